@@ -85,7 +85,8 @@ OPS = {
         "MatrixNorm": lambda x: torch.linalg.matrix_norm(x, 1),
     }.items()},
     # products
-    "MatMul": (M2, torch.matmul), "Linear": ([M, M, V], F.linear), "LinearT": ([M, M, V], lambda x, w, b: F.linear(x, w.T, b)), "Bmm": ([B, B], torch.bmm), "Addmm": ([M, M, M], torch.addmm), "Baddbmm": ([B, B, B], torch.baddbmm), "Outer": ([V, V], torch.outer), "Dot": ([V, V], torch.dot),
+    "MatMul": (M2, torch.matmul), "Linear": ([M, M, V], F.linear), "LinearT": ([M, M, V], lambda x, w, b: F.linear(x, w.T, b)),
+    "LinearAct": ([M, M, V], lambda x, w, b: F.silu(F.linear(x, w, b))), "LinearTAct": ([M, M, V], lambda x, w, b: F.silu(F.linear(x, w.T, b))), "Bmm": ([B, B], torch.bmm), "Addmm": ([M, M, M], torch.addmm), "Baddbmm": ([B, B, B], torch.baddbmm), "Outer": ([V, V], torch.outer), "Dot": ([V, V], torch.dot),
     "Einsum": (M2, lambda x, y: torch.einsum("ij,jk->ik", x, y)), "Kron": (M2, torch.kron), "Cross": ([rnd(4, 3), rnd(4, 3)], torch.cross),
     "TensorDot": (M2, lambda x, y: torch.tensordot(x, y, 1)), "Inner": (M2, torch.inner), "VecDot": (M2, torch.linalg.vecdot), "MultiDot": ([M, M, M], lambda *x: torch.linalg.multi_dot(x)),
     "Bilinear": ([M, M, rnd(3, 4, 4), rnd(3)], F.bilinear), "ScaledDotProductAttention": ([B, B, B], F.scaled_dot_product_attention),

@@ -129,11 +129,11 @@ func (b *attentionBlocks) scaled(w *attentionWorker, q []float32, c block) {
 	}
 }
 
-// dropProgram is what a weight is multiplied by: Param 2 if its number is not below Param 1,
-// else 0.
+// dropProgram is what a weight is multiplied by: Param 3 if it stays, else 0. Params 0 to 2 are
+// seed, offset and limit.
 var dropProgram = sync.OnceValue(func() *expr.Program {
-	u := expr.RandomUniform(dtype.F32, expr.Param(0, dtype.I64), expr.C(0).Cvt(dtype.I64), expr.Index(dtype.I64))
-	e := u.Ge(expr.Param(1, dtype.F32)).Select(expr.Param(2, dtype.F32), expr.C(0))
+	keep := expr.RandomKeeps(expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64), expr.Param(2, dtype.U32))
+	e := keep.Select(expr.Param(3, dtype.F32), expr.C(0))
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, nil, -1)
 })
 
@@ -142,7 +142,7 @@ func (b *attentionBlocks) kept(w *attentionWorker, m []float32, c block) {
 	if w.drawn == nil {
 		pl := planFor(dropProgram(), 0, false)
 		w.drawn = pl.pool.Get().(*runner)
-		bits := [...]uint64{b.seed, expr.Encode(dtype.F32, b.Drop), expr.Encode(dtype.F32, b.Rest())}
+		bits := [...]uint64{b.seed, b.offset, uint64(expr.DropLimit(b.Drop)), expr.Encode(dtype.F32, b.Rest())}
 		for _, l := range pl.params {
 			fillBits(w.drawn.reg[l.val], bits[l.from], width(l.typ), pl.block)
 		}
@@ -153,11 +153,11 @@ func (b *attentionBlocks) kept(w *attentionWorker, m []float32, c block) {
 	out := pl.outs[0].val
 	for i := range c.rows {
 		row := m[i*c.cols : (i+1)*c.cols]
-		from := b.offset + uint64(((c.sample*b.heads+c.head)*b.queries+c.from+i)*b.keys+c.first)
+		from := ((c.sample*b.heads+c.head)*b.queries+c.from+i)*device.RowNumbers(b.keys) + c.first
 		for j := 0; j < c.cols; j += pl.block {
 			n := min(pl.block, c.cols-j)
 			for _, l := range pl.index {
-				asm.IotaI64(at[int64](unsafe.Add(r.base, pl.slot[l.val]), n), int64(from)+int64(j))
+				asm.IotaI64(at[int64](unsafe.Add(r.base, pl.slot[l.val]), n), int64(from+j))
 			}
 			r.reg[out] = ptr(row[j:])
 			exec(r.reg, pl.body, n)

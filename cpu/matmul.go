@@ -13,7 +13,7 @@ import (
 // matMul converts 16-bit floats to float32, multiplies there and rounds once. Products of floats
 // are added to the bias, which is written first.
 func (d *Device) matMul(o *device.MatMul) error {
-	for i := range 5 {
+	for i := 0; o.Operand(i).View != nil; i++ {
 		v := o.Operand(i).View
 		for k := range v.Strides.Rank() {
 			if v.Strides.At(k) < 0 {
@@ -23,6 +23,13 @@ func (d *Device) matMul(o *device.MatMul) error {
 	}
 	if !o.Sums.Absent() {
 		if err := d.sumRows(&o.Sums, &o.A); err != nil {
+			return err
+		}
+	}
+	if !o.ColumnSums.Absent() {
+		columns := o.B
+		columns.Layout = o.B.Transpose(1, 2)
+		if err := d.sumRows(&o.ColumnSums, &columns); err != nil {
 			return err
 		}
 	}
@@ -36,7 +43,7 @@ func (d *Device) matMul(o *device.MatMul) error {
 		d.elementwise(zeroProgram(out.Type), []device.View{*out}, nil, nil)
 	case k == 0:
 		d.repeatBias(out, o)
-	case o.A.Type.IsHalf():
+	case o.Factor().IsHalf():
 		return d.halfProduct(o)
 	case out.Type.IsFloat():
 		d.repeatBias(out, o)
@@ -51,14 +58,18 @@ func (d *Device) matMul(o *device.MatMul) error {
 // activatedProduct applies the activation behind the product.
 func (d *Device) activatedProduct(o *device.MatMul) error {
 	sums := *o
-	sums.Act, sums.Pre, sums.Sums = nil, device.View{}, device.View{}
+	sums.Act, sums.Pre, sums.Sums, sums.ColumnSums, sums.With = nil, device.View{}, device.View{}, device.View{}, device.View{}
 	if !o.Pre.Absent() {
 		sums.Out = o.Pre
 	}
 	if err := d.matMul(&sums); err != nil {
 		return err
 	}
-	d.elementwise(o.Act, []device.View{o.Out}, []device.View{sums.Out}, nil)
+	in := []device.View{sums.Out}
+	if !o.With.Absent() {
+		in = append(in, o.With)
+	}
+	d.elementwise(o.Act, []device.View{o.Out}, in, nil)
 	return nil
 }
 
@@ -148,22 +159,31 @@ func (d *Device) halfProduct(o *device.MatMul) error {
 		sum = &t[2]
 	}
 	d.repeatBias(sum, o)
-	d.floatProduct(&device.MatMul{Out: *sum, A: d.widened(t[0], &o.A), B: d.widened(t[1], &o.B), Bias: o.Bias})
+	d.floatProduct(&device.MatMul{Out: *sum, A: d.widened(t[0], &o.A, o.Factor()), B: d.widened(t[1], &o.B, o.Factor()), Bias: o.Bias})
 	if sum != &o.Out {
 		d.cast(&o.Out, sum)
 	}
 	return nil
 }
 
-// widened copies a batch of matrices to the float32 temporary w. The inner distance that is 1 stays
-// 1, and a batch that repeats one matrix still does.
-func (d *Device) widened(w device.View, v *device.View) device.View {
+// widened copies a batch of matrices to the float32 temporary w, rounded to the 16 bits of type t.
+// The inner distance that is 1 stays 1, and a batch that repeats one matrix still does.
+func (d *Device) widened(w device.View, v *device.View, t dtype.Type) device.View {
 	src := *v
 	src.Shape = w.Shape
 	if src.Strides.At(1) == 1 && src.Strides.At(2) != 1 {
 		w.Layout = shape.Dense(src.Transpose(1, 2).Shape).Transpose(1, 2)
 	}
 	d.cast(&w, &src)
+	if v.Type != t { // rounded in the first half of each element's place
+		low := w
+		low.Type = t
+		for i := range low.Strides.Rank() {
+			low.Strides = low.Strides.With(i, 2*low.Strides.At(i))
+		}
+		d.cast(&low, &w)
+		d.cast(&w, &low)
+	}
 	if v.Strides.At(0) == 0 {
 		w.Shape, w.Strides = v.Shape, w.Strides.With(0, 0)
 	}

@@ -187,6 +187,11 @@ func compile(p *expr.Program, k planKey) *plan {
 			s.bounded = c.Type == dtype.Bool
 		case c.Op.IsCompare():
 			s.k = ops[c.Op][from]
+		case c.Op == expr.OpPhilox:
+			shared := uniform[s.a] && uniform[s.b]
+			if s.k = philox[uint32](c.Draw(), shared); c.Type == dtype.U64 {
+				s.k = philox[uint64](c.Draw(), shared)
+			}
 		default:
 			s.k = ops[c.Op][c.Type]
 			s.bounded = c.Op == expr.OpNot && c.Type == dtype.Bool

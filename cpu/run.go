@@ -15,9 +15,9 @@ func (d *Device) Supports(op device.Op) bool { return supports(op) }
 // the same paths on both.
 func supports(op device.Op) bool {
 	switch o := op.(type) {
-	case *device.Map, *device.Reduce, *device.Gather, *device.Scatter,
+	case *device.Map, *device.Reduce, *device.MatMul, *device.Gather, *device.Scatter,
 		*device.Softmax, *device.SoftmaxGrad, *device.CrossEntropy, *device.CrossEntropyGrad,
-		*device.Norm, *device.Scan, *device.Argsort, *device.Search, *device.MatMul:
+		*device.Norm, *device.Scan, *device.Argsort, *device.Search:
 		return true
 	case *device.NormGrad:
 		return !o.Sums() || o.Period == 1 && o.Inner == 1

@@ -121,6 +121,37 @@ func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 	if p := bad.Load(); p < int64(rows) {
 		return &device.IndexError{Tag: o.Tag, Index: *(*int64)(element(&o.Target, int(p))), Bound: int64(cols), Position: p}
 	}
+	if o.Mean.Absent() {
+		return nil
+	}
+	return d.meanOfTargets(o)
+}
+
+// sumsOfLosses are the sums of float32 and float64.
+var sumsOfLosses = map[dtype.Type]*device.Reduction{}
+
+func init() {
+	for _, t := range []dtype.Type{dtype.F32, dtype.F64} {
+		list := []dtype.Type{t}
+		sumsOfLosses[t] = &device.Reduction{Map: expr.MustLower([]*expr.Expr{expr.X(0)}, list, list, -1)}
+	}
+}
+
+func (d *Device) meanOfTargets(o *device.CrossEntropy) error {
+	t, n := o.Mean.Type, int64(0)
+	for i := range o.Target.Size() {
+		if *(*int64)(element(&o.Target, i)) != o.Ignore {
+			n++
+		}
+	}
+	*(*int64)(pointer(&o.Count)) = n
+	if err := d.reduce(&device.Reduce{Reduction: sumsOfLosses[t], Out: o.Mean, Ins: []device.View{o.Loss}}); err != nil {
+		return err
+	}
+	var count uint64
+	by, mean := unsafe.Pointer(&count), pointer(&o.Mean)
+	writeBits(by, width(t), expr.Encode(t, float64(n)))
+	ops[expr.OpDiv][t](mean, mean, by, by, 1)
 	return nil
 }
 
@@ -135,14 +166,27 @@ func lower(a *atomic.Int64, v int64) {
 }
 
 func (d *Device) crossEntropyGrad(o *device.CrossEntropyGrad) {
-	cols, one := o.X.Shape.At(1), expr.Encode(o.X.Type.Compute(), 1)
+	t := o.X.Type.Compute()
+	cols, one := o.X.Shape.At(1), expr.Encode(t, 1)
+	by := one
+	if !o.Count.Absent() {
+		by = expr.Encode(t, float64(*(*int64)(pointer(&o.Count))))
+	}
 	d.byRows(&o.X, func(w *rowWorker, lo, n int) {
 		src := w.load(&o.X, lo, n, 0)
 		y := w.target(&o.DX, lo, n, 1)
 		for i := range n {
 			off := i * w.size
 			writeBits(unsafe.Add(w.row(0), off), w.size, readBits(element(&o.Top, lo+i), w.size))
-			writeBits(unsafe.Add(w.row(1), off), w.size, readBits(element(&o.G, lo+i), w.size))
+			g := one
+			if !o.G.Absent() {
+				g = readBits(element(&o.G, lo+i), w.size)
+			}
+			scale := unsafe.Add(w.row(1), off)
+			if writeBits(scale, w.size, g); !o.Count.Absent() {
+				writeBits(w.row(2), w.size, by)
+				ops[expr.OpDiv][w.t](scale, scale, w.row(2), w.row(2), 1)
+			}
 			writeBits(unsafe.Add(w.row(3), off), w.size, readBits(element(&o.Rest, lo+i), w.size))
 		}
 		writeBits(w.row(2), w.size, one)

@@ -15,7 +15,7 @@ func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	n := 0
 	switch o := op.(type) {
 	case *device.MatMul:
-		if o.A.Type.IsHalf() && o.Out.Size() > 0 && o.A.Shape.At(2) > 0 {
+		if o.Factor().IsHalf() && o.Out.Size() > 0 && o.A.Shape.At(2) > 0 {
 			s, n = [...]shape.Dims{once(&o.A), once(&o.B), o.Out.Shape}, 2
 			if o.Out.Type.IsHalf() {
 				n = 3

@@ -34,6 +34,7 @@ type Device struct {
 	kernels   sync.Map                     // *kernels.Kernel to *loaded
 	rehearses *Device                      // whose kernels are found out; nil: it is a device of its own
 	count     counters
+	counters  counterPool
 	peers     sync.Map // *Device to *peerLink
 	timing    timing
 	staging   staging

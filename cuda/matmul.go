@@ -17,7 +17,9 @@ var (
 func (t *scratch) matMul(o *device.MatMul) ([]kernels.Launch, error) {
 	out, a, b := operand(&o.Out), operand(&o.A), operand(&o.B)
 	if out.Type != dtype.Bool {
-		return kernels.MatMulSplit(t.d.gpu, kernels.ProductOperands{Out: out, Pre: operand(&o.Pre), Sums: operand(&o.Sums), A: a, B: b, Bias: operand(&o.Bias), Act: o.Act}, t.alloc)
+		return kernels.MatMulSplit(t.d.gpu, kernels.ProductOperands{Out: out, Pre: operand(&o.Pre), Sums: operand(&o.Sums),
+			A: a, B: b, Bias: operand(&o.Bias), ColumnSums: operand(&o.ColumnSums),
+			With: operand(&o.With), Act: o.Act, TF32: o.TF32, Counters: t.s.counters}, t.alloc)
 	}
 	ia, list, err := t.counted(a)
 	if err != nil {

@@ -52,11 +52,16 @@ func alignment(at uint64) uint32 { return uint32(min(256, at&-at)) }
 // libraryTypes are those of the library, whose sums are in float32.
 var libraryTypes = map[dtype.Type]cublaslt.DataType{dtype.F32: cublaslt.Float32, dtype.F16: cublaslt.Float16, dtype.BF16: cublaslt.BFloat16}
 
+// libraryDoes reports whether the library has what a product is to do beside it. Where own kernels
+// alone have it the device says that nothing does, so that the library gets the product.
+func libraryDoes(o *device.MatMul) bool {
+	return o.Act == nil && o.Sums.Absent() && o.ColumnSums.Absent() && o.A.Type == o.B.Type
+}
+
 // productOf describes a product to the library, but for the alignment of addresses. ok is false
-// where the library does not take its types or layouts, and where an activation or the sums of rows
-// are asked for, which our kernels have.
+// where the library does not take its types or layouts, or does not do all of it.
 func productOf(o *device.MatMul) (p cublaslt.Product, ok bool) {
-	if o.Act != nil || !o.Sums.Absent() {
+	if !libraryDoes(o) {
 		return p, false
 	}
 	s := &o.Out.Shape

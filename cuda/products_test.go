@@ -274,18 +274,23 @@ func TestProductsTold(t *testing.T) {
 	}
 }
 
-// What the library would leave undone is not its own: activations and sums of rows.
+// What the library would leave undone is not its own: activations, sums of rows and of columns. The
+// device then says that nothing does it in one op.
 func TestProductsLeaveTheRest(t *testing.T) {
 	dense := func(d ...int) device.View { return device.View{Type: dtype.F32, Layout: shape.Dense(shape.Of(d...))} }
 	o := device.MatMul{Out: dense(1, 3, 5), A: dense(1, 3, 4), B: dense(1, 4, 5)}
 	if _, ok := productOf(&o); !ok {
 		t.Error("a plain product is not the library's")
 	}
-	act, sums := o, o
-	act.Act, sums.Sums = anyTrue, dense(3)
-	for _, o := range []*device.MatMul{&act, &sums} {
-		if _, ok := productOf(o); ok {
-			t.Errorf("%+v is the library's", o)
+	act, sums, columns := o, o, o
+	act.Act, sums.Sums, columns.ColumnSums = anyTrue, dense(3), dense(5)
+	for _, m := range []*device.MatMul{&act, &sums, &columns} {
+		if _, ok := productOf(m); ok {
+			t.Errorf("%+v is the library's", m)
+		}
+		own, by := &Device{}, &Device{products: &products{}}
+		if !own.Supports(m) || by.Supports(m) || !by.Supports(&o) {
+			t.Errorf("%+v: supported by own kernels: %v, with the library: %v", m, own.Supports(m), by.Supports(m))
 		}
 	}
 }

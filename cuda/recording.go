@@ -348,6 +348,7 @@ func (r *recording) retire() {
 	}
 	r.hosts = nil
 	for _, l := range r.lanes {
+		l.s.dev.counters.end(l.arena)
 		l.s.dev.pool.Retire(l.arena, pool.StreamID(l.s.dev.main.handle))
 		r.d.p.arenas.Delete(l.arena)
 	}

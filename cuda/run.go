@@ -13,10 +13,10 @@ func (d *Device) Supports(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce, *device.Gather, *device.Scatter, *device.MultiMap,
 		*device.Softmax, *device.SoftmaxGrad, *device.CrossEntropy, *device.CrossEntropyGrad,
-		*device.Norm, *device.Scan, *device.Argsort, *device.GridSample:
+		*device.Norm, *device.Scan, *device.Argsort, *device.Search, *device.GridSample:
 		return true
-	case *device.MatMul: // the library has no sums of rows, and is to get the product
-		return d.products == nil || o.Sums.Absent()
+	case *device.MatMul:
+		return d.products == nil || libraryDoes(o)
 	case *device.NormGrad:
 		return kernels.NormGradReason(normGradOperands(o, shapeOf), o.RowNorm) == ""
 	case *device.Attention:
@@ -70,11 +70,16 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 	case *device.SoftmaxGrad:
 		return kernels.SoftmaxGrad(operand(&o.DX), operand(&o.Y), operand(&o.G), o.Log)
 	case *device.CrossEntropy:
-		return kernels.CrossEntropy(operand(&o.Loss), operand(&o.Top), operand(&o.Rest), operand(&o.X),
+		list, err := kernels.CrossEntropy(operand(&o.Loss), operand(&o.Top), operand(&o.Rest), operand(&o.X),
 			operand(&o.Target), o.Ignore, fault, o.Tag)
+		if err != nil || o.Mean.Absent() {
+			return list, err
+		}
+		mean, err := kernels.MeanOfTargets(operand(&o.Mean), operand(&o.Count), operand(&o.Loss), operand(&o.Target), o.Ignore, t.alloc)
+		return append(list, mean...), err
 	case *device.CrossEntropyGrad:
 		return kernels.CrossEntropyGrad(operand(&o.DX), operand(&o.X), operand(&o.Top), operand(&o.Rest),
-			operand(&o.Target), operand(&o.G), o.Ignore)
+			operand(&o.Target), operand(&o.G), operand(&o.Count), o.Ignore)
 	case *device.Norm:
 		return kernels.Norm(kernels.NormOperands{Out: operand(&o.Out), Mean: operand(&o.Mean), Rstd: operand(&o.Rstd),
 			X: operand(&o.X), Weight: operand(&o.Weight), Bias: operand(&o.Bias)}, o.RowNorm)
@@ -92,6 +97,8 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 		return kernels.Scan(o.Kind, operand(&o.Out), operands(o.Ins), o.Reverse, t.alloc)
 	case *device.Argsort:
 		return kernels.Argsort(operand(&o.Out), operand(&o.X), o.Descending, t.alloc)
+	case *device.Search:
+		return kernels.Search(operand(&o.Out), operand(&o.Sorted), operand(&o.Values), o.Right)
 	case *device.GridSample:
 		return kernels.GridSample(operand(&o.Out), operand(&o.X), operand(&o.Grid), o.GridSampling)
 	case *device.GridSampleGrad:

@@ -12,8 +12,8 @@ import (
 func (t *scratch) scatter(o *device.Scatter, fault uint64) ([]kernels.Launch, error) {
 	dst, src, index := operand(&o.Dst), operand(&o.Src), operand(&o.Index)
 	rounds := o.Kind == device.ScatterAdd || o.Kind == device.ScatterProd
-	if index.Shape.Size() == 0 || !rounds || !dst.Type.IsHalf() || kernels.ScattersSlices(dst, src, index, o.Axis) {
-		return kernels.Scatter(o.Kind, dst, src, index, o.Axis, fault, o.Tag, t.alloc)
+	if index.Shape.Size() == 0 || !rounds || !dst.Type.IsHalf() || o.Distinct || kernels.ScatterSorts(dst, src, index, o.Axis) {
+		return kernels.Scatter(o.Kind, dst, src, index, o.Axis, o.Distinct, fault, o.Tag, t.alloc)
 	}
 	var list []kernels.Launch
 	cast := func(to, from kernels.Operand) error {
@@ -35,7 +35,7 @@ func (t *scratch) scatter(o *device.Scatter, fault uint64) ([]kernels.Launch, er
 			return nil, err
 		}
 	}
-	l, err := kernels.Scatter(o.Kind, wide[0], wide[1], index, o.Axis, fault, o.Tag, t.alloc)
+	l, err := kernels.Scatter(o.Kind, wide[0], wide[1], index, o.Axis, false, fault, o.Tag, t.alloc)
 	if err != nil {
 		return nil, err
 	}

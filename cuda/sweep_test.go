@@ -215,7 +215,7 @@ func (s *sweep) product(name string, t dtype.Type, m, n, k int, form string) {
 	if form[1] == 'T' {
 		b.Strides = shape.Of(k*n, 1, k)
 	}
-	v, err := kernels.MatMulVariants(s.d.gpu, s.res(t, 1, m, n), a, b, s.scratchOf)
+	v, err := kernels.MatMulVariants(s.d.gpu, kernels.ProductOperands{Out: s.res(t, 1, m, n), A: a, B: b, Counters: s.d.main.counters}, s.scratchOf)
 	s.variants(name, "GFLOP/s", 2*float64(m)*float64(n)*float64(k)/1e9, t, v, err)
 }
 

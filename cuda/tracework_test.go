@@ -77,6 +77,7 @@ func TestEveryPrimitiveIsTold(t *testing.T) {
 				&device.NormGrad{DX: y, DWeight: sum, G: g, X: x, Mean: row, Rstd: stats, Weight: weight, Add: g, RowNorm: layer},
 				&device.Scan{Kind: device.ScanSum, Out: f2(y, 1, 6, 4), Ins: []device.View{list}},
 				&device.Argsort{Out: place, X: x},
+				&device.Search{Out: place, Sorted: x, Values: y},
 				&device.MultiMap{Program: unary, Outs: [][]device.View{{y}, {g}}, Ins: [][]device.View{{x}, {x}}, Params: params},
 			} {
 				if !d.Supports(op) {
@@ -93,8 +94,8 @@ func TestEveryPrimitiveIsTold(t *testing.T) {
 			lists[k] = append(lists[k], told{e.Primitive, e.Work})
 		}
 	}
-	if len(lists[0]) != 17 || len(lists[1]) != 17 {
-		t.Fatalf("told of %d and %d primitives, want 17: %v, %v", len(lists[0]), len(lists[1]), lists[0], lists[1])
+	if len(lists[0]) != 18 || len(lists[1]) != 18 {
+		t.Fatalf("told of %d and %d primitives, want 18: %v, %v", len(lists[0]), len(lists[1]), lists[0], lists[1])
 	}
 	for i := range lists[0] {
 		if lists[0][i] != lists[1][i] {

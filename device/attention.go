@@ -19,14 +19,17 @@ type Weighing struct {
 	// query sees the key, or of F32 or the operands' type and added to the scaled products.
 	Mask View
 	// Drop is the probability with which a weight becomes 0. Those that stay are multiplied by
-	// 1/(1-Drop). Weight number i, counted over [batch, heads, queries, keys], stays if
-	// [expr.RandomUniform] of Seed and Offset + i is not below Drop in float32.
+	// 1/(1-Drop). Key k of row r, counted over [batch, heads, queries], stays if
+	// [expr.RandomKeeps] says so for Seed, Offset and the index r·[RowNumbers](keys) + k.
 	Drop         float64
 	Seed, Offset uint64
 	// Numbers, I64 of [2], holds a seed, which takes the place of Seed, and what is added to
 	// Offset: a captured step draws other numbers in each replay.
 	Numbers View
 }
+
+// RowNumbers is how many random numbers a row of so many weights has: whole blocks of four.
+func RowNumbers(keys int) int { return (keys + 3) &^ 3 }
 
 // Rest is what a weight that is not dropped is multiplied by.
 func (w *Weighing) Rest() float64 {

@@ -11,8 +11,12 @@ import (
 // Top[i], the greatest of the row, and Rest[i] = log Σ exp(X[i] - Top[i]), for X of shape [n,
 // classes], Target I64 [n], Loss, Top and Rest [n] in X's computing type. A target outside the
 // classes has loss 0 and is an [IndexError] with Tag, at once or at the next wait.
+//
+// Mean and Count, of one element, are there together or not at all. Count, an I64, is how many
+// targets are not Ignore; Mean, of Loss's type, is the sum of Loss, as [Reduce] has it, by Count.
 type CrossEntropy struct {
 	Loss, Top, Rest, X, Target View
+	Mean, Count                View
 	Ignore                     int64
 	Tag                        uint32
 }
@@ -23,7 +27,8 @@ func (*CrossEntropy) Name() string { return "cross-entropy" }
 // Operand returns the results, then the operands.
 func (o *CrossEntropy) Operand(i int) Operand {
 	return nth(i, Operand{"loss", &o.Loss, true}, Operand{"top", &o.Top, true},
-		Operand{"rest", &o.Rest, true}, Operand{"x", &o.X, false},
+		Operand{"rest", &o.Rest, true}, Operand{"mean", &o.Mean, true},
+		Operand{"count", &o.Count, true}, Operand{"x", &o.X, false},
 		Operand{"target", &o.Target, false})
 }
 
@@ -35,12 +40,34 @@ func (o *CrossEntropy) Check() (arg, reason string) {
 	if o.X.Shape.At(0) > 0 && o.X.Shape.At(1) == 0 {
 		return "x", "no classes"
 	}
+	if o.Mean.Absent() {
+		return checkCount(&o.Count, false)
+	}
+	if t := o.Loss.Type; o.Mean.Type != t || o.Mean.Shape != shape.Of(1) {
+		return "mean", wrong(&o.Mean, t, shape.Of(1))
+	}
+	return checkCount(&o.Count, true)
+}
+
+// checkCount checks a number of targets.
+func checkCount(v *View, needed bool) (arg, reason string) {
+	switch {
+	case v.Absent() && !needed:
+	case !needed:
+		return "count", "there is no mean"
+	case v.Type != dtype.I64 || v.Shape != shape.Of(1):
+		return "count", wrong(v, dtype.I64, shape.Of(1))
+	}
 	return "", ""
 }
 
-// Work counts maximum, difference, exponential and sum.
+// Work counts maximum, difference, exponential and sum, and for the mean a sum and a comparison.
 func (o *CrossEntropy) Work() Work {
-	return Work{(3 + expCost) * o.X.Size(), bytesOf(o.Loss, o.Top, o.Rest, o.X, o.Target)}
+	w := Work{(3 + expCost) * o.X.Size(), bytesOf(o.Loss, o.Top, o.Rest, o.X, o.Target)}
+	if !o.Mean.Absent() {
+		w = w.Add(Work{1 + 3*o.Loss.Size(), bytesOf(o.Loss, o.Target, o.Mean, o.Count)})
+	}
+	return w
 }
 
 // Clone copies the op.
@@ -48,10 +75,11 @@ func (o *CrossEntropy) Clone() Op { c := *o; return &c }
 
 // A CrossEntropyGrad sets DX = (exp(X - Top[i] - Rest[i]) - onehot(Target))·G[i], the gradient from
 // what [CrossEntropy] left, 0 where the target is Ignore or no class. G is of shape [n], its
-// strides may be 0. DX may be X.
+// strides may be 0; where it is absent it is 1. Count, if it is there, divides G: an I64 of one
+// element, as [CrossEntropy] sets it. DX may be X.
 type CrossEntropyGrad struct {
-	DX, X, Top, Rest, Target, G View
-	Ignore                      int64
+	DX, X, Top, Rest, Target, G, Count View
+	Ignore                             int64
 }
 
 // Name returns "cross-entropy gradient".
@@ -61,7 +89,8 @@ func (*CrossEntropyGrad) Name() string { return "cross-entropy gradient" }
 func (o *CrossEntropyGrad) Operand(i int) Operand {
 	return nth(i, Operand{"dx", &o.DX, true}, Operand{"x", &o.X, false},
 		Operand{"top", &o.Top, false}, Operand{"rest", &o.Rest, false},
-		Operand{"target", &o.Target, false}, Operand{"g", &o.G, false})
+		Operand{"target", &o.Target, false}, Operand{"g", &o.G, false},
+		Operand{"count", &o.Count, false})
 }
 
 // Check compares the shapes and types.
@@ -69,7 +98,14 @@ func (o *CrossEntropyGrad) Check() (arg, reason string) {
 	if arg, reason := checkRows(o, 2); reason != "" {
 		return arg, reason
 	}
-	return checkClasses(&o.X, &o.Target, o.Operand(2), o.Operand(3), o.Operand(5))
+	columns := []Operand{o.Operand(2), o.Operand(3), o.Operand(5)}
+	if o.G.Absent() {
+		columns = columns[:2]
+	}
+	if arg, reason := checkClasses(&o.X, &o.Target, columns...); reason != "" || o.Count.Absent() {
+		return arg, reason
+	}
+	return checkCount(&o.Count, true)
 }
 
 // Work counts two differences, exponential, product.
@@ -77,7 +113,7 @@ func (o *CrossEntropyGrad) Work() Work {
 	if o.X.Size() == 0 {
 		return Work{}
 	}
-	return Work{(3 + expCost) * o.X.Size(), bytesOf(o.DX, o.X, o.Top, o.Rest, o.Target, o.G)}
+	return Work{(3 + expCost) * o.X.Size(), bytesOf(o.DX, o.X, o.Top, o.Rest, o.Target, o.G, o.Count)}
 }
 
 // Clone copies the op.

@@ -15,27 +15,44 @@ import (
 //   - Out of F32 for factors of 16-bit floats takes the sums as they are.
 //   - Bias, [n] of the factors' type or F32, is added to each row before a result is rounded. It is
 //     for floating point factors, and may be absent.
-//   - Act, a program of one operand of Out's type and one result of that type, is applied to what
-//     has been rounded to it: the bits are those of a [Map] behind the product. It is for floating
-//     point factors, without scalars or positions; nil is none.
+//   - Act, a program with one result of Out's type, is applied to what has been rounded to that
+//     type, and to With, if there is one: the bits are those of a [Map] behind the product. It is
+//     for floating point factors, without scalars or positions; nil is none.
+//   - With, of Out's shape and a type of floats, is the second operand of Act. For the gradient of
+//     an activation it is what that was applied to.
 //   - Pre, of Out's shape and type, gets the results before Act. It may be absent.
 //   - Sums, [m] of F32, gets the sum of each row of A, which is of F32 or 16-bit floats and of a
 //     batch of one: where A is a gradient's transpose, they are the gradient of a bias. It may be
 //     absent.
+//   - ColumnSums, [n] of F32, gets the sum of each column of B, likewise.
+//   - A factor of F32 beside one of 16 bits is rounded to the other's type as it is read. Out has
+//     that type, or F32.
+//   - TF32 permits that factors of F32 be rounded to ten bits of mantissa; sums stay float32. A
+//     device that gains nothing by it multiplies float32.
 type MatMul struct {
-	Out, Pre, Sums, A, B, Bias View
-	Act                        *expr.Program
+	Out, Pre, Sums, A, B, Bias, ColumnSums, With View
+	Act                                          *expr.Program
+	TF32                                         bool
+}
+
+// Factor is the type that both factors are multiplied in.
+func (m *MatMul) Factor() dtype.Type {
+	if m.B.Type.IsHalf() {
+		return m.B.Type
+	}
+	return m.A.Type
 }
 
 // Plain reports whether the op is one that every device has.
 func (m *MatMul) Plain() bool {
-	return m.Bias.Absent() && m.Out.Type == m.A.Type && m.Act == nil && m.Sums.Absent()
+	return m.Bias.Absent() && m.Out.Type == m.A.Type && m.A.Type == m.B.Type && m.Act == nil &&
+		m.Sums.Absent() && m.ColumnSums.Absent()
 }
 
 // Name returns "matmul".
 func (*MatMul) Name() string { return "matmul" }
 
-// Operand returns the results, then the factors and the bias.
+// Operand returns results, factors and the bias, then what came to them later.
 func (m *MatMul) Operand(i int) Operand {
 	switch i {
 	case 0:
@@ -50,20 +67,28 @@ func (m *MatMul) Operand(i int) Operand {
 		return Operand{"b", &m.B, false}
 	case 5:
 		return Operand{"bias", &m.Bias, false}
+	case 6:
+		return Operand{"column sums", &m.ColumnSums, true}
+	case 7:
+		return Operand{"with", &m.With, false}
 	}
 	return Operand{}
 }
 
 // Check compares the shapes.
 func (m *MatMul) Check() (arg, reason string) {
+	factor := m.Factor()
 	for i, v := range [...]*View{&m.Out, &m.A, &m.B} {
 		name := [...]string{"out", "a", "b"}[i]
 		if v.Shape.Rank() != 3 {
 			return name, fmt.Sprintf("shape %v, want [batch, rows, columns]", v.Shape)
 		}
-		if v.Type != m.A.Type && (i > 0 || v.Type != dtype.F32 || !m.A.Type.IsFloat() || m.A.Type.Size() != 2) {
-			return name, fmt.Sprintf("%v, but a is %v", v.Type, m.A.Type)
+		if v.Type != factor && !(v.Type == dtype.F32 && factor.IsHalf()) {
+			return name, fmt.Sprintf("%v, but the factors are %v", v.Type, factor)
 		}
+	}
+	if m.TF32 && factor != dtype.F32 {
+		return "a", fmt.Sprintf("%v, tf32 is for float32", factor)
 	}
 	s, a, b := &m.Out.Shape, &m.A.Shape, &m.B.Shape
 	if a.At(0) != s.At(0) || a.At(1) != s.At(1) || b.At(0) != s.At(0) || b.At(2) != s.At(2) ||
@@ -72,31 +97,52 @@ func (m *MatMul) Check() (arg, reason string) {
 	}
 	if t := m.Bias.Type; !m.Bias.Absent() {
 		switch {
-		case !m.A.Type.IsFloat() || t != m.A.Type && t != dtype.F32:
-			return "bias", fmt.Sprintf("%v, but a is %v", t, m.A.Type)
+		case !factor.IsFloat() || t != factor && t != dtype.F32:
+			return "bias", fmt.Sprintf("%v, but the factors are %v", t, factor)
 		case m.Bias.Shape != shape.Of(s.At(2)):
 			return "bias", fmt.Sprintf("shape %v, want [%d]", m.Bias.Shape, s.At(2))
 		}
 	}
-	if t := m.Sums.Type; !m.Sums.Absent() {
-		switch {
-		case t != dtype.F32 || !m.A.Type.IsFloat() || m.A.Type == dtype.F64:
-			return "sums", fmt.Sprintf("%v of rows of %v, want float32 of float32 or 16-bit floats", t, m.A.Type)
-		case m.Sums.Shape != shape.Of(s.At(1)):
-			return "sums", fmt.Sprintf("shape %v, want [%d]", m.Sums.Shape, s.At(1))
-		case s.At(0) != 1:
-			return "sums", fmt.Sprintf("a batch of %d, want 1", s.At(0))
-		}
+	if arg, reason = m.checkSums("sums", &m.Sums, &m.A, 1); reason == "" {
+		arg, reason = m.checkSums("column sums", &m.ColumnSums, &m.B, 2)
+	}
+	if reason != "" {
+		return arg, reason
 	}
 	return m.checkAct()
+}
+
+// checkSums holds sums, which may be absent, to the factor f, dimension d of which stays.
+func (m *MatMul) checkSums(name string, sums, f *View, d int) (arg, reason string) {
+	switch t := sums.Type; {
+	case sums.Absent():
+		return "", ""
+	case t != dtype.F32 || !f.Type.IsFloat() || f.Type == dtype.F64:
+		return name, fmt.Sprintf("%v of %v, want float32 of float32 or 16-bit floats", t, f.Type)
+	case sums.Shape != shape.Of(f.Shape.At(d)):
+		return name, fmt.Sprintf("shape %v, want [%d]", sums.Shape, f.Shape.At(d))
+	case f.Shape.At(0) != 1:
+		return name, fmt.Sprintf("a batch of %d, want 1", f.Shape.At(0))
+	}
+	return "", ""
 }
 
 // checkAct holds the activation and what it is applied to to the result.
 func (m *MatMul) checkAct() (arg, reason string) {
 	f, t := m.Act, m.Out.Type
+	takes := func() bool {
+		if m.With.Absent() {
+			return len(f.In) == 1 && f.In[0] == t
+		}
+		return len(f.In) == 2 && f.In[0] == t && f.In[1] == m.With.Type
+	}
 	switch {
-	case f != nil && (!t.IsFloat() || len(f.In) != 1 || len(f.Out) != 1 || f.In[0] != t || f.Out[0] != t):
-		return "act", fmt.Sprintf("takes %v and gives %v, want one %v and one float", f.In, f.Out, t)
+	case f == nil && !m.With.Absent():
+		return "with", "there is no activation that takes it"
+	case !m.With.Absent() && (m.With.Shape != m.Out.Shape || !m.With.Type.IsFloat()):
+		return "with", fmt.Sprintf("%v %v, but out is %v %v", m.With.Type, m.With.Shape, t, m.Out.Shape)
+	case f != nil && (!t.IsFloat() || len(f.Out) != 1 || f.Out[0] != t || !takes()):
+		return "act", fmt.Sprintf("takes %v and gives %v, want out's %v, with's %v if it is there, and %v", f.In, f.Out, t, m.With.Type, t)
 	case f != nil && (len(f.Params) > 0 || f.UsesIndex()):
 		return "act", "takes scalars or the position of an element"
 	case m.Pre.Absent():
@@ -109,10 +155,10 @@ func (m *MatMul) checkAct() (arg, reason string) {
 	return "", ""
 }
 
-// Work is 2·batch·m·n·k, batch·m·n with a bias, the activation of each result, and m·k with
+// Work is 2·batch·m·n·k, batch·m·n with a bias, the activation of each result, and m·k or k·n with
 // sums.
 func (m *MatMul) Work() Work {
-	if m.Out.Size() == 0 && m.Sums.Size() == 0 {
+	if m.Out.Size() == 0 && m.Sums.Size() == 0 && m.ColumnSums.Size() == 0 {
 		return Work{}
 	}
 	each := 2 * m.A.Shape.At(2)
@@ -122,9 +168,12 @@ func (m *MatMul) Work() Work {
 	if m.Act != nil {
 		each += m.Act.Cost()
 	}
-	w := Work{each * m.Out.Size(), bytesOf(m.Out, m.Pre, m.Sums, m.A, m.B, m.Bias)}
+	w := Work{each * m.Out.Size(), bytesOf(m.Out, m.Pre, m.Sums, m.A, m.B, m.Bias, m.ColumnSums, m.With)}
 	if !m.Sums.Absent() {
 		w.FLOPs += m.A.Size()
+	}
+	if !m.ColumnSums.Absent() {
+		w.FLOPs += m.B.Size()
 	}
 	return w
 }

@@ -9,7 +9,7 @@ import (
 
 // A MultiMap runs Program on each group k of contiguous views, Outs[k] and Ins[k], in one launch:
 // an optimizer's step. Params is a contiguous buffer of 8-byte slots on the device that holds the
-// scalars' bits, so that a captured step sees new values.
+// scalars' bits, so that a captured step sees new values; absent where the program has none.
 //
 // Found may be absent. It is one F32 that is 0 or 1, and becomes 1 if an element of the first
 // operand of a group, as it is before, is infinite or NaN: how gradients are unscaled.
@@ -50,7 +50,7 @@ func (m *MultiMap) Check() (arg, reason string) {
 	if len(m.Outs) != len(m.Ins) {
 		return "outs", fmt.Sprintf("%d groups, but %d groups of operands", len(m.Outs), len(m.Ins))
 	}
-	if v := &m.Params; v.Type.Size() != 8 || !v.Contiguous() || v.Size() < len(p.Params) {
+	if v := &m.Params; !(v.Absent() && len(p.Params) == 0) && (v.Type.Size() != 8 || !v.Contiguous() || v.Size() < len(p.Params)) {
 		return "params", fmt.Sprintf("%v of %v, want at least %d contiguous slots of 8 bytes", v.Shape, v.Type, len(p.Params))
 	}
 	if v := &m.Found; !v.Absent() {

@@ -221,6 +221,7 @@ func TestCheck(t *testing.T) {
 		{"a scan of two operands", "in", &device.Scan{Out: f(1, 2, 1), Ins: list(f(1, 2, 1), f(1, 2, 1))}},
 		{"more positions than elements", "out", &device.Argsort{Out: dense(dtype.I64, 1, 4), X: f(1, 3)}},
 		{"multi-map of fewer results", "outs", &device.MultiMap{Program: id, Outs: groups[:1], Ins: groups, Params: i64}},
+		{"multi-map without its scalars", "params", &device.MultiMap{Program: scaled}},
 		{"multi-map that tells in a float16", "found", &device.MultiMap{Program: id, Params: i64, Found: dense(dtype.F16, 1)}},
 		{"multi-map of a column", "group 1: in", &device.MultiMap{Program: id, Outs: groups, Ins: [][]device.View{{f(2)}, {column}}, Params: i64}},
 	} {

@@ -21,13 +21,18 @@ func (k ScatterKind) String() string {
 }
 
 // A Scatter combines Src[i…] into Dst[i… with Index[i…] along Axis], in the order of the positions.
-// 16-bit floats are added and multiplied in float32. Positions whose index is outside the axis are
-// left out; index errors as for [Gather]. Every device has it.
+// Of many that meet in one element, a device may combine parts first, of a fixed number of
+// positions, and then the parts in order. 16-bit floats are added and multiplied in float32.
+// Positions whose index is outside the axis are left out; index errors as for [Gather]. Every
+// device has it.
 type Scatter struct {
 	Kind            ScatterKind
 	Dst, Src, Index View
 	Axis            int
 	Tag             uint32
+	// Distinct promises that no two positions meet in one element, so that there is no order to
+	// keep. What does not keep the promise leaves such an element undefined.
+	Distinct bool
 }
 
 // Name returns "scatter-" and the kind.

@@ -23,7 +23,7 @@ func ExampleDataParallel() {
 	model := dist.DataParallel(nn.To(nn.NewSequential(nn.NewLinear(2, 8), &nn.Tanh{}, nn.NewLinear(8, 1)), devices[0]), devices)
 	opt := optim.NewAdam(nn.Parameters(model), optim.AdamConfig{LR: 0.05})
 	var first, last float64
-	for step := range 60 {
+	for step := range 120 {
 		tensor.Do(func(s *tensor.Scope) {
 			x := s.Randn(16, 2) // on the CPU; each GPU gets 8
 			y := x.Prod(1, tensor.KeepDim).To(devices[0])

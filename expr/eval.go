@@ -110,7 +110,7 @@ func (p *Program) Eval(dst, x, params []uint64, index int64) []uint64 {
 			case 1:
 				a = v[c.A]
 			}
-			v[i] = apply(c.Op, c.Type, p.Code[c.A].Type, a, b, d)
+			v[i] = c.apply(p.Code[c.A].Type, a, b, d)
 		}
 	}
 	for k, o := range p.Outs {
@@ -130,9 +130,16 @@ func Eval64(e *Expr, x ...float64) float64 {
 	return math.Float64frombits(p.Eval(nil, b, nil, 0)[0])
 }
 
-// apply computes a primitive: t is the result's type, from that of the first operand.
-func apply(op Op, t, from dtype.Type, a, b, c uint64) uint64 {
+// apply computes a primitive, whose first operand has type from.
+func (in Instr) apply(from dtype.Type, a, b, c uint64) uint64 {
+	op, t := in.Op, in.Type
 	switch op {
+	case OpPhilox:
+		v := in.Draw().Value(a, b, int64(c))
+		if t == dtype.U32 {
+			return v & math.MaxUint32
+		}
+		return v
 	case OpCvt:
 		return convert(from, t, a)
 	case OpBitcast:

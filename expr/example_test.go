@@ -28,13 +28,14 @@ func ExampleCall() {
 	// Output: 0x402df854
 }
 
-// Element i of an op's random numbers depends on the seed and on offset + i, nothing else.
+// Element i of an op's random numbers depends on the seed, the offset and i, nothing else. In
+// float32 four elements share a block, so that the next offset has the numbers of the next four.
 func ExampleRandomNormal() {
 	e := expr.RandomNormal(dtype.F32, expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64))
 	p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, nil, -1)
 	at := func(offset uint64, i int64) float64 {
 		return expr.Decode(dtype.F32, p.Eval(nil, nil, []uint64{42, offset}, i)[0])
 	}
-	fmt.Println(at(0, 3) == at(3, 0), at(0, 3) == at(0, 4))
+	fmt.Println(at(0, 7) == at(1, 3), at(0, 7) == at(0, 8))
 	// Output: true false
 }

@@ -58,12 +58,13 @@ const (
 	OpMulHi   // upper half of the double-width product, U32
 	OpCvt     // conversion to T: to nearest even into floats; towards zero, saturating, NaN → 0 into integers; wrap between integers; ≠ 0 into Bool
 	OpBitcast // the same bits as type T of equal size
+	OpPhilox  // what Draw says, a U32 or U64, for seed a, offset b and index c, all I64
 	opCall    // a named function; Lower expands it
 )
 
 var opNames = [...]string{"invalid", "x", "y", "const", "param", "index", "add", "sub", "mul", "div", "fma", "neg", "abs", "min", "max",
 	"sqrt", "floor", "trunc", "roundeven", "eq", "ne", "lt", "le", "gt", "ge", "select", "and", "or", "xor", "not", "shl", "shr",
-	"mulhi", "cvt", "bitcast", "call"}
+	"mulhi", "cvt", "bitcast", "philox", "call"}
 
 // String returns the primitive's name in lower case.
 func (op Op) String() string { return opNames[op] }
@@ -75,7 +76,7 @@ func (op Op) Arity() int {
 		return 0
 	case OpNeg, OpAbs, OpSqrt, OpFloor, OpTrunc, OpRoundEven, OpNot, OpCvt, OpBitcast:
 		return 1
-	case OpFMA, OpSelect:
+	case OpFMA, OpSelect, OpPhilox:
 		return 3
 	}
 	return 2
@@ -87,9 +88,9 @@ func (op Op) IsCompare() bool { return op >= OpEq && op <= OpGe }
 // An Expr is an immutable node. Make one with [X], [C] and the methods.
 type Expr struct {
 	op   Op
-	typ  dtype.Type // of Cvt, Bitcast, Index and typed constants; else Invalid: inferred
+	typ  dtype.Type // of Cvt, Bitcast, Index, Philox and typed constants; else Invalid: inferred
 	val  float64    // of an untyped constant
-	bits uint64     // of a typed constant
+	bits uint64     // of a typed constant; of OpPhilox the Draw
 	idx  int        // of X, Param
 	fn   *Func      // of a call
 	in   []*Expr

@@ -15,7 +15,7 @@ type Instr struct {
 	Op      Op
 	Type    dtype.Type // of the result
 	A, B, C int32      // indices of operands in Program.Code; -1 where there is none
-	Imm     uint64     // OpConst: the bits; OpX, OpParam: which
+	Imm     uint64     // OpConst: the bits; OpX, OpParam: which; OpPhilox: the Draw
 }
 
 // A Program is typed, canonical code: structurally equal expressions of equal types give equal programs.
@@ -40,6 +40,8 @@ func (p *Program) String() string {
 		switch c.Op {
 		case OpX, OpParam:
 			fmt.Fprintf(&b, " %d", c.Imm)
+		case OpPhilox:
+			fmt.Fprintf(&b, " %+v", c.Draw())
 		case OpConst:
 			fmt.Fprintf(&b, " %#x (%v)", c.Imm, Decode(c.Type, c.Imm))
 		}
@@ -70,12 +72,19 @@ func (p *Program) UsesIndex() bool {
 func (p *Program) Cost() int {
 	n := 0
 	for _, c := range p.Code {
-		if c.Op.Arity() > 0 {
+		switch {
+		case c.Op == OpPhilox:
+			n += philoxCost * c.Type.Size() / 4
+		case c.Op.Arity() > 0:
 			n++
 		}
 	}
 	return n
 }
+
+// philoxCost is a word's part of a block: in each of ten rounds two products of two words, four
+// exclusive ors, and two additions to the key.
+const philoxCost = 10 * (4 + 4 + 2) / 4
 
 func (p *Program) finish() {
 	h := sha256.New()
@@ -210,7 +219,7 @@ func (l *lowerer) inferNew(e *Expr) dtype.Type {
 		return l.p.In[i].Compute()
 	case OpConst, OpParam, OpIndex:
 		return e.typ.Compute()
-	case OpCvt, OpBitcast:
+	case OpCvt, OpBitcast, OpPhilox:
 		return e.typ.Compute()
 	case OpEq, OpNe, OpLt, OpLe, OpGt, OpGe:
 		return dtype.Bool
@@ -260,7 +269,7 @@ func (l *lowerer) push(c Instr) int32 {
 		}
 		if konst {
 			from := l.p.Code[c.A].Type
-			c = Instr{Op: OpConst, Type: c.Type, A: -1, B: -1, C: -1, Imm: apply(c.Op, c.Type, from, v[0], v[1], v[2])}
+			c = Instr{Op: OpConst, Type: c.Type, A: -1, B: -1, C: -1, Imm: c.apply(from, v[0], v[1], v[2])}
 		}
 	}
 	if id, ok := l.seen[c]; ok {
@@ -345,6 +354,9 @@ func (l *lowerer) emitNew(e *Expr, t dtype.Type) int32 {
 		return l.push(Instr{Op: e.op, Type: dtype.Bool, A: l.emit(e.in[0], m), B: l.emit(e.in[1], m)})
 	case OpSelect:
 		return l.push(Instr{Op: OpSelect, Type: t, A: l.emit(e.in[0], dtype.Bool), B: l.emit(e.in[1], t), C: l.emit(e.in[2], t)})
+	case OpPhilox:
+		return l.push(Instr{Op: OpPhilox, Type: t, A: l.emit(e.in[0], dtype.I64), B: l.emit(e.in[1], dtype.I64),
+			C: l.emit(e.in[2], dtype.I64), Imm: e.bits})
 	case OpCvt:
 		return l.emitCvt(e, t)
 	case OpBitcast:

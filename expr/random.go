@@ -6,68 +6,111 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Philox returns the four words of Philox4x32-10 for a counter of four and a key of two U32 words, lowest first
-// (J. Salmon, M. Moraes, R. Dror, D. Shaw: Parallel random numbers: as easy as 1, 2, 3, SC 2011). Words of different
-// counters or keys are independent for every statistical purpose; they are not secrets.
-func Philox(counter [4]*Expr, key [2]*Expr) [4]*Expr {
-	word := func(v uint64) *Expr { return Bits(dtype.U32, v) }
-	m0, m1 := word(0xd2511f53), word(0xcd9e8d57)
-	c := counter
-	for round := range uint64(10) {
-		k0 := key[0].Add(word(uint64(uint32(round * 0x9e3779b9))))
-		k1 := key[1].Add(word(uint64(uint32(round * 0xbb67ae85))))
-		c = [4]*Expr{
-			m1.MulHi(c[2]).Xor(c[1]).Xor(k0), m1.Mul(c[2]),
-			m0.MulHi(c[0]).Xor(c[3]).Xor(k1), m0.Mul(c[0]),
-		}
+// Philox returns the block of Philox4x32-10 for a counter of four and a key of two words, lowest
+// first (J. Salmon, M. Moraes, R. Dror, D. Shaw: Parallel random numbers: as easy as 1, 2, 3,
+// SC 2011). Blocks of different counters or keys are independent for every statistical purpose;
+// they are not secrets.
+func Philox(counter [4]uint32, key [2]uint32) [4]uint32 {
+	c0, c1, c2, c3 := counter[0], counter[1], counter[2], counter[3]
+	k0, k1 := key[0], key[1]
+	for range PhiloxRounds {
+		p, q := uint64(PhiloxM0)*uint64(c0), uint64(PhiloxM1)*uint64(c2)
+		c0, c1, c2, c3 = uint32(q>>32)^c1^k0, uint32(q), uint32(p>>32)^c3^k1, uint32(p)
+		k0, k1 = k0+PhiloxW0, k1+PhiloxW1
 	}
-	return c
+	return [4]uint32{c0, c1, c2, c3}
 }
 
-// RandomBits returns four random U32 words for an element: Philox with key seed and counter offset + index, both 64 bits.
-// seed and offset are I64 (a [Param]), index is an I64 or U32 (an [Index]). An op over n elements uses n counters: the
-// next one with the same seed continues at offset + n.
-func RandomBits(seed, offset, index *Expr) [4]*Expr {
-	halves := func(v *Expr) (lo, hi *Expr) { return v.Cvt(dtype.U32), v.Shr(C(32)).Cvt(dtype.U32) }
-	lo, hi := halves(offset.Add(index.Cvt(dtype.I64)))
-	k0, k1 := halves(seed)
-	zero := Bits(dtype.U32, 0)
-	return Philox([4]*Expr{lo, hi, zero, zero}, [2]*Expr{k0, k1})
+// The constants of Philox4x32-10: multipliers, and what is added to the key after each round.
+const (
+	PhiloxRounds = 10
+	PhiloxM0     = 0xd2511f53
+	PhiloxM1     = 0xcd9e8d57
+	PhiloxW0     = 0x9e3779b9
+	PhiloxW1     = 0xbb67ae85
+)
+
+// A Draw is which word of a sequence of Philox blocks an element takes: number
+// index<<Shift &^ Clear | Add. So elements share a block whose words are enough for all of them. A
+// U64 has that word as its lower half, and the next one as its upper.
+type Draw struct{ Shift, Clear, Add uint8 }
+
+// Draw returns the Imm of an OpPhilox.
+func (c Instr) Draw() Draw { return Draw{uint8(c.Imm), uint8(c.Imm >> 8), uint8(c.Imm >> 16)} }
+
+// Word returns the number of the word that the element at index takes.
+func (d Draw) Word(index int64) uint64 {
+	return uint64(index)<<d.Shift&^uint64(d.Clear) | uint64(d.Add)
 }
 
-// RandomUniform returns a random number in [0, 1), an F32 with 24 bits or an F64 with 53, for the arguments of
-// [RandomBits]. Every multiple of 2⁻²⁴ (2⁻⁵³) is equally likely.
+// Value returns the word, and the one behind it in the block as its upper half, for a seed, an
+// offset and an index.
+func (d Draw) Value(seed, offset uint64, index int64) uint64 {
+	n := d.Word(index)
+	at := offset + n/4
+	w := Philox([4]uint32{uint32(at), uint32(at >> 32)}, [2]uint32{uint32(seed), uint32(seed >> 32)})
+	return uint64(w[n%4|1])<<32 | uint64(w[n%4])
+}
+
+// of is what is drawn as an expression, a U32 or U64. Words of a U64 begin at even numbers.
+func (d Draw) of(t dtype.Type, seed, offset, index *Expr) *Expr {
+	e := node(OpPhilox, seed, offset, index)
+	e.typ = t
+	e.bits = uint64(d.Shift) | uint64(d.Clear)<<8 | uint64(d.Add)<<16
+	return e
+}
+
+// RandomBits returns a random U32 word for an element: word index%4 of the Philox block with key
+// seed and counter offset + index/4, of 64 bits each. seed and offset are I64 (a [Param]), index is
+// an I64 or U32 (an [Index]). What an op over n elements draws is independent of what the next one
+// draws with the same seed at offset + n.
+func RandomBits(seed, offset, index *Expr) *Expr {
+	return Draw{}.of(dtype.U32, seed, offset, index)
+}
+
+// RandomKeeps reports whether an element stays where each is dropped with probability p: whether
+// its [RandomBits] are greater than the U32 [DropLimit] of p.
+func RandomKeeps(seed, offset, index, limit *Expr) *Expr {
+	return RandomBits(seed, offset, index).Gt(limit)
+}
+
+// DropLimit returns the limit of [RandomKeeps] for a probability in (0, 1], which becomes the next
+// multiple of 2⁻³².
+func DropLimit(p float64) uint32 { return uint32(math.Ceil(p*(1<<32)) - 1) }
+
+// RandomUniform returns a random number in [0, 1) for the arguments of [RandomBits]: an F32 of the
+// upper 24 bits of a word, or an F64 of the upper 53 bits of two, of which a block has two pairs.
+// Every multiple of 2⁻²⁴ (2⁻⁵³) is equally likely.
 func RandomUniform(t dtype.Type, seed, offset, index *Expr) *Expr {
-	w := RandomBits(seed, offset, index)
-	top := func(w *Expr, bits int) *Expr { // as a float, by way of an I32 that is not negative
-		return w.Shr(C(float64(32 - bits))).Bitcast(dtype.I32).Cvt(t)
-	}
+	w, unused := RandomBits(seed, offset, index), 32-24
+	as := dtype.I32 // not negative
 	if t == dtype.F64 {
-		return top(w[0], 27).FMA(C(1<<26), top(w[1], 26)).Mul(C(0x1p-53)).Named("random")
+		w, unused, as = Draw{Shift: 1}.of(dtype.U64, seed, offset, index), 64-53, dtype.I64
 	}
-	return top(w[0], 24).Mul(C(0x1p-24)).Named("random")
+	bits := w.Shr(C(float64(unused))).Bitcast(as).Cvt(t)
+	return bits.Mul(C(math.Ldexp(1, unused-8*t.Size()))).Named("random")
 }
 
-// RandomNormal returns a random number of the standard normal distribution as an F32 or F64, for the arguments of
-// [RandomBits]: √(-2·log u)·cos 2πv (G. Box, M. Muller, 1958). u and v have 32 bits in F32, whose values reach ±6.7, and
-// 64 in F64, which reach ±9.5.
+// RandomNormal returns a random number of the standard normal distribution as an F32 or F64, for
+// the arguments of [RandomBits] (G. Box, M. Muller, 1958). Where the index is even, that is
+// √(-2·log u)·cos 2πv. Its odd neighbour has the same u and v, and sin. u and v have 32 bits in
+// F32, whose values reach ±6.7, and 64 in F64, which reach ±9.5.
 func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
-	w := RandomBits(seed, offset, index)
 	f := formatOf(t)
-	u := w[0].Cvt(t).FMA(C(0x1p-32), C(0x1p-33)) // never 0
-	angle := w[1]
-	if t == dtype.F64 {
-		u = w[0].Cvt(t).FMA(C(0x1p-32), w[1].Cvt(t).FMA(C(0x1p-64), C(0x1p-65)))
-		angle = w[2].Cvt(dtype.U64).Shl(C(32)).Or(w[3].Cvt(dtype.U64))
-	}
+	size := pick(f, 32, 64)
+	// A pair has two words of a block, or all four.
+	d := pick(f, Draw{Clear: 1}, Draw{Shift: 1, Clear: 2})
+	u := d.of(f.u, seed, offset, index).Cvt(t).FMA(C(math.Ldexp(1, -size)), C(math.Ldexp(1, -size-1))) // never 0
+	d.Add = pick[uint8](f, 1, 2)
+	angle := d.of(f.u, seed, offset, index)
 	e, m := f.splitBits(u.Bitcast(f.u))
 	radius := f.natural(e, m.Sub(C(1))).Scale(-2).Sqrt()
 
 	// The word is the angle in turns: two bits of quadrant, and a signed fraction of it.
-	size := pick(f, 32, 64)
 	shift := C(float64(size - 2))
 	q := angle.Add(f.word(1 << (size - 3))).Shr(shift)
 	rest := angle.Sub(q.Shl(shift)).Bitcast(pick(f, dtype.I32, dtype.I64)).Cvt(t)
 	s, c := f.sinCos(pair{hi: rest.Scale(math.Ldexp(math.Pi/2, 2-size))})
-	return radius.Mul(f.turn(q.Add(f.word(1)), s, c)).Named("normal")
+	even := index.Cvt(f.u).And(f.word(1)).Xor(f.word(1))
+	return radius.Mul(f.turn(q.Add(even), s, c)).Named("normal")
 }

@@ -10,26 +10,27 @@ import (
 
 // TestPhiloxKnownAnswers compares with the vectors of Random123 (kat_vectors, philox4x32 10).
 func TestPhiloxKnownAnswers(t *testing.T) {
-	var ctr [4]*Expr
-	for i := range ctr {
-		ctr[i] = Param(i, dtype.U32)
-	}
-	out := Philox(ctr, [2]*Expr{Param(4, dtype.U32), Param(5, dtype.U32)})
-	u32 := []dtype.Type{dtype.U32, dtype.U32, dtype.U32, dtype.U32}
-	p := MustLower(out[:], u32, nil, -1)
-	for _, c := range []struct{ in, want []uint64 }{
-		{[]uint64{0, 0, 0, 0, 0, 0}, []uint64{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-		{[]uint64{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, []uint64{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-		{[]uint64{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0}, []uint64{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+	for _, c := range []struct {
+		counter [4]uint32
+		key     [2]uint32
+		want    [4]uint32
+	}{
+		{[4]uint32{}, [2]uint32{}, [4]uint32{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+		{[4]uint32{math.MaxUint32, math.MaxUint32, math.MaxUint32, math.MaxUint32}, [2]uint32{math.MaxUint32, math.MaxUint32},
+			[4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+		{[4]uint32{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, [2]uint32{0xa4093822, 0x299f31d0},
+			[4]uint32{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
 	} {
-		got := p.Eval(nil, nil, c.in, 0)
-		for i := range got {
-			if got[i] != c.want[i] {
-				t.Errorf("counter and key %#x: %#x want %#x", c.in, got, c.want)
-				break
-			}
+		if got := Philox(c.counter, c.key); got != c.want {
+			t.Errorf("counter %#x, key %#x: %#x want %#x", c.counter, c.key, got, c.want)
 		}
 	}
+}
+
+// block returns the words at a seed and an offset.
+func block(seed, offset uint64) []uint32 {
+	w := Philox([4]uint32{uint32(offset), uint32(offset >> 32)}, [2]uint32{uint32(seed), uint32(seed >> 32)})
+	return w[:]
 }
 
 func random(gen func(t dtype.Type, seed, offset, index *Expr) *Expr, t, index dtype.Type) func(seed, offset, i int64) float64 {
@@ -49,28 +50,56 @@ func TestRandomCounter(t *testing.T) {
 				t.Errorf("%v: %s repeats", ty, name)
 			}
 		}
+		per := int64(16 / ty.Size()) // elements a block
 		for i := range int64(50) {
 			a := wide(42, 1<<32-20, i)
-			if b := wide(42, 1<<32-20+i, 0); a != b {
-				t.Fatalf("%v: offset and index must add: %v, %v", ty, a, b)
+			if b := wide(42, 1<<32-20+i/per, i%per); a != b {
+				t.Fatalf("%v: the offset counts blocks of %d: %v, %v", ty, per, a, b)
 			}
 			if b := narrow(42, 1<<32-20, i); a != b {
 				t.Fatalf("%v: a U32 index gives %v, an I64 %v", ty, b, a)
 			}
 		}
 	}
-	// The words of the definition: seed is the key, offset + index the counter's lower half.
-	w := RandomBits(Param(0, dtype.I64), Param(1, dtype.I64), Index(dtype.I64))
-	p := MustLower(w[:1], []dtype.Type{dtype.U32}, nil, -1)
-	if got := p.Eval(nil, nil, []uint64{0, 0}, 0)[0]; got != 0x6627e8d5 {
-		t.Errorf("%#x", got)
+	// The words of the definition: seed is the key, the offset and what blocks come before is the
+	// counter's lower half.
+	single, double := random(RandomUniform, dtype.F32, dtype.I64), random(RandomUniform, dtype.F64, dtype.I64)
+	bits := MustLower([]*Expr{RandomBits(Param(0, dtype.I64), Param(1, dtype.I64), Index(dtype.I64))}, []dtype.Type{dtype.U32}, nil, -1)
+	const seed, offset = 0x123456789a, 0xfffffffd
+	for i := range uint64(40) {
+		w := block(seed, offset+i/4)[i%4]
+		if got := bits.Eval(nil, nil, []uint64{seed, offset}, int64(i))[0]; got != uint64(w) {
+			t.Errorf("word %d is %#x, want %#x", i, got, w)
+		}
+		if u := single(seed, offset, int64(i)); u != float64(w>>8)*0x1p-24 {
+			t.Errorf("element %d is %v in float32", i, u)
+		}
+		pair := block(seed, offset+i/2)[i%2*2:]
+		if u := double(seed, offset, int64(i)); u != float64((uint64(pair[1])<<32|uint64(pair[0]))>>11)*0x1p-53 {
+			t.Errorf("element %d is %v in float64", i, u)
+		}
 	}
-	if u := random(RandomUniform, dtype.F32, dtype.I64)(0, 0, 0); u != float64(0x6627e8)*0x1p-24 {
-		t.Errorf("%v", u)
+}
+
+func TestDropLimit(t *testing.T) {
+	for _, c := range []struct {
+		p     float64
+		limit uint32
+	}{{1, math.MaxUint32}, {0.5, 1<<31 - 1}, {0x1p-32, 0}, {0x1p-60, 0}, {0x1.8p-32, 1}, {1 - 0x1p-40, math.MaxUint32}} {
+		if got := DropLimit(c.p); got != c.limit {
+			t.Errorf("limit of %v: %d, want %d", c.p, got, c.limit)
+		}
 	}
-	if u := random(RandomUniform, dtype.F64, dtype.I64)(0, 0, 0); u != float64(uint64(0x6627e8d5e169c58d)>>11)*0x1p-53 &&
-		u != float64(uint64(0x6627e8d5)>>5<<26|uint64(0xe169c58d)>>6)*0x1p-53 {
-		t.Errorf("%v", u)
+	p := MustLower([]*Expr{RandomKeeps(Param(0, dtype.I64), C(0), Index(dtype.I64), Param(1, dtype.U32))}, []dtype.Type{dtype.Bool}, nil, -1)
+	for _, rate := range []float64{0.1, 0.5, 1} {
+		const n = 30000
+		kept := 0
+		for i := range n {
+			kept += int(p.Eval(nil, nil, []uint64{7, uint64(DropLimit(rate))}, int64(i))[0])
+		}
+		if d := math.Abs(float64(kept)/n - (1 - rate)); d > 5*math.Sqrt(rate*(1-rate)/n) {
+			t.Errorf("%d of %d stay where %v are dropped", kept, n, rate)
+		}
 	}
 }
 
@@ -94,7 +123,7 @@ func TestRandomDistributions(t *testing.T) {
 			v := make([]float64, n)
 			var sum [4]float64
 			var cells [256]float64
-			serial := 0.0
+			var serial [4]float64 // with each neighbour in a block, and with the block before
 			for i := range v {
 				x := f(1234567890123, 99, int64(i))
 				v[i] = x
@@ -106,8 +135,8 @@ func TestRandomDistributions(t *testing.T) {
 				for k := range sum {
 					sum[k] += math.Pow(x, float64(k+1))
 				}
-				if i > 0 {
-					serial += (c.cdf(v[i-1]) - 0.5) * (u - 0.5)
+				for lag := range min(i, len(serial)) {
+					serial[lag] += (c.cdf(v[i-1-lag]) - 0.5) * (u - 0.5)
 				}
 			}
 			for k := range sum {
@@ -115,8 +144,10 @@ func TestRandomDistributions(t *testing.T) {
 					t.Errorf("%s %v: moment %d is off by %v", c.name, ty, k+1, d)
 				}
 			}
-			if r := 12 * serial / n; math.Abs(r) > 5/math.Sqrt(n) {
-				t.Errorf("%s %v: neighbours correlate by %v", c.name, ty, r)
+			for lag, sum := range serial {
+				if r := 12 * sum / n; math.Abs(r) > 5/math.Sqrt(n) {
+					t.Errorf("%s %v: neighbours %d apart correlate by %v", c.name, ty, lag+1, r)
+				}
 			}
 			chi := 0.0
 			for _, o := range cells {
@@ -140,20 +171,19 @@ func TestRandomDistributions(t *testing.T) {
 
 // TestRandomNormalFormula compares with the same words through math.
 func TestRandomNormalFormula(t *testing.T) {
-	w := RandomBits(Param(0, dtype.I64), Param(1, dtype.I64), Index(dtype.I64))
-	u32 := []dtype.Type{dtype.U32, dtype.U32, dtype.U32, dtype.U32}
-	p := MustLower(w[:], u32, nil, -1)
 	f, d := random(RandomNormal, dtype.F32, dtype.I64), random(RandomNormal, dtype.F64, dtype.I64)
-	for i := range int64(20000) {
-		b := p.Eval(nil, nil, []uint64{5, 6}, i)
-		u := float64(float32(float32(b[0])*0x1p-32 + 0x1p-33))
-		want := math.Sqrt(-2*math.Log(u)) * math.Cos(2*math.Pi*float64(b[1])*0x1p-32)
-		if got := f(5, 6, i); math.Abs(got-want) > 4e-7*math.Abs(want)+1e-12 {
+	turn := [2]func(float64) float64{math.Cos, math.Sin}
+	for i := range uint64(20000) {
+		w := block(5, 6+i/4)[i%4&^1:]
+		u := float64(float32(float32(w[0])*0x1p-32 + 0x1p-33))
+		want := math.Sqrt(-2*math.Log(u)) * turn[i%2](2*math.Pi*float64(w[1])*0x1p-32)
+		if got := f(5, 6, int64(i)); math.Abs(got-want) > 4e-7*math.Abs(want)+1e-12 {
 			t.Fatalf("element %d: %v want %v", i, got, want)
 		}
-		u = float64(b[0])*0x1p-32 + float64(b[1])*0x1p-64
-		want = math.Sqrt(-2*math.Log(u)) * math.Cos(2*math.Pi*(float64(b[2])*0x1p-32+float64(b[3])*0x1p-64))
-		if got := d(5, 6, i); math.Abs(got-want) > 1e-14*math.Abs(want)+1e-14 {
+		w = block(5, 6+i/2)
+		u = float64(w[1])*0x1p-32 + float64(w[0])*0x1p-64
+		want = math.Sqrt(-2*math.Log(u)) * turn[i%2](2*math.Pi*(float64(w[3])*0x1p-32+float64(w[2])*0x1p-64))
+		if got := d(5, 6, int64(i)); math.Abs(got-want) > 1e-14*math.Abs(want)+1e-14 {
 			t.Fatalf("element %d in float64: %v want %v", i, got, want)
 		}
 	}

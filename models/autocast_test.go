@@ -62,7 +62,7 @@ func TestModelsUnderAutocast(t *testing.T) {
 				}, tensor.Autocast(low))
 			}
 		}
-	}, tensor.Seed(4))
+	}, tensor.Seed(1))
 }
 
 // What the gradients need takes less memory under autocast.

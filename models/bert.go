@@ -180,7 +180,9 @@ func (m *BERT) Pooled(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 
 // Pool returns the pooler's result, [batch, width], for features [batch, length, width].
 func (m *BERT) Pool(features *tensor.Tensor) *tensor.Tensor {
-	return within(features, func(x *tensor.Tensor) *tensor.Tensor { return m.Pooler.Dense.Forward(x.Select(1, 0)).Tanh() })
+	return within(features, func(x *tensor.Tensor) *tensor.Tensor {
+		return m.Pooler.Dense.ForwardAct(x.Select(1, 0), (*tensor.Tensor).Tanh)
+	})
 }
 
 // Features returns the features of every token, [batch, length, width], for tokens ids [batch, length] of at most Context positions.
@@ -240,7 +242,7 @@ func (l *bertLayer) run(x, mask *tensor.Tensor, c BERTConfig) (y *tensor.Tensor)
 func (l *bertLayer) compute(x, mask *tensor.Tensor, c BERTConfig) *tensor.Tensor {
 	x = within(x, func(x *tensor.Tensor) *tensor.Tensor { return l.Attention.run(x, mask, c) })
 	return within(x, func(x *tensor.Tensor) *tensor.Tensor {
-		return l.Output.run(l.Intermediate.Dense.Forward(x).Gelu(), x, c)
+		return l.Output.run(l.Intermediate.Dense.ForwardAct(x, (*tensor.Tensor).Gelu), x, c)
 	})
 }
 

@@ -42,7 +42,7 @@ func (m *MaskedLM) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 func (m *MaskedLM) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		t := m.Cls.Predictions.Transform
-		x := t.Norm.Forward(t.Dense.Forward(m.Bert.Features(ids, in)).Gelu())
+		x := t.Norm.Forward(t.Dense.ForwardAct(m.Bert.Features(ids, in), (*tensor.Tensor).Gelu))
 		return x.Linear(m.Bert.Embeddings.Words.Weight, m.Cls.Predictions.Bias)
 	})
 }

@@ -46,7 +46,7 @@ func (m *LeNet) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 		}
 		x = x.Flatten(1, -1)
 		for _, l := range []*nn.Linear{m.Fc1, m.Fc2} {
-			x = within(x, func(x *tensor.Tensor) *tensor.Tensor { return relu(l.Forward(x)) })
+			x = within(x, func(x *tensor.Tensor) *tensor.Tensor { return l.ForwardAct(x, (*tensor.Tensor).Relu) })
 		}
 		return m.Fc3.Forward(x)
 	})

@@ -15,7 +15,9 @@ import (
 
 // However small, a temperature draws the likeliest token in the end, also where logits divided by it are no float32.
 func TestSmallTemperatures(t *testing.T) {
-	m := models.NewGPT(models.GPTConfig{Vocab: 31, Context: 6, Layers: 1, Heads: 2, Width: 8})
+	s := tensor.NewScope(tensor.Seed(1))
+	defer s.Close()
+	m := models.NewGPT(models.GPTConfig{Vocab: 31, Context: 6, Layers: 1, Heads: 2, Width: 8}, nn.In(s))
 	prompt := [][]int{{1, 2}}
 	for _, k := range []int{0, 5} {
 		want, err := m.Generate(prompt, models.GenerateOptions{})

@@ -221,5 +221,7 @@ func (a *gptAttention) run(x *tensor.Tensor, p pass) (y *tensor.Tensor) {
 // Forward applies the MLP to x [..., width].
 func (l *gptMLP) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
-	return within(x, func(x *tensor.Tensor) *tensor.Tensor { return l.CProj.Forward(l.CFc.Forward(x).GeluTanh()) })
+	return within(x, func(x *tensor.Tensor) *tensor.Tensor {
+		return l.CProj.Forward(l.CFc.forwardAct(x, (*tensor.Tensor).GeluTanh))
+	})
 }

@@ -76,6 +76,15 @@ func (l *conv1D) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.LinearT(l.Weight, l.Bias)
 }
 
+// forwardAct is act of what Forward returns, as nn.Linear has it.
+func (l *conv1D) forwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
+	if l.Hooked() {
+		return act(l.Forward(x))
+	}
+	defer l.Enter(&x, &y)()
+	return x.LinearTAct(l.Weight, l.Bias, act)
+}
+
 // heads turns [batch, length, heads·features] into [batch, heads, length, features].
 func heads(x *tensor.Tensor, n int) *tensor.Tensor {
 	return x.Unflatten(-1, n, x.Dim(-1)/n).Transpose(1, 2)

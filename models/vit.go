@@ -153,9 +153,9 @@ func (b *vitBlock) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 
 func (b *vitBlock) compute(x *tensor.Tensor) *tensor.Tensor {
 	return inside(x, b.Ln1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
-		h := b.Ln1.Forward(x)
+		h := b.Ln1.ForwardLow(x) // one product makes queries, keys and values of it
 		h, _ = b.SelfAttention.Forward(h, h, h, nn.AttendOptions{})
 		x = b.Drop.Add(x, h)
-		return x.Add(b.MLP.Forward(b.Ln2.Forward(x)))
+		return x.Add(b.MLP.Forward(b.Ln2.ForwardLow(x)))
 	})
 }

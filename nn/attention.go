@@ -126,10 +126,10 @@ func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y
 		if m.Options.AddZeroAttn {
 			k, v, extra = k.Pad(0, 0, 0, 0, 1), v.Pad(0, 0, 0, 0, 1), extra+1
 		}
-		a := tensor.AttentionOptions{}
-		if a.Causal = o.Causal && o.Mask == nil && o.KeyPadding == nil && extra == 0 && !o.NeedWeights; !a.Causal {
-			a.Mask = m.mask(c, q, n, keys, extra, o.Masks)
-		}
+		masks := o.Masks
+		a := tensor.AttentionOptions{Causal: o.Causal && extra == 0 && !o.NeedWeights}
+		masks.Causal = o.Causal && !a.Causal // only then it takes a mask
+		a.Mask = m.mask(c, q, n, keys, extra, masks)
 		if m.Training() {
 			a.Dropout = m.Options.Dropout
 		}
@@ -230,8 +230,9 @@ func (m *MultiheadAttention) append(x, bias *tensor.Tensor) *tensor.Tensor {
 	return tensor.Cat(2, x, b.Expand(x.Dim(0), m.Heads, 1, m.Features/m.Heads))
 }
 
-// mask makes one mask of all, for queries q and keys with extra ones behind, which all attend to: bool, true where a query attends, or
-// floats to add. nil masks nothing.
+// mask makes one mask of all, for queries q and keys with extra ones behind, which all attend to:
+// bool, true where a query attends, or floats to add. One of keys alone is [n, 1, 1, keys]. nil
+// masks nothing.
 func (m *MultiheadAttention) mask(c *tensor.Scope, q *tensor.Tensor, n, keys, extra int, o Masks) *tensor.Tensor {
 	var attends, adds *tensor.Tensor
 	use := func(mask *tensor.Tensor) {

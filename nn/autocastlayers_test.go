@@ -68,7 +68,7 @@ func TestLayersUnderAutocast(t *testing.T) {
 				}
 			}
 		}
-	})
+	}, tensor.Seed(3)) // none of the transformer's rectifiers is at its kink
 }
 
 // within holds numbers to others within a part of the greatest.

@@ -157,9 +157,20 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 // through applies layers one after another.
 func through(layers []Module, x *tensor.Tensor) *tensor.Tensor {
 	ours := false // nobody but this chain has x
-	for i, l := range layers {
-		y := l.Forward(x)
+	for i := 0; i < len(layers); i++ {
+		l, y := layers[i], (*tensor.Tensor)(nil)
 		passes := passesOn(l)
+		first, act := activated(layers[i:])
+		switch d := reluDropout(layers[i:]); {
+		case d != nil:
+			i++
+			y, passes = d.forwardRelu(x), passesOn(d)
+		case act != nil:
+			i++
+			y, passes = first.ForwardAct(x, act), true
+		default:
+			y = l.Forward(x)
+		}
 		if y == x {
 			ours = ours && passes
 			continue

@@ -21,6 +21,10 @@ func CrossEntropy(x, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 func crossEntropy(x, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Reduction) *tensor.Tensor {
 	given("cross_entropy", x, target)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
+		if len(r) == 0 || len(r) == 1 && r[0] == Mean {
+			o.Mean = true
+			return x.In(c).CrossEntropy(target, o)
+		}
 		return reduceCrossEntropy("cross_entropy", x.In(c).CrossEntropy(target, o), target, o, r)
 	}, x, target, o.Weight)
 }
@@ -171,6 +175,9 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 	}
 	if bias != nil && (bias.Rank() != 1 || bias.Dim(0) != classes) {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("the bias is [%d], a number for each class, not %v", classes, bias.Shape()), x, weight, bias)
+	}
+	if o.Mean {
+		misuse(op, tensor.ErrValue, "the option Mean is not for the losses of parts; the mean is a Reduction", x)
 	}
 	if o.Rows < 0 {
 		misuse(op, tensor.ErrValue, fmt.Sprintf("%d rows at a time", o.Rows), x)

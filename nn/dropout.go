@@ -42,6 +42,39 @@ func (d *Dropout) Add(residual, x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.DropoutAdd(residual, d.P)
 }
 
+// takesRelu reports that d drops from x, so that a relu before it can be done in its launch.
+func (d *Dropout) takesRelu() bool { return d.hooks == nil && d.Training() && d.P > 0 }
+
+// forwardRelu is Forward of relu of x, of a layer that takes it.
+func (d *Dropout) forwardRelu(x *tensor.Tensor) (out *tensor.Tensor) {
+	defer d.Enter(&x, &out)()
+	return x.ReluDropout(d.P)
+}
+
+// reluDropout returns the Dropout that the first two of layers end with, if they are a [ReLU] and
+// one which takes it, and nobody looks at what goes between them.
+func reluDropout(layers []Module) *Dropout {
+	if len(layers) < 2 {
+		return nil
+	}
+	d, ok := layers[1].(*Dropout)
+	if !ok || d == nil || !d.takesRelu() {
+		return nil
+	}
+	switch l := layers[0].(type) {
+	case ReLU:
+		ok = l.hooks == nil
+	case *ReLU:
+		ok = l != nil && l.hooks == nil
+	default:
+		ok = false
+	}
+	if !ok {
+		return nil
+	}
+	return d
+}
+
 // Dropout1d sets whole channels of signals to zero with probability P in training, and scales the others by 1/(1-P).
 type Dropout1d struct {
 	Base

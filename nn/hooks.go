@@ -240,6 +240,10 @@ func Hooked(m any) bool {
 	return found
 }
 
+// Hooked reports whether the layer itself has hooks, which see what its Forward takes and returns:
+// what does less than Forward asks for that first.
+func (b *Base) Hooked() bool { return b.hooks != nil && b.hooks.any() }
+
 // any reports whether there are hooks.
 func (k *moduleHooks) any() bool {
 	k.mu.Lock()

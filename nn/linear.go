@@ -53,6 +53,23 @@ func (l *Linear) fill(in int, z *lazy) {
 // Forward maps x of shape [..., in] to [..., out].
 func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
+	l.takes(x)
+	return x.Linear(l.Weight, l.Bias)
+}
+
+// ForwardAct returns act of what Forward returns, in one launch where that goes: see
+// [tensor.Tensor.LinearAct]. Hooks of the layer see what they see of Forward.
+func (l *Linear) ForwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.Tensor) (out *tensor.Tensor) {
+	if l.Hooked() {
+		return act(l.Forward(x))
+	}
+	defer l.Enter(&x, &out)()
+	l.takes(x)
+	return x.LinearAct(l.Weight, l.Bias, act)
+}
+
+// takes checks an input, and makes a lazy layer for it.
+func (l *Linear) takes(x *tensor.Tensor) {
 	if l.lazy != nil {
 		given("linear", x)
 		if x.Rank() == 0 {
@@ -61,7 +78,6 @@ func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 		ready(l, x, x.Dim(-1))
 	}
 	features("linear", x, l.Weight)
-	return x.Linear(l.Weight, l.Bias)
 }
 
 // Bilinear is yₖ = xᵀ·Wₖ·z + bₖ of two inputs.

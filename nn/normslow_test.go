@@ -1,6 +1,7 @@
 package nn_test
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -31,4 +32,43 @@ func TestNormForwardLow(t *testing.T) {
 			}
 		}, tensor.Autocast(low), tensor.Seed(1))
 	}
+}
+
+// A transformer's layer whose norms come first gives its linear layers 16 bits under autocast: the
+// numbers, and those of the gradients, are what casts behind the norms give.
+func TestTransformerNormsLow(t *testing.T) {
+	type tt = tensor.Tensor
+	tensor.Do(func(s *tensor.Scope) {
+		l := nn.NewTransformerEncoderLayer(8, 2, nn.TransformerOptions{FeedForward: 16, NormFirst: true, Activation: (*tt).Gelu}, nn.In(s))
+		x, g := s.Randn(5, 3, 8).RequiresGrad(), s.Randn(5, 3, 8)
+		leaves := append(nn.Parameters(l), x)
+		norms := map[dtype.Type]int{}
+		l.Norm1.RegisterForwardHook(func(_, y *tt) *tt { norms[y.Type()]++; return nil })
+		l.Norm2.RegisterForwardHook(func(_, y *tt) *tt { norms[y.Type()]++; return nil })
+		run := func(f func(x *tt) *tt) (all [][]byte) {
+			s.Do(func(c *tensor.Scope) {
+				y := f(x.In(c))
+				all = append(all, y.Bytes())
+				for _, g := range tensor.Gradients(y, leaves, tensor.GradOutput(g)) {
+					all = append(all, g.Bytes())
+				}
+			}, tensor.Autocast(dtype.BF16))
+			return all
+		}
+		got := run(l.Forward)
+		if norms[dtype.BF16] != 2 || len(norms) != 1 {
+			t.Errorf("norms return %v", norms)
+		}
+		want := run(func(x *tt) *tt {
+			h := l.Norm1.Forward(x)
+			h, _ = l.SelfAttn.Forward(h, h, h, nn.AttendOptions{})
+			x = x.Add(h)
+			return x.Add(l.Linear2.Forward(l.Linear1.Forward(l.Norm2.Forward(x)).Gelu()))
+		})
+		for i := range want {
+			if !bytes.Equal(got[i], want[i]) {
+				t.Errorf("number %d differs", i)
+			}
+		}
+	}, tensor.Seed(2))
 }

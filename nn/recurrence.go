@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -114,6 +115,7 @@ type queue struct {
 	err     error
 	mapping device.Map
 	times   device.MatMul
+	tf32    bool // products may be of tf32
 }
 
 func (q *queue) mapTo(p *expr.Program, outs, ins []device.View) {
@@ -126,7 +128,7 @@ func (q *queue) mapTo(p *expr.Program, outs, ins []device.View) {
 func (q *queue) product(out, a, b device.View) {
 	if q.err == nil {
 		out.Layout, a.Layout, b.Layout = out.Unsqueeze(0), a.Unsqueeze(0), b.Unsqueeze(0)
-		q.times = device.MatMul{Out: out, A: a, B: b}
+		q.times = device.MatMul{Out: out, A: a, B: b, TF32: q.tf32 && out.Type == dtype.F32}
 		q.err = device.Run(q.dev, q.s, &q.times)
 	}
 }
@@ -189,6 +191,7 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 	o := f.named(in)
 	rows, n, out, hidden := o.x.Dim(0), o.h0.Dim(0), o.h0.Dim(1), f.hidden
 	m := c.Scope().On(o.x.Device()).Typed(o.x.Type())
+	tf32 := c.Scope().TF32()
 	gates := o.x.MatMul(o.wih.T())
 	if f.bias {
 		gates.AddInPlace(f.inputBias(o))
@@ -239,7 +242,7 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 	if rows > 0 {
 		program := cellKey{f.cell, o.x.Type(), false, keep && f.cell != tanhCell && f.cell != reluCell, bias != nil}.program()
 		tensor.Raw(f.Name(), outs, ins, func(s device.Stream, outs, ins []device.View) error {
-			run := &queue{dev: o.x.Device(), s: s}
+			run := &queue{dev: o.x.Device(), s: s, tf32: tf32}
 			y, gates, part, h0, back := outs[0], outs[2], outs[3], ins[0], ins[1]
 			var to, from []device.View
 			for _, p := range f.stretches() {

@@ -52,6 +52,7 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	o := f.named(in)
 	rows, n, out, hidden := o.x.Dim(0), o.h0.Dim(0), o.h0.Dim(1), f.hidden
 	m := c.Scope().On(o.x.Device()).Typed(o.x.Type())
+	tf32 := c.Scope().TF32()
 	y, _, _ := f.split(c.Saved(operands), rows, n, out)
 	dy, lastH, lastC := f.split(g.Contiguous(), rows, n, out)
 	dh := lastH.Clone()
@@ -86,7 +87,7 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 		program := cellKey{cell: f.cell, t: o.x.Type(), back: true, keeps: f.cell == lstmCell && !f.proj}.program()
 		sum, same := sumProgram(o.x.Type()), sameProgram(o.x.Type())
 		tensor.Raw(f.Name()+".grad", outs, ins, func(s device.Stream, outs, ins []device.View) error {
-			run := &queue{dev: o.x.Device(), s: s}
+			run := &queue{dev: o.x.Device(), s: s, tf32: tf32}
 			y, dy, h0, whh := ins[0], ins[1], ins[2], ins[3]
 			var to, from []device.View
 			parts := func(list []device.View, v device.View) []device.View {

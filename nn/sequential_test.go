@@ -1,8 +1,10 @@
 package nn_test
 
 import (
+	"bytes"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -62,4 +64,67 @@ func TestSequentialFreesNothingSeen(t *testing.T) {
 			}
 		}
 	})
+}
+
+// kernelCount counts what a device is asked for.
+type kernelCount struct{ n int }
+
+func (*kernelCount) Wants() (w device.TraceWants)    { return w }
+func (*kernelCount) Begin(device.Span) device.SpanID { return device.NewSpanID() }
+func (*kernelCount) End(device.SpanID)               {}
+func (*kernelCount) Recorded(uint64)                 {}
+func (c *kernelCount) Kernel(device.KernelEvent)     { c.n++ }
+func (*kernelCount) Copy(device.CopyEvent)           {}
+func (*kernelCount) Sync(device.SyncEvent)           {}
+func (*kernelCount) Memory(device.MemoryEvent)       {}
+
+// An activation behind a linear layer joins it, where nobody sees what goes between them. A relu
+// joins a dropout behind it.
+func TestSequentialActivations(t *testing.T) {
+	hook := func(_, y *tensor.Tensor) *tensor.Tensor { return nil }
+	hooked := func(l *nn.Linear) *nn.Linear { l.RegisterForwardHook(hook); return l }
+	relu := &nn.ReLU{}
+	relu.RegisterForwardHook(hook)
+	evaluating := nn.Eval(nn.NewDropout(0.5))
+	type own struct{ nn.ReLU }
+	const in, out = 6, 5
+	linear := func() *nn.Linear { return nn.NewLinear(in, out) }
+	for name, c := range map[string]struct {
+		layers  []nn.Module
+		kernels int
+	}{
+		"relu":           {[]nn.Module{linear(), nn.ReLU{}}, 1},
+		"pointer":        {[]nn.Module{linear(), &nn.ReLU{}}, 1},
+		"gelu":           {[]nn.Module{linear(), nn.GELU{Tanh: true}, nn.NewDropout(0)}, 1},
+		"evaluating":     {[]nn.Module{linear(), nn.SiLU{}, evaluating}, 1},
+		"dropout":        {[]nn.Module{linear(), nn.Tanh{}, nn.NewDropout(0.5)}, 2},
+		"relu, dropout":  {[]nn.Module{linear(), nn.ReLU{}, nn.NewDropout(0.5)}, 2},
+		"seen":           {[]nn.Module{hooked(linear()), nn.ReLU{}}, 2},
+		"seen behind":    {[]nn.Module{linear(), relu}, 2},
+		"a copy of that": {[]nn.Module{linear(), *relu}, 2},
+		"of one's own":   {[]nn.Module{linear(), own{}}, 2},
+		"with a number":  {[]nn.Module{linear(), nn.NewLeakyReLU(0.1)}, 2},
+	} {
+		tensor.Do(func(s *tensor.Scope) {
+			x := s.Randn(4, in)
+			seed, offset := s.Generator().State()
+			l := &kernelCount{}
+			if !device.SetTracer(l) {
+				t.Fatal("there is a tracer")
+			}
+			y := nn.NewSequential(c.layers...).Forward(x)
+			device.SetTracer(nil)
+			if l.n != c.kernels {
+				t.Errorf("%s: %d kernels, want %d", name, l.n, c.kernels)
+			}
+			s.Generator().SetState(seed, offset)
+			want := x
+			for _, m := range c.layers {
+				want = m.Forward(want)
+			}
+			if !bytes.Equal(y.Bytes(), want.Bytes()) {
+				t.Errorf("%s: %v, want %v", name, y, want)
+			}
+		}, tensor.Seed(1))
+	}
 }

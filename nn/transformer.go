@@ -35,11 +35,17 @@ func (o TransformerOptions) attention(features, heads int, opts []Option) *Multi
 	return NewMultiheadAttention(features, heads, MultiheadOptions{Dropout: o.Dropout, BatchFirst: o.BatchFirst}, opts...)
 }
 
-func (o TransformerOptions) activate(x *tensor.Tensor) *tensor.Tensor {
-	if o.Activation == nil {
-		return x.Relu()
+// feed is the two linear layers, with the activation and dropout between them.
+func (o TransformerOptions) feed(x *tensor.Tensor, first *Linear, drop *Dropout, second *Linear) *tensor.Tensor {
+	act := o.Activation
+	switch {
+	case act != nil:
+	case drop.takesRelu():
+		return second.Forward(drop.forwardRelu(first.Forward(x)))
+	default:
+		act = (*tensor.Tensor).Relu
 	}
-	return o.Activation(x)
+	return second.Forward(drop.Forward(first.ForwardAct(x, act)))
 }
 
 // contained runs f in a scope of its own and hands over its result.
@@ -51,12 +57,13 @@ func contained(s *tensor.Scope, f func(c *tensor.Scope) *tensor.Tensor) (y *tens
 	return y
 }
 
-// residual returns x + drop(f(norm(x))), or norm(x + drop(f(x))), in x's scope.
+// residual returns x + drop(f(norm(x))), or norm(x + drop(f(x))), in x's scope. f begins with one
+// linear layer, to which a norm before it gives 16 bits under autocast.
 func (o TransformerOptions) residual(x *tensor.Tensor, norm *LayerNorm, drop *Dropout, f func(x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		x := x.In(c)
 		if o.NormFirst {
-			return drop.Add(x, f(norm.Forward(x)))
+			return drop.Add(x, f(norm.ForwardLow(x)))
 		}
 		return norm.Forward(drop.Add(x, f(x)))
 	})
@@ -122,7 +129,7 @@ func (l *TransformerEncoderLayer) compute(x *tensor.Tensor, m Masks) *tensor.Ten
 			return r
 		})
 		return l.Options.residual(x, l.Norm2, l.Dropout2, func(x *tensor.Tensor) *tensor.Tensor {
-			return l.Linear2.Forward(l.Dropout.Forward(l.Options.activate(l.Linear1.Forward(x))))
+			return l.Options.feed(x, l.Linear1, l.Dropout, l.Linear2)
 		})
 	})
 }
@@ -177,7 +184,7 @@ func (l *TransformerDecoderLayer) compute(x, memory *tensor.Tensor, self, cross 
 			return r
 		})
 		return l.Options.residual(x, l.Norm3, l.Dropout3, func(x *tensor.Tensor) *tensor.Tensor {
-			return l.Linear2.Forward(l.Dropout.Forward(l.Options.activate(l.Linear1.Forward(x))))
+			return l.Options.feed(x, l.Linear1, l.Dropout, l.Linear2)
 		})
 	})
 }

@@ -47,6 +47,56 @@ func TestAttentionDerivatives(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
+// Causal attention with padded keys takes no mask of queries and keys: what it needs at once grows
+// with the length. The results are those of one mask that says both.
+func TestCausalWithPadding(t *testing.T) {
+	gpus, err := cuda.Emulate("emulate,mode=meta,mem=1GiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := gpus[0]
+	const length, features = 4096, 16
+	peak := func(masks func(s *tensor.Scope) nn.Masks) (bytes int) {
+		tensor.Do(func(s *tensor.Scope) {
+			m := nn.NewMultiheadAttention(features, 1, nn.MultiheadOptions{}, nn.In(s))
+			x := s.Zeros(length, 1, features).RequiresGrad()
+			o := nn.AttendOptions{Masks: masks(s)}
+			dev.ResetPeak()
+			y, _ := m.Forward(x, x, x, o)
+			y.Sum().Backward()
+			bytes = dev.Stats().AllocatedPeak
+		}, tensor.On(dev))
+		return bytes
+	}
+	alone := peak(func(*tensor.Scope) nn.Masks { return nn.Masks{Causal: true} })
+	padded := peak(func(s *tensor.Scope) nn.Masks {
+		return nn.Masks{Causal: true, KeyPadding: s.Typed(dtype.Bool).Zeros(1, length)}
+	})
+	if padded > alone+4*length {
+		t.Errorf("%d bytes with padded keys, %d without", padded, alone)
+	}
+	tensor.Do(func(s *tensor.Scope) {
+		m := nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{}, nn.In(s))
+		x := s.Rand(3, 2, 4).RequiresGrad()
+		padding := s.From([]bool{false, false, true, true, false, false}, 2, 3) // the first of a sample too
+		above := s.Typed(dtype.Bool).Ones(3, 3).Triu(1)
+		ways := []nn.Masks{{Mask: above, KeyPadding: padding}, {Causal: true, KeyPadding: padding}, {Causal: true, Mask: above, KeyPadding: padding}}
+		var want []*tt
+		for i, masks := range ways {
+			y, _ := m.Forward(x, x, x, nn.AttendOptions{Masks: masks})
+			got := append(tensor.Gradients(y.Square().Sum(), []*tt{x, m.InProjWeight}), y)
+			if i == 0 {
+				want = got
+			}
+			for k := range got {
+				if !got[k].AllClose(want[k], 1e-6, 1e-6) {
+					t.Errorf("way %d, result %d: %v, want %v", i, k, got[k], want[k])
+				}
+			}
+		}
+	}, tensor.Seed(4))
+}
+
 // A query that may attend to nothing gives the output's bias, with gradients that are numbers, with and without weights.
 func TestNothingToAttendTo(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {

@@ -38,7 +38,7 @@ func Example() {
 	// module Linear_0 3 0
 	// op linear 3 408
 	// backward LinearBackward 3 0
-	// op matmul 3 384
+	// direct linear.grad 3 408
 }
 
 // A span is torch's record_function.

@@ -306,7 +306,20 @@ func (p Ptr) atomicType(op AtomicOp) (Type, bool) {
 }
 
 // Atomic applies op to the element and returns its former value.
-func (p Ptr) Atomic(op AtomicOp, o Operand) Value {
+func (p Ptr) Atomic(op AtomicOp, o Operand) Value { return p.atomic("atom.", op, o) }
+
+// AtomicOrdered is Atomic on global memory that orders what other blocks see (`.acq_rel.gpu`). What
+// this thread did before it is visible to whoever applies AtomicOrdered to the element later, and
+// so is what a barrier of the block lies between.
+func (p Ptr) AtomicOrdered(op AtomicOp, o Operand) Value {
+	if p.space != Global {
+		p.b.fail("atom.acq_rel.gpu is for global memory, not %v", p.space)
+		return p.b.poison(p.elem)
+	}
+	return p.atomic("atom.acq_rel.gpu.", op, o)
+}
+
+func (p Ptr) atomic(name string, op AtomicOp, o Operand) Value {
 	b := p.b
 	v, ok := p.element("atom", o)
 	t, defined := p.atomicType(op)
@@ -314,7 +327,7 @@ func (p Ptr) Atomic(op AtomicOp, o Operand) Value {
 		return b.poison(p.elem)
 	}
 	out := b.result(p.elem)
-	b.add(&node{op: "atom." + p.space.String() + "." + atomicNames[op], t: t, form: formAtomic, addr: p.address(),
+	b.add(&node{op: name + p.space.String() + "." + atomicNames[op], t: t, form: formAtomic, addr: p.address(),
 		dst: []*register{out.r}, args: []*register{v.r}, effect: effectful})
 	return out
 }

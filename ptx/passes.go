@@ -281,7 +281,7 @@ func (n *node) takesImmediate() bool {
 	case formAtomic, formCopy:
 		return n.text != "vector"
 	case formPlain:
-		return immediate[n.op] || strings.HasPrefix(n.op, "setp.") || strings.HasPrefix(n.op, "shfl.") || strings.HasPrefix(n.op, "vote.") || strings.HasPrefix(n.op, "redux.")
+		return immediate[n.op] || strings.HasPrefix(n.op, "setp.") || strings.HasPrefix(n.op, "shfl.") || strings.HasPrefix(n.op, "vote.") || strings.HasPrefix(n.op, "bar.") || strings.HasPrefix(n.op, "redux.")
 	}
 	return false
 }

@@ -234,7 +234,7 @@ func (p *printer) instruction(n *node) {
 func (n *node) operandType(i int) Type {
 	switch {
 	case i > 0 && (n.op == "shl" || n.op == "shr" || n.op == "bfe"),
-		strings.HasPrefix(n.op, "shfl."), strings.HasPrefix(n.op, "vote."), i > 0 && strings.HasPrefix(n.op, "redux."):
+		strings.HasPrefix(n.op, "shfl."), strings.HasPrefix(n.op, "vote."), strings.HasPrefix(n.op, "bar."), i > 0 && strings.HasPrefix(n.op, "redux."):
 		return U32
 	case i == 2 && n.op == "mad.wide":
 		return U64

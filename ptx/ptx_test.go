@@ -97,6 +97,7 @@ func cooperation() *ptx.Builder {
 	w = w.Add(p.Shuffle(ptx.ShuffleDown, ptx.Int(2)).Select(b.U32(3), ptx.Int(4)))
 	w = w.Add(total.At(t).Atomic(ptx.AtomicAdd, w)).Add(total.CompareAndSwap(ptx.Int(0), w))
 	w = w.Add(extra.Atomic(ptx.AtomicExchange, w)).Add(scratch.At(w.And(ptx.Int(3))).Load())
+	w = w.Add(total.At(t).AtomicOrdered(ptx.AtomicInc, w)).Add(p.AnyOfBlock().Select(b.U32(5), ptx.Int(6)))
 	x.Reduce(ptx.AtomicAdd, v)
 	b.Fence(ptx.DeviceScope)
 	b.Fence(ptx.BlockScope)

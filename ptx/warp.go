@@ -112,17 +112,28 @@ func (v Value) All() Value { return v.vote("all.pred", Pred) }
 // Ballot returns a u32 whose bit i is lane i's predicate.
 func (v Value) Ballot() Value { return v.vote("ballot.b32", U32) }
 
+// AnyOfBlock returns whether p holds in some thread of the block, for all of which it waits and
+// whose accesses it orders as [Builder.Barrier] does (`bar.red.or`).
+func (v Value) AnyOfBlock() Value {
+	return v.combined("bar.red.or.pred", Pred, func(p *register) []*register { return []*register{v.b.U32(0).r, p} })
+}
+
 func (v Value) vote(op string, t Type) Value {
+	return v.combined("vote.sync."+op, t, func(p *register) []*register { return []*register{p, v.b.U32(fullWarp).r} })
+}
+
+// combined is an instruction that combines a predicate of several threads.
+func (v Value) combined(op string, t Type, args func(p *register) []*register) Value {
 	b := v.b
-	if !b.check("vote", v) {
+	if !b.check(op, v) {
 		return b.poison(t)
 	}
 	if v.t != Pred {
-		b.fail("vote.%s: the operand is %v, not pred", op, v.t)
+		b.fail("%s: the operand is %v, not pred", op, v.t)
 		return b.poison(t)
 	}
 	out := b.result(t)
-	b.add(&node{op: "vote.sync." + op, dst: []*register{out.r}, args: []*register{v.r, b.U32(fullWarp).r}, effect: effectful})
+	b.add(&node{op: op, dst: []*register{out.r}, args: args(v.r), effect: effectful})
 	return out
 }
 

@@ -14,7 +14,9 @@ type AttentionOptions struct {
 	// Mask, broadcast to [..., queries, keys], is of bool, true where a query attends to a key, or of floating point and added to the
 	// scores.
 	Mask *Tensor
-	// Causal lets query i attend to the keys 0 … i only, also where there are not as many keys as queries. It excludes Mask.
+	// Causal lets query i attend to the keys 0 … i only, also where there are not as many keys as
+	// queries. It goes with Mask and Lengths, where torch refuses a mask: a key counts that all
+	// of them leave, and a mask of keys alone stays as small as it is.
 	Causal bool
 	// Dropout is the probability with which a weight is dropped. Give 0 outside of training: it is not switched off by itself.
 	Dropout float64
@@ -25,7 +27,7 @@ type AttentionOptions struct {
 	GroupedHeads bool
 	// Lengths, int64 [batch], is how many keys each sample of [batch, heads, length, features] has.
 	// Queries do not see those behind; a length that is not positive leaves none. It goes with Mask
-	// or Causal, and costs less than a mask that says the same.
+	// and Causal, and costs less than a mask that says the same.
 	Lengths *Tensor
 }
 
@@ -48,7 +50,7 @@ func (f *attentionFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		p := f.chances(c.scope, in)
 		kept := p
 		if f.drop != nil {
-			kept = Apply(f.drop, p)
+			kept = f.dropped(p)
 		}
 		y = f.unfold(f.fold(kept).MatMul(v.Cast(p.dtype))).Cast(q.dtype)
 	}
@@ -62,6 +64,18 @@ func (f *attentionFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		}
 	}
 	return y
+}
+
+// dropped is what dropout leaves of x, [..., queries, keys]. Numbers are drawn for rows of whole
+// blocks, so that kernels find a row's block by its first number.
+func (f *attentionFunc) dropped(x *Tensor) *Tensor {
+	n := x.Dim(-1)
+	if n%4 == 0 {
+		return Apply(f.drop, x)
+	}
+	return within(x.scope, func(c *Scope) *Tensor {
+		return Apply(f.drop, x.In(c).Pad(0, 0, 4-n%4)).Narrow(-1, 0, n)
+	})
 }
 
 // fold joins the heads of queries that share one of keys: [..., h·g, n, m] becomes [..., h, g·n, m].
@@ -147,7 +161,7 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		grads[2] = within(s, func(c *Scope) *Tensor {
 			kept := p.In(c)
 			if f.drop != nil {
-				kept = Apply(f.drop, kept)
+				kept = f.dropped(kept)
 			}
 			return f.fold(kept).T().MatMul(g).sumTo(v.layout.Shape).Cast(v.dtype)
 		})
@@ -158,7 +172,7 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 			d = d.sumTo(p.layout.Shape) // values of more batches than the weights
 		}
 		if f.drop != nil {
-			d = Apply(f.drop, d)
+			d = f.dropped(d)
 		}
 		rows := shape.Of(p.layout.Shape.Head(p.Rank()-1).Size(), p.Dim(-1))
 		return softmaxFunc{}.gradient(c, p.In(c).reshape(rows), d.reshape(rows)).reshape(p.layout.Shape)
@@ -268,10 +282,6 @@ func (f *attentionFunc) check(in []*Tensor, o AttentionOptions) shape.Dims {
 	}
 	if o.Mask == nil {
 		return weights
-	}
-	if o.Causal {
-		e := newError(op, ErrValue, in, "a mask is given and attention is causal")
-		panic(e.hint("make one mask of both: mask.LogicalAnd of ones and Tril"))
 	}
 	if o.Mask.dtype != boolType && !o.Mask.dtype.IsFloat() {
 		e := newError(op, ErrType, in, "a mask is of bool or floating point, not "+o.Mask.dtype.String())

@@ -1,10 +1,6 @@
 package tensor
 
-import (
-	"sync"
-
-	"github.com/flambeau-go/flambeau/dtype"
-)
+import "github.com/flambeau-go/flambeau/dtype"
 
 // An AutocastClass says what [Autocast] does with the floating point operands of an op. Elementwise ops and reductions declare it in
 // their field Autocast, a [Function] by implementing [Autocaster]. The classes of the library's ops are those of torch.autocast("cuda"),
@@ -45,8 +41,13 @@ type Autocaster interface{ Autocast() AutocastClass }
 // An expression over older tensors alone begins with x.In(s), which lends x where From gives it
 // away, as for [NoGrad].
 //
-// A float32 leaf that requires a gradient is cast once for the scope that set Autocast, and again after it has changed; the casts are
-// freed with that scope. With float16 small gradients vanish unless the loss is scaled: see package amp.
+// A float32 leaf that requires a gradient is cast once for the scope that set Autocast, and again
+// after it has changed; the casts are freed with that scope. With the first one those leaves are
+// cast, in one launch, that an earlier scope needed together with it: so a step casts all weights
+// at once, from the second step on. No goroutine may change such a leaf meanwhile. A captured step
+// casts them too: its graph refuses to replay after one was moved or converted, used or not.
+//
+// With float16 small gradients vanish unless the loss is scaled: see package amp.
 func Autocast(t dtype.Type) Option {
 	if t != dtype.Invalid && !t.IsHalf() {
 		fail("autocast", ErrType, nil, "autocast is to bfloat16 or float16, not to %v", t)
@@ -211,64 +212,6 @@ func classOf(f Function) AutocastClass {
 		return a.Autocast()
 	}
 	return AutocastThrough
-}
-
-// castCache keeps the casts of leaves in the scope that set Autocast.
-type castCache struct {
-	scope *Scope
-	mu    sync.Mutex
-	casts map[castKey]cachedCast
-}
-
-type castKey struct {
-	leaf *Tensor
-	to   dtype.Type
-}
-
-type cachedCast struct {
-	of      *storage
-	version uint32
-	cast    *Tensor
-}
-
-// take returns the cast of t, or nil if it is not to be kept: as in torch only that of a float32 leaf that requires a gradient and is no
-// view. It has its place in the graph, also where it is first needed in a scope without gradients.
-func (k *castCache) take(t *Tensor, to dtype.Type) *Tensor {
-	if k == nil || !to.IsHalf() || t.dtype != dtype.F32 || !t.NeedsGrad() || t.node != nil || t.viewed != nil {
-		return nil
-	}
-	leaf := t
-	if !t.scope.encloses(k.scope) { // a handle that a younger scope was lent
-		if leaf = t.base(); leaf.freed.Load() || leaf.layout != t.layout || !leaf.scope.encloses(k.scope) {
-			return nil
-		}
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	key := castKey{t.base(), to}
-	c, ok := k.casts[key]
-	if ok && c.of == t.st && c.version == t.st.version.Load() && !c.cast.freed.Load() {
-		return c.cast
-	}
-	if k.scope.isClosed() {
-		return nil
-	}
-	if ok {
-		c.cast.Free()
-	}
-	c = cachedCast{of: t.st, version: t.st.version.Load()}
-	if vigils.n.Load() != 0 {
-		defer hush()()
-	}
-	c.cast = within(k.scope, func(s *Scope) *Tensor {
-		s.modes.noGrad, s.modes.autocast = false, dtype.Invalid
-		return leaf.In(s).Cast(to)
-	})
-	if k.casts == nil {
-		k.casts = map[castKey]cachedCast{}
-	}
-	k.casts[key] = c
-	return c.cast
 }
 
 // high makes e of class AutocastHigh.

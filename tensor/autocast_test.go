@@ -1,13 +1,16 @@
 package tensor
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
@@ -54,6 +57,104 @@ func TestAutocastCache(t *testing.T) {
 		}, Autocast(dtype.BF16))
 		if !cast.freed.Load() {
 			t.Error("a cast has outlived its scope")
+		}
+	})
+}
+
+// A scope casts with the first leaf all those that an earlier one needed with it, and no others,
+// with the same bits and gradients. Leaves that are gone, or are not what they were, are left out.
+func TestAutocastTogether(t *testing.T) {
+	Do(func(o *Scope) {
+		leaves := make([]*Tensor, 4)
+		for i := range leaves {
+			leaves[i] = o.Randn(3, 3).RequiresGrad()
+		}
+		// scope uses leaves one after another, and returns how many casts there are after each.
+		scope := func(grad bool, use ...int) (kept []int, sum float64) {
+			modes := []Option{Autocast(dtype.BF16)}
+			if !grad {
+				modes = append(modes, NoGrad())
+			}
+			o.Do(func(s *Scope) {
+				y := s.Ones(3, 3)
+				for _, i := range use {
+					y = y.MatMul(leaves[i])
+					live := 0
+					for key, c := range s.modes.casts.casts {
+						if got := s.modes.casts.kept(key, key.leaf.st); got != nil && !got.cast.freed.Load() {
+							live++
+						}
+						if !slices.Equal(c.cast.Detach().Float().Floats(), key.leaf.Detach().BFloat16().Float().Floats()) {
+							t.Error("a cast is not the leaf's")
+						}
+					}
+					kept = append(kept, live)
+				}
+				if y := y.Sum(); grad {
+					y.Backward()
+					for _, w := range leaves {
+						if g := w.Grad(); g != nil {
+							sum += g.Abs().Sum().Item()
+							w.ZeroGrad()
+						}
+					}
+				}
+			}, modes...)
+			return kept, sum
+		}
+		var want float64
+		for k, c := range []struct {
+			grad bool
+			use  []int
+			kept []int
+		}{
+			{true, []int{0, 1, 2}, []int{1, 2, 3}},
+			{true, []int{0, 1, 2}, []int{3, 3, 3}},
+			{false, []int{2, 1, 0}, []int{3, 3, 3}},
+			{true, []int{1, 2}, []int{3, 3}},       // what an earlier one needed
+			{true, []int{2, 1, 0}, []int{2, 2, 3}}, // and the latest did not
+			{true, []int{3}, []int{1}},
+			{true, []int{0, 1, 2, 3}, []int{3, 3, 3, 4}},
+			{true, []int{3, 2, 1, 0}, []int{4, 4, 4, 4}},
+		} {
+			kept, sum := scope(c.grad, c.use...)
+			if !slices.Equal(kept, c.kept) {
+				t.Errorf("scope %d has %v casts, not %v", k, kept, c.kept)
+			}
+			switch k {
+			case 0:
+				want = sum
+			case 1:
+				if sum != want {
+					t.Errorf("the gradients' sum is %v, with single casts %v", sum, want)
+				}
+			}
+		}
+		// All are changed in the scope, and cast again together; one is frozen, one is gone.
+		o.Do(func(s *Scope) {
+			x := s.Ones(3, 3)
+			x.MatMul(leaves[0])
+			leaves[1].SetRequiresGrad(false)
+			s.Do(func(c *Scope) {
+				for _, w := range leaves {
+					w.In(c).MulScalarInPlace(2)
+				}
+			}, NoGrad())
+			x.MatMul(leaves[3])
+			again := 0
+			for key := range s.modes.casts.casts {
+				if s.modes.casts.kept(key, key.leaf.st) != nil {
+					again++
+				}
+			}
+			if again != 3 {
+				t.Errorf("%d casts are of the new values, not those of 3 leaves", again)
+			}
+		}, Autocast(dtype.BF16))
+		leaves[1].RequiresGrad()
+		leaves[2].Free()
+		if kept, _ := scope(true, 0); !slices.Equal(kept, []int{2}) {
+			t.Errorf("without the leaf that is gone there are %v casts", kept)
 		}
 	})
 }
@@ -250,4 +351,50 @@ func TestAutocastLossKept(t *testing.T) {
 			t.Errorf("the gradient is %v, its sum %v", g.Type(), g.Sum().Item())
 		}
 	})
+}
+
+// Where several layers take a float32 tensor that is no leaf, the gradients of its casts are added
+// up in float32, each in one op, as it is cast.
+func TestGradientsOfCastsAddUp(t *testing.T) {
+	Do(func(s *Scope) {
+		x, w := s.Randn(4, 8).RequiresGrad(), s.Randn(3, 8, 8)
+		y := x.MulScalar(2)
+		z := y.Square().Sum()
+		s.Do(func(c *Scope) {
+			for i := range 3 {
+				z = z.In(c).Add(y.In(c).Linear(w.In(c).Select(0, i), nil).Float().Sum())
+			}
+			c.Close(z)
+		}, Autocast(dtype.BF16))
+		apart := Gradients(z, []*Tensor{y}, CreateGraph())[0].Detach()
+		n := &gradientOps{ops: map[string]int{}}
+		device.SetTracer(n)
+		got := Gradients(z, []*Tensor{y})[0]
+		device.SetTracer(nil)
+		if !bytes.Equal(got.Bytes(), apart.Bytes()) {
+			t.Errorf("%v, want %v", got, apart)
+		}
+		// The first comes as a cast; the square's, last, is added as it is.
+		if n.ops["cast.grad"] != 2 || n.ops["add"] != 1 {
+			t.Errorf("ops %v", n.ops)
+		}
+	}, Seed(1))
+}
+
+// gradientOps counts what is run for ops.
+type gradientOps struct{ ops map[string]int }
+
+func (*gradientOps) Wants() (w device.TraceWants) { return w }
+func (*gradientOps) End(device.SpanID)            {}
+func (*gradientOps) Recorded(uint64)              {}
+func (*gradientOps) Kernel(device.KernelEvent)    {}
+func (*gradientOps) Copy(device.CopyEvent)        {}
+func (*gradientOps) Sync(device.SyncEvent)        {}
+func (*gradientOps) Memory(device.MemoryEvent)    {}
+
+func (c *gradientOps) Begin(s device.Span) device.SpanID {
+	if s.Kind == device.SpanDirect {
+		c.ops[s.Name]++
+	}
+	return device.NewSpanID()
 }

@@ -27,6 +27,7 @@ func (*partFunc) Autocast() AutocastClass            { return AutocastOff }
 func (choleskyFunc) Autocast() AutocastClass         { return AutocastOff }
 func (*dropoutFunc) Autocast() AutocastClass         { return AutocastOff }
 func (*dropoutAddFunc) Autocast() AutocastClass      { return AutocastOff }
+func (*reluDropoutFunc) Autocast() AutocastClass     { return AutocastOff }
 func (*alphaDropoutFunc) Autocast() AutocastClass    { return AutocastOff }
 func (*unfold2dFunc) Autocast() AutocastClass        { return AutocastOff }
 func (*foldFunc) Autocast() AutocastClass            { return AutocastOff }

@@ -86,7 +86,7 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 	e.begin()
 	for _, s := range starts {
 		if t := e.tasks[edgeOf(s.y)]; t.wanted() {
-			e.send(t, s.g)
+			e.start(t, s)
 		}
 	}
 	for len(e.queue) > 0 {
@@ -123,7 +123,7 @@ func (y *Tensor) startScope(op string, more []start) *Scope {
 	return s
 }
 
-// seed returns the gradient to start from, in the engine's scope.
+// seed returns the gradient to start from, in the engine's scope, or nil for 1.
 func (e *engine) seed(from start) *Tensor {
 	y, g := from.y, from.g
 	if g == nil {
@@ -131,7 +131,7 @@ func (e *engine) seed(from start) *Tensor {
 			err := newError(e.op, ErrGrad, []*Tensor{y}, fmt.Sprintf("a gradient is implicit only for a scalar, this has shape %v", y.Shape()))
 			panic(err.hint("reduce it with Sum or Mean, or pass GradOutput"))
 		}
-		return e.scope.On(y.st.dev).Typed(y.dtype).Full(1, y.Shape().Slice()...)
+		return nil
 	}
 	g.use(e.op)
 	if g.Shape() != y.Shape() {
@@ -202,6 +202,10 @@ func (e *engine) step(t *task) {
 	if t.partial != nil {
 		g = e.whole(t)
 	}
+	if t.one {
+		e.back(t, nil)
+		return
+	}
 	if n := t.at.node; n != nil {
 		g = e.hooked(n.hooks.Load(), g, n.op)
 	} else {
@@ -226,20 +230,29 @@ func (e *engine) step(t *task) {
 	}
 }
 
-// back computes the gradients of one node's operands.
+// back computes the gradients of one node's operands; nil for g is 1.
 func (e *engine) back(t *task, g *Tensor) {
 	n := t.at.node
 	if n.dropped.Load() && (n.saves > 0 || n.scope != root && n.scope.isClosed()) {
 		panic(e.freed(n))
 	}
 	if tr := device.Tracing(); tr != nil {
-		defer tr.End(n.backSpan(tr, e.scope, g.layout.Shape))
+		defer tr.End(n.backSpan(tr, e.scope, n.shape))
 	}
 	vs := e.scope.child()
 	defer vs.recycle()
-	vs.modes.stream, vs.modes.autocast = n.stream, n.autocast
+	vs.modes.stream, vs.modes.autocast, vs.modes.tf32 = n.stream, n.autocast, n.tf32
 	c := &Context{scope: vs, needs: n.needs, n: n, to: t.to, run: e}
-	if v, ok := n.f.(*viewFunc); !ok || v.part == nil || !e.sendPart(t.to[0], n, *v.part, vs, g) {
+	var grads []*Tensor
+	if g == nil {
+		if grads = n.f.(fromOne).fromOne(c); grads == nil {
+			e.makeOne(t)
+			g, t.g = t.g, nil
+		}
+	}
+	if grads != nil {
+		e.sendAll(t, c, nil, grads)
+	} else if v, ok := n.f.(*viewFunc); !ok || v.part == nil || !e.sendPart(t.to[0], n, *v.part, vs, g) {
 		e.backAll(t, c, g.In(vs))
 	}
 	g.Free()
@@ -253,13 +266,21 @@ func (e *engine) back(t *task, g *Tensor) {
 
 // backAll sends the gradients that a node's VJP returns for gi, which is in its scope.
 func (e *engine) backAll(t *task, c *Context, gi *Tensor) {
+	e.sendAll(t, c, gi, c.n.f.VJP(c, gi))
+}
+
+// sendAll sends the gradients that a VJP returned for gi.
+func (e *engine) sendAll(t *task, c *Context, gi *Tensor, grads []*Tensor) {
 	n, vs := c.n, c.scope
-	grads := n.f.VJP(c, gi)
 	if len(grads) != len(n.inputs) {
 		fail(e.op, ErrGrad, nil, "%s has %d operands, its VJP returned %d gradients", n.op, len(n.inputs), len(grads))
 	}
 	for i, d := range grads {
 		if d == nil || t.to[i] == nil {
+			continue
+		}
+		if i == 0 && c.past != nil {
+			e.past(c, t.to[0], d)
 			continue
 		}
 		d = e.checked(n, i, d)
@@ -339,6 +360,7 @@ func exclusive(g *Tensor) bool {
 
 // send adds g to what goes to a task. g belongs to the engine's scope.
 func (e *engine) send(t *task, g *Tensor) {
+	e.makeOne(t)
 	switch {
 	case t.g != nil:
 		t.g = e.sum(t.g, g)

@@ -65,6 +65,7 @@ func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 		l = l.Unsqueeze(p.axis)
 	}
 	g = g.handle(g.op, e.scope, l)
+	e.makeOne(t)
 	switch {
 	case t.g == nil && t.partial == nil:
 		t.partial = &partial{part: p, to: n.operands[0]}

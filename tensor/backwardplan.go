@@ -7,8 +7,10 @@ type task struct {
 	// the time it was recorded at; a leaf comes right behind the last node that sends to it.
 	order   uint64
 	g       *Tensor  // what has come so far
+	one     bool     // of a node, that 1 has come, of which there is no tensor; g is nil
 	partial *partial // what has come in parts, while g is nil
 	to      []*task  // for a node, where the gradients of its operands go; nil: nowhere
+	senders int      // how often gradients may come: operands of nodes, and starts
 	needed  bool     // for a node, that its VJP is called
 	input   int      // 1 + the number of the input whose gradient this is, 0 for none
 
@@ -55,6 +57,7 @@ func (e *engine) plan(starts []start) {
 			t = &task{at: at, needed: all}
 			e.tasks[at] = t
 		}
+		t.senders++
 		switch n := at.node; {
 		case n == nil && t.order == 0:
 			e.watched.reaches(t)

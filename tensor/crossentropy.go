@@ -14,6 +14,7 @@ type crossEntropyFunc struct {
 	ignore    int64
 	smoothing float64
 	wide      bool // the loss of 16-bit logits is in float32
+	mean      bool // of the rows whose targets are not ignored
 }
 
 func (crossEntropyFunc) Name() string { return "cross_entropy" }
@@ -22,10 +23,15 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	const op = "cross_entropy"
 	x, target := in[0], in[1]
 	t, one, s := x.dtype.Compute(), shape.Of(x.layout.Shape.At(0)), c.Scope()
+	whole := f.mean && (f.wide || t == x.dtype) // the kernel's own mean is of losses that are not rounded
 	var o *device.CrossEntropy
 	if f.smoothing == 0 {
-		o = crossEntropyOps.supported(s, x.st.dev, device.CrossEntropy{Loss: resultOf(t, one), Top: resultOf(t, one), Rest: resultOf(t, one),
-			X: x.operand(), Target: target.operand(), Ignore: f.ignore})
+		want := device.CrossEntropy{Loss: resultOf(t, one), Top: resultOf(t, one), Rest: resultOf(t, one),
+			X: x.operand(), Target: target.operand(), Ignore: f.ignore}
+		if whole {
+			want.Mean, want.Count = resultOf(t, shape.Of(1)), resultOf(dtype.I64, shape.Of(1))
+		}
+		o = crossEntropyOps.supported(s, x.st.dev, want)
 	}
 	if o == nil {
 		if c.Needs(0) {
@@ -36,19 +42,50 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		if f.smoothing != 0 {
 			loss = f.smooth(loss, logp, target)
 		}
-		return loss
+		return f.reduced(loss, target)
 	}
 	loss, top, rest := alloc(op, s, x.st.dev, t, one), alloc(op, s, x.st.dev, t, one), alloc(op, s, x.st.dev, t, one)
+	var mean, count *Tensor
+	if whole {
+		mean, count = alloc(op, s, x.st.dev, t, shape.Dims{}), alloc(op, s, x.st.dev, dtype.I64, shape.Dims{})
+	}
 	o.Tag = lateTag(op, target)
-	launch(op, s, o, loss, top, rest, x, target)
+	launch(op, s, o, loss, top, rest, mean, count, x, target)
 	crossEntropyOps.put(o)
+	y := mean
+	if !whole {
+		if y = loss; !f.wide {
+			y = loss.Cast(x.dtype)
+		}
+		if f.mean {
+			count = f.count(target)
+			y = f.quotient(y, count)
+		}
+	}
 	if c.Needs(0) {
-		c.Save(x, target, top, rest)
+		if c.Save(x, target, top, rest); f.mean {
+			c.Save(count)
+		}
 	}
-	if f.wide {
-		return loss
+	return y
+}
+
+// count is the number of targets that are not ignored.
+func (f crossEntropyFunc) count(target *Tensor) *Tensor {
+	return target.NeScalar(float64(f.ignore)).Sum()
+}
+
+// quotient is the sum of losses by a number, which may have no place among 16-bit floats.
+func (crossEntropyFunc) quotient(loss, count *Tensor) *Tensor {
+	return loss.Cast(loss.dtype.Compute()).Sum().Div(count).Cast(loss.dtype)
+}
+
+// reduced is what f makes of the losses of rows.
+func (f crossEntropyFunc) reduced(loss, target *Tensor) *Tensor {
+	if f.mean {
+		return f.quotient(loss, f.count(target))
 	}
-	return loss.Cast(x.dtype)
+	return loss
 }
 
 // widened is x in the type that the loss has.
@@ -76,20 +113,11 @@ func (f crossEntropyFunc) composed(logp, target *Tensor) *Tensor {
 func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x, target := c.Saved(0), c.Saved(1)
 	s := c.Scope()
-	if s.modes.noGrad && c.NumSaved() == 4 { // what the kernel left for its gradient
-		top, rest := c.Saved(2), c.Saved(3)
-		g := g.Cast(top.dtype)
-		dx, taken := c.take(0, x)
-		if !taken {
-			dx = alloc("cross_entropy.grad", s, x.st.dev, x.dtype, x.layout.Shape)
-		} else {
-			x = dx
-		}
-		o := crossEntropyGradOps.of(device.CrossEntropyGrad{DX: dx.operand(), X: x.operand(), Top: top.operand(), Rest: rest.operand(),
-			Target: target.operand(), G: g.operand(), Ignore: f.ignore})
-		launch("cross_entropy", s, o, dx, x, top, rest, target, g)
-		crossEntropyGradOps.put(o)
-		return []*Tensor{dx, nil}
+	if s.modes.noGrad && c.NumSaved() >= 4 { // what the kernel left for its gradient
+		return f.grad(c, x, target, g)
+	}
+	if f.mean {
+		g = g.Div(f.count(target)).expand(target.layout.Shape)
 	}
 	to := x.dtype
 	x = f.widened(x)
@@ -102,11 +130,47 @@ func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Unsqueeze(1)).AddScalar(0).MaskedFill(ignored, 0).Cast(to), nil}
 }
 
+// fromOne spares the launches of a gradient that is 1, and of its part for each row.
+func (f crossEntropyFunc) fromOne(c *Context) []*Tensor {
+	if !c.scope.modes.noGrad || c.NumSaved() < 4 {
+		return nil
+	}
+	return f.grad(c, c.Saved(0), c.Saved(1), nil)
+}
+
+// grad launches the gradient's kernel; nil for g is 1.
+func (f crossEntropyFunc) grad(c *Context, x, target, g *Tensor) []*Tensor {
+	s, top, rest := c.Scope(), c.Saved(2), c.Saved(3)
+	dx, taken := c.take(0, x)
+	if !taken {
+		dx = alloc("cross_entropy.grad", s, x.st.dev, x.dtype, x.layout.Shape)
+	} else {
+		x = dx
+	}
+	o := crossEntropyGradOps.of(device.CrossEntropyGrad{DX: dx.operand(), X: x.operand(), Top: top.operand(), Rest: rest.operand(),
+		Target: target.operand(), Ignore: f.ignore})
+	if g != nil {
+		g = g.Cast(top.dtype)
+		g.expandInto(&o.G, &top.layout.Shape)
+	}
+	var count *Tensor
+	if f.mean {
+		count = c.Saved(4)
+		o.Count = count.operandAs(shape.Of(1))
+	}
+	launch("cross_entropy", s, o, dx, x, top, rest, target, g, count)
+	crossEntropyGradOps.put(o)
+	return []*Tensor{dx, nil}
+}
+
 // CrossEntropyOptions are what [Tensor.CrossEntropy] may be told beside the targets; the zero value is torch's default.
 type CrossEntropyOptions struct {
 	Weight         *Tensor // a factor for each class, [classes], of the logits' type; nil: 1
 	IgnoreIndex    *int    // the target that counts for nothing; nil: -100. new(0) makes it 0
 	LabelSmoothing float64 // 0 … 1: the part of each target that is spread evenly over the classes
+	// Mean gives the mean in place of the losses, torch's reduction="mean": the sum of those of
+	// classes by the sum of the weights of the targets that are not ignored.
+	Mean bool
 }
 
 // Ignored returns the class that counts for nothing.
@@ -179,11 +243,13 @@ func (x *Tensor) crossEntropy(target *Tensor, o CrossEntropyOptions, wide bool) 
 		}
 		var loss *Tensor
 		if target.dtype.IsFloat() {
-			loss = x.crossEntropyOfChances(target, weight, o.LabelSmoothing)
+			if loss = x.crossEntropyOfChances(target, weight, o.LabelSmoothing); o.Mean {
+				loss = loss.Mean()
+			}
 		} else {
 			loss = x.crossEntropyOfClasses(target, weight, o, wide)
 		}
-		if alone {
+		if alone && !o.Mean {
 			loss = loss.Squeeze(0)
 		}
 		return loss
@@ -248,20 +314,39 @@ func (x *Tensor) checkCrossEntropy(target *Tensor, o CrossEntropyOptions, in []*
 
 // crossEntropyOfClasses is for logits [n, classes, …] and indices [n, …].
 func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOptions, wide bool) *Tensor {
-	f := crossEntropyFunc{int64(o.Ignored()), o.LabelSmoothing, wide}
-	if weight != nil && f.smoothing != 0 { // each class has a part of its own
-		logp := x.LogSoftmax(1)
-		return f.smooth(f.composed(logp, target).Mul(weight.targetWeights(target, f.ignore)), logp.Mul(weight), target)
-	}
-	rows := x
-	if x.Rank() > 2 {
-		rows = x.MoveAxis(1, -1).reshape(shape.Of(target.Size(), x.Dim(1)))
-	}
-	loss := Apply(f, rows, target.reshape(shape.Of(target.Size()))).reshape(target.layout.Shape)
+	f := crossEntropyFunc{ignore: int64(o.Ignored()), smoothing: o.LabelSmoothing, wide: wide, mean: o.Mean && weight == nil}
 	if weight != nil {
-		loss = loss.Mul(weight.targetWeights(target, f.ignore))
+		return x.crossEntropyWeighted(target, weight, f, o.Mean)
+	}
+	loss := Apply(f, x.rowsOfClasses(target), target.reshape(shape.Of(target.Size())))
+	if f.mean {
+		return loss
+	}
+	return loss.reshape(target.layout.Shape)
+}
+
+// crossEntropyWeighted is crossEntropyOfClasses with weights.
+func (x *Tensor) crossEntropyWeighted(target, weight *Tensor, f crossEntropyFunc, mean bool) *Tensor {
+	var loss *Tensor
+	w := weight.targetWeights(target, f.ignore)
+	if f.smoothing != 0 { // each class has a part of its own
+		logp := x.LogSoftmax(1)
+		loss = f.smooth(f.composed(logp, target).Mul(w), logp.Mul(weight), target)
+	} else {
+		loss = Apply(f, x.rowsOfClasses(target), target.reshape(shape.Of(target.Size()))).reshape(target.layout.Shape).Mul(w)
+	}
+	if mean {
+		return f.quotient(loss, w.Cast(w.dtype.Compute()).Sum())
 	}
 	return loss
+}
+
+// rowsOfClasses is x, [n, classes, …], with a row for each target.
+func (x *Tensor) rowsOfClasses(target *Tensor) *Tensor {
+	if x.Rank() > 2 {
+		return x.MoveAxis(1, -1).reshape(shape.Of(target.Size(), x.Dim(1)))
+	}
+	return x
 }
 
 // smooth takes a part of the loss from all classes evenly, in dimension 1 of their logarithms.

@@ -66,3 +66,89 @@ func TestCrossEntropyOf16BitsUnderAutocast(t *testing.T) {
 		}
 	}
 }
+
+// The mean of the losses and its gradient have the bits of the sum by the count of the targets that
+// are not ignored. Backward is given a gradient, or begins with the 1 of which there is no tensor:
+// hooks, kept gradients and graphs of gradients see it.
+func TestCrossEntropyMean(t *testing.T) {
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu, err := device.Open("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bits := func(x *tensor.Tensor) []uint32 {
+		var list []uint32
+		for _, v := range tensor.Data[float32](x.Detach().Contiguous()) {
+			list = append(list, math.Float32bits(v))
+		}
+		return list
+	}
+	ways := map[string]func(y, x *tensor.Tensor) *tensor.Tensor{
+		"1": func(y, x *tensor.Tensor) *tensor.Tensor { y.Backward(); return x.Grad() },
+		"given": func(y, x *tensor.Tensor) *tensor.Tensor {
+			y.Backward(tensor.GradOutput(y.New().Full(0.3)))
+			return x.Grad()
+		},
+		"twice": func(y, x *tensor.Tensor) *tensor.Tensor { y.Backward(tensor.Also(y, nil)); return x.Grad() },
+		"kept": func(y, x *tensor.Tensor) *tensor.Tensor {
+			y.RetainGrad()
+			if y.Backward(); y.Grad() == nil || y.Grad().Item() != 1 {
+				t.Errorf("the kept gradient is %v", y.Grad())
+			}
+			return x.Grad()
+		},
+		"hook": func(y, x *tensor.Tensor) *tensor.Tensor {
+			y.RegisterHook(func(g *tensor.Tensor) *tensor.Tensor { return g.MulScalar(3) })
+			y.Backward()
+			return x.Grad()
+		},
+		"graph": func(y, x *tensor.Tensor) *tensor.Tensor {
+			return tensor.Gradients(y, []*tensor.Tensor{x}, tensor.CreateGraph())[0]
+		},
+		"more than the loss": func(y, x *tensor.Tensor) *tensor.Tensor {
+			y.Backward(tensor.Also(y.MulScalar(2), nil))
+			return x.Grad()
+		},
+	}
+	for _, dev := range []device.Device{cpu, gpus[0]} {
+		for _, n := range []int{1, 5, 700} {
+			for name, o := range map[string]tensor.CrossEntropyOptions{"": {}, "ignored": {IgnoreIndex: new(3)}, "smoothed": {LabelSmoothing: 0.1}} {
+				for way, grad := range ways {
+					what := fmt.Sprintf("%v, %d rows, %q, %s", dev.Name(), n, name, way)
+					tensor.Do(func(s *tensor.Scope) {
+						target := s.RandInt(0, 7, n)
+						from := s.Randn(n, 7)
+						var losses, grads [2][]uint32
+						for k := range 2 {
+							x := from.Clone().RequiresGrad()
+							var y *tensor.Tensor
+							if o := o; k == 0 {
+								o.Mean = true
+								y = x.CrossEntropy(target, o)
+							} else {
+								y = x.CrossEntropy(target, o).Sum().Div(target.NeScalar(float64(o.Ignored())).Sum())
+							}
+							losses[k], grads[k] = bits(y), bits(grad(y, x))
+						}
+						if !slices.Equal(losses[0], losses[1]) {
+							t.Errorf("%s: losses %x and %x", what, losses[0], losses[1])
+						}
+						if !slices.Equal(grads[0], grads[1]) {
+							t.Errorf("%s: gradients differ", what)
+						}
+					}, tensor.On(dev), tensor.Seed(2))
+				}
+			}
+		}
+		tensor.Do(func(s *tensor.Scope) {
+			x := s.Randn(4, 3).RequiresGrad()
+			y := x.CrossEntropy(s.Typed(dtype.I64).Full(-100, 4), tensor.CrossEntropyOptions{Mean: true})
+			if y.Backward(); !math.IsNaN(y.Item()) || x.Grad().CountNonzero().Item() != 0 {
+				t.Errorf("%s: of ignored targets alone the mean is %v, its gradient %v", dev.Name(), y, x.Grad())
+			}
+		}, tensor.On(dev))
+	}
+}

@@ -71,6 +71,7 @@ package tensor
 //	randomsampling.go        Bernoulli Multinomial TruncNormal
 //	randomdropout.go         Dropout AlphaDropout Dropout2d …
 //	randomdropoutadd.go      DropoutAdd
+//	randomdropoutrelu.go     ReluDropout
 //
 // Elementwise ops:
 //
@@ -149,6 +150,7 @@ package tensor
 //
 //	matmul.go                MatMul
 //	linear.go                Linear LinearT
+//	linearact.go             LinearAct LinearTAct
 //	products.go              Outer Dot Bmm Addmm Baddbmm Kron Trace Cross
 //	productscontract.go      TensorDot Inner VecDot MultiDot
 //	einsum.go                Einsum
@@ -187,7 +189,7 @@ package tensor
 //	attention.go             ScaledDotProductAttention ALiBi
 //	attentionfast.go         by kernels
 //	attentionparts.go        whose gradients lie in one memory
-//	rope.go                  RoPE
+//	rope.go                  RoPE, RoPEAngles
 //
 // Gradients:
 //
@@ -199,9 +201,11 @@ package tensor
 //	graphsaved.go            SavedTensorsHooks
 //	graphrebase.go           changes in place through views
 //	backward.go              Backward Gradients: the engine
+//	backwardone.go           the 1 that gradients begin with
 //	backwardplan.go          which nodes and leaves a run goes to
 //	backwardparts.go         a gradient whose parts come one by one
 //	backwardoptions.go       RetainGraph CreateGraph GradOutput AllowUnused Also Into
+//	backwardact.go           the gradient of an activation, in the product that its own comes from
 //	backwardreuse.go         memory that a gradient may write over
 //	backwardwatch.go         WatchBackward BackwardWatcher BackwardRun
 //	anomaly.go               DetectAnomaly
@@ -213,7 +217,9 @@ package tensor
 // Modes:
 //
 //	autocast.go              Autocast NoAutocast WithAutocast
+//	tf32.go                  AllowTF32 NoTF32
 //	autocastclass.go         classes of composed ops
+//	autocastleaves.go        casts of parameters, which a scope keeps
 //	capture.go               Capture Graph Capturing
 //	captureacross.go         Across: several devices in a graph
 //	capturejoin.go           Join: several goroutines in a capture

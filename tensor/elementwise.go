@@ -71,6 +71,8 @@ type vjpPart struct {
 	pass  bool         // the gradient is g itself
 	x     []int        // operands of the op, as operands of the original
 	usesY bool         // followed by the result
+	// behind is op with g first, nil unless that is of g and one more, and of any type.
+	behind *Elementwise
 }
 
 var declared []*Elementwise
@@ -287,6 +289,11 @@ func (e *Elementwise) part(k int) vjpPart {
 		return expr.X(place[i])
 	}, expr.X(len(p.x)))
 	p.op = &Elementwise{Name: e.called() + ".grad", Arity: n + 1, Result: Floating, Expr: d, Fixed: fixed, Params: e.Params}
+	if n == 1 && e.types == nil {
+		q := &Elementwise{Name: p.op.Name, Arity: 2, Result: Floating, Params: e.Params}
+		q.Expr = expr.Substitute(d, func(i int) *expr.Expr { return expr.X(1 - i) }, nil)
+		p.behind = q
+	}
 	if e.types != nil {
 		for _, i := range p.x {
 			p.op.types = append(p.op.types, e.types[i])

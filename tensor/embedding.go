@@ -102,6 +102,6 @@ func (x *Tensor) OneHot(classes int) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor {
 		index := x.In(c).Unsqueeze(-1)
 		ones := c.On(x.st.dev).Typed(dtype.I64).Ones().expand(index.layout.Shape)
-		return Apply(scatterFunc{x.Rank(), to, "one_hot"}, ones, index)
+		return Apply(scatterFunc{x.Rank(), to, "one_hot", false}, ones, index)
 	})
 }

@@ -30,7 +30,15 @@ func (f gatherFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (f gatherFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	to := c.n.operands[0]
-	return []*Tensor{Apply(scatterFunc{f.axis, to.shape, "scatter_add"}, g, c.Saved(0)), nil}
+	return []*Tensor{Apply(scatterFunc{f.axis, to.shape, "scatter_add", false}, g, c.Saved(0)), nil}
+}
+
+// takenFunc is gatherFunc for an index that names no element twice, as an order does.
+type takenFunc struct{ gatherFunc }
+
+func (f takenFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	to := c.n.operands[0]
+	return []*Tensor{Apply(scatterFunc{f.axis, to.shape, "scatter_add", true}, g, c.Saved(0)), nil}
 }
 
 func checkIndex(op string, x, index *Tensor) {

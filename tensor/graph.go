@@ -31,6 +31,7 @@ type Context struct {
 	to    []*task   // in VJP: where its gradients go
 	run   *engine   // in VJP
 	took  int       // in VJP: 1 + the operand whose gradient includes what was pending
+	past  *task     // in VJP: of an activation before operand 0, whose gradient that includes
 }
 
 // Scope is where intermediates belong.
@@ -121,6 +122,7 @@ type node struct {
 	dropped  atomic.Bool
 	packs    bool       // a packer has seen what it saved
 	autocast dtype.Type // of VJP; Invalid, which is off, but for AutocastWithin
+	tf32     bool       // of VJP too
 }
 
 // operandInfo is what a gradient must look like.
@@ -164,7 +166,7 @@ func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 func record(y *Tensor, f Function, in, keep []*Tensor) {
 	s := y.scope
 	n := &node{op: f.Name(), f: f, seq: sequence.Add(1), shape: y.layout.Shape, dtype: y.dtype, dev: y.st.dev,
-		stream: s.modes.stream, made: y.made, scope: s}
+		stream: s.modes.stream, tf32: s.modes.tf32, made: y.made, scope: s}
 	if n.stream == nil {
 		n.stream = y.st.dev.DefaultStream()
 	}

@@ -164,7 +164,7 @@ func (x *Tensor) spread(op string, l shape.Layout, lo, n int) *Tensor {
 		return x.Contiguous().reshape(shape.Of(n))
 	case l.Overlaps():
 		flat := x.reshape(shape.Of(x.Size()))
-		return Apply(scatterFunc{0, shape.Of(n), op + ".grad"}, flat, positions(x.scope, x, l.Shape, l.Strides, l.Offset))
+		return Apply(scatterFunc{0, shape.Of(n), op + ".grad", false}, flat, positions(x.scope, x, l.Shape, l.Strides, l.Offset))
 	}
 	return Apply(&putFunc{op + ".grad", n, l}, x)
 }

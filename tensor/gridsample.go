@@ -205,7 +205,7 @@ func (f *gridFunc) inputGrad(x, grid, g *Tensor) (d *Tensor) {
 	to := f.planes(x).layout.Shape
 	f.each(x, grid, func(at, outside *Tensor, across, down gridTap) {
 		part := g.Mul(down.w.Mul(across.w)).MaskedFill(outside, 0)
-		d = sumWith(d, Apply(scatterFunc{2, to, f.Name() + ".grad"}, part, at.expand(g.layout.Shape)))
+		d = sumWith(d, Apply(scatterFunc{2, to, f.Name() + ".grad", false}, part, at.expand(g.layout.Shape)))
 	})
 	return d.reshape(x.layout.Shape)
 }

@@ -15,13 +15,13 @@ import (
 // and the gradients of float32 parameters come in float32, not rounded on the way.
 func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 	checkLinear("linear", x, weight, bias, 1)
-	return x.linear(weight, bias, false)
+	return x.linear(weight, bias, false, nil)
 }
 
 // LinearT is [Tensor.Linear] for a weight of shape [in, out], as GPT-2's: x·weight + bias.
 func (x *Tensor) LinearT(weight, bias *Tensor) *Tensor {
 	checkLinear("linear", x, weight, bias, 0)
-	return x.linear(weight, bias, true)
+	return x.linear(weight, bias, true, nil)
 }
 
 // checkLinear checks the shapes; dimension k of the weight is that of the inputs.
@@ -45,12 +45,13 @@ func checkLinear(op string, x, weight, bias *Tensor, k int) {
 	}
 }
 
-// linear casts as autocast says, and applies linearFunc to rows.
-func (x *Tensor) linear(w, b *Tensor, byInputs bool) *Tensor {
+// linear casts as autocast says, and applies linearFunc to rows, and act, if there is one, to its
+// results.
+func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 	const op = "linear"
 	in := present(x, w, b)
 	s := youngest(op, in)
-	f := &linearFunc{byInputs: byInputs}
+	f := &linearFunc{byInputs: byInputs, act: act}
 	var made []*Tensor
 	defer freeAll(&made)
 	if to := target(AutocastLow, s.modes.autocast, in, 0); to == dtype.Invalid {
@@ -83,7 +84,7 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool) *Tensor {
 		panic(e.hint("Cast one of them"))
 	}
 	if b != nil && (!x.dtype.IsFloat() || b.dtype != x.dtype && !(b.dtype == dtype.F32 && x.dtype.IsHalf())) {
-		return x.linear(w, nil, byInputs).Add(b) // with the usual promotion
+		return applied(act, x.linear(w, nil, byInputs, nil).Add(b)) // with the usual promotion
 	}
 	to := x.layout.Shape.With(x.Rank()-1, w.Dim(at(byInputs)))
 	rows := x.layout.Shape.Head(x.Rank() - 1).Size()
@@ -95,7 +96,7 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool) *Tensor {
 	if b != nil {
 		operands = append(operands, b)
 	}
-	y := passing(Apply(f, operands...), flat, x)
+	y := f.activated(passing(Apply(f, operands...), flat, x))
 	f.low = nil // the graph holds what it needs of it
 	if x.Rank() == 2 {
 		return y
@@ -115,6 +116,11 @@ func at(byInputs bool) int {
 type linearFunc struct {
 	byInputs bool    // w is [in, out], and the product x·w
 	low      *Tensor // in Forward: what autocast made of the leaf w, and the product reads
+
+	// What comes behind it, until [linearFunc.activated] is through.
+	act  *Elementwise
+	done bool    // Forward has applied act in the product's launch
+	y    *Tensor // to this, of the scope around Forward's; nil: to the result itself
 }
 
 func (*linearFunc) Name() string { return "linear" }
@@ -136,11 +142,14 @@ func (f *linearFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	if !f.byInputs {
 		w = w.T()
 	}
-	y := alloc("linear", s, x.st.dev, x.dtype, shape.Of(x.Dim(0), w.Dim(1)))
 	var b *Tensor
 	if len(in) > 2 {
 		b = in[2]
 	}
+	if y := f.activatedProduct(c, x, w, b); y != nil {
+		return y
+	}
+	y := alloc("linear", s, x.st.dev, x.dtype, shape.Of(x.Dim(0), w.Dim(1)))
 	multiplyAdd("linear", s, y, x, w, b)
 	return y
 }
@@ -184,34 +193,46 @@ func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		if f.byInputs {
 			w = w.T()
 		}
-		grads[0] = Apply(matmulFunc{}, g, w)
+		if grads[0] = c.activated(0, g, w); grads[0] == nil {
+			grads[0] = Apply(matmulFunc{}, g, w)
+		}
 	}
 	return grads
 }
 
 // parameters returns the gradients of weight and bias from one op: that of the bias is the sums of
-// rows of the other's first factor, gᵀ. They are nil where only one is wanted, where the device
-// does not do it, and for second derivatives, which take what records a graph.
+// rows of the other's first factor, gᵀ. For a weight by inputs it is those of columns of the
+// second, g. They are nil where only one is wanted, where the device does not do it, and for second
+// derivatives, which take what records a graph.
 func (f *linearFunc) parameters(c *Context, x, g *Tensor) (dw, db *Tensor) {
 	const op = "linear.grad"
-	if len(c.needs) < 3 || !c.Wants(1) || !c.Wants(2) || f.byInputs || !g.dtype.IsHalf() || !c.scope.modes.noGrad {
+	if len(c.needs) < 3 || !c.Wants(1) || !c.Wants(2) || !c.scope.modes.noGrad {
 		return nil, nil
 	}
 	s, w, b := c.scope, c.n.operands[1], c.n.operands[2]
 	if b.dtype != dtype.F32 {
 		return nil, nil
 	}
-	t := g.T()
+	v := device.MatMul{Out: resultOf(w.dtype, shape.Of(1, w.shape.At(0), w.shape.At(1))), TF32: s.takesTF32(g.dtype)}
+	first, second, sums := g, x, &v.Sums
+	if f.byInputs {
+		first, second, sums = x, g, &v.ColumnSums
+	}
+	*sums = resultOf(b.dtype, b.shape)
+	t := first.T()
 	defer t.Free()
-	v := device.MatMul{Out: resultOf(w.dtype, shape.Of(1, w.shape.At(0), w.shape.At(1))), Sums: resultOf(b.dtype, b.shape)}
 	t.batchInto(&v.A)
-	x.batchInto(&v.B)
+	second.batchInto(&v.B)
 	m := matmulOps.supported(s, g.st.dev, v)
 	if m == nil {
 		return nil, nil
 	}
 	dw, db = alloc(op, s, g.st.dev, w.dtype, w.shape), alloc(op, s, g.st.dev, b.dtype, b.shape)
-	launch(op, s, m, dw, nil, db, t, x)
+	if f.byInputs {
+		launch(op, s, m, dw, nil, nil, t, second, nil, db)
+	} else {
+		launch(op, s, m, dw, nil, db, t, second)
+	}
 	matmulOps.put(m)
 	return dw, db
 }

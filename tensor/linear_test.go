@@ -5,6 +5,9 @@ import (
 	"math"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/cpu"
+	"github.com/flambeau-go/flambeau/cuda"
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/tensor"
 )
@@ -70,6 +73,54 @@ func TestNoAutocastMissed(t *testing.T) {
 		})
 		if !errors.Is(err, tensor.ErrScope) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The gradient of a bias comes with that of its weight, in one op of the device, and a third op is
+// the product for x.
+func TestBiasGradientComesWithTheWeights(t *testing.T) {
+	type tt = tensor.Tensor
+	gpus, err := cuda.Emulate("emulate,mem=64MiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, on := range []tensor.Option{tensor.On(cpu.Get()), tensor.On(gpus[0])} {
+		for _, low := range []dtype.Type{dtype.Invalid, dtype.BF16, dtype.F16} {
+			for _, byInputs := range []bool{false, true} {
+				tensor.Do(func(s *tensor.Scope) {
+					x, w, b := s.Randn(9, 4).RequiresGrad(), s.Randn(6, 4), s.Randn(6).RequiresGrad()
+					if byInputs {
+						w = s.Randn(4, 6)
+					}
+					in := []*tt{x, w.RequiresGrad(), b}
+					var y *tt
+					s.Do(func(c *tensor.Scope) {
+						if y = x.In(c); byInputs {
+							y = y.LinearT(w, b)
+						} else {
+							y = y.Linear(w, b)
+						}
+						c.Close(y)
+					}, tensor.Autocast(low))
+					g := s.Randn(9, 6).Cast(y.Type())
+					var got []*tt
+					n := watching(t, device.SpanOp, func() { got = tensor.Gradients(y, in, tensor.RetainGraph(), tensor.GradOutput(g)) }).ops
+					want := 2
+					if low != dtype.Invalid {
+						want++ // the gradient of x's cast
+					}
+					if n != want {
+						t.Errorf("device %d, %v, by inputs %v: %d ops of the device, want %d", k, low, byInputs, n, want)
+					}
+					apart := tensor.Gradients(y, in, tensor.CreateGraph(), tensor.GradOutput(g))
+					for i := range in {
+						if !got[i].AllClose(apart[i].Detach(), 1e-5, 1e-5) {
+							t.Errorf("device %d, %v, by inputs %v: gradient %d is %v, want %v", k, low, byInputs, i, got[i], apart[i])
+						}
+					}
+				}, on, tensor.Seed(4))
+			}
 		}
 	}
 }

@@ -3,7 +3,6 @@ package tensor
 import (
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
@@ -24,8 +23,9 @@ func (x *Tensor) truePositions(op string) *Tensor {
 		mask = mask.reshape(shape.Of(n))
 		counts := mask.CumSum(0)
 		some := int(counts.Select(0, n-1).Item())
-		if x.st.buf.Host() == nil {
-			return counts.firstAbove(c, some)
+		if x.st.buf.Host() == nil { // all are looked up at once, where a scatter would have an order
+			k := m.Arange(some).reshape(shape.Of(1, some))
+			return Apply(searchFunc{op, true}, counts.reshape(shape.Of(1, n)), k).reshape(shape.Of(some))
 		}
 		// Each goes to the place that the number of those before it gives; the others meet in a place behind the last.
 		place := counts.AddScalar(-1).MaskedFill(mask.LogicalNot(), float64(some))
@@ -33,29 +33,6 @@ func (x *Tensor) truePositions(op string) *Tensor {
 		out.scatter(op, c, device.ScatterSet, 0, m.Arange(n), place)
 		return out.Narrow(0, 0, some)
 	})
-}
-
-var (
-	probe = &Elementwise{Name: "nonzero", Arity: 1, NoGrad: true, Expr: x0.Add(expr.Param(0, dtype.I64)).Min(expr.Param(1, dtype.I64)).Sub(expr.C(1))}
-	climb = &Elementwise{Name: "nonzero", Arity: 3, NoGrad: true, Expr: x1.Le(x2).Select(x0.Add(expr.Param(0, dtype.I64)), x0)}
-)
-
-// firstAbove returns, for each k below some, the first position of x, a vector that ascends, at which there is more than k. All
-// are found at once by steps that halve: what a scatter does in order, and so by few threads of a GPU, takes a logarithm of steps of
-// all of them.
-func (x *Tensor) firstAbove(c *Scope, some int) *Tensor {
-	m := c.On(x.st.dev).Typed(dtype.I64)
-	n, k := x.Size(), m.Arange(some)
-	at := m.Zeros(some)
-	step := 1
-	for step <= n/2 {
-		step *= 2
-	}
-	for ; step > 0; step /= 2 {
-		there := x.indexSelect("nonzero", 0, probe.Apply([]*Tensor{at}, float64(step), float64(n)))
-		at = climb.Apply([]*Tensor{at, there, k}, float64(step))
-	}
-	return at
 }
 
 // coordinates turns row-major positions in a tensor of shape s into those in dimension d.

@@ -43,6 +43,7 @@ func (x *Tensor) byColumns() bool {
 // multiply sets out to the product of a and b, matrices or batches of them.
 func multiply(op string, s *Scope, out, a, b *Tensor) {
 	m := matmulOps.get()
+	m.TF32 = s.takesTF32(a.dtype)
 	out.batchInto(&m.Out)
 	a.batchInto(&m.A)
 	b.batchInto(&m.B)
@@ -55,7 +56,7 @@ func multiply(op string, s *Scope, out, a, b *Tensor) {
 // result of 16-bit floats may be of float32. A device that cannot do it in one op takes the product
 // in the operands' type first.
 func multiplyAdd(op string, s *Scope, out, a, b, bias *Tensor) {
-	v := device.MatMul{}
+	v := device.MatMul{TF32: s.takesTF32(a.dtype)}
 	out.batchInto(&v.Out)
 	a.batchInto(&v.A)
 	b.batchInto(&v.B)
@@ -123,7 +124,7 @@ func (f matmulFunc) second(a, g *Tensor) *Tensor {
 
 // MatMul returns the matrix product x·y, as torch.matmul: vectors are dot products or rows and columns, and dimensions
 // before the last two are batches, broadcast together. Both operands have one element type; float32 is computed in IEEE
-// float32, 16-bit floats accumulate in float32.
+// float32 unless [AllowTF32] says otherwise, 16-bit floats accumulate in float32.
 func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	if y := underAutocast("matmul", AutocastLow, func(in []*Tensor) *Tensor { return in[0].MatMul(in[1]) }, x, y); y != nil {
 		return y

@@ -242,7 +242,7 @@ func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		c.release(0, near)
 	}
 	flat := shape.Of(to.At(0), to.At(1), place.layout.Shape.Tail(2).Size())
-	dx := Apply(scatterFunc{2, shape.Of(to.At(0), to.At(1), to.Tail(2).Size()), f.op + ".grad"}, g.reshape(flat), place.reshape(flat))
+	dx := Apply(scatterFunc{2, shape.Of(to.At(0), to.At(1), to.Tail(2).Size()), f.op + ".grad", false}, g.reshape(flat), place.reshape(flat))
 	return []*Tensor{dx.reshape(to), nil, nil}
 }
 

@@ -18,12 +18,13 @@ const (
 	dropoutKind
 	alphaDropoutKind
 	dropoutAddKind
+	reluDropoutKind
 	truncatedKind
 )
 
 // String returns a word for names of kernels.
 func (k randomKind) String() string {
-	return [...]string{"uniform", "normal", "bernoulli", "randint", "dropout", "alpha_dropout", "dropout_add", "truncated_normal"}[k]
+	return [...]string{"uniform", "normal", "bernoulli", "randint", "dropout", "alpha_dropout", "dropout_add", "relu_dropout", "truncated_normal"}[k]
 }
 
 type randomKey struct {
@@ -70,8 +71,8 @@ func randomProgram(k randomKey) *expr.Program {
 			// low + ⌊u·range⌋ with 53 random bits: exact for ranges up to 2⁵³.
 			u := expr.RandomUniform(dtype.F64, seed, offset, index)
 			e = u.Mul(expr.Param(3, dtype.F64)).Floor().Add(expr.Param(2, dtype.F64)).Cvt(dtype.I64)
-		case dropoutKind, dropoutAddKind:
-			keep := expr.RandomUniform(dtype.F32, seed, offset, index).Ge(expr.Param(2, dtype.F32))
+		case dropoutKind, dropoutAddKind, reluDropoutKind:
+			keep := expr.RandomKeeps(seed, offset, index, expr.Param(2, dtype.U32))
 			if k.kind == dropoutKind {
 				x := expr.X(0)
 				if in[0] != t {
@@ -80,9 +81,13 @@ func randomProgram(k randomKey) *expr.Program {
 				e = keep.Select(x.Mul(b), expr.C(0))
 				break
 			}
+			if k.kind == reluDropoutKind {
+				e = keep.Select(reluOp.Expr.Mul(b), expr.C(0))
+				break
+			}
 			e = expr.X(1).Add(keep.Select(expr.X(0).Mul(b), expr.C(0)).Rounded(in[0]))
 		case alphaDropoutKind:
-			keep := expr.RandomUniform(dtype.F32, seed, offset, index).Ge(expr.Param(2, dtype.F32))
+			keep := expr.RandomKeeps(seed, offset, index, expr.Param(2, dtype.U32))
 			e = keep.Select(expr.X(0).Mul(b).Add(expr.Param(4, w)), expr.Param(5, w))
 		}
 		if k.fed {

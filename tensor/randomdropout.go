@@ -15,15 +15,18 @@ type dropoutFunc struct {
 
 func (*dropoutFunc) Name() string { return "dropout" }
 
+// limit is what random bits are compared with.
+func (f *dropoutFunc) limit() float64 { return float64(expr.DropLimit(f.p)) }
+
 func (f *dropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
 	y := alloc("dropout", c.Scope(), x.st.dev, x.dtype, x.layout.Shape)
-	return y.draw(y.op, c.Scope(), dropoutKind, f.seed, f.offset, in, f.p, f.scale)
+	return y.draw(y.op, c.Scope(), dropoutKind, f.seed, f.offset, in, f.limit(), f.scale)
 }
 
 func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	if c.spent(g) {
-		return []*Tensor{g.draw(f.Name(), c.scope, dropoutKind, f.seed, f.offset, []*Tensor{g}, f.p, f.scale)}
+		return []*Tensor{g.draw(f.Name(), c.scope, dropoutKind, f.seed, f.offset, []*Tensor{g}, f.limit(), f.scale)}
 	}
 	return []*Tensor{Apply(f, g)}
 }
@@ -39,7 +42,7 @@ func (*alphaDropoutFunc) Name() string { return "alpha_dropout" }
 func (f *alphaDropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x := in[0]
 	y := alloc("alpha_dropout", c.Scope(), x.st.dev, x.dtype, x.layout.Shape)
-	return y.draw(y.op, c.Scope(), alphaDropoutKind, f.seed, f.offset, in, f.p, f.scale, f.shift, f.instead)
+	return y.draw(y.op, c.Scope(), alphaDropoutKind, f.seed, f.offset, in, f.limit(), f.scale, f.shift, f.instead)
 }
 
 func (f *alphaDropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {

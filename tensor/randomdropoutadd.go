@@ -10,7 +10,7 @@ func (*dropoutAddFunc) Name() string { return "dropout_add" }
 func (f *dropoutAddFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	residual, x := in[0], in[1]
 	y := alloc(f.Name(), c.Scope(), x.st.dev, residual.dtype, x.layout.Shape)
-	return y.draw(y.op, c.Scope(), dropoutAddKind, f.seed, f.offset, []*Tensor{x, residual}, f.p, f.scale)
+	return y.draw(y.op, c.Scope(), dropoutAddKind, f.seed, f.offset, []*Tensor{x, residual}, f.limit(), f.scale)
 }
 
 func (f *dropoutAddFunc) VJP(c *Context, g *Tensor) []*Tensor {
@@ -22,7 +22,7 @@ func (f *dropoutAddFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		grads[1] = Apply(&f.dropoutFunc, g.Cast(t))
 	default:
 		d := alloc(f.Name()+".grad", c.scope, g.st.dev, t, g.layout.Shape)
-		grads[1] = d.draw(d.op, c.scope, dropoutKind, f.seed, f.offset, []*Tensor{g}, f.p, f.scale)
+		grads[1] = d.draw(d.op, c.scope, dropoutKind, f.seed, f.offset, []*Tensor{g}, f.limit(), f.scale)
 	}
 	return grads
 }

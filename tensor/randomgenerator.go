@@ -5,8 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// A Generator is a source of random numbers: a seed and an offset that drawing advances, atomically. Child scopes share
-// their parent's. The numbers are those of Philox4x32-10 at (seed, offset + i): the same on every device.
+// A Generator is a source of random numbers: a seed and an offset that drawing advances,
+// atomically. Child scopes share their parent's. Element i of a draw takes a word of the
+// Philox4x32-10 block at (seed, offset + i/4), or two of block i/2 in float64: the same numbers on
+// every device. A draw of n advances the offset by n, so that no two share a block.
 type Generator struct {
 	seed   uint64
 	offset atomic.Uint64

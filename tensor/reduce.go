@@ -245,6 +245,19 @@ func (f *reductionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{op.Apply(append(in, g), float64(f.count)).expand(to.shape).Cast(to.dtype)}
 }
 
+// fromOne makes the share of an element in the mean at once.
+func (f *reductionFunc) fromOne(c *Context) []*Tensor {
+	if f.r != meanOp {
+		return nil
+	}
+	to, t, part := c.n.operands[0], c.n.dtype, 1/float64(f.count)
+	if t != dtype.F64 {
+		part = float64(1 / float32(f.count))
+	}
+	g := c.scope.On(to.dev).Typed(t).Full(part, f.kept.Slice()...)
+	return []*Tensor{g.expand(to.shape).Cast(to.dtype)}
+}
+
 var (
 	sumOp = declareReduction(&Reduction{Name: "sum", Autocast: AutocastHigh, Kind: device.Sum, Map: expr.X(0), Grad: expr.X(1), Domain: [2]float64{-2, 2},
 		Ref: func(x []float64) float64 {

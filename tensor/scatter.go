@@ -12,6 +12,8 @@ type scatterFunc struct {
 	axis int
 	to   shape.Dims
 	op   string // as the user called it
+	// distinct says that no two elements meet.
+	distinct bool
 }
 
 func (f scatterFunc) Name() string { return f.op }
@@ -19,7 +21,7 @@ func (f scatterFunc) Name() string { return f.op }
 func (f scatterFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	g, index := in[0], in[1]
 	y := c.Scope().On(g.st.dev).Typed(g.dtype).Zeros(f.to.Slice()...)
-	y.scatter(f.op, c.Scope(), device.ScatterAdd, f.axis, g, index)
+	y.scatterOp(f.op, c.Scope(), device.Scatter{Kind: device.ScatterAdd, Axis: f.axis, Distinct: f.distinct}, g, index)
 	if c.Needs(0) {
 		c.Save(index)
 	}
@@ -27,14 +29,23 @@ func (f scatterFunc) Forward(c *Context, in []*Tensor) *Tensor {
 }
 
 func (f scatterFunc) VJP(c *Context, g *Tensor) []*Tensor {
+	if f.distinct {
+		return []*Tensor{Apply(takenFunc{gatherFunc{f.axis, "gather"}}, g, c.Saved(0)), nil}
+	}
 	return []*Tensor{Apply(gatherFunc{f.axis, "gather"}, g, c.Saved(0)), nil}
 }
 
 // scatter combines src into x's own memory at the places that index names along axis.
 func (x *Tensor) scatter(op string, s *Scope, kind device.ScatterKind, axis int, src, index *Tensor) {
-	o := scatterOps.of(device.Scatter{Kind: kind, Dst: x.operand(), Src: src.operand(), Index: index.operand(), Axis: axis, Tag: lateTag(op, index)})
-	launch(op, s, o, x, src, index)
-	scatterOps.put(o)
+	x.scatterOp(op, s, device.Scatter{Kind: kind, Axis: axis}, src, index)
+}
+
+// scatterOp is scatter as o says.
+func (x *Tensor) scatterOp(op string, s *Scope, o device.Scatter, src, index *Tensor) {
+	o.Dst, o.Src, o.Index, o.Tag = x.operand(), src.operand(), index.operand(), lateTag(op, index)
+	own := scatterOps.of(o)
+	launch(op, s, own, x, src, index)
+	scatterOps.put(own)
 }
 
 // scatterIntoFunc sets or adds the elements of its second operand into its first.
@@ -220,8 +231,9 @@ func (x *Tensor) ScatterScalarInPlace(dim int, index *Tensor, v float64) *Tensor
 	return x.scatterInPlace(device.ScatterSet, x.scalarPlacement(dim, index, v))
 }
 
-// ScatterAdd returns x with the elements of src added at the places that index names along dim, as torch.scatter_add. Shapes
-// and types are those of [Tensor.Scatter]; the order of additions is that of the positions. The sum of bool is "or".
+// ScatterAdd returns x with the elements of src added at the places that index names along dim, as
+// torch.scatter_add. Shapes and types are those of [Tensor.Scatter]. The order of additions is that
+// of the positions; a GPU may add up parts of many of them first. The sum of bool is "or".
 func (x *Tensor) ScatterAdd(dim int, index, src *Tensor) *Tensor {
 	if y := underAutocast("scatter_add", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].ScatterAdd(dim, in[1], in[2]) }, x, index, src); y != nil {
 		return y

@@ -44,7 +44,7 @@ func (f scatterReduceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		}
 		if c.Needs(1) { // the result over a factor; for the only zero of a product, what the others give
 			zero := src.EqScalar(0)
-			counts := Apply(scatterFunc{f.axis, x.layout.Shape, f.op}, zero.Cast(dtype.I64), index)
+			counts := Apply(scatterFunc{f.axis, x.layout.Shape, f.op, false}, zero.Cast(dtype.I64), index)
 			only := zero.LogicalAnd(gather(counts).EqScalar(1))
 			others := Apply(f, x, src.MaskedFill(only, 1), index)
 			gs = Where(only, gather(g.Mul(others)), gather(g.Mul(y)).Div(src.MaskedFill(zero, 1)))

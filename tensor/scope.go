@@ -59,6 +59,7 @@ type modes struct {
 	autocast  dtype.Type // of mixed precision; Invalid: off
 	casts     *castCache
 	floatType dtype.Type
+	tf32      bool // products of float32 may be of tf32
 
 	saver       packer        // of what ops save; nil: they save it as it is
 	recomputing bool          // a checkpointed segment is computed again

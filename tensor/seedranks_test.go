@@ -81,7 +81,11 @@ func TestOneGeneratorForAll(t *testing.T) {
 	const workers, times, n = 8, 25, 4
 	g := tensor.NewGenerator(11)
 	var want []float64
-	tensor.Do(func(s *tensor.Scope) { want = s.Rand(workers * times * n).Floats() }, tensor.WithGenerator(tensor.NewGenerator(11)))
+	tensor.Do(func(s *tensor.Scope) {
+		for range workers * times {
+			want = append(want, s.Rand(n).Floats()...)
+		}
+	}, tensor.WithGenerator(tensor.NewGenerator(11)))
 	var got [workers][]float64
 	var wg sync.WaitGroup
 	for w := range workers {

@@ -162,7 +162,7 @@ func (x *Tensor) taken(op string, a int, at *Tensor) *Tensor {
 	if x.Rank() == 0 {
 		return x.Clone()
 	}
-	return Apply(gatherFunc{a, op}, x, at)
+	return Apply(takenFunc{gatherFunc{a, op}}, x, at)
 }
 
 // Sort returns the elements along a dimension in ascending or descending order, and their positions in it, int64. It is always

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/shape"
 )
@@ -20,8 +21,10 @@ func counted(starts *Tensor, n int) *Tensor {
 }
 
 // fromPlaces returns y with y[places[i]] = values[i], where places are a permutation.
-func fromPlaces(places, values *Tensor) *Tensor {
-	return values.ZerosLike().ScatterAdd(0, places, values)
+func fromPlaces(op string, c *Scope, places, values *Tensor) *Tensor {
+	y := c.On(values.st.dev).Typed(values.dtype).Empty(values.Size())
+	y.scatterOp(op, c, device.Scatter{Kind: device.ScatterSet, Distinct: true}, values, places)
+	return y
 }
 
 // newRuns reports which entries of a vector, or which rows of a matrix, differ from the one before; the first does.
@@ -60,7 +63,7 @@ func (x *Tensor) distinct(op string, consecutive bool, o UniqueOptions) uniqueRe
 		r.values = sorted.indexSelect(op, 0, starts)
 		if o.Inverse {
 			if r.inverse = fresh.CumSum(0).SubScalar(1); order != nil { // the number of the run that each element is in
-				r.inverse = fromPlaces(order, r.inverse)
+				r.inverse = fromPlaces(op, c, order, r.inverse)
 			}
 		}
 		if o.Counts {

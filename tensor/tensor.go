@@ -32,6 +32,8 @@ type Tensor struct {
 
 	gradMu sync.Mutex
 	grad   *Tensor
+
+	castWith atomic.Pointer[castGroup] // of a leaf: what it was last cast together with
 }
 
 // use panics unless x may be an operand of op.

@@ -21,8 +21,16 @@ func (f castFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
+// VJP adds a gradient that becomes wider to what has come so far, if there is something: the bits
+// are those of the cast and the sum.
 func (f castFunc) VJP(c *Context, g *Tensor) []*Tensor {
-	return []*Tensor{g.Cast(c.n.operands[0].dtype)}
+	to := c.n.operands[0].dtype
+	if sum := c.pending(0); sum != nil && to.Size() > g.dtype.Size() && exclusive(sum) {
+		run("cast.grad", c.scope, addProgram(to, g.dtype), sum, []*Tensor{sum, g}, nil)
+		c.took = 1
+		return []*Tensor{sum.handle("cast.grad", c.scope, sum.layout)}
+	}
+	return []*Tensor{g.Cast(to)}
 }
 
 // Cast returns x with elements of type t, x itself if it has it already. Floats are truncated towards zero and saturated

@@ -58,6 +58,6 @@ func (x *Tensor) Unfold(dim, size, step int) *Tensor {
 		for range flat.Rank() {
 			ones = ones.Append(1)
 		}
-		return Apply(scatterFunc{a, to, "unfold.grad"}, rows.reshape(flat), index.reshape(ones.With(a, count*size)).expand(flat))
+		return Apply(scatterFunc{a, to, "unfold.grad", false}, rows.reshape(flat), index.reshape(ones.With(a, count*size)).expand(flat))
 	})
 }

@@ -71,6 +71,8 @@ type Config struct {
 	// Autocast is the type of mixed precision, dtype.BF16 or dtype.F16 ([tensor.Autocast]), in training and evaluation; 0: none. Parameters keep
 	// theirs.
 	Autocast dtype.Type
+	// TF32 permits products of float32 to round their factors on a GPU ([tensor.AllowTF32]).
+	TF32 bool
 	// Scaler scales the loss, which float16 needs; gradients are unscaled before they are clipped, and a step whose gradients have overflowed is left out. It
 	// is kept in checkpoints. nil: none.
 	Scaler *amp.GradScaler

@@ -8,10 +8,14 @@ import (
 
 // modes are those of the scopes that a model runs in.
 func (c *Config) modes() []tensor.Option {
+	var list []tensor.Option
 	if c.Autocast != dtype.Invalid {
-		return []tensor.Option{tensor.Autocast(c.Autocast)}
+		list = append(list, tensor.Autocast(c.Autocast))
 	}
-	return nil
+	if c.TF32 {
+		list = append(list, tensor.AllowTF32())
+	}
+	return list
 }
 
 // measure evaluates a batch, whole or in parts of at most so many samples (0: whole), and returns how many fit.

@@ -20,11 +20,12 @@ import (
 type typed struct {
 	*nn.Sequential
 	seen map[dtype.Type]bool
+	tf32 bool // is permitted
 }
 
 func (m *typed) Forward(x *tensor.Tensor) *tensor.Tensor {
 	y := m.Sequential.Forward(x)
-	m.seen[y.Type()] = true
+	m.seen[y.Type()], m.tf32 = true, y.Scope().TF32()
 	return y
 }
 
@@ -33,13 +34,16 @@ func (m *typed) Forward(x *tensor.Tensor) *tensor.Tensor {
 func TestFitAutocastAndCheckpointing(t *testing.T) {
 	training, held := problem(t)
 	run := func(c train.Config) (numbers []float64, seen map[dtype.Type]bool) {
-		m := &typed{seeded(nn.NewSequential(nn.NewLinear(features, 16), nn.Tanh{}, nn.NewDropout(0.2), nn.NewLinear(16, 16), nn.Tanh{}, nn.NewLinear(16, classes))), map[dtype.Type]bool{}}
+		m := &typed{seeded(nn.NewSequential(nn.NewLinear(features, 16), nn.Tanh{}, nn.NewDropout(0.2), nn.NewLinear(16, 16), nn.Tanh{}, nn.NewLinear(16, classes))), map[dtype.Type]bool{}, false}
 		c.Model, c.Optimizer = m, optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1, Momentum: 0.9})
 		c.Train, c.Valid = loader(t, training, data.Config{Batch: 16, Shuffle: true, Seed: 4}), loader(t, held, data.Config{Batch: 20})
 		c.Steps, c.Generator = 12, tensor.NewGenerator(3)
 		r, err := train.Fit(context.Background(), c)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if m.tf32 != c.TF32 {
+			t.Errorf("tf32 is permitted: %v, want %v", m.tf32, c.TF32)
 		}
 		if p := nn.Parameters(m)[0]; p.Type() != dtype.F32 {
 			t.Errorf("parameters are %v", p.Type())
@@ -52,6 +56,9 @@ func TestFitAutocastAndCheckpointing(t *testing.T) {
 	plain, seen := run(train.Config{})
 	if len(seen) != 1 || !seen[dtype.F32] {
 		t.Errorf("without, outputs are %v", seen)
+	}
+	if again, _ := run(train.Config{TF32: true}); !slices.Equal(again, plain) {
+		t.Error("on the processor tf32 changes numbers")
 	}
 	half, seen := run(train.Config{Autocast: dtype.BF16})
 	if len(seen) != 1 || !seen[dtype.BF16] {

@@ -251,8 +251,9 @@ func TestPlanBreakdown(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	// 2·batch·in·out for each of two layers; backwards the same for the weights of both, and for the input of the second.
-	const product = 2 * batch * width * hidden
-	if f := r.FLOPs; f.MatMul != 5*product || f.Forward < 2*product || f.Forward > 3*product || f.Backward < 3*product || f.Total() != f.Forward+f.Backward+f.Optimizer {
+	// What a product does to its results, the hyperbolic tangent here, counts with it.
+	const product, slack = 2 * batch * width * hidden, 100 * batch * hidden
+	if f := r.FLOPs; f.MatMul < 5*product || f.MatMul > 5*product+slack || f.Forward < 2*product || f.Forward > 3*product || f.Backward < 3*product || f.Total() != f.Forward+f.Backward+f.Optimizer {
 		t.Errorf("%+v, a product is %d", f, product)
 	}
 	// With gradients kept until the optimizer has run the peak of so few samples is there.
@@ -268,7 +269,7 @@ func TestPlanBreakdown(t *testing.T) {
 	// Nothing is trained: neither gradients nor an optimizer's state.
 	frozen := func(s *tensor.Scope, n int) *train.PlannedStep { p := build(s, n); p.Optimizer = nil; return p }
 	r3, err := train.Plan(frozen, train.PlanConfig{Batch: batch, Memory: 1 << 30})
-	if err != nil || r3.FLOPs.Backward != 0 || r3.FLOPs.MatMul != 2*product || r3.Breakdown.Gradients+r3.Breakdown.Optimizer != 0 || r3.Peak > r.Peak/2 {
+	if err != nil || r3.FLOPs.Backward != 0 || r3.FLOPs.MatMul < 2*product || r3.FLOPs.MatMul > 2*product+slack || r3.Breakdown.Gradients+r3.Breakdown.Optimizer != 0 || r3.Peak > r.Peak/2 {
 		t.Errorf("evaluation: %+v, %v", r3, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -159,7 +160,15 @@ func (t *trainer) act(s *tensor.Scope, b *data.Batch, per, n int) {
 	if per < n || c.Accumulate > 1 {
 		passes = 2 // the second adds to the gradients of the first
 	}
-	for range passes {
+	if c.Autocast != dtype.Invalid && passes == 1 { // the second step casts all parameters at once
+		passes = 2
+	}
+	for pass := range passes {
+		if pass > 0 && per == n && c.Accumulate <= 1 {
+			for _, x := range copies {
+				x.ZeroGrad()
+			}
+		}
 		s.Do(func(s *tensor.Scope) {
 			_, _, loss := c.computePart(s, part(s, b, 0, per, n), b, n)
 			if loss == nil || loss.Size() != 1 {

@@ -140,7 +140,7 @@ func TestFitRehearses(t *testing.T) {
 		bits[how] = weights(t, c)
 		before, during := seen[0], first-seen[0]
 		t.Logf("%v: %d kernels before the first step, %d in it", how, before, during)
-		if rehearsed := how == train.RehearseAlways; rehearsed && (before < 30 || during > 4) || !rehearsed && during < 20 {
+		if rehearsed := how == train.RehearseAlways; rehearsed && (before < 25 || during > 4) || !rehearsed && during < 20 {
 			t.Errorf("%v: %d kernels before the first step, %d in it", how, before, during)
 		}
 		if strings.Contains(log.String(), "as they come") {

@@ -104,6 +104,8 @@ func TestResumeWithOtherSettings(t *testing.T) {
 		"Accumulate was 1 and is 2":                       {nothing, func(c *train.Config) { c.Accumulate = 2 }},
 		"ClipNorm was 1.5 and is 0":                       {func(c *train.Config) { c.ClipNorm = 1.5 }, nothing},
 		"ClipValue was 0 and is 0.1":                      {nothing, func(c *train.Config) { c.ClipValue = 0.1 }},
+		"TF32 was false and is true":                      {nothing, func(c *train.Config) { c.TF32 = true }},
+		"TF32 was true and is false":                      {func(c *train.Config) { c.TF32 = true }, nothing},
 		"MicroBatch was 0 and is 4":                       {nothing, func(c *train.Config) { c.MicroBatch = 4 }},
 		"Autocast was full and is float16; Scaler was fa": {nothing, scaled},
 		"Autocast was float16 and is full; Scaler was tr": {scaled, nothing},

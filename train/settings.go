@@ -26,6 +26,9 @@ func (t *trainer) settings() map[string]any {
 		"Accumulate": int64(c.Accumulate), "MicroBatch": int64(c.MicroBatch), "ClipNorm": c.ClipNorm, "ClipValue": c.ClipValue, "Autocast": precision,
 		"Scaler": c.Scaler != nil, "Device": dev, "Epochs": int64(c.Epochs), "Steps": int64(c.Steps), "Schedule": scheduleKind(c.Schedule),
 	}
+	if c.TF32 { // not said where it is off, as before there was such a setting
+		all["TF32"] = true
+	}
 	if n := len(c.devices); n > 0 { // of one nothing is said, as before there could be more
 		all["Devices"] = int64(n)
 	}
@@ -58,10 +61,9 @@ func (t *trainer) changes(was map[string]any) (list []string) {
 	now := t.settings()
 	if was != nil {
 		for _, sd := range []*map[string]any{&was, &now} {
-			if _, said := (*sd)["Devices"]; !said {
-				*sd = maps.Clone(*sd)
-				(*sd)["Devices"] = int64(1)
-			}
+			all := map[string]any{"Devices": int64(1), "TF32": false}
+			maps.Copy(all, *sd)
+			*sd = all
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(now)) {

@@ -74,6 +74,14 @@ var cases = []benchCase{
 	{"sum_columns_256M_f32", "GB/s", true, elementwise(dtype.F32, 1, func(a, _ *tensor.Tensor) { a.Reshape(-1, 1024).Sum(0) })},
 	{"softmax_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Reshape(-1, 1024).Softmax(1) })},
 	{"layer_norm_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Reshape(-1, 1024).LayerNorm([]int{1024}, nil, nil, 1e-5) })},
+
+	{"sort_16M_f32", "Melem/s", true, ordering(16<<20, 4096, randomVector, func(x []*tensor.Tensor) { x[0].Sort(0, false) })},
+	{"topk_50_64x50257_f32", "Mrow/s", true, ordering(64, 2, logits, func(x []*tensor.Tensor) { x[0].TopK(50, 1, true, true) })},
+	{"unique_16M_i64", "Melem/s", true, ordering(16<<20, 4096, numbers, func(x []*tensor.Tensor) { x[0].Unique(tensor.UniqueOptions{}) })},
+	{"index_add_8192x768_f32", "Mrow/s", true, ordering(8192, 64, tokenRows, func(x []*tensor.Tensor) { x[2].IndexAddInPlace(0, x[1], x[0], 1) })},
+	{"embedding_grad_8192x768_f32", "Mrow/s", true, ordering(8192, 64, tokenRows, func(x []*tensor.Tensor) {
+		x[2].ZerosLike().IndexAddInPlace(0, x[1], x[0], 1) // what the gradient of Embedding does
+	})},
 }
 
 // A builder makes a model with its optimizer in a scope, moved to a device unless that is nil, and what gives the loss of a random batch.

@@ -159,6 +159,23 @@ def launching(dev):
     return (times, wall, peak), None
 
 
+def ordering(dev, n, small, operands, f):
+    torch.manual_seed(1)
+    n = size(n, small)
+    x = operands(dev, n)
+    with torch.no_grad():
+        return measure(dev, lambda: f(*x), 10), n / 1e6
+
+
+def token_rows(dev, n):
+    vocab = min(50257, 16 * n)
+    return torch.randn(n, 768, device=dev), torch.randint(0, vocab, (n,), device=dev), torch.zeros(vocab, 768, device=dev)
+
+
+def numbers(dev, n):
+    return (torch.randint(0, 1 << 20, (n,), device=dev),)
+
+
 CASES = [  # in the order of cases.go: name, unit, for GPUs only, function
     ("add_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 3, lambda a, b: a + b)),
     ("relu_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 2, lambda a, b: a.relu())),
@@ -195,6 +212,11 @@ CASES = [  # in the order of cases.go: name, unit, for GPUs only, function
     ("sum_columns_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 1, lambda a, b: a.view(-1, 1024).sum(0))),
     ("softmax_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 2, lambda a, b: a.view(-1, 1024).softmax(1))),
     ("layer_norm_256M_f32", "GB/s", True, lambda d: vectors(d, f32, 2, lambda a, b: torch.nn.functional.layer_norm(a.view(-1, 1024), (1024,)))),
+    ("sort_16M_f32", "Melem/s", True, lambda d: ordering(d, 16 << 20, 4096, lambda d, n: (torch.randn(n, device=d),), lambda x: x.sort(stable=True))),
+    ("topk_50_64x50257_f32", "Mrow/s", True, lambda d: ordering(d, 64, 2, lambda d, n: (torch.randn(n, 50257, device=d),), lambda x: x.topk(50))),
+    ("unique_16M_i64", "Melem/s", True, lambda d: ordering(d, 16 << 20, 4096, numbers, lambda x: x.unique())),
+    ("index_add_8192x768_f32", "Mrow/s", True, lambda d: ordering(d, 8192, 64, token_rows, lambda x, at, to: to.index_add_(0, at, x))),
+    ("embedding_grad_8192x768_f32", "Mrow/s", True, lambda d: ordering(d, 8192, 64, token_rows, lambda x, at, to: torch.ops.aten.embedding_dense_backward(x, at, len(to), -1, False))),
 ]
 
 

@@ -20,6 +20,7 @@ import (
 // modeFlags say how a training computes, beyond what it learns.
 type modeFlags struct {
 	Amp           string `help:"Mixed precision: bf16, or fp16 with a loss that is scaled." placeholder:"TYPE"`
+	TF32          bool   `help:"Permit products of float32 to round their factors to TF32 on a GPU's tensor cores." name:"tf32"`
 	MicroBatch    int    `help:"Samples of a batch that are computed at once at most, 0 for all of them until they do not fit into memory." default:"0"`
 	Checkpointing bool   `help:"Compute activations again in the backward pass instead of keeping them: memory for time."`
 
@@ -76,7 +77,7 @@ func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() e
 // modes tells a training.
 func (m *modeFlags) modes(cfg *train.Config) {
 	cfg.MemorySnapshot = m.MemorySnapshot
-	cfg.MicroBatch, cfg.Checkpointing = m.MicroBatch, m.Checkpointing
+	cfg.MicroBatch, cfg.Checkpointing, cfg.TF32 = m.MicroBatch, m.Checkpointing, m.TF32
 	switch m.Amp {
 	case "bf16":
 		cfg.Autocast = dtype.BF16

@@ -19,7 +19,7 @@ func TestTrainModes(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		tol  float64 // 0: the same bits
-	}{{"--checkpointing", 0}, {"--micro-batch 10 --dropout 0", -1}, {"--amp bf16", 0.05}, {"--amp fp16 --accumulate 1", 0.05}, {"--amp bf16 --checkpointing", 0.05}} {
+	}{{"--checkpointing", 0}, {"--tf32", 0}, {"--micro-batch 10 --dropout 0", -1}, {"--amp bf16", 0.05}, {"--amp fp16 --accumulate 1", 0.05}, {"--amp bf16 --checkpointing", 0.05}} {
 		got := losses(strings.Fields(c.args)...)
 		want, tol := plain, c.tol
 		if tol < 0 {

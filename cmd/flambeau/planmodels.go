@@ -45,9 +45,15 @@ var planModels = map[string]func(c *planCmd) *planned{
 	"lenet": planImages(28, 1, 10, []int{28, 32}, func(p *planned, o nn.Option) nn.Module { return models.NewLeNet(p.image, p.channels, p.classes, o) }),
 }
 
-// tokens is a batch of text whose words do not matter.
+// given is a part of a batch. A training copies its batches to the device, without a kernel; nor is
+// one launched for memory whose contents do not matter.
+func given(s *tensor.Scope, t dtype.Type, dims ...int) *tensor.Tensor {
+	return s.Typed(t).Empty(dims...)
+}
+
+// tokens is a batch of text.
 func (p *planned) tokens(s *tensor.Scope, batch int) *tensor.Tensor {
-	return s.Typed(dtype.I64).Zeros(batch, p.seq)
+	return given(s, dtype.I64, batch, p.seq)
 }
 
 func planGPT(config func() models.GPTConfig) func(c *planCmd) *planned {
@@ -117,8 +123,8 @@ func planImages(image, channels, classes int, only []int, model func(p *planned,
 		p := &planned{name: c.Model, image: or(c.Image, image), channels: channels, classes: or(c.Classes, classes), images: only}
 		p.model = func(o nn.Option) any { return model(p, o) }
 		p.loss = func(m any, s *tensor.Scope, batch int) *tensor.Tensor {
-			x := s.Zeros(batch, p.channels, p.image, p.image)
-			return nn.CrossEntropy(m.(nn.Module).Forward(x), s.Typed(dtype.I64).Zeros(batch))
+			x := given(s, dtype.F32, batch, p.channels, p.image, p.image)
+			return nn.CrossEntropy(m.(nn.Module).Forward(x), given(s, dtype.I64, batch))
 		}
 		return p
 	}

@@ -3,6 +3,7 @@ package devicetest
 import (
 	"math"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 )
@@ -30,24 +31,27 @@ func rounding(t dtype.Type) (part, least float64) {
 	return 0, 0
 }
 
-var keepProgram = lower(expr.RandomUniform(dtype.F32, expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64)), dtype.F32)
+var keepProgram = lower(expr.RandomKeeps(expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64), expr.Param(2, dtype.U32)), dtype.Bool)
 
 // kept returns what each weight is multiplied by: 0, or what makes up for those that are dropped.
 func (c *attentionCase) kept() []float64 {
 	m := make([]float64, c.batch*c.heads*c.queries*c.keys)
-	params := []uint64{c.w.Seed, c.w.Offset}
+	if c.w.Drop == 0 {
+		for i := range m {
+			m[i] = 1
+		}
+		return m
+	}
+	params := []uint64{c.w.Seed, c.w.Offset, uint64(expr.DropLimit(c.w.Drop))}
 	if c.numbers != nil {
 		n := c.numbers.bits()
-		params = []uint64{n[0], c.w.Offset + n[1]}
+		params[0], params[1] = n[0], c.w.Offset+n[1]
 	}
 	var buf []uint64
 	for i := range m {
-		if m[i] = 1; c.w.Drop == 0 {
-			continue
-		}
-		buf = keepProgram.Eval(buf[:0], nil, params, int64(i))
-		if m[i] = c.w.Rest(); float32(expr.Decode(dtype.F32, buf[0])) < float32(c.w.Drop) {
-			m[i] = 0
+		row, key := i/c.keys, i%c.keys
+		if buf = keepProgram.Eval(buf[:0], nil, params, int64(row*device.RowNumbers(c.keys)+key)); buf[0] != 0 {
+			m[i] = c.w.Rest()
 		}
 	}
 	return m

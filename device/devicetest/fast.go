@@ -133,8 +133,22 @@ func testCrossEntropy(r *rig) {
 				return uint64(r.rnd.IntN(c))
 			})
 			loss, top, rest := r.empty(ct, shape.Of(rows), contiguous), r.empty(ct, shape.Of(rows), contiguous), r.empty(ct, shape.Of(rows), offset)
+			mean, count := r.empty(ct, shape.Of(1), offset), r.empty(dtype.I64, shape.Of(1), contiguous)
 			what := fmt.Sprintf("cross-entropy of %v of %v, operand %s", t, s, x.form)
-			r.run(what, &device.CrossEntropy{Loss: loss.v, Top: top.v, Rest: rest.v, X: x.v, Target: target.v, Ignore: ignore})
+			r.run(what, &device.CrossEntropy{Loss: loss.v, Top: top.v, Rest: rest.v, X: x.v, Target: target.v, Mean: mean.v, Count: count.v, Ignore: ignore})
+			// The sum of the mean has the bits of a reduction, and the losses are those without it.
+			sum, alone := r.empty(ct, shape.Of(1), contiguous), r.empty(ct, shape.Of(rows), contiguous)
+			list := []dtype.Type{ct}
+			r.run(what, &device.Reduce{Reduction: &device.Reduction{Map: expr.MustLower([]*expr.Expr{expr.X(0)}, list, list, -1)}, Out: sum.v, Ins: []device.View{loss.v}})
+			r.run(what, &device.CrossEntropy{Loss: alone.v, Top: top.v, Rest: rest.v, X: x.v, Target: target.v, Ignore: ignore})
+			counted := 0
+			for _, b := range target.bits() {
+				if int64(b) != ignore {
+					counted++
+				}
+			}
+			count.same(what+", targets", []uint64{uint64(counted)})
+			alone.same(what+", losses without a mean", loss.fetch(what))
 			fx := x.floats()
 			wantLoss, wantTop, wantRest := make([]float64, rows), make([]float64, rows), make([]float64, rows)
 			for i, b := range target.bits() {
@@ -149,10 +163,36 @@ func testCrossEntropy(r *rig) {
 			top.near(what+", greatest", wantTop, func(int) float64 { return 0 })
 			rest.near(what+", rest", wantRest, func(i int) float64 { return e * (1 + math.Abs(wantRest[i])) })
 
+			divided := func(v float64) uint64 {
+				if ct == dtype.F32 {
+					return expr.Encode(ct, float64(float32(v)/float32(counted)))
+				}
+				return expr.Encode(ct, v/float64(counted))
+			}
+			mean.same(what+", mean", []uint64{divided(expr.Decode(ct, sum.fetch(what)[0]))})
 			for _, f := range []form{contiguous, allCast} {
 				g := r.small(ct, shape.Of(rows), f)
 				dx := r.empty(t, s, outForms[n%len(outForms)])
-				r.run(what, &device.CrossEntropyGrad{DX: dx.v, X: x.v, Top: top.v, Rest: rest.v, Target: target.v, G: g.v, Ignore: ignore})
+				o := device.CrossEntropyGrad{DX: dx.v, X: x.v, Top: top.v, Rest: rest.v, Target: target.v, G: g.v, Ignore: ignore}
+				r.run(what, &o)
+				// A number divides what was given, or 1, before the products.
+				for _, given := range []bool{true, false} {
+					by, has := g.floats(), o
+					part := r.array(ct, shape.Of(rows), contiguous, func(i int) uint64 {
+						if i < len(by) && given {
+							return divided(by[i])
+						}
+						return divided(1)
+					})
+					a, b := r.empty(t, s, contiguous), r.empty(t, s, contiguous)
+					if has.DX, has.Count = a.v, count.v; !given {
+						has.G = device.View{}
+					}
+					r.run(what+", by a number", &has)
+					has.DX, has.G, has.Count = b.v, part.v, device.View{}
+					r.run(what+", of quotients", &has)
+					a.same(what+", gradient by a number", b.fetch(what))
+				}
 				fg, ft, fr := g.floats(), top.floats(), rest.floats()
 				want := make([]float64, rows*c)
 				for i, b := range target.bits() {
@@ -216,5 +256,19 @@ func testMultiMap(r *rig) {
 	for k, a := range arrays {
 		a[0].same(fmt.Sprintf("multi-map, group %d, result 0", k), want[k][0])
 		a[1].same(fmt.Sprintf("multi-map, group %d, result 1", k), want[k][1])
+	}
+	// A program without scalars takes no parameters: casts.
+	cast := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{dtype.BF16}, []dtype.Type{dtype.F32}, -1)
+	outs, ins, arrays, want = nil, nil, nil, nil
+	for _, n := range sizes {
+		s := shape.Of(n)
+		a, b := r.small(dtype.F32, s, inForms[n%2]), r.empty(dtype.BF16, s, contiguous)
+		want = append(want, eval(cast, []*array{a}, nil, n))
+		arrays = append(arrays, [2]*array{b})
+		outs, ins = append(outs, []device.View{b.v}), append(ins, []device.View{a.v})
+	}
+	r.run("multi-map of casts", &device.MultiMap{Program: cast, Outs: outs, Ins: ins})
+	for k, a := range arrays {
+		a[0].same(fmt.Sprintf("multi-map of casts, group %d", k), want[k][0])
 	}
 }

@@ -264,6 +264,19 @@ func testScatter(r *rig) {
 	}
 	n := 0
 	types := dtype.Types()
+	for k, t := range types { // no two positions meet
+		kind := device.ScatterKind(k % 5)
+		src, dst := operand(kind, t, shape.Of(4, 5), inForms[k%len(inForms)]), operand(kind, t, shape.Of(9, 5), outForms[k%len(outForms)])
+		idx := r.array(dtype.I64, src.v.Shape, contiguous, func(i int) uint64 { return uint64((i/5*7 + i%5) % 9) })
+		want, x := dst.floats(), src.floats()
+		for p, e := range source(idx, dst.v.Shape, 0) {
+			want[e] = combined(kind, t, want[e], x[p])
+		}
+		what := fmt.Sprintf("scatter-%v of %v to places that differ", kind, t)
+		r.run(what, &device.Scatter{Kind: kind, Dst: dst.v, Src: src.v, Index: idx.v, Distinct: true})
+		dst.near(what, want, func(i int) float64 { return 2 * epsilon(t) * math.Abs(want[i]) })
+		r.end()
+	}
 	for _, c := range r.indexCases() {
 		for _, t := range types {
 			n++

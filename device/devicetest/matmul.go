@@ -45,6 +45,8 @@ func testMatMul(r *rig) {
 	r.testMatMulBias()
 	r.testMatMulAct()
 	r.testMatMulSums()
+	r.testMatMulTF32()
+	r.testMatMulMixed()
 }
 
 // testMatMulBias adds biases and keeps float32 sums, where the device has that: whole and odd
@@ -80,21 +82,32 @@ func (r *rig) testMatMulBias() {
 	}
 }
 
-// testMatMulAct applies activations, where the device has that: the bits are those of the program
-// on what the product gives without one, which Pre gets too.
+// testMatMulAct applies activations of one operand and of two, where the device has that: the bits
+// are those of the program on what the product gives without one, which Pre gets too.
 func (r *rig) testMatMulAct() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 16, 40, 72}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}}
 	if r.large {
-		sizes = append(sizes, [][4]int{{1, 129, 127, 127}, {3, 64, 64, 64}, {1, 300, 300, 304}}...)
+		sizes = append(sizes, [][4]int{{1, 129, 127, 127}, {3, 64, 64, 64}, {1, 300, 300, 304}, {2, 24, 900, 40}}...)
 	}
 	x := expr.X(0)
-	acts := []*expr.Expr{x.Max(expr.C(0)), expr.Call("gelu", x), expr.Call("gelu_tanh", x), x.Mul(expr.Call("sigmoid", x))}
+	acts := []func(t dtype.Type) *expr.Expr{
+		func(dtype.Type) *expr.Expr { return x.Max(expr.C(0)) },
+		func(dtype.Type) *expr.Expr { return expr.Call("gelu", x) },
+		func(dtype.Type) *expr.Expr { return expr.Call("gelu_tanh", x) },
+		func(dtype.Type) *expr.Expr { return x.Mul(expr.Call("sigmoid", x)) },
+	}
+	const alone = 4 // so many of them take one operand, the others With too
+	acts = append(acts,
+		func(t dtype.Type) *expr.Expr { return expr.X(1).Cvt(t).Gt(expr.C(0)).Select(x, expr.C(0)) },
+		func(t dtype.Type) *expr.Expr { return x.Mul(expr.Call("sigmoid", expr.X(1).Cvt(t))) },
+		func(t dtype.Type) *expr.Expr { return x.Sub(expr.X(1).Cvt(t)) })
+	floats := []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.F16}
 	forms := []form{contiguous, contiguous, transposed, strided, offset}
 	n := 0
 	for _, t := range []dtype.Type{dtype.BF16, dtype.F16, dtype.F32, dtype.F64} {
 		for _, z := range sizes {
-			for _, e := range acts {
-				if n++; (n+n/4)%4 != 0 && z[1] > 5 {
+			for number, e := range acts {
+				if n++; (n+n/len(acts))%4 != 0 && z[1] > 5 {
 					continue
 				}
 				out := t
@@ -110,18 +123,28 @@ func (r *rig) testMatMulAct() {
 					o.Bias = r.small(t, shape.Of(z[3]), contiguous).v
 				}
 				act := *o
-				act.Out, act.Act = y.v, expr.MustLower([]*expr.Expr{e}, []dtype.Type{out}, []dtype.Type{out}, -1)
+				in, operands := []dtype.Type{out}, []*array{plain}
+				what := fmt.Sprintf("matmul of %v to %s %v, %v by %v, activated by number %d, before it %s", t, f, out, a.v.Shape, b.v.Shape, number, pre.form)
+				if number >= alone {
+					typ, wf := out, f
+					if n%3 == 0 {
+						typ, wf = floats[n/3%4], forms[n%5]
+					}
+					with := r.random(typ, s, wf)
+					act.With, in, operands = with.v, append(in, typ), append(operands, with)
+					what += fmt.Sprintf(", with %s %v", wf, typ)
+				}
+				act.Out, act.Act = y.v, expr.MustLower([]*expr.Expr{e(out.Compute())}, []dtype.Type{out}, in, -1)
 				if n%4 != 0 {
 					act.Pre = pre.v
 				}
 				if !r.dev.Supports(&act) {
 					continue
 				}
-				what := fmt.Sprintf("matmul of %v to %s %v, %v by %v, activated by number %d, before it %s", t, f, out, a.v.Shape, b.v.Shape, n%len(acts), pre.form)
 				r.run(what, o)
 				r.run(what, &act)
 				sums := plain.fetch(what)
-				y.same(what, eval(act.Act, []*array{plain}, nil, len(sums))[0])
+				y.same(what, eval(act.Act, operands, nil, len(sums))[0])
 				if !act.Pre.Absent() {
 					pre.same(what+": before", sums)
 				}
@@ -131,40 +154,52 @@ func (r *rig) testMatMulAct() {
 	}
 }
 
-// testMatMulSums sums up rows beside the product, where the device has that; the product stays the
-// same.
+// testMatMulSums sums up rows and columns beside the product, where the device has that; the
+// product stays the same.
 func (r *rig) testMatMulSums() {
-	sizes := [][3]int{{1, 1, 1}, {7, 5, 63}, {65, 40, 66}, {72, 300, 9}, {130, 33, 24}, {3, 0, 6}, {5, 4, 0}, {0, 4, 3}, {1, 90, 17}, {40, 900, 24}}
+	sizes := [][3]int{{1, 1, 1}, {7, 5, 63}, {65, 40, 66}, {72, 300, 9}, {130, 33, 24}, {3, 0, 6}, {5, 4, 0}, {0, 4, 3}, {1, 90, 17}, {90, 33, 1}, {40, 900, 24}, {33, 700, 71}}
 	forms := []form{transposed, contiguous, transposed, strided, offset}
 	n := 0
-	for _, t := range []dtype.Type{dtype.BF16, dtype.F16, dtype.F32} {
+	for i, t := range []dtype.Type{dtype.BF16, dtype.F16, dtype.F32, dtype.BF16, dtype.F16, dtype.F32, dtype.BF16, dtype.F32} {
 		for _, z := range sizes {
 			n++
 			m, k, c := z[0], z[1], z[2]
-			if k == 900 && t == dtype.F16 {
-				continue
-			}
-			out := []dtype.Type{t, dtype.F32}[n%2]
+			out := []dtype.Type{t, dtype.F32}[(n+i)%2]
 			a, b := r.small(t, shape.Of(1, m, k), forms[n%5]), r.small(t, shape.Of(1, k, c), forms[1+n%3])
 			plain, y := r.empty(out, shape.Of(1, m, c), contiguous), r.empty(out, shape.Of(1, m, c), contiguous)
-			sums := r.empty(dtype.F32, shape.Of(m), []form{contiguous, strided, offset}[n%3])
+			sums := [2]*array{r.empty(dtype.F32, shape.Of(m), []form{contiguous, strided, offset}[n%3]), r.empty(dtype.F32, shape.Of(c), []form{strided, offset, contiguous}[n%3])}
 			o := &device.MatMul{Out: plain.v, A: a.v, B: b.v}
 			with := *o
-			with.Out, with.Sums = y.v, sums.v
+			with.Out = y.v
+			which := i/3 + 1 // rows, then columns, then both
+			if which&1 != 0 {
+				with.Sums = sums[0].v
+			}
+			if which&2 != 0 {
+				with.ColumnSums = sums[1].v
+			}
 			if !r.dev.Supports(&with) {
 				continue
 			}
-			what := fmt.Sprintf("matmul of %v, %s %v by %v, and the sums of rows", t, a.form, a.v.Shape, b.v.Shape)
+			what := fmt.Sprintf("matmul of %v, %s %v by %s %v, and sums of %d", t, a.form, a.v.Shape, b.form, b.v.Shape, which)
 			r.run(what, o)
 			r.run(what, &with)
 			y.same(what, plain.fetch(what))
-			fa := a.floats()
-			want, size := make([]float64, m), make([]float64, m)
-			for i, v := range fa {
-				want[i/k] += v
-				size[i/k] += math.Abs(v)
+			for d, of := range [2]*array{a, b} {
+				if which>>d&1 == 0 {
+					continue
+				}
+				want, size := make([]float64, []int{m, c}[d]), make([]float64, []int{m, c}[d])
+				for i, v := range of.floats() {
+					at := i / k
+					if d == 1 {
+						at = i % c
+					}
+					want[at] += v
+					size[at] += math.Abs(v)
+				}
+				sums[d].near(what, want, func(i int) float64 { return (float64(k)/4 + 4) * epsilon(dtype.F32) * size[i] })
 			}
-			sums.near(what, want, func(i int) float64 { return (float64(k)/4 + 4) * epsilon(dtype.F32) * size[i] })
 		}
 		r.end()
 	}

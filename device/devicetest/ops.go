@@ -23,6 +23,7 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 	i := func(dims ...int) device.View { return view(dtype.I64, dims...) }
 	list := func(v ...device.View) []device.View { return v }
 	scaled := lower(expr.X(0).Mul(expr.Param(0)).Add(expr.X(1)), dtype.F32, dtype.F32, dtype.F32)
+	sum := lower(expr.X(0).Add(expr.X(1)), dtype.F32, dtype.F32, dtype.F32)
 	root := lower(expr.X(0).Abs().Sqrt(), dtype.F32, dtype.F32)
 	half := func() []uint64 { return []uint64{expr.Encode(dtype.F32, 0.5)} }
 	rows := device.RowNorm{Eps: 1e-3, Period: 1, Inner: 1}
@@ -49,12 +50,17 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 		&device.MatMul{Out: f(2, 3, 5), A: f(2, 3, 4), B: f(2, 4, 5)},
 		&device.MatMul{Out: f(2, 3, 5), A: f(2, 3, 4), B: f(2, 4, 5), Bias: f(5)},
 		&device.MatMul{Out: f(2, 3, 5), Pre: f(2, 3, 5), A: f(2, 3, 4), B: f(2, 4, 5), Act: root},
-		&device.MatMul{Out: f(1, 3, 5), Sums: f(3), A: f(1, 3, 4), B: f(1, 4, 5)},
+		&device.MatMul{Out: f(2, 3, 5), Pre: f(2, 3, 5), A: f(2, 3, 4), B: f(2, 4, 5), Act: sum, With: f(2, 3, 5)},
+		&device.MatMul{Out: f(1, 3, 5), Sums: f(3), A: f(1, 3, 4), B: f(1, 4, 5), ColumnSums: f(5)},
+		&device.MatMul{Out: f(2, 3, 5), A: f(2, 3, 4), B: f(2, 4, 5), TF32: true},
+		&device.MatMul{Out: f(2, 3, 5), A: view(dtype.BF16, 2, 3, 4), B: f(2, 4, 5)},
 		&device.Gather{Out: f(2, 4), Src: f(3, 4), Index: i(2, 4)},
 		&device.Softmax{Out: f(3, 5), X: f(3, 5)},
 		&device.SoftmaxGrad{DX: f(3, 5), Y: f(3, 5), G: f(3, 5), Log: true},
 		&device.CrossEntropy{Loss: f(3), Top: f(3), Rest: f(3), X: f(3, 5), Target: i(3)},
+		&device.CrossEntropy{Loss: f(3), Top: f(3), Rest: f(3), X: f(3, 5), Target: i(3), Mean: f(1), Count: i(1)},
 		&device.CrossEntropyGrad{DX: f(3, 5), X: f(3, 5), Top: f(3), Rest: f(3), Target: i(3), G: f(3)},
+		&device.CrossEntropyGrad{DX: f(3, 5), X: f(3, 5), Top: f(3), Rest: f(3), Target: i(3), Count: i(1)},
 		&device.Norm{Out: f(4, 6), Mean: f(4), Rstd: f(4), X: f(4, 6), Weight: f(6), Bias: f(6), RowNorm: rows},
 		&device.Norm{Out: f(4, 6), Rstd: f(4), X: f(4, 6), RowNorm: rms},
 		&device.NormGrad{DX: f(4, 6), G: f(4, 6), X: f(4, 6), Mean: f(4), Rstd: f(4), Weight: f(6), RowNorm: rows},

@@ -128,7 +128,7 @@ func testArgsort(r *rig) {
 	if !r.has("argsort") {
 		return
 	}
-	sizes := []shape.Dims{shape.Of(3, 1), shape.Of(2, 9), shape.Of(2, 70), shape.Of(0, 5)}
+	sizes := []shape.Dims{shape.Of(3, 1), shape.Of(2, 9), shape.Of(2, 70), shape.Of(0, 5), shape.Of(1, 2100)}
 	if r.large {
 		sizes = append(sizes, shape.Of(100, 40), shape.Of(3, 600), shape.Of(2, 5000), shape.Of(1, 70000))
 	}

@@ -119,7 +119,11 @@ func TestAttentionMemory(t *testing.T) {
 				d.ResetPeak()
 				y := tensor.ScaledDotProductAttention(q, k, v, o)
 				peak, between := float64(d.Stats().AllocatedPeak-base), float64(d.Stats().Allocated-base)
-				if most := c.peak*weights + 8*small; peak > most {
+				most := c.peak*weights + 8*small
+				if name == "dropped" && c.peak > 0 { // what says which stay is of float32
+					most += weights / 2
+				}
+				if peak > most {
 					t.Errorf("%v, %s: %v bytes at the peak, want at most %v", c.t, name, peak, most)
 				}
 				if between > 4*small {
@@ -162,7 +166,6 @@ func TestAttentionMisuse(t *testing.T) {
 			{tensor.ErrShape, "[3, 5] does not broadcast to [2, 4, 3, 6]", func() { attend(q, k, v, o{Mask: s.Ones(3, 5)}) }},
 			{tensor.ErrShape, "does not broadcast", func() { attend(q, k, v, o{Mask: s.Ones(1, 1, 1, 3, 6)}) }},
 			{tensor.ErrType, "not int64", func() { attend(q, k, v, o{Mask: s.Ones(3, 6).Long()}) }},
-			{tensor.ErrValue, "attention is causal", func() { attend(q, k, v, o{Mask: s.Ones(3, 6), Causal: true}) }},
 			{tensor.ErrType, "lengths are int64, not float32 (use Long)", func() { attend(q, k, v, o{Lengths: s.Ones(2)}) }},
 			{tensor.ErrShape, "lengths are [batch] of [batch, heads, queries, keys], not [4] of [2, 4, 3, 6]", func() { attend(q, k, v, o{Lengths: s.Ones(4).Long()}) }},
 			{tensor.ErrShape, "not [4] of [4, 3, 6]", func() { attend(q.Select(0, 0), k.Select(0, 0), v.Select(0, 0), o{Lengths: s.Ones(4).Long()}) }},
@@ -174,6 +177,13 @@ func TestAttentionMisuse(t *testing.T) {
 			{tensor.ErrShape, "6 of 5 features", func() { q.RoPE(tensor.RoPEOptions{Dims: 6}) }},
 			{tensor.ErrType, "use Float", func() { q.Long().RoPE(tensor.RoPEOptions{Dims: 2}) }},
 			{tensor.ErrValue, "the base is -1", func() { q.RoPE(tensor.RoPEOptions{Dims: 2, Base: -1}) }},
+			{tensor.ErrValue, "both Cos and Sin", func() { q.RoPE(tensor.RoPEOptions{Cos: s.Ones(3, 1)}) }},
+			{tensor.ErrValue, "a base, an offset or positions", func() { q.RoPE(tensor.RoPEOptions{Cos: s.Ones(3, 1), Sin: s.Ones(3, 1), Offset: 1}) }},
+			{tensor.ErrType, "are float64, the input is computed in float32 (use Cast", func() { q.RoPE(tensor.RoPEOptions{Cos: s.Ones(3, 1).Double(), Sin: s.Ones(3, 1)}) }},
+			{tensor.ErrShape, "of shape [2, 1] do not broadcast", func() { q.RoPE(tensor.RoPEOptions{Cos: s.Ones(3, 1), Sin: s.Ones(2, 1)}) }},
+			{tensor.ErrShape, "6 of 5 features", func() { q.RoPE(tensor.RoPEOptions{Cos: s.Ones(3, 3), Sin: s.Ones(3, 3)}) }},
+			{tensor.ErrGrad, "require a gradient", func() { q.RoPE(tensor.RoPEOptions{Cos: s.Ones(3, 1).RequiresGrad(), Sin: s.Ones(3, 1)}) }},
+			{tensor.ErrValue, "given already", func() { q.RoPEAngles(tensor.RoPEOptions{Cos: s.Ones(3, 1), Sin: s.Ones(3, 1)}) }},
 			{tensor.ErrValue, "both positions and an offset", func() { q.RoPE(tensor.RoPEOptions{Dims: 2, Offset: 1, Positions: s.Arange(3)}) }},
 			{tensor.ErrType, "positions must be int64 or int32, they are float32", func() { q.RoPE(tensor.RoPEOptions{Dims: 2, Positions: s.Ones(3)}) }},
 			{tensor.ErrShape, "[2, 3] do not broadcast to [2, 4, 3], the input's shape without the features (for heads in dimension 1", func() { q.RoPE(tensor.RoPEOptions{Dims: 2, Positions: s.Ones(2, 3).Long()}) }},

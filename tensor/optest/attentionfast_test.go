@@ -26,7 +26,8 @@ func newAttentionInputs(s *tensor.Scope, t dtype.Type) *attentionInputs {
 func (a *attentionInputs) options() map[string]tensor.AttentionOptions {
 	return map[string]tensor.AttentionOptions{
 		"plain": {}, "causal": {Causal: true}, "masked": {Mask: a.mask}, "added": {Mask: a.add}, "lengths": {Lengths: a.length},
-		"dropped": {Dropout: 0.4, Scale: 0.3}, "all": {Mask: a.mask, Lengths: a.length, Dropout: 0.3}, "causal lengths": {Causal: true, Lengths: a.length, Dropout: 0.1},
+		"dropped": {Dropout: 0.4, Scale: 0.3}, "all": {Mask: a.mask, Lengths: a.length, Dropout: 0.3}, "causal masked": {Causal: true, Mask: a.mask}, "causal added": {Causal: true, Mask: a.add},
+		"causal lengths": {Causal: true, Lengths: a.length, Dropout: 0.1},
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 func init() {
 	rowTables = append(rowTables, crossEntropyRows, attentionRows, ropeRows, formRows)
 	functions = append(functions, "ScaledDotProductAttention")
-	for _, name := range []string{"AlphaDropout", "DropoutAdd", "FeatureAlphaDropout", "Dropout1d", "Dropout2d", "Dropout3d", "GumbelSoftmax"} {
+	for _, name := range []string{"AlphaDropout", "DropoutAdd", "FeatureAlphaDropout", "Dropout1d", "Dropout2d", "Dropout3d", "GumbelSoftmax", "ReluDropout"} {
 		noValue[name] = "random"
 	}
 }
@@ -154,6 +154,8 @@ func attentionRows() []row {
 		{in: [][]int{{3, 4}, {5, 4}, {5, 2}}},
 		{in: [][]int{{2, 2, 3, 4}, {2, 2, 4, 4}, {2, 2, 4, 3}}, o: tensor.AttentionOptions{Scale: 0.7}},
 		{in: [][]int{{2, 4, 3}, {2, 3, 3}, {2, 3, 2}}, o: tensor.AttentionOptions{Causal: true}},
+		{in: [][]int{{2, 2, 3, 2}, {2, 2, 4, 2}, {2, 2, 4, 2}, {2, 1, 1, 4}}, o: tensor.AttentionOptions{Causal: true}, mask: true},
+		{in: [][]int{{2, 3, 2}, {2, 3, 2}, {2, 3, 2}, {3, 3}}, o: tensor.AttentionOptions{Causal: true}, additive: true},
 		{in: [][]int{{2, 3}, {4, 3}, {4, 2}}, o: tensor.AttentionOptions{Causal: true}},
 		{in: [][]int{{2, 3, 4}, {2, 5, 4}, {2, 5, 2}, {3, 5}}, mask: true},
 		{in: [][]int{{2, 3, 2, 2}, {2, 3, 3, 2}, {2, 3, 3, 2}, {2, 1, 1, 3}}, mask: true},
@@ -229,22 +231,28 @@ func ropeRef(base float64, offset, dims int, interleaved bool) func(x []array) a
 func ropeRows() []row {
 	var rows []row
 	for _, c := range []struct {
-		in [][]int
-		o  tensor.RoPEOptions
+		in    [][]int
+		o     tensor.RoPEOptions
+		given bool // the angles come from a call of their own
 	}{
 		{in: [][]int{{3, 4}}}, {in: [][]int{{2, 3, 6}}, o: tensor.RoPEOptions{Interleaved: true}},
 		{in: [][]int{{2, 2, 3, 8}}, o: tensor.RoPEOptions{Offset: 100, Base: 500, Dims: 4}}, {in: [][]int{{3, 5}}, o: tensor.RoPEOptions{Interleaved: true, Dims: 4}},
 		{in: [][]int{{2, 2, 3, 4}, {2, 1, 3}}}, {in: [][]int{{2, 3, 4}, {3}}, o: tensor.RoPEOptions{Interleaved: true}}, {in: [][]int{{0, 4}}},
+		{in: [][]int{{2, 3, 8}}, o: tensor.RoPEOptions{Offset: 7}, given: true}, {in: [][]int{{2, 2, 3, 8}, {2, 1, 3}}, o: tensor.RoPEOptions{Dims: 6, Interleaved: true}, given: true},
 	} {
 		base := c.o.Base
 		if base == 0 {
 			base = 10000
 		}
-		r := row{op: "rope", methods: []string{"RoPE"}, in: c.in, ref: ropeRef(base, c.o.Offset, c.o.Dims, c.o.Interleaved),
+		r := row{op: "rope", methods: []string{"RoPE", "RoPEAngles"}, in: c.in, ref: ropeRef(base, c.o.Offset, c.o.Dims, c.o.Interleaved),
 			call: func(x []*tt) *tt {
 				o := c.o
 				if len(x) > 1 {
 					o.Positions = x[1]
+				}
+				if c.given {
+					cos, sin := x[0].RoPEAngles(o)
+					o = tensor.RoPEOptions{Cos: cos, Sin: sin, Interleaved: o.Interleaved}
 				}
 				return x[0].RoPE(o)
 			}}

@@ -54,6 +54,13 @@ func linearRef(byInputs bool) func(x []array) array {
 	}
 }
 
+// siluOf is silu of what ref returns.
+func siluOf(ref func(x []array) array) func(x []array) array {
+	return func(x []array) array {
+		return ref(x).apply(func(v float64) float64 { return v / (1 + math.Exp(-v)) })
+	}
+}
+
 func softmaxRef(dim int, log bool) func(x []array) array {
 	return func(x []array) array {
 		p, _ := softmax(x[0], dim)

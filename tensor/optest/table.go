@@ -54,6 +54,14 @@ func table() []row {
 					}
 					return x[0].Linear(x[1], x[2])
 				}})
+			add(row{op: "linear", methods: []string{name + "Act"}, in: in, ref: siluOf(ref), terms: absAll(ref), rounds: true, kernels: true,
+				call: func(x []*tt) *tt {
+					x = append(x, nil)
+					if byInputs {
+						return x[0].LinearTAct(x[1], x[2], (*tt).Silu)
+					}
+					return x[0].LinearAct(x[1], x[2], (*tt).Silu)
+				}})
 		}
 	}
 	for _, c := range []struct {

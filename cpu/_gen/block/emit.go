@@ -251,6 +251,7 @@ func writeISA(dir string, s *isa, without map[string]bool) {
 		reduce(c, r)
 		fmt.Fprintf(&table, "k.%s = %s%s\n", lower(r.name), lower(r.name), s.name)
 	}
+	philox(c)
 	table.WriteString("return k\n}()\n")
 	table.WriteString(writeFunctions(c, without))
 	for name := range s.lowers {

@@ -38,6 +38,7 @@ type variant struct {
 	k      *kernels
 	// functions are kernels for named functions of package expr.
 	functions map[string]function
+	philox    func(dst []uint32, seed, counter uint64) // see Philox
 }
 
 // A function is a kernel for a function of package expr, made from the formula with the given key.
@@ -47,7 +48,7 @@ type function struct {
 }
 
 // variants lists what this build holds, slowest first; dispatch files append to it.
-var variants = append([]variant{{name: "generic", usable: true, k: &generic}}, machineVariants()...)
+var variants = append([]variant{{name: "generic", usable: true, k: &generic, philox: philox}}, machineVariants()...)
 
 // current is the variant in use, active its kernels: what the exported functions call.
 var (

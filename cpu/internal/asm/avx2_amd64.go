@@ -524,6 +524,11 @@ func reduceMinF64AVX2(a []float64) float64
 //go:noescape
 func reduceMaxF64AVX2(a []float64) float64
 
+// philoxAVX2 is philox for as many times 8 blocks as dst has whole.
+//
+//go:noescape
+func philoxAVX2(dst []uint32, seed uint64, counter uint64)
+
 // acosFunctionAVX2 computes dst[i] = acos(a[i]) by the formula of package expr for all whole vectors of dst.
 //
 //go:noescape

@@ -6914,6 +6914,254 @@ DATA maskReduceMaxF64<>+496(SB)/8, $0x0000000000000000
 DATA maskReduceMaxF64<>+504(SB)/8, $0x0000000000000000
 GLOBL maskReduceMaxF64<>(SB), RODATA|NOPTR, $512
 
+// func philoxAVX2(dst []uint32, seed uint64, counter uint64)
+// Requires: AVX, AVX2
+TEXT ·philoxAVX2(SB), NOSPLIT, $0-40
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         dst_len+8(FP), CX
+	MOVQ         seed+24(FP), DX
+	MOVQ         DX, BX
+	SHRQ         $0x20, BX
+	MOVQ         $0x00000000d2511f53, SI
+	VMOVQ        SI, X0
+	VPBROADCASTQ X0, Y0
+	MOVQ         $0x00000000cd9e8d57, SI
+	VMOVQ        SI, X1
+	VPBROADCASTQ X1, Y1
+	MOVQ         counter+32(FP), SI
+	VMOVQ        SI, X2
+	VPBROADCASTQ X2, Y2
+	VPADDQ       philoxOrderAVX2<>+0(SB), Y2, Y2
+	SUBQ         $+32, CX
+	JL           done
+
+many:
+	VMOVQ        DX, X3
+	VPBROADCASTQ X3, Y3
+	VMOVQ        BX, X4
+	VPBROADCASTQ X4, Y4
+	VMOVDQA      Y2, Y5
+	VPSRLQ       $0x20, Y2, Y6
+	VPADDQ       philoxBlocksAVX2<>+0(SB), Y2, Y2
+	VMOVDQA      Y2, Y7
+	VPSRLQ       $0x20, Y2, Y8
+	VPADDQ       philoxBlocksAVX2<>+0(SB), Y2, Y2
+	VPMULUDQ     Y0, Y5, Y5
+	VPSRLQ       $0x20, Y5, Y9
+	VPXOR        Y3, Y6, Y6
+	VXORPS       Y10, Y10, Y10
+	VPXOR        Y4, Y9, Y9
+	VPMULUDQ     Y0, Y7, Y7
+	VPSRLQ       $0x20, Y7, Y11
+	VPXOR        Y3, Y8, Y8
+	VXORPS       Y12, Y12, Y12
+	VPXOR        Y4, Y11, Y11
+	VPADDQ       philoxW0AVX2<>+0(SB), Y3, Y3
+	VPADDQ       philoxW1AVX2<>+0(SB), Y4, Y4
+	VPMULUDQ     Y0, Y6, Y6
+	VPMULUDQ     Y1, Y9, Y9
+	VPSRLQ       $0x20, Y9, Y13
+	VPXOR        Y10, Y13, Y10
+	VPXOR        Y3, Y10, Y10
+	VPSRLQ       $0x20, Y6, Y13
+	VPXOR        Y5, Y13, Y5
+	VPXOR        Y4, Y5, Y5
+	VPMULUDQ     Y0, Y8, Y8
+	VPMULUDQ     Y1, Y11, Y11
+	VPSRLQ       $0x20, Y11, Y13
+	VPXOR        Y12, Y13, Y12
+	VPXOR        Y3, Y12, Y12
+	VPSRLQ       $0x20, Y8, Y13
+	VPXOR        Y7, Y13, Y7
+	VPXOR        Y4, Y7, Y7
+	VPADDQ       philoxW0AVX2<>+0(SB), Y3, Y3
+	VPADDQ       philoxW1AVX2<>+0(SB), Y4, Y4
+	VPMULUDQ     Y0, Y10, Y10
+	VPMULUDQ     Y1, Y5, Y5
+	VPSRLQ       $0x20, Y5, Y13
+	VPXOR        Y9, Y13, Y9
+	VPXOR        Y3, Y9, Y9
+	VPSRLQ       $0x20, Y10, Y13
+	VPXOR        Y6, Y13, Y6
+	VPXOR        Y4, Y6, Y6
+	VPMULUDQ     Y0, Y12, Y12
+	VPMULUDQ     Y1, Y7, Y7
+	VPSRLQ       $0x20, Y7, Y13
+	VPXOR        Y11, Y13, Y11
+	VPXOR        Y3, Y11, Y11
+	VPSRLQ       $0x20, Y12, Y13
+	VPXOR        Y8, Y13, Y8
+	VPXOR        Y4, Y8, Y8
+	VPADDQ       philoxW0AVX2<>+0(SB), Y3, Y3
+	VPADDQ       philoxW1AVX2<>+0(SB), Y4, Y4
+	VPMULUDQ     Y0, Y9, Y9
+	VPMULUDQ     Y1, Y6, Y6
+	VPSRLQ       $0x20, Y6, Y13
+	VPXOR        Y5, Y13, Y5
+	VPXOR        Y3, Y5, Y5
+	VPSRLQ       $0x20, Y9, Y13
+	VPXOR        Y10, Y13, Y10
+	VPXOR        Y4, Y10, Y10
+	VPMULUDQ     Y0, Y11, Y11
+	VPMULUDQ     Y1, Y8, Y8
+	VPSRLQ       $0x20, Y8, Y13
+	VPXOR        Y7, Y13, Y7
+	VPXOR        Y3, Y7, Y7
+	VPSRLQ       $0x20, Y11, Y13
+	VPXOR        Y12, Y13, Y12
+	VPXOR        Y4, Y12, Y12
+	VPADDQ       philoxW0AVX2<>+0(SB), Y3, Y3
+	VPADDQ       philoxW1AVX2<>+0(SB), Y4, Y4
+	VPMULUDQ     Y0, Y5, Y5
+	VPMULUDQ     Y1, Y10, Y10
+	VPSRLQ       $0x20, Y10, Y13
+	VPXOR        Y6, Y13, Y6
+	VPXOR        Y3, Y6, Y6
+	VPSRLQ       $0x20, Y5, Y13
+	VPXOR        Y9, Y13, Y9
+	VPXOR        Y4, Y9, Y9
+	VPMULUDQ     Y0, Y7, Y7
+	VPMULUDQ     Y1, Y12, Y12
+	VPSRLQ       $0x20, Y12, Y13
+	VPXOR        Y8, Y13, Y8
+	VPXOR        Y3, Y8, Y8
+	VPSRLQ       $0x20, Y7, Y13
+	VPXOR        Y11, Y13, Y11
+	VPXOR        Y4, Y11, Y11
+	VPADDQ       philoxW0AVX2<>+0(SB), Y3, Y3
+	VPADDQ       philoxW1AVX2<>+0(SB), Y4, Y4
+	VPMULUDQ     Y0, Y6, Y6
+	VPMULUDQ     Y1, Y9, Y9
+	VPSRLQ       $0x20, Y9, Y13
+	VPXOR        Y10, Y13, Y10
+	VPXOR        Y3, Y10, Y10
+	VPSRLQ       $0x20, Y6, Y13
+	VPXOR        Y5, Y13, Y5
+	VPXOR        Y4, Y5, Y5
+	VPMULUDQ     Y0, Y8, Y8
+	VPMULUDQ     Y1, Y11, Y11
+	VPSRLQ       $0x20, Y11, Y13
+	VPXOR        Y12, Y13, Y12
+	VPXOR        Y3, Y12, Y12
+	VPSRLQ       $0x20, Y8, Y13
+	VPXOR        Y7, Y13, Y7
+	VPXOR        Y4, Y7, Y7
+	VPADDQ       philoxW0AVX2<>+0(SB), Y3, Y3
+	VPADDQ       philoxW1AVX2<>+0(SB), Y4, Y4
+	VPMULUDQ     Y0, Y10, Y10
+	VPMULUDQ     Y1, Y5, Y5
+	VPSRLQ       $0x20, Y5, Y13
+	VPXOR        Y9, Y13, Y9
+	VPXOR        Y3, Y9, Y9
+	VPSRLQ       $0x20, Y10, Y13
+	VPXOR        Y6, Y13, Y6
+	VPXOR        Y4, Y6, Y6
+	VPMULUDQ     Y0, Y12, Y12
+	VPMULUDQ     Y1, Y7, Y7
+	VPSRLQ       $0x20, Y7, Y13
+	VPXOR        Y11, Y13, Y11
+	VPXOR        Y3, Y11, Y11
+	VPSRLQ       $0x20, Y12, Y13
+	VPXOR        Y8, Y13, Y8
+	VPXOR        Y4, Y8, Y8
+	VPADDQ       philoxW0AVX2<>+0(SB), Y3, Y3
+	VPADDQ       philoxW1AVX2<>+0(SB), Y4, Y4
+	VPMULUDQ     Y0, Y9, Y9
+	VPMULUDQ     Y1, Y6, Y6
+	VPSRLQ       $0x20, Y6, Y13
+	VPXOR        Y5, Y13, Y5
+	VPXOR        Y3, Y5, Y5
+	VPSRLQ       $0x20, Y9, Y13
+	VPXOR        Y10, Y13, Y10
+	VPXOR        Y4, Y10, Y10
+	VPMULUDQ     Y0, Y11, Y11
+	VPMULUDQ     Y1, Y8, Y8
+	VPSRLQ       $0x20, Y8, Y13
+	VPXOR        Y7, Y13, Y7
+	VPXOR        Y3, Y7, Y7
+	VPSRLQ       $0x20, Y11, Y13
+	VPXOR        Y12, Y13, Y12
+	VPXOR        Y4, Y12, Y12
+	VPADDQ       philoxW0AVX2<>+0(SB), Y3, Y3
+	VPADDQ       philoxW1AVX2<>+0(SB), Y4, Y4
+	VPMULUDQ     Y0, Y5, Y5
+	VPMULUDQ     Y1, Y10, Y10
+	VPSRLQ       $0x20, Y10, Y13
+	VPXOR        Y6, Y13, Y6
+	VPXOR        Y3, Y6, Y6
+	VPSRLQ       $0x20, Y5, Y13
+	VPXOR        Y9, Y13, Y9
+	VPXOR        Y4, Y9, Y9
+	VPMULUDQ     Y0, Y7, Y7
+	VPMULUDQ     Y1, Y12, Y12
+	VPSRLQ       $0x20, Y12, Y13
+	VPXOR        Y8, Y13, Y8
+	VPXOR        Y3, Y8, Y8
+	VPSRLQ       $0x20, Y7, Y13
+	VPXOR        Y11, Y13, Y11
+	VPXOR        Y4, Y11, Y11
+	VPADDQ       philoxW0AVX2<>+0(SB), Y3, Y3
+	VPADDQ       philoxW1AVX2<>+0(SB), Y4, Y4
+	VPMULUDQ     Y0, Y6, Y6
+	VPMULUDQ     Y1, Y9, Y9
+	VPSRLQ       $0x20, Y9, Y13
+	VPXOR        Y10, Y13, Y10
+	VPXOR        Y3, Y10, Y10
+	VPSRLQ       $0x20, Y6, Y13
+	VPXOR        Y5, Y13, Y5
+	VPXOR        Y4, Y5, Y5
+	VPMULUDQ     Y0, Y8, Y8
+	VPMULUDQ     Y1, Y11, Y11
+	VPSRLQ       $0x20, Y11, Y13
+	VPXOR        Y12, Y13, Y12
+	VPXOR        Y3, Y12, Y3
+	VPSRLQ       $0x20, Y8, Y12
+	VPXOR        Y7, Y12, Y7
+	VPXOR        Y4, Y7, Y4
+	VSHUFPS      $0x88, Y9, Y10, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VSHUFPS      $0x88, Y5, Y7, Y6
+	VMOVDQU      Y6, (AX)
+	VSHUFPS      $0xdd, Y5, Y7, Y5
+	VMOVDQU      Y5, 32(AX)
+	VSHUFPS      $0x88, Y11, Y3, Y3
+	VSHUFPS      $0x88, Y8, Y4, Y4
+	VSHUFPS      $0x88, Y4, Y3, Y5
+	VMOVDQU      Y5, 64(AX)
+	VSHUFPS      $0xdd, Y4, Y3, Y3
+	VMOVDQU      Y3, 96(AX)
+	ADDQ         $+128, AX
+	SUBQ         $+32, CX
+	JGE          many
+
+done:
+	VZEROUPPER
+	RET
+
+DATA philoxOrderAVX2<>+0(SB)/8, $0x0000000000000000
+DATA philoxOrderAVX2<>+8(SB)/8, $0x0000000000000002
+DATA philoxOrderAVX2<>+16(SB)/8, $0x0000000000000001
+DATA philoxOrderAVX2<>+24(SB)/8, $0x0000000000000003
+GLOBL philoxOrderAVX2<>(SB), RODATA|NOPTR, $32
+
+DATA philoxW0AVX2<>+0(SB)/8, $0x000000009e3779b9
+DATA philoxW0AVX2<>+8(SB)/8, $0x000000009e3779b9
+DATA philoxW0AVX2<>+16(SB)/8, $0x000000009e3779b9
+DATA philoxW0AVX2<>+24(SB)/8, $0x000000009e3779b9
+GLOBL philoxW0AVX2<>(SB), RODATA|NOPTR, $32
+
+DATA philoxW1AVX2<>+0(SB)/8, $0x00000000bb67ae85
+DATA philoxW1AVX2<>+8(SB)/8, $0x00000000bb67ae85
+DATA philoxW1AVX2<>+16(SB)/8, $0x00000000bb67ae85
+DATA philoxW1AVX2<>+24(SB)/8, $0x00000000bb67ae85
+GLOBL philoxW1AVX2<>(SB), RODATA|NOPTR, $32
+
+DATA philoxBlocksAVX2<>+0(SB)/8, $0x0000000000000004
+DATA philoxBlocksAVX2<>+8(SB)/8, $0x0000000000000004
+DATA philoxBlocksAVX2<>+16(SB)/8, $0x0000000000000004
+DATA philoxBlocksAVX2<>+24(SB)/8, $0x0000000000000004
+GLOBL philoxBlocksAVX2<>(SB), RODATA|NOPTR, $32
+
 // func acosFunctionAVX2(dst []float32, a []float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·acosFunctionAVX2(SB), NOSPLIT, $0-48

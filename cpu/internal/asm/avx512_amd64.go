@@ -609,6 +609,11 @@ func reduceMinF64AVX512(a []float64) float64
 //go:noescape
 func reduceMaxF64AVX512(a []float64) float64
 
+// philoxAVX512 is philox for as many times 16 blocks as dst has whole.
+//
+//go:noescape
+func philoxAVX512(dst []uint32, seed uint64, counter uint64)
+
 // acosFunctionAVX512 computes dst[i] = acos(a[i]) by the formula of package expr.
 //
 //go:noescape

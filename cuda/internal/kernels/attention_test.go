@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
@@ -107,8 +108,8 @@ func (c *attentionCase) weightOf(o AttentionOperands, i int) float64 {
 	if c.numbers {
 		seed, offset = 77, offset+82
 	}
-	w := keepsWeight.Eval(nil, nil, []uint64{seed, offset, uint64(math.Float32bits(float32(c.drop)))}, int64(i))
-	if w[0] == 0 {
+	number := i/c.keys*device.RowNumbers(c.keys) + i%c.keys
+	if uint32(expr.Draw{}.Value(seed, offset, int64(number))) <= expr.DropLimit(c.drop) {
 		return 0
 	}
 	return 1 / (1 - c.drop)

@@ -76,10 +76,11 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 
 	x, y := b.ThreadID(0).And(num(15)), b.ThreadID(0).Shr(num(4))
 	infinite := b.F32(float32(math.Inf(-1)))
-	rows := make([]attentionRow, s.rows)
+	rows, weighed := make([]attentionRow, s.rows), make([]weighingRow, s.rows)
 	acc := make([][]*ptx.Var, s.rows)
 	for r := range rows {
-		rows[r] = attentionRow{a.w.row(a.first.Add(y).Add(num(8 * r))), b.Var(infinite), b.Var(b.F32(0))}
+		weighed[r] = a.w.row(a.first.Add(y).Add(num(8 * r)))
+		rows[r] = attentionRow{weighed[r], b.Var(infinite), b.Var(b.F32(0))}
 		for range tileV.width / 16 {
 			acc[r] = append(acc[r], b.Var(b.F32(0)))
 		}
@@ -97,6 +98,10 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		b.Barrier()
 		loadK.load(j.Add(num(s.keys)), a.end, k)
 		b.CommitGroup()
+		var keeps func(r, n int) ptx.Value
+		if s.w.drop {
+			keeps = a.w.keptEach(weighed, x, j, s.keys)
+		}
 		for r, row := range rows {
 			before := row.most.Get()
 			most := before
@@ -115,7 +120,7 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 				p := call(b, "exp", list[n].Sub(base))
 				sum = sum.Add(p)
 				if s.w.drop {
-					p = row.keeps(j.Add(x).Add(num(16*n))).Select(p, b.F32(0))
+					p = keeps(r, n).Select(p, b.F32(0))
 				}
 				mine.At(num(8*r*s.pitch() + 16*n)).At(x).Store(p)
 			}

@@ -216,6 +216,17 @@ func (g *gradFloatWriter) weigh(w *weighing, rows []gradRow, j ptx.Value, score,
 	b, s := g.Builder, g.s
 	own, zero := g.first.Add(g.y), b.F32(0)
 	kept, changes = make([][]ptx.Value, s.rows), make([][]ptx.Value, s.rows)
+	var stays func(r, n int) ptx.Value
+	switch {
+	case s.w.drop && s.byKey:
+		stays = w.keptOwn(own, j.Add(g.x), s.rows, s.other)
+	case s.w.drop:
+		weighed := make([]weighingRow, s.rows)
+		for r := range rows {
+			weighed[r] = rows[r].weighingRow
+		}
+		stays = w.keptEach(weighed, g.x, j, s.other)
+	}
 	for n := range s.other / 16 {
 		other := j.Add(g.x).Add(num(16 * n))
 		var passing gradRow
@@ -240,7 +251,7 @@ func (g *gradFloatWriter) weigh(w *weighing, rows []gradRow, j ptx.Value, score,
 			weight := p
 			var keeps ptx.Value
 			if s.w.drop {
-				keeps = row.keeps(key)
+				keeps = stays(r, n)
 				weight = keeps.Select(p, zero)
 			}
 			kept[r] = append(kept[r], weight)

@@ -340,6 +340,7 @@ func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Valu
 		}
 	})
 	kept, changes := make([][]ptx.Value, len(score)), make([][]ptx.Value, len(score))
+	keeps := g.keeps(w, j, own, rows)
 	for n := range score {
 		for e := range score[n] {
 			at, x := places[n][e], weights[n][e].Get()
@@ -349,7 +350,7 @@ func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Valu
 				d = grads[n][e].Get()
 			}
 			if s.w.drop {
-				keeps := at.row.keeps(at.key)
+				keeps := keeps(n, e)
 				kept[n][e] = keeps.Select(x, b.F32(0))
 				if s.scored() {
 					d = keeps.Select(d.Mul(w.rest), b.F32(0))
@@ -367,6 +368,24 @@ func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Valu
 		ds = g.operands(changes)
 	}
 	return p, ds
+}
+
+// keeps returns whether dropout leaves weights of the tile, as weigh numbers them, nil where there
+// is none.
+func (g *gradWriter) keeps(w *weighing, j, own ptx.Value, rows []gradRow) func(n, e int) ptx.Value {
+	switch {
+	case !g.s.w.drop:
+		return nil
+	case g.s.byKey:
+		return w.keptAcross(g.lane, j, own, g.s.other)
+	}
+	first, second := rows[0].keptAlong(g.lane, j, g.s.other), rows[1].keptAlong(g.lane, j, g.s.other)
+	return func(n, e int) ptx.Value {
+		if e < 2 {
+			return first(n, e)
+		}
+		return second(n, e%2)
+	}
 }
 
 // edge reports whether some of the warp's own rows and the tile's do not see each other by number.

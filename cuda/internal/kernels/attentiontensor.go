@@ -283,6 +283,10 @@ func (g *attentionWriter) weigh(score [][][]ptx.Value, j ptx.Value) [][][]ptx.Va
 				power = func(x ptx.Value) ptx.Value { return x.FMA(g.scale, less).Ex2ApproxFlushed() }
 			}
 			less := power(before)
+			var keeps func(n, e int) ptx.Value
+			if g.s.w.drop {
+				keeps = r.keptAlong(g.lane, j, g.s.keys)
+			}
 			var sum ptx.Value
 			for n := range score[t] {
 				for e := 2 * h; e < 2*h+2; e++ {
@@ -294,7 +298,7 @@ func (g *attentionWriter) weigh(score [][][]ptx.Value, j ptx.Value) [][][]ptx.Va
 						sum = sum.Add(p)
 					}
 					if g.s.w.drop {
-						score[t][n][e] = r.keeps(g.key(j, n, e)).Select(p, b.F32(0))
+						score[t][n][e] = keeps(n, e%2).Select(p, b.F32(0))
 					}
 				}
 			}

@@ -64,10 +64,11 @@ type weighing struct {
 	lengths              ptx.Ptr
 	perSample            ptx.Value // stride of lengths
 	mask                 headOperand
-	least, seed, offset  ptx.Value // the probability, and the numbers of the generator
+	seed, offset         ptx.Value // of the generator
+	dropped              ptx.Value // the greatest random bits of a weight that is
 	rest                 ptx.Value // what a weight that stays is multiplied by
 	numbers              ptx.Ptr
-	number               ptx.Value // of the head's first weight
+	block                ptx.Value // of the head's first weights' random numbers
 }
 
 // declareWeighing declares the parameters as packWeighing packs them.
@@ -85,7 +86,7 @@ func declareWeighing(b *ptx.Builder, s weighingSpec) *weighing {
 	}
 	if s.drop {
 		w.seed, w.offset = b.Param("seed", ptx.S64), b.Param("offset", ptx.S64)
-		w.least, w.rest = b.Param("drop", ptx.F32), b.Param("rest", ptx.F32)
+		w.dropped, w.rest = b.Param("drop", ptx.U32), b.Param("rest", ptx.F32)
 	}
 	if s.numbers {
 		w.numbers = b.Pointer("numbers", ptx.S64)
@@ -110,7 +111,7 @@ func (p *packer) packWeighing(s weighingSpec, w AttentionWeighing, weights shape
 	if s.drop {
 		p.u64(w.Seed)
 		p.u64(w.Offset)
-		p.u32(math.Float32bits(float32(w.Drop)))
+		p.u32(expr.DropLimit(w.Drop))
 		rest := device.Weighing{Drop: w.Drop}
 		p.u32(math.Float32bits(float32(rest.Rest())))
 	}
@@ -130,17 +131,17 @@ func (w *weighing) of(batch, head ptx.Value) {
 		w.mask = w.mask.of(batch, head)
 	}
 	if w.s.drop {
-		h := batch.Mad(w.heads, head)
-		w.number = h.MulWide(w.queries).Bitcast(ptx.S64).Mul(w.keys.Cvt(ptx.S64))
+		row := batch.Mad(w.heads, head).MulWide(w.queries)
+		w.block = w.offset.Bitcast(ptx.U64).Add(row.Mul(w.rowBlocks().Cvt(ptx.U64)))
 	}
 }
 
 // weighingRow is one query's part of a weighing.
 type weighingRow struct {
-	w      *weighing
-	i      ptx.Value // the query
-	line   ptx.Ptr   // of the mask
-	number ptx.Value // of the first weight
+	w     *weighing
+	i     ptx.Value // the query
+	line  ptx.Ptr   // of the mask
+	block ptx.Value // of the first weights' random numbers
 }
 
 // row returns the part of query i. One that is not there is read as the last.
@@ -151,7 +152,7 @@ func (w *weighing) row(i ptx.Value) weighingRow {
 		r.line = w.mask.line(at)
 	}
 	if w.s.drop {
-		r.number = w.number.Add(at.MulWide(w.keys).Bitcast(ptx.S64))
+		r.block = w.rowBlock(i)
 	}
 	return r
 }
@@ -182,18 +183,6 @@ func (r weighingRow) masked(j, score ptx.Value) ptx.Value {
 // unseen returns a score, or -Inf for a key that the query does not see by its number.
 func (r weighingRow) unseen(j, score ptx.Value) ptx.Value {
 	return r.sees(j).Select(score, r.w.F32(float32(math.Inf(-1))))
-}
-
-// keepsWeight says which weights dropout leaves, as [device.Weighing] defines it.
-var keepsWeight = expr.MustLower([]*expr.Expr{expr.RandomUniform(dtype.F32, expr.Param(0, dtype.I64),
-	expr.Param(1, dtype.I64), expr.Index(dtype.I64)).Ge(expr.Param(2, dtype.F32))}, []dtype.Type{dtype.Bool}, nil, -1)
-
-// keeps reports whether the weight of key j is not dropped.
-func (r weighingRow) keeps(j ptx.Value) ptx.Value {
-	w := r.w
-	at := r.number.Add(j.Cvt(ptx.U64).Bitcast(ptx.S64))
-	return lower(w.Builder, keepsWeight, environment{params: []ptx.Value{w.seed, w.offset, w.least},
-		index: func(ptx.Type) ptx.Value { return at }})[0]
 }
 
 // lastKey returns how many keys, of all, the queries up to number i see at most.

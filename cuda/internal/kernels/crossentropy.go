@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 
+	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/ptx"
@@ -10,11 +11,13 @@ import (
 
 // crossEntropySpec describes a fused cross-entropy kernel, or its gradient.
 type crossEntropySpec struct {
-	typ    dtype.Type // of x and dx
-	grad   bool
-	unit   bool
-	vector int // columns of an access
-	group  int
+	typ   dtype.Type // of x and dx
+	grad  bool
+	unit  bool
+	form  rowForm
+	group int
+	one   bool // g is 1
+	count bool // g is divided by a number
 }
 
 func (s crossEntropySpec) name() string {
@@ -22,10 +25,16 @@ func (s crossEntropySpec) name() string {
 	if s.grad {
 		name += "_grad"
 	}
+	if s.one {
+		name += "_one"
+	}
+	if s.count {
+		name += "_count"
+	}
 	if !s.unit {
 		name += "_strided"
 	}
-	return fmt.Sprintf("%s_%v_v%d_%d", name, s.typ, s.vector, s.group)
+	return fmt.Sprintf("%s_%v_%v_%d", name, s.typ, s.form, s.group)
 }
 
 // CrossEntropy plans loss[i] = rest[i] - (x[i, target[i]] - top[i]) with top[i] the greatest of x[i] and rest[i] = log Σ exp(x[i] - top[i]), for x of
@@ -36,7 +45,7 @@ func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64
 	if err := checkCrossEntropy(op, x, target, loss, top, rest); err != nil || x.Shape.At(0) == 0 {
 		return nil, err
 	}
-	s := crossEntropySpec{typ: x.Type, unit: unitColumns(x), vector: rowVectors(x), group: rowGroup(x.Shape.At(1))}
+	s := crossEntropySpec{typ: x.Type, unit: unitColumns(x), form: rowVectors(x), group: rowGroup(x.Shape.At(1))}
 	k, err := kernelOf(s)
 	if err != nil {
 		return nil, err
@@ -54,16 +63,41 @@ func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64
 	return []Launch{l}, err
 }
 
-// CrossEntropyGrad plans dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i], 0 in rows whose target is ignore or not a class.
-func CrossEntropyGrad(dx, x, top, rest, target, g Operand, ignore int64) ([]Launch, error) {
+// meansOfTargets are, by the type of the losses, their sum by the number of the targets, operand 1,
+// that are not the scalar.
+var meansOfTargets = map[dtype.Type]*device.Reduction{}
+
+func init() {
+	for _, t := range []dtype.Type{dtype.F32, dtype.F64} {
+		in := []dtype.Type{t, dtype.I64}
+		meansOfTargets[t] = &device.Reduction{Kind: device.Sum,
+			Map:    expr.MustLower([]*expr.Expr{expr.X(0), expr.X(1).Ne(expr.Param(0))}, []dtype.Type{t, dtype.Bool}, in, -1),
+			Finish: expr.MustLower([]*expr.Expr{expr.X(0).Div(expr.X(1).Cvt(t))}, []dtype.Type{t}, in, -1)}
+	}
+}
+
+// MeanOfTargets plans mean = Σ loss / count, where count is the number of targets that are not
+// ignore. The sum has the order, and the bits, of [Reduce].
+func MeanOfTargets(mean, count, loss, target Operand, ignore int64, scratch Scratch) ([]Launch, error) {
+	return planReduce(meansOfTargets[mean.Type], mean, count, []Operand{loss, target}, []uint64{uint64(ignore)}, scratch, reduceTune{})
+}
+
+// CrossEntropyGrad plans dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i], 0 in rows whose
+// target is ignore or not a class. An absent g is 1; the number count, if it is there, divides g.
+func CrossEntropyGrad(dx, x, top, rest, target, g, count Operand, ignore int64) ([]Launch, error) {
 	const op = "cross-entropy gradient"
-	if err := checkCrossEntropy(op, x, target, top, rest, g); err != nil || x.Shape.Size() == 0 {
+	vectors := []Operand{top, rest}
+	if g.Addr != 0 {
+		vectors = append(vectors, g)
+	}
+	if err := checkCrossEntropy(op, x, target, vectors...); err != nil || x.Shape.Size() == 0 {
 		return nil, err
 	}
 	if err := checkRows(op, dx, x); err != nil {
 		return nil, err
 	}
-	s := crossEntropySpec{typ: x.Type, grad: true, unit: unitColumns(x, dx), vector: rowVectors(x, dx), group: rowGroup(x.Shape.At(1))}
+	s := crossEntropySpec{typ: x.Type, grad: true, unit: unitColumns(x, dx), form: rowVectors(x, dx), group: rowGroup(x.Shape.At(1)),
+		one: g.Addr == 0, count: count.Addr != 0}
 	k, err := kernelOf(s)
 	if err != nil {
 		return nil, err
@@ -71,8 +105,11 @@ func CrossEntropyGrad(dx, x, top, rest, target, g Operand, ignore int64) ([]Laun
 	p := make(packer, 0, 128)
 	p.u32(uint32(x.Shape.At(0)))
 	p.u32(uint32(x.Shape.At(1)))
-	for _, o := range []Operand{top, rest, g, target} {
+	for _, o := range append(vectors, target) {
 		p.packRows(o, true)
+	}
+	if s.count {
+		p.u64(count.start())
 	}
 	p.packRows(x, s.unit)
 	p.packRows(dx, s.unit)
@@ -105,17 +142,26 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	value := s.typ.Compute()
 	if s.grad {
 		top, rest := declareRows(b, "top", value, true), declareRows(b, "rest", value, true)
-		g, target := declareRows(b, "g", value, true), declareRows(b, "target", dtype.I64, true)
+		scale := func(ptx.Value) ptx.Value { return b.Const(t, real(1)) }
+		if !s.one {
+			g := declareRows(b, "g", value, true)
+			scale = func(row ptx.Value) ptx.Value { return g.at(row).p.Load() }
+		}
+		target := declareRows(b, "target", dtype.I64, true)
+		if s.count {
+			count, of := b.Pointer("count", ptx.S64), scale
+			scale = func(row ptx.Value) ptx.Value { return of(row).Div(count.Load().Cvt(t)) }
+		}
 		x, dx := declareRows(b, "x", s.typ, s.unit), declareRows(b, "dx", s.typ, s.unit)
 		ignore := b.Param("ignore", ptx.S64)
 		w := newRows(b, s.group, s.typ, rows, columns)
-		w.inVectors(s.vector)
 		x, dx = x.at(w.row), dx.at(w.row)
+		w.access(s.form, x)
 		class := target.at(w.row).p.Load()
 		// A target that is no class was reported by the forward kernel.
 		ok := class.Ne(ignore).And(class.Bitcast(ptx.U64).Lt(columns.Cvt(ptx.U64)))
 		b.IfElse(ok, func() {
-			greatest, sum, scale := top.at(w.row).p.Load(), rest.at(w.row).p.Load(), g.at(w.row).p.Load()
+			greatest, sum, scale := top.at(w.row).p.Load(), rest.at(w.row).p.Load(), scale(w.row)
 			hot := class.Cvt(ptx.U32)
 			w.write(dx, w.loadAll(x), func(i ptx.Value, v []ptx.Value) ptx.Value {
 				p := call(b, "exp", v[0].Sub(greatest).Sub(sum))
@@ -135,8 +181,8 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	fault := declareFault(b)
 	w := newRows(b, s.group, s.typ, rows, columns)
-	w.inVectors(s.vector)
 	x = x.at(w.row)
+	w.access(s.form, x)
 	b.Comment("the logarithm of the sum of exponentials")
 	load := w.loadAll(x)
 	top, sum := w.exponentials(t, load)

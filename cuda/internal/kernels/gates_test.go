@@ -30,7 +30,7 @@ type gate struct {
 }
 
 // globalAccess matches an access to global memory and says how wide it is.
-var globalAccess = regexp.MustCompile(`\b(?:ld|st)\.global(?:\.nc)?(?:\.(v[24]))?\.[bfsu](8|16|32|64)\b|\bcp\.async\.c[ag]\.shared\.global\b[^;]*, (16|8|4)(?:,|;)`)
+var globalAccess = regexp.MustCompile(`\b(?:ld|st)\.(?:volatile\.)?global(?:\.nc)?(?:\.(v[24]))?\.[bfsu](8|16|32|64)\b|\bcp\.async\.c[ag]\.shared\.global\b[^;]*, (16|8|4)(?:,|;)`)
 
 func accessBytes(line string) int {
 	m := globalAccess.FindStringSubmatch(line)
@@ -125,6 +125,17 @@ func gates(t *testing.T) []gate {
 			return Softmax(m.tensor(f, dense(rows, columns), 0), x(), log)
 		}
 	}
+	entropy := func(columns int, grad bool) func(m *machine) ([]Launch, error) {
+		return func(m *machine) ([]Launch, error) {
+			target := m.fill(m.tensor(dtype.I64, dense(8), 0), func(i int) uint64 { return uint64(i) })
+			v := func() Operand { return m.random(m.tensor(f, dense(8), 0)) }
+			x := m.random(m.tensor(h, dense(8, columns), 0))
+			if grad {
+				return CrossEntropyGrad(m.tensor(h, dense(8, columns), 0), x, v(), v(), target, v(), Operand{}, -100)
+			}
+			return CrossEntropy(v(), v(), v(), x, target, -100, m.fault().Addr, 0)
+		}
+	}
 	norm := func(typ, affine dtype.Type, columns int, n device.RowNorm, grad bool) func(m *machine) ([]Launch, error) {
 		n.Eps = 1e-5
 		return func(m *machine) ([]Launch, error) {
@@ -169,7 +180,13 @@ func gates(t *testing.T) []gate {
 				b = strided([]int{1, k, s.tile.bn}, []int{k * s.tile.bn, 1, k})
 			}
 			o := ProductOperands{Out: m.tensor(s.out, dense(1, s.tile.bm, s.tile.bn), 0), A: m.random(m.tensor(s.typ, a, 0)), B: m.random(m.tensor(s.typ, b, 0))}
-			return launchMatMul(s, o, k)
+			return launchMatMul(s, o)
+		}
+	}
+	tf32 := func(first, second string) func(m *machine) ([]Launch, error) {
+		return func(m *machine) ([]Launch, error) {
+			in := func(order string) Operand { return m.random(m.tensor(f, matrixLayout(order, 1, 64, 64), 0)) }
+			return MatMulSplit(a100, ProductOperands{Out: m.tensor(f, dense(1, 64, 64), 0), A: in(first), B: in(second), TF32: true}, nil)
 		}
 	}
 	gemm := func(tile gemmTile, a, b tileLoad) gemmSpec {
@@ -195,6 +212,20 @@ func gates(t *testing.T) []gate {
 		return func(m *machine) ([]Launch, error) {
 			c := attentionCase{typ: typ, batch: 1, heads: 8, shared: 2, queries: 1, keys: 512, features: 128}
 			return Attention(a100, c.operands(m), m.scratch)
+		}
+	}
+	sorts := func(typ dtype.Type, rows, n int) func(m *machine) ([]Launch, error) {
+		return func(m *machine) ([]Launch, error) {
+			m.conflicts = n > sortRun
+			return Argsort(m.tensor(dtype.I64, dense(rows, n), 0), m.random(m.tensor(typ, dense(rows, n), 0)), false, m.scratch)
+		}
+	}
+	// adds adds 300 rows, each to one of so many.
+	adds := func(typ dtype.Type, to int) func(m *machine) ([]Launch, error) {
+		return func(m *machine) ([]Launch, error) {
+			index := m.indices(m.tensor(dtype.I64, strided([]int{300, 128}, []int{1, 0}), 0), to, false)
+			dst, src := m.random(m.tensor(typ, dense(to, 128), 0)), m.random(m.tensor(typ, dense(300, 128), 0))
+			return Scatter(device.ScatterAdd, dst, src, index, 0, false, m.fault().Addr, 0, m.scratch)
 		}
 	}
 	return []gate{
@@ -264,14 +295,17 @@ func gates(t *testing.T) []gate {
 
 		{name: "softmax, a warp each", plan: softmax(8, 512, false, false), wide: 1},
 		{name: "softmax, a block each", plan: softmax(2, 2048, false, false), wide: 1},
+		{name: "softmax, in registers of a block", plan: softmax(1, 1<<14, false, false), wide: 1},
+		{name: "softmax, in shared memory too", plan: softmax(1, 28<<10, false, false), wide: 1},
 		{name: "log softmax gradient", plan: softmax(4, 2048, true, true), wide: 1},
 		{name: "softmax gradient", plan: softmax(8, 512, false, true), wide: 1},
-		// Rows of which not all begin on 16 bytes are read element by element, neighbours by neighbouring threads.
-		{name: "softmax, rows of an odd length", plan: softmax(8, 509, false, false), spread: 2},
-		{name: "cross-entropy", wide: 0.97, plan: func(m *machine) ([]Launch, error) {
-			target := m.fill(m.tensor(dtype.I64, dense(8), 0), func(i int) uint64 { return uint64(i) })
-			return CrossEntropy(m.tensor(f, dense(8), 0), m.tensor(f, dense(8), 0), m.tensor(f, dense(8), 0), m.random(m.tensor(f, dense(8, 512), 0)), target, -100, m.fault().Addr, 0)
-		}},
+		// The elements at both ends of a row that begins anywhere are read by one request.
+		{name: "softmax, rows of an odd length", plan: softmax(8, 509, false, false), wide: 0.97, spread: 3},
+		{name: "log softmax gradient, rows of an odd length", plan: softmax(2, 2049, true, true), wide: 0.98, spread: 3},
+		{name: "cross-entropy, rows of an odd length", plan: entropy(1027, false), wide: 0.9, spread: 3},
+		// What all threads read of a row, at one address, is as much as a row of this length.
+		{name: "cross-entropy gradient, rows of an odd length", plan: entropy(1027, true), wide: 0.4, spread: 3},
+		{name: "cross-entropy", wide: 0.95, plan: entropy(512, false)},
 		{name: "rows gathered", wide: 0.8, plan: func(m *machine) ([]Launch, error) {
 			index := m.indices(m.tensor(dtype.I64, strided([]int{6, 64}, []int{1, 0}), 0), 9, false)
 			return Gather(m.tensor(f, dense(6, 64), 0), m.random(m.tensor(f, dense(9, 64), 0)), index, 0, m.fault().Addr, 0)
@@ -290,7 +324,7 @@ func gates(t *testing.T) []gate {
 		{name: "layer norm gradient, long rows", plan: norm(f, f, 12288, layer, true), wide: 0.99},
 		// A row's mean and rstd are read at one address, and the sums one by one.
 		{name: "layer norm gradient and sums", plan: sums(f, f, 768, layer, false), wide: 0.8},
-		{name: "layer norm gradient and sums, bfloat16", plan: sums(h, h, 768, layer, false), wide: 0.6, spread: 2}, // float32 weights, as below
+		{name: "layer norm gradient and sums, bfloat16", plan: sums(h, h, 768, layer, false), wide: 0.25},
 		{name: "layer norm gradient and sums, the gradient bfloat16", plan: sums(f, h, 768, layer, true), wide: 0.6},
 		{name: "layer norm gradient and sums, the most of a warp", plan: sums(f, f, 1024, layer, true), wide: 0.8},
 		{name: "layer norm gradient and sums, the most of a block", plan: sums(f, f, 6144, layer, true), wide: 0.8},
@@ -298,14 +332,32 @@ func gates(t *testing.T) []gate {
 		{name: "layer norm gradient and sums, odd", plan: sums(f, f, 767, layer, true), spread: 2},
 		{name: "layer norm gradient and sums, odd, of a block", plan: sums(f, f, 6143, layer, true), spread: 2},
 		{name: "layer norm gradient and sums, half of the registers", plan: sums(f, h, 512, layer, true), wide: 0.6},
-		{name: "RMS norm gradient and sums, bfloat16", plan: sums(h, h, 4096, rms, true), wide: 0.6, spread: 2},
+		{name: "RMS norm gradient and sums, bfloat16", plan: sums(h, h, 4096, rms, true), wide: 0.1},
 		{name: "RMS norm, bfloat16", plan: norm(h, h, 1024, rms, false), wide: 0.99},
 		{name: "RMS norm gradient, bfloat16", plan: norm(h, h, 1024, rms, true), wide: 0.9},
-		// A thread takes eight weights of twice the input's size in two reads, which touch the same sectors: the second finds them in the cache.
-		{name: "RMS norm, bfloat16 by float32", plan: norm(h, f, 1024, rms, false), wide: 0.99, spread: 2},
+		// Beside 16 bytes of weights are 8 of what is half as wide, here and in the sums above.
+		{name: "RMS norm, bfloat16 by float32", plan: norm(h, f, 1024, rms, false), wide: 0.49},
 		{name: "group norm", plan: norm(f, f, 512, groups, false), wide: 0.6}, // a weight for a vector, at one address or two for a warp
 		{name: "group norm gradient", plan: norm(f, f, 512, groups, true), wide: 0.6},
 
+		{name: "rows sorted by a block", plan: sorts(f, 2, 1000)},
+		{name: "the first of long rows", spread: 8, plan: func(m *machine) ([]Launch, error) {
+			m.conflicts = true // the digits say what is counted
+			return Argsort(m.tensor(dtype.I64, dense(2, 5), 0), m.random(m.tensor(f, dense(2, 10000), 0)), true, m.scratch)
+		}},
+		{name: "the first of long rows of 64 bits", spread: 8, plan: func(m *machine) ([]Launch, error) {
+			m.conflicts = true
+			return Argsort(m.tensor(dtype.I64, dense(2, 5), 0), m.random(m.tensor(dtype.I64, dense(2, 5000), 0)), true, m.scratch)
+		}},
+		// The digits say where elements go: the runs of a digit begin anywhere.
+		{name: "rows sorted in a tile", spread: 8, plan: sorts(f, 2, 2500)},
+		{name: "rows of 16 bits sorted in a tile", spread: 8, plan: sorts(h, 2, 2500)},
+		{name: "rows sorted by digits", spread: 8, plan: sorts(f, 1, 20000)},
+		{name: "rows of 64 bits sorted by digits", spread: 8, plan: sorts(dtype.F64, 1, 2500)},
+		// All threads of a row read one key. Sums of 16-bit floats are kept in float32, and moved
+		// in two accesses that touch the same sectors.
+		{name: "rows added by index", wide: 0.5, spread: 2, plan: adds(f, 9)},
+		{name: "rows of 16 bits added by index", wide: 0.4, spread: 2, plan: adds(h, 2)},
 		// Neighbouring threads read where their points lie.
 		{name: "images sampled at points", spread: 8, plan: func(m *machine) ([]Launch, error) {
 			return GridSample(m.tensor(f, dense(1, 2, 8, 32), 0), m.random(m.tensor(f, dense(1, 2, 16, 16), 0)), m.random(m.tensor(f, dense(1, 8, 32, 2), 0)), device.GridSampling{})
@@ -318,9 +370,17 @@ func gates(t *testing.T) []gate {
 		{name: "product 128×128, both transposed", plan: product(gemm(largeTile, vectorsAlongOuter, vectorsAlongK)), wide: 1, fma: 16},
 		{name: "product 64×64", plan: product(gemm(mediumTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 16},
 		{name: "product 32×64", plan: product(gemm(smallTile, vectorsAlongK, vectorsAlongOuter)), wide: 1, fma: 16},
+		{name: "product on tensor cores, the gradient of an activation", wide: 1, plan: func(m *machine) ([]Launch, error) {
+			o := ProductOperands{Out: m.tensor(h, dense(1, 64, 64), 0), A: m.random(m.tensor(h, dense(1, 64, 64), 0)), B: m.random(m.tensor(h, dense(1, 64, 64), 0)),
+				With: m.random(m.tensor(h, dense(1, 64, 64), 0)), Act: geluGradient(h)}
+			return MatMulSplit(a100, o, m.scratch)
+		}},
 		{name: "product on tensor cores", wide: 1, fma: 1, plan: func(m *machine) ([]Launch, error) {
 			return MatMul(a100, m.tensor(h, dense(1, 64, 64), 0), m.random(m.tensor(h, dense(1, 64, 64), 0)), m.random(m.tensor(h, dense(1, 64, 64), 0)))
 		}},
+		// Pairs of sums leave from the registers. What lies along columns is read by words.
+		{name: "product of tf32", wide: 0.9, fma: 1, plan: tf32("N", "T")},
+		{name: "product of tf32, by words", wide: 0.9, fma: 0.2, plan: tf32("T", "N")},
 	}
 }
 

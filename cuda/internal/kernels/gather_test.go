@@ -45,6 +45,9 @@ var indexCases = []indexCase{
 	{"smaller", dense(6, 9, 8), dense(4, 6, 5), dense(4, 6, 5), 1, 0},
 	{"strided", strided([]int{6, 9}, []int{1, 6}), strided([]int{6, 4}, []int{1, 6}), strided([]int{6, 4}, []int{8, 2}), 1, 0},
 	{"many rows", dense(5, 8), dense(600, 8), strided([]int{600, 8}, []int{1, 0}), 0, 0},
+	{"many of each", dense(4, 9, 5), dense(4, 80, 5), dense(4, 80, 5), 1, 0},
+	{"many of each, strided", strided([]int{6, 9}, []int{1, 6}), strided([]int{6, 90}, []int{1, 6}), strided([]int{6, 90}, []int{180, 2}), 1, 0},
+	{"one for many", dense(90, 1), dense(2100, 1), dense(2100, 1), 0, 0},
 	{"empty", dense(5, 8), dense(0, 8), strided([]int{0, 8}, []int{1, 0}), 0, 0},
 }
 
@@ -141,6 +144,7 @@ func TestScatter(t *testing.T) {
 func testScatter(t *testing.T, kind device.ScatterKind, c indexCase, typ, it dtype.Type) {
 	wild := typ == dtype.F32
 	m := newMachine(t)
+	m.conflicts = c.index.Shape.At(c.axis) > sortRun // the digits say where elements go
 	dst, src := m.random(m.tensor(typ, c.big, c.skip)), m.random(m.tensor(typ, c.small, c.skip))
 	index := m.indices(m.tensor(it, c.index, 0), c.big.Shape.At(c.axis), wild)
 	fault := m.fault()
@@ -176,7 +180,7 @@ func testScatter(t *testing.T, kind device.ScatterKind, c indexCase, typ, it dty
 			want[to] = expr.Decode(typ, expr.Store(typ, uint64(int64(want[to]))))
 		}
 	}
-	list, err := Scatter(kind, dst, src, index, c.axis, fault.Addr, 5, m.scratch)
+	list, err := Scatter(kind, dst, src, index, c.axis, false, fault.Addr, 5, m.scratch)
 	m.run(list, err)
 	what := fmt.Sprintf("scatter-%v %s of %v", kind, c.what, typ)
 	eps := map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F64: 0x1p-53, dtype.BF16: 0x1p-8}[typ]
@@ -196,21 +200,98 @@ func TestIndexGolden(t *testing.T) {
 	rows := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: strided([]int{100, 64}, []int{1, 0})}
 	list, err := Gather(fake(dtype.F32, 100, 64), fake(dtype.F32, 1000, 64), rows, 0, 1<<20, 1)
 	golden(t, "gather_rows", list, err)
-	list, err = Scatter(device.ScatterAdd, fake(dtype.F32, 1000, 64), fake(dtype.F32, 100, 64), rows, 0, 1<<20, 1, scratch)
+	list, err = Scatter(device.ScatterAdd, fake(dtype.F32, 1000, 64), fake(dtype.F32, 100, 64), rows, 0, false, 1<<20, 1, scratch)
 	golden(t, "scatteradd_rows", list, err)
-	list, err = Scatter(device.ScatterAdd, fake(dtype.F32, 1000, 64), fake(dtype.F32, 100, 64), fake(dtype.I64, 100, 64), 0, 1<<20, 1, scratch)
+	list, err = Scatter(device.ScatterAdd, fake(dtype.F32, 1000, 64), fake(dtype.F32, 50, 64), fake(dtype.I64, 50, 64), 0, false, 1<<20, 1, scratch)
 	golden(t, "scatteradd_lines", list, err)
+	list, err = Scatter(device.ScatterAdd, fake(dtype.F32, 100, 64), fake(dtype.F32, 100, 64), fake(dtype.I64, 100, 64), 1, true, 1<<20, 1, scratch)
+	golden(t, "scatteradd_distinct", list, err)
+	list, err = Scatter(device.ScatterMax, fake(dtype.BF16, 1000, 64), fake(dtype.BF16, 100, 64), fake(dtype.I64, 100, 64), 0, false, 1<<20, 1, scratch)
+	golden(t, "scattermax_samples", list, err)
+	tokens := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: strided([]int{8192, 768}, []int{1, 0})}
+	list, err = Scatter(device.ScatterAdd, fake(dtype.BF16, 50257, 768), fake(dtype.BF16, 8192, 768), tokens, 0, false, 1<<20, 1, scratch)
+	golden(t, "scatteradd_tokens", list[1:], err) // what comes before is sorting
 	for _, bad := range []Operand{fake(dtype.F32, 100, 64), fake(dtype.I64, 100)} {
 		if _, err := Gather(fake(dtype.F32, 100, 64), fake(dtype.F32, 1000, 64), bad, 0, 0, 0); err == nil {
 			t.Errorf("no error for index %v %v", bad.Type, bad.Shape)
 		}
-		if _, err := Scatter(device.ScatterAdd, fake(dtype.F32, 1000, 64), fake(dtype.F32, 100, 64), bad, 0, 0, 0, scratch); err == nil {
+		if _, err := Scatter(device.ScatterAdd, fake(dtype.F32, 1000, 64), fake(dtype.F32, 100, 64), bad, 0, false, 0, 0, scratch); err == nil {
 			t.Errorf("no error for index %v %v", bad.Type, bad.Shape)
 		}
 	}
-	// More positions than are sorted at once go in rounds.
-	many := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: strided([]int{sortedAtOnce + 5, 64}, []int{1, 0})}
-	if list, err := Scatter(device.ScatterAdd, fake(dtype.F32, 10, 64), fake(dtype.F32, sortedAtOnce+5, 64), many, 0, 0, 0, scratch); err != nil || len(list) != 4 || list[3].Grid[0] != 5 {
-		t.Errorf("rounds: %d launches, %v", len(list), err)
+}
+
+// Contributions to an element are combined in order, those of a long run in parts first: the bits
+// are those of the plain loops.
+func TestScatterParts(t *testing.T) {
+	defer func(n int) { partLeast = n }(partLeast)
+	partLeast = 16
+	for _, c := range []struct {
+		bound, count, lines int
+		of                  func(i int) int // the index of a position
+		samples             bool
+	}{
+		{5, 300, 8, func(i int) int { return i * i % 7 % 5 }, false},
+		{3, 256, 3, func(i int) int { return i / 100 }, false},                       // runs of 100, 100, 56
+		{2, 130, 1, func(i int) int { return 1 }, false},                             // one run
+		{9, 81, 12, func(i int) int { return i / 16 }, false},                        // runs of a part, and one of 1
+		{100, 2500, 4, func(i int) int { return i * i % 113 }, false},                // by digits; some indices are outside
+		{40, 150, 3, func(i int) int { return i * i * i % 61 % (i%3*20 + 1) }, true}, // each line its own
+	} {
+		for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.I8} {
+			m := newMachine(t)
+			m.conflicts = c.count > sortRun
+			dst, src := m.random(m.tensor(typ, dense(c.bound, c.lines), 0)), m.random(m.tensor(typ, dense(c.count, c.lines), 0))
+			index := m.tensor(dtype.I64, strided([]int{c.count, c.lines}, []int{1, 0}), 0)
+			at := func(i, line int) int { return c.of(i) }
+			if c.samples {
+				index = m.tensor(dtype.I64, dense(c.count, c.lines), 0)
+				at = func(i, line int) int { return c.of(i + line) }
+			}
+			m.fill(index, func(i int) uint64 { return uint64(at(i/c.lines, i%c.lines)) })
+			want, add, part := m.decode(dst), m.decode(src), partOf(c.count)
+			sum := func(x, y float64) float64 {
+				if typ == dtype.I8 {
+					return x + y
+				}
+				return float64(float32(x) + float32(y))
+			}
+			for line := range c.lines {
+				for k := range c.bound {
+					var parts []float64
+					n := 0
+					for i := range c.count {
+						if at(i, line) != k {
+							continue
+						}
+						v := add[i*c.lines+line]
+						switch {
+						case n == 0:
+							parts = append(parts, sum(want[k*c.lines+line], v))
+						case n%part == 0:
+							parts = append(parts, v)
+						default:
+							parts[len(parts)-1] = sum(parts[len(parts)-1], v)
+						}
+						n++
+					}
+					for i, v := range parts {
+						if i == 0 {
+							want[k*c.lines+line] = v
+						} else {
+							want[k*c.lines+line] = sum(want[k*c.lines+line], v)
+						}
+					}
+				}
+			}
+			list, err := Scatter(device.ScatterAdd, dst, src, index, 0, false, m.fault().Addr, 5, m.scratch)
+			m.run(list, err)
+			m.compare(fmt.Sprintf("%d positions of %v into %d", c.count, typ, c.bound), dst, func(i int) uint64 {
+				if typ == dtype.I8 {
+					return expr.Store(typ, uint64(int64(want[i])))
+				}
+				return expr.Encode(typ, want[i])
+			})
+		}
 	}
 }

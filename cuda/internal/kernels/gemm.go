@@ -38,7 +38,8 @@ var (
 	doubleTile = gemmTile{64, 64, 16, 2, 2, 1} // of 8-byte elements
 )
 
-// gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched. 16-bit floats have another, [tensorSpec].
+// gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched. 16-bit floats and
+// tf32 have another, [tensorSpec].
 type gemmSpec struct {
 	typ       dtype.Type // of a and b
 	out       dtype.Type
@@ -46,7 +47,10 @@ type gemmSpec struct {
 	a, b      tileLoad
 	vectorOut bool
 	bias      dtype.Type // Invalid for none
-	tune      productTune
+	parts     bool       // it is divided along k
+	actSpec
+	sums sumsSpec // of one kind
+	tune productTune
 }
 
 func (s gemmSpec) name() string {
@@ -59,6 +63,10 @@ func (s gemmSpec) name() string {
 	}
 	if s.bias != dtype.Invalid {
 		out += "_b" + s.bias.String()
+	}
+	out += s.suffix() + s.sums.suffix()
+	if s.parts {
+		out += "_parts"
 	}
 	if s.tune != (productTune{}) {
 		out += fmt.Sprintf("_%v_%d%d%d", s.tune, s.tile.mc, s.tile.nc, s.tile.slices)
@@ -76,20 +84,33 @@ func (s gemmSpec) shared() int {
 	return max(2*t.bk*(t.bm+4+t.bn+4), t.slices/2*t.bm*t.bn) * s.typ.Compute().Size()
 }
 
-func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 8*512) } // and what up to 512 threads park
+// parks is how many words a thread parks in shared memory, where registers are scarce.
+func (s gemmSpec) parks() int {
+	if s.parts {
+		return 4
+	}
+	return 2
+}
 
-// crowded reports whether the kernel needs more than the 128 registers that two blocks a multiprocessor leave: lines that are read element by
-// element, each with an address of its own, beside others that are transposed.
+func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.parks()*512) } // of up to 512 threads
+
+// crowded reports whether the kernel needs more than the 128 registers that two blocks a
+// multiprocessor leave: for lines that are read element by element, each with an address of its
+// own. Beside those there are others that are transposed, or a part of k, or an activation of two
+// operands.
 func (s gemmSpec) crowded() bool {
-	alongK := func(l tileLoad) bool { return l == vectorsAlongK || l == scalarsAlongK }
-	return alongK(s.a) && alongK(s.b) && !(s.a.vectors() && s.b.vectors())
+	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
+	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)
+	return beside || alongK(s.a) && alongK(s.b) && !(s.a.vectors() && s.b.vectors())
 }
 
 // ProductOperands are what a product reads and writes; see [device.MatMul]. Absent ones have the
 // type Invalid.
 type ProductOperands struct {
-	Out, Pre, Sums, A, B, Bias Operand
-	Act                        *expr.Program
+	Out, Pre, Sums, A, B, Bias, ColumnSums, With Operand
+	Act                                          *expr.Program
+	TF32                                         bool
+	Counters                                     Counters // nil: no product is divided along k
 }
 
 // MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate in float32 and are
@@ -98,10 +119,10 @@ func MatMul(g *GPU, out, a, b Operand) ([]Launch, error) {
 	return MatMulSplit(g, ProductOperands{Out: out, A: a, B: b}, nil)
 }
 
-// MatMulSplit is MatMul, with a bias and an activation, that may divide the sum over k among blocks
-// where the result alone would leave most of the device idle. The partial sums go to scratch memory
-// and are added in a fixed order. Products with a vector are reductions, which read each element of
-// the matrix once, coalesced. Without scratch nothing is divided.
+// MatMulSplit is MatMul, with a bias and an activation, that may divide the sum over k among
+// blocks where the result alone would leave most of the device idle. Products with a vector are
+// reductions, which read each element of the matrix once, coalesced. Without scratch nothing is
+// divided.
 func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -111,40 +132,65 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 		for _, p := range []*Operand{&o.Out, &o.A, &o.B} {
 			p.Strides = p.Strides.With(0, 0)
 		}
-		if o.Pre.Type != dtype.Invalid {
-			o.Pre.Strides = o.Pre.Strides.With(0, 0)
+		for _, p := range []*Operand{&o.Pre, &o.With} {
+			if p.Type != dtype.Invalid {
+				p.Strides = p.Strides.With(0, 0)
+			}
 		}
 		out, a, b = o.Out, o.A, o.B
 	}
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
-	if o.Sums.Type != dtype.Invalid && m > 0 && (n == 0 || !o.sumsInTile(scratch)) {
-		return sumsBehind(g, o, scratch)
+	if behind := o.sumsBehind(scratch); behind != (sumsSpec{}) {
+		list, err := o.summed(behind, scratch)
+		if err != nil {
+			return nil, err
+		}
+		more, err := MatMulSplit(g, o, scratch)
+		return append(list, more...), err
 	}
 	if batch*m*n == 0 {
 		return nil, nil
 	}
-	vector := scratch != nil && (m == 1 || n == 1) && k >= 32
+	vector := scratch != nil && (m == 1 || n == 1) && k >= 32 && a.Type == b.Type
 	if o.Act != nil && (vector || !o.activatedInTile()) {
 		return activatedBehind(g, o, scratch)
 	}
 	if vector {
 		return vectorMatMul(o, scratch)
 	}
-	if a.Type.IsHalf() {
+	if o.factor().IsHalf() || o.tf32() {
 		return tensorMatMul(g, o, scratch)
 	}
-	form := func(out Operand) productForm {
-		s := gemmSpec{typ: a.Type, out: out.Type, tile: chooseTile(a.Type, batch, m, n), a: chooseLoad(a, 1, 2), b: chooseLoad(b, 2, 1), bias: o.Bias.Type}
-		s.vectorOut = vectorizable(out, 2, 1)
-		return s
+	s := gemmSpec{typ: a.Type, out: out.Type, tile: chooseTile(a.Type, batch, m, n), a: chooseLoad(a, 1, 2), b: chooseLoad(b, 2, 1)}
+	s.vectorOut = vectorizable(out, 2, 1)
+	var list []Launch
+	if s = s.finishing(o); s.sums != (sumsSpec{}) && !s.sumsFit() {
+		var err error
+		if list, err = o.summed(s.sums, scratch); err != nil {
+			return nil, err
+		}
+		s.sums = sumsSpec{}
 	}
 	// Partial sums are written and read no more than the operands are.
-	chunk := splitK(k, batch*form(out).tiles(m, n), k*(m+n)/(2*m*n))
-	if scratch == nil || chunk >= k || batch > maxGridY {
-		return launchMatMul(form(out), o, max(k, 1))
+	chunk := splitK(k, batch*s.tiles(m, n), k*(m+n)/(2*m*n))
+	plan := func() ([]Launch, error) { return splitMatMul(s, o, division{chunk: chunk}, scratch) }
+	if chunk >= k || !o.divisible(s, scratch) {
+		plan = func() ([]Launch, error) { return launchMatMul(s, o) }
 	}
-	return splitMatMul(form, o, chunk, scratch)
+	l, err := plan()
+	return append(list, l...), err
 }
+
+// factor is the type that both factors are multiplied in.
+func (o *ProductOperands) factor() dtype.Type {
+	if o.B.Type.IsHalf() {
+		return o.B.Type
+	}
+	return o.A.Type
+}
+
+// tf32 reports whether factors of float32 are multiplied as tf32.
+func (o *ProductOperands) tf32() bool { return o.TF32 && o.factor() == dtype.F32 }
 
 // check says what does not fit.
 func (o *ProductOperands) check() error {
@@ -156,21 +202,28 @@ func (o *ProductOperands) check() error {
 	if a.Shape.At(0) != batch || b.Shape.At(0) != batch || a.Shape.At(1) != m || b.Shape.At(1) != k || b.Shape.At(2) != n {
 		return fail("matmul", "shapes %v = %v · %v do not fit", out.Shape, a.Shape, b.Shape)
 	}
-	if b.Type != a.Type || out.Type == dtype.Bool || out.Type != a.Type && !(out.Type == dtype.F32 && a.Type.IsHalf()) {
-		return fail("matmul", "types %v = %v · %v: one numeric type is wanted", out.Type, a.Type, b.Type)
+	factor := o.factor()
+	for _, p := range []*Operand{out, a, b} { // float32 is taken beside 16 bits
+		if p.Type == dtype.Bool || p.Type != factor && !(p.Type == dtype.F32 && factor.IsHalf()) {
+			return fail("matmul", "types %v = %v · %v: one numeric type is wanted", out.Type, a.Type, b.Type)
+		}
 	}
 	const limit = 1<<31 - 1
 	if t := o.Bias.Type; t != dtype.Invalid {
 		switch {
-		case !a.Type.IsFloat() || t != a.Type && t != dtype.F32:
-			return fail("matmul", "a bias of %v for factors of %v", t, a.Type)
+		case !factor.IsFloat() || t != factor && t != dtype.F32:
+			return fail("matmul", "a bias of %v for factors of %v", t, factor)
 		case o.Bias.Shape != shape.Of(n):
 			return fail("matmul", "a bias of shape %v, want [%d]", o.Bias.Shape, n)
 		case max(o.Bias.Strides.At(0), -o.Bias.Strides.At(0)) > limit:
 			return fail("matmul", "the bias's stride %d exceeds 2³¹", o.Bias.Strides.At(0))
 		}
 	}
-	for _, p := range []*Operand{out, a, b} {
+	matrices := []*Operand{out, a, b}
+	if o.With.Type != dtype.Invalid {
+		matrices = append(matrices, &o.With)
+	}
+	for _, p := range matrices {
 		for d := range 3 {
 			if p.Shape.At(d) > limit-256 || d > 0 && max(p.Strides.At(d), -p.Strides.At(d)) > limit {
 				return fail("matmul", "shape %v with strides %v exceeds 2³¹", p.Shape, p.Strides)
@@ -229,7 +282,7 @@ func vectorMatMul(p ProductOperands, scratch Scratch) ([]Launch, error) {
 // products multiply two elements in the computing type of each type.
 var products = map[dtype.Type]*expr.Program{}
 
-// identities store partial sums and realigned operands as they are.
+// identities store realigned operands and sums as they are.
 var identities = map[dtype.Type]*expr.Program{}
 
 // biased add a bias to a sum: of the types of the result, the sum and the bias.
@@ -253,60 +306,37 @@ func init() {
 	}
 }
 
-// splitMatMul lets blocks along the grid's third axis sum up chunk of k each, and adds their results.
-// The bias is in the first of the parts.
-func splitMatMul(form func(out Operand) productForm, o ProductOperands, chunk int, scratch Scratch) ([]Launch, error) {
-	out, parts := o.Out, ceilDiv(o.A.Shape.At(2), chunk)
-	sum := out.Type.Compute()
-	dims := out.Shape.Insert(0, parts)
-	addr, err := scratch(dims.Size() * sum.Size())
-	if err != nil {
-		return nil, err
-	}
-	partial := Operand{Addr: addr, Type: sum, Layout: shape.Dense(out.Shape)}
-	sums := o.Sums
-	if sums.Type != dtype.Invalid {
-		if addr, err = scratch(parts * sums.Shape.At(0) * sum.Size()); err != nil {
-			return nil, err
-		}
-		o.Sums = Operand{Addr: addr, Type: sum, Layout: shape.Dense(sums.Shape)}
-	}
-	o.Out = partial
-	list, err := launchMatMul(form(partial), o, chunk)
-	if err != nil {
-		return nil, err
-	}
-	if sums.Type != dtype.Invalid {
-		of := o.Sums
-		of.Layout = shape.Dense(shape.Of(1, sums.Shape.At(0), parts))
-		of.Strides = shape.Of(0, 1, sums.Shape.At(0))
-		last, err := sumRows(sums, of, scratch)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, last...)
-	}
-	all := Operand{Addr: partial.Addr, Type: sum, Layout: shape.Dense(dims)}
-	result := out
-	result.Shape, result.Strides = out.Shape.Insert(0, 1), out.Strides.Insert(0, 0)
-	last, err := Reduce(&device.Reduction{Kind: device.Sum, Map: identities[sum]}, result, []Operand{all}, nil, scratch)
-	return append(list, last...), err
-}
-
 // productForm is a kernel for products.
 type productForm interface {
 	tiles(m, n int) int // blocks of a matrix of results
 	kernel(programs ...*expr.Program) (*Kernel, error)
+	inParts() productForm // the same for a product that is divided along k
+	partBytes() int       // of the sums that a block then leaves
 }
 
-func (s gemmSpec) tiles(m, n int) int                       { return ceilDiv(m, s.tile.bm) * ceilDiv(n, s.tile.bn) }
-func (s gemmSpec) kernel(...*expr.Program) (*Kernel, error) { return kernelOf(s) }
+func (s gemmSpec) tiles(m, n int) int   { return ceilDiv(m, s.tile.bm) * ceilDiv(n, s.tile.bn) }
+func (s gemmSpec) inParts() productForm { s.parts = true; return s }
+func (s gemmSpec) partBytes() int {
+	n := s.tile.bm * s.tile.bn * s.typ.Compute().Size()
+	if s.sums != (sumsSpec{}) {
+		n += 16 * s.threads() / s.tile.slices
+	}
+	return n
+}
+func (s gemmSpec) kernel(programs ...*expr.Program) (*Kernel, error) {
+	return kernelOf(s, programs...)
+}
 
 const maxGridY = 65535
 
-// launchMatMul packs the parameters, which all kernels for products share. A block sums up chunk of k; if that is not all,
-// out is contiguous and followed by the other parts.
-func launchMatMul(f productForm, o ProductOperands, chunk int) ([]Launch, error) {
+// launchMatMul plans a product whose blocks sum up all of k each.
+func launchMatMul(f productForm, o ProductOperands) ([]Launch, error) {
+	return launchParts(f, o, undivided(o.A.Shape.At(2)), 0, 0)
+}
+
+// launchParts packs the parameters, which all kernels for products share. Blocks of a part of k
+// leave their sums in partial.
+func launchParts(f productForm, o ProductOperands, d division, partial, counters uint64) ([]Launch, error) {
 	out, a := o.Out, o.A
 	kern, err := f.kernel(o.Act)
 	if err != nil {
@@ -321,14 +351,23 @@ func launchMatMul(f productForm, o ProductOperands, chunk int) ([]Launch, error)
 		p.u32(uint32(m))
 		p.u32(uint32(n))
 		p.u32(uint32(k))
-		p.u32(uint32(chunk))
-		p.u64(uint64(batch * m * n))
-		for _, o := range []Operand{out, a, o.B} {
+		if partial != 0 {
+			p.u32(uint32(d.chunk))
+			p.u32(uint32(d.whole))
+			p.u32(uint32(tiles - d.whole))
+			p.u32(uint32(d.parts(k)))
+			p.u64(partial)
+			p.u64(counters)
+		}
+		matrix := func(o Operand) {
 			p.u64(o.start() + uint64(first*o.Strides.At(0)*o.Type.Size()))
 			p.u64(uint64(o.Strides.At(0)))
 			p.u32(uint32(o.Strides.At(1)))
 			p.u32(uint32(o.Strides.At(2)))
 		}
+		matrix(out)
+		matrix(a)
+		matrix(o.B)
 		if o.Bias.Type != dtype.Invalid {
 			p.u64(o.Bias.start())
 			p.u32(uint32(o.Bias.Strides.At(0)))
@@ -336,16 +375,21 @@ func launchMatMul(f productForm, o ProductOperands, chunk int) ([]Launch, error)
 		if o.Pre.Type != dtype.Invalid {
 			p.u64(o.Pre.start() - out.start()) // it lies as the result does
 		}
-		if o.Sums.Type != dtype.Invalid {
-			p.u64(o.Sums.start())
-			p.u32(uint32(o.Sums.Strides.At(0)))
+		if o.With.Type != dtype.Invalid {
+			matrix(o.With)
 		}
-		l, err := p.launch(kern, tiles, count, max(ceilDiv(k, chunk), 1))
+		for _, s := range []Operand{o.Sums, o.ColumnSums} {
+			if s.Type != dtype.Invalid {
+				p.u64(s.start())
+				p.u32(uint32(s.Strides.At(0)))
+			}
+		}
+		l, err := p.launch(kern, d.blocks(tiles, k), count)
 		if err != nil {
 			return nil, err
 		}
 		if t, ok := f.(tensorSpec); ok {
-			l.Tensor = count * t.operations(m, n, k, chunk)
+			l.Tensor = count * t.operations(m, n, k, d.chunk)
 		}
 		list = append(list, l)
 	}
@@ -404,54 +448,60 @@ type gemmOperand struct {
 	batch, stride1, stride2 ptx.Value
 }
 
+// declareMatrices declares the parameters of a batch of matrices, as launchMatMul packs them.
+func declareMatrices(b *ptx.Builder, name string, t dtype.Type) gemmOperand {
+	o := gemmOperand{p: b.Pointer(name, storage(t)), batch: b.Param(name+"b", ptx.S64)}
+	o.stride1, o.stride2 = b.Param(name+"r", ptx.S32), b.Param(name+"c", ptx.S32)
+	return o
+}
+
+// ofBatch is the matrix of this block's batch.
+func (o gemmOperand) ofBatch(b *ptx.Builder) gemmOperand {
+	o.p = o.p.At(o.batch.Mul(b.BlockID(1).Cvt(ptx.S64)))
+	return o
+}
+
 // productParams are the parameters of all kernels for products, moved to this block's batch and part of k.
 type productParams struct {
 	m, n, k ptx.Value // k of this part
 	a, b    gemmOperand
 	bias    gemmOperand        // of one column, if there is one
 	out     func() gemmOperand // written where the results are, so that its address takes no registers before
+	parts   productParts       // of a product that is divided along k
+	tile    ptx.Value          // the number of the block's
 }
 
-// declareProduct declares them as launchMatMul packs them.
-func declareProduct(b *ptx.Builder, typ, out, bias dtype.Type) productParams {
-	q := productParams{m: b.Param("m", ptx.U32), n: b.Param("n", ptx.U32)}
-	k, chunk, part := b.Param("k", ptx.U32), b.Param("chunk", ptx.U32), b.Param("part", ptx.S64)
-	operand := func(name string, t dtype.Type) gemmOperand {
-		o := gemmOperand{p: b.Pointer(name, storage(t)), batch: b.Param(name+"b", ptx.S64)}
-		o.stride1, o.stride2 = b.Param(name+"r", ptx.S32), b.Param(name+"c", ptx.S32)
-		return o
+// declareProduct declares them as launchParts packs them.
+func declareProduct(b *ptx.Builder, a, w, out, bias dtype.Type, parts bool) productParams {
+	q := productParams{m: b.Param("m", ptx.U32), n: b.Param("n", ptx.U32), k: b.Param("k", ptx.U32)}
+	var start ptx.Value
+	if parts {
+		q.parts, q.tile, start, q.k = declareParts(b, computing(a.Compute()), q.k)
 	}
-	ofBatch := func(o gemmOperand) gemmOperand {
-		o.p = o.p.At(o.batch.Mul(b.BlockID(1).Cvt(ptx.S64)))
-		return o
-	}
-	o, x, y := operand("out", out), operand("a", typ), operand("b", typ)
+	o, x, y := declareMatrices(b, "out", out), declareMatrices(b, "a", a), declareMatrices(b, "b", w)
 	if bias != dtype.Invalid {
 		q.bias = gemmOperand{p: b.Pointer("bias", storage(bias)), stride2: b.Param("biasc", ptx.S32)}
 	}
-	q.a, q.b = ofBatch(x), ofBatch(y)
-	b.Comment("the part of k")
-	start := b.BlockID(2).Mul(chunk)
-	q.k = k.Sub(start).Min(chunk)
-	q.a.p = q.a.p.At(start.Bitcast(ptx.S32).MulWide(q.a.stride2))
-	q.b.p = q.b.p.At(start.Bitcast(ptx.S32).MulWide(q.b.stride1))
-	q.out = func() gemmOperand {
-		o := ofBatch(o)
-		o.p = o.p.At(b.BlockID(2).Cvt(ptx.S64).Mul(part))
-		return o
+	q.a, q.b = x.ofBatch(b), y.ofBatch(b)
+	if parts {
+		b.Comment("the part of k")
+		q.a.p = q.a.p.At(start.Bitcast(ptx.S32).MulWide(q.a.stride2))
+		q.b.p = q.b.p.At(start.Bitcast(ptx.S32).MulWide(q.b.stride1))
+	} else {
+		q.tile = b.BlockID(0)
 	}
+	q.out = func() gemmOperand { return o.ofBatch(b) }
 	return q
 }
 
 // tileOf returns the first row and column of the block's tile. Blocks go in groups of 8 tiles along m, so that those that
 // run together share tiles of b.
-func tileOf(b *ptx.Builder, m, n ptx.Value, bm, bn int, tune productTune) (row, column ptx.Value) {
+func tileOf(b *ptx.Builder, id, m, n ptx.Value, bm, bn int, tune productTune) (row, column ptx.Value) {
 	b.Comment("the tile of this block")
 	tilesM := m.Add(num(bm - 1)).Div(num(bm))
 	tilesN := n.Add(num(bn - 1)).Div(num(bn))
 	group := tune.or(tune.group, 8)
 	perGroup := tilesN.Mul(num(group))
-	id := b.BlockID(0)
 	first := id.Div(perGroup).Mul(num(group))
 	height := tilesM.Sub(first).Min(num(group))
 	in := id.Rem(perGroup)

@@ -41,7 +41,7 @@ func matmulCase(t *testing.T, what string, typ dtype.Type, out, a, b shape.Layou
 	m := newMachine(t)
 	c := m.tensor(typ, out, skip)
 	x, y := m.random(m.tensor(typ, a, skip)), m.random(m.tensor(typ, b, skip))
-	list, err := MatMulSplit(a100, ProductOperands{Out: c, A: x, B: y}, m.scratch)
+	list, err := MatMulSplit(a100, ProductOperands{Out: c, A: x, B: y, Counters: m.counters}, m.scratch)
 	s := m.run(list, err)
 	if len(list) == 0 {
 		return
@@ -149,7 +149,7 @@ func TestMatMulLarge(t *testing.T) {
 		x := m.random(m.tensor(dtype.F32, matrixLayout(forms[0], d[0], d[1], d[3]), 0))
 		y := m.random(m.tensor(dtype.F32, matrixLayout(forms[1], d[0], d[3], d[2]), 0))
 		s.a, s.b, s.vectorOut = chooseLoad(x, 1, 2), chooseLoad(y, 2, 1), true
-		list, err := launchMatMul(s, ProductOperands{Out: c, A: x, B: y}, d[3])
+		list, err := launchMatMul(s, ProductOperands{Out: c, A: x, B: y})
 		st := m.run(list, err)
 		sum, size, _ := naive(c, m.read(x), m.read(y))
 		for i, got := range m.read(c) {
@@ -196,10 +196,10 @@ func TestMatMulSplit(t *testing.T) {
 	matmulCase(t, "bytes", dtype.U8, dense(1, 1, 9), dense(1, 1, 40), dense(1, 40, 9), 0)
 	scratch := func(int) (uint64, error) { return 1 << 30, nil }
 	f := func(d ...int) Operand { return fake(dtype.F32, d...) }
-	if list, err := MatMulSplit(a100, ProductOperands{Out: f(1, 64, 64), A: f(1, 64, 4096), B: f(1, 4096, 64)}, scratch); err != nil || len(list) != 2 || list[0].Grid[2] != 32 {
+	if list, err := MatMulSplit(a100, ProductOperands{Out: f(1, 64, 64), A: f(1, 64, 4096), B: f(1, 4096, 64), Counters: fakeCounters}, scratch); err != nil || len(list) != 1 || list[0].Grid[0] != 2*32 {
 		t.Errorf("small: %d launches, %v", len(list), err)
 	}
-	if list, err := MatMulSplit(a100, ProductOperands{Out: f(1, 4096, 4096), A: f(1, 4096, 4096), B: f(1, 4096, 4096)}, scratch); err != nil || len(list) != 1 {
+	if list, err := MatMulSplit(a100, ProductOperands{Out: f(1, 4096, 4096), A: f(1, 4096, 4096), B: f(1, 4096, 4096), Counters: fakeCounters}, scratch); err != nil || len(list) != 1 {
 		t.Errorf("large: %d launches, %v", len(list), err)
 	}
 }
@@ -237,6 +237,12 @@ func TestMatMulGolden(t *testing.T) {
 	o = ProductOperands{Out: fake(dtype.F32, 1, 1024, 1023), A: o.A, B: fake(dtype.BF16, 1, 64, 1023), Bias: fake(dtype.BF16, 1023)}
 	list, err = MatMulSplit(a100, o, nil)
 	golden(t, "gemm_bf16_float32", list, err)
+	o = ProductOperands{Out: fake(dtype.F32, 1, 1024, 1024), A: fake(dtype.F32, 1, 1024, 64), B: fake(dtype.F32, 1, 64, 1024), Bias: fake(dtype.F32, 1024), TF32: true}
+	list, err = MatMulSplit(a100, o, nil)
+	golden(t, "gemm_tf32", list, err)
+	o = ProductOperands{Out: fake(dtype.F32, 1, 64, 64), A: fake(dtype.F32, 1, 64, 4096), B: fake(dtype.F32, 1, 4096, 64), Counters: fakeCounters}
+	list, err = MatMulSplit(a100, o, fakeScratch)
+	golden(t, "gemm_f32_parts", list, err)
 }
 
 func TestMatMulErrors(t *testing.T) {
@@ -244,7 +250,7 @@ func TestMatMulErrors(t *testing.T) {
 	for _, o := range [][3]Operand{
 		{f(dtype.F32, 1, 2, 3), f(dtype.F32, 1, 2, 4), f(dtype.F32, 1, 5, 3)},
 		{f(dtype.F32, 2, 3), f(dtype.F32, 2, 4), f(dtype.F32, 4, 3)},
-		{f(dtype.F32, 1, 2, 3), f(dtype.F16, 1, 2, 4), f(dtype.F32, 1, 4, 3)},
+		{f(dtype.F32, 1, 2, 3), f(dtype.I32, 1, 2, 4), f(dtype.F32, 1, 4, 3)},
 	} {
 		if _, err := MatMul(a100, o[0], o[1], o[2]); err == nil {
 			t.Errorf("no error for %v", o)

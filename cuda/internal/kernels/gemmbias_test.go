@@ -3,7 +3,7 @@ package kernels
 import (
 	"fmt"
 	"math"
-	"slices"
+	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -42,11 +42,11 @@ func TestMatMulBiasSplit(t *testing.T) {
 	for _, types := range [][3]dtype.Type{{dtype.BF16, dtype.BF16, dtype.F32}, {dtype.F32, dtype.BF16, dtype.BF16}, {dtype.F32, dtype.F16, dtype.F16}} {
 		m := newMachine(t)
 		o := ProductOperands{Out: m.tensor(types[0], dense(1, 24, 35), 0), A: m.random(m.tensor(types[1], dense(1, 24, 3000), 0)),
-			B: m.random(m.tensor(types[1], dense(1, 3000, 35), 0)), Bias: m.random(m.tensor(types[2], dense(35), 0))}
+			B: m.random(m.tensor(types[1], dense(1, 3000, 35), 0)), Bias: m.random(m.tensor(types[2], dense(35), 0)), Counters: m.counters}
 		list, err := MatMulSplit(a100, o, m.scratch)
 		m.run(list, err)
-		if !slices.ContainsFunc(list, func(l Launch) bool { return l.Grid[2] > 1 }) {
-			t.Errorf("%v: the sum is in one part of %d", types, len(list))
+		if last := list[len(list)-1]; !strings.Contains(last.Kernel.Name, "_parts") { // one before it may copy an operand
+			t.Errorf("%v: %d launches, the product in one part", types, len(list))
 		}
 		m.nearProduct(fmt.Sprint(types), o)
 	}
@@ -63,7 +63,7 @@ func TestMatMulBiasFloats(t *testing.T) {
 		o := ProductOperands{Out: m.tensor(c.typ, dense(1, rows, columns), 0), A: m.random(m.tensor(c.typ, dense(1, rows, 8), 0)),
 			B: m.random(m.tensor(c.typ, dense(1, 8, columns), 0)), Bias: m.random(m.tensor(c.bias, dense(columns), 0))}
 		s := gemmSpec{typ: c.typ, out: c.typ, tile: c.tile, a: chooseLoad(o.A, 1, 2), b: chooseLoad(o.B, 2, 1), vectorOut: true, bias: c.bias}
-		list, err := launchMatMul(s, o, 8)
+		list, err := launchMatMul(s, o)
 		m.run(list, err)
 		m.nearProduct(s.name(), o)
 	}
@@ -92,92 +92,113 @@ func TestMatMulBiasLaunches(t *testing.T) {
 	}
 }
 
-// An activation is in the launch of the product, and gives the bits of its program on what Pre
-// gets.
-func TestTensorAct(t *testing.T) {
-	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[0], tensorForms[len(tensorForms)-1]} {
-		for j, layout := range []string{"N", "T", "padded"} {
-			for _, n := range []int{f.bn + 8, f.bn - 7} {
-				if f.bm > 64 && (j+n)%2 != 0 {
-					continue
-				}
-				typ := []dtype.Type{dtype.BF16, dtype.F16}[(i+j)%2]
-				m, l := newMachine(t), matrixLayout(layout, 1, f.bm+3, n)
-				o := ProductOperands{Out: m.tensor(typ, l, 0), A: m.random(m.tensor(typ, dense(1, f.bm+3, 24), 0)), B: m.random(m.tensor(typ, dense(1, 24, n), 0)),
-					Bias: m.random(m.tensor(typ, dense(n), 0)), Pre: m.tensor(typ, l, 0), Act: geluOf(typ)}
-				s, _ := tensorSpecFor(o.Out, o.A, o.B)
-				if s.form = f; !o.activatedInTile() {
-					t.Fatal("the activation is not in the tile")
-				}
-				list, err := launchMatMul(s.finishing(o), o, 24)
-				m.run(list, err)
-				sums := o
-				sums.Out = o.Pre
-				m.nearProduct(layout, sums)
-				pre := m.read(o.Pre)
-				for e, got := range m.read(o.Out) {
-					if want := o.Act.Eval(nil, pre[e:e+1], nil, 0)[0]; got != want {
-						t.Fatalf("%v %s %d: element %d is %#x, want %#x", f, layout, n, e, got, want)
-					}
-				}
-			}
-		}
-	}
-	o := ProductOperands{Out: fake(dtype.BF16, 1, 8192, 3072), A: fake(dtype.BF16, 1, 8192, 768), B: fake(dtype.BF16, 1, 768, 3072), Bias: fake(dtype.F32, 3072),
-		Act: geluOf(dtype.BF16), Pre: fake(dtype.BF16, 1, 8192, 3072)}
-	if list, err := MatMulSplit(a100, o, fakeScratch); err != nil || len(list) != 1 {
-		t.Errorf("%d launches, %v", len(list), err)
-	}
-}
-
-// Rows of a are summed up beside the product, in whole forms and in parts of k, without a launch of
-// its own but for the parts.
-func TestTensorRowSums(t *testing.T) {
+// Rows of a and columns of b are summed up beside the product, in whole forms and in parts of k,
+// without a launch of its own but for the parts.
+func TestTensorSums(t *testing.T) {
 	for i, f := range []tensorForm{tensorForms[0], {64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1]} {
 		typ := []dtype.Type{dtype.BF16, dtype.F16}[i%2]
 		rows, columns, k := f.bm+8, f.bn+8, 200
 		m := newMachine(t)
 		o := ProductOperands{Out: m.tensor(typ, dense(1, rows, columns), 0), A: m.random(m.tensor(typ, matrixLayout("T", 1, rows, k), 0)),
-			B: m.random(m.tensor(typ, dense(1, k, columns), 0)), Sums: m.tensor(dtype.F32, strided([]int{rows}, []int{1 + i%2}), 0)}
-		form := func(out Operand) productForm {
-			s, _ := tensorSpecFor(out, o.A, o.B)
-			s.form = f
-			return s.finishing(o)
-		}
-		for _, chunk := range []int{k, 64} {
+			B: m.random(m.tensor(typ, dense(1, k, columns), 0)), Sums: m.tensor(dtype.F32, strided([]int{rows}, []int{1 + i%2}), 0),
+			ColumnSums: m.tensor(dtype.F32, strided([]int{columns}, []int{2 - i%2}), 0), Counters: m.counters}
+		both := o
+		for j, chunk := range []int{k, 64, k, 64} {
+			o = both
+			if j < 2 {
+				o.Sums = Operand{}
+			} else {
+				o.ColumnSums = Operand{}
+			}
+			form, _ := tensorSpecFor(o.Out, o.A, o.B)
+			form.form = f
+			form = form.finishing(o)
 			var list []Launch
 			var err error
 			if chunk < k {
-				list, err = splitMatMul(form, o, chunk, m.scratch)
+				list, err = splitMatMul(form, o, division{chunk: chunk}, m.scratch)
 			} else {
-				list, err = launchMatMul(form(o.Out), o, chunk)
+				list, err = launchMatMul(form, o)
 			}
 			m.run(list, err)
 			m.nearProduct(fmt.Sprint(f, chunk), o)
-			a, got := m.read(o.A), m.read(o.Sums)
-			for r := range rows {
-				var sum, size float64
-				for _, v := range a[r*k : (r+1)*k] {
-					sum += expr.Decode(typ, v)
-					size += math.Abs(expr.Decode(typ, v))
-				}
-				if v := expr.Decode(dtype.F32, got[r]); math.Abs(v-sum) > (float64(k)/8+2)*0x1p-23*size {
-					t.Fatalf("%v in parts of %d: row %d sums up to %v, want %v", f, chunk, r, v, sum)
-				}
-			}
+			m.nearSums(fmt.Sprint(f, chunk), o)
 		}
 	}
 	grad := fake(dtype.BF16, 1, 3072, 8192)
 	grad.Layout = matrixLayout("T", 1, 3072, 8192)
 	o := ProductOperands{Out: fake(dtype.F32, 1, 3072, 768), A: grad, B: fake(dtype.BF16, 1, 8192, 768), Sums: fake(dtype.F32, 3072)}
-	list, err := MatMulSplit(a100, o, fakeScratch)
-	o.Sums = Operand{}
-	without, _ := MatMulSplit(a100, o, fakeScratch)
-	if want := len(without) + min(len(without)-1, 1); err != nil || len(list) != want {
-		t.Errorf("%d launches, want %d, %v", len(list), want, err)
+	turned := ProductOperands{Out: fake(dtype.F32, 1, 768, 3072), A: fake(dtype.BF16, 1, 768, 8192), B: fake(dtype.BF16, 1, 8192, 3072), ColumnSums: fake(dtype.F32, 3072)}
+	turned.A.Layout = matrixLayout("T", 1, 768, 8192)
+	for _, o := range []ProductOperands{o, turned} {
+		o.Counters = fakeCounters
+		list, err := MatMulSplit(a100, o, fakeScratch)
+		if err != nil || len(list) != 1 || !strings.Contains(list[0].Kernel.Name, "_parts") {
+			t.Errorf("%d launches, %v", len(list), err)
+		}
 	}
 }
 
-func geluOf(t dtype.Type) *expr.Program {
-	return expr.MustLower([]*expr.Expr{expr.Call("gelu", expr.X(0))}, []dtype.Type{t}, []dtype.Type{t}, -1)
+// Products of float32 have sums of rows or of columns in every tile, in parts of k too.
+func TestMatMulSumsFloats(t *testing.T) {
+	for i, tile := range []gemmTile{largeTile, mediumTile, smallTile} {
+		for j, kind := range []sumsSpec{{rows: true}, {columns: true}} {
+			m := newMachine(t)
+			rows, columns, k := tile.bm+5, tile.bn+3, 77
+			o := ProductOperands{Out: m.tensor(dtype.F32, dense(1, rows, columns), 0), A: m.random(m.tensor(dtype.F32, matrixLayout([]string{"N", "T"}[j], 1, rows, k), 0)),
+				B: m.random(m.tensor(dtype.F32, matrixLayout([]string{"T", "N"}[(i+j)%2], 1, k, columns), 0)), Counters: m.counters}
+			if kind.rows {
+				o.Sums = m.tensor(dtype.F32, strided([]int{rows}, []int{1 + i%2}), 0)
+			} else {
+				o.ColumnSums = m.tensor(dtype.F32, strided([]int{columns}, []int{2 - i%2}), 0)
+			}
+			s := gemmSpec{typ: dtype.F32, out: dtype.F32, tile: tile, a: chooseLoad(o.A, 1, 2), b: chooseLoad(o.B, 2, 1)}.finishing(o)
+			list, err := launchMatMul(s, o)
+			m.run(list, err)
+			m.nearProduct(s.name(), o)
+			m.nearSums(s.name(), o)
+			list, err = splitMatMul(s, o, division{chunk: 32}, m.scratch)
+			m.run(list, err)
+			m.nearProduct(s.name()+" in parts", o)
+			m.nearSums(s.name()+" in parts", o)
+		}
+	}
+	turned := fake(dtype.F32, 1, 768, 8192)
+	turned.Layout = matrixLayout("T", 1, 768, 8192)
+	for _, o := range []ProductOperands{
+		{Out: fake(dtype.F32, 1, 768, 3072), A: turned, B: fake(dtype.F32, 1, 8192, 3072), ColumnSums: fake(dtype.F32, 3072)},
+		{Out: fake(dtype.F32, 1, 64, 64), A: fake(dtype.F32, 1, 64, 8192), B: fake(dtype.F32, 1, 8192, 64), Sums: fake(dtype.F32, 64)},
+	} {
+		o.Counters = fakeCounters
+		if list, err := MatMulSplit(a100, o, fakeScratch); err != nil || len(list) != 1 {
+			t.Errorf("%d launches, %v", len(list), err)
+		}
+	}
+}
+
+// nearSums holds the sums of rows of a and of columns of b to those in float64.
+func (m *machine) nearSums(what string, o ProductOperands) {
+	m.t.Helper()
+	k, n := o.A.Shape.At(2), o.B.Shape.At(2)
+	for d, c := range [2]struct{ sums, of Operand }{{o.Sums, o.A}, {o.ColumnSums, o.B}} {
+		if c.sums.Type == dtype.Invalid {
+			continue
+		}
+		count := c.sums.Shape.At(0)
+		sum, size := make([]float64, count), make([]float64, count)
+		for i, v := range m.read(c.of) {
+			at := i / k
+			if d == 1 {
+				at = i % n
+			}
+			x := expr.Decode(c.of.Type, v)
+			sum[at], size[at] = sum[at]+x, size[at]+math.Abs(x)
+		}
+		for i, got := range m.read(c.sums) {
+			if v := expr.Decode(dtype.F32, got); math.Abs(v-sum[i]) > (float64(k)/8+2)*0x1p-23*size[i] {
+				m.t.Errorf("%s: of operand %d number %d sums up to %v, want %v", what, d, i, v, sum[i])
+				return
+			}
+		}
+	}
 }

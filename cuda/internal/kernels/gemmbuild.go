@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"slices"
+
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/ptx"
@@ -15,26 +17,39 @@ type gemmBuilder struct {
 	threads int // of the block
 	slice   ptx.Value
 	m, n, k ptx.Value
+	act     activation
+	sums    floatSums
 }
 
-func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+// threads is how many a block has.
+func (s gemmSpec) threads() int {
+	t, chunk := s.tile, 16/s.typ.Compute().Size()
+	return 32 * (t.bm / (4 * chunk * t.mc)) * (t.bn / (8 * chunk * t.nc)) * t.slices
+}
+
+func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	t := s.tile
 	g := &gemmBuilder{Builder: b, s: s, compute: computing(s.typ.Compute())}
 	g.chunk = 16 / g.compute.Size()
 	warpM, warpN := 4*g.chunk*t.mc, 8*g.chunk*t.nc
 	warps := (t.bm / warpM) * (t.bn / warpN) // of a slice
-	g.threads = 32 * warps * t.slices
-	q := declareProduct(b, s.typ, s.out, s.bias)
+	g.threads = s.threads()
+	q := declareProduct(b, s.typ, s.typ, s.out, s.bias, s.parts)
+	g.act = declareActivation(b, s.actSpec, s.out, programs)
 	g.m, g.n, g.k = q.m, q.n, q.k
 	a, w := q.a, q.b
-	tileM, tileN := tileOf(b, g.m, g.n, t.bm, t.bn, s.tune)
+	tileM, tileN := tileOf(b, q.tile, g.m, g.n, t.bm, t.bn, s.tune)
 
 	ldA, ldB := t.bm+4, t.bn+4
 	sizeA, sizeB := t.bk*ldA, t.bk*ldB
 	shared := sharedTiles(b, g.compute, s.shared(), s.dynamicShared())
+	// Where registers are scarce, what is wanted behind the loop waits in shared memory, in pairs.
 	var parked ptx.Ptr
+	waiting := func(pair int) ptx.Ptr { return parked.At(b.ThreadID(0).Mul(num(2))).At(num(pair * 2 * g.threads)) }
 	if s.large() {
-		parked = b.Shared("parked", ptx.U32, 2*g.threads)
+		if parked = b.Shared("parked", ptx.U32, s.parks()*g.threads); s.parts {
+			waiting(1).StoreVec(q.parts.slot, q.parts.part)
+		}
 	}
 	loadA := g.loader(s.a, a.p, tileM, g.m, a.stride1, a.stride2, t.bm, ldA, shared)
 	loadB := g.loader(s.b, w.p, tileN, g.n, w.stride2, w.stride1, t.bn, ldB, shared.At(num(2*sizeA)))
@@ -62,6 +77,7 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	rowBase := warp.Div(num(warpsN)).Mul(num(warpM)).Add(lane.Shr(num(4)).Mul(num(2)).Add(lane.And(num(1))).Mul(num(g.chunk)))
 	colBase := warp.Rem(num(warpsN)).Mul(num(warpN)).Add(lane.Shr(num(1)).And(num(7)).Mul(num(g.chunk)))
 
+	g.declareSums(thread.Rem(num(32*warps)), 32*warps, tileM, tileN, shared)
 	acc := make([][]*ptx.Var, t.mc*g.chunk)
 	zero := b.Const(g.compute, num(0))
 	for i := range acc {
@@ -96,11 +112,9 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	loadA.advance()
 	loadB.advance()
 	arrived()
-	// The place of the results waits in shared memory, where registers are scarce.
 	row, col := tileM.Add(rowBase), tileN.Add(colBase)
-	waiting := func() ptx.Ptr { return parked.At(thread.Mul(num(2))) }
 	if s.large() {
-		waiting().StoreVec(row, col)
+		waiting(0).StoreVec(row, col)
 	}
 	buffer := b.Var(b.U32(0))
 	b.For(b.U32(0), g.k, num(t.bk), func(k ptx.Value, _ ptx.Loop) {
@@ -131,24 +145,46 @@ func (s gemmSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 				store(at*parts/perSlice, next)
 			}
 		}
+		g.addSums(current, perSlice)
 		arrived()
 		loadA.advance()
 		loadB.advance()
 		buffer.Set(next)
 	})
 	if s.large() {
-		v := waiting().LoadVec(2)
-		row, col = v[0], v[1]
+		v := waiting(0).LoadVec(2)
+		if row, col = v[0], v[1]; s.parts {
+			v = waiting(1).LoadVec(2)
+			q.parts.slot, q.parts.part = v[0], v[1]
+		}
 	}
 	write := func() {
 		g.addBias(q.bias, col, acc)
-		g.writeOut(q.out(), row, col, acc)
+		c := q.out()
+		if s.act == "" {
+			g.writeOut(c, row, col, acc)
+		} else {
+			g.writeActivated(c, shared, thread.Rem(num(32*warps)), 32*warps, row, col, acc)
+		}
+		g.storeSums(row.Sub(rowBase), col.Sub(colBase))
 	}
+	mine := everywhere
 	if t.slices > 1 {
 		g.addSlices(shared, thread.Rem(num(32*warps)), 32*warps, acc)
-		b.If(g.slice.Eq(num(0)), write)
+		if g.sums.list != nil {
+			b.Barrier()
+			g.addSlices(shared, thread.Rem(num(32*warps)), 32*warps, [][]*ptx.Var{g.sums.list})
+		}
+		mine = func(do func()) { b.If(g.slice.Eq(num(0)), do) }
+	}
+	if s.parts {
+		sums := []partSums{{mine, slices.Concat(acc...)}}
+		if g.sums.list != nil {
+			sums = append(sums, partSums{func(do func()) { mine(func() { b.If(g.sums.mine, do) }) }, g.sums.list})
+		}
+		q.parts.join(b, thread.Rem(num(32*warps)), 32*warps, sums, func() { mine(write) })
 	} else {
-		write()
+		mine(write)
 	}
 	return [3]int{g.threads, 1, 1}
 }
@@ -226,43 +262,24 @@ func (g *gemmBuilder) addBias(o gemmOperand, col ptx.Value, acc [][]*ptx.Var) {
 	if g.s.bias == dtype.Invalid {
 		return
 	}
-	inFirstPart(g.Builder, func() {
-		for j := range acc[0] {
-			v := o.ofColumn(g.Builder, g.s.bias, col.Add(num(j/g.chunk*g.chunk*8+j%g.chunk)), g.n)
-			for i := range acc {
-				acc[i][j].Set(acc[i][j].Get().Add(convert(g.Builder, v, g.compute)))
-			}
+	g.Comment("the bias")
+	for j := range acc[0] {
+		v := o.ofColumn(g.Builder, g.s.bias, col.Add(num(j/g.chunk*g.chunk*8+j%g.chunk)), g.n)
+		for i := range acc {
+			acc[i][j].Set(acc[i][j].Get().Add(convert(g.Builder, v, g.compute)))
 		}
-	})
+	}
 }
 
 // writeOut rounds and stores a thread's results, which start at row, col.
 func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.Var) {
 	g.Comment("store the results")
-	size := g.s.out.Size()
 	for i := range acc {
 		r := row.Add(num(i/g.chunk*4*g.chunk + i%g.chunk))
 		g.If(r.Lt(g.m), func() {
 			line := c.p.At(r.Bitcast(ptx.S32).MulWide(c.stride1))
 			for j := 0; j < len(acc[i]); j += g.chunk {
-				k := col.Add(num(j * 8))
-				values := make([]ptx.Value, g.chunk)
-				for e := range values {
-					values[e] = acc[i][j+e].Get()
-				}
-				if g.s.vectorOut {
-					g.If(k.Lt(g.n), func() {
-						storeVector(g.Builder, line.AtByte(k.Mul(num(size))), g.s.out, values)
-					})
-					continue
-				}
-				for e := range values {
-					at := k.Add(num(e))
-					g.If(at.Lt(g.n), func() {
-						p := line.At(at.Bitcast(ptx.S32).MulWide(c.stride2))
-						storeVector(g.Builder, p, g.s.out, values[e:e+1])
-					})
-				}
+				g.leave(c, line, col.Add(num(j*8)), get(acc[i][j:j+g.chunk]), make([][]ptx.Value, g.chunk))
 			}
 		})
 	}

@@ -3,14 +3,16 @@ package kernels
 import (
 	"math"
 	"sync"
+
+	"github.com/flambeau-go/flambeau/dtype"
 )
 
 // latency is the clocks from a request to memory until it is answered: 600 to 800 on devices of
 // compute capability 8.0 and 9.0 (Luo and others, 2024, arXiv:2402.13499, section 4).
 const latency = 800
 
-// launchSeconds is what a further kernel on the stream costs: two events of a stream without host
-// work between them are some microseconds apart.
+// launchSeconds is what a kernel that copies an operand first costs: two events of a stream without
+// host work between them are some microseconds apart.
 const launchSeconds = 3e-6
 
 // turn is the clocks that a multiprocessor takes for a step of k of one block, and what bounds it.
@@ -18,15 +20,16 @@ const launchSeconds = 3e-6
 func (g *GPU) turn(s tensorSpec) (clocks float64, bound string) {
 	f := s.form
 	wm, wn := f.warp()
-	mma := float64(f.bm*f.bn*f.bk) / g.Tensor
+	mma := float64(f.bm*f.bn*f.bk) / (g.Tensor * 2 / float64(s.typ.Size())) // tf32 at half the rate of 16 bits
 	// Fragments of each warp, and what copies put there, at 128 bytes a clock.
-	copied := float64((f.bm + f.bn) * f.bk * 2)
-	read := float64(f.warpsM * f.warpsN * (wm + wn) * f.bk * 2)
+	copied := float64(s.staged())
+	moved := float64(f.bk * (f.bm*s.a.memory(s.typ).Size() + f.bn*s.b.memory(s.typ).Size()))
+	read := float64(f.warpsM * f.warpsN * (wm + wn) * f.bk * s.typ.Size())
 	clocks, bound = mma, "tensor cores"
 	for _, c := range []struct {
 		clocks float64
 		bound  string
-	}{{(copied + read) / 128, "shared memory"}, {copied / g.CacheRate * float64(g.Cores), "cache"}, {s.slots() * float64(f.warpsM*f.warpsN) / 4, "issue"}} {
+	}{{(copied + read) / 128, "shared memory"}, {moved / g.CacheRate * float64(g.Cores), "cache"}, {s.slots() * float64(f.warpsM*f.warpsN) / 4, "issue"}} {
 		if c.clocks > clocks {
 			clocks, bound = c.clocks, c.bound
 		}
@@ -39,15 +42,18 @@ func (g *GPU) turn(s tensorSpec) (clocks float64, bound string) {
 func (s tensorSpec) slots() float64 {
 	f := s.form
 	wm, wn := f.warp()
-	steps := f.bk / 16
+	steps := s.steps()
 	n := float64(steps*(wm/16*wn/8+(wm+wn)/16)) + 20
+	if s.typ == dtype.F32 {
+		n += float64(s.tf32Slots())
+	}
 	for _, o := range []struct {
 		load  tensorLoad
 		outer int
 	}{{s.a, f.bm}, {s.b, f.bn}} {
 		units, each := float64(s.units(o.load, o.outer)), 3.0
 		switch {
-		case o.load.vector == 1:
+		case s.singly(o.load):
 			each = 10
 		case o.load.ragged:
 			each = 6
@@ -61,18 +67,25 @@ func (s tensorSpec) slots() float64 {
 // copies need those of the sums, and what goes through registers more.
 func (s tensorSpec) fits() bool {
 	f := s.form
-	if min(s.a.vector, s.b.vector) == 1 {
+	if s.singly(s.a) || s.singly(s.b) {
 		return f.bn == 64 && (f.bm == 16 || f.bm == 64 && f.bk == 32)
 	}
 	if s.odd && f.bm < 64 {
 		return false
 	}
-	return f.threads() == 128 || s.units(s.a, f.bm)+s.units(s.b, f.bn) <= 12
+	if s.unit(s.a)*f.threads() < f.bm || s.unit(s.b)*f.threads() < f.bn { // a row of the tile at once
+		return false
+	}
+	units := s.units(s.a, f.bm) + s.units(s.b, f.bn)
+	if wm, wn := f.warp(); s.typ == dtype.F32 && wm*wn >= 64*64 { // rounding takes registers too
+		return units <= 10
+	}
+	return f.threads() == 128 || units <= 12
 }
 
 // units is how many copies of an operand a thread starts in a step of k.
 func (s tensorSpec) units(l tensorLoad, outer int) int {
-	return ceilDiv(outer*s.form.bk, max(l.vector, 2)*s.form.threads())
+	return ceilDiv(outer*s.form.bk, s.unit(l)*s.form.threads())
 }
 
 // resident is how many blocks a multiprocessor holds at once.
@@ -81,58 +94,71 @@ func (g *GPU) resident(s tensorSpec) int {
 	return min(s.blocks(), g.Shared/(s.shared()+1<<10), 1536/f.threads())
 }
 
-// cost is the seconds that a product takes in parts of k, by the model: the clocks of the
+// cost is the seconds that a product takes, divided like that, by the model: the clocks of the
 // multiprocessor with most blocks, the time that memory takes, and the sum of the parts.
-func (g *GPU) cost(s tensorSpec, batch, m, n, k, parts int) (seconds float64, bound string) {
+func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float64, bound string) {
 	f, held := s.form, g.resident(s)
 	if held < 1 {
 		return math.Inf(1), "room"
 	}
 	turn, bound := g.turn(s)
-	chunk := ceilDiv(k, parts)
-	tiles := batch * s.tiles(m, n)
-	blocks := tiles * parts
+	whole, rest, parts := batch*d.whole, batch*(s.tiles(m, n)-d.whole), d.parts(k)
+	blocks := whole + rest*parts
 	most := ceilDiv(blocks, g.Cores) // of one multiprocessor
 	together := float64(min(most, held))
 	// A block is a turn ahead for each stage but one: what it waits for is not there sooner.
 	pace := max(turn, latency/(float64(s.stages()-1)*together))
-	if min(s.a.vector, s.b.vector) == 1 { // what goes through registers is waited for in each step
+	if s.singly(s.a) || s.singly(s.b) { // what goes through registers is waited for in each step
 		pace = max(pace, latency*float64(f.bk/16)/together)
 	}
 	if pace > turn {
 		bound = "latency"
 	}
-	turns := float64(ceilDiv(chunk, f.bk))
+	up := func(blocks, k int) float64 { return float64(ceilDiv(blocks, g.Cores) * ceilDiv(k, f.bk)) }
+	turns := up(whole, k) + up(rest*parts, min(k, d.chunk))
 	// The first tiles come from memory, and the results leave, while other blocks multiply.
-	ends := 2*latency + float64(f.bm*f.bn*s.out.Size())/64
-	clocks := float64(most)*turns*pace + ends*max(1, float64(most)/float64(held))/together
-	if full := float64(blocks) / float64(g.Cores); full < 0.9*float64(most) && bound != "latency" {
+	ends := (2*latency + float64(f.bm*f.bn*s.out.Size())/64) * max(1, float64(most)/float64(held)) / together
+	clocks := turns*pace + ends
+	if bound == "tensor cores" && ends > 0.1*clocks {
+		bound = "ends of tiles"
+	}
+	if all := float64((whole + rest) * ceilDiv(k, f.bk)); all < 0.9*turns*float64(g.Cores) && bound != "latency" {
 		bound = "waves"
 	}
 	seconds = clocks / g.Clock
-	if bytes := g.moved(s, batch, m, n, k, parts); bytes/g.Bandwidth > seconds {
+	if bytes := g.moved(s, batch, m, n, k, parts > 1 && whole == 0); bytes/g.Bandwidth > seconds {
 		seconds, bound = bytes/g.Bandwidth, "memory"
 	}
 	if parts > 1 {
-		sums := float64(4 * batch * m * n * parts)
-		rate := g.Bandwidth
-		if sums < float64(g.Cache)/2 {
-			rate = g.CacheRate * g.Clock
+		join := g.joining(s, rest, parts)
+		if seconds += join; join > 0.1*seconds {
+			bound = "joining"
 		}
-		seconds += launchSeconds + 2*sums/rate
 	}
 	return seconds, bound
 }
 
+// joining is the seconds that the sums of parts take: all are written, and the block that comes
+// last at a tile counts, waits for the first and reads all, at 64 bytes a clock.
+func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
+	of := float64(parts * s.partBytes()) // a tile's
+	all, rate := float64(tiles)*of, g.Bandwidth
+	if all < float64(g.Cache)/2 {
+		rate = g.CacheRate * g.Clock
+	}
+	read := max(all/rate, float64(ceilDiv(tiles, g.Cores))*of/64/g.Clock)
+	return all/rate + read + 3*latency/g.Clock
+}
+
 // moved is the bytes that memory must move: each operand once for each wave of blocks that shares
 // it in the cache, and the results.
-func (g *GPU) moved(s tensorSpec, batch, m, n, k, parts int) float64 {
+func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	f := s.form
 	wave := g.Cores * g.resident(s)
 	rows := s.tune.or(s.tune.group, 8) // tiles along m that blocks take before they go on along n
 	high := min(rows, ceilDiv(m, f.bm))
 	wide := max(1, min(wave/high, ceilDiv(n, f.bn)))
-	a, b := float64(batch*m*k*2), float64(batch*k*n*2)
+	a, b := float64(batch*m*k*s.a.memory(s.typ).Size()), float64(batch*k*n*s.b.memory(s.typ).Size())
 	// b is read again for each group of rows, a for each wave along n, unless the cache holds them.
 	againA, againB := float64(ceilDiv(ceilDiv(n, f.bn), wide)), float64(ceilDiv(ceilDiv(m, f.bm), high))
 	if a < float64(g.Cache)/2 {
@@ -142,7 +168,7 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k, parts int) float64 {
 		againB = 1
 	}
 	out := float64(batch * m * n * s.out.Size())
-	if parts > 1 {
+	if inParts { // which joining counts
 		out = 0
 	}
 	return a*againA + b*againB + out
@@ -156,8 +182,8 @@ type product struct {
 }
 
 type chosenForm struct {
-	spec    tensorSpec
-	chunk   int // of k
+	spec tensorSpec
+	division
 	seconds float64
 }
 
@@ -171,8 +197,8 @@ type chosenForms struct {
 // keptForms bounds what is kept of a program whose shapes never repeat.
 const keptForms = 4096
 
-// choose returns the form that costs least, and in how many parts of k: one where split is false.
-func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorSpec, chunk int, seconds float64) {
+// choose returns the form that costs least, and how it is divided: not at all where split is false.
+func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorSpec, d division, seconds float64) {
 	p, kept := product{s, batch, m, n, k, split}, g.chosen
 	kept.mu.RLock()
 	c, ok := kept.forms[p]
@@ -186,72 +212,85 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 		kept.forms[p] = c
 		kept.mu.Unlock()
 	}
-	return c.spec, c.chunk, c.seconds
+	return c.spec, c.division, c.seconds
 }
 
 // compare takes the form of least cost.
 func (g *GPU) compare(p product) chosenForm {
 	s, batch, m, n, k, split := p.spec, p.batch, p.m, p.n, p.k, p.split
-	var best tensorSpec
-	var chunk int
-	seconds := math.Inf(1)
+	best := chosenForm{seconds: math.Inf(1)}
 	for _, f := range tensorForms {
 		if f.bm > 16 && f.bm >= 2*m || f.bn > 64 && f.bn >= 2*n {
 			continue // half of the block would be beyond the edge
 		}
-		s.form = f
+		s.form = f.of(s.typ)
 		if !s.fits() {
 			continue
 		}
-		most := 1
-		if split {
-			most = min(max(k/128, 1), 64)
-		}
-		wave := g.Cores * max(1, g.resident(s))
-		tiles := batch * s.tiles(m, n)
-		for waves := 0; waves <= 4; waves++ {
-			parts := min(max(1, waves*wave/tiles), most)
-			if waves > 0 && parts == 1 {
-				continue
-			}
-			c := ceilDiv(ceilDiv(max(k, 1), parts), 64) * 64
-			if parts == 1 {
-				c = max(k, 1)
-			}
+		for _, d := range g.divisions(s, batch, m, n, k, split) {
 			// Forms come in the order of what they read: a later one must gain something.
-			if t, _ := g.cost(s, batch, m, n, k, ceilDiv(max(k, 1), c)); t < 0.97*seconds {
-				best, chunk, seconds = s, c, t
-			}
-			if parts == most {
-				break
+			if t, _ := g.cost(s, batch, m, n, k, d); t < 0.97*best.seconds {
+				best = chosenForm{s, d, t}
 			}
 		}
 	}
-	return chosenForm{best, chunk, seconds}
+	return best
 }
 
-// tensorPlan is how a product of 16-bit floats is carried out.
+// divisions are ways to divide a product. Of parts there are such that their blocks are as many as
+// the multiprocessors, or some times that. Of one matrix the whole tiles are as many as can be
+// shared out evenly, or one less for each multiprocessor.
+func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
+	list := []division{undivided(k)}
+	if !split {
+		return list
+	}
+	tiles := s.tiles(m, n)
+	for left := range 3 {
+		whole := 0
+		if left < 2 {
+			if whole = (tiles/g.Cores - left) * g.Cores; batch > 1 || s.odd || whole <= 0 {
+				continue
+			}
+		}
+		rest, before := batch*(tiles-whole), 1
+		if rest == 0 || rest > CounterWords {
+			continue
+		}
+		for _, each := range []int{1, 2, 3, 4, 5, 6, 8, 12, 16} {
+			parts := min(each*g.Cores/rest, k/128, 64)
+			if parts > before {
+				before = parts
+				list = append(list, division{whole, ceilDiv(ceilDiv(k, parts), 64) * 64})
+			}
+		}
+	}
+	return list
+}
+
+// tensorPlan is how a product on tensor cores is carried out.
 type tensorPlan struct {
 	tensorSpec
-	chunk              int     // of k
+	division
 	seconds            float64 // by the model, with the copies
 	realignA, realignB bool    // copied first, to rows that begin on 16 bytes
 }
 
 // choosePlan is choose for operands of which some may be copied first: those that would come
 // element by element, where the copies' bytes cost less than that.
-func (g *GPU) choosePlan(out, a, b Operand) (best tensorPlan) {
+func (g *GPU) choosePlan(out, a, b Operand, split bool) (best tensorPlan) {
 	s, _ := tensorSpecFor(out, a, b)
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
-	split := batch <= maxGridY
-	best.tensorSpec, best.chunk, best.seconds = g.choose(s, batch, m, n, k, split)
-	canA, canB := s.a.vector == 1 && a.Strides.At(alongOf(s.a, 1)) == 1, s.b.vector == 1 && b.Strides.At(alongOf(s.b, 2)) == 1
+	split = split && batch <= maxGridY
+	best.tensorSpec, best.division, best.seconds = g.choose(s, batch, m, n, k, split)
+	whole := 16 / s.typ.Size()
+	canA, canB := a.Type == b.Type && s.a.vector == 1 && a.Strides.At(alongOf(s.a, 1)) == 1, a.Type == b.Type && s.b.vector == 1 && b.Strides.At(alongOf(s.b, 2)) == 1
 	copies := func(o Operand) float64 {
 		elements := o.Shape.Size()
 		if o.Strides.At(0) == 0 {
 			elements /= batch
 		}
-		return launchSeconds + float64(4*elements)/g.Bandwidth
+		return launchSeconds + float64(2*a.Type.Size()*elements)/g.Bandwidth
 	}
 	for _, c := range []struct{ a, b bool }{{true, false}, {false, true}, {true, true}} {
 		if c.a && !canA || c.b && !canB {
@@ -259,19 +298,19 @@ func (g *GPU) choosePlan(out, a, b Operand) (best tensorPlan) {
 		}
 		with, more := s, 0.0
 		if c.b {
-			with.b.vector, with.b.ragged = 8, b.Shape.At(alongOf(with.b, 2))%8 != 0
+			with.b.vector, with.b.ragged = whole, b.Shape.At(alongOf(with.b, 2))%whole != 0
 			more += copies(b)
 			// Beside rows of k that are copied whole, those of a may begin anywhere.
-			if !c.a && !with.b.alongK && s.a.vector == 1 && oddRows(a, with.a.alongK) {
+			if !c.a && !with.b.alongK && s.singly(s.a) && oddRows(a, with.a.alongK) {
 				with.odd, with.a.vector, with.a.ragged = true, 2, true
 			}
 		}
 		if c.a {
-			with.a.vector, with.a.ragged = 8, a.Shape.At(alongOf(with.a, 1))%8 != 0
+			with.a.vector, with.a.ragged = whole, a.Shape.At(alongOf(with.a, 1))%whole != 0
 			more += copies(a)
 		}
-		if f, chunk, t := g.choose(with, batch, m, n, k, split); t+more < best.seconds {
-			best = tensorPlan{f, chunk, t + more, c.a, c.b}
+		if f, d, t := g.choose(with, batch, m, n, k, split); t+more < best.seconds {
+			best = tensorPlan{f, d, t + more, c.a, c.b}
 		}
 	}
 	return best

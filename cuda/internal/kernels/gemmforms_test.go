@@ -23,23 +23,27 @@ func (m *machine) product(what string, s tensorSpec, c, x, y Operand, bias ...Op
 	if s.odd = form.odd && s.form.bm >= 64; s.odd {
 		s.a = form.a
 	}
-	k := x.Shape.At(2)
-	o := ProductOperands{Out: c, A: x, B: y}
+	o := ProductOperands{Out: c, A: x, B: y, TF32: x.Type == dtype.F32}
 	if len(bias) > 0 {
 		o.Bias = bias[0]
 		s.bias = o.Bias.Type
 	}
-	list, err := launchMatMul(s, o, max(k, 1))
+	list, err := launchMatMul(s, o)
 	m.run(list, err)
 	m.nearProduct(fmt.Sprintf("%s (%s)", what, s.name()), o)
 }
 
-// nearProduct holds a product of floats to the float64 sum.
+// nearProduct holds a product of floats to the float64 sum, of factors rounded to tf32 where that
+// is permitted.
 func (m *machine) nearProduct(what string, o ProductOperands) {
 	m.t.Helper()
 	c, k, n := o.Out, o.A.Shape.At(2), o.Out.Shape.At(2)
 	c.Type = o.A.Type
-	sum, size, _ := naive(c, m.read(o.A), m.read(o.B))
+	x, y := m.read(o.A), m.read(o.B)
+	if o.TF32 {
+		x, y = roundedTF32(x), roundedTF32(y)
+	}
+	sum, size, _ := naive(c, x, y)
 	if t := o.Bias.Type; t != dtype.Invalid {
 		added := m.read(o.Bias)
 		for i := range sum {
@@ -172,12 +176,9 @@ func TestTensorOddRows(t *testing.T) {
 		m := newMachine(t)
 		c, x := m.tensor(dtype.BF16, dense(1, 67, 24), 0), m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 1, 67, 161), 0))
 		y := m.random(m.tensor(dtype.BF16, dense(1, 161, 24), 0))
-		form := func(o Operand) productForm {
-			s, _ := tensorSpecFor(o, x, y)
-			s.form = tensorForm{64, 64, 32, 2, 2, 3, 4}
-			return s
-		}
-		list, err := splitMatMul(form, ProductOperands{Out: c, A: x, B: y}, 64, m.scratch)
+		form, _ := tensorSpecFor(c, x, y)
+		form.form = tensorForm{64, 64, 32, 2, 2, 3, 4}
+		list, err := splitMatMul(form, ProductOperands{Out: c, A: x, B: y, Counters: m.counters}, division{chunk: 64}, m.scratch)
 		m.run(list, err)
 		m.nearProduct(orders+" in parts", ProductOperands{Out: c, A: x, B: y})
 	}
@@ -202,7 +203,7 @@ func TestTensorRealigned(t *testing.T) {
 		x := fake(dtype.BF16, c.d[0], c.d[1], c.d[3])
 		y := fake(dtype.BF16, c.d[0], c.d[3], c.d[2])
 		x.Layout, y.Layout = matrixLayout(c.orders[:1], c.d[0], c.d[1], c.d[3]), matrixLayout(c.orders[1:], c.d[0], c.d[3], c.d[2])
-		list, err := MatMulSplit(a100, ProductOperands{Out: fake(dtype.BF16, c.d[0], c.d[1], c.d[2]), A: x, B: y}, fakeScratch)
+		list, err := MatMulSplit(a100, ProductOperands{Out: fake(dtype.BF16, c.d[0], c.d[1], c.d[2]), A: x, B: y, Counters: fakeCounters}, fakeScratch)
 		if err != nil || len(list) != c.want {
 			t.Errorf("%s %v: %d launches, want %d, %v", c.orders, c.d, len(list), c.want, err)
 			continue

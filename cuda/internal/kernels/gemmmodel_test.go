@@ -14,7 +14,7 @@ import (
 
 // inWholeCopies is a specification of copies of 16 bytes in every place.
 func inWholeCopies(f tensorForm) tensorSpec {
-	return tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: f, a: tensorLoad{true, 8, false}, b: tensorLoad{false, 8, false}, to: storePieces}
+	return tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: f, a: tensorLoad{true, 8, false, false}, b: tensorLoad{false, 8, false, false}, to: storePieces}
 }
 
 // publishedKernels are kernels of others that multiply by mma.sync, whose rates are published.
@@ -54,7 +54,7 @@ func publishedKernels() []struct {
 // The model that chooses forms gives published kernels' rates within a tenth.
 func TestProductModelPublished(t *testing.T) {
 	for _, p := range publishedKernels() {
-		got, bound := p.gpu.cost(inWholeCopies(p.form), 1, p.m, p.n, p.k, 1)
+		got, bound := p.gpu.cost(inWholeCopies(p.form), 1, p.m, p.n, p.k, undivided(p.k))
 		t.Logf("%-55s %7.1f µs, published %7.1f, bound by %s", p.name, got*1e6, p.seconds*1e6, bound)
 		if r := got / p.seconds; r < 0.9 || r > 1.1 {
 			t.Errorf("%s: the model says %.3f of what is published", p.name, r)
@@ -131,10 +131,13 @@ func (p modelled) plan(g *GPU) (s tensorSpec, parts int, seconds, least float64,
 		return o
 	}
 	out, a, b := operand('N', p.m, p.n), operand(p.orders[0], p.m, p.k), operand(p.orders[1], p.k, p.n)
-	best := g.choosePlan(out, a, b)
-	s, seconds, parts = best.tensorSpec, best.seconds, max(1, ceilDiv(p.k, max(1, best.chunk)))
-	_, bound = g.cost(s, p.batch, p.m, p.n, p.k, parts)
-	if parts > 1 {
+	best := g.choosePlan(out, a, b, true)
+	s, seconds, parts = best.tensorSpec, best.seconds, best.division.parts(p.k)
+	_, bound = g.cost(s, p.batch, p.m, p.n, p.k, best.division)
+	switch {
+	case best.whole > 0 && parts > 1:
+		bound += ", the last in parts"
+	case parts > 1:
 		bound += ", in parts"
 	}
 	if best.realignA || best.realignB {
@@ -150,9 +153,11 @@ func TestProductModel(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Products on tensor cores: what the model says\n\nNothing on this page was measured by us. It is the model by which products choose their forms\n")
 	b.WriteString("(`cuda/internal/kernels/gemmcost.go`), and `TestProductModel` writes it. The roof is the greater of two\ntimes: all multiplications at the rate of mma.sync, and all operands moved once. In brackets stands\n")
-	b.WriteString("what bounds the product in the model.\n\n## Published kernels\n\n| kernel | model | published | ratio | source |\n| --- | --- | --- | --- | --- |\n")
+	b.WriteString("what bounds the product in the model: the ends of tiles are their first copies and their stores,\n")
+	b.WriteString("joining is the sums of parts, and waves are multiprocessors that have nothing left. A product in\n")
+	b.WriteString("parts is divided along k, all of it or the tiles of the last wave. It is one launch.\n\n## Published kernels\n\n| kernel | model | published | ratio | source |\n| --- | --- | --- | --- | --- |\n")
 	for _, p := range publishedKernels() {
-		got, _ := p.gpu.cost(inWholeCopies(p.form), 1, p.m, p.n, p.k, 1)
+		got, _ := p.gpu.cost(inWholeCopies(p.form), 1, p.m, p.n, p.k, undivided(p.k))
 		fmt.Fprintf(&b, "| %s | %.0f µs | %.0f µs | %.2f | %s |\n", p.name, got*1e6, p.seconds*1e6, got/p.seconds, p.source)
 	}
 	gpus := []*GPU{GPUOf(80, "", 0), GPUOf(89, "", 0), GPUOf(90, "", 0), GPUOf(120, "", 0)}

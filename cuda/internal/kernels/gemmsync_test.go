@@ -39,7 +39,7 @@ func TestMatMulSynchronisation(t *testing.T) {
 		m := newMachine(t)
 		out := m.tensor(c.typ, dense(1, c.d[0], c.d[1]), 0)
 		x, y := m.random(m.tensor(c.typ, matrixLayout(c.a, 1, c.d[0], c.d[2]), 0)), m.random(m.tensor(c.typ, matrixLayout(c.b, 1, c.d[2], c.d[1]), 0))
-		list, err := launchMatMul(c.form(out, x, y), ProductOperands{Out: out, A: x, B: y}, c.d[2])
+		list, err := launchMatMul(c.form(out, x, y), ProductOperands{Out: out, A: x, B: y})
 		if err != nil {
 			t.Fatal(err)
 		}

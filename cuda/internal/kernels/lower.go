@@ -105,6 +105,7 @@ type environment struct {
 	x      func(i int) ptx.Value      // element of operand i, of its computing type
 	params []ptx.Value                // run-time scalars
 	index  func(t ptx.Type) ptx.Value // the element's position as S64 or U32
+	at     *place                     // the same, where more is known of it
 }
 
 // lower emits a program and returns its results, of the computing types of p.Out.
@@ -144,6 +145,20 @@ func lower(b *ptx.Builder, p *expr.Program, env environment) []ptx.Value {
 		if c.Op == expr.OpDiv && p.Code[c.A].Op == expr.OpConst && expr.Decode(c.Type, p.Code[c.A].Imm) == 1 {
 			v[i] = y.Rcp() // correctly rounded, as the quotient
 			continue
+		}
+		if c.Op == expr.OpPhilox {
+			at := place{z, 0, 1}
+			if env.at != nil && indexOf(p, c.C) {
+				at = *env.at
+			}
+			v[i] = drawn(b, c.Draw(), t, x, y, at)
+			continue
+		}
+		if c.Op == expr.OpAnd && env.at != nil {
+			if low, ok := lowBits(p, c, env.at); ok {
+				v[i] = b.Bits(t, low)
+				continue
+			}
 		}
 		v[i] = primitive(b, c.Op, t, x, y, z)
 	}

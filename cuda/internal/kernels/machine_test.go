@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,6 +29,9 @@ type machine struct {
 	conflicts bool
 	// traffic, if not nil, counts what goes past the cache.
 	traffic *ptxvm.Traffic
+	// blocks says that blocks must not race with each other.
+	blocks bool
+	counts uint64 // where counters are
 }
 
 func newMachine(t *testing.T) *machine {
@@ -36,6 +40,18 @@ func newMachine(t *testing.T) *machine {
 
 // scratch is a Scratch on the machine.
 func (m *machine) scratch(bytes int) (uint64, error) { return m.mem.Alloc(uint64(bytes)) }
+
+// counters are Counters on the machine, which run holds to their zeros.
+func (m *machine) counters() (uint64, error) {
+	if m.counts == 0 {
+		o := m.tensor(dtype.I32, dense(CounterWords), 0)
+		m.fill(o, func(int) uint64 { return 0 })
+		m.counts = o.Addr
+	}
+	return m.counts, nil
+}
+
+func fakeCounters() (uint64, error) { return 1 << 30, nil }
 
 // tensor allocates just the memory that the layout spans, shifted by skip elements from an aligned address, with
 // undefined contents.
@@ -116,7 +132,7 @@ func (m *machine) read(o Operand) []uint64 {
 
 var modules = map[*Kernel]*ptxvm.Entry{}
 
-// mmaFLOPs is what an mma of 16×8×16, the shape that all kernels use, does.
+// mmaFLOPs is what an mma of 16×8×16 does, the shape of 16-bit factors.
 const mmaFLOPs = 2 * 16 * 8 * 16
 
 // run executes the launches. No kernel may fault, or meet a bank conflict but where results of two
@@ -138,7 +154,7 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 			entry = mod.Entry(k.Entry)
 			modules[k] = entry
 		}
-		v := ptxvm.Launch{Entry: entry, Grid: l.Grid, Block: k.Block, DynShared: uint32(k.DynShared), Params: l.Params, Mem: m.mem, SM: 80, Traffic: m.traffic}
+		v := ptxvm.Launch{Entry: entry, Grid: l.Grid, Block: k.Block, DynShared: uint32(k.DynShared), Params: l.Params, Mem: m.mem, SM: 80, Traffic: m.traffic, CheckBlocks: m.blocks}
 		v.Lines = map[int]*ptxvm.LineStats{}
 		if m.lines != nil {
 			if m.lines[k] == nil {
@@ -147,11 +163,21 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 			v.Lines = m.lines[k]
 		}
 		s, err := v.Run()
-		if did := int(s.MMA) * mmaFLOPs; err == nil && did != l.Tensor && !(did < l.Tensor && strings.Contains(k.Name, "_lengths")) {
+		did := int(s.MMA) * mmaFLOPs
+		if strings.Contains(k.Name, "_tf32_") { // half as many of k
+			did /= 2
+		}
+		if err == nil && did != l.Tensor && !(did < l.Tensor && strings.Contains(k.Name, "_lengths")) {
 			m.t.Errorf("%s: the tensor cores do %d operations, and the plan says %d", k.Name, did, l.Tensor)
 		}
 		if err != nil {
 			m.t.Fatalf("%s: %v", k.Name, err)
+		}
+		if m.counts != 0 {
+			words, err := m.mem.Bytes(m.counts, 4*CounterWords)
+			if err != nil || slices.ContainsFunc(words, func(b byte) bool { return b != 0 }) {
+				m.t.Errorf("%s: the counters are not left zero, %v", k.Name, err)
+			}
 		}
 		if s.BankConflicts != 0 && !m.conflicts {
 			text := strings.Split(k.PTX, "\n")

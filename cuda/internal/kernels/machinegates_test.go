@@ -69,7 +69,7 @@ func codeGates(t *testing.T) []codeGate {
 		x, v, target := fake(typ, 1<<14, columns), fake(dtype.F32, 1<<14), fake(dtype.I64, 1<<14)
 		return func() ([]Launch, error) {
 			if grad {
-				return CrossEntropyGrad(x, x, v, v, target, v, -1)
+				return CrossEntropyGrad(x, x, v, v, target, v, Operand{}, -1)
 			}
 			return CrossEntropy(v, v, v, x, target, -1, 1<<20, 0)
 		}
@@ -135,7 +135,16 @@ func codeGates(t *testing.T) []codeGate {
 		codeGate{name: "attention float32, 64 features", plan: attend(f, 64, false), share: 0.44, flight: 64},
 		codeGate{name: "attention float32, 128 features", plan: attend(f, 128, false), share: 0.44, flight: 64},
 	)
+	dropout := func(typ dtype.Type) func() ([]Launch, error) {
+		seed, offset := expr.Param(0, dtype.I64), expr.Param(1, dtype.I64)
+		keep := expr.RandomKeeps(seed, offset, expr.Index(dtype.I64), expr.Param(2, dtype.U32))
+		p := program(t, []dtype.Type{typ}, []dtype.Type{typ}, keep.Select(x0.Mul(expr.Param(3, f)), expr.C(0)))
+		return func() ([]Launch, error) {
+			return Map(p, []Operand{fake(typ, 1<<26)}, []Operand{fake(typ, 1<<26)}, make([]uint64, 4))
+		}
+	}
 	for _, typ := range []dtype.Type{f, h} {
+		list = append(list, codeGate{name: fmt.Sprintf("dropout, %v", typ), plan: dropout(typ), flight: 16, slots: memorySlots / 0.8})
 		// 7 slots a byte are all that there are at full bandwidth; see memorySlots.
 		for _, name := range []string{"exp", "sigmoid", "silu", "tanh", "erf", "gelu", "gelu_tanh"} {
 			e := x0.Mul(x0.Sigmoid())

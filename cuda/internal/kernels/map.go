@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
@@ -18,6 +19,7 @@ type mapSpec struct {
 	rank    int    // of the collapsed space; 1 at least
 	dense   bool   // one dimension, in which every operand has stride 1 or 0
 	scalar  uint32 // bit k: operand k, outputs first, has stride 0 in the innermost dimension
+	paired  uint32 // bit k: the elements of operands k and k+1 lie side by side, and are accessed as one
 	wide    bool
 	tune    mapTune
 }
@@ -38,6 +40,9 @@ func (s mapSpec) name() string {
 	}
 	if s.scalar != 0 {
 		name += fmt.Sprintf("_s%x", s.scalar)
+	}
+	if s.paired != 0 {
+		name += fmt.Sprintf("_p%x", s.paired)
 	}
 	return name
 }
@@ -82,23 +87,30 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		}
 	}
 	s.dense = s.rank == 1
-	vectorize := true
-	for k := range all {
-		switch sp.inner(k) {
-		case 0:
+	vectorize, v := true, vectorLength(all)
+	for k := 0; k < len(all); k++ {
+		switch {
+		case sp.inner(k) == 0:
 			s.scalar |= 1 << k
 			vectorize = vectorize && k >= len(outs)
-		case 1:
+		case sp.inner(k) == 1:
+		case k+1 != len(outs) && sp.besides(all, k): // both are results, or operands
+			s.paired |= 1 << k
+			s.dense, v = false, min(v, 8/all[k].Type.Size())
+			k++
 		default:
 			s.dense, vectorize = false, false
 		}
 	}
 	n := sp.elements()
 	inner := sp.size[s.rank-1]
-	if v := vectorLength(all); vectorize && v > 1 && (s.dense || inner%v == 0) && p.Cost() <= 400 { // a dense kernel takes what fills no vector one by one
-		if aligned(all, sp, s.scalar, v) {
+	if vectorize && v > 1 && (s.dense || inner%v == 0) && p.Cost() <= 400 { // a dense kernel takes what fills no vector one by one
+		if aligned(all, sp, s, v) {
 			s.vector = v
 		}
+	}
+	if s.vector == 1 {
+		s.paired = 0
 	}
 	if !s.dense && !s.wide && s.vector == 1 {
 		if t, ok := tileSpecFor(p, sp, len(outs)); ok {
@@ -178,13 +190,20 @@ func programType(p *expr.Program, k int) dtype.Type {
 	return p.In[k-len(p.Out)]
 }
 
+// besides reports whether the elements of operands k and k+1 lie side by side: the real and the
+// imaginary parts of numbers.
+func (s space) besides(all []Operand, k int) bool {
+	return k+1 < len(all) && s.inner(k) == 2 && all[k].Type == all[k+1].Type && slices.Equal(s.stride[k], s.stride[k+1]) &&
+		all[k+1].start() == all[k].start()+uint64(all[k].Type.Size())
+}
+
 // aligned reports whether every operand can be accessed in vectors of v elements along the innermost dimension.
-func aligned(all []Operand, sp space, scalar uint32, v int) bool {
+func aligned(all []Operand, sp space, s mapSpec, v int) bool {
 	for k, o := range all {
-		if scalar>>k&1 != 0 {
+		if s.scalar>>k&1 != 0 || k > 0 && s.paired>>(k-1)&1 != 0 {
 			continue
 		}
-		bytes := vectorBytes(o.Type, v)
+		bytes := vectorBytes(o.Type, v<<(s.paired>>k&1))
 		if o.start()%uint64(bytes) != 0 {
 			return false
 		}
@@ -258,6 +277,7 @@ type mapBuilder struct {
 func (m *mapBuilder) operandType(k int) dtype.Type { return programType(m.p, k) }
 
 func (m *mapBuilder) isScalar(k int) bool { return m.s.scalar>>k&1 != 0 }
+func (m *mapBuilder) isPaired(k int) bool { return m.s.paired>>k&1 != 0 }
 
 // body computes the elements first, first+1, … (v of them) whose operands lie at at(k).
 func (m *mapBuilder) body(first ptx.Value, v int, at func(k int) ptx.Ptr, scalars []ptx.Value) {
@@ -270,6 +290,12 @@ func (m *mapBuilder) load(v int, at func(k int) ptx.Ptr, scalars []ptx.Value) []
 	for i := range in {
 		k := len(m.p.Out) + i
 		switch {
+		case in[i] != nil: // with the one before
+		case m.isPaired(k):
+			both := loadVector(m.Builder, at(k), m.operandType(k), 2*v)
+			for j := range v {
+				in[i], in[i+1] = append(in[i], both[2*j]), append(in[i+1], both[2*j+1])
+			}
 		case scalars != nil && m.isScalar(k):
 			in[i] = repeat(scalars[i], v)
 		case m.isScalar(k):
@@ -296,13 +322,24 @@ func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in 
 			index: func(t ptx.Type) ptx.Value {
 				return first.Add(num(e)).Cvt(t)
 			},
+			at: &place{first, e, v},
 		})
 		for k := range result {
 			result[k] = append(result[k], r[k])
 		}
 	}
-	for k := range result {
-		storeVector(m.Builder, at(k), m.operandType(k), result[k])
+	for k := 0; k < len(result); k++ {
+		list := result[k]
+		if m.isPaired(k) {
+			list = nil
+			for j := range v {
+				list = append(list, result[k][j], result[k+1][j])
+			}
+		}
+		storeVector(m.Builder, at(k), m.operandType(k), list)
+		if m.isPaired(k) {
+			k++
+		}
 	}
 }
 

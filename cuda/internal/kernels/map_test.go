@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -149,6 +150,73 @@ func TestMapLayouts(t *testing.T) {
 	}
 }
 
+// Operands that lie side by side, real and imaginary parts, are read and written as one.
+func TestMapSideBySide(t *testing.T) {
+	x2, x3 := expr.X(2), expr.X(3)
+	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
+		table := typ.Compute()
+		p := program(t, []dtype.Type{typ, typ}, []dtype.Type{typ, typ, table, table}, x0.Mul(x2).Sub(x1.Mul(x3)), x1.Mul(x2).Add(x0.Mul(x3)))
+		for _, c := range []struct {
+			what          string
+			pitch, second int // of rows, and of the second part
+			in, skip      int // step of operands, and where they begin
+			columns       int
+			paired        uint32
+		}{
+			{"both", 32, 1, 2, 0, 16, 0b101},
+			{"with a gap", 48, 1, 2, 0, 16, 0b101},
+			{"into halves", 32, 1, 1, 0, 16, 0b1},
+			{"misaligned", 32, 1, 2, 1, 16, 0},
+			{"odd", 30, 1, 2, 0, 15, 0},
+			{"turned about", 32, -1, 2, 2, 16, 0},
+			{"apart", 64, 3, 2, 0, 16, 0},
+		} {
+			const rows = 6
+			m := newMachine(t)
+			at := func(step, second int) (list []Operand) {
+				l := strided([]int{rows, c.columns}, []int{c.pitch, step})
+				o := m.tensor(typ, dense(rows*c.pitch+c.skip+8), 0)
+				for k := range 2 {
+					l.Offset = c.skip + k*second
+					list = append(list, Operand{Addr: o.Addr, Type: typ, Layout: l})
+				}
+				return list
+			}
+			second := c.second
+			if c.in == 1 {
+				second = c.columns
+			}
+			in, out := at(c.in, second), at(2, c.second)
+			m.random(in[0])
+			m.random(in[1])
+			if c.what == "both" {
+				out = in // in place
+			}
+			for range 2 {
+				in = append(in, m.random(m.tensor(table, strided([]int{rows, c.columns}, []int{0, 1}), 0)))
+			}
+			var x [4][]uint64
+			for k, o := range in {
+				x[k] = m.read(o)
+			}
+			list, err := Map(p, out, in, nil)
+			m.run(list, err)
+			for k, o := range out {
+				m.compare(fmt.Sprintf("%v, %s, result %d", typ, c.what, k), o, func(i int) uint64 {
+					return p.Eval(nil, []uint64{x[0][i], x[1][i], x[2][i], x[3][i]}, nil, int64(i))[k]
+				})
+			}
+			want := ""
+			if c.paired != 0 && typ != dtype.F64 { // whose pairs are 16 bytes already
+				want = fmt.Sprintf("_p%x", c.paired)
+			}
+			if name := list[0].Kernel.Name; want != "" != strings.Contains(name, "_p") || !strings.HasSuffix(name, want) {
+				t.Errorf("%v, %s: %s, want %q", typ, c.what, name, want)
+			}
+		}
+	}
+}
+
 // All primitives, several outputs, scalars and the index have expr's bits.
 func TestMapPrograms(t *testing.T) {
 	f, d, i, l := dtype.F32, dtype.F64, dtype.I32, dtype.I64
@@ -221,6 +289,13 @@ func TestMapGolden(t *testing.T) {
 	turned.Strides = shape.Of(2, 100)
 	list, err = Map(p, []Operand{fake(dtype.F32, 16, 64)}, []Operand{fake(dtype.F32, 16, 64), turned}, []uint64{0})
 	golden(t, "map_strided", list, err)
+	half := dtype.BF16
+	turn := program(t, []dtype.Type{half, half}, []dtype.Type{half, half, dtype.F32}, x0.Mul(expr.X(2)), x1.Mul(expr.X(2)))
+	real := Operand{Addr: 1 << 20, Type: half, Layout: strided([]int{64, 16}, []int{32, 2})}
+	imaginary := real
+	imaginary.Offset++
+	list, err = Map(turn, []Operand{real, imaginary}, []Operand{real, imaginary, {Addr: 1 << 21, Type: dtype.F32, Layout: strided([]int{64, 16}, []int{0, 1})}}, nil)
+	golden(t, "map_pairs", list, err)
 	cast := program(t, []dtype.Type{dtype.BF16}, []dtype.Type{dtype.F32}, x0)
 	list, err = Map(cast, []Operand{fake(dtype.BF16, 1024)}, []Operand{fake(dtype.F32, 1024)}, nil)
 	golden(t, "map_cast", list, err)

@@ -134,7 +134,10 @@ func (p *packer) scalar(t dtype.Type, v float64) {
 
 // choose settles how the row's columns are read. A thread keeps up to 32 values of 4 bytes, of a gradient up to 16 pairs.
 func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
-	s.vector = 16 / s.typ.Size()
+	s.vector = 16 / widest(s.typ, s.weight, s.bias)
+	if s.runs {
+		s.vector = 16 / s.typ.Size()
+	}
 	for _, o := range append(matrices, affine...) {
 		if o.Type != dtype.Invalid && o.start()%16 != 0 {
 			s.vector = 1
@@ -161,6 +164,18 @@ func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
 			s.held *= 2
 		}
 	}
+}
+
+// widest is the size of the widest of some types. Threads take as many columns together as have 16
+// bytes in it: of more, two accesses of a warp would lie in the same sectors, each in half of them.
+func widest(list ...dtype.Type) int {
+	n := 0
+	for _, t := range list {
+		if t != dtype.Invalid {
+			n = max(n, t.Size())
+		}
+	}
+	return n
 }
 
 // normWork is the state while a kernel is written.
@@ -219,7 +234,7 @@ func (s normSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	w.rowWork = newRows(b, s.group, s.typ, rows, vectors)
 	if s.vector > 1 {
-		w.unroll = 2
+		w.unroll = 32 / (s.vector * s.typ.Size())
 	}
 	first := w.row.Cvt(ptx.S64).Mul(vectors.Cvt(ptx.S64)).Mul(num(s.vector))
 	out, x = out.At(first), x.At(first)

@@ -103,7 +103,7 @@ func newNormSums(o NormOperands, n device.RowNorm) normSumsSpec {
 		s.weight = dtype.Invalid
 	}
 	columns := o.X.Shape.At(1)
-	s.vector = 16 / s.typ.Size()
+	s.vector = 16 / widest(s.typ, s.weight)
 	for _, p := range []Operand{o.Out, o.X, o.Grad, o.Weight, o.Add} {
 		if p.Type != dtype.Invalid && p.start()%16 != 0 || columns%s.vector != 0 {
 			s.vector = 1

@@ -45,6 +45,7 @@ type reduceSpec struct {
 	vector            int    // elements of an access, along the row or along the results of the column form
 	uniform           uint16 // bits of the operands that have one value for all of a vector
 	unroll            int    // vectors that a thread asks for together, if that is not the builder's choice
+	counts            bool   // the map's second result is Bool, and its truths are counted
 }
 
 func (s reduceSpec) name() string {
@@ -65,19 +66,25 @@ func (s reduceSpec) name() string {
 			wide += fmt.Sprintf("u%x", s.uniform)
 		}
 	}
+	if s.counts {
+		wide += "_count"
+	}
 	return fmt.Sprintf("%v_%s%s_%v_%v_%v_%d_%d%s", s.kind, strings.TrimPrefix(s.mapping.name, "copy_"), finish, s.out, s.form, s.stage, s.keptRank, s.redRank, wide)
 }
 
-// reduction is the plan of one reduction in terms of collapsed spaces.
+// reduction is the plan of one reduction in terms of collapsed spaces. With a count the map has a
+// second result, whose truths are counted; what the map combines is of operand 0 alone, and is
+// combined as without the count. Finish has the number, an int64, for operand 1.
 type reduction struct {
 	r          *device.Reduction
 	out        Operand
+	count      Operand // one int64, or absent
 	ins        []Operand
 	kept, red  space // kept: strides of out, ins, index; red: of ins, index
 	o, n       int   // results; elements of each
 	wide       bool
 	scalars    []uint64
-	partial    uint64 // values, then (for arg) positions at position
+	partial    uint64 // values, then (for arg) positions, or counts, at position
 	position   uint64
 	chunk, cut int // elements of a chunk; number of chunks
 	vector     int // elements of an access
@@ -88,18 +95,22 @@ type reduction struct {
 // Reduce plans the combination of r.Map(ins…) over the dimensions in which out has size 1 and ins do not. The order of
 // combination depends on the shapes and the operands' layouts only. Float sums are combined pairwise from runs of at most a few dozen elements.
 func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch) ([]Launch, error) {
-	return planReduce(r, out, ins, params, scratch, reduceTune{})
+	return planReduce(r, out, Operand{}, ins, params, scratch, reduceTune{})
 }
 
-func planReduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch, tune reduceTune) ([]Launch, error) {
-	if len(ins) == 0 || len(ins) != len(r.Map.In) || len(r.Map.Out) != 1 {
+func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params []uint64, scratch Scratch, tune reduceTune) ([]Launch, error) {
+	results := 1
+	if count.Addr != 0 {
+		results = 2
+	}
+	if len(ins) == 0 || len(ins) != len(r.Map.In) || len(r.Map.Out) != results {
 		return nil, fail("reduce", "%d operands for a map of %d operands and %d results", len(ins), len(r.Map.In), len(r.Map.Out))
 	}
 	dims := ins[0].Shape
 	if out.Shape.Rank() != dims.Rank() {
 		return nil, fail("reduce", "shape %v to %v: the ranks differ", dims, out.Shape)
 	}
-	p := &reduction{r: r, out: out, ins: ins, scalars: params, tune: tune}
+	p := &reduction{r: r, out: out, count: count, ins: ins, scalars: params, tune: tune}
 	var kept, red [shape.MaxRank]int // dimensions
 	keptDims, redDims := kept[:0], red[:0]
 	for d := range dims.Rank() {
@@ -192,7 +203,7 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 	size := max(acc.Size(), 4)
 	bytes := p.o * p.cut * size
 	total := (bytes + 255) / 256 * 256
-	if p.isArg() {
+	if p.pairs() {
 		total += p.o * p.cut * 8
 	}
 	var err error
@@ -240,12 +251,17 @@ func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	return chunk, ceilDiv(p.n, chunk)
 }
 
-func (p *reduction) isArg() bool { return p.r.Kind == device.ArgMax || p.r.Kind == device.ArgMin }
+// pairs reports that a position or a number goes with what is combined.
+func (p *reduction) pairs() bool {
+	return p.r.Kind == device.ArgMax || p.r.Kind == device.ArgMin || p.counts()
+}
+
+func (p *reduction) counts() bool { return p.count.Addr != 0 }
 
 // launch packs one kernel's parameters in the order in which reduceBuilder declares them.
 func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch, error) {
 	s := reduceSpec{mapping: programIDOf(p.r.Map), kind: p.r.Kind, form: form, stage: stage, out: p.out.Type,
-		keptRank: p.kept.rank(), redRank: p.red.rank(), wide: p.wide, vector: p.vector, uniform: p.uniform, unroll: p.tune.unroll}
+		keptRank: p.kept.rank(), redRank: p.red.rank(), wide: p.wide, vector: p.vector, uniform: p.uniform, unroll: p.tune.unroll, counts: p.counts()}
 	programs := [2]*expr.Program{p.r.Map, p.r.Finish}
 	if stage == firstStage {
 		s.out, programs[1] = p.r.Map.Out[0], nil
@@ -284,13 +300,16 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 	}
 	if stage != wholeReduction {
 		a.u64(p.partial)
-		if p.isArg() {
+		if p.pairs() {
 			a.u64(p.position)
 		}
 	}
 	if stage != firstStage {
 		a.u64(p.out.start())
 		a.packStrides(p.kept.stride[0], p.wide)
+		if p.counts() {
+			a.u64(p.count.start())
+		}
 	}
 	var types []dtype.Type
 	if stage != lastStage {
@@ -334,6 +353,9 @@ func mergeParams(a, b []dtype.Type) []dtype.Type {
 // results.
 func (p *reduction) vectors(form reduceForm) (v int, uniform uint16) {
 	v = vectorLength(p.ins)
+	if p.counts() {
+		v = vectorLength(p.ins[:1])
+	}
 	along, across, first := p.red, p.kept, 0 // first: of the operands among along's strides
 	if form == columns {
 		along, across, first = p.kept, p.red, 1
@@ -383,7 +405,7 @@ func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 		return func(i ptx.Value) []partialValue {
 			at := i.Mad(r.results, o)
 			p := partialValue{v: r.partial.At(at).Load()}
-			if r.s.isArg() {
+			if r.s.pairs() {
 				p.at = r.positions.At(at).Load().Cvt(indexType(r.s.wide))
 			}
 			return []partialValue{p}
@@ -410,7 +432,10 @@ func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 		}
 		out := make([]partialValue, r.s.vector)
 		for j := range out {
-			out[j] = partialValue{r.element(x, j, position, c), i}
+			if out[j] = r.element(x, j, position, c); r.s.counts {
+				continue
+			}
+			out[j].at = i
 			if j > 0 && r.s.form != columns {
 				out[j].at = i.Add(num(j))
 			}
@@ -421,9 +446,9 @@ func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 
 // element computes element j of a vector from the operands x; position and c say where the vector
 // is.
-func (r *reduceBuilder) element(x [][]ptx.Value, j int, position ptx.Value, c []ptx.Value) ptx.Value {
+func (r *reduceBuilder) element(x [][]ptx.Value, j int, position ptx.Value, c []ptx.Value) partialValue {
 	b := r.Builder
-	v := lower(b, r.mapping, environment{
+	values := lower(b, r.mapping, environment{
 		x: func(k int) ptx.Value {
 			if len(x[k]) == 1 {
 				return x[k][0]
@@ -443,13 +468,17 @@ func (r *reduceBuilder) element(x [][]ptx.Value, j int, position ptx.Value, c []
 			}
 			return at.Cvt(t)
 		},
-	})[0]
-	t := r.mapping.Out[0]
+	})
+	v, t := values[0], r.mapping.Out[0]
 	switch {
 	case t == dtype.Bool:
 		v = v.Select(b.U32(1), num(0))
 	case t.Size() < 4 && !t.IsFloat():
 		v = wrap(t, v)
 	}
-	return v
+	p := partialValue{v: v}
+	if r.s.counts {
+		p.at = values[1].Select(b.Const(indexType(r.s.wide), num(1)), num(0))
+	}
+	return p
 }

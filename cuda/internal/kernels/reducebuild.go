@@ -26,6 +26,7 @@ type reduceBuilder struct {
 	partial         ptx.Ptr
 	positions       ptx.Ptr
 	out             reduceOperand
+	count           ptx.Ptr
 	params          []ptx.Value
 }
 
@@ -37,10 +38,13 @@ type reduceOperand struct {
 // cheapMap is the greatest cost of a map whose code may stand in a loop for two vectors.
 const cheapMap = 8
 
-// partialValue is a running combination, with its position for arg reductions.
+// partialValue is a running combination, with its position for arg reductions, or a number.
 type partialValue struct{ v, at ptx.Value }
 
 func (s reduceSpec) isArg() bool { return s.kind == device.ArgMax || s.kind == device.ArgMin }
+
+// pairs reports that a position or a number goes with what is combined.
+func (s reduceSpec) pairs() bool { return s.isArg() || s.counts }
 
 func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	r := &reduceBuilder{Builder: b, s: s, mapping: programs[0], finish: programs[1]}
@@ -55,8 +59,10 @@ func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	r.unroll = chains
 	if s.stage != lastStage {
 		r.unroll = 2 * chains
-		for _, t := range r.mapping.In {
-			r.unroll = min(r.unroll, loadsInFlight(t))
+		for i, t := range r.mapping.In {
+			if i == 0 || !s.counts {
+				r.unroll = min(r.unroll, loadsInFlight(t))
+			}
 		}
 	}
 	if s.vector > 1 {
@@ -104,12 +110,15 @@ func (r *reduceBuilder) declare() {
 	}
 	if s.stage != wholeReduction {
 		r.partial = b.Pointer("partial", r.reg)
-		if s.isArg() {
+		if s.pairs() {
 			r.positions = b.Pointer("positions", ptx.U64)
 		}
 	}
 	if s.stage != firstStage {
 		r.out = reduceOperand{p: b.Pointer("y", storage(s.out)), kept: declareStrides(b, "yk", s.keptRank, s.wide)}
+		if s.counts {
+			r.count = b.Pointer("count", ptx.S64)
+		}
 	}
 	var types []dtype.Type
 	if s.stage != lastStage {
@@ -178,13 +187,13 @@ func (r *reduceBuilder) columns() {
 	values := b.Shared("values", r.reg, v*plane)
 	var places ptx.Ptr
 	placePlane := planeOf(v, indexType(r.s.wide))
-	if r.s.isArg() {
+	if r.s.pairs() {
 		places = b.Shared("places", indexType(r.s.wide), v*placePlane)
 	}
 	b.If(inside, func() {
 		for j, a := range r.accumulate(o, c, row, columnHeight) {
 			values.At(at).At(num(j * plane)).Store(a.v)
-			if r.s.isArg() {
+			if r.s.pairs() {
 				places.At(at).At(num(j * placePlane)).Store(a.at)
 			}
 		}
@@ -205,7 +214,7 @@ func (r *reduceBuilder) columns() {
 		var list []partialValue
 		for y := range columnHeight {
 			p := partialValue{v: values.At(part.Mad(num(plane), lane)).At(num(y * columnWidth)).Load()}
-			if r.s.isArg() {
+			if r.s.pairs() {
 				p.at = places.At(part.Mad(num(placePlane), lane)).At(num(y * columnWidth)).Load()
 			}
 			list = append(list, p)
@@ -234,14 +243,14 @@ func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialVal
 	places := make([]*ptx.Var, r.unroll*vector)
 	for i := range vars {
 		vars[i] = b.Var(r.identity())
-		if r.s.isArg() {
-			places[i] = b.Var(b.Bits(indexType(r.s.wide), math.MaxUint64))
+		if r.s.pairs() {
+			places[i] = b.Var(r.nowhere())
 		}
 	}
 	step := func(k int, at ptx.Value) {
 		for j, x := range load(at) {
 			k := k*vector + j
-			if r.s.isArg() {
+			if r.s.pairs() {
 				y := r.combine(partialValue{vars[k].Get(), places[k].Get()}, x)
 				vars[k].Set(y.v)
 				places[k].Set(y.at)
@@ -264,7 +273,7 @@ func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialVal
 	list := make([]partialValue, len(vars))
 	for k := range list {
 		list[k].v = vars[k].Get()
-		if r.s.isArg() {
+		if r.s.pairs() {
 			list[k].at = places[k].Get()
 		}
 	}
@@ -297,6 +306,14 @@ func (r *reduceBuilder) tree(list []partialValue) partialValue {
 // wrap reduces a 32-bit integer to what a narrow integer type holds.
 func wrap(t dtype.Type, v ptx.Value) ptx.Value {
 	return v.Bitcast(ptx.U32).Cvt(storage(t)).Cvt(ptx.S32)
+}
+
+// nowhere is the position of no value, or their number.
+func (r *reduceBuilder) nowhere() ptx.Value {
+	if r.s.counts {
+		return r.Const(indexType(r.s.wide), num(0))
+	}
+	return r.Bits(indexType(r.s.wide), math.MaxUint64)
 }
 
 func (r *reduceBuilder) identity() ptx.Value {
@@ -350,6 +367,8 @@ func (r *reduceBuilder) combine(x, y partialValue) partialValue {
 		return partialValue{v: x.v.Or(y.v)}
 	case truth && (kind == device.Prod || kind == device.Min):
 		return partialValue{v: x.v.And(y.v)}
+	case r.s.counts:
+		return partialValue{x.v.Add(y.v), x.at.Add(y.at)}
 	case kind == device.Sum:
 		return partialValue{v: x.v.Add(y.v)}
 	case kind == device.Prod:
@@ -380,7 +399,7 @@ func (r *reduceBuilder) combine(x, y partialValue) partialValue {
 func (r *reduceBuilder) acrossWarp(a partialValue, width int) partialValue {
 	for d := width / 2; d > 0; d /= 2 {
 		other := partialValue{v: a.v.Shuffle(ptx.ShuffleXor, num(d))}
-		if r.s.isArg() {
+		if r.s.pairs() {
 			other.at = a.at.Shuffle(ptx.ShuffleXor, num(d))
 		}
 		a = r.combine(a, other)
@@ -394,19 +413,19 @@ func (r *reduceBuilder) acrossWarps(a partialValue) partialValue {
 	const warps = reduceThreads / 32
 	values := b.Shared("values", r.reg, warps)
 	var places ptx.Ptr
-	if r.s.isArg() {
+	if r.s.pairs() {
 		places = b.Shared("places", indexType(r.s.wide), warps)
 	}
 	b.If(b.LaneID().Eq(num(0)), func() {
 		values.At(b.WarpID()).Store(a.v)
-		if r.s.isArg() {
+		if r.s.pairs() {
 			places.At(b.WarpID()).Store(a.at)
 		}
 	})
 	b.Barrier()
 	lane := b.LaneID().And(num(warps - 1))
 	p := partialValue{v: values.At(lane).Load()}
-	if r.s.isArg() {
+	if r.s.pairs() {
 		p.at = places.At(lane).Load()
 	}
 	return r.acrossWarp(p, warps)
@@ -418,7 +437,7 @@ func (r *reduceBuilder) write(o, c ptx.Value, a partialValue) {
 	if r.s.stage == firstStage {
 		at := c.Mad(r.results, o)
 		r.partial.At(at).Store(a.v)
-		if r.s.isArg() {
+		if r.s.pairs() {
 			r.positions.At(at).Store(a.at.Cvt(ptx.U64))
 		}
 		return
@@ -429,13 +448,18 @@ func (r *reduceBuilder) write(o, c ptx.Value, a partialValue) {
 		v = convert(b, a.at, ptx.S64)
 		v = convert(b, v, computing(r.s.out.Compute()))
 	default:
+		of := []ptx.Value{v}
 		if r.acc == dtype.Bool {
-			v = v.Ne(num(0))
+			of[0] = v.Ne(num(0))
+		}
+		if r.s.counts {
+			of = append(of, convert(b, a.at, ptx.S64))
+			r.count.Store(of[1])
 		}
 		if r.finish != nil {
-			v = lower(b, r.finish, environment{x: func(int) ptx.Value { return v }, params: r.params})[0]
+			v = lower(b, r.finish, environment{x: func(k int) ptx.Value { return of[k] }, params: r.params})[0]
 		} else {
-			v = convert(b, v, computing(r.s.out.Compute()))
+			v = convert(b, of[0], computing(r.s.out.Compute()))
 		}
 	}
 	p := r.out.p.At(dot(b, r.kept.split(o), r.out.kept, r.s.wide))

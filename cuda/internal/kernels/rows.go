@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"math"
+	"slices"
 
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
@@ -22,10 +23,12 @@ type rowWork struct {
 	cache   ptx.Ptr // of the row; a thread finds there what it put there
 	kinds   int     // operands in it
 	kind    dtype.Type
+	ends    *rowEnds // of odd rows
 }
 
-// cachedColumns is how many columns of a row fit shared memory, with those of the block's other rows, where the row is read more than once and
-// computing is in 4 bytes: 0 if the row is longer.
+// cachedColumns is how many columns of a row fit shared memory, with those of the block's other
+// rows, where the row is read more than once and computing is in 4 bytes. It is 0 if the row is
+// longer: see longSoftmax.
 func cachedColumns(t dtype.Type, columns int) int {
 	if t.Compute().Size() != 4 {
 		return 0
@@ -39,8 +42,11 @@ func cachedColumns(t dtype.Type, columns int) int {
 }
 
 // inCache makes room for n columns of each of the block's rows, of as many operands as are kinds, as elements of t; with vectors it comes after
-// inVectors.
+// access.
 func (w *rowWork) inCache(t dtype.Type, n, kinds int) {
+	for w.ends != nil && len(w.ends.kept) < kinds {
+		w.ends.kept = append(w.ends.kept, w.Var(w.Const(computing(t.Compute()), real(0))))
+	}
 	if n == 0 {
 		return
 	}
@@ -56,7 +62,7 @@ func (w *rowWork) inCache(t dtype.Type, n, kinds int) {
 const acrossBytes = 4 * rowThreads / 32
 
 func cacheBytes(t dtype.Type, n, kinds, group int) int {
-	return t.Size() * n * kinds * (rowThreads / group)
+	return t.Size() * n * kinds * max(1, rowThreads/group)
 }
 
 // chunks calls f for the pieces of up to 16 bytes of vector i, which lie in as many planes, so that neighbouring lanes meet no bank conflicts.
@@ -69,11 +75,18 @@ func (w *rowWork) chunks(i ptx.Value, f func(p ptx.Ptr, first, n int)) {
 
 // keep puts the columns of vector i into the cache.
 func (w *rowWork) keep(i ptx.Value, v []ptx.Value) {
+	if w.ends != nil && w.ends.now {
+		set(w.ends.kept, v)
+		return
+	}
 	w.chunks(i, func(p ptx.Ptr, first, n int) { storeVector(w.Builder, p, w.kind, v[first:first+n]) })
 }
 
 // kept reads them again.
 func (w *rowWork) kept(i ptx.Value) []ptx.Value {
+	if w.ends != nil && w.ends.now {
+		return get(w.ends.kept)
+	}
 	var v []ptx.Value
 	w.chunks(i, func(p ptx.Ptr, _, n int) { v = append(v, loadVector(w.Builder, p, w.kind, n)...) })
 	return v
@@ -107,18 +120,10 @@ func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *
 		w.lane, w.row = b.LaneID(), b.BlockID(0).Mad(num(rowThreads/32), b.WarpID())
 	} else {
 		w.lane, w.row = b.ThreadID(0), b.BlockID(0)
-		w.shared = b.Shared("across", computing(t.Compute()), rowThreads/32)
+		w.shared = b.Shared("across", computing(t.Compute()), group/32)
 	}
 	b.ReturnIf(w.row.Ge(rows))
 	return w
-}
-
-// inVectors makes the kernel read v neighbouring columns in each load; the number of columns is a multiple of v.
-func (w *rowWork) inVectors(v int) {
-	if v > 1 {
-		w.vector, w.unroll = v, max(1, min(2, 8/v)) // a function of the values is there unroll·v times
-		w.columns = w.columns.Div(num(v))
-	}
 }
 
 // each runs load and then use for the columns of this thread, several loads ahead of their uses.
@@ -135,6 +140,7 @@ func (w *rowWork) each(load func(i ptx.Value) []ptx.Value, use func(i ptx.Value,
 		}
 	})
 	w.For(tail.Add(w.lane), w.columns, num(w.group), func(i ptx.Value, _ ptx.Loop) { use(i, load(i)) })
+	w.atEnds(func(i ptx.Value) { use(i, load(i)) })
 }
 
 // whole is the number of columns in whole rounds of the unrolled loops.
@@ -159,9 +165,9 @@ func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value
 			v.Set(combine(v.Get(), f(x[k])))
 		}
 	})
-	w.For(tail.Add(w.lane), w.columns, num(w.group), func(i ptx.Value, _ ptx.Loop) {
-		vars[0].Set(combine(vars[0].Get(), f(load(i))))
-	})
+	last := func(i ptx.Value) { vars[0].Set(combine(vars[0].Get(), f(load(i)))) }
+	w.For(tail.Add(w.lane), w.columns, num(w.group), func(i ptx.Value, _ ptx.Loop) { last(i) })
+	w.atEnds(last)
 	list := make([]ptx.Value, w.unroll)
 	for k := range list {
 		list[k] = vars[k].Get()
@@ -175,9 +181,10 @@ func (w *rowWork) across(v ptx.Value, combine func(x, y ptx.Value) ptx.Value) pt
 	if w.group == 32 {
 		return v
 	}
+	warps := w.group / 32
 	w.If(w.LaneID().Eq(num(0)), func() { w.shared.At(w.WarpID()).Store(v) })
 	w.Barrier()
-	v = w.shared.At(w.LaneID().And(num(rowThreads/32-1))).Load().WarpReduceWidth(rowThreads/32, combine)
+	v = w.shared.At(w.LaneID().And(num(warps-1))).Load().WarpReduceWidth(warps, combine)
 	w.Barrier() // before the next reduction stores
 	return v
 }
@@ -186,10 +193,16 @@ func (w *rowWork) across(v ptx.Value, combine func(x, y ptx.Value) ptx.Value) pt
 // the last round too; the order does not matter.
 // What load gives is kept in the row's cache, if it has one.
 func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
-	combine := func(x, y ptx.Value) ptx.Value { return x.MaxNaN(y) }
 	least := w.Const(t, real(math.Inf(-1)))
 	const rounds = 4
 	top := w.Var(least)
+	w.atEnds(func(i ptx.Value) {
+		v := load(i)
+		top.Set(f(v))
+		if w.cached > 0 {
+			w.keep(i, v)
+		}
+	})
 	w.For(w.lane, w.columns, num(rounds*w.group), func(i ptx.Value, _ ptx.Loop) {
 		var all [rounds][]*ptx.Var
 		for k := range all {
@@ -214,61 +227,79 @@ func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v [
 			for n := range v {
 				v[n] = vars[n].Get()
 			}
-			list = append(list, combinePairs(w.apply(v, f), combine))
+			list = append(list, combinePairs(w.apply(v, f), greater))
 			if at := i.Add(num(k * w.group)); w.cached > 0 {
 				w.If(at.Lt(w.columns), func() { w.keep(at, v) })
 			}
 		}
-		top.Set(combine(top.Get(), combinePairs(list, combine)))
+		top.Set(greater(top.Get(), combinePairs(list, greater)))
 	})
-	return w.across(top.Get(), combine)
+	return w.across(top.Get(), greater)
 }
 
-// exponentials returns the greatest element of the row and the sum of e to the power of each less that, of rows that are read once: what a
-// thread has added up is rescaled where a greater element comes (M. Milakov, N. Gimelshein: Online normalizer calculation for softmax, 2018,
-// arXiv:1805.02867). Of elements that are all -Inf the greatest is the least finite number, and the sum 0.
-func (w *rowWork) exponentials(t ptx.Type, load func(i ptx.Value) []ptx.Value) (top, sum ptx.Value) {
-	greater := func(x, y ptx.Value) ptx.Value { return x.MaxNaN(y) }
-	infinite, least := w.Const(t, real(math.Inf(-1))), w.Const(t, real(-math.MaxFloat32))
+// exponentials are the greatest of the elements that a thread has seen, and the sum of e to the
+// power of each less that. What was added up is rescaled where a greater element comes (M. Milakov,
+// N. Gimelshein: Online normalizer calculation for softmax, 2018, arXiv:1805.02867).
+type exponentials struct {
+	w               *rowWork
+	infinite, least ptx.Value
+	tops, sums      *ptx.Var
+}
+
+func (w *rowWork) newExponentials(t ptx.Type) *exponentials {
+	e := &exponentials{w: w, infinite: w.Const(t, real(math.Inf(-1))), least: w.Const(t, real(-math.MaxFloat32))}
 	if t == ptx.F64 {
-		least = w.Const(t, real(-math.MaxFloat64))
+		e.least = w.Const(t, real(-math.MaxFloat64))
 	}
+	e.tops, e.sums = w.Var(e.least), w.Var(w.Const(t, real(0)))
+	return e
+}
+
+func greater(x, y ptx.Value) ptx.Value { return x.MaxNaN(y) }
+
+// add takes in some elements.
+func (e *exponentials) add(v []ptx.Value) {
+	v = slices.Clone(v)
+	before := e.tops.Get()
+	now := greater(before, combinePairs(v, greater))
+	for k := range v {
+		v[k] = call(e.w.Builder, "exp", v[k].Sub(now))
+	}
+	e.sums.Set(e.sums.Get().FMA(call(e.w.Builder, "exp", before.Sub(now)), pairwise(v)))
+	e.tops.Set(now)
+}
+
+// total is that of the row. Of elements that are all -Inf the greatest is the least finite number,
+// and the sum 0.
+func (e *exponentials) total() (top, sum ptx.Value) {
+	mine := e.tops.Get()
+	top = e.w.across(mine, greater)
+	sum = e.w.across(e.sums.Get().Mul(call(e.w.Builder, "exp", mine.Sub(top))), func(x, y ptx.Value) ptx.Value { return x.Add(y) })
+	return top, sum
+}
+
+// exponentials are those of rows that are read once.
+func (w *rowWork) exponentials(t ptx.Type, load func(i ptx.Value) []ptx.Value) (top, sum ptx.Value) {
+	e := w.newExponentials(t)
+	w.atEnds(func(i ptx.Value) { e.add(load(i)) })
 	rounds := max(2, min(4, 16/w.vector))
-	tops, sums := w.Var(least), w.Var(w.Const(t, real(0)))
 	w.For(w.lane, w.columns, num(rounds*w.group), func(i ptx.Value, _ ptx.Loop) {
 		vars := make([]*ptx.Var, rounds*w.vector)
 		for k := range vars {
-			vars[k] = w.Var(infinite)
+			vars[k] = w.Var(e.infinite)
 		}
 		for k := range rounds {
 			at := i.Add(num(k * w.group))
-			take := func() {
-				for n, v := range load(at) {
-					vars[k*w.vector+n].Set(v)
-				}
-			}
+			take := func() { set(vars[k*w.vector:], load(at)) }
 			if k == 0 {
 				take()
 			} else {
 				w.If(at.Lt(w.columns), take)
 			}
 		}
-		v := make([]ptx.Value, len(vars))
-		for k := range v {
-			v[k] = vars[k].Get()
-		}
-		before := tops.Get()
-		now := greater(before, combinePairs(v, greater))
-		for k := range v {
-			v[k] = call(w.Builder, "exp", v[k].Sub(now))
-		}
-		sums.Set(sums.Get().FMA(call(w.Builder, "exp", before.Sub(now)), pairwise(v)))
-		tops.Set(now)
+		e.add(get(vars))
 	})
-	mine := tops.Get()
-	top = w.across(mine, greater)
-	sum = w.across(sums.Get().Mul(call(w.Builder, "exp", mine.Sub(top))), func(x, y ptx.Value) ptx.Value { return x.Add(y) })
-	return top, sum
+	return e.total()
 }
 
 // sum adds up f of each column's operands over the row.
@@ -293,7 +324,7 @@ func (w *rowWork) apply(v []ptx.Value, f func(v []ptx.Value) ptx.Value) []ptx.Va
 // write stores f of each column, of its number and its operands, to out.
 func (w *rowWork) write(out rowOperand, load func(i ptx.Value) []ptx.Value, f func(i ptx.Value, v []ptx.Value) ptx.Value) {
 	w.each(load, func(i ptx.Value, v []ptx.Value) {
-		column, j := i.Mul(num(w.vector)), -1
+		column, j := w.first(i), -1
 		list := w.apply(v, func(x []ptx.Value) ptx.Value {
 			j++
 			return f(column.Add(num(j)), x)
@@ -307,7 +338,7 @@ func (w *rowWork) loadAll(list ...rowOperand) func(i ptx.Value) []ptx.Value {
 	return func(i ptx.Value) []ptx.Value {
 		v := make([]ptx.Value, 0, len(list)*w.vector)
 		for _, o := range list {
-			v = append(v, loadVector(w.Builder, o.element(i.Mul(num(w.vector))), o.t, w.vector)...)
+			v = append(v, loadVector(w.Builder, o.element(w.first(i)), o.t, w.vector)...)
 		}
 		return v
 	}
@@ -358,21 +389,6 @@ func unitColumns(list ...Operand) bool {
 		}
 	}
 	return true
-}
-
-// rowVectors returns how many columns the rows of operands of one type can be read in at once.
-func rowVectors(list ...Operand) int {
-	t := list[0].Type
-	v := 16 / t.Size()
-	if !unitColumns(list...) || list[0].Shape.At(1)%v != 0 {
-		return 1
-	}
-	for _, o := range list {
-		if o.start()%16 != 0 || o.Shape.At(0) > 1 && o.Strides.At(0)%v != 0 {
-			return 1
-		}
-	}
-	return v
 }
 
 // at points to the start of the row.

@@ -75,6 +75,7 @@ func TestScanSegments(t *testing.T) {
 	defer func(n int) { scanSplit = n }(scanSplit)
 	scanSplit = 4
 	scans(t, device.ScanSum, dtype.F32, [3]int{1, 9000, 1}, 0)
+	scans(t, device.ScanSum, dtype.F32, [3]int{1, 70000, 1}, 0) // more segments than are read at once
 	scans(t, device.ScanSum, dtype.Bool, [3]int{1, 8200, 2}, 1)
 	scans(t, device.ScanMax, dtype.BF16, [3]int{1, 9001, 1}, 1)
 	scans(t, device.ScanLinear, dtype.F32, [3]int{1, 8300, 1}, 0)

@@ -404,12 +404,28 @@ func (w *scanWork) tiles(lane ptx.Value) {
 	}
 }
 
-// prefixes replaces the totals of a column's segments by those of all segments before them.
+// prefixes replaces the totals of a column's segments by those of all segments before them. It
+// loads several totals at once, and combines them one after the other.
 func (w *scanWork) prefixes() {
 	carry := w.vars(w.start())
-	w.For(w.U32(0), w.segments, num(1), func(i ptx.Value, _ ptx.Loop) {
-		v, before := loadFrom(w.totals, i), get(carry)
+	step := func(i ptx.Value, v []ptx.Value) {
+		before := get(carry)
 		storeTo(w.totals, i, before)
 		set(carry, w.join(before, v, i.Ne(num(0))))
+	}
+	ahead := 16 / w.parts()
+	if w.kind == device.ScanLogSumExp {
+		ahead = 2 // the formula is long
+	}
+	tail := w.segments.And(num(^uint32(ahead - 1)))
+	w.For(w.U32(0), tail, num(ahead), func(i ptx.Value, _ ptx.Loop) {
+		v := make([][]ptx.Value, ahead)
+		for k := range v {
+			v[k] = loadFrom(w.totals, i.Add(num(k)))
+		}
+		for k := range v {
+			step(i.Add(num(k)), v[k])
+		}
 	})
+	w.For(tail, w.segments, num(1), func(i ptx.Value, _ ptx.Loop) { step(i, loadFrom(w.totals, i)) })
 }

@@ -14,7 +14,7 @@ type softmaxSpec struct {
 	log    bool
 	grad   bool
 	unit   bool // columns are neighbours
-	vector int  // columns of an access
+	form   rowForm
 	group  int
 	cached int // see cachedColumns
 }
@@ -30,7 +30,7 @@ func (s softmaxSpec) name() string {
 	if !s.unit {
 		name += "_strided"
 	}
-	name = fmt.Sprintf("%s_%v_v%d_%d", name, s.typ, s.vector, s.group)
+	name = fmt.Sprintf("%s_%v_%v_%d", name, s.typ, s.form, s.group)
 	if s.cached > 0 {
 		name += fmt.Sprintf("_c%d", s.cached)
 	}
@@ -53,12 +53,16 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 		return nil, err
 	}
 	columns := out.Shape.At(1)
-	s.typ, s.unit, s.vector, s.group = out.Type, unitColumns(list...), rowVectors(list...), rowGroup(columns)
+	s.typ, s.unit, s.form, s.group = out.Type, unitColumns(list...), rowVectors(list...), rowGroup(columns)
 	s.cached = cachedColumns(s.typ, columns)
-	return launchSoftmax(s, list...)
+	if l, ok := longSoftmaxFor(s, columns); ok && s.cached == 0 {
+		return launchSoftmax(l, true, 1, list...)
+	}
+	return launchSoftmax(s, s.unit, rowThreads/s.group, list...)
 }
 
-func launchSoftmax(s softmaxSpec, list ...Operand) ([]Launch, error) {
+// launchSoftmax launches a kernel whose blocks take some rows each.
+func launchSoftmax[S spec](s S, unit bool, each int, list ...Operand) ([]Launch, error) {
 	rows, columns := list[0].Shape.At(0), list[0].Shape.At(1)
 	k, err := kernelOf(s)
 	if err != nil {
@@ -68,9 +72,9 @@ func launchSoftmax(s softmaxSpec, list ...Operand) ([]Launch, error) {
 	p.u32(uint32(rows))
 	p.u32(uint32(columns))
 	for _, o := range list {
-		p.packRows(o, s.unit)
+		p.packRows(o, unit)
 	}
-	l, err := p.launch(k, ceilDiv(rows, rowThreads/s.group))
+	l, err := p.launch(k, ceilDiv(rows, each))
 	return []Launch{l}, err
 }
 
@@ -103,22 +107,26 @@ func (s softmaxSpec) dynamicShared() int {
 
 func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	roomForRegisters(b)
+	if s.typ == dtype.F64 && s.form.odd {
+		b.MinBlocks(3) // what is known of the ends of rows takes registers, and values twice as many
+	}
 	rows, columns := b.Param("rows", ptx.U32), b.Param("columns", ptx.U32)
 	t := computing(s.typ.Compute())
 	kept, kinds := s.kept()
 	if s.grad {
 		dx, y, g := declareRows(b, "dx", s.typ, s.unit), declareRows(b, "y", s.typ, s.unit), declareRows(b, "g", s.typ, s.unit)
 		w := newRows(b, s.group, s.typ, rows, columns)
-		w.inVectors(s.vector)
+		dx, y, g = dx.at(w.row), y.at(w.row), g.at(w.row)
+		w.access(s.form, y)
 		w.inCache(kept, s.cached, kinds)
-		s.gradient(w, t, dx.at(w.row), y.at(w.row), g.at(w.row))
+		s.gradient(w, t, dx, y, g)
 		return [3]int{rowThreads, 1, 1}
 	}
 	y, x := declareRows(b, "y", s.typ, s.unit), declareRows(b, "x", s.typ, s.unit)
 	w := newRows(b, s.group, s.typ, rows, columns)
-	w.inVectors(s.vector)
-	w.inCache(kept, s.cached, kinds)
 	y, x = y.at(w.row), x.at(w.row)
+	w.access(s.form, x)
+	w.inCache(kept, s.cached, kinds)
 	load := w.loadAll(x)
 	var top, sum ptx.Value
 	if s.cached > 0 {

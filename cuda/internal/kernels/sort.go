@@ -2,7 +2,7 @@ package kernels
 
 import (
 	"fmt"
-	"math"
+	"math/bits"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -10,168 +10,300 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// sortRun is the greatest number of elements that a block sorts, a multiple of rowThreads. Tests lower it.
-var sortRun = 2048
-
-// sortSpec describes a kernel in which a block sorts a row, or a run of one, by a bitonic network (K. E. Batcher: Sorting networks
-// and their applications, 1968). Elements that are less than a warp apart meet by shuffles, others in shared memory.
-//
-// What is sorted is an integer key and the position; they are one 64-bit word, the key above the position, where the key has 32
-// bits.
-type sortSpec struct {
+// A sortSource says what is sorted: the elements of rows, rows of indices below a bound, or rows of
+// what was picked before. Each has an unsigned key. Equal keys keep their order.
+type sortSource struct {
 	typ        dtype.Type
 	descending bool
-	width      int  // elements, a power of 2; what the row lacks is greater than all
-	runs       bool // the sorted run is stored for merging, else the positions
+	index      bool // those outside of the bound have the bound for a key: they come last
+	picked     bool // arrays of keys, which have typ's size, and of positions
 }
 
-func (s sortSpec) name() string {
-	name := fmt.Sprintf("sort_%v_%d", s.typ, s.width)
+func (s sortSource) name() string {
+	name := s.typ.String()
+	if s.picked {
+		return fmt.Sprintf("picked_%d", 8*s.typ.Size())
+	}
+	if s.index {
+		name = "index_" + name
+	}
 	if s.descending {
 		name += "_descending"
-	}
-	if s.runs {
-		name += "_runs"
 	}
 	return name
 }
 
-func packsKeys(t dtype.Type) bool { return t != dtype.F64 && t != dtype.I64 }
+// wide reports whether keys have 64 bits.
+func (s sortSource) wide() bool { return !s.index && s.typ.Size() == 8 }
 
-// sortedMemory is scratch memory for n elements in the form that is sorted.
-func sortedMemory(packed bool, n int, scratch Scratch) ([]uint64, error) {
-	keys, err := scratch(8 * n)
-	if err != nil || packed {
-		return []uint64{keys}, err
+// keyBits are the bits of [device.SortKey] that differ: the upper ones of a 16-bit float, whose key
+// is that of a float32, and the lower ones of an integer.
+func keyBits(t dtype.Type) int {
+	switch t {
+	case dtype.Bool:
+		return 1
+	case dtype.F16: // an exponent of 8 bits, as the least numbers are normal in float32
+		return 19
 	}
-	at, err := scratch(4 * n)
-	return []uint64{keys, at}, err
+	return 8 * t.Size()
+}
+
+// sortKeys are the programs of keys.
+var sortKeys = map[sortSource]*expr.Program{}
+
+func init() {
+	for _, t := range dtype.Types() {
+		for _, descending := range []bool{false, true} {
+			to := dtype.I32
+			if t.Size() == 8 {
+				to = dtype.I64
+			}
+			sortKeys[sortSource{typ: t, descending: descending}] = expr.MustLower([]*expr.Expr{device.SortKey(t, descending)}, []dtype.Type{to}, []dtype.Type{t}, -1)
+		}
+	}
+}
+
+// keyType is the type of a key of 32 or 64 bits.
+func keyType(wide bool) ptx.Type {
+	if wide {
+		return ptx.U64
+	}
+	return ptx.U32
+}
+
+// A sortInput is a source in a kernel.
+type sortInput struct {
+	sortSource
+	n            ptx.Value // elements of a row
+	x            rowOperand
+	keys, order  ptx.Ptr
+	bound, inner ptx.Value
+	fault        faultParams
+}
+
+func (s sortSource) declare(b *ptx.Builder) sortInput {
+	in := sortInput{sortSource: s, n: b.Param("n", ptx.U32)}
+	if s.picked {
+		in.keys, in.order = b.Pointer("keys", keyType(s.wide())), b.Pointer("order", ptx.U32)
+		return in
+	}
+	in.x = declareRows(b, "x", s.typ, false)
+	if s.index {
+		in.bound, in.inner = b.Param("bound", ptx.S64), b.Param("inner", ptx.U32)
+		in.fault = declareFault(b)
+	}
+	return in
+}
+
+// at points to a row.
+func (in sortInput) at(row ptx.Value) sortInput {
+	if in.picked {
+		first := row.MulWide(in.n)
+		in.keys, in.order = in.keys.At(first), in.order.At(first)
+	} else {
+		in.x = in.x.at(row)
+	}
+	return in
+}
+
+// element loads what element i has a key by.
+func (in sortInput) element(b *ptx.Builder, i ptx.Value) ptx.Value {
+	if in.picked {
+		return in.keys.At(i).Load()
+	}
+	return in.x.load(b, i)
+}
+
+// place is the position of element i.
+func (in sortInput) place(i ptx.Value) ptx.Value {
+	if in.picked {
+		return in.order.At(i).Load()
+	}
+	return i
+}
+
+// key returns the key of an element.
+func (in sortInput) key(b *ptx.Builder, element ptx.Value) ptx.Value {
+	if in.picked {
+		return element
+	}
+	if in.index {
+		i := element.Cvt(ptx.S64).Bitcast(ptx.U64)
+		return i.Min(in.bound.Bitcast(ptx.U64)).Cvt(ptx.U32)
+	}
+	s := sortSource{typ: in.typ, descending: in.descending}
+	key := lower(b, sortKeys[s], environment{x: func(int) ptx.Value { return element }})[0].Bitcast(keyType(in.wide()))
+	n, all := keyBits(in.typ), key.Type().Bits()
+	if in.typ.IsFloat() {
+		key = key.Shr(num(all - n))
+	}
+	if in.typ != dtype.Bool && in.typ != dtype.U8 { // negative keys come first
+		key = key.Xor(b.Bits(key.Type(), 1<<(n-1)))
+	}
+	if n < all {
+		key = key.And(b.Bits(key.Type(), 1<<n-1))
+	}
+	return key
+}
+
+// report records an index that is outside of the bound.
+func (in sortInput) report(b *ptx.Builder, element, row, at ptx.Value) {
+	if !in.index {
+		return
+	}
+	i := element.Cvt(ptx.S64)
+	b.If(i.Bitcast(ptx.U64).Ge(in.bound.Bitcast(ptx.U64)), func() {
+		outer := row.Div(in.inner)
+		line := outer.MulWide(in.n).Add(at.Cvt(ptx.U64))
+		within := row.Sub(outer.Mul(in.inner)).Cvt(ptx.U64)
+		in.fault.report(b, i, in.bound, line.Mul(in.inner.Cvt(ptx.U64)).Add(within).Bitcast(ptx.S64))
+	})
+}
+
+// A sortPlan is a source with its operand.
+type sortPlan struct {
+	sortSource
+	rows, n int
+	x       Operand // of rank 2
+	// Of what was picked.
+	from sortTarget
+	used int // bits of a key
+	// Of indices.
+	bound int
+	inner int // rows between neighbours along the axis, so many to an outer position
+	fault uint64
+	tag   uint32
+}
+
+func (a *sortPlan) pack(p *packer) {
+	p.u32(uint32(a.n))
+	if a.picked {
+		a.from.pack(p, true)
+		return
+	}
+	p.packRows(a.x, false)
+	if a.index {
+		p.u64(uint64(a.bound))
+		p.u32(uint32(a.inner))
+		p.packFault(a.fault, a.tag)
+	}
+}
+
+// bits is the number of bits of a key.
+func (a *sortPlan) bits() int {
+	switch {
+	case a.index:
+		return bits.Len(uint(a.bound))
+	case a.picked:
+		return a.used
+	}
+	return keyBits(a.typ)
+}
+
+// A sortTarget is where the sorted go: the first k positions of each row, or if there is no out the
+// keys and the positions, of 32 bits.
+type sortTarget struct {
+	k           int
+	out         Operand // I64, of rank 2
+	keys, order uint64
+}
+
+func (t *sortTarget) pack(p *packer, arrays bool) {
+	if arrays {
+		p.u64(t.keys)
+		p.u64(t.order)
+		return
+	}
+	p.u32(uint32(t.k))
+	p.packRows(t.out, false)
+}
+
+// A sortOutput is a target in a kernel.
+type sortOutput struct {
+	k           ptx.Value
+	out         rowOperand
+	keys, order ptx.Ptr
+}
+
+func declareSorted(b *ptx.Builder, arrays, wide bool) sortOutput {
+	if arrays {
+		return sortOutput{keys: b.Pointer("to_keys", keyType(wide)), order: b.Pointer("to_order", ptx.U32)}
+	}
+	return sortOutput{k: b.Param("k", ptx.U32), out: declareRows(b, "y", dtype.I64, false)}
+}
+
+// at points to a row, of n elements.
+func (o sortOutput) at(row, n ptx.Value, arrays bool) sortOutput {
+	if arrays {
+		first := row.MulWide(n)
+		o.keys, o.order = o.keys.At(first), o.order.At(first)
+	} else {
+		o.out = o.out.at(row)
+	}
+	return o
 }
 
 // Argsort plans out = the positions of the first elements of each row of x in order; see
-// [device.Argsort]. Rows that a block cannot sort are sorted in runs, which are then merged, two at
-// a time.
+// [device.Argsort].
 func Argsort(out, x Operand, descending bool, scratch Scratch) ([]Launch, error) {
-	const op = "argsort"
 	rows, n, k := x.Shape.At(0), x.Shape.At(1), out.Shape.At(1)
 	if rows == 0 || k == 0 {
 		return nil, nil
 	}
-	if n > 1<<31-1-sortRun {
-		return nil, fail(op, "rows of %d elements exceed 2³¹", n)
+	a := sortPlan{sortSource: sortSource{typ: x.Type, descending: descending}, rows: rows, n: n, x: x}
+	to := sortTarget{k: k, out: out}
+	if a.n > sortRun && k <= selectMost && k <= a.n/8 {
+		return a.best(to, scratch)
 	}
-	s := sortSpec{typ: x.Type, descending: descending, width: sortRun, runs: n > sortRun}
+	return a.sort(to, scratch)
+}
+
+// sort plans the order of each row. A block sorts a short one alone.
+func (a *sortPlan) sort(to sortTarget, scratch Scratch) ([]Launch, error) {
+	if a.n > sortRun {
+		if s, place, ok := a.tile(); ok {
+			return a.inTile(s, place, to)
+		}
+		return a.radix(to, scratch)
+	}
+	s := blockSort{source: a.sortSource, width: sortRun}
 	for _, w := range []int{1024, 256, 64} {
-		if n <= w && w < sortRun {
+		if a.n <= w && w < sortRun {
 			s.width = w
 		}
-	}
-	chunks := ceilDiv(n, s.width)
-	if rows > (1<<31-1)/(chunks*(sortRun/rowThreads)) {
-		return nil, fail(op, "%d rows of %d elements are too many", rows, n)
 	}
 	kernel, err := kernelOf(s)
 	if err != nil {
 		return nil, err
 	}
 	p := make(packer, 0, 128)
-	p.u32(uint32(n))
-	p.u32(uint32(chunks))
-	p.packRows(x, false)
-	packed := packsKeys(x.Type)
-	if !s.runs {
-		p.u32(uint32(k))
-		p.packRows(out, false)
-		l, err := p.launch(kernel, rows)
-		return []Launch{l}, err
-	}
-	length := chunks * sortRun
-	from, err := sortedMemory(packed, rows*length, scratch)
-	if err != nil {
-		return nil, err
-	}
-	to, err := sortedMemory(packed, rows*length, scratch)
-	if err != nil {
-		return nil, err
-	}
-	for _, addr := range from {
-		p.u64(addr)
-	}
-	l, err := p.launch(kernel, rows*chunks)
-	list := []Launch{l}
-	for run := sortRun; run < length && err == nil; run *= 2 {
-		m := mergeSpec{packed: packed, last: 2*run >= length}
-		if kernel, err = kernelOf(m); err != nil {
-			break
-		}
-		p := make(packer, 0, 128)
-		p.u32(uint32(length))
-		p.u32(uint32(run))
-		for _, addr := range from {
-			p.u64(addr)
-		}
-		if m.last {
-			p.u32(uint32(k))
-			p.packRows(out, false)
-		} else {
-			for _, addr := range to {
-				p.u64(addr)
-			}
-		}
-		l, err = p.launch(kernel, rows*(length/rowThreads))
-		list = append(list, l)
-		from, to = to, from
-	}
-	return list, err
+	a.pack(&p)
+	to.pack(&p, a.index)
+	l, err := p.launch(kernel, a.rows)
+	return []Launch{l}, err
 }
 
-// sortKeys are the programs of keys.
-var sortKeys = map[sortSpec]*expr.Program{}
+// sortRun is the greatest number of elements that a block sorts alone. Tests lower it.
+var sortRun = 2048
 
-func init() {
-	for _, t := range dtype.Types() {
-		for _, descending := range []bool{false, true} {
-			to := dtype.I32
-			if !packsKeys(t) {
-				to = dtype.I64
-			}
-			sortKeys[sortSpec{typ: t, descending: descending}] = expr.MustLower([]*expr.Expr{device.SortKey(t, descending)}, []dtype.Type{to}, []dtype.Type{t}, -1)
-		}
-	}
+// blockSort describes a kernel in which a block sorts a row by a bitonic network (K. E. Batcher:
+// Sorting networks and their applications, 1968). Elements that are less than a warp apart meet by
+// shuffles, others in shared memory.
+//
+// A key of 32 bits and its position are one word of 64, the key above the position.
+type blockSort struct {
+	source sortSource
+	width  int // elements, a power of 2; what the row lacks is greater than all
 }
 
-// sortable returns what is sorted of an element and its position.
-func (s sortSpec) sortable(b *ptx.Builder, x, at ptx.Value) []ptx.Value {
-	key := lower(b, sortKeys[sortSpec{typ: s.typ, descending: s.descending}], environment{x: func(int) ptx.Value { return x }})[0]
-	if packsKeys(s.typ) {
-		return []ptx.Value{b.Join(ptx.S64, at.Bitcast(ptx.B32), key.Bitcast(ptx.B32))}
-	}
-	return []ptx.Value{key, at}
-}
+func (s blockSort) name() string { return fmt.Sprintf("sort_%s_%d", s.source.name(), s.width) }
 
-// sortedPlace is the position in what is sorted.
-func sortedPlace(v []ptx.Value) ptx.Value {
-	if len(v) > 1 {
-		return v[1].Cvt(ptx.S64)
-	}
-	return v[0].And(num(math.MaxUint32))
-}
-
-// isBefore reports whether a is before b; no two are equal but those that fill a run up.
+// isBefore reports whether a is before b; no two are equal but those that fill a row up.
 func isBefore(a, b []ptx.Value) ptx.Value {
 	if len(a) == 1 {
 		return a[0].Lt(b[0])
 	}
 	return a[0].Lt(b[0]).Or(a[0].Eq(b[0]).And(a[1].Lt(b[1])))
-}
-
-// sortedArrays are pointers to the parts of what is sorted.
-func sortedArrays(packed bool, array func(name string, t ptx.Type) ptx.Ptr) []ptx.Ptr {
-	list := []ptx.Ptr{array("keys", ptx.S64)}
-	if !packed {
-		list = append(list, array("places", ptx.U32))
-	}
-	return list
 }
 
 func loadFrom(list []ptx.Ptr, i ptx.Value) []ptx.Value {
@@ -188,24 +320,14 @@ func storeTo(list []ptx.Ptr, i ptx.Value, v []ptx.Value) {
 	}
 }
 
-func (s sortSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
-	threads := min(s.width, rowThreads)
-	n, chunks := b.Param("n", ptx.U32), b.Param("chunks", ptx.U32)
-	x := declareRows(b, "x", s.typ, false)
-	packed := packsKeys(s.typ)
-	var k ptx.Value
-	var out rowOperand
-	var to []ptx.Ptr
-	if s.runs {
-		to = sortedArrays(packed, func(name string, t ptx.Type) ptx.Ptr { return b.Pointer("to_"+name, t) })
-	} else {
-		k = b.Param("k", ptx.U32)
-		out = declareRows(b, "y", dtype.I64, false)
+func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	threads, wide := min(s.width, rowThreads), s.source.wide()
+	in := s.source.declare(b).at(b.BlockID(0))
+	out := declareSorted(b, s.source.index, wide).at(b.BlockID(0), in.n, s.source.index)
+	shared := []ptx.Ptr{b.Shared("sorted_keys", ptx.U64, s.width)}
+	if wide {
+		shared = append(shared, b.Shared("sorted_places", ptx.U32, s.width))
 	}
-	row := b.BlockID(0).Div(chunks)
-	first := b.BlockID(0).Sub(row.Mul(chunks)).Mul(num(s.width))
-	x = x.at(row)
-	shared := sortedArrays(packed, func(name string, t ptx.Type) ptx.Ptr { return b.Shared(name, t, s.width) })
 	lane := b.ThreadID(0)
 	// every runs f for the elements of this thread, a warp's being neighbours.
 	every := func(f func(i ptx.Value)) {
@@ -229,11 +351,17 @@ func (s sortSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	b.Comment("keys, sorted by warps")
 	every(func(i ptx.Value) {
-		at := first.Add(i)
-		element := x.load(b, at.Min(n.Sub(num(1)))) // an element that there is
-		v := s.sortable(b, element, at)
-		most := b.Const(ptx.S64, num(math.MaxInt64))
-		v[0] = at.Lt(n).Select(v[0], most)
+		element := in.element(b, i.Min(in.n.Sub(num(1)))) // an element that there is
+		there := i.Lt(in.n)
+		key := in.key(b, element)
+		if s.source.index {
+			b.If(there, func() { in.report(b, element, b.BlockID(0), i) })
+		}
+		v := []ptx.Value{key, i}
+		if !wide {
+			v = []ptx.Value{b.Join(ptx.U64, i.Bitcast(ptx.B32), key.Bitcast(ptx.B32))}
+		}
+		v[0] = there.Select(v[0], b.U64(1<<64-1))
 		for size := 2; size <= 32; size *= 2 {
 			v = meet(i, v, b.U32(uint32(size)), size/2)
 		}
@@ -264,78 +392,23 @@ func (s sortSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		stages.BreakIf(size.Get().Gt(num(s.width)))
 	})
 	b.Barrier()
-	if s.runs {
-		start := b.BlockID(0).Cvt(ptx.U64).Mul(num(s.width))
-		every(func(i ptx.Value) { storeTo(to, start.Add(i.Cvt(ptx.U64)), loadFrom(shared, i)) })
-	} else {
-		out = out.at(row)
-		every(func(i ptx.Value) {
-			b.If(i.Lt(k), func() { out.store(b, i, sortedPlace(loadFrom(shared, i))) })
+	count := in.n
+	if !s.source.index {
+		count = out.k
+	}
+	every(func(i ptx.Value) {
+		b.If(i.Lt(count), func() {
+			v := loadFrom(shared, i)
+			if !wide {
+				place, key := v[0].Split(ptx.U32)
+				v = []ptx.Value{key, place}
+			}
+			if s.source.index {
+				storeTo([]ptx.Ptr{out.keys, out.order}, i, v)
+			} else {
+				out.out.store(b, i, in.place(v[1]).Cvt(ptx.S64))
+			}
 		})
-	}
-	return [3]int{threads, 1, 1}
-}
-
-// mergeSpec describes a kernel that merges sorted runs, two at a time: each element's place is its own in its run and the number of
-// those before it in the other, which is searched by halving.
-type mergeSpec struct {
-	packed bool
-	last   bool // the positions of the first elements are stored, else the merged runs
-}
-
-func (s mergeSpec) name() string {
-	name := "merge"
-	if !s.packed {
-		name += "_pairs"
-	}
-	if s.last {
-		name += "_last"
-	}
-	return name
-}
-
-func (s mergeSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
-	length, run := b.Param("length", ptx.U32), b.Param("run", ptx.U32)
-	from := sortedArrays(s.packed, func(name string, t ptx.Type) ptx.Ptr { return b.Pointer("from_"+name, t) })
-	var k ptx.Value
-	var out rowOperand
-	var to []ptx.Ptr
-	if s.last {
-		k = b.Param("k", ptx.U32)
-		out = declareRows(b, "y", dtype.I64, false)
-	} else {
-		to = sortedArrays(s.packed, func(name string, t ptx.Type) ptx.Ptr { return b.Pointer("to_"+name, t) })
-	}
-	blocks := length.Div(num(rowThreads)) // of a row
-	row := b.BlockID(0).Div(blocks)
-	i := b.BlockID(0).Sub(row.Mul(blocks)).Mad(num(rowThreads), b.ThreadID(0))
-	start := row.MulWide(length)
-	for p := range from {
-		from[p] = from[p].At(start)
-	}
-	own := i.Div(run)
-	other := own.Xor(num(1)).Mul(run) // where the other run starts; behind the row if there is none
-	low, high := other.Min(length), other.Add(run).Min(length)
-	v := loadFrom(from, i)
-	lo, hi := b.Var(low), b.Var(high)
-	second := own.And(num(1)).Ne(num(0))
-	b.While(func() ptx.Value { return lo.Get().Lt(hi.Get()) }, func(ptx.Loop) {
-		mid := lo.Get().Add(hi.Get()).Shr(num(1))
-		w := loadFrom(from, mid)
-		// Of equal elements those of the first run come first.
-		ahead := second.And(isBefore(v, w).Not()).Or(isBefore(w, v))
-		lo.Set(ahead.Select(mid.Add(num(1)), lo.Get()))
-		hi.Set(ahead.Select(hi.Get(), mid))
 	})
-	place := i.Sub(own.And(num(1)).Mul(run)).Add(lo.Get().Sub(low))
-	if s.last {
-		out = out.at(row)
-		b.If(place.Lt(k), func() { out.store(b, place, sortedPlace(v)) })
-	} else {
-		for p := range to {
-			to[p] = to[p].At(start)
-		}
-		storeTo(to, place, v)
-	}
-	return [3]int{rowThreads, 1, 1}
+	return [3]int{threads, 1, 1}
 }

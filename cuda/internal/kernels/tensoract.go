@@ -2,36 +2,24 @@ package kernels
 
 import (
 	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// activatedInTile reports whether a block can apply the activation as its results leave. Those of
-// 16 bits go through shared memory, where they are rounded. Pre lies as Out does, so that one
-// distance leads from each result to its place there.
-func (o *ProductOperands) activatedInTile() bool {
-	return o.Out.Type.IsHalf() &&
-		(o.Pre.Type == dtype.Invalid || o.Pre.Strides == o.Out.Strides && (o.Pre.start()-o.Out.start())%16 == 0)
-}
-
-// activatedBehind plans a product whose activation has a launch of its own.
-func activatedBehind(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
-	sums := o
-	sums.Act, sums.Pre = nil, Operand{}
-	if o.Pre.Type != dtype.Invalid {
-		sums.Out = o.Pre
+// besideInPieces reports whether what stands beside a piece of 16 bytes of results, which leave
+// that way, can be loaded at once.
+func (o *ProductOperands) besideInPieces(to tensorStore) bool {
+	switch to {
+	case storePieces:
+		return o.With.inPieces(8)
+	case storeShifted:
+		return o.likeOut(&o.With)
 	}
-	list, err := MatMulSplit(g, sums, scratch)
-	if err != nil {
-		return nil, err
-	}
-	last, err := Map(o.Act, []Operand{o.Out}, []Operand{sums.Out}, nil)
-	return append(list, last...), err
+	return false
 }
 
 // leave stores rounded results, one or words of two: as they are where that is wanted, and
-// activated.
-func (g *tensorBuilder) leave(to ptx.Ptr, v ...ptx.Value) {
+// activated. beside is what With has there.
+func (g *tensorBuilder) leave(to ptx.Ptr, beside []ptx.Value, v ...ptx.Value) {
 	store := func(to ptx.Ptr) {
 		if len(v) > 1 {
 			to.StoreVec(v...)
@@ -40,34 +28,57 @@ func (g *tensorBuilder) leave(to ptx.Ptr, v ...ptx.Value) {
 		}
 	}
 	if g.s.pre {
-		store(to.AtByte(g.pre))
+		store(to.AtByte(g.act.pre))
 	}
-	if g.act != nil {
-		one := len(v) == 1
-		v = append([]ptx.Value(nil), v...)
-		for i := range v {
-			if one {
-				v[i] = narrow(g.Builder, g.s.out, g.activated(v[i]))
-				continue
+	if g.act.f != nil {
+		n := 1
+		if len(v) > 1 {
+			n = 2 * len(v)
+		}
+		y := g.act.apply(widenVector(g.s.out, v, n), beside)
+		if n == 1 {
+			v = []ptx.Value{narrow(g.Builder, g.s.out, y[0])}
+		} else {
+			v = make([]ptx.Value, n/2)
+			for i := range v {
+				v[i] = g.Pack2(storage(g.s.out), y[2*i], y[2*i+1])
 			}
-			lo, hi := v[i].Split(storage(g.s.out))
-			v[i] = g.Pack2(storage(g.s.out), g.activated(lo), g.activated(hi))
 		}
 	}
 	store(to)
 }
 
-// activated is the activation of a rounded result, in float32: what a map computes of it.
-func (g *tensorBuilder) activated(v ptx.Value) ptx.Value {
-	return lower(g.Builder, g.act, environment{x: func(int) ptx.Value { return widen(g.s.out, v) }})[0]
+// together is how many of With's pieces, or elements, a thread asks for at once of the steps in
+// which it stores results.
+func (g *tensorBuilder) together(steps, most int) int {
+	if g.s.with == dtype.Invalid {
+		return 1
+	}
+	return min(steps, most)
 }
 
-// declareActivation takes the program, and the parameter that says where Pre is.
-func (g *tensorBuilder) declareActivation(programs []*expr.Program) {
-	if g.s.act != "" {
-		g.act = programs[0]
+// besideAhead is how many pieces of With a thread asks for while it activates as many before them.
+const besideAhead = 4
+
+// askBeside loads what With has beside the pieces of results that a thread stores from row first of
+// the block on. What is beyond an edge has the edge's, and is stored nowhere.
+func (g *tensorBuilder) askBeside(first ptx.Value) {
+	if g.s.with == dtype.Invalid || g.s.to != storePieces {
+		return
 	}
-	if g.s.pre {
-		g.pre = g.Param("pre", ptx.S64)
+	row, col, step := g.piece()
+	set := len(g.beside) > 0
+	for i := range g.together(g.s.form.bm/step, besideAhead) {
+		r := g.tileM.Add(row).Add(first).Add(num(i * step)).Min(g.m.Sub(num(1)))
+		for k, v := range g.act.beside(r, g.tileN.Add(col).Min(g.n.Sub(num(8))), 8) {
+			if set {
+				g.beside[i][k].Set(v)
+				continue
+			}
+			if k == 0 {
+				g.beside = append(g.beside, nil)
+			}
+			g.beside[i] = append(g.beside[i], g.Var(v))
+		}
 	}
 }

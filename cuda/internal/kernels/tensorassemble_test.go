@@ -14,13 +14,34 @@ import (
 // loadsOf are the ways in which a form may be fed, as [GPU.choose] allows them.
 func loadsOf(f tensorForm) []tensorSpec {
 	k8, o8 := tensorLoad{alongK: true, vector: 8}, tensorLoad{vector: 8}
-	list := []tensorSpec{{a: k8, b: o8}, {a: k8, b: k8}, {a: o8, b: o8}, {a: o8, b: k8}, {a: tensorLoad{true, 8, true}, b: tensorLoad{true, 8, true}}}
-	k1, o1, k2, o2 := tensorLoad{alongK: true, vector: 1}, tensorLoad{vector: 1}, tensorLoad{true, 2, true}, tensorLoad{false, 2, true}
-	list = append(list, tensorSpec{a: tensorLoad{true, 4, true}, b: tensorLoad{false, 4, true}}, tensorSpec{a: o2, b: k2},
-		tensorSpec{a: k2, b: o8, odd: true}, tensorSpec{a: o2, b: o8, odd: true}, tensorSpec{a: k2, b: tensorLoad{false, 8, true}, odd: true},
+	list := []tensorSpec{{a: k8, b: o8}, {a: k8, b: k8}, {a: o8, b: o8}, {a: o8, b: k8}, {a: tensorLoad{true, 8, true, false}, b: tensorLoad{true, 8, true, false}}}
+	k1, o1, k2, o2 := tensorLoad{alongK: true, vector: 1}, tensorLoad{vector: 1}, tensorLoad{true, 2, true, false}, tensorLoad{false, 2, true, false}
+	list = append(list, tensorSpec{a: tensorLoad{true, 4, true, false}, b: tensorLoad{false, 4, true, false}}, tensorSpec{a: o2, b: k2},
+		tensorSpec{a: k2, b: o8, odd: true}, tensorSpec{a: o2, b: o8, odd: true}, tensorSpec{a: k2, b: tensorLoad{false, 8, true, false}, odd: true},
 		tensorSpec{a: k1, b: o1}, tensorSpec{a: o1, b: k1}, tensorSpec{a: k1, b: o8}, tensorSpec{a: o8, b: o1})
 	for i := range list {
 		list[i].typ, list[i].out, list[i].form = dtype.BF16, dtype.BF16, f
+	}
+	return slices.DeleteFunc(list, func(s tensorSpec) bool { return !s.fits() })
+}
+
+// tf32LoadsOf are those of tf32.
+func tf32LoadsOf(f tensorForm) []tensorSpec {
+	var list []tensorSpec
+	load := func(alongK bool, vector int, ragged bool) tensorLoad {
+		return tensorLoad{alongK, vector, ragged, false}
+	}
+	for _, along := range [][2]bool{{true, false}, {true, true}, {false, false}, {false, true}} {
+		for _, vector := range [][2]int{{4, 4}, {2, 2}, {1, 1}, {1, 4}, {4, 1}} {
+			for _, ragged := range []bool{false, true} {
+				if vector == [2]int{1, 1} && ragged {
+					continue
+				}
+				s := tensorSpec{typ: dtype.F32, out: dtype.F32, form: f.of(dtype.F32)}
+				s.a, s.b = load(along[0], vector[0], ragged && vector[0] > 1), load(along[1], vector[1], ragged && vector[1] > 1)
+				list = append(list, s)
+			}
+		}
 	}
 	return slices.DeleteFunc(list, func(s tensorSpec) bool { return !s.fits() })
 }
@@ -34,7 +55,7 @@ func TestTensorAssemble(t *testing.T) {
 		return
 	}
 	a := assembler{t: t, ptxas: ptxas, dir: t.TempDir()}
-	gelu := geluOf(dtype.BF16)
+	gelu, back := geluOf(dtype.BF16), geluGradient(dtype.BF16)
 	for _, f := range tensorForms {
 		for _, s := range loadsOf(f) {
 			for _, to := range []tensorStore{storeElements, storeShifted, storePieces} {
@@ -42,7 +63,7 @@ func TestTensorAssemble(t *testing.T) {
 					if s.to, s.out, s.bias = to, r[0], r[1]; to == storeElements && (s.a.vector == 4 || s.bias != dtype.Invalid) {
 						continue
 					}
-					s.act, s.pre, s.sums = "", r[1] == dtype.BF16, r[1] == dtype.F32 && !s.odd
+					s.act, s.pre, s.sums = "", r[1] == dtype.BF16, sumsSpec{r[1] == dtype.F32 && !s.odd, r[0] == dtype.F32 && r[1] != dtype.F32 && !s.odd}
 					if s.pre {
 						s.act = gelu.Key()
 					}
@@ -52,6 +73,23 @@ func TestTensorAssemble(t *testing.T) {
 					}
 					a.add(k)
 				}
+				// The gradient of an activation, which takes it beside what it was applied to.
+				s.out, s.bias, s.sums, s.actSpec = dtype.BF16, dtype.Invalid, sumsSpec{}, actSpec{act: back.Key(), with: dtype.BF16}
+				k, err := s.kernel(back)
+				if err != nil {
+					t.Fatal(err)
+				}
+				a.add(k)
+			}
+		}
+		for _, s := range tf32LoadsOf(f) {
+			for to, bias := range map[tensorStore]dtype.Type{storeElements: dtype.Invalid, storeShifted: dtype.F32, storePieces: dtype.F32} {
+				s.to, s.bias = to, bias
+				k, err := s.kernel()
+				if err != nil {
+					t.Fatal(err)
+				}
+				a.add(k)
 			}
 		}
 	}

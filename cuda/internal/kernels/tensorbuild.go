@@ -1,6 +1,9 @@
 package kernels
 
 import (
+	"slices"
+
+	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/ptx"
 )
@@ -17,9 +20,10 @@ type tensorBuilder struct {
 	warpM, warpN ptx.Value // and of the warp within the block
 	odd          ptx.Value // 1 where this block, or this sum, has the rows of a that begin at odd elements
 	acc          [][][]*ptx.Var
-	act          *expr.Program // nil for none
-	pre          ptx.Value     // bytes from a result to where it is before the activation
+	act          activation
+	beside       [][]*ptx.Var // pieces of what the activation takes beside results, one step each
 	rowSums      tensorSums
+	columnSums   tensorSums
 }
 
 // build writes the kernel. The parameters are those of the other products.
@@ -27,19 +31,19 @@ func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	f := s.form
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
 	b.MinBlocks(s.tune.or(s.tune.blocks, s.blocks())) // left to itself the assembler aims at fewer registers, and spills for it
-	q := declareProduct(b, s.typ, s.out, s.bias)
-	g.declareActivation(programs)
+	q := declareProduct(b, s.a.memory(s.typ), s.b.memory(s.typ), s.out, s.bias, s.parts)
+	g.act = declareActivation(b, s.actSpec, s.out, programs)
 	g.m, g.n, g.k = q.m, q.n, q.k
 	switch {
 	case s.odd && s.a.alongK:
 		g.oddRows(&q)
 	case s.odd:
-		g.tileM, g.tileN = tileOf(b, g.m, g.n, f.bm-2, f.bn, s.tune)
+		g.tileM, g.tileN = tileOf(b, q.tile, g.m, g.n, f.bm-2, f.bn, s.tune)
 	default:
-		g.tileM, g.tileN = tileOf(b, g.m, g.n, f.bm, f.bn, s.tune)
+		g.tileM, g.tileN = tileOf(b, q.tile, g.m, g.n, f.bm, f.bn, s.tune)
 	}
-	half := f.bm * f.bk * 2 // bytes of a's tile
-	g.stage = half + f.bn*f.bk*2
+	half := f.bm * f.bk * s.typ.Size() // bytes of a's tile
+	g.stage = s.staged()
 	g.shared = sharedTiles(b, ptx.U8, s.shared(), s.dynamicShared())
 	wm, wn := f.warp()
 	warp := b.WarpID()
@@ -53,7 +57,7 @@ func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 			}
 		}
 	}
-	g.declareRowSums()
+	g.declareSums()
 	if s.odd && !s.a.alongK {
 		g.oddSums(q, half)
 	} else {
@@ -61,20 +65,38 @@ func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 		loadB := g.copier(s.b, q.b, q.b.stride2, q.b.stride1, g.tileN, g.n, f.bn, half)
 		g.sum(loadA, loadB, half)
 	}
-	g.finish(q)
-	g.storeRowSums()
+	finish := func() {
+		g.finish(q)
+		g.storeSums()
+	}
+	if s.parts {
+		q.parts.join(b, b.ThreadID(0), f.threads(), g.partSums(), finish)
+	} else {
+		finish()
+	}
 	return [3]int{f.threads(), 1, 1}
 }
 
-// fragments are what a warp multiplies in one step of 16 of k: of a for each 16 rows, of b for
-// each 8 columns.
+// partSums are all sums of a thread.
+func (g *tensorBuilder) partSums() []partSums {
+	list := []partSums{{everywhere, slices.Concat(slices.Concat(g.acc...)...)}}
+	for _, r := range []*tensorSums{&g.rowSums, &g.columnSums} {
+		if r.acc != nil {
+			list = append(list, partSums{func(do func()) { g.If(r.mine, do) }, slices.Concat(r.acc...)})
+		}
+	}
+	return list
+}
+
+// fragments are what a warp multiplies in one step of 32 bytes of k: of a for each 16 rows, of b
+// for each 8 columns.
 type fragments struct{ a, b [][]*ptx.Var }
 
 // sum adds the products of all tiles to the accumulators. Fragments of the next step are read
 // before those of this one are multiplied, so that the tensor cores do not wait for shared memory.
 func (g *tensorBuilder) sum(loadA, loadB *tensorCopier, half int) {
 	b, f := g.Builder, g.s.form
-	stages, steps := g.s.stages(), f.bk/16
+	stages, steps := g.s.stages(), g.s.steps()
 	readA := g.reader(g.s.a.alongK, f.bm, g.warpM, 0, false)
 	readB := g.reader(g.s.b.alongK, f.bn, g.warpN, half, true)
 	loads := []*tensorCopier{loadA, loadB}
@@ -180,20 +202,21 @@ func (g *tensorBuilder) fragmentVars() fragments {
 // multiply adds the products of a step. Rows go forth and back along the columns, so that each
 // instruction shares a fragment with the one before.
 func (g *tensorBuilder) multiply(f fragments) {
+	x, y := g.factors(f.a), g.factors(f.b)
 	for i := range g.acc {
 		for j := range g.acc[i] {
 			if i%2 == 1 {
 				j = len(g.acc[i]) - 1 - j
 			}
 			v := g.acc[i][j]
-			set(v, g.MMA(storage(g.s.typ), get(f.a[i]), get(f.b[j]), get(v)))
+			set(v, g.MMA(storage(g.s.typ), x[i], y[j], get(v)))
 		}
 	}
-	g.addRows(f.a)
+	g.addSums(f)
 }
 
-// swizzle returns the byte at which 16-byte piece number c of a row of that many elements lies:
-// eight rows of one piece lie in all banks.
+// swizzle returns the byte at which 16-byte piece number c of a row of so many 16-bit elements
+// lies: eight rows of one piece lie in all banks.
 func swizzle(length int, row, c ptx.Value) ptx.Value {
 	pieces := length / 8
 	mask, per := min(pieces, 8)-1, max(1, 8/pieces)
@@ -204,17 +227,20 @@ func swizzle(length int, row, c ptx.Value) ptx.Value {
 	return row.Mul(num(2 * length)).Add(c.Xor(x.And(num(mask))).Shl(num(4)))
 }
 
-// reader returns a function that loads the fragments of 16 outer elements by 16 k, number i along
-// the outer dimension of that length from first on, of step number step along k in the stage at a
-// byte offset. For a the four registers are the matrices (outer, k) = (0,0), (8,0), (0,8), (8,8);
-// for b (second) they are (0,0), (0,8), (8,0), (8,8).
+// reader returns a function that loads fragments of 16 outer elements by 32 bytes of k. They have
+// number i along the outer dimension of that length, from first on, and number step along k, in the
+// stage at a byte offset. For a the four registers are the matrices (outer, k) = (0,0), (8,0),
+// (0,8), (8,8); for b (second) they are (0,0), (0,8), (8,0), (8,8). Of tf32, 4 of k stand for 8.
 func (g *tensorBuilder) reader(alongK bool, length int, first ptx.Value, base int, second bool) func(stage ptx.Value, step, i int) []ptx.Value {
+	if g.s.typ == dtype.F32 && !alongK {
+		return g.wordReader(length, first, base, second)
+	}
 	low, high := g.lane.Shr(num(3)).And(num(1)), g.lane.Shr(num(4)) // bits of the matrix that this lane addresses
 	outerBit, kBit := low, high
 	if second {
 		outerBit, kBit = high, low
 	}
-	r, bk := g.lane.And(num(7)), g.s.form.bk
+	r, bk := g.lane.And(num(7)), g.s.form.bk*g.s.typ.Size()/2
 	return func(stage ptx.Value, step, i int) []ptx.Value {
 		p := g.shared.At(num(base))
 		if alongK {

@@ -32,22 +32,22 @@ type tensorCopier struct {
 // base lies in each stage. What lies outside of the matrix becomes zero.
 func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStride, first, count ptx.Value, length, base int) *tensorCopier {
 	b, bk, p := g.Builder, g.s.form.bk, o.p
-	c := &tensorCopier{g: g, how: how, width: max(how.vector, 2), p: p, outerLimit: count}
+	size, from := g.s.typ.Size(), how.memory(g.s.typ).Size()
+	c := &tensorCopier{g: g, how: how, width: g.s.unit(how), p: p, outerLimit: count}
 	rowLength, rows := length, bk
 	if how.alongK {
 		rowLength, rows = bk, length
 	}
 	threads := g.s.form.threads()
 	perRow := rowLength / c.width
-	c.rows, c.rowBytes, c.units = threads/perRow, rowLength*2, ceilDiv(rows*perRow, threads)
+	c.rows, c.rowBytes, c.units = threads/perRow, rowLength*size, ceilDiv(rows*perRow, threads)
 	if rows < c.rows {
 		c.spare = rows * perRow
 	}
 	thread := b.ThreadID(0)
 	row, column := thread.Div(num(perRow)), thread.Rem(num(perRow)).Mul(num(c.width))
 	for i := range max(1, 8/c.rows) { // the swizzle repeats after 8 rows
-		piece := swizzle(rowLength, row.Add(num(i*c.rows)), column.Shr(num(3)))
-		c.to = append(c.to, g.shared.At(num(base)).At(piece).At(column.And(num(7)).Mul(num(2))))
+		c.to = append(c.to, g.place(g.shared.At(num(base)), how.alongK, rowLength, row.Add(num(i*c.rows)), column))
 	}
 	rowStride, stride := kStride, outerStride
 	if how.alongK {
@@ -63,25 +63,25 @@ func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStri
 		}
 		c.outer, c.k = append(c.outer, outer), append(c.k, k)
 	}
-	bytes := func(stride ptx.Value, n int) ptx.Value { return stride.MulWide(num(2 * n)).Bitcast(ptx.U64) }
+	bytes := func(stride ptx.Value, n int) ptx.Value { return stride.MulWide(num(from * n)).Bitcast(ptx.U64) }
 	c.rowStep, c.step, c.tileStep = bytes(rowStride, c.rows), bytes(stride, 1), bytes(kStride, bk)
 	// The unit stride needs no multiplication.
-	from := p
+	start := p
 	for _, d := range []struct {
 		at, stride ptx.Value
 		unit       bool
 	}{{c.outer[0], outerStride, how.vector > 1 && !how.alongK}, {c.k[0], kStride, how.vector > 1 && how.alongK}} {
 		if d.unit {
-			from = from.At(d.at.Bitcast(ptx.S32))
+			start = start.At(d.at.Bitcast(ptx.S32))
 		} else {
-			from = from.At(d.at.Bitcast(ptx.S32).MulWide(d.stride))
+			start = start.At(d.at.Bitcast(ptx.S32).MulWide(d.stride))
 		}
 	}
-	c.at = b.Var(from.Address())
+	c.at = b.Var(start.Address())
 	return c
 }
 
-func (c *tensorCopier) async() bool { return c.how.vector > 1 }
+func (c *tensorCopier) async() bool { return !c.g.s.singly(c.how) }
 
 // advance moves on to the next tile.
 func (c *tensorCopier) advance() { c.at.Set(c.at.Get().Add(c.tileStep)) }
@@ -89,12 +89,12 @@ func (c *tensorCopier) advance() { c.at.Set(c.at.Get().Add(c.tileStep)) }
 // fetch starts a part of the parts of a tile at k into the stage at a byte offset. What it returns
 // puts into shared memory what goes there through registers, when it is called.
 func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func()) {
-	b, g := c.g.Builder, c.g
-	type word struct {
-		to     ptx.Ptr
-		lo, hi *ptx.Var
+	b, g, size := c.g.Builder, c.g, c.g.s.typ.Size()
+	type unit struct {
+		to   ptx.Ptr
+		list []*ptx.Var
 	}
-	var words []word
+	var units []unit
 	address := c.at.Get()
 	for i := range c.units {
 		if i > 0 {
@@ -121,17 +121,17 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 		period := len(c.to)
 		to := c.to[i%period].At(num(i / period * period * c.rows * c.rowBytes)).At(stage)
 		if c.async() { // of what is outside nothing is read, whatever its address
-			bytes := b.U32(uint32(2 * c.width))
+			bytes := b.U32(uint32(size * c.width))
 			if c.how.ragged {
 				outer, at := place(0)
 				left := c.outerLimit.Sub(outer)
 				if c.how.alongK {
 					left = g.k.Sub(at)
 				}
-				bytes = left.Shl(num(1)).Min(bytes)
+				bytes = left.Mul(num(size)).Min(bytes)
 			}
 			copies := func() {
-				to.CopyAsyncPartial(c.p.MovedTo(address), 2*c.width, inside(0).Select(bytes, num(0)))
+				to.CopyAsyncPartial(c.p.MovedTo(address), size*c.width, inside(0).Select(bytes, num(0)))
 			}
 			if c.first && g.s.odd && c.how.alongK {
 				outer, at := place(0)
@@ -148,20 +148,47 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 			}
 			continue
 		}
-		w := word{to: to}
-		for e, v := range []**ptx.Var{&w.lo, &w.hi} {
-			*v = b.Var(b.Bits(storage(g.s.typ), 0))
-			from := address
+		u, from := unit{to: to}, address
+		for e := range c.width {
+			v := b.Var(b.Bits(c.p.Elem(), 0))
+			u.list = append(u.list, v)
+			if c.wholeUnits() {
+				continue
+			}
 			if e > 0 {
 				from = from.Add(c.step)
 			}
-			b.If(inside(e), func() { (*v).Set(c.p.MovedTo(from).Load()) })
+			b.If(inside(e), func() { v.Set(c.p.MovedTo(from).Load()) })
 		}
-		words = append(words, w)
+		if c.wholeUnits() {
+			b.If(inside(0), func() { set(u.list, c.p.MovedTo(address).LoadVec(c.width)) })
+		}
+		units = append(units, u)
 	}
 	return func() {
-		for _, w := range words {
-			w.to.As(ptx.B32).Store(b.Join(ptx.B32, w.lo.Get(), w.hi.Get()))
+		for _, u := range units {
+			var words []ptx.Value
+			for e := 0; e < len(u.list); e += 2 {
+				words = append(words, c.word(u.list[e].Get(), u.list[e+1].Get()))
+			}
+			if len(words) == 1 {
+				u.to.As(ptx.B32).Store(words[0])
+			} else {
+				u.to.As(ptx.B32).StoreVec(words...)
+			}
 		}
 	}
+}
+
+// wholeUnits reports whether what goes through registers is read a unit at a time.
+func (c *tensorCopier) wholeUnits() bool {
+	return c.how.wide && c.how.vector == c.width && !c.how.ragged
+}
+
+// word is two neighbours as they lie in shared memory.
+func (c *tensorCopier) word(lo, hi ptx.Value) ptx.Value {
+	if c.how.wide {
+		return c.g.Pack2(storage(c.g.s.typ), lo, hi)
+	}
+	return c.g.Join(ptx.B32, lo, hi)
 }

@@ -8,21 +8,21 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// tensorSpec describes a matrix product of 16-bit floats on the tensor cores. Tiles come in
-// asynchronous copies where the operands allow it, some stages ahead, and are swizzled in shared
-// memory so that neither copies nor ldmatrix meet bank conflicts.
+// tensorSpec describes a matrix product of 16-bit floats, or of float32 as tf32, on the tensor
+// cores. Tiles come in asynchronous copies where the operands allow it, some stages ahead, and are
+// swizzled in shared memory so that neither copies nor reads meet bank conflicts.
 type tensorSpec struct {
-	typ  dtype.Type // of a and b
+	typ  dtype.Type // of a and b; F32 is tf32
 	out  dtype.Type // typ, or F32
 	form tensorForm
 	a, b tensorLoad
 	odd  bool // every second row of a begins at an odd element
 	to   tensorStore
 	bias dtype.Type // Invalid for none
-	act  string     // the key of the activation, "" for none
-	pre  bool       // what the activation is applied to is stored too, as the results are
-	sums bool       // the rows of a are summed up too
-	tune productTune
+	actSpec
+	sums  sumsSpec
+	parts bool // it is divided along k
+	tune  productTune
 }
 
 // tensorForm is how a block divides its work: bm×bn results, k in steps of bk, by warps of which
@@ -59,14 +59,12 @@ func (f tensorForm) threads() int { return 32 * f.warpsM * f.warpsN }
 // warp is the share of a warp.
 func (f tensorForm) warp() (m, n int) { return f.bm / f.warpsM, f.bn / f.warpsN }
 
-// staged is the bytes of shared memory for the stages.
-func (f tensorForm) staged(stages int) int { return stages * (f.bm + f.bn) * f.bk * 2 }
-
 // tensorLoad is how a block brings a tile of an operand to shared memory.
 type tensorLoad struct {
 	alongK bool // rows of the tile lie along k, else along the outer dimension
-	vector int  // elements of a copy: 8, 4 or 2 that are neighbours and aligned; 1 for elements that go through registers one by one
+	vector int  // neighbours of a copy, aligned: 8, 4, 2 or 1; single ones of 16 bits go through registers
 	ragged bool // rows do not end with a whole copy
+	wide   bool // float32 in memory, rounded to 16 bits on the way, through registers
 }
 
 func (l tensorLoad) String() string {
@@ -79,6 +77,9 @@ func (l tensorLoad) String() string {
 	}
 	if l.ragged {
 		name += "r"
+	}
+	if l.wide {
+		name += "w"
 	}
 	return name
 }
@@ -106,17 +107,34 @@ func (s tensorSpec) operations(m, n, k, chunk int) int {
 			steps += 2 * up(c)
 		}
 	}
-	columns := s.tiles(m, n) * s.form.bn
-	if s.sums { // those of ones, of the first blocks
-		columns += ceilDiv(m, s.form.bm) * 8
+	share := s.tiles(m, n) * s.form.bn * s.form.bm
+	if s.sums.rows { // those of ones, of the first blocks
+		share += ceilDiv(m, s.form.bm) * 8 * s.form.bm
 	}
-	return columns * s.form.bm * s.form.bk * steps
+	if s.sums.columns {
+		share += ceilDiv(n, s.form.bn) * 8 * s.form.bn
+	}
+	return share * s.form.bk * steps
 }
 
 func (s tensorStore) String() string { return [...]string{"s", "u", "v"}[s] }
 
 func (s tensorSpec) kernel(programs ...*expr.Program) (*Kernel, error) {
 	return kernelOf(s, programs...)
+}
+
+func (s tensorSpec) inParts() productForm { s.parts = true; return s }
+
+func (s tensorSpec) partBytes() int {
+	n := s.form.bm * s.form.bn * 4
+	wm, wn := s.form.warp() // four sums of a thread for each 16 rows or columns of a warp
+	if s.sums.rows {
+		n += wm / 16 * 4 * s.form.threads() * 4
+	}
+	if s.sums.columns {
+		n += wn / 16 * 4 * s.form.threads() * 4
+	}
+	return n
 }
 
 func (s tensorSpec) tiles(m, n int) int {
@@ -138,14 +156,9 @@ func (s tensorSpec) name() string {
 	if s.bias != dtype.Invalid {
 		out += "_b" + s.bias.String()
 	}
-	if s.act != "" {
-		out += "_a" + s.act
-	}
-	if s.pre {
-		out += "_pre"
-	}
-	if s.sums {
-		out += "_sums"
+	out += s.suffix() + s.sums.suffix()
+	if s.parts {
+		out += "_parts"
 	}
 	out += fmt.Sprintf("_s%d", s.stages())
 	if s.tune != (productTune{}) {
@@ -154,18 +167,24 @@ func (s tensorSpec) name() string {
 	if s.odd {
 		out += "_odd"
 	}
-	return fmt.Sprintf("gemm_tensor_%v_%v_%v%v_%s", s.typ, s.form, s.a, s.b, out)
+	typ := s.typ.String()
+	if s.typ == dtype.F32 {
+		typ = "tf32"
+	}
+	return fmt.Sprintf("gemm_tensor_%v_%v_%v%v_%s", typ, s.form, s.a, s.b, out)
 }
 
 // tensorSpecFor returns the specification for a product of these operands but for its form; false
-// if they are not 16-bit floats.
+// if tensor cores do not multiply them. Factors of float32 they round to tf32.
 func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
-	s := tensorSpec{typ: a.Type, out: out.Type}
-	if !a.Type.IsHalf() {
+	o := ProductOperands{A: a, B: b}
+	s := tensorSpec{typ: o.factor(), out: out.Type}
+	if !s.typ.IsHalf() && s.typ != dtype.F32 {
 		return s, false
 	}
 	s.a, s.b = chooseTensorLoad(a, 1, 2), chooseTensorLoad(b, 2, 1)
-	if s.odd = s.a.vector == 1 && oddRows(a, s.a.alongK) && !s.b.alongK && s.b.vector > 1; s.odd {
+	s.a.wide, s.b.wide = a.Type != s.typ, b.Type != s.typ
+	if s.odd = s.singly(s.a) && a.Type == b.Type && oddRows(a, s.a.alongK) && !s.b.alongK && s.b.vector > 1; s.odd {
 		s.a.vector, s.a.ragged = 2, true
 	}
 	piece := 8
@@ -182,17 +201,23 @@ func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 }
 
 // neighbours is how many elements along dimension d, the other being e, can always be moved at once
-// where those are of 16 bits: 8, 4, 2 or 1.
+// in up to 16 bytes: 8, 4, 2 or 1.
 func neighbours(o Operand, d, e int) int {
 	if o.Strides.At(d) != 1 {
 		return 1
 	}
-	for v := 8; v > 1; v /= 2 {
+	for v := 16 / o.Type.Size(); v > 1; v /= 2 {
 		if o.Strides.At(e)%v == 0 && (o.Shape.At(0) == 1 || o.Strides.At(0)%v == 0) && o.start()%uint64(v*o.Type.Size()) == 0 {
 			return v
 		}
 	}
 	return 1
+}
+
+// inPieces reports whether n neighbours in a row, the first at a multiple of n, can always be moved
+// at once, or in pieces of 16 bytes.
+func (o Operand) inPieces(n int) bool {
+	return neighbours(o, 2, 1) >= min(n, 16/o.Type.Size())
 }
 
 func chooseTensorLoad(o Operand, outer, k int) tensorLoad {
@@ -202,18 +227,23 @@ func chooseTensorLoad(o Operand, outer, k int) tensorLoad {
 	if alongK < alongOuter || alongK == alongOuter && abs(o.Strides.At(k)) > abs(o.Strides.At(outer)) {
 		along, vector, d = false, alongOuter, outer
 	}
-	return tensorLoad{along, vector, vector > 1 && o.Shape.At(d)%vector != 0}
+	return tensorLoad{alongK: along, vector: vector, ragged: vector > 1 && o.Shape.At(d)%vector != 0}
 }
 
 // stages is how many tiles of each operand there is room for.
 func (s tensorSpec) stages() int { return s.tune.or(s.tune.stages, s.form.stages) }
 
-// blocks is how many a multiprocessor holds: two operands that go through registers need more.
+// blocks is how many a multiprocessor holds: two operands that go through registers need more, as
+// does one that is rounded there.
 func (s tensorSpec) blocks() int {
-	if s.a.vector == 1 && s.b.vector == 1 {
-		return max(1, s.form.blocks-1)
+	less := 0
+	if s.singly(s.a) && s.singly(s.b) {
+		less++
 	}
-	return s.form.blocks
+	if s.a.wide || s.b.wide {
+		less++
+	}
+	return max(1, s.form.blocks-less)
 }
 
 // pitch is the distance of rows of results in shared memory, in elements: those of shifted rows
@@ -222,7 +252,7 @@ func (s tensorSpec) pitch() int { return s.form.bn + 8 }
 
 // shared is the bytes of shared memory: for the stages, and after them for the results.
 func (s tensorSpec) shared() int {
-	return max(s.form.staged(s.stages()), s.form.bm*s.pitch()*2)
+	return max(s.stages()*s.staged(), s.form.bm*s.pitch()*2)
 }
 
 func (s tensorSpec) dynamicShared() int { return beyondStatic(s.shared(), 0) }
@@ -241,20 +271,17 @@ func oddRows(a Operand, alongK bool) bool {
 		(alongK || stride == a.Shape.At(along))
 }
 
-// tensorMatMul plans a product of 16-bit floats as the device's rates advise.
+// tensorMatMul plans a product of 16-bit floats, or of float32 as tf32, as the device's rates
+// advise.
 func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	out, a, b := o.Out, o.A, o.B
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	if scratch == nil {
 		s, _ := tensorSpecFor(out, a, b)
 		s, _, _ = g.choose(s, batch, m, n, k, false)
-		s = s.finishing(o)
-		return launchMatMul(s, o, max(k, 1))
+		return launchMatMul(s.finishing(o), o)
 	}
-	p, of := g.choosePlan(out, a, b), a
-	if o.Act != nil && p.chunk < k {
-		return activatedBehind(g, o, scratch)
-	}
+	p := g.choosePlan(out, a, b, o.Counters != nil)
 	var list []Launch
 	for _, r := range []struct {
 		yes   bool
@@ -269,33 +296,30 @@ func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) 
 			*r.o, list = copied, append(list, l...)
 		}
 	}
-	o.A, o.B = a, b
-	form := func(out Operand) productForm {
-		f, _ := tensorSpecFor(out, a, b)
-		f.form = p.form
-		return f.finishing(o)
-	}
 	var l []Launch
 	var err error
-	if s, _ := tensorSpecFor(out, a, b); s.odd && o.Sums.Type != dtype.Invalid {
-		if l, err = sumRows(o.Sums, of, scratch); err != nil {
+	if s, _ := tensorSpecFor(out, a, b); s.odd {
+		if l, err = o.summed(o.summing(), scratch); err != nil {
 			return nil, err
 		}
-		list, o.Sums = append(list, l...), Operand{}
+		list = append(list, l...)
 	}
-	if p.chunk >= k {
-		l, err = launchMatMul(form(out), o, p.chunk)
+	o.A, o.B = a, b
+	s, _ := tensorSpecFor(out, a, b)
+	s.form = p.form
+	if s = s.finishing(o); p.chunk >= k {
+		l, err = launchMatMul(s, o)
 	} else {
-		l, err = splitMatMul(form, o, p.chunk, scratch)
+		l, err = splitMatMul(s, o, p.division, scratch)
 	}
 	return append(list, l...), err
 }
 
 // finishing is s with what o does to its sums.
 func (s tensorSpec) finishing(o ProductOperands) tensorSpec {
-	s.bias, s.sums = o.Bias.Type, o.Sums.Type != dtype.Invalid
-	if o.Act != nil {
-		s.act, s.pre = o.Act.Key(), o.Pre.Type != dtype.Invalid
+	s.bias, s.sums, s.actSpec = o.Bias.Type, o.summing(), o.acting()
+	if s.with != dtype.Invalid && !o.besideInPieces(s.to) {
+		s.to = storeElements
 	}
 	return s
 }

@@ -12,7 +12,7 @@ func (g *tensorBuilder) oddRows(q *productParams) {
 	b, f := g.Builder, g.s.form
 	b.Comment("the rows of this block begin at even elements, or at odd ones")
 	pairs := g.m.Add(num(1)).Shr(num(1)).Add(num(f.bm - 1)).Div(num(f.bm)) // of tiles
-	row, column := tileOf(b, pairs.Mul(num(2*f.bm)), g.n, f.bm, f.bn, g.s.tune)
+	row, column := tileOf(b, q.tile, pairs.Mul(num(2*f.bm)), g.n, f.bm, f.bn, g.s.tune)
 	tile := row.Div(num(f.bm))
 	g.odd = tile.And(num(1))
 	g.tileM, g.tileN = tile.Shr(num(1)).Mul(num(f.bm)), column
@@ -27,13 +27,12 @@ func (g *tensorBuilder) second(o gemmOperand, odd ptx.Value) gemmOperand {
 	return o
 }
 
-// outOf is where results go: the rows that this block has.
-func (g *tensorBuilder) outOf(q productParams) gemmOperand {
-	c := q.out()
+// ofBlock is where the rows lie that this block has, of all rows of results or of what lies beside.
+func (g *tensorBuilder) ofBlock(o gemmOperand) gemmOperand {
 	if g.s.odd && g.s.a.alongK {
-		c = g.second(c, g.odd)
+		o = g.second(o, g.odd)
 	}
-	return c
+	return o
 }
 
 // oddSums sums up the even rows of an a that lies along m, then the odd ones, whose tile begins one

@@ -9,21 +9,18 @@ import (
 // here, before they are rounded.
 func (g *tensorBuilder) finish(q productParams) {
 	if g.s.bias != dtype.Invalid {
-		inFirstPart(g.Builder, func() { g.addBias(q.bias) })
+		g.Comment("the bias")
+		g.addBias(q.bias)
 	}
-	c := g.outOf(q)
+	c := g.ofBlock(q.out())
+	if g.s.with != dtype.Invalid {
+		g.act.with = g.ofBlock(g.act.with.ofBatch(g.Builder))
+	}
 	if g.s.out == dtype.F32 {
 		g.writeSums(c)
 	} else {
 		g.writeOut(c)
 	}
-}
-
-// inFirstPart is where a bias is added: in the blocks of the first part of k, so that the sum of
-// all parts has it once.
-func inFirstPart(b *ptx.Builder, add func()) {
-	b.Comment("the bias")
-	b.If(b.BlockID(2).Eq(num(0)), add)
 }
 
 // ofColumn is what an operand of one row has for a column, as float32 where it has 16 bits. What is
@@ -86,6 +83,7 @@ func (g *tensorBuilder) writeSums(c gemmOperand) {
 // pieces.
 func (g *tensorBuilder) writeOut(c gemmOperand) {
 	b, s := g.Builder, g.s
+	g.askBeside(b.U32(0))
 	b.Comment("the results go through shared memory")
 	t, pitch := storage(s.typ), s.pitch()
 	row, col := g.warpM.Add(g.lane.Shr(num(2))), g.warpN.Add(g.lane.And(num(3)).Shl(num(1)))
@@ -129,38 +127,68 @@ func (g *tensorBuilder) late(c gemmOperand, row ptx.Value) ptx.Value {
 // storeElements stores results one by one, wherever they belong.
 func (g *tensorBuilder) storeElements(c gemmOperand) {
 	b, f, t := g.Builder, g.s.form, storage(g.s.typ)
-	b.For(b.ThreadID(0), b.U32(uint32(f.bm*f.bn)), num(f.threads()), func(e ptx.Value, _ ptx.Loop) {
-		r, k := e.Div(num(f.bn)), e.Rem(num(f.bn))
-		at, col := g.tileM.Add(r), g.tileN.Add(k)
-		b.If(g.has(r, at).And(col.Lt(g.n)), func() {
-			p := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(col.Bitcast(ptx.S32).MulWide(c.stride2))
-			g.leave(p, g.shared.As(t).At(r.Mul(num(g.s.pitch())).Add(k)).Load())
-		})
+	together := g.together(f.bm*f.bn/f.threads(), 8)
+	b.For(b.ThreadID(0), b.U32(uint32(f.bm*f.bn)), num(f.threads()*together), func(e ptx.Value, _ ptx.Loop) {
+		beside := make([][]ptx.Value, together)
+		place := func(i int) (r, k, at, col ptx.Value) {
+			e := e.Add(num(i * f.threads()))
+			r, k = e.Div(num(f.bn)), e.Rem(num(f.bn))
+			return r, k, g.tileM.Add(r), g.tileN.Add(k)
+		}
+		for i := range beside {
+			_, _, at, col := place(i)
+			beside[i] = g.act.beside(at.Min(g.m.Sub(num(1))), col.Min(g.n.Sub(num(1))), 1)
+		}
+		for i := range beside {
+			r, k, at, col := place(i)
+			b.If(g.has(r, at).And(col.Lt(g.n)), func() {
+				p := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(col.Bitcast(ptx.S32).MulWide(c.stride2))
+				g.leave(p, beside[i], g.shared.As(t).At(r.Mul(num(g.s.pitch())).Add(k)).Load())
+			})
+		}
 	})
 }
 
 // storePieces stores rows that consist of pieces of 16 bytes.
 func (g *tensorBuilder) storePieces(c gemmOperand) {
 	b, f := g.Builder, g.s.form
-	per := f.bn / 8
-	thread := b.ThreadID(0)
-	piece := thread.Rem(num(per)).Mul(num(8))
-	rows := func(first ptx.Value) {
-		r := thread.Div(num(per)).Add(first)
+	row, piece, step := g.piece()
+	rows := func(first ptx.Value, beside []ptx.Value) {
+		r := row.Add(first)
 		from := g.shared.AtByte(r.Mul(num(g.s.pitch())).Add(piece).Shl(num(1)))
 		at, k := g.tileM.Add(r), g.tileN.Add(piece)
 		b.If(g.has(r, at).And(k.Lt(g.n)), func() {
 			line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
-			g.leave(line.At(k).As(ptx.B32), from.As(ptx.B32).LoadVec(4)...)
+			g.leave(line.At(k).As(ptx.B32), beside, from.As(ptx.B32).LoadVec(4)...)
 		})
 	}
-	if step := f.threads() / per; g.act != nil { // which is long: it stands in the text once
-		b.For(b.U32(0), b.U32(uint32(f.bm)), num(step), func(first ptx.Value, _ ptx.Loop) { rows(first) })
-	} else {
-		for i := range ceilDiv(f.bm, step) {
-			rows(b.U32(uint32(i * step)))
+	if g.act.f == nil {
+		for i := range f.bm / step {
+			rows(b.U32(uint32(i*step)), nil)
 		}
+		return
 	}
+	// The activation is long: it stands in the text as often as one must.
+	together := g.together(f.bm/step, besideAhead)
+	b.For(b.U32(0), b.U32(uint32(f.bm)), num(together*step), func(first ptx.Value, _ ptx.Loop) {
+		beside := make([][]ptx.Value, together)
+		for i := range g.beside {
+			beside[i] = get(g.beside[i])
+		}
+		if next := first.Add(num(together * step)); len(g.beside) > 0 && together*step < f.bm {
+			b.If(next.Lt(num(f.bm)), func() { g.askBeside(next) })
+		}
+		for i := range beside {
+			rows(first.Add(num(i*step)), beside[i])
+		}
+	})
+}
+
+// piece is the first of 8 results that a thread stores at once, row and column within the block,
+// and how many rows are between it and the thread's next.
+func (g *tensorBuilder) piece() (row, col ptx.Value, step int) {
+	thread, per := g.ThreadID(0), g.s.form.bn/8
+	return thread.Div(num(per)), thread.Rem(num(per)).Mul(num(8)), g.s.form.threads() / per
 }
 
 // storeShifted stores rows that begin anywhere. In shared memory they begin as late as in memory,
@@ -178,14 +206,14 @@ func (g *tensorBuilder) storeShifted(c gemmOperand) {
 			from := g.shared.As(t).At(r.Mul(num(g.s.pitch())).Add(piece.Shl(num(3))))
 			// Of the piece's first element, from the row's first on: negative before it.
 			first := piece.Shl(num(3)).Sub(late).Bitcast(ptx.S32)
-			end := count.Bitcast(ptx.S32)
+			end, col := count.Bitcast(ptx.S32), g.tileN.Bitcast(ptx.S32)
 			whole := first.Ge(num(0)).And(first.Add(num(8)).Le(end))
 			b.IfElse(whole, func() {
-				g.leave(line.At(first).As(ptx.B32), from.As(ptx.B32).LoadVec(4)...)
+				g.leave(line.At(first).As(ptx.B32), g.act.beside(at, col.Add(first), 8), from.As(ptx.B32).LoadVec(4)...)
 			}, func() {
 				low, high := b.S32(0).Sub(first).Max(num(0)), end.Sub(first).Min(num(8))
 				b.For(low, high, num(1), func(i ptx.Value, _ ptx.Loop) {
-					g.leave(line.At(first.Add(i)), from.At(i).Load())
+					g.leave(line.At(first.Add(i)), g.act.beside(at, col.Add(first).Add(i), 1), from.At(i).Load())
 				})
 			})
 		})

@@ -64,34 +64,32 @@ func sharedTiles(b *ptx.Builder, t ptx.Type, bytes, atLaunch int) ptx.Ptr {
 }
 
 // MatMulVariants are ways to carry out [MatMulSplit]: tiles, the order in which blocks take them, and how sums are divided.
-func MatMulVariants(g *GPU, out, a, b Operand, scratch Scratch) ([]Variant, error) {
-	l, o := lister{}, ProductOperands{Out: out, A: a, B: b}
+func MatMulVariants(g *GPU, o ProductOperands, scratch Scratch) ([]Variant, error) {
+	l, out, a, b := lister{}, o.Out, o.A, o.B
 	l.add("chosen", func() ([]Launch, error) { return MatMulSplit(g, o, scratch) })
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
-	try := func(name string, form func(out Operand) productForm) {
-		l.add(name, func() ([]Launch, error) { return launchMatMul(form(out), o, max(k, 1)) })
-		blocks := batch * form(out).tiles(m, n)
+	try := func(name string, f productForm) {
+		l.add(name, func() ([]Launch, error) { return launchMatMul(f, o) })
+		blocks := batch * f.tiles(m, n)
 		for _, want := range []int{1, 2, 4, 8} { // waves of one block a multiprocessor
 			parts := min(want*g.Cores/blocks, k/64)
-			if parts < 2 || scratch == nil {
+			if parts < 2 || !o.divisible(f, scratch) {
 				continue
 			}
 			chunk := ceilDiv(ceilDiv(k, parts), 64) * 64
-			l.add(fmt.Sprintf("%s k%d", name, chunk), func() ([]Launch, error) { return splitMatMul(form, o, chunk, scratch) })
+			l.add(fmt.Sprintf("%s k%d", name, chunk), func() ([]Launch, error) { return splitMatMul(f, o, division{chunk: chunk}, scratch) })
 		}
 	}
-	if _, ok := tensorSpecFor(out, a, b); ok {
+	if a.Type.IsHalf() {
 		for i, f := range tensorForms {
 			tunes := []productTune{{}, {stages: f.stages - 1}, {stages: f.stages + 1}}
 			if i == 0 {
 				tunes = []productTune{{}, {stages: 2}, {stages: 4}, {stages: 5}, {group: 4}, {group: 16}, {group: 1 << 16}, {blocks: 1}}
 			}
 			for _, tune := range tunes {
-				try(fmt.Sprintf("%v %v", f, tune), func(o Operand) productForm {
-					s, _ := tensorSpecFor(o, a, b)
-					s.form, s.tune = f, tune
-					return s
-				})
+				s, _ := tensorSpecFor(out, a, b)
+				s.form, s.tune = f, tune
+				try(fmt.Sprintf("%v %v", f, tune), s)
 			}
 		}
 		return l.list, l.err
@@ -109,11 +107,8 @@ func MatMulVariants(g *GPU, out, a, b Operand, scratch Scratch) ([]Variant, erro
 		{gemmTile{128, 64, 16, 2, 2, 1}, productTune{blocks: 3}}, {gemmTile{64, 128, 16, 2, 2, 1}, productTune{blocks: 3}}, {gemmTile{128, 64, 32, 2, 2, 2}, productTune{blocks: 1}},
 		{gemmTile{64, 64, 32, 2, 2, 2}, productTune{blocks: 3}}, {gemmTile{32, 64, 64, 2, 2, 8}, productTune{blocks: 1}},
 	} {
-		try(fmt.Sprintf("%d×%d×%d/%d%d%d %v", v.tile.bm, v.tile.bn, v.tile.bk, v.tile.mc, v.tile.nc, v.tile.slices, v.tune), func(o Operand) productForm {
-			f := gemmSpec{typ: a.Type, out: o.Type, tile: v.tile, tune: v.tune, a: chooseLoad(a, 1, 2), b: chooseLoad(b, 2, 1)}
-			f.vectorOut = vectorizable(o, 2, 1)
-			return f
-		})
+		try(fmt.Sprintf("%d×%d×%d/%d%d%d %v", v.tile.bm, v.tile.bn, v.tile.bk, v.tile.mc, v.tile.nc, v.tile.slices, v.tune), gemmSpec{typ: a.Type, out: out.Type, tile: v.tile, tune: v.tune,
+			a: chooseLoad(a, 1, 2), b: chooseLoad(b, 2, 1), vectorOut: vectorizable(out, 2, 1)})
 	}
 	return l.list, l.err
 }
@@ -178,7 +173,7 @@ func ReduceVariants(r *device.Reduction, out Operand, ins []Operand, params []ui
 		if n := ins[0].Shape.Size() / max(1, out.Shape.Size()); t.chunk > 0 && (t.chunk > n || n/t.chunk > 1<<14) || t.form == warpPerRow+1 && n > 1<<14 {
 			continue // nothing that could be best
 		}
-		l.add(name, func() ([]Launch, error) { return planReduce(r, out, ins, params, scratch, t) })
+		l.add(name, func() ([]Launch, error) { return planReduce(r, out, Operand{}, ins, params, scratch, t) })
 	}
 	return l.list, l.err
 }
@@ -191,15 +186,12 @@ func SoftmaxVariants(out, x Operand, log bool) ([]Variant, error) {
 	kept := cachedColumns(x.Type, columns)
 	for _, group := range []int{32, rowThreads} {
 		for _, cached := range []int{0, kept} {
-			if group == 32 && (columns > 1<<13 || cached > 1024) || cached == 0 && kept == 0 && group == rowThreads {
+			if group == 32 && (columns > 1<<13 || cached > 1024) {
 				continue
 			}
-			for _, vector := range []int{1, 4, 8} {
-				if vector > rowVectors(out, x) {
-					continue
-				}
-				s := softmaxSpec{typ: x.Type, log: log, unit: unitColumns(out, x), vector: vector, group: group, cached: cached}
-				l.add(fmt.Sprintf("%d a row v%d c%d", group, vector, cached), func() ([]Launch, error) { return launchSoftmax(s, out, x) })
+			for _, form := range []rowForm{{vector: 1}, rowVectors(out, x)} {
+				s := softmaxSpec{typ: x.Type, log: log, unit: unitColumns(out, x), form: form, group: group, cached: cached}
+				l.add(fmt.Sprintf("%d a row %v c%d", group, form, cached), func() ([]Launch, error) { return launchSoftmax(s, s.unit, rowThreads/group, out, x) })
 			}
 		}
 	}

@@ -65,5 +65,5 @@ func TestVariants(t *testing.T) {
 }
 
 func productVariants(m *machine, out Operand, ins []Operand) ([]Variant, error) {
-	return MatMulVariants(a100, out, ins[0], ins[1], m.scratch)
+	return MatMulVariants(a100, ProductOperands{Out: out, A: ins[0], B: ins[1], Counters: m.counters}, m.scratch)
 }

@@ -7,33 +7,42 @@ import (
 
 // loadVector loads n consecutive elements of type t at p, whose address is a multiple of their size or of 16 bytes, in
 // accesses of up to 16 bytes, and widens them.
-func loadVector(b *ptx.Builder, p ptx.Ptr, t dtype.Type, n int) []ptx.Value {
-	out := make([]ptx.Value, 0, n)
+func loadVector(_ *ptx.Builder, p ptx.Ptr, t dtype.Type, n int) []ptx.Value {
+	return widenVector(t, loadStored(p, t, n), n)
+}
+
+// loadStored is loadVector without the widening: elements, or words of several.
+func loadStored(p ptx.Ptr, t dtype.Type, n int) (out []ptx.Value) {
 	s := storage(t)
-	if n == 1 {
-		return append(out, widen(t, p.As(s).Load()))
-	}
-	switch size := t.Size(); size {
-	case 4, 8:
+	switch size := t.Size(); {
+	case n == 1:
+		return []ptx.Value{p.As(s).Load()}
+	case size >= 4:
 		per := 16 / size
 		for i := 0; i < n; i += per {
-			for _, v := range p.As(s).At(num(i)).LoadVec(min(per, n)) {
-				out = append(out, widen(t, v))
-			}
+			out = append(out, p.As(s).At(num(i)).LoadVec(min(per, n))...)
 		}
-	case 2:
-		for _, w := range words(p, n*2) {
-			lo, hi := w.Split(s)
+	case n*size == 2:
+		return []ptx.Value{p.As(ptx.U16).Load().Cvt(ptx.U32)}
+	default:
+		return words(p, n*size)
+	}
+	return out
+}
+
+// widenVector widens n elements that loadStored has loaded.
+func widenVector(t dtype.Type, stored []ptx.Value, n int) []ptx.Value {
+	out := make([]ptx.Value, 0, n)
+	for _, v := range stored {
+		switch size := t.Size(); {
+		case n == 1 || size >= 4:
+			out = append(out, widen(t, v))
+		case size == 2:
+			lo, hi := v.Split(storage(t))
 			out = append(out, widen(t, lo), widen(t, hi))
-		}
-	case 1:
-		if n == 2 {
-			w := p.As(ptx.U16).Load().Cvt(ptx.U32)
-			return append(out, widenByte(t, w, 0), widenByte(t, w, 1))
-		}
-		for _, w := range words(p, n) {
-			for k := range 4 {
-				out = append(out, widenByte(t, w.Bitcast(ptx.U32), k))
+		default:
+			for k := range min(4, n) {
+				out = append(out, widenByte(t, v.Bitcast(ptx.U32), k))
 			}
 		}
 	}

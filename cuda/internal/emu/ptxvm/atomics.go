@@ -14,9 +14,9 @@ func atomicMemory(d *decoder) {
 	x.space = []space{spGeneric, spGlobal, spShared, spShared}[i+1]
 	if i := d.oneOf("relaxed", "acquire", "release", "acq_rel"); i >= 0 {
 		d.need(70, 6, 0)
-		x.release = i >= 2
+		x.release, x.acquire = i >= 2, i == 1 || i == 3
 	}
-	d.oneOf("cta", "cluster", "gpu", "sys")
+	x.block = d.oneOf("cta", "cluster", "gpu", "sys") == 0
 	d.cacheHint()
 	op := d.oneOf("add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas")
 	if op < 0 {

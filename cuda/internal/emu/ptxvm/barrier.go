@@ -19,7 +19,8 @@ type ctaBarrier struct {
 	want    int    // expected threads, 0: all live warps
 	count   int    // popc of bar.red
 	and, or bool
-	vc      []uint32 // what happened before the arrivals
+	vc      []uint32  // what happened before the arrivals
+	seen    knowledge // … in other blocks
 }
 
 func (b *ctaBarrier) reset() {
@@ -65,6 +66,7 @@ func (w *warp) arrive(in *inst, m uint32) {
 	for i, v := range w.vc {
 		b.vc[i] = max(b.vc[i], v)
 	}
+	b.seen.add(w.seen)
 	mode := in.x.mode
 	if mode >= barPopc {
 		v := w.extraPred(in, m) & m
@@ -127,6 +129,7 @@ func (c *cta) tryRelease(id int) {
 		for j, v := range b.vc {
 			w.vc[j] = max(w.vc[j], v)
 		}
+		w.seen.add(b.seen)
 		w.base, w.pair = e, nil
 		w.vc[i] = e + 1
 		w.state = warpReady

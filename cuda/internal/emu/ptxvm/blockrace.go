@@ -3,19 +3,26 @@ package ptxvm
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 )
 
-// Races between blocks on global memory, found on request (Launch.CheckBlocks). Blocks then run one by one. Nothing orders two blocks but a
-// release (a fence, then an atomic; or a .release operation) that the other block acquires (by an atomic or an .acquire operation later in the
-// run). Atomics and strong accesses are no race among themselves, nor are two writes of one value.
+// Races between blocks on global memory, found on request (Launch.CheckBlocks). Blocks then run one
+// by one. Two blocks are ordered as the PTX ISA says ("Memory Consistency Model", causality order):
+// a warp releases what it knows to a word, by a .release operation or by a fence and an atomic or
+// strong store behind it. Another that reads the word later acquires that, by an .acquire operation
+// or by an atomic or strong load and a fence behind it. Barriers pass on, within a block, what its
+// warps know. Lanes of a warp are taken for one. A scope of a block orders no two blocks.
+//
+// Atomics and strong accesses are no race among themselves, nor are two writes of one value.
 
 const racePage = 4096
 
 // mark is the last access of a kind to one byte.
 type mark struct {
 	block uint32 // index + 1; 0: none, manyBlocks: several
-	epoch uint32 // of the block
+	epoch uint32 // of the warp
 	pc    int32
+	warp  uint16
 	kind  accessKind
 }
 
@@ -25,56 +32,97 @@ type markPage struct{ w, r [racePage]mark }
 
 // blockRaces is the state of one launch.
 type blockRaces struct {
-	grid    [3]uint32
-	pages   map[*region]map[uint64]*markPage
-	seq     uint32 // releases so far
-	blocks  map[uint32]released
-	current struct { // the block that runs
-		block    uint32 // index + 1
-		epoch    uint32
-		fenced   bool
-		acquired uint32 // releases up to this one are seen
+	grid     [3]uint32
+	pages    map[*region]map[uint64]*markPage
+	released map[uint64]knowledge // by address of the word
+	current  uint32               // index + 1 of the block that runs
+}
+
+// knowledge says up to which epoch each warp of a block happened before, by block.
+type knowledge map[uint32][]uint32
+
+func (k *knowledge) add(other knowledge) {
+	if *k == nil && len(other) > 0 {
+		*k = knowledge{}
+	}
+	for block, epochs := range other {
+		k.learn(block, epochs)
 	}
 }
 
-// released says how far the writes of a block are released.
-type released struct{ epoch, seq uint32 }
+func (k knowledge) learn(block uint32, epochs []uint32) {
+	known := k[block]
+	if known == nil {
+		k[block] = slices.Clone(epochs)
+		return
+	}
+	for i, e := range epochs {
+		known[i] = max(known[i], e)
+	}
+}
+
+// beyond is what a warp knows of other blocks.
+type beyond struct {
+	seen   knowledge
+	met    knowledge // what it has read without acquiring it, which a fence does
+	fenced []uint32  // its clocks at its last fence, nil without one
+}
 
 func newBlockRaces(l *Launch) *blockRaces {
-	return &blockRaces{grid: l.Grid, pages: map[*region]map[uint64]*markPage{}, blocks: map[uint32]released{}}
+	return &blockRaces{grid: l.Grid, pages: map[*region]map[uint64]*markPage{}, released: map[uint64]knowledge{}}
 }
 
-func (b *blockRaces) begin(index uint64) {
-	b.current.block, b.current.epoch, b.current.fenced, b.current.acquired = uint32(index)+1, 1, false, 0
-}
-
-func (b *blockRaces) fence() {
-	if b != nil {
-		b.current.fenced = true
+func (b *blockRaces) begin(c *cta, index uint64) {
+	b.current = uint32(index) + 1
+	for _, w := range c.warps {
+		w.beyond = beyond{}
 	}
 }
 
-// synchronise is an atomic or an ordered access: it acquires what others released, and releases what a fence lies behind.
-func (b *blockRaces) synchronise(release bool) {
-	c := &b.current
-	c.acquired = b.seq
-	if c.fenced || release {
-		b.seq++
-		b.blocks[c.block] = released{c.epoch, b.seq}
-		c.epoch++
-		c.fenced = false
+// fenceBlocks is a fence for all of the device.
+func (w *warp) fenceBlocks() {
+	w.fenced = append(w.fenced[:0], w.vc...)
+	w.vc[w.id]++ // what comes now is not behind the fence
+	w.seen.add(w.met)
+	w.met = nil
+}
+
+// synchronise is an atomic or an ordered access to a word.
+func (b *blockRaces) synchronise(w *warp, x *extra, addr uint64, reads, writes bool) {
+	if x.block {
+		return
+	}
+	if reads && x.acquire {
+		w.seen.add(b.released[addr])
+	} else if reads {
+		w.met.add(b.released[addr])
+	}
+	if !writes || !x.release && w.fenced == nil {
+		return
+	}
+	to := b.released[addr]
+	to.add(w.seen)
+	if to == nil {
+		to = knowledge{}
+	}
+	b.released[addr] = to
+	if x.release {
+		to.learn(b.current, w.vc)
+		w.vc[w.id]++
+	} else {
+		to.learn(b.current, w.fenced)
 	}
 }
 
-func (b *blockRaces) ordered(m *mark) bool {
-	if m.block == 0 || m.block == b.current.block {
+func (b *blockRaces) ordered(w *warp, m *mark) bool {
+	if m.block == 0 || m.block == b.current {
 		return true
 	}
 	if m.block == manyBlocks {
-		return b.current.acquired > 0
+		return len(w.seen) > 0
 	}
-	r, ok := b.blocks[m.block]
-	return ok && m.epoch <= r.epoch && r.seq <= b.current.acquired
+	known := w.seen[m.block]
+	return known != nil && m.epoch <= known[m.warp]
 }
 
 func (b *blockRaces) page(r *region, off uint64) *markPage {
@@ -93,25 +141,24 @@ func (b *blockRaces) page(r *region, off uint64) *markPage {
 
 // access checks and records an access of one lane to n bytes.
 func (b *blockRaces) access(w *warp, in *inst, l int, r *region, off uint64, n int, write, same bool, k accessKind) {
-	c := &b.current
+	now := mark{b.current, w.vc[w.id], w.pc, uint16(w.id), k}
 	for i := off; i < off+uint64(n); i++ {
 		p := b.page(r, i)
 		pw, pr := &p.w[i%racePage], &p.r[i%racePage]
-		if !(k == strong && pw.kind == strong) && !same && !b.ordered(pw) {
+		if !(k == strong && pw.kind == strong) && !same && !b.ordered(w, pw) {
 			b.fault(w, in, l, r, i, pw, write, "wrote")
 		}
 		if write {
-			if !(k == strong && pr.kind == strong) && !same && !b.ordered(pr) {
+			if !(k == strong && pr.kind == strong) && !same && !b.ordered(w, pr) {
 				b.fault(w, in, l, r, i, pr, write, "read")
 			}
-			*pw = mark{c.block, c.epoch, w.pc, k}
+			*pw = now
 			continue
 		}
-		block := c.block
-		if pr.block != 0 && pr.block != block && !b.ordered(pr) {
-			block = manyBlocks
+		several := pr.block != 0 && pr.block != b.current && !b.ordered(w, pr)
+		if *pr = now; several {
+			pr.block = manyBlocks
 		}
-		*pr = mark{block, c.epoch, w.pc, k}
 	}
 }
 
@@ -140,9 +187,6 @@ func (w *warp) trackGlobal(in *inst, m uint32, total int, write, atomic bool) {
 	if atomic {
 		k = strong
 	}
-	if k == strong {
-		b.synchronise(x.release)
-	}
 	bit := uint64(shReady)
 	if write && !atomic {
 		bit = shAddressable
@@ -150,6 +194,9 @@ func (w *warp) trackGlobal(in *inst, m uint32, total int, write, atomic bool) {
 	for rest := m; rest != 0; rest &= rest - 1 {
 		l := bits.TrailingZeros32(rest)
 		r, off := w.globalSpan(in, l, total, bit)
+		if k == strong {
+			b.synchronise(w, x, w.addr[l], atomic || !write, write)
+		}
 		same := write && !atomic
 		for e := 0; same && e < x.n; e++ {
 			same = get(r.data[off+uint64(e*x.size):], x.size) == w.r[x.vec[e]][l]&(^uint64(0)>>(64-8*x.size))

@@ -5,11 +5,14 @@ import (
 	"testing"
 )
 
-// Bodies over %r0 = block, %t = thread, %rd0 = buffer of zeros, %rd1 = its word %t, %rd2 = its word of the block.
-var blockCases = []struct {
+type blockCase struct {
 	name, body string
 	race       bool
-}{
+}
+
+// Bodies over %r0 = block, %t = thread, %rd0 = buffer of zeros, %rd1 = its word %t, %rd2 = its
+// word of the block.
+var blockCases = []blockCase{
 	{"each block its own word", "st.global.u32 [%rd2], %r0;\n ld.global.u32 %r1, [%rd2];", false},
 	{"all blocks read", "ld.global.u32 %r1, [%rd0+128];\n st.global.u32 [%rd2], %r1;", false},
 	{"one flag, one value", "st.global.u32 [%rd0+128], 7;", false},
@@ -22,18 +25,46 @@ var blockCases = []struct {
 	{"ticket with fences", "st.global.u32 [%rd2], %r0;\n membar.gl;\n atom.global.inc.u32 %r1, [%rd0+128], 3;\n setp.ne.u32 %p1, %r1, 3;\n@%p1 ret;\n membar.gl;\n ld.global.u32 %r2, [%rd0];\n ld.global.u32 %r3, [%rd0+4];", false},
 	{"ticket by acq_rel", "st.global.u32 [%rd2], %r0;\n atom.acq_rel.gpu.global.inc.u32 %r1, [%rd0+128], 3;\n setp.ne.u32 %p1, %r1, 3;\n@%p1 ret;\n ld.global.u32 %r2, [%rd0];", false},
 	{"ticket without a fence", "add.u32 %r2, %r0, 1;\n st.global.u32 [%rd2], %r2;\n atom.global.inc.u32 %r1, [%rd0+128], 3;\n setp.ne.u32 %p1, %r1, 3;\n@%p1 ret;\n ld.global.u32 %r2, [%rd0]; // HERE", true},
+	{"ticket by acquire and release", "st.global.u32 [%rd2], %r0;\n atom.release.gpu.global.inc.u32 %r1, [%rd0+128], 3;\n setp.ne.u32 %p1, %r1, 3;\n@%p1 ret;\n ld.acquire.gpu.global.u32 %r1, [%rd0+128];\n ld.global.u32 %r2, [%rd0];", false},
+	{"a chain of two words", "add.u32 %r2, %r0, 1;\n st.global.u32 [%rd2], %r2;\n mad.wide.u32 %rd3, %r0, 4, %rd0;\n atom.acq_rel.gpu.global.add.u32 %r1, [%rd3+128], 1;\n atom.acq_rel.gpu.global.add.u32 %r1, [%rd3+132], 1;\n setp.ne.u32 %p1, %r0, 3;\n@%p1 ret;\n ld.global.u32 %r2, [%rd0];", false},
+	{"ticket without a fence behind it", "add.u32 %r2, %r0, 1;\n st.global.u32 [%rd2], %r2;\n membar.gl;\n atom.global.inc.u32 %r1, [%rd0+128], 3;\n setp.ne.u32 %p1, %r1, 3;\n@%p1 ret;\n ld.global.u32 %r2, [%rd0]; // HERE", true},
+	{"ticket with fences of the block", "add.u32 %r2, %r0, 1;\n st.global.u32 [%rd2], %r2;\n membar.cta;\n atom.global.inc.u32 %r1, [%rd0+128], 3;\n setp.ne.u32 %p1, %r1, 3;\n@%p1 ret;\n membar.cta;\n ld.global.u32 %r2, [%rd0]; // HERE", true},
+	{"ticket of the block", "add.u32 %r2, %r0, 1;\n st.global.u32 [%rd2], %r2;\n atom.acq_rel.cta.global.inc.u32 %r1, [%rd0+128], 3;\n setp.ne.u32 %p1, %r1, 3;\n@%p1 ret;\n ld.global.u32 %r2, [%rd0]; // HERE", true},
+	{"tickets of two words", "add.u32 %r2, %r0, 1;\n st.global.u32 [%rd2], %r2;\n mad.wide.u32 %rd3, %r0, 4, %rd0;\n atom.acq_rel.gpu.global.add.u32 %r1, [%rd3+128], 1;\n setp.ne.u32 %p1, %r0, 3;\n@%p1 ret;\n ld.global.u32 %r2, [%rd0]; // HERE", true},
+	{"written behind the release", "add.u32 %r2, %r0, 1;\n atom.acq_rel.gpu.global.inc.u32 %r1, [%rd0+128], 3;\n st.global.u32 [%rd2], %r2;\n setp.ne.u32 %p1, %r1, 3;\n@%p1 ret;\n ld.global.u32 %r2, [%rd0]; // HERE", true},
 	{"cp.async of another block's result", "add.u32 %r2, %r0, 1;\n st.global.u32 [%rd2], %r2;\n setp.eq.u32 %p1, %r0, 0;\n@%p1 ret;\n cp.async.ca.shared.global [%s], [%rd2+-4], 4; // HERE", true},
 }
 
+// What blocks of two warps do: thread 32 writes and reads, and thread 0 counts.
+var blockWarpCases = []blockCase{
+	{"one counts for all", lead + "bar.sync 0;\n" + count + "bar.sync 0;\n" + follow, false},
+	{"by a reduction at the barrier", lead + "bar.sync 0;\n" + count + "bar.red.or.pred %p1, 0, %p2;\n" + follow, false},
+	{"fences of the one that counts", lead + "bar.sync 0;\n membar.gl;\n" + strings.Replace(count, ".acq_rel.gpu", "", 1) + "membar.gl;\n bar.sync 0;\n" + follow, false},
+	{"no barrier before the count", lead + count + "bar.sync 0;\n" + follow + " // HERE", true},
+	{"no barrier behind the count", lead + "bar.sync 0;\n" + count + follow + " // HERE", true},
+	{"the writer's fence alone", lead + "membar.gl;\n bar.sync 0;\n" + strings.Replace(count, ".acq_rel.gpu", "", 1) + "@%p1 membar.gl;\n bar.sync 0;\n" + follow + " // HERE", true},
+}
+
+const (
+	lead   = "add.u32 %r2, %r0, 1;\n setp.eq.u32 %p1, %t, 32;\n setp.eq.u32 %p2, %t, 0;\n@%p1 st.global.u32 [%rd2], %r2;\n"
+	count  = "@%p2 atom.acq_rel.gpu.global.add.u32 %r1, [%rd0+128], 1;\n"
+	follow = "setp.eq.u32 %p1, %t, 32;\n setp.eq.and.u32 %p1, %r0, 3, %p1;\n@%p1 ld.global.u32 %r3, [%rd0];"
+)
+
 func TestBlockRaces(t *testing.T) {
-	for _, c := range blockCases {
+	checkBlocks(t, blockCases, 1, 0)
+	checkBlocks(t, blockWarpCases, 64, 32)
+}
+
+func checkBlocks(t *testing.T, cases []blockCase, threads uint32, guilty uint32) {
+	for _, c := range cases {
 		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
 			d := newDevice(t)
 			p := d.alloc(256, "buffer")
 			d.put(p, make([]byte, 256))
 			src := kernel("mov.u32 %r0, %ctaid.x;\n mad.wide.u32 %rd2, %r0, 4, %rd0;\n" + c.body)
 			m := mustParse(t, src)
-			l := Launch{Entry: m.Entry("buggy"), Grid: [3]uint32{4, 1, 1}, Block: [3]uint32{1, 1, 1}, Params: packParams(p), Mem: d.mem, SM: 90, CheckBlocks: true, Workers: 4}
+			l := Launch{Entry: m.Entry("buggy"), Grid: [3]uint32{4, 1, 1}, Block: [3]uint32{threads, 1, 1}, Params: packParams(p), Mem: d.mem, SM: 90, CheckBlocks: true, Workers: 4}
 			_, err := l.Run()
 			if !c.race {
 				if err != nil {
@@ -41,7 +72,7 @@ func TestBlockRaces(t *testing.T) {
 				}
 				return
 			}
-			f := wantFault(t, err, src, GlobalRace, 0, "buffer", "nothing orders", "at PTX line")
+			f := wantFault(t, err, src, GlobalRace, guilty, "buffer", "nothing orders", "at PTX line")
 			if f.CTA == [3]uint32{} {
 				t.Errorf("reported in the first block: %v", f)
 			}

@@ -111,18 +111,24 @@ func setRegisters(d *decoder) {
 // fence decodes membar and fence. Global accesses of one goroutine are seen in order by others that synchronise through atomics, so nothing is left to do.
 func fence(d *decoder) {
 	d.args(0)
+	scope := 0
 	if d.base == "membar" {
-		if d.oneOf("cta", "gl", "sys") < 0 {
+		if scope = d.oneOf("cta", "gl", "sys"); scope < 0 {
 			d.fail("membar needs .cta, .gl or .sys")
 		}
 	} else {
 		d.need(70, 6, 0)
 		d.oneOf("sc", "acq_rel")
-		if d.oneOf("cta", "cluster", "gpu", "sys") < 0 {
+		if scope = d.oneOf("cta", "cluster", "gpu", "sys"); scope < 0 {
 			d.fail("fence needs a scope")
 		}
 	}
-	d.run(func(w *warp, _ *inst, _ uint32) { w.cta.fence.Add(1); w.cta.blocks.fence() })
+	d.run(func(w *warp, _ *inst, _ uint32) {
+		w.cta.fence.Add(1)
+		if scope > 0 && w.cta.blocks != nil {
+			w.fenceBlocks()
+		}
+	})
 }
 
 // barrier decodes bar and barrier: .sync, .arrive, .red, and bar.warp.sync.

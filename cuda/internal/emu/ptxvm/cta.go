@@ -237,7 +237,7 @@ func (c *cta) run(index uint64) (f *Fault) {
 	c.reset(index)
 	c.cache.empty()
 	if c.blocks != nil {
-		c.blocks.begin(index)
+		c.blocks.begin(c, index)
 	}
 	n := len(c.warps)
 	for round := uint64(0); c.live > 0; round++ {

@@ -56,6 +56,8 @@ type extra struct {
 	ext     uint8 // bits to sign-extend loaded elements to, 0: zero-extend
 	strong  bool  // volatile, relaxed, acquire, release: never a race among themselves
 	release bool  // .release or .acq_rel
+	acquire bool  // .acquire or .acq_rel
+	block   bool  // of an ordering: it is for the block alone
 	mode    uint8
 	combine uint8 // setp .and/.or/.xor
 	pn      bool  // combined predicate negated

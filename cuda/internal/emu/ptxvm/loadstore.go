@@ -21,11 +21,13 @@ func (d *decoder) memoryMods() {
 		}
 	}
 	if order > 0 {
-		x.release = orders[order] == "release"
+		x.release, x.acquire = orders[order] == "release", orders[order] == "acquire"
 		d.need(70, 6, 0)
-		if d.oneOf("cta", "cluster", "gpu", "sys") < 0 {
+		scope := d.oneOf("cta", "cluster", "gpu", "sys")
+		if scope < 0 {
 			d.fail("%s: .%s needs a scope", d.stmt.op, orders[order])
 		}
+		x.block = scope == 0
 	}
 	d.take("weak")
 	if d.take("nc") && (d.base != "ld" || x.space != spGlobal) {

@@ -47,6 +47,7 @@ type warp struct {
 	stride           int    // Entry.Local, and what functions have needed
 
 	clocks  // see race.go
+	beyond  // see blockrace.go
 	pending []asyncCopy
 	groups  [32]uint32 // committed cp.async groups of each lane
 	view    int32      // what a globalLog has kept of the clocks, + 1

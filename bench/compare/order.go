@@ -1,0 +1,43 @@
+package main
+
+import "github.com/flambeau-go/flambeau/tensor"
+
+// ordering makes operands and calls f on them, ten times between two waits, without gradients; the
+// rate is of n elements, in millions a second.
+func ordering(n, small int, operands func(s *tensor.Scope, n int) []*tensor.Tensor, f func(x []*tensor.Tensor)) func(*run) {
+	return func(r *run) {
+		n := r.n(n, small)
+		tensor.ManualSeed(1)
+		tensor.Do(func(data *tensor.Scope) {
+			v := operands(data, n)
+			r.measure(10, false, func() {
+				data.Do(func(s *tensor.Scope) {
+					x := make([]*tensor.Tensor, len(v))
+					for i := range v {
+						x[i] = v[i].In(s)
+					}
+					f(x)
+				})
+			})
+		}, tensor.On(r.dev), tensor.NoGrad())
+		r.Rate = float64(n) / r.Median / 1e6
+	}
+}
+
+func randomVector(s *tensor.Scope, n int) []*tensor.Tensor { return []*tensor.Tensor{s.Randn(n)} }
+
+// logits are rows of GPT-2's vocabulary.
+func logits(s *tensor.Scope, rows int) []*tensor.Tensor {
+	return []*tensor.Tensor{s.Randn(rows, 50257)}
+}
+
+// tokenRows are as many rows as there are tokens, the tokens that they belong to, and a table.
+func tokenRows(s *tensor.Scope, n int) []*tensor.Tensor {
+	vocab := min(50257, 16*n)
+	return []*tensor.Tensor{s.Randn(n, 768), s.RandInt(0, vocab, n), s.Zeros(vocab, 768)}
+}
+
+// numbers are of a million.
+func numbers(s *tensor.Scope, n int) []*tensor.Tensor {
+	return []*tensor.Tensor{s.RandInt(0, 1<<20, n)}
+}

@@ -1,0 +1,100 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/flambeau-go/flambeau/cpu/internal/asm"
+	"github.com/flambeau-go/flambeau/expr"
+)
+
+// randomRun is how many elements take their words from blocks that were computed beside them.
+const randomRun = 256
+
+// philox is the kernel of an OpPhilox, of which T is the type. shared says that all elements have
+// one seed and offset: neighbours in a row then take words of the same blocks.
+func philox[T uint32 | uint64](d expr.Draw, shared bool) kernel {
+	return func(dst, seed, offset, index unsafe.Pointer, n int) {
+		out, at := at[T](dst, n), at[int64](index, n)
+		if !shared {
+			seeds, offsets := unsafe.Slice((*uint64)(seed), n), unsafe.Slice((*uint64)(offset), n)
+			for i := range out {
+				out[i] = T(d.Value(seeds[i], offsets[i], at[i]))
+			}
+			return
+		}
+		for len(out) > 0 { // out may be where the index is
+			run, first := neighbours(at), at[0]
+			drawRun(d, out[:run], *(*uint64)(seed), *(*uint64)(offset), first)
+			out, at = out[run:], at[run:]
+		}
+	}
+}
+
+// neighbours returns how many numbers from the first on each are one more than the one before.
+func neighbours(x []int64) int {
+	n := 0
+	for ; n+4 <= len(x); n += 4 {
+		y, first := (*[4]int64)(x[n:]), x[0]+int64(n)
+		if (y[0]-first)|(y[1]-first-1)|(y[2]-first-2)|(y[3]-first-3) != 0 {
+			break
+		}
+	}
+	for n < len(x) && x[n] == x[0]+int64(n) {
+		n++
+	}
+	return n
+}
+
+// drawRun sets out to what the elements from index on draw.
+func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index int64) {
+	if direct, ok := any(out).([]uint32); ok && d == (expr.Draw{}) && index%4 == 0 {
+		whole := len(out) &^ 3
+		asm.Philox(direct[:whole], seed, offset+uint64(index)/4)
+		out, index = out[whole:], index+int64(whole)
+	}
+	var words [2*randomRun + 8]uint32 // of two an element, and of the blocks at both ends
+	for len(out) > 0 {
+		n := min(len(out), randomRun)
+		first, last := d.Word(index)/4, d.Word(index+int64(n-1))/4
+		if last < first { // the numbers wrap
+			n, last = 1, first
+		}
+		asm.Philox(words[:4*(last-first+1)], seed, offset+first)
+		pick(d, out[:n], words[:], index, 4*first)
+		out, index = out[n:], index+int64(n)
+	}
+}
+
+// pick sets out to what the elements from index on draw, where words are those from number first
+// on.
+func pick[T uint32 | uint64](d expr.Draw, out []T, words []uint32, index int64, first uint64) {
+	draw := func(words []uint32) T {
+		if unsafe.Sizeof(T(0)) == 8 {
+			return T(uint64(words[1])<<32 | uint64(words[0]))
+		}
+		return T(words[0])
+	}
+	if d.Clear == 0 {
+		words = words[d.Word(index)-first:]
+		for i := range out {
+			out[i] = draw(words[i<<(d.Shift&1):])
+		}
+		return
+	}
+	if index%2 != 0 { // the second of a pair
+		out[0] = draw(words[d.Word(index)-first:])
+		out, index = out[1:], index+1
+	}
+	if len(out) == 0 {
+		return
+	}
+	words = words[d.Word(index)-first:]
+	step := 2 << d.Shift
+	for i := range len(out) / 2 {
+		v := draw(words[i*step:])
+		out[2*i], out[2*i+1] = v, v
+	}
+	if i := len(out) - 1; i%2 == 0 {
+		out[i] = draw(words[i/2*step:])
+	}
+}

@@ -1,0 +1,117 @@
+package kernels
+
+import (
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// keptOwn reports which weights stay of keys, of which this thread has every 8th from key on, and
+// of n queries, of which it has every 16th from j on: each by a block of its own. The answers are
+// bits of one register.
+func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Value {
+	b, seed := w.Builder, w.seed
+	if w.s.numbers { // read again for each tile: the keys of all rounds would be held in registers
+		seed = w.numbers.Load()
+	}
+	bits := b.Var(b.U32(0))
+	// One block after the other: side by side they would take more registers than there are.
+	b.For(b.U32(0), b.U32(uint32(n/16*keys)), num(1), func(at ptx.Value, _ ptx.Loop) {
+		block := w.rowBlock(j.Add(at.Div(num(keys)).Mul(num(16))))
+		word := drawn(b, expr.Draw{}, ptx.U32, seed, block, place{key.Add(at.Rem(num(keys)).Mul(num(8))), 0, 1})
+		bits.Set(bits.Get().Or(word.Gt(w.dropped).Select(b.U32(1).Shl(at), num(0))))
+	})
+	kept := bits.Get()
+	return func(r, n int) ptx.Value { return kept.And(b.U32(1 << (n*keys + r))).Ne(num(0)) }
+}
+
+// rowBlocks is how many blocks of random numbers a row of weights has: see [device.RowNumbers].
+func (w *weighing) rowBlocks() ptx.Value { return w.keys.Add(num(3)).Shr(num(2)) }
+
+// rowBlock is the first of query i.
+func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
+	return i.Min(w.queries.Sub(num(1))).MadWide(w.rowBlocks(), w.block)
+}
+
+// A keptGroup is 16 weights of which this lane draws four: those of the keys from key on, a
+// multiple of 4, in the row whose first block is given.
+type keptGroup struct{ block, key ptx.Value }
+
+// keptBits returns which weights of groups stay, 16 bits for each. Four lanes, whose numbers differ
+// by near and 2·near, share the work. This one is number part of them, and has bits 4·part to
+// 4·part+3 of each group.
+func (w *weighing) keptBits(near int, part ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {
+	b := w.Builder
+	words := make([]ptx.Value, ceilDiv(len(groups), 2))
+	for i, g := range groups {
+		if i%2 == 0 {
+			words[i/2] = b.U32(0)
+		}
+		for k, word := range philox(b, w.seed, g.block.Add(g.key.Shr(num(2)).Cvt(ptx.U64))) {
+			bit := word.Gt(w.dropped).Select(b.U32(1<<(16*(i%2)+k)), num(0))
+			words[i/2] = words[i/2].Or(bit)
+		}
+	}
+	for i, v := range words {
+		v = v.Shl(part.Shl(num(2)))
+		for _, d := range []int{near, 2 * near} {
+			v = v.Or(v.Shuffle(ptx.ShuffleXor, num(d)))
+		}
+		words[i] = v
+	}
+	return func(group, bit int, more ptx.Value) ptx.Value {
+		return words[group/2].Shr(more).And(b.U32(1 << (16*(group%2) + bit))).Ne(num(0))
+	}
+}
+
+// keptAlong reports which weights stay of a row's n keys from j on, 16 or a multiple, that lie as
+// the rows of a product's sums on tensor cores: those of element e, 0 or 1, of fragment n.
+func (r weighingRow) keptAlong(lane, j ptx.Value, n int) func(n, e int) ptx.Value {
+	column := lane.And(num(3))
+	var groups []keptGroup
+	for i := range n / 16 {
+		groups = append(groups, keptGroup{r.block, j.Add(column.Shl(num(2))).Add(num(16 * i))})
+	}
+	kept := r.w.keptBits(1, column, groups)
+	return func(n, e int) ptx.Value { return kept(n/2, 8*(n%2)+e, column.Shl(num(1))) }
+}
+
+// keptAcross is the same where sums' rows are 16 keys and their columns n queries from j on: of
+// element e, 0 to 3.
+func (w *weighing) keptAcross(lane, j, key ptx.Value, n int) func(n, e int) ptx.Value {
+	column, line := lane.And(num(3)), lane.Shr(num(2)).And(num(3))
+	key = key.Add(line.Shr(num(1)).Shl(num(3))).Add(lane.Shr(num(4)).Shl(num(2)))
+	var groups []keptGroup
+	for i := range n / 8 {
+		query := j.Add(column.Shl(num(1))).Add(line.And(num(1))).Add(num(8 * i))
+		groups = append(groups, keptGroup{w.rowBlock(query), key})
+	}
+	kept := w.keptBits(4, line, groups)
+	return func(n, e int) ptx.Value { return kept(n, 4*e, line) }
+}
+
+// keptEach reports which weights stay of rows and their n keys from j on, of which this thread has
+// every 16th from x on: of row r and number n of these keys.
+func (w *weighing) keptEach(rows []weighingRow, x, j ptx.Value, n int) func(r, n int) ptx.Value {
+	per, part := n/16, x.And(num(3))
+	all := len(rows) * per
+	quad := j.Add(x.Shr(num(2)).Shl(num(2))) // the keys of four neighbours begin here
+	var groups []keptGroup
+	for i := 0; i < all; i += 4 {
+		var list [4]keptGroup // of each part
+		for k := range list {
+			at := min(i+k, all-1)
+			list[k] = keptGroup{rows[at/per].block, quad.Add(num(16 * (at % per)))}
+		}
+		g := list[0]
+		for k := 1; k < 4; k++ {
+			own := part.Eq(num(k))
+			g = keptGroup{own.Select(list[k].block, g.block), own.Select(list[k].key, g.key)}
+		}
+		groups = append(groups, g)
+	}
+	kept := w.keptBits(1, part, groups)
+	return func(r, n int) ptx.Value {
+		at := r*per + n
+		return kept(at/4, at%4*4, part)
+	}
+}

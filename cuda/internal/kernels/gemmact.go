@@ -1,0 +1,95 @@
+package kernels
+
+import (
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// finishing is s with what o does to its sums.
+func (s gemmSpec) finishing(o ProductOperands) gemmSpec {
+	s.bias, s.sums, s.actSpec = o.Bias.Type, o.summing(), o.acting()
+	if s.with != dtype.Invalid {
+		s.vectorOut = s.vectorOut && o.With.inPieces(16/s.typ.Size())
+	}
+	return s
+}
+
+// writeActivated activates and stores a thread's results, which start at row, col. Those of
+// neighbouring rows wait in shared memory, where the tiles were, at places of each thread's own: so
+// the long text of an activation stands for some of them, and not for every register. thread counts
+// the threads that have results.
+func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.Value, threads int, row, col ptx.Value, acc [][]*ptx.Var) {
+	g.Comment("store the activated results")
+	if g.s.with != dtype.Invalid {
+		g.act.with = g.act.with.ofBatch(g.Builder)
+	}
+	chunks := len(acc[0]) / g.chunk // of a row
+	mine := shared.At(thread.Mul(num(g.chunk)))
+	for first := 0; first < len(acc); first += g.chunk {
+		for i := range g.chunk {
+			for j := range chunks {
+				mine.At(num((i*chunks + j) * threads * g.chunk)).StoreVec(get(acc[first+i][j*g.chunk : (j+1)*g.chunk])...)
+			}
+		}
+		place := func(i ptx.Value) (r, k ptx.Value) {
+			return row.Add(num(first * 4)).Add(i.Div(num(chunks))), col.Add(i.Rem(num(chunks)).Mul(num(g.chunk * 8)))
+		}
+		var next [][]*ptx.Var
+		for _, v := range g.beside(place(g.U32(0))) {
+			var list []*ptx.Var
+			for _, v := range v {
+				list = append(list, g.Var(v))
+			}
+			next = append(next, list)
+		}
+		g.For(g.U32(0), num(g.chunk*chunks), num(1), func(i ptx.Value, _ ptx.Loop) {
+			r, k := place(i)
+			var beside [][]ptx.Value
+			for _, v := range next {
+				beside = append(beside, get(v))
+			}
+			if g.s.with != dtype.Invalid {
+				for e, v := range g.beside(place(i.Add(num(1)).Min(num(g.chunk*chunks - 1)))) {
+					set(next[e], v)
+				}
+			}
+			values := mine.At(i.Mul(num(threads * g.chunk))).LoadVec(g.chunk)
+			g.If(r.Lt(g.m), func() {
+				g.leave(c, c.p.At(r.Bitcast(ptx.S32).MulWide(c.stride1)), k, values, beside)
+			})
+		})
+	}
+}
+
+// beside loads what With has beside a chunk of results, at once or element by element. What is
+// beyond an edge has the edge's, and is stored nowhere.
+func (g *gemmBuilder) beside(row, col ptx.Value) (list [][]ptx.Value) {
+	n := 1
+	if g.s.vectorOut {
+		n = g.chunk
+	}
+	for e := 0; e < g.chunk; e += n {
+		at := col.Add(num(e)).Min(g.n.Sub(num(n)))
+		list = append(list, g.act.beside(row.Min(g.m.Sub(num(1))), at, n))
+	}
+	return list
+}
+
+// leave stores a chunk of a line's results from column col on: as they are where that is wanted,
+// and activated.
+func (g *gemmBuilder) leave(c gemmOperand, line ptx.Ptr, col ptx.Value, values []ptx.Value, beside [][]ptx.Value) {
+	store := func(to ptx.Ptr, values, beside []ptx.Value) {
+		if g.s.pre {
+			storeVector(g.Builder, to.AtByte(g.act.pre), g.s.out, values)
+		}
+		storeVector(g.Builder, to, g.s.out, g.act.apply(values, beside))
+	}
+	if g.s.vectorOut {
+		g.If(col.Lt(g.n), func() { store(line.AtByte(col.Mul(num(g.s.out.Size()))), values, beside[0]) })
+		return
+	}
+	for e := range values {
+		at := col.Add(num(e))
+		g.If(at.Lt(g.n), func() { store(line.At(at.Bitcast(ptx.S32).MulWide(c.stride2)), values[e:e+1], beside[e]) })
+	}
+}

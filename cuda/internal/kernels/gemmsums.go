@@ -1,0 +1,91 @@
+package kernels
+
+import "github.com/flambeau-go/flambeau/ptx"
+
+// Rows of a, or columns of b, are summed up from the tiles in shared memory, by the blocks of the
+// first column, or row. Each slice has its part of k. A step over the tile is summed up by itself,
+// so that long sums err less.
+
+// floatSums is the state of a kernel for float32 that sums up rows of a, or columns of b.
+type floatSums struct {
+	p            ptx.Ptr
+	stride       ptx.Value
+	mine         ptx.Value // whether this thread does it
+	thread       ptx.Value // within the slice
+	threads, per int       // of the slice, and how many sums each has
+	from         ptx.Ptr   // the first element of this thread in the first buffer
+	ld, buffer   int       // elements from one k to the next, and from one buffer to the other
+	list         []*ptx.Var
+}
+
+// sumsFit reports whether the kernel has registers for sums. The large tile has none where lines
+// are transposed on their way, or results activated.
+func (s gemmSpec) sumsFit() bool {
+	return s.tile != largeTile || s.a != vectorsAlongK && s.b != vectorsAlongK && s.act == ""
+}
+
+// declareSums declares the parameters and the sums: a vector of 16 bytes for each thread, of which
+// some are used. thread counts the threads of a slice.
+func (g *gemmBuilder) declareSums(thread ptx.Value, threads int, tileM, tileN ptx.Value, shared ptx.Ptr) {
+	t, name, n, other := g.s.tile, "sums", g.s.tile.bm, tileN
+	ldA, ldB := t.bm+4, t.bn+4
+	r := floatSums{thread: thread, threads: threads, from: shared, ld: ldA}
+	switch g.s.sums {
+	case sumsSpec{}:
+		return
+	case sumsSpec{columns: true}:
+		name, n, other = "columns", t.bn, tileM
+		r.from, r.ld = shared.At(num(2*t.bk*ldA)), ldB
+	}
+	r.p, r.stride = g.Pointer(name, ptx.F32), g.Param(name+"r", ptx.S32)
+	r.per, r.buffer = ceilDiv(n, threads), t.bk*r.ld
+	r.from = r.from.At(thread)
+	if t.slices > 1 {
+		r.from = r.from.At(g.slice.Mul(num(t.bk / t.slices * r.ld)))
+	}
+	r.mine = other.Eq(num(0))
+	if n < threads {
+		r.mine = r.mine.And(thread.Lt(num(n)))
+	}
+	for range g.chunk {
+		r.list = append(r.list, g.Var(g.F32(0)))
+	}
+	g.sums = r
+}
+
+// addSums adds the tile in a buffer, of which the slice has steps of k.
+func (g *gemmBuilder) addSums(buffer ptx.Value, steps int) {
+	r := &g.sums
+	if r.list == nil {
+		return
+	}
+	g.If(r.mine, func() {
+		from := r.from.At(buffer.Mul(num(r.buffer)))
+		for i := range r.per {
+			sum := from.At(num(i * r.threads)).Load()
+			for at := 1; at < steps; at++ {
+				sum = sum.Add(from.At(num(i*r.threads + at*r.ld)).Load())
+			}
+			r.list[i].Set(r.list[i].Get().Add(sum))
+		}
+	})
+}
+
+// storeSums stores them. row and col are the first of the block.
+func (g *gemmBuilder) storeSums(row, col ptx.Value) {
+	r := &g.sums
+	if r.list == nil {
+		return
+	}
+	what, first, count := "rows", row, g.m
+	if g.s.sums.columns {
+		what, first, count = "columns", col, g.n
+	}
+	g.Comment("the sums of %s", what)
+	g.If(r.mine, func() {
+		for i := range r.per {
+			at := first.Add(r.thread).Add(num(i * r.threads))
+			g.If(at.Lt(count), func() { r.p.At(at.Bitcast(ptx.S32).MulWide(r.stride)).Store(r.list[i].Get()) })
+		}
+	})
+}

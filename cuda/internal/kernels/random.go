@@ -1,0 +1,91 @@
+package kernels
+
+import (
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// philox is the block of [expr.Philox] for a seed and a counter of 64 bits each.
+func philox(b *ptx.Builder, seed, counter ptx.Value) [4]ptx.Value {
+	halves := func(v ptx.Value) (lo, hi ptx.Value) {
+		v = v.Bitcast(ptx.U64)
+		return v.Cvt(ptx.U32), v.Shr(num(32)).Cvt(ptx.U32)
+	}
+	key0, key1 := halves(seed)
+	var c [4]ptx.Value
+	c[0], c[1] = halves(counter)
+	c[2], c[3] = b.U32(0), b.U32(0)
+	for round := range uint32(expr.PhiloxRounds) {
+		k0 := key0.Add(b.U32(round * expr.PhiloxW0))
+		k1 := key1.Add(b.U32(round * expr.PhiloxW1))
+		m0, m1 := b.U32(expr.PhiloxM0), b.U32(expr.PhiloxM1)
+		c = [4]ptx.Value{
+			c[2].MulHi(m1).Xor(c[1]).Xor(k0), c[2].Mul(m1),
+			c[0].MulHi(m0).Xor(c[3]).Xor(k1), c[0].Mul(m0),
+		}
+	}
+	return c
+}
+
+// A place is an element's position in a program's space: what is added to first, a multiple of
+// vector. Both are known when the kernel is written, so that neighbours share what they draw.
+type place struct {
+	first       ptx.Value
+	add, vector int // a power of two, more than add
+}
+
+// drawn emits an OpPhilox at an index.
+func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, at place) ptx.Value {
+	per := 4 >> d.Shift // elements that share a block
+	var block ptx.Value
+	if at.first.Type().Bits() == 64 {
+		block = at.first.Bitcast(ptx.U64).Shl(num(int(d.Shift))).Shr(num(2)) // as Draw.Word wraps
+	} else {
+		block = at.first.Shr(num(2 - int(d.Shift))).Cvt(ptx.U64)
+	}
+	counter := offset.Bitcast(ptx.U64).Add(block).Add(num(at.add / per))
+	words := philox(b, seed, counter)
+	known := int(d.Word(int64(at.add % per)))
+	take := func(word int) ptx.Value {
+		if t == ptx.U64 {
+			return b.Join(ptx.B64, words[word], words[word|1]).Bitcast(t)
+		}
+		return words[word]
+	}
+	// What first decides of the word's number.
+	var unknown []int
+	for bit := 1; bit < per; bit *= 2 {
+		if word := bit << d.Shift; bit >= at.vector && word&int(d.Clear) == 0 {
+			unknown = append(unknown, bit)
+		}
+	}
+	var choose func(unknown []int, word int) ptx.Value
+	choose = func(unknown []int, word int) ptx.Value {
+		if len(unknown) == 0 {
+			return take(word)
+		}
+		bit := unknown[0]
+		set := at.first.And(num(bit)).Ne(num(0))
+		return set.Select(choose(unknown[1:], word|bit<<d.Shift), choose(unknown[1:], word))
+	}
+	return choose(unknown, known)
+}
+
+// indexOf reports whether value i of a program is the element's position, of whatever type.
+func indexOf(p *expr.Program, i int32) bool {
+	for p.Code[i].Op == expr.OpCvt {
+		i = p.Code[i].A
+	}
+	return p.Code[i].Op == expr.OpIndex
+}
+
+// lowBits returns the value of an OpAnd of the element's position and a constant that only its
+// lower bits meet, which are known.
+func lowBits(p *expr.Program, c expr.Instr, at *place) (v uint64, ok bool) {
+	for _, o := range [2][2]int32{{c.A, c.B}, {c.B, c.A}} {
+		if k := p.Code[o[1]]; k.Op == expr.OpConst && k.Imm < uint64(at.vector) && indexOf(p, o[0]) {
+			return uint64(at.add) & k.Imm, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,239 @@
+package kernels
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/expr"
+	"github.com/flambeau-go/flambeau/ptx"
+)
+
+// longSoftmax describes a softmax kernel, or its gradient, for rows of which a block keeps most.
+// The first vectors of each thread stay in registers, those behind in shared memory. What has room
+// in neither is read twice, which is the least then: the result needs all of the row.
+type longSoftmax struct {
+	typ    dtype.Type
+	log    bool
+	grad   bool
+	form   rowForm
+	held   int // vectors of each operand in a thread's registers
+	cached int // columns of each operand in shared memory, 0: the registers have room for all
+}
+
+const (
+	longThreads   = 512
+	longRegisters = 52 // of a thread's 128, for what is held; of 16 bits there are more on the way
+	longHalves    = 32
+	longShared    = 99 << 10 // what a block may have on each GPU that is supported
+)
+
+// longSoftmaxFor returns how rows are kept; false if they cannot be, or if too little of them.
+func longSoftmaxFor(s softmaxSpec, columns int) (longSoftmax, bool) {
+	l := longSoftmax{typ: s.typ, log: s.log, grad: s.grad, form: s.form}
+	v := s.form.vector
+	if v == 1 || s.typ.Compute().Size() != 4 {
+		return l, false
+	}
+	across := v * longThreads // columns that all threads hold by one vector each
+	l.held = longRegisters / (v * l.kinds())
+	if s.typ.IsHalf() {
+		l.held = longHalves / (v * l.kinds())
+	}
+	switch {
+	case columns <= across*ceilDiv(l.held, 2):
+		l.held = ceilDiv(l.held, 2)
+	case columns > across*l.held:
+		l.cached = (longShared - 4*longThreads/32) / (s.typ.Size() * l.kinds() * v) * v
+	}
+	return l, columns <= 4*(across*l.held+l.cached)
+}
+
+// kinds is how many operands the first pass reads.
+func (s longSoftmax) kinds() int {
+	if s.grad && !s.log {
+		return 2
+	}
+	return 1
+}
+
+func (s longSoftmax) name() string {
+	name := softmaxSpec{typ: s.typ, log: s.log, grad: s.grad, form: s.form, unit: true, group: longThreads}.name()
+	return fmt.Sprintf("%s_h%d_s%d", name, s.held, s.cached)
+}
+
+func (s longSoftmax) dynamicShared() int {
+	return beyondStatic(s.typ.Size()*s.cached*s.kinds(), 4*longThreads/32)
+}
+
+func (s longSoftmax) build(b *ptx.Builder, _ []*expr.Program) [3]int {
+	b.MinBlocks(1)
+	rows, columns := b.Param("rows", ptx.U32), b.Param("columns", ptx.U32)
+	names := []string{"y", "x"}
+	if s.grad {
+		names = []string{"dx", "y", "g"}
+	}
+	var o []rowOperand
+	for _, name := range names {
+		o = append(o, declareRows(b, name, s.typ, true))
+	}
+	w := &longRows{rowWork: newRows(b, longThreads, s.typ, rows, columns), rounds: 4}
+	if s.kinds() == 1 {
+		w.rounds = 6 // of two operands there are eight loads
+	}
+	for i := range o {
+		o[i] = o[i].at(w.row)
+	}
+	w.access(s.form, o[1])
+	w.inCache(s.typ, s.cached, s.kinds())
+	t := computing(s.typ.Compute())
+	if s.grad {
+		s.gradient(w, t, o[0], o[1], o[2])
+	} else {
+		s.forward(w, t, o[0], o[1])
+	}
+	return [3]int{longThreads, 1, 1}
+}
+
+func (s longSoftmax) forward(w *longRows, t ptx.Type, y, x rowOperand) {
+	w.Comment("the row's maximum and the sum of exponentials")
+	e := w.newExponentials(t)
+	w.read(s.held, w.loadAll(x), e.infinite, func(v [][]ptx.Value) {
+		var all []ptx.Value
+		for _, part := range v {
+			all = append(all, part...)
+		}
+		e.add(all)
+	})
+	top, sum := e.total()
+	if s.log {
+		w.Comment("x - maximum - log of the sum")
+		lse := call(w.Builder, "log", sum)
+		w.again(y, w.loadAll(x), w.loadAll(), func(v []ptx.Value) ptx.Value { return v[0].Sub(top).Sub(lse) })
+		return
+	}
+	w.Comment("the quotients")
+	inverse := sum.Rcp()
+	w.again(y, w.loadAll(x), w.loadAll(), func(v []ptx.Value) ptx.Value {
+		return call(w.Builder, "exp", v[0].Sub(top)).Mul(inverse)
+	})
+}
+
+// gradient is as in softmaxSpec. Of the logarithm's, the sum needs g alone.
+func (s longSoftmax) gradient(w *longRows, t ptx.Type, dx, y, g rowOperand) {
+	first, other := w.loadAll(y, g), w.loadAll()
+	term := func(v []ptx.Value) ptx.Value { return v[1].Mul(v[0]) }
+	if s.log {
+		first, other, term = w.loadAll(g), w.loadAll(y), itself
+	}
+	zero := w.Const(t, real(0))
+	total := w.Var(zero)
+	w.read(s.held, first, zero, func(v [][]ptx.Value) {
+		var terms []ptx.Value
+		for _, part := range v {
+			terms = append(terms, w.apply(part, term)...)
+		}
+		total.Set(total.Get().Add(pairwise(terms)))
+	})
+	sum := w.across(total.Get(), func(x, y ptx.Value) ptx.Value { return x.Add(y) })
+	w.again(dx, first, other, func(v []ptx.Value) ptx.Value {
+		if s.log {
+			return v[0].Sub(call(w.Builder, "exp", v[1]).Mul(sum))
+		}
+		return v[0].Mul(v[1].Sub(sum))
+	})
+}
+
+// longRows is the state while such a kernel is written.
+type longRows struct {
+	*rowWork
+	rounds int           // vectors of a thread that are under way together
+	held   [][]ptx.Value // what a thread keeps in registers
+	kept   ptx.Value     // the vectors ahead of it are in registers or shared memory
+}
+
+// A turn is what a thread does together: vectors that lie a block's threads apart. Those that lie
+// behind the end have the number of the last.
+type turn struct{ at, inside []ptx.Value }
+
+func (w *longRows) turn(i, end ptx.Value, n int) (t turn) {
+	last := end.Sub(num(1))
+	for k := range n {
+		at := i.Add(num(k * w.group))
+		t.inside = append(t.inside, at.Lt(end))
+		t.at = append(t.at, at.Min(last))
+	}
+	return t
+}
+
+// some calls f for a few vectors at a time: of each value something is computed at once.
+func (w *longRows) some(v [][]ptx.Value, f func(v [][]ptx.Value)) {
+	for few := range slices.Chunk(v, max(1, 16/len(v[0]))) {
+		f(few)
+	}
+}
+
+// read gives all vectors of the row to use, some at a time and neutral where there are none, and
+// keeps what there is room for.
+func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral ptx.Value, use func(v [][]ptx.Value)) {
+	w.atEnds(func(i ptx.Value) {
+		v := load(i)
+		set(w.ends.kept, v)
+		use([][]ptx.Value{v})
+	})
+	t := w.turn(w.lane, w.columns, held)
+	for k := range held {
+		v := load(t.at[k])
+		w.held = append(w.held, apply(v, func(j int) ptx.Value { return t.inside[k].Select(v[j], neutral) }))
+	}
+	w.some(w.held, use)
+	if w.cached == 0 {
+		return
+	}
+	w.kept = w.columns.Min(num(held*w.group + w.cached/w.vector))
+	w.For(w.lane.Add(num(held*w.group)), w.columns, num(w.rounds*w.group), func(i ptx.Value, _ ptx.Loop) {
+		t, all := w.turn(i, w.columns, w.rounds), make([][]ptx.Value, w.rounds)
+		for k := range all {
+			all[k] = load(t.at[k])
+		}
+		for k, v := range all {
+			at := i.Add(num(k * w.group))
+			w.If(at.Lt(w.kept), func() { w.keep(at.Sub(num(held*w.group)), v) })
+			all[k] = apply(v, func(j int) ptx.Value { return t.inside[k].Select(v[j], neutral) })
+		}
+		w.some(all, use)
+	})
+}
+
+// again stores f of what was read of each column, and of what other gives, to out.
+func (w *longRows) again(out rowOperand, load, other func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) {
+	store := func(i ptx.Value, v []ptx.Value) {
+		storeVector(w.Builder, out.element(w.first(i)), out.t, w.apply(v, f))
+	}
+	turn := func(i, end ptx.Value, n int, load func(k int, i ptx.Value) []ptx.Value) {
+		t, all := w.turn(i, end, n), make([][]ptx.Value, n)
+		for k := range all {
+			v := load(k, t.at[k])
+			all[k] = append(v[:len(v):len(v)], other(t.at[k])...)
+		}
+		for k, v := range all {
+			w.If(t.inside[k], func() { store(t.at[k], v) })
+		}
+	}
+	w.atEnds(func(i ptx.Value) { store(i, append(get(w.ends.kept), other(i)...)) })
+	for k := 0; k < len(w.held); k += w.rounds {
+		list := w.held[k:min(k+w.rounds, len(w.held))]
+		turn(w.lane.Add(num(k*w.group)), w.columns, len(list), func(k int, _ ptx.Value) []ptx.Value { return list[k] })
+	}
+	if w.cached == 0 {
+		return
+	}
+	first := num(len(w.held) * w.group)
+	step := num(w.rounds * w.group)
+	w.For(w.lane.Add(first), w.kept, step, func(i ptx.Value, _ ptx.Loop) {
+		turn(i, w.kept, w.rounds, func(_ int, i ptx.Value) []ptx.Value { return w.rowWork.kept(i.Sub(first)) })
+	})
+	w.For(w.lane.Add(w.kept), w.columns, step, func(i ptx.Value, _ ptx.Loop) {
+		turn(i, w.columns, w.rounds, func(_ int, i ptx.Value) []ptx.Value { return load(i) })
+	})
+}

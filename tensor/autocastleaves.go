@@ -1,0 +1,160 @@
+package tensor
+
+import (
+	"sync"
+	"weak"
+
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// castCache keeps the casts of leaves in the scope that set Autocast.
+type castCache struct {
+	scope *Scope
+	mu    sync.Mutex
+	casts map[castKey]*cachedCast
+	group *castGroup // of the leaves that were asked for
+}
+
+type castKey struct {
+	leaf *Tensor
+	to   dtype.Type
+}
+
+type cachedCast struct {
+	of      *storage
+	version uint32
+	cast    *Tensor
+	asked   bool // not only that of another leaf was
+}
+
+// A castGroup is the leaves that one scope needed casts of. A leaf knows the latest group that it
+// is of; the group does not keep it alive.
+type castGroup struct {
+	mu     sync.Mutex
+	leaves []weak.Pointer[Tensor]
+}
+
+func (g *castGroup) add(leaf *Tensor) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.leaves = append(g.leaves, weak.Make(leaf))
+	leaf.castWith.Store(g)
+}
+
+func (g *castGroup) list() []weak.Pointer[Tensor] {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.leaves // which only grows
+}
+
+// take returns the cast of t, or nil if it is not to be kept: as in torch only that of a float32
+// leaf that requires a gradient and is no view. It has its place in the graph, also where it is
+// first needed in a scope without gradients.
+func (k *castCache) take(t *Tensor, to dtype.Type) *Tensor {
+	if k == nil || !to.IsHalf() || !castLeaf(t) {
+		return nil
+	}
+	leaf := t
+	if !t.scope.encloses(k.scope) { // a handle that a younger scope was lent
+		if leaf = t.base(); leaf.freed.Load() || leaf.layout != t.layout || !leaf.scope.encloses(k.scope) {
+			return nil
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	key := castKey{t.base(), to}
+	c := k.kept(key, t.st)
+	if c == nil {
+		if k.scope.isClosed() {
+			return nil
+		}
+		if vigils.n.Load() != 0 {
+			defer hush()()
+		}
+		k.castAll(append([]*Tensor{leaf}, k.beside(key.leaf, to)...), to)
+		c = k.casts[key]
+	}
+	if !c.asked {
+		if c.asked = true; k.group == nil {
+			k.group = &castGroup{}
+		}
+		k.group.add(key.leaf)
+	}
+	return c.cast
+}
+
+// castLeaf reports whether the cast of t may be kept.
+func castLeaf(t *Tensor) bool {
+	return t.dtype == dtype.F32 && t.NeedsGrad() && t.node == nil && t.viewed == nil
+}
+
+// kept returns the cast of a leaf in st if there is one of the value that it has now.
+func (k *castCache) kept(key castKey, st *storage) *cachedCast {
+	c := k.casts[key]
+	if c == nil || c.of != st || c.version != st.version.Load() || c.cast.freed.Load() {
+		return nil
+	}
+	return c
+}
+
+// beside returns the other leaves that a scope needed together with leaf, of which there is no cast
+// yet, if one launch can do them all.
+func (k *castCache) beside(leaf *Tensor, to dtype.Type) (list []*Tensor) {
+	s, dev := k.scope, leaf.st.dev
+	if to != s.modes.autocast || s.modes.composed || s.modes.anomaly != 0 || !leaf.layout.Contiguous() {
+		return nil
+	}
+	for _, w := range leaf.castWith.Load().list() {
+		t := w.Value()
+		if t == nil || t == leaf || t.freed.Load() || !castLeaf(t) || t.st.dev != dev || !t.synced() ||
+			!t.layout.Contiguous() || !t.scope.encloses(s) || k.kept(castKey{t, to}, t.st) != nil {
+			continue
+		}
+		list = append(list, t)
+	}
+	if len(list) > 0 && !dev.Supports(&device.MultiMap{Program: castProgram(dtype.F32, to)}) {
+		return nil
+	}
+	return list
+}
+
+// castAll keeps the casts of leaves, and frees those that they had.
+func (k *castCache) castAll(leaves []*Tensor, to dtype.Type) {
+	s := k.scope.child()
+	defer s.recycle()
+	s.modes.noGrad, s.modes.autocast = false, dtype.Invalid
+	versions, casts := make([]uint32, len(leaves)), make([]*Tensor, len(leaves))
+	for i, t := range leaves {
+		versions[i] = t.st.version.Load()
+		if old := k.casts[castKey{t.base(), to}]; old != nil {
+			old.cast.Free()
+		}
+	}
+	if len(leaves) == 1 {
+		casts[0] = leaves[0].In(s).Cast(to)
+	} else {
+		m := &device.MultiMap{Program: castProgram(dtype.F32, to)}
+		for i, t := range leaves {
+			casts[i] = alloc("cast", s, t.st.dev, to, t.layout.Shape)
+			m.Outs, m.Ins = append(m.Outs, viewsOf(casts[i:i+1])), append(m.Ins, viewsOf(leaves[i:i+1]))
+		}
+		operands := append(append(append([]*Tensor(nil), casts...), nil), leaves...)
+		launch("cast", s, m, append(operands, nil)...)
+		for i, t := range leaves {
+			record(casts[i], castFunc{to}, []*Tensor{t.In(s)}, nil)
+		}
+	}
+	s.close(casts, false)
+	if k.casts == nil {
+		k.casts = map[castKey]*cachedCast{}
+	}
+	for i, t := range leaves {
+		key := castKey{t.base(), to}
+		old := k.casts[key]
+		k.casts[key] = &cachedCast{t.st, versions[i], casts[i], old != nil && old.asked}
+	}
+}
