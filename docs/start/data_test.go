@@ -1,0 +1,152 @@
+package start_test
+
+import (
+	"fmt"
+	"iter"
+	"log"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/data/table"
+	"github.com/flambeau-go/flambeau/data/text"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+func Example_tensors() {
+	x := tensor.From([][]float32{{0, 1}, {2, 3}, {4, 5}})
+	y := tensor.From([]int64{0, 1, 0})
+	set, err := data.NewTensorDataset(x, y)
+	if err != nil {
+		log.Fatal(err)
+	}
+	loader, err := data.NewLoader(set, data.Config{Batch: 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for step, err := range loader.Steps() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(step.X.Shape(), step.Y)
+	}
+	// Output:
+	// [2, 2] tensor([0, 1])
+	// [1, 2] tensor([0])
+}
+
+// Squares has the numbers 0, 1, 2, … and their squares.
+type Squares struct{ N int }
+
+func (d Squares) Len() int { return d.N }
+
+func (d Squares) Get(i int) (data.Sample, error) {
+	return data.Sample{X: []float32{float32(i)}, Y: []float32{float32(i * i)}}, nil
+}
+
+func Example_dataset() {
+	known, held, err := split(Squares{10})
+	if err != nil {
+		log.Fatal(err)
+	}
+	loader, err := data.NewLoader(known, data.Config{Batch: 4, Shuffle: true, Workers: 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for batch, err := range loader.Batches() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(batch.X.Shape(), batch.Y.Shape())
+	}
+	fmt.Println(held.Len(), "are held out")
+	// Output:
+	// [4, 1] [4, 1]
+	// [4, 1] [4, 1]
+	// 2 are held out
+}
+
+func split(set data.Dataset) (known, held data.Dataset, err error) {
+	parts, err := data.RandomSplitFractions(set, 1, 0.8, 0.2)
+	if err != nil {
+		return nil, nil, err
+	}
+	return parts[0], parts[1], nil
+}
+
+func Example_noise() {
+	noisy := data.Map(Squares{3}, func(s data.Sample, rng *rand.Rand) (data.Sample, error) {
+		s.X = []float32{s.X.([]float32)[0] + rng.Float32()/100}
+		return s, nil
+	})
+	loader, err := data.NewLoader(noisy, data.Config{Batch: 3, Seed: 1, Workers: 4})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for batch, err := range loader.Batches() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(batch.X.Round()) // the same numbers for any number of workers
+	}
+	// Output:
+	// tensor([[0.],
+	//         [1.],
+	//         [2.]])
+}
+
+func Example_table() {
+	const cars = "weight,color,price\n1.2,red,9000\n1.9,blue,15000\n,red,11000\n"
+	t, err := table.Read(strings.NewReader(cars), table.Config{Target: "price", Number: true, Categories: map[string][]string{"color": {"red", "blue"}}, Missing: table.Mean})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(t.Columns, t.X.Shape(), t.Y.Shape())
+	// Output: [weight color] [3, 3] [3]
+}
+
+func Example_text() {
+	chars, err := text.NewChars("to be or not to be")
+	if err != nil {
+		log.Fatal(err)
+	}
+	tokens, err := chars.Encode("to be or not to be")
+	if err != nil {
+		log.Fatal(err)
+	}
+	blocks, err := text.NewBlocks(tokens, 8, 8) // 8 characters, and the next of each as its target
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := blocks.Get(0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(blocks.Len(), s.X, s.Y)
+	// Output: 2 [6 4 0 1 2 0 4 5] [4 0 1 2 0 4 5 0]
+}
+
+func Example_stream() {
+	lines := data.StreamFunc(func(int) iter.Seq2[data.Sample, error] {
+		return func(yield func(data.Sample, error) bool) {
+			for i, line := range []string{"one", "two", "three"} {
+				if !yield(data.Sample{X: line, Y: i}, nil) {
+					return
+				}
+			}
+		}
+	})
+	loader, err := data.NewStreamLoader(lines, data.Config{Batch: 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for batch, err := range loader.Batches() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(batch.Nested.X, batch.Y)
+	}
+	// Output:
+	// [one two] tensor([0, 1])
+	// [three] tensor([2])
+}

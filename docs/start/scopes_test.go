@@ -1,0 +1,66 @@
+package start_test
+
+import (
+	"fmt"
+
+	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+func Example_scope() {
+	w := tensor.Ones(2, 2) // of the root scope: it lives on
+	total := 0.0
+	for _, row := range [][]float32{{1, 2}, {3, 4}} {
+		tensor.Do(func(s *tensor.Scope) {
+			x := s.From([][]float32{row}) // of s
+			y := x.MatMul(w)              // of s too: its youngest operand is
+			total += y.Sum().Item()
+		}) // x and y are freed here, w is not
+	}
+	fmt.Println(total)
+	// Output: 20
+}
+
+func Example_ended() {
+	var y *tensor.Tensor
+	tensor.Do(func(s *tensor.Scope) { y = s.Ones(3).Sum() })
+	err := tensor.Try(func() { y.Item() })
+	fmt.Println(err != nil)
+	// Output: true
+}
+
+func Example_kept() {
+	s := tensor.NewScope()
+	h := s.Ones(3).MulScalar(2)
+	y := h.Sum()
+	s.Close(y) // frees all of s but y, which moves to the scope around it
+	fmt.Println(y.Item())
+	// Output: 6
+}
+
+func Example_modes() {
+	model := nn.NewLinear(4, 2)
+	tensor.Do(func(s *tensor.Scope) {
+		y := model.Forward(s.Randn(8, 4))
+		fmt.Println(y.Type(), y.NeedsGrad())
+	}, tensor.NoGrad(), tensor.Autocast(dtype.BF16), tensor.Seed(1))
+	// Output: bfloat16 false
+}
+
+func Example_lend() {
+	w := tensor.From([]float32{3, 4}).RequiresGrad()
+	tensor.Do(func(s *tensor.Scope) {
+		penalty := w.In(s).Square().Sum() // w is older than s: In begins the work in s
+		penalty.Backward()
+	})
+	fmt.Println(w.Grad()) // w's gradient belongs to w's own scope
+	// Output: tensor([6., 8.])
+}
+
+func Example_infer() {
+	model := nn.NewLinear(4, 2)
+	y := nn.Infer(model, tensor.Ones(1, 4)) // evaluation mode, no graph, and y is all that is kept
+	fmt.Println(y.Shape(), y.NeedsGrad(), model.Training())
+	// Output: [1, 2] false true
+}

@@ -1,0 +1,108 @@
+// Package start_test has the programs of the pages beside it, as tests run them.
+package start_test
+
+import (
+	"fmt"
+	"log"
+	"strings"
+
+	"github.com/flambeau-go/flambeau/data"
+	"github.com/flambeau-go/flambeau/data/digits"
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+func Example_hello() {
+	x := tensor.From([][]float32{{1, 2}, {3, 4}}).RequiresGrad()
+	y := x.Square().Sum()
+	y.Backward()
+	fmt.Println(y.Item())
+	fmt.Println(x.Grad())
+	// Output:
+	// 30
+	// tensor([[2., 4.],
+	//         [6., 8.]])
+}
+
+// A Net is a model: a struct whose exported fields are layers.
+type Net struct {
+	nn.Base
+	Hidden *nn.Linear
+	Drop   *nn.Dropout
+	Out    *nn.Linear
+}
+
+func NewNet() *Net {
+	return &Net{Hidden: nn.NewLinear(64, 128), Drop: nn.NewDropout(0.1), Out: nn.NewLinear(128, 10)}
+}
+
+func (m *Net) Forward(x *tensor.Tensor) *tensor.Tensor {
+	return m.Out.Forward(m.Drop.Forward(m.Hidden.Forward(x).Relu()))
+}
+
+func train(model *Net, set data.Dataset, dev device.Device) error {
+	loader, err := data.NewLoader(set, data.Config{Batch: 32, Shuffle: true, Device: dev})
+	if err != nil {
+		return err
+	}
+	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
+	for range 5 {
+		for step, err := range loader.Steps() {
+			if err != nil {
+				return err
+			}
+			loss := nn.CrossEntropy(model.Forward(step.X), step.Y)
+			loss.Backward()
+			opt.Step()
+			opt.ZeroGrad()
+		}
+	}
+	return nil
+}
+
+func accuracy(model *Net, set data.Dataset, dev device.Device) (float64, error) {
+	loader, err := data.NewLoader(set, data.Config{Batch: 256, Device: dev})
+	if err != nil {
+		return 0, err
+	}
+	nn.Eval(model) // no dropout
+	defer nn.Train(model)
+	right := 0.0
+	for step, err := range loader.Steps(tensor.NoGrad()) {
+		if err != nil {
+			return 0, err
+		}
+		right += model.Forward(step.X).Argmax(-1).Eq(step.Y).Sum().Item()
+	}
+	return right / float64(set.Len()), nil
+}
+
+func Example_training() {
+	dev, why := device.Best() // "cuda" if available, else "cpu"
+	log.Print(why)
+	set, err := digits.Load() // 1,797 pictures of 8×8 pixels, part of the library
+	if err != nil {
+		log.Fatal(err)
+	}
+	known, held := set.Split()
+	model := nn.To(NewNet(), dev)
+	if err := train(model, known, dev); err != nil {
+		log.Fatal(err)
+	}
+	share, err := accuracy(model, held, dev)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d parameters; above 90 %% of what was held out: %v\n", nn.Count(model), share > 0.9)
+	// Output: 9610 parameters; above 90 % of what was held out: true
+}
+
+func Example_mistake() {
+	model := nn.Eval(NewNet())
+	err := tensor.Try(func() { model.Forward(tensor.Ones(2, 63)) })
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	fmt.Println(first)
+	// Output: tensor: linear: the input has 63 features in its last dimension, the layer was made for 64 (make the layer for 63, or check the one before it)
+}

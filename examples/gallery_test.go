@@ -1,0 +1,85 @@
+package examples_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// gallery are programs that need no file, with what their output ends with. The number in it is at
+// least, or at most, a limit.
+var gallery = []struct {
+	name, result string
+	least, most  float64
+}{
+	{"digits", `epoch 10: loss (\d\.\d+)\n$`, 0, 1},
+	{"timeseries", `step 300: loss (\d\.\d+)\n( *o\n){20}( *\*\n){20}$`, 0, 0.05},
+	{"table", `of 120 cars held out, a price is off by (\d+\.\d+) on average\n$`, 0, 1},
+	{"folders", `epoch 12: loss \d\.\d+, (\d+) of 24 right\n$`, 17, 24},
+	{"bert", `(\d+) of 200 new sentences right\n$`, 140, 200},
+	{"resume", `went on from step-0+(\d+).safetensors to 87 steps\nthe weights are the same, bit for bit: true\n$`, 43, 43},
+	{"reinforce", `round 40: the pole stands for (\d+) of 200 pushes\n$`, 100, 200},
+	{"kernel", `tensor\(\[-(\d)., -1.,  0.,  4.\]\)\ntensor\(\[6., 2., 0., 4.\]\)\nthe gradient is right: true\n$`, 9, 9},
+}
+
+func TestGallery(t *testing.T) {
+	bin := t.TempDir()
+	args := []string{"build", "-o", bin + string(filepath.Separator)}
+	for _, g := range gallery {
+		args = append(args, "./"+g.name)
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, g := range gallery {
+		t.Run(g.name, func(t *testing.T) {
+			name := filepath.Join(bin, g.name)
+			if runtime.GOOS == "windows" {
+				name += ".exe"
+			}
+			run := exec.Command(name)
+			run.Env = append(os.Environ(), "FLAMBEAU_CUDA=off")
+			out, err := run.Output()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			m := regexp.MustCompile(g.result).FindStringSubmatch(string(out))
+			if m == nil {
+				t.Fatalf("the output does not end as %s:\n%s", g.result, out)
+			}
+			v, err := strconv.ParseFloat(m[1], 64)
+			if err != nil || v < g.least || v > g.most {
+				t.Errorf("%s, not from %v to %v, in:\n%s", m[1], g.least, g.most, out)
+			}
+		})
+	}
+}
+
+// A program of the gallery can be read at one sitting, and the gallery's page has all of them.
+func TestGalleryPage(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs, err := filepath.Glob("*/main.go")
+	if err != nil || len(programs) < 12 {
+		t.Fatalf("%d programs, %v", len(programs), err)
+	}
+	for _, p := range programs {
+		text, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), "\n"); n > 120 {
+			t.Errorf("%s has %d lines, at most 120", p, n)
+		}
+		if dir := filepath.Dir(p); !strings.Contains(string(page), "]("+dir+"/main.go)") {
+			t.Errorf("README.md does not have %s", dir)
+		}
+	}
+}
