@@ -1,8 +1,11 @@
-// Package amp scales losses, so that the gradients of training in float16 neither vanish nor overflow: torch.amp.GradScaler.
+// Package amp scales losses, so that the gradients of training in float16 neither vanish nor
+// overflow: torch.amp.GradScaler.
 //
-// Mixed precision itself is a mode of a scope, [tensor.Autocast]. With bfloat16 that is all; float16 has numbers from 6e-8 to 65504 only, and
-// small gradients are 0 in it. A [GradScaler] multiplies the loss by a large number, divides the gradients by it before the optimizer uses
-// them, leaves steps out whose gradients are infinite or NaN, and finds by that the largest scale that does not overflow:
+// Mixed precision itself is a mode of a scope, [tensor.Autocast]. With bfloat16 that is all;
+// float16 has numbers from 6e-8 to 65504 only, and small gradients are 0 in it. A [GradScaler]
+// multiplies the loss by a large number, divides the gradients by it before the optimizer uses
+// them, leaves steps out whose gradients are infinite or NaN, and finds by that the largest scale
+// that does not overflow:
 //
 //	scaler := amp.NewGradScaler()
 //	for … {
@@ -17,11 +20,14 @@
 //		}, tensor.Autocast(dtype.F16))
 //	}
 //
-// The scale, the count of good steps and whether something has overflowed stay on the device, which decides whether a step is done: the host
-// waits for nothing. It learns of it later, and says so when step after step is left out. All of it can be captured ([tensor.Capture]): each replay
-// scales by the scale that holds then, steps or does not, and changes the scale. Update is in the same capture as Step.
+// The scale, the count of good steps and whether something has overflowed stay on the device, which
+// decides whether a step is done: the host waits for nothing. It learns of it later, and says so
+// when step after step is left out. All of it can be captured ([tensor.Capture]): each replay
+// scales by the scale that holds then, steps or does not, and changes the scale. Update is in the
+// same capture as Step.
 //
-// Misuse panics with the library's *[tensor.Error]; a state that does not fit is a *[StateError]. A scaler is used by one goroutine at a time.
+// Misuse panics with the library's *[tensor.Error]; a state that does not fit is a *[StateError]. A
+// scaler is used by one goroutine at a time.
 package amp
 
 import (
@@ -42,10 +48,11 @@ type Optimizer interface {
 	Step()
 }
 
-// A Skipper is an Optimizer that can leave a step out by a number on the device. For another one [GradScaler.Step] reads four bytes, and
-// waits for the device.
+// A Skipper is an Optimizer that can leave a step out by a number on the device. For another one
+// [GradScaler.Step] reads four bytes, and waits for the device.
 type Skipper interface {
-	// StepUnless is Step if found, one float32 of the root scope, or of the graph's in a capture, is 0, and changes nothing otherwise, not even counts of steps.
+	// StepUnless is Step if found, one float32 of the root scope, or of the graph's in a capture,
+	// is 0, and changes nothing otherwise, not even counts of steps.
 	StepUnless(found *tensor.Tensor)
 }
 
@@ -95,23 +102,28 @@ type Option func(*settings)
 // InitScale sets the first scale; torch's, and the default, is 65536.
 func InitScale(v float64) Option { return func(s *settings) { s.begin = v } }
 
-// GrowthFactor sets what the scale is multiplied by after GrowthInterval good steps; the default is 2.
+// GrowthFactor sets what the scale is multiplied by after GrowthInterval good steps; the default is
+// 2.
 func GrowthFactor(v float64) Option { return func(s *settings) { s.growth = v } }
 
-// BackoffFactor sets what the scale is multiplied by after a step that was left out; the default is 0.5.
+// BackoffFactor sets what the scale is multiplied by after a step that was left out; the default is
+// 0.5.
 func BackoffFactor(v float64) Option { return func(s *settings) { s.backoff = v } }
 
 // GrowthInterval sets how many good steps in a row make the scale grow; the default is 2000.
 func GrowthInterval(n int) Option { return func(s *settings) { s.interval = n } }
 
-// Enabled(false) makes a scaler that does nothing but step: for a program that can also train without float16.
+// Enabled(false) makes a scaler that does nothing but step: for a program that can also train
+// without float16.
 func Enabled(on bool) Option { return func(s *settings) { s.off = !on } }
 
-// Floor sets the least scale. torch has none, which is the default, 0: there the scale falls for ever when the gradients are NaN.
+// Floor sets the least scale. torch has none, which is the default, 0: there the scale falls for
+// ever when the gradients are NaN.
 func Floor(v float64) Option { return func(s *settings) { s.floor = v } }
 
-// WarnAfter calls f, instead of writing to the log, when n steps in a row were left out, 10 by default, or when one is left out at the
-// least scale. It is called once until a step is good again; some steps late, as the host learns of it. Within a replay it must not use the graph.
+// WarnAfter calls f, instead of writing to the log, when n steps in a row were left out, 10 by
+// default, or when one is left out at the least scale. It is called once until a step is good
+// again; some steps late, as the host learns of it. Within a replay it must not use the graph.
 func WarnAfter(n int, f func(Warning)) Option {
 	return func(s *settings) {
 		s.patience = n
@@ -121,8 +133,8 @@ func WarnAfter(n int, f func(Warning)) Option {
 	}
 }
 
-// NewGradScaler returns a scaler. An option with a value that makes no sense panics: factors must be positive, GrowthFactor above 1 and
-// BackoffFactor below, as in torch.
+// NewGradScaler returns a scaler. An option with a value that makes no sense panics: factors must
+// be positive, GrowthFactor above 1 and BackoffFactor below, as in torch.
 func NewGradScaler(opts ...Option) *GradScaler {
 	s := settings{begin: 65536, growth: 2, backoff: 0.5, interval: 2000, patience: 10, warn: func(w Warning) { log.Print(w) }}
 	for _, o := range opts {
@@ -174,7 +186,8 @@ func (g *GradScaler) String() string {
 // Enabled reports whether the scaler scales.
 func (g *GradScaler) Enabled() bool { return !g.off }
 
-// Scale returns loss multiplied by the scale, for Backward. The first call decides on which device the scaler lives.
+// Scale returns loss multiplied by the scale, for Backward. The first call decides on which device
+// the scaler lives.
 func (g *GradScaler) Scale(loss *tensor.Tensor) *tensor.Tensor {
 	if g.off {
 		return loss
@@ -243,9 +256,10 @@ func (g *GradScaler) stateOf(op string, opt Optimizer) *optimizerState {
 	return st
 }
 
-// Unscale divides the gradients of opt's parameters by the scale and finds out, on the device, whether one is infinite or NaN. Step does it
-// unless it was called: only what looks at gradients between Backward and Step, such as clipping, needs it. Once per Step; gradients of
-// float16, of parameters that are themselves float16, are refused, as in torch.
+// Unscale divides the gradients of opt's parameters by the scale and finds out, on the device,
+// whether one is infinite or NaN. Step does it unless it was called: only what looks at gradients
+// between Backward and Step, such as clipping, needs it. Once per Step; gradients of float16, of
+// parameters that are themselves float16, are refused, as in torch.
 func (g *GradScaler) Unscale(opt Optimizer) {
 	const op = "grad_scaler.unscale"
 	if g.off {
@@ -263,7 +277,8 @@ func (g *GradScaler) Unscale(opt Optimizer) {
 	st.stage = unscaled
 }
 
-// Step is opt's Step with the gradients divided by the scale, or nothing if one of them is infinite or NaN.
+// Step is opt's Step with the gradients divided by the scale, or nothing if one of them is infinite
+// or NaN.
 func (g *GradScaler) Step(opt Optimizer) {
 	const op = "grad_scaler.step"
 	if g.off {
@@ -327,7 +342,8 @@ func (g *GradScaler) Value() float64 {
 	return g.scale.Item()
 }
 
-// GrowthTracker returns the number of good steps since the scale has changed. It waits for the device.
+// GrowthTracker returns the number of good steps since the scale has changed. It waits for the
+// device.
 func (g *GradScaler) GrowthTracker() int {
 	switch {
 	case g.off:
@@ -338,9 +354,10 @@ func (g *GradScaler) GrowthTracker() int {
 	return int(g.tracker.Item())
 }
 
-// Overflowed returns the names of the parameters of model whose gradients hold an infinity or NaN, in the order in which Backward comes to
-// them if layers are listed in the order in which they are applied: the first is where to look. It reads the gradients as they are, after
-// Backward and before ZeroGrad, and waits for the device.
+// Overflowed returns the names of the parameters of model whose gradients hold an infinity or NaN,
+// in the order in which Backward comes to them if layers are listed in the order in which they are
+// applied: the first is where to look. It reads the gradients as they are, after Backward and
+// before ZeroGrad, and waits for the device.
 func (g *GradScaler) Overflowed(model any) []string {
 	var names []string
 	list := nn.NamedParameters(model)

@@ -52,8 +52,9 @@ func golden(t *testing.T) trajectory {
 	return g
 }
 
-// Over 500 steps with planted infinities and NaN the scale, the tracker, the weights and the count of steps are those of torch; on a GPU
-// for the first hundred, and with one that asks for nothing between the steps.
+// Over 500 steps with planted infinities and NaN the scale, the tracker, the weights and the count
+// of steps are those of torch; on a GPU for the first hundred, and with one that asks for nothing
+// between the steps.
 func TestTrajectory(t *testing.T) {
 	g := golden(t)
 	for k, dev := range devices(t)[:2] {
@@ -159,7 +160,8 @@ func optimizers() map[string]func(p []*tensor.Tensor) optim.Optimizer {
 	}
 }
 
-// A run in which steps 0 and 2 overflow ends with the weights and the state, bit by bit, of one without those steps.
+// A run in which steps 0 and 2 overflow ends with the weights and the state, bit by bit, of one
+// without those steps.
 func TestLeftOut(t *testing.T) {
 	for k, dev := range devices(t)[:2] {
 		for name, make := range optimizers() {
@@ -241,7 +243,8 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// Two optimizers share a scaler: one is left out alone, the scale falls once. Parameters may lie on several devices.
+// Two optimizers share a scaler: one is left out alone, the scale falls once. Parameters may lie on
+// several devices.
 func TestSeveral(t *testing.T) {
 	list := devices(t)
 	a := tensor.Root().On(list[1]).From([]float32{1}).RequiresGrad()
@@ -323,7 +326,8 @@ type slice []*tensor.Tensor
 func (s slice) Params() []*tensor.Tensor { return s }
 func (s slice) Step()                    {}
 
-// A run of steps that are left out is told once, and again after a good step; so is one at the least scale.
+// A run of steps that are left out is told once, and again after a good step; so is one at the
+// least scale.
 func TestWarning(t *testing.T) {
 	var told []amp.Warning
 	w := tensor.From([]float32{1}).RequiresGrad()
@@ -436,7 +440,8 @@ func TestDisabled(t *testing.T) {
 	}
 }
 
-// A step under a scaler waits for nothing: what it brings to the host, on the way, are two numbers of four bytes.
+// A step under a scaler waits for nothing: what it brings to the host, on the way, are two numbers
+// of four bytes.
 func TestNoHostReads(t *testing.T) {
 	dev := devices(t)[1].(*cuda.Device)
 	w := tensor.Root().On(dev).Ones(1000).RequiresGrad()

@@ -30,7 +30,8 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// A step of training a GPT of characters, as BenchmarkCharGPTStep of package models, under autocast.
+// A step of training a GPT of characters, as BenchmarkCharGPTStep of package models, under
+// autocast.
 func BenchmarkGPTStep(b *testing.B) {
 	for _, mode := range modes {
 		b.Run(mode.name, func(b *testing.B) {

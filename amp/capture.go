@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// captured notes whether the gradients of opt are being recorded. Then the iteration begins and ends in the capture.
+// captured notes whether the gradients of opt are being recorded. Then the iteration begins and
+// ends in the capture.
 func (g *GradScaler) captured(op string, opt Optimizer, st *optimizerState) {
 	st.graph = tensor.CapturingGrads(opt.Params()...)
 	for _, o := range g.optimizers {
@@ -42,7 +43,8 @@ func (g *GradScaler) recording() *tensor.Graph {
 	return nil
 }
 
-// settingsOn returns the settings as an update takes them. Replays see those that hold when they are queued.
+// settingsOn returns the settings as an update takes them. Replays see those that hold when they
+// are queued.
 func (g *GradScaler) settingsOn(graph *tensor.Graph, d device.Device) *tensor.Tensor {
 	values := func() []int64 {
 		return []int64{bits(dtype.F64, g.growth), bits(dtype.F64, g.backoff), int64(g.interval), bits(dtype.F32, g.floor)}
@@ -67,7 +69,8 @@ func (g *GradScaler) learn(graph *tensor.Graph, all *tensor.Tensor) {
 		return
 	}
 	told := graph.Scope().On(all.Device()).Typed(all.Type()).Empty(1).Copy(all.Detach().Reshape(1))
-	// What an earlier replay did wrong may come out here: before this one is queued, not when it is.
+	// What an earlier replay did wrong may come out here: before this one is queued, not when it
+	// is.
 	graph.Check(func() error { return tensor.Try(func() { g.watch.catchUp(&g.settings, late) }) })
 	graph.Then(func() { g.watch.coming = append(g.watch.coming, told.ItemLater()) })
 }

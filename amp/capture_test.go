@@ -19,7 +19,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// scaled is a training with a scaler, whose gradients overflow where the fourth number of the batch says so.
+// scaled is a training with a scaler, whose gradients overflow where the fourth number of the batch
+// says so.
 type scaled struct {
 	dev  *cuda.Device
 	w, v *tensor.Tensor
@@ -58,7 +59,8 @@ func (p *scaled) step(s *tensor.Scope) {
 	p.v.ZeroGrad()
 }
 
-// overflows are the steps whose gradients overflow: the first one, one alone, and two and three in a row.
+// overflows are the steps whose gradients overflow: the first one, one alone, and two and three in
+// a row.
 var overflows = map[int]bool{0: true, 7: true, 12: true, 13: true, 18: true, 19: true, 20: true}
 
 func (p *scaled) feed(k int) {
@@ -98,9 +100,10 @@ var rules = map[string]func([]*tensor.Tensor) optim.Optimizer{
 	"RAdam": func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRAdam(p, optim.RAdamConfig{LR: 0.05}) },
 }
 
-// TestCapturedSteps: replays of a captured step with a scaler compute what eager steps compute, bit for bit, whether or not anybody asks between
-// them: with steps that are left out, the first among them, a scale that grows and falls, learning rates that change, and eager steps in
-// between. The count of steps, what was left out and the warnings are the same, too.
+// TestCapturedSteps: replays of a captured step with a scaler compute what eager steps compute, bit
+// for bit, whether or not anybody asks between them: with steps that are left out, the first among
+// them, a scale that grows and falls, learning rates that change, and eager steps in between. The
+// count of steps, what was left out and the warnings are the same, too.
 func TestCapturedSteps(t *testing.T) {
 	const steps = 24
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
@@ -197,7 +200,8 @@ func numeric(v any) any {
 	return v
 }
 
-// TestCapturedWithoutWaiting: the host queues replays of a rule whose scalars depend on the count of steps without waiting for those before.
+// TestCapturedWithoutWaiting: the host queues replays of a rule whose scalars depend on the count
+// of steps without waiting for those before.
 func TestCapturedWithoutWaiting(t *testing.T) {
 	p := newScaled(t, 0, rules["AdamW"])
 	g, err := tensor.Capture(p.dev, p.step)
@@ -239,7 +243,8 @@ func (w *waits) Copy(device.CopyEvent)           {}
 func (w *waits) Kernel(device.KernelEvent)       {}
 func (w *waits) Memory(device.MemoryEvent)       {}
 
-// TestCapturedStepsTakeTurns: two graphs with one optimizer and one scaler, replayed by two goroutines in whatever order, are steps one after the other.
+// TestCapturedStepsTakeTurns: two graphs with one optimizer and one scaler, replayed by two
+// goroutines in whatever order, are steps one after the other.
 func TestCapturedStepsTakeTurns(t *testing.T) {
 	run := func(captured bool) []float64 {
 		p := newScaled(t, 5, rules["AdamW"])
@@ -278,7 +283,8 @@ func TestCapturedStepsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestNotCapturedWhole: a capture that leaves a part of the scaler's step out is an error that says what to do, and a step works afterwards.
+// TestNotCapturedWhole: a capture that leaves a part of the scaler's step out is an error that says
+// what to do, and a step works afterwards.
 func TestNotCapturedWhole(t *testing.T) {
 	for what, c := range map[string]struct {
 		f    func(p *scaled)
@@ -376,7 +382,8 @@ func TestCapturedSettings(t *testing.T) {
 	}
 }
 
-// TestCapturedIndexError: an index error in a replay comes out of a later one, which queues nothing, and no step is lost or counted twice by it.
+// TestCapturedIndexError: an index error in a replay comes out of a later one, which queues
+// nothing, and no step is lost or counted twice by it.
 func TestCapturedIndexError(t *testing.T) {
 	run := func(captured bool) (v []float64, errs int) {
 		p := newScaled(t, 0, rules["AdamW"])

@@ -30,8 +30,9 @@ func (p *scaled) part(s *tensor.Scope, amp, both bool) {
 	p.v.ZeroGrad()
 }
 
-// TestCapturedSeveralSteps: a capture may hold several steps of one optimizer, whose scalars go on within a replay, and updates of an average
-// between them; with a scaler those that its device can choose from.
+// TestCapturedSeveralSteps: a capture may hold several steps of one optimizer, whose scalars go on
+// within a replay, and updates of an average between them; with a scaler those that its device can
+// choose from.
 func TestCapturedSeveralSteps(t *testing.T) {
 	for _, c := range []struct {
 		rule string
@@ -100,8 +101,9 @@ func TestCapturedSeveralSteps(t *testing.T) {
 	}
 }
 
-// TestCapturedSomeParameters: parameters that others take part in more steps than are not stepped by the scalars of these: the replay is an
-// error where they share a launch, and a capture that is made then keeps them apart. A rule that does not count has no such error.
+// TestCapturedSomeParameters: parameters that others take part in more steps than are not stepped
+// by the scalars of these: the replay is an error where they share a launch, and a capture that is
+// made then keeps them apart. A rule that does not count has no such error.
 func TestCapturedSomeParameters(t *testing.T) {
 	for _, amp := range []bool{false, true} {
 		for _, rule := range []string{"AdamW", "SGD"} {
@@ -173,8 +175,8 @@ func TestCapturedSomeParameters(t *testing.T) {
 	}
 }
 
-// TestStateOfCapture: what a capture has made is no state until a step was done: a checkpoint does not hold it, and the first step begins with the
-// learning rate of then, whoever does it.
+// TestStateOfCapture: what a capture has made is no state until a step was done: a checkpoint does
+// not hold it, and the first step begins with the learning rate of then, whoever does it.
 func TestStateOfCapture(t *testing.T) {
 	for _, rule := range []string{"SGD", "Rprop", "AdamW", "ASGD", "NAdam"} {
 		for _, load := range []bool{false, true} {
@@ -212,8 +214,9 @@ func TestStateOfCapture(t *testing.T) {
 	}
 }
 
-// TestCapturedOldGradient: a gradient from before the capture, of the first parameter, does not make the step one that runs in the capture; each replay takes
-// it as it is. Nor does an average run that is updated before the step.
+// TestCapturedOldGradient: a gradient from before the capture, of the first parameter, does not
+// make the step one that runs in the capture; each replay takes it as it is. Nor does an average
+// run that is updated before the step.
 func TestCapturedOldGradient(t *testing.T) {
 	for _, clip := range []bool{false, true} {
 		run := func(captured bool) []float64 {

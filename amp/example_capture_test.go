@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A step with a scaler is captured whole. Replays whose gradients overflow leave the step out, and change the scale, as eager steps do.
+// A step with a scaler is captured whole. Replays whose gradients overflow leave the step out, and
+// change the scale, as eager steps do.
 func ExampleGradScaler_capture() {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -23,7 +24,8 @@ func ExampleGradScaler_capture() {
 	opt := optim.NewAdamW([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.1})
 	scaler := amp.NewGradScaler(amp.InitScale(1 << 17))
 	graph, err := tensor.Capture(dev, func(s *tensor.Scope) {
-		loss := w.In(s).Half().Mul(x.In(s).Half()).Sum().Float() // a gradient of 2¹⁷ is more than float16 has
+		// a gradient of 2¹⁷ is more than float16 has
+		loss := w.In(s).Half().Mul(x.In(s).Half()).Sum().Float()
 		scaler.Scale(loss).Backward()
 		scaler.Step(opt)
 		scaler.Update()

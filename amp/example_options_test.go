@@ -28,7 +28,8 @@ func ExampleGrowthInterval() {
 	// Output: 8 32 8 8 64
 }
 
-// With Enabled(false) the same loop trains in float32 or bfloat16: nothing is scaled, and every step is done.
+// With Enabled(false) the same loop trains in float32 or bfloat16: nothing is scaled, and every
+// step is done.
 func ExampleEnabled() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.5})
@@ -48,7 +49,8 @@ func (p plain) Step() {
 	tensor.Do(func(s *tensor.Scope) { p.w.In(s).SubInPlace(p.w.Grad()) }, tensor.NoGrad())
 }
 
-// An optimizer of two methods is enough. One that is no Skipper is stepped or not by the host, which reads whether a gradient has overflowed.
+// An optimizer of two methods is enough. One that is no Skipper is stepped or not by the host,
+// which reads whether a gradient has overflowed.
 func ExampleOptimizer() {
 	var opt amp.Optimizer = plain{tensor.Ones(2).RequiresGrad()}
 	_, ok := opt.(amp.Skipper)
@@ -65,7 +67,8 @@ func ExampleOptimizer() {
 	// [0.5 0.75]
 }
 
-// skipping is an optimizer of one's own that leaves a step out on the device: found is 1 if a gradient is infinite or NaN.
+// skipping is an optimizer of one's own that leaves a step out on the device: found is 1 if a
+// gradient is infinite or NaN.
 type skipping struct{ plain }
 
 func (p skipping) StepUnless(found *tensor.Tensor) {
@@ -93,7 +96,8 @@ func ExampleSkipper() {
 	// 1 left out
 }
 
-// With a least scale, gradients that are NaN for another reason than the scale do not drive it to 0, and are told at once.
+// With a least scale, gradients that are NaN for another reason than the scale do not drive it to
+// 0, and are told at once.
 func ExampleFloor() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1})
@@ -112,7 +116,8 @@ func ExampleFloor() {
 	// 1
 }
 
-// A training goes on with the scale that it had; the state has torch's keys and goes both ways. One that does not fit changes nothing.
+// A training goes on with the scale that it had; the state has torch's keys and goes both ways. One
+// that does not fit changes nothing.
 func ExampleGradScaler_StateDict() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1})

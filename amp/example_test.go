@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Training in float16: the loss is scaled, clipping sees the gradients as they are, and Update finds the scale.
+// Training in float16: the loss is scaled, clipping sees the gradients as they are, and Update
+// finds the scale.
 func Example() {
 	s := tensor.NewScope(tensor.Seed(1))
 	defer s.Close()
@@ -40,7 +41,8 @@ func Example() {
 	// Output: true float32
 }
 
-// A step whose gradients have overflowed is left out, on an emulated GPU as on a real one, and the scale is halved.
+// A step whose gradients have overflowed is left out, on an emulated GPU as on a real one, and the
+// scale is halved.
 func ExampleGradScaler() {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

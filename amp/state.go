@@ -18,8 +18,9 @@ func (e *StateError) Error() string {
 	return fmt.Sprintf("amp: cannot load the state: %q %s", e.Key, e.Msg)
 }
 
-// StateDict returns the state in torch's form: scale, growth_factor and backoff_factor (float64), growth_interval and _growth_tracker
-// (int64); nothing for a scaler that is not enabled. It waits for the device. Call it after Update.
+// StateDict returns the state in torch's form: scale, growth_factor and backoff_factor (float64),
+// growth_interval and _growth_tracker (int64); nothing for a scaler that is not enabled. It waits
+// for the device. Call it after Update.
 func (g *GradScaler) StateDict() map[string]any {
 	if g.off {
 		return map[string]any{}
@@ -28,8 +29,9 @@ func (g *GradScaler) StateDict() map[string]any {
 		"_growth_tracker": int64(g.GrowthTracker())}
 }
 
-// LoadStateDict takes the state from a tree of the form that StateDict returns, which is also that of torch. The least scale and the warnings stay
-// what they are. A scaler that is not enabled takes anything and stays as it is. The error is a *[StateError].
+// LoadStateDict takes the state from a tree of the form that StateDict returns, which is also that
+// of torch. The least scale and the warnings stay what they are. A scaler that is not enabled takes
+// anything and stays as it is. The error is a *[StateError].
 func (g *GradScaler) LoadStateDict(tree map[string]any) error {
 	if g.off {
 		return nil

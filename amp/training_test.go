@@ -109,8 +109,8 @@ func mean(v []float64) float64 {
 	return sum / float64(len(v))
 }
 
-// Training in bfloat16 and float16 comes to the loss of float32 within 1 %: the mean of the last quarter of the steps. On the emulated GPU
-// the first three steps are within the types' error.
+// Training in bfloat16 and float16 comes to the loss of float32 within 1 %: the mean of the last
+// quarter of the steps. On the emulated GPU the first three steps are within the types' error.
 func TestTraining(t *testing.T) {
 	list := devices(t)
 	steps := 60

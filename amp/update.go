@@ -16,10 +16,11 @@ import (
 var (
 	// unscalers multiply a gradient by Param(0), for each type of gradients.
 	unscalers = map[dtype.Type]*expr.Program{}
-	// inverses give the bits of 1/scale, as a slot that unscalers take. As torch's the inverse is computed in float64 and rounded to float32.
+	// inverses give the bits of 1/scale, as a slot that unscalers take. As torch's the inverse is
+	// computed in float64 and rounded to float32.
 	inverses = map[dtype.Type]*expr.Program{}
-	// updater is torch's _amp_update_scale_ over (scale, tracker, found), with a least scale: Params are the growth factor, the backoff
-	// factor, the growth interval and the least scale.
+	// updater is torch's _amp_update_scale_ over (scale, tracker, found), with a least scale:
+	// Params are the growth factor, the backoff factor, the growth interval and the least scale.
 	updater *expr.Program
 )
 
@@ -48,7 +49,8 @@ func init() {
 	}, []dtype.Type{dtype.F32, dtype.I64}, []dtype.Type{dtype.F32, dtype.I64, dtype.F32}, -1)
 }
 
-// unscale divides the gradients of opt in one launch for each device and type, and notes what it finds.
+// unscale divides the gradients of opt in one launch for each device and type, and notes what it
+// finds.
 func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 	type place struct {
 		dev device.Device
@@ -94,8 +96,9 @@ func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 	}, tensor.NoGrad())
 }
 
-// Update changes the scale: once after the steps of all optimizers. If a step was left out, for any of them, the scale is multiplied by the
-// backoff factor, else after GrowthInterval such updates in a row by the growth factor, unless that is infinite.
+// Update changes the scale: once after the steps of all optimizers. If a step was left out, for any
+// of them, the scale is multiplied by the backoff factor, else after GrowthInterval such updates in
+// a row by the growth factor, unless that is infinite.
 func (g *GradScaler) Update() {
 	const op = "grad_scaler.update"
 	if g.off {
@@ -131,7 +134,8 @@ func (g *GradScaler) Update() {
 	g.renew()
 }
 
-// UpdateTo sets the scale, as torch's update with new_scale. In a capture it is an error: replays would not set it.
+// UpdateTo sets the scale, as torch's update with new_scale. In a capture it is an error: replays
+// would not set it.
 func (g *GradScaler) UpdateTo(scale float64) {
 	const op = "grad_scaler.update"
 	if g.off {
@@ -155,8 +159,9 @@ func (g *GradScaler) UpdateTo(scale float64) {
 	g.renew()
 }
 
-// Restart forgets what was done since the last Update, and leaves the scale as it is: for an iteration that is given up half-way and
-// begins again with new gradients, after out of memory. In a capture it is an error: replays would step without an update of the scale.
+// Restart forgets what was done since the last Update, and leaves the scale as it is: for an
+// iteration that is given up half-way and begins again with new gradients, after out of memory. In
+// a capture it is an error: replays would step without an update of the scale.
 func (g *GradScaler) Restart() {
 	if g.recording() != nil {
 		e := tensor.NewError("grad_scaler.restart", tensor.ErrCapture, "the steps since the last Update are being captured, and replays repeat them")
@@ -184,7 +189,8 @@ func (g *GradScaler) renew() {
 // bits returns v as a slot.
 func bits(t dtype.Type, v float64) int64 { return int64(expr.Encode(t, v)) }
 
-// SetGrowthFactor, SetBackoffFactor and SetGrowthInterval change a setting from the next Update on; see the options of their names.
+// SetGrowthFactor, SetBackoffFactor and SetGrowthInterval change a setting from the next Update on;
+// see the options of their names.
 func (g *GradScaler) SetGrowthFactor(v float64) { g.set(func(s *settings) { s.growth = v }) }
 
 // SetBackoffFactor changes the backoff factor; see [BackoffFactor].

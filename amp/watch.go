@@ -23,8 +23,8 @@ func (w Warning) String() string {
 // late is how many updates the host may be behind the device.
 const late = 16
 
-// watch is what the host knows of the scale: the device tells it later whether a step was left out, and it computes the rest as the
-// device does.
+// watch is what the host knows of the scale: the device tells it later whether a step was left out,
+// and it computes the rest as the device does.
 type watch struct {
 	coming  []*tensor.LateItem
 	scale   float32
@@ -76,7 +76,8 @@ func (w *watch) next(s *settings) {
 	}
 }
 
-// Skipped returns how many updates have found an infinity or NaN since the scaler was made or its state was loaded. It waits for the device.
+// Skipped returns how many updates have found an infinity or NaN since the scaler was made or its
+// state was loaded. It waits for the device.
 func (g *GradScaler) Skipped() int {
 	g.watch.settle(&g.settings)
 	return g.watch.total

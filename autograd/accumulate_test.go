@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// However a batch is split, its gradients are those of the whole, and so is the loss: also where some targets count for nothing.
+// However a batch is split, its gradients are those of the whole, and so is the loss: also where
+// some targets count for nothing.
 func TestAccumulate(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		r := rand.New(rand.NewPCG(3, 4))

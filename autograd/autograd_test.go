@@ -208,7 +208,8 @@ func TestCheck(t *testing.T) {
 			"one input": func(in []*tt) *tt { return in[1].Softmax(-1) }, "nothing": func(in []*tt) *tt { return in[0].Narrow(0, 1, 0) },
 			"a Func": func(in []*tt) *tt { return scaled(2, 2).Apply(in[0]) },
 		} {
-			if s.Device().Info().Kind != "cpu" && what != "one input" { // every element takes several runs there too
+			// every element takes several runs there too
+			if s.Device().Info().Kind != "cpu" && what != "one input" {
 				continue
 			}
 			if what == "a constant" { // it does depend on its input, without a gradient
@@ -276,7 +277,8 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// The gradient of a function that is OnceDifferentiable is right, and stops a second derivative, along whatever path that comes.
+// The gradient of a function that is OnceDifferentiable is right, and stops a second derivative,
+// along whatever path that comes.
 func TestOnceDifferentiable(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		f := scaled(1, 1)
@@ -291,7 +293,8 @@ func TestOnceDifferentiable(t *testing.T) {
 	})
 }
 
-// A gradient of the shape that the operand was broadcast to is summed, as in PyTorch; one of another shape is an error.
+// A gradient of the shape that the operand was broadcast to is summed, as in PyTorch; one of
+// another shape is an error.
 func TestFuncGradientIsSummed(t *testing.T) {
 	scale := func(back func(g, x *tensor.Tensor) *tensor.Tensor) *autograd.Func {
 		return &autograd.Func{Name: "scale",

@@ -13,9 +13,11 @@ import (
 
 // CheckOptions change what [Check] does. The zero value is torch's default.
 type CheckOptions struct {
-	Eps         float64 // half the distance of the points of a difference; 0 stands for 1e-6
-	Atol, Rtol  float64 // a gradient may be off by Atol + Rtol·|difference|; both 0 stand for 1e-5 and 1e-3
-	SecondOrder bool    // the derivatives of the gradients are checked too: torch.autograd.gradgradcheck
+	Eps float64 // half the distance of the points of a difference; 0 stands for 1e-6
+	// a gradient may be off by Atol + Rtol·|difference|; both 0 stand for 1e-5 and 1e-3
+	Atol, Rtol float64
+	// the derivatives of the gradients are checked too: torch.autograd.gradgradcheck
+	SecondOrder bool
 }
 
 // A CheckError says which derivative is wrong.
@@ -23,8 +25,8 @@ type CheckError struct {
 	Order  int   // 1, or 2 for a derivative of a gradient
 	Of     int   // in second order, the input whose gradient is differentiated
 	Output []int // the element of the result, or of that gradient
-	// Input and At are the input, and its element, that is differentiated by. In second order the number of inputs stands for the gradient of
-	// the result, on which gradients depend too.
+	// Input and At are the input, and its element, that is differentiated by. In second order the
+	// number of inputs stands for the gradient of the result, on which gradients depend too.
 	Input   int
 	At      []int
 	Got     float64 // the derivative that the VJPs give
@@ -44,12 +46,15 @@ func (e *CheckError) Error() string {
 // ErrNondeterministic is the kind of error of a function that gives two results for one input.
 var ErrNondeterministic = errors.New("autograd: the function is not deterministic")
 
-// Check compares the gradients of f at inputs with central differences: torch.autograd.gradcheck, and with SecondOrder gradgradcheck. It
-// returns nil if they agree, a *[CheckError] for the first derivative that does not, and what f panics with if that is a *tensor.Error.
+// Check compares the gradients of f at inputs with central differences: torch.autograd.gradcheck,
+// and with SecondOrder gradgradcheck. It returns nil if they agree, a *[CheckError] for the first
+// derivative that does not, and what f panics with if that is a *tensor.Error.
 //
-// Differences need float64: inputs are of that type, on any device, or of integer type and held fixed. f must compute in float64
-// too, be deterministic (dropout is not) and smooth around the inputs: at a kink, such as 0 of relu, the difference is neither side's slope.
-// It is called twice for every element of the inputs, so these should be small. Their gradients and graphs are not touched.
+// Differences need float64: inputs are of that type, on any device, or of integer type and held
+// fixed. f must compute in float64 too, be deterministic (dropout is not) and smooth around the
+// inputs: at a kink, such as 0 of relu, the difference is neither side's slope. It is called twice
+// for every element of the inputs, so these should be small. Their gradients and graphs are not
+// touched.
 func Check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o CheckOptions) (err error) {
 	if o.Eps == 0 {
 		o.Eps = 1e-6

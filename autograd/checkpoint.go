@@ -10,22 +10,29 @@ type segment interface {
 		func(x ...*tensor.Tensor) *tensor.Tensor
 }
 
-// Checkpoint returns f(x…) and keeps nothing of what f's ops save for their gradients but x itself; Backward calls f once more when it comes
-// to it: memory for time. It is torch.utils.checkpoint.checkpoint with use_reentrant=False.
+// Checkpoint returns f(x…) and keeps nothing of what f's ops save for their gradients but x itself;
+// Backward calls f once more when it comes to it: memory for time. It is
+// torch.utils.checkpoint.checkpoint with use_reentrant=False.
 //
-// The second call sees the same operands, the modes of the scope as they were (autocast, device, stream, …), and draws the same random
-// numbers, so that gradients have the bits that they would have without Checkpoint; the generator itself does not move. Gradients also
-// reach leaves that f captures, such as a layer's parameters, whether or not an operand requires one. f may itself call Checkpoint, and
-// second derivatives work: each run of Backward computes the segment again. Where no gradients are recorded f is simply called.
+// The second call sees the same operands, the modes of the scope as they were (autocast, device,
+// stream, …), and draws the same random numbers, so that gradients have the bits that they would
+// have without Checkpoint; the generator itself does not move. Gradients also reach leaves that f
+// captures, such as a layer's parameters, whether or not an operand requires one. f may itself call
+// Checkpoint, and second derivatives work: each run of Backward computes the segment again. Where
+// no gradients are recorded f is simply called.
 //
-// f is called in a scope of its own, of which its operands are and which ends with the call. What it returns is of the youngest scope
-// among x, or older. It must do the same both times: what it does may depend on its operands, on captured tensors that are there until
-// Backward, and on random numbers, nothing else; what goroutines that f starts draw comes from the generator of its scope. If the ops save other values the second time, by number, op, shape, type or
-// device, Backward panics with a *tensor.Error that wraps ErrGrad and names the op; values that merely differ cannot be seen. An operand or
-// a captured parameter that was changed in place meanwhile is ErrInPlace. Errors of the second call say where Checkpoint was called.
+// f is called in a scope of its own, of which its operands are and which ends with the call. What
+// it returns is of the youngest scope among x, or older. It must do the same both times: what it
+// does may depend on its operands, on captured tensors that are there until Backward, and on random
+// numbers, nothing else; what goroutines that f starts draw comes from the generator of its scope.
+// If the ops save other values the second time, by number, op, shape, type or device, Backward
+// panics with a *tensor.Error that wraps ErrGrad and names the op; values that merely differ cannot
+// be seen. An operand or a captured parameter that was changed in place meanwhile is ErrInPlace.
+// Errors of the second call say where Checkpoint was called.
 //
-// Side effects of f happen twice, but not those of the library: running statistics of normalisations count a batch once, where torch counts
-// it twice. A layer of one's own does the same by asking [tensor.Scope.Recomputing]. Hooks on layers inside f see both calls.
+// Side effects of f happen twice, but not those of the library: running statistics of
+// normalisations count a batch once, where torch counts it twice. A layer of one's own does the
+// same by asking [tensor.Scope.Recomputing]. Hooks on layers inside f see both calls.
 //
 // f is a function of one tensor, such as the method Forward of a layer, of two, of three, or one
 // that is variadic.
@@ -61,10 +68,12 @@ func CheckpointAll(f func(x ...*tensor.Tensor) []*tensor.Tensor, x ...*tensor.Te
 	return tensor.Recompute(func(x []*tensor.Tensor) []*tensor.Tensor { return f(x...) }, x...)
 }
 
-// CheckpointSequential applies functions one after another in so many segments of about len(fns)/segments functions, each under [Checkpoint] but
-// the last, which Backward needs first: torch.utils.checkpoint.checkpoint_sequential, where the last has all that is left over. With √n segments
-// of n functions the memory for saved values is that of about 2·√n functions instead of n. Within a segment a value is freed as soon as the next function
-// has returned, unless a gradient needs it, so a function may not keep its operand or its result for later.
+// CheckpointSequential applies functions one after another in so many segments of about
+// len(fns)/segments functions, each under [Checkpoint] but the last, which Backward needs first:
+// torch.utils.checkpoint.checkpoint_sequential, where the last has all that is left over. With √n
+// segments of n functions the memory for saved values is that of about 2·√n functions instead of n.
+// Within a segment a value is freed as soon as the next function has returned, unless a gradient
+// needs it, so a function may not keep its operand or its result for later.
 func CheckpointSequential(fns []func(x *tensor.Tensor) *tensor.Tensor, segments int, x *tensor.Tensor) *tensor.Tensor {
 	const op = "checkpoint_sequential"
 	switch {

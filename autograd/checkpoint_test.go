@@ -80,7 +80,8 @@ func wants(t *testing.T, err, kind error, words ...string) {
 	}
 }
 
-// However a chain is cut into segments, its gradients have the bits of the plain one, with dropout, and the generator moves as ever.
+// However a chain is cut into segments, its gradients have the bits of the plain one, with dropout,
+// and the generator moves as ever.
 func TestCheckpointHasTheSameBits(t *testing.T) {
 	const layers, width, batch = 7, 16, 8
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
@@ -383,7 +384,9 @@ func TestCheckpointErrors(t *testing.T) {
 				return x[0].MulScalar(2).Mul(w.In(x[0].Scope()).Narrow(0, 0, 3)).Mul(w.In(x[0].Scope()).Narrow(0, 1, 3))
 			}, x.Clone().RequiresGrad()).Sum()
 			s.Do(func(s *tensor.Scope) { w.In(s).AddScalarInPlace(1) }, tensor.NoGrad())
-			y.Backward() // views are values of the segment: as in torch they are computed again from what is there
+			// views are values of the segment: as in torch they are computed again from what is
+			// there
+			y.Backward()
 			y = autograd.Checkpoint(func(x ...*tt) *tt { return x[0].MulScalar(2).MatMul(w.In(x[0].Scope())) }, x.Clone().RequiresGrad()).Sum()
 			s.Do(func(s *tensor.Scope) { w.In(s).AddScalarInPlace(1) }, tensor.NoGrad())
 			wants(t, failure(t, func() { y.Backward() }), tensor.ErrInPlace, "matmul")
@@ -441,8 +444,8 @@ func TestCheckpointConcurrently(t *testing.T) {
 	})
 }
 
-// The peak of a chain of n layers, beside parameters, is of the order of n, in √n segments of the order of √n;
-// the gradients have the same bits.
+// The peak of a chain of n layers, beside parameters, is of the order of n, in √n segments of the
+// order of √n; the gradients have the same bits.
 func TestCheckpointPeak(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -496,8 +499,9 @@ func TestCheckpointPeak(t *testing.T) {
 	}
 }
 
-// Several goroutines have segments of their own, which draw from one generator, each also past its scope. It only moves forward, so that none
-// draws what another has drawn, and gradients are those of the numbers that forward drew.
+// Several goroutines have segments of their own, which draw from one generator, each also past its
+// scope. It only moves forward, so that none draws what another has drawn, and gradients are those
+// of the numbers that forward drew.
 func TestCheckpointDrawsConcurrently(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		const n, rounds, each = 4, 8, 3 * 64
@@ -515,7 +519,8 @@ func TestCheckpointDrawsConcurrently(t *testing.T) {
 							}, x)
 							value := y.Detach().Clone()
 							g := tensor.Gradients(y.Sum(), []*tt{x, w})
-							if !bytes.Equal(g[1].Bytes(), value.Bytes()) { // w is 1, so both are the same product
+							// w is 1, so both are the same product
+							if !bytes.Equal(g[1].Bytes(), value.Bytes()) {
 								t.Error("the gradient is not that of the numbers that forward drew")
 							}
 						})
@@ -535,7 +540,8 @@ func TestCheckpointDrawsConcurrently(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// A function of one tensor, of two and of three is checkpointed without a slice, with the bits of the variadic form.
+// A function of one tensor, of two and of three is checkpointed without a slice, with the bits of
+// the variadic form.
 func TestCheckpointOfOneTensor(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		values := func() (x, y, z *tt) {

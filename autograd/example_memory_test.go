@@ -106,7 +106,8 @@ func ExampleBackwardShare() {
 	// Output: 3
 }
 
-// What Checkpoint and SaveOnCPU are made of: for code that cannot import package autograd, a layer of package tensor say.
+// What Checkpoint and SaveOnCPU are made of: for code that cannot import package autograd, a layer
+// of package tensor say.
 func ExampleCheckpoint_tensor() {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float64{1, 2}).RequiresGrad()
@@ -117,7 +118,8 @@ func ExampleCheckpoint_tensor() {
 	// Output: [2 4]
 }
 
-// A function that does something else the second time, here because it counts its calls, is found out: torch's CheckpointError.
+// A function that does something else the second time, here because it counts its calls, is found
+// out: torch's CheckpointError.
 func ExampleCheckpoint_error() {
 	calls := 0
 	err := tensor.Try(func() {

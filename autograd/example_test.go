@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The gradient of several results together, here of x² with the gradient 1, 10 and of the sum of 3x.
+// The gradient of several results together, here of x² with the gradient 1, 10 and of the sum of
+// 3x.
 func ExampleGrad() {
 	x := tensor.From([]float64{1, 2}).RequiresGrad()
 	square, sum := x.Square(), x.MulScalar(3).Sum()

@@ -2,20 +2,23 @@ package autograd
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// A Func is a differentiable function in two closures: torch.autograd.Function for what needs no type of its own. A type with these as
-// methods implements [tensor.Function] and is applied by [tensor.Apply]; a Func adds OnceDifferentiable. It must not be changed after
-// its first use.
+// A Func is a differentiable function in two closures: torch.autograd.Function for what needs no
+// type of its own. A type with these as methods implements [tensor.Function] and is applied by
+// [tensor.Apply]; a Func adds OnceDifferentiable. It must not be changed after its first use.
 type Func struct {
 	// Name is what messages call it.
 	Name string
-	// Forward computes the result. It runs without recording a graph; c.Save keeps what Backward needs.
+	// Forward computes the result. It runs without recording a graph; c.Save keeps what Backward
+	// needs.
 	Forward func(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor
 	// Backward returns the gradient of each operand, given that of the result; nil for none.
 	Backward func(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor
-	// OnceDifferentiable says that Backward is not written with tensor ops, or not differentiable for another reason. A second derivative
-	// through it is then an error instead of a wrong number. It is torch's once_differentiable.
+	// OnceDifferentiable says that Backward is not written with tensor ops, or not differentiable
+	// for another reason. A second derivative through it is then an error instead of a wrong
+	// number. It is torch's once_differentiable.
 	OnceDifferentiable bool
-	// Autocast says what mixed precision does with the operands, as torch.amp.custom_fwd and custom_bwd.
+	// Autocast says what mixed precision does with the operands, as torch.amp.custom_fwd and
+	// custom_bwd.
 	Autocast tensor.AutocastClass
 	// CrossesDevices says that operands may lie on several devices, as [tensor.DeviceCrosser] does.
 	// Each gradient that Backward returns is on the device of its operand.
@@ -43,7 +46,8 @@ func (f function) CrossesDevices() bool { return f.f.CrossesDevices }
 func (f function) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
 	y := f.f.Forward(c, in)
 	if f.f.OnceDifferentiable {
-		c.Save(in...) // behind what Forward saved: a second derivative is stopped on its way to them
+		// behind what Forward saved: a second derivative is stopped on its way to them
+		c.Save(in...)
 	}
 	return y
 }

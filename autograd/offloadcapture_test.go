@@ -15,9 +15,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedSaveOnCPU: in a capture what is saved goes to page-locked memory and comes back with each replay, also of work on two streams: the
-// gradients have the bits of eager passes without, the graph holds a few values instead of all, and the page-locked memory is nobody else's
-// until it is closed.
+// TestCapturedSaveOnCPU: in a capture what is saved goes to page-locked memory and comes back with
+// each replay, also of work on two streams: the gradients have the bits of eager passes without,
+// the graph holds a few values instead of all, and the page-locked memory is nobody else's until it
+// is closed.
 func TestCapturedSaveOnCPU(t *testing.T) {
 	const width, batch, layers = 16, 64, 6
 	const one = width * batch * 4
@@ -132,7 +133,8 @@ func TestCapturedSaveOnCPU(t *testing.T) {
 	}
 }
 
-// TestCapturedToCPU: a copy that the host does not wait for is one of each replay, and who reads it waits for the last one.
+// TestCapturedToCPU: a copy that the host does not wait for is one of each replay, and who reads it
+// waits for the last one.
 func TestCapturedToCPU(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=16MiB,seed=3")
 	if err != nil {

@@ -1,14 +1,19 @@
-// Package checkpoint keeps the state of a training in files, and goes on from them: after a crash, a kill or a power cut too.
+// Package checkpoint keeps the state of a training in files, and goes on from them: after a crash,
+// a kill or a power cut too.
 //
-// A state is a plain tree: map[string]any, map[int64]any, []any, *tensor.Tensor, int64, float64, bool, string and nil. [Capture]
-// makes one of models, optimizers, schedulers, loaders and generators, [Restore] puts it back. [Write] and [Read] are a file;
-// a [Store] is a directory of them that is written beside the training, keeps the newest and the best, and finds the newest
-// that is whole. A directory has one writer at a time: for another one, in this process or any other, [Open] is an error that wraps an [InUseError].
+// A state is a plain tree: map[string]any, map[int64]any, []any, *tensor.Tensor, int64, float64,
+// bool, string and nil. [Capture] makes one of models, optimizers, schedulers, loaders and
+// generators, [Restore] puts it back. [Write] and [Read] are a file; a [Store] is a directory of
+// them that is written beside the training, keeps the newest and the best, and finds the newest
+// that is whole. A directory has one writer at a time: for another one, in this process or any
+// other, [Open] is an error that wraps an [InUseError].
 //
-// A file is a safetensors file, so that any program that reads those finds the weights. Tensors have the names of their paths in
-// the tree, keys joined with "/" ("model/0.weight", "optimizer/state/0/exp_avg"; "~" and "/" within a key are written as in
-// RFC 6901, "~0" and "~1"); the rest of the tree is JSON in the metadata, with a checksum of every tensor and of that JSON. A
-// file is written as a whole or not at all. Loading runs no code and allocates nothing that the file's size does not back.
+// A file is a safetensors file, so that any program that reads those finds the weights. Tensors
+// have the names of their paths in the tree, keys joined with "/" ("model/0.weight",
+// "optimizer/state/0/exp_avg"; "~" and "/" within a key are written as in RFC 6901, "~0" and "~1");
+// the rest of the tree is JSON in the metadata, with a checksum of every tensor and of that JSON. A
+// file is written as a whole or not at all. Loading runs no code and allocates nothing that the
+// file's size does not back.
 package checkpoint
 
 import (
@@ -33,7 +38,8 @@ const (
 	keyVersion = "flambeau.checkpoint" // the version, in decimal
 	keyTree    = "flambeau.tree"       // the tree without the contents of its tensors
 	keyInfo    = "flambeau.info"       // an Info
-	keySums    = "flambeau.crc32c"     // the checksum of every tensor, and "" for that of the tree and the info
+	// the checksum of every tensor, and "" for that of the tree and the info
+	keySums = "flambeau.crc32c"
 )
 
 // An Info says what a checkpoint is of.
@@ -96,8 +102,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Write saves a tree, with tensors on any device, to a file: to a temporary one in the same directory that is synced and renamed.
-// The error is an *[Error].
+// Write saves a tree, with tensors on any device, to a file: to a temporary one in the same
+// directory that is synced and renamed. The error is an *[Error].
 func Write(path string, tree map[string]any, info Info) error {
 	s, err := take(tree, info)
 	if err == nil {
@@ -198,8 +204,9 @@ func free(tensors map[string]*tensor.Tensor) {
 // ErrNoCheckpoint is wrapped by the error of [Read] for a safetensors file that is no checkpoint.
 var ErrNoCheckpoint = errors.New("this is a file of tensors, but no checkpoint of a training; safetensors.Load reads it")
 
-// Read loads a checkpoint: its tensors are on the CPU, in the root scope. The error is an *[Error]; for a file that is not there
-// it wraps [fs.ErrNotExist], for one of other tensors, which are not read, [ErrNoCheckpoint].
+// Read loads a checkpoint: its tensors are on the CPU, in the root scope. The error is an *[Error];
+// for a file that is not there it wraps [fs.ErrNotExist], for one of other tensors, which are not
+// read, [ErrNoCheckpoint].
 func Read(path string) (tree map[string]any, info Info, err error) {
 	tensors, meta, err := read(path)
 	if err != nil {

@@ -27,7 +27,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	for step := 1; step <= 5; step++ {
-		tensor.Do(func(s *tensor.Scope) { model.Weight.In(s).Fill(float64(step)) }, tensor.NoGrad()) // a training step
+		// a training step
+		tensor.Do(func(s *tensor.Scope) { model.Weight.In(s).Fill(float64(step)) }, tensor.NoGrad())
 		tree, err := checkpoint.Capture(parts)
 		if err != nil {
 			log.Fatal(err)

@@ -12,8 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A disk that takes no more: the system refuses to make files of this process longer than 1 MiB, in the middle of writing one. The older
-// checkpoint stays, nothing else is left, and later saves work once there is room again.
+// A disk that takes no more: the system refuses to make files of this process longer than 1 MiB, in
+// the middle of writing one. The older checkpoint stays, nothing else is left, and later saves work
+// once there is room again.
 func TestFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

@@ -29,7 +29,8 @@ func there(t *testing.T, path string, want bool) {
 	}
 }
 
-// What cannot be read for a reason outside of it is passed, and not removed by later saves as a damaged file is.
+// What cannot be read for a reason outside of it is passed, and not removed by later saves as a
+// damaged file is.
 func TestWhatIsNotDamagedIsNotRemoved(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Config{Dir: dir, Keep: 4})

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A checkpoint may be a symbolic link, as may its directory: a training goes on from what it leads to, which a store does not remove.
-// A link that leads nowhere is told and stays.
+// A checkpoint may be a symbolic link, as may its directory: a training goes on from what it leads
+// to, which a store does not remove. A link that leads nowhere is told and stays.
 func TestLinkedCheckpoints(t *testing.T) {
 	dir, far := t.TempDir(), t.TempDir()
 	target := filepath.Join(far, "kept.safetensors")

@@ -13,14 +13,17 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// lockName is the file in a directory that the store which writes there has locked. The lock ends with the process, however that ends; the file
-// of one that was killed stays and is taken over by the next.
+// lockName is the file in a directory that the store which writes there has locked. The lock ends
+// with the process, however that ends; the file of one that was killed stays and is taken over by
+// the next.
 const lockName = ".lock"
 
-// patience is how long Open waits for a lock: a process that was killed holds it until the system has taken its memory away.
+// patience is how long Open waits for a lock: a process that was killed holds it until the system
+// has taken its memory away.
 const patience = time.Second
 
-// An InUseError says that another training writes to the directory. What it is told of that process is not there if it could not be read.
+// An InUseError says that another training writes to the directory. What it is told of that process
+// is not there if it could not be read.
 type InUseError struct {
 	PID   int       // of the process
 	Host  string    // that it runs on
@@ -68,7 +71,8 @@ func (l *lock) take(patience time.Duration) error {
 		case err == filelock.ErrHeld:
 			f.Close()
 			continue
-		case err == nil && !filelock.InPlace(f, l.path): // whoever had the lock removed the file with it
+		case err == nil && !filelock.InPlace(f, l.path):
+			// whoever had the lock removed the file with it
 			f.Close()
 			if time.Now().After(end) {
 				return &fs.PathError{Op: "lock", Path: l.path, Err: errors.New("another process removes it again and again")}
@@ -85,7 +89,8 @@ func (l *lock) take(patience time.Duration) error {
 	}
 }
 
-// sign writes who has the lock, which is for people alone: that it cannot be written, as to a full disk, does not matter.
+// sign writes who has the lock, which is for people alone: that it cannot be written, as to a full
+// disk, does not matter.
 func (l *lock) sign() {
 	host, err := os.Hostname()
 	if err != nil {
@@ -107,7 +112,8 @@ func inUse(f *os.File) error {
 	return &InUseError{h.PID, h.Host, h.Since}
 }
 
-// keep sees to it that the directory is still ours: somebody may have removed it, and another training may have made it anew.
+// keep sees to it that the directory is still ours: somebody may have removed it, and another
+// training may have made it anew.
 func (l *lock) keep() error {
 	if l.f == nil || filelock.InPlace(l.f, l.path) {
 		return nil

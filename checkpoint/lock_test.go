@@ -215,7 +215,8 @@ func TestDoneAsksTheStore(t *testing.T) {
 	}
 }
 
-// A reader beside a training that saves as fast as it can, and keeps one file, finds a checkpoint each time.
+// A reader beside a training that saves as fast as it can, and keeps one file, finds a checkpoint
+// each time.
 func TestLoadBesideSaves(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Config{Dir: dir, Keep: 1})

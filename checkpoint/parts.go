@@ -9,18 +9,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Stateful is a part of a training that has a state beside the model's: optimizers, schedulers, loaders, scalers.
+// A Stateful is a part of a training that has a state beside the model's: optimizers, schedulers,
+// loaders, scalers.
 type Stateful interface {
 	StateDict() map[string]any
 	LoadStateDict(map[string]any) error
 }
 
-// Parts are what a training consists of, by name: any [Stateful], a *tensor.Generator, or a model, that is anything
-// that [nn.StateDict] takes.
+// Parts are what a training consists of, by name: any [Stateful], a *tensor.Generator, or a model,
+// that is anything that [nn.StateDict] takes.
 type Parts map[string]any
 
-// Capture returns the states of the parts as one tree. Its tensors share the parts' memory: it is to be written before training
-// goes on ([Write], [Store.Save]). The error is an *[Error] that names the part.
+// Capture returns the states of the parts as one tree. Its tensors share the parts' memory: it is
+// to be written before training goes on ([Write], [Store.Save]). The error is an *[Error] that
+// names the part.
 func Capture(parts Parts) (tree map[string]any, err error) {
 	tree = make(map[string]any, len(parts))
 	for name, part := range parts {
@@ -66,10 +68,11 @@ func model(f func() error) (err error) {
 	return f()
 }
 
-// Restore puts the states of a tree back into the parts; a part of the tree that parts does not name is left alone. The values
-// are copied: the tree may be freed afterwards ([Free]). The error is an *[Error] that names the part and wraps the part's own,
-// for a model an *[nn.StateError] with the names that do not fit. That of the model is looked at before all others, but a
-// training whose Restore failed is in no known state.
+// Restore puts the states of a tree back into the parts; a part of the tree that parts does not
+// name is left alone. The values are copied: the tree may be freed afterwards ([Free]). The error
+// is an *[Error] that names the part and wraps the part's own, for a model an *[nn.StateError] with
+// the names that do not fit. That of the model is looked at before all others, but a training whose
+// Restore failed is in no known state.
 func Restore(parts Parts, tree map[string]any) error {
 	names := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
 		_, x := parts[a].(Stateful)
@@ -88,7 +91,8 @@ func Restore(parts Parts, tree map[string]any) error {
 			return &Error{Part: name, Msg: fmt.Sprintf("the checkpoint has no such part; it has %q", slices.Sorted(maps.Keys(tree)))}
 		}
 		var err error
-		if e := tensor.Try(func() { err = restore(parts[name], v) }); e != nil { // out of memory, above all
+		// out of memory, above all
+		if e := tensor.Try(func() { err = restore(parts[name], v) }); e != nil {
 			err = e
 		}
 		if err != nil {

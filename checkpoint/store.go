@@ -60,9 +60,10 @@ func (s Saved) Load() (*Loaded, error) { return s.store.load() }
 // does not return it again.
 func (s Saved) Errors() error { return s.store.failures() }
 
-// A Store is a directory of checkpoints of one training, which it has to itself from Open to Close: a second one is refused, whether of this
-// process or another. The end of a process gives the directory free too, however it ends. [Load], [List] and [Latest] ask nobody. Its methods
-// are for one goroutine; the files are written by another one, one at a time.
+// A Store is a directory of checkpoints of one training, which it has to itself from Open to Close:
+// a second one is refused, whether of this process or another. The end of a process gives the
+// directory free too, however it ends. [Load], [List] and [Latest] ask nobody. Its methods are for
+// one goroutine; the files are written by another one, one at a time.
 type Store struct {
 	c       Config
 	removed []string
@@ -91,8 +92,9 @@ func PathOf(dir string, step int) string {
 	return filepath.Join(dir, fmt.Sprintf("step-%09d.safetensors", step))
 }
 
-// Open opens a directory, makes it if it is not there, and removes what saves that were killed have left there. The error is an *[Error]; of a
-// directory that another training has open it wraps an *[InUseError]. On file systems without locks none is found; see [Store.Unlocked].
+// Open opens a directory, makes it if it is not there, and removes what saves that were killed have
+// left there. The error is an *[Error]; of a directory that another training has open it wraps an
+// *[InUseError]. On file systems without locks none is found; see [Store.Unlocked].
 func Open(c Config) (*Store, error) {
 	if c.Dir == "" {
 		return nil, &Error{Msg: "no directory is given"}
@@ -126,14 +128,17 @@ func Open(c Config) (*Store, error) {
 // Removed returns the temporary files of killed saves that Open has removed.
 func (s *Store) Removed() []string { return s.removed }
 
-// Unlocked says why the directory could not be locked, as on a network's file system without locks: a second training there is not found then, and the
-// two would remove each other's files. It is nil where there is a lock.
+// Unlocked says why the directory could not be locked, as on a network's file system without locks:
+// a second training there is not found then, and the two would remove each other's files. It is nil
+// where there is a lock.
 func (s *Store) Unlocked() error { return s.lock.none }
 
-// Save copies a tree to host memory and has it written to a file of its own, named by info.Step, while the caller goes on: when
-// Save returns, the tensors of the tree may change. If the save before is still being written, it waits for that. It returns an
-// error if the tree cannot be copied; what goes wrong in writing is returned by Wait and Close, and told to Config.Done. After
-// the file is in place those are removed that are no longer to be kept; the file itself always stays.
+// Save copies a tree to host memory and has it written to a file of its own, named by info.Step,
+// while the caller goes on: when Save returns, the tensors of the tree may change. If the save
+// before is still being written, it waits for that. It returns an error if the tree cannot be
+// copied; what goes wrong in writing is returned by Wait and Close, and told to Config.Done. After
+// the file is in place those are removed that are no longer to be kept; the file itself always
+// stays.
 func (s *Store) Save(tree map[string]any, info Info) error {
 	if s.closed {
 		return &Error{Path: s.c.Dir, Msg: "the store is closed"}
@@ -172,8 +177,9 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 	return nil
 }
 
-// prune removes what is neither among the newest nor the best nor the one just written, which may be of an earlier step than those
-// of another training in the directory, and damaged files that were passed. s.mu is held.
+// prune removes what is neither among the newest nor the best nor the one just written, which may
+// be of an earlier step than those of another training in the directory, and damaged files that
+// were passed. s.mu is held.
 func (s *Store) prune(written string, step int) error {
 	slices.SortFunc(s.list, func(a, b Entry) int { return a.Info.Step - b.Info.Step })
 	best, newest := s.best(), len(s.list)-s.c.Keep
@@ -196,7 +202,8 @@ func (s *Store) prune(written string, step int) error {
 	return err
 }
 
-// best returns the path of the checkpoint with the best metric, of equal ones the first; "" if there is none.
+// best returns the path of the checkpoint with the best metric, of equal ones the first; "" if
+// there is none.
 func (s *Store) best() string {
 	at := -1
 	for i, e := range s.list {
@@ -214,8 +221,8 @@ func (s *Store) best() string {
 	return s.list[at].Path
 }
 
-// Best returns the checkpoint with the best metric among those that are there; false if there is none. It waits for the save that
-// is being written.
+// Best returns the checkpoint with the best metric among those that are there; false if there is
+// none. It waits for the save that is being written.
 func (s *Store) Best() (Entry, bool) {
 	s.drain()
 	return s.bestEntry()
@@ -239,7 +246,8 @@ func (s *Store) drain() {
 	<-s.busy
 }
 
-// Wait waits for the save that is being written and returns what went wrong with this and earlier ones since the last Wait.
+// Wait waits for the save that is being written and returns what went wrong with this and earlier
+// ones since the last Wait.
 func (s *Store) Wait() error {
 	s.drain()
 	return s.failures()
@@ -296,9 +304,11 @@ func (s *Store) load() (*Loaded, error) {
 	return l, nil
 }
 
-// Load reads the newest checkpoint of a directory that is whole, as [Store.Load] does, and changes nothing there. A training may be writing to it.
+// Load reads the newest checkpoint of a directory that is whole, as [Store.Load] does, and changes
+// nothing there. A training may be writing to it.
 func Load(dir string) (*Loaded, error) {
-	const patience = 10 // a training that saves ever again may remove old files as fast as they are looked at
+	// a training that saves ever again may remove old files as fast as they are looked at
+	const patience = 10
 	for try := 1; ; try++ {
 		l, gone, err := load(dir)
 		if err == nil || !gone || try == patience {
@@ -339,15 +349,16 @@ func load(dir string) (l *Loaded, gone bool, err error) {
 	return nil, gone, &Error{Path: dir, Msg: "there are no checkpoints (step-N.safetensors) in this directory", Err: fs.ErrNotExist}
 }
 
-// isDamage reports whether an error of Read is the fault of the file's contents, which will be the same next time.
+// isDamage reports whether an error of Read is the fault of the file's contents, which will be the
+// same next time.
 func isDamage(err error) bool {
 	var system *fs.PathError
 	var memory *tensor.Error
 	return !errors.Is(err, errNewer) && !errors.As(err, &system) && !errors.As(err, &memory)
 }
 
-// Latest returns the path of the newest checkpoint of a directory by its name, without looking into it. If there is none, the error
-// wraps [fs.ErrNotExist].
+// Latest returns the path of the newest checkpoint of a directory by its name, without looking into
+// it. If there is none, the error wraps [fs.ErrNotExist].
 func Latest(dir string) (string, error) {
 	files, err := names(dir)
 	if err != nil {
@@ -379,8 +390,8 @@ func names(dir string) ([]Entry, error) {
 	return out, nil
 }
 
-// List returns the checkpoints of a directory, oldest first, with what their headers say. Files whose header cannot be read are left
-// out; the tensors are not looked at.
+// List returns the checkpoints of a directory, oldest first, with what their headers say. Files
+// whose header cannot be read are left out; the tensors are not looked at.
 func List(dir string) ([]Entry, error) {
 	files, err := names(dir)
 	if err != nil {
@@ -398,7 +409,8 @@ func List(dir string) ([]Entry, error) {
 
 // metadata reads the texts of a safetensors file's header alone.
 func metadata(path string) (map[string]string, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // to open a pipe would wait for who writes to it
+	// to open a pipe would wait for who writes to it
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, errors.New("this is not a file")
 	}
 	f, err := os.Open(path)

@@ -227,7 +227,8 @@ func TestStoreKeepsTheNewestAndTheBest(t *testing.T) {
 		want string
 	}{{2, NoBest, "9 10"}, {0, NoBest, "8 9 10"}, {2, Least, "3 9 10"}, {1, Most, "5 10"}} {
 		dir := filepath.Join(t.TempDir(), "new", "dir")
-		for _, part := range [][]int{{1, 2, 3, 4, 5, 6}, {7, 8, 9, 10}} { // two processes, one after the other
+		// two processes, one after the other
+		for _, part := range [][]int{{1, 2, 3, 4, 5, 6}, {7, 8, 9, 10}} {
 			s, err := Open(Config{Dir: dir, Keep: c.keep, Best: c.best})
 			if err != nil {
 				t.Fatal(err)
@@ -406,7 +407,8 @@ func TestFailingSaves(t *testing.T) {
 	}
 }
 
-// Save returns when the copy is made: what the caller changes later is not in the file, and a slow disk holds up the next save alone.
+// Save returns when the copy is made: what the caller changes later is not in the file, and a slow
+// disk holds up the next save alone.
 func TestSaveDoesNotWaitForTheDisk(t *testing.T) {
 	s, err := Open(Config{Dir: t.TempDir()})
 	if err != nil {

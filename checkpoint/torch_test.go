@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// What Capture gives can be saved as a file of PyTorch, and what torchfile loads from one goes into Restore.
+// What Capture gives can be saved as a file of PyTorch, and what torchfile loads from one goes into
+// Restore.
 func TestStatesGoThroughTorchFiles(t *testing.T) {
 	train := func() (*nn.Linear, *optim.Adam, checkpoint.Parts) {
 		l := nn.NewLinear(2, 3)

@@ -15,7 +15,8 @@ import (
 // maxDepth bounds how deep a tree is nested.
 const maxDepth = 64
 
-// In JSON a tree's integers, strings, true, false and null are themselves; all else is an object of one key, which says what it is.
+// In JSON a tree's integers, strings, true, false and null are themselves; all else is an object of
+// one key, which says what it is.
 const (
 	kindFloat  = "f" // of the shortest text that gives the same float64 again
 	kindTensor = "t" // of the tensor's name
@@ -39,7 +40,8 @@ func join(path, key string) string {
 	return path + "/" + escape.Replace(key)
 }
 
-// encode returns what v is in JSON and copies tensors to the host. A tensor that stands in two places is kept once.
+// encode returns what v is in JSON and copies tensors to the host. A tensor that stands in two
+// places is kept once.
 func (e *encoder) encode(path string, v any, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, &Error{Part: path, Msg: fmt.Sprintf("the tree is nested deeper than %d", maxDepth)}

@@ -60,7 +60,8 @@ func unaryProgram(e *expr.Expr) *expr.Program {
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 }
 
-// The copy bandwidth of the same run is what the others are to be compared with: "copy" at the same size.
+// The copy bandwidth of the same run is what the others are to be compared with: "copy" at the same
+// size.
 func BenchmarkMap(b *testing.B) {
 	d := Get()
 	x := expr.X(0)

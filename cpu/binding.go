@@ -20,8 +20,8 @@ type access struct {
 	dense  bool // the elements lie one behind the other in walking order
 }
 
-// A binding is a plan on operands: what the workers of one call share. Elements are numbered in row-major order of dims,
-// which may be another order of dimensions than the views'.
+// A binding is a plan on operands: what the workers of one call share. Elements are numbered in
+// row-major order of dims, which may be another order of dimensions than the views'.
 type binding struct {
 	pl     *plan
 	rank   int
@@ -73,9 +73,9 @@ func (b *binding) release() {
 	bindings.Put(b)
 }
 
-// shape sets the order in which the elements are walked: the views' dimensions in order, neighbours merged where all
-// views allow it and both have the same class (nil: all have). It returns how many collapsed dimensions have class 0 when
-// those come first.
+// shape sets the order in which the elements are walked: the views' dimensions in order, neighbours
+// merged where all views allow it and both have the same class (nil: all have). It returns how many
+// collapsed dimensions have class 0 when those come first.
 func (b *binding) arrange(s shape.Dims, order []int, class []bool, outs, ins []device.View) (kept int) {
 	rank := 0
 	b.ins, b.outs = sized(b.ins, len(ins)), sized(b.outs, len(outs))
@@ -169,8 +169,8 @@ func pointer(v *device.View) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.mem)), v.Offset*v.Type.Size())
 }
 
-// aliasing decides which results may be written by the step that makes them: not where a later step still reads an operand
-// in the same memory.
+// aliasing decides which results may be written by the step that makes them: not where a later step
+// still reads an operand in the same memory.
 func (b *binding) aliasing() {
 	b.direct = b.direct[:0]
 	for k := range b.pl.outs {
@@ -223,8 +223,8 @@ func (a *access) offset(c *cursor, rank int) int {
 	return off
 }
 
-// next moves c from the end of an inner run to the start of the next one and returns the change of a's offset from the
-// start of the old run.
+// next moves c from the end of an inner run to the start of the next one and returns the change of
+// a's offset from the start of the old run.
 func (b *binding) next(c *cursor, a *access) int {
 	d := 0
 	for k := b.rank - 2; k >= 0; k-- {
@@ -300,7 +300,8 @@ func (b *binding) load(r *runner, p, n int) {
 	}
 }
 
-// fetch returns n elements from p on, at c, where they lie if they lie densely, else gathered into space.
+// fetch returns n elements from p on, at c, where they lie if they lie densely, else gathered into
+// space.
 func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) unsafe.Pointer {
 	if a.dense {
 		return unsafe.Add(a.base, p*a.size)

@@ -10,8 +10,8 @@ import (
 // channelBlock is how many elements of a channel go through the primitives at once.
 const channelBlock = 1024
 
-// A channelTask passes over the channels of tensors [n, channels, inner], each of which is one worker's, so that it is read again from its
-// cache.
+// A channelTask passes over the channels of tensors [n, channels, inner], each of which is one
+// worker's, so that it is read again from its cache.
 type channelTask struct {
 	n, channels, inner int
 	f                  func(c *channelWorker, channel int)

@@ -1,8 +1,10 @@
-// Package cpu is the driver of the processor: it runs the primitives of package device on all cores.
+// Package cpu is the driver of the processor: it runs the primitives of package device on all
+// cores.
 //
 // The contract:
 //
-//   - It registers itself as kind "cpu" when it is imported; there is one device, [Get], named "cpu".
+//   - It registers itself as kind "cpu" when it is imported; there is one device, [Get], named
+//     "cpu".
 //   - Beside it there are ranks of the processor, named "cpu:0", "cpu:1", …, which [device.Open]
 //     makes when they are asked for. Each is a device of its own, as "cuda:0" and "cuda:1" are,
 //     with its pool, statistics and workers: a program that trains on many devices runs on them
@@ -16,14 +18,17 @@
 //   - A [device.Map] gives the bits of [expr.Program.Eval], but for the payload of a NaN. Results
 //     do not depend on the number of workers: what is summed is cut in pieces that depend on shapes
 //     alone, and float32 sums are pairwise.
-//   - Products of matrices, and what is computed with them (convolutions, attention, recurrent layers), have other bits with
-//     AVX-512, with AVX2 and without both, within the error of their rounding: the order of their sums fits the vectors, and
-//     products are fused with additions where the processor can. [device.Info] names what is used (SIMD). So a training that
-//     goes on upon another processor, or with GODEBUG=cpu.avx512f=off, does not repeat the bits that it would have had.
+//   - Products of matrices, and what is computed with them (convolutions, attention, recurrent
+//     layers), have other bits with AVX-512, with AVX2 and without both, within the error of their
+//     rounding: the order of their sums fits the vectors, and products are fused with additions
+//     where the processor can. [device.Info] names what is used (SIMD). So a training that goes on
+//     upon another processor, or with GODEBUG=cpu.avx512f=off, does not repeat the bits that it
+//     would have had.
 //   - Views are checked before anything is touched: an operand whose elements do not lie in its
 //     buffer is a *[device.OperandError].
-//   - Memory of 64 KiB and more comes from a caching pool on huge pages; smaller buffers are Go memory, which the garbage
-//     collector frees also without Buffer.Free and which [device.Stats] does not count.
+//   - Memory of 64 KiB and more comes from a caching pool on huge pages; smaller buffers are Go
+//     memory, which the garbage collector frees also without Buffer.Free and which [device.Stats]
+//     does not count.
 package cpu
 
 import (

@@ -331,7 +331,8 @@ func TestHalfScatterRoundsOnce(t *testing.T) {
 	}
 }
 
-// Memory that nobody frees by hand comes back when the collector finds it: three times the limit passes through.
+// Memory that nobody frees by hand comes back when the collector finds it: three times the limit
+// passes through.
 func TestLostMemoryComesBack(t *testing.T) {
 	d := newDevice(1)
 	d.SetMemoryLimit(64 << 20)

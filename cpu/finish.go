@@ -38,7 +38,8 @@ func zeroProgram(t dtype.Type) *expr.Program {
 	return p
 }
 
-// finish stores the combined values, which are in computing form, through the reduction's last program.
+// finish stores the combined values, which are in computing form, through the reduction's last
+// program.
 func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values []byte) {
 	p, out := o.Finish, &o.Out
 	if p == nil {
@@ -64,7 +65,8 @@ func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values [
 	b.release()
 }
 
-// widen corrects an access to elements in computing form, which for truth values are wider than stored.
+// widen corrects an access to elements in computing form, which for truth values are wider than
+// stored.
 func (b *binding) widen(a *access, size int) {
 	for k := range b.rank {
 		a.stride[k] = a.stride[k] / a.size * size

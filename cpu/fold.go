@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// combiner returns the kernel that combines two blocks of values in computing form. The sum of truth values is "or", their
-// product "and".
+// combiner returns the kernel that combines two blocks of values in computing form. The sum of
+// truth values is "or", their product "and".
 func combiner(k device.ReduceKind, t dtype.Type) kernel {
 	op := [...]expr.Op{expr.OpAdd, expr.OpMul, expr.OpMax, expr.OpMin, expr.OpMax, expr.OpMin}[k]
 	if t == dtype.Bool {
@@ -25,7 +25,8 @@ type number interface {
 	int32 | int64 | uint32 | uint64 | float32 | float64
 }
 
-// fold combines n ≥ 1 values in computing form to one, given by its bits. The order depends on n alone.
+// fold combines n ≥ 1 values in computing form to one, given by its bits. The order depends on n
+// alone.
 func fold(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) uint64 {
 	switch t {
 	case dtype.F32:
@@ -326,8 +327,9 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 	copy(r.part[to*r.size:], at8(sum, cols*r.size))
 }
 
-// argWords finds the extremes of a tile of 32-bit values by whole blocks: into acc.sum, their positions into acc.at. It
-// gives up, and returns false, when there is a NaN: comparisons do not tell the first of several.
+// argWords finds the extremes of a tile of 32-bit values by whole blocks: into acc.sum, their
+// positions into acc.at. It gives up, and returns false, when there is a NaN: comparisons do not
+// tell the first of several.
 func (r *reduction) argWords(w *runner, acc *accumulator, at0 func(int) int, from, n, cols int) bool {
 	best, keep := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.keep)
 	pos, row := acc.at[:cols], acc.row[:cols]

@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// indexed is a gather: elements of index are numbered row-major. The first index outside the axis is kept.
+// indexed is a gather: elements of index are numbered row-major. The first index outside the axis
+// is kept.
 type indexed struct {
 	out, src, index *device.View
 	axis            int
@@ -70,8 +71,8 @@ func (g *indexed) note(p int) {
 	}
 }
 
-// run gathers rows lo … hi-1; a row is what follows the innermost dimensions but one, or, where a run of elements shares one
-// index, such a run.
+// run gathers rows lo … hi-1; a row is what follows the innermost dimensions but one, or, where a
+// run of elements shares one index, such a run.
 func (g *indexed) run(lo, hi int) {
 	n := g.index.Shape.Rank()
 	size := g.out.Type.Size()
@@ -121,8 +122,8 @@ func (g *indexed) run(lo, hi int) {
 	}
 }
 
-// share finds the innermost dimensions, behind the axis, through which the index does not move and the elements of both other
-// views are neighbours: a table's rows.
+// share finds the innermost dimensions, behind the axis, through which the index does not move and
+// the elements of both other views are neighbours: a table's rows.
 func (g *indexed) share(a, b *device.View) {
 	g.shared, g.suffix = 1, g.index.Shape.Rank()
 	for k := g.suffix - 1; k > g.axis; k-- {

@@ -16,11 +16,14 @@ type kernel func(d, a, b, c unsafe.Pointer, n int)
 const maxBlock = 1024
 
 var (
-	// ops holds the kernels by primitive and type: that of the operands for comparisons, of the result otherwise.
+	// ops holds the kernels by primitive and type: that of the operands for comparisons, of the
+	// result otherwise.
 	ops [expr.OpBitcast + 1][dtype.U64 + 1]kernel
-	// casts holds the conversions between computing types, by source and destination; nil where the bits stay.
+	// casts holds the conversions between computing types, by source and destination; nil where the
+	// bits stay.
 	casts [dtype.U64 + 1][dtype.U64 + 1]kernel
-	// loads and stores convert between the stored and the computing form of a type; nil where they are the same.
+	// loads and stores convert between the stored and the computing form of a type; nil where they
+	// are the same.
 	loads, stores [dtype.U64 + 1]kernel
 
 	zeros [maxBlock]uint64
@@ -167,7 +170,8 @@ func cvtF32ToU64(dst []uint64, a []float32) {
 	}
 }
 
-// width returns the bytes that an element of a computing type takes in a block: truth values are 32 bits wide.
+// width returns the bytes that an element of a computing type takes in a block: truth values are 32
+// bits wide.
 func width(t dtype.Type) int {
 	if t == dtype.Bool {
 		return 4

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// inlineWork is the work (elements times instructions, about) below which a call stays on the caller's goroutine: handing
-// work over costs some microseconds.
+// inlineWork is the work (elements times instructions, about) below which a call stays on the
+// caller's goroutine: handing work over costs some microseconds.
 const inlineWork = 1 << 15
 
 // elementwise is a [device.Map], in parts: those that others make for themselves stay on the stack.
@@ -55,8 +55,8 @@ func (d *Device) mapAll(b *binding) {
 	d.crew.parallel(n, max(1, n/(4*d.crew.size()), inlineWork/(4*b.blk*(2+len(b.pl.body)))), b)
 }
 
-// choose picks how the elements are walked: in tiles, or in blocks, which end where inner runs end if these are long enough
-// to be used in place.
+// choose picks how the elements are walked: in tiles, or in blocks, which end where inner runs end
+// if these are long enough to be used in place.
 func (b *binding) choose() {
 	b.chooseTiles()
 	b.copies = b.across < 0 && b.copying()
@@ -73,7 +73,8 @@ func (b *binding) choose() {
 // bareBlock is the length of a block where nothing is held in slots.
 const bareBlock = 16 << 10
 
-// bare reports whether the program is at most one instruction on operands and a result that are used where they lie.
+// bare reports whether the program is at most one instruction on operands and a result that are
+// used where they lie.
 func (b *binding) bare() bool {
 	pl := b.pl
 	if len(pl.body) > 1 || len(pl.outs) != 1 || pl.outs[0].conv != nil || !b.outs[0].dense ||
@@ -89,7 +90,8 @@ func (b *binding) bare() bool {
 	return len(pl.body) == 0 || !pl.body[0].bounded
 }
 
-// copying reports whether the program is a copy to a dense result, of memory apart from it: elements then go there straight.
+// copying reports whether the program is a copy to a dense result, of memory apart from it:
+// elements then go there straight.
 func (b *binding) copying() bool {
 	pl := b.pl
 	if len(pl.body) > 0 || len(pl.outs) != 1 || len(pl.loads) != 1 || pl.outs[0].conv != nil || pl.loads[0].conv != nil || pl.outs[0].val != pl.loads[0].val || !b.outs[0].dense {
@@ -113,7 +115,8 @@ func (b *binding) copyTo(p, n int) {
 	}
 }
 
-// blocks returns the number of blocks: tiles, parts of runs if these are long, else of all elements in a row.
+// blocks returns the number of blocks: tiles, parts of runs if these are long, else of all elements
+// in a row.
 func (b *binding) blocks() int {
 	if b.across >= 0 {
 		return b.tiles()

@@ -90,7 +90,8 @@ func (d *Device) repeatBias(out *device.View, o *device.MatMul) {
 	d.cast(out, &rows)
 }
 
-// smallProduct is the number of multiplications of one matrix below which the workers share out whole matrices of a batch.
+// smallProduct is the number of multiplications of one matrix below which the workers share out
+// whole matrices of a batch.
 const smallProduct = 1 << 20
 
 // floatProduct multiplies float32 or float64 matrices. With a bias it adds to what the result has.
@@ -224,7 +225,8 @@ func (m *product) run(lo, hi int) {
 	}
 }
 
-// productRow computes n elements of a row of the product; integers wrap, so the order does not matter.
+// productRow computes n elements of a row of the product; integers wrap, so the order does not
+// matter.
 func productRow[T int64 | int32 | int16 | uint8](o, a, b unsafe.Pointer, so, sa, sk, sn, n, k int) {
 	sz := int(unsafe.Sizeof(*new(T)))
 	if so == 1 && sn == 1 && n > 1 {

@@ -14,8 +14,8 @@ import (
 // pooled is the size from which a buffer comes from the pool, in bytes.
 const pooled = 64 << 10
 
-// memory is the pool's backing. There is only one stream to it and its events are always done, because a method returns
-// when its work is done.
+// memory is the pool's backing. There is only one stream to it and its events are always done,
+// because a method returns when its work is done.
 type memory struct {
 	hostmem.Memory
 	shared atomic.Bool // whether it keeps within the bound of all devices together
@@ -59,23 +59,24 @@ func (*memory) Wait(pool.Event)                          {}
 
 var _ pool.Backing = (*memory)(nil)
 
-// buffer is a block of memory. Its freed flag makes use after Free an error as far as that can be told.
+// buffer is a block of memory. Its freed flag makes use after Free an error as far as that can be
+// told.
 type buffer struct {
 	dev   *Device
 	mem   []byte
 	block *pool.Block // nil: Go memory
 	gen   uint64
 	freed atomic.Bool
-	// release is of memory that is not the driver's own: called once when the buffer is freed, and kept after that, because what
-	// it refers to keeps the memory there.
+	// release is of memory that is not the driver's own: called once when the buffer is freed, and
+	// kept after that, because what it refers to keeps the memory there.
 	release func()
 }
 
 var _ device.Borrower = (*Device)(nil)
 
-// Borrow returns a buffer on memory of the caller's. release may be nil; else it is called once, when the buffer is freed or
-// queued, from any goroutine, and must not block. The buffer refers to release as long as it can be reached itself, so that what
-// release refers to lives as long.
+// Borrow returns a buffer on memory of the caller's. release may be nil; else it is called once,
+// when the buffer is freed or queued, from any goroutine, and must not block. The buffer refers to
+// release as long as it can be reached itself, so that what release refers to lives as long.
 func (d *Device) Borrow(mem []byte, release func()) device.Buffer {
 	if release == nil {
 		release = func() {}

@@ -139,7 +139,8 @@ func TestMeta(t *testing.T) {
 	}
 }
 
-// Whatever the processor can do beyond the contract, its form without memory can too, so that a program takes the same paths on both.
+// Whatever the processor can do beyond the contract, its form without memory can too, so that a
+// program takes the same paths on both.
 func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
 	apart := map[string]string{
 		"Borrow": "there is no memory", "SetMemoryLimit": "it is opened with one",

@@ -192,7 +192,8 @@ func divide(p unsafe.Pointer, t dtype.Type, n, by int) {
 	}
 }
 
-// inverseRoot replaces n sums v by 1/√(v/by + eps). Rounding a root from float64 to float32 is rounding it once.
+// inverseRoot replaces n sums v by 1/√(v/by + eps). Rounding a root from float64 to float32 is
+// rounding it once.
 func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 	if t == dtype.F64 {
 		v := at[float64](p, n)
@@ -208,7 +209,8 @@ func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 	}
 }
 
-// rowWeights are one value for each run of inner columns of period rows that repeat, in computing type.
+// rowWeights are one value for each run of inner columns of period rows that repeat, in computing
+// type.
 type rowWeights struct {
 	v             unsafe.Pointer // nil: none
 	keep          []byte

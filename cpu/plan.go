@@ -12,9 +12,10 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A plan is a program made ready for blocks: instructions bound to kernels, values to slots of a scratch arena. Values that
-// depend on nothing that changes from element to element (constants, params, operands that are one element broadcast, and
-// what is computed from these) are uniform: they have slots of their own and are computed once per runner.
+// A plan is a program made ready for blocks: instructions bound to kernels, values to slots of a
+// scratch arena. Values that depend on nothing that changes from element to element (constants,
+// params, operands that are one element broadcast, and what is computed from these) are uniform:
+// they have slots of their own and are computed once per runner.
 type plan struct {
 	p       *expr.Program
 	key     planKey
@@ -42,7 +43,8 @@ type leaf struct {
 	typ  dtype.Type
 	bits uint64
 	conv kernel // from the stored to the computing form; nil: none
-	keep bool   // it is stored as a result beside others, which may lie over the operand: it needs a slot
+	// it is stored as a result beside others, which may lie over the operand: it needs a slot
+	keep bool
 }
 
 type step struct {
@@ -55,7 +57,8 @@ type result struct {
 	val  int32
 	typ  dtype.Type // as stored
 	conv kernel     // to the stored form; nil: none
-	def  int        // the step of body that makes it, if it may be made to write to the destination; else -1
+	// the step of body that makes it, if it may be made to write to the destination; else -1
+	def int
 }
 
 type planKey struct {
@@ -74,8 +77,8 @@ var plans struct {
 // tenth of finding it in the map.
 var lately [256]atomic.Pointer[plan]
 
-// planFor returns the plan of p for operands of which those in scalars are one element. Raw operands are in computing form
-// already.
+// planFor returns the plan of p for operands of which those in scalars are one element. Raw
+// operands are in computing form already.
 func planFor(p *expr.Program, scalars uint64, raw bool) *plan {
 	k := planKey{p.Key(), scalars, raw, asm.Active()}
 	last := &lately[(uintptr(unsafe.Pointer(p))>>6^uintptr(scalars))%uintptr(len(lately))]
@@ -89,7 +92,8 @@ func planFor(p *expr.Program, scalars uint64, raw bool) *plan {
 	if pl == nil {
 		pl = compile(p, k)
 		plans.Lock()
-		if plans.m == nil || len(plans.m) >= 1<<14 { // a program that makes ever new constants must not grow without end
+		// a program that makes ever new constants must not grow without end
+		if plans.m == nil || len(plans.m) >= 1<<14 {
 			plans.m = map[planKey]*plan{}
 		}
 		plans.m[k] = pl
@@ -295,12 +299,14 @@ func (pl *plan) allocate(uniform []bool) {
 		free = append(free, dead...)
 	}
 	stage, stage2 := fresh(), fresh()
-	// The scratch should stay near: most of it in the first-level cache, the rest, mainly constants, in the second.
+	// The scratch should stay near: most of it in the first-level cache, the rest, mainly
+	// constants, in the second.
 	pl.block = maxBlock
 	for pl.block > 256 && slots*w*pl.block > 96<<10 {
 		pl.block /= 2
 	}
-	// Slots a power of two apart would make loads wait for stores with the same low 12 bits of address.
+	// Slots a power of two apart would make loads wait for stores with the same low 12 bits of
+	// address.
 	pitch := w*pl.block + 192
 	for i, s := range pl.slot {
 		if s >= 0 {

@@ -11,14 +11,15 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Reductions are cut into units by shape alone, so that sums do not depend on the number of workers. Elements are walked as
-// [outer][reduced][inner]: outer and inner are the dimensions that stay, inner those that lie behind the last reduced one
-// in memory.
+// Reductions are cut into units by shape alone, so that sums do not depend on the number of
+// workers. Elements are walked as [outer][reduced][inner]: outer and inner are the dimensions that
+// stay, inner those that lie behind the last reduced one in memory.
 //
-//   - Rows (inner is 1): a unit is a number of rows, or for long rows a segment of one. Blocks are folded to one value each
-//     by the reducing primitives, and these pairwise.
-//   - Columns: a unit is a tile of columns by a number of reduced positions. Blocks are added into an accumulator as wide
-//     as a block, which for narrow rows holds several of them and is folded at the end.
+//   - Rows (inner is 1): a unit is a number of rows, or for long rows a segment of one. Blocks are
+//     folded to one value each by the reducing primitives, and these pairwise.
+//   - Columns: a unit is a tile of columns by a number of reduced positions. Blocks are added into
+//     an accumulator as wide as a block, which for narrow rows holds several of them and is folded
+//     at the end.
 //
 // The partial results of several units over one output are combined pairwise.
 const (
@@ -115,7 +116,8 @@ func (d *Device) reduce(o *device.Reduce) error {
 
 var plusZeros [4096]byte
 
-// fromZero makes +0 of sums that are -0: a sum begins with 0, which the sums of rows that begin with the first row leave out.
+// fromZero makes +0 of sums that are -0: a sum begins with 0, which the sums of rows that begin
+// with the first row leave out.
 func fromZero(final []byte, t dtype.Type, n int) {
 	wide := width(t)
 	for block := len(plusZeros) / wide; n > 0; n -= block {
@@ -170,7 +172,8 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	if inner == 0 {
 		inner = n // nothing is reduced: rows of one element
 	}
-	// Before inner, those that stay come first; each group keeps its order, but positions count in the views' order.
+	// Before inner, those that stay come first; each group keeps its order, but positions count in
+	// the views' order.
 	var o [shape.MaxRank]int
 	w := 0
 	for _, k := range order[:inner] {
@@ -236,8 +239,9 @@ func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	return expr.Encode(ct, hi)
 }
 
-// mostPartials is how many bytes of partial results a reduction may take; of a tensor that fits memory they are a small part of it, of
-// one expanded to 2⁵⁰ elements they would not fit themselves, and the sum would take years.
+// mostPartials is how many bytes of partial results a reduction may take; of a tensor that fits
+// memory they are a small part of it, of one expanded to 2⁵⁰ elements they would not fit
+// themselves, and the sum would take years.
 const mostPartials = 1 << 33
 
 // reduceAll computes the combined values, in walking order.
@@ -334,7 +338,8 @@ func (r *reduction) run(lo, hi int) {
 	accumulators.Put(acc)
 }
 
-// evaluate computes the mapped values of elements p … p+n-1 and returns where they are, in computing form.
+// evaluate computes the mapped values of elements p … p+n-1 and returns where they are, in
+// computing form.
 func (r *reduction) evaluate(w *runner, p, n int) unsafe.Pointer {
 	r.load(w, p, n)
 	exec(w.reg, r.pl.body, n)
@@ -395,8 +400,8 @@ func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 	writeBits(r.value(to), r.size, c.total(r))
 }
 
-// reach shortens a block of n elements from p on so that it ends where an inner run ends, if runs are long enough to be used
-// where they lie.
+// reach shortens a block of n elements from p on so that it ends where an inner run ends, if runs
+// are long enough to be used where they lie.
 func (r *reduction) reach(p, n int) int {
 	run := r.dims[r.rank-1]
 	if r.rank == 1 || run < r.pl.block/4 {

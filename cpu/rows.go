@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// The fused row operations work on groups of rows that together have some thousand elements, so that short rows share the
-// cost of the functions, which are the plans of package expr's formulas.
+// The fused row operations work on groups of rows that together have some thousand elements, so
+// that short rows share the cost of the functions, which are the plans of package expr's formulas.
 const groupSize = 4096
 
 // sameBlock is how often a row's value is repeated for the block primitives.
@@ -104,7 +104,8 @@ func (w *rowWorker) release() {
 	rowWorkers.Put(w)
 }
 
-// groupRows returns how many rows of x make a group: of rows whose elements of one column are neighbours, a cache line of these at least.
+// groupRows returns how many rows of x make a group: of rows whose elements of one column are
+// neighbours, a cache line of these at least.
 func groupRows(x *device.View) int {
 	cols := max(1, x.Shape.At(1))
 	n := max(1, groupSize/cols)
@@ -128,7 +129,8 @@ func grown(b []byte, n int) []byte {
 
 func data(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
 
-// load returns rows lo … lo+n-1 of v in computing form: where they are, if they lie so, else in space k.
+// load returns rows lo … lo+n-1 of v in computing form: where they are, if they lie so, else in
+// space k.
 func (w *rowWorker) load(v *device.View, lo, n, k int) unsafe.Pointer {
 	size := v.Type.Size()
 	src := unsafe.Add(pointer(v), lo*v.Strides.At(0)*size)
@@ -160,8 +162,8 @@ func (w *rowWorker) load(v *device.View, lo, n, k int) unsafe.Pointer {
 	return dst
 }
 
-// target returns where rows lo … lo+n-1 of v are to be computed: in place if they lie densely in computing form, else in
-// space k.
+// target returns where rows lo … lo+n-1 of v are to be computed: in place if they lie densely in
+// computing form, else in space k.
 func (w *rowWorker) target(v *device.View, lo, n, k int) unsafe.Pointer {
 	if v.Type == w.t && (v.Strides.At(1) == 1 || w.cols == 1) && (v.Strides.At(0) == w.cols || n == 1) {
 		return unsafe.Add(pointer(v), lo*v.Strides.At(0)*w.size)

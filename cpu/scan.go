@@ -86,7 +86,8 @@ func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointe
 	spread(unsafe.Add(pointer(v), offset*size), src, size, stride*size, n)
 }
 
-// scanColumns scans w neighbouring columns from j on of outer index o, in blocks of elements: of one column, or one of each.
+// scanColumns scans w neighbouring columns from j on of outer index o, in blocks of elements: of
+// one column, or one of each.
 func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Type, o, j, w int) {
 	xp, bp, pp := unsafe.Pointer(&space.x), unsafe.Pointer(&space.b), unsafe.Pointer(&space.positions)
 	x, b, places := at[T](xp, maxBlock), at[T](bp, maxBlock), at[int64](pp, maxBlock)

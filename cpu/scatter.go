@@ -7,8 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// scatter combines along lines of the axis. Two positions meet in one element only if they lie on one line, so a line is done
-// by one worker in the order of the positions, and the result does not depend on how lines are shared out.
+// scatter combines along lines of the axis. Two positions meet in one element only if they lie on
+// one line, so a line is done by one worker in the order of the positions, and the result does not
+// depend on how lines are shared out.
 type scatter struct {
 	indexed
 	dst  *device.View
@@ -46,7 +47,8 @@ func (d *Device) scatter(o *device.Scatter) error {
 	return s.fault(o.Tag)
 }
 
-// rowKernel returns what combines a row with a row, nil where the stored form is not the computing form.
+// rowKernel returns what combines a row with a row, nil where the stored form is not the computing
+// form.
 func rowKernel(kind device.ScatterKind, t dtype.Type) kernel {
 	if kind == device.ScatterSet {
 		size := t.Size()
@@ -145,8 +147,8 @@ type scatterLine struct {
 	bound           uint64
 }
 
-// lineInto returns what combines along a line and returns the first position whose index is outside the axis, -1 for none. The sum of truth values
-// is "or", their product "and".
+// lineInto returns what combines along a line and returns the first position whose index is outside
+// the axis, -1 for none. The sum of truth values is "or", their product "and".
 func lineInto(kind device.ScatterKind, t dtype.Type) func(l *scatterLine) int {
 	if kind == device.ScatterSet {
 		switch t.Size() {
@@ -197,7 +199,8 @@ func lineOf[T number | int16 | int8 | uint8](kind device.ScatterKind) func(l *sc
 	return lineMin[T]
 }
 
-// next returns where position t goes to and comes from; ok is false where its index is outside the axis.
+// next returns where position t goes to and comes from; ok is false where its index is outside the
+// axis.
 func (l *scatterLine) next(t int) (dst, src unsafe.Pointer, ok bool) {
 	i := uint64(indexAt(unsafe.Add(l.index, t*l.dx), l.is))
 	if i >= l.bound {

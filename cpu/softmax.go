@@ -105,7 +105,8 @@ func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 		w.exp.apply(w.re, e, e, w.size, n*cols)
 		w.fold(device.Sum, sum, e, n)
 		w.log.apply(w.rl, logs, sum, w.size, n)
-		ops[expr.OpSub][w.t](total, total, logs, logs, n) // log p, whose 0 is +0 as torch's: the loss is -0 then
+		// log p, whose 0 is +0 as torch's: the loss is -0 then
+		ops[expr.OpSub][w.t](total, total, logs, logs, n)
 		ops[expr.OpNeg][w.t](total, total, total, total, n)
 		for i := range n {
 			off := i * w.size

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// An element's key is an unsigned integer that grows with it. Keys of 32 bits are sorted as the upper half of a word that has the
-// position in the lower one, larger keys beside their position.
+// An element's key is an unsigned integer that grows with it. Keys of 32 bits are sorted as the
+// upper half of a word that has the position in the lower one, larger keys beside their position.
 
 // sortTask sorts rows; a unit is a row.
 type sortTask struct {
@@ -162,7 +162,8 @@ func key64(v float64) uint64 {
 	}
 }
 
-// smallest returns the k least of x in order; x is changed. digit gives eight bits of a key, whose length is bits.
+// smallest returns the k least of x in order; x is changed. digit gives eight bits of a key, whose
+// length is bits.
 func smallest[T any](x []T, spare *[]T, k int, order func(x []T), compare func(a, b T) int, digit func(v T, shift int) uint8, bits int) []T {
 	if k < len(x)/16 {
 		return least(x, k, order, compare)
@@ -196,8 +197,9 @@ func smallest[T any](x []T, spare *[]T, k int, order func(x []T), compare func(a
 	return from[:k]
 }
 
-// leastFloats sets heap to the least words of a row of float32, in order. Nearly all elements are beyond the greatest so far, which one comparison of
-// floats tells; NaN, and what compares with NaN, goes by its key.
+// leastFloats sets heap to the least words of a row of float32, in order. Nearly all elements are
+// beyond the greatest so far, which one comparison of floats tells; NaN, and what compares with
+// NaN, goes by its key.
 func (t *sortTask) leastFloats(row int, heap []uint64) {
 	x := at[float32](unsafe.Add(pointer(&t.X), row*t.X.Strides.At(0)*4), t.n)
 	var flip uint32

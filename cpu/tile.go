@@ -7,8 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A map in which an operand is transposed against the results is walked in tiles of two dimensions, the results' innermost
-// one and the operand's, so that whole cache lines of both are used while they are there.
+// A map in which an operand is transposed against the results is walked in tiles of two dimensions,
+// the results' innermost one and the operand's, so that whole cache lines of both are used while
+// they are there.
 
 // chooseTiles sets up tiles if an operand calls for them.
 func (b *binding) chooseTiles() {
@@ -67,7 +68,8 @@ func (b *binding) runTiles(lo, hi int) {
 func (b *binding) evalTile(r *runner, c *cursor, rows, cols int) {
 	pl := b.pl
 	n := rows * cols
-	// The cache misses of a tile overlap when nothing else stands between them; what is small is near.
+	// The cache misses of a tile overlap when nothing else stands between them; what is small is
+	// near.
 	var sum byte
 	far := b.size >= 1<<17
 	for i := range pl.loads {
@@ -145,8 +147,8 @@ func line(dst unsafe.Pointer, t dtype.Type, off, step, n int) {
 	}
 }
 
-// transpose sets dense dst[i][j] = src[j][i], where the elements of a row of src are neighbours and its rows lie stride
-// bytes apart. dst has rows×cols elements.
+// transpose sets dense dst[i][j] = src[j][i], where the elements of a row of src are neighbours and
+// its rows lie stride bytes apart. dst has rows×cols elements.
 func transpose(dst, src unsafe.Pointer, size, stride, rows, cols int) {
 	switch size {
 	case 1:

@@ -77,8 +77,8 @@ func (c *crew) nudge() {
 	}
 }
 
-// parallel runs t over the units 0 … n-1 in ranges of grain, and returns when all are done. What a worker panics with is
-// raised again here. At most grain units run inline.
+// parallel runs t over the units 0 … n-1 in ranges of grain, and returns when all are done. What a
+// worker panics with is raised again here. At most grain units run inline.
 func (c *crew) parallel(n, grain int, t task) {
 	if n <= 0 {
 		return

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// abandoned makes an emulated GPU, leaves work on streams of its own and page-locked memory with copies pending, and drops it all.
+// abandoned makes an emulated GPU, leaves work on streams of its own and page-locked memory with
+// copies pending, and drops it all.
 func abandoned(t *testing.T, gone chan struct{}) {
 	d := emulated(t, "emulate,mem=4MiB")
 	s, err := NewStream(d, 0)
@@ -24,7 +25,8 @@ func abandoned(t *testing.T, gone chan struct{}) {
 	runtime.AddCleanup(d, func(c chan struct{}) { close(c) }, gone)
 }
 
-// Emulated GPUs that nobody uses any more are garbage with all of their memory, also where copies were pending on their streams.
+// Emulated GPUs that nobody uses any more are garbage with all of their memory, also where copies
+// were pending on their streams.
 func TestEmulatedDevicesAreCollected(t *testing.T) {
 	gone := make(chan struct{})
 	abandoned(t, gone)

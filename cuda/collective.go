@@ -21,7 +21,8 @@ type CollectiveError struct {
 	Rank   int    // -1 where it is that of no rank
 	Device string // the rank's
 	Reason string
-	Err    error // what the library or the system answered; or errors.ErrUnsupported, or [ErrAborted]
+	// what the library or the system answered; or errors.ErrUnsupported, or [ErrAborted]
+	Err error
 }
 
 // Error reads like "cuda: all reduce: rank 1 (cuda:1): NCCL has no type for int16".
@@ -47,7 +48,9 @@ type communicator struct {
 	devs  []*Device
 	comms []nccl.Comm // the library writes to it when it is made
 
-	queue   sync.Mutex // one Collect after the other; what it waits for beside the library is waited for under this alone
+	// one Collect after the other; what it waits for beside the library is waited for under this
+	// alone
+	queue   sync.Mutex
 	calls   sync.Mutex // of the library, and the fields below
 	ended   error      // not nil: the communicator is of no use
 	stop    sync.Once

@@ -30,8 +30,9 @@ type ncclRig struct {
 
 	lost int // communicators that a planted failure leaves behind
 
-	mu      sync.Mutex
-	pending map[[2]int32]*gathering // collectives of which some ranks' calls are there: by clique and number
+	mu sync.Mutex
+	// collectives of which some ranks' calls are there: by clique and number
+	pending map[[2]int32]*gathering
 	done    []*gathering
 }
 

@@ -57,8 +57,8 @@ func (d *Device) send(s *stream, to uint64, b []byte) error {
 	return d.fault("", d.api.MemcpyHtoDAsync(cu.DevicePtr(to), unsafe.Pointer(&b[0]), uint64(len(b)), s.handle))
 }
 
-// Download waits for the work on s, copies from byte offset off of src to dst, and reports a fault or an index error of
-// that work.
+// Download waits for the work on s, copies from byte offset off of src to dst, and reports a fault
+// or an index error of that work.
 func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
 	const op = "download"
 	st, err := d.stream(op, s)
@@ -101,8 +101,9 @@ func (d *Device) download(st *stream, dst []byte, addr uint64) error {
 	})
 }
 
-// CopyFrom copies size bytes in the order of s, a stream of this device, from a buffer of this or of another GPU of the same
-// driver. Ranges of one buffer may overlap. What else uses a buffer of another device is for the caller to order by events.
+// CopyFrom copies size bytes in the order of s, a stream of this device, from a buffer of this or
+// of another GPU of the same driver. Ranges of one buffer may overlap. What else uses a buffer of
+// another device is for the caller to order by events.
 func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	const op = "copy"
 	st, err := d.stream(op, s)
@@ -153,7 +154,8 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 // copyRange copies n bytes within this device.
 func (d *Device) copyRange(st *stream, to, at, n uint64) error {
 	if to < at+n && at < to+n {
-		// The driver does not say what it does with ranges that overlap: by way of memory of our own.
+		// The driver does not say what it does with ranges that overlap: by way of memory of our
+		// own.
 		t := &scratch{d: d, s: st, op: "copy"}
 		defer t.free()
 		between, err := t.alloc(int(n))

@@ -10,12 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// cubinCache keeps compiled kernels on disk, so that a program compiles each once a machine and driver, not once a run. A
-// file holds the SHA-256 of the machine code and the machine code, under the SHA-256 of what it was made from.
+// cubinCache keeps compiled kernels on disk, so that a program compiles each once a machine and
+// driver, not once a run. A file holds the SHA-256 of the machine code and the machine code, under
+// the SHA-256 of what it was made from.
 //
-// A cache must never be the reason that something fails or that wrong code runs: a file that is cut short, altered or
-// unreadable is as good as none, and where nothing can be written the kernel is simply compiled again the next time. Neither
-// is reported.
+// A cache must never be the reason that something fails or that wrong code runs: a file that is cut
+// short, altered or unreadable is as good as none, and where nothing can be written the kernel is
+// simply compiled again the next time. Neither is reported.
 type cubinCache struct{ dir string }
 
 // defaultCubins is the cache in the user's cache directory, nil where there is none.
@@ -33,7 +34,8 @@ func (c *cubinCache) path(ptx string, sm int, v cu.Version) string {
 	return filepath.Join(c.dir, hex.EncodeToString(h.Sum(nil)))
 }
 
-// get returns the machine code of the text for that capability and driver, from the cache or compiled and kept.
+// get returns the machine code of the text for that capability and driver, from the cache or
+// compiled and kept.
 func (c *cubinCache) get(ptx string, sm int, v cu.Version, compile func() ([]byte, error)) ([]byte, error) {
 	path := c.path(ptx, sm, v)
 	if code := readCubin(path); code != nil {
@@ -59,7 +61,8 @@ func readCubin(path string) []byte {
 	return code
 }
 
-// write keeps machine code. The file appears whole or not at all: other processes may read and write the same one.
+// write keeps machine code. The file appears whole or not at all: other processes may read and
+// write the same one.
 func (c *cubinCache) write(path string, code []byte) {
 	if os.MkdirAll(c.dir, 0o700) != nil {
 		return

@@ -40,17 +40,19 @@ var _ device.OpenedDriver = driver{}
 
 func init() { device.Register("cuda", driver{}) }
 
-// IsAvailable reports whether there is a GPU that can be used (see [Unavailable] for why not). It opens none.
+// IsAvailable reports whether there is a GPU that can be used (see [Unavailable] for why not). It
+// opens none.
 func IsAvailable() bool { return Unavailable() == nil }
 
-// DeviceCount returns the number of GPUs that the driver shows, 0 where there is no driver. Not all need be new enough.
+// DeviceCount returns the number of GPUs that the driver shows, 0 where there is no driver. Not all
+// need be new enough.
 func DeviceCount() int {
 	n, _ := driver{}.Count()
 	return n
 }
 
-// Open returns GPU i, the same value each time. The first call makes its context, for which NVIDIA's driver takes its time. The error is a
-// *[device.UnavailableError].
+// Open returns GPU i, the same value each time. The first call makes its context, for which
+// NVIDIA's driver takes its time. The error is a *[device.UnavailableError].
 func Open(i int) (*Device, error) {
 	p, u := current()
 	if u != nil {
@@ -61,7 +63,8 @@ func Open(i int) (*Device, error) {
 	return p.open(i)
 }
 
-// Unavailable returns nil where [IsAvailable] is true, and otherwise a *[device.UnavailableError] that says why not.
+// Unavailable returns nil where [IsAvailable] is true, and otherwise a *[device.UnavailableError]
+// that says why not.
 func Unavailable() error {
 	p, u := current()
 	if u != nil {
@@ -88,9 +91,10 @@ func (p *platform) unusable() error {
 	return last
 }
 
-// Emulate returns fresh emulated GPUs, independent of FLAMBEAU_CUDA and of each other's calls, for tests of code that runs
-// on GPUs. The specification is that of the variable: "emulate" for one device, "emulate:2,mem=64MiB,sm=80" for two. A seed
-// other than 0 runs streams in an adversarial order. The error is a *[device.UnavailableError] that names what is wrong.
+// Emulate returns fresh emulated GPUs, independent of FLAMBEAU_CUDA and of each other's calls, for
+// tests of code that runs on GPUs. The specification is that of the variable: "emulate" for one
+// device, "emulate:2,mem=64MiB,sm=80" for two. A seed other than 0 runs streams in an adversarial
+// order. The error is a *[device.UnavailableError] that names what is wrong.
 //
 // The devices are named cuda:0, cuda:1, … but are not what device.Open gives.
 func Emulate(spec string) ([]*Device, error) {

@@ -23,16 +23,17 @@ type Device struct {
 	ptx  int // newest PTX version that the driver takes, times ten
 	gpu  *kernels.GPU
 
-	main      *stream
-	streams   *streamPool // apart, so that a stream's cleanup does not keep the device
-	events    eventPool
-	timers    eventPool // events that take the time
-	pool      *pool.Pool
-	page      uint64 // of virtual memory, 0: none
-	index     indexFaults
-	dead      atomic.Pointer[device.Fault] // what ended the device
-	kernels   sync.Map                     // *kernels.Kernel to *loaded
-	rehearses *Device                      // whose kernels are found out; nil: it is a device of its own
+	main    *stream
+	streams *streamPool // apart, so that a stream's cleanup does not keep the device
+	events  eventPool
+	timers  eventPool // events that take the time
+	pool    *pool.Pool
+	page    uint64 // of virtual memory, 0: none
+	index   indexFaults
+	dead    atomic.Pointer[device.Fault] // what ended the device
+	kernels sync.Map                     // *kernels.Kernel to *loaded
+	// whose kernels are found out; nil: it is a device of its own
+	rehearses *Device
 	count     counters
 	counters  counterPool
 	peers     sync.Map // *Device to *peerLink
@@ -44,7 +45,8 @@ type Device struct {
 
 var _ device.Device = (*Device)(nil)
 
-// newDevice opens device i: its primary context, which other libraries of the process share, its stream and its pool.
+// newDevice opens device i: its primary context, which other libraries of the process share, its
+// stream and its pool.
 func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	d := &Device{p: p, api: p.api, streams: &streamPool{}, name: deviceName(i), sm: 10*capability[0] + capability[1]}
 	d.staging.freed.L = &d.staging.mu
@@ -65,13 +67,15 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 		return nil, err
 	}
 	d.ptx = newestPTX(p.version)
-	if d.gpu = kernels.GPUOf(d.sm, product, cores); p.emulated { // plans are those of a GPU, not of the few multiprocessors that the emulator has
+	// plans are those of a GPU, not of the few multiprocessors that the emulator has
+	if d.gpu = kernels.GPUOf(d.sm, product, cores); p.emulated {
 		d.gpu = kernels.GPUOf(d.sm, "", 0)
 	}
 	d.info = device.Info{Kind: "cuda", Name: product, Emulated: p.emulated, Meta: p.meta, Capability: capability, Memory: int(memory), Cores: cores,
 		Driver: p.version.String(), PTX: fmt.Sprintf("%d.%d", d.ptx/10, d.ptx%10)}
 
-	// A waiting thread sleeps: Go has better uses for the core. Where another library made the context first, its choice stays.
+	// A waiting thread sleeps: Go has better uses for the core. Where another library made the
+	// context first, its choice stays.
 	_ = p.api.PrimaryCtxSetFlags(d.h, cu.CtxSchedBlockingSync)
 	if d.ctx, err = p.api.PrimaryCtxRetain(d.h); err != nil {
 		return nil, err
@@ -106,8 +110,9 @@ func (d *Device) start() error {
 	return err
 }
 
-// newestPTX returns the newest PTX version, times ten, that a driver of that CUDA version compiles: table "PTX Release
-// History" of NVIDIA's PTX ISA. A later driver takes at least what the last one known here takes.
+// newestPTX returns the newest PTX version, times ten, that a driver of that CUDA version compiles:
+// table "PTX Release History" of NVIDIA's PTX ISA. A later driver takes at least what the last one
+// known here takes.
 func newestPTX(v cu.Version) int {
 	major, minor := int(v)/1000, int(v)%1000/10
 	switch {
@@ -166,11 +171,13 @@ type Counters struct {
 	DownloadedBytes uint64
 }
 
-// Counters returns the counts, for tests that hold an operation to its number of launches and copies.
+// Counters returns the counts, for tests that hold an operation to its number of launches and
+// copies.
 func (d *Device) Counters() Counters {
 	c := &d.count
 	return Counters{c.launches.Load(), c.kernels.Load(), c.compiled.Load(), c.up.Load(), c.down.Load(), c.within.Load(), c.downBytes.Load()}
 }
 
-// String returns the device's name and product, such as "cuda:0 (NVIDIA H200)"; an emulated device's says so.
+// String returns the device's name and product, such as "cuda:0 (NVIDIA H200)"; an emulated
+// device's says so.
 func (d *Device) String() string { return d.Name() + " (" + d.Info().Name + ")" }

@@ -1,5 +1,5 @@
-// Package cuda is the driver of NVIDIA GPUs: it runs the primitives of package device on them, with nothing installed but
-// NVIDIA's driver, and on emulated GPUs where there is none.
+// Package cuda is the driver of NVIDIA GPUs: it runs the primitives of package device on them, with
+// nothing installed but NVIDIA's driver, and on emulated GPUs where there is none.
 //
 // A program that trains needs the import alone; the rest is package tensor's and nn's:
 //
@@ -9,32 +9,37 @@
 //	model = nn.To(model, dev)
 //	tensor.Do(func(s *tensor.Scope) { … }, tensor.On(dev))
 //
-// A certain GPU is device.Open("cuda:1"), or [Open] and [Get], whose *[Device] has more methods. Mixed precision is tensor.Autocast, a whole step as
-// a graph tensor.Capture, the profiler package profile. The functions here tell what a GPU is, what it does, and what its memory holds
+// A certain GPU is device.Open("cuda:1"), or [Open] and [Get], whose *[Device] has more methods.
+// Mixed precision is tensor.Autocast, a whole step as a graph tensor.Capture, the profiler package
+// profile. The functions here tell what a GPU is, what it does, and what its memory holds
 // ([RecordMemoryHistory], [MemorySnapshot]); docs/from-pytorch.md lists them beside PyTorch's.
 //
 // The contract:
 //
-//   - It registers itself as kind "cuda". That there is no driver or no GPU is a state and not a failure: [IsAvailable] is
-//     false, and [Unavailable], [Open] and the registry say why and what to do by a *[device.UnavailableError]. Nothing is
-//     loaded before first use. GPUs need compute capability 8.0 (Ampere) or more; older ones are counted but not opened.
-//   - Work is queued on streams of the driver that do not wait for its legacy stream. A method returns when its work is
-//     queued. Order between streams, also of different GPUs, is by events alone. A nil stream is the default stream.
-//   - Download, Synchronize and the waits of streams and events report what went wrong in the work that they wait for: an
-//     index outside its axis as a *[device.IndexError], once, after which the GPU goes on as before; a kernel that failed as
-//     a *[device.Fault]. A fault that is Sticky has cost the process its context: every later call returns the same fault
-//     at once.
+//   - It registers itself as kind "cuda". That there is no driver or no GPU is a state and not a
+//     failure: [IsAvailable] is false, and [Unavailable], [Open] and the registry say why and what
+//     to do by a *[device.UnavailableError]. Nothing is loaded before first use. GPUs need compute
+//     capability 8.0 (Ampere) or more; older ones are counted but not opened.
+//   - Work is queued on streams of the driver that do not wait for its legacy stream. A method
+//     returns when its work is queued. Order between streams, also of different GPUs, is by events
+//     alone. A nil stream is the default stream.
+//   - Download, Synchronize and the waits of streams and events report what went wrong in the work
+//     that they wait for: an index outside its axis as a *[device.IndexError], once, after which
+//     the GPU goes on as before; a kernel that failed as a *[device.Fault]. A fault that is Sticky
+//     has cost the process its context: every later call returns the same fault at once.
 //   - Views are checked before anything is queued: a *[device.OperandError] names operation and
 //     operand.
-//   - Memory comes from a caching pool with an arena for each stream: Free and Alloc on one stream cost no call of the
-//     driver, and a buffer that other streams read ([device.Buffer] Use) is reused when they are done. At the limit, what
-//     the garbage collector holds is collected, cached memory is returned, and only then is the error
-//     [device.ErrOutOfMemory], with a list of who holds the memory.
+//   - Memory comes from a caching pool with an arena for each stream: Free and Alloc on one stream
+//     cost no call of the driver, and a buffer that other streams read ([device.Buffer] Use) is
+//     reused when they are done. At the limit, what the garbage collector holds is collected,
+//     cached memory is returned, and only then is the error [device.ErrOutOfMemory], with a list of
+//     who holds the memory.
 //   - Map gives the bits of [expr.Program.Eval]; everything gives the same bits on every run.
 //   - Host memory of a program is its own again when Upload and Download return. What goes up is
 //     copied to page-locked memory of the library's first, of which a GPU has up to 4 MiB. What
 //     comes down is waited for.
-//   - All methods are safe for concurrent use, and no goroutine is ever bound to a thread on return.
+//   - All methods are safe for concurrent use, and no goroutine is ever bound to a thread on
+//     return.
 //
 // # The names of torch.cuda
 //
@@ -65,7 +70,8 @@
 // Compiled kernels are cached below [os.UserCacheDir] in flambeau/cubin. Beside them lie records of
 // those for which the driver's compiler had not enough registers: see [Device.Spills].
 //
-// An emulated GPU runs the text of the kernels that hardware gets, and checks every access: a fault names kernel, line and
-// thread. It says nothing about speed. In mode=meta addresses are given out without memory and kernels are counted, not run:
-// it answers whether a model fits, and reading a value is an error that wraps [device.ErrNoValues].
+// An emulated GPU runs the text of the kernels that hardware gets, and checks every access: a fault
+// names kernel, line and thread. It says nothing about speed. In mode=meta addresses are given out
+// without memory and kernels are counted, not run: it answers whether a model fits, and reading a
+// value is an error that wraps [device.ErrNoValues].
 package cuda

@@ -11,11 +11,12 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// An Event is a mark in a stream that can be set again and that can take the time: torch.cuda.Event. It is a [device.Event]: a stream waits
-// for it by Wait(e). All methods are safe for concurrent use.
+// An Event is a mark in a stream that can be set again and that can take the time:
+// torch.cuda.Event. It is a [device.Event]: a stream waits for it by Wait(e). All methods are safe
+// for concurrent use.
 //
-// Before the first Record it counts as done, and what waits for it waits for nothing. What waits when it is recorded again goes on waiting
-// for the earlier mark.
+// Before the first Record it counts as done, and what waits for it waits for nothing. What waits
+// when it is recorded again goes on waiting for the earlier mark.
 type Event struct {
 	d      *Device
 	timing bool
@@ -30,7 +31,8 @@ type Event struct {
 
 var _ device.Event = (*Event)(nil)
 
-// eventHandle is the driver's event. It goes back to the device once, by Release or when the Event is garbage.
+// eventHandle is the driver's event. It goes back to the device once, by Release or when the Event
+// is garbage.
 type eventHandle struct {
 	once sync.Once
 	h    cu.Event
@@ -48,7 +50,8 @@ func (h *eventHandle) release() {
 // An EventOption changes what [NewEvent] makes.
 type EventOption func(*Event)
 
-// EnableTiming makes an event that takes the time when its stream gets there, for [Event.Elapsed]; others are a little cheaper.
+// EnableTiming makes an event that takes the time when its stream gets there, for [Event.Elapsed];
+// others are a little cheaper.
 func EnableTiming() EventOption { return func(e *Event) { e.timing = true } }
 
 // NewEvent returns an event for streams of a GPU. The error is a *[device.OperandError] if dev is
@@ -92,9 +95,10 @@ func (d *Device) newEvent(p *eventPool, flags cu.EventFlags) (cu.Event, error) {
 	return h, d.fault("", err)
 }
 
-// Record marks the work queued so far on a stream of the event's GPU, nil for its default stream. On a stream whose work is being recorded
-// the mark is one of the recording, for which its streams can wait, and nobody else: for others it is a *[device.RecordError] until the event is
-// recorded elsewhere.
+// Record marks the work queued so far on a stream of the event's GPU, nil for its default stream.
+// On a stream whose work is being recorded the mark is one of the recording, for which its streams
+// can wait, and nobody else: for others it is a *[device.RecordError] until the event is recorded
+// elsewhere.
 func (e *Event) Record(s device.Stream) error {
 	const op = "record event"
 	st, err := e.d.stream(op, s)
@@ -121,7 +125,8 @@ func (e *Event) Record(s device.Stream) error {
 	return nil
 }
 
-// Query reports whether the work before the mark is done, without waiting. The error is a fault of that work.
+// Query reports whether the work before the mark is done, without waiting. The error is a fault of
+// that work.
 func (e *Event) Query() (done bool, err error) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -141,13 +146,15 @@ func (e *Event) Query() (done bool, err error) {
 	return done, e.d.fault("", err)
 }
 
-// Done is Query for those who only want to know whether to go on: true also where the work failed or the event was released.
+// Done is Query for those who only want to know whether to go on: true also where the work failed
+// or the event was released.
 func (e *Event) Done() bool {
 	done, err := e.Query()
 	return done || err != nil
 }
 
-// Wait blocks the caller until the work before the mark is done (torch's synchronize), and returns a fault or an index error of it.
+// Wait blocks the caller until the work before the mark is done (torch's synchronize), and returns
+// a fault or an index error of it.
 func (e *Event) Wait() error {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -262,7 +269,8 @@ func (e *Event) stream() *stream {
 	return e.on
 }
 
-// Release gives the event back; that is not necessary, the garbage collector does it too. What waits for it goes on waiting.
+// Release gives the event back; that is not necessary, the garbage collector does it too. What
+// waits for it goes on waiting.
 func (e *Event) Release() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

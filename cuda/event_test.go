@@ -217,7 +217,8 @@ func TestEventFromGoroutines(t *testing.T) {
 	e.Release()
 }
 
-// Where work is recorded, questions and waits from outside and for what is outside are refused; what else waits goes on as ever.
+// Where work is recorded, questions and waits from outside and for what is outside are refused;
+// what else waits goes on as ever.
 func TestEventsWhileRecording(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	r, err := d.NewRecording()

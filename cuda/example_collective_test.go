@@ -24,7 +24,8 @@ func ExampleDevice_Connect() {
 	_, err = gpus[0].Connect([]device.Device{gpus[0], gpus[1]})
 	var u *device.UnavailableError
 	fmt.Println(errors.As(err, &u), err)
-	fmt.Println(errors.Is(err, cuda.ErrAborted)) // it would be, of a collective whose communicator was aborted
+	// it would be, of a collective whose communicator was aborted
+	fmt.Println(errors.Is(err, cuda.ErrAborted))
 	// Output:
 	// connect 1 cuda:0 true
 	// true device "nccl" is not available: the GPUs are emulated, and NCCL works on hardware

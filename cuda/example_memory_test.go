@@ -78,7 +78,8 @@ func ExampleHostMemoryStats() {
 	// Output: 1 4096 1
 }
 
-// What the driver says is free, of a GPU that other programs use too, and what this program holds of it.
+// What the driver says is free, of a GPU that other programs use too, and what this program holds
+// of it.
 func ExampleMemGetInfo() {
 	gpu := emulate("64MiB")
 	x := tensor.Ones(1024, 1024).To(gpu) // 4 MiB
@@ -105,7 +106,8 @@ func ExampleResetAccumulatedMemoryStats() {
 	// Output: 8 MiB
 }
 
-// A segment grows by pages of 2 MiB, and what becomes free of it is of use for any size (expandable_segments:True).
+// A segment grows by pages of 2 MiB, and what becomes free of it is of use for any size
+// (expandable_segments:True).
 func ExampleDevice_SetExpandableSegments() {
 	gpu := emulate("64MiB").(*cuda.Device)
 	if err := gpu.SetExpandableSegments(true); err != nil {
@@ -118,7 +120,8 @@ func ExampleDevice_SetExpandableSegments() {
 	// Output: true 6 MiB
 }
 
-// A program that is to survive out of memory is tested by one: the next request for memory is refused.
+// A program that is to survive out of memory is tested by one: the next request for memory is
+// refused.
 func ExampleDevice_FailAlloc() {
 	gpu := emulate("64MiB").(*cuda.Device)
 	if err := gpu.FailAlloc(1); err != nil {
@@ -129,7 +132,8 @@ func ExampleDevice_FailAlloc() {
 	// Output: true <nil>
 }
 
-// Page-locked memory over a part of a program: its peak, what was asked for since, and how the idle blocks are given back.
+// Page-locked memory over a part of a program: its peak, what was asked for since, and how the idle
+// blocks are given back.
 func ExampleResetPeakHostMemoryStats() {
 	gpu := emulate("64MiB")
 	pin := func(n int) { tensor.Do(func(s *tensor.Scope) { s.Zeros(n).PinMemory(gpu) }) }
@@ -145,7 +149,8 @@ func ExampleResetPeakHostMemoryStats() {
 	// true 0
 }
 
-// Memory by what it is for: the stacks tell gradients, activations and an optimizer's state, and the program labels what only it knows.
+// Memory by what it is for: the stacks tell gradients, activations and an optimizer's state, and
+// the program labels what only it knows.
 func ExampleMemorySnapshot() {
 	gpu := emulate("64MiB")
 	if err := cuda.RecordMemoryHistory(gpu, device.MaxHistoryEntries(1000)); err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// How warm a GPU is. An emulated one has no sensors, and a machine may lack NVIDIA's management library: both are errors of one type.
+// How warm a GPU is. An emulated one has no sensors, and a machine may lack NVIDIA's management
+// library: both are errors of one type.
 func ExampleTemperature() {
 	gpu := emulate("16MiB")
 	celsius, err := cuda.Temperature(gpu)
@@ -21,7 +22,8 @@ func ExampleTemperature() {
 	// Output: cuda: temperature of cuda:0: the GPU is emulated and has no sensors
 }
 
-// What nvidia-smi tells, GPU by GPU. What a machine cannot tell is an error of one type, so that a report goes on without it.
+// What nvidia-smi tells, GPU by GPU. What a machine cannot tell is an error of one type, so that a
+// report goes on without it.
 func ExampleUtilization() {
 	gpu := emulate("16MiB")
 	say := func(what string, value any, err error) {
@@ -53,8 +55,8 @@ func ExampleUtilization() {
 	// processes: the GPU is emulated and has no sensors
 }
 
-// Why a GPU may be slower than it could be: its link to the host, errors of its memory, clocks that are held down. `flambeau doctor` asks
-// the same.
+// Why a GPU may be slower than it could be: its link to the host, errors of its memory, clocks that
+// are held down. `flambeau doctor` asks the same.
 func ExampleThrottleReasons() {
 	gpu := emulate("16MiB")
 	if link, err := cuda.PCIeLink(gpu); err != nil {
@@ -78,7 +80,8 @@ func ExampleThrottleReasons() {
 	// cuda: throttle reasons of cuda:0: the GPU is emulated and has no sensors
 }
 
-// What belongs at the head of a report about a bug; without a driver, and without its management library, the errors say what is missing.
+// What belongs at the head of a report about a bug; without a driver, and without its management
+// library, the errors say what is missing.
 func ExampleDriverVersion() {
 	version, err := cuda.DriverVersion() // "12.4": the CUDA that the driver supports
 	var none *device.UnavailableError

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// From page-locked memory a copy runs while the host and other streams go on. No event has to be waited for by hand: what reads
-// the copy, or overwrites what is copied, waits by itself.
+// From page-locked memory a copy runs while the host and other streams go on. No event has to be
+// waited for by hand: what reads the copy, or overwrites what is copied, waits by itself.
 func Example_pinnedMemory() {
 	gpu := emulate("64MiB")
 	x := tensor.From([]float32{1, 2, 3}).PinMemory(gpu)

@@ -31,7 +31,8 @@ func ExampleDeviceProperties() {
 	// true true [compute_80]
 }
 
-// The device of a scope takes the place of torch's current device: with torch.cuda.device(1) and torch.cuda.current_device.
+// The device of a scope takes the place of torch's current device: with torch.cuda.device(1) and
+// torch.cuda.current_device.
 func Example_currentDevice() {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
 	if err != nil {
@@ -46,7 +47,8 @@ func Example_currentDevice() {
 	// 1
 }
 
-// Copies between GPUs go from one to the other where the hardware can do that; which way they went is told.
+// Copies between GPUs go from one to the other where the hardware can do that; which way they went
+// is told.
 func ExamplePeerCopies() {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB") // with peer=off: as GPUs without it
 	if err != nil {
@@ -67,7 +69,8 @@ func ExamplePeerCopies() {
 	// 1 copy of 12 bytes, direct: true
 }
 
-// Where direct copies fail, on a machine whose PCI switches or IOMMU break them, they are switched off.
+// Where direct copies fail, on a machine whose PCI switches or IOMMU break them, they are switched
+// off.
 func ExampleDisablePeerAccess() {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
 	if err != nil {
@@ -90,7 +93,8 @@ func ExampleDisablePeerAccess() {
 	// 1 copy of 12 bytes, direct: false (DisablePeerAccess was called)
 }
 
-// A program that needs the second GPU says why there is none. Get is Open for places that take a device; tensor.Try returns its error.
+// A program that needs the second GPU says why there is none. Get is Open for places that take a
+// device; tensor.Try returns its error.
 func ExampleOpen() {
 	gpu, err := cuda.Open(99)
 	var u *device.UnavailableError

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A scope queues its work on a stream, as with torch.cuda.stream(s). Nothing is waited for by hand: y is read on the default stream, which
-// waits for the other by itself.
+// A scope queues its work on a stream, as with torch.cuda.stream(s). Nothing is waited for by hand:
+// y is read on the default stream, which waits for the other by itself.
 func ExampleNewStream() {
 	gpu := emulate("64MiB")
 	side, err := cuda.NewStream(gpu, 1)
@@ -38,8 +38,8 @@ func ExampleNewStream() {
 	// 0 5
 }
 
-// The time of work on the GPU, which the host does not wait for: torch.cuda.Event(enable_timing=True). An emulated GPU tells the time of
-// its cost model.
+// The time of work on the GPU, which the host does not wait for:
+// torch.cuda.Event(enable_timing=True). An emulated GPU tells the time of its cost model.
 func ExampleEvent() {
 	gpu := emulate("64MiB")
 	start, err1 := cuda.NewEvent(gpu, cuda.EnableTiming())
@@ -65,7 +65,8 @@ func ExampleEvent() {
 	// Output: true <nil>
 }
 
-// A program that queues kernels of its own on its own streams orders them by events, or by whole streams.
+// A program that queues kernels of its own on its own streams orders them by events, or by whole
+// streams.
 func ExampleStream() {
 	gpu := emulate("64MiB")
 	a, err1 := cuda.NewStream(gpu, 0)
@@ -85,7 +86,8 @@ func ExampleStream() {
 	// Output: <nil> true <nil>
 }
 
-// Copies from page-locked memory run beside the work of other streams; RecordStream tells of work on x that tensors do not know of.
+// Copies from page-locked memory run beside the work of other streams; RecordStream tells of work
+// on x that tensors do not know of.
 func ExampleStream_copies() {
 	gpu := emulate("64MiB")
 	copies, err := cuda.NewStream(gpu, 0)

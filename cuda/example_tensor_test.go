@@ -13,7 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// emulate returns an emulated GPU; on a machine that has one, device.Open("cuda") gives the real thing.
+// emulate returns an emulated GPU; on a machine that has one, device.Open("cuda") gives the real
+// thing.
 func emulate(mem string) device.Device {
 	gpus, err := cuda.Emulate("emulate,sm=90,mem=" + mem)
 	if err != nil {
@@ -22,7 +23,8 @@ func emulate(mem string) device.Device {
 	return gpus[0]
 }
 
-// To copies a tensor to a GPU, and gradients flow back through it. x.CUDA() is To of device.Open("cuda:0").
+// To copies a tensor to a GPU, and gradients flow back through it. x.CUDA() is To of
+// device.Open("cuda:0").
 func Example_tensors() {
 	gpu := emulate("64MiB")
 	x := tensor.From([]float32{1, 2, 3}).RequiresGrad()
@@ -72,7 +74,8 @@ func Example_devices() {
 	// true
 }
 
-// What does not fit is an error that can be handled: the program goes on, here with a smaller batch.
+// What does not fit is an error that can be handled: the program goes on, here with a smaller
+// batch.
 func Example_outOfMemory() {
 	gpu := emulate("100MiB")
 	batch := 1 << 20
@@ -90,7 +93,8 @@ func Example_outOfMemory() {
 	// 131072 <nil>
 }
 
-// Counters tells how often a GPU was asked to do something: an optimizer's step over all parameters is one launch.
+// Counters tells how often a GPU was asked to do something: an optimizer's step over all parameters
+// is one launch.
 func ExampleDevice_Counters() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB,sm=90")
 	if err != nil {
@@ -136,7 +140,8 @@ func ExampleIsAvailable() {
 	// Output: true
 }
 
-// With mode=meta addresses are given out without memory: whether a model fits is known without a GPU of that size.
+// With mode=meta addresses are given out without memory: whether a model fits is known without a
+// GPU of that size.
 func ExampleEmulate_meta() {
 	gpus, err := cuda.Emulate("emulate,mem=80GiB,sm=90,mode=meta")
 	if err != nil {
@@ -151,7 +156,8 @@ func ExampleEmulate_meta() {
 	// 37.3 GiB at the peak
 }
 
-// What is where: a model's device, inputs that follow it, a leaf that moves with its gradient, and the peak of what comes next.
+// What is where: a model's device, inputs that follow it, a leaf that moves with its gradient, and
+// the peak of what comes next.
 func Example_placement() {
 	gpu := emulate("64MiB")
 	model := nn.To(nn.NewLinear(4, 2), gpu)

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A square root on an emulated GPU. On a machine with an NVIDIA GPU device.Open("cuda:0") gives a real one, and nothing else
-// changes.
+// A square root on an emulated GPU. On a machine with an NVIDIA GPU device.Open("cuda:0") gives a
+// real one, and nothing else changes.
 func Example() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB,sm=80")
 	if err != nil {

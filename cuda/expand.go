@@ -11,14 +11,15 @@ import (
 
 var _ pool.Expander = backing{}
 
-// largePage is the size of pages for blocks above 1 MiB where there is much memory: fewer calls, and PyTorch's size. manyPages is where
-// that begins.
+// largePage is the size of pages for blocks above 1 MiB where there is much memory: fewer calls,
+// and PyTorch's size. manyPages is where that begins.
 const (
 	largePage = 20 << 20
 	manyPages = 16 << 30
 )
 
-// virtualMemory returns the driver's virtual memory management and the size of its pages, 0 where the GPU has none.
+// virtualMemory returns the driver's virtual memory management and the size of its pages, 0 where
+// the GPU has none.
 func (d *Device) virtualMemory() (cu.VirtualMemory, uint64) {
 	v, ok := d.api.(cu.VirtualMemory)
 	if !ok {
@@ -40,13 +41,16 @@ func (d *Device) wantsExpandable() bool {
 	return ok && e.Expandable() || os.Getenv("FLAMBEAU_CUDA_EXPANDABLE") == "1"
 }
 
-// SetExpandableSegments chooses how the device's memory is taken from the driver from now on (PYTORCH_CUDA_ALLOC_CONF=
-// expandable_segments:True). With it, each stream has one range of addresses for small and one for large blocks, which grows by pages of 2 MiB
-// (20 MiB for large blocks where the GPU has 16 GiB or more) and gives whole free pages back in [Device.Empty] and before an allocation
-// fails. Programs whose sizes change from step to step need less memory so: segments of fixed sizes keep holes that fit nothing.
+// SetExpandableSegments chooses how the device's memory is taken from the driver from now on
+// (PYTORCH_CUDA_ALLOC_CONF= expandable_segments:True). With it, each stream has one range of
+// addresses for small and one for large blocks, which grows by pages of 2 MiB (20 MiB for large
+// blocks where the GPU has 16 GiB or more) and gives whole free pages back in [Device.Empty] and
+// before an allocation fails. Programs whose sizes change from step to step need less memory so:
+// segments of fixed sizes keep holes that fit nothing.
 //
-// It is off unless FLAMBEAU_CUDA_EXPANDABLE=1 is set, as in PyTorch, and until it has run on hardware: so far it has on the emulated driver.
-// The error says that the GPU has no virtual memory management.
+// It is off unless FLAMBEAU_CUDA_EXPANDABLE=1 is set, as in PyTorch, and until it has run on
+// hardware: so far it has on the emulated driver. The error says that the GPU has no virtual memory
+// management.
 func (d *Device) SetExpandableSegments(on bool) error {
 	if !d.pool.SetExpandable(on) && on {
 		return fmt.Errorf("%s: %w", d, errNoVirtualMemory)
@@ -84,7 +88,8 @@ func (b backing) Unreserve(addr uintptr, size uint64) {
 	_ = d.fault("", d.api.(cu.VirtualMemory).MemAddressFree(cu.DevicePtr(addr), size))
 }
 
-// Map makes each page by itself, so that each can go back by itself. A page lives as long as it is mapped.
+// Map makes each page by itself, so that each can go back by itself. A page lives as long as it is
+// mapped.
 func (b backing) Map(addr uintptr, size, page uint64) error {
 	d := b.d
 	if err := d.enter(); err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestExpandable: one segment grows over several pages, data in blocks across pages is whole, free pages go back and come again.
+// TestExpandable: one segment grows over several pages, data in blocks across pages is whole, free
+// pages go back and come again.
 func TestExpandable(t *testing.T) {
 	onBoth(t, "emulate,mem=8MiB,expandable=on", func(t *testing.T, d *Device) {
 		must(t, d.SetExpandableSegments(true))
@@ -82,7 +83,8 @@ func TestExpandable(t *testing.T) {
 	})
 }
 
-// TestExpandableAtTheLimit: what does not fit is the typed error, and the free pages of one stream serve another before that.
+// TestExpandableAtTheLimit: what does not fit is the typed error, and the free pages of one stream
+// serve another before that.
 func TestExpandableAtTheLimit(t *testing.T) {
 	for _, spec := range []string{"emulate,mem=4MiB,expandable=on", "emulate,mem=4MiB,expandable=on,mode=meta"} {
 		t.Run(spec, func(t *testing.T) { expandableAtTheLimit(t, emulated(t, spec)) })

@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// enter makes the device's context current on the calling thread, to which the goroutine is locked until leave. On a device
-// that has failed for good it returns the fault.
+// enter makes the device's context current on the calling thread, to which the goroutine is locked
+// until leave. On a device that has failed for good it returns the fault.
 func (d *Device) enter() error {
 	if f := d.dead.Load(); f != nil {
 		return f
@@ -32,9 +32,9 @@ func (d *Device) enter() error {
 
 func (d *Device) leave() { runtime.UnlockOSThread() }
 
-// fault makes the error of the device contract of a call's error, nil of nil. A sticky one ends the device: it is what every
-// later call returns. kernel names what was launched, where that is known: of a sticky fault on hardware it is only where
-// every launch is waited for.
+// fault makes the error of the device contract of a call's error, nil of nil. A sticky one ends the
+// device: it is what every later call returns. kernel names what was launched, where that is known:
+// of a sticky fault on hardware it is only where every launch is waited for.
 func (d *Device) fault(kernel string, err error) error {
 	if err == nil {
 		return nil
@@ -67,11 +67,13 @@ func (d *Device) fault(kernel string, err error) error {
 	return f
 }
 
-// indexSlots is the number of fault records of a device, one for each stream until there are more streams.
+// indexSlots is the number of fault records of a device, one for each stream until there are more
+// streams.
 const indexSlots = 64
 
-// indexFaults is pinned host memory that kernels write the first index outside its axis to. A stream has a record of its
-// own, so that an error comes out of a wait for the work that made it, and not of somebody else's.
+// indexFaults is pinned host memory that kernels write the first index outside its axis to. A
+// stream has a record of its own, so that an error comes out of a wait for the work that made it,
+// and not of somebody else's.
 type indexFaults struct {
 	mu   sync.Mutex
 	host []byte
@@ -96,8 +98,8 @@ func (x *indexFaults) record(slot int) uint64 {
 	return uint64(x.addr) + uint64(slot*kernels.FaultBytes)
 }
 
-// take returns the error in one of the slots of the mask, and arms its record again. The work of these slots' streams has
-// been waited for.
+// take returns the error in one of the slots of the mask, and arms its record again. The work of
+// these slots' streams has been waited for.
 func (x *indexFaults) take(mask uint64) *device.IndexError {
 	for ; mask != 0; mask &= mask - 1 {
 		r := x.host[bits.TrailingZeros64(mask)*kernels.FaultBytes:][:kernels.FaultBytes]
@@ -115,7 +117,8 @@ func (x *indexFaults) take(mask uint64) *device.IndexError {
 	return nil
 }
 
-// await runs wait, which waits for the stream, and returns its fault or an index error of the work it waited for.
+// await runs wait, which waits for the stream, and returns its fault or an index error of the work
+// it waited for.
 func (s *stream) await(wait func() error) error {
 	if err := s.refuse("synchronize", hostWaits); err != nil {
 		return err

@@ -67,8 +67,8 @@ func (h *failing) StreamSynchronize(s cu.Stream) error {
 	return h.API.StreamSynchronize(s)
 }
 
-// A fault is not laid at the door of the kernel whose launch happens to notice it, but of the one that FLAMBEAU_CUDA_SYNC
-// has waited for.
+// A fault is not laid at the door of the kernel whose launch happens to notice it, but of the one
+// that FLAMBEAU_CUDA_SYNC has waited for.
 func TestFaultOfHardware(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		api, err := newEmulator("emulate,mem=16MiB")
@@ -216,7 +216,8 @@ func le64(v uint64) []byte {
 	return b
 }
 
-// An index error comes out once, of the wait for the stream whose work it was or for one that comes after it.
+// An index error comes out once, of the wait for the stream whose work it was or for one that comes
+// after it.
 func TestIndexErrors(t *testing.T) { onBoth(t, "emulate,mem=16MiB,seed=2", testIndexErrors) }
 
 func testIndexErrors(t *testing.T, d *Device) {

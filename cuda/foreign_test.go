@@ -36,7 +36,8 @@ func foreignKernel(t *testing.T, text string) *Kernel {
 	return k
 }
 
-// A kernel of another compiler, with a function that it calls, runs by the public way, and what is wrong with such a text is told.
+// A kernel of another compiler, with a function that it calls, runs by the public way, and what is
+// wrong with such a text is told.
 func TestForeignKernel(t *testing.T) {
 	list, err := Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -103,7 +104,8 @@ func TestForeignKernel(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
 		}
 	}
-	// too many columns: the kernel leaves its buffer, and the fault names its line of the foreign text
+	// too many columns: the kernel leaves its buffer, and the fault names its line of the foreign
+	// text
 	err = launch(good, columns+1)
 	var fault *device.Fault
 	if !errors.As(err, &fault) || !strings.Contains(err.Error(), "ld.global.f32") || !strings.Contains(err.Error(), "PTX line") {

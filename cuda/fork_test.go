@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestForkedRecording: a fork's work runs beside the other's, in any order but that of waits, on memory of its own, and all of it as one launch.
+// TestForkedRecording: a fork's work runs beside the other's, in any order but that of waits, on
+// memory of its own, and all of it as one launch.
 func TestForkedRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testForkedRecording)
@@ -75,7 +76,8 @@ func testForkedRecording(t *testing.T, d *Device) {
 	}
 }
 
-// TestForkUnjoined: work that the recording's stream does not come after is an error that names its stream, and nothing stays.
+// TestForkUnjoined: work that the recording's stream does not come after is an error that names its
+// stream, and nothing stays.
 func TestForkUnjoined(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2)
@@ -117,7 +119,8 @@ func TestForkUnjoined(t *testing.T) {
 	must(t, g.Close())
 }
 
-// TestForksRunBeside: work has the edges that waits ask for, and no others, also none twice; that of one stream is a chain.
+// TestForksRunBeside: work has the edges that waits ask for, and no others, also none twice; that
+// of one stream is a chain.
 func TestForksRunBeside(t *testing.T) {
 	edges := func(f func(d *Device, r *recording, s, f Stream, x, y device.View)) (list []string) {
 		d := emulated(t, "emulate,mem=16MiB")

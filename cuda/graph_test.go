@@ -103,9 +103,10 @@ func adamW(params []*tensor.Tensor) optim.Optimizer {
 		optim.With[optim.AdamConfig]{Params: params[n:], Config: optim.AdamConfig{LR: 0.05}})
 }
 
-// TestCapturedTraining: replays of a captured training step compute what eager steps compute, bit for bit: losses, parameters, running
-// statistics, numbers of steps and the state of the generator, with inputs and learning rates that change, in any order that the driver
-// chooses; each is one launch, and memory stays flat and is given back.
+// TestCapturedTraining: replays of a captured training step compute what eager steps compute, bit
+// for bit: losses, parameters, running statistics, numbers of steps and the state of the generator,
+// with inputs and learning rates that change, in any order that the driver chooses; each is one
+// launch, and memory stays flat and is given back.
 func TestCapturedTraining(t *testing.T) {
 	clip := func(params []*tensor.Tensor) { optim.ClipGradNorm(params, 0.7) }
 	for name, row := range map[string]struct {
@@ -161,7 +162,8 @@ func TestCapturedTraining(t *testing.T) {
 					if err := g.Replay(); err != nil {
 						t.Fatal(err)
 					}
-					// The first one of Rprop begins with the rate of now instead of that of the capture.
+					// The first one of Rprop begins with the rate of now instead of that of the
+					// capture.
 					if n := p.dev.Counters().Launches - before; n != 1 && (k > 0 || name != "Rprop") {
 						t.Errorf("%d launches by a replay of %d operations", n, g.Operations())
 					}
@@ -214,7 +216,8 @@ func TestCapturedAmongEager(t *testing.T) {
 	}
 }
 
-// TestReplaysKeepMemoryFlat over 100 of them, of which none is waited for, and all of it comes back.
+// TestReplaysKeepMemoryFlat over 100 of them, of which none is waited for, and all of it comes
+// back.
 func TestReplaysKeepMemoryFlat(t *testing.T) {
 	p := newStepper(t, 5, adamW)
 	tensor.Do(p.step, p.options()...) // the optimizer's state is there
@@ -306,7 +309,8 @@ func TestGraphsOnTwoGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
-// TestStaleCapture: a replay finds that the optimizer's state is not what was captured, and does nothing.
+// TestStaleCapture: a replay finds that the optimizer's state is not what was captured, and does
+// nothing.
 func TestStaleCapture(t *testing.T) {
 	p := newStepper(t, 0, adamW)
 	g, err := tensor.Capture(p.dev, p.step, p.options()...)
@@ -337,8 +341,8 @@ func TestStaleCapture(t *testing.T) {
 	}
 }
 
-// TestCapturedGradients: gradients of several passes come together as in eager steps, also in one that was there before, and are read after a
-// replay where the step does not free them.
+// TestCapturedGradients: gradients of several passes come together as in eager steps, also in one
+// that was there before, and are read after a replay where the step does not free them.
 func TestCapturedGradients(t *testing.T) {
 	run := func(captured, before bool) (all []float64) {
 		list, err := cuda.Emulate("emulate,mem=64MiB,seed=3")
@@ -383,7 +387,8 @@ func TestCapturedGradients(t *testing.T) {
 	}
 }
 
-// TestNotCapturedSteps: what computes its steps on the host, or in ways that a replay would not repeat, says so.
+// TestNotCapturedSteps: what computes its steps on the host, or in ways that a replay would not
+// repeat, says so.
 func TestNotCapturedSteps(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -406,7 +411,8 @@ func TestNotCapturedSteps(t *testing.T) {
 		if !errors.Is(err, tensor.ErrCapture) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if w.Grad() != nil || dev.Stats().Allocated > stats+4096 { // the state that an optimizer may have made
+		// the state that an optimizer may have made
+		if w.Grad() != nil || dev.Stats().Allocated > stats+4096 {
 			t.Errorf("%s: something is left of the capture", name)
 		}
 	}

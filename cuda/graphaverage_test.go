@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedAverages: averages that are updated in a captured step are those of eager steps, bit for bit, from the first update on, which copies.
+// TestCapturedAverages: averages that are updated in a captured step are those of eager steps, bit
+// for bit, from the first update on, which copies.
 func TestCapturedAverages(t *testing.T) {
 	for name, make := range map[string]func(m any) *optim.Averaged{
 		"EMA":              func(m any) *optim.Averaged { return optim.NewEMA(m, 0.9) },
@@ -82,8 +83,8 @@ func TestCapturedAverages(t *testing.T) {
 	}
 }
 
-// TestCapturedMuon: matrices that Muon steps in a capture, beside what AdamW steps, are those of eager steps, with rates, momentum and decay that change;
-// what chooses the kernels may not.
+// TestCapturedMuon: matrices that Muon steps in a capture, beside what AdamW steps, are those of
+// eager steps, with rates, momentum and decay that change; what chooses the kernels may not.
 func TestCapturedMuon(t *testing.T) {
 	steps := 5
 	if testing.Short() {
@@ -155,7 +156,8 @@ func TestCapturedMuon(t *testing.T) {
 	}
 }
 
-// TestNotCapturedOnce: an average or a step that would be done in the capture, once, and not by replays is refused, and has changed nothing.
+// TestNotCapturedOnce: an average or a step that would be done in the capture, once, and not by
+// replays is refused, and has changed nothing.
 func TestNotCapturedOnce(t *testing.T) {
 	for name, c := range map[string]func(p *stepper, a *optim.Averaged) func(s *tensor.Scope){
 		"an average before the forward pass": func(p *stepper, a *optim.Averaged) func(s *tensor.Scope) {

@@ -21,8 +21,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// towers is a model of two halves that are computed on streams of their own, with all that a training step has: mixed precision with a loss
-// scale, recomputation, dropout, batch normalisation, gradients accumulated over two passes, clipping and an average of the weights.
+// towers is a model of two halves that are computed on streams of their own, with all that a
+// training step has: mixed precision with a loss scale, recomputation, dropout, batch
+// normalisation, gradients accumulated over two passes, clipping and an average of the weights.
 type towers struct {
 	dev    *cuda.Device
 	a, b   *nn.Sequential
@@ -59,7 +60,8 @@ func newTowersOn(t *testing.T, dev *cuda.Device, streams int) *towers {
 	nn.To(both, dev)
 	p.a, p.b = both.Layers[0].(*nn.Sequential), both.Layers[1].(*nn.Sequential)
 	p.opt = adamW(nn.Parameters(both))
-	p.scaler = amp.NewGradScaler(amp.InitScale(1<<18), amp.GrowthInterval(2)) // which overflows in float16 at first
+	// which overflows in float16 at first
+	p.scaler = amp.NewGradScaler(amp.InitScale(1<<18), amp.GrowthInterval(2))
 	p.mean = optim.NewEMA(both, 0.8)
 	m := tensor.Root().On(dev)
 	p.x, p.y, p.loss = m.Zeros(8, 6), m.Typed(dtype.I64).Zeros(8), m.Zeros()
@@ -164,8 +166,9 @@ func towered(t *testing.T, n int) []float64 {
 	return p.numbers()
 }
 
-// TestForkedTraining: a step whose halves are on streams of their own, captured and replayed, eager steps between, computes what eager steps
-// compute on one stream, bit for bit: in any order of the streams, with segments or pages, while memory's history and a profile are recorded.
+// TestForkedTraining: a step whose halves are on streams of their own, captured and replayed, eager
+// steps between, computes what eager steps compute on one stream, bit for bit: in any order of the
+// streams, with segments or pages, while memory's history and a profile are recorded.
 func TestForkedTraining(t *testing.T) {
 	const n = 6
 	want := towered(t, n)
@@ -219,8 +222,8 @@ func TestForkedTraining(t *testing.T) {
 	}
 }
 
-// TestForkedCaptureFails: a forked capture that fails, at each request for memory or by a panic in the middle of a fork, leaves nothing behind,
-// and steps go on.
+// TestForkedCaptureFails: a forked capture that fails, at each request for memory or by a panic in
+// the middle of a fork, leaves nothing behind, and steps go on.
 func TestForkedCaptureFails(t *testing.T) {
 	const before = 5
 	want := towered(t, before+1)
@@ -271,7 +274,8 @@ func TestForkedCaptureFails(t *testing.T) {
 		}
 		runtime.GC()
 		p.dev.Empty()
-		if now := p.dev.Stats(); now.Allocated > held.Allocated+2*512 { // the counter of captured steps
+		// the counter of captured steps
+		if now := p.dev.Stats(); now.Allocated > held.Allocated+2*512 {
 			t.Errorf("request %d: %d bytes are allocated, %d before", n, now.Allocated, held.Allocated)
 		}
 		p.eager(t, before)
@@ -281,7 +285,8 @@ func TestForkedCaptureFails(t *testing.T) {
 	}
 }
 
-// TestManyGraphs: a hundred of them live at once, on the same streams and parameters, and all their memory comes back.
+// TestManyGraphs: a hundred of them live at once, on the same streams and parameters, and all their
+// memory comes back.
 func TestManyGraphs(t *testing.T) {
 	n := 100
 	if testing.Short() {
@@ -336,7 +341,8 @@ func TestManyGraphs(t *testing.T) {
 	}
 }
 
-// TestForkedAtOnce: two goroutines capture and replay with the same streams, on one device and on two.
+// TestForkedAtOnce: two goroutines capture and replay with the same streams, on one device and on
+// two.
 func TestForkedAtOnce(t *testing.T) {
 	const n = 3
 	want := towered(t, n)

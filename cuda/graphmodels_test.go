@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedModels: steps of networks of many kinds of layers are captured as they are, and replays compute what eager steps compute, bit
-// for bit.
+// TestCapturedModels: steps of networks of many kinds of layers are captured as they are, and
+// replays compute what eager steps compute, bit for bit.
 func TestCapturedModels(t *testing.T) {
 	type model struct {
 		layers []any

@@ -15,8 +15,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCaptureAmongModes: with pages or segments, mixed precision around or inside of the step, recomputation, a memory history and a profile,
-// replays between eager steps and an emptied cache compute what eager steps compute, bit for bit.
+// TestCaptureAmongModes: with pages or segments, mixed precision around or inside of the step,
+// recomputation, a memory history and a profile, replays between eager steps and an emptied cache
+// compute what eager steps compute, bit for bit.
 func TestCaptureAmongModes(t *testing.T) {
 	type setting struct {
 		step func(s *tensor.Scope)
@@ -30,9 +31,10 @@ func TestCaptureAmongModes(t *testing.T) {
 			p.dev.RecordMemoryHistory(device.MaxHistoryEntries(32)) // which a step overflows
 			return setting{step: p.step}
 		},
-		"autocast around":  func(p *stepper) setting { return setting{p.step, []tensor.Option{tensor.Autocast(dtype.BF16)}} },
-		"autocast within":  func(p *stepper) setting { return setting{step: under(p.step, tensor.Autocast(dtype.F16))} },
-		"nothing to move":  func(p *stepper) setting { return setting{p.step, []tensor.Option{autograd.SaveOnCPU(true)}} }, // all is small
+		"autocast around": func(p *stepper) setting { return setting{p.step, []tensor.Option{tensor.Autocast(dtype.BF16)}} },
+		"autocast within": func(p *stepper) setting { return setting{step: under(p.step, tensor.Autocast(dtype.F16))} },
+		// all is small
+		"nothing to move":  func(p *stepper) setting { return setting{p.step, []tensor.Option{autograd.SaveOnCPU(true)}} },
 		"sequential parts": func(p *stepper) setting { nn.SetCheckpointing(p.m, true); return setting{step: p.step} },
 		"checkpoint": func(p *stepper) setting {
 			return setting{step: func(s *tensor.Scope) {
@@ -99,7 +101,8 @@ func TestCaptureAmongModes(t *testing.T) {
 	}
 }
 
-// TestCaptureUnderProfile: a profile that begins before a capture and ends between two replays changes nothing and hears of the replays.
+// TestCaptureUnderProfile: a profile that begins before a capture and ends between two replays
+// changes nothing and hears of the replays.
 func TestCaptureUnderProfile(t *testing.T) {
 	p := newStepper(t, 1, adamW)
 	prof, err := profile.Start(profile.Options{})
@@ -129,8 +132,8 @@ func TestCaptureUnderProfile(t *testing.T) {
 	}
 }
 
-// TestNoMemoryInCapture: a capture that runs out of memory, wherever it does, is over as if it had not been: no gradient is left, no segment is
-// held, and a step works.
+// TestNoMemoryInCapture: a capture that runs out of memory, wherever it does, is over as if it had
+// not been: no gradient is left, no segment is held, and a step works.
 func TestNoMemoryInCapture(t *testing.T) {
 	for _, pages := range []bool{false, true} {
 		for n := 1; ; n++ {

@@ -19,8 +19,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// whole is a training step with all that there is: mixed precision, recomputation, dropout, batch normalisation, gradients accumulated over two
-// passes, clipping, a loss scale and an average of the weights.
+// whole is a training step with all that there is: mixed precision, recomputation, dropout, batch
+// normalisation, gradients accumulated over two passes, clipping, a loss scale and an average of
+// the weights.
 type whole struct {
 	*stepper
 	scaler *amp.GradScaler
@@ -30,7 +31,8 @@ type whole struct {
 
 func newWhole(dev *cuda.Device) *whole {
 	w := &whole{stepper: newStepperOn(dev, adamW), at: func(int) {}}
-	w.scaler = amp.NewGradScaler(amp.InitScale(1<<20), amp.GrowthInterval(2)) // which overflows in float16 at first
+	// which overflows in float16 at first
+	w.scaler = amp.NewGradScaler(amp.InitScale(1<<20), amp.GrowthInterval(2))
 	w.mean = optim.NewEMA(w.m, 0.8)
 	return w
 }
@@ -144,8 +146,9 @@ func TestCapturedWhole(t *testing.T) {
 	}
 }
 
-// TestCaptureFailsAnywhere: a capture that fails, at each request for memory or by a panic between its parts, before any step or among
-// others, leaves nothing behind: steps afterwards, and a capture, compute what they compute without it, and no memory is kept.
+// TestCaptureFailsAnywhere: a capture that fails, at each request for memory or by a panic between
+// its parts, before any step or among others, leaves nothing behind: steps afterwards, and a
+// capture, compute what they compute without it, and no memory is kept.
 func TestCaptureFailsAnywhere(t *testing.T) {
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1" // at each request; else at some
 	steps := func(w *whole, from int) []float64 {
@@ -220,7 +223,8 @@ func TestCaptureFailsAnywhere(t *testing.T) {
 			runtime.GC()
 			w.dev.Empty()
 			state := 0
-			if before == 0 { // what a step makes once may be there: two moments of each parameter, and the scaler's
+			// what a step makes once may be there: two moments of each parameter, and the scaler's
+			if before == 0 {
 				for _, p := range nn.Parameters(w.m) {
 					state += 2 * (p.Size()*4 + 511) &^ 511
 				}

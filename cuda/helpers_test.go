@@ -22,8 +22,8 @@ func emulated(t testing.TB, spec string) *Device {
 	return list[0]
 }
 
-// hardware returns the first GPU, nil if there is none. FLAMBEAU_TEST_GPU=1 says that there is one, so that its absence is a
-// failure.
+// hardware returns the first GPU, nil if there is none. FLAMBEAU_TEST_GPU=1 says that there is one,
+// so that its absence is a failure.
 func hardware(t testing.TB) *Device {
 	t.Helper()
 	d, err := Open(0)

@@ -8,8 +8,9 @@ import (
 
 var _ device.MemoryHistorian = (*Device)(nil)
 
-// RecordMemoryHistory records every allocation and free of the device from now on, with the stack of the call and what it is for, in a
-// ring of limited size (torch.cuda.memory._record_memory_history). It costs some microseconds an allocation.
+// RecordMemoryHistory records every allocation and free of the device from now on, with the stack
+// of the call and what it is for, in a ring of limited size
+// (torch.cuda.memory._record_memory_history). It costs some microseconds an allocation.
 func (d *Device) RecordMemoryHistory(opts ...device.HistoryOption) {
 	d.pool.RecordHistory(device.NewHistorySettings(opts...))
 }
@@ -17,8 +18,8 @@ func (d *Device) RecordMemoryHistory(opts ...device.HistoryOption) {
 // StopMemoryHistory ends recording and forgets what was recorded.
 func (d *Device) StopMemoryHistory() { d.pool.StopHistory() }
 
-// MemorySnapshot returns the segments and blocks that the device's allocator holds, and the recorded events
-// (torch.cuda.memory._snapshot).
+// MemorySnapshot returns the segments and blocks that the device's allocator holds, and the
+// recorded events (torch.cuda.memory._snapshot).
 func (d *Device) MemorySnapshot() *device.MemorySnapshot {
 	s := d.pool.MemorySnapshot()
 	s.Product, s.Emulated = d.info.Name, d.info.Emulated
@@ -28,8 +29,8 @@ func (d *Device) MemorySnapshot() *device.MemorySnapshot {
 	return s
 }
 
-// RecordMemoryHistory is the method of dev ([device.MemoryHistorian]), for a device that came from device.Open. The error wraps
-// [device.ErrNoHistory].
+// RecordMemoryHistory is the method of dev ([device.MemoryHistorian]), for a device that came from
+// device.Open. The error wraps [device.ErrNoHistory].
 func RecordMemoryHistory(dev device.Device, opts ...device.HistoryOption) error {
 	h, err := historian(dev)
 	if err == nil {
@@ -47,7 +48,8 @@ func StopMemoryHistory(dev device.Device) error {
 	return err
 }
 
-// MemorySnapshot returns what dev's allocator holds and the recorded events. Package profile/memsnap writes it to files.
+// MemorySnapshot returns what dev's allocator holds and the recorded events. Package
+// profile/memsnap writes it to files.
 func MemorySnapshot(dev device.Device) (*device.MemorySnapshot, error) {
 	h, err := historian(dev)
 	if err != nil {

@@ -134,7 +134,8 @@ func TestNoHistory(t *testing.T) {
 	}
 }
 
-// The history says what an allocation was for and who asked for it. Package profile/memsnap draws it.
+// The history says what an allocation was for and who asked for it. Package profile/memsnap draws
+// it.
 func ExampleRecordMemoryHistory() {
 	gpu := emulate("64MiB")
 	if err := cuda.RecordMemoryHistory(gpu, device.MaxHistoryEntries(10_000)); err != nil {

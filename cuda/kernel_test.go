@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// everyType is a kernel with a parameter of many types; it stores what it got, so that the packing shows.
+// everyType is a kernel with a parameter of many types; it stores what it got, so that the packing
+// shows.
 func everyType(t *testing.T) *Kernel {
 	t.Helper()
 	b := ptx.New("every_type")

@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// lane is one stream of a recording. Its pieces of work come one after the other; those of two lanes in any order but that of marks.
+// lane is one stream of a recording. Its pieces of work come one after the other; those of two
+// lanes in any order but that of marks.
 //
 // It has no stream of the driver's: when the recording is over, the lane's stream goes on under the
 // handle of the recording's first stream of its device. It has an arena, in which its order alone
@@ -24,7 +25,8 @@ type lane struct {
 	held  []heldBlock
 }
 
-// heldBlock was freed, and is in use until the lane it belongs to comes after that many pieces of each lane.
+// heldBlock was freed, and is in use until the lane it belongs to comes after that many pieces of
+// each lane.
 type heldBlock struct {
 	pool  *pool.Pool
 	block *pool.Block
@@ -121,7 +123,8 @@ func (l *lane) mark() *recordedEvent {
 	return &recordedEvent{l, l.after, slices.Clone(l.clock)}
 }
 
-// joins makes what s does later come after the mark, and reports whether it can: s is recorded with it.
+// joins makes what s does later come after the mark, and reports whether it can: s is recorded with
+// it.
 func (e *recordedEvent) joins(s *stream) bool {
 	l := s.rec.Load()
 	if l == nil || l.r != e.l.r {
@@ -132,8 +135,9 @@ func (e *recordedEvent) joins(s *stream) bool {
 	}
 	r := l.r
 	r.mu.Lock()
-	// Only what is not implied: neither pieces of the mark that the lane is behind, nor, where there are none of these, pieces of the lane
-	// that the mark is behind. What a clock counts comes before one of the pieces in after, or is one.
+	// Only what is not implied: neither pieces of the mark that the lane is behind, nor, where
+	// there are none of these, pieces of the lane that the mark is behind. What a clock counts
+	// comes before one of the pieces in after, or is one.
 	before := func(n int, clock []uint32) bool { return r.nodes[n].number <= at(clock, r.nodes[n].lane) }
 	var after []int
 	for _, n := range e.after {
@@ -189,8 +193,8 @@ func (r *recording) release(list []heldBlock) {
 	}
 }
 
-// holds takes over a block of the recording that is freed while lanes of users have to do with it, and reports true, if its own lane does not
-// come after all that they have recorded.
+// holds takes over a block of the recording that is freed while lanes of users have to do with it,
+// and reports true, if its own lane does not come after all that they have recorded.
 func (r *recording) holds(of *pool.Pool, b *pool.Block, gen, users uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -249,7 +253,8 @@ func (b *buffer) sharedBy(s *stream) bool {
 	return true
 }
 
-// held reports whether the recording that the buffer belongs to keeps it for a while, now that it is freed.
+// held reports whether the recording that the buffer belongs to keeps it for a while, now that it
+// is freed.
 func (b *buffer) held() bool {
 	users := b.lanes.Load()
 	if users == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestLargeOnHardware: tensors whose elements' numbers and addresses' distances leave 32 bits, which only a real GPU has the memory for; the
-// same at a small size on the emulated one.
+// TestLargeOnHardware: tensors whose elements' numbers and addresses' distances leave 32 bits,
+// which only a real GPU has the memory for; the same at a small size on the emulated one.
 func TestLargeOnHardware(t *testing.T) {
 	large(t, emulated(t, "64MiB"), 5, 64)
 	if os.Getenv("FLAMBEAU_TEST_GPU") != "1" {

@@ -41,7 +41,8 @@ func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
 		return l.fn, nil
 	}
 	fn, err := d.load(k)
-	if errors.Is(err, device.ErrOutOfMemory) && d.pool.Empty() > 0 { // code is no part of the pool, which holds what it lacks
+	// code is no part of the pool, which holds what it lacks
+	if errors.Is(err, device.ErrOutOfMemory) && d.pool.Empty() > 0 {
 		fn, err = d.load(k)
 	}
 	if err != nil {

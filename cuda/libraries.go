@@ -13,10 +13,11 @@ import (
 // used ([Temperature] and its like), nccl ([Device.Connect]), and cublasLt where FLAMBEAU_LIBS asks
 // for it ([Device.Products]). Every path works without.
 type Library struct {
-	Name     string   `json:"name"`
-	Found    bool     `json:"found"`
-	Path     string   `json:"path,omitempty"`
-	Searched []string `json:"searched"` // directories and patterns of directories, in order; up to where it was found
+	Name  string `json:"name"`
+	Found bool   `json:"found"`
+	Path  string `json:"path,omitempty"`
+	// directories and patterns of directories, in order; up to where it was found
+	Searched []string `json:"searched"`
 	Purpose  string   `json:"purpose"`
 }
 
@@ -38,7 +39,8 @@ type optional struct {
 	name, purpose string
 	linux         string // pattern of the file
 	windows       string // the same, "" where there is none
-	pip           string // directory of the Python package below site-packages/nvidia, "" where there is none
+	// directory of the Python package below site-packages/nvidia, "" where there is none
+	pip string
 }
 
 var optionals = []optional{
@@ -48,9 +50,9 @@ var optionals = []optional{
 	{"nvml", "temperature, power and use of GPUs", "libnvidia-ml.so.1", "nvml.dll", ""},
 }
 
-// Libraries looks for cublasLt, cudnn, nccl and nvml: in LD_LIBRARY_PATH (PATH on windows), the toolkit (CUDA_HOME,
-// CUDA_PATH, /usr/local/cuda), the system's directories and the layout of pip (site-packages/nvidia/*/lib). It reads
-// directories and loads nothing.
+// Libraries looks for cublasLt, cudnn, nccl and nvml: in LD_LIBRARY_PATH (PATH on windows), the
+// toolkit (CUDA_HOME, CUDA_PATH, /usr/local/cuda), the system's directories and the layout of pip
+// (site-packages/nvidia/*/lib). It reads directories and loads nothing.
 func Libraries() []Library {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -88,7 +90,8 @@ func (f finder) find(o optional) Library {
 			continue
 		}
 		l.Searched = append(l.Searched, dir)
-		// The only error is that of a bad pattern, as from a directory named "[": nothing is found there.
+		// The only error is that of a bad pattern, as from a directory named "[": nothing is found
+		// there.
 		files, _ := filepath.Glob(filepath.Join(dir, pattern))
 		if len(files) > 0 {
 			l.Found, l.Path = true, newest(files)
@@ -98,7 +101,8 @@ func (f finder) find(o optional) Library {
 	return l
 }
 
-// newest prefers the shortest name, libx.so.9 to the libx.so.9.1.2 that it points to, and of these the highest version.
+// newest prefers the shortest name, libx.so.9 to the libx.so.9.1.2 that it points to, and of these
+// the highest version.
 func newest(files []string) string {
 	return slices.MaxFunc(files, func(a, b string) int {
 		if len(a) != len(b) {

@@ -40,8 +40,8 @@ func (b backing) Alloc(size uint64) (uintptr, error) {
 	return 0, d.fault("", err)
 }
 
-// Free returns a segment. The pool has waited for the work that uses it, and has no use for an error; a sticky one ends the
-// device.
+// Free returns a segment. The pool has waited for the work that uses it, and has no use for an
+// error; a sticky one ends the device.
 func (b backing) Free(addr uintptr, _ uint64) {
 	d := b.d
 	if d.enter() != nil {
@@ -64,7 +64,8 @@ func (b backing) Capacity() (free, total uint64) {
 	return free, total
 }
 
-// poolEvent is an event of the pool. The stream may be of another device, which has read or written the block.
+// poolEvent is an event of the pool. The stream may be of another device, which has read or written
+// the block.
 type poolEvent struct {
 	d *Device
 	h cu.Event
@@ -125,9 +126,9 @@ func (b checkedBacking) BlockFreed(s pool.StreamID, addr uintptr, rounded uint64
 	b.c.BlockFreed(h, cu.DevicePtr(addr), rounded)
 }
 
-// poolOptions sizes the pool for a device of that much memory. Segments of PyTorch's sizes (20 MiB for blocks of 1 to 10 MiB)
-// would fragment a small, usually emulated, device: below 1 GiB such blocks take segments of their own size, and below
-// 64 MiB all sizes shrink with the memory.
+// poolOptions sizes the pool for a device of that much memory. Segments of PyTorch's sizes (20 MiB
+// for blocks of 1 to 10 MiB) would fragment a small, usually emulated, device: below 1 GiB such
+// blocks take segments of their own size, and below 64 MiB all sizes shrink with the memory.
 func poolOptions(name string, memory uint64) pool.Options {
 	o := pool.Options{Name: name, ErrOOM: device.ErrOutOfMemory, GCRatio: 1}
 	if memory < 1<<30 {
@@ -156,7 +157,8 @@ func (d *Device) newPool() (*pool.Pool, error) {
 	return pool.New(backing{d}, o), nil
 }
 
-// buffer is a block of device memory. Its freed flag makes use after Free an error as far as that can be told.
+// buffer is a block of device memory. Its freed flag makes use after Free an error as far as that
+// can be told.
 type buffer struct {
 	dev   *Device
 	block *pool.Block
@@ -169,7 +171,8 @@ type buffer struct {
 
 var _ device.Buffer = (*buffer)(nil)
 
-// Alloc returns a buffer for work on s; its contents are undefined. The address is a multiple of 512.
+// Alloc returns a buffer for work on s; its contents are undefined. The address is a multiple of
+// 512.
 func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
 		return nil, d.refusal("alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
@@ -204,8 +207,8 @@ func (b *buffer) Size() int             { return b.size }
 func (b *buffer) Addr() uintptr         { return b.addr }
 func (b *buffer) Host() []byte          { return nil }
 
-// Use notes that s uses the buffer, so that Free waits for it. s may be of another device of the same driver. Use of a freed
-// buffer panics: its memory may be somebody else's.
+// Use notes that s uses the buffer, so that Free waits for it. s may be of another device of the
+// same driver. Use of a freed buffer panics: its memory may be somebody else's.
 func (b *buffer) Use(s device.Stream) {
 	if b.freed.Load() {
 		panic(b.dev.refusal("use", "buffer", "the buffer has been freed"))
@@ -239,11 +242,12 @@ func (b *buffer) Queue() {
 	}
 }
 
-// SetMemoryLimit bounds the memory that the device's pool takes from the driver, in bytes; 0 lifts the bound. Beyond it
-// Alloc fails with an error that wraps [device.ErrOutOfMemory].
+// SetMemoryLimit bounds the memory that the device's pool takes from the driver, in bytes; 0 lifts
+// the bound. Beyond it Alloc fails with an error that wraps [device.ErrOutOfMemory].
 func (d *Device) SetMemoryLimit(bytes int) { d.pool.SetLimit(uint64(max(bytes, 0))) }
 
-// SetMemoryFraction is [Device.SetMemoryLimit] as a fraction of the GPU's memory; 0 lifts the bound.
+// SetMemoryFraction is [Device.SetMemoryLimit] as a fraction of the GPU's memory; 0 lifts the
+// bound.
 func (d *Device) SetMemoryFraction(f float64) error {
 	if !(f >= 0 && f <= 1) {
 		return d.refusal("set memory fraction", "fraction", fmt.Sprintf("%v is not between 0 and 1", f))

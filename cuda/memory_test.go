@@ -51,7 +51,8 @@ func TestOutOfMemory(t *testing.T) {
 	b.Free()
 }
 
-// The error says which stream it was asked on: the default one, one of the program's, or one that the library made for itself.
+// The error says which stream it was asked on: the default one, one of the program's, or one that
+// the library made for itself.
 func TestOutOfMemoryNamesTheStream(t *testing.T) {
 	d := emulated(t, "emulate,mem=1MiB")
 	mine, err := d.NewStream(0)
@@ -85,7 +86,8 @@ func TestOutOfMemoryNamesTheStream(t *testing.T) {
 	}
 }
 
-// Blocks of 1 to 10 MiB, which PyTorch cuts from segments of 20 MiB, fill a small device nearly to the end.
+// Blocks of 1 to 10 MiB, which PyTorch cuts from segments of 20 MiB, fill a small device nearly to
+// the end.
 func TestSmallDevicesDoNotFragment(t *testing.T) {
 	for _, c := range []struct {
 		spec        string
@@ -244,7 +246,8 @@ func TestStreamsAreReused(t *testing.T) {
 	must(t, d.Synchronize())
 }
 
-// TestLeastMemoryFraction: a fraction of less than a byte is a bound, and not the end of all bounds.
+// TestLeastMemoryFraction: a fraction of less than a byte is a bound, and not the end of all
+// bounds.
 func TestLeastMemoryFraction(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	must(t, d.SetMemoryFraction(1e-12))

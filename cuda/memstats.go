@@ -27,17 +27,20 @@ func pooled(op string, dev device.Device) device.Device {
 	return dev
 }
 
-// MaxMemoryAllocated returns the most that [MemoryAllocated] has been since the start or [ResetPeakMemoryStats].
+// MaxMemoryAllocated returns the most that [MemoryAllocated] has been since the start or
+// [ResetPeakMemoryStats].
 func MaxMemoryAllocated(dev device.Device) int {
 	return pooled("max memory allocated", dev).Stats().AllocatedPeak
 }
 
-// MemoryReserved returns the bytes that the pool holds from the driver, whether buffers are in them or not.
+// MemoryReserved returns the bytes that the pool holds from the driver, whether buffers are in them
+// or not.
 func MemoryReserved(dev device.Device) int {
 	return pooled("memory reserved", dev).Stats().Reserved
 }
 
-// MaxMemoryReserved returns the most that [MemoryReserved] has been since the start or [ResetPeakMemoryStats].
+// MaxMemoryReserved returns the most that [MemoryReserved] has been since the start or
+// [ResetPeakMemoryStats].
 func MaxMemoryReserved(dev device.Device) int {
 	return pooled("max memory reserved", dev).Stats().ReservedPeak
 }
@@ -45,19 +48,21 @@ func MaxMemoryReserved(dev device.Device) int {
 // ResetPeakMemoryStats lowers all peaks to the present values.
 func ResetPeakMemoryStats(dev device.Device) { pooled("reset peak memory stats", dev).ResetPeak() }
 
-// ResetAccumulatedMemoryStats sets what was ever allocated and freed, and the counts of retries and failures, to zero. Present values
-// and peaks stay.
+// ResetAccumulatedMemoryStats sets what was ever allocated and freed, and the counts of retries and
+// failures, to zero. Present values and peaks stay.
 func ResetAccumulatedMemoryStats(dev device.Device) {
 	mustGPU("reset accumulated memory stats", dev).pool.ResetAccumulated()
 }
 
-// EmptyCache gives the memory that the pool keeps for reuse back to the driver, so that other processes can have it, and returns its
-// bytes. It does not make more room for this process: at its limit the pool does the same by itself.
+// EmptyCache gives the memory that the pool keeps for reuse back to the driver, so that other
+// processes can have it, and returns its bytes. It does not make more room for this process: at its
+// limit the pool does the same by itself.
 func EmptyCache(dev device.Device) int { return pooled("empty cache", dev).Empty() }
 
-// SetMemoryFraction bounds what the pool takes from the driver by a part of the GPU's memory, as [Device.SetMemoryFraction] does:
-// torch.cuda.set_per_process_memory_fraction. Beyond it an allocation fails with [device.ErrOutOfMemory], and the error tells of the limit. 0 lifts
-// the bound. The error is a *[device.OperandError] if f is not between 0 and 1, or dev no GPU.
+// SetMemoryFraction bounds what the pool takes from the driver by a part of the GPU's memory, as
+// [Device.SetMemoryFraction] does: torch.cuda.set_per_process_memory_fraction. Beyond it an
+// allocation fails with [device.ErrOutOfMemory], and the error tells of the limit. 0 lifts the
+// bound. The error is a *[device.OperandError] if f is not between 0 and 1, or dev no GPU.
 func SetMemoryFraction(dev device.Device, f float64) error {
 	d, err := gpu("set memory fraction", dev)
 	if err != nil {
@@ -66,8 +71,8 @@ func SetMemoryFraction(dev device.Device, f float64) error {
 	return d.SetMemoryFraction(f)
 }
 
-// MemoryFraction returns the part of the GPU's memory that the pool may take: what [SetMemoryFraction] or
-// [Device.SetMemoryLimit] set, 1 where nothing did.
+// MemoryFraction returns the part of the GPU's memory that the pool may take: what
+// [SetMemoryFraction] or [Device.SetMemoryLimit] set, 1 where nothing did.
 func MemoryFraction(dev device.Device) float64 {
 	d := mustGPU("memory fraction", dev)
 	limit := d.pool.Stats().Limit
@@ -81,14 +86,18 @@ func MemoryFraction(dev device.Device) float64 {
 //
 //	quantity.{all,large_pool,small_pool}.{current,peak,allocated,freed}
 //
-// with these quantities: allocation (buffers), segment (pieces of memory that the driver gave), active (buffers, and freed ones that other
-// streams still read), inactive_split (free parts of segments that are in use), and the bytes of each: allocated_bytes, reserved_bytes,
-// active_bytes, inactive_split_bytes; requested_bytes are allocated_bytes before rounding. The small pool serves sizes up to 1 MiB, and
-// less on emulated GPUs that have little memory. "allocated" is all that ever came, "freed" all that ever went.
+// with these quantities: allocation (buffers), segment (pieces of memory that the driver gave),
+// active (buffers, and freed ones that other streams still read), inactive_split (free parts of
+// segments that are in use), and the bytes of each: allocated_bytes, reserved_bytes, active_bytes,
+// inactive_split_bytes; requested_bytes are allocated_bytes before rounding. The small pool serves
+// sizes up to 1 MiB, and less on emulated GPUs that have little memory. "allocated" is all that
+// ever came, "freed" all that ever went.
 //
-// The counts are num_alloc_retries (allocations that found no room at first), num_ooms, num_device_alloc and num_device_free (segments
-// that came from the driver and went back), num_sync_all_streams (waits for freed buffers that other streams read). Nothing is ever kept from being split, so that
-// max_split_size is -1, and oversize_allocations and oversize_segments are zero.
+// The counts are num_alloc_retries (allocations that found no room at first), num_ooms,
+// num_device_alloc and num_device_free (segments that came from the driver and went back),
+// num_sync_all_streams (waits for freed buffers that other streams read). Nothing is ever kept from
+// being split, so that max_split_size is -1, and oversize_allocations and oversize_segments are
+// zero.
 func MemoryStats(dev device.Device) map[string]int64 {
 	return memoryStats(mustGPU("memory stats", dev).pool.Stats())
 }
@@ -123,8 +132,8 @@ func memoryStats(s pool.Stats) map[string]int64 {
 	return m
 }
 
-// MemorySummary returns [MemoryStats] as the table that torch.cuda.memory_summary prints; abbreviated leaves out the lines of the two
-// pools.
+// MemorySummary returns [MemoryStats] as the table that torch.cuda.memory_summary prints;
+// abbreviated leaves out the lines of the two pools.
 func MemorySummary(dev device.Device, abbreviated bool) string {
 	d := mustGPU("memory summary", dev)
 	return memorySummary(memoryStats(d.pool.Stats()), d.Index(), abbreviated)
@@ -146,7 +155,8 @@ var summaryRows = []struct {
 	{"inactive_split", "Non-releasable allocs", false},
 }
 
-// memorySummary lays the table out as torch's memory_summary does (torch/cuda/memory.py): columns, units and where they change.
+// memorySummary lays the table out as torch's memory_summary does (torch/cuda/memory.py): columns,
+// units and where they change.
 func memorySummary(m map[string]int64, index int, abbreviated bool) string {
 	const width = 75
 	var b strings.Builder

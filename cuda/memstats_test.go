@@ -107,7 +107,8 @@ func TestMemoryStats(t *testing.T) {
 	}
 }
 
-// What does not fit into the fraction fails, and the error says that it is the limit and not the GPU.
+// What does not fit into the fraction fails, and the error says that it is the limit and not the
+// GPU.
 func TestMemoryFraction(t *testing.T) {
 	d := emulated(t, "emulate,mem=64MiB")
 	if f := MemoryFraction(d); f != 1 {

@@ -34,7 +34,8 @@ func openMeta(cfg emu.Config) (*Device, error) {
 	return p.open(0)
 }
 
-// noValues says of an error of mode=meta what it means to a program. It is that error, and [device.ErrNoValues].
+// noValues says of an error of mode=meta what it means to a program. It is that error, and
+// [device.ErrNoValues].
 type noValues struct{ err error }
 
 func (e *noValues) Error() string {

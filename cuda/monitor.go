@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A MonitorError says why NVIDIA's management library (NVML), which comes with the driver, did not answer a question about a GPU. Everything
-// else works without it.
+// A MonitorError says why NVIDIA's management library (NVML), which comes with the driver, did not
+// answer a question about a GPU. Everything else works without it.
 type MonitorError struct {
 	Device string // "cuda:0", "" where the question is not about one
 	Query  string // "temperature"
@@ -68,8 +68,9 @@ func Utilization(dev device.Device) (percent int, err error) {
 	})
 }
 
-// MemoryUsage returns in how many percent of the last moments a GPU's memory was read or written: torch.cuda.memory_usage. It says nothing
-// about how full the memory is; that is [MemGetInfo] or [DeviceMemoryUsed]. Errors are as of [Utilization].
+// MemoryUsage returns in how many percent of the last moments a GPU's memory was read or written:
+// torch.cuda.memory_usage. It says nothing about how full the memory is; that is [MemGetInfo] or
+// [DeviceMemoryUsed]. Errors are as of [Utilization].
 func MemoryUsage(dev device.Device) (percent int, err error) {
 	return sensors("memory usage", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		_, v, err := m.Utilization(h)
@@ -77,8 +78,8 @@ func MemoryUsage(dev device.Device) (percent int, err error) {
 	})
 }
 
-// DeviceMemoryUsed returns the bytes of a GPU's memory that are in use, by all processes and the driver: torch.cuda.device_memory_used.
-// Errors are as of [Utilization].
+// DeviceMemoryUsed returns the bytes of a GPU's memory that are in use, by all processes and the
+// driver: torch.cuda.device_memory_used. Errors are as of [Utilization].
 func DeviceMemoryUsed(dev device.Device) (int, error) {
 	return sensors("memory used", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, err := m.Memory(h)
@@ -86,13 +87,14 @@ func DeviceMemoryUsed(dev device.Device) (int, error) {
 	})
 }
 
-// Temperature returns the temperature of a GPU's die in degrees Celsius: torch.cuda.temperature. Errors are as of [Utilization].
+// Temperature returns the temperature of a GPU's die in degrees Celsius: torch.cuda.temperature.
+// Errors are as of [Utilization].
 func Temperature(dev device.Device) (celsius int, err error) {
 	return sensors("temperature", dev, func(m nvml.API, h nvml.Device) (int, error) { return m.Temperature(h) })
 }
 
-// PowerDraw returns the power that a GPU draws, on most averaged over the last second, in milliwatts: torch.cuda.power_draw.
-// Errors are as of [Utilization].
+// PowerDraw returns the power that a GPU draws, on most averaged over the last second, in
+// milliwatts: torch.cuda.power_draw. Errors are as of [Utilization].
 func PowerDraw(dev device.Device) (milliwatts int, err error) {
 	return sensors("power draw", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Power(h)
@@ -100,8 +102,8 @@ func PowerDraw(dev device.Device) (milliwatts int, err error) {
 	})
 }
 
-// ClockRate returns the present clock of a GPU's multiprocessors in MHz: torch.cuda.clock_rate. Its maximum is ClockRate of
-// [DeviceProperties]. Errors are as of [Utilization].
+// ClockRate returns the present clock of a GPU's multiprocessors in MHz: torch.cuda.clock_rate. Its
+// maximum is ClockRate of [DeviceProperties]. Errors are as of [Utilization].
 func ClockRate(dev device.Device) (megahertz int, err error) {
 	return sensors("clock rate", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Clock(h, nvml.ClockSM)
@@ -109,8 +111,9 @@ func ClockRate(dev device.Device) (megahertz int, err error) {
 	})
 }
 
-// ThrottleReasons returns in words why a GPU's clocks are below their maximum, nothing where they are not: "idle", "power cap",
-// "thermal slowdown", "hardware slowdown", …. Errors are as of [Utilization].
+// ThrottleReasons returns in words why a GPU's clocks are below their maximum, nothing where they
+// are not: "idle", "power cap", "thermal slowdown", "hardware slowdown", …. Errors are as of
+// [Utilization].
 func ThrottleReasons(dev device.Device) ([]string, error) {
 	return sensors("throttle reasons", dev, func(m nvml.API, h nvml.Device) ([]string, error) {
 		v, err := m.Throttle(h)
@@ -118,7 +121,8 @@ func ThrottleReasons(dev device.Device) ([]string, error) {
 	})
 }
 
-// Link is the PCI Express link of a GPU, now and at its best in this machine. An idle GPU may lower the generation to save power.
+// Link is the PCI Express link of a GPU, now and at its best in this machine. An idle GPU may lower
+// the generation to save power.
 type Link struct{ Generation, Width, MaxGeneration, MaxWidth int }
 
 // PCIeLink returns the PCI Express link of a GPU. Errors are as of [Utilization].
@@ -135,7 +139,8 @@ type MemoryErrors struct {
 	EverCorrected, EverUncorrected uint64 // in the life of the GPU
 }
 
-// ECCErrors returns the errors of a GPU's memory that its error correction found. GPUs without ECC have no answer. Errors are as of [Utilization].
+// ECCErrors returns the errors of a GPU's memory that its error correction found. GPUs without ECC
+// have no answer. Errors are as of [Utilization].
 func ECCErrors(dev device.Device) (MemoryErrors, error) {
 	return sensors("ECC errors", dev, func(m nvml.API, h nvml.Device) (e MemoryErrors, err error) {
 		if e.Corrected, e.Uncorrected, err = m.ECCErrors(h, false); err == nil {
@@ -151,7 +156,8 @@ type GPUProcess struct {
 	UsedMemory int // bytes, -1 where the system does not tell (Windows, containers)
 }
 
-// ListGPUProcesses returns the processes that have a context on a GPU, this one too: torch.cuda.list_gpu_processes. Errors are as of [Utilization].
+// ListGPUProcesses returns the processes that have a context on a GPU, this one too:
+// torch.cuda.list_gpu_processes. Errors are as of [Utilization].
 func ListGPUProcesses(dev device.Device) ([]GPUProcess, error) {
 	return sensors("processes", dev, func(m nvml.API, h nvml.Device) (list []GPUProcess, err error) {
 		found, err := m.Processes(h)
@@ -166,8 +172,8 @@ func ListGPUProcesses(dev device.Device) ([]GPUProcess, error) {
 	})
 }
 
-// DriverRelease returns the driver's own version, "550.54.15". The CUDA version that it supports is [DriverVersion]. The error is a
-// *[MonitorError].
+// DriverRelease returns the driver's own version, "550.54.15". The CUDA version that it supports is
+// [DriverVersion]. The error is a *[MonitorError].
 func DriverRelease() (string, error) {
 	m, err := nvml.Open()
 	if err == nil {

@@ -79,7 +79,8 @@ func (d *Device) copyPeer(st *stream, to uint64, from *Device, at, n uint64, lin
 	return d.faultOfTwo(from, err)
 }
 
-// faultOfTwo is fault for a call that two GPUs take part in: where it is the other one's context that is lost, this one goes on.
+// faultOfTwo is fault for a call that two GPUs take part in: where it is the other one's context
+// that is lost, this one goes on.
 func (d *Device) faultOfTwo(from *Device, err error) error {
 	var e *cu.Error
 	if errors.As(err, &e) && e.Result.Sticky() {
@@ -149,9 +150,10 @@ func EnablePeerAccess(dev, peer device.Device) error {
 	})
 }
 
-// DisablePeerAccess has copies from peer to dev staged by way of the host from now on, until [EnablePeerAccess]: for machines on which direct
-// copies bring wrong data or hang, as they do behind some PCI switches and IOMMUs. It waits for the work of dev. Not enabled is no error; errors are
-// those of EnablePeerAccess.
+// DisablePeerAccess has copies from peer to dev staged by way of the host from now on, until
+// [EnablePeerAccess]: for machines on which direct copies bring wrong data or hang, as they do
+// behind some PCI switches and IOMMUs. It waits for the work of dev. Not enabled is no error;
+// errors are those of EnablePeerAccess.
 func DisablePeerAccess(dev, peer device.Device) error {
 	return setPeerAccess("disable peer access", dev, peer, func(d, from *Device, p *peerLink) error {
 		if p.direct {
@@ -227,8 +229,9 @@ func (d *Device) peerDevice(op string, peer device.Device) (*Device, error) {
 // PeerTraffic says how copies from one GPU to another went.
 type PeerTraffic struct {
 	Copies, Bytes uint64 // since the devices were opened
-	// Direct says that the copies went from one GPU's memory to the other's, over NVLink or the PCI bus. Otherwise the driver staged them
-	// through the host's memory, which takes at least twice as long.
+	// Direct says that the copies went from one GPU's memory to the other's, over NVLink or the PCI
+	// bus. Otherwise the driver staged them through the host's memory, which takes at least twice
+	// as long.
 	Direct bool
 	Reason string // why they were staged; "" where nothing was copied yet
 }

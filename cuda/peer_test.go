@@ -31,8 +31,9 @@ func twoGPUs(t testing.TB, peer bool, more string) (a, b *cuda.Device) {
 	return list[0], list[1]
 }
 
-// TestPeerCopiesAmongStreams: whatever the schedule, and directly or by way of the host, tensors that go from GPU to GPU between streams, whose
-// sources are freed, overwritten or lent out again while the copy is under way, arrive as they were; gradients come back the same way.
+// TestPeerCopiesAmongStreams: whatever the schedule, and directly or by way of the host, tensors
+// that go from GPU to GPU between streams, whose sources are freed, overwritten or lent out again
+// while the copy is under way, arrive as they were; gradients come back the same way.
 func TestPeerCopiesAmongStreams(t *testing.T) {
 	seeds := 12
 	if testing.Short() {
@@ -130,7 +131,8 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 	}
 }
 
-// TestPeerSourceWaits: the memory of a freed source serves nobody else before the copy of the other GPU is done.
+// TestPeerSourceWaits: the memory of a freed source serves nobody else before the copy of the other
+// GPU is done.
 func TestPeerSourceWaits(t *testing.T) {
 	for _, peer := range []bool{true, false} {
 		a, b := twoGPUs(t, peer, "") // in plain order nothing runs before something waits for it
@@ -167,7 +169,8 @@ func TestPeerSourceWaits(t *testing.T) {
 	}
 }
 
-// TestPeerCopyFails: out of memory on the target, and a GPU that has failed, are told of by name and leave the other GPU alone.
+// TestPeerCopyFails: out of memory on the target, and a GPU that has failed, are told of by name
+// and leave the other GPU alone.
 func TestPeerCopyFails(t *testing.T) {
 	for _, peer := range []bool{true, false} {
 		a, b := twoGPUs(t, peer, "")
@@ -245,7 +248,8 @@ const stopPTX = `.version 7.0
 .visible .entry stop() { trap; }
 `
 
-// TestPeerAccessOnAndOff: access that is switched off has copies staged, and switched on again direct.
+// TestPeerAccessOnAndOff: access that is switched off has copies staged, and switched on again
+// direct.
 func TestPeerAccessOnAndOff(t *testing.T) {
 	a, b := twoGPUs(t, true, "")
 	x := tensor.Root().On(a).Full(2, 500)
@@ -285,7 +289,8 @@ func TestPeerAccessOnAndOff(t *testing.T) {
 	}
 }
 
-// TestPeerTransfers: the profile has a row for the copies from GPU to GPU, which says which way they went, and the time of the way.
+// TestPeerTransfers: the profile has a row for the copies from GPU to GPU, which says which way
+// they went, and the time of the way.
 func TestPeerTransfers(t *testing.T) {
 	times := map[bool]float64{}
 	for _, peer := range []bool{true, false} {
@@ -319,12 +324,14 @@ func TestPeerTransfers(t *testing.T) {
 		}
 		times[peer] = r.GPU.Seconds()
 	}
-	if ratio := times[false] / times[true]; math.IsNaN(ratio) || ratio < 10 { // twice 25 GB/s against 450 GB/s
+	// twice 25 GB/s against 450 GB/s
+	if ratio := times[false] / times[true]; math.IsNaN(ratio) || ratio < 10 {
 		t.Errorf("staged copies take %.1f times as long", ratio)
 	}
 }
 
-// TestPeerEvents: by hand, an event of one GPU's stream holds up the other GPU's, both ways; without it some schedule brings something else.
+// TestPeerEvents: by hand, an event of one GPU's stream holds up the other GPU's, both ways;
+// without it some schedule brings something else.
 func TestPeerEvents(t *testing.T) {
 	const n = 1024
 	run := func(seed int, wait bool) []byte {

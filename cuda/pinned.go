@@ -15,9 +15,11 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// pinnedPool keeps page-locked host memory for reuse. All devices of a driver share it: the memory is portable between them.
+// pinnedPool keeps page-locked host memory for reuse. All devices of a driver share it: the memory
+// is portable between them.
 type pinnedPool struct {
-	queued atomic.Pointer[pinnedBlock] // given back, the copies from and to them not waited for; linked by next
+	// given back, the copies from and to them not waited for; linked by next
+	queued atomic.Pointer[pinnedBlock]
 
 	mu    sync.Mutex
 	idle  map[int][]*pinnedBlock // by size
@@ -28,7 +30,8 @@ type pinnedPool struct {
 	all atomic.Pointer[[]*pinnedBlock] // that are taken from the driver; replaced, never changed
 }
 
-// holds reports whether b lies in page-locked memory of the pool: copies of it are not done when the call returns.
+// holds reports whether b lies in page-locked memory of the pool: copies of it are not done when
+// the call returns.
 func (p *pinnedPool) holds(b []byte) bool {
 	list := p.all.Load()
 	if list == nil || len(b) == 0 {
@@ -72,15 +75,16 @@ type pinnedBlock struct {
 	graphs int      // recordings that copy from or to it
 }
 
-// pinnedSize rounds up to a multiple of an eighth of the power of two below, at least 4 KiB: at most an eighth is lost, and sizes
-// that differ a little share blocks.
+// pinnedSize rounds up to a multiple of an eighth of the power of two below, at least 4 KiB: at
+// most an eighth is lost, and sizes that differ a little share blocks.
 func pinnedSize(n int) int {
 	const page = 4 << 10
 	step := max(page, 1<<bits.Len(uint(max(n, 1)-1))>>4)
 	return (max(n, 1) + step - 1) / step * step
 }
 
-// pinnedBuffer is a block in use. Its freed flag makes use after Free an error as far as that can be told.
+// pinnedBuffer is a block in use. Its freed flag makes use after Free an error as far as that can
+// be told.
 type pinnedBuffer struct {
 	dev   *Device
 	block *pinnedBlock

@@ -18,7 +18,8 @@ func pin(t testing.TB, d *Device, values ...float32) device.Buffer {
 	return b
 }
 
-// Page-locked memory that is given back is handed out again when the copies from and to it are done, not before.
+// Page-locked memory that is given back is handed out again when the copies from and to it are
+// done, not before.
 func TestPinnedReuse(t *testing.T) {
 	for _, seed := range seeds {
 		testPinnedReuse(t, emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed)))

@@ -44,7 +44,8 @@ type hostStats struct {
 	alloc, free      duration
 }
 
-// HostMemoryStats returns the statistics of the page-locked host memory, which all GPUs of a driver share, under torch's keys:
+// HostMemoryStats returns the statistics of the page-locked host memory, which all GPUs of a driver
+// share, under torch's keys:
 //
 //	allocations, allocated_bytes     .{current,peak,allocated,freed}: blocks held from the driver, in use or kept for reuse
 //	active_requests, active_bytes    the same of blocks in use, and of those given back that copies still read or write

@@ -43,7 +43,8 @@ type platform struct {
 	// Libraries beside the driver; nil for emulated GPUs.
 	monitor     func() (nvml.API, error)
 	collectives func() (*nccl.Library, error)
-	products    func() (*cublaslt.Library, error) // nil also where FLAMBEAU_LIBS does not ask for it
+	// nil also where FLAMBEAU_LIBS does not ask for it
+	products func() (*cublaslt.Library, error)
 
 	arenas     sync.Map // of recordings: pool.StreamID to *recording
 	recordings atomic.Uint64
@@ -153,7 +154,8 @@ func (p *platform) capability(i int) (c [2]int, err error) {
 	return c, err
 }
 
-// open returns device i, the same value each time. A failure is not kept: a GPU that was full may have room later.
+// open returns device i, the same value each time. A failure is not kept: a GPU that was full may
+// have room later.
 func (p *platform) open(i int) (*Device, error) {
 	name := deviceName(i)
 	if i < 0 || i >= p.count {

@@ -18,10 +18,12 @@ func (d constant) Get(i int) (data.Sample, error) {
 	return data.Sample{X: make([]float32, 64), Y: i}, nil
 }
 
-// Where a step and the copies of a batch take about as long, a loader that copies ahead from page-locked memory takes the time of the
-// steps, and copying in the step takes the time of both. Time is the emulated device's: steps and copies get planted latencies.
+// Where a step and the copies of a batch take about as long, a loader that copies ahead from
+// page-locked memory takes the time of the steps, and copying in the step takes the time of both.
+// Time is the emulated device's: steps and copies get planted latencies.
 func TestCopiesRunBesideSteps(t *testing.T) {
-	const steps, step, copied = 12, 1000 * time.Microsecond, 450 * time.Microsecond // two copies a batch
+	// two copies a batch
+	const steps, step, copied = 12, 1000 * time.Microsecond, 450 * time.Microsecond
 	for _, ahead := range []bool{true, false} {
 		e, err := emu.New(emu.Config{Memory: 16 << 20, Latency: func(op emu.Op) time.Duration {
 			switch op.Kind {
@@ -52,7 +54,9 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 		for b, err := range l.Batches() {
 			must(t, err)
 			n++
-			if ahead { // let the loader run as far ahead as it may: how fast it is in real time does not matter here
+			// let the loader run as far ahead as it may: how fast it is in real time does not
+			// matter here
+			if ahead {
 				want := uploads + uint64(2*min(n+c.Prefetch, steps))
 				for i := 0; d.Counters().Uploads < want; i++ {
 					if i == 5000 {
@@ -85,7 +89,8 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 		case !ahead && total < both:
 			t.Errorf("copies in the step: %v, want the %v of both", total, both)
 		}
-		for k := 1; k < steps && ahead; k++ { // no step waits for a copy once the first have arrived
+		// no step waits for a copy once the first have arrived
+		for k := 1; k < steps && ahead; k++ {
 			if gap := starts[k] - ends[k-1]; gap > step/10 {
 				t.Errorf("step %d begins %v after the one before ended", k, gap)
 			}

@@ -38,8 +38,8 @@ func mustGPU(op string, dev device.Device) *Device {
 //
 //	tensor.Do(func(s *tensor.Scope) { … }, tensor.On(cuda.Get(1)))
 //
-// which is torch's with torch.cuda.device(1). There is no current device that a call could change: each scope has its own, and
-// [tensor.Scope.Device] tells it (torch.cuda.current_device).
+// which is torch's with torch.cuda.device(1). There is no current device that a call could change:
+// each scope has its own, and [tensor.Scope.Device] tells it (torch.cuda.current_device).
 //
 // [tensor.Scope.Device]: https://pkg.go.dev/github.com/flambeau-go/flambeau/tensor#Scope.Device
 func Get(i int) *Device {
@@ -53,8 +53,8 @@ func Get(i int) *Device {
 // Index returns the number of the GPU among those that the driver shows: 1 for "cuda:1".
 func (d *Device) Index() int { return int(d.h) }
 
-// DeviceName returns the name of the product, such as "NVIDIA H200"; that of an emulated GPU says so. It panics with a
-// *[device.OperandError] if dev is no GPU.
+// DeviceName returns the name of the product, such as "NVIDIA H200"; that of an emulated GPU says
+// so. It panics with a *[device.OperandError] if dev is no GPU.
 func DeviceName(dev device.Device) string { return mustGPU("device name", dev).info.Name }
 
 // DeviceCapability returns the compute capability, 9 and 0 for an H200. It panics with a
@@ -64,7 +64,8 @@ func DeviceCapability(dev device.Device) (major, minor int) {
 	return c[0], c[1]
 }
 
-// Properties are what the driver tells of a GPU (torch.cuda.get_device_properties). Sizes are in bytes.
+// Properties are what the driver tells of a GPU (torch.cuda.get_device_properties). Sizes are in
+// bytes.
 type Properties struct {
 	Name         string // of the product
 	Emulated     bool   // no hardware: the numbers are those of the emulation
@@ -91,21 +92,24 @@ type Properties struct {
 	MemoryBusWidth          int // bits
 	CopyEngines             int // copies that can run beside kernels and each other
 
-	Integrated          bool // shares the host's memory
-	ECC                 bool // memory errors are corrected
-	ConcurrentKernels   bool
-	UnifiedAddressing   bool
-	ManagedMemory       bool
-	CooperativeLaunch   bool
-	VirtualMemory       bool // memory management by pages, which expandable segments need
-	KernelTimeout       bool // a display hangs on the GPU, and kernels that run for seconds are ended
+	Integrated        bool // shares the host's memory
+	ECC               bool // memory errors are corrected
+	ConcurrentKernels bool
+	UnifiedAddressing bool
+	ManagedMemory     bool
+	CooperativeLaunch bool
+	VirtualMemory     bool // memory management by pages, which expandable segments need
+	// a display hangs on the GPU, and kernels that run for seconds are ended
+	KernelTimeout       bool
 	ComputeMode         ComputeMode
 	StreamPriorityLevel int // how many priorities streams can have
 
-	SpillingKernels int // of the library, as far as known, see [Device.Spills]; 0 is as it should be
+	// of the library, as far as known, see [Device.Spills]; 0 is as it should be
+	SpillingKernels int
 }
 
-// MemoryBandwidth returns the peak of the memory in bytes a second: twice the clock (both edges carry data) times the bus's width.
+// MemoryBandwidth returns the peak of the memory in bytes a second: twice the clock (both edges
+// carry data) times the bus's width.
 func (p Properties) MemoryBandwidth() float64 {
 	return 2 * 1e3 * float64(p.MemoryClockRate) * float64(p.MemoryBusWidth) / 8
 }
@@ -193,8 +197,8 @@ func DeviceProperties(dev device.Device) (Properties, error) {
 	return p, nil
 }
 
-// DriverVersion returns the newest CUDA version that the driver supports, "12.4" for driver 550, whose own number is
-// [DriverRelease]. The error is that of [Unavailable].
+// DriverVersion returns the newest CUDA version that the driver supports, "12.4" for driver 550,
+// whose own number is [DriverRelease]. The error is that of [Unavailable].
 func DriverVersion() (string, error) {
 	p, u := current()
 	if u != nil {
@@ -203,8 +207,9 @@ func DriverVersion() (string, error) {
 	return p.version.String(), nil
 }
 
-// MemGetInfo returns the free and the total memory of a GPU in bytes as the driver sees it, over all processes. What this process's pool
-// keeps for reuse is not free here: [MemoryReserved] less [MemoryAllocated] of it is.
+// MemGetInfo returns the free and the total memory of a GPU in bytes as the driver sees it, over
+// all processes. What this process's pool keeps for reuse is not free here: [MemoryReserved] less
+// [MemoryAllocated] of it is.
 func MemGetInfo(dev device.Device) (free, total int, err error) {
 	d, err := gpu("mem get info", dev)
 	if err != nil {
@@ -221,19 +226,22 @@ func MemGetInfo(dev device.Device) (free, total int, err error) {
 	return int(f), int(t), nil
 }
 
-// ArchList returns for what the library's kernels are written (torch.cuda.get_arch_list). They are PTX, which the driver compiles for
-// the GPU at hand: "compute_80" runs on compute capability 8.0 and on all that come after.
+// ArchList returns for what the library's kernels are written (torch.cuda.get_arch_list). They are
+// PTX, which the driver compiles for the GPU at hand: "compute_80" runs on compute capability 8.0
+// and on all that come after.
 func ArchList() []string { return []string{fmt.Sprintf("compute_%d%d", least[0], least[1])} }
 
-// IsBF16Supported reports whether the GPU multiplies bfloat16 in hardware: from compute capability 8.0 on, so that it is true of every
-// GPU that can be opened. It panics with a *[device.OperandError] if dev is no GPU.
+// IsBF16Supported reports whether the GPU multiplies bfloat16 in hardware: from compute capability
+// 8.0 on, so that it is true of every GPU that can be opened. It panics with a
+// *[device.OperandError] if dev is no GPU.
 func IsBF16Supported(dev device.Device) bool {
 	major, _ := DeviceCapability(dev)
 	return major >= 8
 }
 
-// IsTF32Supported reports whether the GPU's tensor cores multiply TF32, float32 with 10 bits of mantissa: as [IsBF16Supported], true of every
-// GPU that can be opened. No kernel of the library does so: products of float32 are float32's.
+// IsTF32Supported reports whether the GPU's tensor cores multiply TF32, float32 with 10 bits of
+// mantissa: as [IsBF16Supported], true of every GPU that can be opened. No kernel of the library
+// does so: products of float32 are float32's.
 func IsTF32Supported(dev device.Device) bool {
 	major, _ := DeviceCapability(dev)
 	return major >= 8

@@ -90,7 +90,8 @@ func (p *peers) CtxEnablePeerAccess(cu.Context) error {
 	return p.refuse
 }
 
-// The first copy between two GPUs enables peer access, once for each direction, and what came of it is told.
+// The first copy between two GPUs enables peer access, once for each direction, and what came of it
+// is told.
 func TestPeerAccess(t *testing.T) {
 	for _, c := range []struct {
 		can     bool

@@ -20,12 +20,14 @@ var (
 	_ pool.Adopter           = backing{}
 )
 
-// recording is the work of some streams, kept in Go until Finish makes a graph of it: nothing is asked of the driver before, and an end without
-// a result leaves nothing behind. The driver is not in its capture mode, so all that it refuses there is allowed meanwhile: events and waits
-// of other streams, and memory. Of each stream, a lane, a piece of work comes after the one before it.
+// recording is the work of some streams, kept in Go until Finish makes a graph of it: nothing is
+// asked of the driver before, and an end without a result leaves nothing behind. The driver is not
+// in its capture mode, so all that it refuses there is allowed meanwhile: events and waits of other
+// streams, and memory. Of each stream, a lane, a piece of work comes after the one before it.
 //
-// Its memory comes from arenas of the pool that have names of their own and not the stream's: what is freed there serves the lane
-// again, whose order protects it, and nobody else, even when the stream has become an ordinary one.
+// Its memory comes from arenas of the pool that have names of their own and not the stream's: what
+// is freed there serves the lane again, whose order protects it, and nobody else, even when the
+// stream has become an ordinary one.
 //
 // Each device that takes part has a stream of the driver's. Replays are launched on that of the
 // first, and the others' streams come before and after each of them: see replayer.start.
@@ -181,7 +183,8 @@ func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	return cu.Stream(id), nil
 }
 
-// Follow makes later work on a stream come after what is queued on another one: memory of that one is taken over.
+// Follow makes later work on a stream come after what is queued on another one: memory of that one
+// is taken over.
 func (b backing) Follow(id, before pool.StreamID) error {
 	e, err := b.Record(before)
 	if err != nil {
@@ -224,7 +227,8 @@ func (l *lane) move(to, from, n uint64) error {
 	return nil
 }
 
-// send records a copy from the host: of page-locked memory, which each replay reads, or of bytes that stay as they are.
+// send records a copy from the host: of page-locked memory, which each replay reads, or of bytes
+// that stay as they are.
 func (l *lane) send(to uint64, b []byte) error {
 	if l.r.d.p.pinned.holds(b) {
 		l.record(recorded{kind: recordedHost, to: to, host: unsafe.Pointer(&b[0]), n: uint64(len(b))})
@@ -234,8 +238,8 @@ func (l *lane) send(to uint64, b []byte) error {
 	return nil
 }
 
-// keeps has a block of page-locked memory stay what it is until the recording, or what becomes of it, is closed, also where its owner gives it
-// back. It reports false when the recording is over.
+// keeps has a block of page-locked memory stay what it is until the recording, or what becomes of
+// it, is closed, also where its owner gives it back. It reports false when the recording is over.
 func (r *recording) keeps(b *pinnedBlock) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -281,7 +285,8 @@ func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffe
 	return b, nil
 }
 
-// block records that a block begins or, with freed, ends. It reports false when the recording is over.
+// block records that a block begins or, with freed, ends. It reports false when the recording is
+// over.
 func (l *lane) block(addr uintptr, requested, rounded uint64, label string, freed bool) bool {
 	if l == nil {
 		return false
@@ -303,7 +308,8 @@ func (l *lane) block(addr uintptr, requested, rounded uint64, label string, free
 	return true
 }
 
-// over makes the streams ordinary ones. The blocks in use are told to a checker: until the first replay their contents are undefined.
+// over makes the streams ordinary ones. The blocks in use are told to a checker: until the first
+// replay their contents are undefined.
 func (r *recording) over() bool {
 	r.mu.Lock()
 	live := r.live.Swap(false)

@@ -18,8 +18,9 @@ import (
 // timesParam multiplies by a scalar.
 var timesParam = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 
-// TestRecording: what is recorded runs with each replay and not before, in its order, with temporaries that share memory, with what each
-// replay is fed, and as one launch, whatever order the driver chooses where none is asked for.
+// TestRecording: what is recorded runs with each replay and not before, in its order, with
+// temporaries that share memory, with what each replay is fed, and as one launch, whatever order
+// the driver chooses where none is asked for.
 func TestRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testRecording)
@@ -108,8 +109,8 @@ func testRecording(t *testing.T, d *Device) {
 	}
 }
 
-// TestRecordingAsksNothing: between its begin and its end a recording makes no call of the driver that could touch the device; memory
-// comes from what the pool has.
+// TestRecordingAsksNothing: between its begin and its end a recording makes no call of the driver
+// that could touch the device; memory comes from what the pool has.
 func TestRecordingAsksNothing(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2, 3, 4)
@@ -142,8 +143,9 @@ func TestRecordingAsksNothing(t *testing.T) {
 	}
 }
 
-// TestRecordingTakesOver: what an eager run has left in the pool serves a recording of the same, which asks the driver for no memory. Work
-// that the former stream still has to do on that memory is waited for.
+// TestRecordingTakesOver: what an eager run has left in the pool serves a recording of the same,
+// which asks the driver for no memory. Work that the former stream still has to do on that memory
+// is waited for.
 func TestRecordingTakesOver(t *testing.T) {
 	for seed := range 8 {
 		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))
@@ -185,7 +187,8 @@ func TestRecordingTakesOver(t *testing.T) {
 	}
 }
 
-// TestNotRecordable: what would wait, or freeze what changes, is refused by its name, and the recording goes on.
+// TestNotRecordable: what would wait, or freeze what changes, is refused by its name, and the
+// recording goes on.
 func TestNotRecordable(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=16MiB")
 	must(t, err)

@@ -12,11 +12,13 @@ import (
 
 var _ device.Replayer = (*replayer)(nil)
 
-// turns is how many replays may be in the queue with what they were fed: the next one waits for the first of them.
+// turns is how many replays may be in the queue with what they were fed: the next one waits for the
+// first of them.
 const turns = 4
 
-// replayer is a recording made into a graph. Host memory that the graph reads lies in one page-locked block: constants, then the feeds of
-// each turn. Before a launch the copies of the feeds are pointed to the turn's place, which launches in the queue do not notice.
+// replayer is a recording made into a graph. Host memory that the graph reads lies in one
+// page-locked block: constants, then the feeds of each turn. Before a launch the copies of the
+// feeds are pointed to the turn's place, which launches in the queue do not notice.
 type replayer struct {
 	r    *recording
 	ops  int
@@ -355,7 +357,8 @@ func (g *replayer) destroy() {
 	defer d.leave()
 	api := d.api.(cu.Graphs)
 	if g.exec != 0 {
-		_ = d.fault("", api.GraphExecDestroy(g.exec)) // a sticky fault ends the device, others have no use
+		// a sticky fault ends the device, others have no use
+		_ = d.fault("", api.GraphExecDestroy(g.exec))
 	}
 	if g.graph != 0 {
 		_ = d.fault("", api.GraphDestroy(g.graph))

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// sized makes all segments of a pool the same size: larger blocks take one of their own, rounded up to it. 0 changes nothing.
+// sized makes all segments of a pool the same size: larger blocks take one of their own, rounded up
+// to it. 0 changes nothing.
 func sized(o *pool.Options, seg uint64) {
 	if seg == 0 {
 		return
@@ -17,12 +18,16 @@ func sized(o *pool.Options, seg uint64) {
 	o.SmallMax, o.MediumMax = seg/2, seg/2
 }
 
-// FailAlloc makes an emulated GPU run out of memory, for tests of programs that are to survive that: the n-th time from now on, counted
-// from 1, that its pool asks the driver for memory, it is refused, and so is all else that the pool then tries, until it gives up. The
-// allocation fails with an error that wraps [device.ErrOutOfMemory]; the next ones succeed again. 0 takes back a refusal that has not begun.
+// FailAlloc makes an emulated GPU run out of memory, for tests of programs that are to survive
+// that: the n-th time from now on, counted from 1, that its pool asks the driver for memory, it is
+// refused, and so is all else that the pool then tries, until it gives up. The allocation fails
+// with an error that wraps [device.ErrOutOfMemory]; the next ones succeed again. 0 takes back a
+// refusal that has not begun.
 //
-// Only what the pool does not hold already is asked of the driver: [Device.Empty] before, and segments that are small
-// (Emulate("emulate,segment=1KiB")), make more allocations get there. With expandable segments each page is asked for by itself. The error says that the device is not an emulated one.
+// Only what the pool does not hold already is asked of the driver: [Device.Empty] before, and
+// segments that are small (Emulate("emulate,segment=1KiB")), make more allocations get there. With
+// expandable segments each page is asked for by itself. The error says that the device is not an
+// emulated one.
 func (d *Device) FailAlloc(n int) error {
 	s, ok := d.api.(cu.Scarce)
 	if !ok {

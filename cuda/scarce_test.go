@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// The request that a test names fails, through all that the pool tries, and the next one succeeds; requests that the cache serves are
-// not counted.
+// The request that a test names fails, through all that the pool tries, and the next one succeeds;
+// requests that the cache serves are not counted.
 func TestFailAlloc(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB,segment=64KiB")
 	alloc := func(n int) (device.Buffer, error) { return d.Alloc(n, nil, device.Origin{Op: "test"}) }
@@ -47,7 +47,8 @@ func TestFailAlloc(t *testing.T) {
 	}
 }
 
-// Pages are refused as segments are, in the middle of a request too, and what it had by then goes back.
+// Pages are refused as segments are, in the middle of a request too, and what it had by then goes
+// back.
 func TestFailAllocOfPages(t *testing.T) {
 	for _, spec := range []string{"emulate,mem=16MiB,expandable=on", "emulate,mem=16MiB,expandable=on,mode=meta"} {
 		d := emulated(t, spec)
@@ -114,8 +115,8 @@ func (c *crowded) ModuleLoadData(image []byte, o cu.JITOptions) (cu.Module, erro
 	return c.API.ModuleLoadData(image, o)
 }
 
-// A kernel for whose code there is no memory is loaded after the pool has given its cache back; where that is in use it is an out of memory,
-// and may be there the next time.
+// A kernel for whose code there is no memory is loaded after the pool has given its cache back;
+// where that is in use it is an out of memory, and may be there the next time.
 func TestCodeNeedsMemory(t *testing.T) {
 	api, err := newEmulator("emulate,mem=16MiB,segment=64KiB")
 	must(t, err)

@@ -20,7 +20,8 @@ type Spill struct {
 	Kernel     string `json:"kernel"`
 	Bytes      int    `json:"bytes"`              // of each thread
 	Capability string `json:"compute_capability"` // that it was compiled for, such as "9.0"
-	Driver     string `json:"driver_version"`     // newest CUDA version that the driver supports, "12.4"
+	// newest CUDA version that the driver supports, "12.4"
+	Driver string `json:"driver_version"`
 }
 
 // String returns a sentence such as "the driver (CUDA 12.4) gave kernel gemm_f32 16 bytes of local
@@ -132,8 +133,9 @@ func (c *cubinCache) spills() (list []Spill) {
 // KernelAttributes are what a driver's compiler made of a kernel: CUfunction_attribute of cuda.h.
 // Sizes are in bytes.
 type KernelAttributes struct {
-	Registers  int // a thread; an emulated GPU, which has no compiler, assumes 32
-	Local      int // memory of each thread: arrays that the kernel declares, and registers that were spilt
+	Registers int // a thread; an emulated GPU, which has no compiler, assumes 32
+	// memory of each thread: arrays that the kernel declares, and registers that were spilt
+	Local      int
 	Shared     int // static, of a block
 	Constant   int
 	MaxThreads int // of a block

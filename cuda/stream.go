@@ -20,8 +20,10 @@ type stream struct {
 	slot     int                  // of its record of index errors
 	priority int                  // the driver's
 	rec      atomic.Pointer[lane] // not nil: what is queued is recorded
-	main     *stream              // of a recording, of which this is a further stream; nil: the driver's own
-	mask     atomic.Uint64        // the slots of the streams whose work it comes after: its own, and those it waited for
+	// of a recording, of which this is a further stream; nil: the driver's own
+	main *stream
+	// the slots of the streams whose work it comes after: its own, and those it waited for
+	mask atomic.Uint64
 }
 
 var (
@@ -36,8 +38,9 @@ type idleStream struct {
 	slot     int
 }
 
-// streamPool keeps the streams whose Go values are garbage: a stream is never destroyed, because work may be queued on it and
-// blocks of memory are ordered by it, but serves the next [Device.NewStream] of its priority.
+// streamPool keeps the streams whose Go values are garbage: a stream is never destroyed, because
+// work may be queued on it and blocks of memory are ordered by it, but serves the next
+// [Device.NewStream] of its priority.
 type streamPool struct {
 	mu            sync.Mutex
 	idle          []idleStream
@@ -118,8 +121,8 @@ func (d *Device) wrap(i idleStream) *stream {
 // DefaultStream returns the stream used where none is chosen. It is not the driver's legacy stream.
 func (d *Device) DefaultStream() device.Stream { return d.main }
 
-// NewStream returns another stream. A higher priority is more urgent, 0 is the usual one; it is clamped to what the GPU has
-// (two or three levels). The stream lives as long as it is reachable.
+// NewStream returns another stream. A higher priority is more urgent, 0 is the usual one; it is
+// clamped to what the GPU has (two or three levels). The stream lives as long as it is reachable.
 func (d *Device) NewStream(priority int) (device.Stream, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
@@ -169,7 +172,8 @@ func (s *stream) Record() (device.Event, error) {
 	return &event{s: s, handle: h, mask: s.mask.Load()}, nil
 }
 
-// Wait makes later work wait for the event, which may be of another device. An event of another driver is waited for now.
+// Wait makes later work wait for the event, which may be of another device. An event of another
+// driver is waited for now.
 func (s *stream) Wait(e device.Event) error {
 	if x, ok := e.(*Event); ok {
 		return x.holdUp(s)
@@ -199,7 +203,8 @@ func (s *stream) Wait(e device.Event) error {
 	return nil
 }
 
-// behind notes that later work comes after that of other streams, whose index errors come out of a wait for it.
+// behind notes that later work comes after that of other streams, whose index errors come out of a
+// wait for it.
 func (s *stream) behind(mask uint64) {
 	s.mask.Or(mask)
 	if s.main != nil {
@@ -233,7 +238,8 @@ type event struct {
 	released atomic.Bool
 }
 
-// Done reports whether the work before the mark has been done. On a device that has failed it is true.
+// Done reports whether the work before the mark has been done. On a device that has failed it is
+// true.
 func (e *event) Done() bool { return e.released.Load() || e.s.dev.done(e.handle) }
 
 // Wait blocks until the work before the mark has been done, and reports what went wrong in it.

@@ -11,8 +11,9 @@ import (
 
 var seeds = []int{0, 1, 2, 3, 4, 5}
 
-// Under schedules that let streams lag far behind, results depend on events alone. Buffers that another stream reads are
-// freed at once, and their memory is wanted again by the stream that owns it.
+// Under schedules that let streams lag far behind, results depend on events alone. Buffers that
+// another stream reads are freed at once, and their memory is wanted again by the stream that owns
+// it.
 func TestStreamsUnderAdversarialOrder(t *testing.T) {
 	for _, seed := range seeds {
 		testStreams(t, emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed)), seed)
@@ -144,7 +145,8 @@ func testOverlappingCopy(t *testing.T, d *Device) {
 	}
 }
 
-// Four goroutines use a fresh device: the same kernels for the first time at once, streams, events and memory.
+// Four goroutines use a fresh device: the same kernels for the first time at once, streams, events
+// and memory.
 func TestConcurrentUse(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=32MiB,seed=7")
 	must(t, err)

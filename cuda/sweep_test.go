@@ -39,9 +39,11 @@ type sweepTimes struct {
 	Error  string  `json:"error,omitempty"`
 }
 
-// TestSweep measures what the planners choose beside what they could have chosen, and writes a line of JSON for each case into the file that
-// FLAMBEAU_SWEEP names, for `compare report sweep`. FLAMBEAU_SWEEP_SECONDS (240) bounds it, FLAMBEAU_SWEEP_TRIAL=1 makes it small; without a
-// file it is small and on an emulated GPU, and holds the variants' results to those of the planner's choice.
+// TestSweep measures what the planners choose beside what they could have chosen, and writes a line
+// of JSON for each case into the file that FLAMBEAU_SWEEP names, for `compare report sweep`.
+// FLAMBEAU_SWEEP_SECONDS (240) bounds it, FLAMBEAU_SWEEP_TRIAL=1 makes it small; without a file it
+// is small and on an emulated GPU, and holds the variants' results to those of the planner's
+// choice.
 func TestSweep(t *testing.T) {
 	file, s := os.Getenv("FLAMBEAU_SWEEP"), sweep{T: t, trial: true, deadline: time.Now().Add(time.Hour)}
 	if file == "" {
@@ -227,8 +229,9 @@ func (s *sweep) variants(name, unit string, work float64, t dtype.Type, list []k
 	s.measure(name, unit, work, t, list, func(v kernels.Variant) error { return s.d.queue(s.d.main, v.Launches) })
 }
 
-// measure compiles the variants side by side, holds their results to the first's and takes their times in turn, so that what changes on
-// the device meanwhile meets all. work over seconds is the rate.
+// measure compiles the variants side by side, holds their results to the first's and takes their
+// times in turn, so that what changes on the device meanwhile meets all. work over seconds is the
+// rate.
 func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []kernels.Variant, do func(kernels.Variant) error) {
 	if time.Now().After(s.deadline) {
 		s.Errorf("%s: no time was left", name)
@@ -335,7 +338,8 @@ func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []ke
 	}
 }
 
-// blind reports whether the results mean nothing: a device that is neither hardware nor emulated computes none.
+// blind reports whether the results mean nothing: a device that is neither hardware nor emulated
+// computes none.
 func (s *sweep) blind() bool { return s.trial && !s.d.Info().Emulated }
 
 func (s *sweep) compile(k *kernels.Kernel) error {

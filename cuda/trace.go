@@ -11,9 +11,10 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// timing keeps what the times of a traced device are measured with: events that time, and the mark that they are counted from. An event
-// tells the milliseconds since another as a float32, so that marks that are too far apart lose the resolution; a new one is made
-// every second, and knows the one before.
+// timing keeps what the times of a traced device are measured with: events that time, and the mark
+// that they are counted from. An event tells the milliseconds since another as a float32, so that
+// marks that are too far apart lose the resolution; a new one is made every second, and knows the
+// one before.
 type timing struct {
 	mu   sync.Mutex
 	idle []cu.Event
@@ -23,9 +24,10 @@ type timing struct {
 // timeMark is an event of known time.
 type timeMark struct {
 	event cu.Event
-	host  time.Duration // when it was recorded; exact for the first of a chain, which has been waited for
-	at    time.Duration // device.Now's time of the event, once prev is nil
-	prev  *timeMark     // what at is still to be measured from
+	// when it was recorded; exact for the first of a chain, which has been waited for
+	host time.Duration
+	at   time.Duration // device.Now's time of the event, once prev is nil
+	prev *timeMark     // what at is still to be measured from
 }
 
 const (
@@ -65,7 +67,8 @@ func (d *Device) stamp(s *stream) (cu.Event, error) {
 	return e, nil
 }
 
-// currentMark returns the mark to count from, and makes it where there is none: the first waits for the device once.
+// currentMark returns the mark to count from, and makes it where there is none: the first waits for
+// the device once.
 func (d *Device) currentMark() (*timeMark, error) {
 	p := &d.timing
 	now := device.Now()
@@ -156,8 +159,8 @@ func (i *interval) Resolve() (start, end time.Duration, err error) {
 	return at + before, at + before + took, nil
 }
 
-// timed runs f, which queues work on s, between two timing events, where they are wanted and can be had: a stream that is being captured
-// gives none.
+// timed runs f, which queues work on s, between two timing events, where they are wanted and can be
+// had: a stream that is being captured gives none.
 func (d *Device) timed(s *stream, f func() error) (device.Interval, error) {
 	i := &interval{d: d}
 	ok := false
@@ -211,7 +214,8 @@ func (d *Device) launch(s *stream, list []kernels.Launch, told *device.KernelEve
 	return nil
 }
 
-// replayAs runs start, which launches a graph, for a tracer that hears of it as of one kernel. What work is in it nobody knows.
+// replayAs runs start, which launches a graph, for a tracer that hears of it as of one kernel. What
+// work is in it nobody knows.
 func (d *Device) replayAs(t device.Tracer, s *stream, operations int, start func() error) error {
 	name := fmt.Sprintf("graph of %d operations", operations)
 	e := device.LaunchEvent{Kernel: name, Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Start: device.Now()}

@@ -76,7 +76,8 @@ func (l *listener) Memory(m device.MemoryEvent) {
 	l.mu.Unlock()
 }
 
-// What a tracer hears of a step on a GPU: kernels within the ops that launched them, with their times; copies; waits; memory.
+// What a tracer hears of a step on a GPU: kernels within the ops that launched them, with their
+// times; copies; waits; memory.
 func TestTracer(t *testing.T) {
 	devs, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {
@@ -147,7 +148,8 @@ func TestTracer(t *testing.T) {
 				t.Fatalf("%s: launch %+v", k.Primitive, e)
 			}
 			start, end, err := e.Time.Resolve()
-			if err != nil || end-start < 2*time.Microsecond || end-start > time.Millisecond { // the cost model's start of a kernel is 2 µs
+			// the cost model's start of a kernel is 2 µs
+			if err != nil || end-start < 2*time.Microsecond || end-start > time.Millisecond {
 				t.Errorf("%s took %v to %v, %v", e.Kernel, start, end, err)
 			}
 		}
@@ -174,7 +176,8 @@ func TestTracer(t *testing.T) {
 	}
 	held := map[device.Device]map[uintptr]int{}
 	for _, m := range l.memory {
-		if m.Device != device.Device(devs[0]) && m.Device != device.Device(devs[1]) { // what other tests left, found by the garbage collector now
+		// what other tests left, found by the garbage collector now
+		if m.Device != device.Device(devs[0]) && m.Device != device.Device(devs[1]) {
 			continue
 		}
 		if held[m.Device] == nil {

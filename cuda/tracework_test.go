@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Every primitive of both drivers is told, once, with the same work on both, whatever it is made of.
+// Every primitive of both drivers is told, once, with the same work on both, whatever it is made
+// of.
 func TestEveryPrimitiveIsTold(t *testing.T) {
 	devs, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -66,7 +67,8 @@ func TestEveryPrimitiveIsTold(t *testing.T) {
 				&device.MatMul{Out: product, A: half, B: wide}, // by way of float32 on the CPU
 				&device.MatMul{Out: truth, A: truth, B: truth},
 				&device.Gather{Out: y, Src: x, Index: index, Tag: 1},
-				&device.Scatter{Kind: device.ScatterAdd, Dst: table, Src: halves, Index: index, Tag: 1}, // by way of float32
+				// by way of float32
+				&device.Scatter{Kind: device.ScatterAdd, Dst: table, Src: halves, Index: index, Tag: 1},
 				&device.Scatter{Kind: device.ScatterSet, Dst: y, Src: x, Index: index, Tag: 1},
 				&device.Softmax{Out: y, X: x, Log: true},
 				&device.SoftmaxGrad{DX: g, Y: y, G: x, Log: true},

@@ -91,8 +91,8 @@ func (r *trainer) free() {
 	}
 }
 
-// memoryRun says how a memory test runs: 300 steps on 64 MiB, with at least twenty times as much allocated in all, behind
-// FLAMBEAU_SOAK, and a short form of it otherwise.
+// memoryRun says how a memory test runs: 300 steps on 64 MiB, with at least twenty times as much
+// allocated in all, behind FLAMBEAU_SOAK, and a short form of it otherwise.
 func memoryRun() (mem string, n, hidden, allocated int) {
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") != "":

@@ -29,8 +29,9 @@ func (n vectors) Get(i int) (data.Sample, error) {
 	return data.Sample{X: tensor.Full(float64(i)/10, 16), Y: int64(i % 4)}, nil
 }
 
-// TestEveryTransferIsTold walks a training loop with all that usually copies in it. Whatever crosses between host and device is in the report,
-// with the op and the line of the program, and its bytes are those that the driver was asked to copy.
+// TestEveryTransferIsTold walks a training loop with all that usually copies in it. Whatever
+// crosses between host and device is in the report, with the op and the line of the program, and
+// its bytes are those that the driver was asked to copy.
 func TestEveryTransferIsTold(t *testing.T) {
 	devs, err := Emulate("emulate,mem=64MiB")
 	must(t, err)

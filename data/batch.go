@@ -32,8 +32,8 @@ func (b *Batch) complete() *Batch {
 	return b
 }
 
-// distinct gives each place of the batch a handle of its own: an autoencoder's targets may be its inputs, and who takes one of the two
-// frees it.
+// distinct gives each place of the batch a handle of its own: an autoencoder's targets may be its
+// inputs, and who takes one of the two frees it.
 func (b *Batch) distinct() *Batch {
 	if b.complete(); b.Nested == (Sample{}) && b.X != b.Y {
 		return b
@@ -48,8 +48,8 @@ func (b *Batch) distinct() *Batch {
 	})
 }
 
-// Into hands the batch to s, as s.From does with a tensor: the tensors are copied if s is on another device, and the old handles are
-// freed. It returns b, which holds the new ones.
+// Into hands the batch to s, as s.From does with a tensor: the tensors are copied if s is on
+// another device, and the old handles are freed. It returns b, which holds the new ones.
 func (b *Batch) Into(s *tensor.Scope) *Batch {
 	return b.distinct().each(func(t *tensor.Tensor) *tensor.Tensor { return s.From(t) })
 }

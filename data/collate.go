@@ -25,19 +25,23 @@ func odd(at int, format string, args ...any) error {
 
 // Collate makes a batch of samples: torch's default_collate.
 //
-//   - Numbers, and slices (also nested) and arrays of numbers, become one tensor with a new first dimension; Go's int becomes int64 and
-//     float64 stays float64, as in [tensor.From].
+//   - Numbers, and slices (also nested) and arrays of numbers, become one tensor with a new first
+//     dimension; Go's int becomes int64 and float64 stays float64, as in [tensor.From].
 //   - Tensors of one shape, type and device are stacked.
 //   - Strings become a []string.
-//   - Maps with string keys become a map[string]any of what each key's values become; all have the keys of the first.
-//   - A []any, and a []string, becomes a []any of what the values at each place become; all have one length.
+//   - Maps with string keys become a map[string]any of what each key's values become; all have the
+//     keys of the first.
+//   - A []any, and a []string, becomes a []any of what the values at each place become; all have
+//     one length.
 //
-// A slice of numbers is a tensor here, where a Python list of numbers would become a list. What Config.Collate returns may use it.
+// A slice of numbers is a tensor here, where a Python list of numbers would become a list. What
+// Config.Collate returns may use it.
 func Collate(samples []Sample) (*Batch, error) { return collator{}.batch(samples) }
 
-// PadCollate returns a Config.Collate that pads: torch's pad_sequence with batch_first within default_collate. Slices of numbers, and
-// tensors, that differ in their first dimension alone get the length of the longest of the batch, filled up with the value pad, in which
-// integers must be whole. All else is as in [Collate].
+// PadCollate returns a Config.Collate that pads: torch's pad_sequence with batch_first within
+// default_collate. Slices of numbers, and tensors, that differ in their first dimension alone get
+// the length of the longest of the batch, filled up with the value pad, in which integers must be
+// whole. All else is as in [Collate].
 func PadCollate(pad float64) func(samples []Sample) (*Batch, error) {
 	return collator{pad: true, with: pad}.batch
 }

@@ -13,7 +13,8 @@ type Concat struct {
 	ends []int // of each, in the whole
 }
 
-// NewConcat returns the samples of the datasets, one dataset after the other. Their lengths are asked for once.
+// NewConcat returns the samples of the datasets, one dataset after the other. Their lengths are
+// asked for once.
 func NewConcat(of ...Dataset) *Concat {
 	c := &Concat{of: slices.Clone(of)}
 	end := 0
@@ -59,8 +60,9 @@ type mapped struct {
 	f  func(s Sample, rng *rand.Rand) (Sample, error)
 }
 
-// Map returns the samples of ds changed by f, which is called by several goroutines at once. rng is as in [RandDataset]: for augmentation.
-// Without a loader Get draws as a loader of seed 0 does in epoch 0.
+// Map returns the samples of ds changed by f, which is called by several goroutines at once. rng is
+// as in [RandDataset]: for augmentation. Without a loader Get draws as a loader of seed 0 does in
+// epoch 0.
 func Map(ds Dataset, f func(s Sample, rng *rand.Rand) (Sample, error)) RandDataset {
 	return &mapped{ds, f}
 }
@@ -79,8 +81,9 @@ func (m *mapped) GetRand(i int, rng *rand.Rand) (Sample, error) {
 	return m.f(s, rng)
 }
 
-// RandomSplit returns parts of ds of these sizes, whose samples are drawn at random without overlap: torch's random_split. The sizes add
-// up to the number of samples, else the error is a *[ConfigError]. The same seed gives the same parts.
+// RandomSplit returns parts of ds of these sizes, whose samples are drawn at random without
+// overlap: torch's random_split. The sizes add up to the number of samples, else the error is a
+// *[ConfigError]. The same seed gives the same parts.
 func RandomSplit(ds Dataset, seed uint64, sizes ...int) ([]Subset, error) {
 	n, sum := ds.Len(), 0
 	for i, k := range sizes {
@@ -102,8 +105,8 @@ func RandomSplit(ds Dataset, seed uint64, sizes ...int) ([]Subset, error) {
 	return parts, nil
 }
 
-// RandomSplitFractions is [RandomSplit] for fractions that add up to 1. As in torch each part gets the whole samples of its fraction, and
-// the rest goes one by one to the first parts.
+// RandomSplitFractions is [RandomSplit] for fractions that add up to 1. As in torch each part gets
+// the whole samples of its fraction, and the rest goes one by one to the first parts.
 func RandomSplitFractions(ds Dataset, seed uint64, fractions ...float64) ([]Subset, error) {
 	n, sum, left := ds.Len(), 0.0, ds.Len()
 	sizes := make([]int, len(fractions))

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Config sets a [Loader]. What PyTorch's DataLoader calls num_workers and prefetch_factor are Workers and Prefetch; workers are
-// goroutines of the process and share the dataset.
+// Config sets a [Loader]. What PyTorch's DataLoader calls num_workers and prefetch_factor are
+// Workers and Prefetch; workers are goroutines of the process and share the dataset.
 type Config struct {
 	Batch    int    // samples a batch, at least 1
 	Shuffle  bool   // visit the samples in a random order, another one each epoch
@@ -17,21 +17,23 @@ type Config struct {
 	Workers  int    // goroutines that prepare batches; 0: one
 	Prefetch int    // batches prepared ahead; 0: twice the workers
 
-	Sampler Sampler      // which samples in which order, in the place of Shuffle
-	Batches BatchSampler // which samples in which batches, in the place of Batch, Shuffle, DropLast and Sampler
+	Sampler Sampler // which samples in which order, in the place of Shuffle
+	// which samples in which batches, in the place of Batch, Shuffle, DropLast and Sampler
+	Batches BatchSampler
 
-	// Transform changes each sample, in the workers; rng is as in [RandDataset]. It is called by several goroutines at once.
+	// Transform changes each sample, in the workers; rng is as in [RandDataset]. It is called by
+	// several goroutines at once.
 	Transform func(s Sample, rng *rand.Rand) (Sample, error)
-	// Collate makes a batch of samples, in the workers; nil: [Collate]. The loader sets Index. It is called by several goroutines at once
-	// and may not keep the slice.
+	// Collate makes a batch of samples, in the workers; nil: [Collate]. The loader sets Index. It
+	// is called by several goroutines at once and may not keep the slice.
 	Collate func(samples []Sample) (*Batch, error)
 
 	// Device is where batches arrive; nil: the CPU, where they are made. They are copied ahead of
 	// the loop on streams of the loader's own, at most Prefetch of them, and an op that reads a
 	// batch waits for its copy by itself, on any stream. Where the device's memory does not suffice
 	// for that, a batch is copied when the loop asks for it; only if there is none then either that
-	// is an error. The scope that takes them is on it too ([tensor.On]): From of one that was opened
-	// without a device is an error, nothing is copied back in silence. Pin copies by way of
+	// is an error. The scope that takes them is on it too ([tensor.On]): From of one that was
+	// opened without a device is an error, nothing is copied back in silence. Pin copies by way of
 	// page-locked memory, so that the copies run while the GPU computes; without Device it is there
 	// that batches are, as with PyTorch's pin_memory, of a GPU that is in use ([device.OpenAny]).
 	// Without a GPU, and with the CPU or a rank of it for Device, no copy would be faster: Pin is
@@ -39,9 +41,10 @@ type Config struct {
 	Device device.Device
 	Pin    bool
 
-	// Skip leaves out samples that cannot be had, instead of ending the loop with the error. Their batch is smaller; one without any
-	// sample left is not seen. OnSkip, if not nil, is told of each, by the goroutine of the loop and in the loop's order; [Loader.Skipped]
-	// counts them. Samples that do not fit together in a batch are an error in any case.
+	// Skip leaves out samples that cannot be had, instead of ending the loop with the error. Their
+	// batch is smaller; one without any sample left is not seen. OnSkip, if not nil, is told of
+	// each, by the goroutine of the loop and in the loop's order; [Loader.Skipped] counts them.
+	// Samples that do not fit together in a batch are an error in any case.
 	Skip   bool
 	OnSkip func(*SampleError)
 }

@@ -1,12 +1,15 @@
-// Package data brings samples to a training loop: datasets, the order in which they are visited, and a loader whose goroutines
-// prepare batches ahead.
+// Package data brings samples to a training loop: datasets, the order in which they are visited,
+// and a loader whose goroutines prepare batches ahead.
 //
-//   - The order of samples is a function of the seed and the epoch alone, whatever the number of workers, and so are the random
-//     numbers that a sample's transform draws.
-//   - At most Prefetch batches are prepared ahead. Nothing of the loader outlives the loop over its batches, however the loop ends:
-//     with the epoch, by break, an error, a cancelled context or a panic.
-//   - What goes wrong comes out of the loop as a typed error: a [SampleError] names the sample, also for a panic in a dataset.
-//   - [Loader.StateDict] in the middle of an epoch and [Loader.LoadStateDict] go on with the batch after the last one that was seen.
+//   - The order of samples is a function of the seed and the epoch alone, whatever the number of
+//     workers, and so are the random numbers that a sample's transform draws.
+//   - At most Prefetch batches are prepared ahead. Nothing of the loader outlives the loop over its
+//     batches, however the loop ends: with the epoch, by break, an error, a cancelled context or a
+//     panic.
+//   - What goes wrong comes out of the loop as a typed error: a [SampleError] names the sample,
+//     also for a panic in a dataset.
+//   - [Loader.StateDict] in the middle of an epoch and [Loader.LoadStateDict] go on with the batch
+//     after the last one that was seen.
 package data
 
 import (
@@ -16,9 +19,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Sample is one input and its target, as Go values: what [tensor.From] takes, strings, and maps and lists of these ([Collate] says
-// how they become batches). All samples of a dataset have the same types and shapes, and neither value is nil: a dataset without
-// targets gives a number, such as the sample's, for Y.
+// A Sample is one input and its target, as Go values: what [tensor.From] takes, strings, and maps
+// and lists of these ([Collate] says how they become batches). All samples of a dataset have the
+// same types and shapes, and neither value is nil: a dataset without targets gives a number, such
+// as the sample's, for Y.
 type Sample struct {
 	X, Y any
 }
@@ -29,16 +33,17 @@ type Dataset interface {
 	Get(i int) (Sample, error)
 }
 
-// A RandDataset is a Dataset whose samples depend on random numbers, such as augmented images. A loader calls GetRand in the place of
-// Get. rng is the sample's own: what it draws is a function of the loader's seed, the epoch and i (and with a sampler that draws with
-// replacement of the sample's place in the epoch), whatever the number of workers. It may not be kept.
+// A RandDataset is a Dataset whose samples depend on random numbers, such as augmented images. A
+// loader calls GetRand in the place of Get. rng is the sample's own: what it draws is a function of
+// the loader's seed, the epoch and i (and with a sampler that draws with replacement of the
+// sample's place in the epoch), whatever the number of workers. It may not be kept.
 type RandDataset interface {
 	Dataset
 	GetRand(i int, rng *rand.Rand) (Sample, error)
 }
 
-// A Batcher is a Dataset that makes whole batches faster than sample by sample. The tensors are on the CPU; the first dimension is
-// the batch.
+// A Batcher is a Dataset that makes whole batches faster than sample by sample. The tensors are on
+// the CPU; the first dimension is the batch.
 type Batcher interface {
 	Dataset
 	GetBatch(index []int) (x, y *tensor.Tensor, err error)

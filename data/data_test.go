@@ -75,7 +75,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// The order is a function of seed and epoch, whatever the number of workers; epochs differ, and each visits all.
+// The order is a function of seed and epoch, whatever the number of workers; epochs differ, and
+// each visits all.
 func TestOrder(t *testing.T) {
 	order := func(workers int, seed uint64) (out [][]int) {
 		l := load(t, &squares{n: 100, slow: true}, data.Config{Batch: 7, Shuffle: true, Seed: seed, Workers: workers})

@@ -18,7 +18,8 @@ func datasetJobs(s BatchSampler, epoch int) iter.Seq2[job, error] {
 	}
 }
 
-// streamJobs gives the batches of a stream's epoch. An error that is not skipped is the last of them.
+// streamJobs gives the batches of a stream's epoch. An error that is not skipped is the last of
+// them.
 func (l *Loader) streamJobs(epoch int) iter.Seq2[job, error] {
 	return func(yield func(job, error) bool) {
 		var j job

@@ -13,16 +13,18 @@ type DistributedConfig struct {
 	DropLast    bool // leave out the last samples instead of repeating the first ones
 }
 
-// A DistributedSampler gives each of several processes its share of a dataset: torch's DistributedSampler. All shares are of one size:
-// where World does not divide the number of samples, the first ones of the order are visited again at its end, or with DropLast the
-// last ones are left out. Sample k of the order goes to process k mod World. The epoch that a [Loader] is in changes the order, the
-// same for all.
+// A DistributedSampler gives each of several processes its share of a dataset: torch's
+// DistributedSampler. All shares are of one size: where World does not divide the number of
+// samples, the first ones of the order are visited again at its end, or with DropLast the last ones
+// are left out. Sample k of the order goes to process k mod World. The epoch that a [Loader] is in
+// changes the order, the same for all.
 type DistributedSampler struct {
 	n int
 	c DistributedConfig
 }
 
-// NewDistributedSampler returns the sampler of one process over n samples. The error is a *[ConfigError].
+// NewDistributedSampler returns the sampler of one process over n samples. The error is a
+// *[ConfigError].
 func NewDistributedSampler(n int, c DistributedConfig) (*DistributedSampler, error) {
 	switch {
 	case n < 0:

@@ -76,7 +76,8 @@ func (d augmented) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return s, err
 }
 
-// Random numbers of a sample are a function of seed, epoch and index: the number of workers changes nothing.
+// Random numbers of a sample are a function of seed, epoch and index: the number of workers changes
+// nothing.
 func ExampleRandDataset() {
 	for _, workers := range []int{1, 4} {
 		loader, err := data.NewLoader(augmented{table{3}}, data.Config{Batch: 3, Seed: 2, Workers: workers})

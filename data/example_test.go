@@ -138,7 +138,8 @@ func ExampleConfigError() {
 	// data: Batch: 0 samples a batch, at least 1 is needed
 }
 
-// A dataset that makes whole batches at once is a Batcher, as TensorDataset is; a loader takes that way by itself.
+// A dataset that makes whole batches at once is a Batcher, as TensorDataset is; a loader takes that
+// way by itself.
 func ExampleBatcher() {
 	ds, err := data.NewTensorDataset(tensor.From([]float32{0, 10, 20, 30}), tensor.From([]int64{0, 1, 2, 3}))
 	if err != nil {

@@ -7,9 +7,11 @@ import (
 	"sync"
 )
 
-// Interleave returns the samples of several streams in turn, one of each, until all have ended: as of files that are read at the same
-// time. A goroutine for each stream reads up to ahead samples in advance (at least 1, else the error is a *[ConfigError]); the order is
-// that of the streams whatever their speed, and the goroutines end with the loop. A stream that panics ends with a *[PanicError].
+// Interleave returns the samples of several streams in turn, one of each, until all have ended: as
+// of files that are read at the same time. A goroutine for each stream reads up to ahead samples in
+// advance (at least 1, else the error is a *[ConfigError]); the order is that of the streams
+// whatever their speed, and the goroutines end with the loop. A stream that panics ends with a
+// *[PanicError].
 func Interleave(ahead int, streams ...Stream) (Stream, error) {
 	if ahead < 1 {
 		return nil, &ConfigError{"ahead", fmt.Sprintf("%d samples, at least 1 is needed", ahead)}

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// A Loader gives the batches of a dataset, epoch by epoch. Its methods are safe for concurrent use; each loop over its batches is an
-// epoch of its own.
+// A Loader gives the batches of a dataset, epoch by epoch. Its methods are safe for concurrent use;
+// each loop over its batches is an epoch of its own.
 type Loader struct {
 	ds Dataset // nil for a stream
 	st Stream
@@ -44,10 +44,12 @@ func NewLoader(ds Dataset, c Config) (*Loader, error) {
 	return &Loader{ds: ds, c: c, to: to, note: note, seed: c.Seed}, nil
 }
 
-// NewStreamLoader returns a loader over a stream. One goroutine reads the stream and the workers call Transform and Collate, so that the
-// order and the batches do not depend on the number of workers. Shuffle, Sampler and Batches are for datasets: see [ShuffleStream],
-// [ShardStream] and [Interleave]. A state within an epoch is resumed by reading again, without Transform, what was seen. With Skip an
-// error of the stream leaves one sample out; what a stream that ends with an error would have given is lost. The error is a *[ConfigError], or the device's.
+// NewStreamLoader returns a loader over a stream. One goroutine reads the stream and the workers
+// call Transform and Collate, so that the order and the batches do not depend on the number of
+// workers. Shuffle, Sampler and Batches are for datasets: see [ShuffleStream], [ShardStream] and
+// [Interleave]. A state within an epoch is resumed by reading again, without Transform, what was
+// seen. With Skip an error of the stream leaves one sample out; what a stream that ends with an
+// error would have given is lost. The error is a *[ConfigError], or the device's.
 func NewStreamLoader(s Stream, c Config) (*Loader, error) {
 	switch {
 	case s == nil:
@@ -117,12 +119,13 @@ func (l *Loader) Order(epoch int) []int {
 	return order
 }
 
-// Batches loops over the batches of the next epoch, or what is left of it after [Loader.LoadStateDict]. An error ends the loop: a
-// *[SampleError], also for a panic in the dataset. A loop that is left early is over: the next one is the next epoch.
+// Batches loops over the batches of the next epoch, or what is left of it after
+// [Loader.LoadStateDict]. An error ends the loop: a *[SampleError], also for a panic in the
+// dataset. A loop that is left early is over: the next one is the next epoch.
 func (l *Loader) Batches() iter.Seq2[*Batch, error] { return l.BatchesContext(context.Background()) }
 
-// BatchesContext is Batches that also ends when ctx does, with an error that wraps the context's cause. A sample that is being made at
-// that time is waited for.
+// BatchesContext is Batches that also ends when ctx does, with an error that wraps the context's
+// cause. A sample that is being made at that time is waited for.
 func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
 		from, seed, turn := l.begin()
@@ -189,7 +192,8 @@ type run struct {
 	first int  // batch of the epoch
 	at    int  // number of the batch that the loop sees next
 
-	short atomic.Int32  // batches that memory has run out for, and that the loop has not asked for yet
+	// batches that memory has run out for, and that the loop has not asked for yet
+	short atomic.Int32
 	slots []chan result // of batch i: i modulo their number
 	ahead chan struct{} // an entry for each batch that is on its way
 	jobs  chan job

@@ -98,7 +98,8 @@ func TestRepeatedSamplesDiffer(t *testing.T) {
 	}
 }
 
-// A state taken in the middle of an epoch, by another number of workers, goes on with the next batch.
+// A state taken in the middle of an epoch, by another number of workers, goes on with the next
+// batch.
 func TestResume(t *testing.T) {
 	c := data.Config{Batch: 4, Shuffle: true, Seed: 9, Workers: 3}
 	d := &noisy{squares{n: 30, slow: true}}

@@ -15,9 +15,10 @@ const mostStreams = 8
 
 // A mover brings batches to where Config says.
 type mover struct {
-	dev     device.Device // nil: they stay on the CPU
-	pin     device.PinnedAllocator
-	streams []device.Stream // taken in turn, so that who reads a batch does not wait for the copies of the next ones
+	dev device.Device // nil: they stay on the CPU
+	pin device.PinnedAllocator
+	// taken in turn, so that who reads a batch does not wait for the copies of the next ones
+	streams []device.Stream
 }
 
 // unpinned is told once, and not by each loader of a program.
@@ -83,7 +84,8 @@ func (m *mover) there(b *Batch) bool {
 	return there
 }
 
-// move brings a batch to its place. After an error nothing of it is there, and the batch is as it was.
+// move brings a batch to its place. After an error nothing of it is there, and the batch is as it
+// was.
 func (m *mover) move(b *Batch, number int) error {
 	opts := []tensor.Option{tensor.NoGrad()}
 	if len(m.streams) > 0 {
@@ -117,8 +119,9 @@ func (m *mover) move(b *Batch, number int) error {
 	return nil
 }
 
-// moveAhead brings a batch to its place before the loop asks for it. Where memory has run out that is put off until the loop does, and has
-// given back what it took for the batch before; until then no later batch takes memory either.
+// moveAhead brings a batch to its place before the loop asks for it. Where memory has run out that
+// is put off until the loop does, and has given back what it took for the batch before; until then
+// no later batch takes memory either.
 func (r *run) moveAhead(res *result, number int) {
 	m := r.l.to
 	if m == nil || m.there(res.b) {

@@ -37,7 +37,8 @@ func (d wide) Get(i int) (data.Sample, error) {
 	return data.Sample{X: map[string]any{"x": x, "i": i, "name": fmt.Sprint(i)}, Y: i}, nil
 }
 
-// Batches arrive on the device, the right ones in the right order, whatever the schedule of its streams, and all memory is given back.
+// Batches arrive on the device, the right ones in the right order, whatever the schedule of its
+// streams, and all memory is given back.
 func TestBatchesArriveOnTheDevice(t *testing.T) {
 	for seed := range 5 {
 		for _, pin := range []bool{false, true} {
@@ -61,7 +62,8 @@ func TestBatchesArriveOnTheDevice(t *testing.T) {
 				}, tensor.On(dev))
 				if at++; at == 3 {
 					x := tensor.On(dev)
-					tensor.Do(func(s *tensor.Scope) { s.Zeros(5000).AddScalar(1).Sum().Item() }, x) // memory is handed out again
+					// memory is handed out again
+					tensor.Do(func(s *tensor.Scope) { s.Zeros(5000).AddScalar(1).Sum().Item() }, x)
 				}
 			}
 			for b, err := range l.Batches() { // left early
@@ -176,7 +178,8 @@ func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
 // plainDevice is a device without page-locked memory.
 type plainDevice struct{ device.Device }
 
-// Over many epochs neither the device's nor the page-locked memory grows, and what is ahead of the loop is bounded.
+// Over many epochs neither the device's nor the page-locked memory grows, and what is ahead of the
+// loop is bounded.
 func TestNoGrowthOverEpochs(t *testing.T) {
 	dev := emulated(t, "emulate,mem=32MiB")
 	const size = 4000
@@ -217,11 +220,13 @@ func TestNoGrowthOverEpochs(t *testing.T) {
 	}
 }
 
-// Memory that is exhausted by what is prepared ahead is a typed error of the loop, and nothing is lost.
+// Memory that is exhausted by what is prepared ahead is a typed error of the loop, and nothing is
+// lost.
 func TestOutOfMemoryAhead(t *testing.T) {
 	for _, pin := range []bool{false, true} {
 		dev := emulated(t, "emulate,mem=4MiB")
-		l := load(t, wide{40, 100_000}, data.Config{Batch: 4, Workers: 2, Prefetch: 6, Device: dev, Pin: pin}) // 1.6 MB each
+		// 1.6 MB each
+		l := load(t, wide{40, 100_000}, data.Config{Batch: 4, Workers: 2, Prefetch: 6, Device: dev, Pin: pin})
 		var kept []*data.Batch
 		var got error
 		for b, err := range l.Batches() {
@@ -263,7 +268,8 @@ func TestOutOfMemoryAhead(t *testing.T) {
 	}
 }
 
-// TestTargetsThatAreInputs holds a batch to places that can be taken one by one, where one tensor stands in several: an autoencoder's.
+// TestTargetsThatAreInputs holds a batch to places that can be taken one by one, where one tensor
+// stands in several: an autoencoder's.
 func TestTargetsThatAreInputs(t *testing.T) {
 	dev := emulated(t, "emulate,mem=32MiB")
 	twice := func(samples []data.Sample) (*data.Batch, error) {
@@ -329,11 +335,13 @@ func onDevice(d device.Device) []tensor.Option {
 	return []tensor.Option{tensor.On(d)}
 }
 
-// What is prepared ahead and finds no memory, because a step has it, is brought to the device when the loop asks for it.
+// What is prepared ahead and finds no memory, because a step has it, is brought to the device when
+// the loop asks for it.
 func TestNoMemoryAheadIsMadeUpFor(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		dev := emulated(t, "emulate,mem=6MiB")
-		l := load(t, wide{12, 100_000}, data.Config{Batch: 2, Workers: workers, Prefetch: 4, Device: dev}) // 0.8 MB each
+		// 0.8 MB each
+		l := load(t, wide{12, 100_000}, data.Config{Batch: 2, Workers: workers, Prefetch: 4, Device: dev})
 		at := 0
 		for b, err := range l.Batches() {
 			if err != nil {
@@ -344,7 +352,8 @@ func TestNoMemoryAheadIsMadeUpFor(t *testing.T) {
 				if x.Device() != device.Device(dev) || b.Y.Device() != device.Device(dev) || x.Select(0, 1).Mean().Item() != float64(2*at+1) {
 					t.Errorf("%d workers: batch %d is %v on %s", workers, at, b.Index, x.Device().Name())
 				}
-				room := dev.Info().Memory - dev.Stats().Allocated // all that there is, bit by bit, for the time of a step
+				// all that there is, bit by bit, for the time of a step
+				room := dev.Info().Memory - dev.Stats().Allocated
 				for size := room; size > 64<<10; size /= 4 {
 					for tensor.Try(func() { s.Empty(size / 4) }) == nil {
 					}

@@ -32,7 +32,8 @@ func epoch(t *testing.T, workers int, work func()) time.Duration {
 	return time.Since(start)
 }
 
-// Workers make batches at the same time: of a transform that waits, four make nearly four times as many.
+// Workers make batches at the same time: of a transform that waits, four make nearly four times as
+// many.
 func TestWorkersWorkAtOnce(t *testing.T) {
 	wait := func() { time.Sleep(2 * time.Millisecond) }
 	best := 0.0
@@ -45,9 +46,9 @@ func TestWorkersWorkAtOnce(t *testing.T) {
 	t.Errorf("4 workers are %.2f times as fast as one", best)
 }
 
-// Of a transform that computes, two workers make at least 1.6 times as many on two free cores. With FLAMBEAU_SOAK, and where the machine
-// has no two cores free at the time, nearly as many times as two goroutines do without a loader. Otherwise the same code runs, and only has
-// to be right.
+// Of a transform that computes, two workers make at least 1.6 times as many on two free cores. With
+// FLAMBEAU_SOAK, and where the machine has no two cores free at the time, nearly as many times as
+// two goroutines do without a loader. Otherwise the same code runs, and only has to be right.
 func TestWorkersShareTheCores(t *testing.T) {
 	spin, rounds := 10_000, 2
 	soak := os.Getenv("FLAMBEAU_SOAK") != ""
@@ -93,10 +94,12 @@ func TestWorkersShareTheCores(t *testing.T) {
 	}
 }
 
-// growing is what TestMemoryStaysLevel runs in a process of its own: it prints the process's memory after each epoch.
+// growing is what TestMemoryStaysLevel runs in a process of its own: it prints the process's memory
+// after each epoch.
 const growing = "FLAMBEAU_TEST_GROWING"
 
-// resident returns the process's memory without garbage: what is resident on linux, elsewhere Go's heap.
+// resident returns the process's memory without garbage: what is resident on linux, elsewhere Go's
+// heap.
 func resident() (int, error) {
 	debug.FreeOSMemory()
 	if runtime.GOOS == "linux" {
@@ -112,7 +115,8 @@ func resident() (int, error) {
 	return int(m.HeapAlloc), nil
 }
 
-// The memory of a process that loads data is after 100 epochs what it was after 5, within a twentieth.
+// The memory of a process that loads data is after 100 epochs what it was after 5, within a
+// twentieth.
 func TestMemoryStaysLevel(t *testing.T) {
 	if os.Getenv(growing) != "" {
 		l := load(t, wide{64, 5000}, data.Config{Batch: 8, Workers: 3, Shuffle: true})

@@ -9,21 +9,23 @@ import (
 	"sort"
 )
 
-// A Sampler says which samples an epoch visits, in which order: torch's Sampler. The order is a function of the sampler's fields and
-// the epoch alone; a [Loader] asks for epoch after epoch, which takes the place of torch's set_epoch.
+// A Sampler says which samples an epoch visits, in which order: torch's Sampler. The order is a
+// function of the sampler's fields and the epoch alone; a [Loader] asks for epoch after epoch,
+// which takes the place of torch's set_epoch.
 type Sampler interface {
 	Len() int                        // indexes in an epoch
 	Indices(epoch int) iter.Seq[int] // of the samples in the dataset
 }
 
-// A BatchSampler says which samples make the batches of an epoch: torch's batch_sampler. What a loop receives is its own.
+// A BatchSampler says which samples make the batches of an epoch: torch's batch_sampler. What a
+// loop receives is its own.
 type BatchSampler interface {
 	Len() int                          // batches in an epoch
 	Batches(epoch int) iter.Seq[[]int] // indexes of the samples in the dataset
 }
 
-// repeater is a sampler that may give one sample several times in an epoch. The loader then draws the random numbers of each time
-// apart.
+// repeater is a sampler that may give one sample several times in an epoch. The loader then draws
+// the random numbers of each time apart.
 type repeater interface{ repeats() bool }
 
 func repeats(s any) bool {
@@ -48,8 +50,9 @@ func (s SequentialSampler) Indices(int) iter.Seq[int] {
 	}
 }
 
-// RandomSampler visits N samples in a random order, another one each epoch. With Samples it stops after that many; without
-// Replacement it then goes through one permutation after the other, as torch's does.
+// RandomSampler visits N samples in a random order, another one each epoch. With Samples it stops
+// after that many; without Replacement it then goes through one permutation after the other, as
+// torch's does.
 type RandomSampler struct {
 	N           int
 	Seed        uint64
@@ -93,7 +96,8 @@ func (s RandomSampler) Indices(epoch int) iter.Seq[int] {
 	}
 }
 
-// SubsetRandomSampler visits the samples that Index lists in a random order, another one each epoch.
+// SubsetRandomSampler visits the samples that Index lists in a random order, another one each
+// epoch.
 type SubsetRandomSampler struct {
 	Index []int
 	Seed  uint64
@@ -122,9 +126,10 @@ type WeightedRandomSampler struct {
 	seed        uint64
 }
 
-// NewWeightedRandomSampler returns a sampler that draws samples indexes an epoch, each with a probability in proportion to its weight:
-// torch's WeightedRandomSampler. Weights are finite and not negative, and need not add up to 1. Without replacement no index comes twice,
-// so at least samples weights must be positive. The error is a *[ConfigError].
+// NewWeightedRandomSampler returns a sampler that draws samples indexes an epoch, each with a
+// probability in proportion to its weight: torch's WeightedRandomSampler. Weights are finite and
+// not negative, and need not add up to 1. Without replacement no index comes twice, so at least
+// samples weights must be positive. The error is a *[ConfigError].
 func NewWeightedRandomSampler(weights []float64, samples int, replacement bool, seed uint64) (*WeightedRandomSampler, error) {
 	s := &WeightedRandomSampler{slices.Clone(weights), make([]float64, len(weights)), samples, replacement, seed}
 	positive, sum := 0, 0.0
@@ -156,8 +161,9 @@ func (s *WeightedRandomSampler) Len() int { return s.samples }
 
 func (s *WeightedRandomSampler) repeats() bool { return s.replacement }
 
-// Indices gives the draws of an epoch. Without replacement these are the least of -log(uᵢ)/wᵢ with uniform uᵢ, in that order:
-// P. S. Efraimidis, P. G. Spirakis, "Weighted random sampling with a reservoir", Information Processing Letters 97 (2006), algorithm A.
+// Indices gives the draws of an epoch. Without replacement these are the least of -log(uᵢ)/wᵢ with
+// uniform uᵢ, in that order: P. S. Efraimidis, P. G. Spirakis, "Weighted random sampling with a
+// reservoir", Information Processing Letters 97 (2006), algorithm A.
 func (s *WeightedRandomSampler) Indices(epoch int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		rng := rand.New(rand.NewPCG(s.seed, uint64(epoch)))
@@ -166,7 +172,8 @@ func (s *WeightedRandomSampler) Indices(epoch int) iter.Seq[int] {
 			for range s.samples {
 				u := rng.Float64() * total
 				i := sort.Search(len(s.sums), func(i int) bool { return s.sums[i] > u })
-				for i == len(s.sums) || s.weights[i] == 0 { // u·total may have been rounded up to total
+				// u·total may have been rounded up to total
+				for i == len(s.sums) || s.weights[i] == 0 {
 					i--
 				}
 				if !yield(i) {
@@ -209,8 +216,8 @@ type batches struct {
 	dropLast bool
 }
 
-// NewBatchSampler returns a batch sampler that groups the indexes of s: torch's BatchSampler. It is what a [Loader] does by itself for
-// its Batch and DropLast. The error is a *[ConfigError].
+// NewBatchSampler returns a batch sampler that groups the indexes of s: torch's BatchSampler. It is
+// what a [Loader] does by itself for its Batch and DropLast. The error is a *[ConfigError].
 func NewBatchSampler(s Sampler, batch int, dropLast bool) (BatchSampler, error) {
 	if s == nil {
 		return nil, &ConfigError{"Sampler", "there is none"}

@@ -26,7 +26,8 @@ func TestWeightedSampler(t *testing.T) {
 			t.Errorf("index %d came %v times of 20000, weight %v of 10", i, c, w[i])
 		}
 	}
-	// Without replacement, two of three: the probabilities that each is first, and that it is left out.
+	// Without replacement, two of three: the probabilities that each is first, and that it is left
+	// out.
 	w = []float64{1, 2, 5, 0}
 	if s, err = data.NewWeightedRandomSampler(w, 2, false, 4); err != nil {
 		t.Fatal(err)

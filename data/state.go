@@ -8,9 +8,11 @@ type place struct {
 	at    int // batches of the epoch that have been seen, those left out by Skip included
 }
 
-// StateDict returns where the loader stands, for a checkpoint: it may be called within the loop, and counts the batch that the loop has
-// in hand as seen. The keys are "epoch" and "position" (both int64), "seed" (its bits as int64), and what [Loader.LoadStateDict] compares:
-// "batches" (of an epoch), "samples" (of the dataset) and "batch" ([Config].Batch), all int64, -1 where that is not known.
+// StateDict returns where the loader stands, for a checkpoint: it may be called within the loop,
+// and counts the batch that the loop has in hand as seen. The keys are "epoch" and "position" (both
+// int64), "seed" (its bits as int64), and what [Loader.LoadStateDict] compares: "batches" (of an
+// epoch), "samples" (of the dataset) and "batch" ([Config].Batch), all int64, -1 where that is not
+// known.
 func (l *Loader) StateDict() map[string]any {
 	n := int64(l.Len())
 	l.mu.Lock()
@@ -26,10 +28,12 @@ func (l *Loader) samples() int64 {
 	return int64(l.ds.Len())
 }
 
-// LoadStateDict makes the next loop go on with the batch after the last one that was seen when the state was taken, in the same order and
-// with the same random numbers, whatever the number of workers: it takes the seed from the state. Batches that were seen are not
-// prepared again. The dataset, batch size and samplers must be those of then; a sampler given in Config keeps its own seed. Of a state
-// taken in the last batch's turn the next loop is the empty rest of that epoch. The error is a *[StateError], and l is unchanged.
+// LoadStateDict makes the next loop go on with the batch after the last one that was seen when the
+// state was taken, in the same order and with the same random numbers, whatever the number of
+// workers: it takes the seed from the state. Batches that were seen are not prepared again. The
+// dataset, batch size and samplers must be those of then; a sampler given in Config keeps its own
+// seed. Of a state taken in the last batch's turn the next loop is the empty rest of that epoch.
+// The error is a *[StateError], and l is unchanged.
 func (l *Loader) LoadStateDict(state map[string]any) error {
 	num := func(key string) (int64, error) {
 		v, ok := state[key]
@@ -74,8 +78,9 @@ func (l *Loader) LoadStateDict(state map[string]any) error {
 	return nil
 }
 
-// SetEpoch makes the next loop over the batches that of epoch n, counted from 0: the order is a function of it. After
-// [Loader.LoadStateDict] with a state of epoch n it changes nothing: the loop goes on within the epoch.
+// SetEpoch makes the next loop over the batches that of epoch n, counted from 0: the order is a
+// function of it. After [Loader.LoadStateDict] with a state of epoch n it changes nothing: the loop
+// goes on within the epoch.
 func (l *Loader) SetEpoch(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,7 +116,8 @@ func (l *Loader) begin() (from place, seed uint64, turn int) {
 	return from, l.seed, l.turn
 }
 
-// saw notes how far a loop has come. One that is not the latest, or was begun before a state was loaded, does not count.
+// saw notes how far a loop has come. One that is not the latest, or was begun before a state was
+// loaded, does not count.
 func (l *Loader) saw(turn int, p place, skipped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

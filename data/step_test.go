@@ -35,7 +35,8 @@ func ExampleLoader_Steps() {
 	// 12.5 30
 }
 
-// A step's scope is on the loader's device, has the modes, and ends with the body of the loop however that ends.
+// A step's scope is on the loader's device, has the modes, and ends with the body of the loop
+// however that ends.
 func TestSteps(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

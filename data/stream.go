@@ -7,9 +7,11 @@ import (
 	"slices"
 )
 
-// A Stream is samples one after the other, of a number that need not be known: torch's IterableDataset. Each call of Samples begins the
-// epoch anew, and the samples, their order and their errors are a function of the epoch. An error takes the place of a sample; a stream
-// may go on after it. One goroutine reads a stream at a time; the functions below read what they are given lazily.
+// A Stream is samples one after the other, of a number that need not be known: torch's
+// IterableDataset. Each call of Samples begins the epoch anew, and the samples, their order and
+// their errors are a function of the epoch. An error takes the place of a sample; a stream may go
+// on after it. One goroutine reads a stream at a time; the functions below read what they are given
+// lazily.
 type Stream interface {
 	Samples(epoch int) iter.Seq2[Sample, error]
 }
@@ -20,15 +22,17 @@ type StreamFunc func(epoch int) iter.Seq2[Sample, error]
 // Samples calls f.
 func (f StreamFunc) Samples(epoch int) iter.Seq2[Sample, error] { return f(epoch) }
 
-// A Sharder is a Stream of which parts can be read without the rest, such as one of several files. The parts together are the stream.
+// A Sharder is a Stream of which parts can be read without the rest, such as one of several files.
+// The parts together are the stream.
 type Sharder interface {
 	Stream
 	Shard(rank, world int) Stream
 }
 
-// StreamOf returns the samples of a dataset in the order of a sampler; nil is their own order. A panic of the dataset is the *[PanicError]
-// of its sample. The random numbers of a [RandDataset] are a function of the epoch and the sample (with a sampler that draws with
-// replacement, of its place in the epoch).
+// StreamOf returns the samples of a dataset in the order of a sampler; nil is their own order. A
+// panic of the dataset is the *[PanicError] of its sample. The random numbers of a [RandDataset]
+// are a function of the epoch and the sample (with a sampler that draws with replacement, of its
+// place in the epoch).
 func StreamOf(ds Dataset, s Sampler) Stream {
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
 		return func(yield func(Sample, error) bool) {
@@ -61,8 +65,9 @@ func StreamOf(ds Dataset, s Sampler) Stream {
 	})
 }
 
-// ShardStream returns the part of a stream that one of several processes reads: what its Shard returns if it is a [Sharder], else each
-// sample whose number modulo world is rank. The error is a *[ConfigError].
+// ShardStream returns the part of a stream that one of several processes reads: what its Shard
+// returns if it is a [Sharder], else each sample whose number modulo world is rank. The error is a
+// *[ConfigError].
 func ShardStream(s Stream, rank, world int) (Stream, error) {
 	switch {
 	case world < 1:
@@ -86,9 +91,10 @@ func ShardStream(s Stream, rank, world int) (Stream, error) {
 	}), nil
 }
 
-// ShuffleStream returns the samples of s in an order that is random within a buffer of that many samples: each sample that is read takes
-// the place of one that is drawn from the buffer. The order is a function of seed and epoch; errors are not delayed. A buffer is at
-// least 1, else the error is a *[ConfigError].
+// ShuffleStream returns the samples of s in an order that is random within a buffer of that many
+// samples: each sample that is read takes the place of one that is drawn from the buffer. The order
+// is a function of seed and epoch; errors are not delayed. A buffer is at least 1, else the error
+// is a *[ConfigError].
 func ShuffleStream(s Stream, buffer int, seed uint64) (Stream, error) {
 	if buffer < 1 {
 		return nil, &ConfigError{"buffer", fmt.Sprintf("%d samples, at least 1 is needed", buffer)}
@@ -124,8 +130,8 @@ func ShuffleStream(s Stream, buffer int, seed uint64) (Stream, error) {
 	}), nil
 }
 
-// MapStream returns f of every sample. It runs in the goroutine that reads the stream; Config.Transform runs in the workers. A panic of f is
-// the *[PanicError] of its sample.
+// MapStream returns f of every sample. It runs in the goroutine that reads the stream;
+// Config.Transform runs in the workers. A panic of f is the *[PanicError] of its sample.
 func MapStream(s Stream, f func(s Sample) (Sample, error)) Stream {
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
 		return func(yield func(Sample, error) bool) {

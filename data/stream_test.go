@@ -122,7 +122,8 @@ func (f files) part(rank, world int) data.Stream {
 
 func (f files) Shard(rank, world int) data.Stream { return f.part(rank, world) }
 
-// A shuffle buffer keeps every sample, moves each at most as far ahead as the buffer is long, and mixes.
+// A shuffle buffer keeps every sample, moves each at most as far ahead as the buffer is long, and
+// mixes.
 func TestShuffleBuffer(t *testing.T) {
 	const n, buffer = 1000, 50
 	s := stream(t)(data.ShuffleStream(count(n), buffer, 3))
@@ -162,7 +163,8 @@ func streamLoader(t *testing.T, s data.Stream, c data.Config) *data.Loader {
 	return l
 }
 
-// A stream's batches and random numbers do not depend on the number of workers, and a state within an epoch resumes.
+// A stream's batches and random numbers do not depend on the number of workers, and a state within
+// an epoch resumes.
 func TestStreamLoader(t *testing.T) {
 	s := stream(t)(data.ShuffleStream(count(22), 5, 1))
 	c := data.Config{Batch: 4, Seed: 2, Workers: 3, Transform: func(s data.Sample, rng *rand.Rand) (data.Sample, error) {
@@ -284,7 +286,8 @@ func panicking(n int) data.Stream {
 	})
 }
 
-// TestStreamOfRandom holds a stream of augmented samples to new random numbers each epoch, and each time that a sample is drawn.
+// TestStreamOfRandom holds a stream of augmented samples to new random numbers each epoch, and each
+// time that a sample is drawn.
 func TestStreamOfRandom(t *testing.T) {
 	draw := data.Map(&squares{n: 3}, func(s data.Sample, rng *rand.Rand) (data.Sample, error) {
 		return data.Sample{X: rng.Uint64(), Y: 0}, nil

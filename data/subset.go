@@ -28,8 +28,8 @@ func (s Subset) getBatch(index []int) (x, y *tensor.Tensor, err error) {
 	return batcher(s.Of)(of)
 }
 
-// The datasets of this package that stand on others are looked through by type, not by method: a program's type that embeds one and
-// has a Get of its own is asked by that.
+// The datasets of this package that stand on others are looked through by type, not by method: a
+// program's type that embeds one and has a Get of its own is asked by that.
 
 // random reports whether samples of ds depend on random numbers.
 func random(ds Dataset) bool {
@@ -44,7 +44,8 @@ func random(ds Dataset) bool {
 	return false
 }
 
-// GetRand returns sample i of ds, made with random numbers of rng where ds or what it stands on takes some: for datasets over others.
+// GetRand returns sample i of ds, made with random numbers of rng where ds or what it stands on
+// takes some: for datasets over others.
 func GetRand(ds Dataset, i int, rng *rand.Rand) (Sample, error) {
 	switch d := ds.(type) {
 	case Subset:

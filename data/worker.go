@@ -168,8 +168,9 @@ func streamSeed(seed uint64, epoch, sample int) (hi, lo uint64) {
 	return hi, mix(hi ^ mix(uint64(sample)))
 }
 
-// mix is the finalizer of SplitMix64 after its increment: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators",
-// OOPSLA 2014, with the constants of S. Vigna's splitmix64.c.
+// mix is the finalizer of SplitMix64 after its increment: G. Steele, D. Lea, C. Flood, "Fast
+// splittable pseudorandom number generators", OOPSLA 2014, with the constants of S. Vigna's
+// splitmix64.c.
 func mix(z uint64) uint64 {
 	z += 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

@@ -12,14 +12,15 @@ type CollectiveKind uint8
 
 // The kinds.
 const (
-	KindAllReduce     CollectiveKind = iota // each out is the combination of all ins: n → n
-	KindBroadcast                           // each out is the root's in: n → n
-	KindAllGather                           // each out is all ins, by rank: n → W·n
-	KindReduceScatter                       // out r is part r of the combination of all ins: W·n → n
-	KindAllToAll                            // part p of out r is part r of in p: W·n → W·n
-	KindGather                              // the root's out is all ins, by rank: n → W·n
-	KindScatter                             // out r is part r of the root's in: W·n → n
-	KindSendRecv                            // the peer's out is the root's in: n → n
+	KindAllReduce CollectiveKind = iota // each out is the combination of all ins: n → n
+	KindBroadcast                       // each out is the root's in: n → n
+	KindAllGather                       // each out is all ins, by rank: n → W·n
+	// out r is part r of the combination of all ins: W·n → n
+	KindReduceScatter
+	KindAllToAll // part p of out r is part r of in p: W·n → W·n
+	KindGather   // the root's out is all ins, by rank: n → W·n
+	KindScatter  // out r is part r of the root's in: W·n → n
+	KindSendRecv // the peer's out is the root's in: n → n
 )
 
 var collectiveNames = [...]string{"all reduce", "broadcast", "all gather", "reduce scatter",

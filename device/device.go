@@ -25,15 +25,16 @@ type Device interface {
 	// Name is what [Open] takes: "cpu", "cuda:0".
 	Name() string
 	Info() Info
-	// Alloc returns a buffer of the given bytes for use on s, contents undefined. It fails with an error that wraps
-	// [ErrOutOfMemory]. A buffer of 0 bytes is valid.
+	// Alloc returns a buffer of the given bytes for use on s, contents undefined. It fails with an
+	// error that wraps [ErrOutOfMemory]. A buffer of 0 bytes is valid.
 	Alloc(bytes int, s Stream, o Origin) (Buffer, error)
-	// DefaultStream is the stream used where none is chosen; NewStream makes another (higher priority is more urgent).
+	// DefaultStream is the stream used where none is chosen; NewStream makes another (higher
+	// priority is more urgent).
 	DefaultStream() Stream
 	NewStream(priority int) (Stream, error)
 
-	// Upload copies src to dst from byte offset off on; src may be reused when it returns. Download waits for s and the
-	// copy, and is where late faults ([IndexError], [Fault]) come out.
+	// Upload copies src to dst from byte offset off on; src may be reused when it returns. Download
+	// waits for s and the copy, and is where late faults ([IndexError], [Fault]) come out.
 	Upload(s Stream, dst Buffer, off int, src []byte) error
 	Download(s Stream, dst []byte, src Buffer, off int) error
 	// CopyFrom copies size bytes from a buffer of another device of the same driver.
@@ -52,7 +53,8 @@ type Device interface {
 	// launches.
 	Run(s Stream, op Op, told *KernelEvent) error
 
-	// Stats tells the memory in use; Empty gives cached memory back to the system and returns its bytes.
+	// Stats tells the memory in use; Empty gives cached memory back to the system and returns its
+	// bytes.
 	Stats() Stats
 	ResetPeak()
 	Empty() int
@@ -60,15 +62,17 @@ type Device interface {
 	Synchronize() error
 }
 
-// A Buffer is a block of a device's memory. Free and Queue may be called once, in total; afterwards it may not be used.
+// A Buffer is a block of a device's memory. Free and Queue may be called once, in total; afterwards
+// it may not be used.
 type Buffer interface {
 	Device() Device
 	Size() int     // bytes asked for
 	Addr() uintptr // on the device; on the CPU the address of Host
 	Host() []byte  // the memory itself where the host can reach it, else nil
-	Use(s Stream)  // notes that a stream other than its own uses it, so that Free waits for that stream
-	Free()         // gives it back in stream order
-	Queue()        // gives it back later: for the garbage collector's cleanups, which may not block
+	// notes that a stream other than its own uses it, so that Free waits for that stream
+	Use(s Stream)
+	Free()  // gives it back in stream order
+	Queue() // gives it back later: for the garbage collector's cleanups, which may not block
 }
 
 // A Stream is a queue of work of one device.
@@ -76,8 +80,9 @@ type Stream interface {
 	Device() Device
 	ID() uint64
 	Record() (Event, error) // marks the work queued so far
-	Wait(Event) error       // later work waits for the event, which may be of another stream or device
-	Synchronize() error     // waits for all work queued so far
+	// later work waits for the event, which may be of another stream or device
+	Wait(Event) error
+	Synchronize() error // waits for all work queued so far
 }
 
 // An Event is a mark in a stream.
@@ -96,14 +101,15 @@ type View struct {
 
 // Borrower is satisfied by devices that work on host memory that others own: a mapped file.
 type Borrower interface {
-	// Borrow returns a buffer on mem, which must stay as long as release can be reached. release is called once, when the buffer
-	// is freed or queued, from any goroutine; it must not block.
+	// Borrow returns a buffer on mem, which must stay as long as release can be reached. release is
+	// called once, when the buffer is freed or queued, from any goroutine; it must not block.
 	Borrow(mem []byte, release func()) Buffer
 }
 
 // Origin says what a buffer is for; it is kept for reports of memory.
 type Origin struct {
-	Where fmt.Stringer // resolves to the call site or the scope when printed; nil where nothing is known
+	// resolves to the call site or the scope when printed; nil where nothing is known
+	Where fmt.Stringer
 	Op    string
 	Scope string // the names of the scopes around it, joined by slashes
 	Shape shape.Dims

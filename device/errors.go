@@ -49,7 +49,8 @@ func (e *IndexError) Error() string {
 	return fmt.Sprintf("index %d at position %d is out of range for an axis of size %d", e.Index, e.Position, e.Bound)
 }
 
-// A Fault is work that failed on the device. After a fault that is Sticky the device can do nothing more in this process.
+// A Fault is work that failed on the device. After a fault that is Sticky the device can do nothing
+// more in this process.
 type Fault struct {
 	Device string
 	Kernel string

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Best is torch's device = "cuda" if torch.cuda.is_available() else "cpu", and says why. This program links no GPU driver
-// in.
+// Best is torch's device = "cuda" if torch.cuda.is_available() else "cpu", and says why. This
+// program links no GPU driver in.
 func ExampleBest() {
 	dev, why := device.Best()
 	fmt.Println(dev.Name(), strings.HasSuffix(why, "using the CPU"))
@@ -129,14 +129,16 @@ func ExampleRun() {
 	// cpu: softmax: out: the buffer has been freed
 }
 
-// An index outside its axis is found by a kernel and reported at the next wait, with its value and place.
+// An index outside its axis is found by a kernel and reported at the next wait, with its value and
+// place.
 func ExampleIndexError() {
 	fmt.Println(&device.IndexError{Index: 12, Bound: 10, Position: 1})
 	// Output:
 	// index 12 at position 1 is out of range for an axis of size 10
 }
 
-// A device without memory: a program runs on it by its kernels and its allocator, and Stats tells what it took.
+// A device without memory: a program runs on it by its kernels and its allocator, and Stats tells
+// what it took.
 func ExampleOpenMeta() {
 	dev, err := device.OpenMeta("cpu", device.MetaConfig{Memory: 1 << 40})
 	if err != nil {

@@ -8,13 +8,16 @@ import (
 	"time"
 )
 
-// MemoryHistorian is satisfied by devices whose allocator can record what it does: torch.cuda.memory._record_memory_history.
-// Package profile/memsnap writes what it gives as a page or for PyTorch's viewer.
+// MemoryHistorian is satisfied by devices whose allocator can record what it does:
+// torch.cuda.memory._record_memory_history. Package profile/memsnap writes what it gives as a page
+// or for PyTorch's viewer.
 type MemoryHistorian interface {
 	Device
-	// RecordMemoryHistory records every allocation and free from now on, with the stack of the call. An earlier recording is dropped.
+	// RecordMemoryHistory records every allocation and free from now on, with the stack of the
+	// call. An earlier recording is dropped.
 	RecordMemoryHistory(opts ...HistoryOption)
-	// StopMemoryHistory ends recording and forgets what was recorded. What the allocator holds can still be seen in a snapshot.
+	// StopMemoryHistory ends recording and forgets what was recorded. What the allocator holds can
+	// still be seen in a snapshot.
 	StopMemoryHistory()
 	// MemorySnapshot returns what the allocator holds now, and the recorded events that led there.
 	MemorySnapshot() *MemorySnapshot
@@ -28,13 +31,15 @@ type HistorySettings struct {
 	MaxEntries int // of the ring of events
 }
 
-// DefaultHistoryEntries is how many events a history keeps when it is not told: about 10 MB, some steps of a large model.
+// DefaultHistoryEntries is how many events a history keeps when it is not told: about 10 MB, some
+// steps of a large model.
 const DefaultHistoryEntries = 100_000
 
 // A HistoryOption changes how memory is recorded.
 type HistoryOption func(*HistorySettings)
 
-// MaxHistoryEntries bounds how many events are kept; the oldest go first, and a snapshot says how many went. Fewer than 1 is 1.
+// MaxHistoryEntries bounds how many events are kept; the oldest go first, and a snapshot says how
+// many went. Fewer than 1 is 1.
 func MaxHistoryEntries(n int) HistoryOption {
 	return func(s *HistorySettings) { s.MaxEntries = max(n, 1) }
 }
@@ -48,20 +53,23 @@ func NewHistorySettings(opts ...HistoryOption) HistorySettings {
 	return s
 }
 
-// MemorySnapshot is the state of a device's allocator at one moment, and how it came about. All sizes are bytes.
+// MemorySnapshot is the state of a device's allocator at one moment, and how it came about. All
+// sizes are bytes.
 type MemorySnapshot struct {
 	Device   string // "cuda:0"
 	Product  string // its name
 	Emulated bool
 	Time     time.Time
 
-	// Recording tells whether a history was being recorded, and Since when. Without one there are no Events, and no stacks.
+	// Recording tells whether a history was being recorded, and Since when. Without one there are
+	// no Events, and no stacks.
 	Recording  bool
 	Since      time.Time
 	MaxEntries int
 	Dropped    uint64 // events of the recording that the ring no longer holds: the oldest
 
-	Allocated, AllocatedPeak uint64 // in live blocks, rounded; the peak since the last reset, which may lie before the recording
+	// in live blocks, rounded; the peak since the last reset, which may lie before the recording
+	Allocated, AllocatedPeak uint64
 	Reserved, ReservedPeak   uint64 // held from the driver
 	Limit                    uint64 // of the allocator, 0: none
 	Total                    uint64 // of the device, 0 where unknown
@@ -69,7 +77,8 @@ type MemorySnapshot struct {
 	Segments []MemorySegment // by address
 	Events   []HistoryEvent  // oldest first
 	Owners   []MemoryOwner   // what the Owner fields index; the first is the unknown one
-	Stacks   [][]Frame       // what the Stack fields index, innermost frame first; the first is empty: not recorded
+	// what the Stack fields index, innermost frame first; the first is empty: not recorded
+	Stacks [][]Frame
 }
 
 // A MemorySegment is a piece of device memory that the allocator holds. Its blocks tile it.
@@ -115,13 +124,14 @@ type MemoryAction uint8
 const (
 	ActionAlloc         MemoryAction = iota // a block got an owner
 	ActionFreeRequested                     // the owner gave it back
-	ActionFreeCompleted                     // and nothing has to be waited for any more: it may be reused
-	ActionSegmentAlloc                      // the allocator took a segment from the driver
-	ActionSegmentFree                       // … and gave it back
-	ActionSegmentMap                        // it mapped memory into an expandable segment
-	ActionSegmentUnmap                      // … and gave that back
-	ActionSnapshot                          // a snapshot was taken
-	ActionOOM                               // an allocation failed for want of memory
+	// and nothing has to be waited for any more: it may be reused
+	ActionFreeCompleted
+	ActionSegmentAlloc // the allocator took a segment from the driver
+	ActionSegmentFree  // … and gave it back
+	ActionSegmentMap   // it mapped memory into an expandable segment
+	ActionSegmentUnmap // … and gave that back
+	ActionSnapshot     // a snapshot was taken
+	ActionOOM          // an allocation failed for want of memory
 )
 
 // String returns PyTorch's word.
@@ -138,21 +148,25 @@ type HistoryEvent struct {
 	Size      uint64  // rounded; as asked for out of memory
 	Requested uint64  // as asked, of blocks
 	Stream    uint64
-	Number    uint64 // of the block's allocation, see [MemoryBlock]; 0 where it is not about a block
-	Owner     int    // of the block, or of the request that failed
-	Stack     int    // of the call that did this; 0 where there is none, such as a free by the garbage collector
-	Free      uint64 // what the driver says is free, for out of memory
-	Category  string // of the block
+	// of the block's allocation, see [MemoryBlock]; 0 where it is not about a block
+	Number uint64
+	Owner  int // of the block, or of the request that failed
+	// of the call that did this; 0 where there is none, such as a free by the garbage collector
+	Stack    int
+	Free     uint64 // what the driver says is free, for out of memory
+	Category string // of the block
 }
 
-// A MemoryOwner is what blocks were allocated for: all allocations of one op for one shape at one place.
+// A MemoryOwner is what blocks were allocated for: all allocations of one op for one shape at one
+// place.
 type MemoryOwner struct {
 	Op    string // "matmul"
 	Scope string // the names of the scopes around it (tensor.Named), joined by slashes
 	Type  string // "float32"
 	Shape []int
-	Where string // where it was asked for: "train.go:31", or words about the scope; "" where nothing is known
-	Stack int    // of the allocation
+	// where it was asked for: "train.go:31", or words about the scope; "" where nothing is known
+	Where string
+	Stack int // of the allocation
 }
 
 // String returns a line such as "matmul [64, 512] float32 at digits/train.go:31 in forward".
@@ -196,9 +210,10 @@ func (f Frame) String() string {
 	return fmt.Sprintf("%s:%d %s", f.File[strings.LastIndexByte(f.File, '/')+1:], f.Line, f.Function)
 }
 
-// Categories of memory. A driver tells them from the stack of the allocation: what an optimizer's Step allocates (its state, and its
-// temporaries), what Backward does (gradients, and what leads to them), what a layer's or model's constructor or nn.To
-// does (parameters and buffers), what a Forward does (activations). That is where memory was asked for, not what became of it:
+// Categories of memory. A driver tells them from the stack of the allocation: what an optimizer's
+// Step allocates (its state, and its temporaries), what Backward does (gradients, and what leads to
+// them), what a layer's or model's constructor or nn.To does (parameters and buffers), what a
+// Forward does (activations). That is where memory was asked for, not what became of it:
 // [MemorySnapshot.Label] says what only the program knows.
 const (
 	CategoryParameter  = "parameter"
@@ -208,8 +223,8 @@ const (
 	CategoryOther      = "other"
 )
 
-// Label sets the category of the live blocks that hold these addresses, and of the events of their allocation. It returns how many
-// blocks it found; an address that lies in no live block is none.
+// Label sets the category of the live blocks that hold these addresses, and of the events of their
+// allocation. It returns how many blocks it found; an address that lies in no live block is none.
 func (s *MemorySnapshot) Label(category string, addrs ...uintptr) int {
 	numbers := map[uint64]bool{}
 	for _, a := range addrs {

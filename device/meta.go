@@ -2,7 +2,8 @@ package device
 
 import "errors"
 
-// ErrNoValues is wrapped by the error of whatever would read a value on a device that has none: see [OpenMeta].
+// ErrNoValues is wrapped by the error of whatever would read a value on a device that has none: see
+// [OpenMeta].
 var ErrNoValues = errors.New("the device has addresses without memory, so there are no values")
 
 // MetaConfig describes a device without memory.
@@ -18,13 +19,14 @@ type MetaDriver interface {
 	OpenMeta(MetaConfig) (Device, error)
 }
 
-// OpenMeta returns a new device of a kind ("cuda", "cpu") that has addresses without memory: PyTorch's device "meta" with an
-// allocator. A program runs on it as on the others of its kind, by the same kernels and with the same allocations, up to what its memory
-// holds, in hardly any time and memory: work is counted and not done. What would read a value, such as Item or a shape that depends
-// on data, fails with an error that wraps [ErrNoValues]. Stats tells what the program took.
+// OpenMeta returns a new device of a kind ("cuda", "cpu") that has addresses without memory:
+// PyTorch's device "meta" with an allocator. A program runs on it as on the others of its kind, by
+// the same kernels and with the same allocations, up to what its memory holds, in hardly any time
+// and memory: work is counted and not done. What would read a value, such as Item or a shape that
+// depends on data, fails with an error that wraps [ErrNoValues]. Stats tells what the program took.
 //
-// The device has the name of the kind's first, and is not what [Open] gives. It goes when nothing refers to it any more. The error is an
-// *[UnavailableError].
+// The device has the name of the kind's first, and is not what [Open] gives. It goes when nothing
+// refers to it any more. The error is an *[UnavailableError].
 func OpenMeta(kind string, c MetaConfig) (Device, error) {
 	d, err := driver(kind, kind)
 	if err != nil {

@@ -99,7 +99,8 @@ func runTraced(t Tracer, d Device, s Stream, op Op) error {
 		return d.Run(s, op, nil)
 	}
 	k := KernelEvent{Device: d, Stream: s, Primitive: op.Name(), Class: classOf(op), Work: w}
-	for i := 0; k.Type == dtype.Invalid && op.Operand(i).View != nil; i++ { // the first result that is wanted
+	// the first result that is wanted
+	for i := 0; k.Type == dtype.Invalid && op.Operand(i).View != nil; i++ {
 		k.Type = op.Operand(i).View.Type
 	}
 	if t.Wants().KernelShapes {

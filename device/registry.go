@@ -11,7 +11,8 @@ import (
 
 // A Driver opens the devices of one kind.
 type Driver interface {
-	// Count returns how many devices there are. A driver that finds none says why by an *UnavailableError.
+	// Count returns how many devices there are. A driver that finds none says why by an
+	// *UnavailableError.
 	Count() (int, error)
 	// Open returns device i, the same value each time.
 	Open(i int) (Device, error)
@@ -152,8 +153,8 @@ func Count(kind string) (int, error) {
 	return d.Count()
 }
 
-// Best returns the first GPU if there is one, else the CPU, and a line that says why. It returns nil when no driver is
-// linked in.
+// Best returns the first GPU if there is one, else the CPU, and a line that says why. It returns
+// nil when no driver is linked in.
 func Best() (Device, string) {
 	why := ""
 	if d, err := Open("cuda:0"); err == nil {

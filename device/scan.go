@@ -14,9 +14,10 @@ const (
 	ScanSum ScanKind = iota
 	ScanProd
 	ScanLogSumExp // log Σ exp
-	ScanMax       // the position, as I64, of the greatest so far, the last of equal ones; NaN is the greatest
-	ScanMin       // the position of the least so far, the last of equal ones; NaN is the least
-	ScanLinear    // of factors a and terms b, in this order: yᵢ = bᵢ + aᵢ·yᵢ₋₁, and y₀ = b₀
+	// the position, as I64, of the greatest so far, the last of equal ones; NaN is the greatest
+	ScanMax
+	ScanMin    // the position of the least so far, the last of equal ones; NaN is the least
+	ScanLinear // of factors a and terms b, in this order: yᵢ = bᵢ + aᵢ·yᵢ₋₁, and y₀ = b₀
 )
 
 // String returns the kind in lower case.

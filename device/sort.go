@@ -46,8 +46,9 @@ func (o *Argsort) Work() Work {
 // Clone copies the op.
 func (o *Argsort) Clone() Op { c := *o; return &c }
 
-// SortKey is the integer that an element of type t, X(0), is ordered by: an I32, or of F64 and I64 an I64. Of a float it is its
-// bits, the lower ones of negative numbers reversed; NaN is the greatest, and -0 is 0. Descending keys are complements.
+// SortKey is the integer that an element of type t, X(0), is ordered by: an I32, or of F64 and I64
+// an I64. Of a float it is its bits, the lower ones of negative numbers reversed; NaN is the
+// greatest, and -0 is 0. Descending keys are complements.
 func SortKey(t dtype.Type, descending bool) *expr.Expr {
 	to, most := dtype.I32, uint64(math.MaxInt32)
 	if t == dtype.F64 || t == dtype.I64 {

@@ -8,20 +8,24 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Tracer hears what drivers and tensors do while it is set: package profile's, and those that count. Its methods are called on the
-// goroutine that does the work, by any number of goroutines at once; they return soon, and call neither a device nor a tensor.
+// A Tracer hears what drivers and tensors do while it is set: package profile's, and those that
+// count. Its methods are called on the goroutine that does the work, by any number of goroutines at
+// once; they return soon, and call neither a device nor a tensor.
 //
-// Kernels, copies, waits and memory are told when the call is over, spans when they open and when they close. To which span a kernel
-// belongs is for the tracer to say: the one that the same goroutine opened last and has not closed. Drivers know no tensors, so that
-// nothing else could be passed down to them; tensor runs a driver's method on the goroutine of the op that calls it, always.
+// Kernels, copies, waits and memory are told when the call is over, spans when they open and when
+// they close. To which span a kernel belongs is for the tracer to say: the one that the same
+// goroutine opened last and has not closed. Drivers know no tensors, so that nothing else could be
+// passed down to them; tensor runs a driver's method on the goroutine of the op that calls it,
+// always.
 type Tracer interface {
 	// Wants is asked before each event, so that what nobody looks at is not made.
 	Wants() TraceWants
-	// Begin opens a span on the calling goroutine. Its number is from [NewSpanID]; End gets it, on the same goroutine and in reverse
-	// order for all but loose spans.
+	// Begin opens a span on the calling goroutine. Its number is from [NewSpanID]; End gets it, on
+	// the same goroutine and in reverse order for all but loose spans.
 	Begin(s Span) SpanID
 	End(id SpanID)
-	// Recorded says that the innermost op of the calling goroutine has become node of the graph: Backward's span tells the same number.
+	// Recorded says that the innermost op of the calling goroutine has become node of the graph:
+	// Backward's span tells the same number.
 	Recorded(node uint64)
 	Kernel(k KernelEvent)
 	Copy(c CopyEvent)
@@ -50,12 +54,14 @@ type SpanKind uint8
 
 // The kinds of spans.
 const (
-	SpanOp       SpanKind = iota // a tensor op
-	SpanDirect                   // work outside of a declared op, such as an update in place: of interest where the innermost open span is no op
-	SpanBackward                 // the gradient of an op, or its addition to a leaf
-	SpanModule                   // a call of a layer
-	SpanScope                    // a named scope
-	SpanUser                     // a program's own
+	SpanOp SpanKind = iota // a tensor op
+	// work outside of a declared op, such as an update in place: of interest where the innermost
+	// open span is no op
+	SpanDirect
+	SpanBackward // the gradient of an op, or its addition to a leaf
+	SpanModule   // a call of a layer
+	SpanScope    // a named scope
+	SpanUser     // a program's own
 )
 
 // String returns the kind in lower case.
@@ -69,10 +75,14 @@ type Span struct {
 	Name   string
 	Shapes []shape.Dims // of the operands, where they are wanted
 	Node   uint64       // SpanBackward: the node of the graph; 0 for none
-	Scope  SpanID       // the innermost named scope that the operands' scope lies in, whichever goroutine opened it
-	Loose  bool         // SpanScope: it may be closed by another goroutine, or before what was opened after it
-	Owner  any          // SpanModule: the layer's own pointer, by which calls of one layer are told from another's
-	// Callers is the stack of who asked for the work, as runtime.Callers tells it, where a goroutine of the library's does it.
+	// the innermost named scope that the operands' scope lies in, whichever goroutine opened it
+	Scope SpanID
+	// SpanScope: it may be closed by another goroutine, or before what was opened after it
+	Loose bool
+	// SpanModule: the layer's own pointer, by which calls of one layer are told from another's
+	Owner any
+	// Callers is the stack of who asked for the work, as runtime.Callers tells it, where a
+	// goroutine of the library's does it.
 	Callers []uintptr
 }
 
@@ -100,14 +110,17 @@ type LaunchEvent struct {
 	// and with those on the padding of tiles; 0 says that the kernel uses none.
 	Tensor     int
 	Start, End time.Duration
-	Time       Interval // on the device; nil where times are not wanted or cannot be had, as in a captured graph
+	// on the device; nil where times are not wanted or cannot be had, as in a captured graph
+	Time Interval
 }
 
-// An Interval is when work ran on a device, asked for when it is of interest, so that nothing waits for it before.
+// An Interval is when work ran on a device, asked for when it is of interest, so that nothing waits
+// for it before.
 type Interval interface {
-	// Resolve waits for the work and returns when it began and ended, on [Now]'s clock as far as the device's can be brought to it. It
-	// may be called once. The resolution of NVIDIA's events is about half a microsecond. An emulated device's times are virtual: their
-	// differences are the cost model's, and where they begin means nothing.
+	// Resolve waits for the work and returns when it began and ended, on [Now]'s clock as far as
+	// the device's can be brought to it. It may be called once. The resolution of NVIDIA's events
+	// is about half a microsecond. An emulated device's times are virtual: their differences are
+	// the cost model's, and where they begin means nothing.
 	Resolve() (start, end time.Duration, err error)
 }
 
@@ -128,16 +141,19 @@ func (k CopyKind) String() string { return [...]string{"HtoD", "DtoH", "DtoD", "
 
 // A CopyEvent is a copy that has been made or queued.
 type CopyEvent struct {
-	Device     Device // whose driver copies
-	Stream     Stream
-	Kind       CopyKind
-	Op         string // the driver's method, or what of its own it copies for
-	Bytes      int
-	Peer       Device        // of PeerToPeer: where the bytes come from
-	Staged     bool          // of PeerToPeer: by way of the host, as the devices cannot address each other's memory
-	Pinned     bool          // the host's memory is page-locked
-	Own        bool          // the driver copies for itself: a table that a primitive needs
-	Blocked    bool          // the call returned only when the copy was done, or its source read: End - Start is what the host waited
+	Device Device // whose driver copies
+	Stream Stream
+	Kind   CopyKind
+	Op     string // the driver's method, or what of its own it copies for
+	Bytes  int
+	Peer   Device // of PeerToPeer: where the bytes come from
+	// of PeerToPeer: by way of the host, as the devices cannot address each other's memory
+	Staged bool
+	Pinned bool // the host's memory is page-locked
+	Own    bool // the driver copies for itself: a table that a primitive needs
+	// the call returned only when the copy was done, or its source read: End - Start is what the
+	// host waited
+	Blocked    bool
 	Start, End time.Duration // of the call
 	Time       Interval      // on the device; nil as in LaunchEvent
 	Recorded   bool          // as in KernelEvent
@@ -159,8 +175,9 @@ type MemoryEvent struct {
 	Freed  bool
 	Pinned bool   // page-locked memory of the host
 	Origin Origin // of what is handed out
-	// InUse is the device's memory in use afterwards, as [Stats] counts it, or the page-locked memory; -1 where it is not known, because
-	// the memory is given back later, and of the CPU's buffers below 64 KiB, which are not counted in it.
+	// InUse is the device's memory in use afterwards, as [Stats] counts it, or the page-locked
+	// memory; -1 where it is not known, because the memory is given back later, and of the CPU's
+	// buffers below 64 KiB, which are not counted in it.
 	InUse int
 }
 
@@ -168,8 +185,8 @@ type tracerBox struct{ t Tracer }
 
 var tracer atomic.Pointer[tracerBox]
 
-// SetTracer makes t hear of all devices of the process from now on, and nil nobody. It reports false, and changes nothing, when another
-// tracer is set.
+// SetTracer makes t hear of all devices of the process from now on, and nil nobody. It reports
+// false, and changes nothing, when another tracer is set.
 func SetTracer(t Tracer) (ok bool) {
 	if t == nil {
 		tracer.Store(nil)

@@ -5,13 +5,15 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Work is what a primitive does: the arithmetic operations of its definition, and the bytes that it must at least read and write. A
-// driver may do more (a second pass over a row, padding of a tile) or less traffic (what a cache holds); from the work of the definition
-// the roofline follows: time ≥ max(FLOPs / peak arithmetic, Bytes / peak bandwidth) (S. Williams, A. Waterman, D. Patterson, "Roofline",
-// CACM 52(4), 2009).
+// Work is what a primitive does: the arithmetic operations of its definition, and the bytes that it
+// must at least read and write. A driver may do more (a second pass over a row, padding of a tile)
+// or less traffic (what a cache holds); from the work of the definition the roofline follows: time
+// ≥ max(FLOPs / peak arithmetic, Bytes / peak bandwidth) (S. Williams, A. Waterman, D. Patterson,
+// "Roofline", CACM 52(4), 2009).
 //
-// A multiplication and an addition count as two. Of an expression every operation counts as one, also comparisons, conversions and
-// integer arithmetic: exp is the twenty or so instructions that it is. An operand that is broadcast is read once.
+// A multiplication and an addition count as two. Of an expression every operation counts as one,
+// also comparisons, conversions and integer arithmetic: exp is the twenty or so instructions that
+// it is. An operand that is broadcast is read once.
 type Work struct {
 	FLOPs, Bytes int
 }
@@ -32,9 +34,10 @@ type Class uint8
 
 // The classes of primitives.
 const (
-	ByBytes      Class = iota // the memory that it reads and writes
-	ByProducts                // the operations of matrix products, of which a byte has very different numbers
-	ByExpression              // its memory, and the operations of an expression for each element
+	ByBytes Class = iota // the memory that it reads and writes
+	// the operations of matrix products, of which a byte has very different numbers
+	ByProducts
+	ByExpression // its memory, and the operations of an expression for each element
 )
 
 func classOf(op Op) Class {
@@ -74,8 +77,9 @@ var expCost = expr.MustLower([]*expr.Expr{expr.X(0).Exp()}, []dtype.Type{dtype.F
 
 // A Peak is what a device can do at most, by its makers' numbers or by measurement.
 type Peak struct {
-	FLOPs  float64 // a second, of float32 arithmetic
-	Half   float64 // a second, of products of 16-bit floats: tensor cores where there are some; 0 for FLOPs
+	FLOPs float64 // a second, of float32 arithmetic
+	// a second, of products of 16-bit floats: tensor cores where there are some; 0 for FLOPs
+	Half   float64
 	Bytes  float64 // a second, of its memory
 	Source string  // where the numbers are from
 }

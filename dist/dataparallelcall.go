@@ -94,7 +94,8 @@ func (c *replicated) replicate(owner *tensor.Scope) {
 				there := flat.To(r.dev)
 				b.unpack(there, list, r.tensors)
 				for _, j := range b.which {
-					if c.params[j].Buffer && len(b.which) > 1 { // it may be changed: not as the others are
+					// it may be changed: not as the others are
+					if c.params[j].Buffer && len(b.which) > 1 {
 						r.tensors[j] = r.tensors[j].Clone()
 					}
 					keep = append(keep, r.tensors[j])

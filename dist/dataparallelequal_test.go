@@ -87,7 +87,8 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 	}{
 		{[]device.Device{host(t), g[0], g[1]}, dtype.F64, 1e-9, 7},
 		{g[:2], dtype.F32, 1e-4, 4},
-		{g, dtype.F32, 1e-4, 5},                              // three of the four have something to do
+		// three of the four have something to do
+		{g, dtype.F32, 1e-4, 5},
 		{[]device.Device{g[1], host(t)}, dtype.F32, 1e-4, 3}, // parts of 2 and 1
 	} {
 		for _, m := range samples {

@@ -83,7 +83,8 @@ func onEach(devices []device.Device, backward bool, f func(i int)) {
 	for i := range devices {
 		switch p := panics[i].(type) {
 		case *ReplicaError:
-			if e, ok := p.Err.(*tensor.Error); ok && e.Site == "" { // the goroutine has no frame of the program
+			// the goroutine has no frame of the program
+			if e, ok := p.Err.(*tensor.Error); ok && e.Site == "" {
 				e.Site = misuse(nil, "").Site
 			}
 			panic(p)

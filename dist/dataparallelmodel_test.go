@@ -72,7 +72,8 @@ func TestDataParallelOddModel(t *testing.T) {
 		want.Square().Sum().Backward()
 		same(t, "gradient", dp, one)
 		for k, b := range nn.NamedBuffers(dp) {
-			near(t, b.Name, b.Tensor, nn.NamedBuffers(one)[k].Tensor, 1e-9) // as the power method does not see the batch
+			// as the power method does not see the batch
+			near(t, b.Name, b.Tensor, nn.NamedBuffers(one)[k].Tensor, 1e-9)
 		}
 	})
 	if n := m.calls.Load(); n != 6 || hooked.Load() != 3 {

@@ -253,7 +253,8 @@ func TestDDPUnusedEverywhere(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := nn.To(newLinears(12, 6, 6), g.Device())
-			g.NewReducer(m).Weigh(float64(g.Rank()) + 0.7) // a weighted mean of equal numbers is rounded
+			// a weighted mean of equal numbers is rounded
+			g.NewReducer(m).Weigh(float64(g.Rank()) + 0.7)
 			use := func(all bool) {
 				g.Do(func(s *tensor.Scope) {
 					x := m.L[0].Forward(inputs(s, 0, g.Rank()*4, g.Rank()*4+4))

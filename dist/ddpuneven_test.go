@@ -31,7 +31,8 @@ func TestDDPGradDivUnevenInputs(t *testing.T) {
 					n := parts[step]
 					r.Weigh(float64(n[rank]))
 					if n[rank] == 0 {
-						var none *tensor.Tensor // no sample: a loss of 0 that reaches the parameters
+						// no sample: a loss of 0 that reaches the parameters
+						var none *tensor.Tensor
 						for _, p := range nn.Parameters(m) {
 							if x := p.In(s).Sum().MulScalar(0); none == nil {
 								none = x

@@ -118,7 +118,8 @@ func TestDDPGradIsView(t *testing.T) {
 				t.Errorf("a run that adds to gradients copies them in %d spans", n)
 			}
 			nn.ZeroGrad(m)
-			if n := flattened(once); g.Rank() == 0 && n != 2*2*len(r.buckets) { // a span of the copy, and one of its launch
+			// a span of the copy, and one of its launch
+			if n := flattened(once); g.Rank() == 0 && n != 2*2*len(r.buckets) {
 				t.Errorf("a run that makes gradients copies them in %d spans, with %d buckets and 2 ranks", n, len(r.buckets))
 			}
 		})

@@ -11,17 +11,19 @@ var (
 	ErrMismatch = errors.New("ranks do not agree")
 	ErrTimeout  = errors.New("a rank does not come")
 	ErrLeft     = errors.New("a rank has returned")
-	ErrAborted  = errors.New("the run has ended") // by the failure of another rank; Run returns that one
-	ErrMember   = errors.New("this rank is not in the group")
+	// by the failure of another rank; Run returns that one
+	ErrAborted = errors.New("the run has ended")
+	ErrMember  = errors.New("this rank is not in the group")
 )
 
 // An Error is what a collective panics with, and what is wrong with the use of this package.
 // tensor.Try returns it.
 type Error struct {
-	Op     string // "all reduce"
-	Of     string // what it was applied to, where that has a name: "gradients of fc1.weight … fc2.bias"
-	Rank   int    // of World, whose call it was
-	World  int    // 0 outside of a run
+	Op string // "all reduce"
+	// what it was applied to, where that has a name: "gradients of fc1.weight … fc2.bias"
+	Of     string
+	Rank   int // of World, whose call it was
+	World  int // 0 outside of a run
 	Device string
 	Msg    string
 	Site   string // file:line of the rank's call, outside of the library

@@ -93,7 +93,8 @@ func TestLaunches(t *testing.T) {
 					t.Errorf("one rank launches %d primitives, the plain loop %d", got, plain)
 				case g.World() == 2 && dev.Info().Host && got != plain+buckets:
 					t.Errorf("a rank of two launches %d primitives, the plain loop %d, with %d buckets", got, plain, buckets)
-				case g.World() == 2 && !dev.Info().Host && got != plain+2*buckets: // a copy and a sum
+				case g.World() == 2 && !dev.Info().Host && got != plain+2*buckets:
+					// a copy and a sum
 					t.Errorf("a GPU of two launches %d primitives, the plain loop %d, with %d buckets", got, plain, buckets)
 				}
 			})

@@ -381,7 +381,8 @@ func TestZeROScaler(t *testing.T) {
 			train := func(opt optim.Optimizer, list []*tensor.Tensor, scaler *amp.GradScaler, step int) {
 				scaler.Scale(tensor.Root().On(g.Device()).Typed(dtype.F32).Zeros())
 				zeroGrads(list, step)
-				if step == 1 || step == 3 { // in the part of the first rank, then in that of the last
+				// in the part of the first rank, then in that of the last
+				if step == 1 || step == 3 {
 					k := (step - 1) / 2 * (len(list) - 1)
 					grad := list[k].Grad().Detach()
 					grad.View(-1).Narrow(0, (step-1)/2*(grad.Size()-1), 1).Fill(math.Inf(1))

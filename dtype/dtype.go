@@ -1,7 +1,8 @@
 // Package dtype names the element types of tensors and says how they combine.
 //
-// A [Type] answers for its size, its class (boolean, integer, floating point), the type that two operands promote to,
-// and the type in which arithmetic on it is carried out. Complex types are not supported.
+// A [Type] answers for its size, its class (boolean, integer, floating point), the type that two
+// operands promote to, and the type in which arithmetic on it is carried out. Complex types are not
+// supported.
 package dtype
 
 import (
@@ -25,8 +26,9 @@ const (
 	BF16         // bfloat16: the upper half of a binary32
 	F32          // IEEE 754 binary32
 	F64          // IEEE 754 binary64
-	U32          // unsigned 32-bit integer: inside expressions and for random bits, not a tensor type
-	U64          // unsigned 64-bit integer: inside expressions, not a tensor type
+	// unsigned 32-bit integer: inside expressions and for random bits, not a tensor type
+	U32
+	U64 // unsigned 64-bit integer: inside expressions, not a tensor type
 	count
 )
 
@@ -71,8 +73,9 @@ func (t Type) IsInteger() bool { return t >= U8 && t <= I64 || t == U32 || t == 
 // IsSigned reports whether t can hold negative numbers.
 func (t Type) IsSigned() bool { return t >= I8 && t <= F64 }
 
-// Compute returns the type in which arithmetic on t is carried out: float32 for the 16-bit floats, int32 for the
-// narrow integers (results wrap at the width of t when they are stored), t itself otherwise.
+// Compute returns the type in which arithmetic on t is carried out: float32 for the 16-bit floats,
+// int32 for the narrow integers (results wrap at the width of t when they are stored), t itself
+// otherwise.
 func (t Type) Compute() Type {
 	switch t {
 	case F16, BF16:
@@ -83,8 +86,9 @@ func (t Type) Compute() Type {
 	return t
 }
 
-// Promote returns the type of a result of operands of types a and b, by PyTorch's table for two tensors of
-// dimension ≥ 1 (https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc).
+// Promote returns the type of a result of operands of types a and b, by PyTorch's table for two
+// tensors of dimension ≥ 1
+// (https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc).
 func Promote(a, b Type) Type {
 	switch {
 	case a == b:

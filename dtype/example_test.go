@@ -36,7 +36,8 @@ func ExampleOf() {
 	// Output: float32 int64 bfloat16
 }
 
-// The 16-bit floats round to the nearest, ties to even; bfloat16 keeps the range of float32 and loses digits.
+// The 16-bit floats round to the nearest, ties to even; bfloat16 keeps the range of float32 and
+// loses digits.
 func ExampleToFloat16() {
 	fmt.Println(dtype.ToFloat16(0.1).Float32(), dtype.ToFloat16(1e6).Float32())
 	fmt.Println(dtype.ToBFloat16(0.1).Float32(), dtype.ToBFloat16(1e6).Float32())

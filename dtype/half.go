@@ -20,7 +20,8 @@ func ToBFloat16(x float32) BFloat16 {
 // Float32 returns h exactly.
 func (h BFloat16) Float32() float32 { return math.Float32frombits(uint32(h) << 16) }
 
-// ToFloat16 rounds x to the nearest binary16, ties to even; beyond the range is ±Inf. NaN stays a quiet NaN.
+// ToFloat16 rounds x to the nearest binary16, ties to even; beyond the range is ±Inf. NaN stays a
+// quiet NaN.
 func ToFloat16(x float32) Float16 {
 	u := math.Float32bits(x)
 	sign := uint16(u>>16) & 0x8000

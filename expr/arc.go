@@ -17,7 +17,8 @@ func (f format) piMinus(r *Expr) *Expr {
 	return C(2 * c[0]).Sub(r.Sub(C(2 * c[1])))
 }
 
-// asinParts returns, for a ≥ 0, whether a > 0.57, and asin(a), or asin(√((1-a)/2)) = acos(a)/2 where that is so.
+// asinParts returns, for a ≥ 0, whether a > 0.57, and asin(a), or asin(√((1-a)/2)) = acos(a)/2
+// where that is so.
 func (f format) asinParts(a *Expr) (big, r *Expr) {
 	big = a.Gt(C(0.57))
 	z := C(-0.5).FMA(a, C(0.5))

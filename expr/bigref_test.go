@@ -280,7 +280,8 @@ func bigSoftplus(x *big.Float) *big.Float {
 	return bigLog1p(bigExp(x))
 }
 
-// bigErfc is 1 - erf, or above 6 the continued fraction e^(-x²)/√π · 1/(x + (1/2)/(x + (2/2)/(x + (3/2)/(x + …)))).
+// bigErfc is 1 - erf, or above 6 the continued fraction e^(-x²)/√π · 1/(x + (1/2)/(x + (2/2)/(x +
+// (3/2)/(x + …)))).
 func bigErfc(x *big.Float) *big.Float {
 	if x.Cmp(bf(6)) < 0 {
 		return bigSub(bf(1), bigErf(x))

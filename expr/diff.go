@@ -1,11 +1,13 @@
 package expr
 
-// Diff returns the derivative of e with respect to X(i), or nil where e does not depend on it. Subexpressions of the
-// derivative that equal e itself become [Y], so that a gradient saves what the op has already computed.
+// Diff returns the derivative of e with respect to X(i), or nil where e does not depend on it.
+// Subexpressions of the derivative that equal e itself become [Y], so that a gradient saves what
+// the op has already computed.
 //
-// Only structural zeros and ones of differentiation are removed; a float operation of the formula never is (0·x keeps a
-// NaN). At kinks the derivative is: Abs 0 at 0; Min and Max half to each side on a tie; Select that of the branch taken;
-// Floor, Trunc, RoundEven, comparisons and bit operations 0.
+// Only structural zeros and ones of differentiation are removed; a float operation of the formula
+// never is (0·x keeps a NaN). At kinks the derivative is: Abs 0 at 0; Min and Max half to each side
+// on a tie; Select that of the branch taken; Floor, Trunc, RoundEven, comparisons and bit
+// operations 0.
 func Diff(e *Expr, i int) *Expr {
 	d := differ{i: i, memo: map[*Expr]*Expr{}, root: e}
 	r := d.walk(e)

@@ -9,8 +9,8 @@ import (
 func init() {
 	Define(Func{
 		Name: "erfc", Arity: 1,
-		// 1 - erf(x) for |x| < ½; e^(-a²)·Q(a) beyond, where pairs keep what a², 2a+1, the quotient and the product
-		// round off, and 2 less that on the left.
+		// 1 - erf(x) for |x| < ½; e^(-a²)·Q(a) beyond, where pairs keep what a², 2a+1, the quotient
+		// and the product round off, and 2 less that on the left.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			near := C(1).Sub(poly(x[0].Mul(x[0]), pick(f, erfCoef32, erfCoef64)).FMA(x[0], x[0]))
@@ -38,8 +38,9 @@ func init() {
 	})
 	Define(Func{
 		Name: "erfinv", Arity: 1,
-		// x plus x times a polynomial in w = -log(1-x²), or in √w where that is large, after M. Giles: Approximating the erfinv
-		// function, GPU Computing Gems, 2011; the coefficients are our own.
+		// x plus x times a polynomial in w = -log(1-x²), or in √w where that is large, after M.
+		// Giles: Approximating the erfinv function, GPU Computing Gems, 2011; the coefficients are
+		// our own.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			w := C(1).Sub(x[0]).Mul(C(1).Add(x[0])).Log().Neg()

@@ -8,8 +8,8 @@ import (
 
 func f64bits(v float64) uint64 { return math.Float64bits(v) }
 
-// Encode returns the bits of v as an element of type t, in the low bytes: rounded to nearest even, or for integers
-// truncated and saturated.
+// Encode returns the bits of v as an element of type t, in the low bytes: rounded to nearest even,
+// or for integers truncated and saturated.
 func Encode(t dtype.Type, v float64) uint64 {
 	switch t {
 	case dtype.F64:
@@ -60,8 +60,8 @@ func Load(t dtype.Type, b uint64) uint64 {
 	return b
 }
 
-// Store converts the bits of t's computing type to the bits stored for type t: rounding for 16-bit floats, wrapping for
-// narrow integers.
+// Store converts the bits of t's computing type to the bits stored for type t: rounding for 16-bit
+// floats, wrapping for narrow integers.
 func Store(t dtype.Type, b uint64) uint64 {
 	switch t {
 	case dtype.F16:
@@ -83,8 +83,9 @@ func truth(b bool) uint64 {
 	return 0
 }
 
-// Eval runs the program on one element: the definition that backends are held to. x are the operands' stored bits,
-// params the scalars' bits, index the element's position; the results' stored bits are appended to dst.
+// Eval runs the program on one element: the definition that backends are held to. x are the
+// operands' stored bits, params the scalars' bits, index the element's position; the results'
+// stored bits are appended to dst.
 func (p *Program) Eval(dst, x, params []uint64, index int64) []uint64 {
 	v := make([]uint64, len(p.Code))
 	for i, c := range p.Code {
@@ -233,8 +234,9 @@ func float64Op(op Op, a, b, c float64) float64 {
 	panic("expr: " + op.String() + " of a float")
 }
 
-// FMA32 returns a·b + c rounded once. The product is exact in float64; the sum is rounded to odd there, so that rounding
-// it to float32 is right (S. Boldo, G. Melquiond: Emulation of FMA and correctly rounded sums, 2008).
+// FMA32 returns a·b + c rounded once. The product is exact in float64; the sum is rounded to odd
+// there, so that rounding it to float32 is right (S. Boldo, G. Melquiond: Emulation of FMA and
+// correctly rounded sums, 2008).
 func FMA32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	s := p + float64(c)
@@ -410,7 +412,8 @@ func convert(from, to dtype.Type, a uint64) uint64 {
 	return a
 }
 
-// toInt truncates v towards zero and saturates at the range of t (I32 or I64); NaN gives 0. This is PTX's cvt.rzi.
+// toInt truncates v towards zero and saturates at the range of t (I32 or I64); NaN gives 0. This is
+// PTX's cvt.rzi.
 func toInt(v float64, t dtype.Type) int64 {
 	w := 63
 	if t == dtype.I32 {

@@ -1,15 +1,16 @@
 // Package expr is the scalar language in which elementwise ops are written once.
 //
-// An [Expr] is an immutable graph over the elements of an op's operands: [X] is an element of operand i, [Y] (in gradients)
-// the op's own result, [Param] a scalar given at run time, [Index] the element's position. Its types are resolved by
-// [Lower], which expands the named functions (exp, tanh, …) into primitives, shares common subexpressions and returns a
-// [Program]: typed code in static single assignment form that every backend runs and [Program.Eval] defines. The same
-// program gives the same bits on every device, because every float operation is rounded by itself and a fused
-// multiply-add happens only where [Expr.FMA] is written.
+// An [Expr] is an immutable graph over the elements of an op's operands: [X] is an element of
+// operand i, [Y] (in gradients) the op's own result, [Param] a scalar given at run time, [Index]
+// the element's position. Its types are resolved by [Lower], which expands the named functions
+// (exp, tanh, …) into primitives, shares common subexpressions and returns a [Program]: typed code
+// in static single assignment form that every backend runs and [Program.Eval] defines. The same
+// program gives the same bits on every device, because every float operation is rounded by itself
+// and a fused multiply-add happens only where [Expr.FMA] is written.
 //
-// Types: a constant or parameter takes the type of its sibling. Operands of different types meet at their promoted
-// type. 16-bit floats are computed in float32, narrow integers in int32, and rounded or wrapped once when stored. Bool
-// is a truth value; its sum is "or", its product "and".
+// Types: a constant or parameter takes the type of its sibling. Operands of different types meet at
+// their promoted type. 16-bit floats are computed in float32, narrow integers in int32, and rounded
+// or wrapped once when stored. Bool is a truth value; its sum is "or", its product "and".
 package expr
 
 import (
@@ -48,15 +49,17 @@ const (
 	OpLe
 	OpGt
 	OpGe
-	OpSelect  // a (Bool) ? b : c
-	OpAnd     // bitwise, and of truth values
-	OpOr      //
-	OpXor     //
-	OpNot     // bitwise complement; of truth values negation
-	OpShl     // a << b; 0 when b ≥ width
-	OpShr     // a >> b, arithmetic for signed types
-	OpMulHi   // upper half of the double-width product, U32
-	OpCvt     // conversion to T: to nearest even into floats; towards zero, saturating, NaN → 0 into integers; wrap between integers; ≠ 0 into Bool
+	OpSelect // a (Bool) ? b : c
+	OpAnd    // bitwise, and of truth values
+	OpOr     //
+	OpXor    //
+	OpNot    // bitwise complement; of truth values negation
+	OpShl    // a << b; 0 when b ≥ width
+	OpShr    // a >> b, arithmetic for signed types
+	OpMulHi  // upper half of the double-width product, U32
+	// conversion to T: to nearest even into floats; towards zero, saturating, NaN → 0 into
+	// integers; wrap between integers; ≠ 0 into Bool
+	OpCvt
 	OpBitcast // the same bits as type T of equal size
 	OpPhilox  // what Draw says, a U32 or U64, for seed a, offset b and index c, all I64
 	opCall    // a named function; Lower expands it
@@ -125,7 +128,8 @@ func Param(i int, t ...dtype.Type) *Expr {
 	return e
 }
 
-// Index is the row-major index of the element in the iteration shape, as an I64, or as a U32 (for fewer than 2³² elements).
+// Index is the row-major index of the element in the iteration shape, as an I64, or as a U32 (for
+// fewer than 2³² elements).
 func Index(t dtype.Type) *Expr { return &Expr{op: OpIndex, typ: t} }
 
 func node(op Op, in ...*Expr) *Expr { return &Expr{op: op, in: in} }
@@ -225,12 +229,15 @@ func (x *Expr) Bitcast(t dtype.Type) *Expr {
 	return e
 }
 
-// A Func is a function that Lower expands into primitives: one formula for float32, one for float64.
+// A Func is a function that Lower expands into primitives: one formula for float32, one for
+// float64.
 type Func struct {
-	Name   string
-	Arity  int
-	Expand func(t dtype.Type, x []*Expr) *Expr // t is F32 or F64; must consist of primitives and other functions
-	// Diff returns the partial derivatives with respect to each argument; y is the function's value.
+	Name  string
+	Arity int
+	// t is F32 or F64; must consist of primitives and other functions
+	Expand func(t dtype.Type, x []*Expr) *Expr
+	// Diff returns the partial derivatives with respect to each argument; y is the function's
+	// value.
 	Diff func(x []*Expr, y *Expr) []*Expr
 	// Ref is the specification in float64.
 	Ref func(x []float64) float64

@@ -161,7 +161,8 @@ func TestFMA32IsCorrectlyRounded(t *testing.T) {
 			check(a, b, float32(-p))
 		}
 	}
-	for k := range 4096 { // products that lie on a tie of float32, with addends that float64 cannot hold
+	// products that lie on a tie of float32, with addends that float64 cannot hold
+	for k := range 4096 {
 		a := float32(1 + 0x1p-12)
 		b := a + float32(k)*0x1p-11
 		for _, e := range []int{-54, -60, -80, -120} {

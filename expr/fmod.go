@@ -6,9 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// reduceBy returns the remainder of r by y > 0, or a number off by less than y, after n steps. Each takes away the quotient rounded to 53
-// bits: what is left is a multiple of the last place of both and smaller than r, so the fused multiply-add is exact, and the
-// quotient shrinks by 2⁵³.
+// reduceBy returns the remainder of r by y > 0, or a number off by less than y, after n steps. Each
+// takes away the quotient rounded to 53 bits: what is left is a multiple of the last place of both
+// and smaller than r, so the fused multiply-add is exact, and the quotient shrinks by 2⁵³.
 func reduceBy(r, y *Expr, n int) *Expr {
 	for range n {
 		r = r.Div(y).Trunc().Neg().FMA(y, r)
@@ -16,8 +16,9 @@ func reduceBy(r, y *Expr, n int) *Expr {
 	return r
 }
 
-// fmod returns x - y·trunc(x/y) without any rounding, in float64. A quotient up to 2²⁷⁸, that of any two float32, takes 6
-// steps. Any two float64 need more than a quotient can hold: x is reduced by y·2¹⁴⁰⁰ and y·2⁷⁰⁰ first, where y is so small.
+// fmod returns x - y·trunc(x/y) without any rounding, in float64. A quotient up to 2²⁷⁸, that of
+// any two float32, takes 6 steps. Any two float64 need more than a quotient can hold: x is reduced
+// by y·2¹⁴⁰⁰ and y·2⁷⁰⁰ first, where y is so small.
 func fmod(x, y *Expr, wide bool) *Expr {
 	r, a := x.Abs(), y.Abs()
 	if wide {

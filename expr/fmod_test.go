@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// The functions of two operands against Go's, at special values and over all exponents. fmod and copysign are exact.
+// The functions of two operands against Go's, at special values and over all exponents. fmod and
+// copysign are exact.
 func TestRemainderFunctions(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -6,10 +6,11 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// The named functions are formulas over the primitives, one for float32 and one for float64, so that a result has the
-// same bits on every device. Both branches of a Select are computed: a formula confines the arguments of the branch that
-// is not taken where overflow would matter, and the signs of NaN are not defined. Errors are at most 2 units in the last
-// place over the whole range of the type, denormal arguments and results included, unless a function says otherwise.
+// The named functions are formulas over the primitives, one for float32 and one for float64, so
+// that a result has the same bits on every device. Both branches of a Select are computed: a
+// formula confines the arguments of the branch that is not taken where overflow would matter, and
+// the signs of NaN are not defined. Errors are at most 2 units in the last place over the whole
+// range of the type, denormal arguments and results included, unless a function says otherwise.
 
 // format describes a binary float type to the formulas.
 type format struct {
@@ -63,8 +64,8 @@ func poly(x *Expr, c []float64) *Expr {
 	return p
 }
 
-// reduceExp returns r and n with x = n·ln2 + r, |r| ≤ ln2/2; n as bits that hold n + off in their low part. Adding
-// 1.5·2^mant rounds to an integer.
+// reduceExp returns r and n with x = n·ln2 + r, |r| ≤ ln2/2; n as bits that hold n + off in their
+// low part. Adding 1.5·2^mant rounds to an integer.
 func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(off))
 	t := x.FMA(C(f.log2e[0]), magic)
@@ -75,8 +76,8 @@ func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 // missing returns 1 - (1+e)·r, which is small.
 func missing(e, r *Expr) *Expr { return e.Neg().FMA(r, C(1).Sub(r)) }
 
-// inverse returns 1/(1+e), for an e where c are the coefficients of a polynomial close to that, after so many steps of Newton's iteration: a
-// quotient takes longer, and branches.
+// inverse returns 1/(1+e), for an e where c are the coefficients of a polynomial close to that,
+// after so many steps of Newton's iteration: a quotient takes longer, and branches.
 func (f format) inverse(e *Expr, c []float64, steps int) *Expr {
 	r := poly(e, c)
 	for range steps {
@@ -108,8 +109,8 @@ func (f format) power(x *Expr, off int) (p, n *Expr) {
 	return poly(r, append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...)), n
 }
 
-// exp2 returns 2^(x+lo) for an x whose result overflows or vanishes by little more than the type's range; lo, far below
-// x, may be nil.
+// exp2 returns 2^(x+lo) for an x whose result overflows or vanishes by little more than the type's
+// range; lo, far below x, may be nil.
 func (f format) exp2(x, lo *Expr) *Expr {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(2*f.bias))
 	t := x.Add(magic)
@@ -126,8 +127,8 @@ func (f format) exp(x *Expr) *Expr {
 	return p.Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t))
 }
 
-// expFull returns eˣ for any x between the bounds of [expBounds]: 2ⁿ is applied as two factors, so that only the last
-// product can overflow or leave the normal numbers.
+// expFull returns eˣ for any x between the bounds of [expBounds]: 2ⁿ is applied as two factors, so
+// that only the last product can overflow or leave the normal numbers.
 func (f format) expFull(x *Expr) *Expr {
 	p, n := f.power(x, 2*f.bias)
 	return f.scale(p, n)
@@ -163,7 +164,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "sigmoid", Arity: 1,
-		// e = e^-|x| cannot overflow: 1/(1+e) or e/(1+e). With r close to 1/(1+e), 1 - (1+e)·r makes up for the roundings of 1+e and r.
+		// e = e^-|x| cannot overflow: 1/(1+e) or e/(1+e). With r close to 1/(1+e), 1 - (1+e)·r
+		// makes up for the roundings of 1+e and r.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			lo, _ := f.expBounds()
@@ -190,7 +192,8 @@ func init() {
 			z := a.Mul(a)
 			near := z.Mul(poly(z, pick(f, tanhCoef32, tanhCoef64))).FMA(a, a)
 			r, n := f.reduceHalf(a.Neg().Max(C(-20)), f.bias)
-			e := poly(r, scaled(append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...), 2)).Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t)) // e⁻²ᵃ
+			// e⁻²ᵃ
+			e := poly(r, scaled(append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...), 2)).Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t))
 			far := e.Mul(f.inverse(e, pick(f, thirdCoef32, thirdCoef64), 1)).FMA(C(-2), C(1))
 			return f.copySign(a.Lt(C(0.55)).Select(near, far), x[0])
 		},
@@ -227,7 +230,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "expm1", Arity: 1,
-		// eˣ-1 = 2ⁿ·q + (2ⁿ-1), q = eʳ-1; halved, so that 2ⁿ does not overflow before the result does.
+		// eˣ-1 = 2ⁿ·q + (2ⁿ-1), q = eʳ-1; halved, so that 2ⁿ does not overflow before the result
+		// does.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			_, hi := f.expBounds()

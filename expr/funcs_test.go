@@ -83,7 +83,8 @@ func forEachUnary(t *testing.T, run func(t *testing.T, name string, f *Func, s s
 	}
 }
 
-// ulps32 returns |got-want| in units in the last place of the float32 numbers around want, 0 for equal specials.
+// ulps32 returns |got-want| in units in the last place of the float32 numbers around want, 0 for
+// equal specials.
 func ulps32(got float32, want float64) float64 {
 	w := float32(want)
 	switch {
@@ -93,7 +94,8 @@ func ulps32(got float32, want float64) float64 {
 		}
 		if math.IsInf(float64(got), 0) && math.Signbit(float64(got)) == math.Signbit(want) && math.Abs(want) > 0x1.fffffep127 ||
 			math.IsInf(float64(w), 0) && !math.IsInf(want, 0) && got == got {
-			return math.Abs(math.Min(math.Abs(float64(got)), 0x1p128)-math.Abs(want)) / 0x1p104 // rounded across the threshold
+			// rounded across the threshold
+			return math.Abs(math.Min(math.Abs(float64(got)), 0x1p128)-math.Abs(want)) / 0x1p104
 		}
 		return math.Inf(1)
 	case want == 0:
@@ -106,8 +108,9 @@ func ulps32(got float32, want float64) float64 {
 	return math.Abs(float64(got)-want) / math.Ldexp(1, max(e-24, -149))
 }
 
-// TestFloat32Accuracy sweeps the bit patterns of float32 and compares with math's float64 function: a sample, or with
-// FLAMBEAU_SOAK=1 all of them (an hour a function), with FLAMBEAU_SOAK=n every nth.
+// TestFloat32Accuracy sweeps the bit patterns of float32 and compares with math's float64 function:
+// a sample, or with FLAMBEAU_SOAK=1 all of them (an hour a function), with FLAMBEAU_SOAK=n every
+// nth.
 func TestFloat32Accuracy(t *testing.T) {
 	stride := uint64(90001)
 	if s := os.Getenv("FLAMBEAU_SOAK"); s != "" {
@@ -172,8 +175,9 @@ func TestSpecialValues(t *testing.T) {
 	})
 }
 
-// TestFloat64Accuracy compares samples with values computed in arbitrary precision: uniform over the function's
-// interval, uniform in the exponent over the whole type where that lies in the interval, and near 0 and ±1.
+// TestFloat64Accuracy compares samples with values computed in arbitrary precision: uniform over
+// the function's interval, uniform in the exponent over the whole type where that lies in the
+// interval, and near 0 and ±1.
 func TestFloat64Accuracy(t *testing.T) {
 	n := 700
 	if os.Getenv("FLAMBEAU_SOAK") != "" {

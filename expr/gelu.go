@@ -10,8 +10,9 @@ import (
 func init() {
 	Define(Func{
 		Name: "gelu", Arity: 1,
-		// x·Φ(x) = max(x, 0) - |x|·Φ(-|x|), where Φ(-a) = 2^p(a): an error of at most 2⁻²⁴ beside the result, which for x < 0 is a relative one of
-		// 2⁻²¹ down to -3 and 2⁻¹⁷ down to -5.5. Below -10 it is the tiny value at -10. In float64 the error function's.
+		// x·Φ(x) = max(x, 0) - |x|·Φ(-|x|), where Φ(-a) = 2^p(a): an error of at most 2⁻²⁴ beside
+		// the result, which for x < 0 is a relative one of 2⁻²¹ down to -3 and 2⁻¹⁷ down to -5.5.
+		// Below -10 it is the tiny value at -10. In float64 the error function's.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			if t == dtype.F64 {
@@ -24,7 +25,8 @@ func init() {
 			r := l.Sub(n.Sub(magic))
 			tail := r.FMA(poly(r, exp2Coef32), C(1)).Mul(n.Bitcast(f.u).Shl(C(float64(f.mant))).Bitcast(f.t))
 			y := a.Neg().FMA(tail, x[0].Max(C(math.Copysign(0, -1)))) // -0 for -0
-			return x[0].Eq(C(math.Inf(-1))).Select(C(math.NaN()), y)  // -∞·0, as the error function gives it
+			// -∞·0, as the error function gives it
+			return x[0].Eq(C(math.Inf(-1))).Select(C(math.NaN()), y)
 		},
 		// Φ(x) + x·φ(x)
 		Diff: func(x []*Expr, y *Expr) []*Expr {
@@ -50,5 +52,6 @@ func init() {
 	})
 }
 
-// geluScale is √(2/π), of the tanh approximation of GELU (D. Hendrycks, K. Gimpel, arXiv:1606.08415).
+// geluScale is √(2/π), of the tanh approximation of GELU (D. Hendrycks, K. Gimpel,
+// arXiv:1606.08415).
 const geluScale = 0.7978845608028653558798921198687637369517

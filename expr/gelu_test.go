@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestGelu: errors beside the result's unit, relative ones left of 0, infinities and the derivatives.
+// TestGelu: errors beside the result's unit, relative ones left of 0, infinities and the
+// derivatives.
 func TestGelu(t *testing.T) {
 	for _, name := range []string{"gelu", "gelu_tanh"} {
 		f, single, double := Funcs()[name], unary(name, dtype.F32), unary(name, dtype.F64)

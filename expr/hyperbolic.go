@@ -50,7 +50,8 @@ func init() {
 	Define(Func{
 		Name: "logaddexp", Arity: 2,
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
-			d := x[0].Eq(x[1]).Select(C(0), x[0].Sub(x[1]).Abs()) // equal infinities have no difference
+			// equal infinities have no difference
+			d := x[0].Eq(x[1]).Select(C(0), x[0].Sub(x[1]).Abs())
 			return x[0].Max(x[1]).Add(formatOf(t).softTail(d))
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr {
@@ -150,7 +151,8 @@ func init() {
 	})
 }
 
-// twoSumError returns what s = a + b rounded off (D. Knuth: The Art of Computer Programming, vol. 2, 4.2.2).
+// twoSumError returns what s = a + b rounded off (D. Knuth: The Art of Computer Programming, vol.
+// 2, 4.2.2).
 func twoSumError(a, b, s *Expr) *Expr {
 	bb := s.Sub(a)
 	return a.Sub(s.Sub(bb)).Add(b.Sub(bb))
@@ -162,7 +164,8 @@ func (x *Expr) Softplus() *Expr { return Call("softplus", x) }
 // LogSigmoid returns -log(1+e⁻ˣ).
 func (x *Expr) LogSigmoid() *Expr { return Call("logsigmoid", x) }
 
-// LogAddExp returns log(eˣ+eʸ). Where that is near 0 the error is relative to x and y, not to the result.
+// LogAddExp returns log(eˣ+eʸ). Where that is near 0 the error is relative to x and y, not to the
+// result.
 func (x *Expr) LogAddExp(y *Expr) *Expr { return Call("logaddexp", x, y) }
 
 // Sinh returns the hyperbolic sine of x.

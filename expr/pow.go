@@ -9,8 +9,8 @@ import (
 // A pair is the unevaluated sum hi + lo of two floats, |lo| ≤ ulp(hi).
 type pair struct{ hi, lo *Expr }
 
-// fastSum returns a + b for |a| ≥ |b| or a = 0 (T. J. Dekker: A floating-point technique for extending the available
-// precision, 1971).
+// fastSum returns a + b for |a| ≥ |b| or a = 0 (T. J. Dekker: A floating-point technique for
+// extending the available precision, 1971).
 func fastSum(a, b *Expr) pair {
 	s := a.Add(b)
 	return pair{s, a.Sub(s).Add(b)}
@@ -30,8 +30,8 @@ func (p pair) times(q pair) pair {
 
 func constPair(c []float64) pair { return pair{C(c[0]), C(c[1])} }
 
-// log2Pair returns log2 of a positive finite x to about 2^-33 (float32), 2^-64 (float64) of its value:
-// log2(m) = s·(2/ln2 + s²·(2/(3·ln2) + s²·P(s²))), s = (m-1)/(m+1), in pairs but for P.
+// log2Pair returns log2 of a positive finite x to about 2^-33 (float32), 2^-64 (float64) of its
+// value: log2(m) = s·(2/ln2 + s²·(2/(3·ln2) + s²·P(s²))), s = (m-1)/(m+1), in pairs but for P.
 func (f format) log2Pair(x *Expr) pair {
 	e, m := f.logParts(x)
 	d := m.Sub(C(1))
@@ -51,7 +51,8 @@ func (f format) log2Pair(x *Expr) pair {
 	return pair{sum.hi, sum.lo.Add(l.lo)}
 }
 
-// pow returns x^(y+rest) with the special values of C99's annex F for xʸ; rest, far below y, may be nil.
+// pow returns x^(y+rest) with the special values of C99's annex F for xʸ; rest, far below y, may be
+// nil.
 func (f format) pow(x, y, rest *Expr) *Expr {
 	a := x.Abs()
 	finite := a.Lt(C(math.Inf(1)))
@@ -75,8 +76,8 @@ func (f format) pow(x, y, rest *Expr) *Expr {
 	return one.Select(C(1), r)
 }
 
-// powRef is math.Pow, kept away from denormal bases, for which Go 1.26 has it wrong: Pow(5e-324, 0.25) is 1e-77 there, not
-// 2^-268.5.
+// powRef is math.Pow, kept away from denormal bases, for which Go 1.26 has it wrong: Pow(5e-324,
+// 0.25) is 1e-77 there, not 2^-268.5.
 func powRef(x []float64) float64 {
 	if a := math.Abs(x[0]); a > 0 && a < 0x1p-1022 {
 		return math.Pow(math.Ldexp(x[0], 60), x[1]) * math.Exp2(-60*x[1])
@@ -106,7 +107,8 @@ func init() {
 			zero := C(0)
 			less := exponent.Sub(C(1))
 			back := less.Sub(exponent)
-			lost := exponent.Sub(less.Sub(back)).Sub(back.Add(C(1))) // D. E. Knuth, The Art of Computer Programming, vol. 2, 4.2.2
+			// D. E. Knuth, The Art of Computer Programming, vol. 2, 4.2.2
+			lost := exponent.Sub(less.Sub(back)).Sub(back.Add(C(1)))
 			by := base.Eq(zero).And(exponent.Ge(zero)).Select(zero, y.Mul(base.Log()))
 			return []*Expr{exponent.Eq(zero).Select(zero, exponent.Mul(base.PowSum(less, rest.Add(lost)))), by, by}
 		},
@@ -114,10 +116,11 @@ func init() {
 	})
 }
 
-// Pow returns xʸ with the special values of C99: x⁰ = 1ʸ = 1 even for NaN; NaN for negative x and a y that is no integer.
-// The derivative by y is 0 where x = 0 and y ≥ 0, by x where y = 0, as in torch.
+// Pow returns xʸ with the special values of C99: x⁰ = 1ʸ = 1 even for NaN; NaN for negative x and a
+// y that is no integer. The derivative by y is 0 where x = 0 and y ≥ 0, by x where y = 0, as in
+// torch.
 func (x *Expr) Pow(y *Expr) *Expr { return Call("pow", x, y) }
 
-// PowSum returns x^(y+rest) for an exponent that is known better than its type holds it: rest is at most half a unit in the last place of y.
-// The special values are those of xʸ.
+// PowSum returns x^(y+rest) for an exponent that is known better than its type holds it: rest is at
+// most half a unit in the last place of y. The special values are those of xʸ.
 func (x *Expr) PowSum(y, rest *Expr) *Expr { return Call("powsum", x, y, rest) }

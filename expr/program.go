@@ -18,7 +18,8 @@ type Instr struct {
 	Imm     uint64     // OpConst: the bits; OpX, OpParam: which; OpPhilox: the Draw
 }
 
-// A Program is typed, canonical code: structurally equal expressions of equal types give equal programs.
+// A Program is typed, canonical code: structurally equal expressions of equal types give equal
+// programs.
 type Program struct {
 	Code   []Instr
 	Outs   []int32      // results, indices into Code; Code[Outs[k]].Type is Out[k].Compute()
@@ -121,8 +122,9 @@ func (e *Error) Raised() {}
 
 func fail(format string, a ...any) { panic(&Error{fmt.Sprintf(format, a...)}) }
 
-// Lower types the expressions outs for operands stored as in, results stored as out, and expands them into a program.
-// Y, where it occurs, reads operand number y (pass -1 if it does not). Out types of Invalid take the computed type.
+// Lower types the expressions outs for operands stored as in, results stored as out, and expands
+// them into a program. Y, where it occurs, reads operand number y (pass -1 if it does not). Out
+// types of Invalid take the computed type.
 func Lower(outs []*Expr, out, in []dtype.Type, y int) (p *Program, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -183,7 +185,8 @@ type lowerer struct {
 	calls map[*Expr]*Expr
 }
 
-// unify returns the type in which values of types a and b meet; Invalid stands for a constant that adapts.
+// unify returns the type in which values of types a and b meet; Invalid stands for a constant that
+// adapts.
 func unify(a, b dtype.Type) dtype.Type {
 	switch {
 	case a == b || b == dtype.Invalid:

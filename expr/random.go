@@ -100,7 +100,8 @@ func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
 	size := pick(f, 32, 64)
 	// A pair has two words of a block, or all four.
 	d := pick(f, Draw{Clear: 1}, Draw{Shift: 1, Clear: 2})
-	u := d.of(f.u, seed, offset, index).Cvt(t).FMA(C(math.Ldexp(1, -size)), C(math.Ldexp(1, -size-1))) // never 0
+	// never 0
+	u := d.of(f.u, seed, offset, index).Cvt(t).FMA(C(math.Ldexp(1, -size)), C(math.Ldexp(1, -size-1)))
 	d.Add = pick[uint8](f, 1, 2)
 	angle := d.of(f.u, seed, offset, index)
 	e, m := f.splitBits(u.Bitcast(f.u))

@@ -103,8 +103,9 @@ func TestDropLimit(t *testing.T) {
 	}
 }
 
-// TestRandomDistributions bounds moments at five standard errors, the Kolmogorov–Smirnov statistic and χ² of 256 cells at
-// probabilities below 10⁻⁶; the numbers are fixed, so it cannot fail by chance.
+// TestRandomDistributions bounds moments at five standard errors, the Kolmogorov–Smirnov statistic
+// and χ² of 256 cells at probabilities below 10⁻⁶; the numbers are fixed, so it cannot fail by
+// chance.
 func TestRandomDistributions(t *testing.T) {
 	const n = 30000
 	phi := func(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }

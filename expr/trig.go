@@ -6,12 +6,14 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// quadrant reduces a ≥ 0: a = q·π/2 + r, |r.hi| ≤ π/4; q is an integer of the float's width of which the low two bits count.
+// quadrant reduces a ≥ 0: a = q·π/2 + r, |r.hi| ≤ π/4; q is an integer of the float's width of
+// which the low two bits count.
 //
-// Moderate arguments subtract k·π/2 in three steps, of which the first is exact because k·π₁ has few enough bits below
-// the point (W. Cody, W. Waite: Software Manual for the Elementary Functions, 1980, with fused multiply-adds). Larger ones
-// multiply the argument's integer mantissa by the bits of 2/π that matter to the product modulo 4 (M. Payne, R. Hanek:
-// Radian reduction for trigonometric functions, 1983).
+// Moderate arguments subtract k·π/2 in three steps, of which the first is exact because k·π₁ has
+// few enough bits below the point (W. Cody, W. Waite: Software Manual for the Elementary Functions,
+// 1980, with fused multiply-adds). Larger ones multiply the argument's integer mantissa by the bits
+// of 2/π that matter to the product modulo 4 (M. Payne, R. Hanek: Radian reduction for
+// trigonometric functions, 1983).
 func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 	c := pick(f, halfPix32, halfPix64)
 	magic := C(math.Ldexp(1.5, f.mant))
@@ -29,16 +31,18 @@ func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 	return near.Select(q, qBig), pair{near.Select(r.hi, rBig.hi), near.Select(r.lo, rBig.lo)}
 }
 
-// largeQuadrant is quadrant for 2¹⁶ (float32) or 2³⁰ (float64) ≤ a < ∞. With the integer mantissa M of p bits and three
-// words W of 2/π that begin p bits before those that make the product's units, M·W modulo the three words' size is the
-// quadrant in two bits and then its fraction, of which the last word only gives the carry.
+// largeQuadrant is quadrant for 2¹⁶ (float32) or 2³⁰ (float64) ≤ a < ∞. With the integer mantissa M
+// of p bits and three words W of 2/π that begin p bits before those that make the product's units,
+// M·W modulo the three words' size is the quadrant in two bits and then its fraction, of which the
+// last word only gives the carry.
 func (f format) largeQuadrant(a *Expr) (q *Expr, r pair) {
 	width := float64(pick(f, 32, 64))
 	first, table := pick(f, 16, 30), pick(f, twoOverPi32, twoOverPi64)
 	word := func(v float64) *Expr { return C(v) }
 	bits := a.Bitcast(f.u)
 	mant := bits.And(f.word(1<<f.mant - 1)).Or(f.word(1 << f.mant))
-	start := bits.Shr(word(float64(f.mant))).Sub(word(float64(f.bias + first))) // W's first bit in the table
+	// W's first bit in the table
+	start := bits.Shr(word(float64(f.mant))).Sub(word(float64(f.bias + first)))
 	w := make([]*Expr, len(table))
 	for i, v := range table {
 		w[i] = f.word(v)
@@ -98,7 +102,8 @@ func (f format) sinCos(r pair) (sin, cos *Expr) {
 	return sin, cos
 }
 
-// turn returns the function that is the sine in quadrant 0 and the cosine in quadrant 1, with the sign of bit 1 of q.
+// turn returns the function that is the sine in quadrant 0 and the cosine in quadrant 1, with the
+// sign of bit 1 of q.
 func (f format) turn(q, sin, cos *Expr) *Expr {
 	one := f.word(1)
 	v := q.And(one).Eq(f.word(0)).Select(sin, cos)

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A step of training a GPT of characters: 4 layers of 128 features, 32 blocks of 64. The same in PyTorch is
-// bench/chargpt/torch_chargpt.py.
+// A step of training a GPT of characters: 4 layers of 128 features, 32 blocks of 64. The same in
+// PyTorch is bench/chargpt/torch_chargpt.py.
 func BenchmarkCharGPTStep(b *testing.B) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.NewGPT(models.GPTConfig{Vocab: 96, Context: 64, Layers: 4, Heads: 4, Width: 128}, nn.In(s))

@@ -24,7 +24,8 @@ type BERTConfig struct {
 	Dropout float64 // [hidden_dropout_prob, attention_probs_dropout_prob]
 }
 
-// BERTBase returns the configuration of bert-base-uncased, 110 million parameters (J. Devlin et al., arXiv:1810.04805).
+// BERTBase returns the configuration of bert-base-uncased, 110 million parameters (J. Devlin et
+// al., arXiv:1810.04805).
 func BERTBase() BERTConfig {
 	return BERTConfig{Vocab: 30522, Context: 512, Layers: 12, Heads: 12, Width: 768, Dropout: 0.1}
 }
@@ -67,13 +68,18 @@ func (c BERTConfig) full() BERTConfig {
 	return c
 }
 
-// BERTInput is what a BERT is told beside the tokens; the zero value is one text a sequence, without filling.
+// BERTInput is what a BERT is told beside the tokens; the zero value is one text a sequence,
+// without filling.
 type BERTInput struct {
-	Mask  *tensor.Tensor // [batch, length], of bool or integers: not 0 where a token is real, as text.Pad makes it; nil: everywhere
-	Types *tensor.Tensor // [batch, length], integers: 0 for the first text, 1 for the second; nil: 0
+	// [batch, length], of bool or integers: not 0 where a token is real, as text.Pad makes it; nil:
+	// everywhere
+	Mask *tensor.Tensor
+	// [batch, length], integers: 0 for the first text, 1 for the second; nil: 0
+	Types *tensor.Tensor
 }
 
-// BERT is the encoder with its pooler, Hugging Face's BertModel, with its names and layouts of weights; see [BERT.LoadStateDict].
+// BERT is the encoder with its pooler, Hugging Face's BertModel, with its names and layouts of
+// weights; see [BERT.LoadStateDict].
 type BERT struct {
 	bertBody
 	Pooler *bertPooler `nn:"pooler"`
@@ -137,8 +143,9 @@ type bertPooler struct {
 
 const bertStd = 0.02 // of first weights
 
-// NewBERT returns a model with BERT's initial weights: normal with standard deviation 0.02, biases 0. It panics with an *[Error] if the
-// configuration is wrong. The options are those of a layer: [nn.In], [nn.Typed].
+// NewBERT returns a model with BERT's initial weights: normal with standard deviation 0.02, biases
+// 0. It panics with an *[Error] if the configuration is wrong. The options are those of a layer:
+// [nn.In], [nn.Typed].
 func NewBERT(c BERTConfig, opts ...nn.Option) *BERT {
 	c = c.full()
 	h := homeOf(opts)
@@ -167,7 +174,8 @@ func (h home) bert(c BERTConfig) bertBody {
 	return m
 }
 
-// Forward returns the features of every token, [batch, length, width], for tokens ids [batch, length].
+// Forward returns the features of every token, [batch, length, width], for tokens ids [batch,
+// length].
 func (m *BERT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&ids, &y)()
 	return m.Features(ids, BERTInput{})
@@ -185,7 +193,8 @@ func (m *BERT) Pool(features *tensor.Tensor) *tensor.Tensor {
 	})
 }
 
-// Features returns the features of every token, [batch, length, width], for tokens ids [batch, length] of at most Context positions.
+// Features returns the features of every token, [batch, length, width], for tokens ids [batch,
+// length] of at most Context positions.
 func (m *bertBody) Features(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	checkTokens("bert", ids, 0, m.Config.Context)
 	for _, t := range []*tensor.Tensor{in.Mask, in.Types} {
@@ -201,7 +210,8 @@ func (m *bertBody) Features(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 		s := ids.Scope()
 		var mask *tensor.Tensor
 		if in.Mask != nil {
-			mask = in.Mask.In(s).NeScalar(0).Unsqueeze(1).Unsqueeze(1) // the same for all heads and queries
+			// the same for all heads and queries
+			mask = in.Mask.In(s).NeScalar(0).Unsqueeze(1).Unsqueeze(1)
 		}
 		x := m.embed(ids, in.Types)
 		for _, l := range m.Encoder.Layer {
@@ -276,7 +286,8 @@ func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption
 	return nn.LoadStateDict(m, plain, opts...)
 }
 
-// bertNames brings the names of a state dict into this package's form; rename returns "" for what is left out.
+// bertNames brings the names of a state dict into this package's form; rename returns "" for what
+// is left out.
 func bertNames(sd map[string]*tensor.Tensor, rename func(string) string) (map[string]*tensor.Tensor, error) {
 	return renamed("bert", sd, func(name string) string {
 		if name = rename(name); strings.HasSuffix(name, "embeddings.position_ids") {

@@ -123,7 +123,8 @@ func TestBERTDropout(t *testing.T) {
 	})
 }
 
-// State dicts come with and without heads and prefix, with old names and with tensors that are there twice.
+// State dicts come with and without heads and prefix, with old names and with tensors that are
+// there twice.
 func TestBERTLoadStateDict(t *testing.T) {
 	full := models.NewSequenceClassifier(smallBERT(), 3)
 	sd := map[string]*tt{}

@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// MaskedLM is a BERT that guesses the tokens that were masked: Hugging Face's BertForMaskedLM. The token table is the last layer's weight.
+// MaskedLM is a BERT that guesses the tokens that were masked: Hugging Face's BertForMaskedLM. The
+// token table is the last layer's weight.
 type MaskedLM struct {
 	nn.Base
 	Bert *bertBody `nn:"bert"` // without a pooler
@@ -23,7 +24,8 @@ type bertGuess struct {
 	Bias      *tensor.Tensor `nn:"bias"` // [vocab]
 }
 
-// NewMaskedLM returns a model with BERT's initial weights. It panics with an *[Error] if the configuration is wrong.
+// NewMaskedLM returns a model with BERT's initial weights. It panics with an *[Error] if the
+// configuration is wrong.
 func NewMaskedLM(c BERTConfig, opts ...nn.Option) *MaskedLM {
 	c = c.full()
 	h := homeOf(opts)
@@ -32,7 +34,8 @@ func NewMaskedLM(c BERTConfig, opts ...nn.Option) *MaskedLM {
 		&bertOutput{Dense: h.linear(c.Width, c.Width, bertStd), Norm: h.norm(c.Width, c.Eps)}, h.zeros(c.Vocab)}}}
 }
 
-// Forward returns the logits of every token, [batch, length, vocab], for tokens ids [batch, length].
+// Forward returns the logits of every token, [batch, length, vocab], for tokens ids [batch,
+// length].
 func (m *MaskedLM) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&ids, &y)()
 	return m.Logits(ids, BERTInput{})
@@ -47,15 +50,16 @@ func (m *MaskedLM) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	})
 }
 
-// Loss returns the mean cross entropy of the labels [batch, length], tokens where one was masked and -100 elsewhere.
+// Loss returns the mean cross entropy of the labels [batch, length], tokens where one was masked
+// and -100 elsewhere.
 func (m *MaskedLM) Loss(ids, labels *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		return nn.CrossEntropy(m.Logits(ids, in).Flatten(0, 1), labels.Flatten(0, 1))
 	})
 }
 
-// TiedNames tells [nn.LoadStateDict] that the table of tokens is the last layer's weight too, and that
-// files hold the last layer's bias twice.
+// TiedNames tells [nn.LoadStateDict] that the table of tokens is the last layer's weight too, and
+// that files hold the last layer's bias twice.
 func (m *MaskedLM) TiedNames() map[string]string {
 	return map[string]string{
 		"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -63,8 +67,9 @@ func (m *MaskedLM) TiedNames() map[string]string {
 	}
 }
 
-// LoadStateDict is that of [BERT.LoadStateDict] for Hugging Face's BertForMaskedLM and BertForPreTraining; of the latter the pooler and the
-// guess whether one text follows the other are left out. cls.predictions.decoder must be the token table and the bias, or absent.
+// LoadStateDict is that of [BERT.LoadStateDict] for Hugging Face's BertForMaskedLM and
+// BertForPreTraining; of the latter the pooler and the guess whether one text follows the other are
+// left out. cls.predictions.decoder must be the token table and the bias, or absent.
 func (m *MaskedLM) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string {
 		if strings.HasPrefix(name, "cls.seq_relationship.") || strings.HasPrefix(name, "bert.pooler.") {
@@ -78,15 +83,17 @@ func (m *MaskedLM) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOp
 	return nn.LoadStateDict(m, plain, opts...)
 }
 
-// SequenceClassifier is a BERT that tells texts apart: Hugging Face's BertForSequenceClassification. To begin with the weights of a BERT that
-// was trained for something else, call m.Bert.LoadStateDict.
+// SequenceClassifier is a BERT that tells texts apart: Hugging Face's
+// BertForSequenceClassification. To begin with the weights of a BERT that was trained for something
+// else, call m.Bert.LoadStateDict.
 type SequenceClassifier struct {
 	nn.Base
 	Bert       *BERT      `nn:"bert"`
 	Classifier *nn.Linear `nn:"classifier"`
 }
 
-// NewSequenceClassifier returns a model for texts of so many classes. It panics with an *[Error] if the configuration is wrong.
+// NewSequenceClassifier returns a model for texts of so many classes. It panics with an *[Error] if
+// the configuration is wrong.
 func NewSequenceClassifier(c BERTConfig, classes int, opts ...nn.Option) *SequenceClassifier {
 	if classes < 1 {
 		panic(wrong("bert", "%d classes", classes))
@@ -107,7 +114,8 @@ func (m *SequenceClassifier) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Te
 	})
 }
 
-// LoadStateDict is that of [BERT.LoadStateDict] for Hugging Face's BertForSequenceClassification, head and all.
+// LoadStateDict is that of [BERT.LoadStateDict] for Hugging Face's BertForSequenceClassification,
+// head and all.
 func (m *SequenceClassifier) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string { return name })
 	if err != nil {

@@ -6,14 +6,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Cache holds the keys and values of the tokens that a [GPT] has seen, so that each further token costs one position's work. All of
-// its memory is there from the beginning: 2·layers·batch·context·width elements.
+// A Cache holds the keys and values of the tokens that a [GPT] has seen, so that each further token
+// costs one position's work. All of its memory is there from the beginning:
+// 2·layers·batch·context·width elements.
 type Cache struct {
 	keys, values []*tensor.Tensor // per layer [batch, heads, context, features]
 	n            int              // positions that are filled
 }
 
-// NewCache returns an empty cache for a batch of sequences, in scope s, on the device and of the type of the model's weights.
+// NewCache returns an empty cache for a batch of sequences, in scope s, on the device and of the
+// type of the model's weights.
 func (m *GPT) NewCache(s *tensor.Scope, batch int) *Cache {
 	c := m.Config
 	if batch < 1 {
@@ -57,7 +59,8 @@ func (c *Cache) Free() {
 	}
 }
 
-// extend stores keys and values of new positions and returns all there are, with what attention needs to know.
+// extend stores keys and values of new positions and returns all there are, with what attention
+// needs to know.
 func (c *Cache) extend(layer int, k, v *tensor.Tensor) (keys, values *tensor.Tensor, o tensor.AttentionOptions) {
 	n, s := k.Dim(2), k.Scope()
 	all := func(store, x *tensor.Tensor) *tensor.Tensor {
@@ -76,8 +79,9 @@ func (c *Cache) extend(layer int, k, v *tensor.Tensor) (keys, values *tensor.Ten
 	return all(c.keys[layer], k), all(c.values[layer], v), o
 }
 
-// Decode returns the logits of the token that follows ids, [batch, vocab], where ids [batch, length] follow what the cache holds, which
-// they are added to. It records no graph and drops nothing, also in training mode. More positions than the model's context are the error
+// Decode returns the logits of the token that follows ids, [batch, vocab], where ids [batch,
+// length] follow what the cache holds, which they are added to. It records no graph and drops
+// nothing, also in training mode. More positions than the model's context are the error
 // tensor.ErrShape, with the cache as it was.
 func (m *GPT) Decode(ids *tensor.Tensor, c *Cache) (y *tensor.Tensor) {
 	if c == nil || len(c.keys) != len(m.H) {

@@ -5,8 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 )
 
-// NewCharGPT returns a [GPT] whose tokens are the characters of a text, and their tokenizer; c.Vocab is overwritten. The error is a
-// *text.Error: the text is empty or not UTF-8. A wrong configuration panics as it does in [NewGPT].
+// NewCharGPT returns a [GPT] whose tokens are the characters of a text, and their tokenizer;
+// c.Vocab is overwritten. The error is a *text.Error: the text is empty or not UTF-8. A wrong
+// configuration panics as it does in [NewGPT].
 func NewCharGPT(corpus string, c GPTConfig, opts ...nn.Option) (*GPT, *text.Chars, error) {
 	chars, err := text.NewChars(corpus)
 	if err != nil {
@@ -16,14 +17,16 @@ func NewCharGPT(corpus string, c GPTConfig, opts ...nn.Option) (*GPT, *text.Char
 	return NewGPT(c, opts...), chars, nil
 }
 
-// A CharGPTRecipe is how to train a [GPT] of characters: its size, and what AdamW, clipping and a schedule are given (optim.NewAdamW,
-// optim.ClipGradNorm, sched.NewWarmUp before sched.NewCosineAnnealing).
+// A CharGPTRecipe is how to train a [GPT] of characters: its size, and what AdamW, clipping and a
+// schedule are given (optim.NewAdamW, optim.ClipGradNorm, sched.NewWarmUp before
+// sched.NewCosineAnnealing).
 type CharGPTRecipe struct {
-	Config      GPTConfig // Vocab is 0: it comes from the text
-	Batch       int       // blocks of Context tokens a step
-	Steps       int
-	Warmup      int     // steps in which the learning rate rises from 0
-	LR, MinLR   float64 // the learning rate after that, and at the end of the cosine along which it falls
+	Config GPTConfig // Vocab is 0: it comes from the text
+	Batch  int       // blocks of Context tokens a step
+	Steps  int
+	Warmup int // steps in which the learning rate rises from 0
+	// the learning rate after that, and at the end of the cosine along which it falls
+	LR, MinLR   float64
 	Beta1       float64 // of AdamW
 	Beta2       float64
 	WeightDecay float64
@@ -31,8 +34,9 @@ type CharGPTRecipe struct {
 	HeldOut     float64 // the part of the text, its end, that is kept for validation
 }
 
-// CharGPTDefaults returns a recipe for a text of some hundred thousand characters and a CPU: 0.8 million parameters that after two minutes or so
-// on two cores predict characters they have not seen far better than how often each occurs would.
+// CharGPTDefaults returns a recipe for a text of some hundred thousand characters and a CPU: 0.8
+// million parameters that after two minutes or so on two cores predict characters they have not
+// seen far better than how often each occurs would.
 func CharGPTDefaults() CharGPTRecipe {
 	return CharGPTRecipe{
 		Config: GPTConfig{Context: 64, Layers: 4, Heads: 4, Width: 128},

@@ -17,8 +17,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// story writes at least n characters by a grammar of chance: people and things of the harbour, sentences that agree in number and tense, numbers
-// that add up, quotations that close. Its words are spelled with some three bits a character; where they stand takes more than one character to
+// story writes at least n characters by a grammar of chance: people and things of the harbour,
+// sentences that agree in number and tense, numbers that add up, quotations that close. Its words
+// are spelled with some three bits a character; where they stand takes more than one character to
 // know.
 func story(seed uint64, n int) string {
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -90,7 +91,8 @@ func unigram(ids []int) float64 {
 	return h
 }
 
-// trainChars trains by a recipe and returns the loss on what was held out, and the entropy of how often its tokens occur.
+// trainChars trains by a recipe and returns the loss on what was held out, and the entropy of how
+// often its tokens occur.
 func trainChars(t *testing.T, corpus string, r models.CharGPTRecipe) (loss, entropy float64) {
 	t.Helper()
 	tensor.Do(func(s *tensor.Scope) {
@@ -157,7 +159,8 @@ func trainChars(t *testing.T, corpus string, r models.CharGPTRecipe) (loss, entr
 	return loss, entropy
 }
 
-// The recipe learns more than how often each character occurs: in short, and where FLAMBEAU_SOAK is set as it is, on half a megabyte.
+// The recipe learns more than how often each character occurs: in short, and where FLAMBEAU_SOAK is
+// set as it is, on half a megabyte.
 func TestCharGPTLearns(t *testing.T) {
 	r, n, less := models.CharGPTDefaults(), 20_000, 0.3
 	r.Config.Layers, r.Config.Heads, r.Config.Width, r.Config.Context, r.Batch, r.Steps, r.Warmup = 2, 2, 32, 32, 16, 120, 10

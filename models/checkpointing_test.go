@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// With checkpointing a step of every kind of model has the bits that it has without, and holds much less at its peak.
+// With checkpointing a step of every kind of model has the bits that it has without, and holds much
+// less at its peak.
 func TestCheckpointing(t *testing.T) {
 	type model struct {
 		m     any

@@ -90,7 +90,8 @@ func TestCUDAPeakAgainstPyTorch(t *testing.T) {
 	}
 }
 
-// A graph of a step keeps at most 1.05 times the memory that PyTorch's keeps, in whole segments as there; all that the step needs is in it.
+// A graph of a step keeps at most 1.05 times the memory that PyTorch's keeps, in whole segments as
+// there; all that the step needs is in it.
 func TestGraphMemoryAgainstPyTorch(t *testing.T) {
 	golden, compared := cudaPeaks(t), 0
 	for _, c := range append(peakCases[:len(peakCases):len(peakCases)], largeCases...) {

@@ -63,7 +63,8 @@ func ExampleViT() {
 	// [96, 32]
 }
 
-// Weights of torchvision in a model, with 1000 classes as published. Without a network the error says which file to put where.
+// Weights of torchvision in a model, with 1000 classes as published. Without a network the error
+// says which file to put where.
 func ExamplePretrained() {
 	dir, err := os.MkdirTemp("", "weights")
 	if err != nil {

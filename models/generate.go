@@ -9,16 +9,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// GenerateOptions say how tokens are chosen. The zero value takes the likeliest one each time, until the context is full.
+// GenerateOptions say how tokens are chosen. The zero value takes the likeliest one each time,
+// until the context is full.
 type GenerateOptions struct {
-	MaxTokens   int     // the most new tokens; 0 stands for as many as the context has room for
-	Temperature float64 // divides the logits before a token is drawn; 0 takes the likeliest token instead
-	TopK        int     // draws among this many likeliest tokens; 0: all
-	TopP        float64 // draws among the fewest likeliest tokens whose probabilities add up to this; 0: all
-	Seed        uint64  // of the draws: the same seed gives the same tokens
-	Stop        []int   // tokens that end a sequence; they are not part of the result
-	// Slide goes on when the context is full: the older half is forgotten and the newer half computed again, since a token's features
-	// depend on its position. Without it more tokens than fit are a [ContextError], before any work is done.
+	MaxTokens int // the most new tokens; 0 stands for as many as the context has room for
+	// divides the logits before a token is drawn; 0 takes the likeliest token instead
+	Temperature float64
+	TopK        int // draws among this many likeliest tokens; 0: all
+	// draws among the fewest likeliest tokens whose probabilities add up to this; 0: all
+	TopP float64
+	Seed uint64 // of the draws: the same seed gives the same tokens
+	Stop []int  // tokens that end a sequence; they are not part of the result
+	// Slide goes on when the context is full: the older half is forgotten and the newer half
+	// computed again, since a token's features depend on its position. Without it more tokens than
+	// fit are a [ContextError], before any work is done.
 	Slide bool
 	// NoCache computes all positions again for each token: slower, and the reference for the cache.
 	NoCache bool
@@ -26,7 +30,8 @@ type GenerateOptions struct {
 
 // A ContextError is a sequence that is too long for a model.
 type ContextError struct {
-	Context, Prompt, New int // positions of the model, tokens of the prompt, new tokens that were asked for
+	// positions of the model, tokens of the prompt, new tokens that were asked for
+	Context, Prompt, New int
 }
 
 func (e *ContextError) Error() string {
@@ -64,8 +69,8 @@ func (o GenerateOptions) check(m *GPT, prompts [][]int) error {
 	return nil
 }
 
-// Generate returns new tokens for each prompt, without the prompts themselves. All prompts have one length. Errors are an *[Error], a
-// *[ContextError], or a *tensor.Error of the device.
+// Generate returns new tokens for each prompt, without the prompts themselves. All prompts have one
+// length. Errors are an *[Error], a *[ContextError], or a *tensor.Error of the device.
 func (m *GPT) Generate(prompts [][]int, o GenerateOptions) ([][]int, error) {
 	out := make([][]int, len(prompts))
 	done := make([]bool, len(prompts))
@@ -85,8 +90,8 @@ func (m *GPT) Generate(prompts [][]int, o GenerateOptions) ([][]int, error) {
 	return out, nil
 }
 
-// Stream yields the new tokens after a prompt one by one, as they are chosen; an error, of [GPT.Generate]'s kinds, is the last that it
-// yields. Leaving the loop ends the work.
+// Stream yields the new tokens after a prompt one by one, as they are chosen; an error, of
+// [GPT.Generate]'s kinds, is the last that it yields. Leaving the loop ends the work.
 func (m *GPT) Stream(prompt []int, o GenerateOptions) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		for ids, err := range m.steps([][]int{prompt}, o) {

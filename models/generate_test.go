@@ -13,7 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// However small, a temperature draws the likeliest token in the end, also where logits divided by it are no float32.
+// However small, a temperature draws the likeliest token in the end, also where logits divided by
+// it are no float32.
 func TestSmallTemperatures(t *testing.T) {
 	s := tensor.NewScope(tensor.Seed(1))
 	defer s.Close()
@@ -88,7 +89,8 @@ func TestModelsWithoutInput(t *testing.T) {
 	}
 }
 
-// The memory of a generation does not grow with its length, and is given back when the loop is left, whichever way.
+// The memory of a generation does not grow with its length, and is given back when the loop is
+// left, whichever way.
 func TestGenerateMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

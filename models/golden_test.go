@@ -34,7 +34,8 @@ func uniform(seed, n int, scale float64) []float32 {
 	return out
 }
 
-// named returns a model's parameters by the name in the golden file, which is the model's own behind prefix.
+// named returns a model's parameters by the name in the golden file, which is the model's own
+// behind prefix.
 func named(m any, prefix string) (names []string, params map[string]*tt) {
 	params = map[string]*tt{}
 	for _, p := range nn.Named(m) {
@@ -101,8 +102,9 @@ func tokens(t *testing.T, s *tensor.Scope, f *golden.File, name string) *tt {
 	return s.From(x.Int64s()).Reshape(x.Shape...)
 }
 
-// near compares with PyTorch's float64 numbers: within the tolerance of the greatest of them or, in float32, ten times as far off as
-// PyTorch's float32 is. It returns how far off the worst is, by that greatest.
+// near compares with PyTorch's float64 numbers: within the tolerance of the greatest of them or, in
+// float32, ten times as far off as PyTorch's float32 is. It returns how far off the worst is, by
+// that greatest.
 func (r goldenRun) near(what string, got []float64, name string) float64 {
 	t, where := r.t, r.name+" "+r.ty.String()+" on "+r.dev.Name()+": "+what
 	t.Helper()
@@ -145,7 +147,8 @@ func (r goldenRun) tolerance() float64 {
 	return 1e-5
 }
 
-// check compares results, the loss and the gradients, of parameters whose names have the prefix in the file.
+// check compares results, the loss and the gradients, of parameters whose names have the prefix in
+// the file.
 func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt) {
 	r.t.Helper()
 	loss.Backward()

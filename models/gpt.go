@@ -17,11 +17,12 @@ type GPTConfig struct {
 	Width   int     // features of a token [n_embd]
 	Hidden  int     // features inside a block's MLP [n_inner]; 0 stands for 4·Width
 	Eps     float64 // of the layer norms [layer_norm_epsilon]; 0 stands for 1e-5
-	Dropout float64 // of embeddings, attention weights and results of blocks [embd_pdrop, attn_pdrop, resid_pdrop]
+	// of embeddings, attention weights and results of blocks [embd_pdrop, attn_pdrop, resid_pdrop]
+	Dropout float64
 }
 
-// GPT2 returns the configuration of OpenAI's GPT-2 with 124 million parameters (A. Radford et al., "Language Models are Unsupervised
-// Multitask Learners", 2019).
+// GPT2 returns the configuration of OpenAI's GPT-2 with 124 million parameters (A. Radford et al.,
+// "Language Models are Unsupervised Multitask Learners", 2019).
 func GPT2() GPTConfig {
 	return GPTConfig{Vocab: 50257, Context: 1024, Layers: 12, Heads: 12, Width: 768, Dropout: 0.1}
 }
@@ -56,9 +57,10 @@ func (c GPTConfig) Check() error {
 	return nil
 }
 
-// GPT is GPT-2: a transformer decoder with learned positions, layer norms before attention and MLP, and the token table as the last layer's
-// weight. Names and layouts of weights are those of Hugging Face's GPT2Model ("h.0.attn.c_attn.weight" is [in, out]); see
-// [GPT.LoadStateDict] for other forms.
+// GPT is GPT-2: a transformer decoder with learned positions, layer norms before attention and MLP,
+// and the token table as the last layer's weight. Names and layouts of weights are those of Hugging
+// Face's GPT2Model ("h.0.attn.c_attn.weight" is [in, out]); see [GPT.LoadStateDict] for other
+// forms.
 type GPT struct {
 	nn.Base
 	WTE    *table        `nn:"wte"`  // tokens, [vocab, width]; also the last layer
@@ -95,8 +97,9 @@ type gptMLP struct {
 	CProj *conv1D `nn:"c_proj"`
 }
 
-// NewGPT returns a model with GPT-2's initial weights: normal with standard deviation 0.02, for the layers that end a residual branch
-// 0.02/√(2·layers), biases 0. It panics with an *[Error] if the configuration is wrong. The options are those of a layer: [nn.In], [nn.Typed].
+// NewGPT returns a model with GPT-2's initial weights: normal with standard deviation 0.02, for the
+// layers that end a residual branch 0.02/√(2·layers), biases 0. It panics with an *[Error] if the
+// configuration is wrong. The options are those of a layer: [nn.In], [nn.Typed].
 func NewGPT(c GPTConfig, opts ...nn.Option) *GPT {
 	if err := c.Check(); err != nil {
 		panic(err)
@@ -124,16 +127,17 @@ func NewGPT(c GPTConfig, opts ...nn.Option) *GPT {
 	return m
 }
 
-// Forward returns the logits of the token after each of ids, [batch, length, vocab], for tokens ids [batch, length] of at most Context
-// positions.
+// Forward returns the logits of the token after each of ids, [batch, length, vocab], for tokens ids
+// [batch, length] of at most Context positions.
 func (m *GPT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&ids, &y)()
 	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor { return m.head(m.features(ids, pass{train: true})) })
 }
 
-// Loss returns the mean cross entropy of targets [batch, length] under the model's logits for ids; a target of -100 counts for nothing.
-// Targets are what comes next: ids moved by one (Hugging Face moves its labels by itself). Of a text's tokens x they are x[1:] for the
-// ids x[:len(x)-1]; the data set text.Blocks gives such pairs.
+// Loss returns the mean cross entropy of targets [batch, length] under the model's logits for ids;
+// a target of -100 counts for nothing. Targets are what comes next: ids moved by one (Hugging Face
+// moves its labels by itself). Of a text's tokens x they are x[1:] for the ids x[:len(x)-1]; the
+// data set text.Blocks gives such pairs.
 func (m *GPT) Loss(ids, targets *tensor.Tensor) *tensor.Tensor {
 	given("gpt.loss", ids, targets)
 	if targets.Shape() != ids.Shape() {

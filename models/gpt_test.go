@@ -15,7 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The sizes that are known have as many parameters as the originals: those that Hugging Face's models count.
+// The sizes that are known have as many parameters as the originals: those that Hugging Face's
+// models count.
 func TestGPTSizes(t *testing.T) {
 	count := func(c models.GPTConfig) int {
 		w, h := c.Width, 4*c.Width
@@ -90,7 +91,8 @@ func TestGPTMisuse(t *testing.T) {
 	}
 }
 
-// State dicts come with and without prefix, with the tied last layer and with the masks of old files.
+// State dicts come with and without prefix, with the tied last layer and with the masks of old
+// files.
 func TestGPTLoadStateDict(t *testing.T) {
 	a := models.NewGPT(smallGPT(67))
 	plain, lm := map[string]*tt{}, map[string]*tt{}
@@ -138,7 +140,8 @@ func generator(s *tensor.Scope) *models.GPT {
 	return m
 }
 
-// With and without the cache the same tokens come out: greedily and drawn, alone and in a batch, within the context and beyond it.
+// With and without the cache the same tokens come out: greedily and drawn, alone and in a batch,
+// within the context and beyond it.
 func TestCacheChangesNothing(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := generator(s)
@@ -216,7 +219,8 @@ func TestDecodeInPieces(t *testing.T) {
 	})
 }
 
-// Draws follow the options: nothing outside of the likeliest, and each about as often as it is likely.
+// Draws follow the options: nothing outside of the likeliest, and each about as often as it is
+// likely.
 func TestDraws(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := generator(s)

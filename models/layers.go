@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A home is where a model's parameters are made: what the options of a constructor say, read off a layer that they made.
+// A home is where a model's parameters are made: what the options of a constructor say, read off a
+// layer that they made.
 type home struct {
 	make tensor.Maker
 	opts []nn.Option
@@ -93,7 +94,8 @@ func heads(x *tensor.Tensor, n int) *tensor.Tensor {
 // joined undoes heads.
 func joined(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(1, 2).Flatten(2, 3) }
 
-// checkTokens panics unless ids are tokens [batch, length] of at most limit positions, counted from start.
+// checkTokens panics unless ids are tokens [batch, length] of at most limit positions, counted from
+// start.
 func checkTokens(op string, ids *tensor.Tensor, start, limit int) {
 	given(op, ids)
 	switch {

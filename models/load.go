@@ -30,8 +30,8 @@ func (m *GPT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption)
 	return nn.LoadStateDict(m, plain, opts...)
 }
 
-// renamed brings the names of a state dict into the form of a model; name returns "" for what is left
-// out.
+// renamed brings the names of a state dict into the form of a model; name returns "" for what is
+// left out.
 func renamed(op string, sd map[string]*tensor.Tensor, name func(string) string) (map[string]*tensor.Tensor, error) {
 	plain, origin := map[string]*tensor.Tensor{}, map[string]string{}
 	for from, t := range sd {

@@ -35,8 +35,8 @@ func plain(name string) string {
 }
 
 // otherNames returns what each further name stands for, in plain form: that of torchvision's model,
-// "resnet50", and of its entry DEFAULT, which are its newest weights; that of a file and its address;
-// and Hugging Face's repositories with their owners.
+// "resnet50", and of its entry DEFAULT, which are its newest weights; that of a file and its
+// address; and Hugging Face's repositories with their owners.
 func otherNames() map[string]string {
 	all := map[string]string{}
 	keys := PretrainedNames()

@@ -16,7 +16,8 @@ type peakCase struct {
 	make func(in nn.Option) (any, lossStep)
 }
 
-// ofClasses is the loss of a model that sorts inputs of these dimensions, the first of them the batch's.
+// ofClasses is the loss of a model that sorts inputs of these dimensions, the first of them the
+// batch's.
 func ofClasses(m nn.Module, dims ...int) lossStep {
 	return func(s *tensor.Scope) *tt {
 		logits := m.Forward(s.Zeros(dims...))
@@ -80,8 +81,9 @@ var peakCases = []peakCase{
 	}},
 }
 
-// largeCases are the others of _golden/cudapeak.py. Where rows are long it shows that the weights of an attention are in memory while it is computed, of
-// all heads at once; PyTorch's kernels have a few rows of them.
+// largeCases are the others of _golden/cudapeak.py. Where rows are long it shows that the weights
+// of an attention are in memory while it is computed, of all heads at once; PyTorch's kernels have
+// a few rows of them.
 var largeCases = []peakCase{
 	{name: "resnet18, 32 of 224", make: func(in nn.Option) (any, lossStep) {
 		m := models.ResNet18(1000, 3, in)

@@ -13,14 +13,15 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// hub is where Hugging Face publishes; a repository's files are at <hub><repository>/resolve/main/<file>.
+// hub is where Hugging Face publishes; a repository's files are at
+// <hub><repository>/resolve/main/<file>.
 var hub = "https://huggingface.co/"
 
 // pause is the wait after the first request that fails; 0: the ordinary one.
 var pause time.Duration
 
-// torchvisionWeights are the addresses that torchvision 0.29 gives for its weights, by its names for them. The digits in a file's name are
-// the beginning of its SHA-256.
+// torchvisionWeights are the addresses that torchvision 0.29 gives for its weights, by its names
+// for them. The digits in a file's name are the beginning of its SHA-256.
 var torchvisionWeights = map[string]string{
 	"ResNet18_Weights.IMAGENET1K_V1":  "https://download.pytorch.org/models/resnet18-f37072fd.pth",
 	"ResNet34_Weights.IMAGENET1K_V1":  "https://download.pytorch.org/models/resnet34-b627a593.pth",
@@ -36,14 +37,15 @@ var torchvisionWeights = map[string]string{
 	"ViT_L_32_Weights.IMAGENET1K_V1":  "https://download.pytorch.org/models/vit_l_32-c7638314.pth",
 }
 
-// A DownloadError is a published file that could not be had: where it is, and where it belongs on this machine.
+// A DownloadError is a published file that could not be had: where it is, and where it belongs on
+// this machine.
 type DownloadError = fetch.Error
 
 // ErrOffline is in a [DownloadError] where there is no network, or FLAMBEAU_OFFLINE=1 forbids it.
 var ErrOffline = fetch.ErrOffline
 
-// PretrainedNames returns the names that [Pretrained] knows, in the order of the alphabet: torchvision's names of weights, and names of
-// Hugging Face's repositories without the owner.
+// PretrainedNames returns the names that [Pretrained] knows, in the order of the alphabet:
+// torchvision's names of weights, and names of Hugging Face's repositories without the owner.
 func PretrainedNames() []string {
 	return slices.Sorted(func(yield func(string) bool) {
 		for name := range torchvisionWeights {
@@ -59,10 +61,11 @@ func PretrainedNames() []string {
 	})
 }
 
-// Pretrained fetches published weights into dir, or where that is "" into the user's cache directory (FLAMBEAU_CACHE moves it), unless they
-// are there, and returns them as a state dict: "ResNet50_Weights.IMAGENET1K_V2" for [nn.LoadStateDict] into a ResNet50(1000, 3), "gpt2" for
-// LoadStateDict of a [GPT]; with nn.SkipInit and nn.Assign the model is there at once, as the file is
-// mapped and not read.
+// Pretrained fetches published weights into dir, or where that is "" into the user's cache
+// directory (FLAMBEAU_CACHE moves it), unless they are there, and returns them as a state dict:
+// "ResNet50_Weights.IMAGENET1K_V2" for [nn.LoadStateDict] into a ResNet50(1000, 3), "gpt2" for
+// LoadStateDict of a [GPT]; with nn.SkipInit and nn.Assign the model is there at once, as the file
+// is mapped and not read.
 //
 // A name is one of [PretrainedNames], in any case. It is also the name of torchvision's model,
 // "resnet50", which is its newest weights, as "ResNet50_Weights.DEFAULT" is; of its file,
@@ -108,8 +111,8 @@ func Pretrained(ctx context.Context, name, dir string, progress ...func(done, to
 	return f.Tensors()
 }
 
-// today gives the tensors of torchvision's older files the names that its models have since: it renames them, too, when it loads
-// (torchvision/models/vision_transformer.py, MLPBlock).
+// today gives the tensors of torchvision's older files the names that its models have since: it
+// renames them, too, when it loads (torchvision/models/vision_transformer.py, MLPBlock).
 func today(sd map[string]*tensor.Tensor) map[string]*tensor.Tensor {
 	out := make(map[string]*tensor.Tensor, len(sd))
 	rename := strings.NewReplacer(".mlp.linear_1.", ".mlp.0.", ".mlp.linear_2.", ".mlp.3.")
@@ -122,8 +125,8 @@ func today(sd map[string]*tensor.Tensor) map[string]*tensor.Tensor {
 	return out
 }
 
-// PretrainedTokenizer fetches the files of a language model's tokenizer as [Pretrained] does and returns their paths, in the order in which
-// text.LoadBPE or text.LoadWordPiece takes them.
+// PretrainedTokenizer fetches the files of a language model's tokenizer as [Pretrained] does and
+// returns their paths, in the order in which text.LoadBPE or text.LoadWordPiece takes them.
 func PretrainedTokenizer(ctx context.Context, name, dir string) (files []string, err error) {
 	name, err = canonical(name)
 	if err != nil {

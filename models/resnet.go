@@ -15,9 +15,11 @@ type ResNetConfig struct {
 	Width      int    // channels of the first stage, doubled in each further; 0 stands for 64
 }
 
-// ResNet is a residual network (K. He et al., arXiv:1512.03385) as torchvision has it, with its names and layouts of weights; in bottlenecks
-// the convolution in the middle has the stride. What a block makes inside is freed when it returns, unless a gradient needs it; results of
-// blocks belong to the scope of the images, so a hook on a block or a stage (m.Layer3) may keep what it sees for as long.
+// ResNet is a residual network (K. He et al., arXiv:1512.03385) as torchvision has it, with its
+// names and layouts of weights; in bottlenecks the convolution in the middle has the stride. What a
+// block makes inside is freed when it returns, unless a gradient needs it; results of blocks belong
+// to the scope of the images, so a hook on a block or a stage (m.Layer3) may keep what it sees for
+// as long.
 type ResNet struct {
 	nn.Base
 	Conv1   *nn.Conv2d
@@ -32,7 +34,8 @@ type ResNet struct {
 	Config  ResNetConfig `nn:"-"` // as the model was made
 }
 
-// ResNet18 returns the model of 18 layers, 11.7 million parameters with 1000 classes, for images of so many channels.
+// ResNet18 returns the model of 18 layers, 11.7 million parameters with 1000 classes, for images of
+// so many channels.
 func ResNet18(classes, channels int, opts ...nn.Option) *ResNet {
 	return NewResNet(ResNetConfig{Blocks: [4]int{2, 2, 2, 2}, Classes: classes, Channels: channels}, opts...)
 }
@@ -47,8 +50,9 @@ func ResNet50(classes, channels int, opts ...nn.Option) *ResNet {
 	return NewResNet(ResNetConfig{Blocks: [4]int{3, 4, 6, 3}, Bottleneck: true, Classes: classes, Channels: channels}, opts...)
 }
 
-// NewResNet returns a model with torchvision's first weights: those of convolutions normal with the variance 2/fan out, norms 1 and 0. It
-// panics with an *[Error] if a size is negative or a stage has no block.
+// NewResNet returns a model with torchvision's first weights: those of convolutions normal with the
+// variance 2/fan out, norms 1 and 0. It panics with an *[Error] if a size is negative or a stage
+// has no block.
 func NewResNet(c ResNetConfig, opts ...nn.Option) *ResNet {
 	orElse := func(n, standard int) int {
 		if n == 0 {
@@ -107,8 +111,8 @@ func (m *ResNet) Features(x *tensor.Tensor) *tensor.Tensor {
 	return m.AvgPool.Forward(x).Flatten(1, -1)
 }
 
-// inside runs f with x in a child of the youngest of the scopes of x and w, a parameter, and keeps what f returns: what else f makes dies with
-// the child, unless a gradient needs it.
+// inside runs f with x in a child of the youngest of the scopes of x and w, a parameter, and keeps
+// what f returns: what else f makes dies with the child, unless a gradient needs it.
 func inside(x, w *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	tensor.Youngest(x, w).Do(func(c *tensor.Scope) {
 		y = f(x.In(c))

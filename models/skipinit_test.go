@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// No model here draws a number when it is made to be loaded, and each computes with what it is given.
+// No model here draws a number when it is made to be loaded, and each computes with what it is
+// given.
 func TestSkipInit(t *testing.T) {
 	gpt := models.GPTConfig{Vocab: 7, Context: 4, Layers: 2, Heads: 2, Width: 8}
 	bert := models.BERTConfig{Vocab: 7, Context: 4, Layers: 1, Heads: 2, Width: 8}

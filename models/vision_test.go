@@ -61,7 +61,8 @@ func fillVision(t *testing.T, s *tensor.Scope, m any) {
 	}
 }
 
-// Logits in evaluation and in training, gradients and running statistics are those of torchvision's networks.
+// Logits in evaluation and in training, gradients and running statistics are those of torchvision's
+// networks.
 func TestVisionEqualsTorchvision(t *testing.T) {
 	f := openVision(t)
 	cpu, err := device.Open("cpu")
@@ -167,7 +168,8 @@ func tensorOf(t *testing.T, f *golden.File, name string) golden.Tensor {
 	return x
 }
 
-// All names and shapes of the state dicts are torchvision's. The models are made on a GPU without memory.
+// All names and shapes of the state dicts are torchvision's. The models are made on a GPU without
+// memory.
 func TestVisionNames(t *testing.T) {
 	var want map[string]map[string][]int
 	if err := json.Unmarshal([]byte(openVision(t).Meta["names"]), &want); err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The small models learn digits in some dozens of steps: nine of ten are right, of digits that they have not seen.
+// The small models learn digits in some dozens of steps: nine of ten are right, of digits that they
+// have not seen.
 func TestSmallModelsLearn(t *testing.T) {
 	set, err := digits.Load()
 	if err != nil {

@@ -22,8 +22,10 @@ type ViTConfig struct {
 	AttentionDropout float64 // of attention weights [attention_dropout]
 }
 
-// ViT is a vision transformer (A. Dosovitskiy et al., arXiv:2010.11929) as torchvision has it, with its names and layouts of weights
-// ("encoder.layers.encoder_layer_0.self_attention.in_proj_weight"). Memory and hooks are as for [ResNet].
+// ViT is a vision transformer (A. Dosovitskiy et al., arXiv:2010.11929) as torchvision has it, with
+// its names and layouts of weights
+// ("encoder.layers.encoder_layer_0.self_attention.in_proj_weight"). Memory and hooks are as for
+// [ResNet].
 type ViT struct {
 	nn.Base
 	ClassToken *tensor.Tensor `nn:"class_token"` // [1, 1, width]
@@ -52,13 +54,15 @@ type vitBlock struct {
 	MLP           *nn.Sequential `nn:"mlp"`
 }
 
-// ViTB16 returns the configuration of ViT-B/16 for images of 224×224, 86.6 million parameters with 1000 classes.
+// ViTB16 returns the configuration of ViT-B/16 for images of 224×224, 86.6 million parameters with
+// 1000 classes.
 func ViTB16() ViTConfig {
 	return ViTConfig{Image: 224, Patch: 16, Layers: 12, Heads: 12, Width: 768, Hidden: 3072, Classes: 1000}
 }
 
-// NewViT returns a model with torchvision's first weights: the head is zeros, so that all logits are 0 until it is trained. It panics with
-// an *[Error] if the configuration is wrong. Images have three channels.
+// NewViT returns a model with torchvision's first weights: the head is zeros, so that all logits
+// are 0 until it is trained. It panics with an *[Error] if the configuration is wrong. Images have
+// three channels.
 func NewViT(c ViTConfig, opts ...nn.Option) *ViT {
 	if c.Hidden == 0 {
 		c.Hidden = 4 * c.Width

@@ -260,7 +260,8 @@ func (l LogSoftmax) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.LogSoftmax(l.Dim)
 }
 
-// GLU is the gated linear unit: the first half of the input along dimension Dim times the sigmoid of the second.
+// GLU is the gated linear unit: the first half of the input along dimension Dim times the sigmoid
+// of the second.
 type GLU struct {
 	Base
 	Dim int
@@ -275,8 +276,8 @@ func (l GLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Glu(l.Dim)
 }
 
-// RReLU is x where it is positive and a·x elsewhere, where a is drawn for each element from [Lower, Upper) in training and is their mean in
-// evaluation (B. Xu et al., arXiv:1505.00853).
+// RReLU is x where it is positive and a·x elsewhere, where a is drawn for each element from [Lower,
+// Upper) in training and is their mean in evaluation (B. Xu et al., arXiv:1505.00853).
 type RReLU struct {
 	Base
 	Lower, Upper float64

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// MultiheadOptions are what a [MultiheadAttention] may be told when it is made; the zero value is torch's default.
+// MultiheadOptions are what a [MultiheadAttention] may be told when it is made; the zero value is
+// torch's default.
 type MultiheadOptions struct {
 	Dropout     float64 // the probability with which a weight is dropped in training
 	KDim, VDim  int     // features of keys and of values; 0 stands for those of queries
@@ -19,50 +20,59 @@ type MultiheadOptions struct {
 	AddZeroAttn bool    // one more key and value of zeros
 }
 
-// Masks say which queries attend to which keys, as in torch: where a mask of bool is true a query does not attend, and one of floating
-// point is added to the scores. (In [tensor.ScaledDotProductAttention] true means the opposite, in torch too.) The zero value masks
+// Masks say which queries attend to which keys, as in torch: where a mask of bool is true a query
+// does not attend, and one of floating point is added to the scores. (In
+// [tensor.ScaledDotProductAttention] true means the opposite, in torch too.) The zero value masks
 // nothing.
 type Masks struct {
 	// Mask is [queries, keys], or [n·heads, queries, keys] for one each.
 	Mask *tensor.Tensor
 	// KeyPadding is [n, keys], or [keys] for an input without n.
 	KeyPadding *tensor.Tensor
-	// Causal lets query i attend to keys 0 … i only. torch's is_causal is a hint that Mask says so; here it needs no Mask.
+	// Causal lets query i attend to keys 0 … i only. torch's is_causal is a hint that Mask says so;
+	// here it needs no Mask.
 	Causal bool
 }
 
-// CausalMask returns the mask of n queries that attend to keys 0 … i only: 0 on and below the diagonal and -Inf above, of the maker's
-// type. It is torch's generate_square_subsequent_mask; Causal of [Masks] needs no memory.
+// CausalMask returns the mask of n queries that attend to keys 0 … i only: 0 on and below the
+// diagonal and -Inf above, of the maker's type. It is torch's generate_square_subsequent_mask;
+// Causal of [Masks] needs no memory.
 func CausalMask(m tensor.Maker, n int) *tensor.Tensor { return m.Full(math.Inf(-1), n, n).Triu(1) }
 
-// AttendOptions are what a call of [MultiheadAttention] may be told; the zero value attends to all and returns no weights.
+// AttendOptions are what a call of [MultiheadAttention] may be told; the zero value attends to all
+// and returns no weights.
 type AttendOptions struct {
 	Masks
-	// NeedWeights returns the weights too. Attention is then computed step by step, where a device has no one kernel for it.
+	// NeedWeights returns the weights too. Attention is then computed step by step, where a device
+	// has no one kernel for it.
 	NeedWeights bool
 	// PerHead returns the weights of each head instead of their mean.
 	PerHead bool
 }
 
-// MultiheadAttention is attention by several heads, each of which sees its own projection of queries, keys and values (A. Vaswani et al.,
-// arXiv:1706.03762). Its parameters have torch's names and shapes.
+// MultiheadAttention is attention by several heads, each of which sees its own projection of
+// queries, keys and values (A. Vaswani et al., arXiv:1706.03762). Its parameters have torch's names
+// and shapes.
 type MultiheadAttention struct {
 	Base
-	InProjWeight *tensor.Tensor `nn:"in_proj_weight"` // [3·features, features]; nil where keys or values have features of their own
-	QProjWeight  *tensor.Tensor `nn:"q_proj_weight"`  // [features, features], and so on: then, instead of it
-	KProjWeight  *tensor.Tensor `nn:"k_proj_weight"`  // [features, KDim]
-	VProjWeight  *tensor.Tensor `nn:"v_proj_weight"`  // [features, VDim]
-	InProjBias   *tensor.Tensor `nn:"in_proj_bias"`   // [3·features], nil for none
-	BiasK        *tensor.Tensor `nn:"bias_k"`         // [1, 1, features], nil for none
-	BiasV        *tensor.Tensor `nn:"bias_v"`         // [1, 1, features], nil for none
-	OutProj      *Linear        `nn:"out_proj"`
-	Features     int
-	Heads        int
-	Options      MultiheadOptions // KDim and VDim are filled in
+	// [3·features, features]; nil where keys or values have features of their own
+	InProjWeight *tensor.Tensor `nn:"in_proj_weight"`
+	// [features, features], and so on: then, instead of it
+	QProjWeight *tensor.Tensor `nn:"q_proj_weight"`
+	KProjWeight *tensor.Tensor `nn:"k_proj_weight"` // [features, KDim]
+	VProjWeight *tensor.Tensor `nn:"v_proj_weight"` // [features, VDim]
+	InProjBias  *tensor.Tensor `nn:"in_proj_bias"`  // [3·features], nil for none
+	BiasK       *tensor.Tensor `nn:"bias_k"`        // [1, 1, features], nil for none
+	BiasV       *tensor.Tensor `nn:"bias_v"`        // [1, 1, features], nil for none
+	OutProj     *Linear        `nn:"out_proj"`
+	Features    int
+	Heads       int
+	Options     MultiheadOptions // KDim and VDim are filled in
 }
 
-// NewMultiheadAttention returns a layer of heads that share the features, which they divide. Weights are uniform in
-// ±√(6/(in + out)), those of the output as [NewLinear]'s, biases 0, as torch's; [NoBias] leaves the biases of the projections out.
+// NewMultiheadAttention returns a layer of heads that share the features, which they divide.
+// Weights are uniform in ±√(6/(in + out)), those of the output as [NewLinear]'s, biases 0, as
+// torch's; [NoBias] leaves the biases of the projections out.
 func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Option) *MultiheadAttention {
 	if features < 1 || heads < 1 || features%heads != 0 {
 		panic(&Error{Path: "MultiheadAttention", Msg: fmt.Sprintf("%d heads cannot share %d features", heads, features)})
@@ -102,10 +112,12 @@ func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Opt
 	return m
 }
 
-// Forward returns, for queries [length, n, features], keys [keys, n, KDim] and values [keys, n, VDim], the result [length, n, features],
-// and with NeedWeights the weights [n, length, keys], or [n, heads, length, keys]; otherwise these are nil. All may be without n; with
-// BatchFirst n comes first. Weights are what values are multiplied with, after dropout. A query that attends to no key at all gets a
-// weight of 0 for each, where torch returns NaN if weights are wanted. Hooks see the queries and the result.
+// Forward returns, for queries [length, n, features], keys [keys, n, KDim] and values [keys, n,
+// VDim], the result [length, n, features], and with NeedWeights the weights [n, length, keys], or
+// [n, heads, length, keys]; otherwise these are nil. All may be without n; with BatchFirst n comes
+// first. Weights are what values are multiplied with, after dropout. A query that attends to no key
+// at all gets a weight of 0 for each, where torch returns NaN if weights are wanted. Hooks see the
+// queries and the result.
 func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y, weights *tensor.Tensor) {
 	defer m.Enter(&q, &y)()
 	m.check(q, k, v, o)
@@ -180,8 +192,8 @@ func chances(q, k *tensor.Tensor, a tensor.AttentionOptions) *tensor.Tensor {
 	return scores.MaskedFill(nothing, 0).Softmax(-1).MaskedFill(nothing, 0)
 }
 
-// project returns queries, keys and values of each head, [n, heads, length, features], in scope c. What stands in two places is
-// multiplied once.
+// project returns queries, keys and values of each head, [n, heads, length, features], in scope c.
+// What stands in two places is multiplied once.
 func (m *MultiheadAttention) project(c *tensor.Scope, q, k, v *tensor.Tensor) (_, _, _ *tensor.Tensor) {
 	f := m.Features
 	heads := func(x *tensor.Tensor) *tensor.Tensor {

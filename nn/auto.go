@@ -7,8 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// DeviceOf returns the device that the parameters and buffers of a model are on, nil for a model without any. If they are on several it
-// panics with a *[tensor.Error] that names two of them: one that is on the device of the first, and one that is not.
+// DeviceOf returns the device that the parameters and buffers of a model are on, nil for a model
+// without any. If they are on several it panics with a *[tensor.Error] that names two of them: one
+// that is on the device of the first, and one that is not.
 func DeviceOf(m any) device.Device {
 	var first Param
 	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) {}, param: func(p Param) {

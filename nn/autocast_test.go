@@ -13,7 +13,8 @@ import (
 
 type tt = tensor.Tensor
 
-// autocastLayer is a layer or a loss by the name that _golden/amp.py gives it: operands that are cast, then indices.
+// autocastLayer is a layer or a loss by the name that _golden/amp.py gives it: operands that are
+// cast, then indices.
 type autocastLayer struct {
 	operands, indices [][]int
 	call              func(x, i []*tt, t dtype.Type) *tt
@@ -77,7 +78,8 @@ func autocastLayers() map[string]autocastLayer {
 	}
 }
 
-// Layers and losses under autocast have results of the types that PyTorch's have on CUDA, and refuse what it refuses.
+// Layers and losses under autocast have results of the types that PyTorch's have on CUDA, and
+// refuse what it refuses.
 func TestAutocastTypes(t *testing.T) {
 	text, err := os.ReadFile("testdata/autocast.json")
 	if err != nil {

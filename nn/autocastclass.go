@@ -26,14 +26,16 @@ func on(operands ...*tensor.Tensor) bool {
 	return false
 }
 
-// refuseUnsafe refuses an op whose gradient overflows in 16 bits, as torch.autocast("cuda") does, whatever the operands are.
+// refuseUnsafe refuses an op whose gradient overflows in 16 bits, as torch.autocast("cuda") does,
+// whatever the operands are.
 func refuseUnsafe(op, instead string, operands ...*tensor.Tensor) {
 	if on(operands...) {
 		hinted(op, tensor.ErrType, "is unsafe under autocast: the gradient of a logarithm of a probability overflows in 16 bits", instead, operands...)
 	}
 }
 
-// fits reports whether an operand of type have may meet a layer of type want, of class low: both are cast under autocast.
+// fits reports whether an operand of type have may meet a layer of type want, of class low: both
+// are cast under autocast.
 func fits(have, want dtype.Type, operands []*tensor.Tensor) bool {
 	cast := func(t dtype.Type) bool { return t == dtype.F32 || t.IsHalf() }
 	return have == want || cast(have) && cast(want) && on(operands...)

@@ -78,12 +78,14 @@ type RNNCell struct {
 	Relu bool // relu instead of tanh
 }
 
-// NewRNNCell returns a cell for inputs of in features and states of hidden ones, with parameters as those of [NewRNN].
+// NewRNNCell returns a cell for inputs of in features and states of hidden ones, with parameters as
+// those of [NewRNN].
 func NewRNNCell(in, hidden int, opts ...Option) *RNNCell {
 	return &RNNCell{RecurrentWeights: cellWeights(tanhCell, "RNNCell", in, hidden, opts)}
 }
 
-// Forward returns the state [n, hidden] behind x, [n, in], and h, nil for zeros; all may be without n.
+// Forward returns the state [n, hidden] behind x, [n, in], and h, nil for zeros; all may be without
+// n.
 func (l *RNNCell) Forward(x, h *tensor.Tensor) (next *tensor.Tensor) {
 	defer l.Enter(&x, &next)()
 	k := tanhCell
@@ -99,12 +101,14 @@ type GRUCell struct {
 	RecurrentWeights
 }
 
-// NewGRUCell returns a cell for inputs of in features and states of hidden ones, with parameters as those of [NewGRU].
+// NewGRUCell returns a cell for inputs of in features and states of hidden ones, with parameters as
+// those of [NewGRU].
 func NewGRUCell(in, hidden int, opts ...Option) *GRUCell {
 	return &GRUCell{RecurrentWeights: cellWeights(gruCell, "GRUCell", in, hidden, opts)}
 }
 
-// Forward returns the state [n, hidden] behind x, [n, in], and h, nil for zeros; all may be without n.
+// Forward returns the state [n, hidden] behind x, [n, in], and h, nil for zeros; all may be without
+// n.
 func (l *GRUCell) Forward(x, h *tensor.Tensor) (next *tensor.Tensor) {
 	defer l.Enter(&x, &next)()
 	return forwardCell(gruCell, &l.RecurrentWeights, x, states{h: h}).h
@@ -116,12 +120,14 @@ type LSTMCell struct {
 	RecurrentWeights
 }
 
-// NewLSTMCell returns a cell for inputs of in features and states of hidden ones, with parameters as those of [NewLSTM].
+// NewLSTMCell returns a cell for inputs of in features and states of hidden ones, with parameters
+// as those of [NewLSTM].
 func NewLSTMCell(in, hidden int, opts ...Option) *LSTMCell {
 	return &LSTMCell{RecurrentWeights: cellWeights(lstmCell, "LSTMCell", in, hidden, opts)}
 }
 
-// Forward returns the states [n, hidden] behind x, [n, in], and h and c, nil for zeros; all may be without n. Hooks see x and the first.
+// Forward returns the states [n, hidden] behind x, [n, in], and h and c, nil for zeros; all may be
+// without n. Hooks see x and the first.
 func (l *LSTMCell) Forward(x, h, c *tensor.Tensor) (nextH, nextC *tensor.Tensor) {
 	defer l.Enter(&x, &nextH)()
 	s := forwardCell(lstmCell, &l.RecurrentWeights, x, states{h, c})
@@ -146,10 +152,12 @@ func (c cell) gates() int { return [...]int{1, 1, 4, 3}[c] }
 
 // A cellKey names one of the programs of the cells.
 type cellKey struct {
-	cell  cell
-	t     dtype.Type
-	back  bool // the gradient
-	keeps bool // forward: what the gradient needs is kept; backward: the gradient of the state is joined with that of the result
+	cell cell
+	t    dtype.Type
+	back bool // the gradient
+	// forward: what the gradient needs is kept; backward: the gradient of the state is joined with
+	// that of the result
+	keeps bool
 	bias  bool // gru: of the state's share of the new gate
 }
 

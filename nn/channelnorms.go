@@ -7,11 +7,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// CumulativeAverage as a Momentum makes running statistics the plain average over all batches so far: torch's momentum=None.
+// CumulativeAverage as a Momentum makes running statistics the plain average over all batches so
+// far: torch's momentum=None.
 const CumulativeAverage = -1
 
-// ChannelNorm is what the normalisations of channels share: what they learn, and their running statistics. Each is nil if the layer
-// has none.
+// ChannelNorm is what the normalisations of channels share: what they learn, and their running
+// statistics. Each is nil if the layer has none.
 type ChannelNorm struct {
 	Base
 	Weight            *tensor.Tensor `nn:"weight"`                              // [channels]
@@ -19,8 +20,9 @@ type ChannelNorm struct {
 	RunningMean       *tensor.Tensor `nn:"running_mean,buffer"`                 // [channels]
 	RunningVar        *tensor.Tensor `nn:"running_var,buffer"`                  // [channels]
 	NumBatchesTracked *tensor.Tensor `nn:"num_batches_tracked,buffer,optional"` // int64
-	Momentum          float64        // weight of the newest batch in the running statistics: 0.1 as made, or [CumulativeAverage]
-	Eps               float64        // 1e-5 as made
+	// weight of the newest batch in the running statistics: 0.1 as made, or [CumulativeAverage]
+	Momentum float64
+	Eps      float64 // 1e-5 as made
 
 	lazy *lazy
 	sync tensor.BatchRanks // of a BatchNorm; nil: its batch is the whole
@@ -69,7 +71,8 @@ func (n *ChannelNorm) fill(channels int, z *lazy) {
 
 type channelFunc func(x, mean, variance, weight, bias *tensor.Tensor, own bool, momentum, eps float64) *tensor.Tensor
 
-// forward normalises x with its own statistics, in training or if there are none, and keeps the running ones.
+// forward normalises x with its own statistics, in training or if there are none, and keeps the
+// running ones.
 func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *tensor.Tensor {
 	mean, variance := n.RunningMean, n.RunningVar
 	if n.sync != nil && n.Training() {
@@ -79,7 +82,8 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 		return f(x, mean, variance, n.Weight, n.Bias, mean == nil, 0, n.Eps)
 	}
 	if counts && n.NumBatchesTracked != nil && !x.Scope().Recomputing() {
-		n.NumBatchesTracked.In(x.Scope()).AddScalarInPlace(1) // in x's scope: a captured step counts too
+		// in x's scope: a captured step counts too
+		n.NumBatchesTracked.In(x.Scope()).AddScalarInPlace(1)
 	}
 	if counts = counts && n.NumBatchesTracked != nil; n.Momentum != CumulativeAverage || !counts {
 		momentum := n.Momentum
@@ -88,7 +92,8 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 		}
 		return f(x, mean, variance, n.Weight, n.Bias, true, momentum, n.Eps)
 	}
-	// The count is on the device, so the average is taken there: of what the running statistics become with a momentum of 1.
+	// The count is on the device, so the average is taken there: of what the running statistics
+	// become with a momentum of 1.
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
 		m := c.On(mean.Device()).Typed(mean.Type())
 		newMean, newVar := m.Empty(mean.Size()), m.Empty(mean.Size())
@@ -125,10 +130,12 @@ func batchOptions(layer string, opts []Option) layerOptions {
 	return options(layer, append([]Option{Stats()}, opts...), channelwise...)
 }
 
-// BatchNorm1d normalises the channels of [n, channels] or [n, channels, length] over the batch: see [tensor.Tensor.BatchNorm].
+// BatchNorm1d normalises the channels of [n, channels] or [n, channels, length] over the batch: see
+// [tensor.Tensor.BatchNorm].
 type BatchNorm1d struct{ ChannelNorm }
 
-// NewBatchNorm1d returns a layer with weight 1 and bias 0 that keeps running statistics for evaluation.
+// NewBatchNorm1d returns a layer with weight 1 and bias 0 that keeps running statistics for
+// evaluation.
 func NewBatchNorm1d(channels int, opts ...Option) *BatchNorm1d {
 	return &BatchNorm1d{newChannelNorm(channels, batchOptions("BatchNorm1d", opts))}
 }
@@ -151,7 +158,8 @@ func (l *BatchNorm1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return l.forward(x, (*tensor.Tensor).BatchNorm, true)
 }
 
-// BatchNorm2d normalises the channels of [n, channels, height, width] over the batch: see [tensor.Tensor.BatchNorm].
+// BatchNorm2d normalises the channels of [n, channels, height, width] over the batch: see
+// [tensor.Tensor.BatchNorm].
 type BatchNorm2d struct{ ChannelNorm }
 
 // NewBatchNorm2d returns a layer as [NewBatchNorm1d] does.
@@ -177,7 +185,8 @@ func (l *BatchNorm2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return l.forward(x, (*tensor.Tensor).BatchNorm, true)
 }
 
-// BatchNorm3d normalises the channels of [n, channels, depth, height, width] over the batch: see [tensor.Tensor.BatchNorm].
+// BatchNorm3d normalises the channels of [n, channels, depth, height, width] over the batch: see
+// [tensor.Tensor.BatchNorm].
 type BatchNorm3d struct{ ChannelNorm }
 
 // NewBatchNorm3d returns a layer as [NewBatchNorm1d] does.
@@ -207,8 +216,9 @@ func instanceOptions(layer string, opts []Option) layerOptions {
 	return options(layer, append([]Option{NoAffine()}, opts...), channelwise...)
 }
 
-// instances applies an instance normalisation to a batch, or to an input of one rank less as to a batch of one. Its running statistics
-// are those of the batches, but as in torch it does not count them: with [CumulativeAverage] they stay as they are.
+// instances applies an instance normalisation to a batch, or to an input of one rank less as to a
+// batch of one. Its running statistics are those of the batches, but as in torch it does not count
+// them: with [CumulativeAverage] they stay as they are.
 func (n *ChannelNorm) instances(x *tensor.Tensor, rank int) *tensor.Tensor {
 	checkRank("instance_norm", x, rank-1, rank)
 	ready(n, x, x.Dim(1-rank))
@@ -220,10 +230,12 @@ func (n *ChannelNorm) instances(x *tensor.Tensor, rank int) *tensor.Tensor {
 	return n.forward(x, (*tensor.Tensor).InstanceNorm, false)
 }
 
-// InstanceNorm1d normalises each channel of each instance of [n, channels, length], or of one: see [tensor.Tensor.InstanceNorm].
+// InstanceNorm1d normalises each channel of each instance of [n, channels, length], or of one: see
+// [tensor.Tensor.InstanceNorm].
 type InstanceNorm1d struct{ ChannelNorm }
 
-// NewInstanceNorm1d returns a layer without weight, bias and running statistics, as torch's: [Affine] and [Stats] give it those.
+// NewInstanceNorm1d returns a layer without weight, bias and running statistics, as torch's:
+// [Affine] and [Stats] give it those.
 func NewInstanceNorm1d(channels int, opts ...Option) *InstanceNorm1d {
 	return &InstanceNorm1d{newChannelNorm(channels, instanceOptions("InstanceNorm1d", opts))}
 }
@@ -240,7 +252,8 @@ func (l *InstanceNorm1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return l.instances(x, 3)
 }
 
-// InstanceNorm2d normalises each channel of each instance of [n, channels, height, width], or of one.
+// InstanceNorm2d normalises each channel of each instance of [n, channels, height, width], or of
+// one.
 type InstanceNorm2d struct{ ChannelNorm }
 
 // NewInstanceNorm2d returns a layer as [NewInstanceNorm1d] does.
@@ -260,7 +273,8 @@ func (l *InstanceNorm2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return l.instances(x, 4)
 }
 
-// InstanceNorm3d normalises each channel of each instance of [n, channels, depth, height, width], or of one.
+// InstanceNorm3d normalises each channel of each instance of [n, channels, depth, height, width],
+// or of one.
 type InstanceNorm3d struct{ ChannelNorm }
 
 // NewInstanceNorm3d returns a layer as [NewInstanceNorm1d] does.
@@ -289,7 +303,8 @@ type GroupNorm struct {
 	Eps    float64 // 1e-5 as made
 }
 
-// NewGroupNorm returns a layer with weight 1 and bias 0. It panics with an *[Error] if the groups cannot be of one size.
+// NewGroupNorm returns a layer with weight 1 and bias 0. It panics with an *[Error] if the groups
+// cannot be of one size.
 func NewGroupNorm(groups, channels int, opts ...Option) *GroupNorm {
 	if groups <= 0 || channels <= 0 || channels%groups != 0 {
 		panic(&Error{"", fmt.Sprintf("GroupNorm: %d channels cannot be %d groups of one size", channels, groups)})
@@ -305,7 +320,8 @@ func (l *GroupNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.GroupNorm(l.Groups, l.Weight, l.Bias, l.Eps)
 }
 
-// LocalResponseNorm divides by a power of the mean square of neighbouring channels: see [tensor.Tensor.LocalResponseNorm].
+// LocalResponseNorm divides by a power of the mean square of neighbouring channels: see
+// [tensor.Tensor.LocalResponseNorm].
 type LocalResponseNorm struct {
 	Base
 	Size           int

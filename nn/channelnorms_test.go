@@ -51,8 +51,8 @@ func close3(t *testing.T, what string, x *tensor.Tensor, want ...float64) {
 	}
 }
 
-// In training the statistics of the batch are used and the running ones updated; in evaluation they are used. The numbers of the
-// running statistics are PyTorch's.
+// In training the statistics of the batch are used and the running ones updated; in evaluation they
+// are used. The numbers of the running statistics are PyTorch's.
 func TestBatchNormRuns(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		rows := s.From([][]float32{{1, 10}, {2, 30}, {6, 20}})

@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Checkpointing is embedded by layers that can compute themselves again in Backward instead of keeping what their gradients need: they pass
-// what they do through Checkpoint. [SetCheckpointing] switches it on in all such parts of a model. The zero value is off.
+// Checkpointing is embedded by layers that can compute themselves again in Backward instead of
+// keeping what their gradients need: they pass what they do through Checkpoint. [SetCheckpointing]
+// switches it on in all such parts of a model. The zero value is off.
 type Checkpointing struct{ on bool }
 
 // SetCheckpointing switches it on or off.
@@ -18,8 +19,9 @@ func (c *Checkpointing) SetCheckpointing(on bool) { c.on = on }
 // Checkpointing reports whether it is on.
 func (c *Checkpointing) Checkpointing() bool { return c.on }
 
-// Checkpoint is f(x…), by [autograd.Checkpoint] if it is on and gradients are recorded. Operands that are nil come to f as nil. All that f uses
-// and that may not last until Backward, such as masks, is an operand.
+// Checkpoint is f(x…), by [autograd.Checkpoint] if it is on and gradients are recorded. Operands
+// that are nil come to f as nil. All that f uses and that may not last until Backward, such as
+// masks, is an operand.
 func (c *Checkpointing) Checkpoint(f func(x ...*tensor.Tensor) *tensor.Tensor, x ...*tensor.Tensor) *tensor.Tensor {
 	if !c.on {
 		return f(x...)
@@ -54,13 +56,16 @@ func (c *Checkpointing) Checkpoint(f func(x ...*tensor.Tensor) *tensor.Tensor, x
 // checkpointer is a part of a model that knows how.
 type checkpointer interface{ SetCheckpointing(on bool) }
 
-// SetCheckpointing switches the recomputation of activations on or off in every part of a model that knows how, and returns how many there
-// are: memory for time, about one more forward pass, without a change of any bit; Hugging Face's gradient_checkpointing_enable. The parts are the
-// layers of transformers ([TransformerEncoderLayer], [TransformerDecoderLayer]) and the blocks of package models' GPT, BERT, ViT and ResNet, each
-// of which keeps its input alone, [Sequential], and models' MLP, which is a chain too. That cuts itself into segments: a layer made of layers is one, if no part in it knows how but
-// Sequentials, and a stretch of n plain layers is cut into about √n, the last of which, as Backward needs it first, is not computed again. A
-// part within another is left off, so that nothing is computed three times. A layer of one's own takes part by embedding [Checkpointing],
-// or by a method SetCheckpointing(bool).
+// SetCheckpointing switches the recomputation of activations on or off in every part of a model
+// that knows how, and returns how many there are: memory for time, about one more forward pass,
+// without a change of any bit; Hugging Face's gradient_checkpointing_enable. The parts are the
+// layers of transformers ([TransformerEncoderLayer], [TransformerDecoderLayer]) and the blocks of
+// package models' GPT, BERT, ViT and ResNet, each of which keeps its input alone, [Sequential], and
+// models' MLP, which is a chain too. That cuts itself into segments: a layer made of layers is one,
+// if no part in it knows how but Sequentials, and a stretch of n plain layers is cut into about √n,
+// the last of which, as Backward needs it first, is not computed again. A part within another is
+// left off, so that nothing is computed three times. A layer of one's own takes part by embedding
+// [Checkpointing], or by a method SetCheckpointing(bool).
 func SetCheckpointing(model any, on bool) int {
 	n, covered := 0, 0
 	whole := map[place]bool{} // children of a Sequential that are a segment each
@@ -108,7 +113,8 @@ func checkpointerOf(v reflect.Value) (c checkpointer, ok bool) {
 	return c, ok
 }
 
-// isSegment reports whether a layer of a Sequential is made of layers none of which knows how, but Sequentials inside it.
+// isSegment reports whether a layer of a Sequential is made of layers none of which knows how, but
+// Sequentials inside it.
 func isSegment(l Module) bool {
 	v := reflect.ValueOf(l)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
@@ -138,7 +144,8 @@ type segment struct {
 	checkpoint bool
 }
 
-// SetCheckpointing switches it on or off, for the layers that the chain has now; see the function of that name.
+// SetCheckpointing switches it on or off, for the layers that the chain has now; see the function
+// of that name.
 func (s *Sequential) SetCheckpointing(on bool) {
 	s.on, s.segments = on, nil
 	if !on {

@@ -13,15 +13,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ModuleList is a list of layers, of one type or of [Module]s: torch's nn.ModuleList. It is a slice; as a field a plain slice of layers does the
-// same. Layers have their numbers for names.
+// ModuleList is a list of layers, of one type or of [Module]s: torch's nn.ModuleList. It is a
+// slice; as a field a plain slice of layers does the same. Layers have their numbers for names.
 type ModuleList[M any] []M
 
 // NewModuleList returns a list of layers.
 func NewModuleList[M any](layers ...M) ModuleList[M] { return layers }
 
-// ModuleMap is layers by name, in the order in which they were set: torch's nn.ModuleDict. It is used by pointer; parameters are named after
-// the layers. The zero value is empty.
+// ModuleMap is layers by name, in the order in which they were set: torch's nn.ModuleDict. It is
+// used by pointer; parameters are named after the layers. The zero value is empty.
 type ModuleMap[M any] struct {
 	names  []string
 	layers []M
@@ -39,8 +39,8 @@ func NewParameterMap() *ParameterMap { return &ParameterMap{} }
 // NewModuleMap returns an empty map.
 func NewModuleMap[M any]() *ModuleMap[M] { return &ModuleMap[M]{} }
 
-// Set gives layer m the name, behind the others if the name is new, and returns the map. Names are not empty and have no dot; others panic
-// with an *[Error].
+// Set gives layer m the name, behind the others if the name is new, and returns the map. Names are
+// not empty and have no dot; others panic with an *[Error].
 func (d *ModuleMap[M]) Set(name string, m M) *ModuleMap[M] {
 	if name == "" || strings.Contains(name, ".") {
 		panic(&Error{"", fmt.Sprintf("%q cannot be the name of a layer or a parameter: names are not empty and have no dot", name)})
@@ -61,7 +61,8 @@ func (d *ModuleMap[M]) Get(name string) (m M, ok bool) {
 	return m, false
 }
 
-// At is Get of a layer that is there; if it is not, it panics with an *[Error] that lists the names.
+// At is Get of a layer that is there; if it is not, it panics with an *[Error] that lists the
+// names.
 func (d *ModuleMap[M]) At(name string) M {
 	m, ok := d.Get(name)
 	if !ok {
@@ -109,7 +110,8 @@ type Lambda struct {
 	F func(x *tensor.Tensor) *tensor.Tensor
 }
 
-// NewLambda returns a layer that applies f. What f uses of other layers is not found by the walk through a model.
+// NewLambda returns a layer that applies f. What f uses of other layers is not found by the walk
+// through a model.
 func NewLambda(f func(x *tensor.Tensor) *tensor.Tensor) *Lambda { return &Lambda{F: f} }
 
 // Forward applies the layer.
@@ -144,7 +146,8 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 			panic(&Error{strconv.Itoa(i), "the layer is nil"})
 		}
 	}
-	if atomic.LoadUint32(&s.known) == 0 && slices.ContainsFunc(s.Layers, unmarked) { // a copy, or a chain made for a call, is not walked again and again
+	// a copy, or a chain made for a call, is not walked again and again
+	if atomic.LoadUint32(&s.known) == 0 && slices.ContainsFunc(s.Layers, unmarked) {
 		s.markAll()
 	}
 	given("sequential", x)
@@ -190,7 +193,8 @@ func passesOn(l Module) bool {
 		return false
 	}
 	t := reflect.TypeOf(l)
-	if s, ok := l.(*Sequential); ok { // all of them: its first or last may return what they are given, as Identity does
+	// all of them: its first or last may return what they are given, as Identity does
+	if s, ok := l.(*Sequential); ok {
 		return !slices.ContainsFunc(s.Layers, func(l Module) bool { return !passesOn(l) })
 	}
 	known, ok := passing.Load(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// filter makes a convolution's weight, uniform as torch's default, and its bias, uniform in ±1/√fan, where fan is the number of
-// terms of a sum: the size of the weight's entries.
+// filter makes a convolution's weight, uniform as torch's default, and its bias, uniform in
+// ±1/√fan, where fan is the number of terms of a sum: the size of the weight's entries.
 func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tensor) {
 	weight = o.parameters().Empty(dims...)
 	initial.KaimingUniform(weight, initial.LeakyGain(2.23606797749979)) // a = √5
@@ -27,7 +27,8 @@ func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tenso
 	return weight, bias
 }
 
-// dimensions returns two sizes, of which groups divides the second, and those of a kernel: one for all of rank, or one for each.
+// dimensions returns two sizes, of which groups divides the second, and those of a kernel: one for
+// all of rank, or one for each.
 func dimensions(o layerOptions, first, second, rank int, kernel []int) []int {
 	layer, groups := o.layer, max(1, o.groups)
 	if first < 1 || second < 1 || first%groups != 0 || second%groups != 0 {
@@ -277,7 +278,8 @@ func (l *ConvTranspose1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.ConvTranspose1d(l.Weight, l.Bias, l.Options)
 }
 
-// ConvTranspose2d is a transposed convolution over height and width; see [tensor.Tensor.ConvTranspose2d].
+// ConvTranspose2d is a transposed convolution over height and width; see
+// [tensor.Tensor.ConvTranspose2d].
 type ConvTranspose2d struct {
 	Base
 	Weight  *tensor.Tensor `nn:"weight"` // [in, out/groups, kernel height, kernel width]
@@ -324,7 +326,8 @@ func (l *ConvTranspose2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.ConvTranspose2d(l.Weight, l.Bias, l.Options)
 }
 
-// ConvTranspose3d is a transposed convolution over depth, height and width; see [tensor.Tensor.ConvTranspose3d].
+// ConvTranspose3d is a transposed convolution over depth, height and width; see
+// [tensor.Tensor.ConvTranspose3d].
 type ConvTranspose3d struct {
 	Base
 	Weight  *tensor.Tensor `nn:"weight"` // [in, out/groups, three sizes of the kernel]

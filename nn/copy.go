@@ -10,11 +10,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Clone returns a copy of a model that shares nothing that is trained or changes with it: torch's copy.deepcopy. Parameters and buffers are
-// copied on the device and in the scope of the originals, without gradients and without hooks of their own; they require gradients where the
-// originals do (a result that a field keeps is copied without its graph), and what stands in two places does so in the copy. The training flags and the hooks of layers are those of the model at the
-// time. Functions are shared, and what they have captured with them, as are values behind pointers that are no layers. It panics with an
-// *[Error] if a field that is not exported holds a layer or a parameter of the model, since the copy would go on using the original there.
+// Clone returns a copy of a model that shares nothing that is trained or changes with it: torch's
+// copy.deepcopy. Parameters and buffers are copied on the device and in the scope of the originals,
+// without gradients and without hooks of their own; they require gradients where the originals do
+// (a result that a field keeps is copied without its graph), and what stands in two places does so
+// in the copy. The training flags and the hooks of layers are those of the model at the time.
+// Functions are shared, and what they have captured with them, as are values behind pointers that
+// are no layers. It panics with an *[Error] if a field that is not exported holds a layer or a
+// parameter of the model, since the copy would go on using the original there.
 //
 // For an average of the weights there is optim.NewEMA, which needs no second model.
 func Clone[M any](m M) M {
@@ -37,12 +40,15 @@ func Clone[M any](m M) M {
 	return copied(c, m)
 }
 
-// Replace returns a model that computes with other tensors in the place of those of m that have the given names, those of [StateDict], and
-// shares all others with m: torch.func.functional_call(m, with, x) is nn.Replace(m, with).Forward(x). m stays as it is. Gradients flow to
-// where the tensors come from, so that what is computed from parameters can stand in their place: steps of gradient descent that are
-// themselves differentiated, weights that another network makes. Shapes are not compared; the layers do.
+// Replace returns a model that computes with other tensors in the place of those of m that have the
+// given names, those of [StateDict], and shares all others with m: torch.func.functional_call(m,
+// with, x) is nn.Replace(m, with).Forward(x). m stays as it is. Gradients flow to where the tensors
+// come from, so that what is computed from parameters can stand in their place: steps of gradient
+// descent that are themselves differentiated, weights that another network makes. Shapes are not
+// compared; the layers do.
 //
-// A name that m does not have, and two values for one tensor, panic with an *[Error]; otherwise see [Clone] for what is copied.
+// A name that m does not have, and two values for one tensor, panic with an *[Error]; otherwise see
+// [Clone] for what is copied.
 func Replace[M any](m M, with map[string]*tensor.Tensor) M {
 	c := newCopier(m)
 	names := map[string]bool{}
@@ -76,14 +82,16 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// A copier copies the structure of a model. It goes where the walk through a model goes, and into fields that the walk leaves out if what they
-// hold is a layer, so that no copy uses the original's.
+// A copier copies the structure of a model. It goes where the walk through a model goes, and into
+// fields that the walk leaves out if what they hold is a layer, so that no copy uses the
+// original's.
 type copier struct {
-	tensors map[*tensor.Tensor]*tensor.Tensor     // what stands in the place of what
-	other   func(t *tensor.Tensor) *tensor.Tensor // what stands in the place of the rest; nil: itself
-	made    map[place]reflect.Value               // copies of structs, by pointer
-	own     map[*tensor.Tensor]bool               // tensors of the model
-	bases   map[*Base]bool                        // of its layers
+	tensors map[*tensor.Tensor]*tensor.Tensor // what stands in the place of what
+	// what stands in the place of the rest; nil: itself
+	other func(t *tensor.Tensor) *tensor.Tensor
+	made  map[place]reflect.Value // copies of structs, by pointer
+	own   map[*tensor.Tensor]bool // tensors of the model
+	bases map[*Base]bool          // of its layers
 }
 
 func newCopier(m any) *copier {
@@ -308,7 +316,8 @@ func (c *copier) refers(v reflect.Value) bool {
 	return false
 }
 
-// clone returns hooks to which further ones can be added without the others' knowledge. Lists are never changed in place.
+// clone returns hooks to which further ones can be added without the others' knowledge. Lists are
+// never changed in place.
 func (k *moduleHooks) clone() *moduleHooks {
 	if k == nil {
 		return nil

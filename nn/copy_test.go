@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// everything is a model that holds layers in all the ways that the walk through a model knows, and in some that it leaves out.
+// everything is a model that holds layers in all the ways that the walk through a model knows, and
+// in some that it leaves out.
 type everything struct {
 	trunk
 	Chain  *nn.Sequential
@@ -94,7 +95,8 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// A model with other tensors in the place of its own: gradients go through them, the model is as before, and what is not replaced is shared.
+// A model with other tensors in the place of its own: gradients go through them, the model is as
+// before, and what is not replaced is shared.
 func TestReplace(t *testing.T) {
 	m := newEverything()
 	x := tensor.Root().Randn(3, 2)
@@ -160,7 +162,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// What a layer keeps of a call is copied without its graph, or stays what it is where it is gone, and errors name the copy's layers.
+// What a layer keeps of a call is copied without its graph, or stays what it is where it is gone,
+// and errors name the copy's layers.
 func TestCloneAfterACall(t *testing.T) {
 	type keeper struct {
 		Fc    *nn.Linear

@@ -7,13 +7,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// IgnoreIndex is the class that [CrossEntropy] and [NLL] ignore unless they are told another, as in torch.
+// IgnoreIndex is the class that [CrossEntropy] and [NLL] ignore unless they are told another, as in
+// torch.
 const IgnoreIndex = -100
 
-// CrossEntropy returns the reduction, the mean if none is given, of -log softmax(x)[target] for logits x [n, classes, …] or [classes]
-// and int64 classes [n, …] or a single one: the classes are dimension 1, as in torch. Targets that are [IgnoreIndex] give 0 and do not
-// count in the mean. A target of x's shape and type holds probabilities, and the loss is -Σ y·log softmax(x). For weights of classes,
-// another ignored index and smoothing see [CrossEntropyLoss].
+// CrossEntropy returns the reduction, the mean if none is given, of -log softmax(x)[target] for
+// logits x [n, classes, …] or [classes] and int64 classes [n, …] or a single one: the classes are
+// dimension 1, as in torch. Targets that are [IgnoreIndex] give 0 and do not count in the mean. A
+// target of x's shape and type holds probabilities, and the loss is -Σ y·log softmax(x). For
+// weights of classes, another ignored index and smoothing see [CrossEntropyLoss].
 func CrossEntropy(x, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return crossEntropy(x, target, tensor.CrossEntropyOptions{}, r)
 }
@@ -40,13 +42,17 @@ func reduceCrossEntropy(op string, loss, target *tensor.Tensor, o tensor.CrossEn
 	return reduce(op, loss, r)
 }
 
-// CrossEntropyLoss is the loss of logits against classes or probabilities with torch's options; its zero value has torch's defaults. See
-// [tensor.Tensor.CrossEntropy] for the formula. With classes as targets the mean is that by the sum of the targets' weights, with
-// probabilities that of all losses.
+// CrossEntropyLoss is the loss of logits against classes or probabilities with torch's options; its
+// zero value has torch's defaults. See [tensor.Tensor.CrossEntropy] for the formula. With classes
+// as targets the mean is that by the sum of the targets' weights, with probabilities that of all
+// losses.
 type CrossEntropyLoss struct {
-	Weight         *tensor.Tensor `nn:"weight,buffer"` // a factor for each class, [classes], of the logits' type; nil: 1
-	IgnoreIndex    *int           // nil: [IgnoreIndex]; new(0) makes it 0. Probabilities name no class, so there 0 or more is an error
-	LabelSmoothing float64        // 0 … 1
+	// a factor for each class, [classes], of the logits' type; nil: 1
+	Weight *tensor.Tensor `nn:"weight,buffer"`
+	// nil: [IgnoreIndex]; new(0) makes it 0. Probabilities name no class, so there 0 or more is an
+	// error
+	IgnoreIndex    *int
+	LabelSmoothing float64 // 0 … 1
 	Reduction      Reduction
 }
 
@@ -56,16 +62,18 @@ func (l CrossEntropyLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	return crossEntropy(x, target, o, []Reduction{l.Reduction})
 }
 
-// NLL returns the reduction, the mean if none is given, of -logp[i, target[i]] for logarithms of probabilities [n, classes, …] or
-// [classes] and int64 targets [n, …] or a single one: the classes are dimension 1, as in torch. Targets that are [IgnoreIndex] give 0
-// and do not count in the mean.
+// NLL returns the reduction, the mean if none is given, of -logp[i, target[i]] for logarithms of
+// probabilities [n, classes, …] or [classes] and int64 targets [n, …] or a single one: the classes
+// are dimension 1, as in torch. Targets that are [IgnoreIndex] give 0 and do not count in the mean.
 func NLL(logp, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return nll(logp, target, nil, IgnoreIndex, r)
 }
 
-// NLLLoss is [NLL] with torch's options; its zero value has torch's defaults. The mean is that by the sum of the targets' weights.
+// NLLLoss is [NLL] with torch's options; its zero value has torch's defaults. The mean is that by
+// the sum of the targets' weights.
 type NLLLoss struct {
-	Weight      *tensor.Tensor `nn:"weight,buffer"` // a factor for each class, [classes], of the logarithms' type; nil: 1
+	// a factor for each class, [classes], of the logarithms' type; nil: 1
+	Weight      *tensor.Tensor `nn:"weight,buffer"`
 	IgnoreIndex *int           // nil: [IgnoreIndex]; new(0) makes it 0
 	Reduction   Reduction
 }
@@ -96,7 +104,8 @@ func nll(logp, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor
 	}, logp, target, weight)
 }
 
-// checkClasses checks that target holds classes of x, whose classes are dimension dim, and weight a factor for each.
+// checkClasses checks that target holds classes of x, whose classes are dimension dim, and weight a
+// factor for each.
 func checkClasses(op string, x, target, weight *tensor.Tensor, dim int) {
 	if !x.Type().IsFloat() {
 		misuse(op, tensor.ErrType, fmt.Sprintf("needs floating point operands, not %v", x.Type()), x, target)
@@ -125,7 +134,8 @@ func checkClasses(op string, x, target, weight *tensor.Tensor, dim int) {
 	}
 }
 
-// classMean reduces the losses of targets, in their scope; their mean is that by the sum of the targets' weights, without those that are ignored.
+// classMean reduces the losses of targets, in their scope; their mean is that by the sum of the
+// targets' weights, without those that are ignored.
 func classMean(op string, loss, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor.Tensor {
 	if len(r) > 1 || len(r) == 1 && r[0] != Mean {
 		return reduce(op, loss, r)
@@ -244,7 +254,8 @@ type LinearCrossEntropyLoss struct {
 	IgnoreIndex    *int           // nil: [IgnoreIndex]
 	LabelSmoothing float64        // 0 … 1
 	Reduction      Reduction
-	Rows           int // how many rows' logits there are at a time; 0: see [LinearCrossEntropyOptions]
+	// how many rows' logits there are at a time; 0: see [LinearCrossEntropyOptions]
+	Rows int
 }
 
 // NewLinearCrossEntropyLoss returns the loss of a linear layer from features to classes; as in

@@ -23,11 +23,13 @@ var ctcStepOp = func() *tensor.Elementwise {
 		Grad: []*expr.Expr{part(x0), part(x1), part(x2), expr.X(4)}})
 }()
 
-// CTCLoss is the connectionist temporal classification loss (A. Graves et al., ICML 2006): minus the logarithm of the probability that a
-// sequence of classes, with repetitions and blanks taken out, is the target. Its zero value has torch's defaults.
+// CTCLoss is the connectionist temporal classification loss (A. Graves et al., ICML 2006): minus
+// the logarithm of the probability that a sequence of classes, with repetitions and blanks taken
+// out, is the target. Its zero value has torch's defaults.
 type CTCLoss struct {
-	Blank        int       // the class that stands for none
-	ZeroInfinity bool      // a target that is too long for its input counts for nothing, instead of an infinite loss
+	Blank int // the class that stands for none
+	// a target that is too long for its input counts for nothing, instead of an infinite loss
+	ZeroInfinity bool
 	Reduction    Reduction // the mean is that of losses by their target's length
 }
 
@@ -115,7 +117,8 @@ type ctcFunc struct {
 
 func (*ctcFunc) Name() string { return "ctc_loss" }
 
-// ctcPaths are the classes of the targets with a blank around each, and what is known of their ways.
+// ctcPaths are the classes of the targets with a blank around each, and what is known of their
+// ways.
 type ctcPaths struct {
 	classes  *tensor.Tensor // [n, l]
 	emission *tensor.Tensor // their logarithms at each time, [time, n, l]
@@ -144,8 +147,8 @@ func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths
 	return p
 }
 
-// forward returns, for each time, the logarithms of the probabilities of the ways that have come to each class. After an input's last time
-// they stay.
+// forward returns, for each time, the logarithms of the probabilities of the ways that have come to
+// each class. After an input's last time they stay.
 func (p *ctcPaths) forward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	at := p.classes.Scope().On(p.classes.Device()).Typed(dtype.I64).Arange(p.l)
@@ -158,7 +161,8 @@ func (p *ctcPaths) forward() []*tensor.Tensor {
 	return way
 }
 
-// backward returns, for each time, the logarithms of the probabilities of the ways from each class to an end.
+// backward returns, for each time, the logarithms of the probabilities of the ways from each class
+// to an end.
 func (p *ctcPaths) backward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	way := make([]*tensor.Tensor, p.times)

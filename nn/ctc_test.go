@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Without targets there are blanks alone; lengths beyond what is there count as that; no inputs give no losses.
+// Without targets there are blanks alone; lengths beyond what is there count as that; no inputs
+// give no losses.
 func TestCTCEdges(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F64).Randn(3, 2, 4).LogSoftmax(-1)
@@ -45,7 +46,8 @@ func TestCTCEdges(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// A target that is the blank itself, which PyTorch's documentation excludes, counts as in its formula.
+// A target that is the blank itself, which PyTorch's documentation excludes, counts as in its
+// formula.
 func TestCTCBlankTargets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F64).From([]float64{0, 1, 1, 0, 0.5, 0, 0, 0.25}).Reshape(4, 2).LogSoftmax(-1)
@@ -61,7 +63,8 @@ func TestCTCBlankTargets(t *testing.T) {
 	})
 }
 
-// Targets that stand behind one another are those of a matrix; their lengths must add up to what there is.
+// Targets that stand behind one another are those of a matrix; their lengths must add up to what
+// there is.
 func TestCTCConcatenatedTargets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F64).Randn(6, 3, 4).LogSoftmax(-1)
@@ -109,7 +112,8 @@ func TestCTCShortIntegers(t *testing.T) {
 
 // The loss of a line of text whose place in the input is not known.
 func ExampleCTCLoss() {
-	logits := tensor.From([][]float32{{0, 3, 0}, {3, 0, 0}, {0, 0, 3}, {0, 0, 3}}) // of a blank and two letters, at four times
+	// of a blank and two letters, at four times
+	logits := tensor.From([][]float32{{0, 3, 0}, {3, 0, 0}, {0, 0, 3}, {0, 0, 3}})
 	text, times, letters := tensor.From([]int64{1, 2}), tensor.From([]int64{4}).Squeeze(), tensor.From([]int64{2}).Squeeze()
 	loss := nn.CTCLoss{Reduction: nn.Sum}.Forward(logits.LogSoftmax(-1), text, times, letters)
 	fmt.Printf("%.3f\n", loss.Item())

@@ -8,10 +8,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Describe tells how a model is built: PyTorch's print(model). Each layer has a line of its name, its type, the shapes of its own parameters
-// (frozen are those that require no gradient), those of tensors that are neither parameters nor buffers, as they have no tag, and its exported settings that
-// are not zero; layers in it follow, indented. Equal neighbours that differ in their number alone are
-// written once, as "(layers.0-5): 6 × …"; a layer that stands in two places is told of in both. For numbers of parameters and shapes of outputs there is [Summary].
+// Describe tells how a model is built: PyTorch's print(model). Each layer has a line of its name,
+// its type, the shapes of its own parameters (frozen are those that require no gradient), those of
+// tensors that are neither parameters nor buffers, as they have no tag, and its exported settings
+// that are not zero; layers in it follow, indented. Equal neighbours that differ in their number
+// alone are written once, as "(layers.0-5): 6 × …"; a layer that stands in two places is told of in
+// both. For numbers of parameters and shapes of outputs there is [Summary].
 //
 //	fmt.Println(nn.Describe(model))
 func Describe(m any) string {
@@ -110,7 +112,8 @@ func numbered(first, name string, n int) bool {
 	return name == fmt.Sprintf("%s%d", first[:i], k+n)
 }
 
-// settings lists the exported fields of a layer that are numbers, words, or structs and lists of such, where they are not zero.
+// settings lists the exported fields of a layer that are numbers, words, or structs and lists of
+// such, where they are not zero.
 func settings(v reflect.Value) []string {
 	var all []string
 	for i := range v.NumField() {
@@ -132,7 +135,8 @@ func settings(v reflect.Value) []string {
 	return all
 }
 
-// plain reports whether values of t are settings: neither tensors nor layers nor functions, nor hold such.
+// plain reports whether values of t are settings: neither tensors nor layers nor functions, nor
+// hold such.
 func plain(t reflect.Type) bool {
 	switch k := t.Kind(); {
 	case k >= reflect.Bool && k <= reflect.Float64 || k == reflect.String:

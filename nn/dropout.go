@@ -20,7 +20,8 @@ type Dropout struct {
 	P float64
 }
 
-// NewDropout returns a dropout layer, 0 ≤ p ≤ 1 (it and its likes panic with an *[Error] otherwise); torch's default is 0.5.
+// NewDropout returns a dropout layer, 0 ≤ p ≤ 1 (it and its likes panic with an *[Error]
+// otherwise); torch's default is 0.5.
 func NewDropout(p float64) *Dropout { return &Dropout{P: chance("Dropout", p)} }
 
 // Forward applies the layer.
@@ -75,7 +76,8 @@ func reluDropout(layers []Module) *Dropout {
 	return d
 }
 
-// Dropout1d sets whole channels of signals to zero with probability P in training, and scales the others by 1/(1-P).
+// Dropout1d sets whole channels of signals to zero with probability P in training, and scales the
+// others by 1/(1-P).
 type Dropout1d struct {
 	Base
 	P float64
@@ -93,13 +95,15 @@ func (d *Dropout1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Dropout1d(d.P)
 }
 
-// Dropout2d sets whole channels of images to zero with probability P in training, and scales the others by 1/(1-P).
+// Dropout2d sets whole channels of images to zero with probability P in training, and scales the
+// others by 1/(1-P).
 type Dropout2d struct {
 	Base
 	P float64
 }
 
-// NewDropout2d returns a layer for inputs [n, channels, height, width]; three dimensions are [n, channels, length], as in torch.
+// NewDropout2d returns a layer for inputs [n, channels, height, width]; three dimensions are [n,
+// channels, length], as in torch.
 func NewDropout2d(p float64) *Dropout2d { return &Dropout2d{P: chance("Dropout2d", p)} }
 
 // Forward applies the layer.
@@ -111,13 +115,15 @@ func (d *Dropout2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Dropout2d(d.P)
 }
 
-// Dropout3d sets whole channels of volumes to zero with probability P in training, and scales the others by 1/(1-P).
+// Dropout3d sets whole channels of volumes to zero with probability P in training, and scales the
+// others by 1/(1-P).
 type Dropout3d struct {
 	Base
 	P float64
 }
 
-// NewDropout3d returns a layer for inputs [n, channels, depth, height, width] or [channels, depth, height, width].
+// NewDropout3d returns a layer for inputs [n, channels, depth, height, width] or [channels, depth,
+// height, width].
 func NewDropout3d(p float64) *Dropout3d { return &Dropout3d{P: chance("Dropout3d", p)} }
 
 // Forward applies the layer.
@@ -129,8 +135,8 @@ func (d *Dropout3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Dropout3d(d.P)
 }
 
-// AlphaDropout replaces elements with probability P in training by selu's least value and keeps mean 0 and variance 1: see
-// [tensor.Tensor.AlphaDropout].
+// AlphaDropout replaces elements with probability P in training by selu's least value and keeps
+// mean 0 and variance 1: see [tensor.Tensor.AlphaDropout].
 type AlphaDropout struct {
 	Base
 	P float64

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// inChild runs f in a child of the youngest scope of its operands, which may be nil, and keeps its result: what else f makes dies with the child, unless the
-// gradient needs it.
+// inChild runs f in a child of the youngest scope of its operands, which may be nil, and keeps its
+// result: what else f makes dies with the child, unless the gradient needs it.
 func inChild(f func(c *tensor.Scope) *tensor.Tensor, operands ...*tensor.Tensor) *tensor.Tensor {
 	return contained(tensor.Youngest(slices.DeleteFunc(operands, func(x *tensor.Tensor) bool { return x == nil })...), f)
 }
@@ -21,8 +21,9 @@ type Table struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // [rows, features]
 
-	Padding         *int    // the row that gets no gradient, nil for none; see [PaddingIndex]
-	MaxNorm         float64 // rows that are looked up and longer are shortened to it, in place; 0: no
+	Padding *int // the row that gets no gradient, nil for none; see [PaddingIndex]
+	// rows that are looked up and longer are shortened to it, in place; 0: no
+	MaxNorm         float64
 	NormType        float64 // the order of that norm; 0 stands for 2
 	ScaleGradByFreq bool    // divide a row's gradient by how often it was looked up
 }
@@ -79,7 +80,8 @@ func (t *Table) renorm(index *tensor.Tensor) {
 	tensor.Youngest(t.Weight, index).Do(func(c *tensor.Scope) { t.Weight.In(c).EmbeddingRenormInPlace(index, t.MaxNorm, p) }, tensor.NoGrad())
 }
 
-// frequencyFunc lets the rows X(0) of the index X(1) pass; the gradient is divided by how often each row occurs.
+// frequencyFunc lets the rows X(0) of the index X(1) pass; the gradient is divided by how often
+// each row occurs.
 type frequencyFunc struct{ rows int }
 
 func (*frequencyFunc) Name() string { return "embedding" }
@@ -103,20 +105,20 @@ func (f *frequencyFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tenso
 // Embedding is a table of learnt vectors, looked up by number; see [Table] for its options.
 type Embedding struct{ Table }
 
-// NewEmbedding returns a table of rows vectors with the given number of features, from the normal distribution of mean 0 and deviation 1 as
-// torch's. [PaddingIndex] makes one of them the padding.
+// NewEmbedding returns a table of rows vectors with the given number of features, from the normal
+// distribution of mean 0 and deviation 1 as torch's. [PaddingIndex] makes one of them the padding.
 func NewEmbedding(rows, features int, opts ...Option) *Embedding {
 	return &Embedding{newTable(rows, features, options("Embedding", opts, lookup...))}
 }
 
-// EmbeddingFromPretrained returns a layer over w, [rows, features], itself, which is frozen, as torch's from_pretrained; [Unfreeze] lets it
-// be trained.
+// EmbeddingFromPretrained returns a layer over w, [rows, features], itself, which is frozen, as
+// torch's from_pretrained; [Unfreeze] lets it be trained.
 func EmbeddingFromPretrained(w *tensor.Tensor, opts ...Option) *Embedding {
 	return &Embedding{tableOf("Embedding", w, opts)}
 }
 
-// Forward maps int64 or int32 numbers of rows, of any shape, to their vectors: shape x.Shape() + [features]. A number that is not there is
-// an index error, on a GPU reported at the next wait.
+// Forward maps int64 or int32 numbers of rows, of any shape, to their vectors: shape x.Shape() +
+// [features]. A number that is not there is an index error, on a GPU reported at the next wait.
 func (l *Embedding) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	return l.rows(x)
@@ -129,7 +131,9 @@ type BagMode uint8
 const (
 	BagMean BagMode = iota // torch's default
 	BagSum
-	BagMax // the first of equal ones gets the gradient; NaN is the greatest, in torch only if it is a bag's first
+	// the first of equal ones gets the gradient; NaN is the greatest, in torch only if it is a
+	// bag's first
+	BagMax
 )
 
 // String returns torch's name.
@@ -163,10 +167,12 @@ func (l *EmbeddingBag) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return l.Bags(x, nil, nil)
 }
 
-// Bags is Forward with torch's other arguments. If x is a vector, bag i is what stands in it from offsets[i] up to offsets[i+1], where
-// offsets, of an integer type, begin with 0 and do not fall; of a matrix x the rows are the bags and offsets is nil. weights, of x's shape
-// and the table's type, or nil, are factors of the vectors, for BagSum alone. Nothing is read back: offsets that fall give bags without a
-// meaning, a first one that is not 0 is an index error, on a GPU reported at the next wait. The vectors of all bags are in memory at once.
+// Bags is Forward with torch's other arguments. If x is a vector, bag i is what stands in it from
+// offsets[i] up to offsets[i+1], where offsets, of an integer type, begin with 0 and do not fall;
+// of a matrix x the rows are the bags and offsets is nil. weights, of x's shape and the table's
+// type, or nil, are factors of the vectors, for BagSum alone. Nothing is read back: offsets that
+// fall give bags without a meaning, a first one that is not 0 is an index error, on a GPU reported
+// at the next wait. The vectors of all bags are in memory at once.
 func (l *EmbeddingBag) Bags(x, offsets, weights *tensor.Tensor) *tensor.Tensor {
 	const op = "embedding_bag"
 	given(op, x, l.Weight)
@@ -247,7 +253,8 @@ func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor)
 	return y
 }
 
-// bagMax is the greatest of each bag, the first of equal ones, where pads is not true: rows are gathered from where it stands.
+// bagMax is the greatest of each bag, the first of equal ones, where pads is not true: rows are
+// gathered from where it stands.
 func bagMax(m tensor.Maker, rows, bag, at, pads *tensor.Tensor, bags int) *tensor.Tensor {
 	n, width := rows.Dim(0), rows.Dim(1)
 	if n == 0 {

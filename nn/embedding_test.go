@@ -39,7 +39,8 @@ func TestEmbeddingTable(t *testing.T) {
 		if y := b.Forward(s.From([][]int64{{0, 1}})); !slices.Equal(y.Floats(), []float64{3, 4}) || y.NeedsGrad() {
 			t.Error(y)
 		}
-		// MaxNorm changes the table itself, also one that is being trained, and only what is looked up.
+		// MaxNorm changes the table itself, also one that is being trained, and only what is looked
+		// up.
 		l = nn.NewEmbedding(3, 2, nn.In(s), nn.Typed(dtype.F16))
 		s.Do(func(c *tensor.Scope) { l.Weight.In(c).Fill(3) }, tensor.NoGrad())
 		l.MaxNorm, l.NormType = 1, 0

@@ -14,7 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A layer on one device and its input on another: the error says which is where, and what moves which.
+// A layer on one device and its input on another: the error says which is where, and what moves
+// which.
 func TestMistakenDevice(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -38,8 +39,8 @@ func TestMistakenDevice(t *testing.T) {
 	})
 }
 
-// Typical mistakes with layers and losses: each error names the op, what it was applied to and the line of the caller, and what
-// would be right where that is plain.
+// Typical mistakes with layers and losses: each error names the op, what it was applied to and the
+// line of the caller, and what would be right where that is plain.
 func TestMistakes(t *testing.T) {
 	line := 0
 	here := func() { _, _, line, _ = runtime.Caller(1) }
@@ -88,7 +89,8 @@ func TestMistakes(t *testing.T) {
 	})
 }
 
-// The line at fault is found below any number of nested layers: at once, by a GPU that reports an index later, and by anomaly mode.
+// The line at fault is found below any number of nested layers: at once, by a GPU that reports an
+// index later, and by anomaly mode.
 func TestMistakesBelowManyLayers(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

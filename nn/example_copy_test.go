@@ -18,8 +18,8 @@ func ExampleClone() {
 	// Output: 3 2 false
 }
 
-// A step of gradient descent that is differentiated itself, as in MAML: the loss after the step, and its gradient with respect to the
-// weights before it.
+// A step of gradient descent that is differentiated itself, as in MAML: the loss after the step,
+// and its gradient with respect to the weights before it.
 func ExampleReplace() {
 	m := nn.NewLinear(1, 1, nn.NoBias())
 	initial.Constant(m.Weight, 2)
@@ -27,7 +27,8 @@ func ExampleReplace() {
 		x := s.Ones(1, 1)
 		loss := m.Forward(x).Square().Mean() // w², at 2
 		g := tensor.Gradients(loss, []*tensor.Tensor{m.Weight}, tensor.CreateGraph())[0]
-		fast := nn.Replace(m, map[string]*tensor.Tensor{"weight": m.Weight.Sub(g.MulScalar(0.25))}) // w - 2w/4 = 1
+		// w - 2w/4 = 1
+		fast := nn.Replace(m, map[string]*tensor.Tensor{"weight": m.Weight.Sub(g.MulScalar(0.25))})
 
 		after := fast.Forward(x).Square().Mean() // (w/2)²
 		after.Backward()

@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// residual is a model of a user's own: it embeds Base and begins with Enter, so that hooks on it run.
+// residual is a model of a user's own: it embeds Base and begins with Enter, so that hooks on it
+// run.
 type residual struct {
 	nn.Base
 	Inner *nn.Linear
@@ -18,7 +19,8 @@ func (m *residual) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Add(m.Inner.Forward(x))
 }
 
-// Hooks look into a model from outside: at what layers compute, and at the gradients on their way back.
+// Hooks look into a model from outside: at what layers compute, and at the gradients on their way
+// back.
 func ExampleBase() {
 	m := &residual{Inner: nn.NewLinear(3, 3)}
 	m.RegisterForwardHook(func(x, y *tensor.Tensor) *tensor.Tensor {

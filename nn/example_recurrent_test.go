@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Two sequences of five steps go through two layers in both directions. What it returns of one part of a sequence begins the next.
+// Two sequences of five steps go through two layers in both directions. What it returns of one part
+// of a sequence begins the next.
 func ExampleLSTM() {
 	l := nn.NewLSTM(3, 4, nn.RecurrentOptions{Layers: 2, Bidirectional: true})
 	y, h, c := l.Forward(tensor.Ones(5, 2, 3), nil, nil)
@@ -78,7 +79,8 @@ func ExampleRNNCell() {
 
 // Sequences of several lengths: each ends with its own last step, and padding costs nothing.
 func ExamplePackPaddedSequence() {
-	x := tensor.From([]float32{1, 2, 0, 3, 4, 5, 6, 0, 0}, 3, 3, 1) // three sequences of up to three steps
+	// three sequences of up to three steps
+	x := tensor.From([]float32{1, 2, 0, 3, 4, 5, 6, 0, 0}, 3, 3, 1)
 	p := nn.PackPaddedSequence(x, []int{2, 3, 1}, nn.PackOptions{BatchFirst: true, Unsorted: true})
 	fmt.Println(p.Data.Squeeze(1), p.BatchSizes, p.Sorted)
 

@@ -21,7 +21,8 @@ func ExampleStateDict() {
 	// Output: 7 [1, 2] tensor(0)
 }
 
-// Values go from one model to another of the same structure; what does not fit is an error that lists everything, and nothing is written.
+// Values go from one model to another of the same structure; what does not fit is an error that
+// lists everything, and nothing is written.
 func ExampleLoadStateDict() {
 	from, to := nn.NewLinear(2, 1), nn.NewLinear(2, 1)
 	fmt.Println(nn.LoadStateDict(to, nn.StateDict(from)))
@@ -69,7 +70,8 @@ func ExampleSkipInit() {
 	// [1, 2] true
 }
 
-// Loose loads what has a name in both, as for a model with another head; Report tells what had none.
+// Loose loads what has a name in both, as for a model with another head; Report tells what had
+// none.
 func ExampleLoose() {
 	type net struct{ Body, Head *nn.Linear }
 	type renamed struct{ Body, Classifier *nn.Linear }

@@ -39,7 +39,8 @@ func Example() {
 	// 58 numbers; an output of shape [3, 2]
 }
 
-// scaled is a layer of one's own: a parameter is a tagged field, a buffer is state without a gradient.
+// scaled is a layer of one's own: a parameter is a tagged field, a buffer is state without a
+// gradient.
 type scaled struct {
 	Gain *tensor.Tensor `nn:"gain"`
 	Seen *tensor.Tensor `nn:"seen,buffer"`
@@ -108,7 +109,8 @@ func ExampleNewSequential() {
 	// [5, 1]
 }
 
-// To moves a model in place: its tensors remain the same values, so an optimizer made before stays valid.
+// To moves a model in place: its tensors remain the same values, so an optimizer made before stays
+// valid.
 func ExampleTo() {
 	m := newPerceptron()
 	before := m.Out.Weight
@@ -164,7 +166,8 @@ func ExampleTripletMarginLoss() {
 	// Output: 0.5000
 }
 
-// In training a batch normalisation uses the batch's statistics and keeps running ones; in evaluation it uses those.
+// In training a batch normalisation uses the batch's statistics and keeps running ones; in
+// evaluation it uses those.
 func ExampleBatchNorm1d() {
 	l := nn.NewBatchNorm1d(1)
 	x := tensor.From([][]float32{{0}, {2}, {4}})
@@ -179,7 +182,8 @@ func ExampleBatchNorm1d() {
 	// 2.00
 }
 
-// Infer is evaluation without a graph. The result is kept, and the layers stay in the mode that they were in.
+// Infer is evaluation without a graph. The result is kept, and the layers stay in the mode that
+// they were in.
 func ExampleInfer() {
 	m := newPerceptron() // in training mode
 	x := tensor.Ones(1, 4)

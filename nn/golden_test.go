@@ -141,7 +141,8 @@ func TestGoldenIsComplete(t *testing.T) {
 	}
 }
 
-// The declared losses in the table test: all element types and layouts, against references and central differences.
+// The declared losses in the table test: all element types and layouts, against references and
+// central differences.
 func TestLossesAreWalked(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A logSum is a logarithm with the sum of the absolute values of the logarithms that have been added up in it. That of a sum of chances
-// has its parts' sums by their share, and 1 for the sum's rounding in proportion.
+// A logSum is a logarithm with the sum of the absolute values of the logarithms that have been
+// added up in it. That of a sum of chances has its parts' sums by their share, and 1 for the sum's
+// rounding in proportion.
 type logSum struct{ v, sum float64 }
 
 func (a logSum) times(b logSum) logSum {

@@ -54,8 +54,8 @@ func tableOf(a golden.Args, w *tt) (t nn.Table) {
 	return t
 }
 
-// absoluteTerms are the sums of the absolute values of what embeddings and bags add up: what comes out of absolute values. The other ops
-// add nothing up.
+// absoluteTerms are the sums of the absolute values of what embeddings and bags add up: what comes
+// out of absolute values. The other ops add nothing up.
 func absoluteTerms(c golden.Case) (out []float64, grads [][]float64) {
 	grads = make([][]float64, len(c.In))
 	if c.Op != "embedding_layer" && (c.Op != "embedding_bag" || c.Args.Text("mode") == "max") || c.Out[0].Seed == nil {

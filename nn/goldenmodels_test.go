@@ -18,9 +18,10 @@ import (
 // A goldenModel makes the model of a golden case, and what it computes of inputs and masks.
 type goldenModel func(a golden.Args, opts ...nn.Option) (m any, forward func(x, masks []*tt) []*tt)
 
-// goldenModelCase compares the vector of all results of a case, and the gradients of its inputs and of its parameters, with PyTorch's:
-// within 1e-5·max(1, |number|) of its float64 results in float32, and within 1e-13·max(1, |number|) in float64. It returns how far off the
-// worst is, in parts of that.
+// goldenModelCase compares the vector of all results of a case, and the gradients of its inputs and
+// of its parameters, with PyTorch's: within 1e-5·max(1, |number|) of its float64 results in
+// float32, and within 1e-13·max(1, |number|) in float64. It returns how far off the worst is, in
+// parts of that.
 func goldenModelCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Type, build goldenModel) (worst float64) {
 	where := fmt.Sprintf("%s %s %v on %s", c.Op, c.Name, ty, dev.Name())
 	hold := func(what string, got []float64, want golden.Tensor) {
@@ -237,7 +238,8 @@ var transformerModels = map[string]goldenModel{
 	},
 }
 
-// Attention layers and transformers give PyTorch's results and gradients, from parameters of the same names in the same order.
+// Attention layers and transformers give PyTorch's results and gradients, from parameters of the
+// same names in the same order.
 func TestGoldenTransformers(t *testing.T) {
 	goldenModels(t, "testdata/transformer.safetensors.gz", 45, transformerModels)
 }

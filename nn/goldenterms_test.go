@@ -11,18 +11,22 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sums are what golden.Rule calls terms: sums of the absolute values of what is added up. What is nil or not there adds up nothing that
-// cancels: there is one term, or all have one sign. A factor that is itself a rounded sum counts once more, as in the products of sums.
+// sums are what golden.Rule calls terms: sums of the absolute values of what is added up. What is
+// nil or not there adds up nothing that cancels: there is one term, or all have one sign. A factor
+// that is itself a rounded sum counts once more, as in the products of sums.
 type sums struct {
-	loss  *tt         // of each loss before it is reduced
-	grads map[int]*tt // of each loss's derivative by the elements of an operand: of the losses' shape, or of more dimensions
-	dim   int         // the first of these
-	by    *tt         // what the mean divides by; nil: the number of losses
+	loss *tt // of each loss before it is reduced
+	// of each loss's derivative by the elements of an operand: of the losses' shape, or of more
+	// dimensions
+	grads map[int]*tt
+	dim   int // the first of these
+	by    *tt // what the mean divides by; nil: the number of losses
 }
 
 // lossSums give the sums of each loss, from the operands in float64.
 var lossSums = map[string]func(a golden.Args, x []*tt) sums{
-	// x - y is one rounding, and what is made of it has no sum; but broadcast operands get that of their gradients.
+	// x - y is one rounding, and what is made of it has no sum; but broadcast operands get that of
+	// their gradients.
 	"l1_loss": func(a golden.Args, x []*tt) sums {
 		d := x[0].Sub(x[1])
 		return differences(a, x, d.Abs(), d.Sign().Abs())
@@ -71,7 +75,8 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 		cos := x[0].Mul(x[1]).Abs().Sum(-1).Div(n) // a sum of products
 		by := func(v, other *tt) *tt {
 			first, second := other.Abs().Div(n.Unsqueeze(-1)), cos.Div(length(v)).Unsqueeze(-1).Mul(v.Abs())
-			return first.MulScalar(2).Add(second.MulScalar(3)) // n is a sum; cos, the n in it and the length are
+			// n is a sum; cos, the n in it and the length are
+			return first.MulScalar(2).Add(second.MulScalar(3))
 		}
 		return sums{loss: cos.AddScalar(max(1, math.Abs(a.Float("margin")))), grads: map[int]*tt{0: by(x[0], x[1]), 1: by(x[1], x[0])}, dim: -1}
 	},
@@ -112,7 +117,8 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 	},
 }
 
-// differences are the sums of losses of x - y, whose derivatives have the absolute values d, with weights.
+// differences are the sums of losses of x - y, whose derivatives have the absolute values d, with
+// weights.
 func differences(a golden.Args, x []*tt, loss, d *tt) sums {
 	if len(x) < 3 {
 		return sums{grads: map[int]*tt{0: d, 1: d}}
@@ -125,7 +131,8 @@ func differences(a golden.Args, x []*tt, loss, d *tt) sums {
 	return s
 }
 
-// crossEntropySums are those of -Σ y·log p, with log p = (x - m) - log Σ e^(x-m) of the greatest logit m, and of p·Σy - y.
+// crossEntropySums are those of -Σ y·log p, with log p = (x - m) - log Σ e^(x-m) of the greatest
+// logit m, and of p·Σy - y.
 func crossEntropySums(a golden.Args, x []*tt) (s sums) {
 	s.dim = min(1, x[0].Rank()-1)
 	classes := x[0].Dim(s.dim)
@@ -155,7 +162,8 @@ func crossEntropySums(a golden.Args, x []*tt) (s sums) {
 	}
 	logp := x[0].LogSoftmax(s.dim)
 	below := x[0].Amax(s.dim, tensor.KeepDim).Sub(x[0])
-	l := logp.Add(below).Abs().Add(below).AddScalar(1) // the sum within the logarithm rounds in proportion
+	// the sum within the logarithm rounds in proportion
+	l := logp.Add(below).Abs().Add(below).AddScalar(1)
 	s.loss = y.Mul(l).Sum(s.dim)
 	s.grads = map[int]*tt{
 		0: logp.Exp().Mul(l).Mul(y.Sum(s.dim, tensor.KeepDim)).Add(y),

@@ -9,19 +9,22 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Base is embedded by every layer: the training flag and the hooks. The zero value is in training and has no hooks. A layer of a user's own
-// that embeds it has them too, if its Forward begins with Enter:
+// Base is embedded by every layer: the training flag and the hooks. The zero value is in training
+// and has no hooks. A layer of a user's own that embeds it has them too, if its Forward begins with
+// Enter:
 //
 //	func (m *Net) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 //		defer m.Enter(&x, &y)()
 //		…
 //	}
 //
-// Hooks are registered on a layer that is used by pointer (&nn.ReLU{}, not nn.ReLU{}), while no other goroutine runs it. A hook that
-// returns a tensor replaces what it was called with, nil leaves it; hooks of one kind run in the order of their registration, each on
-// what the one before returned. The function that registering returns takes the hook away.
+// Hooks are registered on a layer that is used by pointer (&nn.ReLU{}, not nn.ReLU{}), while no
+// other goroutine runs it. A hook that returns a tensor replaces what it was called with, nil
+// leaves it; hooks of one kind run in the order of their registration, each on what the one before
+// returned. The function that registering returns takes the hook away.
 //
-// What a hook sees belongs to the call: within another layer it may be freed when that returns. s.From(y.Detach()) keeps it in scope s.
+// What a hook sees belongs to the call: within another layer it may be freed when that returns.
+// s.From(y.Detach()) keeps it in scope s.
 type Base struct {
 	evaluating bool
 	known      uint32 // 1: mark is set
@@ -85,22 +88,24 @@ func (b *Base) RegisterForwardPreHook(f func(x *tensor.Tensor) *tensor.Tensor) (
 	return add(k, &k.pre, &preHook{f})
 }
 
-// RegisterForwardHook has f called with the input and the result of every call, after the layer; it may replace the result. x is what the
-// layer saw.
+// RegisterForwardHook has f called with the input and the result of every call, after the layer; it
+// may replace the result. x is what the layer saw.
 func (b *Base) RegisterForwardHook(f func(x, y *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.forward, &forwardHook{f})
 }
 
-// RegisterFullBackwardPreHook has f called with the gradient of the result of every call, when it is complete, before it goes into the layer.
+// RegisterFullBackwardPreHook has f called with the gradient of the result of every call, when it
+// is complete, before it goes into the layer.
 func (b *Base) RegisterFullBackwardPreHook(f func(gradOutput *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.backPre, &preHook{f})
 }
 
-// RegisterFullBackwardHook has f called with the gradient of the input and that of the result of every call, when the former has been
-// computed; it may replace the former. gradInput is nil where the input requires no gradient; what f returns then counts for nothing.
-// Both belong to the run of Backward: s.From(g) keeps one in scope s.
+// RegisterFullBackwardHook has f called with the gradient of the input and that of the result of
+// every call, when the former has been computed; it may replace the former. gradInput is nil where
+// the input requires no gradient; what f returns then counts for nothing. Both belong to the run of
+// Backward: s.From(g) keeps one in scope s.
 func (b *Base) RegisterFullBackwardHook(f func(gradInput, gradOutput *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.backward, &backwardHook{f})
@@ -108,9 +113,11 @@ func (b *Base) RegisterFullBackwardHook(f func(gradInput, gradOutput *tensor.Ten
 
 func nothing() {}
 
-// Enter begins a call of Forward: it runs the hooks of the layer that come before it and may replace the input *x. The function that it
-// returns, deferred, runs those that come after it and may replace the result *y. See [Base]. It also puts the layer's name into a *[tensor.Error] that
-// leaves Forward, as it was when the model was last walked ([Parameters], [To], [Train], [LoadStateDict] …), of the innermost layer that has one.
+// Enter begins a call of Forward: it runs the hooks of the layer that come before it and may
+// replace the input *x. The function that it returns, deferred, runs those that come after it and
+// may replace the result *y. See [Base]. It also puts the layer's name into a *[tensor.Error] that
+// leaves Forward, as it was when the model was last walked ([Parameters], [To], [Train],
+// [LoadStateDict] …), of the innermost layer that has one.
 func (b *Base) Enter(x, y **tensor.Tensor) func() {
 	if t := device.Tracing(); t != nil {
 		return b.traced(t, x, y)
@@ -177,8 +184,9 @@ type backCall struct {
 	hooks []*backwardHook
 	input bool // the gradient of the input passes too
 
-	mu    sync.Mutex
-	grads map[*tensor.Scope]*tensor.Tensor // of the result, for each run of Backward that is under way
+	mu sync.Mutex
+	// of the result, for each run of Backward that is under way
+	grads map[*tensor.Scope]*tensor.Tensor
 }
 
 // atResult sees the gradient of the result.

@@ -75,7 +75,8 @@ func TestBackwardHooks(t *testing.T) {
 		if calls != 1 || !slices.Equal(l.Weight.Grad().Floats(), []float64{3, 3}) {
 			t.Errorf("%d calls, gradient %v", calls, l.Weight.Grad())
 		}
-		// A result that is used twice, a layer that is called twice, one graph walked twice, and the second derivative.
+		// A result that is used twice, a layer that is called twice, one graph walked twice, and
+		// the second derivative.
 		m, seen := &squares{}, ""
 		remove := m.RegisterFullBackwardHook(func(in, out *tensor.Tensor) *tensor.Tensor {
 			seen += fmt.Sprint(in.Floats(), out.Floats())
@@ -128,7 +129,8 @@ func (m *failing) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.MatMul(x.Scope().Ones(7, 7))
 }
 
-// Layers that are used by value have hooks when they are used by pointer; a model's hooks run around those of its layers.
+// Layers that are used by value have hooks when they are used by pointer; a model's hooks run
+// around those of its layers.
 func TestHooksOfLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		relu, lin := &nn.ReLU{}, nn.NewLinear(2, 2, nn.In(s))
@@ -154,7 +156,8 @@ func TestHooksOfLayers(t *testing.T) {
 	})
 }
 
-// Every layer embeds Base, by itself or by what it embeds, and its Forward begins with Enter: a hook on a layer that does not would never run.
+// Every layer embeds Base, by itself or by what it embeds, and its Forward begins with Enter: a
+// hook on a layer that does not would never run.
 func TestEveryLayerHasHooks(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

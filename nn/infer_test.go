@@ -16,7 +16,8 @@ type misfit struct{ nn.Base }
 
 func (*misfit) Forward(x *tensor.Tensor) *tensor.Tensor { return x.MatMul(x.T().Reshape(1, -1)) }
 
-// The port of "with torch.no_grad(): y = model(x)" is told, and says what to write, for one layer too.
+// The port of "with torch.no_grad(): y = model(x)" is told, and says what to write, for one layer
+// too.
 func TestForwardOutsideOfItsMode(t *testing.T) {
 	x := tensor.Root().Ones(3, 4)
 	for _, m := range []interface {

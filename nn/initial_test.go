@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The first values of layers are PyTorch's: uniform in ±1/√fan, where fan is what its layers call the fan in.
+// The first values of layers are PyTorch's: uniform in ±1/√fan, where fan is what its layers call
+// the fan in.
 func TestFirstValues(t *testing.T) {
 	tensor.ManualSeed(4)
 	for name, c := range map[string]struct {

@@ -23,10 +23,12 @@ type lazy struct {
 
 // A lazyLayer may not be made yet.
 type lazyLayer interface {
-	waiting() **lazy                                // what it is to be made of; nil there if it is made
-	fill(in int, z *lazy)                           // makes its parameters, for so many inputs
-	empty()                                         // takes them away
-	inputsOf(z *lazy) (names []string, dim, by int) // parameters whose dimension dim, times by, is the number of inputs
+	// what it is to be made of; nil there if it is made
+	waiting() **lazy
+	fill(in int, z *lazy) // makes its parameters, for so many inputs
+	empty()               // takes them away
+	// parameters whose dimension dim, times by, is the number of inputs
+	inputsOf(z *lazy) (names []string, dim, by int)
 }
 
 // lazyAt returns the layer at v if it is not made yet.
@@ -87,7 +89,8 @@ func (l lazies) undo() {
 	}
 }
 
-// fit makes the lazy layers of m whose shapes sd has, and returns the names that the others wait for.
+// fit makes the lazy layers of m whose shapes sd has, and returns the names that the others wait
+// for.
 func (l *lazies) fit(m any, sd map[string]*tensor.Tensor) (missing []string) {
 	visit(m, &visitor{lazy: func(path string, layer lazyLayer) {
 		z := *layer.waiting()

@@ -44,7 +44,8 @@ func lazyLayers() map[string]struct {
 	}
 }
 
-// A lazy layer becomes, by its first call or by a state dict, the layer that has the same names, shapes and results.
+// A lazy layer becomes, by its first call or by a state dict, the layer that has the same names,
+// shapes and results.
 func TestLazyLayers(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -18,7 +18,8 @@ var (
 		Expr: x0.Le(unit).Select(zero, x0.Mul(x0.Log()).Sub(x0).Add(x0.Scale(2*math.Pi).Log().Scale(0.5))),
 		Ref:  func(x, _ []float64) float64 { return x[0]*math.Log(x[0]) - x[0] + 0.5*math.Log(2*math.Pi*x[0]) },
 		Grad: []*expr.Expr{x0.Le(unit).Select(zero, expr.X(1).Mul(x0.Log().Add(expr.C(0.5).Div(x0))))}})
-	// The gradient by the variance is that at the clamped one, also where it was clamped: torch's choice.
+	// The gradient by the variance is that at the clamped one, also where it was clamped: torch's
+	// choice.
 	variance   = x2.Max(p0)
 	gaussianOp = tensor.Declare(&tensor.Elementwise{Name: "gaussian_nll_loss", Autocast: tensor.AutocastHigh, Arity: 3, Result: tensor.FixedFloat, Domain: [][2]float64{{-2, 2}, {-2, 2}, {1.2, 2}}, Params: []float64{1e-3},
 		Expr: variance.Log().Add(distance.Mul(distance).Div(variance)).Scale(0.5),
@@ -30,10 +31,11 @@ var (
 			g3.Scale(0.5).Div(variance).Sub(g3.Scale(0.5).Div(variance).Mul(distance.Mul(distance).Div(variance)))}})
 )
 
-// PoissonNLLLoss is the negative log likelihood of counts under Poisson distributions of the given means: e^x - y·x for x that are
-// logarithms of means, and x - y·log(x + Eps) for x that are means, each without the term log y! unless Full adds Stirling's
-// approximation of it, y·log y - y + ½·log 2πy, where y > 1; the gradient by other counts is that without it, where torch has NaN for
-// counts of 0 and less. [NewPoissonNLLLoss] has torch's defaults.
+// PoissonNLLLoss is the negative log likelihood of counts under Poisson distributions of the given
+// means: e^x - y·x for x that are logarithms of means, and x - y·log(x + Eps) for x that are means,
+// each without the term log y! unless Full adds Stirling's approximation of it, y·log y - y + ½·log
+// 2πy, where y > 1; the gradient by other counts is that without it, where torch has NaN for counts
+// of 0 and less. [NewPoissonNLLLoss] has torch's defaults.
 type PoissonNLLLoss struct {
 	LogInput  bool    // x are logarithms of means
 	Full      bool    // add Stirling's approximation
@@ -71,9 +73,10 @@ func (l *PoissonNLLLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	}, x, y)
 }
 
-// GaussianNLLLoss is the negative log likelihood of y under normal distributions of mean x and variance v,
-// ½(log v + (x-y)²/v), with ½·log 2π added by Full. Variances count as at least Eps, negative ones too, which torch refuses: to find
-// them would mean to wait for the device. [NewGaussianNLLLoss] has torch's defaults.
+// GaussianNLLLoss is the negative log likelihood of y under normal distributions of mean x and
+// variance v, ½(log v + (x-y)²/v), with ½·log 2π added by Full. Variances count as at least Eps,
+// negative ones too, which torch refuses: to find them would mean to wait for the device.
+// [NewGaussianNLLLoss] has torch's defaults.
 type GaussianNLLLoss struct {
 	Full      bool
 	Eps       float64
@@ -83,8 +86,8 @@ type GaussianNLLLoss struct {
 // NewGaussianNLLLoss returns the loss with torch's default for Eps, 1e-6.
 func NewGaussianNLLLoss() *GaussianNLLLoss { return &GaussianNLLLoss{Eps: 1e-6} }
 
-// Forward returns the loss of x and y, which broadcast. The variance has x's shape, or with 1 in one dimension, or that without the last
-// one: one variance for all of its elements.
+// Forward returns the loss of x and y, which broadcast. The variance has x's shape, or with 1 in
+// one dimension, or that without the last one: one variance for all of its elements.
 func (l *GaussianNLLLoss) Forward(x, y, variance *tensor.Tensor) *tensor.Tensor {
 	const op = "gaussian_nll_loss"
 	given(op, x, y, variance)

@@ -23,11 +23,11 @@ type loadOptions struct {
 // strict=False. Shapes still must match.
 func Loose() LoadOption { return func(o *loadOptions) { o.loose = true } }
 
-// Assign gives the model the memory of the dict's tensors instead of a copy: torch's assign=True. What
-// is written to one is written to both from then on; freeing the dict's is allowed. It is copied as
-// without Assign where that cannot be: for another type or another device than the model's, a tensor
-// that does not lie contiguous, one of a younger scope, and memory that another tensor of the model
-// has taken.
+// Assign gives the model the memory of the dict's tensors instead of a copy: torch's assign=True.
+// What is written to one is written to both from then on; freeing the dict's is allowed. It is
+// copied as without Assign where that cannot be: for another type or another device than the
+// model's, a tensor that does not lie contiguous, one of a younger scope, and memory that another
+// tensor of the model has taken.
 //
 // With [SkipInit] and a file that is mapped ([safetensors.Open]), a model is loaded without being
 // initialised and without being read: its pages come as they are used.
@@ -80,8 +80,8 @@ type entry struct {
 // need be there under one of them only, as in safetensors files that leave out the others; and
 // buffers may be missing that are optional: the num_batches_tracked of batch normalisation, which
 // older files lack (torch takes these too). Names that a [Tied] layer tells count as names of its
-// tensor, and so does one that the model does not have if its tensor is the very memory of one that it
-// has. If one tensor of the model is there under several names, their values must be equal.
+// tensor, and so does one that the model does not have if its tensor is the very memory of one that
+// it has. If one tensor of the model is there under several names, their values must be equal.
 func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) error {
 	var o loadOptions
 	for _, f := range opts {
@@ -221,8 +221,8 @@ func addressOf(x *tensor.Tensor) address {
 	return address{x.Storage(), x.StorageOffset(), x.Type(), x.Shape(), x.Strides()}
 }
 
-// sameValues reports whether two tensors of one shape are of one type and have the same values; a NaN
-// is the same as a NaN.
+// sameValues reports whether two tensors of one shape are of one type and have the same values; a
+// NaN is the same as a NaN.
 func sameValues(a, b *tensor.Tensor) (same bool) {
 	if addressOf(a) == addressOf(b) {
 		return true

@@ -35,8 +35,8 @@ func everyLayer(opts ...nn.Option) map[string]any {
 	}
 }
 
-// A layer that is made to be loaded has no memory and draws no number; what it lacks after a partial
-// load cannot be used.
+// A layer that is made to be loaded has no memory and draws no number; what it lacks after a
+// partial load cannot be used.
 func TestSkipInit(t *testing.T) {
 	seed, before := tensor.Root().Generator().State()
 	hollow := everyLayer(nn.SkipInit())
@@ -146,7 +146,8 @@ func TestAssign(t *testing.T) {
 		t.Error("two layers have one weight")
 	}
 
-	// A model that was made on a device without memory, as on torch's meta, comes to where the dict is.
+	// A model that was made on a device without memory, as on torch's meta, comes to where the dict
+	// is.
 	meta, err := device.OpenMeta("cpu", device.MetaConfig{})
 	if err != nil {
 		t.Fatal(err)

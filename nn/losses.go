@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// paired gives a loss by element its operands, and refuses a prediction and a target that are both broadcast, as [n, 1] and [n] are, to
-// [n, n]: losses of every prediction with every target, which nobody means. torch warns and goes on.
+// paired gives a loss by element its operands, and refuses a prediction and a target that are both
+// broadcast, as [n, 1] and [n] are, to [n, n]: losses of every prediction with every target, which
+// nobody means. torch warns and goes on.
 func paired(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	given(op, x, y)
 	if s, _, ok := shape.Broadcast(x.Shape(), y.Shape()); ok && s != x.Shape() && s != y.Shape() {
@@ -39,13 +40,15 @@ func unpaired(op, msg string, x, y *tensor.Tensor) {
 	hinted(op, tensor.ErrShape, msg, hint, x, y)
 }
 
-// L1 returns the reduction, the mean if none is given, of |x - y|. At equal elements the gradient is 0. Shapes are as for [MSE].
+// L1 returns the reduction, the mean if none is given, of |x - y|. At equal elements the gradient
+// is 0. Shapes are as for [MSE].
 func L1(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("l1_loss", l1Op.Apply(paired("l1_loss", x, y)), r)
 }
 
-// SmoothL1 returns the reduction, the mean if none is given, of (x-y)²/2β where x and y differ by less than beta = β, and of
-// |x-y| - β/2 elsewhere; L1 for beta = 0. A negative beta is an error. Shapes are as for [MSE].
+// SmoothL1 returns the reduction, the mean if none is given, of (x-y)²/2β where x and y differ by
+// less than beta = β, and of |x-y| - β/2 elsewhere; L1 for beta = 0. A negative beta is an error.
+// Shapes are as for [MSE].
 func SmoothL1(x, y *tensor.Tensor, beta float64, r ...Reduction) *tensor.Tensor {
 	switch {
 	case !(beta >= 0):
@@ -56,8 +59,8 @@ func SmoothL1(x, y *tensor.Tensor, beta float64, r ...Reduction) *tensor.Tensor 
 	return reduce("smooth_l1_loss", smoothL1Op.Apply(paired("smooth_l1_loss", x, y), beta), r)
 }
 
-// Huber returns the reduction, the mean if none is given, of (x-y)²/2 where x and y differ by at most delta = δ > 0, and of
-// δ(|x-y| - δ/2) elsewhere. Shapes are as for [MSE].
+// Huber returns the reduction, the mean if none is given, of (x-y)²/2 where x and y differ by at
+// most delta = δ > 0, and of δ(|x-y| - δ/2) elsewhere. Shapes are as for [MSE].
 func Huber(x, y *tensor.Tensor, delta float64, r ...Reduction) *tensor.Tensor {
 	if !(delta > 0) {
 		misuse("huber_loss", tensor.ErrValue, fmt.Sprintf("delta is %v, it must be positive", delta), x, y)
@@ -65,17 +68,19 @@ func Huber(x, y *tensor.Tensor, delta float64, r ...Reduction) *tensor.Tensor {
 	return reduce("huber_loss", huberOp.Apply(paired("huber_loss", x, y), delta), r)
 }
 
-// BCE returns the reduction, the mean if none is given, of the binary cross entropy -(y·log x + (1-y)·log(1-x)) of
-// probabilities x. Logarithms count as at least -100. An x outside of [0, 1] gives NaN. For logits [BCEWithLogits] is exact. Under
-// [tensor.Autocast] it is refused, as in torch. x and y have one shape.
+// BCE returns the reduction, the mean if none is given, of the binary cross entropy -(y·log x +
+// (1-y)·log(1-x)) of probabilities x. Logarithms count as at least -100. An x outside of [0, 1]
+// gives NaN. For logits [BCEWithLogits] is exact. Under [tensor.Autocast] it is refused, as in
+// torch. x and y have one shape.
 func BCE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	refuseUnsafe("binary_cross_entropy", "use BCEWithLogits on the logits, or a scope with tensor.NoAutocast", x, y)
 	return reduce("binary_cross_entropy", bceOp.Apply(alike("binary_cross_entropy", x, y)), r)
 }
 
-// BCEWithLogits returns the reduction, the mean if none is given, of the binary cross entropy of the probabilities σ(x), for logits
-// x, without overflow. posWeight, broadcast with x, multiplies the part of positive targets; nil stands for 1. A logit of -Inf gives an
-// infinite loss for targets above 0, where torch has NaN. x and y have one shape.
+// BCEWithLogits returns the reduction, the mean if none is given, of the binary cross entropy of
+// the probabilities σ(x), for logits x, without overflow. posWeight, broadcast with x, multiplies
+// the part of positive targets; nil stands for 1. A logit of -Inf gives an infinite loss for
+// targets above 0, where torch has NaN. x and y have one shape.
 func BCEWithLogits(x, y, posWeight *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	const op = "binary_cross_entropy_with_logits"
 	if posWeight != nil {
@@ -84,8 +89,9 @@ func BCEWithLogits(x, y, posWeight *tensor.Tensor, r ...Reduction) *tensor.Tenso
 	return reduce(op, bceLogitsOp.Apply(alike(op, x, y)), r)
 }
 
-// KLDiv returns the reduction, the mean if none is given, of y·(log y - x), the divergence of probabilities y from those whose
-// logarithms are x; 0 where y is 0. [BatchMean] gives the divergence by its definition, per sample.
+// KLDiv returns the reduction, the mean if none is given, of y·(log y - x), the divergence of
+// probabilities y from those whose logarithms are x; 0 where y is 0. [BatchMean] gives the
+// divergence by its definition, per sample.
 func KLDiv(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("kl_div", klDivOp.Apply([]*tensor.Tensor{x, y}), r)
 }
@@ -95,16 +101,19 @@ func KLDivLog(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("kl_div", klDivLogOp.Apply([]*tensor.Tensor{x, y}), r)
 }
 
-// MSE returns the reduction, the mean if none is given, of (x - y)². One of x and y may be broadcast to the shape of the other. That both are, as
-// [n, 1] and [n] to [n, n], is an error of the kind [tensor.ErrShape], where torch warns and returns the mean of every prediction with every target.
+// MSE returns the reduction, the mean if none is given, of (x - y)². One of x and y may be
+// broadcast to the shape of the other. That both are, as [n, 1] and [n] to [n, n], is an error of
+// the kind [tensor.ErrShape], where torch warns and returns the mean of every prediction with every
+// target.
 func MSE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("mse_loss", mseOp.Apply(paired("mse_loss", x, y)), r)
 }
 
-// The losses above as values with torch's options, to be held in a model or a table. Their zero values have torch's defaults, but for
-// Beta and Delta, which are 1 there.
+// The losses above as values with torch's options, to be held in a model or a table. Their zero
+// values have torch's defaults, but for Beta and Delta, which are 1 there.
 
-// MSELoss is [MSE]. Weight, of the losses' shape, multiplies them, and the mean is then that by the sum of the weights.
+// MSELoss is [MSE]. Weight, of the losses' shape, multiplies them, and the mean is then that by the
+// sum of the weights.
 type MSELoss struct {
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	Reduction Reduction
@@ -115,7 +124,8 @@ func (l MSELoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduceWeighted("mse_loss", MSE(x, y, None), l.Weight, []Reduction{l.Reduction})
 }
 
-// L1Loss is [L1]. Weight, of the losses' shape, multiplies them, and the mean is then that by the sum of the weights.
+// L1Loss is [L1]. Weight, of the losses' shape, multiplies them, and the mean is then that by the
+// sum of the weights.
 type L1Loss struct {
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	Reduction Reduction
@@ -137,8 +147,9 @@ func (l SmoothL1Loss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return SmoothL1(x, y, l.Beta, l.Reduction)
 }
 
-// HuberLoss is [Huber]; torch's Delta is 1. Weight, broadcast with the losses, multiplies them; the mean is that by their number, as in
-// torch, where the weights of [MSELoss] and [L1Loss] count otherwise.
+// HuberLoss is [Huber]; torch's Delta is 1. Weight, broadcast with the losses, multiplies them; the
+// mean is that by their number, as in torch, where the weights of [MSELoss] and [L1Loss] count
+// otherwise.
 type HuberLoss struct {
 	Delta     float64
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
@@ -150,7 +161,8 @@ func (l HuberLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("huber_loss", weighted(Huber(x, y, l.Delta, None), l.Weight), []Reduction{l.Reduction})
 }
 
-// BCELoss is [BCE]. Weight, broadcast with the losses, multiplies them; the mean is that by their number.
+// BCELoss is [BCE]. Weight, broadcast with the losses, multiplies them; the mean is that by their
+// number.
 type BCELoss struct {
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	Reduction Reduction
@@ -161,8 +173,9 @@ func (l BCELoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("binary_cross_entropy", weighted(BCE(x, y, None), l.Weight), []Reduction{l.Reduction})
 }
 
-// BCEWithLogitsLoss is [BCEWithLogits]. Weight, broadcast with the losses, multiplies them; the mean is that by their number. PosWeight,
-// broadcast with the logits, multiplies the part of positive targets.
+// BCEWithLogitsLoss is [BCEWithLogits]. Weight, broadcast with the losses, multiplies them; the
+// mean is that by their number. PosWeight, broadcast with the logits, multiplies the part of
+// positive targets.
 type BCEWithLogitsLoss struct {
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	PosWeight *tensor.Tensor `nn:"pos_weight,buffer"`
@@ -246,7 +259,8 @@ var (
 		Grad: []*expr.Expr{g2.Mul(distance.Div(unit.Sub(x0).Mul(x0).Max(expr.C(float64(float32(1e-12)))))),
 			g2.Mul(x0.Neg().Log1p().Max(expr.C(-100)).Sub(x0.Log().Max(expr.C(-100))))}})
 	bceLogitsOp = tensor.Declare(&tensor.Elementwise{Name: "binary_cross_entropy_with_logits", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}, {0, 1}},
-		Expr: x0.Gt(zero).Select(x0.Mul(unit.Sub(x1)), x0.Mul(x1).Neg()).Add(tail), // no term is negative
+		// no term is negative
+		Expr: x0.Gt(zero).Select(x0.Mul(unit.Sub(x1)), x0.Mul(x1).Neg()).Add(tail),
 		Ref:  func(x, _ []float64) float64 { return logitLoss(x[0], x[1], 1) },
 		Grad: []*expr.Expr{g2.Mul(x0.Sigmoid().Sub(x1)), g2.Mul(x0.Neg())}})
 	bceWeightedOp = tensor.Declare(&tensor.Elementwise{Name: "binary_cross_entropy_weighted", Autocast: tensor.AutocastHigh, Arity: 3, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}, {0, 1}, {0.5, 3}},

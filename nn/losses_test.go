@@ -67,7 +67,8 @@ func TestNorms(t *testing.T) {
 		if y := r.Forward(x); y.Type() != dtype.BF16 || y.Select(0, 0).Item() != 1 {
 			t.Errorf("root mean square in bfloat16: %v", y)
 		}
-		tiny := s.From([]float32{0x1p-12, 0, 0}) // mean square 2⁻²⁴/3, of the size of the default eps 2⁻²³
+		// mean square 2⁻²⁴/3, of the size of the default eps 2⁻²³
+		tiny := s.From([]float32{0x1p-12, 0, 0})
 		n := nn.NewRMSNorm([]int{3})
 		if got, want := n.Forward(tiny).Floats()[0], 0x1p-12/math.Sqrt(0x1p-24/3+0x1p-23); math.Abs(got-want) > 1e-6 {
 			t.Errorf("the default eps gives %v, want %v", got, want)

@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// lossWalks are the losses that are made of several ops, with the shapes of their operands; smooth at the samples.
+// lossWalks are the losses that are made of several ops, with the shapes of their operands; smooth
+// at the samples.
 var lossWalks = []struct {
 	name string
 	in   [][]int
@@ -85,7 +86,8 @@ func lossOperands(s *tensor.Scope, dims [][]int, t dtype.Type, dev device.Device
 	return x
 }
 
-// All types give the same but for their rounding, on the CPU and on a GPU, and so do their gradients.
+// All types give the same but for their rounding, on the CPU and on a GPU, and so do their
+// gradients.
 func TestLossesOfAllTypes(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

@@ -15,7 +15,8 @@ var (
 		Expr: product.Max(zero).Add(product.Abs().Neg().Exp().Log1p()),
 		Ref:  func(x, _ []float64) float64 { return math.Log1p(math.Exp(-x[0] * x[1])) },
 		Grad: []*expr.Expr{g2.Mul(x1.Neg().Mul(product.Sigmoid())), g2.Mul(x0.Neg().Mul(product.Sigmoid()))}})
-	// What a score X(0) lacks of the margin to the score X(1) of the right class, and 1 where it lacks something.
+	// What a score X(0) lacks of the margin to the score X(1) of the right class, and 1 where it
+	// lacks something.
 	lacks         = p0.Sub(x1).Add(x0)
 	multiMarginOp = tensor.Declare(&tensor.Elementwise{Name: "multi_margin_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
 		Expr: lacks.Gt(zero).Select(lacks, zero), Ref: func(x, p []float64) float64 { return math.Max(p[0]-x[1]+x[0], 0) },
@@ -27,7 +28,8 @@ var (
 		Grad: []*expr.Expr{g2.Neg().Mul(x1).Mul(x0.Neg().Sigmoid()).Add(g2.Mul(unit.Sub(x1)).Mul(x0.Sigmoid())), g2.Mul(x0.Neg())}})
 )
 
-// SoftMarginLoss is log(1 + e^(-y·x)) for labels y that are 1 or -1, computed without overflow. Its zero value has torch's defaults.
+// SoftMarginLoss is log(1 + e^(-y·x)) for labels y that are 1 or -1, computed without overflow. Its
+// zero value has torch's defaults.
 type SoftMarginLoss struct{ Reduction Reduction }
 
 // Forward returns the loss of x and y, floating point tensors that broadcast.
@@ -35,12 +37,13 @@ func (l SoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("soft_margin_loss", softMarginOp.Apply([]*tensor.Tensor{x, y}), []Reduction{l.Reduction})
 }
 
-// MultiMarginLoss is Σ max(0, Margin - x[t] + x[c])^P / classes over the classes c ≠ t, for scores x and the right class t.
-// [NewMultiMarginLoss] has torch's defaults.
+// MultiMarginLoss is Σ max(0, Margin - x[t] + x[c])^P / classes over the classes c ≠ t, for scores
+// x and the right class t. [NewMultiMarginLoss] has torch's defaults.
 type MultiMarginLoss struct {
-	P         int // 1 or 2
-	Margin    float64
-	Weight    *tensor.Tensor `nn:"weight,buffer"` // a factor for each right class, [classes], of the scores' type; nil: 1
+	P      int // 1 or 2
+	Margin float64
+	// a factor for each right class, [classes], of the scores' type; nil: 1
+	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	Reduction Reduction
 }
 
@@ -83,7 +86,8 @@ func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	}, x, target, l.Weight)
 }
 
-// multiMarginFunc is the loss of each row. Its gradient is multiplied as a whole, so that zeros have the sign that torch's have.
+// multiMarginFunc is the loss of each row. Its gradient is multiplied as a whole, so that zeros
+// have the sign that torch's have.
 type multiMarginFunc struct {
 	p      int
 	margin float64
@@ -124,8 +128,8 @@ func (f *multiMarginFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Ten
 	return []*tensor.Tensor{d.Mul(g.Unsqueeze(-1)), nil}
 }
 
-// MultiLabelSoftMarginLoss is the mean over the classes, in the last dimension, of -(y·log σ(x) + (1-y)·log σ(-x)). Its zero value has
-// torch's defaults.
+// MultiLabelSoftMarginLoss is the mean over the classes, in the last dimension, of -(y·log σ(x) +
+// (1-y)·log σ(-x)). Its zero value has torch's defaults.
 type MultiLabelSoftMarginLoss struct {
 	Weight    *tensor.Tensor `nn:"weight,buffer"` // broadcast with the scores; nil: 1
 	Reduction Reduction
@@ -144,8 +148,8 @@ func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	}, x, y, l.Weight)
 }
 
-// MultiLabelMarginLoss is Σ max(0, 1 - x[t] + x[c]) / classes over the right classes t and the others c, for scores x. Its zero value has
-// torch's defaults.
+// MultiLabelMarginLoss is Σ max(0, 1 - x[t] + x[c]) / classes over the right classes t and the
+// others c, for scores x. Its zero value has torch's defaults.
 type MultiLabelMarginLoss struct{ Reduction Reduction }
 
 // Forward returns the loss of scores [n, classes] or [classes] with int64 targets of the same
@@ -179,7 +183,8 @@ type multiLabelMarginFunc struct{}
 
 func (multiLabelMarginFunc) Name() string { return "multilabel_margin_loss" }
 
-// targets returns indices without what is beyond a row's targets, and which differences do not count: [..., targets, classes].
+// targets returns indices without what is beyond a row's targets, and which differences do not
+// count: [..., targets, classes].
 func (multiLabelMarginFunc) targets(x, target *tensor.Tensor) (safe, out *tensor.Tensor) {
 	n := x.Dim(-1)
 	// A target counts if no -1 stands at or before it.
@@ -314,9 +319,11 @@ func (l CosineEmbeddingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 // negative example p and n (V. Balntas et al., Learning local feature descriptors with triplets,
 // BMVC 2016). [NewTripletMarginLoss] has torch's defaults.
 type TripletMarginLoss struct {
-	Margin   float64
-	P, Eps   float64                                  // of the distance, [tensor.Tensor.PairwiseDistance]
-	Distance func(x, y *tensor.Tensor) *tensor.Tensor `nn:"-"` // used instead, if set: torch's triplet_margin_with_distance_loss
+	Margin float64
+	// of the distance, [tensor.Tensor.PairwiseDistance]
+	P, Eps float64
+	// used instead, if set: torch's triplet_margin_with_distance_loss
+	Distance func(x, y *tensor.Tensor) *tensor.Tensor `nn:"-"`
 	// Swap takes the distance of p and n for that of a and n where it is less.
 	Swap      bool
 	Reduction Reduction

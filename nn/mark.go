@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A mark says which layer of its model a Base is part of, for the errors that leave its Forward. A walk of the model leaves it there, so that a call
-// makes nothing.
+// A mark says which layer of its model a Base is part of, for the errors that leave its Forward. A
+// walk of the model leaves it there, so that a call makes nothing.
 type mark struct {
 	base  *Base // whose it is: one that was copied from a layer is not the copy's
 	name  atomic.Pointer[layerName]
@@ -32,11 +32,13 @@ func (b *Base) marked() *mark {
 	return b.mark
 }
 
-// marking is held by walks that leave a mark; calls of the layer, which may go on meanwhile, see it when it is complete.
+// marking is held by walks that leave a mark; calls of the layer, which may go on meanwhile, see it
+// when it is complete.
 var marking sync.Mutex
 
-// markAt marks the layer v, which a walk found at path: the deepest name stays, as a part of a model may be walked by itself; of equally deep ones
-// the latest does, or the first where a walk comes to one layer several times. A copy of a marked layer stays without.
+// markAt marks the layer v, which a walk found at path: the deepest name stays, as a part of a
+// model may be walked by itself; of equally deep ones the latest does, or the first where a walk
+// comes to one layer several times. A copy of a marked layer stays without.
 func markAt(path string, v reflect.Value, several bool) {
 	b := promoted(v)
 	if b == nil {
@@ -98,8 +100,8 @@ func depth(path string) int {
 	return 1 + strings.Count(path, ".")
 }
 
-// tell names the layer in an error that is on its way and knows none yet: the innermost. What a device reports late happened before, in whatever
-// layer.
+// tell names the layer in an error that is on its way and knows none yet: the innermost. What a
+// device reports late happened before, in whatever layer.
 func (m *mark) tell(r any) {
 	if e, ok := r.(*tensor.Error); ok && e.Layer == "" && !late(e) {
 		e.Layer = m.name.Load().told
@@ -147,7 +149,8 @@ func unmarked(l Module) bool {
 	return ok && !planOf(t.Elem()).byValue && atomic.LoadUint32(&b.base().known) == 0
 }
 
-// markAll marks the layers of a chain that no walk has come to yet. What is unsound in their structure is for a walk to tell.
+// markAll marks the layers of a chain that no walk has come to yet. What is unsound in their
+// structure is for a walk to tell.
 func (s *Sequential) markAll() {
 	defer func() {
 		if r := recover(); r != nil {

@@ -72,7 +72,8 @@ func TestErrorsNameTheLayer(t *testing.T) {
 		}{
 			{"extras.2.1 (nn.Linear)", func() { m.Extras.Forward(x) }},
 			{"heads.1.fc2 (nn.Linear)", func() { m.Heads[1].Forward(x) }},
-			{"heads.0 (nn_test.head)", func() { m.Heads[0].Forward(s.Ones(3, 8)) }}, // the sum in it
+			// the sum in it
+			{"heads.0 (nn_test.head)", func() { m.Heads[0].Forward(s.Ones(3, 8)) }},
 			{"heads.0.fc1 (nn.Linear)", func() { m.Heads[0].Forward(s.Ones(2, 9)) }},
 			{"embed (nn.Embedding)", func() { m.Embed.Forward(s.Typed(dtype.I64).Full(7, 2)) }},
 			{"body.layers.0.self_attn (nn.MultiheadAttention)", func() { m.Body.Forward(s.Ones(1, 3, 7)) }},
@@ -129,7 +130,8 @@ func TestErrorsNameTheLayer(t *testing.T) {
 	})
 }
 
-// Out of memory names the layer too, and an index that an emulated GPU complains of later does not name another one.
+// Out of memory names the layer too, and an index that an emulated GPU complains of later does not
+// name another one.
 func TestErrorsOfADeviceNameTheLayer(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -205,7 +207,8 @@ func TestMarksAllocateNothing(t *testing.T) {
 	}, tensor.NoGrad())
 }
 
-// leastAllocs is how much f allocates when nothing else does: the race detector has sync.Pool drop every fourth block, and the collector all of them.
+// leastAllocs is how much f allocates when nothing else does: the race detector has sync.Pool drop
+// every fourth block, and the collector all of them.
 func leastAllocs(f func()) float64 {
 	least := testing.AllocsPerRun(1, f)
 	for range 300 {

@@ -103,8 +103,9 @@ func layersThatKeep(in nn.Option) map[string]struct {
 	return all
 }
 
-// What a layer makes on the way, and no gradient needs, is not held when Forward returns, whatever scope it is called in: the live bytes of a
-// device are the same as where the call has a scope of its own.
+// What a layer makes on the way, and no gradient needs, is not held when Forward returns, whatever
+// scope it is called in: the live bytes of a device are the same as where the call has a scope of
+// its own.
 func TestLayersFreeWhatTheyMake(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=1GiB")
 	if err != nil {
@@ -158,7 +159,8 @@ func TestLayersFreeWhatTheyMake(t *testing.T) {
 				warm = true
 				most, _ := held(true)
 				got, results := held(false)
-				if recurrent := map[string]bool{"rnn": true, "lstm": true, "gru": true, "lstm cell": true}[name]; recurrent { // results are parts of one block
+				// results are parts of one block
+				if recurrent := map[string]bool{"rnn": true, "lstm": true, "gru": true, "lstm cell": true}[name]; recurrent {
 					results = most
 				}
 				if got > most || modes != nil && got > results {

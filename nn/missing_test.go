@@ -80,7 +80,8 @@ func TestAverageWithoutCount(t *testing.T) {
 	})
 }
 
-// Gradients by targets at the edges: PyTorch's for divergences, that of the loss itself for counts that Stirling's term leaves out.
+// Gradients by targets at the edges: PyTorch's for divergences, that of the loss itself for counts
+// that Stirling's term leaves out.
 func TestTargetGradients(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		y := s.From([]float32{0, float32(math.Inf(1)), 2}).RequiresGrad()

@@ -1,28 +1,36 @@
 // Package nn is layers as plain structs, the losses, and what one does to a whole model.
 //
-// A model is a struct. Its parameters are *tensor.Tensor fields tagged `nn:"weight"`, or slices of them, that RequiresGrad was called on (those that
-// require no gradient are frozen: nothing trains them); its buffers are those tagged
-// `nn:"running_mean,buffer"`; its layers are exported fields that hold structs, pointers to structs, slices of them, or
-// interface values. [Parameters], [To], [Train] and the like find them by reflection, as encoding/json finds fields, in
-// the order of the fields. A layer's name is that of its field in lower case with underscores (Fc1 is fc1), or its nn tag;
-// names join with dots as in torch's state dicts ("layers.0.weight"), and a tag may have dots of its own. Options follow the name in a tag:
+// A model is a struct. Its parameters are *tensor.Tensor fields tagged `nn:"weight"`, or slices of
+// them, that RequiresGrad was called on (those that require no gradient are frozen: nothing trains
+// them); its buffers are those tagged `nn:"running_mean,buffer"`; its layers are exported fields
+// that hold structs, pointers to structs, slices of them, or interface values. [Parameters], [To],
+// [Train] and the like find them by reflection, as encoding/json finds fields, in the order of the
+// fields. A layer's name is that of its field in lower case with underscores (Fc1 is fc1), or its
+// nn tag; names join with dots as in torch's state dicts ("layers.0.weight"), and a tag may have
+// dots of its own. Options follow the name in a tag:
 //
 //   - `nn:"mean,buffer"`: state without a gradient;
-//   - `nn:"mask,transient"`: a buffer that is not part of the state dict (torch's persistent=False);
+//   - `nn:"mask,transient"`: a buffer that is not part of the state dict (torch's
+//     persistent=False);
 //   - `nn:"steps,buffer,optional"`: a state dict may lack it;
 //   - `nn:"downsample,optional"`: a layer that may be nil;
-//   - `nn:",inline"`: a layer, or a list of layers, that adds no name of its own to what is in it, as the list of [Sequential].
+//   - `nn:",inline"`: a layer, or a list of layers, that adds no name of its own to what is in it,
+//     as the list of [Sequential].
 //
-// [StateDict] and [LoadStateDict] exchange the values of a model, under the names that torch gives them. What fmt prints of a struct are its fields;
-// [Describe] tells how a model is built, as PyTorch's print(model), and [Summary] what its layers return.
+// [StateDict] and [LoadStateDict] exchange the values of a model, under the names that torch gives
+// them. What fmt prints of a struct are its fields; [Describe] tells how a model is built, as
+// PyTorch's print(model), and [Summary] what its layers return.
 //
-// A structure that would hide parameters (a field that is not exported but holds layers, layers in a map) or that has no sound names
-// (a nil layer, one name for two tensors, a layer that holds itself) panics with an *[Error]: it is a
-// mistake in the program. So does a tensor that requires a gradient in a field without a tag, or in one that is not exported, or in a list, a map or a struct
-// there: it looks as if it were to be trained, and would not be. A tag nn:"-" says that it is not meant to. Any other tensor without a tag is the
-// model's own affair, as in PyTorch: [Describe] lists it, [To] does not move it and [StateDict] lacks it. Nor is it an error
-// if the tensor is found elsewhere in the model, or was freed. Not looked into are values of interface types without Forward, such as any, that hold no
-// layer, and fields that are not exported, lists and maps beside a mutex, which other goroutines may be writing.
+// A structure that would hide parameters (a field that is not exported but holds layers, layers in
+// a map) or that has no sound names (a nil layer, one name for two tensors, a layer that holds
+// itself) panics with an *[Error]: it is a mistake in the program. So does a tensor that requires a
+// gradient in a field without a tag, or in one that is not exported, or in a list, a map or a
+// struct there: it looks as if it were to be trained, and would not be. A tag nn:"-" says that it
+// is not meant to. Any other tensor without a tag is the model's own affair, as in PyTorch:
+// [Describe] lists it, [To] does not move it and [StateDict] lacks it. Nor is it an error if the
+// tensor is found elsewhere in the model, or was freed. Not looked into are values of interface
+// types without Forward, such as any, that hold no layer, and fields that are not exported, lists
+// and maps beside a mutex, which other goroutines may be writing.
 package nn
 
 import (
@@ -110,7 +118,8 @@ func planOf(t reflect.Type) *fieldPlan {
 	p := &fieldPlan{byValue: t.Implements(reflect.TypeFor[Module]()), lazy: reflect.PointerTo(t).Implements(reflect.TypeFor[lazyLayer]()), names: t.Implements(namerType)}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		p.names = p.names && !(f.Anonymous && f.Type.Implements(namerType)) // the embedded one names them
+		// the embedded one names them
+		p.names = p.names && !(f.Anonymous && f.Type.Implements(namerType))
 		tag, tagged := f.Tag.Lookup("nn")
 		name, rest, _ := strings.Cut(tag, ",")
 		if tagged && name == "-" {
@@ -151,7 +160,8 @@ func planOf(t reflect.Type) *fieldPlan {
 				}
 			}
 			p.fields = append(p.fields, d)
-		case isTensor: // an untagged tensor is the model's own affair, unless it wants to be trained
+		case isTensor:
+			// an untagged tensor is the model's own affair, unless it wants to be trained
 			p.fields = append(p.fields, field{index: i, name: f.Name, kind: fieldLoose, embedded: true})
 		case mayHold(f.Type) && !holdsModule(f.Type):
 			d.kind, d.embedded = fieldAny, true
@@ -191,7 +201,8 @@ func planOf(t reflect.Type) *fieldPlan {
 
 const notExported = "the field is not exported, so its parameters cannot be found; export it or tag it nn:\"-\""
 
-// mayHold reports whether values of type t are interfaces, or lists or maps of them, in which layers may turn up.
+// mayHold reports whether values of type t are interfaces, or lists or maps of them, in which
+// layers may turn up.
 func mayHold(t reflect.Type) bool {
 	for t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map {
 		t = t.Elem()
@@ -262,11 +273,13 @@ type visitor struct {
 	before func(path string, v reflect.Value, embedded bool)
 	after  func(path string, v reflect.Value, embedded bool)
 	param  func(p Param)
-	slot   func(v reflect.Value)          // an interface that holds a layer
-	lazy   func(path string, l lazyLayer) // a layer without parameters yet; nil: it must not be where parameters are asked for
-	all    bool                           // what stands in two places is seen twice
-	quick  bool                           // names are not looked at
-	strict bool                           // what would not be trained, but looks as if it should, is looked for
+	slot   func(v reflect.Value) // an interface that holds a layer
+	// a layer without parameters yet; nil: it must not be where parameters are asked for
+	lazy  func(path string, l lazyLayer)
+	all   bool // what stands in two places is seen twice
+	quick bool // names are not looked at
+	// what would not be trained, but looks as if it should, is looked for
+	strict bool
 
 	seen  map[place]bool // structs by pointer: true while they are being walked
 	names map[string]*tensor.Tensor
@@ -403,7 +416,8 @@ func (w *visitor) structure(path string, v reflect.Value) {
 					p.Name, p.Tensor = join(name, strconv.Itoa(i)), t
 					w.found(p)
 				}
-			} else if p.Tensor = fv.Interface().(*tensor.Tensor); p.Tensor != nil { // nil: an absent bias
+			} else if p.Tensor = fv.Interface().(*tensor.Tensor); p.Tensor != nil {
+				// nil: an absent bias
 				w.found(p)
 			}
 		}
@@ -481,8 +495,8 @@ func visit(m any, w *visitor) {
 	w.refuseStrays()
 }
 
-// Named returns the parameters and buffers of a model with their names, in order. A tensor that stands in two places is
-// listed once, with the first of its names.
+// Named returns the parameters and buffers of a model with their names, in order. A tensor that
+// stands in two places is listed once, with the first of its names.
 func Named(m any) []Param {
 	var out []Param
 	seen := map[*tensor.Tensor]bool{}
@@ -505,7 +519,8 @@ func NamedBuffers(m any) []Param {
 	return slices.DeleteFunc(Named(m), func(p Param) bool { return !p.Buffer })
 }
 
-// Buffers returns the tensors of a model that are state without a gradient, such as running statistics.
+// Buffers returns the tensors of a model that are state without a gradient, such as running
+// statistics.
 func Buffers(m any) []*tensor.Tensor {
 	var out []*tensor.Tensor
 	for _, p := range NamedBuffers(m) {
@@ -514,7 +529,8 @@ func Buffers(m any) []*tensor.Tensor {
 	return out
 }
 
-// Parameters returns the tensors of a model that are trained. It panics with an *[Error] if the model's structure hides some.
+// Parameters returns the tensors of a model that are trained. It panics with an *[Error] if the
+// model's structure hides some.
 func Parameters(m any) []*tensor.Tensor {
 	var out []*tensor.Tensor
 	for _, p := range NamedParameters(m) {
@@ -523,8 +539,8 @@ func Parameters(m any) []*tensor.Tensor {
 	return out
 }
 
-// To moves all parameters, buffers and gradients of a model to device d, in place: the tensors stay the same values, so
-// optimizers made before remain valid. It returns the model.
+// To moves all parameters, buffers and gradients of a model to device d, in place: the tensors stay
+// the same values, so optimizers made before remain valid. It returns the model.
 func To[M any](m M, d device.Device) M {
 	for _, p := range Named(m) {
 		p.Tensor.MoveTo(d)

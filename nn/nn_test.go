@@ -104,8 +104,8 @@ type trunk struct {
 	Fc *nn.Linear
 }
 
-// What an embedded struct exports belongs to the model, also where the struct's own type is not exported, and a struct is not
-// taken for its first field, which has the same address.
+// What an embedded struct exports belongs to the model, also where the struct's own type is not
+// exported, and a struct is not taken for its first field, which has the same address.
 func TestEmbeddedStructs(t *testing.T) {
 	type outer struct {
 		Inner trunk
@@ -130,7 +130,8 @@ func TestEmbeddedStructs(t *testing.T) {
 	}
 }
 
-// A layer may be younger than what it is applied to, and the other way round; it need not be as old as the root.
+// A layer may be younger than what it is applied to, and the other way round; it need not be as old
+// as the root.
 func TestLayerInScope(t *testing.T) {
 	x := tensor.Ones(2, 4)
 	tensor.Do(func(s *tensor.Scope) {

@@ -5,8 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// LayerNorm brings the last dimensions of its input to mean 0 and variance 1, then scales and shifts each of their elements:
-// (x - mean)/√(variance + Eps)·Weight + Bias, with the variance that divides by the number of elements.
+// LayerNorm brings the last dimensions of its input to mean 0 and variance 1, then scales and
+// shifts each of their elements: (x - mean)/√(variance + Eps)·Weight + Bias, with the variance that
+// divides by the number of elements.
 type LayerNorm struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // of shape Shape, nil for none
@@ -15,7 +16,8 @@ type LayerNorm struct {
 	Eps    float64        // 1e-5 as made
 }
 
-// NewLayerNorm returns a layer for inputs whose last dimensions have the given shape, with weight 1 and bias 0.
+// NewLayerNorm returns a layer for inputs whose last dimensions have the given shape, with weight 1
+// and bias 0.
 func NewLayerNorm(shape []int, opts ...Option) *LayerNorm {
 	o := options("LayerNorm", opts, "NoAffine", "NoBias")
 	l := &LayerNorm{Shape: append([]int(nil), shape...), Eps: 1e-5}
@@ -46,8 +48,8 @@ func (l *LayerNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.LayerNorm(l.Shape, l.Weight, l.Bias, l.Eps)
 }
 
-// RMSNorm divides the last dimensions of its input by their root mean square: x/√(mean(x²) + Eps)·Weight (B. Zhang, R. Sennrich,
-// arXiv:1910.07467).
+// RMSNorm divides the last dimensions of its input by their root mean square: x/√(mean(x²) +
+// Eps)·Weight (B. Zhang, R. Sennrich, arXiv:1910.07467).
 type RMSNorm struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // of shape Shape, nil for none

@@ -12,8 +12,8 @@ import (
 )
 
 // An Option changes how a layer is made. Each constructor says which options it takes; another one
-// is an *[Error] that names the layer and the option. [In], [Typed] and [SkipInit] go with every layer
-// that has parameters. Of an option that is given twice, the last counts.
+// is an *[Error] that names the layer and the option. [In], [Typed] and [SkipInit] go with every
+// layer that has parameters. Of an option that is given twice, the last counts.
 type Option struct {
 	name  string
 	apply func(*layerOptions)
@@ -171,7 +171,8 @@ func PaddingIndex(i int) Option {
 }
 
 // Stride is the distance between the windows of a convolution, of a pool or of [NewUnfold]: one for
-// all dimensions, or one for each. Without it a pool's windows do not overlap, and others move by 1.
+// all dimensions, or one for each. Without it a pool's windows do not overlap, and others move by
+// 1.
 func Stride(distance ...int) Option {
 	return Option{"Stride", func(o *layerOptions) { o.stride = slices.Clone(distance) }}
 }
@@ -250,8 +251,8 @@ func OutputSize(size ...int) Option {
 	return Option{"OutputSize", func(o *layerOptions) { o.outputSize = slices.Clone(size) }}
 }
 
-// OutputRatio is the size of a fractional pool's result by that of its input, between 0 and 1: one for all dimensions, or one
-// for each.
+// OutputRatio is the size of a fractional pool's result by that of its input, between 0 and 1: one
+// for all dimensions, or one for each.
 func OutputRatio(ratio ...float64) Option {
 	return Option{"OutputRatio", func(o *layerOptions) { o.outputRatio = slices.Clone(ratio) }}
 }

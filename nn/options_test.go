@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Convolutions, pools and folds are made of a kernel and options, which stand in their field Options.
+// Convolutions, pools and folds are made of a kernel and options, which stand in their field
+// Options.
 func TestWindowOptions(t *testing.T) {
 	one, two, three, both := []int{1}, []int{2}, []int{3}, []int{3, 5}
 	for name, c := range map[string]struct{ got, want any }{

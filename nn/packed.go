@@ -8,13 +8,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// PackedSequence holds sequences of several lengths without padding: the first step of each, the longest first, then the second steps, and so
-// on. torch.nn.utils.rnn.PackedSequence; lengths and orders are Go's ints here.
+// PackedSequence holds sequences of several lengths without padding: the first step of each, the
+// longest first, then the second steps, and so on. torch.nn.utils.rnn.PackedSequence; lengths and
+// orders are Go's ints here.
 type PackedSequence struct {
 	Data       *tensor.Tensor // [rows, …]
 	BatchSizes []int          // rows of each step, which do not grow
-	Sorted     []int          // where each of the sequences, the longest first, stood before; nil: they were in that order
-	Unsorted   []int          // the place here of each that stood before; nil with Sorted
+	// where each of the sequences, the longest first, stood before; nil: they were in that order
+	Sorted   []int
+	Unsorted []int // the place here of each that stood before; nil with Sorted
 }
 
 // Lengths returns the length of each sequence, in the order before packing.
@@ -82,8 +84,9 @@ type PackOptions struct {
 	Unsorted   bool // lengths come in any order: torch's enforce_sorted=False
 }
 
-// PackPaddedSequence packs sequences x, [length, n, …], of the given lengths; what is behind them is left out. Unless Unsorted lengths must not
-// grow. It is an error if a length is not positive or there are not as many steps.
+// PackPaddedSequence packs sequences x, [length, n, …], of the given lengths; what is behind them
+// is left out. Unless Unsorted lengths must not grow. It is an error if a length is not positive or
+// there are not as many steps.
 func PackPaddedSequence(x *tensor.Tensor, lengths []int, o PackOptions) *PackedSequence {
 	const op = "pack_padded_sequence"
 	given(op, x)
@@ -155,12 +158,13 @@ func sizesOf(lengths []int) []int {
 type PadOptions struct {
 	BatchFirst bool    // sequences are [n, length, …] instead of [length, n, …]
 	Value      float64 // of the padding
-	Length     int     // of the result, at least that of the longest sequence; 0 stands for that: torch's total_length
-	Left       bool    // of [PadSequence]: the padding is before the sequences instead of behind
+	// of the result, at least that of the longest sequence; 0 stands for that: torch's total_length
+	Length int
+	Left   bool // of [PadSequence]: the padding is before the sequences instead of behind
 }
 
-// PadPackedSequence undoes [PackPaddedSequence]: it returns the sequences, [length, n, …], padded with a value, and their lengths, in the order
-// in which they were before.
+// PadPackedSequence undoes [PackPaddedSequence]: it returns the sequences, [length, n, …], padded
+// with a value, and their lengths, in the order in which they were before.
 func PadPackedSequence(p *PackedSequence, o PadOptions) (x *tensor.Tensor, lengths []int) {
 	const op = "pad_packed_sequence"
 	if p == nil {
@@ -181,7 +185,8 @@ func PadPackedSequence(p *PackedSequence, o PadOptions) (x *tensor.Tensor, lengt
 	return spread(p.Data, rows, o, steps, n), p.Lengths()
 }
 
-// PadSequence joins sequences, [length, …] of one type, whose shapes differ in the length alone: [longest, n, …].
+// PadSequence joins sequences, [length, …] of one type, whose shapes differ in the length alone:
+// [longest, n, …].
 func PadSequence(list []*tensor.Tensor, o PadOptions) *tensor.Tensor {
 	const op = "pad_sequence"
 	longest := checkSequences(op, list)

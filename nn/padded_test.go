@@ -36,7 +36,8 @@ func TestGoldenPaddingModes(t *testing.T) {
 	})
 }
 
-// What is wrong with a convolution's options is said as without a mode; more padding than there is to reflect is refused.
+// What is wrong with a convolution's options is said as without a mode; more padding than there is
+// to reflect is refused.
 func TestPaddingModeMistakes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for name, l := range map[string]*nn.Conv2d{

@@ -69,7 +69,8 @@ func NewZeroPad1d(pads ...int) *ZeroPad1d {
 // ZeroPad2d surrounds [n, channels, height, width], or one without n, by zeros.
 type ZeroPad2d struct{ Pad }
 
-// NewZeroPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
+// NewZeroPad2d returns a layer of one size for all sides, or of the sizes left, right, top and
+// bottom.
 func NewZeroPad2d(pads ...int) *ZeroPad2d {
 	return &ZeroPad2d{padding(padConstant, 2, 0, pads)}
 }
@@ -77,7 +78,8 @@ func NewZeroPad2d(pads ...int) *ZeroPad2d {
 // ZeroPad3d surrounds [n, channels, depth, height, width], or one without n, by zeros.
 type ZeroPad3d struct{ Pad }
 
-// NewZeroPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
+// NewZeroPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom,
+// front and back.
 func NewZeroPad3d(pads ...int) *ZeroPad3d {
 	return &ZeroPad3d{padding(padConstant, 3, 0, pads)}
 }
@@ -93,7 +95,8 @@ func NewConstantPad1d(v float64, pads ...int) *ConstantPad1d {
 // ConstantPad2d surrounds [n, channels, height, width], or one without n, by a constant.
 type ConstantPad2d struct{ Pad }
 
-// NewConstantPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
+// NewConstantPad2d returns a layer of one size for all sides, or of the sizes left, right, top and
+// bottom.
 func NewConstantPad2d(v float64, pads ...int) *ConstantPad2d {
 	return &ConstantPad2d{padding(padConstant, 2, v, pads)}
 }
@@ -101,12 +104,14 @@ func NewConstantPad2d(v float64, pads ...int) *ConstantPad2d {
 // ConstantPad3d surrounds [n, channels, depth, height, width], or one without n, by a constant.
 type ConstantPad3d struct{ Pad }
 
-// NewConstantPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
+// NewConstantPad3d returns a layer of one size for all sides, or of the sizes left, right, top,
+// bottom, front and back.
 func NewConstantPad3d(v float64, pads ...int) *ConstantPad3d {
 	return &ConstantPad3d{padding(padConstant, 3, v, pads)}
 }
 
-// ReflectionPad1d surrounds [n, channels, length], or one without n, by its reflection, without the edge.
+// ReflectionPad1d surrounds [n, channels, length], or one without n, by its reflection, without the
+// edge.
 type ReflectionPad1d struct{ Pad }
 
 // NewReflectionPad1d returns a layer of one size for all sides, or of the sizes left and right.
@@ -114,18 +119,22 @@ func NewReflectionPad1d(pads ...int) *ReflectionPad1d {
 	return &ReflectionPad1d{padding(padReflect, 1, 0, pads)}
 }
 
-// ReflectionPad2d surrounds [n, channels, height, width], or one without n, by its reflection, without the edge.
+// ReflectionPad2d surrounds [n, channels, height, width], or one without n, by its reflection,
+// without the edge.
 type ReflectionPad2d struct{ Pad }
 
-// NewReflectionPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
+// NewReflectionPad2d returns a layer of one size for all sides, or of the sizes left, right, top
+// and bottom.
 func NewReflectionPad2d(pads ...int) *ReflectionPad2d {
 	return &ReflectionPad2d{padding(padReflect, 2, 0, pads)}
 }
 
-// ReflectionPad3d surrounds [n, channels, depth, height, width], or one without n, by its reflection, without the edge.
+// ReflectionPad3d surrounds [n, channels, depth, height, width], or one without n, by its
+// reflection, without the edge.
 type ReflectionPad3d struct{ Pad }
 
-// NewReflectionPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
+// NewReflectionPad3d returns a layer of one size for all sides, or of the sizes left, right, top,
+// bottom, front and back.
 func NewReflectionPad3d(pads ...int) *ReflectionPad3d {
 	return &ReflectionPad3d{padding(padReflect, 3, 0, pads)}
 }
@@ -141,15 +150,18 @@ func NewReplicationPad1d(pads ...int) *ReplicationPad1d {
 // ReplicationPad2d surrounds [n, channels, height, width], or one without n, by copies of its edge.
 type ReplicationPad2d struct{ Pad }
 
-// NewReplicationPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
+// NewReplicationPad2d returns a layer of one size for all sides, or of the sizes left, right, top
+// and bottom.
 func NewReplicationPad2d(pads ...int) *ReplicationPad2d {
 	return &ReplicationPad2d{padding(padReplicate, 2, 0, pads)}
 }
 
-// ReplicationPad3d surrounds [n, channels, depth, height, width], or one without n, by copies of its edge.
+// ReplicationPad3d surrounds [n, channels, depth, height, width], or one without n, by copies of
+// its edge.
 type ReplicationPad3d struct{ Pad }
 
-// NewReplicationPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
+// NewReplicationPad3d returns a layer of one size for all sides, or of the sizes left, right, top,
+// bottom, front and back.
 func NewReplicationPad3d(pads ...int) *ReplicationPad3d {
 	return &ReplicationPad3d{padding(padReplicate, 3, 0, pads)}
 }
@@ -162,18 +174,22 @@ func NewCircularPad1d(pads ...int) *CircularPad1d {
 	return &CircularPad1d{padding(padCircular, 1, 0, pads)}
 }
 
-// CircularPad2d surrounds [n, channels, height, width], or one without n, by itself, as if it went around.
+// CircularPad2d surrounds [n, channels, height, width], or one without n, by itself, as if it went
+// around.
 type CircularPad2d struct{ Pad }
 
-// NewCircularPad2d returns a layer of one size for all sides, or of the sizes left, right, top and bottom.
+// NewCircularPad2d returns a layer of one size for all sides, or of the sizes left, right, top and
+// bottom.
 func NewCircularPad2d(pads ...int) *CircularPad2d {
 	return &CircularPad2d{padding(padCircular, 2, 0, pads)}
 }
 
-// CircularPad3d surrounds [n, channels, depth, height, width], or one without n, by itself, as if it went around.
+// CircularPad3d surrounds [n, channels, depth, height, width], or one without n, by itself, as if
+// it went around.
 type CircularPad3d struct{ Pad }
 
-// NewCircularPad3d returns a layer of one size for all sides, or of the sizes left, right, top, bottom, front and back.
+// NewCircularPad3d returns a layer of one size for all sides, or of the sizes left, right, top,
+// bottom, front and back.
 func NewCircularPad3d(pads ...int) *CircularPad3d {
 	return &CircularPad3d{padding(padCircular, 3, 0, pads)}
 }

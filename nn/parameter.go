@@ -9,9 +9,9 @@ import (
 // Parameter returns x as what a model learns: a leaf that requires a gradient and shares the memory
 // of x, torch.nn.Parameter. A result is cut off its graph.
 //
-// The parameter belongs to the scope of x, as do its gradient and what an optimizer remembers of it:
-// to the root scope if x was made without one, which is where the parameters of a model belong, and
-// otherwise it ends with the scope of x. It may replace x, which can be freed.
+// The parameter belongs to the scope of x, as do its gradient and what an optimizer remembers of
+// it: to the root scope if x was made without one, which is where the parameters of a model belong,
+// and otherwise it ends with the scope of x. It may replace x, which can be freed.
 //
 //	type Scale struct {
 //		nn.Base

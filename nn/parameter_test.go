@@ -24,7 +24,8 @@ func TestParameter(t *testing.T) {
 				t.Errorf("%s: %v", name, p)
 			}
 			p.Square().Sum().Backward()
-			optim.NewSGD([]*tensor.Tensor{p}, optim.SGDConfig{LR: 0.5}).Step() // to 0, in the memory of v
+			// to 0, in the memory of v
+			optim.NewSGD([]*tensor.Tensor{p}, optim.SGDConfig{LR: 0.5}).Step()
 			if v.Abs().Sum().Item() != 0 {
 				t.Errorf("%s: the memory is not shared: %v", name, v.Floats())
 			}
@@ -42,7 +43,8 @@ func TestParameter(t *testing.T) {
 	}
 }
 
-// Embeddings of positions are added to what comes in: position holds them, and index is made where x is.
+// Embeddings of positions are added to what comes in: position holds them, and index is made where
+// x is.
 type positions struct {
 	nn.Base
 	Table *tensor.Tensor `nn:"table"`

@@ -110,7 +110,8 @@ func (l AvgPool3d) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.AvgPool3d(l.Options)
 }
 
-// AdaptiveAvgPool1d takes means over as many windows as it is told; see [tensor.Tensor.AdaptiveAvgPool1d].
+// AdaptiveAvgPool1d takes means over as many windows as it is told; see
+// [tensor.Tensor.AdaptiveAvgPool1d].
 type AdaptiveAvgPool1d struct {
 	Base
 	Size int
@@ -125,13 +126,15 @@ func (l AdaptiveAvgPool1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.AdaptiveAvgPool1d(l.Size)
 }
 
-// AdaptiveAvgPool2d takes means over as many windows as it is told; see [tensor.Tensor.AdaptiveAvgPool2d].
+// AdaptiveAvgPool2d takes means over as many windows as it is told; see
+// [tensor.Tensor.AdaptiveAvgPool2d].
 type AdaptiveAvgPool2d struct {
 	Base
 	Size []int
 }
 
-// NewAdaptiveAvgPool2d returns a layer whose results have the given size, one number for all dimensions or one for each.
+// NewAdaptiveAvgPool2d returns a layer whose results have the given size, one number for all
+// dimensions or one for each.
 func NewAdaptiveAvgPool2d(size ...int) AdaptiveAvgPool2d { return AdaptiveAvgPool2d{Size: size} }
 
 // Forward applies the layer.
@@ -140,13 +143,15 @@ func (l AdaptiveAvgPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.AdaptiveAvgPool2d(l.Size...)
 }
 
-// AdaptiveAvgPool3d takes means over as many windows as it is told; see [tensor.Tensor.AdaptiveAvgPool3d].
+// AdaptiveAvgPool3d takes means over as many windows as it is told; see
+// [tensor.Tensor.AdaptiveAvgPool3d].
 type AdaptiveAvgPool3d struct {
 	Base
 	Size []int
 }
 
-// NewAdaptiveAvgPool3d returns a layer whose results have the given size, one number for all dimensions or one for each.
+// NewAdaptiveAvgPool3d returns a layer whose results have the given size, one number for all
+// dimensions or one for each.
 func NewAdaptiveAvgPool3d(size ...int) AdaptiveAvgPool3d { return AdaptiveAvgPool3d{Size: size} }
 
 // Forward applies the layer.
@@ -155,7 +160,8 @@ func (l AdaptiveAvgPool3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.AdaptiveAvgPool3d(l.Size...)
 }
 
-// AdaptiveMaxPool1d takes maxima over as many windows as it is told; see [tensor.Tensor.AdaptiveMaxPool1d].
+// AdaptiveMaxPool1d takes maxima over as many windows as it is told; see
+// [tensor.Tensor.AdaptiveMaxPool1d].
 type AdaptiveMaxPool1d struct {
 	Base
 	Size int
@@ -172,13 +178,15 @@ func (l AdaptiveMaxPool1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// AdaptiveMaxPool2d takes maxima over as many windows as it is told; see [tensor.Tensor.AdaptiveMaxPool2d].
+// AdaptiveMaxPool2d takes maxima over as many windows as it is told; see
+// [tensor.Tensor.AdaptiveMaxPool2d].
 type AdaptiveMaxPool2d struct {
 	Base
 	Size []int
 }
 
-// NewAdaptiveMaxPool2d returns a layer whose results have the given size, one number for all dimensions or one for each.
+// NewAdaptiveMaxPool2d returns a layer whose results have the given size, one number for all
+// dimensions or one for each.
 func NewAdaptiveMaxPool2d(size ...int) AdaptiveMaxPool2d { return AdaptiveMaxPool2d{Size: size} }
 
 // Forward applies the layer.
@@ -189,13 +197,15 @@ func (l AdaptiveMaxPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// AdaptiveMaxPool3d takes maxima over as many windows as it is told; see [tensor.Tensor.AdaptiveMaxPool3d].
+// AdaptiveMaxPool3d takes maxima over as many windows as it is told; see
+// [tensor.Tensor.AdaptiveMaxPool3d].
 type AdaptiveMaxPool3d struct {
 	Base
 	Size []int
 }
 
-// NewAdaptiveMaxPool3d returns a layer whose results have the given size, one number for all dimensions or one for each.
+// NewAdaptiveMaxPool3d returns a layer whose results have the given size, one number for all
+// dimensions or one for each.
 func NewAdaptiveMaxPool3d(size ...int) AdaptiveMaxPool3d { return AdaptiveMaxPool3d{Size: size} }
 
 // Forward applies the layer.

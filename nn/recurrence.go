@@ -15,9 +15,10 @@ import (
 //	x [rows, in], h0 [n, out], w_ih [gates·hidden, in], w_hh [gates·hidden, out], b_ih and b_hh [gates·hidden] with bias,
 //	c0 [n, hidden] for lstm, and w_hr [out, hidden] with proj
 //
-// whose result is a vector: the states of all rows, [rows, out], the last ones, [n, out], and lstm's last c, [n, hidden]. Rows are those of
-// step 0, then those of step 1, and so on, which are not more. The products with the input are one for all steps; a step is a product with the
-// state and one kernel. Kept for the gradient are the gates behind their activations, and the states.
+// whose result is a vector: the states of all rows, [rows, out], the last ones, [n, out], and
+// lstm's last c, [n, hidden]. Rows are those of step 0, then those of step 1, and so on, which are
+// not more. The products with the input are one for all steps; a step is a product with the state
+// and one kernel. Kept for the gradient are the gates behind their activations, and the states.
 type recurrence struct {
 	cell    cell
 	sizes   []int // rows of each step
@@ -157,7 +158,8 @@ func (f *recurrence) named(in []*tensor.Tensor) (o recurrenceIn) {
 	return o
 }
 
-// inputBias is the bias of the products with the input: all of it, but what gru adds to the state's share of its new gate.
+// inputBias is the bias of the products with the input: all of it, but what gru adds to the state's
+// share of its new gate.
 func (f *recurrence) inputBias(o recurrenceIn) *tensor.Tensor {
 	if f.cell != gruCell {
 		return o.bih.Add(o.bhh)
@@ -205,7 +207,8 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 	outs := []*tensor.Tensor{y, last, gates, m.Empty(n, gates.Dim(1))}
 	back := o.whh.T()
 	if len(f.sizes) > 4 && 16*n > min(out, 256) {
-		back = back.Contiguous() // once, instead of in the product of every step; products of few rows read it as it is
+		// once, instead of in the product of every step; products of few rows read it as it is
+		back = back.Contiguous()
 	}
 	ins := []*tensor.Tensor{o.h0, back}
 	kept := in

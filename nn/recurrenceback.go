@@ -29,8 +29,8 @@ func sumProgram(t dtype.Type) *expr.Program {
 	return programOf(&addPrograms, t, expr.X(0).Add(expr.X(1)), 2)
 }
 
-// VJP goes back through the steps (P. Werbos, Backpropagation through time, 1990): a kernel and a product a step, then one product for each
-// weight.
+// VJP goes back through the steps (P. Werbos, Backpropagation through time, 1990): a kernel and a
+// product a step, then one product for each weight.
 func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	operands := 4
 	if f.bias {

@@ -8,18 +8,22 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// RecurrentOptions are what a recurrent layer may be told when it is made; the zero value is torch's default.
+// RecurrentOptions are what a recurrent layer may be told when it is made; the zero value is
+// torch's default.
 type RecurrentOptions struct {
-	Layers        int     // one above the other; 0 stands for 1
-	Bidirectional bool    // a second one goes through the sequences from their ends; results lie side by side
-	BatchFirst    bool    // sequences are [n, length, features] instead of [length, n, features]; states are not
-	Dropout       float64 // the probability with which what goes from layer to layer is dropped in training
-	ProjSize      int     // of [LSTM]: the states are projected to that many features; 0 for none
-	Relu          bool    // of [RNN]: relu instead of tanh
+	Layers int // one above the other; 0 stands for 1
+	// a second one goes through the sequences from their ends; results lie side by side
+	Bidirectional bool
+	// sequences are [n, length, features] instead of [length, n, features]; states are not
+	BatchFirst bool
+	// the probability with which what goes from layer to layer is dropped in training
+	Dropout  float64
+	ProjSize int  // of [LSTM]: the states are projected to that many features; 0 for none
+	Relu     bool // of [RNN]: relu instead of tanh
 }
 
-// RecurrentWeights are the parameters of one layer in one direction. Their rows are the gates', one behind the other: input, forget, cell
-// and output of [LSTM]; reset, update and new of [GRU].
+// RecurrentWeights are the parameters of one layer in one direction. Their rows are the gates', one
+// behind the other: input, forget, cell and output of [LSTM]; reset, update and new of [GRU].
 type RecurrentWeights struct {
 	WeightIH *tensor.Tensor `nn:"weight_ih"` // [gates·hidden, features]
 	WeightHH *tensor.Tensor `nn:"weight_hh"` // [gates·hidden, states]
@@ -28,8 +32,9 @@ type RecurrentWeights struct {
 	WeightHR *tensor.Tensor `nn:"weight_hr"` // [ProjSize, hidden], nil for none
 }
 
-// Recurrent is what [RNN], [LSTM] and [GRU] share. Its parameters have torch's names: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0,
-// weight_hr_l0, with _reverse behind for the second direction.
+// Recurrent is what [RNN], [LSTM] and [GRU] share. Its parameters have torch's names: weight_ih_l0,
+// weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0, with _reverse behind for the second
+// direction.
 type Recurrent struct {
 	Base
 	Weights  []*RecurrentWeights `nn:"-"` // of layer 0, its second direction, layer 1 …
@@ -296,11 +301,12 @@ func (l *Recurrent) checkStates(s states, n int, alone bool, in []*tensor.Tensor
 	check("c0", s.c, l.Hidden)
 }
 
-// RNN is hₜ = tanh(W_ih·xₜ + b_ih + W_hh·hₜ₋₁ + b_hh) (J. Elman, Finding structure in time, 1990), or with relu for tanh.
+// RNN is hₜ = tanh(W_ih·xₜ + b_ih + W_hh·hₜ₋₁ + b_hh) (J. Elman, Finding structure in time, 1990),
+// or with relu for tanh.
 type RNN struct{ Recurrent }
 
-// NewRNN returns a layer from inputs of in features to states of hidden ones. Parameters are uniform in ±1/√hidden, as torch's;
-// [NoBias] leaves the biases out.
+// NewRNN returns a layer from inputs of in features to states of hidden ones. Parameters are
+// uniform in ±1/√hidden, as torch's; [NoBias] leaves the biases out.
 func NewRNN(in, hidden int, o RecurrentOptions, opts ...Option) *RNN {
 	c := tanhCell
 	if o.Relu {
@@ -309,28 +315,30 @@ func NewRNN(in, hidden int, o RecurrentOptions, opts ...Option) *RNN {
 	return &RNN{newRecurrent(c, in, hidden, o, opts)}
 }
 
-// Forward maps x of shape [length, n, features] to the states of the last layer at each step, [length, n, directions·hidden], and h, those of
-// each layer and direction behind the last step, [layers·directions, n, hidden]. It begins with h0 of the latter shape, nil for zeros. n
-// comes first in x and y with BatchFirst, and may be absent everywhere. Hooks see x and y.
+// Forward maps x of shape [length, n, features] to the states of the last layer at each step,
+// [length, n, directions·hidden], and h, those of each layer and direction behind the last step,
+// [layers·directions, n, hidden]. It begins with h0 of the latter shape, nil for zeros. n comes
+// first in x and y with BatchFirst, and may be absent everywhere. Hooks see x and y.
 func (l *RNN) Forward(x, h0 *tensor.Tensor) (y, h *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	y, last := l.padded(x, states{h: h0})
 	return y, last.h
 }
 
-// ForwardPacked is Forward of sequences of several lengths. h belongs to the last step of each; as h0 it is in the order in which the
-// sequences were before they were packed. Hooks do not see it.
+// ForwardPacked is Forward of sequences of several lengths. h belongs to the last step of each; as
+// h0 it is in the order in which the sequences were before they were packed. Hooks do not see it.
 func (l *RNN) ForwardPacked(p *PackedSequence, h0 *tensor.Tensor) (y *PackedSequence, h *tensor.Tensor) {
 	y, last := l.packed(p, states{h: h0})
 	return y, last.h
 }
 
-// GRU is the gated recurrent unit (K. Cho et al., arXiv:1406.1078): with gates r = σ(…) and z = σ(…) of the input and the state, n =
-// tanh(W_in·xₜ + b_in + r·(W_hn·hₜ₋₁ + b_hn)), and hₜ = (1-z)·n + z·hₜ₋₁.
+// GRU is the gated recurrent unit (K. Cho et al., arXiv:1406.1078): with gates r = σ(…) and z =
+// σ(…) of the input and the state, n = tanh(W_in·xₜ + b_in + r·(W_hn·hₜ₋₁ + b_hn)), and hₜ =
+// (1-z)·n + z·hₜ₋₁.
 type GRU struct{ Recurrent }
 
-// NewGRU returns a layer from inputs of in features to states of hidden ones. Parameters are uniform in ±1/√hidden, as torch's;
-// [NoBias] leaves the biases out.
+// NewGRU returns a layer from inputs of in features to states of hidden ones. Parameters are
+// uniform in ±1/√hidden, as torch's; [NoBias] leaves the biases out.
 func NewGRU(in, hidden int, o RecurrentOptions, opts ...Option) *GRU {
 	return &GRU{newRecurrent(gruCell, in, hidden, o, opts)}
 }
@@ -348,19 +356,20 @@ func (l *GRU) ForwardPacked(p *PackedSequence, h0 *tensor.Tensor) (y *PackedSequ
 	return y, last.h
 }
 
-// LSTM is long short-term memory (S. Hochreiter, J. Schmidhuber, 1997, with the forget gate of F. Gers et al., 2000): with gates i, f and
-// o = σ(…), and g = tanh(…), of the input and the state, cₜ = f·cₜ₋₁ + i·g and hₜ = o·tanh(cₜ), which with ProjSize is multiplied by W_hr
-// (H. Sak et al., arXiv:1402.1128).
+// LSTM is long short-term memory (S. Hochreiter, J. Schmidhuber, 1997, with the forget gate of F.
+// Gers et al., 2000): with gates i, f and o = σ(…), and g = tanh(…), of the input and the state, cₜ
+// = f·cₜ₋₁ + i·g and hₜ = o·tanh(cₜ), which with ProjSize is multiplied by W_hr (H. Sak et al.,
+// arXiv:1402.1128).
 type LSTM struct{ Recurrent }
 
-// NewLSTM returns a layer from inputs of in features to states of hidden ones. Parameters are uniform in ±1/√hidden, as torch's;
-// [NoBias] leaves the biases out.
+// NewLSTM returns a layer from inputs of in features to states of hidden ones. Parameters are
+// uniform in ±1/√hidden, as torch's; [NoBias] leaves the biases out.
 func NewLSTM(in, hidden int, o RecurrentOptions, opts ...Option) *LSTM {
 	return &LSTM{newRecurrent(lstmCell, in, hidden, o, opts)}
 }
 
-// Forward is that of [RNN.Forward], with a second state c [layers·directions, n, hidden]. With ProjSize h and y have that many features.
-// Each of h0 and c0 may be nil for zeros.
+// Forward is that of [RNN.Forward], with a second state c [layers·directions, n, hidden]. With
+// ProjSize h and y have that many features. Each of h0 and c0 may be nil for zeros.
 func (l *LSTM) Forward(x, h0, c0 *tensor.Tensor) (y, h, c *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	y, last := l.padded(x, states{h0, c0})

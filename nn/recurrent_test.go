@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// First and second derivatives by inputs, states and all weights: what goes back through the steps against central differences, what is
-// differentiated twice too.
+// First and second derivatives by inputs, states and all weights: what goes back through the steps
+// against central differences, what is differentiated twice too.
 func TestRecurrentDerivatives(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		opts := []nn.Option{nn.In(s), nn.Typed(dtype.F64)}
@@ -76,7 +76,8 @@ func TestRecurrentDerivatives(t *testing.T) {
 	}, tensor.Seed(7))
 }
 
-// A state that comes from an earlier call goes through both calls' weights, in derivatives of both orders.
+// A state that comes from an earlier call goes through both calls' weights, in derivatives of both
+// orders.
 func TestRecurrentCarriesState(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		l := nn.NewGRU(1, 2, nn.RecurrentOptions{}, nn.In(s), nn.Typed(dtype.F64))
@@ -101,8 +102,8 @@ func TestRecurrentCarriesState(t *testing.T) {
 	}, tensor.Seed(7))
 }
 
-// A call keeps for the gradient, a row: the gates, the states and what the result is, and no more with more steps; without gradients nothing
-// but results.
+// A call keeps for the gradient, a row: the gates, the states and what the result is, and no more
+// with more steps; without gradients nothing but results.
 func TestRecurrentMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -158,7 +159,8 @@ func TestRecurrentMemory(t *testing.T) {
 	}
 }
 
-// A recurrent layer is a layer like others, also where it stands by value: its parameters have torch's names, and go to files and back.
+// A recurrent layer is a layer like others, also where it stands by value: its parameters have
+// torch's names, and go to files and back.
 func TestRecurrentInModel(t *testing.T) {
 	type model struct {
 		Encoder nn.LSTM

@@ -12,10 +12,11 @@ type Reduction uint8
 
 // The reductions. Mean is what a loss does when none is given, as in torch.
 const (
-	Mean      Reduction = iota // their mean
-	Sum                        // their sum
-	None                       // nothing: the result has the elements' shape
-	BatchMean                  // their sum by the size of the first dimension, torch's "batchmean"; of a scalar itself
+	Mean Reduction = iota // their mean
+	Sum                   // their sum
+	None                  // nothing: the result has the elements' shape
+	// their sum by the size of the first dimension, torch's "batchmean"; of a scalar itself
+	BatchMean
 )
 
 // reduce applies the reduction among r, at most one, to losses that no one else has: they are

@@ -8,20 +8,24 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// WeightNorm is a layer whose weight has its length and its direction apart: weight = G·V/‖V‖, where each slice along Dim has a norm and a G
-// of its own (T. Salimans, D. P. Kingma, "Weight Normalization", 2016). It is torch.nn.utils.parametrizations.weight_norm, with its names in
-// state dicts. The field of the layer that held the weight is nil; what [WeightNorm.Weight] returns is computed anew in each call.
+// WeightNorm is a layer whose weight has its length and its direction apart: weight = G·V/‖V‖,
+// where each slice along Dim has a norm and a G of its own (T. Salimans, D. P. Kingma, "Weight
+// Normalization", 2016). It is torch.nn.utils.parametrizations.weight_norm, with its names in state
+// dicts. The field of the layer that held the weight is nil; what [WeightNorm.Weight] returns is
+// computed anew in each call.
 type WeightNorm[L Module] struct {
 	Base
-	Layer L              `nn:",inline"`                           // without its weight
-	G     *tensor.Tensor `nn:"parametrizations.weight.original0"` // the norms: of the weight's shape, but 1 in all dimensions other than Dim; one number for -1
-	V     *tensor.Tensor `nn:"parametrizations.weight.original1"` // of the weight's shape
-	Dim   int
+	Layer L `nn:",inline"` // without its weight
+	// the norms: of the weight's shape, but 1 in all dimensions other than Dim; one number for -1
+	G   *tensor.Tensor `nn:"parametrizations.weight.original0"`
+	V   *tensor.Tensor `nn:"parametrizations.weight.original1"` // of the weight's shape
+	Dim int
 }
 
-// NewWeightNorm takes the weight of a layer apart; the layer is the wrapper's from then on, and computes what it did. torch's dim is 0, that of
-// outputs, or of inputs in a transposed convolution; for one norm of the whole weight it is None there, and -1 here. It panics with an *[Error]
-// if the layer has no parameter called "weight".
+// NewWeightNorm takes the weight of a layer apart; the layer is the wrapper's from then on, and
+// computes what it did. torch's dim is 0, that of outputs, or of inputs in a transposed
+// convolution; for one norm of the whole weight it is None there, and -1 here. It panics with an
+// *[Error] if the layer has no parameter called "weight".
 func NewWeightNorm[L Module](layer L, dim int) *WeightNorm[L] {
 	f := weightOf(layer)
 	w := f.Interface().(*tensor.Tensor)
@@ -70,18 +74,20 @@ func (m *WeightNorm[L]) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return forwardWith(m.Layer, m.Weight, x)
 }
 
-// Remove returns the layer with the weight as a parameter of its own again: torch.nn.utils.parametrize.remove_parametrizations. The wrapper
-// must not be used any more.
+// Remove returns the layer with the weight as a parameter of its own again:
+// torch.nn.utils.parametrize.remove_parametrizations. The wrapper must not be used any more.
 func (m *WeightNorm[L]) Remove() L {
 	restoreWeight(m.Layer, m.Weight, m.V)
 	return m.Layer
 }
 
-// SpectralNorm is a layer whose weight is divided by its largest singular value, as the discriminators of some GANs have it: weight =
-// Original/σ, σ = uᵀ·W·v, where W is the weight as a matrix of Dim and all else, and u and v are those of one more step of the power method in each call
-// in training (T. Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018). It is
-// torch.nn.utils.parametrizations.spectral_norm, with its names in state dicts. The field of the layer that held the weight is nil; what
-// [SpectralNorm.Weight] returns is computed anew in each call. A weight of one dimension is divided by its norm, and has no u and v.
+// SpectralNorm is a layer whose weight is divided by its largest singular value, as the
+// discriminators of some GANs have it: weight = Original/σ, σ = uᵀ·W·v, where W is the weight as a
+// matrix of Dim and all else, and u and v are those of one more step of the power method in each
+// call in training (T. Miyato et al., "Spectral Normalization for Generative Adversarial Networks",
+// 2018). It is torch.nn.utils.parametrizations.spectral_norm, with its names in state dicts. The
+// field of the layer that held the weight is nil; what [SpectralNorm.Weight] returns is computed
+// anew in each call. A weight of one dimension is divided by its norm, and has no u and v.
 type SpectralNorm[L Module] struct {
 	Base
 	Layer      L              `nn:",inline"`                             // without its weight
@@ -93,8 +99,9 @@ type SpectralNorm[L Module] struct {
 	Eps        float64        // the least that a norm counts as: 1e-12
 }
 
-// NewSpectralNorm divides the weight of a layer by its largest singular value; the layer is the wrapper's from then on. u and v are random numbers
-// and 15 steps of the power method. It panics with an *[Error] if the layer has no parameter called "weight".
+// NewSpectralNorm divides the weight of a layer by its largest singular value; the layer is the
+// wrapper's from then on. u and v are random numbers and 15 steps of the power method. It panics
+// with an *[Error] if the layer has no parameter called "weight".
 func NewSpectralNorm[L Module](layer L) *SpectralNorm[L] {
 	f := weightOf(layer)
 	w := f.Interface().(*tensor.Tensor)
@@ -143,7 +150,9 @@ func (m *SpectralNorm[L]) Weight(s *tensor.Scope) (w *tensor.Tensor) {
 		o := m.Original.In(c)
 		if m.U == nil {
 			w = o.Normalize(2, 0, m.Eps)
-		} else { // clones, since Backward wants u and v as they were, also if there is another call before it
+		} else {
+			// clones, since Backward wants u and v as they were, also if there is another call
+			// before it
 			w = o.Div(m.U.In(c).Clone().Dot(m.matrix(o).MatMul(m.V.In(c).Clone())))
 		}
 		c.Close(w)
@@ -161,8 +170,8 @@ func (m *SpectralNorm[L]) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return forwardWith(m.Layer, m.Weight, x)
 }
 
-// Remove returns the layer with the weight, as it is, as a parameter of its own again: torch.nn.utils.parametrize.remove_parametrizations. The
-// wrapper must not be used any more.
+// Remove returns the layer with the weight, as it is, as a parameter of its own again:
+// torch.nn.utils.parametrize.remove_parametrizations. The wrapper must not be used any more.
 func (m *SpectralNorm[L]) Remove() L {
 	restoreWeight(m.Layer, m.Weight, m.Original)
 	return m.Layer
@@ -201,7 +210,8 @@ func weightOf(layer any) reflect.Value {
 	return f
 }
 
-// forwardWith applies a copy of the layer that has a weight, so that calls at a time do not see each other's.
+// forwardWith applies a copy of the layer that has a weight, so that calls at a time do not see
+// each other's.
 func forwardWith[L Module](layer L, weight func(s *tensor.Scope) *tensor.Tensor, x *tensor.Tensor) *tensor.Tensor {
 	given := reflect.ValueOf(layer).Elem()
 	l := reflect.New(given.Type())

@@ -18,7 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Losses, parameters, u and v of a training of all kinds of normalised weights are PyTorch's, by PyTorch's names, within 1e-12.
+// Losses, parameters, u and v of a training of all kinds of normalised weights are PyTorch's, by
+// PyTorch's names, within 1e-12.
 func TestReparametrizedTrainingEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/reparam.safetensors.gz")
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Gradients of layers and losses and their derivatives, by operands, parameters and targets, against central differences.
+// Gradients of layers and losses and their derivatives, by operands, parameters and targets,
+// against central differences.
 func TestSecondOrder(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		numbers := func(dims ...int) *tensor.Tensor {
@@ -87,7 +88,8 @@ func TestSecondOrder(t *testing.T) {
 	}, tensor.Seed(11))
 	// Differences do not see through rounding: of a cast the derivatives are known.
 	x := tensor.From([]float64{2, 3}).RequiresGrad()
-	g := tensor.Gradients(x.Float().Square().BFloat16().Float().Square().Double().Sum(), []*tensor.Tensor{x}, tensor.CreateGraph())[0] // of x⁴
+	// of x⁴
+	g := tensor.Gradients(x.Float().Square().BFloat16().Float().Square().Double().Sum(), []*tensor.Tensor{x}, tensor.CreateGraph())[0]
 	h := tensor.Gradients(g.Sum(), []*tensor.Tensor{x})[0].Floats()
 	if h[0] != 48 || h[1] != 108 {
 		t.Errorf("the second derivative of x⁴ through casts is %v", h)

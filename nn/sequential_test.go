@@ -21,8 +21,8 @@ func (h *holder) Forward(x *tt) *tt {
 	return y
 }
 
-// What a user's layer, or a hook, sees is not freed by a chain around it, also where it comes in or goes out through layers that return their
-// input itself.
+// What a user's layer, or a hook, sees is not freed by a chain around it, also where it comes in or
+// goes out through layers that return their input itself.
 func TestSequentialFreesNothingSeen(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		in := nn.In(s)

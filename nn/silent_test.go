@@ -69,7 +69,8 @@ func TestOptionsThatWouldBeWrongInSilence(t *testing.T) {
 // The mean by the batch of a loss that is a scalar is that loss, as in PyTorch.
 func TestBatchMeanOfScalars(t *testing.T) {
 	for got, want := range map[*tensor.Tensor]float64{
-		nn.KLDiv(tensor.From(0.3), tensor.From(0.4), nn.BatchMean):    -0.48651629274966206, // PyTorch's
+		// PyTorch's
+		nn.KLDiv(tensor.From(0.3), tensor.From(0.4), nn.BatchMean):    -0.48651629274966206,
 		nn.KLDivLog(tensor.From(0.3), tensor.From(0.4), nn.BatchMean): 0.14918246976412708,
 	} {
 		if math.Abs(got.Item()-want) > 1e-15 {
@@ -78,7 +79,8 @@ func TestBatchMeanOfScalars(t *testing.T) {
 	}
 }
 
-// The gradient of a target that cannot be is NaN for every class at every time that counts, and 0 for all with ZeroInfinity.
+// The gradient of a target that cannot be is NaN for every class at every time that counts, and 0
+// for all with ZeroInfinity.
 func TestCTCGradientOfImpossibleTarget(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, zero := range []bool{false, true} {

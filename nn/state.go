@@ -25,9 +25,10 @@ func statesOf(m any, lazy func(string, lazyLayer)) []Param {
 	return out
 }
 
-// StateDict returns the parameters and buffers of a model by name, as torch's state_dict: detached tensors that share the model's
-// memory, so that what changes the model changes them (Clone keeps values). A tensor that stands in two places has both names.
-// Transient buffers are left out. After [To] or [Cast] a state dict from before has the old memory. It panics with an *[Error] if the
+// StateDict returns the parameters and buffers of a model by name, as torch's state_dict: detached
+// tensors that share the model's memory, so that what changes the model changes them (Clone keeps
+// values). A tensor that stands in two places has both names. Transient buffers are left out. After
+// [To] or [Cast] a state dict from before has the old memory. It panics with an *[Error] if the
 // structure of the model is unsound.
 func StateDict(m any) map[string]*tensor.Tensor {
 	sd := map[string]*tensor.Tensor{}
@@ -47,8 +48,8 @@ type Mismatch struct {
 	Model, Dict shape.Dims
 }
 
-// A StateError says why a state dict does not fit a model. Nothing of it was loaded. The names of the lists are in the order of the model,
-// those of Unexpected in that of the alphabet.
+// A StateError says why a state dict does not fit a model. Nothing of it was loaded. The names of
+// the lists are in the order of the model, those of Unexpected in that of the alphabet.
 type StateError struct {
 	Missing    []string   // names of the model that the dict lacks
 	Unexpected []string   // names of the dict that the model lacks
@@ -104,8 +105,9 @@ func (e *StateError) unusable() bool {
 	return len(e.Mismatched)+len(e.Unusable)+len(e.Differing) > 0
 }
 
-// surplus returns what stands before each of the longer names, as "module." of DataParallel does, where without it they are the shorter names,
-// or some of them, or these and others; "" if there is no such prefix.
+// surplus returns what stands before each of the longer names, as "module." of DataParallel does,
+// where without it they are the shorter names, or some of them, or these and others; "" if there is
+// no such prefix.
 func surplus(longer, shorter []string) string {
 	if len(longer) == 0 || len(shorter) == 0 {
 		return ""
@@ -129,9 +131,9 @@ func surplus(longer, shorter []string) string {
 	return ""
 }
 
-// Cast converts the floating point parameters, buffers and gradients of a model to type t, in place: the tensors stay the same values, so
-// optimizers made before remain valid (their state keeps its type). Integers, such as counts of batches, stay what they are. It returns the
-// model.
+// Cast converts the floating point parameters, buffers and gradients of a model to type t, in
+// place: the tensors stay the same values, so optimizers made before remain valid (their state
+// keeps its type). Integers, such as counts of batches, stay what they are. It returns the model.
 func Cast[M any](m M, t dtype.Type) M {
 	if !t.IsFloat() {
 		panic(&Error{"", fmt.Sprintf("a model can be cast to floating point types only, not to %v", t)})
@@ -144,8 +146,8 @@ func Cast[M any](m M, t dtype.Type) M {
 	return m
 }
 
-// Freeze makes all parameters of a model collect no gradients, and returns it: torch's requires_grad_(False). Of part of a model:
-// Freeze(m.Body).
+// Freeze makes all parameters of a model collect no gradients, and returns it: torch's
+// requires_grad_(False). Of part of a model: Freeze(m.Body).
 func Freeze[M any](m M) M { return setGrad(m, false) }
 
 // Unfreeze makes all parameters of a model collect gradients again, and returns it.
@@ -158,8 +160,9 @@ func setGrad[M any](m M, on bool) M {
 	return m
 }
 
-// Modules calls f with every layer of a model and its name, the model itself first, with the name "": torch's named_modules. A layer that
-// stands in two places is given once. A layer is a pointer to its struct where it can be changed, else the struct.
+// Modules calls f with every layer of a model and its name, the model itself first, with the name
+// "": torch's named_modules. A layer that stands in two places is given once. A layer is a pointer
+// to its struct where it can be changed, else the struct.
 func Modules(m any) iter.Seq2[string, any] {
 	var names []string
 	var layers []any
@@ -188,8 +191,9 @@ func layerOf(v reflect.Value) any {
 	return nil
 }
 
-// Apply calls f with every layer of a model and at last the model itself, what a layer holds before the layer, as torch's apply, and
-// returns the model. It is how layers are given first values by their types:
+// Apply calls f with every layer of a model and at last the model itself, what a layer holds before
+// the layer, as torch's apply, and returns the model. It is how layers are given first values by
+// their types:
 //
 //	nn.Apply(m, func(l any) {
 //		if l, ok := l.(*nn.Linear); ok {

@@ -16,7 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// tied is a language model's shape: the embedding is the head's weight too, and a layer stands in two places.
+// tied is a language model's shape: the embedding is the head's weight too, and a layer stands in
+// two places.
 type tied struct {
 	nn.Base
 	Table *nn.Linear
@@ -107,7 +108,8 @@ func TestLoadStateDict(t *testing.T) {
 				t.Fatalf("a step from %v by %v ends at %v", before[i], g[i], v)
 			}
 		}
-		// One name of a tied tensor is enough; a count of batches may be missing; values are converted; a child scope's go into an older model.
+		// One name of a tied tensor is enough; a count of batches may be missing; values are
+		// converted; a child scope's go into an older model.
 		sd := nn.StateDict(from)
 		delete(sd, "table.weight")
 		delete(sd, "again.weight")
@@ -192,7 +194,8 @@ func TestLoadStateDictErrors(t *testing.T) {
 	})
 }
 
-// Names of a wrapped model, as those that DataParallel or compile write, are told apart from names of another one.
+// Names of a wrapped model, as those that DataParallel or compile write, are told apart from names
+// of another one.
 func TestLoadStateDictOfWrappedModel(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		to := newTied(s)

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Overview is what [Summary] found out about a model. Numbers are of elements, sizes in bytes; a tensor that stands in several places
-// counts once.
+// An Overview is what [Summary] found out about a model. Numbers are of elements, sizes in bytes; a
+// tensor that stands in several places counts once.
 type Overview struct {
 	Layers []LayerInfo // in the order of the model's fields, the model itself first
 
@@ -23,11 +23,13 @@ type Overview struct {
 
 // A LayerInfo is a layer in an [Overview].
 type LayerInfo struct {
-	Name   string // such as "layer1.0.conv1", "" for the model
-	Type   string // such as "Conv2d"
-	Depth  int    // how many layers it stands in
-	Leaf   bool   // it holds no other layers
-	Calls  int    // of its Forward; 0 too where that is not known: its type does not embed [Base], or Forward has several inputs
+	Name  string // such as "layer1.0.conv1", "" for the model
+	Type  string // such as "Conv2d"
+	Depth int    // how many layers it stands in
+	Leaf  bool   // it holds no other layers
+	// of its Forward; 0 too where that is not known: its type does not embed [Base], or Forward has
+	// several inputs
+	Calls  int
 	Output []shape.Dims
 
 	Parameters, Buffers int  // its own, without those of the layers in it
@@ -43,8 +45,9 @@ type LayerInfo struct {
 //
 //	fmt.Println(nn.Summary(model, tensor.Ones(1, 3, 224, 224)))
 //
-// Outputs are seen by hooks: those of layers that embed [Base] and begin Forward with Enter, as all of this package with one input do, and
-// the model's own. Layers that a slice of interfaces holds by value (nn.ReLU{}) are held by pointer during the call.
+// Outputs are seen by hooks: those of layers that embed [Base] and begin Forward with Enter, as all
+// of this package with one input do, and the model's own. Layers that a slice of interfaces holds
+// by value (nn.ReLU{}) are held by pointer during the call.
 func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 	o := &Overview{}
 	given("summary", inputs...)
@@ -254,7 +257,8 @@ func typeName(t reflect.Type) string {
 // String returns the table of all layers.
 func (o *Overview) String() string { return o.Table(-1) }
 
-// Table returns a table of the layers down to a depth, 0 for the model alone, all of them for a negative depth, and the totals of all.
+// Table returns a table of the layers down to a depth, 0 for the model alone, all of them for a
+// negative depth, and the totals of all.
 func (o *Overview) Table(depth int) string {
 	rows := [][]string{{"Layer", "Type", "Output", "Parameters", "Output size"}}
 	for _, l := range o.Layers {

@@ -13,7 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// lenet is a small model with a block, layers by value, a tied weight, and a layer that is called twice.
+// lenet is a small model with a block, layers by value, a tied weight, and a layer that is called
+// twice.
 type lenet struct {
 	nn.Base
 	Features *nn.Sequential

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// traced is Enter for a tracer: a span around the call, hooks included, that has the name of the layer's type.
+// traced is Enter for a tracer: a span around the call, hooks included, that has the name of the
+// layer's type.
 func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 	s := device.Span{Kind: device.SpanModule}
 	pointer := false
@@ -48,8 +49,8 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 	}
 }
 
-// layerType returns the type whose method is so many frames up, Linear of (*Linear).Forward, and whether it is a pointer's: a Base does not
-// know what it is part of.
+// layerType returns the type whose method is so many frames up, Linear of (*Linear).Forward, and
+// whether it is a pointer's: a Base does not know what it is part of.
 func layerType(skip int) (name string, pointer bool) {
 	var pc [1]uintptr
 	if runtime.Callers(skip+1, pc[:]) == 0 {
@@ -73,7 +74,8 @@ type method struct {
 // methods are those that Enter has been called in, by the address that it returned to.
 var methods sync.Map
 
-// typeOfMethod returns T of "path/to/package.(*T).Method" or "path/to/package.T.Method", without type arguments.
+// typeOfMethod returns T of "path/to/package.(*T).Method" or "path/to/package.T.Method", without
+// type arguments.
 func typeOfMethod(name string) (typ string, pointer bool) {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	_, name, _ = strings.Cut(name, ".")
@@ -90,8 +92,9 @@ func typeOfMethod(name string) (typ string, pointer bool) {
 	return name, pointer
 }
 
-// ModuleNames names the layers of a model for profile.Options, by the pointers that they tell: "layers.0", and the model itself as root. Layers
-// whose Forward works on a copy, as that of [ReLU], cannot be named; they are called after the layer around them.
+// ModuleNames names the layers of a model for profile.Options, by the pointers that they tell:
+// "layers.0", and the model itself as root. Layers whose Forward works on a copy, as that of
+// [ReLU], cannot be named; they are called after the layer around them.
 func ModuleNames(m any, root string) map[any]string {
 	names := map[any]string{}
 	for name, l := range Modules(m) {

@@ -5,15 +5,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TransformerOptions are what the layers of a transformer may be told; the zero value is torch's default, but for Dropout, which torch
-// sets to 0.1.
+// TransformerOptions are what the layers of a transformer may be told; the zero value is torch's
+// default, but for Dropout, which torch sets to 0.1.
 type TransformerOptions struct {
-	FeedForward int                                   // features between the two linear layers; 0 stands for 2048
-	Dropout     float64                               // of weights of attention, and of what is added
-	Activation  func(x *tensor.Tensor) *tensor.Tensor // between the linear layers; nil stands for relu. (*tensor.Tensor).Gelu is another
-	Eps         float64                               // of the norms; 0 stands for 1e-5
-	BatchFirst  bool                                  // sequences are [n, length, features] instead of [length, n, features]
-	NormFirst   bool                                  // the norms come before attention and linear layers instead of after their sums
+	// features between the two linear layers; 0 stands for 2048
+	FeedForward int
+	// of weights of attention, and of what is added
+	Dropout float64
+	// between the linear layers; nil stands for relu. (*tensor.Tensor).Gelu is another
+	Activation func(x *tensor.Tensor) *tensor.Tensor
+	Eps        float64 // of the norms; 0 stands for 1e-5
+	// sequences are [n, length, features] instead of [length, n, features]
+	BatchFirst bool
+	// the norms come before attention and linear layers instead of after their sums
+	NormFirst bool
 }
 
 func (o TransformerOptions) norm(features int, opts []Option) *LayerNorm {
@@ -79,9 +84,10 @@ func stacked[L any](x *tensor.Tensor, layers []L, f func(l L, x *tensor.Tensor) 
 	return x
 }
 
-// TransformerEncoderLayer is self-attention and two linear layers, each added to what it sees, with norms (A. Vaswani et al.,
-// arXiv:1706.03762; norms first: R. Xiong et al., arXiv:2002.04745). Its parameters have torch's names. What its parts return is freed
-// when it returns: a hook keeps it in an older scope by s.From(y.Detach()).
+// TransformerEncoderLayer is self-attention and two linear layers, each added to what it sees, with
+// norms (A. Vaswani et al., arXiv:1706.03762; norms first: R. Xiong et al., arXiv:2002.04745). Its
+// parameters have torch's names. What its parts return is freed when it returns: a hook keeps it in
+// an older scope by s.From(y.Detach()).
 type TransformerEncoderLayer struct {
 	Base
 	Checkpointing
@@ -105,13 +111,15 @@ func NewTransformerEncoderLayer(features, heads int, o TransformerOptions, opts 
 	}
 }
 
-// Forward maps x of shape [length, n, features] to that shape, without masks; see [TransformerEncoderLayer.ForwardMasked].
+// Forward maps x of shape [length, n, features] to that shape, without masks; see
+// [TransformerEncoderLayer.ForwardMasked].
 func (l *TransformerEncoderLayer) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return l.forward(x, Masks{})
 }
 
-// ForwardMasked maps x of shape [length, n, features], [n, length, features] with BatchFirst, or [length, features], to that shape.
+// ForwardMasked maps x of shape [length, n, features], [n, length, features] with BatchFirst, or
+// [length, features], to that shape.
 func (l *TransformerEncoderLayer) ForwardMasked(x *tensor.Tensor, m Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return l.forward(x, m)
@@ -134,8 +142,8 @@ func (l *TransformerEncoderLayer) compute(x *tensor.Tensor, m Masks) *tensor.Ten
 	})
 }
 
-// TransformerDecoderLayer is self-attention, attention to what an encoder returned, and two linear layers, each added to what it sees,
-// with norms. Its parameters have torch's names.
+// TransformerDecoderLayer is self-attention, attention to what an encoder returned, and two linear
+// layers, each added to what it sees, with norms. Its parameters have torch's names.
 type TransformerDecoderLayer struct {
 	Base
 	Checkpointing
@@ -163,8 +171,9 @@ func NewTransformerDecoderLayer(features, heads int, o TransformerOptions, opts 
 	}
 }
 
-// Forward maps x of shape [length, n, features], with memory [keys, n, features] from an encoder, to x's shape; n comes first with
-// BatchFirst, or is absent. self masks x's attention to itself, cross that to memory. Hooks see x and the result.
+// Forward maps x of shape [length, n, features], with memory [keys, n, features] from an encoder,
+// to x's shape; n comes first with BatchFirst, or is absent. self masks x's attention to itself,
+// cross that to memory. Hooks see x and the result.
 func (l *TransformerDecoderLayer) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	given("transformer_decoder_layer", x, memory)
@@ -196,8 +205,8 @@ type TransformerEncoder struct {
 	Norm   Module // Identity for none
 }
 
-// NewTransformerEncoder returns an encoder of the given number of layers without a last norm, each with weights of its own (torch's are
-// copies of one).
+// NewTransformerEncoder returns an encoder of the given number of layers without a last norm, each
+// with weights of its own (torch's are copies of one).
 func NewTransformerEncoder(features, heads, layers int, o TransformerOptions, opts ...Option) *TransformerEncoder {
 	e := &TransformerEncoder{Norm: Identity{}}
 	for range layers {
@@ -212,7 +221,8 @@ func (e *TransformerEncoder) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return e.forward(x, Masks{})
 }
 
-// ForwardMasked maps x to its shape; see [TransformerEncoderLayer.ForwardMasked]. All layers see the masks.
+// ForwardMasked maps x to its shape; see [TransformerEncoderLayer.ForwardMasked]. All layers see
+// the masks.
 func (e *TransformerEncoder) ForwardMasked(x *tensor.Tensor, m Masks) (y *tensor.Tensor) {
 	defer e.Enter(&x, &y)()
 	return e.forward(x, m)
@@ -232,8 +242,8 @@ type TransformerDecoder struct {
 	Norm   Module // Identity for none
 }
 
-// NewTransformerDecoder returns a decoder of the given number of layers without a last norm, each with weights of its own (torch's are
-// copies of one).
+// NewTransformerDecoder returns a decoder of the given number of layers without a last norm, each
+// with weights of its own (torch's are copies of one).
 func NewTransformerDecoder(features, heads, layers int, o TransformerOptions, opts ...Option) *TransformerDecoder {
 	d := &TransformerDecoder{Norm: Identity{}}
 	for range layers {
@@ -242,7 +252,8 @@ func NewTransformerDecoder(features, heads, layers int, o TransformerOptions, op
 	return d
 }
 
-// Forward maps x to its shape; see [TransformerDecoderLayer.Forward]. All layers see the masks and the memory.
+// Forward maps x to its shape; see [TransformerDecoderLayer.Forward]. All layers see the masks and
+// the memory.
 func (d *TransformerDecoder) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer d.Enter(&x, &y)()
 	given("transformer_decoder", x, memory)
@@ -260,8 +271,8 @@ type Transformer struct {
 	Decoder *TransformerDecoder
 }
 
-// NewTransformer returns a model of the given numbers of layers, torch's defaults are 512 features, 8 heads, 6 and 6 layers. All matrices
-// are uniform in ±√(6/(in + out)).
+// NewTransformer returns a model of the given numbers of layers, torch's defaults are 512 features,
+// 8 heads, 6 and 6 layers. All matrices are uniform in ±√(6/(in + out)).
 func NewTransformer(features, heads, encoders, decoders int, o TransformerOptions, opts ...Option) *Transformer {
 	t := &Transformer{Encoder: NewTransformerEncoder(features, heads, encoders, o, opts...), Decoder: NewTransformerDecoder(features, heads, decoders, o, opts...)}
 	t.Encoder.Norm, t.Decoder.Norm = o.norm(features, opts), o.norm(features, opts)
@@ -273,9 +284,9 @@ func NewTransformer(features, heads, encoders, decoders int, o TransformerOption
 	return t
 }
 
-// Forward encodes x, [length, n, features], and decodes y, [steps, n, features], with what comes out as memory: [steps, n, features]. n
-// comes first with BatchFirst, or is absent. self masks the attention of x and of y to itself, cross that of y to x. Hooks see x and the
-// result.
+// Forward encodes x, [length, n, features], and decodes y, [steps, n, features], with what comes
+// out as memory: [steps, n, features]. n comes first with BatchFirst, or is absent. self masks the
+// attention of x and of y to itself, cross that of y to x. Hooks see x and the result.
 func (t *Transformer) Forward(x, y *tensor.Tensor, encoder, self, cross Masks) (out *tensor.Tensor) {
 	defer t.Enter(&x, &out)()
 	given("transformer", x, y)

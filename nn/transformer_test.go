@@ -14,7 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// First and second derivatives of attention and of a layer with norms, by inputs, parameters and a mask.
+// First and second derivatives of attention and of a layer with norms, by inputs, parameters and a
+// mask.
 func TestAttentionDerivatives(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		opts := []nn.Option{nn.In(s), nn.Typed(dtype.F64)}
@@ -78,7 +79,8 @@ func TestCausalWithPadding(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{}, nn.In(s))
 		x := s.Rand(3, 2, 4).RequiresGrad()
-		padding := s.From([]bool{false, false, true, true, false, false}, 2, 3) // the first of a sample too
+		// the first of a sample too
+		padding := s.From([]bool{false, false, true, true, false, false}, 2, 3)
 		above := s.Typed(dtype.Bool).Ones(3, 3).Triu(1)
 		ways := []nn.Masks{{Mask: above, KeyPadding: padding}, {Causal: true, KeyPadding: padding}, {Causal: true, Mask: above, KeyPadding: padding}}
 		var want []*tt
@@ -97,7 +99,8 @@ func TestCausalWithPadding(t *testing.T) {
 	}, tensor.Seed(4))
 }
 
-// A query that may attend to nothing gives the output's bias, with gradients that are numbers, with and without weights.
+// A query that may attend to nothing gives the output's bias, with gradients that are numbers, with
+// and without weights.
 func TestNothingToAttendTo(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{}, nn.In(s))

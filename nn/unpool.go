@@ -97,8 +97,8 @@ func (l MaxUnpool3d) Forward(x, indices *tensor.Tensor, size ...int) *tensor.Ten
 	return x.MaxUnpool3d(indices, l.Options, size...)
 }
 
-// FractionalMaxPool2d takes the greatest element of each window, at distances that chance decides; see
-// [tensor.Tensor.FractionalMaxPool2d].
+// FractionalMaxPool2d takes the greatest element of each window, at distances that chance decides;
+// see [tensor.Tensor.FractionalMaxPool2d].
 type FractionalMaxPool2d struct {
 	Base
 	Options tensor.FractionalPoolOptions
@@ -125,8 +125,8 @@ func (l FractionalMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *
 	return x.FractionalMaxPool2d(l.Options)
 }
 
-// FractionalMaxPool3d takes the greatest element of each window, at distances that chance decides; see
-// [tensor.Tensor.FractionalMaxPool3d].
+// FractionalMaxPool3d takes the greatest element of each window, at distances that chance decides;
+// see [tensor.Tensor.FractionalMaxPool3d].
 type FractionalMaxPool3d struct {
 	Base
 	Options tensor.FractionalPoolOptions

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Layers of pools return places, and others put the maxima back there, on the CPU and on a GPU; a size of the result that no pool
-// could have had is refused, as is an index outside.
+// Layers of pools return places, and others put the maxima back there, on the CPU and on a GPU; a
+// size of the result that no pool could have had is refused, as is an index outside.
 func TestMaxUnpoolLayers(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -59,7 +59,8 @@ func TestMaxUnpoolLayers(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// Without samples the windows are drawn from the scope's generator: one seed gives one result, on every device.
+// Without samples the windows are drawn from the scope's generator: one seed gives one result, on
+// every device.
 func TestFractionalMaxPoolDraws(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

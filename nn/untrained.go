@@ -18,8 +18,9 @@ type stray struct {
 	t         *tensor.Tensor
 }
 
-// strayTypes keeps which fields of a struct type are searched for strays: those that are neither parameters nor layers and may hold tensors.
-// carriers keeps which fields of a struct that is no layer are.
+// strayTypes keeps which fields of a struct type are searched for strays: those that are neither
+// parameters nor layers and may hold tensors. carriers keeps which fields of a struct that is no
+// layer are.
 var strayTypes, carriers sync.Map // reflect.Type → []int
 
 func strayFields(t reflect.Type) []int {
@@ -34,8 +35,8 @@ func carrierFields(t reflect.Type) []int {
 	return fieldsOnce(&carriers, t, func(f reflect.StructField) bool { return carries(f.Type, map[reflect.Type]bool{}) })
 }
 
-// fieldsOnce lists the fields of t that are searched, among those that is is true of; none if a mutex stands there, since who writes them meanwhile
-// holds it.
+// fieldsOnce lists the fields of t that are searched, among those that is is true of; none if a
+// mutex stands there, since who writes them meanwhile holds it.
 func fieldsOnce(lists *sync.Map, t reflect.Type, is func(f reflect.StructField) bool) []int {
 	if list, ok := lists.Load(t); ok {
 		return list.([]int)
@@ -88,7 +89,8 @@ func carries(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// ofTheLibrary reports whether a struct is one whose tensors are the library's affair, such as an optimizer, and no layer.
+// ofTheLibrary reports whether a struct is one whose tensors are the library's affair, such as an
+// optimizer, and no layer.
 func ofTheLibrary(t reflect.Type) bool {
 	rest, in := strings.CutPrefix(t.PkgPath(), callsite.Module+"/")
 	if !in || callsite.Outside(t.PkgPath()+".", "") || strings.HasSuffix(rest, "_test") {
@@ -126,7 +128,8 @@ func (w *visitor) into(path string, s step, v reflect.Value) {
 	w.steps = w.steps[:len(w.steps)-1]
 }
 
-// search finds the strays in v. It may be much, such as all that an agent remembers: the way to a tensor is only written where one is found.
+// search finds the strays in v. It may be much, such as all that an agent remembers: the way to a
+// tensor is only written where one is found.
 func (w *visitor) search(path string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -148,7 +151,8 @@ func (w *visitor) search(path string, v reflect.Value) {
 		if v.Len() == 0 {
 			return
 		}
-		if at := (place{v.Pointer(), v.Type()}); w.enter(v) { // another part of the same memory may be longer
+		// another part of the same memory may be longer
+		if at := (place{v.Pointer(), v.Type()}); w.enter(v) {
 			defer delete(w.searched, at)
 			for i := range v.Len() {
 				w.into(path, step{index: i}, v.Index(i))
@@ -179,8 +183,8 @@ func (w *visitor) enter(v reflect.Value) bool {
 	return !seen
 }
 
-// refuseStrays panics if a tensor that requires a gradient stands where it would not be trained, and nowhere else. One that was freed, or whose
-// scope was closed, is what a step has left there.
+// refuseStrays panics if a tensor that requires a gradient stands where it would not be trained,
+// and nowhere else. One that was freed, or whose scope was closed, is what a step has left there.
 func (w *visitor) refuseStrays() {
 	if len(w.strays) == 0 || w.quick {
 		return

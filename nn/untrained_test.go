@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What requires a gradient and would not be trained is an error, wherever a struct keeps it; what is found elsewhere, is not meant to be trained, or
-// requires no gradient is not.
+// What requires a gradient and would not be trained is an error, wherever a struct keeps it; what
+// is found elsewhere, is not meant to be trained, or requires no gradient is not.
 func TestUntrainedTensors(t *testing.T) {
 	w := func() *tensor.Tensor { return tensor.Ones(2).RequiresGrad() }
 	type cell struct{ Wx, Wh *tensor.Tensor } // without tags

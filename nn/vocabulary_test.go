@@ -46,8 +46,8 @@ func TestGoldenVocabularies(t *testing.T) {
 	})
 }
 
-// The loss in parts is that of all logits, with any number of rows, for classes and probabilities, in batches of sequences,
-// under autocast, and twice differentiated.
+// The loss in parts is that of all logits, with any number of rows, for classes and probabilities,
+// in batches of sequences, under autocast, and twice differentiated.
 func TestLinearCrossEntropyInParts(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, low := range []bool{false, true} {
@@ -96,7 +96,8 @@ func TestLinearCrossEntropyInParts(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// The gradients of many parts add up in float32, though the products are of 16-bit numbers: each is 1, and bfloat16 ends at 256.
+// The gradients of many parts add up in float32, though the products are of 16-bit numbers: each is
+// 1, and bfloat16 ends at 256.
 func TestLinearCrossEntropyAddsUpInFloat32(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		const n = 600
@@ -116,7 +117,8 @@ func TestLinearCrossEntropyAddsUpInFloat32(t *testing.T) {
 	})
 }
 
-// Neither forward nor backward are all logits in memory at once: the peak is that of some rows' logits, and of the weight's gradients.
+// Neither forward nor backward are all logits in memory at once: the peak is that of some rows'
+// logits, and of the weight's gradients.
 func TestLinearCrossEntropyPeak(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=8GiB")
 	if err != nil {

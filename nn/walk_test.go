@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A layer is found behind any pointer and in any list, also where only its value says that it is one.
+// A layer is found behind any pointer and in any list, also where only its value says that it is
+// one.
 func TestLayersInLists(t *testing.T) {
 	l := func() *nn.Linear { return nn.NewLinear(2, 2, nn.NoBias()) }
 	first, list := l(), []nn.Module{l(), nn.NewSequential(l())}
@@ -97,7 +98,8 @@ func TestForwardOfNothing(t *testing.T) {
 	}
 }
 
-// An error out of a Forward that Summary calls names the program's line, not that of package reflect.
+// An error out of a Forward that Summary calls names the program's line, not that of package
+// reflect.
 func TestSummaryNamesTheCaller(t *testing.T) {
 	err := tensor.Try(func() { nn.Summary(nn.NewLinear(3, 2), tensor.Ones(1, 2)) })
 	if err == nil || !strings.Contains(err.Error(), "at nn/walk_test.go") {

@@ -38,7 +38,8 @@ type header struct {
 	bytes   int64 // of the elements
 }
 
-// readHeader reads the header at the beginning of r, which has size bytes, and checks that the elements fit.
+// readHeader reads the header at the beginning of r, which has size bytes, and checks that the
+// elements fit.
 func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	bad := func(at int64, format string, a ...any) (*header, error) {
 		return nil, fail(path, entry, at, format, a...)
@@ -135,7 +136,8 @@ func (p *literal) str() (string, bool) {
 	return s, !strings.ContainsRune(s, '\\')
 }
 
-// header reads {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } and returns what is wrong with it.
+// header reads {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } and returns what is
+// wrong with it.
 func (p *literal) header(h *header) string {
 	if !p.take("{") {
 		return "the header is no dict"

@@ -1,9 +1,10 @@
-// Package npy reads and writes NumPy's files: .npy, one array, and .npz, a zip archive of arrays by name
-// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
+// Package npy reads and writes NumPy's files: .npy, one array, and .npz, a zip archive of arrays by
+// name (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
 //
-// Arrays of the types that tensors have are read, in C and in Fortran order (which becomes strides), of either byte order, in versions 1
-// to 3 of the format. Structured arrays, text, dates, complex numbers, unsigned integers wider than a byte and pickled
-// objects are refused by name, and nothing in a file is run. NumPy has no bfloat16: write those with [Cast].
+// Arrays of the types that tensors have are read, in C and in Fortran order (which becomes
+// strides), of either byte order, in versions 1 to 3 of the format. Structured arrays, text, dates,
+// complex numbers, unsigned integers wider than a byte and pickled objects are refused by name, and
+// nothing in a file is run. NumPy has no bfloat16: write those with [Cast].
 //
 // Tensors that are read are on the CPU, in the root scope.
 package npy
@@ -63,8 +64,9 @@ type options struct {
 	most    int64
 }
 
-// Mapped maps the file into memory instead of reading it, copy on write (NumPy's mmap_mode="c"). The file must not be shortened while tensors
-// of it are used. Compressed arrays, those of the other byte order, those that do not lie aligned, and files that cannot be mapped are read.
+// Mapped maps the file into memory instead of reading it, copy on write (NumPy's mmap_mode="c").
+// The file must not be shortened while tensors of it are used. Compressed arrays, those of the
+// other byte order, those that do not lie aligned, and files that cannot be mapped are read.
 //
 // What is read of an archive is compared with its check sums; what is mapped is not, as it is not
 // read: see [Checked].
@@ -74,8 +76,8 @@ func Mapped() Option { return func(o *options) { o.mapped = true } }
 // sums, which reads all of them. A .npy file has none.
 func Checked() Option { return func(o *options) { o.checked = true } }
 
-// MaxBytes sets how many bytes the compressed arrays of an archive may have in all; the default is a hundred times the size of the file, and
-// at least 256 MiB.
+// MaxBytes sets how many bytes the compressed arrays of an archive may have in all; the default is
+// a hundred times the size of the file, and at least 256 MiB.
 func MaxBytes(n int64) Option { return func(o *options) { o.most = n } }
 
 // fail makes the error that a file's functions return.
@@ -153,8 +155,8 @@ func Load(path string, opts ...Option) (*tensor.Tensor, error) {
 	return f.array("", 0, f.size)
 }
 
-// LoadArchive reads the arrays of a .npz file by name. What it reads must have the check sums (CRC-32)
-// that stand in the archive. Errors are *[Error].
+// LoadArchive reads the arrays of a .npz file by name. What it reads must have the check sums
+// (CRC-32) that stand in the archive. Errors are *[Error].
 func LoadArchive(path string, opts ...Option) (map[string]*tensor.Tensor, error) {
 	f, done, err := open(path, opts)
 	if err != nil {
@@ -263,7 +265,8 @@ func (f *file) inflate(e zipfile.Entry) (*tensor.Tensor, error) {
 	if h.length+h.bytes != size {
 		return nil, fail(f.path, e.Name, h.length, "%d bytes of elements, shape %v of %v needs %d", size-h.length, h.dims, h.t, h.bytes)
 	}
-	// What deflate makes of so few bytes: a larger claim is not even tried (a byte makes at most 1032).
+	// What deflate makes of so few bytes: a larger claim is not even tried (a byte makes at most
+	// 1032).
 	if e.Stored < size/1040 {
 		return nil, fail(f.path, e.Name, -1, "%d bytes cannot be the %d that it says", e.Stored, size)
 	}
@@ -367,8 +370,8 @@ func newSaver(path string, opts []SaveOption) (*saver, error) {
 	return s, nil
 }
 
-// Save writes a tensor, from any device, as a .npy file that np.load reads: to a temporary file in the same directory, which is
-// synced and renamed. Errors are *[Error].
+// Save writes a tensor, from any device, as a .npy file that np.load reads: to a temporary file in
+// the same directory, which is synced and renamed. Errors are *[Error].
 func Save(path string, x *tensor.Tensor, opts ...SaveOption) error {
 	s, err := newSaver(path, opts)
 	if err != nil {
@@ -402,8 +405,8 @@ func Save(path string, x *tensor.Tensor, opts ...SaveOption) error {
 	return nil
 }
 
-// SaveArchive writes tensors by name as a .npz file, without compression, as np.savez does; elements begin at multiples of 64 bytes.
-// It replaces the file as [Save] does.
+// SaveArchive writes tensors by name as a .npz file, without compression, as np.savez does;
+// elements begin at multiples of 64 bytes. It replaces the file as [Save] does.
 func SaveArchive(path string, tensors map[string]*tensor.Tensor, opts ...SaveOption) error {
 	s, err := newSaver(path, opts)
 	if err != nil {

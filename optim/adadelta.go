@@ -27,7 +27,8 @@ func (c *AdadeltaConfig) complete() {
 }
 
 func (c *AdadeltaConfig) check() string {
-	if !(c.Rho >= 0 && c.Rho <= 1) { // beyond 1 the mean of squares can be negative, and its root NaN
+	// beyond 1 the mean of squares can be negative, and its root NaN
+	if !(c.Rho >= 0 && c.Rho <= 1) {
 		return fmt.Sprintf("rho must be in [0, 1], it is %v", c.Rho)
 	}
 	return first(checkNotNegative("eps", c.Eps), checkNotNegative("weight decay", c.WeightDecay))
@@ -37,8 +38,9 @@ func (c *AdadeltaConfig) clone() config { d := *c; return &d }
 
 func (c *AdadeltaConfig) rate() float64 { return c.LR }
 
-// Adadelta scales the gradient by the ratio of running root mean squares of steps and gradients, as torch.optim.Adadelta (M. Zeiler,
-// arXiv:1212.5701): v ← ρ·v + (1-ρ)·g²; Δ = √(u+ε)/√(v+ε)·g; u ← ρ·u + (1-ρ)·Δ²; p ← p - lr·Δ.
+// Adadelta scales the gradient by the ratio of running root mean squares of steps and gradients, as
+// torch.optim.Adadelta (M. Zeiler, arXiv:1212.5701): v ← ρ·v + (1-ρ)·g²; Δ = √(u+ε)/√(v+ε)·g; u ←
+// ρ·u + (1-ρ)·Δ²; p ← p - lr·Δ.
 type Adadelta struct {
 	multi[AdadeltaConfig, *AdadeltaConfig]
 }

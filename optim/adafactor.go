@@ -16,13 +16,16 @@ import (
 // AdafactorConfig sets Adafactor. Zero values of Beta2Decay, Eps2 and D take torch's defaults -0.8,
 // 1e-3 and 1.
 type AdafactorConfig struct {
-	LR          float64  // the most that a relative step can be, 1e-2 in torch; no default: it has to be set
-	Beta2Decay  float64  // how the weight of the newest squares falls: step^Beta2Decay; not positive
-	Eps1        *float64 // the least root of an estimated square; nil: the machine epsilon of the parameter's type
-	Eps2        float64  // the least root mean square that a parameter counts as
-	D           float64  // the root mean square at which updates are clipped, at least 1
-	WeightDecay float64  // decoupled: p ← p·(1 - lr·λ)
-	Maximize    bool     // go up the gradient
+	// the most that a relative step can be, 1e-2 in torch; no default: it has to be set
+	LR float64
+	// how the weight of the newest squares falls: step^Beta2Decay; not positive
+	Beta2Decay float64
+	// the least root of an estimated square; nil: the machine epsilon of the parameter's type
+	Eps1        *float64
+	Eps2        float64 // the least root mean square that a parameter counts as
+	D           float64 // the root mean square at which updates are clipped, at least 1
+	WeightDecay float64 // decoupled: p ← p·(1 - lr·λ)
+	Maximize    bool    // go up the gradient
 }
 
 func (c *AdafactorConfig) options() []option {

@@ -12,8 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What is remembered of matrices are means of rows and columns, of more dimensions those of the last two; it has the parameter's type, and
-// what does not fit is refused. 16-bit parameters are stepped on the CPU and on a GPU.
+// What is remembered of matrices are means of rows and columns, of more dimensions those of the
+// last two; it has the parameter's type, and what does not fit is refused. 16-bit parameters are
+// stepped on the CPU and on a GPU.
 func TestAdafactorState(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=16MiB")
 	for _, m := range []tensor.Maker{tensor.Root().Typed(dtype.F32), tensor.Root().Typed(dtype.BF16), tensor.Root().On(gpu).Typed(dtype.F16), tensor.Root().On(gpu).Typed(dtype.F32)} {
@@ -98,7 +99,8 @@ func TestAdafactorOptions(t *testing.T) {
 	}
 }
 
-// The peak of a step is that of the largest parameter, not of all: what is computed of one is freed before the next.
+// The peak of a step is that of the largest parameter, not of all: what is computed of one is freed
+// before the next.
 func TestAdafactorPeak(t *testing.T) {
 	gpu := emulatedGPU(t, "mode=meta,mem=1GiB")
 	var params []*tensor.Tensor

@@ -34,9 +34,9 @@ func (c *AdagradConfig) clone() config { d := *c; return &d }
 
 func (c *AdagradConfig) rate() float64 { return c.LR }
 
-// Adagrad divides the gradient by the root of the sum of all its squares, as torch.optim.Adagrad (J. Duchi et al., "Adaptive
-// Subgradient Methods for Online Learning and Stochastic Optimization", JMLR 2011): s ← s + g²; p ← p - lrₜ·g/(√s + ε). As in
-// torch, the sums exist from the beginning.
+// Adagrad divides the gradient by the root of the sum of all its squares, as torch.optim.Adagrad
+// (J. Duchi et al., "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization",
+// JMLR 2011): s ← s + g²; p ← p - lrₜ·g/(√s + ε). As in torch, the sums exist from the beginning.
 type Adagrad struct {
 	multi[AdagradConfig, *AdagradConfig]
 }

@@ -8,14 +8,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// AdamConfig sets Adam and AdamW. Zero values of Beta1, Beta2 and Eps take torch's defaults 0.9, 0.999 and 1e-8.
+// AdamConfig sets Adam and AdamW. Zero values of Beta1, Beta2 and Eps take torch's defaults 0.9,
+// 0.999 and 1e-8.
 type AdamConfig struct {
 	LR           float64 // no default: it has to be set
 	Beta1, Beta2 float64
 	Eps          float64
-	WeightDecay  float64 // Adam: an L2 penalty, added to the gradient; AdamW: decoupled, p ← p·(1 - lr·λ)
-	AMSGrad      bool    // divide by the largest v so far (S. Reddi et al., "On the Convergence of Adam and Beyond")
-	Maximize     bool    // go up the gradient
+	// Adam: an L2 penalty, added to the gradient; AdamW: decoupled, p ← p·(1 - lr·λ)
+	WeightDecay float64
+	// divide by the largest v so far (S. Reddi et al., "On the Convergence of Adam and Beyond")
+	AMSGrad  bool
+	Maximize bool // go up the gradient
 
 	decoupled bool
 }
@@ -40,8 +43,9 @@ func (c *AdamConfig) clone() config { d := *c; return &d }
 
 func (c *AdamConfig) rate() float64 { return c.LR }
 
-// Adam is Adam or AdamW as in torch.optim (D. Kingma, J. Ba, arXiv:1412.6980; I. Loshchilov, F. Hutter, arXiv:1711.05101):
-// m ← m + (g-m)·(1-β₁); v ← β₂·v + (1-β₂)·g²; p ← p - lr/(1-β₁ᵗ) · m / (√v/√(1-β₂ᵗ) + ε).
+// Adam is Adam or AdamW as in torch.optim (D. Kingma, J. Ba, arXiv:1412.6980; I. Loshchilov, F.
+// Hutter, arXiv:1711.05101): m ← m + (g-m)·(1-β₁); v ← β₂·v + (1-β₂)·g²; p ← p - lr/(1-β₁ᵗ) · m /
+// (√v/√(1-β₂ᵗ) + ε).
 type Adam struct {
 	multi[AdamConfig, *AdamConfig]
 	decoupled bool
@@ -55,8 +59,8 @@ func NewAdam(params []*tensor.Tensor, c AdamConfig) *Adam {
 // NewAdamGroups returns Adam over groups of parameters.
 func NewAdamGroups(groups ...With[AdamConfig]) *Adam { return newAdam("Adam", groups, false) }
 
-// NewAdamW returns AdamW over params: weight decay is decoupled from the gradient. torch's default decay is 0.01; here it is what
-// the configuration says, 0 for none.
+// NewAdamW returns AdamW over params: weight decay is decoupled from the gradient. torch's default
+// decay is 0.01; here it is what the configuration says, 0 for none.
 func NewAdamW(params []*tensor.Tensor, c AdamConfig) *Adam {
 	return NewAdamWGroups(With[AdamConfig]{params, c})
 }
@@ -78,8 +82,8 @@ func (o *Adam) AddGroup(params []*tensor.Tensor, c AdamConfig) {
 	o.add(With[AdamConfig]{params, c}, (*AdamConfig).rate)
 }
 
-// LoadStateDict takes the state as that of any [Optimizer]. AdamW stays AdamW also with a state of Adam, and Adam takes over the decoupled
-// decay of a state of AdamW: as in torch.
+// LoadStateDict takes the state as that of any [Optimizer]. AdamW stays AdamW also with a state of
+// Adam, and Adam takes over the decoupled decay of a state of AdamW: as in torch.
 func (o *Adam) LoadStateDict(tree map[string]any) error {
 	if err := o.base.LoadStateDict(tree); err != nil {
 		return err

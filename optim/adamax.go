@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// AdamaxConfig sets Adamax. Zero values of Beta1, Beta2 and Eps take torch's defaults 0.9, 0.999 and 1e-8.
+// AdamaxConfig sets Adamax. Zero values of Beta1, Beta2 and Eps take torch's defaults 0.9, 0.999
+// and 1e-8.
 type AdamaxConfig struct {
 	LR           float64 // no default: it has to be set
 	Beta1, Beta2 float64
@@ -34,8 +35,8 @@ func (c *AdamaxConfig) clone() config { d := *c; return &d }
 
 func (c *AdamaxConfig) rate() float64 { return c.LR }
 
-// Adamax is Adam with the infinity norm, as torch.optim.Adamax (D. Kingma, J. Ba, arXiv:1412.6980, section 7):
-// m ← m + (g-m)·(1-β₁); u ← max(β₂·u, |g| + ε); p ← p - lr/(1-β₁ᵗ)·m/u.
+// Adamax is Adam with the infinity norm, as torch.optim.Adamax (D. Kingma, J. Ba, arXiv:1412.6980,
+// section 7): m ← m + (g-m)·(1-β₁); u ← max(β₂·u, |g| + ε); p ← p - lr/(1-β₁ᵗ)·m/u.
 type Adamax struct {
 	multi[AdamaxConfig, *AdamaxConfig]
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ASGDConfig sets averaged stochastic gradient descent. Zero values of Lambd, Alpha and T0 take torch's defaults 1e-4, 0.75 and 1e6.
+// ASGDConfig sets averaged stochastic gradient descent. Zero values of Lambd, Alpha and T0 take
+// torch's defaults 1e-4, 0.75 and 1e6.
 type ASGDConfig struct {
 	LR          float64 // no default: it has to be set
 	Lambd       float64 // λ, the decay
@@ -35,9 +36,10 @@ func (c *ASGDConfig) clone() config { d := *c; return &d }
 
 func (c *ASGDConfig) rate() float64 { return c.LR }
 
-// ASGD is averaged stochastic gradient descent, as torch.optim.ASGD (B. Polyak, A. Juditsky, "Acceleration of Stochastic
-// Approximation by Averaging", 1992): p ← p·(1-λ·η) - η·g; a ← a + (p-a)·μ; then η = lr/(1 + λ·lr·t)^α and μ = 1/max(1, t-t₀). The average
-// a is the state "ax"; η and μ are kept in float32, as torch does.
+// ASGD is averaged stochastic gradient descent, as torch.optim.ASGD (B. Polyak, A. Juditsky,
+// "Acceleration of Stochastic Approximation by Averaging", 1992): p ← p·(1-λ·η) - η·g; a ← a +
+// (p-a)·μ; then η = lr/(1 + λ·lr·t)^α and μ = 1/max(1, t-t₀). The average a is the state "ax"; η
+// and μ are kept in float32, as torch does.
 type ASGD struct {
 	multi[ASGDConfig, *ASGDConfig]
 }

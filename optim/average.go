@@ -14,8 +14,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Averaged keeps averages of a model's parameters over the steps of its training, as torch's AveragedModel. They lie beside the model: with
-// [Averaged.With] it computes with them for a while. Averages follow their parameters to another device and type.
+// Averaged keeps averages of a model's parameters over the steps of its training, as torch's
+// AveragedModel. They lie beside the model: with [Averaged.With] it computes with them for a while.
+// Averages follow their parameters to another device and type.
 type Averaged struct {
 	name    string
 	list    []average
@@ -36,12 +37,13 @@ type average struct {
 // An AverageOption changes what [NewEMA] and [NewSWA] average.
 type AverageOption func(*Averaged)
 
-// AverageBuffers averages buffers such as the running statistics of a batch normalisation, too; otherwise each update copies them.
-// Buffers of whole numbers are cut off to such in the exponential average, as in torch, and copied in the plain one, where torch fails.
+// AverageBuffers averages buffers such as the running statistics of a batch normalisation, too;
+// otherwise each update copies them. Buffers of whole numbers are cut off to such in the
+// exponential average, as in torch, and copied in the plain one, where torch fails.
 func AverageBuffers() AverageOption { return func(a *Averaged) { a.buffers = true } }
 
-// NewEMA returns the exponential moving average of a model: at the first update its values, then a ← decay·a + (1-decay)·w. It is
-// torch's AveragedModel with get_ema_multi_avg_fn(decay).
+// NewEMA returns the exponential moving average of a model: at the first update its values, then a
+// ← decay·a + (1-decay)·w. It is torch's AveragedModel with get_ema_multi_avg_fn(decay).
 func NewEMA(model any, decay float64, opts ...AverageOption) *Averaged {
 	if !(decay >= 0 && decay <= 1) {
 		panic(&Error{"EMA", fmt.Sprintf("the decay is %v, it must be in [0, 1]", decay)})
@@ -49,8 +51,9 @@ func NewEMA(model any, decay float64, opts ...AverageOption) *Averaged {
 	return newAveraged(&Averaged{name: "EMA", decay: decay}, model, opts)
 }
 
-// NewSWA returns the plain average of a model over the updates, for stochastic weight averaging (P. Izmailov et al.,
-// arXiv:1803.05407): a ← a + (w-a)/(n+1). It is torch's AveragedModel as made by default. [UpdateBN] makes the statistics of batch normalisations fit it.
+// NewSWA returns the plain average of a model over the updates, for stochastic weight averaging (P.
+// Izmailov et al., arXiv:1803.05407): a ← a + (w-a)/(n+1). It is torch's AveragedModel as made by
+// default. [UpdateBN] makes the statistics of batch normalisations fit it.
 func NewSWA(model any, opts ...AverageOption) *Averaged {
 	return newAveraged(&Averaged{name: "SWA", plain: true}, model, opts)
 }
@@ -83,10 +86,12 @@ type pairing struct {
 	t   dtype.Type
 }
 
-// Update takes the model's present values into the averages, in one launch for those of one device and type. It allocates all that it
-// needs first: out of memory leaves the averages as they were. It is tried once more then, with caches emptied, so that a training's callback goes on
-// as a step does where the memory is there after all. In a capture, behind the step whose values it takes or between Backward and it, each replay is
-// an update; before Backward it is refused there, as it would be done once.
+// Update takes the model's present values into the averages, in one launch for those of one device
+// and type. It allocates all that it needs first: out of memory leaves the averages as they were.
+// It is tried once more then, with caches emptied, so that a training's callback goes on as a step
+// does where the memory is there after all. In a capture, behind the step whose values it takes or
+// between Backward and it, each replay is an update; before Backward it is refused there, as it
+// would be done once.
 func (a *Averaged) Update() {
 	a.apart("Update")
 	values := make([]*tensor.Tensor, len(a.list))
@@ -119,7 +124,8 @@ func (a *Averaged) Update() {
 	a.update(&began)
 }
 
-// update is Update outside of captures. It says when it begins to change the averages: until then it can be done again.
+// update is Update outside of captures. It says when it begins to change the averages: until then
+// it can be done again.
 func (a *Averaged) update(began *bool) {
 	copied, averaged := map[pairing]*launch{}, map[pairing]*launch{}
 	var order []*launch
@@ -181,7 +187,8 @@ func (a *Averaged) update(began *bool) {
 	a.n++
 }
 
-// formula returns the new average of the old one, X(0), and the value, X(1), with its scalar for the update after n.
+// formula returns the new average of the old one, X(0), and the value, X(1), with its scalar for
+// the update after n.
 func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar float64) {
 	old, value, p := expr.X(0), expr.X(1), expr.Param(0)
 	switch w := 1 - a.decay; {
@@ -193,9 +200,10 @@ func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar flo
 	return "ema back", value.Sub(value.Sub(old).Mul(p)), a.decay // from the nearer end, as torch
 }
 
-// With exchanges the model's values with the averages, calls f, and exchanges them again, also when f panics: for evaluation with the
-// averages. f must not train the model; a's own methods panic in it. A place as large as the largest tensor is held until f has
-// returned, so that the second exchange cannot lack memory.
+// With exchanges the model's values with the averages, calls f, and exchanges them again, also when
+// f panics: for evaluation with the averages. f must not train the model; a's own methods panic in
+// it. A place as large as the largest tensor is held until f has returned, so that the second
+// exchange cannot lack memory.
 func (a *Averaged) With(f func()) {
 	a.apart("With")
 	over := map[pairing]*tensor.Tensor{}
@@ -249,8 +257,8 @@ func (a *Averaged) swap(over map[pairing]*tensor.Tensor) {
 	}
 }
 
-// Averages returns the averages by the names that the tensors have in the model, sharing memory, for nn.LoadStateDict into another model or a
-// file.
+// Averages returns the averages by the names that the tensors have in the model, sharing memory,
+// for nn.LoadStateDict into another model or a file.
 func (a *Averaged) Averages() map[string]*tensor.Tensor {
 	a.apart("Averages")
 	out := map[string]*tensor.Tensor{}
@@ -260,8 +268,8 @@ func (a *Averaged) Averages() map[string]*tensor.Tensor {
 	return out
 }
 
-// StateDict returns the averages as a tree with the names of torch's AveragedModel: "module." before each name, and "n_averaged". Tensors share their
-// storage with the averages.
+// StateDict returns the averages as a tree with the names of torch's AveragedModel: "module."
+// before each name, and "n_averaged". Tensors share their storage with the averages.
 func (a *Averaged) StateDict() map[string]any {
 	a.apart("StateDict")
 	out := map[string]any{"n_averaged": tensor.From(a.n)}
@@ -273,8 +281,8 @@ func (a *Averaged) StateDict() map[string]any {
 	return out
 }
 
-// LoadStateDict takes averages from a tree as StateDict gives it, or torch's, converted to the types of the model. The error is a
-// *[StateError], and then nothing was changed.
+// LoadStateDict takes averages from a tree as StateDict gives it, or torch's, converted to the
+// types of the model. The error is a *[StateError], and then nothing was changed.
 func (a *Averaged) LoadStateDict(tree map[string]any) error {
 	a.apart("LoadStateDict")
 	bad := func(path, format string, args ...any) error {
@@ -334,9 +342,10 @@ func (a *Averaged) LoadStateDict(tree map[string]any) error {
 	return nil
 }
 
-// UpdateBN recomputes the running statistics of a model's batch normalisations: it forgets them, calls pass, which is to compute the model's
-// Forward of all data, takes the plain average over these calls, and leaves the modes of the layers as they were. It is torch's update_bn, for a model whose
-// parameters were averaged. An error of pass is returned.
+// UpdateBN recomputes the running statistics of a model's batch normalisations: it forgets them,
+// calls pass, which is to compute the model's Forward of all data, takes the plain average over
+// these calls, and leaves the modes of the layers as they were. It is torch's update_bn, for a
+// model whose parameters were averaged. An error of pass is returned.
 func UpdateBN(model any, pass func() error) error {
 	if pass == nil {
 		panic(&Error{"UpdateBN", "there is no function that computes the model's Forward of all data"})

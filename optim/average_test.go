@@ -39,7 +39,8 @@ func same(t *testing.T, what string, got, want *tensor.Tensor) {
 	}
 }
 
-// Averages after each update are PyTorch's, with their names, on the CPU and on an emulated GPU; so are statistics after update_bn.
+// Averages after each update are PyTorch's, with their names, on the CPU and on an emulated GPU; so
+// are statistics after update_bn.
 func TestAveragesEqualTorch(t *testing.T) {
 	f, err := golden.Open("testdata/average.safetensors.gz")
 	if err != nil {
@@ -106,7 +107,8 @@ func TestAveragesEqualTorch(t *testing.T) {
 	}
 }
 
-// A state loads into another model's averages, which go on as the first; what does not fit changes nothing.
+// A state loads into another model's averages, which go on as the first; what does not fit changes
+// nothing.
 func TestAverageStates(t *testing.T) {
 	mk := func() (*nn.Sequential, *optim.Averaged) {
 		m := nn.NewSequential(nn.NewLinear(3, 4), nn.NewBatchNorm1d(4))
@@ -181,7 +183,8 @@ func TestAverageLaunches(t *testing.T) {
 	}
 }
 
-// TestAveragesWithinWith holds the methods to refusing, while the averages are in the model, what would take its values for them.
+// TestAveragesWithinWith holds the methods to refusing, while the averages are in the model, what
+// would take its values for them.
 func TestAveragesWithinWith(t *testing.T) {
 	a := optim.NewEMA(nn.NewLinear(2, 1), 0.9)
 	tree := a.StateDict()

@@ -37,11 +37,13 @@ func (l *replayed) joins(g *Group, p *tensor.Tensor, f flags, st *state, operand
 		l.of[0].st.alike(st) && l.nth[0].earlier == at.earlier
 }
 
-// capture records a step. State that is missing is made now, once, on the device's ordinary stream; nothing counts as a step. A replay
-// computes the scalars of its step, with the learning rates and the options that hold then, and counts it.
+// capture records a step. State that is missing is made now, once, on the device's ordinary stream;
+// nothing counts as a step. A replay computes the scalars of its step, with the learning rates and
+// the options that hold then, and counts it.
 //
-// With unless the host does not know, when it queues a replay, which of the last ones were left out. It provides the scalars for each number of
-// steps that may have been done, and the device, which counts them, takes those that are right: see [aheadOf].
+// With unless the host does not know, when it queues a replay, which of the last ones were left
+// out. It provides the scalars for each number of steps that may have been done, and the device,
+// which counts them, takes those that are right: see [aheadOf].
 func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	var list []*replayed
 	before := m.within(g)
@@ -167,7 +169,8 @@ func (l *replayed) count() {
 	}
 }
 
-// dense refuses what a replay would compute with scalars of now: only packed launches read them on the device.
+// dense refuses what a replay would compute with scalars of now: only packed launches read them on
+// the device.
 func dense(name string, lists ...[]*tensor.Tensor) {
 	for _, list := range lists {
 		for _, t := range list {
@@ -180,7 +183,8 @@ func dense(name string, lists ...[]*tensor.Tensor) {
 	}
 }
 
-// unchanged returns an error where the memory or the program that was captured is not that of the optimizer any more.
+// unchanged returns an error where the memory or the program that was captured is not that of the
+// optimizer any more.
 func (m *multi[C, P]) unchanged(l *replayed, held [][]*tensor.Tensor) error {
 	if f := m.rule.flags((*C)(l.group.config.(P))); f != l.flags {
 		return &Error{m.name, "an option that chooses how a step is computed was changed since the step was captured; capture it again"}
@@ -201,8 +205,8 @@ func (b *base) replaced(p *tensor.Tensor) error {
 	return &Error{b.name, fmt.Sprintf("the state of a parameter of shape %v was replaced since the step was captured, such as by LoadStateDict; capture it again", p.Shape())}
 }
 
-// restart gives state that a captured step made, and that no step has used, the values with which it begins now, should they depend on the
-// learning rate.
+// restart gives state that a captured step made, and that no step has used, the values with which
+// it begins now, should they depend on the learning rate.
 func (m *multi[C, P]) restart(cfg *C, lr float64, st *state) {
 	if !st.unused {
 		return

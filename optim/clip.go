@@ -19,13 +19,16 @@ type clipOptions struct {
 	scope  *tensor.Scope
 }
 
-// NormType sets the order of the norm, above 0; math.Inf(1) is the largest absolute value. It is 2 otherwise.
+// NormType sets the order of the norm, above 0; math.Inf(1) is the largest absolute value. It is 2
+// otherwise.
 func NormType(p float64) ClipOption { return func(o *clipOptions) { o.p = p } }
 
-// ErrorIfNonfinite makes a norm that is infinite or NaN panic with a *tensor.Error, before anything is changed. It waits for the device.
+// ErrorIfNonfinite makes a norm that is infinite or NaN panic with a *tensor.Error, before anything
+// is changed. It waits for the device.
 func ErrorIfNonfinite() ClipOption { return func(o *clipOptions) { o.finite = true } }
 
-// InScope makes the norm belong to s, which ends with the step; otherwise it belongs to the youngest scope of the parameters, mostly the root.
+// InScope makes the norm belong to s, which ends with the step; otherwise it belongs to the
+// youngest scope of the parameters, mostly the root.
 func InScope(s *tensor.Scope) ClipOption { return func(o *clipOptions) { o.scope = s } }
 
 func clipOptionsOf(op string, opts []ClipOption) clipOptions {
@@ -39,11 +42,13 @@ func clipOptionsOf(op string, opts []ClipOption) clipOptions {
 	return o
 }
 
-// ClipGradNorm scales the gradients of params together so that their norm, taken over all of them as one vector, is at most limit, and
-// returns the norm they had. Nothing waits for the device unless [ErrorIfNonfinite] is given. It is torch.nn.utils.clip_grad_norm_: the
-// factor is min(1, limit/(norm + 1e-6)). The norm is computed in float32 for 16-bit gradients (torch rounds it to their type), in float64
-// if there are such gradients, on the device of the first gradient. Small gradients are gathered and measured together, so that there are few launches.
-// Where no parameter has a gradient the norm is 0.
+// ClipGradNorm scales the gradients of params together so that their norm, taken over all of them
+// as one vector, is at most limit, and returns the norm they had. Nothing waits for the device
+// unless [ErrorIfNonfinite] is given. It is torch.nn.utils.clip_grad_norm_: the factor is min(1,
+// limit/(norm + 1e-6)). The norm is computed in float32 for 16-bit gradients (torch rounds it to
+// their type), in float64 if there are such gradients, on the device of the first gradient. Small
+// gradients are gathered and measured together, so that there are few launches. Where no parameter
+// has a gradient the norm is 0.
 func ClipGradNorm(params []*tensor.Tensor, limit float64, opts ...ClipOption) *tensor.Tensor {
 	const op = "clip_grad_norm"
 	o := clipOptionsOf(op, opts)
@@ -53,8 +58,9 @@ func ClipGradNorm(params []*tensor.Tensor, limit float64, opts ...ClipOption) *t
 	return o.measured(op, params, func(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor) { shrink(s, with, total, limit) })
 }
 
-// GradNorm returns the norm of the gradients of params, taken over all of them as one vector: what [ClipGradNorm] returns, without changing
-// anything. It is torch.nn.utils.get_total_norm of the gradients.
+// GradNorm returns the norm of the gradients of params, taken over all of them as one vector: what
+// [ClipGradNorm] returns, without changing anything. It is torch.nn.utils.get_total_norm of the
+// gradients.
 func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	const op = "grad_norm"
 	o := clipOptionsOf(op, opts)
@@ -153,7 +159,8 @@ func normOf(s *tensor.Scope, list []*tensor.Tensor, p float64) *tensor.Tensor {
 	return tensor.Stack(0, norms...).Norm(p)
 }
 
-// gather returns the elements of pieces, which are dense and lie on dev, behind one another: n of type wide.
+// gather returns the elements of pieces, which are dense and lie on dev, behind one another: n of
+// type wide.
 func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tensor.Tensor, n int) *tensor.Tensor {
 	all := s.On(dev).Typed(wide).Empty(n)
 	byType := map[dtype.Type]*launch{}
@@ -176,8 +183,9 @@ func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tenso
 	return all
 }
 
-// run does the launch. The place that was kept is given back for it only now, and free again for the next launch when this one is queued: of
-// several that are packed and then run one after the other, none lacks memory.
+// run does the launch. The place that was kept is given back for it only now, and free again for
+// the next launch when this one is queued: of several that are packed and then run one after the
+// other, none lacks memory.
 func (l *launch) run(name string) {
 	if l.reserve != nil {
 		l.reserve.Free()
@@ -197,8 +205,9 @@ func expanded(x *tensor.Tensor) bool {
 	return false
 }
 
-// shrink multiplies the gradients of with by min(1, limit/(total+1e-6)). The factor stays on the device: dense gradients of one type take it as a
-// Param of one launch, whose slots a program writes. All that needs memory is made before a gradient is changed.
+// shrink multiplies the gradients of with by min(1, limit/(total+1e-6)). The factor stays on the
+// device: dense gradients of one type take it as a Param of one launch, whose slots a program
+// writes. All that needs memory is made before a gradient is changed.
 func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit float64) {
 	type place struct {
 		dev device.Device
@@ -274,8 +283,9 @@ func factorSlots(s *tensor.Scope, dev device.Device, t dtype.Type, total *tensor
 	return slots
 }
 
-// ClipGradValue limits every element of the gradients of params to [-limit, limit], as torch.nn.utils.clip_grad_value_; NaN stays. Dense
-// gradients of one type on one device are one launch.
+// ClipGradValue limits every element of the gradients of params to [-limit, limit], as
+// torch.nn.utils.clip_grad_value_; NaN stays. Dense gradients of one type on one device are one
+// launch.
 func ClipGradValue(params []*tensor.Tensor, limit float64) {
 	const op = "clip_grad_value"
 	if !(limit >= 0) {

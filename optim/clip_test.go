@@ -79,7 +79,8 @@ func TestClippingEqualsTorch(t *testing.T) {
 	}
 }
 
-// Gradients of all sizes, types and layouts together: the norm is that of the whole, and clipping many small ones takes few launches.
+// Gradients of all sizes, types and layouts together: the norm is that of the whole, and clipping
+// many small ones takes few launches.
 func TestClippingOfManyKinds(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=64MiB")
 	cpu, _ := device.Open("cpu")
@@ -124,7 +125,8 @@ func TestClippingOfManyKinds(t *testing.T) {
 			}
 		}, tensor.On(dev))
 	}
-	// Twenty small gradients of one type: one launch to gather, one or two to measure, one for the factor, one to scale.
+	// Twenty small gradients of one type: one launch to gather, one or two to measure, one for the
+	// factor, one to scale.
 	tensor.Do(func(s *tensor.Scope) {
 		var params []*tensor.Tensor
 		for i := range 20 {

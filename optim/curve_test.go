@@ -34,8 +34,9 @@ func cnnBatch(step int) (x []float32, y []int64) {
 	return x, y
 }
 
-// The losses of a convolutional network with batch normalisation over 200 steps of SGD with momentum follow PyTorch's: within
-// 1e-3·max(1, loss) in float32, 1e-8 in float64; so do the running statistics at the end. The emulated GPU does the first steps.
+// The losses of a convolutional network with batch normalisation over 200 steps of SGD with
+// momentum follow PyTorch's: within 1e-3·max(1, loss) in float32, 1e-8 in float64; so do the
+// running statistics at the end. The emulated GPU does the first steps.
 func TestCNNCurveEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/cnn.safetensors.gz")
 	if err != nil {

@@ -38,7 +38,8 @@ func ExampleNewSWA() {
 	// Output: 3 3
 }
 
-// The statistics of batch normalisations are those of other weights: one pass over the data makes them fit the averages.
+// The statistics of batch normalisations are those of other weights: one pass over the data makes
+// them fit the averages.
 func ExampleUpdateBN() {
 	norm := nn.NewBatchNorm1d(1)
 	model := nn.NewSequential(norm)

@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Between Backward and Step: gradients of norm 5 are scaled to norm 1. The norm is a tensor; reading it waits for the device.
+// Between Backward and Step: gradients of norm 5 are scaled to norm 1. The norm is a tensor;
+// reading it waits for the device.
 func ExampleClipGradNorm() {
 	w := tensor.Zeros(2).RequiresGrad()
 	w.Mul(tensor.From([]float32{3, 4})).Sum().Backward()
@@ -32,7 +33,8 @@ func ExampleClipGradValue() {
 	// Output: tensor([ 0.5000, -1.0000,  1.0000])
 }
 
-// In a training loop the norm belongs to the scope of the step, and a gradient that is not finite stops it.
+// In a training loop the norm belongs to the scope of the step, and a gradient that is not finite
+// stops it.
 func ExampleClipOption() {
 	w := tensor.Zeros(1).RequiresGrad()
 	err := tensor.Try(func() {

@@ -69,7 +69,8 @@ func ExampleNewAdamax() {
 	// tensor([0.7155, 0.7155])
 }
 
-// Gradient descent whose average over the steps, the state "ax", is the result; here averaging begins after the second step.
+// Gradient descent whose average over the steps, the state "ax", is the result; here averaging
+// begins after the second step.
 func ExampleNewASGD() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewASGD(p, optim.ASGDConfig{LR: 0.04, T0: 2}) })
 	fmt.Println(w)
@@ -101,13 +102,15 @@ func ExampleNewAdafactor() {
 	opt.Step()
 	state := opt.StateDict()["state"].(map[int64]any)[0].(map[string]any)
 	fmt.Println(state["row_var"].(*tensor.Tensor).Shape(), state["col_var"].(*tensor.Tensor).Shape())
-	fmt.Printf("%.5f\n", w.Detach().Floats()[0]) // as much as if the weights were 1e-3, since they are 0
+	// as much as if the weights were 1e-3, since they are 0
+	fmt.Printf("%.5f\n", w.Detach().Floats()[0])
 	// Output:
 	// [3, 1] [1, 4]
 	// 0.00001
 }
 
-// The step has singular values near 1, however small the gradient is: a matrix is moved in all its directions.
+// The step has singular values near 1, however small the gradient is: a matrix is moved in all its
+// directions.
 func ExampleNewMuon() {
 	w := tensor.Zeros(2, 2).RequiresGrad()
 	opt := optim.NewMuon([]*tensor.Tensor{w}, optim.MuonConfig{LR: 0.1})
@@ -121,7 +124,8 @@ func ExampleNewMuon() {
 	// true
 }
 
-// A quadratic function is minimised in a few iterations. The closure computes gradients and the loss.
+// A quadratic function is minimised in a few iterations. The closure computes gradients and the
+// loss.
 func ExampleNewLBFGS() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewLBFGS([]*tensor.Tensor{w}, optim.LBFGSConfig{LR: 1, LineSearch: "strong_wolfe"})

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The loop of every training: loss, Backward, Step, ZeroGrad. Here AdamW fits a line to points on y = 2x + 1.
+// The loop of every training: loss, Backward, Step, ZeroGrad. Here AdamW fits a line to points on y
+// = 2x + 1.
 func Example() {
 	tensor.ManualSeed(1)
 	x := tensor.Root().Arange(8).Float().Unsqueeze(1).MulScalar(0.25)

@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A step that a number on the device leaves out changes neither parameters nor counts: how package amp skips gradients that have overflowed.
+// A step that a number on the device leaves out changes neither parameters nor counts: how package
+// amp skips gradients that have overflowed.
 func ExampleAdam_StepUnless() {
 	w := tensor.From([]float32{1}).RequiresGrad()
 	opt := optim.NewAdam([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.5})

@@ -99,7 +99,8 @@ func TestTrajectoriesEqualTorch(t *testing.T) {
 	}
 }
 
-// The perceptron's losses over 50 steps follow PyTorch's: within 1e-4·max(1, loss) in float32, 1e-9 in float64.
+// The perceptron's losses over 50 steps follow PyTorch's: within 1e-4·max(1, loss) in float32, 1e-9
+// in float64.
 func TestMLPCurveEqualsTorch(t *testing.T) {
 	rec, err := golden.OpenMLP()
 	if err != nil {

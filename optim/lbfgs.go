@@ -9,17 +9,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// LBFGSConfig sets LBFGS. Zero values of MaxIter, MaxEval, ToleranceGrad, ToleranceChange and History take torch's defaults 20, 5/4 of MaxIter,
-// 1e-7, 1e-9 and 100.
+// LBFGSConfig sets LBFGS. Zero values of MaxIter, MaxEval, ToleranceGrad, ToleranceChange and
+// History take torch's defaults 20, 5/4 of MaxIter, 1e-7, 1e-9 and 100.
 type LBFGSConfig struct {
-	LR              float64 // the length of a step, or of the first one of a line search; torch's default is 1; it has to be set
+	// the length of a step, or of the first one of a line search; torch's default is 1; it has to
+	// be set
+	LR              float64
 	MaxIter         int     // iterations in a Step
 	MaxEval         int     // evaluations of the function in a Step
 	ToleranceGrad   float64 // the largest element of a gradient that ends a Step
 	ToleranceChange float64 // the change of value or parameters that ends a Step
-	History         int     // so many directions are remembered, each as large as the parameters, twice
-	LineSearch      string  // "strong_wolfe", or "" for steps of fixed length
-	Maximize        bool    // go up
+	// so many directions are remembered, each as large as the parameters, twice
+	History    int
+	LineSearch string // "strong_wolfe", or "" for steps of fixed length
+	Maximize   bool   // go up
 }
 
 func (c *LBFGSConfig) options() []option {
@@ -53,9 +56,11 @@ func (c *LBFGSConfig) check() string {
 
 func (c *LBFGSConfig) clone() config { d := *c; return &d }
 
-// LBFGS is the quasi-Newton method with limited memory, as torch.optim.LBFGS (J. Nocedal, S. Wright, "Numerical Optimization", chapter 7;
-// strong Wolfe conditions: chapter 3). It evaluates the function several times in a Step, which therefore takes a closure, and it reads
-// values on the host to decide; so it is no [Optimizer], though it has all of its other methods. All parameters are of one type on one device, in one group.
+// LBFGS is the quasi-Newton method with limited memory, as torch.optim.LBFGS (J. Nocedal, S.
+// Wright, "Numerical Optimization", chapter 7; strong Wolfe conditions: chapter 3). It evaluates
+// the function several times in a Step, which therefore takes a closure, and it reads values on the
+// host to decide; so it is no [Optimizer], though it has all of its other methods. All parameters
+// are of one type on one device, in one group.
 type LBFGS struct {
 	base
 	m memory
@@ -87,7 +92,8 @@ func NewLBFGS(params []*tensor.Tensor, c LBFGSConfig) *LBFGS {
 	return o
 }
 
-// search is one Step. It works on a copy of the memory, which takes the memory's place when the Step is done.
+// search is one Step. It works on a copy of the memory, which takes the memory's place when the
+// Step is done.
 type search struct {
 	o       *LBFGS
 	m       memory
@@ -97,9 +103,11 @@ type search struct {
 	evals   int
 }
 
-// Step minimises for up to MaxIter iterations and returns the value of the function at the beginning. The closure computes the gradients of the
-// parameters, as they are when it is called, and returns the value: ZeroGrad, Forward, Backward, Item. When it fails, in the closure too, parameters and
-// state are as they were before: for that it keeps a copy of the parameters, and meanwhile the last direction and gradient beside the new ones.
+// Step minimises for up to MaxIter iterations and returns the value of the function at the
+// beginning. The closure computes the gradients of the parameters, as they are when it is called,
+// and returns the value: ZeroGrad, Forward, Backward, Item. When it fails, in the closure too,
+// parameters and state are as they were before: for that it keeps a copy of the parameters, and
+// meanwhile the last direction and gradient beside the new ones.
 func (o *LBFGS) Step(closure func() float64) float64 {
 	if closure == nil {
 		o.bad("Step needs a closure that computes the gradients and returns the value")
@@ -264,7 +272,8 @@ func (q *search) keep(v *tensor.Tensor) *tensor.Tensor {
 	return p.Scope().On(p.Device()).Typed(p.Type()).Empty(v.Size()).Copy(v)
 }
 
-// replace makes v what is kept at a place. The vector from before the Step, which stood there then, is left as it is.
+// replace makes v what is kept at a place. The vector from before the Step, which stood there then,
+// is left as it is.
 func (q *search) replace(at **tensor.Tensor, before, v *tensor.Tensor) {
 	if *at == nil || *at == before {
 		*at = q.keep(v)
@@ -313,7 +322,8 @@ func (q *search) gradient(s *tensor.Scope) *tensor.Tensor {
 	return g
 }
 
-// setting prepares a launch that writes to the parameters: the values of the vector v (add = false), or their own plus t·v. It belongs to v's scope.
+// setting prepares a launch that writes to the parameters: the values of the vector v (add =
+// false), or their own plus t·v. It belongs to v's scope.
 func (q *search) setting(v *tensor.Tensor, add bool, t float64) *launch {
 	p := q.o.groups[0].Params[0]
 	l := &launch{dev: p.Device(), t: p.Type(), scalars: []float64{t}}

@@ -45,7 +45,8 @@ func (v *valley) value() (f float64) {
 
 func (v *valley) flat() []float64 { return append(v.x.Detach().Floats(), v.c.Detach().Floats()...) }
 
-// LBFGS follows PyTorch with steps of fixed length and with the line search, down and up, and goes on from PyTorch's state.
+// LBFGS follows PyTorch with steps of fixed length and with the line search, down and up, and goes
+// on from PyTorch's state.
 func TestLBFGSEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/lbfgs.safetensors.gz")
 	if err != nil {

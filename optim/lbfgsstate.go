@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// StateDict returns the state as a tree of the form and with the names of torch's, which keeps all of it with the first parameter.
-// Vectors share their storage with the optimizer.
+// StateDict returns the state as a tree of the form and with the names of torch's, which keeps all
+// of it with the first parameter. Vectors share their storage with the optimizer.
 func (o *LBFGS) StateDict() map[string]any {
 	tree := o.base.StateDict()
 	m := &o.m
@@ -38,8 +38,9 @@ func (o *LBFGS) StateDict() map[string]any {
 	return tree
 }
 
-// LoadStateDict takes the state from a tree as StateDict gives it, or torch's; vectors are copied to the device and type of the parameters.
-// The error is a *[StateError], and then nothing was changed.
+// LoadStateDict takes the state from a tree as StateDict gives it, or torch's; vectors are copied
+// to the device and type of the parameters. The error is a *[StateError], and then nothing was
+// changed.
 func (o *LBFGS) LoadStateDict(tree map[string]any) error {
 	l := &loader{b: &o.base}
 	m, groups, err := o.read(l, tree)

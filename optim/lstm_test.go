@@ -21,7 +21,8 @@ type letters struct {
 	Head  *nn.Linear
 }
 
-// splitmix fills parameters with (k - 2²³)/2²⁶ of the upper 24 bits of one stream of splitmix64 (G. Steele, D. Lea, C. Flood, 2014).
+// splitmix fills parameters with (k - 2²³)/2²⁶ of the upper 24 bits of one stream of splitmix64 (G.
+// Steele, D. Lea, C. Flood, 2014).
 func splitmix(seed uint64, params []*tensor.Tensor) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, p := range params {
@@ -38,7 +39,8 @@ func splitmix(seed uint64, params []*tensor.Tensor) {
 	}, tensor.NoGrad())
 }
 
-// The losses of a two-layer LSTM over 200 steps of Adam follow PyTorch's: within 1e-5·max(1, loss) in float32, 1e-12·max(1, loss) in float64.
+// The losses of a two-layer LSTM over 200 steps of Adam follow PyTorch's: within 1e-5·max(1, loss)
+// in float32, 1e-12·max(1, loss) in float64.
 func TestLSTMCurveEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/lstm_adam.safetensors.gz")
 	if err != nil {

@@ -16,23 +16,26 @@ import (
 // flags are the options that change which program a group runs.
 type flags [6]bool
 
-// A rule is an optimizer that works element by element: from (parameter, gradient, state…) to (parameter, state…).
+// A rule is an optimizer that works element by element: from (parameter, gradient, state…) to
+// (parameter, state…).
 type rule[C any] struct {
 	name   string // of the program
 	schema schema
 	eager  bool // torch makes the state with the optimizer, not with the first step
-	// uses lists the tensors of state, as indices of the schema, that the options need, and flags which program they choose.
+	// uses lists the tensors of state, as indices of the schema, that the options need, and flags
+	// which program they choose.
 	uses  func(c *C) []int
 	flags func(c *C) flags
 	// start is the value with which the state i of the schema begins; nil: zeros.
 	start func(c *C, lr float64, i int) float64
 	// begin is the value with which scalar i begins; nil: there are none.
 	begin func(c *C, lr float64, i int) float64
-	// program returns the results: the new parameter, then the tensors of state. X(0) is the parameter, X(1) the gradient, X(2) and on are the
-	// tensors of state; Params are what scalars returns.
+	// program returns the results: the new parameter, then the tensors of state. X(0) is the
+	// parameter, X(1) the gradient, X(2) and on are the tensors of state; Params are what scalars
+	// returns.
 	program func(f flags) []*expr.Expr
-	// scalars returns the Params of step number t (from 1) of a parameter in state st, whose tensors are new or not, and the scalars of
-	// state after it.
+	// scalars returns the Params of step number t (from 1) of a parameter in state st, whose
+	// tensors are new or not, and the scalars of state after it.
 	scalars func(c *C, lr, t float64, st *state, fresh bool) (params []float64, next []scalar)
 }
 
@@ -198,7 +201,8 @@ func (m *multi[C, P]) stateOf(p *tensor.Tensor, c *C, lr float64) *state {
 	return st
 }
 
-// prepare makes the tensors of state that are missing and brings the others to where the parameter is.
+// prepare makes the tensors of state that are missing and brings the others to where the parameter
+// is.
 func (m *multi[C, P]) prepare(c *change, cfg *C, lr float64, uses []int) {
 	for _, i := range uses {
 		t := c.st.tensors[i]
@@ -274,7 +278,8 @@ func lowered(name string, f flags, t dtype.Type, operands int, rule func(flags) 
 	return loweredAs(key, out, in, rule)
 }
 
-// loweredAs returns the code of a rule for results and operands of any types, which the key tells apart.
+// loweredAs returns the code of a rule for results and operands of any types, which the key tells
+// apart.
 func loweredAs(key programKey, out, in []dtype.Type, rule func(flags) []*expr.Expr) *expr.Program {
 	if p, ok := programs.Load(key); ok {
 		return p.(*expr.Program)
@@ -288,7 +293,8 @@ func loweredAs(key programKey, out, in []dtype.Type, rule func(flags) []*expr.Ex
 	return p
 }
 
-// pack brings the scalars and the code to the device, and reserves memory there for the table of addresses that the launch makes.
+// pack brings the scalars and the code to the device, and reserves memory there for the table of
+// addresses that the launch makes.
 func (l *launch) pack(s *tensor.Scope) {
 	tensor.PrepareUpdate("optimizer", l.program, l.dev)
 	l.bits = make([]uint64, max(1, len(l.scalars)))
@@ -310,8 +316,8 @@ func (l *launch) pack(s *tensor.Scope) {
 	l.reserve = s.On(l.dev).Typed(dtype.I64).Empty(words)
 }
 
-// decayed returns p and g with weight decay: coupled adds decay·p to g, decoupled multiplies p by keep; with maximize the gradient's sign
-// is changed before.
+// decayed returns p and g with weight decay: coupled adds decay·p to g, decoupled multiplies p by
+// keep; with maximize the gradient's sign is changed before.
 func decayed(maximize, coupled, decoupled bool, decay, keep *expr.Expr) (p, g *expr.Expr) {
 	p, g = expr.X(0), expr.X(1)
 	if maximize {

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// MuonConfig sets Muon. Zero values of Momentum, Eps, Iterations and Coefficients take torch's defaults 0.95, 1e-7, 5 and
-// (3.4445, -4.775, 2.0315).
+// MuonConfig sets Muon. Zero values of Momentum, Eps, Iterations and Coefficients take torch's
+// defaults 0.95, 1e-7, 5 and (3.4445, -4.775, 2.0315).
 type MuonConfig struct {
 	LR           float64 // no default: it has to be set
 	Momentum     float64
@@ -21,8 +21,8 @@ type MuonConfig struct {
 	Eps          float64 // the least norm that is divided by
 	Iterations   int     // of Newton and Schulz, below 100
 	Coefficients [3]float64
-	// Adjust says how the rate depends on the shape [a, b] of a matrix: "original" (also "") √max(1, a/b), "match_rms_adamw" 0.2·√max(a, b),
-	// "spectral_unclamped" √(a/b).
+	// Adjust says how the rate depends on the shape [a, b] of a matrix: "original" (also "")
+	// √max(1, a/b), "match_rms_adamw" 0.2·√max(a, b), "spectral_unclamped" √(a/b).
 	Adjust string
 }
 
@@ -69,10 +69,12 @@ func (c *MuonConfig) adjusted(a, b int) float64 {
 	return math.Sqrt(max(1, x/y))
 }
 
-// Muon changes matrices by their momentum made orthogonal, as torch.optim.Muon (K. Jordan, kellerjordan.github.io/posts/muon; rates: J. Liu et
-// al., arXiv:2502.16982, J. Bernstein, "Deriving Muon"): b ← b + (g-b)·(1-μ); u = g + (b-g)·μ, or b; p ← p·(1-lr·λ) - lr·f·NS(u). NS is a
-// fixed number of iterations X ← a·X + (b·XXᵀ + c·(XXᵀ)²)·X, in bfloat16, which bring the singular values near 1. It is for the matrices of
-// hidden layers; biases, norms, embeddings and the last layer are left to AdamW.
+// Muon changes matrices by their momentum made orthogonal, as torch.optim.Muon (K. Jordan,
+// kellerjordan.github.io/posts/muon; rates: J. Liu et al., arXiv:2502.16982, J. Bernstein,
+// "Deriving Muon"): b ← b + (g-b)·(1-μ); u = g + (b-g)·μ, or b; p ← p·(1-lr·λ) - lr·f·NS(u). NS is
+// a fixed number of iterations X ← a·X + (b·XXᵀ + c·(XXᵀ)²)·X, in bfloat16, which bring the
+// singular values near 1. It is for the matrices of hidden layers; biases, norms, embeddings and
+// the last layer are left to AdamW.
 type Muon struct{ base }
 
 // NewMuon returns Muon over params, which are matrices.
@@ -164,7 +166,8 @@ func (o *Muon) Step() {
 	done = true
 }
 
-// rates are the scalars of the last launch: what is left of the matrix, and how much of the direction is taken.
+// rates are the scalars of the last launch: what is left of the matrix, and how much of the
+// direction is taken.
 func (t *turn) rates(lr float64) []float64 {
 	return []float64{1 - lr*t.c.WeightDecay, lr * t.c.adjusted(t.p.Dim(0), t.p.Dim(1))}
 }
@@ -172,7 +175,8 @@ func (t *turn) rates(lr float64) []float64 {
 // momenta are the scalars of the first launch.
 func (t *turn) momenta() []float64 { return []float64{1 - t.c.Momentum, t.c.Momentum} }
 
-// muonProgram is the last launch over (matrix, direction, next momentum), and with unless over the old momentum, too.
+// muonProgram is the last launch over (matrix, direction, next momentum), and with unless over the
+// old momentum, too.
 func muonProgram(t dtype.Type, unless bool) *expr.Program {
 	in := []dtype.Type{t, dtype.BF16, t}
 	if unless {
@@ -188,7 +192,8 @@ func muonProgram(t dtype.Type, unless bool) *expr.Program {
 	})
 }
 
-// gather makes what the turns need, and the launches that compute their momenta, which pack brings their scalars; it gets the first turn of each.
+// gather makes what the turns need, and the launches that compute their momenta, which pack brings
+// their scalars; it gets the first turn of each.
 func (o *Muon) gather(s *tensor.Scope, turns []*turn, pack func(*launch, *turn)) (list []*launch) {
 	first := map[*launch]*turn{}
 	for _, t := range turns {
@@ -250,8 +255,9 @@ func (t *turn) iterated(c *tensor.Scope) *tensor.Tensor {
 	return x.Contiguous()
 }
 
-// product returns x·y of matrices in bfloat16: in float32 where they are small, so that a sum of it with others is rounded once as in
-// PyTorch, and in bfloat16, for which devices have faster units, where they are large.
+// product returns x·y of matrices in bfloat16: in float32 where they are small, so that a sum of it
+// with others is rounded once as in PyTorch, and in bfloat16, for which devices have faster units,
+// where they are large.
 func product(x, y *tensor.Tensor) *tensor.Tensor {
 	if min(x.Dim(0), x.Dim(1), y.Dim(1)) >= 256 {
 		return x.MatMul(y)

@@ -14,7 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Muon follows PyTorch's trajectories, though momenta are made orthogonal in bfloat16; the emulated GPU does a few of the steps.
+// Muon follows PyTorch's trajectories, though momenta are made orthogonal in bfloat16; the emulated
+// GPU does a few of the steps.
 func TestMuonEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/muon.safetensors.gz")
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// NAdamConfig sets NAdam. Zero values of Beta1, Beta2, Eps and MomentumDecay take torch's defaults 0.9, 0.999, 1e-8 and 4e-3.
+// NAdamConfig sets NAdam. Zero values of Beta1, Beta2, Eps and MomentumDecay take torch's defaults
+// 0.9, 0.999, 1e-8 and 4e-3.
 type NAdamConfig struct {
 	LR                   float64 // no default: it has to be set
 	Beta1, Beta2         float64
@@ -39,9 +40,10 @@ func (c *NAdamConfig) clone() config { d := *c; return &d }
 
 func (c *NAdamConfig) rate() float64 { return c.LR }
 
-// NAdam is Adam with Nesterov's momentum, as torch.optim.NAdam (T. Dozat, "Incorporating Nesterov Momentum into Adam", ICLR workshop
-// 2016): μₜ = β₁·(1 - 0.96^(t·ψ)/2); m ← m + (g-m)·(1-β₁); v ← β₂·v + (1-β₂)·g²; with d = √(v/(1-β₂ᵗ)) + ε,
-// p ← p - lr·((1-μₜ)/(1-∏ᵢ₌₁ᵗμᵢ)·g + μₜ₊₁/(1-∏ᵢ₌₁ᵗ⁺¹μᵢ)·m)/d. The product is kept in float32, as torch does.
+// NAdam is Adam with Nesterov's momentum, as torch.optim.NAdam (T. Dozat, "Incorporating Nesterov
+// Momentum into Adam", ICLR workshop 2016): μₜ = β₁·(1 - 0.96^(t·ψ)/2); m ← m + (g-m)·(1-β₁); v ←
+// β₂·v + (1-β₂)·g²; with d = √(v/(1-β₂ᵗ)) + ε, p ← p - lr·((1-μₜ)/(1-∏ᵢ₌₁ᵗμᵢ)·g +
+// μₜ₊₁/(1-∏ᵢ₌₁ᵗ⁺¹μᵢ)·m)/d. The product is kept in float32, as torch does.
 type NAdam struct {
 	multi[NAdamConfig, *NAdamConfig]
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestSignOfNaNIsZero holds Rprop and Lion to torch's sign, which is 0 for NaN: the element stays where it is, and Rprop goes on with it
-// two steps later. The numbers of Rprop are those of torch.optim.Rprop.
+// TestSignOfNaNIsZero holds Rprop and Lion to torch's sign, which is 0 for NaN: the element stays
+// where it is, and Rprop goes on with it two steps later. The numbers of Rprop are those of
+// torch.optim.Rprop.
 func TestSignOfNaNIsZero(t *testing.T) {
 	nan := float32(0)
 	nan /= nan

@@ -1,18 +1,21 @@
 // Package optim is optimizers: rules that change parameters by their gradients.
 //
-// An optimizer holds the parameters, not the model. They come in groups ([Group]), each with options of its own; a constructor that
-// takes a plain list makes one group. Step changes every parameter that has a gradient in place. A rule that works element by element
-// is one program, which the device runs over all parameters of one type and with the same options in a single launch. State (momentum,
-// moments) lives in each parameter's own scope and on its device; it follows when a parameter is moved or converted. Step allocates all that it
-// needs before it changes anything: out of memory leaves parameters and state as they were.
+// An optimizer holds the parameters, not the model. They come in groups ([Group]), each with
+// options of its own; a constructor that takes a plain list makes one group. Step changes every
+// parameter that has a gradient in place. A rule that works element by element is one program,
+// which the device runs over all parameters of one type and with the same options in a single
+// launch. State (momentum, moments) lives in each parameter's own scope and on its device; it
+// follows when a parameter is moved or converted. Step allocates all that it needs before it
+// changes anything: out of memory leaves parameters and state as they were.
 //
-// In a capture ([tensor.Capture]) Step records: nothing counts as a step, and each replay is one, with the learning rates, options and
-// counts that hold when it is queued. A capture may hold several steps. Parameters of one launch have one count there: where other steps have come to
-// some of them and not to the rest, so that their numbers differ, the replay is an error that says to capture again. LBFGS cannot be captured, which is an
-// error.
+// In a capture ([tensor.Capture]) Step records: nothing counts as a step, and each replay is one,
+// with the learning rates, options and counts that hold when it is queued. A capture may hold
+// several steps. Parameters of one launch have one count there: where other steps have come to some
+// of them and not to the rest, so that their numbers differ, the replay is an error that says to
+// capture again. LBFGS cannot be captured, which is an error.
 //
-// StateDict and LoadStateDict exchange the state as a tree of the shape and with the names of torch.optim, so that a run begun in
-// PyTorch goes on here, and the other way round.
+// StateDict and LoadStateDict exchange the state as a tree of the shape and with the names of
+// torch.optim, so that a run begun in PyTorch goes on here, and the other way round.
 //
 // A parameter is a leaf that requires a gradient. One that nn.Freeze or SetRequiresGrad(false)
 // froze is taken too: it has no gradient, so that no step changes it, and trains on once it is
@@ -51,21 +54,25 @@ func (e *Error) Error() string { return "optim: " + e.Optimizer + ": " + e.Msg }
 // Raised makes the error one that tensor.Try returns: see device.Raised.
 func (e *Error) Raised() {}
 
-// With is a list of parameters with the configuration that holds for it: what constructors of optimizers with several groups take.
-// Where torch fills in what a group leaves out from the defaults, here one configuration is copied and changed.
+// With is a list of parameters with the configuration that holds for it: what constructors of
+// optimizers with several groups take. Where torch fills in what a group leaves out from the
+// defaults, here one configuration is copied and changed.
 type With[C any] struct {
 	Params []*tensor.Tensor
 	Config C
 }
 
-// A Group is parameters that share their options. What is changed in it holds from the next step on.
+// A Group is parameters that share their options. What is changed in it holds from the next step
+// on.
 type Group struct {
 	Params []*tensor.Tensor // to be read; the optimizer's AddGroup adds
 	LR     float64          // learning rate
-	// InitialLR is the learning rate that a schedule starts from, torch's initial_lr; 0 as long as no scheduler has set it.
+	// InitialLR is the learning rate that a schedule starts from, torch's initial_lr; 0 as long as
+	// no scheduler has set it.
 	InitialLR float64
-	// Extra is what is kept with the group beyond the optimizer's options, such as the bounds of a cyclic schedule. Its values are those
-	// of a plain tree: numbers (int64, float64), bool, string, nil, []any and maps of them. It is saved and loaded with the state.
+	// Extra is what is kept with the group beyond the optimizer's options, such as the bounds of a
+	// cyclic schedule. Its values are those of a plain tree: numbers (int64, float64), bool,
+	// string, nil, []any and maps of them. It is saved and loaded with the state.
 	Extra map[string]any
 
 	optimizer string
@@ -84,9 +91,10 @@ type base struct {
 	ahead  map[device.Device]*aheadOf
 	// recorded is of the capture that goes on.
 	recorded *recorded
-	needs    func(config) []int // the tensors of state without which a parameter's is not complete; nil: none
-	splits   bool               // elements are changed one by one: see Sharder
-	shard    *shard             // the parts that are changed; nil: all
+	// the tensors of state without which a parameter's is not complete; nil: none
+	needs  func(config) []int
+	splits bool   // elements are changed one by one: see Sharder
+	shard  *shard // the parts that are changed; nil: all
 }
 
 func (b *base) bad(format string, a ...any) {
@@ -183,10 +191,12 @@ type state struct {
 	step    float64          // how often the parameter was changed
 	tensors []*tensor.Tensor // by the names of the schema; nil: not in use
 	scalars []scalar         // by the names of the schema
-	unused  bool             // its tensors are those that it began with: a captured step made them and has not run
+	// its tensors are those that it began with: a captured step made them and has not run
+	unused bool
 }
 
-// A scalar is a number that torch keeps in a tensor without dimensions: it has the precision of one.
+// A scalar is a number that torch keeps in a tensor without dimensions: it has the precision of
+// one.
 type scalar struct {
 	v    float64
 	wide bool // float64; else float32
@@ -214,8 +224,8 @@ type schema struct {
 	scalars  []string // without dimensions
 	stepless bool     // without a count of steps
 	lenient  bool     // tensors may be missing, and begin anew then
-	// shape is that of tensor i of a parameter of shape p, and whether it has one; nil: all have the
-	// parameter's.
+	// shape is that of tensor i of a parameter of shape p, and whether it has one; nil: all have
+	// the parameter's.
 	shape func(p shape.Dims, i int) (s shape.Dims, used bool)
 }
 

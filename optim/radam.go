@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// RAdamConfig sets RAdam. Zero values of Beta1, Beta2 and Eps take torch's defaults 0.9, 0.999 and 1e-8.
+// RAdamConfig sets RAdam. Zero values of Beta1, Beta2 and Eps take torch's defaults 0.9, 0.999 and
+// 1e-8.
 type RAdamConfig struct {
 	LR                   float64 // no default: it has to be set
 	Beta1, Beta2         float64
@@ -38,9 +39,10 @@ func (c *RAdamConfig) clone() config { d := *c; return &d }
 
 func (c *RAdamConfig) rate() float64 { return c.LR }
 
-// RAdam is Adam whose adaptive rate is rectified while few gradients have been seen, as torch.optim.RAdam (L. Liu et al.,
-// arXiv:1908.03265): with ρ∞ = 2/(1-β₂) - 1 and ρₜ = ρ∞ - 2t·β₂ᵗ/(1-β₂ᵗ), p ← p - lr·m̂·r·√(1-β₂ᵗ)/(√v + ε) where ρₜ > 5, with
-// r = √((ρₜ-4)(ρₜ-2)ρ∞ / ((ρ∞-4)(ρ∞-2)ρₜ)), else p ← p - lr·m̂.
+// RAdam is Adam whose adaptive rate is rectified while few gradients have been seen, as
+// torch.optim.RAdam (L. Liu et al., arXiv:1908.03265): with ρ∞ = 2/(1-β₂) - 1 and ρₜ = ρ∞ -
+// 2t·β₂ᵗ/(1-β₂ᵗ), p ← p - lr·m̂·r·√(1-β₂ᵗ)/(√v + ε) where ρₜ > 5, with r = √((ρₜ-4)(ρₜ-2)ρ∞ /
+// ((ρ∞-4)(ρ∞-2)ρₜ)), else p ← p - lr·m̂.
 type RAdam struct {
 	multi[RAdamConfig, *RAdamConfig]
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// RpropConfig sets resilient backpropagation. Zero values take torch's defaults: 0.5 and 1.2 for the factors, 1e-6 and 50 for the bounds.
+// RpropConfig sets resilient backpropagation. Zero values take torch's defaults: 0.5 and 1.2 for
+// the factors, 1e-6 and 50 for the bounds.
 type RpropConfig struct {
 	LR                float64 // the first size of every step; no default: it has to be set
 	EtaMinus, EtaPlus float64 // by which a step shrinks and grows
@@ -36,9 +37,10 @@ func (c *RpropConfig) clone() config { d := *c; return &d }
 
 func (c *RpropConfig) rate() float64 { return c.LR }
 
-// Rprop goes by the sign of the gradient, with a step for each element that grows while the sign stays and shrinks when it changes, as
-// torch.optim.Rprop (M. Riedmiller, H. Braun, "A Direct Adaptive Method for Faster Backpropagation Learning: The RPROP Algorithm",
-// 1993). After a change of sign the element stays where it is for a step.
+// Rprop goes by the sign of the gradient, with a step for each element that grows while the sign
+// stays and shrinks when it changes, as torch.optim.Rprop (M. Riedmiller, H. Braun, "A Direct
+// Adaptive Method for Faster Backpropagation Learning: The RPROP Algorithm", 1993). After a change
+// of sign the element stays where it is for a step.
 type Rprop struct {
 	multi[RpropConfig, *RpropConfig]
 }
@@ -79,7 +81,8 @@ var rpropRule = &rule[RpropConfig]{
 	},
 }
 
-// sign is -1, 0 or 1, and 0 for NaN, as torch's: an element whose gradient is NaN stays where it is.
+// sign is -1, 0 or 1, and 0 for NaN, as torch's: an element whose gradient is NaN stays where it
+// is.
 func sign(x *expr.Expr) *expr.Expr {
 	zero := expr.C(0)
 	return x.Gt(zero).Select(expr.C(1), x.Lt(zero).Select(expr.C(-1), zero))

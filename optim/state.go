@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A StateError says what of a tree does not fit the optimizer that was to load it. Nothing was changed.
+// A StateError says what of a tree does not fit the optimizer that was to load it. Nothing was
+// changed.
 type StateError struct {
 	Optimizer string
 	Path      string // where in the tree, such as `state[3]["exp_avg"]`
@@ -32,8 +33,9 @@ func (e *StateError) Unwrap() error { return e.Err }
 //	{"state": map[int64]any{0: map[string]any{"step": …, "exp_avg": …}, …},
 //	 "param_groups": []any{map[string]any{"lr": …, "betas": []any{…}, …, "params": []any{int64(0), …}}, …}}
 //
-// Parameters are numbered through all groups; one that has never been changed has no state, also where a capture has made it. Tensors of a parameter's shape share their
-// storage with the optimizer; scalars are new tensors without dimensions on the CPU.
+// Parameters are numbered through all groups; one that has never been changed has no state, also
+// where a capture has made it. Tensors of a parameter's shape share their storage with the
+// optimizer; scalars are new tensors without dimensions on the CPU.
 func (b *base) StateDict() map[string]any {
 	b.settle()
 	states := map[int64]any{}
@@ -111,10 +113,11 @@ func (l *loader) bad(path, format string, a ...any) error {
 	return &StateError{Optimizer: l.b.name, Path: path, Msg: fmt.Sprintf(format, a...)}
 }
 
-// LoadStateDict takes the state from a tree of the form that [Optimizer] StateDict returns, which is also that of torch: options and
-// learning rates of the groups, and what is remembered of each parameter. As in torch, tensors are copied to their parameter's device and
-// type, and the numbers of the parameters in the tree count in the order in which its groups list them. An option that a tree of an older
-// PyTorch lacks keeps its value if it is a flag; any other has to be there.
+// LoadStateDict takes the state from a tree of the form that [Optimizer] StateDict returns, which
+// is also that of torch: options and learning rates of the groups, and what is remembered of each
+// parameter. As in torch, tensors are copied to their parameter's device and type, and the numbers
+// of the parameters in the tree count in the order in which its groups list them. An option that a
+// tree of an older PyTorch lacks keeps its value if it is a flag; any other has to be there.
 //
 // The error is a *[StateError], and then nothing was changed.
 func (b *base) LoadStateDict(tree map[string]any) error {
@@ -242,7 +245,8 @@ func (l *loader) group(path string, m map[string]any, old *Group) (*Group, error
 	return g, nil
 }
 
-// plain returns a copy of v, which stands in a tree beside the options, or says why it cannot stand there.
+// plain returns a copy of v, which stands in a tree beside the options, or says why it cannot stand
+// there.
 func plain(v any, depth int) (any, string) {
 	if depth > 16 {
 		return nil, "is nested too deep"

@@ -38,7 +38,8 @@ func snapshot(opt optim.Optimizer) []byte {
 	return b.Bytes()
 }
 
-// Out of memory anywhere in Step leaves parameters and state as they were, and the same Step succeeds once there is room.
+// Out of memory anywhere in Step leaves parameters and state as they were, and the same Step
+// succeeds once there is room.
 func TestStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=2MiB")
 	s := tensor.NewScope(tensor.On(gpu))
@@ -240,7 +241,8 @@ func TestWrongTrees(t *testing.T) {
 	}
 }
 
-// A tree may lack the flags that an older PyTorch did not have, have integers for numbers, and more than the options.
+// A tree may lack the flags that an older PyTorch did not have, have integers for numbers, and more
+// than the options.
 func TestLenientTrees(t *testing.T) {
 	p := ones(2)
 	o := optim.NewSGD([]*tensor.Tensor{p}, optim.SGDConfig{LR: 1, Momentum: 0.5})
@@ -270,7 +272,8 @@ func TestLenientTrees(t *testing.T) {
 	}
 }
 
-// A group that is added later is updated with its own options; a parameter stands in one group only.
+// A group that is added later is updated with its own options; a parameter stands in one group
+// only.
 func TestAddGroup(t *testing.T) {
 	p, q := ones(1), ones(1)
 	o := optim.NewSGD([]*tensor.Tensor{p}, optim.SGDConfig{LR: 1})

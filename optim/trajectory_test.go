@@ -103,7 +103,8 @@ func trajectories(t *testing.T) (out []trajectory) {
 	return out
 }
 
-// params makes the case's parameters on a device: one without dimensions, one of five elements, a transposed one.
+// params makes the case's parameters on a device: one without dimensions, one of five elements, a
+// transposed one.
 func (r *trajectory) params(dev device.Device, ty dtype.Type) (out []*tensor.Tensor) {
 	for _, o := range r.In[:3] {
 		p := tensor.Root().On(dev).From(o.Base.Float32s()).Reshape(o.Base.Shape...).Cast(ty)
@@ -126,7 +127,8 @@ func (r *trajectory) make(t *testing.T, params []*tensor.Tensor) optim.Optimizer
 		rates = append(rates, g["lr"].(float64))
 	}
 	opt := makers[r.Op](lists, rates)
-	if v, ok := r.groups[0]["initial_accumulator_value"]; ok { // it counts when the optimizer is made
+	// it counts when the optimizer is made
+	if v, ok := r.groups[0]["initial_accumulator_value"]; ok {
 		opt = optim.NewAdagrad(params, optim.AdagradConfig{LR: rates[0], InitialAccumulator: v.(float64)})
 	}
 	for i, g := range r.groups {
@@ -336,8 +338,9 @@ func emulatedGPU(t *testing.T, spec string) *cuda.Device {
 	return d[0]
 }
 
-// Every optimizer follows PyTorch's trajectories in float32 and float64, on the CPU and on an emulated GPU; after ten steps its state is
-// PyTorch's tree, and another optimizer that loads PyTorch's tree goes on as PyTorch did.
+// Every optimizer follows PyTorch's trajectories in float32 and float64, on the CPU and on an
+// emulated GPU; after ten steps its state is PyTorch's tree, and another optimizer that loads
+// PyTorch's tree goes on as PyTorch did.
 func TestTrajectoriesAndStatesEqualTorch(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -415,7 +418,8 @@ func (r *trajectory) resumed(t *testing.T, dev device.Device, ty dtype.Type, tre
 	return params, opt
 }
 
-// reloaded undoes what torch, too, does to a scalar that it loads: it takes the type of the parameter.
+// reloaded undoes what torch, too, does to a scalar that it loads: it takes the type of the
+// parameter.
 func reloaded(tree map[string]any, ty dtype.Type) map[string]any {
 	for _, v := range tree["state"].(map[int64]any) {
 		m := v.(map[string]any)

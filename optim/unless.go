@@ -12,7 +12,8 @@ import (
 
 // Steps that the device leaves out, of gradients that have overflowed: see package amp.
 
-// A lateStep is a step of which the host does not know yet whether the device has done it or left it out.
+// A lateStep is a step of which the host does not know yet whether the device has done it or left
+// it out.
 type lateStep struct {
 	found        *tensor.LateItem
 	replayed     bool             // of a captured step
@@ -20,8 +21,9 @@ type lateStep struct {
 	done, undone func()
 }
 
-// settle finds out about steps that are late, so that counts and states are right. It waits for them if they are still under way: at
-// the next step, when the device has had the time of a forward and a backward pass.
+// settle finds out about steps that are late, so that counts and states are right. It waits for
+// them if they are still under way: at the next step, when the device has had the time of a forward
+// and a backward pass.
 func (b *base) settle() {
 	for len(b.late) > 0 {
 		b.settleOne()
@@ -39,9 +41,10 @@ func (b *base) settleOne() {
 	}
 }
 
-// StepUnless is Step that is left out if found, a number on the device, is not 0: parameters, state and the count of steps stay as they
-// are. The device decides, and the host learns of it with the next step, or when it asks for the state: it does not wait here. In a capture each
-// replay is such a step, with what it finds itself.
+// StepUnless is Step that is left out if found, a number on the device, is not 0: parameters, state
+// and the count of steps stay as they are. The device decides, and the host learns of it with the
+// next step, or when it asks for the state: it does not wait here. In a capture each replay is such
+// a step, with what it finds itself.
 func (m *multi[C, P]) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		m.bad("StepUnless needs a tensor of one number")
@@ -59,8 +62,8 @@ func (m *multi[C, P]) StepUnless(found *tensor.Tensor) {
 	m.step(found)
 }
 
-// StepUnless is [Muon.Step], left out if found is not 0. Its kernels are too many to run them in vain: the host reads the number, and
-// waits for it. In a capture the device decides.
+// StepUnless is [Muon.Step], left out if found is not 0. Its kernels are too many to run them in
+// vain: the host reads the number, and waits for it. In a capture the device decides.
 func (o *Muon) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
@@ -108,8 +111,8 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, at int) func(
 	}
 }
 
-// guard puts the number that a packed launch depends on in its slot. Groups that are not dense are launched with scalars of the host, which
-// has to read it for them.
+// guard puts the number that a packed launch depends on in its slot. Groups that are not dense are
+// launched with scalars of the host, which has to read it for them.
 func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	if unless == nil {
 		return
@@ -128,7 +131,8 @@ func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	}
 }
 
-// decideLater notes what a step changes in the host's memory: it waits until the device's decision is known.
+// decideLater notes what a step changes in the host's memory: it waits until the device's decision
+// is known.
 func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 	late := &lateStep{found: found}
 	had := make([]bool, len(changes))

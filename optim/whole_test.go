@@ -24,7 +24,9 @@ func all(b *strings.Builder, v any) {
 	switch v := v.(type) {
 	case *tensor.Tensor:
 		fmt.Fprintf(b, "%v %x;", v.Shape(), v.Bytes())
-		v.Free() // the handle keeps memory until it is collected, which would serve a request that is to fail
+		// the handle keeps memory until it is collected, which would serve a request that is to
+		// fail
+		v.Free()
 	case []any:
 		for _, e := range v {
 			all(b, e)
@@ -58,7 +60,8 @@ func bits(params []*tensor.Tensor, grads bool, trees ...any) string {
 	return b.String()
 }
 
-// A subject is something that changes all or nothing: it is made with its tensors on a device, and does its work in turns.
+// A subject is something that changes all or nothing: it is made with its tensors on a device, and
+// does its work in turns.
 type subject struct {
 	ready func(turn int)
 	work  func()
@@ -73,8 +76,9 @@ func stride(n int) int {
 	return 1 + n/2
 }
 
-// atEachAllocation lets every allocation of the driver that a turn's work makes fail in turn. A failure changes no bit and leaves no memory
-// behind, and what then succeeds has the bits of a twin that never failed.
+// atEachAllocation lets every allocation of the driver that a turn's work makes fail in turn. A
+// failure changes no bit and leaves no memory behind, and what then succeeds has the bits of a twin
+// that never failed.
 func atEachAllocation(t *testing.T, gpu *cuda.Device, name string, turns, least int, mk func(gpu *cuda.Device) subject) {
 	t.Helper()
 	x, twin := mk(gpu), mk(gpu)
@@ -123,7 +127,8 @@ func atEachAllocation(t *testing.T, gpu *cuda.Device, name string, turns, least 
 	}
 }
 
-// fillUp takes what the device's pool holds unused, so that whatever is needed next has to come from the driver.
+// fillUp takes what the device's pool holds unused, so that whatever is needed next has to come
+// from the driver.
 func fillUp(t *testing.T, gpu *cuda.Device) (list []device.Buffer) {
 	t.Helper()
 	for _, size := range []int{16 << 10, 8 << 10, 4 << 10, 3 << 10, 2560, 2 << 10, 1 << 10, 512} {
@@ -157,7 +162,8 @@ func give(params []*tensor.Tensor, turn int) {
 	}
 }
 
-// Every optimizer's Step is done whole or not at all, wherever in it memory runs out, when the state is made and later.
+// Every optimizer's Step is done whole or not at all, wherever in it memory runs out, when the
+// state is made and later.
 func TestEveryStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	list := maps.Clone(makers)
@@ -182,7 +188,8 @@ func TestEveryStepIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// LBFGS's Step, which calls its closure and moves the parameters many times, takes back all of that when it fails.
+// LBFGS's Step, which calls its closure and moves the parameters many times, takes back all of that
+// when it fails.
 func TestLBFGSStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	for _, search := range []string{"", "strong_wolfe"} {
@@ -263,8 +270,8 @@ func TestAveragingIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// An update gets over an allocation that fails, whichever that is: it is made once, with the bits of one that met no failure. Where memory stays
-// short it is an error and has changed nothing.
+// An update gets over an allocation that fails, whichever that is: it is made once, with the bits
+// of one that met no failure. Where memory stays short it is an error and has changed nothing.
 func TestAverageUpdateGetsOverFailures(t *testing.T) {
 	for name, f := range averages {
 		gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB") // of which nobody gives anything back

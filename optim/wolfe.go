@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// wolfe is a line search from x along d, where the function has the value f, the gradient g and the slope.
+// wolfe is a line search from x along d, where the function has the value f, the gradient g and the
+// slope.
 type wolfe struct {
 	q        *search
 	s        *tensor.Scope
@@ -51,7 +52,8 @@ func cubic(a, b point, low, high float64) float64 {
 	return min(max(t, low), high)
 }
 
-// search returns value, gradient and length of a step that satisfies the strong Wolfe conditions, or the best that it found.
+// search returns value, gradient and length of a step that satisfies the strong Wolfe conditions,
+// or the best that it found.
 func (w *wolfe) search(t float64) (float64, *tensor.Tensor, float64) {
 	const c1, c2, least = 1e-4, 0.9, 1e-9
 	w.distance = largest(w.d)

@@ -9,19 +9,23 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// An Average is the sum over all events of one key. "Total" includes what is within, once if an op calls one of its own name; "self" does
-// not. GPU times of a host's event are those of the kernels and copies that it queued.
+// An Average is the sum over all events of one key. "Total" includes what is within, once if an op
+// calls one of its own name; "self" does not. GPU times of a host's event are those of the kernels
+// and copies that it queued.
 type Average struct {
-	Key   string
-	Kind  string // "op", "direct", "backward", "module", "scope", "user"; "call" of the driver; "kernel" or "copy" on a device
+	Key string
+	// "op", "direct", "backward", "module", "scope", "user"; "call" of the driver; "kernel" or
+	// "copy" on a device
+	Kind  string
 	Count int
 
 	CPUTotal, CPUSelf   time.Duration
 	CUDATotal, CUDASelf time.Duration
 	// Memory is what was allocated less what was freed, in bytes.
 	CPUMemory, CPUMemorySelf, CUDAMemory, CUDAMemorySelf int
-	FLOPs, Bytes                                         int // self: of the primitives that it ran itself; see device.Work
-	FLOPsTotal                                           int
+	// self: of the primitives that it ran itself; see device.Work
+	FLOPs, Bytes int
+	FLOPsTotal   int
 
 	Shapes []shape.Dims // with ByShape
 	Stack  []string     // with ByStack
@@ -57,15 +61,16 @@ type grouping struct {
 	stack           int
 }
 
-// ByShape keeps events of different input shapes apart: torch's group_by_input_shape. Options.Shapes records them.
+// ByShape keeps events of different input shapes apart: torch's group_by_input_shape.
+// Options.Shapes records them.
 func ByShape() Group { return func(g *grouping) { g.shapes = true } }
 
-// ByStack keeps events apart that were called from different places, as the last n frames of the program's own code tell: torch's
-// group_by_stack_n. Options.Stacks records them.
+// ByStack keeps events apart that were called from different places, as the last n frames of the
+// program's own code tell: torch's group_by_stack_n. Options.Stacks records them.
 func ByStack(n int) Group { return func(g *grouping) { g.stack = max(n, 0) } }
 
-// ByModule adds everything up by layer instead: its own time, and with "total" that of the layers within, of forward and of backward. The self
-// columns of all rows sum to the whole.
+// ByModule adds everything up by layer instead: its own time, and with "total" that of the layers
+// within, of forward and of backward. The self columns of all rows sum to the whole.
 func ByModule() Group { return func(g *grouping) { g.modules = true } }
 
 // outside is the row of what belongs to no layer.
@@ -230,7 +235,8 @@ func (a *Average) addTotal(s sums) {
 	a.FLOPsTotal += s.flops
 }
 
-// Total adds up all rows: torch's total_average. Its CPU and GPU times are self times; those of the GPU are of the devices' own rows.
+// Total adds up all rows: torch's total_average. Its CPU and GPU times are self times; those of the
+// GPU are of the devices' own rows.
 func (a *Averages) Total() Average {
 	t := Average{Key: "Total"}
 	for i := range a.Rows {

@@ -42,7 +42,8 @@ func BenchmarkOn(b *testing.B) {
 // everything is all that is recorded.
 var everything = profile.Options{Memory: true, Shapes: true, Stacks: true, FLOPs: true}
 
-// smallCNN returns what takes a step of a small convolutional network on the CPU, of some milliseconds.
+// smallCNN returns what takes a step of a small convolutional network on the CPU, of some
+// milliseconds.
 func smallCNN() (step func()) {
 	m := nn.NewSequential(nn.NewConv2d(1, 16, 3), &nn.ReLU{}, nn.NewConv2d(16, 16, 3), &nn.ReLU{},
 		&nn.Flatten{}, nn.NewLinear(16*24*24, 10))
@@ -57,8 +58,8 @@ func smallCNN() (step func()) {
 	}
 }
 
-// pair takes a step without and one with a profile, in an order that is drawn, so that nothing that recurs every few steps falls on one of
-// them, and returns the quotient of their times on clock.
+// pair takes a step without and one with a profile, in an order that is drawn, so that nothing that
+// recurs every few steps falls on one of them, and returns the quotient of their times on clock.
 func pair(tb testing.TB, step func(), o profile.Options, clock func() time.Duration) float64 {
 	var off, on time.Duration
 	onFirst := rand.IntN(2) == 0
@@ -89,8 +90,9 @@ func median(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// BenchmarkStep takes steps of a small convolutional network on the CPU in turn without and with a profile; the metrics are the medians of the
-// quotients of neighbours, by the clock and by the processors' time, less 1 the overhead.
+// BenchmarkStep takes steps of a small convolutional network on the CPU in turn without and with a
+// profile; the metrics are the medians of the quotients of neighbours, by the clock and by the
+// processors' time, less 1 the overhead.
 func BenchmarkStep(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -110,7 +112,8 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// BenchmarkHeld says what a profile of everything holds in memory for a thousand ops, with all that is recorded within them.
+// BenchmarkHeld says what a profile of everything holds in memory for a thousand ops, with all that
+// is recorded within them.
 func BenchmarkHeld(b *testing.B) {
 	step := smallCNN()
 	step()
@@ -147,9 +150,10 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// A profile of everything takes no more than a fraction of a step. A pair is on either side of the bound; how many are on which is a test of
-// signs, which ends when it is sure to three standard deviations: so that a busy machine, whose pairs scatter by a fifth, takes longer to tell and
-// says the same.
+// A profile of everything takes no more than a fraction of a step. A pair is on either side of the
+// bound; how many are on which is a test of signs, which ends when it is sure to three standard
+// deviations: so that a busy machine, whose pairs scatter by a fifth, takes longer to tell and says
+// the same.
 func TestOverhead(t *testing.T) {
 	most, pairs := 1.08, 2000
 	switch {
@@ -168,7 +172,8 @@ func TestOverhead(t *testing.T) {
 		if q < most {
 			below++
 		}
-		// Of n pairs of which each is as likely above as below, the numbers of the two differ by √n, one standard deviation.
+		// Of n pairs of which each is as likely above as below, the numbers of the two differ by
+		// √n, one standard deviation.
 		n := float64(len(list))
 		if d := float64(2*below) - n; len(list)%20 == 0 && math.Abs(d) > 3*math.Sqrt(n) {
 			break

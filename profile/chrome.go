@@ -22,7 +22,8 @@ func (m micros) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(m)/1e3, 'f', 3, 64), nil
 }
 
-// traceEvent is an event of Google's "Trace Event Format", which chrome://tracing and ui.perfetto.dev read:
+// traceEvent is an event of Google's "Trace Event Format", which chrome://tracing and
+// ui.perfetto.dev read:
 // https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 type traceEvent struct {
 	Name string         `json:"name"`
@@ -67,7 +68,8 @@ func (t *chromeTrace) name(what, name string, pid, tid int) {
 	t.events = append(t.events, traceEvent{Name: what, Ph: "M", PID: pid, TID: tid, Args: map[string]any{"name": name}})
 }
 
-// process names a process of the trace, with the label and the place among the others that viewers show it with.
+// process names a process of the trace, with the label and the place among the others that viewers
+// show it with.
 func (t *chromeTrace) process(name, label string, pid int) {
 	t.name("process_name", name, pid, 0)
 	t.events = append(t.events, traceEvent{Name: "process_labels", Ph: "M", PID: pid, Args: map[string]any{"labels": label}},
@@ -191,8 +193,8 @@ func (r *record) trace() []traceEvent {
 	return t.events
 }
 
-// spans adds the spans: those that nest on their goroutine as slices, others, of scopes that end elsewhere than they began, as asynchronous
-// events.
+// spans adds the spans: those that nest on their goroutine as slices, others, of scopes that end
+// elsewhere than they began, as asynchronous events.
 func (t *chromeTrace) spans() {
 	open := map[*gstate][]*span{}
 	made := map[uint64]*span{} // the ops of nodes, which arrows lead from to their gradients

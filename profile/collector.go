@@ -35,7 +35,8 @@ type place struct {
 	self, total sums
 	inner       *span // the layer's call that it belongs to
 	outer       *span // of a layer's call: the one that it lies in
-	again       bool  // it lies in a gradient, with no layer's call between: a segment that is computed again
+	// it lies in a gradient, with no layer's call between: a segment that is computed again
+	again bool
 }
 
 // kernel is a primitive, recorded.
@@ -134,7 +135,8 @@ func (l *list[T]) from(n int) iter.Seq[*T] {
 	}
 }
 
-// gstate is what a goroutine has done. Its lock is the goroutine's own but for the end, and for spans that another goroutine closes.
+// gstate is what a goroutine has done. Its lock is the goroutine's own but for the end, and for
+// spans that another goroutine closes.
 type gstate struct {
 	id     uintptr
 	mu     sync.Mutex
@@ -165,8 +167,8 @@ type collector struct {
 	ended   time.Duration
 }
 
-// states finds those of goroutines by their ids: each lies at its id's place or, where others were there first, soon after it. There is
-// always a free place.
+// states finds those of goroutines by their ids: each lies at its id's place or, where others were
+// there first, soon after it. There is always a free place.
 type states []atomic.Pointer[gstate]
 
 func (s states) find(id uintptr) (g *gstate, at int) {
@@ -296,7 +298,8 @@ func (c *collector) End(id device.SpanID) {
 	}
 }
 
-// end closes a span that is open on g. Those opened after it and still open were left, and end with it.
+// end closes a span that is open on g. Those opened after it and still open were left, and end with
+// it.
 func (c *collector) end(g *gstate, id device.SpanID, now time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -345,7 +348,8 @@ func (c *collector) Kernel(k device.KernelEvent) {
 	defer g.mu.Unlock()
 	e := g.kernels.add()
 	e.in, e.g, e.device, e.primitive, e.work, e.start, e.end, e.half = g.top(), g, k.Device, k.Primitive, k.Work, k.Start, k.End, k.Type.IsHalf()
-	if len(k.Launches) > 0 { // a stream is used again when nobody refers to it any more: of it only the number is kept
+	// a stream is used again when nobody refers to it any more: of it only the number is kept
+	if len(k.Launches) > 0 {
 		e.gpu = &launched{stream: numberOf(k.Stream), launches: k.Launches}
 	}
 }
@@ -388,7 +392,8 @@ func (c *collector) Memory(e device.MemoryEvent) {
 	a.in, a.g, a.device, a.addr, a.at, a.bytes, a.inUse, a.pinned = g.top(), g, e.Device, e.Addr, device.Now(), e.Bytes, e.InUse, e.Pinned
 }
 
-// enter returns the calling goroutine's state, locked, to have one more event; nil where there is no room for it.
+// enter returns the calling goroutine's state, locked, to have one more event; nil where there is
+// no room for it.
 func (c *collector) enter() *gstate {
 	g := c.state()
 	g.mu.Lock()
@@ -399,8 +404,8 @@ func (c *collector) enter() *gstate {
 	return g
 }
 
-// finish takes the collector out of service and returns what goroutines have done: what comes later, of calls that are under way, is not
-// kept. Spans that are open end now.
+// finish takes the collector out of service and returns what goroutines have done: what comes
+// later, of calls that are under way, is not kept. Spans that are open end now.
 func (c *collector) finish() []*gstate {
 	c.closed.Store(true)
 	c.ended = device.Now()

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// cpuTime is what the process has used of the processors, which a busy machine changes less than the clock.
+// cpuTime is what the process has used of the processors, which a busy machine changes less than
+// the clock.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

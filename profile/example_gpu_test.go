@@ -30,7 +30,8 @@ func onGPU() *profile.Profile {
 	return prof
 }
 
-// The times of the GPU alone (CUDA is one of torch's activities), as numbers instead of a table: an average row, and the sum of all.
+// The times of the GPU alone (CUDA is one of torch's activities), as numbers instead of a table: an
+// average row, and the sum of all.
 func ExampleAverage() {
 	a := onGPU().KeyAverages()
 	total := a.Total()
@@ -49,7 +50,8 @@ func ExampleAverage() {
 	// two products
 }
 
-// What part of what the device can do a kernel reaches. The peak of a device is given, or told by itself, or measured as here the CPU's.
+// What part of what the device can do a kernel reaches. The peak of a device is given, or told by
+// itself, or measured as here the CPU's.
 func ExampleRooflines() {
 	host, err := device.Open("cpu")
 	if err != nil {
@@ -91,7 +93,8 @@ func ExampleProfile_Report() {
 	// Kernels and what the device could do
 }
 
-// One profile runs at a time, and there is nothing to write before it has recorded something: errors that a program can tell apart.
+// One profile runs at a time, and there is nothing to write before it has recorded something:
+// errors that a program can tell apart.
 func ExampleStart() {
 	prof, err := profile.Start(profile.Options{Schedule: profile.Schedule{SkipFirst: 10, Active: 1}})
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Three calls of a layer, and what they did: times differ from run to run, counts and operations do not.
+// Three calls of a layer, and what they did: times differ from run to run, counts and operations do
+// not.
 func Example() {
 	fc := nn.NewLinear(8, 4)
 	prof, err := profile.Start(profile.Options{FLOPs: true})
@@ -71,7 +72,8 @@ func ExampleSchedule() {
 		actions = append(actions, s.Action(step))
 	}
 	fmt.Println(actions)
-	first := profile.Schedule{Wait: 1, Active: 1, SkipFirstWait: true} // the first cycle without its Wait
+	// the first cycle without its Wait
+	first := profile.Schedule{Wait: 1, Active: 1, SkipFirstWait: true}
 	fmt.Println(first.Action(0), first.Action(1), first.Action(2))
 	// Output:
 	// [NONE WARMUP RECORD RECORD_AND_SAVE NONE WARMUP RECORD RECORD_AND_SAVE NONE NONE]
@@ -172,7 +174,8 @@ func ExampleProfile_Transfers() {
 	// 2 true
 }
 
-// How far kernels are from what their device can do. The device's peak is measured if it is not given.
+// How far kernels are from what their device can do. The device's peak is measured if it is not
+// given.
 func ExampleProfile_Roofline() {
 	prof, err := profile.Start(profile.Options{})
 	if err != nil {

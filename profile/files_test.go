@@ -21,7 +21,8 @@ import (
 // hostile are names that break careless writers.
 var hostile = []string{"quote\" and \\ backslash", "line\nbreak\x00\x1b[31m", "not UTF-8 \xff\xfe", "</script><b>", "semi;colon", strings.Repeat("long", 500)}
 
-// traced is a profile of a step on the emulated GPU beside hostile names, with scopes that end in odd orders.
+// traced is a profile of a step on the emulated GPU beside hostile names, with scopes that end in
+// odd orders.
 func traced(t *testing.T) *profile.Profile {
 	tr := newTrainer(emulate(t))
 	return recorded(t, profile.Options{Memory: true, Shapes: true, Stacks: true}, func(p *profile.Profile) {
@@ -51,8 +52,8 @@ type chromeEvent struct {
 	Args                     map[string]any
 }
 
-// The trace keeps the rules that viewers rely on: required fields, order, slices that nest on their track, flows whose ends lie in slices,
-// asynchronous events in pairs, counters that are numbers.
+// The trace keeps the rules that viewers rely on: required fields, order, slices that nest on their
+// track, flows whose ends lie in slices, asynchronous events in pairs, counters that are numbers.
 func TestTrace(t *testing.T) {
 	p := traced(t)
 	dir := t.TempDir()
@@ -172,7 +173,8 @@ func TestTrace(t *testing.T) {
 		return false
 	}
 	for _, e := range file.TraceEvents {
-		if e.Cat == "kernel" || e.Cat == "gpu_memcpy" { // tools find the launch, the stream and the op by these
+		// tools find the launch, the stream and the op by these
+		if e.Cat == "kernel" || e.Cat == "gpu_memcpy" {
 			number, _ := e.Args["correlation"].(float64)
 			if !calls[number] || e.Args["stream"] == nil || e.Args["device"] != 0.0 || e.Cat == "kernel" && len(e.Args["grid"].([]any)) != 3 {
 				t.Errorf("%+v", e)
@@ -211,7 +213,8 @@ func TestPprof(t *testing.T) {
 	if err := p.WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	tool, err := exec.Command("go", "tool", "-n", "pprof").Output() // built once, found in the build cache
+	// built once, found in the build cache
+	tool, err := exec.Command("go", "tool", "-n", "pprof").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/profile"
 )
 
-// A disk that takes no more: the system refuses to make files of this process longer than 1 KiB, in the middle of writing one. What was there
-// before stays, nothing else is left, and there is an error of the kind that says why.
+// A disk that takes no more: the system refuses to make files of this process longer than 1 KiB, in
+// the middle of writing one. What was there before stays, nothing else is left, and there is an
+// error of the kind that says why.
 func TestFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

@@ -243,7 +243,8 @@ func TestGraph(t *testing.T) {
 	if len(kernels) != 1 || kernels[0].Key != "graph of 2 operations" || kernels[0].Count != 3 || replay.Count != 3 || replay.CUDATotal != kernels[0].CUDATotal {
 		t.Errorf("%+v\n%+v", replay, kernels)
 	}
-	if each := kernels[0].CUDATime(); each < 4*time.Microsecond || each > 20*time.Microsecond { // the cost model's start of a kernel is 2 µs
+	// the cost model's start of a kernel is 2 µs
+	if each := kernels[0].CUDATime(); each < 4*time.Microsecond || each > 20*time.Microsecond {
 		t.Errorf("a replay takes %v", each)
 	}
 }

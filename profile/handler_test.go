@@ -24,7 +24,8 @@ func idle(t *testing.T) {
 	}
 }
 
-// A handler may fail, panic, stop the profile and step it: the profile ends or goes on, and the next one can start.
+// A handler may fail, panic, stop the profile and step it: the profile ends or goes on, and the
+// next one can start.
 func TestHandlers(t *testing.T) {
 	every := profile.Schedule{Active: 1}
 	t.Run("error", func(t *testing.T) {
@@ -106,7 +107,8 @@ func TestHandlers(t *testing.T) {
 	})
 }
 
-// Schedules that cannot be are refused by Start and mean nothing, rather than dividing by zero or overflowing.
+// Schedules that cannot be are refused by Start and mean nothing, rather than dividing by zero or
+// overflowing.
 func TestWrongSchedules(t *testing.T) {
 	for _, s := range []profile.Schedule{
 		{SkipFirst: 1}, {SkipFirstWait: true}, {Warmup: 1, Repeat: 1}, {Active: -1, Wait: 1}, {Active: 1, Wait: -1, Warmup: -1},

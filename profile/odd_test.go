@@ -16,7 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sane checks what holds of every profile: self is within total, layers sum to the whole, and reports and files can be made.
+// sane checks what holds of every profile: self is within total, layers sum to the whole, and
+// reports and files can be made.
 func sane(t *testing.T, p *profile.Profile) {
 	t.Helper()
 	all, by := p.KeyAverages(), p.KeyAverages(profile.ByModule())
@@ -39,8 +40,8 @@ func sane(t *testing.T, p *profile.Profile) {
 	}
 }
 
-// Whoever has the profile may stop it, while others train on several devices and step it; all who do get one answer, and what is recorded is
-// whole.
+// Whoever has the profile may stop it, while others train on several devices and step it; all who
+// do get one answer, and what is recorded is whole.
 func TestStopElsewhere(t *testing.T) {
 	devs, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {
@@ -124,8 +125,8 @@ func TestPanicInSpan(t *testing.T) {
 	sane(t, p)
 }
 
-// A step that runs out of memory and is taken again in halves: what it had taken is given back within it, and the copies that it waited for and
-// the halves are in the profile.
+// A step that runs out of memory and is taken again in halves: what it had taken is given back
+// within it, and the copies that it waited for and the halves are in the profile.
 func TestOutOfMemoryStep(t *testing.T) {
 	devs, err := cuda.Emulate("emulate,mem=1MiB,segment=64KiB")
 	if err != nil {
@@ -160,8 +161,8 @@ func TestOutOfMemoryStep(t *testing.T) {
 	sane(t, p)
 }
 
-// A device that fails while it is profiled takes its last times with it: reports say how many are missing, Stop returns, and the next profile
-// works.
+// A device that fails while it is profiled takes its last times with it: reports say how many are
+// missing, Stop returns, and the next profile works.
 func TestDeviceFails(t *testing.T) {
 	b := ptx.New("beyond")
 	b.MaxThreads(128)
@@ -210,7 +211,8 @@ func TestDeviceFails(t *testing.T) {
 	}
 }
 
-// However many events there are, a profile holds as many as it was told, and says how many it has not.
+// However many events there are, a profile holds as many as it was told, and says how many it has
+// not.
 func TestManyEvents(t *testing.T) {
 	n := 1_000_000
 	if testing.Short() {

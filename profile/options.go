@@ -12,26 +12,29 @@ type Options struct {
 	CPU, CUDA bool
 	Memory    bool // allocations and frees, by op: torch's profile_memory
 	Shapes    bool // of operands: torch's record_shapes
-	Stacks    bool // of the Go code that called an op: torch's with_stack. A tenth of a microsecond an op,
+	// of the Go code that called an op: torch's with_stack. A tenth of a microsecond an op,
+	Stacks bool
 	// and some the first time that a stack occurs
 	FLOPs bool // a column of the table: torch's with_flops. They are counted in any case
-	// Modules names layers, by the pointers that they tell in their spans: nn.ModuleNames of a model. A layer that is not in it is called by
-	// its type and number, such as Linear_0.
+	// Modules names layers, by the pointers that they tell in their spans: nn.ModuleNames of a
+	// model. A layer that is not in it is called by its type and number, such as Linear_0.
 	Modules map[any]string
 	// Schedule says which steps are recorded; the zero value is all. A step ends with Profile.Step.
 	Schedule Schedule
-	// OnTraceReady is called at the end of each cycle of the schedule, in Step or Stop, with the profile that then holds the cycle's
-	// events. An error ends the profile and comes out of that call.
+	// OnTraceReady is called at the end of each cycle of the schedule, in Step or Stop, with the
+	// profile that then holds the cycle's events. An error ends the profile and comes out of that
+	// call.
 	OnTraceReady func(*Profile) error
-	// MaxEvents bounds how many spans, kernels, copies, waits and allocations are kept in a cycle, 0 is 1<<18: about 50 MB, and twice that
-	// while reports are made.
+	// MaxEvents bounds how many spans, kernels, copies, waits and allocations are kept in a cycle,
+	// 0 is 1<<18: about 50 MB, and twice that while reports are made.
 	MaxEvents int
 }
 
 const defaultEvents = 1 << 18
 
-// Schedule is torch.profiler.schedule: after SkipFirst steps, cycles of Wait steps without recording, Warmup steps that are recorded and
-// thrown away, and Active steps that are kept; Repeat cycles, or for ever if it is 0.
+// Schedule is torch.profiler.schedule: after SkipFirst steps, cycles of Wait steps without
+// recording, Warmup steps that are recorded and thrown away, and Active steps that are kept; Repeat
+// cycles, or for ever if it is 0.
 type Schedule struct {
 	Wait, Warmup, Active, Repeat, SkipFirst int
 	// SkipFirstWait leaves the first cycle's Wait out.
@@ -58,7 +61,8 @@ func (a Action) String() string {
 	return names[a]
 }
 
-// Action returns what is done in a step; the first is 0. Of the zero Schedule it is Record, of one that [Start] refuses None.
+// Action returns what is done in a step; the first is 0. Of the zero Schedule it is Record, of one
+// that [Start] refuses None.
 func (s Schedule) Action(step int) Action {
 	if s == (Schedule{}) {
 		return Record
@@ -85,7 +89,8 @@ func (s Schedule) Action(step int) Action {
 	return RecordAndSave
 }
 
-// An Error says what is wrong with a call of this package. Err, where it is set, is what errors.Is finds.
+// An Error says what is wrong with a call of this package. Err, where it is set, is what errors.Is
+// finds.
 type Error struct {
 	Op  string // "start", "table", …
 	Msg string

@@ -37,8 +37,8 @@ func (p *protobuf) packed(field protowire.Number, list []int64) {
 	p.bytes(field, b)
 }
 
-// The values of a sample, in this order. "cpu" is time of the host, "gpu" of devices; "moved" the bytes that primitives and copies read and
-// write, "allocated" the memory that was handed out.
+// The values of a sample, in this order. "cpu" is time of the host, "gpu" of devices; "moved" the
+// bytes that primitives and copies read and write, "allocated" the memory that was handed out.
 var sampleTypes = [][2]string{{"cpu", "nanoseconds"}, {"gpu", "nanoseconds"}, {"flops", "count"}, {"moved", "bytes"}, {"allocated", "bytes"}}
 
 const (
@@ -157,12 +157,13 @@ func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64)
 	return order, sum
 }
 
-// stack returns what encloses the end of a sample, innermost first: kernel or call, spans, and the program's own frames where they are
-// recorded.
+// stack returns what encloses the end of a sample, innermost first: kernel or call, spans, and the
+// program's own frames where they are recorded.
 func (k sampleKey) stack() []frame {
 	var list []frame
 	if k.leaf != "" {
-		list = append(list, frame{function: strings.NewReplacer("(", "", ")", "").Replace(k.leaf)}) // which pprof takes for arguments
+		// which pprof takes for arguments
+		list = append(list, frame{function: strings.NewReplacer("(", "", ")", "").Replace(k.leaf)})
 	}
 	for p := k.in; p != nil; p = p.parent {
 		name := p.key()

@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Profile is a recording, under way or done. Its reports are of the last cycle that ended, or of all from Start to Stop without a schedule.
+// A Profile is a recording, under way or done. Its reports are of the last cycle that ended, or of
+// all from Start to Stop without a schedule.
 type Profile struct {
 	o Options
 
@@ -32,8 +33,8 @@ type pendingRun struct {
 	to   func(interval)
 }
 
-// Start begins to record, or to wait for the first step of the schedule that is recorded. It fails with an *[Error]: of options that cannot
-// be, and with [ErrRunning] while another profile runs.
+// Start begins to record, or to wait for the first step of the schedule that is recorded. It fails
+// with an *[Error]: of options that cannot be, and with [ErrRunning] while another profile runs.
 func Start(o Options) (*Profile, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -84,8 +85,8 @@ func (p *Profile) end() []*gstate {
 	return p.c.finish()
 }
 
-// Step says that a step of the training loop is over: torch's prof.step(). It may end a cycle of the schedule and call OnTraceReady, whose
-// error ends the profile and is returned.
+// Step says that a step of the training loop is over: torch's prof.step(). It may end a cycle of
+// the schedule and call OnTraceReady, whose error ends the profile and is returned.
 func (p *Profile) Step() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,8 +132,8 @@ func (p *Profile) save() error {
 	return p.o.OnTraceReady(p)
 }
 
-// Stop ends the recording, waits for the times of what is queued on devices, and calls OnTraceReady if a cycle was being recorded. Later
-// calls do nothing and return the same.
+// Stop ends the recording, waits for the times of what is queued on devices, and calls OnTraceReady
+// if a cycle was being recorded. Later calls do nothing and return the same.
 func (p *Profile) Stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,8 +164,8 @@ func (p *Profile) stop() {
 	running.Unlock()
 }
 
-// resolve asks for the times of what was queued before the last call, or with all of everything. Work that has no time, as it failed or was
-// captured in a graph, is counted by the reports.
+// resolve asks for the times of what was queued before the last call, or with all of everything.
+// Work that has no time, as it failed or was captured in a graph, is counted by the reports.
 func (p *Profile) resolve(all bool) {
 	if all {
 		p.gather()
@@ -212,8 +213,9 @@ func (p *Profile) gather() {
 	}
 }
 
-// Span opens a span of the program's own around what follows on this goroutine: torch's record_function, and what an NVTX range is used for.
-// The function that it returns closes it, on the same goroutine:
+// Span opens a span of the program's own around what follows on this goroutine: torch's
+// record_function, and what an NVTX range is used for. The function that it returns closes it, on
+// the same goroutine:
 //
 //	defer profile.Span("augment")()
 //

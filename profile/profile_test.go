@@ -107,7 +107,8 @@ func rowOf(t *testing.T, a *profile.Averages, key string) profile.Average {
 // near is for sums of times of which each is cut to a nanosecond.
 func near(a, b time.Duration) bool { return a-b < time.Microsecond && b-a < time.Microsecond }
 
-// A step on the CPU: ops, gradients, layers and scopes have rows; self times sum to the whole; each layer has its own and its gradients' work.
+// A step on the CPU: ops, gradients, layers and scopes have rows; self times sum to the whole; each
+// layer has its own and its gradients' work.
 func TestCPU(t *testing.T) {
 	tr := newTrainer(open(t))
 	tr.step()
@@ -129,7 +130,8 @@ func TestCPU(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if r := rowOf(t, a, "relu"); r.FLOPs != 2*2*4*6*6 && r.FLOPs != 2*2*2*4*6*6 { // one or two operations an element
+	// one or two operations an element
+	if r := rowOf(t, a, "relu"); r.FLOPs != 2*2*4*6*6 && r.FLOPs != 2*2*2*4*6*6 {
 		t.Errorf("relu: %d operations", r.FLOPs)
 	}
 	by := p.KeyAverages(profile.ByModule())
@@ -287,7 +289,8 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// Several goroutines train, each on its own, while one profile records; one runs Backward for another.
+// Several goroutines train, each on its own, while one profile records; one runs Backward for
+// another.
 func TestConcurrent(t *testing.T) {
 	dev := open(t)
 	const n = 4

@@ -44,7 +44,8 @@ type record struct {
 	emulated     bool // there are times of an emulated device
 }
 
-// leaf is a part of the work that nothing lies in: a call of the GPU's driver, or work of the device.
+// leaf is a part of the work that nothing lies in: a call of the GPU's driver, or work of the
+// device.
 type leaf struct {
 	name       string
 	device     device.Device // nil: the host
@@ -94,7 +95,8 @@ type copyKey struct {
 	name string
 }
 
-// nameLayers finds the layer's call that each span belongs to, and gives layers without a name their type and number.
+// nameLayers finds the layer's call that each span belongs to, and gives layers without a name
+// their type and number.
 func (r *record) nameLayers() {
 	r.layers = map[any]string{}
 	count, copies := map[string]int{}, map[copyKey]int{}
@@ -116,7 +118,8 @@ func (r *record) nameLayers() {
 			continue
 		}
 		p.outer, p.inner = p.inner, p
-		if p.again && p.outer != nil { // not the layer whose gradient happened to ask for the segment, but the one around
+		// not the layer whose gradient happened to ask for the segment, but the one around
+		if p.again && p.outer != nil {
 			p.outer = p.outer.outer
 		}
 		if p.owner == nil { // a copy: the n-th of its type in what is around it
@@ -158,7 +161,8 @@ var driverCalls = map[string]string{
 	"wait for memory": "cuEventSynchronize",
 }
 
-// findLeaves lists what lies in spans: launches, copies and waits, and on the device kernels and copies.
+// findLeaves lists what lies in spans: launches, copies and waits, and on the device kernels and
+// copies.
 func (r *record) findLeaves() {
 	add := func(l leaf) int {
 		l.number = len(r.leaves) + 1
@@ -222,8 +226,9 @@ func copyName(c *transfer) string {
 	return "Memcpy PtoP (Device -> Device)"
 }
 
-// place moves the device's work so that on its stream it follows what came before and begins no earlier than it was queued: the clocks
-// of host and device agree to some microseconds only, and an emulated one's runs by itself.
+// place moves the device's work so that on its stream it follows what came before and begins no
+// earlier than it was queued: the clocks of host and device agree to some microseconds only, and an
+// emulated one's runs by itself.
 func (r *record) place() {
 	type track struct {
 		d device.Device

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The gradient of dropout, which is computed in the memory of the gradient that comes in, is not called by what made that one.
+// The gradient of dropout, which is computed in the memory of the gradient that comes in, is not
+// called by what made that one.
 func TestGradientInPlaceHasItsName(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(4, 4), nn.NewDropout(0.5), nn.NewLinear(4, 4))
 	p, err := profile.Start(profile.Options{})

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A KernelBound is a primitive's time beside the least that its work could take on the device ([device.Work] says what is counted):
-// max(FLOPs / peak arithmetic, bytes / peak bandwidth).
+// A KernelBound is a primitive's time beside the least that its work could take on the device
+// ([device.Work] says what is counted): max(FLOPs / peak arithmetic, bytes / peak bandwidth).
 type KernelBound struct {
 	Device    string
 	Primitive string // "matmul"
@@ -24,8 +24,9 @@ type KernelBound struct {
 	Time      time.Duration
 	Bound     time.Duration // the least
 	Work      device.Work
-	// By says what the bound is of: "memory" or "compute"; "overhead" where the bound is below a microsecond a call, so that it is what
-	// every call costs, a launch or the start of workers, that takes the time.
+	// By says what the bound is of: "memory" or "compute"; "overhead" where the bound is below a
+	// microsecond a call, so that it is what every call costs, a launch or the start of workers,
+	// that takes the time.
 	By string
 
 	least float64 // Bound in nanoseconds, of which a call may take a part of one
@@ -46,9 +47,9 @@ type Rooflines struct {
 	notes []string
 }
 
-// Roofline compares each primitive's time with the least that its work could take. A device's peak is given, by its name; else it is what
-// the device itself tells, or measured now, which takes some ten milliseconds. Kernels of the program's own, whose work is not known, are
-// left out.
+// Roofline compares each primitive's time with the least that its work could take. A device's peak
+// is given, by its name; else it is what the device itself tells, or measured now, which takes some
+// ten milliseconds. Kernels of the program's own, whose work is not known, are left out.
 func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 	r := p.record()
 	f := &Rooflines{Peaks: map[string]device.Peak{}, notes: r.notes()}
@@ -167,8 +168,9 @@ func peakOf(d device.Device) (device.Peak, error) {
 	return MeasurePeak(d)
 }
 
-// MeasurePeak measures what a device does at most: a product of float32 matrices of 512 rows and columns, and a copy of 32 MiB by its own
-// kernels, each the best of five, by the host's clock. It is less than the makers' numbers.
+// MeasurePeak measures what a device does at most: a product of float32 matrices of 512 rows and
+// columns, and a copy of 32 MiB by its own kernels, each the best of five, by the host's clock. It
+// is less than the makers' numbers.
 func MeasurePeak(d device.Device) (device.Peak, error) {
 	const n, size = 512, 8 << 20
 	s := d.DefaultStream()

@@ -20,8 +20,9 @@ type stack struct {
 // stackKey is 128 bits of hash of what [returns] says: no two stacks are expected to share one.
 type stackKey [2]uint64
 
-// stacks finds a goroutine's stacks again. To unwind one takes the runtime microseconds, and a training loop has the same ones in each step:
-// the addresses that calls return to, which cost some nanoseconds, tell whether a stack has been seen.
+// stacks finds a goroutine's stacks again. To unwind one takes the runtime microseconds, and a
+// training loop has the same ones in each step: the addresses that calls return to, which cost some
+// nanoseconds, tell whether a stack has been seen.
 type stacks struct {
 	known map[stackKey]*stack
 	buf   [64]uintptr
@@ -35,7 +36,8 @@ var seenStacks struct {
 
 const mostStacks = 1 << 15 // that are kept when the profiles that refer to them are gone
 
-// mostFrames of a stack are kept: fewer than returns lists, whose first are of the tracer itself, so that what is kept is within what is told apart.
+// mostFrames of a stack are kept: fewer than returns lists, whose first are of the tracer itself,
+// so that what is kept is within what is told apart.
 const mostFrames = 60
 
 // here returns the stack that the calling function was called from.
@@ -67,7 +69,8 @@ func hash(list []uintptr) (k stackKey) {
 	return k
 }
 
-// keep returns the stack of a key that the goroutine has not had yet; without pcs it is that of here's caller.
+// keep returns the stack of a key that the goroutine has not had yet; without pcs it is that of
+// here's caller.
 func (s *stacks) keep(k stackKey, pcs []uintptr) *stack {
 	if s.known == nil {
 		s.known = map[stackKey]*stack{}
@@ -111,7 +114,8 @@ func (s *stack) resolve() {
 	})
 }
 
-// frames returns the program's own functions on the stack, innermost first; none of one that is not known.
+// frames returns the program's own functions on the stack, innermost first; none of one that is not
+// known.
 func (s *stack) frames() []frame {
 	if s == nil {
 		return nil

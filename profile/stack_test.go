@@ -14,7 +14,8 @@ import (
 //go:noinline
 func asks(s *stacks) *stack { return s.here() }
 
-// A walker calls itself in all the ways there are to call, on stacks that grow, and compares what is known of each stack with the runtime's.
+// A walker calls itself in all the ways there are to call, on stacks that grow, and compares what
+// is known of each stack with the runtime's.
 type walker struct {
 	s     stacks
 	rng   *rand.Rand
@@ -82,7 +83,8 @@ func names(pcs []uintptr) (list []string) {
 	}
 }
 
-// What is known of a stack by its return addresses is what the runtime says, while goroutines grow their stacks, and the collector shrinks them.
+// What is known of a stack by its return addresses is what the runtime says, while goroutines grow
+// their stacks, and the collector shrinks them.
 func TestStacksOfWalks(t *testing.T) {
 	rounds := 1500
 	if testing.Short() {

@@ -19,9 +19,10 @@ type tableOptions struct {
 	unit   string
 }
 
-// SortBy orders the rows, greatest first, by one of torch's keys: "cpu_time", "cuda_time" (averages), "cpu_time_total", "cuda_time_total",
-// "self_cpu_time_total", "self_cuda_time_total", "cpu_memory_usage", "cuda_memory_usage", "self_cpu_memory_usage",
-// "self_cuda_memory_usage", "count", "flops"; "device" may stand for "cuda". Also "bytes", and "key", which sorts by name.
+// SortBy orders the rows, greatest first, by one of torch's keys: "cpu_time", "cuda_time"
+// (averages), "cpu_time_total", "cuda_time_total", "self_cpu_time_total", "self_cuda_time_total",
+// "cpu_memory_usage", "cuda_memory_usage", "self_cpu_memory_usage", "self_cuda_memory_usage",
+// "count", "flops"; "device" may stand for "cuda". Also "bytes", and "key", which sorts by name.
 func SortBy(key string) TableOption { return func(o *tableOptions) { o.sortBy = key } }
 
 // Rows bounds the number of rows, 100 unless it is given: torch's row_limit. Not positive is all.
@@ -30,10 +31,12 @@ func Rows(n int) TableOption { return func(o *tableOptions) { o.rows = n } }
 // Header puts a line above the table.
 func Header(line string) TableOption { return func(o *tableOptions) { o.header = line } }
 
-// NameWidth bounds the width of names and of shapes, 55 and 80 unless it is given: torch's max_name_column_width.
+// NameWidth bounds the width of names and of shapes, 55 and 80 unless it is given: torch's
+// max_name_column_width.
 func NameWidth(n int) TableOption { return func(o *tableOptions) { o.width = n } }
 
-// TimeUnit writes all times in "s", "ms" or "us" instead of what each is best read in: torch's time_unit.
+// TimeUnit writes all times in "s", "ms" or "us" instead of what each is best read in: torch's
+// time_unit.
 func TimeUnit(unit string) TableOption { return func(o *tableOptions) { o.unit = unit } }
 
 // sortKeys are what rows are ordered by.
@@ -177,7 +180,9 @@ func (a *Averages) columns(total *Average, width int, timeString func(time.Durat
 		for i := range a.Rows {
 			most = max(most, a.Rows[i].FLOPs)
 		}
-		if most > 0 { // in a unit that the greatest is read well in: all operations are counted, so that torch's, by the least, would be too small
+		// in a unit that the greatest is read well in: all operations are counted, so that torch's,
+		// by the least, would be too small
+		if most > 0 {
 			scale, unit := 1.0, 0
 			for float64(most) >= 1e6*scale && unit < 5 {
 				scale *= 1000
@@ -246,7 +251,8 @@ func layOut[T any](b *strings.Builder, columns []columnOf[T], rows []T) {
 	rule()
 }
 
-// cut shortens s, in which characters that would break a line are replaced, to n characters; 0 is any number.
+// cut shortens s, in which characters that would break a line are replaced, to n characters; 0 is
+// any number.
 func cut(s string, n int) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

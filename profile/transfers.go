@@ -11,9 +11,13 @@ import (
 
 // A Transfer is what one line of a program copied between host and GPU, or waited for.
 type Transfer struct {
-	Site    string // "train/main.go:31"; "" where no frame of the program is known
-	Op      string // of the library: "item", "to"; outside of ops the function that the program called: "optim.ClipGradNorm"
-	What    string // "HtoD", "DtoH", "PtoP", "PtoP staged" by way of the host, or the wait: "stream synchronize", "device synchronize", "event wait", "wait for memory"
+	Site string // "train/main.go:31"; "" where no frame of the program is known
+	// of the library: "item", "to"; outside of ops the function that the program called:
+	// "optim.ClipGradNorm"
+	Op string
+	// "HtoD", "DtoH", "PtoP", "PtoP staged" by way of the host, or the wait: "stream synchronize",
+	// "device synchronize", "event wait", "wait for memory"
+	What    string
 	Device  string
 	Count   int
 	Bytes   int
@@ -24,7 +28,8 @@ type Transfer struct {
 	GPU     time.Duration // on the device; a blocking copy's includes the host's way back
 }
 
-// Transfers are the copies between host and GPU and between GPUs, and the waits of the host, costliest first.
+// Transfers are the copies between host and GPU and between GPUs, and the waits of the host,
+// costliest first.
 type Transfers struct {
 	Rows  []Transfer
 	notes []string
@@ -33,8 +38,9 @@ type Transfers struct {
 // staged marks copies between GPUs that go by way of the host.
 const staged = " staged"
 
-// Transfers lists every copy between host and device, and every wait of the host, by the line that asked for it. Copies within a device are
-// kernels as others. Waits for the times of the profile itself are not in it.
+// Transfers lists every copy between host and device, and every wait of the host, by the line that
+// asked for it. Copies within a device are kernels as others. Waits for the times of the profile
+// itself are not in it.
 func (p *Profile) Transfers() *Transfers {
 	r := p.record()
 	t := &Transfers{notes: r.notes()}
@@ -87,8 +93,8 @@ func (p *Profile) Transfers() *Transfers {
 	return t
 }
 
-// asked says which line of the program asked for what lies in p and was called from s, and for which op. Of what a goroutine of the library's
-// does for somebody the span knows for whom.
+// asked says which line of the program asked for what lies in p and was called from s, and for
+// which op. Of what a goroutine of the library's does for somebody the span knows for whom.
 func asked(p *span, s *stack) (site, op string) {
 	site, op = s.site(), s.entry()
 	if p != nil && p.kind != device.SpanScope && p.kind != device.SpanUser {

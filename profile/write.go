@@ -13,7 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
 )
 
-// ErrEmpty: nothing has been recorded yet, as no cycle has ended and the profile has not been stopped.
+// ErrEmpty: nothing has been recorded yet, as no cycle has ended and the profile has not been
+// stopped.
 var ErrEmpty = errors.New("nothing has been recorded")
 
 // WriteFile writes what has been recorded, in the form that the end of the path says:
@@ -41,8 +42,9 @@ func (p *Profile) WriteFile(path string) error {
 	return &Error{Op: "write " + path, Msg: "the form of a profile is told by the end of its name: .json or .json.gz (trace), .pb.gz (pprof), .stacks (flame graph) or .txt (tables)"}
 }
 
-// ExportChromeTrace writes a trace for chrome://tracing and ui.perfetto.dev, gzipped if the path ends so: torch's export_chrome_trace. It has a
-// track for each goroutine and each stream of a device, arrows from launches to kernels, and memory in use.
+// ExportChromeTrace writes a trace for chrome://tracing and ui.perfetto.dev, gzipped if the path
+// ends so: torch's export_chrome_trace. It has a track for each goroutine and each stream of a
+// device, arrows from launches to kernels, and memory in use.
 func (p *Profile) ExportChromeTrace(path string) error {
 	return p.write(path, func(r *record, w io.Writer) error {
 		if !strings.HasSuffix(path, ".gz") {
@@ -56,17 +58,20 @@ func (p *Profile) ExportChromeTrace(path string) error {
 	})
 }
 
-// ExportPprof writes a profile for go tool pprof, with sample types cpu, gpu, flops, moved and allocated:
+// ExportPprof writes a profile for go tool pprof, with sample types cpu, gpu, flops, moved and
+// allocated:
 //
 //	go tool pprof -top -sample_index=gpu prof.pb.gz
 //
-// A stack is kernel, op, layers and spans, and with Options.Stacks the program's own functions; labels name device, kind and module.
+// A stack is kernel, op, layers and spans, and with Options.Stacks the program's own functions;
+// labels name device, kind and module.
 func (p *Profile) ExportPprof(path string) error {
 	return p.write(path, func(r *record, w io.Writer) error { return r.writePprof(w) })
 }
 
-// ExportStacks writes stacks for flame graph tools, a line each, outermost first, with their self time in microseconds: torch's export_stacks.
-// metric is "self_cpu_time_total" or "self_cuda_time_total"; "" is the latter where there is such time.
+// ExportStacks writes stacks for flame graph tools, a line each, outermost first, with their self
+// time in microseconds: torch's export_stacks. metric is "self_cpu_time_total" or
+// "self_cuda_time_total"; "" is the latter where there is such time.
 func (p *Profile) ExportStacks(path, metric string) error {
 	at := valueCPU
 	switch metric {
@@ -128,7 +133,8 @@ func (p *Profile) write(path string, to func(r *record, w io.Writer) error) erro
 	return nil
 }
 
-// Report is the tables in one text: averages by what took most time, layers, transfers and the roofline.
+// Report is the tables in one text: averages by what took most time, layers, transfers and the
+// roofline.
 func (p *Profile) Report() string {
 	r := p.record()
 	key := "self_cpu_time_total"

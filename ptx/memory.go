@@ -126,7 +126,8 @@ func (p Ptr) Address() Value {
 	return p.base.Add(Int(p.offset))
 }
 
-// MovedTo returns p pointing to address, of the type that Address returns: for pointers that are kept in a Var.
+// MovedTo returns p pointing to address, of the type that Address returns: for pointers that are
+// kept in a Var.
 func (p Ptr) MovedTo(address Operand) Ptr {
 	a := address.as(p.b, p.base.t)
 	if p.space == ParamSpace || a.t != p.base.t {
@@ -137,7 +138,8 @@ func (p Ptr) MovedTo(address Operand) Ptr {
 	return p
 }
 
-// SelectPtr returns the pointer yes where the predicate v holds and no elsewhere; both are of one space and element type.
+// SelectPtr returns the pointer yes where the predicate v holds and no elsewhere; both are of one
+// space and element type.
 func (v Value) SelectPtr(yes, no Ptr) Ptr {
 	b := v.b
 	if yes.space != no.space || yes.elem != no.elem || yes.space == ParamSpace {

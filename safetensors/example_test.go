@@ -40,7 +40,8 @@ func Example() {
 	// Output: tensor([[True, True]]) 7
 }
 
-// A file that is damaged or no safetensors file says so; nothing is allocated for what its header only claims.
+// A file that is damaged or no safetensors file says so; nothing is allocated for what its header
+// only claims.
 func ExampleLoad() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -82,7 +83,8 @@ func ExampleOpen() {
 	// 6
 }
 
-// A large model in several files (of 300 bytes here, of gigabytes in earnest), in half of the precision, for Hugging Face's libraries.
+// A large model in several files (of 300 bytes here, of gigabytes in earnest), in half of the
+// precision, for Hugging Face's libraries.
 func ExampleMaxShard() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// typeBits are the format's types and the bits that an element of each takes. Those that have no type here can be listed, not read.
+// typeBits are the format's types and the bits that an element of each takes. Those that have no
+// type here can be listed, not read.
 var typeBits = map[string]uint64{
 	"BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64, "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
 	"F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
@@ -52,8 +53,8 @@ type Info struct {
 	sum    uint32
 }
 
-// header reads and checks the header of a file of the given size: the tensors in the order in which they lie, which is without
-// holes and overlaps, as the reference demands.
+// header reads and checks the header of a file of the given size: the tensors in the order in which
+// they lie, which is without holes and overlaps, as the reference demands.
 func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata map[string]string, err error) {
 	bad := func(at int64, format string, a ...any) ([]*Info, map[string]string, error) {
 		return nil, nil, &Error{Path: path, Offset: at, Msg: fmt.Sprintf(format, a...)}
@@ -299,7 +300,8 @@ func (p *parser) info(name string) (*Info, error) {
 		return nil, p.tensor(name, "its data end at %d, before they begin at %d", offsets[1], offsets[0])
 	}
 	i.Type, i.offset, i.Bytes = types[i.DType], offsets[0], offsets[1]-offsets[0]
-	elements, whole := uint64(1), uint64(8) // whole: bytes at most, if no size were 0, which lets the others be anything
+	// whole: bytes at most, if no size were 0, which lets the others be anything
+	elements, whole := uint64(1), uint64(8)
 	for _, d := range dims {
 		if over, least := bits.Mul64(whole, uint64(max(d, 1))); over != 0 || least > math.MaxInt64 {
 			whole = math.MaxUint64

@@ -36,8 +36,9 @@ func resident(t *testing.T) int64 {
 	return 0
 }
 
-// Opening a file takes no time and no memory; tensors take memory when they are touched, and give it back when they are freed. With
-// FLAMBEAU_SOAK the file has 2 GiB, and reading all of it is compared with cat.
+// Opening a file takes no time and no memory; tensors take memory when they are touched, and give
+// it back when they are freed. With FLAMBEAU_SOAK the file has 2 GiB, and reading all of it is
+// compared with cat.
 func TestOpenIsLazy(t *testing.T) {
 	soak := os.Getenv("FLAMBEAU_SOAK") != ""
 	const tensors = 16
@@ -122,7 +123,8 @@ func TestOpenIsLazy(t *testing.T) {
 	if !soak {
 		return
 	}
-	// The first touch of fresh mappings against cat, both from the system's cache, alternating, the best of five.
+	// The first touch of fresh mappings against cat, both from the system's cache, alternating, the
+	// best of five.
 	fastest, cat := time.Hour, time.Hour
 	for range 5 {
 		start := time.Now()

@@ -20,7 +20,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A File is an open file, or the files of a sharded model. Its methods may be called by several goroutines.
+// A File is an open file, or the files of a sharded model. Its methods may be called by several
+// goroutines.
 type File struct {
 	path     string
 	infos    []*Info
@@ -40,12 +41,15 @@ type part struct {
 	live map[string]int
 }
 
-// Open opens a safetensors file, or all files of a sharded model by its index (a path that ends in .json, as in
-// model.safetensors.index.json). The headers are read and checked; tensors are not read until they are touched.
+// Open opens a safetensors file, or all files of a sharded model by its index (a path that ends in
+// .json, as in model.safetensors.index.json). The headers are read and checked; tensors are not
+// read until they are touched.
 //
-// Files are mapped into memory, copy on write: a tensor of the CPU is the file's own bytes, and what is written to it stays in
-// memory. The file must not be shortened while tensors of it are used, which on Unix ends the process; replacing it, as [Save]
-// does, is safe. Where files cannot be mapped, each tensor is read when it is asked for, and so is one that does not lie aligned in the file.
+// Files are mapped into memory, copy on write: a tensor of the CPU is the file's own bytes, and
+// what is written to it stays in memory. The file must not be shortened while tensors of it are
+// used, which on Unix ends the process; replacing it, as [Save] does, is safe. Where files cannot
+// be mapped, each tensor is read when it is asked for, and so is one that does not lie aligned in
+// the file.
 func Open(path string) (*File, error) { return open(path, true) }
 
 func open(path string, mapped bool) (_ *File, err error) {
@@ -97,7 +101,8 @@ func (f *File) add(path string, mapped bool) (map[string]string, error) {
 		switch p.mem, err = filemap.Open(file); {
 		case err == nil && int64(len(p.mem.Bytes())) != info.Size():
 			return nil, &Error{Path: path, Offset: -1, Msg: "the file changed while it was opened"}
-		case err == nil && !slices.ContainsFunc(infos, func(i *Info) bool { return i.summed }): // Verify reads it
+		case err == nil && !slices.ContainsFunc(infos, func(i *Info) bool { return i.summed }):
+			// Verify reads it
 			p.f = nil
 			file.Close()
 		case err == nil:
@@ -209,7 +214,8 @@ func (f *File) Names() []string {
 	return names
 }
 
-// Infos describes the tensors, those of types that cannot be read too, in the order in which they lie in the file.
+// Infos describes the tensors, those of types that cannot be read too, in the order in which they
+// lie in the file.
 func (f *File) Infos() []Info {
 	infos := make([]Info, len(f.infos))
 	for i, x := range f.infos {
@@ -219,7 +225,8 @@ func (f *File) Infos() []Info {
 	return infos
 }
 
-// Metadata returns the file's texts by key; of a sharded model, those of its first file. It may be nil.
+// Metadata returns the file's texts by key; of a sharded model, those of its first file. It may be
+// nil.
 func (f *File) Metadata() map[string]string { return f.metadata }
 
 // Mapped reports whether the file is mapped, and not read.
@@ -227,9 +234,9 @@ func (f *File) Mapped() bool {
 	return !slices.ContainsFunc(f.parts, func(p *part) bool { return p.mem == nil })
 }
 
-// Tensor returns a tensor by name, on the CPU, in the root scope. On a mapped file it is not read before it is touched; tensors of one name
-// share their memory as long as one of them is used, and its pages are given back when the last is freed, with what was written to
-// them.
+// Tensor returns a tensor by name, on the CPU, in the root scope. On a mapped file it is not read
+// before it is touched; tensors of one name share their memory as long as one of them is used, and
+// its pages are given back when the last is freed, with what was written to them.
 func (f *File) Tensor(name string) (*tensor.Tensor, error) {
 	i := f.index[name]
 	if i == nil {
@@ -269,7 +276,8 @@ func (f *File) closedError(name string) error {
 	return &Error{Path: f.path, Tensor: name, Offset: -1, Msg: "the file has been closed", Err: fs.ErrClosed}
 }
 
-// giveBack gives the pages of a tensor back when nobody uses it. It holds m, which must be mapped as long as a tensor refers to it.
+// giveBack gives the pages of a tensor back when nobody uses it. It holds m, which must be mapped
+// as long as a tensor refers to it.
 func (f *File) giveBack(p *part, m *filemap.Map, name string, mem []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -328,8 +336,8 @@ func (f *File) Tensors() (map[string]*tensor.Tensor, error) {
 	return all, nil
 }
 
-// Close closes the file. Its tensors stay as they are: a map goes when the last tensor on it has gone and the collector has
-// seen that, or at once if there was none.
+// Close closes the file. Its tensors stay as they are: a map goes when the last tensor on it has
+// gone and the collector has seen that, or at once if there was none.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

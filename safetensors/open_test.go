@@ -361,7 +361,8 @@ func TestOpenWhatPythonWrote(t *testing.T) {
 	}
 }
 
-// A model in several files is replaced as a whole: what fails before all files are written leaves the old one.
+// A model in several files is replaced as a whole: what fails before all files are written leaves
+// the old one.
 func TestShardsAreReplacedTogether(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	model := func(v float64) map[string]*tensor.Tensor {

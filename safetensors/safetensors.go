@@ -1,10 +1,11 @@
-// Package safetensors writes and reads tensors in the safetensors format: eight bytes of header length, a JSON header that
-// says name, type, shape and place of each tensor, then their bytes
-// (https://github.com/huggingface/safetensors#format). Models in several files with an index, as Hugging Face's libraries
-// write them, are one model here.
+// Package safetensors writes and reads tensors in the safetensors format: eight bytes of header
+// length, a JSON header that says name, type, shape and place of each tensor, then their bytes
+// (https://github.com/huggingface/safetensors#format). Models in several files with an index, as
+// Hugging Face's libraries write them, are one model here.
 //
-// [Open] maps files into memory, so that opening takes no time and what is not touched takes no memory; [Load] reads
-// them. Headers are held to what the reference demands: no key twice, no hole, no overlap, nothing behind the end, at most 100 MiB.
+// [Open] maps files into memory, so that opening takes no time and what is not touched takes no
+// memory; [Load] reads them. Headers are held to what the reference demands: no key twice, no hole,
+// no overlap, nothing behind the end, at most 100 MiB.
 package safetensors
 
 import (
@@ -64,13 +65,16 @@ type SaveOption func(*saver)
 // Cast writes floating-point tensors as type t, which is one: half the size for dtype.BF16.
 func Cast(t dtype.Type) SaveOption { return func(s *saver) { s.cast = t } }
 
-// Consume frees each tensor as soon as it is written, so that saving what [Open] has mapped never needs all of it in memory.
+// Consume frees each tensor as soon as it is written, so that saving what [Open] has mapped never
+// needs all of it in memory.
 func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 
-// MaxShard writes files of at most so many bytes of tensors, and more only for a single tensor that is larger. If one file is not enough
-// for path m.safetensors, they are m-00001-of-00003.safetensors and so on, and the index m.safetensors.index.json, which is
-// written last, after all files are on the disk: an error before that leaves an older model as it was, and a kill while files get their
-// names leaves no index rather than one of mixed files. m.safetensors, and files that an index at that place named and that are not written again, are removed.
+// MaxShard writes files of at most so many bytes of tensors, and more only for a single tensor that
+// is larger. If one file is not enough for path m.safetensors, they are
+// m-00001-of-00003.safetensors and so on, and the index m.safetensors.index.json, which is written
+// last, after all files are on the disk: an error before that leaves an older model as it was, and
+// a kill while files get their names leaves no index rather than one of mixed files. m.safetensors,
+// and files that an index at that place named and that are not written again, are removed.
 func MaxShard(bytes int64) SaveOption { return func(s *saver) { s.shard = bytes } }
 
 type saver struct {
@@ -84,8 +88,9 @@ type saver struct {
 	uses     map[*tensor.Tensor]int // names that it has still to be written under
 }
 
-// Save writes tensors, from any device, to path: to a temporary file in the same directory, which is synced and renamed, so
-// that path holds either the old file or the whole new one. The same tensors give the same bytes. Errors are *[Error].
+// Save writes tensors, from any device, to path: to a temporary file in the same directory, which
+// is synced and renamed, so that path holds either the old file or the whole new one. The same
+// tensors give the same bytes. Errors are *[Error].
 func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]string, opts ...SaveOption) error {
 	s := &saver{path: path, tensors: tensors, metadata: metadata, uses: map[*tensor.Tensor]int{}}
 	for _, o := range opts {
@@ -211,7 +216,8 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 	if err != nil {
 		return err
 	}
-	// All is on the disk. If the files replace some of another index, that one must not stand while they are mixed.
+	// All is on the disk. If the files replace some of another index, that one must not stand while
+	// they are mixed.
 	old := s.listed(s.path + indexSuffix)
 	if slices.ContainsFunc(old, func(name string) bool { return written[name] }) {
 		if err := atomicfile.Remove(s.path + indexSuffix); err != nil && !os.IsNotExist(err) {

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// sumsKey is the metadata's entry with the check sums of a file: CRC-32C, in eight hexadecimal digits
-// each, of the header, with zeros where these digits stand, and of the bytes of each tensor, in the
-// order in which they lie in the file.
+// sumsKey is the metadata's entry with the check sums of a file: CRC-32C, in eight hexadecimal
+// digits each, of the header, with zeros where these digits stand, and of the bytes of each tensor,
+// in the order in which they lie in the file.
 const sumsKey = "flambeau.crc32c.file"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -21,9 +21,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // ErrChecksum is wrapped by the error for contents that are not those that were written.
 var ErrChecksum = errors.New("the check sum is wrong")
 
-// Checksums writes check sums of the header and of each tensor into the metadata, as text that other
-// programs pass over. [Open] compares the header's, [Load] those of the tensors too; tensors that are
-// mapped are compared by [File.Verify] alone.
+// Checksums writes check sums of the header and of each tensor into the metadata, as text that
+// other programs pass over. [Open] compares the header's, [Load] those of the tensors too; tensors
+// that are mapped are compared by [File.Verify] alone.
 func Checksums() SaveOption { return func(s *saver) { s.sums = true } }
 
 // sumsText is the metadata's entry for these sums.
@@ -47,8 +47,8 @@ func sumsAt(text []byte, value string) int {
 	return at + len(`"`+sumsKey+`":"`)
 }
 
-// checkHeader compares a header with its check sum, and gives the tensors, in their order in the file,
-// theirs.
+// checkHeader compares a header with its check sum, and gives the tensors, in their order in the
+// file, theirs.
 func checkHeader(path string, text []byte, value string, infos []*Info) error {
 	damaged := func() error {
 		return &Error{path, "", 8, "the header does not have the check sum that it was written with: the file is damaged, " +

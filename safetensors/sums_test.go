@@ -55,7 +55,8 @@ func TestChecksums(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := filepath.Join(t.TempDir(), "bad.safetensors")
-	const key = "flambeau.crc32c.file" // with another one there are no sums; nothing else is wrong then
+	// with another one there are no sums; nothing else is wrong then
+	const key = "flambeau.crc32c.file"
 	at := strings.Index(string(whole), key)
 	sums, named := 0, map[string]bool{}
 	for i := range whole {
@@ -92,8 +93,8 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// Shards have sums of their own, of what is written and not of what was given; files without any are
-// read as before.
+// Shards have sums of their own, of what is written and not of what was given; files without any
+// are read as before.
 func TestChecksumsOfShards(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m.safetensors")

@@ -1,7 +1,8 @@
 // Package shape is the integer arithmetic of tensors: shapes, strides, broadcasting and views.
 //
-// A [Dims] is a value of up to [MaxRank] integers held inline, so a tensor's shape needs no slice. A [Layout] says where
-// the elements of a view lie in its storage: element (i₀, i₁, …) is at Offset + Σ iₖ·Stridesₖ, counted in elements.
+// A [Dims] is a value of up to [MaxRank] integers held inline, so a tensor's shape needs no slice.
+// A [Layout] says where the elements of a view lie in its storage: element (i₀, i₁, …) is at Offset
+// + Σ iₖ·Stridesₖ, counted in elements.
 package shape
 
 import (
@@ -12,7 +13,8 @@ import (
 // MaxRank is the largest number of dimensions.
 const MaxRank = 8
 
-// Dims is a list of up to [MaxRank] integers: a shape, or the strides of one. It is a value and comparable.
+// Dims is a list of up to [MaxRank] integers: a shape, or the strides of one. It is a value and
+// comparable.
 type Dims struct {
 	n uint8
 	d [MaxRank]int
@@ -115,8 +117,9 @@ func (s Dims) Contiguous() Dims {
 	return st
 }
 
-// Broadcast returns the shape that a and b expand to, aligned at the last dimension; ok is false if some dimension
-// differs and neither is 1. dim is then the first such dimension, counted from the end.
+// Broadcast returns the shape that a and b expand to, aligned at the last dimension; ok is false if
+// some dimension differs and neither is 1. dim is then the first such dimension, counted from the
+// end.
 func Broadcast(a, b Dims) (s Dims, dim int, ok bool) {
 	if a == b {
 		return a, 0, true
@@ -138,7 +141,8 @@ func Broadcast(a, b Dims) (s Dims, dim int, ok bool) {
 	return s, 0, true
 }
 
-// Axis resolves a possibly negative dimension index for rank n; a rank of 0 counts as 1, as in torch.
+// Axis resolves a possibly negative dimension index for rank n; a rank of 0 counts as 1, as in
+// torch.
 func Axis(i, n int) (int, bool) {
 	n = max(n, 1)
 	if i < -n || i >= n {
@@ -163,7 +167,8 @@ func Dense(s Dims) Layout { return Layout{Shape: s, Strides: s.Contiguous()} }
 // Size returns the number of elements.
 func (l Layout) Size() int { return l.Shape.Size() }
 
-// Contiguous reports whether the elements lie densely in row-major order. Dimensions of size 1 do not count.
+// Contiguous reports whether the elements lie densely in row-major order. Dimensions of size 1 do
+// not count.
 func (l Layout) Contiguous() bool {
 	p := 1
 	for i := l.Shape.Rank() - 1; i >= 0; i-- {
@@ -181,7 +186,8 @@ func (l Layout) Contiguous() bool {
 	return true
 }
 
-// Span returns the least and the greatest storage index that the view touches, and false if it has no elements.
+// Span returns the least and the greatest storage index that the view touches, and false if it has
+// no elements.
 func (l Layout) Span() (lo, hi int, ok bool) {
 	lo, hi = l.Offset, l.Offset
 	for i, n := range l.Shape.d[:l.Shape.n] {
@@ -197,8 +203,8 @@ func (l Layout) Span() (lo, hi int, ok bool) {
 	return lo, hi, true
 }
 
-// Overlaps reports whether two different indices may name the same element: a broadcast dimension, or strides that
-// fold. It errs on the side of true, as an output must be free of it.
+// Overlaps reports whether two different indices may name the same element: a broadcast dimension,
+// or strides that fold. It errs on the side of true, as an output must be free of it.
 func (l Layout) Overlaps() bool {
 	type dim struct{ n, s int }
 	var d []dim
@@ -226,7 +232,8 @@ func (l Layout) Overlaps() bool {
 	return false
 }
 
-// Expand returns l broadcast to s, dimensions aligned at the end; ok is false if it does not broadcast.
+// Expand returns l broadcast to s, dimensions aligned at the end; ok is false if it does not
+// broadcast.
 func (l Layout) Expand(s Dims) (Layout, bool) {
 	if l.Shape == s {
 		return l, true
@@ -291,8 +298,8 @@ func (l Layout) Squeeze(i int) Layout {
 	return l
 }
 
-// View returns the layout of the same elements under shape s without moving any; ok is false if that needs a copy.
-// The sizes of both shapes must be equal.
+// View returns the layout of the same elements under shape s without moving any; ok is false if
+// that needs a copy. The sizes of both shapes must be equal.
 func (l Layout) View(s Dims) (Layout, bool) {
 	if s.Size() == 0 || l.Contiguous() {
 		return Layout{Shape: s, Strides: s.Contiguous(), Offset: l.Offset}, true
@@ -325,7 +332,8 @@ func (l Layout) View(s Dims) (Layout, bool) {
 	return r, true
 }
 
-// Collapse drops dimensions of size 1 and merges neighbours that lie behind one another, keeping the order of elements.
+// Collapse drops dimensions of size 1 and merges neighbours that lie behind one another, keeping
+// the order of elements.
 func (l Layout) Collapse() Layout {
 	r := Layout{Offset: l.Offset}
 	for i, n := range l.Shape.d[:l.Shape.n] {
@@ -342,8 +350,9 @@ func (l Layout) Collapse() Layout {
 	return r
 }
 
-// CollapseTogether merges neighbouring dimensions of several layouts of one shape wherever all of them allow it, so that
-// a kernel walks as few dimensions as possible. It returns the common shape and each layout's strides.
+// CollapseTogether merges neighbouring dimensions of several layouts of one shape wherever all of
+// them allow it, so that a kernel walks as few dimensions as possible. It returns the common shape
+// and each layout's strides.
 func CollapseTogether(s Dims, strides []Dims) (Dims, []Dims) {
 	out := make([]Dims, len(strides))
 	var r Dims

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A LateItem is a number on its way from a device to the host; see [Tensor.ItemLater]. It is used by one goroutine at a time.
+// A LateItem is a number on its way from a device to the host; see [Tensor.ItemLater]. It is used
+// by one goroutine at a time.
 type LateItem struct {
 	t    dtype.Type
 	buf  device.Buffer
@@ -18,8 +19,10 @@ type LateItem struct {
 	here bool
 }
 
-// ItemLater begins to bring the only element of x, as it is now, to the host, and returns without waiting where the device has page-locked
-// memory: on a GPU. Elsewhere, and where there is no such memory left, it is [Tensor.Item]. What [LateItem.Item] waits for later is the work that is queued now, not that behind.
+// ItemLater begins to bring the only element of x, as it is now, to the host, and returns without
+// waiting where the device has page-locked memory: on a GPU. Elsewhere, and where there is no such
+// memory left, it is [Tensor.Item]. What [LateItem.Item] waits for later is the work that is queued
+// now, not that behind.
 func (x *Tensor) ItemLater() *LateItem {
 	const op = "item_later"
 	x.use(op)
@@ -53,7 +56,8 @@ func (x *Tensor) ItemLater() *LateItem {
 // Done reports whether the number has come, so that Item will not wait.
 func (l *LateItem) Done() bool { return l.here || l.ev.Done() }
 
-// Item returns the number. It waits for the work that was queued when ItemLater was called, if that is still under way.
+// Item returns the number. It waits for the work that was queued when ItemLater was called, if that
+// is still under way.
 func (l *LateItem) Item() float64 {
 	if l.here {
 		return l.v
@@ -69,7 +73,8 @@ func (l *LateItem) Item() float64 {
 	return l.v
 }
 
-// Drop gives up a number that is not wanted any more; Item is 0 then unless it has been called before.
+// Drop gives up a number that is not wanted any more; Item is 0 then unless it has been called
+// before.
 func (l *LateItem) Drop() {
 	if l == nil {
 		return

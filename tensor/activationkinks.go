@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Activations with kinks, and those made of exponentials. At a kink, and for NaN, a gradient is PyTorch's.
+// Activations with kinks, and those made of exponentials. At a kink, and for NaN, a gradient is
+// PyTorch's.
 
 var zeroC = expr.C(0)
 
@@ -31,7 +32,8 @@ const (
 	seluScale = 1.0507009873554804934193349852946
 )
 
-// belowZero is a gradient with a kink: at 0 it has the value of its left side, but, as torch's, no slope there.
+// belowZero is a gradient with a kink: at 0 it has the value of its left side, but, as torch's, no
+// slope there.
 func belowZero(left, at, right *expr.Expr) *expr.Expr {
 	return x0.Lt(zeroC).Select(left, x0.Eq(zeroC).Select(at, right))
 }
@@ -41,7 +43,8 @@ func between(lo, hi, g *expr.Expr) *expr.Expr {
 	return x0.Le(lo).Or(x0.Ge(hi)).Select(zeroC, g)
 }
 
-// limit is x between lo and hi, and x itself where it equals one of them: torch's choice among zeros. NaN of any of them stays.
+// limit is x between lo and hi, and x itself where it equals one of them: torch's choice among
+// zeros. NaN of any of them stays.
 func limit(x, lo, hi *expr.Expr) *expr.Expr { return atMost(atLeast(x, lo), hi) }
 
 func atLeast(x, lo *expr.Expr) *expr.Expr { return x.Ge(lo).Select(x, x.Max(lo)) }
@@ -60,7 +63,8 @@ var (
 		},
 		x0.Mul(p0).Gt(p1).Select(x1, x1.Mul(x0.Mul(p0).Sigmoid())), 2, 7))
 	softsignOp = ofNumbers(activation("softsign", x0.Div(unit.Add(x0.Abs())), ref1(func(x float64) float64 { return x / (1 + math.Abs(x)) }),
-		// torch has g/(1+|x|)·(1 - |x|/(1+|x|)): 0 where 1 is lost in float64 too, and NaN at ±∞, as x - x
+		// torch has g/(1+|x|)·(1 - |x|/(1+|x|)): 0 where 1 is lost in float64 too, and NaN at ±∞,
+		// as x - x
 		x0.Abs().Ge(expr.C(1<<53)).Select(x0.Sub(x0), x1.Div(unit.Add(x0.Abs())).Div(unit.Add(x0.Abs())))))
 	leakyReluOp = activation("leaky_relu", x0.Gt(zeroC).Select(x0, x0.Mul(p0)), refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Min(x, 0) }),
 		x0.Gt(zeroC).Select(x1, x1.Mul(p0)), 0.1)
@@ -92,9 +96,11 @@ var (
 		}
 		return x
 	}), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
-	softshrinkOp = activation("softshrink", x0.Gt(p0).Select(x0.Sub(p0), x0.Lt(p0.Neg()).Select(x0.Add(p0), x0.Mul(zeroC).Add(zeroC))), // +0, or NaN
+	// +0, or NaN
+	softshrinkOp = activation("softshrink", x0.Gt(p0).Select(x0.Sub(p0), x0.Lt(p0.Neg()).Select(x0.Add(p0), x0.Mul(zeroC).Add(zeroC))),
 		refP(func(x, a float64) float64 { return x - clamp(x, -a, a) }), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
-	tanhshrinkOp = ofNumbers(activation("tanhshrink", x0.Sub(x0.Tanh()), ref1(func(x float64) float64 { return x - math.Tanh(x) }), x1.Mul(x0.Tanh().Mul(x0.Tanh())).Add(zeroC))) // +0, as the difference in torch
+	// +0, as the difference in torch
+	tanhshrinkOp = ofNumbers(activation("tanhshrink", x0.Sub(x0.Tanh()), ref1(func(x float64) float64 { return x - math.Tanh(x) }), x1.Mul(x0.Tanh().Mul(x0.Tanh())).Add(zeroC)))
 	thresholdOp  = Declare(&Elementwise{Name: "threshold", Arity: 1, NoBool: true, Expr: x0.Le(p0).Select(p1, x0), Domain: wide, Params: []float64{1, 7},
 		Ref: func(x, p []float64) float64 {
 			if x[0] <= p[0] {
@@ -104,7 +110,8 @@ var (
 		}, Grad: []*expr.Expr{x0.Le(p0).Select(zeroC, x1)}})
 )
 
-// Softplus returns log(1+exp(β·x))/β, and x where β·x is above the threshold; torch's defaults are Softplus(1, 20).
+// Softplus returns log(1+exp(β·x))/β, and x where β·x is above the threshold; torch's defaults are
+// Softplus(1, 20).
 func (x *Tensor) Softplus(beta, threshold float64) *Tensor {
 	if beta == 0 {
 		fail("softplus", ErrValue, []*Tensor{x}, "beta is 0")
@@ -120,8 +127,8 @@ func (x *Tensor) Softsign() *Tensor { return softsignOp.Apply([]*Tensor{x}) }
 //tensor:forms InPlace:F
 func (x *Tensor) LeakyRelu(slope float64) *Tensor { return leakyReluOp.Apply([]*Tensor{x}, slope) }
 
-// PRelu returns x where it is positive and w·x elsewhere. w has one element, or one for each channel of x, dimension 1. The gradient of
-// x at 0 is w.
+// PRelu returns x where it is positive and w·x elsewhere. w has one element, or one for each
+// channel of x, dimension 1. The gradient of x at 0 is w.
 func (x *Tensor) PRelu(w *Tensor) *Tensor {
 	in := []*Tensor{x, w}
 	youngest("prelu", in)

@@ -11,10 +11,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// crossing is a program on several streams that orders nothing by hand. It trains a small network: batches are copied ahead from one
-// page-locked buffer that is filled anew meanwhile; half of the forward pass, the update and the reading of activations run on streams of
-// their own; what other streams still read is freed, and its memory wanted again at once. The host waits for nothing before the end. It
-// returns all that was computed.
+// crossing is a program on several streams that orders nothing by hand. It trains a small network:
+// batches are copied ahead from one page-locked buffer that is filled anew meanwhile; half of the
+// forward pass, the update and the reading of activations run on streams of their own; what other
+// streams still read is freed, and its memory wanted again at once. The host waits for nothing
+// before the end. It returns all that was computed.
 func crossing(dev device.Device, first, second, copies device.Stream) (seen []float32, err error) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -76,7 +77,8 @@ func crossing(dev device.Device, first, second, copies device.Stream) (seen []fl
 	return seen, err
 }
 
-// cross runs the program on a fresh emulated GPU whose streams run in an order that the seed draws, on one stream with seed 0.
+// cross runs the program on a fresh emulated GPU whose streams run in an order that the seed draws,
+// on one stream with seed 0.
 func cross(t *testing.T, seed int) ([]float32, error) {
 	t.Helper()
 	gpus, err := cuda.Emulate(fmt.Sprintf("emulate,mem=4MiB,seed=%d", seed))
@@ -99,7 +101,8 @@ func cross(t *testing.T, seed int) ([]float32, error) {
 	return seen, err
 }
 
-// In whatever order the rules of streams allow, the program computes the same bits: in 1000 schedules with FLAMBEAU_SOAK.
+// In whatever order the rules of streams allow, the program computes the same bits: in 1000
+// schedules with FLAMBEAU_SOAK.
 func TestAnyScheduleGivesTheSame(t *testing.T) {
 	n := 16
 	switch {
@@ -120,8 +123,8 @@ func TestAnyScheduleGivesTheSame(t *testing.T) {
 	t.Logf("%d schedules", n)
 }
 
-// The test above notices what is missing: without the waits between streams, or where memory is reused without regard to those that
-// read it, some schedule gives something else.
+// The test above notices what is missing: without the waits between streams, or where memory is
+// reused without regard to those that read it, some schedule gives something else.
 func TestSchedulesFindMissingOrder(t *testing.T) {
 	want, err := cross(t, 0)
 	if err != nil {

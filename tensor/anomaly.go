@@ -15,16 +15,18 @@ type AnomalyCheck uint8
 const (
 	// AnomalyInf takes infinities for anomalies too.
 	AnomalyInf AnomalyCheck = 1 << iota
-	// AnomalyForward checks the results of ops as well, so that the first NaN is found where it arises.
+	// AnomalyForward checks the results of ops as well, so that the first NaN is found where it
+	// arises.
 	AnomalyForward
 
 	anomalyGrad AnomalyCheck = 1 << 7
 )
 
-// DetectAnomaly makes a scope look for the first NaN: torch.autograd.detect_anomaly. It records the call site of every op, and every
-// gradient that an op's VJP returns is checked when Backward or [Gradients] starts from a result of the scope. What is found
-// panics with an *[Error] that wraps an [Anomaly]: which op's gradient it is, by which operand, and where the op was called. Each check waits
-// for the device, so this is for finding a mistake.
+// DetectAnomaly makes a scope look for the first NaN: torch.autograd.detect_anomaly. It records the
+// call site of every op, and every gradient that an op's VJP returns is checked when Backward or
+// [Gradients] starts from a result of the scope. What is found panics with an *[Error] that wraps
+// an [Anomaly]: which op's gradient it is, by which operand, and where the op was called. Each
+// check waits for the device, so this is for finding a mistake.
 func DetectAnomaly(also ...AnomalyCheck) Option {
 	return func(m *modes) {
 		m.sites = true
@@ -37,12 +39,14 @@ func DetectAnomaly(also ...AnomalyCheck) Option {
 
 // An Anomaly says where a NaN, or an infinity, was first seen.
 type Anomaly struct {
-	Op      string  // the op whose result or gradient it is
-	Operand int     // by which operand's gradient; -1 for the result of the op
-	Site    string  // file:line of the call of the op, "" if it was called in a scope without DetectAnomaly or RecordSites
-	Index   []int   // of the first element
-	Value   float64 // of that
-	Count   int     // of such elements
+	Op      string // the op whose result or gradient it is
+	Operand int    // by which operand's gradient; -1 for the result of the op
+	// file:line of the call of the op, "" if it was called in a scope without DetectAnomaly or
+	// RecordSites
+	Site  string
+	Index []int   // of the first element
+	Value float64 // of that
+	Count int     // of such elements
 }
 
 func (a *Anomaly) Error() string {
@@ -122,7 +126,8 @@ func (e *engine) anomalous(n *node, i int, d *Tensor) {
 	panic(err)
 }
 
-// inspect panics if y, the result of op on in, is an anomaly. It is called where the scope asks for [AnomalyForward].
+// inspect panics if y, the result of op on in, is an anomaly. It is called where the scope asks for
+// [AnomalyForward].
 func (y *Tensor) inspect(op string, checks AnomalyCheck, in []*Tensor) {
 	a := y.anomaly(checks)
 	if a == nil {

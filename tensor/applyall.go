@@ -7,16 +7,18 @@ import "github.com/flambeau-go/flambeau/shape"
 type FunctionAll interface {
 	// Name is the operation's name in messages.
 	Name() string
-	// Forward computes the results, which are of one floating point type and at least one. It runs without recording a graph; intermediates die
-	// when it returns. What it saves of operands and results keeps its place in the graph, so that VJP can be differentiated.
+	// Forward computes the results, which are of one floating point type and at least one. It runs
+	// without recording a graph; intermediates die when it returns. What it saves of operands and
+	// results keeps its place in the graph, so that VJP can be differentiated.
 	Forward(c *Context, in []*Tensor) []*Tensor
-	// VJP returns the gradient of each operand, given those of all results, which are zeros for a result that the loss does not depend on; nil
-	// for none.
+	// VJP returns the gradient of each operand, given those of all results, which are zeros for a
+	// result that the loss does not depend on; nil for none.
 	VJP(c *Context, g []*Tensor) []*Tensor
 }
 
-// ApplyAll runs f on in and returns its results, which belong to the youngest scope among the operands. They are views of one memory, that is
-// free when the last of them is, and an op in place on one of them counts as a change of all.
+// ApplyAll runs f on in and returns its results, which belong to the youngest scope among the
+// operands. They are views of one memory, that is free when the last of them is, and an op in place
+// on one of them counts as a change of all.
 func ApplyAll(f FunctionAll, in ...*Tensor) []*Tensor {
 	p := &resultsOf{f: f}
 	y := Apply(p, in...)

@@ -83,8 +83,9 @@ func (x *Tensor) Mul(y *Tensor) *Tensor { return mulOp.Apply([]*Tensor{x, y}) }
 //tensor:forms Scalar RScalar InPlace ScalarInPlace
 func (x *Tensor) Div(y *Tensor) *Tensor { return divOp.Apply([]*Tensor{x, y}) }
 
-// scalar applies op with a scalar. As in torch the number promotes a tensor of a lower class: bool becomes int64 by a whole
-// number, integers and bool become float32 by one with a fraction, by NaN and by infinities.
+// scalar applies op with a scalar. As in torch the number promotes a tensor of a lower class: bool
+// becomes int64 by a whole number, integers and bool become float32 by one with a fraction, by NaN
+// and by infinities.
 func (x *Tensor) scalar(op *Elementwise, v ...float64) *Tensor {
 	x.use(op.called())
 	if !x.dtype.IsFloat() && op.Result == Promoted {

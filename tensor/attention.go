@@ -9,21 +9,23 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// AttentionOptions are what [ScaledDotProductAttention] may be told; the zero value is torch's default.
+// AttentionOptions are what [ScaledDotProductAttention] may be told; the zero value is torch's
+// default.
 type AttentionOptions struct {
-	// Mask, broadcast to [..., queries, keys], is of bool, true where a query attends to a key, or of floating point and added to the
-	// scores.
+	// Mask, broadcast to [..., queries, keys], is of bool, true where a query attends to a key, or
+	// of floating point and added to the scores.
 	Mask *Tensor
 	// Causal lets query i attend to the keys 0 … i only, also where there are not as many keys as
 	// queries. It goes with Mask and Lengths, where torch refuses a mask: a key counts that all
 	// of them leave, and a mask of keys alone stays as small as it is.
 	Causal bool
-	// Dropout is the probability with which a weight is dropped. Give 0 outside of training: it is not switched off by itself.
+	// Dropout is the probability with which a weight is dropped. Give 0 outside of training: it is
+	// not switched off by itself.
 	Dropout float64
 	// Scale multiplies the products of queries and keys; 0 stands for 1/√features.
 	Scale float64
-	// GroupedHeads lets several neighbouring heads of queries share one of keys and values: [..., h·g, queries, features] with
-	// [..., h, keys, features]. torch's enable_gqa.
+	// GroupedHeads lets several neighbouring heads of queries share one of keys and values: [...,
+	// h·g, queries, features] with [..., h, keys, features]. torch's enable_gqa.
 	GroupedHeads bool
 	// Lengths, int64 [batch], is how many keys each sample of [batch, heads, length, features] has.
 	// Queries do not see those behind; a length that is not positive leaves none. It goes with Mask
@@ -78,7 +80,8 @@ func (f *attentionFunc) dropped(x *Tensor) *Tensor {
 	})
 }
 
-// fold joins the heads of queries that share one of keys: [..., h·g, n, m] becomes [..., h, g·n, m].
+// fold joins the heads of queries that share one of keys: [..., h·g, n, m] becomes [..., h, g·n,
+// m].
 func (f *attentionFunc) fold(x *Tensor) *Tensor {
 	if f.groups == 1 {
 		return x
@@ -102,8 +105,8 @@ var (
 	attentionOp = &Elementwise{Name: "scaled_dot_product_attention", Arity: 2, Expr: x0.Add(x1)}
 )
 
-// chances returns softmax(scale·q·kᵀ + mask), [..., queries, keys], in the operands' computing type: float32 for 16-bit floats. A row
-// without any key is 0.
+// chances returns softmax(scale·q·kᵀ + mask), [..., queries, keys], in the operands' computing
+// type: float32 for 16-bit floats. A row without any key is 0.
 func (f *attentionFunc) chances(s *Scope, in []*Tensor) *Tensor {
 	return within(s, func(c *Scope) *Tensor {
 		q, k := in[0].In(c), in[1].In(c)
@@ -190,11 +193,13 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// ScaledDotProductAttention returns softmax(scale·q·kᵀ + mask)·v for queries q [..., queries, features], keys k [..., keys, features] and
-// values v [..., keys, values]: [..., queries, values] (A. Vaswani et al., arXiv:1706.03762). The dimensions before are batches and heads,
-// broadcast together, or with GroupedHeads shared among heads. All have one floating point type; 16-bit floats are computed in float32 and
-// rounded once; a GPU also rounds the weights to their type before they meet the values. A query
-// that attends to no key at all gives 0, with gradients of 0, as in torch.
+// ScaledDotProductAttention returns softmax(scale·q·kᵀ + mask)·v for queries q [..., queries,
+// features], keys k [..., keys, features] and values v [..., keys, values]: [..., queries, values]
+// (A. Vaswani et al., arXiv:1706.03762). The dimensions before are batches and heads, broadcast
+// together, or with GroupedHeads shared among heads. All have one floating point type; 16-bit
+// floats are computed in float32 and rounded once; a GPU also rounds the weights to their type
+// before they meet the values. A query that attends to no key at all gives 0, with gradients of 0,
+// as in torch.
 //
 // A device with kernels of its own for it, as the CPU has, goes by blocks of queries and keys, and
 // holds the weights of these only. So does the gradient, which computes weights again from queries,

@@ -2,36 +2,42 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/dtype"
 
-// An AutocastClass says what [Autocast] does with the floating point operands of an op. Elementwise ops and reductions declare it in
-// their field Autocast, a [Function] by implementing [Autocaster]. The classes of the library's ops are those of torch.autocast("cuda"),
-// on every device. Operands of float64, integers and bool are never touched, nor are functions in place.
+// An AutocastClass says what [Autocast] does with the floating point operands of an op. Elementwise
+// ops and reductions declare it in their field Autocast, a [Function] by implementing [Autocaster].
+// The classes of the library's ops are those of torch.autocast("cuda"), on every device. Operands
+// of float64, integers and bool are never touched, nor are functions in place.
 type AutocastClass uint8
 
 // The classes.
 const (
-	// AutocastThrough leaves the operands as they are: the usual promotion decides. What the Forward of such a Function calls is autocast
-	// op by op; its VJP runs without autocast, as every VJP does.
+	// AutocastThrough leaves the operands as they are: the usual promotion decides. What the
+	// Forward of such a Function calls is autocast op by op; its VJP runs without autocast, as
+	// every VJP does.
 	AutocastThrough AutocastClass = iota
-	// AutocastLow casts the operands to the scope's 16-bit type: products of matrices, convolutions. As in all classes below nothing that
-	// Forward calls is autocast.
+	// AutocastLow casts the operands to the scope's 16-bit type: products of matrices,
+	// convolutions. As in all classes below nothing that Forward calls is autocast.
 	AutocastLow
-	// AutocastHigh casts the operands to float32: what needs a wide range or many bits, such as exp, sums, norms and losses.
+	// AutocastHigh casts the operands to float32: what needs a wide range or many bits, such as
+	// exp, sums, norms and losses.
 	AutocastHigh
-	// AutocastWidest casts the operands to float32 if one of them is, and leaves them 16 bits wide if none is.
+	// AutocastWidest casts the operands to float32 if one of them is, and leaves them 16 bits wide
+	// if none is.
 	AutocastWidest
 	// AutocastOff leaves the operands as they are, and so what Forward calls.
 	AutocastOff
-	// AutocastWithin is AutocastThrough with a VJP that runs under the same autocast as Forward did: torch.amp.custom_fwd without
-	// cast_inputs and torch.amp.custom_bwd.
+	// AutocastWithin is AutocastThrough with a VJP that runs under the same autocast as Forward
+	// did: torch.amp.custom_fwd without cast_inputs and torch.amp.custom_bwd.
 	AutocastWithin
 )
 
-// An Autocaster is a [Function] with an autocast class; one that does not say is of class [AutocastThrough]. What torch.amp.custom_fwd
-// does with cast_inputs=torch.float32 is [AutocastHigh].
+// An Autocaster is a [Function] with an autocast class; one that does not say is of class
+// [AutocastThrough]. What torch.amp.custom_fwd does with cast_inputs=torch.float32 is
+// [AutocastHigh].
 type Autocaster interface{ Autocast() AutocastClass }
 
-// Autocast makes a scope of mixed precision, torch.autocast: ops whose results do not suffer compute in t, dtype.BF16 or dtype.F16, the
-// others in float32; parameters, their gradients and the optimizer's state stay what they are. dtype.Invalid is [NoAutocast].
+// Autocast makes a scope of mixed precision, torch.autocast: ops whose results do not suffer
+// compute in t, dtype.BF16 or dtype.F16, the others in float32; parameters, their gradients and the
+// optimizer's state stay what they are. dtype.Invalid is [NoAutocast].
 //
 //	tensor.Do(func(s *tensor.Scope) {
 //		loss := nn.CrossEntropy(model.Forward(s.From(x)), s.From(y))
@@ -64,9 +70,10 @@ func (s *Scope) Autocast() dtype.Type {
 	return s.modes.autocast
 }
 
-// WithAutocast runs f on in, cast as the class says where their scope has [Autocast] on, and with nothing of what f calls autocast
-// again (but for classes Through and Within): how an op that is composed of others gets a class as a whole. Where autocast is off it
-// is f(in). Operands may be nil and stay so.
+// WithAutocast runs f on in, cast as the class says where their scope has [Autocast] on, and with
+// nothing of what f calls autocast again (but for classes Through and Within): how an op that is
+// composed of others gets a class as a whole. Where autocast is off it is f(in). Operands may be
+// nil and stay so.
 func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
 	if y := underAutocast(op, class, f, in...); y != nil {
 		return y
@@ -141,8 +148,9 @@ func castable(t *Tensor, to dtype.Type) bool {
 	return t != nil && t.dtype != to && t.dtype.IsFloat() && t.dtype != dtype.F64
 }
 
-// operands returns in, cast as class says; fixed operands, by bit, stay. What it makes and no cache holds is added to made, for the caller
-// to free once the op has run: the graph holds what it needs. With nil for made it belongs to a scope that ends by itself.
+// operands returns in, cast as class says; fixed operands, by bit, stay. What it makes and no cache
+// holds is added to made, for the caller to free once the op has run: the graph holds what it
+// needs. With nil for made it belongs to a scope that ends by itself.
 func (s *Scope) operands(class AutocastClass, in []*Tensor, fixed uint, made *[]*Tensor) []*Tensor {
 	to := target(class, s.modes.autocast, in, fixed)
 	if to == dtype.Invalid {
@@ -181,7 +189,8 @@ func (s *Scope) operands(class AutocastClass, in []*Tensor, fixed uint, made *[]
 	return out
 }
 
-// autocast returns the result of e on operands that are cast as its class says, or nil if there is nothing to cast.
+// autocast returns the result of e on operands that are cast as its class says, or nil if there is
+// nothing to cast.
 func (e *Elementwise) autocast(in []*Tensor, params []float64) *Tensor {
 	if e.Autocast == AutocastThrough || len(in) == 0 {
 		return nil

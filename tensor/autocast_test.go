@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A parameter that is used twice is cast once, again after it has changed, and its gradient arrives as one float32 sum; the cast ends with the
-// scope that set autocast.
+// A parameter that is used twice is cast once, again after it has changed, and its gradient arrives
+// as one float32 sum; the cast ends with the scope that set autocast.
 func TestAutocastCache(t *testing.T) {
 	Do(func(o *Scope) {
 		w := o.Ones(4, 4).RequiresGrad()
@@ -181,7 +181,8 @@ func liveHandles(s *Scope) (n int) {
 	return n
 }
 
-// The types inside of functions: of their operands, of what they call, and of the tensors of their gradients.
+// The types inside of functions: of their operands, of what they call, and of the tensors of their
+// gradients.
 type watched struct {
 	class                    AutocastClass
 	operand, product, second dtype.Type
@@ -301,7 +302,8 @@ func TestAutocastShared(t *testing.T) {
 func TestAutocastClasses(t *testing.T) {
 	forward := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Forward\((?:\w+,? )?\*(?:tensor\.)?Context, (?:\w+ )?\[\]\*(?:tensor\.)?Tensor\)`)
 	class := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Autocast\(\) (?:tensor\.)?AutocastClass`)
-	never := map[string]bool{"elementwiseFunc": true, "reductionFunc": true, "viewFunc": true, "spliceFunc": true, "overwriteFunc": true} // not applied as functions
+	// not applied as functions
+	never := map[string]bool{"elementwiseFunc": true, "reductionFunc": true, "viewFunc": true, "spliceFunc": true, "overwriteFunc": true}
 	n := 0
 	for _, dir := range []string{".", "../nn"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -336,7 +338,8 @@ func TestAutocastClasses(t *testing.T) {
 	}
 }
 
-// A loss leaves the scope of autocast, as in PyTorch's examples, and is differentiated outside of it.
+// A loss leaves the scope of autocast, as in PyTorch's examples, and is differentiated outside of
+// it.
 func TestAutocastLossKept(t *testing.T) {
 	Do(func(s *Scope) {
 		w := s.Ones(4, 4).RequiresGrad()

@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Backward adds the gradient of x, a scalar unless [GradOutput] is given, to every leaf that it was computed from and to the results
-// that retain theirs ([Tensor.RetainGrad]), and frees what the graph saved as it passes. A leaf's gradient lives in the leaf's own scope.
+// Backward adds the gradient of x, a scalar unless [GradOutput] is given, to every leaf that it was
+// computed from and to the results that retain theirs ([Tensor.RetainGrad]), and frees what the
+// graph saved as it passes. A leaf's gradient lives in the leaf's own scope.
 func (x *Tensor) Backward(opts ...GradOption) {
 	o := optionsOf("backward", opts)
 	switch {
@@ -24,8 +25,8 @@ func (x *Tensor) Backward(opts ...GradOption) {
 	differentiate("backward", x, o.into, o)
 }
 
-// Gradients returns the gradient of y with respect to each of inputs (leaves or intermediate results), in y's scope, and
-// adds to no leaf. Only the paths from y to the inputs are walked.
+// Gradients returns the gradient of y with respect to each of inputs (leaves or intermediate
+// results), in y's scope, and adds to no leaf. Only the paths from y to the inputs are walked.
 func Gradients(y *Tensor, inputs []*Tensor, opts ...GradOption) []*Tensor {
 	o := optionsOf("grad", opts)
 	if o.into != nil {
@@ -37,7 +38,8 @@ func Gradients(y *Tensor, inputs []*Tensor, opts ...GradOption) []*Tensor {
 	return differentiate("grad", y, inputs, o)
 }
 
-// engine is one run of differentiation. There is no recursion, so a graph may be as deep as memory allows.
+// engine is one run of differentiation. There is no recursion, so a graph may be as deep as memory
+// allows.
 type engine struct {
 	op     string
 	o      gradOptions
@@ -98,7 +100,8 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 	return e.results()
 }
 
-// startScope checks the results that differentiation starts from, and returns the youngest scope among theirs.
+// startScope checks the results that differentiation starts from, and returns the youngest scope
+// among theirs.
 func (y *Tensor) startScope(op string, more []start) *Scope {
 	all := []*Tensor{y}
 	for _, m := range more {
@@ -317,8 +320,8 @@ func (e *engine) freed(n *node) *Error {
 	return err
 }
 
-// checked returns d, the gradient that a VJP gave for operand i, in the operand's type and shape: where that broadcasts to d's, it is summed, as in
-// torch. It has the operand's device.
+// checked returns d, the gradient that a VJP gave for operand i, in the operand's type and shape:
+// where that broadcasts to d's, it is summed, as in torch. It has the operand's device.
 func (e *engine) checked(n *node, i int, d *Tensor) *Tensor {
 	want := n.operands[i]
 	if d.freed.Load() {

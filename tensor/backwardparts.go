@@ -15,7 +15,8 @@ import (
 type part struct {
 	axis, start, n int
 	single         bool // the one index's dimension is gone
-	joins          bool // it is one of a list: PyTorch joins their gradients, and adds up those of other parts
+	// it is one of a list: PyTorch joins their gradients, and adds up those of other parts
+	joins bool
 }
 
 // of is the part as a region.
@@ -81,7 +82,8 @@ func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	q, x := t.partial, piece{p.start, p.n, g}
 	q.last = n
 	if q.whole == nil && (len(q.held) == 0 || q.beside(x)) {
-		if len(q.held) == 0 && g.st.buf.Size() > q.to.shape.Size()*q.to.dtype.Size() { // that would live on
+		// that would live on
+		if len(q.held) == 0 && g.st.buf.Size() > q.to.shape.Size()*q.to.dtype.Size() {
 			x.g = e.bring(g.In(s).Clone())
 			g.Free()
 		}

@@ -62,7 +62,8 @@ func BenchmarkScope(b *testing.B) {
 	}
 }
 
-// A layer normalisation forward and back: the fused kernels beside the composition that they replace.
+// A layer normalisation forward and back: the fused kernels beside the composition that they
+// replace.
 func BenchmarkLayerNorm(b *testing.B) {
 	for _, mode := range []struct {
 		name string

@@ -31,7 +31,8 @@ var (
 	andOp, andScalarOp = declareBitwise("bitwise_and", (*expr.Expr).And, func(a, b int64) int64 { return a & b }, [2]float64{-100, 100}, false)
 	orOp, orScalarOp   = declareBitwise("bitwise_or", (*expr.Expr).Or, func(a, b int64) int64 { return a | b }, [2]float64{-100, 100}, false)
 	xorOp, xorScalarOp = declareBitwise("bitwise_xor", (*expr.Expr).Xor, func(a, b int64) int64 { return a ^ b }, [2]float64{-100, 100}, false)
-	// The table's numbers stay below the width of every type, where the reference in float64 holds; shifts beyond it have a test of their own.
+	// The table's numbers stay below the width of every type, where the reference in float64 holds;
+	// shifts beyond it have a test of their own.
 	leftOp, leftScalarOp   = declareBitwise("bitwise_left_shift", (*expr.Expr).Shl, func(a, b int64) int64 { return a << b }, [2]float64{0, 6}, true)
 	rightOp, rightScalarOp = declareBitwise("bitwise_right_shift", (*expr.Expr).Shr, func(a, b int64) int64 { return a >> b }, [2]float64{0, 6}, true)
 
@@ -101,14 +102,14 @@ func (x *Tensor) BitwiseNot() *Tensor {
 	return complementOp.Apply([]*Tensor{x})
 }
 
-// BitwiseLeftShift returns the integers x << y, broadcast together. Shifted by a negative number or by the type's width or more, all bits
-// are lost: 0.
+// BitwiseLeftShift returns the integers x << y, broadcast together. Shifted by a negative number or
+// by the type's width or more, all bits are lost: 0.
 //
 //tensor:forms Scalar:int64 RScalar:int64
 func (x *Tensor) BitwiseLeftShift(y *Tensor) *Tensor { return leftOp.Apply([]*Tensor{x, y}) }
 
-// BitwiseRightShift returns the integers x >> y, broadcast together, with copies of the sign. Shifted by a negative number or by the
-// type's width or more only these are left: 0 or -1.
+// BitwiseRightShift returns the integers x >> y, broadcast together, with copies of the sign.
+// Shifted by a negative number or by the type's width or more only these are left: 0 or -1.
 //
 //tensor:forms Scalar:int64 RScalar:int64
 func (x *Tensor) BitwiseRightShift(y *Tensor) *Tensor { return rightOp.Apply([]*Tensor{x, y}) }

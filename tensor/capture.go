@@ -14,9 +14,11 @@ import (
 // ErrCapture is the kind of an [Error] about work that cannot be part of a [Graph].
 var ErrCapture = errors.New("it cannot be captured")
 
-// A Graph is work that was recorded once and is repeated by one launch: torch.cuda.CUDAGraph. [Capture] makes it. It may be replayed from
-// several goroutines, one after the other; graphs that only read the same tensors also at once, and those that write tensors which others use, or
-// share an optimizer, take turns. Close gives the graph's memory back; one that is dropped is closed after the garbage collector found it.
+// A Graph is work that was recorded once and is repeated by one launch: torch.cuda.CUDAGraph.
+// [Capture] makes it. It may be replayed from several goroutines, one after the other; graphs that
+// only read the same tensors also at once, and those that write tensors which others use, or share
+// an optimizer, take turns. Close gives the graph's memory back; one that is dropped is closed
+// after the garbage collector found it.
 type Graph struct {
 	dev    device.Device
 	stream device.Stream   // on which the work is repeated
@@ -53,28 +55,36 @@ type Graph struct {
 // epoch is how many captures have begun. A storage knows how many had when it was made.
 var epoch atomic.Uint64
 
-// Capture records what f queues in its scope on dev, and returns the graph of it. f runs once, and none of its work: as in PyTorch
-// nothing on dev has changed when Capture returns, and n replays afterwards are n runs of f. What f does on the host (its own counters,
-// printing) happens once.
+// Capture records what f queues in its scope on dev, and returns the graph of it. f runs once, and
+// none of its work: as in PyTorch nothing on dev has changed when Capture returns, and n replays
+// afterwards are n runs of f. What f does on the host (its own counters, printing) happens once.
 //
-// Values that a replay is to see are in tensors that exist before: overwrite a static input with [Tensor.Copy], then [Graph.Replay].
-// They, the parameters and all else that f uses stay alive until [Graph.Close]. What f makes in its scope belongs to the graph: results are
-// read after a replay, are overwritten by the next one, and are freed by Close; undefined before the first. Memory of temporaries is reused
-// inside of the graph only; f gives it back earlier by child scopes and Free, as elsewhere.
+// Values that a replay is to see are in tensors that exist before: overwrite a static input with
+// [Tensor.Copy], then [Graph.Replay]. They, the parameters and all else that f uses stay alive
+// until [Graph.Close]. What f makes in its scope belongs to the graph: results are read after a
+// replay, are overwritten by the next one, and are freed by Close; undefined before the first.
+// Memory of temporaries is reused inside of the graph only; f gives it back earlier by child scopes
+// and Free, as elsewhere.
 //
-// A scope that f opens with [Stream] has its work recorded beside the rest: replays run it in any order that keeps reads behind writes, as eager
-// runs do. The stream itself takes no part: [Scope.Stream] is one that stands in for it, for kernels of f's own, and for marks and waits by
-// hand, which the tensors do not need, at the end neither: all of a replay is done before what is queued after it.
+// A scope that f opens with [Stream] has its work recorded beside the rest: replays run it in any
+// order that keeps reads behind writes, as eager runs do. The stream itself takes no part:
+// [Scope.Stream] is one that stands in for it, for kernels of f's own, and for marks and waits by
+// hand, which the tensors do not need, at the end neither: all of a replay is done before what is
+// queued after it.
 //
-// These change from replay to replay: random numbers, which come from the generator that the scope has (opts may choose it) and go on as in
-// eager steps; and what [Graph.Feed] provides, which is how the optimizers of package optim see their learning rate and their number of steps.
+// These change from replay to replay: random numbers, which come from the generator that the scope
+// has (opts may choose it) and go on as in eager steps; and what [Graph.Feed] provides, which is
+// how the optimizers of package optim see their learning rate and their number of steps.
 //
-// Everything else is repeated as it was. So that nothing silently stays as it was, the error is an *[Error] of the kind [ErrCapture] for what
-// waits for a value (Item, Data, printing, shapes that depend on values), what brings values from the host, work on another device, waits for
-// events and streams that are not recorded, results that replays would not compute again, and older tensors that would be changed now: an
-// expression over older tensors alone is started with w.In(s). Copies from and to page-locked memory that the host does not wait for ([NonBlocking]) are
-// recorded: who reads the result of one waits for the last replay. What f panics with else comes out as from [Try]. After an error
-// nothing of the capture is left; gradients that were put into leaves meanwhile are gone.
+// Everything else is repeated as it was. So that nothing silently stays as it was, the error is an
+// *[Error] of the kind [ErrCapture] for what waits for a value (Item, Data, printing, shapes that
+// depend on values), what brings values from the host, work on another device, waits for events and
+// streams that are not recorded, results that replays would not compute again, and older tensors
+// that would be changed now: an expression over older tensors alone is started with w.In(s). Copies
+// from and to page-locked memory that the host does not wait for ([NonBlocking]) are recorded: who
+// reads the result of one waits for the last replay. What f panics with else comes out as from
+// [Try]. After an error nothing of the capture is left; gradients that were put into leaves
+// meanwhile are gone.
 //
 // Work on other devices is recorded with it where opts name them: see [Across].
 //
@@ -228,9 +238,10 @@ func (g *Graph) forget() {
 	}
 }
 
-// Replay queues the recorded work, as one launch, after what was queued before on the tensors that it uses, and returns without waiting. Later
-// work on these tensors, on any stream, comes after it. An error is that of the device, or of a hook that finds that what was captured is
-// not there any more; nothing is queued then, unless it is one of [Graph.Then].
+// Replay queues the recorded work, as one launch, after what was queued before on the tensors that
+// it uses, and returns without waiting. Later work on these tensors, on any stream, comes after it.
+// An error is that of the device, or of a hook that finds that what was captured is not there any
+// more; nothing is queued then, unless it is one of [Graph.Then].
 func (g *Graph) Replay() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -302,7 +313,8 @@ func (g *Graph) queue() error {
 	return nil
 }
 
-// deserted reports whether a leaf was in memory that the graph uses, and is elsewhere now. g.mu is held.
+// deserted reports whether a leaf was in memory that the graph uses, and is elsewhere now. g.mu is
+// held.
 func (g *Graph) deserted() bool {
 	for st := range g.outside {
 		if st.left.Load() {
@@ -323,7 +335,8 @@ func (g *Graph) String() string {
 	return fmt.Sprintf("Graph(%d operations on %s)", g.Operations(), g.dev.Name())
 }
 
-// Operations returns the number of kernels, copies and fills that a replay runs, 0 until the capture is over.
+// Operations returns the number of kernels, copies and fills that a replay runs, 0 until the
+// capture is over.
 func (g *Graph) Operations() int {
 	if g.shares == nil {
 		return 0
@@ -351,8 +364,8 @@ func (g *Graph) Scope() *Scope {
 // Stream returns the stream on which replays are queued.
 func (g *Graph) Stream() device.Stream { return g.stream }
 
-// Close waits for the replays, frees what the graph's scope owns and gives the memory back. What went wrong in the replays and was not told
-// yet comes out of it. A second call has no effect.
+// Close waits for the replays, frees what the graph's scope owns and gives the memory back. What
+// went wrong in the replays and was not told yet comes out of it. A second call has no effect.
 func (g *Graph) Close() error {
 	g.mu.Lock()
 	if g.shares == nil {
@@ -378,7 +391,8 @@ func (g *Graph) Close() error {
 	return nil
 }
 
-// Capture returns the graph into which work of s is recorded, nil when it runs: inside of the function given to [Capture] only.
+// Capture returns the graph into which work of s is recorded, nil when it runs: inside of the
+// function given to [Capture] only.
 func (s *Scope) Capture() *Graph {
 	s.asked()
 	if g := s.modes.capture; g != nil && g.live.Load() {
@@ -387,8 +401,9 @@ func (s *Scope) Capture() *Graph {
 	return nil
 }
 
-// Capturing returns the graph into which the latest value of one of these tensors is being recorded, nil if there is none: an op that
-// opens a scope of its own, such as an optimizer's step, then belongs into that of the graph. Nils are left out.
+// Capturing returns the graph into which the latest value of one of these tensors is being
+// recorded, nil if there is none: an op that opens a scope of its own, such as an optimizer's step,
+// then belongs into that of the graph. Nils are left out.
 func Capturing(x ...*Tensor) *Graph {
 	if captures.none() {
 		return nil

@@ -42,8 +42,9 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// TestCapturedForward: nothing runs at the capture; each replay is one launch that sees what a static input was overwritten with, also when
-// that was done on another stream a moment before, and is overtaken by no later write.
+// TestCapturedForward: nothing runs at the capture; each replay is one launch that sees what a
+// static input was overwritten with, also when that was done on another stream a moment before, and
+// is overtaken by no later write.
 func TestCapturedForward(t *testing.T) {
 	for seed := range 8 {
 		dev := gpu(t, seed)
@@ -72,7 +73,8 @@ func TestCapturedForward(t *testing.T) {
 			if n := dev.Counters().Launches - before.Launches; n != 1 {
 				t.Errorf("%d launches by a replay", n)
 			}
-			tensor.Do(func(s *tensor.Scope) { x.In(s).Fill(99) }, tensor.NoGrad(), tensor.Stream(side)) // comes after
+			// comes after
+			tensor.Do(func(s *tensor.Scope) { x.In(s).Fill(99) }, tensor.NoGrad(), tensor.Stream(side))
 			for i := range want {
 				want[i] += 1 + math.Tanh(2*float64(k))
 			}
@@ -106,8 +108,8 @@ func TestCapturedForward(t *testing.T) {
 	}
 }
 
-// TestCapturedRandom: random numbers of replayed steps are those of eager steps, bit for bit, of all generators, and the generators end where
-// those of eager steps do.
+// TestCapturedRandom: random numbers of replayed steps are those of eager steps, bit for bit, of
+// all generators, and the generators end where those of eager steps do.
 func TestCapturedRandom(t *testing.T) {
 	own := tensor.NewGenerator(5)
 	step := func(s *tensor.Scope, x *tensor.Tensor, out []*tensor.Tensor) {
@@ -167,8 +169,8 @@ func TestCapturedRandom(t *testing.T) {
 	}
 }
 
-// TestNotCapturable: what replays would not repeat rightly is refused with its op and the caller's line, nothing of the capture stays, and
-// the device goes on.
+// TestNotCapturable: what replays would not repeat rightly is refused with its op and the caller's
+// line, nothing of the capture stays, and the device goes on.
 func TestNotCapturable(t *testing.T) {
 	list, err := cuda.Emulate("emulate:2,mem=64MiB")
 	ok(t, err)
@@ -210,7 +212,8 @@ func TestNotCapturable(t *testing.T) {
 			defer y.Free()
 			y.In(s).MulScalar(2)
 		}},
-		"recorded outside": {"sum", func(s *tensor.Scope) { // it would run now, on what does not exist yet
+		// it would run now, on what does not exist yet
+		"recorded outside": {"sum", func(s *tensor.Scope) {
 			w.In(s).Sum().Backward()
 			tensor.Do(func(other *tensor.Scope) { w.Grad().In(other).Sum() })
 		}},
@@ -258,7 +261,8 @@ func TestNotCapturable(t *testing.T) {
 	}
 }
 
-// TestDroppedGraph: the garbage collector is the net under a graph that nobody closes, and not before its results are dropped too.
+// TestDroppedGraph: the garbage collector is the net under a graph that nobody closes, and not
+// before its results are dropped too.
 func TestDroppedGraph(t *testing.T) {
 	dev := gpu(t, 0)
 	x := tensor.Root().On(dev).Ones(8)
@@ -296,7 +300,8 @@ func TestCaptureWithoutMemory(t *testing.T) {
 	x.Free()
 }
 
-// TestMovedSinceCapture: a replay does not go on with memory that a leaf has left, by its device or type or its gradient's; other replays do.
+// TestMovedSinceCapture: a replay does not go on with memory that a leaf has left, by its device or
+// type or its gradient's; other replays do.
 func TestMovedSinceCapture(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	ok(t, err)
@@ -329,7 +334,8 @@ func TestMovedSinceCapture(t *testing.T) {
 	}
 }
 
-// TestCapturedHooksFail: a check that panics is the replay's error and nothing is queued; a function of Then that does has the others called.
+// TestCapturedHooksFail: a check that panics is the replay's error and nothing is queued; a
+// function of Then that does has the others called.
 func TestCapturedHooksFail(t *testing.T) {
 	dev := gpu(t, 0)
 	x := tensor.Root().On(dev).Zeros(3)

@@ -11,21 +11,23 @@ import (
 
 // What a library function that keeps count on the host, such as an optimizer, does in a capture.
 
-// Feed returns a tensor of n elements of t in the graph's scope that each replay fills from the host when it is queued: fill gets the
-// bytes, in the host's order, in the order of the calls of Feed. It must not touch the graph's device. Only while the graph is captured.
+// Feed returns a tensor of n elements of t in the graph's scope that each replay fills from the
+// host when it is queued: fill gets the bytes, in the host's order, in the order of the calls of
+// Feed. It must not touch the graph's device. Only while the graph is captured.
 func (g *Graph) Feed(t dtype.Type, n int, fill func(to []byte)) *Tensor {
 	return g.FeedOn(g.dev, t, n, fill)
 }
 
-// Check makes every replay call f first; an error of it, or what it panics with, is the replay's, and nothing is queued.
+// Check makes every replay call f first; an error of it, or what it panics with, is the replay's,
+// and nothing is queued.
 func (g *Graph) Check(f func() error) {
 	g.mu.Lock()
 	g.checks = append(g.checks, f)
 	g.mu.Unlock()
 }
 
-// Adopt says that tensors which were made during the capture, outside of its scope, are not to be made again by replays: the state of an
-// optimizer, which begins once. What made them has run.
+// Adopt says that tensors which were made during the capture, outside of its scope, are not to be
+// made again by replays: the state of an optimizer, which begins once. What made them has run.
 func (g *Graph) Adopt(x ...*Tensor) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -36,23 +38,26 @@ func (g *Graph) Adopt(x ...*Tensor) {
 	}
 }
 
-// Then makes every replay call f when it is queued, before Replay returns: to bring a number of the graph's to the host by [Tensor.ItemLater].
-// What f panics with is the replay's error; the work is queued, and the other functions are called. It must not use the graph.
+// Then makes every replay call f when it is queued, before Replay returns: to bring a number of the
+// graph's to the host by [Tensor.ItemLater]. What f panics with is the replay's error; the work is
+// queued, and the other functions are called. It must not use the graph.
 func (g *Graph) Then(f func()) {
 	g.mu.Lock()
 	g.then = append(g.then, f)
 	g.mu.Unlock()
 }
 
-// Ended calls f when the capture is over: with true before the graph is made, which an error of f prevents; and with false, after that or instead,
-// where there will be none, so that f puts back what the host has noted of work that is never done.
+// Ended calls f when the capture is over: with true before the graph is made, which an error of f
+// prevents; and with false, after that or instead, where there will be none, so that f puts back
+// what the host has noted of work that is never done.
 func (g *Graph) Ended(f func(ok bool) error) {
 	g.mu.Lock()
 	g.ended = append(g.ended, f)
 	g.mu.Unlock()
 }
 
-// An Exclusive is what graphs share that must not be replayed at the same time: see [Graph.Exclude]. The zero value is ready for use.
+// An Exclusive is what graphs share that must not be replayed at the same time: see
+// [Graph.Exclude]. The zero value is ready for use.
 type Exclusive struct {
 	mu sync.Mutex
 	id atomic.Uint64
@@ -60,14 +65,16 @@ type Exclusive struct {
 
 var exclusives atomic.Uint64
 
-// Exclude makes the replays of g, and of all other graphs with the same x, take turns: from the first [Graph.Check] until all is queued there is one
-// of them, and what it queues comes before what the next one does.
+// Exclude makes the replays of g, and of all other graphs with the same x, take turns: from the
+// first [Graph.Check] until all is queued there is one of them, and what it queues comes before
+// what the next one does.
 func (g *Graph) Exclude(x *Exclusive) {
 	x.id.CompareAndSwap(0, exclusives.Add(1))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !slices.Contains(g.turns, x) {
 		g.turns = append(g.turns, x)
-		slices.SortFunc(g.turns, func(a, b *Exclusive) int { return cmp.Compare(a.id.Load(), b.id.Load()) }) // one order for all: no deadlock
+		// one order for all: no deadlock
+		slices.SortFunc(g.turns, func(a, b *Exclusive) int { return cmp.Compare(a.id.Load(), b.id.Load()) })
 	}
 }

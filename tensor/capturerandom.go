@@ -21,9 +21,9 @@ func seeded(opts []Option) bool {
 	return a.gen != b.gen
 }
 
-// A standIn is what a generator is replaced by while a graph is captured: an offset that starts at 0 and a seed that is only a token, so
-// that numbers find their way here however state and seed are saved and restored. What is drawn is relative to where the generator
-// is when a replay begins.
+// A standIn is what a generator is replaced by while a graph is captured: an offset that starts at
+// 0 and a seed that is only a token, so that numbers find their way here however state and seed are
+// saved and restored. What is drawn is relative to where the generator is when a replay begins.
 type standIn struct {
 	of    *Generator // what it stands for
 	as    *Generator
@@ -33,8 +33,9 @@ type standIn struct {
 	seed, offset uint64
 }
 
-// generator returns the stand-in of gen, gen itself where nothing is captured. Generators that a scope's Seed makes have none: they start anew
-// with every run, so that their numbers are the same each time.
+// generator returns the stand-in of gen, gen itself where nothing is captured. Generators that a
+// scope's Seed makes have none: they start anew with every run, so that their numbers are the same
+// each time.
 func (g *Graph) generator(gen *Generator) *Generator {
 	if gen == nil || g == nil || !g.live.Load() {
 		return gen

@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// Graphs that use the same memory, which one of them writes, must not be queued at the same time: each would wait for what the other has queued so
-// far, and not for what it is about to. They take turns. Those that only read go on at once, and a graph that shares nothing pays nothing.
+// Graphs that use the same memory, which one of them writes, must not be queued at the same time:
+// each would wait for what the other has queued so far, and not for what it is about to. They take
+// turns. Those that only read go on at once, and a graph that shares nothing pays nothing.
 
 // A crossing is memory that several graphs use, and one of them writes.
 type crossing struct {
@@ -21,7 +22,8 @@ type passage struct {
 	write bool
 }
 
-// A sharer is a graph among those that it shares memory with. It points to no graph, so that one that is dropped becomes garbage.
+// A sharer is a graph among those that it shares memory with. It points to no graph, so that one
+// that is dropped becomes garbage.
 type sharer struct {
 	mu       sync.Mutex // held while a replay is being queued
 	passages []passage  // in the one order for all
@@ -41,7 +43,8 @@ type common struct {
 	at *crossing // nil: nobody writes, or there is one graph
 }
 
-// share makes g take turns with the graphs that use its memory. A replay of one of these that is being queued is waited for.
+// share makes g take turns with the graphs that use its memory. A replay of one of these that is
+// being queued is waited for.
 func (g *Graph) share() *sharer {
 	own := &sharer{}
 	sharing.Lock()
@@ -104,7 +107,8 @@ func (o *sharer) leave() {
 	o.uses = nil
 }
 
-// turn waits until no other graph is being queued that this one must not be queued with, and returns what ends that.
+// turn waits until no other graph is being queued that this one must not be queued with, and
+// returns what ends that.
 func (o *sharer) turn() (done func()) {
 	o.mu.Lock()
 	for _, p := range o.passages {

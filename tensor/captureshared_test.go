@@ -32,7 +32,8 @@ func TestGraphsTakeTurns(t *testing.T) {
 			return capture(t, dev, func(s *tensor.Scope) {
 				v := w.In(s).MulScalar(0.5)
 				half := s.Capture().Feed(dtype.F32, 1, func(to []byte) {
-					time.Sleep(100 * time.Microsecond) // while the replay waits for what was queued and is not queued itself
+					// while the replay waits for what was queued and is not queued itself
+					time.Sleep(100 * time.Microsecond)
 					binary.NativeEndian.PutUint32(to, math.Float32bits(float32(by)/2))
 				})
 				w.In(s).Copy(v.Add(half).MulScalar(2))
@@ -67,7 +68,8 @@ func TestGraphsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestGraphsShareAndGo: a graph that is dropped or closed leaves nothing with those it shared memory with.
+// TestGraphsShareAndGo: a graph that is dropped or closed leaves nothing with those it shared
+// memory with.
 func TestGraphsShareAndGo(t *testing.T) {
 	dev := gpu(t, 0)
 	m := tensor.Root().On(dev)
@@ -102,8 +104,8 @@ func TestGraphsShareAndGo(t *testing.T) {
 	}
 }
 
-// TestChangedOnce: what the function of a capture changes beside its scope would be changed once, now, and is refused before it is done. What it
-// makes, and what other goroutines do, goes on.
+// TestChangedOnce: what the function of a capture changes beside its scope would be changed once,
+// now, and is refused before it is done. What it makes, and what other goroutines do, goes on.
 func TestChangedOnce(t *testing.T) {
 	dev := gpu(t, 0)
 	m := tensor.Root().On(dev)
@@ -158,7 +160,8 @@ func TestChangedOnce(t *testing.T) {
 	ok(t, other.Close())
 }
 
-// TestNestedCapture: a capture within another one, on the same streams, is a graph of its own; one that fails leaves the outer one as it is.
+// TestNestedCapture: a capture within another one, on the same streams, is a graph of its own; one
+// that fails leaves the outer one as it is.
 func TestNestedCapture(t *testing.T) {
 	for seed := range 4 {
 		list, err := cuda.Emulate(fmt.Sprintf("emulate:2,mem=16MiB,seed=%d", seed))
@@ -210,7 +213,8 @@ func TestNestedCapture(t *testing.T) {
 	}
 }
 
-// TestUnfinishedGraph: what the function of a capture gets by Scope.Capture is no graph yet, and after a failure none: its methods say so.
+// TestUnfinishedGraph: what the function of a capture gets by Scope.Capture is no graph yet, and
+// after a failure none: its methods say so.
 func TestUnfinishedGraph(t *testing.T) {
 	dev := gpu(t, 0)
 	x := tensor.Root().On(dev).Ones(4)

@@ -6,8 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A capture of work on several streams. Each stream that a scope of the capture asks for is stood in for by one of the recording's own: what others
-// queue on it meanwhile runs as ever, and it can serve several captures at once. The stand-ins are kept apart, and in order, as streams are
+// A capture of work on several streams. Each stream that a scope of the capture asks for is stood
+// in for by one of the recording's own: what others queue on it meanwhile runs as ever, and it can
+// serve several captures at once. The stand-ins are kept apart, and in order, as streams are
 // outside of a capture, by who has written and read a tensor's memory.
 
 // route makes the stream of a scope that is being opened one that is recorded.
@@ -16,7 +17,8 @@ func (g *Graph) route(m *modes) {
 	if first == nil {
 		return // work elsewhere is refused when there is some
 	}
-	if m.stream == nil || m.stream.Device() != m.dev { // as a device's default stream serves where another one's was chosen
+	// as a device's default stream serves where another one's was chosen
+	if m.stream == nil || m.stream.Device() != m.dev {
 		m.stream = first
 	} else {
 		m.stream = g.lane(m.stream)
@@ -51,7 +53,8 @@ func (g *Graph) has(s device.Stream) bool {
 	return slices.Contains(g.firsts, s)
 }
 
-// join makes the end of the recorded work come after that on all streams: nobody has to do so by hand.
+// join makes the end of the recorded work come after that on all streams: nobody has to do so by
+// hand.
 func (g *Graph) join() error {
 	all := slices.Clone(g.firsts[1:])
 	for _, l := range g.lanes {

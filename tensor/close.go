@@ -23,8 +23,9 @@ type CloseOption uint8
 // EqualNaN takes NaN for close to NaN, torch's equal_nan=True.
 const EqualNaN CloseOption = 1
 
-// IsClose returns whether |x-y| ≤ atol + rtol·|y|, or x = y, broadcast together; torch's defaults are 1e-5 and 1e-8. Integers are compared as
-// float64. NaN is close to nothing, unless [EqualNaN] is given.
+// IsClose returns whether |x-y| ≤ atol + rtol·|y|, or x = y, broadcast together; torch's defaults
+// are 1e-5 and 1e-8. Integers are compared as float64. NaN is close to nothing, unless [EqualNaN]
+// is given.
 func (x *Tensor) IsClose(y *Tensor, rtol, atol float64, o ...CloseOption) *Tensor {
 	in := []*Tensor{x, y}
 	youngest("isclose", in)
@@ -42,7 +43,8 @@ func (x *Tensor) IsClose(y *Tensor, rtol, atol float64, o ...CloseOption) *Tenso
 	})
 }
 
-// AllClose returns whether all elements of x and y are close; see [Tensor.IsClose]. On a GPU it waits for the work queued so far.
+// AllClose returns whether all elements of x and y are close; see [Tensor.IsClose]. On a GPU it
+// waits for the work queued so far.
 func (x *Tensor) AllClose(y *Tensor, rtol, atol float64, o ...CloseOption) bool {
 	return x.IsClose(y, rtol, atol, o...).LogicalNot().Sum().Item() == 0
 }

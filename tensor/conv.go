@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// ConvOptions say how a convolution moves over its input. The lists hold one number for all spatial dimensions, or one for each:
+// ConvOptions say how a convolution moves over its input. The lists hold one number for all spatial
+// dimensions, or one for each:
 //
 //	x.Conv2d(w, b, tensor.ConvOptions{Stride: []int{2}, Padding: []int{1, 2}})
 //
@@ -17,12 +18,13 @@ type ConvOptions struct {
 	Padding  []int // zeros on both sides of a dimension; none: 0, torch's padding="valid"
 	Dilation []int // distance between the elements of a window; none: 1
 	Groups   int   // into which channels are divided; 0: 1
-	// Same pads so that the result has the input's size, torch's padding="same": where the padding is odd, the larger part is
-	// behind. It needs a stride of 1 and no Padding.
+	// Same pads so that the result has the input's size, torch's padding="same": where the padding
+	// is odd, the larger part is behind. It needs a stride of 1 and no Padding.
 	Same bool
 }
 
-// ConvTransposeOptions say how a transposed convolution moves over its result; see [ConvOptions]. The zero value is torch's default.
+// ConvTransposeOptions say how a transposed convolution moves over its result; see [ConvOptions].
+// The zero value is torch's default.
 type ConvTransposeOptions struct {
 	Stride        []int // distance between windows in the result; none: 1
 	Padding       []int // elements cut off on both sides of the result; none: 0
@@ -35,46 +37,50 @@ type ConvTransposeOptions struct {
 //
 //	y[n, o, l] = bias[o] + Σ x[n, c, l·stride + k·dilation - padding] · weight[o, c, k], summed over c and k
 //
-// x is [n, channels, length], or [channels, length] without a batch; weight is [outputs, channels/groups, kernel]; bias is [outputs]
-// or nil. The result has (length + 2·padding - dilation·(kernel-1) - 1)/stride + 1 places. With groups, outputs of one group see the
-// channels of that group alone. All operands have one type: 16-bit floats accumulate in float32 and are rounded once, integers
-// wrap, bool is refused. Padding other than with zeros is [Tensor.PadReflect], [Tensor.PadReplicate] or [Tensor.PadCircular]
-// before. What is padded counts as zeros in products: an infinite weight makes NaN of it.
+// x is [n, channels, length], or [channels, length] without a batch; weight is [outputs,
+// channels/groups, kernel]; bias is [outputs] or nil. The result has (length + 2·padding -
+// dilation·(kernel-1) - 1)/stride + 1 places. With groups, outputs of one group see the channels of
+// that group alone. All operands have one type: 16-bit floats accumulate in float32 and are rounded
+// once, integers wrap, bool is refused. Padding other than with zeros is [Tensor.PadReflect],
+// [Tensor.PadReplicate] or [Tensor.PadCircular] before. What is padded counts as zeros in products:
+// an infinite weight makes NaN of it.
 func (x *Tensor) Conv1d(weight, bias *Tensor, o ConvOptions) *Tensor {
 	return x.conv("conv1d", 1, weight, bias, o)
 }
 
-// Conv2d is [Tensor.Conv1d] in two dimensions: x is [n, channels, height, width] or [channels, height, width], weight
-// [outputs, channels/groups, kernel height, kernel width].
+// Conv2d is [Tensor.Conv1d] in two dimensions: x is [n, channels, height, width] or [channels,
+// height, width], weight [outputs, channels/groups, kernel height, kernel width].
 func (x *Tensor) Conv2d(weight, bias *Tensor, o ConvOptions) *Tensor {
 	return x.conv("conv2d", 2, weight, bias, o)
 }
 
-// Conv3d is [Tensor.Conv1d] in three dimensions: x is [n, channels, depth, height, width] or without n, weight
-// [outputs, channels/groups, three sizes of the kernel].
+// Conv3d is [Tensor.Conv1d] in three dimensions: x is [n, channels, depth, height, width] or
+// without n, weight [outputs, channels/groups, three sizes of the kernel].
 func (x *Tensor) Conv3d(weight, bias *Tensor, o ConvOptions) *Tensor {
 	return x.conv("conv3d", 3, weight, bias, o)
 }
 
-// ConvTranspose1d returns the transposed convolution of x with weight, which carries gradients of a convolution back to its input:
+// ConvTranspose1d returns the transposed convolution of x with weight, which carries gradients of a
+// convolution back to its input:
 //
 //	y[n, o, l·stride + k·dilation - padding] += x[n, c, l] · weight[c, o, k]
 //
-// x is [n, channels, length], or [channels, length] without a batch; weight is [channels, outputs/groups, kernel]; bias is [outputs]
-// or nil. The result has (length-1)·stride - 2·padding + dilation·(kernel-1) + output padding + 1 places. Types are as for
-// [Tensor.Conv1d]; torch has integers only as int64 here.
+// x is [n, channels, length], or [channels, length] without a batch; weight is [channels,
+// outputs/groups, kernel]; bias is [outputs] or nil. The result has (length-1)·stride - 2·padding +
+// dilation·(kernel-1) + output padding + 1 places. Types are as for [Tensor.Conv1d]; torch has
+// integers only as int64 here.
 func (x *Tensor) ConvTranspose1d(weight, bias *Tensor, o ConvTransposeOptions) *Tensor {
 	return x.convTranspose("conv_transpose1d", 1, weight, bias, o)
 }
 
-// ConvTranspose2d is [Tensor.ConvTranspose1d] in two dimensions: x is [n, channels, height, width] or without n, weight
-// [channels, outputs/groups, kernel height, kernel width].
+// ConvTranspose2d is [Tensor.ConvTranspose1d] in two dimensions: x is [n, channels, height, width]
+// or without n, weight [channels, outputs/groups, kernel height, kernel width].
 func (x *Tensor) ConvTranspose2d(weight, bias *Tensor, o ConvTransposeOptions) *Tensor {
 	return x.convTranspose("conv_transpose2d", 2, weight, bias, o)
 }
 
-// ConvTranspose3d is [Tensor.ConvTranspose1d] in three dimensions: x is [n, channels, depth, height, width] or without n, weight
-// [channels, outputs/groups, three sizes of the kernel].
+// ConvTranspose3d is [Tensor.ConvTranspose1d] in three dimensions: x is [n, channels, depth,
+// height, width] or without n, weight [channels, outputs/groups, three sizes of the kernel].
 func (x *Tensor) ConvTranspose3d(weight, bias *Tensor, o ConvTransposeOptions) *Tensor {
 	return x.convTranspose("conv_transpose3d", 3, weight, bias, o)
 }

@@ -114,7 +114,8 @@ func TestConvIntegers(t *testing.T) {
 	}
 }
 
-// What a convolution makes on its way is gone when it returns: only the result is left, and its graph holds the operands alone.
+// What a convolution makes on its way is gone when it returns: only the result is left, and its
+// graph holds the operands alone.
 func TestConvMemory(t *testing.T) {
 	d := oneGPU(t)
 	tensor.Do(func(s *tensor.Scope) {
@@ -129,7 +130,8 @@ func TestConvMemory(t *testing.T) {
 		s.Do(func(c *tensor.Scope) {
 			tensor.Gradients(x.In(c).Conv2d(w, b, tensor.ConvOptions{Padding: []int{1}}).Sum(), []*tensor.Tensor{x, w, b})
 		})
-		if grown := d.Stats().Allocated - before.Allocated; grown > 4096 { // the gradients are small
+		// the gradients are small
+		if grown := d.Stats().Allocated - before.Allocated; grown > 4096 {
 			t.Errorf("%d bytes are left in use after the gradients", grown)
 		}
 	})

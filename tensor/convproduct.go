@@ -6,24 +6,28 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// convolution is the geometry of a convolution of x, [n, channels, in…], with a weight [outputs, channels/groups, kernel…].
-// Three functions of it are each other's gradients: the convolution itself, what carries a gradient back to x (a transposed
-// convolution), and what carries it to the weight. All are matrix products with the columns of x: what its windows see.
+// convolution is the geometry of a convolution of x, [n, channels, in…], with a weight [outputs,
+// channels/groups, kernel…]. Three functions of it are each other's gradients: the convolution
+// itself, what carries a gradient back to x (a transposed convolution), and what carries it to the
+// weight. All are matrix products with the columns of x: what its windows see.
 type convolution struct {
 	grid
 	channels, outputs, groups int
 	op                        string // as the user called it
 }
 
-// manyPlaces is the number of windows from which on the product of one sample is large enough by itself; with fewer, samples
-// stand side by side in the columns, and the result is put in order by a copy.
+// manyPlaces is the number of windows from which on the product of one sample is large enough by
+// itself; with fewer, samples stand side by side in the columns, and the result is put in order by
+// a copy.
 const manyPlaces = 512
 
-// The columns that exist at one time take up to a part of what input and output take together, within bounds: on the CPU what its caches may still
-// hold in part, on a GPU so much that the launches are few. A smaller part saves no memory at a model's peak, which is elsewhere, and makes a GPU's
-// step many small launches. On a GPU three quarters: a ResNet-18's step of 32 images is 2900 operations, with a half 4300 at the same peak, with all of it
-// 2300 at 1.02 times PyTorch's peak under autocast (models/cudapeak_test.go). Columns of one sample that are more than input and output of all,
-// as of a few large images, are made of a part of its windows there.
+// The columns that exist at one time take up to a part of what input and output take together,
+// within bounds: on the CPU what its caches may still hold in part, on a GPU so much that the
+// launches are few. A smaller part saves no memory at a model's peak, which is elsewhere, and makes
+// a GPU's step many small launches. On a GPU three quarters: a ResNet-18's step of 32 images is
+// 2900 operations, with a half 4300 at the same peak, with all of it 2300 at 1.02 times PyTorch's
+// peak under autocast (models/cudapeak_test.go). Columns of one sample that are more than input and
+// output of all, as of a few large images, are made of a part of its windows there.
 const (
 	columnPart     = 2. / 4
 	columnPartGPU  = 3. / 4
@@ -38,8 +42,8 @@ func (v *convolution) weight() shape.Dims {
 	return shape.Of(v.outputs, v.perGroup()).Append(v.kernel[:v.rank]...)
 }
 
-// atOnce returns how many samples' columns, of type t, are made at once, of n on a device; and, where it is one on a GPU, of how many of its windows
-// along the first dimension.
+// atOnce returns how many samples' columns, of type t, are made at once, of n on a device; and,
+// where it is one on a GPU, of how many of its windows along the first dimension.
 func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, rows int) {
 	one := max(1, v.channels*v.taps()*v.places()*t.Size())
 	ends := n * (v.channels*v.list(v.in).Size() + v.outputs*v.places()) * t.Size()
@@ -55,8 +59,9 @@ func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, row
 	return max(1, min(n, room/one)), rows
 }
 
-// bands calls f, in a scope of its own, for each band of so many windows along the first dimension of a sample: with the convolution of that part
-// of the padded sample, where it begins there, and which windows they are.
+// bands calls f, in a scope of its own, for each band of so many windows along the first dimension
+// of a sample: with the convolution of that part of the padded sample, where it begins there, and
+// which windows they are.
 func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution, from, at int)) {
 	for at := 0; at < v.out[0]; at += rows {
 		b := *v
@@ -82,7 +87,8 @@ func (v *convolution) matrices(w *Tensor) *Tensor {
 	return w.reshape(shape.Of(v.groups, v.outputs/v.groups, v.perGroup()*v.taps()))
 }
 
-// chunks calls f with the first sample and number of samples of each part of a batch of n, of step samples, in a scope of its own.
+// chunks calls f with the first sample and number of samples of each part of a batch of n, of step
+// samples, in a scope of its own.
 func (v *convolution) chunks(c *Scope, step, n int, f func(c *Scope, at, n int)) {
 	for at := 0; at < n; at += step {
 		part := c.child()
@@ -93,8 +99,9 @@ func (v *convolution) chunks(c *Scope, step, n int, f func(c *Scope, at, n int))
 	}
 }
 
-// columns returns what the windows of x, samples [n, channels, in…] without a gradient, see: [n, channels·taps, places], or
-// [groups, channels of a group·taps, n·places] unless the batch comes first, in type t. It is a view of x where that is possible.
+// columns returns what the windows of x, samples [n, channels, in…] without a gradient, see: [n,
+// channels·taps, places], or [groups, channels of a group·taps, n·places] unless the batch comes
+// first, in type t. It is a view of x where that is possible.
 func (v *convolution) columns(c *Scope, x *Tensor, t dtype.Type, batchFirst bool) *Tensor {
 	n := x.Dim(0)
 	padded := v.pad(v.op, c, x, 0)
@@ -115,13 +122,15 @@ func (v *convolution) as(c *Scope, x *Tensor, t dtype.Type) *Tensor {
 	return y
 }
 
-// rows returns samples [n, outputs, out…] as [groups, outputs of a group, n·places], a view for n = 1.
+// rows returns samples [n, outputs, out…] as [groups, outputs of a group, n·places], a view for n =
+// 1.
 func (v *convolution) rows(y *Tensor) *Tensor {
 	return y.Transpose(0, 1).reshape(shape.Of(v.groups, v.outputs/v.groups, y.Dim(0)*v.places()))
 }
 
-// forward returns the convolution of x with w, and with a bias unless that is nil. 16-bit floats with a bias are float32 until it is added, so that
-// they are rounded once, a part of the batch at a time.
+// forward returns the convolution of x with w, and with a bias unless that is nil. 16-bit floats
+// with a bias are float32 until it is added, so that they are rounded once, a part of the batch at
+// a time.
 func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 	n := x.Dim(0)
 	t := x.dtype
@@ -169,7 +178,8 @@ func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 	return y
 }
 
-// product sets out to the products of a, the weight as matrices, with the columns of x, all of them in memory.
+// product sets out to the products of a, the weight as matrices, with the columns of x, all of them
+// in memory.
 func (v *convolution) product(c *Scope, x, a, out *Tensor) {
 	n, t := x.Dim(0), out.dtype
 	switch {
@@ -184,8 +194,9 @@ func (v *convolution) product(c *Scope, x, a, out *Tensor) {
 	}
 }
 
-// data returns the gradient of x, given g, that of the result: the transposed convolution of g with w, and with a bias unless that is nil. 16-bit
-// floats are float32 until all is added, so that they are rounded once, a part of the batch at a time.
+// data returns the gradient of x, given g, that of the result: the transposed convolution of g with
+// w, and with a bias unless that is nil. 16-bit floats are float32 until all is added, so that they
+// are rounded once, a part of the batch at a time.
 func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	n := g.Dim(0)
 	if g.Size() > 0 && v.shaped(n, v.channels, v.in).Size() > 0 && v.hasKernel(c, device.ConvData, g) {
@@ -254,8 +265,8 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	return y
 }
 
-// spread adds to wide, padded samples, the products of a, the weight as matrices, transposed, with g: their columns, all of them in memory. Where the
-// windows are single places, it sets them.
+// spread adds to wide, padded samples, the products of a, the weight as matrices, transposed, with
+// g: their columns, all of them in memory. Where the windows are single places, it sets them.
 func (v *convolution) spread(c *Scope, g, a, wide *Tensor) {
 	n, t := g.Dim(0), wide.dtype
 	if v.batchFirst() {
@@ -284,8 +295,8 @@ func (v *convolution) spread(c *Scope, g, a, wide *Tensor) {
 	})
 }
 
-// gradient returns the gradient of the weight, given the operand x and g, the gradient of the result. Of 16-bit floats the parts of a batch are added
-// in float32 and rounded once.
+// gradient returns the gradient of the weight, given the operand x and g, the gradient of the
+// result. Of 16-bit floats the parts of a batch are added in float32 and rounded once.
 func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	shaped := shape.Of(v.groups, v.outputs/v.groups, v.perGroup()*v.taps())
 	n, t := x.Dim(0), x.dtype
@@ -339,7 +350,8 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	return v.as(c, dw, x.dtype).reshape(v.weight())
 }
 
-// depthwise reports that each group has one channel and one output: there is no matrix, but sums of products.
+// depthwise reports that each group has one channel and one output: there is no matrix, but sums of
+// products.
 func (v *convolution) depthwise() bool {
 	return v.perGroup() == 1 && v.outputs == v.groups && v.taps() > 1 && v.taps() <= 2*fewTaps
 }
@@ -349,7 +361,8 @@ func (v *convolution) ofTap(w *Tensor, k int) *Tensor {
 	return w.reshape(shape.Of(v.channels, v.taps())).Select(1, k).reshape(onesOf(2+v.rank).With(1, v.channels))
 }
 
-// exactly runs f on operands in the type in which sums of theirs are computed, adds a bias unless that is nil, and rounds once.
+// exactly runs f on operands in the type in which sums of theirs are computed, adds a bias unless
+// that is nil, and rounds once.
 func exactly(a, b, bias *Tensor, f func(a, b *Tensor) *Tensor) *Tensor {
 	t := a.dtype
 	y := f(a.Cast(t.Compute()), b.Cast(t.Compute()))

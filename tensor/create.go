@@ -14,7 +14,8 @@ import (
 
 const boolType = dtype.Bool
 
-// A Maker creates tensors in a scope, with an element type and on a device other than the scope's defaults.
+// A Maker creates tensors in a scope, with an element type and on a device other than the scope's
+// defaults.
 type Maker struct {
 	s   *Scope
 	t   dtype.Type
@@ -154,7 +155,8 @@ func (s *Scope) From(v any, dims ...int) *Tensor {
 	return s.Typed(dtype.Invalid).From(v, dims...)
 }
 
-// Zeros, Ones, Full and From in the root scope, on the CPU: for parameters and programs without scopes.
+// Zeros, Ones, Full and From in the root scope, on the CPU: for parameters and programs without
+// scopes.
 
 // Zeros returns a float32 tensor of zeros in the root scope, on the CPU.
 func Zeros(dims ...int) *Tensor { return root.Zeros(dims...) }
@@ -214,10 +216,11 @@ func (x *Tensor) fill(v float64) *Tensor {
 	return x
 }
 
-// From returns a tensor of the values of v: a slice of any element type with the given shape (default: one dimension), a
-// nested slice, a single number, or a tensor. A slice is copied. A tensor of the root scope is handed over: it belongs to the
-// maker's scope from then on, copied if that is on another device, and the old handle is freed ([Tensor.In] lends instead).
-// Go's int becomes int64, and the given element type, if one was chosen, converts.
+// From returns a tensor of the values of v: a slice of any element type with the given shape
+// (default: one dimension), a nested slice, a single number, or a tensor. A slice is copied. A
+// tensor of the root scope is handed over: it belongs to the maker's scope from then on, copied if
+// that is on another device, and the old handle is freed ([Tensor.In] lends instead). Go's int
+// becomes int64, and the given element type, if one was chosen, converts.
 func (m Maker) From(v any, dims ...int) *Tensor {
 	if t, ok := v.(*Tensor); ok {
 		return m.fromTensor(t, dims)

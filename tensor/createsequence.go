@@ -14,8 +14,9 @@ type spaceKey struct {
 
 var spacePrograms cache[spaceKey, *expr.Program]
 
-// spaceProgram returns the code of evenly spaced numbers, computed in float64 and rounded once. Params: start, end, step, the number of
-// steps and half of it; log also the base. The second half counts from the end, so that this is met exactly.
+// spaceProgram returns the code of evenly spaced numbers, computed in float64 and rounded once.
+// Params: start, end, step, the number of steps and half of it; log also the base. The second half
+// counts from the end, so that this is met exactly.
 func spaceProgram(t dtype.Type, log bool) *expr.Program {
 	return spacePrograms.get(spaceKey{t, log}, func() *expr.Program {
 		p := func(i int) *expr.Expr { return expr.Param(i, dtype.F64) }

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// crossEntropyFunc is -Σ y·log softmax(x) row by row, where y is 1-smoothing at the target plus smoothing/classes everywhere.
+// crossEntropyFunc is -Σ y·log softmax(x) row by row, where y is 1-smoothing at the target plus
+// smoothing/classes everywhere.
 type crossEntropyFunc struct {
 	ignore    int64
 	smoothing float64
@@ -23,7 +24,8 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	const op = "cross_entropy"
 	x, target := in[0], in[1]
 	t, one, s := x.dtype.Compute(), shape.Of(x.layout.Shape.At(0)), c.Scope()
-	whole := f.mean && (f.wide || t == x.dtype) // the kernel's own mean is of losses that are not rounded
+	// the kernel's own mean is of losses that are not rounded
+	whole := f.mean && (f.wide || t == x.dtype)
 	var o *device.CrossEntropy
 	if f.smoothing == 0 {
 		want := device.CrossEntropy{Loss: resultOf(t, one), Top: resultOf(t, one), Rest: resultOf(t, one),
@@ -163,7 +165,8 @@ func (f crossEntropyFunc) grad(c *Context, x, target, g *Tensor) []*Tensor {
 	return []*Tensor{dx, nil}
 }
 
-// CrossEntropyOptions are what [Tensor.CrossEntropy] may be told beside the targets; the zero value is torch's default.
+// CrossEntropyOptions are what [Tensor.CrossEntropy] may be told beside the targets; the zero value
+// is torch's default.
 type CrossEntropyOptions struct {
 	Weight         *Tensor // a factor for each class, [classes], of the logits' type; nil: 1
 	IgnoreIndex    *int    // the target that counts for nothing; nil: -100. new(0) makes it 0
@@ -181,8 +184,9 @@ func (o CrossEntropyOptions) Ignored() int {
 	return *o.IgnoreIndex
 }
 
-// CrossEntropy returns, for logits x of shape [n, classes, …] or [classes], the loss of each target: torch's cross_entropy with
-// reduction="none". Targets are class indices, int64 [n, …] or a single one, with
+// CrossEntropy returns, for logits x of shape [n, classes, …] or [classes], the loss of each
+// target: torch's cross_entropy with reduction="none". Targets are class indices, int64 [n, …] or a
+// single one, with
 //
 //	w[t]·(1-s)·(-log softmax(x)[t]) + s/classes·Σ w[c]·(-log softmax(x)[c])
 //
@@ -355,7 +359,8 @@ func (f crossEntropyFunc) smooth(loss, logp, target *Tensor) *Tensor {
 	return loss.MulScalar(1 - f.smoothing).Sub(even.MulScalar(f.smoothing / float64(logp.Dim(1))))
 }
 
-// targetWeights returns the weight of each target, 0 for an ignored one; weights are [1, classes, 1 …].
+// targetWeights returns the weight of each target, 0 for an ignored one; weights are [1, classes, 1
+// …].
 func (x *Tensor) targetWeights(target *Tensor, ignore int64) *Tensor {
 	safe := safeTargetOp.Apply([]*Tensor{target}, float64(ignore))
 	w := x.reshape(shape.Of(x.Size())).indexSelect("cross_entropy", 0, safe.reshape(shape.Of(safe.Size()))).reshape(target.layout.Shape)

@@ -24,7 +24,8 @@ var (
 	rowsGap  = rowsDiff.Abs()
 	// 1 or -1, and the difference itself where it is 0 or NaN
 	side = rowsDiff.Gt(zeroC).Select(unit, rowsDiff.Lt(zeroC).Select(expr.C(-1), rowsDiff))
-	// X(0) to the power 1/p, which is the parameter 1 and a remainder, parameter 2, that has no place in it.
+	// X(0) to the power 1/p, which is the parameter 1 and a remainder, parameter 2, that has no
+	// place in it.
 	orderRoot = x0.PowSum(p1, expr.Param(2))
 	less      = p0.Sub(unit)
 
@@ -130,9 +131,10 @@ func (f cdistFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// Cdist returns the distances of order p ≥ 0 between the rows of x and those of y: [..., n, m] and [..., k, m] give [..., n, k],
-// with the dimensions before broadcast. Between equal rows the distance and its gradient are 0; for p = 0 it is the number of
-// elements that differ, without a gradient, and for an infinite p each of the greatest differences has the whole gradient, as in
+// Cdist returns the distances of order p ≥ 0 between the rows of x and those of y: [..., n, m] and
+// [..., k, m] give [..., n, k], with the dimensions before broadcast. Between equal rows the
+// distance and its gradient are 0; for p = 0 it is the number of elements that differ, without a
+// gradient, and for an infinite p each of the greatest differences has the whole gradient, as in
 // torch. 16-bit floats are computed in float32.
 func (x *Tensor) Cdist(y *Tensor, p float64) *Tensor {
 	if y := underAutocast("cdist", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].Cdist(in[1], p) }, x, y); y != nil {

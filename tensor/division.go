@@ -7,12 +7,14 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Division with a quotient that is a whole number. Floats and integers are ops of their own: the former lower to an exact fmod,
-// the latter to 64-bit integers. A number divided by the integer 0 cannot raise an error without waiting for the device: the
-// quotient is 0 and the remainder the dividend, on every device.
+// Division with a quotient that is a whole number. Floats and integers are ops of their own: the
+// former lower to an exact fmod, the latter to 64-bit integers. A number divided by the integer 0
+// cannot raise an error without waiting for the device: the quotient is 0 and the remainder the
+// dividend, on every device.
 
-// quotient returns ⌊x/y⌋ and x - y·⌊x/y⌋ for integers, in int64, exactly. A float64 quotient is off by less than 2¹² from that of
-// two int64; what is left over, computed in wrapping arithmetic, is small enough for a second one to be off by 1.
+// quotient returns ⌊x/y⌋ and x - y·⌊x/y⌋ for integers, in int64, exactly. A float64 quotient is off
+// by less than 2¹² from that of two int64; what is left over, computed in wrapping arithmetic, is
+// small enough for a second one to be off by 1.
 func quotient(x, y *expr.Expr) (q, r *expr.Expr) {
 	x, y = x.Cvt(dtype.I64), y.Cvt(dtype.I64)
 	divide := func(a *expr.Expr) *expr.Expr {
@@ -41,8 +43,8 @@ func truncated(x, y *expr.Expr) (q, r *expr.Expr) {
 	return up.Select(q.Add(one), q), up.Select(r.Sub(y), r)
 }
 
-// floored returns torch's ⌊x/y⌋ for floats: from the exact remainder, so that it never contradicts that, and x/y for y = 0, where its
-// derivative is 0 too.
+// floored returns torch's ⌊x/y⌋ for floats: from the exact remainder, so that it never contradicts
+// that, and x/y for y = 0, where its derivative is 0 too.
 func floored(x, y *expr.Expr) *expr.Expr {
 	mod := x.Fmod(y)
 	div := x.Sub(mod).Div(y)
@@ -60,7 +62,8 @@ func remainder(x, y *expr.Expr) *expr.Expr {
 	return mod.Ne(expr.C(0)).And(y.Lt(expr.C(0)).Xor(mod.Lt(expr.C(0)))).Select(mod.Add(y), mod)
 }
 
-// flooredRef, remainderRef and the like are the specifications; integers given as float64 are divided as such.
+// flooredRef, remainderRef and the like are the specifications; integers given as float64 are
+// divided as such.
 func flooredRef(a, b float64) float64 { return math.RoundToEven((a - remainderRef(a, b)) / b) }
 
 func remainderRef(a, b float64) float64 {
@@ -73,14 +76,17 @@ func remainderRef(a, b float64) float64 {
 
 func truncatedRef(a, b float64) float64 { return math.Trunc(a / b) }
 
-// division is one function of a dividend and a divisor, of floats or integers, the divisor a tensor or a number.
+// division is one function of a dividend and a divisor, of floats or integers, the divisor a tensor
+// or a number.
 type division struct{ float, integer, floatScalar, integerScalar *Elementwise }
 
-// declareDivision declares one; own is its derivative by x, other the negative of that by y, nil for 0.
+// declareDivision declares one; own is its derivative by x, other the negative of that by y, nil
+// for 0.
 func declareDivision(name string, float func(x, y *expr.Expr) *expr.Expr, integer func(x, y *expr.Expr) *expr.Expr,
 	ref func(a, b float64) float64, own *expr.Expr, other func(x, y *expr.Expr) *expr.Expr) division {
 	whole := expr.Param(0, dtype.I64)
-	by := [][2]float64{{-3.9, 3.9}, {0.5, 3.9}} // numbers that a gradient's test can keep away from the jumps
+	// numbers that a gradient's test can keep away from the jumps
+	by := [][2]float64{{-3.9, 3.9}, {0.5, 3.9}}
 	first := func(g *expr.Expr) *expr.Expr {
 		if own == nil {
 			return expr.C(0)
@@ -147,26 +153,29 @@ func (d division) numberInPlace(x *Tensor, v float64) *Tensor {
 	return x.inPlace(d.integerScalar, []*Tensor{x}, v)
 }
 
-// FloorDivide returns ⌊x/y⌋, broadcast together: torch's floor_divide and Python's //. Of integers the result is an integer, exact for int64
-// too; divided by 0 it is 0, where torch raises an error on the CPU. The gradient is 0.
+// FloorDivide returns ⌊x/y⌋, broadcast together: torch's floor_divide and Python's //. Of integers
+// the result is an integer, exact for int64 too; divided by 0 it is 0, where torch raises an error
+// on the CPU. The gradient is 0.
 //
 //tensor:forms Scalar RScalar
 func (x *Tensor) FloorDivide(y *Tensor) *Tensor { return floorDivide.apply(x, y) }
 
-// TruncDivide returns x/y rounded towards zero, broadcast together: torch's div with rounding_mode="trunc". Integers are divided as by
-// FloorDivide. The gradient is 0.
+// TruncDivide returns x/y rounded towards zero, broadcast together: torch's div with
+// rounding_mode="trunc". Integers are divided as by FloorDivide. The gradient is 0.
 //
 //tensor:forms Scalar
 func (x *Tensor) TruncDivide(y *Tensor) *Tensor { return truncDivide.apply(x, y) }
 
-// Remainder returns x - y·⌊x/y⌋, broadcast together: it has the sign of y, as Python's %. It is exact. By the float 0 it is NaN, by the
-// integer 0 it is x, where torch raises an error on the CPU.
+// Remainder returns x - y·⌊x/y⌋, broadcast together: it has the sign of y, as Python's %. It is
+// exact. By the float 0 it is NaN, by the integer 0 it is x, where torch raises an error on the
+// CPU.
 //
 //tensor:forms Scalar RScalar ScalarInPlace
 func (x *Tensor) Remainder(y *Tensor) *Tensor { return remainders.apply(x, y) }
 
-// Fmod returns x - y·trunc(x/y), broadcast together: it has the sign of x, as C's fmod. It is exact. By the float 0 it is NaN, by the
-// integer 0 it is x, where torch raises an error on the CPU.
+// Fmod returns x - y·trunc(x/y), broadcast together: it has the sign of x, as C's fmod. It is
+// exact. By the float 0 it is NaN, by the integer 0 it is x, where torch raises an error on the
+// CPU.
 //
 //tensor:forms Scalar
 func (x *Tensor) Fmod(y *Tensor) *Tensor { return fmods.apply(x, y) }

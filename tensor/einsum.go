@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// An einsum equation names the dimensions of each operand by bytes: letters, and for those of an ellipsis 1, 2, … counted
-// from the last.
+// An einsum equation names the dimensions of each operand by bytes: letters, and for those of an
+// ellipsis 1, 2, … counted from the last.
 type equation struct {
 	in  [][]byte
 	out []byte
@@ -153,9 +153,11 @@ func (f factor) ordered(names []byte) *Tensor {
 	return f.x.Permute(p...).reshape(s)
 }
 
-// times contracts two factors: dimensions that keep does not want are summed over. sizes are those of all names.
+// times contracts two factors: dimensions that keep does not want are summed over. sizes are those
+// of all names.
 func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*Tensor) factor {
-	shared := func(c byte) bool { // a dimension that is repeated for the other factor is summed over by itself
+	// a dimension that is repeated for the other factor is summed over by itself
+	shared := func(c byte) bool {
 		i, j := f.at(c), g.at(c)
 		return keep(c) || i >= 0 && j >= 0 && f.x.Dim(i) == g.x.Dim(j)
 	}
@@ -214,10 +216,12 @@ func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*
 	return factor{a.MatMul(b).reshape(s), names}
 }
 
-// Einsum sums products of elements over dimensions, as an equation says that names each dimension of each operand by a letter:
-// "ij,jk->ik" is the product of matrices, "bij->bji" a transposition, "ii" a trace. Letters that the result lacks are summed
-// over; a letter twice in an operand takes its diagonal; ... stands for further dimensions, which broadcast. Without -> the
-// result has the letters that appear once, in alphabetical order, behind those of an ellipsis. Spaces do not matter.
+// Einsum sums products of elements over dimensions, as an equation says that names each dimension
+// of each operand by a letter: "ij,jk->ik" is the product of matrices, "bij->bji" a transposition,
+// "ii" a trace. Letters that the result lacks are summed over; a letter twice in an operand takes
+// its diagonal; ... stands for further dimensions, which broadcast. Without -> the result has the
+// letters that appear once, in alphabetical order, behind those of an ellipsis. Spaces do not
+// matter.
 //
 // Operands have one type, and are contracted from left to right. The result has it too, but for
 // integers: as in PyTorch bool is counted as int64, and what is summed over within one operand is

@@ -23,7 +23,8 @@ const (
 	Integral                 // promoted, and refused for floats
 )
 
-// An Elementwise declares an op of one element at a time: everything follows from it, on every device.
+// An Elementwise declares an op of one element at a time: everything follows from it, on every
+// device.
 type Elementwise struct {
 	Name   string
 	Arity  int
@@ -33,9 +34,9 @@ type Elementwise struct {
 	Ref func(x, params []float64) float64
 	// Domain is where operands are sampled in tests; one interval for all operands, or one each.
 	Domain [][2]float64
-	// Grad gives, for each operand, its gradient as an expression over X, Y and g = X(Arity); nil entries have none. It is
-	// set where Expr's symbolic derivative is badly conditioned in float32, or where a kink needs torch's choice. Without
-	// it the gradient is g·Diff(Expr).
+	// Grad gives, for each operand, its gradient as an expression over X, Y and g = X(Arity); nil
+	// entries have none. It is set where Expr's symbolic derivative is badly conditioned in
+	// float32, or where a kink needs torch's choice. Without it the gradient is g·Diff(Expr).
 	Grad []*expr.Expr
 	// Params are sample values of the run-time scalars, in tests; their number is the op's.
 	Params []float64
@@ -48,12 +49,13 @@ type Elementwise struct {
 	// Autocast says what mixed precision does with the operands.
 	Autocast AutocastClass
 
-	// types are those of the operands, and stored that of the result, of an op that [Expr] made: its
-	// expression says itself where types meet. Other ops take any.
+	// types are those of the operands, and stored that of the result, of an op that [Expr] made:
+	// its expression says itself where types meet. Other ops take any.
 	types  []dtype.Type
 	stored dtype.Type
 
-	// form is set where the op is one of several forms of another: the name of that, which messages and profiles tell.
+	// form is set where the op is one of several forms of another: the name of that, which messages
+	// and profiles tell.
 	form string
 
 	mu       sync.RWMutex
@@ -77,7 +79,8 @@ type vjpPart struct {
 
 var declared []*Elementwise
 
-// Declare makes an elementwise op. Declared ops are walked by the table test, the library's and users' alike.
+// Declare makes an elementwise op. Declared ops are walked by the table test, the library's and
+// users' alike.
 func Declare(e *Elementwise) *Elementwise {
 	declared = append(declared, e)
 	return e
@@ -190,7 +193,8 @@ func broadcastHint(a, b shape.Dims) string {
 	switch {
 	case a.Rank() == 2 && b.Rank() == 2 && a.At(0) == b.At(1) && a.At(1) == b.At(0):
 		return "did you mean T() of one of them?"
-	case b.Rank() > 0 && b.Rank() < a.Rank() && a.Head(b.Rank()) == b: // one number for each row, or each channel
+	case b.Rank() > 0 && b.Rank() < a.Rank() && a.Head(b.Rank()) == b:
+		// one number for each row, or each channel
 		return "did you mean " + unsqueezed(a.Rank()-b.Rank()) + " of the second?"
 	case a.Rank() > 0 && a.Rank() < b.Rank() && b.Head(a.Rank()) == a:
 		return "did you mean " + unsqueezed(b.Rank()-a.Rank()) + " of the first?"
@@ -321,7 +325,8 @@ func (f *elementwiseFunc) saves(in []*Tensor, y *Tensor) []*Tensor {
 	return keep
 }
 
-// wanted returns the operands, by bit, and whether the result, that the gradients of the operands in needs mention.
+// wanted returns the operands, by bit, and whether the result, that the gradients of the operands
+// in needs mention.
 func (f *elementwiseFunc) wanted(needs func(i int) bool) (x uint, usesY bool) {
 	for k, p := range f.op.parts() {
 		if p.op == nil || !needs(k) {
@@ -374,7 +379,8 @@ func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// overwrites computes the gradient of operand k in the memory of g, the last of in, where that is possible and no other gradient needs it.
+// overwrites computes the gradient of operand k in the memory of g, the last of in, where that is
+// possible and no other gradient needs it.
 func (f *elementwiseFunc) overwrites(c *Context, k int, e *Elementwise, in []*Tensor) bool {
 	g, to := in[len(in)-1], c.n.operands[k]
 	if !c.spent(g) || to.shape != g.layout.Shape || to.dtype != g.dtype || broadcast(e.called(), in) != to.shape {
@@ -393,8 +399,8 @@ func (f *elementwiseFunc) overwrites(c *Context, k int, e *Elementwise, in []*Te
 	return true
 }
 
-// applyReduced computes the op, a gradient, summed to shape sh in type t: one kernel without a temporary where no graph is
-// recorded.
+// applyReduced computes the op, a gradient, summed to shape sh in type t: one kernel without a
+// temporary where no graph is recorded.
 func (e *Elementwise) applyReduced(in []*Tensor, params []float64, sh shape.Dims, t dtype.Type) *Tensor {
 	s := youngest(e.called(), in)
 	full := broadcast(e.called(), in)

@@ -23,19 +23,23 @@ var (
 	ErrInPlace  = errors.New("modified by an in-place operation")
 	ErrGrad     = errors.New("no gradient")
 	ErrValue    = errors.New("invalid argument")
-	ErrLinAlg   = errors.New("the matrix cannot be treated") // singular, not positive definite, no convergence
+	// singular, not positive definite, no convergence
+	ErrLinAlg = errors.New("the matrix cannot be treated")
 )
 
-// An Error is what a tensor expression panics with: misuse, and, wrapped so that errors.Is finds them, out of memory,
-// faults of a device and late index errors. [Try] turns it into an ordinary error.
+// An Error is what a tensor expression panics with: misuse, and, wrapped so that errors.Is finds
+// them, out of memory, faults of a device and late index errors. [Try] turns it into an ordinary
+// error.
 type Error struct {
 	Op       string    // the operation, in the library's words: "matmul"
 	Operands []Operand // what it was applied to
 	Msg      string    // what is wrong
 	Hint     string    // how to mend it, where that is plain
 	Site     string    // file:line of the caller outside the library
-	Layer    string    // the layer in whose Forward it happened, where package nn knows it: "encoder.layers.3.attention.query (nn.Linear)"
-	Err      error     // the kind (ErrShape, …) or the cause (device.ErrOutOfMemory, …)
+	// the layer in whose Forward it happened, where package nn knows it:
+	// "encoder.layers.3.attention.query (nn.Linear)"
+	Layer string
+	Err   error // the kind (ErrShape, …) or the cause (device.ErrOutOfMemory, …)
 }
 
 // An Operand describes a tensor in an [Error].
@@ -109,8 +113,8 @@ func fail(op string, kind error, operands []*Tensor, format string, a ...any) {
 	panic(newError(op, kind, operands, fmt.Sprintf(format, a...)))
 }
 
-// NewError makes an error of a kind (ErrShape, …) that names the operation, its operands and the caller's line, for operations of a
-// program's own to panic with.
+// NewError makes an error of a kind (ErrShape, …) that names the operation, its operands and the
+// caller's line, for operations of a program's own to panic with.
 func NewError(op string, kind error, msg string, operands ...*Tensor) *Error {
 	return newError(op, kind, operands, msg)
 }
@@ -146,7 +150,8 @@ func check(op string, err error, operands ...*Tensor) {
 	}
 }
 
-// deviceError wraps what a driver reported. A late index error is given the words of the op that caused it.
+// deviceError wraps what a driver reported. A late index error is given the words of the op that
+// caused it.
 func deviceError(op string, err error, operands []*Tensor) *Error {
 	var ix *device.IndexError
 	if errors.As(err, &ix) {

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Under autocast products are computed in 16 bits, and what needs a wide range in float32. The parameter and its gradient stay float32.
+// Under autocast products are computed in 16 bits, and what needs a wide range in float32. The
+// parameter and its gradient stay float32.
 func ExampleAutocast() {
 	w := tensor.From([][]float32{{1, 2}, {3, 4}}).RequiresGrad()
 	tensor.Do(func(s *tensor.Scope) {
@@ -33,7 +34,8 @@ func ExampleNoAutocast() {
 	// Output: float16 float32
 }
 
-// product is an op of one's own with a class: its operands come in the scope's 16 bits, as those of matrix products do.
+// product is an op of one's own with a class: its operands come in the scope's 16 bits, as those of
+// matrix products do.
 type product struct{ class tensor.AutocastClass }
 
 func (product) Name() string                     { return "product" }
@@ -50,8 +52,9 @@ func (product) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{da.Cast(a.Type()), a.T().MatMul(g).Cast(b.Type())}
 }
 
-// The types of the operands and of a product in the VJP, by class: Low is torch.amp.custom_fwd with cast_inputs, Within is custom_fwd
-// without, whose products are autocast one by one, in custom_bwd too.
+// The types of the operands and of a product in the VJP, by class: Low is torch.amp.custom_fwd with
+// cast_inputs, Within is custom_fwd without, whose products are autocast one by one, in custom_bwd
+// too.
 func ExampleAutocastClass() {
 	for _, class := range []tensor.AutocastClass{tensor.AutocastLow, tensor.AutocastHigh, tensor.AutocastWithin} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -66,7 +69,8 @@ func ExampleAutocastClass() {
 	// float32 bfloat16
 }
 
-// An op that is made of others has a class as a whole: here it is computed in float32, whatever its operands are.
+// An op that is made of others has a class as a whole: here it is computed in float32, whatever its
+// operands are.
 func ExampleWithAutocast() {
 	distance := func(x, y *tensor.Tensor) *tensor.Tensor {
 		return tensor.WithAutocast("distance", tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor {
@@ -80,7 +84,8 @@ func ExampleWithAutocast() {
 	// Output: 2 float32
 }
 
-// A number is brought to the host while the device goes on, and read when it is there: the loss of the step before, without waiting for this one.
+// A number is brought to the host while the device goes on, and read when it is there: the loss of
+// the step before, without waiting for this one.
 func ExampleTensor_ItemLater() {
 	var last *tensor.LateItem
 	w := tensor.From([]float32{3}).RequiresGrad()
@@ -101,7 +106,8 @@ func ExampleTensor_ItemLater() {
 	// step 2 had a loss of 1
 }
 
-// Gradients are halved in one launch, which also tells whether one of them is infinite or NaN: by a program of one parameter.
+// Gradients are halved in one launch, which also tells whether one of them is infinite or NaN: by a
+// program of one parameter.
 func ExampleUpdateFinite() {
 	half := expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0, dtype.F32))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 	bits := []uint64{expr.Encode(dtype.F32, 0.5)}

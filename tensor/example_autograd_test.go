@@ -23,7 +23,8 @@ func ExampleTensor_RegisterHook() {
 	// tensor([10., 20., 30.])
 }
 
-// A step of gradient descent as soon as a parameter's gradient is complete, so that it can be freed while Backward goes on.
+// A step of gradient descent as soon as a parameter's gradient is complete, so that it can be freed
+// while Backward goes on.
 func ExampleTensor_RegisterPostAccumulateGradHook() {
 	w := tensor.From([]float32{1, 2}).RequiresGrad()
 	w.RegisterPostAccumulateGradHook(func(w *tensor.Tensor) {
@@ -57,7 +58,8 @@ func ExampleDetectAnomaly() {
 	})
 	var a *tensor.Anomaly
 	if errors.As(err, &a) {
-		fmt.Println(a.Op, "by operand", a.Operand, "is", a.Value, "at", a.Index) // a.Site is the line of Sqrt
+		// a.Site is the line of Sqrt
+		fmt.Println(a.Op, "by operand", a.Operand, "is", a.Value, "at", a.Index)
 	}
 	// Output: sqrt by operand 0 is NaN at [1]
 }
@@ -80,7 +82,8 @@ func ExampleInto() {
 	// Output: true tensor([1., 2.])
 }
 
-// Rows of a tensor may be written one by one, also by results: gradients flow to where they came from.
+// Rows of a tensor may be written one by one, also by results: gradients flow to where they came
+// from.
 func ExampleTensor_Copy_gradient() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	out := tensor.Zeros(3, 2)

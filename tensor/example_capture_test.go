@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Work that is recorded once and repeated by one launch. Values change by overwriting what exists before the capture.
+// Work that is recorded once and repeated by one launch. Values change by overwriting what exists
+// before the capture.
 func ExampleCapture() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB") // device.Open("cuda") where there is a GPU
 	if err != nil {
@@ -48,7 +49,8 @@ func ExampleCapture() {
 	// true
 }
 
-// Work of several streams in one graph: replays run it side by side. The tensors order what has to be, and nothing is joined by hand.
+// Work of several streams in one graph: replays run it side by side. The tensors order what has to
+// be, and nothing is joined by hand.
 func ExampleCapture_streams() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -87,7 +89,8 @@ func ExampleCapture_streams() {
 	// tensor([33., 33., 33.], device='cuda:0')
 }
 
-// Feed gives each replay a number from the host: how a schedule of one's own reaches a captured step.
+// Feed gives each replay a number from the host: how a schedule of one's own reaches a captured
+// step.
 func ExampleGraph_Feed() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -115,8 +118,9 @@ func ExampleGraph_Feed() {
 	// tensor([1.7500, 1.7500], device='cuda:0')
 }
 
-// A function that opens a scope of its own, as an optimizer's step does, finds the capture by the tensors that it is given: its work then
-// belongs into the scope of that graph. Operations tells how much one replay launches.
+// A function that opens a scope of its own, as an optimizer's step does, finds the capture by the
+// tensors that it is given: its work then belongs into the scope of that graph. Operations tells
+// how much one replay launches.
 func ExampleCapturing() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -197,7 +201,8 @@ func ExampleGraph_Check() {
 	// <nil>
 }
 
-// State that is made at its first use, as an optimizer's: Adopt keeps replays from making it again, and by Stream a program measures them.
+// State that is made at its first use, as an optimizer's: Adopt keeps replays from making it again,
+// and by Stream a program measures them.
 func ExampleGraph_Adopt() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

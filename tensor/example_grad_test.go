@@ -49,8 +49,8 @@ func ExampleRetainGraph() {
 	// pass RetainGraph to the first one
 }
 
-// Gradients returns gradients instead of adding them to leaves. With CreateGraph they can be differentiated again: here
-// the first three derivatives of x⁴ at 2.
+// Gradients returns gradients instead of adding them to leaves. With CreateGraph they can be
+// differentiated again: here the first three derivatives of x⁴ at 2.
 func ExampleGradients() {
 	x := tensor.From(2.0).RequiresGrad()
 	y := x.PowScalar(4)
@@ -63,8 +63,8 @@ func ExampleGradients() {
 	// 32 48 48
 }
 
-// Gradients also flow to intermediate results. An input that the result does not depend on is an error unless AllowUnused
-// says that nil will do.
+// Gradients also flow to intermediate results. An input that the result does not depend on is an
+// error unless AllowUnused says that nil will do.
 func ExampleAllowUnused() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	other := tensor.From([]float32{5}).RequiresGrad()
@@ -76,7 +76,8 @@ func ExampleAllowUnused() {
 	// tensor([ 6., 12.]) true
 }
 
-// In a scope opened with NoGrad results record no graph; WithGrad switches recording on again inside.
+// In a scope opened with NoGrad results record no graph; WithGrad switches recording on again
+// inside.
 func ExampleNoGrad() {
 	w := tensor.Ones(2).RequiresGrad()
 	tensor.Do(func(s *tensor.Scope) {
@@ -115,8 +116,8 @@ func ExampleTensor_Version() {
 	// true
 }
 
-// snake is the activation x + sin²x (L. Ziyin et al., arXiv:2006.08195), declared as a formula. Its gradient is derived from
-// that, and it runs on every device.
+// snake is the activation x + sin²x (L. Ziyin et al., arXiv:2006.08195), declared as a formula. Its
+// gradient is derived from that, and it runs on every device.
 var snake = tensor.Declare(&tensor.Elementwise{
 	Name: "snake", Arity: 1, Result: tensor.Floating,
 	Expr:   expr.X(0).Add(expr.X(0).Sin().Mul(expr.X(0).Sin())),
@@ -164,7 +165,8 @@ func ExampleElementwise_Apply() {
 	// tensor([ 0.5000,  1.0000, -1.0000])
 }
 
-// clipped passes its operand on and limits the gradient on its way back: a Function with a gradient of its own choice.
+// clipped passes its operand on and limits the gradient on its way back: a Function with a gradient
+// of its own choice.
 type clipped struct{ limit float64 }
 
 func (clipped) Name() string { return "clipped" }

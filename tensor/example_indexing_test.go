@@ -6,12 +6,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The mean of each group's rows: the group of a row is an index, and rows are scattered to their group.
+// The mean of each group's rows: the group of a row is an index, and rows are scattered to their
+// group.
 func ExampleTensor_ScatterReduce_groupMean() {
 	rows := tensor.From([][]float32{{1, 10}, {2, 20}, {3, 30}, {6, 60}})
 	group := tensor.From([]int64{0, 2, 0, 2})
 	fmt.Println(tensor.Zeros(3, 2).IndexReduce(0, group, rows, "mean", false))
-	// The same for single values, here the greatest of each group; group 1 is empty and keeps what was there.
+	// The same for single values, here the greatest of each group; group 1 is empty and keeps what
+	// was there.
 	height := tensor.From([]float32{150, 180, 170, 175})
 	fmt.Println(tensor.Zeros(3).ScatterReduce(0, group, height, "amax", false))
 	// Output:
@@ -56,7 +58,8 @@ func ExampleTensor_SetIndex() {
 	// tensor([2., 0., 1.])
 }
 
-// Nonzero, MaskedSelect and Bincount have as many results as the values say; MaskedScatter is MaskedSelect's opposite.
+// Nonzero, MaskedSelect and Bincount have as many results as the values say; MaskedScatter is
+// MaskedSelect's opposite.
 func ExampleTensor_Nonzero() {
 	x := tensor.From([][]float32{{0, 5}, {7, 0}})
 	mask := x.GtScalar(0)

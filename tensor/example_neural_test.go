@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Every query takes a mean of the values, weighted by how well it fits their keys; a causal one sees those up to its own place.
+// Every query takes a mean of the values, weighted by how well it fits their keys; a causal one
+// sees those up to its own place.
 func ExampleScaledDotProductAttention() {
 	q := tensor.From([][]float32{{0, 0}, {4, 0}, {0, 4}})
 	k := tensor.From([][]float32{{1, 0}, {0, 1}, {1, 0}})
@@ -17,7 +18,8 @@ func ExampleScaledDotProductAttention() {
 	// Output: tensor([[1.0000, 1.0558, 2.0000]])
 }
 
-// Queries and keys are turned by their positions, here of a text that goes on after 7 tokens in a cache.
+// Queries and keys are turned by their positions, here of a text that goes on after 7 tokens in a
+// cache.
 func ExampleTensor_RoPE() {
 	heads := tensor.Typed(dtype.F32).Ones(2, 4) // two tokens
 	fmt.Println(heads.RoPE(tensor.RoPEOptions{Offset: 7}))

@@ -13,7 +13,8 @@ func ExampleTensor_LayerNorm() {
 	// Output: [-1 1 -1 1]
 }
 
-// In training the batch's own statistics are used and mixed into the running ones; afterwards the running ones are used.
+// In training the batch's own statistics are used and mixed into the running ones; afterwards the
+// running ones are used.
 func ExampleTensor_BatchNorm() {
 	mean, variance := tensor.Zeros(1), tensor.Ones(1)
 	x := tensor.From([][]float32{{0}, {2}, {4}})

@@ -177,8 +177,8 @@ func ExampleStream() {
 	// Output: 6
 }
 
-// Update is what optimizers are made of: one program over all parameters, a single launch where the device can. This is
-// p ← p - lr·sign(g).
+// Update is what optimizers are made of: one program over all parameters, a single launch where the
+// device can. This is p ← p - lr·sign(g).
 func ExampleUpdate() {
 	p, g, lr := expr.X(0), expr.X(1), expr.Param(0)
 	sign := g.Gt(expr.C(0)).Select(expr.C(1), g.Lt(expr.C(0)).Select(expr.C(-1), expr.C(0)))

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A scope owns what is computed from its tensors, frees it when the function returns, and carries the modes. Item and Data
-// bring values out.
+// A scope owns what is computed from its tensors, frees it when the function returns, and carries
+// the modes. Item and Data bring values out.
 func ExampleDo() {
 	w := tensor.From([][]float32{{1, 2}, {3, 4}}) // made outside: lives on
 	var y *tensor.Tensor
@@ -61,8 +61,8 @@ func ExampleScope_New() {
 	// true
 }
 
-// An expression over older tensors alone belongs to their scope. In gives a handle in a younger one, so that the results
-// end with it; gradients flow through.
+// An expression over older tensors alone belongs to their scope. In gives a handle in a younger
+// one, so that the results end with it; gradients flow through.
 func ExampleTensor_In() {
 	w := tensor.From([]float32{3, 4}).RequiresGrad()
 	tensor.Do(func(s *tensor.Scope) {
@@ -155,7 +155,8 @@ func ExampleManualSeed() {
 	// Output: [1 1]
 }
 
-// A generator is an object whose state can be stored and restored; scopes share one by WithGenerator.
+// A generator is an object whose state can be stored and restored; scopes share one by
+// WithGenerator.
 func ExampleGenerator() {
 	g := tensor.NewGenerator(42)
 	s := tensor.NewScope(tensor.WithGenerator(g))
@@ -181,8 +182,8 @@ func ExampleTensor_Dropout() {
 	// tensor([2., 0., 2., 2., 0., 2., 0., 2.])
 }
 
-// Composed makes heavy ops take their definition in terms of primitives instead of the device's fast kernel: a way to find
-// out whether a kernel is at fault.
+// Composed makes heavy ops take their definition in terms of primitives instead of the device's
+// fast kernel: a way to find out whether a kernel is at fault.
 func ExampleComposed() {
 	softmax := func(opts ...tensor.Option) []float64 {
 		s := tensor.NewScope(opts...)

@@ -20,7 +20,8 @@ func Example() {
 	// [2, 3] float32 cpu
 }
 
-// From takes nested slices, flat slices with a shape, and single numbers. The element type is that of the Go values.
+// From takes nested slices, flat slices with a shape, and single numbers. The element type is that
+// of the Go values.
 func ExampleFrom() {
 	fmt.Println(tensor.From([][]int64{{1, 2}, {3, 4}}))
 	fmt.Println(tensor.From([]float64{1, 2, 3, 4, 5, 6}, 3, 2).Shape())
@@ -47,7 +48,8 @@ func ExampleMaker() {
 	// tensor([0, 3, 6, 9], dtype=torch.int32)
 }
 
-// Reading: Item for a scalar, Data for a Go slice of the element type, Floats for numbers of any type.
+// Reading: Item for a scalar, Data for a Go slice of the element type, Floats for numbers of any
+// type.
 func ExampleData() {
 	x := tensor.From([]int32{3, 1, 2})
 	var ints []int32 = tensor.Data[int32](x)
@@ -55,8 +57,8 @@ func ExampleData() {
 	// Output: [3 1 2] [3 1 2] 6
 }
 
-// A reduction takes dimensions, negative ones from the end; none means all. KeepDim keeps them with size 1, so that the
-// result broadcasts against the operand.
+// A reduction takes dimensions, negative ones from the end; none means all. KeepDim keeps them with
+// size 1, so that the result broadcasts against the operand.
 func ExampleTensor_Sum() {
 	x := tensor.From([][]float32{{1, 2, 3}, {4, 5, 6}})
 	fmt.Println(x.Sum())
@@ -112,7 +114,8 @@ func ExampleWhere() {
 	// tensor([-0.2000, -0.1000,  0.0000,  1.0000,  2.0000])
 }
 
-// Gather picks one entry of each row: the probability that a model gave to the class that was right.
+// Gather picks one entry of each row: the probability that a model gave to the class that was
+// right.
 func ExampleTensor_Gather() {
 	p := tensor.From([][]float32{{0.7, 0.2, 0.1}, {0.1, 0.1, 0.8}})
 	target := tensor.From([]int64{0, 2})
@@ -189,8 +192,8 @@ func ExampleTensor_AddInPlace() {
 	// tensor([120., 120.])
 }
 
-// Misuse panics with an *Error; Try returns it as an error. It names the operation, the operands, where they were made and
-// the line that is to blame.
+// Misuse panics with an *Error; Try returns it as an error. It names the operation, the operands,
+// where they were made and the line that is to blame.
 func ExampleTry() {
 	err := tensor.Try(func() {
 		tensor.Zeros(2, 3).MatMul(tensor.Zeros(4, 5))

@@ -45,8 +45,9 @@ func logitExpr(x *expr.Expr) *expr.Expr {
 	return x.Sub(expr.C(0.5)).Abs().Lt(expr.C(0.25)).Select(near, x.Div(unit.Sub(x)).Log())
 }
 
-// fall is x < 0 and farTail e^-|x|. The gradient of log(sigmoid(x)), sigmoid(-x), is written with them: its own derivative then keeps its
-// accuracy where it is small, on both sides; y·(1-y) does not.
+// fall is x < 0 and farTail e^-|x|. The gradient of log(sigmoid(x)), sigmoid(-x), is written with
+// them: its own derivative then keeps its accuracy where it is small, on both sides; y·(1-y) does
+// not.
 var (
 	fall    = x0.Lt(zeroC)
 	farTail = fall.Select(x0, x0.Neg()).Exp()
@@ -136,7 +137,8 @@ func (x *Tensor) Erfinv() *Tensor {
 // ErfinvInPlace replaces x by its inverse error function; see [Tensor.Erfinv].
 func (x *Tensor) ErfinvInPlace() *Tensor { return x.inPlace(erfinvOp, []*Tensor{x}) }
 
-// erfinvFunc takes the gradient of erfinv, ½√π·exp(y²), in a wider type: the rounding of y counts 2y² times in it.
+// erfinvFunc takes the gradient of erfinv, ½√π·exp(y²), in a wider type: the rounding of y counts
+// 2y² times in it.
 type erfinvFunc struct{}
 
 func (erfinvFunc) Name() string { return "erfinv" }

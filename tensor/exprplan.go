@@ -140,7 +140,8 @@ func (b *exprBuilder) value(n *exprNode) *exprValue {
 // apply is a function of values: a number of numbers, else a step.
 func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 	isTensor := func(v *exprValue) bool { return v.number == nil }
-	if n.fn.bounds && slices.ContainsFunc(args[1:], isTensor) { // the gradient of equal ones is then that of min and max, as in torch
+	// the gradient of equal ones is then that of min and max, as in torch
+	if n.fn.bounds && slices.ContainsFunc(args[1:], isTensor) {
 		at := &exprNode{at: n.at, name: n.name, fn: &exprFunc{op: maximumOp}}
 		low := b.apply(at, args[:2])
 		at = &exprNode{at: n.at, name: n.name, fn: &exprFunc{op: minimumOp}}
@@ -164,7 +165,8 @@ func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 		}
 	}
 	common := p.common()
-	if common == dtype.Invalid || kind > typeClass(common) { // as in torch a number raises the type to its class, no further
+	// as in torch a number raises the type to its class, no further
+	if common == dtype.Invalid || kind > typeClass(common) {
 		common = [...]dtype.Type{boolType, dtype.I64, b.float}[max(kind, typeClassOf(common))]
 	}
 	op := n.fn.op

@@ -54,7 +54,8 @@ func checkIndex(op string, x, index *Tensor) {
 	sameDevice(op, []*Tensor{x, index})
 }
 
-// wrap adds the parameter to what lies below 0 by at most that much; what is outside is left as it was given, for the error.
+// wrap adds the parameter to what lies below 0 by at most that much; what is outside is left as it
+// was given, for the error.
 var wrap = &Elementwise{Name: "index", Arity: 1, Result: Integral, NoGrad: true, Expr: wrapExpr(expr.Param(0, dtype.I64))}
 
 func wrapExpr(n *expr.Expr) *expr.Expr {
@@ -62,23 +63,25 @@ func wrapExpr(n *expr.Expr) *expr.Expr {
 	return below.Select(x0.Add(n), x0)
 }
 
-// wrapped returns indices, int64, whose negative values count from the end of a dimension of size n.
+// wrapped returns indices, int64, whose negative values count from the end of a dimension of size
+// n.
 func (x *Tensor) wrapped(op string, n int) *Tensor {
 	y := wrap.Apply([]*Tensor{x.Cast(dtype.I64)}, float64(n))
 	y.op = op
 	return y
 }
 
-// Gather returns y[i…] = x[i… with index[i…] in dimension dim], as torch.gather: index has x's rank, and in the other
-// dimensions at most x's sizes. Indices are int64 or int32 and not negative. One outside the dimension is an error, on a GPU
-// reported at the next wait.
+// Gather returns y[i…] = x[i… with index[i…] in dimension dim], as torch.gather: index has x's
+// rank, and in the other dimensions at most x's sizes. Indices are int64 or int32 and not negative.
+// One outside the dimension is an error, on a GPU reported at the next wait.
 func (x *Tensor) Gather(dim int, index *Tensor) *Tensor {
 	p := x.place("gather", dim, index, nil)
 	return Apply(gatherFunc{p.axis, "gather"}, x.lifted(), p.index).reshape(index.layout.Shape)
 }
 
-// TakeAlong is [Tensor.Gather] with x and index broadcast together in the other dimensions, as torch.take_along_dim: what
-// Argsort or Argmax with KeepDim returned picks the elements. Negative indices count from the end.
+// TakeAlong is [Tensor.Gather] with x and index broadcast together in the other dimensions, as
+// torch.take_along_dim: what Argsort or Argmax with KeepDim returned picks the elements. Negative
+// indices count from the end.
 func (x *Tensor) TakeAlong(index *Tensor, dim int) *Tensor {
 	const op = "take_along_dim"
 	checkIndex(op, x, index)
@@ -95,8 +98,8 @@ func (x *Tensor) TakeAlong(index *Tensor, dim int) *Tensor {
 	return Apply(gatherFunc{a, op}, x.expand(s.With(a, n)), index.wrapped(op, n).expand(s.With(a, m)))
 }
 
-// Take returns the elements of x, seen as a vector, that index names, in the index's shape, as torch.take. Negative indices
-// count from the end.
+// Take returns the elements of x, seen as a vector, that index names, in the index's shape, as
+// torch.take. Negative indices count from the end.
 func (x *Tensor) Take(index *Tensor) *Tensor {
 	const op = "take"
 	checkIndex(op, x, index)
@@ -104,7 +107,8 @@ func (x *Tensor) Take(index *Tensor) *Tensor {
 	return flat.indexSelect(op, 0, index.wrapped(op, x.Size()).reshape(shape.Of(index.Size()))).reshape(index.layout.Shape)
 }
 
-// IndexSelect returns the entries of dimension dim that index, a vector, names. Indices are int64 or int32 and not negative.
+// IndexSelect returns the entries of dimension dim that index, a vector, names. Indices are int64
+// or int32 and not negative.
 func (x *Tensor) IndexSelect(dim int, index *Tensor) *Tensor {
 	const op = "index_select"
 	checkIndex(op, x, index)

@@ -14,10 +14,12 @@ import (
 type Function interface {
 	// Name is the operation's name in messages, such as "matmul".
 	Name() string
-	// Forward computes the result. It runs without recording a graph; intermediates die when it returns.
+	// Forward computes the result. It runs without recording a graph; intermediates die when it
+	// returns.
 	Forward(c *Context, in []*Tensor) *Tensor
-	// VJP returns the gradient of each operand, given g, that of the result; nil for none. Written with tensor ops, it can
-	// itself be differentiated. A gradient of a shape to which the operand's broadcasts is summed, as in torch.
+	// VJP returns the gradient of each operand, given g, that of the result; nil for none. Written
+	// with tensor ops, it can itself be differentiated. A gradient of a shape to which the
+	// operand's broadcasts is summed, as in torch.
 	VJP(c *Context, g *Tensor) []*Tensor
 }
 
@@ -37,15 +39,17 @@ type Context struct {
 // Scope is where intermediates belong.
 func (c *Context) Scope() *Scope { return c.scope }
 
-// Needs reports whether operand i requires a gradient. The answer in VJP is that in Forward, so that both agree on what was saved.
+// Needs reports whether operand i requires a gradient. The answer in VJP is that in Forward, so
+// that both agree on what was saved.
 func (c *Context) Needs(i int) bool { return c.needs[i] }
 
-// Wants reports, in VJP, whether the gradient of operand i is of use in this run: [Gradients] of a few inputs uses few of those that
-// operands need, and what VJP returns for the others is dropped.
+// Wants reports, in VJP, whether the gradient of operand i is of use in this run: [Gradients] of a
+// few inputs uses few of those that operands need, and what VJP returns for the others is dropped.
 func (c *Context) Wants(i int) bool { return c.needs[i] && (c.n == nil || c.to[i].wanted()) }
 
-// Save keeps tensors for VJP: operands, or results. Another tensor, computed on the way in Forward, is a constant to a second derivative
-// through VJP; what depends on operands is then to be computed again there.
+// Save keeps tensors for VJP: operands, or results. Another tensor, computed on the way in Forward,
+// is a constant to a second derivative through VJP; what depends on operands is then to be computed
+// again there.
 func (c *Context) Save(t ...*Tensor) {
 	for _, x := range t {
 		x.use("save")
@@ -53,8 +57,9 @@ func (c *Context) Save(t ...*Tensor) {
 	c.keep = append(c.keep, t...)
 }
 
-// Keep returns, in VJP, a handle of x that lasts until this run of Backward or [Gradients] ends, for another VJP that it comes to. All
-// that one run keeps belongs to one scope, and no other run's does.
+// Keep returns, in VJP, a handle of x that lasts until this run of Backward or [Gradients] ends,
+// for another VJP that it comes to. All that one run keeps belongs to one scope, and no other run's
+// does.
 func (c *Context) Keep(x *Tensor) *Tensor {
 	if c.n == nil {
 		fail("keep", ErrValue, []*Tensor{x}, "there is no run of Backward in Forward; Save keeps a value for VJP")
@@ -63,7 +68,8 @@ func (c *Context) Keep(x *Tensor) *Tensor {
 	return x.handleWithGraph(c.scope.parent)
 }
 
-// Saved returns what Forward saved as number i. It fails if the value was changed in place meanwhile.
+// Saved returns what Forward saved as number i. It fails if the value was changed in place
+// meanwhile.
 func (c *Context) Saved(i int) *Tensor {
 	switch {
 	case c.n == nil:
@@ -83,13 +89,15 @@ func (c *Context) Saved(i int) *Tensor {
 // NumSaved returns how many tensors Forward saved.
 func (c *Context) NumSaved() int { return len(c.n.saved) - c.n.kept() }
 
-// An edge says where the gradient of an operand goes: to the node that made it, or to a leaf. Neither: nowhere.
+// An edge says where the gradient of an operand goes: to the node that made it, or to a leaf.
+// Neither: nowhere.
 type edge struct {
 	node *node
 	leaf *Tensor
 }
 
-// A saved value keeps storage alive without a handle, and knows its place in the graph for second derivatives.
+// A saved value keeps storage alive without a handle, and knows its place in the graph for second
+// derivatives.
 type saved struct {
 	st      *storage
 	layout  shape.Layout
@@ -117,7 +125,8 @@ type node struct {
 	shape    shape.Dims
 	dtype    dtype.Type
 	dev      device.Device
-	stream   device.Stream // of the scope, or the default one of dev: work on other devices takes theirs
+	// of the scope, or the default one of dev: work on other devices takes theirs
+	stream   device.Stream
 	made     *site
 	dropped  atomic.Bool
 	packs    bool       // a packer has seen what it saved
@@ -145,8 +154,9 @@ func edgeOf(x *Tensor) edge {
 	return edge{leaf: x.base()}
 }
 
-// wantsGrad reports whether an op in scope s on in records a graph. A view whose memory an in-place op with a gradient has changed through
-// another handle takes its new place in the graph; it fails for an operand that cannot, as its place is not that of its value any more.
+// wantsGrad reports whether an op in scope s on in records a graph. A view whose memory an in-place
+// op with a gradient has changed through another handle takes its new place in the graph; it fails
+// for an operand that cannot, as its place is not that of its value any more.
 func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 	if s.modes.noGrad {
 		return false
@@ -217,7 +227,8 @@ func (v *saved) restore(c *Context) *Tensor {
 		if now := v.st.version.Load(); now != v.version {
 			panic(v.modified(c.n, now, v.version))
 		}
-		x = handleOf("saved by "+c.n.op, c.scope, v.st, v.layout, v.dtype) // its version has been checked
+		// its version has been checked
+		x = handleOf("saved by "+c.n.op, c.scope, v.st, v.layout, v.dtype)
 	}
 	x.needsGrad = v.needs
 	switch {
@@ -310,7 +321,8 @@ func apply(f Function, in []*Tensor) *Tensor {
 	y := f.Forward(c, inner)
 	y.use(op)
 	keep := c.keep
-	if y.scope != c.scope || contains(inner, y) { // an operand itself: give the result a handle of its own
+	// an operand itself: give the result a handle of its own
+	if y.scope != c.scope || contains(inner, y) {
 		y = y.handle(op, c.scope, y.layout)
 	}
 	y.op = op
@@ -353,7 +365,8 @@ func (x *Tensor) detachedIn(s *Scope) *Tensor {
 	return y
 }
 
-// RequiresGrad makes x, a leaf of floating point type, collect a gradient, and returns it. A result that requires one stays as it is.
+// RequiresGrad makes x, a leaf of floating point type, collect a gradient, and returns it. A result
+// that requires one stays as it is.
 func (x *Tensor) RequiresGrad() *Tensor {
 	x.use("requires_grad")
 	if !x.dtype.IsFloat() {
@@ -402,7 +415,8 @@ func (x *Tensor) IsLeaf() bool {
 	return x.node == nil
 }
 
-// Grad returns the gradient that Backward has collected in x, a leaf or a result that retains its own ([Tensor.RetainGrad]), or nil.
+// Grad returns the gradient that Backward has collected in x, a leaf or a result that retains its
+// own ([Tensor.RetainGrad]), or nil.
 func (x *Tensor) Grad() *Tensor {
 	b := x.base()
 	b.gradMu.Lock()

@@ -7,10 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// In-place ops in a graph, as torch rebases history. An in-place op gives the tensor that it changes a new place in the graph. If
-// that is a view, the tensor that it is a view of has changed too: its new value is the old one with the view's elements replaced
-// (spliceFunc), and the view is a view of that. All other views of that tensor have changed as well; they take their new place when they are
-// used next (synced), which their count of recorded writes tells.
+// In-place ops in a graph, as torch rebases history. An in-place op gives the tensor that it
+// changes a new place in the graph. If that is a view, the tensor that it is a view of has changed
+// too: its new value is the old one with the view's elements replaced (spliceFunc), and the view is
+// a view of that. All other views of that tensor have changed as well; they take their new place
+// when they are used next (synced), which their count of recorded writes tells.
 
 // synced brings x's place in the graph up to date and reports whether that was possible.
 func (x *Tensor) synced() bool {
@@ -18,7 +19,8 @@ func (x *Tensor) synced() bool {
 	switch r := x.recorded.Load(); {
 	case r == n:
 		return true
-	case r == detached && (b == nil || b.st != x.st || b.recorded.Load() == detached): // else what it is a view of has a graph by now
+	case r == detached && (b == nil || b.st != x.st || b.recorded.Load() == detached):
+		// else what it is a view of has a graph by now
 		return true
 	}
 	if b == nil || b.st != x.st || x.freed.Load() || x.scope.modes.noGrad || !b.scope.encloses(x.scope) {
@@ -48,7 +50,8 @@ func (x *Tensor) regrow(b *Tensor, n uint32) {
 	x.recorded.Store(n)
 }
 
-// rebasable checks that x, a view of b, may be changed in place in scope s by an op that records a graph.
+// rebasable checks that x, a view of b, may be changed in place in scope s by an op that records a
+// graph.
 func (x *Tensor) rebasable(op string, s *Scope, b *Tensor, all []*Tensor) {
 	switch {
 	case b.scope != s:
@@ -71,7 +74,8 @@ func (x *Tensor) root() *Tensor {
 	return b
 }
 
-// replace stores y in x, in place, and gives x the place of y in the graph, which y loses. x has been found writable.
+// replace stores y in x, in place, and gives x the place of y in the graph, which y loses. x has
+// been found writable.
 func (x *Tensor) replace(op string, s *Scope, y *Tensor) {
 	x.store(op, s, y)
 	if y.node != nil {
@@ -102,7 +106,8 @@ func (x *Tensor) rehang(op string, n *node) {
 	x.regrow(b, writes)
 }
 
-// spliceFunc replaces the elements of a tensor that lie in a view of it. There is no Forward: an in-place op has done that.
+// spliceFunc replaces the elements of a tensor that lie in a view of it. There is no Forward: an
+// in-place op has done that.
 type spliceFunc struct {
 	op         string
 	base, view shape.Layout
@@ -115,8 +120,8 @@ func (f *spliceFunc) Forward(*Context, []*Tensor) *Tensor {
 	panic("tensor: " + f.op + " is done in place")
 }
 
-// VJP lays g out as the base lies in its storage. There the view's elements are the gradient of what was put in, and the others that
-// of what was there before.
+// VJP lays g out as the base lies in its storage. There the view's elements are the gradient of
+// what was put in, and the others that of what was there before.
 func (f *spliceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	lo, n := storageOf(f.base, f.view)
 	flat := g.spread(f.op, f.base, lo, n)
@@ -133,7 +138,8 @@ func (f *spliceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{before, put}
 }
 
-// storageOf returns the first element and the number of elements of the storage that two layouts span.
+// storageOf returns the first element and the number of elements of the storage that two layouts
+// span.
 func storageOf(a, b shape.Layout) (lo, n int) {
 	lo, hi, ok := a.Span()
 	if l, h, other := b.Span(); other {
@@ -156,8 +162,8 @@ func shifted(l shape.Layout, by int) shape.Layout {
 	return l
 }
 
-// spread returns a flat tensor of n elements that holds x as l, shifted by -lo, lies in it, and 0 elsewhere; elements that share a place are
-// added.
+// spread returns a flat tensor of n elements that holds x as l, shifted by -lo, lies in it, and 0
+// elsewhere; elements that share a place are added.
 func (x *Tensor) spread(op string, l shape.Layout, lo, n int) *Tensor {
 	switch l = shifted(l, -lo); {
 	case l.Size() == n && l.Contiguous():
@@ -169,7 +175,8 @@ func (x *Tensor) spread(op string, l shape.Layout, lo, n int) *Tensor {
 	return Apply(&putFunc{op + ".grad", n, l}, x)
 }
 
-// strided returns the view of x, which is contiguous, with layout l counted from x's first element on.
+// strided returns the view of x, which is contiguous, with layout l counted from x's first element
+// on.
 func (x *Tensor) strided(l shape.Layout) *Tensor { return x.asStrided(shifted(l, x.layout.Offset)) }
 
 // putFunc puts its operand into n zeros, with layout l, in which no two elements share a place.

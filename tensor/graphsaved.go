@@ -6,11 +6,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// What an op saves for its gradient is a count on the storage of a tensor, unless the scope that the op belongs to has a packer among its
-// modes: that decides what is kept instead, and brings the value back when a VJP asks for it. User hooks, recomputation and offloading
-// are packers.
+// What an op saves for its gradient is a count on the storage of a tensor, unless the scope that
+// the op belongs to has a packer among its modes: that decides what is kept instead, and brings the
+// value back when a VJP asks for it. User hooks, recomputation and offloading are packers.
 
-// A packer decides what becomes of the values that ops of a scope save. It may be called by several goroutines.
+// A packer decides what becomes of the values that ops of a scope save. It may be called by several
+// goroutines.
 type packer interface {
 	// pack returns what is kept instead of x, which node n saves; nil: x itself is.
 	pack(n *node, v *saved, x *Tensor) packed
@@ -24,7 +25,8 @@ type packed interface {
 	passed(e *engine)
 	// drop gives up what is kept. It is called once.
 	drop()
-	// holds returns a node that keeps what this value is made of, nil for none: it belongs to the same scope.
+	// holds returns a node that keeps what this value is made of, nil for none: it belongs to the
+	// same scope.
 	holds() *node
 	// storage returns memory that the value holds, nil for none.
 	storage() *storage
@@ -83,15 +85,18 @@ func (n *node) passed(e *engine) {
 	}
 }
 
-// SavedTensorsHooks gives a scope hooks on what its ops save for gradients: torch.autograd.graph.saved_tensors_hooks. pack is called with
-// each tensor that an op saves, as soon as the op has run, and what it returns is kept instead; unpack is called with that whenever a VJP asks
-// for the value, and returns a tensor of the same shape, type and device. Both run in a scope of their own without gradients, x.Scope()
-// and s, which ends with them: what they make there lives as long as it is needed, and no longer. They may not change x or v in place.
-// The hooks of an inner scope replace those of an outer one.
+// SavedTensorsHooks gives a scope hooks on what its ops save for gradients:
+// torch.autograd.graph.saved_tensors_hooks. pack is called with each tensor that an op saves, as
+// soon as the op has run, and what it returns is kept instead; unpack is called with that whenever
+// a VJP asks for the value, and returns a tensor of the same shape, type and device. Both run in a
+// scope of their own without gradients, x.Scope() and s, which ends with them: what they make there
+// lives as long as it is needed, and no longer. They may not change x or v in place. The hooks of
+// an inner scope replace those of an outer one.
 //
-// x is a parameter, or another leaf, if x.IsLeaf() && x.NeedsGrad(). pack may return any value; a tensor comes to unpack as another handle,
-// anything else as it is, and if that has a method Free(), it is called when the graph needs the value no more. A panic of pack goes to
-// who called the op, one of unpack to who called Backward.
+// x is a parameter, or another leaf, if x.IsLeaf() && x.NeedsGrad(). pack may return any value; a
+// tensor comes to unpack as another handle, anything else as it is, and if that has a method
+// Free(), it is called when the graph needs the value no more. A panic of pack goes to who called
+// the op, one of unpack to who called Backward.
 func SavedTensorsHooks(pack func(x *Tensor) any, unpack func(s *Scope, v any) *Tensor) Option {
 	return func(m *modes) {
 		if pack == nil || unpack == nil {

@@ -64,7 +64,8 @@ func TestGridSample(t *testing.T) {
 								}
 								for i, v := range got {
 									tol := 0.0
-									if k := i - len(odd); k >= 0 && k < len(x) { // what is added up in another order
+									// what is added up in another order
+									if k := i - len(odd); k >= 0 && k < len(x) {
 										tol = 8 * math.Abs(want[i]) * math.Ldexp(1, map[int]int{4: -23, 8: -52}[ty.Size()])
 									}
 									if math.IsNaN(v) != math.IsNaN(want[i]) || math.Abs(v-want[i]) > tol {

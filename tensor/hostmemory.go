@@ -10,15 +10,18 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// FromMemory returns a tensor of type t in the root scope, on the CPU, whose elements are mem itself, in row-major order: torch's
-// torch.frombuffer, for memory that is mapped from a file. What is written to the tensor is written to mem.
+// FromMemory returns a tensor of type t in the root scope, on the CPU, whose elements are mem
+// itself, in row-major order: torch's torch.frombuffer, for memory that is mapped from a file. What
+// is written to the tensor is written to mem.
 //
-// release, which may be nil, is called once when nothing uses the tensor and its views any more, from any goroutine; it must not
-// block. A tensor that can be reached keeps release reachable, freed or not: memory that goes with what release refers to
-// stays as long as anything could touch it.
+// release, which may be nil, is called once when nothing uses the tensor and its views any more,
+// from any goroutine; it must not block. A tensor that can be reached keeps release reachable,
+// freed or not: memory that goes with what release refers to stays as long as anything could touch
+// it.
 //
-// Memory that is not aligned to its elements, and memory for bools that holds other bytes than 0 and 1, is copied; release is
-// called at once then. It panics if mem has not the size that the shape needs.
+// Memory that is not aligned to its elements, and memory for bools that holds other bytes than 0
+// and 1, is copied; release is called at once then. It panics if mem has not the size that the
+// shape needs.
 func FromMemory(t dtype.Type, mem []byte, release func(), dims ...int) *Tensor {
 	const op = "from_memory"
 	if t.Size() == 0 || t == dtype.U32 || t == dtype.U64 {
@@ -67,8 +70,8 @@ func onlyBools(mem []byte) bool {
 	return true
 }
 
-// A Storage is the memory that tensors share: torch's x.untyped_storage(). Storages of two tensors are equal if and only if they
-// are views of the same memory.
+// A Storage is the memory that tensors share: torch's x.untyped_storage(). Storages of two tensors
+// are equal if and only if they are views of the same memory.
 type Storage struct{ st *storage }
 
 // Storage returns the memory that x is a view of.
@@ -86,9 +89,10 @@ func (x *Tensor) StorageOffset() int {
 	return x.layout.Offset
 }
 
-// WriteTo writes x's elements in row-major order, as they lie in memory, and returns the bytes written. Contiguous
-// tensors of the CPU are written from where they are; others go through a buffer of 4 MiB, or, if they are strided, through a
-// contiguous copy on their device. Errors of w are returned; misuse panics as elsewhere.
+// WriteTo writes x's elements in row-major order, as they lie in memory, and returns the bytes
+// written. Contiguous tensors of the CPU are written from where they are; others go through a
+// buffer of 4 MiB, or, if they are strided, through a contiguous copy on their device. Errors of w
+// are returned; misuse panics as elsewhere.
 func (x *Tensor) WriteTo(w io.Writer) (written int64, err error) {
 	const op, piece = "write_to", 4 << 20
 	x.use(op)

@@ -65,7 +65,8 @@ func TestFromMemorySharesAndReleases(t *testing.T) {
 	}
 }
 
-// Memory that nobody frees is released by the collector, however small, and in scopes that are dropped too.
+// Memory that nobody frees is released by the collector, however small, and in scopes that are
+// dropped too.
 //
 //flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
 func TestFromMemoryIsCollected(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 // A Span is a range of indices of a dimension, for [Tensor.Index]; see [Range].
 type Span struct{ start, stop, step int }
 
-// Range is Python's start:stop, or start:stop:step with a step, for [Tensor.Index]: negative numbers count from the end, what
-// lies outside the dimension is cut off, and [End] as the stop leaves it out. A negative step goes downwards, and the result
-// is then a copy ([Tensor.Slice]).
+// Range is Python's start:stop, or start:stop:step with a step, for [Tensor.Index]: negative
+// numbers count from the end, what lies outside the dimension is cut off, and [End] as the stop
+// leaves it out. A negative step goes downwards, and the result is then a copy ([Tensor.Slice]).
 func Range(start, stop int, step ...int) Span {
 	s := Span{start, stop, 1}
 	if len(step) > 0 {
@@ -28,27 +28,33 @@ var All = Span{0, End, 1}
 // An IndexMark is [Ellipsis] or [NewAxis].
 type IndexMark uint8
 
-// Ellipsis stands, in [Tensor.Index], for as many whole dimensions as the others leave; NewAxis puts a dimension of size 1.
+// Ellipsis stands, in [Tensor.Index], for as many whole dimensions as the others leave; NewAxis
+// puts a dimension of size 1.
 const (
 	Ellipsis IndexMark = iota + 1
 	NewAxis
 )
 
-// Index is Python's x[…]: each argument says what to take of the next dimension, and dimensions left over are taken whole.
+// Index is Python's x[…]: each argument says what to take of the next dimension, and dimensions
+// left over are taken whole.
 //
 //   - an int: that entry, without the dimension; negative ones count from the end
 //   - [Range], [All]: a range, as a view
 //   - [Ellipsis], once; [NewAxis]
-//   - a tensor of int64 or int32, or a []int: the entries that it names, whose shape takes the dimension's place; negative
-//     ones count from the end. One of rank 0 takes an entry as an int does, without reading it back
-//   - a tensor of bool, whose shape is that of as many dimensions: the entries where it is true, in one dimension. Their number
-//     is read back, 8 bytes, and so waits for the device. A bool, or a tensor of rank 0, makes a dimension of size 1 or 0
+//   - a tensor of int64 or int32, or a []int: the entries that it names, whose shape takes the
+//     dimension's place; negative ones count from the end. One of rank 0 takes an entry as an int
+//     does, without reading it back
+//   - a tensor of bool, whose shape is that of as many dimensions: the entries where it is true, in
+//     one dimension. Their number is read back, 8 bytes, and so waits for the device. A bool, or a
+//     tensor of rank 0, makes a dimension of size 1 or 0
 //
-// Several tensors broadcast together and name entries pairwise. Their common shape takes their place if they stand side by
-// side, and the front if others stand between them; as in PyTorch and unlike NumPy an int among them does not count.
+// Several tensors broadcast together and name entries pairwise. Their common shape takes their
+// place if they stand side by side, and the front if others stand between them; as in PyTorch and
+// unlike NumPy an int among them does not count.
 //
-// With ints, ranges and marks alone the result is a view that shares x's memory; otherwise it is a copy. Gradients flow to x,
-// added up where an entry is taken several times. An index outside its dimension is an error, on a GPU reported at the next wait.
+// With ints, ranges and marks alone the result is a view that shares x's memory; otherwise it is a
+// copy. Gradients flow to x, added up where an entry is taken several times. An index outside its
+// dimension is an error, on a GPU reported at the next wait.
 func (x *Tensor) Index(ix ...any) *Tensor {
 	const op = "index"
 	p := x.plan(op, ix)
@@ -60,7 +66,8 @@ func (x *Tensor) Index(ix ...any) *Tensor {
 	})
 }
 
-// An indexPlan is what Index was given, resolved for a tensor's shape: a view, and in it the dimensions that tensors index.
+// An indexPlan is what Index was given, resolved for a tensor's shape: a view, and in it the
+// dimensions that tensors index.
 type indexPlan struct {
 	op    string
 	x     *Tensor

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// combine makes one index of the plan's: for each entry of the tensors' common shape the row-major position in the dimensions
-// that they index. It reads masks back.
+// combine makes one index of the plan's: for each entry of the tensors' common shape the row-major
+// position in the dimensions that they index. It reads masks back.
 func (p *indexPlan) combine(c *Scope) *Tensor {
 	for k := range p.parts {
 		switch q := &p.parts[k]; {
@@ -38,7 +38,8 @@ func (p *indexPlan) combine(c *Scope) *Tensor {
 		by := max(stride, 1) // in an empty tensor all that matters is that there is no index
 		if q.known {
 			index = index.Cast(dtype.I64).MulScalar(float64(by))
-		} else { // the place of each entry, looked up: so that each index is held to its own dimension
+		} else {
+			// the place of each entry, looked up: so that each index is held to its own dimension
 			table := m.ArangeStep(0, float64(n*by), float64(by))
 			index = table.indexSelect(p.op, 0, index.wrapped(p.op, n).reshape(shape.Of(index.Size()))).reshape(index.layout.Shape)
 		}
@@ -114,7 +115,8 @@ func (p *indexPlan) join() {
 	}
 }
 
-// merged is the shape of the view in the plan's order, the indexed dimensions as one of the given size.
+// merged is the shape of the view in the plan's order, the indexed dimensions as one of the given
+// size.
 func (p *indexPlan) merged(size int) shape.Dims {
 	var s shape.Dims
 	for k, d := range p.order {

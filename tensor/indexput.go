@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// indexPutFunc is its first operand with the second in the places of a plan; the third is the plan's combined index.
+// indexPutFunc is its first operand with the second in the places of a plan; the third is the
+// plan's combined index.
 type indexPutFunc struct {
 	p   *indexPlan
 	add bool
@@ -80,8 +81,8 @@ func (p *indexPlan) put(s *Scope, x, value, index *Tensor, add bool) {
 	to.store(p.op, s, c)
 }
 
-// value makes a tensor of what is to be put, and returns a mask if that is all the plan has: where one number goes the places
-// need not be counted.
+// value makes a tensor of what is to be put, and returns a mask if that is all the plan has: where
+// one number goes the places need not be counted.
 func (p *indexPlan) value(s *Scope, v any, add bool) (value, mask *Tensor) {
 	m := s.On(p.x.st.dev).Typed(p.x.dtype)
 	number := func(v float64) *Tensor {
@@ -136,7 +137,8 @@ func (p *indexPlan) value(s *Scope, v any, add bool) (value, mask *Tensor) {
 	return value, mask
 }
 
-// fit drops leading dimensions of size 1 that the places lack, as an assignment in Python does, and checks that value broadcasts.
+// fit drops leading dimensions of size 1 that the places lack, as an assignment in Python does, and
+// checks that value broadcasts.
 func (p *indexPlan) fit(value *Tensor) *Tensor {
 	to, s := p.result(), value.layout.Shape
 	for s.Rank() > to.Rank() && s.At(0) == 1 {
@@ -167,10 +169,12 @@ func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
 	})
 }
 
-// IndexPut returns x with value at the places that [Tensor.Index] would take, or added there: torch.index_put, with ix in
-// Index's form. value is a number, or a tensor of x's type that broadcasts to the shape that Index would return; where there are
-// no index tensors, and for a tensor of rank 0, it is converted. Of several values for one place the last in row-major order wins, while as in
-// PyTorch each is given its gradient; with accumulate they are added in that order.
+// IndexPut returns x with value at the places that [Tensor.Index] would take, or added there:
+// torch.index_put, with ix in Index's form. value is a number, or a tensor of x's type that
+// broadcasts to the shape that Index would return; where there are no index tensors, and for a
+// tensor of rank 0, it is converted. Of several values for one place the last in row-major order
+// wins, while as in PyTorch each is given its gradient; with accumulate they are added in that
+// order.
 func (x *Tensor) IndexPut(value any, accumulate bool, ix ...any) *Tensor {
 	const op = "index_put"
 	if v, ok := value.(*Tensor); ok {
@@ -229,9 +233,9 @@ func (x *Tensor) IndexPutInPlace(value any, accumulate bool, ix ...any) *Tensor 
 	})
 }
 
-// SetIndex is Python's x[…] = value, in place: value, a number or a tensor, is put at the places that [Tensor.Index] would take.
-// It is [Tensor.IndexPutInPlace] without accumulating, and returns x. A number where a mask is true is set without reading
-// the mask back.
+// SetIndex is Python's x[…] = value, in place: value, a number or a tensor, is put at the places
+// that [Tensor.Index] would take. It is [Tensor.IndexPutInPlace] without accumulating, and returns
+// x. A number where a mask is true is set without reading the mask back.
 func (x *Tensor) SetIndex(value any, ix ...any) *Tensor {
 	return x.IndexPutInPlace(value, false, ix...)
 }

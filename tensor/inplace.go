@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// writable checks that x may be written in place by an op with operands in, and returns the scope of the op.
+// writable checks that x may be written in place by an op with operands in, and returns the scope
+// of the op.
 func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	all := append([]*Tensor{x}, in...)
 	s := youngest(op, all)
@@ -79,8 +80,8 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 	return x
 }
 
-// unwritten returns in with copies in place of what op's gradient mentions and what lies in x's memory, which is about to be
-// overwritten.
+// unwritten returns in with copies in place of what op's gradient mentions and what lies in x's
+// memory, which is about to be overwritten.
 func (x *Tensor) unwritten(op *Elementwise, in []*Tensor) []*Tensor {
 	f := &elementwiseFunc{op: op}
 	mask, _ := f.wanted(func(i int) bool { return in[i].needsGrad })
@@ -108,9 +109,9 @@ func (x *Tensor) holds(op string, v float64) {
 	}
 }
 
-// Fill sets every element of x to v. Of integers a fraction is cut off; a number that their type does not hold is an error, but that,
-// as in PyTorch, an unsigned type takes the negative of what it holds. A finite number beyond a floating point type becomes infinite,
-// where PyTorch fails.
+// Fill sets every element of x to v. Of integers a fraction is cut off; a number that their type
+// does not hold is an error, but that, as in PyTorch, an unsigned type takes the negative of what
+// it holds. A finite number beyond a floating point type becomes infinite, where PyTorch fails.
 func (x *Tensor) Fill(v float64) *Tensor {
 	s := x.writable("fill")
 	v = x.takes("fill", v)
@@ -122,7 +123,8 @@ func (x *Tensor) Fill(v float64) *Tensor {
 	return x
 }
 
-// overwritten gives x, whose elements are about to be replaced by those of in[1], if there is one, its place in the graph.
+// overwritten gives x, whose elements are about to be replaced by those of in[1], if there is one,
+// its place in the graph.
 func (x *Tensor) overwritten(op string, s *Scope, in ...*Tensor) {
 	y := &Tensor{st: x.st, layout: x.layout, dtype: x.dtype, scope: s}
 	if s.modes.sites {
@@ -132,7 +134,8 @@ func (x *Tensor) overwritten(op string, s *Scope, in ...*Tensor) {
 	x.rehang(op, y.node)
 }
 
-// overwriteFunc replaces its first operand by a constant or by its second one: the gradient of what was there is 0.
+// overwriteFunc replaces its first operand by a constant or by its second one: the gradient of what
+// was there is 0.
 type overwriteFunc struct{ op string }
 
 func (f overwriteFunc) Name() string { return f.op }
@@ -156,8 +159,9 @@ func (f overwriteFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // Zero sets every element of x to 0.
 func (x *Tensor) Zero() *Tensor { return x.Fill(0) }
 
-// Copy sets x's elements to those of y, broadcast and converted, from any device, and returns x. It is torch's copy_: gradients flow
-// into y, if it is of floating point type, and those of what was there before are 0.
+// Copy sets x's elements to those of y, broadcast and converted, from any device, and returns x. It
+// is torch's copy_: gradients flow into y, if it is of floating point type, and those of what was
+// there before are 0.
 func (x *Tensor) Copy(y *Tensor) *Tensor {
 	x.use("copy")
 	y.use("copy")

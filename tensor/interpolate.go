@@ -14,11 +14,16 @@ type InterpolateMode uint8
 
 // The modes of interpolation.
 const (
-	InterpolateNearest      InterpolateMode = iota // the element whose index is the position rounded down, torch's "nearest"
-	InterpolateNearestExact                        // the element whose centre is nearest, torch's "nearest-exact"
-	InterpolateLinear                              // between two in each dimension: "linear", "bilinear", "trilinear"
-	InterpolateCubic                               // between four in each of two dimensions: "bicubic"
-	InterpolateArea                                // the mean of what a place covers: adaptive average pooling
+	// the element whose index is the position rounded down, torch's "nearest"
+	InterpolateNearest InterpolateMode = iota
+	// the element whose centre is nearest, torch's "nearest-exact"
+	InterpolateNearestExact
+	// between two in each dimension: "linear", "bilinear", "trilinear"
+	InterpolateLinear
+	// between four in each of two dimensions: "bicubic"
+	InterpolateCubic
+	// the mean of what a place covers: adaptive average pooling
+	InterpolateArea
 )
 
 // String returns torch's name of the mode.
@@ -32,8 +37,10 @@ func (m InterpolateMode) String() string {
 // InterpolateOptions say to which size a tensor is brought, and how: Size or Scale is given, one
 // number for all spatial dimensions, or one for each.
 type InterpolateOptions struct {
-	Size  []int     // of the result
-	Scale []float64 // factor of the size, which is rounded down; coordinates are computed with the factor as it is given
+	Size []int // of the result
+	// factor of the size, which is rounded down; coordinates are computed with the factor as it is
+	// given
+	Scale []float64
 	Mode  InterpolateMode
 	// AlignCorners makes the first and last elements of input and result meet, and not their outer
 	// borders; for Linear and Cubic.

@@ -44,7 +44,8 @@ func TestItemLater(t *testing.T) {
 	}
 }
 
-// An infinity or NaN in the first operand of any group is found, in strided groups too, and nothing else.
+// An infinity or NaN in the first operand of any group is found, in strided groups too, and nothing
+// else.
 func TestUpdateFinite(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {

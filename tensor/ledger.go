@@ -5,9 +5,10 @@ import (
 	"sync"
 )
 
-// A ledger lists the storages of a scope for the case that the scope is dropped without being closed. It points to no Tensor.
-// When it is queued the scope and all its handles are unreachable, but a storage may have handles in scopes that are no
-// descendants (kept views, handed over tensors): such a shared one gets a net of its own, which takes another collection.
+// A ledger lists the storages of a scope for the case that the scope is dropped without being
+// closed. It points to no Tensor. When it is queued the scope and all its handles are unreachable,
+// but a storage may have handles in scopes that are no descendants (kept views, handed over
+// tensors): such a shared one gets a net of its own, which takes another collection.
 type ledger struct {
 	mu    sync.Mutex
 	st    []*storage
@@ -42,7 +43,8 @@ func (l *ledger) clear() []*storage {
 	return list
 }
 
-// note puts a storage under the net: what nobody closes or frees goes back to the pool when the collector finds it.
+// note puts a storage under the net: what nobody closes or frees goes back to the pool when the
+// collector finds it.
 func (s *Scope) note(st *storage) {
 	switch {
 	case s == root:

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Sizes that overflow, ranks beyond the limit and other impossible arguments are typed errors, before memory is touched.
+// Sizes that overflow, ranks beyond the limit and other impossible arguments are typed errors,
+// before memory is touched.
 func TestImpossibleArguments(t *testing.T) {
 	z := Zeros
 	long := func(d ...int) *Tensor { return Typed(dtype.I64).Zeros(d...) }
@@ -120,7 +121,8 @@ func TestOverwrittenResults(t *testing.T) {
 	}
 }
 
-// The position of a bad index is one in the index that the caller gave, also where the op expands it.
+// The position of a bad index is one in the index that the caller gave, also where the op expands
+// it.
 func TestIndexPosition(t *testing.T) {
 	table := Ones(4, 3)
 	for want, f := range map[string]func(){

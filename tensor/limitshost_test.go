@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestResultsBeyondMemory: a result that no memory holds is the typed error, not the end of the program.
+// TestResultsBeyondMemory: a result that no memory holds is the typed error, not the end of the
+// program.
 func TestResultsBeyondMemory(t *testing.T) {
 	gpu, _ := emulated(t, 1)
 	for _, dev := range []device.Device{tensor.Zeros().Device(), gpu} {
@@ -24,10 +25,12 @@ func TestResultsBeyondMemory(t *testing.T) {
 			{"qr", tensor.ErrShape, func(m tensor.Maker) { m.Zeros(1<<32, 0).QR(true) }},
 			{"bincount", tensor.ErrShape, func(m tensor.Maker) { m.Typed(dtype.I64).Ones(1).Bincount(nil, 1<<62) }},
 			{"masked_select", tensor.ErrShape, func(m tensor.Maker) {
-				m.Ones(1, 1).Expand(1<<40, 1).MaskedSelect(m.Typed(dtype.Bool).Ones(1, 1).Expand(1, 1<<40)) // 2⁸⁰ elements, 0 in an int
+				// 2⁸⁰ elements, 0 in an int
+				m.Ones(1, 1).Expand(1<<40, 1).MaskedSelect(m.Typed(dtype.Bool).Ones(1, 1).Expand(1, 1<<40))
 			}},
 			{"repeat_interleave", tensor.ErrValue, func(m tensor.Maker) {
-				m.Zeros(4).RepeatInterleaveBy(m.Typed(dtype.I64).Full(1<<62, 4), 0) // the sum of the counts is 0 in int64
+				// the sum of the counts is 0 in int64
+				m.Zeros(4).RepeatInterleaveBy(m.Typed(dtype.I64).Full(1<<62, 4), 0)
 			}},
 		} {
 			var err error
@@ -40,7 +43,8 @@ func TestResultsBeyondMemory(t *testing.T) {
 	}
 }
 
-// TestNegativeIndexHint: the words about negative indices are for those that would name an entry if they counted from the end.
+// TestNegativeIndexHint: the words about negative indices are for those that would name an entry if
+// they counted from the end.
 func TestNegativeIndexHint(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, far := s.Ones(4), s.Typed(dtype.I64).Full(-5, 1)

@@ -12,9 +12,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Linear algebra that is no product of matrices works on the host (see HostOps), in float64 whatever the operands' type, and
-// rounds its results once. Gradients are tensor ops on the operands' device, in float64 too; where a gradient needs what the
-// host alone can compute, it is such an op itself, with a gradient of its own.
+// Linear algebra that is no product of matrices works on the host (see HostOps), in float64
+// whatever the operands' type, and rounds its results once. Gradients are tensor ops on the
+// operands' device, in float64 too; where a gradient needs what the host alone can compute, it is
+// such an op itself, with a gradient of its own.
 
 // factored is the LU factorisation of an n×n matrix, in place.
 type factored struct {
@@ -78,15 +79,16 @@ func (inverseFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP is -Yᵀ·G·Yᵀ for the result Y: from d(A⁻¹) = -A⁻¹·dA·A⁻¹ (Petersen & Pedersen, The Matrix Cookbook, eq. 59).
+// VJP is -Yᵀ·G·Yᵀ for the result Y: from d(A⁻¹) = -A⁻¹·dA·A⁻¹ (Petersen & Pedersen, The Matrix
+// Cookbook, eq. 59).
 func (inverseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	t := c.Saved(0).T()
 	return []*Tensor{t.MatMul(g).MatMul(t).Neg()}
 }
 
-// Inverse returns the inverses of the square matrices in the last two dimensions, float32 or float64. A singular matrix is an
-// error that wraps [ErrLinAlg] and names its place in the batch; one that is nearly so is not found out. It works on the host
-// ([HostOps]).
+// Inverse returns the inverses of the square matrices in the last two dimensions, float32 or
+// float64. A singular matrix is an error that wraps [ErrLinAlg] and names its place in the batch;
+// one that is nearly so is not found out. It works on the host ([HostOps]).
 func (x *Tensor) Inverse() *Tensor {
 	x.mustSquare("inverse")
 	return doubled("inverse", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
@@ -122,14 +124,15 @@ func determinant(n int, a []float64) float64 {
 	return d
 }
 
-// VJP is g times the matrix of cofactors (Jacobi's formula), which singular matrices have too. A zero in it is not negative.
+// VJP is g times the matrix of cofactors (Jacobi's formula), which singular matrices have too. A
+// zero in it is not negative.
 func (detFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(cofactorFunc{}, c.Saved(0)).Mul(g.Unsqueeze(-1).Unsqueeze(-1)).AddScalar(0)}
 }
 
-// cofactorFunc is the matrix of cofactors, the gradient of the determinant. With A = U·S·Vᵀ it is det(U)·det(V)·U·C·Vᵀ where C is
-// diagonal with the products of all singular values but one: no division, so it holds for singular matrices (N. Higham, What
-// Is the Adjugate of a Matrix?, 2020).
+// cofactorFunc is the matrix of cofactors, the gradient of the determinant. With A = U·S·Vᵀ it is
+// det(U)·det(V)·U·C·Vᵀ where C is diagonal with the products of all singular values but one: no
+// division, so it holds for singular matrices (N. Higham, What Is the Adjugate of a Matrix?, 2020).
 type cofactorFunc struct{}
 
 func (cofactorFunc) Name() string { return "det.grad" }
@@ -191,8 +194,9 @@ func (cofactorFunc) VJP(c *Context, h *Tensor) []*Tensor {
 	return []*Tensor{inner.Sub(w.MatMul(h.T()).MatMul(w)).Mul(d)}
 }
 
-// cofactorGrad is the second differential of the determinant, in the frame of the singular vectors: for diagonal A it is
-// Σ_{i≠j} p_ij·(E_ii·F_jj - E_ij·F_ji), where p_ij is the product of the other diagonal elements.
+// cofactorGrad is the second differential of the determinant, in the frame of the singular vectors:
+// for diagonal A it is Σ_{i≠j} p_ij·(E_ii·F_jj - E_ij·F_ji), where p_ij is the product of the other
+// diagonal elements.
 type cofactorGrad struct{}
 
 func (cofactorGrad) Name() string { return "det.grad" }
@@ -228,8 +232,9 @@ func (cofactorGrad) Forward(c *Context, in []*Tensor) *Tensor {
 // VJP is never called: cofactorFunc takes this op only where no graph is recorded.
 func (cofactorGrad) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} }
 
-// Det returns the determinants of the square matrices in the last two dimensions, float32 or float64; that of a matrix without
-// rows is 1. First and second derivatives hold for singular matrices too. It works on the host ([HostOps]).
+// Det returns the determinants of the square matrices in the last two dimensions, float32 or
+// float64; that of a matrix without rows is 1. First and second derivatives hold for singular
+// matrices too. It works on the host ([HostOps]).
 func (x *Tensor) Det() *Tensor {
 	x.mustSquare("det")
 	return doubled("det", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(detFunc{}, in[0])} })[0]
@@ -252,9 +257,10 @@ func (logDetFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(solveFunc{loose: true}, a.T(), right), nil}
 }
 
-// SlogDet returns the signs of the determinants of the square matrices in the last two dimensions, float32 or float64, and the
-// logarithms of their absolute values, which neither overflow nor underflow. A singular matrix has 0 and -Inf, and a gradient
-// that is not finite. The sign has no gradient. It works on the host ([HostOps]).
+// SlogDet returns the signs of the determinants of the square matrices in the last two dimensions,
+// float32 or float64, and the logarithms of their absolute values, which neither overflow nor
+// underflow. A singular matrix has 0 and -Inf, and a gradient that is not finite. The sign has no
+// gradient. It works on the host ([HostOps]).
 func (x *Tensor) SlogDet() (sign, logAbs *Tensor) {
 	batch, n := x.mustSquare("slogdet")
 	y := doubled("slogdet", []*Tensor{x}, func(c *Scope, in []*Tensor) []*Tensor {

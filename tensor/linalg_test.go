@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A matrix that cannot be treated is named by its place in the batch, with the operands as they were given.
+// A matrix that cannot be treated is named by its place in the batch, with the operands as they
+// were given.
 func TestLinAlgErrors(t *testing.T) {
 	nan := math.NaN()
 	good, singular := []float64{2, 1, 1, 3}, []float64{1, 2, 2, 4}
@@ -90,7 +91,8 @@ func TestLinAlgMisuse(t *testing.T) {
 	}
 }
 
-// The determinant is a polynomial: first and second derivatives hold for singular matrices, where torch's first is 0.
+// The determinant is a polynomial: first and second derivatives hold for singular matrices, where
+// torch's first is 0.
 func TestDetOfSingular(t *testing.T) {
 	for _, rows := range [][][]float64{{{1, 2}, {2, 4}}, {{0, 0}, {0, 0}}, {{1, 2, 3}, {2, 4, 6}, {1, 0, 1}}, {{1, 2, 3}, {2, 4, 6}, {3, 6, 9}}, {{0, 1, 0}, {0, 0, 0}, {0, 0, 2}}} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -104,7 +106,8 @@ func TestDetOfSingular(t *testing.T) {
 			g := tensor.Gradients(x.Det(), []*tensor.Tensor{x}, tensor.CreateGraph())[0]
 			second := tensor.Gradients(g.Mul(weight).Sum(), []*tensor.Tensor{x})[0].Floats()
 			first := g.Floats()
-			const h = 1e-3 // central differences of polynomials of degree ≤ 2 in each element are exact
+			// central differences of polynomials of degree ≤ 2 in each element are exact
+			const h = 1e-3
 			for i := range n * n {
 				at := func(d float64) *tensor.Tensor {
 					v := x.Floats()
@@ -196,7 +199,8 @@ func TestSlogDetOfTiny(t *testing.T) {
 	}
 }
 
-// The triangle that is not read does not matter, not even for gradients of a symmetric decomposition.
+// The triangle that is not read does not matter, not even for gradients of a symmetric
+// decomposition.
 func TestOtherTriangle(t *testing.T) {
 	nan := math.NaN()
 	lower, upper := tensor.From([]float64{4, nan, 1, 3}, 2, 2), tensor.From([]float64{4, 1, nan, 3}, 2, 2)

@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A decomposition is an op with several results, computed at once. In the graph each result is a Function of its own: gradients
-// are linear, so those that reach the results one by one add up to the gradient of all. Signs of vectors and bases of
-// subspaces are the routine's choice.
+// A decomposition is an op with several results, computed at once. In the graph each result is a
+// Function of its own: gradients are linear, so those that reach the results one by one add up to
+// the gradient of all. Signs of vectors and bases of subspaces are the routine's choice.
 type decomposition struct {
 	op string
 	// parts computes the results, without a graph.
@@ -51,8 +51,8 @@ func (f *partFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return in[1+f.k]
 }
 
-// VJP takes the results as they were computed. Where the gradient is to be differentiated again, it decomposes anew, so that
-// they depend on the operand.
+// VJP takes the results as they were computed. Where the gradient is to be differentiated again, it
+// decomposes anew, so that they depend on the operand.
 func (f *partFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	grads := make([]*Tensor, c.NumSaved())
 	p := make([]*Tensor, c.NumSaved()-1)
@@ -92,7 +92,8 @@ func (choleskyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// badMinor returns the order of the first leading minor that is not positive, by elimination in place.
+// badMinor returns the order of the first leading minor that is not positive, by elimination in
+// place.
 func badMinor(n int, a []float64) int {
 	for k := range n {
 		d := a[k*n+k]
@@ -109,8 +110,8 @@ func badMinor(n int, a []float64) int {
 	return n
 }
 
-// VJP is L⁻ᵀ·P·L⁻¹ for the symmetric P whose lower triangle is half that of Lᵀ·G, twice on the diagonal (I. Murray,
-// Differentiation of the Cholesky Decomposition, 2016).
+// VJP is L⁻ᵀ·P·L⁻¹ for the symmetric P whose lower triangle is half that of Lᵀ·G, twice on the
+// diagonal (I. Murray, Differentiation of the Cholesky Decomposition, 2016).
 func (choleskyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	l := c.Saved(0)
 	p := l.T().MatMul(g.Tril(0)).Tril(0)
@@ -119,10 +120,11 @@ func (choleskyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(triangularFunc{upper: true}, l.T(), half.T())}
 }
 
-// Cholesky returns the lower triangular L with L·Lᵀ = x for the symmetric positive definite matrices in the last two
-// dimensions, float32 or float64, or with upper the upper triangular U with Uᵀ·U = x. Only that triangle of x is read; the
-// gradient is symmetric, as torch's. A matrix that is not positive definite is an error that wraps [ErrLinAlg] and names its
-// place in the batch. It works on the host ([HostOps]).
+// Cholesky returns the lower triangular L with L·Lᵀ = x for the symmetric positive definite
+// matrices in the last two dimensions, float32 or float64, or with upper the upper triangular U
+// with Uᵀ·U = x. Only that triangle of x is read; the gradient is symmetric, as torch's. A matrix
+// that is not positive definite is an error that wraps [ErrLinAlg] and names its place in the
+// batch. It works on the host ([HostOps]).
 func (x *Tensor) Cholesky(upper bool) *Tensor {
 	x.mustSquare("cholesky")
 	return doubled("cholesky", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
@@ -136,8 +138,9 @@ func (x *Tensor) Cholesky(upper bool) *Tensor {
 // eyeLike is the identity in the scope of x, of its type and the size of its last dimension.
 func eyeLike(x *Tensor) *Tensor { return x.scope.On(x.st.dev).Typed(x.dtype).Eye(x.Dim(-1)) }
 
-// eigh is the decomposition of symmetric matrices. Gradient: V·(diag(gL) + skew(Vᵀ·gV)/E)·Vᵀ with E_ij = L_j - L_i off the
-// diagonal and skew(X) = (X - Xᵀ)/2 (Giles 2008, 3.1; only the skew part counts, since x stays symmetric).
+// eigh is the decomposition of symmetric matrices. Gradient: V·(diag(gL) + skew(Vᵀ·gV)/E)·Vᵀ with
+// E_ij = L_j - L_i off the diagonal and skew(X) = (X - Xᵀ)/2 (Giles 2008, 3.1; only the skew part
+// counts, since x stays symmetric).
 var eigh = &decomposition{op: "eigh", parts: func(s *Scope, x *Tensor) []*Tensor {
 	n := x.Dim(-1)
 	return onHost("eigh", s, x.batchOf(), []*Tensor{x}, []shape.Dims{x.batchOf().Append(n), x.layout.Shape}, func(in, out [][]float64) string {
@@ -172,11 +175,13 @@ var eigh = &decomposition{op: "eigh", parts: func(s *Scope, x *Tensor) []*Tensor
 	return v.MatMul(w).MatMul(v.T())
 }}
 
-// Eigh returns the eigenvalues, in ascending order, of the symmetric matrices in the last two dimensions, float32 or float64, and
-// matrices whose columns are orthonormal eigenvectors: x = V·diag(L)·Vᵀ. Only the lower triangle of x is read; take x.T() for
-// the upper. The signs of eigenvectors, and their basis where eigenvalues are equal, are not determined: a gradient is that of
-// a function that does not depend on them, and that of vectors of equal eigenvalues is not finite. Elements that are not finite
-// are an error that wraps [ErrLinAlg]; torch does not look. It works on the host ([HostOps]).
+// Eigh returns the eigenvalues, in ascending order, of the symmetric matrices in the last two
+// dimensions, float32 or float64, and matrices whose columns are orthonormal eigenvectors: x =
+// V·diag(L)·Vᵀ. Only the lower triangle of x is read; take x.T() for the upper. The signs of
+// eigenvectors, and their basis where eigenvalues are equal, are not determined: a gradient is that
+// of a function that does not depend on them, and that of vectors of equal eigenvalues is not
+// finite. Elements that are not finite are an error that wraps [ErrLinAlg]; torch does not look. It
+// works on the host ([HostOps]).
 func (x *Tensor) Eigh() (values, vectors *Tensor) {
 	x.mustSquare("eigh")
 	p := doubled("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0]) })
@@ -202,7 +207,8 @@ func qrOf(complete bool) *decomposition {
 	}, vjp: qrVJP}
 }
 
-// orthonormal sets q and r, which are 0, to the QR decomposition of the m×n matrix a, with k columns of Q.
+// orthonormal sets q and r, which are 0, to the QR decomposition of the m×n matrix a, with k
+// columns of Q.
 func orthonormal(m, n, k int, a, q, r []float64) {
 	if n == 0 {
 		setIdentity(m, q)
@@ -223,9 +229,10 @@ func orthonormal(m, n, k int, a, q, r []float64) {
 	lapack64.Orgqr(o, tau, work, len(work))
 }
 
-// qrVJP is, for m ≥ n, (gQ + Q·copyltu(R·gRᵀ - gQᵀ·Q))·R⁻ᵀ, where copyltu makes a matrix symmetric from its lower triangle (S.
-// Walter and L. Lehmann, Algorithmic Differentiation of Linear Algebra Functions with Application in Optimum Experimental
-// Design, 2010). For m < n the first m columns are decomposed so, and the others are Qᵀ times what they were.
+// qrVJP is, for m ≥ n, (gQ + Q·copyltu(R·gRᵀ - gQᵀ·Q))·R⁻ᵀ, where copyltu makes a matrix symmetric
+// from its lower triangle (S. Walter and L. Lehmann, Algorithmic Differentiation of Linear Algebra
+// Functions with Application in Optimum Experimental Design, 2010). For m < n the first m columns
+// are decomposed so, and the others are Qᵀ times what they were.
 func qrVJP(k int, p []*Tensor, g *Tensor) *Tensor {
 	q, r := p[0], p[1]
 	m, n := q.Dim(-2), r.Dim(-1)
@@ -259,10 +266,11 @@ func qrSquare(q, r, gq, s *Tensor) *Tensor {
 	return Apply(triangularFunc{upper: true}, r, z.T()).T()
 }
 
-// QR returns Q with orthonormal columns and the upper triangular R with Q·R = x, for the m×n matrices in the last two
-// dimensions, float32 or float64. Q has min(m, n) columns, or m with complete; the complete decomposition has a gradient for
-// m ≤ n only, and the gradient wants independent columns (for m < n, the first m). The signs of Q's columns are the routine's
-// choice. It works on the host ([HostOps]).
+// QR returns Q with orthonormal columns and the upper triangular R with Q·R = x, for the m×n
+// matrices in the last two dimensions, float32 or float64. Q has min(m, n) columns, or m with
+// complete; the complete decomposition has a gradient for m ≤ n only, and the gradient wants
+// independent columns (for m < n, the first m). The signs of Q's columns are the routine's choice.
+// It works on the host ([HostOps]).
 func (x *Tensor) QR(complete bool) (q, r *Tensor) {
 	x.mustMatrix("qr")
 	d := qrReduced
@@ -324,9 +332,10 @@ func svdOf(full bool) *decomposition {
 	return &decomposition{op: "svd", parts: func(s *Scope, x *Tensor) []*Tensor { return svdParts(s, x, full) }, vjp: svdVJP}
 }
 
-// svdVJP (J. Townsend, Differentiating the Singular Value Decomposition, 2016): with E_ij = S_j² - S_i² off the diagonal and
-// skew(X) = X - Xᵀ, U·((skew(Uᵀ·gU)/E)·S + S·(skew(Vᵀ·gV)/E) + diag(gS))·Vᵀ, and for the part of gU outside of U's columns
-// (I - U·Uᵀ)·gU·S⁻¹·Vᵀ, for V alike. Of full matrices the columns beyond the singular values have no gradient, as in torch.
+// svdVJP (J. Townsend, Differentiating the Singular Value Decomposition, 2016): with E_ij = S_j² -
+// S_i² off the diagonal and skew(X) = X - Xᵀ, U·((skew(Uᵀ·gU)/E)·S + S·(skew(Vᵀ·gV)/E) +
+// diag(gS))·Vᵀ, and for the part of gU outside of U's columns (I - U·Uᵀ)·gU·S⁻¹·Vᵀ, for V alike. Of
+// full matrices the columns beyond the singular values have no gradient, as in torch.
 func svdVJP(part int, p []*Tensor, g *Tensor) *Tensor {
 	u, s, vh := p[0], p[1], p[2]
 	k := s.Dim(-1)
@@ -356,11 +365,12 @@ func svdVJP(part int, p []*Tensor, g *Tensor) *Tensor {
 	return u.MatMul(d)
 }
 
-// SVD returns the singular value decomposition x = U·diag(S)·Vᵀ of the m×n matrices in the last two dimensions, float32 or
-// float64: S in descending order, U and vh = Vᵀ with min(m, n) columns and rows, or square with full. The signs of the vectors,
-// and their basis where singular values are equal, are not determined: a gradient is that of a function that does not depend
-// on them, and that of vectors of equal singular values, or of 0, is not finite. NaN in x is an error that wraps [ErrLinAlg], an
-// infinity gives NaN. It works on the host ([HostOps]).
+// SVD returns the singular value decomposition x = U·diag(S)·Vᵀ of the m×n matrices in the last two
+// dimensions, float32 or float64: S in descending order, U and vh = Vᵀ with min(m, n) columns and
+// rows, or square with full. The signs of the vectors, and their basis where singular values are
+// equal, are not determined: a gradient is that of a function that does not depend on them, and
+// that of vectors of equal singular values, or of 0, is not finite. NaN in x is an error that wraps
+// [ErrLinAlg], an infinity gives NaN. It works on the host ([HostOps]).
 func (x *Tensor) SVD(full bool) (u, s, vh *Tensor) {
 	x.mustMatrix("svd")
 	d := svdReduced

@@ -26,10 +26,12 @@ func (matrixExpFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	})[0]
 }
 
-// exponential returns exp(a) of the n×n matrix a, which it overwrites: the series up to degree 19 of a scaled to a norm of at most
-// 1, squared as often as it was halved. The series, and not Padé's quotient, since it keeps what is exactly 0 or 1, which
-// many squarings would blow up; so does torch (P. Bader, S. Blanes, F. Casas, Computing the Matrix Exponential with an Optimized
-// Taylor Polynomial Approximation, 2019). It is summed in blocks of four powers (Paterson and Stockmeyer, 1973).
+// exponential returns exp(a) of the n×n matrix a, which it overwrites: the series up to degree 19
+// of a scaled to a norm of at most 1, squared as often as it was halved. The series, and not Padé's
+// quotient, since it keeps what is exactly 0 or 1, which many squarings would blow up; so does
+// torch (P. Bader, S. Blanes, F. Casas, Computing the Matrix Exponential with an Optimized Taylor
+// Polynomial Approximation, 2019). It is summed in blocks of four powers (Paterson and Stockmeyer,
+// 1973).
 func exponential(n int, a []float64) []float64 {
 	norm := 0.0
 	for j := range n {
@@ -76,8 +78,9 @@ func exponential(n int, a []float64) []float64 {
 	return y
 }
 
-// VJP: the exponential of the block matrix [[Aᵀ, G], [0, Aᵀ]] has the derivative of exp at Aᵀ in the direction G above the
-// diagonal, which is the gradient (R. Mathias, A Chain Rule for Matrix Functions and Applications, 1996).
+// VJP: the exponential of the block matrix [[Aᵀ, G], [0, Aᵀ]] has the derivative of exp at Aᵀ in
+// the direction G above the diagonal, which is the gradient (R. Mathias, A Chain Rule for Matrix
+// Functions and Applications, 1996).
 func (matrixExpFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	t := c.Saved(0).T()
 	n := t.Dim(-1)

@@ -13,18 +13,21 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// hostOps is the one list of the ops that copy their operands to the host and their results back, on every device: they wait
-// for the work queued so far. Their routines are gonum's translation of LAPACK.
+// hostOps is the one list of the ops that copy their operands to the host and their results back,
+// on every device: they wait for the work queued so far. Their routines are gonum's translation of
+// LAPACK.
 var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_exp", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"}
 
-// HostOps returns the names, as errors and graphs have them, of the ops that work on the host: on a GPU each is a copy to the
-// host, which waits for the stream, and a copy back. All are linear algebra; what is made of them (SVDVals, EigValsH, CholeskySolve,
-// MatrixPower with a negative exponent, MatrixNorm of order 2) does the same. No other op copies its operands.
+// HostOps returns the names, as errors and graphs have them, of the ops that work on the host: on a
+// GPU each is a copy to the host, which waits for the stream, and a copy back. All are linear
+// algebra; what is made of them (SVDVals, EigValsH, CholeskySolve, MatrixPower with a negative
+// exponent, MatrixNorm of order 2) does the same. No other op copies its operands.
 func HostOps() []string { return slices.Clone(hostOps) }
 
-// onHost runs f on each matrix of a batch: in and out are shapes of batch and then a matrix, vector or scalar. f gets the
-// elements in row-major order as float64, may overwrite its operands, and returns what is wrong, or "". The results have no
-// graph and belong to s. All operands are float64.
+// onHost runs f on each matrix of a batch: in and out are shapes of batch and then a matrix, vector
+// or scalar. f gets the elements in row-major order as float64, may overwrite its operands, and
+// returns what is wrong, or "". The results have no graph and belong to s. All operands are
+// float64.
 func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, f func(in, out [][]float64) string) []*Tensor {
 	if !slices.Contains(hostOps, op) {
 		panic("tensor: " + op + " works on the host and is not in the list of such ops")
@@ -90,8 +93,8 @@ func guarded(f func(in, out [][]float64) string, in, out [][]float64) (wrong str
 	return f(in, out)
 }
 
-// doubled runs f on the operands given, as float64, in a scope for intermediates, and gives its results the type of the first.
-// An error of a routine names the operands as they were given.
+// doubled runs f on the operands given, as float64, in a scope for intermediates, and gives its
+// results the type of the first. An error of a routine names the operands as they were given.
 func doubled(op string, given []*Tensor, f func(c *Scope, in []*Tensor) []*Tensor) []*Tensor {
 	defer func() {
 		if r := recover(); r != nil {
@@ -127,7 +130,8 @@ func (x *Tensor) mustWide(op string) {
 	}
 }
 
-// mustMatrix checks that x is a matrix or a batch of them, and returns the batch's shape and the matrices' size.
+// mustMatrix checks that x is a matrix or a batch of them, and returns the batch's shape and the
+// matrices' size.
 func (x *Tensor) mustMatrix(op string) (batch shape.Dims, m, n int) {
 	x.mustWide(op)
 	return x.matrix(op)

@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/gonum/lapack/lapack64"
 )
 
-// solveFunc solves A·X = B for batches of one shape. loose gives infinities and NaN for a singular matrix, which elsewhere is an
-// error.
+// solveFunc solves A·X = B for batches of one shape. loose gives infinities and NaN for a singular
+// matrix, which elsewhere is an error.
 type solveFunc struct{ loose bool }
 
 func (solveFunc) Name() string { return "solve" }
@@ -35,8 +35,8 @@ func (f solveFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP: with Z = A⁻ᵀ·G, the gradient of B is Z and that of A is -Z·Xᵀ (M. Giles, Collected Matrix Derivative Results for
-// Forward and Reverse Mode Algorithmic Differentiation, 2008, 2.3.1).
+// VJP: with Z = A⁻ᵀ·G, the gradient of B is Z and that of A is -Z·Xᵀ (M. Giles, Collected Matrix
+// Derivative Results for Forward and Reverse Mode Algorithmic Differentiation, 2008, 2.3.1).
 func (f solveFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	z := Apply(f, c.Saved(0).T(), g)
 	if !c.Needs(0) {
@@ -45,8 +45,8 @@ func (f solveFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{z.MatMul(c.Saved(1).T()).Neg(), z}
 }
 
-// rightHand checks the operands of an equation a·x = b, n×k matrices a (or vectors b, where vectors are meant) with batches
-// that broadcast, and returns the batch. square says that a must be.
+// rightHand checks the operands of an equation a·x = b, n×k matrices a (or vectors b, where vectors
+// are meant) with batches that broadcast, and returns the batch. square says that a must be.
 func rightHand(op string, a, b *Tensor, square, vectors bool) (batch shape.Dims, vector bool) {
 	in := []*Tensor{a, b}
 	youngest(op, in)
@@ -86,9 +86,10 @@ func (x *Tensor) expandBatch(batch shape.Dims) *Tensor {
 	return x.expand(batch.Append(x.Dim(-2), x.Dim(-1)))
 }
 
-// Solve returns X of x·X = b for square matrices x, float32 or float64, as torch.linalg.solve: b is a vector, a batch of vectors
-// (x's shape without its last dimension) or matrices [..., n, k], and batches broadcast. A singular matrix is an error that
-// wraps [ErrLinAlg] and names its place in the batch. It works on the host ([HostOps]).
+// Solve returns X of x·X = b for square matrices x, float32 or float64, as torch.linalg.solve: b is
+// a vector, a batch of vectors (x's shape without its last dimension) or matrices [..., n, k], and
+// batches broadcast. A singular matrix is an error that wraps [ErrLinAlg] and names its place in
+// the batch. It works on the host ([HostOps]).
 func (x *Tensor) Solve(b *Tensor) *Tensor {
 	batch, vector := rightHand("solve", x, b, true, true)
 	return doubled("solve", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
@@ -110,7 +111,8 @@ func (x *Tensor) Solve(b *Tensor) *Tensor {
 	})[0]
 }
 
-// TriangularOptions say which triangle [Tensor.SolveTriangular] reads and on which side the matrix stands.
+// TriangularOptions say which triangle [Tensor.SolveTriangular] reads and on which side the matrix
+// stands.
 type TriangularOptions struct {
 	Upper bool // the upper triangle is read, not the lower
 	Right bool // X·x = b is solved, not x·X = b
@@ -161,9 +163,10 @@ func (f triangularFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{d.Tril(-off), z}
 }
 
-// SolveTriangular returns X of x·X = b (of X·x = b with o.Right) for triangular x, float32 or float64, and matrices b, as
-// torch.linalg.solve_triangular; the other triangle is not read. Batches broadcast. A zero on the diagonal gives infinities and
-// NaN, no error. It works on the host ([HostOps]).
+// SolveTriangular returns X of x·X = b (of X·x = b with o.Right) for triangular x, float32 or
+// float64, and matrices b, as torch.linalg.solve_triangular; the other triangle is not read.
+// Batches broadcast. A zero on the diagonal gives infinities and NaN, no error. It works on the
+// host ([HostOps]).
 func (x *Tensor) SolveTriangular(b *Tensor, o TriangularOptions) *Tensor {
 	const op = "solve_triangular"
 	if o.Right {
@@ -223,8 +226,9 @@ func (f pinvFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP: dY = -Y·dA·Y + Y·Yᵀ·dAᵀ·(I-A·Y) + (I-Y·A)·dAᵀ·Yᵀ·Y for matrices near A of its rank (G. Golub and V. Pereyra, The
-// Differentiation of Pseudo-Inverses and Nonlinear Least Squares Problems, 1973).
+// VJP: dY = -Y·dA·Y + Y·Yᵀ·dAᵀ·(I-A·Y) + (I-Y·A)·dAᵀ·Yᵀ·Y for matrices near A of its rank (G. Golub
+// and V. Pereyra, The Differentiation of Pseudo-Inverses and Nonlinear Least Squares Problems,
+// 1973).
 func (f pinvFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	a, y := c.Saved(0), c.Saved(1)
 	yt, gt := y.T(), g.T()
@@ -254,9 +258,10 @@ func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 	return doubled("pinv", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(pinvFunc{tol}, in[0])} })[0]
 }
 
-// LstSq returns X with the smallest sum of squares of x·X - b, of those the smallest X: the solution of torch.linalg.lstsq with
-// its driver gelsy, computed with the pseudo-inverse. x is [..., m, n], float32 or float64, b of the shapes that
-// [Tensor.Solve] takes. It works on the host ([HostOps]).
+// LstSq returns X with the smallest sum of squares of x·X - b, of those the smallest X: the
+// solution of torch.linalg.lstsq with its driver gelsy, computed with the pseudo-inverse. x is
+// [..., m, n], float32 or float64, b of the shapes that [Tensor.Solve] takes. It works on the host
+// ([HostOps]).
 func (x *Tensor) LstSq(b *Tensor) *Tensor {
 	_, vector := rightHand("lstsq", x, b, false, true)
 	tol := x.tolerance("lstsq", nil)
@@ -273,8 +278,9 @@ func (x *Tensor) LstSq(b *Tensor) *Tensor {
 	})[0]
 }
 
-// MatrixRank returns, as int64, how many singular values of the matrices in the last two dimensions are greater than the
-// tolerances, which are those of [Tensor.Pinv]. It works on the host ([HostOps]).
+// MatrixRank returns, as int64, how many singular values of the matrices in the last two dimensions
+// are greater than the tolerances, which are those of [Tensor.Pinv]. It works on the host
+// ([HostOps]).
 func (x *Tensor) MatrixRank(tolerances ...float64) *Tensor {
 	const op = "matrix_rank"
 	batch, m, n := x.mustMatrix(op)

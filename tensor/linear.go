@@ -57,7 +57,8 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 	if to := target(AutocastLow, s.modes.autocast, in, 0); to == dtype.Invalid {
 		s.missCast(op, AutocastLow, in, 0)
 	} else {
-		if x = s.operands(AutocastLow, []*Tensor{x}, 0, &made)[0]; x.scope != s { // a leaf's is kept outside
+		// a leaf's is kept outside
+		if x = s.operands(AutocastLow, []*Tensor{x}, 0, &made)[0]; x.scope != s {
 			x = x.In(s)
 			made = append(made, x)
 		}

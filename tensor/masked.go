@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// truePositions returns the row-major positions of the elements of x that are not 0, ascending. Their number decides the
-// result's size: it is read back, 8 bytes, which waits for the device.
+// truePositions returns the row-major positions of the elements of x that are not 0, ascending.
+// Their number decides the result's size: it is read back, 8 bytes, which waits for the device.
 func (x *Tensor) truePositions(op string) *Tensor {
 	x.shapedByValues(op)
 	return within(x.scope, func(c *Scope) *Tensor {
@@ -23,11 +23,13 @@ func (x *Tensor) truePositions(op string) *Tensor {
 		mask = mask.reshape(shape.Of(n))
 		counts := mask.CumSum(0)
 		some := int(counts.Select(0, n-1).Item())
-		if x.st.buf.Host() == nil { // all are looked up at once, where a scatter would have an order
+		// all are looked up at once, where a scatter would have an order
+		if x.st.buf.Host() == nil {
 			k := m.Arange(some).reshape(shape.Of(1, some))
 			return Apply(searchFunc{op, true}, counts.reshape(shape.Of(1, n)), k).reshape(shape.Of(some))
 		}
-		// Each goes to the place that the number of those before it gives; the others meet in a place behind the last.
+		// Each goes to the place that the number of those before it gives; the others meet in a
+		// place behind the last.
 		place := counts.AddScalar(-1).MaskedFill(mask.LogicalNot(), float64(some))
 		out := m.Empty(some + 1)
 		out.scatter(op, c, device.ScatterSet, 0, m.Arange(n), place)
@@ -40,8 +42,8 @@ func (x *Tensor) coordinates(s shape.Dims, d int) *Tensor {
 	return x.FloorDivideScalar(float64(max(1, s.Tail(d+1).Size()))).RemainderScalar(float64(max(1, s.At(d))))
 }
 
-// Nonzero returns the indices of the elements that are not 0 (NaN is not) in row-major order: int64 of shape [n, rank]. It
-// reads their number n back, 8 bytes, and so waits for the device.
+// Nonzero returns the indices of the elements that are not 0 (NaN is not) in row-major order: int64
+// of shape [n, rank]. It reads their number n back, 8 bytes, and so waits for the device.
 func (x *Tensor) Nonzero() *Tensor {
 	const op = "nonzero"
 	x.use(op)
@@ -59,8 +61,8 @@ func (x *Tensor) Nonzero() *Tensor {
 	})
 }
 
-// NonzeroTuple returns the columns of [Tensor.Nonzero], a vector for each dimension: what [Tensor.Index] takes. A tensor of
-// rank 0 counts as a vector of one.
+// NonzeroTuple returns the columns of [Tensor.Nonzero], a vector for each dimension: what
+// [Tensor.Index] takes. A tensor of rank 0 counts as a vector of one.
 func (x *Tensor) NonzeroTuple() []*Tensor {
 	const op = "nonzero"
 	x.use(op)
@@ -87,8 +89,9 @@ func (x *Tensor) masked(op string, mask *Tensor, more ...*Tensor) shape.Dims {
 	return s
 }
 
-// MaskedSelect returns the elements of x where mask, bool, is true, as a vector in row-major order; x and mask broadcast
-// together. It reads their number back, 8 bytes, and so waits for the device; Where and MaskedFill do not.
+// MaskedSelect returns the elements of x where mask, bool, is true, as a vector in row-major order;
+// x and mask broadcast together. It reads their number back, 8 bytes, and so waits for the device;
+// Where and MaskedFill do not.
 func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	const op = "masked_select"
 	s := x.masked(op, mask)
@@ -98,9 +101,10 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	})
 }
 
-// MaskedScatter returns x with the elements where mask, bool, is true replaced by those of src in its row-major order, as
-// torch.masked_scatter; x and mask broadcast together. src has x's type and at least as many elements as are replaced: that it
-// lacks some is an index error, on a GPU reported at the next wait. Nothing is read back.
+// MaskedScatter returns x with the elements where mask, bool, is true replaced by those of src in
+// its row-major order, as torch.masked_scatter; x and mask broadcast together. src has x's type and
+// at least as many elements as are replaced: that it lacks some is an index error, on a GPU
+// reported at the next wait. Nothing is read back.
 func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 	const op = "masked_scatter"
 	s := x.masked(op, mask, src)
@@ -120,7 +124,8 @@ func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 	})
 }
 
-// MaskedScatterInPlace is [Tensor.MaskedScatter] in x's own memory, torch's masked_scatter_: mask broadcasts to x's shape.
+// MaskedScatterInPlace is [Tensor.MaskedScatter] in x's own memory, torch's masked_scatter_: mask
+// broadcasts to x's shape.
 func (x *Tensor) MaskedScatterInPlace(mask, src *Tensor) *Tensor {
 	const op = "masked_scatter"
 	if s := x.masked(op, mask, src); s != x.layout.Shape {

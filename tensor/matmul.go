@@ -97,7 +97,8 @@ func (f matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	if c.Needs(0) {
 		k++
 	}
-	// That of the second first: it is small where it is a weight, and then the first, a batch, makes room for the other's.
+	// That of the second first: it is small where it is a weight, and then the first, a batch,
+	// makes room for the other's.
 	if c.Needs(1) {
 		var a *Tensor
 		if c.Wants(1) {
@@ -114,7 +115,8 @@ func (f matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // second returns the gradient of the second operand.
 func (f matmulFunc) second(a, g *Tensor) *Tensor {
-	if f.columns { // so does its gradient, then: a leaf that it is the transpose of takes it as it is
+	// so does its gradient, then: a leaf that it is the transpose of takes it as it is
+	if f.columns {
 		return Apply(matmulFunc{}, g.T(), a).T()
 	}
 	t := a.T()
@@ -122,9 +124,10 @@ func (f matmulFunc) second(a, g *Tensor) *Tensor {
 	return Apply(matmulFunc{}, t, g)
 }
 
-// MatMul returns the matrix product x·y, as torch.matmul: vectors are dot products or rows and columns, and dimensions
-// before the last two are batches, broadcast together. Both operands have one element type; float32 is computed in IEEE
-// float32 unless [AllowTF32] says otherwise, 16-bit floats accumulate in float32.
+// MatMul returns the matrix product x·y, as torch.matmul: vectors are dot products or rows and
+// columns, and dimensions before the last two are batches, broadcast together. Both operands have
+// one element type; float32 is computed in IEEE float32 unless [AllowTF32] says otherwise, 16-bit
+// floats accumulate in float32.
 func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	if y := underAutocast("matmul", AutocastLow, func(in []*Tensor) *Tensor { return in[0].MatMul(in[1]) }, x, y); y != nil {
 		return y
@@ -198,8 +201,8 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	return passing(passing(p, a, x), b, y).reshaped(batch.Append(x.Dim(-2), y.Dim(-1)))
 }
 
-// passing frees view, which is of x or x itself and which nobody else has, and returns y: a handle that stays would hold x's memory as long as
-// the scope.
+// passing frees view, which is of x or x itself and which nobody else has, and returns y: a handle
+// that stays would hold x's memory as long as the scope.
 func passing(y, view, x *Tensor) *Tensor {
 	if view != x && view != y {
 		view.Free()

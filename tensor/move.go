@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// MoveTo moves the leaf x itself to device d, with its gradient: the handle stays valid, so that a model and its optimizer
-// keep their tensors. Views of x stay where they are, on the old memory. The elements become contiguous. A [Graph] that uses x refuses to be
-// replayed from then on.
+// MoveTo moves the leaf x itself to device d, with its gradient: the handle stays valid, so that a
+// model and its optimizer keep their tensors. Views of x stay where they are, on the old memory.
+// The elements become contiguous. A [Graph] that uses x refuses to be replayed from then on.
 func (x *Tensor) MoveTo(d device.Device) {
 	x.use("move_to")
 	if d == nil {
@@ -45,7 +45,8 @@ func (x *Tensor) become(y *Tensor) {
 // SetData makes the leaf x have the memory of y, which both have then: torch's x.data = y. The
 // handle stays valid, so that a model and its optimizer keep their tensors; views of x keep the old
 // memory. y has x's shape and type, lies contiguous, and belongs to x's scope or to one around it;
-// a gradient that x has is on y's device. A [Graph] that uses x refuses to be replayed from then on.
+// a gradient that x has is on y's device. A [Graph] that uses x refuses to be replayed from then
+// on.
 func (x *Tensor) SetData(y *Tensor) {
 	const op = "set_data"
 	x.use(op)
@@ -76,9 +77,10 @@ func (x *Tensor) SetData(y *Tensor) {
 	x.become(y.detachedIn(x.scope))
 }
 
-// CastInPlace converts the leaf x itself to type t, with its gradient: the handle stays valid, so that a model and its optimizer keep
-// their tensors. Views of x keep the old memory and type. A leaf that requires a gradient stays of floating point type. The elements
-// become contiguous. A [Graph] that uses x refuses to be replayed from then on.
+// CastInPlace converts the leaf x itself to type t, with its gradient: the handle stays valid, so
+// that a model and its optimizer keep their tensors. Views of x keep the old memory and type. A
+// leaf that requires a gradient stays of floating point type. The elements become contiguous. A
+// [Graph] that uses x refuses to be replayed from then on.
 func (x *Tensor) CastInPlace(t dtype.Type) {
 	const op = "cast_in_place"
 	x.use(op)

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What a Forward makes belongs to the scope of x and is on its device, wherever the scope's default is.
+// What a Forward makes belongs to the scope of x and is on its device, wherever the scope's default
+// is.
 func TestNewOfATensor(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate")
 	if err != nil {

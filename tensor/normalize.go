@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// normKind says over what a normalisation takes mean and variance of x, of shape [n, groups, channels, inner].
+// normKind says over what a normalisation takes mean and variance of x, of shape [n, groups,
+// channels, inner].
 type normKind uint8
 
 const (
@@ -18,14 +19,16 @@ const (
 	normFixed                 // they are given
 )
 
-// normalizeFunc is (x - mean)·rstd·weight + bias for x of shape [n, groups, channels, inner] and weight and bias of shape [groups,
-// channels]. All normalisations are this one, seen through Reshape. The operands are x, then those of weight, bias, running mean and
-// running variance that there are.
+// normalizeFunc is (x - mean)·rstd·weight + bias for x of shape [n, groups, channels, inner] and
+// weight and bias of shape [groups, channels]. All normalisations are this one, seen through
+// Reshape. The operands are x, then those of weight, bias, running mean and running variance that
+// there are.
 type normalizeFunc struct {
-	op           string
-	kind         normKind
-	rms          bool // mean is 0, and the variance the mean square
-	zero         bool // without bias 0 is added, which makes -0 a 0, as PyTorch does in some of them
+	op   string
+	kind normKind
+	rms  bool // mean is 0, and the variance the mean square
+	// without bias 0 is added, which makes -0 a 0, as PyTorch does in some of them
+	zero         bool
 	weight, bias bool
 	running      bool // statistics to update, or with normFixed to use
 	eps          float64
@@ -70,8 +73,8 @@ type normPrograms struct {
 
 var normCache cache[normTypes, *normPrograms]
 
-// programs are built over operands in a fixed order, of which those that are absent are left out: what is given is x, mean, rstd, w, b
-// forward, and g, w, x, mean, rstd, Σ backward.
+// programs are built over operands in a fixed order, of which those that are absent are left out:
+// what is given is x, mean, rstd, w, b forward, and g, w, x, mean, rstd, Σ backward.
 func (k normTypes) programs() *normPrograms {
 	return normCache.get(k, func() *normPrograms {
 		acc := k.x.Compute()
@@ -135,7 +138,8 @@ func (k normTypes) programs() *normPrograms {
 		p.sum = reduction(times(o[0].e, o[1]), in, nil)
 		o, in = list(k.x, k.w, k.x, meanType, acc)
 		p.product = reduction(times(o[0].e, o[1]).Mul(distance(o[2], o[3]).Mul(o[4].e)), in, nil)
-		o, in = list(k.x, k.w, k.x, meanType, acc, meanType, acc) // …, the mean of h unless rms, that of h·z
+		// …, the mean of h unless rms, that of h·z
+		o, in = list(k.x, k.w, k.x, meanType, acc, meanType, acc)
 		h, z := times(o[0].e, o[1]), distance(o[2], o[3]).Mul(o[4].e)
 		if o[5].e != nil {
 			h = h.Sub(o[5].e)
@@ -287,7 +291,8 @@ func (f *normalizeFunc) statistics(s *Scope, o *normOperands, p *normPrograms) (
 // runningOp mixes a running value x0 with a new one.
 var runningOp = &Elementwise{Name: "running", Arity: 2, Expr: x0.Mul(p0).Add(x1.Mul(p1)), NoGrad: true}
 
-// update mixes the batch's mean and unbiased variance into the running ones; those of rows are averaged over n.
+// update mixes the batch's mean and unbiased variance into the running ones; those of rows are
+// averaged over n.
 func (f *normalizeFunc) update(s *Scope, o *normOperands, mean, variance *Tensor) {
 	n := f.count(o.x)
 	if n == 0 || s.modes.recomputing { // they have seen this batch
@@ -369,7 +374,8 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	p := normTypes{x: x.dtype, w: typeOrNone(w), rms: f.rms}.programs()
 	plain := normTypes{x: x.dtype, rms: f.rms}.programs()
 	outer := []int{0, 3}
-	batch := f.kind == normBatch // then the means that dx takes are those of the weight's and the bias's gradients
+	// then the means that dx takes are those of the weight's and the bias's gradients
+	batch := f.kind == normBatch
 	if needW || batch {
 		dw = f.fold(s, plain.product, x, outer, present(g, x, mean, rstd))
 	}
@@ -403,8 +409,8 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	return dx, dw, db
 }
 
-// composed computes the gradients with tensor ops, so that they can be differentiated: mean and rstd as functions of x, unless they
-// are given.
+// composed computes the gradients with tensor ops, so that they can be differentiated: mean and
+// rstd as functions of x, unless they are given.
 func (f *normalizeFunc) composed(c *Context, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor) {
 	acc := x.dtype.Compute()
 	over := append(f.over(), KeepDim)
@@ -444,7 +450,8 @@ func (f *normalizeFunc) composed(c *Context, g, x, w, mean, rstd *Tensor) (dx, d
 	return dx.Mul(rstd), dw, db
 }
 
-// normInput checks a normalisation's input, and the types of weight and bias, and lists the operands.
+// normInput checks a normalisation's input, and the types of weight and bias, and lists the
+// operands.
 func normInput(op string, x, weight, bias *Tensor, more ...*Tensor) []*Tensor {
 	x.use(op)
 	in := present(append([]*Tensor{x, weight, bias}, more...)...)

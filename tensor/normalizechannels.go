@@ -5,7 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// The kernels for channels give a channel to one worker. Fewer than fewChannels are better shared by reductions where they are long.
+// The kernels for channels give a channel to one worker. Fewer than fewChannels are better shared
+// by reductions where they are long.
 const fewChannels = 16
 
 // suitsChannels reports whether kernels for channels take x.

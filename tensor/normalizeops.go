@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// trailing checks that x ends in normalized, and returns the number of elements of these dimensions.
+// trailing checks that x ends in normalized, and returns the number of elements of these
+// dimensions.
 func trailing(op string, in []*Tensor, normalized []int) int {
 	x := in[0]
 	fits := len(normalized) > 0 && len(normalized) <= x.Rank()
@@ -28,10 +29,11 @@ func trailing(op string, in []*Tensor, normalized []int) int {
 	return n
 }
 
-// LayerNorm brings the last dimensions of x, whose shape is normalized, to mean 0 and variance 1, then scales and shifts each of their
-// elements: (x - mean)/√(variance + eps)·weight + bias, where the variance is the mean square distance from the mean (J. L. Ba, J. R. Kiros,
-// G. E. Hinton, arXiv:1607.06450). weight and bias have that shape, nil is none; for 16-bit floats, which are computed in float32, they may be
-// float32. torch's eps is 1e-5.
+// LayerNorm brings the last dimensions of x, whose shape is normalized, to mean 0 and variance 1,
+// then scales and shifts each of their elements: (x - mean)/√(variance + eps)·weight + bias, where
+// the variance is the mean square distance from the mean (J. L. Ba, J. R. Kiros, G. E. Hinton,
+// arXiv:1607.06450). weight and bias have that shape, nil is none; for 16-bit floats, which are
+// computed in float32, they may be float32. torch's eps is 1e-5.
 func (x *Tensor) LayerNorm(normalized []int, weight, bias *Tensor, eps float64) *Tensor {
 	return x.layerNorm(dtype.Invalid, normalized, weight, bias, eps)
 }
@@ -84,9 +86,11 @@ func rowsOf(x *Tensor, last int) int {
 	return n
 }
 
-// RMSNorm divides the last dimensions of x, whose shape is normalized, by their root mean square: x/√(mean(x²) + eps)·weight (B. Zhang,
-// R. Sennrich, arXiv:1910.07467). weight is as in [Tensor.LayerNorm], where torch also takes other types and promotes. A negative eps stands for torch's default, the distance from 1 to
-// the next number of the type that is computed in: 2⁻⁵² for float64, 2⁻²³ for the others.
+// RMSNorm divides the last dimensions of x, whose shape is normalized, by their root mean square:
+// x/√(mean(x²) + eps)·weight (B. Zhang, R. Sennrich, arXiv:1910.07467). weight is as in
+// [Tensor.LayerNorm], where torch also takes other types and promotes. A negative eps stands for
+// torch's default, the distance from 1 to the next number of the type that is computed in: 2⁻⁵² for
+// float64, 2⁻²³ for the others.
 func (x *Tensor) RMSNorm(normalized []int, weight *Tensor, eps float64) *Tensor {
 	return x.rmsNorm(dtype.Invalid, normalized, weight, eps)
 }
@@ -113,8 +117,8 @@ func (x *Tensor) rmsNorm(t dtype.Type, normalized []int, weight *Tensor, eps flo
 	return (&normalizeFunc{op: op, rms: true, eps: eps}).normalizeAs(t, x, weight, nil, n, len(normalized))
 }
 
-// channelled checks that x is [n, channels, …] and that what else is given has one value a channel, and returns n, the channels and the
-// number of elements behind them.
+// channelled checks that x is [n, channels, …] and that what else is given has one value a channel,
+// and returns n, the channels and the number of elements behind them.
 func channelled(op string, in []*Tensor) (n, channels, inner int) {
 	x := in[0]
 	if x.Rank() < 2 {
@@ -132,7 +136,8 @@ func channelled(op string, in []*Tensor) (n, channels, inner int) {
 	return n, channels, inner
 }
 
-// statistics checks running statistics: both or neither, without gradients, and writable if they are to be updated.
+// statistics checks running statistics: both or neither, without gradients, and writable if they
+// are to be updated.
 func statistics(op string, in []*Tensor, mean, variance *Tensor, update bool) []*Tensor {
 	if (mean == nil) != (variance == nil) {
 		fail(op, ErrValue, in, "either both running statistics are given or neither")
@@ -190,9 +195,11 @@ func (x *Tensor) BatchNorm(runningMean, runningVar, weight, bias *Tensor, traini
 	return f.normalize(x, weight, bias, n, channels, 1, inner, running...)
 }
 
-// InstanceNorm brings each channel of each instance of x, of shape [n, channels, …], to mean 0 and variance 1, then scales and shifts it, as
-// [Tensor.BatchNorm] does for the channels of a whole batch (D. Ulyanov, A. Vedaldi, V. Lempitsky, arXiv:1607.08022). With useInputStats the running
-// statistics, if they are given, take the average over the instances; without, they are used instead.
+// InstanceNorm brings each channel of each instance of x, of shape [n, channels, …], to mean 0 and
+// variance 1, then scales and shifts it, as [Tensor.BatchNorm] does for the channels of a whole
+// batch (D. Ulyanov, A. Vedaldi, V. Lempitsky, arXiv:1607.08022). With useInputStats the running
+// statistics, if they are given, take the average over the instances; without, they are used
+// instead.
 func (x *Tensor) InstanceNorm(runningMean, runningVar, weight, bias *Tensor, useInputStats bool, momentum, eps float64) *Tensor {
 	const op = "instance_norm"
 	in := normInput(op, x, weight, bias, runningMean, runningVar)
@@ -210,9 +217,10 @@ func (x *Tensor) InstanceNorm(runningMean, runningVar, weight, bias *Tensor, use
 	return f.normalize(x, weight, bias, n, channels, 1, inner, running...)
 }
 
-// GroupNorm divides the channels of x, of shape [n, channels, …], into groups and brings each group of each instance to mean 0 and variance 1, then
-// scales and shifts each channel (Y. Wu, K. He, arXiv:1803.08494). weight and bias have shape [channels], nil is none; for 16-bit floats, which are
-// computed in float32, they may be float32. torch's eps is 1e-5.
+// GroupNorm divides the channels of x, of shape [n, channels, …], into groups and brings each group
+// of each instance to mean 0 and variance 1, then scales and shifts each channel (Y. Wu, K. He,
+// arXiv:1803.08494). weight and bias have shape [channels], nil is none; for 16-bit floats, which
+// are computed in float32, they may be float32. torch's eps is 1e-5.
 func (x *Tensor) GroupNorm(groups int, weight, bias *Tensor, eps float64) *Tensor {
 	if y := underAutocast("group_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].GroupNorm(groups, in[1], in[2], eps) }, x, weight, bias); y != nil {
 		return y
@@ -231,8 +239,9 @@ func (x *Tensor) GroupNorm(groups int, weight, bias *Tensor, eps float64) *Tenso
 	return (&normalizeFunc{op: op, eps: eps}).normalize(x, weight, bias, n, groups, channels/groups, inner)
 }
 
-// Normalize divides x by its norm of order p along dim, or by eps where that is more: x/max(‖x‖, eps), in float32 for 16-bit floats. torch's
-// defaults are 2, 1 and 1e-12. See [Tensor.Norm] for the orders.
+// Normalize divides x by its norm of order p along dim, or by eps where that is more: x/max(‖x‖,
+// eps), in float32 for 16-bit floats. torch's defaults are 2, 1 and 1e-12. See [Tensor.Norm] for
+// the orders.
 func (x *Tensor) Normalize(p float64, dim int, eps float64) *Tensor {
 	if y := underAutocast("normalize", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].Normalize(p, dim, eps) }, x); y != nil {
 		return y

@@ -19,8 +19,9 @@ func (f *normalizeFunc) rows(x *Tensor) device.RowNorm {
 	return device.RowNorm{Eps: f.eps, RMS: f.rms, Zero: f.zero, Period: s.At(1), Inner: s.At(3)}
 }
 
-// The kernels for rows give a row to one worker. Fewer rows than fewRows, longer than longRow, are better shared by reductions; the
-// bounds are the same everywhere, so that the order of a sum depends on its shape alone.
+// The kernels for rows give a row to one worker. Fewer rows than fewRows, longer than longRow, are
+// better shared by reductions; the bounds are the same everywhere, so that the order of a sum
+// depends on its shape alone.
 const (
 	fewRows = 64
 	longRow = 1 << 14

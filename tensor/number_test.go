@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestNumbersThatDoNotFit: every op that writes a number into integers takes and refuses what PyTorch's fill_ does.
+// TestNumbersThatDoNotFit: every op that writes a number into integers takes and refuses what
+// PyTorch's fill_ does.
 func TestNumbersThatDoNotFit(t *testing.T) {
 	ops := map[string]func(x, mask *tensor.Tensor, v float64) *tensor.Tensor{
 		"fill":        func(x, _ *tensor.Tensor, v float64) *tensor.Tensor { return x.Clone().Fill(v) },
@@ -67,7 +68,8 @@ func TestNumbersThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestNumbersBeforeOperators: where writes its number as it is; in arithmetic it wraps, as in PyTorch.
+// TestNumbersBeforeOperators: where writes its number as it is; in arithmetic it wraps, as in
+// PyTorch.
 func TestNumbersBeforeOperators(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.U8).Full(7, 2)

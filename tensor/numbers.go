@@ -18,8 +18,9 @@ func wholeRange(t dtype.Type) (lo, hi float64) {
 // integral reports whether t is an integer type; bool is none.
 func integral(t dtype.Type) bool { return !t.IsFloat() && t != boolType }
 
-// fitted returns v as elements of type t hold it, and panics if they are integers and cannot. As in PyTorch a fraction is cut off,
-// and an unsigned type takes the negative of what it holds, wrapped. in are the operands that the error names.
+// fitted returns v as elements of type t hold it, and panics if they are integers and cannot. As in
+// PyTorch a fraction is cut off, and an unsigned type takes the negative of what it holds, wrapped.
+// in are the operands that the error names.
 func fitted(op string, t dtype.Type, v float64, in ...*Tensor) float64 {
 	if !integral(t) {
 		return v
@@ -44,7 +45,8 @@ func (x *Tensor) takes(op string, v float64) float64 {
 	return fitted(op, x.dtype, v, x)
 }
 
-// limits panics if x, of integer type, cannot be limited to whole numbers in [lo, hi] because its type has none of them.
+// limits panics if x, of integer type, cannot be limited to whole numbers in [lo, hi] because its
+// type has none of them.
 func (x *Tensor) limits(op string, lo, hi float64) {
 	x.use(op)
 	if !integral(x.dtype) {
@@ -55,7 +57,8 @@ func (x *Tensor) limits(op string, lo, hi float64) {
 	}
 }
 
-// modular returns the whole number v as arithmetic in x's type sees it: modulo 2³² if that has 32 bits or less.
+// modular returns the whole number v as arithmetic in x's type sees it: modulo 2³² if that has 32
+// bits or less.
 func (x *Tensor) modular(v float64) float64 {
 	if integral(x.dtype) && x.dtype.Size() <= 4 && v == math.Trunc(v) && math.Abs(v) < 1<<63 {
 		return float64(int32(int64(v)))

@@ -8,11 +8,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// offloadLeast is the size in bytes under which a saved value stays where it is: moving it costs more than it takes.
+// offloadLeast is the size in bytes under which a saved value stays where it is: moving it costs
+// more than it takes.
 const offloadLeast = 4 << 10
 
-// Offload makes ops of a scope keep what they save for gradients in the memory of the CPU, page-locked with pinned, and bring it back for Backward;
-// autograd.SaveOnCPU says more about it.
+// Offload makes ops of a scope keep what they save for gradients in the memory of the CPU,
+// page-locked with pinned, and bring it back for Backward; autograd.SaveOnCPU says more about it.
 func Offload(pinned bool) Option {
 	return func(m *modes) { m.saver = &offloader{pinned: pinned, at: map[offloadKey]*offloaded{}} }
 }
@@ -49,7 +50,8 @@ type offloaded struct {
 	gone bool
 }
 
-// copyStreams has a stream of its own for the copies of each device, so that they run beside its work.
+// copyStreams has a stream of its own for the copies of each device, so that they run beside its
+// work.
 var copyStreams struct {
 	sync.Mutex
 	of map[device.Device]device.Stream
@@ -72,8 +74,8 @@ func copyStream(op string, d device.Device) device.Stream {
 
 const offloadOp = "save_on_cpu"
 
-// copying opens a scope for copies from and to d. In a capture they are recorded among the work that needs them: their memory comes free by
-// its order.
+// copying opens a scope for copies from and to d. In a capture they are recorded among the work
+// that needs them: their memory comes free by its order.
 func copying(s *Scope, d device.Device) *Scope {
 	c := s.child()
 	c.modes.noGrad, c.modes.saver, c.modes.anomaly = true, nil, 0
@@ -83,8 +85,9 @@ func copying(s *Scope, d device.Device) *Scope {
 	return c
 }
 
-// pack copies x to the CPU. What is there anyway stays: leaves and views of them, such as parameters, and what is on the CPU; and what is small, or
-// an expanded view, whose copy would be larger than its memory.
+// pack copies x to the CPU. What is there anyway stays: leaves and views of them, such as
+// parameters, and what is on the CPU; and what is small, or an expanded view, whose copy would be
+// larger than its memory.
 func (o *offloader) pack(n *node, _ *saved, x *Tensor) packed {
 	size := x.Size() * x.dtype.Size()
 	if x.st.buf.Host() != nil || size < offloadLeast || size > x.st.buf.Size() || x.ofLeaf() {
@@ -125,7 +128,8 @@ func (x *Tensor) ofLeaf() bool {
 	return b.needsGrad && b.node == nil
 }
 
-// unpack brings the value back, and the one before it on its way, so that its copy runs beside the work that needs this one.
+// unpack brings the value back, and the one before it on its way, so that its copy runs beside the
+// work that needs this one.
 func (v *offloaded) unpack(c *Context, _ *saved) *Tensor {
 	s := copying(c.scope, v.dev)
 	defer s.recycle()

@@ -28,8 +28,8 @@ func (x *Tensor) paddings(op string, pads []int) padding {
 	return p
 }
 
-// Pad returns x between elements of value v: pads are pairs of sizes, before and behind, of the last dimension first, as
-// in torch's F.pad. A negative size cuts off.
+// Pad returns x between elements of value v: pads are pairs of sizes, before and behind, of the
+// last dimension first, as in torch's F.pad. A negative size cuts off.
 func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 	p := x.paddings("pad", pads)
 	to := x.layout.Shape
@@ -103,7 +103,8 @@ func (p padding) within(op string, x *Tensor, why string, limit func(n int) int)
 func (x *Tensor) PadReflect(pads ...int) *Tensor {
 	p := x.paddings("pad_reflect", pads)
 	p.within("pad_reflect", x, "a reflection is smaller than the dimension", func(n int) int { return max(0, n-1) })
-	return x.padBy("pad_reflect", p, func(at *Tensor, n int) *Tensor { // |i| from the start, the same from the end
+	// |i| from the start, the same from the end
+	return x.padBy("pad_reflect", p, func(at *Tensor, n int) *Tensor {
 		last := float64(n - 1)
 		return at.Abs().RSubScalar(last).Abs().RSubScalar(last)
 	})

@@ -13,7 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Copies that the host does not wait for are ordered with everything that touches either end, under every schedule.
+// Copies that the host does not wait for are ordered with everything that touches either end, under
+// every schedule.
 func TestNonBlockingCopies(t *testing.T) {
 	const n = 3000
 	for seed := range 6 {
@@ -80,7 +81,8 @@ func TestNonBlockingCopies(t *testing.T) {
 	}
 }
 
-// Page-locked memory that no scope owns is given back once the garbage collector finds it, also if it is small.
+// Page-locked memory that no scope owns is given back once the garbage collector finds it, also if
+// it is small.
 func TestPinnedIsCollected(t *testing.T) {
 	dev, _ := emulated(t, 0)
 	gpu := dev.(device.PinnedAllocator)

@@ -8,63 +8,77 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// MaxPoolOptions say how the windows of a maximum pool move over its input. The lists hold one number for all spatial dimensions,
-// or one for each. Kernel must be given; the rest of the zero value is torch's default.
+// MaxPoolOptions say how the windows of a maximum pool move over its input. The lists hold one
+// number for all spatial dimensions, or one for each. Kernel must be given; the rest of the zero
+// value is torch's default.
 type MaxPoolOptions struct {
-	Kernel   []int // size of the windows
-	Stride   []int // distance between windows; none: that of the kernel, so that they do not overlap
+	Kernel []int // size of the windows
+	// distance between windows; none: that of the kernel, so that they do not overlap
+	Stride   []int
 	Padding  []int // on both sides, at most half of the kernel; none: 0. It is never a maximum
 	Dilation []int // distance between the elements of a window; none: 1
-	CeilMode bool  // windows that begin inside of the input or the padding before it may go beyond the end
+	// windows that begin inside of the input or the padding before it may go beyond the end
+	CeilMode bool
 }
 
-// AvgPoolOptions say how the windows of an average pool move over its input; see [MaxPoolOptions]. Kernel must be given; the rest
-// of the zero value is torch's default.
+// AvgPoolOptions say how the windows of an average pool move over its input; see [MaxPoolOptions].
+// Kernel must be given; the rest of the zero value is torch's default.
 type AvgPoolOptions struct {
-	Kernel   []int // size of the windows
-	Stride   []int // distance between windows; none: that of the kernel, so that they do not overlap
-	Padding  []int // zeros on both sides, at most half of the kernel; none: 0
-	CeilMode bool  // windows that begin inside of the input or the padding before it may go beyond the end
-	// ExcludePadding takes averages over elements of the input alone, torch's count_include_pad=False.
+	Kernel []int // size of the windows
+	// distance between windows; none: that of the kernel, so that they do not overlap
+	Stride  []int
+	Padding []int // zeros on both sides, at most half of the kernel; none: 0
+	// windows that begin inside of the input or the padding before it may go beyond the end
+	CeilMode bool
+	// ExcludePadding takes averages over elements of the input alone, torch's
+	// count_include_pad=False.
 	ExcludePadding bool
-	Divisor        int // by which sums are divided, whatever the windows contain; 0: the number of elements
+	// by which sums are divided, whatever the windows contain; 0: the number of elements
+	Divisor int
 }
 
-// MaxPool1d returns the greatest element of each window of x, [n, channels, length] or [channels, length], of any type but bool.
-// With padding p on both sides and a window of extent w = dilation·(kernel-1) + 1 there are (length + 2p - w)/stride + 1 windows,
-// rounded down, or up with CeilMode. NaN counts as greatest. The gradient goes to one element of a window: the first of equal
-// ones, the last NaN. Unlike in torch a window without an element of x, which dilation and padding can make, is an error.
+// MaxPool1d returns the greatest element of each window of x, [n, channels, length] or [channels,
+// length], of any type but bool. With padding p on both sides and a window of extent w =
+// dilation·(kernel-1) + 1 there are (length + 2p - w)/stride + 1 windows, rounded down, or up with
+// CeilMode. NaN counts as greatest. The gradient goes to one element of a window: the first of
+// equal ones, the last NaN. Unlike in torch a window without an element of x, which dilation and
+// padding can make, is an error.
 func (x *Tensor) MaxPool1d(o MaxPoolOptions) *Tensor {
 	y, at := x.maxPool("max_pool1d", 1, o)
 	at.Free()
 	return y
 }
 
-// MaxPool2d is [Tensor.MaxPool1d] in two dimensions: x is [n, channels, height, width] or [channels, height, width].
+// MaxPool2d is [Tensor.MaxPool1d] in two dimensions: x is [n, channels, height, width] or
+// [channels, height, width].
 func (x *Tensor) MaxPool2d(o MaxPoolOptions) *Tensor {
 	y, at := x.maxPool("max_pool2d", 2, o)
 	at.Free()
 	return y
 }
 
-// MaxPool3d is [Tensor.MaxPool1d] in three dimensions: x is [n, channels, depth, height, width] or without n.
+// MaxPool3d is [Tensor.MaxPool1d] in three dimensions: x is [n, channels, depth, height, width] or
+// without n.
 func (x *Tensor) MaxPool3d(o MaxPoolOptions) *Tensor {
 	y, at := x.maxPool("max_pool3d", 3, o)
 	at.Free()
 	return y
 }
 
-// MaxPool1dIndices is [Tensor.MaxPool1d] that also returns where in the input's length the maxima are, int64.
+// MaxPool1dIndices is [Tensor.MaxPool1d] that also returns where in the input's length the maxima
+// are, int64.
 func (x *Tensor) MaxPool1dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 	return x.maxPool("max_pool1d", 1, o)
 }
 
-// MaxPool2dIndices is [Tensor.MaxPool2d] that also returns where the maxima are, int64: row·width + column.
+// MaxPool2dIndices is [Tensor.MaxPool2d] that also returns where the maxima are, int64: row·width +
+// column.
 func (x *Tensor) MaxPool2dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 	return x.maxPool("max_pool2d", 2, o)
 }
 
-// MaxPool3dIndices is [Tensor.MaxPool3d] that also returns where the maxima are, int64, in the flattened spatial dimensions.
+// MaxPool3dIndices is [Tensor.MaxPool3d] that also returns where the maxima are, int64, in the
+// flattened spatial dimensions.
 func (x *Tensor) MaxPool3dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 	return x.maxPool("max_pool3d", 3, o)
 }
@@ -76,15 +90,18 @@ func (x *Tensor) MaxPool3dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 // floats are added in float32.
 func (x *Tensor) AvgPool1d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool1d", 1, o) }
 
-// AvgPool2d is [Tensor.AvgPool1d] in two dimensions: x is [n, channels, height, width] or [channels, height, width].
+// AvgPool2d is [Tensor.AvgPool1d] in two dimensions: x is [n, channels, height, width] or
+// [channels, height, width].
 func (x *Tensor) AvgPool2d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool2d", 2, o) }
 
-// AvgPool3d is [Tensor.AvgPool1d] in three dimensions: x is [n, channels, depth, height, width] or without n.
+// AvgPool3d is [Tensor.AvgPool1d] in three dimensions: x is [n, channels, depth, height, width] or
+// without n.
 func (x *Tensor) AvgPool3d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool3d", 3, o) }
 
-// LPPool1d returns the p-norm (Σ xᵖ)^(1/p) of each window of x, as torch.nn.functional.lp_pool1d: x itself is raised to the power,
-// not its absolute value. o may give Kernel, Stride and CeilMode; a window cut off by the end counts with its mean. The gradient
-// of a window of zeros is NaN, as in torch.
+// LPPool1d returns the p-norm (Σ xᵖ)^(1/p) of each window of x, as torch.nn.functional.lp_pool1d: x
+// itself is raised to the power, not its absolute value. o may give Kernel, Stride and CeilMode; a
+// window cut off by the end counts with its mean. The gradient of a window of zeros is NaN, as in
+// torch.
 func (x *Tensor) LPPool1d(p float64, o AvgPoolOptions) *Tensor { return x.lpPool("lp_pool1d", 1, p, o) }
 
 // LPPool2d is [Tensor.LPPool1d] in two dimensions.

@@ -45,7 +45,8 @@ func TestPoolMistakes(t *testing.T) {
 	})
 }
 
-// Integers of every width have maxima, those that are the least of their type too; the first of equal ones is found.
+// Integers of every width have maxima, those that are the least of their type too; the first of
+// equal ones is found.
 func TestMaxPoolIntegers(t *testing.T) {
 	least := map[dtype.Type]int64{dtype.I64: -1 << 63, dtype.I32: -1 << 31, dtype.I16: -1 << 15, dtype.I8: -1 << 7, dtype.U8: 0}
 	for ty, low := range least {
@@ -59,7 +60,8 @@ func TestMaxPoolIntegers(t *testing.T) {
 	}
 }
 
-// Values, places and gradients do not depend on the way in which maxima are found, nor on whether a gradient is wanted.
+// Values, places and gradients do not depend on the way in which maxima are found, nor on whether a
+// gradient is wanted.
 func TestMaxPoolLarge(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Randn(2, 3, 30, 20)
@@ -101,7 +103,8 @@ func ExampleTensor_AdaptiveAvgPool2d() {
 	// [8, 512, 1, 1] [8, 512, 3, 7]
 }
 
-// Fold adds up what Unfold2d took apart: an element comes back as often as there are windows over it.
+// Fold adds up what Unfold2d took apart: an element comes back as often as there are windows over
+// it.
 func ExampleTensor_Fold() {
 	x := tensor.Ones(1, 1, 3, 3)
 	o := tensor.FoldOptions{Kernel: []int{2}}

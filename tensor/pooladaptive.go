@@ -4,41 +4,47 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// AdaptiveAvgPool1d returns means of x, [n, channels, length] or [channels, length], of floating point type, over as many windows
-// as asked for: window i of m covers entries ⌊i·length/m⌋ … ⌈(i+1)·length/m⌉-1, so that windows may overlap and differ in size by
-// one. A size of -1 keeps the input's. 16-bit floats are added in float32.
+// AdaptiveAvgPool1d returns means of x, [n, channels, length] or [channels, length], of floating
+// point type, over as many windows as asked for: window i of m covers entries ⌊i·length/m⌋ …
+// ⌈(i+1)·length/m⌉-1, so that windows may overlap and differ in size by one. A size of -1 keeps the
+// input's. 16-bit floats are added in float32.
 func (x *Tensor) AdaptiveAvgPool1d(size int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool1d", 1, []int{size})
 }
 
-// AdaptiveAvgPool2d is [Tensor.AdaptiveAvgPool1d] in two dimensions: the sizes are one number for both, or one for each.
+// AdaptiveAvgPool2d is [Tensor.AdaptiveAvgPool1d] in two dimensions: the sizes are one number for
+// both, or one for each.
 func (x *Tensor) AdaptiveAvgPool2d(size ...int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool2d", 2, size)
 }
 
-// AdaptiveAvgPool3d is [Tensor.AdaptiveAvgPool1d] in three dimensions: the sizes are one number for all, or one for each.
+// AdaptiveAvgPool3d is [Tensor.AdaptiveAvgPool1d] in three dimensions: the sizes are one number for
+// all, or one for each.
 func (x *Tensor) AdaptiveAvgPool3d(size ...int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool3d", 3, size)
 }
 
-// AdaptiveMaxPool1d returns maxima of x over as many windows as asked for, and where in the input's length they are, int64. Windows are
-// those of [Tensor.AdaptiveAvgPool1d], values and gradients as for [Tensor.MaxPool1d].
+// AdaptiveMaxPool1d returns maxima of x over as many windows as asked for, and where in the input's
+// length they are, int64. Windows are those of [Tensor.AdaptiveAvgPool1d], values and gradients as
+// for [Tensor.MaxPool1d].
 func (x *Tensor) AdaptiveMaxPool1d(size int) (values, indices *Tensor) {
 	return x.adaptiveMax("adaptive_max_pool1d", 1, []int{size})
 }
 
-// AdaptiveMaxPool2d is [Tensor.AdaptiveMaxPool1d] in two dimensions; indices are row·width + column.
+// AdaptiveMaxPool2d is [Tensor.AdaptiveMaxPool1d] in two dimensions; indices are row·width +
+// column.
 func (x *Tensor) AdaptiveMaxPool2d(size ...int) (values, indices *Tensor) {
 	return x.adaptiveMax("adaptive_max_pool2d", 2, size)
 }
 
-// AdaptiveMaxPool3d is [Tensor.AdaptiveMaxPool1d] in three dimensions; indices are in the flattened spatial dimensions.
+// AdaptiveMaxPool3d is [Tensor.AdaptiveMaxPool1d] in three dimensions; indices are in the flattened
+// spatial dimensions.
 func (x *Tensor) AdaptiveMaxPool3d(size ...int) (values, indices *Tensor) {
 	return x.adaptiveMax("adaptive_max_pool3d", 3, size)
 }
 
-// adaptiveGrid is a grid of windows of one size for each dimension, the largest; even says that all windows have it, and lie one
-// behind the other.
+// adaptiveGrid is a grid of windows of one size for each dimension, the largest; even says that all
+// windows have it, and lie one behind the other.
 func (x *Tensor) adaptiveGrid(op string, rank int, size []int) (g grid, even bool) {
 	x.spatial(op, rank)
 	in := []*Tensor{x}
@@ -71,7 +77,8 @@ func adaptiveWindow(k, n, m int) (start, end int) {
 	return k * n / m, ((k+1)*n + m - 1) / m
 }
 
-// adaptiveStarts returns where the windows of dimension i begin and what is their size: int64 vectors.
+// adaptiveStarts returns where the windows of dimension i begin and what is their size: int64
+// vectors.
 func (g *grid) adaptiveStarts(c *Scope, x *Tensor, i int) (start, size *Tensor) {
 	n, m := float64(g.in[i]), float64(g.out[i])
 	start = positioned(c, x, g.out[i], 0, g.in[i]).FloorDivideScalar(m)
@@ -79,8 +86,8 @@ func (g *grid) adaptiveStarts(c *Scope, x *Tensor, i int) (start, size *Tensor) 
 	return start, end.Sub(start).ClampMax(n)
 }
 
-// adaptiveEntries returns the entries of dimension i that its windows see, one window after the other: those that a window of less
-// than the full size lacks are the one behind the last.
+// adaptiveEntries returns the entries of dimension i that its windows see, one window after the
+// other: those that a window of less than the full size lacks are the one behind the last.
 func (g *grid) adaptiveEntries(c *Scope, x *Tensor, i int) *Tensor {
 	start, size := g.adaptiveStarts(c, x, i)
 	tap := positioned(c, x, g.kernel[i], 0, 1)
@@ -99,7 +106,8 @@ func (x *Tensor) adaptiveAvg(op string, rank int, size []int) *Tensor {
 			y := x.In(c).Cast(x.dtype.Compute())
 			for i := range rank {
 				d := 2 + i
-				pads := make([]int, 2*(x.Rank()-d)) // one entry behind the last, for what windows lack
+				// one entry behind the last, for what windows lack
+				pads := make([]int, 2*(x.Rank()-d))
 				pads[len(pads)-1] = 1
 				y = y.Pad(0, pads...).indexSelect(op, d, g.adaptiveEntries(c, x, i))
 				y = y.reshape(y.layout.Shape.Remove(d).Insert(d, g.out[i], g.kernel[i])).Sum(d + 1)

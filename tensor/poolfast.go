@@ -15,7 +15,8 @@ func (g *grid) window() device.Window {
 	return device.Window{Rank: g.rank, Kernel: g.kernel, Stride: g.stride, Dilation: g.dilation, Before: g.before}
 }
 
-// sumWindows returns the sums of the windows of x, [n, c, …], nil where the device has no kernel for them.
+// sumWindows returns the sums of the windows of x, [n, c, …], nil where the device has no kernel
+// for them.
 func (g *grid) sumWindows(op string, s *Scope, x *Tensor) *Tensor {
 	if x.Size() == 0 {
 		return nil
@@ -52,7 +53,8 @@ func (g *grid) spreadWindows(op string, s *Scope, from *Tensor) *Tensor {
 	return dx
 }
 
-// byKernel returns the gradient of maxima by a kernel of the device, nil where it has none: near is where they are in their windows.
+// byKernel returns the gradient of maxima by a kernel of the device, nil where it has none: near is
+// where they are in their windows.
 func (f maxFunc) byKernel(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 	if g.Size() == 0 {
 		return nil

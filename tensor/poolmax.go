@@ -16,8 +16,9 @@ type maxKey struct {
 
 var maxPrograms cache[maxKey, *expr.Program]
 
-// maxProgram compares n elements of a window with the greatest so far. Operands: where the window begins, the place of the
-// greatest, the greatest, the elements. Params: where the elements lie from the window's beginning. Results: place and greatest.
+// maxProgram compares n elements of a window with the greatest so far. Operands: where the window
+// begins, the place of the greatest, the greatest, the elements. Params: where the elements lie
+// from the window's beginning. Results: place and greatest.
 func maxProgram(t dtype.Type, n int) *expr.Program {
 	return maxPrograms.get(maxKey{t, n}, func() *expr.Program {
 		place, most := expr.X(1), expr.X(2)
@@ -53,7 +54,8 @@ func least(t dtype.Type) float64 {
 	return math.Inf(-1)
 }
 
-// maxima returns the greatest elements of windows of x, [n, c, …], and their places in the flattened spatial dimensions.
+// maxima returns the greatest elements of windows of x, [n, c, …], and their places in the
+// flattened spatial dimensions.
 func maxima(op string, x *Tensor, g grid) (values, indices *Tensor) {
 	c := x.scope.child()
 	defer c.recycle()
@@ -81,8 +83,8 @@ func (g *grid) along(v *Tensor, i int) *Tensor {
 	return v.reshape(onesOf(2+g.rank).With(2+i, v.Size()))
 }
 
-// begins returns where windows begin in the flattened input, which may be before it, and where their first elements are that
-// belong to it: int64, [1, 1, out…].
+// begins returns where windows begin in the flattened input, which may be before it, and where
+// their first elements are that belong to it: int64, [1, 1, out…].
 func (g *grid) begins(c *Scope, x *Tensor) (begin, first *Tensor) {
 	s := g.strides()
 	for i := range g.rank {
@@ -136,7 +138,8 @@ func maximaByTaps(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) 
 
 var lastNaNs cache[dtype.Type, *device.Reduction]
 
-// lastNaN finds the greatest position, of operand 1, of a NaN in operand 0; without one the result is negative.
+// lastNaN finds the greatest position, of operand 1, of a NaN in operand 0; without one the result
+// is negative.
 func lastNaN(t dtype.Type) *device.Reduction {
 	return lastNaNs.get(t, func() *device.Reduction {
 		e := expr.X(0).Ne(expr.X(0)).Select(expr.X(1), expr.Bits(dtype.I64, math.MaxUint64))
@@ -182,7 +185,8 @@ func pick(op string, x, place *Tensor) *Tensor {
 	return Apply(gatherFunc{2, op}, x.reshape(shape.Of(n, channels, x.layout.Shape.Tail(2).Size())), flat).reshape(place.layout.Shape)
 }
 
-// maxFunc gives the greatest elements, found already, their gradient: operands are x, the elements and their places.
+// maxFunc gives the greatest elements, found already, their gradient: operands are x, the elements
+// and their places.
 type maxFunc struct {
 	op string
 	g  grid // in which they are the maxima of windows; its rank is 0 for others
@@ -207,7 +211,8 @@ func (f maxFunc) Forward(c *Context, in []*Tensor) *Tensor {
 // fromBeginOp is the distance of a place from where its window begins.
 var fromBeginOp = &Elementwise{Name: "max_pool", Arity: 2, Expr: x0.Sub(x1), NoGrad: true}
 
-// reach returns the type in which the places of maxima are saved: as distances from where their windows begin, which are short.
+// reach returns the type in which the places of maxima are saved: as distances from where their
+// windows begin, which are short.
 func (f maxFunc) reach() (dtype.Type, bool) {
 	if f.g.rank == 0 {
 		return dtype.I64, false
@@ -246,15 +251,17 @@ func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{dx.reshape(to), nil, nil}
 }
 
-// byTaps reports that the gradient is made by a pass for each element of the windows, which needs no indices and no sorting of them.
+// byTaps reports that the gradient is made by a pass for each element of the windows, which needs
+// no indices and no sorting of them.
 func (f maxFunc) byTaps() bool { return f.g.taps() <= fewTaps }
 
 // maxTapOp adds a gradient, operand 2, where the maximum of a window is a certain element of it.
 var maxTapOp = &Elementwise{Name: "max_pool", Arity: 3, Expr: x1.Eq(p0).Select(x0.Add(x2), x0), Fixed: 2, NoGrad: true}
 
-// spread adds g to the elements that were maxima; near says which in each window. The last element of the windows comes first, so that what
-// several windows add to one element is added in the order of the windows. With padding, and where several windows add 16-bit floats, which is
-// done in float32 and rounded once, that is another tensor's memory, for a part of the samples at a time.
+// spread adds g to the elements that were maxima; near says which in each window. The last element
+// of the windows comes first, so that what several windows add to one element is added in the order
+// of the windows. With padding, and where several windows add 16-bit floats, which is done in
+// float32 and rounded once, that is another tensor's memory, for a part of the samples at a time.
 func (f maxFunc) spread(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 	op := f.op + ".grad"
 	dx := alloc(op, s, g.st.dev, g.dtype, to)

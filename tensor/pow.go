@@ -12,18 +12,22 @@ var (
 		Grad: []*expr.Expr{
 			// g·y·x^(y-1), and 0 for y = 0 whatever x is.
 			x1.Eq(expr.C(0)).Select(expr.C(0), x2.Mul(x1.Mul(x0.Pow(x1.Sub(expr.C(1)))))),
-			// g·x^y·ln x, and 0 where x is 0 and y is not negative, as in torch: x^y is 0 there for all y nearby (at y = 0 by choice).
+			// g·x^y·ln x, and 0 where x is 0 and y is not negative, as in torch: x^y is 0 there for
+			// all y nearby (at y = 0 by choice).
 			x0.Eq(expr.C(0)).And(x1.Ge(expr.C(0))).Select(expr.C(0), x2.Mul(expr.Y().Mul(x0.Log()))),
 		}})
 	powScalarOp = Declare(&Elementwise{Name: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Pow(p0), Ref: refP(math.Pow), Domain: [][2]float64{{0.2, 3}},
 		Params: []float64{2.5},
-		// g·p·x^(p-1), and 0 for p = 0 whatever x is. As torch's, the power ½ is the square root, NaN of -Inf and -0 of -0.
+		// g·p·x^(p-1), and 0 for p = 0 whatever x is. As torch's, the power ½ is the square root,
+		// NaN of -Inf and -0 of -0.
 		Grad: []*expr.Expr{p0.Eq(expr.C(0)).Select(expr.C(0), x1.Mul(p0.Mul(p0.Eq(expr.C(1.5)).Select(x0.Sqrt(), x0.Pow(p0.Sub(expr.C(1)))))))}})
-	// As pow_scalar, where float32 does not hold the exponent: Param(1) is what is left of it. The result's error would be ln(x) times its rounding.
+	// As pow_scalar, where float32 does not hold the exponent: Param(1) is what is left of it. The
+	// result's error would be ln(x) times its rounding.
 	powFractionOp = Declare(&Elementwise{Name: "pow_fraction", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.PowSum(p0, p1), Domain: [][2]float64{{0.2, 3}},
 		Ref:    func(x, p []float64) float64 { return math.Pow(x[0], p[0]+p[1]) },
 		Params: []float64{float64(float32(2.4)), 2.4 - float64(float32(2.4))}})
-	// x^-½ has 1/√x for its value and the general form for its gradient, which is g·(-½)·x^(-3/2): at -0 that is -Inf.
+	// x^-½ has 1/√x for its value and the general form for its gradient, which is g·(-½)·x^(-3/2):
+	// at -0 that is -Inf.
 	powRsqrtOp = Declare(&Elementwise{Name: "pow_rsqrt", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.2, 3}},
 		Grad: []*expr.Expr{x1.Mul(x0.Pow(expr.C(-1.5)).Scale(-0.5))}})
 	// x³ rounds twice, and takes two multiplications.

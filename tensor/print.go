@@ -107,7 +107,8 @@ func (p *printer) load(x *Tensor) {
 	}
 }
 
-// measure chooses the format and the width of a column from the values that are finite and not zero.
+// measure chooses the format and the width of a column from the values that are finite and not
+// zero.
 func (p *printer) measure() {
 	if !p.dtype.IsFloat() {
 		for _, b := range p.bits {

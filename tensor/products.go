@@ -13,8 +13,8 @@ import (
 var addProductOp = &Elementwise{Name: "addmm", Arity: 2, Expr: p0.Eq(expr.C(0)).Select(expr.C(0), p0.Mul(x0)).Add(p1.Mul(x1)),
 	NoGrad: true, Params: []float64{1, 1}}
 
-// addProductFunc is beta·x + alpha·a·b. As in torch its gradients are scaled last: what is 0 because of alpha has the sign of the
-// product.
+// addProductFunc is beta·x + alpha·a·b. As in torch its gradients are scaled last: what is 0
+// because of alpha has the sign of the product.
 type addProductFunc struct {
 	op          string
 	beta, alpha float64
@@ -67,8 +67,8 @@ func (x *Tensor) Dot(y *Tensor) *Tensor {
 	return Apply(dotFunc{}, x, y)
 }
 
-// dotFunc is the product of two vectors. Its gradients are products by a scalar, not sums of one product as a matrix's are: the
-// sign of a product that is 0 stays.
+// dotFunc is the product of two vectors. Its gradients are products by a scalar, not sums of one
+// product as a matrix's are: the sign of a product that is 0 stays.
 type dotFunc struct{}
 
 func (dotFunc) Name() string { return "dot" }
@@ -90,7 +90,8 @@ func (dotFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// Bmm returns the products of the matrices of two batches, [b, n, m]·[b, m, p]; unlike [Tensor.MatMul] it does not broadcast.
+// Bmm returns the products of the matrices of two batches, [b, n, m]·[b, m, p]; unlike
+// [Tensor.MatMul] it does not broadcast.
 func (x *Tensor) Bmm(y *Tensor) *Tensor {
 	checkBmm("bmm", x, y)
 	return x.MatMul(y)
@@ -105,8 +106,8 @@ func checkBmm(op string, x, y *Tensor) {
 	}
 }
 
-// Addmm returns beta·x + alpha·a·b for matrices a and b, with x broadcast to their product. As in torch x is not read for
-// beta = 0, so that NaN in it does not matter.
+// Addmm returns beta·x + alpha·a·b for matrices a and b, with x broadcast to their product. As in
+// torch x is not read for beta = 0, so that NaN in it does not matter.
 func (x *Tensor) Addmm(a, b *Tensor, beta, alpha float64) *Tensor {
 	in := []*Tensor{a, b}
 	youngest("addmm", []*Tensor{x, a, b})
@@ -116,7 +117,8 @@ func (x *Tensor) Addmm(a, b *Tensor, beta, alpha float64) *Tensor {
 	return x.addProduct("addmm", a, b, beta, alpha)
 }
 
-// Baddbmm returns beta·x + alpha·a·b for batches of matrices, [b, n, m] and [b, m, p], with x broadcast to their products.
+// Baddbmm returns beta·x + alpha·a·b for batches of matrices, [b, n, m] and [b, m, p], with x
+// broadcast to their products.
 func (x *Tensor) Baddbmm(a, b *Tensor, beta, alpha float64) *Tensor {
 	youngest("baddbmm", []*Tensor{x, a, b})
 	checkBmm("baddbmm", a, b)

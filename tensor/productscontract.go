@@ -2,8 +2,9 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/shape"
 
-// TensorDot returns the sums of products of x and y over the dimensions xDims of x and yDims of y, in pairs of one size, or of size 1
-// in one of them; what is left of x comes first in the result, then what is left of y. Both have one type.
+// TensorDot returns the sums of products of x and y over the dimensions xDims of x and yDims of y,
+// in pairs of one size, or of size 1 in one of them; what is left of x comes first in the result,
+// then what is left of y. Both have one type.
 func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 	if y := underAutocast("tensordot", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].TensorDot(in[1], xDims, yDims) }, x, y); y != nil {
 		return y
@@ -67,8 +68,8 @@ func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 	})
 }
 
-// Inner returns the sums of products over the last dimensions of x and y, which have one size: [..., n] and [..., n]. A tensor of
-// rank 0 is a factor.
+// Inner returns the sums of products over the last dimensions of x and y, which have one size:
+// [..., n] and [..., n]. A tensor of rank 0 is a factor.
 func (x *Tensor) Inner(y *Tensor) *Tensor {
 	const op = "inner"
 	in := []*Tensor{x, y}
@@ -82,7 +83,8 @@ func (x *Tensor) Inner(y *Tensor) *Tensor {
 	return x.TensorDot(y, []int{-1}, []int{-1})
 }
 
-// VecDot returns Σ x·y along dim, a dimension of the shape to which both broadcast. torch's dim is -1.
+// VecDot returns Σ x·y along dim, a dimension of the shape to which both broadcast. torch's dim is
+// -1.
 func (x *Tensor) VecDot(y *Tensor, dim int) *Tensor {
 	if y := underAutocast("vecdot", AutocastLow, func(in []*Tensor) *Tensor { return in[0].VecDot(in[1], dim) }, x, y); y != nil {
 		return y
@@ -103,8 +105,9 @@ func (x *Tensor) VecDot(y *Tensor, dim int) *Tensor {
 	return within(s, func(c *Scope) *Tensor { return x.In(c).Mul(y.In(c)).Sum(a) })
 }
 
-// MultiDot returns the product of two or more matrices of one type, in the order that takes the fewest multiplications. The first
-// may be a row vector and the last a column vector, of rank 1, as in torch.linalg.multi_dot.
+// MultiDot returns the product of two or more matrices of one type, in the order that takes the
+// fewest multiplications. The first may be a row vector and the last a column vector, of rank 1, as
+// in torch.linalg.multi_dot.
 func MultiDot(x ...*Tensor) *Tensor {
 	if y := underAutocast("multi_dot", AutocastLow, func(in []*Tensor) *Tensor { return MultiDot(in...) }, x...); y != nil {
 		return y
@@ -164,8 +167,8 @@ func MultiDot(x ...*Tensor) *Tensor {
 	})
 }
 
-// chainOrder returns where to cut each part i…j of a chain of matrices, rows[i] by rows[i+1], for the fewest multiplications
-// (Cormen et al., Introduction to Algorithms, 15.2).
+// chainOrder returns where to cut each part i…j of a chain of matrices, rows[i] by rows[i+1], for
+// the fewest multiplications (Cormen et al., Introduction to Algorithms, 15.2).
 func chainOrder(rows []int) [][]int {
 	n := len(rows) - 1
 	cost, cut := make([][]float64, n), make([][]int, n)

@@ -65,8 +65,8 @@ func typeClass(t dtype.Type) numberKind {
 	return kindInt
 }
 
-// ruled returns the type in which the op computes and that of its result, where its operands meet in
-// common, or what is wrong with that.
+// ruled returns the type in which the op computes and that of its result, where its operands meet
+// in common, or what is wrong with that.
 func (e *Elementwise) ruled(common dtype.Type) (compute, result dtype.Type, wrong string) {
 	if e.NoBool && common == dtype.Bool {
 		return common, common, "is not defined for bool operands"

@@ -30,13 +30,15 @@ func (k randomKind) String() string {
 type randomKey struct {
 	t    dtype.Type
 	kind randomKind
-	fed  bool          // seed and offset are the last operands, and the Param is added to the offset
-	in   [2]dtype.Type // of the operands before those, Invalid where there are fewer
+	// seed and offset are the last operands, and the Param is added to the offset
+	fed bool
+	in  [2]dtype.Type // of the operands before those, Invalid where there are fewer
 }
 
 var randomPrograms cache[randomKey, *expr.Program]
 
-// randomProgram returns the code that fills with random numbers. Params: seed, offset, then the distribution's own.
+// randomProgram returns the code that fills with random numbers. Params: seed, offset, then the
+// distribution's own.
 func randomProgram(k randomKey) *expr.Program {
 	return randomPrograms.get(k, func() *expr.Program {
 		t := k.t
@@ -60,7 +62,8 @@ func randomProgram(k randomKey) *expr.Program {
 		switch k.kind {
 		case uniformKind:
 			u := expr.RandomUniform(w, seed, offset, index)
-			e = u.Mul(b.Sub(a)).Add(a).Min(expr.Param(4, w)).Max(a) // rounding may reach the open end; see below
+			// rounding may reach the open end; see below
+			e = u.Mul(b.Sub(a)).Add(a).Min(expr.Param(4, w)).Max(a)
 		case normalKind:
 			e = expr.RandomNormal(w, seed, offset, index).Mul(b).Add(a)
 		case truncatedKind:
@@ -202,7 +205,8 @@ func (m Maker) RandInt(lo, hi int, dims ...int) *Tensor {
 	return m.make("randint", m.typeOr(dtype.I64), dims).fresh(integerKind, float64(lo), float64(hi-lo))
 }
 
-// RandPerm returns a random permutation of 0 … n-1, int64: the order of n random numbers of 53 bits.
+// RandPerm returns a random permutation of 0 … n-1, int64: the order of n random numbers of 53
+// bits.
 func (m Maker) RandPerm(n int) *Tensor {
 	if n < 0 {
 		fail("randperm", ErrValue, nil, "%d elements", n)
@@ -238,7 +242,8 @@ func (s *Scope) RandInt(lo, hi int, dims ...int) *Tensor {
 // ManualSeed(rand.Uint64()), of math/rand/v2, does that.
 func ManualSeed(seed uint64) { root.modes.gen.SetState(seed, 0) }
 
-// redraw is the in-place form. The gradient of what was there before is 0; a leaf is being initialised, so that its gradient does not matter.
+// redraw is the in-place form. The gradient of what was there before is 0; a leaf is being
+// initialised, so that its gradient does not matter.
 func (x *Tensor) redraw(op string, kind randomKind, params ...float64) *Tensor {
 	x.use(op)
 	x.mustFloat(op)
@@ -252,15 +257,17 @@ func (x *Tensor) redraw(op string, kind randomKind, params ...float64) *Tensor {
 	return x
 }
 
-// UniformInPlace overwrites x with random numbers in [lo, hi). It may be done to a leaf that requires a gradient, as an initialiser does; of a
-// result the gradient of what was there before is 0.
+// UniformInPlace overwrites x with random numbers in [lo, hi). It may be done to a leaf that
+// requires a gradient, as an initialiser does; of a result the gradient of what was there before is
+// 0.
 func (x *Tensor) UniformInPlace(lo, hi float64) *Tensor {
 	x.use("uniform")
 	checkInterval(x.dtype, lo, hi, x)
 	return x.redraw("uniform", uniformKind, lo, hi)
 }
 
-// NormalInPlace overwrites x with random numbers of the normal distribution; gradients are as for [Tensor.UniformInPlace].
+// NormalInPlace overwrites x with random numbers of the normal distribution; gradients are as for
+// [Tensor.UniformInPlace].
 func (x *Tensor) NormalInPlace(mean, std float64) *Tensor {
 	x.use("normal")
 	checkDeviation(std, x)

@@ -56,9 +56,10 @@ var (
 		Grad: []*expr.Expr{x1.Ne(zeroC).Select(x2.Mul(p0), zeroC), nil}}
 )
 
-// alphaParams returns how alpha dropout scales and moves what stays and what it puts instead of the rest, so that numbers of mean 0 and
-// variance 1 keep both: instead is -α, the least value of selu, before the scale and the shift (G. Klambauer et al., arXiv:1706.02515).
-// All is 0 for p = 1, as in torch.
+// alphaParams returns how alpha dropout scales and moves what stays and what it puts instead of the
+// rest, so that numbers of mean 0 and variance 1 keep both: instead is -α, the least value of selu,
+// before the scale and the shift (G. Klambauer et al., arXiv:1706.02515). All is 0 for p = 1, as in
+// torch.
 func alphaParams(p float64) (scale, shift, instead float64) {
 	if p == 1 {
 		return 0, 0, 0
@@ -90,8 +91,9 @@ func (x *Tensor) checkDropout(op string, p float64, ranks ...int) (none bool) {
 	return p == 0 || x.Size() == 0
 }
 
-// Dropout returns x with elements set to zero with probability p and the others scaled by 1/(1-p). The numbers come from
-// the generator of x's scope; the gradient and a recomputation draw the same ones.
+// Dropout returns x with elements set to zero with probability p and the others scaled by 1/(1-p).
+// The numbers come from the generator of x's scope; the gradient and a recomputation draw the same
+// ones.
 func (x *Tensor) Dropout(p float64) *Tensor {
 	if x.checkDropout("dropout", p) {
 		return x
@@ -100,8 +102,9 @@ func (x *Tensor) Dropout(p float64) *Tensor {
 	return Apply(&dropoutFunc{p, dropoutScale(p), seed, offset}, x)
 }
 
-// AlphaDropout is the dropout for networks of [Tensor.Selu]: elements are replaced with probability p by selu's least value, and all are
-// scaled and moved so that a mean of 0 and a variance of 1 stay; see [Tensor.Dropout] for the numbers. The result is 0 for p = 1.
+// AlphaDropout is the dropout for networks of [Tensor.Selu]: elements are replaced with probability
+// p by selu's least value, and all are scaled and moved so that a mean of 0 and a variance of 1
+// stay; see [Tensor.Dropout] for the numbers. The result is 0 for p = 1.
 func (x *Tensor) AlphaDropout(p float64) *Tensor {
 	if x.checkDropout("alpha_dropout", p) {
 		return x
@@ -111,8 +114,8 @@ func (x *Tensor) AlphaDropout(p float64) *Tensor {
 	return Apply(&alphaDropoutFunc{dropoutFunc{p, scale, seed, offset}, shift, instead}, x)
 }
 
-// Dropout1d sets whole channels of x, [n, channels, length] or [channels, length], to zero with probability p and scales the others by
-// 1/(1-p) (J. Tompson et al., arXiv:1411.4280).
+// Dropout1d sets whole channels of x, [n, channels, length] or [channels, length], to zero with
+// probability p and scales the others by 1/(1-p) (J. Tompson et al., arXiv:1411.4280).
 func (x *Tensor) Dropout1d(p float64) *Tensor {
 	if x.checkDropout("dropout1d", p, 2, 3) {
 		return x
@@ -120,8 +123,8 @@ func (x *Tensor) Dropout1d(p float64) *Tensor {
 	return x.dropChannels(p, x.Rank()-1)
 }
 
-// Dropout2d sets whole channels of x, [n, channels, height, width], to zero with probability p and scales the others by 1/(1-p). Three
-// dimensions are [n, channels, length], as in torch.
+// Dropout2d sets whole channels of x, [n, channels, height, width], to zero with probability p and
+// scales the others by 1/(1-p). Three dimensions are [n, channels, length], as in torch.
 func (x *Tensor) Dropout2d(p float64) *Tensor {
 	if x.checkDropout("dropout2d", p, 3, 4) {
 		return x
@@ -129,8 +132,8 @@ func (x *Tensor) Dropout2d(p float64) *Tensor {
 	return x.dropChannels(p, 2)
 }
 
-// Dropout3d sets whole channels of x, [n, channels, depth, height, width] or [channels, depth, height, width], to zero with probability p
-// and scales the others by 1/(1-p).
+// Dropout3d sets whole channels of x, [n, channels, depth, height, width] or [channels, depth,
+// height, width], to zero with probability p and scales the others by 1/(1-p).
 func (x *Tensor) Dropout3d(p float64) *Tensor {
 	if x.checkDropout("dropout3d", p, 4, 5) {
 		return x
@@ -160,7 +163,8 @@ func (x *Tensor) dropChannels(p float64, n int) *Tensor {
 	})
 }
 
-// stays draws which entries of the first n dimensions stay: 1 with probability 1-p, with a size of 1 in the others.
+// stays draws which entries of the first n dimensions stay: 1 with probability 1-p, with a size of
+// 1 in the others.
 func (x *Tensor) stays(c *Scope, p float64, n int) *Tensor {
 	dims := x.layout.Shape.Slice()
 	for i := n; i < len(dims); i++ {

@@ -8,7 +8,8 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// Unflatten replaces a dimension by several of the given sizes, whose product is its size; one size may be -1.
+// Unflatten replaces a dimension by several of the given sizes, whose product is its size; one size
+// may be -1.
 func (x *Tensor) Unflatten(dim int, sizes ...int) *Tensor {
 	x.use("unflatten")
 	a := x.axis("unflatten", dim)
@@ -91,7 +92,8 @@ func (x *Tensor) MoveAxes(from, to []int) *Tensor {
 // BroadcastTo is [Tensor.Expand]: x under a shape that it broadcasts to, as a view.
 func (x *Tensor) BroadcastTo(dims ...int) *Tensor { return x.Expand(dims...) }
 
-// Split returns parts of the given size along a dimension, as views; the last is smaller if the size does not divide.
+// Split returns parts of the given size along a dimension, as views; the last is smaller if the
+// size does not divide.
 func (x *Tensor) Split(size, dim int) []*Tensor {
 	x.use("split")
 	a := x.axisOf("split", dim)
@@ -114,7 +116,8 @@ func (x *Tensor) axisOf(op string, dim int) int {
 	return x.axis(op, dim)
 }
 
-// SplitSizes returns parts of the given sizes along a dimension, as views; the sizes add up to the dimension's.
+// SplitSizes returns parts of the given sizes along a dimension, as views; the sizes add up to the
+// dimension's.
 func (x *Tensor) SplitSizes(sizes []int, dim int) []*Tensor {
 	x.use("split")
 	a := x.axisOf("split", dim)
@@ -139,8 +142,8 @@ func (x *Tensor) SplitSizes(sizes []int, dim int) []*Tensor {
 	return parts
 }
 
-// Chunk returns a dimension in n parts, as views: all of the same size but the last, which may be smaller; as in torch there
-// are fewer than n where the size does not allow for more.
+// Chunk returns a dimension in n parts, as views: all of the same size but the last, which may be
+// smaller; as in torch there are fewer than n where the size does not allow for more.
 func (x *Tensor) Chunk(n, dim int) []*Tensor {
 	x.use("chunk")
 	a := x.axisOf("chunk", dim)
@@ -172,7 +175,8 @@ func (x *Tensor) Unbind(dim int) []*Tensor {
 	return parts
 }
 
-// HStack joins tensors side by side: along the second dimension, vectors and scalars along the first.
+// HStack joins tensors side by side: along the second dimension, vectors and scalars along the
+// first.
 func HStack(x ...*Tensor) *Tensor {
 	rows := make([]*Tensor, len(x))
 	dim := 1
@@ -188,7 +192,8 @@ func HStack(x ...*Tensor) *Tensor {
 	return Cat(dim, rows...)
 }
 
-// VStack joins tensors one below the other: along the first dimension; vectors and scalars are rows.
+// VStack joins tensors one below the other: along the first dimension; vectors and scalars are
+// rows.
 func VStack(x ...*Tensor) *Tensor {
 	rows := make([]*Tensor, len(x))
 	for i, t := range x {
@@ -200,8 +205,9 @@ func VStack(x ...*Tensor) *Tensor {
 	return Cat(0, rows...)
 }
 
-// Meshgrid returns, for vectors (or scalars) of sizes n₀, n₁, …, tensors of shape [n₀, n₁, …] that hold the coordinates of a
-// grid: the k-th is x[k] along dimension k, everywhere. They are expanded views. It is torch's indexing="ij".
+// Meshgrid returns, for vectors (or scalars) of sizes n₀, n₁, …, tensors of shape [n₀, n₁, …] that
+// hold the coordinates of a grid: the k-th is x[k] along dimension k, everywhere. They are expanded
+// views. It is torch's indexing="ij".
 func Meshgrid(x ...*Tensor) []*Tensor {
 	if len(x) == 0 || len(x) > shape.MaxRank {
 		fail("meshgrid", ErrValue, nil, "%d vectors; there must be 1 to %d", len(x), shape.MaxRank)
@@ -222,8 +228,8 @@ func Meshgrid(x ...*Tensor) []*Tensor {
 	return grid
 }
 
-// MeshgridXY is [Meshgrid] with the first two dimensions of the result swapped, torch's indexing="xy": the first vector runs
-// along columns.
+// MeshgridXY is [Meshgrid] with the first two dimensions of the result swapped, torch's
+// indexing="xy": the first vector runs along columns.
 func MeshgridXY(x ...*Tensor) []*Tensor {
 	grid := Meshgrid(x...)
 	if len(grid) > 1 {

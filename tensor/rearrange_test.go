@@ -92,7 +92,8 @@ func TestSliceIsPythons(t *testing.T) {
 	})
 }
 
-// pythonBounds is what slice.indices of Python does with a start or a stop (Objects/sliceobject.c, PySlice_AdjustIndices).
+// pythonBounds is what slice.indices of Python does with a start or a stop (Objects/sliceobject.c,
+// PySlice_AdjustIndices).
 func pythonBounds(i, n, step int) int {
 	if i < 0 {
 		if i += n; i < 0 {

@@ -11,11 +11,14 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Recomputation, as torch.utils.checkpoint without reentrance does it: the graph of a segment is recorded as ever, but what its ops save is
-// a number, the how-manieth saved value it is, and nothing of it is kept. When Backward asks for the first of them, the segment is computed
-// once more in a scope with a collector among its modes, which finds the values by their number. They are the run's: released as it passes
-// the nodes that need them, and in any case when it ends. So gradients reach leaves that the segment captured, segments may lie in segments (what
-// an inner one starts from is a value that the outer one saved), and a second run, or one that records a graph, computes the segment again.
+// Recomputation, as torch.utils.checkpoint without reentrance does it: the graph of a segment is
+// recorded as ever, but what its ops save is a number, the how-manieth saved value it is, and
+// nothing of it is kept. When Backward asks for the first of them, the segment is computed once
+// more in a scope with a collector among its modes, which finds the values by their number. They
+// are the run's: released as it passes the nodes that need them, and in any case when it ends. So
+// gradients reach leaves that the segment captured, segments may lie in segments (what an inner one
+// starts from is a value that the outer one saved), and a second run, or one that records a graph,
+// computes the segment again.
 
 // A segment is one call of a checkpointed function.
 type segment struct {
@@ -49,8 +52,9 @@ type slotValue struct {
 	i  int
 }
 
-// Recompute calls f with x and returns what it returns, without keeping what its ops save for gradients: the first VJP that asks for one of
-// these values has f called again. It is what autograd.Checkpoint is made of and says more about.
+// Recompute calls f with x and returns what it returns, without keeping what its ops save for
+// gradients: the first VJP that asks for one of these values has f called again. It is what
+// autograd.Checkpoint is made of and says more about.
 func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
 	const op = "checkpoint"
 	switch {
@@ -134,8 +138,8 @@ func (g *segment) release() {
 	}
 }
 
-// captured reports whether t is a leaf from outside the segment and all segments around it, such as a parameter. That is kept anyway, so it
-// is saved as ever, and a change of it in place is found.
+// captured reports whether t is a leaf from outside the segment and all segments around it, such as
+// a parameter. That is kept anyway, so it is saved as ever, and a change of it in place is found.
 func (g *segment) captured(t *Tensor) bool {
 	if t.node != nil || t.viewed != nil {
 		return false
@@ -147,7 +151,8 @@ func (g *segment) captured(t *Tensor) bool {
 	return !slices.Contains(g.given, t.st) // else the second time it is another leaf
 }
 
-// lasting returns s, or the scope around those above it that the library uses again when they have ended: what is around that stays so.
+// lasting returns s, or the scope around those above it that the library uses again when they have
+// ended: what is around that stays so.
 func (s *Scope) lasting() *Scope {
 	out := s
 	for c := s; c != nil; c = c.parent {
@@ -180,7 +185,8 @@ func (v slotValue) drop() {
 	v.of.release()
 }
 
-// A recomputation is what one run has computed again of a segment: the packer of the scope in which that was done.
+// A recomputation is what one run has computed again of a segment: the packer of the scope in which
+// that was done.
 type recomputation struct {
 	of     *segment
 	e      *engine
@@ -304,8 +310,8 @@ func differs(what string) *Error {
 		hint("what it does may depend only on its operands, on parameters, and on the generator of its scope")
 }
 
-// Recomputing reports whether an op in s is part of a checkpointed segment that Backward computes for the second time. What counts calls, as
-// running statistics do, leaves this one out.
+// Recomputing reports whether an op in s is part of a checkpointed segment that Backward computes
+// for the second time. What counts calls, as running statistics do, leaves this one out.
 func (s *Scope) Recomputing() bool {
 	s.asked()
 	return s.modes.recomputing

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Work that tensors do not know of reads x on a stream of its own: RecordStream keeps x's memory and its writers back until it is done.
+// Work that tensors do not know of reads x on a stream of its own: RecordStream keeps x's memory
+// and its writers back until it is done.
 func TestRecordStream(t *testing.T) {
 	const n = 1 << 12
 	for seed := range 6 {

@@ -10,23 +10,27 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// KeepDim, among the dimensions given to a reduction, keeps the reduced dimensions with size 1: x.Sum(-1, tensor.KeepDim).
+// KeepDim, among the dimensions given to a reduction, keeps the reduced dimensions with size 1:
+// x.Sum(-1, tensor.KeepDim).
 const KeepDim = math.MinInt
 
 // A Reduction declares an op that combines elements over dimensions: map, combine, finish.
 type Reduction struct {
-	Name   string
-	Kind   device.ReduceKind
-	Map    *expr.Expr // over X(0)
-	Finish *expr.Expr // over X(0), the combined value, and Param(0), the number of elements; nil: none
-	// Grad is the gradient over X(0), Y, g = X(1) and Param(0); nil for none. Where it mentions neither X nor Y it is
-	// computed on the reduced shape.
+	Name string
+	Kind device.ReduceKind
+	Map  *expr.Expr // over X(0)
+	// over X(0), the combined value, and Param(0), the number of elements; nil: none
+	Finish *expr.Expr
+	// Grad is the gradient over X(0), Y, g = X(1) and Param(0); nil for none. Where it mentions
+	// neither X nor Y it is computed on the reduced shape.
 	Grad *expr.Expr
-	// Floating results for integers (mean); otherwise sums and products of integers and bool are int64, as in torch.
+	// Floating results for integers (mean); otherwise sums and products of integers and bool are
+	// int64, as in torch.
 	Floating bool
 	// Same keeps the operand's type (amax). Wide gives floats the type that they are computed in.
 	Same, Wide bool
-	// Count: Map takes the operand in its own type and gives int64, which is also the result's type; with Truth that is bool.
+	// Count: Map takes the operand in its own type and gives int64, which is also the result's
+	// type; with Truth that is bool.
 	Count, Truth bool
 	// Autocast says what mixed precision does with the operand.
 	Autocast AutocastClass
@@ -76,7 +80,8 @@ func (r *Reduction) resultType(t dtype.Type) (acc, result dtype.Type) {
 func (r *Reduction) program(x *Tensor) (*device.Reduction, dtype.Type) {
 	acc, result := r.resultType(x.dtype)
 	finish := r.Finish
-	if r.Kind == device.Prod && acc.IsFloat() && finish == nil { // each factor rounds, and a part of them may overflow
+	// each factor rounds, and a part of them may overflow
+	if r.Kind == device.Prod && acc.IsFloat() && finish == nil {
 		acc, finish = dtype.F64, expr.X(0)
 	}
 	r.mu.Lock()
@@ -306,17 +311,20 @@ func position(sign float64) func([]float64) float64 {
 	}
 }
 
-// Sum returns the sum over dims, or over all elements when none is given. Integers and bool are summed as int64. The sum
-// of no elements is 0.
+// Sum returns the sum over dims, or over all elements when none is given. Integers and bool are
+// summed as int64. The sum of no elements is 0.
 func (x *Tensor) Sum(dims ...int) *Tensor { return sumOp.Apply(x, dims...) }
 
-// Mean returns the mean over dims, or over all elements when none is given; NaN over no elements. Integers give float32.
+// Mean returns the mean over dims, or over all elements when none is given; NaN over no elements.
+// Integers give float32.
 func (x *Tensor) Mean(dims ...int) *Tensor { return meanOp.Apply(x, dims...) }
 
-// Argmax returns the position, int64, of the first greatest element along dims (one, or none for the flattened tensor).
+// Argmax returns the position, int64, of the first greatest element along dims (one, or none for
+// the flattened tensor).
 func (x *Tensor) Argmax(dims ...int) *Tensor { return argmaxOp.Apply(x, x.oneAxis("argmax", dims)...) }
 
-// Argmin returns the position, int64, of the first least element along dims (one, or none for the flattened tensor).
+// Argmin returns the position, int64, of the first least element along dims (one, or none for the
+// flattened tensor).
 func (x *Tensor) Argmin(dims ...int) *Tensor { return argminOp.Apply(x, x.oneAxis("argmin", dims)...) }
 
 func (x *Tensor) oneAxis(op string, dims []int) []int {
@@ -332,10 +340,12 @@ func (x *Tensor) oneAxis(op string, dims []int) []int {
 	return dims
 }
 
-// Amax returns the greatest element over dims, or over all. Its gradient is shared evenly among equal greatest elements.
+// Amax returns the greatest element over dims, or over all. Its gradient is shared evenly among
+// equal greatest elements.
 func (x *Tensor) Amax(dims ...int) *Tensor { return Apply(&extremeFunc{r: amaxOp, dims: dims}, x) }
 
-// Amin returns the least element over dims, or over all. Its gradient is shared evenly among equal least elements.
+// Amin returns the least element over dims, or over all. Its gradient is shared evenly among equal
+// least elements.
 func (x *Tensor) Amin(dims ...int) *Tensor { return Apply(&extremeFunc{r: aminOp, dims: dims}, x) }
 
 // extremeFunc gives amax and amin their gradient.

@@ -15,12 +15,14 @@ var prodOp = declareReduction(&Reduction{Name: "prod", Autocast: AutocastHigh, K
 		return p
 	}})
 
-// Prod returns the product over dims, or over all elements when none is given. Integers and bool are multiplied as int64. The
-// product of no elements is 1. Floats are multiplied in float64. The gradient of each element is the product of the others, also where elements are 0.
+// Prod returns the product over dims, or over all elements when none is given. Integers and bool
+// are multiplied as int64. The product of no elements is 1. Floats are multiplied in float64. The
+// gradient of each element is the product of the others, also where elements are 0.
 func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 
-// fewFactors is up to how many factors the products of the others are computed one by one in a first gradient, which is right for
-// infinite factors and extreme products too; beyond, they are quotients.
+// fewFactors is up to how many factors the products of the others are computed one by one in a
+// first gradient, which is right for infinite factors and extreme products too; beyond, they are
+// quotients.
 const fewFactors = 16
 
 // prodFunc gives prod its gradient.
@@ -53,7 +55,8 @@ func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		}
 		return []*Tensor{d}
 	}
-	// Without zeros the product of the others is the product by the element; with one zero it is not 0 for that one alone.
+	// Without zeros the product of the others is the product by the element; with one zero it is
+	// not 0 for that one alone.
 	wide := x.Cast(x.dtype.Compute())
 	zero := wide.EqScalar(0)
 	zeros := zero.Sum(over...)
@@ -63,8 +66,9 @@ func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{each.MaskedFill(zeros.GtScalar(1), 0).Cast(x.dtype)}
 }
 
-// othersProduct returns, for each element, the product of the n-1 others of its group: the dimensions in mask. It takes n
-// times x's memory, and is a product again, so that it can be differentiated any number of times.
+// othersProduct returns, for each element, the product of the n-1 others of its group: the
+// dimensions in mask. It takes n times x's memory, and is a product again, so that it can be
+// differentiated any number of times.
 func (x *Tensor) othersProduct(mask uint, n int) *Tensor {
 	// The reduced dimensions last, as one.
 	var p []int

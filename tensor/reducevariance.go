@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// varFunc is the variance, or its square root, in two passes: the mean first, then the mean square distance from it.
+// varFunc is the variance, or its square root, in two passes: the mean first, then the mean square
+// distance from it.
 type varFunc struct {
 	correction int
 	dims       []int
@@ -40,8 +41,8 @@ func meanPass(t dtype.Type) *device.Reduction {
 
 var variancePasses cache[variancePass, *device.Reduction]
 
-// pass sums (x - mean)² and divides by the degrees of freedom, in float64 as torch does on the CPU: squares of float32 numbers
-// neither overflow there nor vanish.
+// pass sums (x - mean)² and divides by the degrees of freedom, in float64 as torch does on the CPU:
+// squares of float32 numbers neither overflow there nor vanish.
 func (f *varFunc) pass(t dtype.Type) *device.Reduction {
 	return variancePasses.get(variancePass{t, f.root}, func() *device.Reduction {
 		const acc = dtype.F64
@@ -86,7 +87,8 @@ func (f *varFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	}
 	distance := wide.Sub(wide.Mean(append(axesOf(mask), KeepDim)...))
 	if whole := len(f.dims) == 0 || f.dims[0] == KeepDim; n <= f.correction && (whole || x.Rank() == 0) {
-		// torch's for all of a tensor without degrees of freedom: infinite, and NaN where an element is the mean
+		// torch's for all of a tensor without degrees of freedom: infinite, and NaN where an
+		// element is the mean
 		return []*Tensor{g.reshape(kept).MulScalar(math.Inf(1)).expand(x.layout.Shape).MaskedFill(distance.EqScalar(0), math.NaN()).Cast(x.dtype)}
 	}
 	// As in torch the divisor may be negative here, though the value's is not.
@@ -107,15 +109,17 @@ func (x *Tensor) mustFloat(op string) {
 	}
 }
 
-// Var returns the variance over dims, or over all elements when none is given: the sum of squared distances from the mean
-// over their number less correction, which is 1 for the unbiased estimate that is torch's default and 0 for the mean square.
-// It is computed in two passes, in float64. Where the divisor is not positive the result is NaN, or
-// infinite if the elements differ, as in torch.
+// Var returns the variance over dims, or over all elements when none is given: the sum of squared
+// distances from the mean over their number less correction, which is 1 for the unbiased estimate
+// that is torch's default and 0 for the mean square. It is computed in two passes, in float64.
+// Where the divisor is not positive the result is NaN, or infinite if the elements differ, as in
+// torch.
 func (x *Tensor) Var(correction int, dims ...int) *Tensor {
 	return x.variance(&varFunc{correction: correction, dims: dims})
 }
 
-// Std returns the square root of [Tensor.Var], the standard deviation. Where it is 0 its gradient is 0.
+// Std returns the square root of [Tensor.Var], the standard deviation. Where it is 0 its gradient
+// is 0.
 func (x *Tensor) Std(correction int, dims ...int) *Tensor {
 	return x.variance(&varFunc{correction: correction, dims: dims, root: true})
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A region is a part of a tensor as a function of its layout: each of the part's elements is one of the tensor's, no two the
-// same. Slices and diagonals are regions.
+// A region is a part of a tensor as a function of its layout: each of the part's elements is one of
+// the tensor's, no two the same. Slices and diagonals are regions.
 type region func(l shape.Layout) shape.Layout
 
 // region makes the view of a part of x. Its gradient is the part's set into zeros.
@@ -43,7 +43,8 @@ func sliced(axis, start, n, step int) region {
 	return func(l shape.Layout) shape.Layout { return l.Narrow(axis, start, n, step) }
 }
 
-// End, as the stop of [Tensor.Slice], is behind the last index; -End, for a negative step, is before the first.
+// End, as the stop of [Tensor.Slice], is behind the last index; -End, for a negative step, is
+// before the first.
 const End = math.MaxInt
 
 // Narrow returns indices start … start+n-1 of a dimension.
@@ -63,10 +64,11 @@ func (x *Tensor) Narrow(dim, start, n int) *Tensor {
 	return x.part("narrow", part{axis: a, start: start, n: n})
 }
 
-// Slice returns indices start, start+step, … before stop of a dimension, as Python's x[start:stop:step]: negative start and
-// stop count from the end, and what lies outside of the dimension is cut off; [End] leaves stop out. The result is a view for
-// a positive step. A negative step, which torch does not have, goes downwards, and the result is a copy ([Tensor.Flip]),
-// since strides are never negative. A step of 0 and a tensor of rank 0 are errors.
+// Slice returns indices start, start+step, … before stop of a dimension, as Python's
+// x[start:stop:step]: negative start and stop count from the end, and what lies outside of the
+// dimension is cut off; [End] leaves stop out. The result is a view for a positive step. A negative
+// step, which torch does not have, goes downwards, and the result is a copy ([Tensor.Flip]), since
+// strides are never negative. A step of 0 and a tensor of rank 0 are errors.
 func (x *Tensor) Slice(dim, start, stop, step int) *Tensor {
 	x.use("slice")
 	a := x.axis("slice", dim)
@@ -87,8 +89,8 @@ func (x *Tensor) Slice(dim, start, stop, step int) *Tensor {
 	return y
 }
 
-// spanOf resolves start:stop:step, as of Python, in a dimension of the given size: n indices from first on, by apart, which are
-// taken from the last down if the step is negative.
+// spanOf resolves start:stop:step, as of Python, in a dimension of the given size: n indices from
+// first on, by apart, which are taken from the last down if the step is negative.
 func spanOf(size, start, stop, step int) (first, n, by int, down bool) {
 	lo, hi := 0, size // where start and stop may lie
 	if step < 0 {
@@ -138,8 +140,8 @@ func (x *Tensor) Select(dim, i int) *Tensor {
 	return x.part("select", part{axis: a, start: i, n: 1, single: true})
 }
 
-// Diagonal returns the elements of dimensions dim1 and dim2 whose second index is the first plus offset, as a view: these two
-// dimensions are replaced by one, the last of the result.
+// Diagonal returns the elements of dimensions dim1 and dim2 whose second index is the first plus
+// offset, as a view: these two dimensions are replaced by one, the last of the result.
 func (x *Tensor) Diagonal(offset, dim1, dim2 int) *Tensor {
 	x.use("diagonal")
 	a, b := x.twoAxes("diagonal", dim1, dim2)

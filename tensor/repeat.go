@@ -63,8 +63,9 @@ func (x *Tensor) repeat(op string, counts []int) *Tensor {
 	})
 }
 
-// Repeat returns counts[i] copies of x behind one another along each dimension i, as torch.Tensor.repeat. There are at least as
-// many counts as dimensions; further ones, at the front, make new dimensions. The result is a copy.
+// Repeat returns counts[i] copies of x behind one another along each dimension i, as
+// torch.Tensor.repeat. There are at least as many counts as dimensions; further ones, at the front,
+// make new dimensions. The result is a copy.
 func (x *Tensor) Repeat(counts ...int) *Tensor {
 	x.use("repeat")
 	if len(counts) < x.Rank() || len(counts) > shape.MaxRank {
@@ -74,7 +75,8 @@ func (x *Tensor) Repeat(counts ...int) *Tensor {
 	return x.repeat("repeat", counts)
 }
 
-// Tile is [Tensor.Repeat] that also takes fewer counts than x has dimensions: these count for the last ones.
+// Tile is [Tensor.Repeat] that also takes fewer counts than x has dimensions: these count for the
+// last ones.
 func (x *Tensor) Tile(counts ...int) *Tensor {
 	x.use("tile")
 	if len(counts) > shape.MaxRank {
@@ -87,8 +89,8 @@ func (x *Tensor) Tile(counts ...int) *Tensor {
 	return x.repeat("tile", all)
 }
 
-// RepeatInterleave returns each entry of a dimension n times, one behind the other. Flatten x first for torch's form without
-// a dimension.
+// RepeatInterleave returns each entry of a dimension n times, one behind the other. Flatten x first
+// for torch's form without a dimension.
 func (x *Tensor) RepeatInterleave(n, dim int) *Tensor {
 	x.use("repeat_interleave")
 	a := x.axisOf("repeat_interleave", dim)
@@ -121,13 +123,15 @@ func (f flipFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	}
 	s := c.Scope()
 	y := alloc("flip", s, x.st.dev, x.dtype, l.Shape)
-	run("flip", s, castProgram(x.dtype, x.dtype), y, []*Tensor{x.handle("flip", s, l)}, nil) // a view that ends here: no other has negative strides
+	// a view that ends here: no other has negative strides
+	run("flip", s, castProgram(x.dtype, x.dtype), y, []*Tensor{x.handle("flip", s, l)}, nil)
 	return y
 }
 
 func (f flipFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{Apply(f, g)} }
 
-// Flip returns x with the order of entries reversed along dims. As in torch it is a copy: strides are never negative.
+// Flip returns x with the order of entries reversed along dims. As in torch it is a copy: strides
+// are never negative.
 func (x *Tensor) Flip(dims ...int) *Tensor {
 	x.use("flip")
 	var mask uint
@@ -172,8 +176,9 @@ func (f rollFunc) VJP(_ *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(back, g)}
 }
 
-// Roll returns x with its entries moved by shifts[i] along dims[i]; what leaves at one end comes in at the other, and a
-// dimension that is named twice moves twice. Without dims the flattened tensor is moved, by the only shift.
+// Roll returns x with its entries moved by shifts[i] along dims[i]; what leaves at one end comes in
+// at the other, and a dimension that is named twice moves twice. Without dims the flattened tensor
+// is moved, by the only shift.
 func (x *Tensor) Roll(shifts, dims []int) *Tensor {
 	x.use("roll")
 	if len(dims) == 0 && len(shifts) == 1 && x.Rank() != 1 {
@@ -225,7 +230,8 @@ func (x *Tensor) RepeatInterleaveBy(repeats *Tensor, dim int) *Tensor {
 			return y.Clone()
 		}
 		ends := repeats.In(c).Cast(dtype.I64).reshape(shape.Of(repeats.Size())).expand(shape.Of(n))
-		wrong, vast := ends.LtScalar(0).Any(), ends.GtScalar(float64(1<<52/n)).Any() // of which the sum might wrap
+		// of which the sum might wrap
+		wrong, vast := ends.LtScalar(0).Any(), ends.GtScalar(float64(1<<52/n)).Any()
 		ends = ends.CumSum(0)
 		total := int(ends.Select(0, -1).MaskedFill(vast, -2).MaskedFill(wrong, -1).Item())
 		switch total {

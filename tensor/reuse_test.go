@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Backward writes over gradients and logits that nobody else has, and over no others: seeds, gradients that results keep or hooks take, and
-// tensors with a handle are what they were.
+// Backward writes over gradients and logits that nobody else has, and over no others: seeds,
+// gradients that results keep or hooks take, and tensors with a handle are what they were.
 func TestBackwardWritesOverItsOwn(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -18,9 +18,10 @@ type RoPEOptions struct {
 	Interleaved bool
 	// Dims is how many of the features are turned, the first of them, an even number. 0: all, or
 	// those that there are angles for.
-	Dims      int
-	Offset    int     // the position of the first entry, for a cache that is longer than the input
-	Positions *Tensor // int64 or int32 positions instead, broadcast with the input's shape without the features
+	Dims   int
+	Offset int // the position of the first entry, for a cache that is longer than the input
+	// int64 or int32 positions instead, broadcast with the input's shape without the features
+	Positions *Tensor
 	// Cos and Sin are the angles' cosines and sines, of [Tensor.RoPEAngles] or of a model's own.
 	// There are no Base, Offset and Positions then. They have the type in which the input is
 	// computed and half of the features turned, broadcast with [..., length, features/2].
@@ -46,7 +47,8 @@ type ropeKey struct {
 
 var ropePrograms cache[ropeKey, *expr.Program]
 
-// ropeFunc turns the first dims features of its first operand by the angles of which the others are the cosines and sines.
+// ropeFunc turns the first dims features of its first operand by the angles of which the others are
+// the cosines and sines.
 type ropeFunc struct {
 	dims        int
 	interleaved bool
@@ -83,12 +85,13 @@ func (f *ropeFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(back, g, c.Saved(0), c.Saved(1)), nil, nil}
 }
 
-// RoPE returns x, [..., length, features], with pairs of its features turned by angles that grow with the position: pair k of n by
-// position·base^(-k/n) (J. Su et al., arXiv:2104.09864). So the product of a query and a key depends on the distance of their positions;
-// both are turned before attention, values are not. Angles, cosines and sines are computed in float64 and rounded to the type in which x is
-// computed, where most implementations do so in float32 and lose exactness at far positions. The gradient is turned back. There is no
-// scaling of positions or frequencies for contexts longer than those of training: Cos and Sin may
-// be of angles that are.
+// RoPE returns x, [..., length, features], with pairs of its features turned by angles that grow
+// with the position: pair k of n by position·base^(-k/n) (J. Su et al., arXiv:2104.09864). So the
+// product of a query and a key depends on the distance of their positions; both are turned before
+// attention, values are not. Angles, cosines and sines are computed in float64 and rounded to the
+// type in which x is computed, where most implementations do so in float32 and lose exactness at
+// far positions. The gradient is turned back. There is no scaling of positions or frequencies for
+// contexts longer than those of training: Cos and Sin may be of angles that are.
 //
 // x may be a view: of [batch, length, heads, features] it is Transpose(1, 2), and queries and keys
 // that lie side by side are turned as one. That takes a launch for the angles, none where they are

@@ -81,7 +81,8 @@ var (
 		Grad: []*expr.Expr{x1.Mul(x0.Eq(zeroC).Select(zeroC, expr.Y().Div(x0)))}})
 )
 
-// Sign returns 1, 0 or -1 as x is positive, zero or negative; 0 for NaN, as in torch. Its gradient is 0.
+// Sign returns 1, 0 or -1 as x is positive, zero or negative; 0 for NaN, as in torch. Its gradient
+// is 0.
 //
 //tensor:forms InPlace
 func (x *Tensor) Sign() *Tensor { return signOp.Apply([]*Tensor{x}) }
@@ -107,8 +108,8 @@ func (x *Tensor) Ceil() *Tensor { return ceilOp.Apply([]*Tensor{x}) }
 //tensor:forms InPlace
 func (x *Tensor) Round() *Tensor { return roundOp.Apply([]*Tensor{x}) }
 
-// RoundDecimals returns the floating point tensor x rounded to n decimals, to tens, hundreds, … for negative n; it is torch's
-// round(decimals=n). Its gradient is 0.
+// RoundDecimals returns the floating point tensor x rounded to n decimals, to tens, hundreds, … for
+// negative n; it is torch's round(decimals=n). Its gradient is 0.
 func (x *Tensor) RoundDecimals(n int) *Tensor {
 	if n < -300 || n > 300 {
 		fail("round", ErrValue, []*Tensor{x}, "%d decimals", n)
@@ -139,8 +140,9 @@ func (x *Tensor) IsNegInf() *Tensor { return isNegInfOp.Apply([]*Tensor{x}) }
 // IsFinite returns whether x is neither infinite nor NaN.
 func (x *Tensor) IsFinite() *Tensor { return isFiniteOp.Apply([]*Tensor{x}) }
 
-// NanToNum returns x with numbers in place of NaN, +Inf and -Inf, given in this order: by default 0, the greatest and the least
-// number of x's type. Integers are copied. The gradient is 0 where a number was replaced.
+// NanToNum returns x with numbers in place of NaN, +Inf and -Inf, given in this order: by default
+// 0, the greatest and the least number of x's type. Integers are copied. The gradient is 0 where a
+// number was replaced.
 func (x *Tensor) NanToNum(values ...float64) *Tensor {
 	v, ok := x.replacements(values)
 	if !ok {
@@ -158,7 +160,8 @@ func (x *Tensor) NanToNumInPlace(values ...float64) *Tensor {
 	return x.inPlace(nanToNumOp, []*Tensor{x}, v...)
 }
 
-// replacements returns the parameters of nan_to_num; ok is false for integers, which have nothing to replace.
+// replacements returns the parameters of nan_to_num; ok is false for integers, which have nothing
+// to replace.
 func (x *Tensor) replacements(values []float64) (v []float64, ok bool) {
 	x.use("nan_to_num")
 	if len(values) > 3 {

@@ -11,8 +11,8 @@ func scanName(k device.ScanKind) string {
 	return [...]string{"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "recurrence"}[k]
 }
 
-// scanType is the type in which a scan of t is computed: a wider one, so that a long sum has the rounding of its result alone.
-// PyTorch's CPU does the same.
+// scanType is the type in which a scan of t is computed: a wider one, so that a long sum has the
+// rounding of its result alone. PyTorch's CPU does the same.
 func scanType(t dtype.Type) dtype.Type {
 	switch {
 	case t == dtype.F32:
@@ -23,9 +23,9 @@ func scanType(t dtype.Type) dtype.Type {
 	return dtype.I64
 }
 
-// doubling combines, in x, each entry along an axis with all before it, or if reverse with all behind it: after step k it has been
-// combined with its 2ᵏ-1 nearest. combine takes first what lies further in the direction of the scan; it must be associative. x are
-// the parts of one value.
+// doubling combines, in x, each entry along an axis with all before it, or if reverse with all
+// behind it: after step k it has been combined with its 2ᵏ-1 nearest. combine takes first what lies
+// further in the direction of the scan; it must be associative. x are the parts of one value.
 func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Tensor) []*Tensor) []*Tensor {
 	n := x[0].layout.Shape.At(axis)
 	part := func(start, n int) []*Tensor {
@@ -84,7 +84,8 @@ func scanned(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, 
 	return y.reshape(sh)
 }
 
-// scanFunc is a scan along an axis, backwards if reverse. Of its operands, a linear recurrence has two: factors and terms.
+// scanFunc is a scan along an axis, backwards if reverse. Of its operands, a linear recurrence has
+// two: factors and terms.
 type scanFunc struct {
 	kind    device.ScanKind
 	axis    int
@@ -144,7 +145,8 @@ func recurrence(a, b *Tensor, axis int, reverse bool) *Tensor {
 	return Apply(scanFunc{device.ScanLinear, axis, reverse}, a, b)
 }
 
-// shifted returns x moved by one place along an axis, towards its end or if back to its start; v enters, the last entry leaves.
+// shifted returns x moved by one place along an axis, towards its end or if back to its start; v
+// enters, the last entry leaves.
 func (x *Tensor) shifted(axis int, back bool, v float64) *Tensor {
 	return x.shiftedIn(axis, back, func() *Tensor {
 		return x.Scope().On(x.st.dev).Typed(x.dtype).Full(v, x.layout.Shape.With(axis, 1).Slice()...)
@@ -177,21 +179,27 @@ func (x *Tensor) shiftedIn(axis int, back bool, entry func() *Tensor) *Tensor {
 func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	back := !f.reverse
 	switch f.kind {
-	case device.ScanProd: // Πⱼ<ₖ xⱼ · Σᵢ≥ₖ gᵢ·Πₖ<ⱼ≤ᵢ xⱼ, without a division, so that zeros are nothing special
+	case device.ScanProd:
+		// Πⱼ<ₖ xⱼ · Σᵢ≥ₖ gᵢ·Πₖ<ⱼ≤ᵢ xⱼ, without a division, so that zeros are nothing special
 		x := c.Saved(0)
 		wide := x.Cast(scanType(x.dtype))
 		before := Apply(scanFunc{device.ScanProd, f.axis, f.reverse}, wide.shifted(f.axis, f.reverse, 1))
 		behind := recurrence(wide.shifted(f.axis, back, 0), g.Cast(wide.dtype), f.axis, back)
 		return []*Tensor{before.Mul(behind).Cast(x.dtype).AddScalar(0)}
-	case device.ScanLogSumExp: // exp(xₖ - yₖ)·uₖ with uₖ = gₖ + exp(yₖ - yₖ₊₁)·uₖ₊₁: no power is greater than 1
+	case device.ScanLogSumExp:
+		// exp(xₖ - yₖ)·uₖ with uₖ = gₖ + exp(yₖ - yₖ₊₁)·uₖ₊₁: no power is greater than 1
 		t := c.Saved(0).dtype
 		x := c.Saved(0).Cast(scanType(t))
-		y := Apply(f, x)                                    // again, wide: exp would make the rounding of the result larger
-		next := y.follower(f.axis, back)                    // what follows the last is nothing: its power is 1, whose derivative is finite
+		// again, wide: exp would make the rounding of the result larger
+		y := Apply(f, x)
+		// what follows the last is nothing: its power is 1, whose derivative is finite
+		next := y.follower(f.axis, back)
 		fall := y.Sub(next).MaskedFill(y.Eq(next), 0).Exp() // infinities too are equal
 		u := recurrence(fall, g.Cast(x.dtype), f.axis, back)
 		return []*Tensor{x.Sub(y).Exp().Mul(u).Cast(t).AddScalar(0)}
-	case device.ScanLinear: // the terms' gradient is a recurrence in the other direction, with each factor that of its successor
+	case device.ScanLinear:
+		// the terms' gradient is a recurrence in the other direction, with each factor that of its
+		// successor
 		a, y := c.Saved(0), c.Saved(1)
 		gb := recurrence(a.shifted(f.axis, back, 0), g, f.axis, back)
 		return []*Tensor{gb.Mul(y.shifted(f.axis, f.reverse, 0)), gb}
@@ -208,22 +216,24 @@ func (x *Tensor) scan(kind device.ScanKind, dim int) *Tensor {
 	return Apply(scanFunc{kind: kind, axis: a}, x)
 }
 
-// CumSum returns the sums along a dimension of each entry and all before it: yᵢ = x₀ + … + xᵢ. Integers and bool are summed as
-// int64; float32 is added up in float64, 16-bit floats in float32.
+// CumSum returns the sums along a dimension of each entry and all before it: yᵢ = x₀ + … + xᵢ.
+// Integers and bool are summed as int64; float32 is added up in float64, 16-bit floats in float32.
 func (x *Tensor) CumSum(dim int) *Tensor {
 	x.use("cumsum")
 	return x.scan(device.ScanSum, dim)
 }
 
-// CumProd returns the products along a dimension of each entry and all before it: yᵢ = x₀ · … · xᵢ. Integers and bool are
-// multiplied as int64; float32 in float64, 16-bit floats in float32. The gradient is right also where entries are 0; where they
-// are NaN or infinite it is that of the other factors, while PyTorch, which divides, gives NaN.
+// CumProd returns the products along a dimension of each entry and all before it: yᵢ = x₀ · … · xᵢ.
+// Integers and bool are multiplied as int64; float32 in float64, 16-bit floats in float32. The
+// gradient is right also where entries are 0; where they are NaN or infinite it is that of the
+// other factors, while PyTorch, which divides, gives NaN.
 func (x *Tensor) CumProd(dim int) *Tensor {
 	x.use("cumprod")
 	return x.scan(device.ScanProd, dim)
 }
 
-// LogCumSumExp returns log(exp x₀ + … + exp xᵢ) for each entry along a dimension, without overflow, of floating point tensors.
+// LogCumSumExp returns log(exp x₀ + … + exp xᵢ) for each entry along a dimension, without overflow,
+// of floating point tensors.
 func (x *Tensor) LogCumSumExp(dim int) *Tensor {
 	x.use("logcumsumexp")
 	if !x.dtype.IsFloat() {
@@ -234,7 +244,8 @@ func (x *Tensor) LogCumSumExp(dim int) *Tensor {
 }
 
 var (
-	// laterMax reports whether the second of two, which comes later, takes the place of the first as the greatest; so does NaN.
+	// laterMax reports whether the second of two, which comes later, takes the place of the first
+	// as the greatest; so does NaN.
 	laterMax = &Elementwise{Name: "cummax", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Ge(x0)), NoGrad: true}
 	laterMin = &Elementwise{Name: "cummin", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Le(x0)), NoGrad: true}
 )
@@ -277,14 +288,16 @@ func (x *Tensor) cumulativeExtreme(kind device.ScanKind, dim int) (values, indic
 	return Apply(gatherFunc{a, op}, x, indices), indices
 }
 
-// CumMax returns the greatest of each entry and all before it along a dimension, and their positions in it, int64: the last where
-// several are equal. NaN counts as greatest. The gradient goes to the element at the position.
+// CumMax returns the greatest of each entry and all before it along a dimension, and their
+// positions in it, int64: the last where several are equal. NaN counts as greatest. The gradient
+// goes to the element at the position.
 func (x *Tensor) CumMax(dim int) (values, indices *Tensor) {
 	return x.cumulativeExtreme(device.ScanMax, dim)
 }
 
-// CumMin returns the least of each entry and all before it along a dimension, and their positions in it, int64: the last where
-// several are equal. NaN counts as least. The gradient goes to the element at the position.
+// CumMin returns the least of each entry and all before it along a dimension, and their positions
+// in it, int64: the last where several are equal. NaN counts as least. The gradient goes to the
+// element at the position.
 func (x *Tensor) CumMin(dim int) (values, indices *Tensor) {
 	return x.cumulativeExtreme(device.ScanMin, dim)
 }

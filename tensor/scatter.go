@@ -94,15 +94,16 @@ func (x *Tensor) lifted() *Tensor {
 	return x
 }
 
-// A placement is what a scatter is applied to, checked: where elements go, along which axis, by which index.
+// A placement is what a scatter is applied to, checked: where elements go, along which axis, by
+// which index.
 type placement struct {
 	op         string
 	axis       int
 	index, src *Tensor // of one shape
 }
 
-// place checks the operands of a scatter along dim. The index has x's rank, and at most x's size in the other dimensions and src's in
-// all; src, nil where there is none, is cut to its shape.
+// place checks the operands of a scatter along dim. The index has x's rank, and at most x's size in
+// the other dimensions and src's in all; src, nil where there is none, is cut to its shape.
 func (x *Tensor) place(op string, dim int, index, src *Tensor) placement {
 	in := []*Tensor{x, index}
 	if src != nil {
@@ -144,7 +145,8 @@ func (x *Tensor) place(op string, dim int, index, src *Tensor) placement {
 	return p
 }
 
-// placeRows is place for an index that is a vector (or of rank 0) and names entries of the dimension.
+// placeRows is place for an index that is a vector (or of rank 0) and names entries of the
+// dimension.
 func (x *Tensor) placeRows(op string, dim int, index, src *Tensor) placement {
 	in := []*Tensor{x, index, src}
 	youngest(op, in)
@@ -186,8 +188,8 @@ func (x *Tensor) scatterInPlace(kind device.ScatterKind, p placement) *Tensor {
 	})
 }
 
-// change does an op on x and in, in place: by direct, which writes x's memory, or where a gradient is recorded by taking over
-// what computed returns.
+// change does an op on x and in, in place: by direct, which writes x's memory, or where a gradient
+// is recorded by taking over what computed returns.
 func (x *Tensor) change(op string, in []*Tensor, computed func() *Tensor, direct func(s *Scope)) *Tensor {
 	s := x.writable(op, in...)
 	if !wantsGrad(op, s, append([]*Tensor{x}, in...)) {
@@ -199,11 +201,13 @@ func (x *Tensor) change(op string, in []*Tensor, computed func() *Tensor, direct
 	return x
 }
 
-// Scatter returns x with the elements of src at the places that index names along dim, as torch.scatter:
-// y[i… with index[i…] in dimension dim] = src[i…]. The index has x's rank, in every dimension at most src's size and, but in
-// dim, at most x's; what lies beyond the index is left out. Of several elements for one place the last in row-major order
-// wins (PyTorch leaves that open), while as in PyTorch each of them is given the gradient of the place. Types are equal, indices int64
-// or int32 and not negative; one outside the dimension is an error, on a GPU reported at the next wait.
+// Scatter returns x with the elements of src at the places that index names along dim, as
+// torch.scatter: y[i… with index[i…] in dimension dim] = src[i…]. The index has x's rank, in every
+// dimension at most src's size and, but in dim, at most x's; what lies beyond the index is left
+// out. Of several elements for one place the last in row-major order wins (PyTorch leaves that
+// open), while as in PyTorch each of them is given the gradient of the place. Types are equal,
+// indices int64 or int32 and not negative; one outside the dimension is an error, on a GPU reported
+// at the next wait.
 func (x *Tensor) Scatter(dim int, index, src *Tensor) *Tensor {
 	return x.scattered(device.ScatterSet, x.place("scatter", dim, index, src))
 }
@@ -275,8 +279,9 @@ func (p placement) times(alpha float64) placement {
 	return p
 }
 
-// IndexCopy returns x with entry index[j] of dimension dim set to src[j], as torch.index_copy; shapes are those of
-// [Tensor.IndexAdd]. Of several for one entry the last wins, while as in PyTorch each is given its gradient.
+// IndexCopy returns x with entry index[j] of dimension dim set to src[j], as torch.index_copy;
+// shapes are those of [Tensor.IndexAdd]. Of several for one entry the last wins, while as in
+// PyTorch each is given its gradient.
 func (x *Tensor) IndexCopy(dim int, index, src *Tensor) *Tensor {
 	return x.scattered(device.ScatterSet, x.placeRows("index_copy", dim, index, src))
 }
@@ -300,8 +305,8 @@ func (x *Tensor) fillPlacement(dim int, index *Tensor, v float64) placement {
 	return p
 }
 
-// IndexFill returns x with the entries of dimension dim that index, a vector, names set to v, as torch.index_fill. Negative
-// indices count from the end.
+// IndexFill returns x with the entries of dimension dim that index, a vector, names set to v, as
+// torch.index_fill. Negative indices count from the end.
 func (x *Tensor) IndexFill(dim int, index *Tensor, v float64) *Tensor {
 	return x.scattered(device.ScatterSet, x.fillPlacement(dim, index, v))
 }

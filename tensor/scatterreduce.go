@@ -5,7 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// scatterReduceFunc multiplies the elements of its second operand into its first, or takes the extreme.
+// scatterReduceFunc multiplies the elements of its second operand into its first, or takes the
+// extreme.
 type scatterReduceFunc struct {
 	kind device.ScatterKind
 	axis int
@@ -42,7 +43,8 @@ func (f scatterReduceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 			one := x.MaskedFill(x.EqScalar(0), 1)
 			gx = g.Mul(Apply(f, one, src, index)).Div(one)
 		}
-		if c.Needs(1) { // the result over a factor; for the only zero of a product, what the others give
+		// the result over a factor; for the only zero of a product, what the others give
+		if c.Needs(1) {
 			zero := src.EqScalar(0)
 			counts := Apply(scatterFunc{f.axis, x.layout.Shape, f.op, false}, zero.Cast(dtype.I64), index)
 			only := zero.LogicalAnd(gather(counts).EqScalar(1))
@@ -88,7 +90,8 @@ func (x *Tensor) reduceInto(p placement, reduce string, self bool) *Tensor {
 	return nil
 }
 
-// meanInto divides the sums by the numbers of their terms; integers are rounded down, as PyTorch does.
+// meanInto divides the sums by the numbers of their terms; integers are rounded down, as PyTorch
+// does.
 func (x *Tensor) meanInto(p placement, self bool) *Tensor {
 	c, t := x.scope, x.dtype
 	count := c.On(x.st.dev).Typed(dtype.I64).Full(indicator(self), x.layout.Shape.Slice()...)
@@ -107,17 +110,18 @@ func (x *Tensor) meanInto(p placement, self bool) *Tensor {
 	return sum.Div(count).Cast(t)
 }
 
-// ScatterReduce returns x with the elements of src combined into the places that index names along dim, as
-// torch.scatter_reduce: reduce is "sum", "prod", "mean", "amax" or "amin". Without includeSelf the elements of x count only
-// where no index leads. Shapes and types are those of [Tensor.Scatter]. A mean of integers is rounded down. NaN is the extreme;
-// of equal extremes each is given an equal part of the gradient, as in PyTorch, where an equal element of x takes a part even
-// if it does not count. Means by group are an example.
+// ScatterReduce returns x with the elements of src combined into the places that index names along
+// dim, as torch.scatter_reduce: reduce is "sum", "prod", "mean", "amax" or "amin". Without
+// includeSelf the elements of x count only where no index leads. Shapes and types are those of
+// [Tensor.Scatter]. A mean of integers is rounded down. NaN is the extreme; of equal extremes each
+// is given an equal part of the gradient, as in PyTorch, where an equal element of x takes a part
+// even if it does not count. Means by group are an example.
 func (x *Tensor) ScatterReduce(dim int, index, src *Tensor, reduce string, includeSelf bool) *Tensor {
 	return x.reduceInto(x.place("scatter_reduce", dim, index, src), reduce, includeSelf)
 }
 
-// IndexReduce is [Tensor.ScatterReduce] of whole entries of a dimension, as torch.index_reduce: src[j] is combined into entry
-// index[j], with the shapes of [Tensor.IndexAdd].
+// IndexReduce is [Tensor.ScatterReduce] of whole entries of a dimension, as torch.index_reduce:
+// src[j] is combined into entry index[j], with the shapes of [Tensor.IndexAdd].
 func (x *Tensor) IndexReduce(dim int, index, src *Tensor, reduce string, includeSelf bool) *Tensor {
 	return x.reduceInto(x.placeRows("index_reduce", dim, index, src), reduce, includeSelf)
 }

@@ -12,9 +12,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A Scope owns tensors and ends. The result of an op belongs to the youngest scope among its operands, so the scope
-// travels with the batch; closing it gives the memory of all that it owns back at once. It also carries the modes that
-// PyTorch keeps in thread-locals: no-grad, default device, stream, generator, name.
+// A Scope owns tensors and ends. The result of an op belongs to the youngest scope among its
+// operands, so the scope travels with the batch; closing it gives the memory of all that it owns
+// back at once. It also carries the modes that PyTorch keeps in thread-locals: no-grad, default
+// device, stream, generator, name.
 //
 // A mode reaches what belongs to the scope, and nothing else: x.In(s) lends the tensor x to the
 // scope s, s.From(x) gives x to it. A scope that was opened with [NoGrad] or [Autocast] and asked
@@ -92,16 +93,18 @@ func WithGenerator(g *Generator) Option { return func(m *modes) { m.gen = m.capt
 // Named gives the scope a name for reports of memory and profiles.
 func Named(name string) Option { return func(m *modes) { m.name = name } }
 
-// RecordSites records the call site of every result in the scope, for error messages and memory reports; otherwise that is
-// done for created tensors and for large ones only.
+// RecordSites records the call site of every result in the scope, for error messages and memory
+// reports; otherwise that is done for created tensors and for large ones only.
 func RecordSites() Option { return func(m *modes) { m.sites = true } }
 
-// Nondeterministic allows kernels whose float sums have no fixed order (torch.use_deterministic_algorithms(False)). So far no kernel is of that
-// kind: results are the same with it.
+// Nondeterministic allows kernels whose float sums have no fixed order
+// (torch.use_deterministic_algorithms(False)). So far no kernel is of that kind: results are the
+// same with it.
 func Nondeterministic() Option { return func(m *modes) { m.nondet = true } }
 
-// Composed makes heavy ops take their composition of primitives, also where the device has a fast kernel for them: the
-// reference that tests hold the kernels against, and a way to find out whether a kernel is at fault.
+// Composed makes heavy ops take their composition of primitives, also where the device has a fast
+// kernel for them: the reference that tests hold the kernels against, and a way to find out whether
+// a kernel is at fault.
 func Composed() Option { return func(m *modes) { m.composed = true } }
 
 // joinNames returns the path of a scope of that name in one of that path.
@@ -137,8 +140,9 @@ func (s *scopeSite) String() string {
 
 var root = &Scope{modes: modes{gen: NewGenerator(0), floatType: dtype.F32}}
 
-// Root returns the scope of the process, which never closes: the home of parameters and of all that is made outside any
-// scope. What it owns is freed by [Tensor.Free], or after the garbage collector finds it unreachable.
+// Root returns the scope of the process, which never closes: the home of parameters and of all that
+// is made outside any scope. What it owns is freed by [Tensor.Free], or after the garbage collector
+// finds it unreachable.
 func Root() *Scope { return root }
 
 // NewScope opens a scope under the root. See [Do] for the usual form.
@@ -212,8 +216,8 @@ func (s *Scope) child() *Scope {
 	return c
 }
 
-// recycle closes an internal scope; it may be closed already. One in which a user's function left a child open is not used
-// again: that child still points to it.
+// recycle closes an internal scope; it may be closed already. One in which a user's function left a
+// child open is not used again: that child still points to it.
 func (s *Scope) recycle() {
 	if !s.isClosed() {
 		s.close(nil, true)
@@ -235,7 +239,8 @@ func (s *Scope) isClosed() bool {
 	return s.closed
 }
 
-// Device returns the device on which the scope creates tensors: the CPU unless it was opened with [On].
+// Device returns the device on which the scope creates tensors: the CPU unless it was opened with
+// [On].
 func (s *Scope) Device() device.Device {
 	s.asked()
 	if s.modes.dev != nil {
@@ -269,7 +274,8 @@ func (s *Scope) streamOf(dev device.Device) device.Stream {
 
 // own makes s the owner of handle x; fresh says that its storage has no owner yet either.
 func (s *Scope) own(x *Tensor, fresh bool) {
-	defer runtime.KeepAlive(x.scope) // its ledger may not be queued before the storage is noted here
+	// its ledger may not be queued before the storage is noted here
+	defer runtime.KeepAlive(x.scope)
 	x.scope = s
 	if s == root {
 		if fresh {
@@ -306,8 +312,9 @@ func compact(owned []*Tensor) []*Tensor {
 	return live
 }
 
-// Close frees all that s owns but keep, which moves to the parent with the part of the graph that it still needs
-// (keep x.Detach() to cut that off). It panics if s is closed already or has open children.
+// Close frees all that s owns but keep, which moves to the parent with the part of the graph that
+// it still needs (keep x.Detach() to cut that off). It panics if s is closed already or has open
+// children.
 func (s *Scope) Close(keep ...*Tensor) { s.close(keep, false) }
 
 // abandon closes s during a panic: open children no longer matter.
@@ -388,7 +395,8 @@ func (s *Scope) end(keep []*Tensor) {
 	}
 }
 
-// hand moves keep, and the nodes and leaves of s that their graph needs, with their gradients, to the parent. s.mu is held.
+// hand moves keep, and the nodes and leaves of s that their graph needs, with their gradients, to
+// the parent. s.mu is held.
 func (s *Scope) hand(keep []*Tensor) {
 	p := s.parent
 	var stack []*node
@@ -409,7 +417,8 @@ func (s *Scope) hand(keep []*Tensor) {
 		if t.leaf != nil {
 			move(t.leaf)
 		}
-		if mine && t.grad != nil { // that of an older tensor lives with it, and others may be adding to it
+		// that of an older tensor lives with it, and others may be adding to it
+		if mine && t.grad != nil {
 			move(t.grad)
 		}
 	}
@@ -496,7 +505,8 @@ func (s *Scope) closedError(op string, t *Tensor) *Error {
 		hint("keep a value with Close(x), copy it into an older tensor, or read it with Item or Data before")
 }
 
-// Youngest returns the scope to which the result of an op on these tensors belongs: the youngest among theirs, which the others enclose.
+// Youngest returns the scope to which the result of an op on these tensors belongs: the youngest
+// among theirs, which the others enclose.
 func Youngest(x ...*Tensor) *Scope {
 	if len(x) == 0 {
 		fail("youngest", ErrValue, nil, "no tensors are given, so there is no scope")
@@ -504,7 +514,8 @@ func Youngest(x ...*Tensor) *Scope {
 	return youngest("youngest", x)
 }
 
-// youngest returns the scope to which the result of op on in belongs, after checking that every operand may be used.
+// youngest returns the scope to which the result of op on in belongs, after checking that every
+// operand may be used.
 func youngest(op string, in []*Tensor) *Scope {
 	var y *Scope
 	for _, t := range in {

@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// fuzzNumbers gives a fuzzer's bytes meaning as sizes, dimensions and indices: small numbers mostly, and those at which products and sums
-// overflow. Nothing between is in it: a result of gigabytes is no error, and takes its memory.
+// fuzzNumbers gives a fuzzer's bytes meaning as sizes, dimensions and indices: small numbers
+// mostly, and those at which products and sums overflow. Nothing between is in it: a result of
+// gigabytes is no error, and takes its memory.
 func fuzzNumber(b byte) int {
 	if b < 224 {
 		return int(b%13) - 4
@@ -19,7 +20,8 @@ func fuzzNumber(b byte) int {
 		tensor.End, tensor.KeepDim, math.MaxInt64 / 3, 1<<63 - 64}[b%16]
 }
 
-// fuzzShapes are ops that take shapes, dimensions and places; each takes what it needs of the numbers.
+// fuzzShapes are ops that take shapes, dimensions and places; each takes what it needs of the
+// numbers.
 var fuzzShapes = []struct {
 	name string
 	call func(x *tensor.Tensor, a []int) []*tensor.Tensor
@@ -98,8 +100,8 @@ func indices(x *tensor.Tensor, a []int) *tensor.Tensor {
 	return x.Scope().From(v)
 }
 
-// FuzzShapes gives ops arguments of any kind. What comes out is a tensor, which can be read and which gradients go back through, or a
-// *tensor.Error. (Any other panic comes through Try.)
+// FuzzShapes gives ops arguments of any kind. What comes out is a tensor, which can be read and
+// which gradients go back through, or a *tensor.Error. (Any other panic comes through Try.)
 func FuzzShapes(f *testing.F) {
 	for i := range fuzzShapes {
 		for _, args := range [][]byte{{0}, {4, 5, 6}, {3, 3, 3, 3}, {224, 225, 226, 227}, {228, 5, 4, 228, 5, 4}, {5, 235, 236, 5}, {6, 7, 237, 4}, {4, 224}, {224, 4}, {5, 225, 4}} {

@@ -2,8 +2,9 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/shape"
 
-// PixelShuffle moves channels into places: of x, [..., channels·r², height, width], the result is [..., channels, height·r, width·r],
-// where place (h·r + i, w·r + j) of channel c is that of (h, w) in channel c·r² + i·r + j of x. Any element type.
+// PixelShuffle moves channels into places: of x, [..., channels·r², height, width], the result is
+// [..., channels, height·r, width·r], where place (h·r + i, w·r + j) of channel c is that of (h, w)
+// in channel c·r² + i·r + j of x. Any element type.
 func (x *Tensor) PixelShuffle(r int) *Tensor {
 	const op = "pixel_shuffle"
 	lead := x.image(op, r)
@@ -16,8 +17,9 @@ func (x *Tensor) PixelShuffle(r int) *Tensor {
 	return copied(x, y.reshape(lead.Append(c/(r*r), h*r, w*r)))
 }
 
-// PixelUnshuffle undoes [Tensor.PixelShuffle]: of x, [..., channels, height·r, width·r], the result is [..., channels·r², height, width]
-// (torch 2.15 returns an empty tensor with its shape unchanged).
+// PixelUnshuffle undoes [Tensor.PixelShuffle]: of x, [..., channels, height·r, width·r], the result
+// is [..., channels·r², height, width] (torch 2.15 returns an empty tensor with its shape
+// unchanged).
 func (x *Tensor) PixelUnshuffle(r int) *Tensor {
 	const op = "pixel_unshuffle"
 	lead := x.image(op, r)
@@ -41,8 +43,8 @@ func (x *Tensor) image(op string, r int) shape.Dims {
 	return x.layout.Shape.Head(x.Rank() - 3)
 }
 
-// ChannelShuffle deals the channels of x, [n, channels, …], which groups divides, out: channel g·k + i becomes i·groups + g, for k
-// channels in a group. Any element type.
+// ChannelShuffle deals the channels of x, [n, channels, …], which groups divides, out: channel g·k
+// + i becomes i·groups + g, for k channels in a group. Any element type.
 func (x *Tensor) ChannelShuffle(groups int) *Tensor {
 	const op = "channel_shuffle"
 	x.use(op)

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A site is a recorded stack, resolved to the first frame outside the library only when it is printed.
+// A site is a recorded stack, resolved to the first frame outside the library only when it is
+// printed.
 type site struct {
 	n    int
 	pc   [16]uintptr
@@ -34,8 +35,8 @@ func deepSite() *site {
 	return s
 }
 
-// String returns "dir/file.go:line" of the first frame outside the library's packages, "" if there is none among those
-// recorded.
+// String returns "dir/file.go:line" of the first frame outside the library's packages, "" if there
+// is none among those recorded.
 func (s *site) String() string {
 	if s == nil {
 		return ""
@@ -66,7 +67,8 @@ func (s *site) method() (name string) {
 	}
 }
 
-// late remembers which op a kernel that can fail late belongs to: a ring indexed by the tag passed to the driver.
+// late remembers which op a kernel that can fail late belongs to: a ring indexed by the tag passed
+// to the driver.
 var late struct {
 	sync.Mutex
 	next uint32
@@ -81,7 +83,8 @@ type lateOp struct {
 	index shape.Layout // of the index tensor, which may be expanded
 }
 
-// lateTag notes an op that may report an index error later. The processor reports at once: its ops have no tag.
+// lateTag notes an op that may report an index error later. The processor reports at once: its ops
+// have no tag.
 func lateTag(op string, index *Tensor) uint32 {
 	if index.st.buf.Host() != nil {
 		return 0

@@ -75,7 +75,8 @@ func (x *Tensor) alongRows(op string, dim int, f func(rows *Tensor) *Tensor) *Te
 	if x.Rank() == 0 {
 		return f(x.reshape(shape.Of(1, 1))).reshape(shape.Dims{})
 	}
-	return within(x.scope, func(c *Scope) *Tensor { // of which the rows of another dimension than the last are a copy
+	// of which the rows of another dimension than the last are a copy
+	return within(x.scope, func(c *Scope) *Tensor {
 		t := x.In(c).Transpose(a, -1)
 		n := t.Dim(-1)
 		rows := 1

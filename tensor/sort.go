@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Sorting is by integers, [device.SortKey], that grow with the element. The position of an element among its row's settles ties, so
-// that no two are equal and sorting is stable, whatever the algorithm. Keys of up to 32 bits are one int64 together with the
-// position, the key above it.
+// Sorting is by integers, [device.SortKey], that grow with the element. The position of an element
+// among its row's settles ties, so that no two are equal and sorting is stable, whatever the
+// algorithm. Keys of up to 32 bits are one int64 together with the position, the key above it.
 
 // packs reports whether keys of elements of type t have 32 bits.
 func packs(t dtype.Type) bool { return t != dtype.F64 && t != dtype.I64 }
@@ -36,7 +36,8 @@ func sortProgram(step sortStep, out []*expr.Expr, in ...dtype.Type) *expr.Progra
 	})
 }
 
-// keyProgram computes what is sorted: of an element and its position the packed key, or the key alone.
+// keyProgram computes what is sorted: of an element and its position the packed key, or the key
+// alone.
 func keyProgram(t dtype.Type, descending bool) *expr.Program {
 	key := device.SortKey(t, descending)
 	if packs(t) {
@@ -58,12 +59,14 @@ func orderProgram(packed bool) *expr.Program {
 	return sortProgram(sortStep{name: "pairs"}, out, dtype.I64, dtype.I64, dtype.I64, dtype.I64)
 }
 
-// positionsOf returns the positions 0 … n-1, int64, of each row of a matrix of that many rows, as a view.
+// positionsOf returns the positions 0 … n-1, int64, of each row of a matrix of that many rows, as a
+// view.
 func positionsOf(s *Scope, dev device.Device, rows, n int) *Tensor {
 	return s.On(dev).Typed(dtype.I64).Arange(n).reshape(shape.Of(1, n)).expand(shape.Of(rows, n))
 }
 
-// argsortRows returns the positions of the k first elements of each row of x in order, shape [rows, k].
+// argsortRows returns the positions of the k first elements of each row of x in order, shape [rows,
+// k].
 func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor {
 	rows, n := x.layout.Shape.At(0), x.layout.Shape.At(1)
 	var o *device.Argsort
@@ -107,9 +110,9 @@ func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor
 	return y
 }
 
-// network sorts the rows of list, parts of one value, in place, by Batcher's odd-even merges: each step puts disjoint pairs in
-// order that lie one distance apart, which are views (K. E. Batcher: Sorting networks and their applications, 1968). The number of
-// columns is a power of 2.
+// network sorts the rows of list, parts of one value, in place, by Batcher's odd-even merges: each
+// step puts disjoint pairs in order that lie one distance apart, which are views (K. E. Batcher:
+// Sorting networks and their applications, 1968). The number of columns is a power of 2.
 func network(op string, s *Scope, list []*Tensor, order *expr.Program) {
 	rows, width := list[0].layout.Shape.At(0), list[0].layout.Shape.At(1)
 	for p := 1; p < width; p *= 2 {
@@ -165,9 +168,9 @@ func (x *Tensor) taken(op string, a int, at *Tensor) *Tensor {
 	return Apply(takenFunc{gatherFunc{a, op}}, x, at)
 }
 
-// Sort returns the elements along a dimension in ascending or descending order, and their positions in it, int64. It is always
-// stable: equal elements keep their order. 0 and -0 are equal, NaN is the greatest. The gradient of each element goes back to its
-// place.
+// Sort returns the elements along a dimension in ascending or descending order, and their positions
+// in it, int64. It is always stable: equal elements keep their order. 0 and -0 are equal, NaN is
+// the greatest. The gradient of each element goes back to its place.
 func (x *Tensor) Sort(dim int, descending bool) (values, indices *Tensor) {
 	x.use("sort")
 	a := x.axis("sort", dim)

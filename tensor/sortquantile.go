@@ -17,7 +17,8 @@ const (
 	Nearest                       // the nearer element, of equally near ones that of even rank
 )
 
-// quantile returns the quantiles q of x over dims, first in the result; of the elements that are not NaN if skip.
+// quantile returns the quantiles q of x over dims, first in the result; of the elements that are
+// not NaN if skip.
 func (x *Tensor) quantile(op string, q []float64, how Interpolation, skip, single bool, dims []int) *Tensor {
 	x.use(op)
 	in := []*Tensor{x}
@@ -103,9 +104,10 @@ func (x *Tensor) between(rank *Tensor, how Interpolation) *Tensor {
 	return low.Lerp(high, weight)
 }
 
-// Quantile returns the q-quantile over dims, or of all elements when none is given; add [KeepDim] to keep the dimensions. It lies
-// at rank q·(n-1) of the n elements in order, counted from 0; how says what is taken between two. A group that has NaN gives NaN.
-// q is from 0 to 1; integers must be cast first, and unlike in PyTorch 16-bit floats need not be.
+// Quantile returns the q-quantile over dims, or of all elements when none is given; add [KeepDim]
+// to keep the dimensions. It lies at rank q·(n-1) of the n elements in order, counted from 0; how
+// says what is taken between two. A group that has NaN gives NaN. q is from 0 to 1; integers must
+// be cast first, and unlike in PyTorch 16-bit floats need not be.
 func (x *Tensor) Quantile(q float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("quantile", []float64{q}, how, false, true, dims)
 }
@@ -121,7 +123,8 @@ func (x *Tensor) NanQuantiles(q []float64, how Interpolation, dims ...int) *Tens
 	return x.quantile("nanquantile", q, how, true, false, dims)
 }
 
-// NanQuantile is [Tensor.Quantile] of the elements that are not NaN; NaN for a group of nothing else.
+// NanQuantile is [Tensor.Quantile] of the elements that are not NaN; NaN for a group of nothing
+// else.
 func (x *Tensor) NanQuantile(q float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("nanquantile", []float64{q}, how, true, true, dims)
 }

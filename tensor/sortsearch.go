@@ -7,7 +7,8 @@ import (
 )
 
 var (
-	// behindLeft reports whether the place of a value, the second, is behind an element, the first. The place of NaN is behind all.
+	// behindLeft reports whether the place of a value, the second, is behind an element, the first.
+	// The place of NaN is behind all.
 	behindLeft  = &Elementwise{Name: "searchsorted", Arity: 2, Result: Truth, Expr: x0.Lt(x1).Or(x1.Ne(x1)), NoGrad: true}
 	behindRight = &Elementwise{Name: "searchsorted", Arity: 2, Result: Truth, Expr: x0.Le(x1).Or(x1.Ne(x1)), NoGrad: true}
 )
@@ -53,10 +54,12 @@ func (f searchFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (searchFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} }
 
-// Searchsorted returns, for each of values, the place in the last dimension of x, whose rows are in ascending order, at which it
-// would have to be inserted to keep the order: int64, the first such place, or if right the last, behind all elements equal to it.
-// x is a vector, which all values are looked up in, or has the sizes of values in all dimensions but the last. Both are of one
-// type. The place of NaN is at the end, behind others. Rows that are not in order give places without a meaning.
+// Searchsorted returns, for each of values, the place in the last dimension of x, whose rows are in
+// ascending order, at which it would have to be inserted to keep the order: int64, the first such
+// place, or if right the last, behind all elements equal to it. x is a vector, which all values are
+// looked up in, or has the sizes of values in all dimensions but the last. Both are of one type.
+// The place of NaN is at the end, behind others. Rows that are not in order give places without a
+// meaning.
 //
 // With a sorter, of x's shape, x need not be sorted: it names for each place of a row the element
 // that comes there, as [Tensor.Argsort] returns it. One that names no element is an index error, on
@@ -102,9 +105,9 @@ func (x *Tensor) search(op string, values *Tensor, right bool) *Tensor {
 	})
 }
 
-// Bucketize returns for each element the number of the bucket that it is in: boundaries, a vector in ascending order and of x's
-// type, are the upper bounds of the buckets, included, or if right their lower bounds, included. It is [Tensor.Searchsorted] with
-// the roles exchanged.
+// Bucketize returns for each element the number of the bucket that it is in: boundaries, a vector
+// in ascending order and of x's type, are the upper bounds of the buckets, included, or if right
+// their lower bounds, included. It is [Tensor.Searchsorted] with the roles exchanged.
 func (x *Tensor) Bucketize(boundaries *Tensor, right bool) *Tensor {
 	boundaries.use("bucketize")
 	if boundaries.Rank() != 1 {
@@ -113,8 +116,8 @@ func (x *Tensor) Bucketize(boundaries *Tensor, right bool) *Tensor {
 	return boundaries.search("bucketize", x, right)
 }
 
-// IsIn reports for each element whether it is among those of test, of any shape; with invert, whether it is not. The two are
-// compared in their promoted type. NaN equals nothing.
+// IsIn reports for each element whether it is among those of test, of any shape; with invert,
+// whether it is not. The two are compared in their promoted type. NaN equals nothing.
 func (x *Tensor) IsIn(test *Tensor, invert bool) *Tensor {
 	in := []*Tensor{x, test}
 	s := youngest("isin", in)
@@ -135,8 +138,9 @@ func (x *Tensor) IsIn(test *Tensor, invert bool) *Tensor {
 	})
 }
 
-// Diff returns the differences of neighbours along a dimension, x[i+1] - x[i], taken n times; the dimension is shorter by n. Of
-// bool it is whether they differ. To have it start or end with other values, Cat these first.
+// Diff returns the differences of neighbours along a dimension, x[i+1] - x[i], taken n times; the
+// dimension is shorter by n. Of bool it is whether they differ. To have it start or end with other
+// values, Cat these first.
 func (x *Tensor) Diff(n, dim int) *Tensor {
 	x.use("diff")
 	a := x.axisOf("diff", dim)
@@ -161,9 +165,10 @@ func (x *Tensor) Diff(n, dim int) *Tensor {
 	})
 }
 
-// Histc counts the elements of a floating point tensor in bins of equal width between lo and hi, a vector of x's type; hi belongs
-// to the last bin. What lies outside and NaN is not counted. Where lo equals hi the range is that of the elements, widened by 1 on
-// either side if these are all equal. A range of the elements that is not finite counts nothing, where PyTorch fails.
+// Histc counts the elements of a floating point tensor in bins of equal width between lo and hi, a
+// vector of x's type; hi belongs to the last bin. What lies outside and NaN is not counted. Where
+// lo equals hi the range is that of the elements, widened by 1 on either side if these are all
+// equal. A range of the elements that is not finite counts nothing, where PyTorch fails.
 func (x *Tensor) Histc(bins int, lo, hi float64) *Tensor {
 	x.use("histc")
 	in := []*Tensor{x}

@@ -15,9 +15,10 @@ func (x *Tensor) length(a int) int {
 	return x.layout.Shape.At(a)
 }
 
-// TopK returns the k greatest elements along a dimension, or the k least, and their positions in it, int64. They are in order,
-// the first best, also if sorted is false, which leaves the order open. Of equal elements the first are taken; NaN is the
-// greatest. The gradient goes to the elements that were taken.
+// TopK returns the k greatest elements along a dimension, or the k least, and their positions in
+// it, int64. They are in order, the first best, also if sorted is false, which leaves the order
+// open. Of equal elements the first are taken; NaN is the greatest. The gradient goes to the
+// elements that were taken.
 func (x *Tensor) TopK(k, dim int, largest, sorted bool) (values, indices *Tensor) {
 	x.use("topk")
 	a := x.axis("topk", dim)
@@ -67,8 +68,9 @@ func (x *Tensor) selected(op string, a int, keep bool, at *Tensor) (values, indi
 	return values.Squeeze(a), at.Squeeze(a)
 }
 
-// Kthvalue returns the k-th least element, counted from 1, along one dimension, and its position, int64; add [KeepDim] to keep
-// the dimension. NaN is the greatest; among equal elements it is the first that is left. The gradient goes to the element.
+// Kthvalue returns the k-th least element, counted from 1, along one dimension, and its position,
+// int64; add [KeepDim] to keep the dimension. NaN is the greatest; among equal elements it is the
+// first that is left. The gradient goes to the element.
 func (x *Tensor) Kthvalue(k int, dims ...int) (values, indices *Tensor) {
 	x.use("kthvalue")
 	a, keep := x.oneOf("kthvalue", dims)
@@ -82,8 +84,8 @@ func (x *Tensor) Kthvalue(k int, dims ...int) (values, indices *Tensor) {
 	return x.selected("kthvalue", a, keep, at)
 }
 
-// medianAt returns the position of the median of each row along axis a, with size 1 in that dimension. With nan, NaN is the
-// median of a row that has one, else it is left out.
+// medianAt returns the position of the median of each row along axis a, with size 1 in that
+// dimension. With nan, NaN is the median of a row that has one, else it is left out.
 func (x *Tensor) medianAt(op string, a int, nan bool) *Tensor {
 	if x.Rank() == 0 {
 		return x.ordered(op, 0, 1, false)
@@ -132,7 +134,8 @@ func (x *Tensor) median(op string, nan bool, dims []int) (values, indices *Tenso
 	return x.selected(op, a, keep, x.medianAt(op, a, nan))
 }
 
-// sharedFunc is the element of a vector at a position, whose gradient is shared among all that equal it.
+// sharedFunc is the element of a vector at a position, whose gradient is shared among all that
+// equal it.
 type sharedFunc struct{ op string }
 
 func (f sharedFunc) Name() string { return f.op }
@@ -152,9 +155,11 @@ func (f sharedFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{share.MaskedFill(hit.LogicalNot(), 0), nil}
 }
 
-// Median returns the median along one dimension and its position, int64, or without a dimension those of the flattened tensor;
-// add [KeepDim] to keep the dimension. Of an even number of elements it is the lower of the two in the middle. A row that has NaN
-// gives NaN, and where the first is; no elements at all give NaN at 0. The gradient goes to the element, or without a dimension in equal parts to all that equal it.
+// Median returns the median along one dimension and its position, int64, or without a dimension
+// those of the flattened tensor; add [KeepDim] to keep the dimension. Of an even number of elements
+// it is the lower of the two in the middle. A row that has NaN gives NaN, and where the first is;
+// no elements at all give NaN at 0. The gradient goes to the element, or without a dimension in
+// equal parts to all that equal it.
 func (x *Tensor) Median(dims ...int) (values, indices *Tensor) { return x.median("median", true, dims) }
 
 // NanMedian is [Tensor.Median] that leaves NaN out: it is NaN only for a row of nothing else.
@@ -162,8 +167,9 @@ func (x *Tensor) NanMedian(dims ...int) (values, indices *Tensor) {
 	return x.median("nanmedian", false, dims)
 }
 
-// Mode returns the most frequent element along one dimension, the least of several, and the position, int64, of the last such
-// element; add [KeepDim] to keep the dimension. No NaN is equal to another. The gradient goes to the element at the position.
+// Mode returns the most frequent element along one dimension, the least of several, and the
+// position, int64, of the last such element; add [KeepDim] to keep the dimension. No NaN is equal
+// to another. The gradient goes to the element at the position.
 func (x *Tensor) Mode(dims ...int) (values, indices *Tensor) {
 	x.use("mode")
 	a, keep := x.oneOf("mode", dims)

@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// UniqueOptions say what [Tensor.Unique] and [Tensor.UniqueConsecutive] return besides the elements.
+// UniqueOptions say what [Tensor.Unique] and [Tensor.UniqueConsecutive] return besides the
+// elements.
 type UniqueOptions struct {
 	// Inverse asks for where each element of the tensor is among the unique ones.
 	Inverse bool
@@ -27,7 +28,8 @@ func fromPlaces(op string, c *Scope, places, values *Tensor) *Tensor {
 	return y
 }
 
-// newRuns reports which entries of a vector, or which rows of a matrix, differ from the one before; the first does.
+// newRuns reports which entries of a vector, or which rows of a matrix, differ from the one before;
+// the first does.
 func (x *Tensor) newRuns() *Tensor {
 	n := x.Dim(0)
 	differ := x.Narrow(0, 1, n-1).Ne(x.Narrow(0, 0, n-1))
@@ -40,7 +42,8 @@ func (x *Tensor) newRuns() *Tensor {
 // uniqueResult are the parts of a result; what was not asked for is nil.
 type uniqueResult struct{ values, inverse, counts *Tensor }
 
-// distinct finds the distinct rows of a matrix, or elements of a vector, in order, or only among neighbours.
+// distinct finds the distinct rows of a matrix, or elements of a vector, in order, or only among
+// neighbours.
 func (x *Tensor) distinct(op string, consecutive bool, o UniqueOptions) uniqueResult {
 	s := x.scope
 	c := s.child()
@@ -62,7 +65,8 @@ func (x *Tensor) distinct(op string, consecutive bool, o UniqueOptions) uniqueRe
 		starts := fresh.truePositions(op)
 		r.values = sorted.indexSelect(op, 0, starts)
 		if o.Inverse {
-			if r.inverse = fresh.CumSum(0).SubScalar(1); order != nil { // the number of the run that each element is in
+			// the number of the run that each element is in
+			if r.inverse = fresh.CumSum(0).SubScalar(1); order != nil {
 				r.inverse = fromPlaces(op, c, order, r.inverse)
 			}
 		}
@@ -85,8 +89,8 @@ func (x *Tensor) distinct(op string, consecutive bool, o UniqueOptions) uniqueRe
 	return r
 }
 
-// lexical returns the order of the rows of a matrix by their first, then their second column and so on; equal rows keep their
-// order. It sorts by one column after the other, the last first.
+// lexical returns the order of the rows of a matrix by their first, then their second column and so
+// on; equal rows keep their order. It sorts by one column after the other, the last first.
 func (x *Tensor) lexical(op string) *Tensor {
 	if x.Rank() == 1 {
 		return x.ordered(op, 0, x.Dim(0), false)
@@ -128,17 +132,20 @@ func (x *Tensor) unique(op string, consecutive bool, o UniqueOptions, dims []int
 	return values, r.inverse, r.counts
 }
 
-// Unique returns the distinct elements in ascending order as a vector, and if asked for by o, else nil, for each element of x
-// where it is among these, of x's shape, and how often each occurs; both int64. Given a dimension, its entries are compared as
-// wholes and ordered by their elements in row-major order: the values have x's other dimensions, and inverse is a vector.
+// Unique returns the distinct elements in ascending order as a vector, and if asked for by o, else
+// nil, for each element of x where it is among these, of x's shape, and how often each occurs; both
+// int64. Given a dimension, its entries are compared as wholes and ordered by their elements in
+// row-major order: the values have x's other dimensions, and inverse is a vector.
 //
-// 0 and -0 are equal, and the first of them is returned; no NaN is equal to another. The number of distinct elements, which
-// decides the shapes, is read from the device: the op waits for the work queued so far. There is no gradient.
+// 0 and -0 are equal, and the first of them is returned; no NaN is equal to another. The number of
+// distinct elements, which decides the shapes, is read from the device: the op waits for the work
+// queued so far. There is no gradient.
 func (x *Tensor) Unique(o UniqueOptions, dim ...int) (values, inverse, counts *Tensor) {
 	return x.unique("unique", false, o, dim)
 }
 
-// UniqueConsecutive is [Tensor.Unique] that leaves out only elements equal to the one before, and keeps the order.
+// UniqueConsecutive is [Tensor.Unique] that leaves out only elements equal to the one before, and
+// keeps the order.
 func (x *Tensor) UniqueConsecutive(o UniqueOptions, dim ...int) (values, inverse, counts *Tensor) {
 	return x.unique("unique_consecutive", true, o, dim)
 }

@@ -14,21 +14,24 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// plainBytes is the size under which CPU storage is ordinary Go memory: nothing is lost if it is never freed.
+// plainBytes is the size under which CPU storage is ordinary Go memory: nothing is lost if it is
+// never freed.
 const plainBytes = 64 << 10
 
-// A storage is the memory that a tensor and its views share. It is counted: one for each live handle and one for each
-// graph node that saved it; at zero the block returns to the pool in stream order. It points to no Tensor and no Scope, so
-// that a garbage collector's cleanup may hold it.
+// A storage is the memory that a tensor and its views share. It is counted: one for each live
+// handle and one for each graph node that saved it; at zero the block returns to the pool in stream
+// order. It points to no Tensor and no Scope, so that a garbage collector's cleanup may hold it.
 type storage struct {
-	dev     device.Device
-	buf     device.Buffer
-	pinned  device.Buffer // what buf is on the CPU of: page-locked memory of another driver; nil for ordinary memory
+	dev device.Device
+	buf device.Buffer
+	// what buf is on the CPU of: page-locked memory of another driver; nil for ordinary memory
+	pinned  device.Buffer
 	lent    bool          // the memory is of others, who want to know when it is free
 	home    device.Stream // the stream it was allocated on
 	refs    atomic.Int32
 	version atomic.Uint32
-	// recorded counts the in-place changes that hung their handle into a graph. Other handles do not learn of them.
+	// recorded counts the in-place changes that hung their handle into a graph. Other handles do
+	// not learn of them.
 	recorded atomic.Uint32
 	freed    atomic.Bool
 	left     atomic.Bool // a leaf was here, and has other memory now
@@ -81,7 +84,8 @@ func (st *storage) plain() bool {
 	return !st.lent && st.buf.Host() != nil && st.buf.Size() < plainBytes
 }
 
-// watch hangs the release of the memory on the storage's own reachability: for tensors of the root scope, which has no end.
+// watch hangs the release of the memory on the storage's own reachability: for tensors of the root
+// scope, which has no end.
 func (st *storage) watch() {
 	if st.plain() || st.watched.Load() {
 		return

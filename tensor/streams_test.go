@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// emulated returns the first two of a program's emulated GPUs, whose streams run in an order that the seed draws.
+// emulated returns the first two of a program's emulated GPUs, whose streams run in an order that
+// the seed draws.
 func emulated(t *testing.T, seed int) (a, b device.Device) {
 	t.Helper()
 	d, err := cuda.Emulate(fmt.Sprintf("emulate:2,mem=64MiB,seed=%d", seed))
@@ -20,7 +21,8 @@ func emulated(t *testing.T, seed int) (a, b device.Device) {
 	return d[0], d[1]
 }
 
-// train runs a few steps whose scopes alternate between two streams, with frees in between, and returns what comes out.
+// train runs a few steps whose scopes alternate between two streams, with frees in between, and
+// returns what comes out.
 func train(dev device.Device, s1, s2 device.Stream) (sum float64) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.Full(0.5, 64, 64).RequiresGrad()
@@ -49,7 +51,8 @@ func train(dev device.Device, s1, s2 device.Stream) (sum float64) {
 	return sum
 }
 
-// Work on several streams needs no hand-made waits: results are those of one stream, and memory is not reused too early.
+// Work on several streams needs no hand-made waits: results are those of one stream, and memory is
+// not reused too early.
 func TestStreamsOrderThemselves(t *testing.T) {
 	for seed := range 4 {
 		dev, _ := emulated(t, seed+1)

@@ -6,10 +6,11 @@ import (
 	"sync"
 )
 
-// A tape records which numbers a checkpointed segment drew, and gives the same again when the segment is computed a second time: exactly
-// these, whatever others have drawn meanwhile from the generator, which stays where it is. What the segment draws from the generator of its
-// scope comes by way of the tape. An op on older tensors alone draws from that of their scope, past the tape; it is known by the goroutine, which
-// is that of the segment.
+// A tape records which numbers a checkpointed segment drew, and gives the same again when the
+// segment is computed a second time: exactly these, whatever others have drawn meanwhile from the
+// generator, which stays where it is. What the segment draws from the generator of its scope comes
+// by way of the tape. An op on older tensors alone draws from that of their scope, past the tape;
+// it is known by the goroutine, which is that of the segment.
 type tape struct {
 	kept kept[*tape] // for the goroutine that computes the segment
 
@@ -35,7 +36,8 @@ func (t *tape) begin() { tapes.keep(&t.kept, t, false) }
 
 func (t *tape) stop() { t.kept.end() }
 
-// hearing returns the tapes that hear of what this goroutine draws, innermost first, up to one that gives its numbers again.
+// hearing returns the tapes that hear of what this goroutine draws, innermost first, up to one that
+// gives its numbers again.
 func hearing() (list []*tape) {
 	tapes.each(func(t *tape) bool {
 		list = append(list, t)
@@ -50,7 +52,8 @@ func replaying() bool {
 	return len(list) > 0 && list[len(list)-1].replay
 }
 
-// drawPast draws from g, which is not that of a tape, for an op that may be part of a segment nevertheless.
+// drawPast draws from g, which is not that of a tape, for an op that may be part of a segment
+// nevertheless.
 func drawPast(g *Generator, n int) (seed, offset uint64) {
 	list := hearing()
 	if k := len(list) - 1; k >= 0 && list[k].replay {
@@ -67,7 +70,8 @@ func drawPast(g *Generator, n int) (seed, offset uint64) {
 	return seed, offset
 }
 
-// recordDraws returns a generator that gives what g gives and remembers it, until its tape is stopped.
+// recordDraws returns a generator that gives what g gives and remembers it, until its tape is
+// stopped.
 func recordDraws(g *Generator) *Generator {
 	t := &tape{of: g}
 	t.seed, t.start = g.State()
@@ -94,7 +98,8 @@ func (t *tape) draw(n int) (seed, offset uint64) {
 	}
 	switch {
 	case t.next == len(t.draws) && t.open:
-		t.draws = append(t.draws, draw{n: n, seed: t.seed, offset: t.start}) // for values that nobody asks for
+		// for values that nobody asks for
+		t.draws = append(t.draws, draw{n: n, seed: t.seed, offset: t.start})
 	case t.next == len(t.draws):
 		panic(differs(fmt.Sprintf("it draws %d random numbers where it drew no more in forward", n)))
 	case t.draws[t.next].n != n:

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Tensor is a handle on a strided view of a storage. It is used by pointer; a copied struct is refused.
+// A Tensor is a handle on a strided view of a storage. It is used by pointer; a copied struct is
+// refused.
 type Tensor struct {
 	self   *Tensor // guards against copies
 	st     *storage
@@ -22,13 +23,16 @@ type Tensor struct {
 	op     string // that made it, for messages
 	made   *site  // nil unless its call site was recorded
 
-	recorded  atomic.Uint32 // the storage's count of recorded writes when this handle took its place in the graph, or detached
+	// the storage's count of recorded writes when this handle took its place in the graph, or
+	// detached
+	recorded  atomic.Uint32
 	needsGrad bool
 	frozen    bool    // of a leaf: SetRequiresGrad(false) was said of it last
 	node      *node   // how it was computed; nil for a leaf
 	leaf      *Tensor // the leaf whose handle this is (made by In), nil: itself
-	viewed    *Tensor // the tensor that this is a view of, directly or through other views; nil for none
-	hooks     atomic.Pointer[hooks]
+	// the tensor that this is a view of, directly or through other views; nil for none
+	viewed *Tensor
+	hooks  atomic.Pointer[hooks]
 
 	gradMu sync.Mutex
 	grad   *Tensor
@@ -57,8 +61,8 @@ func (x *Tensor) use(op string) {
 // detached marks a handle that reads whatever value is there and has no place in the graph.
 const detached = ^uint32(0)
 
-// current panics if x's memory was changed through another handle by an in-place op that recorded a gradient, and x cannot take the place
-// of its value in the graph.
+// current panics if x's memory was changed through another handle by an in-place op that recorded a
+// gradient, and x cannot take the place of its value in the graph.
 func (x *Tensor) current(op string) {
 	if !x.synced() {
 		e := newError(op, ErrInPlace, []*Tensor{x}, "the memory was modified by an in-place operation with a gradient through another handle, of which this one does not know")
@@ -73,8 +77,9 @@ func (x *Tensor) drop() {
 	}
 }
 
-// Free drops the handle: its memory goes back to the pool unless views or the graph still need it. Using x afterwards
-// panics with an error that wraps [ErrFreed]. It is torch's del. Freeing twice is allowed.
+// Free drops the handle: its memory goes back to the pool unless views or the graph still need it.
+// Using x afterwards panics with an error that wraps [ErrFreed]. It is torch's del. Freeing twice
+// is allowed.
 func (x *Tensor) Free() {
 	if x != nil && x.self == x {
 		x.drop()
@@ -186,7 +191,8 @@ func (x *Tensor) deviceView() device.View {
 	return device.View{Buf: x.st.buf, Type: x.dtype, Layout: x.layout}
 }
 
-// isParameter reports whether x is what layers hold: a leaf of the root scope that requires a gradient.
+// isParameter reports whether x is what layers hold: a leaf of the root scope that requires a
+// gradient.
 func (x *Tensor) isParameter() bool {
 	return x.needsGrad && x.node == nil && x.base().scope == root
 }
@@ -207,7 +213,8 @@ func sameDevice(op string, in []*Tensor) device.Device {
 			e := newError(op, ErrDevice, in, "operands are on "+deviceText(d)+" and "+deviceText(t.st.dev))
 			if d.Info().Meta != t.st.dev.Info().Meta {
 				e.hint("a tensor on a device without memory has no values; nn.LoadStateDict gives them to a model that nn.SkipInit left without")
-			} else if t.isParameter() != in[0].isParameter() { // a layer's weight and what comes into the layer
+			} else if t.isParameter() != in[0].isParameter() {
+				// a layer's weight and what comes into the layer
 				e.hint("x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model")
 			} else {
 				e.hint("move one with To, CUDA or CPU")

@@ -10,8 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A tracer learns of ops by spans around them. A span is opened and closed on the goroutine that computes, so that what drivers tell in
-// between belongs to it; of the scopes, which travel between goroutines, a span names the innermost that has a name.
+// A tracer learns of ops by spans around them. A span is opened and closed on the goroutine that
+// computes, so that what drivers tell in between belongs to it; of the scopes, which travel between
+// goroutines, a span names the innermost that has a name.
 
 // tracedOp opens a span for op on in, in scope s or the youngest of in; t.End closes it.
 func tracedOp(t device.Tracer, kind device.SpanKind, op string, scope *Scope, in []*Tensor) device.SpanID {
@@ -45,13 +46,15 @@ func (n *node) backSpan(t device.Tracer, s *Scope, g shape.Dims) device.SpanID {
 	return t.Begin(b)
 }
 
-// backwardNames are the names that have been asked for, which only become more: a reader needs no lock.
+// backwardNames are the names that have been asked for, which only become more: a reader needs no
+// lock.
 var backwardNames struct {
 	sync.Mutex
 	known atomic.Pointer[map[string]string]
 }
 
-// backwardName is how profiles call the gradient of an op: that of log_softmax is LogSoftmaxBackward.
+// backwardName is how profiles call the gradient of an op: that of log_softmax is
+// LogSoftmaxBackward.
 func backwardName(op string) string {
 	if m := backwardNames.known.Load(); m != nil {
 		if name, ok := (*m)[op]; ok {
@@ -62,7 +65,8 @@ func backwardName(op string) string {
 	backwardNames.Lock()
 	defer backwardNames.Unlock()
 	more := map[string]string{op: name}
-	if m := backwardNames.known.Load(); m != nil && len(*m) < 1024 { // names of a program's own may have numbers in them
+	// names of a program's own may have numbers in them
+	if m := backwardNames.known.Load(); m != nil && len(*m) < 1024 {
 		maps.Copy(more, *m)
 	}
 	backwardNames.known.Store(&more)
@@ -103,8 +107,8 @@ func (s *Scope) endSpan() {
 	}
 }
 
-// Span is the span of the innermost scope around s, or s itself, that has a name and was opened while a tracer was set: for
-// [device.Span], by those who open spans of their own. 0 is none.
+// Span is the span of the innermost scope around s, or s itself, that has a name and was opened
+// while a tracer was set: for [device.Span], by those who open spans of their own. 0 is none.
 func (s *Scope) Span() device.SpanID {
 	s.asked()
 	return s.modes.span

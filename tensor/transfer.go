@@ -33,8 +33,8 @@ func (f castFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{g.Cast(to)}
 }
 
-// Cast returns x with elements of type t, x itself if it has it already. Floats are truncated towards zero and saturated
-// when they become int32 or int64 (NaN gives 0), narrower integers wrap.
+// Cast returns x with elements of type t, x itself if it has it already. Floats are truncated
+// towards zero and saturated when they become int32 or int64 (NaN gives 0), narrower integers wrap.
 func (x *Tensor) Cast(t dtype.Type) *Tensor {
 	x.use("cast")
 	if x.dtype == t {
@@ -83,9 +83,10 @@ func (f toFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{g.To(c.n
 // A ToOption changes how [Tensor.To] copies.
 type ToOption func(*toFunc)
 
-// NonBlocking lets To return before the copy is done: between a GPU and page-locked memory ([Tensor.PinMemory]), which the result on the
-// CPU of a GPU tensor then is. Other copies are not changed. Unlike in PyTorch no event has to be waited for: an op that reads
-// the result, or overwrites x, waits for the copy by itself, on whatever device and stream.
+// NonBlocking lets To return before the copy is done: between a GPU and page-locked memory
+// ([Tensor.PinMemory]), which the result on the CPU of a GPU tensor then is. Other copies are not
+// changed. Unlike in PyTorch no event has to be waited for: an op that reads the result, or
+// overwrites x, waits for the copy by itself, on whatever device and stream.
 func NonBlocking() ToOption { return func(f *toFunc) { f.async = true } }
 
 // To returns x on device d, x itself if it is there already. Gradients flow back to where x is.
@@ -106,7 +107,8 @@ func (x *Tensor) To(d device.Device, opts ...ToOption) *Tensor {
 	return y
 }
 
-// CUDA returns x on GPU i (default 0): x.To of the device "cuda:i". Without one it panics with an error that says what is missing.
+// CUDA returns x on GPU i (default 0): x.To of the device "cuda:i". Without one it panics with an
+// error that says what is missing.
 func (x *Tensor) CUDA(i ...int) *Tensor {
 	n := 0
 	if len(i) > 0 {
@@ -122,7 +124,8 @@ func (x *Tensor) CUDA(i ...int) *Tensor {
 // CPU returns x on the CPU, the device "cpu"; one on a rank of it, such as "cpu:1", is copied too.
 func (x *Tensor) CPU() *Tensor { return x.To(hostDevice()) }
 
-// copyTo copies x, dense, to device d in scope s, without a graph. With async it need not wait for the copy.
+// copyTo copies x, dense, to device d in scope s, without a graph. With async it need not wait for
+// the copy.
 func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tensor {
 	if p := x.pinner(d); async && p != nil {
 		c := x
@@ -154,7 +157,8 @@ func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 	off, to := c.layout.Offset*c.dtype.Size(), y.layout.Offset*y.dtype.Size()
 	src, dst := c.st.buf, y.st.buf
 	from := c.scope.source(op, c.st.dev)
-	if c.st.pinnedFor(d) == nil { // the GPU reads that, in its own order, and the host does not wait
+	// the GPU reads that, in its own order, and the host does not wait
+	if c.st.pinnedFor(d) == nil {
 		c.st.read(op, from)
 	}
 	switch {
@@ -210,8 +214,8 @@ func (x *Tensor) bytes(op string) []byte {
 // more elements than there is memory: that is an error that wraps [device.ErrOutOfMemory].
 func (x *Tensor) Bytes() []byte { return x.bytes("bytes") }
 
-// FromBytes returns a tensor of type t in the root scope, on the CPU, whose elements are a copy of data, in row-major order.
-// Any byte but 0 is true.
+// FromBytes returns a tensor of type t in the root scope, on the CPU, whose elements are a copy of
+// data, in row-major order. Any byte but 0 is true.
 func FromBytes(t dtype.Type, data []byte, dims ...int) *Tensor {
 	x := root.Typed(t).make("from", t, dims)
 	if len(data) != x.Size()*t.Size() {

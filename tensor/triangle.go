@@ -5,7 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// triangle returns x with zeros where the column minus the row is beyond k, in the last two dimensions.
+// triangle returns x with zeros where the column minus the row is beyond k, in the last two
+// dimensions.
 func (x *Tensor) triangle(op string, k int, upper bool) *Tensor {
 	x.use(op)
 	if x.Rank() < 2 {
@@ -22,14 +23,16 @@ func (x *Tensor) triangle(op string, k int, upper bool) *Tensor {
 	})
 }
 
-// Tril returns the lower triangles of the matrices in the last two dimensions: elements with column - row > k become 0.
+// Tril returns the lower triangles of the matrices in the last two dimensions: elements with column
+// - row > k become 0.
 func (x *Tensor) Tril(k int) *Tensor { return x.triangle("tril", k, false) }
 
-// Triu returns the upper triangles of the matrices in the last two dimensions: elements with column - row < k become 0.
+// Triu returns the upper triangles of the matrices in the last two dimensions: elements with column
+// - row < k become 0.
 func (x *Tensor) Triu(k int) *Tensor { return x.triangle("triu", k, true) }
 
-// DiagEmbed returns zeros with x's last dimension on the diagonal of two dimensions dim1 and dim2 of the result, in which the
-// second index is the first plus offset.
+// DiagEmbed returns zeros with x's last dimension on the diagonal of two dimensions dim1 and dim2
+// of the result, in which the second index is the first plus offset.
 func (x *Tensor) DiagEmbed(offset, dim1, dim2 int) *Tensor {
 	const op = "diag_embed"
 	x.use(op)
@@ -51,7 +54,8 @@ func (x *Tensor) DiagEmbed(offset, dim1, dim2 int) *Tensor {
 	return Apply(&intoFunc{op: op, to: to, of: diagonalOf(to, offset, a, b)}, x)
 }
 
-// Diag returns the matrix with the vector x on its k-th diagonal, or the k-th diagonal of a matrix as a copy.
+// Diag returns the matrix with the vector x on its k-th diagonal, or the k-th diagonal of a matrix
+// as a copy.
 func (x *Tensor) Diag(k int) *Tensor {
 	x.use("diag")
 	switch x.Rank() {

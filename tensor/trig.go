@@ -19,8 +19,9 @@ func unary(name string, e *expr.Expr, ref func(float64) float64, lo, hi float64,
 
 // onePlusSquare and oneMinusSquare are 1 ± x².
 var (
-	onePlusSquare  = x0.FMA(x0, unit)
-	oneMinusSquare = x0.Neg().FMA(x0, unit) // its derivative is accurate near 0, unlike that of (1-x)(1+x)
+	onePlusSquare = x0.FMA(x0, unit)
+	// its derivative is accurate near 0, unlike that of (1-x)(1+x)
+	oneMinusSquare = x0.Neg().FMA(x0, unit)
 )
 
 // inverseSquares is 1/(x²+y²), and 0 where both squares are 0: the gradient of atan2 at the origin
@@ -72,12 +73,13 @@ func (x *Tensor) Acos() *Tensor { return acosOp.Apply([]*Tensor{x}) }
 // Atan returns the inverse tangent of x, in radians from -π/2 to π/2.
 func (x *Tensor) Atan() *Tensor { return atanOp.Apply([]*Tensor{x}) }
 
-// Atan2 returns the angle of the point (y, x), where y is the receiver: the inverse tangent of y/x in the right quadrant, in
-// radians from -π to π, broadcast together. At the origin the gradient is 0, as in torch.
+// Atan2 returns the angle of the point (y, x), where y is the receiver: the inverse tangent of y/x
+// in the right quadrant, in radians from -π to π, broadcast together. At the origin the gradient is
+// 0, as in torch.
 func (y *Tensor) Atan2(x *Tensor) *Tensor { return atan2Op.Apply([]*Tensor{y, x}) }
 
-// Hypot returns √(x²+y²) without overflow on the way, broadcast together, for floating point tensors. At the origin the gradient
-// is NaN, as in torch.
+// Hypot returns √(x²+y²) without overflow on the way, broadcast together, for floating point
+// tensors. At the origin the gradient is NaN, as in torch.
 func (x *Tensor) Hypot(y *Tensor) *Tensor { return hypotOp.Apply([]*Tensor{x, y}) }
 
 // Sinh returns the hyperbolic sine of x.

@@ -69,7 +69,8 @@ func (v *vigil) around(s *Scope) bool {
 	return s != nil && s.vigil.Load() == v
 }
 
-// miss tells the vigils of this goroutine of an op in s; would reports whether their modes change it.
+// miss tells the vigils of this goroutine of an op in s; would reports whether their modes change
+// it.
 func (s *Scope) miss(op, how string, would func(v *vigil) bool) {
 	vigils.each(func(v *vigil) bool {
 		if v.missed == nil && v.hushed == 0 && would(v) && !v.around(s) && v.here() {
@@ -83,8 +84,8 @@ func (s *Scope) miss(op, how string, would func(v *vigil) bool) {
 // what the library does by itself is in modes of its own.
 func hush() func() { return hushed(func(v *vigil) *int { return &v.hushed }) }
 
-// hushCasts is hush for the types alone in which ops compute: the parts of a composed op have no class
-// of their own, but the graph that they record is the user's.
+// hushCasts is hush for the types alone in which ops compute: the parts of a composed op have no
+// class of their own, but the graph that they record is the user's.
 func hushCasts() func() { return hushed(func(v *vigil) *int { return &v.composed }) }
 
 func hushed(count func(v *vigil) *int) func() {
@@ -133,8 +134,8 @@ func (s *Scope) missNoCast() {
 }
 
 // unheeded returns what is wrong if s, which is closed now, was never asked for anything and its
-// modes would have changed an op, nil otherwise. Only a scope that the program opened itself counts,
-// and a panic that is on its way comes first.
+// modes would have changed an op, nil otherwise. Only a scope that the program opened itself
+// counts, and a panic that is on its way comes first.
 func (s *Scope) unheeded() *Error {
 	v := s.vigil.Load()
 	if v == nil {

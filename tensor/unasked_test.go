@@ -177,7 +177,8 @@ func TestUnaskedScopeInPanic(t *testing.T) {
 	}
 }
 
-// A scope that another goroutine opened and lost is not blamed for the ops of one that took its place, nor kept.
+// A scope that another goroutine opened and lost is not blamed for the ops of one that took its
+// place, nor kept.
 func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	w := weights()
 	open := make(chan *tensor.Scope)

@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// viewFunc is the graph's view of an op that only rearranges: its gradient is another rearrangement.
+// viewFunc is the graph's view of an op that only rearranges: its gradient is another
+// rearrangement.
 type viewFunc struct {
 	name string
 	vjp  func(c *Context, g *Tensor) *Tensor
@@ -39,8 +40,8 @@ func (x *Tensor) viewOf(op string, l shape.Layout, vjp func(c *Context, g *Tenso
 	return y
 }
 
-// Reshape returns the elements under the given shape, as a view where the layout allows and else as a copy. One size may be
-// -1: it is found from the others.
+// Reshape returns the elements under the given shape, as a view where the layout allows and else as
+// a copy. One size may be -1: it is found from the others.
 func (x *Tensor) Reshape(dims ...int) *Tensor {
 	x.use("reshape")
 	return x.reshape(x.inferShape("reshape", dims))
@@ -222,7 +223,8 @@ func (x *Tensor) Unsqueeze(i int) *Tensor {
 	return x.view("unsqueeze", x.layout.Unsqueeze(i), func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
 }
 
-// Squeeze removes the given dimensions where their size is 1, or all such dimensions when none is given.
+// Squeeze removes the given dimensions where their size is 1, or all such dimensions when none is
+// given.
 func (x *Tensor) Squeeze(dims ...int) *Tensor {
 	x.use("squeeze")
 	mask, _ := x.axes("squeeze", dims)
@@ -238,7 +240,8 @@ func (x *Tensor) Squeeze(dims ...int) *Tensor {
 	return x.view("squeeze", l, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
 }
 
-// Contiguous returns x itself if its elements lie densely in row-major order, else a copy that does.
+// Contiguous returns x itself if its elements lie densely in row-major order, else a copy that
+// does.
 func (x *Tensor) Contiguous() *Tensor {
 	x.use("contiguous")
 	if x.layout.Contiguous() {

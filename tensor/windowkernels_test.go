@@ -104,7 +104,8 @@ func TestConvTakesNoColumns(t *testing.T) {
 			f    func(c *tensor.Scope)
 		}{
 			{"forward", one, func(c *tensor.Scope) { x.In(c).Detach().Conv2d(w.Detach(), nil, tensor.ConvOptions{Padding: []int{1}}) }},
-			{"gradients", 4 * one, func(c *tensor.Scope) { // the result, its squares, and the gradients of both
+			// the result, its squares, and the gradients of both
+			{"gradients", 4 * one, func(c *tensor.Scope) {
 				tensor.Gradients(x.In(c).Conv2d(w, nil, tensor.ConvOptions{Padding: []int{1}}).Square().Sum(), []*tensor.Tensor{x, w})
 			}},
 		} {

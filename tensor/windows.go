@@ -5,7 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// within runs f in a scope for its intermediates and hands its result, with the graph that it needs, to s.
+// within runs f in a scope for its intermediates and hands its result, with the graph that it
+// needs, to s.
 func within(s *Scope, f func(c *Scope) *Tensor) *Tensor {
 	c := s.child()
 	defer c.recycle()

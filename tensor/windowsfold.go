@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// FoldOptions say how the windows of [Tensor.Unfold2d] and [Tensor.Fold] move. The lists hold one number for height and width, or
-// one for each. Kernel must be given.
+// FoldOptions say how the windows of [Tensor.Unfold2d] and [Tensor.Fold] move. The lists hold one
+// number for height and width, or one for each. Kernel must be given.
 type FoldOptions struct {
 	Kernel   []int // size of the windows
 	Stride   []int // distance between windows; none: 1
@@ -37,9 +37,10 @@ func foldGrid(op string, x *Tensor, o FoldOptions, height, width int) (g grid) {
 	return g
 }
 
-// Unfold2d returns the windows of images x, [n, channels, height, width] or without n, as columns, as torch's F.unfold: shape
-// [n, channels·kernel height·kernel width, number of windows]. Windows may overlap; zeros of the padding are part of them. It is a copy
-// ([Tensor.Unfold] makes windows along one dimension as a view), of any element type.
+// Unfold2d returns the windows of images x, [n, channels, height, width] or without n, as columns,
+// as torch's F.unfold: shape [n, channels·kernel height·kernel width, number of windows]. Windows
+// may overlap; zeros of the padding are part of them. It is a copy ([Tensor.Unfold] makes windows
+// along one dimension as a view), of any element type.
 func (x *Tensor) Unfold2d(o FoldOptions) *Tensor {
 	const op = "unfold2d"
 	x.spatial(op, 2)
@@ -47,9 +48,10 @@ func (x *Tensor) Unfold2d(o FoldOptions) *Tensor {
 	return batchedConv(x, 2, func(x *Tensor) *Tensor { return Apply(&unfold2dFunc{g, x.Dim(1)}, x) })
 }
 
-// Fold adds columns x, [n, channels·kernel height·kernel width, number of windows] or without n, to images of the given height and
-// width where [Tensor.Unfold2d] took them from, as torch's F.fold. What lies in several windows is added up, in a fixed order; what
-// lies in the padding is left out. 16-bit floats are added in float32; bool is refused.
+// Fold adds columns x, [n, channels·kernel height·kernel width, number of windows] or without n, to
+// images of the given height and width where [Tensor.Unfold2d] took them from, as torch's F.fold.
+// What lies in several windows is added up, in a fixed order; what lies in the padding is left out.
+// 16-bit floats are added in float32; bool is refused.
 func (x *Tensor) Fold(height, width int, o FoldOptions) *Tensor {
 	const op = "fold"
 	x.use(op)

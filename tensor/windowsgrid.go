@@ -7,8 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A grid says how windows move over the spatial dimensions of a tensor, the last ones of [N, C, …]: what convolutions and
-// pools have in common. It is a value and may be compared. What a window reads at one place is a tap.
+// A grid says how windows move over the spatial dimensions of a tensor, the last ones of [N, C, …]:
+// what convolutions and pools have in common. It is a value and may be compared. What a window
+// reads at one place is a tap.
 type grid struct {
 	rank                         int // number of spatial dimensions, 1 to 3
 	in, kernel, stride, dilation [3]int
@@ -49,7 +50,8 @@ func (g *grid) list(v [3]int) shape.Dims { return shape.Of(v[:g.rank]...) }
 func (g *grid) taps() int   { return g.list(g.kernel).Size() }
 func (g *grid) places() int { return g.list(g.out).Size() }
 
-// single reports that windows are single elements, all of them in order: the input is its own matrix of columns.
+// single reports that windows are single elements, all of them in order: the input is its own
+// matrix of columns.
 func (g *grid) single() bool {
 	for i := range g.rank {
 		if g.kernel[i] != 1 || g.stride[i] != 1 || g.wide(i) != g.in[i] {
@@ -100,8 +102,8 @@ func (g *grid) inner(l shape.Layout) shape.Layout {
 	return l
 }
 
-// windows is the layout of what all windows see of a padded tensor [n, c, …]: [c, kernel…, n, out…], or [n, c, kernel…, out…]
-// if the batch is to come first. Windows that overlap share places.
+// windows is the layout of what all windows see of a padded tensor [n, c, …]: [c, kernel…, n,
+// out…], or [n, c, kernel…, out…] if the batch is to come first. Windows that overlap share places.
 func (g *grid) windows(l shape.Layout, batchFirst bool) shape.Layout {
 	w := shape.Layout{Offset: l.Offset}
 	add := func(n, stride int) { w.Shape, w.Strides = w.Shape.Append(n), w.Strides.Append(stride) }
@@ -132,7 +134,8 @@ func (g *grid) tap(l shape.Layout, k int) shape.Layout {
 	return l
 }
 
-// pad sets x, [n, c, …], into a new tensor of scope c that is fill around it; x itself where there is no padding.
+// pad sets x, [n, c, …], into a new tensor of scope c that is fill around it; x itself where there
+// is no padding.
 func (g *grid) pad(op string, c *Scope, x *Tensor, fill float64) *Tensor {
 	if g.bare() {
 		return x
@@ -150,8 +153,8 @@ func onesOf(n int) (s shape.Dims) {
 	return s
 }
 
-// addWindows adds to every tap k of y, a padded tensor [n, c, …], its part: the adjoint of windows. Taps are added one after
-// the other, so that the order of additions is fixed.
+// addWindows adds to every tap k of y, a padded tensor [n, c, …], its part: the adjoint of windows.
+// Taps are added one after the other, so that the order of additions is fixed.
 func (g *grid) addWindows(op string, c *Scope, y *Tensor, part func(k int) *Tensor) {
 	for k := range g.taps() {
 		to := y.handle(op, c, g.tap(y.layout, k))

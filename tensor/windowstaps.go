@@ -6,13 +6,15 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Windows of few elements are added up by passes over all windows at once: an elementwise program whose operands are taps, views of
-// the padded input. A reduction over the windows' own dimensions would have runs of two or three elements only.
+// Windows of few elements are added up by passes over all windows at once: an elementwise program
+// whose operands are taps, views of the padded input. A reduction over the windows' own dimensions
+// would have runs of two or three elements only.
 
 // tapsAtOnce is the number of elements of a window that one pass takes.
 const tapsAtOnce = 9
 
-// passOf returns how many taps a program for n takes: there are programs for a few numbers only, and the rest is filled up.
+// passOf returns how many taps a program for n takes: there are programs for a few numbers only,
+// and the rest is filled up.
 func passOf(n int) int {
 	if n <= 4 {
 		return 4
@@ -31,8 +33,8 @@ type tapKey struct {
 
 var tapPrograms cache[tapKey, *expr.Program]
 
-// tapProgram adds n taps to operand 0, each times a weight if there are weights, which follow the taps. Neighbours are added first, so
-// that roundings do not pile up.
+// tapProgram adds n taps to operand 0, each times a weight if there are weights, which follow the
+// taps. Neighbours are added first, so that roundings do not pile up.
 func tapProgram(from, to dtype.Type, n int, weighted bool) *expr.Program {
 	return tapPrograms.get(tapKey{from, to, n, weighted}, func() *expr.Program {
 		x := func(k int) *expr.Expr { return expr.X(1 + k).Cvt(to) }
@@ -60,16 +62,17 @@ func tapProgram(from, to dtype.Type, n int, weighted bool) *expr.Program {
 	})
 }
 
-// sumTaps returns, for x, padded, [n, c, …], the sums of its windows, [n, c, out…], in the type in which they are computed; each tap k
-// is multiplied by weight(k), which broadcasts, unless weight is nil.
+// sumTaps returns, for x, padded, [n, c, …], the sums of its windows, [n, c, out…], in the type in
+// which they are computed; each tap k is multiplied by weight(k), which broadcasts, unless weight
+// is nil.
 func (g *grid) sumTaps(op string, c *Scope, x *Tensor, weight func(k int) *Tensor) *Tensor {
 	t := x.dtype.Compute()
 	to := g.shaped(x.Dim(0), x.Dim(1), g.out)
 	if to.Size() == 0 {
 		return alloc(op, c, x.st.dev, t, to)
 	}
-	// Where neighbouring windows are neighbours in memory, their rows follow each other in one long run, with what lies between two
-	// rows of windows in it and left out in the end.
+	// Where neighbouring windows are neighbours in memory, their rows follow each other in one long
+	// run, with what lies between two rows of windows in it and left out in the end.
 	tap, whole := g.tap, to
 	long := g.longRun(x.layout)
 	if long > 0 {
@@ -114,8 +117,8 @@ func (g *grid) sumTaps(op string, c *Scope, x *Tensor, weight func(k int) *Tenso
 	return y.handle(op, c, l)
 }
 
-// longRun returns the length of a run of the rows of windows in the last two dimensions of an input of layout l, 0 where these do not
-// follow each other in memory.
+// longRun returns the length of a run of the rows of windows in the last two dimensions of an input
+// of layout l, 0 where these do not follow each other in memory.
 func (g *grid) longRun(l shape.Layout) int {
 	r, last := g.rank, l.Shape.Rank()-1
 	if r < 2 || g.stride[r-1] != 1 || g.stride[r-2] != 1 || g.out[r-2] == 1 || l.Strides.At(last) != 1 || l.Strides.At(last-1) != l.Shape.At(last) {
@@ -131,7 +134,8 @@ func (g *grid) runs(s shape.Dims, n int) shape.Dims {
 
 var addTapPrograms cache[tapKey, *expr.Program]
 
-// addTaps adds g, a tensor [n, c, out…], times weight(k) to every tap k of y, padded, [n, c, …], one after the other.
+// addTaps adds g, a tensor [n, c, out…], times weight(k) to every tap k of y, padded, [n, c, …],
+// one after the other.
 func (g *grid) addTaps(op string, c *Scope, y, from *Tensor, weight func(k int) *Tensor) {
 	p := addTapPrograms.get(tapKey{from: from.dtype, to: y.dtype}, func() *expr.Program {
 		e := expr.X(1).FMA(expr.X(2), expr.X(0))

@@ -26,7 +26,8 @@ type tensorRef struct {
 	layout shape.Layout
 }
 
-// storageTypes are the classes of storages, by the name in module torch, and in torch.cuda for those of a GPU.
+// storageTypes are the classes of storages, by the name in module torch, and in torch.cuda for
+// those of a GPU.
 var storageTypes = map[string]dtype.Type{
 	"FloatStorage": dtype.F32, "DoubleStorage": dtype.F64, "HalfStorage": dtype.F16, "BFloat16Storage": dtype.BF16,
 	"LongStorage": dtype.I64, "IntStorage": dtype.I32, "ShortStorage": dtype.I16, "CharStorage": dtype.I8, "ByteStorage": dtype.U8,
@@ -47,7 +48,8 @@ var noType = map[string]string{
 	"QUInt4x2Storage": "quantized", "QUInt2x4Storage": "quantized",
 }
 
-// The functions that a file may call. They check what they are given, and take no memory beyond what is charged.
+// The functions that a file may call. They check what they are given, and take no memory beyond
+// what is charged.
 var calls = map[string]func(u *unpickler, args []any) any{
 	"collections.OrderedDict": func(u *unpickler, args []any) any {
 		d := &Dict{ordered: true}
@@ -113,9 +115,11 @@ var calls = map[string]func(u *unpickler, args []any) any{
 	"torch._tensor._rebuild_from_type_v2": func(u *unpickler, args []any) any {
 		if len(args) == 4 {
 			if g, ok := args[0].(*global); ok && g.module == "torch._tensor" {
-				u.fail("torch._tensor._rebuild_from_type_v2 of itself") // calls in calls would have no end
+				// calls in calls would have no end
+				u.fail("torch._tensor._rebuild_from_type_v2 of itself")
 			}
-			return u.reduce(args[0], args[2]) // of the function, the class, its arguments, attributes
+			// of the function, the class, its arguments, attributes
+			return u.reduce(args[0], args[2])
 		}
 		u.fail("torch._tensor._rebuild_from_type_v2 with %d arguments", len(args))
 		return nil
@@ -256,7 +260,8 @@ func rebuildParameter(u *unpickler, args []any) any {
 	return nil
 }
 
-// rebuildTensor makes a view: (storage, offset, size, stride, requires_grad, hooks, dtype or metadata).
+// rebuildTensor makes a view: (storage, offset, size, stride, requires_grad, hooks, dtype or
+// metadata).
 func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 	return func(u *unpickler, args []any) any {
 		u.charge(1024)
@@ -294,7 +299,8 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 		l := shape.Layout{}
 		last, empty := uint64(offset), false // the greatest element
 		view := int64(t.Size())              // bytes that a copy of it takes
-		whole := view                        // and would take if no size were 0, which lets the others be anything
+		// and would take if no size were 0, which lets the others be anything
+		whole := view
 		for i := range sizes {
 			n, ok1 := sizes[i].(int64)
 			s, ok2 := strides[i].(int64)
@@ -330,7 +336,8 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 	}
 }
 
-// metadata looks at what a tensor has beside its elements: marks of views whose elements are read in another way.
+// metadata looks at what a tensor has beside its elements: marks of views whose elements are read
+// in another way.
 func (u *unpickler) metadata(v any) {
 	d, ok := v.(*Dict)
 	if !ok {
@@ -350,11 +357,12 @@ func (u *unpickler) metadata(v any) {
 	}
 }
 
-// maxView bounds what a copy of a view takes: strides of 0 repeat elements, so that a small file can describe any size.
+// maxView bounds what a copy of a view takes: strides of 0 repeat elements, so that a small file
+// can describe any size.
 func maxView(file int64) int64 { return max(256<<20, 16*min(file, 1<<58)) }
 
-// storages returns the function for a persistent id: ("storage", class, key, location, elements), in the older format with a
-// sixth place for the view of another storage.
+// storages returns the function for a persistent id: ("storage", class, key, location, elements),
+// in the older format with a sixth place for the view of another storage.
 func storages(known map[string]*storageRef, limit int64) func(u *unpickler, id []any) any {
 	return func(u *unpickler, id []any) any {
 		kind := ""

@@ -178,7 +178,8 @@ func hostile(t testing.TB) map[string][]byte {
 	}
 }
 
-// Files that were made to do harm end in an error that says what they wanted, run nothing, and take less than 64 MiB of memory.
+// Files that were made to do harm end in an error that says what they wanted, run nothing, and take
+// less than 64 MiB of memory.
 func TestHostileFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

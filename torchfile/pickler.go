@@ -196,7 +196,8 @@ func (s *saver) dict(v any) {
 	s.op('u')
 }
 
-// tensorValue writes torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks).
+// tensorValue writes torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad,
+// hooks).
 func (s *saver) tensorValue(x *tensor.Tensor) {
 	e := s.index[x.Storage()]
 	s.global("torch._utils", "_rebuild_tensor_v2")

@@ -22,8 +22,8 @@ type SaveOption func(*saver)
 // Cast writes floating-point tensors as type t, which is one: half the size for dtype.BF16.
 func Cast(t dtype.Type) SaveOption { return func(s *saver) { s.cast = t } }
 
-// Consume frees each tensor of the tree as soon as it is written, so that saving what [Mapped] has loaded never needs all of
-// it in memory.
+// Consume frees each tensor of the tree as soon as it is written, so that saving what [Mapped] has
+// loaded never needs all of it in memory.
 func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 
 // Save writes a tree to path, as torch.save does, so that torch.load(path, weights_only=True) reads
@@ -33,9 +33,9 @@ func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 // that are defined by them. Structs and pointers are refused. Keys of maps are written in order; a
 // dict whose values are all tensors becomes an OrderedDict.
 //
-// Tensors that share memory share it in the file, of which only the part that the tensors reach is written. Tensors of a GPU are
-// written as the CPU's. The file is written to a temporary one and renamed, so that path holds either the old file or the
-// whole new one. Errors are *[Error].
+// Tensors that share memory share it in the file, of which only the part that the tensors reach is
+// written. Tensors of a GPU are written as the CPU's. The file is written to a temporary one and
+// renamed, so that path holds either the old file or the whole new one. Errors are *[Error].
 func Save(path string, tree any, opts ...SaveOption) error {
 	s, err := newSaver(path, tree, opts)
 	if err != nil {

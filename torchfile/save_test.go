@@ -55,8 +55,8 @@ func outlineTo(v any, depth int) string {
 	return b.String()
 }
 
-// exchanged is a tree of everything that is saved, with what must be read said beside it. A program in _golden reads the file
-// with PyTorch.
+// exchanged is a tree of everything that is saved, with what must be read said beside it. A program
+// in _golden reads the file with PyTorch.
 func exchanged() *Dict {
 	told := &Dict{}
 	tell := func(name string, x *tensor.Tensor) {
@@ -108,7 +108,8 @@ func exchanged() *Dict {
 	return d
 }
 
-// What is saved is read again, kind by kind. With FLAMBEAU_EXCHANGE the file is written there, for PyTorch to read.
+// What is saved is read again, kind by kind. With FLAMBEAU_EXCHANGE the file is written there, for
+// PyTorch to read.
 func TestSave(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {

@@ -8,15 +8,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// wrappers are the keys under which people save a model's weights beside other things, in the order in which they are looked for:
-// PyTorch's examples and Lightning, timm, DETR and its like, fairseq, others.
+// wrappers are the keys under which people save a model's weights beside other things, in the order
+// in which they are looked for: PyTorch's examples and Lightning, timm, DETR and its like, fairseq,
+// others.
 var wrappers = []string{"state_dict", "model_state_dict", "model", "module", "net", "weights", "params", "network"}
 
-// StateDict returns the tensors by name in what [Load] returned for a saved state dict. If the tree is a dict that holds one
-// beside other things, under a key such as "state_dict" or "model", that is taken, also twice. What is no tensor in a state dict (counters, None of a
-// parameter that is not there) is left out, as long as tensors are; dicts in it give names with dots.
+// StateDict returns the tensors by name in what [Load] returned for a saved state dict. If the tree
+// is a dict that holds one beside other things, under a key such as "state_dict" or "model", that
+// is taken, also twice. What is no tensor in a state dict (counters, None of a parameter that is
+// not there) is left out, as long as tensors are; dicts in it give names with dots.
 //
-// Names are those of the file: those of a model under DataParallel begin with "module." still. Errors are *[Error].
+// Names are those of the file: those of a model under DataParallel begin with "module." still.
+// Errors are *[Error].
 func StateDict(tree any) (map[string]*tensor.Tensor, error) {
 	var tried []string
 	for range 3 {

@@ -1,8 +1,10 @@
-// Package torchfile reads and writes PyTorch's own files, .pt and .pth, without Python and without running what is in them.
+// Package torchfile reads and writes PyTorch's own files, .pt and .pth, without Python and without
+// running what is in them.
 //
-// A .pt file is a pickle: a program for a stack machine that can call any function of Python. The machine here knows
-// the instructions, and of all functions only those that make tensors and containers; anything else that a file asks for
-// is an *[Error] that names it, and nothing is run. All that is claimed (lengths, sizes, places) is checked against the file before memory is taken.
+// A .pt file is a pickle: a program for a stack machine that can call any function of Python. The
+// machine here knows the instructions, and of all functions only those that make tensors and
+// containers; anything else that a file asks for is an *[Error] that names it, and nothing is run.
+// All that is claimed (lengths, sizes, places) is checked against the file before memory is taken.
 //
 // [Load] returns plain trees:
 //
@@ -14,16 +16,17 @@
 //	str, bytes, None     string, []byte, nil
 //	torch.dtype, device  string: "torch.float32", "cuda:0"
 //
-// With [Exact] containers keep their kinds and dicts their order. Tensors that share memory in the file share it in the tree.
-// [Save] writes such trees for torch.load(path, weights_only=True).
+// With [Exact] containers keep their kinds and dicts their order. Tensors that share memory in the
+// file share it in the tree. [Save] writes such trees for torch.load(path, weights_only=True).
 //
-// Both the zip format (PyTorch 1.6 and later) and the older one are read, the zip format is written. The formats are described in
-// PyTorch's torch/serialization.py, torch/csrc/serialize and caffe2/serialize/inline_container.h; pickle's instructions in
-// CPython's Lib/pickletools.py.
+// Both the zip format (PyTorch 1.6 and later) and the older one are read, the zip format is
+// written. The formats are described in PyTorch's torch/serialization.py, torch/csrc/serialize and
+// caffe2/serialize/inline_container.h; pickle's instructions in CPython's Lib/pickletools.py.
 //
-// Not read: the tar format of PyTorch before 0.2, TorchScript archives, whole modules, big-endian files, compressed zip entries; complex,
-// quantized, sparse and 8-bit floating tensors, views marked as negative, and unsigned integers wider than a byte. The error says which it is,
-// and for what people save beside weights (argparse.Namespace, pathlib.Path, …) what to save instead.
+// Not read: the tar format of PyTorch before 0.2, TorchScript archives, whole modules, big-endian
+// files, compressed zip entries; complex, quantized, sparse and 8-bit floating tensors, views
+// marked as negative, and unsigned integers wider than a byte. The error says which it is, and for
+// what people save beside weights (argparse.Namespace, pathlib.Path, …) what to save instead.
 package torchfile
 
 import (
@@ -73,21 +76,22 @@ type Option func(*options)
 
 type options struct{ exact, mapped, checked bool }
 
-// Exact makes Load return every dict as a *[Dict], in order, tuples as [Tuple], sets as [Set], types as dtype.Type and devices as
-// [Device].
+// Exact makes Load return every dict as a *[Dict], in order, tuples as [Tuple], sets as [Set],
+// types as dtype.Type and devices as [Device].
 func Exact() Option { return func(o *options) { o.exact = true } }
 
-// Mapped makes Load map the file into memory instead of reading it: tensors are read from the file when they are touched. What is
-// written to them stays in memory. The file must not be shortened while they are used (replacing it is safe). Where
-// files cannot be mapped, and for tensors that do not lie aligned in the file, they are read.
+// Mapped makes Load map the file into memory instead of reading it: tensors are read from the file
+// when they are touched. What is written to them stays in memory. The file must not be shortened
+// while they are used (replacing it is safe). Where files cannot be mapped, and for tensors that do
+// not lie aligned in the file, they are read.
 //
 // What is read is compared with the archive's check sums; what is mapped is not, as it is not read:
 // see [Checked].
 func Mapped() Option { return func(o *options) { o.mapped = true } }
 
 // Checked makes Load compare the tensors of a file that is [Mapped] with the archive's check sums,
-// which reads all of them, at several GB/s from the page cache. A file of the older format has none,
-// nor has one that was written after torch.serialization.set_crc32_options(False).
+// which reads all of them, at several GB/s from the page cache. A file of the older format has
+// none, nor has one that was written after torch.serialization.set_crc32_options(False).
 func Checked() Option { return func(o *options) { o.checked = true } }
 
 // Load reads the file at path: see the package's comment for what comes out. What it reads of an
@@ -128,7 +132,8 @@ func Load(path string, opts ...Option) (any, error) {
 // tree reads the file.
 func (f *file) tree(o options) (tree any, err error) {
 	var found *Error
-	// What is wrong inside comes out as a panic with an *Error; tensors panic with an *tensor.Error when memory ends.
+	// What is wrong inside comes out as a panic with an *Error; tensors panic with an *tensor.Error
+	// when memory ends.
 	terr := tensor.Try(func() {
 		defer func() {
 			switch e := recover().(type) {
@@ -212,8 +217,8 @@ type storageAt struct {
 	zip        zipfile.Entry // with the check sum; nothing in the older format
 }
 
-// check compares the bytes of an entry with their check sum. done of them have the given sum; the rest
-// is read.
+// check compares the bytes of an entry with their check sum. done of them have the given sum; the
+// rest is read.
 func (f *file) check(at storageAt, sum uint32, done int64) {
 	if at.zip.File == nil {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Dict is a dict in the order of its keys. Keys are string, int64, float64, bool, nil or a [Tuple] of those. The zero value
-// is empty and ready.
+// A Dict is a dict in the order of its keys. Keys are string, int64, float64, bool, nil or a
+// [Tuple] of those. The zero value is empty and ready.
 type Dict struct {
 	keys, values []any
 	index        map[any]int // from 16 keys on
@@ -112,8 +112,8 @@ func (d *Dict) Get(key any) (value any, ok bool) {
 	return d.values[i], true
 }
 
-// Set gives a key its value: a new one comes last, one that is there keeps its place. The error says that key is none of the
-// kinds that keys can be.
+// Set gives a key its value: a new one comes last, one that is there keeps its place. The error
+// says that key is none of the kinds that keys can be.
 func (d *Dict) Set(key, value any) error {
 	if n, ok := key.(int); ok {
 		key = int64(n)
@@ -145,9 +145,10 @@ func (d *Dict) set(key, value any) error {
 }
 
 const (
-	maxDepth = 1000    // of containers in containers, as Python's own limit
-	maxNodes = 1 << 20 // of the tree, counting what is shared as often as it appears; a text counts as its 64 bytes
-	perNode  = 4       // as many more for each byte of the pickle
+	maxDepth = 1000 // of containers in containers, as Python's own limit
+	// of the tree, counting what is shared as often as it appears; a text counts as its 64 bytes
+	maxNodes = 1 << 20
+	perNode  = 4 // as many more for each byte of the pickle
 )
 
 // A converter makes the tree of what the machine made. What the file shares, the tree shares.
@@ -179,8 +180,8 @@ func (c *converter) tree(root any) any {
 	return v
 }
 
-// count returns how many nodes v is, and stops at trees that are too deep, too large or contain themselves. What goes through the
-// tree, as Save does, comes to what is shared again and again.
+// count returns how many nodes v is, and stops at trees that are too deep, too large or contain
+// themselves. What goes through the tree, as Save does, comes to what is shared again and again.
 func (c *converter) count(v any, depth int) int64 {
 	var items, keys []any
 	switch v := v.(type) {

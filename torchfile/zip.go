@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// loadZip reads the format of PyTorch 1.6 and later: a zip archive without compression that holds NAME/data.pkl, NAME/byteorder,
-// NAME/version and the storages NAME/data/KEY.
+// loadZip reads the format of PyTorch 1.6 and later: a zip archive without compression that holds
+// NAME/data.pkl, NAME/byteorder, NAME/version and the storages NAME/data/KEY.
 func (f *file) loadZip() *loaded {
 	list, err := zipfile.Entries(f.r, f.size)
 	if err != nil {

@@ -14,23 +14,28 @@ import (
 
 // AdaptConfig says what an [Adapt] works with. Only Model is needed.
 type AdaptConfig struct {
-	Model     any               // its parameters get gradients, its buffers are put back after a failure
+	// its parameters get gradients, its buffers are put back after a failure
+	Model     any
 	Params    []*tensor.Tensor  // leaves beyond the model's that get gradients
 	Device    device.Device     // where batches go; nil: that of the model's first parameter
 	Generator *tensor.Generator // of dropout and the like; nil: the root scope's
 	Options   []tensor.Option   // of the scope that a part is computed in
 
-	// Reduction says what the loss is of its batch. [ReductionUnknown] has it found out when a batch is split for the first time, by a few
-	// evaluations of the loss in evaluation mode and without gradients.
+	// Reduction says what the loss is of its batch. [ReductionUnknown] has it found out when a
+	// batch is split for the first time, by a few evaluations of the loss in evaluation mode and
+	// without gradients.
 	Reduction Reduction
-	// Scale maps a loss to what the gradients are taken of, as the Scale method of a gradient scaler; nil: the loss itself.
+	// Scale maps a loss to what the gradients are taken of, as the Scale method of a gradient
+	// scaler; nil: the loss itself.
 	Scale func(loss *tensor.Tensor) *tensor.Tensor
 
-	// Keep forbids what is tried when not even one sample fits: [nn.SetCheckpointing], with which activations are computed again in Backward
-	// instead of being kept. It stays on.
+	// Keep forbids what is tried when not even one sample fits: [nn.SetCheckpointing], with which
+	// activations are computed again in Backward instead of being kept. It stays on.
 	Keep bool
 
-	Most  int          // samples in a part at most, from the beginning and whatever fits; 0: whole batches, until one does not fit
+	// samples in a part at most, from the beginning and whatever fits; 0: whole batches, until one
+	// does not fit
+	Most  int
 	Probe int          // good steps before a larger part is tried again; 0: 16
 	Log   func(string) // gets a line when a split is found or changes, and warnings; nil: none
 }
@@ -45,8 +50,8 @@ const (
 	ReductionSum
 )
 
-// An Adapt computes gradients of batches that do not fit into the device's memory, and gets over running out of it. [Fit] uses one; this is for
-// loops of one's own:
+// An Adapt computes gradients of batches that do not fit into the device's memory, and gets over
+// running out of it. [Fit] uses one; this is for loops of one's own:
 //
 //	a, err := train.NewAdapt(train.AdaptConfig{Model: model})
 //	for batch, err := range loader.Batches() {
@@ -55,18 +60,23 @@ const (
 //		})
 //	}
 //
-// A batch whose computation runs out of memory is done again: whole if the memory is there after all, as when another program or a
-// fragmented pool was the cause, otherwise in parts, halved until they fit. The parts' gradients are added up, weighted by their samples, so that the update is that
-// of the whole batch but for rounding. The size that fits is remembered for the next batches. After Probe good steps something larger
-// is tried, between what fits and what did not; once nothing lies between, ever more rarely the latter.
+// A batch whose computation runs out of memory is done again: whole if the memory is there after
+// all, as when another program or a fragmented pool was the cause, otherwise in parts, halved until
+// they fit. The parts' gradients are added up, weighted by their samples, so that the update is
+// that of the whole batch but for rounding. The size that fits is remembered for the next batches.
+// After Probe good steps something larger is tried, between what fits and what did not; once
+// nothing lies between, ever more rarely the latter.
 //
-// Nothing of a failed attempt stays: its scope is closed, gradients are as they were, those of earlier batches of the same step too, and the
-// model's buffers (running statistics) and the generator are put back, from copies of the buffers that are taken when a batch begins. The function that computes the loss
-// is called again; what it changes beyond tensors of its scope it changes again.
+// Nothing of a failed attempt stays: its scope is closed, gradients are as they were, those of
+// earlier batches of the same step too, and the model's buffers (running statistics) and the
+// generator are put back, from copies of the buffers that are taken when a batch begins. The
+// function that computes the loss is called again; what it changes beyond tensors of its scope it
+// changes again.
 //
-// What splitting cannot keep: batch normalisation in training normalises over each part, of two samples at least, and updates its running statistics once for
-// each; dropout may draw other numbers;
-// a loss that is neither mean nor sum over samples is weighted by samples all the same. The first split says so, once.
+// What splitting cannot keep: batch normalisation in training normalises over each part, of two
+// samples at least, and updates its running statistics once for each; dropout may draw other
+// numbers; a loss that is neither mean nor sum over samples is weighted by samples all the same.
+// The first split says so, once.
 //
 // An Adapt is used by one goroutine.
 type Adapt struct {
@@ -150,8 +160,8 @@ func (a *Adapt) Stats() AdaptStats {
 	return s
 }
 
-// Step is a whole step of an optimizer: [Adapt.Backward], then opt.Step, which is done again if it runs out of memory, and opt.ZeroGrad.
-// The batch is taken over.
+// Step is a whole step of an optimizer: [Adapt.Backward], then opt.Step, which is done again if it
+// runs out of memory, and opt.ZeroGrad. The batch is taken over.
 func (a *Adapt) Step(opt interface {
 	Step()
 	ZeroGrad()
@@ -166,8 +176,9 @@ func (a *Adapt) Step(opt interface {
 	return loss, nil
 }
 
-// Do runs what changes all or nothing when it runs out of memory: the Step of every optimizer of package optim, clipping, averages, and what
-// programs make so. It is run again once, after caches were emptied. The error is a *[MemoryError]; what names the change in it. Other panics go on.
+// Do runs what changes all or nothing when it runs out of memory: the Step of every optimizer of
+// package optim, clipping, averages, and what programs make so. It is run again once, after caches
+// were emptied. The error is a *[MemoryError]; what names the change in it. Other panics go on.
 func (a *Adapt) Do(what string, change func()) error {
 	for again := false; ; again = true {
 		err := outOfMemory(change)
@@ -183,13 +194,15 @@ func (a *Adapt) Do(what string, change func()) error {
 	}
 }
 
-// Backward adds the gradients of a batch's loss to those of the parameters, and returns the loss, as a tensor of one number on the device that a
-// keeps and overwrites in the next call. It takes the batch over and frees its tensors: for those that are needed afterwards give it handles,
-// data.Batch{X: x.Detach(), Y: y.Detach()}. f computes the loss of a part, or of all, of the batch, whose tensors belong to s, a scope
-// on the device.
+// Backward adds the gradients of a batch's loss to those of the parameters, and returns the loss,
+// as a tensor of one number on the device that a keeps and overwrites in the next call. It takes
+// the batch over and frees its tensors: for those that are needed afterwards give it handles,
+// data.Batch{X: x.Detach(), Y: y.Detach()}. f computes the loss of a part, or of all, of the batch,
+// whose tensors belong to s, a scope on the device.
 //
-// The error is a *[MemoryError] when not even a single sample fits, or when the batch has no dimension of samples to be split along. Gradients, buffers and generator are then as they
-// were before.
+// The error is a *[MemoryError] when not even a single sample fits, or when the batch has no
+// dimension of samples to be split along. Gradients, buffers and generator are then as they were
+// before.
 func (a *Adapt) Backward(b *data.Batch, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (loss *tensor.Tensor, err error) {
 	return a.backward(b, 1, f)
 }
@@ -380,7 +393,8 @@ func (a *Adapt) note(s *tensor.Scope, loss *tensor.Tensor, share float64, first 
 	}, tensor.NoGrad())
 }
 
-// takeGradients sets gradients of earlier batches aside, so that those of an attempt can be given up.
+// takeGradients sets gradients of earlier batches aside, so that those of an attempt can be given
+// up.
 func (a *Adapt) takeGradients() []*tensor.Tensor {
 	var held []*tensor.Tensor
 	for i, p := range a.params {
@@ -422,8 +436,9 @@ func (a *Adapt) merge(held []*tensor.Tensor) {
 	}
 }
 
-// checkpoint switches checkpointing on, as the last resort, and reports whether that may help: it has not been tried, and a part of the model
-// knows how. Batches are whole again then, until one does not fit.
+// checkpoint switches checkpointing on, as the last resort, and reports whether that may help: it
+// has not been tried, and a part of the model knows how. Batches are whole again then, until one
+// does not fit.
 func (a *Adapt) checkpoint() bool {
 	if a.anew || a.c.Keep || nn.SetCheckpointing(a.c.Model, true) == 0 {
 		return false
@@ -457,7 +472,8 @@ func (a *Adapt) load(sd map[string]any) error {
 	return nil
 }
 
-// sayWhole says, once, that a batch is computed whole although no more than Most samples were to be.
+// sayWhole says, once, that a batch is computed whole although no more than Most samples were to
+// be.
 func (a *Adapt) sayWhole(why string) {
 	if a.c.Most > 0 && !a.whole {
 		a.whole = true
@@ -489,8 +505,9 @@ func outOfMemory(f func()) (err error) {
 	return nil
 }
 
-// roomy reports whether there was as much memory as an allocation failed for: in pieces, or held by others for a moment, so that doing the
-// same again may succeed. Of an error without numbers that is assumed.
+// roomy reports whether there was as much memory as an allocation failed for: in pieces, or held by
+// others for a moment, so that doing the same again may succeed. Of an error without numbers that
+// is assumed.
 func roomy(err error) bool {
 	var e device.ShortageError
 	if !errors.As(err, &e) {

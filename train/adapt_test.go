@@ -29,7 +29,8 @@ func emulate(t testing.TB, spec string) *cuda.Device {
 
 const side = 4
 
-// convNet computes little, but keeps much for the gradients of a batch: 16 KiB a sample in each of its layers.
+// convNet computes little, but keeps much for the gradients of a batch: 16 KiB a sample in each of
+// its layers.
 func convNet(dev device.Device) *nn.Sequential {
 	m := nn.NewSequential(
 		nn.NewConv2d(1, 4, 3, nn.Padding(1)), nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{8}}),
@@ -87,9 +88,9 @@ func farthest(a, b []float64) (d float64) {
 	return d
 }
 
-// A network whose batch needs three times the memory of the device trains on it by itself, in a loop of one's own and in Fit, and ends with the parameters that it
-// has where the batch fits. It is a device of 512 KiB; FLAMBEAU_SOAK=1
-// takes one of 6 MiB, and a batch that needs 18.
+// A network whose batch needs three times the memory of the device trains on it by itself, in a
+// loop of one's own and in Fit, and ends with the parameters that it has where the batch fits. It
+// is a device of 512 KiB; FLAMBEAU_SOAK=1 takes one of 6 MiB, and a batch that needs 18.
 func TestTrainsWhatDoesNotFit(t *testing.T) {
 	batch, limit, need := 14, 512<<10, 1536<<10
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -185,7 +186,8 @@ func (s *short) check(n int) {
 	}
 }
 
-// The size that fits is found by halves, kept, and grows to between what fits and what did not; when memory comes back, to whole batches.
+// The size that fits is found by halves, kept, and grows to between what fits and what did not;
+// when memory comes back, to whole batches.
 func TestSplitGrowsAgain(t *testing.T) {
 	m := nn.NewLinear(3, 2)
 	var lines []string
@@ -206,7 +208,8 @@ func TestSplitGrowsAgain(t *testing.T) {
 		}
 		return limit.calls
 	}
-	// An error without numbers is first taken for a shortage that passes: the same is done once more.
+	// An error without numbers is first taken for a shortage that passes: the same is done once
+	// more.
 	if got := fmt.Sprint(step(100)); got != "[100 100 50 50 25 25 25 25]" {
 		t.Errorf("the first batch: %s", got)
 	}
@@ -217,7 +220,8 @@ func TestSplitGrowsAgain(t *testing.T) {
 		t.Errorf("a probe of 3 parts: %s", got)
 	}
 	for range 3 {
-		if got := fmt.Sprint(step(100)); got != "[33 33 34]" { // nothing lies between 34 and 50 for 100 samples
+		// nothing lies between 34 and 50 for 100 samples
+		if got := fmt.Sprint(step(100)); got != "[33 33 34]" {
 			t.Errorf("after it: %s", got)
 		}
 	}
@@ -265,7 +269,8 @@ func TestProbesBackOff(t *testing.T) {
 	}
 }
 
-// Gradients of earlier batches of a step, and of parts, add up to those of one large batch; a loss that is a sum is found to be one.
+// Gradients of earlier batches of a step, and of parts, add up to those of one large batch; a loss
+// that is a sum is found to be one.
 func TestPartsAddUp(t *testing.T) {
 	reductions := map[string]func(x, y *tensor.Tensor) *tensor.Tensor{
 		"mean": func(x, y *tensor.Tensor) *tensor.Tensor { return x.Sub(y).Square().Mean() },
@@ -352,7 +357,8 @@ func TestSplitTellsWhatItChanges(t *testing.T) {
 	}
 }
 
-// deepNet needs more for one sample than a device of 1120 KiB has, unless activations are computed again.
+// deepNet needs more for one sample than a device of 1120 KiB has, unless activations are computed
+// again.
 func deepNet(dev device.Device) *nn.Sequential {
 	layers := []nn.Module{nn.NewConv2d(1, 4, 3, nn.Padding(1)), nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{16}})}
 	for range 20 {
@@ -361,8 +367,8 @@ func deepNet(dev device.Device) *nn.Sequential {
 	return nn.To(seeded(nn.NewSequential(append(layers, nn.NewBatchNorm2d(4))...)), dev)
 }
 
-// A single sample that does not fit has checkpointing switched on; where that is forbidden it is a typed error with the numbers and what to try, and nothing has
-// changed by it.
+// A single sample that does not fit has checkpointing switched on; where that is forbidden it is a
+// typed error with the numbers and what to try, and nothing has changed by it.
 func TestLastResorts(t *testing.T) {
 	large := emulate(t, "mem=4MiB,segment=16KiB")
 	run := func(dev *cuda.Device, keep bool) (*nn.Sequential, *train.Adapt, string, error) {
@@ -428,7 +434,8 @@ func TestLastResorts(t *testing.T) {
 	a.Close()
 }
 
-// A batch without a dimension of samples cannot be split, which the error says; of others every part gets what belongs to its samples.
+// A batch without a dimension of samples cannot be split, which the error says; of others every
+// part gets what belongs to its samples.
 func TestPartsOfABatch(t *testing.T) {
 	m := nn.NewLinear(2, 1)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Most: 2, Reduction: train.ReductionMean})
@@ -465,7 +472,8 @@ func TestPartsOfABatch(t *testing.T) {
 	}
 }
 
-// What is wrong with the settings is an error, and what goes wrong in the loss goes on, with the gradients of before.
+// What is wrong with the settings is an error, and what goes wrong in the loss goes on, with the
+// gradients of before.
 func TestAdaptMisuse(t *testing.T) {
 	for want, c := range map[string]train.AdaptConfig{
 		"train: Model: there is none": {}, "train: Most: -1": {Model: nn.NewLinear(1, 1), Most: -1}, "train: Reduction: 9": {Model: nn.NewLinear(1, 1), Reduction: 9},

@@ -30,7 +30,8 @@ func (a Average) String() string {
 	return fmt.Sprintf("Average(%d)", uint8(a))
 }
 
-// A Confusion counts how often each class was taken for each other one; precision, recall and F1 follow from it.
+// A Confusion counts how often each class was taken for each other one; precision, recall and F1
+// follow from it.
 type Confusion struct {
 	classes int
 	cells   counter
@@ -44,8 +45,8 @@ func NewConfusion(classes int) *Confusion {
 	return &Confusion{classes: classes, cells: counter{t: dtype.I64, n: classes * classes}}
 }
 
-// Update adds a batch: scores [..., classes], of which the greatest is the guess, and targets [...]. A target outside the classes
-// is an index error, on a GPU reported at the next wait.
+// Update adds a batch: scores [..., classes], of which the greatest is the guess, and targets
+// [...]. A target outside the classes is an index error, on a GPU reported at the next wait.
 func (c *Confusion) Update(output, target *tensor.Tensor) {
 	update(output, func(s *tensor.Scope) {
 		scores, classes := rows("confusion", s, output, target)
@@ -94,7 +95,8 @@ func scores(tp, guessed, is int64) Scores {
 	return Scores{part(tp, guessed), part(tp, is), part(2*tp, guessed+is), is}
 }
 
-// PerClass returns the numbers of every class, as scikit-learn's precision_recall_fscore_support with zero_division=0.
+// PerClass returns the numbers of every class, as scikit-learn's precision_recall_fscore_support
+// with zero_division=0.
 func (c *Confusion) PerClass() []Scores { return perClass(c.Matrix()) }
 
 func perClass(m [][]int64) []Scores {
@@ -110,7 +112,8 @@ func perClass(m [][]int64) []Scores {
 	return out
 }
 
-// Average returns the numbers of all classes as one. Its Support is the number of samples; without any, the numbers are NaN.
+// Average returns the numbers of all classes as one. Its Support is the number of samples; without
+// any, the numbers are NaN.
 func (c *Confusion) Average(a Average) Scores {
 	m := c.Matrix()
 	var total, right int64
@@ -149,7 +152,8 @@ func (c *Confusion) Average(a Average) Scores {
 // Name is "confusion".
 func (c *Confusion) Name() string { return "confusion" }
 
-// Value is the part of samples on the diagonal: the accuracy. With it a Confusion can stand among the metrics of a training.
+// Value is the part of samples on the diagonal: the accuracy. With it a Confusion can stand among
+// the metrics of a training.
 func (c *Confusion) Value() float64 { return c.Average(Micro).Recall }
 
 // A ClassMetric is an averaged precision, recall or F1 score.
@@ -160,7 +164,8 @@ type ClassMetric struct {
 	a    Average
 }
 
-// NewPrecision returns the averaged precision of that many classes, named "precision_macro" and the like.
+// NewPrecision returns the averaged precision of that many classes, named "precision_macro" and the
+// like.
 func NewPrecision(classes int, a Average) *ClassMetric {
 	return &ClassMetric{NewConfusion(classes), "precision_" + a.String(), func(s Scores) float64 { return s.Precision }, a}
 }

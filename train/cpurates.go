@@ -15,8 +15,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// cpuRates are what primitives have taken: so much for each byte, or for each operation of products, by their size, as what fits the
-// caches is faster and what is large is shared by the cores; of maps also so much for each operation.
+// cpuRates are what primitives have taken: so much for each byte, or for each operation of
+// products, by their size, as what fits the caches is faster and what is large is shared by the
+// cores; of maps also so much for each operation.
 type cpuRates struct {
 	start float64          // seconds that a step takes for each primitive beside it
 	least float64          // seconds of a primitive on next to nothing
@@ -24,7 +25,8 @@ type cpuRates struct {
 	rates map[string]curve // by primitive
 }
 
-// A curve is seconds for each byte, or operation, by size, between its points linear in the logarithm of the size.
+// A curve is seconds for each byte, or operation, by size, between its points linear in the
+// logarithm of the size.
 type curve []point
 
 type point struct{ size, value float64 }
@@ -51,7 +53,8 @@ func sizeOf(k *device.KernelEvent) float64 {
 	return float64(k.Work.Bytes)
 }
 
-// kindOf is the primitive, and of maps how many dimensions there are: windows and transpositions have more, and are slower.
+// kindOf is the primitive, and of maps how many dimensions there are: windows and transpositions
+// have more, and are slower.
 func kindOf(k *device.KernelEvent) string {
 	if k.Primitive != "map" || len(k.Shapes) == 0 {
 		return k.Primitive
@@ -83,9 +86,10 @@ func (r *cpuRates) copySeconds(c *device.CopyEvent) float64 {
 	return r.least + b*r.rates["map"].at(b)
 }
 
-// MeasureCPU measures what the library's kernels take on this machine's processor, in steps of a small transformer and of a small
-// convolutional network, for estimates of the time of other steps on it. That takes about a second. What else the machine does at that
-// time is in the rates. It takes the process's tracer: the error is an *[Error] while a profiler runs.
+// MeasureCPU measures what the library's kernels take on this machine's processor, in steps of a
+// small transformer and of a small convolutional network, for estimates of the time of other steps
+// on it. That takes about a second. What else the machine does at that time is in the rates. It
+// takes the process's tracer: the error is an *[Error] while a profiler runs.
 func MeasureCPU() (Machine, error) {
 	planning.Lock()
 	defer planning.Unlock()
@@ -158,7 +162,8 @@ func (t *timer) Kernel(k device.KernelEvent) {
 	t.mu.Unlock()
 }
 
-// steps trains a model for some steps, and keeps of each primitive, the same in each step, the median of its times.
+// steps trains a model for some steps, and keeps of each primitive, the same in each step, the
+// median of its times.
 func (t *timer) steps(s *tensor.Scope, m any, loss func(s *tensor.Scope) *tensor.Tensor) {
 	o := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-3})
 	t.repeat(func() {
@@ -168,7 +173,8 @@ func (t *timer) steps(s *tensor.Scope, m any, loss func(s *tensor.Scope) *tensor
 	}, true)
 }
 
-// repeat runs f and keeps the medians of its primitives' times; with step the rest of its time counts too.
+// repeat runs f and keeps the medians of its primitives' times; with step the rest of its time
+// counts too.
 func (t *timer) repeat(f func(), step bool) {
 	const warm, runs = 2, 5
 	var all [][]timing
@@ -211,8 +217,9 @@ func median(x []float64) float64 {
 // tiny is the size below which a primitive takes the same time whatever its size.
 const tiny = 4 << 10
 
-// fit finds the rates: by powers of four of the size the time of all that a primitive did of that size for all its bytes, and of maps in turn
-// that, and so much for each operation, until both explain the times best.
+// fit finds the rates: by powers of four of the size the time of all that a primitive did of that
+// size for all its bytes, and of maps in turn that, and so much for each operation, until both
+// explain the times best.
 func (t *timer) fit(r *cpuRates) {
 	r.start = t.beside / float64(max(t.of, 1))
 	var small []float64

@@ -29,9 +29,10 @@ func stepTime(build builder, batch, steps int) float64 {
 	return times[len(times)/2]
 }
 
-// What is estimated of a step's time on the CPU, from the rates of this moment, is what it takes within a factor of 1.5; rates and steps alternate,
-// so that both see what else the machine does. One look says nothing of a machine that is busy: without FLAMBEAU_SOAK only what does not depend on the time
-// is looked at, that more samples take longer.
+// What is estimated of a step's time on the CPU, from the rates of this moment, is what it takes
+// within a factor of 1.5; rates and steps alternate, so that both see what else the machine does.
+// One look says nothing of a machine that is busy: without FLAMBEAU_SOAK only what does not depend
+// on the time is looked at, that more samples take longer.
 func TestPlanSecondsOnTheCPU(t *testing.T) {
 	const rounds, steps, factor = 15, 9, 1.5
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
@@ -80,9 +81,11 @@ func TestPlanSecondsOnTheCPU(t *testing.T) {
 	}
 }
 
-// The operations of a convolution, and of attention, are products also where a kernel takes the place of matrices, and are what its time grows with.
+// The operations of a convolution, and of attention, are products also where a kernel takes the
+// place of matrices, and are what its time grows with.
 func TestPlanProductsOnTheCPU(t *testing.T) {
-	const channels, size = 128, 48 // so much work that what a call costs on a slow machine is little beside it
+	// so much work that what a call costs on a slow machine is little beside it
+	const channels, size = 128, 48
 	cpu, err := train.MeasureCPU()
 	if err != nil {
 		t.Fatal(err)

@@ -70,8 +70,8 @@ func ExampleMemoryError() {
 	// the gradients of a single sample 4194304 bytes of 1048576
 }
 
-// Less memory from the start: parts of 8 samples whose gradients add up to those of the batch, products in bfloat16, and activations that
-// are computed again instead of kept.
+// Less memory from the start: parts of 8 samples whose gradients add up to those of the batch,
+// products in bfloat16, and activations that are computed again instead of kept.
 func ExampleConfig_memory() {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -106,8 +106,9 @@ func ExampleConfig_memory() {
 	// Output: 6 steps, the loss fell: true
 }
 
-// A step in its parts, with something between them: Backward splits the batch where it must, and Do does what changes all or nothing again
-// after a lack of memory, here a step that the GPU refuses memory for once.
+// A step in its parts, with something between them: Backward splits the batch where it must, and Do
+// does what changes all or nothing again after a lack of memory, here a step that the GPU refuses
+// memory for once.
 func ExampleAdapt_Do() {
 	gpus, err := cuda.Emulate("emulate,mem=1MiB,segment=16KiB")
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// What a step of a model of one's own takes on an L4, and how large its batch may be, on a machine that has no GPU.
+// What a step of a model of one's own takes on an L4, and how large its batch may be, on a machine
+// that has no GPU.
 func ExamplePlan() {
 	build := func(s *tensor.Scope, batch int) *train.PlannedStep {
 		m := nn.NewSequential(nn.NewLinear(4096, 16384, nn.In(s)), nn.GELU{}, nn.NewLinear(16384, 4096, nn.In(s)))
@@ -59,7 +60,8 @@ func ExampleGPUs() {
 	// l40s  L40S               44 GiB   362 TFLOP/s in bfloat16
 }
 
-// How long a step takes on this machine's CPU, by the rates that the library's kernels have here now.
+// How long a step takes on this machine's CPU, by the rates that the library's kernels have here
+// now.
 func ExampleMeasureCPU() {
 	cpu, err := train.MeasureCPU()
 	if err != nil {

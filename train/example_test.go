@@ -94,7 +94,8 @@ func ExampleFit() {
 	result, err := train.Fit(context.Background(), train.Config{
 		Model: model, Optimizer: optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 0.1}), Train: loader, Epochs: 6,
 		Valid: loader, Metrics: []train.Metric{train.NewAccuracy()}, Watch: "accuracy", Maximize: true,
-		Checkpoints: dir, KeepBest: true, Resume: true, // which begins anew where there is nothing to resume
+		// which begins anew where there is nothing to resume
+		Checkpoints: dir, KeepBest: true, Resume: true,
 	})
 	if err != nil {
 		log.Fatal(err)

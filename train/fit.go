@@ -20,8 +20,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Loader gives the batches of an epoch after an epoch, as a *[data.Loader] does. For checkpoints it must also be a
-// [checkpoint.Stateful] whose state may be taken within the loop.
+// A Loader gives the batches of an epoch after an epoch, as a *[data.Loader] does. For checkpoints
+// it must also be a [checkpoint.Stateful] whose state may be taken within the loop.
 type Loader interface {
 	Len() int // batches of an epoch; -1: not known
 	Batches() iter.Seq2[*data.Batch, error]
@@ -37,12 +37,16 @@ const (
 	EachEvaluation             // after every evaluation
 )
 
-// Config says what [Fit] trains, and how. Model, Optimizer and Train are needed, and Steps or Epochs.
+// Config says what [Fit] trains, and how. Model, Optimizer and Train are needed, and Steps or
+// Epochs.
 type Config struct {
-	Model     any // of package nn: its parameters and buffers are kept in checkpoints; it is in training mode between evaluations
+	// of package nn: its parameters and buffers are kept in checkpoints; it is in training mode
+	// between evaluations
+	Model     any
 	Optimizer optim.Optimizer
 	Train     Loader
-	Device    device.Device // where the model is and batches go to; nil: the device of the model's first parameter
+	// where the model is and batches go to; nil: the device of the model's first parameter
+	Device device.Device
 	// Devices are those of a training on several; none: Device alone. Model is on the first, and is
 	// what is stepped, evaluated and kept; see [Fit].
 	Devices dist.DeviceList
@@ -52,8 +56,10 @@ type Config struct {
 	Replica   func(model any, dev device.Device) Computation
 	Generator *tensor.Generator // of dropout and the like; nil: the root scope's
 
-	// Forward maps a batch's X to the output; nil: Model's own Forward. Loss maps the output and Y to a mean over the samples;
-	// nil: [nn.CrossEntropy]; of numbers nn.MSELoss{}.Forward. Compute takes the place of both, for models of several inputs: target is what the metrics get, and may be nil.
+	// Forward maps a batch's X to the output; nil: Model's own Forward. Loss maps the output and Y
+	// to a mean over the samples; nil: [nn.CrossEntropy]; of numbers nn.MSELoss{}.Forward. Compute
+	// takes the place of both, for models of several inputs: target is what the metrics get, and
+	// may be nil.
 	Forward func(x *tensor.Tensor) *tensor.Tensor
 	Loss    func(output, target *tensor.Tensor) *tensor.Tensor
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
@@ -61,20 +67,24 @@ type Config struct {
 	Epochs int // how many in all, counted with those before a resume; 0: no limit
 	Steps  int // how many steps of the optimizer in all; 0: no limit
 
-	// Accumulate is how many batches make one step; 0: 1. Their gradients are weighted by their numbers of samples, so that the step is that
-	// of one large batch, of a loss that is a mean over samples. What is left at the end of an epoch makes a smaller one.
+	// Accumulate is how many batches make one step; 0: 1. Their gradients are weighted by their
+	// numbers of samples, so that the step is that of one large batch, of a loss that is a mean
+	// over samples. What is left at the end of an epoch makes a smaller one.
 	Accumulate int
-	MicroBatch int     // samples that are computed at once at most, the rest of a batch after them; 0: whole batches, until one does not fit
+	// samples that are computed at once at most, the rest of a batch after them; 0: whole batches,
+	// until one does not fit
+	MicroBatch int
 	ClipNorm   float64 // greatest norm of all gradients together (optim.ClipGradNorm); 0: no limit
-	ClipValue  float64 // greatest absolute value of an element of a gradient (optim.ClipGradValue); 0: no limit
+	// greatest absolute value of an element of a gradient (optim.ClipGradValue); 0: no limit
+	ClipValue float64
 
-	// Autocast is the type of mixed precision, dtype.BF16 or dtype.F16 ([tensor.Autocast]), in training and evaluation; 0: none. Parameters keep
-	// theirs.
+	// Autocast is the type of mixed precision, dtype.BF16 or dtype.F16 ([tensor.Autocast]), in
+	// training and evaluation; 0: none. Parameters keep theirs.
 	Autocast dtype.Type
 	// TF32 permits products of float32 to round their factors on a GPU ([tensor.AllowTF32]).
 	TF32 bool
-	// Scaler scales the loss, which float16 needs; gradients are unscaled before they are clipped, and a step whose gradients have overflowed is left out. It
-	// is kept in checkpoints. nil: none.
+	// Scaler scales the loss, which float16 needs; gradients are unscaled before they are clipped,
+	// and a step whose gradients have overflowed is left out. It is kept in checkpoints. nil: none.
 	Scaler *amp.GradScaler
 
 	// Rehearse says whether the kernels of a step are loaded before the first step: by running it
@@ -86,11 +96,13 @@ type Config struct {
 	// share what Forward may change ([nn.Shares]). It is no condition: where it fails, Log is told.
 	Rehearse Rehearsing
 
-	// Checkpointing has activations computed again instead of kept, where the model knows how ([nn.SetCheckpointing]): memory for time.
+	// Checkpointing has activations computed again instead of kept, where the model knows how
+	// ([nn.SetCheckpointing]): memory for time.
 	Checkpointing bool
 
-	// Schedule is one of package optim/sched, or anything else with a method Step() or StepMetric(v float64); nil: the learning rate stays. A
-	// schedule with StepMetric is stepped after every evaluation, with the watched metric; others when ScheduleOn says.
+	// Schedule is one of package optim/sched, or anything else with a method Step() or StepMetric(v
+	// float64); nil: the learning rate stays. A schedule with StepMetric is stepped after every
+	// evaluation, with the watched metric; others when ScheduleOn says.
 	Schedule   checkpoint.Stateful
 	ScheduleOn When
 
@@ -99,31 +111,39 @@ type Config struct {
 	EvalEvery int      // steps between evaluations; 0: at the end of every epoch
 	Watch     string   // the metric that decides which state is the best; "": the loss
 	Maximize  bool     // greater is better
-	Patience  int      // stop after so many evaluations in a row that were not better by MinDelta; 0: never
-	MinDelta  float64
+	// stop after so many evaluations in a row that were not better by MinDelta; 0: never
+	Patience int
+	MinDelta float64
 
-	Checkpoints string           // directory, of one training at a time; "": none are kept
-	Every       int              // steps between checkpoints; 0: at the end of every epoch
-	Keep        int              // how many of the newest are kept; 0: 3
-	KeepBest    bool             // keep the best too, and save whenever there is a new one
-	Resume      bool             // go on from the newest whole checkpoint of the directory; where there is none begin anew
-	Parts       checkpoint.Parts // what else belongs to the state
+	Checkpoints string // directory, of one training at a time; "": none are kept
+	Every       int    // steps between checkpoints; 0: at the end of every epoch
+	Keep        int    // how many of the newest are kept; 0: 3
+	KeepBest    bool   // keep the best too, and save whenever there is a new one
+	// go on from the newest whole checkpoint of the directory; where there is none begin anew
+	Resume bool
+	Parts  checkpoint.Parts // what else belongs to the state
 
-	// Profile is stepped after every step, as a *profile.Profile, which whoever started it stops; nil: none.
+	// Profile is stepped after every step, as a *profile.Profile, which whoever started it stops;
+	// nil: none.
 	Profile interface{ Step() error }
 
-	// MemorySnapshot is a file, .html to look at or .pickle for PyTorch's viewer, that gets the history of the device's memory: up to the first out of
-	// memory, or to the end; see package profile/memsnap. Parameters are marked in it. "": none, and no history is kept.
+	// MemorySnapshot is a file, .html to look at or .pickle for PyTorch's viewer, that gets the
+	// history of the device's memory: up to the first out of memory, or to the end; see package
+	// profile/memsnap. Parameters are marked in it. "": none, and no history is kept.
 	MemorySnapshot string
 
-	TensorBoard string    // directory for event files; "": none
-	Log         io.Writer // progress and messages, such as which parameters are not trained; nil: none
-	ReadEvery   int       // how many losses are collected on the device before they are read; 0: 32
+	TensorBoard string // directory for event files; "": none
+	// progress and messages, such as which parameters are not trained; nil: none
+	Log       io.Writer
+	ReadEvery int // how many losses are collected on the device before they are read; 0: 32
 
-	OnLoss       func(step int, loss float64) // for every step in order, when its loss has been read
-	OnStep       func(*State) error           // after every step, as for optim.Averaged's Update. [ErrStop] ends the training, other errors fail it; it is never called again
-	OnEvaluation func(*State) error           // after every evaluation, likewise
-	OnEpoch      func(*State) error           // at the end of every epoch, likewise
+	// for every step in order, when its loss has been read
+	OnLoss func(step int, loss float64)
+	// after every step, as for optim.Averaged's Update. [ErrStop] ends the training, other errors
+	// fail it; it is never called again
+	OnStep       func(*State) error
+	OnEvaluation func(*State) error // after every evaluation, likewise
+	OnEpoch      func(*State) error // at the end of every epoch, likewise
 
 	plain   bool            // Loss was not given
 	given   bool            // Forward, Loss or Compute was
@@ -175,8 +195,8 @@ type Result struct {
 	Seconds  float64 // in this process, without evaluations
 	Fresh    int     // samples seen in this process
 
-	// Changed says which settings were others before the resume, so that the numbers may not be those of a training that was not interrupted. Log
-	// is told too.
+	// Changed says which settings were others before the resume, so that the numbers may not be
+	// those of a training that was not interrupted. Log is told too.
 	Changed []string
 }
 
@@ -198,16 +218,21 @@ func (e *DivergedError) Error() string {
 	return fmt.Sprintf("train: the loss is %v at step %d; try a smaller learning rate", e.Loss, e.Step)
 }
 
-// Fit trains. A batch that does not fit into the memory of the device is computed in parts, as [Adapt] describes, and Log is told; the error is a
-// *[MemoryError] when nothing helps. A cancelled ctx ends the training after the step that is being made, with a last checkpoint, and the error wraps the
-// context's cause; the result is there then too. What goes wrong with writing checkpoints or events does not end the training: it is told to Log, and
-// returned at the end together with the result. Errors of the settings are an *[Error], those of checkpoints a *[checkpoint.Error].
+// Fit trains. A batch that does not fit into the memory of the device is computed in parts, as
+// [Adapt] describes, and Log is told; the error is a *[MemoryError] when nothing helps. A cancelled
+// ctx ends the training after the step that is being made, with a last checkpoint, and the error
+// wraps the context's cause; the result is there then too. What goes wrong with writing checkpoints
+// or events does not end the training: it is told to Log, and returned at the end together with the
+// result. Errors of the settings are an *[Error], those of checkpoints a *[checkpoint.Error].
 //
-// A training that was interrupted, killed or broken off by an error and is begun again with Resume ends with the same bits as one that was
-// not, on the same kind of device with as much memory: where that runs out after another step, the parts of a batch are others from there on, and
-// so is their rounding. Profiling, snapshots, events, evaluations, the workers of the loader, Every, Keep and Checkpointing may be others; of settings
-// that make other numbers, such as Accumulate or Autocast, Log and [Result].Changed tell, and those of the optimizer are the checkpoint's. A checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of
-// bad evaluations. Checkpoints are made between steps, within an epoch too.
+// A training that was interrupted, killed or broken off by an error and is begun again with Resume
+// ends with the same bits as one that was not, on the same kind of device with as much memory:
+// where that runs out after another step, the parts of a batch are others from there on, and so is
+// their rounding. Profiling, snapshots, events, evaluations, the workers of the loader, Every, Keep
+// and Checkpointing may be others; of settings that make other numbers, such as Accumulate or
+// Autocast, Log and [Result].Changed tell, and those of the optimizer are the checkpoint's. A
+// checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of bad
+// evaluations. Checkpoints are made between steps, within an epoch too.
 //
 // With several Devices each has a copy of the model and computes a part of every batch: of n
 // samples on w devices, in their order, n/w each or one more. Gradients are averaged over all

@@ -22,7 +22,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// halving is a schedule that halves the learning rate every few steps; measured one that does it every few evaluations, and remembers them.
+// halving is a schedule that halves the learning rate every few steps; measured one that does it
+// every few evaluations, and remembers them.
 type halving struct {
 	opt   optim.Optimizer
 	every int
@@ -80,8 +81,8 @@ func problem(t testing.TB) (training, held *data.TensorDataset) {
 	return cut(0, 70), cut(70, 20)
 }
 
-// setup is a fresh training of always the same, with random numbers of its own: dropout, batch norm, AdamW, a schedule, a shuffled loader
-// whose last batch is smaller.
+// setup is a fresh training of always the same, with random numbers of its own: dropout, batch
+// norm, AdamW, a schedule, a shuffled loader whose last batch is smaller.
 func setup(t testing.TB, dev device.Device) train.Config {
 	t.Helper()
 	training, held := problem(t)
@@ -197,7 +198,8 @@ func TestAccumulation(t *testing.T) {
 	}
 }
 
-// A training that is interrupted again and again, in the middle of epochs and of accumulation too, ends with the same bits.
+// A training that is interrupted again and again, in the middle of epochs and of accumulation too,
+// ends with the same bits.
 func TestResumeGivesTheSameBits(t *testing.T) {
 	for _, dev := range devices(t) {
 		for name, change := range map[string]func(c *train.Config){

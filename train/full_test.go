@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A disk that is full from a step on: the training goes on to its end, says at once and once what could not be written, returns it, and can be gone on from where
-// there was room.
+// A disk that is full from a step on: the training goes on to its end, says at once and once what
+// could not be written, returns it, and can be gone on from where there was room.
 func TestFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

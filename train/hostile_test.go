@@ -76,7 +76,8 @@ func (g *growing) Step() {
 func (g *growing) StateDict() map[string]any          { return map[string]any{} }
 func (g *growing) LoadStateDict(map[string]any) error { return nil }
 
-// A step that ruins the parameters although its loss was a number is found before a checkpoint is made of it: what is gone on from is good.
+// A step that ruins the parameters although its loss was a number is found before a checkpoint is
+// made of it: what is gone on from is good.
 func TestRuinedParametersAreNotKept(t *testing.T) {
 	for _, dev := range devices(t) {
 		c := setup(t, dev)
@@ -98,7 +99,8 @@ func TestRuinedParametersAreNotKept(t *testing.T) {
 	}
 }
 
-// Batch normalisation cannot learn from a part of one sample: where a split comes to that, parts are of two at least, and what then does not fit is out of memory.
+// Batch normalisation cannot learn from a part of one sample: where a split comes to that, parts
+// are of two at least, and what then does not fit is out of memory.
 func TestSplitLeavesBatchNormPairs(t *testing.T) {
 	gradients := func(most, n, fits int) (string, []string, train.AdaptStats, error) {
 		m := seeded(nn.NewSequential(nn.NewLinear(3, 4), nn.NewBatchNorm1d(4), nn.NewLinear(4, 2)))
@@ -145,8 +147,8 @@ func TestSplitLeavesBatchNormPairs(t *testing.T) {
 	}
 }
 
-// Allocations that fail anywhere, in evaluations, metrics, averages and checkpoints too, with everything on at once, change no bit; and what is gone on from such a
-// training is what it was.
+// Allocations that fail anywhere, in evaluations, metrics, averages and checkpoints too, with
+// everything on at once, change no bit; and what is gone on from such a training is what it was.
 func TestFailuresEverywhere(t *testing.T) {
 	steps, rounds := 16, 1
 	switch {
@@ -238,7 +240,8 @@ func TestResumeThatDoesNotFit(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	gpu.SetMemoryLimit(0)
-	if r, err := train.Fit(t.Context(), c); err != nil || r.Fresh != 0 { // the directory is free again
+	// the directory is free again
+	if r, err := train.Fit(t.Context(), c); err != nil || r.Fresh != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -36,8 +36,9 @@ func everything(m any, opt optim.Optimizer, l *data.Loader, g *tensor.Generator)
 	return b.String()
 }
 
-// A training whose allocations fail at random points in forward, backward, clipping and the optimizer's step makes every step, with the bits of
-// one in which none failed, and holds no more memory after a step than that.
+// A training whose allocations fail at random points in forward, backward, clipping and the
+// optimizer's step makes every step, with the bits of one in which none failed, and holds no more
+// memory after a step than that.
 func TestFailuresLoseNothing(t *testing.T) {
 	failures := 50
 	switch {
@@ -47,7 +48,8 @@ func TestFailuresLoseNothing(t *testing.T) {
 		failures = 20
 	}
 	set := pictures(t, 40)
-	// fit trains until so many allocations have failed (0: for so many steps), each at a random one of a step's.
+	// fit trains until so many allocations have failed (0: for so many steps), each at a random one
+	// of a step's.
 	fit := func(dev *cuda.Device, half bool, failures, steps int) (string, int, string) {
 		m := nn.To(seeded(nn.NewSequential(nn.Flatten{}, nn.NewLinear(side*side, 24), nn.NewBatchNorm1d(24), nn.ReLU{}, nn.NewDropout(0.3),
 			nn.NewLinear(24, 4))), device.Device(dev))
@@ -55,10 +57,12 @@ func TestFailuresLoseNothing(t *testing.T) {
 			optim.With[optim.AdamConfig]{Params: nn.Parameters(m)[3:], Config: optim.AdamConfig{LR: 0.02}})
 		l, g, log := loader(t, set, data.Config{Batch: 7, Shuffle: true, Seed: 2}), tensor.NewGenerator(9), new(strings.Builder)
 		rng, held, warm := rand.New(rand.NewPCG(1, 2)), 0, 1
-		if half { // the scaler's tensors come one by one, and state with the first step that is not left out
+		// the scaler's tensors come one by one, and state with the first step that is not left out
+		if half {
 			warm = 10
 		}
-		// What is asked of the driver in a step is about this much; a number beyond it fails in the next step.
+		// What is asked of the driver in a step is about this much; a number beyond it fails in the
+		// next step.
 		next := func() {
 			dev.Empty()
 			if failures > 0 {

@@ -15,7 +15,8 @@ type keeper struct {
 	taken   bool
 }
 
-// take copies the buffers, in one launch for all of a device and type, unless that was done since the last good attempt.
+// take copies the buffers, in one launch for all of a device and type, unless that was done since
+// the last good attempt.
 func (k *keeper) take() {
 	if k.taken || len(k.buffers) == 0 {
 		return

@@ -183,7 +183,8 @@ func (t *trainer) run(ctx context.Context) (*Result, error) {
 			return t.newResult(Failed), err
 		}
 	}
-	rest := t.resumed != "" // the first loop may be what is left of an epoch, and that may be nothing
+	// the first loop may be what is left of an epoch, and that may be nothing
+	rest := t.resumed != ""
 	for !t.finished() {
 		if ctx.Err() != nil {
 			return t.interrupted(ctx)
@@ -264,7 +265,8 @@ func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 	if err != nil {
 		return err
 	}
-	if len(t.pending) == t.c.ReadEvery { // now and not after the batch, which may be the last of its step
+	// now and not after the batch, which may be the last of its step
+	if len(t.pending) == t.c.ReadEvery {
 		if err := t.read(); err != nil {
 			return err
 		}
@@ -282,7 +284,8 @@ func (t *trainer) collect(loss *tensor.Tensor, n int) {
 		t.log = tensor.Root().On(loss.Device()).Typed(ty).Zeros(t.c.ReadEvery)
 	}
 	tensor.Do(func(s *tensor.Scope) { t.log.In(s).Select(0, len(t.pending)).Copy(loss) }, tensor.NoGrad())
-	t.pending = append(t.pending, reading{n, false}) // last, so that a failure before it can be done again
+	// last, so that a failure before it can be done again
+	t.pending = append(t.pending, reading{n, false})
 }
 
 // read fetches the losses that are on the device.
@@ -329,8 +332,9 @@ func (t *trainer) read() error {
 	return nil
 }
 
-// step changes the parameters by what has been added up, and does what is due after a step. In the middle of an epoch a
-// checkpoint can be made at once; after the last batches of one, the epoch's end makes it.
+// step changes the parameters by what has been added up, and does what is due after a step. In the
+// middle of an epoch a checkpoint can be made at once; after the last batches of one, the epoch's
+// end makes it.
 func (t *trainer) step(ctx context.Context, within bool) error {
 	t.pending[len(t.pending)-1].last = true
 	opt := t.c.Optimizer
@@ -421,8 +425,8 @@ func (t *trainer) show() error {
 	return nil
 }
 
-// evaluate measures the state, unless that was done since the last step, and decides whether to go on. An interruption ends it without
-// a result.
+// evaluate measures the state, unless that was done since the last step, and decides whether to go
+// on. An interruption ends it without a result.
 func (t *trainer) evaluate(ctx context.Context) error {
 	if t.c.Valid == nil || t.evaluated == t.st.Step {
 		return nil

@@ -10,54 +10,68 @@ import (
 	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
-// A Machine is a device whose rates are known, for the estimate of a step's time: the roofline, Σ over the kernels of the longest of
-// arithmetic at the peak rate, memory traffic at the full bandwidth, and a launch (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM
-// 52(4), 2009). On a GPU that is a bound: published peaks are what no kernel goes beyond, and a step takes longer by what kernels miss of
-// them. Only launches may be shorter than on the GPU that they were measured on, and are where a graph is replayed (tensor.Capture), which shows in steps of
-// many tiny kernels. A machine of [MeasureCPU] has measured rates instead, and the estimate is of the time itself.
+// A Machine is a device whose rates are known, for the estimate of a step's time: the roofline, Σ
+// over the kernels of the longest of arithmetic at the peak rate, memory traffic at the full
+// bandwidth, and a launch (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009).
+// On a GPU that is a bound: published peaks are what no kernel goes beyond, and a step takes longer
+// by what kernels miss of them. Only launches may be shorter than on the GPU that they were
+// measured on, and are where a graph is replayed (tensor.Capture), which shows in steps of many
+// tiny kernels. A machine of [MeasureCPU] has measured rates instead, and the estimate is of the
+// time itself.
 type Machine struct {
 	Name, Kind string // "h100", "cuda"
 	Product    string // as it is sold
 	Capability [2]int
-	Memory     int     // bytes that its driver has for programs; of a CPU the nine tenths that the library takes at most
-	Float32    float64 // operations a second in float32, matrix products (IEEE) included
-	Float64    float64 // in float64
-	Half       float64 // of matrix products of bfloat16 or float16 that add in float32, of dense matrices
-	Bandwidth  float64 // of the memory, bytes a second
-	Link       float64 // to the host, bytes a second
-	Source     string  // of the numbers
+	// bytes that its driver has for programs; of a CPU the nine tenths that the library takes at
+	// most
+	Memory  int
+	Float32 float64 // operations a second in float32, matrix products (IEEE) included
+	Float64 float64 // in float64
+	// of matrix products of bfloat16 or float16 that add in float32, of dense matrices
+	Half      float64
+	Bandwidth float64 // of the memory, bytes a second
+	Link      float64 // to the host, bytes a second
+	Source    string  // of the numbers
 
 	cpu *cpuRates
 }
 
 const tera, giga, mib = 1e12, 1e9, 1 << 20
 
-// launchSeconds is what a kernel takes at least when launches follow each other: measured by NVIDIA on a V100, "Getting Started with CUDA
-// Graphs" (A. Gray, developer.nvidia.com/blog/cuda-graphs, 2019), 3.8 µs.
+// launchSeconds is what a kernel takes at least when launches follow each other: measured by NVIDIA
+// on a V100, "Getting Started with CUDA Graphs" (A. Gray, developer.nvidia.com/blog/cuda-graphs,
+// 2019), 3.8 µs.
 const launchSeconds = 3.8e-6
 
 // Bandwidths of PCI Express with 16 lanes, one direction: 4.0 and 5.0 (PCI-SIG).
 const pcie4, pcie5 = 31.5 * giga, 63 * giga
 
-// gpus is sorted by name. Rates are of dense matrices: those with sparsity, which NVIDIA's datasheets of H100, H200, L4 and L40S print, are halved.
-// Half is of products that add in float32, as the library's do; on GeForce that is half of what the papers give for sums in float16. Where
-// Float64 is not in the document it is a 64th of Float32, as the whitepapers on GA102 and Ada say of all their GPUs. Memory is
-// cuDeviceTotalMem on Linux, as users of PyTorch publish it (get_device_properties(0).total_memory, and messages about out of memory), the
-// least that was found: it changes with the driver by 0.2 %, and is 0.4 to 2 % below what nvidia-smi shows.
+// gpus is sorted by name. Rates are of dense matrices: those with sparsity, which NVIDIA's
+// datasheets of H100, H200, L4 and L40S print, are halved. Half is of products that add in float32,
+// as the library's do; on GeForce that is half of what the papers give for sums in float16. Where
+// Float64 is not in the document it is a 64th of Float32, as the whitepapers on GA102 and Ada say
+// of all their GPUs. Memory is cuDeviceTotalMem on Linux, as users of PyTorch publish it
+// (get_device_properties(0).total_memory, and messages about out of memory), the least that was
+// found: it changes with the driver by 0.2 %, and is 0.4 to 2 % below what nvidia-smi shows.
 var gpus = []Machine{
-	// Whitepaper, appendix A, table "GeForce RTX 3090": peak FP32 35.6, peak FP16 and BF16 tensor with FP32 accumulate 71, 936 GB/s.
+	// Whitepaper, appendix A, table "GeForce RTX 3090": peak FP32 35.6, peak FP16 and BF16 tensor
+	// with FP32 accumulate 71, 936 GB/s.
 	{Name: "3090", Product: "GeForce RTX 3090", Capability: [2]int{8, 6}, Memory: 24248 * mib, Float32: 35.6 * tera, Float64: 35.6 * tera / 64, Half: 71 * tera,
 		Bandwidth: 936 * giga, Link: pcie4, Source: "NVIDIA Ampere GA102 GPU Architecture, whitepaper v2, 2021, appendix A"},
-	// Whitepaper, appendix A, table "GeForce RTX 4090": peak FP32 82.6, peak FP16 and BF16 tensor with FP32 accumulate 165.2, 1008 GB/s.
+	// Whitepaper, appendix A, table "GeForce RTX 4090": peak FP32 82.6, peak FP16 and BF16 tensor
+	// with FP32 accumulate 165.2, 1008 GB/s.
 	{Name: "4090", Product: "GeForce RTX 4090", Capability: [2]int{8, 9}, Memory: 24207 * mib, Float32: 82.6 * tera, Float64: 82.6 * tera / 64, Half: 165.2 * tera,
 		Bandwidth: 1008 * giga, Link: pcie4, Source: "NVIDIA Ada GPU Architecture, whitepaper v2, 2022, appendix A"},
-	// Datasheet, column "A100 80GB SXM": FP64 9.7, FP32 19.5, BFLOAT16 and FP16 tensor core 312, 2039 GB/s.
+	// Datasheet, column "A100 80GB SXM": FP64 9.7, FP32 19.5, BFLOAT16 and FP16 tensor core 312,
+	// 2039 GB/s.
 	{Name: "a100", Product: "A100 SXM 80GB", Capability: [2]int{8, 0}, Memory: 81049 * mib, Float32: 19.5 * tera, Float64: 9.7 * tera, Half: 312 * tera,
 		Bandwidth: 2039 * giga, Link: pcie4, Source: "NVIDIA A100 Tensor Core GPU, datasheet, 2021"},
-	// Datasheet, column "H100 SXM": FP64 34, FP32 67, BFLOAT16 and FP16 tensor core 1979 with sparsity, 3.35 TB/s.
+	// Datasheet, column "H100 SXM": FP64 34, FP32 67, BFLOAT16 and FP16 tensor core 1979 with
+	// sparsity, 3.35 TB/s.
 	{Name: "h100", Product: "H100 SXM", Capability: [2]int{9, 0}, Memory: 81082 * mib, Float32: 67 * tera, Float64: 34 * tera, Half: 989.5 * tera,
 		Bandwidth: 3350 * giga, Link: pcie5, Source: "NVIDIA H100 Tensor Core GPU, datasheet, 2023"},
-	// Datasheet, column "H200 SXM": FP64 34, FP32 67, BFLOAT16 and FP16 tensor core 1979 with sparsity, 4.8 TB/s.
+	// Datasheet, column "H200 SXM": FP64 34, FP32 67, BFLOAT16 and FP16 tensor core 1979 with
+	// sparsity, 4.8 TB/s.
 	{Name: "h200", Product: "H200 SXM", Capability: [2]int{9, 0}, Memory: 143073 * mib, Float32: 67 * tera, Float64: 34 * tera, Half: 989.5 * tera,
 		Bandwidth: 4800 * giga, Link: pcie5, Source: "NVIDIA H200 Tensor Core GPU, datasheet, 2024"},
 	// Datasheet: FP32 30.3, BFLOAT16 and FP16 tensor core 242 with sparsity, 300 GB/s.
@@ -94,7 +108,8 @@ func plainName(name string) string {
 		}
 		return -1
 	}, strings.ToLower(name))
-	for _, maker := range []string{"nvidia", "geforce", "tesla", "rtx"} { // in the order in which they are written
+	// in the order in which they are written
+	for _, maker := range []string{"nvidia", "geforce", "tesla", "rtx"} {
 		s = strings.TrimPrefix(s, maker)
 	}
 	return s

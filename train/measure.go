@@ -18,7 +18,8 @@ func (c *Config) modes() []tensor.Option {
 	return list
 }
 
-// measure evaluates a batch, whole or in parts of at most so many samples (0: whole), and returns how many fit.
+// measure evaluates a batch, whole or in parts of at most so many samples (0: whole), and returns
+// how many fit.
 func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error) {
 	defer b.Free()
 	n := len(b.Index)

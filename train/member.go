@@ -28,9 +28,10 @@ type job struct {
 
 	// What has changed in rank 0's model.
 	params, buffers bool
-	frozen          []int  // parameters that require no gradient, by their number among all that it holds
-	trained         []bool // which require one; nil: those as before
-	flags           []bool // of the layers in training; nil: as before
+	// parameters that require no gradient, by their number among all that it holds
+	frozen  []int
+	trained []bool // which require one; nil: those as before
+	flags   []bool // of the layers in training; nil: as before
 }
 
 // An outcome is what has become of a job on a rank. On all others it is in vain if it is on one.

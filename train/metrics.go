@@ -8,12 +8,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Metric is a number about a model's outputs that is added up batch by batch. Update queues its work on the output's device
-// and reads nothing; Value reads once. A metric is used by one goroutine.
+// A Metric is a number about a model's outputs that is added up batch by batch. Update queues its
+// work on the output's device and reads nothing; Value reads once. A metric is used by one
+// goroutine.
 type Metric interface {
 	Name() string
-	// Update adds a batch: what the model gave and what was wanted. When it runs out of memory it is called again with the same batch, and
-	// must have changed nothing.
+	// Update adds a batch: what the model gave and what was wanted. When it runs out of memory it
+	// is called again with the same batch, and must have changed nothing.
 	Update(output, target *tensor.Tensor)
 	// Value is the metric of all batches since Reset; NaN if there were none.
 	Value() float64
@@ -105,13 +106,14 @@ type AccuracyMetric struct {
 	seen  int
 }
 
-// NewAccuracy returns the part of samples whose class has the greatest score (of equal scores the first counts). Scores are
-// [..., classes], targets [...] of an integer type.
+// NewAccuracy returns the part of samples whose class has the greatest score (of equal scores the
+// first counts). Scores are [..., classes], targets [...] of an integer type.
 func NewAccuracy() *AccuracyMetric {
 	return &AccuracyMetric{name: "accuracy", k: 1, right: counter{t: dtype.I64, n: 1}}
 }
 
-// NewTopK is [NewAccuracy] with the k greatest scores. k must be at least 1; where there are fewer classes all count.
+// NewTopK is [NewAccuracy] with the k greatest scores. k must be at least 1; where there are fewer
+// classes all count.
 func NewTopK(k int) *AccuracyMetric {
 	if k < 1 {
 		panic(&Error{"TopK", fmt.Sprintf("the %d greatest scores are asked for; at least 1 is needed", k)})
@@ -150,8 +152,8 @@ type PerplexityMetric struct {
 	skip int64
 }
 
-// NewPerplexity returns the perplexity of scores [..., classes] for classes [...]. Targets equal to ignore do not count; PyTorch's
-// losses ignore -100.
+// NewPerplexity returns the perplexity of scores [..., classes] for classes [...]. Targets equal to
+// ignore do not count; PyTorch's losses ignore -100.
 func NewPerplexity(ignore int64) *PerplexityMetric {
 	return &PerplexityMetric{sum: counter{t: dtype.F64, n: 2}, skip: ignore}
 }

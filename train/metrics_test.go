@@ -13,7 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// devices are the CPU and an emulated GPU; with -short, as under the race detector, the CPU alone: the emulator is raced by its own tests.
+// devices are the CPU and an emulated GPU; with -short, as under the race detector, the CPU alone:
+// the emulator is raced by its own tests.
 func devices(t *testing.T) []device.Device {
 	t.Helper()
 	cpu, err := device.Open("cpu")

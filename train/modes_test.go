@@ -29,8 +29,8 @@ func (m *typed) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return y
 }
 
-// Mixed precision computes in 16 bits, in training and evaluation, keeps parameters in 32, and learns about the same; activations that are
-// computed again change no bit of it.
+// Mixed precision computes in 16 bits, in training and evaluation, keeps parameters in 32, and
+// learns about the same; activations that are computed again change no bit of it.
 func TestFitAutocastAndCheckpointing(t *testing.T) {
 	training, held := problem(t)
 	run := func(c train.Config) (numbers []float64, seen map[dtype.Type]bool) {
@@ -91,7 +91,8 @@ func TestFitAutocastAndCheckpointing(t *testing.T) {
 	}
 }
 
-// A training that splits its batches, is interrupted and goes on, ends with the bits of one that was not: the split is in the checkpoint.
+// A training that splits its batches, is interrupted and goes on, ends with the bits of one that
+// was not: the split is in the checkpoint.
 func TestResumeKeepsTheSplit(t *testing.T) {
 	set := pictures(t, 22)
 	run := func(dev *cuda.Device, dir string, resume bool, steps int) (string, string) {

@@ -205,7 +205,8 @@ func indivisible(b *data.Batch, n int) (why string) {
 	return why
 }
 
-// perSample reports whether a list has an element for each of n samples, rather than tensors of all of them.
+// perSample reports whether a list has an element for each of n samples, rather than tensors of all
+// of them.
 func perSample(list []any, n int) bool {
 	if len(list) != n {
 		return false
@@ -218,7 +219,8 @@ func perSample(list []any, n int) bool {
 	return false
 }
 
-// part returns the samples from, …, to-1 of a batch of n in the scope s, on its device. The batch stays as it is.
+// part returns the samples from, …, to-1 of a batch of n in the scope s, on its device. The batch
+// stays as it is.
 func part(s *tensor.Scope, b *data.Batch, from, to, n int) *data.Batch {
 	whole := to-from == n
 	seen := map[*tensor.Tensor]*tensor.Tensor{}

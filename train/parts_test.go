@@ -17,7 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// Most is a limit: nothing larger is tried, however many steps are good, batches that are smaller than it included.
+// Most is a limit: nothing larger is tried, however many steps are good, batches that are smaller
+// than it included.
 func TestMostIsALimit(t *testing.T) {
 	m := nn.NewLinear(2, 1)
 	var log []string
@@ -43,7 +44,8 @@ func TestMostIsALimit(t *testing.T) {
 	}
 }
 
-// A loss that is a sum is found out where parts are asked for from the beginning, too; and that a batch cannot be divided is said.
+// A loss that is a sum is found out where parts are asked for from the beginning, too; and that a
+// batch cannot be divided is said.
 func TestMostFindsTheReductionOut(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(2, 1), nn.NewDropout(0.5))
 	var log []string
@@ -82,7 +84,8 @@ func TestMostFindsTheReductionOut(t *testing.T) {
 	}
 }
 
-// What goes wrong in the function and is no lack of memory goes on as it is, whatever it panics with, and leaves the gradients of earlier batches as they were.
+// What goes wrong in the function and is no lack of memory goes on as it is, whatever it panics
+// with, and leaves the gradients of earlier batches as they were.
 func TestOtherFailuresGoOn(t *testing.T) {
 	m := nn.NewLinear(2, 1)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Most: 1, Reduction: train.ReductionMean})
@@ -133,8 +136,9 @@ func TestOtherFailuresGoOn(t *testing.T) {
 	}
 }
 
-// All at once, on a device that is too small: batches that a loader brings there ahead, float16 with a scaler whose first steps overflow, parts, clipping, accumulation, and
-// an interruption. It ends with the bits of a training that was not interrupted.
+// All at once, on a device that is too small: batches that a loader brings there ahead, float16
+// with a scaler whose first steps overflow, parts, clipping, accumulation, and an interruption. It
+// ends with the bits of a training that was not interrupted.
 func TestFitOnATinyDeviceGoesOn(t *testing.T) {
 	set := pictures(t, 40)
 	run := func(dir string, resume bool, steps int) (string, string) {

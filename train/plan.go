@@ -15,34 +15,41 @@ import (
 type PlannedStep struct {
 	Model     any             // whose parameters and buffers are the weights
 	Optimizer optim.Optimizer // nil: nothing is trained, and Loss runs without a graph
-	// Loss makes a batch and computes its loss, in scope s, which is closed after the step. What the batch holds does not matter.
+	// Loss makes a batch and computes its loss, in scope s, which is closed after the step. What
+	// the batch holds does not matter.
 	Loss func(s *tensor.Scope) *tensor.Tensor
-	// Accumulate is how many losses are computed, with a backward pass each, for a step of the optimizer; 0 stands for 1.
+	// Accumulate is how many losses are computed, with a backward pass each, for a step of the
+	// optimizer; 0 stands for 1.
 	Accumulate int
 }
 
 // A PlanConfig says for which device a step is planned.
 type PlanConfig struct {
-	// Machine is the one whose rates the estimate of time takes, and whose memory is asked for where Memory is 0.
-	// One of [GPUs] or [MeasureCPU]'s. The zero value plans for a GPU of unknown rates.
+	// Machine is the one whose rates the estimate of time takes, and whose memory is asked for
+	// where Memory is 0. One of [GPUs] or [MeasureCPU]'s. The zero value plans for a GPU of unknown
+	// rates.
 	Machine Machine
-	// Memory is the bytes that the device has for the program, 0 for those of Machine; if these are not known either, no end of memory is
-	// looked for.
+	// Memory is the bytes that the device has for the program, 0 for those of Machine; if these are
+	// not known either, no end of memory is looked for.
 	Memory int
 	Batch  int // the size of the batch, at least 1
-	// MaxBatch is the largest size of batch that is tried to find out which still fits; 0: that is not asked.
+	// MaxBatch is the largest size of batch that is tried to find out which still fits; 0: that is
+	// not asked.
 	MaxBatch int
 }
 
 // A Breakdown says what the memory in use at the peak is of, in bytes. Its fields add up to it.
 type Breakdown struct {
-	Weights     int // parameters and buffers of the model
-	Gradients   int // of the parameters
-	Optimizer   int // what it remembers
-	Activations int // what the forward pass has left: values saved for the gradients, batch and results
-	Workspace   int // what lives shorter than a pass: intermediate results, gradients on their way, memory of a kernel for itself
-	Other       int // what was there before the step and is nothing of the above
-	Rounding    int // of the allocator, whose blocks are larger than what was asked for
+	Weights   int // parameters and buffers of the model
+	Gradients int // of the parameters
+	Optimizer int // what it remembers
+	// what the forward pass has left: values saved for the gradients, batch and results
+	Activations int
+	// what lives shorter than a pass: intermediate results, gradients on their way, memory of a
+	// kernel for itself
+	Workspace int
+	Other     int // what was there before the step and is nothing of the above
+	Rounding  int // of the allocator, whose blocks are larger than what was asked for
 }
 
 // total adds the fields up.
@@ -50,11 +57,13 @@ func (b Breakdown) total() int {
 	return b.Weights + b.Gradients + b.Optimizer + b.Activations + b.Workspace + b.Other + b.Rounding
 }
 
-// FLOPs counts arithmetic operations as [device.Work] does: a multiplication and an addition are two, an exponential is the twenty or so
-// that it is made of.
+// FLOPs counts arithmetic operations as [device.Work] does: a multiplication and an addition are
+// two, an exponential is the twenty or so that it is made of.
 type FLOPs struct {
 	Forward, Backward, Optimizer int
-	MatMul                       int // of Forward and Backward, those of matrix products, convolutions and attention, which is what PyTorch's counters count
+	// of Forward and Backward, those of matrix products, convolutions and attention, which is what
+	// PyTorch's counters count
+	MatMul int
 }
 
 // Total is all of them.
@@ -67,8 +76,9 @@ type Report struct {
 	Batch      int
 	Parameters int // elements of the parameters
 
-	// Peak is the memory in use at the highest point of a step, once the optimizer's state is there: what torch.cuda.max_memory_allocated
-	// tells. Reserved is what the allocator holds from the driver for it, its cache included.
+	// Peak is the memory in use at the highest point of a step, once the optimizer's state is
+	// there: what torch.cuda.max_memory_allocated tells. Reserved is what the allocator holds from
+	// the driver for it, its cache included.
 	Peak, Reserved int
 	Breakdown      Breakdown
 	// At says during which operation the peak was: "matmul, backward".
@@ -92,24 +102,28 @@ type Report struct {
 
 	// Fits says whether the step runs within Memory.
 	Fits bool
-	// MaxBatch is the largest size of batch up to the configuration's whose step runs within Memory, 0 if none does or that was not asked. It
-	// is the configuration's MaxBatch where also that fits.
+	// MaxBatch is the largest size of batch up to the configuration's whose step runs within
+	// Memory, 0 if none does or that was not asked. It is the configuration's MaxBatch where also
+	// that fits.
 	MaxBatch int
 }
 
 var planning sync.Mutex // there is one tracer
 
-// Plan runs a training step on a device without memory ([device.OpenMeta]) and reports what it takes: memory, operations and, for a known
-// machine, time. Nothing is computed, so that it answers in a moment, for models of any size, without the GPU.
+// Plan runs a training step on a device without memory ([device.OpenMeta]) and reports what it
+// takes: memory, operations and, for a known machine, time. Nothing is computed, so that it answers
+// in a moment, for models of any size, without the GPU.
 //
-// build makes model and optimizer for batches of that size, in scope s (nn.In(s)), on whose device all has to be. The step is run twice:
-// in the first the optimizer makes its state, the second is what is reported. Kernels and allocator are those of a run on
-// the device, so that the peak is its peak; not counted is what NVIDIA's driver keeps on the GPU for itself (context and code).
-// On the CPU the pool's memory is counted: not buffers below 64 KiB, the data set, and Go's own heap.
+// build makes model and optimizer for batches of that size, in scope s (nn.In(s)), on whose device
+// all has to be. The step is run twice: in the first the optimizer makes its state, the second is
+// what is reported. Kernels and allocator are those of a run on the device, so that the peak is its
+// peak; not counted is what NVIDIA's driver keeps on the GPU for itself (context and code). On the
+// CPU the pool's memory is counted: not buffers below 64 KiB, the data set, and Go's own heap.
 //
-// A step that does not fit is no error: Fits is false, and Peak what it would take. Whatever reads a value in the step (Item, a shape
-// that depends on data) is a *[tensor.Error] that wraps [device.ErrNoValues]; the program has to import the driver
-// (cuda, for GPUs). What is wrong with the settings is an *[Error]. Plan takes the process's tracer, and fails while a profiler runs.
+// A step that does not fit is no error: Fits is false, and Peak what it would take. Whatever reads
+// a value in the step (Item, a shape that depends on data) is a *[tensor.Error] that wraps
+// [device.ErrNoValues]; the program has to import the driver (cuda, for GPUs). What is wrong with
+// the settings is an *[Error]. Plan takes the process's tracer, and fails while a profiler runs.
 func Plan(build func(s *tensor.Scope, batch int) *PlannedStep, c PlanConfig) (*Report, error) {
 	if c.Machine.Kind == "" {
 		c.Machine.Kind = "cuda"
@@ -154,11 +168,14 @@ const (
 	maxPlanned = 1 << 42
 )
 
-// largest looks for the largest batch that fits. What the allocator holds grows nearly in proportion to the batch, so that two runs tell about
-// where it is; the runs that follow look for the exact place, beside which one more does not fit.
+// largest looks for the largest batch that fits. What the allocator holds grows nearly in
+// proportion to the batch, so that two runs tell about where it is; the runs that follow look for
+// the exact place, beside which one more does not fit.
 func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits bool, held int) (int, error) {
-	good, bad := 0, c.MaxBatch+1                              // the largest known to fit, the least known or taken not to
-	known := [2]struct{ batch, held int }{1: {c.Batch, held}} // two runs, the first of the smaller batch
+	// the largest known to fit, the least known or taken not to
+	good, bad := 0, c.MaxBatch+1
+	// two runs, the first of the smaller batch
+	known := [2]struct{ batch, held int }{1: {c.Batch, held}}
 	try := func(n int) (bool, error) {
 		t, err := c.run(build, n, c.Memory, false)
 		if errors.Is(err, device.ErrOutOfMemory) {
@@ -184,7 +201,8 @@ func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits b
 	} else {
 		bad = min(bad, c.Batch)
 	}
-	back := 0.0 // how far before the least that does not fit the next is looked for; 0: none has been found
+	// how far before the least that does not fit the next is looked for; 0: none has been found
+	back := 0.0
 	for bad-good > 1 {
 		n := good + (bad-good)/2
 		switch a, b := known[0], known[1]; {

@@ -250,8 +250,9 @@ func TestPlanBreakdown(t *testing.T) {
 	if b.Rounding < 0 || b.Rounding > r.Peak/50 || r.Reserved < r.Peak || !r.Fits || r.At == "" {
 		t.Errorf("%+v", r)
 	}
-	// 2·batch·in·out for each of two layers; backwards the same for the weights of both, and for the input of the second.
-	// What a product does to its results, the hyperbolic tangent here, counts with it.
+	// 2·batch·in·out for each of two layers; backwards the same for the weights of both, and for
+	// the input of the second. What a product does to its results, the hyperbolic tangent here,
+	// counts with it.
 	const product, slack = 2 * batch * width * hidden, 100 * batch * hidden
 	if f := r.FLOPs; f.MatMul < 5*product || f.MatMul > 5*product+slack || f.Forward < 2*product || f.Forward > 3*product || f.Backward < 3*product || f.Total() != f.Forward+f.Backward+f.Optimizer {
 		t.Errorf("%+v, a product is %d", f, product)
@@ -260,7 +261,8 @@ func TestPlanBreakdown(t *testing.T) {
 	if b.Gradients != weights {
 		t.Errorf("gradients %d of %d, at %s", b.Gradients, weights, r.At)
 	}
-	// Two losses a step take no more memory than one but for the gradients in between, and twice the work.
+	// Two losses a step take no more memory than one but for the gradients in between, and twice
+	// the work.
 	twice := func(s *tensor.Scope, n int) *train.PlannedStep { p := build(s, n); p.Accumulate = 2; return p }
 	r2, err := train.Plan(twice, train.PlanConfig{Batch: batch, Memory: 1 << 30})
 	if err != nil || r2.FLOPs.MatMul != 2*r.FLOPs.MatMul || r2.Peak < r.Peak || r2.Peak > r.Peak+2*weights {
@@ -350,8 +352,8 @@ func TestPlanMistakes(t *testing.T) {
 	}
 }
 
-// The roofline of a known GPU: a matrix product of half precision is bound by the tensor cores, an addition by the memory, and what is tiny
-// by the launch.
+// The roofline of a known GPU: a matrix product of half precision is bound by the tensor cores, an
+// addition by the memory, and what is tiny by the launch.
 func TestPlanSeconds(t *testing.T) {
 	gpu, err := train.FindGPU("A100")
 	if err != nil {
@@ -391,7 +393,8 @@ func TestPlanSeconds(t *testing.T) {
 	}
 }
 
-// FindGPU takes a GPU's name as people, shops and nvidia-smi write it, and no name of another variant.
+// FindGPU takes a GPU's name as people, shops and nvidia-smi write it, and no name of another
+// variant.
 func TestFindGPUSpellings(t *testing.T) {
 	for name, list := range map[string][]string{
 		"4090": {"4090", "rtx4090", "RTX 4090", "rtx-4090", "geforce-rtx-4090", "NVIDIA GeForce RTX 4090", "rtx_4090"},

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// A Progress shows how far a training is: a bar that is redrawn on a terminal, a line now and then elsewhere. It is used by one
-// goroutine.
+// A Progress shows how far a training is: a bar that is redrawn on a terminal, a line now and then
+// elsewhere. It is used by one goroutine.
 type Progress struct {
 	w        io.Writer
 	terminal bool
@@ -30,8 +30,8 @@ func NewProgress(w io.Writer) *Progress {
 // Begin says from which step on the time is counted.
 func (p *Progress) Begin(step int) { p.start, p.from = time.Now(), step }
 
-// Step reports that step n of total is done, counted from 1; total 0 means that it is not known. On a terminal the bar is redrawn
-// ten times a second; elsewhere this does nothing.
+// Step reports that step n of total is done, counted from 1; total 0 means that it is not known. On
+// a terminal the bar is redrawn ten times a second; elsewhere this does nothing.
 func (p *Progress) Step(n, total int, text string) {
 	if !p.due(n, total) {
 		return
@@ -51,7 +51,8 @@ func (p *Progress) Step(n, total int, text string) {
 		line = fmt.Sprintf("[%s%s] %d/%d  %s%v left", strings.Repeat("█", full), strings.Repeat("·", cells-full), n, total, text, left)
 	}
 	if f, ok := p.w.(*os.File); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 1 { // a line that wraps could not be drawn over
+		// a line that wraps could not be drawn over
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 1 {
 			r := []rune(line)
 			line = string(r[:min(len(r), width-1)])
 		}

@@ -28,7 +28,8 @@ func fewSteps(t *testing.T, steps int) Config {
 	return Config{Model: m, Optimizer: optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1}), Train: loader, Epochs: 1}
 }
 
-// The loss is on the progress line of a training that is shorter than what is collected on the device.
+// The loss is on the progress line of a training that is shorter than what is collected on the
+// device.
 func TestLossOnTheLineOfShortRuns(t *testing.T) {
 	tr, err := newTrainer(fewSteps(t, 3))
 	if err != nil {

@@ -24,7 +24,8 @@ func NewRegression() *RegressionMetric {
 // Name is "rmse".
 func (m *RegressionMetric) Name() string { return "rmse" }
 
-// Update adds a batch: outputs and targets of one shape, or outputs of [..., 1] and targets of [...].
+// Update adds a batch: outputs and targets of one shape, or outputs of [..., 1] and targets of
+// [...].
 func (m *RegressionMetric) Update(output, target *tensor.Tensor) {
 	update(output, func(s *tensor.Scope) {
 		if r := target.Rank(); output.Rank() == r+1 && output.Dim(r) == 1 {

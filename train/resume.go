@@ -67,7 +67,8 @@ func (t *trainer) openStore() error {
 	set := t.options()
 	schedule, _ := library(t.c.Schedule)
 	err = checkpoint.Restore(parts, l.Tree)
-	if errors.Is(err, device.ErrOutOfMemory) { // a half of it is no state, but all of it is, once more
+	// a half of it is no state, but all of it is, once more
+	if errors.Is(err, device.ErrOutOfMemory) {
 		t.c.Device.Empty()
 		err = checkpoint.Restore(parts, l.Tree)
 	}
@@ -140,7 +141,8 @@ func (t *trainer) keep() error {
 		info.Metric = t.st.Metrics[t.c.Watch]
 	}
 	err := t.save(info)
-	if errors.Is(err, device.ErrOutOfMemory) { // what lies in pieces on the device is put together there
+	// what lies in pieces on the device is put together there
+	if errors.Is(err, device.ErrOutOfMemory) {
 		t.c.Device.Empty()
 		if err = t.save(info); errors.Is(err, device.ErrOutOfMemory) {
 			t.broken = errors.Join(t.broken, err)
@@ -164,8 +166,8 @@ func (t *trainer) save(info checkpoint.Info) error {
 	return t.store.Save(tree, info)
 }
 
-// finite finds parameters that are no numbers any more though the loss still was one: the next step's will be none, and a checkpoint of them
-// could not be gone on from.
+// finite finds parameters that are no numbers any more though the loss still was one: the next
+// step's will be none, and a checkpoint of them could not be gone on from.
 func (t *trainer) finite() error {
 	var names []string
 	var list []*tensor.Tensor

@@ -57,8 +57,8 @@ func TestResumeWithoutTheSchedule(t *testing.T) {
 	}
 }
 
-// What may be other after a resume is not spoken of and leaves the bits; what changes the numbers is told, in one line, and what the checkpoint
-// decides too.
+// What may be other after a resume is not spoken of and leaves the bits; what changes the numbers
+// is told, in one line, and what the checkpoint decides too.
 func TestResumeWithOtherSettings(t *testing.T) {
 	cpu := devices(t)[0]
 	whole := setup(t, cpu)
@@ -123,7 +123,8 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	}
 }
 
-// A schedule of another kind than the one in the checkpoint, or with other settings, is told of: its state comes with the checkpoint's settings.
+// A schedule of another kind than the one in the checkpoint, or with other settings, is told of:
+// its state comes with the checkpoint's settings.
 func TestResumeWithAnotherSchedule(t *testing.T) {
 	cpu := devices(t)[0]
 	step := func(n int) func(sched.Optimizer) *sched.LR {

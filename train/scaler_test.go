@@ -14,8 +14,9 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A training in float16 that was interrupted goes on with its scale, and ends with the bits of one that was not. Clipping sees gradients
-// without the scale: a limit that none reaches changes nothing.
+// A training in float16 that was interrupted goes on with its scale, and ends with the bits of one
+// that was not. Clipping sees gradients without the scale: a limit that none reaches changes
+// nothing.
 func TestScalerInCheckpoints(t *testing.T) {
 	training, _ := problem(t)
 	run := func(dir string, resume bool, steps int, clip float64) string {

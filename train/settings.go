@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// settings are those that decide the bits of a training and are in no other part of a checkpoint. Those that do not change the bits are not among
-// them: how many goroutines load and compute, what is measured, written or profiled, and Checkpointing.
+// settings are those that decide the bits of a training and are in no other part of a checkpoint.
+// Those that do not change the bits are not among them: how many goroutines load and compute, what
+// is measured, written or profiled, and Checkpointing.
 func (t *trainer) settings() map[string]any {
 	c := &t.c
 	precision := "full"
@@ -47,7 +48,8 @@ func scheduleKind(schedule any) string {
 	return fmt.Sprintf("%T", schedule)
 }
 
-// library returns what a schedule of package sched, which is the same as long as nobody changes its settings, says of itself.
+// library returns what a schedule of package sched, which is the same as long as nobody changes its
+// settings, says of itself.
 func library(schedule any) (string, bool) {
 	s, ok := schedule.(fmt.Stringer)
 	if !ok || !strings.HasPrefix(fmt.Sprintf("%T", s), "*sched.") {
@@ -56,7 +58,8 @@ func library(schedule any) (string, bool) {
 	return s.String(), true
 }
 
-// changes says which settings are others than those of the checkpoint that is gone on from, was. Those of an earlier version are not known.
+// changes says which settings are others than those of the checkpoint that is gone on from, was.
+// Those of an earlier version are not known.
 func (t *trainer) changes(was map[string]any) (list []string) {
 	now := t.settings()
 	if was != nil {
@@ -72,7 +75,8 @@ func (t *trainer) changes(was map[string]any) (list []string) {
 		case !known || old == now[key]:
 			continue
 		case key == "Epochs" || key == "Steps":
-			// The end of a training is no part of what it computes, unless the learning rate was to come down by then.
+			// The end of a training is no part of what it computes, unless the learning rate was to
+			// come down by then.
 			if t.c.Schedule == nil {
 				continue
 			}
@@ -84,8 +88,9 @@ func (t *trainer) changes(was map[string]any) (list []string) {
 	return list
 }
 
-// options are the settings of an optimizer that its state brings along: learning rates and the like by group. What a schedule changes is not among
-// them: of the learning rate only that which it began with.
+// options are the settings of an optimizer that its state brings along: learning rates and the like
+// by group. What a schedule changes is not among them: of the learning rate only that which it
+// began with.
 func (t *trainer) options() (groups []map[string]any) {
 	list, _ := t.c.Optimizer.StateDict()["param_groups"].([]any)
 	for _, g := range list {
@@ -104,7 +109,8 @@ func (t *trainer) options() (groups []map[string]any) {
 	return groups
 }
 
-// overruled says which settings of the optimizer those of the checkpoint have taken the place of: as in PyTorch they are a part of its state.
+// overruled says which settings of the optimizer those of the checkpoint have taken the place of:
+// as in PyTorch they are a part of its state.
 func overruled(set, loaded []map[string]any) string {
 	var list []string
 	for i, g := range loaded {

@@ -8,14 +8,15 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A MemoryError is an out of memory that nothing helped against: what was asked, what is there, who has the rest, what to try. Nothing has
-// changed by what failed. It wraps [device.ErrOutOfMemory].
+// A MemoryError is an out of memory that nothing helped against: what was asked, what is there, who
+// has the rest, what to try. Nothing has changed by what failed. It wraps [device.ErrOutOfMemory].
 type MemoryError struct {
 	What         string // that ran out of memory: "the gradients of a single sample"
 	Samples      int    // in the batch; 0: that does not matter
 	Checkpointed bool   // activations were already being recomputed instead of kept
-	// Shortage has the numbers of the last failure. Needed is what was in use then, together with what was asked for: the least that the
-	// device would have to have. Both are 0 where the device does not tell.
+	// Shortage has the numbers of the last failure. Needed is what was in use then, together with
+	// what was asked for: the least that the device would have to have. Both are 0 where the device
+	// does not tell.
 	Shortage device.Shortage
 	Needed   int
 	Advice   []string
@@ -65,7 +66,8 @@ func size(n int) string {
 	return fmt.Sprintf("%.2f %ciB", v, " KMGT"[unit])
 }
 
-// memoryError makes the error of a failure that stays. what is "" for gradients of a batch of n samples.
+// memoryError makes the error of a failure that stays. what is "" for gradients of a batch of n
+// samples.
 func (a *Adapt) memoryError(what string, n int, err error) *MemoryError {
 	e := &MemoryError{What: what, Samples: n, Checkpointed: a.anew, Err: err}
 	if what == "" {

@@ -28,7 +28,8 @@ func (t *trainer) record() error {
 	return nil
 }
 
-// snapshot writes the history, the first time, and ends it. It is called at the first out of memory, or at the end.
+// snapshot writes the history, the first time, and ends it. It is called at the first out of
+// memory, or at the end.
 func (t *trainer) snapshot() {
 	h := t.history
 	if h == nil {

@@ -28,7 +28,8 @@ func (c *counted) Step() error {
 	return nil
 }
 
-// The history of memory is written at the first out of memory, or at the end; a profile is told of every step, and its failure at the end.
+// The history of memory is written at the first out of memory, or at the end; a profile is told of
+// every step, and its failure at the end.
 func TestFitSnapshotAndProfile(t *testing.T) {
 	set := pictures(t, 22)
 	fit := func(dev *cuda.Device, path string, p *counted) (*train.Result, string, error) {

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// firstSplit finds out what splitting changes, when a batch of n samples is split for the first time; tellSplit says it.
+// firstSplit finds out what splitting changes, when a batch of n samples is split for the first
+// time; tellSplit says it.
 func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor, seed, offset uint64) {
 	if a.told {
 		return
@@ -44,7 +45,8 @@ func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *d
 	a.changes = changes
 }
 
-// tellSplit says what the first split has changed, when it has succeeded: what the generator was asked for, from seed and offset on, is known then.
+// tellSplit says what the first split has changed, when it has succeeded: what the generator was
+// asked for, from seed and offset on, is known then.
 func (a *Adapt) tellSplit(seed, offset uint64) {
 	if !a.telling {
 		return
@@ -66,8 +68,9 @@ func (a *Adapt) tellSplit(seed, offset uint64) {
 	}
 }
 
-// computePart is compute of a part of a batch of n samples. The loss that is taken where none is given is a mean over targets that are not to be
-// ignored: of a part it is made such that weighted by samples it gives the batch's.
+// computePart is compute of a part of a batch of n samples. The loss that is taken where none is
+// given is a mean over targets that are not to be ignored: of a part it is made such that weighted
+// by samples it gives the batch's.
 func (c *Config) computePart(s *tensor.Scope, part, whole *data.Batch, n int) (output, target, loss *tensor.Tensor) {
 	if len(part.Index) == n || !c.plain || c.Compute != nil || part.X == nil || part.Y == nil || part.Y.Type().IsFloat() {
 		return c.compute(s, part)
@@ -80,7 +83,8 @@ func (c *Config) computePart(s *tensor.Scope, part, whole *data.Batch, n int) (o
 	return output, part.Y, loss
 }
 
-// compare finds out what the loss of some samples is of the losses of their halves: in evaluation mode, without gradients.
+// compare finds out what the loss of some samples is of the losses of their halves: in evaluation
+// mode, without gradients.
 func (a *Adapt) compare(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (r Reduction, known bool) {
 	defer evaluating(a.c.Model)()
 	opts := append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
@@ -137,7 +141,8 @@ func evaluating(model any) (back func()) {
 	}
 }
 
-// layersOf names the kinds of layers that are so, "" if there are none; training says whether one is in training mode.
+// layersOf names the kinds of layers that are so, "" if there are none; training says whether one
+// is in training mode.
 func layersOf(model any, is func(l any, training bool) bool) string {
 	kinds := map[string]bool{}
 	nn.Apply(model, func(l any) {
@@ -182,7 +187,8 @@ func batchNorm(l any) *nn.ChannelNorm {
 	return nil
 }
 
-// drops reports whether a layer drops at random: by a probability P of a layer of its own, or by one among options.
+// drops reports whether a layer drops at random: by a probability P of a layer of its own, or by
+// one among options.
 func drops(l any, training bool) bool {
 	if !training {
 		return false

@@ -15,7 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// split returns the gradients of a batch that is computed in parts of at most so many samples, 0 for whole, and what was said.
+// split returns the gradients of a batch that is computed in parts of at most so many samples, 0
+// for whole, and what was said.
 func split(t *testing.T, m any, most int, x, y *tensor.Tensor, g *tensor.Generator) (grads []float64, said string) {
 	t.Helper()
 	var log []string
@@ -39,7 +40,8 @@ func split(t *testing.T, m any, most int, x, y *tensor.Tensor, g *tensor.Generat
 	return grads, strings.Join(log, "\n")
 }
 
-// Layers that see samples one by one get the same update from parts, and nothing is said; of those that do not, and of what is drawn at random, what is said is so.
+// Layers that see samples one by one get the same update from parts, and nothing is said; of those
+// that do not, and of what is drawn at random, what is said is so.
 func TestWhatASplitChanges(t *testing.T) {
 	type layers = []nn.Module
 	frozen := nn.NewBatchNorm2d(2)
@@ -64,7 +66,8 @@ func TestWhatASplitChanges(t *testing.T) {
 		if text := strings.TrimPrefix(said, "the split changes what is computed: "); text != want {
 			t.Errorf("it says %q, not %q", text, want)
 		}
-		same := want == "" || strings.HasPrefix(want, "InstanceNorm") // of which the update is the same too
+		// of which the update is the same too
+		same := want == "" || strings.HasPrefix(want, "InstanceNorm")
 		if d := farthest(whole, parts); (d < 1e-6) != same {
 			t.Errorf("%q: gradients differ by %g", want, d)
 		}
@@ -103,7 +106,8 @@ func TestRunningStatisticsOfParts(t *testing.T) {
 	}
 }
 
-// The loss that is taken where none is given is the mean over targets that are not ignored, of parts too: those of only such targets among them.
+// The loss that is taken where none is given is the mean over targets that are not ignored, of
+// parts too: those of only such targets among them.
 func TestSplitWithIgnoredTargets(t *testing.T) {
 	for _, dev := range devices(t) {
 		training, held := problem(t)

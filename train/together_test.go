@@ -111,7 +111,8 @@ func TestTogetherIsAsAlone(t *testing.T) {
 				},
 				"computed again": func(c *train.Config) { c.Checkpointing = true },
 			} {
-				if testing.Short() && (kind == "cuda" && name != "plain" || typ == dtype.F64) { // for the race detector
+				// for the race detector
+				if testing.Short() && (kind == "cuda" && name != "plain" || typ == dtype.F64) {
 					continue
 				}
 				if name != "plain" && (typ == dtype.F32) != (kind == "cuda") || kind == "cuda" && name == "own loss" {

@@ -20,7 +20,8 @@ func trains(o optim.Optimizer, model any) bool {
 	return len(params) == 0 || len(known) == 0 || slices.ContainsFunc(params, func(p *tensor.Tensor) bool { return known[p] })
 }
 
-// untrained says which parameters of a model stay as they are, "" if none does: of those that were forgotten, and not meant to, nothing else tells.
+// untrained says which parameters of a model stay as they are, "" if none does: of those that were
+// forgotten, and not meant to, nothing else tells.
 func untrained(o optim.Optimizer, model any) string {
 	given := map[*tensor.Tensor]bool{}
 	for _, p := range o.Params() {

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/optim"
 )
 
-// newAdapt makes what gets over running out of memory. ours says that the loss is the one that is taken where none is given.
+// newAdapt makes what gets over running out of memory. ours says that the loss is the one that is
+// taken where none is given.
 func (t *trainer) newAdapt(ours bool) (*Adapt, error) {
 	c := AdaptConfig{Model: t.c.Model, Params: t.c.Optimizer.Params(), Device: t.c.Device, Generator: t.c.Generator, Most: t.c.MicroBatch, Options: t.c.modes(),
 		Log: func(line string) { t.say(line) }}
@@ -60,7 +61,8 @@ func (t *trainer) change() error {
 	return nil
 }
 
-// profiled tells the profile of a step. One that cannot go on is left out from there on, and its error told at the end.
+// profiled tells the profile of a step. One that cannot go on is left out from there on, and its
+// error told at the end.
 func (t *trainer) profiled() {
 	if t.c.Profile == nil {
 		return
@@ -86,7 +88,8 @@ func (t *trainer) clip() error {
 	return nil
 }
 
-// schedule steps the schedule, if it is its time. One that cannot go on, as a cycle that is over, is an error.
+// schedule steps the schedule, if it is its time. One that cannot go on, as a cycle that is over,
+// is an error.
 func (t *trainer) schedule(now When, v float64) (err error) {
 	defer func() {
 		switch r := recover().(type) {

@@ -208,7 +208,8 @@ func (f *flow) expr(e ast.Expr) {
 			f.gone[k] = call
 		}
 	}
-	ast.Inspect(e, func(n ast.Node) bool { // what a function in it assigns it may assign at any time
+	// what a function in it assigns it may assign at any time
+	ast.Inspect(e, func(n ast.Node) bool {
 		if lit, ok := n.(*ast.FuncLit); ok {
 			f.forget(lit)
 		}
@@ -317,8 +318,8 @@ func (u *unit) live(call *ast.CallExpr) []ast.Expr {
 	return nil
 }
 
-// computing says whether a method of Tensor reads the values: whether it gives tensors or numbers of
-// them.
+// computing says whether a method of Tensor reads the values: whether it gives tensors or numbers
+// of them.
 func computing(m *types.Func) bool {
 	switch m.Name() {
 	case "Item", "Floats", "Bytes", "Backward", "AllClose":

@@ -22,8 +22,9 @@ What a step makes is freed at its end. A variable from outside keeps the name, n
 Keep it with s.Close(last), take the number with Item or Floats inside, or copy into an older tensor.
 This finds variables and slices which only ever get such tensors, and are used outside.`, keptResults)
 
-// keptResults judges each variable by all its assignments. Where each of them is inside a Do and gives
-// it what that scope owns, whatever is in it outside of them is freed, in whichever order they run.
+// keptResults judges each variable by all its assignments. Where each of them is inside a Do and
+// gives it what that scope owns, whatever is in it outside of them is freed, in whichever order
+// they run.
 func keptResults(u *unit) {
 	byPos := func(a, b *types.Var) int { return int(a.Pos() - b.Pos()) }
 	for _, v := range slices.SortedFunc(maps.Keys(u.uses), byPos) {
@@ -100,8 +101,8 @@ func (u *unit) kept(v *types.Var, uses []use) {
 	}
 }
 
-// step is the opening of the innermost literal around a use, if that runs inside of v's function and
-// closes its scope without keeping anything.
+// step is the opening of the innermost literal around a use, if that runs inside of v's function
+// and closes its scope without keeping anything.
 func (u *unit) step(use use, v *types.Var) *opening {
 	lit, _ := body(use.stack)
 	o := u.literals[lit]

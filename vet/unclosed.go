@@ -31,8 +31,8 @@ func unclosed(u *unit) {
 	}
 }
 
-// holder is the local variable in which the scope is put where it is opened, its only assignment; lost
-// says that the scope is put nowhere.
+// holder is the local variable in which the scope is put where it is opened, its only assignment;
+// lost says that the scope is put nowhere.
 func (u *unit) holder(o *opening) (v *types.Var, lost bool) {
 	at := len(o.stack) - 2
 	for at >= 0 {
@@ -74,7 +74,8 @@ func (u *unit) holder(o *opening) (v *types.Var, lost bool) {
 	if v == nil || v.IsField() || v.Parent() == nil || v.Parent() == u.Pkg.Scope() || len(u.uses[v]) == 0 {
 		return nil, false
 	}
-	// The first use is the declaration: a parameter or a named result is none of this function's own.
+	// The first use is the declaration: a parameter or a named result is none of this function's
+	// own.
 	if first := u.uses[v][0]; first.id != id || u.assigned(v) {
 		return nil, false
 	}
@@ -110,8 +111,8 @@ func (u *unit) assigned(v *types.Var) bool {
 	return false
 }
 
-// leaves says whether a scope is closed, or may be by somebody else. One that a function literal uses
-// lives as long as the literal.
+// leaves says whether a scope is closed, or may be by somebody else. One that a function literal
+// uses lives as long as the literal.
 func (u *unit) leaves(v *types.Var) bool {
 	home, _ := body(u.uses[v][0].stack)
 	for _, use := range u.uses[v][1:] {

@@ -27,7 +27,8 @@ type unit struct {
 	opened   []*opening                 // every Do, New and NewScope, in the order of the source
 	openings map[*ast.CallExpr]*opening // the same by their calls
 	literals map[*ast.FuncLit]*opening  // those of them that run a function literal
-	uses     map[*types.Var][]use       // of the variables of type Scope, Tensor, Batch and slices of tensors
+	// of the variables of type Scope, Tensor, Batch and slices of tensors
+	uses map[*types.Var][]use
 }
 
 // use is an identifier with the nodes around it, the outermost first, itself last.
@@ -149,7 +150,8 @@ func (u *unit) method(call *ast.CallExpr) (on ast.Expr, f *types.Func) {
 	return sel.X, f
 }
 
-// ofTensors says whether a call computes with tensors: whether it is on one, takes one or gives one.
+// ofTensors says whether a call computes with tensors: whether it is on one, takes one or gives
+// one.
 func (u *unit) ofTensors(call *ast.CallExpr) bool {
 	if u.openings[call] != nil {
 		return false

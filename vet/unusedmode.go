@@ -68,8 +68,8 @@ func (u *unit) unusedNew(o *opening, modes string) {
 	}
 }
 
-// modesOf names the modes of an opening that change how ops compute, with the verb; "" where there is
-// none.
+// modesOf names the modes of an opening that change how ops compute, with the verb; "" where there
+// is none.
 func (u *unit) modesOf(o *opening) string {
 	var names []string
 	for _, e := range o.opts {

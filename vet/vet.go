@@ -2,8 +2,8 @@
 // analyzers are of golang.org/x/tools/go/analysis; the command runs them as `flambeau vet ./...`,
 // the go command as `go vet -vettool=$(which flambeau) ./...`.
 //
-// Each looks at one function at a time and reports only what is certain to be wrong. A comment takes
-// reports back, of its line and the next, or of the function that it documents, or of the
+// Each looks at one function at a time and reports only what is certain to be wrong. A comment
+// takes reports back, of its line and the next, or of the function that it documents, or of the
 // file, where it stands before the package clause:
 //
 //	//flambeau:ignore nesteddo this test shows what happens

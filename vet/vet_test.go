@@ -24,8 +24,8 @@ import (
 	"golang.org/x/tools/go/ast/inspector"
 )
 
-// TestAnalyzers holds what the analyzers report of testdata/misuse, against the packages as they are, to the
-// comments there: `want analyzer "pattern"` on a line, and nothing on the others.
+// TestAnalyzers holds what the analyzers report of testdata/misuse, against the packages as they
+// are, to the comments there: `want analyzer "pattern"` on a line, and nothing on the others.
 func TestAnalyzers(t *testing.T) {
 	const dir = "testdata/misuse"
 	p := load(t, "./"+dir)

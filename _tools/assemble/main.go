@@ -1,11 +1,13 @@
-// Command assemble gives every kernel in a folder of PTX files to NVIDIA's assembler, for each of the architectures, and
-// fails when one is refused, spills registers, or draws a warning about serialised matrix instructions.
+// Command assemble gives every kernel in a folder of PTX files to NVIDIA's assembler, for each of
+// the architectures, and fails when one is refused, spills registers, or draws a warning about
+// serialised matrix instructions.
 //
 //	go run ./assemble [-ptxas PATH] [-cache DIR] [-arch sm_80,sm_90,sm_120] FOLDER
 //
-// Kernels of one PTX version and target go many to a module, since starting the assembler costs more than a kernel does; the largest
-// modules go first, so that all cores are busy to the end. Of kernels that differ in name alone one is assembled. What passed before, by
-// the hash of text, architecture and assembler, is not assembled again.
+// Kernels of one PTX version and target go many to a module, since starting the assembler costs
+// more than a kernel does; the largest modules go first, so that all cores are busy to the end. Of
+// kernels that differ in name alone one is assembled. What passed before, by the hash of text,
+// architecture and assembler, is not assembled again.
 package main
 
 import (
@@ -259,7 +261,8 @@ func (a *assembler) run(list []kernel, sm string) (string, bool) {
 		log.Fatal(err)
 	}
 	arch := sm
-	if strings.Contains(list[0].header, sm+"a") { // what one generation alone has is assembled for it by name
+	// what one generation alone has is assembled for it by name
+	if strings.Contains(list[0].header, sm+"a") {
 		arch += "a"
 	}
 	cmd := exec.Command(a.ptxas, "-v", "-arch", arch, "-o", os.DevNull, f.Name())

@@ -22,8 +22,9 @@ type benchCase struct {
 // Vectors are of 1 GiB in float32 and so far larger than any cache.
 const many = 256 << 20
 
-// What a promise is about comes first: a run that ends early has measured it. PyTorch's peaks of trainings have a workspace of cuBLAS in them, up to 32 MiB on
-// an H200; peak_test.go compares with what they are without.
+// What a promise is about comes first: a run that ends early has measured it. PyTorch's peaks of
+// trainings have a workspace of cuBLAS in them, up to 32 MiB on an H200; peak_test.go compares with
+// what they are without.
 var cases = []benchCase{
 	{"add_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
 	{"relu_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
@@ -57,7 +58,8 @@ var cases = []benchCase{
 	{"exp_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Exp() })},
 	{"relu_256M_bf16", "GB/s", true, elementwise(dtype.BF16, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
 	{"relu_256M_u8", "GB/s", true, elementwise(dtype.U8, 2, func(a, _ *tensor.Tensor) { a.Clamp(1, 100) })},
-	{"add_odd_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { // one element behind 16 bytes: no vectors
+	// one element behind 16 bytes: no vectors
+	{"add_odd_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) {
 		n := a.Shape().At(0)
 		a.Slice(0, 1, n, 1).Add(b.Slice(0, 1, n, 1))
 	})},
@@ -84,7 +86,8 @@ var cases = []benchCase{
 	})},
 }
 
-// A builder makes a model with its optimizer in a scope, moved to a device unless that is nil, and what gives the loss of a random batch.
+// A builder makes a model with its optimizer in a scope, moved to a device unless that is nil, and
+// what gives the loss of a random batch.
 type builder func(r *run, home *tensor.Scope, to device.Device, batch int) *train.PlannedStep
 
 func adamW(m any, to device.Device, loss func(s *tensor.Scope) *tensor.Tensor) *train.PlannedStep {
@@ -184,7 +187,8 @@ func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 	}
 }
 
-// launching adds to one number, a thousand times between two waits: what an operation costs the host.
+// launching adds to one number, a thousand times between two waits: what an operation costs the
+// host.
 func launching(r *run) {
 	tensor.Do(func(data *tensor.Scope) {
 		a, one := data.Zeros(1), data.Ones(1)
@@ -224,7 +228,8 @@ func elementwise(t dtype.Type, moved int, f func(a, b *tensor.Tensor)) func(*run
 	}
 }
 
-// copying is the driver's copy within the memory, whose speed is what anything that moves memory can reach.
+// copying is the driver's copy within the memory, whose speed is what anything that moves memory
+// can reach.
 func copying(r *run) {
 	n := r.n(1<<30, 1<<16)
 	var b [2]device.Buffer

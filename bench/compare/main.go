@@ -1,7 +1,8 @@
-// Command compare measures the same cases on each of the given devices in one run and prints a line of JSON for each: training steps of
-// perceptrons, a CNN and a small GPT, with their peak of memory, eager and as graphs; matrix products; elementwise operations, reductions and
-// copies. bench/compare/torch_compare.py measures them in PyTorch. Single numbers of a shared machine mean little; ratios within one run are
-// what is quoted.
+// Command compare measures the same cases on each of the given devices in one run and prints a line
+// of JSON for each: training steps of perceptrons, a CNN and a small GPT, with their peak of
+// memory, eager and as graphs; matrix products; elementwise operations, reductions and copies.
+// bench/compare/torch_compare.py measures them in PyTorch. Single numbers of a shared machine mean
+// little; ratios within one run are what is quoted.
 //
 //	go run ./bench/compare [-trial] [-only REGEXP] [-seconds 1.5] cpu cuda:0
 //	go run ./bench/compare against [-trial] [-only REGEXP] [-rounds 5] cuda:0 [COMMAND …]
@@ -34,7 +35,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A row is one case on one device. Times are of one step; of a GPU they are the GPU's, between two events, where the case has no host part.
+// A row is one case on one device. Times are of one step; of a GPU they are the GPU's, between two
+// events, where the case has no host part.
 type row struct {
 	Device   string  `json:"device"`
 	Name     string  `json:"device_name"`
@@ -46,14 +48,19 @@ type row struct {
 	Samples  int     `json:"samples"`
 	Rate     float64 `json:"rate"`
 	Unit     string  `json:"unit"`
-	Peak     int     `json:"peak_bytes"`              // of memory in use by the case, in a step after the first ones
-	Planned  int     `json:"planned_bytes,omitempty"` // that peak as train.Plan tells it
-	Context  int     `json:"context_bytes,omitempty"` // of the GPU's memory that is in use and not the pool's
-	Error    string  `json:"error,omitempty"`
+	// of memory in use by the case, in a step after the first ones
+	Peak    int `json:"peak_bytes"`
+	Planned int `json:"planned_bytes,omitempty"` // that peak as train.Plan tells it
+	// of the GPU's memory that is in use and not the pool's
+	Context int    `json:"context_bytes,omitempty"`
+	Error   string `json:"error,omitempty"`
 
-	Bound  float64            `json:"bound_seconds,omitempty"` // the least that the GPU's published rates allow
-	Rounds []float64          `json:"rounds,omitempty"`        // the median of each round, in seconds
-	Theirs map[string]*theirs `json:"theirs,omitempty"`        // by the other side's name for a variant
+	// the least that the GPU's published rates allow
+	Bound float64 `json:"bound_seconds,omitempty"`
+	// the median of each round, in seconds
+	Rounds []float64 `json:"rounds,omitempty"`
+	// by the other side's name for a variant
+	Theirs map[string]*theirs `json:"theirs,omitempty"`
 }
 
 // run is a case being measured.
@@ -152,9 +159,10 @@ func (r *run) carryOut(c benchCase) error {
 	return nil
 }
 
-// measure times inner calls of step together, until the budget is used up, after a warm-up that compiles the kernels and brings the clocks up.
-// The GPU's time counts where it is asked for, otherwise the host's, the wait at the end included.
-// Each round has such a budget, and behind each the other side has its turn.
+// measure times inner calls of step together, until the budget is used up, after a warm-up that
+// compiles the kernels and brings the clocks up. The GPU's time counts where it is asked for,
+// otherwise the host's, the wait at the end included. Each round has such a budget, and behind each
+// the other side has its turn.
 func (r *run) measure(inner int, gpuTime bool, step func()) {
 	gpu, _ := r.dev.(*cuda.Device)
 	if r.trial {

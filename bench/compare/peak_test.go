@@ -10,8 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestPeaksKept holds, at full size on a GPU without memory, what gpu-run.sh holds on hardware: a training's peak is at most 1.05 times PyTorch's,
-// whose numbers are of torch_compare.py itself (_golden/cudapeak.py), and the plan is within 5 % of it.
+// TestPeaksKept holds, at full size on a GPU without memory, what gpu-run.sh holds on hardware: a
+// training's peak is at most 1.05 times PyTorch's, whose numbers are of torch_compare.py itself
+// (_golden/cudapeak.py), and the plan is within 5 % of it.
 func TestPeaksKept(t *testing.T) {
 	b, err := os.ReadFile("../../models/testdata/cudapeak.json")
 	if err != nil {
@@ -27,7 +28,8 @@ func TestPeaksKept(t *testing.T) {
 	}
 	compared := 0
 	for _, c := range cases {
-		if c.unit != "samples/s" || strings.HasSuffix(c.name, "_graph") { // a replay allocates nothing
+		// a replay allocates nothing
+		if c.unit != "samples/s" || strings.HasSuffix(c.name, "_graph") {
 			continue
 		}
 		r := run{dev: gpus[0], row: &row{}}

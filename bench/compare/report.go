@@ -49,8 +49,9 @@ const (
 	terminal     = 11000
 )
 
-// report writes results-MODE.json and log-MODE.txt into the folder out, of what is in the folder work, and says the most important to the
-// terminal. Whatever is missing or broken in work, the file is JSON. The status is 1 where something failed.
+// report writes results-MODE.json and log-MODE.txt into the folder out, of what is in the folder
+// work, and says the most important to the terminal. Whatever is missing or broken in work, the
+// file is JSON. The status is 1 where something failed.
 func report(args []string) int {
 	if len(args) != 3 || !slices.Contains([]string{"tests", "bench", "against", "sweep", "sanitizer"}, args[0]) {
 		fmt.Fprintln(os.Stderr, "usage: compare report tests|bench|against|sweep|sanitizer WORK OUT")
@@ -110,7 +111,8 @@ func report(args []string) int {
 	return 0
 }
 
-// readJSON returns what a file holds: one value, the lines' values where it is lines of JSON, or its text where it is no JSON.
+// readJSON returns what a file holds: one value, the lines' values where it is lines of JSON, or
+// its text where it is no JSON.
 func readJSON(path string) any {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -130,7 +132,8 @@ func readJSON(path string) any {
 	return list
 }
 
-// read counts a test binary's tests in its log (-test.v), and returns those that failed without a failed subtest, with what they said.
+// read counts a test binary's tests in its log (-test.v), and returns those that failed without a
+// failed subtest, with what they said.
 func (s *stepResult) read(log []byte) (list []failure) {
 	said, current := map[string][]string{}, ""
 	var failed []string
@@ -305,7 +308,8 @@ func judge(mode, work string) (list []verdict) {
 	}
 	ours, theirs := rows(filepath.Join(work, "bench.json"), "cuda"), rows(filepath.Join(work, "torch.json"), "cuda")
 	cpu := rows(filepath.Join(work, "bench.json"), "cpu")
-	// compare adds a verdict on the quotient of two numbers, which is to be at least low and at most high.
+	// compare adds a verdict on the quotient of two numbers, which is to be at least low and at
+	// most high.
 	compare := func(what, bound string, a, b, low, high float64, format string) {
 		v := verdict{what, bound, none, fails}
 		if a > 0 && b > 0 {

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestReport: whatever the steps left, results are JSON, and name each test that failed with what it said.
+// TestReport: whatever the steps left, results are JSON, and name each test that failed with what
+// it said.
 func TestReport(t *testing.T) {
 	work, out := t.TempDir(), t.TempDir()
 	files := map[string]string{
@@ -77,7 +78,8 @@ func TestCasesInPyTorch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	only := map[string]bool{"relu_256M_u8": true, "add_row_256M_f32": true} // of interest for tuning
+	// of interest for tuning
+	only := map[string]bool{"relu_256M_u8": true, "add_row_256M_f32": true}
 	for _, c := range cases {
 		if !only[c.name] && !strings.Contains(string(b), `("`+c.name+`", "`+c.unit+`", `) {
 			t.Errorf("%s is not measured in PyTorch", c.name)
@@ -85,8 +87,8 @@ func TestCasesInPyTorch(t *testing.T) {
 	}
 }
 
-// TestPromisesComeFirst: what the verdict asks for is measured before anything else, so that a run that is cut short has it, and in PyTorch
-// in the same order.
+// TestPromisesComeFirst: what the verdict asks for is measured before anything else, so that a run
+// that is cut short has it, and in PyTorch in the same order.
 func TestPromisesComeFirst(t *testing.T) {
 	b, err := os.ReadFile("torch_compare.py")
 	if err != nil {
@@ -117,7 +119,8 @@ func TestPromisesComeFirst(t *testing.T) {
 	}
 }
 
-// TestTerminal: what is printed, with many failures of long lines and all verdicts, stays within what comes back, and the promises stand last.
+// TestTerminal: what is printed, with many failures of long lines and all verdicts, stays within
+// what comes back, and the promises stand last.
 func TestTerminal(t *testing.T) {
 	work, out := t.TempDir(), t.TempDir()
 	var steps, bench, failed strings.Builder

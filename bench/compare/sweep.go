@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 )
 
-// swept is a line of what TestSweep of package cuda writes: a case, and the rate of each way to carry it out. The first is the planner's.
+// swept is a line of what TestSweep of package cuda writes: a case, and the rate of each way to
+// carry it out. The first is the planner's.
 type swept struct {
 	Case     string `json:"case"`
 	Unit     string `json:"unit"`
@@ -18,8 +19,9 @@ type swept struct {
 	} `json:"variants"`
 }
 
-// judgeSweep tells for each case what the planner's choice reaches, which variant is best, and how far both are from the limit: the driver's
-// copy for what moves memory, PyTorch's speed for products. Nothing is promised.
+// judgeSweep tells for each case what the planner's choice reaches, which variant is best, and how
+// far both are from the limit: the driver's copy for what moves memory, PyTorch's speed for
+// products. Nothing is promised.
 func judgeSweep(work string) []verdict {
 	list, limit, theirs := []verdict{}, 0.0, rows(filepath.Join(work, "torch.json"), "cuda")
 	f, err := os.Open(filepath.Join(work, "sweep.json"))

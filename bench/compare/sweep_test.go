@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestJudgeSweep: each case is told with its best variant that gave right results, and the distance of both from the limit.
+// TestJudgeSweep: each case is told with its best variant that gave right results, and the distance
+// of both from the limit.
 func TestJudgeSweep(t *testing.T) {
 	work := t.TempDir()
 	for name, text := range map[string]string{

@@ -1,6 +1,7 @@
-// Command convolutions times convolutions, pools, batch normalisation and training steps on the CPU, one run for each line of its standard
-// input that names a case; it answers with the seconds of processor time that it took. Beside it, compare.py runs PyTorch and this program in
-// turns and prints the medians of the ratios, which is what is quoted:
+// Command convolutions times convolutions, pools, batch normalisation and training steps on the
+// CPU, one run for each line of its standard input that names a case; it answers with the seconds
+// of processor time that it took. Beside it, compare.py runs PyTorch and this program in turns and
+// prints the medians of the ratios, which is what is quoted:
 //
 //	go build -o /tmp/convolutions ./bench/convolutions && python3 bench/convolutions/compare.py /tmp/convolutions
 package main
@@ -19,7 +20,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// layer makes what a case measures of an operation of one operand and perhaps a weight: forward, or one of its gradients.
+// layer makes what a case measures of an operation of one operand and perhaps a weight: forward, or
+// one of its gradients.
 func layer(part string, x, w *tensor.Tensor, f func(x, w *tensor.Tensor) *tensor.Tensor) (func(), error) {
 	if part == "forward" {
 		return func() { tensor.Do(func(s *tensor.Scope) { f(x.In(s), w) }, tensor.NoGrad()) }, nil

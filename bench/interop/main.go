@@ -1,12 +1,13 @@
-// Command interop compares torchvision's ResNet-50 and ViT-B/16 in full size with the models here, both ways and in both kinds of files:
+// Command interop compares torchvision's ResNet-50 and ViT-B/16 in full size with the models here,
+// both ways and in both kinds of files:
 //
 //	python _golden/interop_vision.py write DIR
 //	go run ./bench/interop DIR
 //	python _golden/interop_vision.py check DIR
 //
-// It loads what the script wrote, a .safetensors and a .pt file of each model with images and logits, prints by how much the logits
-// differ, and saves models of its own with their logits for the script to compare. It ends with status 1 if logits differ by more than
-// 1e-4 of the greatest.
+// It loads what the script wrote, a .safetensors and a .pt file of each model with images and
+// logits, prints by how much the logits differ, and saves models of its own with their logits for
+// the script to compare. It ends with status 1 if logits differ by more than 1e-4 of the greatest.
 package main
 
 import (

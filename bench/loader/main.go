@@ -1,6 +1,6 @@
-// Command loader measures what a loader costs beside the dataset: seconds a batch of an empty loop over samples that are in memory
-// already. With -python it measures PyTorch's DataLoader in the same run, case by case, and prints ratios: single numbers of a shared
-// machine mean little.
+// Command loader measures what a loader costs beside the dataset: seconds a batch of an empty loop
+// over samples that are in memory already. With -python it measures PyTorch's DataLoader in the
+// same run, case by case, and prints ratios: single numbers of a shared machine mean little.
 //
 //	go run ./bench/loader -python python3
 package main

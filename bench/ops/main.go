@@ -1,11 +1,13 @@
-// Command ops times the library's ops on the CPU for bench/ops/compare.py, which times PyTorch's beside them and prints ratios. The table of cases
-// is here alone: each names its operands, what it calls, and the same in PyTorch as a Python expression.
+// Command ops times the library's ops on the CPU for bench/ops/compare.py, which times PyTorch's
+// beside them and prints ratios. The table of cases is here alone: each names its operands, what it
+// calls, and the same in PyTorch as a Python expression.
 //
 //	ops list     prints the cases, a line of JSON for each and size
 //	ops serve    reads lines "case size forward|backward 4ms wall|cpu", and answers each with a line of JSON; "drop" lets operands go
 //
-// A call is timed with all that belongs to it: its scope, its results, their release. Sixteen calls of up to 1K elements share a scope, and four of
-// up to 256K, as ops of a program do; "backward" is the op and the gradients of its operands.
+// A call is timed with all that belongs to it: its scope, its results, their release. Sixteen calls
+// of up to 1K elements share a scope, and four of up to 256K, as ops of a program do; "backward" is
+// the op and the gradients of its operands.
 package main
 
 import (
@@ -32,7 +34,8 @@ type bench struct {
 	grad string // the operands that are differentiated, of "abcd"
 	call string // in PyTorch, over a, b, c, d
 	f    func(x []*T) *T
-	// sizes are those at which the case is run: t tiny, m medium, l large, h large of a heavy op, f as the dims are.
+	// sizes are those at which the case is run: t tiny, m medium, l large, h large of a heavy op, f
+	// as the dims are.
 	sizes string
 }
 
@@ -49,10 +52,11 @@ var sizeNames = map[byte]string{'t': "tiny", 'm': "medium", 'l': "large", 'h': "
 
 // An operand as both sides make it.
 type operand struct {
-	Kind   string `json:"kind"` // normal, positive, unit, ones, half (bfloat16), index, bool, spd
-	Dims   []int  `json:"dims"`
-	Bound  int    `json:"bound,omitempty"`  // of an index
-	Layout string `json:"layout,omitempty"` // t: its dimensions turned about, s: every second element of rows
+	Kind  string `json:"kind"` // normal, positive, unit, ones, half (bfloat16), index, bool, spd
+	Dims  []int  `json:"dims"`
+	Bound int    `json:"bound,omitempty"` // of an index
+	// t: its dimensions turned about, s: every second element of rows
+	Layout string `json:"layout,omitempty"`
 }
 
 var kinds = map[string]string{"f": "normal", "p": "positive", "u": "unit", "1": "ones", "h": "half", "o": "bool", "q": "spd", "g": "long"}

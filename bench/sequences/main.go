@@ -1,6 +1,7 @@
-// Command sequences times recurrent and attention layers on the CPU, one step for each line of its standard input that names a case; it
-// answers with the seconds of that step. Beside it, compare.py runs PyTorch and this program in turns and prints the medians of the
-// ratios, which is what is quoted:
+// Command sequences times recurrent and attention layers on the CPU, one step for each line of its
+// standard input that names a case; it answers with the seconds of that step. Beside it, compare.py
+// runs PyTorch and this program in turns and prints the medians of the ratios, which is what is
+// quoted:
 //
 //	go build -o /tmp/sequences ./bench/sequences && python3 bench/sequences/compare.py /tmp/sequences
 package main
@@ -17,7 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sequences makes the step of a case: kind, mode (train or infer), length, batch, features and hidden features.
+// sequences makes the step of a case: kind, mode (train or infer), length, batch, features and
+// hidden features.
 func sequences(kind, mode string, length, batch, in, hidden int) (func(), error) {
 	var forward func(x *tensor.Tensor) *tensor.Tensor
 	var model any

@@ -20,24 +20,31 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// A card says what is needed to make a model again and to use it. It stands in the metadata of a weights file, and in checkpoints.
+// A card says what is needed to make a model again and to use it. It stands in the metadata of a
+// weights file, and in checkpoints.
 type card struct {
-	Model   string    `json:"model"`
-	Data    string    `json:"data"`              // the kind of data that it was trained on
-	Input   []int     `json:"input,omitempty"`   // shape of a sample: [channels, rows, columns] or [features]
-	Classes []string  `json:"classes,omitempty"` // what the outputs mean
-	Mean    []float32 `json:"mean,omitempty"`    // of the channels or features; they are subtracted …
+	Model string `json:"model"`
+	Data  string `json:"data"` // the kind of data that it was trained on
+	// shape of a sample: [channels, rows, columns] or [features]
+	Input   []int    `json:"input,omitempty"`
+	Classes []string `json:"classes,omitempty"` // what the outputs mean
+	// of the channels or features; they are subtracted …
+	Mean    []float32 `json:"mean,omitempty"`
 	Std     []float32 `json:"std,omitempty"`     // … and divided by
 	Columns []string  `json:"columns,omitempty"` // of a table, in the order of the features
 	Target  string    `json:"target,omitempty"`  // of a table
 
-	Words      map[string][]string `json:"words,omitempty"`      // of the columns that hold words
-	Missing    string              `json:"missing,omitempty"`    // what is done about a missing value, "": it is an error
-	Fill       map[string]float64  `json:"fill,omitempty"`       // what takes its place, by columns
-	Regression *regression         `json:"regression,omitempty"` // the target is a number, and there are no classes
+	Words map[string][]string `json:"words,omitempty"` // of the columns that hold words
+	// what is done about a missing value, "": it is an error
+	Missing string             `json:"missing,omitempty"`
+	Fill    map[string]float64 `json:"fill,omitempty"` // what takes its place, by columns
+	// the target is a number, and there are no classes
+	Regression *regression `json:"regression,omitempty"`
 
-	Size    int               `json:"size,omitempty"`   // that pictures were brought to, 0: they were not
-	Hidden  int               `json:"hidden,omitempty"` // width of the hidden layer of an mlp or cnn
+	// that pictures were brought to, 0: they were not
+	Size int `json:"size,omitempty"`
+	// width of the hidden layer of an mlp or cnn
+	Hidden  int               `json:"hidden,omitempty"`
 	Dropout float64           `json:"dropout,omitempty"`
 	GPT     *models.GPTConfig `json:"gpt,omitempty"`
 	Chars   string            `json:"characters,omitempty"` // of which a gpt's tokens are
@@ -226,7 +233,8 @@ func (n *network) save(path string) error {
 	return safetensors.Save(path, nn.StateDict(n.model), map[string]string{"format": "pt", cardKey: string(about)}, safetensors.Checksums())
 }
 
-// cardPart is the card as a part of a checkpoint: one that is gone on from must be of the same model.
+// cardPart is the card as a part of a checkpoint: one that is gone on from must be of the same
+// model.
 type cardPart struct{ *card }
 
 // StateDict returns the card.
@@ -281,7 +289,8 @@ func differences(was, now string) string {
 	return strings.Join(list, ", ")
 }
 
-// loadWeights reads the weights of a safetensors or .pt file, or those in the newest checkpoint of a directory, with the card if there is one.
+// loadWeights reads the weights of a safetensors or .pt file, or those in the newest checkpoint of
+// a directory, with the card if there is one.
 func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error) {
 	if dir, err := checkpoint.Load(path); err == nil {
 		return fromTree(dir.Tree)
@@ -301,7 +310,8 @@ func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error)
 		return nil, nil, err2
 	}
 	if err2 != nil {
-		if strings.HasSuffix(path, ".safetensors") { // what the other format says of it is of no use
+		// what the other format says of it is of no use
+		if strings.HasSuffix(path, ".safetensors") {
 			return nil, nil, err
 		}
 		return nil, nil, fmt.Errorf("%s is neither a safetensors nor a .pt file: %w; %w", path, err, err2)

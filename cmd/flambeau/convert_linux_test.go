@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Converting does not need the memory of the file, from any format to any other. With FLAMBEAU_SOAK the file has 1 GiB.
+// Converting does not need the memory of the file, from any format to any other. With FLAMBEAU_SOAK
+// the file has 1 GiB.
 func TestConvertTakesLittleMemory(t *testing.T) {
 	total := 64 << 20
 	if os.Getenv("FLAMBEAU_SOAK") != "" {

@@ -203,7 +203,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// What a file names goes to the terminal without what a terminal obeys, and names that grow without end end in an error.
+// What a file names goes to the terminal without what a terminal obeys, and names that grow without
+// end end in an error.
 func TestNamesOfHostileFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.safetensors")

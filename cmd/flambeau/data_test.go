@@ -195,7 +195,8 @@ func sentences(size int) string {
 	return b.String()
 }
 
-// A text: the model learns more than the frequencies of letters, and writes. With FLAMBEAU_SOAK=1 half a megabyte.
+// A text: the model learns more than the frequencies of letters, and writes. With FLAMBEAU_SOAK=1
+// half a megabyte.
 func TestText(t *testing.T) {
 	dir, size, args, below := t.TempDir(), 40_000, []string{"--steps", "60", "--hidden", "32", "--lr", "0.01", "--batch", "8"}, 0.3
 	if soak() {

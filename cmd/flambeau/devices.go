@@ -16,18 +16,19 @@ type devicesCmd struct {
 
 // deviceReport is a device in the JSON object.
 type deviceReport struct {
-	Name       string       `json:"name"`
-	Product    string       `json:"product"`
-	Emulated   bool         `json:"emulated,omitempty"`
-	Cores      int          `json:"cores"`
-	SIMD       string       `json:"simd,omitempty"`
-	Memory     int          `json:"memory_bytes"`
-	Capability string       `json:"compute_capability,omitempty"`
-	Driver     string       `json:"driver_version,omitempty"`
-	PTX        string       `json:"ptx_version,omitempty"`
-	Products   string       `json:"products,omitempty"`         // what computes matrix products of a GPU
-	Spills     []cuda.Spill `json:"spilling_kernels,omitempty"` // of the library
-	Problem    string       `json:"problem,omitempty"`
+	Name       string `json:"name"`
+	Product    string `json:"product"`
+	Emulated   bool   `json:"emulated,omitempty"`
+	Cores      int    `json:"cores"`
+	SIMD       string `json:"simd,omitempty"`
+	Memory     int    `json:"memory_bytes"`
+	Capability string `json:"compute_capability,omitempty"`
+	Driver     string `json:"driver_version,omitempty"`
+	PTX        string `json:"ptx_version,omitempty"`
+	// what computes matrix products of a GPU
+	Products string       `json:"products,omitempty"`
+	Spills   []cuda.Spill `json:"spilling_kernels,omitempty"` // of the library
+	Problem  string       `json:"problem,omitempty"`
 }
 
 type devicesReport struct {

@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/doctor"
 )
 
-// exitStatus ends the command with a status of its own and without words: what there is to say has been printed.
+// exitStatus ends the command with a status of its own and without words: what there is to say has
+// been printed.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }

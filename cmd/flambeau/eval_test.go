@@ -26,8 +26,8 @@ func measures(t *testing.T, want string, args ...string) {
 	}
 }
 
-// eval measures all of the pictures that it is given; of those that were trained on the part that was held
-// out, where they were moved, renamed or added to also.
+// eval measures all of the pictures that it is given; of those that were trained on the part that
+// was held out, where they were moved, renamed or added to also.
 func TestEvalMeasuresAllOfIt(t *testing.T) {
 	dir := t.TempDir()
 	set, other, weights := filepath.Join(dir, "set"), filepath.Join(dir, "other"), filepath.Join(dir, "w.safetensors")
@@ -84,11 +84,12 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 	measures(t, "all 55 pictures; whether some of them were trained on is not known: the weights do not say what they were trained on", bare, "--data", moved)
 }
 
-// Rows are known by what is in them, as often as they are there, and a table of few different rows is not taken for the one that was trained on
-// because of a few equal ones.
+// Rows are known by what is in them, as often as they are there, and a table of few different rows
+// is not taken for the one that was trained on because of a few equal ones.
 func TestEvalOfTables(t *testing.T) {
 	dir := t.TempDir()
-	set, weights := tableFile(t, filepath.Join(dir, "set.csv"), 100, letters), filepath.Join(dir, "w.safetensors") // each row twice or more
+	// each row twice or more
+	set, weights := tableFile(t, filepath.Join(dir, "set.csv"), 100, letters), filepath.Join(dir, "w.safetensors")
 	must(t, "train", "--data", set, "--steps", "2", "--out", weights, "--device", "cpu")
 	measures(t, "20 of 100 rows, held out: the other 80 were trained on", weights, "--data", set)
 	measures(t, "50 of 130 rows, held out: the other 80 were trained on", weights, "--data", tableFile(t, filepath.Join(dir, "longer.csv"), 130, letters))

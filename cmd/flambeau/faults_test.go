@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// Each call of the operating system by which train writes --out fails once: the error names the file, the older file is whole, and
-// nothing else is left beside it.
+// Each call of the operating system by which train writes --out fails once: the error names the
+// file, the older file is whole, and nothing else is left beside it.
 func TestEachCallOfOutFails(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(t.TempDir()) // where the weights go instead
@@ -35,7 +35,8 @@ func TestEachCallOfOutFails(t *testing.T) {
 			failed = op + " of " + on
 			return errors.New("the system fails here")
 		})
-		status, _, errOut := command(t, append(args, "--seed", strconv.Itoa(n+1))...) // other weights
+		// other weights
+		status, _, errOut := command(t, append(args, "--seed", strconv.Itoa(n+1))...)
 		restore()
 		if failed == "" {
 			if status != 0 || n < 8 {

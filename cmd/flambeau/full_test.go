@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/fulldisk"
 )
 
-// On a full disk the numbers of the training are shown all the same; each file that could not be written is told of in one error, with what is left.
+// On a full disk the numbers of the training are shown all the same; each file that could not be
+// written is told of in one error, with what is left.
 func TestTrainOnAFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

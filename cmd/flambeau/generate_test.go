@@ -14,7 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// The files of a GPT-2 as they are published: weights with Hugging Face's names, safetensors or .pt, and the two files of its tokens.
+// The files of a GPT-2 as they are published: weights with Hugging Face's names, safetensors or
+// .pt, and the two files of its tokens.
 func TestGenerateFromGPT2Files(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }

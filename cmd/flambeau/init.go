@@ -109,8 +109,8 @@ func (c *card) outputs() string {
 	return fmt.Sprintf("%d classes, %s", len(c.Classes), some)
 }
 
-// freeze has only the last layer learn. Batch normalisation normalises with its running statistics and
-// keeps them, as PyTorch's layers in evaluation mode.
+// freeze has only the last layer learn. Batch normalisation normalises with its running statistics
+// and keeps them, as PyTorch's layers in evaluation mode.
 func (n *network) freeze() (text string, err error) {
 	name, layer := n.head()
 	if layer == nil || n.gpt != nil {

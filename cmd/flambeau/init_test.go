@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// Weights for other classes lose their last layer, which is told; --freeze holds the rest to the bit, with the
-// statistics of batch normalisation.
+// Weights for other classes lose their last layer, which is told; --freeze holds the rest to the
+// bit, with the statistics of batch normalisation.
 func TestInitOfOtherClasses(t *testing.T) {
 	dir := t.TempDir()
 	set, init, out := pictures(t, filepath.Join(dir, "set")), filepath.Join(dir, "resnet18.pth"), filepath.Join(dir, "w.safetensors")
@@ -56,7 +56,8 @@ func TestInitOfOtherClasses(t *testing.T) {
 	same(false)
 	must(t, train...)
 	same(true)
-	// Weights with a card: the same number of classes with other names are others, and with the same names the last layer is kept.
+	// Weights with a card: the same number of classes with other names are others, and with the
+	// same names the last layer is kept.
 	again := []string{"train", "--data", set, "--model", "cnn", "--steps", "1", "--device", "cpu", "--out", out}
 	must(t, again...)
 	_, errOut = must(t, append(again, "--init", out, "--freeze")...)

@@ -109,7 +109,8 @@ func cut(s string) string {
 	return zipfile.Printable(s)
 }
 
-// read reads what the file says of its tensors; of safetensors that is the header alone, so that types that cannot be read are listed too.
+// read reads what the file says of its tensors; of safetensors that is the header alone, so that
+// types that cannot be read are listed too.
 func (c *inspectCmd) read() (*inspected, error) {
 	format, err := formatOf(c.File)
 	if err != nil {

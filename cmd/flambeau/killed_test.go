@@ -18,7 +18,8 @@ import (
 // soak reports whether the long forms of tests are wanted.
 func soak() bool { return os.Getenv("FLAMBEAU_SOAK") == "1" }
 
-// others are flags that say how a training is done and watched and not what it computes, chosen at random.
+// others are flags that say how a training is done and watched and not what it computes, chosen at
+// random.
 func others(rng *rand.Rand, dir string) (list []string) {
 	for _, o := range []string{
 		"--every 1", "--every 3", "--keep 1", "--keep-best", "--workers 3", "--checkpointing", "--json", "--tensorboard " + filepath.Join(dir, "events"),
@@ -32,8 +33,9 @@ func others(rng *rand.Rand, dir string) (list []string) {
 	return list
 }
 
-// A training that is killed at random moments, in the middle of writing a checkpoint too, and begun again each time, with other flags and
-// as many goroutines as may be, ends with the same bits as one that was not, and leaves nothing behind.
+// A training that is killed at random moments, in the middle of writing a checkpoint too, and begun
+// again each time, with other flags and as many goroutines as may be, ends with the same bits as
+// one that was not, and leaves nothing behind.
 func TestKilledTrainingsGoOn(t *testing.T) {
 	for _, c := range []struct {
 		cuda, args string
@@ -58,7 +60,8 @@ func TestKilledTrainingsGoOn(t *testing.T) {
 		if out, err := train("whole", "--checkpoint", filepath.Join(dir, "other")).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		longest := time.Since(began) * 3 / 4 // that a process may live: some end by themselves on the way
+		// that a process may live: some end by themselves on the way
+		longest := time.Since(began) * 3 / 4
 		whole, err := os.ReadFile(filepath.Join(dir, "whole"))
 		if err != nil {
 			t.Fatal(err)
@@ -125,7 +128,8 @@ func TestKilledTrainingsGoOn(t *testing.T) {
 	}
 }
 
-// isKilled reports whether a process ended because it was killed, as far as a system tells: windows gives the status 1.
+// isKilled reports whether a process ended because it was killed, as far as a system tells: windows
+// gives the status 1.
 func isKilled(e *exec.ExitError) bool {
 	return e != nil && e.ExitCode() == 1 && len(e.Stderr) == 0 && os.PathSeparator == '\\'
 }

@@ -44,7 +44,8 @@ func TestTablesWithoutClasses(t *testing.T) {
 	fails(t, `fill it in or leave the row out`, "train", "--data", tableFile(t, filepath.Join(dir, "gap.csv"), 20, func(i int) string { return letters(i)[i/19:] }))
 }
 
-// Losses that are no numbers are null in JSON, measured zeros are there, and a prediction of NaN is none.
+// Losses that are no numbers are null in JSON, measured zeros are there, and a prediction of NaN is
+// none.
 func TestNumbersInJSON(t *testing.T) {
 	dir := t.TempDir()
 	csv, weights := tableFile(t, filepath.Join(dir, "t.csv"), 40, letters), filepath.Join(dir, "w.safetensors")
@@ -124,7 +125,8 @@ func TestLastBatchOfOne(t *testing.T) {
 	must(t, "train", "--data", set, "--model", "resnet18", "--size", "16", "--batch", "23", "--epochs", "1", "--device", "cpu")
 }
 
-// What is written has the name of its format, and a place that cannot be written is found before the work.
+// What is written has the name of its format, and a place that cannot be written is found before
+// the work.
 func TestOutFile(t *testing.T) {
 	dir := t.TempDir()
 	fails(t, "what is written is a safetensors file", "train", "--steps", "1", "--out", filepath.Join(dir, "w.pt"))

@@ -50,7 +50,8 @@ const (
 	profileSteps = 10
 )
 
-// profiled begins the profile of a training of so many steps, if one is wanted, and returns what ends and writes it.
+// profiled begins the profile of a training of so many steps, if one is wanted, and returns what
+// ends and writes it.
 func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() error, err error) {
 	if m.Profile == "" {
 		return func() error { return nil }, nil
@@ -99,7 +100,8 @@ func writable(flag, path string) error {
 	} else if !info.IsDir() {
 		return fmt.Errorf("%s %s: %s is not a folder", flag, path, filepath.Dir(path))
 	}
-	if _, err := os.Lstat(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // a name that is too long
+	// a name that is too long
+	if _, err := os.Lstat(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s %s: nothing can be written there: %w", flag, path, err)
 	}
 	f, err := atomicfile.Create(path)

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Mixed precision, parts of batches and recomputation learn what the plain command learns; recomputation to the bit.
+// Mixed precision, parts of batches and recomputation learn what the plain command learns;
+// recomputation to the bit.
 func TestTrainModes(t *testing.T) {
 	losses := func(args ...string) []float64 {
 		out, _ := must(t, append([]string{"train", "--device", "cpu", "--steps", "12", "--json", "--losses"}, args...)...)
@@ -35,7 +36,8 @@ func TestTrainModes(t *testing.T) {
 	}
 }
 
-// A profile is written in the form that its name says, of a few steps and of a training that is shorter than those.
+// A profile is written in the form that its name says, of a few steps and of a training that is
+// shorter than those.
 func TestTrainProfile(t *testing.T) {
 	for name, want := range map[string]string{"trace.json": `"Optimizer.step`, "tables.txt": "Optimizer.step", "pprof.pb.gz": "\x1f\x8b"} {
 		for _, steps := range []string{"1", "5"} {
@@ -68,7 +70,8 @@ func TestTrainModesMistakes(t *testing.T) {
 	}
 }
 
-// A batch that does not fit into the memory of the GPU is trained on in parts, and the command says so.
+// A batch that does not fit into the memory of the GPU is trained on in parts, and the command says
+// so.
 func TestTrainWhatDoesNotFit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "memory.html")
 	b, err := process(t, "emulate,mem=1MiB,segment=16KiB", "train", "--memory-snapshot", file, "--device", "cuda", "--batch", "1000", "--hidden", "128", "--steps", "3", "--json").CombinedOutput()

@@ -18,11 +18,12 @@ type opsCmd struct {
 
 // opLine is an op as --json prints it.
 type opLine struct {
-	Op          string   `json:"op"`
-	Of          []string `json:"of,omitempty"` // the declared ops, or rows of the table, that it is
-	Devices     []string `json:"devices"`
-	Types       []string `json:"types"`
-	Gradient    []string `json:"gradient"` // the types in which its gradient is checked; empty: it has none
+	Op      string   `json:"op"`
+	Of      []string `json:"of,omitempty"` // the declared ops, or rows of the table, that it is
+	Devices []string `json:"devices"`
+	Types   []string `json:"types"`
+	// the types in which its gradient is checked; empty: it has none
+	Gradient    []string `json:"gradient"`
 	SecondOrder bool     `json:"second_order"`
 }
 

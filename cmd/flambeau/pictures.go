@@ -10,13 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/data/vision"
 )
 
-// largestChosen is the greatest side that pictures are brought to unless --size says so: what resnets
-// and vits are published for.
+// largestChosen is the greatest side that pictures are brought to unless --size says so: what
+// resnets and vits are published for.
 const largestChosen = 224
 
-// commonSize returns the side of the squares that pictures of several sizes are brought to: the median
-// of their shorter sides, at most largestChosen, of a vit a multiple of 16. 0: they have one size.
-// note says it.
+// commonSize returns the side of the squares that pictures of several sizes are brought to: the
+// median of their shorter sides, at most largestChosen, of a vit a multiple of 16. 0: they have one
+// size. note says it.
 func commonSize(f *vision.Folder, model string) (size int, note string, err error) {
 	type dims struct{ h, w int }
 	list := make([]dims, f.Len())

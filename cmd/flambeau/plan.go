@@ -119,14 +119,15 @@ type planReport struct {
 
 // planCounts is what a GPU is asked to do; all null or zero on a CPU.
 type planCounts struct {
-	Launches      int                `json:"launches"`
-	Modules       int                `json:"modules"` // different kernels
-	Bytes         int                `json:"bytes"`   // that they read and write
-	TensorFLOPs   int                `json:"tensor_core_flops"`
-	TensorIssued  int                `json:"tensor_core_issued_flops"` // with the padding of tiles
-	OtherFLOPs    int                `json:"other_flops"`              // beside the tensor cores
-	OtherProducts int                `json:"other_product_flops"`      // of these, those of matrix products
-	Float64FLOPs  int                `json:"float64_flops"`            // of other_flops
+	Launches     int `json:"launches"`
+	Modules      int `json:"modules"` // different kernels
+	Bytes        int `json:"bytes"`   // that they read and write
+	TensorFLOPs  int `json:"tensor_core_flops"`
+	TensorIssued int `json:"tensor_core_issued_flops"` // with the padding of tiles
+	OtherFLOPs   int `json:"other_flops"`              // beside the tensor cores
+	// of these, those of matrix products
+	OtherProducts int                `json:"other_product_flops"`
+	Float64FLOPs  int                `json:"float64_flops"` // of other_flops
 	LaunchSeconds float64            `json:"launch_seconds"`
 	LeastSeconds  map[string]float64 `json:"least_seconds"` // by GPU, without launches
 }

@@ -140,8 +140,8 @@ func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predict
 	return n.predictRows(e, enc, path, x.Float().DivScalar(255), nil, c)
 }
 
-// predictPictures classifies pictures. bad are those that cannot be read or have another size than the model wants; the others are classified
-// all the same.
+// predictPictures classifies pictures. bad are those that cannot be read or have another size than
+// the model wants; the others are classified all the same.
 func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) (bad []error, err error) {
 	in := n.card.Input
 	if len(in) != 3 {
@@ -217,7 +217,8 @@ func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.
 	return nil
 }
 
-// probabilities returns those of all classes, sample after sample; of a model of numbers the numbers.
+// probabilities returns those of all classes, sample after sample; of a model of numbers the
+// numbers.
 func (n *network) probabilities(x *tensor.Tensor) []float64 {
 	if n.card.Regression != nil {
 		return n.unscaled(n.forward(x.To(n.dev))).Floats()

@@ -24,7 +24,8 @@ import (
 	"github.com/flambeau-go/flambeau/vet"
 )
 
-// The environment is read once a process, so these tests run the command in a process of its own: this test binary again.
+// The environment is read once a process, so these tests run the command in a process of its own:
+// this test binary again.
 func TestMain(m *testing.M) {
 	if os.Getenv("FLAMBEAU_TEST_COMMAND") == "1" {
 		if vet.Asked(os.Args[1:]) {
@@ -38,7 +39,8 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(status)
 	}
-	if signal.Ignored(syscall.SIGHUP) { // under nohup, which the processes of the tests would inherit
+	// under nohup, which the processes of the tests would inherit
+	if signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	os.Exit(m.Run())
@@ -51,7 +53,8 @@ func process(t *testing.T, cuda string, args ...string) *exec.Cmd {
 	return c
 }
 
-// The same forty steps on the CPU and on an emulated GPU: losses agree, and each device repeats itself bit for bit.
+// The same forty steps on the CPU and on an emulated GPU: losses agree, and each device repeats
+// itself bit for bit.
 func TestEmulatedGPUAgreesWithCPU(t *testing.T) {
 	train := func(device string) result {
 		c := process(t, "emulate", "train", "--device", device, "--steps", "40", "--seed", "1", "--losses", "--json")
@@ -121,7 +124,8 @@ func TestMissingDriverInOneLine(t *testing.T) {
 	}
 }
 
-// Ctrl-C, and what service managers send, end a training cleanly: the weights are written, the status is 130.
+// Ctrl-C, and what service managers send, end a training cleanly: the weights are written, the
+// status is 130.
 func TestInterruptedProcess(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no way to interrupt another process")
@@ -131,7 +135,8 @@ func TestInterruptedProcess(t *testing.T) {
 	}
 }
 
-// begun starts a training without an end in a process of its own, and returns it when it has said which device it uses.
+// begun starts a training without an end in a process of its own, and returns it when it has said
+// which device it uses.
 func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	t.Helper()
 	pipe, err := c.StderrPipe()
@@ -198,7 +203,8 @@ func TestHangup(t *testing.T) {
 	}
 }
 
-// Messages that nobody reads any more, and standard streams that are closed, do not keep a training from its end.
+// Messages that nobody reads any more, and standard streams that are closed, do not keep a training
+// from its end.
 func TestClosedStreams(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no SIGPIPE")
@@ -239,8 +245,8 @@ func TestClosedStreams(t *testing.T) {
 	saved(c.Run())
 }
 
-// Where --out cannot be written is found before the work; where that becomes so meanwhile, the weights go beside the
-// checkpoints, or to the working directory.
+// Where --out cannot be written is found before the work; where that becomes so meanwhile, the
+// weights go beside the checkpoints, or to the working directory.
 func TestUnwritableOut(t *testing.T) {
 	dir := t.TempDir()
 	for name, want := range map[string]string{
@@ -256,7 +262,8 @@ func TestUnwritableOut(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, "closed"), 0o500); err != nil {
 				t.Fatal(err)
 			}
-			if f, err := os.Create(filepath.Join(dir, "closed", "probe")); err == nil { // root may write everywhere
+			// root may write everywhere
+			if f, err := os.Create(filepath.Join(dir, "closed", "probe")); err == nil {
 				f.Close()
 				continue
 			}

@@ -26,7 +26,8 @@ func TestResumeTellsWhatIsOther(t *testing.T) {
 	}
 }
 
-// Two trainings cannot keep their checkpoints in one directory; others may read there, and it is free when the first is killed.
+// Two trainings cannot keep their checkpoints in one directory; others may read there, and it is
+// free when the first is killed.
 func TestTwoTrainingsInADirectory(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"train", "--device", "cpu", "--checkpoint", dir, "--resume", "--every", "1", "--keep", "1", "--sched", "constant"}

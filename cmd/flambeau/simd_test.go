@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// What the processor's vectors are changes how products are rounded, and nothing else: a training repeats its bits with each, and its
-// losses are those of the others to rounding. Package cpu's comment says so.
+// What the processor's vectors are changes how products are rounded, and nothing else: a training
+// repeats its bits with each, and its losses are those of the others to rounding. Package cpu's
+// comment says so.
 func TestVectorsChangeRoundingOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.safetensors")
 	run := func(godebug string) (losses []float64, weights []byte) {

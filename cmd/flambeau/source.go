@@ -47,7 +47,8 @@ type request struct {
 	tableFlags
 }
 
-// openSource reads the data of a path, of the name of a published set, or for "" the embedded digits.
+// openSource reads the data of a path, of the name of a published set, or for "" the embedded
+// digits.
 func openSource(ctx context.Context, e *env, q request) (*source, error) {
 	path, known := q.path, q.known
 	if path == "" {

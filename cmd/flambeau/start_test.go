@@ -19,8 +19,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// best returns the shortest of up to twenty runs of a command, in a process of its own each. What it
-// takes beyond that is the machine's, which may be busy: once a run is short enough, it is enough.
+// best returns the shortest of up to twenty runs of a command, in a process of its own each. What
+// it takes beyond that is the machine's, which may be busy: once a run is short enough, it is
+// enough.
 func best(t *testing.T, enough time.Duration, command func() *exec.Cmd) time.Duration {
 	t.Helper()
 	least := time.Hour
@@ -69,8 +70,8 @@ func gpt2Files(t *testing.T, c models.GPTConfig, bpe *text.BPE) (weights string)
 	return weights
 }
 
-// A model that is to be loaded is not initialised first: no number is drawn, and its weights are the
-// file's own bytes, mapped.
+// A model that is to be loaded is not initialised first: no number is drawn, and its weights are
+// the file's own bytes, mapped.
 func TestGenerateDrawsNoWeights(t *testing.T) {
 	bpe, err := text.TrainBPE([]string{sentences(2000)}, text.TrainOptions{Vocab: 300})
 	if err != nil {

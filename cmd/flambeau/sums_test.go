@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// A file of weights in which a bit has flipped is not converted, and not used: neither .npz and .pt,
-// whose archives have check sums, nor what flambeau wrote by --out.
+// A file of weights in which a bit has flipped is not converted, and not used: neither .npz and
+// .pt, whose archives have check sums, nor what flambeau wrote by --out.
 func TestFlippedBitsAreTold(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -62,7 +62,8 @@ func TestFlippedBitsAreTold(t *testing.T) {
 			t.Errorf("%s: status %d, %s", args, status, errOut)
 		}
 	}
-	bad = damage("out.safetensors", []byte("__metadata__")) // in the header: one format is named, once
+	// in the header: one format is named, once
+	bad = damage("out.safetensors", []byte("__metadata__"))
 	if status, _, errOut := command(t, "eval", bad, "--device", "cpu"); status != 1 || strings.Count(errOut, "bad-out") != 1 || strings.Contains(errOut, "torchfile") {
 		t.Errorf("status %d, %s", status, errOut)
 	}

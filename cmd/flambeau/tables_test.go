@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// cars writes a table whose price and whose class follow from a word and a number. In some rows the number is missing.
+// cars writes a table whose price and whose class follow from a word and a number. In some rows the
+// number is missing.
 func cars(t *testing.T, path string, rows, gaps int) string {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -46,7 +47,8 @@ func predicted(t *testing.T, out string) (list []prediction) {
 	return list
 }
 
-// Columns of words become inputs, which predict and eval encode alike; a word that is new is told. --columns chooses the inputs.
+// Columns of words become inputs, which predict and eval encode alike; a word that is new is told.
+// --columns chooses the inputs.
 func TestTableOfWords(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 200, 0), filepath.Join(dir, "w.safetensors")
@@ -106,7 +108,8 @@ func TestTableWithMissingValues(t *testing.T) {
 	}
 }
 
-// A target of many different numbers is learned as a number: eval says RMSE, MAE and R², predict gives values in its unit.
+// A target of many different numbers is learned as a number: eval says RMSE, MAE and R², predict
+// gives values in its unit.
 func TestRegression(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 300, 0), filepath.Join(dir, "w.safetensors")

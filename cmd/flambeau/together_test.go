@@ -70,7 +70,8 @@ func TestModelsOnSeveralDevices(t *testing.T) {
 	}
 	weights := filepath.Join(dir, "w.safetensors")
 	must(t, "train", "--model", "resnet18", "--device", "cpu", "--steps", "1", "--batch", "2", "--out", weights)
-	var losses [2][]float64 // batch normalisation keeps its statistics, so that parts are as the whole
+	// batch normalisation keeps its statistics, so that parts are as the whole
+	var losses [2][]float64
 	for i, on := range [...]string{"--device=cpu", "--devices=cpu,cpu"} {
 		out, _ := must(t, "train", "--model", "resnet18", on, "--steps", "2", "--batch", "3", "--init", weights, "--freeze", "--json", "--losses")
 		losses[i] = lastLine(t, out).Losses

@@ -118,20 +118,21 @@ func (c *trainCmd) Validate() error {
 
 // result is the JSON object that --json prints.
 type result struct {
-	Device           string    `json:"device"`
-	Devices          []string  `json:"devices,omitempty"` // of a training on several
-	DeviceName       string    `json:"device_name"`
-	Emulated         bool      `json:"emulated"`
-	Data             string    `json:"data"`
-	Model            string    `json:"model"`
-	Parameters       int       `json:"parameters"`
-	Steps            int       `json:"steps"`
-	Epochs           int       `json:"epochs"`
-	Resumed          string    `json:"resumed_from,omitempty"`
-	TrainLoss        number    `json:"train_loss"`
-	TestLoss         *number   `json:"test_loss,omitempty"` // not there when nothing was measured
-	TestAccuracy     *number   `json:"test_accuracy,omitempty"`
-	TestRMSE         *number   `json:"test_rmse,omitempty"` // of a number: in its unit; the losses are of what is scaled to a deviation of 1
+	Device       string   `json:"device"`
+	Devices      []string `json:"devices,omitempty"` // of a training on several
+	DeviceName   string   `json:"device_name"`
+	Emulated     bool     `json:"emulated"`
+	Data         string   `json:"data"`
+	Model        string   `json:"model"`
+	Parameters   int      `json:"parameters"`
+	Steps        int      `json:"steps"`
+	Epochs       int      `json:"epochs"`
+	Resumed      string   `json:"resumed_from,omitempty"`
+	TrainLoss    number   `json:"train_loss"`
+	TestLoss     *number  `json:"test_loss,omitempty"` // not there when nothing was measured
+	TestAccuracy *number  `json:"test_accuracy,omitempty"`
+	// of a number: in its unit; the losses are of what is scaled to a deviation of 1
+	TestRMSE         *number   `json:"test_rmse,omitempty"`
 	TestMAE          *number   `json:"test_mae,omitempty"`
 	TestR2           *number   `json:"test_r2,omitempty"`
 	Seconds          float64   `json:"seconds"`
@@ -192,7 +193,8 @@ func printJSON(e *env, v any) error {
 	return err
 }
 
-// checkOut finds what would keep the weights, the profile or the snapshot of memory from being written, before the work and not after it.
+// checkOut finds what would keep the weights, the profile or the snapshot of memory from being
+// written, before the work and not after it.
 func (c *trainCmd) checkOut() error {
 	if format, err := formatOf(c.Out); c.Out != "" && !isDir(c.Out) && err == nil && format != formatSafetensors {
 		return fmt.Errorf("--out %s: what is written is a safetensors file; name it so, and flambeau convert makes another format of it", c.Out)
@@ -216,8 +218,8 @@ func (c *trainCmd) checkCheckpoint() error {
 	return nil
 }
 
-// checkCard compares the model with the one in the checkpoint that is gone on from, of which it says more than names and shapes of weights do, and
-// tells of another seed.
+// checkCard compares the model with the one in the checkpoint that is gone on from, of which it
+// says more than names and shapes of weights do, and tells of another seed.
 func (c *trainCmd) checkCard(e *env, k *card) error {
 	if !c.Resume {
 		return nil
@@ -266,8 +268,8 @@ func announce(d device.Device, why string) string {
 	return why
 }
 
-// A recipe is what a training takes that the command line does not say. Sizes, dropout and rates were chosen by validation inside of training
-// sets.
+// A recipe is what a training takes that the command line does not say. Sizes, dropout and rates
+// were chosen by validation inside of training sets.
 type recipe struct {
 	epochs, steps, batch, hidden int
 	lr, least, decay, dropout    float64
@@ -401,7 +403,8 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 			return nil, err
 		}
 	}
-	// Batch normalisation cannot learn from one sample: a last batch of one is left out, of other samples each epoch.
+	// Batch normalisation cannot learn from one sample: a last batch of one is left out, of other
+	// samples each epoch.
 	lone := strings.HasPrefix(k.Model, "resnet") && src.train.Len() > rec.batch && src.train.Len()%rec.batch == 1
 	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed.n, Workers: c.Workers, DropLast: lone && rec.batch > 1})
 	if err != nil {

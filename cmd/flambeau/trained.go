@@ -30,10 +30,11 @@ import (
 // in parts needs no more than to be recognised: there are some of the training part. A text is
 // known by the bytes that it begins with.
 type trained struct {
-	Samples int    `json:"samples"`          // how many were trained on; of a text, characters
-	Hashes  string `json:"hashes,omitempty"` // base64 of the first six bytes of each SHA-256, sorted
-	Bytes   int    `json:"bytes,omitempty"`  // of a text: so many at its beginning …
-	SHA256  string `json:"sha256,omitempty"` // … with this sum
+	Samples int `json:"samples"` // how many were trained on; of a text, characters
+	// base64 of the first six bytes of each SHA-256, sorted
+	Hashes string `json:"hashes,omitempty"`
+	Bytes  int    `json:"bytes,omitempty"`  // of a text: so many at its beginning …
+	SHA256 string `json:"sha256,omitempty"` // … with this sum
 }
 
 const (

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// `flambeau vet` is go vet with this program as its tool: flags, reports and exit status are go vet's.
-// The package has few dependencies, each of which go vet shows to the tool.
+// `flambeau vet` is go vet with this program as its tool: flags, reports and exit status are go
+// vet's. The package has few dependencies, each of which go vet shows to the tool.
 func TestVet(t *testing.T) {
 	for _, c := range []struct {
 		args, path, want string

@@ -58,8 +58,8 @@ type weights struct {
 // maxNames bounds them: long names in long names make more than any file has.
 const maxNames = 64 << 20
 
-// readWeights maps a file. names go in the order of the file, or, where that has none, by the alphabet.
-// checked compares what it holds with the check sums that it has, which reads all of it.
+// readWeights maps a file. names go in the order of the file, or, where that has none, by the
+// alphabet. checked compares what it holds with the check sums that it has, which reads all of it.
 func readWeights(path string, checked bool) (*weights, error) {
 	format, err := formatOf(path)
 	if err != nil {
@@ -117,8 +117,8 @@ func readWeights(path string, checked bool) (*weights, error) {
 	return w, nil
 }
 
-// flatten lists what a tree of PyTorch's holds, keys and positions joined by dots. Lists that hold neither tensors nor containers are
-// values themselves.
+// flatten lists what a tree of PyTorch's holds, keys and positions joined by dots. Lists that hold
+// neither tensors nor containers are values themselves.
 func (w *weights) flatten(prefix string, v any) error {
 	below := func(key, x any) error {
 		name := fmt.Sprint(key)

@@ -1,6 +1,7 @@
-// Package doctor finds out why a GPU is not used, or is slower than it could be. [Examine] looks at the machine: the PCI bus, the kernel's
-// driver, device files, containers, the environment, the driver and its management library. Each [Finding] says what was seen and what to do
-// about it. Nothing is changed, and no GPU is opened for work.
+// Package doctor finds out why a GPU is not used, or is slower than it could be. [Examine] looks at
+// the machine: the PCI bus, the kernel's driver, device files, containers, the environment, the
+// driver and its management library. Each [Finding] says what was seen and what to do about it.
+// Nothing is changed, and no GPU is opened for work.
 //
 // The command flambeau doctor prints what it finds.
 package doctor
@@ -23,9 +24,10 @@ type Level int
 
 // The levels.
 const (
-	Note   Level = iota // good to know
-	Slow                // a GPU is used, and something makes it slower, or less reliable, than it could be
-	Unused              // a GPU is not used because of it
+	Note Level = iota // good to know
+	// a GPU is used, and something makes it slower, or less reliable, than it could be
+	Slow
+	Unused // a GPU is not used because of it
 )
 
 var levels = [...]string{Note: "note", Slow: "slow", Unused: "unused"}
@@ -40,9 +42,10 @@ func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 type Finding struct {
 	ID    string `json:"id"` // such as "driver-too-old"; the same in later versions
 	Level Level  `json:"level"`
-	GPU   string `json:"gpu,omitempty"` // "cuda:0" or its place on the PCI bus, "" where it concerns all
-	Seen  string `json:"seen"`
-	Do    string `json:"do,omitempty"` // "" where there is nothing to do
+	// "cuda:0" or its place on the PCI bus, "" where it concerns all
+	GPU  string `json:"gpu,omitempty"`
+	Seen string `json:"seen"`
+	Do   string `json:"do,omitempty"` // "" where there is nothing to do
 }
 
 // GPU is a GPU that the driver shows.
@@ -73,16 +76,20 @@ type Library struct {
 
 // Report is what [Examine] found.
 type Report struct {
-	Verdict      Level     `json:"verdict"` // the worst of the findings; Note: all is well
-	Findings     []Finding `json:"findings"`
-	GPUs         []GPU     `json:"gpus"`
-	KernelDriver string    `json:"kernel_driver,omitempty"` // version of the loaded kernel module, Linux only
-	Driver       string    `json:"driver,omitempty"`        // version of the driver as its management library tells it
-	CUDA         string    `json:"cuda,omitempty"`          // newest CUDA version that the driver supports
-	Libraries    []Library `json:"libraries"`
+	Verdict  Level     `json:"verdict"` // the worst of the findings; Note: all is well
+	Findings []Finding `json:"findings"`
+	GPUs     []GPU     `json:"gpus"`
+	// version of the loaded kernel module, Linux only
+	KernelDriver string `json:"kernel_driver,omitempty"`
+	// version of the driver as its management library tells it
+	Driver string `json:"driver,omitempty"`
+	// newest CUDA version that the driver supports
+	CUDA      string    `json:"cuda,omitempty"`
+	Libraries []Library `json:"libraries"`
 }
 
-// ExitCode is 0 where a GPU is used and nothing is wrong, 1 where it is slower than it could be, 2 where none is used.
+// ExitCode is 0 where a GPU is used and nothing is wrong, 1 where it is slower than it could be, 2
+// where none is used.
 func (r *Report) ExitCode() int { return int(r.Verdict) }
 
 func (r *Report) add(f Finding) { r.Findings = append(r.Findings, f) }
@@ -157,9 +164,10 @@ type machine interface {
 	Read(path string) (text string, ok bool)
 	Exists(path string) bool
 	Glob(pattern string) []string
-	Target(path string) string // what a symbolic link leads to, in full; the path itself where it is none
-	Open(path string) error    // opens a device file for reading and writing, and closes it
-	Process() int              // this process
+	// what a symbolic link leads to, in full; the path itself where it is none
+	Target(path string) string
+	Open(path string) error // opens a device file for reading and writing, and closes it
+	Process() int           // this process
 	Driver() (cu.API, error)
 	Monitor() (nvml.API, error)
 	Libraries() []cuda.Library
@@ -169,15 +177,17 @@ type machine interface {
 // local is the machine that the program runs on.
 type local struct{}
 
-func (local) System() string                   { return runtime.GOOS }
-func (local) Env(name string) (string, bool)   { return os.LookupEnv(name) }
-func (local) Exists(path string) bool          { _, err := os.Stat(path); return err == nil }
-func (local) Process() int                     { return os.Getpid() }
-func (local) Driver() (cu.API, error)          { return cu.Open() }
-func (local) Monitor() (nvml.API, error)       { return nvml.Open() }
-func (local) Libraries() []cuda.Library        { return cuda.Libraries() }
-func (local) Spills() []cuda.Spill             { return cuda.RecordedSpills() }
-func (local) Glob(pattern string) (l []string) { l, _ = filepath.Glob(pattern); return l } // the patterns are this package's
+func (local) System() string                 { return runtime.GOOS }
+func (local) Env(name string) (string, bool) { return os.LookupEnv(name) }
+func (local) Exists(path string) bool        { _, err := os.Stat(path); return err == nil }
+func (local) Process() int                   { return os.Getpid() }
+func (local) Driver() (cu.API, error)        { return cu.Open() }
+func (local) Monitor() (nvml.API, error)     { return nvml.Open() }
+func (local) Libraries() []cuda.Library      { return cuda.Libraries() }
+func (local) Spills() []cuda.Spill           { return cuda.RecordedSpills() }
+
+// the patterns are this package's
+func (local) Glob(pattern string) (l []string) { l, _ = filepath.Glob(pattern); return l }
 
 func (local) Read(path string) (string, bool) {
 	f, err := os.Open(path)
@@ -204,6 +214,6 @@ func (local) Open(path string) error {
 	return f.Close()
 }
 
-// Examine looks at this machine. It loads the driver and its management library where they are there, which takes up to a few seconds on
-// a GPU that is not kept initialised.
+// Examine looks at this machine. It loads the driver and its management library where they are
+// there, which takes up to a few seconds on a GPU that is not kept initialised.
 func Examine() *Report { return examine(local{}) }

@@ -183,7 +183,8 @@ func TestDiagnoses(t *testing.T) {
 		{"rows pending", func(_ *planted, _ *hardware, s *sensors) { s.rows.Pending = true }, "memory-pending", Slow, "cuda:0", "next reset", "reset"},
 		{"no rows left", func(_ *planted, _ *hardware, s *sensors) { s.rows = nvml.Rows{Pending: true, Failure: true} }, "memory-failing", Slow, "cuda:0", "no spare ones", "replaced"},
 		{"spills", func(p *planted, _ *hardware, _ *sensors) {
-			other := cuda.Spill{Kernel: "scan", Bytes: 8, Capability: "9.0", Driver: "11.0"} // of another driver
+			// of another driver
+			other := cuda.Spill{Kernel: "scan", Bytes: 8, Capability: "9.0", Driver: "11.0"}
 			p.spills = []cuda.Spill{{Kernel: "gemm", Bytes: 16, Capability: "9.0", Driver: "12.4"}, other}
 		}, "spills", Slow, "cuda:0", "kernels of the library: gemm (16 bytes a thread)", "another version of the driver"},
 		{"MIG", func(_ *planted, _ *hardware, s *sensors) { s.mig = true }, "mig", Note, "cuda:0", "MIG mode", "-mig 0"},

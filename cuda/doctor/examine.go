@@ -51,7 +51,8 @@ func examine(m machine) *Report {
 	return &x.Report
 }
 
-// moduleVersion finds the version in /proc/driver/nvidia/version, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue …".
+// moduleVersion finds the version in /proc/driver/nvidia/version, "NVRM version: NVIDIA UNIX x86_64
+// Kernel Module 550.54.15 Tue …".
 var moduleVersion = regexp.MustCompile(`(?m)^NVRM version:.*?\s(\d{3,}\.\d+(?:\.\d+)?)\s`)
 
 // look reads the files of a Linux system.
@@ -152,7 +153,8 @@ func (x *examination) libraries() {
 	}
 }
 
-// noDriver explains why the driver cannot be used: first what the system shows, then what the driver itself says.
+// noDriver explains why the driver cannot be used: first what the system shows, then what the
+// driver itself says.
 func (x *examination) noDriver(err error) {
 	var u *cu.Unavailable
 	if !errors.As(err, &u) {
@@ -171,13 +173,15 @@ func (x *examination) noDriver(err error) {
 	x.reason(u, known)
 }
 
-// hardware looks for what keeps the driver from the GPU, and reports whether it found something that explains all that follows.
+// hardware looks for what keeps the driver from the GPU, and reports whether it found something
+// that explains all that follows.
 func (x *examination) hardware() (explained bool) {
 	s := &x.system
 	before := len(x.Findings)
 	switch {
 	case !s.linux:
-	case x.m.Exists("/dev/nvhost-gpu"), x.m.Exists("/dev/nvgpu"): // a Jetson, whose GPU is on no bus
+	case x.m.Exists("/dev/nvhost-gpu"), x.m.Exists("/dev/nvgpu"):
+		// a Jetson, whose GPU is on no bus
 	case s.wsl:
 		if !x.m.Exists("/dev/dxg") {
 			x.find("wsl-no-gpu", Unused, "this is WSL, and /dev/dxg, by which it reaches the GPU of Windows, is not there",

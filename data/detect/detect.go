@@ -1,5 +1,6 @@
-// Package detect tells what data a path holds, for programs that are given a path and nothing else: sets of images in the forms that
-// package vision reads, tables, text. It looks at names and at the beginnings of files; it reads no data.
+// Package detect tells what data a path holds, for programs that are given a path and nothing else:
+// sets of images in the forms that package vision reads, tables, text. It looks at names and at the
+// beginnings of files; it reads no data.
 package detect
 
 import (
@@ -34,10 +35,11 @@ const (
 // Found is what a path holds.
 type Found struct {
 	Kind Kind
-	// Train and Test are the paths of the two parts. Test is "" where the data does not come in parts, and the same as Train where one
-	// path holds both (IDX, CIFAR).
+	// Train and Test are the paths of the two parts. Test is "" where the data does not come in
+	// parts, and the same as Train where one path holds both (IDX, CIFAR).
 	Train, Test string
-	// Name is that of the set among those in a directory of IDX files: "" or what stands before "-train-images".
+	// Name is that of the set among those in a directory of IDX files: "" or what stands before
+	// "-train-images".
 	Name string
 	// Comma separates the fields of a table.
 	Comma rune
@@ -63,7 +65,8 @@ func (e *Error) Unwrap() error { return e.Err }
 const kinds = "known are directories of IDX files (train-images-idx3-ubyte.gz), CIFAR's binary files, directories of pictures with a directory " +
 	"for each class (also below train and val or test), tables (.csv, .tsv; also train.csv and test.csv in a directory) and text files"
 
-// Path tells what path holds. A path that holds none of the known kinds is an *[Error] that says what was found in its place.
+// Path tells what path holds. A path that holds none of the known kinds is an *[Error] that says
+// what was found in its place.
 func Path(path string) (*Found, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -84,8 +87,9 @@ func Path(path string) (*Found, error) {
 	return f, nil
 }
 
-// Images returns the dataset of a part, for the kinds that are images; decode says how pictures are decoded. Pictures that do not come in
-// parts are all in the training part, and asking for the other one is an error.
+// Images returns the dataset of a part, for the kinds that are images; decode says how pictures are
+// decoded. Pictures that do not come in parts are all in the training part, and asking for the
+// other one is an error.
 func (f *Found) Images(train bool, decode ...vision.Decode) (vision.Images, error) {
 	path := f.Train
 	if !train {
@@ -291,7 +295,8 @@ func archive(name string) bool {
 	return strings.HasSuffix(name, ".tar") || strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".tgz")
 }
 
-// comma returns what separates the fields of a table: the one of , ; and tab that is in its first line most often, outside of quotes.
+// comma returns what separates the fields of a table: the one of , ; and tab that is in its first
+// line most often, outside of quotes.
 func comma(head []byte) rune {
 	line, _, _ := bytes.Cut(head, []byte("\n"))
 	count := map[byte]int{}
@@ -312,8 +317,8 @@ func comma(head []byte) rune {
 	return rune(best)
 }
 
-// isText reports whether head is UTF-8 without control characters that text does not have; cut says that it may end in the middle of
-// a character.
+// isText reports whether head is UTF-8 without control characters that text does not have; cut says
+// that it may end in the middle of a character.
 func isText(head []byte, cut bool) bool {
 	if cut {
 		for range utf8.UTFMax - 1 {

@@ -1,7 +1,8 @@
 // Package digits is 1,797 handwritten digits of 8×8 pixels, embedded in the program.
 //
-// They are the test set of "Optical Recognition of Handwritten Digits" by E. Alpaydin and C. Kaynak, UCI Machine Learning
-// Repository, 1998, DOI 10.24432/C50P49, licensed CC BY 4.0 (https://creativecommons.org/licenses/by/4.0/).
+// They are the test set of "Optical Recognition of Handwritten Digits" by E. Alpaydin and C.
+// Kaynak, UCI Machine Learning Repository, 1998, DOI 10.24432/C50P49, licensed CC BY 4.0
+// (https://creativecommons.org/licenses/by/4.0/).
 package digits
 
 import (
@@ -90,7 +91,8 @@ func (s *Set) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	return x, y, err
 }
 
-// Split returns a training set and a test set of a fifth of each class, by a permutation that is always the same.
+// Split returns a training set and a test set of a fifth of each class, by a permutation that is
+// always the same.
 func (s *Set) Split() (train, test *Set) {
 	train, test = &Set{}, &Set{}
 	var count, seen [Classes]int

@@ -5,9 +5,10 @@
 // row has it, else 0 (one-hot). [Describe] finds the columns of words and what they hold; a model
 // that was trained on them takes the same [Config].Categories again.
 //
-// Quoting is that of RFC 4180: a field in quotes may hold commas, quotes (doubled) and line ends. A first line of names is expected
-// unless Config.NoHeader says otherwise; empty lines are left out. What cannot be read is an *[Error] that names the file, the line and the column; a value that
-// is missing is an error too, unless Config.Missing says what to do.
+// Quoting is that of RFC 4180: a field in quotes may hold commas, quotes (doubled) and line ends. A
+// first line of names is expected unless Config.NoHeader says otherwise; empty lines are left out.
+// What cannot be read is an *[Error] that names the file, the line and the column; a value that is
+// missing is an error too, unless Config.Missing says what to do.
 package table
 
 import (
@@ -28,10 +29,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Missing says what happens to a row in which a value is missing: an empty field, or NA, N/A, NaN, null, None or ? in any case.
+// Missing says what happens to a row in which a value is missing: an empty field, or NA, N/A, NaN,
+// null, None or ? in any case.
 type Missing int
 
-// What can be done with a missing value. Without a target a row is of no use: all but Drop refuse that.
+// What can be done with a missing value. Without a target a row is of no use: all but Drop refuse
+// that.
 const (
 	Refuse Missing = iota // an error
 	Drop                  // the row is left out
@@ -40,24 +43,27 @@ const (
 	NaN                   // not a number
 )
 
-// A Config says how a table is read. The zero value takes all columns of a table with a header as inputs.
+// A Config says how a table is read. The zero value takes all columns of a table with a header as
+// inputs.
 //
-// A column is named as in the header; where the header has no such name (or there is none), a number counts the columns from 0, and a
-// negative one from the end: "-1" is the last.
+// A column is named as in the header; where the header has no such name (or there is none), a
+// number counts the columns from 0, and a negative one from the end: "-1" is the last.
 type Config struct {
 	Comma    rune     // between fields; 0: ','
 	NoHeader bool     // the first line holds values; columns are called "0", "1", …
 	Columns  []string // inputs, in this order; nil: all but the target
 	Target   string   // "": none
 	Number   bool     // the target is a number; otherwise its values are names of classes
-	Classes  []string // all classes, in order; nil: those that occur, sorted, as numbers where all are whole numbers
-	Missing  Missing
+	// all classes, in order; nil: those that occur, sorted, as numbers where all are whole numbers
+	Classes []string
+	Missing Missing
 
-	// Categories are the words of the columns that hold words, by the names of the header; all other
-	// inputs are numbers. A row with a word that is not listed has 0 for all of them, and
+	// Categories are the words of the columns that hold words, by the names of the header; all
+	// other inputs are numbers. A row with a word that is not listed has 0 for all of them, and
 	// [Table].Unknown tells of it; so has a row without a word, where Missing is Mean, Zero or NaN.
 	Categories map[string][]string
-	// Fill is what Mean puts into the columns that it names, in the place of the mean of their values.
+	// Fill is what Mean puts into the columns that it names, in the place of the mean of their
+	// values.
 	Fill map[string]float64
 
 	Max int64 // most bytes that are read; 0: 4 GiB
@@ -119,7 +125,8 @@ func Load(path string, c Config) (*Table, error) {
 	return t, err
 }
 
-// Dataset returns the rows as samples: X [columns] float32 and the target; without one, the number of the row.
+// Dataset returns the rows as samples: X [columns] float32 and the target; without one, the number
+// of the row.
 func (t *Table) Dataset() (*data.TensorDataset, error) {
 	y := t.Y
 	if y == nil {
@@ -164,7 +171,8 @@ type classes struct {
 	id    map[string]int64
 }
 
-// Read reads a table from r to its end. The memory it takes is a few times the bytes that there are.
+// Read reads a table from r to its end. The memory it takes is a few times the bytes that there
+// are.
 func Read(r io.Reader, c Config) (*Table, error) {
 	if err := c.check(); err != nil {
 		return nil, &Error{Err: err}
@@ -342,7 +350,8 @@ func (r *reader) fail(column int, format string, args ...any) error {
 // parse reads a number.
 func parse(field string) (float64, error) {
 	v, err := strconv.ParseFloat(field, 32)
-	if err == nil && strings.ContainsAny(field, "_xX") { // numbers of Go's, as 1_000 and 0x1p-2, are names in a table
+	// numbers of Go's, as 1_000 and 0x1p-2, are names in a table
+	if err == nil && strings.ContainsAny(field, "_xX") {
 		err = strconv.ErrSyntax
 	}
 	return v, err

@@ -85,11 +85,13 @@ type Description struct {
 // A Column of a [Description].
 type Column struct {
 	Name     string
-	Missing  int      // rows without a value
-	Numbers  bool     // every value is a number
-	Whole    bool     // every value is a whole number
-	Distinct int      // different values, as they are written; they are counted to 65536
-	Words    []string // the values of a column that are not all numbers, sorted; nil where they are more than [MaxWords]
+	Missing  int  // rows without a value
+	Numbers  bool // every value is a number
+	Whole    bool // every value is a whole number
+	Distinct int  // different values, as they are written; they are counted to 65536
+	// the values of a column that are not all numbers, sorted; nil where they are more than
+	// [MaxWords]
+	Words []string
 }
 
 // Describe reads the table in a file and tells what its columns hold. Of c only Comma, NoHeader and

@@ -14,7 +14,8 @@ import (
 
 const cars = "color,weight,seats,price\nred,1.5,4,10\nblue,,2,20.5\n?,2,5,30\n\"dark, blue\",1,4,40\n"
 
-// Columns of words become one column a word, in the order of the list; a word that is not in it is told.
+// Columns of words become one column a word, in the order of the list; a word that is not in it is
+// told.
 func TestWords(t *testing.T) {
 	c := table.Config{Target: "price", Number: true, Missing: table.Mean, Categories: map[string][]string{"color": {"red", "blue", "green"}}}
 	got, err := table.Read(strings.NewReader(cars), c)

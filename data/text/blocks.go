@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Blocks is a data set of pieces of a stream of tokens: X is a block of tokens, Y the tokens after each of them, both int64 [length].
+// Blocks is a data set of pieces of a stream of tokens: X is a block of tokens, Y the tokens after
+// each of them, both int64 [length].
 type Blocks struct {
 	tokens         []int32
 	length, stride int
@@ -16,9 +17,10 @@ type Blocks struct {
 
 var _ data.Batcher = (*Blocks)(nil)
 
-// NewBlocks cuts tokens into blocks of length+1, each stride tokens behind the one before: the first length are X, the last length Y.
-// A stride of 0 stands for length, where every token is predicted once; 1 makes a block begin everywhere. What is left over at the end is
-// not part of any block. Fewer than length+1 tokens are an *[Error]. The tokens are copied.
+// NewBlocks cuts tokens into blocks of length+1, each stride tokens behind the one before: the
+// first length are X, the last length Y. A stride of 0 stands for length, where every token is
+// predicted once; 1 makes a block begin everywhere. What is left over at the end is not part of any
+// block. Fewer than length+1 tokens are an *[Error]. The tokens are copied.
 func NewBlocks(tokens []int, length, stride int) (*Blocks, error) {
 	switch {
 	case length < 1 || stride < 0:
@@ -76,8 +78,9 @@ func (b *Blocks) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	return x, y, err
 }
 
-// Pad returns sequences of tokens as one int64 tensor [sequences, longest], filled up with the token pad at the end, and the mask of what
-// is real, 1, and what is not, 0, of the same type and shape, in scope s. No sequences are an *[Error].
+// Pad returns sequences of tokens as one int64 tensor [sequences, longest], filled up with the
+// token pad at the end, and the mask of what is real, 1, and what is not, 0, of the same type and
+// shape, in scope s. No sequences are an *[Error].
 func Pad(s *tensor.Scope, seqs [][]int, pad int) (ids, mask *tensor.Tensor, err error) {
 	longest := 0
 	for _, q := range seqs {

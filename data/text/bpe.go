@@ -8,9 +8,10 @@ import (
 	"sync"
 )
 
-// BPE is byte-pair encoding over bytes, as GPT-2 has it (R. Sennrich et al., arXiv:1508.07909; A. Radford et al., 2019): text is split
-// into words with the space before them, and in each the pair of neighbours that was learned first is joined, over and over. Every string
-// of bytes has tokens, and Decode gives it back.
+// BPE is byte-pair encoding over bytes, as GPT-2 has it (R. Sennrich et al., arXiv:1508.07909; A.
+// Radford et al., 2019): text is split into words with the space before them, and in each the pair
+// of neighbours that was learned first is joined, over and over. Every string of bytes has tokens,
+// and Decode gives it back.
 type BPE struct {
 	tokens  []string // by number; "" where there is none
 	id      map[string]int32
@@ -87,7 +88,8 @@ func newBPE(path, mergesPath string, vocab map[string]int, merges [][2]string) (
 // Vocab returns one more than the greatest token, special ones among them.
 func (b *BPE) Vocab() int { return len(b.tokens) }
 
-// Token returns the number of a token that is spelled s, a special one or an ordinary one, and whether there is one.
+// Token returns the number of a token that is spelled s, a special one or an ordinary one, and
+// whether there is one.
 func (b *BPE) Token(s string) (id int, ok bool) {
 	if id, ok := b.special.id[s]; ok {
 		return id, true
@@ -96,8 +98,9 @@ func (b *BPE) Token(s string) (id int, ok bool) {
 	return int(n), ok
 }
 
-// Encode returns the tokens of s. Special tokens that s spells out ("<|endoftext|>") are recognised, as in Hugging Face's tokenizers; use
-// [BPE.EncodeOrdinary] for text that is not trusted. It never fails.
+// Encode returns the tokens of s. Special tokens that s spells out ("<|endoftext|>") are
+// recognised, as in Hugging Face's tokenizers; use [BPE.EncodeOrdinary] for text that is not
+// trusted. It never fails.
 func (b *BPE) Encode(s string) ([]int, error) {
 	var ids []int
 	b.special.each(s, func(plain string, id int) {
@@ -196,7 +199,8 @@ func (b *BPE) join(w string) []int32 {
 	}
 }
 
-// joinLong is join in time n·log n: the pairs wait in a heap, and the symbols are a doubly linked list.
+// joinLong is join in time n·log n: the pairs wait in a heap, and the symbols are a doubly linked
+// list.
 func (b *BPE) joinLong(ids []int32) []int32 {
 	n := int32(len(ids))
 	prev, next := make([]int32, n), make([]int32, n)

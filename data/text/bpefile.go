@@ -12,11 +12,12 @@ import (
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
 )
 
-// maxFile bounds the files of a tokenizer; GPT-2's have a megabyte, the largest known vocabularies some thirty.
+// maxFile bounds the files of a tokenizer; GPT-2's have a megabyte, the largest known vocabularies
+// some thirty.
 const maxFile = 256 << 20
 
-// byteRunes is GPT-2's way to write bytes as characters that can be seen: printable Latin-1 characters stand for themselves, the other
-// bytes, in order, for U+0100 and what follows.
+// byteRunes is GPT-2's way to write bytes as characters that can be seen: printable Latin-1
+// characters stand for themselves, the other bytes, in order, for U+0100 and what follows.
 var byteRunes = func() (t [256]rune) {
 	n := rune(256)
 	for c := range t {
@@ -81,8 +82,8 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// LoadBPE reads GPT-2's pair of files, vocab.json and merges.txt. A vocabulary's "<|endoftext|>" is a special token. Errors are an *[Error]
-// or that of the file system.
+// LoadBPE reads GPT-2's pair of files, vocab.json and merges.txt. A vocabulary's "<|endoftext|>" is
+// a special token. Errors are an *[Error] or that of the file system.
 func LoadBPE(vocabPath, mergesPath string) (*BPE, error) {
 	data, err := readFile(vocabPath)
 	if err != nil {
@@ -172,8 +173,9 @@ func (b *BPE) addSpecial(path string, added map[string]int) error {
 	return nil
 }
 
-// Save writes the two files that [LoadBPE] and Hugging Face's GPT2Tokenizer read, each to a temporary file that is renamed. Other special
-// tokens than "<|endoftext|>" cannot be told from ordinary ones in them and are an *[Error], and so is a space put before text.
+// Save writes the two files that [LoadBPE] and Hugging Face's GPT2Tokenizer read, each to a
+// temporary file that is renamed. Other special tokens than "<|endoftext|>" cannot be told from
+// ordinary ones in them and are an *[Error], and so is a space put before text.
 func (b *BPE) Save(vocabPath, mergesPath string) error {
 	if b.prefix {
 		return wrong(vocabPath, "that a space is put before text cannot be written in this form")
@@ -254,8 +256,9 @@ type byteLevel struct {
 	UseRegex       *bool  `json:"use_regex"`
 }
 
-// LoadTokenizerJSON reads a tokenizer.json of Hugging Face's tokenizers library that holds a byte-level BPE split as GPT-2's is. What it
-// says that this package does not do (another model, normalizer or splitter, tokens added around text) is an *[Error], not left out.
+// LoadTokenizerJSON reads a tokenizer.json of Hugging Face's tokenizers library that holds a
+// byte-level BPE split as GPT-2's is. What it says that this package does not do (another model,
+// normalizer or splitter, tokens added around text) is an *[Error], not left out.
 func LoadTokenizerJSON(path string) (*BPE, error) {
 	data, err := readFile(path)
 	if err != nil {

@@ -13,9 +13,10 @@ type TrainOptions struct {
 	Special      []string // special tokens, such as "<|endoftext|>"; their numbers are the first
 }
 
-// TrainBPE learns a byte-level BPE from texts: the pair of neighbouring tokens that comes most often within a word is joined, over and
-// over, until there are Vocab tokens or no pair is frequent enough; of equally frequent pairs that of lesser numbers. Tokens are numbered as
-// Hugging Face's trainer numbers them: special ones, bytes in the order of GPT-2's characters for them, merges.
+// TrainBPE learns a byte-level BPE from texts: the pair of neighbouring tokens that comes most
+// often within a word is joined, over and over, until there are Vocab tokens or no pair is frequent
+// enough; of equally frequent pairs that of lesser numbers. Tokens are numbered as Hugging Face's
+// trainer numbers them: special ones, bytes in the order of GPT-2's characters for them, merges.
 func TrainBPE(texts []string, o TrainOptions) (*BPE, error) {
 	if o.MinFrequency == 0 {
 		o.MinFrequency = 2

@@ -16,7 +16,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// A vocabulary is learned from texts; one that was published is loaded with LoadBPE or LoadTokenizerJSON.
+// A vocabulary is learned from texts; one that was published is loaded with LoadBPE or
+// LoadTokenizerJSON.
 func ExampleTrainBPE() {
 	b := must(text.TrainBPE([]string{"low lower lowest, slow slower slowest"}, text.TrainOptions{Vocab: 264}))
 	ids := must(b.Encode("slowest 💡"))

@@ -107,7 +107,8 @@ func TestWordPieceEqualsTokenizers(t *testing.T) {
 	}
 }
 
-// Learned from the same texts, the vocabulary and the merges are the same: the whole of tokenizer.json's model.
+// Learned from the same texts, the vocabulary and the merges are the same: the whole of
+// tokenizer.json's model.
 func TestTrainBPEEqualsTokenizers(t *testing.T) {
 	r := load(t)
 	b, err := text.TrainBPE(r.Corpus, text.TrainOptions{Vocab: 560, Special: []string{"<|endoftext|>", "<|pad|>", "<|pad|>>"}})

@@ -5,7 +5,8 @@ import "strings"
 // maxVocab bounds the numbers of tokens.
 const maxVocab = 1 << 24
 
-// specials are tokens that are recognised in text before anything else, the longest where several begin.
+// specials are tokens that are recognised in text before anything else, the longest where several
+// begin.
 type specials struct {
 	id    map[string]int
 	first [256][]string // by their first byte, longest first
@@ -24,7 +25,8 @@ func (s *specials) add(t string, id int) {
 	s.first[t[0]] = list
 }
 
-// each calls f with the parts of text in order: what is between special tokens, not empty, or "" and the number of one.
+// each calls f with the parts of text in order: what is between special tokens, not empty, or ""
+// and the number of one.
 func (s *specials) each(text string, f func(plain string, id int)) {
 	from := 0
 	if len(s.id) > 0 {

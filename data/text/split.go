@@ -61,11 +61,13 @@ func contraction(s string) int {
 	return 0
 }
 
-// piece returns the length of the first match in s, not empty, of the pattern by which GPT-2 splits text before merging:
+// piece returns the length of the first match in s, not empty, of the pattern by which GPT-2 splits
+// text before merging:
 //
 //	's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //
-// (https://github.com/openai/gpt-2/blob/master/src/encoder.py). Every string is a row of such matches.
+// (https://github.com/openai/gpt-2/blob/master/src/encoder.py). Every string is a row of such
+// matches.
 func piece(s string) int {
 	if n := contraction(s); n > 0 {
 		return n

@@ -1,11 +1,14 @@
 // Package text turns text into tokens and back, and streams of tokens into samples.
 //
-// A [Tokenizer] maps strings to numbers: [Bytes], [Chars], [BPE] (GPT-2's byte-level byte-pair encoding) and [WordPiece] (BERT's). They are
-// read from the files that Hugging Face publishes, give the same numbers as its tokenizers library, and may be used by several goroutines
-// at once. A Go string holds any bytes: what is not UTF-8 is tokenized byte by byte where the tokenizer can ([Bytes], [BPE]), and decoding
-// gives back exactly those bytes, where Python's decoders put replacement characters.
+// A [Tokenizer] maps strings to numbers: [Bytes], [Chars], [BPE] (GPT-2's byte-level byte-pair
+// encoding) and [WordPiece] (BERT's). They are read from the files that Hugging Face publishes,
+// give the same numbers as its tokenizers library, and may be used by several goroutines at once. A
+// Go string holds any bytes: what is not UTF-8 is tokenized byte by byte where the tokenizer can
+// ([Bytes], [BPE]), and decoding gives back exactly those bytes, where Python's decoders put
+// replacement characters.
 //
-// [NewBlocks] cuts a stream of tokens into samples for a data.Loader; [Pad] makes a batch of sequences of different lengths.
+// [NewBlocks] cuts a stream of tokens into samples for a data.Loader; [Pad] makes a batch of
+// sequences of different lengths.
 package text
 
 import (
@@ -29,7 +32,8 @@ var (
 	_ Tokenizer = (*WordPiece)(nil)
 )
 
-// An Error says what is wrong with a tokenizer's file, or with what a tokenizer is to encode or decode.
+// An Error says what is wrong with a tokenizer's file, or with what a tokenizer is to encode or
+// decode.
 type Error struct {
 	Path string // of the file, "" where there is none
 	Msg  string
@@ -82,7 +86,8 @@ type Chars struct {
 	id    map[rune]int
 }
 
-// NewChars returns the tokenizer of the characters of s, which must be UTF-8 and not empty. NewChars(c.String()) makes c again.
+// NewChars returns the tokenizer of the characters of s, which must be UTF-8 and not empty.
+// NewChars(c.String()) makes c again.
 func NewChars(s string) (*Chars, error) {
 	if s == "" {
 		return nil, wrong("", "there is no text to take characters from")

@@ -44,7 +44,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// join is byte-pair encoding as it is defined: the pair of the least rank, of equal ones the first, is joined until there is none.
+// join is byte-pair encoding as it is defined: the pair of the least rank, of equal ones the first,
+// is joined until there is none.
 func join(rank map[[2]string]int, w string) (parts []string) {
 	for i := range len(w) {
 		parts = append(parts, w[i:i+1])
@@ -65,7 +66,8 @@ func join(rank map[[2]string]int, w string) (parts []string) {
 	}
 }
 
-// Words of all lengths, short and long, are joined as the definition says, for merges that were not learned in a sensible order too.
+// Words of all lengths, short and long, are joined as the definition says, for merges that were not
+// learned in a sensible order too.
 func TestJoinIsTheDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 60 {
@@ -129,8 +131,9 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// The files that Save writes give the same tokenizer. Where FLAMBEAU_EXCHANGE names a folder they go there, with the tokens of the texts, for
-// _golden/exchange_language.py to read them with tokenizers.
+// The files that Save writes give the same tokenizer. Where FLAMBEAU_EXCHANGE names a folder they
+// go there, with the tokens of the texts, for _golden/exchange_language.py to read them with
+// tokenizers.
 func TestSave(t *testing.T) {
 	r := load(t)
 	b, err := text.TrainBPE(r.Corpus, text.TrainOptions{Vocab: 400, Special: []string{"<|endoftext|>"}})
@@ -433,7 +436,8 @@ func TestPad(t *testing.T) {
 	})
 }
 
-// FuzzBPE: whatever the bytes, Encode does not fail and Decode gives them back, with tokens that are less than Vocab.
+// FuzzBPE: whatever the bytes, Encode does not fail and Decode gives them back, with tokens that
+// are less than Vocab.
 func FuzzBPE(f *testing.F) {
 	r := load(f)
 	b := bpe(f, r)
@@ -449,7 +453,8 @@ func FuzzBPE(f *testing.F) {
 	})
 }
 
-// FuzzWordPiece: whatever the bytes, Encode does not fail, and what it decodes to has the same tokens.
+// FuzzWordPiece: whatever the bytes, Encode does not fail, and what it decodes to has the same
+// tokens.
 func FuzzWordPiece(f *testing.F) {
 	r := load(f)
 	for _, s := range r.Texts {
@@ -473,7 +478,8 @@ func FuzzWordPiece(f *testing.F) {
 	})
 }
 
-// FuzzTokenizerFile: whatever a file holds, loading it ends with a tokenizer that works or an error.
+// FuzzTokenizerFile: whatever a file holds, loading it ends with a tokenizer that works or an
+// error.
 func FuzzTokenizerFile(f *testing.F) {
 	f.Add(load(f).JSON)
 	f.Add(`{"model":{"type":"BPE","vocab":{"a":0},"merges":[]},"pre_tokenizer":{"type":"ByteLevel"}}`)

@@ -10,20 +10,25 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// WordPieceOptions are what a [WordPiece] tokenizer may be told; the zero value is that of bert-base-uncased.
+// WordPieceOptions are what a [WordPiece] tokenizer may be told; the zero value is that of
+// bert-base-uncased.
 type WordPieceOptions struct {
-	Cased       bool     // text is not made lower case
-	KeepAccents bool     // accents stay in text that is made lower case
-	StripCased  bool     // accents go from cased text too
-	NoChinese   bool     // Chinese characters are not words of their own
-	MaxChars    int      // characters of the longest word that is looked up; 0 stands for 100
-	Special     []string // tokens that are recognised in text as they are; nil: [PAD], [UNK], [CLS], [SEP], [MASK], those of them that there are
+	Cased       bool // text is not made lower case
+	KeepAccents bool // accents stay in text that is made lower case
+	StripCased  bool // accents go from cased text too
+	NoChinese   bool // Chinese characters are not words of their own
+	MaxChars    int  // characters of the longest word that is looked up; 0 stands for 100
+	// tokens that are recognised in text as they are; nil: [PAD], [UNK], [CLS], [SEP], [MASK],
+	// those of them that there are
+	Special []string
 }
 
-// WordPiece is BERT's tokenizer (J. Devlin et al., arXiv:1810.04805; https://github.com/google-research/bert/blob/master/tokenization.py): text
-// is cleaned of control characters, made lower case, stripped of accents, split at white space and around punctuation and Chinese characters,
-// and each word is cut into the longest pieces that the vocabulary has, from the left; those that do not begin a word are marked with ##.
-// A word that cannot be cut so, or is longer than MaxChars, is the token [UNK].
+// WordPiece is BERT's tokenizer (J. Devlin et al., arXiv:1810.04805;
+// https://github.com/google-research/bert/blob/master/tokenization.py): text is cleaned of control
+// characters, made lower case, stripped of accents, split at white space and around punctuation and
+// Chinese characters, and each word is cut into the longest pieces that the vocabulary has, from
+// the left; those that do not begin a word are marked with ##. A word that cannot be cut so, or is
+// longer than MaxChars, is the token [UNK].
 type WordPiece struct {
 	o       WordPieceOptions
 	tokens  []string
@@ -33,12 +38,14 @@ type WordPiece struct {
 	longest int // bytes of the longest token
 }
 
-// NewWordPiece returns the tokenizer of a vocabulary, whose tokens are numbered in order. It must have [UNK].
+// NewWordPiece returns the tokenizer of a vocabulary, whose tokens are numbered in order. It must
+// have [UNK].
 func NewWordPiece(vocab []string, o WordPieceOptions) (*WordPiece, error) {
 	return newWordPiece("", vocab, o)
 }
 
-// LoadWordPiece reads a vocab.txt, a token a line. Errors are an *[Error] or that of the file system.
+// LoadWordPiece reads a vocab.txt, a token a line. Errors are an *[Error] or that of the file
+// system.
 func LoadWordPiece(path string, o WordPieceOptions) (*WordPiece, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -107,8 +114,8 @@ func (w *WordPiece) Token(s string) (id int, ok bool) {
 	return id, ok
 }
 
-// Encode returns the tokens of s, without [CLS] and [SEP] around them: see [WordPiece.Pair]. Special tokens that s spells out are recognised.
-// It never fails.
+// Encode returns the tokens of s, without [CLS] and [SEP] around them: see [WordPiece.Pair].
+// Special tokens that s spells out are recognised. It never fails.
 func (w *WordPiece) Encode(s string) ([]int, error) {
 	var ids []int
 	w.special.each(s, func(plain string, id int) {
@@ -121,10 +128,11 @@ func (w *WordPiece) Encode(s string) ([]int, error) {
 	return ids, nil
 }
 
-// Pair returns the tokens of one text, or with b not empty of two, as BERT is given them: [CLS] a [SEP] or [CLS] a [SEP] b [SEP], and for
-// each token its type, 0 in the first part and 1 in the second. Of more than limit tokens (0: no limit) the longer text loses its last
-// ones, one after the other, of equally long ones the second. It is an *[Error] if the vocabulary has no [CLS] or [SEP], or the limit leaves
-// no room for them.
+// Pair returns the tokens of one text, or with b not empty of two, as BERT is given them: [CLS] a
+// [SEP] or [CLS] a [SEP] b [SEP], and for each token its type, 0 in the first part and 1 in the
+// second. Of more than limit tokens (0: no limit) the longer text loses its last ones, one after
+// the other, of equally long ones the second. It is an *[Error] if the vocabulary has no [CLS] or
+// [SEP], or the limit leaves no room for them.
 func (w *WordPiece) Pair(a, b string, limit int) (ids, types []int, err error) {
 	cls, ok := w.id["[CLS]"]
 	sep, ok2 := w.id["[SEP]"]
@@ -160,8 +168,8 @@ func (w *WordPiece) Pair(a, b string, limit int) (ids, types []int, err error) {
 	return ids, types, nil
 }
 
-// Decode joins tokens with spaces, and those marked with ## without. What normalisation and splitting took from a text does not come back.
-// A number that is no token is an *[Error].
+// Decode joins tokens with spaces, and those marked with ## without. What normalisation and
+// splitting took from a text does not come back. A number that is no token is an *[Error].
 func (w *WordPiece) Decode(ids []int) (string, error) {
 	var b strings.Builder
 	for i, id := range ids {
@@ -213,8 +221,8 @@ func (w *WordPiece) pieces(ids []int, word string) []int {
 	return ids
 }
 
-// normal cleans a text, sets Chinese characters apart, strips accents and makes lower case, in this order. What is not UTF-8 goes, as the
-// replacement character does.
+// normal cleans a text, sets Chinese characters apart, strips accents and makes lower case, in this
+// order. What is not UTF-8 goes, as the replacement character does.
 func (o WordPieceOptions) normal(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -260,14 +268,16 @@ func (o WordPieceOptions) normal(s string) string {
 	return b.String()
 }
 
-// chinese reports whether r is in one of the blocks of CJK ideographs that BERT sets apart, which does not include Hangul and Kana. The bounds
-// are those of Hugging Face's tokenizers, which begins the last block but two at U+2B920.
+// chinese reports whether r is in one of the blocks of CJK ideographs that BERT sets apart, which
+// does not include Hangul and Kana. The bounds are those of Hugging Face's tokenizers, which begins
+// the last block but two at U+2B920.
 func chinese(r rune) bool {
 	return r >= 0x3400 && (r <= 0x4DBF || r >= 0x4E00 && r <= 0x9FFF || r >= 0xF900 && r <= 0xFAFF || r >= 0x20000 && r <= 0x2A6DF ||
 		r >= 0x2A700 && r <= 0x2B81F || r >= 0x2B920 && r <= 0x2CEAF || r >= 0x2F800 && r <= 0x2FA1F)
 }
 
-// words calls f with the words of a text: what is between white space, with each punctuation character by itself.
+// words calls f with the words of a text: what is between white space, with each punctuation
+// character by itself.
 func words(s string, f func(string)) {
 	from := 0
 	for at, r := range s {

@@ -29,12 +29,14 @@ var (
 	cifar100 = cifarForm{2, []string{"train.bin"}, []string{"test.bin"}, "fine_label_names.txt", 100}
 )
 
-// CIFAR10 reads CIFAR-10 in its binary version: the directory that holds data_batch_1.bin … data_batch_5.bin and test_batch.bin, or
-// one with cifar-10-batches-bin in it, or the file cifar-10-binary.tar.gz. Images are [3,32,32].
+// CIFAR10 reads CIFAR-10 in its binary version: the directory that holds data_batch_1.bin …
+// data_batch_5.bin and test_batch.bin, or one with cifar-10-batches-bin in it, or the file
+// cifar-10-binary.tar.gz. Images are [3,32,32].
 func CIFAR10(path string, train bool) (*Set, error) { return cifar10.load(path, train) }
 
-// CIFAR100 reads CIFAR-100 in its binary version, in a directory (train.bin, test.bin), one with cifar-100-binary in it, or the file
-// cifar-100-binary.tar.gz. Images are [3,32,32], the classes the hundred fine ones.
+// CIFAR100 reads CIFAR-100 in its binary version, in a directory (train.bin, test.bin), one with
+// cifar-100-binary in it, or the file cifar-100-binary.tar.gz. Images are [3,32,32], the classes
+// the hundred fine ones.
 func CIFAR100(path string, train bool) (*Set, error) { return cifar100.load(path, train) }
 
 const binaryWanted = "the set is read in its binary version (cifar-10-binary.tar.gz, cifar-100-binary.tar.gz), not in Python's"

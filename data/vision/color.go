@@ -41,8 +41,8 @@ func Normalize(mean, std []float64) Transform {
 	}
 }
 
-// Grayscale makes 1 or 3 equal channels of brightness, 0.2989 R + 0.587 G + 0.114 B, cut off to bytes for bytes: torchvision's way for
-// tensors.
+// Grayscale makes 1 or 3 equal channels of brightness, 0.2989 R + 0.587 G + 0.114 B, cut off to
+// bytes for bytes: torchvision's way for tensors.
 func Grayscale(channels int) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		if channels != 1 && channels != 3 || m.C != 1 && m.C != 3 {
@@ -86,11 +86,13 @@ func brightness[T pixel](dst, src []T) {
 	}
 }
 
-// A Jitter says by how much [ColorJitter] changes an image: each of the first three is multiplied by a number between 1−v (at least 0)
-// and 1+v, the hue is turned by up to Hue of a full turn, at most 0.5, either way. 0 leaves it.
+// A Jitter says by how much [ColorJitter] changes an image: each of the first three is multiplied
+// by a number between 1−v (at least 0) and 1+v, the hue is turned by up to Hue of a full turn, at
+// most 0.5, either way. 0 leaves it.
 type Jitter struct{ Brightness, Contrast, Saturation, Hue float64 }
 
-// ColorJitter changes brightness, contrast, saturation and hue, in random order. Images of one channel have no saturation and hue.
+// ColorJitter changes brightness, contrast, saturation and hue, in random order. Images of one
+// channel have no saturation and hue.
 func ColorJitter(j Jitter) Transform {
 	return func(m *Image, rng *rand.Rand) (*Image, error) {
 		if !(min(j.Brightness, j.Contrast, j.Saturation, j.Hue) >= 0 && j.Hue <= 0.5) || m.C != 1 && m.C != 3 {
@@ -198,8 +200,8 @@ func (m *Image) hue(turn float64) {
 	}
 }
 
-// turned goes to hue, saturation and value, adds to the hue and goes back: A. R. Smith, "Color gamut transform pairs", 1978, with
-// Pillow's choices where channels are equal.
+// turned goes to hue, saturation and value, adds to the hue and goes back: A. R. Smith, "Color
+// gamut transform pairs", 1978, with Pillow's choices where channels are equal.
 func turned(r, g, b, by float32) (float32, float32, float32) {
 	v, low := max(r, g, b), min(r, g, b)
 	if v == low {

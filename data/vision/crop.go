@@ -154,9 +154,10 @@ func RandomCrop(c Crop) Transform {
 // between draws a number from a to b.
 func between(rng *rand.Rand, a, b float64) float64 { return a + (b-a)*rng.Float64() }
 
-// areaParams draws a part of an image of h×w as torchvision's RandomResizedCrop does: its area is a fraction between scale's bounds, its
-// width over height between ratio's, evenly in its logarithm. After ten tries that do not fit it is the largest part in the middle whose
-// proportions are allowed.
+// areaParams draws a part of an image of h×w as torchvision's RandomResizedCrop does: its area is a
+// fraction between scale's bounds, its width over height between ratio's, evenly in its logarithm.
+// After ten tries that do not fit it is the largest part in the middle whose proportions are
+// allowed.
 func areaParams(rng *rand.Rand, h, w int, scale, ratio [2]float64) rect {
 	for range 10 {
 		area := float64(h*w) * between(rng, scale[0], scale[1])
@@ -192,7 +193,8 @@ func (a *Area) defaults(scale, ratio [2]float64) bool {
 	return a.Scale[0] >= 0 && a.Scale[1] >= a.Scale[0] && a.Ratio[0] > 0 && a.Ratio[1] >= a.Ratio[0] && a.Ratio[1] < math.MaxFloat32
 }
 
-// RandomResizedCrop resizes a random part of the image to size×size, as the networks of ImageNet are trained.
+// RandomResizedCrop resizes a random part of the image to size×size, as the networks of ImageNet
+// are trained.
 func RandomResizedCrop(size int, area ...Area) Transform {
 	var a Area
 	if len(area) > 0 {
@@ -215,8 +217,9 @@ type Erase struct {
 	Random bool       // write numbers of the normal distribution instead
 }
 
-// RandomErasing writes a value over a random part of an image of numbers (after [ToTensor]), with probability p: Zhong et al.,
-// https://arxiv.org/abs/1708.04896. Where ten tries do not fit, nothing is erased.
+// RandomErasing writes a value over a random part of an image of numbers (after [ToTensor]), with
+// probability p: Zhong et al., https://arxiv.org/abs/1708.04896. Where ten tries do not fit,
+// nothing is erased.
 func RandomErasing(p float64, erase ...Erase) Transform {
 	var e Erase
 	if len(erase) > 0 {

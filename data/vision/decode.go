@@ -26,17 +26,18 @@ const maxFile = 256 << 20
 
 // Decode says how pictures are decoded. The zero value is torchvision's way: RGB, as stored.
 type Decode struct {
-	// Gray gives one channel, L = 0.299 R + 0.587 G + 0.114 B as Pillow computes it, in the place of three.
+	// Gray gives one channel, L = 0.299 R + 0.587 G + 0.114 B as Pillow computes it, in the place
+	// of three.
 	Gray bool
 	// Upright turns the image as its EXIF orientation asks; PyTorch's readers leave it by default.
 	Upright bool
 	// MaxPixels is the most pixels an image may have; 0: 67,108,864. An image with more is a
-	// *[PixelsError]. While it is decoded a pixel takes up to seven bytes, of a picture with 16 bits
-	// eleven.
+	// *[PixelsError]. While it is decoded a pixel takes up to seven bytes, of a picture with 16
+	// bits eleven.
 	MaxPixels int
-	// Size is the shorter side that a [Resize] will ask for; 0: none. A picture whose shorter side is
-	// 2k times as long, k at least 2, is reduced in decoding to the means of k·k pixels, which takes less
-	// memory and time. It stays at least twice as large as asked.
+	// Size is the shorter side that a [Resize] will ask for; 0: none. A picture whose shorter side
+	// is 2k times as long, k at least 2, is reduced in decoding to the means of k·k pixels, which
+	// takes less memory and time. It stays at least twice as large as asked.
 	Size int
 }
 
@@ -154,7 +155,8 @@ func firstFrame(text []byte, config image.Config) (*Image, error) {
 	return m, nil
 }
 
-// planes returns the pixels of src, which was read from a format: one channel if it has no colours, else three.
+// planes returns the pixels of src, which was read from a format: one channel if it has no colours,
+// else three.
 func planes(src image.Image, format string) *Image {
 	b := src.Bounds()
 	w, h := b.Dx(), b.Dy()
@@ -255,7 +257,8 @@ func gray(m *Image) *Image {
 // orientation returns the EXIF orientation of a JPEG, PNG, WebP or TIFF file, 1 to 8; 1 where there
 // is none or it cannot be read. EXIF is a TIFF structure: CIPA DC-008, 4.6.
 func orientation(text []byte) int {
-	at := bytes.Index(text[:min(len(text), 1<<20)], []byte("Exif\x00\x00")) // JPEG, in its APP1 segment
+	// JPEG, in its APP1 segment
+	at := bytes.Index(text[:min(len(text), 1<<20)], []byte("Exif\x00\x00"))
 	at += 6
 	switch {
 	case bytes.HasPrefix(text, []byte("\x89PNG")):
@@ -304,7 +307,8 @@ func orientation(text []byte) int {
 	return 1
 }
 
-// orient undoes an EXIF orientation: 2 mirrored, 3 upside down, 4 flipped, 5 transposed, 6 turned left, 7 transversed, 8 turned right.
+// orient undoes an EXIF orientation: 2 mirrored, 3 upside down, 4 flipped, 5 transposed, 6 turned
+// left, 7 transversed, 8 turned right.
 func orient(m *Image, o int) *Image {
 	if o == 1 {
 		return m

@@ -10,14 +10,15 @@ import (
 	"github.com/flambeau-go/flambeau/internal/fetch"
 )
 
-// A DownloadError is a published file that could not be had: where it is, and where it belongs on this machine.
+// A DownloadError is a published file that could not be had: where it is, and where it belongs on
+// this machine.
 type DownloadError = fetch.Error
 
 // ErrOffline is in a [DownloadError] where there is no network, or FLAMBEAU_OFFLINE=1 forbids it.
 var ErrOffline = fetch.ErrOffline
 
-// published are the sets that can be downloaded, with the MD5 digests that their publishers, for MNIST and Fashion-MNIST torchvision,
-// give.
+// published are the sets that can be downloaded, with the MD5 digests that their publishers, for
+// MNIST and Fashion-MNIST torchvision, give.
 type published struct {
 	name  string
 	at    []string    // folders that hold the same files
@@ -43,10 +44,12 @@ func Published() (names []string) {
 	return names
 }
 
-// Download puts the files of a published set ("mnist", "fashion-mnist", "cifar10", "cifar100") into dir, or where that is "" into the
-// user's cache directory (FLAMBEAU_CACHE moves it), unless they are there, and returns what [MNIST], [CIFAR10] or [CIFAR100] reads: the
-// directory, or the one archive. Files are checked against their publishers' digests; an interrupted download goes on where it ended.
-// progress, if not nil, is told the bytes of each file that are here, and all of them, or -1 where that is not known.
+// Download puts the files of a published set ("mnist", "fashion-mnist", "cifar10", "cifar100") into
+// dir, or where that is "" into the user's cache directory (FLAMBEAU_CACHE moves it), unless they
+// are there, and returns what [MNIST], [CIFAR10] or [CIFAR100] reads: the directory, or the one
+// archive. Files are checked against their publishers' digests; an interrupted download goes on
+// where it ended. progress, if not nil, is told the bytes of each file that are here, and all of
+// them, or -1 where that is not known.
 //
 // Errors are of type *[DownloadError]: offline it says which file to put where.
 func Download(ctx context.Context, name, dir string, progress func(file string, done, total int64)) (path string, err error) {

@@ -15,7 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A set is fetched file by file from where it is said to be, checked, and read; the second time nobody is asked.
+// A set is fetched file by file from where it is said to be, checked, and read; the second time
+// nobody is asked.
 func TestDownload(t *testing.T) {
 	parts := map[string]*tensor.Tensor{
 		"train-images-idx3-ubyte.gz": tensor.From(make([]uint8, 24), 6, 2, 2), "train-labels-idx1-ubyte.gz": tensor.From([]uint8{0, 1, 2, 3, 4, 5}),

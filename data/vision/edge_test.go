@@ -16,7 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestMixOfNothing holds the mixtures of a batch to working without samples, and to a typed error for images without pixels.
+// TestMixOfNothing holds the mixtures of a batch to working without samples, and to a typed error
+// for images without pixels.
 func TestMixOfNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for name, mix := range map[string]func(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (*tensor.Tensor, *tensor.Tensor){"Mixup": vision.Mixup, "CutMix": vision.CutMix} {
@@ -30,7 +31,8 @@ func TestMixOfNothing(t *testing.T) {
 	}
 }
 
-// TestLinkedFolders holds a folder to taking a link to a directory for a class, and to not going round in a ring of links below one.
+// TestLinkedFolders holds a folder to taking a link to a directory for a class, and to not going
+// round in a ring of links below one.
 func TestLinkedFolders(t *testing.T) {
 	dir := t.TempDir()
 	var m bytes.Buffer
@@ -66,7 +68,8 @@ func TestLabelsFromZero(t *testing.T) {
 	}
 }
 
-// TestPythonCIFAR holds the error for the version of the set that PyTorch fetches to saying which one is read.
+// TestPythonCIFAR holds the error for the version of the set that PyTorch fetches to saying which
+// one is read.
 func TestPythonCIFAR(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "data_batch_1"), []byte("\x80\x02"), 0o644); err != nil {

@@ -83,7 +83,8 @@ func ExampleMNIST() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	if err := glyphs.IDX(dir, 60, 10, 1); err != nil { // in the place of vision.Download(ctx, "mnist", dir, nil)
+	// in the place of vision.Download(ctx, "mnist", dir, nil)
+	if err := glyphs.IDX(dir, 60, 10, 1); err != nil {
 		fmt.Println(err)
 		return
 	}

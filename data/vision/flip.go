@@ -33,7 +33,8 @@ func RandomHorizontalFlip(p float64) Transform {
 	})
 }
 
-// RandomVerticalFlip turns the image upside down, without turning left to right, with probability p.
+// RandomVerticalFlip turns the image upside down, without turning left to right, with probability
+// p.
 func RandomVerticalFlip(p float64) Transform {
 	return RandomApply(p, func(m *Image, _ *rand.Rand) (*Image, error) {
 		if m.F32 != nil {
@@ -63,8 +64,8 @@ type Rotation struct {
 	Fill     float32       // outside of the image
 }
 
-// RandomRotation turns the image about its middle by an angle between the bounds; it keeps its size. torchvision's default, nearest, is
-// How: [Nearest].
+// RandomRotation turns the image about its middle by an angle between the bounds; it keeps its
+// size. torchvision's default, nearest, is How: [Nearest].
 func RandomRotation(r Rotation) Transform {
 	return func(m *Image, rng *rand.Rand) (*Image, error) {
 		if !(r.To >= r.From) || math.IsInf(r.From, 0) || math.IsInf(r.To, 0) || m.U8 != nil && (r.Fill < 0 || r.Fill > 255) {
@@ -74,8 +75,8 @@ func RandomRotation(r Rotation) Transform {
 	}
 }
 
-// rotate turns counter-clockwise. Each pixel is looked up where it came from, in the coordinates of torch's grid_sample
-// (align_corners=False).
+// rotate turns counter-clockwise. Each pixel is looked up where it came from, in the coordinates of
+// torch's grid_sample (align_corners=False).
 func (m *Image) rotate(degrees float64, nearest bool, fill float32) *Image {
 	out := m.blank(m.H, m.W)
 	sin, cos := math.Sincos(degrees * math.Pi / 180)

@@ -14,7 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Folder is pictures in directories that are their classes. They are decoded when they are asked for.
+// A Folder is pictures in directories that are their classes. They are decoded when they are asked
+// for.
 type Folder struct {
 	dir     string
 	decode  Decode
@@ -117,8 +118,8 @@ func (f *Folder) Image(i int) (*Image, int64, error) {
 	return m, f.labels[i], err
 }
 
-// Get returns sample i: a float32 tensor [C,H,W] of 0 … 1, and its class, int64. Pictures of several sizes need transforms ([Apply])
-// before a loader can make batches of them.
+// Get returns sample i: a float32 tensor [C,H,W] of 0 … 1, and its class, int64. Pictures of
+// several sizes need transforms ([Apply]) before a loader can make batches of them.
 func (f *Folder) Get(i int) (data.Sample, error) {
 	m, class, err := f.Image(i)
 	if err != nil {

@@ -136,7 +136,8 @@ func exif(o byte, big bool) []byte {
 }
 
 func TestOrientation(t *testing.T) {
-	// 16×8: dark left, brighter to the right, and a bright top; enough to tell the eight ways apart.
+	// 16×8: dark left, brighter to the right, and a bright top; enough to tell the eight ways
+	// apart.
 	m := image.NewGray(image.Rect(0, 0, 16, 8))
 	for i := range m.Pix {
 		m.Pix[i] = uint8(i%16*8 + (7-i/16)*16)
@@ -144,7 +145,8 @@ func TestOrientation(t *testing.T) {
 	var b bytes.Buffer
 	jpeg.Encode(&b, m, &jpeg.Options{Quality: 100})
 	at := func(x, y int) int { return x*8 + (7-y)*16 }
-	// What is shown at the top left and at its right neighbour, in the stored image: the table of EXIF.
+	// What is shown at the top left and at its right neighbour, in the stored image: the table of
+	// EXIF.
 	for o, c := range map[byte][3]image.Point{
 		1: {{0, 0}, {1, 0}, {16, 8}}, 2: {{15, 0}, {14, 0}, {16, 8}}, 3: {{15, 7}, {14, 7}, {16, 8}}, 4: {{0, 7}, {1, 7}, {16, 8}},
 		5: {{0, 0}, {0, 1}, {8, 16}}, 6: {{0, 7}, {0, 6}, {8, 16}}, 7: {{15, 7}, {15, 6}, {8, 16}}, 8: {{15, 0}, {15, 1}, {8, 16}},

@@ -46,7 +46,8 @@ func ppm(w io.Writer, m image.Image) error {
 	return nil
 }
 
-// A folder has pictures of BMP, TIFF and PPM among its samples, with the pixels of the same picture as PNG.
+// A folder has pictures of BMP, TIFF and PPM among its samples, with the pixels of the same picture
+// as PNG.
 func TestFolderOfBMPAndTIFFAndPPM(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "class")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -90,7 +91,8 @@ func TestFolderOfBMPAndTIFFAndPPM(t *testing.T) {
 func TestNetpbm(t *testing.T) {
 	for text, want := range map[string][]uint8{
 		"P2\n# made by hand\n3 1 # columns, rows\n255\n0 7\t255\n": {0, 7, 255},
-		"P2 2 2 100 0 50 100 1":                     {0, 128, 255, 3}, // 127.5 to the even number, 2.55
+		// 127.5 to the even number, 2.55
+		"P2 2 2 100 0 50 100 1":                     {0, 128, 255, 3},
 		"P5 2 1 255\n\x01\xfe":                      {1, 254},
 		"P5 3 1 15\n\x00\x07\x0f":                   {0, 119, 255},
 		"P5 2 1 65535\n\x80\x00\xff\xff":            {128, 255}, // 127.502
@@ -128,8 +130,8 @@ func TestNetpbm(t *testing.T) {
 	}
 }
 
-// A small file that claims many pixels is an error that names file, size and limit, before memory is taken; one below the limit
-// takes what its pixels need.
+// A small file that claims many pixels is an error that names file, size and limit, before memory
+// is taken; one below the limit takes what its pixels need.
 func TestPixelLimit(t *testing.T) {
 	ihdr := binary.BigEndian.AppendUint32([]byte("IHDR"), 9000)
 	ihdr = append(binary.BigEndian.AppendUint32(ihdr, 9000), 8, 0, 0, 0, 0)

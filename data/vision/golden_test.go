@@ -67,8 +67,8 @@ func compute(t *testing.T, c golden.Case, m *Image) *Image {
 	return m
 }
 
-// What torchvision computes on tensors: the same numbers to a few ulp of 1, the same bytes but where a number lies next to the border
-// between two of them.
+// What torchvision computes on tensors: the same numbers to a few ulp of 1, the same bytes but
+// where a number lies next to the border between two of them.
 func TestGolden(t *testing.T) {
 	file, err := golden.Open("testdata/transforms.safetensors.gz")
 	if err != nil {

@@ -16,8 +16,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The IDX format is described at http://yann.lecun.com/exdb/mnist/: two zero bytes, a byte for the type, a byte for the number of
-// dimensions, each dimension as four bytes, then the elements in row-major order; most significant byte first throughout.
+// The IDX format is described at http://yann.lecun.com/exdb/mnist/: two zero bytes, a byte for the
+// type, a byte for the number of dimensions, each dimension as four bytes, then the elements in
+// row-major order; most significant byte first throughout.
 
 // maxIDX is the most bytes of elements that are read. All 402,953 digits of QMNIST take 0.3 GB.
 const maxIDX = 4 << 30
@@ -93,8 +94,8 @@ func swap(b []byte, size int) {
 	}
 }
 
-// ReadIDX reads a tensor in IDX format, gzipped or not: uint8, int8, int16, int32, float32 or float64, of at most 8 dimensions and
-// 4 GiB. Errors are of type *[Error].
+// ReadIDX reads a tensor in IDX format, gzipped or not: uint8, int8, int16, int32, float32 or
+// float64, of at most 8 dimensions and 4 GiB. Errors are of type *[Error].
 func ReadIDX(r io.Reader) (*tensor.Tensor, error) {
 	f, err := readIDX(r)
 	if err != nil {
@@ -154,7 +155,8 @@ func WriteIDX(w io.Writer, x *tensor.Tensor) error {
 	return nil
 }
 
-// SaveIDX writes x to a file in IDX format, gzipped if path ends in .gz. The file appears when it is whole.
+// SaveIDX writes x to a file in IDX format, gzipped if path ends in .gz. The file appears when it
+// is whole.
 func SaveIDX(path string, x *tensor.Tensor) (err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

@@ -80,7 +80,8 @@ func TestIDXErrors(t *testing.T) {
 		{[]byte{0, 0, 8, 2, 0, 0, 0, 1, 0}, "header of the IDX file is cut"},
 		{[]byte{0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255}, "at most"},
 		{[]byte{0, 0, 14, 1, 64, 0, 0, 0}, "at most"},
-		{[]byte{0, 0, 8, 2, 255, 255, 255, 255, 0, 0, 0, 1, 1, 2, 3}, "3 bytes of elements"}, // promises 4 GiB
+		// promises 4 GiB
+		{[]byte{0, 0, 8, 2, 255, 255, 255, 255, 0, 0, 0, 1, 1, 2, 3}, "3 bytes of elements"},
 		{good[:9], "1 bytes of elements"},
 		{append(bytes.Clone(good), 1), "more than the 2 bytes"},
 		{zip(good)[:20], "EOF"},

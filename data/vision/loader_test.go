@@ -22,7 +22,8 @@ import (
 	"golang.org/x/image/tiff"
 )
 
-// What comes out of the workers is a function of seed, epoch and index: not of their number, and other in each epoch.
+// What comes out of the workers is a function of seed, epoch and index: not of their number, and
+// other in each epoch.
 func TestWorkers(t *testing.T) {
 	pixels, labels := glyphs.Images(40, 3)
 	classes := make([]int64, len(labels))
@@ -116,7 +117,8 @@ func TestOrientationElsewhere(t *testing.T) {
 	at := 33 // behind the header
 	file := slices.Concat(m[:at], []byte{0, 0, 0, byte(len(tiff))}, []byte("eXIf"), tiff, crc(append([]byte("eXIf"), tiff...)), m[at:])
 	got, err := vision.Decode{Upright: true}.Read(bytes.NewReader(file))
-	if err != nil || got.W != 3 || got.H != 4 || got.U8[0] != 80 { // the pixel at the left bottom comes first
+	// the pixel at the left bottom comes first
+	if err != nil || got.W != 3 || got.H != 4 || got.U8[0] != 80 {
 		t.Fatal(got, err)
 	}
 	// The directory points behind the end, or there is none: the picture stays as it is.

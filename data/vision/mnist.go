@@ -11,15 +11,17 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// idxName matches the names under which sets in MNIST's form are published and unpacked: train-images-idx3-ubyte,
-// t10k-labels.idx1-ubyte.gz, emnist-letters-test-images-idx3-ubyte.gz.
+// idxName matches the names under which sets in MNIST's form are published and unpacked:
+// train-images-idx3-ubyte, t10k-labels.idx1-ubyte.gz, emnist-letters-test-images-idx3-ubyte.gz.
 var idxName = regexp.MustCompile(`^(?:(.+)-)?(train|t10k|test)-(images|labels)[-.]idx[134][-.]ubyte(\.gz)?$`)
 
-// idxFiles are the files of a set in MNIST's form, by part ("train", "test") and kind ("images", "labels").
+// idxFiles are the files of a set in MNIST's form, by part ("train", "test") and kind ("images",
+// "labels").
 type idxFiles map[string]map[string]string
 
-// findIDX looks for sets in dir, in dir/raw and in dir/NAME/raw, where PyTorch puts them; a file stands before its gzipped form.
-// The keys are what stands before "-train" in the names, "" for MNIST itself.
+// findIDX looks for sets in dir, in dir/raw and in dir/NAME/raw, where PyTorch puts them; a file
+// stands before its gzipped form. The keys are what stands before "-train" in the names, "" for
+// MNIST itself.
 func findIDX(dir string) (sets map[string]idxFiles, err error) {
 	sets = map[string]idxFiles{}
 	places := []string{dir, filepath.Join(dir, "raw")}
@@ -60,8 +62,8 @@ func findIDX(dir string) (sets map[string]idxFiles, err error) {
 	return sets, nil
 }
 
-// MNISTNames returns the names of the sets that [MNIST] finds in dir, sorted, "" for files without a name before "train"; none is not an
-// error.
+// MNISTNames returns the names of the sets that [MNIST] finds in dir, sorted, "" for files without
+// a name before "train"; none is not an error.
 func MNISTNames(dir string) ([]string, error) {
 	sets, err := findIDX(dir)
 	if err != nil {
@@ -70,13 +72,14 @@ func MNISTNames(dir string) ([]string, error) {
 	return slices.Sorted(maps.Keys(sets)), nil
 }
 
-// MNIST reads a set that is laid out as MNIST is, also Fashion-MNIST, KMNIST, QMNIST's first form and EMNIST: four IDX files in a
-// directory, gzipped or not, named train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-… (or test-…), with '.' or '-' before idx.
-// They are looked for in dir, dir/raw and dir/NAME/raw. train chooses the training set, else it is the test set. Where a directory
-// holds several sets (emnist-letters-train-…), name says which one: "emnist-letters".
+// MNIST reads a set that is laid out as MNIST is, also Fashion-MNIST, KMNIST, QMNIST's first form
+// and EMNIST: four IDX files in a directory, gzipped or not, named train-images-idx3-ubyte,
+// train-labels-idx1-ubyte, t10k-… (or test-…), with '.' or '-' before idx. They are looked for in
+// dir, dir/raw and dir/NAME/raw. train chooses the training set, else it is the test set. Where a
+// directory holds several sets (emnist-letters-train-…), name says which one: "emnist-letters".
 //
-// Images are [1,28,28], or what the files say; they are not turned, and EMNIST's are stored transposed. Classes are "0", "1", … up
-// to the largest label.
+// Images are [1,28,28], or what the files say; they are not turned, and EMNIST's are stored
+// transposed. Classes are "0", "1", … up to the largest label.
 func MNIST(dir string, train bool, name ...string) (*Set, error) {
 	sets, err := findIDX(dir)
 	if err != nil {

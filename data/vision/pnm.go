@@ -103,7 +103,8 @@ func (p *pnm) number() (int, error) {
 		return 0, errShort
 	}
 	n, err := strconv.ParseUint(string(p.rest[from:min(at, from+11)]), 10, 31)
-	if at < len(p.rest) && p.rest[at] != '#' { // a comment belongs to the white space before the next number
+	// a comment belongs to the white space before the next number
+	if at < len(p.rest) && p.rest[at] != '#' {
 		at++
 	}
 	p.rest = p.rest[at:]

@@ -8,8 +8,9 @@ import (
 // Interpolation is how pixels between pixels are computed.
 type Interpolation int
 
-// Bilinear and Bicubic widen their filters when they make an image smaller, so that nothing is left out: torchvision's
-// antialias=True, which is its default, and Pillow's way. The forms ending in Plain do not: antialias=False.
+// Bilinear and Bicubic widen their filters when they make an image smaller, so that nothing is left
+// out: torchvision's antialias=True, which is its default, and Pillow's way. The forms ending in
+// Plain do not: antialias=False.
 const (
 	Bilinear      Interpolation = iota
 	Bicubic                     // a = -0.5
@@ -25,8 +26,9 @@ func sizeOK(h, w int) bool {
 	return h >= 1 && w >= 1 && h <= maxSide && w <= maxSide && h*w <= 1<<28
 }
 
-// Resize makes the shorter side size pixels long and keeps the proportions, as torchvision's Resize(size): the longer side is cut off to a
-// whole number. how is Bilinear unless given. Bytes are rounded to the nearest, ties to even.
+// Resize makes the shorter side size pixels long and keeps the proportions, as torchvision's
+// Resize(size): the longer side is cut off to a whole number. how is Bilinear unless given. Bytes
+// are rounded to the nearest, ties to even.
 func Resize(size int, how ...Interpolation) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		h, w := size, size
@@ -101,7 +103,8 @@ func (m *Image) resample(r rect, h, w int, how Interpolation) *Image {
 	return out
 }
 
-// bytesOf rounds to bytes. Adding 1.5·2²³ to a float32 below 2²² rounds it to the nearest, ties to even, and leaves it in the low bits.
+// bytesOf rounds to bytes. Adding 1.5·2²³ to a float32 below 2²² rounds it to the nearest, ties to
+// even, and leaves it in the low bits.
 func bytesOf(dst []uint8, src []float32) {
 	const magic = 3 << 22
 	dst = dst[:len(src)]
@@ -133,14 +136,15 @@ func pick[T pixel](dst, src []T, m *Image, r rect, rows, cols []int) {
 	}
 }
 
-// A kernel is what one pixel is computed from: neighbours from start on, by weight. The weights of all lie behind one another.
+// A kernel is what one pixel is computed from: neighbours from start on, by weight. The weights of
+// all lie behind one another.
 type kernel struct {
 	start  int
 	weight []float32
 }
 
-// taps returns the kernels that make n pixels of in. The antialiased forms are those of Pillow (Resample.c, precompute_coeffs), the
-// plain ones those of torch (UpSample.h).
+// taps returns the kernels that make n pixels of in. The antialiased forms are those of Pillow
+// (Resample.c, precompute_coeffs), the plain ones those of torch (UpSample.h).
 func taps(in, n int, how Interpolation) []kernel {
 	list := make([]kernel, n)
 	scale := float64(in) / float64(n)
@@ -204,7 +208,8 @@ func clamped(start int, w []float64, in int) kernel {
 
 func triangle(x float64) float64 { return max(1-math.Abs(x), 0) }
 
-// cubic is the convolution kernel of R. Keys, "Cubic convolution interpolation for digital image processing", 1981.
+// cubic is the convolution kernel of R. Keys, "Cubic convolution interpolation for digital image
+// processing", 1981.
 func cubic(x, a float64) float64 {
 	x = math.Abs(x)
 	switch {
@@ -216,7 +221,8 @@ func cubic(x, a float64) float64 {
 	return 0
 }
 
-// filter computes each row from rows, by vertical, then each of its pixels from neighbours, for four rows at a time.
+// filter computes each row from rows, by vertical, then each of its pixels from neighbours, for
+// four rows at a time.
 func filter[T pixel](dst, src []T, m *Image, r rect, rows, cols []kernel, vertical func(sum []float32, src []T, stride int, k kernel), store func(dst []T, src []float32)) {
 	w := len(cols)
 	sum, out := make([]float32, r.w), make([]float32, 4*w)
@@ -261,8 +267,8 @@ func down(sum []float32, src []float32, stride int, k kernel) {
 	}
 }
 
-// downBytes is down for bytes, in integers: weights are rounded to 2⁻²¹, which is below a thousandth of a level, and the sum of
-// absolute weights is below 2, so that nothing overflows.
+// downBytes is down for bytes, in integers: weights are rounded to 2⁻²¹, which is below a
+// thousandth of a level, and the sum of absolute weights is below 2, so that nothing overflows.
 func downBytes(sum []float32, src []uint8, stride int, k kernel, acc []int32) {
 	const one = 1 << 21
 	n := len(sum)

@@ -22,8 +22,8 @@ var (
 	_ data.Batcher = (*Set)(nil)
 )
 
-// NewSet returns the set of len(labels) images of c×h×w bytes, one behind the other in pixels. classes names the classes, of which
-// labels are numbers; nil: "0", "1", …
+// NewSet returns the set of len(labels) images of c×h×w bytes, one behind the other in pixels.
+// classes names the classes, of which labels are numbers; nil: "0", "1", …
 func NewSet(c, h, w int, pixels []uint8, labels []int64, classes []string) (*Set, error) {
 	if c < 1 || h < 1 || w < 1 || c > 1<<8 || h > 1<<20 || w > 1<<20 || len(pixels)%(c*h*w) != 0 || len(pixels)/(c*h*w) != len(labels) {
 		return nil, failf("", "%d bytes are not %d images of %d×%d×%d", len(pixels), len(labels), c, h, w)

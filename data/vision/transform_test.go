@@ -177,7 +177,8 @@ func TestRandomErasing(t *testing.T) {
 	if math.Abs(float64(done)-n/2) > 5*math.Sqrt(n/4) {
 		t.Errorf("%d of %d with probability 0.5", done, n)
 	}
-	if m := sum / float64(done); m < 0.15 || m > 0.19 { // even from 0.02 to 0.33, a little less where the largest do not fit
+	// even from 0.02 to 0.33, a little less where the largest do not fit
+	if m := sum / float64(done); m < 0.15 || m > 0.19 {
 		t.Errorf("mean area %v", m)
 	}
 	m, err := RandomErasing(1, Erase{Random: true, Scale: [2]float64{0.9, 0.9}, Ratio: [2]float64{1, 1}})(numbers(t, counting(1, 100, 100)), rng)

@@ -1,12 +1,15 @@
-// Package vision brings images to a training loop: the sets that are published as MNIST's IDX files and as CIFAR's binary
-// files, folders of pictures, and transforms of images on the loader's goroutines.
+// Package vision brings images to a training loop: the sets that are published as MNIST's IDX files
+// and as CIFAR's binary files, folders of pictures, and transforms of images on the loader's
+// goroutines.
 //
-//   - A dataset of this package is [Images]: sample i is an image and its class, a number. Its samples as a data.Dataset are
-//     float32 tensors [C,H,W] scaled to 0 … 1, and int64; [Apply] puts transforms between, and without a [ToTensor] among them
-//     the samples stay uint8 tensors of 0 … 255.
-//   - Random transforms draw from the sample's own random numbers (data.RandDataset), so what comes out is a function of
-//     seed, epoch and index, whatever the number of workers.
-//   - Whatever is parsed is bounded before it is allocated. A file that is not what it should be is an *[Error] that names it.
+//   - A dataset of this package is [Images]: sample i is an image and its class, a number. Its
+//     samples as a data.Dataset are float32 tensors [C,H,W] scaled to 0 … 1, and int64; [Apply]
+//     puts transforms between, and without a [ToTensor] among them the samples stay uint8 tensors
+//     of 0 … 255.
+//   - Random transforms draw from the sample's own random numbers (data.RandDataset), so what comes
+//     out is a function of seed, epoch and index, whatever the number of workers.
+//   - Whatever is parsed is bounded before it is allocated. A file that is not what it should be is
+//     an *[Error] that names it.
 //   - Nothing is downloaded but by [Download].
 package vision
 
@@ -43,8 +46,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 func failf(path, format string, args ...any) error { return &Error{path, fmt.Errorf(format, args...)} }
 
-// An Image is pixels in planes, [C,H,W] in row-major order: bytes as they are decoded, or numbers. Exactly one of U8 and F32 is
-// not nil, and holds C·H·W values. Three channels are red, green and blue, one is grey.
+// An Image is pixels in planes, [C,H,W] in row-major order: bytes as they are decoded, or numbers.
+// Exactly one of U8 and F32 is not nil, and holds C·H·W values. Three channels are red, green and
+// blue, one is grey.
 type Image struct {
 	C, H, W int
 	U8      []uint8
@@ -66,8 +70,9 @@ type Images interface {
 	Classes() []string
 }
 
-// A Transform makes an image of an image; it may change the one that it is given and return it. What is random in it is drawn from
-// rng. It is called by several goroutines at once. An error is about its settings, or an image that it cannot be applied to.
+// A Transform makes an image of an image; it may change the one that it is given and return it.
+// What is random in it is drawn from rng. It is called by several goroutines at once. An error is
+// about its settings, or an image that it cannot be applied to.
 type Transform func(m *Image, rng *rand.Rand) (*Image, error)
 
 // Compose applies transforms one after the other.
@@ -92,13 +97,15 @@ type Transformed struct {
 
 var _ data.RandDataset = (*Transformed)(nil)
 
-// Apply returns the dataset whose samples are those of images behind the transforms, in order. Its inputs are float32 or uint8
-// tensors [C,H,W], as what the last transform returns; the loader needs them all of one size.
+// Apply returns the dataset whose samples are those of images behind the transforms, in order. Its
+// inputs are float32 or uint8 tensors [C,H,W], as what the last transform returns; the loader needs
+// them all of one size.
 func Apply(images Images, list ...Transform) *Transformed {
 	return &Transformed{images, Compose(list...)}
 }
 
-// GetRand returns sample i, a tensor [C,H,W] and its class, int64. What is random is drawn from rng.
+// GetRand returns sample i, a tensor [C,H,W] and its class, int64. What is random is drawn from
+// rng.
 func (t *Transformed) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	m, class, err := t.Images.Image(i)
 	if err != nil {
@@ -110,7 +117,8 @@ func (t *Transformed) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return data.Sample{X: m.Tensor(), Y: class}, nil
 }
 
-// Get returns sample i with random numbers that depend on i alone. A loader that knows data.RandDataset calls GetRand.
+// Get returns sample i with random numbers that depend on i alone. A loader that knows
+// data.RandDataset calls GetRand.
 func (t *Transformed) Get(i int) (data.Sample, error) {
 	return t.GetRand(i, rand.New(rand.NewPCG(0, uint64(i))))
 }

@@ -2,9 +2,10 @@ package vision
 
 import "image"
 
-// Pillow's decoder, libjpeg, does not repeat the colours of a JPEG that has fewer of them than pixels: it puts them between by a triangle
-// filter ("fancy upsampling", jdsample.c). What follows computes the same integers for the ratios 4:2:0 and 4:2:2; the others, which are
-// rare, are repeated as libjpeg does.
+// Pillow's decoder, libjpeg, does not repeat the colours of a JPEG that has fewer of them than
+// pixels: it puts them between by a triangle filter ("fancy upsampling", jdsample.c). What follows
+// computes the same integers for the ratios 4:2:0 and 4:2:2; the others, which are rare, are
+// repeated as libjpeg does.
 
 // fromYCbCr writes the pixels of a picture that begins at column and row 0.
 func fromYCbCr(s *image.YCbCr, w, h int, red, green, blue []uint8) {
@@ -58,8 +59,9 @@ func fromYCbCr(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 	}
 }
 
-// between2 puts two values in the place of each: three parts of it and one of its neighbour, divided by 1<<shift after adding left or
-// right, which rounds one way and the other in turn. At the ends the neighbour is the value itself.
+// between2 puts two values in the place of each: three parts of it and one of its neighbour,
+// divided by 1<<shift after adding left or right, which rounds one way and the other in turn. At
+// the ends the neighbour is the value itself.
 func between2(dst []uint8, src []int32, left, right int32, shift uint) {
 	last := len(src) - 1
 	for x, v := range src {
@@ -69,9 +71,9 @@ func between2(dst []uint8, src []int32, left, right int32, shift uint) {
 	}
 }
 
-// fromWebP writes the pixels of a lossy WebP picture. Its colours have the limited range of ITU-R BT.601, 16 to 235 for brightness
-// (RFC 6386, 9.2), which image.YCbCr does not; they are put between and converted in the integers of libwebp (upsampling.c, yuv.h), which
-// Pillow uses.
+// fromWebP writes the pixels of a lossy WebP picture. Its colours have the limited range of ITU-R
+// BT.601, 16 to 235 for brightness (RFC 6386, 9.2), which image.YCbCr does not; they are put
+// between and converted in the integers of libwebp (upsampling.c, yuv.h), which Pillow uses.
 func fromWebP(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 	cw, ch := (w+1)/2, (h+1)/2
 	wide := [2][]uint8{make([]uint8, w), make([]uint8, w)}
@@ -90,7 +92,8 @@ func fromWebP(s *image.YCbCr, w, h int, red, green, blue []uint8) {
 	}
 }
 
-// between4 weighs the four colours around a pixel 9 : 3 : 3 : 1; near is the row of colours that the pixels lie in.
+// between4 weighs the four colours around a pixel 9 : 3 : 3 : 1; near is the row of colours that
+// the pixels lie in.
 func between4(dst, near, far []uint8) {
 	n := len(dst)
 	dst[0] = uint8((3*uint32(near[0]) + uint32(far[0]) + 2) >> 2)

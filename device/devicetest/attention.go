@@ -24,8 +24,9 @@ type attentionCase struct {
 
 // A form of attention's operands that others do not have.
 const (
-	packed form = "one projection" // queries, keys and values are parts of [batch, length, 3, heads, features]
-	shared form = "one for all"    // keys and values of the first sample and head are those of all
+	// queries, keys and values are parts of [batch, length, 3, heads, features]
+	packed form = "one projection"
+	shared form = "one for all" // keys and values of the first sample and head are those of all
 )
 
 // Each says more than one thing, so that a few of them see each with each.

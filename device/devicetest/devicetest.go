@@ -8,8 +8,8 @@
 // primitive, the types, the layout and the element. Outputs lie in larger buffers whose other bytes
 // must not change.
 //
-// Shapes are small, because an emulated device runs the suite too; a device that is not emulated also gets sizes that make
-// it cut the work into pieces, but in go test -short.
+// Shapes are small, because an emulated device runs the suite too; a device that is not emulated
+// also gets sizes that make it cut the work into pieces, but in go test -short.
 package devicetest
 
 import (
@@ -103,7 +103,8 @@ const (
 var outForms = []form{contiguous, offset, strided, transposed, reversed}
 var inForms = append(outForms[:len(outForms):len(outForms)], rowCast, colCast, allCast)
 
-// place returns the layout of a view of shape s in form f and the elements of the storage around it.
+// place returns the layout of a view of shape s in form f and the elements of the storage around
+// it.
 func place(s shape.Dims, f form) (shape.Layout, int) {
 	n := s.Rank()
 	l := shape.Dense(s)
@@ -217,7 +218,8 @@ func (r *rig) array(t dtype.Type, s shape.Dims, f form, value func(i int) uint64
 	return a
 }
 
-// random is an array of random values; special ones (NaN, infinities, zeros, extremes) are among them.
+// random is an array of random values; special ones (NaN, infinities, zeros, extremes) are among
+// them.
 func (r *rig) random(t dtype.Type, s shape.Dims, f form) *array {
 	r.Helper()
 	return r.array(t, s, f, func(int) uint64 { return r.value(t) })

@@ -19,8 +19,8 @@ func (r *rig) rowSizes() []shape.Dims {
 	return s
 }
 
-// logSumExp returns the greatest value and the logarithm of the sum of exponentials less it: kept apart, they are as precise
-// as what they judge.
+// logSumExp returns the greatest value and the logarithm of the sum of exponentials less it: kept
+// apart, they are as precise as what they judge.
 func logSumExp(x []float64) (m, log float64) {
 	m = math.Inf(-1)
 	for _, v := range x {

@@ -30,7 +30,8 @@ func (r *rig) indexCases() []indexCase {
 	return c
 }
 
-// source maps every position of the index to the element of the table that it names, -1 where it is outside the axis.
+// source maps every position of the index to the element of the table that it names, -1 where it is
+// outside the axis.
 func source(index *array, table shape.Dims, axis int) []int {
 	bound := table.At(axis)
 	dense := shape.Layout{Shape: index.v.Shape, Strides: table.Contiguous()}
@@ -102,8 +103,9 @@ func spoil(a *array, element int, v int64) {
 	setBits(a.host, a.v.Type, a.at[element], uint64(v))
 }
 
-// checkIndexError expects the error of one of these positions in an axis of size 4, now or at the next wait. Where several
-// indices are outside, kernels that run side by side may report any one of them.
+// checkIndexError expects the error of one of these positions in an axis of size 4, now or at the
+// next wait. Where several indices are outside, kernels that run side by side may report any one of
+// them.
 func (r *rig) checkIndexError(what string, op device.Op, bad int64, positions ...int64) {
 	r.Helper()
 	err := device.Run(r.dev, r.s, op)
@@ -120,7 +122,8 @@ func (r *rig) checkIndexError(what string, op device.Op, bad int64, positions ..
 	}
 }
 
-// Rows of a table: one index for all of a row's elements, as in an embedding, also with one outside.
+// Rows of a table: one index for all of a row's elements, as in an embedding, also with one
+// outside.
 func (r *rig) checkRows(t dtype.Type, rows, width, n int, bad bool) {
 	r.Helper()
 	c := indexCase{shape.Of(rows, width), shape.Of(n, width), 0}

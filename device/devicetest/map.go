@@ -170,7 +170,8 @@ func testMapForms(r *rig) {
 		r.checkMap("map of parameters alone", lower(expr.Param(0, dtype.I64).Mul(expr.Param(0, dtype.I64)), dtype.I32), []*array{r.empty(dtype.I32, s, strided)}, nil, []uint64{7})
 
 		for _, f := range []form{contiguous, strided} {
-			// In place: the first operand, the second, both results over both operands, and one that is read again later.
+			// In place: the first operand, the second, both results over both operands, and one
+			// that is read again later.
 			a, b := r.random(dtype.F32, s, f), r.random(dtype.F32, s, f)
 			r.checkMap("map in place over operand 0", lower(x.Sub(y).Mul(x).Sub(y), dtype.F32, dtype.F32, dtype.F32), []*array{a}, []*array{a, b}, nil)
 			r.checkMap("map in place over operand 1", lower(x.Sub(y), dtype.F32, dtype.F32, dtype.F32), []*array{b}, []*array{a, b}, nil)

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// slowScan combines a column with what is before each element; terms are those of a linear recurrence.
+// slowScan combines a column with what is before each element; terms are those of a linear
+// recurrence.
 func slowScan(kind device.ScanKind, x, terms []float64, reverse bool) []float64 {
 	y := make([]float64, len(x))
 	s, best := 0.0, 0
@@ -63,7 +64,8 @@ func testScan(r *rig) {
 				continue
 			}
 			for _, s := range sizes {
-				if r.dev.Info().Emulated && n%3 != 0 && s.At(1) != 5 { // each kind and type once, the other shapes in turn
+				// each kind and type once, the other shapes in turn
+				if r.dev.Info().Emulated && n%3 != 0 && s.At(1) != 5 {
 					n++
 					continue
 				}
@@ -73,9 +75,11 @@ func testScan(r *rig) {
 				}
 				x := r.small(t, s, inForms[n%len(inForms)])
 				switch {
-				case positions && t != dtype.I64: // what float64 does not hold is tested by package optest
+				case positions && t != dtype.I64:
+					// what float64 does not hold is tested by package optest
 					x = r.random(t, s, inForms[n%len(inForms)])
-				case t.IsFloat() && (kind == device.ScanProd || kind == device.ScanLinear): // products that neither vanish nor grow
+				case t.IsFloat() && (kind == device.ScanProd || kind == device.ScanLinear):
+					// products that neither vanish nor grow
 					x = r.array(t, s, inForms[n%len(inForms)], func(int) uint64 { return expr.Encode(t, 0.999+r.rnd.Float64()*0.002) })
 				}
 				ins, fx := []*array{x}, x.floats()
@@ -184,7 +188,8 @@ func testSearch(r *rig) {
 	}
 	n := 0
 	for _, t := range dtype.Types() {
-		for _, c := range [][3]int{{1, 1, 1}, {2, 9, 5}, {3, 70, 40}, {1, 300, 700}, {0, 5, 5}, {2, 3, 0}} { // rows, elements, values
+		// rows, elements, values
+		for _, c := range [][3]int{{1, 1, 1}, {2, 9, 5}, {3, 70, 40}, {1, 300, 700}, {0, 5, 5}, {2, 3, 0}} {
 			n++
 			x := r.random(t, shape.Of(c[0], c[1]), inForms[0])
 			f, bits := x.floats(), x.bits()

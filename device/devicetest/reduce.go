@@ -12,7 +12,8 @@ import (
 
 var kinds = []device.ReduceKind{device.Sum, device.Prod, device.Max, device.Min, device.ArgMax, device.ArgMin}
 
-// groups lists, for each element of the result, the elements of the operand that it combines, in row-major order.
+// groups lists, for each element of the result, the elements of the operand that it combines, in
+// row-major order.
 func groups(in, out shape.Dims) [][]int {
 	g := make([][]int, out.Size())
 	each := in.Size() / max(1, out.Size())
@@ -36,7 +37,8 @@ func groups(in, out shape.Dims) [][]int {
 func reference(k device.ReduceKind, t dtype.Type, v []float64) (r, magnitude float64) {
 	switch k {
 	case device.Sum:
-		var lost float64 // compensated: the reference must be better than what it judges (Neumaier 1974)
+		// compensated: the reference must be better than what it judges (Neumaier 1974)
+		var lost float64
 		for _, x := range v {
 			s := r + x
 			if math.Abs(r) >= math.Abs(x) {
@@ -143,7 +145,8 @@ func (r *rig) checkReduce(k device.ReduceKind, t dtype.Type, in *array, out *arr
 		var mag float64
 		want[i], mag = reference(k, t, v)
 		if t.IsFloat() {
-			// Pairwise: the error of a sum grows with the logarithm of its length; that of a product with the length.
+			// Pairwise: the error of a sum grows with the logarithm of its length; that of a
+			// product with the length.
 			steps := 16 + math.Log2(float64(len(v)+1))
 			if k == device.Prod {
 				steps = float64(len(v) + 1)

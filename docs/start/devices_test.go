@@ -37,8 +37,9 @@ func rank(group *dist.Group, set data.Dataset) error {
 	if err != nil {
 		return err
 	}
-	model := dist.Make(group, NewNet)                     // the same weights on all ranks
-	model = dist.DDP(nn.To(model, group.Device()), group) // from here on Backward averages over the ranks
+	model := dist.Make(group, NewNet) // the same weights on all ranks
+	// from here on Backward averages over the ranks
+	model = dist.DDP(nn.To(model, group.Device()), group)
 	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
 	for step, err := range loader.Steps(group.Options()...) {
 		if err != nil {

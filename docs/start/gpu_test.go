@@ -24,7 +24,8 @@ func Example_devices() {
 }
 
 func Example_moving() {
-	gpus, err := cuda.Emulate("emulate") // a program that has a GPU takes device.Best or cuda.Get(0)
+	// a program that has a GPU takes device.Best or cuda.Get(0)
+	gpus, err := cuda.Emulate("emulate")
 	if err != nil {
 		log.Fatal(err)
 	}

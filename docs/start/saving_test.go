@@ -89,7 +89,8 @@ func Example_checkpoint() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := store.Save(state, checkpoint.Info{Step: 100}); err != nil { // written beside the training
+	// written beside the training
+	if err := store.Save(state, checkpoint.Info{Step: 100}); err != nil {
 		log.Fatal(err)
 	}
 	if err := store.Close(); err != nil { // waits for the file

@@ -1,4 +1,5 @@
-// Command chargpt trains a small GPT on the characters of a text file, on the best device there is, and then writes on:
+// Command chargpt trains a small GPT on the characters of a text file, on the best device there is,
+// and then writes on:
 //
 //	go run ./examples/chargpt book.txt
 package main

@@ -55,7 +55,8 @@ func main() {
 		model := dist.Make(g, func() nn.Module {
 			return nn.NewSequential(nn.NewLinear(64, 128), nn.ReLU{}, nn.NewDropout(0.1), nn.NewLinear(128, 10))
 		})
-		model = dist.DDP(nn.To(model, g.Device()), g) // from here on Backward averages over the ranks
+		// from here on Backward averages over the ranks
+		model = dist.DDP(nn.To(model, g.Device()), g)
 		opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
 		for epoch := range *epochs {
 			last := 0.0

@@ -1,4 +1,5 @@
-// Command digits is the README's program: it trains a classifier of handwritten digits on the best device there is.
+// Command digits is the README's program: it trains a classifier of handwritten digits on the best
+// device there is.
 package main
 
 import (

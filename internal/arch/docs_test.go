@@ -14,7 +14,8 @@ import (
 	"testing"
 )
 
-// publicPackages are the packages whose names the documentation uses, by the name that code gives them.
+// publicPackages are the packages whose names the documentation uses, by the name that code gives
+// them.
 var publicPackages = map[string]string{
 	"amp":         "amp",
 	"autograd":    "autograd",
@@ -66,7 +67,9 @@ type exports struct {
 	consts     map[string]bool
 	interfaces map[string]bool
 	methods    map[string]map[string]bool // those of members that are methods
-	makers     map[string][]string        // by package.Type: package.Function, .Method and .Field whose result or type it is, also by pointer or in a slice
+	// by package.Type: package.Function, .Method and .Field whose result or type it is, also by
+	// pointer or in a slice
+	makers map[string][]string
 }
 
 func newExports() *exports {
@@ -214,8 +217,8 @@ var (
 	word     = regexp.MustCompile(`\b[A-Za-z_]\w*`)
 )
 
-// ours returns the pieces of Go in a page: the last column of tables (those before are PyTorch's), code blocks, and what
-// stands in backquotes elsewhere.
+// ours returns the pieces of Go in a page: the last column of tables (those before are PyTorch's),
+// code blocks, and what stands in backquotes elsewhere.
 func ours(page string) []string {
 	var code []string
 	fenced, goCode := false, false
@@ -260,7 +263,8 @@ func (e *exports) unknown(page string) []string {
 				wrong = append(wrong, fmt.Sprintf("%s.%s in %s", on, name, strings.TrimSpace(code)))
 			}
 		}
-		// Names that stand alone are functions, methods or fields; those in capitals with underscores are the environment's.
+		// Names that stand alone are functions, methods or fields; those in capitals with
+		// underscores are the environment's.
 		for _, at := range word.FindAllStringIndex(text, -1) {
 			w := text[at[0]:at[1]]
 			if ast.IsExported(w) && !strings.Contains(w, "_") && (at[0] == 0 || text[at[0]-1] != '.') && !e.all[w] {
@@ -329,13 +333,15 @@ func TestFromPyTorchCheck(t *testing.T) {
 	}
 }
 
-// goOnly are operations without a counterpart in PyTorch that a reader of the page looks for: the plumbing.
+// goOnly are operations without a counterpart in PyTorch that a reader of the page looks for: the
+// plumbing.
 var goOnly = []string{
 	"tensor.Composed", "tensor.Declared", "tensor.RecordSites", "tensor.Youngest", "tensor.Reductions", "tensor.PrepareUpdate",
 	"tensor.Tensor.String",
 }
 
-// What is not listed is not there, says the page: so every operation, layer, loss and optimizer is listed.
+// What is not listed is not there, says the page: so every operation, layer, loss and optimizer is
+// listed.
 func TestFromPyTorchIsComplete(t *testing.T) {
 	e := publicNames(t)
 	text, err := os.ReadFile(filepath.Join(root, "docs/from-pytorch.md"))
@@ -360,7 +366,8 @@ func TestFromPyTorchIsComplete(t *testing.T) {
 	}
 	for owner, members := range e.members {
 		if strings.HasPrefix(owner, "nn.") && members["Forward"] && owner != "nn.Module" && !e.funcs["nn.New"+owner[len("nn."):]] {
-			want[owner] = ast.IsExported(owner[len("nn."):]) // a layer that is made without a function
+			// a layer that is made without a function
+			want[owner] = ast.IsExported(owner[len("nn."):])
 		}
 	}
 	for name, exported := range want {

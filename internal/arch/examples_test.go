@@ -15,8 +15,9 @@ import (
 	"testing"
 )
 
-// shown are the packages of which every name stands in an Example that runs, shownTypes types of others of which every method does, and sections the parts of the comparison with PyTorch of
-// which every name does.
+// shown are the packages of which every name stands in an Example that runs, shownTypes types of
+// others of which every method does, and sections the parts of the comparison with PyTorch of which
+// every name does.
 var (
 	shown      = []string{"amp", "autograd", "cuda", "doctor", "memsnap", "profile"}
 	shownTypes = []string{"tensor.Graph", "train.Adapt", "train.Machine", "train.MemoryError", "train.Report"}
@@ -85,7 +86,8 @@ type declared struct {
 	imports map[string]string
 }
 
-// add takes what the Examples of a test package use, in themselves and in what they reach of the package.
+// add takes what the Examples of a test package use, in themselves and in what they reach of the
+// package.
 func (u *uses) add(files []*ast.File) {
 	top := map[string][]declared{} // by name; of a type its methods too
 	for _, f := range files {
@@ -153,7 +155,8 @@ func (u *uses) add(files []*ast.File) {
 						}
 					case *ast.FuncDecl:
 						if n.Recv != nil {
-							one.bare[n.Name.Name] = true // a method of an interface that the Example satisfies
+							// a method of an interface that the Example satisfies
+							one.bare[n.Name.Name] = true
 						}
 					case *ast.Ident:
 						if top[n.Name] != nil {
@@ -204,8 +207,9 @@ func exampleUses(t *testing.T) *uses {
 	return u
 }
 
-// wanted returns the names of a package that an Example shows: functions, variables, types, and the methods of these. Not the methods of a
-// device that the interfaces of package device ask of every driver: package devicetest shows them.
+// wanted returns the names of a package that an Example shows: functions, variables, types, and the
+// methods of these. Not the methods of a device that the interfaces of package device ask of every
+// driver: package devicetest shows them.
 func (e *exports) wanted(pkg string) (names, methods []string) {
 	for name := range e.names {
 		if strings.HasPrefix(name, pkg+".") && !e.consts[name] {
@@ -234,10 +238,12 @@ func (e *exports) wanted(pkg string) (names, methods []string) {
 	return names, methods
 }
 
-// plumbing are methods that are called by others for a program: what prints, compares and encodes calls them.
+// plumbing are methods that are called by others for a program: what prints, compares and encodes
+// calls them.
 var plumbing = map[string]bool{"Error": true, "Unwrap": true, "Is": true, "Raised": true, "String": true, "MarshalText": true, "MarshalJSON": true}
 
-// makes says whether an Example has a value of a type: it names the type, or a function, method or field that is one.
+// makes says whether an Example has a value of a type: it names the type, or a function, method or
+// field that is one.
 func (e *exports) makes(o *use, owner string) bool {
 	if o.names[owner] {
 		return true
@@ -314,8 +320,9 @@ func (e *exports) unshownOf(u *uses, page string) []string {
 	return slices.Sorted(maps.Keys(missing))
 }
 
-// Every name of the packages for GPUs, of mixed precision and of profiling, and every name in the page's sections on them, stands in an
-// Example with an output, which go test runs, on the emulated GPU where it is about one.
+// Every name of the packages for GPUs, of mixed precision and of profiling, and every name in the
+// page's sections on them, stands in an Example with an output, which go test runs, on the emulated
+// GPU where it is about one.
 func TestNamesHaveExamples(t *testing.T) {
 	e, u := publicNames(t), exampleUses(t)
 	if len(u.sets) < 200 {
@@ -368,7 +375,8 @@ func TestNamesHaveExamples(t *testing.T) {
 	}
 }
 
-// The check itself: what is only compiled does not count, a method counts with its type, and what an Example reaches does.
+// The check itself: what is only compiled does not count, a method counts with its type, and what
+// an Example reaches does.
 func TestExamplesCheck(t *testing.T) {
 	e := newExports()
 	parse := func(text string) *ast.File {

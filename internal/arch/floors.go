@@ -83,7 +83,9 @@ var floors = []floor{
 // restricted names the imports that only some packages may have. Tests are not
 // bound by cuda's row: they are one of the places it is meant for.
 var restricted = []struct {
-	path    string   // import path, relative to the module for a package of ours; "/..." at its end takes what is below
+	// import path, relative to the module for a package of ours; "/..." at its end takes what is
+	// below
+	path    string
 	only    []string // who may import it
 	tests   bool     // whether any package's tests may, too
 	tag     string   // build tag that must take the importing file out of the build, or ""

@@ -71,7 +71,8 @@ func (c *checker) raises(dir string, p *pkg) {
 	}
 	for name, at := range p.panics {
 		of := p
-		if base, t, ok := strings.Cut(name, "."); ok { // of another package, whose name is its folder's
+		// of another package, whose name is its folder's
+		if base, t, ok := strings.Cut(name, "."); ok {
 			name = t
 			for other, q := range c.packages {
 				if path.Base(other) == base {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// theirs returns what the tables under some headings of a page name of PyTorch: words of what stands in backquotes before the last column, and
-// patterns for names that are alike, with a star.
+// theirs returns what the tables under some headings of a page name of PyTorch: words of what
+// stands in backquotes before the last column, and patterns for names that are alike, with a star.
 func theirs(page string, titles []string) (words map[string]bool, patterns []*regexp.Regexp) {
 	words = map[string]bool{}
 	for _, title := range titles {
@@ -36,8 +36,8 @@ func theirs(page string, titles []string) (words map[string]bool, patterns []*re
 	return words, patterns
 }
 
-// Every name that PyTorch's modules for GPUs, mixed precision, checkpointing and profiling have stands in the page: with ours, or with what
-// there is instead.
+// Every name that PyTorch's modules for GPUs, mixed precision, checkpointing and profiling have
+// stands in the page: with ours, or with what there is instead.
 func TestTorchNamesAreListed(t *testing.T) {
 	text, err := os.ReadFile("testdata/torchnames.json")
 	if err != nil {

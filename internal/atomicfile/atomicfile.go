@@ -1,8 +1,10 @@
-// Package atomicfile replaces files as a whole: what is written goes to a temporary file in the same directory, which is
-// synced and renamed, so that a path holds either the old file or the whole new one, also after a crash or a power cut.
+// Package atomicfile replaces files as a whole: what is written goes to a temporary file in the
+// same directory, which is synced and renamed, so that a path holds either the old file or the
+// whole new one, also after a crash or a power cut.
 //
-// The temporary file of dir/NAME is dir/.NAME.tmp-XXXXXXXXXXXXXXXX, sixteen hexadecimal digits; of a long NAME, its beginning. Its writer holds a lock on it,
-// which the system drops with the process: [Clean] removes those that nobody holds.
+// The temporary file of dir/NAME is dir/.NAME.tmp-XXXXXXXXXXXXXXXX, sixteen hexadecimal digits; of
+// a long NAME, its beginning. Its writer holds a lock on it, which the system drops with the
+// process: [Clean] removes those that nobody holds.
 package atomicfile
 
 import (
@@ -19,8 +21,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// A File is being written. It has the methods of the temporary file (Write, WriteAt, Seek, Truncate, …), and must end with
-// Commit or Abort; Close is Abort.
+// A File is being written. It has the methods of the temporary file (Write, WriteAt, Seek,
+// Truncate, …), and must end with Commit or Abort; Close is Abort.
 type File struct {
 	*os.File
 	path string
@@ -28,8 +30,9 @@ type File struct {
 	done bool
 }
 
-// Create begins the file that Commit puts at path. What stands there must be a file or nothing; a symbolic link is replaced
-// and not followed. Permissions are those of the file that is replaced, or 0666 less the umask.
+// Create begins the file that Commit puts at path. What stands there must be a file or nothing; a
+// symbolic link is replaced and not followed. Permissions are those of the file that is replaced,
+// or 0666 less the umask.
 func Create(path string) (*File, error) {
 	f := &File{path: path}
 	switch info, err := lstat(path); {
@@ -75,8 +78,8 @@ func kind(m fs.FileMode) string {
 	return "device, pipe or socket"
 }
 
-// lockedInPlace reports whether the file is ours: still there, and locked if the file system has locks (without, Clean
-// removes nothing).
+// lockedInPlace reports whether the file is ours: still there, and locked if the file system has
+// locks (without, Clean removes nothing).
 func (f *File) lockedInPlace() bool {
 	return filelock.Try(f.File) != filelock.ErrHeld && filelock.InPlace(f.File, f.Name())
 }
@@ -84,8 +87,9 @@ func (f *File) lockedInPlace() bool {
 // Path returns where Commit will put the file; Name is that of the temporary one.
 func (f *File) Path() string { return f.path }
 
-// Commit syncs the file, gives it its name and syncs the directory. After an error the temporary file is gone and path is as
-// it was, unless only the directory could not be synced: then the new file is in place, and a power cut may undo that.
+// Commit syncs the file, gives it its name and syncs the directory. After an error the temporary
+// file is gone and path is as it was, unless only the directory could not be synced: then the new
+// file is in place, and a power cut may undo that.
 func (f *File) Commit() (err error) {
 	if f.done {
 		return &fs.PathError{Op: "commit", Path: f.path, Err: fs.ErrClosed}
@@ -99,7 +103,8 @@ func (f *File) Commit() (err error) {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	early := runtime.GOOS == "windows" // where an open file has no other name; elsewhere the lock is kept until it has
+	// where an open file has no other name; elsewhere the lock is kept until it has
+	early := runtime.GOOS == "windows"
 	if early {
 		if err := f.File.Close(); err != nil {
 			return err
@@ -117,7 +122,8 @@ func (f *File) Commit() (err error) {
 	return syncDir(filepath.Dir(f.path))
 }
 
-// Abort removes the temporary file; path stays as it is. After Commit it does nothing, so that it can be deferred.
+// Abort removes the temporary file; path stays as it is. After Commit it does nothing, so that it
+// can be deferred.
 func (f *File) Abort() {
 	if f.done {
 		return
@@ -140,8 +146,9 @@ func (f *File) Close() error {
 
 var leftover = regexp.MustCompile(`^\..+\.tmp-[0-9a-f]{16}$`)
 
-// Clean removes the temporary files in dir whose writers have ended without Commit or Abort, and returns their names. Files that
-// are being written, by this process or another, stay. On systems without locks of whole files it removes nothing.
+// Clean removes the temporary files in dir whose writers have ended without Commit or Abort, and
+// returns their names. Files that are being written, by this process or another, stay. On systems
+// without locks of whole files it removes nothing.
 func Clean(dir string) (removed []string, err error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {

@@ -147,7 +147,8 @@ func TestClean(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer own.Abort()
-	for _, name := range []string{".model.tmp", ".model.tmp-1", "model.tmp-0123456789abcdef"} { // not of this package
+	// not of this package
+	for _, name := range []string{".model.tmp", ".model.tmp-1", "model.tmp-0123456789abcdef"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

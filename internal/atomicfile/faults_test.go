@@ -22,7 +22,8 @@ type tensors = map[string]*tensor.Tensor
 type faulty struct {
 	name string
 	path string // in the test's directory
-	// save writes tensors of the value v; load gives the value that is there, or 0 for a set of files that says it is not whole.
+	// save writes tensors of the value v; load gives the value that is there, or 0 for a set of
+	// files that says it is not whole.
 	save  func(path string, v float64) error
 	load  func(path string) (float64, error)
 	typed func(error) (path string, ok bool) // the path that the library's own error names
@@ -135,8 +136,9 @@ var kinds = []faulty{
 	}, ofCheckpoint},
 }
 
-// TestEachCallFails has the n-th call of the operating system fail, for every n: the error is the library's, names the path and what
-// failed; no temporary file is left; and what was there is still whole, or what is new is.
+// TestEachCallFails has the n-th call of the operating system fail, for every n: the error is the
+// library's, names the path and what failed; no temporary file is left; and what was there is still
+// whole, or what is new is.
 func TestEachCallFails(t *testing.T) {
 	fault := errors.New("the system fails here")
 	for _, k := range kinds {

@@ -12,8 +12,8 @@ var intercept atomic.Pointer[func(op, path string) error]
 
 // Intercept has f called before each call of the operating system that this package makes, until
 // restore is called. The call is lstat, open, chmod, write, sync, rename or remove, of the path. An
-// error of f takes the place of the call; of a write, half of the bytes are written first. It is for
-// tests of what happens on a system that fails.
+// error of f takes the place of the call; of a write, half of the bytes are written first. It is
+// for tests of what happens on a system that fails.
 func Intercept(f func(op, path string) error) (restore func()) {
 	old := intercept.Swap(&f)
 	return func() { intercept.Store(old) }

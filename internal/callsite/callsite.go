@@ -1,5 +1,5 @@
-// Package callsite tells the frames of a user's program from the library's own, by which errors, memory reports and profiles name the line
-// that is at fault, and goroutines from each other.
+// Package callsite tells the frames of a user's program from the library's own, by which errors,
+// memory reports and profiles name the line that is at fault, and goroutines from each other.
 package callsite
 
 import (
@@ -16,13 +16,16 @@ import (
 // Module is the path of the library's module.
 const Module = "github.com/flambeau-go/flambeau"
 
-// Outside reports whether a frame, of runtime.CallersFrames, belongs to a user of the library. The library's own examples, commands and
-// tests do. Go's own packages do not: fmt prints a tensor for somebody, sync starts the library's goroutines.
+// Outside reports whether a frame, of runtime.CallersFrames, belongs to a user of the library. The
+// library's own examples, commands and tests do. Go's own packages do not: fmt prints a tensor for
+// somebody, sync starts the library's goroutines.
 func Outside(function, file string) bool { return running().outside(function, file) }
 
 // A program is what tells its own packages from Go's.
 type program struct {
-	root    string   // where the files of Go's packages are, "/usr/local/go/src/"; "" in a program built with -trimpath
+	// where the files of Go's packages are, "/usr/local/go/src/"; "" in a program built with
+	// -trimpath
+	root    string
 	modules []string // that it is built of, as far as that is known
 }
 
@@ -55,8 +58,9 @@ func (p program) outside(function, file string) bool {
 	return strings.HasPrefix(rest, "/examples/") || strings.HasPrefix(rest, "/cmd/") || strings.HasSuffix(file, "_test.go")
 }
 
-// standard reports whether a function is of one of Go's packages. Where the file does not say, their names do: a module of the program may be called
-// as the first element of one is ("text", "image"), but its packages cannot be called as the whole.
+// standard reports whether a function is of one of Go's packages. Where the file does not say,
+// their names do: a module of the program may be called as the first element of one is ("text",
+// "image"), but its packages cannot be called as the whole.
 func (p program) standard(function, file string) bool {
 	if p.root != "" && filepath.IsAbs(filepath.FromSlash(file)) {
 		return strings.HasPrefix(file, p.root)
@@ -76,8 +80,8 @@ func (p program) standard(function, file string) bool {
 	return true
 }
 
-// families are the first elements of the paths of Go's packages that call functions which they are given, or start goroutines; packages are such
-// packages.
+// families are the first elements of the paths of Go's packages that call functions which they are
+// given, or start goroutines; packages are such packages.
 const (
 	families = " archive bufio bytes compress container context database encoding errors expvar flag fmt html image internal io iter log maps mime net os path reflect " +
 		"regexp runtime slices sort strings sync testing text time unique weak "
@@ -92,7 +96,8 @@ func String(file string, line int) string {
 	return filepath.Join(filepath.Base(filepath.Dir(file)), filepath.Base(file)) + ":" + strconv.Itoa(line)
 }
 
-// First returns the first frame outside of the library of a stack that runtime.Callers made, "" if there is none.
+// First returns the first frame outside of the library of a stack that runtime.Callers made, "" if
+// there is none.
 func First(pc []uintptr) string {
 	if len(pc) == 0 {
 		return ""

@@ -33,20 +33,23 @@ type Digest struct {
 	hex  string // of sha256, perhaps only its beginning
 }
 
-// SHA256 is a digest of 64 hexadecimal digits, or the first 8 or more of them: torch publishes weights under names such as
-// resnet18-f37072fd.pth.
+// SHA256 is a digest of 64 hexadecimal digits, or the first 8 or more of them: torch publishes
+// weights under names such as resnet18-f37072fd.pth.
 func SHA256(digits string) Digest { return Digest{sha256Full, strings.ToLower(digits)} }
 
-// MD5 is a digest of 32 hexadecimal digits. It guards against accidents, not against malice; older data sets have no other.
+// MD5 is a digest of 32 hexadecimal digits. It guards against accidents, not against malice; older
+// data sets have no other.
 func MD5(digits string) Digest { return Digest{md5Full, strings.ToLower(digits)} }
 
-// HubDigest takes the digest from the server's answer, as the Hugging Face hub gives it: the SHA-256 of a large file in
-// X-Linked-Etag, git's SHA-1 of a small one in X-Linked-Etag or ETag. An answer without either is an error.
+// HubDigest takes the digest from the server's answer, as the Hugging Face hub gives it: the
+// SHA-256 of a large file in X-Linked-Etag, git's SHA-1 of a small one in X-Linked-Etag or ETag. An
+// answer without either is an error.
 func HubDigest() Digest { return Digest{kind: hub} }
 
 var inName = regexp.MustCompile(`-([0-9a-f]{8,64})\.[^/]*$`)
 
-// DigestInName returns the digest that a file name carries (resnet18-f37072fd.pth), and whether it does.
+// DigestInName returns the digest that a file name carries (resnet18-f37072fd.pth), and whether it
+// does.
 func DigestInName(name string) (Digest, bool) {
 	m := inName.FindStringSubmatch(name)
 	if m == nil {
@@ -135,15 +138,17 @@ func (d Digest) check(path string) error {
 
 // A record stands beside a file or a part of one.
 type record struct {
-	URL      string `json:"url"`
-	Digest   string `json:"digest,omitempty"`
-	Size     int64  `json:"size"`               // of the whole file; -1: the server does not say
-	Modified int64  `json:"modified,omitempty"` // of a file that was checked: nanoseconds since 1970
-	ETag     string `json:"etag,omitempty"`     // of a part: what the server called this version
-	Date     string `json:"date,omitempty"`     // or when it was last modified
+	URL    string `json:"url"`
+	Digest string `json:"digest,omitempty"`
+	Size   int64  `json:"size"` // of the whole file; -1: the server does not say
+	// of a file that was checked: nanoseconds since 1970
+	Modified int64  `json:"modified,omitempty"`
+	ETag     string `json:"etag,omitempty"` // of a part: what the server called this version
+	Date     string `json:"date,omitempty"` // or when it was last modified
 }
 
-// readRecord returns ok = false for a record that is not there or cannot be read: it is then made again.
+// readRecord returns ok = false for a record that is not there or cannot be read: it is then made
+// again.
 func readRecord(path string) (r record, ok bool) {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() > 1<<16 {

@@ -82,7 +82,8 @@ func (j *job) from(ctx context.Context, addr string) error {
 			return fmt.Errorf("%w (%d tries)", err, fails)
 		}
 		wait := min(j.Wait<<(fails-1), maxWait)
-		wait += time.Duration(rand.Int64N(int64(wait)/2 + 1)) // so that many machines do not come back together
+		// so that many machines do not come back together
+		wait += time.Duration(rand.Int64N(int64(wait)/2 + 1))
 		var status *StatusError
 		if errors.As(err, &status) && status.After > 0 {
 			wait = min(status.After, maxWait)
@@ -113,7 +114,8 @@ func (j *job) discard() {
 func (j *job) resumable(addr string) (have int64, r record) {
 	r, ok := readRecord(j.path + ".part.json")
 	have = size(j.path + ".part")
-	// Without a name for the version, only a digest known beforehand tells whether the two halves are of one file.
+	// Without a name for the version, only a digest known beforehand tells whether the two halves
+	// are of one file.
 	known := r.ETag != "" || r.Date != "" || j.Digest.kind != hub
 	if !ok || have == 0 || r.URL != addr || !known || r.Size >= 0 && have > r.Size {
 		j.discard()
@@ -154,7 +156,8 @@ func (j *job) request(ctx context.Context, addr string) (again bool, err error) 
 	return false, nil
 }
 
-// transfer appends an answer to the part, of which have bytes are here; r becomes what the answer says about the file.
+// transfer appends an answer to the part, of which have bytes are here; r becomes what the answer
+// says about the file.
 func (j *job) transfer(parent context.Context, addr string, have int64, r *record) (again bool, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -170,7 +173,8 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 		return false, err
 	}
 	maps.Copy(req.Header, j.Header)
-	req.Header.Set("Accept-Encoding", "identity") // the digest is that of the bytes as they are stored
+	// the digest is that of the bytes as they are stored
+	req.Header.Set("Accept-Encoding", "identity")
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", "flambeau")
 	}
@@ -204,7 +208,8 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 		linked = d
 	}
 	now := record{URL: addr, Size: -1}
-	if tag := resp.Header.Get("ETag"); strings.HasPrefix(tag, `"`) { // not a weak one, W/"…": it does not promise the same bytes
+	// not a weak one, W/"…": it does not promise the same bytes
+	if tag := resp.Header.Get("ETag"); strings.HasPrefix(tag, `"`) {
 		now.ETag = tag
 	} else {
 		now.Date = resp.Header.Get("Last-Modified")
@@ -314,8 +319,8 @@ func (j *job) report(done, total int64, end bool) {
 	}
 }
 
-// differs reports whether an answer to a request for the rest of a file is of another version than r, and takes from r
-// what such an answer may leave out (RFC 9110, 15.3.7).
+// differs reports whether an answer to a request for the rest of a file is of another version than
+// r, and takes from r what such an answer may leave out (RFC 9110, 15.3.7).
 func (now *record) differs(r *record) bool {
 	if now.ETag == "" {
 		now.ETag = r.ETag
@@ -329,7 +334,8 @@ func (now *record) differs(r *record) bool {
 	return now.ETag != r.ETag || now.Date != r.Date || r.Size >= 0 && now.Size != r.Size || now.Digest != r.Digest
 }
 
-// contentRange parses "bytes 5-9/10" or "bytes 5-9/*": start and the whole file's length, -1 if it is not told.
+// contentRange parses "bytes 5-9/10" or "bytes 5-9/*": start and the whole file's length, -1 if it
+// is not told.
 func contentRange(h string) (start, total int64, err error) {
 	text, ok := strings.CutPrefix(h, "bytes ")
 	span, whole, ok2 := strings.Cut(text, "/")

@@ -1,10 +1,11 @@
 // Package fetch brings published files onto this machine: data sets and weights.
 //
-// A file is fetched once. It arrives under another name (.part), is checked against its digest, flushed to the disk and
-// renamed, so that a file under its own name is whole; what was interrupted goes on where it ended, if the server still
-// holds the same file. A lock keeps two processes, and two goroutines, from fetching one file at a time. Without a network,
-// or with FLAMBEAU_OFFLINE=1, the error says which file to put where: a file that was brought there by hand is as good,
-// once its digest agrees.
+// A file is fetched once. It arrives under another name (.part), is checked against its digest,
+// flushed to the disk and renamed, so that a file under its own name is whole; what was interrupted
+// goes on where it ended, if the server still holds the same file. A lock keeps two processes, and
+// two goroutines, from fetching one file at a time. Without a network, or with FLAMBEAU_OFFLINE=1,
+// the error says which file to put where: a file that was brought there by hand is as good, once
+// its digest agrees.
 package fetch
 
 import (
@@ -25,9 +26,11 @@ import (
 
 // A Source is a published file.
 type Source struct {
-	// URLs say where it is, over http or https. They hold the same bytes; the first that delivers is taken.
+	// URLs say where it is, over http or https. They hold the same bytes; the first that delivers
+	// is taken.
 	URLs []string
-	// Name is the file's name below the directory, with slashes; "": the last element of the first address.
+	// Name is the file's name below the directory, with slashes; "": the last element of the first
+	// address.
 	Name string
 	// Digest is what the bytes must have.
 	Digest Digest
@@ -39,8 +42,8 @@ type Source struct {
 type Options struct {
 	// Dir is where files go; "": [CacheDir].
 	Dir string
-	// Progress, if not nil, is called now and then with the bytes that are here and all of them, or -1 where the server
-	// does not say. It is called on the goroutine that called [File].
+	// Progress, if not nil, is called now and then with the bytes that are here and all of them, or
+	// -1 where the server does not say. It is called on the goroutine that called [File].
 	Progress func(done, total int64)
 	// Header is sent with each request; an Authorization goes to the first host alone.
 	Header http.Header
@@ -64,8 +67,8 @@ type file interface {
 	Sync() error
 }
 
-// CacheDir returns the directory for fetched files of a kind ("data/mnist"): below FLAMBEAU_CACHE, or below flambeau in
-// the user's cache directory.
+// CacheDir returns the directory for fetched files of a kind ("data/mnist"): below FLAMBEAU_CACHE,
+// or below flambeau in the user's cache directory.
 func CacheDir(kind string) (string, error) {
 	base := os.Getenv("FLAMBEAU_CACHE")
 	if base == "" {
@@ -78,8 +81,8 @@ func CacheDir(kind string) (string, error) {
 	return filepath.Join(base, filepath.FromSlash(kind)), nil
 }
 
-// File returns the path of the file that src describes, after fetching it if it is not there. One that is there with
-// another digest is replaced. Errors are of type *[Error].
+// File returns the path of the file that src describes, after fetching it if it is not there. One
+// that is there with another digest is replaced. Errors are of type *[Error].
 func File(ctx context.Context, src Source, o Options) (string, error) {
 	j, err := newJob(src, o)
 	if err != nil {
@@ -204,7 +207,8 @@ func (j *job) run(ctx context.Context) error {
 	return j.download(ctx)
 }
 
-// offline is the error for a file that is not here and cannot be had; it says what is wrong with the one that is here.
+// offline is the error for a file that is not here and cannot be had; it says what is wrong with
+// the one that is here.
 func (j *job) offline(cause error) error {
 	if _, err := os.Stat(j.path); err == nil && !errors.Is(cause, ErrDigest) {
 		cause = fmt.Errorf("%w, and the file that is there is another one (%s is wanted)", cause, j.Digest)
@@ -212,8 +216,9 @@ func (j *job) offline(cause error) error {
 	return j.fail(ErrOffline, cause)
 }
 
-// present reports whether the file is here and is the one that is wanted. Small files are read each time; of large ones,
-// and of those whose digest the server gave, a record tells that they were read and have not changed since.
+// present reports whether the file is here and is the one that is wanted. Small files are read each
+// time; of large ones, and of those whose digest the server gave, a record tells that they were
+// read and have not changed since.
 func (j *job) present() (bool, error) {
 	info, err := os.Stat(j.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -251,7 +256,8 @@ func (j *job) present() (bool, error) {
 // recordFrom is the size above which a file is not read again each time.
 const recordFrom = 32 << 20
 
-// remember writes the record of the file, where one is of use. Without it the file is read again: not an error.
+// remember writes the record of the file, where one is of use. Without it the file is read again:
+// not an error.
 func (j *job) remember(d Digest) {
 	info, err := os.Stat(j.path)
 	if err != nil || j.Digest.kind != hub && info.Size() < recordFrom {

@@ -42,8 +42,8 @@ func child(t *testing.T, addr, dir string, content []byte) *exec.Cmd {
 	return c
 }
 
-// Processes that want one file at a time: one of them fetches, and one that is killed in the middle neither keeps the lock nor loses
-// what it brought.
+// Processes that want one file at a time: one of them fetches, and one that is killed in the middle
+// neither keeps the lock nor loses what it brought.
 func TestProcesses(t *testing.T) {
 	content := noise(300_000)
 	s, dir := serve(t, content), t.TempDir()

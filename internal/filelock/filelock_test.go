@@ -95,7 +95,8 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = c.Wait()
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) { // windows takes its time
+	// windows takes its time
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if err = Try(f); err == nil || time.Now().After(end) {
 			break
 		}
@@ -105,7 +106,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// A lock file that is no file is refused at once: a link to another file would never be the file at its path.
+// A lock file that is no file is refused at once: a link to another file would never be the file at
+// its path.
 func TestOpenRefusesLinks(t *testing.T) {
 	dir := t.TempDir()
 	path, target := filepath.Join(dir, "lock"), filepath.Join(dir, "target")

@@ -1,9 +1,9 @@
-// Package filemap maps files into memory: their bytes are read when they are touched, and what is written to the memory stays in
-// the memory (copy on write), never in the file.
+// Package filemap maps files into memory: their bytes are read when they are touched, and what is
+// written to the memory stays in the memory (copy on write), never in the file.
 //
-// A map goes when the collector finds that nothing refers to it any more, so that nothing can touch what is not there. A file
-// that another program shortens while it is mapped takes pages away: touching them ends the process, on Unix by SIGBUS.
-// Replacing a file (by rename) is safe.
+// A map goes when the collector finds that nothing refers to it any more, so that nothing can touch
+// what is not there. A file that another program shortens while it is mapped takes pages away:
+// touching them ends the process, on Unix by SIGBUS. Replacing a file (by rename) is safe.
 package filemap
 
 import (
@@ -15,8 +15,8 @@ import (
 	"unsafe"
 )
 
-// ErrUnsupported is what [Open] returns where files cannot be mapped: on systems without it, file systems without it, or for files
-// that exceed the address space. Read the file instead.
+// ErrUnsupported is what [Open] returns where files cannot be mapped: on systems without it, file
+// systems without it, or for files that exceed the address space. Read the file instead.
 var ErrUnsupported = errors.New("files cannot be mapped here")
 
 // A Map is a mapped file.
@@ -26,7 +26,8 @@ type Map struct {
 	cleanup runtime.Cleanup
 }
 
-// Open maps a file that has been opened; f may be closed afterwards. The empty file has the empty map.
+// Open maps a file that has been opened; f may be closed afterwards. The empty file has the empty
+// map.
 func Open(f *os.File) (*Map, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -51,11 +52,12 @@ func Open(f *os.File) (*Map, error) {
 	return m, nil
 }
 
-// Bytes returns the contents of the file. It is memory outside of Go's heap: the caller keeps m reachable
-// (runtime.KeepAlive) as long as it uses them.
+// Bytes returns the contents of the file. It is memory outside of Go's heap: the caller keeps m
+// reachable (runtime.KeepAlive) as long as it uses them.
 func (m *Map) Bytes() []byte { return m.mem }
 
-// Close unmaps at once, for a caller who knows that nobody uses the bytes. Without it the collector does.
+// Close unmaps at once, for a caller who knows that nobody uses the bytes. Without it the collector
+// does.
 func (m *Map) Close() {
 	m.once.Do(func() {
 		if m.mem != nil {
@@ -66,8 +68,9 @@ func (m *Map) Close() {
 	})
 }
 
-// Drop gives back the physical memory of b, a part of m's bytes, page by page; what was written to it is lost, and is read from
-// the file again when it is touched. It is a hint, which some systems do not take.
+// Drop gives back the physical memory of b, a part of m's bytes, page by page; what was written to
+// it is lost, and is read from the file again when it is touched. It is a hint, which some systems
+// do not take.
 func (m *Map) Drop(b []byte) {
 	page := os.Getpagesize()
 	if len(b) < page || len(m.mem) == 0 {

@@ -23,7 +23,8 @@ func acquire(f *os.File, size int) ([]byte, error) {
 
 func release(mem []byte) { _ = windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-// drop unlocks pages that are not locked, which takes them out of the working set; the error says so.
+// drop unlocks pages that are not locked, which takes them out of the working set; the error says
+// so.
 func drop(mem []byte) {
 	_ = windows.VirtualUnlock(uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)))
 }

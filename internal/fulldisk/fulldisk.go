@@ -20,8 +20,9 @@ type T interface {
 
 const variable = "FLAMBEAU_TEST_FULL"
 
-// Dir runs t once more in a process of its own, as the limit is the process's: there it returns an empty directory and the test goes on. In the first
-// process, where that run has passed, it returns "", and the test returns.
+// Dir runs t once more in a process of its own, as the limit is the process's: there it returns an
+// empty directory and the test goes on. In the first process, where that run has passed, it returns
+// "", and the test returns.
 func Dir(t T) string {
 	t.Helper()
 	if dir := os.Getenv(variable); dir != "" {
@@ -36,7 +37,8 @@ func Dir(t T) string {
 	return ""
 }
 
-// Fill lets no file become longer than so many bytes: writing beyond them is the error EFBIG. The function that it returns makes room again.
+// Fill lets no file become longer than so many bytes: writing beyond them is the error EFBIG. The
+// function that it returns makes room again.
 func Fill(t T, bytes uint64) (empty func()) {
 	t.Helper()
 	var old syscall.Rlimit

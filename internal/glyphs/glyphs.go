@@ -1,5 +1,6 @@
-// Package glyphs draws handwritten-looking digits, for tests that train on pictures: strokes of a pen in 28×28 pixels, white on
-// black, turned, scaled, slanted, shifted, bent and made noisy at random. The same seed gives the same pixels.
+// Package glyphs draws handwritten-looking digits, for tests that train on pictures: strokes of a
+// pen in 28×28 pixels, white on black, turned, scaled, slanted, shifted, bent and made noisy at
+// random. The same seed gives the same pixels.
 package glyphs
 
 import (
@@ -98,7 +99,8 @@ func Images(n int, seed uint64) (pixels, labels []uint8) {
 	return pixels, labels
 }
 
-// Folder writes pictures as vision.ImageFolder reads them: dir/0/0000.png, … dir/9/….png, perClass of each digit.
+// Folder writes pictures as vision.ImageFolder reads them: dir/0/0000.png, … dir/9/….png, perClass
+// of each digit.
 func Folder(dir string, perClass int, seed uint64) error {
 	pixels, labels := Images(perClass*Classes, seed)
 	for i, l := range labels {
@@ -126,7 +128,8 @@ func save(path string, pixels []uint8) error {
 	return f.Close()
 }
 
-// IDX writes the four files of a set in MNIST's form to dir, gzipped, with so many images for training and for testing.
+// IDX writes the four files of a set in MNIST's form to dir, gzipped, with so many images for
+// training and for testing.
 func IDX(dir string, train, test int, seed uint64) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/data/vision"
 )
 
-// A nearest neighbour tells the digits apart, most of the time: they are of ten kinds, and no two of a kind are alike.
+// A nearest neighbour tells the digits apart, most of the time: they are of ten kinds, and no two
+// of a kind are alike.
 func TestDigits(t *testing.T) {
 	train, labels := Images(1500, 1)
 	test, want := Images(200, 2)

@@ -79,7 +79,9 @@ type Result struct {
 	F32  Tensor  // from float32 operands
 	F64  Tensor  // from the same numbers as float64 operands
 	Torn *Tensor // where the sign of a zero is of no meaning; nil: nowhere
-	Seed *Tensor // what the result is multiplied with before it is summed and differentiated; nil without gradients
+	// what the result is multiplied with before it is summed and differentiated; nil without
+	// gradients
+	Seed *Tensor
 }
 
 // FormatError says what is wrong with a golden file, and where.

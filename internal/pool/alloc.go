@@ -17,9 +17,9 @@ type request struct {
 	block   *Block // the answer
 }
 
-// Alloc returns a block of at least size bytes for work on the stream. Size 0 gives a valid block without memory.
-// When the memory does not suffice after all that the ladder can do, the error is a *OOMError, which wraps Options.ErrOOM;
-// other errors of the backing are wrapped.
+// Alloc returns a block of at least size bytes for work on the stream. Size 0 gives a valid block
+// without memory. When the memory does not suffice after all that the ladder can do, the error is a
+// *OOMError, which wraps Options.ErrOOM; other errors of the backing are wrapped.
 func (p *Pool) Alloc(size uint64, stream StreamID, origin Origin) (*Block, error) {
 	if size > math.MaxInt64-p.o.LargeRound-p.o.Round {
 		return nil, p.outOfMemory(size, stream, &origin, nil)
@@ -44,8 +44,8 @@ func (p *Pool) Alloc(size uint64, stream StreamID, origin Origin) (*Block, error
 	return p.allocSlow(&request{size: size, rounded: rounded, stream: stream, origin: &kept})
 }
 
-// allocSlow grows the pool for a request that the cache cannot serve, or climbs the ladder. It is entered with the lock
-// and leaves without.
+// allocSlow grows the pool for a request that the cache cannot serve, or climbs the ladder. It is
+// entered with the lock and leaves without.
 func (p *Pool) allocSlow(r *request) (*Block, error) {
 	if p.waiter == nil {
 		err := p.growLocked(r, false)
@@ -57,7 +57,8 @@ func (p *Pool) allocSlow(r *request) (*Block, error) {
 			return nil, p.growError(r, err)
 		}
 	} else {
-		p.mu.Unlock() // another is on the ladder: memory of the backing is its own until it is served
+		// another is on the ladder: memory of the backing is its own until it is served
+		p.mu.Unlock()
 	}
 	return p.climb(r)
 }
@@ -175,8 +176,9 @@ func (p *Pool) unindexLocked(b *Block) {
 	}
 }
 
-// Free releases the block that its owner got with generation gen. The block is reusable at once on its own stream; where
-// Use named other streams, when the work queued on them so far is done. A stale generation is counted and ignored.
+// Free releases the block that its owner got with generation gen. The block is reusable at once on
+// its own stream; where Use named other streams, when the work queued on them so far is done. A
+// stale generation is counted and ignored.
 func (p *Pool) Free(b *Block, gen uint64) {
 	p.checkOwn(b)
 	var at *stack
@@ -285,8 +287,8 @@ func (p *Pool) offerLocked() {
 	}
 }
 
-// growLocked gets a segment for the request from the backing and serves the request from it. The lock is released while
-// the backing works. Exact asks for no more than the request needs.
+// growLocked gets a segment for the request from the backing and serves the request from it. The
+// lock is released while the backing works. Exact asks for no more than the request needs.
 func (p *Pool) growLocked(r *request, exact bool) error {
 	if p.expandable {
 		if exact {

@@ -105,7 +105,8 @@ func BenchmarkPair(b *testing.B) {
 	b.Run("3MiB/8000 blocks", func(b *testing.B) { benchPair(b, 3<<20, 8000) })
 }
 
-// BenchmarkStep allocates 64 blocks of a training step's sizes, then frees them, in the order of a backward pass.
+// BenchmarkStep allocates 64 blocks of a training step's sizes, then frees them, in the order of a
+// backward pass.
 func BenchmarkStep(b *testing.B) {
 	p := New(newFake(0), Options{})
 	var blocks [64]*Block

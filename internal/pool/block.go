@@ -9,24 +9,28 @@ import (
 	"sync/atomic"
 )
 
-// Origin says what a block is for and who asked. Filling it allocates nothing; text is made only when it is printed.
+// Origin says what a block is for and who asked. Filling it allocates nothing; text is made only
+// when it is printed.
 type Origin struct {
 	PC uintptr // of the call outside the library, as runtime.Callers gives it; 0: not recorded
-	// Where says where instead of PC: "at train.go:31", "in the scope opened at train.go:28"; nil: not recorded. The pool
-	// holds it until the block is free, so it must not refer to what owns the block: that would never become garbage.
+	// Where says where instead of PC: "at train.go:31", "in the scope opened at train.go:28"; nil:
+	// not recorded. The pool holds it until the block is free, so it must not refer to what owns
+	// the block: that would never become garbage.
 	Where fmt.Stringer
 	Op    string // what made it: "matmul"
 	Scope string // the scope's name
 	DType string
 	Shape [8]int
 	Dims  int // how much of Shape counts; negative: not a tensor
-	// Collected marks a block that is released by a garbage-collector cleanup and not by its owner: only these count
-	// towards Options.GCRatio, and only where some live does the ladder collect before it tries anything else.
+	// Collected marks a block that is released by a garbage-collector cleanup and not by its owner:
+	// only these count towards Options.GCRatio, and only where some live does the ladder collect
+	// before it tries anything else.
 	Collected bool
 	stack     *stack // of the allocation, while a history is recorded
 }
 
-// Describe returns one line such as "[64, 784] float32, result of matmul at train.go:31, in scope "forward"".
+// Describe returns one line such as "[64, 784] float32, result of matmul at train.go:31, in scope
+// "forward"".
 func (o Origin) Describe() string {
 	var s strings.Builder
 	word := func(w string) {
@@ -143,7 +147,8 @@ type Block struct {
 	queued    atomic.Uint64 // the generation that Queue was asked to free; 0: not in the queue
 
 	number uint64 // of the allocation, counted from 1
-	origin Origin // last: what is above is touched by every walk through the index, and shares cache lines
+	// last: what is above is touched by every walk through the index, and shares cache lines
+	origin Origin
 }
 
 // Addr returns the device address, 0 for an empty block.
@@ -155,7 +160,8 @@ func (b *Block) Size() uint64 { return b.requested }
 // Rounded returns the bytes that the block occupies.
 func (b *Block) Rounded() uint64 { return b.size }
 
-// Generation returns what Free and Queue need: it differs for each owner of the same memory. At least 1.
+// Generation returns what Free and Queue need: it differs for each owner of the same memory. At
+// least 1.
 func (b *Block) Generation() uint64 { return b.gen }
 
 // Stream returns the stream on which the block was allocated, or the heir of a retired one.

@@ -1,13 +1,15 @@
 package pool
 
-// Class is what [Stats] counts, of the small or of the large blocks alone. Empty blocks count as small. The classes add up to the
-// whole in all but the peaks, which the classes may have reached at different times.
+// Class is what [Stats] counts, of the small or of the large blocks alone. Empty blocks count as
+// small. The classes add up to the whole in all but the peaks, which the classes may have reached
+// at different times.
 type Class struct {
 	AllocatedBytes, RequestedBytes, ActiveBytes, InactiveSplitBytes, ReservedBytes Stat
 	Allocated, Active, InactiveSplit, Segments                                     Stat
 }
 
-// class is the part of the statistics that a block belongs to, of that of all small or all large ones.
+// class is the part of the statistics that a block belongs to, of that of all small or all large
+// ones.
 func (s *Stats) class(b *Block) *Class {
 	if b.seg == nil {
 		return &s.Small
@@ -78,8 +80,9 @@ func (s *Stats) each(f func(*Stat)) {
 	}
 }
 
-// ResetAccumulated sets what was ever added and taken away to zero (torch.cuda.reset_accumulated_memory_stats): Allocated and Freed of
-// each quantity, and the counts of allocations, frees, retries, failures and waits. Present values and peaks stay.
+// ResetAccumulated sets what was ever added and taken away to zero
+// (torch.cuda.reset_accumulated_memory_stats): Allocated and Freed of each quantity, and the counts
+// of allocations, frees, retries, failures and waits. Present values and peaks stay.
 func (p *Pool) ResetAccumulated() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// TestContention: four goroutines want one block each of a device with room for three, hold it for a moment, and come
-// back. Every one must always be served, for a block is freed well within the ladder's wait.
+// TestContention: four goroutines want one block each of a device with room for three, hold it for
+// a moment, and come back. Every one must always be served, for a block is freed well within the
+// ladder's wait.
 func TestContention(t *testing.T) {
 	d := newFake(3 * 1280)
 	o := tiny()
@@ -46,7 +47,8 @@ func TestContention(t *testing.T) {
 	recount(t, p, s)
 }
 
-// TestHandOver: what others free goes to the request on the ladder, even when they ask again at once.
+// TestHandOver: what others free goes to the request on the ladder, even when they ask again at
+// once.
 func TestHandOver(t *testing.T) {
 	d := newFake(1280)
 	o := tiny()
@@ -75,7 +77,8 @@ func TestHandOver(t *testing.T) {
 	hand := make(chan *Block, 1)
 	onSecond = func() { b := <-hand; p.Free(b, b.Generation()) }
 	p.Free(held, held.Generation())
-	if s := p.Stats(); s.AllocatedBytes.Current != 1280 { // already the first's, before it even wakes
+	// already the first's, before it even wakes
+	if s := p.Stats(); s.AllocatedBytes.Current != 1280 {
 		t.Error("the freed block lies in the cache")
 	}
 	second := make(chan error)
@@ -96,8 +99,9 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestStress mixes everything on several goroutines; the race detector and the recount at the end are its judges. Memory
-// that two owners hold would show: each owner writes its own mark over the block's range and reads it back.
+// TestStress mixes everything on several goroutines; the race detector and the recount at the end
+// are its judges. Memory that two owners hold would show: each owner writes its own mark over the
+// block's range and reads it back.
 func TestStress(t *testing.T) {
 	const goroutines, rounds = 4, 3000
 	d := newFake(64 << 10)
@@ -226,7 +230,8 @@ func collected(p *Pool, size uint64, s StreamID) (*handleObject, error) {
 	return h, nil
 }
 
-// TestGarbageAtTheLimit: programs that free nothing themselves complete, on real collections, alone and four at a time.
+// TestGarbageAtTheLimit: programs that free nothing themselves complete, on real collections, alone
+// and four at a time.
 func TestGarbageAtTheLimit(t *testing.T) {
 	for _, goroutines := range []int{1, 4} {
 		d := newFake(64 << 20)
@@ -255,8 +260,8 @@ func TestGarbageAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestPromptFreesNeedNoCollector: with the collector off and blocks freed by their owners, a device that is always nearly
-// full never makes the pool collect, although sizes and streams change.
+// TestPromptFreesNeedNoCollector: with the collector off and blocks freed by their owners, a device
+// that is always nearly full never makes the pool collect, although sizes and streams change.
 func TestPromptFreesNeedNoCollector(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	d := newFake(64 << 20)
@@ -279,7 +284,8 @@ func TestPromptFreesNeedNoCollector(t *testing.T) {
 	}
 }
 
-// TestEarlyCollection: with GCRatio the pile of garbage stays near that multiple of what is live, far below the limit.
+// TestEarlyCollection: with GCRatio the pile of garbage stays near that multiple of what is live,
+// far below the limit.
 func TestEarlyCollection(t *testing.T) {
 	run := func(ratio float64) Stats {
 		p := New(newFake(4<<30), Options{GCRatio: ratio, GCMinBytes: 32 << 20, GCInterval: time.Millisecond})
@@ -320,8 +326,8 @@ func TestEarlyCollectionIgnoresOwnedBlocks(t *testing.T) {
 	}
 }
 
-// TestRoomIsKeptForTheLadder: memory that the device regains while a request is on the ladder is that request's, although
-// another one asks meanwhile.
+// TestRoomIsKeptForTheLadder: memory that the device regains while a request is on the ladder is
+// that request's, although another one asks meanwhile.
 func TestRoomIsKeptForTheLadder(t *testing.T) {
 	d := newFake(1280)
 	o := tiny()
@@ -365,8 +371,8 @@ func (d *freeingDevice) Alloc(size uint64) (uintptr, error) {
 	return d.fakeDevice.Alloc(size)
 }
 
-// TestServedWhileGrowing: a request that a free serves while the device is being asked keeps that one block, and the segment
-// that arrives too goes to the cache.
+// TestServedWhileGrowing: a request that a free serves while the device is being asked keeps that
+// one block, and the segment that arrives too goes to the cache.
 func TestServedWhileGrowing(t *testing.T) {
 	d := &freeingDevice{fakeDevice: newFake(1280)}
 	o := tiny()

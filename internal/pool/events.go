@@ -2,7 +2,8 @@ package pool
 
 import "fmt"
 
-// eventQueue holds the events of one foreign stream in the order they were recorded, which is the order they get done.
+// eventQueue holds the events of one foreign stream in the order they were recorded, which is the
+// order they get done.
 type eventQueue struct {
 	stream StreamID
 	waits  []eventWait
@@ -14,8 +15,9 @@ type eventWait struct {
 	block *Block
 }
 
-// Use notes that work on a foreign stream reads or writes the block: its free will wait for what is queued there by then.
-// The caller owns the block; Use of a freed block panics, for memory that someone else may hold is being used.
+// Use notes that work on a foreign stream reads or writes the block: its free will wait for what is
+// queued there by then. The caller owns the block; Use of a freed block panics, for memory that
+// someone else may hold is being used.
 func (b *Block) Use(stream StreamID) {
 	if b.Stream() == stream {
 		return
@@ -36,8 +38,9 @@ func (b *Block) Use(stream StreamID) {
 	p.mu.Unlock()
 }
 
-// recordLocked records the events that a freed block waits for. Where that fails or is paused, the block is deferred: it
-// stays pending, and the events are recorded later, which is only more cautious.
+// recordLocked records the events that a freed block waits for. Where that fails or is paused, the
+// block is deferred: it stays pending, and the events are recorded later, which is only more
+// cautious.
 func (p *Pool) recordLocked(b *Block) {
 	for p.paused == 0 && len(b.uses) > 0 {
 		last := len(b.uses) - 1
@@ -85,7 +88,8 @@ func (p *Pool) pollLocked() {
 		}
 		if q.head == len(q.waits) {
 			q.waits, q.head = q.waits[:0], 0
-		} else if q.head > 64 && q.head > len(q.waits)/2 { // keep a stream that never drains from growing its slice
+		} else if q.head > 64 && q.head > len(q.waits)/2 {
+			// keep a stream that never drains from growing its slice
 			n := copy(q.waits, q.waits[q.head:])
 			clear(q.waits[n:])
 			q.waits, q.head = q.waits[:n], 0
@@ -144,8 +148,8 @@ func (p *Pool) syncLocked() {
 	}
 }
 
-// PauseEvents stops the pool from recording, asking and waiting for events until ResumeEvents, as a stream capture demands:
-// blocks freed with foreign users meanwhile stay pending. Calls nest.
+// PauseEvents stops the pool from recording, asking and waiting for events until ResumeEvents, as a
+// stream capture demands: blocks freed with foreign users meanwhile stay pending. Calls nest.
 func (p *Pool) PauseEvents() {
 	p.mu.Lock()
 	p.paused++
@@ -163,8 +167,9 @@ func (p *Pool) ResumeEvents() {
 	p.retryDeferredLocked()
 }
 
-// Retire hands what belongs to a stream to another one, before the driver destroys it. All work on the stream must be
-// done. Its cached blocks then serve the heir, and blocks still owned are as if allocated there.
+// Retire hands what belongs to a stream to another one, before the driver destroys it. All work on
+// the stream must be done. Its cached blocks then serve the heir, and blocks still owned are as if
+// allocated there.
 func (p *Pool) Retire(stream, heir StreamID) {
 	if stream == heir {
 		return

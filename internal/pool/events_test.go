@@ -41,7 +41,8 @@ func TestForeignStreams(t *testing.T) {
 	}
 }
 
-// TestPauseEvents: during a capture the device is not asked about events, and frees with foreign users stay safe.
+// TestPauseEvents: during a capture the device is not asked about events, and frees with foreign
+// users stay safe.
 func TestPauseEvents(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
@@ -84,7 +85,8 @@ func TestPauseEvents(t *testing.T) {
 	p.ResumeEvents()
 }
 
-// TestRecordFails: a block whose event cannot be recorded is kept from reuse until it can, and the reason is told.
+// TestRecordFails: a block whose event cannot be recorded is kept from reuse until it can, and the
+// reason is told.
 func TestRecordFails(t *testing.T) {
 	d := newFake(1280)
 	o := tiny()
@@ -165,7 +167,8 @@ func TestRetire(t *testing.T) {
 	recount(t, p, s)
 }
 
-// TestRetireDeferred: a block that is deferred when its last foreign stream retires is released exactly once.
+// TestRetireDeferred: a block that is deferred when its last foreign stream retires is released
+// exactly once.
 func TestRetireDeferred(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
@@ -405,8 +408,8 @@ func TestDefaultSizes(t *testing.T) {
 	}
 }
 
-// TestBestFit: the smallest block that fits is taken, of equal ones the most recently freed, and no large block is split
-// for a small remainder.
+// TestBestFit: the smallest block that fits is taken, of equal ones the most recently freed, and no
+// large block is split for a small remainder.
 func TestBestFit(t *testing.T) {
 	p := New(newFake(0), tiny())
 	var keep, free []*Block
@@ -438,8 +441,8 @@ func TestBestFit(t *testing.T) {
 	runtime.KeepAlive(keep)
 }
 
-// TestLaggingStream: a foreign stream that always lags a hundred frees behind neither mixes up events nor lets their queue
-// grow for ever.
+// TestLaggingStream: a foreign stream that always lags a hundred frees behind neither mixes up
+// events nor lets their queue grow for ever.
 func TestLaggingStream(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())

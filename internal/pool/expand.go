@@ -8,22 +8,25 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Expander is optionally satisfied by a Backing with virtual memory. With Options.Expandable a pool then reserves a range of addresses
-// for each stream and class of sizes, maps pages into it as blocks need them, and gives whole free pages back: one segment grows in
-// place where many of fixed sizes would each keep holes that fit nothing.
+// Expander is optionally satisfied by a Backing with virtual memory. With Options.Expandable a pool
+// then reserves a range of addresses for each stream and class of sizes, maps pages into it as
+// blocks need them, and gives whole free pages back: one segment grows in place where many of fixed
+// sizes would each keep holes that fit nothing.
 //
 // Reserve, Unreserve and Map run under the pool's lock, Unmap without.
 type Expander interface {
-	// Granularity returns the size of pages: addresses and sizes of the other methods are multiples of it. 0: there is no virtual memory.
+	// Granularity returns the size of pages: addresses and sizes of the other methods are multiples
+	// of it. 0: there is no virtual memory.
 	Granularity() uint64
 	// Reserve returns a range of addresses without memory, aligned to Granularity.
 	Reserve(size uint64) (addr uintptr, err error)
 	// Unreserve ends a range in which nothing is mapped.
 	Unreserve(addr uintptr, size uint64)
-	// Map puts memory behind the pages of [addr, addr+size), all or none. Errors are those of Alloc.
+	// Map puts memory behind the pages of [addr, addr+size), all or none. Errors are those of
+	// Alloc.
 	Map(addr uintptr, size, page uint64) error
-	// Unmap takes the memory away again. The range consists of whole pages of the size that Map was told; the pool has waited for the work
-	// that uses it.
+	// Unmap takes the memory away again. The range consists of whole pages of the size that Map was
+	// told; the pool has waited for the work that uses it.
 	Unmap(addr uintptr, size, page uint64)
 }
 
@@ -47,7 +50,8 @@ func (s span) end() uintptr { return s.addr + uintptr(s.size) }
 
 func (g *segment) end() uintptr { return g.addr + uintptr(g.size) }
 
-// SetExpandable chooses whether the pool grows by pages from now on; what it holds stays as it is. It reports whether the backing can.
+// SetExpandable chooses whether the pool grows by pages from now on; what it holds stays as it is.
+// It reports whether the backing can.
 func (p *Pool) SetExpandable(on bool) bool {
 	can := p.expander != nil && p.expander.Granularity() > 0
 	p.mu.Lock()
@@ -180,8 +184,8 @@ func (p *Pool) expandLocked(r *request) error {
 	return nil
 }
 
-// reserveLocked reserves addresses for a stream and class: as many as the device has memory and an eighth more, because holes in it may
-// be shorter than what is asked for next.
+// reserveLocked reserves addresses for a stream and class: as many as the device has memory and an
+// eighth more, because holes in it may be shorter than what is asked for next.
 func (p *Pool) reserveLocked(r *request, home *arena, small bool) (*space, error) {
 	_, total := p.backing.Capacity()
 	if total > 0 && r.rounded > total {
@@ -203,7 +207,8 @@ func (p *Pool) reserveLocked(r *request, home *arena, small bool) (*space, error
 	return s, nil
 }
 
-// joinLocked makes newly mapped pages a free block of their space: of the run that they continue, if any, and that follows, if any.
+// joinLocked makes newly mapped pages a free block of their space: of the run that they continue,
+// if any, and that follows, if any.
 func (p *Pool) joinLocked(g gap) {
 	s := g.space
 	b := p.newBlockLocked()
@@ -263,7 +268,8 @@ type unmapping struct {
 	span
 }
 
-// carveLocked takes the whole free pages out of the spaces whose streams idle accepts. What is left of the free blocks around them stays.
+// carveLocked takes the whole free pages out of the spaces whose streams idle accepts. What is left
+// of the free blocks around them stays.
 func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 	for _, s := range p.spaces {
 		if s.home.held {

@@ -109,7 +109,8 @@ func (d *fakeDevice) mapped(addr uintptr, size uint64) bool {
 	return size > 0
 }
 
-// TestExpand: a segment grows in place, whole pages inside of it go back, and the hole is filled again.
+// TestExpand: a segment grows in place, whole pages inside of it go back, and the hole is filled
+// again.
 func TestExpand(t *testing.T) {
 	d := newFake(64 << 10)
 	d.logging = true
@@ -159,7 +160,8 @@ func TestExpand(t *testing.T) {
 	check(0, 0)
 }
 
-// TestExpandAtTheLimit: free pages of one stream serve another before anything fails, and what fails leaves nothing behind.
+// TestExpandAtTheLimit: free pages of one stream serve another before anything fails, and what
+// fails leaves nothing behind.
 func TestExpandAtTheLimit(t *testing.T) {
 	for _, limit := range []bool{false, true} {
 		d := newFake(8 * fakePage)
@@ -200,7 +202,8 @@ func TestExpandAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestExpandSwitch: the choice can change while blocks live; blocks of both kinds are freed and returned.
+// TestExpandSwitch: the choice can change while blocks live; blocks of both kinds are freed and
+// returned.
 func TestExpandSwitch(t *testing.T) {
 	d := newFake(0)
 	p := New(pagedDevice{d}, tiny())
@@ -272,7 +275,8 @@ func TestExpandHistory(t *testing.T) {
 	}
 }
 
-// TestHoldPages: what a recording comes back to stays, segments and pages alike, until its stream is retired.
+// TestHoldPages: what a recording comes back to stays, segments and pages alike, until its stream
+// is retired.
 func TestHoldPages(t *testing.T) {
 	for _, pages := range []bool{false, true} {
 		d := newFake(0)
@@ -291,7 +295,8 @@ func TestHoldPages(t *testing.T) {
 	}
 }
 
-// TestHoldTakesNoPages: a held stream does not take over pages that others mapped before, which Empty would return from under it.
+// TestHoldTakesNoPages: a held stream does not take over pages that others mapped before, which
+// Empty would return from under it.
 func TestHoldTakesNoPages(t *testing.T) {
 	f := &followingPages{following{fakeDevice: newFake(0)}}
 	p := New(f, expandable(tiny()))

@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// fakeDevice is a Backing whose streams move only when told: work is a counter per stream, an event a value of it.
+// fakeDevice is a Backing whose streams move only when told: work is a counter per stream, an event
+// a value of it.
 type fakeDevice struct {
 	mu         sync.Mutex
 	total      uint64

@@ -30,9 +30,9 @@ func (*vast) Unreserve(uintptr, uint64)                 {}
 func (*vast) Map(addr uintptr, size, page uint64) error { return nil }
 func (*vast) Unmap(addr uintptr, size, page uint64)     {}
 
-// transformer allocates as the training steps of a transformer do, in 16 bits: its parameters and their Adam moments stay; each
-// step has sequences of its own length, whose activations are kept in the forward pass and freed in the opposite order while gradients
-// come and go.
+// transformer allocates as the training steps of a transformer do, in 16 bits: its parameters and
+// their Adam moments stay; each step has sequences of its own length, whose activations are kept in
+// the forward pass and freed in the opposite order while gradients come and go.
 type transformer struct {
 	t                   *testing.T
 	p                   *Pool
@@ -55,7 +55,8 @@ func (m *transformer) free(list ...*Block) {
 	}
 }
 
-// build makes parameters in 16 bits and, at the first step, their gradients and two moments in 32 bits.
+// build makes parameters in 16 bits and, at the first step, their gradients and two moments in 32
+// bits.
 func (m *transformer) build() {
 	w := m.width
 	sizes := []uint64{m.vocab * w}
@@ -127,7 +128,8 @@ func (m *transformer) step(n uint64) {
 	m.free(dx, x)
 }
 
-// TestFragmentation: over steps of varying length, expandable segments reserve at most a tenth more than what is ever allocated at once.
+// TestFragmentation: over steps of varying length, expandable segments reserve at most a tenth more
+// than what is ever allocated at once.
 func TestFragmentation(t *testing.T) {
 	need := func(o Options) (ratio float64, s Stats) {
 		p := New(&vast{next: 1 << 40}, o)

@@ -9,11 +9,12 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// maxFrames bounds the stacks that a history records: deep enough for the layers of a model inside of training code.
+// maxFrames bounds the stacks that a history records: deep enough for the layers of a model inside
+// of training code.
 const maxFrames = 64
 
-// maxInterned bounds the tables that let equal stacks and owners be stored once. When one is full it starts anew: what refers to the
-// old entries keeps them.
+// maxInterned bounds the tables that let equal stacks and owners be stored once. When one is full
+// it starts anew: what refers to the old entries keeps them.
 const maxInterned = 1 << 15
 
 // stack is a recorded stack, innermost call first, as runtime.Callers gives it.
@@ -25,8 +26,8 @@ type stack struct {
 	at       string // set by where
 }
 
-// owner is the part of an Origin that a history keeps, and the stack of the allocation. It does not hold Where, which may refer to
-// anything.
+// owner is the part of an Origin that a history keeps, and the stack of the allocation. It does not
+// hold Where, which may refer to anything.
 type owner struct {
 	op, scope, dtype string
 	shape            [8]int
@@ -48,8 +49,8 @@ type event struct {
 	stack     *stack
 }
 
-// history is a recording. Its ring and owners are under the pool's lock, its stacks under their own: they are recorded before that
-// lock is taken.
+// history is a recording. Its ring and owners are under the pool's lock, its stacks under their
+// own: they are recorded before that lock is taken.
 type history struct {
 	since  time.Time
 	max    int
@@ -139,7 +140,8 @@ func (h *history) blockLocked(a device.MemoryAction, b *Block, at *stack) {
 	}
 }
 
-// segmentLocked records what happens to memory of the backing, for the allocation r where one caused it.
+// segmentLocked records what happens to memory of the backing, for the allocation r where one
+// caused it.
 func (h *history) segmentLocked(a device.MemoryAction, addr uintptr, size uint64, stream StreamID, r *request) {
 	e := event{action: a, addr: addr, size: size, stream: stream}
 	if r != nil {

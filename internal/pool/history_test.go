@@ -144,7 +144,8 @@ func TestOwnersWithoutHistory(t *testing.T) {
 	}
 }
 
-// TestHistoryNamesSites: while a history is recorded, an error of memory names call sites also of small blocks.
+// TestHistoryNamesSites: while a history is recorded, an error of memory names call sites also of
+// small blocks.
 func TestHistoryNamesSites(t *testing.T) {
 	o := tiny()
 	o.GC, o.CollectWait = func() {}, 1
@@ -177,7 +178,8 @@ func TestHistoryRing(t *testing.T) {
 	}
 }
 
-// replay carries out the events of a snapshot that lost none, from an empty pool, and compares with what the snapshot holds.
+// replay carries out the events of a snapshot that lost none, from an empty pool, and compares with
+// what the snapshot holds.
 func replay(t *testing.T, s *device.MemorySnapshot) {
 	t.Helper()
 	type block struct{ size, requested, number, stream uint64 }
@@ -242,7 +244,8 @@ func replay(t *testing.T, s *device.MemorySnapshot) {
 	}
 }
 
-// TestHistoryReplays: the events alone rebuild the pool's state, after random operations on three streams.
+// TestHistoryReplays: the events alone rebuild the pool's state, after random operations on three
+// streams.
 func TestHistoryReplays(t *testing.T) {
 	for seed := range uint64(4) {
 		d := newFake(9000)
@@ -261,7 +264,8 @@ func TestHistoryReplays(t *testing.T) {
 	}
 }
 
-// TestHistoryTables: equal stacks and owners are stored once, and the tables that ensure it are bounded.
+// TestHistoryTables: equal stacks and owners are stored once, and the tables that ensure it are
+// bounded.
 func TestHistoryTables(t *testing.T) {
 	p := New(newFake(0), Options{})
 	p.RecordHistory(device.NewHistorySettings())
@@ -342,7 +346,8 @@ func TestCategories(t *testing.T) {
 		{device.CategoryParameter, m + "tensor.alloc " + m + "nn.NewBatchNorm2d main.main"},
 		{device.CategoryParameter, m + "tensor.(*Tensor).MoveTo " + m + "nn.To[...] main.main"},
 		{device.CategoryActivation, m + "tensor.alloc " + m + "nn.(*Linear).Forward " + m + "nn.(*Sequential).Forward main.main"},
-		{device.CategoryActivation, m + "tensor.alloc main.(*Net).Forward main.main"}, // a program's own
+		// a program's own
+		{device.CategoryActivation, m + "tensor.alloc main.(*Net).Forward main.main"},
 		{device.CategoryGradient, m + "tensor.alloc " + m + "tensor.(*engine).back " + m + "tensor.(*Tensor).Backward main.main"},
 		{device.CategoryActivation, m + "nn.(*Linear).Forward " + m + "tensor.(*engine).back " + m + "tensor.(*Tensor).Backward main.main"},
 		{device.CategoryGradient, m + "tensor.(*matmulOp).Forward " + m + "tensor.(*engine).back " + m + "tensor.(*Tensor).Backward main.main"},

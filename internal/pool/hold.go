@@ -1,13 +1,16 @@
 package pool
 
-// Adopter is optionally satisfied by a Backing whose streams can wait for each other: then a stream that is held (see [Pool.Hold]) takes
-// segments in which nothing is in use from other streams before it asks for new ones. Pages of expandable segments stay where they are.
+// Adopter is optionally satisfied by a Backing whose streams can wait for each other: then a stream
+// that is held (see [Pool.Hold]) takes segments in which nothing is in use from other streams
+// before it asks for new ones. Pages of expandable segments stay where they are.
 type Adopter interface {
-	// Follow makes later work on stream come after what is queued on before. It runs under the pool's lock.
+	// Follow makes later work on stream come after what is queued on before. It runs under the
+	// pool's lock.
 	Follow(stream, before StreamID) error
 }
 
-// adoptLocked serves a request of a held stream from the smallest segment of another one that nobody uses, and reports whether it could.
+// adoptLocked serves a request of a held stream from the smallest segment of another one that
+// nobody uses, and reports whether it could.
 func (p *Pool) adoptLocked(r *request) bool {
 	a, ok := p.backing.(Adopter)
 	to := p.arenaLocked(r.stream)
@@ -24,7 +27,8 @@ func (p *Pool) adoptLocked(r *request) bool {
 			best = seg
 		}
 	}
-	if best == nil || a.Follow(r.stream, best.home.stream) != nil { // without order it is not safe: a new segment is
+	// without order it is not safe: a new segment is
+	if best == nil || a.Follow(r.stream, best.home.stream) != nil {
 		return false
 	}
 	p.unindexLocked(best.first)

@@ -19,8 +19,8 @@ func (f *following) Follow(stream, before StreamID) error {
 	return f.err
 }
 
-// A held stream keeps its segments through Empty, takes over what others have and do not use, after their work, and gives all of it to its
-// heir.
+// A held stream keeps its segments through Empty, takes over what others have and do not use, after
+// their work, and gives all of it to its heir.
 func TestHold(t *testing.T) {
 	f := &following{fakeDevice: newFake(1 << 30)}
 	p := New(f, Options{})

@@ -2,8 +2,8 @@ package pool
 
 import "math/bits"
 
-// arena indexes the free blocks of one stream. Within equal sizes the most recently freed block goes first: it is the one
-// that caches still hold.
+// arena indexes the free blocks of one stream. Within equal sizes the most recently freed block
+// goes first: it is the one that caches still hold.
 type arena struct {
 	stream StreamID
 	small  bins
@@ -11,8 +11,8 @@ type arena struct {
 	held   bool // see Hold
 }
 
-// bins is an exact-size index: one list per multiple of the rounding, a bitmap of the lists that are not empty, and a bitmap
-// of the words of that which are not zero.
+// bins is an exact-size index: one list per multiple of the rounding, a bitmap of the lists that
+// are not empty, and a bitmap of the words of that which are not zero.
 type bins struct {
 	heads   []*Block
 	words   []uint64
@@ -25,7 +25,8 @@ func (x *bins) insert(b *Block, unit uint64, count int) {
 		x.words = make([]uint64, count/64+1)
 		x.summary = make([]uint64, count/64/64+1)
 	}
-	i := min(b.size>>bits.TrailingZeros64(unit), uint64(len(x.heads)-1)) // the last list has all that is longer, in expandable segments
+	// the last list has all that is longer, in expandable segments
+	i := min(b.size>>bits.TrailingZeros64(unit), uint64(len(x.heads)-1))
 	h := x.heads[i]
 	b.listPrev, b.listNext = nil, h
 	if h != nil {
@@ -82,11 +83,12 @@ func (x *bins) bestFit(size, unit uint64) *Block {
 	return nil
 }
 
-// tree is a treap over sizes whose priorities are a hash of the size, so its form depends on the set of sizes alone. A node
-// is the first block of the list of its size.
+// tree is a treap over sizes whose priorities are a hash of the size, so its form depends on the
+// set of sizes alone. A node is the first block of the list of its size.
 type tree struct{ root *Block }
 
-// priority is the finaliser of MurmurHash3 (Austin Appleby, public domain): a bijection, so sizes never tie.
+// priority is the finaliser of MurmurHash3 (Austin Appleby, public domain): a bijection, so sizes
+// never tie.
 func priority(size uint64) uint64 {
 	size ^= size >> 33
 	size *= 0xff51afd7ed558ccd
@@ -95,8 +97,8 @@ func priority(size uint64) uint64 {
 	return size ^ size>>33
 }
 
-// place returns where the node of this size hangs, or where it belongs: the first link on the path whose node has a
-// priority that is not greater.
+// place returns where the node of this size hangs, or where it belongs: the first link on the path
+// whose node has a priority that is not greater.
 func (t *tree) place(size uint64) **Block {
 	p := priority(size)
 	link := &t.root

@@ -8,25 +8,30 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// quiet is how long the ladder lets the queue be still, once cleanups have begun to fill it, before it goes on to its
-// costlier steps. It comes back to waiting, up to Options.CollectWait, before it fails.
+// quiet is how long the ladder lets the queue be still, once cleanups have begun to fill it, before
+// it goes on to its costlier steps. It comes back to waiting, up to Options.CollectWait, before it
+// fails.
 const quiet = 2 * time.Millisecond
 
-// collections is how many garbage collections a request may cause. Another one follows only when the last brought memory
-// back that others (on other streams, whose blocks could not be offered to this request) took and may have dropped again:
-// they soon wait behind the ladder, so few are enough.
+// collections is how many garbage collections a request may cause. Another one follows only when
+// the last brought memory back that others (on other streams, whose blocks could not be offered to
+// this request) took and may have dropped again: they soon wait behind the ladder, so few are
+// enough.
 const collections = 8
 
-// climb is the ladder: what is tried, in this order, for a request that neither the cache nor the backing could serve.
+// climb is the ladder: what is tried, in this order, for a request that neither the cache nor the
+// backing could serve.
 //
-//  1. the same once more (another goroutine may have been on the ladder before), with the queue drained;
+//  1. the same once more (another goroutine may have been on the ladder before), with the queue
+//     drained;
 //  2. Options.Pressure;
-//  3. where no live block awaits the garbage collector: step 5 first, for a collection would then find only what programs
-//     that free promptly have lost;
-//  4. a garbage collection (again, when it helped only others), and up to Options.CollectWait for its cleanups to queue
-//     releases, and for other goroutines to free: those are offered to this request first;
-//  5. waiting for the events of pending blocks; returning unused segments and asking the backing again; a segment of just
-//     the size asked;
+//  3. where no live block awaits the garbage collector: step 5 first, for a collection would then
+//     find only what programs that free promptly have lost;
+//  4. a garbage collection (again, when it helped only others), and up to Options.CollectWait for
+//     its cleanups to queue releases, and for other goroutines to free: those are offered to this
+//     request first;
+//  5. waiting for the events of pending blocks; returning unused segments and asking the backing
+//     again; a segment of just the size asked;
 //  6. the typed error.
 func (p *Pool) climb(r *request) (*Block, error) {
 	p.ladderMu.Lock()
@@ -61,8 +66,8 @@ func (p *Pool) unlocked(hook func()) {
 	hook()
 }
 
-// stepsLocked tries until r has a block, or returns the last refusal of the backing. The lock is released for whatever
-// takes time.
+// stepsLocked tries until r has a block, or returns the last refusal of the backing. The lock is
+// released for whatever takes time.
 func (p *Pool) stepsLocked(r *request) error {
 	p.cachedLocked(r)
 	if r.block != nil {
@@ -119,8 +124,8 @@ func (p *Pool) cachedLocked(r *request) {
 	p.offerLocked()
 }
 
-// awaitLocked serves r from what is queued or freed until the deadline. Once something was queued, it also ends when
-// nothing more came for a pause.
+// awaitLocked serves r from what is queued or freed until the deadline. Once something was queued,
+// it also ends when nothing more came for a pause.
 func (p *Pool) awaitLocked(r *request, deadline time.Time, pause time.Duration) {
 	grew := false
 	timer := time.NewTimer(0)
@@ -184,8 +189,8 @@ func (p *Pool) hopelessLocked(r *request) bool {
 	return total > 0 && r.rounded > total
 }
 
-// Empty returns the segments without a live or pending block to the backing, after the work on their streams, and returns
-// how many bytes these were (torch.cuda.empty_cache).
+// Empty returns the segments without a live or pending block to the backing, after the work on
+// their streams, and returns how many bytes these were (torch.cuda.empty_cache).
 func (p *Pool) Empty() uint64 {
 	p.ladderMu.Lock() // so that no one fails for want of memory that is on its way back
 	defer p.ladderMu.Unlock()
@@ -196,7 +201,8 @@ func (p *Pool) Empty() uint64 {
 	return p.emptyLocked()
 }
 
-// emptyLocked does what Empty says, under the ladder's lock. The pool's lock is released while it waits and frees.
+// emptyLocked does what Empty says, under the ladder's lock. The pool's lock is released while it
+// waits and frees.
 func (p *Pool) emptyLocked() (bytes uint64) {
 	if p.paused > 0 {
 		return 0
@@ -287,8 +293,8 @@ func (p *Pool) backgroundGCLocked() {
 	go p.collectEarly()
 }
 
-// collectEarly collects, waits until the cleanups' queue is still, and sets the next goal from what survived: what was
-// allocated meanwhile, which may be much on a busy machine, is not part of that.
+// collectEarly collects, waits until the cleanups' queue is still, and sets the next goal from what
+// survived: what was allocated meanwhile, which may be much on a busy machine, is not part of that.
 func (p *Pool) collectEarly() {
 	p.mu.Lock()
 	ever := p.collectableEver

@@ -19,7 +19,8 @@ func must(t *testing.T, p *Pool, size uint64, s StreamID, o ...Origin) *Block {
 	return b
 }
 
-// TestLadderOrder fills a device of three segments and reads off the fake's log and the hooks what is tried, in which order.
+// TestLadderOrder fills a device of three segments and reads off the fake's log and the hooks what
+// is tried, in which order.
 func TestLadderOrder(t *testing.T) {
 	errOOM := errors.New("device: out of memory")
 	setup := func(collected bool) (*fakeDevice, *Pool, []*Block) {
@@ -56,7 +57,8 @@ func TestLadderOrder(t *testing.T) {
 	})
 	t.Run("none live: reclaim before the collection", func(t *testing.T) {
 		d, p, blocks := setup(false)
-		p.Free(blocks[1], blocks[1].Generation()) // of stream 0, of no use for stream 1 until it is returned
+		// of stream 0, of no use for stream 1 until it is returned
+		p.Free(blocks[1], blocks[1].Generation())
 		d.log = nil
 		b := must(t, p, 1280, 1)
 		check(t, d, "alloc 1280", "alloc 1280", "pressure", "alloc 1280", "record 0", "wait 0", "free 1280", "alloc 1280")
@@ -169,7 +171,8 @@ func TestLadderOrder(t *testing.T) {
 	})
 }
 
-// TestLimit: the pool's own limit acts like a full device, as bytes and as a fraction, and can be moved.
+// TestLimit: the pool's own limit acts like a full device, as bytes and as a fraction, and can be
+// moved.
 func TestLimit(t *testing.T) {
 	for _, o := range []Options{{Limit: 2560}, {Fraction: 0.25}, {Limit: 1 << 40, Fraction: 0.25}} {
 		full := tiny()

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
-// MemorySnapshot returns what the pool holds, and the events of the history if one is being recorded.
+// MemorySnapshot returns what the pool holds, and the events of the history if one is being
+// recorded.
 func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
 	out := &device.MemorySnapshot{Device: p.o.Name}
 	_, out.Total = p.backing.Capacity()
@@ -138,7 +139,8 @@ func (r *resolver) stack(s *stack) int {
 	return i
 }
 
-// frames resolves a stack, without the allocator's own frames at its top and the runtime's at its end.
+// frames resolves a stack, without the allocator's own frames at its top and the runtime's at its
+// end.
 func (s *stack) frames() []device.Frame {
 	var out []device.Frame
 	frames := runtime.CallersFrames(s.pcs)
@@ -180,8 +182,8 @@ func (r *resolver) category(i int) string {
 	return r.categories[i]
 }
 
-// categoryOf tells from the innermost call of the library that decides what memory was asked for, as [device.CategoryParameter] and
-// the others say.
+// categoryOf tells from the innermost call of the library that decides what memory was asked for,
+// as [device.CategoryParameter] and the others say.
 func categoryOf(frames []device.Frame) string {
 	for _, f := range frames {
 		function := strings.ReplaceAll(f.Function, "[...]", "") // of type arguments

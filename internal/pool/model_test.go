@@ -294,7 +294,8 @@ func (m *model) stats() {
 	}
 }
 
-// recount derives the sums from a snapshot and checks that blocks tile their segments with no two free neighbours.
+// recount derives the sums from a snapshot and checks that blocks tile their segments with no two
+// free neighbours.
 func recount(t *testing.T, p *Pool, s Stats) {
 	t.Helper()
 	var active, split, reserved, blocks, splits uint64
@@ -338,7 +339,8 @@ func recount(t *testing.T, p *Pool, s Stats) {
 	checkIndex(t, p)
 }
 
-// checkIndex checks that the arenas index exactly the free blocks and that bitmaps and trees are in order.
+// checkIndex checks that the arenas index exactly the free blocks and that bitmaps and trees are in
+// order.
 func checkIndex(t *testing.T, p *Pool) {
 	t.Helper()
 	p.mu.Lock()
@@ -421,7 +423,8 @@ func checkIndex(t *testing.T, p *Pool) {
 	}
 }
 
-// returned checks that memory which goes back to the device holds no live block and that no unfinished work uses it.
+// returned checks that memory which goes back to the device holds no live block and that no
+// unfinished work uses it.
 func (m *model) returned(addr uintptr, size uint64) {
 	for _, l := range m.live {
 		queued := slices.ContainsFunc(m.queued, func(h handle) bool { return h.b == l.b && h.gen == l.gen })
@@ -436,9 +439,10 @@ func (m *model) returned(addr uintptr, size uint64) {
 	}
 }
 
-// TestModel runs random operations on three streams against a model of what may happen: no live blocks overlap, no memory is reused or
-// returned before its streams and events allow it, the statistics are exact, and at the end all blocks have coalesced. FLAMBEAU_SOAK=1 makes
-// it a million allocations and frees in each case.
+// TestModel runs random operations on three streams against a model of what may happen: no live
+// blocks overlap, no memory is reused or returned before its streams and events allow it, the
+// statistics are exact, and at the end all blocks have coalesced. FLAMBEAU_SOAK=1 makes it a
+// million allocations and frees in each case.
 func TestModel(t *testing.T) {
 	ops, least := 25_000, uint64(10_000)
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {

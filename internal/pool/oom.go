@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Owner is what one origin holds: all live and pending blocks that were asked for at the same place for the same shape.
+// Owner is what one origin holds: all live and pending blocks that were asked for at the same place
+// for the same shape.
 type Owner struct {
 	Origin
 	Blocks int
@@ -80,7 +81,8 @@ func largest(owners map[ownerKey]*Owner, n int) []Owner {
 	return out[:max(0, min(n, len(out)))]
 }
 
-// OOMError says why an allocation failed and who holds the memory. It wraps Options.ErrOOM and the backing's refusal.
+// OOMError says why an allocation failed and who holds the memory. It wraps Options.ErrOOM and the
+// backing's refusal.
 type OOMError struct {
 	Device      string
 	Asked       uint64

@@ -1,32 +1,41 @@
-// Package pool is the stream-ordered caching allocator that the drivers share: it takes large segments of a device's
-// memory from a Backing, cuts them into blocks, and hands freed blocks out again without asking the device.
+// Package pool is the stream-ordered caching allocator that the drivers share: it takes large
+// segments of a device's memory from a Backing, cuts them into blocks, and hands freed blocks out
+// again without asking the device.
 //
 // The contract:
 //
-//   - A block belongs to the stream it was allocated on. Free makes it reusable at once for that stream (the stream's own
-//     order protects earlier work), and for nobody else. A stream that also touched the block is named by Block.Use; then
-//     Free records an event there and the block is reusable only when the event is done.
-//   - Free and Queue take the generation the owner read after Alloc. A release that names an older generation is counted
-//     and ignored, so that a late garbage-collector cleanup can never free the memory of the block's next owner.
-//   - Queue is what such cleanups call. It takes no lock, does not allocate and does not block; the next Alloc, Stats,
-//     Snapshot, Largest or Empty carries the release out.
-//   - At the limit an allocation climbs a ladder before it fails: the Pressure hook, a garbage collection and the releases
-//     that it queues, waiting for events, returning unused segments, a segment of just the size asked. One goroutine
-//     climbs at a time; while it does, whatever others free is offered to it first, and others that miss the cache queue
-//     behind it. No lock of the pool but the ladder's own is held while it collects or waits.
-//   - Memory is not cleared: a fresh segment holds what the Backing gave, a reused block what its last owner left.
-//   - With Options.Expandable, over a Backing that is an Expander, memory comes as pages in a range of addresses for each stream and class
-//     of sizes. Its mapped parts are segments in all that the pool tells; whole free pages go back where free segments do.
-//   - While a history is recorded (RecordHistory), every event is kept with its stack in a ring; otherwise that costs one atomic load
-//     an allocation. MemorySnapshot gives the history and what the pool holds.
-//   - Sizes are bytes. All methods may be called from any goroutine; a Block's accessors only by its owner.
+//   - A block belongs to the stream it was allocated on. Free makes it reusable at once for that
+//     stream (the stream's own order protects earlier work), and for nobody else. A stream that
+//     also touched the block is named by Block.Use; then Free records an event there and the block
+//     is reusable only when the event is done.
+//   - Free and Queue take the generation the owner read after Alloc. A release that names an older
+//     generation is counted and ignored, so that a late garbage-collector cleanup can never free
+//     the memory of the block's next owner.
+//   - Queue is what such cleanups call. It takes no lock, does not allocate and does not block; the
+//     next Alloc, Stats, Snapshot, Largest or Empty carries the release out.
+//   - At the limit an allocation climbs a ladder before it fails: the Pressure hook, a garbage
+//     collection and the releases that it queues, waiting for events, returning unused segments, a
+//     segment of just the size asked. One goroutine climbs at a time; while it does, whatever
+//     others free is offered to it first, and others that miss the cache queue behind it. No lock
+//     of the pool but the ladder's own is held while it collects or waits.
+//   - Memory is not cleared: a fresh segment holds what the Backing gave, a reused block what its
+//     last owner left.
+//   - With Options.Expandable, over a Backing that is an Expander, memory comes as pages in a range
+//     of addresses for each stream and class of sizes. Its mapped parts are segments in all that
+//     the pool tells; whole free pages go back where free segments do.
+//   - While a history is recorded (RecordHistory), every event is kept with its stack in a ring;
+//     otherwise that costs one atomic load an allocation. MemorySnapshot gives the history and what
+//     the pool holds.
+//   - Sizes are bytes. All methods may be called from any goroutine; a Block's accessors only by
+//     its owner.
 //
-// The host is no stream: where it writes to blocks itself (pinned staging memory), they belong to a pseudo-stream of its own,
-// whose Record gives an event that is done, and each device copy is a Use.
+// The host is no stream: where it writes to blocks itself (pinned staging memory), they belong to a
+// pseudo-stream of its own, whose Record gives an event that is done, and each device copy is a
+// Use.
 //
-// A Backing must not call the pool from its methods, and no lock that they take may be held by a caller of the pool: Record,
-// Done, Capacity, the Marker methods and those of an Expander but Unmap run under the pool's lock. Alloc, Free, Unmap and Wait run
-// without it.
+// A Backing must not call the pool from its methods, and no lock that they take may be held by a
+// caller of the pool: Record, Done, Capacity, the Marker methods and those of an Expander but Unmap
+// run under the pool's lock. Alloc, Free, Unmap and Wait run without it.
 package pool
 
 import (
@@ -39,19 +48,22 @@ import (
 	"time"
 )
 
-// StreamID names a stream of the pool's device: an in-order queue of work. Zero is an ordinary name.
+// StreamID names a stream of the pool's device: an in-order queue of work. Zero is an ordinary
+// name.
 type StreamID uint64
 
-// ErrNoMemory is what an error of Backing.Alloc wraps to say that the device is full: only such errors start the ladder.
+// ErrNoMemory is what an error of Backing.Alloc wraps to say that the device is full: only such
+// errors start the ladder.
 var ErrNoMemory = errors.New("no memory left on the device")
 
-// Event is a point in a stream's work, made by Backing.Record. Release gives the handle back and is called once.
+// Event is a point in a stream's work, made by Backing.Record. Release gives the handle back and is
+// called once.
 type Event interface{ Release() }
 
 // Backing is where segments come from: one device's raw memory and its streams' events.
 type Backing interface {
-	// Alloc returns the address of size bytes, aligned to at least Options.Round. An error that wraps ErrNoMemory starts
-	// the ladder; any other is passed on to the caller of Pool.Alloc.
+	// Alloc returns the address of size bytes, aligned to at least Options.Round. An error that
+	// wraps ErrNoMemory starts the ladder; any other is passed on to the caller of Pool.Alloc.
 	Alloc(size uint64) (addr uintptr, err error)
 	// Free takes back a segment. The pool has waited for all work on the segment's streams.
 	Free(addr uintptr, size uint64)
@@ -59,21 +71,24 @@ type Backing interface {
 	Capacity() (free, total uint64)
 	// Record returns an event that is done when all work queued so far on the stream is done.
 	Record(stream StreamID) (Event, error)
-	// Done reports whether the event is done, without waiting. On a device that has failed for good it reports true.
+	// Done reports whether the event is done, without waiting. On a device that has failed for good
+	// it reports true.
 	Done(e Event) bool
 	// Wait blocks until the event is done or the device has failed for good.
 	Wait(e Event)
 }
 
-// Marker is optionally satisfied by a Backing that checks accesses (the emulator): it is told the bounds of every block, so
-// that out-of-bounds is exact and reused memory can be poisoned. The calls come in the order of the pool's decisions; the
-// stream is the one that owns the block, in whose order they take effect.
+// Marker is optionally satisfied by a Backing that checks accesses (the emulator): it is told the
+// bounds of every block, so that out-of-bounds is exact and reused memory can be poisoned. The
+// calls come in the order of the pool's decisions; the stream is the one that owns the block, in
+// whose order they take effect.
 type Marker interface {
 	BlockAllocated(stream StreamID, addr uintptr, requested, rounded uint64, label string)
 	BlockFreed(stream StreamID, addr uintptr, rounded uint64)
 }
 
-// Options configures a pool. The zero value is usable: PyTorch's sizes, no limit, no early collections.
+// Options configures a pool. The zero value is usable: PyTorch's sizes, no limit, no early
+// collections.
 type Options struct {
 	Name   string // the device, as it reads in errors: "cuda:0"
 	ErrOOM error  // what OOMError wraps for errors.Is; nil: ErrNoMemory alone
@@ -86,31 +101,37 @@ type Options struct {
 	LargeRound    uint64 // larger ones take a segment of their size rounded up to it; 2 MiB
 	SplitMin      uint64 // a large block is split when more than this remains; SmallMax
 
-	// Expandable maps pages into ranges of addresses, where the backing is an Expander, instead of taking segments. Page is the least
-	// size of pages, LargePage that for large blocks; 0: the backing's granularity.
+	// Expandable maps pages into ranges of addresses, where the backing is an Expander, instead of
+	// taking segments. Page is the least size of pages, LargePage that for large blocks; 0: the
+	// backing's granularity.
 	Expandable      bool
 	Page, LargePage uint64
 
-	Limit    uint64  // most bytes of segments; 0: no limit
-	Fraction float64 // the same as a fraction of Capacity's total, in (0, 1]; 0: none. The smaller of both holds
+	Limit uint64 // most bytes of segments; 0: no limit
+	// the same as a fraction of Capacity's total, in (0, 1]; 0: none. The smaller of both holds
+	Fraction float64
 
-	// StreamName says which stream one is, as it reads in errors: "the default stream"; nil: by its number.
+	// StreamName says which stream one is, as it reads in errors: "the default stream"; nil: by its
+	// number.
 	StreamName func(StreamID) string
 
-	// Pressure is called on the ladder, without locks of the pool except the ladder's: owners of caches let go of memory.
-	// It may call Free and Queue, never Alloc or Empty.
+	// Pressure is called on the ladder, without locks of the pool except the ladder's: owners of
+	// caches let go of memory. It may call Free and Queue, never Alloc or Empty.
 	Pressure func()
 
-	// GCRatio > 0 starts a garbage collection in the background when the live bytes whose Origin is Collected exceed
-	// (1 + GCRatio) × what was live after the previous such collection, as GOGC does for the heap: device memory is
-	// invisible to Go's pacer. Never below GCMinBytes (64 MiB), never twice within GCInterval (50 ms).
+	// GCRatio > 0 starts a garbage collection in the background when the live bytes whose Origin is
+	// Collected exceed (1 + GCRatio) × what was live after the previous such collection, as GOGC
+	// does for the heap: device memory is invisible to Go's pacer. Never below GCMinBytes (64 MiB),
+	// never twice within GCInterval (50 ms).
 	GCRatio    float64
 	GCMinBytes uint64
 	GCInterval time.Duration
 
-	CollectWait time.Duration    // how long the ladder waits for cleanups after its collection; 20 ms
-	GC          func()           // runs a collection and returns when its cleanups have begun; for tests
-	Now         func() time.Time // for tests
+	// how long the ladder waits for cleanups after its collection; 20 ms
+	CollectWait time.Duration
+	// runs a collection and returns when its cleanups have begun; for tests
+	GC  func()
+	Now func() time.Time // for tests
 }
 
 func (o Options) withDefaults() Options {
@@ -235,20 +256,20 @@ func smallerLimit(a, b uint64) uint64 {
 	return a
 }
 
-// SetLimit changes the most bytes of segments the pool may hold, 0 for no limit. What it already holds above that stays
-// until Empty or the ladder returns it.
+// SetLimit changes the most bytes of segments the pool may hold, 0 for no limit. What it already
+// holds above that stays until Empty or the ladder returns it.
 func (p *Pool) SetLimit(bytes uint64) {
 	p.mu.Lock()
 	p.limit = bytes
 	p.mu.Unlock()
 }
 
-// sentinel is an object whose cleanup tells that the runtime has begun to run cleanups. The pointer field keeps it out of
-// the tiny allocator, which would let it share a slot with live objects.
+// sentinel is an object whose cleanup tells that the runtime has begun to run cleanups. The pointer
+// field keeps it out of the tiny allocator, which would let it share a slot with live objects.
 type sentinel struct{ _ *sentinel }
 
-// collect runs a garbage collection and returns when the cleanups that it found have begun to run: on a busy machine their
-// goroutine may start late. It gives up after a second.
+// collect runs a garbage collection and returns when the cleanups that it found have begun to run:
+// on a busy machine their goroutine may start late. It gives up after a second.
 func collect() {
 	began := make(chan struct{})
 	plantSentinel(began)

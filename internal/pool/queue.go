@@ -1,11 +1,12 @@
 package pool
 
-// Queue asks for the release of a block whose owner, of generation gen, has become garbage. It is made for cleanups: no
-// lock, no allocation, no waiting. The release happens at the next Alloc, Stats, Snapshot, Largest or Empty; a stale
-// generation is counted and ignored there.
+// Queue asks for the release of a block whose owner, of generation gen, has become garbage. It is
+// made for cleanups: no lock, no allocation, no waiting. The release happens at the next Alloc,
+// Stats, Snapshot, Largest or Empty; a stale generation is counted and ignored there.
 //
-// The queue is a stack threaded through the blocks, so a block is in it at most once. An entry that an earlier generation
-// left behind (its owner was freed explicitly after all) is overwritten by a later one.
+// The queue is a stack threaded through the blocks, so a block is in it at most once. An entry that
+// an earlier generation left behind (its owner was freed explicitly after all) is overwritten by a
+// later one.
 func (p *Pool) Queue(b *Block, gen uint64) {
 	p.checkOwn(b)
 	if gen == 0 {

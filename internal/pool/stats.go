@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Stat follows one quantity: its present value, its peak since ResetPeak, and all that was ever added and taken away.
+// Stat follows one quantity: its present value, its peak since ResetPeak, and all that was ever
+// added and taken away.
 type Stat struct{ Current, Peak, Allocated, Freed uint64 }
 
 func (s *Stat) add(n uint64) {
@@ -21,8 +22,9 @@ func (s *Stat) sub(n uint64) {
 	s.Freed += n
 }
 
-// Stats is what a pool has done, in the terms of torch.cuda.memory_stats. Live blocks are "allocated"; these and the ones
-// that wait for foreign streams are "active"; free blocks in a segment that is not wholly free are "inactive split".
+// Stats is what a pool has done, in the terms of torch.cuda.memory_stats. Live blocks are
+// "allocated"; these and the ones that wait for foreign streams are "active"; free blocks in a
+// segment that is not wholly free are "inactive split".
 type Stats struct {
 	AllocatedBytes     Stat // rounded sizes of live blocks
 	RequestedBytes     Stat // as asked
@@ -46,9 +48,10 @@ type Stats struct {
 	Syncs              uint64 // waits for pending blocks
 	Returned           uint64 // bytes of segments given back
 	Pending            uint64 // blocks waiting for foreign streams now
-	Deferred           uint64 // of these, blocks whose events could not be recorded yet (PauseEvents, or a failing Record)
-	CollectableBytes   uint64 // live bytes whose Origin is Collected
-	Limit              uint64 // 0: none
+	// of these, blocks whose events could not be recorded yet (PauseEvents, or a failing Record)
+	Deferred         uint64
+	CollectableBytes uint64 // live bytes whose Origin is Collected
+	Limit            uint64 // 0: none
 }
 
 // Stats drains the queue, takes in finished events, and returns the counts.
@@ -87,9 +90,9 @@ func (p *Pool) ResetPeak() {
 	p.stats.each(func(q *Stat) { q.Peak = q.Current })
 }
 
-// EventError returns the last error of Backing.Record that keeps memory from use: of a block that is still deferred, or of
-// unused segments that the last Empty or ladder could not return, their stream being destroyed without Retire or in a
-// capture. Nil: none.
+// EventError returns the last error of Backing.Record that keeps memory from use: of a block that
+// is still deferred, or of unused segments that the last Empty or ladder could not return, their
+// stream being destroyed without Retire or in a capture. Nil: none.
 func (p *Pool) EventError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

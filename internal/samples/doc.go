@@ -1,10 +1,11 @@
-// Package samples holds operators, layers and optimizers to samples of PyTorch's own test suite: its
-// tables op_db, module_db and optim_db, of which each entry is something of PyTorch's, with calls
-// that its tests make and calls that it must refuse. There is nothing here but tests and data.
+// Package samples holds operators, layers and optimizers to samples of PyTorch's own test suite:
+// its tables op_db, module_db and optim_db, of which each entry is something of PyTorch's, with
+// calls that its tests make and calls that it must refuse. There is nothing here but tests and
+// data.
 //
 // Every entry has an adapter, the call that is ours for it, or a row in testdata/ops.tsv,
-// modules.tsv or optims.tsv with the reason why there is none. Every sample's results, gradients and
-// second gradients are equal by [golden.Rule], or a row there names the entry, the types, what
+// modules.tsv or optims.tsv with the reason why there is none. Every sample's results, gradients
+// and second gradients are equal by [golden.Rule], or a row there names the entry, the types, what
 // differs and why. A row that no sample needs fails the test.
 //
 // Samples of float32 go four times: as they are, in float64, and in memory with gaps and in another

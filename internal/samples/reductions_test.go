@@ -32,8 +32,8 @@ func orWhole(f func(x T, dims ...int) (values, indices T)) call {
 	}
 }
 
-// moments are the dimensions and the correction of Var and Std: unbiased is torch's older word for a
-// correction of 1, given as the first or second argument or by name.
+// moments are the dimensions and the correction of Var and Std: unbiased is torch's older word for
+// a correction of 1, given as the first or second argument or by name.
 func moments(a *args) (correction int, dims []int) {
 	correction = 1
 	unbiased := a.get(-1, "unbiased")

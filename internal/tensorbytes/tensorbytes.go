@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Type returns the type in which a tensor is written: to, if both are floating-point types, else its own.
+// Type returns the type in which a tensor is written: to, if both are floating-point types, else
+// its own.
 func Type(x *tensor.Tensor, to dtype.Type) dtype.Type {
 	if to.IsFloat() && x.Type().IsFloat() {
 		return to
@@ -16,8 +17,8 @@ func Type(x *tensor.Tensor, to dtype.Type) dtype.Type {
 	return x.Type()
 }
 
-// Write writes x's elements in row-major order, as they lie in memory, in Type(x, to). It takes little memory beside
-// x's own. Misuse of tensors comes out as their error.
+// Write writes x's elements in row-major order, as they lie in memory, in Type(x, to). It takes
+// little memory beside x's own. Misuse of tensors comes out as their error.
 func Write(w io.Writer, x *tensor.Tensor, to dtype.Type) error {
 	var err error
 	terr := tensor.Try(func() { err = write(w, x, Type(x, to)) })

@@ -1,5 +1,6 @@
-// Package zipfile is what the readers and writers of zip archives have in common: the places of the entries in the file, checked, so that
-// they can be mapped, and a writer that aligns what it writes.
+// Package zipfile is what the readers and writers of zip archives have in common: the places of the
+// entries in the file, checked, so that they can be mapped, and a writer that aligns what it
+// writes.
 package zipfile
 
 import (
@@ -24,7 +25,8 @@ func (e *Error) Error() string {
 	return Printable(e.Entry) + ": " + e.Msg
 }
 
-// Printable returns a name from a file as a terminal may be given it: what is not text is escaped as in Go.
+// Printable returns a name from a file as a terminal may be given it: what is not text is escaped
+// as in Go.
 func Printable(name string) string {
 	if !strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) || r == '\uFFFD' }) {
 		return name
@@ -58,8 +60,9 @@ func (e Entry) Check(sum uint32) error {
 // Damaged is what the errors say of contents that are not those that were written.
 const Damaged = "its contents do not have the check sum (CRC-32) that they were written with: the file is damaged; get it again"
 
-// Entries returns the entries of the archive in r, in the order of its directory. Their bytes lie in the file, and no byte belongs
-// to two; no name is there twice; none is encrypted. Errors are *[Error].
+// Entries returns the entries of the archive in r, in the order of its directory. Their bytes lie
+// in the file, and no byte belongs to two; no name is there twice; none is encrypted. Errors are
+// *[Error].
 func Entries(r io.ReaderAt, size int64) ([]Entry, error) {
 	z, err := zip.NewReader(r, size)
 	if err != nil {

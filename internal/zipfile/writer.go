@@ -15,8 +15,9 @@ type Output interface {
 	io.WriterAt
 }
 
-// A Writer writes an archive without compression, whose contents begin at multiples of 64 bytes. The format is PKWARE's APPNOTE
-// 6.3; padding is a field "FB" of the local header, as PyTorch writes it. The first error is kept, and returned from then on.
+// A Writer writes an archive without compression, whose contents begin at multiples of 64 bytes.
+// The format is PKWARE's APPNOTE 6.3; padding is a field "FB" of the local header, as PyTorch
+// writes it. The first error is kept, and returned from then on.
 type Writer struct {
 	f       Output
 	w       *bufio.Writer

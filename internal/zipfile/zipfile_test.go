@@ -20,7 +20,8 @@ func (m *memory) Write(b []byte) (int, error) {
 
 func (m memory) WriteAt(b []byte, at int64) (int, error) { return copy(m[at:], b), nil }
 
-// What is written is read by the standard library, aligned, also with more entries than the old format counts.
+// What is written is read by the standard library, aligned, also with more entries than the old
+// format counts.
 func TestWriter(t *testing.T) {
 	const n = 70_000
 	var m memory
@@ -99,7 +100,8 @@ func (s *sparse) ReadAt(b []byte, at int64) (int, error) {
 	return n, nil
 }
 
-// Entries beyond 4 GiB, and behind 4 GiB. The short form writes the same sizes into the headers, without the bytes.
+// Entries beyond 4 GiB, and behind 4 GiB. The short form writes the same sizes into the headers,
+// without the bytes.
 func TestLargeEntries(t *testing.T) {
 	s := &sparse{small: map[int64][]byte{}}
 	w := NewWriter(s)

@@ -1,6 +1,7 @@
-// Package initial sets parameters to their first values, in place and without a graph. Numbers are drawn from the generator of the
-// tensor's scope. A tensor on a device without memory, such as a parameter that nn.SkipInit made, has
-// no values: its functions check it, draw nothing and leave it as it is.
+// Package initial sets parameters to their first values, in place and without a graph. Numbers are
+// drawn from the generator of the tensor's scope. A tensor on a device without memory, such as a
+// parameter that nn.SkipInit made, has no values: its functions check it, draw nothing and leave it
+// as it is.
 package initial
 
 import (
@@ -19,7 +20,8 @@ func Bound(fan int) float64 {
 	return 1 / math.Sqrt(float64(fan))
 }
 
-// LeakyGain returns the gain √(2/(1+a²)) of a leaky ReLU of negative slope a; LeakyGain(0) is ReLU's (He et al., arXiv:1502.01852).
+// LeakyGain returns the gain √(2/(1+a²)) of a leaky ReLU of negative slope a; LeakyGain(0) is
+// ReLU's (He et al., arXiv:1502.01852).
 func LeakyGain(a float64) float64 { return math.Sqrt(2 / (1 + a*a)) }
 
 // A Nonlinearity is the function behind a layer, for [Gain].
@@ -34,7 +36,8 @@ const (
 	SELU                          // 3/4
 )
 
-// Gain returns the factor by which the deviation of weights makes up for what function f takes away: torch's calculate_gain.
+// Gain returns the factor by which the deviation of weights makes up for what function f takes
+// away: torch's calculate_gain.
 func Gain(f Nonlinearity) float64 {
 	switch f {
 	case Tanh:
@@ -52,7 +55,8 @@ func Gain(f Nonlinearity) float64 {
 // A Fan is what the variance of weights is divided by.
 type Fan uint8
 
-// The fans: what goes into a sum keeps its variance forwards with FanIn, the default, and backwards with FanOut.
+// The fans: what goes into a sum keeps its variance forwards with FanIn, the default, and backwards
+// with FanOut.
 const (
 	FanIn Fan = iota
 	FanOut
@@ -101,7 +105,8 @@ func Normal(w *tensor.Tensor, mean, std float64) {
 	}
 }
 
-// TruncNormal draws from the normal distribution confined to [lo, hi]; torch's defaults are mean 0, deviation 1 and ±2.
+// TruncNormal draws from the normal distribution confined to [lo, hi]; torch's defaults are mean 0,
+// deviation 1 and ±2.
 func TruncNormal(w *tensor.Tensor, mean, std, lo, hi float64) {
 	if !hollow(w) {
 		w.TruncNormalInPlace(mean, std, lo, hi)
@@ -114,13 +119,15 @@ func Constant(w *tensor.Tensor, v float64) {
 	noGrad(w, func(w *tensor.Tensor) { w.Fill(v) })
 }
 
-// KaimingUniform draws from ±gain·√(3/fan), of the fan in if no other is given (He et al., arXiv:1502.01852).
+// KaimingUniform draws from ±gain·√(3/fan), of the fan in if no other is given (He et al.,
+// arXiv:1502.01852).
 func KaimingUniform(w *tensor.Tensor, gain float64, mode ...Fan) {
 	b := gain * math.Sqrt(3) * Bound(fan("kaiming_uniform", w, mode))
 	Uniform(w, -b, b)
 }
 
-// KaimingNormal draws from the normal distribution of standard deviation gain/√fan, of the fan in if no other is given.
+// KaimingNormal draws from the normal distribution of standard deviation gain/√fan, of the fan in
+// if no other is given.
 func KaimingNormal(w *tensor.Tensor, gain float64, mode ...Fan) {
 	Normal(w, 0, gain*Bound(fan("kaiming_normal", w, mode)))
 }
@@ -132,7 +139,8 @@ func XavierUniform(w *tensor.Tensor, gain float64) {
 	Uniform(w, -b, b)
 }
 
-// XavierNormal draws from the normal distribution of standard deviation gain·√(2/(fan in + fan out)).
+// XavierNormal draws from the normal distribution of standard deviation gain·√(2/(fan in + fan
+// out)).
 func XavierNormal(w *tensor.Tensor, gain float64) {
 	in, out := fans("xavier_normal", w)
 	Normal(w, 0, gain*math.Sqrt2*Bound(in+out))
@@ -147,8 +155,8 @@ func Eye(w *tensor.Tensor) {
 	noGrad(w, func(w *tensor.Tensor) { w.Zero().Diagonal(0, 0, 1).Fill(1) })
 }
 
-// Dirac makes the weight of a convolution, [out, in/groups, ...], hand on its input: channel k of each group is the input's channel k, as far
-// as the sizes go.
+// Dirac makes the weight of a convolution, [out, in/groups, ...], hand on its input: channel k of
+// each group is the input's channel k, as far as the sizes go.
 func Dirac(w *tensor.Tensor, groups int) {
 	given("dirac", w)
 	s := w.Shape()
@@ -170,9 +178,10 @@ func Dirac(w *tensor.Tensor, groups int) {
 	})
 }
 
-// Orthogonal makes the weight, [out, ...] seen as a matrix, gain times a matrix with orthonormal rows or, where there are more rows than
-// columns, columns, uniform among all of these (F. Mezzadri, arXiv:math-ph/0609050): the Q of normal numbers, with R's signs. The
-// decomposition goes through the host.
+// Orthogonal makes the weight, [out, ...] seen as a matrix, gain times a matrix with orthonormal
+// rows or, where there are more rows than columns, columns, uniform among all of these (F.
+// Mezzadri, arXiv:math-ph/0609050): the Q of normal numbers, with R's signs. The decomposition goes
+// through the host.
 func Orthogonal(w *tensor.Tensor, gain float64) {
 	given("orthogonal", w)
 	if w.Rank() < 2 {
@@ -197,8 +206,8 @@ func Orthogonal(w *tensor.Tensor, gain float64) {
 	})
 }
 
-// Sparse draws a matrix from the normal distribution of mean 0 and deviation std and sets the share sparsity of each column, rounded up, to
-// zero (J. Martens, 2010). torch's default for std is 0.01.
+// Sparse draws a matrix from the normal distribution of mean 0 and deviation std and sets the share
+// sparsity of each column, rounded up, to zero (J. Martens, 2010). torch's default for std is 0.01.
 func Sparse(w *tensor.Tensor, sparsity, std float64) {
 	given("sparse", w)
 	if w.Rank() != 2 || !(sparsity >= 0 && sparsity <= 1) {

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// spread is what a distribution is known by: uniform numbers lie within a bound and come near it; all have a deviation.
+// spread is what a distribution is known by: uniform numbers lie within a bound and come near it;
+// all have a deviation.
 func spread(w []float64) (lo, hi, mean, deviation float64) {
 	for _, v := range w {
 		mean += v / float64(len(w))

@@ -73,8 +73,8 @@ type Sequential struct {
 	last       []float64
 }
 
-// NewSequential returns a schedule that goes over to the next one at each milestone, a count of steps. The parts are made before, on the same
-// optimizer; they begin anew when it is their turn.
+// NewSequential returns a schedule that goes over to the next one at each milestone, a count of
+// steps. The parts are made before, on the same optimizer; they begin anew when it is their turn.
 func NewSequential(opt Optimizer, list []Scheduler, milestones []int) *Sequential {
 	const name = "SequentialLR"
 	q := &Sequential{opt: opt, list: members(name, opt, list), milestones: slices.Clone(milestones)}
@@ -123,8 +123,8 @@ func (q *Sequential) plan() []setting {
 // StateDict returns the state as a tree with torch's names; that of the parts is in "_schedulers".
 func (q *Sequential) StateDict() map[string]any { return tree(q.plan()) }
 
-// LoadStateDict takes the state from a tree as StateDict gives it, or torch's. The error is an *[optim.StateError], and then nothing was
-// changed.
+// LoadStateDict takes the state from a tree as StateDict gives it, or torch's. The error is an
+// *[optim.StateError], and then nothing was changed.
 func (q *Sequential) LoadStateDict(m map[string]any) error { return load(q.title(), q.plan(), m) }
 
 func (q *Sequential) optimizer() Optimizer { return q.opt }
@@ -137,7 +137,8 @@ func (q *Sequential) begin() {
 
 func (q *Sequential) restart() { q.begin() }
 
-// Chained is torch's ChainedScheduler: all schedules step together, each on the rate that the others left.
+// Chained is torch's ChainedScheduler: all schedules step together, each on the rate that the
+// others left.
 type Chained struct {
 	opt  Optimizer
 	list []member
@@ -176,8 +177,8 @@ func (c *Chained) plan() []setting { return []setting{reals("_last_lr", &c.last)
 // StateDict returns the state as a tree with torch's names; that of the parts is in "_schedulers".
 func (c *Chained) StateDict() map[string]any { return tree(c.plan()) }
 
-// LoadStateDict takes the state from a tree as StateDict gives it, or torch's. The error is an *[optim.StateError], and then nothing was
-// changed.
+// LoadStateDict takes the state from a tree as StateDict gives it, or torch's. The error is an
+// *[optim.StateError], and then nothing was changed.
 func (c *Chained) LoadStateDict(m map[string]any) error { return load(c.title(), c.plan(), m) }
 
 func (c *Chained) optimizer() Optimizer { return c.opt }
@@ -198,8 +199,9 @@ type WarmUpConfig struct {
 	Cosine bool    // on half a cosine instead of a line
 }
 
-// NewWarmUp returns a schedule whose rate grows from a part of the initial one to all of it, and then follows another schedule, which begins
-// there; with nil it stays. On a line it is torch's SequentialLR of a LinearLR and the other one.
+// NewWarmUp returns a schedule whose rate grows from a part of the initial one to all of it, and
+// then follows another schedule, which begins there; with nil it stays. On a line it is torch's
+// SequentialLR of a LinearLR and the other one.
 func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 	const name = "WarmUp"
 	if c.Steps <= 0 {
@@ -223,7 +225,8 @@ func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 		warm = NewLinear(opt, c.Start, 1, c.Steps)
 	}
 	if then == nil {
-		for i, g := range opt.Groups() { // as it is in a sequence: from the initial rate, whatever came before
+		// as it is in a sequence: from the initial rate, whatever came before
+		for i, g := range opt.Groups() {
 			g.LR = warm.base[i]
 		}
 		warm.undo()

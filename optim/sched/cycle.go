@@ -22,7 +22,8 @@ func spread(name, what string, values []float64, n int) []float64 {
 	return append([]float64(nil), values...)
 }
 
-// momentum is how a schedule reaches the momentum of a group: the option "momentum", or the first of "betas".
+// momentum is how a schedule reaches the momentum of a group: the option "momentum", or the first
+// of "betas".
 type momentum struct{ beta bool }
 
 func momentumOf(name string, opt Optimizer) momentum {
@@ -58,22 +59,26 @@ func keep(g *optim.Group, values map[string]float64) {
 	}
 }
 
-// OneCycleConfig sets the policy of one cycle. Zero values take torch's defaults: 0.3, 25, 1e4, 0.85 and 0.95.
+// OneCycleConfig sets the policy of one cycle. Zero values take torch's defaults: 0.3, 25, 1e4,
+// 0.85 and 0.95.
 type OneCycleConfig struct {
-	MaxLR                     []float64 // the top: one for all groups, or one for each
-	Steps                     int       // of the whole cycle; torch's epochs times steps_per_epoch, or total_steps
-	Rise                      float64   // the part of the steps in which the rate rises, torch's pct_start
-	Linear                    bool      // on lines instead of half cosines
-	KeepMomentum              bool      // leave the momentum alone
-	BaseMomentum, MaxMomentum float64   // it is the least where the rate is at its top
-	Div                       float64   // the first rate is MaxLR/Div
-	FinalDiv                  float64   // the last rate is the first one/FinalDiv
-	ThreePhase                bool      // back to the first rate before the last phase
+	MaxLR []float64 // the top: one for all groups, or one for each
+	// of the whole cycle; torch's epochs times steps_per_epoch, or total_steps
+	Steps int
+	// the part of the steps in which the rate rises, torch's pct_start
+	Rise                      float64
+	Linear                    bool    // on lines instead of half cosines
+	KeepMomentum              bool    // leave the momentum alone
+	BaseMomentum, MaxMomentum float64 // it is the least where the rate is at its top
+	Div                       float64 // the first rate is MaxLR/Div
+	FinalDiv                  float64 // the last rate is the first one/FinalDiv
+	ThreePhase                bool    // back to the first rate before the last phase
 }
 
-// NewOneCycle returns torch's OneCycleLR: the rate rises from MaxLR/Div to MaxLR and falls to far below, and the momentum the other way
-// (L. Smith, N. Topin, arXiv:1708.07120). Step counts batches, and must not be called more often than Steps times. What it works with is kept in
-// the groups' Extra: "max_lr", "min_lr", "max_momentum" and "base_momentum".
+// NewOneCycle returns torch's OneCycleLR: the rate rises from MaxLR/Div to MaxLR and falls to far
+// below, and the momentum the other way (L. Smith, N. Topin, arXiv:1708.07120). Step counts
+// batches, and must not be called more often than Steps times. What it works with is kept in the
+// groups' Extra: "max_lr", "min_lr", "max_momentum" and "base_momentum".
 func NewOneCycle(opt Optimizer, c OneCycleConfig) *LR {
 	l := &LR{name: "OneCycleLR", opt: opt}
 	for _, d := range []struct {
@@ -205,18 +210,22 @@ func between(anneal string, from, to, part float64) float64 {
 	return to + float64((from-to)/2*(exact.Cos(math.Pi*part)+1))
 }
 
-// CyclicConfig sets a cycle between two rates. Zero values of the momenta take torch's defaults 0.8 and 0.9.
+// CyclicConfig sets a cycle between two rates. Zero values of the momenta take torch's defaults 0.8
+// and 0.9.
 type CyclicConfig struct {
-	BaseLR, MaxLR             []float64 // one for all groups, or one for each
-	Up, Down                  int       // steps of each half; Down of 0 is Up
-	Mode                      string    // "triangular" (also ""), "triangular2": each cycle half as high, "exp_range": gamma to the power of the step
-	Gamma                     float64   // for "exp_range"; 0 is 1
-	KeepMomentum              bool      // leave the momentum alone
-	BaseMomentum, MaxMomentum float64   // it is the least where the rate is at its top
+	BaseLR, MaxLR []float64 // one for all groups, or one for each
+	Up, Down      int       // steps of each half; Down of 0 is Up
+	// "triangular" (also ""), "triangular2": each cycle half as high, "exp_range": gamma to the
+	// power of the step
+	Mode                      string
+	Gamma                     float64 // for "exp_range"; 0 is 1
+	KeepMomentum              bool    // leave the momentum alone
+	BaseMomentum, MaxMomentum float64 // it is the least where the rate is at its top
 }
 
-// NewCyclic returns torch's CyclicLR: the rate goes up and down between two values on lines, and the momentum the other way (L. Smith,
-// arXiv:1506.01186). Functions of one's own for the height are not supported.
+// NewCyclic returns torch's CyclicLR: the rate goes up and down between two values on lines, and
+// the momentum the other way (L. Smith, arXiv:1506.01186). Functions of one's own for the height
+// are not supported.
 func NewCyclic(opt Optimizer, c CyclicConfig) *LR {
 	l := &LR{name: "CyclicLR", opt: opt}
 	for _, d := range []struct {

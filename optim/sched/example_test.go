@@ -149,7 +149,8 @@ func ExampleNewChained() {
 	// 0.1 0.05 0.25 0.125
 }
 
-// A run goes on where another one was: the schedule's state first, then the optimizer's, which has the learning rate.
+// A run goes on where another one was: the schedule's state first, then the optimizer's, which has
+// the learning rate.
 func ExampleScheduler() {
 	opt := one(1)
 	s := sched.NewExponential(opt, 0.5)

@@ -191,8 +191,8 @@ func momentumOf(g *optim.Group) float64 {
 	return v.(float64)
 }
 
-// Learning rates and momenta have PyTorch's bits, and the states its names and values; a schedule that loads PyTorch's state goes on as
-// PyTorch did.
+// Learning rates and momenta have PyTorch's bits, and the states its names and values; a schedule
+// that loads PyTorch's state goes on as PyTorch did.
 func TestRatesEqualTorch(t *testing.T) {
 	f, err := golden.Open("testdata/sched.safetensors.gz")
 	if err != nil {

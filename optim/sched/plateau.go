@@ -4,8 +4,8 @@ import (
 	"math"
 )
 
-// PlateauConfig sets a schedule that waits for a plateau. Zero values of Factor, Patience, Threshold and Eps take torch's defaults 0.1, 10,
-// 1e-4 and 1e-8.
+// PlateauConfig sets a schedule that waits for a plateau. Zero values of Factor, Patience,
+// Threshold and Eps take torch's defaults 0.1, 10, 1e-4 and 1e-8.
 type PlateauConfig struct {
 	Max       bool      // larger is better
 	Factor    float64   // what the rate is multiplied by, below 1
@@ -149,8 +149,8 @@ func (p *Plateau) plan() []setting {
 // StateDict returns the state as a tree with torch's names.
 func (p *Plateau) StateDict() map[string]any { return tree(p.plan()) }
 
-// LoadStateDict takes the state from a tree as StateDict gives it, or torch's. The error is an *[optim.StateError], and then nothing was
-// changed.
+// LoadStateDict takes the state from a tree as StateDict gives it, or torch's. The error is an
+// *[optim.StateError], and then nothing was changed.
 func (p *Plateau) LoadStateDict(m map[string]any) error {
 	if err := load("ReduceLROnPlateau", p.plan(), m); err != nil {
 		return err

@@ -1,14 +1,19 @@
-// Package sched is schedules: they change the learning rates of an optimizer's groups, and some its momentum, from step to step.
+// Package sched is schedules: they change the learning rates of an optimizer's groups, and some its
+// momentum, from step to step.
 //
-// A schedule begins when it is made: it notes each group's learning rate as its InitialLR, unless an earlier schedule has, and sets the
-// rate of step 0. Call Step once after each step of the optimizer, or once an epoch, whatever the numbers given to the schedule count.
-// As in torch.optim.lr_scheduler, most rates follow from the one before ("chainable"), so that schedules can be combined, and a rate
-// that was changed by hand is taken up. In float64 the rates have the bits of PyTorch's.
+// A schedule begins when it is made: it notes each group's learning rate as its InitialLR, unless
+// an earlier schedule has, and sets the rate of step 0. Call Step once after each step of the
+// optimizer, or once an epoch, whatever the numbers given to the schedule count. As in
+// torch.optim.lr_scheduler, most rates follow from the one before ("chainable"), so that schedules
+// can be combined, and a rate that was changed by hand is taken up. In float64 the rates have the
+// bits of PyTorch's.
 //
-// StateDict and LoadStateDict exchange the state with torch's names. As in PyTorch, loading a schedule does not touch the optimizer: its
-// rates come with its own state, which is to be loaded after the schedule was made.
+// StateDict and LoadStateDict exchange the state with torch's names. As in PyTorch, loading a
+// schedule does not touch the optimizer: its rates come with its own state, which is to be loaded
+// after the schedule was made.
 //
-// Arguments that make no sense panic with an *[optim.Error]; a tree that does not fit is an *[optim.StateError].
+// Arguments that make no sense panic with an *[optim.Error]; a tree that does not fit is an
+// *[optim.StateError].
 package sched
 
 import (
@@ -64,9 +69,11 @@ type LR struct {
 	last      []float64
 	settings  []setting // the schedule's own, by torch's names
 
-	next   func(l *LR, i int, lr float64) float64 // the rate of group i, which is lr now
-	closed func(l *LR, base float64) float64      // the rate from lastEpoch alone; nil: next does it
-	count  func()                                 // goes on by a step in its own way; nil: lastEpoch grows by one
+	next func(l *LR, i int, lr float64) float64 // the rate of group i, which is lr now
+	// the rate from lastEpoch alone; nil: next does it
+	closed func(l *LR, base float64) float64
+	// goes on by a step in its own way; nil: lastEpoch grows by one
+	count func()
 }
 
 func fail(name, format string, a ...any) {
@@ -164,7 +171,8 @@ func NewStep(opt Optimizer, size int, gamma float64) *LR {
 	return l.start()
 }
 
-// NewMultiStep returns torch's MultiStepLR: at each milestone, a count of steps, the rate is multiplied by gamma.
+// NewMultiStep returns torch's MultiStepLR: at each milestone, a count of steps, the rate is
+// multiplied by gamma.
 func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 	l := &LR{name: "MultiStepLR", opt: opt}
 	l.finite("gamma", gamma)
@@ -182,8 +190,8 @@ func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 	return l.start()
 }
 
-// NewConstant returns torch's ConstantLR: the rate is multiplied by factor, in [0, 1], for so many steps. After a factor of 0, where torch
-// divides by it and fails, it is the initial one.
+// NewConstant returns torch's ConstantLR: the rate is multiplied by factor, in [0, 1], for so many
+// steps. After a factor of 0, where torch divides by it and fails, it is the initial one.
 func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	l := &LR{name: "ConstantLR", opt: opt}
 	if !(factor >= 0 && factor <= 1) {
@@ -210,7 +218,8 @@ func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	return l.start()
 }
 
-// NewLinear returns torch's LinearLR: a factor of the rate goes from start to end on a line, in so many steps.
+// NewLinear returns torch's LinearLR: a factor of the rate goes from start to end on a line, in so
+// many steps.
 func NewLinear(opt Optimizer, start, end float64, steps int) *LR {
 	l := &LR{name: "LinearLR", opt: opt}
 	if !(start > 0 && start <= 1) {
@@ -253,7 +262,8 @@ func NewExponential(opt Optimizer, gamma float64) *LR {
 	return l.start()
 }
 
-// NewPolynomial returns torch's PolynomialLR: the rate falls to 0 in so many steps t as (1 - t/steps) to the power.
+// NewPolynomial returns torch's PolynomialLR: the rate falls to 0 in so many steps t as (1 -
+// t/steps) to the power.
 func NewPolynomial(opt Optimizer, steps int, power float64) *LR {
 	l := &LR{name: "PolynomialLR", opt: opt}
 	if steps <= 0 {
@@ -274,8 +284,8 @@ func NewPolynomial(opt Optimizer, steps int, power float64) *LR {
 	return l.start()
 }
 
-// NewLambda returns torch's LambdaLR: the rate of step t is the initial one times f(t). There is one function, or one for each group.
-// Functions are not saved.
+// NewLambda returns torch's LambdaLR: the rate of step t is the initial one times f(t). There is
+// one function, or one for each group. Functions are not saved.
 func NewLambda(opt Optimizer, f ...func(step int) float64) *LR {
 	l := &LR{name: "LambdaLR", opt: opt}
 	f = l.functions(f)
@@ -283,8 +293,8 @@ func NewLambda(opt Optimizer, f ...func(step int) float64) *LR {
 	return l.start()
 }
 
-// NewMultiplicative returns torch's MultiplicativeLR: step t multiplies the rate by f(t). There is one function, or one for each group.
-// Functions are not saved.
+// NewMultiplicative returns torch's MultiplicativeLR: step t multiplies the rate by f(t). There is
+// one function, or one for each group. Functions are not saved.
 func NewMultiplicative(opt Optimizer, f ...func(step int) float64) *LR {
 	l := &LR{name: "MultiplicativeLR", opt: opt}
 	f = l.functions(f)
@@ -318,8 +328,9 @@ func (l *LR) functions(f []func(int) float64) []func(int) float64 {
 	return f
 }
 
-// NewCosineAnnealing returns torch's CosineAnnealingLR: half a cosine from the initial rate to least in steps, and back, and so on (I.
-// Loshchilov, F. Hutter, arXiv:1608.03983, without the restarts).
+// NewCosineAnnealing returns torch's CosineAnnealingLR: half a cosine from the initial rate to
+// least in steps, and back, and so on (I. Loshchilov, F. Hutter, arXiv:1608.03983, without the
+// restarts).
 func NewCosineAnnealing(opt Optimizer, steps int, least float64) *LR {
 	l := &LR{name: "CosineAnnealingLR", opt: opt}
 	if steps <= 0 {
@@ -342,8 +353,9 @@ func NewCosineAnnealing(opt Optimizer, steps int, least float64) *LR {
 	return l.start()
 }
 
-// NewCosineWarmRestarts returns torch's CosineAnnealingWarmRestarts: half a cosine from the initial rate to least in first steps, then
-// anew with a period that is times as long, and so on (I. Loshchilov, F. Hutter, arXiv:1608.03983).
+// NewCosineWarmRestarts returns torch's CosineAnnealingWarmRestarts: half a cosine from the initial
+// rate to least in first steps, then anew with a period that is times as long, and so on (I.
+// Loshchilov, F. Hutter, arXiv:1608.03983).
 func NewCosineWarmRestarts(opt Optimizer, first, times int, least float64) *LR {
 	l := &LR{name: "CosineAnnealingWarmRestarts", opt: opt}
 	if first <= 0 || times < 1 {

@@ -126,7 +126,8 @@ func TestCosineWarmUp(t *testing.T) {
 	}
 }
 
-// TestConstantZero holds a rate that a factor of 0 has stopped to coming back, where torch divides by 0.
+// TestConstantZero holds a rate that a factor of 0 has stopped to coming back, where torch divides
+// by 0.
 func TestConstantZero(t *testing.T) {
 	o := newOptimizer("sgd")
 	initial := o.LR()

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/optim"
 )
 
-// A setting is an entry of a schedule's state: get returns it as it stands in a tree, and set what stores such a value, or says what is
-// wrong with it.
+// A setting is an entry of a schedule's state: get returns it as it stands in a tree, and set what
+// stores such a value, or says what is wrong with it.
 type setting struct {
 	name string
 	get  func() any
@@ -171,8 +171,8 @@ func (l *LR) plan() []setting {
 // StateDict returns the state as a tree with torch's names.
 func (l *LR) StateDict() map[string]any { return tree(l.plan()) }
 
-// LoadStateDict takes the state from a tree as StateDict gives it, or torch's. The error is an *[optim.StateError], and then nothing was
-// changed.
+// LoadStateDict takes the state from a tree as StateDict gives it, or torch's. The error is an
+// *[optim.StateError], and then nothing was changed.
 func (l *LR) LoadStateDict(m map[string]any) error { return load(l.name, l.plan(), m) }
 
 func tree(plan []setting) map[string]any {
@@ -194,7 +194,8 @@ func load(name string, plan []setting, m map[string]any) error {
 	return nil
 }
 
-// read checks a tree and returns what will store it. What torch keeps for itself alone may be missing.
+// read checks a tree and returns what will store it. What torch keeps for itself alone may be
+// missing.
 func read(plan []setting, m map[string]any) (apply []func(), path, wrong string) {
 	for _, s := range plan {
 		v, ok := m[s.name]

@@ -51,8 +51,9 @@ const exercise = `<script>
 })();
 </script></body>`
 
-// TestBrowser draws a page in the browser that FLAMBEAU_CHROMIUM names, in which no script may fail. .ci/run browser sets it.
-// Without it, TestPageIsSelfContained and the tests of the data stand alone.
+// TestBrowser draws a page in the browser that FLAMBEAU_CHROMIUM names, in which no script may
+// fail. .ci/run browser sets it. Without it, TestPageIsSelfContained and the tests of the data
+// stand alone.
 func TestBrowser(t *testing.T) {
 	chromium := os.Getenv("FLAMBEAU_CHROMIUM")
 	if chromium == "" {
@@ -114,7 +115,8 @@ func TestBrowser(t *testing.T) {
 			t.Errorf("%s reads %q", name, text)
 		}
 	}
-	if n := strings.Count(out.String(), fmt.Sprintf("Memory of %s", s.Device)); n != 2 { // title and heading
+	// title and heading
+	if n := strings.Count(out.String(), fmt.Sprintf("Memory of %s", s.Device)); n != 2 {
 		t.Errorf("the title is there %d times", n)
 	}
 }

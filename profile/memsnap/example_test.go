@@ -17,8 +17,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Some steps of training are recorded, the parameters labelled, and the snapshot written for a browser and for PyTorch's viewer. On a
-// machine with a GPU, cuda.Open(0) takes the place of Emulate.
+// Some steps of training are recorded, the parameters labelled, and the snapshot written for a
+// browser and for PyTorch's viewer. On a machine with a GPU, cuda.Open(0) takes the place of
+// Emulate.
 func ExampleWrite() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -62,7 +63,8 @@ func ExampleWrite() {
 	// memory.pickle
 }
 
-// To a connection instead of a file: the page a server shows. A name whose end says no format is an error that names the file.
+// To a connection instead of a file: the page a server shows. A name whose end says no format is an
+// error that names the file.
 func ExampleWriteHTML() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

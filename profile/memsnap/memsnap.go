@@ -1,10 +1,13 @@
-// Package memsnap writes what a device's allocator did ([device.MemorySnapshot]) to files: as a page that any browser shows, and as the
-// pickle that PyTorch's memory viewer reads (torch.cuda.memory._dump_snapshot, https://pytorch.org/memory_viz).
+// Package memsnap writes what a device's allocator did ([device.MemorySnapshot]) to files: as a
+// page that any browser shows, and as the pickle that PyTorch's memory viewer reads
+// (torch.cuda.memory._dump_snapshot, https://pytorch.org/memory_viz).
 //
-// The page is one file without references to anything else. It shows the allocated bytes over time, stacked by category, op, call site
-// or scope; what was alive at the peak of the recording and at its end, with the stacks of the allocations; the blocks of each segment;
-// and the last events. Its size is bounded whatever the length of the history: the timeline has at most 1,200 points, each of which
-// is the highest of the events that it stands for, so that no peak is lost; tables and drawings say what they leave out.
+// The page is one file without references to anything else. It shows the allocated bytes over time,
+// stacked by category, op, call site or scope; what was alive at the peak of the recording and at
+// its end, with the stacks of the allocations; the blocks of each segment; and the last events. Its
+// size is bounded whatever the length of the history: the timeline has at most 1,200 points, each
+// of which is the highest of the events that it stands for, so that no peak is lost; tables and
+// drawings say what they leave out.
 //
 // The pickle has every event and frame. Categories that the viewer does not know are its "unknown".
 //
@@ -42,8 +45,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // errNone is the cause where there is nothing to write.
 var errNone = errors.New("no snapshot was given; cuda.MemorySnapshot(dev) takes one")
 
-// Write writes the snapshots of one or more devices to a file, as its name says: a page for .html and .htm, PyTorch's form for .pickle
-// and .pkl. What stands there is replaced when all is written.
+// Write writes the snapshots of one or more devices to a file, as its name says: a page for .html
+// and .htm, PyTorch's form for .pickle and .pkl. What stands there is replaced when all is written.
 func Write(path string, snaps ...*device.MemorySnapshot) error {
 	var write func(io.Writer, ...*device.MemorySnapshot) error
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {

@@ -63,7 +63,8 @@ func sample() *device.MemorySnapshot {
 	return s
 }
 
-// TestPickle compares with the file that _golden/memsnap.py has read with PyTorch. FLAMBEAU_UPDATE=1 writes it.
+// TestPickle compares with the file that _golden/memsnap.py has read with PyTorch.
+// FLAMBEAU_UPDATE=1 writes it.
 func TestPickle(t *testing.T) {
 	var b bytes.Buffer
 	if err := WritePickle(&b, sample()); err != nil {
@@ -84,7 +85,8 @@ func TestPickle(t *testing.T) {
 	}
 }
 
-// TestReplay: the timeline's first and last points, its peak and its groups, from a ring that has lost events.
+// TestReplay: the timeline's first and last points, its peak and its groups, from a ring that has
+// lost events.
 func TestReplay(t *testing.T) {
 	s := sample()
 	first, last := initial(s), final(s)
@@ -168,7 +170,8 @@ func long(events int) *device.MemorySnapshot {
 	return s
 }
 
-// TestBoundedPage: the page of a long history is not much larger than that of a short one, and says what it leaves out.
+// TestBoundedPage: the page of a long history is not much larger than that of a short one, and says
+// what it leaves out.
 func TestBoundedPage(t *testing.T) {
 	for _, events := range []int{15_000, 90_000} {
 		s := long(events)
@@ -204,7 +207,8 @@ func TestBoundedPage(t *testing.T) {
 	}
 }
 
-// TestPageIsSelfContained: nothing in the page refers to anything else, and no text of a snapshot ends its script.
+// TestPageIsSelfContained: nothing in the page refers to anything else, and no text of a snapshot
+// ends its script.
 func TestPageIsSelfContained(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteHTML(&b, sample()); err != nil {

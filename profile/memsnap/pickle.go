@@ -9,9 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// WritePickle writes the snapshots in the form of torch.cuda.memory._dump_snapshot: a dictionary of segments, device_traces and
-// allocator_settings, as the documentation of torch.cuda.memory._snapshot describes it. Each snapshot goes to the place of its
-// device's number. Sizes of events are as asked for, which is what PyTorch records.
+// WritePickle writes the snapshots in the form of torch.cuda.memory._dump_snapshot: a dictionary of
+// segments, device_traces and allocator_settings, as the documentation of
+// torch.cuda.memory._snapshot describes it. Each snapshot goes to the place of its device's number.
+// Sizes of events are as asked for, which is what PyTorch records.
 func WritePickle(w io.Writer, snaps ...*device.MemorySnapshot) error {
 	if err := checked(snaps); err != nil {
 		return err
@@ -42,8 +43,9 @@ func WritePickle(w io.Writer, snaps ...*device.MemorySnapshot) error {
 	return nil
 }
 
-// pickler writes the opcodes of pickle's protocol 4 that PyTorch's viewer knows, which reads pickles by a decoder of its own: no
-// classes, and nothing that grows an object by more than a thousand items at once.
+// pickler writes the opcodes of pickle's protocol 4 that PyTorch's viewer knows, which reads
+// pickles by a decoder of its own: no classes, and nothing that grows an object by more than a
+// thousand items at once.
 type pickler struct {
 	w       io.Writer
 	buf     []byte
@@ -162,7 +164,8 @@ func (p *pickler) stack(s *device.MemorySnapshot, i int) {
 	p.stacks[i] = p.memoise()
 }
 
-// owned writes the stack of an allocation, above which stands a line that says what was allocated: what PyTorch's viewer cannot know.
+// owned writes the stack of an allocation, above which stands a line that says what was allocated:
+// what PyTorch's viewer cannot know.
 func (p *pickler) owned(s *device.MemorySnapshot, i int) {
 	if i <= 0 || i >= len(s.Owners) {
 		p.stack(s, 0)

@@ -96,8 +96,8 @@ func final(s *device.MemorySnapshot) *state {
 	return st
 }
 
-// initial is the state before the first event that the snapshot has: its final one with all events taken back. So the ring may have
-// lost any number of earlier ones.
+// initial is the state before the first event that the snapshot has: its final one with all events
+// taken back. So the ring may have lost any number of earlier ones.
 func initial(s *device.MemorySnapshot) *state {
 	st := final(s)
 	for i := len(s.Events) - 1; i >= 0; i-- {
@@ -301,7 +301,8 @@ func timeline(s *device.MemorySnapshot, most int) *history {
 	return h
 }
 
-// freedAtOnce reports whether event i is a free that the next event completes: there is no moment between the two.
+// freedAtOnce reports whether event i is a free that the next event completes: there is no moment
+// between the two.
 func freedAtOnce(events []device.HistoryEvent, i int) bool {
 	return events[i].Action == device.ActionFreeRequested && i+1 < len(events) && events[i+1].Action == device.ActionFreeCompleted &&
 		events[i+1].Number == events[i].Number
@@ -324,7 +325,8 @@ func rows(s *device.MemorySnapshot, live map[uint64]alive) []row {
 		category string
 	}
 	at, text := map[key]*row{}, map[string]*row{}
-	for _, n := range slices.Sorted(maps.Keys(live)) { // so that of owners that read alike the same stack is shown each time
+	// so that of owners that read alike the same stack is shown each time
+	for _, n := range slices.Sorted(maps.Keys(live)) {
 		a := live[n]
 		k := key{a.owner, a.category}
 		r := at[k]

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// An array is numbers in row-major order: the reference's tensor, which shares no code with package tensor.
+// An array is numbers in row-major order: the reference's tensor, which shares no code with package
+// tensor.
 type array struct {
 	dims []int
 	v    []float64
@@ -40,7 +41,8 @@ func each(dims []int, f func(i int, idx []int)) {
 	}
 }
 
-// offset returns where idx lies; of a broadcast shape's longer idx, the last entries count and sizes of 1 take any.
+// offset returns where idx lies; of a broadcast shape's longer idx, the last entries count and
+// sizes of 1 take any.
 func (a array) offset(idx []int) int {
 	idx = idx[len(idx)-len(a.dims):]
 	at := 0
@@ -155,7 +157,8 @@ func round(t dtype.Type, v float64) float64 {
 
 // ulp returns the distance between neighbours of type t around v, the smallest there is for v = 0.
 func ulp(t dtype.Type, v float64) float64 {
-	bits, low := 0, 0 // of the significand after the point; the exponent of the smallest normal number
+	// of the significand after the point; the exponent of the smallest normal number
+	bits, low := 0, 0
 	switch t {
 	case dtype.F64:
 		bits, low = 52, -1022

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Dropout drops weights: values of the unit matrix show them. The gradients are those of a product with the same weights, the second ones too.
+// Dropout drops weights: values of the unit matrix show them. The gradients are those of a product
+// with the same weights, the second ones too.
 func TestAttentionDropout(t *testing.T) {
 	const p = 0.4
 	tensor.Do(func(s *tensor.Scope) {

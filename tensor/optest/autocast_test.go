@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// autocastCase is an op as autocast sees it: operands of floating point, marked in floats, are cast, others not.
+// autocastCase is an op as autocast sees it: operands of floating point, marked in floats, are
+// cast, others not.
 type autocastCase struct {
 	name   string // of the method or function, which _golden/amp.py knows
 	op     string
@@ -22,8 +23,8 @@ type autocastCase struct {
 	mixed  bool         // the row computes more than the op: no type is compared
 }
 
-// autocastCases lists every op of the registry: elementwise ops and reductions that are declared, the rows of the tables, and the forms in
-// place.
+// autocastCases lists every op of the registry: elementwise ops and reductions that are declared,
+// the rows of the tables, and the forms in place.
 func autocastCases() []autocastCase {
 	var list []autocastCase
 	add := func(name, op string, floats []bool, class tensor.AutocastClass, sampled func(k int) array, call func(x []*tt) *tt) {
@@ -106,8 +107,9 @@ func autocastCases() []autocastCase {
 	return list
 }
 
-// Every op of the registry, under autocast to both types, gives a result of the type that PyTorch's dispatcher gives on CUDA, and
-// gradients of the leaves' types; an op that PyTorch does not list gives what it gives without autocast.
+// Every op of the registry, under autocast to both types, gives a result of the type that PyTorch's
+// dispatcher gives on CUDA, and gradients of the leaves' types; an op that PyTorch does not list
+// gives what it gives without autocast.
 func TestAutocastTypes(t *testing.T) {
 	text, err := os.ReadFile("testdata/autocast.json")
 	if err != nil {

@@ -138,7 +138,8 @@ func convRows() []row {
 	conv(tensor.ConvOptions{}, []int{2, 3, 4}, []int{2, 3, 1})
 	conv(tensor.ConvOptions{Padding: []int{1}}, []int{2, 2, 3, 4}, []int{2, 2, 3, 3}, []int{2})
 	conv(tensor.ConvOptions{Stride: []int{2, 1}, Padding: []int{1, 0}, Dilation: []int{1, 2}}, []int{1, 4, 5}, []int{2, 1, 2, 2}, []int{2})
-	conv(tensor.ConvOptions{Padding: []int{1}, Groups: 2}, []int{2, 2, 3, 3}, []int{2, 1, 3, 2}) // depthwise
+	// depthwise
+	conv(tensor.ConvOptions{Padding: []int{1}, Groups: 2}, []int{2, 2, 3, 3}, []int{2, 1, 3, 2})
 	conv(tensor.ConvOptions{Groups: 2}, []int{1, 2, 4, 3}, []int{2, 1, 2, 2})
 	conv(tensor.ConvOptions{Groups: 2}, []int{2, 4, 2, 2}, []int{2, 2, 1, 1})
 	conv(tensor.ConvOptions{Padding: []int{0, 1}}, []int{0, 2, 3, 3}, []int{2, 2, 2, 2}, []int{2})

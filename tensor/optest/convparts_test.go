@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A GPU makes the columns of a large image a band at a time: values and gradients are the CPU's, which does not, and the memory is less than
-// the columns'.
+// A GPU makes the columns of a large image a band at a time: values and gradients are the CPU's,
+// which does not, and the memory is less than the columns'.
 func TestConvolutionsInBands(t *testing.T) {
 	gpu := emulated(t)
 	conv := func(o tensor.ConvOptions) func(x, w, b *tensor.Tensor) *tensor.Tensor {
@@ -76,8 +76,8 @@ func TestConvolutionsInBands(t *testing.T) {
 	}
 }
 
-// The gradient of a max pool whose windows overlap, of 16-bit floats, is added in float32, some samples at a time: on a GPU and on the CPU the bits of
-// what float32 gives, rounded once.
+// The gradient of a max pool whose windows overlap, of 16-bit floats, is added in float32, some
+// samples at a time: on a GPU and on the CPU the bits of what float32 gives, rounded once.
 func TestMaxPoolInParts(t *testing.T) {
 	for _, d := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// dropouts are the kinds of dropout, with a shape for each and how many of its dimensions tell what is dropped as one.
+// dropouts are the kinds of dropout, with a shape for each and how many of its dimensions tell what
+// is dropped as one.
 var dropouts = []struct {
 	name  string
 	f     func(x *tt, p float64) *tt
@@ -32,8 +33,8 @@ var dropouts = []struct {
 	{"FeatureAlphaDropout of vectors", (*tt).FeatureAlphaDropout, []int{70, 60}, 2, true},
 }
 
-// Every kind drops as often as it is told, whole channels where these are its unit, and puts what its formula says in the place;
-// gradients know the same mask, those of gradients too.
+// Every kind drops as often as it is told, whole channels where these are its unit, and puts what
+// its formula says in the place; gradients know the same mask, those of gradients too.
 func TestDropouts(t *testing.T) {
 	const p = 0.3
 	for _, c := range dropouts {
@@ -73,7 +74,8 @@ func TestDropouts(t *testing.T) {
 				if off := float64(dropped)/float64(len(in)) - p; math.Abs(off) > 4*math.Sqrt(p*(1-p)/units) {
 					t.Errorf("%s drops %v too many of each", c.name, off)
 				}
-				// The gradient is linear in what comes in, by the same mask: so is its own gradient.
+				// The gradient is linear in what comes in, by the same mask: so is its own
+				// gradient.
 				again := tensor.Gradients(g, []*tt{seed}, tensor.GradOutput(seed))[0]
 				if !slices.Equal(again.Floats(), grad) {
 					t.Errorf("%s: the gradient's gradient is another", c.name)

@@ -12,8 +12,8 @@ import (
 // noBool are the ops that PyTorch does not define for bool operands.
 var noBool = []string{"sub", "rsub_scalar", "neg", "clamp", "clamp_plain", "clamp_min", "clamp_max", "abs", "square"}
 
-// slack is, for ops whose formula cancels, how much the result may be off besides its own rounding, in units of 2⁻²⁴ (2⁻⁵³ in
-// float64), as a function of the first operand.
+// slack is, for ops whose formula cancels, how much the result may be off besides its own rounding,
+// in units of 2⁻²⁴ (2⁻⁵³ in float64), as a function of the first operand.
 var slack = map[string]func(x float64) float64{
 	"gelu":      math.Abs,                                           // ½x·(1 + erf)
 	"gelu_tanh": func(x float64) float64 { return 2 * math.Abs(x) }, // ½x·(1 + tanh)
@@ -102,7 +102,8 @@ func differentiable(e *tensor.Elementwise) bool {
 	return !e.NoGrad && e.Result != tensor.Truth && e.Result != tensor.Integral
 }
 
-// call applies an op as users do: by its method where the table knows it, so that the method is tested too.
+// call applies an op as users do: by its method where the table knows it, so that the method is
+// tested too.
 func call(e *tensor.Elementwise, in []*tensor.Tensor) *tensor.Tensor {
 	if m, ok := methods[e.Name]; ok {
 		return m.call(in, e.Params)
@@ -130,7 +131,8 @@ func operands(e *tensor.Elementwise, ty dtype.Type, sp spec, margin float64) []a
 	if margin > 0 {
 		for k := range in {
 			for i, v := range in[k].v {
-				// Kinks lie at 0, at the parameters and where operands meet: all operands keep to a grid of their own between them.
+				// Kinks lie at 0, at the parameters and where operands meet: all operands keep to a
+				// grid of their own between them.
 				if e.Fixed>>k&1 == 0 {
 					in[k].v[i] = round(ty, math.Round(v*16)/16+float64(k+1)/64)
 				}
@@ -287,7 +289,8 @@ func (w *walk) gradients(t reporter, e *tensor.Elementwise, sp spec, number int)
 	}
 }
 
-// derivative is the partial derivative of the reference by operand k, at each element of the result.
+// derivative is the partial derivative of the reference by operand k, at each element of the
+// result.
 func derivative(e *tensor.Elementwise, in []array, k int) array {
 	moved := func(h float64) array {
 		m := slices.Clone(in)
@@ -302,7 +305,8 @@ func derivative(e *tensor.Elementwise, in []array, k int) array {
 	return hi
 }
 
-// second compares second derivatives with central differences of the first, in float64; or with those of the CPU.
+// second compares second derivatives with central differences of the first, in float64; or with
+// those of the CPU.
 func (w *walk) second(t reporter, e *tensor.Elementwise) {
 	sp := spec{"second order", [][]int{{9}}, []layout{contiguous}}
 	in := operands(e, dtype.F64, sp, step)

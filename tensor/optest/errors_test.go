@@ -44,7 +44,8 @@ func mistakes(t *testing.T, dev device.Device) {
 		f16 := m.Typed(dtype.F16).Ones(3, 2)
 		far := m.Typed(dtype.I64).From([]int64{0, 2, 7})
 		behind := m.Typed(dtype.I64).From([]int64{1, -1})
-		wait := func() { a.Sum().Item() } // a late error comes out here, and still names the op and the line that queued it
+		// a late error comes out here, and still names the op and the line that queued it
+		wait := func() { a.Sum().Item() }
 		y := w.MulScalar(2)
 		square := w.Mul(w)
 		expanded := v.Expand(2, 3)

@@ -184,8 +184,9 @@ var stored = map[string]dtype.Type{"F32": dtype.F32, "F64": dtype.F64, "I64": dt
 
 func arrayOf(t golden.Tensor) array { return array{t.Shape, t.Float64s()} }
 
-// goldenCase runs one case on dev, in both precisions on the CPU, and says what is wrong. The rule is float32's; in float64 the
-// walk compares the devices, and to run the cases in it as well would make more kernels.
+// goldenCase runs one case on dev, in both precisions on the CPU, and says what is wrong. The rule
+// is float32's; in float64 the walk compares the devices, and to run the cases in it as well would
+// make more kernels.
 func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong []string) {
 	op := goldenOps[c.Op]
 	if op == nil {
@@ -233,8 +234,8 @@ func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong 
 	return wrong
 }
 
-// rounded64 is how far PyTorch's float64 gradients of an op are from exact ones, in proportion: that of the float32 rule's reference,
-// which the rule does not mind.
+// rounded64 is how far PyTorch's float64 gradients of an op are from exact ones, in proportion:
+// that of the float32 rule's reference, which the rule does not mind.
 var rounded64 = map[string]float64{
 	"hardsigmoid": 0x1p-24, // it multiplies by a float32 sixth
 }

@@ -188,7 +188,8 @@ func partOf(a golden.Args) func(values, indices *tt) *tt {
 	}
 }
 
-// pickTerms are the terms of an op whose gradient adds up what several windows pick: no more than eight times what a seed can be.
+// pickTerms are the terms of an op whose gradient adds up what several windows pick: no more than
+// eight times what a seed can be.
 func pickTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	if c.In[0].GradF64 != nil {

@@ -93,8 +93,9 @@ func brackets(spec string, tensors []*tt) (ix []any) {
 	return ix
 }
 
-// indexedTerms runs a case, whose results are sums of products, on the absolute values of its numbers: nothing cancels. Its integers are
-// indices and stay. What takes extremes adds up gradients alone.
+// indexedTerms runs a case, whose results are sums of products, on the absolute values of its
+// numbers: nothing cancels. Its integers are indices and stay. What takes extremes adds up
+// gradients alone.
 func indexedTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	if c.Args.Has("reduce") && c.Args.Text("reduce")[0] == 'a' {

@@ -31,7 +31,8 @@ func goldenCases(t *testing.T, folder string) map[string][]golden.Case {
 	return cases
 }
 
-// elementKinds are what the golden cases of an elementwise function of floats must cover: each extreme.
+// elementKinds are what the golden cases of an elementwise function of floats must cover: each
+// extreme.
 var elementKinds = []string{"ordinary", "strided", "broadcast", "empty", "NaN", "infinity", "denormal"}
 
 // Every op that PyTorch has is compared with it on every kind of operand.
@@ -105,7 +106,8 @@ func TestGoldenIsComplete(t *testing.T) {
 	}
 }
 
-// goldenNames are the golden cases of ops that have another name there: a part of a PyTorch function, or several of ours that are one.
+// goldenNames are the golden cases of ops that have another name there: a part of a PyTorch
+// function, or several of ours that are one.
 var goldenNames = map[string]string{
 	"pow": "pow_tensor", "pow_scalar": "pow", "pow_rsqrt": "pow", "pow_cube": "pow", "pow_fraction": "pow", "clamp_min": "clamp", "clamp_plain": "clamp", "clamp_max": "clamp", "gelu_tanh": "gelu", "logit_eps": "logit",
 	"floor_divide": "div_floor", "floor_divide_integer": "floor_divide", "trunc_divide": "div_trunc", "remainder_integer": "remainder", "fmod_integer": "fmod",

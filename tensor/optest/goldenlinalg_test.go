@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The ops of _golden/linalg.py. Signs of vectors are each library's choice: what is compared does not depend on them.
+// The ops of _golden/linalg.py. Signs of vectors are each library's choice: what is compared does
+// not depend on them.
 func init() {
 	type args = golden.Args
 	of := func(f func(a args, x *tt) *tt) goldenOp {
@@ -91,8 +92,8 @@ func tolerances(a golden.Args) []float64 {
 	return nil
 }
 
-// linalgTerms are those of a routine: it adds up several products of the size of the largest element of its result, in each
-// matrix, and so does a gradient.
+// linalgTerms are those of a routine: it adds up several products of the size of the largest
+// element of its result, in each matrix, and so does a gradient.
 func linalgTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	size := func(a array) []float64 {

@@ -33,8 +33,8 @@ func init() {
 	}
 }
 
-// attentionTerms are the terms of attention. A weight has the rounding of its scores in it, which are sums of products, so that its
-// relative error grows with them.
+// attentionTerms are the terms of attention. A weight has the rounding of its scores in it, which
+// are sums of products, so that its relative error grows with them.
 func attentionTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	tensor.Do(func(s *tensor.Scope) {

@@ -15,7 +15,8 @@ func init() {
 		}
 		return nil
 	}
-	// Channel norms take x, or x and statistics, or x, weight, bias and statistics; parts 1 and 2 are the statistics afterwards.
+	// Channel norms take x, or x and statistics, or x, weight, bias and statistics; parts 1 and 2
+	// are the statistics afterwards.
 	channel := func(f func(x, mean, variance, w, b *tt, training bool, momentum, eps float64) *tt) goldenOp {
 		return func(a args, x []*tt) *tt {
 			var w, b *tt
@@ -48,8 +49,8 @@ func init() {
 	}
 }
 
-// normTerms are the terms of (x - mean)·rstd·weight + bias and of its gradients: the sums of absolute values that each of these
-// products of sums is made of.
+// normTerms are the terms of (x - mean)·rstd·weight + bias and of its gradients: the sums of
+// absolute values that each of these products of sums is made of.
 func normTerms(c golden.Case) (t terms) {
 	in, out, seed := parts(c)
 	t.grads = map[int][]float64{}
@@ -163,7 +164,8 @@ func normTerms(c golden.Case) (t terms) {
 		each(x.dims, func(i int, idx []int) { db[affine(idx)] += seed.v[i] })
 		t.grads[2] = db
 	}
-	// Operands as they are stored: an expanded one's gradient is that of the view, so nothing is to be added up.
+	// Operands as they are stored: an expanded one's gradient is that of the view, so nothing is to
+	// be added up.
 	return t
 }
 

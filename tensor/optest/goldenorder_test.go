@@ -59,7 +59,8 @@ func init() {
 		"histc":                func(a args, x []*tt) *tt { return x[0].Histc(a.Int("bins"), a.Float("min"), a.Float("max")) },
 		"repeat_interleave_by": func(a args, x []*tt) *tt { return x[0].RepeatInterleaveBy(x[1].Long(), a.Int("dim")) },
 	})
-	for _, op := range []string{"cumsum", "cumprod", "repeat_interleave_by"} { // sums of products of absolute values, which do not cancel
+	// sums of products of absolute values, which do not cancel
+	for _, op := range []string{"cumsum", "cumprod", "repeat_interleave_by"} {
 		goldenTerms[op] = absoluteRun
 	}
 }

@@ -113,12 +113,13 @@ func order(a golden.Args) float64 {
 	return p
 }
 
-// productSums are the ops whose results and gradients are sums of products of their operands: their terms are what the op gives for
-// absolute values.
+// productSums are the ops whose results and gradients are sums of products of their operands: their
+// terms are what the op gives for absolute values.
 var productSums = map[string]bool{"expand": true, "broadcast_to": true, "repeat": true, "tile": true, "repeat_interleave": true, "unfold": true, "as_strided": true, "pad": true,
 	"outer": true, "dot": true, "bmm": true, "addmm": true, "baddbmm": true, "einsum": true, "gather": true, "scatter_add": true, "embedding": true, "index_select": true}
 
-// shapeTerms are the terms of what a reduction adds up or multiplies, for the ops of _golden/shapes.py.
+// shapeTerms are the terms of what a reduction adds up or multiplies, for the ops of
+// _golden/shapes.py.
 func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 	t.grads = map[int][]float64{}
 	switch c.Op {
@@ -139,7 +140,8 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 		if g := c.In[0].GradF64; g != nil {
 			t.grads[0] = absolute(arrayOf(*g)).apply(func(v float64) float64 { return (2 + p) * v }).v
 		}
-	case "logsumexp": // the greatest and the logarithm; exp(x - y) has the rounding of its argument in it
+	case "logsumexp":
+		// the greatest and the logarithm; exp(x - y) has the rounding of its argument in it
 		full, over := maximaOf(x[0], dims(c.Args))
 		t.out, t.grads[0] = absolute(out).v, make([]float64, len(x[0].v))
 		for i, group := range over {
@@ -175,7 +177,8 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 	return t
 }
 
-// maximaOf returns the greatest of each group that a reduction over dims combines, and the places of the group's elements.
+// maximaOf returns the greatest of each group that a reduction over dims combines, and the places
+// of the group's elements.
 func maximaOf(x array, dims []int) (most []float64, places [][]int) {
 	dims = slices.DeleteFunc(slices.Clone(dims), func(d int) bool { return d == tensor.KeepDim })
 	if len(x.dims) == 0 {
@@ -192,7 +195,8 @@ func maximaOf(x array, dims []int) (most []float64, places [][]int) {
 	return most, places
 }
 
-// cosineTerms are those of Σ x̂·ŷ of unit vectors, and of its gradients g·(ŷ - cos·x̂)/‖x‖, whose parts are at most |ŷ| and |x̂|.
+// cosineTerms are those of Σ x̂·ŷ of unit vectors, and of its gradients g·(ŷ - cos·x̂)/‖x‖, whose
+// parts are at most |ŷ| and |x̂|.
 func cosineTerms(x []array, seed array, dim int, eps float64) (out []float64, grads map[int][]float64) {
 	full := joint(x...)
 	unit, length := make([]array, 2), make([]array, 2)
@@ -214,7 +218,8 @@ func cosineTerms(x []array, seed array, dim int, eps float64) (out []float64, gr
 	return sum.v, grads
 }
 
-// distanceTerms are those of the gradients of distances, g·sign(d)·(|d|/‖d‖)^(p-1) for each difference d, with what the power makes of its rounding.
+// distanceTerms are those of the gradients of distances, g·sign(d)·(|d|/‖d‖)^(p-1) for each
+// difference d, with what the power makes of its rounding.
 func distanceTerms(op string, x []array, out, seed array, p float64) map[int][]float64 {
 	a, b, rows := x[0], x[1], slices.Clone(out.dims)
 	if op == "cdist" { // [..., n, 1, m] and [..., 1, k, m]

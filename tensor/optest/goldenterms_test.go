@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// terms are the sums of the absolute values of what is added up in each element of a result and of its gradients: a sum that
-// is taken in another order, or a term that is rounded otherwise, may differ by the rounding of these. nil where nothing is
-// added or cancels.
+// terms are the sums of the absolute values of what is added up in each element of a result and of
+// its gradients: a sum that is taken in another order, or a term that is rounded otherwise, may
+// differ by the rounding of these. nil where nothing is added or cancels.
 type terms struct {
 	out   []float64
 	grads map[int][]float64
@@ -118,7 +118,8 @@ func caseTerms(c golden.Case) terms {
 		g := make([]float64, len(p.v))
 		_, gs := rowSums(p, seed, c.Args.Int("dim"))
 		for i, v := range p.v {
-			t.out[i] = 1 + below.v[i] + math.Abs(out.v[i]+below.v[i]) // x - greatest, and the logarithm of a sum that rounds
+			// x - greatest, and the logarithm of a sum that rounds
+			t.out[i] = 1 + below.v[i] + math.Abs(out.v[i]+below.v[i])
 			g[i] = seed.v[i] + v*gs.v[i]*(1+below.v[i])
 		}
 		t.grads[0] = g
@@ -135,7 +136,8 @@ func caseTerms(c golden.Case) terms {
 		for i, v := range p.v { // exp(x - lse), so the rounding of lse counts
 			g[i] = scale * v * (1 + below.v[i])
 		}
-		if s := c.Args.Float("label_smoothing"); s > 0 { // what is subtracted from p is a sum as well
+		// what is subtracted from p is a sum as well
+		if s := c.Args.Float("label_smoothing"); s > 0 {
 			each(x[0].dims, func(i int, idx []int) {
 				g[i] += scale * s / float64(x[0].dims[dim])
 				if row := slices.Delete(slices.Clone(idx), dim, dim+1); x[1].v[x[1].offset(row)] == float64(idx[dim]) {
@@ -171,8 +173,8 @@ func rowSums(p, s array, dim int) (sp, ss array) {
 	return weighted.sumTo(rows).expand(p.dims), s.sumTo(rows).expand(p.dims)
 }
 
-// absoluteRun runs a case whose terms are products of its operands on the absolute values of these: float64 sums without
-// cancellation.
+// absoluteRun runs a case whose terms are products of its operands on the absolute values of these:
+// float64 sums without cancellation.
 func absoluteRun(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	tensor.Do(func(s *tensor.Scope) {

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// fromMethods are the golden ops that are called as the table of elementwise ops calls them: without arguments, or with these.
+// fromMethods are the golden ops that are called as the table of elementwise ops calls them:
+// without arguments, or with these.
 var fromMethods = map[string][]string{
 	"sin": nil, "cos": nil, "tan": nil, "asin": nil, "acos": nil, "atan": nil, "sinh": nil, "cosh": nil, "asinh": nil, "acosh": nil, "atanh": nil, "atan2": nil,
 	"hypot": nil, "exp2": nil, "expm1": nil, "log2": nil, "log10": nil, "log1p": nil, "erf": nil, "erfc": nil, "erfinv": nil, "log_sigmoid": nil,
@@ -55,17 +56,20 @@ func init() {
 	})
 }
 
-// cancels gives, for ops whose result or gradient is a difference, what is subtracted: at operands x and result y.
+// cancels gives, for ops whose result or gradient is a difference, what is subtracted: at operands
+// x and result y.
 var cancels = map[string]struct {
 	out, grad func(x []float64, a golden.Args, y float64) float64
 }{
-	"mish": {grad: func(x []float64, _ golden.Args, _ float64) float64 { // T + x·σ(x)·(1 - T²) with T = tanh(softplus(x))
+	// T + x·σ(x)·(1 - T²) with T = tanh(softplus(x))
+	"mish": {grad: func(x []float64, _ golden.Args, _ float64) float64 {
 		e := math.Exp(x[0])
 		t := math.Tanh(math.Log1p(e))
 		return t + math.Abs(x[0])*e/(1+e)*(1+t*t)
 	}},
 	"tanhshrink": {out: func(x []float64, _ golden.Args, _ float64) float64 { return math.Abs(x[0]) + math.Abs(math.Tanh(x[0])) },
-		grad: func([]float64, golden.Args, float64) float64 { return 1 }}, // in PyTorch, 1 - (1 - y²)
+		// in PyTorch, 1 - (1 - y²)
+		grad: func([]float64, golden.Args, float64) float64 { return 1 }},
 	"lerp": {out: func(x []float64, _ golden.Args, _ float64) float64 {
 		return math.Abs(x[0]) + math.Abs(x[1]) + math.Abs(x[2]*(x[1]-x[0]))
 	}},
@@ -87,7 +91,8 @@ func finite(v float64) float64 {
 	return v
 }
 
-// elementTerms returns the sums of |seed·derivative| of a golden case of an elementwise op: what is added up in a gradient.
+// elementTerms returns the sums of |seed·derivative| of a golden case of an elementwise op: what is
+// added up in a gradient.
 func elementTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	cancel, y := cancels[c.Op], arrayOf(c.Out[0].F64)

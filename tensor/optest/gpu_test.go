@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// part reads FLAMBEAU_TEST_PART, "3/12" for the fourth of twelve parts of the ops: processes that each walk one compile their kernels at the
-// same time, of which there are some ten thousand.
+// part reads FLAMBEAU_TEST_PART, "3/12" for the fourth of twelve parts of the ops: processes that
+// each walk one compile their kernels at the same time, of which there are some ten thousand.
 func part(t *testing.T) func(op string) bool {
 	v := os.Getenv("FLAMBEAU_TEST_PART")
 	if v == "" {
@@ -27,7 +27,8 @@ func part(t *testing.T) func(op string) bool {
 	}
 }
 
-// The same walk on hardware. FLAMBEAU_TEST_GPU=1 says that there is some, so that its absence is a failure.
+// The same walk on hardware. FLAMBEAU_TEST_GPU=1 says that there is some, so that its absence is a
+// failure.
 func TestGPU(t *testing.T) {
 	if os.Getenv("FLAMBEAU_TEST_GPU") != "1" {
 		t.Log("FLAMBEAU_TEST_GPU is not 1: this machine has no GPU to walk")

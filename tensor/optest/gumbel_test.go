@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Hard samples come as often as their logits say, and have the gradient of the smooth ones of the same noise.
+// Hard samples come as often as their logits say, and have the gradient of the smooth ones of the
+// same noise.
 func TestGumbelSoftmax(t *testing.T) {
 	gpu := emulated(t)
 	tensor.Do(func(s *tensor.Scope) {

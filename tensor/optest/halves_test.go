@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Elementwise functions of 16-bit floats are within one unit in the last place of the float32 result of the same operands, rounded; NaN,
-// infinities and the sign of zero are the same. The operands are all special values with each other, and samples.
+// Elementwise functions of 16-bit floats are within one unit in the last place of the float32
+// result of the same operands, rounded; NaN, infinities and the sign of zero are the same. The
+// operands are all special values with each other, and samples.
 func TestHalvesAreRoundedFloat32(t *testing.T) {
 	gpu := emulated(t)
 	for _, e := range tensor.Declared() {

@@ -39,10 +39,12 @@ func (r *row) String() string {
 	return fmt.Sprintf("%s %v", r.op, r.in)
 }
 
-// floatTypes are those that a row is walked on, float64 first: its gradients are held to differences.
+// floatTypes are those that a row is walked on, float64 first: its gradients are held to
+// differences.
 var floatTypes = []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16}
 
-// twice reports whether second derivatives are walked: not through rounding, which differences do not see.
+// twice reports whether second derivatives are walked: not through rounding, which differences do
+// not see.
 func (r *row) twice() bool {
 	return !r.noGrad && (r.result == dtype.Invalid || r.result == dtype.F64) && r.leaves() > 0
 }
@@ -151,7 +153,8 @@ func (w *walk) heavyCase(t reporter, name string, r *row, lay layout, types []dt
 				}
 				var terms array
 				if r.terms != nil {
-					if terms = r.terms(in); len(terms.v) != len(want.v) { // ones, over the operands' shape: the same for all
+					// ones, over the operands' shape: the same for all
+					if terms = r.terms(in); len(terms.v) != len(want.v) {
 						all := terms.v[0]
 						terms = newArray(want.dims...).apply(func(float64) float64 { return all })
 					}
@@ -208,7 +211,8 @@ func (w *walk) heavyCase(t reporter, name string, r *row, lay layout, types []dt
 	}
 }
 
-// jacobian returns the gradient of Σ seed·ref by operand k, by central differences, and Σ|terms| of each entry.
+// jacobian returns the gradient of Σ seed·ref by operand k, by central differences, and Σ|terms| of
+// each entry.
 func (r *row) jacobian(in []array, k int, seed array) (g, size array) {
 	g, size = newArray(in[k].dims...), newArray(in[k].dims...)
 	moved := slices.Clone(in)
@@ -246,7 +250,8 @@ func (w *walk) heavyInts(t reporter, r *row, ty dtype.Type) {
 	})
 }
 
-// heavySecond compares the gradient of Σ weight·gradient with central differences, in float64; or with that of the CPU.
+// heavySecond compares the gradient of Σ weight·gradient with central differences, in float64; or
+// with that of the CPU.
 func (w *walk) heavySecond(t reporter, name string, r *row, mode []tensor.Option) {
 	in := r.operands(dtype.F32)
 	w.walked.addRow(r, dtype.F64, 2)
@@ -254,7 +259,8 @@ func (w *walk) heavySecond(t reporter, name string, r *row, mode []tensor.Option
 		tensor.Do(func(s *tensor.Scope) {
 			inner := func(w *walk, s *tensor.Scope, in []array, opts ...tensor.GradOption) (*tt, []*tt, []int) {
 				x, leaves, at := r.place(w, s, in, dtype.F64, contiguous)
-				y := r.call(x).Square() // so that the gradient that reaches the op depends on the operands too
+				// so that the gradient that reaches the op depends on the operands too
+				y := r.call(x).Square()
 				seed := sample(random(r.op, "seed"), dtype.F32, 0.5, 1, y.Shape().Slice()...)
 				var sum *tt
 				for n, g := range tensor.Gradients(y, leaves, append(opts, tensor.GradOutput(w.put(s, &seed, y.Type(), contiguous)))...) {

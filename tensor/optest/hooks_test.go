@@ -89,7 +89,8 @@ func TestHooks(t *testing.T) {
 			s.Do(func(c *tensor.Scope) { x.In(c).RegisterHook(func(g *tt) *tt { return g.Mul(x) }) })
 			g := tensor.Gradients(x.Square().Sum(), []*tt{x}, tensor.CreateGraph())[0] // 2x·x
 			want(t, "hooked gradient", g, 8)
-			want(t, "its gradient", tensor.Gradients(g, []*tt{x})[0], 16) // d 2x² = 4x = 8, and again x
+			// d 2x² = 4x = 8, and again x
+			want(t, "its gradient", tensor.Gradients(g, []*tt{x})[0], 16)
 		}
 		{ // a gradient that a hook keeps
 			x := leaf()
@@ -165,7 +166,8 @@ func TestHooks(t *testing.T) {
 	})
 }
 
-// Hooks may be registered, removed and run by several goroutines, and views brought up to date by them.
+// Hooks may be registered, removed and run by several goroutines, and views brought up to date by
+// them.
 func TestHooksAtOnce(t *testing.T) {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	y := x.MulScalar(1)
@@ -191,7 +193,8 @@ func TestHooksAtOnce(t *testing.T) {
 	}
 }
 
-// Gradients walks the paths to its inputs only: what lies beside them is not computed, and may even be gone.
+// Gradients walks the paths to its inputs only: what lies beside them is not computed, and may even
+// be gone.
 func TestOnlyNeededPaths(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		var calls []string
@@ -257,7 +260,8 @@ func TestDeepGraphs(t *testing.T) {
 		g := tensor.Gradients(y.Square(), []*tt{x}, tensor.CreateGraph())[0]
 		want(t, "gradient with a graph", g, 1)
 		want(t, "second derivative", tensor.Gradients(g, []*tt{x})[0], 2)
-		s.Do(func(c *tensor.Scope) { // a chain of views of a tensor that changes in place, kept beyond its scope
+		// a chain of views of a tensor that changes in place, kept beyond its scope
+		s.Do(func(c *tensor.Scope) {
 			v := x.In(c).MulScalar(1)
 			for range n / 10 {
 				v = v.AddScalarInPlace(1).Reshape(1, 1).Reshape(1)
@@ -275,7 +279,8 @@ func TestDeepGraphs(t *testing.T) {
 		sum.Backward()
 		want(t, "gradient of many uses", x.Grad(), float64(n/2))
 	})
-	if d := time.Since(begin); d > 2*time.Minute { // under two seconds on a quiet machine; anything quadratic takes longer
+	// under two seconds on a quiet machine; anything quadratic takes longer
+	if d := time.Since(begin); d > 2*time.Minute {
 		t.Errorf("deep graphs took %v", d)
 	} else {
 		t.Log(d)

@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// hostCopies lists the ops that may move something between the host and the device, by their Go names: how many uploads and downloads,
-// and of how many bytes each of these is. All others neither wait for the device nor copy anything.
+// hostCopies lists the ops that may move something between the host and the device, by their Go
+// names: how many uploads and downloads, and of how many bytes each of these is. All others neither
+// wait for the device nor copy anything.
 var hostCopies = map[string]struct {
 	uploads, downloads, bytes uint64
 	why                       string
@@ -28,7 +29,8 @@ type copyWatch struct {
 	gpu  *cuda.Device
 	seen map[string]bool
 	host map[string]bool // the ops that work on the host, and whether each has copied
-	// What the row of the table says that it copies: lists of the host that it is given, and numbers that it reads.
+	// What the row of the table says that it copies: lists of the host that it is given, and
+	// numbers that it reads.
 	rowSends, rowReads uint64
 }
 
@@ -79,8 +81,8 @@ func twice(y *tt, leaves []*tt) {
 	}
 }
 
-// No op waits for the device or moves data to or from the host: forward, backward and backward of backward, of every op of the
-// matrix, with operands that are on the device.
+// No op waits for the device or moves data to or from the host: forward, backward and backward of
+// backward, of every op of the matrix, with operands that are on the device.
 func TestNoHostCopies(t *testing.T) {
 	c := &copyWatch{t, emulated(t), map[string]bool{}, map[string]bool{}, 0, 0}
 	for _, op := range tensor.HostOps() {
@@ -176,7 +178,8 @@ func TestNoHostCopies(t *testing.T) {
 		})
 	}
 	for _, src := range sources {
-		if walked[src.name] = true; src.name == "From" || src.name == "NewTensor" { // they take numbers of the host
+		// they take numbers of the host
+		if walked[src.name] = true; src.name == "From" || src.name == "NewTensor" {
 			continue
 		}
 		guard(t, src.name, func(s *tensor.Scope) {

@@ -33,10 +33,11 @@ func beside(x *tt, ix []any) []any {
 // span is a range as the reference takes it: first, stop and step, within the dimension.
 type span struct{ start, stop, step int }
 
-// placesOf returns the shape of x[ix…] and where in x each of its elements lies: numbers are looked up one by one, in the words of
-// NumPy's manual. An index outside gives an error.
+// placesOf returns the shape of x[ix…] and where in x each of its elements lies: numbers are looked
+// up one by one, in the words of NumPy's manual. An index outside gives an error.
 func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
-	// Each part says what it takes of x's dimensions; a tensor's entries depend on the coordinates of the common shape.
+	// Each part says what it takes of x's dimensions; a tensor's entries depend on the coordinates
+	// of the common shape.
 	type axis struct {
 		n  int               // coordinates; -1: of the common shape
 		of func(c []int) int // the offset that coordinate(s) give

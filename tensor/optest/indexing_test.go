@@ -103,8 +103,8 @@ func TestScatterMistakes(t *testing.T) {
 	}
 }
 
-// In place without a gradient the memory itself is written, through views too, and the version goes up; what is read from the
-// same memory is read first.
+// In place without a gradient the memory itself is written, through views too, and the version goes
+// up; what is read from the same memory is read first.
 func TestScatterInPlaceMemory(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -130,7 +130,8 @@ func TestScatterInPlaceMemory(t *testing.T) {
 			check("scatter_add", half.ScatterAddInPlace(1, ix(0, 0).Reshape(1, 2), half), 0, 118, 6, 3, 4, 56, 6, 7, 8, 20, -2, 11)
 			check("index_fill", half.IndexFillInPlace(0, ix(-1), 0), 0, 118, 6, 3, 4, 56, 6, 7, 8, 0, 0, 11)
 			check("masked_scatter", half.MaskedScatterInPlace(half.EqScalar(6), base), 0, 118, 0, 3, 4, 56, 118, 7, 8, 0, 0, 11)
-			if n := ix(3, 1); n.ScatterAddInPlace(0, n.Narrow(0, 1, 1), n) != n || !slices.Equal(n.Floats(), []float64{3, 4}) { // its own index
+			// its own index
+			if n := ix(3, 1); n.ScatterAddInPlace(0, n.Narrow(0, 1, 1), n) != n || !slices.Equal(n.Floats(), []float64{3, 4}) {
 				t.Errorf("by its own index: %v", n)
 			}
 		})
@@ -163,7 +164,8 @@ func TestScatterInPlaceGraph(t *testing.T) {
 	})
 }
 
-// Of several values for one place the last wins, on every device and in each kernel's form, and each is given the gradient.
+// Of several values for one place the last wins, on every device and in each kernel's form, and
+// each is given the gradient.
 func TestScatterLastWins(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// inPlaceForm is a function in both forms. The operands are numbers from [0.3, 0.9], where every function is defined, or integers.
+// inPlaceForm is a function in both forms. The operands are numbers from [0.3, 0.9], where every
+// function is defined, or integers.
 type inPlaceForm struct {
 	name    string // of the method; that in place ends in InPlace
 	arity   int
@@ -62,7 +63,8 @@ func (f *inPlaceForm) types() []dtype.Type {
 	return []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.F16}
 }
 
-// inPlaces holds each function in place to the one that returns a new tensor: the same bits in x itself, and the same gradients.
+// inPlaces holds each function in place to the one that returns a new tensor: the same bits in x
+// itself, and the same gradients.
 func (w *walk) inPlaces(t reporter) {
 	for _, f := range inPlaceForms {
 		if !w.wants("in place") {

@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An in-place op with a gradient gives its result a new place in the graph, and a tensor and its views take theirs, as in PyTorch. Another
-// handle of the memory that does not know of it says so instead of carrying a wrong gradient.
+// An in-place op with a gradient gives its result a new place in the graph, and a tensor and its
+// views take theirs, as in PyTorch. Another handle of the memory that does not know of it says so
+// instead of carrying a wrong gradient.
 func TestStaleHandles(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float32{1, 2, 3, 4}).RequiresGrad()
@@ -26,7 +27,8 @@ func TestStaleHandles(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		// What is right stays so: the changed tensor, new views of it, values read, detached handles, results of before.
+		// What is right stays so: the changed tensor, new views of it, values read, detached
+		// handles, results of before.
 		x := s.Zeros(4)
 		v, d := x.Narrow(0, 0, 2), x.Detach()
 		before := v.Add(w.Narrow(0, 1, 2))
@@ -47,8 +49,9 @@ func TestStaleHandles(t *testing.T) {
 	})
 }
 
-// program is a random sequence of in-place ops on views of one tensor, done in place and, as the specification, by ops that return new
-// tensors. Views are kept and used again after their memory has changed through others.
+// program is a random sequence of in-place ops on views of one tensor, done in place and, as the
+// specification, by ops that return new tensors. Views are kept and used again after their memory
+// has changed through others.
 type program struct {
 	r       *rand.Rand
 	w       *tt   // the leaf that everything is computed from
@@ -196,7 +199,8 @@ func TestInPlaceOfItself(t *testing.T) {
 			t.Errorf("gradient %v, want 8w", g)
 		}
 		y := s.From([]float64{1, 2, 3, 4, 5, 6}, 2, 3)
-		y.Narrow(1, 0, 2).AddInPlace(y.Narrow(1, 1, 2)) // overlapping views of one memory: as if the operand were a copy
+		// overlapping views of one memory: as if the operand were a copy
+		y.Narrow(1, 0, 2).AddInPlace(y.Narrow(1, 1, 2))
 		if got := y.Floats(); !slices.Equal(got, []float64{3, 5, 3, 9, 11, 6}) {
 			t.Errorf("overlapping views give %v", got)
 		}
@@ -285,7 +289,8 @@ func TestInPlaceViewsAndScopes(t *testing.T) {
 		grad(u, 2, 8, 6)
 		z := x.MulScalar(1)
 		e := z.Expand(2, 3)
-		e.Select(0, 0).MulScalarInPlace(3) // e repeats elements, the row that changes does not, and it is z
+		// e repeats elements, the row that changes does not, and it is z
+		e.Select(0, 0).MulScalarInPlace(3)
 		grad(e, 6, 6, 6)
 		grad(z, 3, 3, 3)
 		d := x.MulScalar(5).Detach() // a constant, until something with a gradient is put in

@@ -13,8 +13,9 @@ func init() {
 	functions = append(functions, "MultiDot")
 }
 
-// away is what the operands of linear algebra are moved by, so that they are far from singular and no two eigenvalues or
-// singular values are near: greater and greater numbers on the diagonal, and small ones beside it.
+// away is what the operands of linear algebra are moved by, so that they are far from singular and
+// no two eigenvalues or singular values are near: greater and greater numbers on the diagonal, and
+// small ones beside it.
 func away(dims []int) array {
 	return arrayOfFunc(dims, func(idx []int) float64 {
 		i, j := idx[len(idx)-2], idx[len(idx)-1]
@@ -57,7 +58,8 @@ func linalgRows() []row {
 			only = []dtype.Type{dtype.F64, dtype.F32}
 		}
 		rows = append(rows, row{op: op, methods: []string{method}, in: in, call: call, ref: ref, only: only,
-			terms: func(x []array) array { // of what the routines add up: no more than this for operands so well conditioned
+			// of what the routines add up: no more than this for operands so well conditioned
+			terms: func(x []array) array {
 				return absolute(ref(x)).apply(func(v float64) float64 { return 40 * (1 + v) })
 			}})
 		return &rows[len(rows)-1]

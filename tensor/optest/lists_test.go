@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// The ops that a PyTorch user reaches for, by their names here or PyTorch's words where capitals differ. Each is in the matrix, by this
-// name or by the one that nameHere gives it, or it is awaited: see the end of the file.
+// The ops that a PyTorch user reaches for, by their names here or PyTorch's words where capitals
+// differ. Each is in the matrix, by this name or by the one that nameHere gives it, or it is
+// awaited: see the end of the file.
 var lists = map[string]string{
 	"creation": "Zeros Ones Full Empty Arange Linspace Logspace Eye Rand Randn RandInt RandPerm Bernoulli Multinomial Normal Uniform TruncNormal " +
 		"ZerosLike OnesLike FullLike EmptyLike RandLike RandnLike RandIntLike",
@@ -77,7 +78,8 @@ func TestNothingIsMissingInTheLists(t *testing.T) {
 	}
 }
 
-// awaited are the names of the lists that are not there yet. The test fails for one that has come: it is to be taken out here.
+// awaited are the names of the lists that are not there yet. The test fails for one that has come:
+// it is to be taken out here.
 const awaited = `
 Put NanSum NanMean Aminmax VarMean StdMean DStack Rot90
 `

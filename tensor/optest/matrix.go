@@ -13,7 +13,9 @@ import (
 
 // An Op is what the walk holds an op to, on every device.
 type Op struct {
-	Name     string       // of the method of *tensor.Tensor, or of the function or the method of tensor.Scope that makes a tensor
+	// of the method of *tensor.Tensor, or of the function or the method of tensor.Scope that makes
+	// a tensor
+	Name     string
 	Of       []string     // the declared ops or the rows of the table that it is, by their names
 	Types    []dtype.Type // of the operands
 	Gradient []dtype.Type // in which gradients are checked; nil: it has none
@@ -23,7 +25,8 @@ type Op struct {
 // Devices are the kinds of devices that the walk is made on.
 var Devices = []string{"cpu", "cuda"}
 
-// Matrix lists all ops, in the order of their names. The walk of [Run] does what it says and no less: a test compares both.
+// Matrix lists all ops, in the order of their names. The walk of [Run] does what it says and no
+// less: a test compares both.
 func Matrix() []Op {
 	ops := map[string]*Op{}
 	op := func(name, of string) *Op {
@@ -109,7 +112,8 @@ func reductionName(r *tensor.Reduction) string {
 	return r.Name
 }
 
-// rowNames lists what a row tests: its methods, or those of the other rows of its op where it says none.
+// rowNames lists what a row tests: its methods, or those of the other rows of its op where it says
+// none.
 func rowNames(r *row) []string {
 	if len(r.methods) > 0 {
 		return r.methods
@@ -122,7 +126,8 @@ func rowNames(r *row) []string {
 	return []string{r.op}
 }
 
-// Walked is what a walk checked: ops, the types of their operands, and the order of derivatives, 0 for values.
+// Walked is what a walk checked: ops, the types of their operands, and the order of derivatives, 0
+// for values.
 type Walked map[walkedCell]bool
 
 type walkedCell struct {
@@ -149,7 +154,8 @@ func (w Walked) addRow(r *row, t dtype.Type, order int) {
 	}
 }
 
-// Differences says what of the matrix was not walked, and what was walked and is not in it, for the ops that only wants, or all.
+// Differences says what of the matrix was not walked, and what was walked and is not in it, for the
+// ops that only wants, or all.
 func (w Walked) Differences(only func(op Op) bool) []string {
 	want := Walked{}
 	named := map[string]bool{}

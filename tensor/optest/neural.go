@@ -14,8 +14,8 @@ func init() {
 	}
 }
 
-// lossRef is the cross entropy of logits x[0] with classes in dimension 1 (0 of a vector): with the classes x[1], or with
-// probabilities of x[0]'s shape, and weights x[2].
+// lossRef is the cross entropy of logits x[0] with classes in dimension 1 (0 of a vector): with the
+// classes x[1], or with probabilities of x[0]'s shape, and weights x[2].
 func lossRef(smoothing float64, ignore int) func(x []array) array {
 	return func(x []array) array {
 		dim := min(1, len(x[0].dims)-1)
@@ -93,7 +93,8 @@ func attentionRef(scale float64, causal, additive, ragged bool) func(x []array) 
 		last := func(a array, k int) int { return a.dims[len(a.dims)-k] }
 		q, k, v := x[0], x[1], x[2]
 		batch := joint(newArray(lead(q)...), newArray(lead(k)...), newArray(lead(v)...))
-		if r := len(lead(q)); r > 0 && len(lead(k)) == r && lead(q)[r-1] > lead(k)[r-1] && lead(k)[r-1] > 1 { // grouped heads
+		// grouped heads
+		if r := len(lead(q)); r > 0 && len(lead(k)) == r && lead(q)[r-1] > lead(k)[r-1] && lead(k)[r-1] > 1 {
 			batch = joint(newArray(lead(q)...))
 			group := lead(q)[r-1] / lead(k)[r-1]
 			spread := func(a array) array {

@@ -6,7 +6,8 @@ import (
 
 func init() { rowTables = append(rowTables, normRows) }
 
-// standard brings each group of elements to mean 0 and variance 1; key says which group an element is in.
+// standard brings each group of elements to mean 0 and variance 1; key says which group an element
+// is in.
 func standard(x array, eps float64, rms bool, key func(idx []int) int) array {
 	sum, square, count := map[int]float64{}, map[int]float64{}, map[int]float64{}
 	each(x.dims, func(i int, idx []int) { sum[key(idx)] += x.v[i]; count[key(idx)]++ })

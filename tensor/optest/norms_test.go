@@ -70,7 +70,8 @@ func bothDevices(t *testing.T, f func(s *tensor.Scope, dev device.Device)) {
 	}
 }
 
-// Running statistics change in place, which whoever saved them notices; a gradient computed after the next batch does not.
+// Running statistics change in place, which whoever saved them notices; a gradient computed after
+// the next batch does not.
 func TestRunningStatistics(t *testing.T) {
 	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
 		x := s.From([][]float32{{1, 10}, {2, 30}, {6, 20}})
@@ -106,11 +107,13 @@ func TestRunningStatistics(t *testing.T) {
 	})
 }
 
-// 16-bit floats are computed in float32 and rounded once, with weights of either type; gradients have the types of the operands.
+// 16-bit floats are computed in float32 and rounded once, with weights of either type; gradients
+// have the types of the operands.
 func TestHalfNorms(t *testing.T) {
 	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
 		for _, typ := range []dtype.Type{dtype.F16, dtype.BF16} {
-			tiny := s.Typed(typ).Full(0x1p-8, 1, 4).RMSNorm([]int{4}, nil, -1).Floats()[0] // the default eps is that of float32
+			// the default eps is that of float32
+			tiny := s.Typed(typ).Full(0x1p-8, 1, 4).RMSNorm([]int{4}, nil, -1).Floats()[0]
 			if want := round(typ, 0x1p-8/math.Sqrt(0x1p-16+0x1p-23)); tiny != want {
 				t.Errorf("the default eps gives %v in %v on %s, want %v", tiny, typ, dev.Name(), want)
 			}

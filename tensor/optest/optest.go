@@ -1,18 +1,21 @@
-// Package optest is the table test of package tensor: it walks every op that is declared, over element types and layouts, on
-// any device.
+// Package optest is the table test of package tensor: it walks every op that is declared, over
+// element types and layouts, on any device.
 //
-// [Run] takes every elementwise op ([tensor.Declared], a user's own too), every reduction ([tensor.Reductions]) and every
-// heavy op and view in the package's table, and checks on contiguous, transposed, strided, broadcast, expanded, empty and
-// scalar operands and on operands of more than three dimensions:
+// [Run] takes every elementwise op ([tensor.Declared], a user's own too), every reduction
+// ([tensor.Reductions]) and every heavy op and view in the package's table, and checks on
+// contiguous, transposed, strided, broadcast, expanded, empty and scalar operands and on operands
+// of more than three dimensions:
 //
-//   - values, against the op's float64 reference: within a few ulp in float32, within one of the rounded value in 16 bits,
-//     exactly for integers and bool;
-//   - gradients, in float64 against central differences of the reference, in float32 and 16 bits against those in float64;
+//   - values, against the op's float64 reference: within a few ulp in float32, within one of the
+//     rounded value in 16 bits, exactly for integers and bool;
+//   - gradients, in float64 against central differences of the reference, in float32 and 16 bits
+//     against those in float64;
 //   - second derivatives, in float64 against central differences of the gradients;
 //   - functions in place, against the forms that return a new tensor;
 //   - fast kernels, against the composition of primitives that they replace.
 //
-// The references share no code with package tensor. [Unwalked] names the ops and methods that no row of the table reaches.
+// The references share no code with package tensor. [Unwalked] names the ops and methods that no
+// row of the table reaches.
 package optest
 
 import (
@@ -27,21 +30,25 @@ import (
 
 // Options narrow a walk.
 type Options struct {
-	// Small walks fewer layouts and element types: for the race detector, and devices that are emulated.
+	// Small walks fewer layouts and element types: for the race detector, and devices that are
+	// emulated.
 	Small bool
-	// Sparse walks elementwise ops with each layout in float32 (int64 where they take integers only), with a third of the other types in
-	// turn, and with all types contiguous: the address of an element and what is computed of it do not know of each other, and each pair
-	// of them is a kernel of its own on a GPU. Of the integer types, which a function of floating point converts first, it takes the
-	// contiguous ones alone.
+	// Sparse walks elementwise ops with each layout in float32 (int64 where they take integers
+	// only), with a third of the other types in turn, and with all types contiguous: the address of
+	// an element and what is computed of it do not know of each other, and each pair of them is a
+	// kernel of its own on a GPU. Of the integer types, which a function of floating point converts
+	// first, it takes the contiguous ones alone.
 	Sparse bool
-	// FirstOrder compares second derivatives with those of the CPU and not with differences, which take many small runs: for a
-	// device that is emulated, where they are the compositions that the CPU ran.
+	// FirstOrder compares second derivatives with those of the CPU and not with differences, which
+	// take many small runs: for a device that is emulated, where they are the compositions that the
+	// CPU ran.
 	FirstOrder bool
 	// Only, if set, chooses the ops by name.
 	Only func(op string) bool
 }
 
-// Test is a *testing.T. The package does not import testing, so that programs can show what it walks: see [Matrix].
+// Test is a *testing.T. The package does not import testing, so that programs can show what it
+// walks: see [Matrix].
 type Test[T any] interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -101,7 +108,8 @@ func random(names ...string) *rand.Rand {
 	return rand.New(rand.NewPCG(h.Sum64(), 1))
 }
 
-// sample returns numbers of type t from [lo, hi]: floats as t holds them, whole numbers for integers, 0 and 1 for bool.
+// sample returns numbers of type t from [lo, hi]: floats as t holds them, whole numbers for
+// integers, 0 and 1 for bool.
 func sample(r *rand.Rand, t dtype.Type, lo, hi float64, dims ...int) array {
 	a := newArray(dims...)
 	for i := range a.v {
@@ -131,7 +139,8 @@ const (
 	expanded   layout = "expanded"   // its first dimension has stride 0
 )
 
-// put makes a tensor of a on the device, in the layout. An expanded operand repeats its first entry: a is changed to match.
+// put makes a tensor of a on the device, in the layout. An expanded operand repeats its first
+// entry: a is changed to match.
 func (w *walk) put(s *tensor.Scope, a *array, t dtype.Type, l layout) *tensor.Tensor {
 	n, home := len(a.dims), w.dev
 	if !home.Info().Host { // an emulated one is slow to cast

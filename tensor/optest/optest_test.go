@@ -37,7 +37,8 @@ func TestEveryOpIsWalked(t *testing.T) {
 	}
 }
 
-// Type promotion between operands, PyTorch 2.15's torch.result_type; rank 0 counts less than rank 1.
+// Type promotion between operands, PyTorch 2.15's torch.result_type; rank 0 counts less than rank
+// 1.
 func TestPromotion(t *testing.T) {
 	const b, u8, i8, i32, i64, f16, bf16, f32, f64 = dtype.Bool, dtype.U8, dtype.I8, dtype.I32, dtype.I64, dtype.F16, dtype.BF16, dtype.F32, dtype.F64
 	for _, c := range []struct {
@@ -89,7 +90,8 @@ func TestNumbersPromote(t *testing.T) {
 	})
 }
 
-// Powers at the ends of their domain, by the rules of PyTorch's pow_backward_self and pow_backward_exponent.
+// Powers at the ends of their domain, by the rules of PyTorch's pow_backward_self and
+// pow_backward_exponent.
 func TestPowAtZero(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	for _, c := range []struct{ x, y, v, dx, dy float64 }{
@@ -109,8 +111,8 @@ func TestPowAtZero(t *testing.T) {
 	}
 }
 
-// A float32 power whose exponent float32 does not hold is that of the exponent as it was given, and so are its derivatives: far from 1 the
-// exponent's rounding would count ln(x) times.
+// A float32 power whose exponent float32 does not hold is that of the exponent as it was given, and
+// so are its derivatives: far from 1 the exponent's rounding would count ln(x) times.
 func TestFractionalPowers(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		near := func(what string, got *tt, p float64, in []float32, want func(x float64) float64) {

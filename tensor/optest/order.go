@@ -121,7 +121,8 @@ func scanRows() []row {
 					return y
 				})
 			})
-			r.kernels, r.noGrad = composed, c.dim == 0 // equal elements of a repeated row have no differences to compare with
+			// equal elements of a repeated row have no differences to compare with
+			r.kernels, r.noGrad = composed, c.dim == 0
 			rows = append(rows, r)
 			r = one(e.op+" index", e.method, c.in, func(x *tt) *tt { _, i := e.call(x); return i }, func(x array) array { return rowsOf(x, c.dim, at) })
 			r.noGrad, r.ints, r.result, r.kernels = true, false, dtype.I64, composed

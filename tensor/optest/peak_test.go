@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What an op makes on its way dies early: the greatest memory that it has at one time, by the size of its result, and what is
-// held for its gradient.
+// What an op makes on its way dies early: the greatest memory that it has at one time, by the size
+// of its result, and what is held for its gradient.
 func TestPeaks(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -30,7 +30,8 @@ func TestPeaks(t *testing.T) {
 			"bicubic": {5, func() *tensor.Tensor {
 				return x.Interpolate(tensor.InterpolateOptions{Size: []int{20, 20}, Mode: tensor.InterpolateCubic})
 			}},
-			"conv2d": {13, func() *tensor.Tensor { // what 9 elements of a window see, the padded input, and the result twice
+			// what 9 elements of a window see, the padded input, and the result twice
+			"conv2d": {13, func() *tensor.Tensor {
 				return x.Conv2d(w, nil, tensor.ConvOptions{Padding: []int{1}})
 			}},
 			"group_norm": {1.1, func() *tensor.Tensor { return x.GroupNorm(2, nil, nil, 1e-5) }},

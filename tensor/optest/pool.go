@@ -8,8 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// windowRef applies f to each window of the last rank dimensions of x: what it holds of x, the places of that in the flattened
-// spatial dimensions, and how many places there are inside of the padding.
+// windowRef applies f to each window of the last rank dimensions of x: what it holds of x, the
+// places of that in the flattened spatial dimensions, and how many places there are inside of the
+// padding.
 func windowRef(x array, rank int, o tensor.MaxPoolOptions, f func(v []float64, at []int, wide int) float64) array {
 	kernel, dil, pad := sizes(rank, o.Kernel, 0), sizes(rank, o.Dilation, 1), sizes(rank, o.Padding, 0)
 	stride := sizes(rank, o.Stride, 0)
@@ -183,9 +184,11 @@ func poolRows() []row {
 	maxOf(1, []int{2, 6}, tensor.MaxPoolOptions{Kernel: []int{2}, Dilation: []int{2}, Stride: []int{1}})
 	maxOf(2, []int{2, 2, 5, 4}, tensor.MaxPoolOptions{Kernel: []int{2}})
 	maxOf(2, []int{1, 5, 5}, tensor.MaxPoolOptions{Kernel: []int{3, 2}, Stride: []int{2, 3}, Padding: []int{1, 0}, CeilMode: true})
-	maxOf(2, []int{1, 1, 10, 8}, tensor.MaxPoolOptions{Kernel: []int{10, 8}}) // enough for a reduction
+	// enough for a reduction
+	maxOf(2, []int{1, 1, 10, 8}, tensor.MaxPoolOptions{Kernel: []int{10, 8}})
 	for i := range rows[len(rows)-3:] {
-		rows[len(rows)-3+i].noGrad = true // the same function, and many elements to differentiate by
+		// the same function, and many elements to differentiate by
+		rows[len(rows)-3+i].noGrad = true
 	}
 	maxOf(2, []int{0, 2, 4, 4}, tensor.MaxPoolOptions{Kernel: []int{2}})
 	maxOf(3, []int{1, 2, 3, 3, 4}, tensor.MaxPoolOptions{Kernel: []int{2}, Stride: []int{1, 1, 2}, Padding: []int{0, 1, 0}})

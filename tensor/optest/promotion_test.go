@@ -71,12 +71,14 @@ func outcome(t *testing.T, f func() *tt) (s string) {
 	return s
 }
 
-// goTypes are the documented differences in types: given the types that PyTorch has, what comes out here.
+// goTypes are the documented differences in types: given the types that PyTorch has, what comes out
+// here.
 func goTypes(op string, torch string, operands ...dtype.Type) string {
 	floats := slices.ContainsFunc(operands, dtype.Type.IsFloat)
 	truth := slices.Contains(operands, dtype.Bool)
 	switch {
-	case torch == "error" && op == "sub" && truth && len(operands) == 2 && operands[0] != operands[1]: // what PyTorch refuses: see docs/from-pytorch.md
+	case torch == "error" && op == "sub" && truth && len(operands) == 2 && operands[0] != operands[1]:
+		// what PyTorch refuses: see docs/from-pytorch.md
 		return strings.Replace(operands[0].String()+operands[1].String(), "bool", "", 1)
 	case torch == "error" && op == "mean":
 		return "float32"
@@ -229,8 +231,8 @@ func equalBits(a, b *tt) bool {
 	return true
 }
 
-// Casts between all types, and integers that overflow, have PyTorch's bits on every device. (What C leaves open, floats outside of the
-// range of an integer type, is in TestCasts.)
+// Casts between all types, and integers that overflow, have PyTorch's bits on every device. (What C
+// leaves open, floats outside of the range of an integer type, is in TestCasts.)
 func TestCastsAndOverflowAreTorchs(t *testing.T) {
 	p := readPromotions(t)
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {

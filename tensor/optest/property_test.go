@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawArray draws a shape of up to rank dimensions, some of them 1 or 0, and whole numbers for it: sums of them are exact.
+// drawArray draws a shape of up to rank dimensions, some of them 1 or 0, and whole numbers for it:
+// sums of them are exact.
 func drawArray(t *rapid.T, minRank, maxRank int) array {
 	dims := rapid.SliceOfN(rapid.IntRange(1, 4), minRank, maxRank).Draw(t, "dims")
 	if len(dims) > 0 && rapid.IntRange(0, 19).Draw(t, "empty") == 0 {
@@ -103,7 +104,8 @@ func TestViewsReadAsCopies(t *testing.T) {
 	})
 }
 
-// The gradient of Σ seed·view scatters the seed to where the view reads: gradients of views are adjoints.
+// The gradient of Σ seed·view scatters the seed to where the view reads: gradients of views are
+// adjoints.
 func TestViewGradientsAreAdjoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {

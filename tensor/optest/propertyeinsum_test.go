@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// loops computes an equation as its definition says: for all values of all letters, the product of the operands' elements is added to
-// the result's.
+// loops computes an equation as its definition says: for all values of all letters, the product of
+// the operands' elements is added to the result's.
 func loops(in []string, out string, sizes map[byte]int, x []array) array {
 	letters := []byte{}
 	for _, labels := range append(slices.Clone(in), out) {
@@ -43,7 +43,8 @@ func loops(in []string, out string, sizes map[byte]int, x []array) array {
 	return y
 }
 
-// Einsum is its loops, for any letters, repeated or not, in any order; and its gradients are adjoint to it.
+// Einsum is its loops, for any letters, repeated or not, in any order; and its gradients are
+// adjoint to it.
 func TestEinsumIsLoops(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := map[byte]int{}

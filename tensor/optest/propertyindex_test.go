@@ -80,8 +80,8 @@ func drawIndex(t *rapid.T, dims []int) (ix []any) {
 	return ix
 }
 
-// Index takes, and IndexPut puts, what a plain loop does, in any layout; what the loop refuses is an error; and the gradient of
-// Index puts its seed back.
+// Index takes, and IndexPut puts, what a plain loop does, in any layout; what the loop refuses is
+// an error; and the gradient of Index puts its seed back.
 func TestIndexIsTheLoop(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		t.Run(dev.Info().Kind, func(t *testing.T) {
@@ -109,7 +109,8 @@ func indexIsTheLoop(t *rapid.T, m tensor.Maker) {
 	})
 	if wrong != nil || len(shape) > 8 {
 		var e *tensor.Error
-		if !errors.As(err, &e) && (err != nil || y.Size() > 0) { // in an empty result no index is used
+		// in an empty result no index is used
+		if !errors.As(err, &e) && (err != nil || y.Size() > 0) {
 			t.Fatalf("%v of %v: error %v, want one like %v", args, a.dims, err, wrong)
 		}
 		return

@@ -60,7 +60,8 @@ func on(t *testing.T, check func(t *rapid.T, dev device.Device, s *tensor.Scope)
 		t.Run(c.name, func(t *testing.T) {
 			runs, failed := 0, false
 			rapid.Check(t, func(t *rapid.T) {
-				if runs++; runs > c.runs && !failed { // what has failed is tried again, to find the least case
+				// what has failed is tried again, to find the least case
+				if runs++; runs > c.runs && !failed {
 					return
 				}
 				done := false

@@ -79,7 +79,8 @@ func TestDistributions(t *testing.T) {
 	}, tensor.Seed(5))
 }
 
-// Numbers depend on the seed and on what was drawn before, on nothing else; the gradient of dropout uses the mask of the result.
+// Numbers depend on the seed and on what was drawn before, on nothing else; the gradient of dropout
+// uses the mask of the result.
 func TestDrawing(t *testing.T) {
 	draw := func(seed uint64, f func(s *tensor.Scope) *tt) (v []float64) {
 		tensor.Do(func(s *tensor.Scope) { v = f(s).Floats() }, tensor.Seed(seed))

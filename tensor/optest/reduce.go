@@ -102,7 +102,8 @@ func applyReduction(r *tensor.Reduction, x *tt, dims ...int) *tt {
 	return r.Apply(x, dims...)
 }
 
-// gathered returns, for each element of a reduction's result, the elements that it combines, in order, and their places.
+// gathered returns, for each element of a reduction's result, the elements that it combines, in
+// order, and their places.
 func gathered(x array, over []int) (dims []int, groups [][]float64, places [][]int) {
 	kept := slices.Clone(x.dims)
 	for i := range kept {
@@ -207,7 +208,8 @@ func (w *walk) reducedGradient(t reporter, r *tensor.Reduction, sp reduceSpec) {
 			}
 			tolerance := func(i int) float64 { return 4*ulp(ty, 1)*terms.v[i] + 1e-8 }
 			if sp.lay == expanded && r.Kind != device.Prod || r.Name == "amax" || r.Name == "amin" {
-				// Equal greatest elements share the gradient, central differences do not see that: the sum over each group counts.
+				// Equal greatest elements share the gradient, central differences do not see that:
+				// the sum over each group counts.
 				_, groups, places := gathered(in, sp.over)
 				have := g.Floats()
 				for i := range groups {

@@ -199,7 +199,8 @@ func productRows() []row {
 	return rows
 }
 
-// einsumRef is the definition: the sum over all indices of the product of the entries that they name. Sizes of 1 broadcast.
+// einsumRef is the definition: the sum over all indices of the product of the entries that they
+// name. Sizes of 1 broadcast.
 func einsumRef(eq string) func(x []array) array {
 	left, out, explicit := strings.Cut(eq, "->")
 	terms := strings.Split(left, ",")

@@ -71,8 +71,8 @@ func softmaxRef(dim int, log bool) func(x []array) array {
 	}
 }
 
-// softmax returns the probabilities along dim and, for each element, how far it is below the greatest of its row: 0 where that is
-// infinite.
+// softmax returns the probabilities along dim and, for each element, how far it is below the
+// greatest of its row: 0 where that is infinite.
 func softmax(x array, dim int) (p, below array) {
 	p, below = newArray(x.dims...), newArray(x.dims...)
 	if len(x.dims) == 0 {
@@ -137,7 +137,8 @@ func scatterRef(axis int) func(x []array) array {
 	}
 }
 
-// selectRef takes the entries of an axis that an index of any shape names; the index's shape replaces the axis.
+// selectRef takes the entries of an axis that an index of any shape names; the index's shape
+// replaces the axis.
 func selectRef(axis int) func(x []array) array {
 	return func(x []array) array {
 		a, index := x[0], x[1]

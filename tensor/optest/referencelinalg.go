@@ -5,9 +5,11 @@ import (
 	"slices"
 )
 
-// Linear algebra by textbook methods, for small matrices: Gauss and Jordan, Cholesky, Gram and Schmidt, Jacobi's rotations.
+// Linear algebra by textbook methods, for small matrices: Gauss and Jordan, Cholesky, Gram and
+// Schmidt, Jacobi's rotations.
 
-// eachMatrix applies f to the m×n matrices in the last two dimensions; each result has the dimensions own(m, n).
+// eachMatrix applies f to the m×n matrices in the last two dimensions; each result has the
+// dimensions own(m, n).
 func eachMatrix(x array, own func(m, n int) []int, f func(m, n int, a []float64) []float64) array {
 	r := len(x.dims)
 	m, n := x.dims[r-2], x.dims[r-1]
@@ -184,7 +186,8 @@ func qrRef(x array) (q, r array) {
 	return absolute(q), absolute(r)
 }
 
-// jacobi returns the eigenvalues of a symmetric matrix in ascending order and the absolute values of the eigenvectors in columns.
+// jacobi returns the eigenvalues of a symmetric matrix in ascending order and the absolute values
+// of the eigenvectors in columns.
 func jacobi(n int, a []float64) (l, v []float64) {
 	v = unit(n)
 	for range 60 {
@@ -232,7 +235,8 @@ func eighRef(x array) (l, v array) {
 	return l, eachMatrix(x, sameSize, func(n, _ int, a []float64) []float64 { _, v := jacobi(n, a); return v })
 }
 
-// svdRef returns |U|, S and |Vᵀ| of the reduced decomposition, from the eigenvectors of x·xᵀ and of xᵀ·x.
+// svdRef returns |U|, S and |Vᵀ| of the reduced decomposition, from the eigenvectors of x·xᵀ and of
+// xᵀ·x.
 func svdRef(x array) (u, s, vt array) {
 	t := turnRef(x)
 	reversed := func(a array, k int) array { // the k last of the last dimension, from the last on

@@ -14,12 +14,13 @@ var noValue = map[string]string{
 	"SyncBatchNorm": "needs ranks: package dist holds it to batch_norm of the whole batch",
 }
 
-// functions are the ops of package tensor that are functions and not methods: reflection cannot list them. Files with rows of their own
-// add to it in init.
+// functions are the ops of package tensor that are functions and not methods: reflection cannot
+// list them. Files with rows of their own add to it in init.
 var functions = []string{"Where", "Cat", "Stack", "HStack", "VStack", "Meshgrid", "MeshgridXY", "Einsum"}
 
-// Unwalked returns the names of elementwise ops and reductions that are declared, and of methods of *tensor.Tensor that return a
-// tensor, which no row of the tables calls. An op of a user's own is walked without a row; list those names in known.
+// Unwalked returns the names of elementwise ops and reductions that are declared, and of methods of
+// *tensor.Tensor that return a tensor, which no row of the tables calls. An op of a user's own is
+// walked without a row; list those names in known.
 func Unwalked(known ...string) []string {
 	covered := map[string]bool{}
 	for name := range noValue {

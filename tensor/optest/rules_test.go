@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// PyTorch 2.15's rules of requires_grad, of in-place ops and of the engine, one a row. What is written after the name is what torch
-// prints, or the kind of the error where torch raises one.
+// PyTorch 2.15's rules of requires_grad, of in-place ops and of the engine, one a row. What is
+// written after the name is what torch prints, or the kind of the error where torch raises one.
 func TestRules(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		leaf := func() *tt { return s.From([]float32{1, 2, 3}).RequiresGrad() }

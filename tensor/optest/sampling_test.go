@@ -73,7 +73,8 @@ func TestSampling(t *testing.T) {
 			if !slices.Equal(drawn.Shape().Slice(), []int{n}) || drawn.Type() != dtype.I64 || drawn.Scope() != s {
 				t.Errorf("%v: %v %v", ty, drawn.Shape(), drawn.Type())
 			}
-			// Without replacement: the first of a pair has its weight's share, the second its share of what is left.
+			// Without replacement: the first of a pair has its weight's share, the second its share
+			// of what is left.
 			pairs := p.Unsqueeze(0).Expand(n/4, 4).Multinomial(3, false)
 			first, second := map[float64]float64{}, map[float64]float64{}
 			v := pairs.Floats()
@@ -129,7 +130,8 @@ func TestSameSamples(t *testing.T) {
 	}
 }
 
-// Drawing over a result is recorded as Fill is: the gradient of what was there is 0. A leaf may be drawn over, a view of one not.
+// Drawing over a result is recorded as Fill is: the gradient of what was there is 0. A leaf may be
+// drawn over, a view of one not.
 func TestDrawingOverResults(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		for name, c := range map[string]struct {

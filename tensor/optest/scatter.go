@@ -31,8 +31,8 @@ func spread(index array, axis int, dims []int) array {
 	return index.reshape(ones...).expand(to)
 }
 
-// intoRef combines src into x by index along axis; self says whether x's elements count where there are others. of is given all
-// that meets in a place, in order.
+// intoRef combines src into x by index along axis; self says whether x's elements count where there
+// are others. of is given all that meets in a place, in order.
 func intoRef(x, index, src array, axis int, self bool, of func(v []float64) float64) array {
 	met := make([][]float64, len(x.v))
 	hit := make([]bool, len(x.v))
@@ -109,7 +109,8 @@ func scatterRows() []row {
 		add(row{op: "scatter", methods: []string{"ScatterInPlace"}, in: in, ints: true, ref: set,
 			call: func(x []*tt) *tt { return x[0].Clone().ScatterInPlace(c.axis-2, placedIndex(x[0], c.index), x[1]) }})
 		sum := func(x []array) array { return intoRef(x[0], x[1], x[2], c.axis, true, totalOf) }
-		for _, method := range []string{"ScatterAdd", "ScatterAddInPlace"} { // an index smaller than both
+		// an index smaller than both
+		for _, method := range []string{"ScatterAdd", "ScatterAddInPlace"} {
 			add(row{op: "scatter_add", methods: []string{method}, in: [][]int{{3, 4}, {2, 3}, {3, 5}}, index: map[int]int{1: []int{3, 4}[c.axis]}, ints: true, ref: sum, terms: absAll(sum),
 				call: func(x []*tt) *tt {
 					if method == "ScatterAdd" {
@@ -207,7 +208,8 @@ func scatterRows() []row {
 	}
 	add(row{op: "gather", methods: []string{"Gather"}, in: [][]int{{}, {}}, index: map[int]int{1: 1}, ref: first, call: func(x []*tt) *tt { return x[0].Gather(-1, x[1]) }})
 	add(row{op: "index_select", methods: []string{"IndexSelect"}, in: [][]int{{}, {1}}, index: map[int]int{1: 1}, ref: first, call: func(x []*tt) *tt { return x[0].IndexSelect(0, x[1]) }})
-	add(row{op: "embedding", methods: []string{"EmbeddingPadded"}, in: [][]int{{5, 3}, {2, 4}}, index: map[int]int{1: 4}, ref: selectRef(0), // the last row is not met
+	// the last row is not met
+	add(row{op: "embedding", methods: []string{"EmbeddingPadded"}, in: [][]int{{5, 3}, {2, 4}}, index: map[int]int{1: 4}, ref: selectRef(0),
 		call: func(x []*tt) *tt { return x[0].EmbeddingPadded(x[1], -1) }})
 
 	count := func(x []array) array {

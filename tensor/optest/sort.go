@@ -61,7 +61,8 @@ func even(x *tt) *tt {
 	return x.Round()
 }
 
-// pairRows are rows for the values and the indices of an op that selects positions along a dimension, of distinct and of equal elements.
+// pairRows are rows for the values and the indices of an op that selects positions along a
+// dimension, of distinct and of equal elements.
 func pairRows(op, method string, in []int, dim int, keep bool, call func(x *tt) (*tt, *tt), at func(v []float64) []int) []row {
 	shaped := func(x array) array {
 		if keep {
@@ -118,7 +119,8 @@ func sortRows() []row {
 		middle := func(v []float64) []int { k := (len(v) - 1) / 2; return orderOf(v, false)[k : k+1] }
 		rows = append(rows, pairRows("median", "Median", c.in, c.dim, false, func(x *tt) (*tt, *tt) { return x.Median(c.dim) }, middle)...)
 		rows = append(rows, pairRows("nanmedian", "NanMedian", c.in, c.dim, false, func(x *tt) (*tt, *tt) { return x.NanMedian(c.dim) }, middle)...)
-		// All elements are different, so that the least is the most frequent: or the most frequent of equal ones.
+		// All elements are different, so that the least is the most frequent: or the most frequent
+		// of equal ones.
 		most := func(v []float64) []int {
 			at, best, run := orderOf(v, false), 0, 0
 			place := 0
@@ -246,7 +248,8 @@ func uniqueRows() []row {
 			}, ref(2), dtype.I64)
 		}
 	}
-	// Entries of a dimension, told apart by their elements in turn: with few values of each, as digits of a number.
+	// Entries of a dimension, told apart by their elements in turn: with few values of each, as
+	// digits of a number.
 	digits := func(x array) []float64 {
 		x = x.apply(func(v float64) float64 { return math.Copysign(1, v) })
 		y := make([]float64, x.dims[1])

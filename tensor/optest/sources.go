@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// source is an op that makes a tensor out of no tensor, or out of chance. It is walked on every device and in every type that it has.
+// source is an op that makes a tensor out of no tensor, or out of chance. It is walked on every
+// device and in every type that it has.
 type source struct {
 	name  string // of the method of tensor.Maker, or of *tensor.Tensor
 	types []dtype.Type
@@ -77,8 +78,8 @@ var sources = []source{
 
 func numbers() []dtype.Type { return dtype.Types()[1:] }
 
-// sources walks the sources: what they make, on the device and in the type asked for; what chance makes is the same for the same
-// seed, within bounds, and not always the same number.
+// sources walks the sources: what they make, on the device and in the type asked for; what chance
+// makes is the same for the same seed, within bounds, and not always the same number.
 func (w *walk) sources(t reporter) {
 	for i := range sources {
 		s := &sources[i]

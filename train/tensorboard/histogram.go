@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// A histogram has the fields of TensorFlow's HistogramProto: bucket i holds what is above limits[i-1] and at most limits[i].
+// A histogram has the fields of TensorFlow's HistogramProto: bucket i holds what is above
+// limits[i-1] and at most limits[i].
 type histogram struct {
 	least, most, n, sum, squares float64
 	limits, counts               []float64

@@ -1,9 +1,12 @@
-// Package tensorboard writes event files that TensorBoard shows: scalars, texts, histograms and images.
+// Package tensorboard writes event files that TensorBoard shows: scalars, texts, histograms and
+// images.
 //
-// A file is a sequence of TFRecords (length, checksum of the length, data, checksum of the data; the checksums are CRC-32C,
-// rotated and offset: https://www.tensorflow.org/tutorials/load_data/tfrecord), each an Event in protocol buffer encoding
-// (tensorflow/core/util/event.proto and framework/summary.proto in TensorFlow's repository). Nothing but the standard library is
-// needed to write them, and only TensorBoard to look at them: tensorboard --logdir DIR.
+// A file is a sequence of TFRecords (length, checksum of the length, data, checksum of the data;
+// the checksums are CRC-32C, rotated and offset:
+// https://www.tensorflow.org/tutorials/load_data/tfrecord), each an Event in protocol buffer
+// encoding (tensorflow/core/util/event.proto and framework/summary.proto in TensorFlow's
+// repository). Nothing but the standard library is needed to write them, and only TensorBoard to
+// look at them: tensorboard --logdir DIR.
 package tensorboard
 
 import (
@@ -24,8 +27,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A Writer appends to one event file. Its methods may be called by several goroutines. What it wrote reaches the file with
-// Flush or Close, and by itself every few seconds while events come.
+// A Writer appends to one event file. Its methods may be called by several goroutines. What it
+// wrote reaches the file with Flush or Close, and by itself every few seconds while events come.
 type Writer struct {
 	mu      sync.Mutex
 	f       *os.File
@@ -39,8 +42,9 @@ const flushEvery = 2 * time.Second
 
 var files atomic.Int64
 
-// NewWriter makes dir, if it is not there, and a new event file in it. Several files of a directory are one run: after a
-// training was resumed at some step, [Writer.Restart] hides what an earlier file has of later steps.
+// NewWriter makes dir, if it is not there, and a new event file in it. Several files of a directory
+// are one run: after a training was resumed at some step, [Writer.Restart] hides what an earlier
+// file has of later steps.
 func NewWriter(dir string) (*Writer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("tensorboard: %w", err)
@@ -67,8 +71,10 @@ func NewWriter(dir string) (*Writer, error) {
 // Path returns the name of the event file.
 func (w *Writer) Path() string { return w.f.Name() }
 
-// Restart notes that the run goes on at a step: TensorBoard then leaves out what was written before for this and later steps.
-func (w *Writer) Restart(step int) { w.event(step, fieldSessionLog, varint(nil, 1, 1)) } // status: START
+// Restart notes that the run goes on at a step: TensorBoard then leaves out what was written before
+// for this and later steps.
+// status: START
+func (w *Writer) Restart(step int) { w.event(step, fieldSessionLog, varint(nil, 1, 1)) }
 
 // Scalar adds a number to the curve of that name.
 func (w *Writer) Scalar(tag string, v float64, step int) {
@@ -110,7 +116,8 @@ func (w *Writer) Image(tag string, m image.Image, step int) error {
 	return nil
 }
 
-// Flush writes what is in memory to the file. It returns the first error that there was since the file was made.
+// Flush writes what is in memory to the file. It returns the first error that there was since the
+// file was made.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

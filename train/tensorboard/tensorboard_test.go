@@ -15,7 +15,8 @@ import (
 	"testing"
 )
 
-// records reads the frames of a file back, checks their checksums and sets the time of each event to 1.5 s.
+// records reads the frames of a file back, checks their checksums and sets the time of each event
+// to 1.5 s.
 func records(t *testing.T, path string) (events [][]byte) {
 	t.Helper()
 	b, err := os.ReadFile(path)

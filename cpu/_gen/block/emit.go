@@ -20,7 +20,8 @@ type isa struct {
 	lowers map[string]lowering
 }
 
-// A lowering emits one vector's worth of a kernel. The constants are in registers before the loop; f may overwrite v.
+// A lowering emits one vector's worth of a kernel. The constants are in registers before the loop;
+// f may overwrite v.
 type lowering struct {
 	consts []constant
 	unroll int // vectors a round of the loop; 0 means 4
@@ -136,8 +137,8 @@ func (c *ctx) base(name string) reg.GPVirtual {
 	return c.Load(c.Param(name).Base(), c.GP64()).(reg.GPVirtual)
 }
 
-// elementwise emits one kernel: a loop over four vectors, then over single ones, the last masked with AVX-512. With AVX2
-// the elements beyond the last whole vector are left to the caller.
+// elementwise emits one kernel: a loop over four vectors, then over single ones, the last masked
+// with AVX-512. With AVX2 the elements beyond the last whole vector are left to the caller.
 func elementwise(c *ctx, k kernel, l lowering) {
 	c.Function(lower(k.name) + c.isa.name)
 	c.Attributes(build.NOSPLIT)
@@ -221,7 +222,8 @@ func elementwise(c *ctx, k kernel, l lowering) {
 	c.RET()
 }
 
-// writeISA writes the assembly of one instruction set, its declarations and its table, without the named kernels.
+// writeISA writes the assembly of one instruction set, its declarations and its table, without the
+// named kernels.
 func writeISA(dir string, s *isa, without map[string]bool) {
 	b := build.NewContext()
 	b.ConstraintExpr("!noasm")

@@ -14,9 +14,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// functions are the named functions of package expr that get a kernel of their own: their float32 formula with all
-// intermediate values in registers, which is several times as fast as one kernel a primitive and gives the same bits. They
-// are those of one argument that keep to lanes of 32 bits.
+// functions are the named functions of package expr that get a kernel of their own: their float32
+// formula with all intermediate values in registers, which is several times as fast as one kernel a
+// primitive and gives the same bits. They are those of one argument that keep to lanes of 32 bits.
 var functions = func() (names []string) {
 	for name, f := range expr.Funcs() {
 		if f.Arity != 1 {
@@ -38,8 +38,8 @@ var functions = func() (names []string) {
 	return names
 }()
 
-// value is the result of an instruction: a vector, or for truth values a mask register (AVX-512) or a vector of lanes of all
-// ones or zeros (AVX2).
+// value is the result of an instruction: a vector, or for truth values a mask register (AVX-512) or
+// a vector of lanes of all ones or zeros (AVX2).
 type value struct {
 	v reg.VecVirtual
 	k reg.Register
@@ -96,8 +96,8 @@ func translate(p *expr.Program, pool map[uint64]operand.Mem) lowering {
 	}}
 }
 
-// vec returns the register of a value that is not a truth value; constants are broadcast from memory at each use, so that
-// they occupy a register for a moment only.
+// vec returns the register of a value that is not a truth value; constants are broadcast from
+// memory at each use, so that they occupy a register for a moment only.
 func (t *translator) vec(i int32) reg.VecVirtual {
 	i = t.root[i]
 	if c := t.code[i]; c.Op == expr.OpConst {
@@ -135,7 +135,8 @@ func (t *translator) isConst(i int32) bool { return t.code[t.root[i]].Op == expr
 // imm returns the bits of a constant.
 func (t *translator) imm(i int32) uint64 { return t.code[t.root[i]].Imm }
 
-// harmless reports a constant that is neither zero nor NaN: then one instruction is the minimum or maximum.
+// harmless reports a constant that is neither zero nor NaN: then one instruction is the minimum or
+// maximum.
 func (t *translator) harmless(i int32) bool {
 	if !t.isConst(i) {
 		return false
@@ -342,7 +343,8 @@ func (t *translator) logic(in expr.Instr) value {
 	return value{}
 }
 
-// writeFunctions emits the functions of one instruction set but those in without, and returns the Go text of their table.
+// writeFunctions emits the functions of one instruction set but those in without, and returns the
+// Go text of their table.
 func writeFunctions(c *ctx, without map[string]bool) string {
 	var b bytes.Buffer
 	pool := map[uint64]operand.Mem{}
@@ -373,8 +375,8 @@ func writeFunctions(c *ctx, without map[string]bool) string {
 	return b.String()
 }
 
-// tooLarge returns the functions in AVX2 assembly text for which 16 registers were not enough: the allocator then takes
-// those that only AVX-512 has.
+// tooLarge returns the functions in AVX2 assembly text for which 16 registers were not enough: the
+// allocator then takes those that only AVX-512 has.
 func tooLarge(text []byte) (names []string) {
 	for _, f := range bytes.Split(text, []byte("\nTEXT ·"))[1:] {
 		if highRegister.Match(f) {

@@ -21,7 +21,8 @@ func plain(i inst) lowering {
 	}}
 }
 
-// one is a kernel that is one instruction on a, whose result has lanes of the given number of bytes.
+// one is a kernel that is one instruction on a, whose result has lanes of the given number of
+// bytes.
 func one(size int, i inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		o := c.vec(c.lanes * size)
@@ -59,8 +60,9 @@ func bitwise(op byte) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual { return c.bitwise(op, v[0], v[1]) }}
 }
 
-// least emits the minimum: x86's returns its second operand for NaN and for two zeros, so both orders are taken and
-// joined by or, which keeps the sign of -0 and, all exponent bits being set, NaN.
+// least emits the minimum: x86's returns its second operand for NaN and for two zeros, so both
+// orders are taken and joined by or, which keeps the sign of -0 and, all exponent bits being set,
+// NaN.
 func least(i inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		x, y := c.full(), c.full()
@@ -121,7 +123,8 @@ func common() map[string]lowering {
 			c.VPSUBQ(v[0], k[0], v[0])
 			return v[0]
 		}},
-		// The products of the even and of the odd lanes are 64 bits wide; their upper halves are interleaved.
+		// The products of the even and of the odd lanes are 64 bits wide; their upper halves are
+		// interleaved.
 		"MulHiU32": {consts: []constant{c64(0xffffffff << 32)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			even := c.full()
 			c.VPMULUDQ(v[1], v[0], even)

@@ -27,8 +27,8 @@ func round256(mode uint64, i func(c *bc, p, a, o operand.Op)) lowering {
 	}}
 }
 
-// truth turns lanes of all ones or zeros into 1 or 0, four to a register where they came from 64-bit lanes. With invert
-// it is the other way round.
+// truth turns lanes of all ones or zeros into 1 or 0, four to a register where they came from
+// 64-bit lanes. With invert it is the other way round.
 func (c *ctx) truth(m reg.VecVirtual, invert bool, one reg.VecVirtual) reg.VecVirtual {
 	o := m
 	if c.lanes == 4 {
@@ -62,8 +62,8 @@ func compareF(predicate uint64, cmp func(c *bc, p, b, a, o operand.Op)) lowering
 	}}
 }
 
-// compareI is an integer comparison made of i(x, y) = y > x or x == y; swapped exchanges the operands, and flip, if not
-// zero, is the sign bit that makes the order unsigned.
+// compareI is an integer comparison made of i(x, y) = y > x or x == y; swapped exchanges the
+// operands, and flip, if not zero, is the sign bit that makes the order unsigned.
 func compareI(i inst, swapped, invert bool, flip constant) lowering {
 	ks := []constant{c32(1)}
 	if flip.width != 0 {
@@ -129,7 +129,8 @@ func lower256() map[string]lowering {
 			c.VADDPS(lo, hi, hi)
 			return hi
 		}},
-		// The instruction gives the least integer where it cannot convert: complemented, that is the greatest.
+		// The instruction gives the least integer where it cannot convert: complemented, that is
+		// the greatest.
 		"CvtF32ToI32": {consts: []constant{f32(1 << 31)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			over, num, o := c.YMM(), c.YMM(), c.YMM()
 			c.VCMPPS(operand.U8(geOQ), k[0], v[0], over)

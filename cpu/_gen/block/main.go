@@ -1,5 +1,5 @@
-// Command block writes the generated files of package asm: the exported functions and, through avo, the AVX2 and
-// AVX-512 kernels with their Go declarations and tables.
+// Command block writes the generated files of package asm: the exported functions and, through avo,
+// the AVX2 and AVX-512 kernels with their Go declarations and tables.
 //
 //	go run ./block -dir ../internal/asm
 package main

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// A kernel is one block primitive. Each has a Go loop (the reference, handwritten in generic.go under the kernel's
-// name with a lower-case first letter) and possibly a lowering to AVX2 and to AVX-512.
+// A kernel is one block primitive. Each has a Go loop (the reference, handwritten in generic.go
+// under the kernel's name with a lower-case first letter) and possibly a lowering to AVX2 and to
+// AVX-512.
 type kernel struct {
 	name string   // exported name, for instance AddF32
 	dst  string   // element type of dst

@@ -9,8 +9,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// dotColumns is how many columns of B a kernel of dot products takes at once: with 4 rows of A their sums fill half of the
-// registers, and each element of A and B that is loaded is used several times.
+// dotColumns is how many columns of B a kernel of dot products takes at once: with 4 rows of A
+// their sums fill half of the registers, and each element of A and B that is loaded is used several
+// times.
 var dotColumns = map[string]int{"AVX2": 2, "AVX512": 4}
 
 // dots emits the products of h rows of A and n columns of B, all contiguous along k.

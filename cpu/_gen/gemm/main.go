@@ -1,5 +1,6 @@
-// Command gemm writes the matrix multiplication kernels of package gemm: for each height of a tile the loop over k that
-// keeps the tile of C in registers, and the transposing copies that pack operands.
+// Command gemm writes the matrix multiplication kernels of package gemm: for each height of a tile
+// the loop over k that keeps the tile of C in registers, and the transposing copies that pack
+// operands.
 //
 //	go run ./gemm -dir ../internal/gemm
 package main
@@ -127,7 +128,8 @@ func (c *ctx) elements(name string) reg.GPVirtual {
 	return r
 }
 
-// micro emits the kernel of height h: 2 vectors wide, so that each broadcast element of A meets two of B.
+// micro emits the kernel of height h: 2 vectors wide, so that each broadcast element of A meets two
+// of B.
 func micro(c *ctx, h int) {
 	t := c.t
 	width := 2 * t.bytes / t.size()

@@ -23,7 +23,8 @@ func windows(b *build.Context, isa string, bytes int) {
 	padRows(b, isa, bytes)
 }
 
-// padRows emits the copying of rows with zeros around them. What is written behind a row is written again by the next one.
+// padRows emits the copying of rows with zeros around them. What is written behind a row is written
+// again by the next one.
 func padRows(b *build.Context, isa string, bytes int) {
 	lanes := bytes / 4
 	b.Function("padRows" + isa)
@@ -59,8 +60,8 @@ func padRows(b *build.Context, isa string, bytes int) {
 	b.RET()
 }
 
-// window emits a tile of h rows of a weight's gradient. The operand of the convolution is read where it is, an element at a time; of the
-// gradient of the result two vectors.
+// window emits a tile of h rows of a weight's gradient. The operand of the convolution is read
+// where it is, an element at a time; of the gradient of the result two vectors.
 func window(c *ctx, h int) {
 	t := c.t
 	width := 2 * t.bytes / 4
@@ -70,7 +71,8 @@ func window(c *ctx, h int) {
 		"fused and in the order of i and q. n and cols are positive.")
 	c.Pragma("noescape")
 	c.SignatureExpr("func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)")
-	ends := c.AllocLocal(32) // where b ends at the end of a line, and of all; the bytes of a line; the next line
+	// where b ends at the end of a line, and of all; the bytes of a line; the next line
+	ends := c.AllocLocal(32)
 	lineEnd, end, lineBytes, line := ends, ends.Offset(8), ends.Offset(16), ends.Offset(24)
 	b := c.pointer("b")
 	{
@@ -133,7 +135,8 @@ func window(c *ctx, h int) {
 	c.RET()
 }
 
-// pieces emits the packing of a panel from n pieces a row, which hold their places in registers, or of any number.
+// pieces emits the packing of a panel from n pieces a row, which hold their places in registers, or
+// of any number.
 func pieces(b *build.Context, isa string, bytes, n int) {
 	name, many := fmt.Sprintf("pieces%d%s", n, isa), fmt.Sprint("i < ", n)
 	if n == 0 {
@@ -194,7 +197,8 @@ func pieces(b *build.Context, isa string, bytes, n int) {
 	b.RET()
 }
 
-// taps emits the convolution of one channel with itself alone: sums of few products, for vectors of places.
+// taps emits the convolution of one channel with itself alone: sums of few products, for vectors of
+// places.
 func taps(c *ctx) {
 	t := c.t
 	lanes := t.bytes / 4

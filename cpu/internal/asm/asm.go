@@ -1,27 +1,30 @@
-// Package asm holds the block primitives of the CPU driver: one loop each over slices of up to about a thousand
-// elements that lie in the first-level cache, which the expression evaluator strings together.
+// Package asm holds the block primitives of the CPU driver: one loop each over slices of up to
+// about a thousand elements that lie in the first-level cache, which the expression evaluator
+// strings together.
 //
 // Contract:
 //
-//   - Sources are as long as dst (else a panic that names the function and the lengths); any length, also 0, is fine.
-//     dst may be one of the sources; partial overlap is not allowed.
-//   - Every variant (generic Go, AVX2, AVX-512) gives the same bits, but for the payload and sign of a NaN that
-//     arithmetic makes. Float operations round one by one to nearest even; a multiplication and an addition are fused
-//     only where FMA is written.
-//   - A truth value is a uint32, 0 or 1, whatever was compared. Selection takes any value but 0 for true.
+//   - Sources are as long as dst (else a panic that names the function and the lengths); any
+//     length, also 0, is fine. dst may be one of the sources; partial overlap is not allowed.
+//   - Every variant (generic Go, AVX2, AVX-512) gives the same bits, but for the payload and sign
+//     of a NaN that arithmetic makes. Float operations round one by one to nearest even; a
+//     multiplication and an addition are fused only where FMA is written.
+//   - A truth value is a uint32, 0 or 1, whatever was compared. Selection takes any value but 0 for
+//     true.
 //   - Integers wrap. A shift by the width or more leaves 0, or the sign for [ShrI32] and [ShrI64].
-//   - Floats become integers towards zero, saturating, NaN 0. (PTX's cvt.rzi differs in one point: from float64 and
-//     to 64-bit integers it turns NaN into the least integer.)
-//   - Sums have a fixed order. With L lanes (64 for float32, 32 for float64), element i is added to lane i mod L, from
-//     +0, in the order of i; the last, incomplete round is filled with +0. Then the upper half of the lanes is added to
-//     the lower half, lane by lane, until one is left. A longer sum is the caller's sum of blocks.
+//   - Floats become integers towards zero, saturating, NaN 0. (PTX's cvt.rzi differs in one point:
+//     from float64 and to 64-bit integers it turns NaN into the least integer.)
+//   - Sums have a fixed order. With L lanes (64 for float32, 32 for float64), element i is added to
+//     lane i mod L, from +0, in the order of i; the last, incomplete round is filled with +0. Then
+//     the upper half of the lanes is added to the lower half, lane by lane, until one is left. A
+//     longer sum is the caller's sum of blocks.
 //
-// Beside the primitives there are kernels for whole functions ([Function]): the formula of package expr with its
-// intermediate values in registers. Package calls finds where a program may use them.
+// Beside the primitives there are kernels for whole functions ([Function]): the formula of package
+// expr with its intermediate values in registers. Package calls finds where a program may use them.
 //
-// The generic Go in generic.go is the reference; the doc comment of an assembly kernel is its Go loop. The assembly,
-// its declarations and the exported functions are written by cpu/_gen/block. With the build tag noasm, and on machines
-// other than amd64, the generic variant is the only one.
+// The generic Go in generic.go is the reference; the doc comment of an assembly kernel is its Go
+// loop. The assembly, its declarations and the exported functions are written by cpu/_gen/block.
+// With the build tag noasm, and on machines other than amd64, the generic variant is the only one.
 package asm
 
 //go:generate sh ../../_gen/generate.sh
@@ -64,7 +67,8 @@ func best() *variant {
 	}
 }
 
-// Variants names the implementations that this machine can run, slowest first; "generic" is always one of them.
+// Variants names the implementations that this machine can run, slowest first; "generic" is always
+// one of them.
 func Variants() []string {
 	var names []string
 	for _, v := range variants {
@@ -78,8 +82,9 @@ func Variants() []string {
 // Active names the implementation in use: the last of [Variants] unless [Use] chose another.
 func Active() string { return current.name }
 
-// Use makes the exported functions run the named variant until restore is called. It is for tests and benchmarks and
-// must not run beside other uses of the package. It panics if the machine cannot run the variant.
+// Use makes the exported functions run the named variant until restore is called. It is for tests
+// and benchmarks and must not run beside other uses of the package. It panics if the machine cannot
+// run the variant.
 func Use(name string) (restore func()) {
 	for i := range variants {
 		if v := &variants[i]; v.name == name && v.usable {
@@ -91,13 +96,14 @@ func Use(name string) (restore func()) {
 	panic(fmt.Sprintf("asm: no variant %q on this machine; there are %q", name, Variants()))
 }
 
-// Function returns the kernel that computes dst[i] = f(a[i]) for a function of package expr, named as there, or nil if the
-// variant in use has none. Its bits are those of the function's float32 formula run one primitive after the other, but the
-// intermediate values never leave the registers. dst and a have the same length; they are the same block or do not overlap.
+// Function returns the kernel that computes dst[i] = f(a[i]) for a function of package expr, named
+// as there, or nil if the variant in use has none. Its bits are those of the function's float32
+// formula run one primitive after the other, but the intermediate values never leave the registers.
+// dst and a have the same length; they are the same block or do not overlap.
 func Function(name string) func(dst, a []float32) { return current.functions[name].run }
 
-// Formula returns the key of the lowered formula from which the kernel of a function was made, "" if there is none. Where
-// package expr has another now, the kernel must not stand for it.
+// Formula returns the key of the lowered formula from which the kernel of a function was made, ""
+// if there is none. Where package expr has another now, the kernel must not stand for it.
 func Formula(name string) string { return current.functions[name].formula }
 
 //go:noinline

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beforeFault returns a block of n elements that ends where a page without access begins: reading behind it faults.
+// beforeFault returns a block of n elements that ends where a page without access begins: reading
+// behind it faults.
 func beforeFault(t *testing.T, elem reflect.Type, n int) reflect.Value {
 	page := unix.Getpagesize()
 	bytes := n * int(elem.Size())

@@ -61,9 +61,10 @@ func fmaF64(dst, a, b, c []float64) {
 	}
 }
 
-// fma32 returns a·b + c rounded once. The product of two float32 is exact in float64; the float64 sum is rounded to odd
-// (towards zero, then the last bit set if anything was lost), after which the rounding to float32 cannot go wrong: 53 bits
-// are more than 24+2 (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
+// fma32 returns a·b + c rounded once. The product of two float32 is exact in float64; the float64
+// sum is rounded to odd (towards zero, then the last bit set if anything was lost), after which the
+// rounding to float32 cannot go wrong: 53 bits are more than 24+2 (Boldo and Melquiond, "Emulation
+// of a FMA and correctly rounded sums", 2008).
 func fma32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	z := float64(c)
@@ -105,7 +106,8 @@ func absF64(dst, a []float64) {
 	}
 }
 
-// sqrt through float64 is correctly rounded for float32 too: the float64 root has more than twice its bits.
+// sqrt through float64 is correctly rounded for float32 too: the float64 root has more than twice
+// its bits.
 func sqrt[T float](dst, a []T) {
 	for i := range dst {
 		dst[i] = T(math.Sqrt(float64(a[i])))
@@ -249,7 +251,8 @@ func choose[T unsigned](dst []T, m []uint32, a, b []T) {
 	}
 }
 
-// cvt is every conversion in which Go's own rounds to nearest even, extends or wraps as the contract says.
+// cvt is every conversion in which Go's own rounds to nearest even, extends or wraps as the
+// contract says.
 func cvt[D, S interface {
 	number | int8 | int16 | uint8 | uint16
 }](dst []D, a []S) {
@@ -258,8 +261,9 @@ func cvt[D, S interface {
 	}
 }
 
-// saturate converts towards zero within [lo, hi], hi being the greatest D and above the limit exactly when it is reached
-// (2³¹ and so on: what D's greatest plus one is in float64). NaN becomes 0.
+// saturate converts towards zero within [lo, hi], hi being the greatest D and above the limit
+// exactly when it is reached (2³¹ and so on: what D's greatest plus one is in float64). NaN becomes
+// 0.
 func saturate[D signed | unsigned, S float](dst []D, a []S, lo, hi D, limit float64) {
 	for i := range dst {
 		x := float64(a[i])

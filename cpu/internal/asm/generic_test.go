@@ -11,8 +11,8 @@ import (
 
 var nan32, inf32, negZero = float32(math.NaN()), float32(math.Inf(1)), float32(math.Copysign(0, -1))
 
-// TestFMA32 compares the fused multiply-add with exact arithmetic, rounded once by math/big, over sums that cancel, tie
-// and underflow.
+// TestFMA32 compares the fused multiply-add with exact arithmetic, rounded once by math/big, over
+// sums that cancel, tie and underflow.
 func TestFMA32(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	one := func(spread int) float32 {
@@ -51,7 +51,8 @@ func TestFMA32(t *testing.T) {
 	}
 }
 
-// TestSaturation states the conversion rule by hand; the variants are compared with generic elsewhere.
+// TestSaturation states the conversion rule by hand; the variants are compared with generic
+// elsewhere.
 func TestSaturation(t *testing.T) {
 	a := []float32{nan32, inf32, -inf32, 1.9, -1.9, 0x1p31, -0x1p31, 0x1p31 - 128, 0x1p40, -0.5}
 	i := make([]int32, len(a))

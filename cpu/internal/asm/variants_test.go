@@ -12,7 +12,8 @@ import (
 // guard is what stands before and behind each block; no kernel may touch it.
 const guard = 64
 
-// values returns n elements of the given type: random bits, values of moderate size and special ones.
+// values returns n elements of the given type: random bits, values of moderate size and special
+// ones.
 func values(r *rand.Rand, t reflect.Type, n int) reflect.Value {
 	s := reflect.MakeSlice(reflect.SliceOf(t), n, n)
 	for i := range n {
@@ -74,14 +75,16 @@ func same(field string, x, y reflect.Value) bool {
 	case reflect.Uint16:
 		a, b := uint16(x.Uint()), uint16(y.Uint())
 		nan := func(h uint16) bool {
-			return strings.HasSuffix(field, "ToF16") && h&0x7e00 == 0x7e00 || strings.HasSuffix(field, "ToBF16") && h&0x7fc0 == 0x7fc0 // quiet ones
+			// quiet ones
+			return strings.HasSuffix(field, "ToF16") && h&0x7e00 == 0x7e00 || strings.HasSuffix(field, "ToBF16") && h&0x7fc0 == 0x7fc0
 		}
 		return a == b || nan(a) && nan(b)
 	}
 	return x.Equal(y)
 }
 
-// callable returns the i-th kernel. Reflection does not call unexported fields, but reads through their address.
+// callable returns the i-th kernel. Reflection does not call unexported fields, but reads through
+// their address.
 func callable(k *kernels, i int) reflect.Value {
 	f := reflect.ValueOf(k).Elem().Field(i)
 	return reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem()
@@ -95,8 +98,8 @@ func lengths() []int {
 	return append(ns, 127, 128, 129, 255, 256, 257, 999, 1000, 1023, 1024)
 }
 
-// TestVariants runs every kernel of every variant of this machine on every length and compares it with generic Go. The
-// kernels are found by reflection: none can be forgotten.
+// TestVariants runs every kernel of every variant of this machine on every length and compares it
+// with generic Go. The kernels are found by reflection: none can be forgotten.
 func TestVariants(t *testing.T) {
 	for _, v := range variants {
 		if !v.usable {

@@ -75,8 +75,9 @@ func peak(par Parallel) (gflops float64) {
 	return float64(2*k*h*kern.width*repeat*procs) / float64(time.Since(start).Nanoseconds())
 }
 
-// BenchmarkF32 measures products alternately with the peak, since the clock and other processes change both: peak%
-// is the median of the ratios, best-peak% the best product over the best peak, which a busy machine disturbs least.
+// BenchmarkF32 measures products alternately with the peak, since the clock and other processes
+// change both: peak% is the median of the ratios, best-peak% the best product over the best peak,
+// which a busy machine disturbs least.
 func BenchmarkF32(b *testing.B) {
 	par := newTeam().run
 	for _, c := range []struct {

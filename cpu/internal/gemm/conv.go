@@ -7,12 +7,15 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// A Conv is a convolution of float32, and its gradients, without a matrix of columns in memory: panels of columns are packed from what the
-// windows see, as they are multiplied. x is [N, Channels, In…], w [Outputs, Channels/Groups, Kernel…], y [N, Outputs, Out…], all dense; of
-// one or two spatial dimensions the first of three are 1. Sums have an order that depends on the geometry alone.
+// A Conv is a convolution of float32, and its gradients, without a matrix of columns in memory:
+// panels of columns are packed from what the windows see, as they are multiplied. x is [N,
+// Channels, In…], w [Outputs, Channels/Groups, Kernel…], y [N, Outputs, Out…], all dense; of one or
+// two spatial dimensions the first of three are 1. Sums have an order that depends on the geometry
+// alone.
 type Conv struct {
-	N, Groups, Channels, Outputs              int
-	In, Kernel, Stride, Dilation, Before, Out [3]int // Before is the padding before, that behind follows from the others
+	N, Groups, Channels, Outputs int
+	// Before is the padding before, that behind follows from the others
+	In, Kernel, Stride, Dilation, Before, Out [3]int
 }
 
 func (c *Conv) taps() int { return size(c.Kernel) }
@@ -31,7 +34,8 @@ func (c *Conv) sight(x []float32) sight {
 	return s
 }
 
-// back is what elements of x, those whose coordinates are r modulo the stride, see of y, and by which elements of the kernel.
+// back is what elements of x, those whose coordinates are r modulo the stride, see of y, and by
+// which elements of the kernel.
 func (c *Conv) back(g []float32, r [3]int) (s sight, kernel []int) {
 	s = sight{src: g, n: c.N, groups: c.Groups, channels: c.Outputs / c.Groups, in: c.Out, step: [3]int{1, 1, 1}}
 	var at [3][][2]int // of each dimension, elements of the kernel and where they are
@@ -87,7 +91,8 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 		clear(dx)
 		return
 	}
-	if !finite(par, w) { // zeros beyond the edges of y would be multiplied with what makes NaN of them
+	// zeros beyond the edges of y would be multiplied with what makes NaN of them
+	if !finite(par, w) {
 		c.plain(par, dx, g, w)
 		return
 	}
@@ -217,7 +222,8 @@ type columns struct {
 	packA   func(dst []float32, group, row, h, k0, kc int)
 	panelsA int
 	bufA    []float32
-	// tapFirst has the columns of all channels of a block for the first tap first, otherwise those of all taps for the first channel.
+	// tapFirst has the columns of all channels of a block for the first tap first, otherwise those
+	// of all taps for the first channel.
 	tapFirst bool
 
 	dst        []float32
@@ -364,7 +370,8 @@ func (j *columns) task(i int) {
 	}
 }
 
-// cut lists of each panel of places of a unit the pieces that it is packed from, and the runs of elements that it gives.
+// cut lists of each panel of places of a unit the pieces that it is packed from, and the runs of
+// elements that it gives.
 func (j *columns) cut(l *columnLocal, look *look, u *unit) {
 	width, lanes := j.kern.width, j.win.lanes
 	l.pieces, l.runs, l.panel = l.pieces[:0], l.runs[:0], l.panel[:0]
@@ -450,7 +457,8 @@ func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel i
 	}
 }
 
-// direct is run for groups of one channel and one row: sums of a few products, for a row of places at a time.
+// direct is run for groups of one channel and one row: sums of a few products, for a row of places
+// at a time.
 func (j *columns) direct(par Parallel, weights func(g int, dst []float32)) {
 	d := division{images: 1, parts: 1, units: j.n}
 	if j.n*j.groups*j.k*size(j.places) < parallelWork {

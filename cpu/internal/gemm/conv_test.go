@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// convCases are geometries that take every path: padding, strides, dilation, groups, three dimensions, several units an image and several
-// images a unit, rows shorter and longer than a panel.
+// convCases are geometries that take every path: padding, strides, dilation, groups, three
+// dimensions, several units an image and several images a unit, rows shorter and longer than a
+// panel.
 func convCases() (list []Conv) {
 	add := func(n, groups, channels, outputs int, in, kernel, stride, dilation, before, behind [3]int) {
 		c := Conv{N: n, Groups: groups, Channels: channels, Outputs: outputs, In: in, Kernel: kernel, Stride: stride, Dilation: dilation, Before: before}
@@ -74,7 +75,8 @@ func (c *Conv) sizes() (x, w, y int) {
 	return c.N * c.Channels * size(c.In), c.Outputs * c.Channels / c.Groups * c.taps(), c.N * c.Outputs * size(c.Out)
 }
 
-// TestConv compares a convolution and both gradients with the definition, in operands before pages without access where there are such.
+// TestConv compares a convolution and both gradients with the definition, in operands before pages
+// without access where there are such.
 func TestConv(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	some := func(n int) []float32 {

@@ -6,8 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// weights is the gradient of a convolution's weight: of each group a product over all places of what the windows see, an element at a time
-// from where it is, with the gradient of the result, transposed.
+// weights is the gradient of a convolution's weight: of each group a product over all places of
+// what the windows see, an element at a time from where it is, with the gradient of the result,
+// transposed.
 type weights struct {
 	sight
 	kern     *kernel[float32]

@@ -6,8 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// depth is Weight for groups of one channel and one output: for each tap a dot product of the gradient of the result, laid out as what the
-// windows see is, with zeros between its rows, and what they see.
+// depth is Weight for groups of one channel and one output: for each tap a dot product of the
+// gradient of the result, laid out as what the windows see is, with zeros between its rows, and
+// what they see.
 func (c *Conv) depth(par Parallel, dw, x, g []float32) {
 	s := c.sight(x)
 	kern, win := active32(), activeWindows()
@@ -29,7 +30,8 @@ func (c *Conv) depth(par Parallel, dw, x, g []float32) {
 			from := g[(image*c.Groups+group)*whole:][:whole]
 			n := lines[len(lines)-1] + cols
 			seen := look.data[look.at:][:n+slices.Max(l.offs)]
-			if sum := asm.SumF32(seen); sum-sum != 0 || kern.dots == nil { // zeros between rows would make NaN of infinities
+			// zeros between rows would make NaN of infinities
+			if sum := asm.SumF32(seen); sum-sum != 0 || kern.dots == nil {
 				for t, off := range l.offs {
 					for i, at := range lines {
 						for q, v := range seen[at+off:][:cols] {

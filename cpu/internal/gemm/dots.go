@@ -1,14 +1,14 @@
 package gemm
 
-// A dotKernel computes out[r*w+j] = Σ a[r*lda+p]·b[j*ldb+p] over p < k, for as many rows r and columns j < w as it is made
-// for. The order of a sum does not depend on either.
+// A dotKernel computes out[r*w+j] = Σ a[r*lda+p]·b[j*ldb+p] over p < k, for as many rows r and
+// columns j < w as it is made for. The order of a sum does not depend on either.
 type dotKernel[T float] func(k int, a *T, lda int, b *T, ldb int, out *T)
 
 // dotRows is how many rows the largest dot kernels take.
 const dotRows = 4
 
-// dots computes a product with few rows as dot products of rows of A and columns of B, both contiguous: B, the larger of
-// the two, is read once and not copied.
+// dots computes a product with few rows as dot products of rows of A and columns of B, both
+// contiguous: B, the larger of the two, is read once and not copied.
 func dots[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a, b, c operand[T], accumulate bool) {
 	j := pool.get()
 	defer pool.put(j)

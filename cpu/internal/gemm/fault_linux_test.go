@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beforeFault returns n elements that end where a page without access begins: reading behind them faults.
+// beforeFault returns n elements that end where a page without access begins: reading behind them
+// faults.
 func beforeFault(t *testing.T, n int) []float32 {
 	page := unix.Getpagesize()
 	size := ceil(4*n, page) * page

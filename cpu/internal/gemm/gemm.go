@@ -2,29 +2,33 @@
 //
 // Contract:
 //
-//   - C = A·B, or C += A·B: A is m×k, B is k×n, C is m×n, each given by a slice that begins at its first element, the
-//     distance between rows and the distance between columns, in elements. Any distances will do (transposed operands,
-//     slices of larger matrices, distance 0 to repeat); those of C must not let elements coincide. C overlaps neither
-//     A nor B.
-//   - The order of the sum over k is fixed: blocks of a length that depends on k alone, one after the other, or for few
-//     rows the lanes of a vector. The bits of the result depend on the shape, the distances and the variant (package asm's
-//     Active), not on the number of workers or on who does what.
-//     With AVX2 and AVX-512 products are fused with their addition, in generic Go they are rounded. NaN and infinities
-//     behave as in the plain sum; k = 0 gives zeros.
-//   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework for Rapidly Instantiating
-//     BLAS Functionality", 2015), into buffers that are reused; in the steady state nothing is allocated.
+//   - C = A·B, or C += A·B: A is m×k, B is k×n, C is m×n, each given by a slice that begins at its
+//     first element, the distance between rows and the distance between columns, in elements. Any
+//     distances will do (transposed operands, slices of larger matrices, distance 0 to repeat);
+//     those of C must not let elements coincide. C overlaps neither A nor B.
+//   - The order of the sum over k is fixed: blocks of a length that depends on k alone, one after
+//     the other, or for few rows the lanes of a vector. The bits of the result depend on the shape,
+//     the distances and the variant (package asm's Active), not on the number of workers or on who
+//     does what. With AVX2 and AVX-512 products are fused with their addition, in generic Go they
+//     are rounded. NaN and infinities behave as in the plain sum; k = 0 gives zeros.
+//   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework for
+//     Rapidly Instantiating BLAS Functionality", 2015), into buffers that are reused; in the steady
+//     state nothing is allocated.
 //   - Misuse (a negative size, a slice too short) panics with a message that names the operand.
 //
-// Convolutions of float32 ([Conv]) are products with a matrix of columns that is never written. Forward, and for the input's gradient with the
-// weights turned round, panels of columns are packed from the picture, or from a copy with its padding that stays in the cache. For the weight's
-// gradient an operand is read where it is, an element at a time. The same holds of their bits as of a product's.
+// Convolutions of float32 ([Conv]) are products with a matrix of columns that is never written.
+// Forward, and for the input's gradient with the weights turned round, panels of columns are packed
+// from the picture, or from a copy with its padding that stays in the cache. For the weight's
+// gradient an operand is read where it is, an element at a time. The same holds of their bits as of
+// a product's.
 //
 // The kernels in assembly are written by cpu/_gen/gemm.
 package gemm
 
 import "fmt"
 
-// Parallel calls f(0) … f(n-1), in any order and on any number of goroutines, and returns when all have returned.
+// Parallel calls f(0) … f(n-1), in any order and on any number of goroutines, and returns when all
+// have returned.
 type Parallel func(n int, f func(i int))
 
 // Serial is the [Parallel] without goroutines.
@@ -34,7 +38,8 @@ func Serial(n int, f func(i int)) {
 	}
 }
 
-// F32 computes C = A·B, or C += A·B if accumulate is true. The element (i, j) of A is a[i*ars+j*acs], and so on.
+// F32 computes C = A·B, or C += A·B if accumulate is true. The element (i, j) of A is
+// a[i*ars+j*acs], and so on.
 func F32(par Parallel, m, n, k int, a []float32, ars, acs int, b []float32, brs, bcs int, c []float32, crs, ccs int, accumulate bool) {
 	multiply(par, &poolF32, active32(), m, n, k, operand[float32]{a, ars, acs}, operand[float32]{b, brs, bcs}, operand[float32]{c, crs, ccs}, accumulate)
 }
@@ -83,8 +88,9 @@ func multiply[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int
 		}
 		return
 	}
-	// The tiles are written row by row: a C whose columns are contiguous is computed as Cᵀ = Bᵀ·Aᵀ. So is a product with
-	// a vector, which then has m = 1, and one so narrow that most of a tile would be empty.
+	// The tiles are written row by row: a C whose columns are contiguous is computed as Cᵀ = Bᵀ·Aᵀ.
+	// So is a product with a vector, which then has m = 1, and one so narrow that most of a tile
+	// would be empty.
 	narrow := n < kern.width && m > n && k >= 64 && 2*m*kern.width > 3*n*ceil(m, kern.width)*kern.width
 	if c.cs != 1 && c.rs == 1 || n == 1 && m > 1 || narrow {
 		m, n, a, b, c = n, m, b.transposed(), a.transposed(), c.transposed()
@@ -103,10 +109,12 @@ func multiply[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int
 }
 
 const (
-	plainWork    = 64     // multiplications up to which packing does not pay
-	parallelWork = 250000 // multiplications from which several goroutines pay: some microseconds on one core
-	fewRows      = 16     // rows of A up to which B is read in place, if both are contiguous along k
-	dotDepth     = 16     // k to the row from which it pays: the lanes of each sum must be added up
+	plainWork = 64 // multiplications up to which packing does not pay
+	// multiplications from which several goroutines pay: some microseconds on one core
+	parallelWork = 250000
+	// rows of A up to which B is read in place, if both are contiguous along k
+	fewRows  = 16
+	dotDepth = 16 // k to the row from which it pays: the lanes of each sum must be added up
 )
 
 // plain is the definition, for tiny products.

@@ -60,8 +60,9 @@ func (m matrix[T]) at(i, j int) float64 { return float64(m.data[i*m.rs+j*m.cs]) 
 
 type gemmFunc[T float] func(par Parallel, m, n, k int, a []T, ars, acs int, b []T, brs, bcs int, c []T, crs, ccs int, accumulate bool)
 
-// testProduct compares one product with a float64 sum: the error of a sum of k products in any order is at most about
-// k·ε·Σ|a·b| (Higham, "Accuracy and Stability of Numerical Algorithms", 3.1).
+// testProduct compares one product with a float64 sum: the error of a sum of k products in any
+// order is at most about k·ε·Σ|a·b| (Higham, "Accuracy and Stability of Numerical Algorithms",
+// 3.1).
 func testProduct[T float](r *rand.Rand, f gemmFunc[T], eps float64, m, n, k int, layout [3]int, accumulate bool) error {
 	a, b, c := newMatrix[T](r, m, k, layout[0]), newMatrix[T](r, k, n, layout[1]), newMatrix[T](r, m, n, layout[2])
 	before := append([]T(nil), c.data...)
@@ -161,7 +162,8 @@ func TestRepeatedOperand(t *testing.T) {
 	}
 }
 
-// TestNotFinite checks that NaN and infinities reach what they should and nothing else, across the edges of tiles.
+// TestNotFinite checks that NaN and infinities reach what they should and nothing else, across the
+// edges of tiles.
 func TestNotFinite(t *testing.T) {
 	const m, n, k = 47, 77, 90
 	for _, variant := range asm.Variants() {

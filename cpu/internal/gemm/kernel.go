@@ -12,13 +12,15 @@ type kernel[T float] struct {
 	stride        int // elements from one k to the next in a packed panel of A, at least height
 	block         int // greatest length of a block of k
 	masked        bool
-	// micro[h] computes a tile of h rows: c[r*ldc+j] (+)= Σ a[p*stride+r]·b[p*ldb+j], for p < k and j < w. Without masked,
-	// w must be width.
+	// micro[h] computes a tile of h rows: c[r*ldc+j] (+)= Σ a[p*stride+r]·b[p*ldb+j], for p < k and
+	// j < w. Without masked, w must be width.
 	micro []func(k int, a, b *T, ldb int, c *T, ldc, w, accumulate int)
-	// transpose packs group rows: dst[p*ldd+r] = src[min(r,h-1)*rs+p] for p < k, a multiple of step. It may be nil.
+	// transpose packs group rows: dst[p*ldd+r] = src[min(r,h-1)*rs+p] for p < k, a multiple of
+	// step. It may be nil.
 	transpose   func(dst *T, ldd int, src *T, rs, h, k int)
 	group, step int
-	// copyRows[n] copies k rows of n vectors, n 1 or 2, to where they follow each other. It may be nil.
+	// copyRows[n] copies k rows of n vectors, n 1 or 2, to where they follow each other. It may be
+	// nil.
 	copyRows []func(dst, src *byte, distance, k int)
 	vector   int // bytes of a vector
 	// dots[h] takes h rows and dotWidth columns, dots1[h] one column. They may be nil.

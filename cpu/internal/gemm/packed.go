@@ -5,30 +5,33 @@ import (
 	"unsafe"
 )
 
-// groupLimit bounds m, n and k of what is packed at once: at most 16 MiB of B and about as much of A for float32.
+// groupLimit bounds m, n and k of what is packed at once: at most 16 MiB of B and about as much of
+// A for float32.
 const groupLimit = 2048
 
-// A job is one product on its way through the blocked algorithm, with the buffers that it packs into. Its methods pack and
-// tiles are the tasks of the workers.
+// A job is one product on its way through the blocked algorithm, with the buffers that it packs
+// into. Its methods pack and tiles are the tasks of the workers.
 type job[T float] struct {
 	kern       *kernel[T]
 	m, n, k    int
 	a, b, c    operand[T]
 	accumulate bool
 
-	block          int // length of a block of k
-	m0, n0, k0     int // the group being worked on
-	mg, ng, kg     int
-	repackB        bool
-	panelsA        int // in the group
-	panelsB        int
-	perPackA       int // panels a packing task
-	perPackB       int
-	packTasksB     int
-	tileA, tileB   int // panels a tile task
-	tilesB         int
-	inPlace        bool // B is read where it is, but for its last, narrower panel
-	fused          bool // tile tasks pack the blocks of B that they use: few rows make one tile, so nothing is packed twice
+	block        int // length of a block of k
+	m0, n0, k0   int // the group being worked on
+	mg, ng, kg   int
+	repackB      bool
+	panelsA      int // in the group
+	panelsB      int
+	perPackA     int // panels a packing task
+	perPackB     int
+	packTasksB   int
+	tileA, tileB int // panels a tile task
+	tilesB       int
+	inPlace      bool // B is read where it is, but for its last, narrower panel
+	// tile tasks pack the blocks of B that they use: few rows make one tile, so nothing is packed
+	// twice
+	fused          bool
 	bufA, bufB     []T
 	packFn, tileFn func(int) // the tasks as values, made once
 	dotsFn         func(int)
@@ -77,8 +80,8 @@ func aligned[T float](buf []T, n int) []T {
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// packed is the blocked algorithm: groups of k, n and m; in each, the panels of A and B are packed in parallel, then the
-// tiles of C are computed in parallel.
+// packed is the blocked algorithm: groups of k, n and m; in each, the panels of A and B are packed
+// in parallel, then the tiles of C are computed in parallel.
 func packed[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a, b, c operand[T], accumulate bool) {
 	j := pool.get()
 	defer pool.put(j)
@@ -103,7 +106,8 @@ func packed[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, 
 
 const (
 	packWork = 1 << 14 // elements a packing task
-	// A tile task's share of A and B for one block of k stays in the second-level cache: 168×256 of C with AVX-512.
+	// A tile task's share of A and B for one block of k stays in the second-level cache: 168×256 of
+	// C with AVX-512.
 	tilePanelsA, tilePanelsB = 12, 8
 	minTasks                 = 8       // tiles that a product is cut into if they stay large enough
 	tileWork                 = 1 << 19 // multiplications that a tile task should have
@@ -147,7 +151,8 @@ func (j *job[T]) run(par Parallel) {
 	par(ceil(j.panelsA, j.tileA)*j.tilesB, j.tileFn)
 }
 
-// rowsOf returns the first row of panel i of A, in the group, and its height: heights differ by one at most.
+// rowsOf returns the first row of panel i of A, in the group, and its height: heights differ by one
+// at most.
 func (j *job[T]) rowsOf(i int) (row, h int) {
 	h, longer := j.mg/j.panelsA, j.mg%j.panelsA
 	if i < longer {
@@ -156,8 +161,9 @@ func (j *job[T]) rowsOf(i int) (row, h int) {
 	return i*h + longer, h
 }
 
-// blockA and blockB return where the block of k from k0 to k0+kc of a panel is packed. The blocks of all panels that meet
-// lie together: at the distance of whole panels, often a power of two, they would fall on the same sets of the cache.
+// blockA and blockB return where the block of k from k0 to k0+kc of a panel is packed. The blocks
+// of all panels that meet lie together: at the distance of whole panels, often a power of two, they
+// would fall on the same sets of the cache.
 func (j *job[T]) blockA(p, k0, kc int) []T { return j.bufA[(j.panelsA*k0+p*kc)*j.kern.stride:] }
 
 func (j *job[T]) blockB(p, k0, kc int) []T {
@@ -208,7 +214,8 @@ type local[T float] struct {
 	panel []T    // one block of one panel of B
 }
 
-// tile is the i-th task of the multiplication: some panels of A with some of B, over all blocks of k in order.
+// tile is the i-th task of the multiplication: some panels of A with some of B, over all blocks of
+// k in order.
 func (j *job[T]) tile(pool *pool[T], i int) {
 	kern := j.kern
 	a0, b0 := i/j.tilesB*j.tileA, i%j.tilesB*j.tileB
@@ -241,7 +248,8 @@ func (j *job[T]) tile(pool *pool[T], i int) {
 	}
 }
 
-// multiply computes one tile of C over one block of k: panel pa of A, and panel pb of B, which is at b.
+// multiply computes one tile of C over one block of k: panel pa of A, and panel pb of B, which is
+// at b.
 func (j *job[T]) multiply(l *local[T], pa, pb, k0, kc int, b *T, ldb int) {
 	kern := j.kern
 	row, h := j.rowsOf(pa)

@@ -1,7 +1,7 @@
 package gemm
 
-// A sight is what windows see of a source, [n, groups·channels, in…]: at each place some taps, and zeros outside of the source. Places are a
-// grid; coordinates are those of the source.
+// A sight is what windows see of a source, [n, groups·channels, in…]: at each place some taps, and
+// zeros outside of the source. Places are a grid; coordinates are those of the source.
 type sight struct {
 	src      []float32
 	n        int
@@ -29,8 +29,9 @@ func (s *sight) bound() {
 
 func size(v [3]int) int { return v[0] * v[1] * v[2] }
 
-// A unit is a part of the places: all of some images, or of one image a range along the first dimension that has several. The places of an
-// image are neighbours in memory wherever those of the grid are.
+// A unit is a part of the places: all of some images, or of one image a range along the first
+// dimension that has several. The places of an image are neighbours in memory wherever those of the
+// grid are.
 type unit struct {
 	image, images int
 	from, to      [3]int
@@ -48,8 +49,8 @@ type division struct {
 	units  int
 }
 
-// divide cuts the places into units of at most about want places. Of the numbers of images a unit that are not far fewer, it takes that
-// which costs least.
+// divide cuts the places into units of at most about want places. Of the numbers of images a unit
+// that are not far fewer, it takes that which costs least.
 func (s *sight) divide(want int, cost func(images, units int) int) (d division) {
 	whole := size(s.places)
 	d.parts = 1
@@ -84,8 +85,8 @@ func (s *sight) unit(d division, i int) (u unit) {
 	return u
 }
 
-// A look is what a unit sees, as memory: that of the source itself, or a copy with its zeros, in which columns lie so that those of
-// neighbouring places are neighbours.
+// A look is what a unit sees, as memory: that of the source itself, or a copy with its zeros, in
+// which columns lie so that those of neighbouring places are neighbours.
 type look struct {
 	data           []float32
 	at             int // of channel 0 of the block, image 0, place 0, the least tap
@@ -99,8 +100,8 @@ type look struct {
 // over is how many elements behind the last one of a row kernels may read.
 const over = 16
 
-// look finds out how unit u is read: where the windows stay inside of the source it is the source. reach is how far behind the last
-// element a kernel reads.
+// look finds out how unit u is read: where the windows stay inside of the source it is the source.
+// reach is how far behind the last element a kernel reads.
 func (s *sight) look(u *unit, reach int) (l look) {
 	l.step = s.step[2]
 	inside := l.step == 1
@@ -127,7 +128,8 @@ func (s *sight) look(u *unit, reach int) (l look) {
 	return l
 }
 
-// see sets the memory of l to what it shows of channels c0 … c1-1 of group g; buf is used if it is a copy, and returned.
+// see sets the memory of l to what it shows of channels c0 … c1-1 of group g; buf is used if it is
+// a copy, and returned.
 func (s *sight) see(l *look, win *windowKernel, u *unit, g, c0, c1 int, buf []float32) []float32 {
 	if !l.copied {
 		l.data = s.src
@@ -181,7 +183,8 @@ func (s *sight) see(l *look, win *windowKernel, u *unit, g, c0, c1 int, buf []fl
 	return buf
 }
 
-// rows copies rows of the source, which follow each other, into a copy, of which they fill the columns from left to right.
+// rows copies rows of the source, which follow each other, into a copy, of which they fill the
+// columns from left to right.
 func (s *sight) rows(l *look, win *windowKernel, dst, src []float32, rows, first, left, right int) {
 	width := l.row[1]
 	some := max(0, min(rows, (len(src)-win.lanes)/s.in[2])) // kernels read behind a row
@@ -207,7 +210,8 @@ func (s *sight) rows(l *look, win *windowKernel, dst, src []float32, rows, first
 	}
 }
 
-// spread sets a row of a copy, whose columns are sorted by their number modulo step, from a row of the source.
+// spread sets a row of a copy, whose columns are sorted by their number modulo step, from a row of
+// the source.
 func (l *look) spread(row, in []float32, first int) {
 	for p := range l.step {
 		part := row[p*l.phase : (p+1)*l.phase]
@@ -233,8 +237,8 @@ func (s *sight) place(l *look, image, z, y, x int) int {
 	return image*l.image + z*s.step[0]*l.row[0] + y*s.step[1]*l.row[1] + x
 }
 
-// offsets lists where the taps of n channels are, from where a place is: element k of a block of columns, of the first channel or of the first
-// tap first.
+// offsets lists where the taps of n channels are, from where a place is: element k of a block of
+// columns, of the first channel or of the first tap first.
 func (s *sight) offsets(l *look, n int, tapFirst bool, list []int) []int {
 	list = list[:0]
 	if tapFirst {
@@ -256,8 +260,8 @@ func (s *sight) offsets(l *look, n int, tapFirst bool, list []int) []int {
 	return list
 }
 
-// lines lists where the rows of places of a unit begin, and returns their length: all places of an image are one row where they are
-// neighbours.
+// lines lists where the rows of places of a unit begin, and returns their length: all places of an
+// image are one row where they are neighbours.
 func (s *sight) lines(l *look, u *unit, list []int) ([]int, int) {
 	n := u.sizes()
 	cols := n[2]

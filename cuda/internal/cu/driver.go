@@ -130,8 +130,9 @@ func (d *driver) CtxStreamPriorityRange() (least, greatest int, err error) {
 	return int(int32(l)), int(int32(g)), fail(r, "cuCtxGetStreamPriorityRange")
 }
 
-// heapBytes returns memory that C may write to: on the heap, which does not move. A slice that the compiler sees not to escape lies on the
-// goroutine's stack, which may move between the taking of its address and the call.
+// heapBytes returns memory that C may write to: on the heap, which does not move. A slice that the
+// compiler sees not to escape lies on the goroutine's stack, which may move between the taking of
+// its address and the call.
 //
 //go:noinline
 func heapBytes(n int) []byte { return make([]byte, n) }

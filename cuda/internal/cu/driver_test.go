@@ -17,7 +17,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// TestLaunchArguments: all eleven arguments reach C, in registers and on the stack, and the packed parameters with them.
+// TestLaunchArguments: all eleven arguments reach C, in registers and on the stack, and the packed
+// parameters with them.
 func TestLaunchArguments(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)
@@ -84,7 +85,8 @@ func TestNoAllocations(t *testing.T) {
 		"MemsetD32Async":  func() error { return api.MemsetD32Async(0, 0x10000, 64, 7) },
 		"StreamQuery":     func() error { _, err := api.StreamQuery(0); return err },
 	}
-	// One call at a time: under the race detector sync.Pool drops every fourth block on purpose, and AllocsPerRun rounds down.
+	// One call at a time: under the race detector sync.Pool drops every fourth block on purpose,
+	// and AllocsPerRun rounds down.
 	for name, call := range calls {
 		if n := testing.AllocsPerRun(1000, func() {
 			if err := call(); err != nil {
@@ -285,7 +287,8 @@ func TestModuleAndLink(t *testing.T) {
 	}
 }
 
-// TestCallsFromManyGoroutines: calls neither mix up their blocks nor trip over a moving stack or a running collection.
+// TestCallsFromManyGoroutines: calls neither mix up their blocks nor trip over a moving stack or a
+// running collection.
 func TestCallsFromManyGoroutines(t *testing.T) {
 	var api API = &driver{fn: symbols{launchKernel: libcAbs(t)}}
 	var wg sync.WaitGroup

@@ -13,8 +13,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// fake is a driver library made of C callbacks into this test. All calls end in handle with the function's exported name and
-// its first eleven arguments, so the calling convention itself is under test too.
+// fake is a driver library made of C callbacks into this test. All calls end in handle with the
+// function's exported name and its first eleven arguments, so the calling convention itself is
+// under test too.
 type fake struct {
 	exports map[string]bool
 	handle  func(name string, a *[11]uintptr) Result
@@ -36,7 +37,8 @@ func callback(name string) uintptr {
 		f := fakes.now
 		f.calls = append(f.calls, name)
 		a := [11]uintptr{a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10}
-		return uintptr(f.handle(name, &a)) | 0xdeadbeef<<32 // a CUresult leaves the upper half undefined
+		// a CUresult leaves the upper half undefined
+		return uintptr(f.handle(name, &a)) | 0xdeadbeef<<32
 	})
 	if fakes.addrs == nil {
 		fakes.addrs = map[string]uintptr{}
@@ -88,8 +90,9 @@ func (f *fake) on(name string, h func(a *[11]uintptr) Result) {
 // skip stands for an argument that may be anything.
 const skip = ^uintptr(0)
 
-// expects returns a function that runs call and requires that exactly the C function fn ran, with these leading arguments where they are
-// not skip; effect is what fn does. The same call's failure is an *Error with the result inside.
+// expects returns a function that runs call and requires that exactly the C function fn ran, with
+// these leading arguments where they are not skip; effect is what fn does. The same call's failure
+// is an *Error with the result inside.
 func (f *fake) expects(t *testing.T, failure Result) func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
 	return func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
 		t.Helper()

@@ -7,8 +7,9 @@ import (
 	"unsafe"
 )
 
-// TestArgumentsLieOnTheHeap: what C is given an address of is not on the goroutine's stack, which moves when it grows, also between the
-// taking of the address and the call. The compiler puts there what it sees not to escape, and an address made a number does not escape.
+// TestArgumentsLieOnTheHeap: what C is given an address of is not on the goroutine's stack, which
+// moves when it grows, also between the taking of the address and the call. The compiler puts there
+// what it sees not to escape, and an address made a number does not escape.
 func TestArgumentsLieOnTheHeap(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)
@@ -42,7 +43,8 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 			}
 		}
 		if at := map[string]int{"cuModuleLoadDataEx": 4, "cuLinkCreate_v2": 2}[name]; at > 0 {
-			for i, value := range unsafe.Slice((*uintptr)(pointer(a[at])), 4) { // the logs and their sizes
+			// the logs and their sizes
+			for i, value := range unsafe.Slice((*uintptr)(pointer(a[at])), 4) {
 				if i%2 == 0 && onStack(value) {
 					t.Errorf("%s: value %d of the options points into the goroutine's stack", name, i)
 				}
@@ -83,7 +85,8 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 	}
 }
 
-// deep calls f some KiB below the top of the stack, so that no memory beside the stack is near its frames.
+// deep calls f some KiB below the top of the stack, so that no memory beside the stack is near its
+// frames.
 //
 //go:noinline
 func deep(kib int, f func()) {
@@ -98,7 +101,8 @@ func deep(kib int, f func()) {
 
 var sink byte
 
-// onStack reports whether an address is within 56 KiB above the caller's frame: what a frame of the callers, called by deep, holds.
+// onStack reports whether an address is within 56 KiB above the caller's frame: what a frame of the
+// callers, called by deep, holds.
 //
 //go:noinline
 func onStack(p uintptr) bool {

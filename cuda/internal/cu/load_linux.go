@@ -10,7 +10,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// libraryDirs are looked through after the loader's own search: WSL, distributions that keep the driver apart, containers, NixOS, Jetson.
+// libraryDirs are looked through after the loader's own search: WSL, distributions that keep the
+// driver apart, containers, NixOS, Jetson.
 var libraryDirs = []string{
 	"/usr/lib/wsl/lib",
 	"/usr/lib/x86_64-linux-gnu",
@@ -25,7 +26,8 @@ var libraryDirs = []string{
 	"/run/opengl-driver/lib",
 }
 
-// loadLibrary opens the library of this name, from the loader's own search or else from dirs, or says what it tried.
+// loadLibrary opens the library of this name, from the loader's own search or else from dirs, or
+// says what it tried.
 func loadLibrary(name string, dirs []string) (*library, []string) {
 	var tried []string
 	open := func(path string) *library {

@@ -4,7 +4,8 @@ package cu
 
 import "golang.org/x/sys/windows"
 
-// libraryDirs is empty: the driver installs its library in the system directory, and looking elsewhere would be unsafe.
+// libraryDirs is empty: the driver installs its library in the system directory, and looking
+// elsewhere would be unsafe.
 var libraryDirs []string
 
 // loadLibrary opens the library of this name from the system directory, or says what it tried.

@@ -8,7 +8,8 @@ import (
 	"unsafe"
 )
 
-// Options of the driver's compiler, CUjit_option in cuda.h, and the kind of its input, CUjitInputType.
+// Options of the driver's compiler, CUjit_option in cuda.h, and the kind of its input,
+// CUjitInputType.
 const (
 	jitMaxRegisters     = 0
 	jitInfoLog          = 3
@@ -23,8 +24,8 @@ const (
 	jitLogBytes = 16 << 10
 )
 
-// jit is the two parallel arrays of a compilation's options, and the buffers that they point to. It must live until the module is
-// loaded or the link destroyed.
+// jit is the two parallel arrays of a compilation's options, and the buffers that they point to. It
+// must live until the module is loaded or the link destroyed.
 type jit struct {
 	keys      []uint32
 	values    []uintptr
@@ -68,7 +69,8 @@ func (j *jit) done(r Result, call, detail string) error {
 	return &Error{Call: call, Result: r, Detail: detail, Log: gostring(j.err)}
 }
 
-// terminated returns image with the NUL that PTX text needs, on the heap; a cubin (ELF) is left as it is.
+// terminated returns image with the NUL that PTX text needs, on the heap; a cubin (ELF) is left as
+// it is.
 //
 //go:noinline
 func terminated(image []byte) []byte {

@@ -16,8 +16,9 @@ var opened struct {
 	api API
 }
 
-// Open loads and initialises the NVIDIA driver. The first success is kept for the process, a failure is not, so that it may be tried
-// again. The error is always an [*Unavailable]. Open chooses nothing: FLAMBEAU_CUDA is read by its caller.
+// Open loads and initialises the NVIDIA driver. The first success is kept for the process, a
+// failure is not, so that it may be tried again. The error is always an [*Unavailable]. Open
+// chooses nothing: FLAMBEAU_CUDA is read by its caller.
 func Open() (API, error) {
 	opened.Lock()
 	defer opened.Unlock()
@@ -50,7 +51,8 @@ func start(lib *library) (*driver, *Unavailable) {
 		return nil, u
 	}
 
-	// The version is asked first, by the name that every driver exports: an old one may lack what bind wants.
+	// The version is asked first, by the name that every driver exports: an old one may lack what
+	// bind wants.
 	versionFn := lib.lookup("cuDriverGetVersion")
 	if versionFn == 0 {
 		return fail(DriverTooOld, 0, 0, "the library exports no cuDriverGetVersion")

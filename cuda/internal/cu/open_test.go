@@ -111,7 +111,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestBindPrefersGetProcAddress: the driver's own resolver wins over exported names, and what it lacks falls back to them.
+// TestBindPrefersGetProcAddress: the driver's own resolver wins over exported names, and what it
+// lacks falls back to them.
 func TestBindPrefersGetProcAddress(t *testing.T) {
 	f := newFake(t, 12040)
 	f.exports["cuGetProcAddress_v2"] = true
@@ -142,7 +143,8 @@ func TestBindPrefersGetProcAddress(t *testing.T) {
 	want(t, "cuEventRecord", s.eventRecord, callback("cuEventRecord"))
 }
 
-// TestSymbolTableIsComplete: each function that a method calls has a row, and no two rows share one.
+// TestSymbolTableIsComplete: each function that a method calls has a row, and no two rows share
+// one.
 func TestSymbolTableIsComplete(t *testing.T) {
 	next := uintptr(0)
 	var s symbols

@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// Result is a CUresult: the number that each function of the driver returns. It is an error unless it is 0, and methods of
-// [API] return it inside of an [*Error]; compare with errors.Is.
+// Result is a CUresult: the number that each function of the driver returns. It is an error unless
+// it is 0, and methods of [API] return it inside of an [*Error]; compare with errors.Is.
 type Result uint32
 
-// Results that the driver returns. Numbers and names are those of cuda.h (CUDA 12.9), the explanations are this package's.
+// Results that the driver returns. Numbers and names are those of cuda.h (CUDA 12.9), the
+// explanations are this package's.
 const (
 	ErrInvalidValue                Result = 1
 	ErrOutOfMemory                 Result = 2
@@ -116,8 +117,8 @@ func (r Result) Error() string {
 	return fmt.Sprintf("%s (%d): %s", r.Name(), uint32(r), t)
 }
 
-// Sticky reports whether r says that the context is lost: each later call in it fails the same way, and on hardware only a new
-// process can use the device again.
+// Sticky reports whether r says that the context is lost: each later call in it fails the same way,
+// and on hardware only a new process can use the device again.
 func (r Result) Sticky() bool {
 	switch r {
 	case ErrECCUncorrectable, ErrNVLinkUncorrectable, ErrContained, ErrIllegalAddress, ErrLaunchTimeout, ErrAssert, ErrHardwareStackError,

@@ -31,8 +31,9 @@ type symbols struct {
 	laterSymbols
 }
 
-// symbol is one row of the table: the name to ask cuGetProcAddress for, and the one that the library exports for the same
-// signature ("" if it is the same). A plain cuMemAlloc, for example, is the 32-bit form of CUDA 3.1.
+// symbol is one row of the table: the name to ask cuGetProcAddress for, and the one that the
+// library exports for the same signature ("" if it is the same). A plain cuMemAlloc, for example,
+// is the 32-bit form of CUDA 3.1.
 type symbol struct {
 	base, exported string
 	at             func(*symbols) *uintptr
@@ -101,7 +102,8 @@ func (s symbol) name() string {
 	return s.base
 }
 
-// library is an opened shared library: where it is, and a lookup that returns 0 for a symbol that it does not export.
+// library is an opened shared library: where it is, and a lookup that returns 0 for a symbol that
+// it does not export.
 type library struct {
 	path   string
 	lookup func(name string) uintptr
@@ -109,8 +111,9 @@ type library struct {
 
 // bind resolves all functions and returns the exported names of those that are missing.
 //
-// cuGetProcAddress (the form with a status, from driver API 12.0 on) is preferred: it answers with the signature of a stated version,
-// here Minimum, whatever suffix a newer driver gives it. An older driver is asked for the exported names.
+// cuGetProcAddress (the form with a status, from driver API 12.0 on) is preferred: it answers with
+// the signature of a stated version, here Minimum, whatever suffix a newer driver gives it. An
+// older driver is asked for the exported names.
 func (s *symbols) bind(lib *library) (missing []string) {
 	getProc := lib.lookup("cuGetProcAddress_v2")
 	for _, row := range symbolTable {
@@ -158,7 +161,8 @@ func procAddress(fn uintptr, name string, version Version) uintptr {
 	return uintptr(b.out[0])
 }
 
-// cstring is s with a final NUL, on the heap, which does not move. Inlined, a short one would lie on the goroutine's stack.
+// cstring is s with a final NUL, on the heap, which does not move. Inlined, a short one would lie
+// on the goroutine's stack.
 //
 //go:noinline
 func cstring(s string) []byte { return append([]byte(s), 0) }

@@ -5,8 +5,9 @@ import "fmt"
 // Device is the driver's ordinal of a GPU, valid after Init: 0 ≤ Device < DeviceCount.
 type Device int32
 
-// Handles of the driver's objects. The zero value is no object, except for Stream: stream 0 is the legacy default
-// stream of the current context, which waits for, and is waited for by, all streams not made with StreamNonBlocking.
+// Handles of the driver's objects. The zero value is no object, except for Stream: stream 0 is the
+// legacy default stream of the current context, which waits for, and is waited for by, all streams
+// not made with StreamNonBlocking.
 type (
 	Context  uintptr
 	Module   uintptr
@@ -15,10 +16,12 @@ type (
 	Event    uintptr
 )
 
-// DevicePtr is an address in a device's memory (or of mapped host memory as the device sees it). It is never dereferenced by the host.
+// DevicePtr is an address in a device's memory (or of mapped host memory as the device sees it). It
+// is never dereferenced by the host.
 type DevicePtr uint64
 
-// Version is a version of the driver API as the driver encodes it, 1000·major + 10·minor: 12040 is 12.4.
+// Version is a version of the driver API as the driver encodes it, 1000·major + 10·minor: 12040 is
+// 12.4.
 type Version int
 
 // String returns the version as NVIDIA writes it, "12.4".
@@ -32,7 +35,8 @@ func (u UUID) String() string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
-// Dim3 is an extent of a grid (in blocks) or of a block (in threads). Each component is at least 1 in a launch.
+// Dim3 is an extent of a grid (in blocks) or of a block (in threads). Each component is at least 1
+// in a launch.
 type Dim3 struct{ X, Y, Z uint32 }
 
 // Count returns X·Y·Z.

@@ -19,15 +19,17 @@ type Reason int
 
 // Reasons for being unavailable.
 const (
-	LibraryNotFound     Reason = iota + 1 // no driver library in any of the usual places
-	NoDevice                              // the driver works but shows no GPU
-	DriverTooOld                          // older than Minimum, or lacking functions that it should have
-	Mismatch                              // kernel module and library of different versions
-	ForwardCompat                         // a cuda-compat package on a GPU that it does not support
-	InitFailed                            // cuInit returned another error
-	Disabled                              // switched off by FLAMBEAU_CUDA=off
-	BuiltWithout                          // the program was built with the tag nogpu
-	UnsupportedPlatform                   // NVIDIA has no CUDA driver for this operating system or processor
+	LibraryNotFound Reason = iota + 1 // no driver library in any of the usual places
+	NoDevice                          // the driver works but shows no GPU
+	// older than Minimum, or lacking functions that it should have
+	DriverTooOld
+	Mismatch      // kernel module and library of different versions
+	ForwardCompat // a cuda-compat package on a GPU that it does not support
+	InitFailed    // cuInit returned another error
+	Disabled      // switched off by FLAMBEAU_CUDA=off
+	BuiltWithout  // the program was built with the tag nogpu
+	// NVIDIA has no CUDA driver for this operating system or processor
+	UnsupportedPlatform
 )
 
 var reasonNames = [...]string{LibraryNotFound: "library not found", NoDevice: "no device", DriverTooOld: "driver too old", Mismatch: "driver mismatch",

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// BlockAllocated marks a block of a pool in the order of s, see cu.Checker. A range that is not mapped memory is a bug of the pool and
-// panics. In meta mode there is nothing to mark.
+// BlockAllocated marks a block of a pool in the order of s, see cu.Checker. A range that is not
+// mapped memory is a bug of the pool and panics. In meta mode there is nothing to mark.
 func (d *Driver) BlockAllocated(s cu.Stream, ptr cu.DevicePtr, requested, rounded uint64, label string) {
 	if requested > rounded {
 		panic(fmt.Sprintf("emu: BlockAllocated(%#x): requested %d > rounded %d", uint64(ptr), requested, rounded))
@@ -16,7 +16,8 @@ func (d *Driver) BlockAllocated(s cu.Stream, ptr cu.DevicePtr, requested, rounde
 	d.mark("BlockAllocated", s, ptr, rounded, func(dev *device) { dev.mem.MarkAllocated(uint64(ptr), requested, rounded, label) })
 }
 
-// BlockFreed ends a block of a pool in the order of s, see cu.Checker. A range that is not mapped memory is a bug of the pool and panics.
+// BlockFreed ends a block of a pool in the order of s, see cu.Checker. A range that is not mapped
+// memory is a bug of the pool and panics.
 func (d *Driver) BlockFreed(s cu.Stream, ptr cu.DevicePtr, rounded uint64) {
 	d.mark("BlockFreed", s, ptr, rounded, func(dev *device) { dev.mem.MarkFreed(uint64(ptr), rounded) })
 }

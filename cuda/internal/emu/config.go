@@ -16,20 +16,30 @@ type Config struct {
 	SM      int    // compute capability, 10·major + minor: 80, 86, 87, 89 or 90 (default)
 	Meta    bool   // addresses without memory, see the package comment
 	Seed    uint64 // schedule: 0 is the order of the calls, anything else an adversarial one
-	Segment uint64 // bytes of the segments that a pool cuts small blocks from and rounds large ones to, a multiple of 1 KiB; 0: by the memory
-	NoPeer  bool   // devices cannot address each other's memory, as GeForce cards; they can by default, as in servers with NVLink
+	// bytes of the segments that a pool cuts small blocks from and rounds large ones to, a multiple
+	// of 1 KiB; 0: by the memory
+	Segment uint64
+	// devices cannot address each other's memory, as GeForce cards; they can by default, as in
+	// servers with NVLink
+	NoPeer bool
 
 	Pageable Pageable // when copies read and write pageable memory, see the package comment
 
-	Expandable  bool   // pools grow by pages of virtual memory
-	Granularity uint64 // size of these pages, a power of two from 4 KiB to 1 GiB; default 2 MiB, less for less than 1 GiB of memory
+	Expandable bool // pools grow by pages of virtual memory
+	// size of these pages, a power of two from 4 KiB to 1 GiB; default 2 MiB, less for less than 1
+	// GiB of memory
+	Granularity uint64
 
-	Workers    int   // goroutines that run the blocks of a kernel, default GOMAXPROCS
-	MaxSteps   int64 // instructions that a warp may execute before its kernel counts as runaway, default that of ptxvm
-	QueueDepth int   // operations that may be pending before a call runs some of them, default 1024
+	Workers int // goroutines that run the blocks of a kernel, default GOMAXPROCS
+	// instructions that a warp may execute before its kernel counts as runaway, default that of
+	// ptxvm
+	MaxSteps   int64
+	QueueDepth int // operations that may be pending before a call runs some of them, default 1024
 
-	Cost    Cost                      // zero fields have defaults
-	Latency func(op Op) time.Duration // extra virtual time of an operation, to plant slow ones; may be nil, and must not call the driver
+	Cost Cost // zero fields have defaults
+	// extra virtual time of an operation, to plant slow ones; may be nil, and must not call the
+	// driver
+	Latency func(op Op) time.Duration
 
 	// Spill is the local memory, in bytes a thread, that the emulated compiler gives a kernel
 	// beside what its text declares: registers that it spilt, planted. It may be nil, and must

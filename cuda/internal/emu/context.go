@@ -20,7 +20,8 @@ func (d *Driver) weight() int {
 	return weights[d.rng.IntN(len(weights))]
 }
 
-// PrimaryCtxRetain makes the primary context or counts one more user of it. A device whose context died stays dead until Reset.
+// PrimaryCtxRetain makes the primary context or counts one more user of it. A device whose context
+// died stays dead until Reset.
 func (d *Driver) PrimaryCtxRetain(dev cu.Device) (cu.Context, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -52,7 +53,8 @@ func (d *Driver) Contexts() (devices []int) {
 	return devices
 }
 
-// PrimaryCtxRelease ends one use of the primary context. With the last one, its work is completed and everything in it is gone.
+// PrimaryCtxRelease ends one use of the primary context. With the last one, its work is completed
+// and everything in it is gone.
 func (d *Driver) PrimaryCtxRelease(dev cu.Device) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,7 +77,8 @@ func (d *Driver) PrimaryCtxRelease(dev cu.Device) error {
 	return nil
 }
 
-// PrimaryCtxSetFlags accepts the flags of package cu and otherwise ignores them: a wait takes no virtual processor.
+// PrimaryCtxSetFlags accepts the flags of package cu and otherwise ignores them: a wait takes no
+// virtual processor.
 func (d *Driver) PrimaryCtxSetFlags(dev cu.Device, f cu.CtxFlags) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

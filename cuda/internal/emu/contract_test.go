@@ -12,8 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestContract runs one program on the emulated driver and, where there is one, on the machine's own: what code above package cu
-// may rely on is the same on both. It contains nothing that ends a context.
+// TestContract runs one program on the emulated driver and, where there is one, on the machine's
+// own: what code above package cu may rely on is the same on both. It contains nothing that ends a
+// context.
 func TestContract(t *testing.T) {
 	d, err := New(Config{SM: 80})
 	if err != nil {

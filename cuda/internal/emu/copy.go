@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// AccessError is the cause of an error from a copy or memset that ran into memory which it may not touch.
+// AccessError is the cause of an error from a copy or memset that ran into memory which it may not
+// touch.
 type AccessError struct {
 	Kind Kind
 	Addr uint64 // device address, 0 for host memory
@@ -55,7 +56,8 @@ func access(kind Kind, call string, dev *device, p cu.DevicePtr, n uint64) ([]by
 	return nil, &cu.Error{Call: call, Result: cu.ErrIllegalAddress, Cause: &AccessError{Kind: kind, Addr: uint64(p), Size: n, Why: err.Error()}}
 }
 
-// alive returns an error when pinned memory was freed under a pending copy. h is nil for captured memory.
+// alive returns an error when pinned memory was freed under a pending copy. h is nil for captured
+// memory.
 func (h *hostBlock) alive(kind Kind, call string, n uint64) error {
 	if h == nil || !h.freed {
 		return nil

@@ -15,7 +15,8 @@ type Cost struct {
 	MemoryBytes      float64       // a second, of global memory; default 3.35e12
 	Copy             time.Duration // start-up of a copy, default 1 µs
 	CopyBytes        float64       // a second, between host and device; default 25e9
-	PeerBytes        float64       // a second, from a device to another, with peer access; default 450e9
+	// a second, from a device to another, with peer access; default 450e9
+	PeerBytes float64
 }
 
 const defaultPeerBytes = 450e9
@@ -58,7 +59,8 @@ func perSecond(n uint64, rate float64) time.Duration {
 	return time.Duration(math.Ceil(float64(n) / rate * 1e9))
 }
 
-// kernel is the time of a kernel: its start and then whatever takes longer, instructions or memory traffic.
+// kernel is the time of a kernel: its start and then whatever takes longer, instructions or memory
+// traffic.
 func (c Cost) kernel(warpInstructions, memoryBytes uint64) time.Duration {
 	return c.Launch + max(perSecond(warpInstructions, c.WarpInstructions), perSecond(memoryBytes, c.MemoryBytes))
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// limits are what depends on the compute capability: table "Technical Specifications per Compute Capability" of the CUDA C++ Programming Guide.
+// limits are what depends on the compute capability: table "Technical Specifications per Compute
+// Capability" of the CUDA C++ Programming Guide.
 type limits struct {
 	threadsPerSM, blocksPerSM int
 	sharedPerSM, sharedOptin  int // bytes
@@ -44,7 +45,8 @@ const (
 	multiprocessors = 4         // few, so that kernels that size their grid by it stay small
 	clockKHz        = 1_000_000 // 1 GHz
 	registersPerSM  = 64 << 10
-	assumedRegs     = 32 // a thread: registers are only known after ptxas, which the emulator is not
+	// a thread: registers are only known after ptxas, which the emulator is not
+	assumedRegs = 32
 )
 
 // device finds a device. d.mu is held.

@@ -132,8 +132,8 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// TestVirtualTime: events measure the cost model, copies and kernels overlap, kernels do not, latencies can be planted, and
-// none of it depends on the host.
+// TestVirtualTime: events measure the cost model, copies and kernels overlap, kernels do not,
+// latencies can be planted, and none of it depends on the host.
 func TestVirtualTime(t *testing.T) {
 	us := time.Microsecond
 	cost := Cost{Launch: 2 * us, WarpInstructions: 1e9, MemoryBytes: 1e18, Copy: us, CopyBytes: 25e9}
@@ -153,7 +153,8 @@ func TestVirtualTime(t *testing.T) {
 	}
 	x, host := r.alloc(1<<20), r.pinned(1<<18)
 	one := cu.Dim3{X: 1, Y: 1, Z: 1}
-	slow := func(s cu.Stream) { r.ok(r.LaunchKernel(r.fn("narrow"), one, one, 0, s, nil)) } // 2 µs + 1 instruction + 100 µs
+	// 2 µs + 1 instruction + 100 µs
+	slow := func(s cu.Stream) { r.ok(r.LaunchKernel(r.fn("narrow"), one, one, 0, s, nil)) }
 	up := func(s cu.Stream, n uint64) { r.ok(r.MemcpyHtoDAsync(x, ptr(host), n, s)) }
 	const slowTime = 102*1000 + 1
 

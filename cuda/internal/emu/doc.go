@@ -1,13 +1,16 @@
-// Package emu is an NVIDIA driver without hardware: the interface of package cu over emulated devices that parse and run PTX text.
+// Package emu is an NVIDIA driver without hardware: the interface of package cu over emulated
+// devices that parse and run PTX text.
 //
 // Its purpose is to find, on any machine, the mistakes that a GPU hides or reports badly.
 //
 // # Order
 //
-// Streams are real queues. Work that was enqueued runs no earlier than something needs it: a host synchronisation, a query,
-// a full queue. Events, waits and the legacy default stream order work across streams exactly as CUDA promises and no further. With Seed 0 the
-// queues run in the order of the calls; any other seed picks at random, reproducibly, which ready queue runs next and lets some queues
-// lag far behind, so that a missing event or synchronisation changes results under some seed.
+// Streams are real queues. Work that was enqueued runs no earlier than something needs it: a host
+// synchronisation, a query, a full queue. Events, waits and the legacy default stream order work
+// across streams exactly as CUDA promises and no further. With Seed 0 the queues run in the order
+// of the calls; any other seed picks at random, reproducibly, which ready queue runs next and lets
+// some queues lag far behind, so that a missing event or synchronisation changes results under some
+// seed.
 //
 // Copies from and to pinned host memory happen when the queue gets there. A pageable source is
 // captured by the call, and a copy to a pageable destination completes within it, as hardware
@@ -20,10 +23,12 @@
 //
 // # Peers
 //
-// Devices can address each other unless Config.NoPeer says otherwise: servers with NVLink or NVSwitch can, GeForce cards cannot. Access holds from
-// CtxEnablePeerAccess on, in that direction, and a kernel that uses a peer's memory without it faults. A copy between devices is staged through
-// the host, at the pace of two copies, unless the context whose stream it is in has access. An adversarial schedule splits it in two, as a staged
-// one is, and what is not ordered with it may come between.
+// Devices can address each other unless Config.NoPeer says otherwise: servers with NVLink or
+// NVSwitch can, GeForce cards cannot. Access holds from CtxEnablePeerAccess on, in that direction,
+// and a kernel that uses a peer's memory without it faults. A copy between devices is staged
+// through the host, at the pace of two copies, unless the context whose stream it is in has access.
+// An adversarial schedule splits it in two, as a staged one is, and what is not ordered with it may
+// come between.
 //
 // # Collectives
 //
@@ -33,11 +38,13 @@
 //
 // # Faults
 //
-// A kernel that does something wrong (see package ptxvm) ends its context as on hardware: the next call that notices, and each call
-// after it, returns the same error, in which errors.As finds the *ptxvm.Fault. Faults that hardware does not report, such as a
-// race or a read of memory that nothing wrote, are delivered in the same way. Reset revives a device, which hardware cannot do.
+// A kernel that does something wrong (see package ptxvm) ends its context as on hardware: the next
+// call that notices, and each call after it, returns the same error, in which errors.As finds the
+// *ptxvm.Fault. Faults that hardware does not report, such as a race or a read of memory that
+// nothing wrote, are delivered in the same way. Reset revives a device, which hardware cannot do.
 //
-// The nodes of a graph are queues of their own, as far as their dependencies allow. A launch of a graph counts as one.
+// The nodes of a graph are queues of their own, as far as their dependencies allow. A launch of a
+// graph counts as one.
 //
 // # Time
 //
@@ -78,16 +85,19 @@
 //
 // # Less than hardware
 //
-// No managed memory, clusters or tensor maps; the attributes say so. Peer access is to memory of MemAlloc, and of any number of peers. A capture
-// follows one stream, without events. Registers are unknown before ptxas and assumed to be 32 a thread, JITOptions.MaxRegisters has no effect,
-// priorities have none either, and a device has 4
-// multiprocessors. Memory of MemCreate is mapped at one place at most, for its own device, and is poisoned when it is mapped again.
+// No managed memory, clusters or tensor maps; the attributes say so. Peer access is to memory of
+// MemAlloc, and of any number of peers. A capture follows one stream, without events. Registers are
+// unknown before ptxas and assumed to be 32 a thread, JITOptions.MaxRegisters has no effect,
+// priorities have none either, and a device has 4 multiprocessors. Memory of MemCreate is mapped at
+// one place at most, for its own device, and is poisoned when it is mapped again.
 //
 // # Meta mode
 //
-// With Config.Meta memory has addresses and a size but no contents: allocations are counted against the limit, launches are checked and counted
-// but not run, and reading a value is ErrMeta. It answers how much memory and how many launches a step needs, for models that would not fit.
-// Of a kernel's text only the declarations are read. Pinned memory is addresses as well: pages that nobody writes are not there. A copy
-// to it is counted; a host that waits for an event behind such a copy, as one does before reading, gets ErrMeta. The virtual clock knows
-// of a kernel its launch, and of copies all.
+// With Config.Meta memory has addresses and a size but no contents: allocations are counted against
+// the limit, launches are checked and counted but not run, and reading a value is ErrMeta. It
+// answers how much memory and how many launches a step needs, for models that would not fit. Of a
+// kernel's text only the declarations are read. Pinned memory is addresses as well: pages that
+// nobody writes are not there. A copy to it is counted; a host that waits for an event behind such
+// a copy, as one does before reading, gets ErrMeta. The virtual clock knows of a kernel its launch,
+// and of copies all.
 package emu

@@ -21,11 +21,13 @@ const (
 	maxPTXMinor = 4
 )
 
-// ErrMeta is the cause of an error from reading a value in meta mode, in which memory has no contents.
+// ErrMeta is the cause of an error from reading a value in meta mode, in which memory has no
+// contents.
 var ErrMeta = errors.New("emu: mode=meta has addresses without memory, so there is no value to read")
 
-// Driver is an emulated driver with its devices. It satisfies cu.API, cu.Checker and cu.Emulated. All methods may be called from several goroutines at
-// once; they take turns, kernels included (which use several cores by themselves).
+// Driver is an emulated driver with its devices. It satisfies cu.API, cu.Checker and cu.Emulated.
+// All methods may be called from several goroutines at once; they take turns, kernels included
+// (which use several cores by themselves).
 type Driver struct {
 	cfg Config
 
@@ -100,7 +102,8 @@ func New(cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// addressBase is where a device's addresses start: the devices' ranges are apart, so an address tells its device.
+// addressBase is where a device's addresses start: the devices' ranges are apart, so an address
+// tells its device.
 func addressBase(ordinal int) uint64 { return uint64(ordinal+1) << 44 }
 
 // clear gives the device an empty memory.
@@ -141,8 +144,9 @@ func (d *Driver) NowOf(ordinal int) time.Duration {
 	return d.devices[ordinal].host
 }
 
-// Reset revives a device after a fault, which hardware cannot do: its memory, streams, events and modules are gone, and its primary
-// context, if retained, is as new. ErrInvalidDevice when there is no such device.
+// Reset revives a device after a fault, which hardware cannot do: its memory, streams, events and
+// modules are gone, and its primary context, if retained, is as new. ErrInvalidDevice when there is
+// no such device.
 func (d *Driver) Reset(ordinal int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,7 +193,8 @@ func deleteIf[K comparable, V any](m map[K]V, del func(V) bool) {
 
 var errDestroyed = &cu.Error{Call: "cuDevicePrimaryCtxRelease", Result: cu.ErrContextIsDestroyed}
 
-// handle returns a fresh value for a handle. No two objects of any kind ever share one, so that a stale or foreign handle is always found out.
+// handle returns a fresh value for a handle. No two objects of any kind ever share one, so that a
+// stale or foreign handle is always found out.
 func (d *Driver) handle() uint64 {
 	d.handles++
 	return 0x10000 + 16*d.handles

@@ -33,7 +33,8 @@ const double = `
 }
 `
 
-// A kernel runs on an emulated device, and one thread too many is found out, with the line of PTX and the thread that did it.
+// A kernel runs on an emulated device, and one thread too many is found out, with the line of PTX
+// and the thread that did it.
 func Example() {
 	cfg, err := emu.Parse("emulate:1,mem=64MiB,sm=80")
 	if err != nil {

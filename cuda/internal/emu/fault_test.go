@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// TestFaults plants each kind of mistake and checks the driver's result, the account of it, and that the context stays lost.
+// TestFaults plants each kind of mistake and checks the driver's result, the account of it, and
+// that the context stays lost.
 func TestFaults(t *testing.T) {
 	cases := []struct {
 		name   string
@@ -94,7 +95,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestResetKeepsTheContext: a reset under a retained context leaves the handle good and everything in it gone.
+// TestResetKeepsTheContext: a reset under a retained context leaves the handle good and everything
+// in it gone.
 func TestResetKeepsTheContext(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	s, x := r.stream(), r.alloc(512)
@@ -139,7 +141,8 @@ func TestFaultStaysOnItsDevice(t *testing.T) {
 	}
 }
 
-// TestCopiesFault: a copy or fill that touches what its pool has not handed out, or pinned memory that is gone, ends the context.
+// TestCopiesFault: a copy or fill that touches what its pool has not handed out, or pinned memory
+// that is gone, ends the context.
 func TestCopiesFault(t *testing.T) {
 	for name, do := range map[string]func(r *rig, x, y cu.DevicePtr, host []uint32) error{
 		"upload":   func(r *rig, x, y cu.DevicePtr, host []uint32) error { return r.MemcpyHtoDAsync(x, ptr(host), 128, 0) },

@@ -64,7 +64,8 @@ func TestGraphOrder(t *testing.T) {
 	}
 }
 
-// TestGraphAmongStreams: work of other streams comes between the nodes of a graph, unless events order it.
+// TestGraphAmongStreams: work of other streams comes between the nodes of a graph, unless events
+// order it.
 func TestGraphAmongStreams(t *testing.T) {
 	const n = 64
 	run := func(ordered bool) func(r *rig) string {
@@ -116,7 +117,8 @@ func TestGraphLaunchesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestGraphCopies: host memory is read each time; what SetParams changes holds for later launches only.
+// TestGraphCopies: host memory is read each time; what SetParams changes holds for later launches
+// only.
 func TestGraphCopies(t *testing.T) {
 	const n = 64
 	got := outcomes(t, func(r *rig) string {
@@ -155,7 +157,8 @@ func TestGraphCopies(t *testing.T) {
 	}
 }
 
-// TestChildGraph: what was captured on a stream runs as one node, whose dependencies hold for all of it.
+// TestChildGraph: what was captured on a stream runs as one node, whose dependencies hold for all
+// of it.
 func TestChildGraph(t *testing.T) {
 	const n = 64
 	got := outcomes(t, func(r *rig) string {

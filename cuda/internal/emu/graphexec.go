@@ -27,8 +27,8 @@ func (d *Driver) GraphInstantiate(h cu.Graph) (cu.GraphExec, error) {
 	return x, nil
 }
 
-// flatten appends the nodes of g, all of which run after the nodes of before, and returns those that none of g comes after. ok is false where
-// there is a circle.
+// flatten appends the nodes of g, all of which run after the nodes of before, and returns those
+// that none of g comes after. ok is false where there is a circle.
 func (e *graphExec) flatten(g *graph, before []int, outer bool) (ends []int, ok bool) {
 	at := map[*graphNode]int{}
 	hasNext := map[int]bool{}

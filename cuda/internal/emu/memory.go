@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// MemAlloc maps n bytes, poisoned and uninitialised. ErrOutOfMemory when the device's limit does not allow them.
+// MemAlloc maps n bytes, poisoned and uninitialised. ErrOutOfMemory when the device's limit does
+// not allow them.
 func (d *Driver) MemAlloc(n uint64) (cu.DevicePtr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,7 +46,8 @@ func (dev *device) mapped() uint64 {
 	return dev.meta.mapped
 }
 
-// MemFree unmaps an allocation at once. It does not wait: pending work that still uses the memory is a mistake, which ends the context when it runs.
+// MemFree unmaps an allocation at once. It does not wait: pending work that still uses the memory
+// is a mistake, which ends the context when it runs.
 func (d *Driver) MemFree(p cu.DevicePtr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,7 +184,8 @@ func (d *Driver) MemFreeHost(p unsafe.Pointer) error {
 	return nil
 }
 
-// MemHostGetDevicePointer maps pinned memory made with HostDeviceMap into the current device. The address is not the host's.
+// MemHostGetDevicePointer maps pinned memory made with HostDeviceMap into the current device. The
+// address is not the host's.
 func (d *Driver) MemHostGetDevicePointer(p unsafe.Pointer) (cu.DevicePtr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

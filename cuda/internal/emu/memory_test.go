@@ -45,7 +45,8 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestPinnedAndPageable: pinned memory is read and written when the queue gets there, pageable memory by the call.
+// TestPinnedAndPageable: pinned memory is read and written when the queue gets there, pageable
+// memory by the call.
 func TestPinnedAndPageable(t *testing.T) {
 	r := newRig(t, Config{Pageable: PageableNow})
 	x, s := r.alloc(256), r.stream()
@@ -169,7 +170,8 @@ func TestMemsetAndCopy(t *testing.T) {
 	r.ok(r.CtxSynchronize())
 }
 
-// TestBlocks: inside of one allocation, blocks of a pool are checked exactly, in stream order, and their contents start uninitialised.
+// TestBlocks: inside of one allocation, blocks of a pool are checked exactly, in stream order, and
+// their contents start uninitialised.
 func TestBlocks(t *testing.T) {
 	for name, c := range map[string]struct {
 		do     func(r *rig, s cu.Stream, seg cu.DevicePtr)

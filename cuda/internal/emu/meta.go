@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// metaMemory gives addresses out without memory behind them, within a limit and with the rounding of ptxvm.Memory.
+// metaMemory gives addresses out without memory behind them, within a limit and with the rounding
+// of ptxvm.Memory.
 type metaMemory struct {
 	next, limit, mapped uint64
 	ranges              []metaRange // sorted by base, as addresses only grow
@@ -76,6 +77,6 @@ func valueless(call, what string) error {
 	return &cu.Error{Call: call, Result: cu.ErrNotSupported, Detail: what, Cause: ErrMeta}
 }
 
-// hollowMin is the size from which pinned memory of meta mode is hollow: addresses that read as zeros, of which no page is there until
-// somebody writes it.
+// hollowMin is the size from which pinned memory of meta mode is hollow: addresses that read as
+// zeros, of which no page is there until somebody writes it.
 const hollowMin = 64 << 10

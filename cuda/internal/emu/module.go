@@ -27,11 +27,13 @@ type function struct {
 	carveout   int
 }
 
-// cubinMagic starts what LinkPTX returns: an ELF's first bytes, as of a real cubin, then a line with the capability, then the PTX text.
+// cubinMagic starts what LinkPTX returns: an ELF's first bytes, as of a real cubin, then a line
+// with the capability, then the PTX text.
 const cubinMagic = "\x7fELF flambeau emulated cubin sm_"
 
-// ModuleLoadData parses PTX text, or what LinkPTX made. ErrInvalidPTX with the parser's message as the log (and a *ptxvm.ParseError inside),
-// ErrNoBinaryForGPU for a target that the device is not, ErrUnsupportedPTXVersion for a .version above 8.4.
+// ModuleLoadData parses PTX text, or what LinkPTX made. ErrInvalidPTX with the parser's message as
+// the log (and a *ptxvm.ParseError inside), ErrNoBinaryForGPU for a target that the device is not,
+// ErrUnsupportedPTXVersion for a .version above 8.4.
 func (d *Driver) ModuleLoadData(image []byte, opts cu.JITOptions) (cu.Module, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -103,7 +105,8 @@ func (d *Driver) compile(call, text string, opts cu.JITOptions) (*ptxvm.Module, 
 	return m, nil
 }
 
-// LinkPTX checks the text like ModuleLoadData and wraps it, so that it loads on an emulated device of the same capability only.
+// LinkPTX checks the text like ModuleLoadData and wraps it, so that it loads on an emulated device
+// of the same capability only.
 func (d *Driver) LinkPTX(name string, ptx []byte, opts cu.JITOptions) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -125,7 +128,8 @@ func (d *Driver) LinkPTX(name string, ptx []byte, opts cu.JITOptions) ([]byte, e
 	return fmt.Appendf(nil, "%s%d\n%s", cubinMagic, d.cfg.SM, text), nil
 }
 
-// ModuleUnload ends a module and its functions. A launch that is still pending is a mistake, which ends the context when its turn comes.
+// ModuleUnload ends a module and its functions. A launch that is still pending is a mistake, which
+// ends the context when its turn comes.
 func (d *Driver) ModuleUnload(h cu.Module) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -201,7 +205,8 @@ func maxThreads(e *ptxvm.Entry) int {
 	return n
 }
 
-// FuncAttribute returns a property of a kernel. Registers are an assumption (32): only ptxas knows them.
+// FuncAttribute returns a property of a kernel. Registers are an assumption (32): only ptxas knows
+// them.
 func (d *Driver) FuncAttribute(h cu.Function, a cu.FuncAttr) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -259,7 +264,8 @@ func (d *Driver) FuncSetAttribute(h cu.Function, a cu.FuncAttr, value int) error
 	return fail(call, cu.ErrInvalidValue, "attribute %d cannot be set", a)
 }
 
-// OccupancyMaxActiveBlocks follows from threads, shared memory and the limit of blocks; registers are the assumption of FuncAttribute.
+// OccupancyMaxActiveBlocks follows from threads, shared memory and the limit of blocks; registers
+// are the assumption of FuncAttribute.
 func (d *Driver) OccupancyMaxActiveBlocks(h cu.Function, blockThreads int, dynShared uint64) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -21,7 +21,8 @@ func outcomes(t *testing.T, program func(r *rig) string) map[string]int {
 	return got
 }
 
-// twoStreams: stream a adds 1, stream b multiplies by 3. With ordered the second waits for an event of the first.
+// twoStreams: stream a adds 1, stream b multiplies by 3. With ordered the second waits for an event
+// of the first.
 func twoStreams(ordered bool) func(r *rig) string {
 	return func(r *rig) string {
 		const n = 64
@@ -53,7 +54,8 @@ func TestEventsOrderStreams(t *testing.T) {
 	}
 }
 
-// TestReadBeforeCopy: a kernel that does not wait for the upload into fresh memory meets uninitialised bytes under some seed.
+// TestReadBeforeCopy: a kernel that does not wait for the upload into fresh memory meets
+// uninitialised bytes under some seed.
 func TestReadBeforeCopy(t *testing.T) {
 	got := outcomes(t, func(r *rig) string {
 		x, a, b := r.alloc(256), r.stream(), r.stream()
@@ -78,8 +80,8 @@ func TestReadBeforeCopy(t *testing.T) {
 	}
 }
 
-// TestReuseWithoutWait: a pinned buffer that the host refills before the copy has run sends the wrong contents, under any seed some, and in plain
-// order always, because queues are lazy.
+// TestReuseWithoutWait: a pinned buffer that the host refills before the copy has run sends the
+// wrong contents, under any seed some, and in plain order always, because queues are lazy.
 func TestReuseWithoutWait(t *testing.T) {
 	program := func(wait bool) func(r *rig) string {
 		return func(r *rig) string {
@@ -105,7 +107,8 @@ func TestReuseWithoutWait(t *testing.T) {
 	}
 }
 
-// TestLegacyDefaultStream: stream 0 orders with blocking streams on both sides, and not with others.
+// TestLegacyDefaultStream: stream 0 orders with blocking streams on both sides, and not with
+// others.
 func TestLegacyDefaultStream(t *testing.T) {
 	program := func(flags cu.StreamFlags) func(r *rig) string {
 		return func(r *rig) string {
@@ -128,7 +131,8 @@ func TestLegacyDefaultStream(t *testing.T) {
 	}
 }
 
-// TestEventCaptures: a wait is for the record that was last when the wait was enqueued; a never recorded event holds nothing up.
+// TestEventCaptures: a wait is for the record that was last when the wait was enqueued; a never
+// recorded event holds nothing up.
 func TestEventCaptures(t *testing.T) {
 	r := newRig(t, Config{})
 	a, b, e := r.stream(), r.stream(), r.event()
@@ -176,7 +180,8 @@ func TestPollingEnds(t *testing.T) {
 	}
 }
 
-// TestQueueIsLazyAndBounded: nothing runs before it must, and no more than QueueDepth operations wait.
+// TestQueueIsLazyAndBounded: nothing runs before it must, and no more than QueueDepth operations
+// wait.
 func TestQueueIsLazyAndBounded(t *testing.T) {
 	r := newRig(t, Config{QueueDepth: 8})
 	s := r.stream()
@@ -199,7 +204,8 @@ func TestQueueIsLazyAndBounded(t *testing.T) {
 	}
 }
 
-// TestDestroyedStreamFinishes: destroying a stream loses neither its work nor the events recorded in it.
+// TestDestroyedStreamFinishes: destroying a stream loses neither its work nor the events recorded
+// in it.
 func TestDestroyedStreamFinishes(t *testing.T) {
 	r := newRig(t, Config{Seed: 5})
 	s, other, e := r.stream(), r.stream(), r.event()

@@ -10,7 +10,8 @@ import (
 
 var _ cu.Peers = (*Driver)(nil)
 
-// DeviceCanAccessPeer reports whether Config lets devices address each other's memory. No device is its own peer.
+// DeviceCanAccessPeer reports whether Config lets devices address each other's memory. No device is
+// its own peer.
 func (d *Driver) DeviceCanAccessPeer(dev, peer cu.Device) (bool, error) {
 	const call = "cuDeviceCanAccessPeer"
 	if _, err := d.device(call, dev); err != nil {
@@ -34,7 +35,8 @@ func (d *Driver) peerContext(call string, peer cu.Context) (ctx, other *context,
 	return ctx, other, nil
 }
 
-// CtxEnablePeerAccess lets kernels of the current context use memory of the peer's device, and copies go there without the host.
+// CtxEnablePeerAccess lets kernels of the current context use memory of the peer's device, and
+// copies go there without the host.
 func (d *Driver) CtxEnablePeerAccess(peer cu.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,7 +147,8 @@ func (d *Driver) peerWork(call string, ctx *context, c cu.GraphCopy) (work, erro
 	return work{Op: o, ctx: ctx, run: run, count: count}, nil
 }
 
-// MemcpyPeerAsync copies between the devices of two contexts, in the order of a stream of the current one.
+// MemcpyPeerAsync copies between the devices of two contexts, in the order of a stream of the
+// current one.
 func (d *Driver) MemcpyPeerAsync(dst cu.DevicePtr, dstCtx cu.Context, src cu.DevicePtr, srcCtx cu.Context, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -73,7 +73,8 @@ func TestPeerAccessCalls(t *testing.T) {
 	expect("peer=off", r.CtxDisablePeerAccess(other), cu.ErrPeerAccessNotEnabled)
 }
 
-// TestPeerLoads: a kernel reads and writes a peer's memory where access is enabled, in that direction, and otherwise the fault says what is missing.
+// TestPeerLoads: a kernel reads and writes a peer's memory where access is enabled, in that
+// direction, and otherwise the fault says what is missing.
 func TestPeerLoads(t *testing.T) {
 	fault := func(r *rig, err error, words ...string) {
 		t.Helper()
@@ -146,8 +147,8 @@ func TestPeerLoads(t *testing.T) {
 	fault(r, r.affine(0, mapped, 64, 3, 1), "mapped for that device alone")
 }
 
-// TestPeerCopyPaths: a copy has the time of one way or of two, by the access of the context whose stream it is in, and carries what is known
-// about initialisation.
+// TestPeerCopyPaths: a copy has the time of one way or of two, by the access of the context whose
+// stream it is in, and carries what is known about initialisation.
 func TestPeerCopyPaths(t *testing.T) {
 	cost := Cost{Copy: time.Microsecond, CopyBytes: 1e9, PeerBytes: 10e9}
 	for _, c := range []struct {
@@ -190,8 +191,9 @@ func TestPeerCopyPaths(t *testing.T) {
 	}
 }
 
-// TestPeerCopyIsNotOneMoment: without an event an adversarial schedule lets the source change under a copy, before, after or in the middle; with one
-// it never does. Freed under the copy it ends the context.
+// TestPeerCopyIsNotOneMoment: without an event an adversarial schedule lets the source change under
+// a copy, before, after or in the middle; with one it never does. Freed under the copy it ends the
+// context.
 func TestPeerCopyIsNotOneMoment(t *testing.T) {
 	run := func(seed uint64, wait bool) (v []uint32, err error) {
 		r, other := newPair(t, Config{Memory: 4 << 20, Seed: seed})

@@ -7,9 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestRandomProgramsAgreeWithSequence: a random program over several buffers and streams, in which every dependency across streams has its event, gives
-// under each schedule what its operations give one after the other. The events are derived here from the rules of hazards (read after write, write
-// after read, write after write), independently of the driver.
+// TestRandomProgramsAgreeWithSequence: a random program over several buffers and streams, in which
+// every dependency across streams has its event, gives under each schedule what its operations give
+// one after the other. The events are derived here from the rules of hazards (read after write,
+// write after read, write after write), independently of the driver.
 func TestRandomProgramsAgreeWithSequence(t *testing.T) {
 	const buffers, streamCount, words, length = 4, 3, 32, 60
 	for seed := range uint64(60) {
@@ -17,7 +18,8 @@ func TestRandomProgramsAgreeWithSequence(t *testing.T) {
 		r := newRig(t, Config{Seed: seed, Workers: 1, QueueDepth: 1 + rng.IntN(40)})
 		var streams [streamCount]cu.Stream
 		for i := range streams {
-			// Stream 0 of the program is the legacy default stream under some seeds; the others are blocking or not.
+			// Stream 0 of the program is the legacy default stream under some seeds; the others are
+			// blocking or not.
 			if i > 0 || seed%3 == 0 {
 				streams[i] = must(r.StreamCreate(cu.StreamFlags(rng.IntN(2)), 0))(t)
 			}

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// kernels: affine computes x[i] = a·x[i] + b for i < n; the others each do one thing wrong, or need one thing of a launch.
+// kernels: affine computes x[i] = a·x[i] + b for i < n; the others each do one thing wrong, or need
+// one thing of a launch.
 const kernels = `
 .version 7.0
 .target sm_80

@@ -43,15 +43,18 @@ type Op struct {
 	Staged   bool   // of a copy between devices: it goes by way of the host
 }
 
-// op is an operation in a stream's queue. Once done it is a point in virtual time that others may depend on.
+// op is an operation in a stream's queue. Once done it is a point in virtual time that others may
+// depend on.
 type op struct {
 	Op
 	stream *stream
-	issue  uint64                        // position in the order of all calls
-	after  []*op                         // what must be done first, besides the queue's earlier operations
-	run    func() (time.Duration, error) // the effect; nil for records and waits. An error ends the context.
-	submit time.Duration                 // the time of the device's host at the call
-	end    time.Duration                 // virtual time of completion, once done
+	issue  uint64 // position in the order of all calls
+	// what must be done first, besides the queue's earlier operations
+	after []*op
+	// the effect; nil for records and waits. An error ends the context.
+	run    func() (time.Duration, error)
+	submit time.Duration // the time of the device's host at the call
+	end    time.Duration // virtual time of completion, once done
 	done   bool
 	hollow bool // see stream
 
@@ -73,7 +76,8 @@ type stream struct {
 	by       *device  // of a graph's launch, whose host submits; nil: that of ctx
 }
 
-// weights that a stream may get in an adversarial schedule: from one that is only served when nothing else can be to one that races ahead.
+// weights that a stream may get in an adversarial schedule: from one that is only served when
+// nothing else can be to one that races ahead.
 var weights = [...]int{1, 1, 8, 64}
 
 // enqueue appends an operation to s and returns it. d.mu is held.
@@ -128,8 +132,8 @@ func (s *stream) ready() bool {
 	return s.queue[0].gathered()
 }
 
-// step runs one operation of the driver's choice and reports whether there was one. In plain order that is the oldest, whose
-// dependencies are older and therefore done. d.mu is held.
+// step runs one operation of the driver's choice and reports whether there was one. In plain order
+// that is the oldest, whose dependencies are older and therefore done. d.mu is held.
 func (d *Driver) step() bool {
 	var pick *stream
 	total := 0
@@ -239,7 +243,8 @@ func (d *Driver) reap(s *stream) {
 	}
 }
 
-// kill ends a context: err is what each later call returns, and pending work is dropped. d.mu is held.
+// kill ends a context: err is what each later call returns, and pending work is dropped. d.mu is
+// held.
 func (d *Driver) kill(ctx *context, err error) {
 	if ctx.dead == nil {
 		ctx.dead = err

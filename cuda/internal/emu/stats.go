@@ -14,7 +14,8 @@ type Traffic struct{ Count, Bytes uint64 }
 
 func (t *Traffic) add(bytes uint64) { t.Count++; t.Bytes += bytes }
 
-// KernelStats adds up the launches of one kernel name. What ptxvm counts, and Time, is added when a launch has run, the rest by the call.
+// KernelStats adds up the launches of one kernel name. What ptxvm counts, and Time, is added when a
+// launch has run, the rest by the call.
 type KernelStats struct {
 	Launches, Blocks, Threads uint64
 	Time                      time.Duration // virtual, of the kernel itself
@@ -31,13 +32,15 @@ func (k *KernelStats) add(s *ptxvm.Stats) {
 
 // Counters is what a driver was asked to do since it was made or since ResetStats.
 type Counters struct {
-	Launches         uint64 // a graph is one
-	GraphLaunches    uint64 // those of graphs
-	HtoD, DtoH       Traffic
-	DtoD, Peer       Traffic
-	PeerDirect       Traffic // those of Peer that peer access spared the host
-	Memsets          Traffic
-	Pageable         uint64 // of HtoD and DtoH, those from or to pageable memory, which hardware stages and partly waits for
+	Launches      uint64 // a graph is one
+	GraphLaunches uint64 // those of graphs
+	HtoD, DtoH    Traffic
+	DtoD, Peer    Traffic
+	PeerDirect    Traffic // those of Peer that peer access spared the host
+	Memsets       Traffic
+	// of HtoD and DtoH, those from or to pageable memory, which hardware stages and partly waits
+	// for
+	Pageable         uint64
 	PageableHtoD     uint64 // of Pageable, those from the host
 	Synchronisations uint64 // CtxSynchronize, StreamSynchronize, EventSynchronize
 	Allocs, Frees    uint64 // MemAlloc, MemFree
@@ -59,7 +62,8 @@ func (c *Counters) kernel(name string) *KernelStats {
 	return k
 }
 
-// Stats returns a copy of the counters. Launches that have not run yet are counted as launches only.
+// Stats returns a copy of the counters. Launches that have not run yet are counted as launches
+// only.
 func (d *Driver) Stats() Counters {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,7 +14,8 @@ type event struct {
 	point  *op // nil before the first record
 }
 
-// StreamCreate makes a stream. The priority is accepted and has no effect: it is never a promise of order.
+// StreamCreate makes a stream. The priority is accepted and has no effect: it is never a promise of
+// order.
 func (d *Driver) StreamCreate(f cu.StreamFlags, priority int) (cu.Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -32,7 +33,8 @@ func (d *Driver) StreamCreate(f cu.StreamFlags, priority int) (cu.Stream, error)
 	return s.handle, nil
 }
 
-// StreamDestroy ends the handle; pending work still runs when something needs it, or its turn comes.
+// StreamDestroy ends the handle; pending work still runs when something needs it, or its turn
+// comes.
 func (d *Driver) StreamDestroy(h cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,7 +74,8 @@ func (d *Driver) StreamSynchronize(h cu.Stream) error {
 	return s.ctx.dead
 }
 
-// StreamQuery reports whether the stream's work has completed, after letting one pending operation run, so that polling ends.
+// StreamQuery reports whether the stream's work has completed, after letting one pending operation
+// run, so that polling ends.
 func (d *Driver) StreamQuery(h cu.Stream) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,7 +86,8 @@ func (d *Driver) StreamQuery(h cu.Stream) (bool, error) {
 	return d.poll(s.last), s.ctx.dead
 }
 
-// poll reports whether o is done, nil counting as done, and if not lets one operation run for the next time.
+// poll reports whether o is done, nil counting as done, and if not lets one operation run for the
+// next time.
 func (d *Driver) poll(o *op) bool {
 	if o == nil || o.done {
 		return true
@@ -168,7 +172,8 @@ func (d *Driver) EventRecord(h cu.Event, st cu.Stream) error {
 	return nil
 }
 
-// EventQuery reports whether what the event captured has completed, and lets one pending operation run.
+// EventQuery reports whether what the event captured has completed, and lets one pending operation
+// run.
 func (d *Driver) EventQuery(h cu.Event) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,8 +187,8 @@ func (d *Driver) EventQuery(h cu.Event) (bool, error) {
 	return d.poll(e.point), e.ctx.dead
 }
 
-// EventSynchronize completes what the event captured. In meta mode a host that waits for an event behind a copy to pinned memory wants to read
-// what has no value: ErrMeta. Streams may wait for it.
+// EventSynchronize completes what the event captured. In meta mode a host that waits for an event
+// behind a copy to pinned memory wants to read what has no value: ErrMeta. Streams may wait for it.
 func (d *Driver) EventSynchronize(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -33,7 +33,8 @@ func newVirtual() *virtual {
 	return &virtual{ranges: map[uint64]uint64{}, handles: map[cu.MemHandle]*physical{}, mapped: map[uint64]*physical{}}
 }
 
-// granularity is the default size of pages: that of hardware, but small enough for a small memory to have 32 of them.
+// granularity is the default size of pages: that of hardware, but small enough for a small memory
+// to have 32 of them.
 func granularity(memory uint64) uint64 {
 	g := uint64(2 << 20)
 	for memory < 1<<30 && g > 64<<10 && g > memory/32 {
@@ -86,7 +87,8 @@ func (d *Driver) MemAddressReserve(n uint64) (cu.DevicePtr, error) {
 	return cu.DevicePtr(p), nil
 }
 
-// virtualAt returns the device of an address and the reserved range that holds all of [p, p+n), nil if there is none. d.mu is held.
+// virtualAt returns the device of an address and the reserved range that holds all of [p, p+n), nil
+// if there is none. d.mu is held.
 func (d *Driver) virtualAt(p cu.DevicePtr, n uint64) (dev *device, home uint64) {
 	dev = d.deviceAt(p)
 	if dev == nil {
@@ -187,7 +189,8 @@ func (d *Driver) dropMemory(dev *device, m *physical) {
 	d.counters.Frees++
 }
 
-// MemMap puts all of a handle's memory at an address. Its contents are poison and count as uninitialised, each time.
+// MemMap puts all of a handle's memory at an address. Its contents are poison and count as
+// uninitialised, each time.
 func (d *Driver) MemMap(p cu.DevicePtr, n uint64, h cu.MemHandle) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

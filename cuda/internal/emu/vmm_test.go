@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestVirtualMemory: kernels and copies span pages; pages come and go; what is not mapped, or not accessible, is a fault or an error.
+// TestVirtualMemory: kernels and copies span pages; pages come and go; what is not mapped, or not
+// accessible, is a fault or an error.
 func TestVirtualMemory(t *testing.T) {
 	const page = 64 << 10
 	for _, meta := range []bool{false, true} {

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// tool finds ptxas or nvdisasm: the variable, the PATH, then, ptxas alone, the user's cache (reading all machine code takes longer than the
-// other tests together, so that it is for those who ask). Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration) its absence fails.
+// tool finds ptxas or nvdisasm: the variable, the PATH, then, ptxas alone, the user's cache
+// (reading all machine code takes longer than the other tests together, so that it is for those who
+// ask). Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration) its absence fails.
 func tool(t *testing.T, name, variable string) string {
 	candidates := []string{os.Getenv(variable), name}
 	if dir, err := os.UserCacheDir(); err == nil && name == "ptxas" {
@@ -32,7 +33,8 @@ func tool(t *testing.T, name, variable string) string {
 
 var spills = regexp.MustCompile(`([1-9][0-9]*) bytes spill`)
 
-// The real assembler accepts every golden kernel, and every kernel of [gates], for each generation of devices, without spilling registers.
+// The real assembler accepts every golden kernel, and every kernel of [gates], for each generation
+// of devices, without spilling registers.
 func TestAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" {

@@ -22,13 +22,14 @@ type attentionCase struct {
 	causal                                        bool
 	lengths                                       []int
 	mask                                          dtype.Type
-	maskDims                                      [4]bool // dimensions along which the mask is not broadcast
-	drop                                          float64
-	numbers                                       bool
-	scale                                         float64
-	lse                                           bool
-	launches                                      int // 0: 1
-	spoil                                         func(c attentionCase, q, k, v, mask Operand, m *machine)
+	// dimensions along which the mask is not broadcast
+	maskDims [4]bool
+	drop     float64
+	numbers  bool
+	scale    float64
+	lse      bool
+	launches int // 0: 1
+	spoil    func(c attentionCase, q, k, v, mask Operand, m *machine)
 }
 
 func (c attentionCase) String() string {
@@ -201,7 +202,8 @@ func (c attentionCase) check(t *testing.T) ([]Launch, []uint64) {
 	t.Helper()
 	m := newMachine(t)
 	o := c.operands(m)
-	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} { // smaller copies than of 16 bytes meet conflicts
+	// smaller copies than of 16 bytes meet conflicts
+	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} {
 		m.conflicts = m.conflicts || rowVector(x)*x.Type.Size() < 16
 	}
 	list, err := Attention(a100, o, m.scratch)
@@ -351,7 +353,8 @@ func TestAttentionSplit(t *testing.T) {
 		spoiled(m, q, math.NaN(), func(row, column int) bool { return row == 1 && column == 3 })
 	}
 	c.check(t)
-	small := attentionCase{typ: f, batch: 1, heads: 2, queries: 2, keys: 200, features: 32} // two pieces would have too few keys
+	// two pieces would have too few keys
+	small := attentionCase{typ: f, batch: 1, heads: 2, queries: 2, keys: 200, features: 32}
 	small.check(t)
 }
 

@@ -148,7 +148,8 @@ func (c attentionCase) checkGrad(t *testing.T, want string) ([]Launch, []uint64)
 			results = append(results, x)
 		}
 	}
-	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} { // smaller copies than of 16 bytes meet conflicts
+	// smaller copies than of 16 bytes meet conflicts
+	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} {
 		m.conflicts = m.conflicts || rowVector(x)*x.Type.Size() < 16
 	}
 	list, err := AttentionGrad(g, m.scratch)

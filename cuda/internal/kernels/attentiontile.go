@@ -48,7 +48,8 @@ func (t headTile) fragments(b *ptx.Builder, alongK bool, first ptx.Value, second
 		outerBit, kBit = kBit, outerBit
 	}
 	r := lane.And(num(7))
-	columns := func(i int) (within, bytes int) { // whole groups of pieces need no address of their own
+	// whole groups of pieces need no address of their own
+	columns := func(i int) (within, bytes int) {
 		return 2 * i % t.swap(), 2 * i / t.swap() * t.swap() * 16
 	}
 	return func(p ptx.Ptr, step, i int) []ptx.Value {

@@ -37,9 +37,10 @@ func (s crossEntropySpec) name() string {
 	return fmt.Sprintf("%s_%v_%v_%d", name, s.typ, s.form, s.group)
 }
 
-// CrossEntropy plans loss[i] = rest[i] - (x[i, target[i]] - top[i]) with top[i] the greatest of x[i] and rest[i] = log Σ exp(x[i] - top[i]), for x of
-// shape [n, classes], target I64 [n], and loss, top and rest [n] of x's computing type. Where target is ignore the loss is 0; a target outside of the
-// classes gives 0 and is reported in the fault record.
+// CrossEntropy plans loss[i] = rest[i] - (x[i, target[i]] - top[i]) with top[i] the greatest of
+// x[i] and rest[i] = log Σ exp(x[i] - top[i]), for x of shape [n, classes], target I64 [n], and
+// loss, top and rest [n] of x's computing type. Where target is ignore the loss is 0; a target
+// outside of the classes gives 0 and is reported in the fault record.
 func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64, tag uint32) ([]Launch, error) {
 	const op = "cross-entropy"
 	if err := checkCrossEntropy(op, x, target, loss, top, rest); err != nil || x.Shape.At(0) == 0 {
@@ -165,7 +166,8 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			hot := class.Cvt(ptx.U32)
 			w.write(dx, w.loadAll(x), func(i ptx.Value, v []ptx.Value) ptx.Value {
 				p := call(b, "exp", v[0].Sub(greatest).Sub(sum))
-				return i.Eq(hot).Select(p.Sub(real(1)), p).Mul(scale).Add(real(0)) // +0 for -0: torch subtracts products from g
+				// +0 for -0: torch subtracts products from g
+				return i.Eq(hot).Select(p.Sub(real(1)), p).Mul(scale).Add(real(0))
 			})
 		}, func() {
 			w.write(dx, w.loadAll(), func(ptx.Value, []ptx.Value) ptx.Value { return b.Const(t, real(0)) })

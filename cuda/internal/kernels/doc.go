@@ -1,7 +1,9 @@
-// Package kernels holds the CUDA kernels as programs on the ptx builder, and plans how they are launched.
+// Package kernels holds the CUDA kernels as programs on the ptx builder, and plans how they are
+// launched.
 //
-// For each operation of the device contract there is one pure planning function, which takes operands as addresses with
-// layouts and returns the launches that carry the operation out, in order, on one stream:
+// For each operation of the device contract there is one pure planning function, which takes
+// operands as addresses with layouts and returns the launches that carry the operation out, in
+// order, on one stream:
 //
 //	Map            elementwise programs: dense with 16-byte vectors, strided, broadcast; also copy, cast, fill
 //	Reduce         sum, prod, max, min, argmax, argmin over any dimensions, in a fixed order
@@ -15,17 +17,20 @@
 //	Gather         elements along an axis by index, and Scatter in a fixed order
 //	MultiMap       one program over many groups of tensors in one launch (optimizer steps)
 //
-// A [Launch] names its [Kernel], the grid and the packed parameter block; the caller loads Kernel.PTX once a device, keyed
-// by the *Kernel pointer (equal specifications give the same pointer), and launches Kernel.Entry with Kernel.Block threads
-// and Kernel.DynShared bytes. An operation on no elements has no launches. Planning touches no device and is safe for
-// concurrent use.
+// A [Launch] names its [Kernel], the grid and the packed parameter block; the caller loads
+// Kernel.PTX once a device, keyed by the *Kernel pointer (equal specifications give the same
+// pointer), and launches Kernel.Entry with Kernel.Block threads and Kernel.DynShared bytes. An
+// operation on no elements has no launches. Planning touches no device and is safe for concurrent
+// use.
 //
-// Some operations need scratch memory: the planner asks for it through the [Scratch] that it is given, and the memory must
-// stay valid until the launches have run. Indices that are out of range do not trap: the kernel writes the first of them
-// to a fault record (see [FaultBytes]) whose address the caller gives, stores zero and goes on.
+// Some operations need scratch memory: the planner asks for it through the [Scratch] that it is
+// given, and the memory must stay valid until the launches have run. Indices that are out of range
+// do not trap: the kernel writes the first of them to a fault record (see [FaultBytes]) whose
+// address the caller gives, stores zero and goes on.
 //
-// Every kernel is deterministic: results have the same bits on every run, and elementwise results have the bits that
-// [expr.Program.Eval] defines.
+// Every kernel is deterministic: results have the same bits on every run, and elementwise results
+// have the bits that [expr.Program.Eval] defines.
 //
-// What NVIDIA's assembler makes of the kernels, and what that allows at most, is in bench/results/machinecode.md; TestMachineCode holds it.
+// What NVIDIA's assembler makes of the kernels, and what that allows at most, is in
+// bench/results/machinecode.md; TestMachineCode holds it.
 package kernels

@@ -15,17 +15,21 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A gate is a kernel family on operands of the kind that it is made for, and what its text and its run must show: no bank conflicts,
-// whole sectors, and where it is vectorised accesses of 16 bytes; of a product, enough arithmetic for what it reads of shared memory.
+// A gate is a kernel family on operands of the kind that it is made for, and what its text and its
+// run must show: no bank conflicts, whole sectors, and where it is vectorised accesses of 16 bytes;
+// of a product, enough arithmetic for what it reads of shared memory.
 type gate struct {
 	name string
 	plan func(m *machine) ([]Launch, error)
-	// wide is the least part of the bytes of global memory that move in accesses of 16 bytes; 0 for kernels that take their elements
-	// one by one: neighbouring threads then take neighbours, and the sectors are whole all the same.
+	// wide is the least part of the bytes of global memory that move in accesses of 16 bytes; 0 for
+	// kernels that take their elements one by one: neighbouring threads then take neighbours, and
+	// the sectors are whole all the same.
 	wide float64
-	// spread is by how much an access may touch more sectors than its bytes need, where it has a reason; 0 for not at all.
+	// spread is by how much an access may touch more sectors than its bytes need, where it has a
+	// reason; 0 for not at all.
 	spread float64
-	// fma is the least number of multiply-adds of a thread for an instruction that reads shared memory, in the main loop.
+	// fma is the least number of multiply-adds of a thread for an instruction that reads shared
+	// memory, in the main loop.
 	fma float64
 }
 
@@ -56,7 +60,8 @@ var (
 	sharedRead = regexp.MustCompile(`^\s*(?:ld\.shared|ldmatrix)\b`)
 )
 
-// mainLoop counts, in the loop with the most multiply-adds of a kernel's text, these and the instructions that read shared memory.
+// mainLoop counts, in the loop with the most multiply-adds of a kernel's text, these and the
+// instructions that read shared memory.
 func mainLoop(text string) (multiplies, reads int) {
 	lines := strings.Split(text, "\n")
 	start := map[string]int{}
@@ -250,7 +255,8 @@ func gates(t *testing.T) []gate {
 			row := m.random(m.tensor(f, strided([]int{8, 512}, []int{0, 1}), 0))
 			return Map(add, []Operand{m.tensor(f, dense(8, 512), 0)}, []Operand{m.random(m.tensor(f, dense(8, 512), 0)), row}, nil)
 		}},
-		// A thread reads and writes single elements of the tile, along the one side and then along the other.
+		// A thread reads and writes single elements of the tile, along the one side and then along
+		// the other.
 		{name: "elementwise, turned in tiles", plan: func(m *machine) ([]Launch, error) {
 			return Map(identity(t, f), []Operand{m.tensor(f, dense(64, 96), 0)}, []Operand{m.random(m.tensor(f, strided([]int{64, 96}, []int{1, 64}), 0))}, nil)
 		}},
@@ -270,7 +276,8 @@ func gates(t *testing.T) []gate {
 			return MultiMap(p, at.start(), blocks, slots, Operand{})
 		}},
 
-		{name: "gradients unscaled", wide: 0.85, plan: func(m *machine) ([]Launch, error) { // beside the table, as above
+		// beside the table, as above
+		{name: "gradients unscaled", wide: 0.85, plan: func(m *machine) ([]Launch, error) {
 			p := unscale(t, f)
 			slots := m.fill(m.tensor(dtype.I64, dense(1), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
 			found := m.fill(m.tensor(f, dense(1), 0), func(int) uint64 { return 0 })
@@ -286,7 +293,8 @@ func gates(t *testing.T) []gate {
 		{name: "sums of rows, a warp each", plan: reduce(sum(f), []int{8, 1}, []int{8, 1024}), wide: 0.99},
 		{name: "sums of rows, a block each", plan: reduce(sum(f), []int{4, 1}, []int{4, 4096}), wide: 0.99},
 		{name: "sums of rows, bfloat16", plan: reduce(sum(h), []int{8, 1}, []int{8, 1024}), wide: 0.99},
-		{name: "sums of columns", plan: reduce(sum(f), []int{1, 256}, []int{300, 256}), wide: 0.93}, // the sums are stored one by one
+		// the sums are stored one by one
+		{name: "sums of columns", plan: reduce(sum(f), []int{1, 256}, []int{300, 256}), wide: 0.93},
 		{name: "sums of columns, bfloat16", plan: reduce(sum(h), []int{1, 256}, []int{300, 256}), wide: 0.93},
 		// Vectors of so few columns would leave most lanes of a warp without work.
 		{name: "sums of a few columns", plan: reduce(sum(f), []int{1, 64}, []int{300, 64})},
@@ -320,7 +328,8 @@ func gates(t *testing.T) []gate {
 			o.Out = m.tensor(h, dense(8, 768), 0)
 			return Norm(o, layer)
 		}},
-		{name: "layer norm gradient", plan: norm(f, f, 768, layer, true), wide: 0.85}, // a row's mean and rstd are read by all of its threads, at one address
+		// a row's mean and rstd are read by all of its threads, at one address
+		{name: "layer norm gradient", plan: norm(f, f, 768, layer, true), wide: 0.85},
 		{name: "layer norm gradient, long rows", plan: norm(f, f, 12288, layer, true), wide: 0.99},
 		// A row's mean and rstd are read at one address, and the sums one by one.
 		{name: "layer norm gradient and sums", plan: sums(f, f, 768, layer, false), wide: 0.8},
@@ -337,7 +346,8 @@ func gates(t *testing.T) []gate {
 		{name: "RMS norm gradient, bfloat16", plan: norm(h, h, 1024, rms, true), wide: 0.9},
 		// Beside 16 bytes of weights are 8 of what is half as wide, here and in the sums above.
 		{name: "RMS norm, bfloat16 by float32", plan: norm(h, f, 1024, rms, false), wide: 0.49},
-		{name: "group norm", plan: norm(f, f, 512, groups, false), wide: 0.6}, // a weight for a vector, at one address or two for a warp
+		// a weight for a vector, at one address or two for a warp
+		{name: "group norm", plan: norm(f, f, 512, groups, false), wide: 0.6},
 		{name: "group norm gradient", plan: norm(f, f, 512, groups, true), wide: 0.6},
 
 		{name: "rows sorted by a block", plan: sorts(f, 2, 1000)},

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// gatherSpec describes a kernel that picks elements along an axis by index. It moves bits, so types of one size share it.
+// gatherSpec describes a kernel that picks elements along an axis by index. It moves bits, so types
+// of one size share it.
 type gatherSpec struct {
 	size   int // bytes of an element
 	index  dtype.Type
@@ -26,8 +27,8 @@ func (s gatherSpec) name() string {
 	return fmt.Sprintf("gather_b%d_%v_r%d_v%d%s", 8*s.size, s.index, s.rank, s.vector, wide)
 }
 
-// Gather plans out[i…] = src[i… with index[i…] along axis]; out and index (I64 or I32) have one shape. An index outside
-// of the axis stores 0 and is reported in the fault record with tag.
+// Gather plans out[i…] = src[i… with index[i…] along axis]; out and index (I64 or I32) have one
+// shape. An index outside of the axis stores 0 and is reported in the fault record with tag.
 func Gather(out, src, index Operand, axis int, fault uint64, tag uint32) ([]Launch, error) {
 	const op = "gather"
 	if err := checkIndexed(op, out, src, index, axis); err != nil || out.Shape.Size() == 0 {
@@ -65,7 +66,8 @@ func Gather(out, src, index Operand, axis int, fault uint64, tag uint32) ([]Laun
 	return []Launch{l}, err
 }
 
-// checkIndexed checks the operands of gather and scatter: a has the index's shape, b is indexed along axis.
+// checkIndexed checks the operands of gather and scatter: a has the index's shape, b is indexed
+// along axis.
 func checkIndexed(op string, a, b, index Operand, axis int) error {
 	rank := index.Shape.Rank()
 	if a.Shape != index.Shape || b.Shape.Rank() != rank || axis < 0 || axis >= rank {

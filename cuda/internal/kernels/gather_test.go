@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// reach returns the row-major number, in a tensor of shape dims, of the element that position i of a tensor of shape
-// index reaches when its coordinate along axis is replaced by at.
+// reach returns the row-major number, in a tensor of shape dims, of the element that position i of
+// a tensor of shape index reaches when its coordinate along axis is replaced by at.
 func reach(dims, index shape.Dims, axis, i, at int) int {
 	out, stride := 0, 1
 	for d := index.Rank() - 1; d >= 0; d-- {
@@ -80,7 +80,8 @@ func signed(o Operand, v uint64) int {
 	return int(v)
 }
 
-// checkFault checks that a fault was recorded only where there is one, and that it names an offending position.
+// checkFault checks that a fault was recorded only where there is one, and that it names an
+// offending position.
 func (m *machine) checkFault(what string, fault Operand, wild bool, index Operand, bound int) {
 	m.t.Helper()
 	e := ReadFault(m.faultBytes(fault))
@@ -232,11 +233,15 @@ func TestScatterParts(t *testing.T) {
 		samples             bool
 	}{
 		{5, 300, 8, func(i int) int { return i * i % 7 % 5 }, false},
-		{3, 256, 3, func(i int) int { return i / 100 }, false},                       // runs of 100, 100, 56
-		{2, 130, 1, func(i int) int { return 1 }, false},                             // one run
-		{9, 81, 12, func(i int) int { return i / 16 }, false},                        // runs of a part, and one of 1
-		{100, 2500, 4, func(i int) int { return i * i % 113 }, false},                // by digits; some indices are outside
-		{40, 150, 3, func(i int) int { return i * i * i % 61 % (i%3*20 + 1) }, true}, // each line its own
+		// runs of 100, 100, 56
+		{3, 256, 3, func(i int) int { return i / 100 }, false},
+		{2, 130, 1, func(i int) int { return 1 }, false}, // one run
+		// runs of a part, and one of 1
+		{9, 81, 12, func(i int) int { return i / 16 }, false},
+		// by digits; some indices are outside
+		{100, 2500, 4, func(i int) int { return i * i % 113 }, false},
+		// each line its own
+		{40, 150, 3, func(i int) int { return i * i * i % 61 % (i%3*20 + 1) }, true},
 	} {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.I8} {
 			m := newMachine(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// tileLoad is how a block brings a tile of an operand from global to shared memory. "Outer" is the dimension that is not
-// summed over: m of a, n of b.
+// tileLoad is how a block brings a tile of an operand from global to shared memory. "Outer" is the
+// dimension that is not summed over: m of a, n of b.
 type tileLoad uint8
 
 const (
@@ -25,12 +25,14 @@ func (l tileLoad) String() string { return [...]string{"kv", "ov", "ks", "os"}[l
 
 func (l tileLoad) vectors() bool { return l <= vectorsAlongOuter }
 
-// gemmTile is a block's share: bm×bn results, k in steps of bk, mc×nc chunks of 16 bytes a thread in each direction. The threads are as
-// many groups as there are slices: each takes its part of every step of k, and their sums are added at the end.
+// gemmTile is a block's share: bm×bn results, k in steps of bk, mc×nc chunks of 16 bytes a thread
+// in each direction. The threads are as many groups as there are slices: each takes its part of
+// every step of k, and their sums are added at the end.
 type gemmTile struct{ bm, bn, bk, mc, nc, slices int }
 
-// The tiles. A warp is 4 threads along m by 8 along n, so that its reads of shared memory are broadcasts or whole rows
-// of banks. A thread multiplies 8×8 values for each 16 that it reads; the smaller tiles have slices, so that enough warps hide latency.
+// The tiles. A warp is 4 threads along m by 8 along n, so that its reads of shared memory are
+// broadcasts or whole rows of banks. A thread multiplies 8×8 values for each 16 that it reads; the
+// smaller tiles have slices, so that enough warps hide latency.
 var (
 	largeTile  = gemmTile{128, 128, 16, 2, 2, 1}
 	mediumTile = gemmTile{64, 64, 32, 2, 2, 4}
@@ -74,11 +76,12 @@ func (s gemmSpec) name() string {
 	return fmt.Sprintf("gemm_%v_%dx%dx%d_%v_%v_%s", s.typ, s.tile.bm, s.tile.bn, s.tile.bk, s.a, s.b, out)
 }
 
-// large reports whether a block has the accumulators of the large tile, which leave few registers for anything else.
+// large reports whether a block has the accumulators of the large tile, which leave few registers
+// for anything else.
 func (s gemmSpec) large() bool { return s.tile.slices == 1 && s.tile.bm*s.tile.bn >= 128*128 }
 
-// shared is the bytes of shared memory for the tiles: two buffers for each operand. Rows are padded by 4 elements, which keeps the transposing
-// stores free of conflicts.
+// shared is the bytes of shared memory for the tiles: two buffers for each operand. Rows are padded
+// by 4 elements, which keeps the transposing stores free of conflicts.
 func (s gemmSpec) shared() int {
 	t := s.tile
 	return max(2*t.bk*(t.bm+4+t.bn+4), t.slices/2*t.bm*t.bn) * s.typ.Compute().Size()
@@ -92,7 +95,8 @@ func (s gemmSpec) parks() int {
 	return 2
 }
 
-func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.parks()*512) } // of up to 512 threads
+// of up to 512 threads
+func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.parks()*512) }
 
 // crowded reports whether the kernel needs more than the 128 registers that two blocks a
 // multiprocessor leave: for lines that are read element by element, each with an address of its
@@ -113,8 +117,8 @@ type ProductOperands struct {
 	Counters                                     Counters // nil: no product is divided along k
 }
 
-// MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate in float32 and are
-// rounded once; integers wrap.
+// MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate
+// in float32 and are rounded once; integers wrap.
 func MatMul(g *GPU, out, a, b Operand) ([]Launch, error) {
 	return MatMulSplit(g, ProductOperands{Out: out, A: a, B: b}, nil)
 }
@@ -128,7 +132,8 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 		return nil, err
 	}
 	out, a, b := o.Out, o.A, o.B
-	if out.Shape.At(0) == 1 { // nothing steps along a single batch: whatever its stride, it spoils no alignment
+	// nothing steps along a single batch: whatever its stride, it spoils no alignment
+	if out.Shape.At(0) == 1 {
 		for _, p := range []*Operand{&o.Out, &o.A, &o.B} {
 			p.Strides = p.Strides.With(0, 0)
 		}
@@ -233,8 +238,8 @@ func (o *ProductOperands) check() error {
 	return nil
 }
 
-// splitK returns how much of k a block sums up: all of it where there are enough blocks, else a multiple of 64 that makes
-// enough of them, but not more than most.
+// splitK returns how much of k a block sums up: all of it where there are enough blocks, else a
+// multiple of 64 that makes enough of them, but not more than most.
 func splitK(k, blocks, most int) int {
 	if blocks >= wantedBlocks/2 || k < 256 {
 		return max(k, 1)
@@ -411,7 +416,8 @@ func chooseTile(t dtype.Type, batch, m, n int) gemmTile {
 	return smallTile
 }
 
-// vectorElements is how many elements of type t a vector access moves, 0 if vectors are not used for t.
+// vectorElements is how many elements of type t a vector access moves, 0 if vectors are not used
+// for t.
 func vectorElements(t dtype.Type) int {
 	switch {
 	case t.Size() == 8:
@@ -422,7 +428,8 @@ func vectorElements(t dtype.Type) int {
 	return 0
 }
 
-// vectorizable reports whether o can be accessed in aligned vectors along dimension d, the other being e.
+// vectorizable reports whether o can be accessed in aligned vectors along dimension d, the other
+// being e.
 func vectorizable(o Operand, d, e int) bool {
 	v := vectorElements(o.Type)
 	return v > 0 && o.Strides.At(d) == 1 && o.Shape.At(d)%v == 0 && o.Strides.At(e)%v == 0 && o.Strides.At(0)%v == 0 &&
@@ -461,14 +468,16 @@ func (o gemmOperand) ofBatch(b *ptx.Builder) gemmOperand {
 	return o
 }
 
-// productParams are the parameters of all kernels for products, moved to this block's batch and part of k.
+// productParams are the parameters of all kernels for products, moved to this block's batch and
+// part of k.
 type productParams struct {
 	m, n, k ptx.Value // k of this part
 	a, b    gemmOperand
-	bias    gemmOperand        // of one column, if there is one
-	out     func() gemmOperand // written where the results are, so that its address takes no registers before
-	parts   productParts       // of a product that is divided along k
-	tile    ptx.Value          // the number of the block's
+	bias    gemmOperand // of one column, if there is one
+	// written where the results are, so that its address takes no registers before
+	out   func() gemmOperand
+	parts productParts // of a product that is divided along k
+	tile  ptx.Value    // the number of the block's
 }
 
 // declareProduct declares them as launchParts packs them.
@@ -494,8 +503,8 @@ func declareProduct(b *ptx.Builder, a, w, out, bias dtype.Type, parts bool) prod
 	return q
 }
 
-// tileOf returns the first row and column of the block's tile. Blocks go in groups of 8 tiles along m, so that those that
-// run together share tiles of b.
+// tileOf returns the first row and column of the block's tile. Blocks go in groups of 8 tiles along
+// m, so that those that run together share tiles of b.
 func tileOf(b *ptx.Builder, id, m, n ptx.Value, bm, bn int, tune productTune) (row, column ptx.Value) {
 	b.Comment("the tile of this block")
 	tilesM := m.Add(num(bm - 1)).Div(num(bm))

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// naive is the reference product: float64 sums for floats, wrapping sums for integers, as stored bits, with the sum of
-// absolute products for the error bound.
+// naive is the reference product: float64 sums for floats, wrapping sums for integers, as stored
+// bits, with the sum of absolute products for the error bound.
 func naive(o Operand, a, b []uint64) (sum, size []float64, exact []uint64) {
 	batch, m, n := o.Shape.At(0), o.Shape.At(1), o.Shape.At(2)
 	k := len(a) / max(batch*m, 1)
@@ -71,7 +71,8 @@ func matmulCase(t *testing.T, what string, typ dtype.Type, out, a, b shape.Layou
 	return list[0].Kernel.Name, fmaPerLoad, float64(s.Sectors) / float64(s.IdealSectors)
 }
 
-// layouts of [batch, r, c]: row-major, column-major, padded rows, and a window with steps in both dimensions.
+// layouts of [batch, r, c]: row-major, column-major, padded rows, and a window with steps in both
+// dimensions.
 func matrixLayout(form string, batch, r, c int) shape.Layout {
 	d := []int{batch, r, c}
 	switch form {
@@ -105,7 +106,8 @@ func TestMatMul(t *testing.T) {
 	}
 }
 
-// Halves go to the tensor cores, in each storage order and however many neighbours can be moved at once.
+// Halves go to the tensor cores, in each storage order and however many neighbours can be moved at
+// once.
 func TestMatMulTensor(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F16, dtype.BF16} {
 		for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}, {"T", "T"}, {"N", "shared"}} {
@@ -137,13 +139,15 @@ func TestMatMulEdges(t *testing.T) {
 	}
 }
 
-// The large tile multiplies at least 16 times for each read of shared memory and moves whole sectors.
+// The large tile multiplies at least 16 times for each read of shared memory and moves whole
+// sectors.
 func TestMatMulLarge(t *testing.T) {
 	saved := largeTile
 	for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}} {
 		s := gemmSpec{typ: dtype.F32, out: dtype.F32, tile: saved}
 		m := newMachine(t)
-		// 64 blocks of 128×128 would take too long here: take one tile and a bit by planning for it directly.
+		// 64 blocks of 128×128 would take too long here: take one tile and a bit by planning for it
+		// directly.
 		d := [4]int{1, 136, 136, 32}
 		c := m.tensor(dtype.F32, dense(d[0], d[1], d[2]), 0)
 		x := m.random(m.tensor(dtype.F32, matrixLayout(forms[0], d[0], d[1], d[3]), 0))
@@ -157,7 +161,8 @@ func TestMatMulLarge(t *testing.T) {
 				t.Fatalf("%v: element %d is %v, want %v", forms, i, v, sum[i])
 			}
 		}
-		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 15.5 { // 16 in the loop, and one read before the results are stored
+		// 16 in the loop, and one read before the results are stored
+		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 15.5 {
 			t.Errorf("%v: %.1f multiplications for each shared load", forms, ratio)
 		}
 		if st.Sectors > st.IdealSectors { // lanes beyond the edge read what lies on it, together

@@ -45,7 +45,8 @@ func TestMatMulBiasSplit(t *testing.T) {
 			B: m.random(m.tensor(types[1], dense(1, 3000, 35), 0)), Bias: m.random(m.tensor(types[2], dense(35), 0)), Counters: m.counters}
 		list, err := MatMulSplit(a100, o, m.scratch)
 		m.run(list, err)
-		if last := list[len(list)-1]; !strings.Contains(last.Kernel.Name, "_parts") { // one before it may copy an operand
+		// one before it may copy an operand
+		if last := list[len(list)-1]; !strings.Contains(last.Kernel.Name, "_parts") {
 			t.Errorf("%v: %d launches, the product in one part", types, len(list))
 		}
 		m.nearProduct(fmt.Sprint(types), o)

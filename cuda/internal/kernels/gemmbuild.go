@@ -61,7 +61,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	} else if t == largeTile || t == doubleTile {
 		b.MinBlocks(2)
 	} else if t.slices > 1 {
-		b.MinBlocks(256 / g.threads) // left to itself the assembler aims at more, and spills for it on some architectures
+		// left to itself the assembler aims at more, and spills for it on some architectures
+		b.MinBlocks(256 / g.threads)
 	}
 	thread := b.ThreadID(0)
 	lane, warp := thread.And(num(31)), thread.Shr(num(5))
@@ -73,7 +74,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 		sliceA, sliceB = g.slice.Mul(num(perSlice*ldA)), g.slice.Mul(num(perSlice*ldB))
 	}
 	warpsN := t.bn / warpN
-	// Neighbouring lanes share a chunk of b, every second one a chunk of a: half of a warp reads no more than a row of banks of either.
+	// Neighbouring lanes share a chunk of b, every second one a chunk of a: half of a warp reads no
+	// more than a row of banks of either.
 	rowBase := warp.Div(num(warpsN)).Mul(num(warpM)).Add(lane.Shr(num(4)).Mul(num(2)).Add(lane.And(num(1))).Mul(num(g.chunk)))
 	colBase := warp.Rem(num(warpsN)).Mul(num(warpN)).Add(lane.Shr(num(1)).And(num(7)).Mul(num(g.chunk)))
 
@@ -189,7 +191,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	return [3]int{g.threads, 1, 1}
 }
 
-// parts is in how many parts a step over the tile loads the next one: what goes through registers takes them for one part at a time.
+// parts is in how many parts a step over the tile loads the next one: what goes through registers
+// takes them for one part at a time.
 func (g *gemmBuilder) parts() int {
 	n := 1
 	if g.s.large() {
@@ -214,7 +217,8 @@ func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
 	return list
 }
 
-// addSlices adds the slices' sums in pairs, through shared memory; the first slice gets the results. thread counts within the slice of n.
+// addSlices adds the slices' sums in pairs, through shared memory; the first slice gets the
+// results. thread counts within the slice of n.
 func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][]*ptx.Var) {
 	b, size := g.Builder, len(acc)*len(acc[0])*n
 	for half := g.s.tile.slices / 2; half > 0; half /= 2 {

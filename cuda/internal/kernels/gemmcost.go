@@ -20,7 +20,8 @@ const launchSeconds = 3e-6
 func (g *GPU) turn(s tensorSpec) (clocks float64, bound string) {
 	f := s.form
 	wm, wn := f.warp()
-	mma := float64(f.bm*f.bn*f.bk) / (g.Tensor * 2 / float64(s.typ.Size())) // tf32 at half the rate of 16 bits
+	// tf32 at half the rate of 16 bits
+	mma := float64(f.bm*f.bn*f.bk) / (g.Tensor * 2 / float64(s.typ.Size()))
 	// Fragments of each warp, and what copies put there, at 128 bytes a clock.
 	copied := float64(s.staged())
 	moved := float64(f.bk * (f.bm*s.a.memory(s.typ).Size() + f.bn*s.b.memory(s.typ).Size()))
@@ -73,7 +74,8 @@ func (s tensorSpec) fits() bool {
 	if s.odd && f.bm < 64 {
 		return false
 	}
-	if s.unit(s.a)*f.threads() < f.bm || s.unit(s.b)*f.threads() < f.bn { // a row of the tile at once
+	// a row of the tile at once
+	if s.unit(s.a)*f.threads() < f.bm || s.unit(s.b)*f.threads() < f.bn {
 		return false
 	}
 	units := s.units(s.a, f.bm) + s.units(s.b, f.bn)

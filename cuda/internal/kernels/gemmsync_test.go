@@ -10,8 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Products wait for their copies, and for each other's threads, as often as they must and no more: without any one barrier, commit or wait,
-// or with a wait that lets one more group of copies be under way, the emulator finds a race or a copy that was not waited for.
+// Products wait for their copies, and for each other's threads, as often as they must and no more:
+// without any one barrier, commit or wait, or with a wait that lets one more group of copies be
+// under way, the emulator finds a race or a copy that was not waited for.
 func TestMatMulSynchronisation(t *testing.T) {
 	kinds := map[ptxvm.FaultKind]bool{ptxvm.SharedRace: true, ptxvm.AsyncCopyNotWaited: true, ptxvm.UninitialisedMemory: true}
 	for _, c := range []struct {
@@ -20,7 +21,8 @@ func TestMatMulSynchronisation(t *testing.T) {
 		a, b string
 		form func(c, x, y Operand) productForm
 	}{
-		{dtype.F32, [3]int{36, 132, 40}, "N", "N", tiled(largeTile)}, // one operand through registers
+		// one operand through registers
+		{dtype.F32, [3]int{36, 132, 40}, "N", "N", tiled(largeTile)},
 		{dtype.F32, [3]int{35, 33, 37}, "T", "N", tiled(largeTile)},
 		{dtype.F32, [3]int{36, 36, 68}, "N", "T", tiled(smallTile)}, // both
 		{dtype.F32, [3]int{35, 33, 67}, "N", "N", tiled(mediumTile)},
@@ -28,9 +30,11 @@ func TestMatMulSynchronisation(t *testing.T) {
 		{dtype.BF16, [3]int{40, 72, 136}, "N", "N", cored},
 		{dtype.BF16, [3]int{33, 41, 136}, "N", "N", cored}, // one operand through registers
 		{dtype.BF16, [3]int{33, 35, 135}, "N", "T", cored}, // both
-		{dtype.BF16, [3]int{63, 40, 135}, "N", "N", cored}, // rows along k that begin at odd elements
+		// rows along k that begin at odd elements
+		{dtype.BF16, [3]int{63, 40, 135}, "N", "N", cored},
 		{dtype.BF16, [3]int{63, 40, 262}, "T", "N", cored}, // and along m
-		{dtype.BF16, [3]int{128, 256, 136}, "N", "T", func(c, x, y Operand) productForm { // eight warps
+		// eight warps
+		{dtype.BF16, [3]int{128, 256, 136}, "N", "T", func(c, x, y Operand) productForm {
 			s, _ := tensorSpecFor(c, x, y)
 			s.form = tensorForm{128, 256, 32, 2, 4, 3, 1}
 			return s

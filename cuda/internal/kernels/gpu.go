@@ -5,9 +5,10 @@ import "strings"
 // GPU is what plans of products know of a device. The rates decide between forms only, never what
 // is computed: the same device gives the same plan.
 type GPU struct {
-	SM        int     // compute capability times ten
-	Cores     int     // multiprocessors
-	Tensor    float64 // multiply-adds of 16-bit floats in a clock of a multiprocessor, by mma.sync with float32 sums
+	SM    int // compute capability times ten
+	Cores int // multiprocessors
+	// multiply-adds of 16-bit floats in a clock of a multiprocessor, by mma.sync with float32 sums
+	Tensor    float64
 	Shared    int     // bytes of shared memory of a multiprocessor
 	Clock     float64 // Hz
 	Bandwidth float64 // bytes of memory a second

@@ -8,14 +8,16 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// space is an iteration space: sizes, outermost first, and for each operand its strides in elements.
+// space is an iteration space: sizes, outermost first, and for each operand its strides in
+// elements.
 type space struct {
 	size   []int
 	stride [][]int // [operand][dimension]
 }
 
-// newSpace collapses the iteration over dims with the operands' strides: dimensions of size 1 go, neighbours that every
-// operand steps through evenly become one. The row-major index of an element stays what it was.
+// newSpace collapses the iteration over dims with the operands' strides: dimensions of size 1 go,
+// neighbours that every operand steps through evenly become one. The row-major index of an element
+// stays what it was.
 func newSpace(dims shape.Dims, strides ...shape.Dims) space {
 	rank := dims.Rank()
 	s := space{stride: make([][]int, len(strides))}
@@ -58,7 +60,8 @@ func (s space) elements() int {
 	return n
 }
 
-// narrowLimit is the largest number of elements, and distance between them, that 32-bit indices serve. Tests lower it.
+// narrowLimit is the largest number of elements, and distance between them, that 32-bit indices
+// serve. Tests lower it.
 var narrowLimit = 1<<31 - 1
 
 // wide reports whether indices or offsets may exceed 31 bits.
@@ -91,15 +94,17 @@ func (s space) inner(k int) int {
 	return 1
 }
 
-// divisor is the constant that divides by a number with a multiplication and a shift, for dividends below 2³¹
-// (T. Granlund, P. Montgomery: Division by invariant integers using multiplication, 1994).
+// divisor is the constant that divides by a number with a multiplication and a shift, for dividends
+// below 2³¹ (T. Granlund, P. Montgomery: Division by invariant integers using multiplication,
+// 1994).
 func divisor(d int) (magic, shift uint32) {
 	shift = uint32(bits.Len32(uint32(d - 1)))
 	magic = uint32((uint64(1)<<32)*(uint64(1)<<shift-uint64(d))/uint64(d) + 1)
 	return magic, shift
 }
 
-// coordinates are the kernel's parameters for splitting a linear index into one coordinate a dimension.
+// coordinates are the kernel's parameters for splitting a linear index into one coordinate a
+// dimension.
 type coordinates struct {
 	wide  bool
 	size  []ptx.Value
@@ -107,7 +112,8 @@ type coordinates struct {
 	shift []ptx.Value
 }
 
-// declareCoordinates declares the parameters for a space of the given rank. The outermost size is not needed.
+// declareCoordinates declares the parameters for a space of the given rank. The outermost size is
+// not needed.
 func declareCoordinates(b *ptx.Builder, prefix string, rank int, wide bool) coordinates {
 	c := coordinates{wide: wide}
 	for d := 1; d < rank; d++ {
@@ -184,7 +190,8 @@ func dot(b *ptx.Builder, coord, stride []ptx.Value, wide bool) ptx.Value {
 	return sum.Bitcast(ptx.S32)
 }
 
-// globalIndex returns the thread's index in a one-dimensional grid, and the number of threads of the grid.
+// globalIndex returns the thread's index in a one-dimensional grid, and the number of threads of
+// the grid.
 func globalIndex(b *ptx.Builder, wide bool) (id, step ptx.Value) {
 	if !wide {
 		return b.GlobalID(), b.GridDim(0).Mul(b.BlockDim(0))

@@ -38,7 +38,8 @@ type Launch struct {
 	Tensor int
 }
 
-// Operand is a tensor: a strided window on memory that starts at Addr. The layout's offset and strides count elements.
+// Operand is a tensor: a strided window on memory that starts at Addr. The layout's offset and
+// strides count elements.
 type Operand struct {
 	Addr uint64
 	Type dtype.Type
@@ -67,8 +68,8 @@ var cache sync.Map
 // spec is a comparable description of one kernel.
 type spec interface {
 	comparable
-	// build writes the kernel, computing the programs whose keys are part of the specification, and returns the number
-	// of threads of a block along each axis.
+	// build writes the kernel, computing the programs whose keys are part of the specification, and
+	// returns the number of threads of a block along each axis.
 	build(b *ptx.Builder, programs []*expr.Program) (block [3]int)
 	// name is the entry point's name, unique within the family for all fields of the specification.
 	name() string
@@ -104,8 +105,9 @@ func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
 	return actual.(*Kernel), nil
 }
 
-// roomForRegisters asks for four blocks a multiprocessor: with up to 256 threads that leaves 64 registers each. Left to itself the
-// assembler aims at more blocks than these kernels need, and spills for it on some architectures.
+// roomForRegisters asks for four blocks a multiprocessor: with up to 256 threads that leaves 64
+// registers each. Left to itself the assembler aims at more blocks than these kernels need, and
+// spills for it on some architectures.
 func roomForRegisters(b *ptx.Builder) { b.MinBlocks(4) }
 
 // packer packs a parameter block with C's alignment, which is also PTX's.

@@ -65,7 +65,8 @@ func widen(t dtype.Type, v ptx.Value) ptx.Value {
 	return v
 }
 
-// narrow converts a value of t's computing type to what is stored: 16-bit floats round once, narrow integers wrap.
+// narrow converts a value of t's computing type to what is stored: 16-bit floats round once, narrow
+// integers wrap.
 func narrow(b *ptx.Builder, t dtype.Type, v ptx.Value) ptx.Value {
 	switch t {
 	case dtype.Bool:
@@ -94,7 +95,8 @@ func convert(b *ptx.Builder, v ptx.Value, to ptx.Type) ptx.Value {
 		}
 		return v.Select(b.Const(to, num(1)), num(0))
 	case from.IsFloat() && to.IsInt() && (to.Bits() == 64 || from == ptx.F64):
-		// The instruction gives the highest bit alone for NaN, and 0 only where both types have 32 bits or fewer.
+		// The instruction gives the highest bit alone for NaN, and 0 only where both types have 32
+		// bits or fewer.
 		return v.IsNaN().Select(b.Const(to, num(0)), v.Cvt(to))
 	}
 	return v.Cvt(to)

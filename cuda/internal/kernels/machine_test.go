@@ -53,8 +53,8 @@ func (m *machine) counters() (uint64, error) {
 
 func fakeCounters() (uint64, error) { return 1 << 30, nil }
 
-// tensor allocates just the memory that the layout spans, shifted by skip elements from an aligned address, with
-// undefined contents.
+// tensor allocates just the memory that the layout spans, shifted by skip elements from an aligned
+// address, with undefined contents.
 func (m *machine) tensor(t dtype.Type, l shape.Layout, skip int) Operand {
 	m.t.Helper()
 	lo, hi, ok := l.Span()

@@ -16,7 +16,8 @@ type machineCode struct {
 	text                       string
 	code                       []instruction
 	loops                      [][]instruction
-	loop                       []instruction // the innermost loop with the most multiply-adds, else with the most bytes loaded
+	// the innermost loop with the most multiply-adds, else with the most bytes loaded
+	loop []instruction
 }
 
 // instruction is one line of machine code.
@@ -163,9 +164,10 @@ func (i instruction) loads() int {
 	return 4
 }
 
-// bankConflicts counts the multiply-adds of the main loop whose three source registers lie in one of the two banks of registers, each of
-// which costs a cycle. Registers that the instruction before kept (".reuse") are not read again.
-// (Z. Jia and others: Dissecting the NVIDIA Volta GPU architecture via microbenchmarking, 2018, section 3.3.)
+// bankConflicts counts the multiply-adds of the main loop whose three source registers lie in one
+// of the two banks of registers, each of which costs a cycle. Registers that the instruction before
+// kept (".reuse") are not read again. (Z. Jia and others: Dissecting the NVIDIA Volta GPU
+// architecture via microbenchmarking, 2018, section 3.3.)
 func (c *machineCode) bankConflicts() int {
 	n := 0
 	var kept [4]string
@@ -196,8 +198,9 @@ func (c *machineCode) bankConflicts() int {
 	return n
 }
 
-// inFlight is the greatest number of bytes that a thread has asked global memory for and not yet waited for. The loops, or where
-// none loads anything the whole code, are followed as they stand; an instruction that touches a register being loaded waits for that load and those before it.
+// inFlight is the greatest number of bytes that a thread has asked global memory for and not yet
+// waited for. The loops, or where none loads anything the whole code, are followed as they stand;
+// an instruction that touches a register being loaded waits for that load and those before it.
 func (c *machineCode) inFlight() int {
 	type load struct{ first, last, bytes int }
 	most := 0
@@ -263,11 +266,13 @@ func (c *machineCode) inFlight() int {
 
 func (i instruction) stores() int { return instruction{op: "LDG." + i.op}.loads() }
 
-// A multiprocessor of compute capability 9.0 (CUDA C++ Programming Guide, table of technical specifications).
+// A multiprocessor of compute capability 9.0 (CUDA C++ Programming Guide, table of technical
+// specifications).
 const (
 	smRegisters, smThreads, smBlocks, smShared = 65536, 2048, 32, 228 << 10
-	blockReserve                               = 1 << 10 // bytes of shared memory that the system keeps for a block
-	multiprocessors                            = 132     // of an H100 SXM or H200
+	// bytes of shared memory that the system keeps for a block
+	blockReserve    = 1 << 10
+	multiprocessors = 132 // of an H100 SXM or H200
 )
 
 // blocks is how many blocks a multiprocessor holds.

@@ -14,15 +14,20 @@ import (
 
 // codeGate is what the machine code of a kernel must hold to.
 type codeGate struct {
-	name   string
-	plan   func() ([]Launch, error)
-	share  float64 // least part of the main loop's issue slots (and of the cycles that register banks cost) that multiply and add
-	flight int     // least KiB that a multiprocessor has under way from global memory
-	slots  float64 // most issue slots of the main loop for a byte that an element reads and writes; 0: not looked at
+	name string
+	plan func() ([]Launch, error)
+	// least part of the main loop's issue slots (and of the cycles that register banks cost) that
+	// multiply and add
+	share  float64
+	flight int // least KiB that a multiprocessor has under way from global memory
+	// most issue slots of the main loop for a byte that an element reads and writes; 0: not looked
+	// at
+	slots float64
 }
 
-// memorySlots is how many issue slots a multiprocessor has for 32 bytes, one for each thread of a warp, that memory moves at its full speed: 4.8 TB/s,
-// 132 multiprocessors of four schedulers at 1.98 GHz.
+// memorySlots is how many issue slots a multiprocessor has for 32 bytes, one for each thread of a
+// warp, that memory moves at its full speed: 4.8 TB/s, 132 multiprocessors of four schedulers at
+// 1.98 GHz.
 const memorySlots = 4 * multiprocessors * 1.98e9 * 32 / 4.8e12
 
 // turned is a fake operand whose first of the two last dimensions has stride 1.
@@ -101,8 +106,9 @@ func codeGates(t *testing.T) []codeGate {
 	}
 	square := func(typ dtype.Type, n int) Operand { return fake(typ, 1, n, n) }
 	const n = 4096
-	// A tensor core of compute capability 9.0 takes four cycles for one of the instructions counted here (2048 multiply-adds at 512 a
-	// cycle), so that a quarter of the issue slots keeps it busy; a float64 multiply-add takes two slots.
+	// A tensor core of compute capability 9.0 takes four cycles for one of the instructions counted
+	// here (2048 multiply-adds at 512 a cycle), so that a quarter of the issue slots keeps it busy;
+	// a float64 multiply-add takes two slots.
 	list := []codeGate{
 		{name: "product float32 128×128, A·B", plan: product(square(f, n), square(f, n), square(f, n)), share: 0.89},
 		{name: "product float32 128×128, A·Bᵀ", plan: product(square(f, n), square(f, n), turned(f, n, n)), share: 0.89},
@@ -182,7 +188,8 @@ func codeGates(t *testing.T) []codeGate {
 	return list
 }
 
-// The machine code of large products and of large contiguous inputs: run with -v for the numbers, which bench/results/machinecode.md explains.
+// The machine code of large products and of large contiguous inputs: run with -v for the numbers,
+// which bench/results/machinecode.md explains.
 func TestMachineCode(t *testing.T) {
 	ptxas, nvdisasm := tool(t, "ptxas", "FLAMBEAU_PTXAS"), tool(t, "nvdisasm", "FLAMBEAU_NVDISASM")
 	if ptxas == "" || nvdisasm == "" {

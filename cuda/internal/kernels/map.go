@@ -19,9 +19,10 @@ type mapSpec struct {
 	rank    int    // of the collapsed space; 1 at least
 	dense   bool   // one dimension, in which every operand has stride 1 or 0
 	scalar  uint32 // bit k: operand k, outputs first, has stride 0 in the innermost dimension
-	paired  uint32 // bit k: the elements of operands k and k+1 lie side by side, and are accessed as one
-	wide    bool
-	tune    mapTune
+	// bit k: the elements of operands k and k+1 lie side by side, and are accessed as one
+	paired uint32
+	wide   bool
+	tune   mapTune
 }
 
 func (s mapSpec) name() string {
@@ -47,7 +48,8 @@ func (s mapSpec) name() string {
 	return name
 }
 
-// Map plans outs[k] = p(ins…) element by element. All layouts have one shape; params are the run-time scalars' bits.
+// Map plans outs[k] = p(ins…) element by element. All layouts have one shape; params are the
+// run-time scalars' bits.
 func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error) {
 	return planMap(p, outs, ins, params, mapTune{})
 }
@@ -104,7 +106,8 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 	}
 	n := sp.elements()
 	inner := sp.size[s.rank-1]
-	if vectorize && v > 1 && (s.dense || inner%v == 0) && p.Cost() <= 400 { // a dense kernel takes what fills no vector one by one
+	// a dense kernel takes what fills no vector one by one
+	if vectorize && v > 1 && (s.dense || inner%v == 0) && p.Cost() <= 400 {
 		if aligned(all, sp, s, v) {
 			s.vector = v
 		}
@@ -146,8 +149,9 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 // manyBlocks are more than a large GPU runs at once.
 const manyBlocks = 2048
 
-// together is how many vectors a thread reads before it computes the first: of one operand, a vector for each thread is not enough to keep
-// memory busy. Where the computation is long the assembler would read them one after the other all the same.
+// together is how many vectors a thread reads before it computes the first: of one operand, a
+// vector for each thread is not enough to keep memory busy. Where the computation is long the
+// assembler would read them one after the other all the same.
 func (s mapSpec) together(p *expr.Program) int {
 	if s.tune.together > 0 {
 		return s.tune.together
@@ -164,7 +168,8 @@ func (s mapSpec) together(p *expr.Program) int {
 	return 1
 }
 
-// blocks sizes the grid for n elements: so that each thread finds as many vectors as it reads together where that leaves blocks for all.
+// blocks sizes the grid for n elements: so that each thread finds as many vectors as it reads
+// together where that leaves blocks for all.
 func (s mapSpec) blocks(p *expr.Program, n int) int {
 	vectors, threads := ceilDiv(n, s.vector), s.threads()
 	if s.tune.grid > 0 {
@@ -197,7 +202,8 @@ func (s space) besides(all []Operand, k int) bool {
 		all[k+1].start() == all[k].start()+uint64(all[k].Type.Size())
 }
 
-// aligned reports whether every operand can be accessed in vectors of v elements along the innermost dimension.
+// aligned reports whether every operand can be accessed in vectors of v elements along the
+// innermost dimension.
 func aligned(all []Operand, sp space, s mapSpec, v int) bool {
 	for k, o := range all {
 		if s.scalar>>k&1 != 0 || k > 0 && s.paired>>(k-1)&1 != 0 {
@@ -343,8 +349,9 @@ func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in 
 	}
 }
 
-// stride walks from start to end, count steps of the step at a time where so many are left, then one by one. one returns how the element or
-// vector at an index is read and, with what was read, computed.
+// stride walks from start to end, count steps of the step at a time where so many are left, then
+// one by one. one returns how the element or vector at an index is read and, with what was read,
+// computed.
 func (m *mapBuilder) stride(start, end, step ptx.Value, count int, one func(i ptx.Value) (load func() [][]ptx.Value, compute func(in [][]ptx.Value))) {
 	next := start
 	if count > 1 {
@@ -437,8 +444,8 @@ func (m *mapBuilder) buildStrided() {
 	})
 }
 
-// dividesDoubles reports whether p divides or takes roots in float64: there is no instruction for these, and the code in their place
-// takes many registers.
+// dividesDoubles reports whether p divides or takes roots in float64: there is no instruction for
+// these, and the code in their place takes many registers.
 func dividesDoubles(p *expr.Program) bool {
 	for _, c := range p.Code {
 		if c.Type == dtype.F64 && (c.Op == expr.OpDiv || c.Op == expr.OpSqrt) {

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// mapCase runs p over operands with the given layouts and compares with expr's definition, element by element.
+// mapCase runs p over operands with the given layouts and compares with expr's definition, element
+// by element.
 func mapCase(t *testing.T, what string, p *expr.Program, outs, ins []shape.Layout, skip int, params []uint64) (ideal, actual int64) {
 	t.Helper()
 	m := newMachine(t)
@@ -72,8 +73,9 @@ func TestMapTypes(t *testing.T) {
 	}
 }
 
-// Of one operand a thread reads two vectors before it computes either, which on a grid of as many blocks as there is work for needs millions
-// of elements: here few blocks stride over thousands, to every kind of end.
+// Of one operand a thread reads two vectors before it computes either, which on a grid of as many
+// blocks as there is work for needs millions of elements: here few blocks stride over thousands, to
+// every kind of end.
 func TestMapPairs(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
 		p := program(t, []dtype.Type{typ}, []dtype.Type{typ}, x0.Mul(x0))

@@ -7,14 +7,16 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// tileSpec describes an elementwise kernel for operands of which some are contiguous along another dimension than the
-// result, such as the transposed operand of a copy. Blocks take tiles of 32×32 elements and turn those operands in shared
-// memory, so that all accesses to global memory run along what is contiguous.
+// tileSpec describes an elementwise kernel for operands of which some are contiguous along another
+// dimension than the result, such as the transposed operand of a copy. Blocks take tiles of 32×32
+// elements and turn those operands in shared memory, so that all accesses to global memory run
+// along what is contiguous.
 type tileSpec struct {
 	program programID
-	rank    int    // of the collapsed space
-	axis    int    // the dimension along which the turned inputs are contiguous; the results are so along the last
-	turned  uint32 // bit i: input i is turned
+	rank    int // of the collapsed space
+	// the dimension along which the turned inputs are contiguous; the results are so along the last
+	axis   int
+	turned uint32 // bit i: input i is turned
 }
 
 func (s tileSpec) name() string {
@@ -26,8 +28,8 @@ const (
 	tileHeight = 8 // threads along the second side
 )
 
-// tileSpecFor returns the specification for a map over the space, whose operands are outputs first; false where no input
-// is better turned.
+// tileSpecFor returns the specification for a map over the space, whose operands are outputs first;
+// false where no input is better turned.
 func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 	last := sp.rank() - 1
 	s := tileSpec{program: programIDOf(p), rank: sp.rank(), axis: -1}
@@ -94,7 +96,8 @@ func planTiles(s tileSpec, p *expr.Program, sp space, all []Operand, params []ui
 func (s tileSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	p := programs[0]
 	na, nl := b.Param("na", ptx.U32), b.Param("nl", ptx.U32)
-	// One dimension is added in front, so that splitting gives a coordinate for each of the outer ones.
+	// One dimension is added in front, so that splitting gives a coordinate for each of the outer
+	// ones.
 	coords := declareCoordinates(b, "d", s.rank-1, false)
 	var base []ptx.Ptr
 	var strides [][]ptx.Value

@@ -27,12 +27,13 @@ func (s multiSpec) name() string {
 	return "multimap_" + s.program.name
 }
 
-// MultiMapTable returns what the kernel of [MultiMap] reads in device memory (aligned to 8 bytes) to find its tensors,
-// and the number of blocks. It depends on addresses and sizes only, so a caller keeps it from step to step.
+// MultiMapTable returns what the kernel of [MultiMap] reads in device memory (aligned to 8 bytes)
+// to find its tensors, and the number of blocks. It depends on addresses and sizes only, so a
+// caller keeps it from step to step.
 //
-// The table holds two words (64-bit, little-endian) for each block: where in the table its group's record is, in words,
-// and the first element it takes; then for each group the number of elements, whether all addresses allow vectors, and
-// the addresses, outputs first.
+// The table holds two words (64-bit, little-endian) for each block: where in the table its group's
+// record is, in words, and the first element it takes; then for each group the number of elements,
+// whether all addresses allow vectors, and the addresses, outputs first.
 func MultiMapTable(p *expr.Program, outs, ins [][]Operand) (table []byte, blocks int, err error) {
 	const op = "multimap"
 	if len(outs) != len(ins) {

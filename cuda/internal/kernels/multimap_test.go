@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// adamW is a step of AdamW over (p, m, v, g) with scalars rate, decay·rate, β₁, β₂, ε and the two bias corrections
-// (I. Loshchilov, F. Hutter: Decoupled weight decay regularization, 2019).
+// adamW is a step of AdamW over (p, m, v, g) with scalars rate, decay·rate, β₁, β₂, ε and the two
+// bias corrections (I. Loshchilov, F. Hutter: Decoupled weight decay regularization, 2019).
 func adamW(t testing.TB, param dtype.Type) *expr.Program {
 	p, m, v, g := expr.X(0), expr.X(1), expr.X(2), expr.X(3)
 	s := func(i int) *expr.Expr { return expr.Param(i, dtype.F32) }
@@ -90,7 +90,8 @@ func unscale(t testing.TB, typ dtype.Type) *expr.Program {
 	return program(t, []dtype.Type{typ}, []dtype.Type{typ}, expr.X(0).Mul(expr.Param(0, typ.Compute())))
 }
 
-// An infinity or NaN anywhere sets what is found, and nothing else does; the results are those of MultiMap.
+// An infinity or NaN anywhere sets what is found, and nothing else does; the results are those of
+// MultiMap.
 func TestMultiMapFound(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {
 		p := unscale(t, typ)

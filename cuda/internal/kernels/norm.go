@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// normSpec describes a normalisation of rows, or its gradient. A thread reads vectors of its row; where they all fit its registers it
-// reads each once, else once a pass.
+// normSpec describes a normalisation of rows, or its gradient. A thread reads vectors of its row;
+// where they all fit its registers it reads each once, else once a pass.
 type normSpec struct {
 	typ, weight, bias dtype.Type // Invalid for none
 	y                 dtype.Type // of the result, or of its gradient
@@ -132,7 +132,8 @@ func (p *packer) scalar(t dtype.Type, v float64) {
 	p.u32(uint32(expr.Encode(t, v)))
 }
 
-// choose settles how the row's columns are read. A thread keeps up to 32 values of 4 bytes, of a gradient up to 16 pairs.
+// choose settles how the row's columns are read. A thread keeps up to 32 values of 4 bytes, of a
+// gradient up to 16 pairs.
 func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
 	s.vector = 16 / widest(s.typ, s.weight, s.bias)
 	if s.runs {
@@ -189,7 +190,8 @@ type normWork struct {
 	at, inside []ptx.Value // of the vectors that are held
 }
 
-// rowValues are the values of the columns that a thread treats: kept in registers, or loaded again for each pass.
+// rowValues are the values of the columns that a thread treats: kept in registers, or loaded again
+// for each pass.
 type rowValues struct {
 	w    *normWork
 	held [][]ptx.Value

@@ -83,10 +83,12 @@ func TestNorm(t *testing.T) {
 		{typ: f32, rows: 3, columns: 1, n: plain},
 		{typ: f32, rows: 9, columns: 33, weight: true, bias: true, n: plain},
 		{typ: f32, rows: 9, columns: 64, weight: true, bias: true, n: plain},
-		{typ: f32, rows: 2, columns: 1024, weight: true, bias: true, n: plain}, // a warp holds the row, of the gradient a block
+		// a warp holds the row, of the gradient a block
+		{typ: f32, rows: 2, columns: 1024, weight: true, bias: true, n: plain},
 		{typ: f32, rows: 2, columns: 1028, n: plain},
 		{typ: f32, rows: 2, columns: 8192, weight: true, n: rms},
-		{typ: f32, rows: 1, columns: 9000, weight: true, bias: true, n: plain}, // more than registers hold
+		// more than registers hold
+		{typ: f32, rows: 1, columns: 9000, weight: true, bias: true, n: plain},
 		{typ: f32, rows: 2, columns: 1025, weight: true, n: rms},
 		{typ: f32, rows: 3, columns: 64, skip: 1, n: rms},
 		{typ: bf16, affine: f32, rows: 5, columns: 256, weight: true, bias: true, n: plain},

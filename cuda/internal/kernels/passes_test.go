@@ -10,8 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// randomKernel writes a kernel of random integer arithmetic, variables, branches and loops over the thread's element of x,
-// and stores what its variables hold in y. Equal seeds write the same program.
+// randomKernel writes a kernel of random integer arithmetic, variables, branches and loops over the
+// thread's element of x, and stores what its variables hold in y. Equal seeds write the same
+// program.
 type randomKernel struct {
 	*ptx.Builder
 	rng    *rand.Rand

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// runGolden runs one of the ptx package's golden kernels, which that package can assemble but not execute.
+// runGolden runs one of the ptx package's golden kernels, which that package can assemble but not
+// execute.
 func (m *machine) runGolden(name string, grid, block, shared uint32, p packer) {
 	m.t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "ptx", "testdata", name+".ptx"))

@@ -17,7 +17,8 @@ type reduceForm uint8
 const (
 	warpPerRow  reduceForm = iota // a warp combines one result, lanes along the reduced dimensions
 	blockPerRow                   // a block combines one result
-	columns                       // 32 results a block, or 32 vectors of them, lanes along the results, 8 threads for each
+	// 32 results a block, or 32 vectors of them, lanes along the results, 8 threads for each
+	columns
 )
 
 func (f reduceForm) String() string { return [...]string{"warp", "block", "columns"}[f] }
@@ -33,19 +34,23 @@ const (
 
 func (s reduceStage) String() string { return [...]string{"whole", "first", "last"}[s] }
 
-// reduceSpec describes a reduction kernel. Results are counted by o, what is combined into one of them by r.
+// reduceSpec describes a reduction kernel. Results are counted by o, what is combined into one of
+// them by r.
 type reduceSpec struct {
-	mapping, finish   programID // of a last stage's map, the name alone: that of the partial values' type
+	// of a last stage's map, the name alone: that of the partial values' type
+	mapping, finish   programID
 	kind              device.ReduceKind
 	form              reduceForm
 	stage             reduceStage
 	out               dtype.Type
 	keptRank, redRank int
 	wide              bool
-	vector            int    // elements of an access, along the row or along the results of the column form
-	uniform           uint16 // bits of the operands that have one value for all of a vector
-	unroll            int    // vectors that a thread asks for together, if that is not the builder's choice
-	counts            bool   // the map's second result is Bool, and its truths are counted
+	// elements of an access, along the row or along the results of the column form
+	vector  int
+	uniform uint16 // bits of the operands that have one value for all of a vector
+	// vectors that a thread asks for together, if that is not the builder's choice
+	unroll int
+	counts bool // the map's second result is Bool, and its truths are counted
 }
 
 func (s reduceSpec) name() string {
@@ -92,8 +97,9 @@ type reduction struct {
 	tune       reduceTune
 }
 
-// Reduce plans the combination of r.Map(ins…) over the dimensions in which out has size 1 and ins do not. The order of
-// combination depends on the shapes and the operands' layouts only. Float sums are combined pairwise from runs of at most a few dozen elements.
+// Reduce plans the combination of r.Map(ins…) over the dimensions in which out has size 1 and ins
+// do not. The order of combination depends on the shapes and the operands' layouts only. Float sums
+// are combined pairwise from runs of at most a few dozen elements.
 func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch) ([]Launch, error) {
 	return planReduce(r, out, Operand{}, ins, params, scratch, reduceTune{})
 }
@@ -223,8 +229,8 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 	return []Launch{first, second}, err
 }
 
-// chunks returns the elements that one group of threads combines and the number of groups for a result: chains stay
-// short, and a large device gets enough blocks.
+// chunks returns the elements that one group of threads combines and the number of groups for a
+// result: chains stay short, and a large device gets enough blocks.
 func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	var most, least, blocks int
 	switch form {

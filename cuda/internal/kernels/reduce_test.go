@@ -14,8 +14,8 @@ import (
 
 var kinds = []device.ReduceKind{device.Sum, device.Prod, device.Max, device.Min, device.ArgMax, device.ArgMin}
 
-// slowReduce is the reference: for each result the float64 combination, the sum of sizes for the error bound, and the
-// position. Values are given in computing type, row-major.
+// slowReduce is the reference: for each result the float64 combination, the sum of sizes for the
+// error bound, and the position. Values are given in computing type, row-major.
 func slowReduce(kind device.ReduceKind, dims, out shape.Dims, x []float64) (value, size []float64, position []int, counts []int) {
 	n := out.Size()
 	value, size = make([]float64, n), make([]float64, n)

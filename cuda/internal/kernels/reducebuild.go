@@ -199,7 +199,8 @@ func (r *reduceBuilder) columns() {
 		}
 	})
 	b.Barrier()
-	mine, lane, part := o, tx32, b.U32(0) // the result that this thread writes, and which of a vector it is
+	// the result that this thread writes, and which of a vector it is
+	mine, lane, part := o, tx32, b.U32(0)
 	active := inside.And(ty.Eq(num(0)))
 	if v > 1 {
 		lane, part = at.Div(num(v)), at.Rem(num(v))
@@ -223,8 +224,9 @@ func (r *reduceBuilder) columns() {
 	})
 }
 
-// planeOf is the distance in shared memory of the elements of a vector of v results: those of one place lie together, and the distance
-// keeps threads that read neighbours of a vector on different banks.
+// planeOf is the distance in shared memory of the elements of a vector of v results: those of one
+// place lie together, and the distance keeps threads that read neighbours of a vector on different
+// banks.
 func planeOf(v int, t ptx.Type) int {
 	if v == 1 {
 		return reduceThreads
@@ -232,8 +234,8 @@ func planeOf(v int, t ptx.Type) int {
 	return reduceThreads + 128/max(t.Bits()/8, 4)/v
 }
 
-// accumulate combines the elements lane, lane+group, … of chunk c of result o in several chains, of vectors the elements of each; in the
-// column form those of the results from o on.
+// accumulate combines the elements lane, lane+group, … of chunk c of result o in several chains, of
+// vectors the elements of each; in the column form those of the results from o on.
 func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialValue {
 	b, vector := r.Builder, r.s.vector
 	load := r.loader(o)
@@ -326,7 +328,9 @@ func (r *reduceBuilder) identity() ptx.Value {
 	}
 	largest := r.s.kind == device.Max || r.s.kind == device.ArgMax
 	switch stored := r.mapping.Out[0]; {
-	case stored == dtype.U8: // of the narrow type, not the computing one: it is the result where there is nothing to combine
+	case stored == dtype.U8:
+		// of the narrow type, not the computing one: it is the result where there is nothing to
+		// combine
 		if largest {
 			return b.Bits(t, 0)
 		}

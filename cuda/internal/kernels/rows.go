@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// rowWork is how kernels that treat one row at a time (softmax, cross-entropy) share it: a warp a row, or a block.
+// rowWork is how kernels that treat one row at a time (softmax, cross-entropy) share it: a warp a
+// row, or a block.
 type rowWork struct {
 	*ptx.Builder
 	group   int // threads of a row
@@ -41,8 +42,8 @@ func cachedColumns(t dtype.Type, columns int) int {
 	return 0
 }
 
-// inCache makes room for n columns of each of the block's rows, of as many operands as are kinds, as elements of t; with vectors it comes after
-// access.
+// inCache makes room for n columns of each of the block's rows, of as many operands as are kinds,
+// as elements of t; with vectors it comes after access.
 func (w *rowWork) inCache(t dtype.Type, n, kinds int) {
 	for w.ends != nil && len(w.ends.kept) < kinds {
 		w.ends.kept = append(w.ends.kept, w.Var(w.Const(computing(t.Compute()), real(0))))
@@ -65,7 +66,8 @@ func cacheBytes(t dtype.Type, n, kinds, group int) int {
 	return t.Size() * n * kinds * max(1, rowThreads/group)
 }
 
-// chunks calls f for the pieces of up to 16 bytes of vector i, which lie in as many planes, so that neighbouring lanes meet no bank conflicts.
+// chunks calls f for the pieces of up to 16 bytes of vector i, which lie in as many planes, so that
+// neighbouring lanes meet no bank conflicts.
 func (w *rowWork) chunks(i ptx.Value, f func(p ptx.Ptr, first, n int)) {
 	n := min(w.vector, 16/w.kind.Size())
 	for first := 0; first < w.kinds*w.vector; first += n {
@@ -104,8 +106,8 @@ func rowGroup(columns int) int {
 
 func rowBlocks(rows, columns int) int { return ceilDiv(rows, rowThreads/rowGroup(columns)) }
 
-// loadsInFlight is how many loads of type t a thread issues before it uses the first: enough bytes of all threads
-// together to hide the latency of memory.
+// loadsInFlight is how many loads of type t a thread issues before it uses the first: enough bytes
+// of all threads together to hide the latency of memory.
 func loadsInFlight(t dtype.Type) int {
 	if t.Size() <= 2 {
 		return 8
@@ -148,8 +150,8 @@ func (w *rowWork) whole() ptx.Value {
 	return w.columns.Div(num(w.unroll * w.group)).Mul(num(w.unroll * w.group))
 }
 
-// reduce combines f(load(i)) over the row, beginning with start; every thread of the row gets the same bits. Each thread
-// keeps several chains so that rounding errors grow slowly.
+// reduce combines f(load(i)) over the row, beginning with start; every thread of the row gets the
+// same bits. Each thread keeps several chains so that rounding errors grow slowly.
 func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	vars := make([]*ptx.Var, w.unroll)
 	for k := range vars {
@@ -189,9 +191,9 @@ func (w *rowWork) across(v ptx.Value, combine func(x, y ptx.Value) ptx.Value) pt
 	return v
 }
 
-// max returns the greatest f of a column's operands over the row. It is the first to read them, so several loads are under way together, in
-// the last round too; the order does not matter.
-// What load gives is kept in the row's cache, if it has one.
+// max returns the greatest f of a column's operands over the row. It is the first to read them, so
+// several loads are under way together, in the last round too; the order does not matter. What load
+// gives is kept in the row's cache, if it has one.
 func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	least := w.Const(t, real(math.Inf(-1)))
 	const rounds = 4

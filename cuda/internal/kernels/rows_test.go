@@ -103,7 +103,8 @@ func TestSoftmax(t *testing.T) {
 	}
 }
 
-// Rows kept in shared memory: of each size that there is room for, in vectors and one by one, at the ends of their range; the first row is -∞.
+// Rows kept in shared memory: of each size that there is room for, in vectors and one by one, at
+// the ends of their range; the first row is -∞.
 func TestSoftmaxKept(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16} {
 		for _, columns := range []int{8, 255, 256, 257, 264, 1024, 1025, 4096, 4097, 4104, 8191, 8192} {
@@ -130,8 +131,9 @@ func TestSoftmaxKept(t *testing.T) {
 	}
 }
 
-// Rows are read once where they fit shared memory, and in any case by what sums up their exponentials: so many times an element's bytes move,
-// reads and writes together, of 32-byte sectors.
+// Rows are read once where they fit shared memory, and in any case by what sums up their
+// exponentials: so many times an element's bytes move, reads and writes together, of 32-byte
+// sectors.
 func TestRowsAreReadOnce(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
 		for _, c := range []struct {
@@ -272,7 +274,8 @@ func TestLongSoftmax(t *testing.T) {
 	}
 }
 
-// What is added up before a greater element comes is rescaled: rows whose elements grow, and infinities and NaN anywhere in them.
+// What is added up before a greater element comes is rescaled: rows whose elements grow, and
+// infinities and NaN anywhere in them.
 func TestExponentialsRescaled(t *testing.T) {
 	const columns = 8200
 	m := newMachine(t)

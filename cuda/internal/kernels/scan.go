@@ -9,9 +9,10 @@ import (
 
 // scanSpec describes a scan along the middle dimension of rank-3 operands.
 //
-// A column's elements are scanned by a warp or a block, tile by tile, or all by one thread where many columns are neighbours.
-// In a tile each thread scans a few elements, then the warp the threads' totals by shuffles, then the block the warps'; what came
-// before is carried from tile to tile. The order depends on the shape alone.
+// A column's elements are scanned by a warp or a block, tile by tile, or all by one thread where
+// many columns are neighbours. In a tile each thread scans a few elements, then the warp the
+// threads' totals by shuffles, then the block the warps'; what came before is carried from tile to
+// tile. The order depends on the shape alone.
 type scanSpec struct {
 	kind    device.ScanKind
 	typ     dtype.Type
@@ -22,8 +23,8 @@ type scanSpec struct {
 	phase   scanPhase
 }
 
-// A scanPhase is a part of the scan of long columns that are too few for a device: blocks find the totals of segments, a thread
-// adds them up, and blocks scan the segments from there.
+// A scanPhase is a part of the scan of long columns that are too few for a device: blocks find the
+// totals of segments, a thread adds them up, and blocks scan the segments from there.
 type scanPhase uint8
 
 const (
@@ -33,8 +34,8 @@ const (
 	scanSegments
 )
 
-// scanSplit is from how many tiles on a column is scanned in segments, and scanBlocks how many of these there are at most, of all
-// columns. Tests lower scanSplit.
+// scanSplit is from how many tiles on a column is scanned in segments, and scanBlocks how many of
+// these there are at most, of all columns. Tests lower scanSplit.
 var scanSplit = 32
 
 const scanBlocks = 512

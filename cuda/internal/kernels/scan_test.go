@@ -75,7 +75,8 @@ func TestScanSegments(t *testing.T) {
 	defer func(n int) { scanSplit = n }(scanSplit)
 	scanSplit = 4
 	scans(t, device.ScanSum, dtype.F32, [3]int{1, 9000, 1}, 0)
-	scans(t, device.ScanSum, dtype.F32, [3]int{1, 70000, 1}, 0) // more segments than are read at once
+	// more segments than are read at once
+	scans(t, device.ScanSum, dtype.F32, [3]int{1, 70000, 1}, 0)
 	scans(t, device.ScanSum, dtype.Bool, [3]int{1, 8200, 2}, 1)
 	scans(t, device.ScanMax, dtype.BF16, [3]int{1, 9001, 1}, 1)
 	scans(t, device.ScanLinear, dtype.F32, [3]int{1, 8300, 1}, 0)
@@ -94,12 +95,14 @@ func scans(t *testing.T, kind device.ScanKind, typ dtype.Type, d [3]int, skip in
 		x := m.random(m.tensor(typ, l, skip))
 		ins := []Operand{x}
 		var b []float64
-		if kind == device.ScanLinear || kind == device.ScanProd { // factors that neither vanish nor grow
+		// factors that neither vanish nor grow
+		if kind == device.ScanLinear || kind == device.ScanProd {
 			m.fill(x, func(i int) uint64 { return expr.Encode(typ, 1+math.Sin(float64(i*i))/8) })
 		}
 		if kind == device.ScanLinear {
 			if len(m.decode(x)) > 0 {
-				m.fill(m.oneElement(x, 0), func(int) uint64 { return expr.Encode(typ, math.Inf(1)) }) // no factor of the first
+				// no factor of the first
+				m.fill(m.oneElement(x, 0), func(int) uint64 { return expr.Encode(typ, math.Inf(1)) })
 			}
 			ins = append(ins, m.random(m.tensor(typ, l, 0)))
 			b = m.decode(ins[1])

@@ -153,7 +153,8 @@ func (w *scanWork) load(i ptx.Value) [][]ptx.Value {
 			continue
 		}
 		for e := range w.each {
-			p := w.at(o, i.Add(num(e)).Min(w.n.Sub(num(1)))) // a place that there is: the value is not used
+			// a place that there is: the value is not used
+			p := w.at(o, i.Add(num(e)).Min(w.n.Sub(num(1))))
 			raw[k] = append(raw[k], loadVector(w.Builder, p, o.t, 1)[0])
 		}
 	}
@@ -261,8 +262,8 @@ func (w *scanWork) combine(far, near []ptx.Value) []ptx.Value {
 	return selectAll(take, near, far)
 }
 
-// join is combine where far, or near if that is said, may be nothing. What combine starts with would do, were it not that of a
-// linear recurrence meets infinite factors.
+// join is combine where far, or near if that is said, may be nothing. What combine starts with
+// would do, were it not that of a linear recurrence meets infinite factors.
 func (w *scanWork) join(far, near []ptx.Value, hasFar ptx.Value, hasNear ...ptx.Value) []ptx.Value {
 	v := w.combine(far, near)
 	if w.kind != device.ScanLinear {
@@ -353,7 +354,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 	}
 	w.For(from, to, num(w.group*w.each), func(tile ptx.Value, _ ptx.Loop) {
 		first := lane.Mad(num(w.each), tile)
-		// Behind the end a vector would be read outside of the column; what such threads have is not used.
+		// Behind the end a vector would be read outside of the column; what such threads have is
+		// not used.
 		place := first
 		if w.vector > 1 {
 			place = first.Min(w.n.Sub(num(w.each)))

@@ -63,8 +63,8 @@ func Scatter(kind device.ScatterKind, dst, src, index Operand, axis int, distinc
 	return []Launch{l}, err
 }
 
-// scatterAs returns the kind and the type with which a kernel does it: what moves bits shares kernels by size, and the sum
-// and product of truth values are their extremes as bytes.
+// scatterAs returns the kind and the type with which a kernel does it: what moves bits shares
+// kernels by size, and the sum and product of truth values are their extremes as bytes.
 func scatterAs(kind device.ScatterKind, t dtype.Type) (device.ScatterKind, dtype.Type) {
 	if kind == device.ScatterSet {
 		return kind, map[int]dtype.Type{1: dtype.U8, 2: dtype.I16, 4: dtype.I32, 8: dtype.I64}[t.Size()]
@@ -128,7 +128,8 @@ type scatterPlan struct {
 	order           scatterOrder
 }
 
-// inner is the distance between neighbours along the axis, counted in row-major positions of the index.
+// inner is the distance between neighbours along the axis, counted in row-major positions of the
+// index.
 func (a *scatterPlan) inner() int { return a.index.Shape.Tail(a.axis + 1).Size() }
 
 func (a *scatterPlan) lines() (Launch, error) {

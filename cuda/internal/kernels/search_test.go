@@ -12,7 +12,8 @@ import (
 
 func TestSearch(t *testing.T) {
 	for k, typ := range dtype.Types() {
-		for _, d := range [][3]int{{1, 70, 300}, {3, 33, 40}, {2, 1, 5}, {2, 0, 3}, {0, 4, 4}} { // rows, elements, values
+		// rows, elements, values
+		for _, d := range [][3]int{{1, 70, 300}, {3, 33, 40}, {2, 1, 5}, {2, 0, 3}, {0, 4, 4}} {
 			right := k%2 == 0
 			m := newMachine(t)
 			x := m.tensor(typ, dense(d[0], d[1]), 1)

@@ -37,7 +37,8 @@ func (s softmaxSpec) name() string {
 	return name
 }
 
-// Softmax plans out = softmax(x), or its logarithm, along the rows of rank-2 operands of one floating-point type.
+// Softmax plans out = softmax(x), or its logarithm, along the rows of rank-2 operands of one
+// floating-point type.
 func Softmax(out, x Operand, log bool) ([]Launch, error) {
 	return planSoftmax("softmax", softmaxSpec{log: log}, out, x)
 }
@@ -92,7 +93,8 @@ func checkRows(op string, list ...Operand) error {
 	return nil
 }
 
-// kept is what of each column is kept: the exponential as it is computed, for the gradient both operands as they were read.
+// kept is what of each column is kept: the exponential as it is computed, for the gradient both
+// operands as they were read.
 func (s softmaxSpec) kept() (t dtype.Type, kinds int) {
 	if s.grad {
 		return s.typ, 2
@@ -108,7 +110,8 @@ func (s softmaxSpec) dynamicShared() int {
 func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	roomForRegisters(b)
 	if s.typ == dtype.F64 && s.form.odd {
-		b.MinBlocks(3) // what is known of the ends of rows takes registers, and values twice as many
+		// what is known of the ends of rows takes registers, and values twice as many
+		b.MinBlocks(3)
 	}
 	rows, columns := b.Param("rows", ptx.U32), b.Param("columns", ptx.U32)
 	t := computing(s.typ.Compute())

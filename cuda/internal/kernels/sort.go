@@ -337,7 +337,8 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		}
 		b.For(b.U32(0), num(s.width), num(threads), func(i ptx.Value, _ ptx.Loop) { f(i.Add(lane)) })
 	}
-	// meet exchanges v, element i, with those a power of 2 below a warp apart, from j down, in a stage of runs of size.
+	// meet exchanges v, element i, with those a power of 2 below a warp apart, from j down, in a
+	// stage of runs of size.
 	meet := func(i ptx.Value, v []ptx.Value, size ptx.Value, j int) []ptx.Value {
 		for ; j > 0; j /= 2 {
 			other := shuffleAll(v, ptx.ShuffleXor, num(j))

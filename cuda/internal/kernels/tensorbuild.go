@@ -18,19 +18,21 @@ type tensorBuilder struct {
 	lane         ptx.Value
 	tileM, tileN ptx.Value // first row and column of the block
 	warpM, warpN ptx.Value // and of the warp within the block
-	odd          ptx.Value // 1 where this block, or this sum, has the rows of a that begin at odd elements
-	acc          [][][]*ptx.Var
-	act          activation
-	beside       [][]*ptx.Var // pieces of what the activation takes beside results, one step each
-	rowSums      tensorSums
-	columnSums   tensorSums
+	// 1 where this block, or this sum, has the rows of a that begin at odd elements
+	odd        ptx.Value
+	acc        [][][]*ptx.Var
+	act        activation
+	beside     [][]*ptx.Var // pieces of what the activation takes beside results, one step each
+	rowSums    tensorSums
+	columnSums tensorSums
 }
 
 // build writes the kernel. The parameters are those of the other products.
 func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	f := s.form
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
-	b.MinBlocks(s.tune.or(s.tune.blocks, s.blocks())) // left to itself the assembler aims at fewer registers, and spills for it
+	// left to itself the assembler aims at fewer registers, and spills for it
+	b.MinBlocks(s.tune.or(s.tune.blocks, s.blocks()))
 	q := declareProduct(b, s.a.memory(s.typ), s.b.memory(s.typ), s.out, s.bias, s.parts)
 	g.act = declareActivation(b, s.actSpec, s.out, programs)
 	g.m, g.n, g.k = q.m, q.n, q.k
@@ -163,7 +165,8 @@ func (g *tensorBuilder) sum(loadA, loadB *tensorCopier, half int) {
 				commit()
 			}
 			for _, l := range loads {
-				if !l.async() { // a part at a time: fewer registers wait for memory while the other blocks multiply
+				// a part at a time: fewer registers wait for memory while the other blocks multiply
+				if !l.async() {
 					stores = append(stores, l.fetch(step, steps, ahead, to.Get()))
 				}
 			}
@@ -235,7 +238,8 @@ func (g *tensorBuilder) reader(alongK bool, length int, first ptx.Value, base in
 	if g.s.typ == dtype.F32 && !alongK {
 		return g.wordReader(length, first, base, second)
 	}
-	low, high := g.lane.Shr(num(3)).And(num(1)), g.lane.Shr(num(4)) // bits of the matrix that this lane addresses
+	// bits of the matrix that this lane addresses
+	low, high := g.lane.Shr(num(3)).And(num(1)), g.lane.Shr(num(4))
 	outerBit, kBit := low, high
 	if second {
 		outerBit, kBit = high, low

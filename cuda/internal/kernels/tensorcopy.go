@@ -9,14 +9,15 @@ import (
 // tensorCopier brings one operand's tiles into the stages of a [tensorSpec]'s kernel, one after the
 // other.
 type tensorCopier struct {
-	g          *tensorBuilder
-	how        tensorLoad
-	width      int // elements of a unit, which a thread stores at once
-	units      int // of a thread and tile
-	spare      int // threads from this one on have nothing to bring in the last unit; 0: none
-	rows       int // of the tile that all threads bring at once
-	rowBytes   int
-	to         []ptx.Ptr // of the first units in the first stage, as many as the swizzle takes to repeat
+	g        *tensorBuilder
+	how      tensorLoad
+	width    int // elements of a unit, which a thread stores at once
+	units    int // of a thread and tile
+	spare    int // threads from this one on have nothing to bring in the last unit; 0: none
+	rows     int // of the tile that all threads bring at once
+	rowBytes int
+	// of the first units in the first stage, as many as the swizzle takes to repeat
+	to         []ptx.Ptr
 	p          ptx.Ptr
 	at         *ptx.Var    // the address of this thread's first element in the next tile
 	rowStep    ptx.Value   // bytes from a unit to the next

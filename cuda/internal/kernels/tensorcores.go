@@ -62,7 +62,8 @@ func (f tensorForm) warp() (m, n int) { return f.bm / f.warpsM, f.bn / f.warpsN 
 // tensorLoad is how a block brings a tile of an operand to shared memory.
 type tensorLoad struct {
 	alongK bool // rows of the tile lie along k, else along the outer dimension
-	vector int  // neighbours of a copy, aligned: 8, 4, 2 or 1; single ones of 16 bits go through registers
+	// neighbours of a copy, aligned: 8, 4, 2 or 1; single ones of 16 bits go through registers
+	vector int
 	ragged bool // rows do not end with a whole copy
 	wide   bool // float32 in memory, rounded to 16 bits on the way, through registers
 }
@@ -89,8 +90,9 @@ type tensorStore uint8
 
 const (
 	storeElements tensorStore = iota // any strides
-	storeShifted                     // rows of neighbours that begin anywhere: pieces of 16 bytes but for their ends; float32 singly
-	storePieces                      // rows of pieces of 16 bytes; of float32 pairs
+	// rows of neighbours that begin anywhere: pieces of 16 bytes but for their ends; float32 singly
+	storeShifted
+	storePieces // rows of pieces of 16 bytes; of float32 pairs
 )
 
 // operations is how many the tensor cores do for a product whose blocks sum up chunk of k each. The

@@ -198,7 +198,8 @@ func traffics(t *testing.T) []traffic {
 			c, s := expr.X(2), expr.X(3)
 			p := expr.MustLower([]*expr.Expr{x0.Mul(c).Sub(x1.Mul(s)), x1.Mul(c).Add(x0.Mul(s))}, []dtype.Type{typ, typ}, []dtype.Type{typ, typ, f, f}, -1)
 			parts := func(x Operand, pitch int) []Operand {
-				x.Layout = strided([]int{heads, rows, half}, []int{2 * half, pitch, step}) // from dimension 2
+				// from dimension 2
+				x.Layout = strided([]int{heads, rows, half}, []int{2 * half, pitch, step})
 				y := x
 				y.Offset += half + (1-half)*(step-1)
 				return []Operand{x, y}

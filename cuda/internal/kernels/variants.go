@@ -10,8 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// A Variant is a way to carry out an operation. The first of a list is what the planner chooses; the others differ in what it chooses for speed
-// alone, so that a GPU can be asked which is best. Results are the same up to the order of sums.
+// A Variant is a way to carry out an operation. The first of a list is what the planner chooses;
+// the others differ in what it chooses for speed alone, so that a GPU can be asked which is best.
+// Results are the same up to the order of sums.
 type Variant struct {
 	Name     string
 	Launches []Launch
@@ -47,7 +48,8 @@ func told(letter string, n int) string {
 // staticShared is the shared memory that a kernel gets without asking at launch.
 const staticShared = 48 << 10
 
-// beyondStatic is how many of the bytes for tiles a kernel that keeps some more asks for at launch: all of them, or none.
+// beyondStatic is how many of the bytes for tiles a kernel that keeps some more asks for at launch:
+// all of them, or none.
 func beyondStatic(tiles, more int) int {
 	if tiles+more > staticShared {
 		return tiles
@@ -63,7 +65,8 @@ func sharedTiles(b *ptx.Builder, t ptx.Type, bytes, atLaunch int) ptx.Ptr {
 	return b.Shared("tiles", t, bytes/t.Size())
 }
 
-// MatMulVariants are ways to carry out [MatMulSplit]: tiles, the order in which blocks take them, and how sums are divided.
+// MatMulVariants are ways to carry out [MatMulSplit]: tiles, the order in which blocks take them,
+// and how sums are divided.
 func MatMulVariants(g *GPU, o ProductOperands, scratch Scratch) ([]Variant, error) {
 	l, out, a, b := lister{}, o.Out, o.A, o.B
 	l.add("chosen", func() ([]Launch, error) { return MatMulSplit(g, o, scratch) })
@@ -211,7 +214,8 @@ func (l *lister) add(name string, plan func() ([]Launch, error)) {
 	}
 	for _, v := range l.list {
 		same := slices.EqualFunc(v.Launches, launches, func(x, y Launch) bool { return x.Kernel == y.Kernel && x.Grid == y.Grid })
-		if same && (v.Name != "chosen" || len(launches) > 1) { // what the planner chose is measured twice: the difference is the noise
+		// what the planner chose is measured twice: the difference is the noise
+		if same && (v.Name != "chosen" || len(launches) > 1) {
 			return
 		}
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Each variant computes what the planner's kernel does: the same bits where no sum is divided otherwise.
+// Each variant computes what the planner's kernel does: the same bits where no sum is divided
+// otherwise.
 func TestVariants(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// loadVector loads n consecutive elements of type t at p, whose address is a multiple of their size or of 16 bytes, in
-// accesses of up to 16 bytes, and widens them.
+// loadVector loads n consecutive elements of type t at p, whose address is a multiple of their size
+// or of 16 bytes, in accesses of up to 16 bytes, and widens them.
 func loadVector(_ *ptx.Builder, p ptx.Ptr, t dtype.Type, n int) []ptx.Value {
 	return widenVector(t, loadStored(p, t, n), n)
 }

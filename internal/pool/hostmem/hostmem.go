@@ -1,11 +1,14 @@
-// Package hostmem is where the CPU driver's pool gets its segments: host memory on pages as large as the system gives.
+// Package hostmem is where the CPU driver's pool gets its segments: host memory on pages as large
+// as the system gives.
 //
-// A fresh segment reads as zeros and is not resident until it is touched; the first touch is where an out-of-place
-// operation on large tensors spends its time, and 2 MiB pages make it several times faster than 4 KiB pages. Segments lie
-// outside Go's heap where the system allows it: the collector neither scans nor counts them, and they must hold no Go
-// pointers. Elsewhere (see System) they are Go memory that the Memory keeps alive.
+// A fresh segment reads as zeros and is not resident until it is touched; the first touch is where
+// an out-of-place operation on large tensors spends its time, and 2 MiB pages make it several times
+// faster than 4 KiB pages. Segments lie outside Go's heap where the system allows it: the collector
+// neither scans nor counts them, and they must hold no Go pointers. Elsewhere (see System) they are
+// Go memory that the Memory keeps alive.
 //
-// Alloc, Free and Capacity are these methods of pool.Backing; a driver embeds a *Memory and adds the events.
+// Alloc, Free and Capacity are these methods of pool.Backing; a driver embeds a *Memory and adds
+// the events.
 package hostmem
 
 import (
@@ -20,7 +23,8 @@ import (
 // HugePage is the alignment of segments of at least that size, bytes.
 const HugePage = 2 << 20
 
-// Memory hands out segments of host memory. The zero value is ready. Methods may be called from any goroutine.
+// Memory hands out segments of host memory. The zero value is ready. Methods may be called from any
+// goroutine.
 type Memory struct {
 	mu   sync.Mutex
 	held map[uintptr]segment
@@ -35,8 +39,8 @@ type segment struct {
 	mapping
 }
 
-// Alloc returns size bytes of zeros, aligned to HugePage from that size on, else to the page. Its errors wrap
-// pool.ErrNoMemory when the system refuses for want of memory.
+// Alloc returns size bytes of zeros, aligned to HugePage from that size on, else to the page. Its
+// errors wrap pool.ErrNoMemory when the system refuses for want of memory.
 func (m *Memory) Alloc(size uint64) (uintptr, error) {
 	if size == 0 || size > 1<<47 { // more than user space has
 		return 0, fmt.Errorf("hostmem: segment of %d bytes: %w", size, pool.ErrNoMemory)
@@ -58,8 +62,8 @@ func (m *Memory) Alloc(size uint64) (uintptr, error) {
 	return addr, nil
 }
 
-// Free returns a segment to the system. Using its memory afterwards is a fault. It panics when addr and size are not a
-// segment of m.
+// Free returns a segment to the system. Using its memory afterwards is a fault. It panics when addr
+// and size are not a segment of m.
 func (m *Memory) Free(addr uintptr, size uint64) {
 	m.mu.Lock()
 	s, ok := m.held[addr]
@@ -79,8 +83,8 @@ func (m *Memory) Free(addr uintptr, size uint64) {
 // Used returns the bytes handed out, and how many of these the system agreed to back by huge pages.
 func (m *Memory) Used() (bytes, huge uint64) { return m.used.Load(), m.huge.Load() }
 
-// Capacity returns the memory that the process could still get and all that it may ever have, the control group's limits
-// considered; zero where the system does not tell.
+// Capacity returns the memory that the process could still get and all that it may ever have, the
+// control group's limits considered; zero where the system does not tell.
 func (m *Memory) Capacity() (free, total uint64) { return capacity() }
 
 // goMemory returns zeroed Go memory of at least size bytes and its address. It starts on a page of

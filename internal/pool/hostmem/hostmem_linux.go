@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adviseHuge asks for transparent huge pages. A kernel built without them, or with "never", declines: the memory is as
-// good, its first touch slower.
+// adviseHuge asks for transparent huge pages. A kernel built without them, or with "never",
+// declines: the memory is as good, its first touch slower.
 func adviseHuge(base unsafe.Pointer, length uintptr) bool {
 	if unix.Madvise(unsafe.Slice((*byte)(base), length), unix.MADV_HUGEPAGE) != nil {
 		return false
@@ -62,9 +62,10 @@ func meminfo(s *bufio.Scanner) (free, total uint64) {
 	return free, total
 }
 
-// groups lowers free and total to the limits of the process's control groups, of version 2 (memory.max, each level up to
-// the root) or 1 (memory.limit_in_bytes). self is the text of /proc/self/cgroup: lines "id:controllers:path", of which
-// version 2 has one with id 0 and no controllers (cgroups(7)). read returns a number below the mount point.
+// groups lowers free and total to the limits of the process's control groups, of version 2
+// (memory.max, each level up to the root) or 1 (memory.limit_in_bytes). self is the text of
+// /proc/self/cgroup: lines "id:controllers:path", of which version 2 has one with id 0 and no
+// controllers (cgroups(7)). read returns a number below the mount point.
 func groups(free, total uint64, self string, read func(name string) (uint64, bool)) (uint64, uint64) {
 	lower := func(limit, usage string) {
 		most, ok := read(limit)

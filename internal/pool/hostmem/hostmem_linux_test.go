@@ -39,7 +39,8 @@ func TestCapacityParts(t *testing.T) {
 	}
 }
 
-// BenchmarkFirstTouch compares the first touch of a 64 MiB segment with that of Go memory of the same size.
+// BenchmarkFirstTouch compares the first touch of a 64 MiB segment with that of Go memory of the
+// same size.
 func BenchmarkFirstTouch(b *testing.B) {
 	const size = 64 << 20
 	b.Run("segment", func(b *testing.B) {

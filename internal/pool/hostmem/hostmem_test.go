@@ -71,7 +71,8 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	if System == "mmap" {
-		if _, err := m.Alloc(1 << 47); !errors.Is(err, pool.ErrNoMemory) { // all of user space is never free
+		// all of user space is never free
+		if _, err := m.Alloc(1 << 47); !errors.Is(err, pool.ErrNoMemory) {
 			t.Errorf("Alloc(1<<47): %v", err)
 		}
 	}

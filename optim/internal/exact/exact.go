@@ -1,9 +1,11 @@
-// Package exact is the few functions in which schedules and bias corrections are written, rounded correctly in all but one case in
-// some 2⁴⁰. C libraries, and with them Python and PyTorch, give the correctly rounded result nearly always too, so that the numbers here
-// have the same bits; those of package math may differ in the last ones.
+// Package exact is the few functions in which schedules and bias corrections are written, rounded
+// correctly in all but one case in some 2⁴⁰. C libraries, and with them Python and PyTorch, give
+// the correctly rounded result nearly always too, so that the numbers here have the same bits;
+// those of package math may differ in the last ones.
 //
-// The method is arithmetic with unevaluated sums of two float64, of some 104 bits (T. Dekker, "A Floating-Point Technique for Extending
-// the Available Precision", 1971), power series and argument reduction.
+// The method is arithmetic with unevaluated sums of two float64, of some 104 bits (T. Dekker, "A
+// Floating-Point Technique for Extending the Available Precision", 1971), power series and argument
+// reduction.
 package exact
 
 import "math"
@@ -85,7 +87,8 @@ func log(x pair) pair {
 	return y
 }
 
-// Pow returns xʸ as math.Pow does, rounded correctly for x > 0 where the result is between 1e-290 and 1e290.
+// Pow returns xʸ as math.Pow does, rounded correctly for x > 0 where the result is between 1e-290
+// and 1e290.
 func Pow(x, y float64) float64 {
 	r := math.Pow(x, y)
 	if !(x > 0) || x == 1 || y == 0 || !(r > 1e-290 && r < 1e290) {
@@ -120,7 +123,8 @@ func Cos(x float64) float64 {
 		return math.Cos(x)
 	}
 	k := math.RoundToEven(x / (math.Pi / 2))
-	// π/2 is halfPi - 1.497…e-33. The product with each part is exact, so that little is lost where the result is near 0.
+	// π/2 is halfPi - 1.497…e-33. The product with each part is exact, so that little is lost where
+	// the result is near 0.
 	r := pair{x, 0}.add(product(-k, halfPi.hi)).add(product(-k, halfPi.lo)).add(pair{1.497384904859169777e-33 * k, 0})
 	switch int64(k) & 3 {
 	case 0:

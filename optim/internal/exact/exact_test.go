@@ -43,7 +43,8 @@ func TestPowOfWholeNumbers(t *testing.T) {
 	}
 }
 
-// A root, raised to its power again, is what one started from: y is a number of few bits, so that xʸ is known.
+// A root, raised to its power again, is what one started from: y is a number of few bits, so that
+// xʸ is known.
 func TestPowOfFractions(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {

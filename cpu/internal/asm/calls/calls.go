@@ -1,9 +1,9 @@
-// Package calls finds the named functions that a lowered program holds, written out as primitives, so that the CPU driver
-// can run each by one kernel ([asm.Function]) in place of dozens.
+// Package calls finds the named functions that a lowered program holds, written out as primitives,
+// so that the CPU driver can run each by one kernel ([asm.Function]) in place of dozens.
 //
-// A find is exact: the instructions between argument and result are those of the function's formula, so that the kernel
-// gives the bits that they would give. Where the lowering has merged or simplified something across the border, nothing is
-// found and the primitives run.
+// A find is exact: the instructions between argument and result are those of the function's
+// formula, so that the kernel gives the bits that they would give. Where the lowering has merged or
+// simplified something across the border, nothing is found and the primitives run.
 package calls
 
 import (
@@ -16,14 +16,17 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A Call says that value Root of a program is the function Name, of package expr, of value Arg. Both are float32.
+// A Call says that value Root of a program is the function Name, of package expr, of value Arg.
+// Both are float32.
 type Call struct {
 	Name      string
 	Root, Arg int32
 }
 
-// Find returns the calls in p that are not inside another, by their roots in increasing order. Only functions for which
-// has answers true are looked for, and not those whose kernel was made from another formula than package expr has now. What lies between Arg and Root may have other uses; see [Live].
+// Find returns the calls in p that are not inside another, by their roots in increasing order. Only
+// functions for which has answers true are looked for, and not those whose kernel was made from
+// another formula than package expr has now. What lies between Arg and Root may have other uses;
+// see [Live].
 func Find(p *expr.Program, has func(name string) bool) []Call {
 	var found []Call
 	inside := make([]bool, len(p.Code)) // of a call found already
@@ -54,7 +57,8 @@ func Find(p *expr.Program, has func(name string) bool) []Call {
 	return found
 }
 
-// Live marks the values of p that are needed when the roots of calls are computed from their arguments alone.
+// Live marks the values of p that are needed when the roots of calls are computed from their
+// arguments alone.
 func Live(p *expr.Program, found []Call) []bool {
 	arg := map[int32]int32{}
 	for _, c := range found {

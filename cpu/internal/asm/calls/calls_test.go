@@ -86,7 +86,8 @@ func TestEveryFunction(t *testing.T) {
 	}
 }
 
-// TestLive computes programs by calls and what Live leaves, and compares with all primitives, bit for bit.
+// TestLive computes programs by calls and what Live leaves, and compares with all primitives, bit
+// for bit.
 func TestLive(t *testing.T) {
 	x := expr.X(0)
 	e := expr.Call("exp", x.Mul(expr.C(0.25)))
@@ -122,7 +123,8 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// evalCalls evaluates p with a one-function program for each call. A value that is not live reads as NaN.
+// evalCalls evaluates p with a one-function program for each call. A value that is not live reads
+// as NaN.
 func evalCalls(t *testing.T, p *expr.Program, found []Call, live []bool, x uint64) uint64 {
 	vals := make([]uint64, len(p.Code))
 	for v, c := range p.Code {

@@ -2,9 +2,11 @@ package ptxvm
 
 import "math"
 
-// The functions with the .approx modifier. Bounds are those of the PTX ISA, section "Floating Point Instructions".
+// The functions with the .approx modifier. Bounds are those of the PTX ISA, section "Floating Point
+// Instructions".
 
-// exp2Coef are the Taylor coefficients of 2^f, ln2^k/k!; on |f| <= 1/2 the remainder is below 2^-29, far under the 2 ulp of ex2.approx.
+// exp2Coef are the Taylor coefficients of 2^f, ln2^k/k!; on |f| <= 1/2 the remainder is below
+// 2^-29, far under the 2 ulp of ex2.approx.
 var exp2Coef = func() (c [9]float64) {
 	v := 1.0
 	for k := range c {
@@ -51,8 +53,9 @@ func rsqrtApprox(x float32) float32 {
 
 func sqrtApprox(x float32) float32 { return canon(float32(math.Sqrt(float64(x)))) }
 
-// The hardware multiplies by 1/2π in float32 before it looks up the sine; the absolute error that this brings grows with |x|, within the
-// ISA's 2^-20.5 on [-2π,2π] and 2^-14.7 on [-100π,100π], and it is kept here so that kernels that forget range reduction are seen.
+// The hardware multiplies by 1/2π in float32 before it looks up the sine; the absolute error that
+// this brings grows with |x|, within the ISA's 2^-20.5 on [-2π,2π] and 2^-14.7 on [-100π,100π], and
+// it is kept here so that kernels that forget range reduction are seen.
 func turns(x float32) float64 {
 	y := float64(x * float32(1/(2*math.Pi)))
 	return 2 * math.Pi * (y - math.Floor(y))
@@ -67,7 +70,8 @@ func sinApprox(x float32) float32 {
 
 func cosApprox(x float32) float32 { return canon(float32(math.Cos(turns(x)))) }
 
-// tanhApprox keeps 12 significant bits: the ISA allows a relative error of 2^-11, and a test should see that it is not an accurate tanh.
+// tanhApprox keeps 12 significant bits: the ISA allows a relative error of 2^-11, and a test should
+// see that it is not an accurate tanh.
 func tanhApprox(x float32) float32 {
 	if x != x {
 		return nan32()

@@ -49,7 +49,8 @@ func (d *decoder) noType(t Type) {
 	d.fail("%s: type .%s is not supported by %s", d.stmt.op, t, d.base)
 }
 
-// direction takes an optional rounding modifier; other directions than .rn are only there for f32 and f64.
+// direction takes an optional rounding modifier; other directions than .rn are only there for f32
+// and f64.
 func (d *decoder) direction(t Type) rounding {
 	i := d.oneOf("rn", "rz", "rm", "rp")
 	if i > 0 && t != F32 && t != F64 {
@@ -58,7 +59,8 @@ func (d *decoder) direction(t Type) rounding {
 	return rounding(max(i, 0))
 }
 
-// directed is a float32 operation with a rounding other than .rn: the exact result, or one rounded to odd at 53 bits, is rounded once.
+// directed is a float32 operation with a rounding other than .rn: the exact result, or one rounded
+// to odd at 53 bits, is rounded once.
 func directed(name string, mode rounding) f32Op {
 	return func(a, b, c float32) float32 {
 		p, q := float64(a), float64(b)
@@ -72,7 +74,8 @@ func directed(name string, mode rounding) f32Op {
 		}
 		x := addOdd(p, q)
 		if x == 0 && mode == rm && math.Float64bits(p)|math.Float64bits(q) != 0 {
-			return f32(1 << 31) // an exact zero is -0 when rounding down, unless both addends are +0
+			// an exact zero is -0 when rounding down, unless both addends are +0
+			return f32(1 << 31)
 		}
 		return f32(fmtF32.fromF64(x, mode))
 	}
@@ -117,7 +120,8 @@ func addSub(d *decoder) {
 	floatOp(d, name, t, mode)
 }
 
-// floatOp selects the lane operation for add, sub, mul and fma of a float type; operands are resolved already.
+// floatOp selects the lane operation for add, sub, mul and fma of a float type; operands are
+// resolved already.
 func floatOp(d *decoder, name string, t Type, mode rounding) {
 	switch t {
 	case F32:

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// assembler finds ptxas: FLAMBEAU_PTXAS, the PATH, then the user's cache. Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous
-// integration) its absence fails.
+// assembler finds ptxas: FLAMBEAU_PTXAS, the PATH, then the user's cache. Where
+// FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration) its absence fails.
 func assembler(t *testing.T) string {
 	candidates := []string{os.Getenv("FLAMBEAU_PTXAS"), "ptxas"}
 	if dir, err := os.UserCacheDir(); err == nil {
@@ -42,7 +42,8 @@ func assemble(t *testing.T, ptxas, arch, src string) (string, error) {
 	return string(out), err
 }
 
-// What the tests of this package execute is PTX to the real assembler too, and what Parse refuses, the real assembler refuses.
+// What the tests of this package execute is PTX to the real assembler too, and what Parse refuses,
+// the real assembler refuses.
 func TestAgainstAssembler(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {

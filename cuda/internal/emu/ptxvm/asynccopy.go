@@ -2,7 +2,8 @@ package ptxvm
 
 import "math/bits"
 
-// asyncCopy is a cp.async in flight. It is executed when its thread waits for it, the latest point that the ISA allows.
+// asyncCopy is a cp.async in flight. It is executed when its thread waits for it, the latest point
+// that the ISA allows.
 type asyncCopy struct {
 	lane  int
 	group uint32 // number of groups its lane had committed when it was issued
@@ -63,7 +64,8 @@ func copyAsync(d *decoder) {
 		d.in.b, srcOff, _ = d.mem(a[1], spGlobal)
 		x.count = d.constant(uint64(x.size))
 		if len(a) == 4 {
-			if r := d.register(a[3].name); a[3].kind == okWord && r != nil && r.typ == Pred { // the source is ignored where it holds
+			// the source is ignored where it holds
+			if r := d.register(a[3].name); a[3].kind == okWord && r != nil && r.typ == Pred {
 				p, not := d.condition(a[3])
 				whole := x.count
 				x.count = d.nreg
@@ -173,7 +175,8 @@ func (w *warp) globalBytes(in *inst, l, n int) {
 	w.addr[l] = a
 }
 
-// waitCopies completes the copies of the lanes of m but for their n newest groups; all includes copies not committed.
+// waitCopies completes the copies of the lanes of m but for their n newest groups; all includes
+// copies not committed.
 //
 //go:norace
 func (w *warp) waitCopies(m uint32, n uint32, all bool) {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// elementwiseSrc is a kernel of about 20 instructions an element: address arithmetic, two loads, arithmetic, a store.
+// elementwiseSrc is a kernel of about 20 instructions an element: address arithmetic, two loads,
+// arithmetic, a store.
 const elementwiseSrc = `.version 7.0
 .target sm_80
 .address_size 64

@@ -190,7 +190,8 @@ func bitUnary(d *decoder) {
 	}
 }
 
-// move decodes mov: registers, special registers, numbers, addresses, predicates, and packing of vectors.
+// move decodes mov: registers, special registers, numbers, addresses, predicates, and packing of
+// vectors.
 func move(d *decoder) {
 	t := d.typ()
 	a := d.args(2)

@@ -179,7 +179,8 @@ func (b *blockRaces) fault(w *warp, in *inst, l int, r *region, off uint64, m *m
 		w.cta.launch.Mem.whereabouts(addr, 1), who, did, line, w.cta.entry.mod.line(line))
 }
 
-// trackGlobal checks a load (write false), a store or an atomic of the lanes of m against other blocks, before it is executed.
+// trackGlobal checks a load (write false), a store or an atomic of the lanes of m against other
+// blocks, before it is executed.
 func (w *warp) trackGlobal(in *inst, m uint32, total int, write, atomic bool) {
 	b := w.cta.blocks
 	x := in.x

@@ -28,7 +28,8 @@ func entry(name, body string) string {
 ` + body + "\n\tret;\n}\n"
 }
 
-// The planted bugs: each must be found at the line marked HERE, in the given thread, with a message that says what matters.
+// The planted bugs: each must be found at the line marked HERE, in the given thread, with a message
+// that says what matters.
 var planted = []struct {
 	name   string
 	body   string

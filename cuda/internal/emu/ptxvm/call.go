@@ -4,20 +4,22 @@ import "slices"
 
 // activation is a call in progress.
 type activation struct {
-	to    *body
-	site  *callSite
-	stack int // bytes that this call and those around it would keep of registers on a thread's stack
+	to   *body
+	site *callSite
+	// bytes that this call and those around it would keep of registers on a thread's stack
+	stack int
 	// registers of the function as they were, where it was active already
 	saved        []lanes
 	savedW       []uint32
 	preds, predW []uint32
 }
 
-// maxStack bounds what functions need of a thread's stack, in bytes: local memory, and by itself registers. Hardware has a limit that the program
-// sets (CU_LIMIT_STACK_SIZE).
+// maxStack bounds what functions need of a thread's stack, in bytes: local memory, and by itself
+// registers. Hardware has a limit that the program sets (CU_LIMIT_STACK_SIZE).
 const maxStack = 64 << 10
 
-// call lets the lanes of m execute a function. The others, and those that call another one by address, wait.
+// call lets the lanes of m execute a function. The others, and those that call another one by
+// address, wait.
 func (w *warp) call(in *inst, m uint32) {
 	site, b := in.x.call, in.x.call.to
 	w.stack = append(w.stack, frame{pc: w.pc + 1, rpc: w.rpc, mask: w.mask, depth: w.depth})
@@ -80,7 +82,8 @@ func lanesOf(m uint32) func(yield func(l int) bool) {
 	}
 }
 
-// callee finds the function whose address the first lane of m holds, and the lanes that hold the same.
+// callee finds the function whose address the first lane of m holds, and the lanes that hold the
+// same.
 func (w *warp) callee(in *inst, m uint32) (b *body, group uint32) {
 	w.need(in, m, in.a)
 	r := &w.r[in.a]
@@ -190,7 +193,8 @@ func (w *warp) frameEnd(l int) int {
 	return w.cta.entry.Local
 }
 
-// assertFailed executes a call of __assertfail(message, file, line, function, size of a character), which CUDA's assert makes.
+// assertFailed executes a call of __assertfail(message, file, line, function, size of a character),
+// which CUDA's assert makes.
 func (w *warp) assertFailed(in *inst, m uint32) {
 	for l := range lanesOf(m) {
 		at := l * w.stride
@@ -226,7 +230,8 @@ func (w *warp) text(addr uint64) string {
 	return string(b[:min(len(b), 512)])
 }
 
-// jump takes the lanes that go where the first of m goes, and leaves the others for the next time round.
+// jump takes the lanes that go where the first of m goes, and leaves the others for the next time
+// round.
 func (w *warp) jump(in *inst, m uint32) {
 	if m == 0 {
 		w.pc++

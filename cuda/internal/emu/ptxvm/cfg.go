@@ -1,10 +1,12 @@
 package ptxvm
 
-// reconverge sets rpc of every branch: the first instruction of its block's immediate post-dominator. Only the last exit of the text counts as
-// an exit; lanes that leave by an earlier one just drop out, so that the rest still meets. Post-dominators follow Cooper, Harvey and
+// reconverge sets rpc of every branch: the first instruction of its block's immediate
+// post-dominator. Only the last exit of the text counts as an exit; lanes that leave by an earlier
+// one just drop out, so that the rest still meets. Post-dominators follow Cooper, Harvey and
 // Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph of instructions.
 //
-// code is the body of the entry, or that of a function, which starts at instruction first of the whole.
+// code is the body of the entry, or that of a function, which starts at instruction first of the
+// whole.
 func reconverge(code []inst, first int32) {
 	n := len(code)
 	// The graph has a node an instruction; only branches have several successors.

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// conform is one entry of the conformance list: code over the registers %a, %b, %c (inputs) and %d (output), predicates %p %q %s, and rows of
-// inputs followed by the expected output. regs gives the types of a, b, c, d in order of those used, the output last.
+// conform is one entry of the conformance list: code over the registers %a, %b, %c (inputs) and %d
+// (output), predicates %p %q %s, and rows of inputs followed by the expected output. regs gives the
+// types of a, b, c, d in order of those used, the output last.
 type conform struct {
 	regs string
 	code string
@@ -195,7 +196,8 @@ var floatCases = []conform{
 	{"f32 f32 f32", "mul.rn.f32 %d, %a, %b;", rows(row(sf(1.5), sf(-2), sf(-3)), row(0, inf32, qnan32), row(0x00800000, sf(.5), 0x00400000))},
 	{"f32 f32 f32", "mul.ftz.f32 %d, %a, %b;", rows(row(0x00800000, sf(.5), 0))},
 	{"f32 f32 f32 f32", "fma.rn.f32 %d, %a, %b, %c;", rows(row(sf(2), sf(3), sf(4), sf(10)),
-		// (1+2^-12)(1+2^-12) = 1 + 2^-11 + 2^-24, a tie that c breaks; a float64 sum followed by rounding misses it
+		// (1+2^-12)(1+2^-12) = 1 + 2^-11 + 2^-24, a tie that c breaks; a float64 sum followed by
+		// rounding misses it
 		row(0x3f800800, 0x3f800800, sf(0x1p-60), 0x3f801001), row(0x3f800800, 0x3f800800, sf(-0x1p-60), 0x3f801000),
 		// the same in the subnormal range
 		row(sf(0x1p-75), sf(0x1p-75), 0, 0), row(sf(0x1p-75), sf(0x1p-75), 1, 2), row(inf32, 0, sf(1), qnan32))},
@@ -377,7 +379,8 @@ func TestFMA32AgainstIntegers(t *testing.T) {
 	x := uint32(2463534242)
 	next := func() uint32 { x ^= x << 13; x ^= x >> 17; x ^= x << 5; return x }
 	for range 300000 {
-		a, b := next()&0x7ff|0x800, next()&0xfff|0x1000 // 12- and 13-bit integers: the product is exact in 25 bits
+		// 12- and 13-bit integers: the product is exact in 25 bits
+		a, b := next()&0x7ff|0x800, next()&0xfff|0x1000
 		shift := int(next()%60) - 50
 		c := float32(math.Ldexp(float64(int32(next()%4096)-2048), shift))
 		fa, fb := float32(a), float32(b)

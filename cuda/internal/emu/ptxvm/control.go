@@ -108,7 +108,8 @@ func setRegisters(d *decoder) {
 	d.run(func(w *warp, in *inst, m uint32) { w.converged(in, m, BarrierDivergence) })
 }
 
-// fence decodes membar and fence. Global accesses of one goroutine are seen in order by others that synchronise through atomics, so nothing is left to do.
+// fence decodes membar and fence. Global accesses of one goroutine are seen in order by others that
+// synchronise through atomics, so nothing is left to do.
 func fence(d *decoder) {
 	d.args(0)
 	scope := 0

@@ -99,7 +99,8 @@ func approximate(d *decoder) {
 	d.alu(lift3(op))
 }
 
-// convert decodes cvt. Modifiers come as rounding, .ftz, .sat, .relu, destination type, source type.
+// convert decodes cvt. Modifiers come as rounding, .ftz, .sat, .relu, destination type, source
+// type.
 func convert(d *decoder) {
 	if d.take("pack") {
 		convertPack(d)
@@ -274,7 +275,8 @@ func saturate(v uint64, t Type) uint64 {
 
 func convertFloat(d *decoder, st, dt Type, mode rounding, hasRound, integral, ftz, sat, relu bool) func(uint64) uint64 {
 	narrows := formats[dt].prec < formats[st].prec || dt == BF16 && st == F16 || dt == F16 && st == BF16
-	if st != dt && mode != rna && (st == BF16 || st == F16 && dt == BF16) { // the modifier is optional
+	// the modifier is optional
+	if st != dt && mode != rna && (st == BF16 || st == F16 && dt == BF16) {
 		if narrows && !hasRound {
 			hasRound = true
 		} else if !narrows {

@@ -34,7 +34,8 @@ type cta struct {
 // slice is how many instructions a warp executes before another gets its turn.
 const slice = 256
 
-// newCTA returns the state for blocks of a launch, reused from an earlier launch of the same shape where there is one.
+// newCTA returns the state for blocks of a launch, reused from an earlier launch of the same shape
+// where there is one.
 func newCTA(l *Launch, globals map[*variable]uint64) *cta {
 	e := l.Entry
 	c, ok := e.pool.Get().(*cta)
@@ -223,7 +224,8 @@ func (c *cta) reset(index uint64) {
 	}
 }
 
-// run executes one block to its end. A fault is returned, anything else that panics is a bug and goes on.
+// run executes one block to its end. A fault is returned, anything else that panics is a bug and
+// goes on.
 func (c *cta) run(index uint64) (f *Fault) {
 	defer func() {
 		switch e := recover().(type) {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// declare parses variable declarations after their state space and lays them out. A parameter list, whose size so far is in end, holds one
-// each and no semicolon.
+// declare parses variable declarations after their state space and lays them out. A parameter list,
+// whose size so far is in end, holds one each and no semicolon.
 func (p *parser) declare(sc *scope, sp space, extern bool, end *int) *variable {
 	align, vec := 0, 1
 	var t Type
@@ -174,7 +174,8 @@ func (p *parser) initValues(v *variable, depth int) {
 	v.init = append(v.init, binary.LittleEndian.AppendUint64(nil, bits)[:v.typ.Size()]...)
 }
 
-// literal converts a number to the bits of type t; ok is false where the kinds do not go together or the value does not fit.
+// literal converts a number to the bits of type t; ok is false where the kinds do not go together
+// or the value does not fit.
 func literal(o operand, t Type) (bits uint64, ok bool) {
 	switch o.kind {
 	case okInt:

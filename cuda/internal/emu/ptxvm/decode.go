@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// decoder turns the statements of one entry into instructions. It fails by panicking with a *ParseError.
+// decoder turns the statements of one entry into instructions. It fails by panicking with a
+// *ParseError.
 type decoder struct {
 	e        *Entry
 	stmt     *stmt
@@ -24,13 +25,15 @@ type decoder struct {
 	targets  int         // in the lists of all brx.idx
 }
 
-// decode fills in e.code and the register layout. Register slot 0 is the constant zero, predicate slots 0 and 1 the constants true and false.
+// decode fills in e.code and the register layout. Register slot 0 is the constant zero, predicate
+// slots 0 and 1 the constants true and false.
 func decode(e *Entry, stmts []stmt) {
 	e.names = map[regKey]string{}
 	d := &decoder{e: e, nreg: 1, npred: 2, consts: map[constSlot]int32{}, specials: map[special]int32{}, shared: e.StaticShared, dynAlign: 16}
 	e.code = make([]inst, 0, len(stmts)+1)
 	d.body(stmts)
-	e.code = append(e.code, inst{kind: kExit, line: lastLine(e.code), rpc: -1}) // running off the end is ret
+	// running off the end is ret
+	e.code = append(e.code, inst{kind: kExit, line: lastLine(e.code), rpc: -1})
 	reconverge(e.code, 0)
 	d.functions()
 	e.nreg, e.npred = int(d.nreg), int(d.npred)
@@ -84,7 +87,8 @@ func splitOpcode(op string) []string { return strings.Split(op, ".") }
 
 func (d *decoder) fail(format string, args ...any) { fail(d.stmt.line, format, args...) }
 
-// need records that the instruction exists from this compute capability and PTX version on, and fails where the module claims less.
+// need records that the instruction exists from this compute capability and PTX version on, and
+// fails where the module claims less.
 func (d *decoder) need(sm, major, minor int) {
 	m := d.e.mod
 	if m.target < sm {
@@ -222,8 +226,8 @@ func (d *decoder) condition(o operand) (slot int32, not bool) {
 
 const predFalse = 1
 
-// fits says whether a register of type r may stand for an operand of type t. Sizes are equal (at least equal where wide), and
-// integers do not mix with floats; untyped bits go with everything.
+// fits says whether a register of type r may stand for an operand of type t. Sizes are equal (at
+// least equal where wide), and integers do not mix with floats; untyped bits go with everything.
 func fits(r, t Type, wide bool) bool {
 	if r == Pred {
 		return false
@@ -268,7 +272,8 @@ func (d *decoder) reg(o operand, t Type, wide bool) (int32, Type) {
 // dst resolves a destination register.
 func (d *decoder) dst(o operand, t Type) int32 { s, _ := d.reg(o, t, false); return s }
 
-// src resolves a source operand: register, special register or number (mov alone also takes addresses of variables).
+// src resolves a source operand: register, special register or number (mov alone also takes
+// addresses of variables).
 func (d *decoder) src(o operand, t Type) int32 { return d.source(o, t, false) }
 
 func (d *decoder) source(o operand, t Type, wide bool) int32 {
@@ -392,7 +397,8 @@ func (e *Entry) noteShared(v *variable) {
 	e.sharedVars = append(e.sharedVars, *v)
 }
 
-// mem resolves an address operand [base+off] in space sp: slot and offset; a generic access to a named variable learns its space.
+// mem resolves an address operand [base+off] in space sp: slot and offset; a generic access to a
+// named variable learns its space.
 func (d *decoder) mem(o operand, sp space) (slot int32, off int64, at space) {
 	if o.kind != okAddr {
 		d.fail("%s: expected an address in brackets", d.stmt.op)

@@ -5,10 +5,12 @@ import (
 	"math/big"
 )
 
-// Operations on float64, and the roots of both precisions, in the directed roundings: from the exact result, or one with a few hundred bits and
-// the knowledge whether it is exact. Nothing fast needs them.
+// Operations on float64, and the roots of both precisions, in the directed roundings: from the
+// exact result, or one with a few hundred bits and the knowledge whether it is exact. Nothing fast
+// needs them.
 
-// fromBig returns the bits in format f of x, rounded once. x is not zero; inexact says that the exact magnitude is slightly larger.
+// fromBig returns the bits in format f of x, rounded once. x is not zero; inexact says that the
+// exact magnitude is slightly larger.
 func (f *format) fromBig(x *big.Float, inexact bool, mode rounding) uint64 {
 	m := new(big.Float).SetPrec(64).SetMode(big.ToZero).Set(x)
 	inexact = inexact || m.Acc() != big.Exact
@@ -81,9 +83,12 @@ func (f *format) root(a float64, mode rounding) (v uint64, ok bool) {
 	}
 	x := exactly(a)
 	r := new(big.Float).SetPrec(300).Sqrt(x)
-	r.SetMode(big.ToZero).SetPrec(250) // of the true root these bits are the same, unless it is exact
+	// of the true root these bits are the same, unless it is exact
+	r.SetMode(big.ToZero).SetPrec(250)
 	q := new(big.Float).SetPrec(600).Mul(r, r)
-	if q.Cmp(x) > 0 { // rounded up to an exact value that it is not: cannot be for float64, whose roots have 53 bits or infinitely many
+	// rounded up to an exact value that it is not: cannot be for float64, whose roots have 53 bits
+	// or infinitely many
+	if q.Cmp(x) > 0 {
 		panic("ptxvm: square root")
 	}
 	return f.fromBig(r, q.Cmp(x) != 0, mode), true

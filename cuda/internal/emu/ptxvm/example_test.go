@@ -24,7 +24,8 @@ const double = `.version 7.0
 	ret;
 }`
 
-// A launch that is right gives counters, one that is wrong a fault that names kernel, line and thread.
+// A launch that is right gives counters, one that is wrong a fault that names kernel, line and
+// thread.
 func Example() {
 	mem := ptxvm.NewMemory(0x10000000, 1<<20)
 	addr, err := mem.Alloc(512)

@@ -10,22 +10,30 @@ type FaultKind uint8
 
 // The kinds of fault.
 const (
-	OutOfBounds             FaultKind = iota + 1 // an address outside every allocation, block, array or parameter
-	Misaligned                                   // an address that is no multiple of the access size
-	SharedRace                                   // two unordered accesses to one shared-memory byte, one of them a write
-	UninitialisedRegister                        // a register read before its lane wrote it
-	UninitialisedMemory                          // a byte read before anything wrote it
-	BarrierDivergence                            // a CTA barrier reached by part of a warp
-	ShuffleDivergence                            // a warp-level instruction whose member lanes are not all there
-	UniformBranchDivergence                      // bra.uni with lanes that disagree
-	AsyncCopyNotWaited                           // a cp.async destination used before wait and, for other threads, barrier
-	Trap                                         // trap or brkpt was executed
-	Deadlock                                     // warps wait at barriers that nobody else can complete
-	Runaway                                      // a warp exceeded Launch.MaxSteps
-	BadLaunch                                    // the launch itself is invalid (sizes, parameters, target)
-	ReadOnly                                     // a store to constant or parameter memory
-	BadCall                                      // a call of what is no function, or deeper than the stack is
-	GlobalRace                                   // SharedRace on a global byte
+	// an address outside every allocation, block, array or parameter
+	OutOfBounds FaultKind = iota + 1
+	// an address that is no multiple of the access size
+	Misaligned
+	// two unordered accesses to one shared-memory byte, one of them a write
+	SharedRace
+	UninitialisedRegister // a register read before its lane wrote it
+	UninitialisedMemory   // a byte read before anything wrote it
+	BarrierDivergence     // a CTA barrier reached by part of a warp
+	// a warp-level instruction whose member lanes are not all there
+	ShuffleDivergence
+	UniformBranchDivergence // bra.uni with lanes that disagree
+	// a cp.async destination used before wait and, for other threads, barrier
+	AsyncCopyNotWaited
+	Trap // trap or brkpt was executed
+	// warps wait at barriers that nobody else can complete
+	Deadlock
+	Runaway // a warp exceeded Launch.MaxSteps
+	// the launch itself is invalid (sizes, parameters, target)
+	BadLaunch
+	ReadOnly // a store to constant or parameter memory
+	// a call of what is no function, or deeper than the stack is
+	BadCall
+	GlobalRace // SharedRace on a global byte
 )
 
 var faultNames = [...]string{

@@ -38,7 +38,8 @@ var (
 	fmtF32  = formats[F32]
 )
 
-// round returns the bits in format f of (-1)^neg · mant · 2^exp, rounded once; sticky says that the exact magnitude is slightly larger.
+// round returns the bits in format f of (-1)^neg · mant · 2^exp, rounded once; sticky says that the
+// exact magnitude is slightly larger.
 func (f *format) round(neg bool, mant uint64, exp int, sticky bool, mode rounding) uint64 {
 	var sign uint64
 	if neg {
@@ -188,7 +189,8 @@ func ftz32(f float32) float32 {
 	return f
 }
 
-// addOdd returns x+y rounded to odd at 53 bits, so that one more rounding to at most 51 bits gives the correctly rounded sum.
+// addOdd returns x+y rounded to odd at 53 bits, so that one more rounding to at most 51 bits gives
+// the correctly rounded sum.
 func addOdd(x, y float64) float64 {
 	s := x + y
 	if math.IsInf(s, 0) || s != s {
@@ -225,8 +227,8 @@ func divOdd(x, y float64) float64 {
 	return q
 }
 
-// fma32 returns a·b+c rounded once. The product of two float32 is exact in float64; only sums that fall on, or in the subnormal range may fall
-// on, a rounding boundary of float32 need the slow way.
+// fma32 returns a·b+c rounded once. The product of two float32 is exact in float64; only sums that
+// fall on, or in the subnormal range may fall on, a rounding boundary of float32 need the slow way.
 func fma32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	s := p + float64(c)
@@ -241,8 +243,8 @@ func fmaNarrow(f *format, a, b, c float32) uint64 {
 	return f.fromF64(addOdd(float64(a)*float64(b), float64(c)), rn)
 }
 
-// toInt converts a float of type st to an integer of type t: round to integral, saturate. NaN gives 0, or for .f64 sources and 64-bit results
-// the value with only the top bit set (PTX ISA, cvt).
+// toInt converts a float of type st to an integer of type t: round to integral, saturate. NaN gives
+// 0, or for .f64 sources and 64-bit results the value with only the top bit set (PTX ISA, cvt).
 func toInt(x float64, st, t Type, mode rounding) uint64 {
 	if x != x {
 		if st == F64 || t.Size() == 8 {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Every half converts to float32 and back unchanged, and the quick conversions agree with the general rounding on all neighbourhoods of halves.
+// Every half converts to float32 and back unchanged, and the quick conversions agree with the
+// general rounding on all neighbourhoods of halves.
 func TestNarrowFloats(t *testing.T) {
 	for u := range uint64(1 << 16) {
 		if h := f16(u); h == h && toF16(h) != u {
@@ -16,7 +17,8 @@ func TestNarrowFloats(t *testing.T) {
 			t.Fatalf("bf16 %#x: %v comes back as %#x", u, b, toBF16(b))
 		}
 		mid := math.Float32bits(f16(u))
-		for _, half := range []uint32{0, 0xfff, 0x1000, 0x1001, 0x1fff} { // around the tie to the next half
+		// around the tie to the next half
+		for _, half := range []uint32{0, 0xfff, 0x1000, 0x1001, 0x1fff} {
 			x := math.Float32frombits(mid + half)
 			if got, want := toF16(x), fmtF16.fromF64(float64(x), rn); got != want {
 				t.Fatalf("toF16(%v) = %#x, want %#x", x, got, want)

@@ -2,7 +2,8 @@ package ptxvm
 
 import "math"
 
-// Floating-point lane operations. Each result is rounded once to its type; products are converted explicitly so that Go never fuses.
+// Floating-point lane operations. Each result is rounded once to its type; products are converted
+// explicitly so that Go never fuses.
 
 func addF32(d, a, b, _ *lanes) {
 	for l := range d {
@@ -179,8 +180,9 @@ func liftF64(f f64Op) laneFn {
 	}
 }
 
-// narrowFloat describes arithmetic of the two 16-bit formats: computed in float32, where one operation on 8 or 11 bits followed by one more
-// rounding equals a single rounding (24 >= 2p+2), but for fma.
+// narrowFloat describes arithmetic of the two 16-bit formats: computed in float32, where one
+// operation on 8 or 11 bits followed by one more rounding equals a single rounding (24 >= 2p+2),
+// but for fma.
 type narrowFloat struct {
 	f    *format
 	to   func(uint64) float32

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A random structured program over four registers, printed as PTX and executed a second time, thread by thread, by Go.
+// A random structured program over four registers, printed as PTX and executed a second time,
+// thread by thread, by Go.
 type node interface {
 	print(p *printer)
 	exec(t *threadState) (next flow)
@@ -206,8 +207,8 @@ func randomBlock(r *rand.Rand, depth int, inLoop bool) program {
 	return b
 }
 
-// Whatever the control flow, each thread computes what it would compute alone, and whoever is left meets again at the end: the
-// final barrier and shuffle fault otherwise.
+// Whatever the control flow, each thread computes what it would compute alone, and whoever is left
+// meets again at the end: the final barrier and shuffle fault otherwise.
 func TestRandomControlFlow(t *testing.T) {
 	const threads = 80
 	for seed := range uint64(400) {

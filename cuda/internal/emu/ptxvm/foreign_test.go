@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// The kernels of testdata/foreign are ours; their PTX is what others' compilers made of them. What they compute is computed here once more, in
-// Go, so that a misreading of the PTX ISA that this package and the library's own kernels had in common would show.
+// The kernels of testdata/foreign are ours; their PTX is what others' compilers made of them. What
+// they compute is computed here once more, in Go, so that a misreading of the PTX ISA that this
+// package and the library's own kernels had in common would show.
 
 var foreignModules sync.Map
 
@@ -109,7 +110,8 @@ func (d *device) read(addr uint64, n, size int) []uint64 {
 	return v
 }
 
-// table runs an entry whose thread i takes row i of the inputs, and compares result j of each row with want(row)[j].
+// table runs an entry whose thread i takes row i of the inputs, and compares result j of each row
+// with want(row)[j].
 func table(t *testing.T, module, entry string, size int, inputs [][]uint64, same func(j int, got, want uint64) bool, want func(row []uint64) []uint64) {
 	t.Helper()
 	d := newDevice(t)

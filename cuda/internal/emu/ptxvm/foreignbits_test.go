@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// field is the width-n field of a from bit pos on, as the ISA words it: bits beyond the register are those of the sign or zero.
+// field is the width-n field of a from bit pos on, as the ISA words it: bits beyond the register
+// are those of the sign or zero.
 func field(a uint64, pos, n, width uint, signed bool) uint64 {
 	var v big.Int
 	v.SetUint64(a)
@@ -74,7 +75,8 @@ func bits32Row(row []uint64) (out []uint64) {
 	ab := uint64(b)<<32 | uint64(a)
 	n, k := c&31, min(c, 32)
 	add(bits.Reverse32(a), uint32(bits.OnesCount32(a)), uint32(bits.LeadingZeros32(a)), ffs)
-	// __byte_perm takes three bits a byte; what the compiler makes of it must not look at the fourth
+	// __byte_perm takes three bits a byte; what the compiler makes of it must not look at the
+	// fourth
 	add(fromBytes(by[c&7], by[c>>4&7], by[c>>8&7], by[c>>12&7]))
 	add(uint32(ab<<n>>32), uint32(ab>>n))
 	add(uint32(ab<<k>>32), uint32(ab>>k))

@@ -27,7 +27,8 @@ func integral(r *big.Rat, mode string) *big.Int {
 	return q
 }
 
-// toInteger converts to n bits, saturating. A NaN is 0, or the value with only the top bit set where source or destination has 64 bits (PTX ISA, cvt).
+// toInteger converts to n bits, saturating. A NaN is 0, or the value with only the top bit set
+// where source or destination has 64 bits (PTX ISA, cvt).
 func (f ieee) toInteger(v uint64, n uint, signed bool, mode string) uint64 {
 	mask := ^uint64(0) >> (64 - n)
 	lo, hi := new(big.Int), new(big.Int).SetUint64(mask)
@@ -348,7 +349,8 @@ func TestForeignHalves(t *testing.T) {
 				if got == want || want == anything {
 					return true
 				}
-				// NaNs in either half whose payloads differ: before compute capability 9.0 the compiler builds some from float32 or fma
+				// NaNs in either half whose payloads differ: before compute capability 9.0 the
+				// compiler builds some from float32 or fma
 				for k := range 2 {
 					g, w := got>>(16*k)&0xffff, want>>(16*k)&0xffff
 					if g != w && !(f.isNaN(g) && f.isNaN(w)) {

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// What floats.cu, convert.cu and halves.cu compute, from exact numbers: a value is taken apart into a rational number, the operation is done on
-// those, and the result is put into the format by comparing it with the two neighbours. Nothing of this is shared with the interpreter.
+// What floats.cu, convert.cu and halves.cu compute, from exact numbers: a value is taken apart into
+// a rational number, the operation is done on those, and the result is put into the format by
+// comparing it with the two neighbours. Nothing of this is shared with the interpreter.
 
 // ieee is a binary format.
 type ieee struct {
@@ -65,7 +66,8 @@ func (f ieee) rat(v uint64) *big.Rat {
 	return r
 }
 
-// bits rounds a number that is not zero: it is divided by the unit of the last place that it has in the format, and the mode looks at what is left.
+// bits rounds a number that is not zero: it is divided by the unit of the last place that it has in
+// the format, and the mode looks at what is left.
 func (f ieee) bits(r *big.Rat, mode string) uint64 {
 	neg := r.Sign() < 0
 	num, den := new(big.Int).Abs(r.Num()), r.Denom()
@@ -264,7 +266,8 @@ func (f ieee) values(n int) []uint64 {
 	v := []uint64{0, f.sign(), 1, f.sign() | 3, min - 1, min, f.sign() | (min + 1), f.one(), f.sign() | f.one(), f.one() + 1, f.one() - 1, f.inf() - 1, f.inf(), f.sign() | f.inf(), f.inf() | 1<<(f.prec-2)}
 	for range n {
 		v = append(v, r.Uint64()&(f.sign()<<1-1))
-		near := f.one() + r.Uint64()%(6*min) - 3*min // magnitudes near one, so that sums cancel and round
+		// magnitudes near one, so that sums cancel and round
+		near := f.one() + r.Uint64()%(6*min) - 3*min
 		v = append(v, near|r.Uint64()&f.sign())
 	}
 	return v
@@ -294,7 +297,9 @@ func (f ieee) floatRow(flush bool) func(row []uint64) []uint64 {
 		each(func(m string) uint64 { return f.div(a, b, m) })
 		each(func(m string) uint64 { return f.sqrt(a, m) })
 		each(func(m string) uint64 { return f.div(f.one(), a, m) })
-		if f == binary32 { // mul.f32 and add.f32 without a rounding, which the assembler may fuse and the interpreter does not
+		// mul.f32 and add.f32 without a rounding, which the assembler may fuse and the interpreter
+		// does not
+		if f == binary32 {
 			add(f.add(fl(f.mul(a, b, "rn")), c, "rn"))
 			add(f.add(a, fl(f.mul(b, c, "rn"))^f.sign(), "rn"))
 		} else {

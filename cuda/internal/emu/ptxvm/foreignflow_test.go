@@ -243,7 +243,8 @@ func TestForeignMemory(t *testing.T) {
 			rows[i] = []uint64{uint64(from[k]), uint64(primes[x&15] + uint32("ptx!?\x00"[x%6])), math.Float64bits([]float64{0.5, -1.25, 3, 1e300}[x&3]), uint64(factorials[3+x%4]),
 				0, uint64(bit(k == 0 || k == 4)), uint64(bit(k == 1)), uint64(bit(k == 2)), uint64(x), p[(x+1)%n], uint64(3 * x)}
 			if k == 3 {
-				rows[i][5] = anyConst // whether constant memory has global addresses differs between devices
+				// whether constant memory has global addresses differs between devices
+				rows[i][5] = anyConst
 			}
 		}
 		got := d.read(out+5*8*n, n, 8)

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// What CUDA's library builds from ordinary arithmetic comes within the units in the last place that its documentation gives, so all of the
-// arithmetic is right; what goes by instructions of the hardware comes within the error that the documentation gives for those.
+// What CUDA's library builds from ordinary arithmetic comes within the units in the last place that
+// its documentation gives, so all of the arithmetic is right; what goes by instructions of the
+// hardware comes within the error that the documentation gives for those.
 func TestForeignMaths(t *testing.T) {
 	n := 500
 	if testing.Short() {
@@ -35,7 +36,8 @@ func TestForeignMaths(t *testing.T) {
 		{"cbrtf", first(math.Cbrt), 1, 0}, {"erff", first(math.Erf), 2, 0}, {"atan2f", math.Atan2, 3, 0}, {"hypotf", math.Hypot, 3, 0}, {"lgammaf", second(lgamma), 6, 0x1p-21},
 		{"rcbrtf", second(func(x float64) float64 { return 1 / math.Cbrt(x) }), 1, 0},
 	}
-	// Go's own functions are within one unit or so of the truth, and one more is allowed than CUDA documents; of pow and lgamma they are the worse.
+	// Go's own functions are within one unit or so of the truth, and one more is allowed than CUDA
+	// documents; of pow and lgamma they are the worse.
 	double := []function{
 		{"exp", first(math.Exp), 2, 0}, {"log", second(math.Log), 2, 0}, {"sin", first(math.Sin), 3, 0}, {"cos", first(math.Cos), 3, 0}, {"tanh", first(math.Tanh), 3, 0},
 		{"pow", func(a, b float64) float64 { return math.Pow(b, a) }, 12, 0}, {"cbrt", first(math.Cbrt), 2, 0}, {"erf", first(math.Erf), 3, 0},

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// small are n multiples of 1/4 between -2 and 2, whose products and sums are exact in every format here.
+// small are n multiples of 1/4 between -2 and 2, whose products and sums are exact in every format
+// here.
 func small(n int, seed uint64) []float64 {
 	r := rand.New(rand.NewPCG(seed, 3))
 	v := make([]float64, n)
@@ -142,7 +143,8 @@ func TestForeignTiles(t *testing.T) {
 		}
 		out := d.results(32, 12)
 		d.start(m, "ldmatrices", line(1, 32), d.words(p, 2, "p"), out, 32)
-		// plain is what lane l takes of the 8×8 matrix whose first row is r and whose first column c
+		// plain is what lane l takes of the 8×8 matrix whose first row is r and whose first column
+		// c
 		plain := func(r, c, l int) uint64 { return p[(r+l/4)*16+c+l%4*2] | p[(r+l/4)*16+c+l%4*2+1]<<16 }
 		trans := func(r, c, l int) uint64 { return p[(r+l%4*2)*16+c+l/4] | p[(r+l%4*2+1)*16+c+l/4]<<16 }
 		d.expect(sm+" ldmatrix", out, 32, func(l, j int) (uint64, bool) {
@@ -218,7 +220,8 @@ func TestForeignTiles(t *testing.T) {
 	}
 }
 
-// What Triton makes of its own language: the layouts of mma, ldmatrix and cp.async in it are those that its authors read in the ISA.
+// What Triton makes of its own language: the layouts of mma, ldmatrix and cp.async in it are those
+// that its authors read in the ISA.
 func TestForeignTriton(t *testing.T) {
 	raw, err := os.ReadFile("testdata/foreign/triton.json")
 	if err != nil {

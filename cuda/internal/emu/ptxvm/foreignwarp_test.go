@@ -22,7 +22,8 @@ func TestForeignWarps(t *testing.T) {
 		}
 		in, out := d.words(p, 4, "in"), d.results(n, 31)
 		d.start("warps."+sm, "shuffles", line(1, n), in, out, n)
-		// from says whence lane l takes its value in a segment of w lanes: its own where the source lies outside
+		// from says whence lane l takes its value in a segment of w lanes: its own where the source
+		// lies outside
 		seg := func(l, w, src int) int {
 			if first := l / w * w; src < first || src >= first+w {
 				return l

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// function is a .func of a module. Its parameters, results and local variables, and the arguments of the calls that it makes, lie in a frame of
-// local memory; an entry that calls it holds its instructions too.
+// function is a .func of a module. Its parameters, results and local variables, and the arguments
+// of the calls that it makes, lie in a frame of local memory; an entry that calls it holds its
+// instructions too.
 type function struct {
 	name   string
 	index  int // in Module.functions
@@ -106,7 +107,8 @@ func (p *parser) function(extern bool) {
 	*known = *f
 }
 
-// call parses what follows call: results, what is called, arguments, and what says of which kind that is.
+// call parses what follows call: results, what is called, arguments, and what says of which kind
+// that is.
 func (p *parser) call() []operand {
 	var rets, args operand
 	list := func(o *operand) {
@@ -141,7 +143,8 @@ func (p *parser) lists(sc *scope, label string) bool {
 		}
 		p.expect(";")
 		sc.tables[label] = list
-	case p.is(".callprototype"), p.is(".calltargets"): // for the assembler, which allots registers by it
+	case p.is(".callprototype"), p.is(".calltargets"):
+		// for the assembler, which allots registers by it
 		for !p.accept(";") {
 			if p.cur.kind == tkEOF {
 				fail(p.cur.line, "%s has no end", label)
@@ -273,7 +276,8 @@ func (d *decoder) functions() {
 	d.fn = nil
 }
 
-// maxCopied bounds the instructions, registers and blocks of functions in all entries of a module together.
+// maxCopied bounds the instructions, registers and blocks of functions in all entries of a module
+// together.
 const maxCopied = 1 << 20
 
 // reach returns a function as part of the entry.

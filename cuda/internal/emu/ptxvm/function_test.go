@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// calling are modules with functions, lists of targets and what else few kernels have; each stores to out[tid].
+// calling are modules with functions, lists of targets and what else few kernels have; each stores
+// to out[tid].
 var calling = map[string]string{
 	"table": `
 .visible .entry k(.param .u64 out)

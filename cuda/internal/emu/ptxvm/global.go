@@ -8,7 +8,8 @@ import (
 
 const ready64 = 0x0101010101010101 * shReady
 
-// shadowReady says whether every byte of a shadow span of 1, 2, 4, 8 or 16 bytes has the given bits.
+// shadowReady says whether every byte of a shadow span of 1, 2, 4, 8 or 16 bytes has the given
+// bits.
 func shadowHas(s []byte, size int, bit uint64) bool {
 	want := bit * 0x0101010101010101
 	switch size {
@@ -40,7 +41,8 @@ func shadowSet(s []byte, size int) {
 	}
 }
 
-// globalSpan resolves a global access of one lane: region and offset. It checks mapping, alignment and shadow.
+// globalSpan resolves a global access of one lane: region and offset. It checks mapping, alignment
+// and shadow.
 func (w *warp) globalSpan(in *inst, l, total int, bit uint64) (*region, uint64) {
 	a := w.addr[l]
 	r := w.last
@@ -111,8 +113,8 @@ func (w *warp) coalesce(m uint32, total int, writes bool) {
 	}
 }
 
-// Kernels may race on global memory (two blocks that set the same flag); that is not a race of the emulator, so the
-// accesses are kept from Go's race detector.
+// Kernels may race on global memory (two blocks that set the same flag); that is not a race of the
+// emulator, so the accesses are kept from Go's race detector.
 
 //go:norace
 func (w *warp) loadGlobal(in *inst, m uint32) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestHostileText: text that is made to take long, or to use up the stack, is parsed in time that grows with its length, or refused. None of these
-// ends if the time grows with the square.
+// TestHostileText: text that is made to take long, or to use up the stack, is parsed in time that
+// grows with its length, or refused. None of these ends if the time grows with the square.
 func TestHostileText(t *testing.T) {
 	const head = ".version 7.0\n.target sm_80\n.address_size 64\n"
 	many := func(n int, f func(i int) string) string {
@@ -53,7 +53,8 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// TestOddAssertion: an argument of __assertfail of a size that no compiler passes is not read beyond the end of local memory.
+// TestOddAssertion: an argument of __assertfail of a size that no compiler passes is not read
+// beyond the end of local memory.
 func TestOddAssertion(t *testing.T) {
 	m := mustParse(t, `.version 7.0
 .target sm_80
@@ -75,7 +76,8 @@ func TestOddAssertion(t *testing.T) {
 	}
 }
 
-// TestFunctionOfTwoEntries: what decoding does to a function for one entry leaves it as it is for the next.
+// TestFunctionOfTwoEntries: what decoding does to a function for one entry leaves it as it is for
+// the next.
 func TestFunctionOfTwoEntries(t *testing.T) {
 	entry := func(name string) string {
 		return ".entry " + name + "(.param .u64 p)\n{\n.reg .b64 %a; .param .b64 x;\nld.param.u64 %a, [p];\nst.param.b64 [x], %a;\ncall f, (x);\nret;\n}\n"
@@ -113,10 +115,12 @@ func TestFunctionOfTwoEntries(t *testing.T) {
 	}
 }
 
-// TestMbarrierMisuse: arrivals that an object has no room for, or does not expect, are faults and change no other count of it.
+// TestMbarrierMisuse: arrivals that an object has no room for, or does not expect, are faults and
+// change no other count of it.
 func TestMbarrierMisuse(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
-		{"cp.async.mbarrier.arrive.shared.b64 [bar];\nmbarrier.arrive_drop.shared.b64 _, [bar], 2;", "expects 1 more"}, // 1 + 1 - 1
+		// 1 + 1 - 1
+		{"cp.async.mbarrier.arrive.shared.b64 [bar];\nmbarrier.arrive_drop.shared.b64 _, [bar], 2;", "expects 1 more"},
 		{"mbarrier.arrive_drop.shared.b64 _, [bar], 1;\nmbarrier.arrive.shared.b64 _, [bar];", "expects 0 more"},
 		{"mbarrier.init.shared.b64 [bar], 1048575;\ncp.async.mbarrier.arrive.shared.b64 [bar];", "more than 1048575 arrivals"},
 		{"mbarrier.init.shared.b64 [bar], 0;", "1 to 1048575"},

@@ -73,7 +73,8 @@ type extra struct {
 	atom    func(old, b, c uint64) uint64
 }
 
-// constSlot is a register slot that holds the same value for every lane and every launch, or an address known at launch.
+// constSlot is a register slot that holds the same value for every lane and every launch, or an
+// address known at launch.
 type constSlot struct {
 	slot   int32
 	val    uint64

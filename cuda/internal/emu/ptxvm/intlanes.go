@@ -2,7 +2,8 @@ package ptxvm
 
 import "math/bits"
 
-// Integer lane operations. The frequent ones are loops of their own; the others are lifted from one lane.
+// Integer lane operations. The frequent ones are loops of their own; the others are lifted from one
+// lane.
 
 type laneFn = func(d, a, b, c *lanes)
 
@@ -267,7 +268,8 @@ func satS32(v int64) uint64 {
 	return uint64(uint32(max(min(v, 1<<31-1), -1<<31)))
 }
 
-// bfe extracts c bits of a from position b; signed fields take the sign of the field's top bit, or of bit msb where the field leaves the register.
+// bfe extracts c bits of a from position b; signed fields take the sign of the field's top bit, or
+// of bit msb where the field leaves the register.
 func bfe(a, b, c uint64, t Type) uint64 {
 	msb := uint64(t.bits() - 1)
 	pos, n := b&0xff, c&0xff

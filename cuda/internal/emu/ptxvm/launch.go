@@ -25,10 +25,12 @@ type Launch struct {
 	Lines map[int]*LineStats
 	// Traffic, where not nil, counts what the blocks fetch past a cache; Run adds to what is there.
 	Traffic *Traffic
-	// CheckBlocks finds races between blocks on global memory. Blocks then run one by one, at several times the cost.
+	// CheckBlocks finds races between blocks on global memory. Blocks then run one by one, at
+	// several times the cost.
 	CheckBlocks bool
-	Seed        uint64 // varies the order in which warps take turns; results of correct kernels do not depend on it
-	Workers     int    // blocks run at the same time, 0: GOMAXPROCS
+	// varies the order in which warps take turns; results of correct kernels do not depend on it
+	Seed    uint64
+	Workers int // blocks run at the same time, 0: GOMAXPROCS
 }
 
 // Stats counts what a launch did. Requests and instructions are per warp.
@@ -71,8 +73,8 @@ func (s *Stats) add(o *Stats) {
 	s.Barriers += o.Barriers
 }
 
-// Run executes the launch to its end. The error is a *Fault: the one of the lowest block index, whatever the number of workers. After a fault
-// memory holds what was written until then.
+// Run executes the launch to its end. The error is a *Fault: the one of the lowest block index,
+// whatever the number of workers. After a fault memory holds what was written until then.
 func (l *Launch) Run() (Stats, error) {
 	if f := l.validate(); f != nil {
 		return Stats{}, f
@@ -228,7 +230,8 @@ func (l *Launch) validate() *Fault {
 	return nil
 }
 
-// Load allocates and initialises the module's .global variables in mem, once a memory, and returns their addresses by variable. Launch.Run does it by itself.
+// Load allocates and initialises the module's .global variables in mem, once a memory, and returns
+// their addresses by variable. Launch.Run does it by itself.
 func (m *Module) Load(mem *Memory) (map[*variable]uint64, error) {
 	if len(m.globals) == 0 {
 		return nil, nil
@@ -280,7 +283,8 @@ func (m *Module) Unload(mem *Memory) {
 	delete(m.instances, mem)
 }
 
-// Global returns address and size of a .global variable in mem, loading the module there if need be.
+// Global returns address and size of a .global variable in mem, loading the module there if need
+// be.
 func (m *Module) Global(mem *Memory, name string) (addr, size uint64, err error) {
 	g, err := m.Load(mem)
 	if err != nil {

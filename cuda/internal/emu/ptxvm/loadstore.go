@@ -6,7 +6,8 @@ func (d *decoder) memoryMods() {
 	ld := d.base != "st"
 	i := d.oneOf("global", "shared", "local", "param", "const", "shared::cta")
 	x.space = []space{spGeneric, spGlobal, spShared, spLocal, spParam, spConst, spShared}[i+1]
-	anyone := x.space == spGeneric || x.space == spGlobal || x.space == spShared // seen by other threads
+	// seen by other threads
+	anyone := x.space == spGeneric || x.space == spGlobal || x.space == spShared
 	orders, caches := []string{"volatile", "relaxed", "release"}, []string{"wb", "cg", "cs", "wt"}
 	if ld {
 		orders[2], caches = "acquire", []string{"ca", "cg", "cs", "cv", "lu"}
@@ -46,7 +47,8 @@ func (d *decoder) memoryMods() {
 	d.cacheHint()
 }
 
-// cacheHint takes .L2::cache_hint and its operand, the last, which createpolicy has made: nothing that a kernel could see depends on it.
+// cacheHint takes .L2::cache_hint and its operand, the last, which createpolicy has made: nothing
+// that a kernel could see depends on it.
 func (d *decoder) cacheHint() {
 	n := len(d.stmt.args)
 	if !d.take("L2::cache_hint") {

@@ -71,7 +71,8 @@ func (w *warp) matrixRows(in *inst, m uint32) (off [32]int, rows uint32) {
 	return off, rows
 }
 
-// loadMatrix gives lane l of matrix i the elements 2·(l%4) and +1 of row l/4; transposed, of column l/4.
+// loadMatrix gives lane l of matrix i the elements 2·(l%4) and +1 of row l/4; transposed, of column
+// l/4.
 func (w *warp) loadMatrix(in *inst, m uint32) {
 	x, s := in.x, &w.cta.shared
 	off, _ := w.matrixRows(in, m)
@@ -131,8 +132,8 @@ func (w *warp) storeMatrix(in *inst, m uint32) {
 	}
 }
 
-// matrixMultiply decodes mma.sync.aligned of the shapes m16n8k16 and m16n8k8 with f16, bf16 or tf32 operands and f32 accumulators
-// (and f16 accumulators for f16).
+// matrixMultiply decodes mma.sync.aligned of the shapes m16n8k16 and m16n8k8 with f16, bf16 or tf32
+// operands and f32 accumulators (and f16 accumulators for f16).
 func matrixMultiply(d *decoder) {
 	if !d.take("sync") || !d.take("aligned") || !d.take("row") || !d.take("col") {
 		d.fail("%s needs .sync.aligned and .row.col", d.stmt.op)
@@ -175,8 +176,9 @@ func matrixMultiply(d *decoder) {
 	d.run(func(w *warp, in *inst, m uint32) { w.mma(in, m, half) })
 }
 
-// mma multiplies a 16×k by a k×8 tile. Element layout from the ISA, "Matrix Fragments for mma.m16n8k16": with g = lane/4 and t = lane%4, a 32-bit
-// register of a holds row g (+8 for odd registers) and columns 2t, 2t+1 (+8 for the upper half of the registers).
+// mma multiplies a 16×k by a k×8 tile. Element layout from the ISA, "Matrix Fragments for
+// mma.m16n8k16": with g = lane/4 and t = lane%4, a 32-bit register of a holds row g (+8 for odd
+// registers) and columns 2t, 2t+1 (+8 for the upper half of the registers).
 func (w *warp) mma(in *inst, m uint32, half bool) {
 	x := in.x
 	w.converged(in, m, ShuffleDivergence)

@@ -1,14 +1,16 @@
 package ptxvm
 
-// An mbarrier object is 64 bits of shared memory, which the ISA leaves opaque: here the arrivals that are still expected in this phase, those that
-// each phase expects, and the number of the phase.
+// An mbarrier object is 64 bits of shared memory, which the ISA leaves opaque: here the arrivals
+// that are still expected in this phase, those that each phase expects, and the number of the
+// phase.
 const (
 	mbCount = 1<<20 - 1
 	mbShift = 20
 	mbPhase = 40
 )
 
-// mbarrier decodes the mbarrier instructions but for transaction counts, which only bulk copies use.
+// mbarrier decodes the mbarrier instructions but for transaction counts, which only bulk copies
+// use.
 func mbarrier(d *decoder) {
 	d.need(80, 7, 0)
 	op := d.oneOf("init", "inval", "arrive", "arrive_drop", "test_wait", "try_wait", "pending_count")
@@ -134,7 +136,8 @@ func (w *warp) eachObject(in *inst, m uint32, live bool, f func(l, off int, v ui
 	}
 }
 
-// arriveAt counts arrivals of the lanes of m, as many each as register slot n says. With the last one the next phase begins.
+// arriveAt counts arrivals of the lanes of m, as many each as register slot n says. With the last
+// one the next phase begins.
 func (w *warp) arriveAt(in *inst, m uint32, n int32, drop bool) {
 	s := &w.cta.shared
 	if s.phases == nil {
@@ -180,8 +183,8 @@ func (w *warp) learn(vc []uint32) {
 	w.vc[w.id] = max(e, w.vc[w.id]) + 1
 }
 
-// arriveCopies decodes cp.async.mbarrier.arrive[.noinc]: the object hears of it when the lane's copies are done. They are done here and now, which
-// is one of the times that the ISA allows.
+// arriveCopies decodes cp.async.mbarrier.arrive[.noinc]: the object hears of it when the lane's
+// copies are done. They are done here and now, which is one of the times that the ISA allows.
 func arriveCopies(d *decoder) {
 	if !d.take("arrive") {
 		d.fail("%s needs .arrive", d.stmt.op)

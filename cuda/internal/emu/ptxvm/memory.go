@@ -26,9 +26,10 @@ const (
 	guardGap   = 1 << 20 // unmapped bytes after every allocation, at least
 )
 
-// Memory is the global memory of one emulated device, with a shadow byte per byte (addressable and initialised bits).
-// All methods are safe for concurrent use, also while kernels run; kernels may touch disjoint bytes concurrently.
-// Addresses are never handed out twice, so that use after Free is always found.
+// Memory is the global memory of one emulated device, with a shadow byte per byte (addressable and
+// initialised bits). All methods are safe for concurrent use, also while kernels run; kernels may
+// touch disjoint bytes concurrently. Addresses are never handed out twice, so that use after Free
+// is always found.
 type Memory struct {
 	mu     sync.Mutex
 	next   uint64
@@ -56,8 +57,8 @@ type block struct {
 	freed                    bool
 }
 
-// NewMemory returns an empty memory whose addresses start at base (raised to a multiple of 2 MiB, at least 2 MiB) and
-// that maps at most limit bytes at a time.
+// NewMemory returns an empty memory whose addresses start at base (raised to a multiple of 2 MiB,
+// at least 2 MiB) and that maps at most limit bytes at a time.
 func NewMemory(base, limit uint64) *Memory {
 	m := &Memory{next: roundUp(max(base, largeAlign), largeAlign), limit: limit}
 	m.table.Store(&[]*region{})
@@ -66,8 +67,8 @@ func NewMemory(base, limit uint64) *Memory {
 
 func roundUp(n, align uint64) uint64 { return (n + align - 1) / align * align }
 
-// Alloc maps size bytes, all addressable and none initialised, filled with the poison pattern. The address is a multiple of 512, or of 2 MiB
-// where size is at least 2 MiB. The error is ErrNoMemory.
+// Alloc maps size bytes, all addressable and none initialised, filled with the poison pattern. The
+// address is a multiple of 512, or of 2 MiB where size is at least 2 MiB. The error is ErrNoMemory.
 func (m *Memory) Alloc(size uint64) (uint64, error) {
 	if size == 0 {
 		return 0, fmt.Errorf("ptxvm: Alloc of 0 bytes")
@@ -140,8 +141,9 @@ func (m *Memory) Mapped() uint64 {
 	return m.mapped
 }
 
-// MapHost makes host memory visible to kernels and returns its device address. It counts as initialised throughout. The caller keeps
-// b alive and unmoved until UnmapHost; atomics on it need b to start at a multiple of 8 bytes.
+// MapHost makes host memory visible to kernels and returns its device address. It counts as
+// initialised throughout. The caller keeps b alive and unmoved until UnmapHost; atomics on it need
+// b to start at a multiple of 8 bytes.
 func (m *Memory) MapHost(b []byte) uint64 {
 	m.mu.Lock()
 	addr := roundUp(m.next, smallAlign)
@@ -183,8 +185,9 @@ func (m *Memory) span(addr, size uint64) (*region, uint64, error) {
 	return r, addr - r.base, nil
 }
 
-// Bytes returns the memory at [addr, addr+size) for host copies and fills. The whole range must lie in one mapped range;
-// the error names the address and the nearest allocation. It does not touch the shadow: see MarkInitialised, CheckInitialised, CheckAddressable.
+// Bytes returns the memory at [addr, addr+size) for host copies and fills. The whole range must lie
+// in one mapped range; the error names the address and the nearest allocation. It does not touch
+// the shadow: see MarkInitialised, CheckInitialised, CheckAddressable.
 func (m *Memory) Bytes(addr, size uint64) ([]byte, error) {
 	if size == 0 {
 		return nil, nil
@@ -196,8 +199,9 @@ func (m *Memory) Bytes(addr, size uint64) ([]byte, error) {
 	return r.data[off : off+size : off+size], nil
 }
 
-// MarkAllocated is called by a pool that hands out a block inside an allocation: bytes [addr, addr+requested) become addressable,
-// uninitialised and poisoned, [addr+requested, addr+rounded) not addressable. It panics when the range is not mapped: that is a bug of the pool.
+// MarkAllocated is called by a pool that hands out a block inside an allocation: bytes [addr,
+// addr+requested) become addressable, uninitialised and poisoned, [addr+requested, addr+rounded)
+// not addressable. It panics when the range is not mapped: that is a bug of the pool.
 func (m *Memory) MarkAllocated(addr, requested, rounded uint64, label string) {
 	r, off := m.mustSpan(addr, rounded)
 	if requested > rounded {
@@ -211,7 +215,8 @@ func (m *Memory) MarkAllocated(addr, requested, rounded uint64, label string) {
 	r.mu.Unlock()
 }
 
-// MarkFreed is called by a pool that takes a block back: none of its bytes is addressable until the next MarkAllocated.
+// MarkFreed is called by a pool that takes a block back: none of its bytes is addressable until the
+// next MarkAllocated.
 func (m *Memory) MarkFreed(addr, rounded uint64) {
 	r, off := m.mustSpan(addr, rounded)
 	clear(r.shadow[off : off+rounded])
@@ -236,7 +241,8 @@ func (m *Memory) mustSpan(addr, size uint64) (*region, uint64) {
 	return r, off
 }
 
-// MarkInitialised records that the host wrote [addr, addr+size). Bytes that are not addressable stay so. It panics when the range is not mapped.
+// MarkInitialised records that the host wrote [addr, addr+size). Bytes that are not addressable
+// stay so. It panics when the range is not mapped.
 func (m *Memory) MarkInitialised(addr, size uint64) {
 	if size == 0 {
 		return
@@ -259,8 +265,9 @@ func (m *Memory) MarkInitialised(addr, size uint64) {
 	}
 }
 
-// CopyInitialised copies the initialised bits of [src, src+size) of from, m itself or another device's memory, to [dst, dst+size), as a copy
-// between them does. It panics when a range is not mapped.
+// CopyInitialised copies the initialised bits of [src, src+size) of from, m itself or another
+// device's memory, to [dst, dst+size), as a copy between them does. It panics when a range is not
+// mapped.
 func (m *Memory) CopyInitialised(dst uint64, from *Memory, src, size uint64) {
 	if size == 0 {
 		return
@@ -286,12 +293,14 @@ func (m *Memory) CopyInitialised(dst uint64, from *Memory, src, size uint64) {
 	}
 }
 
-// CheckAddressable returns an error naming the first byte of [addr, addr+size) that is not mapped or that its pool has not handed out.
+// CheckAddressable returns an error naming the first byte of [addr, addr+size) that is not mapped
+// or that its pool has not handed out.
 func (m *Memory) CheckAddressable(addr, size uint64) error {
 	return m.check(addr, size, shAddressable, "is not addressable")
 }
 
-// CheckInitialised returns an error naming the first byte of [addr, addr+size) that nothing has written yet.
+// CheckInitialised returns an error naming the first byte of [addr, addr+size) that nothing has
+// written yet.
 func (m *Memory) CheckInitialised(addr, size uint64) error {
 	return m.check(addr, size, shReady, "is not initialised")
 }
@@ -315,7 +324,8 @@ func (m *Memory) check(addr, size uint64, want byte, what string) error {
 	return nil
 }
 
-// describe says in words where [addr, addr+size) lies: inside or how far beside which allocation or block.
+// describe says in words where [addr, addr+size) lies: inside or how far beside which allocation or
+// block.
 func (m *Memory) describe(addr, size uint64) string {
 	if addr < smallAlign {
 		return "a null pointer"

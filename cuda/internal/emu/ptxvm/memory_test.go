@@ -106,7 +106,8 @@ func TestMappedHostMemory(t *testing.T) {
 	}
 }
 
-// Many goroutines allocate, launch and free on one memory; blocks of one kernel share counters. Run with -race.
+// Many goroutines allocate, launch and free on one memory; blocks of one kernel share counters. Run
+// with -race.
 func TestConcurrentLaunches(t *testing.T) {
 	d := newDevice(t)
 	m := mustParse(t, vaddSrc)

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// Module is a parsed PTX module. It is immutable but for the instances of its .global variables, and safe for concurrent use.
+// Module is a parsed PTX module. It is immutable but for the instances of its .global variables,
+// and safe for concurrent use.
 type Module struct {
 	target       int
 	arch         string // "sm_90a"
@@ -24,7 +25,8 @@ type Module struct {
 	instances map[*Memory]map[*variable]uint64
 }
 
-// Param is one kernel parameter. Size and Offset are in bytes, Offset into the packed parameter block.
+// Param is one kernel parameter. Size and Offset are in bytes, Offset into the packed parameter
+// block.
 type Param struct {
 	Name   string
 	Type   Type
@@ -54,11 +56,12 @@ type Entry struct {
 	usesAsync    bool
 	writesGlobal bool                // perhaps, where an address is generic
 	bodies       map[*function]*body // of the functions that it may call
-	base         int32               // slot of the address of a thread's frame in local memory, 0: it calls nothing
-	pool         sync.Pool           // of *cta, to launch again
-	names        map[regKey]string
-	sharedVars   []variable // placed shared variables, for messages
-	noted        map[sharedKey]bool
+	// slot of the address of a thread's frame in local memory, 0: it calls nothing
+	base       int32
+	pool       sync.Pool // of *cta, to launch again
+	names      map[regKey]string
+	sharedVars []variable // placed shared variables, for messages
+	noted      map[sharedKey]bool
 }
 
 // Target returns the compute capability of .target, 80 for sm_80.

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Each synchronising instruction of a right kernel is needed: without any one of them the detectors speak, whatever the order of warps.
+// Each synchronising instruction of a right kernel is needed: without any one of them the detectors
+// speak, whatever the order of warps.
 func TestMissingSynchronisationIsFound(t *testing.T) {
 	const n = 64
 	d := newDevice(t)
@@ -56,7 +57,8 @@ func TestMissingSynchronisationIsFound(t *testing.T) {
 	}
 }
 
-// Shared memory padded too little, indices one too far, guards dropped: one character of a right kernel changed, and found.
+// Shared memory padded too little, indices one too far, guards dropped: one character of a right
+// kernel changed, and found.
 func TestSlipsAreFound(t *testing.T) {
 	const n = 100 // no multiple of the block size
 	for _, c := range []struct {

@@ -350,7 +350,8 @@ func (p *parser) statement(sc *scope) {
 	}
 	s.line, s.op = line, w
 	if base, _, _ := strings.Cut(w, "."); handlers[base] == nil || strings.HasPrefix(w, "cp.async.bulk") {
-		fail(line, "unknown or unsupported instruction %s", w) // before its operands, whose form is unknown too
+		// before its operands, whose form is unknown too
+		fail(line, "unknown or unsupported instruction %s", w)
 	}
 	if base, _, _ := strings.Cut(w, "."); base == "call" {
 		s.args = p.call()

@@ -97,7 +97,8 @@ func TestModuleVariables(t *testing.T) {
 	}
 }
 
-// rejected lists what Parse refuses and what its message says; ptxas refuses it too, but where ours is set.
+// rejected lists what Parse refuses and what its message says; ptxas refuses it too, but where ours
+// is set.
 var rejected = []struct{ body, want string }{
 	{"mov.pred !%p2, %p1;", "negated"},
 	{"setp.eq.u32 %p1, %r1, %r2, !%p3;", "takes 3 operands"},

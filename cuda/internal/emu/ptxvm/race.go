@@ -11,7 +11,8 @@ import "math/bits"
 // clocks is the knowledge of one warp.
 type clocks struct {
 	self int
-	vc   []uint32        // epochs of other warps that happened before now; own entry: the running epoch
+	// epochs of other warps that happened before now; own entry: the running epoch
+	vc   []uint32
 	base uint32          // own epochs up to this one are ordered before all lanes
 	pair *[32][32]uint32 // own epochs of lane j ordered before lane i, beyond base; nil: none
 

@@ -4,7 +4,8 @@ import "math/bits"
 
 // Instructions that few kernels have.
 
-// multiplyCarry decodes mad.lo|hi.cc and madc.lo|hi[.cc]: half of the product, plus c, plus the carry.
+// multiplyCarry decodes mad.lo|hi.cc and madc.lo|hi[.cc]: half of the product, plus c, plus the
+// carry.
 func multiplyCarry(d *decoder) {
 	t := d.typIn(U32, S32, U64, S64)
 	in, out := d.base == "madc", d.take("cc")
@@ -113,7 +114,8 @@ func signOrZeroExtend(d *decoder) {
 	}))
 }
 
-// findSet decodes fns.b32 d, mask, base, offset: the bit of mask that is the offset-th set one from base on, upwards or downwards.
+// findSet decodes fns.b32 d, mask, base, offset: the bit of mask that is the offset-th set one from
+// base on, upwards or downwards.
 func findSet(d *decoder) {
 	d.need(30, 6, 0)
 	d.typIn(B32)
@@ -141,7 +143,8 @@ func findSet(d *decoder) {
 	}))
 }
 
-// convertPack decodes cvt.pack.sat.type.s32[.b32] d, a, b[, c]: a and b, saturated, below c shifted up.
+// convertPack decodes cvt.pack.sat.type.s32[.b32] d, a, b[, c]: a and b, saturated, below c shifted
+// up.
 func convertPack(d *decoder) {
 	d.need(72, 6, 5)
 	args := d.stmt.args

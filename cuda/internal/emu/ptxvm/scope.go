@@ -22,10 +22,11 @@ type variable struct {
 
 // scope maps names to declarations, innermost first.
 type scope struct {
-	up       *scope
-	regs     map[string]*register
-	ranges   map[string]*regRange // by prefix
-	numbered map[string]uint64    // of single registers whose names end in a number, the lowest one for each prefix
+	up     *scope
+	regs   map[string]*register
+	ranges map[string]*regRange // by prefix
+	// of single registers whose names end in a number, the lowest one for each prefix
+	numbered map[string]uint64
 	vars     map[string]*variable
 	labels   map[string]int      // instruction index
 	tables   map[string][]string // labels of .branchtargets
@@ -46,7 +47,8 @@ func newScope(up *scope) *scope {
 	return &scope{up: up, regs: map[string]*register{}, vars: map[string]*variable{}, labels: map[string]int{}, tables: map[string][]string{}}
 }
 
-// numbered splits a name that may be one of a range of registers: all digits at its end are the number.
+// numbered splits a name that may be one of a range of registers: all digits at its end are the
+// number.
 func numbered(name string) (prefix string, n uint64, ok bool) {
 	prefix = strings.TrimRight(name, "0123456789")
 	num := name[len(prefix):]

@@ -104,7 +104,8 @@ func (w *warp) loadShared(in *inst, m uint32) {
 	w.landed(x, m)
 }
 
-// loadWords is the quick way for one 32-bit word a lane. It handles runs of lanes with one address together and returns the lanes that need the full checks.
+// loadWords is the quick way for one 32-bit word a lane. It handles runs of lanes with one address
+// together and returns the lanes that need the full checks.
 func (w *warp) loadWords(in *inst, m uint32, pc int32, k accessKind) (left uint32) {
 	s := &w.cta.shared
 	d := &w.r[in.x.vec[0]]
@@ -170,7 +171,8 @@ func (w *warp) storeShared(in *inst, m uint32) {
 	}
 }
 
-// storeWords is the quick way for one 32-bit word a lane; it returns the lanes that need the full checks.
+// storeWords is the quick way for one 32-bit word a lane; it returns the lanes that need the full
+// checks.
 func (w *warp) storeWords(m uint32, pc int32, k accessKind, slot int32) (left uint32) {
 	s := &w.cta.shared
 	v := &w.r[slot]
@@ -188,7 +190,8 @@ func (w *warp) storeWords(m uint32, pc int32, k accessKind, slot int32) (left ui
 	return left
 }
 
-// conflicts counts a shared request and the cycles that bank conflicts add to it: 32 banks of 4 bytes; 8- and 16-byte accesses go by half and quarter warps.
+// conflicts counts a shared request and the cycles that bank conflicts add to it: 32 banks of 4
+// bytes; 8- and 16-byte accesses go by half and quarter warps.
 func (w *warp) conflicts(m uint32, total int) {
 	st := &w.cta.stats
 	st.SharedRequests++

@@ -17,7 +17,8 @@ func (w *warp) addresses(in *inst, m uint32) {
 	}
 }
 
-// spread calls f for each group of active lanes whose generic address lies in one space, with w.addr reduced to that space.
+// spread calls f for each group of active lanes whose generic address lies in one space, with
+// w.addr reduced to that space.
 func (w *warp) spread(in *inst, m uint32, f func(sp space, m uint32)) {
 	if in.x.space != spGeneric {
 		f(in.x.space, m)
@@ -212,8 +213,9 @@ func (w *warp) loadLocal(in *inst, m uint32) {
 	}
 }
 
-// padding looks at a load of bytes some of which were never written. Compilers copy structures with what lies between their fields: an element
-// of a vector that has no byte of its own is left unwritten in its register, which may only be stored. A whole load of such bytes is a mistake.
+// padding looks at a load of bytes some of which were never written. Compilers copy structures with
+// what lies between their fields: an element of a vector that has no byte of its own is left
+// unwritten in its register, which may only be stored. A whole load of such bytes is a mistake.
 func (w *warp) padding(in *inst, l, at int) {
 	x := in.x
 	for k := range x.n {

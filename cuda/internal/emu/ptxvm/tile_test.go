@@ -200,7 +200,8 @@ SKIP:
 	}
 }
 
-// mmaSrc: one warp computes a 16×8 tile, operands staged by cp.async and read by ldmatrix; bt is b transposed.
+// mmaSrc: one warp computes a 16×8 tile, operands staged by cp.async and read by ldmatrix; bt is b
+// transposed.
 const mmaSrc = `.version 7.0
 .target sm_80
 .address_size 64
@@ -312,7 +313,8 @@ func TestMatrixMultiply(t *testing.T) {
 	}
 }
 
-// Each lane of an m16n8k8 tf32 product gets its fragments by the formulas of the ISA; a and b hold distinct small integers, so the result is exact.
+// Each lane of an m16n8k8 tf32 product gets its fragments by the formulas of the ISA; a and b hold
+// distinct small integers, so the result is exact.
 func TestMatrixMultiplyTF32(t *testing.T) {
 	src := header + `.visible .entry k(.param .u64 pa, .param .u64 pb, .param .u64 pc)
 {

@@ -102,5 +102,6 @@ const (
 	winMask     = uint64(1)<<windowShift - 1
 )
 
-// sharedOrigin is the first valid shared-space address; hardware of compute capability 9 keeps the bytes below for itself.
+// sharedOrigin is the first valid shared-space address; hardware of compute capability 9 keeps the
+// bytes below for itself.
 const sharedOrigin = 1024

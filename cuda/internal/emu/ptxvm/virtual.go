@@ -6,8 +6,8 @@ import (
 	"sort"
 )
 
-// Reserve returns addresses for size bytes, aligned to align, a power of two, with nothing behind them: see Map. They lie below end;
-// false where there are not so many.
+// Reserve returns addresses for size bytes, aligned to align, a power of two, with nothing behind
+// them: see Map. They lie below end; false where there are not so many.
 func (m *Memory) Reserve(size, align, end uint64) (addr uint64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -19,7 +19,8 @@ func (m *Memory) Reserve(size, align, end uint64) (addr uint64, ok bool) {
 	return addr, true
 }
 
-// Commit counts size bytes of memory that has no address yet against the limit; ErrNoMemory where it does not allow them. Uncommit ends it.
+// Commit counts size bytes of memory that has no address yet against the limit; ErrNoMemory where
+// it does not allow them. Uncommit ends it.
 func (m *Memory) Commit(size uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -37,9 +38,10 @@ func (m *Memory) Uncommit(size uint64) {
 	m.mu.Unlock()
 }
 
-// Map puts memory at [addr, addr+size) of the reserved range that starts at home, poisoned, uninitialised and not addressable until
-// SetAddressable. What is mapped beside it in the same range joins it: accesses and copies may span both. The error says that something is
-// mapped there. No kernel may be running.
+// Map puts memory at [addr, addr+size) of the reserved range that starts at home, poisoned,
+// uninitialised and not addressable until SetAddressable. What is mapped beside it in the same
+// range joins it: accesses and copies may span both. The error says that something is mapped there.
+// No kernel may be running.
 func (m *Memory) Map(home, addr, size uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +85,8 @@ func (m *Memory) SetAddressable(addr, size uint64) error {
 	return nil
 }
 
-// Unmap takes [addr, addr+size), which Map has put there, away again. The addresses may be mapped once more.
+// Unmap takes [addr, addr+size), which Map has put there, away again. The addresses may be mapped
+// once more.
 func (m *Memory) Unmap(addr, size uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,7 +13,8 @@ const (
 	warpDone
 )
 
-// frame is an entry of the reconvergence stack: lanes that continue at pc once what lies above has reached it.
+// frame is an entry of the reconvergence stack: lanes that continue at pc once what lies above has
+// reached it.
 type frame struct {
 	pc, rpc int32
 	mask    uint32
@@ -23,9 +24,11 @@ type frame struct {
 
 // warp is the state of 32 threads in lockstep.
 type warp struct {
-	r    []lanes  // registers
-	wm   []uint32 // lanes that have written each register
-	junk []uint32 // lanes for which a register was loaded from bytes that nothing has written, the padding of a structure; nil in entries without local memory
+	r  []lanes  // registers
+	wm []uint32 // lanes that have written each register
+	// lanes for which a register was loaded from bytes that nothing has written, the padding of a
+	// structure; nil in entries without local memory
+	junk []uint32
 	p    []uint32 // predicates, a bit a lane
 	pm   []uint32 // lanes that have written each predicate
 	cc   uint32   // condition code of add.cc and friends
@@ -129,7 +132,8 @@ func (w *warp) setPred(slot int32, v, m uint32) {
 	w.pm[slot] |= m
 }
 
-// run executes up to budget instructions; it stops early when the warp waits at a barrier or is done.
+// run executes up to budget instructions; it stops early when the warp waits at a barrier or is
+// done.
 func (w *warp) run(budget int) {
 	code := w.cta.entry.code
 	st := &w.cta.stats
@@ -296,7 +300,8 @@ func (w *warp) converged(in *inst, m uint32, k FaultKind) {
 	}
 }
 
-// members checks the member mask operand of a .sync instruction: each executing lane is in its own mask, and every live lane of that mask executes it now.
+// members checks the member mask operand of a .sync instruction: each executing lane is in its own
+// mask, and every live lane of that mask executes it now.
 func (w *warp) members(in *inst, m uint32, slot int32) (mask uint32) {
 	w.need(in, m, slot)
 	r := &w.r[slot]

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// tile is a matrix as the lanes of a warp hold it. The ISA leaves open which lane holds which element of a fragment of wmma; here they lie in order
-// of rows, over and over where there are more places than elements.
+// tile is a matrix as the lanes of a warp hold it. The ISA leaves open which lane holds which
+// element of a fragment of wmma; here they lie in order of rows, over and over where there are more
+// places than elements.
 type tile struct {
 	rows, cols int
 	typ        Type
@@ -261,7 +262,8 @@ func (w *warp) scatter(t tile, regs []int32, v []uint64, m uint32) {
 	}
 }
 
-// product is a·b + c: exact and then cut to 32 bits for integers, fused in float64, in float32 in order of k otherwise.
+// product is a·b + c: exact and then cut to 32 bits for integers, fused in float64, in float32 in
+// order of k otherwise.
 func product(ta, tb, tc, td tile, a, b, c []uint64, sat bool) []uint64 {
 	out := make([]uint64, td.rows*td.cols)
 	integer, wide := ta.typ.integer(), ta.typ == F64
@@ -304,9 +306,10 @@ func product(ta, tb, tc, td tile, a, b, c []uint64, sat bool) []uint64 {
 	return out
 }
 
-// multiplyOther decodes mma.sync of bytes and of float64; ok is false for other types. The layout is that of "Matrix Fragments" in the ISA: with
-// g = lane/4, t = lane%4 and e elements in a register, register q of a has row g (+8 for odd q, where there are 16) and the columns from e·t on,
-// 4e further for each pair; those of b have rows in the same way, column g.
+// multiplyOther decodes mma.sync of bytes and of float64; ok is false for other types. The layout
+// is that of "Matrix Fragments" in the ISA: with g = lane/4, t = lane%4 and e elements in a
+// register, register q of a has row g (+8 for odd q, where there are 16) and the columns from e·t
+// on, 4e further for each pair; those of b have rows in the same way, column g.
 func multiplyOther(d *decoder, shape string, dt, at, bt, ct Type) (ok bool) {
 	bytes := (at == S8 || at == U8) && (bt == S8 || bt == U8) && dt == S32 && ct == S32
 	if !bytes && (at != F64 || bt != F64 || ct != F64 || dt != F64) {

@@ -85,7 +85,8 @@ func TestArguments(t *testing.T) {
 			put32(a[1], 3)
 		}
 		name, args = n, a
-		return uintptr(uint32(failure)) | 0xdeadbeef<<32 // the upper half of an enum's register is undefined
+		// the upper half of an enum's register is undefined
+		return uintptr(uint32(failure)) | 0xdeadbeef<<32
 	})
 	l, err := Bind(cl)
 	if err != nil || l.Version() != 23007 || l.Version().String() != "2.30.7" || l.Path() != "libfake.so.2" {

@@ -36,7 +36,8 @@ type Error struct {
 	Call   string // "ncclAllReduce"
 	Result Result
 	Text   string // what the library says of such a result
-	Detail string // the last error that the library remembers, which may be of an earlier call; or ""
+	// the last error that the library remembers, which may be of an earlier call; or ""
+	Detail string
 }
 
 // Error reads like "ncclAllReduce: unhandled cuda error (NCCL error 1): …".

@@ -21,7 +21,8 @@ var opened struct {
 	api API
 }
 
-// Open loads and initialises the library. The first success is kept for the process. The error is an [*Unavailable].
+// Open loads and initialises the library. The first success is kept for the process. The error is
+// an [*Unavailable].
 func Open() (API, error) {
 	opened.Lock()
 	defer opened.Unlock()
@@ -74,7 +75,8 @@ func (m *library) call(names []string, args ...uintptr) error {
 	return nil
 }
 
-// numbers calls a function of a device that writes count unsigned integers of 32 bits through pointers.
+// numbers calls a function of a device that writes count unsigned integers of 32 bits through
+// pointers.
 func (m *library) numbers(name string, d Device, count int, before ...uintptr) ([3]int, error) {
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)

@@ -37,7 +37,8 @@ func callback(name string) uintptr {
 		fakes.addrs[name] = purego.NewCallback(func(a0, a1, a2, a3, a4 uintptr) uintptr {
 			f := fakes.now
 			f.calls = append(f.calls, name)
-			return uintptr(f.handle(name, [5]uintptr{a0, a1, a2, a3, a4})) | 0xdeadbeef<<32 // the upper half of an enum's register is undefined
+			// the upper half of an enum's register is undefined
+			return uintptr(f.handle(name, [5]uintptr{a0, a1, a2, a3, a4})) | 0xdeadbeef<<32
 		})
 	}
 	return fakes.addrs[name]
@@ -66,7 +67,8 @@ func cString(p uintptr) string {
 
 const handle = 0x7777
 
-// Each query calls its function with the right arguments and reads what it writes, and a failure comes back with its number.
+// Each query calls its function with the right arguments and reads what it writes, and a failure
+// comes back with its number.
 func TestEachQuery(t *testing.T) {
 	var failure Return
 	texts := map[string]string{"nvmlSystemGetDriverVersion": "550.54.15", "nvmlDeviceGetName": "NVIDIA H200", "nvmlDeviceGetUUID": "GPU-1"}
@@ -126,7 +128,8 @@ func TestEachQuery(t *testing.T) {
 				return ErrInsufficientSize
 			}
 			put32(a[1], 2)
-			for i := range uintptr(2) { // nvmlProcessInfo_t as a C compiler lays it out: 24 bytes, 0, 8, 16, 20
+			// nvmlProcessInfo_t as a C compiler lays it out: 24 bytes, 0, 8, 16, 20
+			for i := range uintptr(2) {
 				at := a[2] + 24*i
 				put32(at, uint32(100+i))
 				put64(at+8, uint64(i+1)<<33)

@@ -1,11 +1,13 @@
-// Package nvml asks NVIDIA's management library (libnvidia-ml.so.1, nvml.dll), which comes with the driver, how a GPU is: temperature,
-// power, clocks, use, memory errors, processes, the PCI link.
+// Package nvml asks NVIDIA's management library (libnvidia-ml.so.1, nvml.dll), which comes with the
+// driver, how a GPU is: temperature, power, clocks, use, memory errors, processes, the PCI link.
 //
-// [API] is what is asked, in Go terms; [Open] finds and initialises the library at run time. That it is not there is a state and not a
-// failure: the error is an [*Unavailable]. A query that fails returns an [*Error], in which errors.Is finds the [Return]; one that the library is
-// too old for is ErrFunctionNotFound, one that the GPU does not know is ErrNotSupported.
+// [API] is what is asked, in Go terms; [Open] finds and initialises the library at run time. That
+// it is not there is a state and not a failure: the error is an [*Unavailable]. A query that fails
+// returns an [*Error], in which errors.Is finds the [Return]; one that the library is too old for
+// is ErrFunctionNotFound, one that the GPU does not know is ErrNotSupported.
 //
-// Numbers of enumerations and layouts of structs are those of nvml.h of CUDA 12.9; a test compares the layouts.
+// Numbers of enumerations and layouts of structs are those of nvml.h of CUDA 12.9; a test compares
+// the layouts.
 package nvml
 
 import (
@@ -18,7 +20,8 @@ import (
 type API interface {
 	// DriverVersion is nvmlSystemGetDriverVersion: "550.54.15".
 	DriverVersion() (string, error)
-	// DeviceCount is nvmlDeviceGetCount_v2: all GPUs that this process may see, CUDA_VISIBLE_DEVICES or not.
+	// DeviceCount is nvmlDeviceGetCount_v2: all GPUs that this process may see,
+	// CUDA_VISIBLE_DEVICES or not.
 	DeviceCount() (int, error)
 	// DeviceByIndex is nvmlDeviceGetHandleByIndex_v2, in the order of the PCI bus.
 	DeviceByIndex(i int) (Device, error)
@@ -28,8 +31,8 @@ type API interface {
 	Name(d Device) (string, error)
 	// UUID is nvmlDeviceGetUUID: "GPU-…".
 	UUID(d Device) (string, error)
-	// Utilization is nvmlDeviceGetUtilizationRates: the percentages of the last sample period (1/6 to 1 s) in which a kernel ran, and in which
-	// memory was read or written.
+	// Utilization is nvmlDeviceGetUtilizationRates: the percentages of the last sample period (1/6
+	// to 1 s) in which a kernel ran, and in which memory was read or written.
 	Utilization(d Device) (gpu, memory int, err error)
 	// Temperature is nvmlDeviceGetTemperature of the die, in degrees Celsius.
 	Temperature(d Device) (int, error)
@@ -43,17 +46,21 @@ type API interface {
 	Processes(d Device) ([]Process, error)
 	// Link is the PCI link: nvmlDeviceGetCurrPcieLinkGeneration and its three sisters.
 	Link(d Device) (Link, error)
-	// ECC is nvmlDeviceGetEccMode: whether memory errors are corrected, now and after the next restart.
+	// ECC is nvmlDeviceGetEccMode: whether memory errors are corrected, now and after the next
+	// restart.
 	ECC(d Device) (now, pending bool, err error)
-	// ECCErrors is nvmlDeviceGetTotalEccErrors since the driver was loaded (volatile) or ever (aggregate).
+	// ECCErrors is nvmlDeviceGetTotalEccErrors since the driver was loaded (volatile) or ever
+	// (aggregate).
 	ECCErrors(d Device, ever bool) (corrected, uncorrected uint64, err error)
 	// RemappedRows is nvmlDeviceGetRemappedRows.
 	RemappedRows(d Device) (Rows, error)
 	// Throttle is nvmlDeviceGetCurrentClocksEventReasons: why the clocks are below their maximum.
 	Throttle(d Device) (Throttle, error)
-	// Persistence is nvmlDeviceGetPersistenceMode: whether the driver keeps the GPU initialised when nobody uses it.
+	// Persistence is nvmlDeviceGetPersistenceMode: whether the driver keeps the GPU initialised
+	// when nobody uses it.
 	Persistence(d Device) (bool, error)
-	// MIG is nvmlDeviceGetMigMode: whether the GPU is divided into instances, now and after the next reset.
+	// MIG is nvmlDeviceGetMigMode: whether the GPU is divided into instances, now and after the
+	// next reset.
 	MIG(d Device) (now, pending bool, err error)
 }
 
@@ -87,7 +94,8 @@ const (
 	NoInstance = ^uint32(0)
 )
 
-// Link is the PCI link of a GPU, now and at its best in this machine. An idle GPU may lower its generation to save power.
+// Link is the PCI link of a GPU, now and at its best in this machine. An idle GPU may lower its
+// generation to save power.
 type Link struct{ Generation, Width, MaxGeneration, MaxWidth int }
 
 // Rows are rows of memory that were replaced by spare ones.
@@ -214,7 +222,8 @@ func (u *Unavailable) Unwrap() error {
 	return u.Return
 }
 
-// Missing reports whether err says that this GPU, or this version of the library, has no answer to a question.
+// Missing reports whether err says that this GPU, or this version of the library, has no answer to
+// a question.
 func Missing(err error) bool {
 	return errors.Is(err, ErrNotSupported) || errors.Is(err, ErrFunctionNotFound)
 }
