@@ -285,7 +285,8 @@ def resampling(f):
             f.case(op, "ordinary more dimensions", run, [r(2, *xs)], factor=on)
         f.case(op, "transposed", run, [Operand(r(*xs[:2], xs[3], xs[2]), transpose(2, 3))], factor=on)
         f.case(op, "expanded", run, [Operand(r(1, 1, *xs[2:]), expand(2, *xs[1:]))], factor=on)
-        # Torch 2.15 leaves the shape of an empty tensor as it is where it should unshuffle, in gradients too.
+        # Torch 2.15 leaves the shape of an empty tensor as it is where it should unshuffle, in
+        # gradients too.
         f.case(op, "empty", lambda x: fn(x, 1), [r(0, *xs[1:])], factor=1)
         f.case(op, "extreme", run, [grid], factor=on)
         f.case(op, "int64", run, [f.randint(-9, 9, xs)], factor=on)

@@ -55,7 +55,8 @@ def main():
         spread("det", L.det, n, n, extreme=squares + [("rank 2", [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [5.0, 7.0, 9.0]])])
         for part in (0, 1):
             spread("slogdet", lambda x: L.slogdet(x)[part], n, n, extreme=squares, grad=part == 1, tag=f" part={part}", part=part)
-        # torch's gradient of the determinant of a matrix with a pivot of exactly 0 is 0, unless create_graph is given.
+        # torch's gradient of the determinant of a matrix with a pivot of exactly 0 is 0, unless
+        # create_graph is given.
         for name, x in (("singular", singular), ("minus zero", [[0.0, 1.0], [-0.0, 2.0]]), ("zero", [[0.0, 0.0], [0.0, 0.0]])):
             f.case("det", f"extreme {name} {n}", L.det, [Operand(torch.tensor(x), grad=False)])
         f.case("slogdet", f"extreme singular {n}", lambda x: L.slogdet(x)[1], [Operand(torch.tensor(singular), grad=False)], part=1)
@@ -154,7 +155,8 @@ def main():
         tag = f" upper={upper}"
         for name, b, l in (("ordinary", r(3, 2), far(3, 3)), ("transposed", across(3, 2), Operand(far(3, 3), transpose(0, 1))), ("broadcast", r(3, 2, 1), far(2, 2)), ("expanded", Operand(r(2, 1), expand(2, 3)), Operand(far(1, 2, 2), expand(2, 2, 2))),
                            ("empty", r(0, 2), torch.zeros(0, 0)), ("extreme huge", r(2, 1), torch.tensor([[1e10, -2e9], [3e9, 1e10]]))):
-            # Of the triangle: torch's gradient has elements in the other one too, which is not read.
+            # Of the triangle: torch's gradient has elements in the other one too, which is not
+            # read.
             f.case("cholesky_solve", name + tag, lambda b, l: torch.cholesky_solve(b, l.triu() if upper else l.tril(), upper=upper), [b, l], upper=upper)
     for p in (1, -1, 2, -2, INF, -INF):
         for dims, keep in (([0, 1], False), ([2, 0], True), ([-1, -3], False)):

@@ -20,7 +20,8 @@ assert trace[0]["size"] == 2500 and trace[0]["addr"] == 0x7F0000001000 and trace
 assert trace[0]["frames"][0]["name"] == "matmul [4, 96] float32 in step/forward"
 assert trace[0]["frames"][2] == {"name": "main.step", "filename": "/src/net/main.go", "line": 20}
 assert trace[8]["device_free"] == 12345 and trace[8]["size"] == 1 << 34
-# The page of the viewer adds "unknown" to the categories by a misspelt name, so a trace with categories must have it.
+# The page of the viewer adds "unknown" to the categories by a misspelt name, so a trace with
+# categories must have it.
 assert "unknown" in {e.get("category") for e in trace}
 small, waiting, large = data["segments"]
 assert (small["total_size"], small["allocated_size"], small["active_size"], small["segment_type"]) == (2 << 20, 5632, 5632, "small")

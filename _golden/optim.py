@@ -279,7 +279,8 @@ def main():
     muon()
     f = File(__file__, SEED)
     params = [Operand(f.randn()), Operand(torch.tensor([1.0, -2.0, 0.0, 1e-3, 100.0])), Operand(f.randn(2, 3), ("transpose", (0, 1)))]
-    # The second parameter's gradients: none, at the size of eps, ordinary, large, and one that changes its sign.
+    # The second parameter's gradients: none, at the size of eps, ordinary, large, and one that
+    # changes its sign.
     scale = torch.tensor([0.0, 1e-8, 1.0, 1e4, 1.0])
     grads = [f.randn(STEPS), f.randn(STEPS, 5).abs() * scale, f.randn(STEPS, 3, 2)]
     grads[1][:, 4] *= torch.tensor([1.0, -1.0] * (STEPS // 2))

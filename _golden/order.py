@@ -48,7 +48,8 @@ def scans():
                 extreme += [zeros, torch.tensor([[2.0, TINY, 0.5, 3.0], [-1.0, 1e20, 1e-20, -2.0], [DENORMAL, 1e20, 1e18, 1e-10]]), Operand(sizes, grad=False)]
             if e and op == "logcumsumexp":
                 extreme += [torch.tensor([[-INF, -INF, 1.0, INF, 2.0, INF], [88.0, -104.0, 89.0, 0.0, -0.0, -INF], [-0.0, 0.0, TINY, -TINY, 1e-20, -90.0]]),
-                            # PyTorch's gradient there is 0: the logarithms of the seeds vanish beside such numbers.
+                            # PyTorch's gradient there is 0: the logarithms of the seeds vanish
+                            # beside such numbers.
                             Operand(torch.tensor([[1e20, -1e20, 3.0, 1e20, 1e20, MAX], [-MAX, -MAX, -1e20, -3.0, 0.0, 5.0]]), grad=False)]
             spread(f, op, fn, shape, extreme, empty if len(shape) < 3 and shape else None, dim=dim)
             if op != "logcumsumexp":

@@ -137,7 +137,8 @@ for prec, n in ((24, 6), (53, 12)):
     emit("exp2Coef%d" % (32 if prec == 24 else 64), "(2ʳ-1)/r for |r| ≤ ½", c, e, U[prec])
 
 for prec, n in ((24, 4), (53, 9)):
-    # log2(m) = s·(2/ln2 + z·(2/(3·ln2) + z·p(z))): the parts before p are held as sums of two numbers
+    # log2(m) = s·(2/ln2 + z·(2/(3·ln2) + z·p(z))): the parts before p are held as sums of two
+    # numbers
     c, e = fit(lambda z: small(lambda z: 2 / log(2) * (atanh(sqrt(z)) / sqrt(z) - 1 - z / 3) / z**2, z, mpf(2) / 5 / log(2)),
                lambda z: z**2 / 2, 0, zmax, n, prec)
     emit("powCoef%d" % (32 if prec == 24 else 64), "(2/ln2)·(atanh(s)/s-1-z/3)/z² in z = s², |s| ≤ (√2-1)/(√2+1)", c, e, U[prec] / 2 ** (8 if prec == 24 else 11))
