@@ -197,7 +197,7 @@ func (d *Device) launch(s *stream, list []kernels.Launch, told *device.KernelEve
 		l := &list[i]
 		e := &told.Launches[i]
 		k := d.form(l.Kernel)
-		e.Kernel, e.Shared, e.Tensor = k.Name, k.DynShared, l.Tensor
+		e.Kernel, e.Shared, e.Tensor, e.TF32 = k.Name, k.DynShared, l.Tensor, l.TF32
 		for a := range 3 {
 			e.Grid[a], e.Block[a] = int(l.Grid[a]), int(k.Block[a])
 		}

@@ -109,6 +109,7 @@ type LaunchEvent struct {
 	// Tensor is how many operations the matrix units (tensor cores) do in it, as [Work] counts them
 	// and with those on the padding of tiles; 0 says that the kernel uses none.
 	Tensor     int
+	TF32       bool // they take factors of TF32, at half the rate of 16-bit floats
 	Start, End time.Duration
 	// on the device; nil where times are not wanted or cannot be had, as in a captured graph
 	Time Interval

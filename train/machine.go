@@ -168,7 +168,9 @@ func (m *Machine) seconds(k *device.KernelEvent, kernels int) float64 {
 func (m *Machine) roofline(k *device.KernelEvent) float64 {
 	rate := m.Float32
 	switch {
-	case isTensor(k):
+	case issued(k) > 0 && takesTF32(k):
+		rate = m.Half / 2
+	case issued(k) > 0:
 		rate = m.Half
 	case isDouble(k):
 		rate = m.Float64

@@ -1,11 +1,15 @@
 package train
 
-import "github.com/flambeau-go/flambeau/device"
+import (
+	"slices"
+
+	"github.com/flambeau-go/flambeau/device"
+)
 
 // Units says which units of a GPU do the operations of a step, counted as [FLOPs] are. Tensor,
 // Float64 and Other add up to all of them. On a CPU all are zero.
 type Units struct {
-	Tensor  int // on the tensor cores: of primitives whose kernels multiply there
+	Tensor  int // on the tensor cores
 	Float64 int // in float64
 	Other   int // the rest: in float32 and narrower, and in integers
 	// Products is, of Float64 and Other, what matrix products take that no tensor core does. In
@@ -15,25 +19,27 @@ type Units struct {
 	Issued int
 }
 
-// isTensor reports whether a primitive's kernels multiply on the tensor cores.
-func isTensor(k *device.KernelEvent) bool {
+// issued is what the tensor cores' instructions do for a primitive, 0 if it has none.
+func issued(k *device.KernelEvent) (flops int) {
 	for i := range k.Launches {
-		if k.Launches[i].Tensor > 0 {
-			return true
-		}
+		flops += k.Launches[i].Tensor
 	}
-	return false
+	return flops
+}
+
+// takesTF32 reports whether the factors of a primitive's products are TF32.
+func takesTF32(k *device.KernelEvent) bool {
+	return slices.ContainsFunc(k.Launches, func(l device.LaunchEvent) bool { return l.TF32 })
 }
 
 // count adds a primitive that runs on a GPU.
 func (u *Units) count(k *device.KernelEvent) {
 	f := k.Work.FLOPs
-	switch {
-	case isTensor(k):
-		u.Tensor += f
-		for i := range k.Launches {
-			u.Issued += k.Launches[i].Tensor
-		}
+	switch n := issued(k); {
+	case n > 0: // what is beyond is not a product's: a bias, an activation
+		u.Tensor += min(f, n)
+		u.Other += max(0, f-n)
+		u.Issued += n
 		return
 	case isDouble(k):
 		u.Float64 += f

@@ -24,12 +24,13 @@ type packCmd struct {
 	Classes   int      `help:"Classes of a picture; 0 is what the model was made for." default:"0"`
 	Optimizer string   `help:"Optimizer: ${optims}; none for evaluation." default:"adamw"`
 	Amp       string   `help:"Mixed precision: bf16 or fp16, or none." default:"none" enum:"none,bf16,fp16" placeholder:"TYPE"`
+	TF32      bool     `help:"Permit products of float32 to round their factors to TF32 on the tensor cores." name:"tf32"`
 	Device    string   `help:"A GPU of this machine, cuda or cuda:N, whose driver compiles the kernels; or one that is not there, ${gpus}, for which the file gets PTX without machine code." default:"cuda" placeholder:"NAME"`
 }
 
 // plan is the command line of plan for one of the models.
 func (c *packCmd) plan(model string) *planCmd {
-	return &planCmd{Model: model, Batch: c.Batch, Seq: c.Seq, Image: c.Image, Classes: c.Classes, Optimizer: c.Optimizer, Amp: c.Amp, Device: "gpu"}
+	return &planCmd{Model: model, Batch: c.Batch, Seq: c.Seq, Image: c.Image, Classes: c.Classes, Optimizer: c.Optimizer, Amp: c.Amp, TF32: c.TF32, Device: "gpu"}
 }
 
 // Validate is called by kong.

@@ -14,7 +14,7 @@ func TestKernelsPack(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ device, want string }{{"cuda", "with machine code for cuda:0"}, {"a100", "as PTX"}} {
 		path := filepath.Join(dir, c.device)
-		out, err := process(t, "emulate", "kernels", "pack", "-o", path, "--device", c.device, "--amp", "bf16", "--seq", "32", "gpt2", "bert-base").CombinedOutput()
+		out, err := process(t, "emulate", "kernels", "pack", "-o", path, "--device", c.device, "--amp", "bf16", "--tf32", "--seq", "32", "gpt2", "bert-base").CombinedOutput()
 		if err != nil || !strings.Contains(string(out), c.want) {
 			t.Fatalf("%v: %s", err, out)
 		}

@@ -24,6 +24,7 @@ type planCmd struct {
 	Classes       int    `help:"Classes of a picture; 0 is what the model was made for." default:"0"`
 	Optimizer     string `help:"Optimizer: ${optims}; none for evaluation." default:"adamw"`
 	Amp           string `help:"Mixed precision: bf16 or fp16, or none." default:"none" enum:"none,bf16,fp16" placeholder:"TYPE"`
+	TF32          bool   `help:"Permit products of float32 to round their factors to TF32 on the tensor cores." name:"tf32"`
 	Checkpointing bool   `help:"Compute activations again in the backward pass instead of keeping them."`
 	Device        string `help:"What is planned for: ${gpus}, in any common spelling such as rtx4090 or A100-SXM4-80GB, cpu (whose speed is measured), or gpu, one whose memory and speed are not known. Default: h100." default:"h100" placeholder:"NAME"`
 	DeviceMemory  string `help:"Memory of the device, such as 24GiB, if it is not what the device of that name has." name:"device-memory" placeholder:"SIZE"`
@@ -103,6 +104,7 @@ type planReport struct {
 	Image         int           `json:"image,omitempty"`
 	Optimizer     string        `json:"optimizer"`
 	Amp           string        `json:"amp"`
+	TF32          bool          `json:"tf32"`
 	Checkpointing bool          `json:"checkpointing"`
 	Peak          int           `json:"peak_bytes"`
 	Reserved      int           `json:"reserved_bytes"`
@@ -186,7 +188,7 @@ func (c *planCmd) Run(e *env) error {
 	}
 	if c.JSON {
 		b := r.Breakdown
-		o := planReport{Model: c.Model, Device: cmp.Or(m.Name, c.Device), Memory: r.Memory, Batch: r.Batch, Seq: p.seq, Image: p.image, Optimizer: c.Optimizer, Amp: c.Amp, Checkpointing: c.Checkpointing,
+		o := planReport{Model: c.Model, Device: cmp.Or(m.Name, c.Device), Memory: r.Memory, Batch: r.Batch, Seq: p.seq, Image: p.image, Optimizer: c.Optimizer, Amp: c.Amp, TF32: c.TF32, Checkpointing: c.Checkpointing,
 			Peak: r.Peak, Reserved: r.Reserved, PeakAt: r.At, Parameters: r.Parameters, Kernels: r.Kernels, planCounts: countsOf(r),
 			Breakdown: planBreakdown{b.Weights, b.Gradients, b.Optimizer, b.Activations, b.Workspace, b.Other, b.Rounding},
 			FLOPs:     planFLOPs{r.FLOPs.Forward, r.FLOPs.Backward, r.FLOPs.Optimizer, r.FLOPs.Total(), r.FLOPs.MatMul}}
@@ -224,6 +226,9 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) er
 	}
 	if c.Amp != "none" {
 		fmt.Fprint(out, ", in "+c.Amp+" where that is safe")
+	}
+	if c.TF32 {
+		fmt.Fprint(out, ", products of float32 in TF32 where a GPU gains by it")
 	}
 	if c.Checkpointing {
 		fmt.Fprint(out, ", activations computed again")

@@ -84,6 +84,22 @@ func TestPlanGPT2(t *testing.T) {
 	}
 }
 
+// With TF32 the products of float32 are on the tensor cores, at half the rate of 16-bit floats.
+func TestPlanTF32(t *testing.T) {
+	args := []string{"--model", "gpt2", "--batch", "4", "--seq", "256", "--max-batch", "0", "--device", "a100"}
+	plain, _, _ := planOf(t, args...)
+	r, status, errOut := planOf(t, append(args, "--tf32")...)
+	if status != 0 || plain.TensorFLOPs != 0 || plain.TF32 || !r.TF32 || !strings.Contains(errOut, "TF32") {
+		t.Errorf("status %d, %+v\n%+v", status, plain, r)
+	}
+	if r.OtherProducts > plain.OtherProducts/10 || r.TensorIssued < r.TensorFLOPs || r.TensorFLOPs+r.OtherFLOPs != r.FLOPs.Total {
+		t.Errorf("%+v\n%+v", plain, r)
+	}
+	if least := float64(r.TensorFLOPs) / 156e12; r.LeastSeconds["a100"] < least || r.LeastSeconds["a100"] > plain.LeastSeconds["a100"]/2 {
+		t.Errorf("%v s, products alone take %v s, float32 %v s", r.LeastSeconds["a100"], least, plain.LeastSeconds["a100"])
+	}
+}
+
 // Less memory: by computing activations again, and by a smaller batch.
 func TestPlanLess(t *testing.T) {
 	all, _, _ := planOf(t, "--model", "gpt2", "--batch", "4", "--seq", "256", "--max-batch", "0", "--device", "gpu")

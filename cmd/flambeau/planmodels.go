@@ -176,12 +176,15 @@ func (p *planned) step(c *planCmd) func(s *tensor.Scope, batch int) *train.Plann
 			p.whole = true
 			panic(tensor.NewError("plan", tensor.ErrValue, c.Model+" has no part that can compute its activations again"))
 		}
-		low := map[string]dtype.Type{"bf16": dtype.BF16, "fp16": dtype.F16}[c.Amp]
+		modes := []tensor.Option{tensor.Autocast(map[string]dtype.Type{"bf16": dtype.BF16, "fp16": dtype.F16}[c.Amp])}
+		if c.TF32 {
+			modes = append(modes, tensor.AllowTF32())
+		}
 		step := &train.PlannedStep{Model: m, Loss: func(s *tensor.Scope) (loss *tensor.Tensor) {
 			s.Do(func(s *tensor.Scope) {
 				loss = p.loss(m, s, batch)
 				s.Close(loss)
-			}, tensor.Autocast(low))
+			}, modes...)
 			return loss
 		}}
 		if c.Optimizer != "none" {

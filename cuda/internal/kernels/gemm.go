@@ -394,7 +394,7 @@ func launchParts(f productForm, o ProductOperands, d division, partial, counters
 			return nil, err
 		}
 		if t, ok := f.(tensorSpec); ok {
-			l.Tensor = count * t.operations(m, n, k, d.chunk)
+			l.Tensor, l.TF32 = count*t.operations(m, n, k, d.chunk), t.typ == dtype.F32
 		}
 		list = append(list, l)
 	}

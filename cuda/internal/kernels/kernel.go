@@ -36,6 +36,7 @@ type Launch struct {
 	// Tensor is how many operations the tensor cores do, those on a tile's padding too; 0: it does
 	// not use them. Where samples have lengths, which the device alone knows, it is the most.
 	Tensor int
+	TF32   bool // which take factors of TF32
 }
 
 // Operand is a tensor: a strided window on memory that starts at Addr. The layout's offset and
