@@ -96,10 +96,11 @@ func (l *library) read(dir string) error {
 		if under == "struct" {
 			how = opaque
 		}
-		l.add(p, &named{how, full, full + " " + under, t.Doc, []string{full}})
 		if spec.Assign.IsValid() {
+			under = "= " + under
 			l.embeds[full] = []string{typeName(p.Name, spec.Type)}
 		}
+		l.add(p, &named{how, full, full + " " + under, t.Doc, []string{full}})
 		l.members(p, t.Name, spec.Type)
 		l.values(p, " "+t.Name, t.Consts)
 		l.values(p, " "+t.Name, t.Vars)
