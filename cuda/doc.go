@@ -12,7 +12,8 @@
 // A certain GPU is device.Open("cuda:1"), or [Open] and [Get], whose *[Device] has more methods.
 // Mixed precision is tensor.Autocast, a whole step as a graph tensor.Capture, the profiler package
 // profile. The functions here tell what a GPU is, what it does, and what its memory holds
-// ([RecordMemoryHistory], [MemorySnapshot]); docs/from-pytorch.md lists them beside PyTorch's.
+// ([RecordMemoryHistory], [MemorySnapshot]). docs/from-pytorch/torch.cuda.md lists them beside
+// PyTorch's.
 //
 // The contract:
 //

@@ -22,8 +22,8 @@ var (
 	shown      = []string{"amp", "autograd", "cuda", "doctor", "memsnap", "profile"}
 	shownTypes = []string{"tensor.Graph", "train.Adapt", "train.Machine", "train.MemoryError", "train.Report"}
 	sections   = []string{
-		"Devices and memory", "torch.cuda", "torch.backends.cuda", "Memory history and snapshots", "CUDA graphs", "Less memory", "Out of memory", "Mixed precision",
-		"Will it fit? Before there is a GPU", "Profiler",
+		"Devices and memory", "Scopes", "torch.cuda", "torch.backends.cuda", "Memory history and snapshots", "torch.cuda.graphs",
+		"Less memory", "Out of memory", "torch.amp", "Will it fit? Before there is a GPU", "torch.profiler",
 	}
 )
 
@@ -320,9 +320,9 @@ func (e *exports) unshownOf(u *uses, page string) []string {
 	return slices.Sorted(maps.Keys(missing))
 }
 
-// Every name of the packages for GPUs, of mixed precision and of profiling, and every name in the
-// page's sections on them, stands in an Example with an output, which go test runs, on the emulated
-// GPU where it is about one.
+// Every name of the packages for GPUs, of mixed precision and of profiling stands in an Example
+// with an output. So does every name in the sections on these of the pages on PyTorch. go test runs
+// them, on the emulated GPU where they are about one.
 func TestNamesHaveExamples(t *testing.T) {
 	e, u := publicNames(t), exampleUses(t)
 	if len(u.sets) < 200 {
@@ -355,14 +355,11 @@ func TestNamesHaveExamples(t *testing.T) {
 			complain("type "+owner, name)
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(root, "docs/from-pytorch.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := comparison(t)
 	for _, title := range sections {
-		part := section(string(text), title)
+		part := section(text, title)
 		if strings.Count(part, "`") < 20 {
-			t.Errorf("docs/from-pytorch.md: there is not much under %q", title)
+			t.Errorf("%s: there is not much under %q", comparisons, title)
 		}
 		for _, name := range e.unshownOf(u, part) {
 			complain(title, name)

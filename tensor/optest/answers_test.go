@@ -148,7 +148,8 @@ func TestSpacesOfIntegers(t *testing.T) {
 	})
 }
 
-// What docs/from-pytorch.md says of another type of a scan is what torch's dtype argument gives.
+// What docs/from-pytorch/torch.md says of another type of a scan is what torch's dtype argument
+// gives.
 func TestScansOfAnotherType(t *testing.T) {
 	answered(t, []answer{
 		{"[1, 2, 300].cumsum(0, dtype=int8)", func(s *tensor.Scope) *tt { return s.From([]int64{1, 2, 300}).CumSum(0).Cast(dtype.I8) }, dtype.I8, []int{3}, []float64{1, 3, 47}},

@@ -77,8 +77,8 @@ func goTypes(op string, torch string, operands ...dtype.Type) string {
 	floats := slices.ContainsFunc(operands, dtype.Type.IsFloat)
 	truth := slices.Contains(operands, dtype.Bool)
 	switch {
+	// What PyTorch refuses: see docs/from-pytorch/torch.md.
 	case torch == "error" && op == "sub" && truth && len(operands) == 2 && operands[0] != operands[1]:
-		// what PyTorch refuses: see docs/from-pytorch.md
 		return strings.Replace(operands[0].String()+operands[1].String(), "bool", "", 1)
 	case torch == "error" && op == "mean":
 		return "float32"

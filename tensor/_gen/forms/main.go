@@ -3,7 +3,7 @@
 //   - tensor/forms.go, the forms of a method that its comment asks for,
 //   - tensor/optest/forms.go, for the table test: which method applies which op, and what is also
 //     done in place,
-//   - the table in docs/from-pytorch.md of what is done in place, between two marks.
+//   - the table in docs/from-pytorch/torch.Tensor.md of what is done in place, between two marks.
 //
 // A method asks by a line at the end of its comment:
 //
@@ -63,7 +63,7 @@ func write(root string) error {
 	if err := save(filepath.Join(root, "tensor/optest/forms.go"), p.calls()); err != nil {
 		return err
 	}
-	return between(filepath.Join(root, "docs/from-pytorch.md"), rows)
+	return between(filepath.Join(root, "docs/from-pytorch/torch.Tensor.md"), rows)
 }
 
 func save(file, text string) error {
@@ -221,7 +221,7 @@ func (s *source) form(m method, ask string, done *table) (string, error) {
 		if m.division || strings.HasSuffix(m.params, "int64") {
 			return "", errors.New("it is not one op")
 		}
-		done.add(m.name+"InPlace", name, how, slices.Concat(m.operands[1:], m.numbers))
+		done.add(m.name+"InPlace", name, how, slices.Concat(m.operands[1:], m.numbers), m.params)
 		in := strings.Join(append([]string{"[]*Tensor{" + strings.Join(m.operands, ", ") + "}"}, m.numbers...), ", ")
 		return m.form(m.name+"InPlace", "replaces "+x+" by "+m.doc, "", m.params, x+".inPlace("+m.op+", "+in+")"), nil
 	}
@@ -264,7 +264,7 @@ func (s *source) form(m method, ask string, done *table) (string, error) {
 		if by == "" || whole {
 			return "", errors.New("there is no op with a number")
 		}
-		done.add(m.name+"ScalarInPlace", name, "", []string{"v"})
+		done.add(m.name+"ScalarInPlace", name, "", []string{"v"}, params)
 		return m.form(m.name+"ScalarInPlace", "replaces "+x+" by "+other, "", params, fmt.Sprintf("%s.numberInPlace(%s, v)", by, x)), nil
 	}
 	return "", errors.New("there is no such form")
@@ -300,11 +300,11 @@ func identifiers(text string, pairs ...string) string {
 	})
 }
 
-// A table holds PyTorch's names of what is done in place, and ours.
-type table [4]struct{ theirs, ours []string }
+// A table holds PyTorch's names of what is done in place, ours, and the signatures.
+type table [4]struct{ theirs, ours, signatures []string }
 
 // add adds a method that applies the op of that name.
-func (t *table) add(method, op, how string, args []string) {
+func (t *table) add(method, op, how string, args []string, params string) {
 	k, list := 0, strings.Join(args, ", ")
 	theirs := "x." + strings.TrimSuffix(op, "_scalar") + "_(" + strings.Replace(list, "value", "value=value", 1) + ")"
 	switch {
@@ -319,12 +319,13 @@ func (t *table) add(method, op, how string, args []string) {
 	row := &t[k]
 	row.theirs = append(row.theirs, theirs)
 	row.ours = append(row.ours, "x."+method+"("+list+")")
+	row.signatures = append(row.signatures, "Tensor."+method+"("+params+") *Tensor")
 }
 
 func (t *table) rows() string {
 	const most = 8 // a row
 	var b strings.Builder
-	b.WriteString("| PyTorch | Flambeau |\n| --- | --- |\n")
+	b.WriteString("| PyTorch | Flambeau | Signatures |\n| --- | --- | --- |\n")
 	for _, r := range t {
 		for i := 0; i < len(r.ours); i += most {
 			end := min(i+most, len(r.ours))
@@ -332,7 +333,8 @@ func (t *table) rows() string {
 			if r.theirs[i] == "not there" {
 				theirs = "not there"
 			}
-			fmt.Fprintf(&b, "| %s | `%s` |\n", theirs, strings.Join(r.ours[i:end], "`, `"))
+			fmt.Fprintf(&b, "| %s | `%s` | `%s` |\n", theirs, strings.Join(r.ours[i:end], "`, `"),
+				strings.Join(r.signatures[i:end], "`<br>`"))
 		}
 	}
 	return b.String()

@@ -1,0 +1,307 @@
+package docs_test
+
+import (
+	"fmt"
+	"go/ast"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rest are the packages of which every exported name stands in the pages on PyTorch: in a row, or
+// in the table of what else its package has.
+var rest = []string{
+	"amp", "autograd", "checkpoint", "cuda", "data", "detect", "digits", "dist", "doctor",
+	"initial", "memsnap", "models", "nn", "npy", "optim", "profile", "safetensors", "sched", "table",
+	"tensor", "tensorboard", "text", "torchfile", "train", "vision",
+}
+
+// variables say of which type the variables are that the tables use everywhere.
+var variables = map[string]string{
+	"x": "tensor.Tensor", "y": "tensor.Tensor", "w": "tensor.Tensor", "loss": "tensor.Tensor",
+	"s": "tensor.Scope", "g": "tensor.Generator", "dev": "device.Device", "gpu": "cuda.Device",
+	"opt": "optim.Optimizer", "loader": "data.Loader", "scaler": "amp.GradScaler",
+	"batch": "data.Batch", "step": "data.Step", "group": "dist.Group", "reducer": "dist.Reducer",
+	"work": "dist.Work", "st": "cuda.Stream", "e": "cuda.Event", "event": "cuda.Event",
+	"start": "cuda.Event", "prof": "profile.Profile",
+}
+
+// plumbing are methods that are not called by their names.
+var plumbing = []string{
+	"Error", "Is", "MarshalJSON", "MarshalText", "Raised", "String", "UnmarshalJSON", "Unwrap",
+}
+
+var (
+	generated  = regexp.MustCompile(`(?s)<!-- (rest \w+|absent) -->\n(.*?)<!-- end of (?:rest|absent) -->\n`)
+	fence      = regexp.MustCompile("(?ms)^```.*?^```$")
+	span       = regexp.MustCompile("`[^`]+`")
+	quoted     = regexp.MustCompile(`"[^"]*"|//[^\n]*`)
+	body       = regexp.MustCompile(` (?:struct|interface)\{.*`)
+	goName     = regexp.MustCompile(`([A-Za-z_]\w*|\))?\.([A-Za-z]\w*)|\b[A-Z]\w*`)
+	assignment = regexp.MustCompile(`^(\w+)(?:, \w+)* :?= `)
+	key        = regexp.MustCompile(`^:(?:[^=]|$)`)
+	word       = regexp.MustCompile(`\b[A-Za-z_]\w*`)
+)
+
+const (
+	// the end of the line above a table with a column that is written here
+	titles = " Signatures |\n"
+	fold   = "<br>" // between signatures
+)
+
+// TestFromPyTorch holds what is generated in the pages on PyTorch to the packages' comments. That
+// is the column of signatures, and the tables of what else a package has. It holds the table of
+// what is absent to the operations without an adapter in package samples. With -args -write it puts
+// all of it in.
+func TestFromPyTorch(t *testing.T) {
+	list, err := filepath.Glob("from-pytorch/*.md")
+	if err != nil || len(list) < 10 {
+		t.Fatalf("%d pages, %v", len(list), err)
+	}
+	l := readLibrary(t)
+	pages, said := map[string]string{}, map[string]bool{}
+	for _, path := range list {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages[path] = signed(l, string(text))
+		say(pages[path], said)
+	}
+	missing := slices.Clone(rest)
+	for _, path := range list {
+		got := generated.ReplaceAllStringFunc(pages[path], func(s string) string {
+			what := generated.FindStringSubmatch(s)[1]
+			if what == "absent" {
+				return "<!-- absent -->\n" + absent(t) + "<!-- end of absent -->\n"
+			}
+			pkg := strings.TrimPrefix(what, "rest ")
+			i := slices.Index(missing, pkg)
+			if i < 0 {
+				t.Errorf("%s: package %s is not one of rest, or stands twice", path, pkg)
+				return s
+			}
+			missing = slices.Delete(missing, i, i+1)
+			return "<!-- " + what + " -->\n" + l.unsaid(pkg, said) + "<!-- end of rest -->\n"
+		})
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got == string(text) {
+			continue
+		}
+		if !*write {
+			t.Errorf("%s is not what the packages' comments say; go test ./docs -args -write", path)
+		} else if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pkg := range missing {
+		t.Errorf("no page has the line <!-- rest %s -->", pkg)
+	}
+}
+
+// signed returns a page with the signatures in the last column of the tables that have it.
+func signed(l *library, page string) string {
+	var b strings.Builder
+	in := false
+	var types map[string]string // of the variables of a table
+	for line := range strings.Lines(page) {
+		switch {
+		case strings.HasSuffix(line, titles):
+			in, types = true, map[string]string{}
+		case !strings.HasPrefix(line, "|"):
+			in = false
+		case in && !strings.HasPrefix(line, "| ---"):
+			cells := strings.Split(strings.TrimSpace(line), " | ")
+			if len(cells) < 2 {
+				break
+			}
+			list := strings.Join(l.signatures(cells[1], types), fold)
+			line = strings.Join(cells[:2], " | ") + " | " + list + " |\n"
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// A mention is a name in a cell.
+type mention struct {
+	// what stands before the name, "." where that has no name, "" where nothing does
+	on, name string
+	assigned string // the variable that the code assigns to
+	key      bool   // it is a field, that of a literal or one that is called so
+	named    *named
+}
+
+// mentions returns the exported names in the code of a cell.
+func (l *library) mentions(cell string) (all []mention) {
+	for _, where := range span.FindAllStringIndex(cell, -1) {
+		text := quoted.ReplaceAllString(strings.Trim(cell[where[0]:where[1]], "`"), `""`)
+		var assigned string
+		if a := assignment.FindStringSubmatch(text); a != nil {
+			assigned = a[1]
+		}
+		for _, at := range goName.FindAllStringSubmatchIndex(text, -1) {
+			m := mention{name: text[at[0]:at[1]], assigned: assigned}
+			if at[4] >= 0 {
+				m.on, m.name = ".", text[at[4]:at[5]]
+			}
+			if at[2] >= 0 {
+				m.on = text[at[2]:at[3]]
+			}
+			m.key = m.on == "" && (key.MatchString(text[at[1]:]) || strings.HasSuffix(cell[:where[0]], "field "))
+			m.named = l.things[m.on+"."+m.name]
+			if ast.IsExported(m.name) {
+				all = append(all, m)
+				assigned = ""
+			}
+		}
+	}
+	return all
+}
+
+// signatures returns those of what a cell names, as code. To the types of variables that the table
+// told before it adds what the cell tells.
+func (l *library) signatures(cell string, types map[string]string) (list []string) {
+	all := l.mentions(cell)
+	// the types of what the cell has named so far, and of what it will name
+	var here, later []string
+	bare := true // the cell names no package, and no field
+	for _, m := range all {
+		if m.named != nil {
+			later = append(later, m.named.gives...)
+		}
+		bare = bare && m.named == nil && !m.key
+	}
+	owner := "" // the package or the type of the function that was named last
+	for _, m := range all {
+		search := slices.Concat(here, []string{types[m.on]}, later)
+		switch {
+		case m.key:
+			continue
+		case variables[m.on] != "":
+			search = []string{variables[m.on]}
+		case m.on == "" && strings.Contains(owner, "."):
+			search = append([]string{owner}, search...)
+		case m.on == "":
+			search = slices.Concat(here, []string{owner}, later)
+		}
+		if variables[m.on] == "" && (m.on != "" || bare) {
+			search = append(search, "tensor.Tensor")
+		}
+		for _, t := range search {
+			if m.named == nil {
+				m.named = l.member(t, m.name)
+			}
+		}
+		if m.named == nil && m.on != "" && variables[m.on] == "" {
+			m.named = l.only(m.name)
+		}
+		if m.named == nil {
+			continue
+		}
+		if m.named.kind == function {
+			owner = m.named.name[:strings.LastIndex(m.named.name, ".")]
+			if word.MatchString(m.on) && types[m.on] == "" && strings.Contains(owner, ".") {
+				types[m.on] = owner
+			}
+		}
+		if m.assigned != "" && len(m.named.gives) > 0 {
+			types[m.assigned] = m.named.gives[0]
+		}
+		here = append(slices.Clone(m.named.gives), here...)
+		code := "`" + strings.ReplaceAll(m.named.signature, "|", "\\|") + "`"
+		if m.named.kind != value && m.named.kind != opaque && !slices.Contains(list, code) {
+			list = append(list, code)
+		}
+	}
+	return list
+}
+
+// say adds the words of the code in a page, but for those in tables of what is not said, and for
+// the members of the types in signatures.
+func say(page string, said map[string]bool) {
+	for line := range strings.Lines(fence.ReplaceAllString(generated.ReplaceAllString(page, ""), "")) {
+		for _, code := range span.FindAllString(line, -1) {
+			code = body.ReplaceAllString(quoted.ReplaceAllString(code, ""), "")
+			for _, w := range word.FindAllString(code, -1) {
+				said[w] = true
+			}
+		}
+	}
+}
+
+// unsaid is a table of what a package exports and no page says.
+func (l *library) unsaid(pkg string, said map[string]bool) string {
+	var b strings.Builder
+	above := "" // the comment of the row above
+	for _, name := range l.order[pkg] {
+		n, last := l.things[name], name[strings.LastIndex(name, ".")+1:]
+		if said[last] || slices.Contains(plumbing, last) || n.kind == function && n.first == "" {
+			continue // the last are methods that say all by being in their interface
+		}
+		code := "`" + strings.ReplaceAll(n.signature, "|", "\\|") + "`"
+		switch {
+		case b.Len() == 0:
+			fmt.Fprintf(&b, "| package %s | |\n| --- | --- |\n| %s", pkg, code)
+		case n.first == above && n.first != "":
+			b.WriteString(", " + code)
+		default:
+			fmt.Fprintf(&b, " | %s |\n| %s", marks.Replace(above), code)
+		}
+		above = n.first
+	}
+	if b.Len() > 0 {
+		fmt.Fprintf(&b, " | %s |\n", marks.Replace(above))
+	}
+	return b.String()
+}
+
+// marks has Markdown take a comment as it is.
+var marks = strings.NewReplacer("|", "\\|", "<", "\\<", "*", "\\*", "_", "\\_")
+
+// unsought are reasons that say nothing to who looks for a function.
+var unsought = []string{
+	"inner form of", "the samples hold", "the function behind the layer", "a form for CUDA alone",
+}
+
+// absent is a table of PyTorch's operations that have no counterpart, by the reasons that the
+// tests on PyTorch's own samples give.
+func absent(t *testing.T) string {
+	text, err := os.ReadFile("../internal/samples/testdata/ops.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	variant := regexp.MustCompile(`\.(special_)?(mvlgamma|polygamma)_\w+$`)
+	var reasons []string
+	names := map[string][]string{}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(f) != 6 || f[2] != "entry" || f[4] != "absent" || strings.HasSuffix(f[0], ".complex") ||
+			slices.ContainsFunc(unsought, func(s string) bool { return strings.HasPrefix(f[5], s) }) {
+			continue
+		}
+		name := variant.ReplaceAllString(strings.TrimPrefix(f[0], "torch."), "")
+		name = "`" + strings.Replace(name, "nn.functional.", "F.", 1) + "`"
+		if names[f[5]] == nil {
+			reasons = append(reasons, f[5])
+		}
+		if !slices.Contains(names[f[5]], name) {
+			names[f[5]] = append(names[f[5]], name)
+		}
+	}
+	if len(reasons) == 0 {
+		t.Fatal("ops.tsv has no operation that is absent")
+	}
+	var b strings.Builder
+	b.WriteString("| PyTorch | absent, because |\n| --- | --- |\n")
+	for _, r := range reasons {
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(names[r], ", "), r)
+	}
+	return b.String()
+}

@@ -1,0 +1,290 @@
+package docs_test
+
+import (
+	"bytes"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/printer"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+type kind uint8
+
+const (
+	value    kind = iota // a constant or a variable
+	function             // or a method
+	declared             // a type
+	opaque               // a type that shows nothing of itself
+)
+
+// A named thing is what a package exports: a function, a method, a type, a constant or a variable.
+type named struct {
+	kind      kind
+	name      string // "nn.NewLinear", "nn.Linear.Forward"
+	signature string
+	first     string   // the first sentence of its comment
+	gives     []string // the named types among its results; of a type itself
+}
+
+// A library is what the packages of the module export.
+type library struct {
+	things map[string]*named
+	fields map[string]bool     // "tensor.ConvOptions.Stride"
+	embeds map[string][]string // by type, the types whose methods it has as well
+	order  map[string][]string // by package, the names as go doc lists them
+}
+
+// readLibrary reads the packages that programs import.
+func readLibrary(t *testing.T) *library {
+	l := &library{map[string]*named{}, map[string]bool{}, map[string][]string{}, map[string][]string{}}
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || path == ".." {
+			return err
+		}
+		switch name := d.Name(); {
+		case strings.HasPrefix(name, "."), strings.HasPrefix(name, "_"),
+			name == "internal", name == "testdata", name == "examples", name == "cmd", name == "build":
+			return filepath.SkipDir
+		}
+		return l.read(path)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(l.order) < 20 || len(l.things) < 2000 {
+		t.Fatalf("%d packages with %d names", len(l.order), len(l.things))
+	}
+	return l
+}
+
+func (l *library) read(dir string) error {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return err
+	}
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		files = append(files, f)
+	}
+	if len(files) == 0 {
+		return nil
+	}
+	p, err := doc.NewFromFiles(fset, files, dir)
+	if err != nil {
+		return err
+	}
+	l.values(p, "", p.Consts)
+	l.values(p, "", p.Vars)
+	l.functions(p, "", p.Funcs)
+	for _, t := range p.Types {
+		spec := t.Decl.Specs[0].(*ast.TypeSpec)
+		full, how, under := p.Name+"."+t.Name, declared, underlying(spec.Type)
+		if under == "struct" {
+			how = opaque
+		}
+		if spec.Assign.IsValid() {
+			under = "= " + under
+			l.embeds[full] = []string{typeName(p.Name, spec.Type)}
+		}
+		l.add(p, &named{how, full, full + " " + under, t.Doc, []string{full}})
+		l.members(p, t.Name, spec.Type)
+		l.values(p, " "+t.Name, t.Consts)
+		l.values(p, " "+t.Name, t.Vars)
+		l.functions(p, "", t.Funcs)
+		l.functions(p, t.Name, t.Methods)
+	}
+	return nil
+}
+
+func (l *library) add(p *doc.Package, n *named) {
+	if l.things[n.name] == nil {
+		l.order[p.Name] = append(l.order[p.Name], n.name)
+	}
+	n.first = p.Synopsis(n.first)
+	l.things[n.name] = n
+}
+
+func (l *library) functions(p *doc.Package, owner string, list []*doc.Func) {
+	for _, f := range list {
+		l.function(p, owner, f.Name, f.Doc, f.Decl.Type)
+	}
+}
+
+func (l *library) function(p *doc.Package, owner, name, comment string, f *ast.FuncType) {
+	full, short := p.Name+"."+name, p.Name+"."+name
+	if owner != "" {
+		full, short = p.Name+"."+owner+"."+name, owner+"."+name
+	}
+	var gives []string
+	if f.Results != nil {
+		for _, r := range f.Results.List {
+			if t := typeName(p.Name, r.Type); t != "" {
+				gives = append(gives, t)
+			}
+		}
+	}
+	l.add(p, &named{function, full, short + strings.TrimPrefix(source(f), "func"), comment, gives})
+}
+
+// members takes the methods of an interface, and what a type embeds.
+func (l *library) members(p *doc.Package, owner string, t ast.Expr) {
+	var list *ast.FieldList
+	switch t := t.(type) {
+	case *ast.InterfaceType:
+		list = t.Methods
+	case *ast.StructType:
+		list = t.Fields
+	default:
+		return
+	}
+	for _, f := range list.List {
+		if len(f.Names) == 0 {
+			full := p.Name + "." + owner
+			l.embeds[full] = append(l.embeds[full], typeName(p.Name, f.Type))
+		} else if _, ok := t.(*ast.InterfaceType); ok {
+			l.function(p, owner, f.Names[0].Name, f.Doc.Text()+f.Comment.Text(), f.Type.(*ast.FuncType))
+		}
+		for _, n := range f.Names {
+			l.fields[p.Name+"."+owner+"."+n.Name] = true
+		}
+	}
+}
+
+// values takes constants or variables, of a type behind a space.
+func (l *library) values(p *doc.Package, of string, list []*doc.Value) {
+	for _, v := range list {
+		for _, s := range v.Decl.Specs {
+			s := s.(*ast.ValueSpec)
+			comment := s.Doc.Text() + s.Comment.Text()
+			if comment == "" {
+				comment = v.Doc
+			}
+			for _, n := range s.Names {
+				if n.IsExported() {
+					full := p.Name + "." + n.Name
+					l.add(p, &named{value, full, full + of, comment, nil})
+				}
+			}
+		}
+	}
+}
+
+// typeName is the name of a type, also by pointer or in a slice: "tensor.Tensor".
+func typeName(pkg string, e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return typeName(pkg, e.X)
+	case *ast.ArrayType:
+		return typeName(pkg, e.Elt)
+	case *ast.IndexExpr:
+		return typeName(pkg, e.X)
+	case *ast.Ident:
+		if e.IsExported() {
+			return pkg + "." + e.Name
+		}
+	case *ast.SelectorExpr:
+		return source(e)
+	}
+	return ""
+}
+
+var (
+	opened = regexp.MustCompile(`([{(,])\n\s*`)
+	broken = regexp.MustCompile(`\n\s+`)
+)
+
+// source is a type as Go writes it, on one line.
+func source(e ast.Expr) string {
+	var b bytes.Buffer
+	if err := printer.Fprint(&b, token.NewFileSet(), e); err != nil {
+		return err.Error()
+	}
+	text := strings.ReplaceAll(opened.ReplaceAllString(b.String(), "$1"), "\n}", "}")
+	return broken.ReplaceAllString(text, "; ")
+}
+
+// underlying is a type's declaration in short: of a struct the exported fields and of an interface
+// the methods, as many as fit. It is "struct" if it shows nothing of itself.
+func underlying(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.InterfaceType:
+		return "interface{" + fields(e.Methods) + "}"
+	case *ast.StructType:
+		list := fields(e.Fields)
+		if list == "" && e.Incomplete {
+			return "struct"
+		}
+		return "struct{" + list + "}"
+	}
+	return source(e)
+}
+
+func fields(list *ast.FieldList) string {
+	const most = 120
+	var b strings.Builder
+	for _, f := range list.List {
+		var names []string
+		for _, n := range f.Names {
+			names = append(names, n.Name)
+		}
+		field := strings.TrimSpace(strings.Join(names, ", ") + " " + source(f.Type))
+		if m, ok := f.Type.(*ast.FuncType); ok && m.Func == token.NoPos {
+			field = names[0] + strings.TrimPrefix(source(m), "func")
+		}
+		if b.Len()+len(field) > most {
+			b.WriteString("; …")
+			break
+		}
+		if b.Len() > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(field)
+	}
+	return b.String()
+}
+
+// member finds a method or a field of a type or of what it embeds, or a name of a package. A field
+// has no signature.
+func (l *library) member(owner, name string) *named {
+	if t := l.things[owner+"."+name]; t != nil {
+		return t
+	}
+	if l.fields[owner+"."+name] {
+		return &named{kind: value}
+	}
+	for _, e := range l.embeds[owner] {
+		if t := l.member(e, name); t != nil {
+			return t
+		}
+	}
+	return nil
+}
+
+// only finds the one method that has a name, in all packages.
+func (l *library) only(name string) (one *named) {
+	for _, list := range l.order {
+		for _, full := range list {
+			if strings.Count(full, ".") == 2 && strings.HasSuffix(full, "."+name) {
+				if one != nil {
+					return nil
+				}
+				one = l.things[full]
+			}
+		}
+	}
+	return one
+}
