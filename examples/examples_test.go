@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/data/vision"
 	"github.com/flambeau-go/flambeau/internal/glyphs"
 	"github.com/flambeau-go/flambeau/models"
 	"github.com/flambeau-go/flambeau/nn"
@@ -66,6 +68,7 @@ func TestFirstWeek(t *testing.T) {
 	if err := glyphs.Folder(pictures, 2, 1); err != nil {
 		t.Fatal(err)
 	}
+	drawn := filepath.Join(dir, "digits.png")
 	book := filepath.Join(dir, "book.txt")
 	if err := os.WriteFile(book, []byte(strings.Repeat("to be or not to be, ", 50)), 0o644); err != nil {
 		t.Fatal(err)
@@ -77,7 +80,7 @@ func TestFirstWeek(t *testing.T) {
 		below       float64 // the loss after the run on the CPU
 		result      string  // a pattern of the last part of the output
 	}{
-		{"vae", nil, "--epochs=4", "--epochs=1", 30, `(?s)epoch \d: loss \d+\.\d\d\n([ .:=+*#%@-]{8}\n){16}$`},
+		{"vae", []string{"--out", drawn}, "--epochs=4", "--epochs=1", 30, `(?s)epoch \d: loss \d+\.\d\d\n32 new digits are in .*digits.png\n$`},
 		{"gan", nil, "--epochs=4", "--epochs=1", 1.5, `(?s)generator \d\.\d\d\d\n([ .:=+*#%@-]{8}\n){16}$`},
 		{"transfer", []string{"--size=16", weights, pictures}, "--epochs=3", "--epochs=1", 2.5, `loss \d+\.\d{4}, \d of 4 right\n$`},
 		{"transformer", []string{"--batch=2", "--write=3", book}, "--steps=60", "--steps=1", 1, `step \d+: loss \d\.\d\d\d\n[a-z, ]{4}\n$`},
@@ -101,6 +104,14 @@ func TestFirstWeek(t *testing.T) {
 				}
 				if !regexp.MustCompile(c.result).MatchString(out.String()) {
 					t.Errorf("the output does not end as %s:\n%s", c.result, out.String())
+				}
+				if c.name == "vae" {
+					if m, err := (vision.Decode{}).Load(drawn); err != nil || m.H != 42 || m.W != 82 || len(slices.Compact(slices.Sorted(slices.Values(m.U8)))) < 50 {
+						t.Errorf("no picture of digits was written: %v", err)
+					}
+					if err := os.Remove(drawn); err != nil {
+						t.Fatal(err)
+					}
 				}
 				if told := strings.Contains(out.String(), "Emulated GPU"); told != (on != "off") {
 					t.Errorf("with FLAMBEAU_CUDA=%s: %s", on, strings.SplitN(out.String(), "\n", 2)[0])

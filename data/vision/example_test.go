@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"image"
 	"image/png"
+	"log"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -178,4 +179,20 @@ func ExampleMixup() {
 	// Output:
 	// [2, 1, 1, 2] [2, 2] 2
 	// [2, 1, 1, 2] [2, 2] 2
+}
+
+func ExampleSaveImage() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	x := tensor.Root().Rand(16, 1, 28, 28)
+	fmt.Println(vision.MakeGrid(x, vision.Grid{Columns: 4, Padding: 1}).Shape())
+	fmt.Println(vision.SaveImage(filepath.Join(dir, "grid.png"), x))
+	fmt.Println(vision.SaveImage("grid.bmp", x))
+	// Output:
+	// [3, 117, 117]
+	// <nil>
+	// vision: grid.bmp: the file's name ends in none of .png, .jpg, .jpeg
 }

@@ -16,7 +16,7 @@ import (
 func Mixup(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mixed, target *tensor.Tensor) {
 	checkMix("mixup", x, y, alpha)
 	lambda := beta(rng, alpha)
-	tensor.Do(func(s *tensor.Scope) {
+	x.Scope().Do(func(s *tensor.Scope) {
 		x, y := x.In(s), y.In(s)
 		mixed, target = weighed(x, lambda), weighed(y.OneHot(classes).Float(), lambda)
 		s.Close(mixed, target)
@@ -34,7 +34,7 @@ func CutMix(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mi
 		panic(tensor.NewError("cutmix", tensor.ErrShape, "there is nothing to cut in images without pixels", x, y))
 	}
 	r, lambda := cutParams(rng, x.Dim(-2), x.Dim(-1), beta(rng, alpha))
-	tensor.Do(func(s *tensor.Scope) {
+	x.Scope().Do(func(s *tensor.Scope) {
 		x, y := x.In(s), y.In(s)
 		mixed = x.Clone()
 		if r.h > 0 && r.w > 0 {

@@ -1,5 +1,6 @@
 // Command vae trains a variational autoencoder (D. P. Kingma, M. Welling, arXiv:1312.6114) on
-// handwritten digits, and then draws two new ones. main.py beside it is the same in PyTorch.
+// handwritten digits, and then draws 32 new ones into a picture. main.py beside it is the same in
+// PyTorch.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/digits"
+	"github.com/flambeau-go/flambeau/data/vision"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
@@ -44,6 +46,7 @@ func (m *VAE) loss(x *tensor.Tensor) *tensor.Tensor {
 
 func main() {
 	epochs := flag.Int("epochs", 20, "passes over the digits")
+	out := flag.String("out", "digits.png", "the picture to write")
 	flag.Parse()
 
 	dev, why := device.Best() // "cuda" if available else "cpu"
@@ -68,13 +71,11 @@ func main() {
 		fmt.Printf("epoch %d: loss %.2f\n", epoch+1, total/float64(loader.Len()))
 	}
 
-	pictures := nn.Infer(model.Decoder, tensor.Root().On(dev).Randn(2, 8)).Sigmoid()
-	for i, v := range pictures.Floats() {
-		fmt.Printf("%c", " .:-=+*#%@"[int(v*9.99)])
-		if i%8 == 7 {
-			fmt.Println()
-		}
+	pictures := nn.Infer(model.Decoder, tensor.Root().On(dev).Randn(32, 8)).Sigmoid()
+	if err := vision.SaveImage(*out, pictures.Reshape(-1, 1, 8, 8)); err != nil {
+		log.Fatal(err)
 	}
+	fmt.Println("32 new digits are in", *out)
 }
 
 func must[T any](v T, err error) T {

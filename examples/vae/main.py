@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from torchvision.utils import save_image
 
 
 class VAE(nn.Module):
@@ -31,6 +32,7 @@ class VAE(nn.Module):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--out", default="digits.png")
     args = parser.parse_args()
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -51,10 +53,9 @@ def main():
         print(f"epoch {epoch + 1}: loss {total / len(loader):.2f}")
 
     with torch.no_grad():
-        pictures = torch.sigmoid(model.decoder(torch.randn(2, 8, device=device)))
-    for picture in pictures.view(2, 8, 8).cpu():
-        for row in picture:
-            print("".join(" .:-=+*#%@"[int(v * 9.99)] for v in row))
+        pictures = torch.sigmoid(model.decoder(torch.randn(32, 8, device=device)))
+    save_image(pictures.view(-1, 1, 8, 8), args.out)
+    print("32 new digits are in", args.out)
 
 
 if __name__ == "__main__":
