@@ -1,0 +1,55 @@
+# The settings of Sphinx for the site that scripts/site builds.
+
+project = html_title = "Flambeau"
+extensions = ["myst_parser"]
+html_theme = "furo"
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_show_copyright = False
+root_doc = "README"
+myst_heading_anchors = 4
+# What is left out of an excerpt, "…", is no Go.
+suppress_warnings = ["toc.not_included", "misc.highlighting_failure"]
+
+# The pages in the order in which they are read, for the column on the left. Pages of a folder
+# stand under its README.
+CONTENTS = """
+
+```{toctree}
+:hidden:
+
+docs/start/README
+docs/guide/README
+docs/from-pytorch/README
+examples/README
+docs/inside/README
+CHANGELOG
+CONTRIBUTING
+```
+"""
+
+FOLDER = """
+
+```{toctree}
+:hidden:
+:glob:
+
+*
+```
+"""
+
+
+def contents(app, page, text):
+    if page == root_doc:
+        text[0] += "\n".join(line for line in CONTENTS.split("\n") if there(app, line))
+    elif page.startswith("docs/") and page.endswith("/README"):
+        text[0] += FOLDER
+
+
+def there(app, line):
+    return "/" not in line or (app.srcdir / (line + ".md")).exists()
+
+
+def setup(app):
+    app.connect("source-read", contents)
