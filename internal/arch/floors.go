@@ -11,7 +11,7 @@ type floor struct {
 	on []string
 }
 
-// floors is section 2 of docs/design.md as a table. A package that is not here
+// floors is what docs/inside/README.md draws, as a table. A package that is not here
 // fails the test: whoever adds one decides first where it stands.
 var floors = []floor{
 	{"dtype", nil},
