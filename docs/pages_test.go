@@ -18,9 +18,6 @@ import (
 
 var write = flag.Bool("write", false, "write the code of the examples into the pages")
 
-// unchecked are pages whose code is not held to examples yet. The list only shrinks.
-var unchecked = map[string]bool{"from-pytorch.md": true}
-
 // An excerpt is a line <!-- example FILE Name --> of a page and the fences that follow it. The file
 // is beside the page's folder; Name is a function, a type or a variable of it.
 var excerpt = regexp.MustCompile("(?m)^<!-- (example|output) (\\S+) (\\w+) -->\\n(?:```(?:go|text)\\n(?s:.*?)^```\\n)?")
@@ -55,7 +52,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 		loose := excerpt.ReplaceAllString(got, "")
-		if i := strings.Index(loose, "```go\n"); i >= 0 && !unchecked[filepath.Base(page)] {
+		if i := strings.Index(loose, "```go\n"); i >= 0 {
 			code, _, _ := strings.Cut(loose[i+6:], "\n```")
 			t.Errorf("%s: nothing runs this code; put it in an example, and <!-- example FILE Name --> above it:\n%s", page, code)
 		}

@@ -294,9 +294,7 @@ func TestFromPyTorchNamesExist(t *testing.T) {
 		if page == "docs/from-pytorch.md" && bytes.Count(text, []byte("`")) < 20 {
 			t.Errorf("%s has next to no code", page)
 		}
-		if page != "docs/from-pytorch.md" { // what stands in fences is compiled
-			text = fence.ReplaceAll(text, nil)
-		}
+		text = fence.ReplaceAll(text, nil) // what stands in fences is compiled
 		for _, w := range e.unknown(string(text)) {
 			t.Errorf("%s: %s does not exist", page, w)
 		}
