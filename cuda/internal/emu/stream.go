@@ -182,8 +182,9 @@ func (d *Driver) EventQuery(h cu.Event) (bool, error) {
 	return d.poll(e.point), e.ctx.dead
 }
 
-// EventSynchronize completes what the event captured. In meta mode a host that waits for an event behind a copy to pinned memory wants to read
-// what has no value: ErrMeta. Streams may wait for it.
+// EventSynchronize completes what the event captured. In meta mode a host that waits for an event
+// behind a copy to page-locked memory wants to read what has no value: ErrMeta. Streams may wait
+// for it.
 func (d *Driver) EventSynchronize(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
