@@ -205,3 +205,21 @@ func backwardPath() string {
 	d.text(470, 396, "normal", "x needs no gradient, so that none is computed.")
 	return d.done()
 }
+
+// kernelPath shows that who checks a kernel reads the text that a GPU gets.
+func kernelPath() string {
+	const program, text, reader = "#fff4d6", "#f3e4f5", "#fde6dc"
+	d := draw(900, 300)
+	d.step(20, 118, 230, program, "cuda/internal/kernels", "a Go program of a family,", "run once a specification")
+	d.line(250, 150, 300, 150)
+	d.step(300, 118, 200, text, "ptx.Builder", "checks, improves and", "prints the PTX text")
+	d.line(500, 140, 560, 60)
+	d.line(500, 150, 560, 150)
+	d.line(500, 160, 560, 240)
+	d.step(560, 20, 320, reader, "Device.load", "the driver compiles it for the GPU;", "the code is cached on disk")
+	d.step(560, 118, 320, reader, "ptxvm.Parse", "the emulator runs it, and finds races,", "bad accesses, divided barriers")
+	d.step(560, 216, 320, reader, "ptxas", "NVIDIA's assembler, in CI: no spills,", "machine code within its floors")
+	d.text(20, 260, "normal", "One text, three readers: what the tests")
+	d.text(20, 280, "normal", "have run is what the GPU gets.")
+	return d.done()
+}

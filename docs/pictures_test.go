@@ -69,7 +69,7 @@ func scopes() string {
 
 // TestPictures compares the pictures with what draws them. With -args -write it makes them.
 func TestPictures(t *testing.T) {
-	for name, of := range map[string]func() string{"scopes": scopes, "floors": floors, "matmul": matmulPath, "backward": backwardPath} {
+	for name, of := range map[string]func() string{"scopes": scopes, "floors": floors, "matmul": matmulPath, "kernel": kernelPath, "backward": backwardPath} {
 		want := of()
 		name = "pictures/" + name + ".svg"
 		if *write {
