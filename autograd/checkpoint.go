@@ -130,16 +130,16 @@ func chain(fns []func(x *tensor.Tensor) *tensor.Tensor, x *tensor.Tensor, s *ten
 //
 //	s.Do(func(s *tensor.Scope) { loss = model.Loss(x.In(s)); … }, autograd.SaveOnCPU(true))
 //
-// With pinned memory the copies run on a stream of their own beside the GPU's work, and Backward
-// starts the copy of the value that it needs next before it needs it; without, each copy waits.
-// Values have the same bits as without. Leaves that require a gradient, such as parameters, and
-// views of them stay, as do values on the CPU and those of less than 4 KiB; a tensor that several
-// ops save is copied once. (PyTorch copies each time, and parameters too.) The inputs that
+// With page-locked memory the copies run on a stream of their own beside the GPU's work, and
+// Backward starts the copy of the value that it needs next before it needs it; without, each copy
+// waits. Values have the same bits as without. Leaves that require a gradient, such as parameters,
+// and views of them stay, as do values on the CPU and those of less than 4 KiB; a tensor that
+// several ops save is copied once. (PyTorch copies each time, and parameters too.) The inputs that
 // [Checkpoint] keeps are saved values as well: both together leave next to nothing on the GPU.
 //
 // In a capture ([tensor.Capture]) each replay copies anew, from and to memory that is the graph's
-// until it is closed, and in the order of the work itself, by which the GPU's memory comes free;
-// without pinned memory it is an error there.
+// until it is closed, and in the order of the work itself, by which the GPU's memory comes free.
+// Without page-locked memory it is an error there.
 //
 // A change in place of a tensor after it was saved goes unnoticed, as in PyTorch: the copy is what
 // it was.

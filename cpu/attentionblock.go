@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// attentionTypes reports whether the processor attends with operands of these types: float32, which
+// attentionTypes reports whether the CPU attends with operands of these types: float32, which
 // others are cast to, with a mask of float32 or bool.
 func attentionTypes(q, mask *device.View) bool {
 	return q.Type == dtype.F32 &&

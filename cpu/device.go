@@ -5,7 +5,7 @@
 //
 //   - It registers itself as kind "cpu" when it is imported; there is one device, [Get], named
 //     "cpu".
-//   - Beside it there are ranks of the processor, named "cpu:0", "cpu:1", …, which [device.Open]
+//   - Beside it there are ranks of the CPU, named "cpu:0", "cpu:1", …, which [device.Open]
 //     makes when they are asked for. Each is a device of its own, as "cuda:0" and "cuda:1" are,
 //     with its pool, statistics and workers: a program that trains on many devices runs on them
 //     without a GPU. Results have the bits of "cpu". All is memory of the host, so that a copy
@@ -46,7 +46,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool/hostmem"
 )
 
-// Device is the processor, or a rank of it. Use [Get], or [device.Open] of "cpu:0".
+// Device is the CPU, or a rank of it. Use [Get], or [device.Open] of "cpu:0".
 type Device struct {
 	name string
 	crew *crew

@@ -199,7 +199,7 @@ func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off in
 }
 
 // CopyFrom copies to a buffer of the device from one of the same or another device of the
-// processor. Ranges of one buffer may overlap.
+// CPU. Ranges of one buffer may overlap.
 func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	to, err := d.bytesOf("copy", "dst", dst, dstOff, size)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// meta is the processor without memory: see [device.OpenMeta]. Its pool is that of [Device], on
-// addresses behind which there is nothing, so that its Stats are those of the same program on the
-// processor: buffers of less than 64 KiB are not counted, nor is what a primitive needs for itself.
+// meta is the CPU without memory: see [device.OpenMeta]. Its pool is that of [Device], on addresses
+// behind which there is nothing. So its Stats are those of the same program on the CPU: buffers of
+// less than 64 KiB are not counted, nor is what a primitive needs for itself.
 type meta struct {
 	memory int
 	pool   *pool.Pool
@@ -23,7 +23,7 @@ type meta struct {
 
 var _ device.MetaDriver = driver{}
 
-// OpenMeta returns a new processor without memory.
+// OpenMeta returns a new CPU without memory.
 func (driver) OpenMeta(c device.MetaConfig) (device.Device, error) {
 	if c.Memory < 0 {
 		return nil, &device.UnavailableError{Name: "cpu", Reason: fmt.Sprintf("%d bytes of memory are negative", c.Memory), Help: "0 is no limit"}
@@ -154,7 +154,7 @@ func (b *metaBuffer) told(t device.Tracer, freed, queued bool, o device.Origin) 
 func (d *meta) Name() string   { return "cpu" }
 func (d *meta) String() string { return "cpu (meta)" }
 
-// Info describes the processor, with the memory that the device was opened with.
+// Info describes the CPU, with the memory that the device was opened with.
 func (d *meta) Info() device.Info {
 	return device.Info{Kind: "cpu", Host: true, Name: processor(), Meta: true, Memory: d.memory, Cores: runtime.NumCPU(), SIMD: asm.Active()}
 }

@@ -56,10 +56,10 @@ func (d *meta) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src devi
 	return nil
 }
 
-// Supports reports whether the processor has a kernel for op.
+// Supports reports whether the CPU has a kernel for op.
 func (d *meta) Supports(op device.Op) bool { return supports(op) }
 
-// Run takes the memory that the processor needs for op, and gives it back.
+// Run takes the memory that the CPU needs for op, and gives it back.
 func (d *meta) Run(_ device.Stream, op device.Op, _ *device.KernelEvent) error {
 	if !supports(op) {
 		return unsupported(op)

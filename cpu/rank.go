@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// mostRanks bounds the ranks of the processor.
+// mostRanks bounds the ranks of the CPU.
 const mostRanks = 256
 
 // ranks has the devices "cpu:0", "cpu:1", … that were asked for.
@@ -17,7 +17,7 @@ var ranks struct {
 	opened [mostRanks]*Device
 }
 
-// opened lists the devices of the processor that there are.
+// opened lists the devices of the CPU that there are.
 func opened() []*Device {
 	list := []*Device{Get()}
 	ranks.Lock()

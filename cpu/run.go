@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Supports reports whether the processor has a kernel for op.
+// Supports reports whether the CPU has a kernel for op.
 func (d *Device) Supports(op device.Op) bool { return supports(op) }
 
-// supports is the answer of the processor and of its form without memory, so that a program takes
+// supports is the answer of the CPU and of its form without memory, so that a program takes
 // the same paths on both.
 func supports(op device.Op) bool {
 	switch o := op.(type) {
@@ -123,7 +123,7 @@ func unsupported(op device.Op) error {
 	return fmt.Errorf("cpu: %s: %w", op.Name(), errors.ErrUnsupported)
 }
 
-// Owns says why b is no memory of the processor that may be used.
+// Owns says why b is no memory of the CPU that may be used.
 func (d *Device) Owns(b device.Buffer) (reason string) {
 	own, ok := b.(*buffer)
 	if !ok || own == nil {

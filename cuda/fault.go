@@ -71,7 +71,7 @@ func (d *Device) fault(kernel string, err error) error {
 // streams.
 const indexSlots = 64
 
-// indexFaults is pinned host memory that kernels write the first index outside its axis to. A
+// indexFaults is page-locked host memory that kernels write the first index outside its axis to. A
 // stream has a record of its own, so that an error comes out of a wait for the work that made it,
 // and not of somebody else's.
 type indexFaults struct {

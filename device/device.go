@@ -177,7 +177,7 @@ type PinnedAllocator interface {
 }
 
 // A WorkerSharer is a device that does its work in goroutines of the program, such as the
-// processor. Several of them share the machine's cores: each rank gets its part of the workers.
+// CPU. Several of them share the machine's cores: each rank gets its part of the workers.
 type WorkerSharer interface {
 	Device
 	// SetWorkers says how many goroutines, the caller included, share the work of one call. With 1

@@ -24,7 +24,7 @@ var registry = struct {
 }{drivers: map[string]Driver{}}
 
 // A RankDriver is a driver whose device without a number is not one of those with a number. The
-// processor is one device, "cpu", and any number of ranks that share it, "cpu:0", "cpu:1", …: for
+// CPU is one device, "cpu", and any number of ranks that share it, "cpu:0", "cpu:1", …: for
 // programs that train as on several devices. Count tells of the one; lists of devices do not have
 // the ranks.
 type RankDriver interface {
@@ -76,7 +76,7 @@ func driver(kind, name string) (Driver, error) {
 }
 
 // Open returns the device of that name: "cpu", "cuda" (the first), "cuda:1", or "auto", the best
-// there is ([Best]). "cpu:1" is a rank of the processor, a device of its own ([RankDriver]); "cuda"
+// there is ([Best]). "cpu:1" is a rank of the CPU, a device of its own ([RankDriver]); "cuda"
 // and "cuda:0" are the same. The error is an *[UnavailableError].
 func Open(name string) (Device, error) {
 	if name == "auto" || name == "" {

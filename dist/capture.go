@@ -34,7 +34,7 @@ import (
 // DDP's buckets are in the order in which gradients are ready, and a graph keeps the order.
 //
 // The error is a *[CaptureError], and on all ranks the same. Nothing of the capture is left then,
-// gradients that were put into leaves meanwhile are gone, and the ranks may go on. On the processor
+// gradients that were put into leaves meanwhile are gone, and the ranks may go on. On the CPU
 // it is of the kind tensor.ErrCapture. An end of the run comes as an *[Error].
 func (g *Group) Capture(f func(s *tensor.Scope), opts ...tensor.Option) (*Graph, error) {
 	const op = "capture"

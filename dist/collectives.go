@@ -37,7 +37,7 @@ func (w *Work) Done() bool {
 	}
 }
 
-// Wait blocks until all ranks have come and the work is queued, and on the processor done. It
+// Wait blocks until all ranks have come and the work is queued, and on the CPU done. It
 // panics with an *[Error] if that will never be.
 func (w *Work) Wait() {
 	if err := w.err(); err != nil {

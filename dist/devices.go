@@ -16,7 +16,7 @@ type DeviceList struct {
 
 // Devices opens a device for each rank, by name as [device.Open] does: "cuda:0", "cuda:1". A name
 // with a star stands for all devices of a kind: "cuda:*". "cpu" stands for a share of the
-// processor: Devices("cpu", "cpu") are cpu:0 and cpu:1. [Run] returns the error of one that is not
+// CPU: Devices("cpu", "cpu") are cpu:0 and cpu:1. [Run] returns the error of one that is not
 // there.
 func Devices(names ...string) DeviceList {
 	var l DeviceList

@@ -10,7 +10,7 @@
 //	})
 //
 // So there is one process, one log and one Ctrl-C, and nothing is pickled or launched. The devices
-// are GPUs, or shares of the processor: Devices("cpu", "cpu") gives cpu:0 and cpu:1.
+// are GPUs, or shares of the CPU: Devices("cpu", "cpu") gives cpu:0 and cpu:1.
 //
 // The contract:
 //

@@ -149,7 +149,7 @@ func (c *inProcess) moves(op *device.Collective, f func(m move) error, clear fun
 	return nil
 }
 
-// inMemory runs a collective of host memory, on all of the processor's workers.
+// inMemory runs a collective of host memory, on all of the CPU's workers.
 func (c *inProcess) inMemory(op *device.Collective) error {
 	b := c.host.(device.Borrower)
 	if !op.Kind.Reduces() {

@@ -68,7 +68,7 @@ var runs atomic.Uint64
 // does not come to a collective end the run: the others' collectives panic with an *[Error] of the
 // kind [ErrAborted]. The end of ctx ends the run too; Run then returns its cause.
 //
-// Ranks on the processor get an equal share of its workers.
+// Ranks on the CPU get an equal share of its workers.
 func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g *Group) error, opts ...Option) error {
 	if devices.err != nil {
 		return devices.err
@@ -232,7 +232,7 @@ func (w *world) close() {
 	}
 }
 
-// shareWorkers gives each of the processor's ranks its share.
+// shareWorkers gives each of the CPU's ranks its share.
 func shareWorkers(devices []device.Device) {
 	n := 0
 	for _, d := range devices {

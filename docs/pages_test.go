@@ -18,9 +18,6 @@ import (
 
 var write = flag.Bool("write", false, "write the code of the examples into the pages")
 
-// unchecked are pages whose code is not held to examples yet. The list only shrinks.
-var unchecked = map[string]bool{"design.md": true}
-
 // most is how large a page may be, in bytes.
 const most = 40_000
 
@@ -61,7 +58,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 		loose := excerpt.ReplaceAllString(got, "")
-		if i := strings.Index(loose, "```go\n"); i >= 0 && !unchecked[filepath.Base(page)] {
+		if i := strings.Index(loose, "```go\n"); i >= 0 {
 			code, _, _ := strings.Cut(loose[i+6:], "\n```")
 			t.Errorf("%s: nothing runs this code; put it in an example, and <!-- example FILE Name --> above it:\n%s", page, code)
 		}

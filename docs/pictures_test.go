@@ -69,8 +69,9 @@ func scopes() string {
 
 // TestPictures compares the pictures with what draws them. With -args -write it makes them.
 func TestPictures(t *testing.T) {
-	for name, of := range map[string]func() string{"pictures/scopes.svg": scopes} {
+	for name, of := range map[string]func() string{"scopes": scopes, "floors": floors, "matmul": matmulPath, "kernel": kernelPath, "backward": backwardPath} {
 		want := of()
+		name = "pictures/" + name + ".svg"
 		if *write {
 			if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
 				t.Fatal(err)

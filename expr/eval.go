@@ -83,7 +83,7 @@ func truth(b bool) uint64 {
 	return 0
 }
 
-// Eval runs the program on one element: the definition that backends are held to. x are the
+// Eval runs the program on one element: the definition that drivers are held to. x are the
 // operands' stored bits, params the scalars' bits, index the element's position; the results'
 // stored bits are appended to dst.
 func (p *Program) Eval(dst, x, params []uint64, index int64) []uint64 {

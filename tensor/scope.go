@@ -535,7 +535,7 @@ func youngest(op string, in []*Tensor) *Scope {
 
 var hostOnce = sync.OnceValues(func() (device.Device, error) { return device.Open("cpu") })
 
-// isHost reports whether a device is the processor: the CPU or a rank of it. Its memory is the
+// isHost reports whether a device is the CPU or a rank of it. Its memory is the
 // host's, and its work is done when a call returns. To be the CPU is another question: a rank's
 // tensors stay on the rank.
 func isHost(d device.Device) bool {

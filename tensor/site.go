@@ -83,8 +83,8 @@ type lateOp struct {
 	index shape.Layout // of the index tensor, which may be expanded
 }
 
-// lateTag notes an op that may report an index error later. The processor reports at once: its ops
-// have no tag.
+// lateTag notes an op that may report an index error later. The CPU reports at once: its ops have
+// no tag.
 func lateTag(op string, index *Tensor) uint32 {
 	if index.st.buf.Host() != nil {
 		return 0

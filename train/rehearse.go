@@ -38,7 +38,7 @@ const (
 //	}, nil)
 //
 // progress, which may be nil, is told how many of all kernels are loaded. A device that compiles
-// nothing, as the processor, is a success at once. What fails is no obstacle to the step itself,
+// nothing, as the CPU, is a success at once. What fails is no obstacle to the step itself,
 // which then loads what it needs. The error is that of step, where what reads a value is a
 // *[tensor.Error] that wraps [device.ErrNoValues], or that of Load. [Fit] does this by itself.
 func Rehearse(ctx context.Context, dev device.Device, step func(s *tensor.Scope), progress func(done, all int)) error {

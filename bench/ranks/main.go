@@ -1,4 +1,4 @@
-// Command ranks compares training on several ranks of the processor with training on one device
+// Command ranks compares training on several ranks of the CPU with training on one device
 // that has as many workers, in alternating rounds.
 //
 //	go run ./bench/ranks [-rounds 31] [-world 2]

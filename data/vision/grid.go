@@ -2,7 +2,6 @@ package vision
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"image"
 	"image/jpeg"
@@ -12,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/flambeau-go/flambeau/dtype"
-	"github.com/flambeau-go/flambeau/internal/atomicfile"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -106,7 +104,7 @@ func (g Grid) normalize(x *tensor.Tensor) *tensor.Tensor {
 // become bytes, what is outside is cut, and NaN is black; uint8 is written as it is. The file is
 // there as a whole or not at all. Errors of path are of type *[Error], those of x of type
 // *[tensor.Error].
-func SaveImage(path string, x *tensor.Tensor, how ...Grid) (err error) {
+func SaveImage(path string, x *tensor.Tensor, how ...Grid) error {
 	write := writers[strings.ToLower(filepath.Ext(path))]
 	if write == nil {
 		return failf(path, "the file's name ends in none of .png, .jpg, .jpeg")
@@ -115,18 +113,7 @@ func SaveImage(path string, x *tensor.Tensor, how ...Grid) (err error) {
 	if err := tensor.Try(func() { m = picture(MakeGrid(x, how...)) }); err != nil {
 		return err
 	}
-	f, err := atomicfile.Create(path)
-	if err != nil {
-		return &Error{path, err}
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := write(f, m); err != nil {
-		return &Error{path, err}
-	}
-	if err := f.Commit(); err != nil {
-		return &Error{path, err}
-	}
-	return nil
+	return save(path, func(w io.Writer) error { return write(w, m) })
 }
 
 var writers = map[string]func(io.Writer, image.Image) error{".png": png.Encode, ".jpg": writeJPEG, ".jpeg": writeJPEG}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -157,41 +156,15 @@ func WriteIDX(w io.Writer, x *tensor.Tensor) error {
 
 // SaveIDX writes x to a file in IDX format, gzipped if path ends in .gz. The file appears when it
 // is whole.
-func SaveIDX(path string, x *tensor.Tensor) (err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return &Error{path, err}
-	}
-	defer func() {
-		if err != nil {
-			tmp.Close()
-			os.Remove(tmp.Name())
-			err = &Error{path, err}
+func SaveIDX(path string, x *tensor.Tensor) error {
+	return save(path, func(w io.Writer) error {
+		if !strings.HasSuffix(path, ".gz") {
+			return WriteIDX(w, x)
 		}
-	}()
-	w := bufio.NewWriterSize(tmp, 1<<16)
-	if strings.HasSuffix(path, ".gz") {
 		z := gzip.NewWriter(w)
-		if err = WriteIDX(z, x); err == nil {
-			err = z.Close()
+		if err := WriteIDX(z, x); err != nil {
+			return err
 		}
-	} else {
-		err = WriteIDX(w, x)
-	}
-	if err != nil {
-		return err
-	}
-	if err = w.Flush(); err != nil {
-		return err
-	}
-	if err = tmp.Sync(); err != nil {
-		return err
-	}
-	if err = tmp.Chmod(0o644); err != nil {
-		return err
-	}
-	if err = tmp.Close(); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+		return z.Close()
+	})
 }

@@ -14,13 +14,16 @@
 package vision
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/atomicfile"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -45,6 +48,26 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 func failf(path, format string, args ...any) error { return &Error{path, fmt.Errorf(format, args...)} }
+
+// save puts what write writes at path, as a whole or not at all.
+func save(path string, write func(w io.Writer) error) error {
+	f, err := atomicfile.Create(path)
+	if err != nil {
+		return &Error{path, err}
+	}
+	defer f.Abort()
+	w := bufio.NewWriterSize(f, 1<<16)
+	if err := write(w); err != nil {
+		return &Error{path, err}
+	}
+	if err := w.Flush(); err != nil {
+		return &Error{path, err}
+	}
+	if err := f.Commit(); err != nil {
+		return &Error{path, err}
+	}
+	return nil
+}
 
 // An Image is pixels in planes, [C,H,W] in row-major order: bytes as they are decoded, or numbers.
 // Exactly one of U8 and F32 is not nil, and holds C·H·W values. Three channels are red, green and

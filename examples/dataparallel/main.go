@@ -1,5 +1,5 @@
 // Command dataparallel spreads each batch of a program of one device over all GPUs, or over two
-// halves of the processor. Of its lines, one differs from those for one device.
+// halves of the CPU. Of its lines, one differs from those for one device.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command ddp trains one model on all GPUs, or on two halves of the processor: a goroutine a
+// Command ddp trains one model on all GPUs, or on two halves of the CPU: a goroutine a
 // device.
 package main
 

@@ -10,7 +10,7 @@ import (
 // and in calls; a goroutine is asked for where there is neither.
 var goroutines = map[string]string{
 	"tensor/goroutine.go":  "work on older tensors alone passes by the scope that was meant",
-	"profile/collector.go": "docs/design.md, section 6: nothing is passed down through the driver's interface",
+	"profile/collector.go": "docs/inside/tracing.md: nothing is passed down through the driver's interface",
 }
 
 // asksGoroutine checks that a file does not ask which goroutine calls, unless it is listed.

@@ -3,6 +3,6 @@
 package callsite
 
 // G tells goroutines apart: the address of the runtime's g of the calling one, which two
-// instructions read. An address may be used again when its goroutine is gone. docs/design.md,
-// section 6, says why this and not another way.
+// instructions read. An address may be used again when its goroutine is gone.
+// docs/inside/tracing.md says why this and not another way.
 func G() uintptr

@@ -29,9 +29,9 @@
 //   - Sizes are bytes. All methods may be called from any goroutine; a Block's accessors only by
 //     its owner.
 //
-// The host is no stream: where it writes to blocks itself (pinned staging memory), they belong to a
-// pseudo-stream of its own, whose Record gives an event that is done, and each device copy is a
-// Use.
+// The host is no stream: where it writes to blocks itself (page-locked staging memory), they belong
+// to a pseudo-stream of its own, whose Record gives an event that is done, and each device copy is
+// a Use.
 //
 // A Backing must not call the pool from its methods, and no lock that they take may be held by a
 // caller of the pool: Record, Done, Capacity, the Marker methods and those of an Expander but Unmap

@@ -23,8 +23,8 @@
 //
 // Memory that a call receives as an unsafe.Pointer must stay where it is and alive until the work
 // that reads or writes it has completed, which is later than the call's return. That holds for
-// memory from MemHostAlloc (pinned) and for any other (pageable) memory: drivers usually take what
-// they need of the latter within the call, and do not promise it. So who copies from or to Go
+// memory from MemHostAlloc (page-locked) and for any other (pageable) memory: drivers usually take
+// what they need of the latter within the call, and do not promise it. So who copies from or to Go
 // memory synchronises the stream before the memory is let go (runtime.KeepAlive) or looked at.
 //
 // # Absence is a state, not a failure

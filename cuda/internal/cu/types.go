@@ -141,12 +141,12 @@ const (
 	EventDisableTiming EventFlags = 2 // cheaper; EventElapsed refuses it
 )
 
-// HostAllocFlags configure pinned host memory.
+// HostAllocFlags configure page-locked host memory.
 type HostAllocFlags uint32
 
 // Flags of MemHostAlloc, combined by or.
 const (
-	HostPortable      HostAllocFlags = 1 // pinned for every context
+	HostPortable      HostAllocFlags = 1 // page-locked for every context
 	HostDeviceMap     HostAllocFlags = 2 // kernels can address it, see MemHostGetDevicePointer
 	HostWriteCombined HostAllocFlags = 4 // fast to write in order, very slow to read from the host
 )

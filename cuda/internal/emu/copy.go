@@ -56,8 +56,8 @@ func access(kind Kind, call string, dev *device, p cu.DevicePtr, n uint64) ([]by
 	return nil, &cu.Error{Call: call, Result: cu.ErrIllegalAddress, Cause: &AccessError{Kind: kind, Addr: uint64(p), Size: n, Why: err.Error()}}
 }
 
-// alive returns an error when pinned memory was freed under a pending copy. h is nil for captured
-// memory.
+// alive returns an error when page-locked memory was freed under a pending copy. h is nil for
+// captured memory.
 func (h *hostBlock) alive(kind Kind, call string, n uint64) error {
 	if h == nil || !h.freed {
 		return nil
@@ -65,8 +65,8 @@ func (h *hostBlock) alive(kind Kind, call string, n uint64) error {
 	return &cu.Error{Call: call, Result: cu.ErrIllegalAddress, Cause: &AccessError{Kind: kind, Size: n, Why: "the pinned host memory was freed before the copy ran"}}
 }
 
-// MemcpyHtoDAsync copies from the host: pinned memory is read when the copy's turn comes, pageable
-// memory now, or with PageableLate then too.
+// MemcpyHtoDAsync copies from the host: page-locked memory is read when the copy's turn comes,
+// pageable memory now, or with PageableLate then too.
 func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -108,10 +108,10 @@ func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64,
 	return s.ctx.dead
 }
 
-// MemcpyDtoHAsync copies to the host: pinned memory is written when the copy's turn comes. For
+// MemcpyDtoHAsync copies to the host: page-locked memory is written when the copy's turn comes. For
 // pageable memory the call completes the stream's work, unless PageableLate leaves that for a
-// synchronisation. In meta mode a copy to pageable memory is ErrMeta, and one to pinned memory is
-// counted, and dropped: a host that wants to read it waits first, which is ErrMeta.
+// synchronisation. In meta mode a copy to pageable memory is ErrMeta, and one to page-locked memory
+// is counted, and dropped: a host that wants to read it waits first, which is ErrMeta.
 func (d *Driver) MemcpyDtoHAsync(dst unsafe.Pointer, src cu.DevicePtr, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -12,7 +12,7 @@
 // some queues lag far behind, so that a missing event or synchronisation changes results under some
 // seed.
 //
-// Copies from and to pinned host memory happen when the queue gets there. A pageable source is
+// Copies from and to page-locked host memory happen when the queue gets there. A pageable source is
 // captured by the call, and a copy to a pageable destination completes within it, as hardware
 // usually does. MemFree takes effect at once and waits for nothing.
 //
@@ -80,8 +80,8 @@
 //
 // Refused here although a driver may let it pass: parameters whose size is not exactly what the
 // kernel declares, and copies that overlap. So are copies that leave the stream's device other than
-// by MemcpyPeerAsync, or as a graph's copy between peers. So is work on memory, pinned memory or
-// modules that were freed while it was pending.
+// by MemcpyPeerAsync, or as a graph's copy between peers. So is work on memory, page-locked memory
+// or modules that were freed while it was pending.
 //
 // # Less than hardware
 //
@@ -96,7 +96,7 @@
 // With Config.Meta memory has addresses and a size but no contents: allocations are counted against
 // the limit, launches are checked and counted but not run, and reading a value is ErrMeta. It
 // answers how much memory and how many launches a step needs, for models that would not fit. Of a
-// kernel's text only the declarations are read. Pinned memory is addresses as well: pages that
+// kernel's text only the declarations are read. Page-locked memory is addresses as well: pages that
 // nobody writes are not there. A copy to it is counted; a host that waits for an event behind such
 // a copy, as one does before reading, gets ErrMeta. The virtual clock knows of a kernel its launch,
 // and of copies all.

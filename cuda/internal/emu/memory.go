@@ -92,7 +92,7 @@ func (d *Driver) deviceAt(p cu.DevicePtr) *device {
 	return d.devices[i-1]
 }
 
-// hostBlock is pinned host memory: Go memory, which does not move, kept by the driver.
+// hostBlock is page-locked host memory: Go memory, which does not move, kept by the driver.
 type hostBlock struct {
 	buf    []byte
 	flags  cu.HostAllocFlags
@@ -140,7 +140,8 @@ func (d *Driver) MemHostAlloc(n uint64, f cu.HostAllocFlags) (unsafe.Pointer, er
 	return unsafe.Pointer(&h.buf[0]), nil
 }
 
-// hostAt finds the pinned block that holds all of [p, p+n), nil for pageable memory. d.mu is held.
+// hostAt finds the page-locked block that holds all of [p, p+n), nil for pageable memory. d.mu is
+// held.
 func (d *Driver) hostAt(p unsafe.Pointer, n uint64) *hostBlock {
 	a := uintptr(p)
 	i := sort.Search(len(d.hosts), func(i int) bool { return d.hosts[i].base() > a }) - 1
@@ -154,7 +155,7 @@ func (d *Driver) hostAt(p unsafe.Pointer, n uint64) *hostBlock {
 	return h
 }
 
-// MemFreeHost ends pinned memory. A copy that is still pending on it will end its context.
+// MemFreeHost ends page-locked memory. A copy that is still pending on it will end its context.
 func (d *Driver) MemFreeHost(p unsafe.Pointer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -184,8 +185,8 @@ func (d *Driver) MemFreeHost(p unsafe.Pointer) error {
 	return nil
 }
 
-// MemHostGetDevicePointer maps pinned memory made with HostDeviceMap into the current device. The
-// address is not the host's.
+// MemHostGetDevicePointer maps page-locked memory made with HostDeviceMap into the current device.
+// The address is not the host's.
 func (d *Driver) MemHostGetDevicePointer(p unsafe.Pointer) (cu.DevicePtr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -77,6 +77,6 @@ func valueless(call, what string) error {
 	return &cu.Error{Call: call, Result: cu.ErrNotSupported, Detail: what, Cause: ErrMeta}
 }
 
-// hollowMin is the size from which pinned memory of meta mode is hollow: addresses that read as
-// zeros, of which no page is there until somebody writes it.
+// hollowMin is the size from which page-locked memory of meta mode is hollow: addresses that read
+// as zeros, of which no page is there until somebody writes it.
 const hollowMin = 64 << 10

@@ -69,7 +69,7 @@ type stream struct {
 	weight   int  // how eagerly an adversarial schedule serves it
 	queue    []*op
 	last     *op  // the newest operation, done or not
-	hollow   bool // in meta mode: its work has copied to pinned memory what has no value
+	hollow   bool // in meta mode: its work has copied to page-locked memory what has no value
 	clock    time.Duration
 	closed   bool     // destroyed: goes away when its queue is empty
 	capture  *capture // what is queued goes there instead

@@ -188,7 +188,8 @@ func (d *Driver) EventQuery(h cu.Event) (bool, error) {
 }
 
 // EventSynchronize completes what the event captured. In meta mode a host that waits for an event
-// behind a copy to pinned memory wants to read what has no value: ErrMeta. Streams may wait for it.
+// behind a copy to page-locked memory wants to read what has no value: ErrMeta. Streams may wait
+// for it.
 func (d *Driver) EventSynchronize(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
