@@ -60,11 +60,12 @@ func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() e
 	if steps > profileSkip {
 		o.Schedule = profile.Schedule{SkipFirst: profileSkip - 1, Warmup: 1, Active: min(profileSteps, steps-profileSkip), Repeat: 1}
 	}
+	written := false
 	o.OnTraceReady = func(p *profile.Profile) error {
 		if err := p.WriteFile(m.Profile); err != nil {
 			return fmt.Errorf("--profile: %w", err)
 		}
-		fmt.Fprintln(e.err, "a profile is in "+m.Profile)
+		written = true
 		return nil
 	}
 	p, err := profile.Start(o)
@@ -72,7 +73,13 @@ func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() e
 		return nil, err
 	}
 	cfg.Profile = p
-	return p.Stop, nil
+	return func() error {
+		err := p.Stop()
+		if written { // told at the end: a bar is drawn until then
+			fmt.Fprintln(e.err, "a profile is in "+m.Profile)
+		}
+		return err
+	}, nil
 }
 
 // modes tells a training.

@@ -1,5 +1,7 @@
 # The settings of Sphinx for the site that scripts/site builds.
 
+import re
+
 project = html_title = "Flambeau"
 extensions = ["myst_parser"]
 html_theme = "furo"
@@ -29,14 +31,12 @@ CONTRIBUTING
 ```
 """
 
+
 FOLDER = """
 
 ```{toctree}
 :hidden:
-:glob:
 
-*
-```
 """
 
 
@@ -44,7 +44,8 @@ def contents(app, page, text):
     if page == root_doc:
         text[0] += "\n".join(line for line in CONTENTS.split("\n") if there(app, line))
     elif page.startswith("docs/") and page.endswith("/README"):
-        text[0] += FOLDER
+        pages = re.findall(r"\]\(([\w.-]+)\.md\)", text[0])  # in the order of its links
+        text[0] += FOLDER + "\n".join(dict.fromkeys(pages)) + "\n```\n"
 
 
 def there(app, line):
