@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 	"github.com/flambeau-go/flambeau/cuda/internal/emu"
+	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
@@ -37,7 +39,7 @@ type tuningRig struct {
 func rig(t *testing.T, dir, fast string, tuning Tuning) *tuningRig {
 	t.Helper()
 	r := &tuningRig{less: 100 * time.Microsecond, quick: func(kernel string) bool { return fast != "" && strings.Contains(kernel, fast) }}
-	api, err := emu.New(emu.Config{Memory: 32 << 20, Segment: 64 << 10, Latency: func(op emu.Op) time.Duration {
+	api, err := emu.New(emu.Config{Devices: 2, Memory: 32 << 20, Segment: 64 << 10, Latency: func(op emu.Op) time.Duration {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if op.Kind != emu.KindKernel || !strings.HasPrefix(op.Name, "gemm") {
@@ -147,6 +149,24 @@ func TestTuning(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 
+	// So does another GPU of the kind.
+	other, err := on.p.open(1)
+	must(t, err)
+	other.SetTuning(TuningOn)
+	op, check := halfProduct(t, other, nil, 40)
+	must(t, other.Run(nil, op, nil))
+	check()
+	if ran := on.kernels(t); len(ran) != 1 || ran[0] != chosen || len(other.TunedProducts()) != 1 {
+		t.Errorf("another GPU: %v", ran)
+	}
+	// Had it measured at the same time, it would have taken the first one's form.
+	late := tunedRecord{Product: list[0].Product, Form: kernels.Form{Tile: [3]int{16, 64, 64}}}
+	for _, p := range slices.Collect(maps.Keys(on.tuned.known)) {
+		if f := on.tuned.add(p, late); f.Tile != [3]int{32, 64, 64} {
+			t.Errorf("a later measurement replaces the first: %v", f)
+		}
+	}
+
 	// A second program takes it, where it asks, and measures nothing.
 	for _, tuning := range []Tuning{TuningUse, TuningOn} {
 		second := rig(t, dir, "", tuning)
@@ -172,7 +192,7 @@ func TestTuning(t *testing.T) {
 	// A rehearsal takes the kernels that the GPU will.
 	r, err := use.Rehearsal()
 	must(t, err)
-	op, _ := halfProduct(t, r.(*Device), nil, 40)
+	op, _ = halfProduct(t, r.(*Device), nil, 40)
 	must(t, r.Run(nil, op, nil))
 	must(t, use.Load(t.Context(), r, nil))
 	loaded := use.Counters().Kernels
