@@ -41,6 +41,10 @@ type Device struct {
 	staging   staging
 
 	products *products // nil: own kernels
+
+	tuning    atomic.Uint32 // a [Tuning]
+	tuned     *tunedProducts
+	measuring sync.Mutex // one product at a time
 }
 
 var _ device.Device = (*Device)(nil)
@@ -73,6 +77,9 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	}
 	d.info = device.Info{Kind: "cuda", Name: product, Emulated: p.emulated, Meta: p.meta, Capability: capability, Memory: int(memory), Cores: cores,
 		Driver: p.version.String(), PTX: fmt.Sprintf("%d.%d", d.ptx/10, d.ptx%10)}
+
+	d.tuned = p.tunedFor(d)
+	d.SetTuning(p.tuning)
 
 	// A waiting thread sleeps: Go has better uses for the core. Where another library made the
 	// context first, its choice stays.

@@ -66,10 +66,14 @@
 //	FLAMBEAU_LIBS         cublaslt: NVIDIA's cublasLt does the matrix products whose types and
 //	                      layouts it takes, see [Device.Products]. A GPU is not opened
 //	                      where it is not there. Emulated GPUs have own kernels.
+//	FLAMBEAU_TUNE         1: measurements on the GPU choose the forms of matrix products, and are
+//	                      kept on disk. use: what was kept is used, and nothing is measured.
+//	                      See [Device.SetTuning].
 //	FLAMBEAU_PRINT_PTX    1: print the text of each kernel to standard error when it is first loaded. A folder: write it there.
 //
 // Compiled kernels are cached below [os.UserCacheDir] in flambeau/cubin. Beside them lie records of
-// those for which the driver's compiler had not enough registers: see [Device.Spills].
+// those for which the driver's compiler had not enough registers: see [Device.Spills]. Measurements
+// of products are kept in flambeau/products.
 //
 // An emulated GPU runs the text of the kernels that hardware gets, and checks every access: a fault
 // names kernel, line and thread. It says nothing about speed. In mode=meta addresses are given out

@@ -19,7 +19,7 @@ func (t *scratch) matMul(o *device.MatMul) ([]kernels.Launch, error) {
 	if out.Type != dtype.Bool {
 		return kernels.MatMulSplit(t.d.gpu, kernels.ProductOperands{Out: out, Pre: operand(&o.Pre), Sums: operand(&o.Sums),
 			A: a, B: b, Bias: operand(&o.Bias), ColumnSums: operand(&o.ColumnSums),
-			With: operand(&o.With), Act: o.Act, TF32: o.TF32, Counters: t.s.counters}, t.alloc)
+			With: operand(&o.With), Act: o.Act, TF32: o.TF32, Counters: t.s.counters, Choose: t.chooser()}, t.alloc)
 	}
 	ia, list, err := t.counted(a)
 	if err != nil {

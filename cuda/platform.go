@@ -34,6 +34,11 @@ type platform struct {
 	cubins  *cubinCache
 	packs   atomic.Pointer[[]*Pack]
 
+	tuning   Tuning   // FLAMBEAU_TUNE
+	tunedDir string   // where measured products are kept, "" for nowhere
+	rounds   int      // of a measurement, after the first
+	tuned    sync.Map // by the file: *tunedProducts
+
 	spills spills
 	warn   func(Spill) // of the first one
 
@@ -75,6 +80,9 @@ func newPlatform(api cu.API) (*platform, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.tuning, err = parseTuning(os.Getenv("FLAMBEAU_TUNE")); err != nil {
+		return nil, err
+	}
 	if file := os.Getenv("FLAMBEAU_KERNELS"); file != "" && !p.meta {
 		if pack, err := OpenPack(file); err == nil {
 			p.usePack(pack)
@@ -83,10 +91,13 @@ func newPlatform(api cu.API) (*platform, error) {
 		}
 	}
 	if !p.emulated {
-		p.cubins, p.monitor, p.collectives = defaultCubins(), nvml.Open, openNCCL
+		p.cubins, p.monitor, p.collectives, p.rounds = defaultCubins(), nvml.Open, openNCCL, measuredRounds
 		if slices.Contains(libs, "cublaslt") {
 			p.products = openCublasLt
 		}
+	}
+	if !p.meta && (!p.emulated || p.tuning != TuningOff) {
+		p.tunedDir = defaultTuned()
 	}
 	if p.version, err = api.DriverVersion(); err != nil {
 		return nil, err
@@ -207,7 +218,10 @@ func explain(err error) *device.UnavailableError {
 	var spec *emu.SpecError
 	var u *cu.Unavailable
 	var libs *libsError
+	var tune *tuneError
 	switch {
+	case errors.As(err, &tune):
+		e.Reason, e.Help = tune.Error(), "unset FLAMBEAU_TUNE, or correct it"
 	case errors.As(err, &libs):
 		e.Reason, e.Help = libs.Error(), "unset FLAMBEAU_LIBS, or correct it"
 	case errors.As(err, &spec):

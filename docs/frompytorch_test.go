@@ -117,7 +117,7 @@ func signed(l *library, page string) string {
 		case !strings.HasPrefix(line, "|"):
 			in = false
 		case in && !strings.HasPrefix(line, "| ---"):
-			cells := strings.Split(strings.TrimSuffix(strings.TrimSpace(line), " |"), " | ")
+			cells := strings.Split(strings.TrimRight(line, " |\n"), " | ")
 			if len(cells) < 2 {
 				break
 			}

@@ -26,9 +26,12 @@ type deviceReport struct {
 	Driver     string `json:"driver_version,omitempty"`
 	PTX        string `json:"ptx_version,omitempty"`
 	// what computes matrix products of a GPU
-	Products string       `json:"products,omitempty"`
-	Spills   []cuda.Spill `json:"spilling_kernels,omitempty"` // of the library
-	Problem  string       `json:"problem,omitempty"`
+	Products string `json:"products,omitempty"`
+	// of products, where it is not off: on or use
+	Tuning  string       `json:"tuning,omitempty"`
+	Tuned   int          `json:"tuned_products,omitempty"`   // that were measured
+	Spills  []cuda.Spill `json:"spilling_kernels,omitempty"` // of the library
+	Problem string       `json:"problem,omitempty"`
 }
 
 type devicesReport struct {
@@ -64,7 +67,11 @@ func (c *devicesCmd) Run(e *env) error {
 			p := deviceReport{Name: name, Product: in.Name, Emulated: in.Emulated, Cores: in.Cores, SIMD: in.SIMD, Memory: in.Memory, Driver: in.Driver, PTX: in.PTX}
 			if in.Kind == "cuda" {
 				p.Capability = fmt.Sprintf("%d.%d", in.Capability[0], in.Capability[1])
-				p.Spills, p.Products = d.(*cuda.Device).Spills(), d.(*cuda.Device).Products()
+				gpu := d.(*cuda.Device)
+				p.Spills, p.Products, p.Tuned = gpu.Spills(), gpu.Products(), len(gpu.TunedProducts())
+				if t := gpu.Tuning(); t != cuda.TuningOff {
+					p.Tuning = t.String()
+				}
 			}
 			r.Devices = append(r.Devices, p)
 		}
@@ -84,6 +91,7 @@ func (c *devicesCmd) Run(e *env) error {
 		case d.Capability != "":
 			details = fmt.Sprintf("compute capability %s, driver %s, PTX %s", d.Capability, d.Driver, d.PTX)
 			details += ", products: " + d.Products
+			details += tuningOf(d.Tuning, d.Tuned)
 			if d.Emulated {
 				details += ", EMULATED"
 			}
@@ -113,6 +121,17 @@ func (c *devicesCmd) Run(e *env) error {
 		fmt.Fprintf(e.out, "  %-10s %s\n", l.Name, state)
 	}
 	return nil
+}
+
+// tuningOf says of a GPU's products what measurements have to do with their forms.
+func tuningOf(tuning string, measured int) string {
+	switch {
+	case tuning == "" && measured == 0:
+		return ""
+	case tuning == "":
+		return fmt.Sprintf(", %d products measured and not used (FLAMBEAU_TUNE)", measured)
+	}
+	return fmt.Sprintf(", FLAMBEAU_TUNE=%s: %d products measured", tuning, measured)
 }
 
 // byteCount prints a number of bytes for people.

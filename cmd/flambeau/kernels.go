@@ -12,7 +12,8 @@ import (
 )
 
 type kernelsCmd struct {
-	Pack packCmd `cmd:"" help:"Write the kernels of models' training steps into a file that a program ships, so that its first step compiles none of them: FLAMBEAU_KERNELS names the file, or cuda.OpenPack reads it."`
+	Pack  packCmd  `cmd:"" help:"Write the kernels of models' training steps into a file that a program ships, so that its first step compiles none of them: FLAMBEAU_KERNELS names the file, or cuda.OpenPack reads it."`
+	Tuned tunedCmd `cmd:"" help:"List the matrix products that programs with FLAMBEAU_TUNE=1 have measured on a GPU like this one: the model's form, the measured one, and their times."`
 }
 
 type packCmd struct {

@@ -7,7 +7,7 @@
 //	flambeau predict    classify images or rows of a table
 //	flambeau generate   write text with a trained model of text
 //	flambeau plan       tell what a training step takes before there is a GPU: memory, largest batch, operations, time
-//	flambeau kernels    pack the kernels of a training step, for a program that ships them
+//	flambeau kernels    pack the kernels of a training step; list what was measured of products
 //	flambeau devices    list the devices and what each needs
 //	flambeau doctor     say why a GPU is not used, or is slow, and what to do
 //	flambeau ops        list the ops, their types and gradients
@@ -42,7 +42,7 @@ type cli struct {
 	Predict  predictCmd  `cmd:"" help:"Classify images or rows of a table with a trained model."`
 	Generate generateCmd `cmd:"" help:"Write text with a trained model of text."`
 	Plan     planCmd     `cmd:"" help:"Tell what a training step of a model takes, without the GPU: memory, the largest batch that fits, operations, time."`
-	Kernels  kernelsCmd  `cmd:"" help:"Pack the kernels of a training step, for a program that ships them."`
+	Kernels  kernelsCmd  `cmd:"" help:"Pack the kernels of a training step, for a program that ships them. List what was measured of matrix products."`
 	Devices  devicesCmd  `cmd:"" help:"List the devices, say why there is no GPU, and list the optional libraries found."`
 	Doctor   doctorCmd   `cmd:"" help:"Find out why a GPU is not used, or is slower than it could be. The exit status is 0 where all is well, 1 where a GPU is used but slow, 2 where none is used."`
 	Ops      opsCmd      `cmd:"" help:"List the ops, and on which devices and types each is tested, with which gradients."`

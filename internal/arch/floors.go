@@ -26,7 +26,7 @@ var floors = []floor{
 	{"cpu/internal/...", []string{"shape", "expr"}},
 
 	{"ptx", []string{"expr"}},
-	{"cuda", []string{"internal/pool", "ptx", "cuda/internal/cu", "cuda/internal/emu/...", "cuda/internal/kernels", "cuda/internal/lib/..."}},
+	{"cuda", []string{"internal/pool", "internal/atomicfile", "internal/filelock", "ptx", "cuda/internal/cu", "cuda/internal/emu/...", "cuda/internal/kernels", "cuda/internal/lib/..."}},
 	{"cuda/doctor", []string{"cuda"}},
 	{"cuda/internal/cu", nil},
 	{"cuda/internal/emu/...", []string{"cuda/internal/cu"}},

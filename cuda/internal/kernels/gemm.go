@@ -115,6 +115,7 @@ type ProductOperands struct {
 	Act                                          *expr.Program
 	TF32                                         bool
 	Counters                                     Counters // nil: no product is divided along k
+	Choose                                       Chooser  // nil: the model chooses
 }
 
 // MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate
@@ -166,23 +167,48 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	if o.factor().IsHalf() || o.tf32() {
 		return tensorMatMul(g, o, scratch)
 	}
-	s := gemmSpec{typ: a.Type, out: out.Type, tile: chooseTile(a.Type, batch, m, n), a: chooseLoad(a, 1, 2), b: chooseLoad(b, 2, 1)}
-	s.vectorOut = vectorizable(out, 2, 1)
+	p := floatPlan{spec: floatSpecFor(&o)}
+	p.spec.tile = chooseTile(a.Type, batch, m, n)
+	// Partial sums are written and read no more than the operands are.
+	p.division.chunk = splitK(k, batch*p.spec.tiles(m, n), k*(m+n)/(2*m*n))
+	if p.chunk >= k || !o.divisible(p.spec, scratch) {
+		p.division = undivided(k)
+	}
+	if o.Choose != nil && scratch != nil {
+		return o.chosen(g, p).launches(o, scratch)
+	}
+	return p.launches(o, scratch)
+}
+
+// floatPlan is how a product without tensor cores is carried out.
+type floatPlan struct {
+	spec gemmSpec
+	division
+}
+
+// floatSpecFor returns the specification for a product of these operands but for its tile.
+func floatSpecFor(o *ProductOperands) gemmSpec {
+	return gemmSpec{typ: o.A.Type, out: o.Out.Type, a: chooseLoad(o.A, 1, 2), b: chooseLoad(o.B, 2, 1), vectorOut: vectorizable(o.Out, 2, 1)}
+}
+
+// launches plans the product in that form.
+func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error) {
 	var list []Launch
-	if s = s.finishing(o); s.sums != (sumsSpec{}) && !s.sumsFit() {
+	s := p.spec.finishing(o)
+	if s.sums != (sumsSpec{}) && !s.sumsFit() {
 		var err error
 		if list, err = o.summed(s.sums, scratch); err != nil {
 			return nil, err
 		}
 		s.sums = sumsSpec{}
 	}
-	// Partial sums are written and read no more than the operands are.
-	chunk := splitK(k, batch*s.tiles(m, n), k*(m+n)/(2*m*n))
-	plan := func() ([]Launch, error) { return splitMatMul(s, o, division{chunk: chunk}, scratch) }
-	if chunk >= k || !o.divisible(s, scratch) {
-		plan = func() ([]Launch, error) { return launchMatMul(s, o) }
+	var l []Launch
+	var err error
+	if p.chunk >= o.A.Shape.At(2) {
+		l, err = launchMatMul(s, o)
+	} else {
+		l, err = splitMatMul(s, o, p.division, scratch)
 	}
-	l, err := plan()
 	return append(list, l...), err
 }
 
@@ -244,7 +270,7 @@ func splitK(k, blocks, most int) int {
 	if blocks >= wantedBlocks/2 || k < 256 {
 		return max(k, 1)
 	}
-	parts := min(ceilDiv(wantedBlocks, blocks), k/128, 64, most)
+	parts := min(ceilDiv(wantedBlocks, blocks), k/128, mostParts, most)
 	return ceilDiv(ceilDiv(k, max(parts, 1)), 64) * 64
 }
 
@@ -414,6 +440,17 @@ func chooseTile(t dtype.Type, batch, m, n int) gemmTile {
 		return mediumTile
 	}
 	return smallTile
+}
+
+// tilesOf are the tiles that elements of type t are multiplied in.
+func tilesOf(t dtype.Type) []gemmTile {
+	switch {
+	case t.Size() == 8:
+		return []gemmTile{doubleTile}
+	case t == dtype.F32:
+		return []gemmTile{largeTile, mediumTile, smallTile}
+	}
+	return []gemmTile{mediumTile, smallTile}
 }
 
 // vectorElements is how many elements of type t a vector access moves, 0 if vectors are not used

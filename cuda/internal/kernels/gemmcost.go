@@ -219,24 +219,32 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 
 // compare takes the form of least cost.
 func (g *GPU) compare(p product) chosenForm {
-	s, batch, m, n, k, split := p.spec, p.batch, p.m, p.n, p.k, p.split
 	best := chosenForm{seconds: math.Inf(1)}
-	for _, f := range tensorForms {
-		if f.bm > 16 && f.bm >= 2*m || f.bn > 64 && f.bn >= 2*n {
+	g.eachForm(p, func(c chosenForm) {
+		// Forms come in the order of what they read: a later one must gain something.
+		if c.seconds < 0.97*best.seconds {
+			best = c
+		}
+	})
+	return best
+}
+
+// eachForm calls f with the ways to carry out a product, and what each costs.
+func (g *GPU) eachForm(p product, f func(chosenForm)) {
+	s, batch, m, n, k := p.spec, p.batch, p.m, p.n, p.k
+	for _, form := range tensorForms {
+		if form.bm > 16 && form.bm >= 2*m || form.bn > 64 && form.bn >= 2*n {
 			continue // half of the block would be beyond the edge
 		}
-		s.form = f.of(s.typ)
+		s.form = form.of(s.typ)
 		if !s.fits() {
 			continue
 		}
-		for _, d := range g.divisions(s, batch, m, n, k, split) {
-			// Forms come in the order of what they read: a later one must gain something.
-			if t, _ := g.cost(s, batch, m, n, k, d); t < 0.97*best.seconds {
-				best = chosenForm{s, d, t}
-			}
+		for _, d := range g.divisions(s, batch, m, n, k, p.split) {
+			t, _ := g.cost(s, batch, m, n, k, d)
+			f(chosenForm{s, d, t})
 		}
 	}
-	return best
 }
 
 // divisions are ways to divide a product. Of parts there are such that their blocks are as many as
@@ -260,7 +268,7 @@ func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division
 			continue
 		}
 		for _, each := range []int{1, 2, 3, 4, 5, 6, 8, 12, 16} {
-			parts := min(each*g.Cores/rest, k/128, 64)
+			parts := min(each*g.Cores/rest, k/128, mostParts)
 			if parts > before {
 				before = parts
 				list = append(list, division{whole, ceilDiv(ceilDiv(k, parts), 64) * 64})
@@ -281,11 +289,30 @@ type tensorPlan struct {
 // choosePlan is choose for operands of which some may be copied first: those that would come
 // element by element, where the copies' bytes cost less than that.
 func (g *GPU) choosePlan(out, a, b Operand, split bool) (best tensorPlan) {
-	s, _ := tensorSpecFor(out, a, b)
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	split = split && batch <= maxGridY
-	best.tensorSpec, best.division, best.seconds = g.choose(s, batch, m, n, k, split)
-	whole := 16 / s.typ.Size()
+	list, count := g.realignments(out, a, b)
+	for i, r := range list[:count] {
+		if f, d, t := g.choose(r.spec, batch, m, n, k, split); i == 0 || t+r.seconds < best.seconds {
+			best = tensorPlan{f, d, t + r.seconds, r.a, r.b}
+		}
+	}
+	return best
+}
+
+// realignment is which operands are copied first, what that costs, and the product that is left,
+// without a form.
+type realignment struct {
+	a, b    bool
+	spec    tensorSpec
+	seconds float64
+}
+
+// realignments are the ways to copy operands first; the first way copies none.
+func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
+	s, _ := tensorSpecFor(out, a, b)
+	list[0].spec, count = s, 1
+	batch, whole := out.Shape.At(0), 16/s.typ.Size()
 	canA, canB := a.Type == b.Type && s.a.vector == 1 && a.Strides.At(alongOf(s.a, 1)) == 1, a.Type == b.Type && s.b.vector == 1 && b.Strides.At(alongOf(s.b, 2)) == 1
 	copies := func(o Operand) float64 {
 		elements := o.Shape.Size()
@@ -298,10 +325,12 @@ func (g *GPU) choosePlan(out, a, b Operand, split bool) (best tensorPlan) {
 		if c.a && !canA || c.b && !canB {
 			continue
 		}
-		with, more := s, 0.0
+		r := &list[count]
+		r.a, r.b, r.spec = c.a, c.b, s
+		with := &r.spec
 		if c.b {
 			with.b.vector, with.b.ragged = whole, b.Shape.At(alongOf(with.b, 2))%whole != 0
-			more += copies(b)
+			r.seconds += copies(b)
 			// Beside rows of k that are copied whole, those of a may begin anywhere.
 			if !c.a && !with.b.alongK && s.singly(s.a) && oddRows(a, with.a.alongK) {
 				with.odd, with.a.vector, with.a.ragged = true, 2, true
@@ -309,13 +338,11 @@ func (g *GPU) choosePlan(out, a, b Operand, split bool) (best tensorPlan) {
 		}
 		if c.a {
 			with.a.vector, with.a.ragged = whole, a.Shape.At(alongOf(with.a, 1))%whole != 0
-			more += copies(a)
+			r.seconds += copies(a)
 		}
-		if f, d, t := g.choose(with, batch, m, n, k, split); t+more < best.seconds {
-			best = tensorPlan{f, d, t + more, c.a, c.b}
-		}
+		count++
 	}
-	return best
+	return list, count
 }
 
 // alongOf is the dimension along which rows of an operand lie.

@@ -155,7 +155,7 @@ func TestProductModel(t *testing.T) {
 	b.WriteString("(`cuda/internal/kernels/gemmcost.go`), and `TestProductModel` writes it. The roof is the greater of two\ntimes: all multiplications at the rate of mma.sync, and all operands moved once. In brackets stands\n")
 	b.WriteString("what bounds the product in the model: the ends of tiles are their first copies and their stores,\n")
 	b.WriteString("joining is the sums of parts, and waves are multiprocessors that have nothing left. A product in\n")
-	b.WriteString("parts is divided along k, all of it or the tiles of the last wave. It is one launch.\n\n## Published kernels\n\n| kernel | model | published | ratio | source |\n| --- | --- | --- | --- | --- |\n")
+	b.WriteString("parts is divided along k, all of it or the tiles of the last wave. It is one launch. FLAMBEAU_TUNE=1\nhas measurements on the GPU choose among the forms that the model takes for good ones.\n\n## Published kernels\n\n| kernel | model | published | ratio | source |\n| --- | --- | --- | --- | --- |\n")
 	for _, p := range publishedKernels() {
 		got, _ := p.gpu.cost(inWholeCopies(p.form), 1, p.m, p.n, p.k, undivided(p.k))
 		fmt.Fprintf(&b, "| %s | %.0f µs | %.0f µs | %.2f | %s |\n", p.name, got*1e6, p.seconds*1e6, got/p.seconds, p.source)

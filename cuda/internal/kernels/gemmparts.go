@@ -148,5 +148,10 @@ func splitMatMul(f productForm, o ProductOperands, d division, scratch Scratch) 
 // divisible reports whether all tiles of the product in that form can be divided along k.
 func (o *ProductOperands) divisible(f productForm, scratch Scratch) bool {
 	batch, m, n := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2)
-	return scratch != nil && o.Counters != nil && batch <= maxGridY && batch*f.tiles(m, n) <= CounterWords
+	return scratch != nil && o.mayDivide() && batch*f.tiles(m, n) <= CounterWords
+}
+
+// mayDivide reports whether some tiles of the product may be divided along k.
+func (o *ProductOperands) mayDivide() bool {
+	return o.Counters != nil && o.Out.Shape.At(0) <= maxGridY
 }

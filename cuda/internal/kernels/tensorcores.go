@@ -284,6 +284,15 @@ func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) 
 		return launchMatMul(s.finishing(o), o)
 	}
 	p := g.choosePlan(out, a, b, o.Counters != nil)
+	if o.Choose != nil {
+		return o.chosen(g, p).launches(o, scratch)
+	}
+	return p.launches(o, scratch)
+}
+
+// launches plans the product in that form.
+func (p tensorPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error) {
+	out, a, b, k := o.Out, o.A, o.B, o.A.Shape.At(2)
 	var list []Launch
 	for _, r := range []struct {
 		yes   bool

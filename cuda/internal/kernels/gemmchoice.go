@@ -1,0 +1,339 @@
+package kernels
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// A Form is how a product is carried out, among the ways that its planner knows. All give the same
+// results up to the order of sums.
+type Form struct {
+	Tile   [3]int `json:"tile"`             // rows and columns of a block, and its step of k
+	Stages int    `json:"stages,omitempty"` // of tiles that lie in shared memory, on tensor cores
+	Whole  int    `json:"whole,omitempty"`  // tiles of which a block sums up all of k
+	Chunk  int    `json:"chunk,omitempty"`  // of k that blocks of the others sum up; 0: all
+	CopyA  bool   `json:"copy_a,omitempty"` // it is copied first, to rows that begin on 16 bytes
+	CopyB  bool   `json:"copy_b,omitempty"`
+}
+
+// String returns a text such as "128x128x32, k by 512 behind 264 tiles".
+func (f Form) String() string {
+	s := fmt.Sprintf("%dx%dx%d", f.Tile[0], f.Tile[1], f.Tile[2])
+	if f.Chunk > 0 {
+		s += fmt.Sprintf(", k by %d", f.Chunk)
+	}
+	if f.Whole > 0 {
+		s += fmt.Sprintf(" behind %d tiles", f.Whole)
+	}
+	if f.CopyA {
+		s += ", A copied"
+	}
+	if f.CopyB {
+		s += ", B copied"
+	}
+	return s
+}
+
+// A Chooser chooses the form of a product in place of the model; false leaves it to that.
+type Chooser func(*Choice) (Form, bool)
+
+// A Choice is a product whose form is to be chosen.
+type Choice struct {
+	g       *GPU
+	o       ProductOperands
+	planned productPlan // by the model
+}
+
+// productPlan is a product in a form of its own.
+type productPlan interface {
+	named(k int) Form
+	launches(o ProductOperands, scratch Scratch) ([]Launch, error)
+}
+
+func (p tensorPlan) named(k int) Form {
+	f := Form{Tile: [3]int{p.form.bm, p.form.bn, p.form.bk}, Stages: p.stages(), CopyA: p.realignA, CopyB: p.realignB}
+	return f.divided(p.division, k)
+}
+
+func (p floatPlan) named(k int) Form {
+	t := p.spec.tile
+	return Form{Tile: [3]int{t.bm, t.bn, t.bk}}.divided(p.division, k)
+}
+
+func (f Form) divided(d division, k int) Form {
+	if d.parts(k) > 1 {
+		f.Whole, f.Chunk = d.whole, d.chunk
+	}
+	return f
+}
+
+// chosen returns the plan that is chosen: the model's where there is nothing to sum up, where it is
+// left to that, and where the form is none of this product's.
+func (o *ProductOperands) chosen(g *GPU, planned productPlan) productPlan {
+	if o.A.Shape.At(2) == 0 {
+		return planned
+	}
+	c := &Choice{g, *o, planned}
+	if f, ok := o.Choose(c); ok {
+		if p, ok := c.plan(f); ok {
+			return p
+		}
+	}
+	return planned
+}
+
+// A Product is all that the choice of a form depends on: equal ones have the same forms.
+type Product struct {
+	tensor           tensorSpec // on tensor cores, without a form
+	float            gemmSpec   // elsewhere, without a tile
+	act              string     // the activation's name
+	batch, m, n, k   int
+	divisible        bool
+	canA, canB       bool // be copied first
+	sharedA, sharedB bool // one matrix is that of the whole batch
+}
+
+// Product says what the choice is for.
+func (c *Choice) Product() Product {
+	o := &c.o
+	p := Product{batch: o.Out.Shape.At(0), m: o.Out.Shape.At(1), n: o.Out.Shape.At(2), k: o.A.Shape.At(2), divisible: o.mayDivide()}
+	shared := func(o Operand) bool { return p.batch > 1 && o.Strides.At(0) == 0 }
+	p.sharedA, p.sharedB = shared(o.A), shared(o.B)
+	if o.Act != nil {
+		key := "_" + o.Act.Key()[:8]
+		p.act = strings.TrimSuffix(o.Act.Name(), key) + key
+	}
+	if _, ok := c.planned.(floatPlan); ok {
+		p.float = floatSpecFor(o).finishing(*o)
+		return p
+	}
+	s, _ := tensorSpecFor(o.Out, o.A, o.B)
+	p.tensor = s.finishing(*o)
+	list, count := c.g.realignments(o.Out, o.A, o.B)
+	for _, r := range list[:count] {
+		p.canA, p.canB = p.canA || r.a, p.canB || r.b
+	}
+	return p
+}
+
+// String says the same for people and files.
+func (p Product) String() string {
+	var typ, out, bias dtype.Type
+	var a, b, to fmt.Stringer
+	var act actSpec
+	var sums sumsSpec
+	if s := &p.tensor; s.typ != dtype.Invalid {
+		typ, out, bias, a, b, to, act, sums = s.typ, s.out, s.bias, s.a, s.b, s.to, s.actSpec, s.sums
+	} else {
+		s := &p.float
+		typ, out, bias, a, b, to, act, sums = s.typ, s.out, s.bias, s.a, s.b, storeElements, s.actSpec, s.sums
+		if s.vectorOut {
+			to = storePieces
+		}
+	}
+	factors := typ.String()
+	if p.tensor.typ == dtype.F32 {
+		factors = "tf32"
+	}
+	text := fmt.Sprintf("%s %dx%dx%dx%d %v·%v=%v", factors, p.batch, p.m, p.n, p.k, a, b, to)
+	for _, part := range []struct {
+		yes  bool
+		text string
+	}{
+		{p.tensor.odd, "odd rows"}, {out != typ, "out " + out.String()}, {bias != dtype.Invalid, "bias " + bias.String()},
+		{act.act != "", p.act}, {act.pre, "pre"}, {act.with != dtype.Invalid, "with " + act.with.String()},
+		{sums.rows, "row sums"}, {sums.columns, "column sums"}, {p.sharedA, "one A"}, {p.sharedB, "one B"},
+		{p.canA, "A may be copied"}, {p.canB, "B may be copied"}, {!p.divisible, "not divisible"},
+	} {
+		if part.yes {
+			text += ", " + part.text
+		}
+	}
+	return text
+}
+
+// Planned is the model's form.
+func (c *Choice) Planned() Form { return c.planned.named(c.o.A.Shape.At(2)) }
+
+// Takes reports whether the product can be carried out in that form.
+func (c *Choice) Takes(f Form) bool {
+	_, ok := c.plan(f)
+	return ok
+}
+
+// plan is the product in that form; false where the form is none of this product's.
+func (c *Choice) plan(f Form) (productPlan, bool) {
+	o := &c.o
+	batch, m, n, k := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2), o.A.Shape.At(2)
+	d := undivided(k)
+	if f.Chunk != 0 || f.Whole != 0 {
+		d = division{f.Whole, f.Chunk}
+		if f.Whole < 0 || f.Chunk <= 0 || f.Chunk%64 != 0 || d.parts(k) < 2 || d.parts(k) > mostParts || !o.mayDivide() {
+			return nil, false
+		}
+	}
+	divides := func(tiles int) bool {
+		return d.parts(k) == 1 || d.whole < tiles && batch*(tiles-d.whole) <= CounterWords
+	}
+	if p, ok := c.planned.(floatPlan); ok {
+		i := slices.IndexFunc(tilesOf(o.A.Type), func(t gemmTile) bool { return f.Tile == [3]int{t.bm, t.bn, t.bk} })
+		if i < 0 || f.Stages != 0 || f.Whole != 0 || f.CopyA || f.CopyB {
+			return nil, false
+		}
+		p.spec.tile, p.division = tilesOf(o.A.Type)[i], d
+		return p, divides(p.spec.tiles(m, n))
+	}
+	list, count := c.g.realignments(o.Out, o.A, o.B)
+	for _, r := range list[:count] {
+		s := r.spec
+		i := slices.IndexFunc(tensorForms, func(t tensorForm) bool {
+			s.form = t.of(s.typ)
+			return f.Tile == [3]int{s.form.bm, s.form.bn, s.form.bk} && f.Stages == s.stages()
+		})
+		if i < 0 || r.a != f.CopyA || r.b != f.CopyB {
+			continue
+		}
+		if !s.fits() || c.g.resident(s) < 1 || !divides(s.tiles(m, n)) || d.whole > 0 && (batch > 1 || s.odd) {
+			return nil, false
+		}
+		t, _ := c.g.cost(s, batch, m, n, k, d)
+		return tensorPlan{s, d, t + r.seconds, r.a, r.b}, true
+	}
+	return nil, false
+}
+
+// mostParts is in how many parts k is divided at most.
+const mostParts = 64
+
+// mostForms is how many forms of a product are worth a measurement, and likely how many times the
+// model's seconds one may take by the model.
+const (
+	mostForms = 12
+	likely    = 1.6
+)
+
+// Forms are those that a measurement may find best, the model's own first. On tensor cores they are
+// the model's best few, of which a tile has two at most. Elsewhere there is no model: each tile is
+// among them, with k undivided and divided into about as many blocks as the device runs at once.
+func (c *Choice) Forms() []Form {
+	list := []Form{c.Planned()}
+	add := func(f Form) {
+		if len(list) < mostForms && !slices.Contains(list, f) && c.Takes(f) {
+			list = append(list, f)
+		}
+	}
+	if p, ok := c.planned.(floatPlan); ok {
+		c.floatForms(p, add)
+		return list
+	}
+	type modelled struct {
+		form    Form
+		seconds float64
+	}
+	var all []modelled
+	o, best := &c.o, c.planned.(tensorPlan).seconds
+	batch, m, n, k := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2), o.A.Shape.At(2)
+	ways, count := c.g.realignments(o.Out, o.A, o.B)
+	for _, r := range ways[:count] {
+		c.g.eachForm(product{r.spec, batch, m, n, k, o.mayDivide()}, func(x chosenForm) {
+			if t := x.seconds + r.seconds; t <= likely*best {
+				all = append(all, modelled{tensorPlan{x.spec, x.division, t, r.a, r.b}.named(k), t})
+			}
+		})
+	}
+	slices.SortStableFunc(all, func(x, y modelled) int { return cmp.Compare(x.seconds, y.seconds) })
+	same := map[[3]int]int{}
+	for _, x := range all {
+		if same[x.form.Tile]++; same[x.form.Tile] <= 2 {
+			add(x.form)
+		}
+	}
+	return list
+}
+
+// floatForms calls add with the forms of a product without tensor cores.
+func (c *Choice) floatForms(p floatPlan, add func(Form)) {
+	o := &c.o
+	batch, m, n, k := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2), o.A.Shape.At(2)
+	own := p.spec.tile
+	for _, t := range tilesOf(o.A.Type) {
+		if t != own && (t.bm > smallTile.bm && t.bm >= 2*m || t.bn > smallTile.bn && t.bn >= 2*n) {
+			continue // half of the block would be beyond the edge
+		}
+		p.spec.tile, p.division = t, undivided(k)
+		add(p.named(k))
+		for _, each := range []int{1, 2, 4} {
+			parts := min(each*c.g.Cores/(batch*p.spec.tiles(m, n)), k/128, mostParts)
+			if parts > 1 {
+				p.division.chunk = ceilDiv(ceilDiv(k, parts), 64) * 64
+				add(p.named(k))
+			}
+		}
+	}
+}
+
+// Trial plans the product in that form, with results in scratch memory instead of their places.
+// There they lie in the same way, so that they take as long to store.
+func (c *Choice) Trial(f Form, scratch Scratch) ([]Launch, error) {
+	p, ok := c.plan(f)
+	if !ok {
+		return nil, fail("matmul", "%v is no form of %v", f, c.Product())
+	}
+	o := c.o
+	for _, r := range []*Operand{&o.Out, &o.Pre, &o.Sums, &o.ColumnSums} {
+		if r.Type == dtype.Invalid {
+			continue
+		}
+		at, bytes := r.within()
+		addr, err := scratch(bytes)
+		if err != nil {
+			return nil, err
+		}
+		r.Addr, r.Offset = addr+at, 0
+	}
+	return p.launches(o, scratch)
+}
+
+// within says where o's first element is in memory that holds all of its elements, and how large
+// that is. Its distance from a multiple of 256 is as it was.
+func (o Operand) within() (at uint64, bytes int) {
+	lo, hi, ok := o.Span()
+	if !ok {
+		return 0, 0
+	}
+	size, off := o.Type.Size(), int(o.start()%256)
+	before := ceilDiv(max(0, (o.Offset-lo)*size-off), 256)*256 + off
+	return uint64(before), before + (hi-o.Offset+1)*size
+}
+
+// FormsVersion tells apart programs whose kernels for products differ: what one has measured says
+// nothing about another.
+var FormsVersion = sync.OnceValue(func() string {
+	h := sha256.New()
+	add := func(f productForm) {
+		for _, f := range []productForm{f, f.inParts()} {
+			k, err := f.kernel()
+			if err != nil { // which products that take it report
+				fmt.Fprintln(h, err)
+				continue
+			}
+			fmt.Fprintf(h, "%d %d\n%s", k.StaticShared, k.DynShared, k.PTX)
+		}
+	}
+	for _, t := range tensorForms {
+		add(tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: t, a: tensorLoad{vector: 8, alongK: true}, b: tensorLoad{vector: 8}, to: storePieces})
+	}
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F64} {
+		for _, t := range tilesOf(typ) {
+			add(gemmSpec{typ: typ, out: typ, tile: t, vectorOut: true})
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+})

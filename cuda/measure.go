@@ -1,0 +1,219 @@
+package cuda
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/cu"
+	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
+)
+
+// What a measurement takes. Forms are timed in turns, so that what else the device does meets all.
+const (
+	// after the first; an emulated GPU's clock is exact, and takes none
+	measuredRounds = 7
+	measuredSample = 200 * time.Microsecond // of the launches between two events, at least …
+	measuredAtOnce = 32                     // … unless they would be more than that
+	// of the planned form's time, which another must be below
+	measuredGain = 0.97
+)
+
+// arena gives away memory piece by piece.
+type arena struct {
+	base  uint64
+	taken int
+}
+
+// alloc is a [kernels.Scratch].
+func (a *arena) alloc(bytes int) (uint64, error) {
+	at := a.base + uint64(a.taken)
+	a.taken += (bytes + 255) &^ 255
+	return at, nil
+}
+
+var errNoRoom = errors.New("there is no room for a measurement")
+
+// measuredForm is a form that is measured.
+type measuredForm struct {
+	form     kernels.Form
+	launches []kernels.Launch
+	times    []time.Duration
+	err      error
+}
+
+// measure takes the times of the forms of a product on the stream, behind what is queued there. It
+// reports false, and leaves nothing behind, where that is not possible now.
+func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
+	d := t.d
+	if !d.measuring.TryLock() {
+		return r, false // who waits here may be waited for by the work of whom it waits for
+	}
+	defer d.measuring.Unlock()
+	forms := c.Forms()
+	r = tunedRecord{Product: c.Product().String(), Form: forms[0], Planned: forms[0]}
+	own := &scratch{d: d, s: t.s, op: t.op + ", measured"}
+	defer own.free()
+	list, err := own.trials(c, forms)
+	if err != nil {
+		return r, false
+	}
+	if list, err = own.preloaded(list); err == nil {
+		list, err = own.timed(list)
+	}
+	if err != nil {
+		return r, false
+	}
+	median := func(l *measuredForm) float64 {
+		slices.Sort(l.times)
+		return l.times[len(l.times)/2].Seconds()
+	}
+	r.PlannedSeconds = median(list[0])
+	r.Seconds = r.PlannedSeconds
+	for _, l := range list[1:] {
+		if s := median(l); s < r.Seconds && s < measuredGain*r.PlannedSeconds {
+			r.Form, r.Seconds = l.form, s
+		}
+	}
+	return r, true
+}
+
+// trials plans the forms, the first of which is the model's. All have the same memory for their
+// results, as one runs after the other.
+func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measuredForm, err error) {
+	const nowhere = 1 << 40 // an address for plans whose memory is counted only
+	need := 0
+	for _, f := range forms {
+		a := arena{base: nowhere}
+		if _, err := c.Trial(f, a.alloc); err != nil {
+			return nil, err
+		}
+		need = max(need, a.taken)
+	}
+	free, _ := backing{t.d}.Capacity()
+	if s := t.d.pool.Stats(); uint64(need) > free+uint64(s.ReservedBytes.Current-s.AllocatedBytes.Current) {
+		return nil, errNoRoom
+	}
+	base, err := t.alloc(need)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range forms {
+		a := arena{base: base}
+		l, err := c.Trial(f, a.alloc)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, &measuredForm{form: f, launches: l})
+	}
+	return list, nil
+}
+
+// preloaded loads the kernels of all trials side by side, and leaves out those that have none. The
+// error is that of the first.
+func (t *scratch) preloaded(list []*measuredForm) ([]*measuredForm, error) {
+	err := together(context.Background(), len(list), nil, func(i int) error {
+		for _, l := range list[i].launches {
+			if list[i].err = t.d.preload(l.Kernel); list[i].err != nil {
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return remaining(list)
+}
+
+// remaining are the trials without an error. That of the first is returned.
+func remaining(list []*measuredForm) ([]*measuredForm, error) {
+	if err := list[0].err; err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list, func(l *measuredForm) bool { return l.err != nil }), nil
+}
+
+// timed takes the times of the trials. What the first turn shows to be slow it leaves out.
+func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
+	for _, l := range list { // a first launch may take longer
+		l.err = t.d.queue(t.s, l.launches)
+	}
+	list, err := remaining(list)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.turn(list, 1); err != nil {
+		return nil, err
+	}
+	least := list[0].times[0]
+	for _, l := range list {
+		least = min(least, l.times[0])
+	}
+	own := list[0]
+	list = slices.DeleteFunc(list, func(l *measuredForm) bool { return l != own && l.times[0] > 2*least })
+	inner := min(measuredAtOnce, max(1, int(measuredSample/max(1, least))))
+	for range t.d.p.rounds {
+		if err := t.turn(list, inner); err != nil {
+			return nil, err
+		}
+		slices.Reverse(list) // nobody always comes first, or behind the same one
+	}
+	if list[0] != own {
+		slices.Reverse(list)
+	}
+	return list, nil
+}
+
+// turn launches each trial so many times, and adds the time that a launch took. The host queues all
+// before it waits, so that the device does not wait for it where kernels are not very short.
+func (t *scratch) turn(list []*measuredForm, inner int) (err error) {
+	d := t.d
+	marks := make([]cu.Event, 0, len(list)+1)
+	defer func() { d.putTiming(marks...) }()
+	mark := func() error {
+		if err := d.enter(); err != nil {
+			return err
+		}
+		defer d.leave()
+		e, err := d.stamp(t.s)
+		if err != nil {
+			return d.fault("", err)
+		}
+		marks = append(marks, e)
+		return nil
+	}
+	// the device is busy when the first mark comes
+	if err := d.queue(t.s, list[0].launches); err != nil {
+		return err
+	}
+	if err := mark(); err != nil {
+		return err
+	}
+	for _, l := range list {
+		for range inner {
+			if err := d.queue(t.s, l.launches); err != nil {
+				return err
+			}
+		}
+		if err := mark(); err != nil {
+			return err
+		}
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	if err := d.api.EventSynchronize(marks[len(marks)-1]); err != nil {
+		return d.fault("", err)
+	}
+	for i, l := range list {
+		took, err := d.api.EventElapsed(marks[i], marks[i+1])
+		if err != nil {
+			return d.fault("", err)
+		}
+		l.times = append(l.times, took/time.Duration(inner))
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package cuda
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
+	"github.com/flambeau-go/flambeau/internal/atomicfile"
+	"github.com/flambeau-go/flambeau/internal/filelock"
+)
+
+// tunedHead is the first line of a file. What follows another head counts for nothing.
+type tunedHead struct {
+	Format     string `json:"format"`
+	Device     string `json:"device"`
+	Capability string `json:"compute_capability"`
+	Cores      int    `json:"multiprocessors"`
+	Driver     string `json:"driver_version"`
+	Kernels    string `json:"kernels"` // [kernels.FormsVersion]
+	Emulated   bool   `json:"emulated,omitempty"`
+}
+
+const tunedFormat = "flambeau products 1"
+
+// tunedRecord is each further line: what was measured of a product.
+type tunedRecord struct {
+	Product        string       `json:"product"`
+	Form           kernels.Form `json:"form"`
+	Seconds        float64      `json:"seconds"`
+	Planned        kernels.Form `json:"planned"`
+	PlannedSeconds float64      `json:"planned_seconds"`
+}
+
+// tunedProducts are the measurements of GPUs of a kind, and the file that keeps them, JSON lines.
+//
+// Nothing fails because of the file, and no form is taken from it that the planner does not know
+// for the product. It is replaced as a whole, and what other processes have added meanwhile stays.
+type tunedProducts struct {
+	path string // "": no file
+	head tunedHead
+	tell func(format string, args ...any) // of the first failure to write
+
+	saving sync.Mutex
+	told   sync.Once
+
+	mu      sync.RWMutex
+	read    bool
+	records map[string]tunedRecord // by the text of the product
+	known   map[kernels.Product]knownForm
+}
+
+// knownForm is what there is of a product; not ok: nothing yet.
+type knownForm struct {
+	form kernels.Form
+	ok   bool
+}
+
+const (
+	mostTuned      = 4096     // products in a file, and that are known beside them
+	mostTunedBytes = 16 << 20 // of a file
+	tunedPatience  = 2 * time.Second
+)
+
+// defaultTuned is the folder in the user's cache directory, "" where there is none.
+func defaultTuned() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "flambeau", "products")
+}
+
+// tunedFor returns what devices of d's kind share.
+func (p *platform) tunedFor(d *Device) *tunedProducts {
+	head := tunedHead{Format: tunedFormat, Device: d.info.Name, Capability: dotted(d.sm), Cores: d.info.Cores, Driver: d.info.Driver, Emulated: p.emulated}
+	plain := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, head.Device)
+	name := fmt.Sprintf("%s-sm%d-%d-cuda%s.jsonl", plain, d.sm, head.Cores, head.Driver)
+	m := &tunedProducts{head: head, tell: log.Printf, records: map[string]tunedRecord{}, known: map[kernels.Product]knownForm{}}
+	if p.tunedDir != "" {
+		m.path = filepath.Join(p.tunedDir, name)
+	}
+	v, _ := p.tuned.LoadOrStore(name, m)
+	return v.(*tunedProducts)
+}
+
+// find returns the measured form of a product.
+func (m *tunedProducts) find(p kernels.Product, c *kernels.Choice) (kernels.Form, bool) {
+	m.mu.RLock()
+	k, known := m.known[p]
+	m.mu.RUnlock()
+	if known {
+		return k.form, k.ok
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.loadLocked()
+	if r, ok := m.records[p.String()]; ok && c.Takes(r.Form) {
+		k = knownForm{r.Form, true}
+	}
+	m.knowLocked(p, k)
+	return k.form, k.ok
+}
+
+func (m *tunedProducts) knowLocked(p kernels.Product, k knownForm) {
+	if len(m.known) >= mostTuned {
+		clear(m.known)
+	}
+	m.known[p] = k
+}
+
+// full reports whether there are so many products that no more is measured.
+func (m *tunedProducts) full() bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return len(m.records) >= mostTuned
+}
+
+// all returns the records.
+func (m *tunedProducts) all() (list []tunedRecord) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.loadLocked()
+	for _, r := range m.records {
+		list = append(list, r)
+	}
+	return list
+}
+
+// add keeps a record, and returns the form of the first that there was of the product: devices of a
+// kind that measure it at once take the same.
+func (m *tunedProducts) add(p kernels.Product, r tunedRecord) kernels.Form {
+	m.mu.Lock()
+	if k := m.known[p]; k.ok {
+		m.mu.Unlock()
+		return k.form
+	}
+	m.records[r.Product] = r
+	m.knowLocked(p, knownForm{r.Form, true})
+	m.mu.Unlock()
+	if err := m.save(); err != nil {
+		m.told.Do(func() { m.tell("cuda: measured products cannot be kept, and serve this process alone: %v", err) })
+	}
+	return r.Form
+}
+
+// loadLocked reads the file once.
+func (m *tunedProducts) loadLocked() {
+	if m.read || m.path == "" {
+		return
+	}
+	m.read = true
+	m.head.Kernels = kernels.FormsVersion()
+	for _, r := range m.file() {
+		m.records[r.Product] = r
+	}
+}
+
+// file returns the records in the file. Lines that are none are left out, and so is all of a file
+// of other kernels or another device.
+func (m *tunedProducts) file() (list []tunedRecord) {
+	if info, err := os.Stat(m.path); err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	f, err := os.Open(m.path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, mostTunedBytes))
+	if err != nil {
+		return nil
+	}
+	first, rest, _ := bytes.Cut(b, []byte("\n"))
+	var head tunedHead
+	if json.Unmarshal(first, &head) != nil || head != m.head {
+		return nil
+	}
+	for line := range bytes.Lines(rest) {
+		var r tunedRecord
+		if json.Unmarshal(line, &r) == nil && r.Product != "" && len(list) < mostTuned {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// save writes the file anew: with the records of this process, and those of others beside them.
+func (m *tunedProducts) save() (err error) {
+	if m.path == "" {
+		return nil
+	}
+	m.saving.Lock()
+	defer m.saving.Unlock()
+	dir := filepath.Dir(m.path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	lock, err := filelock.Open(m.path+".lock", 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		err := filelock.Try(lock)
+		// without locks, one of two at once is lost
+		if err == nil || errors.Is(err, errors.ErrUnsupported) {
+			break
+		}
+		if !errors.Is(err, filelock.ErrHeld) || time.Since(start) > tunedPatience {
+			return err
+		}
+	}
+	if _, err := atomicfile.Clean(dir); err != nil { // of those who ended while they wrote
+		return err
+	}
+	f, err := atomicfile.Create(m.path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	if err := enc.Encode(m.head); err != nil {
+		return err
+	}
+	for _, r := range m.merged() {
+		if err := enc.Encode(r); err != nil {
+			return err
+		}
+	}
+	if _, err := f.Write(b.Bytes()); err != nil {
+		return err
+	}
+	return f.Commit()
+}
+
+// merged takes over what others have put into the file, and returns all records in order.
+func (m *tunedProducts) merged() (list []tunedRecord) {
+	theirs := m.file()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range theirs {
+		if _, ok := m.records[r.Product]; !ok && len(m.records) < mostTuned {
+			m.records[r.Product] = r
+		}
+	}
+	for _, r := range m.records {
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b tunedRecord) int { return cmp.Compare(a.Product, b.Product) })
+	return list
+}
