@@ -354,10 +354,10 @@ func (g *GradScaler) GrowthTracker() int {
 	return int(g.tracker.Item())
 }
 
-// Overflowed returns the names of the parameters of model whose gradients hold an infinity or NaN,
-// in the order in which Backward comes to them if layers are listed in the order in which they are
-// applied: the first is where to look. It reads the gradients as they are, after Backward and
-// before ZeroGrad, and waits for the device.
+// Overflowed returns the names of the parameters of model whose gradients hold an infinity or NaN.
+// They are in the order in which Backward comes to them, if layers are listed in the order in which
+// they are applied. The first is where to look. It reads the gradients as they are, after Backward
+// and before ZeroGrad, and waits for the device.
 func (g *GradScaler) Overflowed(model any) []string {
 	var names []string
 	list := nn.NamedParameters(model)

@@ -6,7 +6,7 @@ import "github.com/flambeau-go/flambeau/tensor"
 // batch that is computed in pieces. loss is the mean over the part of the batch's total that the
 // piece has, of whatever the mean is taken of: samples, or, where targets are ignored, those that
 // are not. So the gradients of all pieces together are those of the mean over the batch, whatever
-// the sizes of the pieces; dividing each mean by the number of pieces, as is often seen, is right
+// the sizes of the pieces. Dividing each mean by the number of pieces, as is often seen, is right
 // for pieces of one size only. Losses that are sums need no share: call Backward. An empty piece
 // adds nothing. The options are those of Backward but GradOutput.
 func BackwardShare(loss *tensor.Tensor, part, total int, opts ...tensor.GradOption) {

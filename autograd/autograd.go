@@ -4,12 +4,12 @@
 //
 // Two forms stand side by side. [Grad] takes tensors that have been computed and walks their graph,
 // as torch.autograd.grad. [VJP], [JVP], [HVP], [Jacobian] and [Hessian] take a function and the
-// point at which to differentiate it, as torch.autograd.functional: the function is called with
-// leaves that stand for the inputs (they share their memory), so that neither the inputs' gradients
-// nor their graphs are touched, and what is returned has no graph. What the function makes on the
-// way is freed when it returns; results belong to the youngest scope of the inputs. Inputs of
-// integer or bool type are passed on and have no derivative. An input that the result does not
-// depend on has zeros.
+// point at which to differentiate it, as torch.autograd.functional. They call the function with
+// leaves that stand for the inputs and share their memory. So neither the inputs' gradients nor
+// their graphs are touched, and what is returned has no graph. What the function makes on the way
+// is freed when it returns; results belong to the youngest scope of the inputs. Inputs of integer
+// or bool type are passed on and have no derivative. An input that the result does not depend on
+// has zeros.
 //
 // Differentiating twice needs ops whose gradient can be differentiated: all of package tensor, and
 // a [Func] that is not OnceDifferentiable.
@@ -178,9 +178,9 @@ func directions(op string, leaves, v []*tensor.Tensor) []*tensor.Tensor {
 
 // JVP returns f(inputs) and the derivative of f there in the direction v, the product of its
 // Jacobian with v, of the shape of f's result. v has a tensor of the input's shape for each input,
-// nil for one of integer type. It differentiates twice: the product of the Jacobian with a vector u
-// is linear in u, and its gradient by u in the direction v is the derivative that is wanted (J.
-// Townsend, "A new trick for calculating Jacobian vector products", 2017).
+// nil for one of integer type. It differentiates twice. The product of the transposed Jacobian with
+// a vector u is linear in u, and its gradient by u in the direction v is the derivative that is
+// wanted (J. Townsend, "A new trick for calculating Jacobian vector products", 2017).
 func JVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) (y, d *tensor.Tensor) {
 	out := at("jvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		v := directions("jvp", leaves, v)

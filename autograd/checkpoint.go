@@ -14,17 +14,17 @@ type segment interface {
 // Backward calls f once more when it comes to it: memory for time. It is
 // torch.utils.checkpoint.checkpoint with use_reentrant=False.
 //
-// The second call sees the same operands, the modes of the scope as they were (autocast, device,
-// stream, …), and draws the same random numbers, so that gradients have the bits that they would
-// have without Checkpoint; the generator itself does not move. Gradients also reach leaves that f
+// The second call sees the same operands and the modes of the scope as they were (autocast, device,
+// stream, …). It draws the same random numbers, so gradients have the bits that they would have
+// without Checkpoint. The generator itself does not move. Gradients also reach leaves that f
 // captures, such as a layer's parameters, whether or not an operand requires one. f may itself call
 // Checkpoint, and second derivatives work: each run of Backward computes the segment again. Where
 // no gradients are recorded f is simply called.
 //
 // f is called in a scope of its own, of which its operands are and which ends with the call. What
-// it returns is of the youngest scope among x, or older. It must do the same both times: what it
+// it returns is of the youngest scope among x, or older. It must do the same both times. What it
 // does may depend on its operands, on captured tensors that are there until Backward, and on random
-// numbers, nothing else; what goroutines that f starts draw comes from the generator of its scope.
+// numbers, nothing else. What goroutines that f starts draw comes from the generator of its scope.
 // If the ops save other values the second time, by number, op, shape, type or device, Backward
 // panics with a *tensor.Error that wraps ErrGrad and names the op; values that merely differ cannot
 // be seen. An operand or a captured parameter that was changed in place meanwhile is ErrInPlace.
@@ -138,8 +138,8 @@ func chain(fns []func(x *tensor.Tensor) *tensor.Tensor, x *tensor.Tensor, s *ten
 // [Checkpoint] keeps are saved values as well: both together leave next to nothing on the GPU.
 //
 // In a capture ([tensor.Capture]) each replay copies anew, from and to memory that is the graph's
-// until it is closed, and in the order of the work itself, by which the GPU's memory comes free;
-// without pinned memory it is an error there.
+// until it is closed. The copies keep the order of the work itself, by which the GPU's memory comes
+// free. Without pinned memory, saving on the CPU is an error there.
 //
 // A change in place of a tensor after it was saved goes unnoticed, as in PyTorch: the copy is what
 // it was.

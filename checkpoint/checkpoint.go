@@ -10,8 +10,8 @@
 //
 // A file is a safetensors file, so that any program that reads those finds the weights. Tensors
 // have the names of their paths in the tree, keys joined with "/" ("model/0.weight",
-// "optimizer/state/0/exp_avg"; "~" and "/" within a key are written as in RFC 6901, "~0" and "~1");
-// the rest of the tree is JSON in the metadata, with a checksum of every tensor and of that JSON. A
+// "optimizer/state/0/exp_avg"). "~" and "/" within a key are written as in RFC 6901, "~0" and "~1".
+// The rest of the tree is JSON in the metadata, with a checksum of every tensor and of that JSON. A
 // file is written as a whole or not at all. Loading runs no code and allocates nothing that the
 // file's size does not back.
 package checkpoint

@@ -280,11 +280,11 @@ type Loaded struct {
 	damaged []Entry
 }
 
-// Load reads the newest checkpoint that is whole. Newer ones that are not are left in their place,
-// are told in Damaged, and are overwritten or removed by later saves, unless they are whole for all
-// that is known: of a newer version of the format, or not to be read now, as without permission or
-// memory. If there is none at all, the error wraps [fs.ErrNotExist]. A symbolic link is read as
-// what it leads to; one that leads nowhere is told in Damaged and stays.
+// Load reads the newest checkpoint that is whole. Newer ones that it cannot use stay in their place
+// and are told in Damaged. Later saves overwrite or remove those whose contents are damaged. They
+// leave those that may be whole: of a newer version of the format, or not to be read now, as
+// without permission or memory. If there is none at all, the error wraps [fs.ErrNotExist]. A
+// symbolic link is read as what it leads to; one that leads nowhere is told in Damaged and stays.
 func (s *Store) Load() (*Loaded, error) {
 	s.drain()
 	return s.load()

@@ -19,11 +19,11 @@
 //     do not depend on the number of workers: what is summed is cut in pieces that depend on shapes
 //     alone, and float32 sums are pairwise.
 //   - Products of matrices, and what is computed with them (convolutions, attention, recurrent
-//     layers), have other bits with AVX-512, with AVX2 and without both, within the error of their
-//     rounding: the order of their sums fits the vectors, and products are fused with additions
-//     where the processor can. [device.Info] names what is used (SIMD). So a training that goes on
-//     upon another processor, or with GODEBUG=cpu.avx512f=off, does not repeat the bits that it
-//     would have had.
+//     layers), have other bits with AVX-512, with AVX2 and without both. They differ within the
+//     error of their rounding: the order of their sums fits the vectors, and products are fused
+//     with additions where the processor can. [device.Info] names what is used (SIMD). So a
+//     training that goes on upon another processor, or with GODEBUG=cpu.avx512f=off, does not
+//     repeat the bits that it would have had.
 //   - Views are checked before anything is touched: an operand whose elements do not lie in its
 //     buffer is a *[device.OperandError].
 //   - Memory of 64 KiB and more comes from a caching pool on huge pages; smaller buffers are Go

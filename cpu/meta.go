@@ -11,7 +11,7 @@ import (
 )
 
 // meta is the processor without memory: see [device.OpenMeta]. Its pool is that of [Device], on
-// addresses behind which there is nothing, so that its Stats are those of the same program on the
+// addresses behind which there is nothing. So its Stats are those of the same program on the
 // processor: buffers of less than 64 KiB are not counted, nor is what a primitive needs for itself.
 type meta struct {
 	memory int

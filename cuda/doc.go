@@ -24,9 +24,9 @@
 //     returns when its work is queued. Order between streams, also of different GPUs, is by events
 //     alone. A nil stream is the default stream.
 //   - Download, Synchronize and the waits of streams and events report what went wrong in the work
-//     that they wait for: an index outside its axis as a *[device.IndexError], once, after which
-//     the GPU goes on as before; a kernel that failed as a *[device.Fault]. A fault that is Sticky
-//     has cost the process its context: every later call returns the same fault at once.
+//     that they wait for. An index outside its axis is a *[device.IndexError], reported once, after
+//     which the GPU goes on as before. A kernel that failed is a *[device.Fault]. A fault that is
+//     Sticky has cost the process its context: every later call returns the same fault at once.
 //   - Views are checked before anything is queued: a *[device.OperandError] names operation and
 //     operand.
 //   - Memory comes from a caching pool with an arena for each stream: Free and Alloc on one stream
@@ -61,11 +61,13 @@
 //	                      Read at first use.
 //	FLAMBEAU_PAGEABLE     late: emulated GPUs without a pageable= of their own have pageable=late.
 //	FLAMBEAU_CUDA_EXPANDABLE  1: memory is taken in pages, see [Device.SetExpandableSegments].
-//	FLAMBEAU_CUDA_SYNC    1: wait after every launch, so that a fault or an index error comes out of the operation that made it.
+//	FLAMBEAU_CUDA_SYNC    1: wait after every launch, so that a fault or an index error comes out
+//	                      of the operation that made it.
 //	FLAMBEAU_LIBS         cublaslt: NVIDIA's cublasLt does the matrix products whose types and
 //	                      layouts it takes, see [Device.Products]. A GPU is not opened
 //	                      where it is not there. Emulated GPUs have own kernels.
-//	FLAMBEAU_PRINT_PTX    1: print the text of each kernel to standard error when it is first loaded. A folder: write it there.
+//	FLAMBEAU_PRINT_PTX    1: print the text of each kernel to standard error when it is first
+//	                      loaded. A folder: write it there.
 //
 // Compiled kernels are cached below [os.UserCacheDir] in flambeau/cubin. Beside them lie records of
 // those for which the driver's compiler had not enough registers: see [Device.Spills].

@@ -17,7 +17,7 @@ type ResNetConfig struct {
 
 // ResNet is a residual network (K. He et al., arXiv:1512.03385) as torchvision has it, with its
 // names and layouts of weights; in bottlenecks the convolution in the middle has the stride. What a
-// block makes inside is freed when it returns, unless a gradient needs it; results of blocks belong
+// block makes inside is freed when it returns, unless a gradient needs it. Results of blocks belong
 // to the scope of the images, so a hook on a block or a stage (m.Layer3) may keep what it sees for
 // as long.
 type ResNet struct {

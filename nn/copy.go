@@ -12,9 +12,9 @@ import (
 
 // Clone returns a copy of a model that shares nothing that is trained or changes with it: torch's
 // copy.deepcopy. Parameters and buffers are copied on the device and in the scope of the originals,
-// without gradients and without hooks of their own; they require gradients where the originals do
-// (a result that a field keeps is copied without its graph), and what stands in two places does so
-// in the copy. The training flags and the hooks of layers are those of the model at the time.
+// without gradients and without hooks of their own. They require gradients where the originals do
+// (a result that a field keeps is copied without its graph). What stands in two places does so in
+// the copy. The training flags and the hooks of layers are those of the model at the time.
 // Functions are shared, and what they have captured with them, as are values behind pointers that
 // are no layers. It panics with an *[Error] if a field that is not exported holds a layer or a
 // parameter of the model, since the copy would go on using the original there.

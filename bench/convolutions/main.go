@@ -3,7 +3,8 @@
 // of processor time that it took. Beside it, compare.py runs PyTorch and this program in turns and
 // prints the medians of the ratios, which is what is quoted:
 //
-//	go build -o /tmp/convolutions ./bench/convolutions && python3 bench/convolutions/compare.py /tmp/convolutions
+//	go build -o /tmp/convolutions ./bench/convolutions
+//	python3 bench/convolutions/compare.py /tmp/convolutions
 package main
 
 import (

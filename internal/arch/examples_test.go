@@ -320,9 +320,9 @@ func (e *exports) unshownOf(u *uses, page string) []string {
 	return slices.Sorted(maps.Keys(missing))
 }
 
-// Every name of the packages for GPUs, of mixed precision and of profiling, and every name in the
-// page's sections on them, stands in an Example with an output, which go test runs, on the emulated
-// GPU where it is about one.
+// Every name of the packages for GPUs, of mixed precision and of profiling stands in an Example
+// with an output, which go test runs. So does every name in the page's sections on them. Where it
+// is about a GPU, the Example runs on the emulated one.
 func TestNamesHaveExamples(t *testing.T) {
 	e, u := publicNames(t), exampleUses(t)
 	if len(u.sets) < 200 {

@@ -1,6 +1,6 @@
-// Package atomicfile replaces files as a whole: what is written goes to a temporary file in the
-// same directory, which is synced and renamed, so that a path holds either the old file or the
-// whole new one, also after a crash or a power cut.
+// Package atomicfile replaces files as a whole. What is written goes to a temporary file in the
+// same directory, which is synced and renamed. So a path holds either the old file or the whole new
+// one, also after a crash or a power cut.
 //
 // The temporary file of dir/NAME is dir/.NAME.tmp-XXXXXXXXXXXXXXXX, sixteen hexadecimal digits; of
 // a long NAME, its beginning. Its writer holds a lock on it, which the system drops with the

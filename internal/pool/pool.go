@@ -34,7 +34,7 @@
 // Use.
 //
 // A Backing must not call the pool from its methods, and no lock that they take may be held by a
-// caller of the pool: Record, Done, Capacity, the Marker methods and those of an Expander but Unmap
+// caller of the pool. Record, Done, Capacity, the Marker methods and those of an Expander but Unmap
 // run under the pool's lock. Alloc, Free, Unmap and Wait run without it.
 package pool
 

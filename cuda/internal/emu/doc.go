@@ -8,8 +8,8 @@
 // Streams are real queues. Work that was enqueued runs no earlier than something needs it: a host
 // synchronisation, a query, a full queue. Events, waits and the legacy default stream order work
 // across streams exactly as CUDA promises and no further. With Seed 0 the queues run in the order
-// of the calls; any other seed picks at random, reproducibly, which ready queue runs next and lets
-// some queues lag far behind, so that a missing event or synchronisation changes results under some
+// of the calls. Any other seed picks at random, reproducibly, which ready queue runs next, and lets
+// some queues lag far behind. So a missing event or synchronisation changes results under some
 // seed.
 //
 // Copies from and to pinned host memory happen when the queue gets there. A pageable source is

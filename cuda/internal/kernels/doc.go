@@ -5,7 +5,8 @@
 // operands as addresses with layouts and returns the launches that carry the operation out, in
 // order, on one stream:
 //
-//	Map            elementwise programs: dense with 16-byte vectors, strided, broadcast; also copy, cast, fill
+//	Map            elementwise programs: dense with 16-byte vectors, strided, broadcast; also
+//	               copy, cast, fill
 //	Reduce         sum, prod, max, min, argmax, argmin over any dimensions, in a fixed order
 //	MatMul         batched products of any strides; MatMulSplit also adds a bias, applies an
 //	               activation and divides long sums among blocks. Those of 16-bit floats choose
