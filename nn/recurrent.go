@@ -357,9 +357,9 @@ func (l *GRU) ForwardPacked(p *PackedSequence, h0 *tensor.Tensor) (y *PackedSequ
 }
 
 // LSTM is long short-term memory (S. Hochreiter, J. Schmidhuber, 1997, with the forget gate of F.
-// Gers et al., 2000): with gates i, f and o = σ(…), and g = tanh(…), of the input and the state, cₜ
-// = f·cₜ₋₁ + i·g and hₜ = o·tanh(cₜ), which with ProjSize is multiplied by W_hr (H. Sak et al.,
-// arXiv:1402.1128).
+// Gers et al., 2000). It has gates i, f and o = σ(…), and g = tanh(…), of the input and the state.
+// Its states are cₜ = f·cₜ₋₁ + i·g and hₜ = o·tanh(cₜ). With ProjSize hₜ is multiplied by W_hr (H.
+// Sak et al., arXiv:1402.1128).
 type LSTM struct{ Recurrent }
 
 // NewLSTM returns a layer from inputs of in features to states of hidden ones. Parameters are

@@ -82,12 +82,12 @@ func (m *WeightNorm[L]) Remove() L {
 }
 
 // SpectralNorm is a layer whose weight is divided by its largest singular value, as the
-// discriminators of some GANs have it: weight = Original/σ, σ = uᵀ·W·v, where W is the weight as a
-// matrix of Dim and all else, and u and v are those of one more step of the power method in each
-// call in training (T. Miyato et al., "Spectral Normalization for Generative Adversarial Networks",
-// 2018). It is torch.nn.utils.parametrizations.spectral_norm, with its names in state dicts. The
-// field of the layer that held the weight is nil; what [SpectralNorm.Weight] returns is computed
-// anew in each call. A weight of one dimension is divided by its norm, and has no u and v.
+// discriminators of some GANs have it: weight = Original/σ, σ = uᵀ·W·v. W is the weight as a matrix
+// of Dim and all else. u and v are those of one more step of the power method in each call in
+// training (T. Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018).
+// It is torch.nn.utils.parametrizations.spectral_norm, with its names in state dicts. The field of
+// the layer that held the weight is nil; what [SpectralNorm.Weight] returns is computed anew in
+// each call. A weight of one dimension is divided by its norm, and has no u and v.
 type SpectralNorm[L Module] struct {
 	Base
 	Layer      L              `nn:",inline"`                             // without its weight

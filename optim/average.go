@@ -342,8 +342,8 @@ func (a *Averaged) LoadStateDict(tree map[string]any) error {
 	return nil
 }
 
-// UpdateBN recomputes the running statistics of a model's batch normalisations: it forgets them,
-// calls pass, which is to compute the model's Forward of all data, takes the plain average over
+// UpdateBN recomputes the running statistics of a model's batch normalisations. It forgets them and
+// calls pass, which is to compute the model's Forward of all data. It takes the plain average over
 // these calls, and leaves the modes of the layers as they were. It is torch's update_bn, for a
 // model whose parameters were averaged. An error of pass is returned.
 func UpdateBN(model any, pass func() error) error {

@@ -15,9 +15,9 @@ type config interface {
 	clone() config
 }
 
-// An option is torch's name of an option, and where it is kept: *float64, *int, *bool, *string
-// (torch's None is ""), a list of *float64 (a tuple in torch), noneOr, or a fixed value, which
-// torch has and which means nothing here.
+// An option is torch's name of an option, and where it is kept. The place is a *float64, *int,
+// *bool, *string (torch's None is ""), a list of *float64 (a tuple in torch) or noneOr. Or it is a
+// fixed value, which torch has and which means nothing here.
 type option struct {
 	name  string
 	place any

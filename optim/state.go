@@ -31,7 +31,8 @@ func (e *StateError) Unwrap() error { return e.Err }
 // StateDict returns the state as a tree of the form and with the names of torch's state_dict:
 //
 //	{"state": map[int64]any{0: map[string]any{"step": …, "exp_avg": …}, …},
-//	 "param_groups": []any{map[string]any{"lr": …, "betas": []any{…}, …, "params": []any{int64(0), …}}, …}}
+//	 "param_groups": []any{map[string]any{
+//		"lr": …, "betas": []any{…}, …, "params": []any{int64(0), …}}, …}}
 //
 // Parameters are numbered through all groups; one that has never been changed has no state, also
 // where a capture has made it. Tensors of a parameter's shape share their storage with the

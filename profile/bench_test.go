@@ -151,9 +151,9 @@ func heap() int {
 }
 
 // A profile of everything takes no more than a fraction of a step. A pair is on either side of the
-// bound; how many are on which is a test of signs, which ends when it is sure to three standard
-// deviations: so that a busy machine, whose pairs scatter by a fifth, takes longer to tell and says
-// the same.
+// bound. How many are on which side is a test of signs, which ends when it is sure to three
+// standard deviations. So a busy machine, whose pairs scatter by a fifth, takes longer to tell and
+// says the same.
 func TestOverhead(t *testing.T) {
 	most, pairs := 1.08, 2000
 	switch {

@@ -2,10 +2,10 @@
 // for Go.
 //
 //	prof, err := profile.Start(profile.Options{Memory: true, FLOPs: true})
-//	…                                                        // train a few steps; prof.Step() after each
+//	…           // train a few steps; prof.Step() after each
 //	if err := prof.Stop(); err != nil { … }
 //	table, err := prof.KeyAverages().Table(profile.SortBy("cuda_time_total"), profile.Rows(20))
-//	err = prof.WriteFile("trace.json")                       // or .json.gz, .pb.gz for pprof, .txt for the table
+//	err = prof.WriteFile("trace.json")  // or .json.gz, .pb.gz for pprof, .txt for the table
 //
 // It hears of what the library does by [device.Tracer]: ops, their gradients, layers, named scopes
 // (tensor.Named) and the program's own spans ([Span]); kernels, copies and allocations on every
@@ -19,10 +19,10 @@
 //     network on the CPU, of 8 ms, takes about 4 % more of the processor's time; a test holds it
 //     under 5 %, with FLAMBEAU_SOAK=1.
 //   - CPU times are the host's clock. GPU times are measured by a timing event before and after
-//     each kernel and copy, of a resolution of about half a microsecond, and hold what lies between
-//     the two, the start of the kernel too; nothing waits for them before [Profile.Step] (then for
-//     those of steps before the last) or [Profile.Stop]. An emulated GPU's times are its virtual
-//     clock's, and every report says so.
+//     each kernel and copy, of a resolution of about half a microsecond. They hold what lies
+//     between the two, the start of the kernel too. Nothing waits for them before [Profile.Step]
+//     (then for those of steps before the last) or [Profile.Stop]. An emulated GPU's times are its
+//     virtual clock's, and every report says so.
 //   - The two events and the records of a launch cost the host about as much as the launch itself
 //     again. Work of the device is not slowed down, except where it waits for the host.
 //   - What is captured for a CUDA graph has not run and is not recorded; each replay is one piece
@@ -32,7 +32,7 @@
 //   - Files are written whole or not at all.
 //
 // Differences from torch.profiler: times of ops that call an op of the same name are not counted
-// twice; a kernel's bytes are known as well as its FLOPs, so that [Profile.Roofline] can tell how
-// far it is from what the device can do; [Profile.Transfers] lists the copies and waits with the
-// line that asked for them; and pprof files.
+// twice. A kernel's bytes are known as well as its FLOPs, so that [Profile.Roofline] can tell how
+// far it is from what the device can do. [Profile.Transfers] lists the copies and waits with the
+// line that asked for them. And there are pprof files.
 package profile

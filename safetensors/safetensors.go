@@ -71,10 +71,11 @@ func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 
 // MaxShard writes files of at most so many bytes of tensors, and more only for a single tensor that
 // is larger. If one file is not enough for path m.safetensors, they are
-// m-00001-of-00003.safetensors and so on, and the index m.safetensors.index.json, which is written
-// last, after all files are on the disk: an error before that leaves an older model as it was, and
-// a kill while files get their names leaves no index rather than one of mixed files. m.safetensors,
-// and files that an index at that place named and that are not written again, are removed.
+// m-00001-of-00003.safetensors and so on, and the index m.safetensors.index.json. The index is
+// written last, after all files are on the disk. So an error before that leaves an older model as
+// it was. A kill while files get their names leaves no index rather than one of mixed files.
+// m.safetensors, and files that an index at that place named and that are not written again, are
+// removed.
 func MaxShard(bytes int64) SaveOption { return func(s *saver) { s.shard = bytes } }
 
 type saver struct {

@@ -70,10 +70,10 @@ func (s *Scope) Autocast() dtype.Type {
 	return s.modes.autocast
 }
 
-// WithAutocast runs f on in, cast as the class says where their scope has [Autocast] on, and with
-// nothing of what f calls autocast again (but for classes Through and Within): how an op that is
-// composed of others gets a class as a whole. Where autocast is off it is f(in). Operands may be
-// nil and stay so.
+// WithAutocast runs f on in, cast as the class says where their scope has [Autocast] on. What f
+// calls does not autocast again (but for classes Through and Within). So an op that is composed of
+// others gets a class as a whole. Where autocast is off it is f(in). Operands may be nil and stay
+// so.
 func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
 	if y := underAutocast(op, class, f, in...); y != nil {
 		return y

@@ -47,9 +47,9 @@ func (g *Graph) Then(f func()) {
 	g.mu.Unlock()
 }
 
-// Ended calls f when the capture is over: with true before the graph is made, which an error of f
-// prevents; and with false, after that or instead, where there will be none, so that f puts back
-// what the host has noted of work that is never done.
+// Ended calls f when the capture is over. It calls f(true) before the graph is made; an error of f
+// prevents that. It calls f(false), after that or instead, where there will be no graph, so that f
+// puts back what the host has noted of work that is never done.
 func (g *Graph) Ended(f func(ok bool) error) {
 	g.mu.Lock()
 	g.ended = append(g.ended, f)
@@ -65,7 +65,7 @@ type Exclusive struct {
 
 var exclusives atomic.Uint64
 
-// Exclude makes the replays of g, and of all other graphs with the same x, take turns: from the
+// Exclude makes the replays of g, and of all other graphs with the same x, take turns. From the
 // first [Graph.Check] until all is queued there is one of them, and what it queues comes before
 // what the next one does.
 func (g *Graph) Exclude(x *Exclusive) {

@@ -24,13 +24,13 @@ type Vars map[string]any
 // temporaries, and the gradients of the tensors are derived from the text, of any order. The text
 // is read once; numbers may change from call to call at no cost.
 //
-// The text is a Go expression of names, numbers, parentheses, the operators + - * / % (Python's
-// remainder), comparisons, && || ! (of anything that is not 0), & | ^ << >> (of integers), and
-// functions by torch's names: exp, log, sqrt, rsqrt, tanh, sigmoid, relu, gelu, silu, softplus,
-// sin, cos, abs, floor, erf, min and max of two or more, clamp(x, low, high), pow(x, y),
-// where(condition, a, b) and the other elementwise ops of the library without settings, as well as
-// those that a program declares with [Declare]. pi, inf, nan, true and false are known. Precedence
-// is Go's: & and << bind as *, | and ^ as +.
+// The text is a Go expression of names, numbers, parentheses and operators: + - * / % (Python's
+// remainder), comparisons, && || ! (of anything that is not 0), and & | ^ << >> (of integers).
+// Functions have torch's names: exp, log, sqrt, rsqrt, tanh, sigmoid, relu, gelu, silu, softplus,
+// sin, cos, abs, floor, erf, min and max of two or more, clamp(x, low, high), pow(x, y) and
+// where(condition, a, b). The other elementwise ops of the library without settings are there too,
+// as are those that a program declares with [Declare]. pi, inf, nan, true and false are known.
+// Precedence is Go's: & and << bind as *, | and ^ as +.
 //
 // Types follow the rules of the ops that are written, and so of torch: a number raises that of a
 // tensor to its class and no further, and 2 is an integer where 2.0 is not. What is computed of

@@ -61,8 +61,8 @@ type InterpolateOptions struct {
 // it is, takes each place for its own element's.
 //
 // With Antialias the weights of place i are those of a filter around s·(i + ½), stretched by s
-// where that is more than 1, and divided by their sum: a triangle for Linear, for Cubic Keys'
-// kernel with a = -½ and not -¾, as in Pillow and torch.
+// where that is more than 1, and divided by their sum. The filter is a triangle for Linear. For
+// Cubic it is Keys' kernel with a = -½ and not -¾, as in Pillow and torch.
 //
 // x is of floating point type, for Nearest and NearestExact of any. Torch's uint8 images and
 // recompute_scale_factor are not there; Size does what the last does.

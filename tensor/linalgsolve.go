@@ -248,10 +248,10 @@ func (x *Tensor) epsilon() float64 {
 }
 
 // Pinv returns the pseudo-inverses (Moore, Penrose) of the matrices in the last two dimensions,
-// float32 or float64. Singular values of at most rtol times the greatest count as 0, and of at most
-// atol: tolerances are rtol and atol, rtol alone, or none for torch's default, the longer side's
-// size times the spacing of the type's numbers at 1. torch's atol alone is Pinv(0, atol). It works
-// on the host ([HostOps]).
+// float32 or float64. Singular values of at most rtol times the greatest count as 0, and so do
+// those of at most atol. tolerances are rtol and atol, rtol alone, or none for torch's default: the
+// longer side's size times the spacing of the type's numbers at 1. torch's atol alone is Pinv(0,
+// atol). It works on the host ([HostOps]).
 func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 	x.mustMatrix("pinv")
 	tol := x.tolerance("pinv", tolerances)

@@ -16,8 +16,8 @@ import (
 // nothing of it is kept. When Backward asks for the first of them, the segment is computed once
 // more in a scope with a collector among its modes, which finds the values by their number. They
 // are the run's: released as it passes the nodes that need them, and in any case when it ends. So
-// gradients reach leaves that the segment captured, segments may lie in segments (what an inner one
-// starts from is a value that the outer one saved), and a second run, or one that records a graph,
+// gradients reach leaves that the segment captured. Segments may lie in segments: what an inner one
+// starts from is a value that the outer one saved. A second run, or one that records a graph,
 // computes the segment again.
 
 // A segment is one call of a checkpointed function.

@@ -54,12 +54,12 @@ func (f searchFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (searchFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} }
 
-// Searchsorted returns, for each of values, the place in the last dimension of x, whose rows are in
-// ascending order, at which it would have to be inserted to keep the order: int64, the first such
-// place, or if right the last, behind all elements equal to it. x is a vector, which all values are
-// looked up in, or has the sizes of values in all dimensions but the last. Both are of one type.
-// The place of NaN is at the end, behind others. Rows that are not in order give places without a
-// meaning.
+// Searchsorted returns the place of each of values in the last dimension of x, whose rows are in
+// ascending order. At that place, an int64, it would have to be inserted to keep the order. It is
+// the first such place, or if right the last, behind all elements equal to it. x is a vector, which
+// all values are looked up in, or has the sizes of values in all dimensions but the last. Both are
+// of one type. The place of NaN is at the end, behind others. Rows that are not in order give
+// places without a meaning.
 //
 // With a sorter, of x's shape, x need not be sorted: it names for each place of a row the element
 // that comes there, as [Tensor.Argsort] returns it. One that names no element is an index error, on

@@ -16,10 +16,10 @@ func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 	update(op, p, outs, ins, params, bits, nil)
 }
 
-// UpdateFinite is [Update] that also sets found, one float32 on the device that is 0 or 1, to 1 if
-// an element of the first operand of a group is infinite or NaN before the update; otherwise found
-// stays as it is. Where the device can it is the same launch. It is what a GradScaler unscales
-// gradients with, and what an optimizer that leaves steps out is made of.
+// UpdateFinite is [Update] that also sets found, one float32 on the device that is 0 or 1. It sets
+// it to 1 if an element of the first operand of a group is infinite or NaN before the update.
+// Otherwise found stays as it is. Where the device can it is the same launch. It is what a
+// GradScaler unscales gradients with, and what an optimizer that leaves steps out is made of.
 func UpdateFinite(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64, found *Tensor) {
 	params.use(op)
 	found.use(op)

@@ -67,15 +67,14 @@ const (
 // After Probe good steps something larger is tried, between what fits and what did not; once
 // nothing lies between, ever more rarely the latter.
 //
-// Nothing of a failed attempt stays: its scope is closed, gradients are as they were, those of
-// earlier batches of the same step too, and the model's buffers (running statistics) and the
-// generator are put back, from copies of the buffers that are taken when a batch begins. The
-// function that computes the loss is called again; what it changes beyond tensors of its scope it
-// changes again.
+// Nothing of a failed attempt stays. Its scope is closed. Gradients are as they were, those of
+// earlier batches of the same step too. The generator and the model's buffers (running statistics)
+// are put back; the buffers are copied when a batch begins. The function that computes the loss is
+// called again; what it changes beyond tensors of its scope it changes again.
 //
 // What splitting cannot keep: batch normalisation in training normalises over each part, of two
-// samples at least, and updates its running statistics once for each; dropout may draw other
-// numbers; a loss that is neither mean nor sum over samples is weighted by samples all the same.
+// samples at least, and updates its running statistics once for each. Dropout may draw other
+// numbers. A loss that is neither mean nor sum over samples is weighted by samples all the same.
 // The first split says so, once.
 //
 // An Adapt is used by one goroutine.

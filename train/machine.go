@@ -10,11 +10,11 @@ import (
 	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
-// A Machine is a device whose rates are known, for the estimate of a step's time: the roofline, Σ
-// over the kernels of the longest of arithmetic at the peak rate, memory traffic at the full
-// bandwidth, and a launch (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009).
-// On a GPU that is a bound: published peaks are what no kernel goes beyond, and a step takes longer
-// by what kernels miss of them. Only launches may be shorter than on the GPU that they were
+// A Machine is a device whose rates are known, for the estimate of a step's time. The estimate is
+// the roofline: Σ over the kernels of the longest of arithmetic at the peak rate, memory traffic at
+// the full bandwidth, and a launch (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4),
+// 2009). On a GPU that is a bound: published peaks are what no kernel goes beyond, and a step takes
+// longer by what kernels miss of them. Only launches may be shorter than on the GPU that they were
 // measured on, and are where a graph is replayed (tensor.Capture), which shows in steps of many
 // tiny kernels. A machine of [MeasureCPU] has measured rates instead, and the estimate is of the
 // time itself.
