@@ -243,8 +243,8 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// Two optimizers share a scaler: one is left out alone, the scale falls once. Parameters may lie on
-// several devices.
+// Two optimizers share a scaler. Only the one with an infinite gradient leaves its step out, and
+// the scale falls once. Parameters may lie on several devices.
 func TestSeveral(t *testing.T) {
 	list := devices(t)
 	a := tensor.Root().On(list[1]).From([]float32{1}).RequiresGrad()

@@ -102,7 +102,7 @@ func (d *described) text(indent string) string {
 	return b.String() + ")"
 }
 
-// numbered reports whether name is first, which ends in a number, with that number increased by n.
+// numbered reports whether name is first with n added to the number at its end.
 func numbered(first, name string, n int) bool {
 	i := strings.LastIndexByte(first, '.') + 1
 	var k int

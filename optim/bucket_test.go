@@ -116,8 +116,8 @@ func bucketRun(t *testing.T, s *tensor.Scope, typ dtype.Type, matrices, bucket b
 	return all
 }
 
-// Gradients that are views into one tensor train every optimizer to the same bits as gradients of
-// their own, clipped or not, and stay where they are.
+// Gradients may be views into one tensor. Every optimizer then computes the same bits as with
+// gradients that have memory of their own, clipped or not, and the views stay where they are.
 func TestGradientsInABucket(t *testing.T) {
 	all := steppers()
 	for _, dev := range []device.Device{tensor.Root().Device(), emulatedGPU(t, "mem=64MiB")} {

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A layer without a pointer of its own that a segment of its model computes again is the model's
-// too.
+// A segment of a model computes a layer again that has no pointer of its own. The profile counts
+// that layer as the model's too.
 func TestComputedAgain(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(16, 32), nn.NewLeakyReLU(0.1), nn.NewLinear(32, 8), nn.NewLeakyReLU(0.1), nn.NewLinear(8, 8))
 	if nn.SetCheckpointing(m, true) == 0 {

@@ -61,8 +61,8 @@ func (a Action) String() string {
 	return names[a]
 }
 
-// Action returns what is done in a step; the first is 0. Of the zero Schedule it is Record, of one
-// that [Start] refuses None.
+// Action returns what is done in a step; the first is 0. The zero Schedule always gives Record. One
+// that [Start] refuses gives None.
 func (s Schedule) Action(step int) Action {
 	if s == (Schedule{}) {
 		return Record

@@ -105,8 +105,8 @@ var (
 	attentionOp = &Elementwise{Name: "scaled_dot_product_attention", Arity: 2, Expr: x0.Add(x1)}
 )
 
-// chances returns softmax(scale·q·kᵀ + mask), [..., queries, keys], in the operands' computing
-// type: float32 for 16-bit floats. A row without any key is 0.
+// chances returns softmax(scale·q·kᵀ + mask), [..., queries, keys]. Its type is the one in which
+// the operands are computed: float32 for 16-bit floats. A row that may see no key is 0.
 func (f *attentionFunc) chances(s *Scope, in []*Tensor) *Tensor {
 	return within(s, func(c *Scope) *Tensor {
 		q, k := in[0].In(c), in[1].In(c)

@@ -40,8 +40,9 @@ func (c *Context) release(i int, x *Tensor) {
 	v.release()
 }
 
-// take is release of a value whose memory the VJP may write over, as nothing else holds it; x is a
-// handle on it then, without a graph. Otherwise it reports false and changes nothing.
+// take releases saved value i, as release does, where nothing else holds its memory. It then
+// returns a handle without a graph, whose memory the VJP may overwrite. Otherwise it reports false
+// and changes nothing.
 func (c *Context) take(i int, x *Tensor) (*Tensor, bool) {
 	if c.run == nil || c.run.o.retain || !c.scope.modes.noGrad || c.n.saved[i].packed != nil || c.n.saved[i].given || x.st.refs.Load() != 2 || !x.layout.Contiguous() {
 		return nil, false

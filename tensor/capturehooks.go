@@ -18,8 +18,8 @@ func (g *Graph) Feed(t dtype.Type, n int, fill func(to []byte)) *Tensor {
 	return g.FeedOn(g.dev, t, n, fill)
 }
 
-// Check makes every replay call f first; an error of it, or what it panics with, is the replay's,
-// and nothing is queued.
+// Check makes every replay call f first. If f returns an error or panics, that is the replay's
+// error, and nothing is queued.
 func (g *Graph) Check(f func() error) {
 	g.mu.Lock()
 	g.checks = append(g.checks, f)

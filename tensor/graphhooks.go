@@ -93,8 +93,8 @@ func (x *Tensor) RegisterPostAccumulateGradHook(f func(x *Tensor)) (remove func(
 	return remover(k, &k.post, h)
 }
 
-// RetainGrad makes the result x keep its gradient: x.Grad() has it after Backward or [Gradients],
-// added to what it had, as its hooks returned it. A leaf keeps its gradient anyway.
+// RetainGrad makes the result x keep its gradient. Backward or [Gradients] then adds to x.Grad()
+// what x's hooks returned. A leaf keeps its gradient anyway.
 func (x *Tensor) RetainGrad() {
 	const op = "retain_grad"
 	x.use(op)

@@ -176,12 +176,13 @@ var eigh = &decomposition{op: "eigh", parts: func(s *Scope, x *Tensor) []*Tensor
 }}
 
 // Eigh returns the eigenvalues, in ascending order, of the symmetric matrices in the last two
-// dimensions, float32 or float64, and matrices whose columns are orthonormal eigenvectors: x =
-// V·diag(L)·Vᵀ. Only the lower triangle of x is read; take x.T() for the upper. The signs of
-// eigenvectors, and their basis where eigenvalues are equal, are not determined: a gradient is that
-// of a function that does not depend on them, and that of vectors of equal eigenvalues is not
-// finite. Elements that are not finite are an error that wraps [ErrLinAlg]; torch does not look. It
-// works on the host ([HostOps]).
+// dimensions, float32 or float64. The columns of vectors are orthonormal eigenvectors: x =
+// V·diag(L)·Vᵀ. It reads only the lower triangle of x; take x.T() for the upper.
+//
+// The signs of eigenvectors, and their basis where eigenvalues are equal, are not determined. A
+// gradient is right for a function that does not depend on them. That of vectors of equal
+// eigenvalues is not finite. Elements that are not finite are an error that wraps [ErrLinAlg];
+// torch does not look. It works on the host ([HostOps]).
 func (x *Tensor) Eigh() (values, vectors *Tensor) {
 	x.mustSquare("eigh")
 	p := doubled("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0]) })

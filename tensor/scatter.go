@@ -86,7 +86,8 @@ func (x *Tensor) numbers(like *Tensor, v float64) *Tensor {
 	return x.scope.On(like.st.dev).Typed(like.dtype).Full(v).expand(x.layout.Shape)
 }
 
-// lifted is x, of rank 0 as a vector of one: torch's ops along a dimension take both.
+// lifted is x, or a vector of one element where x has rank 0: torch's ops along a dimension take
+// both.
 func (x *Tensor) lifted() *Tensor {
 	if x.Rank() == 0 {
 		return x.reshape(shape.Of(1))

@@ -25,8 +25,8 @@ type cpuRates struct {
 	rates map[string]curve // by primitive
 }
 
-// A curve is seconds for each byte, or operation, by size, between its points linear in the
-// logarithm of the size.
+// A curve is seconds for each byte, or for each operation, by size. Between its points it is linear
+// in the logarithm of the size.
 type curve []point
 
 type point struct{ size, value float64 }

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// firstSplit finds out what splitting changes, when a batch of n samples is split for the first
-// time; tellSplit says it.
+// firstSplit finds out what splitting changes, the first time that a batch of n samples is split.
+// tellSplit reports it.
 func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor, seed, offset uint64) {
 	if a.told {
 		return

@@ -9,8 +9,8 @@ type Adopter interface {
 	Follow(stream, before StreamID) error
 }
 
-// adoptLocked serves a request of a held stream from the smallest segment of another one that
-// nobody uses, and reports whether it could.
+// adoptLocked serves a request of a held stream from a segment of another stream in which nothing
+// is in use, the smallest that is large enough. It reports whether it could.
 func (p *Pool) adoptLocked(r *request) bool {
 	a, ok := p.backing.(Adopter)
 	to := p.arenaLocked(r.stream)

@@ -55,8 +55,8 @@ func Gain(f Nonlinearity) float64 {
 // A Fan is what the variance of weights is divided by.
 type Fan uint8
 
-// The fans: what goes into a sum keeps its variance forwards with FanIn, the default, and backwards
-// with FanOut.
+// With FanIn, the default, the variance stays the same from layer to layer in the forward pass,
+// with FanOut in the backward pass.
 const (
 	FanIn Fan = iota
 	FanOut
