@@ -1,15 +1,16 @@
 // Package autograd is what one does with gradients beyond loss.Backward(): gradients of several
-// results, products with Jacobians and Hessians and these themselves, differentiable functions of a
-// user's own, and [Check], which compares gradients with differences.
+// results, Jacobians and Hessians, and products with them. One also writes differentiable functions
+// of one's own ([Func]), and compares gradients with differences ([Check]).
 //
 // Two forms stand side by side. [Grad] takes tensors that have been computed and walks their graph,
 // as torch.autograd.grad. [VJP], [JVP], [HVP], [Jacobian] and [Hessian] take a function and the
 // point at which to differentiate it, as torch.autograd.functional. They call the function with
 // leaves that stand for the inputs and share their memory. So neither the inputs' gradients nor
-// their graphs are touched, and what is returned has no graph. What the function makes on the way
-// is freed when it returns; results belong to the youngest scope of the inputs. Inputs of integer
-// or bool type are passed on and have no derivative. An input that the result does not depend on
-// has zeros.
+// their graphs are touched, and what is returned has no graph.
+//
+// What the function makes on the way is freed when it returns; results belong to the youngest scope
+// of the inputs. Inputs of integer or bool type are passed on and have no derivative. An input that
+// the result does not depend on has zeros.
 //
 // Differentiating twice needs ops whose gradient can be differentiated: all of package tensor, and
 // a [Func] that is not OnceDifferentiable.

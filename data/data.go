@@ -1,15 +1,18 @@
 // Package data brings samples to a training loop: datasets, the order in which they are visited,
 // and a loader whose goroutines prepare batches ahead.
 //
-//   - The order of samples is a function of the seed and the epoch alone, whatever the number of
-//     workers, and so are the random numbers that a sample's transform draws.
+// One gives samples as a [Dataset], makes a loader of it ([NewLoader]), and loops over the loader's
+// batches ([Loader.Steps], [Loader.Batches]). The contract:
+//
+//   - The seed and the epoch alone decide the order of samples, whatever the number of workers.
+//     They alone decide the random numbers that a sample's transform draws, too.
 //   - At most Prefetch batches are prepared ahead. Nothing of the loader outlives the loop over its
 //     batches, however the loop ends: with the epoch, by break, an error, a cancelled context or a
 //     panic.
-//   - What goes wrong comes out of the loop as a typed error: a [SampleError] names the sample,
+//   - What goes wrong comes out of the loop as a typed error. A [SampleError] names the sample,
 //     also for a panic in a dataset.
-//   - [Loader.StateDict] in the middle of an epoch and [Loader.LoadStateDict] go on with the batch
-//     after the last one that was seen.
+//   - [Loader.StateDict] saves the place in the middle of an epoch. [Loader.LoadStateDict] goes on
+//     with the batch after the last one that was seen.
 package data
 
 import (
