@@ -28,11 +28,11 @@ func BackwardShare(loss *tensor.Tensor, part, total int, opts ...tensor.GradOpti
 
 // Accumulate computes the gradients of a batch of n samples in micro-batches of at most size
 // samples, the last of which may be smaller, and returns the batch's mean loss, in s and without a
-// graph. f is called for samples from … to-1 in a scope of its own, which ends with the
-// micro-batch's Backward, so that only one of them is in memory; it returns their mean loss.
-// Gradients are added to what leaves have: those of the whole batch but for rounding, for losses
-// that are means over independent samples. Layers that mix the samples of a batch, as batch
-// normalisation does in training, see micro-batches.
+// graph. f is called for samples from … to-1 and returns their mean loss. It runs in a scope of its
+// own, which ends with the micro-batch's Backward. So only one micro-batch is in memory. Gradients
+// are added to what leaves have: those of the whole batch but for rounding, for losses that are
+// means over independent samples. Layers that mix the samples of a batch, as batch normalisation
+// does in training, see micro-batches.
 func Accumulate(s *tensor.Scope, n, size int, f func(s *tensor.Scope, from, to int) *tensor.Tensor) *tensor.Tensor {
 	const op = "accumulate"
 	switch {

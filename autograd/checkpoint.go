@@ -26,8 +26,8 @@ type segment interface {
 // does may depend on its operands, on captured tensors that are there until Backward, and on random
 // numbers, nothing else. What goroutines that f starts draw comes from the generator of its scope.
 // If the ops save other values the second time, by number, op, shape, type or device, Backward
-// panics with a *tensor.Error that wraps ErrGrad and names the op; values that merely differ cannot
-// be seen. An operand or a captured parameter that was changed in place meanwhile is ErrInPlace.
+// panics with a *tensor.Error that wraps ErrGrad and names the op. Values that merely differ go
+// unnoticed. An operand or a captured parameter that was changed in place meanwhile is ErrInPlace.
 // Errors of the second call say where Checkpoint was called.
 //
 // Side effects of f happen twice, but not those of the library: running statistics of
@@ -125,7 +125,7 @@ func chain(fns []func(x *tensor.Tensor) *tensor.Tensor, x *tensor.Tensor, s *ten
 }
 
 // SaveOnCPU gives a scope in which ops keep what they save for gradients in the memory of the CPU
-// instead of their GPU's, and have it brought back when Backward comes to them:
+// instead of their GPU's. It is brought back when Backward comes to them. It is
 // torch.autograd.graph.save_on_cpu.
 //
 //	s.Do(func(s *tensor.Scope) { loss = model.Loss(x.In(s)); … }, autograd.SaveOnCPU(true))
@@ -133,7 +133,7 @@ func chain(fns []func(x *tensor.Tensor) *tensor.Tensor, x *tensor.Tensor, s *ten
 // With pinned memory the copies run on a stream of their own beside the GPU's work, and Backward
 // starts the copy of the value that it needs next before it needs it; without, each copy waits.
 // Values have the same bits as without. Leaves that require a gradient, such as parameters, and
-// views of them stay, as do values on the CPU and those of less than 4 KiB; a tensor that several
+// views of them stay. So do values on the CPU and those of less than 4 KiB. A tensor that several
 // ops save is copied once. (PyTorch copies each time, and parameters too.) The inputs that
 // [Checkpoint] keeps are saved values as well: both together leave next to nothing on the GPU.
 //

@@ -133,8 +133,8 @@ func (s *Store) Removed() []string { return s.removed }
 // where there is a lock.
 func (s *Store) Unlocked() error { return s.lock.none }
 
-// Save copies a tree to host memory and has it written to a file of its own, named by info.Step,
-// while the caller goes on: when Save returns, the tensors of the tree may change. If the save
+// Save copies a tree to host memory and has it written to a file of its own, named by info.Step.
+// The caller goes on meanwhile: when Save returns, the tensors of the tree may change. If the save
 // before is still being written, it waits for that. It returns an error if the tree cannot be
 // copied; what goes wrong in writing is returned by Wait and Close, and told to Config.Done. After
 // the file is in place those are removed that are no longer to be kept; the file itself always

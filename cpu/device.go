@@ -104,10 +104,10 @@ func (d *Device) Info() device.Info {
 
 // SetMemoryLimit bounds the memory that the device's pool takes from the system, in bytes. Beyond
 // it Alloc collects garbage and at last fails with an error that wraps [device.ErrOutOfMemory]. 0
-// restores the bound that the device begins with: nine tenths of the memory that the process may
-// have, where the system tells; none otherwise. It comes before the system's own end, which on
-// Linux is the death of the process. That bound holds for what "cpu" and all ranks have together;
-// one that is set holds for the device alone.
+// restores the bound that the device begins with. That is nine tenths of the memory that the
+// process may have, where the system tells that, and none otherwise. It comes before the system's
+// own end, which on Linux is the death of the process. That bound holds for what "cpu" and all
+// ranks have together; one that is set holds for the device alone.
 func (d *Device) SetMemoryLimit(bytes int) {
 	d.mem.shared.Store(bytes <= 0)
 	if bytes <= 0 {

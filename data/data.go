@@ -37,9 +37,9 @@ type Dataset interface {
 }
 
 // A RandDataset is a Dataset whose samples depend on random numbers, such as augmented images. A
-// loader calls GetRand in the place of Get. rng is the sample's own: what it draws is a function of
-// the loader's seed, the epoch and i (and with a sampler that draws with replacement of the
-// sample's place in the epoch), whatever the number of workers. It may not be kept.
+// loader calls GetRand in the place of Get. rng is the sample's own. What it draws is a function of
+// the loader's seed, the epoch and i, whatever the number of workers. With a sampler that draws
+// with replacement it depends on the sample's place in the epoch, too. It may not be kept.
 type RandDataset interface {
 	Dataset
 	GetRand(i int, rng *rand.Rand) (Sample, error)

@@ -25,7 +25,7 @@ func DDP[M any](model M, g *Group, opts ...DDPOption) M {
 	return model
 }
 
-// Make calls f on one rank after the other, in order, and returns what it gives: a model whose
+// Make calls f on one rank after the other, in order, and returns what it gives. So a model whose
 // parameters are drawn from the root scope's generator has the same values in each run.
 func Make[M any](g *Group, f func() M) (m M) {
 	for r := range g.World() {

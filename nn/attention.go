@@ -20,8 +20,8 @@ type MultiheadOptions struct {
 	AddZeroAttn bool    // one more key and value of zeros
 }
 
-// Masks say which queries attend to which keys, as in torch: where a mask of bool is true a query
-// does not attend, and one of floating point is added to the scores. (In
+// Masks say which queries attend to which keys, as in torch. Where a mask of bool is true a query
+// does not attend. A mask of floating point is added to the scores. (In
 // [tensor.ScaledDotProductAttention] true means the opposite, in torch too.) The zero value masks
 // nothing.
 type Masks struct {

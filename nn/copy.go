@@ -41,11 +41,11 @@ func Clone[M any](m M) M {
 }
 
 // Replace returns a model that computes with other tensors in the place of those of m that have the
-// given names, those of [StateDict], and shares all others with m: torch.func.functional_call(m,
-// with, x) is nn.Replace(m, with).Forward(x). m stays as it is. Gradients flow to where the tensors
-// come from, so that what is computed from parameters can stand in their place: steps of gradient
-// descent that are themselves differentiated, weights that another network makes. Shapes are not
-// compared; the layers do.
+// given names, which are [StateDict]'s. It shares all other tensors with m.
+// torch.func.functional_call(m, with, x) is nn.Replace(m, with).Forward(x). m stays as it is.
+// Gradients flow to where the tensors come from, so that what is computed from parameters can stand
+// in their place: steps of gradient descent that are themselves differentiated, weights that
+// another network makes. Shapes are not compared; the layers do.
 //
 // A name that m does not have, and two values for one tensor, panic with an *[Error]; otherwise see
 // [Clone] for what is copied.

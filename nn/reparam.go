@@ -23,8 +23,8 @@ type WeightNorm[L Module] struct {
 }
 
 // NewWeightNorm takes the weight of a layer apart; the layer is the wrapper's from then on, and
-// computes what it did. torch's dim is 0, that of outputs, or of inputs in a transposed
-// convolution; for one norm of the whole weight it is None there, and -1 here. It panics with an
+// computes what it did. torch's dim is 0: that of outputs, or of inputs in a transposed
+// convolution. For one norm of the whole weight it is None in torch, and -1 here. It panics with an
 // *[Error] if the layer has no parameter called "weight".
 func NewWeightNorm[L Module](layer L, dim int) *WeightNorm[L] {
 	f := weightOf(layer)

@@ -132,7 +132,7 @@ func surplus(longer, shorter []string) string {
 }
 
 // Cast converts the floating point parameters, buffers and gradients of a model to type t, in
-// place: the tensors stay the same values, so optimizers made before remain valid (their state
+// place. The model keeps the same *Tensors, so optimizers made before remain valid (their state
 // keeps its type). Integers, such as counts of batches, stay what they are. It returns the model.
 func Cast[M any](m M, t dtype.Type) M {
 	if !t.IsFloat() {

@@ -40,7 +40,7 @@ type LayerInfo struct {
 // Summary looks at a model and, if inputs are given, runs its Forward with them, in evaluation
 // mode, without gradients, in a scope of its own and with random numbers of its own. Training
 // flags, hooks and buffers are as before when it returns, also when Forward panics, which it passes
-// on; but a model with lazy layers is called once more before, which makes their parameters. No
+// on. But a model with lazy layers is first called once more, which makes their parameters. No
 // other goroutine may use the model meanwhile. Print what it returns for a table:
 //
 //	fmt.Println(nn.Summary(model, tensor.Ones(1, 3, 224, 224)))

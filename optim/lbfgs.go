@@ -106,8 +106,8 @@ type search struct {
 // Step minimises for up to MaxIter iterations and returns the value of the function at the
 // beginning. The closure computes the gradients of the parameters, as they are when it is called,
 // and returns the value: ZeroGrad, Forward, Backward, Item. When it fails, in the closure too,
-// parameters and state are as they were before: for that it keeps a copy of the parameters, and
-// meanwhile the last direction and gradient beside the new ones.
+// parameters and state are as they were before. For that it keeps a copy of the parameters, and
+// during the step the last direction and gradient beside the new ones.
 func (o *LBFGS) Step(closure func() float64) float64 {
 	if closure == nil {
 		o.bad("Step needs a closure that computes the gradients and returns the value")

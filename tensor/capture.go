@@ -55,9 +55,10 @@ type Graph struct {
 // epoch is how many captures have begun. A storage knows how many had when it was made.
 var epoch atomic.Uint64
 
-// Capture records what f queues in its scope on dev, and returns the graph of it. f runs once, and
-// none of its work: as in PyTorch nothing on dev has changed when Capture returns, and n replays
-// afterwards are n runs of f. What f does on the host (its own counters, printing) happens once.
+// Capture records what f queues in its scope on dev, and returns the graph of it. f runs once, but
+// none of its work is done. As in PyTorch nothing on dev has changed when Capture returns, and n
+// replays afterwards are n runs of f. What f does on the host (its own counters, printing) happens
+// once.
 //
 // Values that a replay is to see are in tensors that exist before: overwrite a static input with
 // [Tensor.Copy], then [Graph.Replay]. They, the parameters and all else that f uses stay alive

@@ -142,9 +142,9 @@ func (s *Scope) Empty(dims ...int) *Tensor { return s.Typed(dtype.Invalid).Empty
 func (s *Scope) Arange(n int) *Tensor { return s.Typed(dtype.I64).Arange(n) }
 
 // From returns a tensor of the values of v on the scope's device; see [Maker.From]. A tensor is
-// given away, and its old handle is freed; x.In(s) lends it. One on a GPU, such as a batch of a
-// loader with a Device, is not copied back to the CPU because the scope was opened without [On]:
-// that is an error. s.On(d).From(x), x.CPU() and a scope with On say where it is to be.
+// given away, and its old handle is freed; x.In(s) lends it. A tensor on a GPU, such as a batch of
+// a loader with a Device, is not silently copied back to the CPU where the scope was opened without
+// [On]. That is an error. s.On(d).From(x), x.CPU() and a scope with On say where it is to be.
 func (s *Scope) From(v any, dims ...int) *Tensor {
 	if t, ok := v.(*Tensor); ok && s.modes.dev == nil {
 		if t.use("from"); t.st.dev != hostDevice() {

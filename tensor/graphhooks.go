@@ -70,10 +70,10 @@ func (x *Tensor) RegisterHook(f func(g *Tensor) *Tensor) (remove func()) {
 }
 
 // RegisterPostAccumulateGradHook has f called with the leaf x whenever Backward has added to its
-// gradient: once a run, as soon as that is complete, while Backward goes on with the rest. f may
-// read, change and free x.Grad(), and change x in a scope without gradients, as an optimizer does.
-// It may be called from several goroutines if these call Backward. [Gradients] adds to no leaf and
-// does not call it.
+// gradient. That is once a run, as soon as the gradient is complete, while Backward goes on with
+// the rest. f may read, change and free x.Grad(), and change x in a scope without gradients, as an
+// optimizer does. It may be called from several goroutines if these call Backward. [Gradients] adds
+// to no leaf and does not call it.
 func (x *Tensor) RegisterPostAccumulateGradHook(f func(x *Tensor)) (remove func()) {
 	const op = "register_post_accumulate_grad_hook"
 	x.use(op)

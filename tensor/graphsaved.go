@@ -94,9 +94,9 @@ func (n *node) passed(e *engine) {
 // lives as long as it is needed, and no longer. They may not change x or v in place. The hooks of
 // an inner scope replace those of an outer one.
 //
-// x is a parameter, or another leaf, if x.IsLeaf() && x.NeedsGrad(). pack may return any value; a
-// tensor comes to unpack as another handle, anything else as it is, and if that has a method
-// Free(), it is called when the graph needs the value no more. A panic of pack goes to who called
+// x is a parameter, or another leaf, if x.IsLeaf() && x.NeedsGrad(). pack may return any value. A
+// tensor comes to unpack as another handle, anything else as it is. If the value has a method
+// Free(), that is called when the graph needs the value no more. A panic of pack goes to who called
 // the op, one of unpack to who called Backward.
 func SavedTensorsHooks(pack func(x *Tensor) any, unpack func(s *Scope, v any) *Tensor) Option {
 	return func(m *modes) {

@@ -367,11 +367,11 @@ func svdVJP(part int, p []*Tensor, g *Tensor) *Tensor {
 }
 
 // SVD returns the singular value decomposition x = U·diag(S)·Vᵀ of the m×n matrices in the last two
-// dimensions, float32 or float64: S in descending order, U and vh = Vᵀ with min(m, n) columns and
-// rows, or square with full. The signs of the vectors, and their basis where singular values are
-// equal, are not determined. A gradient is that of a function that does not depend on them. That of
-// vectors of equal singular values, or of 0, is not finite. NaN in x is an error that wraps
-// [ErrLinAlg], an infinity gives NaN. It works on the host ([HostOps]).
+// dimensions, float32 or float64. S is in descending order. U and vh = Vᵀ have min(m, n) columns
+// and rows, or are square with full. The signs of the vectors, and their basis where singular
+// values are equal, are not determined. A gradient is that of a function that does not depend on
+// them. That of vectors of equal singular values, or of 0, is not finite. NaN in x is an error that
+// wraps [ErrLinAlg], an infinity gives NaN. It works on the host ([HostOps]).
 func (x *Tensor) SVD(full bool) (u, s, vh *Tensor) {
 	x.mustMatrix("svd")
 	d := svdReduced

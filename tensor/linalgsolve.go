@@ -258,8 +258,8 @@ func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 	return doubled("pinv", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(pinvFunc{tol}, in[0])} })[0]
 }
 
-// LstSq returns X with the smallest sum of squares of x·X - b, of those the smallest X: the
-// solution of torch.linalg.lstsq with its driver gelsy, computed with the pseudo-inverse. x is
+// LstSq returns X with the smallest sum of squares of x·X - b, and of those the smallest X. It is
+// the solution of torch.linalg.lstsq with its driver gelsy, computed with the pseudo-inverse. x is
 // [..., m, n], float32 or float64, b of the shapes that [Tensor.Solve] takes. It works on the host
 // ([HostOps]).
 func (x *Tensor) LstSq(b *Tensor) *Tensor {

@@ -3,7 +3,7 @@
 //
 // A .pt file is a pickle: a program for a stack machine that can call any function of Python. The
 // machine here knows the instructions, and of all functions only those that make tensors and
-// containers; anything else that a file asks for is an *[Error] that names it, and nothing is run.
+// containers. Anything else that a file asks for is an *[Error] that names it, and nothing is run.
 // All that is claimed (lengths, sizes, places) is checked against the file before memory is taken.
 //
 // [Load] returns plain trees:

@@ -229,10 +229,10 @@ func (e *DivergedError) Error() string {
 // ends with the same bits as one that was not. That holds on the same kind of device with as much
 // memory. Where that runs out after another step, the parts of a batch are others from there on,
 // and so is their rounding. Profiling, snapshots, events, evaluations, the workers of the loader,
-// Every, Keep and Checkpointing may be others; of settings that make other numbers, such as
-// Accumulate or Autocast, Log and [Result].Changed tell, and those of the optimizer are the
-// checkpoint's. A checkpoint holds model, optimizer, scheduler, generator, the loader's place and
-// the count of bad evaluations. Checkpoints are made between steps, within an epoch too.
+// Every, Keep and Checkpointing may be others. Log and [Result].Changed tell of settings that make
+// other numbers, such as Accumulate or Autocast. The optimizer's settings are the checkpoint's. A
+// checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of bad
+// evaluations. Checkpoints are made between steps, within an epoch too.
 //
 // With several Devices each has a copy of the model and computes a part of every batch: of n
 // samples on w devices, in their order, n/w each or one more. Gradients are averaged over all

@@ -73,10 +73,11 @@ func MNISTNames(dir string) ([]string, error) {
 }
 
 // MNIST reads a set that is laid out as MNIST is, also Fashion-MNIST, KMNIST, QMNIST's first form
-// and EMNIST: four IDX files in a directory, gzipped or not, named train-images-idx3-ubyte,
-// train-labels-idx1-ubyte, t10k-… (or test-…), with '.' or '-' before idx. They are looked for in
-// dir, dir/raw and dir/NAME/raw. train chooses the training set, else it is the test set. Where a
-// directory holds several sets (emnist-letters-train-…), name says which one: "emnist-letters".
+// and EMNIST. That is four IDX files in a directory, gzipped or not. They are named
+// train-images-idx3-ubyte, train-labels-idx1-ubyte and t10k-… (or test-…), with '.' or '-' before
+// idx. They are looked for in dir, dir/raw and dir/NAME/raw. train chooses the training set, else
+// it is the test set. Where a directory holds several sets (emnist-letters-train-…), name says
+// which one: "emnist-letters".
 //
 // Images are [1,28,28], or what the files say; they are not turned, and EMNIST's are stored
 // transposed. Classes are "0", "1", … up to the largest label.
