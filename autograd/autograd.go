@@ -134,8 +134,8 @@ func scalar(op string, y *tensor.Tensor) {
 }
 
 // VJP returns f(inputs) and the product of v with the Jacobian of f there: for each input Σ
-// v·∂f/∂x, what Backward computes. v has the shape of f's result; nil stands for the 1 of a scalar.
-// An integer input has nil.
+// v·∂f/∂x. That is what Backward computes. v has the shape of f's result; nil stands for the 1 of a
+// scalar. An integer input has nil.
 func VJP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, v *tensor.Tensor) (y *tensor.Tensor, grads []*tensor.Tensor) {
 	out := at("vjp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		y := result("vjp", f, leaves)

@@ -130,11 +130,11 @@ func chain(fns []func(x *tensor.Tensor) *tensor.Tensor, x *tensor.Tensor, s *ten
 //
 //	s.Do(func(s *tensor.Scope) { loss = model.Loss(x.In(s)); … }, autograd.SaveOnCPU(true))
 //
-// With pinned memory the copies run on a stream of their own beside the GPU's work, and Backward
-// starts the copy of the value that it needs next before it needs it; without, each copy waits.
-// Values have the same bits as without. Leaves that require a gradient, such as parameters, and
-// views of them stay. So do values on the CPU and those of less than 4 KiB. A tensor that several
-// ops save is copied once. (PyTorch copies each time, and parameters too.) The inputs that
+// With pinned memory the copies run on a stream of their own beside the GPU's work. Backward starts
+// the copy of the value that it needs next before it needs it. Without pinned memory each copy
+// waits. Values have the same bits as without. Leaves that require a gradient, such as parameters,
+// and views of them stay. So do values on the CPU and those of less than 4 KiB. A tensor that
+// several ops save is copied once. (PyTorch copies each time, and parameters too.) The inputs that
 // [Checkpoint] keeps are saved values as well: both together leave next to nothing on the GPU.
 //
 // In a capture ([tensor.Capture]) each replay copies anew, from and to memory that is the graph's

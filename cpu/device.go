@@ -7,12 +7,12 @@
 //     "cpu".
 //   - Beside it there are ranks of the processor, named "cpu:0", "cpu:1", …, which [device.Open]
 //     makes when they are asked for. Each is a device of its own, as "cuda:0" and "cuda:1" are,
-//     with its pool, statistics and workers: a program that trains on many devices runs on them
-//     without a GPU. Results have the bits of "cpu". All is memory of the host, so that a copy
-//     between them is a plain one, and Borrow lends one's memory to another; else a buffer is its
-//     own device's.
+//     with its pool, statistics and workers. So a program that trains on many devices runs on them
+//     without a GPU. Results have the bits of "cpu". All is memory of the host, so a copy between
+//     ranks is a plain one, and Borrow lends one's memory to another. Otherwise a buffer is its own
+//     device's.
 //   - Each begins with GOMAXPROCS workers; [Device.SetWorkers] gives it its share.
-//   - Work runs in the calling goroutine, helped by workers that stay; a method returns when the
+//   - Work runs in the calling goroutine, helped by workers that stay. A method returns when the
 //     work is done, so a stream has nothing queued and every event is done. All methods are safe
 //     for concurrent use, also from inside work.
 //   - A [device.Map] gives the bits of [expr.Program.Eval], but for the payload of a NaN. Results
@@ -26,9 +26,9 @@
 //     repeat the bits that it would have had.
 //   - Views are checked before anything is touched: an operand whose elements do not lie in its
 //     buffer is a *[device.OperandError].
-//   - Memory of 64 KiB and more comes from a caching pool on huge pages; smaller buffers are Go
-//     memory, which the garbage collector frees also without Buffer.Free and which [device.Stats]
-//     does not count.
+//   - Memory of 64 KiB and more comes from a caching pool on huge pages. Smaller buffers are Go
+//     memory, which the garbage collector frees also without Buffer.Free. [device.Stats] does not
+//     count them.
 package cpu
 
 import (

@@ -13,10 +13,11 @@ import (
 // DistributedDataParallel. It returns the model itself, unchanged, and is called by all ranks.
 //
 // At once all ranks get rank 0's parameters and buffers. Then each Backward that reaches parameters
-// reduces their gradients while it goes on with those of earlier layers: they are put into buckets,
-// which are reduced one after the other, and are views of these from then on. Parameters that a run
-// does not reach cost nothing, and need no option; one that no rank reaches keeps what it has.
-// After it the buffers, such as running statistics, are those of the lowest rank.
+// reduces their gradients while it goes on with those of earlier layers. Gradients are put into
+// buckets, which are reduced one after the other. They are views of their bucket from then on.
+// Parameters that a run does not reach cost nothing, and need no option; one that no rank reaches
+// keeps what it has. After it the buffers, such as running statistics, are those of the lowest
+// rank.
 //
 // Parameters that require no gradient now are left out, also if they require one later. A model
 // belongs to one rank, and is made by it: see [Make]. [Group.NoSync] leaves the averaging out.

@@ -78,7 +78,7 @@ func BCE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 }
 
 // BCEWithLogits returns the reduction, the mean if none is given, of the binary cross entropy of
-// the probabilities σ(x), for logits x, without overflow. posWeight, broadcast with x, multiplies
+// the probabilities σ(x). x are logits; nothing overflows. posWeight, broadcast with x, multiplies
 // the part of positive targets; nil stands for 1. A logit of -Inf gives an infinite loss for
 // targets above 0, where torch has NaN. x and y have one shape.
 func BCEWithLogits(x, y, posWeight *tensor.Tensor, r ...Reduction) *tensor.Tensor {

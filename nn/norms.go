@@ -6,8 +6,8 @@ import (
 )
 
 // LayerNorm brings the last dimensions of its input to mean 0 and variance 1, then scales and
-// shifts each of their elements: (x - mean)/√(variance + Eps)·Weight + Bias, with the variance that
-// divides by the number of elements.
+// shifts each of their elements: (x - mean)/√(variance + Eps)·Weight + Bias. The variance divides
+// by the number of elements.
 type LayerNorm struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // of shape Shape, nil for none

@@ -316,9 +316,9 @@ func NewRNN(in, hidden int, o RecurrentOptions, opts ...Option) *RNN {
 }
 
 // Forward maps x of shape [length, n, features] to the states of the last layer at each step,
-// [length, n, directions·hidden], and h, those of each layer and direction behind the last step,
-// [layers·directions, n, hidden]. It begins with h0 of the latter shape, nil for zeros. n comes
-// first in x and y with BatchFirst, and may be absent everywhere. Hooks see x and y.
+// [length, n, directions·hidden]. It also returns h, the states of each layer and direction after
+// the last step, [layers·directions, n, hidden]. It begins with h0 of the latter shape, nil for
+// zeros. n comes first in x and y with BatchFirst, and may be absent everywhere. Hooks see x and y.
 func (l *RNN) Forward(x, h0 *tensor.Tensor) (y, h *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	y, last := l.padded(x, states{h: h0})

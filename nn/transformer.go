@@ -172,8 +172,8 @@ func NewTransformerDecoderLayer(features, heads int, o TransformerOptions, opts 
 }
 
 // Forward maps x of shape [length, n, features], with memory [keys, n, features] from an encoder,
-// to x's shape; n comes first with BatchFirst, or is absent. self masks x's attention to itself,
-// cross that to memory. Hooks see x and the result.
+// to a result of x's shape. n comes first with BatchFirst, or is absent. self masks x's attention
+// to itself, cross that to memory. Hooks see x and the result.
 func (l *TransformerDecoderLayer) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	given("transformer_decoder_layer", x, memory)

@@ -58,8 +58,8 @@ func (c *LBFGSConfig) clone() config { d := *c; return &d }
 
 // LBFGS is the quasi-Newton method with limited memory, as torch.optim.LBFGS (J. Nocedal, S.
 // Wright, "Numerical Optimization", chapter 7; strong Wolfe conditions: chapter 3). It evaluates
-// the function several times in a Step, which therefore takes a closure, and it reads values on the
-// host to decide; so it is no [Optimizer], though it has all of its other methods. All parameters
+// the function several times in a Step, which therefore takes a closure. It reads values on the
+// host to decide. So it is no [Optimizer], though it has all of its other methods. All parameters
 // are of one type on one device, in one group.
 type LBFGS struct {
 	base

@@ -334,8 +334,8 @@ func (f *attentionFunc) broadcast(in []*Tensor) shape.Dims {
 
 // ALiBi returns what attention with linear biases adds to the scores, [heads, queries, keys]: -m·|i
 // - j| for query i and key j, where the queries are at the end of the keys' positions (O. Press et
-// al., arXiv:2108.12409). The slopes m of n heads are 2^(-8/n), 2^(-16/n) …; where n is no power of
-// two they are those of the power below, followed by every second of the power above, as in the
+// al., arXiv:2108.12409). The slopes m of n heads are 2^(-8/n), 2^(-16/n) …. Where n is no power of
+// two they are those of the power below, followed by every second one of the power above, as in the
 // authors' code. For causal attention fill the bias above the diagonal with -Inf: it is a Mask of
 // [ScaledDotProductAttention].
 func (m Maker) ALiBi(heads, queries, keys int) *Tensor {

@@ -35,8 +35,8 @@ const (
 // [AutocastHigh].
 type Autocaster interface{ Autocast() AutocastClass }
 
-// Autocast makes a scope of mixed precision, torch.autocast: ops whose results do not suffer
-// compute in t, dtype.BF16 or dtype.F16, the others in float32; parameters, their gradients and the
+// Autocast makes a scope of mixed precision, torch.autocast. Ops whose results do not suffer
+// compute in t, dtype.BF16 or dtype.F16, the others in float32. Parameters, their gradients and the
 // optimizer's state stay what they are. dtype.Invalid is [NoAutocast].
 //
 //	tensor.Do(func(s *tensor.Scope) {

@@ -43,10 +43,10 @@ func remover[T comparable](k *hooks, list *[]T, h T) func() {
 }
 
 // RegisterHook has f called with the gradient of x, a leaf or a result that requires one, whenever
-// it is computed: once a run, with all that has come together, before the gradient goes on or into
-// the leaf. What f returns replaces the gradient, in its shape, type and device; nil leaves it.
-// Hooks of one tensor run in the order of their registration, each on what the one before returned.
-// remove takes the hook away.
+// it is computed. That is once a run, with all contributions added up, before the gradient goes on
+// or into the leaf. What f returns replaces the gradient, in its shape, type and device; nil leaves
+// it. Hooks of one tensor run in the order of their registration, each on what the one before
+// returned. remove takes the hook away.
 //
 // g belongs to a scope that ends with f; s.From(g) keeps it in scope s. It may share memory with
 // other gradients and must not be changed in place. A hook on a result stays with the value that it

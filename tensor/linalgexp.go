@@ -100,8 +100,8 @@ func (x *Tensor) MatrixExp() *Tensor {
 }
 
 // MatrixPower returns the n-th power of the square matrices in the last two dimensions, of any
-// number type, by repeated squaring; the 0-th is the identity, a negative one that of the inverse
-// ([Tensor.Inverse], on the host).
+// number type, by repeated squaring. The 0-th is the identity. A negative one is that of the
+// inverse ([Tensor.Inverse], on the host).
 func (x *Tensor) MatrixPower(n int) *Tensor {
 	const op = "matrix_power"
 	x.use(op)

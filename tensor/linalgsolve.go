@@ -86,9 +86,9 @@ func (x *Tensor) expandBatch(batch shape.Dims) *Tensor {
 	return x.expand(batch.Append(x.Dim(-2), x.Dim(-1)))
 }
 
-// Solve returns X of x·X = b for square matrices x, float32 or float64, as torch.linalg.solve: b is
-// a vector, a batch of vectors (x's shape without its last dimension) or matrices [..., n, k], and
-// batches broadcast. A singular matrix is an error that wraps [ErrLinAlg] and names its place in
+// Solve returns X of x·X = b for square matrices x, float32 or float64, as torch.linalg.solve. b is
+// a vector, a batch of vectors (x's shape without its last dimension) or matrices [..., n, k].
+// Batches broadcast. A singular matrix is an error that wraps [ErrLinAlg] and names its place in
 // the batch. It works on the host ([HostOps]).
 func (x *Tensor) Solve(b *Tensor) *Tensor {
 	batch, vector := rightHand("solve", x, b, true, true)

@@ -142,8 +142,8 @@ func (x *Tensor) SplitSizes(sizes []int, dim int) []*Tensor {
 	return parts
 }
 
-// Chunk returns a dimension in n parts, as views: all of the same size but the last, which may be
-// smaller; as in torch there are fewer than n where the size does not allow for more.
+// Chunk returns a dimension in n parts, as views. All have the same size but the last, which may be
+// smaller. As in torch there are fewer than n where the size does not allow for more.
 func (x *Tensor) Chunk(n, dim int) []*Tensor {
 	x.use("chunk")
 	a := x.axisOf("chunk", dim)

@@ -103,8 +103,8 @@ func RecordSites() Option { return func(m *modes) { m.sites = true } }
 func Nondeterministic() Option { return func(m *modes) { m.nondet = true } }
 
 // Composed makes heavy ops take their composition of primitives, also where the device has a fast
-// kernel for them: the reference that tests hold the kernels against, and a way to find out whether
-// a kernel is at fault.
+// kernel for them. Tests hold the kernels against it, and it is a way to find out whether a kernel
+// is at fault.
 func Composed() Option { return func(m *modes) { m.composed = true } }
 
 // joinNames returns the path of a scope of that name in one of that path.

@@ -105,9 +105,9 @@ func (x *Tensor) search(op string, values *Tensor, right bool) *Tensor {
 	})
 }
 
-// Bucketize returns for each element the number of the bucket that it is in: boundaries, a vector
-// in ascending order and of x's type, are the upper bounds of the buckets, included, or if right
-// their lower bounds, included. It is [Tensor.Searchsorted] with the roles exchanged.
+// Bucketize returns for each element the number of the bucket that it is in. boundaries is a vector
+// in ascending order and of x's type. They are the upper bounds of the buckets, included, or if
+// right their lower bounds, included. It is [Tensor.Searchsorted] with the roles exchanged.
 func (x *Tensor) Bucketize(boundaries *Tensor, right bool) *Tensor {
 	boundaries.use("bucketize")
 	if boundaries.Rank() != 1 {

@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Update runs one program over groups of tensors of one device and stores its results in place:
-// outs[k] from ins[k], for optimizers. params is a tensor of 8-byte slots with the program's
+// Update runs one program over groups of tensors of one device and stores its results in place,
+// outs[k] from ins[k]. It is for optimizers. params is a tensor of 8-byte slots with the program's
 // scalars as bits (expr.Encode), on that device. Where the device can, the groups whose tensors are
-// all contiguous are a single launch, which reads the scalars on the device; each of the others is
-// one of its own, with the scalars in bits.
+// all contiguous are a single launch, which reads the scalars on the device. Each of the others is
+// a launch of its own, which takes the scalars from bits.
 func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64) {
 	update(op, p, outs, ins, params, bits, nil)
 }

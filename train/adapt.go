@@ -60,12 +60,12 @@ const (
 //		})
 //	}
 //
-// A batch whose computation runs out of memory is done again: whole if the memory is there after
-// all, as when another program or a fragmented pool was the cause, otherwise in parts, halved until
-// they fit. The parts' gradients are added up, weighted by their samples, so that the update is
-// that of the whole batch but for rounding. The size that fits is remembered for the next batches.
-// After Probe good steps something larger is tried, between what fits and what did not; once
-// nothing lies between, ever more rarely the latter.
+// A batch whose computation runs out of memory is done again. It is done whole if the memory is
+// there after all, as when another program or a fragmented pool was the cause. Otherwise it is done
+// in parts, halved until they fit. The parts' gradients are added up, weighted by their samples, so
+// that the update is that of the whole batch but for rounding. The size that fits is remembered for
+// the next batches. After Probe good steps something larger is tried, between what fits and what
+// did not; once nothing lies between, ever more rarely the latter.
 //
 // Nothing of a failed attempt stays. Its scope is closed. Gradients are as they were, those of
 // earlier batches of the same step too. The generator and the model's buffers (running statistics)
