@@ -325,7 +325,7 @@ func (d *Device) done(h cu.Event) bool {
 }
 
 // A Stream is a queue of work of a GPU: torch.cuda.Stream. Every stream of this package's devices
-// is one, so that a [device.Stream] of a GPU can be asked for it by a type assertion.
+// is one: a type assertion turns a [device.Stream] of a GPU into it.
 //
 // Tensors keep the streams apart by themselves: an op waits for what another stream wrote to its
 // operands, and memory is reused only when all streams are done with it. Events and waits by hand

@@ -65,9 +65,9 @@ func StreamOf(ds Dataset, s Sampler) Stream {
 	})
 }
 
-// ShardStream returns the part of a stream that one of several processes reads: what its Shard
-// returns if it is a [Sharder], else each sample whose number modulo world is rank. The error is a
-// *[ConfigError].
+// ShardStream returns the part of a stream that one of several processes reads. If the stream is a
+// [Sharder] that is what its Shard returns, else each sample whose number modulo world is rank. The
+// error is a *[ConfigError].
 func ShardStream(s Stream, rank, world int) (Stream, error) {
 	switch {
 	case world < 1:

@@ -48,8 +48,9 @@ type ddpSettings struct {
 	fixed       bool // buckets stay as they are made
 }
 
-// BucketBytes sets the most bytes of gradients that one collective reduces: of the first, which is
-// ready soonest, and of the others. 1 MiB and 25 MiB by default, as in PyTorch.
+// BucketBytes sets how many bytes of gradients one collective reduces at most. first is for the
+// bucket that is ready soonest, rest for the others. The defaults are 1 MiB and 25 MiB, as in
+// PyTorch.
 func BucketBytes(first, rest int) DDPOption {
 	return func(s *ddpSettings) { s.first, s.rest = first, rest }
 }

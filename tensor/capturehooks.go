@@ -38,9 +38,9 @@ func (g *Graph) Adopt(x ...*Tensor) {
 	}
 }
 
-// Then makes every replay call f when it is queued, before Replay returns: to bring a number of the
-// graph's to the host by [Tensor.ItemLater]. What f panics with is the replay's error; the work is
-// queued, and the other functions are called. It must not use the graph.
+// Then makes every replay call f when it is queued, before Replay returns. It is for bringing a
+// number of the graph's to the host by [Tensor.ItemLater]. If f panics, that is the replay's error;
+// the work is queued, and the other functions are called. f must not use the graph.
 func (g *Graph) Then(f func()) {
 	g.mu.Lock()
 	g.then = append(g.then, f)

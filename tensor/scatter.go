@@ -203,9 +203,9 @@ func (x *Tensor) change(op string, in []*Tensor, computed func() *Tensor, direct
 }
 
 // Scatter returns x with the elements of src at the places that index names along dim, as
-// torch.scatter: y[i… with index[i…] in dimension dim] = src[i…]. The index has x's rank, in every
-// dimension at most src's size and, but in dim, at most x's; what lies beyond the index is left
-// out. Of several elements for one place the last in row-major order wins (PyTorch leaves that
+// torch.scatter: y[i… with index[i…] in dimension dim] = src[i…]. The index has x's rank. In every
+// dimension its size is at most src's, and, but in dim, at most x's. What lies beyond the index is
+// left out. Of several elements for one place the last in row-major order wins (PyTorch leaves that
 // open), while as in PyTorch each of them is given the gradient of the place. Types are equal,
 // indices int64 or int32 and not negative; one outside the dimension is an error, on a GPU reported
 // at the next wait.

@@ -312,9 +312,9 @@ func compact(owned []*Tensor) []*Tensor {
 	return live
 }
 
-// Close frees all that s owns but keep, which moves to the parent with the part of the graph that
-// it still needs (keep x.Detach() to cut that off). It panics if s is closed already or has open
-// children.
+// Close frees all that s owns but keep. That moves to the parent, with the part of the graph that
+// it still needs (keep x.Detach() to cut the graph off). Close panics if s is closed already or has
+// open children.
 func (s *Scope) Close(keep ...*Tensor) { s.close(keep, false) }
 
 // abandon closes s during a panic: open children no longer matter.

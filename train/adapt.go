@@ -175,9 +175,10 @@ func (a *Adapt) Step(opt interface {
 	return loss, nil
 }
 
-// Do runs what changes all or nothing when it runs out of memory: the Step of every optimizer of
-// package optim, clipping, averages, and what programs make so. It is run again once, after caches
-// were emptied. The error is a *[MemoryError]; what names the change in it. Other panics go on.
+// Do runs a change that is made wholly or not at all when memory runs out. Such are the Step of
+// every optimizer of package optim, clipping, averages, and what programs write in that way. If
+// memory runs out, Do empties the caches and runs the change once more. The error is then a
+// *[MemoryError], in which what names the change. Other panics go on.
 func (a *Adapt) Do(what string, change func()) error {
 	for again := false; ; again = true {
 		err := outOfMemory(change)

@@ -62,8 +62,8 @@ func findIDX(dir string) (sets map[string]idxFiles, err error) {
 	return sets, nil
 }
 
-// MNISTNames returns the names of the sets that [MNIST] finds in dir, sorted, "" for files without
-// a name before "train"; none is not an error.
+// MNISTNames returns the names of the sets that [MNIST] finds in dir, sorted. The name is "" for
+// files without a name before "train". It is no error if there is no set.
 func MNISTNames(dir string) ([]string, error) {
 	sets, err := findIDX(dir)
 	if err != nil {

@@ -13,11 +13,13 @@
 // mbarrier, textures, clusters of more than one block, 8-bit floats, and matrices of 4 and 1 bits.
 // Nor are there SIMD video instructions, alloca, parameters of functions in registers, and CUDA's
 // device library (printf, malloc; a failed assert is a Trap that quotes it). An instruction,
-// modifier or operand type outside that list is a *ParseError naming it; nothing is skipped
-// silently. Arithmetic is bit-exact IEEE 754 with the stated rounding. Functions with .approx stay
-// within the error bounds that the PTX ISA gives for them. mma.sync accumulates in float32 in order
-// of k and must be compared by error bound, as on hardware. mul and add without a rounding
-// modifier, which the assembler may fuse, are not fused.
+// modifier or operand type that is not executed is a *ParseError naming it; nothing is skipped
+// silently.
+//
+// Arithmetic is bit-exact IEEE 754 with the stated rounding. Functions with .approx stay within the
+// error bounds that the PTX ISA gives for them. mma.sync accumulates in float32 in order of k and
+// must be compared by error bound, as on hardware. mul and add without a rounding modifier, which
+// the assembler may fuse, are not fused.
 //
 // Two things keep a misreading of the ISA from hiding here and in the library's kernels alike.
 // Tests hold acceptance against the real assembler, where it is installed: tens of thousands of
