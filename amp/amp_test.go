@@ -53,8 +53,8 @@ func golden(t *testing.T) trajectory {
 }
 
 // Over 500 steps with planted infinities and NaN the scale, the tracker, the weights and the count
-// of steps are those of torch; on a GPU for the first hundred, and with one that asks for nothing
-// between the steps.
+// of steps are those of torch. On a GPU that is checked for the first hundred. All is done a second
+// time with nothing asked between the steps.
 func TestTrajectory(t *testing.T) {
 	g := golden(t)
 	for k, dev := range devices(t)[:2] {

@@ -38,8 +38,8 @@ type idleStream struct {
 	slot     int
 }
 
-// streamPool keeps the streams whose Go values are garbage: a stream is never destroyed, because
-// work may be queued on it and blocks of memory are ordered by it, but serves the next
+// streamPool keeps the streams whose Go values are garbage. A stream is never destroyed, because
+// work may be queued on it and blocks of memory are ordered by it. It serves the next
 // [Device.NewStream] of its priority.
 type streamPool struct {
 	mu            sync.Mutex

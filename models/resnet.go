@@ -111,8 +111,8 @@ func (m *ResNet) Features(x *tensor.Tensor) *tensor.Tensor {
 	return m.AvgPool.Forward(x).Flatten(1, -1)
 }
 
-// inside runs f with x in a child of the youngest of the scopes of x and w, a parameter, and keeps
-// what f returns: what else f makes dies with the child, unless a gradient needs it.
+// inside runs f with x in a child of the youngest of the scopes of x and w, a parameter. It keeps
+// what f returns. What else f makes is freed with the child, unless a gradient needs it.
 func inside(x, w *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	tensor.Youngest(x, w).Do(func(c *tensor.Scope) {
 		y = f(x.In(c))

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// paired gives a loss by element its operands, and refuses a prediction and a target that are both
-// broadcast, as [n, 1] and [n] are, to [n, n]: losses of every prediction with every target, which
-// nobody means. torch warns and goes on.
+// paired gives a loss by element its operands. It refuses a prediction and a target that are both
+// broadcast, as [n, 1] and [n] are to [n, n]. Those would be the losses of every prediction with
+// every target, which nobody means. torch warns and goes on.
 func paired(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	given(op, x, y)
 	if s, _, ok := shape.Broadcast(x.Shape(), y.Shape()); ok && s != x.Shape() && s != y.Shape() {

@@ -13,7 +13,7 @@ import (
 )
 
 // inBucket gives each parameter a gradient of zeros that is a view into one tensor, which it
-// returns: the first begins at element 1, so that few of them are aligned to more than an element.
+// returns. The first begins at element 1, so that few of them are aligned to more than an element.
 func inBucket(params []*tensor.Tensor) *tensor.Tensor {
 	n := 1
 	for _, p := range params {

@@ -15,10 +15,10 @@ import (
 var ErrCapture = errors.New("it cannot be captured")
 
 // A Graph is work that was recorded once and is repeated by one launch: torch.cuda.CUDAGraph.
-// [Capture] makes it. It may be replayed from several goroutines, one after the other; graphs that
-// only read the same tensors also at once, and those that write tensors which others use, or share
-// an optimizer, take turns. Close gives the graph's memory back; one that is dropped is closed
-// after the garbage collector found it.
+// [Capture] makes it. It may be replayed from several goroutines, one after the other. Graphs that
+// only read the same tensors may also be replayed at once. Those that write tensors which others
+// use, or share an optimizer, take turns. Close gives the graph's memory back; one that is dropped
+// is closed after the garbage collector found it.
 type Graph struct {
 	dev    device.Device
 	stream device.Stream   // on which the work is repeated

@@ -12,8 +12,9 @@ import (
 // What a library function that keeps count on the host, such as an optimizer, does in a capture.
 
 // Feed returns a tensor of n elements of t in the graph's scope that each replay fills from the
-// host when it is queued: fill gets the bytes, in the host's order, in the order of the calls of
-// Feed. It must not touch the graph's device. Only while the graph is captured.
+// host when it is queued. fill gets the bytes, in the host's byte order. The fills are called in
+// the order of the calls of Feed. fill must not touch the graph's device. Feed may be called only
+// while the graph is captured.
 func (g *Graph) Feed(t dtype.Type, n int, fill func(to []byte)) *Tensor {
 	return g.FeedOn(g.dev, t, n, fill)
 }

@@ -17,8 +17,8 @@ type convolution struct {
 }
 
 // manyPlaces is the number of windows from which on the product of one sample is large enough by
-// itself; with fewer, samples stand side by side in the columns, and the result is put in order by
-// a copy.
+// itself. With fewer, samples stand side by side in the columns, and a copy puts the result in
+// order.
 const manyPlaces = 512
 
 // The columns that exist at one time take up to a part of what input and output take together,

@@ -9,7 +9,7 @@ import (
 
 // In-place ops in a graph, as torch rebases history. An in-place op gives the tensor that it
 // changes a new place in the graph. If that is a view, the tensor that it is a view of has changed
-// too: its new value is the old one with the view's elements replaced (spliceFunc), and the view is
+// too. Its new value is the old one with the view's elements replaced (spliceFunc), and the view is
 // a view of that. All other views of that tensor have changed as well; they take their new place
 // when they are used next (synced), which their count of recorded writes tells.
 

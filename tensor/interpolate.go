@@ -51,9 +51,9 @@ type InterpolateOptions struct {
 }
 
 // Interpolate returns x, [n, channels, …] with one to three spatial dimensions, brought to another
-// size in these, as torch's F.interpolate. Place i of m in a dimension of n lies at s·i (Nearest),
-// or s·(i + ½) - ½ (Linear, where below 0 is 0, and Cubic), or, with AlignCorners, at
-// i·(n-1)/(m-1); s is n/m, or 1/Scale. Cubic takes Keys' kernel with a = -¾ (Keys, "Cubic
+// size in these, as torch's F.interpolate. s is n/m, or 1/Scale. Place i of m in a dimension of n
+// lies at s·i (Nearest), or s·(i + ½) - ½ (Linear, where below 0 is 0, and Cubic). With
+// AlignCorners it lies at i·(n-1)/(m-1). Cubic takes Keys' kernel with a = -¾ (Keys, "Cubic
 // Convolution Interpolation for Digital Image Processing", 1981), for two dimensions alone.
 // Coordinates and weights are computed in x's own type, 16-bit floats in float32, those of Cubic in
 // float64. Elements with a weight of 0 are multiplied all the same: infinite ones make NaN. The

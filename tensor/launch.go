@@ -12,8 +12,8 @@ import (
 
 // launch queues a primitive for the op of that name. tensors are what o's operands are views of, in
 // o's order, nil for absent ones; launch puts their buffers into o. All work on devices but copies
-// comes through here: it is ordered with what other streams do to the tensors' memory, refused
-// where a capture cannot have it, and what the device fails with is raised.
+// comes through here. It is ordered with what other streams do to the tensors' memory, and refused
+// where a capture cannot have it. What the device fails with is raised.
 func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	var dev device.Device
 	for i := 0; dev == nil; i++ {

@@ -252,7 +252,7 @@ func (x *Tensor) ScatterAddInPlace(dim int, index, src *Tensor) *Tensor {
 }
 
 // IndexAdd returns x with alpha·src[j] added to entry index[j] of dimension dim, for each j in
-// order, as torch.index_add: index is a vector, src has x's shape but in dim one entry for each
+// order, as torch.index_add. index is a vector. src has x's shape but in dim one entry for each
 // index. The sum of bool is "or"; alpha counts as true unless it is 0.
 func (x *Tensor) IndexAdd(dim int, index, src *Tensor, alpha float64) *Tensor {
 	return x.scattered(device.ScatterAdd, x.placeRows("index_add", dim, index, src).times(alpha))

@@ -23,10 +23,11 @@
 // written. The formats are described in PyTorch's torch/serialization.py, torch/csrc/serialize and
 // caffe2/serialize/inline_container.h; pickle's instructions in CPython's Lib/pickletools.py.
 //
-// Not read: the tar format of PyTorch before 0.2, TorchScript archives, whole modules, big-endian
-// files, compressed zip entries; complex, quantized, sparse and 8-bit floating tensors, views
-// marked as negative, and unsigned integers wider than a byte. The error says which it is, and for
-// what people save beside weights (argparse.Namespace, pathlib.Path, …) what to save instead.
+// Some files are not read: the tar format of PyTorch before 0.2, TorchScript archives, whole
+// modules, big-endian files and compressed zip entries. Nor are complex, quantized, sparse and
+// 8-bit floating tensors, views marked as negative, and unsigned integers wider than a byte. The
+// error says which it is, and for what people save beside weights (argparse.Namespace,
+// pathlib.Path, …) what to save instead.
 package torchfile
 
 import (

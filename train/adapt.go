@@ -194,9 +194,9 @@ func (a *Adapt) Do(what string, change func()) error {
 	}
 }
 
-// Backward adds the gradients of a batch's loss to those of the parameters, and returns the loss,
-// as a tensor of one number on the device that a keeps and overwrites in the next call. It takes
-// the batch over and frees its tensors. For those that are needed afterwards give it handles:
+// Backward adds the gradients of a batch's loss to those of the parameters. It returns the loss as
+// a tensor of one number on the device, which a keeps and overwrites in the next call. It takes the
+// batch over and frees its tensors. For those that are needed afterwards give it handles:
 // data.Batch{X: x.Detach(), Y: y.Detach()}. f computes the loss of the batch, or of a part of it.
 // The part's tensors belong to s, a scope on the device.
 //

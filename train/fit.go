@@ -51,8 +51,8 @@ type Config struct {
 	// what is stepped, evaluated and kept; see [Fit].
 	Devices dist.DeviceList
 	// Replica gives Forward and Loss, or Compute, for a copy of Model on another of Devices, or on
-	// the device without memory of a rehearsal (see Rehearse): functions that
-	// use Model itself cannot work there. nil: the copy's own Forward, and Loss.
+	// the device without memory of a rehearsal (see Rehearse). Functions that use Model itself
+	// cannot work there. nil: the copy's own Forward, and Loss.
 	Replica   func(model any, dev device.Device) Computation
 	Generator *tensor.Generator // of dropout and the like; nil: the root scope's
 
@@ -128,8 +128,8 @@ type Config struct {
 	Profile interface{ Step() error }
 
 	// MemorySnapshot is a file, .html to look at or .pickle for PyTorch's viewer, that gets the
-	// history of the device's memory: up to the first out of memory, or to the end; see package
-	// profile/memsnap. Parameters are marked in it. "": none, and no history is kept.
+	// history of the device's memory. It goes up to the first out of memory, or to the end. See
+	// package profile/memsnap. Parameters are marked in it. "": none, and no history is kept.
 	MemorySnapshot string
 
 	TensorBoard string // directory for event files; "": none

@@ -169,8 +169,8 @@ const (
 )
 
 // largest looks for the largest batch that fits. What the allocator holds grows nearly in
-// proportion to the batch, so that two runs tell about where it is; the runs that follow look for
-// the exact place, beside which one more does not fit.
+// proportion to the batch, so two runs tell about which batch fits. The runs that follow look for
+// the largest one, beside which one more sample does not fit.
 func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits bool, held int) (int, error) {
 	// the largest known to fit, the least known or taken not to
 	good, bad := 0, c.MaxBatch+1

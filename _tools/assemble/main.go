@@ -1,5 +1,5 @@
 // Command assemble gives every kernel in a folder of PTX files to NVIDIA's assembler, for each of
-// the architectures, and fails when one is refused, spills registers, or draws a warning about
+// the architectures. It fails when one is refused, spills registers, or draws a warning about
 // serialised matrix instructions.
 //
 //	go run ./assemble [-ptxas PATH] [-cache DIR] [-arch sm_80,sm_90,sm_120] FOLDER

@@ -88,8 +88,8 @@ func (f *File) lockedInPlace() bool {
 func (f *File) Path() string { return f.path }
 
 // Commit syncs the file, gives it its name and syncs the directory. After an error the temporary
-// file is gone and path is as it was, unless only the directory could not be synced: then the new
-// file is in place, and a power cut may undo that.
+// file is gone and path is as it was. The exception is that only the directory could not be synced:
+// then the new file is in place, and a power cut may undo that.
 func (f *File) Commit() (err error) {
 	if f.done {
 		return &fs.PathError{Op: "commit", Path: f.path, Err: fs.ErrClosed}

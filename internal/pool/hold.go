@@ -1,7 +1,7 @@
 package pool
 
-// Adopter is optionally satisfied by a Backing whose streams can wait for each other: then a stream
-// that is held (see [Pool.Hold]) takes segments in which nothing is in use from other streams
+// Adopter is optionally satisfied by a Backing whose streams can wait for each other. A stream that
+// is held (see [Pool.Hold]) then takes segments in which nothing is in use from other streams,
 // before it asks for new ones. Pages of expandable segments stay where they are.
 type Adopter interface {
 	// Follow makes later work on stream come after what is queued on before. It runs under the

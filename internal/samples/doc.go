@@ -1,7 +1,7 @@
-// Package samples holds operators, layers and optimizers to samples of PyTorch's own test suite:
-// its tables op_db, module_db and optim_db, of which each entry is something of PyTorch's, with
-// calls that its tests make and calls that it must refuse. There is nothing here but tests and
-// data.
+// Package samples holds operators, layers and optimizers to samples of PyTorch's own test suite.
+// They are of its tables op_db, module_db and optim_db. Each entry of these is something of
+// PyTorch's, with calls that its tests make and calls that it must refuse. There is nothing here
+// but tests and data.
 //
 // Every entry has an adapter, the call that is ours for it, or a row in testdata/ops.tsv,
 // modules.tsv or optims.tsv with the reason why there is none. Every sample's results, gradients

@@ -38,7 +38,7 @@
 //
 // # Faults
 //
-// A kernel that does something wrong (see package ptxvm) ends its context as on hardware: the next
+// A kernel that does something wrong (see package ptxvm) ends its context as on hardware. The next
 // call that notices, and each call after it, returns the same error, in which errors.As finds the
 // *ptxvm.Fault. Faults that hardware does not report, such as a race or a read of memory that
 // nothing wrote, are delivered in the same way. Reset revives a device, which hardware cannot do.

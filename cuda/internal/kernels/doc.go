@@ -18,9 +18,9 @@
 //	Gather         elements along an axis by index, and Scatter in a fixed order
 //	MultiMap       one program over many groups of tensors in one launch (optimizer steps)
 //
-// A [Launch] names its [Kernel], the grid and the packed parameter block; the caller loads
+// A [Launch] names its [Kernel], the grid and the packed parameter block. The caller loads
 // Kernel.PTX once a device, keyed by the *Kernel pointer (equal specifications give the same
-// pointer), and launches Kernel.Entry with Kernel.Block threads and Kernel.DynShared bytes. An
+// pointer). It launches Kernel.Entry with Kernel.Block threads and Kernel.DynShared bytes. An
 // operation on no elements has no launches. Planning touches no device and is safe for concurrent
 // use.
 //
