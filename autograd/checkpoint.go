@@ -69,11 +69,11 @@ func CheckpointAll(f func(x ...*tensor.Tensor) []*tensor.Tensor, x ...*tensor.Te
 }
 
 // CheckpointSequential applies functions one after another in so many segments of about
-// len(fns)/segments functions, each under [Checkpoint] but the last, which Backward needs first:
-// torch.utils.checkpoint.checkpoint_sequential, where the last has all that is left over. With √n
-// segments of n functions the memory for saved values is that of about 2·√n functions instead of n.
-// Within a segment a value is freed as soon as the next function has returned, unless a gradient
-// needs it, so a function may not keep its operand or its result for later.
+// len(fns)/segments functions. Each is under [Checkpoint] but the last, which Backward needs first.
+// It is torch.utils.checkpoint.checkpoint_sequential, where the last segment has all that is left
+// over. With √n segments of n functions the memory for saved values is that of about 2·√n functions
+// instead of n. Within a segment a value is freed as soon as the next function has returned, unless
+// a gradient needs it. So a function may not keep its operand or its result for later.
 func CheckpointSequential(fns []func(x *tensor.Tensor) *tensor.Tensor, segments int, x *tensor.Tensor) *tensor.Tensor {
 	const op = "checkpoint_sequential"
 	switch {

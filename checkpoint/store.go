@@ -128,8 +128,8 @@ func Open(c Config) (*Store, error) {
 // Removed returns the temporary files of killed saves that Open has removed.
 func (s *Store) Removed() []string { return s.removed }
 
-// Unlocked says why the directory could not be locked, as on a network's file system without locks:
-// a second training there is not found then, and the two would remove each other's files. It is nil
+// Unlocked says why the directory could not be locked, as on a network's file system without locks.
+// A second training there is not found then, and the two would remove each other's files. It is nil
 // where there is a lock.
 func (s *Store) Unlocked() error { return s.lock.none }
 

@@ -348,8 +348,8 @@ type Stream interface {
 
 var _ Stream = (*stream)(nil)
 
-// NewStream returns another stream of a GPU. A higher priority is more urgent, 0 is the usual one
-// and the lowest; it is clamped to [PriorityRange]. (In torch, as in the driver, lower numbers are
+// NewStream returns another stream of a GPU. A higher priority is more urgent. 0 is the usual one
+// and the lowest. It is clamped to [PriorityRange]. (In torch, as in the driver, lower numbers are
 // more urgent: its -1 is 1 here.) A priority is a hint: it never changes results. The stream lives
 // as long as it is reachable. The error is a *[device.OperandError] if dev is no GPU, or the
 // driver's.

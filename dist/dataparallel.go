@@ -30,8 +30,8 @@ type Parallel[M any] struct {
 //	loss.Backward()
 //
 // The parameters and buffers of the model are on devices[0], and the results of a call come to be
-// there; x may be on any device. Gradients are those of a single device with the whole batch, to
-// rounding, where the model treats each sample by itself; a normalisation over the batch sees the
+// there; x may be on any device. Where the model treats each sample by itself, gradients are those
+// of a single device with the whole batch, to rounding. A normalisation over the batch sees the
 // part of its device. Backward runs on all devices too and hands each parameter one gradient: the
 // sum over the devices, in their order. The same run gives the same bits each time.
 //

@@ -43,8 +43,8 @@ func Clone[M any](m M) M {
 // Replace returns a model that computes with other tensors in the place of those of m that have the
 // given names, which are [StateDict]'s. It shares all other tensors with m.
 // torch.func.functional_call(m, with, x) is nn.Replace(m, with).Forward(x). m stays as it is.
-// Gradients flow to where the tensors come from, so that what is computed from parameters can stand
-// in their place: steps of gradient descent that are themselves differentiated, weights that
+// Gradients flow to where the tensors come from. So what is computed from parameters can stand in
+// their place: steps of gradient descent that are themselves differentiated, or weights that
 // another network makes. Shapes are not compared; the layers do.
 //
 // A name that m does not have, and two values for one tensor, panic with an *[Error]; otherwise see

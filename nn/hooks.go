@@ -19,9 +19,9 @@ import (
 //	}
 //
 // Hooks are registered on a layer that is used by pointer (&nn.ReLU{}, not nn.ReLU{}), while no
-// other goroutine runs it. A hook that returns a tensor replaces what it was called with, nil
-// leaves it; hooks of one kind run in the order of their registration, each on what the one before
-// returned. The function that registering returns takes the hook away.
+// other goroutine runs it. A hook that returns a tensor replaces what it was called with; nil
+// leaves that as it is. Hooks of one kind run in the order of their registration, each on what the
+// one before returned. The function that registering returns takes the hook away.
 //
 // What a hook sees belongs to the call: within another layer it may be freed when that returns.
 // s.From(y.Detach()) keeps it in scope s.

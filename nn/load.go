@@ -79,9 +79,10 @@ type entry struct {
 // Two things are taken that torch's strict mode refuses. A tensor of the model with several names
 // need be there under one of them only, as in safetensors files that leave out the others. And
 // optional buffers may be missing: the num_batches_tracked of batch normalisation, which older
-// files lack (torch takes these too). Names that a [Tied] layer tells count as names of its tensor,
-// and so does one that the model does not have if its tensor is the very memory of one that it has.
-// If one tensor of the model is there under several names, their values must be equal.
+// files lack (torch takes these too). Names that a [Tied] layer tells count as names of its tensor.
+// So does a name of the dict that the model does not have, if its tensor shares the memory of one
+// that the model has. If one tensor of the model is there under several names, their values must be
+// equal.
 func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) error {
 	var o loadOptions
 	for _, f := range opts {

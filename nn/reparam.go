@@ -22,8 +22,8 @@ type WeightNorm[L Module] struct {
 	Dim int
 }
 
-// NewWeightNorm takes the weight of a layer apart; the layer is the wrapper's from then on, and
-// computes what it did. torch's dim is 0: that of outputs, or of inputs in a transposed
+// NewWeightNorm takes the weight of a layer apart. The layer is the wrapper's from then on, and
+// computes what it did before. torch's dim is 0: that of outputs, or of inputs in a transposed
 // convolution. For one norm of the whole weight it is None in torch, and -1 here. It panics with an
 // *[Error] if the layer has no parameter called "weight".
 func NewWeightNorm[L Module](layer L, dim int) *WeightNorm[L] {
@@ -99,9 +99,9 @@ type SpectralNorm[L Module] struct {
 	Eps        float64        // the least that a norm counts as: 1e-12
 }
 
-// NewSpectralNorm divides the weight of a layer by its largest singular value; the layer is the
-// wrapper's from then on. u and v are random numbers and 15 steps of the power method. It panics
-// with an *[Error] if the layer has no parameter called "weight".
+// NewSpectralNorm divides the weight of a layer by its largest singular value. The layer is the
+// wrapper's from then on. u and v begin as random numbers, on which it does 15 steps of the power
+// method. It panics with an *[Error] if the layer has no parameter called "weight".
 func NewSpectralNorm[L Module](layer L) *SpectralNorm[L] {
 	f := weightOf(layer)
 	w := f.Interface().(*tensor.Tensor)

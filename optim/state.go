@@ -115,10 +115,10 @@ func (l *loader) bad(path, format string, a ...any) error {
 }
 
 // LoadStateDict takes the state from a tree of the form that [Optimizer] StateDict returns, which
-// is also that of torch: options and learning rates of the groups, and what is remembered of each
-// parameter. As in torch, tensors are copied to their parameter's device and type, and the numbers
-// of the parameters in the tree count in the order in which its groups list them. An option that a
-// tree of an older PyTorch lacks keeps its value if it is a flag; any other has to be there.
+// is also torch's. The state is options and learning rates of the groups, and what is remembered of
+// each parameter. As in torch, tensors are copied to their parameter's device and type, and the
+// numbers of the parameters in the tree count in the order in which its groups list them. An option
+// that a tree of an older PyTorch lacks keeps its value if it is a flag; any other has to be there.
 //
 // The error is a *[StateError], and then nothing was changed.
 func (b *base) LoadStateDict(tree map[string]any) error {

@@ -1,7 +1,7 @@
-// Package safetensors writes and reads tensors in the safetensors format: eight bytes of header
-// length, a JSON header that says name, type, shape and place of each tensor, then their bytes
-// (https://github.com/huggingface/safetensors#format). Models in several files with an index, as
-// Hugging Face's libraries write them, are one model here.
+// Package safetensors writes and reads tensors in the safetensors format
+// (https://github.com/huggingface/safetensors#format). A file is eight bytes of header length, a
+// JSON header that says name, type, shape and place of each tensor, then their bytes. Models in
+// several files with an index, as Hugging Face's libraries write them, are one model here.
 //
 // [Open] maps files into memory, so that opening takes no time and what is not touched takes no
 // memory; [Load] reads them. Headers are held to what the reference demands: no key twice, no hole,
@@ -89,8 +89,8 @@ type saver struct {
 	uses     map[*tensor.Tensor]int // names that it has still to be written under
 }
 
-// Save writes tensors, from any device, to path: to a temporary file in the same directory, which
-// is synced and renamed, so that path holds either the old file or the whole new one. The same
+// Save writes tensors, from any device, to path. It writes a temporary file in the same directory,
+// which it syncs and renames. So path holds either the old file or the whole new one. The same
 // tensors give the same bytes. Errors are *[Error].
 func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]string, opts ...SaveOption) error {
 	s := &saver{path: path, tensors: tensors, metadata: metadata, uses: map[*tensor.Tensor]int{}}

@@ -49,7 +49,7 @@ type Autocaster interface{ Autocast() AutocastClass }
 //
 // A float32 leaf that requires a gradient is cast once for the scope that set Autocast, and again
 // after it has changed; the casts are freed with that scope. With the first one those leaves are
-// cast, in one launch, that an earlier scope needed together with it: so a step casts all weights
+// cast, in one launch, that an earlier scope needed together with it. So a step casts all weights
 // at once, from the second step on. No goroutine may change such a leaf meanwhile. A captured step
 // casts them too: its graph refuses to replay after one was moved or converted, used or not.
 //

@@ -244,7 +244,7 @@ func (g *Graph) forget() {
 // Replay queues the recorded work, as one launch, after what was queued before on the tensors that
 // it uses, and returns without waiting. Later work on these tensors, on any stream, comes after it.
 // An error is that of the device, or of a hook that finds that what was captured is not there any
-// more; nothing is queued then, unless it is one of [Graph.Then].
+// more. Nothing is queued then, unless the error is one of [Graph.Then].
 func (g *Graph) Replay() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -218,9 +218,9 @@ func (x *Tensor) fill(v float64) *Tensor {
 
 // From returns a tensor of the values of v: a slice of any element type with the given shape
 // (default: one dimension), a nested slice, a single number, or a tensor. A slice is copied. A
-// tensor of the root scope is handed over: it belongs to the maker's scope from then on, copied if
-// that is on another device, and the old handle is freed ([Tensor.In] lends instead). Go's int
-// becomes int64, and the given element type, if one was chosen, converts.
+// tensor of the root scope is handed over. It belongs to the maker's scope from then on, and is
+// copied if that is on another device. The old handle is freed ([Tensor.In] lends instead). Go's
+// int becomes int64, and the given element type, if one was chosen, converts.
 func (m Maker) From(v any, dims ...int) *Tensor {
 	if t, ok := v.(*Tensor); ok {
 		return m.fromTensor(t, dims)

@@ -269,7 +269,7 @@ func qrSquare(q, r, gq, s *Tensor) *Tensor {
 
 // QR returns Q with orthonormal columns and the upper triangular R with Q·R = x, for the m×n
 // matrices in the last two dimensions, float32 or float64. Q has min(m, n) columns, or m with
-// complete; the complete decomposition has a gradient for m ≤ n only, and the gradient wants
+// complete. The complete decomposition has a gradient for m ≤ n only. The gradient needs
 // independent columns (for m < n, the first m). The signs of Q's columns are the routine's choice.
 // It works on the host ([HostOps]).
 func (x *Tensor) QR(complete bool) (q, r *Tensor) {

@@ -91,8 +91,8 @@ func (matrixExpFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // MatrixExp returns the exponentials Σ xᵏ/k! of the square matrices in the last two dimensions, of
-// floating point type; 16-bit ones are computed in float64 and rounded once, where PyTorch's CPU
-// loses them. What is not finite gives NaN. It works on the host ([HostOps]).
+// floating point type. 16-bit ones are computed in float64 and rounded once, where PyTorch's CPU
+// gives infinities. What is not finite gives NaN. It works on the host ([HostOps]).
 func (x *Tensor) MatrixExp() *Tensor {
 	x.needsFloat("matrix_exp")
 	x.square("matrix_exp")

@@ -206,7 +206,7 @@ func VStack(x ...*Tensor) *Tensor {
 }
 
 // Meshgrid returns, for vectors (or scalars) of sizes n₀, n₁, …, tensors of shape [n₀, n₁, …] that
-// hold the coordinates of a grid: the k-th is x[k] along dimension k, everywhere. They are expanded
+// hold the coordinates of a grid. The k-th is x[k] along dimension k, everywhere. They are expanded
 // views. It is torch's indexing="ij".
 func Meshgrid(x ...*Tensor) []*Tensor {
 	if len(x) == 0 || len(x) > shape.MaxRank {

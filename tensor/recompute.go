@@ -51,8 +51,8 @@ type slotValue struct {
 	i  int
 }
 
-// Recompute calls f with x and returns what it returns, without keeping what its ops save for
-// gradients: the first VJP that asks for one of these values has f called again. It is what
+// Recompute calls f with x and returns what it returns. It does not keep what f's ops save for
+// gradients. The first VJP that asks for one of these values has f called again. It is what
 // autograd.Checkpoint is made of and says more about.
 func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
 	const op = "checkpoint"

@@ -141,7 +141,7 @@ func (x *Tensor) Select(dim, i int) *Tensor {
 }
 
 // Diagonal returns the elements of dimensions dim1 and dim2 whose second index is the first plus
-// offset, as a view: these two dimensions are replaced by one, the last of the result.
+// offset, as a view. One dimension, the last of the result, replaces these two.
 func (x *Tensor) Diagonal(offset, dim1, dim2 int) *Tensor {
 	x.use("diagonal")
 	a, b := x.twoAxes("diagonal", dim1, dim2)

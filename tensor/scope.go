@@ -13,7 +13,7 @@ import (
 )
 
 // A Scope owns tensors and ends. The result of an op belongs to the youngest scope among its
-// operands, so the scope travels with the batch; closing it gives the memory of all that it owns
+// operands, so the scope travels with the batch. Closing it gives the memory of all that it owns
 // back at once. It also carries the modes that PyTorch keeps in thread-locals: no-grad, default
 // device, stream, generator, name.
 //

@@ -203,10 +203,10 @@ func (x *Tensor) Histc(bins int, lo, hi float64) *Tensor {
 }
 
 // Bincount returns how often each number 0, 1, … occurs in x, a vector of integers that are not
-// negative: int64, as long as the greatest number wants and at least minLength. With weights, a
-// tensor of x's shape or nil, it adds these up: float32 stays so, all else becomes float64. There
-// is no gradient. It reads the greatest number back, 8 bytes, and so waits for the device;
-// [Tensor.ScatterAdd] into zeros does not.
+// negative. The result is int64, as long as the greatest number needs and at least minLength. With
+// weights, a tensor of x's shape or nil, it adds these up: float32 stays so, all else becomes
+// float64. There is no gradient. It reads the greatest number back, 8 bytes, and so waits for the
+// device; [Tensor.ScatterAdd] into zeros does not.
 func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 	const op = "bincount"
 	in := []*Tensor{x}

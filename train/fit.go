@@ -219,7 +219,7 @@ func (e *DivergedError) Error() string {
 }
 
 // Fit trains. A batch that does not fit into the memory of the device is computed in parts, as
-// [Adapt] describes, and Log is told; the error is a *[MemoryError] when nothing helps. A cancelled
+// [Adapt] describes, and Log is told. The error is a *[MemoryError] when nothing helps. A cancelled
 // ctx ends the training after the step that is being made, with a last checkpoint, and the error
 // wraps the context's cause; the result is there then too. What goes wrong with writing checkpoints
 // or events does not end the training: it is told to Log, and returned at the end together with the
@@ -234,13 +234,13 @@ func (e *DivergedError) Error() string {
 // checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of bad
 // evaluations. Checkpoints are made between steps, within an epoch too.
 //
-// With several Devices each has a copy of the model and computes a part of every batch: of n
-// samples on w devices, in their order, n/w each or one more. Gradients are averaged over all
+// With several Devices each has a copy of the model and computes a part of every batch. Of n
+// samples on w devices each gets n/w or one more, in their order. Gradients are averaged over all
 // samples while Backward goes on, so that a step is that of one device with the whole batch. The
 // first device alone makes it, and the others get the parameters. So the number of devices may be
 // another after a resume. Batches of an evaluation are dealt likewise, and the metrics get the
-// parts in their order. Where one device runs out of memory, all compute the batch again, in
-// parts of one size.
+// parts in their order. Where one device runs out of memory, all compute the batch again, in parts
+// of one size.
 //
 // What differs from one device: batch normalisation normalises over each device's part, and its
 // running statistics are those of the first's; each device has random numbers of its own. They

@@ -116,8 +116,8 @@ var planning sync.Mutex // there is one tracer
 //
 // build makes model and optimizer for batches of that size, in scope s (nn.In(s)), on whose device
 // all has to be. The step is run twice: in the first the optimizer makes its state, the second is
-// what is reported. Kernels and allocator are those of a run on the device, so that the peak is its
-// peak; not counted is what NVIDIA's driver keeps on the GPU for itself (context and code). On the
+// what is reported. Kernels and allocator are those of a run on the device, so the peak is its
+// peak. What NVIDIA's driver keeps on the GPU for itself (context and code) is not counted. On the
 // CPU the pool's memory is counted: not buffers below 64 KiB, the data set, and Go's own heap.
 //
 // A step that does not fit is no error: Fits is false, and Peak what it would take. Whatever reads

@@ -1,6 +1,6 @@
-// Package vision brings images to a training loop: the sets that are published as MNIST's IDX files
-// and as CIFAR's binary files, folders of pictures, and transforms of images on the loader's
-// goroutines.
+// Package vision brings images to a training loop. It reads the sets that are published as MNIST's
+// IDX files and as CIFAR's binary files, and folders of pictures. It transforms images on the
+// loader's goroutines.
 //
 //   - A dataset of this package is [Images]: sample i is an image and its class, a number. As a
 //     data.Dataset its samples are float32 tensors [C,H,W] scaled to 0 … 1, and int64. [Apply] puts

@@ -8,8 +8,8 @@
 // the primitive, the types, the layout and the element. Outputs lie in larger buffers whose other
 // bytes must not change.
 //
-// Shapes are small, because an emulated device runs the suite too; a device that is not emulated
-// also gets sizes that make it cut the work into pieces, but in go test -short.
+// Shapes are small, because an emulated device runs the suite too. A device that is not emulated
+// also gets sizes that make it cut the work into pieces, except in go test -short.
 package devicetest
 
 import (
