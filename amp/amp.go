@@ -1,11 +1,11 @@
 // Package amp scales losses, so that the gradients of training in float16 neither vanish nor
 // overflow: torch.amp.GradScaler.
 //
-// Mixed precision itself is a mode of a scope, [tensor.Autocast]. With bfloat16 that is all;
-// float16 has numbers from 6e-8 to 65504 only, and small gradients are 0 in it. A [GradScaler]
-// multiplies the loss by a large number, divides the gradients by it before the optimizer uses
-// them, leaves steps out whose gradients are infinite or NaN, and finds by that the largest scale
-// that does not overflow:
+// Mixed precision itself is a mode of a scope, [tensor.Autocast]. With bfloat16 that is all.
+// float16 has numbers from 6e-8 to 65504 only, and smaller gradients are 0 in it. A [GradScaler]
+// does three things. It multiplies the loss by a large number, the scale, and divides the gradients
+// by it before the optimizer uses them. It leaves out steps whose gradients are infinite or NaN. By
+// these it finds the largest scale that does not overflow:
 //
 //	scaler := amp.NewGradScaler()
 //	for … {
@@ -20,11 +20,12 @@
 //		}, tensor.Autocast(dtype.F16))
 //	}
 //
-// The scale, the count of good steps and whether something has overflowed stay on the device, which
-// decides whether a step is done: the host waits for nothing. It learns of it later, and says so
-// when step after step is left out. All of it can be captured ([tensor.Capture]): each replay
-// scales by the scale that holds then, steps or does not, and changes the scale. Update is in the
-// same capture as Step.
+// The scale, the count of good steps and whether something has overflowed stay on the device. The
+// device decides whether a step is done, and the host waits for nothing. The host learns of it
+// later, and says so when step after step is left out.
+//
+// All of it can be captured ([tensor.Capture]). Each replay scales by the scale that holds then,
+// steps or does not, and changes the scale. Update is in the same capture as Step.
 //
 // Misuse panics with the library's *[tensor.Error]; a state that does not fit is a *[StateError]. A
 // scaler is used by one goroutine at a time.
@@ -354,10 +355,10 @@ func (g *GradScaler) GrowthTracker() int {
 	return int(g.tracker.Item())
 }
 
-// Overflowed returns the names of the parameters of model whose gradients hold an infinity or NaN,
-// in the order in which Backward comes to them if layers are listed in the order in which they are
-// applied: the first is where to look. It reads the gradients as they are, after Backward and
-// before ZeroGrad, and waits for the device.
+// Overflowed returns the names of the parameters of model whose gradients hold an infinity or NaN.
+// They are in the order in which Backward comes to them, if layers are listed in the order in which
+// they are applied. The first is where to look. It reads the gradients as they are, after Backward
+// and before ZeroGrad, and waits for the device.
 func (g *GradScaler) Overflowed(model any) []string {
 	var names []string
 	list := nn.NamedParameters(model)

@@ -53,8 +53,8 @@ func golden(t *testing.T) trajectory {
 }
 
 // Over 500 steps with planted infinities and NaN the scale, the tracker, the weights and the count
-// of steps are those of torch; on a GPU for the first hundred, and with one that asks for nothing
-// between the steps.
+// of steps are those of torch. On a GPU that is checked for the first hundred. All is done a second
+// time with nothing asked between the steps.
 func TestTrajectory(t *testing.T) {
 	g := golden(t)
 	for k, dev := range devices(t)[:2] {
@@ -243,8 +243,8 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// Two optimizers share a scaler: one is left out alone, the scale falls once. Parameters may lie on
-// several devices.
+// Two optimizers share a scaler. Only the one with an infinite gradient leaves its step out, and
+// the scale falls once. Parameters may lie on several devices.
 func TestSeveral(t *testing.T) {
 	list := devices(t)
 	a := tensor.Root().On(list[1]).From([]float32{1}).RequiresGrad()

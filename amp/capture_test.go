@@ -101,9 +101,9 @@ var rules = map[string]func([]*tensor.Tensor) optim.Optimizer{
 }
 
 // TestCapturedSteps: replays of a captured step with a scaler compute what eager steps compute, bit
-// for bit, whether or not anybody asks between them: with steps that are left out, the first among
-// them, a scale that grows and falls, learning rates that change, and eager steps in between. The
-// count of steps, what was left out and the warnings are the same, too.
+// for bit, whether or not anybody asks between them. Some steps are left out, the first among them.
+// The scale grows and falls, learning rates change, and eager steps come in between. The count of
+// steps, what was left out and the warnings are the same, too.
 func TestCapturedSteps(t *testing.T) {
 	const steps = 24
 	for _, name := range slices.Sorted(maps.Keys(rules)) {

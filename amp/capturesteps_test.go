@@ -101,9 +101,9 @@ func TestCapturedSeveralSteps(t *testing.T) {
 	}
 }
 
-// TestCapturedSomeParameters: parameters that others take part in more steps than are not stepped
-// by the scalars of these: the replay is an error where they share a launch, and a capture that is
-// made then keeps them apart. A rule that does not count has no such error.
+// TestCapturedSomeParameters: some parameters have taken part in fewer steps than others, and must
+// not be stepped by the scalars of these. Where they share a launch the replay is an error. A
+// capture that is made then keeps them apart. A rule that does not count has no such error.
 func TestCapturedSomeParameters(t *testing.T) {
 	for _, amp := range []bool{false, true} {
 		for _, rule := range []string{"AdamW", "SGD"} {

@@ -97,8 +97,8 @@ func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 }
 
 // Update changes the scale: once after the steps of all optimizers. If a step was left out, for any
-// of them, the scale is multiplied by the backoff factor, else after GrowthInterval such updates in
-// a row by the growth factor, unless that is infinite.
+// of them, the scale is multiplied by the backoff factor. After GrowthInterval updates in a row
+// without that it is multiplied by the growth factor, unless the result is infinite.
 func (g *GradScaler) Update() {
 	const op = "grad_scaler.update"
 	if g.off {
@@ -159,7 +159,7 @@ func (g *GradScaler) UpdateTo(scale float64) {
 	g.renew()
 }
 
-// Restart forgets what was done since the last Update, and leaves the scale as it is: for an
+// Restart forgets what was done since the last Update, and leaves the scale as it is. It is for an
 // iteration that is given up half-way and begins again with new gradients, after out of memory. In
 // a capture it is an error: replays would step without an update of the scale.
 func (g *GradScaler) Restart() {

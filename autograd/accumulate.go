@@ -6,7 +6,7 @@ import "github.com/flambeau-go/flambeau/tensor"
 // batch that is computed in pieces. loss is the mean over the part of the batch's total that the
 // piece has, of whatever the mean is taken of: samples, or, where targets are ignored, those that
 // are not. So the gradients of all pieces together are those of the mean over the batch, whatever
-// the sizes of the pieces; dividing each mean by the number of pieces, as is often seen, is right
+// the sizes of the pieces. Dividing each mean by the number of pieces, as is often seen, is right
 // for pieces of one size only. Losses that are sums need no share: call Backward. An empty piece
 // adds nothing. The options are those of Backward but GradOutput.
 func BackwardShare(loss *tensor.Tensor, part, total int, opts ...tensor.GradOption) {
@@ -28,11 +28,11 @@ func BackwardShare(loss *tensor.Tensor, part, total int, opts ...tensor.GradOpti
 
 // Accumulate computes the gradients of a batch of n samples in micro-batches of at most size
 // samples, the last of which may be smaller, and returns the batch's mean loss, in s and without a
-// graph. f is called for samples from … to-1 in a scope of its own, which ends with the
-// micro-batch's Backward, so that only one of them is in memory; it returns their mean loss.
-// Gradients are added to what leaves have: those of the whole batch but for rounding, for losses
-// that are means over independent samples. Layers that mix the samples of a batch, as batch
-// normalisation does in training, see micro-batches.
+// graph. f is called for samples from … to-1 and returns their mean loss. It runs in a scope of its
+// own, which ends with the micro-batch's Backward. So only one micro-batch is in memory. Gradients
+// are added to what leaves have: those of the whole batch but for rounding, for losses that are
+// means over independent samples. Layers that mix the samples of a batch, as batch normalisation
+// does in training, see micro-batches.
 func Accumulate(s *tensor.Scope, n, size int, f func(s *tensor.Scope, from, to int) *tensor.Tensor) *tensor.Tensor {
 	const op = "accumulate"
 	switch {

@@ -1,15 +1,16 @@
 // Package autograd is what one does with gradients beyond loss.Backward(): gradients of several
-// results, products with Jacobians and Hessians and these themselves, differentiable functions of a
-// user's own, and [Check], which compares gradients with differences.
+// results, Jacobians and Hessians, and products with them. One also writes differentiable functions
+// of one's own ([Func]), and compares gradients with differences ([Check]).
 //
 // Two forms stand side by side. [Grad] takes tensors that have been computed and walks their graph,
 // as torch.autograd.grad. [VJP], [JVP], [HVP], [Jacobian] and [Hessian] take a function and the
-// point at which to differentiate it, as torch.autograd.functional: the function is called with
-// leaves that stand for the inputs (they share their memory), so that neither the inputs' gradients
-// nor their graphs are touched, and what is returned has no graph. What the function makes on the
-// way is freed when it returns; results belong to the youngest scope of the inputs. Inputs of
-// integer or bool type are passed on and have no derivative. An input that the result does not
-// depend on has zeros.
+// point at which to differentiate it, as torch.autograd.functional. They call the function with
+// leaves that stand for the inputs and share their memory. So neither the inputs' gradients nor
+// their graphs are touched, and what is returned has no graph.
+//
+// What the function makes on the way is freed when it returns; results belong to the youngest scope
+// of the inputs. Inputs of integer or bool type are passed on and have no derivative. An input that
+// the result does not depend on has zeros.
 //
 // Differentiating twice needs ops whose gradient can be differentiated: all of package tensor, and
 // a [Func] that is not OnceDifferentiable.
@@ -29,10 +30,10 @@ func misuse(op string, kind error, format string, a ...any) {
 	panic(tensor.NewError(op, kind, fmt.Sprintf(format, a...)))
 }
 
-// Grad returns the gradient of the sum of outputs with respect to each of inputs, leaves or
-// results, and adds to no leaf: torch.autograd.grad. gradOutputs holds the gradient of each output,
-// nil for the 1 of a scalar; a nil slice is that for all of them. What the outputs have in common
-// is walked once. The options are those of [tensor.Gradients].
+// Grad returns the gradient of the sum of outputs with respect to each of inputs, which are leaves
+// or results. It adds to no leaf's gradient. It is torch.autograd.grad. gradOutputs holds the
+// gradient of each output, nil for the 1 of a scalar; a nil slice is that for all of them. What the
+// outputs have in common is walked once. The options are those of [tensor.Gradients].
 func Grad(outputs, inputs, gradOutputs []*tensor.Tensor, opts ...tensor.GradOption) []*tensor.Tensor {
 	if len(outputs) == 0 {
 		misuse("grad", tensor.ErrValue, "there are no outputs")
@@ -133,8 +134,8 @@ func scalar(op string, y *tensor.Tensor) {
 }
 
 // VJP returns f(inputs) and the product of v with the Jacobian of f there: for each input Σ
-// v·∂f/∂x, what Backward computes. v has the shape of f's result; nil stands for the 1 of a scalar.
-// An integer input has nil.
+// v·∂f/∂x. That is what Backward computes. v has the shape of f's result; nil stands for the 1 of a
+// scalar. An integer input has nil.
 func VJP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, v *tensor.Tensor) (y *tensor.Tensor, grads []*tensor.Tensor) {
 	out := at("vjp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		y := result("vjp", f, leaves)
@@ -176,11 +177,12 @@ func directions(op string, leaves, v []*tensor.Tensor) []*tensor.Tensor {
 	return out
 }
 
-// JVP returns f(inputs) and the derivative of f there in the direction v, the product of its
-// Jacobian with v, of the shape of f's result. v has a tensor of the input's shape for each input,
-// nil for one of integer type. It differentiates twice: the product of the Jacobian with a vector u
-// is linear in u, and its gradient by u in the direction v is the derivative that is wanted (J.
-// Townsend, "A new trick for calculating Jacobian vector products", 2017).
+// JVP returns f(inputs) and the derivative of f there in the direction v: the product of its
+// Jacobian with v. It has the shape of f's result. v has a tensor of the input's shape for each
+// input, nil for one of integer type. It differentiates twice. The product of the transposed
+// Jacobian with a vector u is linear in u, and its gradient by u in the direction v is the
+// derivative that is wanted (J. Townsend, "A new trick for calculating Jacobian vector products",
+// 2017).
 func JVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) (y, d *tensor.Tensor) {
 	out := at("jvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		v := directions("jvp", leaves, v)
@@ -216,8 +218,8 @@ func along(g, v, x []*tensor.Tensor) []*tensor.Tensor {
 }
 
 // HVP returns f(inputs), a scalar, and the product of its Hessian there with v, for each input Σⱼ
-// ∂²f/∂x∂xⱼ·vⱼ, without the Hessian: the gradient of the gradient in the direction v. v is as for
-// [JVP]; an integer input has nil.
+// ∂²f/∂x∂xⱼ·vⱼ. It does not compute the Hessian, but the gradient of the gradient in the direction
+// v. v is as for [JVP]; an integer input has nil.
 func HVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) (y *tensor.Tensor, hv []*tensor.Tensor) {
 	out := at("hvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		v := directions("hvp", leaves, v)

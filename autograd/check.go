@@ -51,10 +51,10 @@ var ErrNondeterministic = errors.New("autograd: the function is not deterministi
 // derivative that does not, and what f panics with if that is a *tensor.Error.
 //
 // Differences need float64: inputs are of that type, on any device, or of integer type and held
-// fixed. f must compute in float64 too, be deterministic (dropout is not) and smooth around the
-// inputs: at a kink, such as 0 of relu, the difference is neither side's slope. It is called twice
-// for every element of the inputs, so these should be small. Their gradients and graphs are not
-// touched.
+// fixed. f must compute in float64 too, and be deterministic (dropout is not). It must be smooth
+// around the inputs: at a kink, such as 0 of relu, the difference is neither side's slope. It is
+// called twice for every element of the inputs, so these should be small. Their gradients and
+// graphs are not touched.
 func Check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o CheckOptions) (err error) {
 	if o.Eps == 0 {
 		o.Eps = 1e-6

@@ -14,20 +14,20 @@ type segment interface {
 // Backward calls f once more when it comes to it: memory for time. It is
 // torch.utils.checkpoint.checkpoint with use_reentrant=False.
 //
-// The second call sees the same operands, the modes of the scope as they were (autocast, device,
-// stream, …), and draws the same random numbers, so that gradients have the bits that they would
-// have without Checkpoint; the generator itself does not move. Gradients also reach leaves that f
+// The second call sees the same operands and the modes of the scope as they were (autocast, device,
+// stream, …). It draws the same random numbers, so gradients have the bits that they would have
+// without Checkpoint. The generator itself does not move. Gradients also reach leaves that f
 // captures, such as a layer's parameters, whether or not an operand requires one. f may itself call
 // Checkpoint, and second derivatives work: each run of Backward computes the segment again. Where
 // no gradients are recorded f is simply called.
 //
 // f is called in a scope of its own, of which its operands are and which ends with the call. What
-// it returns is of the youngest scope among x, or older. It must do the same both times: what it
+// it returns is of the youngest scope among x, or older. It must do the same both times. What it
 // does may depend on its operands, on captured tensors that are there until Backward, and on random
-// numbers, nothing else; what goroutines that f starts draw comes from the generator of its scope.
+// numbers, nothing else. What goroutines that f starts draw comes from the generator of its scope.
 // If the ops save other values the second time, by number, op, shape, type or device, Backward
-// panics with a *tensor.Error that wraps ErrGrad and names the op; values that merely differ cannot
-// be seen. An operand or a captured parameter that was changed in place meanwhile is ErrInPlace.
+// panics with a *tensor.Error that wraps ErrGrad and names the op. Values that merely differ go
+// unnoticed. An operand or a captured parameter that was changed in place meanwhile is ErrInPlace.
 // Errors of the second call say where Checkpoint was called.
 //
 // Side effects of f happen twice, but not those of the library: running statistics of
@@ -69,11 +69,11 @@ func CheckpointAll(f func(x ...*tensor.Tensor) []*tensor.Tensor, x ...*tensor.Te
 }
 
 // CheckpointSequential applies functions one after another in so many segments of about
-// len(fns)/segments functions, each under [Checkpoint] but the last, which Backward needs first:
-// torch.utils.checkpoint.checkpoint_sequential, where the last has all that is left over. With √n
-// segments of n functions the memory for saved values is that of about 2·√n functions instead of n.
-// Within a segment a value is freed as soon as the next function has returned, unless a gradient
-// needs it, so a function may not keep its operand or its result for later.
+// len(fns)/segments functions. Each is under [Checkpoint] but the last, which Backward needs first.
+// It is torch.utils.checkpoint.checkpoint_sequential, where the last segment has all that is left
+// over. With √n segments of n functions the memory for saved values is that of about 2·√n functions
+// instead of n. Within a segment a value is freed as soon as the next function has returned, unless
+// a gradient needs it. So a function may not keep its operand or its result for later.
 func CheckpointSequential(fns []func(x *tensor.Tensor) *tensor.Tensor, segments int, x *tensor.Tensor) *tensor.Tensor {
 	const op = "checkpoint_sequential"
 	switch {
@@ -125,21 +125,21 @@ func chain(fns []func(x *tensor.Tensor) *tensor.Tensor, x *tensor.Tensor, s *ten
 }
 
 // SaveOnCPU gives a scope in which ops keep what they save for gradients in the memory of the CPU
-// instead of their GPU's, and have it brought back when Backward comes to them:
+// instead of their GPU's. It is brought back when Backward comes to them. It is
 // torch.autograd.graph.save_on_cpu.
 //
 //	s.Do(func(s *tensor.Scope) { loss = model.Loss(x.In(s)); … }, autograd.SaveOnCPU(true))
 //
-// With page-locked memory the copies run on a stream of their own beside the GPU's work, and
-// Backward starts the copy of the value that it needs next before it needs it; without, each copy
+// With pinned memory the copies run on a stream of their own beside the GPU's work. Backward starts
+// the copy of the value that it needs next before it needs it. Without pinned memory each copy
 // waits. Values have the same bits as without. Leaves that require a gradient, such as parameters,
-// and views of them stay, as do values on the CPU and those of less than 4 KiB; a tensor that
+// and views of them stay. So do values on the CPU and those of less than 4 KiB. A tensor that
 // several ops save is copied once. (PyTorch copies each time, and parameters too.) The inputs that
 // [Checkpoint] keeps are saved values as well: both together leave next to nothing on the GPU.
 //
 // In a capture ([tensor.Capture]) each replay copies anew, from and to memory that is the graph's
-// until it is closed, and in the order of the work itself, by which the GPU's memory comes free.
-// Without page-locked memory it is an error there.
+// until it is closed. The copies keep the order of the work itself, by which the GPU's memory comes
+// free. Without pinned memory, saving on the CPU is an error there.
 //
 // A change in place of a tensor after it was saved goes unnoticed, as in PyTorch: the copy is what
 // it was.

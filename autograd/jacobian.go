@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Jacobian returns, for each input, the derivatives of f's result by it: a tensor whose shape is
-// that of the result followed by that of the input, nil for an integer input. f runs once; each
-// element of the result takes a backward pass.
+// Jacobian returns, for each input, the derivatives of f's result by it. That is a tensor whose
+// shape is that of the result followed by that of the input, or nil for an integer input. f runs
+// once; each element of the result takes a backward pass.
 func Jacobian(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor) []*tensor.Tensor {
 	return at("jacobian", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		return spread(leaves, rows("jacobian", result("jacobian", f, leaves), wanted))
@@ -42,8 +42,8 @@ func rows(op string, y *tensor.Tensor, inputs []*tensor.Tensor) []*tensor.Tensor
 	return out
 }
 
-// Hessian returns the second derivatives of f's result, a scalar: element [i][j] holds those by
-// input i and input j, a tensor whose shape is that of input i followed by that of input j. Those
+// Hessian returns the second derivatives of f's result, a scalar. Element [i][j] holds those by
+// input i and input j: a tensor whose shape is that of input i followed by that of input j. Those
 // of integer inputs are nil. Each element of the inputs takes a backward pass.
 func Hessian(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor) [][]*tensor.Tensor {
 	n := len(inputs)

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What is saved on the CPU is not on the GPU: its peak falls to a few values, and the gradients
-// have the same bits, also of a graph that is kept, of second derivatives, and of segments that are
+// What is saved on the CPU is not on the GPU: its peak falls to a few values. The gradients have
+// the same bits, also of a graph that is kept, of second derivatives, and of segments that are
 // computed again.
 func TestSaveOnCPU(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")

@@ -15,10 +15,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedSaveOnCPU: in a capture what is saved goes to page-locked memory and comes back with
-// each replay, also of work on two streams: the gradients have the bits of eager passes without,
-// the graph holds a few values instead of all, and the page-locked memory is nobody else's until it
-// is closed.
+// TestCapturedSaveOnCPU: in a capture, what is saved goes to page-locked memory and comes back with
+// each replay, also of work on two streams. The gradients have the bits of eager passes that save
+// nothing on the CPU. The graph holds a few values instead of all. The page-locked memory is nobody
+// else's until the graph is closed.
 func TestCapturedSaveOnCPU(t *testing.T) {
 	const width, batch, layers = 16, 64, 6
 	const one = width * batch * 4

@@ -128,13 +128,13 @@ func Open(c Config) (*Store, error) {
 // Removed returns the temporary files of killed saves that Open has removed.
 func (s *Store) Removed() []string { return s.removed }
 
-// Unlocked says why the directory could not be locked, as on a network's file system without locks:
-// a second training there is not found then, and the two would remove each other's files. It is nil
+// Unlocked says why the directory could not be locked, as on a network's file system without locks.
+// A second training there is not found then, and the two would remove each other's files. It is nil
 // where there is a lock.
 func (s *Store) Unlocked() error { return s.lock.none }
 
-// Save copies a tree to host memory and has it written to a file of its own, named by info.Step,
-// while the caller goes on: when Save returns, the tensors of the tree may change. If the save
+// Save copies a tree to host memory and has it written to a file of its own, named by info.Step.
+// The caller goes on meanwhile: when Save returns, the tensors of the tree may change. If the save
 // before is still being written, it waits for that. It returns an error if the tree cannot be
 // copied; what goes wrong in writing is returned by Wait and Close, and told to Config.Done. After
 // the file is in place those are removed that are no longer to be kept; the file itself always
@@ -280,11 +280,11 @@ type Loaded struct {
 	damaged []Entry
 }
 
-// Load reads the newest checkpoint that is whole. Newer ones that are not are left in their place,
-// are told in Damaged, and are overwritten or removed by later saves, unless they are whole for all
-// that is known: of a newer version of the format, or not to be read now, as without permission or
-// memory. If there is none at all, the error wraps [fs.ErrNotExist]. A symbolic link is read as
-// what it leads to; one that leads nowhere is told in Damaged and stays.
+// Load reads the newest checkpoint that is whole. Newer ones that it cannot use stay in their place
+// and are told in Damaged. Later saves overwrite or remove those whose contents are damaged. They
+// leave those that may be whole: of a newer version of the format, or not to be read now, as
+// without permission or memory. If there is none at all, the error wraps [fs.ErrNotExist]. A
+// symbolic link is read as what it leads to; one that leads nowhere is told in Damaged and stays.
 func (s *Store) Load() (*Loaded, error) {
 	s.drain()
 	return s.load()

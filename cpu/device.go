@@ -7,28 +7,28 @@
 //     "cpu".
 //   - Beside it there are ranks of the CPU, named "cpu:0", "cpu:1", …, which [device.Open]
 //     makes when they are asked for. Each is a device of its own, as "cuda:0" and "cuda:1" are,
-//     with its pool, statistics and workers: a program that trains on many devices runs on them
-//     without a GPU. Results have the bits of "cpu". All is memory of the host, so that a copy
-//     between them is a plain one, and Borrow lends one's memory to another; else a buffer is its
-//     own device's.
+//     with its pool, statistics and workers. So a program that trains on many devices runs on them
+//     without a GPU. Results have the bits of "cpu". All is memory of the host, so a copy between
+//     ranks is a plain one, and Borrow lends one's memory to another. Otherwise a buffer is its own
+//     device's.
 //   - Each begins with GOMAXPROCS workers; [Device.SetWorkers] gives it its share.
-//   - Work runs in the calling goroutine, helped by workers that stay; a method returns when the
+//   - Work runs in the calling goroutine, helped by workers that stay. A method returns when the
 //     work is done, so a stream has nothing queued and every event is done. All methods are safe
 //     for concurrent use, also from inside work.
 //   - A [device.Map] gives the bits of [expr.Program.Eval], but for the payload of a NaN. Results
 //     do not depend on the number of workers: what is summed is cut in pieces that depend on shapes
 //     alone, and float32 sums are pairwise.
 //   - Products of matrices, and what is computed with them (convolutions, attention, recurrent
-//     layers), have other bits with AVX-512, with AVX2 and without both, within the error of their
-//     rounding: the order of their sums fits the vectors, and products are fused with additions
-//     where the processor can. [device.Info] names what is used (SIMD). So a training that goes on
-//     upon another processor, or with GODEBUG=cpu.avx512f=off, does not repeat the bits that it
-//     would have had.
+//     layers), have other bits with AVX-512, with AVX2 and without both. They differ within the
+//     error of their rounding: the order of their sums fits the vectors, and products are fused
+//     with additions where the processor can. [device.Info] names what is used (SIMD). So a
+//     training that goes on upon another processor, or with GODEBUG=cpu.avx512f=off, does not
+//     repeat the bits that it would have had.
 //   - Views are checked before anything is touched: an operand whose elements do not lie in its
 //     buffer is a *[device.OperandError].
-//   - Memory of 64 KiB and more comes from a caching pool on huge pages; smaller buffers are Go
-//     memory, which the garbage collector frees also without Buffer.Free and which [device.Stats]
-//     does not count.
+//   - Memory of 64 KiB and more comes from a caching pool on huge pages. Smaller buffers are Go
+//     memory, which the garbage collector frees also without Buffer.Free. [device.Stats] does not
+//     count them.
 package cpu
 
 import (
@@ -104,10 +104,10 @@ func (d *Device) Info() device.Info {
 
 // SetMemoryLimit bounds the memory that the device's pool takes from the system, in bytes. Beyond
 // it Alloc collects garbage and at last fails with an error that wraps [device.ErrOutOfMemory]. 0
-// restores the bound that the device begins with: nine tenths of the memory that the process may
-// have, where the system tells; none otherwise. It comes before the system's own end, which on
-// Linux is the death of the process. That bound holds for what "cpu" and all ranks have together;
-// one that is set holds for the device alone.
+// restores the bound that the device begins with. That is nine tenths of the memory that the
+// process may have, where the system tells that, and none otherwise. It comes before the system's
+// own end, which on Linux is the death of the process. That bound holds for what "cpu" and all
+// ranks have together; one that is set holds for the device alone.
 func (d *Device) SetMemoryLimit(bytes int) {
 	d.mem.shared.Store(bytes <= 0)
 	if bytes <= 0 {

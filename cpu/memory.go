@@ -74,8 +74,8 @@ type buffer struct {
 
 var _ device.Borrower = (*Device)(nil)
 
-// Borrow returns a buffer on memory of the caller's. release may be nil; else it is called once,
-// when the buffer is freed or queued, from any goroutine, and must not block. The buffer refers to
+// Borrow returns a buffer on memory of the caller's. If release is not nil it is called once, when
+// the buffer is freed or queued, from any goroutine. It must not block. The buffer refers to
 // release as long as it can be reached itself, so that what release refers to lives as long.
 func (d *Device) Borrow(mem []byte, release func()) device.Buffer {
 	if release == nil {

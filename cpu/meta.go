@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// meta is the CPU without memory: see [device.OpenMeta]. Its pool is that of [Device], on addresses
-// behind which there is nothing. So its Stats are those of the same program on the CPU: buffers of
-// less than 64 KiB are not counted, nor is what a primitive needs for itself.
+// meta is the processor without memory: see [device.OpenMeta]. Its pool is that of [Device], on
+// addresses behind which there is nothing. So its Stats are those of the same program on the
+// processor: buffers of less than 64 KiB are not counted, nor is what a primitive needs for itself.
 type meta struct {
 	memory int
 	pool   *pool.Pool

@@ -13,9 +13,9 @@ import (
 )
 
 // A plan is a program made ready for blocks: instructions bound to kernels, values to slots of a
-// scratch arena. Values that depend on nothing that changes from element to element (constants,
-// params, operands that are one element broadcast, and what is computed from these) are uniform:
-// they have slots of their own and are computed once per runner.
+// scratch arena. Values that depend on nothing that changes from element to element are uniform:
+// constants, params, operands that are one element broadcast, and what is computed from these. They
+// have slots of their own and are computed once per runner.
 type plan struct {
 	p       *expr.Program
 	key     planKey

@@ -70,7 +70,8 @@ func reach[T uint8 | int16 | int32](t *poolTask, to, from []float32, near []T) {
 	}
 }
 
-// lines calls f with where the rows of a plane begin that the windows of a row of places see.
+// lines calls f for each row of the input that the windows of output row (z, y) cover, with the
+// offset at which the row begins in its plane.
 func (t *poolTask) lines(z, y int, f func(at int)) {
 	for k := range t.kernel[0] {
 		a := z*t.stride[0] + k*t.dilation[0] - t.before[0]

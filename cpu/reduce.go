@@ -239,8 +239,8 @@ func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	return expr.Encode(ct, hi)
 }
 
-// mostPartials is how many bytes of partial results a reduction may take; of a tensor that fits
-// memory they are a small part of it, of one expanded to 2⁵⁰ elements they would not fit
+// mostPartials is how many bytes of partial results a reduction may take. Of a tensor that fits
+// memory they are a small part of it. Of one expanded to 2⁵⁰ elements they would not fit
 // themselves, and the sum would take years.
 const mostPartials = 1 << 33
 

@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A map in which an operand is transposed against the results is walked in tiles of two dimensions,
-// the results' innermost one and the operand's, so that whole cache lines of both are used while
-// they are there.
+// A map in which an operand is transposed against the results is walked in tiles of two dimensions:
+// the results' innermost one and the operand's. So whole cache lines of both are used while they
+// are in the cache.
 
 // chooseTiles sets up tiles if an operand calls for them.
 func (b *binding) chooseTiles() {

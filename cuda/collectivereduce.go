@@ -148,8 +148,9 @@ func (q *collection) release() error {
 	return nil
 }
 
-// encode returns the bits of a number of the type, in their lower bytes; not ok where the type has
-// none that is near: an integer that is not one, more than the type holds, less than its least.
+// encode returns the bits of a number of the type, in their lower bytes. ok is false where the type
+// has none that is near: a fraction for an integer type, more than the type holds, less than its
+// least.
 func encode(t dtype.Type, x float64) (bits uint64, ok bool) {
 	if math.IsInf(x, 0) || math.IsNaN(x) {
 		return 0, false

@@ -10,8 +10,8 @@ import (
 )
 
 // Upload copies src to dst from byte offset off on, in the order of s. src may be reused when it
-// returns. Pageable memory goes by way of page-locked memory of the library's, in pieces of 1 MiB:
-// what is larger than 4 MiB waits for its first pieces, and so for the work before them on s.
+// returns. Pageable memory goes by way of page-locked memory of the library's, in pieces of 1 MiB.
+// What is larger than 4 MiB waits for its first pieces, and so for the work before them on s.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
 	const op = "upload"
 	st, err := d.stream(op, s)

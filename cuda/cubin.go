@@ -14,9 +14,9 @@ import (
 // driver, not once a run. A file holds the SHA-256 of the machine code and the machine code, under
 // the SHA-256 of what it was made from.
 //
-// A cache must never be the reason that something fails or that wrong code runs: a file that is cut
-// short, altered or unreadable is as good as none, and where nothing can be written the kernel is
-// simply compiled again the next time. Neither is reported.
+// A cache must never be the reason that something fails or that wrong code runs. A file that is cut
+// short, altered or unreadable is as good as none. Where nothing can be written the kernel is
+// compiled again the next time. Neither is reported.
 type cubinCache struct{ dir string }
 
 // defaultCubins is the cache in the user's cache directory, nil where there is none.

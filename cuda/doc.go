@@ -1,5 +1,6 @@
-// Package cuda is the driver of NVIDIA GPUs: it runs the primitives of package device on them, with
-// nothing installed but NVIDIA's driver, and on emulated GPUs where there is none.
+// Package cuda is the driver of NVIDIA GPUs. It runs the primitives of package device on them, with
+// nothing installed but NVIDIA's driver. On a machine that has none it can run them on emulated
+// GPUs (FLAMBEAU_CUDA=emulate).
 //
 // A program that trains needs the import alone; the rest is package tensor's and nn's:
 //
@@ -10,46 +11,53 @@
 //	tensor.Do(func(s *tensor.Scope) { … }, tensor.On(dev))
 //
 // A certain GPU is device.Open("cuda:1"), or [Open] and [Get], whose *[Device] has more methods.
-// Mixed precision is tensor.Autocast, a whole step as a graph tensor.Capture, the profiler package
-// profile. The functions here tell what a GPU is, what it does, and what its memory holds
-// ([RecordMemoryHistory], [MemorySnapshot]). docs/from-pytorch/torch.cuda.md lists them beside
-// PyTorch's.
+// Mixed precision is tensor.Autocast, and a whole step as a graph is tensor.Capture. The profiler
+// is package profile.
+//
+// The functions here tell what a GPU is, what it does, and what its memory holds
+// ([RecordMemoryHistory], [MemorySnapshot]). docs/from-pytorch.md lists them beside PyTorch's.
 //
 // The contract:
 //
-//   - It registers itself as kind "cuda". That there is no driver or no GPU is a state and not a
-//     failure: [IsAvailable] is false, and [Unavailable], [Open] and the registry say why and what
-//     to do by a *[device.UnavailableError]. Nothing is loaded before first use. GPUs need compute
-//     capability 8.0 (Ampere) or more; older ones are counted but not opened.
+//   - It registers itself as kind "cuda". Nothing is loaded before first use. That there is no
+//     driver or no GPU is a state and not a failure. [IsAvailable] is then false, and
+//     [Unavailable], [Open] and the registry say why and what to do by a
+//     *[device.UnavailableError]. GPUs need compute capability 8.0 (Ampere) or more; older ones are
+//     counted but not opened.
 //   - Work is queued on streams of the driver that do not wait for its legacy stream. A method
 //     returns when its work is queued. Order between streams, also of different GPUs, is by events
 //     alone. A nil stream is the default stream.
 //   - Download, Synchronize and the waits of streams and events report what went wrong in the work
-//     that they wait for: an index outside its axis as a *[device.IndexError], once, after which
-//     the GPU goes on as before; a kernel that failed as a *[device.Fault]. A fault that is Sticky
-//     has cost the process its context: every later call returns the same fault at once.
+//     that they wait for. An index outside its axis is a *[device.IndexError], reported once, after
+//     which the GPU goes on as before. A kernel that failed is a *[device.Fault]. A fault that is
+//     Sticky has cost the process its context: every later call returns the same fault at once.
 //   - Views are checked before anything is queued: a *[device.OperandError] names operation and
 //     operand.
-//   - Memory comes from a caching pool with an arena for each stream: Free and Alloc on one stream
-//     cost no call of the driver, and a buffer that other streams read ([device.Buffer] Use) is
-//     reused when they are done. At the limit, what the garbage collector holds is collected,
-//     cached memory is returned, and only then is the error [device.ErrOutOfMemory], with a list of
-//     who holds the memory.
+//   - Memory comes from a caching pool with an arena for each stream. Free and Alloc on one stream
+//     cost no call of the driver. A buffer that other streams read ([device.Buffer] Use) is reused
+//     when they are done. At the limit, what the garbage collector holds is collected and cached
+//     memory is returned. If that is not enough, the error is [device.ErrOutOfMemory], with a list
+//     of who holds the memory.
 //   - Map gives the bits of [expr.Program.Eval]; everything gives the same bits on every run.
-//   - Host memory of a program is its own again when Upload and Download return. What goes up is
-//     copied to page-locked memory of the library's first, of which a GPU has up to 4 MiB. What
-//     comes down is waited for.
+//   - Host memory of a program is its own again when Upload and Download return. Upload first
+//     copies to page-locked memory of the library's, of which a GPU has up to 4 MiB. Download waits
+//     for what it brings.
 //   - All methods are safe for concurrent use, and no goroutine is ever bound to a thread on
 //     return.
 //
 // # The names of torch.cuda
 //
-// What PyTorch's users look for takes a device, there is no current one: [Get], [DeviceProperties],
-// [MemGetInfo]; [MemoryAllocated], [MemoryStats], [MemorySummary], [EmptyCache],
-// [SetMemoryFraction], [HostMemoryStats]; [NewStream], [NewEvent]; [Utilization], [Temperature] and
-// their like, which ask NVIDIA's management library; [CanDeviceAccessPeer], [EnablePeerAccess] and
-// [PeerCopies]. Given a device that is no GPU they return a *[device.OperandError], and those
-// without an error panic with it. Package cuda/doctor says why a GPU is not used or is slow.
+// There is no current device: the functions of torch.cuda take one here.
+//
+//   - Devices: [Get], [DeviceProperties], [MemGetInfo].
+//   - Memory: [MemoryAllocated], [MemoryStats], [MemorySummary], [EmptyCache],
+//     [SetMemoryFraction], [HostMemoryStats].
+//   - Order: [NewStream], [NewEvent].
+//   - Load: [Utilization], [Temperature] and their like, which ask NVIDIA's management library.
+//   - Several GPUs: [CanDeviceAccessPeer], [EnablePeerAccess], [PeerCopies].
+//
+// Given a device that is no GPU they return a *[device.OperandError], and those without an error
+// panic with it. Package cuda/doctor says why a GPU is not used or is slow.
 //
 // # Environment
 //
@@ -62,14 +70,13 @@
 //	                      Read at first use.
 //	FLAMBEAU_PAGEABLE     late: emulated GPUs without a pageable= of their own have pageable=late.
 //	FLAMBEAU_CUDA_EXPANDABLE  1: memory is taken in pages, see [Device.SetExpandableSegments].
-//	FLAMBEAU_CUDA_SYNC    1: wait after every launch, so that a fault or an index error comes out of the operation that made it.
+//	FLAMBEAU_CUDA_SYNC    1: wait after every launch, so that a fault or an index error comes out
+//	                      of the operation that made it.
 //	FLAMBEAU_LIBS         cublaslt: NVIDIA's cublasLt does the matrix products whose types and
 //	                      layouts it takes, see [Device.Products]. A GPU is not opened
 //	                      where it is not there. Emulated GPUs have own kernels.
-//	FLAMBEAU_TUNE         1: measurements on the GPU choose the forms of matrix products, and are
-//	                      kept on disk. use: what was kept is used, and nothing is measured.
-//	                      See [Device.SetTuning].
-//	FLAMBEAU_PRINT_PTX    1: print the text of each kernel to standard error when it is first loaded. A folder: write it there.
+//	FLAMBEAU_PRINT_PTX    1: print the text of each kernel to standard error when it is first
+//	                      loaded. A folder: write it there.
 //
 // Compiled kernels are cached below [os.UserCacheDir] in flambeau/cubin. Beside them lie records of
 // those for which the driver's compiler had not enough registers: see [Device.Spills]. Measurements
@@ -77,6 +84,6 @@
 //
 // An emulated GPU runs the text of the kernels that hardware gets, and checks every access: a fault
 // names kernel, line and thread. It says nothing about speed. In mode=meta addresses are given out
-// without memory and kernels are counted, not run: it answers whether a model fits, and reading a
-// value is an error that wraps [device.ErrNoValues].
+// without memory, and kernels are counted, not run. That answers whether a model fits. Reading a
+// value there is an error that wraps [device.ErrNoValues].
 package cuda

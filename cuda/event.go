@@ -96,8 +96,8 @@ func (d *Device) newEvent(p *eventPool, flags cu.EventFlags) (cu.Event, error) {
 }
 
 // Record marks the work queued so far on a stream of the event's GPU, nil for its default stream.
-// On a stream whose work is being recorded the mark is one of the recording, for which its streams
-// can wait, and nobody else: for others it is a *[device.RecordError] until the event is recorded
+// On a stream whose work is being recorded the mark is one of the recording. Only the recording's
+// streams can wait for it. For others it is a *[device.RecordError] until the event is recorded
 // elsewhere.
 func (e *Event) Record(s device.Stream) error {
 	const op = "record event"

@@ -43,8 +43,8 @@ func (d *Device) wantsExpandable() bool {
 
 // SetExpandableSegments chooses how the device's memory is taken from the driver from now on
 // (PYTORCH_CUDA_ALLOC_CONF= expandable_segments:True). With it, each stream has one range of
-// addresses for small and one for large blocks, which grows by pages of 2 MiB (20 MiB for large
-// blocks where the GPU has 16 GiB or more) and gives whole free pages back in [Device.Empty] and
+// addresses for small and one for large blocks. A range grows by pages of 2 MiB (20 MiB for large
+// blocks where the GPU has 16 GiB or more). It gives whole free pages back in [Device.Empty] and
 // before an allocation fails. Programs whose sizes change from step to step need less memory so:
 // segments of fixed sizes keep holes that fit nothing.
 //

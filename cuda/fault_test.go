@@ -67,8 +67,8 @@ func (h *failing) StreamSynchronize(s cu.Stream) error {
 	return h.API.StreamSynchronize(s)
 }
 
-// A fault is not laid at the door of the kernel whose launch happens to notice it, but of the one
-// that FLAMBEAU_CUDA_SYNC has waited for.
+// The kernel whose launch happens to notice a fault is not blamed for it. With FLAMBEAU_CUDA_SYNC
+// the fault names the kernel that was waited for.
 func TestFaultOfHardware(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		api, err := newEmulator("emulate,mem=16MiB")

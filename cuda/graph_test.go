@@ -104,9 +104,9 @@ func adamW(params []*tensor.Tensor) optim.Optimizer {
 }
 
 // TestCapturedTraining: replays of a captured training step compute what eager steps compute, bit
-// for bit: losses, parameters, running statistics, numbers of steps and the state of the generator,
-// with inputs and learning rates that change, in any order that the driver chooses; each is one
-// launch, and memory stays flat and is given back.
+// for bit: losses, parameters, running statistics, numbers of steps and the state of the generator.
+// Inputs and learning rates change, and the driver chooses any order. Each replay is one launch,
+// and memory stays flat and is given back.
 func TestCapturedTraining(t *testing.T) {
 	clip := func(params []*tensor.Tensor) { optim.ClipGradNorm(params, 0.7) }
 	for name, row := range map[string]struct {

@@ -42,7 +42,7 @@ func newGroup(t *testing.T, more string) *group {
 }
 
 // step computes each rank's gradients on a stream of its own, from a batch of its own and with
-// random numbers of one generator, sums them in the order of ranks on each device, and steps.
+// random numbers of one generator. It sums them in the order of ranks on each device, and steps.
 func (r *group) step(s *tensor.Scope) {
 	for i, p := range r.ranks {
 		s.Do(func(c *tensor.Scope) {

@@ -21,7 +21,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// towers is a model of two halves that are computed on streams of their own, with all that a
+// towers is a model of two halves that are computed on streams of their own. It has all that a
 // training step has: mixed precision with a loss scale, recomputation, dropout, batch
 // normalisation, gradients accumulated over two passes, clipping and an average of the weights.
 type towers struct {
@@ -166,9 +166,10 @@ func towered(t *testing.T, n int) []float64 {
 	return p.numbers()
 }
 
-// TestForkedTraining: a step whose halves are on streams of their own, captured and replayed, eager
-// steps between, computes what eager steps compute on one stream, bit for bit: in any order of the
-// streams, with segments or pages, while memory's history and a profile are recorded.
+// TestForkedTraining: a step whose halves are on streams of their own is captured and replayed,
+// with eager steps between. It computes what eager steps compute on one stream, bit for bit. It
+// does so in any order of the streams, with segments or pages, while memory's history and a profile
+// are recorded.
 func TestForkedTraining(t *testing.T) {
 	const n = 6
 	want := towered(t, n)

@@ -15,9 +15,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCaptureAmongModes: with pages or segments, mixed precision around or inside of the step,
-// recomputation, a memory history and a profile, replays between eager steps and an emptied cache
-// compute what eager steps compute, bit for bit.
+// TestCaptureAmongModes: replays between eager steps and an emptied cache compute what eager steps
+// compute, bit for bit. They do so with pages or segments, mixed precision around or inside of the
+// step, recomputation, a memory history and a profile.
 func TestCaptureAmongModes(t *testing.T) {
 	type setting struct {
 		step func(s *tensor.Scope)

@@ -146,9 +146,9 @@ func TestCapturedWhole(t *testing.T) {
 	}
 }
 
-// TestCaptureFailsAnywhere: a capture that fails, at each request for memory or by a panic between
-// its parts, before any step or among others, leaves nothing behind: steps afterwards, and a
-// capture, compute what they compute without it, and no memory is kept.
+// TestCaptureFailsAnywhere: a capture that fails leaves nothing behind. It fails at each request
+// for memory or by a panic between its parts, before any step or among others. Steps afterwards,
+// and a capture, compute what they compute without it, and no memory is kept.
 func TestCaptureFailsAnywhere(t *testing.T) {
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1" // at each request; else at some
 	steps := func(w *whole, from int) []float64 {

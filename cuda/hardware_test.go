@@ -16,9 +16,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What a program commands of a GPU, in one walk: graphs, events, memory and its history, expandable
-// segments, mixed precision, recomputation and the profiler. It runs on an emulated GPU, and on a
-// real one where FLAMBEAU_TEST_GPU=1 says that there is one.
+// TestCommandOfAGPU uses in one go what a program can ask of a GPU: graphs, events, memory and its
+// history, expandable segments, mixed precision, recomputation and the profiler. It runs on an
+// emulated GPU, and on a real one where FLAMBEAU_TEST_GPU=1 says that there is one.
 func TestCommandOfAGPU(t *testing.T) {
 	t.Run("emulated", func(t *testing.T) { commandGPU(t, emulated(t, "64MiB")) })
 	if os.Getenv("FLAMBEAU_TEST_GPU") == "1" {

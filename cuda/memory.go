@@ -127,7 +127,7 @@ func (b checkedBacking) BlockFreed(s pool.StreamID, addr uintptr, rounded uint64
 }
 
 // poolOptions sizes the pool for a device of that much memory. Segments of PyTorch's sizes (20 MiB
-// for blocks of 1 to 10 MiB) would fragment a small, usually emulated, device: below 1 GiB such
+// for blocks of 1 to 10 MiB) would fragment a small, usually emulated, device. Below 1 GiB such
 // blocks take segments of their own size, and below 64 MiB all sizes shrink with the memory.
 func poolOptions(name string, memory uint64) pool.Options {
 	o := pool.Options{Name: name, ErrOOM: device.ErrOutOfMemory, GCRatio: 1}

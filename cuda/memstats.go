@@ -87,11 +87,11 @@ func MemoryFraction(dev device.Device) float64 {
 //	quantity.{all,large_pool,small_pool}.{current,peak,allocated,freed}
 //
 // with these quantities: allocation (buffers), segment (pieces of memory that the driver gave),
-// active (buffers, and freed ones that other streams still read), inactive_split (free parts of
-// segments that are in use), and the bytes of each: allocated_bytes, reserved_bytes, active_bytes,
-// inactive_split_bytes; requested_bytes are allocated_bytes before rounding. The small pool serves
-// sizes up to 1 MiB, and less on emulated GPUs that have little memory. "allocated" is all that
-// ever came, "freed" all that ever went.
+// active (buffers, and freed ones that other streams still read) and inactive_split (free parts of
+// segments that are in use). The bytes of each are allocated_bytes, reserved_bytes, active_bytes
+// and inactive_split_bytes; requested_bytes are allocated_bytes before rounding. The small pool
+// serves sizes up to 1 MiB, and less on emulated GPUs that have little memory. "allocated" is all
+// that ever came, "freed" all that ever went.
 //
 // The counts are num_alloc_retries (allocations that found no room at first), num_ooms,
 // num_device_alloc and num_device_free (segments that came from the driver and went back),

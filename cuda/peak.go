@@ -10,13 +10,13 @@ import (
 
 var _ device.Peaker = (*Device)(nil)
 
-// unitsOf returns how many float32 lanes a multiprocessor has, and how many multiplications and
-// additions of 16-bit floats its tensor cores do in a clock, dense, adding in float32: tables
-// "Arithmetic Instructions" and "Compute Capability" of NVIDIA's CUDA C++ Programming Guide, and
-// NVIDIA's architecture papers on A100, GA102, H100 and B200; for 8.7 the Jetson AGX Orin technical
-// brief, whose 170 sparse INT8 TOPS of 16 multiprocessors at 1.3 GHz are 1024 a clock dense in 16
-// bits. GeForce adds in float32 at half the rate (appendix A of the papers on GA102 and Ada). Later
-// architectures are taken for the last one known.
+// unitsOf returns how many float32 lanes a multiprocessor has. It also returns how many
+// multiplications and additions of 16-bit floats its tensor cores do in a clock, dense, adding in
+// float32. The sources are tables "Arithmetic Instructions" and "Compute Capability" of NVIDIA's
+// CUDA C++ Programming Guide, and NVIDIA's architecture papers on A100, GA102, H100 and B200. For
+// 8.7 it is the Jetson AGX Orin technical brief: its 170 sparse INT8 TOPS of 16 multiprocessors at
+// 1.3 GHz are 1024 a clock dense in 16 bits. GeForce adds in float32 at half the rate (appendix A
+// of the papers on GA102 and Ada). Later architectures are taken for the last one known.
 func unitsOf(sm int, product string) (lanes, tensor int) {
 	if tensor = 512; strings.Contains(product, "GeForce") {
 		tensor = 256

@@ -130,9 +130,9 @@ func (e *PeerError) Error() string {
 
 // EnablePeerAccess enables what the first copy from peer to dev enables by itself: again after
 // [DisablePeerAccess], or to know early why copies will be staged (cudaDeviceEnablePeerAccess).
-// Enabled already is no error. The error is a *[PeerError] where the hardware does not have it, a
-// *[device.OperandError] where one of them is no GPU, both are one, or they belong to different
-// drivers, or the driver's as a *[device.Fault].
+// Enabled already is no error. The error is a *[PeerError] where the hardware does not have it. It
+// is a *[device.OperandError] where one of them is no GPU, both are one, or they belong to
+// different drivers. The driver's own error is a *[device.Fault].
 func EnablePeerAccess(dev, peer device.Device) error {
 	return setPeerAccess("enable peer access", dev, peer, func(d, from *Device, p *peerLink) error {
 		if p.direct {
@@ -151,8 +151,8 @@ func EnablePeerAccess(dev, peer device.Device) error {
 }
 
 // DisablePeerAccess has copies from peer to dev staged by way of the host from now on, until
-// [EnablePeerAccess]: for machines on which direct copies bring wrong data or hang, as they do
-// behind some PCI switches and IOMMUs. It waits for the work of dev. Not enabled is no error;
+// [EnablePeerAccess]. It is for machines on which direct copies bring wrong data or hang, as they
+// do behind some PCI switches and IOMMUs. It waits for the work of dev. Not enabled is no error;
 // errors are those of EnablePeerAccess.
 func DisablePeerAccess(dev, peer device.Device) error {
 	return setPeerAccess("disable peer access", dev, peer, func(d, from *Device, p *peerLink) error {

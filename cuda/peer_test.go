@@ -31,9 +31,9 @@ func twoGPUs(t testing.TB, peer bool, more string) (a, b *cuda.Device) {
 	return list[0], list[1]
 }
 
-// TestPeerCopiesAmongStreams: whatever the schedule, and directly or by way of the host, tensors
-// that go from GPU to GPU between streams, whose sources are freed, overwritten or lent out again
-// while the copy is under way, arrive as they were; gradients come back the same way.
+// TestPeerCopiesAmongStreams: tensors that go from GPU to GPU between streams arrive as they were,
+// whatever the schedule, and directly or by way of the host. Their sources are freed, overwritten
+// or lent out again while the copy is under way. Gradients come back the same way.
 func TestPeerCopiesAmongStreams(t *testing.T) {
 	seeds := 12
 	if testing.Short() {

@@ -47,12 +47,15 @@ type hostStats struct {
 // HostMemoryStats returns the statistics of the page-locked host memory, which all GPUs of a driver
 // share, under torch's keys:
 //
-//	allocations, allocated_bytes     .{current,peak,allocated,freed}: blocks held from the driver, in use or kept for reuse
-//	active_requests, active_bytes    the same of blocks in use, and of those given back that copies still read or write
+//	allocations, allocated_bytes     .{current,peak,allocated,freed}: blocks held from the driver,
+//	                                 in use or kept for reuse
+//	active_requests, active_bytes    the same of blocks in use, and of those given back that
+//	                                 copies still read or write
 //	staging_bytes                    .{current,peak,allocated,freed}: the library's own part of
 //	                                 allocated_bytes, for pageable memory to go up (not torch's)
 //	num_host_alloc, num_host_free    calls of the driver
-//	host_alloc_time, host_free_time  .{total,max,min,count,avg}: their time in microseconds, that of an emulated driver by the host's clock
+//	host_alloc_time, host_free_time  .{total,max,min,count,avg}: their time in microseconds, that
+//	                                 of an emulated driver by the host's clock
 //
 // Sizes are those of the blocks, which are up to an eighth larger than what was asked for (torch's
 // up to twice). It panics with a *[device.OperandError] if dev is no GPU. [Device.EmptyPinned]

@@ -18,9 +18,9 @@ func (d constant) Get(i int) (data.Sample, error) {
 	return data.Sample{X: make([]float32, 64), Y: i}, nil
 }
 
-// Where a step and the copies of a batch take about as long, a loader that copies ahead from
-// page-locked memory takes the time of the steps, and copying in the step takes the time of both.
-// Time is the emulated device's: steps and copies get planted latencies.
+// Here a step and the copies of a batch take about as long. With a loader that copies ahead from
+// page-locked memory the training takes the time of the steps. With copies in the step it takes the
+// time of both. Time is the emulated device's: steps and copies get planted latencies.
 func TestCopiesRunBesideSteps(t *testing.T) {
 	// two copies a batch
 	const steps, step, copied = 12, 1000 * time.Microsecond, 450 * time.Microsecond

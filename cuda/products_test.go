@@ -216,8 +216,8 @@ func TestProductsOnce(t *testing.T) {
 	r.run(t, d, plainProduct(8))
 }
 
-// TestProductsFail: a call of the library that fails is the error of the product, which nothing
-// else computes; the device goes on.
+// TestProductsFail: a call of the library that fails is the error of the product. No kernel
+// computes the product in its place, and the device goes on.
 func TestProductsFail(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]

@@ -164,8 +164,8 @@ func TestProductsAcross(t *testing.T) {
 	must(t, g.Close())
 }
 
-// TestProductsCaptureFails: where the library fails while it is captured the recording ends with
-// its error, and the stream that it was captured from is as it was.
+// TestProductsCaptureFails: where the library fails during a capture, the recording ends with its
+// error. The stream that it was captured from is as it was before.
 func TestProductsCaptureFails(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]

@@ -25,9 +25,9 @@ var (
 // in its capture mode, so all that it refuses there is allowed meanwhile: events and waits of other
 // streams, and memory. Of each stream, a lane, a piece of work comes after the one before it.
 //
-// Its memory comes from arenas of the pool that have names of their own and not the stream's: what
-// is freed there serves the lane again, whose order protects it, and nobody else, even when the
-// stream has become an ordinary one.
+// Its memory comes from arenas of the pool that have names of their own and not the stream's. What
+// is freed there serves the lane again, whose order protects it. It serves nobody else, even when
+// the stream has become an ordinary one.
 //
 // Each device that takes part has a stream of the driver's. Replays are launched on that of the
 // first, and the others' streams come before and after each of them: see replayer.start.

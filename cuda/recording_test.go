@@ -18,9 +18,9 @@ import (
 // timesParam multiplies by a scalar.
 var timesParam = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 
-// TestRecording: what is recorded runs with each replay and not before, in its order, with
-// temporaries that share memory, with what each replay is fed, and as one launch, whatever order
-// the driver chooses where none is asked for.
+// TestRecording: what is recorded runs with each replay and not before, in its order and as one
+// launch. Temporaries share memory, and each replay is fed anew. The driver may choose any order
+// where none is asked for.
 func TestRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testRecording)

@@ -19,10 +19,10 @@ func sized(o *pool.Options, seg uint64) {
 }
 
 // FailAlloc makes an emulated GPU run out of memory, for tests of programs that are to survive
-// that: the n-th time from now on, counted from 1, that its pool asks the driver for memory, it is
-// refused, and so is all else that the pool then tries, until it gives up. The allocation fails
-// with an error that wraps [device.ErrOutOfMemory]; the next ones succeed again. 0 takes back a
-// refusal that has not begun.
+// that. It refuses the n-th time from now on, counted from 1, that the GPU's pool asks the driver
+// for memory. It refuses all else that the pool then tries, too, until the pool gives up. The
+// allocation fails with an error that wraps [device.ErrOutOfMemory]; the next ones succeed again. 0
+// takes back a refusal that has not begun.
 //
 // Only what the pool does not hold already is asked of the driver: [Device.Empty] before, and
 // segments that are small (Emulate("emulate,segment=1KiB")), make more allocations get there. With

@@ -38,8 +38,8 @@ type idleStream struct {
 	slot     int
 }
 
-// streamPool keeps the streams whose Go values are garbage: a stream is never destroyed, because
-// work may be queued on it and blocks of memory are ordered by it, but serves the next
+// streamPool keeps the streams whose Go values are garbage. A stream is never destroyed, because
+// work may be queued on it and blocks of memory are ordered by it. It serves the next
 // [Device.NewStream] of its priority.
 type streamPool struct {
 	mu            sync.Mutex
@@ -325,7 +325,7 @@ func (d *Device) done(h cu.Event) bool {
 }
 
 // A Stream is a queue of work of a GPU: torch.cuda.Stream. Every stream of this package's devices
-// is one, so that a [device.Stream] of a GPU can be asked for it by a type assertion.
+// is one: a type assertion turns a [device.Stream] of a GPU into it.
 //
 // Tensors keep the streams apart by themselves: an op waits for what another stream wrote to its
 // operands, and memory is reused only when all streams are done with it. Events and waits by hand
@@ -348,8 +348,8 @@ type Stream interface {
 
 var _ Stream = (*stream)(nil)
 
-// NewStream returns another stream of a GPU. A higher priority is more urgent, 0 is the usual one
-// and the lowest; it is clamped to [PriorityRange]. (In torch, as in the driver, lower numbers are
+// NewStream returns another stream of a GPU. A higher priority is more urgent. 0 is the usual one
+// and the lowest. It is clamped to [PriorityRange]. (In torch, as in the driver, lower numbers are
 // more urgent: its -1 is 1 here.) A priority is a hint: it never changes results. The stream lives
 // as long as it is reachable. The error is a *[device.OperandError] if dev is no GPU, or the
 // driver's.

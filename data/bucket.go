@@ -19,10 +19,10 @@ type LengthConfig struct {
 }
 
 // A LengthSampler makes batches of samples of similar length, so that little padding is needed.
-// With Bounds a sample of length n goes to the bucket of the first bound ≥ n, those beyond the last
-// to one of their own, and a batch is of one bucket. Without, the samples of each Pool are sorted
-// by length, longest first, and cut into batches. With Shuffle batches differ from epoch to epoch,
-// as does their order.
+// With Bounds a sample of length n goes to the bucket of the first bound ≥ n. Those beyond the last
+// bound go to a bucket of their own. A batch is of one bucket. Without, the samples of each Pool
+// are sorted by length, longest first, and cut into batches. With Shuffle batches differ from epoch
+// to epoch, as does their order.
 type LengthSampler struct {
 	lengths []int
 	c       LengthConfig

@@ -40,8 +40,8 @@ func Collate(samples []Sample) (*Batch, error) { return collator{}.batch(samples
 
 // PadCollate returns a Config.Collate that pads: torch's pad_sequence with batch_first within
 // default_collate. Slices of numbers, and tensors, that differ in their first dimension alone get
-// the length of the longest of the batch, filled up with the value pad, in which integers must be
-// whole. All else is as in [Collate].
+// the length of the longest of the batch. They are filled up with the value pad, which must be
+// whole for integers. All else is as in [Collate].
 func PadCollate(pad float64) func(samples []Sample) (*Batch, error) {
 	return collator{pad: true, with: pad}.batch
 }

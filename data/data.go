@@ -1,15 +1,18 @@
 // Package data brings samples to a training loop: datasets, the order in which they are visited,
 // and a loader whose goroutines prepare batches ahead.
 //
-//   - The order of samples is a function of the seed and the epoch alone, whatever the number of
-//     workers, and so are the random numbers that a sample's transform draws.
+// One gives samples as a [Dataset], makes a loader of it ([NewLoader]), and loops over the loader's
+// batches ([Loader.Steps], [Loader.Batches]). The contract:
+//
+//   - The seed and the epoch alone decide the order of samples, whatever the number of workers.
+//     They alone decide the random numbers that a sample's transform draws, too.
 //   - At most Prefetch batches are prepared ahead. Nothing of the loader outlives the loop over its
 //     batches, however the loop ends: with the epoch, by break, an error, a cancelled context or a
 //     panic.
-//   - What goes wrong comes out of the loop as a typed error: a [SampleError] names the sample,
+//   - What goes wrong comes out of the loop as a typed error. A [SampleError] names the sample,
 //     also for a panic in a dataset.
-//   - [Loader.StateDict] in the middle of an epoch and [Loader.LoadStateDict] go on with the batch
-//     after the last one that was seen.
+//   - [Loader.StateDict] saves the place in the middle of an epoch. [Loader.LoadStateDict] goes on
+//     with the batch after the last one that was seen.
 package data
 
 import (
@@ -34,9 +37,9 @@ type Dataset interface {
 }
 
 // A RandDataset is a Dataset whose samples depend on random numbers, such as augmented images. A
-// loader calls GetRand in the place of Get. rng is the sample's own: what it draws is a function of
-// the loader's seed, the epoch and i (and with a sampler that draws with replacement of the
-// sample's place in the epoch), whatever the number of workers. It may not be kept.
+// loader calls GetRand in the place of Get. rng is the sample's own. What it draws is a function of
+// the loader's seed, the epoch and i, whatever the number of workers. With a sampler that draws
+// with replacement it depends on the sample's place in the epoch, too. It may not be kept.
 type RandDataset interface {
 	Dataset
 	GetRand(i int, rng *rand.Rand) (Sample, error)

@@ -14,10 +14,10 @@ type DistributedConfig struct {
 }
 
 // A DistributedSampler gives each of several processes its share of a dataset: torch's
-// DistributedSampler. All shares are of one size: where World does not divide the number of
-// samples, the first ones of the order are visited again at its end, or with DropLast the last ones
-// are left out. Sample k of the order goes to process k mod World. The epoch that a [Loader] is in
-// changes the order, the same for all.
+// DistributedSampler. All shares are of one size. Where World does not divide the number of
+// samples, the first ones of the order are visited again at its end. With DropLast the last ones
+// are left out instead. Sample k of the order goes to process k mod World. The epoch that a
+// [Loader] is in changes the order, the same for all.
 type DistributedSampler struct {
 	n int
 	c DistributedConfig

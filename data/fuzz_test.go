@@ -10,8 +10,8 @@ import (
 )
 
 // FuzzLoader runs loaders of any setting over samples of which one may be bad, leaves the loop at
-// any batch, and resumes: what is seen is the order that Order tells, without the bad sample or up
-// to its batch.
+// any batch, and resumes. It sees the samples in the order that Order tells, without the bad sample
+// or up to its batch.
 func FuzzLoader(f *testing.F) {
 	f.Add(uint8(10), uint8(3), uint8(2), uint8(1), uint8(4), uint8(2), uint64(1), true, false, true)
 	f.Add(uint8(0), uint8(1), uint8(1), uint8(0), uint8(0), uint8(0), uint64(0), false, true, false)

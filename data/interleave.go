@@ -9,8 +9,8 @@ import (
 
 // Interleave returns the samples of several streams in turn, one of each, until all have ended: as
 // of files that are read at the same time. A goroutine for each stream reads up to ahead samples in
-// advance (at least 1, else the error is a *[ConfigError]); the order is that of the streams
-// whatever their speed, and the goroutines end with the loop. A stream that panics ends with a
+// advance (at least 1, else the error is a *[ConfigError]). The order is that of the streams
+// whatever their speed. The goroutines end with the loop. A stream that panics ends with a
 // *[PanicError].
 func Interleave(ahead int, streams ...Stream) (Stream, error) {
 	if ahead < 1 {

@@ -25,7 +25,7 @@ type BatchSampler interface {
 }
 
 // repeater is a sampler that may give one sample several times in an epoch. The loader then draws
-// the random numbers of each time apart.
+// other random numbers each time.
 type repeater interface{ repeats() bool }
 
 func repeats(s any) bool {

@@ -29,11 +29,11 @@ func (l *Loader) samples() int64 {
 }
 
 // LoadStateDict makes the next loop go on with the batch after the last one that was seen when the
-// state was taken, in the same order and with the same random numbers, whatever the number of
-// workers: it takes the seed from the state. Batches that were seen are not prepared again. The
-// dataset, batch size and samplers must be those of then; a sampler given in Config keeps its own
-// seed. Of a state taken in the last batch's turn the next loop is the empty rest of that epoch.
-// The error is a *[StateError], and l is unchanged.
+// state was taken. The order and the random numbers are the same, whatever the number of workers:
+// it takes the seed from the state. Batches that were seen are not prepared again. The dataset,
+// batch size and samplers must be those of then; a sampler given in Config keeps its own seed. Of a
+// state taken in the last batch's turn the next loop is the empty rest of that epoch. The error is
+// a *[StateError], and l is unchanged.
 func (l *Loader) LoadStateDict(state map[string]any) error {
 	num := func(key string) (int64, error) {
 		v, ok := state[key]

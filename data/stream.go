@@ -65,9 +65,9 @@ func StreamOf(ds Dataset, s Sampler) Stream {
 	})
 }
 
-// ShardStream returns the part of a stream that one of several processes reads: what its Shard
-// returns if it is a [Sharder], else each sample whose number modulo world is rank. The error is a
-// *[ConfigError].
+// ShardStream returns the part of a stream that one of several processes reads. If the stream is a
+// [Sharder] that is what its Shard returns, else each sample whose number modulo world is rank. The
+// error is a *[ConfigError].
 func ShardStream(s Stream, rank, world int) (Stream, error) {
 	switch {
 	case world < 1:
@@ -92,7 +92,7 @@ func ShardStream(s Stream, rank, world int) (Stream, error) {
 }
 
 // ShuffleStream returns the samples of s in an order that is random within a buffer of that many
-// samples: each sample that is read takes the place of one that is drawn from the buffer. The order
+// samples. Each sample that is read takes the place of one that is drawn from the buffer. The order
 // is a function of seed and epoch; errors are not delayed. A buffer is at least 1, else the error
 // is a *[ConfigError].
 func ShuffleStream(s Stream, buffer int, seed uint64) (Stream, error) {

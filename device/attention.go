@@ -42,11 +42,11 @@ func (w *Weighing) Rest() float64 {
 // Plain reports whether every query sees every key, or the causal ones, and no weight is dropped.
 func (w *Weighing) Plain() bool { return w.Lengths.Absent() && w.Mask.Absent() && w.Drop == 0 }
 
-// An Attention sets Out [batch, heads, queries, values] to softmax(Scale·Q·Kᵀ + mask)·V for
-// Q [batch, heads, queries, features], K [batch, heads/g, keys, features] and
-// V [batch, heads/g, keys, values], where g neighbouring heads of queries share one of keys. The
-// weights of all queries and keys are never in memory at once. The views have one floating point
-// type and any strides that are not negative. 16-bit floats are computed in float32.
+// An Attention sets Out [batch, heads, queries, values] to softmax(Scale·Q·Kᵀ + mask)·V. Q is
+// [batch, heads, queries, features], K [batch, heads/g, keys, features] and V [batch, heads/g,
+// keys, values]. g neighbouring heads of queries share one head of keys. The weights of all queries
+// and keys are never in memory at once. The views have one floating point type and any strides that
+// are not negative. 16-bit floats are computed in float32.
 //
 // LSE, contiguous [batch, heads, queries] of the computing type, gets the logarithm of the sum of
 // exponentials of each query's scores, and +Inf where it sees no key: the gradient reads it. It may

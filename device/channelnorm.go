@@ -8,9 +8,9 @@ import (
 )
 
 // A ChannelNorm normalises the channels of X, [n, channels, inner], over a batch: Out = (X -
-// Mean)·Rstd·Weight + Bias, with Mean and biased Variance of all elements of a channel, in two
-// passes, and Rstd = 1/√(Variance + Eps). All views are contiguous float32; those of X's shape
-// apart, they are [channels]. Weight and Bias may be absent.
+// Mean)·Rstd·Weight + Bias. Mean and biased Variance are those of all elements of a channel, in two
+// passes. Rstd is 1/√(Variance + Eps). All views are contiguous float32; those of X's shape apart,
+// they are [channels]. Weight and Bias may be absent.
 type ChannelNorm struct {
 	Out, Mean, Variance, Rstd, X, Weight, Bias View
 	Eps                                        float64

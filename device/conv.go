@@ -25,8 +25,8 @@ const (
 //
 //	Y[n, o, p] = Σ X[n, c, p·stride + k·dilation - before] · W[o, c, k]
 //
-// Kind says which of the three is set; the others are read, and what is set or read in place of X,
-// W or Y is its gradient as the kind tells. Zeros around the input have no gradient: an infinite
+// Kind says which of the three is set; the others are read. Where the kind tells so, the gradient
+// of X, W or Y is set or read in its place. Zeros around the input have no gradient: an infinite
 // weight reaches the elements that it has been multiplied with.
 type Convolution struct {
 	Kind                     ConvKind

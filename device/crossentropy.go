@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A CrossEntropy sets Loss[i] = -log softmax(X)[i, Target[i]] (0 where the target is Ignore),
-// Top[i], the greatest of the row, and Rest[i] = log Σ exp(X[i] - Top[i]), for X of shape [n,
-// classes], Target I64 [n], Loss, Top and Rest [n] in X's computing type. A target outside the
-// classes has loss 0 and is an [IndexError] with Tag, at once or at the next wait.
+// A CrossEntropy sets Loss[i] = -log softmax(X)[i, Target[i]] (0 where the target is Ignore). It
+// also sets Top[i], the greatest of the row, and Rest[i] = log Σ exp(X[i] - Top[i]). X is [n,
+// classes] and Target I64 [n]. Loss, Top and Rest are [n] in X's computing type. A target outside
+// the classes has loss 0 and is an [IndexError] with Tag, at once or at the next wait.
 //
 // Mean and Count, of one element, are there together or not at all. Count, an I64, is how many
 // targets are not Ignore; Mean, of Loss's type, is the sum of Loss, as [Reduce] has it, by Count.

@@ -2,12 +2,12 @@
 //
 // A driver (cpu, cuda) implements [Device]: memory, streams, host copies and primitives. A
 // primitive is a value, an [Op]: [Run] checks it, tells the tracer and hands it to the driver.
-// Every driver has [Map], [Reduce], [MatMul], [Gather] and [Scatter]; a driver that is faster at
+// Every driver has [Map], [Reduce], [MatMul], [Gather] and [Scatter]. A driver that is faster at
 // something says so by supporting an op for it ([Softmax], [Norm], [MultiMap], …). All else is
 // arithmetic on tensors.
 //
 // Work is queued on a [Stream] and runs in its order. A call returns when the work is queued, with
-// an error for what can be known by then; faults of the work itself come out of the next call that
+// an error for what can be known by then. Faults of the work itself come out of the next call that
 // waits ([Device.Download], [Stream.Synchronize]). Slices of views and scalars are the caller's
 // again when a call returns. Outputs never overlap inputs, unless they are the same view (in
 // place).

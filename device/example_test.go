@@ -99,7 +99,7 @@ func ExampleErrOutOfMemory() {
 	// Output: true
 }
 
-// A primitive is a value. What a device is faster at it says by supporting an op for it.
+// A primitive is a value. A device that is faster at something supports an op for it.
 func ExampleRun() {
 	dev, err := device.Open("cpu")
 	if err != nil {

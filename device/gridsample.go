@@ -113,9 +113,9 @@ func (o *GridSample) Work() Work {
 // Clone copies the op.
 func (o *GridSample) Clone() Op { c := *o; return &c }
 
-// A GridSampleGrad sets D to a gradient of [GridSample], given that of its result, G: that of Grid,
-// or if Input is set that of X, whose elements are not read then. D has the shape of what it is the
-// gradient of. Each element of it is added up in an order that does not change.
+// A GridSampleGrad sets D to a gradient of [GridSample], given that of its result, G. It is the
+// gradient of Grid, or if Input is set that of X, whose elements are not read then. D has the shape
+// of what it is the gradient of. Each element of it is added up in an order that does not change.
 type GridSampleGrad struct {
 	D, G, X, Grid View
 	Input         bool

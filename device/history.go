@@ -210,11 +210,11 @@ func (f Frame) String() string {
 	return fmt.Sprintf("%s:%d %s", f.File[strings.LastIndexByte(f.File, '/')+1:], f.Line, f.Function)
 }
 
-// Categories of memory. A driver tells them from the stack of the allocation: what an optimizer's
-// Step allocates (its state, and its temporaries), what Backward does (gradients, and what leads to
-// them), what a layer's or model's constructor or nn.To does (parameters and buffers), what a
-// Forward does (activations). That is where memory was asked for, not what became of it:
-// [MemorySnapshot.Label] says what only the program knows.
+// Categories of memory. A driver tells them from the stack of the allocation. An optimizer's Step
+// allocates its state and its temporaries. Backward allocates gradients, and what leads to them. A
+// layer's or model's constructor, or nn.To, allocates parameters and buffers. A Forward allocates
+// activations. That is where memory was asked for, not what became of it: [MemorySnapshot.Label]
+// says what only the program knows.
 const (
 	CategoryParameter  = "parameter"
 	CategoryGradient   = "gradient"
@@ -224,7 +224,7 @@ const (
 )
 
 // Label sets the category of the live blocks that hold these addresses, and of the events of their
-// allocation. It returns how many blocks it found; an address that lies in no live block is none.
+// allocation. It returns how many blocks it found. It skips an address that lies in no live block.
 func (s *MemorySnapshot) Label(category string, addrs ...uintptr) int {
 	numbers := map[uint64]bool{}
 	for _, a := range addrs {

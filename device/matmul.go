@@ -16,13 +16,13 @@ import (
 //   - Bias, [n] of the factors' type or F32, is added to each row before a result is rounded. It is
 //     for floating point factors, and may be absent.
 //   - Act, a program with one result of Out's type, is applied to what has been rounded to that
-//     type, and to With, if there is one: the bits are those of a [Map] behind the product. It is
+//     type, and to With, if there is one. The bits are those of a [Map] behind the product. It is
 //     for floating point factors, without scalars or positions; nil is none.
 //   - With, of Out's shape and a type of floats, is the second operand of Act. For the gradient of
 //     an activation it is what that was applied to.
 //   - Pre, of Out's shape and type, gets the results before Act. It may be absent.
 //   - Sums, [m] of F32, gets the sum of each row of A, which is of F32 or 16-bit floats and of a
-//     batch of one: where A is a gradient's transpose, they are the gradient of a bias. It may be
+//     batch of one. Where A is a gradient's transpose, they are the gradient of a bias. It may be
 //     absent.
 //   - ColumnSums, [n] of F32, gets the sum of each column of B, likewise.
 //   - A factor of F32 beside one of 16 bits is rounded to the other's type as it is read. Out has

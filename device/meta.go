@@ -21,9 +21,10 @@ type MetaDriver interface {
 
 // OpenMeta returns a new device of a kind ("cuda", "cpu") that has addresses without memory:
 // PyTorch's device "meta" with an allocator. A program runs on it as on the others of its kind, by
-// the same kernels and with the same allocations, up to what its memory holds, in hardly any time
-// and memory: work is counted and not done. What would read a value, such as Item or a shape that
-// depends on data, fails with an error that wraps [ErrNoValues]. Stats tells what the program took.
+// the same kernels and with the same allocations, up to what its memory holds. That takes hardly
+// any time and memory, as work is counted and not done. What would read a value, such as Item or a
+// shape that depends on data, fails with an error that wraps [ErrNoValues]. Stats tells what the
+// program took.
 //
 // The device has the name of the kind's first, and is not what [Open] gives. It goes when nothing
 // refers to it any more. The error is an *[UnavailableError].

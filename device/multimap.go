@@ -11,8 +11,8 @@ import (
 // an optimizer's step. Params is a contiguous buffer of 8-byte slots on the device that holds the
 // scalars' bits, so that a captured step sees new values; absent where the program has none.
 //
-// Found may be absent. It is one F32 that is 0 or 1, and becomes 1 if an element of the first
-// operand of a group, as it is before, is infinite or NaN: how gradients are unscaled.
+// Found may be absent. It is one F32 that is 0 or 1. It becomes 1 if an element of the first
+// operand of a group, as it is before, is infinite or NaN. Gradients are unscaled in this way.
 type MultiMap struct {
 	Program       *expr.Program
 	Outs, Ins     [][]View

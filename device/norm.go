@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A RowNorm describes a normalisation of rows: y = (x - mean)·rstd·weight + bias, with mean the
-// row's mean and rstd = 1/√(v + Eps), where v is the mean square distance from the mean, in two
-// passes. RMS takes mean as 0.
+// A RowNorm describes a normalisation of rows: y = (x - mean)·rstd·weight + bias. mean is the row's
+// mean and rstd = 1/√(v + Eps), where v is the mean square distance from the mean, in two passes.
+// RMS takes mean as 0.
 //
 // Weight and bias are one value for each Inner neighbouring columns of each of Period rows, which
 // repeat: element (r, c) has that of index (r mod Period · columns + c) / Inner. A layer

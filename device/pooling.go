@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Window says how the windows of a pool move over planes of one to three dimensions: element k of
-// the window of place p lies at p·Stride + k·Dilation - Before; what lies outside of a plane is not
-// there.
+// A Window says how the windows of a pool move over planes of one to three dimensions. Element k of
+// the window of place p lies at p·Stride + k·Dilation - Before. What lies outside of a plane is
+// left out.
 type Window struct {
 	Rank                             int
 	Kernel, Stride, Dilation, Before [3]int

@@ -28,7 +28,7 @@ func (k ReduceKind) String() string {
 }
 
 // A Reduction is map, combine, finish. The values are combined in the type that Map stores (float32
-// for 16-bit floats); float32 sums are pairwise or better, in an order that does not depend on the
+// for 16-bit floats). float32 sums are pairwise or better, in an order that does not depend on the
 // number of workers.
 type Reduction struct {
 	Kind ReduceKind

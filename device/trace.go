@@ -177,8 +177,8 @@ type MemoryEvent struct {
 	Pinned bool   // page-locked memory of the host
 	Origin Origin // of what is handed out
 	// InUse is the device's memory in use afterwards, as [Stats] counts it, or the page-locked
-	// memory; -1 where it is not known, because the memory is given back later, and of the CPU's
-	// buffers below 64 KiB, which are not counted in it.
+	// memory. It is -1 where that is not known, because the memory is given back later. It is -1
+	// too for the CPU's buffers below 64 KiB, which are not counted in it.
 	InUse int
 }
 

@@ -7,7 +7,7 @@ import (
 
 // Work is what a primitive does: the arithmetic operations of its definition, and the bytes that it
 // must at least read and write. A driver may do more (a second pass over a row, padding of a tile)
-// or less traffic (what a cache holds); from the work of the definition the roofline follows: time
+// or less traffic (what a cache holds). The roofline follows from the work of the definition: time
 // ≥ max(FLOPs / peak arithmetic, Bytes / peak bandwidth) (S. Williams, A. Waterman, D. Patterson,
 // "Roofline", CACM 52(4), 2009).
 //

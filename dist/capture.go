@@ -12,9 +12,9 @@ import (
 
 // Capture records one step of all ranks, and returns the graph of it: one launch replays the step
 // on all devices. All ranks call it, each with its own f: forward, Backward, which [DDP] averages,
-// an optimizer's Step and ZeroGrad. f runs once, and none of its work: see [tensor.Capture], whose
-// rules hold. Its scope has the rank's device and generator and these options, and ends with the
-// graph. What s.Capture().FeedOn provides on g.Device() is the rank's.
+// an optimizer's Step and ZeroGrad. f runs once, but none of its work is done: see
+// [tensor.Capture], whose rules hold. Its scope has the rank's device and generator and these
+// options, and ends with the graph. What s.Capture().FeedOn provides on g.Device() is the rank's.
 //
 //	graph, err := g.Capture(func(s *tensor.Scope) {
 //		nn.CrossEntropy(model.Forward(x.In(s)), y.In(s)).Backward()

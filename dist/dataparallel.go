@@ -30,8 +30,8 @@ type Parallel[M any] struct {
 //	loss.Backward()
 //
 // The parameters and buffers of the model are on devices[0], and the results of a call come to be
-// there; x may be on any device. Gradients are those of a single device with the whole batch, to
-// rounding, where the model treats each sample by itself; a normalisation over the batch sees the
+// there; x may be on any device. Where the model treats each sample by itself, gradients are those
+// of a single device with the whole batch, to rounding. A normalisation over the batch sees the
 // part of its device. Backward runs on all devices too and hands each parameter one gradient: the
 // sum over the devices, in their order. The same run gives the same bits each time.
 //
@@ -60,11 +60,11 @@ type Parallel[M any] struct {
 // of the call. Anything else is an error, as its gradient would be lost. Second derivatives
 // ([tensor.CreateGraph]) through the call are an error too.
 //
-// What a device other than the first reports late, such as an index outside of its axis, comes
-// out of Backward, or of the call itself where that records no graph: there the program waits for
-// it. Errors of a replica come out as one *[ReplicaError], that of the first device which has
-// one; a panic of the program as a *[ReplicaPanic]. Where devices is empty or names a device
-// twice DataParallel panics with a *[tensor.Error].
+// What a device other than the first reports late, such as an index outside of its axis, comes out
+// of Backward. Where the call records no graph it comes out of the call, which waits for it. Errors
+// of a replica come out as one *[ReplicaError], that of the first device which has one; a panic of
+// the program as a *[ReplicaPanic]. Where devices is empty or names a device twice DataParallel
+// panics with a *[tensor.Error].
 func DataParallel[M any](model M, devices []device.Device) *Parallel[M] {
 	if len(devices) == 0 {
 		panic(misuse(tensor.ErrDevice, "there are no devices"))

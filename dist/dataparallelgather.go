@@ -248,7 +248,8 @@ func settle(s *tensor.Scope, dev device.Device) {
 	tensor.Raw(opDataParallel, []*tensor.Tensor{one}, nil, func(st device.Stream, _, _ []device.View) error { return st.Synchronize() })
 }
 
-// back computes the gradients in scope s, on the goroutine of the device, and takes them to main.
+// back computes the gradients in scope s, on the goroutine of w's device, and takes them to the
+// device main.
 func (w *way) back(c *tensor.Context, s *tensor.Scope, main device.Device) {
 	if w.dev != main {
 		settle(s, w.dev) // what the first device computes meanwhile needs the results of all

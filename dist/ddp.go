@@ -13,10 +13,11 @@ import (
 // DistributedDataParallel. It returns the model itself, unchanged, and is called by all ranks.
 //
 // At once all ranks get rank 0's parameters and buffers. Then each Backward that reaches parameters
-// reduces their gradients while it goes on with those of earlier layers: they are put into buckets,
-// which are reduced one after the other, and are views of these from then on. Parameters that a run
-// does not reach cost nothing, and need no option; one that no rank reaches keeps what it has.
-// After it the buffers, such as running statistics, are those of the lowest rank.
+// reduces their gradients while it goes on with those of earlier layers. Gradients are put into
+// buckets, which are reduced one after the other. They are views of their bucket from then on.
+// Parameters that a run does not reach cost nothing, and need no option; one that no rank reaches
+// keeps what it has. After it the buffers, such as running statistics, are those of the lowest
+// rank.
 //
 // Parameters that require no gradient now are left out, also if they require one later. A model
 // belongs to one rank, and is made by it: see [Make]. [Group.NoSync] leaves the averaging out.
@@ -25,7 +26,7 @@ func DDP[M any](model M, g *Group, opts ...DDPOption) M {
 	return model
 }
 
-// Make calls f on one rank after the other, in order, and returns what it gives: a model whose
+// Make calls f on one rank after the other, in order, and returns what it gives. So a model whose
 // parameters are drawn from the root scope's generator has the same values in each run.
 func Make[M any](g *Group, f func() M) (m M) {
 	for r := range g.World() {
@@ -47,8 +48,9 @@ type ddpSettings struct {
 	fixed       bool // buckets stay as they are made
 }
 
-// BucketBytes sets the most bytes of gradients that one collective reduces: of the first, which is
-// ready soonest, and of the others. 1 MiB and 25 MiB by default, as in PyTorch.
+// BucketBytes sets how many bytes of gradients one collective reduces at most. first is for the
+// bucket that is ready soonest, rest for the others. The defaults are 1 MiB and 25 MiB, as in
+// PyTorch.
 func BucketBytes(first, rest int) DDPOption {
 	return func(s *ddpSettings) { s.first, s.rest = first, rest }
 }

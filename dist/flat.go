@@ -82,8 +82,8 @@ func (f *flat) free() {
 	f.slots.Free()
 }
 
-// packs cuts a list of tensors into runs of one type whose sizes come to at most a number of bytes,
-// the first smaller than the rest.
+// packs cuts a list of tensors into runs of one type. The sizes of a run come to at most first
+// bytes in the first run, and to at most rest in the others. A larger tensor is a run of its own.
 func packs(list []*tensor.Tensor, first, rest int) (groups [][]int) {
 	bytes, limit := 0, first
 	for i, t := range list {

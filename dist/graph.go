@@ -66,7 +66,7 @@ func (x *Graph) String() string {
 }
 
 // Close gives up this rank's part, and waits for nobody. When the last rank has done so the graph
-// waits for its replays, and gives its memory back; what went wrong in them and was not told yet
+// waits for its replays, and gives its memory back. What went wrong in them and was not told yet
 // comes out of that call. The end of the [Run] closes what is still open.
 func (x *Graph) Close() error {
 	if x.closed {

@@ -13,7 +13,7 @@ import (
 // means are over them. Join returns when all ranks' f have returned. Then the models of [DDP] are
 // on all ranks those of the rank that was last.
 //
-// Meanwhile the group may gather, too, which finds zeros in the place of ranks without data; what
+// Meanwhile the group may gather, too, which finds zeros in the place of ranks without data. What
 // needs such a rank to give something (Broadcast or Scatter from it, Send, Recv) is an *[Error] of
 // the kind [ErrLeft].
 func (g *Group) Join(f func()) {

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Here is what a program needs in which one rank leads: it steps the optimizer and gives the others
-// its parameters, and after a rank has run out of memory it has all of them do the step again.
+// Here is what a program needs in which one rank leads. That rank steps the optimizer and gives the
+// others its parameters. After a rank has run out of memory it has all of them do the step again.
 
 // FixedBuckets keeps the buckets as they are made, the last parameters first. By default they are
 // made anew after the first Backward, in the order in which gradients became ready.

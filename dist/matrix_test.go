@@ -15,8 +15,8 @@ import (
 )
 
 // TestMatrix trains every kind of model in every way on two and four ranks of both kinds for 20
-// steps, as one process does with the whole batch, and once more for the same bits. GPUs take part
-// with FLAMBEAU_SOAK=1: the tests beside it are their short form.
+// steps. They compute what one process does with the whole batch. A second run gives the same bits.
+// GPUs take part with FLAMBEAU_SOAK=1: the tests beside it are their short form.
 func TestMatrix(t *testing.T) {
 	const steps = 20
 	for kind, l := range lists(t, 2, 4) {

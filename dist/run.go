@@ -62,11 +62,11 @@ type world struct {
 
 var runs atomic.Uint64
 
-// Run calls f for each device, on a goroutine of its own, and returns when all have returned: with
-// nil, or the first failure, a *[RankError]. f gets a context that ends when one of the ranks
-// fails, and its group. An error of f, a panic of the library or of the program, and a rank that
-// does not come to a collective end the run: the others' collectives panic with an *[Error] of the
-// kind [ErrAborted]. The end of ctx ends the run too; Run then returns its cause.
+// Run calls f for each device, on a goroutine of its own. It returns when all have returned: nil,
+// or the first failure, a *[RankError]. f gets a context that ends when one of the ranks fails, and
+// its group. Three things end the run: an error of f, a panic of the library or of the program, and
+// a rank that does not come to a collective. The others' collectives then panic with an *[Error] of
+// the kind [ErrAborted]. The end of ctx ends the run too; Run then returns its cause.
 //
 // Ranks on the CPU get an equal share of its workers.
 func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g *Group) error, opts ...Option) error {

@@ -28,7 +28,7 @@ func (e *StepError) Unwrap() error { return e.Err }
 // Raised makes the error one that tensor.Try returns: see device.Raised.
 func (e *StepError) Raised() {}
 
-// Void makes the step void on all ranks, where this one has failed in it by err: the others panic
+// Void makes the step void on all ranks, where this one has failed in it by err. The others panic
 // with a *[StepError] of err in their Backward, or in the collective that they come to first. What
 // they have begun and this rank has not come to is dropped, its tensors are as they are. Then
 // collectives go on with those that each rank calls next, in the group and in those of [DDP].

@@ -153,8 +153,8 @@ func (z *ZeRO) step(own func()) {
 }
 
 // LoadStateDict takes the state from a whole tree, as StateDict or an optimizer without ZeRO
-// returns it, and keeps this rank's part: how many ranks there were when it was saved does not
-// matter. Each rank calls it with the same tree. The error is an *[optim.StateError], and then
+// returns it, and keeps this rank's part. It does not matter how many ranks there were when it was
+// saved. Each rank calls it with the same tree. The error is an *[optim.StateError], and then
 // nothing of this rank was changed.
 func (z *ZeRO) LoadStateDict(tree map[string]any) error {
 	z.whole = nil

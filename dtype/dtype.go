@@ -73,9 +73,9 @@ func (t Type) IsInteger() bool { return t >= U8 && t <= I64 || t == U32 || t == 
 // IsSigned reports whether t can hold negative numbers.
 func (t Type) IsSigned() bool { return t >= I8 && t <= F64 }
 
-// Compute returns the type in which arithmetic on t is carried out: float32 for the 16-bit floats,
-// int32 for the narrow integers (results wrap at the width of t when they are stored), t itself
-// otherwise.
+// Compute returns the type in which arithmetic on t is carried out. It is float32 for the 16-bit
+// floats and int32 for the narrow integers, whose results wrap at the width of t when they are
+// stored. Otherwise it is t itself.
 func (t Type) Compute() Type {
 	switch t {
 	case F16, BF16:

@@ -83,9 +83,9 @@ func truth(b bool) uint64 {
 	return 0
 }
 
-// Eval runs the program on one element: the definition that drivers are held to. x are the
-// operands' stored bits, params the scalars' bits, index the element's position; the results'
-// stored bits are appended to dst.
+// Eval runs the program on one element. It is the definition that backends are held to. x are the
+// operands' stored bits, params the scalars' bits, index the element's position. It appends the
+// results' stored bits to dst.
 func (p *Program) Eval(dst, x, params []uint64, index int64) []uint64 {
 	v := make([]uint64, len(p.Code))
 	for i, c := range p.Code {

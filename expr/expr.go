@@ -1,12 +1,14 @@
 // Package expr is the scalar language in which elementwise ops are written once.
 //
-// An [Expr] is an immutable graph over the elements of an op's operands: [X] is an element of
+// An [Expr] is an immutable graph over the elements of an op's operands. [X] is an element of
 // operand i, [Y] (in gradients) the op's own result, [Param] a scalar given at run time, [Index]
-// the element's position. Its types are resolved by [Lower], which expands the named functions
-// (exp, tanh, …) into primitives, shares common subexpressions and returns a [Program]. That is
-// typed code in static single assignment form, which every driver runs and [Program.Eval] defines.
-// The same program gives the same bits on every device, because every float operation is rounded by
-// itself and a fused multiply-add happens only where [Expr.FMA] is written.
+// the element's position.
+//
+// [Lower] resolves its types, expands the named functions (exp, tanh, …) into primitives and shares
+// common subexpressions. It returns a [Program]: typed code in static single assignment form that
+// every backend runs and [Program.Eval] defines. The same program gives the same bits on every
+// device. Every float operation is rounded by itself, and a fused multiply-add happens only where
+// [Expr.FMA] is written.
 //
 // Types: a constant or parameter takes the type of its sibling. Operands of different types meet at
 // their promoted type. 16-bit floats are computed in float32, narrow integers in int32, and rounded

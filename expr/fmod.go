@@ -7,8 +7,8 @@ import (
 )
 
 // reduceBy returns the remainder of r by y > 0, or a number off by less than y, after n steps. Each
-// takes away the quotient rounded to 53 bits: what is left is a multiple of the last place of both
-// and smaller than r, so the fused multiply-add is exact, and the quotient shrinks by 2⁵³.
+// takes away the quotient rounded to 53 bits. What is left is a multiple of the last place of both
+// and smaller than r. So the fused multiply-add is exact, and the quotient shrinks by 2⁵³.
 func reduceBy(r, y *Expr, n int) *Expr {
 	for range n {
 		r = r.Div(y).Trunc().Neg().FMA(y, r)

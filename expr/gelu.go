@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Activations of which a formula of their own takes less than those that they are composed of.
+// These activations have a formula of their own, which takes fewer operations than the functions
+// that they are composed of.
 func init() {
 	Define(Func{
 		Name: "gelu", Arity: 1,

@@ -78,9 +78,9 @@ func RandomKeeps(seed, offset, index, limit *Expr) *Expr {
 // multiple of 2⁻³².
 func DropLimit(p float64) uint32 { return uint32(math.Ceil(p*(1<<32)) - 1) }
 
-// RandomUniform returns a random number in [0, 1) for the arguments of [RandomBits]: an F32 of the
-// upper 24 bits of a word, or an F64 of the upper 53 bits of two, of which a block has two pairs.
-// Every multiple of 2⁻²⁴ (2⁻⁵³) is equally likely.
+// RandomUniform returns a random number in [0, 1) for the arguments of [RandomBits]. It is an F32
+// of the upper 24 bits of a word, or an F64 of the upper 53 bits of two words, of which a block has
+// two pairs. Every multiple of 2⁻²⁴ (2⁻⁵³) is equally likely.
 func RandomUniform(t dtype.Type, seed, offset, index *Expr) *Expr {
 	w, unused := RandomBits(seed, offset, index), 32-24
 	as := dtype.I32 // not negative

@@ -31,10 +31,10 @@ func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 	return near.Select(q, qBig), pair{near.Select(r.hi, rBig.hi), near.Select(r.lo, rBig.lo)}
 }
 
-// largeQuadrant is quadrant for 2¹⁶ (float32) or 2³⁰ (float64) ≤ a < ∞. With the integer mantissa M
-// of p bits and three words W of 2/π that begin p bits before those that make the product's units,
-// M·W modulo the three words' size is the quadrant in two bits and then its fraction, of which the
-// last word only gives the carry.
+// largeQuadrant is quadrant for 2¹⁶ (float32) or 2³⁰ (float64) ≤ a < ∞. M is the integer mantissa
+// of p bits, and W are three words of 2/π that begin p bits before those that make the product's
+// units. M·W modulo the three words' size is the quadrant in two bits and then its fraction, of
+// which the last word only gives the carry.
 func (f format) largeQuadrant(a *Expr) (q *Expr, r pair) {
 	width := float64(pick(f, 32, 64))
 	first, table := pick(f, 16, 30), pick(f, twoOverPi32, twoOverPi64)

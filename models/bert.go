@@ -268,11 +268,11 @@ func (l *bertOutput) run(x, before *tensor.Tensor, c BERTConfig) (y *tensor.Tens
 	return l.Norm.Forward(l.Dense.Forward(x).DropoutAdd(before, c.rate(&l.Base)))
 }
 
-// LoadStateDict is [nn.LoadStateDict] with the names of several kinds of files: those of Hugging
-// Face's BertModel or, with the prefix "bert.", of a BERT with a head, which is left out; so are
-// position_ids. The names gamma and beta of old files are a norm's weight and bias. Errors are a
-// *[nn.StateError], or an *[Error] for two names of the file that are one here; then nothing was
-// loaded.
+// LoadStateDict is [nn.LoadStateDict] with the names of several kinds of files. They may be those
+// of Hugging Face's BertModel or, with the prefix "bert.", of a BERT with a head. It leaves out the
+// head and position_ids. The names gamma and beta of old files are a norm's weight and bias. Errors
+// are a *[nn.StateError], or an *[Error] for two names of the file that are one here; then nothing
+// was loaded.
 func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string {
 		if strings.HasPrefix(name, "cls.") || strings.HasPrefix(name, "classifier.") {

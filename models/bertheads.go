@@ -67,9 +67,9 @@ func (m *MaskedLM) TiedNames() map[string]string {
 	}
 }
 
-// LoadStateDict is that of [BERT.LoadStateDict] for Hugging Face's BertForMaskedLM and
-// BertForPreTraining; of the latter the pooler and the guess whether one text follows the other are
-// left out. cls.predictions.decoder must be the token table and the bias, or absent.
+// LoadStateDict is [BERT.LoadStateDict] for Hugging Face's BertForMaskedLM and BertForPreTraining.
+// Of the latter it leaves out the pooler and the guess whether one text follows the other.
+// cls.predictions.decoder must be the token table and the bias, or absent.
 func (m *MaskedLM) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string {
 		if strings.HasPrefix(name, "cls.seq_relationship.") || strings.HasPrefix(name, "bert.pooler.") {

@@ -34,9 +34,9 @@ type CharGPTRecipe struct {
 	HeldOut     float64 // the part of the text, its end, that is kept for validation
 }
 
-// CharGPTDefaults returns a recipe for a text of some hundred thousand characters and a CPU: 0.8
-// million parameters that after two minutes or so on two cores predict characters they have not
-// seen far better than how often each occurs would.
+// CharGPTDefaults returns a recipe for a text of some hundred thousand characters and a CPU. Its
+// 0.8 million parameters learn for two minutes or so on two cores. They then predict characters
+// they have not seen far better than how often each occurs would.
 func CharGPTDefaults() CharGPTRecipe {
 	return CharGPTRecipe{
 		Config: GPTConfig{Context: 64, Layers: 4, Heads: 4, Width: 128},

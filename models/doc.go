@@ -10,6 +10,6 @@
 //
 // [Pretrained] fetches published weights of both kinds.
 //
-// What a constructor is given wrongly (a width that the heads do not divide) is a mistake in the
-// program and panics with an *[Error]; methods that load or generate return errors.
+// A constructor that is given something wrong (a width that the heads do not divide) panics with an
+// *[Error]: that is a mistake in the program. Methods that load or generate return errors.
 package models

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A hub that sends a page instead of a file, less than it says, or from one address to the next
-// without end gives an error that names the address, soon, and leaves no file of the name.
+// A hub may send a page instead of a file, or less than it says, or redirect without end.
+// Pretrained then soon returns an error that names the address, and leaves no file of the name.
 func TestHostileHub(t *testing.T) {
 	t.Setenv("FLAMBEAU_OFFLINE", "")
 	digest := `"` + strings.Repeat("ab", 32) + `"`

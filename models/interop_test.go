@@ -37,9 +37,9 @@ func readPT(t *testing.T, path ...string) map[string]*tt {
 	return sd
 }
 
-// Files go both ways. A small model goes out under transformers' names and comes back (where
+// Files go both ways. A small model goes out under transformers' names and comes back. Where
 // FLAMBEAU_EXCHANGE names a folder it goes there, for _golden/exchange_language.py to load it with
-// transformers); where FLAMBEAU_INTEROP names the folder that _golden/interop_language.py filled,
+// transformers. Where FLAMBEAU_INTEROP names the folder that _golden/interop_language.py filled,
 // the whole GPT-2 and BERT that transformers saved answer as they do there.
 func TestInteropLanguage(t *testing.T) {
 	small := models.NewGPT(smallGPT(67))

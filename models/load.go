@@ -12,11 +12,11 @@ func (m *GPT) TiedNames() map[string]string {
 	return map[string]string{"lm_head.weight": "wte.weight"}
 }
 
-// LoadStateDict is [nn.LoadStateDict] with the names of several kinds of files: those of Hugging
-// Face's GPT2Model or, with the prefix "transformer.", its GPT2LMHeadModel, whose lm_head.weight
-// must be equal to wte.weight or may be absent. The masks that old files hold among the weights
-// (attn.bias, attn.masked_bias) are left out. Errors are a *[nn.StateError], or an *[Error] for two
-// names of the file that are one here; then nothing was loaded.
+// LoadStateDict is [nn.LoadStateDict] with the names of several kinds of files. They may be those
+// of Hugging Face's GPT2Model or, with the prefix "transformer.", its GPT2LMHeadModel. The latter's
+// lm_head.weight must be equal to wte.weight, or absent. The masks that old files hold among the
+// weights (attn.bias, attn.masked_bias) are left out. Errors are a *[nn.StateError], or an *[Error]
+// for two names of the file that are one here; then nothing was loaded.
 func (m *GPT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := renamed("gpt", sd, func(name string) string {
 		if strings.HasSuffix(name, ".attn.bias") || strings.HasSuffix(name, ".attn.masked_bias") {

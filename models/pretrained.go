@@ -61,10 +61,10 @@ func PretrainedNames() []string {
 	})
 }
 
-// Pretrained fetches published weights into dir, or where that is "" into the user's cache
-// directory (FLAMBEAU_CACHE moves it), unless they are there, and returns them as a state dict:
-// "ResNet50_Weights.IMAGENET1K_V2" for [nn.LoadStateDict] into a ResNet50(1000, 3), "gpt2" for
-// LoadStateDict of a [GPT]; with nn.SkipInit and nn.Assign the model is there at once, as the file
+// Pretrained fetches published weights into dir, unless they are there, and returns them as a state
+// dict. An empty dir is the user's cache directory (FLAMBEAU_CACHE moves it).
+// "ResNet50_Weights.IMAGENET1K_V2" is for [nn.LoadStateDict] into a ResNet50(1000, 3), "gpt2" for
+// LoadStateDict of a [GPT]. With nn.SkipInit and nn.Assign the model is there at once, as the file
 // is mapped and not read.
 //
 // A name is one of [PretrainedNames], in any case. It is also the name of torchvision's model,
@@ -75,9 +75,9 @@ func PretrainedNames() []string {
 // progress, if given, is told the bytes that are here, and all of them, or -1 where that is not
 // known.
 //
-// Errors are a *[DownloadError], which offline says which file to put where, an *[Error] for a name
-// that is not known, which tells one that is like it, and those of packages torchfile and
-// safetensors for a file that cannot be read.
+// Errors are a *[DownloadError], which offline says which file to put where, and an *[Error] for a
+// name that is not known, which tells one that is like it. A file that cannot be read is an error
+// of package torchfile or safetensors.
 func Pretrained(ctx context.Context, name, dir string, progress ...func(done, total int64)) (map[string]*tensor.Tensor, error) {
 	name, err := canonical(name)
 	if err != nil {

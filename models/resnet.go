@@ -17,7 +17,7 @@ type ResNetConfig struct {
 
 // ResNet is a residual network (K. He et al., arXiv:1512.03385) as torchvision has it, with its
 // names and layouts of weights; in bottlenecks the convolution in the middle has the stride. What a
-// block makes inside is freed when it returns, unless a gradient needs it; results of blocks belong
+// block makes inside is freed when it returns, unless a gradient needs it. Results of blocks belong
 // to the scope of the images, so a hook on a block or a stage (m.Layer3) may keep what it sees for
 // as long.
 type ResNet struct {
@@ -111,8 +111,8 @@ func (m *ResNet) Features(x *tensor.Tensor) *tensor.Tensor {
 	return m.AvgPool.Forward(x).Flatten(1, -1)
 }
 
-// inside runs f with x in a child of the youngest of the scopes of x and w, a parameter, and keeps
-// what f returns: what else f makes dies with the child, unless a gradient needs it.
+// inside runs f with x in a child of the youngest of the scopes of x and w, a parameter. It keeps
+// what f returns. What else f makes is freed with the child, unless a gradient needs it.
 func inside(x, w *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	tensor.Youngest(x, w).Do(func(c *tensor.Scope) {
 		y = f(x.In(c))

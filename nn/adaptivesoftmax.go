@@ -12,7 +12,7 @@ import (
 // AdaptiveLogSoftmaxWithLoss is a softmax over many classes whose frequencies differ much (E. Grave
 // et al., arXiv:1609.04309): torch's layer of that name. Classes are numbered by falling frequency.
 // Those below the first cutoff are scored by the head, which also scores each cluster of rarer
-// ones; a cluster's own classes are scored for those rows alone whose target is there.
+// ones. A cluster's own classes are scored for those rows alone whose target is there.
 // [NewAdaptiveLogSoftmaxWithLoss] makes one.
 type AdaptiveLogSoftmaxWithLoss struct {
 	Base

@@ -20,8 +20,8 @@ type MultiheadOptions struct {
 	AddZeroAttn bool    // one more key and value of zeros
 }
 
-// Masks say which queries attend to which keys, as in torch: where a mask of bool is true a query
-// does not attend, and one of floating point is added to the scores. (In
+// Masks say which queries attend to which keys, as in torch. Where a mask of bool is true a query
+// does not attend. A mask of floating point is added to the scores. (In
 // [tensor.ScaledDotProductAttention] true means the opposite, in torch too.) The zero value masks
 // nothing.
 type Masks struct {
@@ -112,12 +112,12 @@ func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Opt
 	return m
 }
 
-// Forward returns, for queries [length, n, features], keys [keys, n, KDim] and values [keys, n,
-// VDim], the result [length, n, features], and with NeedWeights the weights [n, length, keys], or
-// [n, heads, length, keys]; otherwise these are nil. All may be without n; with BatchFirst n comes
-// first. Weights are what values are multiplied with, after dropout. A query that attends to no key
-// at all gets a weight of 0 for each, where torch returns NaN if weights are wanted. Hooks see the
-// queries and the result.
+// Forward returns the result [length, n, features] for queries [length, n, features], keys [keys,
+// n, KDim] and values [keys, n, VDim]. With NeedWeights it also returns the weights [n, length,
+// keys], or [n, heads, length, keys]; otherwise these are nil. All may be without n; with
+// BatchFirst n comes first. Weights are what values are multiplied with, after dropout. A query
+// that attends to no key at all gets a weight of 0 for each, where torch returns NaN if weights are
+// wanted. Hooks see the queries and the result.
 func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y, weights *tensor.Tensor) {
 	defer m.Enter(&q, &y)()
 	m.check(q, k, v, o)

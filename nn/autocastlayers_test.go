@@ -14,9 +14,9 @@ import (
 var jumps = map[string]bool{"max pool": true, "max pool 1d": true, "adaptive max": true, "hardshrink": true, "softshrink": true, "hardtanh": true, "huber": true, "threshold": true,
 	"fractional max": true, "fractional max 3d": true, "max unpool": true, "lp pool 3d": true, "lp pool": true, "lp pool 1d": true}
 
-// Every layer runs under autocast, forward and backward, on float32 and on 16-bit inputs: its
-// results are those of float32 within the error of the type, and gradients arrive in the types of
-// what they belong to.
+// Every layer runs under autocast, forward and backward, on float32 and on 16-bit inputs. Its
+// results are those of float32 within the error of the type. Gradients arrive in the types of what
+// they belong to.
 func TestLayersUnderAutocast(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for name, l := range layersThatKeep(nn.In(s)) {

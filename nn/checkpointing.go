@@ -57,15 +57,18 @@ func (c *Checkpointing) Checkpoint(f func(x ...*tensor.Tensor) *tensor.Tensor, x
 type checkpointer interface{ SetCheckpointing(on bool) }
 
 // SetCheckpointing switches the recomputation of activations on or off in every part of a model
-// that knows how, and returns how many there are: memory for time, about one more forward pass,
-// without a change of any bit; Hugging Face's gradient_checkpointing_enable. The parts are the
-// layers of transformers ([TransformerEncoderLayer], [TransformerDecoderLayer]) and the blocks of
-// package models' GPT, BERT, ViT and ResNet, each of which keeps its input alone, [Sequential], and
-// models' MLP, which is a chain too. That cuts itself into segments: a layer made of layers is one,
-// if no part in it knows how but Sequentials, and a stretch of n plain layers is cut into about √n,
-// the last of which, as Backward needs it first, is not computed again. A part within another is
-// left off, so that nothing is computed three times. A layer of one's own takes part by embedding
-// [Checkpointing], or by a method SetCheckpointing(bool).
+// that knows how, and returns how many there are. It trades time for memory: about one more forward
+// pass, without a change of any bit. It is Hugging Face's gradient_checkpointing_enable.
+//
+// The parts are the layers of transformers ([TransformerEncoderLayer], [TransformerDecoderLayer])
+// and the blocks of package models' GPT, BERT, ViT and ResNet: each keeps its input alone.
+// [Sequential] is a part too, and so is models' MLP, which is also a chain. A chain cuts itself
+// into segments. A layer made of layers is a segment, if no part in it knows how but Sequentials. A
+// stretch of n plain layers is cut into about √n segments. The last of these is not computed again,
+// as Backward needs it first.
+//
+// A part within another is left off, so that nothing is computed three times. A layer of one's own
+// takes part by embedding [Checkpointing], or by a method SetCheckpointing(bool).
 func SetCheckpointing(model any, on bool) int {
 	n, covered := 0, 0
 	whole := map[place]bool{} // children of a Sequential that are a segment each

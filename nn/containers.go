@@ -125,7 +125,7 @@ func (l *Lambda) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 
 // Sequential applies its layers one after another. Their names are their numbers. What goes from
 // one layer of this package to the next is freed behind it, as it is in PyTorch, unless a hook on
-// one of the two sees it; what layers of one's own, and a [Lambda], take and return belongs to the
+// one of the two sees it. What layers of one's own, and a [Lambda], take and return belongs to the
 // scope of the input until that is closed.
 type Sequential struct {
 	Base

@@ -12,9 +12,9 @@ import (
 
 // Clone returns a copy of a model that shares nothing that is trained or changes with it: torch's
 // copy.deepcopy. Parameters and buffers are copied on the device and in the scope of the originals,
-// without gradients and without hooks of their own; they require gradients where the originals do
-// (a result that a field keeps is copied without its graph), and what stands in two places does so
-// in the copy. The training flags and the hooks of layers are those of the model at the time.
+// without gradients and without hooks of their own. They require gradients where the originals do
+// (a result that a field keeps is copied without its graph). What stands in two places does so in
+// the copy. The training flags and the hooks of layers are those of the model at the time.
 // Functions are shared, and what they have captured with them, as are values behind pointers that
 // are no layers. It panics with an *[Error] if a field that is not exported holds a layer or a
 // parameter of the model, since the copy would go on using the original there.
@@ -41,11 +41,11 @@ func Clone[M any](m M) M {
 }
 
 // Replace returns a model that computes with other tensors in the place of those of m that have the
-// given names, those of [StateDict], and shares all others with m: torch.func.functional_call(m,
-// with, x) is nn.Replace(m, with).Forward(x). m stays as it is. Gradients flow to where the tensors
-// come from, so that what is computed from parameters can stand in their place: steps of gradient
-// descent that are themselves differentiated, weights that another network makes. Shapes are not
-// compared; the layers do.
+// given names, which are [StateDict]'s. It shares all other tensors with m.
+// torch.func.functional_call(m, with, x) is nn.Replace(m, with).Forward(x). m stays as it is.
+// Gradients flow to where the tensors come from. So what is computed from parameters can stand in
+// their place: steps of gradient descent that are themselves differentiated, or weights that
+// another network makes. Shapes are not compared; the layers do.
 //
 // A name that m does not have, and two values for one tensor, panic with an *[Error]; otherwise see
 // [Clone] for what is copied.

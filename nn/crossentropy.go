@@ -11,11 +11,11 @@ import (
 // torch.
 const IgnoreIndex = -100
 
-// CrossEntropy returns the reduction, the mean if none is given, of -log softmax(x)[target] for
-// logits x [n, classes, …] or [classes] and int64 classes [n, …] or a single one: the classes are
-// dimension 1, as in torch. Targets that are [IgnoreIndex] give 0 and do not count in the mean. A
-// target of x's shape and type holds probabilities, and the loss is -Σ y·log softmax(x). For
-// weights of classes, another ignored index and smoothing see [CrossEntropyLoss].
+// CrossEntropy returns the reduction, the mean if none is given, of -log softmax(x)[target]. x are
+// logits, [n, classes, …] or [classes]; target are int64 classes, [n, …] or a single one. The
+// classes are dimension 1, as in torch. Targets that are [IgnoreIndex] give 0 and do not count in
+// the mean. A target of x's shape and type holds probabilities, and the loss is -Σ y·log
+// softmax(x). For weights of classes, another ignored index and smoothing see [CrossEntropyLoss].
 func CrossEntropy(x, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return crossEntropy(x, target, tensor.CrossEntropyOptions{}, r)
 }
@@ -62,9 +62,10 @@ func (l CrossEntropyLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	return crossEntropy(x, target, o, []Reduction{l.Reduction})
 }
 
-// NLL returns the reduction, the mean if none is given, of -logp[i, target[i]] for logarithms of
-// probabilities [n, classes, …] or [classes] and int64 targets [n, …] or a single one: the classes
-// are dimension 1, as in torch. Targets that are [IgnoreIndex] give 0 and do not count in the mean.
+// NLL returns the reduction, the mean if none is given, of -logp[i, target[i]]. logp are logarithms
+// of probabilities, [n, classes, …] or [classes]; targets are int64, [n, …] or a single one. The
+// classes are dimension 1, as in torch. Targets that are [IgnoreIndex] give 0 and do not count in
+// the mean.
 func NLL(logp, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return nll(logp, target, nil, IgnoreIndex, r)
 }

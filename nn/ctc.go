@@ -33,14 +33,14 @@ type CTCLoss struct {
 	Reduction    Reduction // the mean is that of losses by their target's length
 }
 
-// Forward returns the loss of logarithms of probabilities, [time, n, classes] or [time, classes],
-// with targets [n, length] or [length] and, int64 or int32 as those, the lengths of inputs and of
-// targets that count, [n] or []. As in torch the gradient is that by what went into a log-softmax,
-// which gives the logarithms: e^logp less the probability of a class at a time. A class that is not
-// there is an index error, on a GPU reported at the next wait. Lengths are not checked, since that
-// would mean to wait for the device: longer ones than there is count as that. The targets of all
-// inputs may also stand behind one another in one vector, [sum of the lengths]; then the lengths of
-// targets are read from the device.
+// Forward returns the loss of logarithms of probabilities, [time, n, classes] or [time, classes].
+// targets are [n, length] or [length], int64 or int32. The lengths, of the same types, say how much
+// of inputs and of targets counts: [n] or []. As in torch the gradient is that by what went into a
+// log-softmax, which gives the logarithms: e^logp less the probability of a class at a time. A
+// class that is not there is an index error, on a GPU reported at the next wait. Lengths are not
+// checked, since that would mean to wait for the device: longer ones than there is count as that.
+// The targets of all inputs may also stand behind one another in one vector, [sum of the lengths];
+// then the lengths of targets are read from the device.
 //
 // The composition takes a few small kernels for each time.
 func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tensor) *tensor.Tensor {

@@ -9,11 +9,11 @@ import (
 )
 
 // Describe tells how a model is built: PyTorch's print(model). Each layer has a line of its name,
-// its type, the shapes of its own parameters (frozen are those that require no gradient), those of
-// tensors that are neither parameters nor buffers, as they have no tag, and its exported settings
-// that are not zero; layers in it follow, indented. Equal neighbours that differ in their number
-// alone are written once, as "(layers.0-5): 6 × …"; a layer that stands in two places is told of in
-// both. For numbers of parameters and shapes of outputs there is [Summary].
+// its type, the shapes of its own parameters (frozen are those that require no gradient), and its
+// exported settings that are not zero. The line also has the shapes of tensors without a tag, which
+// are neither parameters nor buffers. Layers in it follow, indented. Equal neighbours that differ
+// in their number alone are written once, as "(layers.0-5): 6 × …"; a layer that stands in two
+// places is told of in both. For numbers of parameters and shapes of outputs there is [Summary].
 //
 //	fmt.Println(nn.Describe(model))
 func Describe(m any) string {
@@ -102,7 +102,7 @@ func (d *described) text(indent string) string {
 	return b.String() + ")"
 }
 
-// numbered reports whether name is first, which ends in a number, with that number increased by n.
+// numbered reports whether name is first with n added to the number at its end.
 func numbered(first, name string, n int) bool {
 	i := strings.LastIndexByte(first, '.') + 1
 	var k int

@@ -168,11 +168,11 @@ func (l *EmbeddingBag) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 }
 
 // Bags is Forward with torch's other arguments. If x is a vector, bag i is what stands in it from
-// offsets[i] up to offsets[i+1], where offsets, of an integer type, begin with 0 and do not fall;
-// of a matrix x the rows are the bags and offsets is nil. weights, of x's shape and the table's
-// type, or nil, are factors of the vectors, for BagSum alone. Nothing is read back: offsets that
-// fall give bags without a meaning, a first one that is not 0 is an index error, on a GPU reported
-// at the next wait. The vectors of all bags are in memory at once.
+// offsets[i] up to offsets[i+1]; offsets, of an integer type, begin with 0 and do not fall. If x is
+// a matrix, its rows are the bags and offsets is nil. weights, of x's shape and the table's type,
+// or nil, are factors of the vectors, for BagSum alone. Nothing is read back: offsets that fall
+// give bags without a meaning, a first one that is not 0 is an index error, on a GPU reported at
+// the next wait. The vectors of all bags are in memory at once.
 func (l *EmbeddingBag) Bags(x, offsets, weights *tensor.Tensor) *tensor.Tensor {
 	const op = "embedding_bag"
 	given(op, x, l.Weight)

@@ -19,9 +19,9 @@ import (
 //	}
 //
 // Hooks are registered on a layer that is used by pointer (&nn.ReLU{}, not nn.ReLU{}), while no
-// other goroutine runs it. A hook that returns a tensor replaces what it was called with, nil
-// leaves it; hooks of one kind run in the order of their registration, each on what the one before
-// returned. The function that registering returns takes the hook away.
+// other goroutine runs it. A hook that returns a tensor replaces what it was called with; nil
+// leaves that as it is. Hooks of one kind run in the order of their registration, each on what the
+// one before returned. The function that registering returns takes the hook away.
 //
 // What a hook sees belongs to the call: within another layer it may be freed when that returns.
 // s.From(y.Detach()) keeps it in scope s.
@@ -103,9 +103,9 @@ func (b *Base) RegisterFullBackwardPreHook(f func(gradOutput *tensor.Tensor) *te
 }
 
 // RegisterFullBackwardHook has f called with the gradient of the input and that of the result of
-// every call, when the former has been computed; it may replace the former. gradInput is nil where
-// the input requires no gradient; what f returns then counts for nothing. Both belong to the run of
-// Backward: s.From(g) keeps one in scope s.
+// every call, when the gradient of the input has been computed. f may replace that. gradInput is
+// nil where the input requires no gradient; what f returns is then ignored. Both belong to the run
+// of Backward: s.From(g) keeps one in scope s.
 func (b *Base) RegisterFullBackwardHook(f func(gradInput, gradOutput *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.backward, &backwardHook{f})

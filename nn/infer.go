@@ -8,7 +8,7 @@ import (
 
 // Infer returns what a model makes of x in evaluation mode and without a graph: PyTorch's
 // model.eval() and torch.inference_mode() around a call. What is computed on the way is freed. The
-// result is kept: it belongs to the scope of x, or to that of the model's parameters if that is
+// result is kept. It belongs to the scope of x, or to that of the model's parameters if that is
 // younger. x stays as it is, and is on the model's device ([Follow]). Each layer is put back into
 // the mode that it was in, also when Forward panics. Options come on top, such as
 // tensor.Autocast(dtype.BF16):

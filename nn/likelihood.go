@@ -31,11 +31,11 @@ var (
 			g3.Scale(0.5).Div(variance).Sub(g3.Scale(0.5).Div(variance).Mul(distance.Mul(distance).Div(variance)))}})
 )
 
-// PoissonNLLLoss is the negative log likelihood of counts under Poisson distributions of the given
-// means: e^x - y·x for x that are logarithms of means, and x - y·log(x + Eps) for x that are means,
-// each without the term log y! unless Full adds Stirling's approximation of it, y·log y - y + ½·log
-// 2πy, where y > 1; the gradient by other counts is that without it, where torch has NaN for counts
-// of 0 and less. [NewPoissonNLLLoss] has torch's defaults.
+// PoissonNLLLoss is the negative log likelihood of counts y under Poisson distributions of the
+// given means. It is e^x - y·x for x that are logarithms of means, and x - y·log(x + Eps) for x
+// that are means. The term log y! is left out, unless Full adds Stirling's approximation of it
+// where y > 1: y·log y - y + ½·log 2πy. The gradient by other counts is that without the term,
+// where torch has NaN for counts of 0 and less. [NewPoissonNLLLoss] has torch's defaults.
 type PoissonNLLLoss struct {
 	LogInput  bool    // x are logarithms of means
 	Full      bool    // add Stirling's approximation

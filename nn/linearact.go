@@ -3,8 +3,8 @@ package nn
 import "github.com/flambeau-go/flambeau/tensor"
 
 // activated returns the linear layer that layers begin with, and the activation behind it, where
-// the two are one op: nobody sees what goes from one to the other, and no dropout comes next that
-// joins the activation instead. Else it is nil.
+// the two can be one op. That is where nobody sees what goes from one to the other, and no dropout
+// comes next that joins the activation instead. Else it is nil.
 func activated(layers []Module) (l *Linear, act func(*tensor.Tensor) *tensor.Tensor) {
 	if len(layers) < 2 || reluDropout(layers[1:]) != nil {
 		return nil, nil

@@ -24,10 +24,10 @@ type loadOptions struct {
 func Loose() LoadOption { return func(o *loadOptions) { o.loose = true } }
 
 // Assign gives the model the memory of the dict's tensors instead of a copy: torch's assign=True.
-// What is written to one is written to both from then on; freeing the dict's is allowed. It is
-// copied as without Assign where that cannot be: for another type or another device than the
-// model's, a tensor that does not lie contiguous, one of a younger scope, and memory that another
-// tensor of the model has taken.
+// What is written to one is written to both from then on; freeing the dict's is allowed. Where
+// sharing cannot be, the tensor is copied as without Assign. That is so for another type or another
+// device than the model's, a tensor that does not lie contiguous, one of a younger scope, and
+// memory that another tensor of the model has taken.
 //
 // With [SkipInit] and a file that is mapped ([safetensors.Open]), a model is loaded without being
 // initialised and without being read: its pages come as they are used.
@@ -77,11 +77,12 @@ type entry struct {
 // plans a program, tensors stay without, but with Assign: then they are where the dict's are.
 //
 // Two things are taken that torch's strict mode refuses. A tensor of the model with several names
-// need be there under one of them only, as in safetensors files that leave out the others; and
-// buffers may be missing that are optional: the num_batches_tracked of batch normalisation, which
-// older files lack (torch takes these too). Names that a [Tied] layer tells count as names of its
-// tensor, and so does one that the model does not have if its tensor is the very memory of one that
-// it has. If one tensor of the model is there under several names, their values must be equal.
+// need be there under one of them only, as in safetensors files that leave out the others. And
+// optional buffers may be missing: the num_batches_tracked of batch normalisation, which older
+// files lack (torch takes these too). Names that a [Tied] layer tells count as names of its tensor.
+// So does a name of the dict that the model does not have, if its tensor shares the memory of one
+// that the model has. If one tensor of the model is there under several names, their values must be
+// equal.
 func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) error {
 	var o loadOptions
 	for _, f := range opts {

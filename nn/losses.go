@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// paired gives a loss by element its operands, and refuses a prediction and a target that are both
-// broadcast, as [n, 1] and [n] are, to [n, n]: losses of every prediction with every target, which
-// nobody means. torch warns and goes on.
+// paired gives a loss by element its operands. It refuses a prediction and a target that are both
+// broadcast, as [n, 1] and [n] are to [n, n]. Those would be the losses of every prediction with
+// every target, which nobody means. torch warns and goes on.
 func paired(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	given(op, x, y)
 	if s, _, ok := shape.Broadcast(x.Shape(), y.Shape()); ok && s != x.Shape() && s != y.Shape() {
@@ -78,7 +78,7 @@ func BCE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 }
 
 // BCEWithLogits returns the reduction, the mean if none is given, of the binary cross entropy of
-// the probabilities σ(x), for logits x, without overflow. posWeight, broadcast with x, multiplies
+// the probabilities σ(x). x are logits; nothing overflows. posWeight, broadcast with x, multiplies
 // the part of positive targets; nil stands for 1. A logit of -Inf gives an infinite loss for
 // targets above 0, where torch has NaN. x and y have one shape.
 func BCEWithLogits(x, y, posWeight *tensor.Tensor, r ...Reduction) *tensor.Tensor {

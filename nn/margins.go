@@ -37,8 +37,8 @@ func (l SoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("soft_margin_loss", softMarginOp.Apply([]*tensor.Tensor{x, y}), []Reduction{l.Reduction})
 }
 
-// MultiMarginLoss is Σ max(0, Margin - x[t] + x[c])^P / classes over the classes c ≠ t, for scores
-// x and the right class t. [NewMultiMarginLoss] has torch's defaults.
+// MultiMarginLoss is Σ max(0, Margin - x[t] + x[c])^P / classes, for scores x and the right class
+// t. The sum is over the classes c ≠ t. [NewMultiMarginLoss] has torch's defaults.
 type MultiMarginLoss struct {
 	P      int // 1 or 2
 	Margin float64

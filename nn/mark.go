@@ -36,8 +36,8 @@ func (b *Base) marked() *mark {
 // when it is complete.
 var marking sync.Mutex
 
-// markAt marks the layer v, which a walk found at path: the deepest name stays, as a part of a
-// model may be walked by itself; of equally deep ones the latest does, or the first where a walk
+// markAt marks the layer v, which a walk found at path. The deepest name stays, as a part of a
+// model may be walked by itself. Of equally deep ones the latest stays, or the first where a walk
 // comes to one layer several times. A copy of a marked layer stays without.
 func markAt(path string, v reflect.Value, several bool) {
 	b := promoted(v)

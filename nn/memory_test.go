@@ -104,7 +104,7 @@ func layersThatKeep(in nn.Option) map[string]struct {
 }
 
 // What a layer makes on the way, and no gradient needs, is not held when Forward returns, whatever
-// scope it is called in: the live bytes of a device are the same as where the call has a scope of
+// scope it is called in. The live bytes of a device are the same as where the call has a scope of
 // its own.
 func TestLayersFreeWhatTheyMake(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=1GiB")

@@ -27,9 +27,9 @@ func given(op string, operands ...*tensor.Tensor) {
 
 const scalarInput = "the input is a scalar, it needs a last dimension of features"
 
-// features refuses what a layer cannot be applied to: another number of features in the last
-// dimension of x than its weight, whose last dimension it is, was made for, another device, and
-// another type where autocast does not change it.
+// features refuses what a layer cannot be applied to. The last dimension of x must have the number
+// of features that weight was made for, which is weight's last dimension. The device must be the
+// same, and the type too where autocast does not change it.
 func features(op string, x, weight *tensor.Tensor) {
 	given(op, x)
 	if weight == nil {

@@ -1,13 +1,15 @@
 // Package nn is layers as plain structs, the losses, and what one does to a whole model.
 //
 // A model is a struct. Its parameters are *tensor.Tensor fields tagged `nn:"weight"`, or slices of
-// them, that RequiresGrad was called on (those that require no gradient are frozen: nothing trains
-// them); its buffers are those tagged `nn:"running_mean,buffer"`; its layers are exported fields
-// that hold structs, pointers to structs, slices of them, or interface values. [Parameters], [To],
-// [Train] and the like find them by reflection, as encoding/json finds fields, in the order of the
-// fields. A layer's name is that of its field in lower case with underscores (Fc1 is fc1), or its
-// nn tag; names join with dots as in torch's state dicts ("layers.0.weight"), and a tag may have
-// dots of its own. Options follow the name in a tag:
+// them, that RequiresGrad was called on. Those that require no gradient are frozen: nothing trains
+// them. Its buffers are the fields tagged `nn:"running_mean,buffer"`. Its layers are exported
+// fields that hold structs, pointers to structs, slices of them, or interface values. [Parameters],
+// [To], [Train] and the like find them by reflection, as encoding/json finds fields, in the order
+// of the fields.
+//
+// A layer's name is that of its field in lower case with underscores (Fc1 is fc1), or its nn tag.
+// Names join with dots as in torch's state dicts ("layers.0.weight"), and a tag may have dots of
+// its own. Options follow the name in a tag:
 //
 //   - `nn:"mean,buffer"`: state without a gradient;
 //   - `nn:"mask,transient"`: a buffer that is not part of the state dict (torch's
@@ -18,19 +20,24 @@
 //     as the list of [Sequential].
 //
 // [StateDict] and [LoadStateDict] exchange the values of a model, under the names that torch gives
-// them. What fmt prints of a struct are its fields; [Describe] tells how a model is built, as
-// PyTorch's print(model), and [Summary] what its layers return.
+// them. fmt prints the fields of a struct. [Describe] tells how a model is built, as PyTorch's
+// print(model), and [Summary] what its layers return.
 //
-// A structure that would hide parameters (a field that is not exported but holds layers, layers in
-// a map) or that has no sound names (a nil layer, one name for two tensors, a layer that holds
-// itself) panics with an *[Error]: it is a mistake in the program. So does a tensor that requires a
-// gradient in a field without a tag, or in one that is not exported, or in a list, a map or a
-// struct there: it looks as if it were to be trained, and would not be. A tag nn:"-" says that it
-// is not meant to. Any other tensor without a tag is the model's own affair, as in PyTorch:
-// [Describe] lists it, [To] does not move it and [StateDict] lacks it. Nor is it an error if the
-// tensor is found elsewhere in the model, or was freed. Not looked into are values of interface
-// types without Forward, such as any, that hold no layer, and fields that are not exported, lists
-// and maps beside a mutex, which other goroutines may be writing.
+// Some structures are a mistake in the program, and panic with an *[Error]:
+//
+//   - One hides parameters: a field that is not exported but holds layers, or layers in a map.
+//   - One has no sound names: a nil layer, one name for two tensors, a layer that holds itself.
+//   - One has a tensor that requires a gradient in a field without a tag, or in one that is not
+//     exported, or in a list, a map or a struct there. The tensor looks as if it were to be
+//     trained, and would not be.
+//
+// A tag nn:"-" says that a tensor is not meant to be trained. It is no error either if the tensor
+// is found elsewhere in the model, or was freed. Any other tensor without a tag is the model's own
+// affair, as in PyTorch: [Describe] lists it, [To] does not move it and [StateDict] lacks it.
+//
+// Two kinds of fields are not looked into. One is values of interface types without Forward, such
+// as any, that hold no layer. The other is fields that are not exported, lists and maps beside a
+// mutex, which other goroutines may be writing.
 package nn
 
 import (

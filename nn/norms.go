@@ -6,8 +6,8 @@ import (
 )
 
 // LayerNorm brings the last dimensions of its input to mean 0 and variance 1, then scales and
-// shifts each of their elements: (x - mean)/√(variance + Eps)·Weight + Bias, with the variance that
-// divides by the number of elements.
+// shifts each of their elements: (x - mean)/√(variance + Eps)·Weight + Bias. The variance divides
+// by the number of elements.
 type LayerNorm struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // of shape Shape, nil for none
@@ -37,9 +37,9 @@ func (l *LayerNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.LayerNorm(l.Shape, l.Weight, l.Bias, l.Eps)
 }
 
-// ForwardLow is Forward whose result has the 16-bit type of [tensor.Autocast] where that is on. It
-// is for a norm whose result goes to one linear layer, which would cast it to that type: the
-// numbers are the same, and two casts less are done. Hooks see the 16 bits.
+// ForwardLow is Forward, but where [tensor.Autocast] is on its result has the 16-bit type of that.
+// It is for a norm whose result goes to one linear layer, which would cast it to that type. The
+// numbers are the same, and it saves two casts. Hooks see the 16 bits.
 func (l *LayerNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	if t := x.Scope().Autocast(); t != dtype.Invalid && x.Type() != dtype.F64 {

@@ -10,8 +10,9 @@ import (
 // of x, torch.nn.Parameter. A result is cut off its graph.
 //
 // The parameter belongs to the scope of x, as do its gradient and what an optimizer remembers of
-// it: to the root scope if x was made without one, which is where the parameters of a model belong,
-// and otherwise it ends with the scope of x. It may replace x, which can be freed.
+// it. If x was made without a scope that is the root scope, which is where the parameters of a
+// model belong. Otherwise the parameter ends with the scope of x. It may replace x, which can be
+// freed.
 //
 //	type Scale struct {
 //		nn.Base

@@ -12,7 +12,8 @@ import (
 
 // A recurrence is one layer in one direction, over all steps: the function of
 //
-//	x [rows, in], h0 [n, out], w_ih [gates·hidden, in], w_hh [gates·hidden, out], b_ih and b_hh [gates·hidden] with bias,
+//	x [rows, in], h0 [n, out], w_ih [gates·hidden, in], w_hh [gates·hidden, out],
+//	b_ih and b_hh [gates·hidden] with bias,
 //	c0 [n, hidden] for lstm, and w_hr [out, hidden] with proj
 //
 // whose result is a vector: the states of all rows, [rows, out], the last ones, [n, out], and

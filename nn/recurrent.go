@@ -316,9 +316,9 @@ func NewRNN(in, hidden int, o RecurrentOptions, opts ...Option) *RNN {
 }
 
 // Forward maps x of shape [length, n, features] to the states of the last layer at each step,
-// [length, n, directions·hidden], and h, those of each layer and direction behind the last step,
-// [layers·directions, n, hidden]. It begins with h0 of the latter shape, nil for zeros. n comes
-// first in x and y with BatchFirst, and may be absent everywhere. Hooks see x and y.
+// [length, n, directions·hidden]. It also returns h, the states of each layer and direction after
+// the last step, [layers·directions, n, hidden]. It begins with h0 of the latter shape, nil for
+// zeros. n comes first in x and y with BatchFirst, and may be absent everywhere. Hooks see x and y.
 func (l *RNN) Forward(x, h0 *tensor.Tensor) (y, h *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	y, last := l.padded(x, states{h: h0})
@@ -357,9 +357,9 @@ func (l *GRU) ForwardPacked(p *PackedSequence, h0 *tensor.Tensor) (y *PackedSequ
 }
 
 // LSTM is long short-term memory (S. Hochreiter, J. Schmidhuber, 1997, with the forget gate of F.
-// Gers et al., 2000): with gates i, f and o = σ(…), and g = tanh(…), of the input and the state, cₜ
-// = f·cₜ₋₁ + i·g and hₜ = o·tanh(cₜ), which with ProjSize is multiplied by W_hr (H. Sak et al.,
-// arXiv:1402.1128).
+// Gers et al., 2000). It has gates i, f and o = σ(…), and g = tanh(…), of the input and the state.
+// Its states are cₜ = f·cₜ₋₁ + i·g and hₜ = o·tanh(cₜ). With ProjSize hₜ is multiplied by W_hr (H.
+// Sak et al., arXiv:1402.1128).
 type LSTM struct{ Recurrent }
 
 // NewLSTM returns a layer from inputs of in features to states of hidden ones. Parameters are

@@ -22,9 +22,9 @@ type WeightNorm[L Module] struct {
 	Dim int
 }
 
-// NewWeightNorm takes the weight of a layer apart; the layer is the wrapper's from then on, and
-// computes what it did. torch's dim is 0, that of outputs, or of inputs in a transposed
-// convolution; for one norm of the whole weight it is None there, and -1 here. It panics with an
+// NewWeightNorm takes the weight of a layer apart. The layer is the wrapper's from then on, and
+// computes what it did before. torch's dim is 0: that of outputs, or of inputs in a transposed
+// convolution. For one norm of the whole weight it is None in torch, and -1 here. It panics with an
 // *[Error] if the layer has no parameter called "weight".
 func NewWeightNorm[L Module](layer L, dim int) *WeightNorm[L] {
 	f := weightOf(layer)
@@ -82,12 +82,12 @@ func (m *WeightNorm[L]) Remove() L {
 }
 
 // SpectralNorm is a layer whose weight is divided by its largest singular value, as the
-// discriminators of some GANs have it: weight = Original/σ, σ = uᵀ·W·v, where W is the weight as a
-// matrix of Dim and all else, and u and v are those of one more step of the power method in each
-// call in training (T. Miyato et al., "Spectral Normalization for Generative Adversarial Networks",
-// 2018). It is torch.nn.utils.parametrizations.spectral_norm, with its names in state dicts. The
-// field of the layer that held the weight is nil; what [SpectralNorm.Weight] returns is computed
-// anew in each call. A weight of one dimension is divided by its norm, and has no u and v.
+// discriminators of some GANs have it: weight = Original/σ, σ = uᵀ·W·v. W is the weight as a matrix
+// of Dim and all else. u and v are those of one more step of the power method in each call in
+// training (T. Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018).
+// It is torch.nn.utils.parametrizations.spectral_norm, with its names in state dicts. The field of
+// the layer that held the weight is nil; what [SpectralNorm.Weight] returns is computed anew in
+// each call. A weight of one dimension is divided by its norm, and has no u and v.
 type SpectralNorm[L Module] struct {
 	Base
 	Layer      L              `nn:",inline"`                             // without its weight
@@ -99,9 +99,9 @@ type SpectralNorm[L Module] struct {
 	Eps        float64        // the least that a norm counts as: 1e-12
 }
 
-// NewSpectralNorm divides the weight of a layer by its largest singular value; the layer is the
-// wrapper's from then on. u and v are random numbers and 15 steps of the power method. It panics
-// with an *[Error] if the layer has no parameter called "weight".
+// NewSpectralNorm divides the weight of a layer by its largest singular value. The layer is the
+// wrapper's from then on. u and v begin as random numbers, on which it does 15 steps of the power
+// method. It panics with an *[Error] if the layer has no parameter called "weight".
 func NewSpectralNorm[L Module](layer L) *SpectralNorm[L] {
 	f := weightOf(layer)
 	w := f.Interface().(*tensor.Tensor)

@@ -25,11 +25,11 @@ func statesOf(m any, lazy func(string, lazyLayer)) []Param {
 	return out
 }
 
-// StateDict returns the parameters and buffers of a model by name, as torch's state_dict: detached
-// tensors that share the model's memory, so that what changes the model changes them (Clone keeps
-// values). A tensor that stands in two places has both names. Transient buffers are left out. After
-// [To] or [Cast] a state dict from before has the old memory. It panics with an *[Error] if the
-// structure of the model is unsound.
+// StateDict returns the parameters and buffers of a model by name, as torch's state_dict. They are
+// detached tensors that share the model's memory, so what changes the model changes them (Clone
+// keeps values). A tensor that stands in two places has both names. Transient buffers are left out.
+// After [To] or [Cast] a state dict from before has the old memory. It panics with an *[Error] if
+// the structure of the model is unsound.
 func StateDict(m any) map[string]*tensor.Tensor {
 	sd := map[string]*tensor.Tensor{}
 	handles := map[*tensor.Tensor]*tensor.Tensor{}
@@ -132,7 +132,7 @@ func surplus(longer, shorter []string) string {
 }
 
 // Cast converts the floating point parameters, buffers and gradients of a model to type t, in
-// place: the tensors stay the same values, so optimizers made before remain valid (their state
+// place. The model keeps the same *Tensors, so optimizers made before remain valid (their state
 // keeps its type). Integers, such as counts of batches, stay what they are. It returns the model.
 func Cast[M any](m M, t dtype.Type) M {
 	if !t.IsFloat() {

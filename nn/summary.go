@@ -37,11 +37,11 @@ type LayerInfo struct {
 	OutputBytes         int  // of the last call
 }
 
-// Summary looks at a model and, if inputs are given, runs its Forward with them, in evaluation
-// mode, without gradients, in a scope of its own and with random numbers of its own. Training
-// flags, hooks and buffers are as before when it returns, also when Forward panics, which it passes
-// on; but a model with lazy layers is called once more before, which makes their parameters. No
-// other goroutine may use the model meanwhile. Print what it returns for a table:
+// Summary looks at a model and, if inputs are given, runs its Forward with them. It does so in
+// evaluation mode, without gradients, in a scope of its own and with random numbers of its own.
+// Training flags, hooks and buffers are as before when it returns, also when Forward panics, which
+// it passes on. But a model with lazy layers is first called once more, which makes their
+// parameters. No other goroutine may use the model meanwhile. Print what it returns for a table:
 //
 //	fmt.Println(nn.Summary(model, tensor.Ones(1, 3, 224, 224)))
 //

@@ -172,8 +172,8 @@ func NewTransformerDecoderLayer(features, heads int, o TransformerOptions, opts 
 }
 
 // Forward maps x of shape [length, n, features], with memory [keys, n, features] from an encoder,
-// to x's shape; n comes first with BatchFirst, or is absent. self masks x's attention to itself,
-// cross that to memory. Hooks see x and the result.
+// to a result of x's shape. n comes first with BatchFirst, or is absent. self masks x's attention
+// to itself, cross that to memory. Hooks see x and the result.
 func (l *TransformerDecoderLayer) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	given("transformer_decoder_layer", x, memory)
@@ -284,9 +284,9 @@ func NewTransformer(features, heads, encoders, decoders int, o TransformerOption
 	return t
 }
 
-// Forward encodes x, [length, n, features], and decodes y, [steps, n, features], with what comes
-// out as memory: [steps, n, features]. n comes first with BatchFirst, or is absent. self masks the
-// attention of x and of y to itself, cross that of y to x. Hooks see x and the result.
+// Forward encodes x, [length, n, features], and decodes y, [steps, n, features], with the encoded x
+// as memory. The result is [steps, n, features]. n comes first with BatchFirst, or is absent. self
+// masks the attention of x and of y to itself, cross that of y to x. Hooks see x and the result.
 func (t *Transformer) Forward(x, y *tensor.Tensor, encoder, self, cross Masks) (out *tensor.Tensor) {
 	defer t.Enter(&x, &out)()
 	given("transformer", x, y)

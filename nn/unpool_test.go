@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Layers of pools return places, and others put the maxima back there, on the CPU and on a GPU; a
-// size of the result that no pool could have had is refused, as is an index outside.
+// Layers of pools return places, and others put the maxima back there, on the CPU and on a GPU. A
+// size of the result that no pool could have had is refused, and so is an index outside.
 func TestMaxUnpoolLayers(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -200,10 +200,10 @@ func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar flo
 	return "ema back", value.Sub(value.Sub(old).Mul(p)), a.decay // from the nearer end, as torch
 }
 
-// With exchanges the model's values with the averages, calls f, and exchanges them again, also when
-// f panics: for evaluation with the averages. f must not train the model; a's own methods panic in
-// it. A place as large as the largest tensor is held until f has returned, so that the second
-// exchange cannot lack memory.
+// With is for evaluation with the averages. It exchanges the model's values with the averages,
+// calls f, and exchanges them again, also when f panics. f must not train the model; a's own
+// methods panic in it. A place as large as the largest tensor is held until f has returned, so that
+// the second exchange cannot lack memory.
 func (a *Averaged) With(f func()) {
 	a.apart("With")
 	over := map[pairing]*tensor.Tensor{}
@@ -342,8 +342,8 @@ func (a *Averaged) LoadStateDict(tree map[string]any) error {
 	return nil
 }
 
-// UpdateBN recomputes the running statistics of a model's batch normalisations: it forgets them,
-// calls pass, which is to compute the model's Forward of all data, takes the plain average over
+// UpdateBN recomputes the running statistics of a model's batch normalisations. It forgets them and
+// calls pass, which is to compute the model's Forward of all data. It takes the plain average over
 // these calls, and leaves the modes of the layers as they were. It is torch's update_bn, for a
 // model whose parameters were averaged. An error of pass is returned.
 func UpdateBN(model any, pass func() error) error {

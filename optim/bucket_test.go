@@ -13,7 +13,7 @@ import (
 )
 
 // inBucket gives each parameter a gradient of zeros that is a view into one tensor, which it
-// returns: the first begins at element 1, so that few of them are aligned to more than an element.
+// returns. The first begins at element 1, so that few of them are aligned to more than an element.
 func inBucket(params []*tensor.Tensor) *tensor.Tensor {
 	n := 1
 	for _, p := range params {
@@ -116,8 +116,8 @@ func bucketRun(t *testing.T, s *tensor.Scope, typ dtype.Type, matrices, bucket b
 	return all
 }
 
-// Gradients that are views into one tensor train every optimizer to the same bits as gradients of
-// their own, clipped or not, and stay where they are.
+// Gradients may be views into one tensor. Every optimizer then computes the same bits as with
+// gradients that have memory of their own, clipped or not, and the views stay where they are.
 func TestGradientsInABucket(t *testing.T) {
 	all := steppers()
 	for _, dev := range []device.Device{tensor.Root().Device(), emulatedGPU(t, "mem=64MiB")} {

@@ -288,8 +288,8 @@ func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 	return params
 }
 
-// together refuses steps of one capture whose scalars nobody can know when a replay is queued, as
-// it depends on whether one before is left out.
+// together refuses several steps in one capture where nobody can know their scalars when a replay
+// is queued. That is where the scalars of one step depend on whether an earlier one is left out.
 func (m *multi[C, P]) together(r *recorded, params []*tensor.Tensor, unless bool) {
 	if r.steps > 1 && (unless || r.unless) {
 		why := ""

@@ -58,8 +58,8 @@ func (c *LBFGSConfig) clone() config { d := *c; return &d }
 
 // LBFGS is the quasi-Newton method with limited memory, as torch.optim.LBFGS (J. Nocedal, S.
 // Wright, "Numerical Optimization", chapter 7; strong Wolfe conditions: chapter 3). It evaluates
-// the function several times in a Step, which therefore takes a closure, and it reads values on the
-// host to decide; so it is no [Optimizer], though it has all of its other methods. All parameters
+// the function several times in a Step, which therefore takes a closure. It reads values on the
+// host to decide. So it is no [Optimizer], though it has all of its other methods. All parameters
 // are of one type on one device, in one group.
 type LBFGS struct {
 	base
@@ -106,8 +106,8 @@ type search struct {
 // Step minimises for up to MaxIter iterations and returns the value of the function at the
 // beginning. The closure computes the gradients of the parameters, as they are when it is called,
 // and returns the value: ZeroGrad, Forward, Backward, Item. When it fails, in the closure too,
-// parameters and state are as they were before: for that it keeps a copy of the parameters, and
-// meanwhile the last direction and gradient beside the new ones.
+// parameters and state are as they were before. For that it keeps a copy of the parameters, and
+// during the step the last direction and gradient beside the new ones.
 func (o *LBFGS) Step(closure func() float64) float64 {
 	if closure == nil {
 		o.bad("Step needs a closure that computes the gradients and returns the value")

@@ -255,9 +255,9 @@ func (t *turn) iterated(c *tensor.Scope) *tensor.Tensor {
 	return x.Contiguous()
 }
 
-// product returns x·y of matrices in bfloat16: in float32 where they are small, so that a sum of it
-// with others is rounded once as in PyTorch, and in bfloat16, for which devices have faster units,
-// where they are large.
+// product returns x·y of matrices in bfloat16. Where they are small the result is in float32, so
+// that a sum of it with others is rounded once as in PyTorch. Where they are large it is in
+// bfloat16, for which devices have faster units.
 func product(x, y *tensor.Tensor) *tensor.Tensor {
 	if min(x.Dim(0), x.Dim(1), y.Dim(1)) >= 256 {
 		return x.MatMul(y)

@@ -1,24 +1,30 @@
 // Package optim is optimizers: rules that change parameters by their gradients.
 //
+// One makes an optimizer of a model's parameters ([NewAdamW], [NewSGD], …), and calls Step and
+// ZeroGrad after each Backward. StateDict and LoadStateDict save it and go on with it.
+// [ClipGradNorm] limits gradients, [NewEMA] averages weights, and package sched changes learning
+// rates.
+//
 // An optimizer holds the parameters, not the model. They come in groups ([Group]), each with
-// options of its own; a constructor that takes a plain list makes one group. Step changes every
-// parameter that has a gradient in place. A rule that works element by element is one program,
-// which the device runs over all parameters of one type and with the same options in a single
-// launch. State (momentum, moments) lives in each parameter's own scope and on its device; it
-// follows when a parameter is moved or converted. Step allocates all that it needs before it
-// changes anything: out of memory leaves parameters and state as they were.
+// options of its own; a constructor that takes a plain list makes one group. Step changes in place
+// every parameter that has a gradient. It allocates all that it needs before it changes anything,
+// so out of memory leaves parameters and state as they were.
 //
-// In a capture ([tensor.Capture]) Step records: nothing counts as a step, and each replay is one,
+// A rule that works element by element is one program. The device runs it over all parameters of
+// one type and with the same options in a single launch. State (momentum, moments) lives in each
+// parameter's own scope and on its device. It follows when a parameter is moved or converted.
+//
+// In a capture ([tensor.Capture]) Step records, and nothing counts as a step. Each replay is one,
 // with the learning rates, options and counts that hold when it is queued. A capture may hold
-// several steps. Parameters of one launch have one count there: where other steps have come to some
-// of them and not to the rest, so that their numbers differ, the replay is an error that says to
-// capture again. LBFGS cannot be captured, which is an error.
+// several steps. Parameters of one launch have one count there. Where other steps have come to some
+// of them and not to the rest, their counts differ: the replay is an error that says to capture
+// again. LBFGS cannot be captured, which is an error.
 //
-// StateDict and LoadStateDict exchange the state as a tree of the shape and with the names of
-// torch.optim, so that a run begun in PyTorch goes on here, and the other way round.
+// The state is a tree of the shape and with the names of torch.optim. So a run begun in PyTorch
+// goes on here, and the other way round.
 //
 // A parameter is a leaf that requires a gradient. One that nn.Freeze or SetRequiresGrad(false)
-// froze is taken too: it has no gradient, so that no step changes it, and trains on once it is
+// froze is taken too: it has no gradient, so no step changes it, and it trains on once it is
 // unfrozen. A leaf of which neither was said is refused, as no step would ever change it.
 //
 // Misuse panics with an *[Error]; a tree that does not fit is an *[StateError].

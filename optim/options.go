@@ -15,9 +15,9 @@ type config interface {
 	clone() config
 }
 
-// An option is torch's name of an option, and where it is kept: *float64, *int, *bool, *string
-// (torch's None is ""), a list of *float64 (a tuple in torch), noneOr, or a fixed value, which
-// torch has and which means nothing here.
+// An option is torch's name of an option, and where it is kept. The place is a *float64, *int,
+// *bool, *string (torch's None is ""), a list of *float64 (a tuple in torch) or noneOr. Or it is a
+// fixed value, which torch has and which means nothing here.
 type option struct {
 	name  string
 	place any
@@ -192,9 +192,9 @@ func describe(v any) string {
 	return fmt.Sprintf("a %T", v)
 }
 
-// Option returns the value of an option of the group but its learning rate, by torch's name and as
-// it stands in a state dict: "weight_decay" is a float64, "betas" a []any of two. It is false if
-// the optimizer has no option of that name.
+// Option returns the value of an option of the group, by torch's name; the learning rate is not
+// one. The value is as in a state dict: "weight_decay" is a float64, "betas" a []any of two. It is
+// false if the optimizer has no option of that name.
 func (g *Group) Option(name string) (any, bool) {
 	for _, o := range g.config.options() {
 		if o.name == name {

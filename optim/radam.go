@@ -40,9 +40,9 @@ func (c *RAdamConfig) clone() config { d := *c; return &d }
 func (c *RAdamConfig) rate() float64 { return c.LR }
 
 // RAdam is Adam whose adaptive rate is rectified while few gradients have been seen, as
-// torch.optim.RAdam (L. Liu et al., arXiv:1908.03265): with ρ∞ = 2/(1-β₂) - 1 and ρₜ = ρ∞ -
-// 2t·β₂ᵗ/(1-β₂ᵗ), p ← p - lr·m̂·r·√(1-β₂ᵗ)/(√v + ε) where ρₜ > 5, with r = √((ρₜ-4)(ρₜ-2)ρ∞ /
-// ((ρ∞-4)(ρ∞-2)ρₜ)), else p ← p - lr·m̂.
+// torch.optim.RAdam (L. Liu et al., arXiv:1908.03265). Let ρ∞ = 2/(1-β₂) - 1 and ρₜ = ρ∞ -
+// 2t·β₂ᵗ/(1-β₂ᵗ). Where ρₜ > 5 the rule is p ← p - lr·m̂·r·√(1-β₂ᵗ)/(√v + ε), with r =
+// √((ρₜ-4)(ρₜ-2)ρ∞ / ((ρ∞-4)(ρ∞-2)ρₜ)). Else it is p ← p - lr·m̂.
 type RAdam struct {
 	multi[RAdamConfig, *RAdamConfig]
 }

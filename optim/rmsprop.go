@@ -36,9 +36,10 @@ func (c *RMSpropConfig) clone() config { d := *c; return &d }
 func (c *RMSpropConfig) rate() float64 { return c.LR }
 
 // RMSprop divides the gradient by a running root mean square of it, as torch.optim.RMSprop (G.
-// Hinton, "Neural Networks for Machine Learning", lecture 6; centered: A. Graves, arXiv:1308.0850):
-// v ← α·v + (1-α)·g²; with d = √v + ε, or centered d = √(v - ḡ²) + ε for the running mean ḡ of the
-// gradient, p ← p - lr·g/d, or with momentum b ← μ·b + g/d; p ← p - lr·b.
+// Hinton, "Neural Networks for Machine Learning", lecture 6; centered: A. Graves, arXiv:1308.0850).
+// The mean square is v ← α·v + (1-α)·g². The divisor is d = √v + ε, or centered d = √(v - ḡ²) + ε
+// for the running mean ḡ of the gradient. The update is p ← p - lr·g/d, or with momentum b ← μ·b +
+// g/d; p ← p - lr·b.
 type RMSprop struct {
 	multi[RMSpropConfig, *RMSpropConfig]
 }

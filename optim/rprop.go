@@ -38,7 +38,7 @@ func (c *RpropConfig) clone() config { d := *c; return &d }
 func (c *RpropConfig) rate() float64 { return c.LR }
 
 // Rprop goes by the sign of the gradient, with a step for each element that grows while the sign
-// stays and shrinks when it changes, as torch.optim.Rprop (M. Riedmiller, H. Braun, "A Direct
+// stays and shrinks when it changes. It is torch.optim.Rprop (M. Riedmiller, H. Braun, "A Direct
 // Adaptive Method for Faster Backpropagation Learning: The RPROP Algorithm", 1993). After a change
 // of sign the element stays where it is for a step.
 type Rprop struct {

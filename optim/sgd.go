@@ -39,8 +39,8 @@ func (c *SGDConfig) clone() config { d := *c; return &d }
 
 func (c *SGDConfig) rate() float64 { return c.LR }
 
-// SGD is stochastic gradient descent with momentum, as torch.optim.SGD:
-// g ← g + λ·p; v ← μ·v + (1-d)·g (at first v ← g); p ← p - lr·v, or with Nesterov p - lr·(g + μ·v).
+// SGD is stochastic gradient descent with momentum, as torch.optim.SGD. Its rule is g ← g + λ·p; v
+// ← μ·v + (1-d)·g (at first v ← g); p ← p - lr·v, or with Nesterov p - lr·(g + μ·v).
 type SGD struct {
 	multi[SGDConfig, *SGDConfig]
 }

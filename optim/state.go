@@ -31,7 +31,8 @@ func (e *StateError) Unwrap() error { return e.Err }
 // StateDict returns the state as a tree of the form and with the names of torch's state_dict:
 //
 //	{"state": map[int64]any{0: map[string]any{"step": …, "exp_avg": …}, …},
-//	 "param_groups": []any{map[string]any{"lr": …, "betas": []any{…}, …, "params": []any{int64(0), …}}, …}}
+//	 "param_groups": []any{map[string]any{
+//		"lr": …, "betas": []any{…}, …, "params": []any{int64(0), …}}, …}}
 //
 // Parameters are numbered through all groups; one that has never been changed has no state, also
 // where a capture has made it. Tensors of a parameter's shape share their storage with the
@@ -114,10 +115,10 @@ func (l *loader) bad(path, format string, a ...any) error {
 }
 
 // LoadStateDict takes the state from a tree of the form that [Optimizer] StateDict returns, which
-// is also that of torch: options and learning rates of the groups, and what is remembered of each
-// parameter. As in torch, tensors are copied to their parameter's device and type, and the numbers
-// of the parameters in the tree count in the order in which its groups list them. An option that a
-// tree of an older PyTorch lacks keeps its value if it is a flag; any other has to be there.
+// is also torch's. The state is options and learning rates of the groups, and what is remembered of
+// each parameter. As in torch, tensors are copied to their parameter's device and type, and the
+// numbers of the parameters in the tree count in the order in which its groups list them. An option
+// that a tree of an older PyTorch lacks keeps its value if it is a flag; any other has to be there.
 //
 // The error is a *[StateError], and then nothing was changed.
 func (b *base) LoadStateDict(tree map[string]any) error {

@@ -339,8 +339,8 @@ func emulatedGPU(t *testing.T, spec string) *cuda.Device {
 }
 
 // Every optimizer follows PyTorch's trajectories in float32 and float64, on the CPU and on an
-// emulated GPU; after ten steps its state is PyTorch's tree, and another optimizer that loads
-// PyTorch's tree goes on as PyTorch did.
+// emulated GPU. After ten steps its state is PyTorch's tree. Another optimizer that loads PyTorch's
+// tree goes on as PyTorch did.
 func TestTrajectoriesAndStatesEqualTorch(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

@@ -250,9 +250,9 @@ func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Te
 }
 
 // catchUp learns of the replays whose steps are known to be done or left out, before another one is
-// queued. It waits where there are too many that are not known, where others than replays, or those
-// of other parameters, are late, for a rule whose scalars go on from step to step, and for the
-// first step of one whose state begins with other values than zeros.
+// queued. It waits where there are too many that are not known, and where others than replays, or
+// those of other parameters, are late. It waits for a rule whose scalars go on from step to step.
+// And it waits for the first step of a rule whose state begins with other values than zeros.
 func (m *multi[C, P]) catchUp(unless bool, params []*tensor.Tensor) {
 	wait := !unless || m.rule.begin != nil
 	for _, l := range m.late {

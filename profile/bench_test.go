@@ -58,8 +58,9 @@ func smallCNN() (step func()) {
 	}
 }
 
-// pair takes a step without and one with a profile, in an order that is drawn, so that nothing that
-// recurs every few steps falls on one of them, and returns the quotient of their times on clock.
+// pair takes a step without and one with a profile and returns the quotient of their times on
+// clock. Their order is drawn, so that nothing that recurs every few steps falls always on the same
+// one.
 func pair(tb testing.TB, step func(), o profile.Options, clock func() time.Duration) float64 {
 	var off, on time.Duration
 	onFirst := rand.IntN(2) == 0
@@ -91,8 +92,8 @@ func median(list []float64) float64 {
 }
 
 // BenchmarkStep takes steps of a small convolutional network on the CPU in turn without and with a
-// profile; the metrics are the medians of the quotients of neighbours, by the clock and by the
-// processors' time, less 1 the overhead.
+// profile. The metrics are the medians of the quotients of neighbours, by the clock and by the
+// processors' time. Less 1 they are the overhead.
 func BenchmarkStep(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -151,9 +152,9 @@ func heap() int {
 }
 
 // A profile of everything takes no more than a fraction of a step. A pair is on either side of the
-// bound; how many are on which is a test of signs, which ends when it is sure to three standard
-// deviations: so that a busy machine, whose pairs scatter by a fifth, takes longer to tell and says
-// the same.
+// bound. How many are on which side is a test of signs, which ends when it is sure to three
+// standard deviations. So a busy machine, whose pairs scatter by a fifth, takes longer to tell and
+// says the same.
 func TestOverhead(t *testing.T) {
 	most, pairs := 1.08, 2000
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A layer without a pointer of its own that a segment of its model computes again is the model's
-// too.
+// A segment of a model computes a layer again that has no pointer of its own. The profile counts
+// that layer as the model's too.
 func TestComputedAgain(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(16, 32), nn.NewLeakyReLU(0.1), nn.NewLinear(32, 8), nn.NewLeakyReLU(0.1), nn.NewLinear(8, 8))
 	if nn.SetCheckpointing(m, true) == 0 {
@@ -42,9 +42,9 @@ func TestComputedAgain(t *testing.T) {
 	}
 }
 
-// Steps in float16 of a model that is computed again in Backward, one of them left out as it
-// overflows, and replays of a captured step: what is in a step sums to nothing kept, self is within
-// total, and layers sum to the whole.
+// The steps are in float16, of a model that is computed again in Backward. One of them is left out
+// as it overflows, and some are replays of a captured step. What is in a step sums to nothing kept,
+// self is within total, and layers sum to the whole.
 func TestInterplay(t *testing.T) {
 	for _, dev := range []device.Device{open(t), emulate(t)} {
 		m := nn.To(nn.NewSequential(nn.NewLinear(16, 32), nn.ReLU{}, nn.NewLinear(32, 8)), dev)

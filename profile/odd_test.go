@@ -125,8 +125,8 @@ func TestPanicInSpan(t *testing.T) {
 	sane(t, p)
 }
 
-// A step that runs out of memory and is taken again in halves: what it had taken is given back
-// within it, and the copies that it waited for and the halves are in the profile.
+// A step runs out of memory and is taken again in halves. What it had taken is given back within
+// it. The copies that it waited for and the halves are in the profile.
 func TestOutOfMemoryStep(t *testing.T) {
 	devs, err := cuda.Emulate("emulate,mem=1MiB,segment=64KiB")
 	if err != nil {

@@ -32,9 +32,9 @@ type Options struct {
 
 const defaultEvents = 1 << 18
 
-// Schedule is torch.profiler.schedule: after SkipFirst steps, cycles of Wait steps without
-// recording, Warmup steps that are recorded and thrown away, and Active steps that are kept; Repeat
-// cycles, or for ever if it is 0.
+// Schedule is torch.profiler.schedule. After SkipFirst steps come cycles of Wait steps without
+// recording, Warmup steps that are recorded and thrown away, and Active steps that are kept. There
+// are Repeat cycles, or no end of them if it is 0.
 type Schedule struct {
 	Wait, Warmup, Active, Repeat, SkipFirst int
 	// SkipFirstWait leaves the first cycle's Wait out.
@@ -61,8 +61,8 @@ func (a Action) String() string {
 	return names[a]
 }
 
-// Action returns what is done in a step; the first is 0. Of the zero Schedule it is Record, of one
-// that [Start] refuses None.
+// Action returns what is done in a step; the first is 0. The zero Schedule always gives Record. One
+// that [Start] refuses gives None.
 func (s Schedule) Action(step int) Action {
 	if s == (Schedule{}) {
 		return Record

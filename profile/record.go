@@ -227,7 +227,7 @@ func copyName(c *transfer) string {
 }
 
 // place moves the device's work so that on its stream it follows what came before and begins no
-// earlier than it was queued: the clocks of host and device agree to some microseconds only, and an
+// earlier than it was queued. The clocks of host and device agree to some microseconds only, and an
 // emulated one's runs by itself.
 func (r *record) place() {
 	type track struct {

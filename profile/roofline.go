@@ -168,9 +168,9 @@ func peakOf(d device.Device) (device.Peak, error) {
 	return MeasurePeak(d)
 }
 
-// MeasurePeak measures what a device does at most: a product of float32 matrices of 512 rows and
-// columns, and a copy of 32 MiB by its own kernels, each the best of five, by the host's clock. It
-// is less than the makers' numbers.
+// MeasurePeak measures what a device does at most. It times a product of float32 matrices of 512
+// rows and columns, and a copy of 32 MiB by the device's own kernels. Each is the best of five, by
+// the host's clock. It is less than the makers' numbers.
 func MeasurePeak(d device.Device) (device.Peak, error) {
 	const n, size = 512, 8 << 20
 	s := d.DefaultStream()

@@ -21,7 +21,7 @@ type stack struct {
 type stackKey [2]uint64
 
 // stacks finds a goroutine's stacks again. To unwind one takes the runtime microseconds, and a
-// training loop has the same ones in each step: the addresses that calls return to, which cost some
+// training loop has the same ones in each step. The addresses that calls return to, which cost some
 // nanoseconds, tell whether a stack has been seen.
 type stacks struct {
 	known map[stackKey]*stack

@@ -2,9 +2,9 @@ package ptx
 
 import "slices"
 
-// coalesceVariables lets instructions read and write a Var's register directly:
-// a snapshot goes when the Var does not change before the snapshot's last use,
-// and `t = op …; var = t` becomes `var = op …`.
+// coalesceVariables lets instructions read and write a Var's register directly. It drops a snapshot
+// when the Var does not change before the snapshot's last use. `t = op …; var = t` becomes `var =
+// op …`.
 func coalesceVariables(b *Builder) {
 	c := &coalescer{round: 1}
 	c.scan(b.entry, nil)

@@ -7,10 +7,9 @@
 //
 // # Values
 //
-// A [Value] is in static single assignment form: it is defined once, where the
-// method that made it was called, and may be used only in that region of
-// control flow and in regions nested in it. What must change over time is a
-// [Var]: it is set with [Var.Set] and read with [Var.Get], which gives a
+// A [Value] is in static single assignment form. It is defined once, where the method that made it
+// was called. It may be used only in that region of control flow and in regions nested in it. What
+// must change over time is a [Var]: it is set with [Var.Set] and read with [Var.Get], which gives a
 // snapshot that later Sets do not change.
 //
 // Both operands of an operation have one [Type]; nothing converts by itself.
@@ -18,12 +17,11 @@
 //
 // # Arithmetic
 //
-// Float32 and float64 add, sub, mul, div, fma and sqrt always print `.rn`, so
-// the assembler may not contract a multiplication and an addition into a fused
-// one: what is written is what is computed, bit for bit. The fast
-// approximations have Approx in their names. Integers wrap at their width.
-// Shift amounts of the width or more give 0 (or the sign, shifting a signed
-// value right), as PTX defines.
+// Float32 and float64 add, sub, mul, div, fma and sqrt always print `.rn`. So the assembler may not
+// contract a multiplication and an addition into a fused one: what is written is what is computed,
+// bit for bit. The fast approximations have Approx in their names. Integers wrap at their width.
+// Shift amounts of the width or more give 0 (or the sign, shifting a signed value right), as PTX
+// defines.
 //
 // # Control flow
 //

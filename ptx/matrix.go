@@ -32,11 +32,11 @@ func (p Ptr) LoadMatrix(n int, transpose bool) []Value {
 	return list
 }
 
-// MMA multiplies on the tensor cores: returns a·b + c for the warp, with float32
-// accumulators c (4 registers). For in = F16 and BF16 the shape is 16×8×16, a
-// has 4 registers of two elements, b has 2; for in = F32 it is tf32 of shape
-// 16×8×8, a has 4 registers, b has 2, which should come from [Value.TF32]. The
-// accumulation is not IEEE: compare by error bound. All lanes must take part.
+// MMA multiplies on the tensor cores: returns a·b + c for the warp, with float32 accumulators c (4
+// registers). For in = F16 and BF16 the shape is 16×8×16; a has 4 registers of two elements, b has
+// 2. For in = F32 it is tf32 of shape 16×8×8. a then has 4 registers, b has 2, which should come
+// from [Value.TF32]. The accumulation is not IEEE: compare by error bound. All lanes must take
+// part.
 func (b *Builder) MMA(in Type, x, y, c []Value) []Value {
 	out := make([]Value, 4)
 	for i := range out {

@@ -235,8 +235,8 @@ func (f *File) Mapped() bool {
 }
 
 // Tensor returns a tensor by name, on the CPU, in the root scope. On a mapped file it is not read
-// before it is touched; tensors of one name share their memory as long as one of them is used, and
-// its pages are given back when the last is freed, with what was written to them.
+// before it is touched. Tensors of one name share their memory as long as one of them is used. Its
+// pages are given back when the last is freed, with what was written to them.
 func (f *File) Tensor(name string) (*tensor.Tensor, error) {
 	i := f.index[name]
 	if i == nil {

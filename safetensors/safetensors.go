@@ -1,7 +1,7 @@
-// Package safetensors writes and reads tensors in the safetensors format: eight bytes of header
-// length, a JSON header that says name, type, shape and place of each tensor, then their bytes
-// (https://github.com/huggingface/safetensors#format). Models in several files with an index, as
-// Hugging Face's libraries write them, are one model here.
+// Package safetensors writes and reads tensors in the safetensors format
+// (https://github.com/huggingface/safetensors#format). A file is eight bytes of header length, a
+// JSON header that says name, type, shape and place of each tensor, then their bytes. Models in
+// several files with an index, as Hugging Face's libraries write them, are one model here.
 //
 // [Open] maps files into memory, so that opening takes no time and what is not touched takes no
 // memory; [Load] reads them. Headers are held to what the reference demands: no key twice, no hole,
@@ -71,10 +71,11 @@ func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 
 // MaxShard writes files of at most so many bytes of tensors, and more only for a single tensor that
 // is larger. If one file is not enough for path m.safetensors, they are
-// m-00001-of-00003.safetensors and so on, and the index m.safetensors.index.json, which is written
-// last, after all files are on the disk: an error before that leaves an older model as it was, and
-// a kill while files get their names leaves no index rather than one of mixed files. m.safetensors,
-// and files that an index at that place named and that are not written again, are removed.
+// m-00001-of-00003.safetensors and so on, and the index m.safetensors.index.json. The index is
+// written last, after all files are on the disk. So an error before that leaves an older model as
+// it was. A kill while files get their names leaves no index rather than one of mixed files.
+// m.safetensors, and files that an index at that place named and that are not written again, are
+// removed.
 func MaxShard(bytes int64) SaveOption { return func(s *saver) { s.shard = bytes } }
 
 type saver struct {
@@ -88,8 +89,8 @@ type saver struct {
 	uses     map[*tensor.Tensor]int // names that it has still to be written under
 }
 
-// Save writes tensors, from any device, to path: to a temporary file in the same directory, which
-// is synced and renamed, so that path holds either the old file or the whole new one. The same
+// Save writes tensors, from any device, to path. It writes a temporary file in the same directory,
+// which it syncs and renames. So path holds either the old file or the whole new one. The same
 // tensors give the same bytes. Errors are *[Error].
 func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]string, opts ...SaveOption) error {
 	s := &saver{path: path, tensors: tensors, metadata: metadata, uses: map[*tensor.Tensor]int{}}

@@ -12,8 +12,8 @@ import (
 )
 
 // sumsKey is the metadata's entry with the check sums of a file: CRC-32C, in eight hexadecimal
-// digits each, of the header, with zeros where these digits stand, and of the bytes of each tensor,
-// in the order in which they lie in the file.
+// digits each. They are that of the header, with zeros where these digits stand, and those of the
+// bytes of each tensor, in the order in which they lie in the file.
 const sumsKey = "flambeau.crc32c.file"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A file with check sums is one like any other to who does not know them, and no bit of it can be
-// flipped without an error, but for those of the name under which the sums stand.
+// To a reader that does not know check sums, a file that has them is like any other. No bit of it
+// can be flipped without an error, but for those of the name under which the sums stand.
 func TestChecksums(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	in := map[string]*tensor.Tensor{

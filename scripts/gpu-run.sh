@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
 # Runs the GPU bundle on a machine with a GPU, in parts that end within 9 minutes each:
 #
-#   run.sh tests       devices, doctor, the tests on the real driver: many processes, so that the driver compiles kernels side by side
-#   run.sh bench       trainings on both devices, benchmarks beside PyTorch, and the verdict on what is promised
+#   run.sh tests       devices, doctor, the tests on the real driver: many processes, so that
+#                      the driver compiles kernels side by side
+#   run.sh bench       trainings on both devices, benchmarks beside PyTorch, and the verdict on what
+#                      is promised
 #   run.sh against     GPT-2's step and what it is made of, in turns with PyTorch
 #   run.sh sweep       what the planners choose beside what they could have chosen, within 6 minutes
-#   run.sh sanitizer   compute-sanitizer over a training and a part of the tests, Nsight Compute over a few kernels
+#   run.sh sanitizer   compute-sanitizer over a training and a part of the tests, Nsight Compute
+#                      over a few kernels
 #
 #   run.sh warm PART   compiles the kernels of a part, as their first use would
 #
-# Each leaves results-PART.json and log-PART.txt in ${OUT:-./out}, whatever fails, and prints failures, steps and verdict last. It fails
-# when something failed, or when there is no GPU. Kernels that were compiled are kept for the next part.
+# Each leaves results-PART.json and log-PART.txt in ${OUT:-./out}, whatever fails, and prints
+# failures, steps and verdict last. It fails when something failed, or when there is no GPU. Kernels
+# that were compiled are kept for the next part.
 #
 # The steps' limits do not include compiling. A part warms first where no mark says that this bundle
 # has done so for this driver and GPU. That has 9 minutes of its own (WARM_LIMIT seconds). Where 9
@@ -183,7 +187,8 @@ part_tests() {
 	for k in "${running[@]}"; do wait "$k" || fail=1; done
 }
 
-# import_pytorch starts to read PyTorch, which takes a minute where nobody has yet, beside what does not need it.
+# import_pytorch starts to read PyTorch beside what does not need it. That takes a minute where
+# nobody has yet.
 import_pytorch() {
 	[ "$warming" ] && return
 	timeout -k 5 150 python3 -c 'import torch' >/dev/null 2>&1 </dev/null &

@@ -117,7 +117,7 @@ func (s Dims) Contiguous() Dims {
 	return st
 }
 
-// Broadcast returns the shape that a and b expand to, aligned at the last dimension; ok is false if
+// Broadcast returns the shape that a and b expand to, aligned at the last dimension. ok is false if
 // some dimension differs and neither is 1. dim is then the first such dimension, counted from the
 // end.
 func Broadcast(a, b Dims) (s Dims, dim int, ok bool) {

@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// crossing is a program on several streams that orders nothing by hand. It trains a small network:
-// batches are copied ahead from one page-locked buffer that is filled anew meanwhile; half of the
-// forward pass, the update and the reading of activations run on streams of their own; what other
+// crossing is a program on several streams that orders nothing by hand. It trains a small network.
+// Batches are copied ahead from one page-locked buffer that is filled anew meanwhile. Half of the
+// forward pass, the update and the reading of activations run on streams of their own. What other
 // streams still read is freed, and its memory wanted again at once. The host waits for nothing
 // before the end. It returns all that was computed.
 func crossing(dev device.Device, first, second, copies device.Stream) (seen []float32, err error) {

@@ -105,8 +105,8 @@ var (
 	attentionOp = &Elementwise{Name: "scaled_dot_product_attention", Arity: 2, Expr: x0.Add(x1)}
 )
 
-// chances returns softmax(scale·q·kᵀ + mask), [..., queries, keys], in the operands' computing
-// type: float32 for 16-bit floats. A row without any key is 0.
+// chances returns softmax(scale·q·kᵀ + mask), [..., queries, keys]. Its type is the one in which
+// the operands are computed: float32 for 16-bit floats. A row that may see no key is 0.
 func (f *attentionFunc) chances(s *Scope, in []*Tensor) *Tensor {
 	return within(s, func(c *Scope) *Tensor {
 		q, k := in[0].In(c), in[1].In(c)
@@ -334,8 +334,8 @@ func (f *attentionFunc) broadcast(in []*Tensor) shape.Dims {
 
 // ALiBi returns what attention with linear biases adds to the scores, [heads, queries, keys]: -m·|i
 // - j| for query i and key j, where the queries are at the end of the keys' positions (O. Press et
-// al., arXiv:2108.12409). The slopes m of n heads are 2^(-8/n), 2^(-16/n) …; where n is no power of
-// two they are those of the power below, followed by every second of the power above, as in the
+// al., arXiv:2108.12409). The slopes m of n heads are 2^(-8/n), 2^(-16/n) …. Where n is no power of
+// two they are those of the power below, followed by every second one of the power above, as in the
 // authors' code. For causal attention fill the bias above the diagonal with -Inf: it is a Mask of
 // [ScaledDotProductAttention].
 func (m Maker) ALiBi(heads, queries, keys int) *Tensor {

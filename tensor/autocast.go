@@ -35,8 +35,8 @@ const (
 // [AutocastHigh].
 type Autocaster interface{ Autocast() AutocastClass }
 
-// Autocast makes a scope of mixed precision, torch.autocast: ops whose results do not suffer
-// compute in t, dtype.BF16 or dtype.F16, the others in float32; parameters, their gradients and the
+// Autocast makes a scope of mixed precision, torch.autocast. Ops whose results do not suffer
+// compute in t, dtype.BF16 or dtype.F16, the others in float32. Parameters, their gradients and the
 // optimizer's state stay what they are. dtype.Invalid is [NoAutocast].
 //
 //	tensor.Do(func(s *tensor.Scope) {
@@ -49,7 +49,7 @@ type Autocaster interface{ Autocast() AutocastClass }
 //
 // A float32 leaf that requires a gradient is cast once for the scope that set Autocast, and again
 // after it has changed; the casts are freed with that scope. With the first one those leaves are
-// cast, in one launch, that an earlier scope needed together with it: so a step casts all weights
+// cast, in one launch, that an earlier scope needed together with it. So a step casts all weights
 // at once, from the second step on. No goroutine may change such a leaf meanwhile. A captured step
 // casts them too: its graph refuses to replay after one was moved or converted, used or not.
 //
@@ -70,10 +70,10 @@ func (s *Scope) Autocast() dtype.Type {
 	return s.modes.autocast
 }
 
-// WithAutocast runs f on in, cast as the class says where their scope has [Autocast] on, and with
-// nothing of what f calls autocast again (but for classes Through and Within): how an op that is
-// composed of others gets a class as a whole. Where autocast is off it is f(in). Operands may be
-// nil and stay so.
+// WithAutocast runs f on in, cast as the class says where their scope has [Autocast] on. What f
+// calls does not autocast again (but for classes Through and Within). So an op that is composed of
+// others gets a class as a whole. Where autocast is off it is f(in). Operands may be nil and stay
+// so.
 func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
 	if y := underAutocast(op, class, f, in...); y != nil {
 		return y

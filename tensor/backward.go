@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Backward adds the gradient of x, a scalar unless [GradOutput] is given, to every leaf that it was
-// computed from and to the results that retain theirs ([Tensor.RetainGrad]), and frees what the
-// graph saved as it passes. A leaf's gradient lives in the leaf's own scope.
+// Backward adds the gradient of x, a scalar unless [GradOutput] is given, to every leaf that x was
+// computed from. It also adds it to the results that retain theirs ([Tensor.RetainGrad]). As it
+// passes, it frees what the graph saved. A leaf's gradient lives in the leaf's own scope.
 func (x *Tensor) Backward(opts ...GradOption) {
 	o := optionsOf("backward", opts)
 	switch {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// How Backward puts the gradient of a tensor together from those of its parts: each is written into
-// the gradient of the whole once, in its place, and only what no part covers is filled with zeros.
+// Here Backward puts the gradient of a tensor together from those of its parts. It writes each into
+// the gradient of the whole once, in its place. It fills with zeros only what no part covers.
 
 // A part is n indices of one axis of a tensor, from start on, and the whole of the other axes.
 type part struct {

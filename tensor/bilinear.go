@@ -2,9 +2,10 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/shape"
 
-// Bilinear returns y[..., k] = Σ x[..., i]·weight[k, i, j]·z[..., j] + bias[k] for x [..., n], z
-// [..., m] of the same dimensions before, weight [out, n, m] and bias [out], nil for none: [...,
-// out], torch.nn.functional.bilinear. All have one type, and n and m are not 0.
+// Bilinear returns y[..., k] = Σ x[..., i]·weight[k, i, j]·z[..., j] + bias[k],
+// torch.nn.functional.bilinear. x is [..., n], and z is [..., m] with the same dimensions before.
+// weight is [out, n, m], and bias [out], nil for none. The result is [..., out]. All have one type,
+// and n and m are not 0.
 func (x *Tensor) Bilinear(z, weight, bias *Tensor) *Tensor {
 	if y := underAutocast("bilinear", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].Bilinear(in[1], in[2], in[3]) }, x, z, weight, bias); y != nil {
 		return y

@@ -15,10 +15,10 @@ import (
 var ErrCapture = errors.New("it cannot be captured")
 
 // A Graph is work that was recorded once and is repeated by one launch: torch.cuda.CUDAGraph.
-// [Capture] makes it. It may be replayed from several goroutines, one after the other; graphs that
-// only read the same tensors also at once, and those that write tensors which others use, or share
-// an optimizer, take turns. Close gives the graph's memory back; one that is dropped is closed
-// after the garbage collector found it.
+// [Capture] makes it. It may be replayed from several goroutines, one after the other. Graphs that
+// only read the same tensors may also be replayed at once. Those that write tensors which others
+// use, or share an optimizer, take turns. Close gives the graph's memory back; one that is dropped
+// is closed after the garbage collector found it.
 type Graph struct {
 	dev    device.Device
 	stream device.Stream   // on which the work is repeated
@@ -55,9 +55,10 @@ type Graph struct {
 // epoch is how many captures have begun. A storage knows how many had when it was made.
 var epoch atomic.Uint64
 
-// Capture records what f queues in its scope on dev, and returns the graph of it. f runs once, and
-// none of its work: as in PyTorch nothing on dev has changed when Capture returns, and n replays
-// afterwards are n runs of f. What f does on the host (its own counters, printing) happens once.
+// Capture records what f queues in its scope on dev, and returns the graph of it. f runs once, but
+// none of its work is done. As in PyTorch nothing on dev has changed when Capture returns, and n
+// replays afterwards are n runs of f. What f does on the host (its own counters, printing) happens
+// once.
 //
 // Values that a replay is to see are in tensors that exist before: overwrite a static input with
 // [Tensor.Copy], then [Graph.Replay]. They, the parameters and all else that f uses stay alive
@@ -67,24 +68,26 @@ var epoch atomic.Uint64
 // and Free, as elsewhere.
 //
 // A scope that f opens with [Stream] has its work recorded beside the rest: replays run it in any
-// order that keeps reads behind writes, as eager runs do. The stream itself takes no part:
+// order that keeps reads behind writes, as eager runs do. The stream itself takes no part.
 // [Scope.Stream] is one that stands in for it, for kernels of f's own, and for marks and waits by
-// hand, which the tensors do not need, at the end neither: all of a replay is done before what is
+// hand. The tensors do not need these, at the end neither: all of a replay is done before what is
 // queued after it.
 //
-// These change from replay to replay: random numbers, which come from the generator that the scope
-// has (opts may choose it) and go on as in eager steps; and what [Graph.Feed] provides, which is
-// how the optimizers of package optim see their learning rate and their number of steps.
+// These change from replay to replay: random numbers, and what [Graph.Feed] provides. Random
+// numbers come from the generator that the scope has (opts may choose it) and go on as in eager
+// steps. By Feed the optimizers of package optim see their learning rate and their number of steps.
 //
-// Everything else is repeated as it was. So that nothing silently stays as it was, the error is an
-// *[Error] of the kind [ErrCapture] for what waits for a value (Item, Data, printing, shapes that
-// depend on values), what brings values from the host, work on another device, waits for events and
-// streams that are not recorded, results that replays would not compute again, and older tensors
-// that would be changed now: an expression over older tensors alone is started with w.In(s). Copies
-// from and to page-locked memory that the host does not wait for ([NonBlocking]) are recorded: who
-// reads the result of one waits for the last replay. What f panics with else comes out as from
-// [Try]. After an error nothing of the capture is left; gradients that were put into leaves
-// meanwhile are gone.
+// Everything else is repeated as it was. What a replay could not repeat is refused, so that nothing
+// silently stays as it was: it is an *[Error] of the kind [ErrCapture]. Refused is what waits for a
+// value (Item, Data, printing, shapes that depend on values), what brings values from the host, and
+// work on another device. So are waits for events and streams that are not recorded, results that
+// replays would not compute again, and changes of older tensors that would be made now and not in
+// replays. An expression over older tensors alone is started with w.In(s).
+//
+// Copies from and to page-locked memory that the host does not wait for ([NonBlocking]) are
+// recorded: who reads the result of one waits for the last replay. What f panics with else comes
+// out as from [Try]. After an error nothing of the capture is left; gradients that were put into
+// leaves meanwhile are gone.
 //
 // Work on other devices is recorded with it where opts name them: see [Across].
 //
@@ -241,7 +244,7 @@ func (g *Graph) forget() {
 // Replay queues the recorded work, as one launch, after what was queued before on the tensors that
 // it uses, and returns without waiting. Later work on these tensors, on any stream, comes after it.
 // An error is that of the device, or of a hook that finds that what was captured is not there any
-// more; nothing is queued then, unless it is one of [Graph.Then].
+// more. Nothing is queued then, unless the error is one of [Graph.Then].
 func (g *Graph) Replay() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -402,8 +405,8 @@ func (s *Scope) Capture() *Graph {
 }
 
 // Capturing returns the graph into which the latest value of one of these tensors is being
-// recorded, nil if there is none: an op that opens a scope of its own, such as an optimizer's step,
-// then belongs into that of the graph. Nils are left out.
+// recorded, nil if there is none. An op that opens a scope of its own, such as an optimizer's step,
+// then opens it in that of the graph. Nils are left out.
 func Capturing(x ...*Tensor) *Graph {
 	if captures.none() {
 		return nil

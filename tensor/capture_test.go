@@ -42,9 +42,9 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// TestCapturedForward: nothing runs at the capture; each replay is one launch that sees what a
-// static input was overwritten with, also when that was done on another stream a moment before, and
-// is overtaken by no later write.
+// TestCapturedForward: nothing runs at the capture, and each replay is one launch. It sees what a
+// static input was overwritten with, also when that was done on another stream a moment before. No
+// later write overtakes it.
 func TestCapturedForward(t *testing.T) {
 	for seed := range 8 {
 		dev := gpu(t, seed)

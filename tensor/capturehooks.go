@@ -12,14 +12,15 @@ import (
 // What a library function that keeps count on the host, such as an optimizer, does in a capture.
 
 // Feed returns a tensor of n elements of t in the graph's scope that each replay fills from the
-// host when it is queued: fill gets the bytes, in the host's order, in the order of the calls of
-// Feed. It must not touch the graph's device. Only while the graph is captured.
+// host when it is queued. fill gets the bytes, in the host's byte order. The fills are called in
+// the order of the calls of Feed. fill must not touch the graph's device. Feed may be called only
+// while the graph is captured.
 func (g *Graph) Feed(t dtype.Type, n int, fill func(to []byte)) *Tensor {
 	return g.FeedOn(g.dev, t, n, fill)
 }
 
-// Check makes every replay call f first; an error of it, or what it panics with, is the replay's,
-// and nothing is queued.
+// Check makes every replay call f first. If f returns an error or panics, that is the replay's
+// error, and nothing is queued.
 func (g *Graph) Check(f func() error) {
 	g.mu.Lock()
 	g.checks = append(g.checks, f)
@@ -38,18 +39,18 @@ func (g *Graph) Adopt(x ...*Tensor) {
 	}
 }
 
-// Then makes every replay call f when it is queued, before Replay returns: to bring a number of the
-// graph's to the host by [Tensor.ItemLater]. What f panics with is the replay's error; the work is
-// queued, and the other functions are called. It must not use the graph.
+// Then makes every replay call f when it is queued, before Replay returns. It is for bringing a
+// number of the graph's to the host by [Tensor.ItemLater]. If f panics, that is the replay's error;
+// the work is queued, and the other functions are called. f must not use the graph.
 func (g *Graph) Then(f func()) {
 	g.mu.Lock()
 	g.then = append(g.then, f)
 	g.mu.Unlock()
 }
 
-// Ended calls f when the capture is over: with true before the graph is made, which an error of f
-// prevents; and with false, after that or instead, where there will be none, so that f puts back
-// what the host has noted of work that is never done.
+// Ended calls f when the capture is over. It calls f(true) before the graph is made; an error of f
+// prevents that. It calls f(false), after that or instead, where there will be no graph, so that f
+// puts back what the host has noted of work that is never done.
 func (g *Graph) Ended(f func(ok bool) error) {
 	g.mu.Lock()
 	g.ended = append(g.ended, f)
@@ -65,7 +66,7 @@ type Exclusive struct {
 
 var exclusives atomic.Uint64
 
-// Exclude makes the replays of g, and of all other graphs with the same x, take turns: from the
+// Exclude makes the replays of g, and of all other graphs with the same x, take turns. From the
 // first [Graph.Check] until all is queued there is one of them, and what it queues comes before
 // what the next one does.
 func (g *Graph) Exclude(x *Exclusive) {

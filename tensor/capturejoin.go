@@ -6,10 +6,10 @@ type joint struct {
 	kept  kept[*Graph]
 }
 
-// Join has the calling goroutine take part in the capture, beside the one that called [Capture],
-// whose function must outlast it. scope is for what it records: a child of the graph's scope with
-// these options, which is closed with that. What the goroutine changes beside it is refused as it
-// is on the first goroutine, until leave is called.
+// Join has the calling goroutine take part in the capture, beside the one that called [Capture].
+// Capture's function must not return before it. scope is for what the goroutine records: a child of
+// the graph's scope with these options, which is closed with the graph's. What the goroutine
+// changes beside it is refused as it is on the first goroutine, until leave is called.
 //
 // The goroutines of a capture take turns. Only one of them records at a time, and which one when
 // decides the order of the graph's feeds. [Graph.Feed] is of the device that Capture was given; for

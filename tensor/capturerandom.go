@@ -21,8 +21,8 @@ func seeded(opts []Option) bool {
 	return a.gen != b.gen
 }
 
-// A standIn is what a generator is replaced by while a graph is captured: an offset that starts at
-// 0 and a seed that is only a token, so that numbers find their way here however state and seed are
+// A standIn is what a generator is replaced by while a graph is captured. Its offset starts at 0
+// and its seed is only a token, so that numbers find their way here however state and seed are
 // saved and restored. What is drawn is relative to where the generator is when a replay begins.
 type standIn struct {
 	of    *Generator // what it stands for

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Graphs that use the same memory, which one of them writes, must not be queued at the same time:
-// each would wait for what the other has queued so far, and not for what it is about to. They take
-// turns. Those that only read go on at once, and a graph that shares nothing pays nothing.
+// Graphs that use the same memory, which one of them writes, must not be queued at the same time.
+// Each would wait for what the other has queued so far, and not for what it is about to queue. They
+// take turns. Those that only read go on at once, and a graph that shares nothing pays nothing.
 
 // A crossing is memory that several graphs use, and one of them writes.
 type crossing struct {

@@ -6,10 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A capture of work on several streams. Each stream that a scope of the capture asks for is stood
-// in for by one of the recording's own: what others queue on it meanwhile runs as ever, and it can
-// serve several captures at once. The stand-ins are kept apart, and in order, as streams are
-// outside of a capture, by who has written and read a tensor's memory.
+// A capture of work on several streams. One of the recording's own streams stands in for each
+// stream that a scope of the capture asks for. What others queue on the stream meanwhile runs as
+// ever, and the stream can serve several captures at once. The stand-ins are kept apart, and in
+// order, as streams are outside of a capture, by who has written and read a tensor's memory.
 
 // route makes the stream of a scope that is being opened one that is recorded.
 func (g *Graph) route(m *modes) {

@@ -35,7 +35,8 @@ type ConvTransposeOptions struct {
 
 // Conv1d returns the convolution, or rather cross-correlation, of x with weight:
 //
-//	y[n, o, l] = bias[o] + Σ x[n, c, l·stride + k·dilation - padding] · weight[o, c, k], summed over c and k
+//	y[n, o, l] = bias[o] +
+//		Σ x[n, c, l·stride + k·dilation - padding] · weight[o, c, k], summed over c and k
 //
 // x is [n, channels, length], or [channels, length] without a batch; weight is [outputs,
 // channels/groups, kernel]; bias is [outputs] or nil. The result has (length + 2·padding -

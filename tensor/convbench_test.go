@@ -22,12 +22,18 @@ var convShapes = []struct {
 }
 
 // BenchmarkConv2d runs layers on a batch of 8, forward alone and with both gradients.
-// bench/convolutions compares them with PyTorch in turns. In processor time on one core of a Xeon
-// with AVX-512 that takes, of PyTorch 2.15 with oneDNN, forward, for the input's and for the
-// weight's gradient: 1.0, 0.9 and 0.8 times its time for the stem, 1.0 to 1.2, 0.4 to 1.3 and 1.2
-// to 1.3 for kernels of 1×1, 1.1 to 1.2, 1.0 to 1.1 and 0.8 to 1.1 for kernels of 3×3 on pictures
-// of 56×56, 1.4, 1.5 and 1.1 of 14×14, 1.7, 2.1 and 1.1 of 7×7, and 0.6, 0.7 and 0.7 for the
-// depthwise one. At most that is 115 GFLOP/s of some 176 that the core can do in float32.
+// bench/convolutions compares them with PyTorch in turns. These are the ratios to the time of
+// PyTorch 2.15 with oneDNN, in processor time on one core of a Xeon with AVX-512:
+//
+//	                          forward     input's gradient  weight's gradient
+//	the stem                  1.0         0.9               0.8
+//	1×1                       1.0 to 1.2  0.4 to 1.3        1.2 to 1.3
+//	3×3, pictures of 56×56    1.1 to 1.2  1.0 to 1.1        0.8 to 1.1
+//	3×3, pictures of 14×14    1.4         1.5               1.1
+//	3×3, pictures of 7×7      1.7         2.1               1.1
+//	depthwise                 0.6         0.7               0.7
+//
+// At most that is 115 GFLOP/s of some 176 that the core can do in float32.
 func BenchmarkConv2d(b *testing.B) {
 	for _, l := range convShapes {
 		s := NewScope()
@@ -58,10 +64,16 @@ func BenchmarkConv2d(b *testing.B) {
 }
 
 // BenchmarkPool2d runs pools of a ResNet's and a classifier's sizes and interpolation, forward
-// alone and with the gradient. Measured as above, maxima take 0.5 to 0.6 times PyTorch's time
-// forward and 0.7 for the gradient, averages 0.4 to 1.1 and 0.6 to 0.9, those over windows of
-// different sizes with the gradient 4 and 6; interpolation 0.7 and 1.8 (nearest), 3 and 2.4
-// (bilinear), 2 and 1.3 (bicubic).
+// alone and with the gradient. These are the ratios to PyTorch's time, measured as above:
+//
+//	          forward     gradient
+//	maxima    0.5 to 0.6  0.7
+//	averages  0.4 to 1.1  0.6 to 0.9
+//	nearest   0.7         1.8
+//	bilinear  3           2.4
+//	bicubic   2           1.3
+//
+// Averages over windows of different sizes take 4 and 6 times PyTorch's time with the gradient.
 func BenchmarkPool2d(b *testing.B) {
 	most := MaxPoolOptions{Kernel: []int{3}, Stride: []int{2}, Padding: []int{1}}
 	for _, l := range []struct {

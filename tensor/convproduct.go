@@ -17,17 +17,17 @@ type convolution struct {
 }
 
 // manyPlaces is the number of windows from which on the product of one sample is large enough by
-// itself; with fewer, samples stand side by side in the columns, and the result is put in order by
-// a copy.
+// itself. With fewer, samples stand side by side in the columns, and a copy puts the result in
+// order.
 const manyPlaces = 512
 
 // The columns that exist at one time take up to a part of what input and output take together,
-// within bounds: on the CPU what its caches may still hold in part, on a GPU so much that the
-// launches are few. A smaller part saves no memory at a model's peak, which is elsewhere, and makes
-// a GPU's step many small launches. On a GPU three quarters: a ResNet-18's step of 32 images is
-// 2900 operations, with a half 4300 at the same peak, with all of it 2300 at 1.02 times PyTorch's
-// peak under autocast (models/cudapeak_test.go). Columns of one sample that are more than input and
-// output of all, as of a few large images, are made of a part of its windows there.
+// within bounds. On the CPU that is what its caches may still hold in part, on a GPU so much that
+// the launches are few. A smaller part saves no memory at a model's peak, which is elsewhere, and
+// makes a GPU's step many small launches. On a GPU three quarters: a ResNet-18's step of 32 images
+// is 2900 operations, with a half 4300 at the same peak, with all of it 2300 at 1.02 times
+// PyTorch's peak under autocast (models/cudapeak_test.go). Columns of one sample that are more than
+// input and output of all, as of a few large images, are made of a part of its windows there.
 const (
 	columnPart     = 2. / 4
 	columnPartGPU  = 3. / 4
@@ -60,7 +60,7 @@ func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, row
 }
 
 // bands calls f, in a scope of its own, for each band of so many windows along the first dimension
-// of a sample: with the convolution of that part of the padded sample, where it begins there, and
+// of a sample. f gets the convolution of that part of the padded sample, where it begins there, and
 // which windows they are.
 func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution, from, at int)) {
 	for at := 0; at < v.out[0]; at += rows {

@@ -142,9 +142,9 @@ func (s *Scope) Empty(dims ...int) *Tensor { return s.Typed(dtype.Invalid).Empty
 func (s *Scope) Arange(n int) *Tensor { return s.Typed(dtype.I64).Arange(n) }
 
 // From returns a tensor of the values of v on the scope's device; see [Maker.From]. A tensor is
-// given away, and its old handle is freed; x.In(s) lends it. One on a GPU, such as a batch of a
-// loader with a Device, is not copied back to the CPU because the scope was opened without [On]:
-// that is an error. s.On(d).From(x), x.CPU() and a scope with On say where it is to be.
+// given away, and its old handle is freed; x.In(s) lends it. A tensor on a GPU, such as a batch of
+// a loader with a Device, is not silently copied back to the CPU where the scope was opened without
+// [On]. That is an error. s.On(d).From(x), x.CPU() and a scope with On say where it is to be.
 func (s *Scope) From(v any, dims ...int) *Tensor {
 	if t, ok := v.(*Tensor); ok && s.modes.dev == nil {
 		if t.use("from"); t.st.dev != hostDevice() {
@@ -218,9 +218,9 @@ func (x *Tensor) fill(v float64) *Tensor {
 
 // From returns a tensor of the values of v: a slice of any element type with the given shape
 // (default: one dimension), a nested slice, a single number, or a tensor. A slice is copied. A
-// tensor of the root scope is handed over: it belongs to the maker's scope from then on, copied if
-// that is on another device, and the old handle is freed ([Tensor.In] lends instead). Go's int
-// becomes int64, and the given element type, if one was chosen, converts.
+// tensor of the root scope is handed over. It belongs to the maker's scope from then on, and is
+// copied if that is on another device. The old handle is freed ([Tensor.In] lends instead). Go's
+// int becomes int64, and the given element type, if one was chosen, converts.
 func (m Maker) From(v any, dims ...int) *Tensor {
 	if t, ok := v.(*Tensor); ok {
 		return m.fromTensor(t, dims)

@@ -48,7 +48,7 @@ func (x *Tensor) NewTensor(v any, dims ...int) *Tensor {
 	return m.From(v, dims...)
 }
 
-// like returns the maker of tensors in x's scope, of its type and on its device, and its shape.
+// like returns the maker of tensors in x's scope, of x's type and on x's device. dims is x's shape.
 func (x *Tensor) like(op string) (m Maker, dims []int) {
 	x.use(op)
 	return Maker{x.scope, x.dtype, x.st.dev}, x.layout.Shape.Slice()

@@ -190,8 +190,8 @@ func (o CrossEntropyOptions) Ignored() int {
 //
 //	w[t]·(1-s)·(-log softmax(x)[t]) + s/classes·Σ w[c]·(-log softmax(x)[c])
 //
-// for weights w and a smoothing s; where the target is the ignored index the loss is 0, and another
-// one outside of 0 … classes-1 is an index error, on a GPU reported at the next wait. Or they are
+// for weights w and a smoothing s; Where the target is the ignored index the loss is 0. Another one
+// outside of 0 … classes-1 is an index error, on a GPU reported at the next wait. Or they are
 // probabilities of x's shape and type, with the loss Σ w[c]·((1-s)·y[c] + s/classes)·(-log
 // softmax(x)[c]); an ignored index of 0 or more is an error with them. Most programs call
 // nn.CrossEntropy, which averages.

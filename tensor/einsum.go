@@ -216,12 +216,12 @@ func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*
 	return factor{a.MatMul(b).reshape(s), names}
 }
 
-// Einsum sums products of elements over dimensions, as an equation says that names each dimension
-// of each operand by a letter: "ij,jk->ik" is the product of matrices, "bij->bji" a transposition,
-// "ii" a trace. Letters that the result lacks are summed over; a letter twice in an operand takes
-// its diagonal; ... stands for further dimensions, which broadcast. Without -> the result has the
-// letters that appear once, in alphabetical order, behind those of an ellipsis. Spaces do not
-// matter.
+// Einsum sums products of elements over dimensions, as an equation says. The equation names each
+// dimension of each operand by a letter: "ij,jk->ik" is the product of matrices, "bij->bji" a
+// transposition, "ii" a trace. Letters that the result lacks are summed over; a letter twice in an
+// operand takes its diagonal; ... stands for further dimensions, which broadcast. Without -> the
+// result has the letters that appear once, in alphabetical order, behind those of an ellipsis.
+// Spaces do not matter.
 //
 // Operands have one type, and are contracted from left to right. The result has it too, but for
 // integers: as in PyTorch bool is counted as int64, and what is summed over within one operand is

@@ -90,8 +90,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // Raised makes the error one that [Try] returns: see [device.Raised].
 func (e *Error) Raised() {}
 
-// Try runs f and returns the error of the library that it panicked with, or nil: an *[Error], or
-// one of another package, such as *nn.Error for the structure of a model, *optim.Error for the
+// Try runs f and returns the error of the library that it panicked with, or nil. That is an
+// *[Error], or one of another package: *nn.Error for the structure of a model, *optim.Error for the
 // settings of an optimizer, or the *[device.UnavailableError] of cuda.Get. All of them are of the
 // family [device.Raised]. Other panics, such as Go's own and those of the program, go on.
 func Try(f func()) (err error) {

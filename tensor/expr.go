@@ -24,21 +24,21 @@ type Vars map[string]any
 // temporaries, and the gradients of the tensors are derived from the text, of any order. The text
 // is read once; numbers may change from call to call at no cost.
 //
-// The text is a Go expression of names, numbers, parentheses, the operators + - * / % (Python's
-// remainder), comparisons, && || ! (of anything that is not 0), & | ^ << >> (of integers), and
-// functions by torch's names: exp, log, sqrt, rsqrt, tanh, sigmoid, relu, gelu, silu, softplus,
-// sin, cos, abs, floor, erf, min and max of two or more, clamp(x, low, high), pow(x, y),
-// where(condition, a, b) and the other elementwise ops of the library without settings, as well as
-// those that a program declares with [Declare]. pi, inf, nan, true and false are known. Precedence
-// is Go's: & and << bind as *, | and ^ as +.
+// The text is a Go expression of names, numbers, parentheses and operators: + - * / % (Python's
+// remainder), comparisons, && || ! (of anything that is not 0), and & | ^ << >> (of integers).
+// Functions have torch's names: exp, log, sqrt, rsqrt, tanh, sigmoid, relu, gelu, silu, softplus,
+// sin, cos, abs, floor, erf, min and max of two or more, clamp(x, low, high), pow(x, y) and
+// where(condition, a, b). The other elementwise ops of the library without settings are there too,
+// as are those that a program declares with [Declare]. pi, inf, nan, true and false are known.
+// Precedence is Go's: & and << bind as *, | and ^ as +.
 //
-// Types follow the rules of the ops that are written, and so of torch: a number raises that of a
-// tensor to its class and no further, and 2 is an integer where 2.0 is not. What is computed of
-// numbers alone is computed in float64. Unlike a chain of ops, 16-bit floats are rounded once, at
-// the end. Gradients at kinks are those of the ops, so that relu has 0 at 0 and max halves a tie. A
-// second gradient differentiates the formula, where that of an op may choose: of "relu(a)*b", by b
-// and then by a, it is 1 at a = 0. Under [Autocast] the operands of an expression with a function
-// such as exp are cast to float32, else none.
+// Types follow the rules of the ops that are written, and so of torch. A number raises the type of
+// a tensor to its class and no further: 2 is an integer, 2.0 is not. What is computed of numbers
+// alone is computed in float64. Unlike a chain of ops, 16-bit floats are rounded once, at the end.
+// Gradients at kinks are those of the ops, so that relu has 0 at 0 and max halves a tie. A second
+// gradient differentiates the formula, where that of an op may choose: of "relu(a)*b", by b and
+// then by a, it is 1 at a = 0. Under [Autocast] the operands of an expression with a function such
+// as exp are cast to float32, else none.
 //
 // A text that is wrong panics with an *[Error] that shows the column. At most 12 operands are
 // tensors, which must be on one device; nesting goes to 100 and the text to 4096 bytes.

@@ -46,8 +46,8 @@ func (x *Tensor) filledWith(op string, in []*Tensor, v *Tensor) *Tensor {
 }
 
 // MaskedFillBy is [Tensor.MaskedFill] with the value of v, a tensor of rank 0, whose gradient is
-// the sum of what is filled. v is cast to x's type: a number that this does not hold is not found,
-// as it would have to be read back, where torch refuses it.
+// the sum of what is filled. v is cast to x's type. torch refuses a number that the type does not
+// hold; here that is not found, as the number would have to be read back.
 func (x *Tensor) MaskedFillBy(mask, v *Tensor) *Tensor {
 	const op = "masked_fill"
 	x.masked(op, mask, v)

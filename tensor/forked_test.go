@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A forked is a program drawn at random: its steps run on streams of its own, on tensors that live
-// longer, on results of each other and on memory that others have just given back, and order
+// A forked is a program drawn at random. Its steps run on streams of its own, on tensors that live
+// longer, on results of each other and on memory that others have just given back. They order
 // nothing by hand but where marks are tested.
 type forked struct {
 	seed    uint64
@@ -177,9 +177,9 @@ func (p *forked) eager() []float64 {
 	return p.numbers()
 }
 
-// TestForkedCaptures: programs on several streams, captured and replayed in whatever order the
-// edges of the graph allow, compute what they compute eagerly on one stream, bit for bit: 40 of
-// them, each in an order of its own, and 1000 with FLAMBEAU_SOAK.
+// TestForkedCaptures: programs on several streams are captured, and replayed in whatever order the
+// edges of the graph allow. They compute what they compute eagerly on one stream, bit for bit.
+// There are 40 of them, each in an order of its own, and 1000 with FLAMBEAU_SOAK.
 func TestForkedCaptures(t *testing.T) {
 	n := 40
 	switch {

@@ -43,8 +43,8 @@ func (c *Context) Scope() *Scope { return c.scope }
 // that both agree on what was saved.
 func (c *Context) Needs(i int) bool { return c.needs[i] }
 
-// Wants reports, in VJP, whether the gradient of operand i is of use in this run: [Gradients] of a
-// few inputs uses few of those that operands need, and what VJP returns for the others is dropped.
+// Wants reports, in VJP, whether the gradient of operand i is of use in this run. [Gradients] of a
+// few inputs uses few of those that operands need. What VJP returns for the others is dropped.
 func (c *Context) Wants(i int) bool { return c.needs[i] && (c.n == nil || c.to[i].wanted()) }
 
 // Save keeps tensors for VJP: operands, or results. Another tensor, computed on the way in Forward,

@@ -43,10 +43,10 @@ func remover[T comparable](k *hooks, list *[]T, h T) func() {
 }
 
 // RegisterHook has f called with the gradient of x, a leaf or a result that requires one, whenever
-// it is computed: once a run, with all that has come together, before the gradient goes on or into
-// the leaf. What f returns replaces the gradient, in its shape, type and device; nil leaves it.
-// Hooks of one tensor run in the order of their registration, each on what the one before returned.
-// remove takes the hook away.
+// it is computed. That is once a run, with all contributions added up, before the gradient goes on
+// or into the leaf. What f returns replaces the gradient, in its shape, type and device; nil leaves
+// it. Hooks of one tensor run in the order of their registration, each on what the one before
+// returned. remove takes the hook away.
 //
 // g belongs to a scope that ends with f; s.From(g) keeps it in scope s. It may share memory with
 // other gradients and must not be changed in place. A hook on a result stays with the value that it
@@ -70,10 +70,10 @@ func (x *Tensor) RegisterHook(f func(g *Tensor) *Tensor) (remove func()) {
 }
 
 // RegisterPostAccumulateGradHook has f called with the leaf x whenever Backward has added to its
-// gradient: once a run, as soon as that is complete, while Backward goes on with the rest. f may
-// read, change and free x.Grad(), and change x in a scope without gradients, as an optimizer does.
-// It may be called from several goroutines if these call Backward. [Gradients] adds to no leaf and
-// does not call it.
+// gradient. That is once a run, as soon as the gradient is complete, while Backward goes on with
+// the rest. f may read, change and free x.Grad(), and change x in a scope without gradients, as an
+// optimizer does. It may be called from several goroutines if these call Backward. [Gradients] adds
+// to no leaf and does not call it.
 func (x *Tensor) RegisterPostAccumulateGradHook(f func(x *Tensor)) (remove func()) {
 	const op = "register_post_accumulate_grad_hook"
 	x.use(op)
@@ -93,8 +93,8 @@ func (x *Tensor) RegisterPostAccumulateGradHook(f func(x *Tensor)) (remove func(
 	return remover(k, &k.post, h)
 }
 
-// RetainGrad makes the result x keep its gradient: x.Grad() has it after Backward or [Gradients],
-// added to what it had, as its hooks returned it. A leaf keeps its gradient anyway.
+// RetainGrad makes the result x keep its gradient. Backward or [Gradients] then adds to x.Grad()
+// what x's hooks returned. A leaf keeps its gradient anyway.
 func (x *Tensor) RetainGrad() {
 	const op = "retain_grad"
 	x.use(op)

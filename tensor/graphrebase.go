@@ -9,7 +9,7 @@ import (
 
 // In-place ops in a graph, as torch rebases history. An in-place op gives the tensor that it
 // changes a new place in the graph. If that is a view, the tensor that it is a view of has changed
-// too: its new value is the old one with the view's elements replaced (spliceFunc), and the view is
+// too. Its new value is the old one with the view's elements replaced (spliceFunc), and the view is
 // a view of that. All other views of that tensor have changed as well; they take their new place
 // when they are used next (synced), which their count of recorded writes tells.
 
@@ -65,7 +65,8 @@ func (x *Tensor) rebasable(op string, s *Scope, b *Tensor, all []*Tensor) {
 	}
 }
 
-// root returns the tensor that x is a view of, nil if there is none that anyone could still use.
+// root returns the tensor that x is a view of. It is nil if there is none, or none that anyone
+// could still use.
 func (x *Tensor) root() *Tensor {
 	b := x.viewed
 	if b == nil || b.st != x.st || b.freed.Load() && b.scope != x.scope {
@@ -74,8 +75,8 @@ func (x *Tensor) root() *Tensor {
 	return b
 }
 
-// replace stores y in x, in place, and gives x the place of y in the graph, which y loses. x has
-// been found writable.
+// replace stores y in x, in place. It gives y's place in the graph to x and frees y. The caller has
+// checked that x may be written.
 func (x *Tensor) replace(op string, s *Scope, y *Tensor) {
 	x.store(op, s, y)
 	if y.node != nil {

@@ -7,8 +7,9 @@ import (
 )
 
 // What an op saves for its gradient is a count on the storage of a tensor, unless the scope that
-// the op belongs to has a packer among its modes: that decides what is kept instead, and brings the
-// value back when a VJP asks for it. User hooks, recomputation and offloading are packers.
+// the op belongs to has a packer among its modes. The packer decides what is kept instead, and
+// brings the value back when a VJP asks for it. User hooks, recomputation and offloading are
+// packers.
 
 // A packer decides what becomes of the values that ops of a scope save. It may be called by several
 // goroutines.
@@ -87,15 +88,15 @@ func (n *node) passed(e *engine) {
 
 // SavedTensorsHooks gives a scope hooks on what its ops save for gradients:
 // torch.autograd.graph.saved_tensors_hooks. pack is called with each tensor that an op saves, as
-// soon as the op has run, and what it returns is kept instead; unpack is called with that whenever
+// soon as the op has run, and what it returns is kept instead. unpack is called with that whenever
 // a VJP asks for the value, and returns a tensor of the same shape, type and device. Both run in a
 // scope of their own without gradients, x.Scope() and s, which ends with them: what they make there
 // lives as long as it is needed, and no longer. They may not change x or v in place. The hooks of
 // an inner scope replace those of an outer one.
 //
-// x is a parameter, or another leaf, if x.IsLeaf() && x.NeedsGrad(). pack may return any value; a
-// tensor comes to unpack as another handle, anything else as it is, and if that has a method
-// Free(), it is called when the graph needs the value no more. A panic of pack goes to who called
+// x is a parameter, or another leaf, if x.IsLeaf() && x.NeedsGrad(). pack may return any value. A
+// tensor comes to unpack as another handle, anything else as it is. If the value has a method
+// Free(), that is called when the graph needs the value no more. A panic of pack goes to who called
 // the op, one of unpack to who called Backward.
 func SavedTensorsHooks(pack func(x *Tensor) any, unpack func(s *Scope, v any) *Tensor) Option {
 	return func(m *modes) {

@@ -22,8 +22,8 @@ type Hold struct {
 }
 
 // Hold holds x, contiguous, for work that reads it, or with write also changes it. What ops were
-// queued on x until now comes before the work. wait blocks until the hold is done, and returns an
-// error if it never will be: ops that need the memory call it. Holds of one owner may lie over each
+// queued on x until now comes before the work. Ops that need the memory call wait. It blocks until
+// the hold is done, and returns an error if it never will be. Holds of one owner may lie over each
 // other, since their work is queued in order; an owner can be compared.
 //
 // in is the graph that the work is recorded into, by whichever goroutine, and nil if it runs.

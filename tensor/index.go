@@ -8,8 +8,8 @@ import (
 // A Span is a range of indices of a dimension, for [Tensor.Index]; see [Range].
 type Span struct{ start, stop, step int }
 
-// Range is Python's start:stop, or start:stop:step with a step, for [Tensor.Index]: negative
-// numbers count from the end, what lies outside the dimension is cut off, and [End] as the stop
+// Range is Python's start:stop, or start:stop:step with a step, for [Tensor.Index]. Negative
+// numbers count from the end, and what lies outside the dimension is cut off. [End] as the stop
 // leaves it out. A negative step goes downwards, and the result is then a copy ([Tensor.Slice]).
 func Range(start, stop int, step ...int) Span {
 	s := Span{start, stop, 1}
@@ -49,7 +49,7 @@ const (
 //     tensor of rank 0, makes a dimension of size 1 or 0
 //
 // Several tensors broadcast together and name entries pairwise. Their common shape takes their
-// place if they stand side by side, and the front if others stand between them; as in PyTorch and
+// place if they stand side by side, and the front if others stand between them. As in PyTorch and
 // unlike NumPy an int among them does not count.
 //
 // With ints, ranges and marks alone the result is a view that shares x's memory; otherwise it is a

@@ -171,10 +171,10 @@ func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
 
 // IndexPut returns x with value at the places that [Tensor.Index] would take, or added there:
 // torch.index_put, with ix in Index's form. value is a number, or a tensor of x's type that
-// broadcasts to the shape that Index would return; where there are no index tensors, and for a
-// tensor of rank 0, it is converted. Of several values for one place the last in row-major order
-// wins, while as in PyTorch each is given its gradient; with accumulate they are added in that
-// order.
+// broadcasts to the shape that Index would return. It is converted to x's type where there are no
+// index tensors, or where it has rank 0. Of several values for one place the last in row-major
+// order wins, while as in PyTorch each is given its gradient; with accumulate they are added in
+// that order.
 func (x *Tensor) IndexPut(value any, accumulate bool, ix ...any) *Tensor {
 	const op = "index_put"
 	if v, ok := value.(*Tensor); ok {

@@ -109,9 +109,9 @@ func (x *Tensor) holds(op string, v float64) {
 	}
 }
 
-// Fill sets every element of x to v. Of integers a fraction is cut off; a number that their type
-// does not hold is an error, but that, as in PyTorch, an unsigned type takes the negative of what
-// it holds. A finite number beyond a floating point type becomes infinite, where PyTorch fails.
+// Fill sets every element of x to v. For an integer type a fraction is cut off. A number that the
+// type does not hold is an error. But as in PyTorch an unsigned type takes the negative of what it
+// holds. A finite number beyond a floating point type becomes infinite, where PyTorch fails.
 func (x *Tensor) Fill(v float64) *Tensor {
 	s := x.writable("fill")
 	v = x.takes("fill", v)

@@ -51,9 +51,9 @@ type InterpolateOptions struct {
 }
 
 // Interpolate returns x, [n, channels, …] with one to three spatial dimensions, brought to another
-// size in these, as torch's F.interpolate. Place i of m in a dimension of n lies at s·i (Nearest),
-// or s·(i + ½) - ½ (Linear, where below 0 is 0, and Cubic), or, with AlignCorners, at
-// i·(n-1)/(m-1); s is n/m, or 1/Scale. Cubic takes Keys' kernel with a = -¾ (Keys, "Cubic
+// size in these, as torch's F.interpolate. s is n/m, or 1/Scale. Place i of m in a dimension of n
+// lies at s·i (Nearest), or s·(i + ½) - ½ (Linear, where below 0 is 0, and Cubic). With
+// AlignCorners it lies at i·(n-1)/(m-1). Cubic takes Keys' kernel with a = -¾ (Keys, "Cubic
 // Convolution Interpolation for Digital Image Processing", 1981), for two dimensions alone.
 // Coordinates and weights are computed in x's own type, 16-bit floats in float32, those of Cubic in
 // float64. Elements with a weight of 0 are multiplied all the same: infinite ones make NaN. The
@@ -61,8 +61,8 @@ type InterpolateOptions struct {
 // it is, takes each place for its own element's.
 //
 // With Antialias the weights of place i are those of a filter around s·(i + ½), stretched by s
-// where that is more than 1, and divided by their sum: a triangle for Linear, for Cubic Keys'
-// kernel with a = -½ and not -¾, as in Pillow and torch.
+// where that is more than 1, and divided by their sum. The filter is a triangle for Linear. For
+// Cubic it is Keys' kernel with a = -½ and not -¾, as in Pillow and torch.
 //
 // x is of floating point type, for Nearest and NearestExact of any. Torch's uint8 images and
 // recompute_scale_factor are not there; Size does what the last does.

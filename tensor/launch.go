@@ -12,8 +12,8 @@ import (
 
 // launch queues a primitive for the op of that name. tensors are what o's operands are views of, in
 // o's order, nil for absent ones; launch puts their buffers into o. All work on devices but copies
-// comes through here: it is ordered with what other streams do to the tensors' memory, refused
-// where a capture cannot have it, and what the device fails with is raised.
+// comes through here. It is ordered with what other streams do to the tensors' memory, and refused
+// where a capture cannot have it. What the device fails with is raised.
 func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	var dev device.Device
 	for i := 0; dev == nil; i++ {
@@ -184,7 +184,7 @@ func (p *opPool[T, P]) put(o *T) {
 	p.free.Put(o)
 }
 
-// room returns a list of n views without buffers, the given one if it is long enough.
+// room returns a list of n views without buffers. It is the given list if that is long enough.
 func room(list []device.View, n int) []device.View { return slices.Grow(list[:0], n)[:n] }
 
 // drop forgets the buffers of views.

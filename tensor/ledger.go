@@ -8,7 +8,7 @@ import (
 // A ledger lists the storages of a scope for the case that the scope is dropped without being
 // closed. It points to no Tensor. When it is queued the scope and all its handles are unreachable,
 // but a storage may have handles in scopes that are no descendants (kept views, handed over
-// tensors): such a shared one gets a net of its own, which takes another collection.
+// tensors). Such a shared one gets a net of its own, which takes another collection.
 type ledger struct {
 	mu    sync.Mutex
 	st    []*storage

@@ -121,10 +121,10 @@ func (choleskyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // Cholesky returns the lower triangular L with L·Lᵀ = x for the symmetric positive definite
-// matrices in the last two dimensions, float32 or float64, or with upper the upper triangular U
-// with Uᵀ·U = x. Only that triangle of x is read; the gradient is symmetric, as torch's. A matrix
-// that is not positive definite is an error that wraps [ErrLinAlg] and names its place in the
-// batch. It works on the host ([HostOps]).
+// matrices in the last two dimensions, float32 or float64. With upper it returns the upper
+// triangular U with Uᵀ·U = x. Only that triangle of x is read; the gradient is symmetric, as
+// torch's. A matrix that is not positive definite is an error that wraps [ErrLinAlg] and names its
+// place in the batch. It works on the host ([HostOps]).
 func (x *Tensor) Cholesky(upper bool) *Tensor {
 	x.mustSquare("cholesky")
 	return doubled("cholesky", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
@@ -176,12 +176,13 @@ var eigh = &decomposition{op: "eigh", parts: func(s *Scope, x *Tensor) []*Tensor
 }}
 
 // Eigh returns the eigenvalues, in ascending order, of the symmetric matrices in the last two
-// dimensions, float32 or float64, and matrices whose columns are orthonormal eigenvectors: x =
-// V·diag(L)·Vᵀ. Only the lower triangle of x is read; take x.T() for the upper. The signs of
-// eigenvectors, and their basis where eigenvalues are equal, are not determined: a gradient is that
-// of a function that does not depend on them, and that of vectors of equal eigenvalues is not
-// finite. Elements that are not finite are an error that wraps [ErrLinAlg]; torch does not look. It
-// works on the host ([HostOps]).
+// dimensions, float32 or float64. The columns of vectors are orthonormal eigenvectors: x =
+// V·diag(L)·Vᵀ. It reads only the lower triangle of x; take x.T() for the upper.
+//
+// The signs of eigenvectors, and their basis where eigenvalues are equal, are not determined. A
+// gradient is right for a function that does not depend on them. That of vectors of equal
+// eigenvalues is not finite. Elements that are not finite are an error that wraps [ErrLinAlg];
+// torch does not look. It works on the host ([HostOps]).
 func (x *Tensor) Eigh() (values, vectors *Tensor) {
 	x.mustSquare("eigh")
 	p := doubled("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0]) })
@@ -268,7 +269,7 @@ func qrSquare(q, r, gq, s *Tensor) *Tensor {
 
 // QR returns Q with orthonormal columns and the upper triangular R with Q·R = x, for the m×n
 // matrices in the last two dimensions, float32 or float64. Q has min(m, n) columns, or m with
-// complete; the complete decomposition has a gradient for m ≤ n only, and the gradient wants
+// complete. The complete decomposition has a gradient for m ≤ n only. The gradient needs
 // independent columns (for m < n, the first m). The signs of Q's columns are the routine's choice.
 // It works on the host ([HostOps]).
 func (x *Tensor) QR(complete bool) (q, r *Tensor) {
@@ -366,11 +367,11 @@ func svdVJP(part int, p []*Tensor, g *Tensor) *Tensor {
 }
 
 // SVD returns the singular value decomposition x = U·diag(S)·Vᵀ of the m×n matrices in the last two
-// dimensions, float32 or float64: S in descending order, U and vh = Vᵀ with min(m, n) columns and
-// rows, or square with full. The signs of the vectors, and their basis where singular values are
-// equal, are not determined: a gradient is that of a function that does not depend on them, and
-// that of vectors of equal singular values, or of 0, is not finite. NaN in x is an error that wraps
-// [ErrLinAlg], an infinity gives NaN. It works on the host ([HostOps]).
+// dimensions, float32 or float64. S is in descending order. U and vh = Vᵀ have min(m, n) columns
+// and rows, or are square with full. The signs of the vectors, and their basis where singular
+// values are equal, are not determined. A gradient is that of a function that does not depend on
+// them. That of vectors of equal singular values, or of 0, is not finite. NaN in x is an error that
+// wraps [ErrLinAlg], an infinity gives NaN. It works on the host ([HostOps]).
 func (x *Tensor) SVD(full bool) (u, s, vh *Tensor) {
 	x.mustMatrix("svd")
 	d := svdReduced

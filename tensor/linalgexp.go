@@ -91,8 +91,8 @@ func (matrixExpFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // MatrixExp returns the exponentials Σ xᵏ/k! of the square matrices in the last two dimensions, of
-// floating point type; 16-bit ones are computed in float64 and rounded once, where PyTorch's CPU
-// loses them. What is not finite gives NaN. It works on the host ([HostOps]).
+// floating point type. 16-bit ones are computed in float64 and rounded once, where PyTorch's CPU
+// gives infinities. What is not finite gives NaN. It works on the host ([HostOps]).
 func (x *Tensor) MatrixExp() *Tensor {
 	x.needsFloat("matrix_exp")
 	x.square("matrix_exp")
@@ -100,8 +100,8 @@ func (x *Tensor) MatrixExp() *Tensor {
 }
 
 // MatrixPower returns the n-th power of the square matrices in the last two dimensions, of any
-// number type, by repeated squaring; the 0-th is the identity, a negative one that of the inverse
-// ([Tensor.Inverse], on the host).
+// number type, by repeated squaring. The 0-th is the identity. A negative one is that of the
+// inverse ([Tensor.Inverse], on the host).
 func (x *Tensor) MatrixPower(n int) *Tensor {
 	const op = "matrix_power"
 	x.use(op)

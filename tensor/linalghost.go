@@ -18,8 +18,8 @@ import (
 // LAPACK.
 var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_exp", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"}
 
-// HostOps returns the names, as errors and graphs have them, of the ops that work on the host: on a
-// GPU each is a copy to the host, which waits for the stream, and a copy back. All are linear
+// HostOps returns the names, as errors and graphs have them, of the ops that work on the host. On a
+// GPU each of them copies to the host, which waits for the stream, and back. All are linear
 // algebra; what is made of them (SVDVals, EigValsH, CholeskySolve, MatrixPower with a negative
 // exponent, MatrixNorm of order 2) does the same. No other op copies its operands.
 func HostOps() []string { return slices.Clone(hostOps) }

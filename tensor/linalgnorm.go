@@ -19,10 +19,11 @@ func (x *Tensor) EigValsH() *Tensor {
 }
 
 // MatrixNorm returns the norm of order p of the matrices in the last two dimensions, of floating
-// point type: for 1 the greatest sum of absolute values of a column, for infinity that of a row,
-// for 2 the greatest singular value (float32 and float64, on the host as [Tensor.SVD]), and for -1,
-// -infinity and -2 the smallest. Of no values the greatest is 0, the smallest an error. torch's
-// default, the Frobenius norm, is x.Norm(2, -2, -1), the nuclear norm x.SVDVals().Sum(-1).
+// point type. For 1 it is the greatest sum of absolute values of a column, for infinity that of a
+// row. For 2 it is the greatest singular value (float32 and float64, on the host as [Tensor.SVD]).
+// For -1, -infinity and -2 it is the smallest. Of no values the greatest is 0, the smallest an
+// error. torch's default, the Frobenius norm, is x.Norm(2, -2, -1), the nuclear norm
+// x.SVDVals().Sum(-1).
 //
 // Two dims are those of rows and columns; add [KeepDim] to keep them with size 1.
 func (x *Tensor) MatrixNorm(p float64, dims ...int) *Tensor {

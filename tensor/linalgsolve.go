@@ -86,9 +86,9 @@ func (x *Tensor) expandBatch(batch shape.Dims) *Tensor {
 	return x.expand(batch.Append(x.Dim(-2), x.Dim(-1)))
 }
 
-// Solve returns X of x·X = b for square matrices x, float32 or float64, as torch.linalg.solve: b is
-// a vector, a batch of vectors (x's shape without its last dimension) or matrices [..., n, k], and
-// batches broadcast. A singular matrix is an error that wraps [ErrLinAlg] and names its place in
+// Solve returns X of x·X = b for square matrices x, float32 or float64, as torch.linalg.solve. b is
+// a vector, a batch of vectors (x's shape without its last dimension) or matrices [..., n, k].
+// Batches broadcast. A singular matrix is an error that wraps [ErrLinAlg] and names its place in
 // the batch. It works on the host ([HostOps]).
 func (x *Tensor) Solve(b *Tensor) *Tensor {
 	batch, vector := rightHand("solve", x, b, true, true)
@@ -248,18 +248,18 @@ func (x *Tensor) epsilon() float64 {
 }
 
 // Pinv returns the pseudo-inverses (Moore, Penrose) of the matrices in the last two dimensions,
-// float32 or float64. Singular values of at most rtol times the greatest count as 0, and of at most
-// atol: tolerances are rtol and atol, rtol alone, or none for torch's default, the longer side's
-// size times the spacing of the type's numbers at 1. torch's atol alone is Pinv(0, atol). It works
-// on the host ([HostOps]).
+// float32 or float64. Singular values of at most rtol times the greatest count as 0, and so do
+// those of at most atol. tolerances are rtol and atol, rtol alone, or none for torch's default: the
+// longer side's size times the spacing of the type's numbers at 1. torch's atol alone is Pinv(0,
+// atol). It works on the host ([HostOps]).
 func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 	x.mustMatrix("pinv")
 	tol := x.tolerance("pinv", tolerances)
 	return doubled("pinv", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(pinvFunc{tol}, in[0])} })[0]
 }
 
-// LstSq returns X with the smallest sum of squares of x·X - b, of those the smallest X: the
-// solution of torch.linalg.lstsq with its driver gelsy, computed with the pseudo-inverse. x is
+// LstSq returns X with the smallest sum of squares of x·X - b, and of those the smallest X. It is
+// the solution of torch.linalg.lstsq with its driver gelsy, computed with the pseudo-inverse. x is
 // [..., m, n], float32 or float64, b of the shapes that [Tensor.Solve] takes. It works on the host
 // ([HostOps]).
 func (x *Tensor) LstSq(b *Tensor) *Tensor {

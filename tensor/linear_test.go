@@ -57,7 +57,7 @@ func TestLinearOfNothing(t *testing.T) {
 	})
 }
 
-// NoAutocast that does nothing is told of by ops that read 16 bits as they are, too.
+// A NoAutocast that has no effect is an error, also where its ops read 16 bits without a cast.
 func TestNoAutocastMissed(t *testing.T) {
 	for name, f := range map[string]func(x, w, target *tensor.Tensor){
 		"linear":        func(x, w, _ *tensor.Tensor) { x.Linear(w, nil) },

@@ -103,8 +103,8 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 
 // MaskedScatter returns x with the elements where mask, bool, is true replaced by those of src in
 // its row-major order, as torch.masked_scatter; x and mask broadcast together. src has x's type and
-// at least as many elements as are replaced: that it lacks some is an index error, on a GPU
-// reported at the next wait. Nothing is read back.
+// at least as many elements as are replaced. Too few are an index error, on a GPU reported at the
+// next wait. Nothing is read back.
 func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 	const op = "masked_scatter"
 	s := x.masked(op, mask, src)

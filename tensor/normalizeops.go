@@ -30,8 +30,8 @@ func trailing(op string, in []*Tensor, normalized []int) int {
 }
 
 // LayerNorm brings the last dimensions of x, whose shape is normalized, to mean 0 and variance 1,
-// then scales and shifts each of their elements: (x - mean)/√(variance + eps)·weight + bias, where
-// the variance is the mean square distance from the mean (J. L. Ba, J. R. Kiros, G. E. Hinton,
+// then scales and shifts each of their elements: (x - mean)/√(variance + eps)·weight + bias. The
+// variance is the mean square distance from the mean (J. L. Ba, J. R. Kiros, G. E. Hinton,
 // arXiv:1607.06450). weight and bias have that shape, nil is none; for 16-bit floats, which are
 // computed in float32, they may be float32. torch's eps is 1e-5.
 func (x *Tensor) LayerNorm(normalized []int, weight, bias *Tensor, eps float64) *Tensor {
@@ -159,15 +159,15 @@ func statistics(op string, in []*Tensor, mean, variance *Tensor, update bool) []
 // BatchNorm brings each channel of x, of shape [n, channels, …], to mean 0 and variance 1, then
 // scales and shifts it: (x - mean)/√(variance + eps)·weight + bias (S. Ioffe, C. Szegedy,
 // arXiv:1502.03167). In training, mean and variance are those of the batch, over all dimensions but
-// the channels, the variance the mean square distance; the running statistics, if they are given,
+// the channels, the variance the mean square distance. The running statistics, if they are given,
 // are changed in place to (1 - momentum)·running + momentum·batch, with the variance that divides
-// by one less, and not by an empty batch; unlike in torch that counts as a change of theirs.
-// Otherwise the running statistics are used, and no gradient reaches them. All of weight, bias and
-// statistics have shape [channels], nil is none; for 16-bit floats, which are computed in float32,
-// they may be float32. A vector of shape [0] without weight and bias is given back, as in torch.
-// torch's momentum is 0.1 and its eps 1e-5; a momentum of 1/k at the k-th batch makes the running
-// mean the average of all. An eps that is not positive in training, or is negative outside of it,
-// is an error.
+// by one less. An empty batch leaves them as they are. Unlike in torch, this counts as a change of
+// theirs. Otherwise the running statistics are used, and no gradient reaches them. All of weight,
+// bias and statistics have shape [channels], nil is none; for 16-bit floats, which are computed in
+// float32, they may be float32. A vector of shape [0] without weight and bias is given back, as in
+// torch. torch's momentum is 0.1 and its eps 1e-5; a momentum of 1/k at the k-th batch makes the
+// running mean the average of all. An eps that is not positive in training, or is negative outside
+// of it, is an error.
 func (x *Tensor) BatchNorm(runningMean, runningVar, weight, bias *Tensor, training bool, momentum, eps float64) *Tensor {
 	const op = "batch_norm"
 	in := normInput(op, x, weight, bias, runningMean, runningVar)
@@ -264,7 +264,7 @@ func (x *Tensor) Normalize(p float64, dim int, eps float64) *Tensor {
 }
 
 // LocalResponseNorm divides each element of x, of shape [n, channels, …] and at least rank 3, by (k
-// + alpha·mean)^beta, where mean is that of the squares in the same place of size neighbouring
+// + alpha·mean)^beta. The mean is that of the squares in the same place of size neighbouring
 // channels, beginning size/2 before; channels that do not exist count as 0 (A. Krizhevsky, I.
 // Sutskever, G. E. Hinton, ImageNet classification with deep convolutional neural networks). It is
 // computed in float32 for 16-bit floats; of int64 the means of squares lose their fractions, as in

@@ -84,7 +84,8 @@ func mixedIf(v *expr.Expr) *expr.Expr {
 	return x2.Gt(expr.C(0)).Select(x0.Mul(p0).Add(v.Mul(p1)), x0)
 }
 
-// own returns mean and variance of each channel of x, and at last how many values have one.
+// own returns the mean of each channel of x, then the variance of each, and last how many values a
+// channel has.
 func (f *syncNormFunc) own(s *Scope, x *Tensor, p *normPrograms) *Tensor {
 	channels, n := x.layout.Shape.At(1), f.count(x)
 	all := alloc(f.op, s, x.st.dev, x.dtype.Compute(), shape.Of(2*channels+1))

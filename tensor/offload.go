@@ -13,7 +13,7 @@ import (
 const offloadLeast = 4 << 10
 
 // Offload makes ops of a scope keep what they save for gradients in the memory of the CPU,
-// page-locked with pinned, and bring it back for Backward; autograd.SaveOnCPU says more about it.
+// page-locked with pinned. They bring it back for Backward. autograd.SaveOnCPU says more about it.
 func Offload(pinned bool) Option {
 	return func(m *modes) { m.saver = &offloader{pinned: pinned, at: map[offloadKey]*offloaded{}} }
 }

@@ -33,12 +33,12 @@ func (f pinFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (f pinFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g} }
 
-// PinMemory returns a copy of x, which is on the CPU or a rank of it and stays there, in memory
-// that is page-locked for GPU d: torch's pin_memory. x itself if it is there already. It serves all
-// GPUs of its driver; the default is one that the program has opened, or else "cuda:0". From such
-// memory To with [NonBlocking] copies while the host and other streams go on. It is taken from a
-// cache and goes back to it, once the copies that use it are done. Where there is no GPU it panics
-// with an error that says what is missing.
+// PinMemory returns a copy of x in memory that is page-locked for GPU d: torch's pin_memory. x is
+// on the CPU or a rank of it, and the copy is there too. If x is already page-locked it returns x
+// itself. The copy serves all GPUs of its driver; the default is one that the program has opened,
+// or else "cuda:0". From such memory To with [NonBlocking] copies while the host and other streams
+// go on. It is taken from a cache and goes back to it, once the copies that use it are done. Where
+// there is no GPU it panics with an error that says what is missing.
 func (x *Tensor) PinMemory(d ...device.Device) *Tensor {
 	x.use("pin_memory")
 	if x.IsPinned() {

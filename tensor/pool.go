@@ -98,10 +98,10 @@ func (x *Tensor) AvgPool2d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_poo
 // without n.
 func (x *Tensor) AvgPool3d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool3d", 3, o) }
 
-// LPPool1d returns the p-norm (Σ xᵖ)^(1/p) of each window of x, as torch.nn.functional.lp_pool1d: x
-// itself is raised to the power, not its absolute value. o may give Kernel, Stride and CeilMode; a
-// window cut off by the end counts with its mean. The gradient of a window of zeros is NaN, as in
-// torch.
+// LPPool1d returns the p-norm (Σ xᵖ)^(1/p) of each window of x. As in
+// torch.nn.functional.lp_pool1d, x itself is raised to the power, not its absolute value. o may
+// give Kernel, Stride and CeilMode; a window cut off by the end counts with its mean. The gradient
+// of a window of zeros is NaN, as in torch.
 func (x *Tensor) LPPool1d(p float64, o AvgPoolOptions) *Tensor { return x.lpPool("lp_pool1d", 1, p, o) }
 
 // LPPool2d is [Tensor.LPPool1d] in two dimensions.

@@ -5,8 +5,8 @@ import (
 )
 
 // AdaptiveAvgPool1d returns means of x, [n, channels, length] or [channels, length], of floating
-// point type, over as many windows as asked for: window i of m covers entries ⌊i·length/m⌋ …
-// ⌈(i+1)·length/m⌉-1, so that windows may overlap and differ in size by one. A size of -1 keeps the
+// point type, over as many windows as asked for. Window i of m covers entries ⌊i·length/m⌋ …
+// ⌈(i+1)·length/m⌉-1. So windows may overlap and differ in size by one. A size of -1 keeps the
 // input's. 16-bit floats are added in float32.
 func (x *Tensor) AdaptiveAvgPool1d(size int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool1d", 1, []int{size})

@@ -9,8 +9,8 @@ type FractionalPoolOptions struct {
 	Kernel []int     // size of the windows
 	Size   []int     // of the result
 	Ratio  []float64 // of the result to the input, between 0 and 1: its size is rounded down
-	// Samples are numbers in [0, 1), [n, channels, spatial dimensions], one n for an input without
-	// a batch, of the input's type: they say where the windows lie, in two dimensions for width and
+	// Samples are numbers in [0, 1), [n, channels, spatial dimensions], of the input's type; n is 1
+	// for an input without a batch. They say where the windows lie, in two dimensions for width and
 	// height, in three for depth, height and width. nil: they are drawn from the generator of the
 	// input's scope.
 	Samples *Tensor

@@ -9,9 +9,9 @@ import (
 // MaxUnpool1d puts the elements of x back where a maximum pool took them from, with zeros around:
 // torch.nn.functional.max_unpool1d. x and indices are the values and places that
 // [Tensor.MaxPool1dIndices] returned, [n, channels, length] or [channels, length], and o what it
-// was given. size is the length of the result, by default (length-1)·stride - 2·padding + the
-// extent of a window; it must be less than one stride away from that. Of several elements for one
-// place the last one stays, and each is given the gradient of the place. An index outside is an
+// was given. size is the length of the result. By default it is (length-1)·stride - 2·padding + the
+// extent of a window, and it must be less than one stride away from that. Of several elements for
+// one place the last one stays, and each is given the gradient of the place. An index outside is an
 // error, on a GPU reported at the next wait.
 func (x *Tensor) MaxUnpool1d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
 	return x.maxUnpool("max_unpool1d", 1, indices, o, size)

@@ -3,7 +3,7 @@ package tensor
 import "github.com/flambeau-go/flambeau/shape"
 
 // TensorDot returns the sums of products of x and y over the dimensions xDims of x and yDims of y,
-// in pairs of one size, or of size 1 in one of them; what is left of x comes first in the result,
+// in pairs of one size, or of size 1 in one of them. What is left of x comes first in the result,
 // then what is left of y. Both have one type.
 func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 	if y := underAutocast("tensordot", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].TensorDot(in[1], xDims, yDims) }, x, y); y != nil {

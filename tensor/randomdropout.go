@@ -57,7 +57,7 @@ var (
 )
 
 // alphaParams returns how alpha dropout scales and moves what stays and what it puts instead of the
-// rest, so that numbers of mean 0 and variance 1 keep both: instead is -α, the least value of selu,
+// rest, so that numbers of mean 0 and variance 1 keep both. instead is -α, the least value of selu,
 // before the scale and the shift (G. Klambauer et al., arXiv:1706.02515). All is 0 for p = 1, as in
 // torch.
 func alphaParams(p float64) (scale, shift, instead float64) {
@@ -102,9 +102,9 @@ func (x *Tensor) Dropout(p float64) *Tensor {
 	return Apply(&dropoutFunc{p, dropoutScale(p), seed, offset}, x)
 }
 
-// AlphaDropout is the dropout for networks of [Tensor.Selu]: elements are replaced with probability
+// AlphaDropout is the dropout for networks of [Tensor.Selu]. Elements are replaced with probability
 // p by selu's least value, and all are scaled and moved so that a mean of 0 and a variance of 1
-// stay; see [Tensor.Dropout] for the numbers. The result is 0 for p = 1.
+// stay. See [Tensor.Dropout] for the numbers. The result is 0 for p = 1.
 func (x *Tensor) AlphaDropout(p float64) *Tensor {
 	if x.checkDropout("alpha_dropout", p) {
 		return x

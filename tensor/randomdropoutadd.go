@@ -27,10 +27,10 @@ func (f *dropoutAddFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// DropoutAdd returns residual + x.Dropout(p), the same numbers in one launch, as the end of a
-// residual block: what dropout leaves is rounded to x's type before it is added, and the result has
-// the promoted type. The gradient of residual is that of the result, and that of x one launch. In
-// PyTorch these are two calls.
+// DropoutAdd returns residual + x.Dropout(p), the same numbers in one launch. It is for the end of
+// a residual block. What dropout leaves is rounded to x's type before it is added, and the result
+// has the promoted type. The gradient of residual is that of the result, and that of x one launch.
+// In PyTorch these are two calls.
 func (x *Tensor) DropoutAdd(residual *Tensor, p float64) *Tensor {
 	const op = "dropout_add"
 	none := x.checkDropout(op, p)

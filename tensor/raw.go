@@ -7,7 +7,7 @@ import (
 )
 
 // Raw runs f on the memory of tensors: for kernels and host code of a program's own. f gets the
-// stream on which to queue its work and the driver's views of the tensors, which are strided and
+// stream on which to queue its work, and the driver's views of the tensors. Views are strided and
 // broadcast as the tensors are ([Tensor.Contiguous] makes them dense). It may read ins, write outs,
 // and keep neither; what it queues is ordered with what ops do on any stream. The contents of outs
 // count as changed in place, whether f returns an error or not; the error comes out as a panic with

@@ -142,8 +142,8 @@ func (x *Tensor) SplitSizes(sizes []int, dim int) []*Tensor {
 	return parts
 }
 
-// Chunk returns a dimension in n parts, as views: all of the same size but the last, which may be
-// smaller; as in torch there are fewer than n where the size does not allow for more.
+// Chunk returns a dimension in n parts, as views. All have the same size but the last, which may be
+// smaller. As in torch there are fewer than n where the size does not allow for more.
 func (x *Tensor) Chunk(n, dim int) []*Tensor {
 	x.use("chunk")
 	a := x.axisOf("chunk", dim)
@@ -206,7 +206,7 @@ func VStack(x ...*Tensor) *Tensor {
 }
 
 // Meshgrid returns, for vectors (or scalars) of sizes n₀, n₁, …, tensors of shape [n₀, n₁, …] that
-// hold the coordinates of a grid: the k-th is x[k] along dimension k, everywhere. They are expanded
+// hold the coordinates of a grid. The k-th is x[k] along dimension k, everywhere. They are expanded
 // views. It is torch's indexing="ij".
 func Meshgrid(x ...*Tensor) []*Tensor {
 	if len(x) == 0 || len(x) > shape.MaxRank {

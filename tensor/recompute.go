@@ -11,14 +11,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Recomputation, as torch.utils.checkpoint without reentrance does it: the graph of a segment is
-// recorded as ever, but what its ops save is a number, the how-manieth saved value it is, and
-// nothing of it is kept. When Backward asks for the first of them, the segment is computed once
-// more in a scope with a collector among its modes, which finds the values by their number. They
-// are the run's: released as it passes the nodes that need them, and in any case when it ends. So
-// gradients reach leaves that the segment captured, segments may lie in segments (what an inner one
-// starts from is a value that the outer one saved), and a second run, or one that records a graph,
-// computes the segment again.
+// Recomputation works as torch.utils.checkpoint without reentrance does. The graph of a segment is
+// recorded as ever. But of what its ops save only a number is kept: the how-manieth saved value it
+// is. When Backward asks for the first of them, the segment is computed once more in a scope with a
+// collector among its modes, which finds the values by their number. They are the run's: released
+// as it passes the nodes that need them, and in any case when it ends. So gradients reach leaves
+// that the segment captured. Segments may lie in segments: what an inner one starts from is a value
+// that the outer one saved. A second run, or one that records a graph, computes the segment again.
 
 // A segment is one call of a checkpointed function.
 type segment struct {
@@ -52,8 +51,8 @@ type slotValue struct {
 	i  int
 }
 
-// Recompute calls f with x and returns what it returns, without keeping what its ops save for
-// gradients: the first VJP that asks for one of these values has f called again. It is what
+// Recompute calls f with x and returns what it returns. It does not keep what f's ops save for
+// gradients. The first VJP that asks for one of these values has f called again. It is what
 // autograd.Checkpoint is made of and says more about.
 func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
 	const op = "checkpoint"

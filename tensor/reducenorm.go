@@ -86,11 +86,11 @@ func (f *normFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{d.Cast(x.dtype)}
 }
 
-// Norm returns (Σ|x|ᵖ)^(1/p) over dims, or over all elements when none is given,
-// torch.linalg.vector_norm: for p = 1 the sum and for p = ±Inf the greatest and the least of the
-// absolute values, for p = 0 the number of elements that are not 0. Where the norm is 0 its
-// gradient is 0; equal extremes share theirs. The order p is not NaN, and for p < 0 and p = Inf
-// there is no norm of no elements.
+// Norm returns (Σ|x|ᵖ)^(1/p) over dims, or over all elements when none is given:
+// torch.linalg.vector_norm. For p = 1 it is the sum of the absolute values, for p = ±Inf the
+// greatest and the least of them. For p = 0 it is the number of elements that are not 0. Where the
+// norm is 0 its gradient is 0; equal extremes share theirs. The order p is not NaN, and for p < 0
+// and p = Inf there is no norm of no elements.
 func (x *Tensor) Norm(p float64, dims ...int) *Tensor {
 	x.use("norm")
 	x.mustFloat("norm")

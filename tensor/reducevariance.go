@@ -110,10 +110,10 @@ func (x *Tensor) mustFloat(op string) {
 }
 
 // Var returns the variance over dims, or over all elements when none is given: the sum of squared
-// distances from the mean over their number less correction, which is 1 for the unbiased estimate
-// that is torch's default and 0 for the mean square. It is computed in two passes, in float64.
-// Where the divisor is not positive the result is NaN, or infinite if the elements differ, as in
-// torch.
+// distances from the mean over their number less correction. A correction of 1 is the unbiased
+// estimate that is torch's default, and 0 the mean square. It is computed in two passes, in
+// float64. Where the divisor is not positive the result is NaN, or infinite if the elements differ,
+// as in torch.
 func (x *Tensor) Var(correction int, dims ...int) *Tensor {
 	return x.variance(&varFunc{correction: correction, dims: dims})
 }

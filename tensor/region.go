@@ -65,8 +65,8 @@ func (x *Tensor) Narrow(dim, start, n int) *Tensor {
 }
 
 // Slice returns indices start, start+step, … before stop of a dimension, as Python's
-// x[start:stop:step]: negative start and stop count from the end, and what lies outside of the
-// dimension is cut off; [End] leaves stop out. The result is a view for a positive step. A negative
+// x[start:stop:step]. Negative start and stop count from the end. What lies outside of the
+// dimension is cut off. [End] leaves stop out. The result is a view for a positive step. A negative
 // step, which torch does not have, goes downwards, and the result is a copy ([Tensor.Flip]), since
 // strides are never negative. A step of 0 and a tensor of rank 0 are errors.
 func (x *Tensor) Slice(dim, start, stop, step int) *Tensor {
@@ -141,7 +141,7 @@ func (x *Tensor) Select(dim, i int) *Tensor {
 }
 
 // Diagonal returns the elements of dimensions dim1 and dim2 whose second index is the first plus
-// offset, as a view: these two dimensions are replaced by one, the last of the result.
+// offset, as a view. One dimension, the last of the result, replaces these two.
 func (x *Tensor) Diagonal(offset, dim1, dim2 int) *Tensor {
 	x.use("diagonal")
 	a, b := x.twoAxes("diagonal", dim1, dim2)

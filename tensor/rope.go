@@ -112,8 +112,9 @@ func (x *Tensor) RoPE(o RoPEOptions) *Tensor {
 }
 
 // RoPEAngles returns the cosines and sines of the angles by which [Tensor.RoPE] turns x with these
-// options: [length, features/2], or with positions their shape and features/2, in the type in which
-// x is computed. They serve queries, keys and all layers of a step as Cos and Sin.
+// options. Their shape is [length, features/2], or with positions theirs and features/2. They have
+// the type in which x is computed. They serve queries, keys and all layers of a step as Cos and
+// Sin.
 func (x *Tensor) RoPEAngles(o RoPEOptions) (cos, sin *Tensor) {
 	const op = "rope_angles"
 	s, dims := x.checkRoPE(op, o)

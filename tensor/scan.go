@@ -23,9 +23,9 @@ func scanType(t dtype.Type) dtype.Type {
 	return dtype.I64
 }
 
-// doubling combines, in x, each entry along an axis with all before it, or if reverse with all
-// behind it: after step k it has been combined with its 2ᵏ-1 nearest. combine takes first what lies
-// further in the direction of the scan; it must be associative. x are the parts of one value.
+// doubling combines each entry of x along an axis with all before it, or if reverse with all behind
+// it. After step k an entry has been combined with its 2ᵏ-1 nearest. combine gets far, which lies
+// before near in the order of the scan, and must be associative. x are the parts of one value.
 func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Tensor) []*Tensor) []*Tensor {
 	n := x[0].layout.Shape.At(axis)
 	part := func(start, n int) []*Tensor {

@@ -86,7 +86,8 @@ func (x *Tensor) numbers(like *Tensor, v float64) *Tensor {
 	return x.scope.On(like.st.dev).Typed(like.dtype).Full(v).expand(x.layout.Shape)
 }
 
-// lifted is x, of rank 0 as a vector of one: torch's ops along a dimension take both.
+// lifted is x, or a vector of one element where x has rank 0: torch's ops along a dimension take
+// both.
 func (x *Tensor) lifted() *Tensor {
 	if x.Rank() == 0 {
 		return x.reshape(shape.Of(1))
@@ -202,9 +203,9 @@ func (x *Tensor) change(op string, in []*Tensor, computed func() *Tensor, direct
 }
 
 // Scatter returns x with the elements of src at the places that index names along dim, as
-// torch.scatter: y[i… with index[i…] in dimension dim] = src[i…]. The index has x's rank, in every
-// dimension at most src's size and, but in dim, at most x's; what lies beyond the index is left
-// out. Of several elements for one place the last in row-major order wins (PyTorch leaves that
+// torch.scatter: y[i… with index[i…] in dimension dim] = src[i…]. The index has x's rank. In every
+// dimension its size is at most src's, and, but in dim, at most x's. What lies beyond the index is
+// left out. Of several elements for one place the last in row-major order wins (PyTorch leaves that
 // open), while as in PyTorch each of them is given the gradient of the place. Types are equal,
 // indices int64 or int32 and not negative; one outside the dimension is an error, on a GPU reported
 // at the next wait.
@@ -251,7 +252,7 @@ func (x *Tensor) ScatterAddInPlace(dim int, index, src *Tensor) *Tensor {
 }
 
 // IndexAdd returns x with alpha·src[j] added to entry index[j] of dimension dim, for each j in
-// order, as torch.index_add: index is a vector, src has x's shape but in dim one entry for each
+// order, as torch.index_add. index is a vector. src has x's shape but in dim one entry for each
 // index. The sum of bool is "or"; alpha counts as true unless it is 0.
 func (x *Tensor) IndexAdd(dim int, index, src *Tensor, alpha float64) *Tensor {
 	return x.scattered(device.ScatterAdd, x.placeRows("index_add", dim, index, src).times(alpha))

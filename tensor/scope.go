@@ -13,7 +13,7 @@ import (
 )
 
 // A Scope owns tensors and ends. The result of an op belongs to the youngest scope among its
-// operands, so the scope travels with the batch; closing it gives the memory of all that it owns
+// operands, so the scope travels with the batch. Closing it gives the memory of all that it owns
 // back at once. It also carries the modes that PyTorch keeps in thread-locals: no-grad, default
 // device, stream, generator, name.
 //
@@ -103,8 +103,8 @@ func RecordSites() Option { return func(m *modes) { m.sites = true } }
 func Nondeterministic() Option { return func(m *modes) { m.nondet = true } }
 
 // Composed makes heavy ops take their composition of primitives, also where the device has a fast
-// kernel for them: the reference that tests hold the kernels against, and a way to find out whether
-// a kernel is at fault.
+// kernel for them. Tests hold the kernels against it, and it is a way to find out whether a kernel
+// is at fault.
 func Composed() Option { return func(m *modes) { m.composed = true } }
 
 // joinNames returns the path of a scope of that name in one of that path.
@@ -312,9 +312,9 @@ func compact(owned []*Tensor) []*Tensor {
 	return live
 }
 
-// Close frees all that s owns but keep, which moves to the parent with the part of the graph that
-// it still needs (keep x.Detach() to cut that off). It panics if s is closed already or has open
-// children.
+// Close frees all that s owns but keep. That moves to the parent, with the part of the graph that
+// it still needs (keep x.Detach() to cut the graph off). Close panics if s is closed already or has
+// open children.
 func (s *Scope) Close(keep ...*Tensor) { s.close(keep, false) }
 
 // abandon closes s during a panic: open children no longer matter.

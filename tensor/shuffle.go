@@ -2,9 +2,9 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/shape"
 
-// PixelShuffle moves channels into places: of x, [..., channels·r², height, width], the result is
-// [..., channels, height·r, width·r], where place (h·r + i, w·r + j) of channel c is that of (h, w)
-// in channel c·r² + i·r + j of x. Any element type.
+// PixelShuffle moves channels into places. From x, [..., channels·r², height, width], it makes
+// [..., channels, height·r, width·r]. Place (h·r + i, w·r + j) of channel c is that of (h, w) in
+// channel c·r² + i·r + j of x. Any element type.
 func (x *Tensor) PixelShuffle(r int) *Tensor {
 	const op = "pixel_shuffle"
 	lead := x.image(op, r)

@@ -108,8 +108,8 @@ func (x *Tensor) Softmin(dim int) *Tensor {
 // GumbelSoftmax returns samples of the categorical distributions with logits x along dim, made
 // smooth: softmax((x + g) / tau) for noise g of the standard Gumbel distribution (E. Jang et al.,
 // arXiv:1611.01144; C. Maddison et al., arXiv:1611.00712). With hard they are 1 at the greatest and
-// 0 elsewhere, but for rounding, and have the gradient of the smooth ones. tau is positive; the
-// noise comes from the generator of x's scope.
+// 0 elsewhere, but for rounding. They then have the gradient of the smooth ones. tau is positive,
+// and the noise comes from the generator of x's scope.
 func (x *Tensor) GumbelSoftmax(tau float64, hard bool, dim int) *Tensor {
 	const op = "gumbel_softmax"
 	x.use(op)

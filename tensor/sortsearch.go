@@ -54,12 +54,12 @@ func (f searchFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (searchFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} }
 
-// Searchsorted returns, for each of values, the place in the last dimension of x, whose rows are in
-// ascending order, at which it would have to be inserted to keep the order: int64, the first such
-// place, or if right the last, behind all elements equal to it. x is a vector, which all values are
-// looked up in, or has the sizes of values in all dimensions but the last. Both are of one type.
-// The place of NaN is at the end, behind others. Rows that are not in order give places without a
-// meaning.
+// Searchsorted returns the place of each of values in the last dimension of x, whose rows are in
+// ascending order. At that place, an int64, it would have to be inserted to keep the order. It is
+// the first such place, or if right the last, behind all elements equal to it. x is a vector, which
+// all values are looked up in, or has the sizes of values in all dimensions but the last. Both are
+// of one type. The place of NaN is at the end, behind others. Rows that are not in order give
+// places without a meaning.
 //
 // With a sorter, of x's shape, x need not be sorted: it names for each place of a row the element
 // that comes there, as [Tensor.Argsort] returns it. One that names no element is an index error, on
@@ -105,9 +105,9 @@ func (x *Tensor) search(op string, values *Tensor, right bool) *Tensor {
 	})
 }
 
-// Bucketize returns for each element the number of the bucket that it is in: boundaries, a vector
-// in ascending order and of x's type, are the upper bounds of the buckets, included, or if right
-// their lower bounds, included. It is [Tensor.Searchsorted] with the roles exchanged.
+// Bucketize returns for each element the number of the bucket that it is in. boundaries is a vector
+// in ascending order and of x's type. They are the upper bounds of the buckets, included, or if
+// right their lower bounds, included. It is [Tensor.Searchsorted] with the roles exchanged.
 func (x *Tensor) Bucketize(boundaries *Tensor, right bool) *Tensor {
 	boundaries.use("bucketize")
 	if boundaries.Rank() != 1 {
@@ -203,10 +203,10 @@ func (x *Tensor) Histc(bins int, lo, hi float64) *Tensor {
 }
 
 // Bincount returns how often each number 0, 1, … occurs in x, a vector of integers that are not
-// negative: int64, as long as the greatest number wants and at least minLength. With weights, a
-// tensor of x's shape or nil, it adds these up: float32 stays so, all else becomes float64. There
-// is no gradient. It reads the greatest number back, 8 bytes, and so waits for the device;
-// [Tensor.ScatterAdd] into zeros does not.
+// negative. The result is int64, as long as the greatest number needs and at least minLength. With
+// weights, a tensor of x's shape or nil, it adds these up: float32 stays so, all else becomes
+// float64. There is no gradient. It reads the greatest number back, 8 bytes, and so waits for the
+// device; [Tensor.ScatterAdd] into zeros does not.
 func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 	const op = "bincount"
 	in := []*Tensor{x}

@@ -132,10 +132,11 @@ func (x *Tensor) unique(op string, consecutive bool, o UniqueOptions, dims []int
 	return values, r.inverse, r.counts
 }
 
-// Unique returns the distinct elements in ascending order as a vector, and if asked for by o, else
-// nil, for each element of x where it is among these, of x's shape, and how often each occurs; both
-// int64. Given a dimension, its entries are compared as wholes and ordered by their elements in
-// row-major order: the values have x's other dimensions, and inverse is a vector.
+// Unique returns the distinct elements in ascending order as a vector. If o asks for them it also
+// returns two int64 tensors, else nil. One has x's shape and says where each element of x is among
+// the distinct ones. The other says how often each of these occurs. Given a dimension, its entries
+// are compared as wholes and ordered by their elements in row-major order: the values have x's
+// other dimensions, and inverse is a vector.
 //
 // 0 and -0 are equal, and the first of them is returned; no NaN is equal to another. The number of
 // distinct elements, which decides the shapes, is read from the device: the op waits for the work

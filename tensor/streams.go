@@ -20,8 +20,8 @@ func (s *Scope) Stream(d ...device.Device) device.Stream {
 }
 
 // RecordStream notes that work on stream st, queued by other means than ops, uses x's memory:
-// torch's record_stream. What is queued on st from here on waits for what was written to x so far;
-// whoever writes to x later, or gets its memory after it is freed, waits for what is queued on st
+// torch's record_stream. What is queued on st from here on waits for what was written to x so far.
+// Whoever writes to x later, or gets its memory after it is freed, waits for what is queued on st
 // by then. Ops, and [Raw] on the stream that it hands out, need no such note.
 func (x *Tensor) RecordStream(st device.Stream) {
 	const op = "record_stream"

@@ -7,10 +7,10 @@ import (
 )
 
 // A tape records which numbers a checkpointed segment drew, and gives the same again when the
-// segment is computed a second time: exactly these, whatever others have drawn meanwhile from the
-// generator, which stays where it is. What the segment draws from the generator of its scope comes
-// by way of the tape. An op on older tensors alone draws from that of their scope, past the tape;
-// it is known by the goroutine, which is that of the segment.
+// segment is computed a second time. It does so whatever others have drawn from the generator
+// meanwhile. The generator itself does not move. What the segment draws from the generator of its
+// scope comes by way of the tape. An op on older tensors alone draws from that of their scope, past
+// the tape; it is known by the goroutine, which is that of the segment.
 type tape struct {
 	kept kept[*tape] // for the goroutine that computes the segment
 

@@ -3,8 +3,8 @@ package tensor
 import "github.com/flambeau-go/flambeau/dtype"
 
 // AllowTF32 makes a scope in which products of float32, and convolutions that are such products,
-// may take TF32: a GPU's tensor cores multiply factors rounded to 10 bits of mantissa, with the
-// exponent of float32, and add in float32. That is torch.backends.cuda.matmul.allow_tf32, and
+// may take TF32. A GPU's tensor cores then multiply factors rounded to 10 bits of mantissa, with
+// the exponent of float32, and add in float32. That is torch.backends.cuda.matmul.allow_tf32, and
 // torch.set_float32_matmul_precision("high").
 //
 // It is a permission, off by default. A device that gains nothing by it computes in float32: the

@@ -11,8 +11,8 @@ import (
 )
 
 // A tracer learns of ops by spans around them. A span is opened and closed on the goroutine that
-// computes, so that what drivers tell in between belongs to it; of the scopes, which travel between
-// goroutines, a span names the innermost that has a name.
+// computes, so that what drivers tell in between belongs to it. Scopes travel between goroutines; a
+// span names the innermost that has a name.
 
 // tracedOp opens a span for op on in, in scope s or the youngest of in; t.End closes it.
 func tracedOp(t device.Tracer, kind device.SpanKind, op string, scope *Scope, in []*Tensor) device.SpanID {
@@ -108,7 +108,8 @@ func (s *Scope) endSpan() {
 }
 
 // Span is the span of the innermost scope around s, or s itself, that has a name and was opened
-// while a tracer was set: for [device.Span], by those who open spans of their own. 0 is none.
+// while a tracer was set. It is for [device.Span], for those who open spans of their own. 0 is
+// none.
 func (s *Scope) Span() device.SpanID {
 	s.asked()
 	return s.modes.span

@@ -73,9 +73,9 @@ func (x *Tensor) Acos() *Tensor { return acosOp.Apply([]*Tensor{x}) }
 // Atan returns the inverse tangent of x, in radians from -π/2 to π/2.
 func (x *Tensor) Atan() *Tensor { return atanOp.Apply([]*Tensor{x}) }
 
-// Atan2 returns the angle of the point (y, x), where y is the receiver: the inverse tangent of y/x
-// in the right quadrant, in radians from -π to π, broadcast together. At the origin the gradient is
-// 0, as in torch.
+// Atan2 returns the angle of the point (y, x), where y is the receiver. It is the inverse tangent
+// of y/x in the right quadrant, in radians from -π to π. Both are broadcast together. At the origin
+// the gradient is 0, as in torch.
 func (y *Tensor) Atan2(x *Tensor) *Tensor { return atan2Op.Apply([]*Tensor{y, x}) }
 
 // Hypot returns √(x²+y²) without overflow on the way, broadcast together, for floating point

@@ -9,11 +9,11 @@ import (
 	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
-// A vigil is kept over a scope that sets NoGrad or Autocast, until something is asked of the scope.
-// An expression over older tensors alone belongs to their scope, so the mode would do nothing, in
-// silence. It is told when the scope closes, if on its goroutine an op ran outside of it that the
-// mode would have changed. An op that it leaves alone is none of its affair: what comes before an
-// early return may well belong to the scope around.
+// A vigil watches a scope that sets NoGrad or Autocast, until the scope is first used. An
+// expression over older tensors alone belongs to their scope, so the mode would silently do
+// nothing. If on the scope's goroutine an op ran outside of it that the mode would have changed,
+// that is reported when the scope closes. An op that the mode would not have changed is not
+// reported: what comes before an early return may well belong to the scope around.
 type vigil struct {
 	kept[*vigil] // for the goroutine that opened the scope
 

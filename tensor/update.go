@@ -7,19 +7,19 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Update runs one program over groups of tensors of one device and stores its results in place:
-// outs[k] from ins[k], for optimizers. params is a tensor of 8-byte slots with the program's
+// Update runs one program over groups of tensors of one device and stores its results in place,
+// outs[k] from ins[k]. It is for optimizers. params is a tensor of 8-byte slots with the program's
 // scalars as bits (expr.Encode), on that device. Where the device can, the groups whose tensors are
-// all contiguous are a single launch, which reads the scalars on the device; each of the others is
-// one of its own, with the scalars in bits.
+// all contiguous are a single launch, which reads the scalars on the device. Each of the others is
+// a launch of its own, which takes the scalars from bits.
 func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64) {
 	update(op, p, outs, ins, params, bits, nil)
 }
 
-// UpdateFinite is [Update] that also sets found, one float32 on the device that is 0 or 1, to 1 if
-// an element of the first operand of a group is infinite or NaN before the update; otherwise found
-// stays as it is. Where the device can it is the same launch. It is what a GradScaler unscales
-// gradients with, and what an optimizer that leaves steps out is made of.
+// UpdateFinite is [Update] that also sets found, one float32 on the device that is 0 or 1. It sets
+// it to 1 if an element of the first operand of a group is infinite or NaN before the update.
+// Otherwise found stays as it is. Where the device can it is the same launch. It is what a
+// GradScaler unscales gradients with, and what an optimizer that leaves steps out is made of.
 func UpdateFinite(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64, found *Tensor) {
 	params.use(op)
 	found.use(op)

@@ -26,7 +26,7 @@ func positions(c *Scope, like *Tensor, s, strides shape.Dims, offset int) *Tenso
 }
 
 // Unfold returns the windows of the given size along a dimension, each step behind the one before,
-// as a view: the dimension becomes their number, (n-size)/step + 1, and the last dimension of the
+// as a view. The dimension becomes their number, (n-size)/step + 1, and the last dimension of the
 // result holds their elements. Windows may overlap; gradients of an element that lies in several
 // are added in a fixed order. A tensor of rank 0 counts as a vector of one; its single window of
 // size 1 is that vector, and one of size 0 an empty one.

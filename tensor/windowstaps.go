@@ -62,9 +62,9 @@ func tapProgram(from, to dtype.Type, n int, weighted bool) *expr.Program {
 	})
 }
 
-// sumTaps returns, for x, padded, [n, c, …], the sums of its windows, [n, c, out…], in the type in
-// which they are computed; each tap k is multiplied by weight(k), which broadcasts, unless weight
-// is nil.
+// sumTaps returns the sums of the windows of x, [n, c, out…], in the type in which they are
+// computed. x is [n, c, …], already padded. Unless weight is nil, it multiplies each tap k by
+// weight(k), which broadcasts.
 func (g *grid) sumTaps(op string, c *Scope, x *Tensor, weight func(k int) *Tensor) *Tensor {
 	t := x.dtype.Compute()
 	to := g.shaped(x.Dim(0), x.Dim(1), g.out)

@@ -8,8 +8,8 @@ import (
 )
 
 // loadLegacy reads the format before PyTorch 1.6, and _use_new_zipfile_serialization=False of later
-// ones: five pickles (a magic number, the protocol's version, a dict about the system, the
-// contents, a list of keys), then for each key the number of elements in eight bytes and the
+// ones. It is five pickles: a magic number, the protocol's version, a dict about the system, the
+// contents, a list of keys. Then follow for each key the number of elements in eight bytes and the
 // elements.
 func (f *file) loadLegacy(head []byte) *loaded {
 	if head[0] != 0x80 {

@@ -11,10 +11,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// plain returns a value of a plain Go type as one that is saved: an integer of any width as int64
-// or *big.Int, float32 as float64, a slice or array as a list, or as bytes, a map as a dict with
-// its keys in order. Types that are made of these, such as time.Duration, are what they are made
-// of. What is in lists and dicts stays as it is. It is false for other types.
+// plain returns a value of a plain Go type as one that is saved. An integer of any width becomes
+// int64 or *big.Int, float32 becomes float64. A slice or array becomes a list, or bytes. A map
+// becomes a dict with its keys in order. Types that are made of these, such as time.Duration, are
+// what they are made of. What is in lists and dicts stays as it is. It is false for other types.
 func plain(v any) (any, bool) {
 	switch v.(type) {
 	case dtype.Type, Device:

@@ -28,10 +28,10 @@ func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 
 // Save writes a tree to path, as torch.save does, so that torch.load(path, weights_only=True) reads
 // it: a zip archive whose tensors begin at multiples of 64 bytes. The tree is what [Load] returns,
-// also with [Exact], and what is made of plain Go types: integers of any width, float32, slices and
-// arrays, which become lists ([]byte: bytes), and maps, which become dicts, of these and of types
-// that are defined by them. Structs and pointers are refused. Keys of maps are written in order; a
-// dict whose values are all tensors becomes an OrderedDict.
+// also with [Exact], and what is made of plain Go types. Those are integers of any width, float32,
+// slices and arrays, which become lists ([]byte: bytes), and maps, which become dicts, of these and
+// of types that are defined by them. Structs and pointers are refused. Keys of maps are written in
+// order; a dict whose values are all tensors becomes an OrderedDict.
 //
 // Tensors that share memory share it in the file, of which only the part that the tensors reach is
 // written. Tensors of a GPU are written as the CPU's. The file is written to a temporary one and

@@ -16,7 +16,7 @@ var wrappers = []string{"state_dict", "model_state_dict", "model", "module", "ne
 // StateDict returns the tensors by name in what [Load] returned for a saved state dict. If the tree
 // is a dict that holds one beside other things, under a key such as "state_dict" or "model", that
 // is taken, also twice. What is no tensor in a state dict (counters, None of a parameter that is
-// not there) is left out, as long as tensors are; dicts in it give names with dots.
+// not there) is left out, as long as there are tensors. Dicts in it give names with dots.
 //
 // Names are those of the file: those of a model under DataParallel begin with "module." still.
 // Errors are *[Error].

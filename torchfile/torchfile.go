@@ -3,7 +3,7 @@
 //
 // A .pt file is a pickle: a program for a stack machine that can call any function of Python. The
 // machine here knows the instructions, and of all functions only those that make tensors and
-// containers; anything else that a file asks for is an *[Error] that names it, and nothing is run.
+// containers. Anything else that a file asks for is an *[Error] that names it, and nothing is run.
 // All that is claimed (lengths, sizes, places) is checked against the file before memory is taken.
 //
 // [Load] returns plain trees:
@@ -23,10 +23,11 @@
 // written. The formats are described in PyTorch's torch/serialization.py, torch/csrc/serialize and
 // caffe2/serialize/inline_container.h; pickle's instructions in CPython's Lib/pickletools.py.
 //
-// Not read: the tar format of PyTorch before 0.2, TorchScript archives, whole modules, big-endian
-// files, compressed zip entries; complex, quantized, sparse and 8-bit floating tensors, views
-// marked as negative, and unsigned integers wider than a byte. The error says which it is, and for
-// what people save beside weights (argparse.Namespace, pathlib.Path, …) what to save instead.
+// Some files are not read: the tar format of PyTorch before 0.2, TorchScript archives, whole
+// modules, big-endian files and compressed zip entries. Nor are complex, quantized, sparse and
+// 8-bit floating tensors, views marked as negative, and unsigned integers wider than a byte. The
+// error says which it is, and for what people save beside weights (argparse.Namespace,
+// pathlib.Path, …) what to save instead.
 package torchfile
 
 import (

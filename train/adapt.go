@@ -60,22 +60,21 @@ const (
 //		})
 //	}
 //
-// A batch whose computation runs out of memory is done again: whole if the memory is there after
-// all, as when another program or a fragmented pool was the cause, otherwise in parts, halved until
-// they fit. The parts' gradients are added up, weighted by their samples, so that the update is
-// that of the whole batch but for rounding. The size that fits is remembered for the next batches.
-// After Probe good steps something larger is tried, between what fits and what did not; once
-// nothing lies between, ever more rarely the latter.
+// A batch whose computation runs out of memory is done again. It is done whole if the memory is
+// there after all, as when another program or a fragmented pool was the cause. Otherwise it is done
+// in parts, halved until they fit. The parts' gradients are added up, weighted by their samples, so
+// that the update is that of the whole batch but for rounding. The size that fits is remembered for
+// the next batches. After Probe good steps something larger is tried, between what fits and what
+// did not; once nothing lies between, ever more rarely the latter.
 //
-// Nothing of a failed attempt stays: its scope is closed, gradients are as they were, those of
-// earlier batches of the same step too, and the model's buffers (running statistics) and the
-// generator are put back, from copies of the buffers that are taken when a batch begins. The
-// function that computes the loss is called again; what it changes beyond tensors of its scope it
-// changes again.
+// Nothing of a failed attempt stays. Its scope is closed. Gradients are as they were, those of
+// earlier batches of the same step too. The generator and the model's buffers (running statistics)
+// are put back; the buffers are copied when a batch begins. The function that computes the loss is
+// called again; what it changes beyond tensors of its scope it changes again.
 //
 // What splitting cannot keep: batch normalisation in training normalises over each part, of two
-// samples at least, and updates its running statistics once for each; dropout may draw other
-// numbers; a loss that is neither mean nor sum over samples is weighted by samples all the same.
+// samples at least, and updates its running statistics once for each. Dropout may draw other
+// numbers. A loss that is neither mean nor sum over samples is weighted by samples all the same.
 // The first split says so, once.
 //
 // An Adapt is used by one goroutine.
@@ -176,9 +175,10 @@ func (a *Adapt) Step(opt interface {
 	return loss, nil
 }
 
-// Do runs what changes all or nothing when it runs out of memory: the Step of every optimizer of
-// package optim, clipping, averages, and what programs make so. It is run again once, after caches
-// were emptied. The error is a *[MemoryError]; what names the change in it. Other panics go on.
+// Do runs a change that is made wholly or not at all when memory runs out. Such are the Step of
+// every optimizer of package optim, clipping, averages, and what programs write in that way. If
+// memory runs out, Do empties the caches and runs the change once more. The error is then a
+// *[MemoryError], in which what names the change. Other panics go on.
 func (a *Adapt) Do(what string, change func()) error {
 	for again := false; ; again = true {
 		err := outOfMemory(change)
@@ -194,11 +194,11 @@ func (a *Adapt) Do(what string, change func()) error {
 	}
 }
 
-// Backward adds the gradients of a batch's loss to those of the parameters, and returns the loss,
-// as a tensor of one number on the device that a keeps and overwrites in the next call. It takes
-// the batch over and frees its tensors: for those that are needed afterwards give it handles,
-// data.Batch{X: x.Detach(), Y: y.Detach()}. f computes the loss of a part, or of all, of the batch,
-// whose tensors belong to s, a scope on the device.
+// Backward adds the gradients of a batch's loss to those of the parameters. It returns the loss as
+// a tensor of one number on the device, which a keeps and overwrites in the next call. It takes the
+// batch over and frees its tensors. For those that are needed afterwards give it handles:
+// data.Batch{X: x.Detach(), Y: y.Detach()}. f computes the loss of the batch, or of a part of it.
+// The part's tensors belong to s, a scope on the device.
 //
 // The error is a *[MemoryError] when not even a single sample fits, or when the batch has no
 // dimension of samples to be split along. Gradients, buffers and generator are then as they were

@@ -88,9 +88,9 @@ func farthest(a, b []float64) (d float64) {
 	return d
 }
 
-// A network whose batch needs three times the memory of the device trains on it by itself, in a
-// loop of one's own and in Fit, and ends with the parameters that it has where the batch fits. It
-// is a device of 512 KiB; FLAMBEAU_SOAK=1 takes one of 6 MiB, and a batch that needs 18.
+// A network whose batch needs three times the memory of the device trains on it all the same, in a
+// loop of one's own and in Fit. It ends with the parameters that it has where the batch fits. It is
+// a device of 512 KiB; FLAMBEAU_SOAK=1 takes one of 6 MiB, and a batch that needs 18.
 func TestTrainsWhatDoesNotFit(t *testing.T) {
 	batch, limit, need := 14, 512<<10, 1536<<10
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {

@@ -30,8 +30,8 @@ func (f fragile) Get(i int) (data.Sample, error) {
 	return f.Dataset.Get(i)
 }
 
-// A training that is broken off anywhere, in a sample, a loss, an evaluation, a callback, by an
-// interruption, an error or a panic of any kind, says what it was, gives its directory free, and
+// A training may be broken off anywhere: in a sample, a loss, an evaluation or a callback, by an
+// interruption, an error or a panic of any kind. It says what it was, gives its directory free, and
 // ends with the same bits when it goes on.
 func TestBrokenOffAnywhere(t *testing.T) {
 	cpu := devices(t)[0]

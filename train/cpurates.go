@@ -16,8 +16,8 @@ import (
 )
 
 // cpuRates are what primitives have taken: so much for each byte, or for each operation of
-// products, by their size, as what fits the caches is faster and what is large is shared by the
-// cores; of maps also so much for each operation.
+// products; of maps also so much for each operation. The rates go by their size, as what fits the
+// caches is faster and what is large is shared by the cores.
 type cpuRates struct {
 	start float64          // seconds that a step takes for each primitive beside it
 	least float64          // seconds of a primitive on next to nothing
@@ -25,8 +25,8 @@ type cpuRates struct {
 	rates map[string]curve // by primitive
 }
 
-// A curve is seconds for each byte, or operation, by size, between its points linear in the
-// logarithm of the size.
+// A curve is seconds for each byte, or for each operation, by size. Between its points it is linear
+// in the logarithm of the size.
 type curve []point
 
 type point struct{ size, value float64 }
@@ -217,9 +217,9 @@ func median(x []float64) float64 {
 // tiny is the size below which a primitive takes the same time whatever its size.
 const tiny = 4 << 10
 
-// fit finds the rates: by powers of four of the size the time of all that a primitive did of that
-// size for all its bytes, and of maps in turn that, and so much for each operation, until both
-// explain the times best.
+// fit finds the rates. For each power of four of the size, a rate is the time of all that a
+// primitive did of that size over all its bytes. Of maps it finds in turn that, and so much for
+// each operation, until both explain the times best.
 func (t *timer) fit(r *cpuRates) {
 	r.start = t.beside / float64(max(t.of, 1))
 	var small []float64

@@ -29,10 +29,10 @@ func stepTime(build builder, batch, steps int) float64 {
 	return times[len(times)/2]
 }
 
-// What is estimated of a step's time on the CPU, from the rates of this moment, is what it takes
-// within a factor of 1.5; rates and steps alternate, so that both see what else the machine does.
-// One look says nothing of a machine that is busy: without FLAMBEAU_SOAK only what does not depend
-// on the time is looked at, that more samples take longer.
+// The estimate of a step's time on the CPU, from rates that are measured now, is right within a
+// factor of 1.5. Rates and steps alternate, so that both see what else the machine does. On a busy
+// machine one look proves nothing. Without FLAMBEAU_SOAK the test checks only what does not depend
+// on the time: more samples take longer.
 func TestPlanSecondsOnTheCPU(t *testing.T) {
 	const rounds, steps, factor = 15, 9, 1.5
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"

@@ -32,8 +32,8 @@ func (a *Adapt) ranks(b *data.Batch, n int) int {
 }
 
 // dealt returns which samples of a batch of n are those of a rank, lo … hi-1, when they are dealt
-// to the first so many ranks: in their order, and in numbers that differ by one at most. The
-// others get none.
+// to the first so many ranks. They are dealt in their order, and in numbers that differ by one at
+// most. The others get none.
 func dealt(n, ranks, rank int) (lo, hi int) {
 	if rank >= ranks {
 		return n, n

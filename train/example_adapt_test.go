@@ -106,9 +106,9 @@ func ExampleConfig_memory() {
 	// Output: 6 steps, the loss fell: true
 }
 
-// A step in its parts, with something between them: Backward splits the batch where it must, and Do
-// does what changes all or nothing again after a lack of memory, here a step that the GPU refuses
-// memory for once.
+// A step can be done in its parts, with something between them. Backward splits the batch where it
+// must. Do runs a change that is made wholly or not at all once more after out of memory; here the
+// GPU refuses memory for a step once.
 func ExampleAdapt_Do() {
 	gpus, err := cuda.Emulate("emulate,mem=1MiB,segment=16KiB")
 	if err != nil {

@@ -51,8 +51,8 @@ type Config struct {
 	// what is stepped, evaluated and kept; see [Fit].
 	Devices dist.DeviceList
 	// Replica gives Forward and Loss, or Compute, for a copy of Model on another of Devices, or on
-	// the device without memory of a rehearsal (see Rehearse): functions that
-	// use Model itself cannot work there. nil: the copy's own Forward, and Loss.
+	// the device without memory of a rehearsal (see Rehearse). Functions that use Model itself
+	// cannot work there. nil: the copy's own Forward, and Loss.
 	Replica   func(model any, dev device.Device) Computation
 	Generator *tensor.Generator // of dropout and the like; nil: the root scope's
 
@@ -128,8 +128,8 @@ type Config struct {
 	Profile interface{ Step() error }
 
 	// MemorySnapshot is a file, .html to look at or .pickle for PyTorch's viewer, that gets the
-	// history of the device's memory: up to the first out of memory, or to the end; see package
-	// profile/memsnap. Parameters are marked in it. "": none, and no history is kept.
+	// history of the device's memory. It goes up to the first out of memory, or to the end. See
+	// package profile/memsnap. Parameters are marked in it. "": none, and no history is kept.
 	MemorySnapshot string
 
 	TensorBoard string // directory for event files; "": none
@@ -219,28 +219,28 @@ func (e *DivergedError) Error() string {
 }
 
 // Fit trains. A batch that does not fit into the memory of the device is computed in parts, as
-// [Adapt] describes, and Log is told; the error is a *[MemoryError] when nothing helps. A cancelled
+// [Adapt] describes, and Log is told. The error is a *[MemoryError] when nothing helps. A cancelled
 // ctx ends the training after the step that is being made, with a last checkpoint, and the error
 // wraps the context's cause; the result is there then too. What goes wrong with writing checkpoints
 // or events does not end the training: it is told to Log, and returned at the end together with the
 // result. Errors of the settings are an *[Error], those of checkpoints a *[checkpoint.Error].
 //
 // A training that was interrupted, killed or broken off by an error and is begun again with Resume
-// ends with the same bits as one that was not, on the same kind of device with as much memory:
-// where that runs out after another step, the parts of a batch are others from there on, and so is
-// their rounding. Profiling, snapshots, events, evaluations, the workers of the loader, Every, Keep
-// and Checkpointing may be others; of settings that make other numbers, such as Accumulate or
-// Autocast, Log and [Result].Changed tell, and those of the optimizer are the checkpoint's. A
+// ends with the same bits as one that was not. That holds on the same kind of device with as much
+// memory. Where that runs out after another step, the parts of a batch are others from there on,
+// and so is their rounding. Profiling, snapshots, events, evaluations, the workers of the loader,
+// Every, Keep and Checkpointing may be others. Log and [Result].Changed tell of settings that make
+// other numbers, such as Accumulate or Autocast. The optimizer's settings are the checkpoint's. A
 // checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of bad
 // evaluations. Checkpoints are made between steps, within an epoch too.
 //
-// With several Devices each has a copy of the model and computes a part of every batch: of n
-// samples on w devices, in their order, n/w each or one more. Gradients are averaged over all
+// With several Devices each has a copy of the model and computes a part of every batch. Of n
+// samples on w devices each gets n/w or one more, in their order. Gradients are averaged over all
 // samples while Backward goes on, so that a step is that of one device with the whole batch. The
 // first device alone makes it, and the others get the parameters. So the number of devices may be
 // another after a resume. Batches of an evaluation are dealt likewise, and the metrics get the
-// parts in their order. Where one device runs out of memory, all compute the batch again, in
-// parts of one size.
+// parts in their order. Where one device runs out of memory, all compute the batch again, in parts
+// of one size.
 //
 // What differs from one device: batch normalisation normalises over each device's part, and its
 // running statistics are those of the first's; each device has random numbers of its own. They

@@ -13,8 +13,9 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A disk that is full from a step on: the training goes on to its end, says at once and once what
-// could not be written, returns it, and can be gone on from where there was room.
+// The disk is full from a step on. The training goes on to its end, says at once and only once what
+// could not be written, and returns that. A resumed training goes on from the last checkpoint for
+// which there was room.
 func TestFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

@@ -36,9 +36,9 @@ func everything(m any, opt optim.Optimizer, l *data.Loader, g *tensor.Generator)
 	return b.String()
 }
 
-// A training whose allocations fail at random points in forward, backward, clipping and the
-// optimizer's step makes every step, with the bits of one in which none failed, and holds no more
-// memory after a step than that.
+// The allocations of a training fail at random points in forward, backward, clipping and the
+// optimizer's step. It makes every step all the same, with the bits of a training in which none
+// failed. After a step it holds no more memory than that one.
 func TestFailuresLoseNothing(t *testing.T) {
 	failures := 50
 	switch {

@@ -10,11 +10,11 @@ import (
 	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
-// A Machine is a device whose rates are known, for the estimate of a step's time: the roofline, Σ
-// over the kernels of the longest of arithmetic at the peak rate, memory traffic at the full
-// bandwidth, and a launch (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009).
-// On a GPU that is a bound: published peaks are what no kernel goes beyond, and a step takes longer
-// by what kernels miss of them. Only launches may be shorter than on the GPU that they were
+// A Machine is a device whose rates are known, for the estimate of a step's time. The estimate is
+// the roofline: Σ over the kernels of the longest of arithmetic at the peak rate, memory traffic at
+// the full bandwidth, and a launch (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4),
+// 2009). On a GPU that is a bound: published peaks are what no kernel goes beyond, and a step takes
+// longer by what kernels miss of them. Only launches may be shorter than on the GPU that they were
 // measured on, and are where a graph is replayed (tensor.Capture), which shows in steps of many
 // tiny kernels. A machine of [MeasureCPU] has measured rates instead, and the estimate is of the
 // time itself.
@@ -51,8 +51,8 @@ const pcie4, pcie5 = 31.5 * giga, 63 * giga
 // as the library's do; on GeForce that is half of what the papers give for sums in float16. Where
 // Float64 is not in the document it is a 64th of Float32, as the whitepapers on GA102 and Ada say
 // of all their GPUs. Memory is cuDeviceTotalMem on Linux, as users of PyTorch publish it
-// (get_device_properties(0).total_memory, and messages about out of memory), the least that was
-// found: it changes with the driver by 0.2 %, and is 0.4 to 2 % below what nvidia-smi shows.
+// (get_device_properties(0).total_memory, and messages about out of memory). It is the least that
+// was found: it changes with the driver by 0.2 %, and is 0.4 to 2 % below what nvidia-smi shows.
 var gpus = []Machine{
 	// Whitepaper, appendix A, table "GeForce RTX 3090": peak FP32 35.6, peak FP16 and BF16 tensor
 	// with FP32 accumulate 71, 936 GB/s.

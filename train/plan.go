@@ -116,8 +116,8 @@ var planning sync.Mutex // there is one tracer
 //
 // build makes model and optimizer for batches of that size, in scope s (nn.In(s)), on whose device
 // all has to be. The step is run twice: in the first the optimizer makes its state, the second is
-// what is reported. Kernels and allocator are those of a run on the device, so that the peak is its
-// peak; not counted is what NVIDIA's driver keeps on the GPU for itself (context and code). On the
+// what is reported. Kernels and allocator are those of a run on the device, so the peak is its
+// peak. What NVIDIA's driver keeps on the GPU for itself (context and code) is not counted. On the
 // CPU the pool's memory is counted: not buffers below 64 KiB, the data set, and Go's own heap.
 //
 // A step that does not fit is no error: Fits is false, and Peak what it would take. Whatever reads
@@ -169,8 +169,8 @@ const (
 )
 
 // largest looks for the largest batch that fits. What the allocator holds grows nearly in
-// proportion to the batch, so that two runs tell about where it is; the runs that follow look for
-// the exact place, beside which one more does not fit.
+// proportion to the batch, so two runs tell about which batch fits. The runs that follow look for
+// the largest one, beside which one more sample does not fit.
 func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits bool, held int) (int, error) {
 	// the largest known to fit, the least known or taken not to
 	good, bad := 0, c.MaxBatch+1

@@ -24,10 +24,10 @@ const (
 	RehearseAlways                   // on emulated GPUs too
 )
 
-// Rehearse loads the kernels of a step before the step is made, several at once, so that the first
-// step of a program does not wait for the driver to compile them one after the other. step is run
-// once on a device without memory that plans as dev does ([device.Rehearser]), in a scope on it and
-// with a generator of its own. All that it uses it makes there, the model too:
+// Rehearse loads the kernels of a step before the step is made, several at once. So the first step
+// of a program does not wait for the driver to compile them one after the other. step is run once
+// on a device without memory that plans as dev does ([device.Rehearser]), in a scope on it and with
+// a generator of its own. All that it uses it makes there, the model too:
 //
 //	err := train.Rehearse(ctx, dev, func(s *tensor.Scope) {
 //		m := models.NewGPT(config, nn.In(s))

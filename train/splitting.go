@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// firstSplit finds out what splitting changes, when a batch of n samples is split for the first
-// time; tellSplit says it.
+// firstSplit finds out what splitting changes, the first time that a batch of n samples is split.
+// tellSplit reports it.
 func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor, seed, offset uint64) {
 	if a.told {
 		return
@@ -69,8 +69,8 @@ func (a *Adapt) tellSplit(seed, offset uint64) {
 }
 
 // computePart is compute of a part of a batch of n samples. The loss that is taken where none is
-// given is a mean over targets that are not to be ignored: of a part it is made such that weighted
-// by samples it gives the batch's.
+// given is a mean over targets that are not to be ignored. The loss of a part is scaled such that,
+// weighted by samples, the parts give the batch's.
 func (c *Config) computePart(s *tensor.Scope, part, whole *data.Batch, n int) (output, target, loss *tensor.Tensor) {
 	if len(part.Index) == n || !c.plain || c.Compute != nil || part.X == nil || part.Y == nil || part.Y.Type().IsFloat() {
 		return c.compute(s, part)

@@ -40,8 +40,8 @@ func split(t *testing.T, m any, most int, x, y *tensor.Tensor, g *tensor.Generat
 	return grads, strings.Join(log, "\n")
 }
 
-// Layers that see samples one by one get the same update from parts, and nothing is said; of those
-// that do not, and of what is drawn at random, what is said is so.
+// Layers that see samples one by one get the same update from parts, and Adapt says nothing. What
+// it says of the others, and of random numbers, is true.
 func TestWhatASplitChanges(t *testing.T) {
 	type layers = []nn.Module
 	frozen := nn.NewBatchNorm2d(2)

@@ -1,11 +1,16 @@
 // Package train is what stands around a training step: the loop, metrics, early stopping, progress.
 //
-// [Adapt] computes gradients of batches that do not fit into a device's memory, in parts, and gets
-// over running out of it without losing a step. [Fit] runs a training with it: epochs,
-// accumulation, clipping, schedules, evaluation, checkpoints. After an interruption it goes on
-// with the same bits as if there had been none. It trains on one device, or on several at once.
+// [Fit] runs a training: epochs, accumulation, clipping, schedules, evaluation, checkpoints. After
+// an interruption it goes on with the same bits as if there had been none. It trains on one device,
+// or on several at once.
 //
-// Metrics add up on the device and are read once. Nothing here waits for the device in a step;
+// [Adapt], which Fit uses, is for loops of one's own. It computes the gradients of a batch that
+// does not fit into a device's memory in parts. When the device runs out of memory, no step is
+// lost.
+//
+// [Plan] says before a training what a step takes: memory, operations, time.
+//
+// Metrics add up on the device and are read once. Nothing here waits for the device in a step:
 // losses are collected there and read every few steps.
 package train
 

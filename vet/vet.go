@@ -3,8 +3,8 @@
 // the go command as `go vet -vettool=$(which flambeau) ./...`.
 //
 // Each looks at one function at a time and reports only what is certain to be wrong. A comment
-// takes reports back, of its line and the next, or of the function that it documents, or of the
-// file, where it stands before the package clause:
+// takes back the reports of its line and the next, or of the function that it documents. Before the
+// package clause it takes back those of the file:
 //
 //	//flambeau:ignore nesteddo this test shows what happens
 //

@@ -1,11 +1,11 @@
 // Command assemble gives every kernel in a folder of PTX files to NVIDIA's assembler, for each of
-// the architectures, and fails when one is refused, spills registers, or draws a warning about
+// the architectures. It fails when one is refused, spills registers, or draws a warning about
 // serialised matrix instructions.
 //
 //	go run ./assemble [-ptxas PATH] [-cache DIR] [-arch sm_80,sm_90,sm_120] FOLDER
 //
 // Kernels of one PTX version and target go many to a module, since starting the assembler costs
-// more than a kernel does; the largest modules go first, so that all cores are busy to the end. Of
+// more than a kernel does. The largest modules go first, so that all cores are busy to the end. Of
 // kernels that differ in name alone one is assembled. What passed before, by the hash of text,
 // architecture and assembler, is not assembled again.
 package main

@@ -158,8 +158,8 @@ func TestAgainstPyTorch(t *testing.T) {
 	}
 }
 
-// The verdict on a promise is of the faster of PyTorch's eager variants, and what was not measured
-// does not hold.
+// A promise is judged against the fastest of PyTorch's eager variants. Where nothing was measured
+// it does not hold.
 func TestJudgeAgainst(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"eager":{"ratio":1.2},"flash":{"ratio":1.1},"compiled":{"ratio":0.8}}`: holds,

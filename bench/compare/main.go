@@ -1,8 +1,8 @@
 // Command compare measures the same cases on each of the given devices in one run and prints a line
-// of JSON for each: training steps of perceptrons, a CNN and a small GPT, with their peak of
-// memory, eager and as graphs; matrix products; elementwise operations, reductions and copies.
-// bench/compare/torch_compare.py measures them in PyTorch. Single numbers of a shared machine mean
-// little; ratios within one run are what is quoted.
+// of JSON for each. The cases are training steps of perceptrons, a CNN and a small GPT, with their
+// peak of memory, eager and as graphs; matrix products; elementwise operations, reductions and
+// copies. bench/compare/torch_compare.py measures them in PyTorch. Single numbers of a shared
+// machine mean little; ratios within one run are what is quoted.
 //
 //	go run ./bench/compare [-trial] [-only REGEXP] [-seconds 1.5] cpu cuda:0
 //	go run ./bench/compare against [-trial] [-only REGEXP] [-rounds 5] cuda:0 [COMMAND …]

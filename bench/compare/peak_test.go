@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestPeaksKept holds, at full size on a GPU without memory, what gpu-run.sh holds on hardware: a
-// training's peak is at most 1.05 times PyTorch's, whose numbers are of torch_compare.py itself
-// (_golden/cudapeak.py), and the plan is within 5 % of it.
+// TestPeaksKept checks, at full size on a GPU without memory, what gpu-run.sh checks on hardware. A
+// training's peak is at most 1.05 times PyTorch's, and the plan is within 5 % of it. PyTorch's
+// numbers are of torch_compare.py itself (_golden/cudapeak.py).
 func TestPeaksKept(t *testing.T) {
 	b, err := os.ReadFile("../../models/testdata/cudapeak.json")
 	if err != nil {

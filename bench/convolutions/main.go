@@ -1,9 +1,10 @@
 // Command convolutions times convolutions, pools, batch normalisation and training steps on the
-// CPU, one run for each line of its standard input that names a case; it answers with the seconds
-// of processor time that it took. Beside it, compare.py runs PyTorch and this program in turns and
-// prints the medians of the ratios, which is what is quoted:
+// CPU. It makes one run for each line of its standard input, which names a case. It answers with
+// the seconds of processor time that the run took. Beside it, compare.py runs PyTorch and this
+// program in turns and prints the medians of the ratios, which is what is quoted:
 //
-//	go build -o /tmp/convolutions ./bench/convolutions && python3 bench/convolutions/compare.py /tmp/convolutions
+//	go build -o /tmp/convolutions ./bench/convolutions
+//	python3 bench/convolutions/compare.py /tmp/convolutions
 package main
 
 import (

@@ -7,8 +7,8 @@
 //	./new -before ./old [-rounds 31] [-only REGEXP]
 //
 // For each op, size and direction it prints the median of the ratios new/old of the rounds, and the
-// allocations of one call before and after; at last the geometric mean of the medians. Without
-// -before it prints one round: a line of name, nanoseconds and allocations for each case.
+// allocations of one call before and after. At last it prints the geometric mean of the medians.
+// Without -before it prints one round: a line of name, nanoseconds and allocations for each case.
 package main
 
 import (

@@ -5,8 +5,8 @@
 //	go run ./bench/interop DIR
 //	python _golden/interop_vision.py check DIR
 //
-// It loads what the script wrote, a .safetensors and a .pt file of each model with images and
-// logits, prints by how much the logits differ, and saves models of its own with their logits for
+// It loads what the script wrote: a .safetensors and a .pt file of each model with images and
+// logits. It prints by how much the logits differ. It saves models of its own with their logits for
 // the script to compare. It ends with status 1 if logits differ by more than 1e-4 of the greatest.
 package main
 

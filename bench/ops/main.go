@@ -3,7 +3,8 @@
 // calls, and the same in PyTorch as a Python expression.
 //
 //	ops list     prints the cases, a line of JSON for each and size
-//	ops serve    reads lines "case size forward|backward 4ms wall|cpu", and answers each with a line of JSON; "drop" lets operands go
+//	ops serve    reads lines "case size forward|backward 4ms wall|cpu", and answers each with a
+//	             line of JSON; "drop" lets operands go
 //
 // A call is timed with all that belongs to it: its scope, its results, their release. Sixteen calls
 // of up to 1K elements share a scope, and four of up to 256K, as ops of a program do; "backward" is

@@ -1,6 +1,6 @@
 // Command optimizers times steps of optimizers on the CPU for bench/optimizers/compare.py, which
 // times PyTorch's beside them and prints ratios. It reads a line with an optimizer and a set of
-// parameters ("adamw small"), and answers with the seconds of a step; so one measurement follows
+// parameters ("adamw small"), and answers with the seconds of a step. So one measurement follows
 // the other, and what else the machine does hits both.
 package main
 

@@ -3,7 +3,8 @@
 // runs PyTorch and this program in turns and prints the medians of the ratios, which is what is
 // quoted:
 //
-//	go build -o /tmp/sequences ./bench/sequences && python3 bench/sequences/compare.py /tmp/sequences
+//	go build -o /tmp/sequences ./bench/sequences
+//	python3 bench/sequences/compare.py /tmp/sequences
 package main
 
 import (

@@ -93,8 +93,8 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// entropy is the mean cost, in nats, of tokens by their frequencies in a training part, with one
-// added to each count.
+// entropy is the mean cross-entropy, in nats, of the tokens of test under their frequencies in
+// train. It adds one to each count, so that no token has the frequency 0.
 func entropy(test, train []int, vocab int) float64 {
 	count := make([]float64, vocab)
 	for i := range count {

@@ -84,8 +84,8 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 	measures(t, "all 55 pictures; whether some of them were trained on is not known: the weights do not say what they were trained on", bare, "--data", moved)
 }
 
-// Rows are known by what is in them, as often as they are there, and a table of few different rows
-// is not taken for the one that was trained on because of a few equal ones.
+// Rows are known by what is in them, as often as they are there. A table of few different rows is
+// not taken for the one that was trained on because of a few equal rows.
 func TestEvalOfTables(t *testing.T) {
 	dir := t.TempDir()
 	// each row twice or more

@@ -33,9 +33,9 @@ func others(rng *rand.Rand, dir string) (list []string) {
 	return list
 }
 
-// A training that is killed at random moments, in the middle of writing a checkpoint too, and begun
-// again each time, with other flags and as many goroutines as may be, ends with the same bits as
-// one that was not, and leaves nothing behind.
+// A training is killed at random moments, in the middle of writing a checkpoint too. Each time it
+// is begun again, with other flags and as many goroutines as may be. It ends with the same bits as
+// one that was not killed, and leaves nothing behind.
 func TestKilledTrainingsGoOn(t *testing.T) {
 	for _, c := range []struct {
 		cuda, args string

@@ -2,16 +2,19 @@
 //
 // Usage:
 //
-//	flambeau train      train a model on your data, or on the embedded digits, on the best device found
+//	flambeau train      train a model on your data, or on the embedded digits, on the best device
+//	                    found
 //	flambeau eval       measure a trained model on data
 //	flambeau predict    classify images or rows of a table
 //	flambeau generate   write text with a trained model of text
-//	flambeau plan       tell what a training step takes before there is a GPU: memory, largest batch, operations, time
-//	flambeau kernels    pack the kernels of a training step; list what was measured of products
+//	flambeau plan       tell what a training step takes before there is a GPU: memory, largest
+//	                    batch, operations, time
+//	flambeau kernels    pack the kernels of a training step, for a program that ships them
 //	flambeau devices    list the devices and what each needs
 //	flambeau doctor     say why a GPU is not used, or is slow, and what to do
 //	flambeau ops        list the ops, their types and gradients
-//	flambeau convert    turn a file of weights into another format: safetensors, PyTorch's, NumPy's
+//	flambeau convert    turn a file of weights into another format: safetensors, PyTorch's,
+//	                    NumPy's
 //	flambeau inspect    list the tensors in a file
 //	flambeau vet        find mistakes with scopes in a program's source; also as go vet's -vettool
 //	flambeau version    print the version
@@ -66,8 +69,8 @@ func main() {
 }
 
 // run executes a command line and returns the exit status: 1 for a failure, 2 for a wrong command
-// line, 3 for a plan that does not fit, 130 when it was interrupted, by Ctrl-C, by a request to end
-// (SIGTERM) or as its terminal was closed (SIGHUP). That of doctor says what it found.
+// line, 3 for a plan that does not fit. 130 says that it was interrupted: by Ctrl-C, by a request
+// to end (SIGTERM) or as its terminal was closed (SIGHUP). That of doctor says what it found.
 func run(args []string, out, errOut io.Writer) int {
 	ctx, end := interruptible()
 	defer end()

@@ -23,12 +23,12 @@ import (
 // trained says which samples a model was trained on, so that eval knows them where it meets them
 // again.
 //
-// A sample is known by its content and not by its place: the bytes of a picture's file, the pixels
-// and the class of a picture in IDX or CIFAR's files, the numbers of a row. Data that was moved,
-// renamed, put into another order or added to is recognised; pictures that were compressed anew are
-// not. Where the command has split the data, all that were trained on are listed. Data that comes
-// in parts needs no more than to be recognised: there are some of the training part. A text is
-// known by the bytes that it begins with.
+// A sample is known by its content and not by its place. That is the bytes of a picture's file, the
+// pixels and the class of a picture in IDX or CIFAR's files, or the numbers of a row. Data that was
+// moved, renamed, put into another order or added to is recognised; pictures that were compressed
+// anew are not. Where the command has split the data, all that were trained on are listed. Data
+// that comes in parts needs no more than to be recognised: there are some of the training part. A
+// text is known by the bytes that it begins with.
 type trained struct {
 	Samples int `json:"samples"` // how many were trained on; of a text, characters
 	// base64 of the first six bytes of each SHA-256, sorted

@@ -1,6 +1,6 @@
-// Package detect tells what data a path holds, for programs that are given a path and nothing else:
-// sets of images in the forms that package vision reads, tables, text. It looks at names and at the
-// beginnings of files; it reads no data.
+// Package detect tells what data a path holds, for programs that are given a path and nothing else.
+// It knows sets of images in the forms that package vision reads, tables, and text. It looks at
+// names and at the beginnings of files; it reads no data.
 package detect
 
 import (

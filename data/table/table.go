@@ -46,8 +46,8 @@ const (
 // A Config says how a table is read. The zero value takes all columns of a table with a header as
 // inputs.
 //
-// A column is named as in the header; where the header has no such name (or there is none), a
-// number counts the columns from 0, and a negative one from the end: "-1" is the last.
+// A column is named as in the header. Where the header has no such name (or there is none), a
+// number counts the columns from 0. A negative one counts from the end: "-1" is the last.
 type Config struct {
 	Comma    rune     // between fields; 0: ','
 	NoHeader bool     // the first line holds values; columns are called "0", "1", …

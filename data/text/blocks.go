@@ -79,8 +79,8 @@ func (b *Blocks) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 }
 
 // Pad returns sequences of tokens as one int64 tensor [sequences, longest], filled up with the
-// token pad at the end, and the mask of what is real, 1, and what is not, 0, of the same type and
-// shape, in scope s. No sequences are an *[Error].
+// token pad at the end, in scope s. It also returns the mask, of the same type and shape: 1 for
+// what is real and 0 for what is not. No sequences are an *[Error].
 func Pad(s *tensor.Scope, seqs [][]int, pad int) (ids, mask *tensor.Tensor, err error) {
 	longest := 0
 	for _, q := range seqs {

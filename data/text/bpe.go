@@ -9,7 +9,7 @@ import (
 )
 
 // BPE is byte-pair encoding over bytes, as GPT-2 has it (R. Sennrich et al., arXiv:1508.07909; A.
-// Radford et al., 2019): text is split into words with the space before them, and in each the pair
+// Radford et al., 2019). Text is split into words with the space before them. In each word the pair
 // of neighbours that was learned first is joined, over and over. Every string of bytes has tokens,
 // and Decode gives it back.
 type BPE struct {

@@ -13,10 +13,11 @@ type TrainOptions struct {
 	Special      []string // special tokens, such as "<|endoftext|>"; their numbers are the first
 }
 
-// TrainBPE learns a byte-level BPE from texts: the pair of neighbouring tokens that comes most
+// TrainBPE learns a byte-level BPE from texts. The pair of neighbouring tokens that comes most
 // often within a word is joined, over and over, until there are Vocab tokens or no pair is frequent
-// enough; of equally frequent pairs that of lesser numbers. Tokens are numbered as Hugging Face's
-// trainer numbers them: special ones, bytes in the order of GPT-2's characters for them, merges.
+// enough. Of equally frequent pairs it is that of lesser numbers. Tokens are numbered as Hugging
+// Face's trainer numbers them: special ones, bytes in the order of GPT-2's characters for them,
+// merges.
 func TrainBPE(texts []string, o TrainOptions) (*BPE, error) {
 	if o.MinFrequency == 0 {
 		o.MinFrequency = 2

@@ -3,8 +3,8 @@
 // A [Tokenizer] maps strings to numbers: [Bytes], [Chars], [BPE] (GPT-2's byte-level byte-pair
 // encoding) and [WordPiece] (BERT's). They are read from the files that Hugging Face publishes,
 // give the same numbers as its tokenizers library, and may be used by several goroutines at once. A
-// Go string holds any bytes: what is not UTF-8 is tokenized byte by byte where the tokenizer can
-// ([Bytes], [BPE]), and decoding gives back exactly those bytes, where Python's decoders put
+// Go string holds any bytes. What is not UTF-8 is tokenized byte by byte where the tokenizer can
+// ([Bytes], [BPE]). Decoding gives back exactly those bytes, where Python's decoders put
 // replacement characters.
 //
 // [NewBlocks] cuts a stream of tokens into samples for a data.Loader; [Pad] makes a batch of

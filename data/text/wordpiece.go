@@ -24,11 +24,11 @@ type WordPieceOptions struct {
 }
 
 // WordPiece is BERT's tokenizer (J. Devlin et al., arXiv:1810.04805;
-// https://github.com/google-research/bert/blob/master/tokenization.py): text is cleaned of control
-// characters, made lower case, stripped of accents, split at white space and around punctuation and
-// Chinese characters, and each word is cut into the longest pieces that the vocabulary has, from
-// the left; those that do not begin a word are marked with ##. A word that cannot be cut so, or is
-// longer than MaxChars, is the token [UNK].
+// https://github.com/google-research/bert/blob/master/tokenization.py). Text is cleaned of control
+// characters, made lower case, stripped of accents, and split at white space and around punctuation
+// and Chinese characters. Each word is cut from the left into the longest pieces that the
+// vocabulary has; those that do not begin a word are marked with ##. A word that cannot be cut so,
+// or is longer than MaxChars, is the token [UNK].
 type WordPiece struct {
 	o       WordPieceOptions
 	tokens  []string
@@ -129,10 +129,10 @@ func (w *WordPiece) Encode(s string) ([]int, error) {
 }
 
 // Pair returns the tokens of one text, or with b not empty of two, as BERT is given them: [CLS] a
-// [SEP] or [CLS] a [SEP] b [SEP], and for each token its type, 0 in the first part and 1 in the
-// second. Of more than limit tokens (0: no limit) the longer text loses its last ones, one after
-// the other, of equally long ones the second. It is an *[Error] if the vocabulary has no [CLS] or
-// [SEP], or the limit leaves no room for them.
+// [SEP] or [CLS] a [SEP] b [SEP]. It also returns the type of each token, 0 in the first part and 1
+// in the second. Of more than limit tokens (0: no limit) the longer text loses its last ones, one
+// after the other, of equally long ones the second. It is an *[Error] if the vocabulary has no
+// [CLS] or [SEP], or the limit leaves no room for them.
 func (w *WordPiece) Pair(a, b string, limit int) (ids, types []int, err error) {
 	cls, ok := w.id["[CLS]"]
 	sep, ok2 := w.id["[SEP]"]

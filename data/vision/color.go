@@ -86,9 +86,9 @@ func brightness[T pixel](dst, src []T) {
 	}
 }
 
-// A Jitter says by how much [ColorJitter] changes an image: each of the first three is multiplied
-// by a number between 1−v (at least 0) and 1+v, the hue is turned by up to Hue of a full turn, at
-// most 0.5, either way. 0 leaves it.
+// A Jitter says by how much [ColorJitter] changes an image. Each of the first three is multiplied
+// by a number between 1−v (at least 0) and 1+v. The hue is turned either way by up to Hue of a full
+// turn, at most 0.5. 0 leaves it.
 type Jitter struct{ Brightness, Contrast, Saturation, Hue float64 }
 
 // ColorJitter changes brightness, contrast, saturation and hue, in random order. Images of one

@@ -45,11 +45,11 @@ func Published() (names []string) {
 }
 
 // Download puts the files of a published set ("mnist", "fashion-mnist", "cifar10", "cifar100") into
-// dir, or where that is "" into the user's cache directory (FLAMBEAU_CACHE moves it), unless they
-// are there, and returns what [MNIST], [CIFAR10] or [CIFAR100] reads: the directory, or the one
-// archive. Files are checked against their publishers' digests; an interrupted download goes on
-// where it ended. progress, if not nil, is told the bytes of each file that are here, and all of
-// them, or -1 where that is not known.
+// dir, unless they are there. An empty dir is the user's cache directory (FLAMBEAU_CACHE moves it).
+// It returns what [MNIST], [CIFAR10] or [CIFAR100] reads: the directory, or the one archive. Files
+// are checked against their publishers' digests; an interrupted download goes on where it ended.
+// progress, if not nil, is told the bytes of each file that are here, and all of them, or -1 where
+// that is not known.
 //
 // Errors are of type *[DownloadError]: offline it says which file to put where.
 func Download(ctx context.Context, name, dir string, progress func(file string, done, total int64)) (path string, err error) {

@@ -38,13 +38,12 @@ func IsPicture(name string) bool {
 
 func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 
-// ImageFolder lists the pictures below dir: each directory in it is a class, in the order of their
-// names, and the pictures are those in it and below, in the order of their paths. Names that begin
-// with a dot are left out, and so are files that are not pictures by their names. A class may be a
-// link to a directory; below it links to directories are not followed, where torchvision follows
-// them. A class without a picture is an error, as in torchvision, and so is a picture by its name
-// that is no file but a pipe, a device or a link that leads nowhere. decode, if given, says how
-// they are decoded.
+// ImageFolder lists the pictures below dir. Each directory in dir is a class, in the order of their
+// names. Its pictures are those in it and below, in the order of their paths. Names that begin with
+// a dot are left out, and so are files that are not pictures by their names. A class may be a link
+// to a directory; below it links to directories are not followed, where torchvision follows them. A
+// class without a picture is an error, as in torchvision. So is a pipe, a device or a link that
+// leads nowhere where its name is that of a picture. decode, if given, says how they are decoded.
 func ImageFolder(dir string, decode ...Decode) (*Folder, error) {
 	f := &Folder{dir: dir}
 	if len(decode) > 0 {

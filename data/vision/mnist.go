@@ -62,8 +62,8 @@ func findIDX(dir string) (sets map[string]idxFiles, err error) {
 	return sets, nil
 }
 
-// MNISTNames returns the names of the sets that [MNIST] finds in dir, sorted, "" for files without
-// a name before "train"; none is not an error.
+// MNISTNames returns the names of the sets that [MNIST] finds in dir, sorted. The name is "" for
+// files without a name before "train". It is no error if there is no set.
 func MNISTNames(dir string) ([]string, error) {
 	sets, err := findIDX(dir)
 	if err != nil {
@@ -73,10 +73,11 @@ func MNISTNames(dir string) ([]string, error) {
 }
 
 // MNIST reads a set that is laid out as MNIST is, also Fashion-MNIST, KMNIST, QMNIST's first form
-// and EMNIST: four IDX files in a directory, gzipped or not, named train-images-idx3-ubyte,
-// train-labels-idx1-ubyte, t10k-… (or test-…), with '.' or '-' before idx. They are looked for in
-// dir, dir/raw and dir/NAME/raw. train chooses the training set, else it is the test set. Where a
-// directory holds several sets (emnist-letters-train-…), name says which one: "emnist-letters".
+// and EMNIST. That is four IDX files in a directory, gzipped or not. They are named
+// train-images-idx3-ubyte, train-labels-idx1-ubyte and t10k-… (or test-…), with '.' or '-' before
+// idx. They are looked for in dir, dir/raw and dir/NAME/raw. train chooses the training set, else
+// it is the test set. Where a directory holds several sets (emnist-letters-train-…), name says
+// which one: "emnist-letters".
 //
 // Images are [1,28,28], or what the files say; they are not turned, and EMNIST's are stored
 // transposed. Classes are "0", "1", … up to the largest label.

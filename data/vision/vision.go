@@ -1,11 +1,11 @@
-// Package vision brings images to a training loop: the sets that are published as MNIST's IDX files
-// and as CIFAR's binary files, folders of pictures, and transforms of images on the loader's
-// goroutines.
+// Package vision brings images to a training loop. It reads the sets that are published as MNIST's
+// IDX files and as CIFAR's binary files, and folders of pictures. It transforms images on the
+// loader's goroutines.
 //
-//   - A dataset of this package is [Images]: sample i is an image and its class, a number. Its
-//     samples as a data.Dataset are float32 tensors [C,H,W] scaled to 0 … 1, and int64; [Apply]
-//     puts transforms between, and without a [ToTensor] among them the samples stay uint8 tensors
-//     of 0 … 255.
+//   - A dataset of this package is [Images]: sample i is an image and its class, a number. As a
+//     data.Dataset its samples are float32 tensors [C,H,W] scaled to 0 … 1, and int64. [Apply] puts
+//     transforms between. Without a [ToTensor] among them the samples stay uint8 tensors of 0 …
+//     255.
 //   - Random transforms draw from the sample's own random numbers (data.RandDataset), so what comes
 //     out is a function of seed, epoch and index, whatever the number of workers.
 //   - Whatever is parsed is bounded before it is allocated. A file that is not what it should be is

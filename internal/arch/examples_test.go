@@ -321,8 +321,8 @@ func (e *exports) unshownOf(u *uses, page string) []string {
 }
 
 // Every name of the packages for GPUs, of mixed precision and of profiling stands in an Example
-// with an output. So does every name in the sections on these of the pages on PyTorch. go test runs
-// them, on the emulated GPU where they are about one.
+// with an output, which go test runs. So does every name in the page's sections on them. Where it
+// is about a GPU, the Example runs on the emulated one.
 func TestNamesHaveExamples(t *testing.T) {
 	e, u := publicNames(t), exampleUses(t)
 	if len(u.sets) < 200 {

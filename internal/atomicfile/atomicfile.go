@@ -1,6 +1,6 @@
-// Package atomicfile replaces files as a whole: what is written goes to a temporary file in the
-// same directory, which is synced and renamed, so that a path holds either the old file or the
-// whole new one, also after a crash or a power cut.
+// Package atomicfile replaces files as a whole. What is written goes to a temporary file in the
+// same directory, which is synced and renamed. So a path holds either the old file or the whole new
+// one, also after a crash or a power cut.
 //
 // The temporary file of dir/NAME is dir/.NAME.tmp-XXXXXXXXXXXXXXXX, sixteen hexadecimal digits; of
 // a long NAME, its beginning. Its writer holds a lock on it, which the system drops with the
@@ -88,8 +88,8 @@ func (f *File) lockedInPlace() bool {
 func (f *File) Path() string { return f.path }
 
 // Commit syncs the file, gives it its name and syncs the directory. After an error the temporary
-// file is gone and path is as it was, unless only the directory could not be synced: then the new
-// file is in place, and a power cut may undo that.
+// file is gone and path is as it was. The exception is that only the directory could not be synced:
+// then the new file is in place, and a power cut may undo that.
 func (f *File) Commit() (err error) {
 	if f.done {
 		return &fs.PathError{Op: "commit", Path: f.path, Err: fs.ErrClosed}

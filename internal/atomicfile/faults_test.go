@@ -136,8 +136,8 @@ var kinds = []faulty{
 	}, ofCheckpoint},
 }
 
-// TestEachCallFails has the n-th call of the operating system fail, for every n: the error is the
-// library's, names the path and what failed; no temporary file is left; and what was there is still
+// TestEachCallFails has the n-th call of the operating system fail, for every n. The error is the
+// library's, and names the path and what failed. No temporary file is left. What was there is still
 // whole, or what is new is.
 func TestEachCallFails(t *testing.T) {
 	fault := errors.New("the system fails here")

@@ -1,5 +1,5 @@
-// Package callsite tells the frames of a user's program from the library's own, by which errors,
-// memory reports and profiles name the line that is at fault, and goroutines from each other.
+// Package callsite tells the frames of a user's program from the library's own. So errors, memory
+// reports and profiles name the line that is at fault. It also tells goroutines from each other.
 package callsite
 
 import (

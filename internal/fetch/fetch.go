@@ -1,7 +1,7 @@
 // Package fetch brings published files onto this machine: data sets and weights.
 //
 // A file is fetched once. It arrives under another name (.part), is checked against its digest,
-// flushed to the disk and renamed, so that a file under its own name is whole; what was interrupted
+// flushed to the disk and renamed, so that a file under its own name is whole. What was interrupted
 // goes on where it ended, if the server still holds the same file. A lock keeps two processes, and
 // two goroutines, from fetching one file at a time. Without a network, or with FLAMBEAU_OFFLINE=1,
 // the error says which file to put where: a file that was brought there by hand is as good, once

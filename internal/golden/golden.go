@@ -4,10 +4,10 @@
 //
 // # Format
 //
-// A golden file is a gzipped safetensors file: after decompression, 8 bytes
-// hold the little-endian length of a JSON header, the header maps tensor names
-// to {"dtype", "shape", "data_offsets"}, and the tensors' bytes follow, row-major
-// and little-endian. The header's "__metadata__" maps strings to strings:
+// A golden file is a gzipped safetensors file. After decompression, 8 bytes hold the little-endian
+// length of a JSON header. The header maps tensor names to {"dtype", "shape", "data_offsets"}. The
+// tensors' bytes follow, row-major and little-endian. The header's "__metadata__" maps strings to
+// strings:
 //
 //	script, seed                  what wrote the file
 //	torch, numpy, python, cpu     with which versions, on which vector unit

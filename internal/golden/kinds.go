@@ -9,11 +9,11 @@ import (
 // Kinds are the kinds of operands that the cases of an op cover, all together: see [Case.Kinds].
 var Kinds = []string{"ordinary", "strided", "broadcast", "empty", "extreme"}
 
-// Kinds says which kinds of operands a case has, by what is in it or by how its name begins:
-// strided (a transposed or narrowed operand), broadcast (an expanded operand, or operands of
-// several shapes), empty (one without elements), extreme (NaN, infinities, denormal numbers or
-// those next to the limits of int64; "NaN", "infinity" and "denormal" are kinds besides), and
-// ordinary.
+// Kinds says which kinds of operands a case has, by what is in it or by how its name begins. They
+// are strided (a transposed or narrowed operand), broadcast (an expanded operand, or operands of
+// several shapes), empty (one without elements), extreme and ordinary. Extreme are NaN, infinities,
+// denormal numbers and those next to the limits of int64; "NaN", "infinity" and "denormal" are
+// kinds besides.
 func (c Case) Kinds() (has []string) {
 	name := func(prefixes ...string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) })

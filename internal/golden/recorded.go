@@ -21,10 +21,10 @@ func openRecorded(name string) (*File, error) {
 	return read(bytes.NewReader(text), name)
 }
 
-// Optimizers returns trajectories of torch.optim's optimizers. In each case Op is
-// the class, Args all its arguments, In[0] and In[1] are two parameters' initial
-// values, In[2] and In[3] their gradients with the step (0 to 9) as first
-// dimension, and Out[0] and Out[1] the parameters after each step, likewise.
+// Optimizers returns trajectories of torch.optim's optimizers. In each case Op is the class, Args
+// all its arguments, and In[0] and In[1] are two parameters' initial values. In[2] and In[3] are
+// their gradients with the step (0 to 9) as first dimension. Out[0] and Out[1] are the parameters
+// after each step, likewise.
 func Optimizers() (*File, error) { return openRecorded("optim.safetensors.gz") }
 
 // MLP is a recorded training run: a perceptron 784-512-512-10 with ReLU between

@@ -6,7 +6,7 @@ import (
 )
 
 // Rule says how near to PyTorch's a result must be. In float32 the reference is PyTorch's float64
-// result for the same operands: ours may be off by twice what PyTorch's own float32 result is, by 4
+// result for the same operands. Ours may be off by twice what PyTorch's own float32 result is, by 4
 // ulp, or by 2⁻²³ of the sum of what is added up in it. NaN, infinities and the sign of zero are
 // PyTorch's to the bit. In float64, which has no better reference, it is the same in its own
 // precision, and no less than 1e-12 of the number.
@@ -103,10 +103,10 @@ func isSpecial(v float64) bool { return v != v || math.IsInf(v, 0) }
 // exactly reports whether g is what PyTorch's result demands where one of them is special, and
 // whether that settles it. own is PyTorch's result in the type of g, ref that in float64.
 //
-// A NaN or an infinity must be PyTorch's, and PyTorch's must be ours, unless it is so by an
-// overflow on the way in float32: then the float64 result is a number of float32, and ours may be
-// that. A zero has PyTorch's sign; where its float32 and its float64 code contradict each other
-// (which zero comes out of a sum of +0 and -0 depends on the order) either sign is PyTorch's.
+// A NaN or an infinity must be PyTorch's, and PyTorch's must be ours. The exception is an overflow
+// on the way in float32: then the float64 result is a number of float32, and ours may be that. A
+// zero has PyTorch's sign; where its float32 and its float64 code contradict each other (which zero
+// comes out of a sum of +0 and -0 depends on the order) either sign is PyTorch's.
 func (p Precision) exactly(g, own, ref float64) (ok, settled bool) {
 	r := p.rounded(ref)
 	same := func(a, b float64) bool { return a == b || a != a && b != b }

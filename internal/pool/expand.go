@@ -10,8 +10,8 @@ import (
 
 // Expander is optionally satisfied by a Backing with virtual memory. With Options.Expandable a pool
 // then reserves a range of addresses for each stream and class of sizes, maps pages into it as
-// blocks need them, and gives whole free pages back: one segment grows in place where many of fixed
-// sizes would each keep holes that fit nothing.
+// blocks need them, and gives whole free pages back. One segment grows in place, where many of
+// fixed sizes would each keep holes that fit nothing.
 //
 // Reserve, Unreserve and Map run under the pool's lock, Unmap without.
 type Expander interface {

@@ -30,8 +30,8 @@ func (*vast) Unreserve(uintptr, uint64)                 {}
 func (*vast) Map(addr uintptr, size, page uint64) error { return nil }
 func (*vast) Unmap(addr uintptr, size, page uint64)     {}
 
-// transformer allocates as the training steps of a transformer do, in 16 bits: its parameters and
-// their Adam moments stay; each step has sequences of its own length, whose activations are kept in
+// transformer allocates as the training steps of a transformer do, in 16 bits. Its parameters and
+// their Adam moments stay. Each step has sequences of its own length: their activations are kept in
 // the forward pass and freed in the opposite order while gradients come and go.
 type transformer struct {
 	t                   *testing.T

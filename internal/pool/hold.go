@@ -1,7 +1,7 @@
 package pool
 
-// Adopter is optionally satisfied by a Backing whose streams can wait for each other: then a stream
-// that is held (see [Pool.Hold]) takes segments in which nothing is in use from other streams
+// Adopter is optionally satisfied by a Backing whose streams can wait for each other. A stream that
+// is held (see [Pool.Hold]) then takes segments in which nothing is in use from other streams,
 // before it asks for new ones. Pages of expandable segments stay where they are.
 type Adopter interface {
 	// Follow makes later work on stream come after what is queued on before. It runs under the
@@ -9,8 +9,8 @@ type Adopter interface {
 	Follow(stream, before StreamID) error
 }
 
-// adoptLocked serves a request of a held stream from the smallest segment of another one that
-// nobody uses, and reports whether it could.
+// adoptLocked serves a request of a held stream from a segment of another stream in which nothing
+// is in use, the smallest that is large enough. It reports whether it could.
 func (p *Pool) adoptLocked(r *request) bool {
 	a, ok := p.backing.(Adopter)
 	to := p.arenaLocked(r.stream)
@@ -40,7 +40,7 @@ func (p *Pool) adoptLocked(r *request) bool {
 }
 
 // Hold keeps the segments of a stream, those that it has and those that it gets, from being
-// returned to the backing, also where nothing in them is in use: who recorded the work of a stream
+// returned to the backing, also where nothing in them is in use. Who recorded the work of a stream
 // comes back to the addresses. [Pool.Retire] ends it.
 func (p *Pool) Hold(stream StreamID) {
 	p.mu.Lock()

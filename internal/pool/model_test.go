@@ -439,8 +439,8 @@ func (m *model) returned(addr uintptr, size uint64) {
 	}
 }
 
-// TestModel runs random operations on three streams against a model of what may happen: no live
-// blocks overlap, no memory is reused or returned before its streams and events allow it, the
+// TestModel runs random operations on three streams against a model of what may happen. No live
+// blocks overlap. No memory is reused or returned before its streams and events allow it. The
 // statistics are exact, and at the end all blocks have coalesced. FLAMBEAU_SOAK=1 makes it a
 // million allocations and frees in each case.
 func TestModel(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package pool is the stream-ordered caching allocator that the drivers share: it takes large
-// segments of a device's memory from a Backing, cuts them into blocks, and hands freed blocks out
+// Package pool is the stream-ordered caching allocator that the drivers share. It takes large
+// segments of a device's memory from a Backing and cuts them into blocks. It hands freed blocks out
 // again without asking the device.
 //
 // The contract:
@@ -29,12 +29,11 @@
 //   - Sizes are bytes. All methods may be called from any goroutine; a Block's accessors only by
 //     its owner.
 //
-// The host is no stream: where it writes to blocks itself (page-locked staging memory), they belong
-// to a pseudo-stream of its own, whose Record gives an event that is done, and each device copy is
-// a Use.
+// The host is no stream. Blocks that it writes to itself (pinned staging memory) belong to a
+// pseudo-stream of its own, whose Record gives an event that is done. Each device copy is a Use.
 //
 // A Backing must not call the pool from its methods, and no lock that they take may be held by a
-// caller of the pool: Record, Done, Capacity, the Marker methods and those of an Expander but Unmap
+// caller of the pool. Record, Done, Capacity, the Marker methods and those of an Expander but Unmap
 // run under the pool's lock. Alloc, Free, Unmap and Wait run without it.
 package pool
 
@@ -119,10 +118,10 @@ type Options struct {
 	// caches let go of memory. It may call Free and Queue, never Alloc or Empty.
 	Pressure func()
 
-	// GCRatio > 0 starts a garbage collection in the background when the live bytes whose Origin is
-	// Collected exceed (1 + GCRatio) × what was live after the previous such collection, as GOGC
-	// does for the heap: device memory is invisible to Go's pacer. Never below GCMinBytes (64 MiB),
-	// never twice within GCInterval (50 ms).
+	// GCRatio > 0 starts garbage collections in the background, as device memory is invisible to
+	// Go's pacer. One starts when the live bytes whose Origin is Collected exceed (1 + GCRatio) ×
+	// what was live after the previous such collection, as GOGC does for the heap. Never below
+	// GCMinBytes (64 MiB), never twice within GCInterval (50 ms).
 	GCRatio    float64
 	GCMinBytes uint64
 	GCInterval time.Duration

@@ -90,9 +90,9 @@ func (p *Pool) ResetPeak() {
 	p.stats.each(func(q *Stat) { q.Peak = q.Current })
 }
 
-// EventError returns the last error of Backing.Record that keeps memory from use: of a block that
-// is still deferred, or of unused segments that the last Empty or ladder could not return, their
-// stream being destroyed without Retire or in a capture. Nil: none.
+// EventError returns the last error of Backing.Record that keeps memory from use. It is that of a
+// block that is still deferred, or of unused segments that the last Empty or ladder could not
+// return. The stream of those was destroyed without Retire, or is in a capture. Nil: none.
 func (p *Pool) EventError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

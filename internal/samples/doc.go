@@ -1,7 +1,7 @@
-// Package samples holds operators, layers and optimizers to samples of PyTorch's own test suite:
-// its tables op_db, module_db and optim_db, of which each entry is something of PyTorch's, with
-// calls that its tests make and calls that it must refuse. There is nothing here but tests and
-// data.
+// Package samples holds operators, layers and optimizers to samples of PyTorch's own test suite.
+// They are of its tables op_db, module_db and optim_db. Each entry of these is something of
+// PyTorch's, with calls that its tests make and calls that it must refuse. There is nothing here
+// but tests and data.
 //
 // Every entry has an adapter, the call that is ours for it, or a row in testdata/ops.tsv,
 // modules.tsv or optims.tsv with the reason why there is none. Every sample's results, gradients
@@ -31,7 +31,8 @@
 // _golden/opdb.py, moduledb.py and optimdb.py write the files in testdata: gzipped safetensors
 // whose metadata has a key "rows", a list of JSON objects. Those of op_db have
 //
-//	op, n, type   the entry's name with its variant, the sample's place in PyTorch's list, its type
+//	op, n, type   the entry's name with its variant, the sample's place in PyTorch's list, its
+//	              type
 //	from          "sample", "reference" (more of them), "error" (to be refused), "entry" (the last
 //	              row of an entry: its types, and in "left" what could not be written down)
 //	args, kw      what the operator was called with, by place and by name
@@ -47,9 +48,9 @@
 // "strides" if it is not contiguous), float ("inf"), dtype, slice, ellipsis, tuple, dict, layout,
 // device. The seed of element i of the k-th tensor is ((37i + 11k + 5) mod 64 · 2 - 63) / 32.
 //
-// The terms of an element are a power of two, written as its exponent plus 128: the largest change
-// of it in float64, in a few tries, when every operand and every number on the way is changed by
-// 2⁻²⁴ of itself, divided by 2⁻²⁴. It is the sum of what is added up in it, or its condition. It is
-// at most 256 times the tensor's largest element, so that a jump excuses nothing. The sign of a
-// gradient that is zero is not compared.
+// The terms of an element are a power of two, written as its exponent plus 128. They are the
+// largest change of it in float64, in a few tries, when every operand and every number on the way
+// is changed by 2⁻²⁴ of itself, divided by 2⁻²⁴. It is the sum of what is added up in it, or its
+// condition. It is at most 256 times the tensor's largest element, so that a jump excuses nothing.
+// The sign of a gradient that is zero is not compared.
 package samples

@@ -1,6 +1,6 @@
-// Package zipfile is what the readers and writers of zip archives have in common: the places of the
-// entries in the file, checked, so that they can be mapped, and a writer that aligns what it
-// writes.
+// Package zipfile is what the readers and writers of zip archives have in common. It finds the
+// places of the entries in the file and checks them, so that they can be mapped. Its writer aligns
+// what it writes.
 package zipfile
 
 import (

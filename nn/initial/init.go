@@ -55,8 +55,8 @@ func Gain(f Nonlinearity) float64 {
 // A Fan is what the variance of weights is divided by.
 type Fan uint8
 
-// The fans: what goes into a sum keeps its variance forwards with FanIn, the default, and backwards
-// with FanOut.
+// With FanIn, the default, the variance stays the same from layer to layer in the forward pass,
+// with FanOut in the backward pass.
 const (
 	FanIn Fan = iota
 	FanOut
@@ -179,7 +179,7 @@ func Dirac(w *tensor.Tensor, groups int) {
 }
 
 // Orthogonal makes the weight, [out, ...] seen as a matrix, gain times a matrix with orthonormal
-// rows or, where there are more rows than columns, columns, uniform among all of these (F.
+// rows or, where there are more rows than columns, columns. It is uniform among all of these (F.
 // Mezzadri, arXiv:math-ph/0609050): the Q of normal numbers, with R's signs. The decomposition goes
 // through the host.
 func Orthogonal(w *tensor.Tensor, gain float64) {

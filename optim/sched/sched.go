@@ -1,10 +1,11 @@
 // Package sched is schedules: they change the learning rates of an optimizer's groups, and some its
 // momentum, from step to step.
 //
-// A schedule begins when it is made: it notes each group's learning rate as its InitialLR, unless
+// A schedule begins when it is made. It notes each group's learning rate as its InitialLR, unless
 // an earlier schedule has, and sets the rate of step 0. Call Step once after each step of the
-// optimizer, or once an epoch, whatever the numbers given to the schedule count. As in
-// torch.optim.lr_scheduler, most rates follow from the one before ("chainable"), so that schedules
+// optimizer, or once an epoch, whichever the numbers given to the schedule count.
+//
+// As in torch.optim.lr_scheduler, most rates follow from the one before ("chainable"). So schedules
 // can be combined, and a rate that was changed by hand is taken up. In float64 the rates have the
 // bits of PyTorch's.
 //

@@ -3,11 +3,11 @@
 // (torch.cuda.memory._dump_snapshot, https://pytorch.org/memory_viz).
 //
 // The page is one file without references to anything else. It shows the allocated bytes over time,
-// stacked by category, op, call site or scope; what was alive at the peak of the recording and at
-// its end, with the stacks of the allocations; the blocks of each segment; and the last events. Its
-// size is bounded whatever the length of the history: the timeline has at most 1,200 points, each
-// of which is the highest of the events that it stands for, so that no peak is lost; tables and
-// drawings say what they leave out.
+// stacked by category, op, call site or scope. It shows what was alive at the peak of the recording
+// and at its end, with the stacks of the allocations. It also shows the blocks of each segment, and
+// the last events. Its size is bounded whatever the length of the history. The timeline has at most
+// 1,200 points, each of which is the highest of the events that it stands for, so that no peak is
+// lost. Tables and drawings say what they leave out.
 //
 // The pickle has every event and frame. Categories that the viewer does not know are its "unknown".
 //

@@ -43,9 +43,9 @@ func WritePickle(w io.Writer, snaps ...*device.MemorySnapshot) error {
 	return nil
 }
 
-// pickler writes the opcodes of pickle's protocol 4 that PyTorch's viewer knows, which reads
-// pickles by a decoder of its own: no classes, and nothing that grows an object by more than a
-// thousand items at once.
+// pickler writes the opcodes of pickle's protocol 4 that PyTorch's viewer knows, which has a
+// decoder of its own. It knows no classes, and nothing that grows an object by more than a thousand
+// items at once.
 type pickler struct {
 	w       io.Writer
 	buf     []byte

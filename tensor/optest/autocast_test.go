@@ -108,7 +108,7 @@ func autocastCases() []autocastCase {
 }
 
 // Every op of the registry, under autocast to both types, gives a result of the type that PyTorch's
-// dispatcher gives on CUDA, and gradients of the leaves' types; an op that PyTorch does not list
+// dispatcher gives on CUDA, and gradients of the leaves' types. An op that PyTorch does not list
 // gives what it gives without autocast.
 func TestAutocastTypes(t *testing.T) {
 	text, err := os.ReadFile("testdata/autocast.json")

@@ -77,7 +77,7 @@ func TestConvolutionsInBands(t *testing.T) {
 }
 
 // The gradient of a max pool whose windows overlap, of 16-bit floats, is added in float32, some
-// samples at a time: on a GPU and on the CPU the bits of what float32 gives, rounded once.
+// samples at a time. On a GPU and on the CPU it has the bits of what float32 gives, rounded once.
 func TestMaxPoolInParts(t *testing.T) {
 	for _, d := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {

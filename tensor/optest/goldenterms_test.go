@@ -13,7 +13,7 @@ import (
 )
 
 // terms are the sums of the absolute values of what is added up in each element of a result and of
-// its gradients: a sum that is taken in another order, or a term that is rounded otherwise, may
+// its gradients. A sum that is taken in another order, or a term that is rounded otherwise, may
 // differ by the rounding of these. nil where nothing is added or cancels.
 type terms struct {
 	out   []float64

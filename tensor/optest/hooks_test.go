@@ -28,7 +28,8 @@ func TestHooks(t *testing.T) {
 				t.Errorf("a leaf's hook saw %v", seen)
 			}
 		}
-		{ // a result: in order, each on what the one before returned, before the gradient is retained or goes on
+		{ // a result: in order, each on what the one before returned, before the gradient is
+			// retained or goes on
 			x, seen := leaf(), ""
 			y := x.MulScalar(2)
 			y.RetainGrad()
@@ -126,7 +127,8 @@ func TestHooks(t *testing.T) {
 				t.Errorf("the hook after accumulation saw %v, and left %v", seen, x.Grad())
 			}
 		}
-		{ // that is, as soon as no more can come: the leaf nearer to the result first, and before what lies further back is computed
+		{ // that is, as soon as no more can come: the leaf nearer to the result first, and before
+			// what lies further back is computed
 			a, b, seen := leaf(), leaf(), ""
 			a.RegisterPostAccumulateGradHook(func(*tt) { seen += "a" })
 			b.RegisterPostAccumulateGradHook(func(*tt) { seen += "b" })

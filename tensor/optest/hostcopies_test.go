@@ -34,7 +34,8 @@ type copyWatch struct {
 	rowSends, rowReads uint64
 }
 
-// hold runs an op and holds it to no copies, or to those it is listed with.
+// hold runs an op and fails where it copies between host and GPU more than hostCopies or its row of
+// the table allows.
 func (c *copyWatch) hold(what string, names []string, f func()) {
 	c.t.Helper()
 	before := c.gpu.Counters()

@@ -13,8 +13,8 @@ func init() {
 	functions = append(functions, "MultiDot")
 }
 
-// away is what the operands of linear algebra are moved by, so that they are far from singular and
-// no two eigenvalues or singular values are near: greater and greater numbers on the diagonal, and
+// away is added to the operands of linear algebra, so that they are far from singular and no two
+// eigenvalues or singular values are near. It has greater and greater numbers on the diagonal, and
 // small ones beside it.
 func away(dims []int) array {
 	return arrayOfFunc(dims, func(idx []int) float64 {

@@ -2,9 +2,9 @@
 // element types and layouts, on any device.
 //
 // [Run] takes every elementwise op ([tensor.Declared], a user's own too), every reduction
-// ([tensor.Reductions]) and every heavy op and view in the package's table, and checks on
-// contiguous, transposed, strided, broadcast, expanded, empty and scalar operands and on operands
-// of more than three dimensions:
+// ([tensor.Reductions]) and every heavy op and view in the package's table. Operands are
+// contiguous, transposed, strided, broadcast, expanded, empty and scalar ones, and some of more
+// than three dimensions. It checks:
 //
 //   - values, against the op's float64 reference: within a few ulp in float32, within one of the
 //     rounded value in 16 bits, exactly for integers and bool;
@@ -34,7 +34,7 @@ type Options struct {
 	// emulated.
 	Small bool
 	// Sparse walks elementwise ops with each layout in float32 (int64 where they take integers
-	// only), with a third of the other types in turn, and with all types contiguous: the address of
+	// only), with a third of the other types in turn, and with all types contiguous. The address of
 	// an element and what is computed of it do not know of each other, and each pair of them is a
 	// kernel of its own on a GPU. Of the integer types, which a function of floating point converts
 	// first, it takes the contiguous ones alone.

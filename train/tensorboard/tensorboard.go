@@ -1,12 +1,13 @@
 // Package tensorboard writes event files that TensorBoard shows: scalars, texts, histograms and
 // images.
 //
-// A file is a sequence of TFRecords (length, checksum of the length, data, checksum of the data;
-// the checksums are CRC-32C, rotated and offset:
-// https://www.tensorflow.org/tutorials/load_data/tfrecord), each an Event in protocol buffer
-// encoding (tensorflow/core/util/event.proto and framework/summary.proto in TensorFlow's
-// repository). Nothing but the standard library is needed to write them, and only TensorBoard to
-// look at them: tensorboard --logdir DIR.
+// To look at them, run tensorboard --logdir DIR. To write them the package needs nothing but the
+// standard library.
+//
+// A file is a sequence of TFRecords: length, checksum of the length, data, checksum of the data
+// (https://www.tensorflow.org/tutorials/load_data/tfrecord). The checksums are CRC-32C, rotated and
+// offset. The data of each is an Event in protocol buffer encoding
+// (tensorflow/core/util/event.proto and framework/summary.proto in TensorFlow's repository).
 package tensorboard
 
 import (

@@ -9,7 +9,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// dotColumns is how many columns of B a kernel of dot products takes at once: with 4 rows of A
+// dotColumns is how many columns of B a kernel of dot products takes at once. With 4 rows of A
 // their sums fill half of the registers, and each element of A and B that is loaded is used several
 // times.
 var dotColumns = map[string]int{"AVX2": 2, "AVX512": 4}

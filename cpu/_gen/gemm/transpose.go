@@ -28,8 +28,8 @@ func vec(b *build.Context, bytes int) reg.VecVirtual {
 }
 
 // transposeF32 emits the packing of rows that are contiguous along k, as many as a vector has
-// elements: 128-bit pieces of rows j, 4+j, 8+j, 12+j are gathered into one register by insertions,
-// which do not use the shuffle port, and then 4x4 blocks are transposed within the 128-bit lanes.
+// elements. Insertions, which do not use the shuffle port, gather 128-bit pieces of rows j, 4+j,
+// 8+j and 12+j into one register. Then 4x4 blocks are transposed within the 128-bit lanes.
 func transposeF32(b *build.Context, isa string, bytes int) {
 	n := bytes / 4
 	name := fmt.Sprintf("transpose%dF32%s", n, isa)

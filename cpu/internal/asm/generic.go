@@ -61,10 +61,10 @@ func fmaF64(dst, a, b, c []float64) {
 	}
 }
 
-// fma32 returns a·b + c rounded once. The product of two float32 is exact in float64; the float64
-// sum is rounded to odd (towards zero, then the last bit set if anything was lost), after which the
-// rounding to float32 cannot go wrong: 53 bits are more than 24+2 (Boldo and Melquiond, "Emulation
-// of a FMA and correctly rounded sums", 2008).
+// fma32 returns a·b + c rounded once. The product of two float32 is exact in float64. The float64
+// sum is rounded to odd: towards zero, then the last bit set if anything was lost. After that the
+// rounding to float32 cannot go wrong, as 53 bits are more than 24+2 (Boldo and Melquiond,
+// "Emulation of a FMA and correctly rounded sums", 2008).
 func fma32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	z := float64(c)

@@ -2,18 +2,18 @@
 //
 // Contract:
 //
-//   - C = A·B, or C += A·B: A is m×k, B is k×n, C is m×n, each given by a slice that begins at its
-//     first element, the distance between rows and the distance between columns, in elements. Any
-//     distances will do (transposed operands, slices of larger matrices, distance 0 to repeat);
-//     those of C must not let elements coincide. C overlaps neither A nor B.
+//   - C = A·B, or C += A·B, where A is m×k, B is k×n and C is m×n. Each is given by a slice that
+//     begins at its first element, the distance between rows and the distance between columns, in
+//     elements. Any distances will do (transposed operands, slices of larger matrices, distance 0
+//     to repeat); those of C must not let elements coincide. C overlaps neither A nor B.
 //   - The order of the sum over k is fixed: blocks of a length that depends on k alone, one after
 //     the other, or for few rows the lanes of a vector. The bits of the result depend on the shape,
 //     the distances and the variant (package asm's Active), not on the number of workers or on who
 //     does what. With AVX2 and AVX-512 products are fused with their addition, in generic Go they
 //     are rounded. NaN and infinities behave as in the plain sum; k = 0 gives zeros.
 //   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework for
-//     Rapidly Instantiating BLAS Functionality", 2015), into buffers that are reused; in the steady
-//     state nothing is allocated.
+//     Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused; in the steady state
+//     nothing is allocated.
 //   - Misuse (a negative size, a slice too short) panics with a message that names the operand.
 //
 // Convolutions of float32 ([Conv]) are products with a matrix of columns that is never written.

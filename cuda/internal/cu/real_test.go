@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestRealDriver: NVIDIA's own library has every function that is bound here, and what it answers
-// where there is no GPU is explained. FLAMBEAU_TEST_LIBCUDA is the folder that the loader finds it
-// in, FLAMBEAU_TEST_DRIVER its release (.ci/run reallibs).
+// TestRealDriver: NVIDIA's own library has every function that is bound here. What it answers where
+// there is no GPU is explained. FLAMBEAU_TEST_LIBCUDA is the folder in which the loader finds it,
+// FLAMBEAU_TEST_DRIVER its release (.ci/run reallibs).
 func TestRealDriver(t *testing.T) {
 	dir, release := os.Getenv("FLAMBEAU_TEST_LIBCUDA"), os.Getenv("FLAMBEAU_TEST_DRIVER")
 	if dir == "" {

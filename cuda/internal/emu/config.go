@@ -71,7 +71,8 @@ const (
 // supportedSMs are the compute capabilities with a row in limitsOf.
 var supportedSMs = []int{80, 86, 87, 89, 90}
 
-// SpecError is a setting that cannot be used: which part of which text, and what is accepted there.
+// SpecError is a setting that cannot be used. It names the part of the text that is wrong, and what
+// is accepted there.
 type SpecError struct {
 	Spec string // the whole text, "" when a Config was built in code
 	Part string // the part that is wrong

@@ -8,8 +8,8 @@
 // Streams are real queues. Work that was enqueued runs no earlier than something needs it: a host
 // synchronisation, a query, a full queue. Events, waits and the legacy default stream order work
 // across streams exactly as CUDA promises and no further. With Seed 0 the queues run in the order
-// of the calls; any other seed picks at random, reproducibly, which ready queue runs next and lets
-// some queues lag far behind, so that a missing event or synchronisation changes results under some
+// of the calls. Any other seed picks at random, reproducibly, which ready queue runs next, and lets
+// some queues lag far behind. So a missing event or synchronisation changes results under some
 // seed.
 //
 // Copies from and to page-locked host memory happen when the queue gets there. A pageable source is
@@ -38,7 +38,7 @@
 //
 // # Faults
 //
-// A kernel that does something wrong (see package ptxvm) ends its context as on hardware: the next
+// A kernel that does something wrong (see package ptxvm) ends its context as on hardware. The next
 // call that notices, and each call after it, returns the same error, in which errors.As finds the
 // *ptxvm.Fault. Faults that hardware does not report, such as a race or a read of memory that
 // nothing wrote, are delivered in the same way. Reset revives a device, which hardware cannot do.

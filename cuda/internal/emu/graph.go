@@ -158,7 +158,8 @@ func (d *Driver) GraphAddKernelNode(h cu.Graph, after []cu.GraphNode, l cu.Graph
 	return d.addNode(call, h, after, func(*graph) (work, error) { return d.kernelNode(call, l) })
 }
 
-// kernelNode is kernelWork in the context of the function, which need not be that of the graph.
+// kernelNode is kernelWork in the context of the function that is launched, which need not be that
+// of the graph.
 func (d *Driver) kernelNode(call string, l cu.GraphKernel) (work, error) {
 	f, err := d.functionOf(call, l.Func)
 	if err != nil {

@@ -131,8 +131,8 @@ func TestLegacyDefaultStream(t *testing.T) {
 	}
 }
 
-// TestEventCaptures: a wait is for the record that was last when the wait was enqueued; a never
-// recorded event holds nothing up.
+// TestEventCaptures: a wait is for the last record of the event before the wait was enqueued. An
+// event that was never recorded holds nothing up.
 func TestEventCaptures(t *testing.T) {
 	r := newRig(t, Config{})
 	a, b, e := r.stream(), r.stream(), r.event()

@@ -35,9 +35,9 @@ func (t headTile) at(row, piece ptx.Value) ptx.Value {
 	return row.Mul(num(t.rowBytes())).Add(piece.Xor(turn).Shl(num(4)))
 }
 
-// fragments returns a function that reads, with ldmatrix, what [ptx.Builder.MMA] takes: 16 outer
-// elements by 16 of k of the tile of 16-bit elements at p, number i along the outer dimension and
-// number step along k. Where alongK holds, rows are outer and columns k, and the first outer
+// fragments returns a function that reads, with ldmatrix, what [ptx.Builder.MMA] takes. That is 16
+// outer elements by 16 of k of the tile of 16-bit elements at p, number i along the outer dimension
+// and number step along k. Where alongK holds, rows are outer and columns k, and the first outer
 // element is row first; else rows are k, and it is column first. For the first operand the four
 // registers are the matrices (outer, k) = (0,0), (8,0), (0,8), (8,8). For the second they are
 // (0,0), (0,8), (8,0), (8,8), which are two fragments.

@@ -5,7 +5,8 @@
 // operands as addresses with layouts and returns the launches that carry the operation out, in
 // order, on one stream:
 //
-//	Map            elementwise programs: dense with 16-byte vectors, strided, broadcast; also copy, cast, fill
+//	Map            elementwise programs: dense with 16-byte vectors, strided, broadcast; also
+//	               copy, cast, fill
 //	Reduce         sum, prod, max, min, argmax, argmin over any dimensions, in a fixed order
 //	MatMul         batched products of any strides; MatMulSplit also adds a bias, applies an
 //	               activation and divides long sums among blocks. Those of 16-bit floats choose
@@ -17,9 +18,9 @@
 //	Gather         elements along an axis by index, and Scatter in a fixed order
 //	MultiMap       one program over many groups of tensors in one launch (optimizer steps)
 //
-// A [Launch] names its [Kernel], the grid and the packed parameter block; the caller loads
+// A [Launch] names its [Kernel], the grid and the packed parameter block. The caller loads
 // Kernel.PTX once a device, keyed by the *Kernel pointer (equal specifications give the same
-// pointer), and launches Kernel.Entry with Kernel.Block threads and Kernel.DynShared bytes. An
+// pointer). It launches Kernel.Entry with Kernel.Block threads and Kernel.DynShared bytes. An
 // operation on no elements has no launches. Planning touches no device and is safe for concurrent
 // use.
 //

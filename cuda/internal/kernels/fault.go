@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// FaultBytes is the size of the memory that a kernel which checks indices writes to: a fault record
-// of five fields, in order a state (uint32: 0 none, 1 recorded), the caller's tag (uint32), and the
-// index, the bound and the index's position (int64 each), little-endian. It is aligned to 8 bytes
-// and zero before the first launch; the first offender of all launches since then is recorded and
-// the others are dropped.
+// FaultBytes is the size of the memory that a kernel which checks indices writes to. It is a fault
+// record of five fields, little-endian. In order they are a state (uint32: 0 none, 1 recorded), the
+// caller's tag (uint32), and the index, the bound and the index's position (int64 each). It is
+// aligned to 8 bytes and zero before the first launch; the first offender of all launches since
+// then is recorded and the others are dropped.
 const FaultBytes = 32
 
 // ReadFault returns the fault in a record, nil if there is none. Zero the record to arm it again.

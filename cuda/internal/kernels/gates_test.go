@@ -16,14 +16,14 @@ import (
 )
 
 // A gate is a kernel family on operands of the kind that it is made for, and what its text and its
-// run must show: no bank conflicts, whole sectors, and where it is vectorised accesses of 16 bytes;
-// of a product, enough arithmetic for what it reads of shared memory.
+// run must show. That is no bank conflicts, whole sectors, and accesses of 16 bytes where it is
+// vectorised. Of a product it is also enough arithmetic for what it reads of shared memory.
 type gate struct {
 	name string
 	plan func(m *machine) ([]Launch, error)
-	// wide is the least part of the bytes of global memory that move in accesses of 16 bytes; 0 for
-	// kernels that take their elements one by one: neighbouring threads then take neighbours, and
-	// the sectors are whole all the same.
+	// wide is the least part of the bytes of global memory that move in accesses of 16 bytes. It is
+	// 0 for kernels that take their elements one by one: neighbouring threads then take neighbours,
+	// and the sectors are whole all the same.
 	wide float64
 	// spread is by how much an access may touch more sectors than its bytes need, where it has a
 	// reason; 0 for not at all.

@@ -61,8 +61,8 @@ func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.V
 	}
 }
 
-// beside loads what With has beside a chunk of results, at once or element by element. What is
-// beyond an edge has the edge's, and is stored nowhere.
+// beside loads the elements of With that belong to a chunk of results, at once or element by
+// element. For results beyond an edge it loads those of the edge; such results are stored nowhere.
 func (g *gemmBuilder) beside(row, col ptx.Value) (list [][]ptx.Value) {
 	n := 1
 	if g.s.vectorOut {

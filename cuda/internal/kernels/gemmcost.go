@@ -152,8 +152,8 @@ func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 	return all/rate + read + 3*latency/g.Clock
 }
 
-// moved is the bytes that memory must move: each operand once for each wave of blocks that shares
-// it in the cache, and the results.
+// moved is the bytes that memory must move. Each operand moves once for each wave of blocks that
+// shares it in the cache; the results move once.
 func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	f := s.form
 	wave := g.Cores * g.resident(s)

@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Products wait for their copies, and for each other's threads, as often as they must and no more:
-// without any one barrier, commit or wait, or with a wait that lets one more group of copies be
-// under way, the emulator finds a race or a copy that was not waited for.
+// Products wait for their copies, and for each other's threads, as often as they must and no more.
+// Without any one barrier, commit or wait, the emulator finds a race or a copy that was not waited
+// for. It does so too with a wait that lets one more group of copies be under way.
 func TestMatMulSynchronisation(t *testing.T) {
 	kinds := map[ptxvm.FaultKind]bool{ptxvm.SharedRace: true, ptxvm.AsyncCopyNotWaited: true, ptxvm.UninitialisedMemory: true}
 	for _, c := range []struct {

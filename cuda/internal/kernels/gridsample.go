@@ -187,7 +187,8 @@ func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope pt
 	return list, slope
 }
 
-// pad maps a place into a dimension of a size. The place moves on with the given sign.
+// pad maps a place into a dimension of the given size. sign is its derivative: 1, -1 where the
+// place is reflected, 0 where it is held at the border.
 func (s gridSpec) pad(b *ptx.Builder, at, size ptx.Value) (to, sign ptx.Value) {
 	t := at.Type()
 	c := func(v float64) ptx.Value { return b.Const(t, real(v)) }

@@ -107,8 +107,8 @@ func codeGates(t *testing.T) []codeGate {
 	square := func(typ dtype.Type, n int) Operand { return fake(typ, 1, n, n) }
 	const n = 4096
 	// A tensor core of compute capability 9.0 takes four cycles for one of the instructions counted
-	// here (2048 multiply-adds at 512 a cycle), so that a quarter of the issue slots keeps it busy;
-	// a float64 multiply-add takes two slots.
+	// here (2048 multiply-adds at 512 a cycle). So a quarter of the issue slots keeps it busy. A
+	// float64 multiply-add takes two slots.
 	list := []codeGate{
 		{name: "product float32 128×128, A·B", plan: product(square(f, n), square(f, n), square(f, n)), share: 0.89},
 		{name: "product float32 128×128, A·Bᵀ", plan: product(square(f, n), square(f, n), turned(f, n, n)), share: 0.89},

@@ -32,8 +32,8 @@ func (s multiSpec) name() string {
 // caller keeps it from step to step.
 //
 // The table holds two words (64-bit, little-endian) for each block: where in the table its group's
-// record is, in words, and the first element it takes; then for each group the number of elements,
-// whether all addresses allow vectors, and the addresses, outputs first.
+// record is, in words, and the first element it takes. Then it holds for each group the number of
+// elements, whether all addresses allow vectors, and the addresses, outputs first.
 func MultiMapTable(p *expr.Program, outs, ins [][]Operand) (table []byte, blocks int, err error) {
 	const op = "multimap"
 	if len(outs) != len(ins) {

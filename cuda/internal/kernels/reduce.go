@@ -354,9 +354,9 @@ func mergeParams(a, b []dtype.Type) []dtype.Type {
 }
 
 // vectors returns how many neighbouring elements a thread of the given form reads in one access of
-// each operand, 1 where the layouts do not allow more, and the operands that have a single value
-// for all of them. The neighbours lie along the row that is combined, in the column form along the
-// results.
+// each operand. That is 1 where the layouts do not allow more. It also returns the operands that
+// have a single value for all of them. The neighbours lie along the row that is combined, in the
+// column form along the results.
 func (p *reduction) vectors(form reduceForm) (v int, uniform uint16) {
 	v = vectorLength(p.ins)
 	if p.counts() {

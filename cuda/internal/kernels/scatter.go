@@ -33,10 +33,10 @@ func (s scatterSpec) name() string {
 }
 
 // Scatter plans the combination of src[i…] into dst[i… with index[i…] along axis]. Contributions to
-// one element are combined in the order of their position along the axis, or, of many, in parts of
-// fixed size in that order, and then the parts: the result has the same bits on every run. Where
-// distinct, no two positions meet. Indices outside of the axis are skipped and reported. Where
-// positions are sorted by index first, an element is combined in the computing type; see
+// one element are combined in the order of their position along the axis. Many are combined in
+// parts of fixed size in that order, and then the parts. So the result has the same bits on every
+// run. Where distinct, no two positions meet. Indices outside of the axis are skipped and reported.
+// Where positions are sorted by index first, an element is combined in the computing type; see
 // [ScatterSorts].
 func Scatter(kind device.ScatterKind, dst, src, index Operand, axis int, distinct bool, fault uint64, tag uint32, scratch Scratch) ([]Launch, error) {
 	op := "scatter-" + kind.String()

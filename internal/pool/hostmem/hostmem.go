@@ -1,7 +1,7 @@
 // Package hostmem is where the CPU driver's pool gets its segments: host memory on pages as large
 // as the system gives.
 //
-// A fresh segment reads as zeros and is not resident until it is touched; the first touch is where
+// A fresh segment reads as zeros and is not resident until it is touched. The first touch is where
 // an out-of-place operation on large tensors spends its time, and 2 MiB pages make it several times
 // faster than 4 KiB pages. Segments lie outside Go's heap where the system allows it: the collector
 // neither scans nor counts them, and they must hold no Go pointers. Elsewhere (see System) they are

@@ -7,8 +7,8 @@ import (
 )
 
 // Races between blocks on global memory, found on request (Launch.CheckBlocks). Blocks then run one
-// by one. Two blocks are ordered as the PTX ISA says ("Memory Consistency Model", causality order):
-// a warp releases what it knows to a word, by a .release operation or by a fence and an atomic or
+// by one. Two blocks are ordered as the PTX ISA says ("Memory Consistency Model", causality order).
+// A warp releases what it knows to a word, by a .release operation or by a fence and an atomic or
 // strong store behind it. Another that reads the word later acquires that, by an .acquire operation
 // or by an atomic or strong load and a fence behind it. Barriers pass on, within a block, what its
 // warps know. Lanes of a warp are taken for one. A scope of a block orders no two blocks.

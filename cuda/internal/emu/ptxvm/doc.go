@@ -1,7 +1,7 @@
 // Package ptxvm executes PTX text on the CPU, one warp at a time, and checks what it executes.
 //
-// It is the heart of the emulated GPU: Parse turns PTX text into a Module, a Launch runs one of its
-// entries over a grid against a Memory, and the result is either Stats or a *Fault that names
+// It is the heart of the emulated GPU. Parse turns PTX text into a Module, and a Launch runs one of
+// its entries over a grid against a Memory. The result is either Stats or a *Fault that names
 // kernel, PTX line, block and thread. The package knows nothing of contexts, streams or the driver
 // API; those live above it.
 //
@@ -10,14 +10,16 @@
 // The integer, floating-point, memory, warp-level, atomic, barrier, cp.async, mbarrier, ldmatrix,
 // mma.sync and wmma instructions of PTX ISA 7.x/8.x up to sm_90, and functions, recursive ones and
 // those called by address among them. What is not there: wgmma, TMA and the transaction counts of
-// mbarrier, textures, clusters of more than one block, 8-bit floats, matrices of 4 and 1 bits, SIMD
-// video instructions, alloca, parameters of functions in registers, and CUDA's device library
-// (printf, malloc; a failed assert is a Trap that quotes it). An instruction, modifier or operand
-// type outside that list is a *ParseError naming it; nothing is skipped silently. Arithmetic is
-// bit-exact IEEE 754 with the stated rounding; .approx functions stay within the error bounds that
-// the PTX ISA gives for them; mma.sync accumulates in float32 in order of k and must be compared by
-// error bound, as on hardware. mul and add without a rounding modifier, which the assembler may
-// fuse, are not fused.
+// mbarrier, textures, clusters of more than one block, 8-bit floats, and matrices of 4 and 1 bits.
+// Nor are there SIMD video instructions, alloca, parameters of functions in registers, and CUDA's
+// device library (printf, malloc; a failed assert is a Trap that quotes it). An instruction,
+// modifier or operand type that is not executed is a *ParseError naming it; nothing is skipped
+// silently.
+//
+// Arithmetic is bit-exact IEEE 754 with the stated rounding. Functions with .approx stay within the
+// error bounds that the PTX ISA gives for them. mma.sync accumulates in float32 in order of k and
+// must be compared by error bound, as on hardware. mul and add without a rounding modifier, which
+// the assembler may fuse, are not fused.
 //
 // Two things keep a misreading of the ISA from hiding here and in the library's kernels alike.
 // Tests hold acceptance against the real assembler, where it is installed: tens of thousands of

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// What floats.cu, convert.cu and halves.cu compute, from exact numbers: a value is taken apart into
-// a rational number, the operation is done on those, and the result is put into the format by
-// comparing it with the two neighbours. Nothing of this is shared with the interpreter.
+// Here is what floats.cu, convert.cu and halves.cu compute, from exact numbers. A value is taken
+// apart into a rational number, and the operation is done on those. The result is put into the
+// format by comparing it with the two neighbours. Nothing of this is shared with the interpreter.
 
 // ieee is a binary format.
 type ieee struct {

@@ -7,7 +7,7 @@ import (
 )
 
 // What CUDA's library builds from ordinary arithmetic comes within the units in the last place that
-// its documentation gives, so all of the arithmetic is right; what goes by instructions of the
+// its documentation gives, so all of the arithmetic is right. What goes by instructions of the
 // hardware comes within the error that the documentation gives for those.
 func TestForeignMaths(t *testing.T) {
 	n := 500

@@ -225,8 +225,8 @@ func (g *globalLog) hulls() []span {
 	return h
 }
 
-// play puts the touches into the pieces, those outside of within left out where it is not nil, and
-// empties the list.
+// play moves the touches into the pieces and empties the list. Where within is not nil, it drops
+// the touches that lie outside of it.
 func (g *globalLog) play(c *cta, within []span) {
 	for i := range g.touches {
 		t := &g.touches[i]

@@ -177,7 +177,7 @@ func matrixMultiply(d *decoder) {
 }
 
 // mma multiplies a 16×k by a k×8 tile. Element layout from the ISA, "Matrix Fragments for
-// mma.m16n8k16": with g = lane/4 and t = lane%4, a 32-bit register of a holds row g (+8 for odd
+// mma.m16n8k16": g = lane/4 and t = lane%4. A 32-bit register of a holds row g (+8 for odd
 // registers) and columns 2t, 2t+1 (+8 for the upper half of the registers).
 func (w *warp) mma(in *inst, m uint32, half bool) {
 	x := in.x

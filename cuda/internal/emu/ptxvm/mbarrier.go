@@ -1,8 +1,8 @@
 package ptxvm
 
-// An mbarrier object is 64 bits of shared memory, which the ISA leaves opaque: here the arrivals
-// that are still expected in this phase, those that each phase expects, and the number of the
-// phase.
+// An mbarrier object is 64 bits of shared memory, which the ISA leaves opaque. Here they hold the
+// arrivals that are still expected in this phase, those that each phase expects, and the number of
+// the phase.
 const (
 	mbCount = 1<<20 - 1
 	mbShift = 20

@@ -57,8 +57,8 @@ func TestMissingSynchronisationIsFound(t *testing.T) {
 	}
 }
 
-// Shared memory padded too little, indices one too far, guards dropped: one character of a right
-// kernel changed, and found.
+// The emulator finds a small slip in a right kernel: an index one too far, a guard dropped, a
+// stride or a pointer that is wrong. Each case changes one instruction.
 func TestSlipsAreFound(t *testing.T) {
 	const n = 100 // no multiple of the block size
 	for _, c := range []struct {

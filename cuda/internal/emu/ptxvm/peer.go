@@ -10,9 +10,9 @@ type Peer struct {
 	Closed    string // why kernels cannot reach it, "" where they can
 }
 
-// SetPeers says what lies in the address ranges of other devices: kernels that run on m reach the
-// memory of those that are not closed as if it were here, except what is mapped by Map, which is
-// given to its own device alone, and mapped host memory. No kernel may be running.
+// SetPeers says what lies in the address ranges of other devices. Kernels that run on m reach the
+// memory of those that are not closed as if it were here. What is mapped by Map is an exception, as
+// it is given to its own device alone; so is mapped host memory. No kernel may be running.
 func (m *Memory) SetPeers(list []Peer) { m.peers.Store(&list) }
 
 // peer returns in whose range addr lies, nil if in none.

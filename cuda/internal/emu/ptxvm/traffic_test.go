@@ -2,8 +2,8 @@ package ptxvm
 
 import "testing"
 
-// Sectors count once while a block's cache has them, reads apart from writes. They count again in
-// each block.
+// A sector counts once while a block's cache holds it, and once more for writes. Each block counts
+// it again.
 func TestTraffic(t *testing.T) {
 	const read, far = "ld.global.u32 %r1, [%rd1];", "ld.global.u32 %r1, [%rd1+1024];"
 	for _, c := range []struct {

@@ -13,7 +13,7 @@
 // captured, and needs no memory but the workspace that it is given. One goroutine at a time uses a
 // handle and its plans.
 //
-// The same plan, workspace size and operands give the same bits each time: a product that is split
+// The same plan, workspace size and operands give the same bits each time. A product that is split
 // along k keeps its parts in the workspace, in float32, and adds them in a step of its own.
 //
 // Numbers of enumerations and layouts are those of cublasLt.h of 13.10. testdata/header.txt has

@@ -8,7 +8,7 @@
 // # Contract
 //
 // Communicators are made non-blocking. A call that starts something returns nil also where the
-// library still works on it (ncclInProgress); [Library.State] tells when it is done, and until then
+// library still works on it (ncclInProgress). [Library.State] tells when it is done. Until then
 // nothing else but [Library.CommAbort] may be called with that communicator. A communicator is used
 // by one thread at a time. A group belongs to the operating system thread that began it, so that
 // its caller is locked to a thread from GroupStart to GroupEnd. The context of a communicator's
