@@ -2,7 +2,6 @@ package arch
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"fmt"
 	"go/scanner"
 	"go/token"
@@ -23,12 +22,6 @@ const (
 type Overlong struct {
 	Violation
 	Text string // the line without the space around it, or the sentence with single spaces
-}
-
-// Hash names the text by its content alone: moving it to another place changes nothing.
-func (o Overlong) Hash() string {
-	sum := sha256.Sum256([]byte(o.Text))
-	return fmt.Sprintf("%x", sum[:6])
 }
 
 // Prose reads the named files (slash-separated, relative to the module root) from fsys.

@@ -2,8 +2,6 @@ package arch
 
 import (
 	"errors"
-	"flag"
-	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -12,97 +10,18 @@ import (
 	"testing/fstest"
 )
 
-// proseList names, by their hashes, the lines and sentences that were too long before there
-// was a rule. It only shrinks.
-const proseList = "testdata/prose.txt"
-
-// proseListed is the number of entries of proseList. Lower it when the list shrinks; never
-// raise it.
-const proseListed = 0
-
-var prune = flag.Bool("prune", false, "TestProse removes the entries of "+proseList+
-	" that nothing in the tree has any more")
-
-const pruning = "go test ./internal/arch -run TestProse -args -prune"
-
-// TestProse holds comments and pages to the length of their lines and sentences. What
-// proseList names is let through.
+// TestProse holds comments and pages to the length of their lines and sentences.
 func TestProse(t *testing.T) {
 	found, err := Prose(os.DirFS(root), projectFiles(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(proseList)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := strings.Fields(string(text))
-	fresh, stale := judgeProse(found, list)
-	if *prune && len(stale) > 0 {
-		list = slices.DeleteFunc(list, func(h string) bool { return slices.Contains(stale, h) })
-		stale = nil
-		text = []byte(strings.Join(append(slices.Clone(list), ""), "\n"))
-		if err := os.WriteFile(proseList, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, o := range fresh {
+	for _, o := range found {
 		t.Errorf("%s: %q", o.Violation, beginning(o.Text))
 	}
-	if len(fresh) > 0 {
-		t.Errorf("%d too long: break the line, or say it in two sentences", len(fresh))
+	if len(found) > 0 {
+		t.Errorf("%d too long: break the line, or say it in two sentences", len(found))
 	}
-	for _, h := range stale {
-		t.Errorf("%s: nothing in the tree has %s any more: remove it", proseList, h)
-	}
-	if len(stale) > 0 {
-		t.Errorf("to remove all stale entries, %d, and add none: %s", len(stale), pruning)
-		return
-	}
-	if err := checkProseList(list, proseListed); err != nil {
-		t.Error(err)
-	}
-}
-
-// judgeProse returns what is too long and not in the list, and the entries of the list that
-// nothing has.
-func judgeProse(found []Overlong, list []string) (fresh []Overlong, stale []string) {
-	listed, used := map[string]bool{}, map[string]bool{}
-	for _, h := range list {
-		listed[h] = true
-	}
-	for _, o := range found {
-		h := o.Hash()
-		used[h] = true
-		if !listed[h] {
-			fresh = append(fresh, o)
-		}
-	}
-	for _, h := range list {
-		if !used[h] {
-			stale = append(stale, h)
-		}
-	}
-	return fresh, stale
-}
-
-// checkProseList says what is wrong with a list that is to have a number of entries.
-func checkProseList(list []string, want int) error {
-	for i := range len(list) - 1 {
-		if list[i] >= list[i+1] {
-			return fmt.Errorf("%s: %s stands before %s: the list is sorted, each entry once",
-				proseList, list[i], list[i+1])
-		}
-	}
-	switch n := len(list); {
-	case n > want:
-		return fmt.Errorf("%s has %d entries, at most %d: the list only shrinks",
-			proseList, n, want)
-	case n < want:
-		return fmt.Errorf("%s has shrunk to %d entries: lower proseListed from %d to %d",
-			proseList, n, want, n)
-	}
-	return nil
 }
 
 // beginning returns as much of a text as tells which it is.
@@ -171,63 +90,5 @@ func TestProsePlanted(t *testing.T) {
 	}
 	if _, err := Prose(tree, []string{"gone.go"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
-	}
-}
-
-// A new offender is refused, a listed one is let through wherever it stands, and an entry
-// without an offender is refused.
-func TestProseJudged(t *testing.T) {
-	find := func(name, text string) []Overlong {
-		t.Helper()
-		tree := fstest.MapFS{name: &fstest.MapFile{Data: []byte(text)}}
-		found, err := Prose(tree, []string{name})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return found
-	}
-	wide := "// " + strings.Repeat("wide ", 20) + "."
-	long := strings.Repeat("w ", maxWords)
-	planted := find("a.go", "package a\n\n"+wide+"\n\n// "+long+"\n// w.\n")
-	if len(planted) != 2 {
-		t.Fatalf("%v, want a line and a sentence", planted)
-	}
-	list := []string{planted[0].Hash(), planted[1].Hash()}
-	if want := "c7bba4657e97"; list[0] != want {
-		t.Errorf("the line's hash is %s, want %s", list[0], want)
-	}
-	moved := find("b/b.go", "package b\n\nfunc f() {\n\t"+wide+"\n\n\t// So. w\n\t// "+long[2:]+"w.\n}\n")
-	for _, c := range []struct {
-		found        []Overlong
-		list         []string
-		fresh, stale int
-	}{
-		{planted, list, 0, 0},
-		{planted, nil, 2, 0},
-		{planted, list[:1], 1, 0},
-		{planted[:1], list, 0, 1},
-		{nil, list, 0, 2},
-		{moved, list, 0, 0},
-	} {
-		fresh, stale := judgeProse(c.found, c.list)
-		if len(fresh) != c.fresh || len(stale) != c.stale {
-			t.Errorf("%v by %q: new %v, stale %q", c.found, c.list, fresh, stale)
-		}
-	}
-	for _, c := range []struct {
-		list []string
-		most int
-		want string // a part of the error
-	}{
-		{[]string{"a", "b"}, 2, ""},
-		{[]string{"a", "b"}, 1, "2 entries, at most 1"},
-		{[]string{"a", "b"}, 3, "lower proseListed from 3 to 2"},
-		{[]string{"b", "a"}, 2, "sorted"},
-		{[]string{"a", "a"}, 2, "sorted"},
-	} {
-		err := checkProseList(c.list, c.most)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q, at most %d: %v, want %q", c.list, c.most, err, c.want)
-		}
 	}
 }
