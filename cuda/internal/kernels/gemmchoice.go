@@ -179,8 +179,10 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 			return nil, false
 		}
 	}
-	divides := func(tiles int) bool {
-		return d.parts(k) == 1 || d.whole < tiles && batch*(tiles-d.whole) <= CounterWords
+	// Parts take memory, of which a form that no planner makes would want any amount.
+	divides := func(tiles, most int) bool {
+		rest, parts := batch*(tiles-d.whole), d.parts(k)
+		return parts == 1 || d.whole < tiles && rest <= CounterWords && parts <= k/128 && rest*parts <= most
 	}
 	if p, ok := c.planned.(floatPlan); ok {
 		i := slices.IndexFunc(tilesOf(o.A.Type), func(t gemmTile) bool { return f.Tile == [3]int{t.bm, t.bn, t.bk} })
@@ -188,7 +190,7 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 			return nil, false
 		}
 		p.spec.tile, p.division = tilesOf(o.A.Type)[i], d
-		return p, divides(p.spec.tiles(m, n))
+		return p, divides(p.spec.tiles(m, n), max(4*c.g.Cores, 2*wantedBlocks))
 	}
 	list, count := c.g.realignments(o.Out, o.A, o.B)
 	for _, r := range list[:count] {
@@ -200,7 +202,7 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 		if i < 0 || r.a != f.CopyA || r.b != f.CopyB {
 			continue
 		}
-		if !s.fits() || c.g.resident(s) < 1 || !divides(s.tiles(m, n)) || d.whole > 0 && (batch > 1 || s.odd) {
+		if !s.fits() || c.g.resident(s) < 1 || !divides(s.tiles(m, n), mostEach*c.g.Cores) || d.whole > 0 && (batch > 1 || s.odd) {
 			return nil, false
 		}
 		t, _ := c.g.cost(s, batch, m, n, k, d)

@@ -157,6 +157,29 @@ func TestChoicesTake(t *testing.T) {
 	}
 }
 
+// A form whose parts would take more memory than those of any planner is none.
+func TestChoiceOfManyParts(t *testing.T) {
+	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
+		o := ProductOperands{Out: fake(typ, 1, 4096, 4096), A: fake(typ, 1, 4096, 4096), B: fake(typ, 1, 4096, 4096), Counters: fakeCounters}
+		c, taken := choices(t, a100, o, fakeScratch)[0], 0
+		for _, f := range c.Forms() {
+			f.Whole = 0
+			for f.Chunk = 64; f.Chunk < 4096; f.Chunk += 64 {
+				total := 0
+				if _, err := c.Trial(f, func(bytes int) (uint64, error) { total += bytes; return 1 << 20, nil }); err != nil {
+					continue
+				}
+				if taken++; total > 1<<30 {
+					t.Fatalf("%v, %v: %d bytes", c.Product(), f, total)
+				}
+			}
+		}
+		if typ == dtype.BF16 && taken == 0 {
+			t.Errorf("%v: no division is taken", c.Product())
+		}
+	}
+}
+
 // A product whose chooser names a form of another one is carried out as planned.
 func TestChoiceOfNoForm(t *testing.T) {
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 64, 64), A: fake(dtype.BF16, 1, 64, 64), B: fake(dtype.BF16, 1, 64, 64), Counters: fakeCounters}

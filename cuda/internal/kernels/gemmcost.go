@@ -267,7 +267,7 @@ func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division
 		if rest == 0 || rest > CounterWords {
 			continue
 		}
-		for _, each := range []int{1, 2, 3, 4, 5, 6, 8, 12, 16} {
+		for _, each := range []int{1, 2, 3, 4, 5, 6, 8, 12, mostEach} {
 			parts := min(each*g.Cores/rest, k/128, mostParts)
 			if parts > before {
 				before = parts
@@ -277,6 +277,9 @@ func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division
 	}
 	return list
 }
+
+// mostEach is how many blocks of parts a division has at most for each multiprocessor.
+const mostEach = 16
 
 // tensorPlan is how a product on tensor cores is carried out.
 type tensorPlan struct {
