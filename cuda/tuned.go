@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
@@ -40,6 +41,12 @@ type tunedRecord struct {
 	Seconds        float64      `json:"seconds"`
 	Planned        kernels.Form `json:"planned"`
 	PlannedSeconds float64      `json:"planned_seconds"`
+}
+
+// sound reports whether a measurement writes such a record: what is in it gets printed.
+func (r *tunedRecord) sound() bool {
+	took := func(s float64) bool { return s >= 0 && s <= longest.Seconds() }
+	return r.Product != "" && !strings.ContainsFunc(r.Product, func(c rune) bool { return !unicode.IsPrint(c) }) && took(r.Seconds) && took(r.PlannedSeconds)
 }
 
 // tunedProducts are the measurements of GPUs of a kind, and the file that keeps them, JSON lines.
@@ -70,6 +77,7 @@ const (
 	mostTuned      = 4096     // products in a file, and that are known beside them
 	mostTunedBytes = 16 << 20 // of a file
 	tunedPatience  = 2 * time.Second
+	longest        = time.Hour // of a product
 )
 
 // defaultTuned is the folder in the user's cache directory, "" where there is none.
@@ -193,7 +201,7 @@ func (m *tunedProducts) file() (list []tunedRecord) {
 	}
 	for line := range bytes.Lines(rest) {
 		var r tunedRecord
-		if json.Unmarshal(line, &r) == nil && r.Product != "" && len(list) < mostTuned {
+		if json.Unmarshal(line, &r) == nil && r.sound() && len(list) < mostTuned {
 			list = append(list, r)
 		}
 	}

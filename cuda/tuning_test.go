@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -276,10 +277,12 @@ func TestTuningDamaged(t *testing.T) {
 	must(t, err)
 	last := chosen[len(chosen)-1]
 	head, line, _ := strings.Cut(string(good), "\n")
+	seconds := regexp.MustCompile(`"seconds":[^,]*`)
 	for name, text := range map[string]string{
 		"empty": "", "garbage": "\x00\xff{", "a line cut short": string(good[:len(good)-20]), "another version": strings.Replace(string(good), `"kernels":"`, `"kernels":"0`, 1),
 		"another device": strings.Replace(head, "Emulated", "Real", 1) + "\n" + line, "no head": line, "no tile": head + "\n" + strings.Replace(line, "[32,64,64]", "[32,64,65]", 1),
 		"more stages": head + "\n" + strings.Replace(line, `"stages":4`, `"stages":40`, 1), "parts of nothing": head + "\n" + strings.Replace(line, `"stages":4`, `"stages":4,"chunk":-64,"whole":7`, 1),
+		"a time that none takes": head + "\n" + seconds.ReplaceAllString(line, `"seconds":1e300`), "a time below zero": head + "\n" + seconds.ReplaceAllString(line, `"seconds":-1`),
 		"another type": head + "\n" + strings.Replace(line, "[32,64,64]", `"32"`, 1),
 	} {
 		if text == string(good) {
@@ -300,9 +303,11 @@ func TestTuningDamaged(t *testing.T) {
 		}
 	}
 	// the other lines count
-	must(t, os.WriteFile(on.file(), []byte(head+"\nnothing\n"+line), 0o600))
-	if ran := rig(t, dir, "", TuningUse).do(t, 40); len(ran) != 1 || ran[0] != last {
-		t.Errorf("beside a line that is none: %v", ran)
+	escape := strings.Replace(line, "bfloat16", `\u001b[2Jbfloat16`, 1)
+	must(t, os.WriteFile(on.file(), []byte(head+"\nnothing\n"+escape+line), 0o600))
+	beside := rig(t, dir, "", TuningUse)
+	if ran := beside.do(t, 40); len(ran) != 1 || ran[0] != last || len(beside.TunedProducts()) != 1 {
+		t.Errorf("beside lines that are none: %v, %v", ran, beside.TunedProducts())
 	}
 	// A folder in its place cannot be replaced, which is told once.
 	must(t, os.Remove(on.file()))
