@@ -7,6 +7,7 @@ import (
 	"image/jpeg"
 	"image/png"
 	"io"
+	"math"
 	"path/filepath"
 	"strings"
 
@@ -41,6 +42,9 @@ func MakeGrid(x *tensor.Tensor, how ...Grid) (grid *tensor.Tensor) {
 	}
 	if g.Columns < 0 {
 		panic(tensor.NewError(op, tensor.ErrValue, fmt.Sprintf("%d columns", g.Columns), x))
+	}
+	if g.Padding > math.MaxInt32 { // sizes would run over
+		panic(tensor.NewError(op, tensor.ErrValue, fmt.Sprintf("a padding of %d pixels", g.Padding), x))
 	}
 	if g.Normalize && !x.Type().IsFloat() {
 		panic(tensor.NewError(op, tensor.ErrType, "only floating-point numbers can be normalised", x))

@@ -85,10 +85,13 @@ func TestMakeGrid(t *testing.T) {
 
 func TestMakeGridMistakes(t *testing.T) {
 	for want, f := range map[string]func(s *tensor.Scope){
-		"1 or 3 channels":   func(s *tensor.Scope) { vision.MakeGrid(s.Zeros(2, 4, 5, 5)) },
-		"at least one":      func(s *tensor.Scope) { vision.MakeGrid(s.Zeros(0, 3, 5, 5)) },
-		"[H,W]":             func(s *tensor.Scope) { vision.MakeGrid(s.Zeros(5)) },
-		"-1 columns":        func(s *tensor.Scope) { vision.MakeGrid(s.Zeros(2, 3, 5, 5), vision.Grid{Columns: -1}) },
+		"1 or 3 channels": func(s *tensor.Scope) { vision.MakeGrid(s.Zeros(2, 4, 5, 5)) },
+		"at least one":    func(s *tensor.Scope) { vision.MakeGrid(s.Zeros(0, 3, 5, 5)) },
+		"[H,W]":           func(s *tensor.Scope) { vision.MakeGrid(s.Zeros(5)) },
+		"-1 columns":      func(s *tensor.Scope) { vision.MakeGrid(s.Zeros(2, 3, 5, 5), vision.Grid{Columns: -1}) },
+		"padding of 6148914691236517206 pixels": func(s *tensor.Scope) {
+			vision.MakeGrid(s.Zeros(9, 3, 5, 5), vision.Grid{Padding: 6148914691236517206})
+		},
 		"more than one":     func(s *tensor.Scope) { vision.MakeGrid(s.Zeros(2, 2), vision.Grid{}, vision.Grid{}) },
 		"two rising values": func(s *tensor.Scope) { vision.MakeGrid(s.Zeros(2, 2), vision.Grid{Range: [2]float64{0, 1}}) },
 		"can be normalised": func(s *tensor.Scope) { vision.MakeGrid(s.Zeros(2, 2).Long(), vision.Grid{Normalize: true}) },
