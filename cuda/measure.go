@@ -91,8 +91,14 @@ func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measu
 		}
 		need = max(need, a.taken)
 	}
+	// To fail only in the pool would empty its caches first, at each product.
 	free, _ := backing{t.d}.Capacity()
-	if s := t.d.pool.Stats(); uint64(need) > free+uint64(s.ReservedBytes.Current-s.AllocatedBytes.Current) {
+	s := t.d.pool.Stats()
+	reserved, allocated := uint64(s.ReservedBytes.Current), uint64(s.AllocatedBytes.Current)
+	if limit := t.d.pool.Limit(); limit > 0 {
+		free = min(free, limit-min(limit, reserved))
+	}
+	if uint64(need) > free+reserved-allocated {
 		return nil, errNoRoom
 	}
 	base, err := t.alloc(need)

@@ -396,6 +396,9 @@ func TestTuningForbidden(t *testing.T) {
 	must(t, err)
 	must(t, r.Run(nil, op, nil))
 	once("without memory", false)
+	if now := r.Stats(); now.OOMs != stats.OOMs || now.Retries != stats.Retries {
+		t.Errorf("a measurement runs out of memory: %+v", now)
+	}
 	if err := r.FailAlloc(1); err != nil {
 		t.Fatal(err)
 	}

@@ -263,6 +263,13 @@ func (p *Pool) SetLimit(bytes uint64) {
 	p.mu.Unlock()
 }
 
+// Limit returns what SetLimit said.
+func (p *Pool) Limit() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.limit
+}
+
 // sentinel is an object whose cleanup tells that the runtime has begun to run cleanups. The pointer
 // field keeps it out of the tiny allocator, which would let it share a slot with live objects.
 type sentinel struct{ _ *sentinel }
