@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"sync/atomic"
 
@@ -30,7 +31,7 @@ func (driver) OpenMeta(c device.MetaConfig) (device.Device, error) {
 	}
 	d := &meta{memory: c.Memory}
 	if d.memory == 0 {
-		d.memory = 4 << 40
+		d.memory = min(4<<40, math.MaxInt)
 	}
 	d.main.dev = d
 	d.pool = pool.New(&addresses{}, poolOptions("cpu"))
@@ -46,7 +47,8 @@ var _ pool.Backing = (*addresses)(nil)
 func (a *addresses) Alloc(size uint64) (uintptr, error) {
 	const page = 2 << 20
 	n := (size + 2*page - 1) / page * page // with a gap
-	return uintptr(1<<40 + a.next.Add(n) - n), nil
+	const first = min(1<<40, math.MaxInt/2+1)
+	return uintptr(first + a.next.Add(n) - n), nil
 }
 func (*addresses) Free(uintptr, uint64)                     {}
 func (*addresses) Capacity() (free, total uint64)           { return 0, 0 }

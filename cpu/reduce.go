@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"unsafe"
 
@@ -153,7 +154,7 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	}
 	stride := func(k int) int {
 		if s.At(k) == 1 {
-			return 1 << 62 // anywhere
+			return math.MaxInt // anywhere
 		}
 		v := ins[lead].Strides.At(k)
 		return max(v, -v)

@@ -145,7 +145,7 @@ func (b backing) Unmap(addr uintptr, size, page uint64) {
 func (d *Device) expandableOptions(o *pool.Options) error {
 	_, d.page = d.virtualMemory()
 	o.Expandable = d.wantsExpandable()
-	if d.info.Memory >= manyPages {
+	if int64(d.info.Memory) >= manyPages {
 		o.LargePage = largePage
 	}
 	if o.Expandable && d.page == 0 {

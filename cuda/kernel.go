@@ -174,7 +174,7 @@ func (d *Device) argument(p ptx.Param, a any) (bits uint64, why string) {
 		return firstOf(&v), ""
 	}
 	if n, ok := a.(int); ok && p.Type.IsInt() {
-		lo, hi := math.MinInt64, math.MaxInt64
+		lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
 		switch w := 8 * p.Size; {
 		case w < 64 && p.Type.IsSigned():
 			lo, hi = -1<<(w-1), 1<<(w-1)-1
@@ -183,7 +183,7 @@ func (d *Device) argument(p ptx.Param, a any) (bits uint64, why string) {
 		case !p.Type.IsSigned():
 			lo = 0
 		}
-		if n < lo || n > hi {
+		if int64(n) < lo || int64(n) > hi {
 			return 0, fmt.Sprintf("%d is not a value of %v", n, p.Type)
 		}
 		return uint64(n), ""

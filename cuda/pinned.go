@@ -215,7 +215,7 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 	if bytes < 0 {
 		return nil, d.refusal("alloc pinned", "bytes", fmt.Sprintf("%d is negative", bytes))
 	}
-	if bytes > 1<<46 {
+	if int64(bytes) > 1<<46 {
 		return nil, fmt.Errorf("%s: %d bytes of page-locked memory: %w", d.name, bytes, device.ErrOutOfMemory)
 	}
 	p := &d.p.pinned

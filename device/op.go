@@ -145,7 +145,7 @@ func check(d Device, op Op) error {
 
 // far is how many elements from the start of its buffer an element may lie at most: what is beyond
 // does not fit into any memory, and offsets in bytes would overflow.
-const far = 1 << 55
+const far int64 = 1 << 55
 
 // Outside says why not every element of v lies in memory of d that may be used. The reason is empty
 // where all do.
@@ -154,7 +154,7 @@ func Outside(d Device, v *View) (reason string) {
 	if n != v.Strides.Rank() {
 		return fmt.Sprintf("shape %v and strides %v differ in length", v.Shape, v.Strides)
 	}
-	lo, hi, empty, reaches := v.Offset, v.Offset, false, true
+	lo, hi, empty, reaches := int64(v.Offset), int64(v.Offset), false, true
 	for i := range n {
 		size, stride := v.Shape.At(i), v.Strides.At(i)
 		if size <= 0 {
@@ -166,13 +166,13 @@ func Outside(d Device, v *View) (reason string) {
 		}
 		if stride < 0 {
 			over, reach := bits.Mul64(uint64(size-1), uint64(-stride))
-			reaches = reaches && over == 0 && reach <= far
-			lo -= int(reach)
+			reaches = reaches && over == 0 && reach <= uint64(far)
+			lo -= int64(reach)
 			continue
 		}
 		over, reach := bits.Mul64(uint64(size-1), uint64(stride))
-		reaches = reaches && over == 0 && reach <= far
-		hi += int(reach)
+		reaches = reaches && over == 0 && reach <= uint64(far)
+		hi += int64(reach)
 	}
 	if v.Type.Size() == 0 {
 		return "of type " + v.Type.String()
@@ -180,10 +180,10 @@ func Outside(d Device, v *View) (reason string) {
 	if reason := d.Owns(v.Buf); reason != "" {
 		return reason
 	}
-	switch most := v.Buf.Size() / v.Type.Size(); {
+	switch most := int64(v.Buf.Size() / v.Type.Size()); {
 	case empty:
 		return ""
-	case !reaches || v.Offset < -far || v.Offset > far:
+	case !reaches || int64(v.Offset) < -far || int64(v.Offset) > far:
 		return fmt.Sprintf("offset %d and strides %v of shape %v reach too far", v.Offset, v.Strides, v.Shape)
 	case lo < 0 || hi >= most:
 		return fmt.Sprintf("elements %d to %d of %v do not lie in a buffer of %d bytes", lo, hi, v.Type, v.Buf.Size())

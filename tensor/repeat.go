@@ -231,7 +231,7 @@ func (x *Tensor) RepeatInterleaveBy(repeats *Tensor, dim int) *Tensor {
 		}
 		ends := repeats.In(c).Cast(dtype.I64).reshape(shape.Of(repeats.Size())).expand(shape.Of(n))
 		// of which the sum might wrap
-		wrong, vast := ends.LtScalar(0).Any(), ends.GtScalar(float64(1<<52/n)).Any()
+		wrong, vast := ends.LtScalar(0).Any(), ends.GtScalar(float64(1<<52/int64(n))).Any()
 		ends = ends.CumSum(0)
 		total := int(ends.Select(0, -1).MaskedFill(vast, -2).MaskedFill(wrong, -1).Item())
 		switch total {

@@ -193,7 +193,7 @@ func (x *Tensor) checkRoPE(op string, o RoPEOptions) (*Scope, int) {
 	if dims < 0 || dims > x.Dim(-1) || dims%2 != 0 {
 		fail(op, ErrShape, in, "%d of %d features (dimension -1) are turned: that must be an even number of them", dims, x.Dim(-1))
 	}
-	if far := 1 << 53; o.Offset > far-x.Dim(-2) || o.Offset < -far {
+	if far, from := int64(1)<<53, int64(o.Offset); from > far-int64(x.Dim(-2)) || from < -far {
 		fail(op, ErrValue, in, "the offset is %d; positions are computed in float64, which has no numbers for all of those", o.Offset)
 	}
 	if o.Base != 0 && (!(o.Base > 0) || math.IsInf(o.Base, 1)) {

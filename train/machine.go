@@ -1,6 +1,7 @@
 package train
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -36,7 +37,10 @@ type Machine struct {
 	cpu *cpuRates
 }
 
-const tera, giga, mib = 1e12, 1e9, 1 << 20
+const tera, giga = 1e12, 1e9
+
+// mib is n MiB in bytes, or the most that an int holds: of 32 bits it has no number for a GPU.
+func mib(n int64) int { return int(min(n<<20, math.MaxInt)) }
 
 // launchSeconds is what a kernel takes at least when launches follow each other: measured by NVIDIA
 // on a V100, "Getting Started with CUDA Graphs" (A. Gray, developer.nvidia.com/blog/cuda-graphs,
@@ -56,29 +60,29 @@ const pcie4, pcie5 = 31.5 * giga, 63 * giga
 var gpus = []Machine{
 	// Whitepaper, appendix A, table "GeForce RTX 3090": peak FP32 35.6, peak FP16 and BF16 tensor
 	// with FP32 accumulate 71, 936 GB/s.
-	{Name: "3090", Product: "GeForce RTX 3090", Capability: [2]int{8, 6}, Memory: 24248 * mib, Float32: 35.6 * tera, Float64: 35.6 * tera / 64, Half: 71 * tera,
+	{Name: "3090", Product: "GeForce RTX 3090", Capability: [2]int{8, 6}, Memory: mib(24248), Float32: 35.6 * tera, Float64: 35.6 * tera / 64, Half: 71 * tera,
 		Bandwidth: 936 * giga, Link: pcie4, Source: "NVIDIA Ampere GA102 GPU Architecture, whitepaper v2, 2021, appendix A"},
 	// Whitepaper, appendix A, table "GeForce RTX 4090": peak FP32 82.6, peak FP16 and BF16 tensor
 	// with FP32 accumulate 165.2, 1008 GB/s.
-	{Name: "4090", Product: "GeForce RTX 4090", Capability: [2]int{8, 9}, Memory: 24207 * mib, Float32: 82.6 * tera, Float64: 82.6 * tera / 64, Half: 165.2 * tera,
+	{Name: "4090", Product: "GeForce RTX 4090", Capability: [2]int{8, 9}, Memory: mib(24207), Float32: 82.6 * tera, Float64: 82.6 * tera / 64, Half: 165.2 * tera,
 		Bandwidth: 1008 * giga, Link: pcie4, Source: "NVIDIA Ada GPU Architecture, whitepaper v2, 2022, appendix A"},
 	// Datasheet, column "A100 80GB SXM": FP64 9.7, FP32 19.5, BFLOAT16 and FP16 tensor core 312,
 	// 2039 GB/s.
-	{Name: "a100", Product: "A100 SXM 80GB", Capability: [2]int{8, 0}, Memory: 81049 * mib, Float32: 19.5 * tera, Float64: 9.7 * tera, Half: 312 * tera,
+	{Name: "a100", Product: "A100 SXM 80GB", Capability: [2]int{8, 0}, Memory: mib(81049), Float32: 19.5 * tera, Float64: 9.7 * tera, Half: 312 * tera,
 		Bandwidth: 2039 * giga, Link: pcie4, Source: "NVIDIA A100 Tensor Core GPU, datasheet, 2021"},
 	// Datasheet, column "H100 SXM": FP64 34, FP32 67, BFLOAT16 and FP16 tensor core 1979 with
 	// sparsity, 3.35 TB/s.
-	{Name: "h100", Product: "H100 SXM", Capability: [2]int{9, 0}, Memory: 81082 * mib, Float32: 67 * tera, Float64: 34 * tera, Half: 989.5 * tera,
+	{Name: "h100", Product: "H100 SXM", Capability: [2]int{9, 0}, Memory: mib(81082), Float32: 67 * tera, Float64: 34 * tera, Half: 989.5 * tera,
 		Bandwidth: 3350 * giga, Link: pcie5, Source: "NVIDIA H100 Tensor Core GPU, datasheet, 2023"},
 	// Datasheet, column "H200 SXM": FP64 34, FP32 67, BFLOAT16 and FP16 tensor core 1979 with
 	// sparsity, 4.8 TB/s.
-	{Name: "h200", Product: "H200 SXM", Capability: [2]int{9, 0}, Memory: 143073 * mib, Float32: 67 * tera, Float64: 34 * tera, Half: 989.5 * tera,
+	{Name: "h200", Product: "H200 SXM", Capability: [2]int{9, 0}, Memory: mib(143073), Float32: 67 * tera, Float64: 34 * tera, Half: 989.5 * tera,
 		Bandwidth: 4800 * giga, Link: pcie5, Source: "NVIDIA H200 Tensor Core GPU, datasheet, 2024"},
 	// Datasheet: FP32 30.3, BFLOAT16 and FP16 tensor core 242 with sparsity, 300 GB/s.
-	{Name: "l4", Product: "L4", Capability: [2]int{8, 9}, Memory: 22579 * mib, Float32: 30.3 * tera, Float64: 30.3 * tera / 64, Half: 121 * tera,
+	{Name: "l4", Product: "L4", Capability: [2]int{8, 9}, Memory: mib(22579), Float32: 30.3 * tera, Float64: 30.3 * tera / 64, Half: 121 * tera,
 		Bandwidth: 300 * giga, Link: pcie4, Source: "NVIDIA L4 Tensor Core GPU, datasheet, 2023"},
 	// Datasheet: FP32 91.6, BFLOAT16 and FP16 tensor core 362.05, 864 GB/s.
-	{Name: "l40s", Product: "L40S", Capability: [2]int{8, 9}, Memory: 45455 * mib, Float32: 91.6 * tera, Float64: 91.6 * tera / 64, Half: 362.05 * tera,
+	{Name: "l40s", Product: "L40S", Capability: [2]int{8, 9}, Memory: mib(45455), Float32: 91.6 * tera, Float64: 91.6 * tera / 64, Half: 362.05 * tera,
 		Bandwidth: 864 * giga, Link: pcie4, Source: "NVIDIA L40S GPU, datasheet, 2023"},
 }
 

@@ -136,7 +136,7 @@ func Plan(build func(s *tensor.Scope, batch int) *PlannedStep, c PlanConfig) (*R
 		return nil, &Error{"Plan", "there is no function that builds the step"}
 	case c.Batch < 1:
 		return nil, &Error{"Plan", fmt.Sprintf("a batch of %d samples; the least is 1", c.Batch)}
-	case c.Memory < 0 || c.Memory > 0 && c.Memory < minPlanned || c.Memory > maxPlanned:
+	case c.Memory < 0 || c.Memory > 0 && c.Memory < minPlanned || int64(c.Memory) > maxPlanned:
 		return nil, &Error{"Plan", fmt.Sprintf("%d bytes of memory; from 1 MiB to 4 TiB can be planned for", c.Memory)}
 	case c.MaxBatch < 0 || c.MaxBatch > 0 && c.Memory == 0:
 		return nil, &Error{"Plan", fmt.Sprintf("the largest batch up to %d is asked for, in %d bytes of memory", c.MaxBatch, c.Memory)}

@@ -141,6 +141,13 @@ func (versionCmd) Run(e *env) error {
 	return err
 }
 
+// Go has no names of these signals for js, where nothing sends them. The numbers are the same on
+// all other systems.
+const (
+	hangUp     = syscall.Signal(1)  // SIGHUP
+	brokenPipe = syscall.Signal(13) // SIGPIPE
+)
+
 // interruptible returns a context that ends with Ctrl-C, with a request to end (SIGTERM), and when
 // the terminal or the connection is gone (SIGHUP), unless nohup has said that this is to be
 // ignored. A second Ctrl-C or request ends the process at once, whatever it is busy with; a second
@@ -149,8 +156,8 @@ func interruptible() (ctx context.Context, end func()) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithCancel(ctx)
 	gone := make(chan os.Signal, 1)
-	if !signal.Ignored(syscall.SIGHUP) {
-		signal.Notify(gone, syscall.SIGHUP)
+	if !signal.Ignored(hangUp) {
+		signal.Notify(gone, hangUp)
 	}
 	go func() {
 		select {
@@ -169,4 +176,4 @@ func interruptible() (ctx context.Context, end func()) {
 
 // outlivePipes keeps the process alive when nobody reads its messages any more: writing them fails
 // then, which is no reason to lose a training.
-func outlivePipes() { signal.Ignore(syscall.SIGPIPE) }
+func outlivePipes() { signal.Ignore(brokenPipe) }

@@ -39,9 +39,8 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(status)
 	}
-	// under nohup, which the processes of the tests would inherit
-	if signal.Ignored(syscall.SIGHUP) {
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	if signal.Ignored(hangUp) { // under nohup, which the processes of the tests would inherit
+		signal.Notify(make(chan os.Signal, 1), hangUp)
 	}
 	os.Exit(m.Run())
 }
@@ -130,7 +129,7 @@ func TestInterruptedProcess(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no way to interrupt another process")
 	}
-	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, hangUp} {
 		interrupt(t, sig)
 	}
 }
@@ -165,7 +164,7 @@ func TestHangup(t *testing.T) {
 	c := process(t, "off", args...)
 	messages := begun(t, c)
 	for range 3 {
-		if err := c.Process.Signal(syscall.SIGHUP); err != nil {
+		if err := c.Process.Signal(hangUp); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -185,7 +184,7 @@ func TestHangup(t *testing.T) {
 	}
 	c.Path = sh
 	messages = begun(t, c)
-	if err := c.Process.Signal(syscall.SIGHUP); err != nil {
+	if err := c.Process.Signal(hangUp); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)

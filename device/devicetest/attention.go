@@ -76,7 +76,7 @@ func (c *attentionCase) setMask(r *rig, t dtype.Type, s shape.Dims, f form) {
 // setLengths gives the case lengths: of the samples one has none of the keys, another has all.
 func (c *attentionCase) setLengths(r *rig) {
 	c.lengths = r.array(dtype.I64, shape.Of(c.batch), strided, func(i int) uint64 {
-		return uint64([]int{c.keys / 2, 0, c.keys, 1 << 40, (c.keys + 1) / 2}[(i+c.queries)%5])
+		return uint64([]int{c.keys / 2, 0, c.keys, min(1<<40, math.MaxInt), (c.keys + 1) / 2}[(i+c.queries)%5])
 	})
 	c.w.Lengths = c.lengths.v
 }

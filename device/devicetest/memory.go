@@ -3,6 +3,7 @@ package devicetest
 import (
 	"bytes"
 	"errors"
+	"math"
 
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
@@ -156,7 +157,7 @@ func testMemory(r *rig) {
 	empty.Free()
 
 	// More than there is: the typed error, and the device goes on.
-	for _, huge := range []int{1 << 50, 1<<63 - 1} {
+	for _, huge := range []int{min(1<<50, math.MaxInt/2), math.MaxInt} {
 		if b, err := r.dev.Alloc(huge, r.s, device.Origin{Op: "devicetest"}); err == nil {
 			r.Errorf("Alloc of %d bytes gave a buffer of %d", huge, b.Size())
 		} else if !errors.Is(err, device.ErrOutOfMemory) {

@@ -99,7 +99,7 @@ const (
 // enough. The sort's keys have 32 bits.
 func orderOf(sp space, count, bound int) scatterOrder {
 	const long, manyLines = 64, 1 << 14
-	if bound >= 1<<32-1 {
+	if int64(bound) >= 1<<32-1 {
 		return byLines
 	}
 	shared, even := true, true // even: the lines of indices are one distance apart

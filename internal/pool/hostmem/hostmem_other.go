@@ -2,6 +2,12 @@
 
 package hostmem
 
+import (
+	"runtime"
+
+	"github.com/flambeau-go/flambeau/internal/pool"
+)
+
 // System says where segments come from.
 const System = "go"
 
@@ -9,10 +15,22 @@ const System = "go"
 type mapping struct{ words []uint64 }
 
 func acquire(size uint64) (mapping, uintptr, bool, error) {
+	if free, total := capacity(); total > 0 && size > free {
+		return mapping{}, 0, false, pool.ErrNoMemory
+	}
 	words, addr := goMemory(size)
 	return mapping{words}, addr, false, nil
 }
 
 func release(mapping) {}
 
-func capacity() (free, total uint64) { return 0, 0 }
+// capacity is known of WebAssembly only: it addresses 32 bits.
+func capacity() (free, total uint64) {
+	if runtime.GOARCH != "wasm" {
+		return 0, 0
+	}
+	const space = 1 << 32
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return space - min(space, m.Sys-m.HeapIdle), space
+}

@@ -1,0 +1,99 @@
+//go:build js && wasm
+
+// Command browser is a page that trains a classifier of digits, recognises digits that the visitor
+// draws, and lists the tensors of a file of his, all on his machine. Started anywhere else than in
+// a browser, it serves the page.
+package main
+
+import (
+	"fmt"
+	"syscall/js"
+
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+// It runs in a worker of the page (worker.js), which asks for one thing at a time. So the page
+// stays alive, and what it asks for comes between two epochs of a training.
+func main() {
+	requests := make(chan js.Value, 1)
+	js.Global().Set("onmessage", js.FuncOf(func(_ js.Value, args []js.Value) any {
+		requests <- args[0].Get("data") // never waits: the next message comes when Go waits
+		return nil
+	}))
+	p := &program{}
+	var err error
+	if p.digits, err = newClassifier(); err != nil {
+		tell("error", err.Error())
+		return
+	}
+	tell("ready", map[string]any{"known": p.digits.train.Len(), "held": p.digits.test.Len()})
+	for r := range requests {
+		var answered error
+		if err := tensor.Try(func() { answered = p.answer(r) }); err != nil {
+			answered = err
+		}
+		if answered != nil {
+			tell("error", answered.Error())
+		}
+	}
+}
+
+type program struct {
+	digits *classifier
+	steps  int
+	opened inspector
+}
+
+// tell sends the page one named value.
+func tell(name string, value any) {
+	js.Global().Call("postMessage", js.ValueOf(map[string]any{name: value}))
+}
+
+func (p *program) answer(r js.Value) error {
+	switch what := r.Get("what").String(); what {
+	case "epoch":
+		return p.epoch()
+	case "classify":
+		p.classify(r.Get("ink"))
+		return nil
+	case "open":
+		return p.opened.open(r.Get("file"))
+	case "show":
+		return p.opened.show(r.Get("name").String())
+	default:
+		return fmt.Errorf("the page asks for %q", what)
+	}
+}
+
+func (p *program) epoch() error {
+	err := p.digits.epoch(func(loss float64) {
+		p.steps++
+		tell("step", map[string]any{"number": p.steps, "loss": loss})
+	})
+	if err != nil {
+		return err
+	}
+	accuracy, err := p.digits.accuracy()
+	if err == nil {
+		tell("epoch", map[string]any{"steps": p.steps, "accuracy": accuracy})
+	}
+	return err
+}
+
+func (p *program) classify(drawing js.Value) {
+	ink := make([]byte, drawing.Get("length").Int())
+	js.CopyBytesToGo(ink, drawing)
+	pixels := shrink(ink, 256)
+	if pixels == nil {
+		tell("seen", nil)
+		return
+	}
+	seen, odds := []any{}, []any{}
+	for _, v := range pixels {
+		seen = append(seen, v)
+	}
+	for _, v := range p.digits.classify(pixels) {
+		odds = append(odds, v)
+	}
+	tell("seen", map[string]any{"pixels": seen, "odds": odds})
+}

@@ -1,0 +1,27 @@
+//go:build wasip1
+
+package main
+
+import (
+	"fmt"
+	"log"
+)
+
+// Under WASI there is no page: the training of the page runs, and says what it came to.
+func main() {
+	c, err := newClassifier()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for n := range 10 {
+		last := 0.0
+		if err := c.epoch(func(loss float64) { last = loss }); err != nil {
+			log.Fatal(err)
+		}
+		share, err := c.accuracy()
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("epoch %d: loss %.4f, accuracy %.1f %%\n", n+1, last, 100*share)
+	}
+}
