@@ -221,8 +221,9 @@ func (s *Store) best() string {
 	return s.list[at].Path
 }
 
-// Best returns the checkpoint with the best metric among those that are there; false if there is
-// none. It waits for the save that is being written.
+// Best returns the checkpoint with the best metric among those that are there, as [Config].Best
+// says; false if there is none, and always with [NoBest]. It waits for the save that is being
+// written.
 func (s *Store) Best() (Entry, bool) {
 	s.drain()
 	return s.bestEntry()

@@ -106,6 +106,7 @@ func TestLossOptionMisuse(t *testing.T) {
 		{tensor.ErrShape, "weights have the shape", func(x, y, _ *tt) { nn.MSELoss{Weight: three}.Forward(x, y) }},
 		{tensor.ErrShape, "do not broadcast", func(x, y, _ *tt) { nn.BCELoss{Weight: three}.Forward(x, y) }},
 		{tensor.ErrShape, "needs vectors", func(x, y, _ *tt) { nn.CosineEmbeddingLoss{}.Forward(x, y, y) }},
+		{tensor.ErrValue, "NewTripletMarginLoss sets P to 2", func(x, y, _ *tt) { (&nn.TripletMarginLoss{Margin: 1}).Forward(x, y, y) }},
 		{tensor.ErrValue, "the margin is 0", func(x, y, _ *tt) { (&nn.TripletMarginLoss{P: 2}).Forward(x, y, y) }},
 		{tensor.ErrShape, "as many dimensions", func(x, y, _ *tt) { nn.NewTripletMarginLoss().Forward(x, y, y.Select(0, 0)) }},
 		{tensor.ErrShape, "variances have", func(x, y, _ *tt) { nn.NewGaussianNLLLoss().Forward(x, y, tensor.Ones(4)) }},

@@ -334,12 +334,15 @@ type TripletMarginLoss struct {
 func NewTripletMarginLoss() *TripletMarginLoss { return &TripletMarginLoss{Margin: 1, P: 2, Eps: 1e-6} }
 
 // Forward returns the loss of vectors in the last dimension. A margin that is not positive is an
-// error.
+// error, and so is a P of 0 without a Distance.
 func (l *TripletMarginLoss) Forward(anchor, positive, negative *tensor.Tensor) *tensor.Tensor {
 	const op = "triplet_margin_loss"
 	given(op, anchor, positive, negative)
 	if !(l.Margin > 0) {
 		misuse(op, tensor.ErrValue, fmt.Sprintf("the margin is %v, it must be positive", l.Margin), anchor, positive, negative)
+	}
+	if l.P == 0 && l.Distance == nil { // it would count what differs, and have no gradient
+		misuse(op, tensor.ErrValue, "P is 0; NewTripletMarginLoss sets P to 2 and Eps to 1e-6", anchor, positive, negative)
 	}
 	if anchor.Rank() != positive.Rank() || anchor.Rank() != negative.Rank() {
 		misuse(op, tensor.ErrShape, fmt.Sprintf("needs as many dimensions of all; shapes are %v, %v and %v", anchor.Shape(), positive.Shape(), negative.Shape()), anchor, positive, negative)

@@ -49,7 +49,7 @@ func (c *LBFGSConfig) check() string {
 		return fmt.Sprintf("%d iterations, %d evaluations and %d directions; each has to be above 0", c.MaxIter, c.MaxEval, c.History)
 	}
 	if c.LineSearch != "" && c.LineSearch != "strong_wolfe" {
-		return fmt.Sprintf("an unknown line search %q", c.LineSearch)
+		return fmt.Sprintf("an unknown line search %q; there are \"strong_wolfe\" and \"\"", c.LineSearch)
 	}
 	return first(checkNotNegative("the tolerance of the gradient", c.ToleranceGrad), checkNotNegative("the tolerance of changes", c.ToleranceChange))
 }

@@ -43,6 +43,8 @@ FOLDER = """
 def contents(app, page, text):
     if page == root_doc:
         text[0] += "\n".join(line for line in CONTENTS.split("\n") if there(app, line))
+    elif page == "docs/guide/browser":  # scripts/site puts the program beside the pages
+        text[0] = text[0].replace("\n", '\n\n<a href="../../browser/index.html">Try it here.</a>\n', 1)
     elif page.startswith("docs/") and page.endswith("/README"):
         pages = re.findall(r"\]\(([\w.-]+)\.md\)", text[0])  # in the order of its links
         text[0] += FOLDER + "\n".join(dict.fromkeys(pages)) + "\n```\n"

@@ -27,13 +27,16 @@ type program struct {
 	// -trimpath
 	root    string
 	modules []string // that it is built of, as far as that is known
+	library string   // where the files of this module are, ending in a slash
 }
 
 // running is the program that runs.
 var running = sync.OnceValue(func() program {
 	var p program
+	_, file, _, _ := runtime.Caller(0)
+	p.library, _, _ = strings.Cut(file, "internal/callsite/")
 	f := runtime.FuncForPC(reflect.ValueOf(strings.Contains).Pointer())
-	file, _ := f.FileLine(f.Entry())
+	file, _ = f.FileLine(f.Entry())
 	p.root, _ = strings.CutSuffix(file, "strings/strings.go")
 	if p.root == file { // it is elsewhere
 		p.root = ""
@@ -50,6 +53,10 @@ var running = sync.OnceValue(func() program {
 func (p program) outside(function, file string) bool {
 	if p.standard(function, file) {
 		return false
+	}
+	// A closure that is inlined into its caller is named after that, and lies where it lay.
+	if own, in := strings.CutPrefix(file, p.library); in && p.library != "" {
+		return strings.HasPrefix(own, "examples/") || strings.HasPrefix(own, "cmd/") || strings.HasSuffix(file, "_test.go")
 	}
 	rest, in := strings.CutPrefix(function, Module)
 	if !in || rest != "" && rest[0] != '/' && rest[0] != '.' {

@@ -35,6 +35,24 @@ func TestOutside(t *testing.T) {
 	}
 }
 
+// A closure of the library that is inlined into a program has the program's name.
+func TestOutsideInlined(t *testing.T) {
+	for _, library := range []string{running().library, "/home/me/flambeau/", Module + "@v1.2.3/"} {
+		p := program{library: library}
+		for file, want := range map[string]bool{
+			library + "data/step.go": false, library + "data/step_test.go": true, library + "examples/digits/main.go": true,
+			"/home/me/data/step.go": true, library[:len(library)-1] + "-extra/x.go": true,
+		} {
+			if got := p.outside("main.run.(*Loader).Steps.func2", file); got != want {
+				t.Errorf("a frame of %s is outside: %v", file, got)
+			}
+		}
+	}
+	if !strings.HasSuffix(running().library, "/") {
+		t.Errorf("the library is in %q", running().library)
+	}
+}
+
 // A module may have the name of one of Go's packages.
 func TestModulesNamedAsGos(t *testing.T) {
 	usual := program{root: "/usr/local/go/src/", modules: []string{"text"}}
