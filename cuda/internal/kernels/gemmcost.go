@@ -118,8 +118,14 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	}
 	up := func(blocks, k int) float64 { return float64(ceilDiv(blocks, g.Cores) * ceilDiv(k, f.bk)) }
 	turns := up(whole, k) + up(rest*parts, min(k, d.chunk))
-	// The first tiles come from memory, and the results leave, while other blocks multiply.
-	ends := (2*latency + float64(f.bm*f.bn*s.out.Size())/64) * max(1, float64(most)/float64(held)) / together
+	// The first tiles come from memory, and the results leave, while other blocks multiply. A block
+	// that loops over tiles waits for the first of its tiles alone.
+	again := max(1, float64(most)/float64(held))
+	waits, stores := 2.0*latency*again, float64(f.bm*f.bn*s.out.Size())/64*again
+	if s.loop {
+		waits = 2 * latency
+	}
+	ends := (waits + stores) / together
 	clocks := turns*pace + ends
 	if bound == "tensor cores" && ends > 0.1*clocks {
 		bound = "ends of tiles"
@@ -244,6 +250,10 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 			t, _ := g.cost(s, batch, m, n, k, d)
 			f(chosenForm{s, d, t})
 		}
+		if s, d, ok := g.looped(s, batch, m, n, k); ok {
+			t, _ := g.cost(s, batch, m, n, k, d)
+			f(chosenForm{s, d, t})
+		}
 	}
 }
 
@@ -271,7 +281,7 @@ func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division
 			parts := min(each*g.Cores/rest, k/128, mostParts)
 			if parts > before {
 				before = parts
-				list = append(list, division{whole, ceilDiv(ceilDiv(k, parts), 64) * 64})
+				list = append(list, division{whole: whole, chunk: ceilDiv(ceilDiv(k, parts), 64) * 64})
 			}
 		}
 	}

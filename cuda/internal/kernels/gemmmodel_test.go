@@ -134,9 +134,9 @@ func (p modelled) plan(g *GPU) tensorPlan {
 
 // bounds are the least times of a product. The roof is that of the device: all multiplications at
 // the rate of mma.sync, or all operands moved once. The form's own bound adds what no kernel of
-// that form avoids, however it is written: the wave fill, a turn's slowest unit, the latency before
-// a multiprocessor's first multiplication and behind its last store, and the sums of parts at the
-// cache's full rate.
+// that form avoids, however it is written. Multiprocessors idle in the last wave. The slowest unit
+// sets the pace of a turn. A latency passes before the first multiplication, and one behind the
+// last store. The sums of parts move at the cache's full rate.
 func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	flops, bytes := float64(p.batch*p.m*p.n)*float64(p.k), 2*float64(p.batch)*(float64(p.m*p.k)+float64(p.k*p.n)+float64(p.m*p.n))
 	roof = max(flops/(g.Tensor*g.Clock*float64(g.Cores)), bytes/g.Bandwidth)
@@ -164,6 +164,9 @@ func (p modelled) limits(g *GPU, plan tensorPlan) string {
 	case parts > 1:
 		bound += ", in parts"
 	}
+	if plan.loop {
+		bound += ", in a loop"
+	}
 	if plan.realignA || plan.realignB {
 		bound += ", realigned"
 	}
@@ -186,9 +189,10 @@ The brackets name what bounds the product in the model. "Ends of tiles" are the 
 stores of each tile. "Joining" adds up the parts of a product that is divided along k: all of it, or
 the tiles of the last wave. Such a product is one launch. "Waves" are multiprocessors without work.
 
-Two things stand between a product and its own bound. A block fills its stages anew for each tile; a
-loop over tiles could begin the next tile's copies before it stores. One block joins a tile's parts;
-if all blocks of the tile shared that work, they would have to wait for each other.
+A kernel "in a loop" has as many blocks as the device holds. Each begins the copies of its next tile
+before it stores the last one's results. What stands between a product and its own bound is mostly
+the joining: one block joins a tile's parts. If all blocks of the tile shared that work, they would
+have to wait for each other.
 
 ## Published kernels
 
