@@ -57,6 +57,8 @@ type tunedProducts struct {
 	path string // "": no file
 	head tunedHead
 	tell func(format string, args ...any) // of the first failure to write
+	// how long a product waits for its next measurement where there was no room for one
+	again time.Duration
 
 	saving sync.Mutex
 	told   sync.Once
@@ -67,10 +69,12 @@ type tunedProducts struct {
 	known   map[kernels.Product]knownForm
 }
 
-// knownForm is what there is of a product; not ok: nothing yet.
+// knownForm is what is known of a product's form. Without ok there is no measurement yet, and none
+// is tried before again.
 type knownForm struct {
-	form kernels.Form
-	ok   bool
+	form  kernels.Form
+	ok    bool
+	again time.Time
 }
 
 const (
@@ -78,6 +82,7 @@ const (
 	mostTunedBytes = 16 << 20 // of a file
 	tunedPatience  = 2 * time.Second
 	longest        = time.Hour // of a product
+	tunedAgain     = time.Second
 )
 
 // defaultTuned is the folder in the user's cache directory, "" where there is none.
@@ -99,7 +104,7 @@ func (p *platform) tunedFor(d *Device) *tunedProducts {
 		return '-'
 	}, head.Device)
 	name := fmt.Sprintf("%s-sm%d-%d-cuda%s.jsonl", plain, d.sm, head.Cores, head.Driver)
-	m := &tunedProducts{head: head, tell: log.Printf, records: map[string]tunedRecord{}, known: map[kernels.Product]knownForm{}}
+	m := &tunedProducts{head: head, tell: log.Printf, again: tunedAgain, records: map[string]tunedRecord{}, known: map[kernels.Product]knownForm{}}
 	if p.tunedDir != "" {
 		m.path = filepath.Join(p.tunedDir, name)
 	}
@@ -107,22 +112,32 @@ func (p *platform) tunedFor(d *Device) *tunedProducts {
 	return v.(*tunedProducts)
 }
 
-// find returns the measured form of a product.
-func (m *tunedProducts) find(p kernels.Product, c *kernels.Choice) (kernels.Form, bool) {
+// find returns what is known of a product's form.
+func (m *tunedProducts) find(p kernels.Product, c *kernels.Choice) knownForm {
 	m.mu.RLock()
 	k, known := m.known[p]
 	m.mu.RUnlock()
 	if known {
-		return k.form, k.ok
+		return k
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.loadLocked()
 	if r, ok := m.records[p.String()]; ok && c.Takes(r.Form) {
-		k = knownForm{r.Form, true}
+		k = knownForm{form: r.Form, ok: true}
 	}
 	m.knowLocked(p, k)
-	return k.form, k.ok
+	return k
+}
+
+// postpone keeps a product from being measured again at once. Planning all of its forms takes the
+// host longer than the product itself.
+func (m *tunedProducts) postpone(p kernels.Product) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if k := m.known[p]; !k.ok {
+		m.knowLocked(p, knownForm{again: time.Now().Add(m.again)})
+	}
 }
 
 func (m *tunedProducts) knowLocked(p kernels.Product, k knownForm) {
@@ -159,7 +174,7 @@ func (m *tunedProducts) add(p kernels.Product, r tunedRecord) kernels.Form {
 		return k.form
 	}
 	m.records[r.Product] = r
-	m.knowLocked(p, knownForm{r.Form, true})
+	m.knowLocked(p, knownForm{form: r.Form, ok: true})
 	m.mu.Unlock()
 	if err := m.save(); err != nil {
 		m.told.Do(func() { m.tell("cuda: measured products cannot be kept, and serve this process alone: %v", err) })

@@ -94,7 +94,8 @@ func (p TunedProduct) String() string {
 }
 
 // TunedProducts returns what was measured on GPUs of the device's kind, by this process and by
-// earlier ones, in the order of [TunedProduct.Product]. Tuning need not be on.
+// earlier ones, in the order of [TunedProduct.Product]. Tuning need not be on, but for an
+// emulated GPU: without FLAMBEAU_TUNE it keeps and reads no file.
 func (d *Device) TunedProducts() []TunedProduct {
 	var list []TunedProduct
 	for _, r := range d.tuned.all() {
@@ -127,15 +128,17 @@ func (d *Device) tuner() *Device {
 func (t *scratch) choose(c *kernels.Choice) (kernels.Form, bool) {
 	d, of := t.d, t.d.tuner()
 	p := c.Product()
-	if f, ok := of.tuned.find(p, c); ok {
-		return f, true
+	known := of.tuned.find(p, c)
+	if known.ok {
+		return known.form, true
 	}
 	profiled := func() bool { t := device.Tracing(); return t != nil && t.Wants().Times }
-	if d != of || of.Tuning() != TuningOn || d.p.meta || t.s.Recording() || profiled() || of.tuned.full() {
+	if d != of || of.Tuning() != TuningOn || d.p.meta || t.s.Recording() || profiled() || of.tuned.full() || time.Now().Before(known.again) {
 		return kernels.Form{}, false
 	}
 	r, ok := t.measure(c)
 	if !ok {
+		of.tuned.postpone(p)
 		return kernels.Form{}, false
 	}
 	return of.tuned.add(p, r), true

@@ -391,6 +391,7 @@ func TestTuningForbidden(t *testing.T) {
 	once("profiled", false)
 
 	stats := r.Stats()
+	r.tuned.again = 0
 	r.SetMemoryLimit(stats.Reserved) // there is room for the product itself
 	fill, err := r.Alloc(stats.Reserved-stats.Allocated-4<<10, nil, device.Origin{Op: "test"})
 	must(t, err)
@@ -403,6 +404,7 @@ func TestTuningForbidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.SetMemoryLimit(0)
+	r.tuned.again = time.Hour
 	must(t, r.Run(nil, op, nil))
 	once("refused memory", false)
 	must(t, r.FailAlloc(0))
@@ -411,6 +413,9 @@ func TestTuningForbidden(t *testing.T) {
 		t.Errorf("%d products are kept", n)
 	}
 
+	must(t, r.Run(nil, op, nil))
+	once("in that hour", false)
+	clear(r.tuned.known)
 	stats = r.Stats()
 	must(t, r.Run(nil, op, nil))
 	if ran := r.kernels(t); len(ran) < 12 {

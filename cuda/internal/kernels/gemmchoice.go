@@ -339,12 +339,20 @@ var FormsVersion = sync.OnceValue(func() string {
 			fmt.Fprintf(h, "%d %d\n%s", k.StaticShared, k.DynShared, k.PTX)
 		}
 	}
-	for _, t := range tensorForms {
-		add(tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: t, a: tensorLoad{vector: 8, alongK: true}, b: tensorLoad{vector: 8}, to: storePieces})
+	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} { // F32 is tf32
+		for _, t := range tensorForms {
+			s := tensorSpec{typ: typ, out: typ, form: t.of(typ), a: tensorLoad{vector: 16 / typ.Size(), alongK: true}, b: tensorLoad{vector: 16 / typ.Size()}, to: storePieces}
+			add(s)
+			if s.loop = true; s.loops() {
+				add(s)
+			}
+			s.loop, s.bias, s.sums = false, typ, sumsSpec{rows: true}
+			add(s)
+		}
 	}
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64} {
 		for _, t := range tilesOf(typ) {
-			add(gemmSpec{typ: typ, out: typ, tile: t, vectorOut: true})
+			add(gemmSpec{typ: typ, out: typ, tile: t, vectorOut: true, bias: typ})
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
