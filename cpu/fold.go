@@ -166,7 +166,7 @@ func argOf[T number](k device.ReduceKind, x []T) int {
 	return best
 }
 
-// better reports whether v replaces best, which comes before it.
+// better reports whether v replaces best, whose position is lower.
 func better[T number](k device.ReduceKind, v, best T) bool {
 	if best != best {
 		return false

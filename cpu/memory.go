@@ -24,7 +24,7 @@ type memory struct {
 // reserved is how many bytes the pools of all devices have taken from the system.
 var reserved atomic.Uint64
 
-// Alloc calls that of [hostmem.Memory], within the common limit of all devices.
+// Alloc is Alloc of [hostmem.Memory] within the common limit of all devices.
 func (m *memory) Alloc(size uint64) (uintptr, error) {
 	for limit := most(); ; {
 		held := reserved.Load()

@@ -112,7 +112,7 @@ func (s *metaStream) ID() uint64                    { return s.id }
 func (s *metaStream) Record() (device.Event, error) { return done{}, nil }
 func (s *metaStream) Synchronize() error            { return nil }
 
-// Wait waits for an event of another device.
+// Wait blocks the caller until the event is done.
 func (s *metaStream) Wait(e device.Event) error {
 	if e == nil {
 		return nil

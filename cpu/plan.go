@@ -29,8 +29,8 @@ type plan struct {
 	scalar  []leaf // operands that are one element broadcast
 	loads   []leaf // the other operands
 	index   []leaf
-	uniform []step // computed once
-	body    []step // computed for every block
+	uniform []step // steps that run once for a runner
+	body    []step // steps that run for every block
 	outs    []result
 	lastUse []int // for each operand, the last step of body that reads it, -1 for none
 	pool    sync.Pool

@@ -13,7 +13,7 @@ import (
 // short rows share the cost of calling the functions, which are plans of package expr's formulas.
 const groupSize = 4096
 
-// sameBlock is how often a row's value is repeated for the block primitives.
+// sameBlock is how many copies of a row's value the block primitives need at once.
 const sameBlock = 256
 
 // function is the plan of a function with one operand in computing form, for use on arrays.

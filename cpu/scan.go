@@ -16,7 +16,7 @@ const scanLanes = 256
 type scanTask struct {
 	*device.Scan
 	n      int // elements in a column
-	inner  int // neighbouring columns
+	inner  int // number of neighbouring columns
 	lanes  int // columns in a unit
 	blocks int // units for each outer index
 }

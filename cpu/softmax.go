@@ -27,7 +27,7 @@ func (r *rowTask) run(lo, hi int) {
 	w.release()
 }
 
-// byRows runs f on groups of rows of x.
+// byRows runs f on groups of rows of x, in parallel.
 func (d *Device) byRows(x *device.View, f func(w *rowWorker, lo, n int)) {
 	rows, cols := x.Shape.At(0), x.Shape.At(1)
 	if rows == 0 || cols == 0 {

@@ -260,7 +260,7 @@ func (c *communicator) abort() error {
 	var failed error
 	for r, h := range c.comms {
 		if h == 0 {
-			continue // it was never made
+			continue // the communicator of this rank was never made
 		}
 		if err := c.lib.CommAbort(h); err != nil && failed == nil {
 			failed = c.failure("abort", r, err)

@@ -26,7 +26,7 @@ func Example_pinnedMemory() {
 	// 2
 }
 
-// A loader brings batches to the GPU ahead of the loop.
+// A loader copies batches to the GPU before the loop needs them.
 func Example_loader() {
 	gpu := emulate("64MiB")
 	ds, err := data.NewTensorDataset(tensor.Root().Arange(6), tensor.Root().Arange(6))

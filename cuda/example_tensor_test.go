@@ -110,7 +110,7 @@ func ExampleDevice_Counters() {
 	// 6 parameters, 1 launch
 }
 
-// SetMemoryLimit leaves a part of a GPU's memory to others.
+// SetMemoryLimit leaves the rest of a GPU's memory to other programs.
 func ExampleDevice_SetMemoryLimit() {
 	gpus, err := cuda.Emulate("emulate,mem=256MiB,sm=90")
 	if err != nil {
@@ -119,7 +119,8 @@ func ExampleDevice_SetMemoryLimit() {
 	gpus[0].SetMemoryLimit(64 << 20)
 	err = tensor.Try(func() { tensor.Root().On(gpus[0]).Zeros(128 << 20 / 4) })
 	fmt.Println(errors.Is(err, device.ErrOutOfMemory), cuda.MemoryFraction(gpus[0]))
-	err = gpus[0].SetMemoryFraction(1.5) // the same as a part of the memory
+	// the limit as a fraction of the memory, which must not exceed 1
+	err = gpus[0].SetMemoryFraction(1.5)
 	var v *device.OperandError
 	fmt.Println(errors.As(err, &v), err)
 	// Output:

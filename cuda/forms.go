@@ -11,9 +11,9 @@ func (d *Device) takes(k *kernels.Kernel) bool {
 	return (k.Target == d.sm || !k.Exact && k.Target < d.sm) && k.Version <= d.ptx
 }
 
-// form returns the form of k that the device runs. Among the forms that it can run, it prefers the
-// highest target, and then one that is exact to one that later devices run too. It returns k if it
-// can run none.
+// form returns the form of k that the device runs. Among the forms that it can run, it chooses one
+// for the highest target. If two have that target, it prefers an exact one, which only this target
+// can run. It returns k if it can run none.
 func (d *Device) form(k *kernels.Kernel) *kernels.Kernel {
 	best, takes := k, len(k.Forms) > 0 && d.takes(k)
 	for _, f := range k.Forms {

@@ -66,7 +66,7 @@ func (r *group) step(s *tensor.Scope) {
 	}
 }
 
-// feed gives each rank its batch.
+// feed copies each rank's batch to its static inputs.
 func (r *group) feed(k int) {
 	for i, p := range r.ranks {
 		p.feed(2*k + i)

@@ -147,10 +147,11 @@ func TestCapturedWhole(t *testing.T) {
 }
 
 // TestCaptureFailsAnywhere: a capture that fails leaves nothing behind. It fails at each request
-// for memory, or by a panic between its stages, as the first step or among others. Later steps and
-// a later capture compute the same as without the failure, and no memory is kept.
+// for memory, or by a panic between its stages, before the first step or after several. Later steps
+// and a later capture compute the same as without the failure, and no memory is kept.
 func TestCaptureFailsAnywhere(t *testing.T) {
-	soak := os.Getenv("FLAMBEAU_SOAK") == "1" // fail at each request; otherwise only at some
+	// with FLAMBEAU_SOAK at each request, otherwise only at some
+	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
 	steps := func(w *whole, from int) []float64 {
 		for k := from; k < from+3; k++ {
 			w.eager(t, k)

@@ -222,7 +222,7 @@ func (r *recording) holds(of *pool.Pool, b *pool.Block, gen, users uint64) bool 
 	return true
 }
 
-// unjoined returns an error if some lane has work that the first lane does not come after. r.mu is
+// unjoined returns an error if the first lane has not waited for some lane's last work. r.mu is
 // held.
 func (r *recording) unjoined() error {
 	for i, l := range r.lanes[1:] {

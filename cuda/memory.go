@@ -153,7 +153,7 @@ func (d *Device) newPool() (*pool.Pool, error) {
 	if err := d.expandableOptions(&o); err != nil {
 		return nil, err
 	}
-	// only the emulator with memory checks accesses
+	// only the emulator checks accesses, and only if it has memory
 	if c, ok := d.api.(cu.Checker); ok && !d.p.meta {
 		return pool.New(checkedBacking{backing{d}, c}, o), nil
 	}

@@ -230,7 +230,7 @@ func TestStreamsAreReused(t *testing.T) {
 		must(t, apply(d, s, double, views(x), views(x)))
 		x.Buf.Free()
 		if i%50 == 49 {
-			for range 20 { // cleanups run some time after the collection
+			for range 20 { // cleanups run a little later than the collection
 				runtime.GC()
 				d.streams.mu.Lock()
 				n := len(d.streams.idle)

@@ -70,7 +70,7 @@ const (
 	recordedLaunch   recordedKind = iota
 	recordedProduct               // product by a library
 	recordedMove                  // copy n bytes from address from to address to
-	recordedPeer                  // … if from is an address of another device
+	recordedPeer                  // like recordedMove, but from is an address of another device
 	recordedConstant              // copy bytes to address to
 	recordedFeed                  // copy n bytes, which each replay provides, to address to
 	recordedHost                  // copy n bytes from host to address to

@@ -96,7 +96,7 @@ func together(ctx context.Context, n int, progress func(done, all int), do func(
 	return errors.Join(append(failed, stopped)...)
 }
 
-// preload is function for a goroutine of its own.
+// preload is function for use on a goroutine of its own.
 func (d *Device) preload(k *kernels.Kernel) error {
 	if err := d.enter(); err != nil {
 		return err

@@ -295,7 +295,7 @@ func (g *replayer) start(turn int) error {
 	}
 	if err := g.launch(turn); err != nil {
 		if f := (*device.Fault)(nil); errors.As(err, &f) {
-			return f // the device had failed before
+			return f // a device had failed before the launch
 		}
 		for _, o := range g.r.with { // another device may have caused the fault
 			if f := o.dev.failed(); f != nil {

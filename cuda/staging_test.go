@@ -83,7 +83,7 @@ func TestUploadHasReadItsSource(t *testing.T) {
 		if n := d.EmptyPinned(); n != stagedChunks*stagedChunk || d.PinnedStats().Reserved != 0 || HostMemoryStats(d)["staging_bytes.freed"] != int64(n) {
 			t.Errorf("seed %d: %d bytes came back, %+v", seed, n, d.PinnedStats())
 		}
-		must(t, d.Upload(a, all[0].at, 0, []byte{9})) // and again
+		must(t, d.Upload(a, all[0].at, 0, []byte{9})) // the ring also works after it was emptied
 	}
 }
 

@@ -20,7 +20,7 @@ type stream struct {
 	slot     int                  // index of its record of index errors
 	priority int                  // in the driver's numbers: lower is more urgent
 	rec      atomic.Pointer[lane] // not nil: work on it is recorded in this lane
-	// not nil: this is a further stream of a recording, and main is the device's first one
+	// in a further stream of a recording, the device's first one; otherwise nil
 	main *stream
 	// slots of the streams whose work this stream comes after: its own, and those it waited for
 	mask atomic.Uint64

@@ -199,7 +199,7 @@ func TestTracer(t *testing.T) {
 	for _, n := range held[dev] {
 		left += n
 	}
-	if left != 4*(15+5) { // the gradients
+	if left != 4*(15+5) { // only the gradients of weight and bias are left
 		t.Errorf("%d bytes are left on the GPU, want those of the gradients, 80", left)
 	}
 }

@@ -37,7 +37,7 @@ type Convolution struct {
 	Stride, Dilation, Before [3]int
 }
 
-// Name returns "convolution", for a gradient with the name of what it is the gradient of.
+// Name returns "convolution", "convolution data gradient" or "convolution weight gradient".
 func (c *Convolution) Name() string {
 	if c.Kind > ConvWeight {
 		return "convolution"

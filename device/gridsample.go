@@ -123,7 +123,7 @@ type GridSampleGrad struct {
 	GridSampling
 }
 
-// Name returns "grid sample gradient" and which operand it is the gradient of.
+// Name returns "grid sample gradient", or "grid sample input gradient" if Input is set.
 func (o *GridSampleGrad) Name() string {
 	if o.Input {
 		return "grid sample input gradient"
@@ -152,7 +152,8 @@ func (o *GridSampleGrad) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts two products and sums for each element that is read, one for the input's gradient.
+// Work counts two products and two sums for each element that is read; for the input's gradient,
+// one of each.
 func (o *GridSampleGrad) Work() Work {
 	if o.D.Size() == 0 {
 		return Work{}

@@ -142,8 +142,8 @@ func (o *NormGrad) Work() Work {
 		}
 	}
 	dx, dw := !o.DX.Absent(), !o.DWeight.Absent()
-	count(1, dx || dw)             // z
-	count(1, (dx || dw) && !o.RMS) // x - mean
+	count(1, dx || dw)             // the product in z = (x - mean)·rstd
+	count(1, (dx || dw) && !o.RMS) // … and the difference
 	count(5, dx)                   // h·z and its sum, z·m, the difference, ·rstd
 	count(2, dx && !o.RMS)         // the sum of h and the difference
 	count(1, dx && !o.Weight.Absent())

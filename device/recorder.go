@@ -47,8 +47,8 @@ type Recording interface {
 	// the device's first stream. If the device takes no part, the error is an *[OperandError].
 	Feed(on Device, bytes int, o Origin) (Buffer, error)
 	// Finish ends the recording. If Stream does not come after some recorded work, the error is a
-	// *[RecordError] whose Stream did that work. After an error the recording is over, as after
-	// Abort.
+	// *[RecordError]; its field Stream is the stream of that work. After an error the recording is
+	// over, as after Abort.
 	Finish() (Replayer, error)
 	// Abort ends the recording without a result. Its buffers become ordinary ones, with undefined
 	// contents.

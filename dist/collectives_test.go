@@ -45,13 +45,14 @@ func each(t *testing.T, worlds []int, f func(t *testing.T, l DeviceList)) {
 	}
 }
 
-// run is Run with collectives by copies between devices. Run must succeed.
+// run calls Run, in which copies between devices do the collectives. It fails the test if Run
+// returns an error.
 func run(t testing.TB, l DeviceList, f func(g *Group), opts ...Option) {
 	t.Helper()
 	running(t, l, f, append([]Option{InProcess()}, opts...)...)
 }
 
-// running is Run, which must succeed.
+// running calls Run and fails the test if Run returns an error.
 func running(t testing.TB, l DeviceList, f func(g *Group), opts ...Option) {
 	t.Helper()
 	err := Run(context.Background(), l, func(_ context.Context, g *Group) error {

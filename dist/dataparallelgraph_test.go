@@ -168,7 +168,7 @@ func TestDataParallelHooks(t *testing.T) {
 	}
 }
 
-// An input on any device has its gradient there.
+// The gradient of an input is on the input's device.
 func TestDataParallelInputs(t *testing.T) {
 	dp, one, devices := pair(t)
 	for _, d := range devices {

@@ -532,7 +532,7 @@ func (c *core) wait(sl *slot, k *call) error {
 		}
 	}
 	select {
-	case <-sl.done: // both channels may be closed
+	case <-sl.done: // the slot may be done even if the run has failed
 		return sl.dropped(c.members[k.rank])
 	default:
 	}

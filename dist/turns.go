@@ -18,7 +18,7 @@ type turns struct {
 	wake []chan struct{} // by rank, signals that it is the rank's turn
 	out  []bool          // by rank, whether it is done
 	idle int             // consecutive turns without progress
-	err  error           // a *CaptureError
+	err  error           // the *CaptureError of a capture that has failed
 }
 
 // begin starts with the turn of rank 0 of c.

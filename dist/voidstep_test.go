@@ -91,7 +91,7 @@ func TestVoid(t *testing.T) {
 			each(t, []int{3}, func(t *testing.T, l DeviceList) {
 				err := bounded(t, l, 0, func(_ context.Context, g *Group) error {
 					m := DDP(nn.To(newLinears(12, 6, 3), g.Device()), g, BucketBytes(100, 300))
-					for try := range 3 { // a void step may follow another
+					for try := range 3 { // several void steps may follow each other
 						x := ones(g, 5)
 						err := tensor.Try(func() { c.f(g, m, x) })
 						var step *StepError
@@ -187,7 +187,8 @@ func TestVoidEnds(t *testing.T) {
 	}
 }
 
-// A sum that finds no memory at all makes the step void. A program that ignores the error ends.
+// A sum that finds no memory at all makes the step void. If the
+// program does not catch the error, the run ends.
 func TestVoidCollective(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:2,mem=1MiB,segment=1KiB")
 	if err != nil {

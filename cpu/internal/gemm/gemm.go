@@ -90,9 +90,9 @@ func multiply[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int
 		}
 		return
 	}
-	// Tiles are written row by row, so a C with contiguous columns is computed as Cᵀ = Bᵀ·Aᵀ. So is
-	// a product with a vector, which then has m = 1, and a product so narrow that most of a tile
-	// would be empty.
+	// Tiles are written row by row. So if the columns of C are contiguous, Cᵀ = Bᵀ·Aᵀ is computed
+	// instead. That is also done for a product with a vector, which then has m = 1, and for one so
+	// narrow that most of a tile would be empty.
 	narrow := n < kern.width && m > n && k >= 64 && 2*m*kern.width > 3*n*ceil(m, kern.width)*kern.width
 	if c.cs != 1 && c.rs == 1 || n == 1 && m > 1 || narrow {
 		m, n, a, b, c = n, m, b.transposed(), a.transposed(), c.transposed()
