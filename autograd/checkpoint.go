@@ -10,8 +10,8 @@ type segment interface {
 		func(x ...*tensor.Tensor) *tensor.Tensor
 }
 
-// Checkpoint returns f(x…), but of the tensors that f's ops save for their gradients it keeps only
-// x. Backward calls f once more when it reaches f's ops: memory for time. It is
+// Checkpoint returns f(x…). It keeps x, but not the tensors that f's ops save for their gradients.
+// When Backward reaches these ops, it calls f once more. That takes time and saves memory. It is
 // torch.utils.checkpoint.checkpoint with use_reentrant=False.
 //
 // The second call gets the same operands, and the scope's modes from the first call (autocast,

@@ -76,8 +76,8 @@ func (f function) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return grads
 }
 
-// once returns its first operand. It is an error to differentiate it with respect to the other
-// operands, on which the first one depends.
+// once returns its first operand, which was computed from the other operands. A derivative with
+// respect to those is an error.
 type once struct{ name string }
 
 func (f once) Name() string { return f.name + ".grad" }

@@ -31,7 +31,7 @@ type attentionBlocks struct {
 	seed, offset  uint64
 }
 
-// newAttentionShape sets only what depends on shapes; it reads no buffer.
+// newAttentionShape sets the fields that depend on shapes; it reads no buffer.
 func newAttentionShape(w *device.Weighing, q, k *device.View) attentionBlocks {
 	return attentionBlocks{Weighing: w, q: q, k: k, heads: q.Shape.At(1), shared: k.Shape.At(1), queries: q.Shape.At(2),
 		keys: k.Shape.At(2), features: q.Shape.At(3), seed: w.Seed, offset: w.Offset}

@@ -141,7 +141,7 @@ func (d *meta) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer
 	return b, nil
 }
 
-// told reports an allocation or a free to a tracer, as that of buffer does.
+// told reports an allocation or a free to a tracer.
 func (b *metaBuffer) told(t device.Tracer, freed, queued bool, o device.Origin) {
 	if !t.Wants().Memory {
 		return

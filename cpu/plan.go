@@ -301,8 +301,8 @@ func (pl *plan) allocate(uniform []bool) {
 		free = append(free, dead...)
 	}
 	stage, stage2 := fresh(), fresh()
-	// The scratch arena should stay in the caches: most of it in the first level, the rest, mainly
-	// constants, in the second.
+	// Most of the scratch arena should stay in the first-level cache, and the rest, mainly
+	// constants, in the second-level cache.
 	pl.block = maxBlock
 	for pl.block > 256 && slots*w*pl.block > 96<<10 {
 		pl.block /= 2

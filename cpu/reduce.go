@@ -403,8 +403,8 @@ func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 	writeBits(r.value(to), r.size, c.total(r))
 }
 
-// reach shortens a block of n elements from p on so that it ends at the end of an inner run. It
-// does so if runs are long enough to be used in place.
+// reach shortens a block of n elements from p on so that it ends at the end of an inner run. If
+// runs are too short to be used in place, it returns n.
 func (r *reduction) reach(p, n int) int {
 	run := r.dims[r.rank-1]
 	if r.rank == 1 || run < r.pl.block/4 {

@@ -163,7 +163,8 @@ func (r *ncclRig) Cancel(clique int) {
 
 var sizes = map[nccl.DataType]uint64{nccl.Int8: 1, nccl.Uint8: 1, nccl.Int32: 4, nccl.Int64: 8, nccl.Float16: 2, nccl.BFloat16: 2, nccl.Float32: 4, nccl.Float64: 8}
 
-// effect computes what the ranks called for. It reads everything before it writes anything.
+// effect executes the collective that the ranks called. It reads everything before it writes
+// anything.
 func (r *ncclRig) effect(m *emu.Shared, ops []nccltest.Op) error {
 	o := ops[0]
 	n, world := o.Count*sizes[o.Type], len(ops)

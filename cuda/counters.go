@@ -19,8 +19,8 @@ type counterPool struct {
 	idle []cu.DevicePtr // hold zeros, for the next arena
 }
 
-// counters returns the address of the stream's [kernels.Counters]. It queues the clearing of new
-// ones on the driver's stream. Replays of a recording run after the work of that stream.
+// counters returns the address of the stream's [kernels.Counters]. It clears new counters by a
+// write on the driver's stream. Replays of a recording run after earlier work of that stream.
 func (s *stream) counters() (uint64, error) {
 	d, arena := s.dev, s.arena()
 	c := &d.counters

@@ -11,8 +11,8 @@ import (
 )
 
 // cubinCache keeps compiled kernels on disk, so that each is compiled once for a machine and driver
-// and not in every run. The name of a file is the SHA-256 of what the code was compiled from. The
-// file holds the SHA-256 of the machine code, then the machine code.
+// and not in every run. The name of a file is the SHA-256 of the text, the capability and the
+// driver's version. The file holds the SHA-256 of the machine code, then the machine code.
 //
 // The cache must never cause a failure, and wrong code must never run. A file that is truncated,
 // altered or unreadable counts as missing. If nothing can be written, the kernel is compiled again

@@ -44,13 +44,13 @@ func (d *Device) wantsExpandable() bool {
 // SetExpandableSegments chooses how the pool takes memory from the driver from now on
 // (PYTORCH_CUDA_ALLOC_CONF= expandable_segments:True). If on is true, each stream has one range of
 // addresses for small blocks and one for large blocks. A range grows by pages of 2 MiB (20 MiB for
-// large blocks if the GPU has 16 GiB or more). [Device.Empty] gives whole free pages back, and so
-// does the pool before an allocation fails. Programs whose sizes change from step to step then need
+// large blocks if the GPU has 16 GiB or more). [Device.Empty] gives whole free pages back. The pool
+// does so too before an allocation fails. Programs whose sizes change from step to step then need
 // less memory. Segments of fixed sizes would keep holes that fit no later block.
 //
 // It is off by default, as in PyTorch; FLAMBEAU_CUDA_EXPANDABLE=1 turns it on. So far it has only
-// run on the emulated driver, not on hardware. The error says that the GPU has no virtual memory
-// management.
+// run on the emulated driver, not on hardware. If the GPU has no virtual memory management, the
+// error says so.
 func (d *Device) SetExpandableSegments(on bool) error {
 	if !d.pool.SetExpandable(on) && on {
 		return fmt.Errorf("%s: %w", d, errNoVirtualMemory)

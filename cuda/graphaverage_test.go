@@ -83,9 +83,9 @@ func TestCapturedAverages(t *testing.T) {
 	}
 }
 
-// TestCapturedMuon: a captured step in which Muon steps matrices and AdamW the rest computes the
-// same bits as eager steps. Rates, momentum and decay may change; settings that choose the kernels
-// may not.
+// TestCapturedMuon captures a step in which Muon steps the matrices, and AdamW the other
+// parameters. It computes the same bits as eager steps. Rates, momentum and decay may change;
+// settings that choose the kernels may not.
 func TestCapturedMuon(t *testing.T) {
 	steps := 5
 	if testing.Short() {

@@ -41,8 +41,7 @@ func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
 		return l.fn, nil
 	}
 	fn, err := d.load(k)
-	// the driver allocates code outside the pool, and memory cached in the pool may be what is
-	// missing
+	// The driver allocates code outside the pool. Memory that the pool caches may suffice for it.
 	if errors.Is(err, device.ErrOutOfMemory) && d.pool.Empty() > 0 {
 		fn, err = d.load(k)
 	}

@@ -14,7 +14,7 @@ import (
 // stream handle or a recording's arena.
 type backing struct{ d *Device }
 
-// checkedBacking also tells the emulator where blocks begin and end.
+// checkedBacking is a backing that also reports the begin and end of blocks to the emulator.
 type checkedBacking struct {
 	backing
 	c cu.Checker

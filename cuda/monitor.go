@@ -140,8 +140,8 @@ type MemoryErrors struct {
 	EverCorrected, EverUncorrected uint64 // since the GPU was made
 }
 
-// ECCErrors returns the errors that a GPU's error-correcting memory (ECC) found. For a GPU without
-// ECC it returns an error. For errors see [Utilization].
+// ECCErrors returns the errors that a GPU's error-correcting memory (ECC) found. A GPU without ECC
+// is an error too. For errors see [Utilization].
 func ECCErrors(dev device.Device) (MemoryErrors, error) {
 	return sensors("ECC errors", dev, func(m nvml.API, h nvml.Device) (e MemoryErrors, err error) {
 		if e.Corrected, e.Uncorrected, err = m.ECCErrors(h, false); err == nil {

@@ -26,12 +26,13 @@ var (
 // other streams, and allocations. Each stream of the recording is a lane; the work of one lane
 // stays in order.
 //
-// The recording's memory comes from arenas of the pool with names of their own, not those of
-// streams. Memory that is freed in an arena is reused only by its lane, whose order protects it.
-// That stays so after the lane's stream has become an ordinary one.
+// Each lane has an arena of the pool with a name of its own. Memory that is freed in an arena is
+// reused only by its lane, whose order protects it. That stays so after the lane's stream has
+// become an ordinary one.
 //
 // Each device that takes part has a stream of the driver. Replays are launched on the first
-// device's stream. The other devices' streams run before and after each replay: see replayer.start.
+// device's stream. They run after the earlier work of the other devices' streams and before their
+// later work: see replayer.start.
 type recording struct {
 	d    *Device
 	s    *stream   // stream of the first lane

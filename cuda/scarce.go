@@ -27,7 +27,7 @@ func sized(o *pool.Options, seg uint64) {
 // The pool asks the driver only for memory that it does not hold already. To make more allocations
 // reach the driver, call [Device.Empty] before, or use small segments
 // (Emulate("emulate,segment=1KiB")). With expandable segments each page is a request of its own.
-// The error says that the device is not emulated.
+// If the device is not emulated, the error says so.
 func (d *Device) FailAlloc(n int) error {
 	s, ok := d.api.(cu.Scarce)
 	if !ok {

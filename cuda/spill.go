@@ -104,7 +104,8 @@ func (d *Device) notice(k *kernels.Kernel, fn cu.Function) error {
 	return nil
 }
 
-// spillSuffix ends the names of record files, which otherwise are those of the machine code.
+// spillSuffix ends the names of record files. The rest of the name is that of the file with the
+// machine code.
 const spillSuffix = ".spill"
 
 // recordSpill writes a record beside the machine code. A failure to write is ignored, as for

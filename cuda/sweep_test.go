@@ -47,7 +47,7 @@ func TestSweep(t *testing.T) {
 	file, s := os.Getenv("FLAMBEAU_SWEEP"), sweep{T: t, trial: true, deadline: time.Now().Add(time.Hour)}
 	if file == "" {
 		s.d = emulated(t, "emulate,mem=64MiB")
-		s.d.p.folder = "" // the measured kernels are not those of the product
+		s.d.p.folder = "" // do not mix the measured kernels with those that a program uses
 	} else {
 		d, err := Open(0)
 		must(t, err)

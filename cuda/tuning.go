@@ -11,7 +11,7 @@ import (
 )
 
 // Tuning says what chooses the form of a matrix product: its tiles, and how its sums are divided
-// among blocks. Besides the time, a form changes the order of sums and so the last bits of results.
+// among blocks. The form decides the time and the order of sums, and so the last bits of results.
 type Tuning uint32
 
 // The tunings.
@@ -62,8 +62,8 @@ func parseTuning(value string) (Tuning, error) {
 // time. Up to twelve forms, the best by the model, run on its operands, with results in memory of
 // their own. The fastest one is kept, except if it gains less than 3 % on the model's choice.
 //
-// Nothing is measured if memory does not suffice, while work is recorded for a graph, while a
-// profile measures times, on a device without memory, and while another goroutine measures on the
+// Some conditions prevent a measurement: memory does not suffice, work is being recorded for a
+// graph, a profile measures times, the device has no memory, or another goroutine measures on the
 // device. Then the model chooses, and the product is measured at a later use. Products that
 // cublasLt computes are not affected.
 //

@@ -81,7 +81,7 @@ func (o *ChannelNormGrad) Work() Work {
 // Clone copies the op.
 func (o *ChannelNormGrad) Clone() Op { c := *o; return &c }
 
-// checkChannels checks the operands. "out", "dx" and "g" must have x's shape, the others
+// checkChannels checks the operands. "out", "dx" and "g" must have x's shape, the other views
 // [channels]. dx, weight and bias may be absent.
 func checkChannels(op Op, x *View) (arg, reason string) {
 	if x.Shape.Rank() != 3 || x.Size() == 0 {

@@ -10,8 +10,8 @@ import (
 // ConvKind selects the result of a convolution or one of its two gradients.
 type ConvKind uint8
 
-// The kinds: the result Y from X and W, the gradient of X from W and the gradient of Y, and the
-// gradient of W from X and the gradient of Y.
+// The kinds. ConvForward computes Y from X and W. ConvData computes the gradient of X from W and
+// the gradient of Y. ConvWeight computes the gradient of W from X and the gradient of Y.
 const (
 	ConvForward ConvKind = iota
 	ConvData
@@ -25,10 +25,10 @@ const (
 //
 //	Y[n, o, p] = Σ X[n, c, p·stride + k·dilation - before] · W[o, c, k]
 //
-// Kind says which of the three views is set; the other two are read. If Kind is a
-// gradient, a view that stands for a gradient has the shape of its X, W or Y. The padding's zeros
-// get no gradient. So in the gradient of X an infinite weight affects only the elements that it was
-// multiplied with.
+// Kind says which of the three views is set; the other two are read. ConvData sets X to the
+// gradient of X, and ConvWeight sets W to the gradient of W; for both, Y holds the gradient of Y.
+// The padding's zeros get no gradient. So in the gradient of X, an infinite weight affects only the
+// elements that it was multiplied with.
 type Convolution struct {
 	Kind         ConvKind
 	X, W, Y      View

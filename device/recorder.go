@@ -29,16 +29,16 @@ type Recording interface {
 	// On returns the recording's first stream of a device: Stream's for the Recorder's own device,
 	// nil for a device that takes no part.
 	On(d Device) Stream
-	// Fork returns another stream of the recording. Only waits for marks of the recording's streams
-	// order its work with that of the other streams. Every replay keeps this order. Memory that is
-	// allocated on it belongs to the recording too. Freed memory is reused on that stream when the
-	// stream comes after all work that uses it. Stream must wait, directly or through other
-	// streams, for the last work of this one.
+	// Fork returns another stream of the recording. Its work and that of the recording's other
+	// streams are ordered only by waits for each other's marks, and every replay keeps this order.
+	// Memory that is allocated on it belongs to the recording too. Freed memory is reused on that
+	// stream when the stream comes after all work that uses it. Stream must wait, directly or
+	// through other streams, for the last work of this one.
 	//
 	// If the stream waits for a mark from outside that is set only once, all replays run after that
 	// mark. Other waits for outside work return a *[RecordError], because replays would not wait
-	// again. So does a wait of an outside stream for a stream of the recording. on must take part
-	// in the recording; otherwise the error is an *[OperandError].
+	// again. A wait of an outside stream for a stream of the recording returns it too. on must take
+	// part in the recording; otherwise the error is an *[OperandError].
 	Fork(on Device) (Stream, error)
 	// For sets a value that identifies the recording's user. It must be called before anything is
 	// queued on the recording's streams.

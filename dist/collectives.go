@@ -202,7 +202,7 @@ func (g *Group) ranked(op string, r int) int {
 	return r
 }
 
-// only returns x on the root, where it must not be nil. On other ranks it must be nil.
+// only returns x, which must be given on the root and nil on other ranks.
 func (g *Group) only(op, name string, root int, x *tensor.Tensor) *tensor.Tensor {
 	if (x != nil) != (g.rank == root) {
 		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("%s is given by rank %d and no other", name, root)))

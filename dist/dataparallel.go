@@ -13,7 +13,7 @@ const opDataParallel = "data_parallel"
 // Parallel is a model whose calls are divided among several devices: see [DataParallel].
 type Parallel[M any] struct {
 	// Module is the model, on the first device. Its parameters keep their names: a state dict has
-	// no prefix "module.", unlike that of PyTorch's wrapper.
+	// no prefix "module.". (PyTorch's wrapper adds it.)
 	Module M `nn:",inline"`
 
 	devices []device.Device `nn:"-"`

@@ -49,8 +49,8 @@ func (r *replica) stand(params []nn.Param) map[string]*tensor.Tensor {
 	return with
 }
 
-// setModes sets the modes of each replica: those of home, with random numbers of its own. It draws
-// one number from home's generator, whatever the model does.
+// setModes sets the modes of each replica: home's modes, and a generator of its own. It draws one
+// number from home's generator, whatever the model does.
 func (c *replicated) setModes() {
 	for _, r := range c.replicas {
 		r.modes = []tensor.Option{tensor.On(r.dev), tensor.Stream(c.home.Stream(r.dev))}

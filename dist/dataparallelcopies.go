@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Many tensors move to another device in few copies. Those of one type are packed into a buffer,
-// and become views of its copy there.
+// Many tensors move to another device in few copies. Tensors of one type are packed into a buffer,
+// and become views of the buffer's copy on the other device.
 
 const (
 	// size of a buffer, as in PyTorch; a larger tensor has a buffer of its own

@@ -26,7 +26,8 @@ func (w *world) connect(devices []device.Device) (device.Communicator, error) {
 	return newInProcess(devices), nil
 }
 
-// preferred uses a library, and copies and kernels for what the library does not support.
+// preferred uses a library. For collectives that the library does not support, it uses copies and
+// kernels.
 type preferred struct {
 	device.Communicator
 	rest *inProcess

@@ -48,9 +48,9 @@ func (r *Reducer) Reserve() {
 }
 
 // Once runs f, which contains one Backward that averages. If f did not run Backward, Once takes
-// part in the averaging in its place. If f panicked with an error of the library, it does so as
-// [Reducer.Void] does, otherwise without a gradient. So no rank waits for this one, whatever f
-// does.
+// part in the averaging in its place, so that no rank waits for this one. If f panicked with an
+// error of the library, Once makes the step void, as [Reducer.Void] does. Otherwise it takes part
+// without a gradient.
 func (r *Reducer) Once(f func()) {
 	if r.g.World() == 1 {
 		f()

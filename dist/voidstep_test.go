@@ -187,8 +187,8 @@ func TestVoidEnds(t *testing.T) {
 	}
 }
 
-// A sum that finds no memory at all makes the step void. If the
-// program does not catch the error, the run ends.
+// A sum that finds no memory at all makes the step void. If the program does not catch the error,
+// the run ends.
 func TestVoidCollective(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:2,mem=1MiB,segment=1KiB")
 	if err != nil {

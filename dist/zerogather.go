@@ -12,9 +12,9 @@ import (
 const roomOfGather = 32 << 20
 
 // gathering copies the elements that each rank has changed to all other ranks, in rounds. A round
-// has three steps: a launch that copies the rank's own elements to a buffer, a collective, and a
-// launch that copies the others' elements to the parameters. The memory is allocated when the
-// gathering is made.
+// has three steps. A launch copies the rank's own elements to a buffer, a collective exchanges the
+// buffers, and a launch copies the others' elements to the parameters. The memory is allocated when
+// the gathering is made.
 type gathering struct {
 	z       *ZeRO
 	s       *tensor.Scope

@@ -33,8 +33,8 @@ type stretch struct {
 
 func (r stretch) size() int { return r.part.To - r.part.From }
 
-// grain is the number of elements of which runs within a parameter are multiples, so that kernels
-// can use wide loads.
+// grain is the unit of cuts: a cut within a parameter is at a multiple of grain elements, so that
+// kernels can use wide loads.
 const grain = 64
 
 // newPartition divides the parameters among the ranks. If splits is true, it may cut within

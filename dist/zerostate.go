@@ -22,9 +22,9 @@ type pieces struct {
 	parts  map[int]optim.Part // key: index of the parameter
 }
 
-// Consolidate gathers the state of all ranks in host memory, for the named ranks or, if none is
-// named, for all: torch's consolidate_state_dict. All ranks call it with the same list. On these
-// ranks, StateDict then returns the state without the other ranks, until the next Step or
+// Consolidate gathers the state of all ranks in host memory of the named ranks or, if none is
+// named, of all ranks: torch's consolidate_state_dict. All ranks call it with the same list. The
+// named ranks can then call StateDict without the other ranks, until the next Step or
 // LoadStateDict.
 func (z *ZeRO) Consolidate(ranks ...int) {
 	const op = "zero consolidate"

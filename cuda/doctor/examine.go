@@ -19,7 +19,7 @@ type examination struct {
 	system system
 }
 
-// system is what the files of a Linux machine show.
+// system holds the facts that the files of a Linux machine show.
 type system struct {
 	linux     bool
 	gpus      []card // NVIDIA's GPUs on the PCI bus

@@ -12,7 +12,7 @@ import (
 // register.
 var windowRows = map[string]int{"AVX2": 6, "AVX512": 12}
 
-// windows emits the kernels that convolutions need beside those of products.
+// windows emits the kernels for convolutions that products do not need.
 func windows(b *build.Context, isa string, bytes int) {
 	for h := 1; h <= windowRows[isa]; h++ {
 		window(&ctx{Context: b, t: tile{isa: isa, typ: "float32", bytes: bytes}}, h)

@@ -251,8 +251,8 @@ func choose[T unsigned](dst []T, m []uint32, a, b []T) {
 	}
 }
 
-// cvt is a conversion for which Go's own does what the contract says: it rounds to nearest even,
-// extends or wraps.
+// cvt is a conversion for which Go's own conversion follows the contract: it rounds to nearest
+// even, extends or wraps.
 func cvt[D, S interface {
 	number | int8 | int16 | uint8 | uint16
 }](dst []D, a []S) {

@@ -20,7 +20,7 @@ type Conv struct {
 
 func (c *Conv) taps() int { return size(c.Kernel) }
 
-// sight returns what the windows read of x.
+// sight describes the elements of x that the windows read.
 func (c *Conv) sight(x []float32) sight {
 	s := sight{src: x, n: c.N, groups: c.Groups, channels: c.Channels / c.Groups, in: c.In, places: c.Out, step: c.Stride}
 	for z := range c.Kernel[0] {
@@ -34,8 +34,9 @@ func (c *Conv) sight(x []float32) sight {
 	return s
 }
 
-// back returns what a subset of the elements of x reads of y, and by which elements of the kernel.
-// The subset has the coordinates that are r modulo the stride.
+// back describes the elements of y that the gradient of a subset of x reads, and returns the kernel
+// elements by which they are multiplied. The subset is the elements whose coordinates are r modulo
+// the stride.
 func (c *Conv) back(g []float32, r [3]int) (s sight, kernel []int) {
 	s = sight{src: g, n: c.N, groups: c.Groups, channels: c.Outputs / c.Groups, in: c.Out, step: [3]int{1, 1, 1}}
 	var at [3][][2]int // for each dimension, kernel elements and their offsets in y
