@@ -147,7 +147,7 @@ type CopyEvent struct {
 	Device Device // the device whose driver copies
 	Stream Stream
 	Kind   CopyKind
-	Op     string // the driver's method, or the driver's own purpose of the copy
+	Op     string // the driver's method, or the reason why the driver copies its own data
 	Bytes  int
 	Peer   Device // for PeerToPeer: the source device
 	// for PeerToPeer: through the host's memory, because the devices cannot address each other's
