@@ -1,6 +1,6 @@
 // Package dist trains on many devices: torch.distributed and torch.nn.parallel, in one process.
 //
-// Ranks are goroutines. [Run] starts one for each device, gives it its [Group], and returns when
+// Ranks are goroutines. [Run] starts one for each device, passes each its [Group], and returns when
 // all have returned:
 //
 //	gpus := dist.Devices("cuda:0", "cuda:1")
@@ -14,13 +14,14 @@
 //
 // The contract:
 //
-//   - Every rank calls the collectives of a group in one order, with operands that fit. What does
-//     not match is an *[Error] that names both ranks and both lines of the program.
+//   - All ranks call the collectives of a group in the same order, with operands that fit. A
+//     mismatch is an *[Error] that names both ranks and both lines of the program.
 //   - A collective returns at once. An op that needs its result waits for the other ranks by
-//     itself, on the device where there are streams. Tensors may be freed meanwhile.
-//   - The same run gives the same bits: ranks are combined in their order.
-//   - When one rank fails, all end. [Run] returns one error, a *[RankError], that says which rank
-//     it was. A rank that does not come is given up after [Timeout], and the error has its stack.
-//   - A rank that catches its failure may make the step void instead: see [Group.Void]. All learn
-//     of it by a *[StepError], and do the step again.
+//     itself; on devices with streams, the device waits. Tensors may be freed meanwhile.
+//   - The same run gives the same bits, because ranks are combined in their order.
+//   - When one rank fails, all end. [Run] returns one error, a *[RankError], which names the
+//     rank. If a rank does not call a collective within [Timeout], the run ends, and the error
+//     contains its stack.
+//   - A rank that catches its failure may make the step void instead: see [Group.Void]. The other
+//     ranks get a *[StepError], and all ranks repeat the step.
 package dist
