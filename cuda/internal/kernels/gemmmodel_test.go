@@ -12,12 +12,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// inWholeCopies is a specification of copies of 16 bytes in every place.
+// inWholeCopies returns a specification in which every copy moves 16 bytes.
 func inWholeCopies(f tensorForm) tensorSpec {
 	return tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: f, a: tensorLoad{true, 8, false, false}, b: tensorLoad{false, 8, false, false}, to: storePieces}
 }
 
-// publishedKernels are kernels of others that multiply by mma.sync, whose rates are published.
+// publishedKernels lists kernels of other projects that use mma.sync and whose rates are published.
 func publishedKernels() []struct {
 	name    string
 	gpu     *GPU
@@ -27,9 +27,9 @@ func publishedKernels() []struct {
 	source  string
 } {
 	a100, h100, ada := GPUOf(80, "", 0), GPUOf(90, "", 0), GPUOf(89, "GeForce RTX 4090", 0)
-	h100.Clock = 1.98e9 // its greatest: the source has none
+	h100.Clock = 1.98e9 // its highest clock: the source names none
 	workstation := GPUOf(120, "RTX PRO 6000", 188)
-	workstation.Clock = 1.02e9 // where the profiler holds it
+	workstation.Clock = 1.02e9 // the profiler fixes this clock
 	tflops := func(m, n, k int, rate float64) float64 { return 2 * float64(m) * float64(n) * float64(k) / rate / 1e12 }
 	return []struct {
 		name    string
@@ -51,7 +51,7 @@ func publishedKernels() []struct {
 	}
 }
 
-// The model that chooses forms gives published kernels' rates within a tenth.
+// The model that chooses forms predicts the times of published kernels within 10 %.
 func TestProductModelPublished(t *testing.T) {
 	for _, p := range publishedKernels() {
 		got, bound := p.gpu.cost(inWholeCopies(p.form), 1, p.m, p.n, p.k, undivided(p.k))
@@ -62,8 +62,8 @@ func TestProductModelPublished(t *testing.T) {
 	}
 }
 
-// Devices that are not listed are taken for the one before, with their own multiprocessors; what is
-// not GeForce adds in float32 at the full rate.
+// GPUOf gives an unlisted device the rates of the one listed before it, with its own number of
+// multiprocessors. All but GeForce cards add in float32 at the full rate.
 func TestGPUOf(t *testing.T) {
 	for _, c := range []struct {
 		sm, cores, wantCores int
@@ -83,15 +83,15 @@ func TestGPUOf(t *testing.T) {
 	}
 }
 
-// modelled is a product of a network's training step.
+// modelled is a product in a training step of a network.
 type modelled struct {
 	network, name  string
-	orders         string // of storage, of a and b: N for rows, T for columns
+	orders         string // storage orders of a and b: N for rows, T for columns
 	batch, m, n, k int
 }
 
-// modelledProducts are those of GPT-2 124M on 8×1024 tokens, and of ResNet-50 on 64 images of
-// 224×224 with convolutions as products of patches.
+// modelledProducts lists the products of GPT-2 124M on 8×1024 tokens, and of ResNet-50 on 64 images
+// of 224×224. Convolutions count as products of patches.
 func modelledProducts() []modelled {
 	var list []modelled
 	linear := func(network, name string, rows, in, out int) {
@@ -106,7 +106,7 @@ func modelledProducts() []modelled {
 	}
 	list = append(list, modelled{"GPT-2", "scores", "NT", 96, 1024, 1024, 64}, modelled{"GPT-2", "weighted", "NN", 96, 1024, 64, 1024},
 		modelled{"GPT-2", "scores, dK", "TN", 96, 1024, 64, 1024})
-	for _, rows := range []int{8, 32, 64} { // of sequences that go on by a token each
+	for _, rows := range []int{8, 32, 64} { // sequences that each grow by one token
 		list = append(list, modelled{"GPT-2", fmt.Sprintf("up, %d rows", rows), "NT", 1, rows, 3072, 768}, modelled{"GPT-2", fmt.Sprintf("head, %d rows", rows), "NT", 1, rows, 50257, 768})
 	}
 	list = append(list, modelled{"a layer of 8192", "16 rows", "NT", 1, 16, 8192, 8192}, modelled{"a layer of 8192", "64 rows", "NT", 1, 64, 8192, 8192})
@@ -120,7 +120,7 @@ func modelledProducts() []modelled {
 	return list
 }
 
-// plan is what the planner does for a product on a device.
+// plan returns the planner's choice for a product on a device.
 func (p modelled) plan(g *GPU) tensorPlan {
 	operand := func(order byte, rows, columns int) Operand {
 		o := fake(dtype.BF16, p.batch, rows, columns)
@@ -132,11 +132,11 @@ func (p modelled) plan(g *GPU) tensorPlan {
 	return g.choosePlan(operand('N', p.m, p.n), operand(p.orders[0], p.m, p.k), operand(p.orders[1], p.k, p.n), true)
 }
 
-// bounds are the least times of a product. The roof is that of the device: all multiplications at
-// the rate of mma.sync, or all operands moved once. The form's own bound adds what no kernel of
-// that form avoids, however it is written. Multiprocessors idle in the last wave. The slowest unit
-// sets the pace of a turn. A latency passes before the first multiplication, and one behind the
-// last store. The sums of parts move at the cache's full rate.
+// bounds returns two lower bounds of a product's time. The roof is the device's: all
+// multiplications at the rate of mma.sync, or all operands moved once. The form's own bound adds
+// costs that no kernel of that form avoids. Multiprocessors idle in the last wave. The slowest unit
+// sets the pace of a turn. One latency precedes the first multiplication, and one follows the last
+// store. The sums of parts move at the cache's full rate.
 func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	flops, bytes := float64(p.batch*p.m*p.n)*float64(p.k), 2*float64(p.batch)*(float64(p.m*p.k)+float64(p.k*p.n)+float64(p.m*p.n))
 	roof = max(flops/(g.Tensor*g.Clock*float64(g.Cores)), bytes/g.Bandwidth)
@@ -155,7 +155,7 @@ func (p modelled) bounds(g *GPU, plan tensorPlan) (roof, own float64) {
 	return roof, max(roof, own)
 }
 
-// limits names what the model says bounds the product.
+// limits names what bounds the product by the model.
 func (p modelled) limits(g *GPU, plan tensorPlan) string {
 	_, bound := g.cost(plan.tensorSpec, p.batch, p.m, p.n, p.k, plan.division)
 	switch parts := plan.division.parts(p.k); {
@@ -200,8 +200,9 @@ have to wait for each other.
 | --- | --- | --- | --- | --- |
 `
 
-// The table of what the planner chooses for each product of two networks, and which shares of the
-// bounds the model gives it. A share that drops changes the page, and fails: -update accepts it.
+// TestProductModel writes a table of the planner's choice for each product of two networks, with
+// the model's shares of both bounds. If a share changes, the test fails until -update accepts the
+// new page.
 func TestProductModel(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprintf(&b, productPage, "`")
@@ -213,7 +214,7 @@ func TestProductModel(t *testing.T) {
 	names := []string{"A100", "RTX 4090", "H100", "RTX 5090"}
 	fmt.Fprintf(&b, "\n## Networks\n\nGPT-2 124M takes 8×1024 tokens, ResNet-50 64 images.\n\n| product | m×n×k | %s |\n| --- | --- | --- | --- | --- | --- |\n", strings.Join(names, " | "))
 	var total, roofs, owns [4]float64
-	var low [2][4]int // products below 0.9 of the roof, and of their own bound
+	var low [2][4]int // number of products below 0.9 of the roof, and below 0.9 of their own bound
 	products := modelledProducts()
 	for _, p := range products {
 		fmt.Fprintf(&b, "| %s, %s | %d×%d×%d", p.network, p.name, p.m, p.n, p.k)
@@ -262,7 +263,7 @@ func TestProductModel(t *testing.T) {
 	}
 }
 
-// The model's count of instructions is that of the machine code, within a fifth.
+// The model's count of instructions agrees with the machine code within a quarter.
 func TestProductModelSlots(t *testing.T) {
 	ptxas, nvdisasm := tool(t, "ptxas", "FLAMBEAU_PTXAS"), tool(t, "nvdisasm", "FLAMBEAU_NVDISASM")
 	if ptxas == "" || nvdisasm == "" {
@@ -293,7 +294,7 @@ func TestProductModelSlots(t *testing.T) {
 	}
 }
 
-// Whatever the shape and the order of storage, there is a form, and parts that are not empty.
+// Every shape and order of storage gets a form, and no part is empty.
 func TestProductModelAlwaysChooses(t *testing.T) {
 	sizes := []int{1, 2, 3, 16, 31, 33, 64, 65, 200, 1000}
 	for _, g := range []*GPU{GPUOf(80, "", 0), GPUOf(89, "", 16)} {
