@@ -15,7 +15,8 @@
 // is package profile.
 //
 // The functions here tell what a GPU is, what it does, and what its memory holds
-// ([RecordMemoryHistory], [MemorySnapshot]). docs/from-pytorch.md lists them beside PyTorch's.
+// ([RecordMemoryHistory], [MemorySnapshot]). docs/from-pytorch/torch.cuda.md lists them beside
+// PyTorch's.
 //
 // The contract:
 //
