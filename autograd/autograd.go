@@ -1,22 +1,29 @@
-// Package autograd is what one does with gradients beyond loss.Backward(): gradients of several
-// results, Jacobians and Hessians, and products with them. One also writes differentiable functions
-// of one's own ([Func]), and compares gradients with differences ([Check]).
+// Package autograd computes the derivatives that loss.Backward() does not give: gradients of
+// several results, Jacobians, Hessians, and products with them.
 //
-// Two forms stand side by side. [Grad] takes tensors that have been computed and walks their graph,
-// as torch.autograd.grad. [VJP], [JVP], [HVP], [Jacobian] and [Hessian] take a function and the
-// point at which to differentiate it, as torch.autograd.functional. They call the function with
-// leaves that stand for the inputs and share their memory. So neither the inputs' gradients nor
-// their graphs are touched, and what is returned has no graph.
+// One does four things with it:
 //
-// What the function makes on the way is freed when it returns; results belong to the youngest scope
-// of the inputs. Inputs of integer or bool type are passed on and have no derivative. An input that
-// the result does not depend on has zeros.
+//   - [Grad] returns gradients of tensors that were computed before. It walks their graph, as
+//     torch.autograd.grad does.
+//   - [VJP], [JVP], [HVP], [Jacobian] and [Hessian] differentiate a function at a point, as
+//     torch.autograd.functional does.
+//   - [Func] is a differentiable function of one's own. [Check] compares its gradients with
+//     differences.
+//   - [Checkpoint], [SaveOnCPU] and [Accumulate] trade time for memory.
 //
-// Differentiating twice needs ops whose gradient can be differentiated: all of package tensor, and
-// a [Func] that is not OnceDifferentiable.
+// The functions of the second group call the given function with leaves that stand for the inputs
+// and share their memory. So the inputs keep their gradients and graphs, and the results have no
+// graph. What the function makes on the way is freed when it returns. Results belong to the
+// youngest scope of the inputs.
 //
-// Misuse panics with a *tensor.Error, as tensor expressions do, and so does what the function
-// panics with. [Check] returns an error, since a wrong gradient is what it is there to find.
+// Inputs of integer or bool type are passed on and have no derivative. The derivative by an input
+// that the result does not depend on is zero.
+//
+// Second derivatives need ops whose gradients can be differentiated. All ops of package tensor are
+// such, and each [Func] that is not OnceDifferentiable.
+//
+// Misuse panics with a *[tensor.Error], as tensor expressions do. A panic of the given function
+// goes on. [Check] returns an error, because its purpose is to find a wrong gradient.
 package autograd
 
 import (

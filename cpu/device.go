@@ -1,34 +1,35 @@
 // Package cpu is the driver of the processor: it runs the primitives of package device on all
 // cores.
 //
+// Programs do not import it, because package tensor does. They open its devices by name:
+// device.Open("cpu"), device.Open("cpu:1"). [Get] is for programs that want the methods of
+// [Device], such as [Device.SetWorkers].
+//
 // The contract:
 //
-//   - It registers itself as kind "cpu" when it is imported; there is one device, [Get], named
-//     "cpu".
-//   - Beside it there are ranks of the CPU, named "cpu:0", "cpu:1", …, which [device.Open]
-//     makes when they are asked for. Each is a device of its own, as "cuda:0" and "cuda:1" are,
-//     with its pool, statistics and workers. So a program that trains on many devices runs on them
-//     without a GPU. Results have the bits of "cpu". All is memory of the host, so a copy between
-//     ranks is a plain one, and Borrow lends one's memory to another. Otherwise a buffer is its own
-//     device's.
-//   - Each begins with GOMAXPROCS workers; [Device.SetWorkers] gives it its share.
-//   - Work runs in the calling goroutine, helped by workers that stay. A method returns when the
-//     work is done, so a stream has nothing queued and every event is done. All methods are safe
-//     for concurrent use, also from inside work.
+//   - The package registers itself as kind "cpu". The device "cpu" is the one that [Get] returns.
+//   - The devices "cpu:0", "cpu:1", … are ranks of the CPU. [device.Open] makes each when it is
+//     first asked for. Each has a pool, statistics and workers of its own, as each GPU has. So a
+//     program that trains on many devices runs without a GPU. Results have the bits of "cpu". A
+//     copy between ranks is a plain copy, and Borrow lends the memory of one to another. In all
+//     else a buffer is its own device's.
+//   - Each device begins with GOMAXPROCS workers. [Device.SetWorkers] gives it its share.
+//   - Work runs in the calling goroutine, and workers help. A method returns when the work is done,
+//     so a stream has nothing queued and every event is done. All methods are safe for concurrent
+//     use, also from inside work.
 //   - A [device.Map] gives the bits of [expr.Program.Eval], but for the payload of a NaN. Results
-//     do not depend on the number of workers: what is summed is cut in pieces that depend on shapes
-//     alone, and float32 sums are pairwise.
-//   - Products of matrices, and what is computed with them (convolutions, attention, recurrent
-//     layers), have other bits with AVX-512, with AVX2 and without both. They differ within the
-//     error of their rounding: the order of their sums fits the vectors, and products are fused
-//     with additions where the processor can. [device.Info] names what is used (SIMD). So a
-//     training that goes on upon another processor, or with GODEBUG=cpu.avx512f=off, does not
-//     repeat the bits that it would have had.
-//   - Views are checked before anything is touched: an operand whose elements do not lie in its
+//     do not depend on the number of workers: sums are cut in pieces by shapes alone, and float32
+//     sums are pairwise.
+//   - Products of matrices have other bits with AVX-512, with AVX2 and without both. So have
+//     convolutions, attention and recurrent layers. They differ within the error of their rounding.
+//     The order of their sums fits the vectors, and products are fused with additions where the
+//     processor can. [device.Info] names the vectors in use (SIMD). A training that goes on upon
+//     another processor, or with GODEBUG=cpu.avx512f=off, gets other bits.
+//   - Views are checked before anything is touched. An operand whose elements do not lie in its
 //     buffer is a *[device.OperandError].
 //   - Memory of 64 KiB and more comes from a caching pool on huge pages. Smaller buffers are Go
-//     memory, which the garbage collector frees also without Buffer.Free. [device.Stats] does not
-//     count them.
+//     memory. The garbage collector frees them even without Buffer.Free, and [device.Stats] does
+//     not count them.
 package cpu
 
 import (

@@ -1,14 +1,18 @@
-// Package device is the contract between tensors and the drivers that run them.
+// Package device is the contract between tensors and the drivers that run them (packages cpu and
+// cuda).
 //
-// A driver (cpu, cuda) implements [Device]: memory, streams, host copies and primitives. A
-// primitive is a value, an [Op]: [Run] checks it, tells the tracer and hands it to the driver.
-// Every driver has [Map], [Reduce], [MatMul], [Gather] and [Scatter]. A driver that is faster at
-// something says so by supporting an op for it ([Softmax], [Norm], [MultiMap], …). All else is
-// arithmetic on tensors.
+// A program that trains needs little of it: [Best] finds the fastest device, [Open] opens a certain
+// one, and Device.Stats tells its memory. The rest is for drivers and for those who write ops.
+//
+// A driver implements [Device]: memory, streams, copies from and to the host, and primitives. A
+// primitive is a value, an [Op]. [Run] checks it, tells the tracer, and hands it to the driver.
+// Every driver has [Map], [Reduce], [MatMul], [Gather] and [Scatter]. A driver that does something
+// faster supports an op for it ([Softmax], [Norm], [MultiMap], …). All else is arithmetic on
+// tensors.
 //
 // Work is queued on a [Stream] and runs in its order. A call returns when the work is queued, with
-// an error for what can be known by then. Faults of the work itself come out of the next call that
-// waits ([Device.Download], [Stream.Synchronize]). Slices of views and scalars are the caller's
+// an error for what can be known by then. A fault of the work itself comes out of the next call
+// that waits (Device.Download, Stream.Synchronize). Slices of views and scalars are the caller's
 // again when a call returns. Outputs never overlap inputs, unless they are the same view (in
 // place).
 package device

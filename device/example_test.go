@@ -16,7 +16,7 @@ import (
 
 // Best is torch's device = "cuda" if torch.cuda.is_available() else "cpu", and says why. This
 // program links no GPU driver in.
-func ExampleBest() {
+func Example() {
 	dev, why := device.Best()
 	fmt.Println(dev.Name(), strings.HasSuffix(why, "using the CPU"))
 	// Output: cpu true

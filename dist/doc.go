@@ -1,4 +1,5 @@
-// Package dist trains on many devices: torch.distributed and torch.nn.parallel, in one process.
+// Package dist trains on many devices, as torch.distributed and torch.nn.parallel do, in one
+// process.
 //
 // Ranks are goroutines. [Run] starts one for each device, gives it its [Group], and returns when
 // all have returned:
@@ -9,18 +10,26 @@
 //		…the loop of one device, with g.Rank() of g.World()…
 //	})
 //
-// So there is one process, one log and one Ctrl-C, and nothing is pickled or launched. The devices
-// are GPUs, or shares of the CPU: Devices("cpu", "cpu") gives cpu:0 and cpu:1.
+// There is one process, one log and one Ctrl-C. Nothing is pickled or launched. The devices are
+// GPUs, or shares of the CPU: Devices("cpu", "cpu") gives cpu:0 and cpu:1.
+//
+// One chooses among four ways:
+//
+//   - [DDP] averages the gradients of ranks that have the same model.
+//   - [NewZeRO] also divides the optimizer's state among the ranks.
+//   - [DataParallel] spreads each batch of a program for one device, without ranks.
+//   - Collectives, such as [Group.AllReduce] and [AllGather], are for loops of one's own. The
+//     functions have gradients.
 //
 // The contract:
 //
-//   - Every rank calls the collectives of a group in one order, with operands that fit. What does
-//     not match is an *[Error] that names both ranks and both lines of the program.
+//   - Every rank calls the collectives of a group in the same order, with operands that fit. A
+//     mismatch is an *[Error] that names both ranks and both lines of the program.
 //   - A collective returns at once. An op that needs its result waits for the other ranks by
 //     itself, on the device where there are streams. Tensors may be freed meanwhile.
-//   - The same run gives the same bits: ranks are combined in their order.
+//   - The same run gives the same bits: values are combined in the order of the ranks.
 //   - When one rank fails, all end. [Run] returns one error, a *[RankError], that says which rank
-//     it was. A rank that does not come is given up after [Timeout], and the error has its stack.
-//   - A rank that catches its failure may make the step void instead: see [Group.Void]. All learn
-//     of it by a *[StepError], and do the step again.
+//     failed. After [Timeout] a missing rank is given up, and the error has its stack.
+//   - A rank that catches its failure may make the step void instead ([Group.Void]). All ranks then
+//     get a *[StepError], and do the step again.
 package dist

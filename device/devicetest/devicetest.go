@@ -1,15 +1,19 @@
-// Package devicetest holds any driver to the contract of package device.
+// Package devicetest is the conformance suite of drivers: it holds any driver to the contract of
+// package device.
+//
+// The test of a driver is one call:
+//
+//	func TestConformance(t *testing.T) { devicetest.Run(t, dev) }
 //
 // [Run] walks every primitive over element types and layouts: contiguous, offset, strided,
-// transposed, broadcast, empty, scalar, more than three dimensions. It compares with
-// expr.Program.Eval bit for bit, or with float64 references within a stated bound. It checks
-// streams, events, memory, index errors, running out of memory, and use by several goroutines. Ops
-// of which not every device has the fast path are checked where it supports them. A failure names
-// the primitive, the types, the layout and the element. Outputs lie in larger buffers whose other
-// bytes must not change.
+// transposed, broadcast, empty, scalar, and of more than three dimensions. It compares results with
+// [expr.Program.Eval] bit for bit, or with float64 references within a stated bound. It checks
+// streams, events, memory, index errors, running out of memory, and use by several goroutines.
+// Optional ops are checked on devices that support them. A failure names the primitive, the types,
+// the layout and the element. Outputs lie in larger buffers whose other bytes must not change.
 //
-// Shapes are small, because an emulated device runs the suite too. A device that is not emulated
-// also gets sizes that make it cut the work into pieces, except in go test -short.
+// Shapes are small, because an emulated device runs the suite too. On other devices, sizes that
+// make the device cut the work into pieces are added, except in go test -short.
 package devicetest
 
 import (
