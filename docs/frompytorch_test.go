@@ -73,6 +73,9 @@ func TestFromPyTorch(t *testing.T) {
 			t.Fatal(err)
 		}
 		pages[path] = l.packages(signed(l, string(text)))
+		if !strings.Contains(pages[path], "\nPackages, below") && filepath.Base(path) != "README.md" {
+			t.Errorf("%s has no line that begins with Other pages, and a blank one behind it", path)
+		}
 		say(pages[path], said)
 	}
 	missing := slices.Clone(rest)
