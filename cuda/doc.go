@@ -20,31 +20,28 @@
 //
 // The contract:
 //
-//   - It registers itself as kind "cuda". Nothing is loaded before first use. That there is no
-//     driver or no GPU is a state and not a failure. [IsAvailable] is then false, and
-//     [Unavailable], [Open] and the registry say why and what to do by a
-//     *[device.UnavailableError]. GPUs need compute capability 8.0 (Ampere) or more; older ones are
-//     counted but not opened.
+//   - It registers itself as kind "cuda". Nothing is loaded before first use. To have no driver or
+//     no GPU is a normal state, not a failure. [IsAvailable] is then false. [Unavailable], [Open]
+//     and the registry say why and what to do, by a *[device.UnavailableError]. GPUs need compute
+//     capability 8.0 (Ampere) or more. Older ones are counted but not opened.
 //   - Work is queued on streams of the driver that do not wait for its legacy stream. A method
-//     returns when its work is queued. Order between streams, also of different GPUs, is by events
-//     alone. A nil stream is the default stream.
-//   - Download, Synchronize and the waits of streams and events report what went wrong in the work
-//     that they wait for. An index outside its axis is a *[device.IndexError], reported once, after
-//     which the GPU goes on as before. A kernel that failed is a *[device.Fault]. A fault that is
-//     Sticky has cost the process its context: every later call returns the same fault at once.
+//     returns when its work is queued. Only events order streams, also those of different GPUs. A
+//     nil stream is the default stream.
+//   - Download, Synchronize and the waits of streams and events report failures of the work that
+//     they wait for. An index outside its axis is a *[device.IndexError]. It is reported once, and
+//     the GPU goes on as before. A failed kernel is a *[device.Fault]. A fault that is Sticky has
+//     cost the process its context: every later call returns the same fault at once.
 //   - Views are checked before anything is queued: a *[device.OperandError] names operation and
 //     operand.
 //   - Memory comes from a caching pool with an arena for each stream. Free and Alloc on one stream
 //     cost no call of the driver. A buffer that other streams read ([device.Buffer] Use) is reused
-//     when they are done. At the limit, what the garbage collector holds is collected and cached
-//     memory is returned. If that is not enough, the error is [device.ErrOutOfMemory], with a list
-//     of who holds the memory.
-//   - Map gives the bits of [expr.Program.Eval]; everything gives the same bits on every run.
+//     when they are done. At the limit, garbage is collected and cached memory is returned. If that
+//     is not enough, the error is [device.ErrOutOfMemory], with a list of the memory's owners.
+//   - Map gives the bits of [expr.Program.Eval]. Every primitive gives the same bits on every run.
 //   - Host memory of a program is its own again when Upload and Download return. Upload first
-//     copies to page-locked memory of the library's, of which a GPU has up to 4 MiB. Download waits
-//     for what it brings.
-//   - All methods are safe for concurrent use, and no goroutine is ever bound to a thread on
-//     return.
+//     copies to the library's page-locked memory, at most 4 MiB for each GPU. Download waits for
+//     its copy.
+//   - All methods are safe for concurrent use. When they return, no goroutine is bound to a thread.
 //
 // # The names of torch.cuda
 //

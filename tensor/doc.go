@@ -1,14 +1,14 @@
-// Package tensor is tensors with gradients: PyTorch's words and semantics in Go's form.
+// Package tensor has tensors with gradients: PyTorch's words and semantics in Go's form.
 //
 // One makes tensors ([From], [Zeros], …), computes with them, and asks for gradients
 // ([Tensor.Backward], [Gradients]).
 //
 // A [Tensor] is a view of a storage on a device. Ops are methods: x.MatMul(w).Add(b).Relu(). They
-// run on the device of their operands. That must be one device, but for what moves tensors between
-// devices.
+// run on the device of their operands. All operands must be on one device, except in ops that move
+// tensors between devices.
 //
 // A [Scope] owns tensors and frees them when it ends. It also carries the modes, such as [Autocast]
-// and [NoGrad]. A program that never opens a scope is right, only lazier about memory:
+// and [NoGrad]. A program that never opens a scope is correct, but its memory is freed later:
 //
 //	tensor.Do(func(s *tensor.Scope) {
 //		loss := nn.CrossEntropy(model.Forward(s.From(x)), s.From(y))
@@ -20,13 +20,13 @@
 // s.From(x) gives a tensor to the scope s: it ends with s, as a batch does with its step. x.In(s)
 // lends it: x stays as it is, and what is computed from it belongs to s.
 //
-// Misuse, out of memory and device faults panic with an *[Error]. [Try] is the boundary that turns
-// it into an ordinary error. Functions that open, load or save return errors.
+// Misuse, running out of memory and device faults panic with an *[Error]. [Try] is the boundary
+// that turns the panic into an ordinary error. Functions that open, load or save return errors.
 //
-// XScalar takes a number where X takes a tensor. RXScalar takes it as the first operand. XInPlace
-// is PyTorch's x_: it puts the result into its receiver and returns that. It counts the change and
-// has a gradient. It refuses a result that the receiver's shape or type cannot hold, and a leaf
-// that requires a gradient.
+// XScalar takes a number where X takes a tensor, and RXScalar takes the number as the first
+// operand. XInPlace is PyTorch's x_: it puts the result into its receiver, and returns the
+// receiver. It counts the change and has a gradient. It refuses a result that the receiver's shape
+// or type cannot hold, and a leaf that requires a gradient.
 //
 // A Tensor may be read by several goroutines at once. Writing one in place while others use it is a
 // race.
