@@ -1,11 +1,16 @@
-// Package amp scales losses, so that the gradients of training in float16 neither vanish nor
-// overflow: torch.amp.GradScaler.
+// Package amp trains in float16: it scales losses so that gradients neither vanish nor overflow, as
+// torch.amp.GradScaler does.
 //
-// Mixed precision itself is a mode of a scope, [tensor.Autocast]. With bfloat16 that is all.
-// float16 has numbers from 6e-8 to 65504 only, and smaller gradients are 0 in it. A [GradScaler]
-// does three things. It multiplies the loss by a large number, the scale, and divides the gradients
-// by it before the optimizer uses them. It leaves out steps whose gradients are infinite or NaN. By
-// these it finds the largest scale that does not overflow:
+// Mixed precision itself is a mode of a scope, [tensor.Autocast]. bfloat16 needs nothing else.
+// float16 has numbers from 6e-8 to 65504 only, and a smaller gradient becomes 0. A [GradScaler]
+// does three things:
+//
+//   - It multiplies the loss by a large number, the scale. It divides the gradients by the scale
+//     before the optimizer uses them.
+//   - It leaves out steps whose gradients are infinite or NaN.
+//   - It finds the largest scale that does not overflow.
+//
+// A training loop:
 //
 //	scaler := amp.NewGradScaler()
 //	for … {
@@ -20,15 +25,16 @@
 //		}, tensor.Autocast(dtype.F16))
 //	}
 //
-// The scale, the count of good steps and whether something has overflowed stay on the device. The
-// device decides whether a step is done, and the host waits for nothing. The host learns of it
-// later, and says so when step after step is left out.
+// The scale, the count of good steps and the mark of an overflow stay on the device. The device
+// decides whether to do a step, and the host does not wait for the decision. The host learns of
+// left-out steps later. It warns when many in a row were left out ([WarnAfter]).
 //
-// All of it can be captured ([tensor.Capture]). Each replay scales by the scale that holds then,
-// steps or does not, and changes the scale. Update is in the same capture as Step.
+// A capture ([tensor.Capture]) may hold all of these calls. Each replay uses the scale of that
+// moment, does the step or leaves it out, and changes the scale. Update belongs in the same capture
+// as Step.
 //
-// Misuse panics with the library's *[tensor.Error]; a state that does not fit is a *[StateError]. A
-// scaler is used by one goroutine at a time.
+// Misuse panics with the library's *[tensor.Error]. A state that does not fit is a *[StateError].
+// One goroutine at a time may use a scaler.
 package amp
 
 import (

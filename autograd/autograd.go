@@ -1,22 +1,29 @@
-// Package autograd has functions for gradients beyond loss.Backward(): gradients of several
-// results, Jacobians and Hessians, and products with them. It also has a type for a program's own
-// differentiable functions ([Func]), and compares gradients with differences ([Check]).
+// Package autograd computes the derivatives that loss.Backward() does not give: gradients of
+// several results, Jacobians, Hessians, and products with them.
 //
-// There are two kinds of functions. [Grad] gets tensors that have been computed and walks their
-// graph, like torch.autograd.grad. [VJP], [JVP], [HVP], [Jacobian] and [Hessian] get a function and
-// a point at which to differentiate it, like torch.autograd.functional. They call the function with
-// leaves that replace the inputs and share their memory. So the gradients and graphs of the inputs
-// are untouched, and the returned tensors have no graph.
+// One does four things with it:
 //
-// They free the function's intermediate tensors when they return. Results belong to the youngest
-// scope of the inputs. The function gets inputs of integer or bool type too, but they have no
-// derivative. If the result does not depend on an input, the input's derivative is zero.
+//   - [Grad] returns gradients of tensors that were computed before. It walks their graph, as
+//     torch.autograd.grad does.
+//   - [VJP], [JVP], [HVP], [Jacobian] and [Hessian] differentiate a function at a point, as
+//     torch.autograd.functional does.
+//   - [Func] is a differentiable function of one's own. [Check] compares its gradients with
+//     differences.
+//   - [Checkpoint], [SaveOnCPU] and [Accumulate] trade time for memory.
 //
-// Second derivatives need ops whose gradient is differentiable. All ops of package tensor are such
-// ops, and every [Func] without OnceDifferentiable.
+// The functions of the second group call the given function with leaves that stand for the inputs
+// and share their memory. So the inputs keep their gradients and graphs, and the results have no
+// graph. What the function makes on the way is freed when it returns. Results belong to the
+// youngest scope of the inputs.
 //
-// Misuse panics with a *tensor.Error, as in tensor expressions. A panic of the function is passed
-// on. [Check] returns an error, because its purpose is to find wrong gradients.
+// Inputs of integer or bool type are passed on and have no derivative. The derivative by an input
+// that the result does not depend on is zero.
+//
+// Second derivatives need ops whose gradients can be differentiated. All ops of package tensor are
+// such, and each [Func] that is not OnceDifferentiable.
+//
+// Misuse panics with a *[tensor.Error], as tensor expressions do. A panic of the given function
+// goes on. [Check] returns an error, because its purpose is to find a wrong gradient.
 package autograd
 
 import (

@@ -10,7 +10,7 @@ import (
 
 // The gradient of several results together: here of x² with the gradient 1, 10, and of the sum of
 // 3x.
-func ExampleGrad() {
+func Example() {
 	x := tensor.From([]float64{1, 2}).RequiresGrad()
 	square, sum := x.Square(), x.MulScalar(3).Sum()
 	g := autograd.Grad([]*tensor.Tensor{square, sum}, []*tensor.Tensor{x}, []*tensor.Tensor{tensor.From([]float64{1, 10}), nil})

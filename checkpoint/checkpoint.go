@@ -1,24 +1,27 @@
-// Package checkpoint keeps the state of a training in files, and goes on from them: after a crash,
-// a kill or a power cut too.
+// Package checkpoint saves the state of a training in files, and goes on from them after a crash, a
+// kill or a power cut.
 //
-// [Capture] makes a state of models, optimizers, schedulers, loaders and generators, and [Restore]
-// puts it back. [Write] and [Read] keep it in one file. A [Store] keeps a directory of such files,
-// which it writes beside the training. It keeps the newest and the best, and finds the newest that
-// is whole.
+// One does three things with it:
 //
-// A state is a plain tree: map[string]any, map[int64]any, []any, *tensor.Tensor, int64, float64,
-// bool, string and nil.
+//   - [Capture] makes a state of models, optimizers, schedulers, loaders and generators. [Restore]
+//     puts it back.
+//   - [Write] and [Read] keep a state in one file.
+//   - A [Store] keeps a directory of such files. It writes them while the training goes on, and
+//     keeps the newest and the best. [Load] finds the newest file that is whole.
 //
-// A directory has one writer at a time: for another one, in this process or any other, [Open] is an
-// error that wraps an [InUseError].
+// The contract:
 //
-// A file is a safetensors file, so any program that reads those finds the weights. Tensors have the
-// names of their paths in the tree, keys joined with "/" ("model/0.weight",
-// "optimizer/state/0/exp_avg"). "~" and "/" within a key are written as in RFC 6901, "~0" and "~1".
-// The rest of the tree is JSON in the metadata, with a checksum of every tensor and of that JSON.
+//   - A state is a plain tree of map[string]any, map[int64]any, []any, *tensor.Tensor, int64,
+//     float64, bool, string and nil.
+//   - A directory has one writer at a time. For a second one, in this process or another, [Open]
+//     returns an error that wraps an [InUseError].
+//   - A file is written as a whole or not at all.
+//   - Loading runs no code. It allocates no more than the size of the file justifies.
 //
-// A file is written as a whole or not at all. Loading runs no code and allocates nothing that the
-// file's size does not back.
+// A file is a safetensors file, so any program that reads those finds the weights. A tensor has the
+// name of its path in the tree, with "/" between the keys: "model/0.weight",
+// "optimizer/state/0/exp_avg". "~" and "/" within a key become "~0" and "~1", as in RFC 6901. The
+// rest of the tree is JSON in the metadata, with a checksum of every tensor and of that JSON.
 package checkpoint
 
 import (

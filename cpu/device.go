@@ -1,6 +1,10 @@
 // Package cpu is the driver of the processor: it runs the primitives of package device on all
 // cores.
 //
+// Programs do not import it, because package tensor does. They open its devices by name:
+// device.Open("cpu"), device.Open("cpu:1"). [Get] is for programs that want the methods of
+// [Device], such as [Device.SetWorkers].
+//
 // The contract:
 //
 //   - The package registers itself as kind "cpu" when it is imported. There is one device, [Get],

@@ -296,7 +296,8 @@ func TestTransposedMaps(t *testing.T) {
 	}
 }
 
-func ExampleGet() {
+// A primitive on a buffer of the CPU, without tensors.
+func Example() {
 	d := Get()
 	b, err := d.Alloc(8, d.DefaultStream(), device.Origin{})
 	if err != nil {

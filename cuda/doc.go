@@ -16,7 +16,8 @@
 // tensor.Capture. The profiler is package profile.
 //
 // The functions here return a GPU's properties, its load and the contents of its memory
-// ([RecordMemoryHistory], [MemorySnapshot]). docs/from-pytorch.md lists them beside PyTorch's.
+// ([RecordMemoryHistory], [MemorySnapshot]). docs/from-pytorch/torch.cuda.md lists them beside
+// PyTorch's.
 //
 // The contract:
 //

@@ -1,16 +1,19 @@
-// Package data brings samples to a training loop: datasets, the order in which they are visited,
-// and a loader whose goroutines prepare batches ahead.
+// Package data brings samples to a training loop: datasets, the order of their samples, and a
+// loader whose goroutines prepare batches ahead.
 //
-// One gives samples as a [Dataset], makes a loader of it ([NewLoader]), and loops over the loader's
-// batches ([Loader.Steps], [Loader.Batches]). The contract:
+// One provides samples as a [Dataset], makes a loader of it ([NewLoader]), and loops over the
+// loader's batches ([Loader.Steps], [Loader.Batches]). Data without numbers for its samples is a
+// [Stream] ([NewStreamLoader]).
+//
+// The contract:
 //
 //   - The seed and the epoch alone decide the order of samples, whatever the number of workers.
-//     They alone decide the random numbers that a sample's transform draws, too.
-//   - At most Prefetch batches are prepared ahead. Nothing of the loader outlives the loop over its
-//     batches, however the loop ends: with the epoch, by break, an error, a cancelled context or a
-//     panic.
-//   - What goes wrong comes out of the loop as a typed error. A [SampleError] names the sample,
-//     also for a panic in a dataset.
+//     They alone also decide the random numbers that a sample's transform draws.
+//   - At most Prefetch batches are prepared ahead. No goroutine of the loader outlives the loop
+//     over its batches. This holds however the loop ends: with the epoch, by break, an error, a
+//     cancelled context or a panic.
+//   - Failures come out of the loop as typed errors. A [SampleError] names the sample, also for a
+//     panic in a dataset.
 //   - [Loader.StateDict] saves the place in the middle of an epoch. [Loader.LoadStateDict] goes on
 //     with the batch after the last one that was seen.
 package data

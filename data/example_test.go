@@ -23,7 +23,7 @@ func (s table) Get(i int) (data.Sample, error) {
 }
 
 // A loader makes batches of a dataset's samples, prepared ahead by its goroutines.
-func ExampleLoader() {
+func Example() {
 	loader, err := data.NewLoader(table{5}, data.Config{Batch: 2})
 	if err != nil {
 		log.Fatal(err)

@@ -1,10 +1,14 @@
-// Package device is the contract between tensors and the drivers that run their ops.
+// Package device is the contract between tensors and the drivers that run their ops (packages cpu
+// and cuda).
 //
-// A driver (cpu, cuda) implements [Device]: memory, streams, host copies and primitives. A
-// primitive is a value, an [Op]: [Run] checks it, reports it to the tracer and hands it to the
-// driver. Every driver supports [Map], [Reduce], [MatMul], [Gather] and [Scatter]. A driver
-// supports a further op ([Softmax], [Norm], [MultiMap], …) if it can run that op faster than a
-// composition. Everything else is arithmetic on tensors.
+// A program that trains needs little of it: [Best] finds the fastest device, [Open] opens a certain
+// one, and Device.Stats reports its memory. The rest is for drivers and for authors of ops.
+//
+// A driver implements [Device]: memory, streams, host copies and primitives. A primitive is a
+// value, an [Op]: [Run] checks it, reports it to the tracer and hands it to the driver. Every
+// driver supports [Map], [Reduce], [MatMul], [Gather] and [Scatter]. A driver supports a further op
+// ([Softmax], [Norm], [MultiMap], …) if it can run that op faster than a composition. Everything
+// else is arithmetic on tensors.
 //
 // Work is queued on a [Stream] and runs in its order. A call returns when the work is queued, and
 // returns the errors known by then. The next call that waits ([Device.Download],

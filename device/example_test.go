@@ -16,7 +16,7 @@ import (
 
 // Best corresponds to torch's device = "cuda" if torch.cuda.is_available() else "cpu", and says
 // why. This program does not link in a GPU driver.
-func ExampleBest() {
+func Example() {
 	dev, why := device.Best()
 	fmt.Println(dev.Name(), strings.HasSuffix(why, "using the CPU"))
 	// Output: cpu true

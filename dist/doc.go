@@ -1,4 +1,5 @@
-// Package dist trains on many devices: torch.distributed and torch.nn.parallel, in one process.
+// Package dist trains on many devices, as torch.distributed and torch.nn.parallel do, in one
+// process.
 //
 // Ranks are goroutines. [Run] starts one for each device, passes each its [Group], and returns when
 // all have returned:
@@ -9,8 +10,16 @@
 //		…the loop of one device, with g.Rank() of g.World()…
 //	})
 //
-// So there is one process, one log and one Ctrl-C, and nothing is pickled or launched. The devices
-// are GPUs, or shares of the CPU: Devices("cpu", "cpu") gives cpu:0 and cpu:1.
+// There is one process, one log and one Ctrl-C. Nothing is pickled or launched. The devices are
+// GPUs, or shares of the CPU: Devices("cpu", "cpu") gives cpu:0 and cpu:1.
+//
+// One chooses among four ways:
+//
+//   - [DDP] averages the gradients of ranks that have the same model.
+//   - [NewZeRO] also divides the optimizer's state among the ranks.
+//   - [DataParallel] spreads each batch of a program for one device, without ranks.
+//   - Collectives, such as [Group.AllReduce] and [AllGather], are for loops of one's own. The
+//     functions have gradients.
 //
 // The contract:
 //

@@ -3,6 +3,7 @@ package docs_test
 import (
 	"fmt"
 	"go/ast"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -44,6 +45,8 @@ var (
 	assignment = regexp.MustCompile(`^(\w+)(?:, \w+)* :?= `)
 	key        = regexp.MustCompile(`^:(?:[^=]|$)`)
 	word       = regexp.MustCompile(`\b[A-Za-z_]\w*`)
+	qualified  = regexp.MustCompile(`\b([a-z]+)\.[A-Z]\w*`)
+	top        = regexp.MustCompile("(Other pages: .*\n)\n(?:Packages,(?s:.*?)\n\n)?")
 )
 
 const (
@@ -53,7 +56,8 @@ const (
 )
 
 // TestFromPyTorch holds what is generated in the pages on PyTorch to the packages' comments. That
-// is the column of signatures, and the tables of what else a package has. It holds the table of
+// is the line of packages, the column of signatures, and the tables of what else a package has. It
+// holds the table of
 // what is absent to the operations without an adapter in package samples. With -args -write it puts
 // all of it in.
 func TestFromPyTorch(t *testing.T) {
@@ -68,7 +72,10 @@ func TestFromPyTorch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pages[path] = signed(l, string(text))
+		pages[path] = l.packages(signed(l, string(text)))
+		if !strings.Contains(pages[path], "\nPackages, below") && filepath.Base(path) != "README.md" {
+			t.Errorf("%s has no line that begins with Other pages, and a blank one behind it", path)
+		}
 		say(pages[path], said)
 	}
 	missing := slices.Clone(rest)
@@ -103,6 +110,39 @@ func TestFromPyTorch(t *testing.T) {
 	for _, pkg := range missing {
 		t.Errorf("no page has the line <!-- rest %s -->", pkg)
 	}
+}
+
+// packages returns a page with the import paths of the packages that its code names, below its
+// title.
+func (l *library) packages(page string) string {
+	found := map[string]bool{}
+	in := false // a table whose last column is written here
+	for line := range strings.Lines(generated.ReplaceAllString(page, "")) {
+		if in = strings.HasPrefix(line, "|") && (in || strings.HasSuffix(line, titles)); in {
+			cells := strings.Split(line, " | ")
+			line = cells[min(1, len(cells)-1)]
+		}
+		for _, code := range span.FindAllString(line, -1) {
+			for _, m := range qualified.FindAllStringSubmatch(quoted.ReplaceAllString(code, ""), -1) {
+				if l.things[m[0]] != nil {
+					found[l.paths[m[1]]] = true
+				}
+			}
+		}
+	}
+	text := "Packages, below `github.com/flambeau-go/flambeau/`:"
+	column := len(text)
+	for i, path := range slices.Sorted(maps.Keys(found)) {
+		if i > 0 {
+			text, column = text+",", column+1
+		}
+		if column += len(path) + 3; column > 98 {
+			text, column = text+"\n`"+path+"`", len(path)+2
+			continue
+		}
+		text += " `" + path + "`"
+	}
+	return top.ReplaceAllString(page, "${1}\n"+text+".\n\n")
 }
 
 // signed returns a page with the signatures in the last column of the tables that have it.
@@ -248,7 +288,7 @@ func (l *library) unsaid(pkg string, said map[string]bool) string {
 		code := "`" + strings.ReplaceAll(n.signature, "|", "\\|") + "`"
 		switch {
 		case b.Len() == 0:
-			fmt.Fprintf(&b, "| package %s | |\n| --- | --- |\n| %s", pkg, code)
+			fmt.Fprintf(&b, "| package %s | |\n| --- | --- |\n| %s", l.paths[pkg], code)
 		case n.first == above && n.first != "":
 			b.WriteString(", " + code)
 		default:

@@ -38,11 +38,12 @@ type library struct {
 	fields map[string]bool     // "tensor.ConvOptions.Stride"
 	embeds map[string][]string // by type, the types whose methods it has as well
 	order  map[string][]string // by package, the names as go doc lists them
+	paths  map[string]string   // by package, its folder in the module: "optim/sched"
 }
 
 // readLibrary reads the packages that programs import.
 func readLibrary(t *testing.T) *library {
-	l := &library{map[string]*named{}, map[string]bool{}, map[string][]string{}, map[string][]string{}}
+	l := &library{map[string]*named{}, map[string]bool{}, map[string][]string{}, map[string][]string{}, map[string]string{}}
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() || path == ".." {
 			return err
@@ -87,6 +88,7 @@ func (l *library) read(dir string) error {
 	if err != nil {
 		return err
 	}
+	l.paths[p.Name] = strings.TrimPrefix(filepath.ToSlash(dir), "../")
 	l.values(p, "", p.Consts)
 	l.values(p, "", p.Vars)
 	l.functions(p, "", p.Funcs)

@@ -1,8 +1,11 @@
-// Package dtype names the element types of tensors and says how they combine.
+// Package dtype names the ten element types of tensors and says how they combine.
 //
-// A [Type] answers for its size, its class (boolean, integer, floating point), the type that two
-// operands promote to, and the type in which arithmetic on it is carried out. Complex types are not
-// supported.
+// A [Type] tells its size and its class: boolean, integer or floating point. [Promote] tells the
+// type of a result of two types, and [Type.Compute] the type in which arithmetic is done. [Parse]
+// reads torch's names. [Float16] and [BFloat16] are the Go types of the 16-bit floats, which Go
+// does not have.
+//
+// There are no complex types.
 package dtype
 
 import (

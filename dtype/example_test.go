@@ -7,7 +7,7 @@ import (
 )
 
 // Types promote as PyTorch's do: the wider class wins, then the wider type.
-func ExamplePromote() {
+func Example() {
 	fmt.Println(dtype.Promote(dtype.I64, dtype.F16))
 	fmt.Println(dtype.Promote(dtype.U8, dtype.I8))
 	fmt.Println(dtype.Promote(dtype.F16, dtype.BF16))

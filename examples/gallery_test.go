@@ -24,6 +24,7 @@ var gallery = []struct {
 	{"bert", `(\d+) of 200 new sentences right\n$`, 140, 200},
 	{"resume", `went on from step-0+(\d+).safetensors to 87 steps\nthe weights are the same, bit for bit: true\n$`, 43, 43},
 	{"reinforce", `round 40: the pole stands for (\d+) of 200 pushes\n$`, 100, 200},
+	{"pinn", `at most (0\.\d+) off the exact solution\n$`, 0, 0.03},
 	{"kernel", `tensor\(\[-(\d)., -1.,  0.,  4.\]\)\ntensor\(\[6., 2., 0., 4.\]\)\nthe gradient is right: true\n$`, 9, 9},
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // The derivative of a function is again an expression; here it needs the function's result only.
-func ExampleDiff() {
+func Example() {
 	y := expr.X(0).Tanh()
 	d := expr.Diff(y, 0)
 	_, usesResult := expr.Uses(d)

@@ -1,18 +1,21 @@
-// Package expr is the scalar language in which elementwise ops are written once.
+// Package expr is the scalar language in which elementwise ops are written once, for all devices.
 //
-// An [Expr] is an immutable graph over the elements of an op's operands. [X] is an element of
-// operand i, [Y] (in gradients) the op's own result, [Param] a scalar given at run time, [Index]
+// One builds an [Expr] of operands, differentiates it ([Diff]), and lowers it to a [Program]
+// ([Lower]). A program for training seldom needs the package: tensor.Expr takes such formulas as
+// text.
+//
+// An Expr is an immutable graph over the elements of an op's operands. [X] is an element of operand
+// i. [Y] is the op's own result, for gradients. [Param] is a scalar given at run time, and [Index]
 // the element's position.
 //
-// [Lower] resolves its types, expands the named functions (exp, tanh, …) into primitives and shares
-// common subexpressions. It returns a [Program]: typed code in static single assignment form that
-// every backend runs and [Program.Eval] defines. The same program gives the same bits on every
-// device. Every float operation is rounded by itself, and a fused multiply-add happens only where
-// [Expr.FMA] is written.
+// Lower resolves types, expands named functions (exp, tanh, …) into primitives and shares common
+// subexpressions. The Program that it returns is typed code in static single assignment form.
+// [Program.Eval] defines what it computes, and every backend gives the same bits. Every float
+// operation is rounded by itself. A fused multiply-add happens only where Expr.FMA is written.
 //
-// Types: a constant or parameter takes the type of its sibling. Operands of different types meet at
-// their promoted type. 16-bit floats are computed in float32, narrow integers in int32, and rounded
-// or wrapped once when stored. Bool is a truth value; its sum is "or", its product "and".
+// A constant or parameter takes the type of its sibling. Operands of different types meet at their
+// promoted type. 16-bit floats are computed in float32 and narrow integers in int32, and are
+// rounded or wrapped once when stored. Bool is a truth value: its sum is "or", its product "and".
 package expr
 
 import (

@@ -1,15 +1,16 @@
-// Package models is known networks as structs, with the names and layouts of weights that their
-// PyTorch originals have, so that weights go both ways.
+// Package models has known networks as structs. Their weights have the names and layouts of the
+// PyTorch originals, so files of weights go both ways.
 //
-// Language models: [GPT], OpenAI's GPT-2 in any size, with [GPT.Generate] and [GPT.Stream]; [BERT]
-// with its heads [MaskedLM] and [SequenceClassifier]. Their names are Hugging Face's. Tokens are
-// int64 tensors [batch, length]; package data/text makes tokens of text.
+// One makes a model (NewGPT, ResNet18), or fetches published weights for it ([Pretrained]), and
+// trains or fine-tunes it like any other struct of layers.
 //
-// Vision: [MLP], [LeNet] and [CNN] for small images, [ResNet] and [ViT] with torchvision's names.
-// Images are floating point tensors [batch, channels, height, width].
+//   - Language: [GPT] is OpenAI's GPT-2 in any size, with [GPT.Generate] and [GPT.Stream]. [BERT]
+//     has the heads [MaskedLM] and [SequenceClassifier]. The names are Hugging Face's. Tokens are
+//     int64 tensors [batch, length]. Package data/text makes tokens of text.
+//   - Vision: [MLP], [LeNet] and [CNN] are for small images. [ResNet] and [ViT] have torchvision's
+//     names. Images are floating point tensors [batch, channels, height, width].
 //
-// [Pretrained] fetches published weights of both kinds.
-//
-// A constructor that is given something wrong (a width that the heads do not divide) panics with an
-// *[Error]: that is a mistake in the program. Methods that load or generate return errors.
+// A constructor panics with an *[Error] when the options contradict each other, such as a width
+// that the heads do not divide: that is a mistake in the program. Methods that load or generate
+// return errors.
 package models

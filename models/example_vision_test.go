@@ -36,7 +36,7 @@ func ExampleCNN() {
 }
 
 // A ResNet-18 would be models.ResNet18(10, 3). This one is narrow; its names are the same.
-func ExampleResNet() {
+func Example() {
 	m := nn.Eval(models.NewResNet(models.ResNetConfig{Blocks: [4]int{1, 1, 1, 1}, Width: 8, Classes: 10}))
 	fmt.Println(m.Forward(tensor.Ones(1, 3, 32, 32)).Shape(), nn.StateDict(m)["layer4.0.downsample.0.weight"].Shape())
 	// Output: [1, 10] [64, 32, 1, 1]

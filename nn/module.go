@@ -1,43 +1,54 @@
-// Package nn is layers as plain structs, the losses, and what one does to a whole model.
+// Package nn has layers as plain structs, losses, and functions for whole models.
 //
-// A model is a struct. Its parameters are *tensor.Tensor fields tagged `nn:"weight"`, or slices of
-// them, that RequiresGrad was called on. Those that require no gradient are frozen: nothing trains
-// them. Its buffers are the fields tagged `nn:"running_mean,buffer"`. Its layers are exported
-// fields that hold structs, pointers to structs, slices of them, or interface values. [Parameters],
-// [To], [Train] and the like find them by reflection, as encoding/json finds fields, in the order
-// of the fields.
+// One does three things with it:
 //
-// A layer's name is that of its field in lower case with underscores (Fc1 is fc1), or its nn tag.
-// Names join with dots as in torch's state dicts ("layers.0.weight"), and a tag may have dots of
-// its own. Options follow the name in a tag:
+//   - One writes a model as a struct of layers ([NewLinear], [NewConv2d], [Sequential], …), with a
+//     method Forward.
+//   - One computes a loss: [CrossEntropy], [MSE], [BCEWithLogits], ….
+//   - One applies functions to the model: [Parameters] for an optimizer, [To] to move it, [Train]
+//     and [Eval] to set its mode, [StateDict] and [LoadStateDict] for its weights, [Infer] to
+//     predict. [Describe] prints a model as PyTorch's print(model) does, and [Summary] adds the
+//     shapes that its layers return.
+//
+// # Models
+//
+// A model's parameters are *tensor.Tensor fields with a tag such as `nn:"weight"`, or slices of
+// tensors, that require a gradient (RequiresGrad). Parameters that require no gradient are frozen:
+// nothing trains them. Its buffers are fields with a tag such as `nn:"running_mean,buffer"`. Its
+// layers are exported fields that hold structs, pointers to structs, slices of these, or interface
+// values. The functions find them by reflection, in the order of the fields, as encoding/json finds
+// fields.
+//
+// A layer's name is its nn tag, or the name of its field in lower case with underscores (Fc1 is
+// fc1). Names join with dots as in torch's state dicts ("layers.0.weight"), and a tag may have dots
+// of its own. Options follow the name in a tag:
 //
 //   - `nn:"mean,buffer"`: state without a gradient;
 //   - `nn:"mask,transient"`: a buffer that is not part of the state dict (torch's
 //     persistent=False);
 //   - `nn:"steps,buffer,optional"`: a state dict may lack it;
 //   - `nn:"downsample,optional"`: a layer that may be nil;
-//   - `nn:",inline"`: a layer, or a list of layers, that adds no name of its own to what is in it,
-//     as the list of [Sequential].
+//   - `nn:",inline"`: a layer, or a list of layers, that adds no name of its own to the names in
+//     it, as the list of [Sequential].
 //
-// [StateDict] and [LoadStateDict] exchange the values of a model, under the names that torch gives
-// them. fmt prints the fields of a struct. [Describe] tells how a model is built, as PyTorch's
-// print(model), and [Summary] what its layers return.
+// # Mistakes
 //
-// Some structures are a mistake in the program, and panic with an *[Error]:
+// Some structures are mistakes in the program, and panic with an *[Error]:
 //
-//   - One hides parameters: a field that is not exported but holds layers, or layers in a map.
-//   - One has no sound names: a nil layer, one name for two tensors, a layer that holds itself.
-//   - One has a tensor that requires a gradient in a field without a tag, or in one that is not
-//     exported, or in a list, a map or a struct there. The tensor looks as if it were to be
-//     trained, and would not be.
+//   - Hidden parameters: a field that is not exported but holds layers, or layers in a map.
+//   - Names that do not work: a nil layer, one name for two tensors, a layer that holds itself.
+//   - A tensor that requires a gradient in a field without a tag, in a field that is not exported,
+//     or in a list, a map or a struct of such a field. It looks like a parameter, but nothing would
+//     train it.
 //
-// A tag nn:"-" says that a tensor is not meant to be trained. It is no error either if the tensor
-// is found elsewhere in the model, or was freed. Any other tensor without a tag is the model's own
-// affair, as in PyTorch: [Describe] lists it, [To] does not move it and [StateDict] lacks it.
+// The tag nn:"-" says that a tensor is not meant to be trained. There is no error either if the
+// tensor is found elsewhere in the model, or was freed. Any other tensor without a tag belongs to
+// the model alone, as in PyTorch: [Describe] lists it, [To] does not move it, and [StateDict] lacks
+// it.
 //
-// Two kinds of fields are not looked into. One is values of interface types without Forward, such
-// as any, that hold no layer. The other is fields that are not exported, lists and maps beside a
-// mutex, which other goroutines may be writing.
+// The functions do not look into two kinds of fields. One kind is values of interface types without
+// Forward, such as any, that hold no layer. The other is unexported fields, lists and maps beside a
+// mutex, because other goroutines may be writing these.
 package nn
 
 import (

@@ -21,7 +21,7 @@ func ExampleLoad() {
 }
 
 // Arrays by name, for np.load and back.
-func ExampleSaveArchive() {
+func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		log.Fatal(err)

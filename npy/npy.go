@@ -1,12 +1,13 @@
-// Package npy reads and writes NumPy's files: .npy, one array, and .npz, a zip archive of arrays by
-// name (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
+// Package npy reads and writes NumPy's files: .npy for one array, and .npz for arrays by name
+// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
 //
-// Arrays of the types that tensors have are read, in C and in Fortran order (which becomes
-// strides), of either byte order, in versions 1 to 3 of the format. Structured arrays, text, dates,
-// complex numbers, unsigned integers wider than a byte and pickled objects are refused by name, and
-// nothing in a file is run. NumPy has no bfloat16: write those with [Cast].
+// [Load] and [Save] are for .npy, [LoadArchive] and [SaveArchive] for .npz. Tensors that are read
+// lie on the CPU, in the root scope.
 //
-// Tensors that are read are on the CPU, in the root scope.
+// Arrays may have any type that tensors have, either byte order, and C or Fortran order, which
+// becomes strides. Versions 1 to 3 of the format are read. Structured arrays, text, dates, complex
+// numbers, unsigned integers wider than a byte and pickled objects are refused by name. Nothing in
+// a file is run. NumPy has no bfloat16: [Cast] writes such tensors in another type.
 package npy
 
 import (

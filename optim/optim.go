@@ -1,33 +1,33 @@
-// Package optim is optimizers: rules that change parameters by their gradients.
+// Package optim has optimizers: rules that change parameters by their gradients.
 //
 // One makes an optimizer of a model's parameters ([NewAdamW], [NewSGD], …), and calls Step and
-// ZeroGrad after each Backward. StateDict and LoadStateDict save it and go on with it.
-// [ClipGradNorm] limits gradients, [NewEMA] averages weights, and package sched changes learning
-// rates.
+// ZeroGrad after each Backward. StateDict and LoadStateDict save and restore it. [ClipGradNorm]
+// limits gradients, [NewEMA] averages weights, and package sched changes learning rates.
 //
-// An optimizer holds the parameters, not the model. They come in groups ([Group]), each with
-// options of its own; a constructor that takes a plain list makes one group. Step changes in place
-// every parameter that has a gradient. It allocates all that it needs before it changes anything,
-// so out of memory leaves parameters and state as they were.
+// An optimizer holds the parameters, not the model. Parameters come in groups ([Group]), each with
+// its own options. A constructor that takes a plain list makes one group. Step changes in place
+// every parameter that has a gradient. It allocates all its memory before it changes anything. So
+// running out of memory leaves parameters and state as they were.
 //
-// A rule that works element by element is one program. The device runs it over all parameters of
-// one type and with the same options in a single launch. State (momentum, moments) lives in each
+// A rule that works element by element is one program. The device runs it in a single launch over
+// all parameters with the same type and options. State (momentum, moments) lives in each
 // parameter's own scope and on its device. It follows when a parameter is moved or converted.
 //
-// In a capture ([tensor.Capture]) Step records, and nothing counts as a step. Each replay is one,
-// with the learning rates, options and counts that hold when it is queued. A capture may hold
-// several steps. Parameters of one launch have one count there. Where other steps have come to some
-// of them and not to the rest, their counts differ: the replay is an error that says to capture
-// again. LBFGS cannot be captured, which is an error.
+// In a capture ([tensor.Capture]) Step records and does not count as a step. Each replay is a step,
+// with the learning rates, options and counts at the time when it is queued. A capture may hold
+// several steps. All parameters of one launch have one count there. If other steps have changed
+// some of these parameters and not the rest, their counts differ. The replay is then an error that
+// says to capture again. To capture LBFGS is an error.
 //
-// The state is a tree of the shape and with the names of torch.optim. So a run begun in PyTorch
-// goes on here, and the other way round.
+// The state is a tree with the shape and names of torch.optim's. So a run that began in PyTorch can
+// go on here, and the other way round.
 //
-// A parameter is a leaf that requires a gradient. One that nn.Freeze or SetRequiresGrad(false)
-// froze is taken too: it has no gradient, so no step changes it, and it trains on once it is
-// unfrozen. A leaf of which neither was said is refused, as no step would ever change it.
+// A parameter is a leaf that requires a gradient. A leaf that nn.Freeze or SetRequiresGrad(false)
+// froze is accepted too. It has no gradient, so no step changes it, and it trains on after it is
+// unfrozen. A leaf that neither requires a gradient nor was frozen is refused, because no step
+// would ever change it.
 //
-// Misuse panics with an *[Error]; a tree that does not fit is an *[StateError].
+// Misuse panics with an *[Error]. A tree that does not fit is an *[StateError].
 package optim
 
 import (

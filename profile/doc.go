@@ -1,5 +1,5 @@
-// Package profile says where the time, the memory and the copies of a program go: torch.profiler
-// for Go.
+// Package profile tells where the time, the memory and the copies of a program go, as
+// torch.profiler does.
 //
 // One starts a profile, trains a few steps, and reads tables or writes files:
 //
@@ -9,36 +9,35 @@
 //	table, err := prof.KeyAverages().Table(profile.SortBy("cuda_time_total"), profile.Rows(20))
 //	err = prof.WriteFile("trace.json")  // or .json.gz, .pb.gz for pprof, .txt for the table
 //
-// It records ops, their gradients, layers, named scopes (tensor.Named) and the program's own spans
-// ([Span]). It records kernels, copies and allocations on every device, and waits of the host. Each
-// belongs to the innermost span on its goroutine. The library tells it of them by [device.Tracer].
-// One profile runs at a time; any number of goroutines may compute meanwhile.
+// A profile records ops, their gradients, layers, named scopes (tensor.Named) and the program's own
+// spans ([Span]). It records kernels, copies and allocations on every device, and waits of the
+// host. Each of these belongs to the innermost span on its goroutine. The profile is the library's
+// [device.Tracer]. One profile runs at a time, while any number of goroutines may compute.
 //
 // The contract:
 //
-//   - While no profile runs, and in the waiting steps of a [Schedule], the library asks one atomic
-//     variable per op: no allocation, a few nanoseconds. With everything recorded, a step of a
-//     small network on the CPU, of 8 ms, takes about 4 % more of the processor's time. A test holds
-//     it under 5 %, with FLAMBEAU_SOAK=1.
+//   - While no profile runs, and in the waiting steps of a [Schedule], an op reads one atomic
+//     variable. This takes a few nanoseconds and no allocation. With everything recorded, a step of
+//     a small network on the CPU, of 8 ms, takes about 4 % more of the processor's time. A test
+//     holds the overhead under 5 %, with FLAMBEAU_SOAK=1.
 //   - CPU times are the host's clock. GPU times are measured by a timing event before and after
-//     each kernel and copy, of a resolution of about half a microsecond. They hold what lies
-//     between the two, the start of the kernel too. An emulated GPU's times are its virtual
-//     clock's, and every report says so.
-//   - Nothing waits for GPU times before [Profile.Stop] or [Profile.Step], which waits for those of
-//     steps before the last.
-//   - The two events and the records of a launch cost the host about as much as the launch itself
-//     again. Work of the device is not slowed down, except where it waits for the host.
-//   - What is captured for a CUDA graph has not run and is not recorded. Each replay is one piece
-//     of the device's work, without operations.
-//   - Memory is bounded by [Options].MaxEvents. What is beyond is counted, and every report says
-//     so.
+//     each kernel and copy. The events have a resolution of about half a microsecond, and their
+//     difference includes the start of the kernel. An emulated GPU's times are its virtual clock's,
+//     and every report says so.
+//   - Nothing waits for GPU times before [Profile.Stop] or [Profile.Step]. Step waits for the times
+//     of steps before the last one.
+//   - The two events and the records of a launch cost the host about as much as the launch itself.
+//     Work of the device is not slowed down, except where it waits for the host.
+//   - Work that is captured for a CUDA graph has not run and is not recorded. Each replay is one
+//     piece of the device's work, without operations.
+//   - [Options].MaxEvents limits the memory. Further events are counted, and every report says so.
 //   - Files are written whole or not at all.
 //
-// It differs from torch.profiler in four things:
+// It differs from torch.profiler in four points:
 //
-//   - Times of ops that call an op of the same name are not counted twice.
-//   - A kernel's bytes are known as well as its FLOPs. So [Profile.Roofline] can tell how far it is
-//     from what the device can do.
+//   - If an op calls an op of the same name, the inner time is not counted twice.
+//   - A kernel's bytes are known as well as its FLOPs. So [Profile.Roofline] can compare a kernel
+//     with the device's peaks.
 //   - [Profile.Transfers] lists the copies and waits with the line that asked for them.
 //   - It writes pprof files.
 package profile

@@ -70,7 +70,8 @@ func warpSoftmax() *ptx.Builder {
 	return b
 }
 
-func ExampleBuilder() {
+// A kernel as text: its vector accesses and its comments.
+func Example() {
 	k, err := vectorAdd().Build()
 	if err != nil {
 		fmt.Println(err)

@@ -1,11 +1,13 @@
-// Package safetensors writes and reads tensors in the safetensors format
-// (https://github.com/huggingface/safetensors#format). A file is eight bytes of header length, a
-// JSON header that says name, type, shape and place of each tensor, then their bytes. Models in
-// several files with an index, as Hugging Face's libraries write them, are one model here.
+// Package safetensors writes and reads tensors in the safetensors format, Hugging Face's
+// (https://github.com/huggingface/safetensors#format).
 //
-// [Open] maps files into memory, so that opening takes no time and what is not touched takes no
-// memory; [Load] reads them. Headers are held to what the reference demands: no key twice, no hole,
-// no overlap, nothing behind the end, at most 100 MiB.
+// [Save] writes a map of tensors. [Load] reads all of a file. [Open] maps it into memory: opening
+// takes no time, and tensors that are not touched take no memory. A model in several files with an
+// index, as Hugging Face's libraries write large ones, is one model here.
+//
+// A file is eight bytes of header length, a JSON header, and the bytes of the tensors. The header
+// says the name, type, shape and place of each tensor. It is held to what the reference demands: no
+// key twice, no hole, no overlap, nothing behind the end, at most 100 MiB.
 package safetensors
 
 import (

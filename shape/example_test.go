@@ -30,7 +30,7 @@ func ExampleDims() {
 }
 
 // A layout describes a view: transposing and slicing change numbers, not memory.
-func ExampleLayout() {
+func Example() {
 	l := shape.Dense(shape.Of(3, 4))
 	t := l.Transpose(0, 1)
 	fmt.Println(t.Shape, t.Strides, t.Contiguous())

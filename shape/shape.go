@@ -1,8 +1,11 @@
 // Package shape is the integer arithmetic of tensors: shapes, strides, broadcasting and views.
 //
 // A [Dims] is a value of up to [MaxRank] integers held inline, so a tensor's shape needs no slice.
-// A [Layout] says where the elements of a view lie in its storage: element (i₀, i₁, …) is at Offset
-// + Σ iₖ·Stridesₖ, counted in elements.
+// [Broadcast] combines two shapes as PyTorch does. A [Layout] says where the elements of a view lie
+// in its storage. Its methods make other views: [Layout.Transpose], [Layout.Narrow],
+// [Layout.Expand].
+//
+// Element (i₀, i₁, …) of a layout is at Offset + Σ iₖ·Stridesₖ, counted in elements.
 package shape
 
 import (

@@ -1,14 +1,14 @@
-// Package tensor is tensors with gradients: PyTorch's words and semantics in Go's form.
+// Package tensor has tensors with gradients: PyTorch's words and semantics in Go's form.
 //
 // One makes tensors ([From], [Zeros], …), computes with them, and asks for gradients
 // ([Tensor.Backward], [Gradients]).
 //
 // A [Tensor] is a view of a storage on a device. Ops are methods: x.MatMul(w).Add(b).Relu(). They
-// run on the device of their operands. That must be one device, but for what moves tensors between
-// devices.
+// run on the device of their operands. All operands must be on one device, except in ops that move
+// tensors between devices.
 //
 // A [Scope] owns tensors and frees them when it ends. It also carries the modes, such as [Autocast]
-// and [NoGrad]. A program that never opens a scope is right, only lazier about memory:
+// and [NoGrad]. A program that never opens a scope is correct, but its memory is freed later:
 //
 //	tensor.Do(func(s *tensor.Scope) {
 //		loss := nn.CrossEntropy(model.Forward(s.From(x)), s.From(y))
@@ -20,16 +20,178 @@
 // s.From(x) gives a tensor to the scope s: it ends with s, as a batch does with its step. x.In(s)
 // lends it: x stays as it is, and what is computed from it belongs to s.
 //
-// Misuse, out of memory and device faults panic with an *[Error]. [Try] is the boundary that turns
-// it into an ordinary error. Functions that open, load or save return errors.
+// Misuse, running out of memory and device faults panic with an *[Error]. [Try] is the boundary
+// that turns the panic into an ordinary error. Functions that open, load or save return errors.
 //
-// XScalar takes a number where X takes a tensor. RXScalar takes it as the first operand. XInPlace
-// is PyTorch's x_: it puts the result into its receiver and returns that. It counts the change and
-// has a gradient. It refuses a result that the receiver's shape or type cannot hold, and a leaf
-// that requires a gradient.
+// XScalar takes a number where X takes a tensor, and RXScalar takes the number as the first
+// operand. XInPlace is PyTorch's x_: it puts the result into its receiver, and returns the
+// receiver. It counts the change and has a gradient. It refuses a result that the receiver's shape
+// or type cannot hold, and a leaf that requires a gradient.
 //
 // A Tensor may be read by several goroutines at once. Writing one in place while others use it is a
 // race.
+//
+// The sections below have every function of the package and every method of [Tensor]. Of the forms
+// XScalar, RXScalar and XInPlace they have X alone.
+//
+// # Making tensors
+//
+//   - From values and shapes: [Zeros], [Ones], [Full], [From], [Typed]. A scope and a generator
+//     have these and more as methods: [Maker].
+//   - Like another tensor: [Tensor.New], [Tensor.NewEmpty], [Tensor.NewZeros],
+//     [Tensor.NewOnes], [Tensor.NewFull], [Tensor.NewTensor], [Tensor.EmptyLike],
+//     [Tensor.ZerosLike], [Tensor.OnesLike], [Tensor.FullLike], [Tensor.RandLike],
+//     [Tensor.RandnLike], [Tensor.RandIntLike].
+//   - Random numbers: [ManualSeed], [Tensor.UniformInPlace], [Tensor.NormalInPlace],
+//     [NewGenerator], [Tensor.TruncNormalInPlace], [Tensor.Bernoulli], [Tensor.Multinomial],
+//     [Tensor.Dropout], [Tensor.AlphaDropout], [Tensor.Dropout1d], [Tensor.Dropout2d],
+//     [Tensor.Dropout3d], [Tensor.FeatureAlphaDropout], [Tensor.DropoutAdd],
+//     [Tensor.ReluDropout].
+//   - From memory of the program's own: [FromMemory], [Tensor.Storage], [Tensor.StorageOffset],
+//     [Tensor.WriteTo], [Tensor.DataPtr].
+//
+// # The tensor itself
+//
+//   - What it is: [Tensor.Free], [Tensor.Shape], [Tensor.Dim], [Tensor.Rank], [Tensor.Size],
+//     [Tensor.Strides], [Tensor.Type], [Tensor.Device], [Tensor.Scope], [Tensor.IsContiguous],
+//     [Tensor.Version], [Tensor.In].
+//   - Its values: [Tensor.Item], [Data], [Tensor.Floats], [Tensor.ItemLater], [Tensor.String],
+//     [Tensor.Fill], [Tensor.Zero], [Tensor.Copy].
+//   - Type and device: [Tensor.Cast], [Tensor.Float], [Tensor.Double], [Tensor.Half],
+//     [Tensor.BFloat16], [Tensor.Long], [NonBlocking], [Tensor.To], [Tensor.CUDA],
+//     [Tensor.CPU], [Tensor.Bytes], [FromBytes], [Tensor.BroadcastToDevices],
+//     [Tensor.ScatterToDevices], [GatherToDevice], [ReduceAddToDevice], [Tensor.MoveTo],
+//     [Tensor.SetData], [Tensor.PinMemory], [Tensor.IsPinned], [Offload].
+//   - Streams and lifetime: [Tensor.Hold], [Tensor.RecordStream].
+//
+// # Arithmetic, element by element
+//
+//   - Basic: [Tensor.Add], [Tensor.Sub], [Tensor.Mul], [Tensor.Div], [Tensor.Neg],
+//     [Tensor.Abs], [Tensor.Square], [Tensor.Sqrt], [Tensor.Rsqrt], [Tensor.Reciprocal],
+//     [Tensor.FloorDivide], [Tensor.TruncDivide], [Tensor.Remainder], [Tensor.Fmod],
+//     [Tensor.Pow], [Tensor.Lerp], [Tensor.Addcmul], [Tensor.Addcdiv].
+//   - Exponentials and logarithms: [Tensor.Exp], [Tensor.Log], [Tensor.Exp2], [Tensor.Expm1],
+//     [Tensor.Log2], [Tensor.Log10], [Tensor.Log1p], [Tensor.Erf], [Tensor.Erfc],
+//     [Tensor.Erfinv], [Tensor.LogSigmoid], [Tensor.Logit], [Tensor.LogAddExp],
+//     [Tensor.XLogY], [Tensor.Entr], [Tensor.Ndtr].
+//   - Angles: [Tensor.Sin], [Tensor.Cos], [Tensor.Tan], [Tensor.Asin], [Tensor.Acos],
+//     [Tensor.Atan], [Tensor.Atan2], [Tensor.Hypot], [Tensor.Sinh], [Tensor.Cosh],
+//     [Tensor.Asinh], [Tensor.Acosh], [Tensor.Atanh].
+//   - Rounding: [Tensor.Sign], [Tensor.CopySign], [Tensor.Floor], [Tensor.Ceil],
+//     [Tensor.Round], [Tensor.RoundDecimals], [Tensor.Trunc], [Tensor.Frac], [Tensor.IsNaN],
+//     [Tensor.IsInf], [Tensor.IsPosInf], [Tensor.IsNegInf], [Tensor.IsFinite],
+//     [Tensor.NanToNum].
+//   - Limits: [Tensor.Minimum], [Tensor.Maximum], [Tensor.Fmax], [Tensor.Fmin],
+//     [Tensor.Clamp], [Tensor.ClampMin], [Tensor.ClampMax].
+//   - Comparisons: [Tensor.Eq], [Tensor.Ne], [Tensor.Lt], [Tensor.Le], [Tensor.Gt],
+//     [Tensor.Ge], [Tensor.IsClose], [Tensor.AllClose].
+//   - Bits and truth: [Tensor.BitwiseAnd], [Tensor.BitwiseOr], [Tensor.BitwiseXor],
+//     [Tensor.BitwiseNot], [Tensor.BitwiseLeftShift], [Tensor.BitwiseRightShift],
+//     [Tensor.LogicalAnd], [Tensor.LogicalOr], [Tensor.LogicalXor], [Tensor.LogicalNot].
+//   - Choice: [Where], [WhereScalars], [Tensor.MaskedFill], [Tensor.MaskedFillBy],
+//     [Tensor.IndexFillBy].
+//   - Activations: [Tensor.Tanh], [Tensor.Sigmoid], [Tensor.Relu], [Tensor.Silu],
+//     [Tensor.Gelu], [Tensor.GeluTanh], [Tensor.Softplus], [Tensor.Softsign],
+//     [Tensor.LeakyRelu], [Tensor.PRelu], [Tensor.Elu], [Tensor.Celu], [Tensor.Selu],
+//     [Tensor.Mish], [Tensor.Relu6], [Tensor.Hardtanh], [Tensor.Hardsigmoid],
+//     [Tensor.Hardswish], [Tensor.Hardshrink], [Tensor.Softshrink], [Tensor.Tanhshrink],
+//     [Tensor.Threshold], [Tensor.Glu].
+//   - Arithmetic written as text: [Expr]. Ops of one's own: [Declare].
+//
+// # Reductions and scans
+//
+//   - Reductions: [Tensor.Sum], [Tensor.Mean], [Tensor.Argmax], [Tensor.Argmin],
+//     [Tensor.Amax], [Tensor.Amin], [Tensor.Max], [Tensor.Min], [Tensor.Prod],
+//     [Tensor.CountNonzero], [Tensor.Any], [Tensor.All], [Tensor.Var], [Tensor.Std],
+//     [Tensor.Norm], [Tensor.LogSumExp].
+//   - Scans: [Tensor.CumSum], [Tensor.CumProd], [Tensor.LogCumSumExp], [Tensor.CumMax],
+//     [Tensor.CumMin].
+//   - Softmax and its loss: [Tensor.Softmax], [Tensor.LogSoftmax], [Tensor.Softmin],
+//     [Tensor.GumbelSoftmax], [Tensor.CrossEntropy].
+//
+// # Shapes
+//
+//   - Views: [Tensor.Reshape], [Tensor.View], [Tensor.Flatten], [Tensor.Transpose],
+//     [Tensor.T], [Tensor.Permute], [Tensor.Expand], [Tensor.Unsqueeze], [Tensor.Squeeze],
+//     [Tensor.Contiguous], [Tensor.Clone], [Tensor.AsStrided], [Tensor.Narrow],
+//     [Tensor.Slice], [Tensor.Select], [Tensor.Diagonal].
+//   - Parts and wholes: [Tensor.Unflatten], [Tensor.MoveAxis], [Tensor.MoveAxes],
+//     [Tensor.BroadcastTo], [Tensor.Split], [Tensor.SplitSizes], [Tensor.Chunk],
+//     [Tensor.Unbind], [HStack], [VStack], [Meshgrid], [MeshgridXY], [Cat], [Stack].
+//   - Repeats and edges: [Tensor.Repeat], [Tensor.Tile], [Tensor.RepeatInterleave],
+//     [Tensor.Flip], [Tensor.Roll], [Tensor.RepeatInterleaveBy], [Tensor.Pad],
+//     [Tensor.PadReflect], [Tensor.PadReplicate], [Tensor.PadCircular], [Tensor.Tril],
+//     [Tensor.Triu], [Tensor.DiagEmbed], [Tensor.Diag], [Tensor.PixelShuffle],
+//     [Tensor.PixelUnshuffle], [Tensor.ChannelShuffle].
+//
+// # Indices and order
+//
+//   - Indices: [Range], [Tensor.Index], [Tensor.IndexPut], [Tensor.SetIndex],
+//     [Tensor.Nonzero], [Tensor.NonzeroTuple], [Tensor.MaskedSelect], [Tensor.MaskedScatter].
+//   - Gathers: [Tensor.Gather], [Tensor.TakeAlong], [Tensor.Take], [Tensor.IndexSelect],
+//     [Tensor.Embedding], [Tensor.EmbeddingPadded], [Tensor.EmbeddingRenormInPlace],
+//     [Tensor.OneHot].
+//   - Scatters: [Tensor.Scatter], [Tensor.ScatterAdd], [Tensor.IndexAdd], [Tensor.IndexCopy],
+//     [Tensor.IndexFill], [Tensor.ScatterReduce], [Tensor.IndexReduce].
+//   - Order: [Tensor.Sort], [Tensor.Argsort], [Tensor.TopK], [Tensor.Kthvalue],
+//     [Tensor.Median], [Tensor.NanMedian], [Tensor.Mode], [Tensor.Quantile],
+//     [Tensor.Quantiles], [Tensor.NanQuantiles], [Tensor.NanQuantile], [Tensor.Unique],
+//     [Tensor.UniqueConsecutive], [Tensor.Searchsorted], [Tensor.Bucketize], [Tensor.IsIn],
+//     [Tensor.Diff], [Tensor.Histc], [Tensor.Bincount].
+//
+// # Products and linear algebra
+//
+//   - Products: [Tensor.MatMul], [Tensor.Linear], [Tensor.LinearT], [Tensor.LinearAct],
+//     [Tensor.LinearTAct], [Tensor.Outer], [Tensor.Dot], [Tensor.Bmm], [Tensor.Addmm],
+//     [Tensor.Baddbmm], [Tensor.Kron], [Tensor.Trace], [Tensor.Cross], [Tensor.TensorDot],
+//     [Tensor.Inner], [Tensor.VecDot], [MultiDot], [Einsum], [Tensor.Bilinear].
+//   - Distances: [Tensor.Cdist], [Tensor.CosineSimilarity], [Tensor.PairwiseDistance].
+//   - Linear algebra: [Tensor.Inverse], [Tensor.Det], [Tensor.SlogDet],
+//     [Tensor.Cholesky], [Tensor.Eigh], [Tensor.QR], [Tensor.SVD], [Tensor.Solve],
+//     [Tensor.SolveTriangular], [Tensor.Pinv], [Tensor.LstSq], [Tensor.MatrixRank],
+//     [Tensor.CholeskySolve], [Tensor.MatrixExp], [Tensor.MatrixPower], [Tensor.SVDVals],
+//     [Tensor.EigValsH], [Tensor.MatrixNorm].
+//
+// # Layers as functions
+//
+//   - Normalisations: [Tensor.LayerNorm], [Tensor.LayerNormAs], [Tensor.RMSNorm],
+//     [Tensor.RMSNormAs], [Tensor.BatchNorm], [Tensor.InstanceNorm], [Tensor.GroupNorm],
+//     [Tensor.Normalize], [Tensor.LocalResponseNorm], [Tensor.SyncBatchNorm].
+//   - Convolutions: [Tensor.Conv1d], [Tensor.Conv2d], [Tensor.Conv3d],
+//     [Tensor.ConvTranspose1d], [Tensor.ConvTranspose2d], [Tensor.ConvTranspose3d],
+//     [Tensor.Unfold], [Tensor.Unfold2d], [Tensor.Fold].
+//   - Pools: [Tensor.MaxPool1d], [Tensor.MaxPool2d], [Tensor.MaxPool3d],
+//     [Tensor.MaxPool1dIndices], [Tensor.MaxPool2dIndices], [Tensor.MaxPool3dIndices],
+//     [Tensor.AvgPool1d], [Tensor.AvgPool2d], [Tensor.AvgPool3d], [Tensor.LPPool1d],
+//     [Tensor.LPPool2d], [Tensor.LPPool3d], [Tensor.AdaptiveAvgPool1d],
+//     [Tensor.AdaptiveAvgPool2d], [Tensor.AdaptiveAvgPool3d], [Tensor.AdaptiveMaxPool1d],
+//     [Tensor.AdaptiveMaxPool2d], [Tensor.AdaptiveMaxPool3d], [Tensor.FractionalMaxPool2d],
+//     [Tensor.FractionalMaxPool3d], [Tensor.MaxUnpool1d], [Tensor.MaxUnpool2d],
+//     [Tensor.MaxUnpool3d].
+//   - Images: [Tensor.Interpolate], [Tensor.GridSample].
+//   - Attention: [ScaledDotProductAttention], [Tensor.RoPE], [Tensor.RoPEAngles].
+//
+// # Gradients
+//
+//   - Of a tensor: [Apply], [Tensor.RequiresGrad], [Tensor.SetRequiresGrad],
+//     [Tensor.IsFrozen], [Tensor.NeedsGrad], [Tensor.IsLeaf], [Tensor.Grad], [Tensor.SetGrad],
+//     [Tensor.ZeroGrad], [Tensor.Detach], [Tensor.TakeGrad], [Tensor.RegisterHook],
+//     [Tensor.RegisterPostAccumulateGradHook], [Tensor.RetainGrad], [Tensor.Backward],
+//     [Gradients].
+//   - Options of Backward and Gradients: [RetainGraph], [CreateGraph], [GradOutput],
+//     [AllowUnused], [Also], [Into].
+//   - Around the engine: [Leaves], [SavedTensorsHooks], [WatchBackward], [DetectAnomaly],
+//     [Recompute], [ApplyAll].
+//
+// # Scopes, modes and captures
+//
+//   - Scopes: [NoGrad], [WithGrad], [On], [Stream], [Seed], [WithGenerator], [Named],
+//     [RecordSites], [Nondeterministic], [Composed], [Root], [NewScope], [Do], [Youngest].
+//   - Modes: [Autocast], [NoAutocast], [WithAutocast], [AllowTF32], [NoTF32].
+//   - Whole steps as one launch: [Capture], [Capturing], [CapturingGrads], [Across].
+//   - Errors: [Try], [NewError].
+//   - Launches for optimizers and other packages: [Raw], [Update], [UpdateFinite], [PrepareUpdate].
+//   - Lists of what there is: [Declared], [Reductions], [HostOps].
 package tensor
 
 //go:generate go -C _gen run ./forms -root ../..

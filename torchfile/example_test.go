@@ -13,7 +13,7 @@ import (
 )
 
 // Loading a checkpoint that PyTorch wrote: the weights of the model, and what lies beside them.
-func ExampleLoad() {
+func Example() {
 	tree, err := torchfile.Load("testdata/training.pt", torchfile.Mapped())
 	if err != nil {
 		log.Fatal(err)

@@ -1,12 +1,9 @@
 // Package torchfile reads and writes PyTorch's own files, .pt and .pth, without Python and without
 // running what is in them.
 //
-// A .pt file is a pickle: a program for a stack machine that can call any function of Python. The
-// machine here knows the instructions, and of all functions only those that make tensors and
-// containers. Anything else that a file asks for is an *[Error] that names it, and nothing is run.
-// All that is claimed (lengths, sizes, places) is checked against the file before memory is taken.
-//
-// [Load] returns plain trees:
+// [Load] returns a file's content as a plain tree. [StateDict] takes the weights out of the tree,
+// for nn.LoadStateDict. [Save] writes such trees for torch.load(path, weights_only=True). A tree
+// has these Go values:
 //
 //	dict                 map[string]any; map[int64]any if all keys are ints; else *[Dict]
 //	list, tuple, set     []any
@@ -17,17 +14,22 @@
 //	torch.dtype, device  string: "torch.float32", "cuda:0"
 //
 // With [Exact] containers keep their kinds and dicts their order. Tensors that share memory in the
-// file share it in the tree. [Save] writes such trees for torch.load(path, weights_only=True).
+// file share it in the tree.
 //
-// Both the zip format (PyTorch 1.6 and later) and the older one are read, the zip format is
-// written. The formats are described in PyTorch's torch/serialization.py, torch/csrc/serialize and
-// caffe2/serialize/inline_container.h; pickle's instructions in CPython's Lib/pickletools.py.
+// A .pt file is a pickle: a program for a stack machine that can call any function of Python. The
+// machine here knows the instructions. Of all functions it knows only those that make tensors and
+// containers. If a file asks for another one, the error is an *[Error] that names the function, and
+// nothing is run. Lengths, sizes and places are checked against the file before memory is taken.
+//
+// The zip format (PyTorch 1.6 and later) and the older one are read, and the zip format is written.
+// The formats are described in PyTorch's torch/serialization.py, torch/csrc/serialize and
+// caffe2/serialize/inline_container.h, pickle's instructions in CPython's Lib/pickletools.py.
 //
 // Some files are not read: the tar format of PyTorch before 0.2, TorchScript archives, whole
 // modules, big-endian files and compressed zip entries. Nor are complex, quantized, sparse and
 // 8-bit floating tensors, views marked as negative, and unsigned integers wider than a byte. The
-// error says which it is, and for what people save beside weights (argparse.Namespace,
-// pathlib.Path, …) what to save instead.
+// error says which of them was met. For what people save beside weights (argparse.Namespace,
+// pathlib.Path, …) it says what to save instead.
 package torchfile
 
 import (

@@ -73,7 +73,7 @@ func ExampleEarlyStopping() {
 }
 
 // A whole training: six epochs over a table, evaluated after each, with checkpoints to go on from.
-func ExampleFit() {
+func Example() {
 	tensor.ManualSeed(1)
 	x := tensor.Root().Randn(200, 2)
 	y := x.Select(1, 0).Gt(x.Select(1, 1)).Long() // whether the first number is the greater one

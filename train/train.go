@@ -1,17 +1,17 @@
-// Package train is what stands around a training step: the loop, metrics, early stopping, progress.
+// Package train has the loop around a training step, with metrics, early stopping and progress.
 //
-// [Fit] runs a training: epochs, accumulation, clipping, schedules, evaluation, checkpoints. After
-// an interruption it goes on with the same bits as if there had been none. It trains on one device,
-// or on several at once.
+// One does three things with it:
 //
-// [Adapt], which Fit uses, is for loops of one's own. It computes the gradients of a batch that
-// does not fit into a device's memory in parts. When the device runs out of memory, no step is
-// lost.
+//   - [Fit] runs a training: epochs, accumulation, clipping, schedules, evaluation, checkpoints. It
+//     trains on one device, or on several at once. After an interruption it goes on with the same
+//     bits as if there had been none.
+//   - [Adapt], which Fit uses, is for loops of one's own. It computes the gradients of a batch that
+//     does not fit into a device's memory in parts. When the device runs out of memory, no step is
+//     lost.
+//   - [Plan] says before a training what a step takes: memory, operations, time.
 //
-// [Plan] says before a training what a step takes: memory, operations, time.
-//
-// Metrics add up on the device and are read once. Nothing here waits for the device in a step:
-// losses are collected there and read every few steps.
+// Metrics ([NewAccuracy], [NewConfusion], …) add up on the device and are read once. Losses are
+// collected on the device and read every few steps. So a step never waits for the device.
 package train
 
 // An Error says what is wrong with the settings of a training.

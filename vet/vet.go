@@ -1,15 +1,22 @@
-// Package vet finds mistakes with scopes in programs that use Flambeau, before they run. Its
-// analyzers are of golang.org/x/tools/go/analysis; the command runs them as `flambeau vet ./...`,
-// the go command as `go vet -vettool=$(which flambeau) ./...`.
+// Package vet finds mistakes with scopes in programs that use Flambeau, before they run.
 //
-// Each looks at one function at a time and reports only what is certain to be wrong. A comment
-// takes back the reports of its line and the next, or of the function that it documents. Before the
-// package clause it takes back those of the file:
+// There are three ways to run it: `flambeau vet ./...`, `go vet -vettool=$(which flambeau) ./...`,
+// and the [Analyzers] in a program of golang.org/x/tools/go/analysis.
+//
+//   - [NestedDo] finds tensor.Do inside of another scope's function.
+//   - [KeptResult] finds tensors that are used after their scope has closed.
+//   - [GivenAway] finds tensors that are used after From gave them away.
+//   - [UnclosedScope] finds scopes that are never closed.
+//   - [UnusedMode] finds scopes with a mode that nothing uses.
+//
+// An analyzer looks at one function at a time, and reports only what is certain to be wrong. A
+// comment takes back the reports of its line and the next, or of the function that it documents. In
+// front of the package clause it takes back those of the file:
 //
 //	//flambeau:ignore nesteddo this test shows what happens
 //
-// It names the analyzer, or several with commas between them. The rest is the reason, without which
-// the comment does nothing.
+// The first word names the analyzer, or several with commas between them. The rest is the reason.
+// Without a reason the comment does nothing.
 package vet
 
 import (

@@ -23,9 +23,9 @@ type convertCmd struct {
 	In        string `arg:"" help:"The file to read." type:"path"`
 	Out       string `arg:"" help:"The file to write." type:"path"`
 	DType     string `name:"dtype" help:"Write floating-point tensors as float32, float16, bfloat16 or float64." placeholder:"TYPE"`
-	Weights   bool   `help:"Of a PyTorch checkpoint take the model's weights alone: the state dict in it."`
-	MaxShard  string `help:"Write safetensors in files of at most this size, such as 5GB, and an index." placeholder:"SIZE"`
-	Overwrite bool   `help:"Replace the file if there is one."`
+	Weights   bool   `help:"Take only the model's state dict out of a PyTorch checkpoint."`
+	MaxShard  string `help:"Write safetensors files of at most this size, such as 5GB, and an index." placeholder:"SIZE"`
+	Overwrite bool   `help:"Replace the output file if it exists."`
 }
 
 // Validate is called by kong.

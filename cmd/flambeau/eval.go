@@ -11,10 +11,10 @@ import (
 )
 
 type evalCmd struct {
-	Weights string `arg:"" help:"Weights that flambeau train --out has written, or a directory of its checkpoints." type:"path"`
-	Data    string `help:"What to measure on, in the forms that train takes: all of it; of the data that the model was trained on what was held out; of data that comes in parts, such as MNIST, the part for testing. Without it: the embedded digits." placeholder:"PATH"`
+	Weights string `arg:"" help:"Weights written by flambeau train --out, or a directory of its checkpoints." type:"path"`
+	Data    string `help:"Data to measure on, in the forms that train takes. All samples are measured, with two exceptions. Of the data that the model was trained on, the held-out samples are measured. Of data in parts, such as MNIST, the test part is measured. Default: the embedded digits." placeholder:"PATH"`
 	Device  string `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
-	All     bool   `help:"Measure on every sample, those that were trained on too."`
+	All     bool   `help:"Measure on every sample, also on those of the training."`
 	JSON    bool   `help:"Print one JSON object." name:"json"`
 }
 

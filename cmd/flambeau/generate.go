@@ -15,16 +15,16 @@ import (
 )
 
 type generateCmd struct {
-	Weights     string  `arg:"" help:"Weights of a gpt that flambeau train has written, a directory of its checkpoints, or GPT-2's weights (safetensors or .pt)." type:"path"`
-	Prompt      string  `help:"What the text begins with." default:"\n"`
-	Tokens      int     `help:"How many tokens are added." default:"200"`
-	Temperature float64 `help:"0 takes the likeliest token each time, 1 draws by the model's probabilities." default:"0.8"`
-	TopK        int     `help:"Draw among this many likeliest tokens, 0 for all." default:"0"`
-	TopP        float64 `help:"Draw among the likeliest tokens that together have this probability, 0 for all." default:"0"`
+	Weights     string  `arg:"" help:"Weights of a gpt written by flambeau train, a directory of its checkpoints, or GPT-2's weights (safetensors or .pt)." type:"path"`
+	Prompt      string  `help:"The beginning of the text." default:"\n"`
+	Tokens      int     `help:"How many tokens to add." default:"200"`
+	Temperature float64 `help:"0 takes the most likely token each time, and 1 draws by the model's probabilities." default:"0.8"`
+	TopK        int     `help:"Draw among this many of the most likely tokens, or 0 for all." default:"0"`
+	TopP        float64 `help:"Draw among the most likely tokens that together have this probability, or 0 for all." default:"0"`
 	Seed        uint64  `help:"Seed of the draws." default:"1"`
-	Vocab       string  `help:"GPT-2's vocab.json; without it the one beside the weights." type:"path" placeholder:"FILE"`
-	Merges      string  `help:"GPT-2's merges.txt; without it the one beside the weights." type:"path" placeholder:"FILE"`
-	Heads       int     `help:"Heads of attention of GPT-2 weights, 0: one for 64 features, as in all that were published." default:"0"`
+	Vocab       string  `help:"GPT-2's vocab.json. Default: the file beside the weights." type:"path" placeholder:"FILE"`
+	Merges      string  `help:"GPT-2's merges.txt. Default: the file beside the weights." type:"path" placeholder:"FILE"`
+	Heads       int     `help:"Attention heads of GPT-2's weights. 0 stands for one head per 64 features, as in all published weights." default:"0"`
 	Device      string  `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
 }
 

@@ -21,7 +21,7 @@ import (
 type inspectCmd struct {
 	File  string `arg:"" help:"A file that ends in .safetensors, .safetensors.index.json, .pt, .pth, .bin, .ckpt, .npz or .npy." type:"path"`
 	JSON  bool   `name:"json" help:"Print one JSON object instead of lines."`
-	Check bool   `help:"Read all of the file, and compare it with the check sums that it has: those of .npz and .pt, and of safetensors that flambeau wrote."`
+	Check bool   `help:"Read the whole file, and compare it with its checksums. Files of .npz and .pt have them, and safetensors files that flambeau wrote."`
 }
 
 // inspected is the object that --json prints.

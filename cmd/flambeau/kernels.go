@@ -12,21 +12,21 @@ import (
 )
 
 type kernelsCmd struct {
-	Pack  packCmd  `cmd:"" help:"Write the kernels of models' training steps into a file that a program ships, so that its first step compiles none of them: FLAMBEAU_KERNELS names the file, or cuda.OpenPack reads it."`
-	Tuned tunedCmd `cmd:"" help:"List the matrix products that programs with FLAMBEAU_TUNE=1 have measured on a GPU like this one: the model's form, the measured one, and their times."`
+	Pack  packCmd  `cmd:"" help:"Write the kernels of models' training steps into a file that a program ships. The program's first step then compiles none of them. FLAMBEAU_KERNELS names the file, or cuda.OpenPack reads it."`
+	Tuned tunedCmd `cmd:"" help:"List the matrix products that programs with FLAMBEAU_TUNE=1 have measured on this kind of GPU: the form that the cost model chose, the form that measurements chose, and their times."`
 }
 
 type packCmd struct {
 	Models    []string `arg:"" name:"model" help:"Models: ${planmodels}."`
-	Out       string   `help:"The file." short:"o" required:"" type:"path" placeholder:"FILE"`
-	Batch     int      `help:"Samples a batch." default:"8"`
-	Seq       int      `help:"Tokens of a sample of text; 0 is as many as the model takes." default:"0"`
-	Image     int      `help:"Height and width of pictures; 0 is what the model was made for." default:"0"`
-	Classes   int      `help:"Classes of a picture; 0 is what the model was made for." default:"0"`
-	Optimizer string   `help:"Optimizer: ${optims}; none for evaluation." default:"adamw"`
+	Out       string   `help:"The file to write." short:"o" required:"" type:"path" placeholder:"FILE"`
+	Batch     int      `help:"Samples in a batch." default:"8"`
+	Seq       int      `help:"Tokens in a sample of text. 0 stands for the model's maximum." default:"0"`
+	Image     int      `help:"Height and width of pictures. 0 stands for the model's own size." default:"0"`
+	Classes   int      `help:"Number of classes. 0 stands for the model's own number." default:"0"`
+	Optimizer string   `help:"Optimizer: ${optims}, or none for evaluation." default:"adamw"`
 	Amp       string   `help:"Mixed precision: bf16 or fp16, or none." default:"none" enum:"none,bf16,fp16" placeholder:"TYPE"`
-	TF32      bool     `help:"Permit products of float32 to round their factors to TF32 on the tensor cores." name:"tf32"`
-	Device    string   `help:"A GPU of this machine, cuda or cuda:N, whose driver compiles the kernels; or one that is not there, ${gpus}, for which the file gets PTX without machine code." default:"cuda" placeholder:"NAME"`
+	TF32      bool     `help:"Let float32 products round their factors to TF32 on the tensor cores." name:"tf32"`
+	Device    string   `help:"A GPU of this machine, cuda or cuda:N, whose driver compiles the kernels. Or the name of a GPU that this machine does not have: ${gpus}. For such a GPU the file gets PTX without machine code." default:"cuda" placeholder:"NAME"`
 }
 
 // plan is the command line of plan for one of the models.

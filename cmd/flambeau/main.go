@@ -7,13 +7,13 @@
 //	flambeau eval       measure a trained model on data
 //	flambeau predict    classify images or rows of a table
 //	flambeau generate   write text with a trained model of text
-//	flambeau plan       tell what a training step takes before there is a GPU: memory, largest
+//	flambeau plan       compute the cost of a training step before there is a GPU: memory, largest
 //	                    batch, operations, time
 //	flambeau kernels    pack the kernels of a training step, for a program that ships them
-//	flambeau devices    list the devices and what each needs
+//	flambeau devices    list the devices and the optional libraries
 //	flambeau doctor     say why a GPU is not used, or is slow, and what to do
-//	flambeau ops        list the ops, their types and gradients
-//	flambeau convert    turn a file of weights into another format: safetensors, PyTorch's,
+//	flambeau ops        list the ops, with their tested types and gradients
+//	flambeau convert    convert a file of weights to another format: safetensors, PyTorch's,
 //	                    NumPy's
 //	flambeau inspect    list the tensors in a file
 //	flambeau vet        find mistakes with scopes in a program's source; also as go vet's -vettool
@@ -44,14 +44,14 @@ type cli struct {
 	Eval     evalCmd     `cmd:"" help:"Measure a trained model on data."`
 	Predict  predictCmd  `cmd:"" help:"Classify images or rows of a table with a trained model."`
 	Generate generateCmd `cmd:"" help:"Write text with a trained model of text."`
-	Plan     planCmd     `cmd:"" help:"Tell what a training step of a model takes, without the GPU: memory, the largest batch that fits, operations, time."`
-	Kernels  kernelsCmd  `cmd:"" help:"Pack the kernels of a training step, for a program that ships them. List what was measured of matrix products."`
+	Plan     planCmd     `cmd:"" help:"Compute the cost of a model's training step without the GPU: memory, the largest batch that fits, operations, time."`
+	Kernels  kernelsCmd  `cmd:"" help:"Pack the kernels of a training step, for a program that ships them. List measurements of matrix products."`
 	Devices  devicesCmd  `cmd:"" help:"List the devices, say why there is no GPU, and list the optional libraries found."`
-	Doctor   doctorCmd   `cmd:"" help:"Find out why a GPU is not used, or is slower than it could be. The exit status is 0 where all is well, 1 where a GPU is used but slow, 2 where none is used."`
-	Ops      opsCmd      `cmd:"" help:"List the ops, and on which devices and types each is tested, with which gradients."`
-	Convert  convertCmd  `cmd:"" help:"Turn a file of weights into another format, by its ending: .safetensors, .safetensors.index.json, .pt, .pth, .npz, .npy."`
+	Doctor   doctorCmd   `cmd:"" help:"Find out why a GPU is not used, or is slower than it could be. The exit status is 0 if all is well, 1 if a GPU is used but slow, and 2 if no GPU is used."`
+	Ops      opsCmd      `cmd:"" help:"List the ops, with the devices, types and gradients that the tests cover."`
+	Convert  convertCmd  `cmd:"" help:"Convert a file of weights to another format, by the ending of the output: .safetensors, .safetensors.index.json, .pt, .pth, .npz, .npy."`
 	Inspect  inspectCmd  `cmd:"" help:"List the tensors in a file: names, types, shapes, sizes."`
-	Vet      vetCmd      `cmd:"" passthrough:"" help:"Find mistakes with scopes in the source of programs. It is go vet with Flambeau's checks: its flags and packages."`
+	Vet      vetCmd      `cmd:"" passthrough:"" help:"Find mistakes with scopes in the source of programs. It is go vet with Flambeau's checks, and takes go vet's flags and packages."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 

@@ -19,13 +19,13 @@ import (
 
 // modeFlags say how a training computes, beyond what it learns.
 type modeFlags struct {
-	Amp           string `help:"Mixed precision: bf16, or fp16 with a loss that is scaled." placeholder:"TYPE"`
-	TF32          bool   `help:"Permit products of float32 to round their factors to TF32 on a GPU's tensor cores." name:"tf32"`
-	MicroBatch    int    `help:"Samples of a batch that are computed at once at most, 0 for all of them until they do not fit into memory." default:"0"`
-	Checkpointing bool   `help:"Compute activations again in the backward pass instead of keeping them: memory for time."`
+	Amp           string `help:"Mixed precision: bf16, or fp16 with a scaled loss." placeholder:"TYPE"`
+	TF32          bool   `help:"Let float32 products round their factors to TF32 on a GPU's tensor cores." name:"tf32"`
+	MicroBatch    int    `help:"At most this many samples of a batch are computed at once. 0 stands for all of them, as long as they fit into memory." default:"0"`
+	Checkpointing bool   `help:"Compute activations again in the backward pass instead of keeping them. This takes less memory and more time."`
 
-	Profile        string `help:"Write a profile of ten steps, those after the first two, to this file: .json or .json.gz (a trace for ui.perfetto.dev), .pb.gz (go tool pprof), .stacks (flame graph) or .txt (tables)." type:"path" placeholder:"FILE"`
-	MemorySnapshot string `help:"Write the history of the device's memory, up to the first out of memory or to the end, to this file: .html to look at, .pickle for PyTorch's viewer." name:"memory-snapshot" type:"path" placeholder:"FILE"`
+	Profile        string `help:"Write a profile of ten steps, after the first two, to this file: .json or .json.gz (a trace for ui.perfetto.dev), .pb.gz (go tool pprof), .stacks (flame graph) or .txt (tables)." type:"path" placeholder:"FILE"`
+	MemorySnapshot string `help:"Write the history of the device's memory to this file: .html for a browser, .pickle for PyTorch's viewer. The history ends when memory first runs out, or with the training." name:"memory-snapshot" type:"path" placeholder:"FILE"`
 }
 
 func (m *modeFlags) checkModes() error {

@@ -18,17 +18,17 @@ var errTooLarge = errors.New("the step does not fit")
 
 type planCmd struct {
 	Model         string `help:"Model: ${planmodels}." required:"" placeholder:"NAME"`
-	Batch         int    `help:"Samples a batch." default:"8"`
-	Seq           int    `help:"Tokens of a sample of text; 0 is as many as the model takes." default:"0"`
-	Image         int    `help:"Height and width of pictures; 0 is what the model was made for." default:"0"`
-	Classes       int    `help:"Classes of a picture; 0 is what the model was made for." default:"0"`
-	Optimizer     string `help:"Optimizer: ${optims}; none for evaluation." default:"adamw"`
+	Batch         int    `help:"Samples in a batch." default:"8"`
+	Seq           int    `help:"Tokens in a sample of text. 0 stands for the model's maximum." default:"0"`
+	Image         int    `help:"Height and width of pictures. 0 stands for the model's own size." default:"0"`
+	Classes       int    `help:"Number of classes. 0 stands for the model's own number." default:"0"`
+	Optimizer     string `help:"Optimizer: ${optims}, or none for evaluation." default:"adamw"`
 	Amp           string `help:"Mixed precision: bf16 or fp16, or none." default:"none" enum:"none,bf16,fp16" placeholder:"TYPE"`
-	TF32          bool   `help:"Permit products of float32 to round their factors to TF32 on the tensor cores." name:"tf32"`
+	TF32          bool   `help:"Let float32 products round their factors to TF32 on the tensor cores." name:"tf32"`
 	Checkpointing bool   `help:"Compute activations again in the backward pass instead of keeping them."`
-	Device        string `help:"What is planned for: ${gpus}, in any common spelling such as rtx4090 or A100-SXM4-80GB, cpu (whose speed is measured), or gpu, one whose memory and speed are not known. Default: h100." default:"h100" placeholder:"NAME"`
-	DeviceMemory  string `help:"Memory of the device, such as 24GiB, if it is not what the device of that name has." name:"device-memory" placeholder:"SIZE"`
-	MaxBatch      int    `help:"Where to end the search for the largest batch that fits, which takes some ten runs; 0 for no search." name:"max-batch" default:"65536"`
+	Device        string `help:"Device to plan for: ${gpus}, in any common spelling such as rtx4090 or A100-SXM4-80GB. cpu is this machine's, and its speed is measured. gpu is one of unknown memory and speed. Default: h100." default:"h100" placeholder:"NAME"`
+	DeviceMemory  string `help:"Memory of the device, such as 24GiB, if it differs from that of the named device." name:"device-memory" placeholder:"SIZE"`
+	MaxBatch      int    `help:"Upper end of the search for the largest batch that fits. The search takes about ten runs. 0 stands for no search." name:"max-batch" default:"65536"`
 	JSON          bool   `help:"Print one JSON object as the last line." name:"json"`
 }
 

@@ -17,11 +17,11 @@ import (
 )
 
 type predictCmd struct {
-	Weights string   `arg:"" help:"Weights that flambeau train --out has written, or a directory of its checkpoints." type:"path"`
+	Weights string   `arg:"" help:"Weights written by flambeau train --out, or a directory of its checkpoints." type:"path"`
 	Inputs  []string `arg:"" help:"Pictures, directories of pictures, IDX files of images, CSV tables."`
 	Device  string   `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
-	Top     int      `help:"How many classes are named for each sample." default:"3"`
-	Batch   int      `help:"Samples a batch." default:"64"`
+	Top     int      `help:"How many classes to print for each sample." default:"3"`
+	Batch   int      `help:"Samples in a batch." default:"64"`
 }
 
 // Validate is called by kong.

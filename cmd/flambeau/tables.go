@@ -17,10 +17,10 @@ import (
 
 // tableFlags say how a table is read.
 type tableFlags struct {
-	Target     string   `help:"Column of a table that holds what is learned: a class, or a number." default:"-1"`
-	Columns    []string `help:"Columns of a table that are the inputs, by name. Without it: all but the target. A column of words becomes one input for each word." placeholder:"NAME,..."`
-	Missing    string   `help:"What is done about a value of a table that is missing: error, drop (leave the row out), mean (of the column), zero. A word that is missing counts as none of the column's words for mean and zero." placeholder:"WHAT" default:"error"`
-	Regression *bool    `help:"Learn the target as a number and not as a class. Without it that is so for a target of many different numbers; --no-regression makes classes of those, too." negatable:""`
+	Target     string   `help:"Column of a table with the target: a class or a number." default:"-1"`
+	Columns    []string `help:"Columns of a table to use as inputs, by name. Default: all columns but the target. A column of words becomes one input for each word." placeholder:"NAME,..."`
+	Missing    string   `help:"How to treat a missing value of a table: error, drop (leave the row out), mean (of the column), zero. With mean and zero, a missing word counts as none of the column's words." placeholder:"WHAT" default:"error"`
+	Regression *bool    `help:"Learn the target as a number, not as a class. This is the default for a target with many different numbers. --no-regression makes classes of such a target." negatable:""`
 }
 
 var missingKinds = map[string]table.Missing{"error": table.Refuse, "drop": table.Drop, "mean": table.Mean, "zero": table.Zero}

@@ -24,44 +24,44 @@ import (
 var errInterrupted = errors.New("interrupted")
 
 type trainCmd struct {
-	Data   string `help:"What to train on: a directory of IDX files (MNIST), CIFAR's files, a directory of directories of pictures, a CSV table, a text file; or the name of a published set such as mnist, which is downloaded. Without it: embedded digits of 8×8 pixels." placeholder:"PATH"`
-	Model  string `help:"Model: ${models}. Without it the one that fits the data." placeholder:"NAME"`
+	Data   string `help:"Data to train on: a directory of IDX files (MNIST), CIFAR's files, a directory of directories of pictures, a CSV table or a text file. Or the name of a published set, such as mnist, to download. Default: embedded digits of 8×8 pixels." placeholder:"PATH"`
+	Model  string `help:"Model: ${models}. Default: one that suits the data." placeholder:"NAME"`
 	Hidden int    `help:"Width of the hidden layer of an mlp or cnn, or of a gpt." placeholder:"N"`
-	Size   int    `help:"Bring pictures to squares of so many pixels. Without it pictures of several sizes are brought to the median of their shorter sides, at most 224." placeholder:"N"`
-	Init   string `help:"Begin with the weights of this file: safetensors, .pt, or a directory of checkpoints. If it is for other classes, its last layer is replaced by a new one, which is told." type:"path" placeholder:"FILE"`
-	Freeze bool   `help:"With --init: only the last layer learns, all others keep the weights of the file; batch normalisation keeps its running statistics and uses them."`
+	Size   int    `help:"Resize pictures to squares of this many pixels. By default, pictures of several sizes are resized to the median of their shorter sides, at most 224." placeholder:"N"`
+	Init   string `help:"Begin with the weights of this file: safetensors, .pt, or a directory of checkpoints. If the weights are for other classes, a new last layer replaces theirs, and the command says so." type:"path" placeholder:"FILE"`
+	Freeze bool   `help:"With --init: only the last layer learns, and all others keep the weights of the file. Batch normalisation keeps and uses its running statistics."`
 
 	Device  string   `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
-	Devices []string `help:"Train on several devices at once: cuda:0,cuda:1, or all for all GPUs; cpu,cpu gives two shares of the processor. Each computes a part of every batch, and the step is that of the whole batch." placeholder:"LIST"`
-	Epochs  *int     `help:"Times to go over the training set." placeholder:"N"`
-	Steps   int      `help:"Stop after this many steps, 0 for no such limit." default:"0"`
-	Batch   *int     `help:"Samples a batch." placeholder:"N"`
+	Devices []string `help:"Train on several devices at once: cuda:0,cuda:1, or all for all GPUs. cpu,cpu gives two shares of the processor. Each device computes a part of every batch, and the step is that of the whole batch." placeholder:"LIST"`
+	Epochs  *int     `help:"How many times to go over the training set." placeholder:"N"`
+	Steps   int      `help:"Stop after this many steps. 0 stands for no limit." default:"0"`
+	Batch   *int     `help:"Samples in a batch." placeholder:"N"`
 	LR      *float64 `help:"Greatest learning rate." name:"lr" placeholder:"X"`
 	Optim   string   `help:"Optimizer: ${optims}." default:"adamw"`
 	Decay   *float64 `help:"Weight decay." name:"weight-decay" placeholder:"X"`
 	Sched   string   `help:"Learning rate over time: ${scheds}." default:"cosine"`
-	Warmup  *int     `help:"Steps in which the learning rate rises to its greatest." placeholder:"N"`
-	Clip    *float64 `help:"Greatest norm of the gradients, 0 for no limit." placeholder:"X"`
+	Warmup  *int     `help:"Steps in which the learning rate rises to its greatest value." placeholder:"N"`
+	Clip    *float64 `help:"Greatest norm of the gradients. 0 stands for no limit." placeholder:"X"`
 	Gather  int      `help:"Batches that make one step." name:"accumulate" default:"1"`
-	Dropout *float64 `help:"Part of the hidden units that is dropped in training." placeholder:"X"`
-	Seed    seedFlag `help:"Seed of weights, dropout and order: a number, or random for one that is drawn and told." default:"1"`
+	Dropout *float64 `help:"Fraction of the hidden units to drop in training." placeholder:"X"`
+	Seed    seedFlag `help:"Seed of weights, dropout and order: a number, or random, which draws a seed and prints it." default:"1"`
 	Workers int      `help:"Goroutines that prepare batches." default:"1"`
 
-	Rehearse string `help:"When the kernels of a step are compiled before the first one, side by side: gpu (not on emulated GPUs), always or never." default:"gpu" enum:"gpu,always,never" placeholder:"WHEN"`
+	Rehearse string `help:"When to compile the kernels of a step before the first step, several at once: gpu (not on emulated GPUs), always or never." default:"gpu" enum:"gpu,always,never" placeholder:"WHEN"`
 
 	modeFlags
 	tableFlags
 
-	Patience    int    `help:"Stop after so many evaluations in a row without a smaller loss, 0 for never." default:"0"`
+	Patience    int    `help:"Stop after this many evaluations in a row without a smaller loss. 0 stands for never." default:"0"`
 	Checkpoint  string `help:"Keep checkpoints in this directory." type:"path" placeholder:"DIR"`
-	Every       int    `help:"Steps between checkpoints, 0 for one each epoch." default:"0"`
-	Keep        int    `help:"How many of the newest checkpoints are kept." default:"3"`
+	Every       int    `help:"Steps between checkpoints. 0 stands for one checkpoint per epoch." default:"0"`
+	Keep        int    `help:"How many of the newest checkpoints to keep." default:"3"`
 	KeepBest    bool   `help:"Keep the checkpoint with the smallest loss too."`
 	Resume      bool   `help:"Go on from the newest checkpoint of the directory."`
 	TensorBoard string `help:"Write event files for TensorBoard to this directory." name:"tensorboard" type:"path" placeholder:"DIR"`
 
 	Out         string `help:"Write the trained weights to this safetensors file." type:"path" placeholder:"FILE"`
-	Fingerprint bool   `help:"Note in --out, as hashes, which samples were trained on, so that eval leaves them out. --no-fingerprint keeps it from that: who has the file could find out whether a row that they guess was among them." default:"true" negatable:""`
+	Fingerprint bool   `help:"Store hashes of the training samples in --out, so that eval leaves these samples out. --no-fingerprint stores none: with the hashes, a holder of the file can test whether a guessed row was among the samples." default:"true" negatable:""`
 	JSON        bool   `help:"Print one JSON object as the last line." name:"json"`
 	Losses      bool   `help:"With --json: include the loss of every step."`
 }

@@ -12,7 +12,7 @@ import (
 
 type tunedCmd struct {
 	Device string `help:"A GPU of this machine: cuda or cuda:N." default:"cuda" placeholder:"NAME"`
-	JSON   bool   `help:"Print a JSON object a line." name:"json"`
+	JSON   bool   `help:"Print one JSON object per line." name:"json"`
 }
 
 // Run lists what was measured.

@@ -10,7 +10,7 @@ import (
 )
 
 type vetCmd struct {
-	Args []string `arg:"" optional:"" help:"Flags of go vet, and packages: ./... is all of the module's."`
+	Args []string `arg:"" optional:"" help:"Flags of go vet, and packages. ./... stands for all packages of the module."`
 }
 
 // Run has the go command call this program as its vet tool. The exit status is go vet's.

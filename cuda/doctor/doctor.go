@@ -1,9 +1,11 @@
-// Package doctor finds out why a GPU is not used, or is slower than it could be. [Examine] looks at
-// the machine: the PCI bus, the kernel's driver, device files, containers, the environment, the
-// NVIDIA driver and its management library. Each [Finding] says what was seen and what to do about
-// it. Examine changes nothing and opens no GPU for work.
+// Package doctor finds out why a GPU is not used, or is slower than it could be.
 //
-// The command flambeau doctor prints the findings.
+// [Examine] looks at the PCI bus, the kernel's driver, device files, containers, the environment,
+// the NVIDIA driver and its management library. Each [Finding] says what was seen and what to do
+// about it. [Report.WriteText] prints them, as the command flambeau doctor does, and
+// [Report.ExitCode] is for scripts.
+//
+// Examine changes nothing, and opens no GPU for work.
 package doctor
 
 import (

@@ -10,7 +10,7 @@ import (
 )
 
 // A program that falls back to the CPU can say why.
-func ExampleExamine() {
+func Example() {
 	r := doctor.Examine()
 	for _, f := range r.Findings {
 		if f.Level == doctor.Unused {

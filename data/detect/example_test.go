@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/data/table"
 )
 
-func ExamplePath() {
+// A program that gets a path opens what the path holds.
+func Example() {
 	dir, err := os.MkdirTemp("", "data")
 	if err != nil {
 		fmt.Println(err)

@@ -1,4 +1,8 @@
-// Package digits is 1,797 handwritten digits of 8×8 pixels, embedded in the program.
+// Package digits is a data set to try things on: 1,797 handwritten digits of 8×8 pixels, embedded
+// in the program.
+//
+// [Load] returns the [Set], a data.Dataset. [Set.Split] divides it into digits to train on and
+// digits to test with.
 //
 // They are the test set of "Optical Recognition of Handwritten Digits" by E. Alpaydin and C.
 // Kaynak, UCI Machine Learning Repository, 1998, DOI 10.24432/C50P49, licensed CC BY 4.0

@@ -1,14 +1,19 @@
-// Package table reads tables of numbers and words, comma-separated (CSV), into tensors: columns
-// become inputs, one may be the target, as a class or as a number.
+// Package table reads comma-separated tables (CSV) into tensors, to train on their columns.
 //
-// A column of numbers is one of X. A column of words becomes one of X for each word: 1 where the
-// row has it, else 0 (one-hot). [Describe] finds the columns of words and what they hold; a model
-// that was trained on them takes the same [Config].Categories again.
+// [Load] and [Read] return a [Table]: X with the inputs and Y with the target, which is a class or
+// a number. [Table.Dataset] gives it to a loader. [Describe] finds the columns of words and the
+// words in them.
 //
-// Quoting is that of RFC 4180: a field in quotes may hold commas, quotes (doubled) and line ends. A
-// first line of names is expected unless Config.NoHeader says otherwise; empty lines are left out.
-// What cannot be read is an *[Error] that names the file, the line and the column; a value that is
-// missing is an error too, unless Config.Missing says what to do.
+// A column of numbers becomes one column of X. A column of words becomes a column for each word: 1
+// where the row has the word, else 0 (one-hot). To use a trained model on another table, give that
+// table the same Config.Categories.
+//
+// Quoting is that of RFC 4180: a field in quotes may hold commas, doubled quotes and line ends. The
+// first line has the names of the columns, unless Config.NoHeader says otherwise. Empty lines are
+// left out.
+//
+// A field that cannot be read is an *[Error] with the file, the line and the column. So is a
+// missing value, unless Config.Missing says what to do with it.
 package table
 
 import (

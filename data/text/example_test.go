@@ -16,6 +16,28 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// A text becomes tokens, and the tokens become batches in which each token has the next one as its
+// target.
+func Example() {
+	chars := must(text.NewChars("to be or not to be"))
+	blocks := must(text.NewBlocks(must(chars.Encode("to be or not")), 5, 0))
+	for batch, err := range must(data.NewLoader(blocks, data.Config{Batch: 1})).Batches() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		tokens := func(x *tensor.Tensor) (ids []int) {
+			for _, v := range x.Floats() {
+				ids = append(ids, int(v))
+			}
+			return ids
+		}
+		fmt.Printf("%q %q\n", must(chars.Decode(tokens(batch.X))), must(chars.Decode(tokens(batch.Y))))
+	}
+	// Output:
+	// "to be" "o be "
+	// " or n" "or no"
+}
+
 // A vocabulary is learned from texts; one that was published is loaded with LoadBPE or
 // LoadTokenizerJSON.
 func ExampleTrainBPE() {

@@ -1,14 +1,17 @@
-// Package text turns text into tokens and back, and streams of tokens into samples.
+// Package text turns text into tokens and back, and tokens into samples to train on.
 //
-// A [Tokenizer] maps strings to numbers: [Bytes], [Chars], [BPE] (GPT-2's byte-level byte-pair
-// encoding) and [WordPiece] (BERT's). They are read from the files that Hugging Face publishes,
-// give the same numbers as its tokenizers library, and may be used by several goroutines at once. A
-// Go string holds any bytes. What is not UTF-8 is tokenized byte by byte where the tokenizer can
-// ([Bytes], [BPE]). Decoding gives back exactly those bytes, where Python's decoders put
-// replacement characters.
+// One does three things with it:
 //
-// [NewBlocks] cuts a stream of tokens into samples for a data.Loader; [Pad] makes a batch of
-// sequences of different lengths.
+//   - A [Tokenizer] maps strings to numbers: [Bytes], [Chars], [BPE] (GPT-2's byte-level byte-pair
+//     encoding) and [WordPiece] (BERT's). [LoadBPE], [LoadTokenizerJSON] and [LoadWordPiece] read
+//     the files that Hugging Face publishes. [TrainBPE] learns a vocabulary.
+//   - [NewBlocks] cuts a stream of tokens into samples for a data.Loader.
+//   - [Pad] makes a batch of sequences of different lengths, with its mask.
+//
+// Tokenizers give the same numbers as Hugging Face's tokenizers library. Several goroutines may use
+// one at once. A Go string holds any bytes: [Bytes] and [BPE] tokenize bytes that are not UTF-8 one
+// by one. Decoding gives back exactly those bytes, where Python's decoders put replacement
+// characters.
 package text
 
 import (

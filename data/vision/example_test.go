@@ -19,7 +19,7 @@ import (
 )
 
 // Pictures in directories, augmented on the loader's goroutines.
-func ExampleApply() {
+func Example() {
 	dir, err := os.MkdirTemp("", "digits")
 	if err != nil {
 		fmt.Println(err)

@@ -1,16 +1,19 @@
-// Package vision brings images to a training loop. It reads the sets that are published as MNIST's
-// IDX files and as CIFAR's binary files, and folders of pictures. It transforms images on the
-// loader's goroutines.
+// Package vision brings images to a training loop: it reads data sets and folders of pictures, and
+// transforms them on the loader's goroutines.
 //
-//   - A dataset of this package is [Images]: sample i is an image and its class, a number. As a
-//     data.Dataset its samples are float32 tensors [C,H,W] scaled to 0 … 1, and int64. [Apply] puts
-//     transforms between. Without a [ToTensor] among them the samples stay uint8 tensors of 0 …
-//     255.
-//   - Random transforms draw from the sample's own random numbers (data.RandDataset), so what comes
-//     out is a function of seed, epoch and index, whatever the number of workers.
-//   - Whatever is parsed is bounded before it is allocated. A file that is not what it should be is
-//     an *[Error] that names it.
-//   - Nothing is downloaded but by [Download].
+// One opens a set ([MNIST], [CIFAR10], [ImageFolder]), puts transforms upon it ([Apply]), and gives
+// it to a data.Loader. [Download] fetches published sets. [SaveImage] writes a batch as a picture.
+//
+// The contract:
+//
+//   - A dataset of this package is [Images]: sample i is an image and the number of its class. As a
+//     data.Dataset its samples are float32 tensors [C,H,W] from 0 to 1, and int64. With transforms
+//     but without a [ToTensor] among them, the samples stay uint8 tensors from 0 to 255.
+//   - A random transform draws from the sample's own random numbers (data.RandDataset). So the
+//     result depends on seed, epoch and index, and not on the number of workers.
+//   - What a file claims is checked before memory is allocated for it. A file that cannot be read
+//     is an *[Error] that names the file.
+//   - Only [Download] uses the network.
 package vision
 
 import (

@@ -1,8 +1,13 @@
-// Package devicetest tests that a driver keeps the contract of package device.
+// Package devicetest is the conformance suite of drivers: it tests that a driver keeps the contract
+// of package device.
+//
+// The test of a driver is one call:
+//
+//	func TestConformance(t *testing.T) { devicetest.Run(t, dev) }
 //
 // [Run] runs every primitive with all element types and many layouts: contiguous, offset, strided,
 // transposed, broadcast, empty, scalar, more than three dimensions. It compares results with
-// expr.Program.Eval bit for bit, or with float64 references within a stated bound. It tests
+// [expr.Program.Eval] bit for bit, or with float64 references within a stated bound. It tests
 // streams, events, memory, index errors, running out of memory, and use by several goroutines.
 // Optional ops are tested if the device supports them. A failure names the primitive, the types,
 // the layout and the element. Outputs are parts of larger buffers; the other bytes must not change.

@@ -1,7 +1,7 @@
 // Package arch holds the rules of the house that a compiler does not check, and the test that
-// enforces them. Imports only descend the floors of docs/design.md. Foreign libraries enter at one
-// place. Every package and exported identifier is documented. Files stay small. Names of files have
-// one form. Lines and sentences of comments and pages stay short.
+// enforces them. Imports only descend the floors of docs/inside/README.md. Foreign libraries enter
+// at one place. Every package and exported identifier is documented. Files stay small. Names of
+// files have one form. Lines and sentences of comments and pages stay short.
 //
 // The checks read source text, not the build: files for every system and tag
 // are seen, whichever machine runs the test. Nothing imports this package.

@@ -372,6 +372,29 @@ func TestNamesHaveExamples(t *testing.T) {
 	}
 }
 
+// The page of each package begins with an Example of the package. Package vet is a command's: its
+// examples are the programs in testdata.
+func TestPackagesHaveExamples(t *testing.T) {
+	for pkg, dir := range publicPackages {
+		if pkg == "vet" {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(files, func(file string) bool {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return bytes.Contains(text, []byte("\nfunc Example() {"))
+		}) {
+			t.Errorf("package %s has no Example of the package: func Example()", pkg)
+		}
+	}
+}
+
 // The check itself: what is only compiled does not count, a method counts with its type, and what
 // an Example reaches does.
 func TestExamplesCheck(t *testing.T) {

@@ -1,19 +1,23 @@
-// Package sched is schedules: they change the learning rates of an optimizer's groups, and some its
-// momentum, from step to step.
+// Package sched changes the learning rates of an optimizer from step to step, as
+// torch.optim.lr_scheduler does.
+//
+// One makes a schedule of an optimizer ([NewCosineAnnealing], [NewOneCycle], …), and calls its Step
+// after each step of the optimizer, or once an epoch. Which of the two depends on what the given
+// numbers count. [NewWarmUp], [NewSequential] and [NewChained] combine schedules. [NewPlateau]
+// follows a metric.
 //
 // A schedule begins when it is made. It notes each group's learning rate as its InitialLR, unless
-// an earlier schedule has, and sets the rate of step 0. Call Step once after each step of the
-// optimizer, or once an epoch, whichever the numbers given to the schedule count.
+// an earlier schedule has, and sets the rate of step 0. Some schedules change the momentum too.
 //
-// As in torch.optim.lr_scheduler, most rates follow from the one before ("chainable"). So schedules
-// can be combined, and a rate that was changed by hand is taken up. In float64 the rates have the
-// bits of PyTorch's.
+// As in PyTorch, most rates follow from the rate before ("chainable"). So schedules can be
+// combined, and a rate that was changed by hand is taken up. In float64 the rates have the bits of
+// PyTorch's.
 //
 // StateDict and LoadStateDict exchange the state with torch's names. As in PyTorch, loading a
-// schedule does not touch the optimizer: its rates come with its own state, which is to be loaded
+// schedule does not touch the optimizer. The rates come with the optimizer's own state: load that
 // after the schedule was made.
 //
-// Arguments that make no sense panic with an *[optim.Error]; a tree that does not fit is an
+// Arguments that make no sense panic with an *[optim.Error]. A tree that does not fit is an
 // *[optim.StateError].
 package sched
 

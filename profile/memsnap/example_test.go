@@ -20,7 +20,7 @@ import (
 // Some steps of training are recorded, the parameters labelled, and the snapshot written for a
 // browser and for PyTorch's viewer. On a machine with a GPU, cuda.Open(0) takes the place of
 // Emulate.
-func ExampleWrite() {
+func Example() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
 		log.Fatal(err)

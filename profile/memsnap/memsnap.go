@@ -1,15 +1,23 @@
-// Package memsnap writes what a device's allocator did ([device.MemorySnapshot]) to files: as a
-// page that any browser shows, and as the pickle that PyTorch's memory viewer reads
-// (torch.cuda.memory._dump_snapshot, https://pytorch.org/memory_viz).
+// Package memsnap writes the history of a device's memory to files: as a page for any browser, and
+// as the pickle that PyTorch's memory viewer reads.
 //
-// The page is one file without references to anything else. It shows the allocated bytes over time,
-// stacked by category, op, call site or scope. It shows what was alive at the peak of the recording
-// and at its end, with the stacks of the allocations. It also shows the blocks of each segment, and
-// the last events. Its size is bounded whatever the length of the history. The timeline has at most
-// 1,200 points, each of which is the highest of the events that it stands for, so that no peak is
-// lost. Tables and drawings say what they leave out.
+// A device records its history after RecordMemoryHistory, and its MemorySnapshot is what [Write]
+// takes. The name's end says the format: .html or .pickle. The pickle is that of
+// torch.cuda.memory._dump_snapshot, for https://pytorch.org/memory_viz.
 //
-// The pickle has every event and frame. Categories that the viewer does not know are its "unknown".
+// The page is one file without references to anything else. It shows:
+//
+//   - the allocated bytes over time, stacked by category, op, call site or scope;
+//   - what was alive at the peak and at the end of the recording, with the stacks of the
+//     allocations;
+//   - the blocks of each segment, and the last events.
+//
+// The page's size is bounded whatever the length of the history. The timeline has at most 1,200
+// points. Each is the highest of the events that it stands for, so no peak is lost. Tables and
+// drawings say what they leave out.
+//
+// The pickle has every event and frame. Categories that PyTorch's viewer does not know become its
+// "unknown".
 //
 // Files are written whole or not at all. Errors are of the type *[Error].
 package memsnap

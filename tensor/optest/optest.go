@@ -1,15 +1,19 @@
-// Package optest is the table test of package tensor: it walks every op that is declared, over
-// element types and layouts, on any device.
+// Package optest is the table test of package tensor: it walks every declared op over element types
+// and layouts, on any device.
 //
-// [Run] takes every elementwise op ([tensor.Declared], a user's own too), every reduction
-// ([tensor.Reductions]) and every heavy op and view in the package's table. Operands are
-// contiguous, transposed, strided, broadcast, expanded, empty and scalar ones, and some of more
-// than three dimensions. It checks:
+// The test of a device is one call:
+//
+//	func TestOps(t *testing.T) { optest.Run(t, dev, optest.Options{}) }
+//
+// [Run] takes every elementwise op (tensor.Declared, a user's own too), every reduction
+// (tensor.Reductions) and every heavy op and view in the package's table. Operands are contiguous,
+// transposed, strided, broadcast, expanded, empty and scalar ones, and some have more than three
+// dimensions. It checks:
 //
 //   - values, against the op's float64 reference: within a few ulp in float32, within one of the
 //     rounded value in 16 bits, exactly for integers and bool;
 //   - gradients, in float64 against central differences of the reference, in float32 and 16 bits
-//     against those in float64;
+//     against the gradients in float64;
 //   - second derivatives, in float64 against central differences of the gradients;
 //   - functions in place, against the forms that return a new tensor;
 //   - fast kernels, against the composition of primitives that they replace.

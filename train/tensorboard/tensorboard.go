@@ -1,8 +1,9 @@
 // Package tensorboard writes event files that TensorBoard shows: scalars, texts, histograms and
 // images.
 //
-// To look at them, run tensorboard --logdir DIR. To write them the package needs nothing but the
-// standard library.
+// [NewWriter] opens a file in a directory, [Writer.Scalar] and its neighbours add to it, and
+// [Writer.Close] ends it. To look at the curves, run tensorboard --logdir DIR. To write them the
+// package needs nothing but the standard library.
 //
 // A file is a sequence of TFRecords: length, checksum of the length, data, checksum of the data
 // (https://www.tensorflow.org/tutorials/load_data/tfrecord). The checksums are CRC-32C, rotated and

@@ -1,0 +1,93 @@
+// Command pinn solves the heat equation ∂u/∂t = α·∂²u/∂x² with a physics-informed network (M.
+// Raissi, P. Perdikaris, G. Karniadakis, arXiv:1711.10561). The network is the function u(t, x).
+// The loss is the error of its derivatives in the equation, and of its values at t = 0 and at both
+// ends.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"math"
+
+	_ "github.com/flambeau-go/flambeau/cuda" // links the GPU driver in
+	"github.com/flambeau-go/flambeau/device"
+	"github.com/flambeau-go/flambeau/nn"
+	"github.com/flambeau-go/flambeau/optim"
+	"github.com/flambeau-go/flambeau/tensor"
+)
+
+const alpha = 0.3 // how fast heat spreads
+
+// exact is the solution for a rod that begins as half a wave of a sine and is cold at both ends.
+func exact(t, x float64) float64 { return math.Exp(-alpha*math.Pi*math.Pi*t) * math.Sin(math.Pi*x) }
+
+func newHeat() *nn.Sequential {
+	return nn.NewSequential(nn.NewLinear(2, 24), nn.Tanh{}, nn.NewLinear(24, 24), nn.Tanh{}, nn.NewLinear(24, 24), nn.Tanh{}, nn.NewLinear(24, 1))
+}
+
+// at is u at the times t and the places x, [n, 1] each.
+func at(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
+	return model.Forward(tensor.Cat(1, t, x))
+}
+
+// residual is ∂u/∂t − α·∂²u/∂x², which is 0 where the network obeys the equation. CreateGraph
+// records how the derivatives are computed. So ∂u/∂x has a derivative by x, and the loss one by the
+// weights.
+func residual(model *nn.Sequential, t, x *tensor.Tensor) *tensor.Tensor {
+	first := tensor.Gradients(at(model, t, x).Sum(), []*tensor.Tensor{t, x}, tensor.CreateGraph())
+	second := tensor.Gradients(first[1].Sum(), []*tensor.Tensor{x}, tensor.CreateGraph())
+	return first[0].Sub(second[0].MulScalar(alpha))
+}
+
+func main() {
+	log.SetFlags(0)
+	rounds := flag.Int("rounds", 6, "steps of LBFGS, of 50 iterations each")
+	points := flag.Int("points", 1000, "times and places at which the equation has to hold")
+	flag.Parse()
+
+	dev, why := device.Best() // "cuda" if available else "cpu"
+	fmt.Println(why)
+	tensor.ManualSeed(1)
+	model := nn.To(newHeat(), dev)
+	params := nn.Parameters(model)
+	opt := optim.NewLBFGS(params, optim.LBFGSConfig{LR: 1, MaxIter: 50, LineSearch: "strong_wolfe"})
+
+	// LBFGS compares the gradients of one function, so the points stay the same.
+	all := tensor.Root().On(dev)
+	n, edge := *points, *points/10
+	time, place := all.Rand(n, 1).RequiresGrad(), all.Rand(n, 1).RequiresGrad()
+	begin, rod := all.Zeros(edge, 1), all.Rand(edge, 1)             // the beginning: t = 0
+	later, ends := all.Rand(2*edge, 1), all.Rand(2*edge, 1).Round() // the ends: x = 0 or 1
+	warm := rod.MulScalar(math.Pi).Sin()
+
+	for round := range *rounds {
+		loss := opt.Step(func() (value float64) { // which is called several times in a step
+			tensor.Do(func(s *tensor.Scope) {
+				opt.ZeroGrad()
+				equation := residual(model, time.In(s), place.In(s)).Square().Mean()
+				start := nn.MSE(at(model, begin.In(s), rod.In(s)), warm)
+				cold := at(model, later.In(s), ends.In(s)).Square().Mean()
+				loss := equation.Add(start).Add(cold)
+				loss.Backward(tensor.Into(params...)) // and not into times and places
+				value = loss.Item()
+			}, tensor.On(dev))
+			return value
+		})
+		fmt.Printf("round %d: loss %.2g\n", round+1, loss)
+	}
+	worst := 0.0
+	tensor.Do(func(s *tensor.Scope) {
+		for _, t := range []float64{0, 0.25, 0.5, 0.75, 1} {
+			row := s.Linspace(0, 1, 41)
+			u := at(model, s.Full(t, 41, 1), row.Unsqueeze(1)).Floats()
+			line := ""
+			for i, v := range u {
+				worst = max(worst, math.Abs(float64(v)-exact(t, float64(i)/40)))
+				line += string(" .:-=+*#%@"[min(9, max(0, int(10*v)))])
+			}
+			fmt.Printf("t = %.2f |%s|\n", t, line)
+		}
+	}, tensor.On(dev), tensor.NoGrad())
+	fmt.Printf("at most %.4f off the exact solution\n", worst)
+}
