@@ -103,7 +103,8 @@ func (c *calendar) take(ready, cost time.Duration) (start, end time.Duration) {
 		if cost == 0 {
 			return start, end
 		}
-		i += len(left) // if it occupied the whole span, nothing of the span is left after it
+		// left has at most the time before from, because all time of the span after it is occupied
+		i += len(left)
 	}
 	from := max(c.end, ready)
 	if from > c.end {

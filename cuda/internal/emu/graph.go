@@ -152,7 +152,7 @@ func (d *Driver) addNode(call string, h cu.Graph, after []cu.GraphNode, build fu
 	return n.handle, nil
 }
 
-// GraphAddKernelNode checks the launch as LaunchKernel does.
+// GraphAddKernelNode adds a launch, which it checks like LaunchKernel.
 func (d *Driver) GraphAddKernelNode(h cu.Graph, after []cu.GraphNode, l cu.GraphKernel) (cu.GraphNode, error) {
 	const call = "cuGraphAddKernelNode"
 	return d.addNode(call, h, after, func(*graph) (work, error) { return d.kernelNode(call, l) })

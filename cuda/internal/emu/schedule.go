@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// Kind is what an operation in a queue does.
+// Kind is the kind of an operation in a queue.
 type Kind uint8
 
 // Kinds of operation.

@@ -17,7 +17,7 @@ var (
 // virtual is the virtual memory management of a device.
 type virtual struct {
 	ranges  map[uint64]uint64          // reserved ranges: size by address
-	handles map[cu.MemHandle]*physical // memory that is not released, or is mapped
+	handles map[cu.MemHandle]*physical // memory that is not yet released, or still mapped
 	mapped  map[uint64]*physical       // by address
 }
 

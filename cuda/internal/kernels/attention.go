@@ -161,8 +161,8 @@ type attentionBlock struct {
 	lse          ptx.Ptr // of the block's head
 }
 
-// without is the value stored in LSE for a query that sees no key. With split keys it is -Inf, so
-// that combining the pieces gives such a piece the weight 0.
+// without is the value stored in LSE for a query that sees no key. It is +Inf. With split keys it
+// is -Inf, so that attentionCombine gives a piece without visible keys the weight 0.
 func (s attentionShape) without() float32 {
 	if s.split {
 		return float32(math.Inf(-1))

@@ -18,10 +18,11 @@ type attentionCase struct {
 	batch, heads, shared, queries, keys, features int
 	values                                        int // 0: as many as features
 	form                                          string
-	skip                                          int // elements from an aligned address
-	causal                                        bool
-	lengths                                       []int
-	mask                                          dtype.Type
+	// distance of the operands from an aligned address, in elements
+	skip    int
+	causal  bool
+	lengths []int
+	mask    dtype.Type
 	// dimensions along which the mask is not broadcast
 	maskDims [4]bool
 	drop     float64

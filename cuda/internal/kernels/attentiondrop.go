@@ -10,7 +10,7 @@ import (
 // the answers as bits of one register.
 func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Value {
 	b, seed := w.Builder, w.seed
-	// loaded again for each tile, because keys prepared for all rounds would occupy registers
+	// loaded again for each tile; otherwise the keys of all Philox rounds would stay in registers
 	if w.s.numbers {
 		seed = w.numbers.Load()
 	}
@@ -40,8 +40,8 @@ func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 type keptGroup struct{ block, key ptx.Value }
 
 // keptBits returns which weights of the groups dropout keeps, 16 bits for each group. Four lanes
-// share the work; their numbers differ by near and 2·near. This lane is number part of the four,
-// and draws bits 4·part to 4·part+3 of each group.
+// share the work. Their numbers differ in the bits near and 2·near. This lane is number part of the
+// four, and draws bits 4·part to 4·part+3 of each group.
 func (w *weighing) keptBits(near int, part ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {
 	b := w.Builder
 	words := make([]ptx.Value, ceilDiv(len(groups), 2))

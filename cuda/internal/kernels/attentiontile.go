@@ -17,7 +17,7 @@ type headTile struct {
 	size        int // bytes of an element: 2 or 4
 }
 
-// headTileOf returns a tile with room for rows rows of columns elements each.
+// headTileOf returns a tile with room for the given numbers of rows and columns.
 func headTileOf(rows, columns int, t dtype.Type) headTile {
 	return headTile{rows, max(16, ceilDiv(columns, 16)*16), t.Size()}
 }

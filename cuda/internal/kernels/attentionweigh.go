@@ -187,8 +187,7 @@ func (r weighingRow) unseen(j, score ptx.Value) ptx.Value {
 	return r.sees(j).Select(score, r.w.F32(float32(math.Inf(-1))))
 }
 
-// lastKey returns an upper bound of the keys that the queries up to number i see: they see no key
-// from there on.
+// lastKey returns the number of the first key that no query up to number i sees.
 func (w *weighing) lastKey(i ptx.Value) ptx.Value {
 	if !w.s.causal {
 		return w.limit

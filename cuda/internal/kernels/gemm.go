@@ -27,9 +27,9 @@ func (l tileLoad) String() string { return [...]string{"kv", "ov", "ks", "os"}[l
 func (l tileLoad) vectors() bool { return l <= vectorsAlongOuter }
 
 // gemmTile is the part of the result that a block computes: bm×bn results, with k in steps of bk. A
-// thread has mc×nc chunks of 16 bytes by 16 bytes. The threads are divided into groups, one for
-// each slice. Each group multiplies its part of every step of k, and the sums of the groups are
-// added at the end.
+// thread has mc chunks of 16 bytes along m, and nc along n. The threads are divided into groups,
+// one for each slice. Each group multiplies its part of every step of k, and the sums of the groups
+// are added at the end.
 type gemmTile struct{ bm, bn, bk, mc, nc, slices int }
 
 // The tiles of all kernels. A warp has 4 threads along m by 8 along n, so its reads of shared
@@ -518,8 +518,8 @@ type productParams struct {
 	m, n, k ptx.Value // k is the length of this block's part
 	a, b    gemmOperand
 	bias    gemmOperand // p and stride2 only, if there is a bias
-	// out is called where the results are stored, so that its address needs no registers before
-	// that
+	// out is a function, so that the address of the results needs no registers before they are
+	// stored
 	out   func() gemmOperand
 	parts productParts // if the product is divided along k
 	tile  ptx.Value    // number of the block's tile

@@ -228,8 +228,8 @@ func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][
 		place := func(slice ptx.Value) ptx.Ptr {
 			return shared.At(slice.Mul(num(size)).Add(thread.Mul(num(g.chunk))))
 		}
-		// The chunks of one number lie side by side for all threads; f gets the offset of a
-		// thread's chunk.
+		// chunks calls f for each chunk of this thread, with its offset. The chunks of one number
+		// lie side by side for all threads.
 		chunks := func(f func(at int, v []*ptx.Var)) {
 			at := 0
 			for i := range acc {

@@ -16,11 +16,12 @@ import (
 // results, up to the order of sums.
 type Form struct {
 	Tile   [3]int `json:"tile"`             // rows and columns of a block's tile, and its step of k
-	Stages int    `json:"stages,omitempty"` // tiles in shared memory, on tensor cores
+	Stages int    `json:"stages,omitempty"` // number of tiles in shared memory, on tensor cores
 	Whole  int    `json:"whole,omitempty"`  // number of tiles whose block sums up all of k
-	Chunk  int    `json:"chunk,omitempty"`  // k that a block of the other tiles sums up; 0: all
-	CopyA  bool   `json:"copy_a,omitempty"` // A is copied first, to rows aligned to 16 bytes
-	CopyB  bool   `json:"copy_b,omitempty"`
+	// elements of k that a block of the other tiles sums up; 0: all
+	Chunk int  `json:"chunk,omitempty"`
+	CopyA bool `json:"copy_a,omitempty"` // A is copied first, to rows aligned to 16 bytes
+	CopyB bool `json:"copy_b,omitempty"`
 }
 
 // String returns a text such as "128x128x32, k by 512 behind 264 tiles".

@@ -196,8 +196,8 @@ func TestTensorRealigned(t *testing.T) {
 	}{
 		{"NT", [4]int{1, 4096, 4096, 1025}, 3, "krkr"}, // both operands have an odd k
 		{"NN", [4]int{1, 4096, 50257, 768}, 2, "kor"},  // weights of an odd number of columns
-		{"NN", [4]int{1, 8192, 768, 50257}, 1, "k2ro"}, // the gradient of logits by weights
-		{"TN", [4]int{1, 50257, 768, 8192}, 1, "o2ro"}, // the gradient of logits by activations
+		{"NN", [4]int{1, 8192, 768, 50257}, 1, "k2ro"}, // the gradient of logits times the weights
+		{"TN", [4]int{1, 50257, 768, 8192}, 1, "o2ro"}, // the gradient of logits, transposed, times the activations
 		{"N0", [4]int{8, 1024, 1025, 768}, 2, "kor"},   // one matrix for a batch
 		{"NN", [4]int{1, 64, 65, 64}, 1, "ko1"},        // too small to pay for another launch
 	} {

@@ -36,7 +36,7 @@ func undivided(k int) division { return division{chunk: max(k, 1)} }
 
 func (d division) parts(k int) int { return max(1, ceilDiv(k, d.chunk)) }
 
-// blocks returns the number of blocks for one matrix of so many tiles.
+// blocks returns the number of blocks for one matrix with the given number of tiles.
 func (d division) blocks(tiles, k int) int { return d.whole + (tiles-d.whole)*d.parts(k) }
 
 // productParts says where blocks store their sums, and which part this block has.

@@ -22,9 +22,9 @@ type GPU struct {
 // rate of its cache), GA102, AD102, H100 SXM, B200 and GB202, in NVIDIA's architecture papers and
 // data sheets.
 //
-// Two rates of H100 and RTX 4090 were measured by Luo and others (2024, arXiv:2402.13499). An H100
-// reaches 62 % of its peak with mma.sync and reads 3942 bytes a clock from its cache. An RTX 4090
-// reads 1622. A GB202 reads 19.4 bytes a clock from its cache for each multiprocessor
+// Luo and others measured some rates (2024, arXiv:2402.13499). An H100 reaches 62 % of its peak
+// with mma.sync, and reads 3942 bytes a clock from its cache. An RTX 4090 reads 1622. A GB202 reads
+// 19.4 bytes a clock from its cache for each multiprocessor
 // (github.com/waynehacking8/blackwell-tensorcore-kernels, results/ncu_sm120_*: bytes of the tiles
 // divided by the share of the peak). The other devices have the rates of their neighbours.
 //

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// machineCode is what NVIDIA's assembler made of a kernel, read back by NVIDIA's disassembler.
+// machineCode is the machine code that NVIDIA's assembler made of a kernel, as NVIDIA's
+// disassembler prints it.
 type machineCode struct {
 	threads, registers, shared int // threads of a block, registers of a thread, bytes of a block
 	text                       string

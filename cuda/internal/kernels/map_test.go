@@ -73,9 +73,9 @@ func TestMapTypes(t *testing.T) {
 	}
 }
 
-// With one operand, a thread reads two vectors before it computes either. With a grid for all of
-// the work that would need millions of elements. Here few blocks stride over thousands of elements,
-// with every kind of end.
+// With one operand, a thread reads two vectors before it computes either. With the usual grid that
+// would need millions of elements. Here few blocks stride over thousands of elements, with every
+// kind of end.
 func TestMapPairs(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
 		p := program(t, []dtype.Type{typ}, []dtype.Type{typ}, x0.Mul(x0))

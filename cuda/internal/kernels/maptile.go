@@ -28,8 +28,8 @@ const (
 	tileHeight = 8 // threads along the second side
 )
 
-// tileSpecFor returns the specification for a map over the space. The space has outs outputs, and
-// after them the inputs. It returns false if no input is better turned.
+// tileSpecFor returns the specification for a map over the space, whose first outs operands are the
+// results. It returns false if it is better to turn no input.
 func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 	last := sp.rank() - 1
 	s := tileSpec{program: programIDOf(p), rank: sp.rank(), axis: -1}
@@ -97,7 +97,8 @@ func planTiles(s tileSpec, p *expr.Program, sp space, all []Operand, params []ui
 func (s tileSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	p := programs[0]
 	na, nl := b.Param("na", ptx.U32), b.Param("nl", ptx.U32)
-	// A dimension is added in front, because split does not need the size of the first one.
+	// A dimension is added in front. So split, which needs no size for the first one, returns a
+	// coordinate for each outer dimension.
 	coords := declareCoordinates(b, "d", s.rank-1, false)
 	var base []ptx.Ptr
 	var strides [][]ptx.Value

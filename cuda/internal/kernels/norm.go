@@ -377,7 +377,7 @@ func apply(v []ptx.Value, f func(k int) ptx.Value) []ptx.Value {
 	return out
 }
 
-// values returns the values that load loads.
+// values loads the thread's values by load. It keeps those for which there are registers.
 func (w *normWork) values(load func(i ptx.Value) []ptx.Value) rowValues {
 	v := rowValues{w: w, load: load}
 	for _, i := range w.at {

@@ -29,9 +29,9 @@ func (f reduceForm) String() string { return [...]string{"warp", "block", "colum
 type reduceStage uint8
 
 const (
-	wholeReduction reduceStage = iota // operands to results
-	firstStage                        // operands to one partial value a chunk
-	lastStage                         // partial values to results
+	wholeReduction reduceStage = iota // from operands to results
+	firstStage                        // from operands to one partial value for each chunk
+	lastStage                         // from partial values to results
 )
 
 func (s reduceStage) String() string { return [...]string{"whole", "first", "last"}[s] }
@@ -39,7 +39,7 @@ func (s reduceStage) String() string { return [...]string{"whole", "first", "las
 // reduceSpec describes a reduction kernel. o counts the results, and r the elements that are
 // combined into one result.
 type reduceSpec struct {
-	// In the last stage mapping has no key, but as its name the type of the partial values.
+	// In the last stage mapping has no key. Its name is the type of the partial values.
 	mapping, finish   programID
 	kind              device.ReduceKind
 	form              reduceForm
@@ -49,7 +49,7 @@ type reduceSpec struct {
 	wide              bool
 	// elements of one access: along the row, or along the results in the column form
 	vector  int
-	uniform uint16 // bits of the operands that have one value for a whole vector
+	uniform uint16 // bit k: operand k has one value for a whole vector
 	// vectors that a thread loads together; 0 leaves the number to the builder
 	unroll int
 	// the map has a second result of type Bool, and the kernel counts how often it is true
@@ -366,7 +366,7 @@ func (p *reduction) vectors(form reduceForm) (v int, uniform uint16) {
 	if p.counts() {
 		v = vectorLength(p.ins[:1])
 	}
-	// first is the number of the operands' first strides in along
+	// along.stride[first] belongs to operand 0
 	along, across, first := p.red, p.kept, 0
 	if form == columns {
 		along, across, first = p.kept, p.red, 1

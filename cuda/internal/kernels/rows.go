@@ -27,10 +27,9 @@ type rowWork struct {
 	ends    *rowEnds // if rows are odd
 }
 
-// cachedColumns returns a number of columns, at least columns, for which shared memory has room in
-// each row of a block. It is 0, so that rows have no cache, if the row is longer (see longSoftmax),
-// or if the computing type does not have 4 bytes. The cache is for kernels that read a row more
-// than once.
+// cachedColumns returns the number of columns, at least columns, for which a row's cache in shared
+// memory has room. It is 0 if the row is too long for a cache (see longSoftmax), or if the
+// computing type does not have 4 bytes. A cache is for kernels that read a row more than once.
 func cachedColumns(t dtype.Type, columns int) int {
 	if t.Compute().Size() != 4 {
 		return 0
@@ -240,7 +239,7 @@ func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v [
 	return w.across(top.Get(), greater)
 }
 
-// exponentials are the running maximum of the elements that a thread has read, and the sum of
+// exponentials has the running maximum of the elements that a thread has read, and the sum of
 // exp(element - maximum). A greater element rescales the sum (M. Milakov, N. Gimelshein: Online
 // normalizer calculation for softmax, 2018, arXiv:1805.02867).
 type exponentials struct {

@@ -24,7 +24,7 @@ type longSoftmax struct {
 
 const (
 	longThreads = 512
-	// of a thread's 128 registers, those for held values; 16-bit values need more for conversion
+	// registers of a thread's 128 for held values; 16-bit elements have more values in flight
 	longRegisters = 52
 	longHalves    = 32
 	longShared    = 99 << 10 // shared memory that a block may have on every supported GPU

@@ -340,7 +340,8 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		b.For(b.U32(0), num(s.width), num(threads), func(i ptx.Value, _ ptx.Loop) { f(i.Add(lane)) })
 	}
 	// meet compares v, which is element i, with the elements at the distances j, j/2, …, 1, all
-	// less than a warp. size is the length of the sorted runs in this stage.
+	// less than a warp, and exchanges them where needed. size is the length of the sorted runs in
+	// this stage.
 	meet := func(i ptx.Value, v []ptx.Value, size ptx.Value, j int) []ptx.Value {
 		for ; j > 0; j /= 2 {
 			other := shuffleAll(v, ptx.ShuffleXor, num(j))

@@ -102,7 +102,7 @@ func (g *tensorBuilder) sum(loadA, loadB *tensorCopier, half int) {
 	readA := g.reader(g.s.a.alongK, f.bm, g.warpM, 0, false)
 	readB := g.reader(g.s.b.alongK, f.bn, g.warpN, half, true)
 	loads := []*tensorCopier{loadA, loadB}
-	// Without asynchronous copies only the barrier is needed.
+	// Without asynchronous copies a barrier is enough.
 	async := loadA.async() || loadB.async()
 	commit := func() {
 		if async {

@@ -72,7 +72,7 @@ func span(o Operand) int {
 	return n
 }
 
-// traffics lists the kernels of a step of GPT-2 that memory bounds, on few of its rows.
+// traffics lists the kernels of a GPT-2 step that memory bounds, with few of its rows.
 func traffics(t *testing.T) []traffic {
 	const rows, width, vocab = 64, 768, 50257
 	f, h, whole := dtype.F32, dtype.BF16, dtype.I64

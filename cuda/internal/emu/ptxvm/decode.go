@@ -10,7 +10,7 @@ import (
 type decoder struct {
 	e        *Entry
 	stmt     *stmt
-	now      stmt // copy of *stmt
+	now      stmt // the statement to which stmt points
 	in       *inst
 	base     string   // opcode without modifiers
 	mods     []string // modifiers that are not yet processed

@@ -174,7 +174,7 @@ func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind acc
 }
 
 // before reports whether an access is ordered before a lane (given as a mask), as far as that is
-// known without looking at pairs of lanes. No access counts as ordered.
+// known without looking at pairs of lanes. If there was no access, it counts as ordered.
 func (k *clocks) before(a *access, lane uint32) bool {
 	if a.pc == 0 {
 		return true

@@ -61,7 +61,7 @@ func (m *Memory) Map(home, addr, size uint64) error {
 	r.data = append(r.data, make([]byte, size)...)
 	r.shadow = append(r.shadow, make([]byte, size)...)
 	fill(r.data[addr-r.base:], poison)
-	clear(r.shadow[addr-r.base:]) // what an earlier mapping left in the array
+	clear(r.shadow[addr-r.base:]) // clears the marks of an earlier mapping
 	if i < len(old) && old[i].home == home && old[i].base == addr+size {
 		to++
 		right := old[i]

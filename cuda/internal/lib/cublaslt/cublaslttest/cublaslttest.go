@@ -72,8 +72,8 @@ var table = &[4]uintptr{
 	}),
 }
 
-// Plant makes a call, such as cublasLtMatmul, fail with a status, after it has succeeded so many
-// times.
+// Plant makes a call, such as cublasLtMatmul, fail with a status, after the given number of
+// successful calls.
 func (s *Strict) Plant(call string, after int, status cublaslt.Status) {
 	p := new([64]byte)
 	copy(p[:], call)

@@ -93,8 +93,8 @@ var table = &[5]uintptr{
 	purego.NewCallback(func(clique uintptr) uintptr { machine.Cancel(int(int32(clique))); return 0 }),
 }
 
-// Plant makes a call, such as ncclAllReduce, fail with a result, after it has succeeded so many
-// times.
+// Plant makes a call, such as ncclAllReduce, fail with a result, after the given number of
+// successful calls.
 func (s *Strict) Plant(call string, after int, r nccl.Result) {
 	name := append([]byte(call), 0)
 	p := heap(name)
