@@ -103,7 +103,7 @@ func (c *calendar) take(ready, cost time.Duration) (start, end time.Duration) {
 		if cost == 0 {
 			return start, end
 		}
-		// left has at most the time before from, because all time of the span after it is occupied
+		// the span was too short for the cost, so left has at most the time before from
 		i += len(left)
 	}
 	from := max(c.end, ready)

@@ -77,7 +77,7 @@ type gradBlock struct {
 	attentionGrad
 	own, other         int       // rows of the tiles
 	w                  *weighing // not yet moved to a head
-	group, batch, head ptx.Value // head is one of keys if byKey holds, else one of queries
+	group, batch, head ptx.Value // head is a head of the keys if byKey, else of the queries
 	first              ptx.Value // first own row
 	q, k, v, g, d1, d2 headOperand
 	lse, delta         ptx.Ptr

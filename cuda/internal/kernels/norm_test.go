@@ -53,7 +53,7 @@ type normCase struct {
 	rows, columns int
 	weight, bias  bool
 	n             device.RowNorm
-	skip          int // operands start so many elements after an aligned address
+	skip          int // operands start this many elements after an aligned address
 }
 
 func (c normCase) operands(m *machine) (forward, backward NormOperands) {

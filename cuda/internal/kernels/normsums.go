@@ -60,7 +60,7 @@ const (
 	normWarps = 4
 )
 
-// normPartRows returns the least number of rows of a block. With so many rows, writing the block's
+// normPartRows returns the least number of rows of a block. With this number, writing the block's
 // sums and reading them again costs less than a twentieth of the traffic of the operands.
 func normPartRows(t dtype.Type) int {
 	if t.IsHalf() {

@@ -38,8 +38,8 @@ func TestArgsort(t *testing.T) {
 	argsorts(t, [][3]int{{3, 1, 1}, {2, 7, 7}, {2, 64, 5}, {1, 200, 200}, {1, 700, 700}, {1, 1100, 3}, {0, 5, 5}})
 }
 
-// Long rows are sorted by digits: rows of one tile, of some tiles, and of so many that several
-// blocks count.
+// Long rows are sorted by digits. The rows have one tile, several tiles, or enough tiles that
+// several blocks count the digits.
 func TestArgsortLong(t *testing.T) {
 	defer func(run, items int) { sortRun, radixItems = run, items }(sortRun, radixItems)
 	sortRun, radixItems = 64, 2

@@ -48,8 +48,8 @@ func told(letter string, n int) string {
 // staticShared is the shared memory that a kernel can have without asking for it at launch.
 const staticShared = 48 << 10
 
-// beyondStatic returns the bytes that a kernel asks for at launch. If its tiles fit static shared
-// memory together with more other bytes, that is 0, otherwise all bytes of the tiles.
+// beyondStatic returns the bytes of shared memory that a kernel asks for at launch. If the tiles
+// and more further bytes fit static shared memory, it is 0, otherwise it is tiles.
 func beyondStatic(tiles, more int) int {
 	if tiles+more > staticShared {
 		return tiles

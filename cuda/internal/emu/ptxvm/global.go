@@ -92,7 +92,7 @@ func (w *warp) coalesce(m uint32, total int, writes bool) {
 			continue
 		}
 		last = s
-		// sectors do not ascend, so this one may be known
+		// the sectors do not ascend, so this one may already be counted
 		if s <= top && slices.Contains(seen[:n], s) {
 			continue
 		}

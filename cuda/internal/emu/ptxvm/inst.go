@@ -113,7 +113,7 @@ const (
 	srTotalShared
 	srZero // of a cluster, which always has one block in the emulator
 	srOne
-	srClock // those from here on are read when an instruction uses them
+	srClock // this one and all below are read when an instruction uses them
 	srClockHi
 	srClock64
 	srGlobaltimer

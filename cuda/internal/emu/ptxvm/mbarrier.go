@@ -87,7 +87,7 @@ func mbarrier(d *decoder) {
 			d.need(90, 7, 8)
 		}
 		parity := d.take("parity")
-		if len(a) == 4 && op == 5 { // the longest time to wait
+		if len(a) == 4 && op == 5 { // the time limit, which has no effect
 			d.src(a[3], U32)
 			a = a[:3]
 		}

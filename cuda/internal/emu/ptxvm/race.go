@@ -14,8 +14,9 @@ type clocks struct {
 	// for each other warp the last epoch that happened before now; its own entry is the running
 	// epoch
 	vc   []uint32
-	base uint32 // all lanes are ordered after the warp's own epochs up to this one
-	// the own epoch of lane j that is ordered before lane i, beyond base; nil: none
+	base uint32 // every lane is ordered after all lanes' accesses in the warp's epochs up to base
+	// pair[i][j], if greater than base, is the last epoch in which lane j's accesses are ordered
+	// before lane i. If pair is nil, base holds for all pairs.
 	pair *[32][32]uint32
 
 	unseen bool // vc or pair has changed since a globalLog copied them
@@ -59,8 +60,8 @@ func (c *clocks) syncWarp(mask, live uint32) {
 	c.vc[c.self]++
 }
 
-// ordered reports whether the accesses of the given lanes of a warp in its epoch happened before
-// this lane of this warp, now.
+// ordered reports whether the accesses that lanes of a warp made in its epoch happened before what
+// a lane of this warp does now.
 func (c *clocks) ordered(lane int, warp int, lanes, epoch uint32) bool {
 	if warp != c.self {
 		return epoch <= c.vc[warp]

@@ -233,7 +233,8 @@ func (w *warp) padding(in *inst, l, at int) {
 	}
 }
 
-// storable is need for registers that are stored, which may hold padding.
+// storable faults, like need, unless the stored registers are written. Registers that hold padding
+// are allowed too.
 func (w *warp) storable(in *inst, m uint32) {
 	for _, s := range in.x.vec {
 		if bad := m &^ w.wm[s]; bad != 0 && (w.junk == nil || bad&^w.junk[s] != 0) {
