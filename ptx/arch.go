@@ -2,12 +2,12 @@ package ptx
 
 import "fmt"
 
-// Arch is a generation of devices for which a kernel is written, see [Builder.Target]. Code for one
-// runs on it and on later ones; code for an exact one, whose name ends in a, on that one alone.
+// Arch is a generation of devices for which a kernel is written, see [Builder.Target]. Code for a
+// generation runs on it and on later ones. Code for an exact generation, whose name ends in a, runs
+// on that generation alone.
 type Arch uint16
 
-// exactArch marks the generations whose code runs nowhere else; the rest is the compute capability
-// times ten.
+// exactArch marks the exact generations. The other bits are the compute capability times ten.
 const exactArch Arch = 1 << 15
 
 // The generations for which kernels can be written.
@@ -28,8 +28,8 @@ const (
 	SM121a      = SM121 | exactArch
 )
 
-// archVersions is the first PTX version, times ten, that knows each target. Source: the release
-// notes of NVIDIA's PTX ISA manual.
+// archVersions has, for each target, the first PTX version that knows it, times ten. Source: the
+// release notes of NVIDIA's PTX ISA manual.
 var archVersions = map[Arch]int{
 	SM80: 70, SM86: 71, SM87: 74, SM89: 78, SM90: 78, SM90a: 80,
 	SM100: 86, SM100a: 86, SM103: 88, SM103a: 88, SM120: 87, SM120a: 87, SM121: 88, SM121a: 88,
@@ -38,13 +38,14 @@ var archVersions = map[Arch]int{
 // SM returns the compute capability times ten: 90 for SM90 and SM90a.
 func (a Arch) SM() int { return int(a &^ exactArch) }
 
-// Exact reports whether code for a runs on devices of its own capability alone.
+// Exact reports whether code for a runs only on devices of its own capability.
 func (a Arch) Exact() bool { return a&exactArch != 0 }
 
-// Runs reports whether a device takes code for a; sm is its compute capability times ten.
+// Runs reports whether a device can run code for a. sm is the device's compute capability times
+// ten.
 func (a Arch) Runs(sm int) bool { return a.SM() == sm || !a.Exact() && a.SM() < sm }
 
-// String returns the target's name in PTX: "sm_90a".
+// String returns the name of the target in PTX: "sm_90a".
 func (a Arch) String() string {
 	if a.Exact() {
 		return fmt.Sprintf("sm_%da", a.SM())
@@ -52,10 +53,11 @@ func (a Arch) String() string {
 	return fmt.Sprintf("sm_%d", a.SM())
 }
 
-// Target says for which devices the kernel is: it may use what they have, it prints their
-// `.target`, and the lowest `.version` that knows it. What they lack is a problem where it is asked
-// for. It is called first, before parameters. Without it a kernel is for the lowest target that has
-// its instructions, which is never an exact one.
+// Target says for which devices the kernel is written. The kernel may use their instructions. It
+// prints their `.target`, and the lowest `.version` that knows it. A call that needs an instruction
+// which they lack is a problem. Target must be called first, before parameters are declared.
+// Without it the kernel is for the lowest target that has its instructions, which is never an exact
+// one.
 func (b *Builder) Target(a Arch) {
 	version, ok := archVersions[a]
 	switch {
@@ -70,20 +72,20 @@ func (b *Builder) Target(a Arch) {
 	}
 }
 
-// newer lists the instructions, by prefix, that need more than the floor of PTX
-// 7.0 on sm_80. Source: the "PTX ISA Notes" and "Target ISA Notes" of each
-// instruction in NVIDIA's PTX ISA manual.
+// newer lists the instructions, by prefix, that need more than PTX 7.0 on sm_80. Source: the "PTX
+// ISA Notes" and "Target ISA Notes" of each instruction in NVIDIA's PTX ISA manual.
 var newer = []struct {
 	prefix  string
-	version int  // of PTX, times ten
-	arch    Arch // an exact one: any exact one from its capability on
+	version int  // PTX version times ten
+	arch    Arch // if exact: any exact one, from its capability on
 }{
 	{"griddepcontrol.", 78, SM90},
 	{"red.global.add.v", 81, SM90},
 	{"setmaxnreg.", 80, SM90a},
 }
 
-// require raises what the kernel needs to what an instruction needs, or reports that it cannot.
+// require raises the kernel's version and target to those that an instruction needs. If Target has
+// set them, it reports a problem instead.
 func (b *Builder) require(op string) {
 	for _, row := range newer {
 		if len(op) < len(row.prefix) || op[:len(row.prefix)] != row.prefix {
@@ -103,12 +105,12 @@ func (b *Builder) require(op string) {
 	}
 }
 
-// GrowRegisters asks for registers of the multiprocessor until each thread has n: a multiple of 8
-// from 24 to 256. The four warps of a warpgroup do it together. It needs PTX 8.0 and an exact
-// target from [SM90a] on.
+// GrowRegisters asks the multiprocessor for registers until each thread has n: a multiple of 8 from
+// 24 to 256. The four warps of a warpgroup call it together. It needs PTX 8.0 and an exact target
+// from [SM90a] on.
 func (b *Builder) GrowRegisters(n int) { b.setRegisters("inc", n) }
 
-// ShrinkRegisters gives registers back until each thread has n, otherwise as GrowRegisters.
+// ShrinkRegisters gives registers back until each thread has n. Otherwise it is like GrowRegisters.
 func (b *Builder) ShrinkRegisters(n int) { b.setRegisters("dec", n) }
 
 func (b *Builder) setRegisters(action string, n int) {

@@ -16,7 +16,8 @@ import (
 var archs = []ptx.Arch{ptx.SM80, ptx.SM86, ptx.SM87, ptx.SM89, ptx.SM90, ptx.SM90a, ptx.SM100, ptx.SM100a,
 	ptx.SM103, ptx.SM103a, ptx.SM120, ptx.SM120a, ptx.SM121, ptx.SM121a}
 
-// square is a kernel for a target; special adds what only exact targets have.
+// square returns a kernel for a target. If special, it uses instructions that only exact targets
+// have.
 func square(t *testing.T, a ptx.Arch, special bool) *ptx.Kernel {
 	t.Helper()
 	b := ptx.New("square")
@@ -48,7 +49,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// What a target lacks is refused where it is asked for.
+// Instructions that a target lacks are refused at the call.
 func TestTargetLacks(t *testing.T) {
 	for want, do := range map[string]func(b *ptx.Builder){
 		"setmaxnreg.inc.sync.aligned.u32 is only for targets like sm_90a: the kernel is for sm_80": func(b *ptx.Builder) { b.GrowRegisters(64) },
@@ -70,8 +71,8 @@ func TestTargetLacks(t *testing.T) {
 	}
 }
 
-// The assembler takes each target with the version that is printed, and not with one before it: the
-// table of versions is the lowest there is.
+// The assembler accepts each target with the printed version, but not with the version before. So
+// the table has the lowest versions.
 func TestAssembleTargets(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {
@@ -94,7 +95,7 @@ func TestAssembleTargets(t *testing.T) {
 			t.Errorf("%v: %v\n%s", a, err, out)
 		}
 		if a == ptx.SM80 {
-			continue // 7.0 is where the library begins
+			continue // 7.0 is the lowest version that the library prints
 		}
 		before := k.Version - 1
 		if before == 79 {

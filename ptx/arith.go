@@ -1,6 +1,6 @@
 package ptx
 
-// arithmetic kinds that an operation accepts
+// Kinds of types that an operation accepts.
 const (
 	ints    = 1 << iota // 16-, 32- and 64-bit integers
 	floats              // f32, f64
@@ -15,7 +15,7 @@ func (t Type) in(set int) bool {
 		set&preds != 0 && t == Pred
 }
 
-// apply emits op over v and others, all of v's type, which must be in set.
+// apply emits op over v and others. All must have v's type, which must be in set.
 func (v Value) apply(op, floatOp string, set int, others ...Operand) Value {
 	b := v.b
 	if b == nil {
@@ -49,21 +49,21 @@ func (v Value) Add(o Operand) Value { return v.apply("add", "add.rn", ints|float
 // Sub returns v - o.
 func (v Value) Sub(o Operand) Value { return v.apply("sub", "sub.rn", ints|floats, o) }
 
-// Mul returns v·o; of integers the low half.
+// Mul returns v·o. For integers it is the low half of the product.
 func (v Value) Mul(o Operand) Value { return v.apply("mul.lo", "mul.rn", ints|floats, o) }
 
 // MulHi returns the high half of the integer product v·o.
 func (v Value) MulHi(o Operand) Value { return v.apply("mul.hi", "", ints, o) }
 
-// Div returns v / o, correctly rounded for floats and truncated for integers.
-// Integer division by zero gives an unspecified value, not a fault.
+// Div returns v / o: correctly rounded for floats, truncated for integers. Integer division by zero
+// does not fault; its value is unspecified.
 func (v Value) Div(o Operand) Value { return v.apply("div", "div.rn", ints|floats, o) }
 
 // Rem returns the remainder of the truncated integer division v / o.
 func (v Value) Rem(o Operand) Value { return v.apply("rem", "", ints, o) }
 
-// Mad returns the low half of v·o + c for integers; for floats use FMA, or Mul
-// and Add, which round differently.
+// Mad returns the low half of v·o + c for integers. For floats use FMA, or Mul and Add, which round
+// differently.
 func (v Value) Mad(o, c Operand) Value { return v.apply("mad.lo", "", ints, o, c) }
 
 // FMA returns v·o + c with one rounding.
@@ -72,7 +72,7 @@ func (v Value) FMA(o, c Operand) Value { return v.apply("fma", "fma.rn", floats,
 // MulWide returns the product of two 32-bit integers as a 64-bit one.
 func (v Value) MulWide(o Operand) Value { return v.wide("mul.wide", o) }
 
-// MadWide returns v·o + c of 32-bit v and o and 64-bit c.
+// MadWide returns v·o + c, with 32-bit v and o and 64-bit c.
 func (v Value) MadWide(o Operand, c Value) Value { return v.wide("mad.wide", o, c) }
 
 func (v Value) wide(op string, o Operand, c ...Value) Value {
@@ -92,7 +92,7 @@ func (v Value) wide(op string, o Operand, c ...Value) Value {
 	return b.emit(op, v.t, Invalid, t, append([]Value{v, w}, c...)...)
 }
 
-// Neg returns -v; of an unsigned integer the two's complement.
+// Neg returns -v. For an unsigned integer it is the two's complement.
 func (v Value) Neg() Value {
 	if v.t.IsUnsigned() {
 		return v.b.constant(v.t, 0).Sub(v)
@@ -115,17 +115,17 @@ func (v Value) Sqrt() Value { return v.apply("sqrt", "sqrt.rn", floats) }
 // Rcp returns the correctly rounded reciprocal.
 func (v Value) Rcp() Value { return v.apply("rcp", "rcp.rn", floats) }
 
-// Min returns the smaller operand; of a NaN and a number, the number.
+// Min returns the smaller operand. If one operand is NaN it returns the other.
 func (v Value) Min(o Operand) Value { return v.apply("min", "min", ints|floats, o) }
 
-// Max returns the larger operand; of a NaN and a number, the number.
+// Max returns the larger operand. If one operand is NaN it returns the other.
 func (v Value) Max(o Operand) Value { return v.apply("max", "max", ints|floats, o) }
 
-// MinNaN returns the smaller operand, and NaN when either is NaN. For float64,
-// which has no such instruction, it is composed.
+// MinNaN returns the smaller operand, or NaN if either is NaN. float64 has no such instruction, so
+// it is composed of others.
 func (v Value) MinNaN(o Operand) Value { return v.nanPropagating("min", o) }
 
-// MaxNaN returns the larger operand, and NaN when either is NaN.
+// MaxNaN returns the larger operand, or NaN if either is NaN.
 func (v Value) MaxNaN(o Operand) Value { return v.nanPropagating("max", o) }
 
 func (v Value) nanPropagating(op string, o Operand) Value {
@@ -140,16 +140,16 @@ func (v Value) nanPropagating(op string, o Operand) Value {
 	return v.apply(op, op+".NaN", floats, o)
 }
 
-// Fast approximations of float32, with the instruction's error bound.
+// Fast approximations of float32, with the error bounds of their instructions.
 
 // Ex2Approx returns 2^v within 2 ulp.
 func (v Value) Ex2Approx() Value { return v.approx("ex2.approx") }
 
-// Ex2ApproxFlushed is Ex2Approx with subnormal arguments and results flushed to 0 (`.ftz`): a
-// quarter of the instructions.
+// Ex2ApproxFlushed is Ex2Approx with subnormal arguments and results flushed to 0 (`.ftz`). It
+// needs a quarter of the instructions.
 func (v Value) Ex2ApproxFlushed() Value { return v.approx("ex2.approx.ftz") }
 
-// Lg2Approx returns log2(v) with relative error 2^-22, absolute near 1.
+// Lg2Approx returns log2(v) with relative error 2^-22. Near 1 the error is absolute.
 func (v Value) Lg2Approx() Value { return v.approx("lg2.approx") }
 
 // RcpApprox returns 1/v within 1 ulp.
@@ -161,11 +161,11 @@ func (v Value) RsqrtApprox() Value { return v.approx("rsqrt.approx") }
 // SqrtApprox returns √v with relative error 2^-23.
 func (v Value) SqrtApprox() Value { return v.approx("sqrt.approx") }
 
-// SinApprox returns sin v with absolute error 2^-20.5 in [-2π, 2π]; far outside
-// it is meaningless.
+// SinApprox returns sin v with absolute error 2^-20.5 in [-2π, 2π]. Far outside of that interval
+// the result is meaningless.
 func (v Value) SinApprox() Value { return v.approx("sin.approx") }
 
-// CosApprox is to cos what SinApprox is to sin.
+// CosApprox returns cos v with the errors of SinApprox.
 func (v Value) CosApprox() Value { return v.approx("cos.approx") }
 
 // TanhApprox returns tanh v with relative error 2^-11.
@@ -182,22 +182,22 @@ func (v Value) approx(op string, o ...Operand) Value {
 	return v.apply(op, op, floats, o...)
 }
 
-// And returns the bitwise (for predicates logical) conjunction.
+// And returns the bitwise conjunction. For predicates it is the logical one.
 func (v Value) And(o Operand) Value { return v.apply("and", "", bitwise|preds, o) }
 
-// Or returns the bitwise or logical disjunction.
+// Or returns the bitwise disjunction. For predicates it is the logical one.
 func (v Value) Or(o Operand) Value { return v.apply("or", "", bitwise|preds, o) }
 
-// Xor returns the bitwise or logical exclusive disjunction.
+// Xor returns the bitwise exclusive disjunction. For predicates it is the logical one.
 func (v Value) Xor(o Operand) Value { return v.apply("xor", "", bitwise|preds, o) }
 
-// Not returns the bitwise or logical complement.
+// Not returns the bitwise complement. For predicates it is the logical one.
 func (v Value) Not() Value { return v.apply("not", "", bitwise|preds) }
 
-// Shl shifts v left by n, of type u32; 0 where n is the width or more.
+// Shl shifts v left by n, of type u32. The result is 0 if n is the width of v or more.
 func (v Value) Shl(n Operand) Value { return v.shift("shl", n) }
 
-// Shr shifts v right by n, of type u32, filling with the sign of a signed v.
+// Shr shifts v right by n, of type u32. A signed v is filled with its sign.
 func (v Value) Shr(n Operand) Value { return v.shift("shr", n) }
 
 func (v Value) shift(op string, n Operand) Value {
@@ -223,8 +223,8 @@ func (v Value) Popc() Value { return v.count("popc", v.t.bitsType()) }
 // Clz returns the number of leading zero bits, as u32.
 func (v Value) Clz() Value { return v.count("clz", v.t.bitsType()) }
 
-// FindHighest returns the index of the highest one bit of an unsigned v, as
-// u32, and 0xffffffff for 0.
+// FindHighest returns the index of the highest one bit of an unsigned v, as u32. For 0 it returns
+// 0xffffffff.
 func (v Value) FindHighest() Value { return v.count("bfind", v.t) }
 
 func (v Value) count(op string, t Type) Value {
@@ -247,8 +247,8 @@ func (v Value) ReverseBits() Value {
 	return v.apply("brev", "", bitwise)
 }
 
-// ExtractBits returns length bits of v from bit pos, both u32, sign-extended if
-// v is signed.
+// ExtractBits returns length bits of v from bit pos on. pos and length are u32. The result is
+// sign-extended if v is signed.
 func (v Value) ExtractBits(pos, length Operand) Value {
 	b := v.b
 	p, n := pos.as(b, U32), length.as(b, U32)
@@ -262,8 +262,8 @@ func (v Value) ExtractBits(pos, length Operand) Value {
 	return b.emit("bfe", v.t, Invalid, v.t, v, p, n)
 }
 
-// Permute picks four bytes of the pair (v, o), numbered 0 to 7 from v's lowest,
-// by the four low nibbles of sel. All are 32 bits wide.
+// Permute picks four bytes of the pair (v, o). The four low nibbles of sel are their numbers, 0 to
+// 7 from v's lowest byte on. All values are 32 bits wide.
 func (v Value) Permute(o, sel Operand) Value {
 	b := v.b
 	w, s := o.as(b, v.t), sel.as(b, U32)

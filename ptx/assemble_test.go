@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// assembler finds ptxas: FLAMBEAU_PTXAS, the PATH, then the user's cache. Where
-// FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration) its absence fails.
+// assembler finds ptxas: in FLAMBEAU_PTXAS, in the PATH, or in the user's cache. Where
+// FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration) a missing ptxas fails the test.
 func assembler(t *testing.T) string {
 	candidates := []string{os.Getenv("FLAMBEAU_PTXAS"), "ptxas"}
 	if dir, err := os.UserCacheDir(); err == nil {
@@ -30,8 +30,8 @@ func assembler(t *testing.T) string {
 
 var spills = regexp.MustCompile(`([1-9][0-9]*) bytes spill`)
 
-// The real assembler accepts every golden file for each generation of devices,
-// without spilling registers.
+// The real assembler accepts every golden file for each generation of devices, and spills no
+// registers.
 func TestAssemble(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {

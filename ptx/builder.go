@@ -13,7 +13,7 @@ import (
 type Builder struct {
 	name     string
 	root     *region
-	entry    *region // parameter loads, printed ahead of root
+	entry    *region // parameter loads, printed before root
 	cur      *region
 	params   []Param
 	arrays   []array
@@ -21,8 +21,8 @@ type Builder struct {
 	threads  [3]int
 	minCTAs  int
 	arch     Arch
-	chosen   bool // arch was given to Target
-	version  int  // of PTX, times ten
+	chosen   bool // Target was called
+	version  int  // PTX version times ten
 	problems []Problem
 	consts   map[constKey]*register
 	shared   int // bytes of static shared memory
@@ -43,20 +43,20 @@ type array struct {
 	bytes int
 }
 
-// Param is a kernel parameter and its place in the packed parameter block.
+// Param is a kernel parameter with its place in the packed parameter block.
 type Param struct {
 	Name   string
-	Type   Type // of a scalar; U64 for a pointer; U8 for bytes
+	Type   Type // type of a scalar; U64 for a pointer; U8 for bytes
 	Size   int  // bytes
 	Align  int  // bytes
 	Offset int  // bytes from the start of the block
-	Elem   Type // for a pointer, the type pointed to; else Invalid
+	Elem   Type // type of a pointer's elements, else Invalid
 }
 
 // Problem is one misuse of the builder.
 type Problem struct {
 	Msg  string
-	File string // of the call, outside this package
+	File string // file of the call, outside this package
 	Line int
 }
 
@@ -64,7 +64,7 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s:%d: %s", filepath.Base(p.File), p.Line, p.Msg)
 }
 
-// Error lists everything that was wrong with a kernel.
+// Error lists all problems of a kernel.
 type Error struct {
 	Kernel   string
 	Problems []Problem
@@ -78,7 +78,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("ptx: kernel %s: %s", e.Kernel, strings.Join(lines, "\n\t"))
 }
 
-// New starts a kernel whose entry point is called name.
+// New starts a kernel whose entry point has the given name.
 func New(name string) *Builder {
 	b := &Builder{name: name, consts: map[constKey]*register{}, loaded: map[string]Value{},
 		arch: SM80, version: archVersions[SM80]}
@@ -120,12 +120,12 @@ func (b *Builder) fail(format string, args ...any) {
 	b.problems = append(b.problems, p)
 }
 
-// Errorf records a problem with the caller's position, as misuse of the builder
-// does: for kernel generators that check their own input.
+// Errorf records a problem with the caller's position, like misuse of the builder. It is for kernel
+// generators that check their own input.
 func (b *Builder) Errorf(format string, args ...any) { b.fail(format, args...) }
 
-// MaxThreads declares the block's shape (`.maxntid`): the kernel is launched
-// with exactly or at most so many threads. Missing dimensions are 1.
+// MaxThreads declares the block's shape (`.maxntid`). The kernel is launched with at most that many
+// threads in a block. Missing dimensions are 1.
 func (b *Builder) MaxThreads(x int, yz ...int) {
 	b.threads = [3]int{x, 1, 1}
 	copy(b.threads[1:], yz)
@@ -134,8 +134,8 @@ func (b *Builder) MaxThreads(x int, yz ...int) {
 	}
 }
 
-// MinBlocks declares how many blocks should fit on a multiprocessor
-// (`.minnctapersm`), which bounds the registers that the assembler may use.
+// MinBlocks declares how many blocks should fit on a multiprocessor (`.minnctapersm`). That bounds
+// the registers that the assembler may use.
 func (b *Builder) MinBlocks(n int) { b.minCTAs = n }
 
 func (b *Builder) addParam(p Param) bool {
@@ -171,8 +171,7 @@ func (b *Builder) Param(name string, t Type) Value {
 	return b.loadParam(name, 0, t)
 }
 
-// Pointer declares a parameter that points to global memory holding elements of
-// type elem.
+// Pointer declares a parameter that points to global memory with elements of type elem.
 func (b *Builder) Pointer(name string, elem Type) Ptr {
 	if !b.addParam(Param{Name: name, Type: U64, Size: 8, Align: 8, Elem: elem}) {
 		return Ptr{base: b.poison(U64), elem: elem, space: Global, b: b}
@@ -180,8 +179,8 @@ func (b *Builder) Pointer(name string, elem Type) Ptr {
 	return b.GlobalPtr(b.loadParam(name, 0, U64), elem)
 }
 
-// ParamBytes declares a by-value structure of size bytes and returns a pointer
-// to it in parameter space, for loads at constant offsets.
+// ParamBytes declares a structure of size bytes that is passed by value. It returns a pointer to
+// the structure in parameter space, for loads at constant offsets.
 func (b *Builder) ParamBytes(name string, size, align int) Ptr {
 	if size < 1 || align < 1 || align > 128 || align&(align-1) != 0 {
 		b.fail("parameter %s: %d bytes aligned to %d", name, size, align)
@@ -191,7 +190,7 @@ func (b *Builder) ParamBytes(name string, size, align int) Ptr {
 	return Ptr{base: b.poison(U64), elem: U8, space: ParamSpace, symbol: name, b: b}
 }
 
-// loadParam loads a parameter in the entry region, where it dominates all.
+// loadParam loads a parameter in the entry region, which dominates all other regions.
 func (b *Builder) loadParam(name string, offset int64, t Type) Value {
 	key := fmt.Sprintf("%s+%d:%v", name, offset, t)
 	if v, ok := b.loaded[key]; ok {
@@ -207,8 +206,8 @@ func (b *Builder) loadParam(name string, offset int64, t Type) Value {
 	return v
 }
 
-// GlobalPtr makes a pointer into global memory from a 64-bit generic address,
-// for instance one loaded from a table of pointers.
+// GlobalPtr returns a pointer into global memory for a 64-bit generic address, for example one
+// loaded from a table of pointers.
 func (b *Builder) GlobalPtr(addr Value, elem Type) Ptr {
 	if !b.check("GlobalPtr", addr) {
 		return Ptr{base: b.poison(U64), elem: elem, space: Global, b: b}
@@ -260,9 +259,9 @@ func (b *Builder) array(space Space, name string, elem Type, n int) Ptr {
 	return Ptr{base: b.symbol(name), elem: elem, space: space, b: b}
 }
 
-// DynamicShared declares the block's dynamic shared memory, whose size is given
-// at launch, and returns a pointer to its start. A kernel has at most one;
-// divide it with At and As.
+// DynamicShared declares the block's dynamic shared memory and returns a pointer to its start. Its
+// size is set at launch. A kernel has at most one such declaration; divide the memory with At and
+// As.
 func (b *Builder) DynamicShared(name string, elem Type) Ptr {
 	if !isIdent(name) {
 		b.fail("dynamic shared array name %q is not an identifier", name)
@@ -322,8 +321,8 @@ func (b *Builder) GridDim(axis int) Value { return b.axisRegister("%nctaid", axi
 // LaneID returns the thread's index in its warp, 0 to 31.
 func (b *Builder) LaneID() Value { return b.special("%laneid") }
 
-// WarpID returns ThreadID(0)/32: the warp's index in a one-dimensional block.
-// (The hardware's %warpid is volatile and is not what kernels mean.)
+// WarpID returns ThreadID(0)/32, the warp's index in a one-dimensional block. The hardware's
+// %warpid may change while a kernel runs, and is not that index.
 func (b *Builder) WarpID() Value { return b.ThreadID(0).Shr(Int(5)) }
 
 // GlobalID returns BlockID(0)·BlockDim(0) + ThreadID(0) as u32.
@@ -331,14 +330,15 @@ func (b *Builder) GlobalID() Value {
 	return b.BlockID(0).Mad(b.BlockDim(0), b.ThreadID(0))
 }
 
-// Comment puts a line of text into the printed kernel ahead of what follows. A character beyond
-// ASCII is written as its number, \u00b7: CUDA 12.8's assembler refuses it even in a comment.
+// Comment puts a line of text into the printed kernel, before the instructions that follow. A
+// character beyond ASCII is printed as its number, \u00b7, because CUDA 12.8's assembler refuses
+// such characters even in a comment.
 func (b *Builder) Comment(format string, args ...any) {
 	text := ascii(strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " "))
 	b.add(&node{kind: comment, text: text, effect: effectful})
 }
 
-// ascii writes characters beyond ASCII as Go's string literals may.
+// ascii replaces characters beyond ASCII by the escapes of Go's string literals.
 func ascii(s string) string {
 	if !strings.ContainsFunc(s, func(c rune) bool { return c >= utf8.RuneSelf }) {
 		return s

@@ -3,15 +3,15 @@ package ptx
 import "slices"
 
 // coalesceVariables lets instructions read and write a Var's register directly. It drops a snapshot
-// when the Var does not change before the snapshot's last use. `t = op …; var = t` becomes `var =
-// op …`.
+// if the Var does not change before the snapshot's last use. It turns `t = op …; var = t` into `var
+// = op …`.
 func coalesceVariables(b *Builder) {
 	c := &coalescer{round: 1}
 	c.scan(b.entry, nil)
 	c.scan(b.root, nil)
 	c.snapshots(b.entry)
 	c.snapshots(b.root)
-	// Uses have changed: count again for the second half.
+	// The first half has changed uses, so the second half counts them again.
 	c = &coalescer{round: 2}
 	c.scan(b.entry, nil)
 	c.scan(b.root, nil)
@@ -23,12 +23,12 @@ type coalescer struct {
 	sets  map[*node]map[*register]bool
 }
 
-// usage is what the coalescer knows of a register. It is kept there because a
-// map of them dominated the time of building a kernel.
+// usage is what the coalescer knows of a register. It is a field of the register, because looking
+// it up in a map took most of the time of building a kernel.
 type usage struct {
-	round int     // of the scan that gathered the rest
-	home  *region // of the definition
-	last  int     // index, in its home, of the last node that uses it
+	round int     // the scan that gathered the other fields
+	home  *region // region of the definition
+	last  int     // index in home of the last node that uses the register
 	count int     // number of uses
 }
 
@@ -56,7 +56,7 @@ func (c *coalescer) scan(r *region, path []position) {
 		n.resolve()
 		n.uses(func(u **register) {
 			c.use(*u, here)
-			// A loop's condition is used at the end of its latch.
+			// The end of a loop's latch uses the loop's condition.
 			if r := c.usage(*u); n.kind == loopForever && r.home == n.latch {
 				r.last = len(n.latch.nodes)
 				r.count++
@@ -77,7 +77,8 @@ func (c *coalescer) use(u *register, here []position) {
 			return
 		}
 	}
-	// Defined in the entry region, used in the root: at its end.
+	// Definition in the entry region, use in the root: the use counts at the end of the entry
+	// region.
 	if r.home != nil && len(here) > 0 && r.home != here[0].r {
 		r.last = len(r.home.nodes)
 	}
@@ -132,8 +133,8 @@ func (c *coalescer) snapshots(r *region) {
 	r.nodes = kept
 }
 
-// stable reports whether the Var read by snapshot i of r keeps its value to the
-// snapshot's last use.
+// stable reports whether the Var that snapshot i of r reads keeps its value until the snapshot's
+// last use.
 func (c *coalescer) stable(r *region, i int) bool {
 	d, v := r.nodes[i].dst[0], r.nodes[i].args[0]
 	last := c.usage(d).last
@@ -182,7 +183,7 @@ func (c *coalescer) results(r *region) {
 	r.nodes = kept
 }
 
-// untouched reports whether none of the nodes reads or sets v or may jump away.
+// untouched reports whether none of the nodes reads or sets v, or may jump out of the list.
 func (c *coalescer) untouched(nodes []*node, v *register) bool {
 	for _, n := range nodes {
 		if n.kind != instruction && n.kind != comment {

@@ -3,9 +3,8 @@ package ptx
 // Relation is a comparison.
 type Relation uint8
 
-// The relations. On floats the plain ones are false when an operand is NaN,
-// except NotEqual, which is then true. Unordered is true when an operand is
-// NaN; it is defined for floats only.
+// The relations. If an operand is a NaN, NotEqual and Unordered are true, and all others are false.
+// Unordered exists for floats only.
 const (
 	Equal Relation = iota
 	NotEqual
@@ -61,8 +60,8 @@ func (v Value) Ge(o Operand) Value { return v.Compare(GreaterEqual, o) }
 // IsNaN returns whether v is NaN.
 func (v Value) IsNaN() Value { return v.Compare(Unordered, v) }
 
-// Select returns yes where the predicate v holds and no elsewhere. Of two
-// constants the first must be a Value.
+// Select returns yes where the predicate v holds, and no elsewhere. If both are constants, one must
+// be a Value.
 func (v Value) Select(yes, no Operand) Value {
 	b := v.b
 	var y, n Value

@@ -3,9 +3,9 @@ package ptx
 // Rounding says how a conversion rounds.
 type Rounding uint8
 
-// The roundings: to the nearest with ties to even, toward zero, down, up. For a
-// conversion to an integer or an integral float they choose the integer; Away
-// (ties away from zero) exists for TF32 only.
+// The roundings: to the nearest with ties to even, toward zero, down, up. In a conversion to an
+// integer or an integral float they choose the integer. Away (ties away from zero) exists for TF32
+// only.
 const (
 	NearestEven Rounding = iota
 	TowardZero
@@ -18,10 +18,9 @@ var (
 	intRounding   = [...]string{"rni", "rzi", "rmi", "rpi"}
 )
 
-// Cvt converts v to type t. Float to float rounds to nearest even; float to
-// integer truncates, saturates at the ends of t, and gives 0 for NaN; integer to
-// float rounds to nearest even; integers are truncated or extended by v's sign.
-// From or to Pred is not a conversion: use Select and Ne.
+// Cvt converts v to type t. Float to float, and integer to float, round to nearest even. Float to
+// integer truncates, saturates at the limits of t, and gives 0 for NaN. Integers are truncated, or
+// extended by the sign of v's type. There is no conversion from or to Pred: use Select and Ne.
 func (v Value) Cvt(t Type) Value {
 	if v.t.IsFloat() && t.IsInt() {
 		return v.CvtRound(t, TowardZero)
@@ -53,7 +52,7 @@ func (v Value) CvtRound(t Type, r Rounding) Value {
 		return v.cvtFloat(F32, NearestEven).CvtRound(to, r)
 	case from.IsFloat() && to.IsInt():
 		if to.Bits() == 8 {
-			// cvt to 8 bits leaves the result in the low byte of a wider register.
+			// cvt to 8 bits puts the result into the low byte of a wider register.
 			lo, hi := Int(0), Int(255)
 			if to.IsSigned() {
 				lo, hi = -128, 127
@@ -88,8 +87,7 @@ func (v Value) cvtFloat(to Type, r Rounding) Value {
 	rn := "cvt." + floatRounding[r]
 	switch {
 	case v.t == BF16:
-		// A bfloat16 is the upper half of a float32; the conversion instruction
-		// would need PTX 7.1.
+		// A bfloat16 is the upper half of a float32. The conversion instruction would need PTX 7.1.
 		w := v.Bitcast(U16).Cvt(U32).Shl(Int(16)).Bitcast(F32)
 		if to == F32 {
 			return w
@@ -101,7 +99,7 @@ func (v Value) cvtFloat(to Type, r Rounding) Value {
 		}
 		return b.emit(rn, BF16, F32, BF16, v)
 	case to.Bits() > v.t.Bits():
-		return b.emit("cvt", to, v.t, to, v) // exact
+		return b.emit("cvt", to, v.t, to, v) // the conversion is exact
 	}
 	return b.emit(rn, to, v.t, to, v)
 }
@@ -118,7 +116,7 @@ func (v Value) Round(r Rounding) Value {
 	return v.b.emit("cvt."+intRounding[r], v.t, v.t, v.t, v)
 }
 
-// Floor rounds down, Ceil up, Trunc toward zero, RoundEven to nearest even.
+// Floor rounds down to an integral value.
 func (v Value) Floor() Value { return v.Round(Down) }
 
 // Ceil rounds up to an integral value.
@@ -130,8 +128,8 @@ func (v Value) Trunc() Value { return v.Round(TowardZero) }
 // RoundEven rounds to the nearest integral value, ties to even.
 func (v Value) RoundEven() Value { return v.Round(NearestEven) }
 
-// TF32 rounds a float32 to the 10-bit mantissa of the tensor cores' tf32
-// format (nearest, ties away from zero), still held as 32 bits.
+// TF32 rounds a float32 to the 10-bit mantissa of the tensor cores' tf32 format (to nearest, ties
+// away from zero). The result still has 32 bits.
 func (v Value) TF32() Value {
 	b := v.b
 	if !b.check("cvt.tf32", v) {
@@ -146,8 +144,8 @@ func (v Value) TF32() Value {
 	return out
 }
 
-// Pack2 rounds two float32 into one 32-bit register of two halves of type half
-// (F16 or BF16): lo in the low bits.
+// Pack2 rounds two float32 to type half (F16 or BF16) and packs them into one 32-bit register, with
+// lo in the low bits.
 func (b *Builder) Pack2(half Type, lo, hi Value) Value {
 	if !b.check("cvt.x2", lo, hi) {
 		return b.poison(B32)
@@ -162,7 +160,7 @@ func (b *Builder) Pack2(half Type, lo, hi Value) Value {
 	return out
 }
 
-// Bitcast gives v's bits another type of the same width. It costs nothing.
+// Bitcast returns v's bits as another type of the same width. It costs no instruction.
 func (v Value) Bitcast(t Type) Value {
 	if !v.b.check("bitcast", v) {
 		return v.b.poison(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// vectorAdd adds two float32 vectors, four elements a thread in one 16-byte
-// access each, and lets the threads of the last block take the tail.
+// vectorAdd adds two float32 vectors. A thread adds four elements, with one 16-byte access for each
+// vector. Threads of the last block add the tail.
 func vectorAdd() *ptx.Builder {
 	b := ptx.New("vector_add")
 	b.MaxThreads(256)
@@ -36,7 +36,7 @@ func vectorAdd() *ptx.Builder {
 	return b
 }
 
-// warpSoftmax writes the softmax of each row, one warp a row.
+// warpSoftmax computes the softmax of each row. Each row has a warp.
 func warpSoftmax() *ptx.Builder {
 	b := ptx.New("warp_softmax")
 	b.MaxThreads(128)

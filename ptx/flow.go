@@ -1,6 +1,6 @@
 package ptx
 
-// inside runs f with the builder appending to r.
+// inside runs f while the builder appends to r.
 func (b *Builder) inside(r *region, f func()) {
 	saved := b.cur
 	b.cur = r
@@ -52,10 +52,10 @@ func (l Loop) Break() { l.jump("Break", jumpBreak, nil) }
 // BreakIf leaves the loop in the threads where p holds.
 func (l Loop) BreakIf(p Value) { l.jump("BreakIf", jumpBreak, &p) }
 
-// Continue goes on with the next iteration.
+// Continue continues with the next iteration.
 func (l Loop) Continue() { l.jump("Continue", jumpContinue, nil) }
 
-// ContinueIf goes on with the next iteration in the threads where p holds.
+// ContinueIf continues with the next iteration in the threads where p holds.
 func (l Loop) ContinueIf(p Value) { l.jump("ContinueIf", jumpContinue, &p) }
 
 func (l Loop) jump(op string, kind nodeKind, p *Value) {
@@ -88,8 +88,8 @@ func (b *Builder) newLoop() *node {
 	return n
 }
 
-// While repeats body as long as cond, evaluated before each iteration, holds.
-// What cond defines is visible in body.
+// While repeats body as long as cond holds, which is evaluated before each iteration. Values that
+// cond defines may be used in body.
 func (b *Builder) While(cond func() Value, body func(l Loop)) {
 	b.Loop(func(l Loop) {
 		if p := cond(); b.condition("While", p) {
@@ -99,8 +99,8 @@ func (b *Builder) While(cond func() Value, body func(l Loop)) {
 	})
 }
 
-// For runs body for i = start, start+step, … as long as i < end, compared as
-// i's type; step is positive. i + step must not wrap.
+// For runs body for i = start, start+step, … as long as i < end, compared in i's type. step must be
+// positive, and i + step must not wrap.
 func (b *Builder) For(start Value, end, step Operand, body func(i Value, l Loop)) {
 	e, s := end.as(b, start.t), step.as(b, start.t)
 	if !b.same("For", start, e, s) {

@@ -7,9 +7,9 @@ func signed(v uint64, width int) int64 {
 	return int64(v<<(64-width)) >> (64 - width)
 }
 
-// foldConstants evaluates integer instructions with constant operands, applies
-// the identities of integer arithmetic, and resolves branches on constants. It
-// leaves floating-point arithmetic alone: 0·x is not 0 there.
+// foldConstants evaluates integer instructions with constant operands, applies the identities of
+// integer arithmetic, and resolves branches with constant conditions. It does not change
+// floating-point arithmetic, in which 0·x is not always 0.
 func foldConstants(b *Builder) {
 	b.rewrite(func(_ *region, n *node) bool {
 		if n.kind != instruction || n.effect != pure || len(n.dst) != 1 || n.dst[0].mutable || n.form != formPlain {
@@ -28,8 +28,7 @@ func foldConstants(b *Builder) {
 var commutative = map[string]bool{"add": true, "mul.lo": true, "mul.hi": true, "mul.wide": true, "mad.lo": true,
 	"mad.wide": true, "and": true, "or": true, "xor": true, "min": true, "max": true, "setp.eq": true, "setp.ne": true}
 
-// canonicalize moves a constant to the second operand and gathers constants of
-// chained additions.
+// canonicalize makes a constant the second operand, and merges the constants of chained additions.
 func (n *node) canonicalize() {
 	if n.t.IsFloat() || len(n.args) < 2 {
 		return
@@ -43,10 +42,10 @@ func (n *node) canonicalize() {
 	}
 }
 
-// mirrored is the relation that holds with the operands exchanged.
+// mirrored has the relation that holds when the operands are exchanged.
 var mirrored = map[string]string{"setp.lt": "setp.gt", "setp.gt": "setp.lt", "setp.le": "setp.ge", "setp.ge": "setp.le"}
 
-// simplify returns what n's result equals, or nil.
+// simplify returns a register that equals n's result, or nil.
 func (b *Builder) simplify(n *node) *register {
 	a := n.args
 	if n.op == "selp" {
@@ -98,7 +97,7 @@ func (b *Builder) simplify(n *node) *register {
 			return zero()
 		}
 		if n.t == Pred && n.op == "or" && ok {
-			return a[1] // x or true; x or false was handled above
+			return a[1] // x or true; the case x or false is above
 		}
 	case "and":
 		switch {
@@ -162,7 +161,7 @@ func (b *Builder) simplify(n *node) *register {
 	return nil
 }
 
-// evaluate computes an integer instruction over constants.
+// evaluate returns the result of an integer instruction with constant operands.
 func evaluate(n *node, args []*register) (uint64, bool) {
 	w := n.t.Bits()
 	var u [3]uint64
@@ -202,7 +201,7 @@ func evaluate(n *node, args []*register) (uint64, bool) {
 		}
 	case "div", "rem":
 		if u[1] == 0 || sign && u[1] == mask(w) {
-			return 0, false // undefined, or the overflow of MinInt / -1
+			return 0, false // undefined, or MinInt / -1, which overflows
 		}
 		q, r := u[0]/u[1], u[0]%u[1]
 		if sign {
@@ -266,7 +265,7 @@ func evaluate(n *node, args []*register) (uint64, bool) {
 		}
 		return truth(!less)
 	case "cvt":
-		// n.t is the result's type, n.t2 the operand's.
+		// n.t is the type of the result, n.t2 that of the operand.
 		if n.t2.IsSigned() {
 			return uint64(signed(args[0].bits, n.t2.Bits())), true
 		}
@@ -275,8 +274,8 @@ func evaluate(n *node, args []*register) (uint64, bool) {
 	return 0, false
 }
 
-// foldBranches splices in branches whose condition is known and drops what
-// follows an unconditional jump.
+// foldBranches replaces branches with a known condition by the side that runs, and drops nodes
+// after an unconditional jump.
 func (b *Builder) foldBranches(r *region) {
 	out := r.nodes[:0:0]
 	for _, n := range r.nodes {

@@ -1,23 +1,23 @@
 package ptx
 
-// The intermediate form is a tree: a region is a list of nodes; an if or a loop
-// is a node that holds regions. Registers other than Vars have one definition.
+// The intermediate form is a tree. A region is a list of nodes. An if or a loop is a node that
+// holds regions. Every register has one definition, except the registers of Vars.
 
 // register is a virtual register, or a constant when konst is set.
 type register struct {
-	t       Type // of the definition; only its class matters to the printer
+	t       Type // type of the definition; only its register class matters to the printer
 	konst   bool
 	bits    uint64  // the constant's bits
-	mutable bool    // a Var: any number of definitions
-	region  *region // where it was defined; nil for constants
+	mutable bool    // register of a Var, with any number of definitions
+	region  *region // region of the definition; nil for constants
 	def     *node   // nil for Vars and constants
 	same    *register
 	number  int
-	usage   usage // the coalescer's
+	usage   usage // used by the coalescer
 	setters []*node
 }
 
-// root follows the replacements that passes made.
+// root follows the replacements that passes have made.
 func (r *register) root() *register {
 	for r.same != nil {
 		r = r.same
@@ -32,23 +32,23 @@ const (
 	comment
 	branchIf     // cond, body, els
 	loopForever  // body, latch; repeated while cond (evaluated in latch) holds
-	jumpBreak    // leave target, when cond holds
-	jumpContinue // go to target's latch, when cond holds
-	jumpReturn   // leave the kernel, when cond holds
+	jumpBreak    // leave target, if cond holds
+	jumpContinue // go to target's latch, if cond holds
+	jumpReturn   // leave the kernel, if cond holds
 )
 
-// effect says what an instruction does besides defining its results.
+// effect says what an instruction does in addition to defining its results.
 type effect uint8
 
 const (
 	pure      effect = iota // may be moved, shared and dropped
-	reads                   // may be dropped, not moved
-	effectful               // stays where it is
+	reads                   // may be dropped, but not moved
+	effectful               // may be neither dropped nor moved
 )
 
 type node struct {
 	kind   nodeKind
-	op     string // base mnemonic with the modifiers that precede the types
+	op     string // base mnemonic, with the modifiers before the types
 	t      Type   // first printed type; Invalid: none
 	t2     Type   // second printed type; Invalid: none
 	dst    []*register
@@ -56,7 +56,7 @@ type node struct {
 	addr   *address // memory operand
 	addr2  *address // second memory operand (cp.async)
 	effect effect
-	text   string // for comments; for special operands of an instruction
+	text   string // a comment, or special operands of an instruction
 	form   form
 
 	cond   *register // nil: always
@@ -66,11 +66,11 @@ type node struct {
 	latch  *region
 	target *node
 	label  int
-	live   bool // to the removal of dead code
+	live   bool // used by removeDead
 	owner  *node
 }
 
-// form tells the printer how the operands are laid out.
+// form tells the printer how to arrange the operands.
 type form uint8
 
 const (
@@ -110,7 +110,7 @@ func (r *region) encloses(inner *region) bool {
 	return false
 }
 
-// regions lists the regions of n in execution order.
+// regions returns the regions of n in execution order.
 func (n *node) regions() []*region {
 	var list []*region
 	for _, r := range []*region{n.body, n.els, n.latch} {
@@ -121,8 +121,8 @@ func (n *node) regions() []*region {
 	return list
 }
 
-// uses calls f for each register operand of n, by pointer so that it can be
-// replaced. The regions of n are not visited.
+// uses calls f for each register operand of n, with a pointer through which f can replace it. It
+// does not visit the regions of n.
 func (n *node) uses(f func(**register)) {
 	for i := range n.args {
 		f(&n.args[i])
@@ -137,7 +137,7 @@ func (n *node) uses(f func(**register)) {
 	}
 }
 
-// walk calls f for each node of r and of the regions inside, in order.
+// walk calls f for each node of r and of the regions in it, in order.
 func (r *region) walk(f func(*region, *node)) {
 	for _, n := range r.nodes {
 		f(r, n)

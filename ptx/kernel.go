@@ -6,22 +6,22 @@ type Kernel struct {
 	Text    string  // PTX
 	Version int     // PTX version times ten: 70 is 7.0
 	Target  int     // compute capability times ten: 80 is sm_80
-	Exact   bool    // it runs on no other capability: sm_90a
+	Exact   bool    // the kernel runs on no other capability: sm_90a
 	Params  []Param // in declaration order
-	// ParamSize is the size in bytes of the packed parameter block, in which
-	// each parameter lies at its Offset.
+	// ParamSize is the size in bytes of the packed parameter block. Each parameter lies at its
+	// Offset there.
 	ParamSize    int
 	StaticShared int    // bytes of static shared memory
 	LocalBytes   int    // bytes of declared local arrays per thread
-	MaxThreads   [3]int // as given to MaxThreads; zeros if it was not called
+	MaxThreads   [3]int // arguments of MaxThreads; zeros if it was not called
 }
 
-// Build checks the kernel, runs the passes and prints it. It reports every
-// misuse since New as one *Error. A builder is built once.
+// Build checks the kernel, runs the passes and prints the kernel. It reports every misuse since New
+// in one *Error. A builder can be built once only.
 func (b *Builder) Build() (*Kernel, error) { return b.build(true) }
 
-// BuildPlain is Build without the optimizing passes: the instructions in the
-// order in which they were asked for, to tell a wrong kernel from a wrong pass.
+// BuildPlain is Build without the optimizing passes. Instructions keep the order of the calls. It
+// serves to distinguish a wrong kernel from a wrong pass.
 func (b *Builder) BuildPlain() (*Kernel, error) { return b.build(false) }
 
 func (b *Builder) build(optimize bool) (*Kernel, error) {

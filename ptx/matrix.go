@@ -2,10 +2,10 @@ package ptx
 
 import "fmt"
 
-// LoadMatrix loads n = 1, 2 or 4 tiles of 8×8 16-bit elements from shared
-// memory into the register layout of [Builder.MMA] (`ldmatrix`). Lane i passes
-// the address of row i%8 of tile i/8, 16 bytes aligned to 16. With transpose
-// each tile is transposed on the way. All lanes must take part.
+// LoadMatrix loads n = 1, 2 or 4 tiles of 8×8 16-bit elements from shared memory into the register
+// layout of [Builder.MMA] (`ldmatrix`). Lane i passes the address of row i%8 of tile i/8. A row has
+// 16 bytes and is aligned to 16. If transpose holds, each tile is transposed while it is loaded.
+// All lanes must take part.
 func (p Ptr) LoadMatrix(n int, transpose bool) []Value {
 	b := p.b
 	list := make([]Value, n)
@@ -32,11 +32,11 @@ func (p Ptr) LoadMatrix(n int, transpose bool) []Value {
 	return list
 }
 
-// MMA multiplies on the tensor cores: returns a·b + c for the warp, with float32 accumulators c (4
-// registers). For in = F16 and BF16 the shape is 16×8×16; a has 4 registers of two elements, b has
-// 2. For in = F32 it is tf32 of shape 16×8×8. a then has 4 registers, b has 2, which should come
-// from [Value.TF32]. The accumulation is not IEEE: compare by error bound. All lanes must take
-// part.
+// MMA multiplies on the tensor cores: it returns x·y + c for the warp, with float32 accumulators c
+// in 4 registers. For in = F16 and BF16 the shape is 16×8×16: x has 4 registers of two elements
+// each, y has 2. For in = F32 the factors are tf32, and the shape is 16×8×8: x has 4 registers, y
+// has 2, and their values should come from [Value.TF32]. The accumulation is not IEEE 754: compare
+// results with an error bound. All lanes must take part.
 func (b *Builder) MMA(in Type, x, y, c []Value) []Value {
 	out := make([]Value, 4)
 	for i := range out {

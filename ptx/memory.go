@@ -17,22 +17,22 @@ var spaceNames = [...]string{"global", "shared", "local", "param"}
 
 func (s Space) String() string { return spaceNames[s] }
 
-// Ptr is an address in one space, pointing to elements of one type. Global
-// addresses are 64 bits wide, the others 32.
+// Ptr is an address in one space that points to elements of one type. Global addresses are 64 bits
+// wide, others 32.
 type Ptr struct {
 	b      *Builder
 	base   Value
 	offset int64 // bytes
 	elem   Type
 	space  Space
-	symbol string // of a parameter
+	symbol string // name of a parameter
 	hint   string
 }
 
 // Elem returns the type that p points to.
 func (p Ptr) Elem() Type { return p.elem }
 
-// As returns p pointing to elements of type t.
+// As returns p as a pointer to elements of type t.
 func (p Ptr) As(t Type) Ptr {
 	if t.Size() == 0 {
 		p.b.fail("no memory holds elements of type %v", t)
@@ -41,8 +41,8 @@ func (p Ptr) As(t Type) Ptr {
 	return p
 }
 
-// NC returns p with loads through the read-only path (`.nc`): valid only for
-// global memory that no thread writes while the kernel runs.
+// NC returns p with loads through the read-only path (`.nc`). It is valid only for global memory
+// that no thread writes while the kernel runs.
 func (p Ptr) NC() Ptr {
 	if p.space != Global {
 		p.b.fail(".nc is a hint for global loads, not %v", p.space)
@@ -52,16 +52,15 @@ func (p Ptr) NC() Ptr {
 	return p
 }
 
-// Streaming returns p with the hint that what it loads or stores is used once
-// (`.cs`).
+// Streaming returns p with the hint that its elements are loaded or stored once only (`.cs`).
 func (p Ptr) Streaming() Ptr { p.hint = ".cs"; return p }
 
-// Volatile returns p with accesses that are never cached or reordered among
-// themselves (`.volatile`).
+// Volatile returns p with accesses that are never cached, and never reordered among themselves
+// (`.volatile`).
 func (p Ptr) Volatile() Ptr { p.hint = ".volatile"; return p }
 
-// At returns the address of element i of p. A constant i costs no instruction.
-// A 32-bit i into global memory is widened by its own signedness.
+// At returns the address of element i of p. A constant i costs no instruction. In global memory a
+// 32-bit i is extended by the sign of its type.
 func (p Ptr) At(i Operand) Ptr { return p.advance(i, int64(p.elem.Size())) }
 
 // AtByte returns the address i bytes after p.
@@ -126,8 +125,8 @@ func (p Ptr) Address() Value {
 	return p.base.Add(Int(p.offset))
 }
 
-// MovedTo returns p pointing to address, of the type that Address returns: for pointers that are
-// kept in a Var.
+// MovedTo returns p pointing to address, which has the type that Address returns. It is for
+// pointers whose addresses are kept in a Var.
 func (p Ptr) MovedTo(address Operand) Ptr {
 	a := address.as(p.b, p.base.t)
 	if p.space == ParamSpace || a.t != p.base.t {
@@ -138,7 +137,7 @@ func (p Ptr) MovedTo(address Operand) Ptr {
 	return p
 }
 
-// SelectPtr returns the pointer yes where the predicate v holds and no elsewhere; both are of one
+// SelectPtr returns yes where the predicate v holds, and no elsewhere. Both must have the same
 // space and element type.
 func (v Value) SelectPtr(yes, no Ptr) Ptr {
 	b := v.b
@@ -151,8 +150,8 @@ func (v Value) SelectPtr(yes, no Ptr) Ptr {
 	return yes
 }
 
-// Aligned reports, as a predicate, whether the address is a multiple of bytes,
-// a power of two.
+// Aligned reports, as a predicate, whether the address is a multiple of bytes, which is a power of
+// two.
 func (p Ptr) Aligned(bytes int) Value {
 	a := p.Address()
 	return a.And(Int(bytes - 1)).Eq(Int(0))
@@ -169,7 +168,7 @@ func (p Ptr) usable(op string) bool {
 	return p.symbol != "" || p.b.check(op, p.base)
 }
 
-// Load loads the element. U8 and S8 give U32 and S32 values.
+// Load loads the element. Elements of U8 and S8 become values of U32 and S32.
 func (p Ptr) Load() Value {
 	b := p.b
 	if p.symbol != "" && p.elem.Size() > 0 {
@@ -183,7 +182,7 @@ func (p Ptr) Load() Value {
 	return v
 }
 
-// hinted places the hint: volatile precedes the space, the others follow it.
+// hinted returns the space with the hint. The hint volatile precedes the space, others follow it.
 func (p Ptr) hinted() string {
 	if p.hint == ".volatile" {
 		return "volatile." + p.space.String()
@@ -191,8 +190,8 @@ func (p Ptr) hinted() string {
 	return p.space.String() + p.hint
 }
 
-// LoadVec loads n = 2 or 4 consecutive elements (8 to 128 bits in all) in one
-// access; the address must be a multiple of their total size.
+// LoadVec loads n = 2 or 4 consecutive elements (8 to 128 bits in all) in one access. The address
+// must be a multiple of their total size.
 func (p Ptr) LoadVec(n int) []Value {
 	b := p.b
 	list := make([]Value, n)
@@ -228,7 +227,7 @@ func (p Ptr) writable(op string) bool {
 	return p.usable(op)
 }
 
-// element converts o to an operand to be stored at p.
+// element converts o to a value that can be stored at p.
 func (p Ptr) element(op string, o Operand) (Value, bool) {
 	b := p.b
 	want := p.elem.register()
@@ -243,7 +242,7 @@ func (p Ptr) element(op string, o Operand) (Value, bool) {
 	return v, true
 }
 
-// Store stores o. U8 and S8 elements take the low byte of a 32-bit value.
+// Store stores o. For elements of U8 and S8 it stores the low byte of a 32-bit value.
 func (p Ptr) Store(o Operand) {
 	v, ok := p.element("st", o)
 	if !p.writable("st") || !ok {
@@ -252,8 +251,8 @@ func (p Ptr) Store(o Operand) {
 	p.b.add(&node{op: "st." + p.hinted(), t: p.elem, form: formStore, addr: p.address(), args: []*register{v.r}, effect: effectful})
 }
 
-// StoreVec stores 2 or 4 consecutive elements in one access; the address must
-// be a multiple of their total size.
+// StoreVec stores 2 or 4 consecutive elements in one access. The address must be a multiple of
+// their total size.
 func (p Ptr) StoreVec(list ...Value) {
 	if !p.vectorOK("st", len(list)) || !p.writable("st") {
 		return
@@ -291,7 +290,7 @@ func (p Ptr) atomicType(op AtomicOp) (Type, bool) {
 	switch op {
 	case AtomicAdd:
 		if t == S64 {
-			t = U64 // two's complement: the same operation
+			t = U64 // two's complement: signed addition is the same operation
 		}
 		ok = ok && (t.IsInt() || t.IsFloat())
 	case AtomicMin, AtomicMax:
@@ -310,9 +309,10 @@ func (p Ptr) atomicType(op AtomicOp) (Type, bool) {
 // Atomic applies op to the element and returns its former value.
 func (p Ptr) Atomic(op AtomicOp, o Operand) Value { return p.atomic("atom.", op, o) }
 
-// AtomicOrdered is Atomic on global memory that orders what other blocks see (`.acq_rel.gpu`). What
-// this thread did before it is visible to whoever applies AtomicOrdered to the element later, and
-// so is what a barrier of the block lies between.
+// AtomicOrdered is Atomic on global memory, with an order that other blocks see (`.acq_rel.gpu`). A
+// thread that later applies AtomicOrdered to the same element sees everything that this thread did
+// before. If a barrier precedes the call, it also sees what the other threads of this block did
+// before the barrier.
 func (p Ptr) AtomicOrdered(op AtomicOp, o Operand) Value {
 	if p.space != Global {
 		p.b.fail("atom.acq_rel.gpu is for global memory, not %v", p.space)
@@ -334,7 +334,7 @@ func (p Ptr) atomic(name string, op AtomicOp, o Operand) Value {
 	return out
 }
 
-// Reduce applies op to the element without returning anything (`red`).
+// Reduce applies op to the element and returns nothing (`red`).
 func (p Ptr) Reduce(op AtomicOp, o Operand) {
 	v, ok := p.element("red", o)
 	t, defined := p.atomicType(op)
@@ -349,8 +349,8 @@ func (p Ptr) Reduce(op AtomicOp, o Operand) {
 		args: []*register{v.r}, effect: effectful})
 }
 
-// AddVec adds 2 or 4 float32 to consecutive elements, each atomically. It needs
-// sm_90 and PTX 8.1.
+// AddVec adds 2 or 4 float32 values to consecutive elements. Each addition is atomic by itself. It
+// needs sm_90 and PTX 8.1.
 func (p Ptr) AddVec(list ...Value) {
 	if !p.vectorOK("red", len(list)) || !p.writable("red") {
 		return
@@ -366,8 +366,7 @@ func (p Ptr) AddVec(list ...Value) {
 		addr: p.address(), args: registers(list), effect: effectful})
 }
 
-// CompareAndSwap stores swap where the element equals compare, and returns its
-// former value.
+// CompareAndSwap stores swap if the element equals compare. It returns the element's former value.
 func (p Ptr) CompareAndSwap(compare, swap Operand) Value {
 	b := p.b
 	c, ok1 := p.element("atom.cas", compare)
@@ -385,14 +384,13 @@ func (p Ptr) CompareAndSwap(compare, swap Operand) Value {
 	return out
 }
 
-// CopyAsync starts a copy of 4, 8 or 16 bytes from global memory at src to
-// shared memory at p (`cp.async`). It has arrived after [Builder.WaitGroup] on
-// the group that it was committed to, for this thread; a barrier makes it
-// visible to the others.
+// CopyAsync starts a copy of 4, 8 or 16 bytes from global memory at src to shared memory at p
+// (`cp.async`). For this thread the copy has arrived after [Builder.WaitGroup] has waited for its
+// group, see CommitGroup. A barrier after that makes it visible to other threads.
 func (p Ptr) CopyAsync(src Ptr, bytes int) { p.copyAsync(src, bytes, Value{}) }
 
-// CopyAsyncPartial is CopyAsync that reads only size (u32, at most bytes) bytes
-// and fills the rest with zeros.
+// CopyAsyncPartial is CopyAsync that reads only size bytes (u32, at most bytes), and fills the rest
+// with zeros.
 func (p Ptr) CopyAsyncPartial(src Ptr, bytes int, size Value) { p.copyAsync(src, bytes, size) }
 
 func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
@@ -404,7 +402,7 @@ func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
 	if !p.usable("cp.async") || !src.usable("cp.async") {
 		return
 	}
-	// .cg bypasses the first-level cache; it exists for 16 bytes only.
+	// .cg bypasses the first-level cache. It exists for 16 bytes only.
 	cache := "ca"
 	if bytes == 16 {
 		cache = "cg"
@@ -421,7 +419,7 @@ func (p Ptr) copyAsync(src Ptr, bytes int, size Value) {
 	b.add(n)
 }
 
-// CommitGroup closes the group of asynchronous copies started since the last
+// CommitGroup closes a group: all asynchronous copies that this thread started since the last
 // CommitGroup.
 func (b *Builder) CommitGroup() { b.effect("cp.async.commit_group", "") }
 

@@ -2,10 +2,9 @@ package ptx
 
 import "strings"
 
-// passes run in this order on every kernel. Each is a function of the whole
-// tree and leaves a correct kernel, so any of the optional ones may be taken
-// out. Register allocation, scheduling and branch conversion are the
-// assembler's.
+// passes run in this order on every kernel. Each is a function of the whole tree and leaves a
+// correct kernel, so any optional pass may be left out. The assembler does register allocation,
+// scheduling and branch conversion.
 var passes = []struct {
 	name     string
 	run      func(*Builder)
@@ -27,8 +26,8 @@ func (n *node) resolve() {
 	n.uses(func(r **register) { *r = (*r).root() })
 }
 
-// rewrite runs f over every instruction in execution order, after its operands
-// were resolved; f returns false to drop the node.
+// rewrite runs f for every instruction in execution order, after resolving its operands. If f
+// returns false, the node is dropped.
 func (r *region) rewrite(f func(*region, *node) bool) {
 	kept := r.nodes[:0:0]
 	for _, n := range r.nodes {
@@ -36,7 +35,7 @@ func (r *region) rewrite(f func(*region, *node) bool) {
 		for _, inner := range n.regions() {
 			inner.rewrite(f)
 		}
-		n.resolve() // a loop's condition is defined in its latch
+		n.resolve() // a loop's condition is defined in its latch, so it is resolved after the latch
 		if f(r, n) {
 			kept = append(kept, n)
 		}
@@ -51,7 +50,7 @@ func (b *Builder) rewrite(f func(*region, *node) bool) {
 
 func constOperand(r *register) (uint64, bool) { return r.bits, r.konst }
 
-// foldAddresses turns [x + c] with x + c computed separately into an offset.
+// foldAddresses replaces an address [r] by [x+c] if r is the result of x + c with a constant c.
 func foldAddresses(b *Builder) {
 	b.rewrite(func(_ *region, n *node) bool {
 		for _, a := range []*address{n.addr, n.addr2} {
@@ -65,7 +64,8 @@ func foldAddresses(b *Builder) {
 					c = -c
 				}
 				offset := a.offset + c
-				if offset < -1<<23 || offset >= 1<<23 { // the hardware's immediate field
+				// the range of the hardware's immediate field
+				if offset < -1<<23 || offset >= 1<<23 {
 					break
 				}
 				a.base, a.offset = def.args[0].root(), offset
@@ -85,8 +85,7 @@ type valueKey struct {
 	args   [4]*register
 }
 
-// shareCommon gives equal pure instructions one definition where the first
-// dominates the second.
+// shareCommon drops a pure instruction if an equal one dominates it, and uses that result.
 func shareCommon(b *Builder) {
 	table := map[valueKey]*node{}
 	var visit func(r *region, top bool)
@@ -139,8 +138,8 @@ func (n *node) valueKey() (valueKey, bool) {
 	return key, true
 }
 
-// hoistInvariants moves what a loop computes from outside values ahead of it,
-// innermost loops first.
+// hoistInvariants moves pure instructions of a loop whose operands come from outside to a place
+// before the loop, innermost loops first.
 func hoistInvariants(b *Builder) {
 	var visit func(r *region)
 	visit = func(r *region) {
@@ -183,7 +182,7 @@ func hoistInvariants(b *Builder) {
 	visit(b.root)
 }
 
-// removeDead keeps what an effect depends on.
+// removeDead drops instructions on which no effect depends.
 func removeDead(b *Builder) {
 	var work []*register
 	keep := func(n *node) {
@@ -227,7 +226,7 @@ func removeDead(b *Builder) {
 		}
 	}
 	for _, n := range roots {
-		// A jump alone keeps nothing: it matters if its loop does.
+		// A jump alone keeps nothing alive: it matters only if its loop is alive.
 		if n.kind == instruction || n.kind == jumpReturn {
 			reach(n)
 		}
@@ -325,8 +324,8 @@ func materializeConstants(b *Builder) {
 	visit(b.root)
 }
 
-// number gives registers their numbers, per class and in order of appearance,
-// and loops and branches their labels.
+// number numbers the registers of each class in the order of their appearance, and numbers loops
+// and branches for their labels.
 func number(b *Builder) {
 	counts := make([]int, len(classes))
 	each := func(_ *region, n *node) {

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// body builds a kernel around f and returns the instructions between the
-// parameter loads and the final ret.
+// body builds a kernel with f, and returns the instructions between the parameter loads and the
+// final ret.
 func body(t *testing.T, f func(b *ptx.Builder, p ptx.Ptr, n ptx.Value)) string {
 	t.Helper()
 	b := ptx.New("k")

@@ -88,7 +88,7 @@ func (p *printer) label(format string, label int) {
 	p.indent = saved
 }
 
-// guard is the predicate that precedes an instruction that runs when cond holds.
+// guard returns the predicate before an instruction that runs only if cond holds.
 func guard(cond *register, negate bool) string {
 	switch {
 	case cond == nil:
@@ -230,7 +230,7 @@ func (p *printer) instruction(n *node) {
 	p.line("%s %s;", op, strings.Join(operands, ", "))
 }
 
-// operandType is how operand i of a plain instruction is to be read.
+// operandType returns the type as which operand i of a plain instruction is read.
 func (n *node) operandType(i int) Type {
 	switch {
 	case i > 0 && (n.op == "shl" || n.op == "shr" || n.op == "bfe"),
@@ -246,7 +246,7 @@ func name(r *register) string {
 	return fmt.Sprintf("%s%d", classes[r.t.class()].prefix, r.number)
 }
 
-// operand prints a register or a constant read as type t.
+// operand returns the text of a register, or of a constant read as type t.
 func operand(r *register, t Type) string {
 	if !r.konst {
 		return name(r)
@@ -275,7 +275,7 @@ func (a *address) String() string {
 	case a.offset > 0:
 		return fmt.Sprintf("[%s+%d]", s, a.offset)
 	case a.offset < 0:
-		return fmt.Sprintf("[%s+%d]", s, a.offset) // PTX writes [r+-4]
+		return fmt.Sprintf("[%s+%d]", s, a.offset) // also for negative offsets: PTX writes [r+-4]
 	}
 	return "[" + s + "]"
 }

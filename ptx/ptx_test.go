@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// integers exercises the integer and bit instructions.
+// integers returns a kernel with the integer and bit instructions.
 func integers() *ptx.Builder {
 	b := ptx.New("integers")
 	b.MaxThreads(64)
@@ -40,7 +40,7 @@ func integers() *ptx.Builder {
 	return b
 }
 
-// floats exercises arithmetic, rounding, conversions and the approximations.
+// floats returns a kernel with arithmetic, rounding, conversions and the approximations.
 func floats() *ptx.Builder {
 	b := ptx.New("floats")
 	b.MaxThreads(64)
@@ -58,7 +58,7 @@ func floats() *ptx.Builder {
 		b.Pack2(ptx.F16, x, y).Bitcast(ptx.F32)} {
 		z = z.Add(v)
 	}
-	b.Barrier() // the neighbour has read what this thread overwrites
+	b.Barrier() // the neighbour must have read what this thread overwrites
 	f.At(i).Store(z)
 	e := d.At(i).Load()
 	d.At(i).Store(e.MaxNaN(x.Cvt(ptx.F64)).Sqrt().FMA(ptx.Float(0.5), e).Div(e.Round(ptx.Up)))
@@ -67,7 +67,7 @@ func floats() *ptx.Builder {
 	return b
 }
 
-// cooperation exercises shared memory, warps, atomics and fences.
+// cooperation returns a kernel with shared memory, warps, atomics and fences.
 func cooperation() *ptx.Builder {
 	b := ptx.New("cooperation")
 	b.MaxThreads(16, 16)
@@ -106,7 +106,7 @@ func cooperation() *ptx.Builder {
 	return b
 }
 
-// flow exercises nested control flow.
+// flow returns a kernel with nested control flow.
 func flow() *ptx.Builder {
 	b := ptx.New("flow")
 	b.MaxThreads(32)
@@ -142,7 +142,7 @@ func flow() *ptx.Builder {
 	return b
 }
 
-// tensorCore multiplies one tile.
+// tensorCore returns a kernel that multiplies one tile.
 func tensorCore() *ptx.Builder {
 	b := ptx.New("tensor_core")
 	b.MaxThreads(32)
@@ -167,7 +167,7 @@ func tensorCore() *ptx.Builder {
 	return b
 }
 
-// hopper uses what only newer devices have.
+// hopper returns a kernel with instructions of newer devices.
 func hopper() *ptx.Builder {
 	b := ptx.New("hopper")
 	b.MaxThreads(32)
@@ -178,7 +178,7 @@ func hopper() *ptx.Builder {
 	return b
 }
 
-// hopperAlone uses what no other generation has.
+// hopperAlone returns a kernel with instructions that no other generation has.
 func hopperAlone() *ptx.Builder {
 	b := ptx.New("hopper_alone")
 	b.Target(ptx.SM90a)
@@ -233,7 +233,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Each misuse is reported with its own message, at this file's line.
+// Each misuse is reported with its own message, and with the line in this file.
 func TestMisuse(t *testing.T) {
 	type test struct {
 		want string
@@ -313,7 +313,7 @@ func TestParamLayout(t *testing.T) {
 	}
 }
 
-// A comment is printed in ASCII, whatever it says: not every assembler takes more.
+// A comment is printed in ASCII, because not every assembler accepts other characters.
 func TestCommentIsASCII(t *testing.T) {
 	b := ptx.New("k")
 	b.MaxThreads(32)

@@ -5,10 +5,9 @@ import "fmt"
 // Type is the type of a register value or of a memory element.
 type Type uint8
 
-// The types. Pred is a predicate register. B16, B32 and B64 are bits without an
-// interpretation. U8 and S8 exist in memory only: they load into U32 and S32
-// registers. F16 and BF16 are held in 16-bit registers and take part only in
-// loads, stores, conversions and bit casts.
+// The types. Pred is a predicate register. B16, B32 and B64 are bits without an interpretation. U8
+// and S8 exist in memory only: they load into U32 and S32 registers. F16 and BF16 are held in
+// 16-bit registers, and can only be loaded, stored, converted and bit-cast.
 const (
 	Invalid Type = iota
 	Pred
@@ -90,7 +89,7 @@ func (t Type) IsSigned() bool { return typeTable[t].kind == kindSigned }
 // IsUnsigned reports whether t is an unsigned integer type.
 func (t Type) IsUnsigned() bool { return typeTable[t].kind == kindUnsigned }
 
-// bitsType is the untyped form of t: same register class, no interpretation.
+// bitsType returns the untyped form of t: the same register class without an interpretation.
 func (t Type) bitsType() Type {
 	switch t.Bits() {
 	case 1:
@@ -105,7 +104,7 @@ func (t Type) bitsType() Type {
 	return t
 }
 
-// register is the type of a register that holds an element of t after a load.
+// register returns the type of a register into which an element of t is loaded.
 func (t Type) register() Type {
 	switch t {
 	case U8:
@@ -116,7 +115,7 @@ func (t Type) register() Type {
 	return t
 }
 
-// memoryName is how t is written in loads and stores.
+// memoryName returns the name of t in loads and stores.
 func (t Type) memoryName() string {
 	if t == F16 || t == BF16 {
 		return "b16"
@@ -124,7 +123,7 @@ func (t Type) memoryName() string {
 	return t.String()
 }
 
-// classes are the register files, in the order in which they are declared.
+// classes are the register classes, in the order of their declarations.
 var classes = []struct{ name, prefix string }{
 	{"pred", "%p"}, {"b16", "%rs"}, {"b32", "%r"}, {"b64", "%rd"},
 }

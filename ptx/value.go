@@ -4,27 +4,26 @@ import (
 	"math"
 )
 
-// Value is a typed value of the kernel under construction. The zero Value is
-// invalid.
+// Value is a typed value of the kernel that is being built. The zero Value is invalid.
 type Value struct {
 	b *Builder
-	r *register // nil: invalid, its cause has been reported
+	r *register // nil: the value is invalid, and the cause has been reported
 	t Type
 }
 
 // Type returns the type of v.
 func (v Value) Type() Type { return v.t }
 
-// Operand is what operations accept beside their receiver: a [Value], a [*Var]
-// (read at the call), or an untyped constant [Int] or [Float].
+// Operand is a further operand of an operation, besides its receiver: a [Value], a [*Var] (read at
+// the call), or an untyped constant [Int] or [Float].
 type Operand interface {
 	as(b *Builder, t Type) Value
 }
 
-// Int is an integer constant that takes the type of the value it meets.
+// Int is an integer constant. It gets the type of the value that it is combined with.
 type Int int64
 
-// Float is a constant that takes the floating-point type of the value it meets.
+// Float is a floating-point constant. It gets the type of the value that it is combined with.
 type Float float64
 
 func (v Value) as(*Builder, Type) Value { return v }
@@ -76,22 +75,22 @@ func (b *Builder) Const(t Type, c Operand) Value {
 	return v
 }
 
-// U32 returns a constant. S32, U64 and F32 are the same for their types.
+// U32 returns a constant of type U32.
 func (b *Builder) U32(c uint32) Value { return b.constant(U32, uint64(c)) }
 
-// S32 returns a constant.
+// S32 returns a constant of type S32.
 func (b *Builder) S32(c int32) Value { return b.constant(S32, uint64(uint32(c))) }
 
-// U64 returns a constant.
+// U64 returns a constant of type U64.
 func (b *Builder) U64(c uint64) Value { return b.constant(U64, c) }
 
-// F32 returns a constant; the bits of a NaN are kept.
+// F32 returns a constant of type F32. The bits of a NaN are kept.
 func (b *Builder) F32(c float32) Value { return b.constant(F32, uint64(math.Float32bits(c))) }
 
-// F64 returns a constant.
+// F64 returns a constant of type F64.
 func (b *Builder) F64(c float64) Value { return b.constant(F64, math.Float64bits(c)) }
 
-// Bits returns the constant of type t that has the given bits.
+// Bits returns the constant of type t with the given bits.
 func (b *Builder) Bits(t Type, bits uint64) Value { return b.constant(t, bits) }
 
 func mask(bits int) uint64 {
@@ -117,7 +116,7 @@ func (b *Builder) result(t Type) Value {
 	return Value{b, &register{t: t, region: b.cur}, t}
 }
 
-// check reports whether all values may be used here.
+// check reports whether all values may be used at this place.
 func (b *Builder) check(op string, values ...Value) bool {
 	for i, v := range values {
 		switch {
@@ -137,7 +136,7 @@ func (b *Builder) check(op string, values ...Value) bool {
 	return true
 }
 
-// same checks that all values have one type.
+// same checks that all values have the same type.
 func (b *Builder) same(op string, values ...Value) bool {
 	if !b.check(op, values...) {
 		return false
@@ -182,7 +181,7 @@ func (b *Builder) Var(init Value) *Var {
 // Type returns the variable's type.
 func (x *Var) Type() Type { return x.v.t }
 
-// Set gives x a new value.
+// Set sets x to a new value.
 func (x *Var) Set(o Operand) {
 	b := x.b
 	v := o.as(b, x.v.t)
@@ -192,7 +191,7 @@ func (x *Var) Set(o Operand) {
 	b.add(&node{op: "mov", t: x.v.t.bitsType(), dst: []*register{x.v.r}, args: []*register{v.r}, effect: pure})
 }
 
-// Get returns the value that x has now; a later Set does not change it.
+// Get returns the current value of x. A later Set does not change the returned value.
 func (x *Var) Get() Value {
 	b := x.b
 	if !b.check("Get", x.v) {

@@ -4,8 +4,8 @@ import "fmt"
 
 const fullWarp = 0xffffffff
 
-// Barrier waits for all threads of the block and orders their shared and global
-// accesses (`bar.sync 0`).
+// Barrier waits for all threads of the block, and orders their accesses to shared and global memory
+// (`bar.sync 0`).
 func (b *Builder) Barrier() { b.effect("bar.sync", "0") }
 
 // NamedBarrier waits at barrier id (0 to 15) for the given number of threads, a
@@ -21,7 +21,7 @@ func (b *Builder) NamedBarrier(id, threads int) {
 // WarpBarrier waits for all lanes of the warp and orders their accesses.
 func (b *Builder) WarpBarrier() { b.effect("bar.warp.sync", "0xffffffff") }
 
-// Scope is how far a fence reaches.
+// Scope is the set of threads for which a fence orders accesses.
 type Scope uint8
 
 // The scopes: this block, this device, the whole system (host included).
@@ -31,8 +31,8 @@ const (
 	SystemScope
 )
 
-// Fence orders this thread's earlier accesses before its later ones, for
-// observers in the scope.
+// Fence orders this thread's earlier accesses before its later ones, as the threads in the scope
+// observe them.
 func (b *Builder) Fence(s Scope) {
 	b.effect("membar."+[...]string{"cta", "gl", "sys"}[s], "")
 }
@@ -50,14 +50,14 @@ const (
 
 var shuffleNames = [...]string{"bfly", "down", "up", "idx"}
 
-// Shuffle returns the value that another lane of the full warp passes for v;
-// where the source lane is outside the warp, v itself. All lanes must take part.
-// 64-bit values go in two halves.
+// Shuffle returns the value that another lane of the full warp passes for v. If that lane is
+// outside of the warp, it returns v itself. All lanes must take part. 64-bit values are shuffled in
+// two halves.
 func (v Value) Shuffle(mode ShuffleMode, arg Operand) Value {
 	return v.ShuffleWidth(mode, arg, 32)
 }
 
-// ShuffleWidth shuffles within groups of width lanes (a power of two to 32).
+// ShuffleWidth shuffles within groups of width lanes. width is a power of two, at most 32.
 func (v Value) ShuffleWidth(mode ShuffleMode, arg Operand, width int) Value {
 	b := v.b
 	a := arg.as(b, U32)
@@ -89,8 +89,8 @@ func (v Value) ShuffleWidth(mode ShuffleMode, arg Operand, width int) Value {
 	return out
 }
 
-// WarpReduce combines v over the warp's lanes by combine, pairwise in a fixed
-// butterfly, so that every lane gets the same bits.
+// WarpReduce combines v over the warp's lanes by combine, pairwise in a fixed butterfly. So every
+// lane gets the same bits.
 func (v Value) WarpReduce(combine func(a, b Value) Value) Value {
 	return v.WarpReduceWidth(32, combine)
 }
@@ -103,17 +103,17 @@ func (v Value) WarpReduceWidth(width int, combine func(a, b Value) Value) Value 
 	return v
 }
 
-// Any returns whether p holds in some lane of the full warp.
+// Any returns whether v holds in some lane of the full warp.
 func (v Value) Any() Value { return v.vote("any.pred", Pred) }
 
-// All returns whether p holds in every lane of the full warp.
+// All returns whether v holds in every lane of the full warp.
 func (v Value) All() Value { return v.vote("all.pred", Pred) }
 
-// Ballot returns a u32 whose bit i is lane i's predicate.
+// Ballot returns a u32 whose bit i is the predicate v of lane i.
 func (v Value) Ballot() Value { return v.vote("ballot.b32", U32) }
 
-// AnyOfBlock returns whether p holds in some thread of the block, for all of which it waits and
-// whose accesses it orders as [Builder.Barrier] does (`bar.red.or`).
+// AnyOfBlock returns whether v holds in some thread of the block (`bar.red.or`). Like
+// [Builder.Barrier] it waits for all threads of the block and orders their accesses.
 func (v Value) AnyOfBlock() Value {
 	return v.combined("bar.red.or.pred", Pred, func(p *register) []*register { return []*register{v.b.U32(0).r, p} })
 }
@@ -122,7 +122,7 @@ func (v Value) vote(op string, t Type) Value {
 	return v.combined("vote.sync."+op, t, func(p *register) []*register { return []*register{p, v.b.U32(fullWarp).r} })
 }
 
-// combined is an instruction that combines a predicate of several threads.
+// combined emits an instruction that combines a predicate of several threads.
 func (v Value) combined(op string, t Type, args func(p *register) []*register) Value {
 	b := v.b
 	if !b.check(op, v) {
@@ -171,12 +171,11 @@ func (v Value) Redux(op ReduxOp) Value {
 	return out
 }
 
-// GridDependencyWait waits until the grids that this one depends on have ended
-// (programmatic dependent launch). It needs sm_90 and PTX 7.8.
+// GridDependencyWait waits until the grids on which this one depends have ended (programmatic
+// dependent launch). It needs sm_90 and PTX 7.8.
 func (b *Builder) GridDependencyWait() { b.effect("griddepcontrol.wait", "") }
 
-// GridDependencyLaunch lets grids that depend on this one start. It needs sm_90
-// and PTX 7.8.
+// GridDependencyLaunch allows grids that depend on this one to start. It needs sm_90 and PTX 7.8.
 func (b *Builder) GridDependencyLaunch() { b.effect("griddepcontrol.launch_dependents", "") }
 
 // Clock returns the multiprocessor's cycle counter.

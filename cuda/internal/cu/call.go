@@ -7,26 +7,26 @@ import (
 	"unsafe"
 )
 
-// block is one call of a C function with up to 16 integer or pointer arguments: where to go, the
-// arguments, the result, and room for what the callee writes through its pointers. The first three
-// fields are laid out for the assembly of call_linux_*.s.
+// block is one call of a C function with up to 16 integer or pointer arguments. It holds the
+// function's address, the arguments, the result, and memory that the callee writes through
+// pointers. The assembly of call_linux_*.s relies on the layout of the first three fields.
 //
-// Blocks live on the heap, in a pool, and not on the caller's stack. The heap does not move, so
-// that a callee may even call back into Go, which can move the stack. No call allocates once the
-// pool is warm.
+// Blocks come from a pool and live on the heap, not on the caller's stack. The heap does not move.
+// A callee may call back into Go, which can move the stack. Once the pool is warm, no call
+// allocates.
 type block struct {
 	fn uintptr
 	a  [16]uintptr
 	r1 uintptr
 
-	out   [4]uint64  // results by pointer
+	out   [4]uint64  // results that C writes through pointers
 	extra [5]uintptr // cuLaunchKernel's list of options
-	size  uintptr    // … and the size that it points to
+	size  uintptr    // the size to which that list points
 }
 
 var blocks = sync.Pool{New: func() any { return new(block) }}
 
-// getBlock returns a block for a call of fn with undefined contents otherwise.
+// getBlock returns a block for a call of fn. Its other contents are undefined.
 func getBlock(fn uintptr) *block {
 	b := blocks.Get().(*block)
 	b.fn = fn
@@ -35,16 +35,16 @@ func getBlock(fn uintptr) *block {
 
 func putBlock(b *block) { blocks.Put(b) }
 
-// outAddr is the address of out[i], for an argument.
+// outAddr returns the address of out[i], to pass as an argument.
 func (b *block) outAddr(i int) uintptr { return uintptr(unsafe.Pointer(&b.out[i])) }
 
-// call calls fn. A CUresult is 32 bits wide; what the callee leaves above is undefined.
+// call calls fn. A CUresult has 32 bits. The upper bits of the result register are undefined.
 func (b *block) call() Result {
 	b.invoke()
 	return Result(uint32(b.r1))
 }
 
-// call0 … call5 call fn with so many arguments.
+// call0 … call5 call fn with 0 … 5 arguments.
 func call0(fn uintptr) Result {
 	b := getBlock(fn)
 	r := b.call()
@@ -84,7 +84,8 @@ func call4(fn, a0, a1, a2, a3 uintptr) Result {
 	return r
 }
 
-// get1 calls fn(&out, a…) with up to three further arguments and returns what was written to out.
+// get1 calls fn(&out, a…) with up to three further arguments. It returns the value that fn wrote to
+// out.
 func get1(fn uintptr, a ...uintptr) (uint64, Result) {
 	b := getBlock(fn)
 	b.out[0] = 0

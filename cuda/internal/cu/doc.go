@@ -2,40 +2,42 @@
 //
 // [API] is the contract: the calls of the driver that a training library needs, in Go terms (typed
 // handles, errors instead of codes, time.Duration instead of milliseconds in a float). Two
-// implementations satisfy it: the driver that NVIDIA installs, found and bound at run time by
-// [Open], and the emulated one of package emu. Code above this package never knows which one it
-// talks to, except through the two optional interfaces [Checker] and [Emulated].
+// implementations satisfy it. One is the driver that NVIDIA installs, which [Open] finds and binds
+// at run time. The other is the emulated driver of package emu. Code above this package cannot tell
+// them apart, except by the optional interfaces [Checker] and [Emulated].
 //
 // # Contract
 //
 // Every method returns nil or an [*Error], in which errors.Is finds the [Result] (errors.Is(err,
 // cu.ErrOutOfMemory)). A Result of 0 is success and is never returned as an error.
 //
-// The current context belongs to an operating system thread, as in CUDA. A caller therefore does
+// The current context belongs to an operating system thread, as in CUDA. For calls whose
+// documentation says "current context", a caller therefore does
 //
 //	runtime.LockOSThread()
 //	err := api.CtxSetCurrent(ctx)
 //	... calls ...
 //	runtime.UnlockOSThread()
 //
-// for all calls whose documentation says "current context". The others find their context through a
-// handle. All methods may be called from several goroutines at once.
+// The other calls find their context through a handle. All methods may be called from several
+// goroutines at once.
 //
-// Memory that a call receives as an unsafe.Pointer must stay where it is and alive until the work
-// that reads or writes it has completed, which is later than the call's return. That holds for
-// memory from MemHostAlloc (page-locked) and for any other (pageable) memory: drivers usually take
-// what they need of the latter within the call, and do not promise it. So who copies from or to Go
-// memory synchronises the stream before the memory is let go (runtime.KeepAlive) or looked at.
+// Some calls receive memory as an unsafe.Pointer. That memory must not move, and must stay alive,
+// until the work that reads or writes it has completed, which is later than the call's return. This
+// holds for page-locked memory from MemHostAlloc, and for pageable memory. Drivers usually finish
+// with pageable memory within the call, but they do not promise it. So a caller that copies from or
+// to Go memory synchronises the stream before it reads the memory, or lets it go
+// (runtime.KeepAlive).
 //
 // # Absence is a state, not a failure
 //
-// [Open] never panics and never ends the process. On a machine without a GPU, without a driver,
-// with one that is too old, and so on, its error is an [*Unavailable] that says what was found and
-// what to do.
+// [Open] never panics and never ends the process. If a machine has no GPU, no driver, or a driver
+// that is too old, for example, the error is an [*Unavailable]. It says what was found and what to
+// do.
 //
 // # Build tags
 //
-// With the tag nogpu nothing here is linked against a C library, and a program is fully static;
+// With the tag nogpu this package is not linked against a C library, and programs are fully static.
 // Open then reports [BuiltWithout]. The real implementation exists on linux (amd64, arm64) and
 // windows.
 package cu

@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// driver is the API over the NVIDIA driver's library.
+// driver implements API with NVIDIA's driver library.
 type driver struct {
 	fn      symbols
 	library string
@@ -23,7 +23,7 @@ var _ Emulated = (*driver)(nil)
 // Emulated reports false.
 func (d *driver) Emulated() bool { return false }
 
-// fail makes the error of a call, nil for success.
+// fail returns the error of a call, or nil for success.
 func fail(r Result, call string) error {
 	if r == 0 {
 		return nil
@@ -31,7 +31,7 @@ func fail(r Result, call string) error {
 	return &Error{Call: call, Result: r}
 }
 
-// failf is fail with a detail, which is only formatted when there is an error to carry it.
+// failf is fail with a detail, which is formatted only if there is an error.
 func failf(r Result, call, format string, args ...any) error {
 	if r == 0 {
 		return nil
@@ -39,7 +39,7 @@ func failf(r Result, call, format string, args ...any) error {
 	return &Error{Call: call, Result: r, Detail: fmt.Sprintf(format, args...)}
 }
 
-// resultOf is the result inside of err, ErrUnknown when there is none.
+// resultOf returns the Result inside of err, or ErrUnknown if there is none.
 func resultOf(err error) Result {
 	var r Result
 	if errors.As(err, &r) {
@@ -130,14 +130,14 @@ func (d *driver) CtxStreamPriorityRange() (least, greatest int, err error) {
 	return int(int32(l)), int(int32(g)), fail(r, "cuCtxGetStreamPriorityRange")
 }
 
-// heapBytes returns memory that C may write to: on the heap, which does not move. A slice that the
-// compiler sees not to escape lies on the goroutine's stack, which may move between the taking of
-// its address and the call.
+// heapBytes returns memory that C may write to. It lies on the heap, which does not move. If the
+// compiler saw that the slice does not escape, it would put it on the goroutine's stack. The stack
+// may move after the slice's address was taken and before the call.
 //
 //go:noinline
 func heapBytes(n int) []byte { return make([]byte, n) }
 
-// gostring is the C string at the start of b.
+// gostring returns the C string at the start of b.
 func gostring(b []byte) string {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		b = b[:i]
@@ -147,7 +147,7 @@ func gostring(b []byte) string {
 
 var _ Peers = (*driver)(nil)
 
-// peerSymbols are the functions of [Peers]. All are in Minimum.
+// peerSymbols are the functions of [Peers]. A driver of version Minimum has all of them.
 type peerSymbols struct{ ctxDisablePeerAccess uintptr }
 
 func init() {

@@ -17,8 +17,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// TestLaunchArguments: all eleven arguments reach C, in registers and on the stack, and the packed
-// parameters with them.
+// TestLaunchArguments checks that all eleven arguments reach C, in registers and on the stack, and
+// that the packed parameters do.
 func TestLaunchArguments(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)
@@ -67,7 +67,7 @@ func libcAbs(t testing.TB) uintptr {
 	return p
 }
 
-// TestNoAllocations: the calls of every training step allocate nothing.
+// TestNoAllocations checks that the calls of a training step allocate nothing.
 func TestNoAllocations(t *testing.T) {
 	abs := libcAbs(t)
 	d := &driver{fn: symbols{launchKernel: abs, ctxSetCurrent: abs, eventRecord: abs, streamWaitEvent: abs,
@@ -85,8 +85,8 @@ func TestNoAllocations(t *testing.T) {
 		"MemsetD32Async":  func() error { return api.MemsetD32Async(0, 0x10000, 64, 7) },
 		"StreamQuery":     func() error { _, err := api.StreamQuery(0); return err },
 	}
-	// One call at a time: under the race detector sync.Pool drops every fourth block on purpose,
-	// and AllocsPerRun rounds down.
+	// Each call is measured by itself. Under the race detector sync.Pool drops every fourth block
+	// on purpose, and AllocsPerRun rounds this fraction of an allocation down to 0.
 	for name, call := range calls {
 		if n := testing.AllocsPerRun(1000, func() {
 			if err := call(); err != nil {
@@ -112,7 +112,7 @@ func BenchmarkLaunchKernel(b *testing.B) {
 	}
 }
 
-// TestEachCall drives every method once and checks function, arguments and what comes back.
+// TestEachCall calls every method once, and checks the C function, its arguments and the results.
 func TestEachCall(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)
@@ -120,7 +120,7 @@ func TestEachCall(t *testing.T) {
 	put32 := func(p uintptr, v int32) { *(*int32)(pointer(p)) = v }
 	put64 := func(p uintptr, v uint64) { *(*uint64)(pointer(p)) = v }
 	expect := f.expects(t, ErrInvalidValue)
-	// value checks what a getter returned when it succeeded.
+	// value checks the result of a getter that succeeded.
 	value := func(what string, err error, ok bool) error {
 		if err == nil && !ok {
 			t.Errorf("%s: wrong value", what)
@@ -214,7 +214,8 @@ func TestEachCall(t *testing.T) {
 	}
 }
 
-// TestModuleAndLink: options, logs, the final NUL, and that a link is destroyed whatever happens.
+// TestModuleAndLink checks the options, the logs and the final NUL. It also checks that a link is
+// always destroyed.
 func TestModuleAndLink(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)
@@ -287,8 +288,8 @@ func TestModuleAndLink(t *testing.T) {
 	}
 }
 
-// TestCallsFromManyGoroutines: calls neither mix up their blocks nor trip over a moving stack or a
-// running collection.
+// TestCallsFromManyGoroutines checks that concurrent calls do not mix up their blocks, and survive
+// moving stacks and garbage collections.
 func TestCallsFromManyGoroutines(t *testing.T) {
 	var api API = &driver{fn: symbols{launchKernel: libcAbs(t)}}
 	var wg sync.WaitGroup

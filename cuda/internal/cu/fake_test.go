@@ -13,9 +13,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// fake is a driver library made of C callbacks into this test. All calls end in handle with the
-// function's exported name and its first eleven arguments, so the calling convention itself is
-// under test too.
+// fake is a driver library made of C callbacks into this test. All calls end in handle, with the
+// exported name of the function and its first eleven arguments. So the calling convention itself is
+// tested too.
 type fake struct {
 	exports map[string]bool
 	handle  func(name string, a *[11]uintptr) Result
@@ -24,11 +24,12 @@ type fake struct {
 
 var fakes struct {
 	sync.Mutex
-	now   *fake
-	addrs map[string]uintptr // callbacks are never freed: one for each name in the process
+	now *fake
+	// one callback for each name in the process, because callbacks are never freed
+	addrs map[string]uintptr
 }
 
-// callback returns the C address that dispatches calls of name to the current fake.
+// callback returns the C address that forwards calls of name to the current fake.
 func callback(name string) uintptr {
 	if p := fakes.addrs[name]; p != 0 {
 		return p
@@ -47,7 +48,7 @@ func callback(name string) uintptr {
 	return p
 }
 
-// newFake is a healthy driver of this version with one device that exports all of symbolTable.
+// newFake returns a working driver of this version with one device. It exports all of symbolTable.
 func newFake(t *testing.T, version Version) *fake {
 	t.Helper()
 	fakes.Lock()
@@ -76,7 +77,7 @@ func newFake(t *testing.T, version Version) *fake {
 	return f
 }
 
-// on handles calls of name by h and the others as before.
+// on makes h handle the calls of name. Other calls are handled as before.
 func (f *fake) on(name string, h func(a *[11]uintptr) Result) {
 	next := f.handle
 	f.handle = func(n string, a *[11]uintptr) Result {
@@ -87,12 +88,12 @@ func (f *fake) on(name string, h func(a *[11]uintptr) Result) {
 	}
 }
 
-// skip stands for an argument that may be anything.
+// skip stands for an argument of any value.
 const skip = ^uintptr(0)
 
-// expects returns a function that runs call and requires that exactly the C function fn ran, with
-// these leading arguments where they are not skip; effect is what fn does. The same call's failure
-// is an *Error with the result inside.
+// expects returns a function that runs call. It requires that exactly the C function fn ran, with
+// the leading arguments a, except for those that are skip. effect is what fn does. It then lets fn
+// fail, and requires an *Error with that Result.
 func (f *fake) expects(t *testing.T, failure Result) func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
 	return func(fn string, a []uintptr, effect func(*[11]uintptr), call func() error) {
 		t.Helper()
@@ -140,7 +141,7 @@ func (f *fake) start(t *testing.T) *driver {
 	return d
 }
 
-// pointer is an address that came through C.
+// pointer converts an address that C has passed.
 func pointer(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
 func cString(p uintptr) string {

@@ -9,7 +9,7 @@ import (
 
 var _ Graphs = (*driver)(nil)
 
-// graphSymbols are the functions of graphs. All are in Minimum.
+// graphSymbols are the functions of graphs. A driver of version Minimum has all of them.
 type graphSymbols struct {
 	graphCreate, graphDestroy, graphAddKernelNode, graphAddMemcpyNode, graphAddMemsetNode uintptr
 	graphAddEmptyNode, graphAddChildGraphNode, graphAddDependencies, graphInstantiate     uintptr
@@ -17,8 +17,8 @@ type graphSymbols struct {
 	graphLaunch, streamBeginCapture, streamEndCapture                                     uintptr
 }
 
-// graphTable has the forms of the Minimum's version: from CUDA 12 on cuda.h means others by the
-// names of kernel nodes and of dependencies.
+// graphTable lists the functions in the form that they have in version Minimum. From CUDA 12 on,
+// the same names of cuda.h stand for other forms of kernel nodes and dependencies.
 var graphTable = []symbol{
 	{"cuGraphCreate", "", func(s *symbols) *uintptr { return &s.graphCreate }},
 	{"cuGraphDestroy", "", func(s *symbols) *uintptr { return &s.graphDestroy }},
@@ -69,7 +69,7 @@ type memcpy3D struct {
 const (
 	memoryHost    = 1
 	memoryDevice  = 2
-	memoryUnified = 4 // of whichever device the address is
+	memoryUnified = 4 // on whatever device the address belongs to
 )
 
 // memsetNodeParams is CUDA_MEMSET_NODE_PARAMS_v1 of cuda.h.
@@ -82,13 +82,13 @@ type memsetNodeParams struct {
 	height      uintptr
 }
 
-// captureThreadLocal is CU_STREAM_CAPTURE_MODE_THREAD_LOCAL of cuda.h: other threads may go on with
-// what is unsafe during a capture.
+// captureThreadLocal is CU_STREAM_CAPTURE_MODE_THREAD_LOCAL of cuda.h. Other threads may still make
+// calls that are unsafe during a capture.
 const captureThreadLocal = 1
 
-// graphArgs is what calls of graphs point to. It lives on the heap for the time of a call: made
-// where the compiler sees that only its address as a number goes on, it would lie on the
-// goroutine's stack, which moves when it grows.
+// graphArgs is memory to which arguments of graph calls point. It must lie on the heap for the time
+// of the call. If the compiler sees that only its address is used, as a number, it would put it on
+// the goroutine's stack, which moves when it grows.
 type graphArgs struct {
 	kernel kernelNodeParams
 	extra  [5]uintptr
@@ -100,7 +100,7 @@ type graphArgs struct {
 //go:noinline
 func newGraphArgs() *graphArgs { return new(graphArgs) }
 
-// launchOf fills in a launch. l is kept alive by the caller.
+// launchOf fills in a launch. The caller keeps l alive.
 func (a *graphArgs) launchOf(l *GraphKernel) uintptr {
 	a.kernel = kernelNodeParams{fn: l.Func, grid: l.Grid, block: l.Block, shared: l.Shared}
 	if len(l.Params) > 0 {

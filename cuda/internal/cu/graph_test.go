@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// TestGraphLayouts holds the structures to sizes and offsets that a C compiler gives those of
-// cuda.h (CUDA 12.9, 64-bit).
+// TestGraphLayouts compares the structures with the sizes and offsets that a C compiler gives those
+// of cuda.h (CUDA 12.9, 64-bit).
 func TestGraphLayouts(t *testing.T) {
 	var k kernelNodeParams
 	var c memcpy3D
@@ -40,11 +40,11 @@ func TestGraphLayouts(t *testing.T) {
 	}
 }
 
-// nodesBefore are what a node comes after. They are not on a stack, which moves as it grows.
+// nodesBefore are the dependencies of a node. They are global, because a stack moves as it grows.
 var nodesBefore = []GraphNode{0x71, 0x72}
 
-// TestEachGraphCall drives every method once: function, arguments, what they point to, and what
-// comes back.
+// TestEachGraphCall calls every method once. It checks the C function, its arguments, the memory to
+// which they point, and the results.
 func TestEachGraphCall(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)

@@ -7,9 +7,10 @@ import (
 	"unsafe"
 )
 
-// TestArgumentsLieOnTheHeap: what C is given an address of is not on the goroutine's stack, which
-// moves when it grows, also between the taking of the address and the call. The compiler puts there
-// what it sees not to escape, and an address made a number does not escape.
+// TestArgumentsLieOnTheHeap checks that memory whose address C gets is not on the goroutine's
+// stack. A stack moves when it grows, which may happen after the address was taken and before the
+// call. The compiler puts values on the stack that do not escape, and converting an address to a
+// number is no escape.
 func TestArgumentsLieOnTheHeap(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)
@@ -20,7 +21,7 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 	launch := GraphKernel{Func: 1, Grid: Dim3{1, 1, 1}, Block: Dim3{1, 1, 1}, Params: params}
 	copyOf := GraphCopy{SrcHost: unsafe.Pointer(&host[0]), Dst: 4096, N: 64}
 
-	// pointers are the arguments of each function that point to something of ours.
+	// pointers lists, for each function, the arguments that point to our memory.
 	pointers := map[string][]int{
 		"cuGetProcAddress_v2": {0, 1, 4}, "cuModuleGetFunction": {0, 2}, "cuModuleLoadDataEx": {0, 1, 3, 4},
 		"cuLinkCreate_v2": {1, 2, 3}, "cuLinkAddData_v2": {2, 4}, "cuLinkDestroy": nil, "cuLinkComplete": {1, 2},
@@ -85,8 +86,8 @@ func TestArgumentsLieOnTheHeap(t *testing.T) {
 	}
 }
 
-// deep calls f some KiB below the top of the stack, so that no memory beside the stack is near its
-// frames.
+// deep calls f some KiB below the top of the stack. So memory that is not on the stack is far from
+// the frames of f.
 //
 //go:noinline
 func deep(kib int, f func()) {
@@ -101,8 +102,8 @@ func deep(kib int, f func()) {
 
 var sink byte
 
-// onStack reports whether an address is within 56 KiB above the caller's frame: what a frame of the
-// callers, called by deep, holds.
+// onStack reports whether an address lies within 56 KiB above the caller's frame. For callers
+// called by deep, that includes all of their frames.
 //
 //go:noinline
 func onStack(p uintptr) bool {

@@ -9,12 +9,13 @@ import (
 
 var _ AttributeLauncher = (*driver)(nil)
 
-// laterSymbols are functions that a driver need not have: 0 where it lacks them.
+// laterSymbols are functions that a driver may lack. The address is then 0.
 type laterSymbols struct {
 	launchKernelEx uintptr
 }
 
-// laterSymbol is a row with the version of the driver API that brought the function.
+// laterSymbol is a row of the table, with the version of the driver API that introduced the
+// function.
 type laterSymbol struct {
 	symbol
 	since Version
@@ -35,7 +36,7 @@ type launchConfig struct {
 	count       uint32
 }
 
-// launchAttribute is CUlaunchAttribute: its value is a union of 64 bytes.
+// launchAttribute is CUlaunchAttribute. Its value is a union of 64 bytes.
 type launchAttribute struct {
 	id    uint32
 	_     [4]byte
@@ -49,8 +50,8 @@ const (
 	launchPriority                  = 8
 )
 
-// launchArgs is what the arguments of one call point to. It lies on the heap: what C is given must
-// not move.
+// launchArgs is memory to which the arguments of one call point. It lies on the heap, because
+// memory that C gets must not move.
 type launchArgs struct {
 	config launchConfig
 	attrs  [3]launchAttribute

@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// TestLaunchLayouts holds the structures to sizes and offsets that a C compiler gives those of
-// cuda.h (CUDA 12.9, 64-bit).
+// TestLaunchLayouts compares the structures with the sizes and offsets that a C compiler gives
+// those of cuda.h (CUDA 12.9, 64-bit).
 func TestLaunchLayouts(t *testing.T) {
 	var c launchConfig
 	var a launchAttribute
@@ -30,7 +30,7 @@ func TestLaunchLayouts(t *testing.T) {
 	}
 }
 
-// TestLaunchAttributes: the configuration, its attributes and the parameters reach C.
+// TestLaunchAttributes checks that the configuration, its attributes and the parameters reach C.
 func TestLaunchAttributes(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)
@@ -80,8 +80,8 @@ func TestLaunchAttributes(t *testing.T) {
 	}
 }
 
-// TestLaunchAttributesOfOldDriver: without the function the driver opens, launches, and says what
-// it lacks.
+// TestLaunchAttributesOfOldDriver checks a driver without the function. It opens and launches, and
+// the error of a launch with attributes says what it lacks.
 func TestLaunchAttributesOfOldDriver(t *testing.T) {
 	f := newFake(t, Minimum)
 	delete(f.exports, "cuLaunchKernelEx")

@@ -11,14 +11,14 @@ type Library struct {
 	found  map[string]uintptr
 }
 
-// NewLibrary makes a library of the function that finds its symbols, which returns 0 for those that
-// it lacks.
+// NewLibrary returns a library. lookup returns the address of a symbol, or 0 for a symbol that the
+// library lacks.
 func NewLibrary(path string, lookup func(name string) uintptr) *Library {
 	return &Library{Path: path, lookup: lookup, found: map[string]uintptr{}}
 }
 
-// Function returns the address of the first of these functions that the library exports, 0 if it
-// has none of them.
+// Function returns the address of the first of the names that the library exports. It returns 0 if
+// the library exports none of them.
 func (l *Library) Function(names ...string) uintptr {
 	l.mu.Lock()
 	defer l.mu.Unlock()

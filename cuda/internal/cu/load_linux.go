@@ -10,8 +10,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// libraryDirs are looked through after the loader's own search: WSL, distributions that keep the
-// driver apart, containers, NixOS, Jetson.
+// libraryDirs are searched after the loader's own search. They are the folders of WSL, of
+// distributions that keep the driver apart, of containers, NixOS and Jetson.
 var libraryDirs = []string{
 	"/usr/lib/wsl/lib",
 	"/usr/lib/x86_64-linux-gnu",
@@ -26,8 +26,8 @@ var libraryDirs = []string{
 	"/run/opengl-driver/lib",
 }
 
-// loadLibrary opens the library of this name, from the loader's own search or else from dirs, or
-// says what it tried.
+// loadLibrary opens the library of this name: by the loader's own search, or else from dirs. If it
+// finds none, it returns what it tried.
 func loadLibrary(name string, dirs []string) (*library, []string) {
 	var tried []string
 	open := func(path string) *library {
@@ -60,7 +60,7 @@ func loadLibrary(name string, dirs []string) (*library, []string) {
 	return nil, tried
 }
 
-// systemDetail adds what the system itself says about the driver.
+// systemDetail returns what the system knows about the driver.
 func systemDetail() string {
 	b, err := os.ReadFile("/proc/driver/nvidia/version")
 	if err != nil {

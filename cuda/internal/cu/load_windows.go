@@ -8,7 +8,8 @@ import "golang.org/x/sys/windows"
 // elsewhere would be unsafe.
 var libraryDirs []string
 
-// loadLibrary opens the library of this name from the system directory, or says what it tried.
+// loadLibrary opens the library of this name from the system directory. If there is none, it
+// returns what it tried.
 func loadLibrary(name string, _ []string) (*library, []string) {
 	h, err := windows.LoadLibraryEx(name, 0, windows.LOAD_LIBRARY_SEARCH_SYSTEM32)
 	if err != nil {
@@ -23,5 +24,5 @@ func loadLibrary(name string, _ []string) (*library, []string) {
 	}}, nil
 }
 
-// systemDetail adds what the system itself says about the driver.
+// systemDetail returns what the system knows about the driver.
 func systemDetail() string { return "" }

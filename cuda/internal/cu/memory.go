@@ -27,7 +27,7 @@ func (d *driver) MemHostAlloc(n uint64, f HostAllocFlags) (unsafe.Pointer, error
 	b.out[0] = 0
 	b.a[0], b.a[1], b.a[2] = b.outAddr(0), uintptr(n), uintptr(f)
 	r := b.call()
-	// Read as a pointer: memory outside of Go's heap, which the collector ignores.
+	// Read the word as a pointer. It points outside of Go's heap, so the collector ignores it.
 	return *(*unsafe.Pointer)(unsafe.Pointer(&b.out[0])), failf(r, "cuMemHostAlloc", "%d bytes", n)
 }
 

@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// Options of the driver's compiler, CUjit_option in cuda.h, and the kind of its input,
-// CUjitInputType.
+// Options of the driver's compiler (CUjit_option in cuda.h), and the kind of its input
+// (CUjitInputType).
 const (
 	jitMaxRegisters     = 0
 	jitInfoLog          = 3
@@ -24,8 +24,8 @@ const (
 	jitLogBytes = 16 << 10
 )
 
-// jit is the two parallel arrays of a compilation's options, and the buffers that they point to. It
-// must live until the module is loaded or the link destroyed.
+// jit holds the two parallel arrays of a compilation's options, and the buffers to which they
+// point. It must live until the module is loaded or the link is destroyed.
 type jit struct {
 	keys      []uint32
 	values    []uintptr
@@ -33,7 +33,7 @@ type jit struct {
 	opts      JITOptions
 }
 
-// newJIT makes them on the heap, which does not move.
+// newJIT allocates a jit on the heap, which does not move.
 //
 //go:noinline
 func newJIT(opts JITOptions) *jit {
@@ -58,7 +58,7 @@ func newJIT(opts JITOptions) *jit {
 func (j *jit) keysAddr() uintptr   { return uintptr(unsafe.Pointer(&j.keys[0])) }
 func (j *jit) valuesAddr() uintptr { return uintptr(unsafe.Pointer(&j.values[0])) }
 
-// done delivers the info log and makes the error, nil for success.
+// done delivers the info log and returns the error, or nil for success.
 func (j *jit) done(r Result, call, detail string) error {
 	if j.opts.InfoLog != nil {
 		*j.opts.InfoLog = gostring(j.info)
@@ -69,8 +69,8 @@ func (j *jit) done(r Result, call, detail string) error {
 	return &Error{Call: call, Result: r, Detail: detail, Log: gostring(j.err)}
 }
 
-// terminated returns image with the NUL that PTX text needs, on the heap; a cubin (ELF) is left as
-// it is.
+// terminated returns a copy of image on the heap, with the final NUL that PTX text needs. It
+// returns a cubin (ELF) unchanged.
 //
 //go:noinline
 func terminated(image []byte) []byte {

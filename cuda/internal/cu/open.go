@@ -16,9 +16,9 @@ var opened struct {
 	api API
 }
 
-// Open loads and initialises the NVIDIA driver. The first success is kept for the process, a
-// failure is not, so that it may be tried again. The error is always an [*Unavailable]. Open
-// chooses nothing: FLAMBEAU_CUDA is read by its caller.
+// Open loads and initialises the NVIDIA driver. The first success is kept for the process. After a
+// failure a later call tries again. The error is always an [*Unavailable]. Open does not read
+// FLAMBEAU_CUDA; its caller does.
 func Open() (API, error) {
 	opened.Lock()
 	defer opened.Unlock()
@@ -51,15 +51,15 @@ func start(lib *library) (*driver, *Unavailable) {
 		return nil, u
 	}
 
-	// The version is asked first, by the name that every driver exports: an old one may lack what
-	// bind wants.
+	// Ask for the version first, by the name that every driver exports: an old driver may lack
+	// functions that bind needs.
 	versionFn := lib.lookup("cuDriverGetVersion")
 	if versionFn == 0 {
 		return fail(DriverTooOld, 0, 0, "the library exports no cuDriverGetVersion")
 	}
 	raw, r := get1(versionFn)
 	version := Version(int32(raw))
-	if r == ErrStubLibrary { // the toolkit's stub answers every call so
+	if r == ErrStubLibrary { // every function of the toolkit's stub library returns this
 		return fail(InitFailed, r, 0, r.Error(), advice(r))
 	}
 	if r != 0 {
@@ -93,7 +93,7 @@ func start(lib *library) (*driver, *Unavailable) {
 	return d, nil
 }
 
-// visibleDevices reports the variable that hides GPUs.
+// visibleDevices says how CUDA_VISIBLE_DEVICES, which hides GPUs, is set.
 func visibleDevices() string {
 	if v, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
 		return fmt.Sprintf("CUDA_VISIBLE_DEVICES is %q", v)
@@ -101,8 +101,9 @@ func visibleDevices() string {
 	return "CUDA_VISIBLE_DEVICES is not set"
 }
 
-// OpenLibrary opens a library that comes with the driver, looked for as the driver's own is, or
-// returns nil and what was tried. A name that is an absolute path is looked for nowhere else.
+// OpenLibrary opens a library that comes with the driver. It searches in the same places as for the
+// driver's own library. If it finds none, it returns nil and what it tried. An absolute path is
+// tried as it is, and nothing else.
 func OpenLibrary(name string) (*Library, []string) {
 	dirs := libraryDirs
 	if filepath.IsAbs(name) {
@@ -115,12 +116,12 @@ func OpenLibrary(name string) (*Library, []string) {
 	return NewLibrary(l.path, l.lookup), tried
 }
 
-// Call calls the C function at fn with up to 16 integers or pointers and returns the lower 32 bits
-// of its result, which is what a C enum is. What pointers point to lies on the heap: Go moves
-// stacks.
+// Call calls the C function at fn with up to 16 integers or pointers. It returns the lower 32 bits
+// of the result, which is the size of a C enum. Memory to which pointers point must lie on the
+// heap, because Go moves stacks.
 func Call(fn uintptr, args ...uintptr) uint32 { return uint32(CallWord(fn, args...)) }
 
-// CallWord is [Call] of a function with a result of 64 bits, such as a pointer.
+// CallWord is [Call] for a function with a result of 64 bits, such as a pointer.
 func CallWord(fn uintptr, args ...uintptr) uintptr {
 	b := getBlock(fn)
 	copy(b.a[:], args)

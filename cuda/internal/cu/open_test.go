@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestUnavailable plants each state in a fake library.
+// TestUnavailable produces each state with a fake library.
 func TestUnavailable(t *testing.T) {
 	initResult := func(r Result) func(*fake) {
 		return func(f *fake) { f.on("cuInit", func(*[11]uintptr) Result { return r }) }
@@ -91,7 +91,7 @@ func TestLibraryNotFound(t *testing.T) {
 	}
 }
 
-// TestOpen holds on any machine: with a driver or without.
+// TestOpen passes on any machine, with a driver or without.
 func TestOpen(t *testing.T) {
 	api, err := Open()
 	var u *Unavailable
@@ -111,8 +111,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestBindPrefersGetProcAddress: the driver's own resolver wins over exported names, and what it
-// lacks falls back to them.
+// TestBindPrefersGetProcAddress checks that the driver's own resolver is preferred to exported
+// names, which are used for functions that it lacks.
 func TestBindPrefersGetProcAddress(t *testing.T) {
 	f := newFake(t, 12040)
 	f.exports["cuGetProcAddress_v2"] = true
@@ -127,7 +127,7 @@ func TestBindPrefersGetProcAddress(t *testing.T) {
 		switch cString(a[0]) {
 		case "cuMemAlloc":
 			*(*uintptr)(pointer(a[1])) = callback("resolved")
-		case "cuMemFree": // "not in this version": an address that must not be used
+		case "cuMemFree": // the status says "not in this version", so the address must not be used
 			*(*uintptr)(pointer(a[1])), *(*int32)(pointer(a[4])) = 1, 2
 		case "cuEventRecord":
 			return ErrNotFound
@@ -143,8 +143,8 @@ func TestBindPrefersGetProcAddress(t *testing.T) {
 	want(t, "cuEventRecord", s.eventRecord, callback("cuEventRecord"))
 }
 
-// TestSymbolTableIsComplete: each function that a method calls has a row, and no two rows share
-// one.
+// TestSymbolTableIsComplete checks that each function that a method calls has a row, and that no
+// two rows are for the same function.
 func TestSymbolTableIsComplete(t *testing.T) {
 	next := uintptr(0)
 	var s symbols

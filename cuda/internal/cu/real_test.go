@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestRealDriver: NVIDIA's own library has every function that is bound here. What it answers where
-// there is no GPU is explained. FLAMBEAU_TEST_LIBCUDA is the folder in which the loader finds it,
-// FLAMBEAU_TEST_DRIVER its release (.ci/run reallibs).
+// TestRealDriver checks that NVIDIA's own library has every function that is bound here, and that
+// its answers on a machine without a GPU are explained. FLAMBEAU_TEST_LIBCUDA is the folder in
+// which the loader finds the library, FLAMBEAU_TEST_DRIVER its release (.ci/run reallibs).
 func TestRealDriver(t *testing.T) {
 	dir, release := os.Getenv("FLAMBEAU_TEST_LIBCUDA"), os.Getenv("FLAMBEAU_TEST_DRIVER")
 	if dir == "" {
@@ -29,7 +29,7 @@ func TestRealDriver(t *testing.T) {
 	if missing := s.bind(lib); len(missing) > 0 {
 		t.Errorf("driver %s lacks %s", release, strings.Join(missing, ", "))
 	}
-	// The way of drivers that have no cuGetProcAddress_v2.
+	// Binds by exported names, as for drivers without cuGetProcAddress_v2.
 	var exported symbols
 	missing := exported.bind(&library{path: lib.path, lookup: func(name string) uintptr {
 		if name == "cuGetProcAddress_v2" {

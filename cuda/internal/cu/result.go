@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Result is a CUresult: the number that each function of the driver returns. It is an error unless
-// it is 0, and methods of [API] return it inside of an [*Error]; compare with errors.Is.
+// Result is a CUresult, the number that each function of the driver returns. Any Result other than
+// 0 is an error. Methods of [API] return it inside of an [*Error]; compare with errors.Is.
 type Result uint32
 
-// Results that the driver returns. Numbers and names are those of cuda.h (CUDA 12.9), the
-// explanations are this package's.
+// Results that the driver returns. Numbers and names are those of cuda.h (CUDA 12.9). The
+// explanations are this package's own.
 const (
 	ErrInvalidValue                Result = 1
 	ErrOutOfMemory                 Result = 2
@@ -105,7 +105,8 @@ func (r Result) Name() string {
 	return fmt.Sprintf("CUDA_ERROR_%d", uint32(r))
 }
 
-// Explanation says in a sentence what r means, "" when this package does not know the number.
+// Explanation says in a sentence what r means. It is "" for a number that this package does not
+// know.
 func (r Result) Explanation() string { return resultTexts[r].text }
 
 // Error returns name, number and explanation.
@@ -117,8 +118,8 @@ func (r Result) Error() string {
 	return fmt.Sprintf("%s (%d): %s", r.Name(), uint32(r), t)
 }
 
-// Sticky reports whether r says that the context is lost: each later call in it fails the same way,
-// and on hardware only a new process can use the device again.
+// Sticky reports whether r means that the context is lost. Each later call in that context then
+// fails in the same way. On hardware only a new process can use the device again.
 func (r Result) Sticky() bool {
 	switch r {
 	case ErrECCUncorrectable, ErrNVLinkUncorrectable, ErrContained, ErrIllegalAddress, ErrLaunchTimeout, ErrAssert, ErrHardwareStackError,
@@ -128,13 +129,14 @@ func (r Result) Sticky() bool {
 	return false
 }
 
-// Error is a failed call of the driver. errors.Is finds its Result, and errors.As what Cause holds.
+// Error is a failed call of the driver. errors.Is finds its Result, and errors.As finds errors in
+// Cause.
 type Error struct {
 	Call   string // the driver's function, such as "cuMemAlloc"
 	Result Result // never 0
-	Detail string // what the call was about, such as "8589934592 bytes"; may be empty
+	Detail string // what the call asked for, such as "8589934592 bytes"; may be empty
 	Log    string // the compiler's messages, for modules and links
-	Cause  error  // the emulator's own account of what happened; nil from hardware
+	Cause  error  // the emulator's account of the failure; nil on hardware
 }
 
 // Error returns call, detail, result, cause and log.

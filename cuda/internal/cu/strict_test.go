@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestStrictTable: the strict driver in testdata, which a C compiler holds to NVIDIA's headers
-// (.ci/run driver), has exactly the functions that are bound here, under the names that are asked
-// for here.
+// TestStrictTable checks that the strict driver in testdata has exactly the functions that are
+// bound here, under the names that are looked up here. A C compiler checks that driver against
+// NVIDIA's headers (.ci/run driver).
 func TestStrictTable(t *testing.T) {
 	b, err := os.ReadFile("testdata/strict/table.inc")
 	if err != nil {

@@ -1,4 +1,5 @@
 package cu
 
-// StructBytes is the size of the struct that [CallStruct] passes by value: that of ncclUniqueId.
+// StructBytes is the size of the struct that [CallStruct] passes by value: the size of
+// ncclUniqueId.
 const StructBytes = 128

@@ -4,7 +4,7 @@ package cu
 
 import "unsafe"
 
-// structBlock is a call with a struct among its arguments. It is laid out for structStub.
+// structBlock is a call with a struct among its arguments. structStub relies on its layout.
 type structBlock struct {
 	fn uintptr
 	a  [6]uintptr // the other arguments
@@ -12,13 +12,14 @@ type structBlock struct {
 	r1 uintptr
 }
 
-// structStubAddr holds the address of structStub, which takes a *structBlock in C's calling
-// convention (structcall_linux_amd64.s).
+// structStubAddr holds the address of structStub, a function in C's calling convention whose
+// argument is a *structBlock (structcall_linux_amd64.s).
 var structStubAddr uintptr
 
-// CallStruct is [Call] of a function that takes a struct of [StructBytes] bytes by value as its
-// argument number at, counted from 0, and up to 6 others. The struct lies on the stack, as the
-// System V ABI has it, and takes no register: the others are where they were without it.
+// CallStruct is [Call] for a function with a struct of [StructBytes] bytes, passed by value as
+// argument number at (counted from 0), and up to 6 other arguments. By the System V ABI the struct
+// lies on the stack and occupies no register, so it does not change the registers of the other
+// arguments.
 func CallStruct(fn uintptr, at int, s *[StructBytes]byte, others ...uintptr) uint32 {
 	b := newStructBlock()
 	b.fn, b.s = fn, *s

@@ -8,9 +8,9 @@ import (
 	"unsafe"
 )
 
-// CallStruct is [Call] of a function that takes a struct of [StructBytes] bytes by value as its
-// argument number at, counted from 0, and up to 6 others. AAPCS64, and both conventions of Windows,
-// pass the address of a copy.
+// CallStruct is [Call] for a function with a struct of [StructBytes] bytes, passed by value as
+// argument number at (counted from 0), and up to 6 other arguments. AAPCS64, and both conventions
+// of Windows, pass the address of a copy of the struct.
 func CallStruct(fn uintptr, at int, s *[StructBytes]byte, others ...uintptr) uint32 {
 	c := copyOf(s)
 	r := Call(fn, slices.Insert(slices.Clone(others), at, uintptr(unsafe.Pointer(c)))...)
@@ -18,7 +18,7 @@ func CallStruct(fn uintptr, at int, s *[StructBytes]byte, others ...uintptr) uin
 	return r
 }
 
-// copyOf is on the heap, which does not move.
+// copyOf returns a copy on the heap, which does not move.
 //
 //go:noinline
 func copyOf(s *[StructBytes]byte) *[StructBytes]byte {

@@ -9,9 +9,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// TestCallStruct: a struct by value lies on the stack, beside it the other arguments in their
-// registers. A callback takes nine words of the stack; the strict library that a C compiler makes
-// sees all sixteen (.ci/run nccl).
+// TestCallStruct checks that a struct passed by value lies on the stack, and the other arguments in
+// their registers. A callback sees nine words of the stack. The strict library, which a C compiler
+// makes, sees all sixteen (.ci/run nccl).
 func TestCallStruct(t *testing.T) {
 	var got []uintptr
 	fn := purego.NewCallback(func(a0, a1, a2, a3, a4, a5, s0, s1, s2, s3, s4, s5, s6, s7, s8 uintptr) uintptr {
@@ -37,7 +37,7 @@ func TestCallStruct(t *testing.T) {
 	}
 }
 
-// growStack has the goroutine's stack moved.
+// growStack makes Go move the goroutine's stack.
 func growStack(n int) int {
 	var pad [256]byte
 	if n == 0 {

@@ -31,8 +31,8 @@ type symbols struct {
 	laterSymbols
 }
 
-// symbol is one row of the table: the name to ask cuGetProcAddress for, and the one that the
-// library exports for the same signature ("" if it is the same). A plain cuMemAlloc, for example,
+// symbol is one row of the table. It has the name for cuGetProcAddress, and the exported name of
+// the function with the same signature, "" if both are the same. The plain cuMemAlloc, for example,
 // is the 32-bit form of CUDA 3.1.
 type symbol struct {
 	base, exported string
@@ -94,7 +94,7 @@ var symbolTable = []symbol{
 	{"cuEventElapsedTime", "", func(s *symbols) *uintptr { return &s.eventElapsed }},
 }
 
-// name is what the library exports.
+// name returns the exported name.
 func (s symbol) name() string {
 	if s.exported != "" {
 		return s.exported
@@ -102,8 +102,8 @@ func (s symbol) name() string {
 	return s.base
 }
 
-// library is an opened shared library: where it is, and a lookup that returns 0 for a symbol that
-// it does not export.
+// library is an opened shared library: its path, and a lookup that returns 0 for a symbol that the
+// library does not export.
 type library struct {
 	path   string
 	lookup func(name string) uintptr
@@ -111,9 +111,9 @@ type library struct {
 
 // bind resolves all functions and returns the exported names of those that are missing.
 //
-// cuGetProcAddress (the form with a status, from driver API 12.0 on) is preferred: it answers with
-// the signature of a stated version, here Minimum, whatever suffix a newer driver gives it. An
-// older driver is asked for the exported names.
+// It prefers cuGetProcAddress (the form with a status, from driver API 12.0 on). That function
+// returns the signature of a stated version, here Minimum, whatever suffix a newer driver gives it.
+// On an older driver bind looks up the exported names.
 func (s *symbols) bind(lib *library) (missing []string) {
 	getProc := lib.lookup("cuGetProcAddress_v2")
 	for _, row := range symbolTable {
@@ -161,8 +161,8 @@ func procAddress(fn uintptr, name string, version Version) uintptr {
 	return uintptr(b.out[0])
 }
 
-// cstring is s with a final NUL, on the heap, which does not move. Inlined, a short one would lie
-// on the goroutine's stack.
+// cstring returns s with a final NUL, on the heap, which does not move. If this function were
+// inlined, a short string would lie on the goroutine's stack.
 //
 //go:noinline
 func cstring(s string) []byte { return append([]byte(s), 0) }

@@ -5,9 +5,9 @@ import "fmt"
 // Device is the driver's ordinal of a GPU, valid after Init: 0 ≤ Device < DeviceCount.
 type Device int32
 
-// Handles of the driver's objects. The zero value is no object, except for Stream: stream 0 is the
-// legacy default stream of the current context, which waits for, and is waited for by, all streams
-// not made with StreamNonBlocking.
+// Handles of the driver's objects. The zero value is no object, except for Stream. Stream 0 is the
+// legacy default stream of the current context. It waits for all streams that were not created with
+// StreamNonBlocking, and they wait for it.
 type (
 	Context  uintptr
 	Module   uintptr
@@ -16,8 +16,8 @@ type (
 	Event    uintptr
 )
 
-// DevicePtr is an address in a device's memory (or of mapped host memory as the device sees it). It
-// is never dereferenced by the host.
+// DevicePtr is an address in a device's memory, or of mapped host memory as the device sees it. The
+// host never dereferences it.
 type DevicePtr uint64
 
 // Version is a version of the driver API as the driver encodes it, 1000·major + 10·minor: 12040 is
@@ -57,7 +57,7 @@ const (
 	AttrMaxGridDimX              DeviceAttr = 5
 	AttrMaxGridDimY              DeviceAttr = 6
 	AttrMaxGridDimZ              DeviceAttr = 7
-	AttrMaxSharedPerBlock        DeviceAttr = 8 // without opting in by FuncSetAttribute
+	AttrMaxSharedPerBlock        DeviceAttr = 8 // without an increase by FuncSetAttribute
 	AttrTotalConstantMemory      DeviceAttr = 9
 	AttrWarpSize                 DeviceAttr = 10
 	AttrMaxRegistersPerBlock     DeviceAttr = 12
@@ -103,11 +103,11 @@ const (
 	FuncMaxThreadsPerBlock FuncAttr = 0
 	FuncSharedBytes        FuncAttr = 1 // statically allocated shared memory
 	FuncConstBytes         FuncAttr = 2
-	FuncLocalBytes         FuncAttr = 3 // per thread; register spills live here
+	FuncLocalBytes         FuncAttr = 3 // per thread; spilled registers are stored here
 	FuncNumRegs            FuncAttr = 4 // per thread
 	FuncPTXVersion         FuncAttr = 5 // 10·major + minor of the .target
 	FuncBinaryVersion      FuncAttr = 6 // 10·major + minor of the machine code
-	FuncMaxDynamicShared   FuncAttr = 8 // bytes a launch may ask for; needed above 48 KiB
+	FuncMaxDynamicShared   FuncAttr = 8 // bytes that a launch may ask for; must be set above 48 KiB
 	FuncSharedCarveout     FuncAttr = 9 // percent of L1 to use as shared memory, a hint
 )
 
@@ -119,7 +119,7 @@ const (
 	CtxSchedAuto         CtxFlags = 0
 	CtxSchedSpin         CtxFlags = 1
 	CtxSchedYield        CtxFlags = 2
-	CtxSchedBlockingSync CtxFlags = 4 // sleep: the right choice where Go's scheduler wants the core
+	CtxSchedBlockingSync CtxFlags = 4 // sleep, which leaves the core to Go's scheduler
 )
 
 // StreamFlags configure a stream.
@@ -157,6 +157,6 @@ type JITOptions struct {
 	LineInfo     bool // keep source lines for profilers
 	Verbose      bool // ask for registers, spills and shared memory of each kernel in the info log
 
-	// InfoLog, if not nil, receives what the compiler reported on success (and on failure).
+	// InfoLog, if not nil, receives the compiler's messages, on success and on failure.
 	InfoLog *string
 }

@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// Minimum is the oldest driver API that Open accepts, 11.8: the oldest whose compiler the kernels
-// are held to.
+// Minimum is the oldest driver API that Open accepts, 11.8. It is the oldest whose compiler the
+// kernels are tested with.
 const Minimum Version = 11080
 
-// MinimumRelease is the driver branch that brought Minimum (table "CUDA Toolkit and Corresponding
-// Driver Versions" of the CUDA 11.8 release notes).
+// MinimumRelease is the driver branch that introduced Minimum (table "CUDA Toolkit and
+// Corresponding Driver Versions" of the CUDA 11.8 release notes).
 const MinimumRelease = "520"
 
-// Reason says why there is no CUDA driver to work with.
+// Reason says why no CUDA driver can be used.
 type Reason int
 
 // Reasons for being unavailable.
 const (
 	LibraryNotFound Reason = iota + 1 // no driver library in any of the usual places
 	NoDevice                          // the driver works but shows no GPU
-	// older than Minimum, or lacking functions that it should have
+	// older than Minimum, or without functions that it should have
 	DriverTooOld
 	Mismatch      // kernel module and library of different versions
 	ForwardCompat // a cuda-compat package on a GPU that it does not support
@@ -44,10 +44,11 @@ func (r Reason) String() string {
 	return reasonNames[r]
 }
 
-// Unavailable is why Open has no driver: a state of the machine and not a fault of the program.
+// Unavailable says why Open has no driver. That is a state of the machine, not a fault of the
+// program.
 type Unavailable struct {
 	Reason  Reason
-	Text    string   // what that means and what to do about it
+	Text    string   // what the reason means and what to do about it
 	Detail  string   // what was found on this machine; may be empty
 	Tried   []string // for LibraryNotFound: each name and place, with the loader's answer
 	Library string   // the library that was loaded, "" if none
@@ -76,7 +77,8 @@ func (u *Unavailable) Unwrap() error {
 	return u.Result
 }
 
-// NewUnavailable explains a reason. detail adds what was found on this machine.
+// NewUnavailable returns an Unavailable with the explanation of a reason. detail says what was
+// found on this machine.
 func NewUnavailable(r Reason, detail string) *Unavailable {
 	u := &Unavailable{Reason: r, Detail: detail}
 	switch r {
@@ -107,7 +109,7 @@ func NewUnavailable(r Reason, detail string) *Unavailable {
 	return u
 }
 
-// libraryName is the file that the driver's installation provides.
+// libraryName returns the name of the file that the driver's installation provides.
 func libraryName() string {
 	if runtime.GOOS == "windows" {
 		return "nvcuda.dll"
@@ -115,7 +117,7 @@ func libraryName() string {
 	return "libcuda.so.1"
 }
 
-// advice says what to do about a result of cuInit that has no reason of its own.
+// advice says what to do about a result of cuInit for which there is no Reason.
 func advice(r Result) string {
 	switch r {
 	case ErrDeviceUnavailable:

@@ -9,7 +9,8 @@ import (
 
 var _ VirtualMemory = (*driver)(nil)
 
-// vmmSymbols are the functions of virtual memory management. All are in Minimum.
+// vmmSymbols are the functions of virtual memory management. A driver of version Minimum has all of
+// them.
 type vmmSymbols struct {
 	memGetAllocationGranularity, memAddressReserve, memAddressFree, memCreate uintptr
 	memRelease, memMap, memSetAccess, memUnmap                                uintptr
@@ -60,7 +61,8 @@ const (
 	memGranularityMinimum = 0 // CU_MEM_ALLOC_GRANULARITY_MINIMUM
 )
 
-// onDevice describes memory of a device. It lies on the heap: what C is given must not move.
+// onDevice describes memory of a device. The result lies on the heap, because memory that C gets
+// must not move.
 //
 //go:noinline
 func onDevice(d Device) *memAllocationProp {

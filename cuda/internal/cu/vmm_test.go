@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// TestMemoryLayouts holds the structures to sizes and offsets that a C compiler gives those of
-// cuda.h (CUDA 12.9 and 13.2, 64-bit).
+// TestMemoryLayouts compares the structures with the sizes and offsets that a C compiler gives
+// those of cuda.h (CUDA 12.9 and 13.2, 64-bit).
 func TestMemoryLayouts(t *testing.T) {
 	var p memAllocationProp
 	var a memAccessDesc
@@ -28,8 +28,8 @@ func TestMemoryLayouts(t *testing.T) {
 	}
 }
 
-// TestEachMemoryCall drives every method once: function, arguments, what they point to, and what
-// comes back.
+// TestEachMemoryCall calls every method once. It checks the C function, its arguments, the memory
+// to which they point, and the results.
 func TestEachMemoryCall(t *testing.T) {
 	f := newFake(t, 12040)
 	d := f.start(t)

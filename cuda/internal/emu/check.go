@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// BlockAllocated marks a block of a pool in the order of s, see cu.Checker. A range that is not
-// mapped memory is a bug of the pool and panics. In meta mode there is nothing to mark.
+// BlockAllocated marks the beginning of a pool's block in the order of s, see cu.Checker. It panics
+// if the range is not mapped memory, which is a bug of the pool. In meta mode it does nothing.
 func (d *Driver) BlockAllocated(s cu.Stream, ptr cu.DevicePtr, requested, rounded uint64, label string) {
 	if requested > rounded {
 		panic(fmt.Sprintf("emu: BlockAllocated(%#x): requested %d > rounded %d", uint64(ptr), requested, rounded))
@@ -16,8 +16,8 @@ func (d *Driver) BlockAllocated(s cu.Stream, ptr cu.DevicePtr, requested, rounde
 	d.mark("BlockAllocated", s, ptr, rounded, func(dev *device) { dev.mem.MarkAllocated(uint64(ptr), requested, rounded, label) })
 }
 
-// BlockFreed ends a block of a pool in the order of s, see cu.Checker. A range that is not mapped
-// memory is a bug of the pool and panics.
+// BlockFreed marks the end of a pool's block in the order of s, see cu.Checker. It panics if the
+// range is not mapped memory, which is a bug of the pool.
 func (d *Driver) BlockFreed(s cu.Stream, ptr cu.DevicePtr, rounded uint64) {
 	d.mark("BlockFreed", s, ptr, rounded, func(dev *device) { dev.mem.MarkFreed(uint64(ptr), rounded) })
 }
@@ -38,7 +38,7 @@ func (d *Driver) mark(what string, h cu.Stream, ptr cu.DevicePtr, rounded uint64
 	s := dev.ctx.defaultStream
 	if h != 0 {
 		s = d.byHandle[h]
-		if s == nil { // destroyed, and its work is done
+		if s == nil { // the stream was destroyed and its work is done
 			apply(dev)
 			return
 		}
@@ -47,7 +47,7 @@ func (d *Driver) mark(what string, h cu.Stream, ptr cu.DevicePtr, rounded uint64
 		}
 	}
 	d.enqueue(s, &op{Op: Op{Kind: KindMark, Bytes: rounded}, run: func() (time.Duration, error) {
-		// The pool may have returned the whole allocation in the meantime.
+		// The pool may have freed the whole allocation in the meantime.
 		if _, err := dev.mem.Bytes(uint64(ptr), rounded); err == nil {
 			apply(dev)
 		}

@@ -9,50 +9,52 @@ import (
 	"time"
 )
 
-// Config describes the emulated machine. The zero value of a field means its default.
+// Config describes the emulated machine. A zero field has its default.
 type Config struct {
 	Devices int    // number of devices, default 1, at most 64
 	Memory  uint64 // bytes of memory of each device, default 256 MiB
 	SM      int    // compute capability, 10·major + minor: 80, 86, 87, 89 or 90 (default)
 	Meta    bool   // addresses without memory, see the package comment
-	Seed    uint64 // schedule: 0 is the order of the calls, anything else an adversarial one
-	// bytes of the segments that a pool cuts small blocks from and rounds large ones to, a multiple
-	// of 1 KiB; 0: by the memory
+	// schedule: 0 runs in the order of the calls, any other seed in an adversarial order
+	Seed uint64
+	// bytes of the segments of a pool, a multiple of 1 KiB; 0: depends on the memory. A pool
+	// divides segments into small blocks, and rounds large blocks up to whole segments
 	Segment uint64
-	// devices cannot address each other's memory, as GeForce cards; they can by default, as in
+	// devices cannot address each other's memory, as with GeForce cards; by default they can, as in
 	// servers with NVLink
 	NoPeer bool
 
 	Pageable Pageable // when copies read and write pageable memory, see the package comment
 
 	Expandable bool // pools grow by pages of virtual memory
-	// size of these pages, a power of two from 4 KiB to 1 GiB; default 2 MiB, less for less than 1
-	// GiB of memory
+	// size of these pages, a power of two from 4 KiB to 1 GiB; the default is 2 MiB, or less if a
+	// device has less than 1 GiB of memory
 	Granularity uint64
 
 	Workers int // goroutines that run the blocks of a kernel, default GOMAXPROCS
-	// instructions that a warp may execute before its kernel counts as runaway, default that of
-	// ptxvm
-	MaxSteps   int64
-	QueueDepth int // operations that may be pending before a call runs some of them, default 1024
+	// instructions that a warp may execute before its kernel counts as an endless loop; the default
+	// is that of ptxvm
+	MaxSteps int64
+	// operations that may be pending; a further call first runs some of them; default 1024
+	QueueDepth int
 
-	Cost Cost // zero fields have defaults
-	// extra virtual time of an operation, to plant slow ones; may be nil, and must not call the
-	// driver
+	Cost Cost // the cost model; zero fields have defaults
+	// extra virtual time of an operation, for tests of slow operations; may be nil, and must not
+	// call the driver
 	Latency func(op Op) time.Duration
 
-	// Spill is the local memory, in bytes a thread, that the emulated compiler gives a kernel
-	// beside what its text declares: registers that it spilt, planted. It may be nil, and must
-	// not call the driver.
+	// Spill lets a test pretend that the compiler spilled registers. It returns the bytes of local
+	// memory a thread that the kernel gets in addition to those that its text declares. It may be
+	// nil, and must not call the driver.
 	Spill func(kernel string) int
 
-	// NoHost reports whether page-locked memory is refused now, to plant a shortage. It may be
+	// NoHost reports whether page-locked memory is refused now, for tests of a shortage. It may be
 	// nil, and must not call the driver.
 	NoHost func() bool
 
-	// Timeline hears of each operation when it has run, with its start and its end in virtual time.
-	// Operations of one stream come in order, those of several as they ran. It may be nil, is never
-	// called twice at once, and must not call the driver.
+	// Timeline is called for each operation that has run, with its start and its end in virtual
+	// time. Operations of one stream are reported in their order, those of several streams as they
+	// ran. It may be nil, is never called concurrently, and must not call the driver.
 	Timeline func(op Op, start, end time.Duration)
 }
 
@@ -68,18 +70,18 @@ const (
 	MaxMemory         = 1 << 42 // the address space of a device
 )
 
-// supportedSMs are the compute capabilities with a row in limitsOf.
+// supportedSMs lists the compute capabilities that limitsOf knows.
 var supportedSMs = []int{80, 86, 87, 89, 90}
 
-// SpecError is a setting that cannot be used. It names the part of the text that is wrong, and what
-// is accepted there.
+// SpecError is a setting that cannot be used. It names the wrong part of the text, and says what is
+// accepted there.
 type SpecError struct {
-	Spec string // the whole text, "" when a Config was built in code
-	Part string // the part that is wrong
+	Spec string // the whole text; "" for a Config built in code
+	Part string // the wrong part
 	Want string // what is accepted
 }
 
-// Error returns all three.
+// Error returns text, part and what is accepted.
 func (e *SpecError) Error() string {
 	if e.Spec == "" && e.Part != "" {
 		return fmt.Sprintf("emulated GPU: %s: want %s", e.Part, e.Want)
@@ -94,12 +96,13 @@ const specForm = "emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,s
 //	emulate[:N][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on]
 //	[,peer=off][,link=10GB][,pageable=late]
 //
-// These are N devices (1), with so much memory each (a number with KiB, MiB, GiB or TiB), of that
-// compute capability, the schedule's seed (0) and the size of a segment. Memory grows by pages with
-// expandable=on, and with peer=off devices cannot address each other's. The link between two of
-// them carries so many bytes a second, each way (450GB). That is a number with kB, MB, GB or TB,
-// which are powers of 1000. With pageable=late copies reach pageable memory when their turn comes,
-// with pageable=now, the default, within the call. The error is a [*SpecError].
+// N is the number of devices (1). mem is the memory of each: a number with KiB, MiB, GiB or TiB. sm
+// is the compute capability, seed the schedule's seed (0), and segment the size of a segment. With
+// expandable=on pools grow by pages of virtual memory. With peer=off devices cannot address each
+// other's memory. link is the number of bytes a second from one device to another, in each
+// direction (450GB): a number with kB, MB, GB or TB, which are powers of 1000. With pageable=late
+// copies access pageable memory when their turn in the stream comes. With pageable=now, the
+// default, they do it within the call. The error is a [*SpecError].
 func Parse(spec string) (Config, error) {
 	var c Config
 	bad := func(part, want string) (Config, error) {
@@ -188,7 +191,7 @@ func Parse(spec string) (Config, error) {
 	return c.withDefaults(), nil
 }
 
-// String returns the form that Parse reads, with every setting spelled out.
+// String returns the form that Parse reads, with every setting.
 func (c Config) String() string {
 	c = c.withDefaults()
 	var b strings.Builder
@@ -240,7 +243,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check validates a Config that has its defaults.
+// check validates a Config whose defaults are filled in.
 func (c Config) check() error {
 	switch {
 	case c.Devices < 1 || c.Devices > maxDevices:
@@ -295,7 +298,7 @@ func formatBytes(n uint64) string {
 	return strconv.FormatUint(n, 10) + "B"
 }
 
-// rateUnits are powers of 1000, as the rates of links are given.
+// rateUnits are powers of 1000, the units of the rates of links.
 var rateUnits = []struct {
 	suffix string
 	value  uint64
@@ -303,7 +306,7 @@ var rateUnits = []struct {
 
 const maxRate = 1e15
 
-// parseRate reads bytes a second.
+// parseRate reads a rate in bytes a second.
 func parseRate(s string) (float64, bool) {
 	for _, u := range rateUnits {
 		if digits, ok := strings.CutSuffix(s, u.suffix); ok {
@@ -314,7 +317,7 @@ func parseRate(s string) (float64, bool) {
 	return 0, false
 }
 
-// formatRate returns the form that parseRate reads, of a rate that it can have read.
+// formatRate returns the form that parseRate reads. The rate must be one that parseRate can return.
 func formatRate(r float64) string {
 	n := uint64(r)
 	for _, u := range rateUnits {
@@ -325,8 +328,8 @@ func formatRate(r float64) string {
 	return strconv.FormatUint(n, 10) + "B"
 }
 
-// Nearest returns the compute capability, 10·major + minor, that is emulated and takes most of the
-// code of a GPU of capability sm: the same, else the next lower one, else the lowest.
+// Nearest returns the emulated compute capability, 10·major + minor, that runs most of the code for
+// a GPU of capability sm. It is the same capability, or the next lower one, or else the lowest.
 func Nearest(sm int) int {
 	best := supportedSMs[0]
 	for _, s := range supportedSMs {

@@ -6,13 +6,13 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// addDefaultStream gives ctx its stream 0. d.mu is held.
+// addDefaultStream creates stream 0 of ctx. d.mu is held.
 func (d *Driver) addDefaultStream(ctx *context) {
 	ctx.defaultStream = &stream{ctx: ctx, blocking: true, weight: d.weight()}
 	d.streams = append(d.streams, ctx.defaultStream)
 }
 
-// weight draws a new stream's weight in an adversarial schedule.
+// weight draws the weight of a new stream in an adversarial schedule.
 func (d *Driver) weight() int {
 	if d.rng == nil {
 		return 1
@@ -20,8 +20,8 @@ func (d *Driver) weight() int {
 	return weights[d.rng.IntN(len(weights))]
 }
 
-// PrimaryCtxRetain makes the primary context or counts one more user of it. A device whose context
-// died stays dead until Reset.
+// PrimaryCtxRetain creates the primary context, or adds a reference to it. A device whose context
+// ended with an error stays dead until Reset.
 func (d *Driver) PrimaryCtxRetain(dev cu.Device) (cu.Context, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -41,7 +41,7 @@ func (d *Driver) PrimaryCtxRetain(dev cu.Device) (cu.Context, error) {
 	return dv.ctx.handle, nil
 }
 
-// Contexts returns the numbers of the devices that have a context, in their order.
+// Contexts returns the numbers of the devices that have a context, in ascending order.
 func (d *Driver) Contexts() (devices []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -53,8 +53,8 @@ func (d *Driver) Contexts() (devices []int) {
 	return devices
 }
 
-// PrimaryCtxRelease ends one use of the primary context. With the last one, its work is completed
-// and everything in it is gone.
+// PrimaryCtxRelease drops a reference to the primary context. The last release completes the
+// context's work and destroys everything in it.
 func (d *Driver) PrimaryCtxRelease(dev cu.Device) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,7 +77,7 @@ func (d *Driver) PrimaryCtxRelease(dev cu.Device) error {
 	return nil
 }
 
-// PrimaryCtxSetFlags accepts the flags of package cu and otherwise ignores them: a wait takes no
+// PrimaryCtxSetFlags accepts the flags of package cu and ignores them, because a wait occupies no
 // virtual processor.
 func (d *Driver) PrimaryCtxSetFlags(dev cu.Device, f cu.CtxFlags) error {
 	d.mu.Lock()
@@ -133,7 +133,7 @@ func (d *Driver) CtxStreamPriorityRange() (least, greatest int, err error) {
 
 const greatestPriority = -5
 
-// String describes the driver, "emulated: 2 devices of sm_90 with 256MiB".
+// String describes the driver, as in "emulated: 2 devices of sm_90 with 256MiB".
 func (d *Driver) String() string {
 	return fmt.Sprintf("emulated: %d devices of sm_%d with %s", d.cfg.Devices, d.cfg.SM, formatBytes(d.cfg.Memory))
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestContract runs one program on the emulated driver and, where there is one, on the machine's
-// own: what code above package cu may rely on is the same on both. It contains nothing that ends a
-// context.
+// TestContract runs one program on the emulated driver and, if there is one, on the machine's own
+// driver. Code above package cu may rely on everything that the program checks. The program
+// contains nothing that ends a context.
 func TestContract(t *testing.T) {
 	d, err := New(Config{SM: 80})
 	if err != nil {
@@ -136,7 +136,8 @@ func contract(t *testing.T, api cu.API) {
 	ok(api.MemcpyDtoDAsync(y, x, size, b))
 	launch(b, y, words-1, 2, 5)
 	back := make([]uint32, words)
-	ok(api.MemcpyDtoHAsync(unsafe.Pointer(&back[0]), y, size, b)) // pageable: complete on return
+	// pageable memory: complete when the call returns
+	ok(api.MemcpyDtoHAsync(unsafe.Pointer(&back[0]), y, size, b))
 	for i, v := range back {
 		want := uint32(3*i + 1)
 		if i < words-1 {
@@ -157,7 +158,7 @@ func contract(t *testing.T, api cu.API) {
 	_, err = api.EventElapsed(start, mid)
 	fails("an event without timing", err, cu.ErrInvalidHandle)
 
-	// Fills, pinned download, mapped memory.
+	// Fills, a download to page-locked memory, mapped memory.
 	ok(api.MemsetD32Async(x, 0x01020304, words, a))
 	ok(api.MemsetD16Async(x+4, 0x0506, 1, a))
 	ok(api.MemsetD8Async(x+8, 0x07, 1, a))

@@ -9,21 +9,21 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// AccessError is the cause of an error from a copy or memset that ran into memory which it may not
-// touch.
+// AccessError is the cause of the error of a copy or memset that reached memory which it may not
+// access.
 type AccessError struct {
 	Kind Kind
 	Addr uint64 // device address, 0 for host memory
 	Size uint64 // bytes of the whole operation
-	Why  string // which byte, and where it lies
+	Why  string // the byte that failed, and where it lies
 }
 
-// Error returns all of it.
+// Error returns the operation, its address and size, and why it failed.
 func (e *AccessError) Error() string {
 	return fmt.Sprintf("emu: %s of %d bytes at %#x: %s", e.Kind, e.Size, e.Addr, e.Why)
 }
 
-// reach checks, at the time of the call, that [p, p+n) is mapped on dev.
+// reach checks, at the call, that [p, p+n) is mapped on dev.
 func (d *Driver) reach(call string, dev *device, p cu.DevicePtr, n uint64) error {
 	at := d.deviceAt(p)
 	switch {
@@ -56,8 +56,8 @@ func access(kind Kind, call string, dev *device, p cu.DevicePtr, n uint64) ([]by
 	return nil, &cu.Error{Call: call, Result: cu.ErrIllegalAddress, Cause: &AccessError{Kind: kind, Addr: uint64(p), Size: n, Why: err.Error()}}
 }
 
-// alive returns an error when page-locked memory was freed under a pending copy. h is nil for
-// captured memory.
+// alive returns an error if page-locked memory was freed while a copy was pending. h is nil for a
+// copy whose source the call has captured.
 func (h *hostBlock) alive(kind Kind, call string, n uint64) error {
 	if h == nil || !h.freed {
 		return nil
@@ -65,8 +65,8 @@ func (h *hostBlock) alive(kind Kind, call string, n uint64) error {
 	return &cu.Error{Call: call, Result: cu.ErrIllegalAddress, Cause: &AccessError{Kind: kind, Size: n, Why: "the pinned host memory was freed before the copy ran"}}
 }
 
-// MemcpyHtoDAsync copies from the host: page-locked memory is read when the copy's turn comes,
-// pageable memory now, or with PageableLate then too.
+// MemcpyHtoDAsync copies from the host. Page-locked memory is read when the copy's turn comes.
+// Pageable memory is read within the call, or with PageableLate also when the turn comes.
 func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -108,10 +108,13 @@ func (d *Driver) MemcpyHtoDAsync(dst cu.DevicePtr, src unsafe.Pointer, n uint64,
 	return s.ctx.dead
 }
 
-// MemcpyDtoHAsync copies to the host: page-locked memory is written when the copy's turn comes. For
-// pageable memory the call completes the stream's work, unless PageableLate leaves that for a
-// synchronisation. In meta mode a copy to pageable memory is ErrMeta, and one to page-locked memory
-// is counted, and dropped: a host that wants to read it waits first, which is ErrMeta.
+// MemcpyDtoHAsync copies to the host. Page-locked memory is written when the copy's turn comes. For
+// pageable memory the call completes the stream's work. With PageableLate a later synchronisation
+// does that.
+//
+// In meta mode a copy to pageable memory returns ErrMeta. A copy to page-locked memory is counted
+// and dropped. A host that wants to read the memory waits for the copy first, and that wait returns
+// ErrMeta.
 func (d *Driver) MemcpyDtoHAsync(dst unsafe.Pointer, src cu.DevicePtr, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -157,7 +160,7 @@ func (d *Driver) MemcpyDtoHAsync(dst unsafe.Pointer, src cu.DevicePtr, n uint64,
 	return s.ctx.dead
 }
 
-// MemcpyDtoDAsync copies within the stream's device. Ranges that overlap are refused.
+// MemcpyDtoDAsync copies within the stream's device. It refuses ranges that overlap.
 func (d *Driver) MemcpyDtoDAsync(dst, src cu.DevicePtr, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -190,7 +193,7 @@ func (d *Driver) MemcpyDtoDAsync(dst, src cu.DevicePtr, n uint64, st cu.Stream) 
 	return s.ctx.dead
 }
 
-// transfer copies device memory and what is known about its initialisation.
+// transfer copies device memory, and the record of which bytes are initialised.
 func transfer(kind Kind, call string, to *device, dst cu.DevicePtr, from *device, src cu.DevicePtr, n uint64) error {
 	w, err := access(kind, call, to, dst, n)
 	if err != nil {
@@ -205,17 +208,17 @@ func transfer(kind Kind, call string, to *device, dst cu.DevicePtr, from *device
 	return nil
 }
 
-// MemsetD8Async fills with a byte.
+// MemsetD8Async fills n bytes.
 func (d *Driver) MemsetD8Async(dst cu.DevicePtr, v uint8, n uint64, st cu.Stream) error {
 	return d.memset("cuMemsetD8Async", dst, []byte{v}, n, st)
 }
 
-// MemsetD16Async fills with a 2-byte value.
+// MemsetD16Async fills n elements of 2 bytes.
 func (d *Driver) MemsetD16Async(dst cu.DevicePtr, v uint16, n uint64, st cu.Stream) error {
 	return d.memset("cuMemsetD16Async", dst, binary.LittleEndian.AppendUint16(nil, v), n, st)
 }
 
-// MemsetD32Async fills with a 4-byte value.
+// MemsetD32Async fills n elements of 4 bytes.
 func (d *Driver) MemsetD32Async(dst cu.DevicePtr, v uint32, n uint64, st cu.Stream) error {
 	return d.memset("cuMemsetD32Async", dst, binary.LittleEndian.AppendUint32(nil, v), n, st)
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// Cost is the model behind the virtual clock. A zero field has the default named there.
+// Cost is the model behind the virtual clock. A zero field has the default that its comment gives.
 type Cost struct {
 	Launch           time.Duration // from a kernel's turn to its first instruction, default 2 µs
-	WarpInstructions float64       // a second, on the whole device; default 1e12
-	MemoryBytes      float64       // a second, of global memory; default 3.35e12
-	Copy             time.Duration // start-up of a copy, default 1 µs
-	CopyBytes        float64       // a second, between host and device; default 25e9
-	// a second, from a device to another, with peer access; default 450e9
+	WarpInstructions float64       // warp instructions a second, on the whole device; default 1e12
+	MemoryBytes      float64       // bytes of global memory a second; default 3.35e12
+	Copy             time.Duration // start-up time of a copy, default 1 µs
+	CopyBytes        float64       // bytes a second between host and device; default 25e9
+	// bytes a second from one device to another, with peer access; default 450e9
 	PeerBytes float64
 }
 
@@ -59,13 +59,14 @@ func perSecond(n uint64, rate float64) time.Duration {
 	return time.Duration(math.Ceil(float64(n) / rate * 1e9))
 }
 
-// kernel is the time of a kernel: its start and then whatever takes longer, instructions or memory
-// traffic.
+// kernel returns the time of a kernel: its launch, and the longer one of the times for instructions
+// and for memory traffic.
 func (c Cost) kernel(warpInstructions, memoryBytes uint64) time.Duration {
 	return c.Launch + max(perSecond(warpInstructions, c.WarpInstructions), perSecond(memoryBytes, c.MemoryBytes))
 }
 
-// peer is the time of a copy between devices: directly, or to the host and from it again.
+// peer returns the time of a copy between devices: a direct one, or one to the host and from the
+// host.
 func (c Cost) peer(bytes uint64, direct bool) time.Duration {
 	if direct {
 		return c.Copy + perSecond(bytes, c.PeerBytes)
@@ -73,15 +74,16 @@ func (c Cost) peer(bytes uint64, direct bool) time.Duration {
 	return 2 * c.link(bytes)
 }
 
-// link is the time of a copy over the link of the host.
+// link returns the time of a copy between host and device.
 func (c Cost) link(bytes uint64) time.Duration { return c.Copy + perSecond(bytes, c.CopyBytes) }
 
-// local is the time of a copy (moved twice: read and written) or a fill within a device.
+// local returns the time of a copy or a fill within a device. A copy counts its bytes twice, as
+// they are read and written.
 func (c Cost) local(bytes uint64) time.Duration { return c.Copy + perSecond(bytes, c.MemoryBytes) }
 
 var _ cu.Rated = (*Driver)(nil)
 
-// Rates returns the cost model's rates.
+// Rates returns the warp instructions and the bytes of memory a second of the cost model.
 func (d *Driver) Rates() (warpInstructions, memoryBytes float64) {
 	return d.cfg.Cost.WarpInstructions, d.cfg.Cost.MemoryBytes
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// limits are what depends on the compute capability: table "Technical Specifications per Compute
-// Capability" of the CUDA C++ Programming Guide.
+// limits has the properties that depend on the compute capability: table "Technical Specifications
+// per Compute Capability" of the CUDA C++ Programming Guide.
 type limits struct {
 	threadsPerSM, blocksPerSM int
 	sharedPerSM, sharedOptin  int // bytes
@@ -26,10 +26,10 @@ func limitsOf(sm int) limits {
 	case 90:
 		return limits{2048, 32, 228 << 10, 227 << 10}
 	}
-	panic(fmt.Sprintf("emu: no limits for sm_%d", sm)) // Config.check
+	panic(fmt.Sprintf("emu: no limits for sm_%d", sm)) // Config.check refuses other capabilities
 }
 
-// Limits of every capability, and the choices of this emulation.
+// Limits of every capability, and properties that this emulation chooses.
 const (
 	maxThreadsPerBlock = 1024
 	maxBlockX          = 1024
@@ -42,14 +42,14 @@ const (
 	sharedReserved     = 1 << 10
 	warpSize           = 32
 
-	multiprocessors = 4         // few, so that kernels that size their grid by it stay small
+	multiprocessors = 4         // few, so that kernels that choose their grid by it stay small
 	clockKHz        = 1_000_000 // 1 GHz
 	registersPerSM  = 64 << 10
-	// a thread: registers are only known after ptxas, which the emulator is not
+	// registers of a thread; only ptxas, which the emulator does not run, knows the number
 	assumedRegs = 32
 )
 
-// device finds a device. d.mu is held.
+// device returns the device dev. d.mu is held.
 func (d *Driver) device(call string, dev cu.Device) (*device, error) {
 	if dev < 0 || int(dev) >= len(d.devices) {
 		return nil, fail(call, cu.ErrInvalidDevice, "device %d of %d", dev, len(d.devices))
@@ -85,7 +85,7 @@ func (d *Driver) DeviceName(dev cu.Device) (string, error) {
 	return fmt.Sprintf("Emulated GPU (sm_%d)", d.cfg.SM), nil
 }
 
-// DeviceAttribute returns an attribute; ErrInvalidValue for one that package cu does not name.
+// DeviceAttribute returns an attribute, or ErrInvalidValue for one that package cu does not name.
 func (d *Driver) DeviceAttribute(dev cu.Device, a cu.DeviceAttr) (int, error) {
 	if _, err := d.device("cuDeviceGetAttribute", dev); err != nil {
 		return 0, err
@@ -146,7 +146,7 @@ func (d *Driver) DeviceAttribute(dev cu.Device, a cu.DeviceAttr) (int, error) {
 	case cu.AttrKernelExecTimeout, cu.AttrIntegrated, cu.AttrComputeMode, cu.AttrECCEnabled, cu.AttrPCIDeviceID, cu.AttrPCIDomainID,
 		cu.AttrManagedMemory, cu.AttrPageableMemoryAccess, cu.AttrCooperativeLaunch, cu.AttrMemoryPools,
 		cu.AttrClusterLaunch, cu.AttrTensorMapAccessSupported:
-		return 0, nil // not emulated
+		return 0, nil // not supported by the emulator
 	}
 	return 0, fail("cuDeviceGetAttribute", cu.ErrInvalidValue, "attribute %d is not emulated", a)
 }
@@ -165,7 +165,7 @@ func (d *Driver) DeviceUUID(dev cu.Device) (cu.UUID, error) {
 	return u, err
 }
 
-// DevicePCIBusID returns a bus number above the ordinal.
+// DevicePCIBusID returns an ID whose bus number is the ordinal plus one.
 func (d *Driver) DevicePCIBusID(dev cu.Device) (string, error) {
 	_, err := d.device("cuDeviceGetPCIBusId", dev)
 	return fmt.Sprintf("0000:%02x:00.0", int(dev)+1), err

@@ -54,12 +54,13 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestCurrentContext belongs to the thread, is needed, and ends with the last release.
+// TestCurrentContext checks that the current context belongs to the thread, that calls need it, and
+// that it ends with the last release.
 func TestCurrentContext(t *testing.T) {
 	r := newRig(t, Config{})
 	other := make(chan error)
 	go func() {
-		runtime.LockOSThread() // not unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // not unlocked, so that the thread ends with the goroutine
 		_, err := r.MemAlloc(1)
 		other <- err
 	}()
@@ -89,7 +90,7 @@ func TestCurrentContext(t *testing.T) {
 	}
 }
 
-// TestConcurrent: several goroutines, each with its own stream and device, at once.
+// TestConcurrent runs several goroutines at once, each with its own stream and device.
 func TestConcurrent(t *testing.T) {
 	r := newRig(t, Config{Devices: 2, Seed: 9})
 	contexts := []cu.Context{r.ctx, must(r.PrimaryCtxRetain(1))(t)}
@@ -132,8 +133,9 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// TestVirtualTime: events measure the cost model, copies and kernels overlap, kernels do not,
-// latencies can be planted, and none of it depends on the host.
+// TestVirtualTime checks that events measure the cost model, that copies and kernels overlap, that
+// kernels do not overlap with each other, that latencies can be added, and that none of this
+// depends on the host.
 func TestVirtualTime(t *testing.T) {
 	us := time.Microsecond
 	cost := Cost{Launch: 2 * us, WarpInstructions: 1e9, MemoryBytes: 1e18, Copy: us, CopyBytes: 25e9}
@@ -213,7 +215,7 @@ func TestVirtualTime(t *testing.T) {
 	}
 }
 
-// TestMeta: addresses, limits and counts without memory.
+// TestMeta checks addresses, limits and counts without memory.
 func TestMeta(t *testing.T) {
 	r := newRig(t, Config{Meta: true, Memory: 1 << 40})
 	if n := must(r.DeviceName(0))(t); n != "Emulated GPU (sm_90, meta)" {
@@ -233,7 +235,7 @@ func TestMeta(t *testing.T) {
 	if err := r.MemcpyDtoHAsync(ptr(pageable), x, 4, 0); !errors.Is(err, ErrMeta) || !errors.Is(err, cu.ErrNotSupported) {
 		t.Errorf("reading gave %v", err)
 	}
-	// A copy to pinned memory is what a device may wait for, and the host may not.
+	// A device may wait for a copy to page-locked memory. The host may not.
 	behind, large := r.event(), must(r.MemHostAlloc(1<<36, 0))(t)
 	r.ok(r.MemcpyDtoHAsync(large, x, 1<<36, 0))
 	r.ok(r.EventRecord(behind, 0))

@@ -5,99 +5,102 @@
 //
 // # Order
 //
-// Streams are real queues. Work that was enqueued runs no earlier than something needs it: a host
-// synchronisation, a query, a full queue. Events, waits and the legacy default stream order work
-// across streams exactly as CUDA promises and no further. With Seed 0 the queues run in the order
-// of the calls. Any other seed picks at random, reproducibly, which ready queue runs next, and lets
-// some queues lag far behind. So a missing event or synchronisation changes results under some
-// seed.
+// Streams are real queues. Enqueued work runs only when something needs it: a host synchronisation,
+// a query, or a full queue. Events, waits and the legacy default stream order work across streams
+// exactly as CUDA promises, and no further. With Seed 0 the queues run in the order of the calls.
+// Any other seed picks at random, reproducibly, which ready queue runs next, and lets some queues
+// lag far behind. So a missing event or synchronisation changes results under some seed.
 //
-// Copies from and to page-locked host memory happen when the queue gets there. A pageable source is
-// captured by the call, and a copy to a pageable destination completes within it, as hardware
-// usually does. MemFree takes effect at once and waits for nothing.
+// Copies from and to page-locked host memory happen when their turn in the queue comes. The call
+// captures a pageable source, and completes a copy to a pageable destination, as hardware usually
+// does. MemFree takes effect at once and waits for nothing.
 //
-// CUDA promises less of pageable memory, and with PageableLate the driver does no more than that:
-// such copies happen when the queue gets there as well. A source that changes before that ends the
-// context. A destination holds poison until then. FLAMBEAU_PAGEABLE=late sets this for each driver
-// whose Config leaves it open, for whole suites of tests.
+// CUDA promises less about pageable memory. With PageableLate the driver does no more than CUDA
+// promises: copies of pageable memory also happen when their turn in the queue comes. A source that
+// changes before that ends the context. A destination holds poison until then.
+// FLAMBEAU_PAGEABLE=late sets this for each driver whose Config does not choose, for whole suites
+// of tests.
 //
 // # Peers
 //
-// Devices can address each other unless Config.NoPeer says otherwise: servers with NVLink or
-// NVSwitch can, GeForce cards cannot. Access holds from CtxEnablePeerAccess on, in that direction,
-// and a kernel that uses a peer's memory without it faults. A copy between devices is staged
-// through the host, at the pace of two copies, unless the context whose stream it is in has access.
-// An adversarial schedule splits it in two, as a staged one is, and what is not ordered with it may
-// come between.
+// Devices can address each other's memory unless Config.NoPeer is set: servers with NVLink or
+// NVSwitch can, GeForce cards cannot. Access is one-way, and begins with CtxEnablePeerAccess. A
+// kernel that uses a peer's memory without access faults. A copy between devices goes through the
+// host, and takes the time of two copies, unless the context of its stream has access. An
+// adversarial schedule divides a copy through the host into two pieces. Other work that is not
+// ordered with the copy may run between the pieces.
 //
 // # Collectives
 //
-// What a library's kernels do on several devices at once is a [Meeting]: its parts, one in a stream
-// of each device, are done together. A host's wait for a part to which the others never come ends
-// the context.
+// A [Meeting] is what a library's kernels do on several devices at once. It has one part in a
+// stream of each device, and all parts are done together. If a host waits for a part whose partners
+// never arrive, the context ends.
 //
 // # Faults
 //
-// A kernel that does something wrong (see package ptxvm) ends its context as on hardware. The next
+// A kernel that does something wrong (see package ptxvm) ends its context, as on hardware. The next
 // call that notices, and each call after it, returns the same error, in which errors.As finds the
-// *ptxvm.Fault. Faults that hardware does not report, such as a race or a read of memory that
-// nothing wrote, are delivered in the same way. Reset revives a device, which hardware cannot do.
+// *ptxvm.Fault. Some faults are not reported by hardware, such as a race, or a read of memory that
+// nothing wrote. They are delivered in the same way. Reset revives a device, which hardware cannot
+// do.
 //
-// The nodes of a graph are queues of their own, as far as their dependencies allow. A launch of a
-// graph counts as one.
+// The nodes of a graph form queues of their own, as far as their dependencies allow. A launch of a
+// graph counts as one launch.
 //
 // # Time
 //
-// Each device has a virtual clock, driven by a cost model (Cost) and not by the host's clock: event
-// times are reproducible and say nothing about real speed. Config.Timeline hears when each
+// Each device has a virtual clock, which follows a cost model (Cost) and not the host's clock.
+// Event times are reproducible and say nothing about real speed. Config.Timeline is told when each
 // operation began and ended.
 //
-// A device has an engine for kernels, fills and copies within it, one for copies from the host and
-// one for copies to it. Between two devices there is a link each way. An engine or a link does one
-// thing at a time. Operations take its time in the order of the calls, but one that waits for an
-// event holds up none that is ready. What comes later then uses the time before it, and the time
-// behind it for the rest. So a small kernel of a stream that communicates takes from the kernels
-// beside it the time that it runs, and not the time that it waits.
+// A device has three engines: one for kernels, fills and copies within it, one for copies from the
+// host, and one for copies to the host. Between two devices there is a link in each direction. An
+// engine or a link does one thing at a time. Operations occupy it in the order of the calls. But an
+// operation that waits for an event does not delay one that is ready: a later operation uses the
+// time before it, and then the time after it for the rest. So a small kernel of a stream that
+// communicates costs the kernels beside it the time that it runs, not the time that it waits.
 //
-// An operation begins no earlier than the host submitted it, and the host of each device has a
-// clock of its own: ranks that drive a device each, as goroutines, submit side by side. A wait
-// moves the clock of the device whose context is current.
+// An operation begins no earlier than the host submitted it. The host of each device has a clock of
+// its own: ranks that are goroutines with a device each submit side by side. A wait moves the clock
+// of the device whose context is current.
 //
-// With Seed 0 the times do not depend on how such goroutines take turns, as long as
+// With Seed 0 the times do not depend on how such goroutines take turns, under two conditions:
 //
-//   - each device is driven, and waited for, by one goroutine, and each link used by one of them,
-//     such as that of the device at its end;
-//   - what a stream waits for has been recorded: goroutines that wait for each other's events order
-//     the record and the wait among themselves, by a channel for example. That takes no time.
+//   - One goroutine drives each device and waits for it, and one goroutine uses each link, such as
+//     that of the device at its end.
+//   - A stream waits only for events that have been recorded. Goroutines that wait for each other's
+//     events order the record and the wait among themselves, for example by a channel. That takes
+//     no time.
 //
-// Otherwise who calls first has the engine or the link first. Where one goroutine drives two
-// devices and waits for one of them, what it gives the other afterwards is not later for that. In
-// an adversarial schedule the order of the calls decides what the seed draws: times, and the order
-// of what nothing orders, depend on the goroutines' turns. Values of a program whose events are
-// right do not.
+// Otherwise the goroutine that calls first gets the engine or the link first. If one goroutine
+// drives two devices and waits for one of them, work that it submits to the other device afterwards
+// is not later for that. In an adversarial schedule the order of the calls decides what the seed
+// draws. So times, and the order of operations that nothing orders, depend on the goroutines'
+// turns. If the events of a program are right, its values do not depend on them.
 //
 // # Stricter than hardware
 //
-// Refused here although a driver may let it pass: parameters whose size is not exactly what the
-// kernel declares, and copies that overlap. So are copies that leave the stream's device other than
-// by MemcpyPeerAsync, or as a graph's copy between peers. So is work on memory, page-locked memory
-// or modules that were freed while it was pending.
+// The emulator refuses some things that a driver may let pass: parameters whose size is not exactly
+// what the kernel declares, and copies that overlap. It refuses copies to or from another device
+// than the stream's, unless they use MemcpyPeerAsync or are a graph's copy between peers. It also
+// refuses work on memory, page-locked memory or modules that were freed while the work was pending.
 //
 // # Less than hardware
 //
-// No managed memory, clusters or tensor maps; the attributes say so. Peer access is to memory of
-// MemAlloc, and of any number of peers. A capture follows one stream, without events. Registers are
-// unknown before ptxas and assumed to be 32 a thread, JITOptions.MaxRegisters has no effect,
-// priorities have none either, and a device has 4 multiprocessors. Memory of MemCreate is mapped at
-// one place at most, for its own device, and is poisoned when it is mapped again.
+// There is no managed memory, and there are no clusters or tensor maps; the attributes say so. Peer
+// access reaches memory of MemAlloc, and any number of peers. A capture follows one stream, without
+// events. Only ptxas knows the registers of a kernel, so 32 a thread are assumed.
+// JITOptions.MaxRegisters and priorities have no effect. A device has 4 multiprocessors. Memory of
+// MemCreate can be mapped at one place only, for its own device, and is poisoned when it is mapped
+// again.
 //
 // # Meta mode
 //
-// With Config.Meta memory has addresses and a size but no contents: allocations are counted against
-// the limit, launches are checked and counted but not run, and reading a value is ErrMeta. It
-// answers how much memory and how many launches a step needs, for models that would not fit. Of a
-// kernel's text only the declarations are read. Page-locked memory is addresses as well: pages that
-// nobody writes are not there. A copy to it is counted; a host that waits for an event behind such
-// a copy, as one does before reading, gets ErrMeta. The virtual clock knows of a kernel its launch,
-// and of copies all.
+// With Config.Meta memory has addresses and a size but no contents. Allocations count against the
+// limit, launches are checked and counted but not run, and reading a value returns ErrMeta. This
+// mode says how much memory and how many launches a step needs, for models that would not fit. Of a
+// kernel's text only the declarations are read. Page-locked memory is addresses only, too: pages
+// that nobody writes do not exist. A copy to it is counted. A host that waits for an event after
+// such a copy, as it does before it reads, gets ErrMeta. On the virtual clock a kernel takes the
+// time of its launch, and a copy its whole time.
 package emu

@@ -21,19 +21,19 @@ const (
 	maxPTXMinor = 4
 )
 
-// ErrMeta is the cause of an error from reading a value in meta mode, in which memory has no
-// contents.
+// ErrMeta is the cause of the error of a call that would read a value in meta mode, where memory
+// has no contents.
 var ErrMeta = errors.New("emu: mode=meta has addresses without memory, so there is no value to read")
 
 // Driver is an emulated driver with its devices. It satisfies cu.API, cu.Checker and cu.Emulated.
-// All methods may be called from several goroutines at once; they take turns, kernels included
-// (which use several cores by themselves).
+// All methods may be called from several goroutines at once. The calls take turns, including those
+// that run kernels. A kernel itself uses several cores.
 type Driver struct {
 	cfg Config
 
-	mu        sync.Mutex // all below
+	mu        sync.Mutex // guards all fields below
 	devices   []*device
-	current   map[uint64]*context // by thread
+	current   map[uint64]*context // current context of each thread
 	contexts  map[cu.Context]*context
 	modules   map[cu.Module]*module
 	functions map[cu.Function]*function
@@ -44,10 +44,10 @@ type Driver struct {
 	handles   uint64
 	graphs    graphs
 
-	rng     *rand.Rand // nil for plain order
+	rng     *rand.Rand // nil if queues run in the order of the calls
 	issue   uint64
 	pending int
-	links   map[[2]int]*calendar // from a device to another
+	links   map[[2]int]*calendar // by numbers of the devices, from and to
 
 	counters Counters
 }
@@ -62,13 +62,13 @@ var (
 type device struct {
 	ordinal int
 	mem     *ptxvm.Memory // nil in meta mode
-	meta    *metaMemory   // nil otherwise
+	meta    *metaMemory   // nil except in meta mode
 	virtual *virtual
 	ctx     *context // the primary context while it is retained
 	flags   cu.CtxFlags
-	dead    error // what ended an earlier context: only Reset revives the device
+	dead    error // the error that ended an earlier context: only Reset revives the device
 	short   shortage
-	host    time.Duration // virtual: what is submitted now is no earlier
+	host    time.Duration // virtual time; an operation submitted now starts no earlier
 	engines [engines]calendar
 }
 
@@ -78,11 +78,11 @@ type context struct {
 	dev           *device
 	refs          int
 	defaultStream *stream
-	dead          error             // what each call returns after a fault
-	peers         map[*context]bool // whose memory it may address
+	dead          error             // the error that each call returns after a fault
+	peers         map[*context]bool // contexts whose memory it may address
 }
 
-// New makes an emulated driver. The error is a [*SpecError].
+// New returns an emulated driver. The error is a [*SpecError].
 func New(cfg Config) (*Driver, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -102,8 +102,8 @@ func New(cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// addressBase is where a device's addresses start: the devices' ranges are apart, so an address
-// tells its device.
+// addressBase returns where a device's addresses start. The ranges of the devices are apart, so an
+// address identifies its device.
 func addressBase(ordinal int) uint64 { return uint64(ordinal+1) << 44 }
 
 // clear gives the device an empty memory.
@@ -122,8 +122,8 @@ func (d *Driver) Config() Config { return d.cfg }
 // Emulated reports true.
 func (d *Driver) Emulated() bool { return true }
 
-// Now returns the host's virtual time: how far synchronisation has taken it, with the device where
-// that is furthest.
+// Now returns the virtual time of the host: the latest of the times of all devices' hosts, to which
+// synchronisation has moved them.
 func (d *Driver) Now() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -134,7 +134,7 @@ func (d *Driver) Now() time.Duration {
 	return now
 }
 
-// NowOf returns the virtual time of the host of one device, 0 where there is no such device.
+// NowOf returns the virtual time of the host of one device, or 0 if there is no such device.
 func (d *Driver) NowOf(ordinal int) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,9 +144,9 @@ func (d *Driver) NowOf(ordinal int) time.Duration {
 	return d.devices[ordinal].host
 }
 
-// Reset revives a device after a fault, which hardware cannot do: its memory, streams, events and
-// modules are gone, and its primary context, if retained, is as new. ErrInvalidDevice when there is
-// no such device.
+// Reset revives a device after a fault, which hardware cannot do. It destroys the device's memory,
+// streams, events and modules. The primary context, if retained, is as new. The error is
+// ErrInvalidDevice if there is no such device.
 func (d *Driver) Reset(ordinal int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -163,7 +163,7 @@ func (d *Driver) Reset(ordinal int) error {
 	return nil
 }
 
-// dismantle drops everything that lives in ctx. d.mu is held.
+// dismantle destroys everything that belongs to ctx. d.mu is held.
 func (d *Driver) dismantle(ctx *context) {
 	d.kill(ctx, errDestroyed)
 	d.streams = slices.DeleteFunc(d.streams, func(s *stream) bool {
@@ -178,7 +178,7 @@ func (d *Driver) dismantle(ctx *context) {
 	d.graphs.dismantle(ctx)
 	ctx.dev.clear(d.cfg)
 	d.partPeers(ctx)
-	for _, h := range d.hosts { // mappings lived in the memory that is gone
+	for _, h := range d.hosts { // the mappings belonged to the memory that is gone
 		delete(h.mapped, ctx.dev.ordinal)
 	}
 }
@@ -193,19 +193,20 @@ func deleteIf[K comparable, V any](m map[K]V, del func(V) bool) {
 
 var errDestroyed = &cu.Error{Call: "cuDevicePrimaryCtxRelease", Result: cu.ErrContextIsDestroyed}
 
-// handle returns a fresh value for a handle. No two objects of any kind ever share one, so that a
-// stale or foreign handle is always found out.
+// handle returns a new value for a handle. No two objects of any kind ever have the same one, so a
+// stale or foreign handle is always detected.
 func (d *Driver) handle() uint64 {
 	d.handles++
 	return 0x10000 + 16*d.handles
 }
 
-// fail makes the error of a call.
+// fail returns the error of a call.
 func fail(call string, r cu.Result, format string, args ...any) error {
 	return &cu.Error{Call: call, Result: r, Detail: fmt.Sprintf(format, args...)}
 }
 
-// currentContext is the calling thread's current context, alive. d.mu is held.
+// currentContext returns the calling thread's current context, or an error if it has none or the
+// context has ended. d.mu is held.
 func (d *Driver) currentContext(call string) (*context, error) {
 	ctx := d.current[threadID()]
 	switch {
@@ -219,7 +220,8 @@ func (d *Driver) currentContext(call string) (*context, error) {
 	return ctx, nil
 }
 
-// streamOf finds a stream; 0 is the default stream of the current context. d.mu is held.
+// streamOf returns the stream of a handle. 0 is the default stream of the current context. d.mu is
+// held.
 func (d *Driver) streamOf(call string, h cu.Stream) (*stream, error) {
 	if h == 0 {
 		ctx, err := d.currentContext(call)
@@ -238,7 +240,7 @@ func (d *Driver) streamOf(call string, h cu.Stream) (*stream, error) {
 	return s, s.ctx.dead
 }
 
-// streamHere is streamOf for a call that wants the stream in the current context. d.mu is held.
+// streamHere is streamOf for a call whose stream must belong to the current context. d.mu is held.
 func (d *Driver) streamHere(call string, h cu.Stream) (*stream, error) {
 	ctx, err := d.currentContext(call)
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// The engines of a device. It computes and copies at once; each engine does one thing at a time.
+// The engines of a device. Different engines work at the same time. Each engine does one thing at a
+// time.
 const (
 	engineCompute = iota
 	engineIn
@@ -13,17 +14,18 @@ const (
 	engines
 )
 
-// engine returns what an operation occupies while it runs, nil for nothing. d.mu is held.
+// engine returns the calendar of the engine or link that an operation occupies while it runs. It is
+// nil for an operation that occupies none. d.mu is held.
 //
-// A copy between devices takes the link from the one to the other. There is a link for each ordered
-// pair of devices: NVLink is full duplex, and what a device sends to one peer does not slow down
-// what it sends to another. (Behind a switch it would; but then copies of two ranks would have to
-// share, and their times would depend on which rank was first to call.) A copy that is staged goes
-// over the link of the host, with the copies between host and device, on the side of the device in
-// whose stream it is.
+// A copy between devices occupies the link from the source to the destination. There is a link for
+// each ordered pair of devices: NVLink is full duplex, and a copy to one peer does not slow down a
+// copy to another. (Behind a switch it would. But then the copies of two ranks would have to share
+// a link, and their times would depend on which rank called first.) A copy through the host
+// occupies the link between the host and the device in whose stream it is, like copies between host
+// and device.
 //
-// Kernels take turns too, though hardware runs small ones beside each other: they share what the
-// device has, so that two together take about the time of one after the other.
+// Kernels take turns too, although hardware runs small kernels at the same time. They share the
+// device, so that two together take about as long as one after the other.
 func (d *Driver) engine(o *op) *calendar {
 	dev := o.stream.ctx.dev
 	switch o.Kind {
@@ -45,7 +47,7 @@ func (d *Driver) engine(o *op) *calendar {
 	return nil
 }
 
-// link returns the link between two devices, in that direction. d.mu is held.
+// link returns the link from one device to another. d.mu is held.
 func (d *Driver) link(from, to int) *calendar {
 	k := [2]int{from, to}
 	l := d.links[k]
@@ -59,21 +61,22 @@ func (d *Driver) link(from, to int) *calendar {
 	return l
 }
 
-// calendar is the time that an engine or a link has left. Operations take it in the order of the
-// calls, each from the moment that it is ready. So one that still waits for an event holds up
-// nobody: what is issued later runs before it, and goes on behind it if it takes longer.
+// calendar is the free time of an engine or a link. Operations occupy it in the order of the calls,
+// each from the moment at which it is ready. So an operation that still waits for an event delays
+// no other: a later one runs before it, and continues after it if it takes longer.
 type calendar struct {
-	idle []span        // before end, in order of time
-	end  time.Duration // from here on all is free
+	idle []span        // free spans before end, in order of time
+	end  time.Duration // all time from end on is free
 }
 
-// span is a stretch of time.
+// span is an interval of time.
 type span struct{ from, to time.Duration }
 
-// maxIdle is how many stretches a calendar remembers. Of more it takes the oldest for busy.
+// maxIdle is the number of free spans that a calendar remembers. If there are more, the oldest
+// counts as occupied.
 const maxIdle = 256
 
-// take takes so much of the free time from ready on, and returns the first and the last moment.
+// take occupies cost of the free time from ready on. It returns the first and the last moment.
 func (c *calendar) take(ready, cost time.Duration) (start, end time.Duration) {
 	start = -1
 	i, _ := slices.BinarySearchFunc(c.idle, ready, func(s span, t time.Duration) int {
@@ -100,7 +103,8 @@ func (c *calendar) take(ready, cost time.Duration) (start, end time.Duration) {
 		if cost == 0 {
 			return start, end
 		}
-		i += len(left) // without time left behind it, as it took all of that
+		// the span was too short for the cost, so left has at most the time before from
+		i += len(left)
 	}
 	from := max(c.end, ready)
 	if from > c.end {

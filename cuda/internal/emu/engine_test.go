@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// TestCalendar: what is ready takes the free time in the order of the calls, before and behind what
-// waits, and no moment twice.
+// TestCalendar checks that ready operations occupy the free time in the order of the calls, before
+// and after those that wait, and that no time is used twice.
 func TestCalendar(t *testing.T) {
 	var c calendar
 	for i, x := range []struct{ ready, cost, start, end time.Duration }{
 		{0, 10, 0, 10},
-		{100, 5, 100, 105},  // waits for something
-		{0, 20, 10, 30},     // and holds up nobody
-		{20, 100, 30, 135},  // 70 before it, 30 behind it
-		{0, 1, 135, 136},    // no free time is left
-		{200, 10, 200, 210}, // leaves some
-		{140, 0, 140, 140},  // a thing of no time takes none
+		{100, 5, 100, 105},  // waits until 100
+		{0, 20, 10, 30},     // is not delayed by it
+		{20, 100, 30, 135},  // 70 before the waiting one, 30 after it
+		{0, 1, 135, 136},    // there is no free time before
+		{200, 10, 200, 210}, // leaves free time before it
+		{140, 0, 140, 140},  // an operation of no time occupies none
 		{150, 10, 150, 160},
-		{136, 20, 136, 166}, // 14 before it, 6 behind it
+		{136, 20, 136, 166}, // 14 before, 6 after
 		{205, 1, 210, 211},
 		{166, 34, 166, 200},
 		{136, 1, 211, 212},
@@ -30,7 +30,8 @@ func TestCalendar(t *testing.T) {
 	}
 }
 
-// TestCalendarAgreesWithTicks: random work gets what marking single ticks as taken gives.
+// TestCalendarAgreesWithTicks compares random work with a reference that marks single ticks as
+// occupied.
 func TestCalendarAgreesWithTicks(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -56,7 +57,8 @@ func TestCalendarAgreesWithTicks(t *testing.T) {
 	}
 }
 
-// TestCalendarForgets: what a calendar remembers is bounded, and what it has forgotten is busy.
+// TestCalendarForgets checks that a calendar remembers a bounded number of spans, and takes
+// forgotten ones as occupied.
 func TestCalendarForgets(t *testing.T) {
 	var c calendar
 	for i := range time.Duration(10 * maxIdle) {

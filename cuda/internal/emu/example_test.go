@@ -33,8 +33,8 @@ const double = `
 }
 `
 
-// A kernel runs on an emulated device, and one thread too many is found out, with the line of PTX
-// and the thread that did it.
+// A kernel runs on an emulated device. The driver finds the thread beyond the end of the memory,
+// and names it with its line of PTX.
 func Example() {
 	cfg, err := emu.Parse("emulate:1,mem=64MiB,sm=80")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// TestFaults plants each kind of mistake and checks the driver's result, the account of it, and
-// that the context stays lost.
+// TestFaults makes each kind of mistake. It checks the driver's result, the description of the
+// fault, and that the context stays lost.
 func TestFaults(t *testing.T) {
 	cases := []struct {
 		name   string
@@ -28,7 +28,7 @@ func TestFaults(t *testing.T) {
 			x := r.alloc(512)
 			r.ok(r.MemsetD32Async(x, 0, 128, 0))
 			r.ok(r.CtxSynchronize())
-			r.ok(r.affine(0, x, 128, 1, 1)) // pending while its memory goes
+			r.ok(r.affine(0, x, 128, 1, 1)) // pending while its memory is freed
 			r.ok(r.MemFree(x))
 			return nil
 		}, cu.ErrIllegalAddress, ptxvm.OutOfBounds},
@@ -56,7 +56,7 @@ func TestFaults(t *testing.T) {
 			if !c.result.Sticky() {
 				t.Errorf("%v is not sticky", c.result)
 			}
-			// Each later call says the same.
+			// Each later call returns the same error.
 			for name, call := range map[string]func() error{
 				"launch": func() error {
 					return r.LaunchKernel(f0, cu.Dim3{X: 1, Y: 1, Z: 1}, cu.Dim3{X: 1, Y: 1, Z: 1}, 0, s, nil)
@@ -77,7 +77,7 @@ func TestFaults(t *testing.T) {
 					t.Errorf("%s after the fault: %v", name, err)
 				}
 			}
-			// A released and retained context is as lost; a reset one works.
+			// A context that is released and retained again is still lost. After a reset it works.
 			r.ok(r.PrimaryCtxRelease(0))
 			if _, err := r.PrimaryCtxRetain(0); !errors.Is(err, c.result) {
 				t.Errorf("retained after the fault: %v", err)
@@ -95,8 +95,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestResetKeepsTheContext: a reset under a retained context leaves the handle good and everything
-// in it gone.
+// TestResetKeepsTheContext checks that a reset keeps the handle of a retained context, and destroys
+// everything in it.
 func TestResetKeepsTheContext(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	s, x := r.stream(), r.alloc(512)
@@ -120,7 +120,8 @@ func TestResetKeepsTheContext(t *testing.T) {
 	}
 }
 
-// TestFaultStaysOnItsDevice: another device works on, and what waits for the dead one goes on.
+// TestFaultStaysOnItsDevice checks that another device continues, even where it waits for the dead
+// device.
 func TestFaultStaysOnItsDevice(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	e := r.event()
@@ -141,8 +142,8 @@ func TestFaultStaysOnItsDevice(t *testing.T) {
 	}
 }
 
-// TestCopiesFault: a copy or fill that touches what its pool has not handed out, or pinned memory
-// that is gone, ends the context.
+// TestCopiesFault checks that two kinds of copies and fills end the context: on memory outside of a
+// pool's blocks, and on page-locked memory that was freed.
 func TestCopiesFault(t *testing.T) {
 	for name, do := range map[string]func(r *rig, x, y cu.DevicePtr, host []uint32) error{
 		"upload":   func(r *rig, x, y cu.DevicePtr, host []uint32) error { return r.MemcpyHtoDAsync(x, ptr(host), 128, 0) },
@@ -174,7 +175,7 @@ func TestCopiesFault(t *testing.T) {
 	}
 }
 
-// TestLaunchIsChecked: what a launch may not ask for is refused at once, and does no harm.
+// TestLaunchIsChecked checks that a wrong launch is refused at once and does no harm.
 func TestLaunchIsChecked(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	one := cu.Dim3{X: 1, Y: 1, Z: 1}
@@ -197,7 +198,7 @@ func TestLaunchIsChecked(t *testing.T) {
 		{"race", one, d(1<<31, 1<<31, 4), 0, 0, "block"},
 		{"narrow", one, d(65, 1, 1), 0, 0, "64 threads"},
 		{"exact", one, d(64, 1, 1), 0, 0, ".reqntid"},
-		{"race", one, one, 48 << 10, 0, "dynamic shared memory"}, // 48 KiB less the static word
+		{"race", one, one, 48 << 10, 0, "dynamic shared memory"}, // 48 KiB, and one static word
 		{"affine", one, one, 0, 16, "16 bytes of parameters, it declares 20"},
 		{"affine", one, one, 0, 24, "24 bytes of parameters"},
 	} {

@@ -15,16 +15,16 @@ var (
 	_ cu.GraphMarker = (*Driver)(nil)
 )
 
-// work is what a node does, each time it runs.
+// work is what a node does each time it runs.
 type work struct {
 	Op
-	ctx   *context                      // where; nil: that of the graph
-	run   func() (time.Duration, error) // nil: nothing
+	ctx   *context                      // context in which it runs; nil: that of the graph
+	run   func() (time.Duration, error) // nil: it does nothing
 	count func()                        // adds a launch to the counters; nil: nothing to count
-	child *graph                        // a copy: its nodes run before
+	child *graph                        // copy of a child graph, whose nodes run before
 }
 
-// graphs are a driver's.
+// graphs has the graphs of a driver.
 type graphs struct {
 	graphs map[cu.Graph]*graph
 	execs  map[cu.GraphExec]*graphExec
@@ -35,7 +35,7 @@ func (g *graphs) dismantle(ctx *context) {
 	deleteIf(g.execs, func(e *graphExec) bool { return slices.Contains(e.contexts(), ctx) })
 }
 
-// graph is nodes in the order in which they were added.
+// graph has its nodes in the order in which they were added.
 type graph struct {
 	ctx   *context
 	nodes []*graphNode
@@ -47,27 +47,27 @@ type graphNode struct {
 	work   work
 }
 
-// uses reports whether the graph, or a node of it, is of that context.
+// uses reports whether the graph, or one of its nodes, belongs to that context.
 func (g *graph) uses(ctx *context) bool {
 	return g.ctx == ctx || slices.ContainsFunc(g.nodes, func(n *graphNode) bool {
 		return n.work.ctx == ctx || n.work.child != nil && n.work.child.uses(ctx)
 	})
 }
 
-// graphExec is a graph without nesting, in an order in which it may run.
+// graphExec is a graph whose child graphs are expanded, in an order in which its nodes can run.
 type graphExec struct {
 	ctx   *context
 	nodes []execNode
 	index map[cu.GraphNode]int
-	last  *op // of the last launch: launches of one graph take turns
+	last  *op // end of the last launch; launches of one graph take turns
 }
 
 type execNode struct {
-	after []int // earlier nodes
+	after []int // numbers of earlier nodes
 	work  work
 }
 
-// GraphCreate makes a graph of the current context.
+// GraphCreate creates a graph in the current context.
 func (d *Driver) GraphCreate() (cu.Graph, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,7 +87,7 @@ func (d *Driver) addGraph(g *graph) cu.Graph {
 	return h
 }
 
-// GraphDestroy ends the handle.
+// GraphDestroy removes the graph and its nodes.
 func (d *Driver) GraphDestroy(h cu.Graph) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -115,7 +115,7 @@ func (d *Driver) execOf(call string, h cu.GraphExec) (*graphExec, error) {
 	return e, e.ctx.dead
 }
 
-// node finds a node of g.
+// node returns a node of g.
 func (g *graph) node(call string, h cu.GraphNode) (*graphNode, error) {
 	for _, n := range g.nodes {
 		if n.handle == h {
@@ -125,7 +125,7 @@ func (g *graph) node(call string, h cu.GraphNode) (*graphNode, error) {
 	return nil, fail(call, cu.ErrInvalidValue, "the graph has no node %#x", uintptr(h))
 }
 
-// addNode adds what build makes. d.mu is not held.
+// addNode adds the node whose work build returns. d.mu is not held.
 func (d *Driver) addNode(call string, h cu.Graph, after []cu.GraphNode, build func(*graph) (work, error)) (cu.GraphNode, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -152,14 +152,14 @@ func (d *Driver) addNode(call string, h cu.Graph, after []cu.GraphNode, build fu
 	return n.handle, nil
 }
 
-// GraphAddKernelNode checks the launch as LaunchKernel does.
+// GraphAddKernelNode adds a launch, which it checks like LaunchKernel.
 func (d *Driver) GraphAddKernelNode(h cu.Graph, after []cu.GraphNode, l cu.GraphKernel) (cu.GraphNode, error) {
 	const call = "cuGraphAddKernelNode"
 	return d.addNode(call, h, after, func(*graph) (work, error) { return d.kernelNode(call, l) })
 }
 
-// kernelNode is kernelWork in the context of the function that is launched, which need not be that
-// of the graph.
+// kernelNode is kernelWork in the context of the launched function, which may differ from the
+// graph's context.
 func (d *Driver) kernelNode(call string, l cu.GraphKernel) (work, error) {
 	f, err := d.functionOf(call, l.Func)
 	if err != nil {
@@ -170,13 +170,13 @@ func (d *Driver) kernelNode(call string, l cu.GraphKernel) (work, error) {
 	return w, err
 }
 
-// GraphAddCopyNode takes copies between host and device, on the device and between devices.
+// GraphAddCopyNode adds a copy between host and device, on the device, or between devices.
 func (d *Driver) GraphAddCopyNode(h cu.Graph, after []cu.GraphNode, c cu.GraphCopy, ctx cu.Context) (cu.GraphNode, error) {
 	const call = "cuGraphAddMemcpyNode"
 	return d.addNode(call, h, after, func(*graph) (work, error) { return d.copyWork(call, c, ctx) })
 }
 
-// contextOf finds the context of a node. d.mu is held.
+// contextOf returns the context of a node. d.mu is held.
 func (d *Driver) contextOf(call string, h cu.Context) (*context, error) {
 	ctx := d.contexts[h]
 	if ctx == nil {
@@ -185,7 +185,7 @@ func (d *Driver) contextOf(call string, h cu.Context) (*context, error) {
 	return ctx, ctx.dead
 }
 
-// copyWork checks a copy and returns what it does. d.mu is held.
+// copyWork checks a copy and returns its work. d.mu is held.
 func (d *Driver) copyWork(call string, c cu.GraphCopy, in cu.Context) (work, error) {
 	ctx, err := d.contextOf(call, in)
 	if err != nil {
@@ -263,7 +263,7 @@ func (d *Driver) copyWork(call string, c cu.GraphCopy, in cu.Context) (work, err
 	return work{Op: Op{Kind: kind, Bytes: n}, ctx: ctx, run: run, count: func() { traffic.add(n) }}, nil
 }
 
-// GraphAddFillNode fills as the memsets do.
+// GraphAddFillNode adds a fill, which works like the memsets.
 func (d *Driver) GraphAddFillNode(h cu.Graph, after []cu.GraphNode, dst cu.DevicePtr, value uint32, width int, n uint64, ctx cu.Context) (cu.GraphNode, error) {
 	const call = "cuGraphAddMemsetNode"
 	return d.addNode(call, h, after, func(*graph) (work, error) {
@@ -299,7 +299,7 @@ func (d *Driver) GraphAddFillNode(h cu.Graph, after []cu.GraphNode, dst cu.Devic
 	})
 }
 
-// GraphAddEmptyNode adds a node that only joins.
+// GraphAddEmptyNode adds a node that only joins others.
 func (d *Driver) GraphAddEmptyNode(h cu.Graph, after []cu.GraphNode) (cu.GraphNode, error) {
 	return d.addNode("cuGraphAddEmptyNode", h, after, func(*graph) (work, error) { return work{Op: Op{Kind: KindJoin}}, nil })
 }
@@ -319,7 +319,7 @@ func (d *Driver) GraphAddChildGraphNode(h cu.Graph, after []cu.GraphNode, child 
 	})
 }
 
-// clone copies a graph. The nodes keep their handles, by which nobody knows the copies.
+// clone copies a graph. The copies of the nodes have the same handles, but no handle finds a copy.
 func (g *graph) clone() *graph {
 	c := &graph{ctx: g.ctx}
 	of := map[*graphNode]*graphNode{}
@@ -337,7 +337,7 @@ func (g *graph) clone() *graph {
 	return c
 }
 
-// GraphAddDependencies adds edges.
+// GraphAddDependencies adds dependencies between nodes of the graph.
 func (d *Driver) GraphAddDependencies(h cu.Graph, from, to []cu.GraphNode) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -366,13 +366,13 @@ func (d *Driver) GraphAddDependencies(h cu.Graph, from, to []cu.GraphNode) error
 	return nil
 }
 
-// GraphAddBlockNode marks a block of a pool each time the node runs, see cu.GraphMarker.
+// GraphAddBlockNode adds a node that marks a pool's block each time it runs, see cu.GraphMarker.
 func (d *Driver) GraphAddBlockNode(h cu.Graph, after []cu.GraphNode, ptr cu.DevicePtr, requested, rounded uint64, label string, freed bool) (cu.GraphNode, error) {
 	const call = "GraphAddBlockNode"
 	return d.addNode(call, h, after, func(g *graph) (work, error) {
 		dev := d.deviceAt(ptr)
 		if dev == nil {
-			dev = g.ctx.dev // who says that it is not there
+			dev = g.ctx.dev // it will report that the memory does not exist
 		}
 		if err := d.reach(call, dev, ptr, rounded); err != nil {
 			return work{}, err
@@ -393,32 +393,32 @@ func (d *Driver) GraphAddBlockNode(h cu.Graph, after []cu.GraphNode, ptr cu.Devi
 	})
 }
 
-// capture is a stream's between StreamBeginCapture and StreamEndCapture.
+// capture is the state of a stream between StreamBeginCapture and StreamEndCapture.
 type capture struct {
 	g    *graph
 	tail *graphNode
-	err  error // what was not allowed
+	err  error // error of the call that was not allowed
 }
 
-// capturable are the calls that a capturing stream takes. What waits would wait for ever, what
-// reads or writes pageable memory would do so once, and events would join streams, which is not
-// emulated.
+// capturable are the calls that are allowed on a stream that is being captured. A call that waits
+// would wait for ever. One that accesses pageable memory would access it only once. Events would
+// join streams, which is not emulated.
 var capturable = map[string]bool{"cuLaunchKernel": true, "cuMemcpyDtoDAsync": true, "cuMemsetD8Async": true, "cuMemsetD16Async": true,
 	"cuMemsetD32Async": true, "cuStreamBeginCapture": true, "cuStreamEndCapture": true}
 
-// refuse makes the capture invalid.
+// refuse makes the capture invalid and returns the error.
 func (c *capture) refuse(call string) error {
 	c.err = fail(call, cu.ErrStreamCaptureUnsupported, "the stream is being captured")
 	return c.err
 }
 
-// add makes work a node after the last one.
+// add adds a node with this work after the last node.
 func (c *capture) add(d *Driver, w work) error {
 	if c.err != nil {
 		return fail("cuStreamBeginCapture", cu.ErrStreamCaptureInvalidated, "%v", c.err)
 	}
 	if w.ctx == nil {
-		w.ctx = c.g.ctx // also where the graph becomes a child of another device's
+		w.ctx = c.g.ctx // also if the graph becomes a child of another device's graph
 	}
 	n := &graphNode{handle: cu.GraphNode(d.handle()), work: w}
 	if c.tail != nil {
@@ -429,8 +429,8 @@ func (c *capture) add(d *Driver, w work) error {
 	return nil
 }
 
-// StreamBeginCapture makes nodes of what is queued on the stream: launches, copies on the device
-// and memsets.
+// StreamBeginCapture makes nodes of the work that is queued on the stream from now on: launches,
+// copies on the device, and memsets.
 func (d *Driver) StreamBeginCapture(h cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -448,7 +448,7 @@ func (d *Driver) StreamBeginCapture(h cu.Stream) error {
 	return nil
 }
 
-// StreamEndCapture returns what was captured.
+// StreamEndCapture returns the captured graph.
 func (d *Driver) StreamEndCapture(h cu.Stream) (cu.Graph, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

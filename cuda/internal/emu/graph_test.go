@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// affineNode is x = a·x + b over n words as a launch.
+// affineNode returns a launch that computes x = a·x + b for n words.
 func (r *rig) affineNode(x cu.DevicePtr, n, a, b uint32) cu.GraphKernel {
 	p := binary.LittleEndian.AppendUint64(nil, uint64(x))
 	for _, v := range []uint32{n, a, b} {
@@ -26,7 +26,7 @@ func (r *rig) kernelNode(g cu.Graph, l cu.GraphKernel, after ...cu.GraphNode) cu
 	return must(r.GraphAddKernelNode(g, after, l))(r)
 }
 
-// TestGraphOrder: nodes run in any order that their dependencies allow, and in no other.
+// TestGraphOrder checks that nodes run in any order that their dependencies allow, and in no other.
 func TestGraphOrder(t *testing.T) {
 	const n = 64
 	run := func(ordered bool) func(r *rig) string {
@@ -44,7 +44,7 @@ func TestGraphOrder(t *testing.T) {
 			e := must(r.GraphInstantiate(g))(r)
 			r.ok(r.GraphDestroy(g))
 			r.ok(r.GraphLaunch(e, s))
-			r.ok(r.affine(s, x, n, 1, 100)) // after all of the graph
+			r.ok(r.affine(s, x, n, 1, 100)) // runs after the whole graph
 			r.ok(r.GraphExecDestroy(e))
 			out := fmt.Sprint(r.read(s, x, n)[0])
 			if c := r.Stats(); c.Launches != 2 || c.GraphLaunches != 1 || c.Kernels["affine"].Launches != 3 || c.Memsets.Count != 1 {
@@ -64,8 +64,8 @@ func TestGraphOrder(t *testing.T) {
 	}
 }
 
-// TestGraphAmongStreams: work of other streams comes between the nodes of a graph, unless events
-// order it.
+// TestGraphAmongStreams checks that work of other streams may run between the nodes of a graph,
+// unless events order it.
 func TestGraphAmongStreams(t *testing.T) {
 	const n = 64
 	run := func(ordered bool) func(r *rig) string {
@@ -90,13 +90,14 @@ func TestGraphAmongStreams(t *testing.T) {
 	if got := outcomes(t, run(true)); len(got) != 1 || got["36"] != seeds {
 		t.Errorf("with the event: %v, want only 36", got)
 	}
-	// before, between (5+1)·2·3 = 36, and after: (5·2+1)·3 = 33
+	// before or between: (5+1)·2·3 = 36; after: (5·2+1)·3 = 33
 	if got := outcomes(t, run(false)); got["33"] == 0 || got["36"] == 0 || len(got) != 2 {
 		t.Errorf("without the event: %v, want 33 and 36", got)
 	}
 }
 
-// TestGraphLaunchesTakeTurns: one graph on two streams runs one launch after the other.
+// TestGraphLaunchesTakeTurns checks that one graph, launched on two streams, runs one launch after
+// the other.
 func TestGraphLaunchesTakeTurns(t *testing.T) {
 	const n = 64
 	got := outcomes(t, func(r *rig) string {
@@ -117,8 +118,8 @@ func TestGraphLaunchesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestGraphCopies: host memory is read each time; what SetParams changes holds for later launches
-// only.
+// TestGraphCopies checks that host memory is read at each launch, and that SetParams affects later
+// launches only.
 func TestGraphCopies(t *testing.T) {
 	const n = 64
 	got := outcomes(t, func(r *rig) string {
@@ -144,7 +145,7 @@ func TestGraphCopies(t *testing.T) {
 		see()
 		fill(in, 7)
 		launch()
-		// Queued with the old parameters, whenever it runs.
+		// The queued launch has the old parameters, whenever it runs.
 		r.ok(r.GraphExecCopyNodeSetParams(e, up, cu.GraphCopy{SrcHost: ptr(other), Dst: x, N: 4 * n}, r.ctx))
 		r.ok(r.GraphExecKernelNodeSetParams(e, twice, r.affineNode(x, n, 3, 1)))
 		see()
@@ -157,8 +158,8 @@ func TestGraphCopies(t *testing.T) {
 	}
 }
 
-// TestChildGraph: what was captured on a stream runs as one node, whose dependencies hold for all
-// of it.
+// TestChildGraph checks that a graph captured on a stream runs as one node, whose dependencies hold
+// for all of it.
 func TestChildGraph(t *testing.T) {
 	const n = 64
 	got := outcomes(t, func(r *rig) string {
@@ -186,7 +187,8 @@ func TestChildGraph(t *testing.T) {
 	}
 }
 
-// TestGraphBlocks: a block's bounds and its lack of contents are new with each launch.
+// TestGraphBlocks checks that each launch begins a block anew, with new bounds and without
+// contents.
 func TestGraphBlocks(t *testing.T) {
 	r := newRig(t, Config{})
 	x, s := r.alloc(512), r.stream()
@@ -205,7 +207,7 @@ func TestGraphBlocks(t *testing.T) {
 		r.ok(r.GraphLaunch(e, s))
 	}
 	r.ok(r.StreamSynchronize(s))
-	r.ok(r.GraphLaunch(build(false), s)) // reads what an earlier launch left
+	r.ok(r.GraphLaunch(build(false), s)) // reads what an earlier launch wrote
 	err := r.StreamSynchronize(s)
 	var f *ptxvm.Fault
 	if !errors.As(err, &f) || f.Kind != ptxvm.UninitialisedMemory {
@@ -213,7 +215,7 @@ func TestGraphBlocks(t *testing.T) {
 	}
 }
 
-// TestGraphRefusals: what cannot be is refused when it is asked for.
+// TestGraphRefusals checks that impossible requests are refused at the call.
 func TestGraphRefusals(t *testing.T) {
 	r := newRig(t, Config{Devices: 2})
 	x, s := r.alloc(1024), r.stream()
@@ -259,7 +261,7 @@ func TestGraphRefusals(t *testing.T) {
 	is("end", err, cu.ErrStreamCaptureInvalidated)
 	_, err = r.StreamEndCapture(s)
 	is("end again", err, cu.ErrIllegalState)
-	r.ok(r.MemsetD32Async(x, 5, 64, s)) // the stream is as it was
+	r.ok(r.MemsetD32Async(x, 5, 64, s)) // the stream works as before
 	if got := r.read(s, x, 64); !all(got, 5) {
 		t.Errorf("after a failed capture: %v", got)
 	}

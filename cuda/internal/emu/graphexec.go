@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// GraphInstantiate checks that the graph can run and copies it.
+// GraphInstantiate checks that the graph can run, and makes a GraphExec of it.
 func (d *Driver) GraphInstantiate(h cu.Graph) (cu.GraphExec, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -27,8 +27,8 @@ func (d *Driver) GraphInstantiate(h cu.Graph) (cu.GraphExec, error) {
 	return x, nil
 }
 
-// flatten appends the nodes of g, all of which run after the nodes of before, and returns those
-// that none of g comes after. ok is false where there is a circle.
+// flatten appends the nodes of g, all of which run after the nodes in before. It returns the nodes
+// on which no other node of g depends. ok is false if the dependencies form a cycle.
 func (e *graphExec) flatten(g *graph, before []int, outer bool) (ends []int, ok bool) {
 	at := map[*graphNode]int{}
 	hasNext := map[int]bool{}
@@ -80,7 +80,7 @@ func (e *graphExec) flatten(g *graph, before []int, outer bool) (ends []int, ok 
 	return ends, true
 }
 
-// setWork replaces what a node does by something of the same kind.
+// setWork replaces the work of a node by other work of the same kind.
 func (d *Driver) setWork(call string, h cu.GraphExec, n cu.GraphNode, build func(*graphExec) (work, error)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -119,7 +119,7 @@ func (d *Driver) GraphExecCopyNodeSetParams(h cu.GraphExec, n cu.GraphNode, c cu
 	return d.setWork(call, h, n, func(*graphExec) (work, error) { return d.copyWork(call, c, ctx) })
 }
 
-// contexts are those of the graph and of its nodes.
+// contexts returns the contexts of the graph and of its nodes.
 func (e *graphExec) contexts() []*context {
 	list := []*context{e.ctx}
 	for _, n := range e.nodes {
@@ -130,7 +130,7 @@ func (e *graphExec) contexts() []*context {
 	return list
 }
 
-// GraphExecDestroy ends the handle.
+// GraphExecDestroy removes the GraphExec.
 func (d *Driver) GraphExecDestroy(h cu.GraphExec) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -142,7 +142,7 @@ func (d *Driver) GraphExecDestroy(h cu.GraphExec) error {
 	return e.ctx.dead
 }
 
-// GraphLaunch queues the nodes: a chain of them is a queue, which others overtake.
+// GraphLaunch queues the nodes. A chain of nodes is one queue, and other queues may overtake it.
 func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -185,7 +185,7 @@ func (d *Driver) GraphLaunch(h cu.GraphExec, st cu.Stream) error {
 		for _, a := range n.after {
 			o.after = append(o.after, ops[a])
 			if l := lane[a]; lane[i] == nil && l.last == ops[a] && l.ctx == ctx {
-				lane[i] = l // it goes on where that one ends
+				lane[i] = l // the node continues the queue that ends with that dependency
 			}
 		}
 		if lane[i] == nil {

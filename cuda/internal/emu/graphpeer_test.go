@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestGraphOfTwoDevices: one graph has kernels of two devices and a copy between them. They run in
-// the order of their dependencies, each on its device, and the copy takes the link.
+// TestGraphOfTwoDevices checks a graph with kernels of two devices and a copy between them. The
+// nodes run in the order of their dependencies, each on its device, and the copy occupies the link.
 func TestGraphOfTwoDevices(t *testing.T) {
 	const n, us = 64, time.Microsecond
 	for seed := range uint64(seeds) {
@@ -83,7 +83,7 @@ func TestGraphOfTwoDevices(t *testing.T) {
 		refused("too few parameters", err, cu.ErrInvalidValue)
 		r.ok(r.GraphLaunch(e, s))
 		r.ok(r.StreamSynchronize(s))
-		r.ok(r.Reset(1)) // what is of both is gone with one
+		r.ok(r.Reset(1)) // the graph of both devices is gone with one of them
 		refused("after Reset", r.GraphLaunch(e, s), cu.ErrInvalidHandle)
 		refused("after Reset", r.GraphDestroy(g), cu.ErrInvalidHandle)
 		r.ok(r.StreamSynchronize(s))

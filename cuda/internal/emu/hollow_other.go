@@ -2,9 +2,9 @@
 
 package emu
 
-// hollow returns n bytes of Go memory, which the runtime does not touch where it takes it from the
-// system anew.
+// hollow returns n bytes of Go memory. The runtime does not touch them if it gets them from the
+// system.
 func hollow(n uint64) ([]byte, error) { return make([]byte, n), nil }
 
-// unmap ends what hollow made.
+// unmap does nothing, because the garbage collector frees what hollow made.
 func unmap([]byte) error { return nil }

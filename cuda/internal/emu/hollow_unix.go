@@ -4,10 +4,10 @@ package emu
 
 import "golang.org/x/sys/unix"
 
-// hollow maps n bytes, of which the system reserves nothing.
+// hollow maps n bytes for which the system reserves no memory.
 func hollow(n uint64) ([]byte, error) {
 	return unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
 }
 
-// unmap ends what hollow made.
+// unmap unmaps what hollow mapped.
 func unmap(b []byte) error { return unix.Munmap(b) }

@@ -10,15 +10,16 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// LaunchKernel checks the launch and puts it into the stream's queue. What the hardware would
-// refuse, or silently read beside, is refused at once: dimensions, .maxntid and .reqntid, shared
-// memory, and the size of the parameter block.
+// LaunchKernel checks the launch and puts it into the stream's queue. It checks the dimensions,
+// .maxntid and .reqntid, shared memory, and the size of the parameter block. It refuses at once a
+// launch that hardware would refuse, or in which hardware would silently read beside the
+// parameters.
 func (d *Driver) LaunchKernel(h cu.Function, grid, block cu.Dim3, dynShared uint32, st cu.Stream, params []byte) error {
 	return d.launch("cuLaunchKernel", cu.GraphKernel{Func: h, Grid: grid, Block: block, Shared: dynShared, Params: params}, cu.LaunchAttributes{}, st)
 }
 
-// LaunchKernelEx is LaunchKernel with attributes. Kernels do not overlap here, so that Overlap and
-// Priority change nothing. Clusters of more than one block are not run.
+// LaunchKernelEx is LaunchKernel with attributes. Overlap and Priority have no effect, because
+// emulated kernels do not overlap. Clusters of more than one block are refused.
 func (d *Driver) LaunchKernelEx(l cu.GraphKernel, a cu.LaunchAttributes, st cu.Stream) error {
 	return d.launch("cuLaunchKernelEx", l, a, st)
 }
@@ -46,10 +47,10 @@ func (d *Driver) launch(call string, l cu.GraphKernel, a cu.LaunchAttributes, st
 	return s.ctx.dead
 }
 
-// mostClustered is how many blocks of a cluster every device of 9.0 runs.
+// mostClustered is the number of blocks of a cluster that every device of capability 9.0 supports.
 const mostClustered = 8
 
-// clusters checks a grid in clusters of so many blocks, none where that is zero.
+// clusters checks a grid divided into clusters of the given size. A zero size means no clusters.
 func (d *Driver) clusters(call string, grid, cluster cu.Dim3) error {
 	switch n := cluster.Count(); {
 	case cluster == cu.Dim3{}:
@@ -66,7 +67,7 @@ func (d *Driver) clusters(call string, grid, cluster cu.Dim3) error {
 	return nil
 }
 
-// kernelWork checks a launch in ctx and returns what it does. d.mu is held.
+// kernelWork checks a launch in ctx and returns its work. d.mu is held.
 func (d *Driver) kernelWork(call string, ctx *context, launch cu.GraphKernel) (work, error) {
 	grid, block, dynShared, params := launch.Grid, launch.Block, launch.Shared, launch.Params
 	f, err := d.functionOf(call, launch.Func)
@@ -122,7 +123,7 @@ func (d *Driver) kernelWork(call string, ctx *context, launch cu.GraphKernel) (w
 
 const sectorBytes = 32
 
-// faultError is the driver's error for what a kernel did, nil for nothing.
+// faultError returns the driver's error for an error of a kernel, or nil for none.
 func faultError(err error) error {
 	if err == nil {
 		return nil

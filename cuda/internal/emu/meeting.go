@@ -9,28 +9,28 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// A Meeting is one operation of several streams, of several devices as a rule: what the kernels of
-// a library's collective do, each of which waits on its device for the others. Its parts are done
-// together, once all are queued and each has come to the head of its stream; the effect is then
-// seen by what follows in each of them. A host that waits for a part whose partners are not queued
-// gets an error, and the contexts of the parts that are queued end: on hardware all would hang.
+// A Meeting is one operation in several streams, usually of several devices. It is what the kernels
+// of a library's collective do, each of which waits on its device for the others. The parts of a
+// meeting are done together, once all are queued and each is at the head of its stream. Later work
+// in each stream then sees the effect. A host that waits for a part whose partners are not queued
+// gets an error. The contexts of the queued parts then end: on hardware all of them would hang.
 type Meeting struct {
 	name    string
 	parts   []*op
-	moves   uint64 // bytes over the links between devices, by each part
+	moves   uint64 // bytes that each part moves between devices
 	effect  func(*Shared) error
 	cancel  bool
-	waiting int // parts that are not queued
+	waiting int // number of parts that are not queued yet
 }
 
-// NewMeeting makes a meeting of so many parts, each of which moves so many bytes between devices.
-// The effect gets the memory of all devices, and must not call the driver. An error of it ends the
-// contexts of all parts. In meta mode there is no effect.
+// NewMeeting returns a meeting with the given number of parts, each of which moves that many bytes
+// between devices. The effect gets the memory of all devices, and must not call the driver. An
+// error of the effect ends the contexts of all parts. In meta mode the effect is not called.
 func NewMeeting(name string, parts int, bytes uint64, effect func(*Shared) error) *Meeting {
 	return &Meeting{name: name, parts: make([]*op, parts), moves: bytes, effect: effect, waiting: parts}
 }
 
-// Meet queues parts of a meeting, the i-th of them part number parts[i] in the order of streams[i].
+// Meet queues parts of a meeting. For each i it queues part number parts[i] on streams[i].
 func (d *Driver) Meet(m *Meeting, parts []int, streams []cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -57,8 +57,8 @@ func (d *Driver) Meet(m *Meeting, parts []int, streams []cu.Stream) error {
 	return nil
 }
 
-// Cancel ends a meeting that has not been held: its parts, queued or not, do nothing. It is what
-// becomes of a library's kernels when their communicator is aborted.
+// Cancel cancels a meeting that has not taken place. Its parts, queued or not, do nothing. The same
+// happens to a library's kernels when their communicator is aborted.
 func (d *Driver) Cancel(m *Meeting) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -70,7 +70,8 @@ func (d *Driver) Cancel(m *Meeting) {
 	}
 }
 
-// gathered reports whether o, at the head of its stream, has no meeting to wait for.
+// gathered reports whether o, at the head of its stream, does not have to wait for other parts of a
+// meeting.
 func (o *op) gathered() bool {
 	m := o.meeting
 	if m == nil {
@@ -87,9 +88,9 @@ func (o *op) gathered() bool {
 	return true
 }
 
-// hold has a meeting take place. d.mu is held.
+// hold makes a meeting take place. d.mu is held.
 func (d *Driver) hold(m *Meeting) {
-	// Everyone starts when the last one is there.
+	// All parts start when the last one is ready.
 	var start time.Duration
 	for _, o := range m.parts {
 		start = max(start, o.stream.clock, o.submit)
@@ -110,7 +111,7 @@ func (d *Driver) hold(m *Meeting) {
 		cost += slowest
 	}
 	end := start
-	for _, o := range m.parts { // it ends for all when the slowest is done
+	for _, o := range m.parts { // all parts end when the slowest one ends
 		_, e := o.stream.ctx.dev.engines[engineCompute].take(start, cost)
 		end = max(end, e)
 	}
@@ -133,21 +134,21 @@ func (d *Driver) hold(m *Meeting) {
 	}
 }
 
-// A MeetingError says which part of a collective waits for which others that nobody has queued, or
-// that do not come to their turn.
+// A MeetingError says which part of a collective waits, and for which other parts: parts that
+// nobody has queued, or that do not get their turn.
 type MeetingError struct {
 	Name   string
 	Device int
 	Why    string
 }
 
-// Error returns all of it.
+// Error returns the meeting, the waiting part and the missing parts.
 func (e *MeetingError) Error() string {
 	return fmt.Sprintf("emu: %s on device %d can never be done: %s", e.Name, e.Device, e.Why)
 }
 
-// strand ends the contexts in which a part waits at the head of a stream, where nothing else can
-// run, and reports whether there were any. d.mu is held.
+// strand is called when no operation can run. It ends the contexts in which a part of a meeting
+// waits at the head of a stream, and reports whether there were any. d.mu is held.
 func (d *Driver) strand() bool {
 	why := map[*context]error{}
 	for _, s := range d.streams {
@@ -164,7 +165,7 @@ func (d *Driver) strand() bool {
 	return len(why) > 0
 }
 
-// missing says what a meeting waits for.
+// missing returns the parts for which a meeting waits, as text.
 func (m *Meeting) missing() string {
 	var list []string
 	for i, o := range m.parts {
@@ -180,14 +181,14 @@ func (m *Meeting) missing() string {
 	return strings.Join(list, ", ")
 }
 
-// Shared is the memory of all devices, as the effect of a meeting or of [Driver.Foreign] finds it.
+// Shared is the memory of all devices, for the effect of a meeting or of [Driver.Foreign].
 type Shared struct {
 	d    *Driver
 	kind Kind
 	name string
 }
 
-// deviceOf finds the device of an address. d.mu is held.
+// deviceOf returns the device of an address. d.mu is held.
 func (m *Shared) deviceOf(p cu.DevicePtr, n uint64) (*device, error) {
 	dev := m.d.deviceAt(p)
 	if dev == nil {
@@ -196,7 +197,7 @@ func (m *Shared) deviceOf(p cu.DevicePtr, n uint64) (*device, error) {
 	return dev, nil
 }
 
-// Read returns n bytes that have been written.
+// Read returns n bytes at p. It is an error if some of them were never written.
 func (m *Shared) Read(p cu.DevicePtr, n uint64) ([]byte, error) {
 	dev, err := m.deviceOf(p, n)
 	if err != nil {
@@ -211,7 +212,7 @@ func (m *Shared) Read(p cu.DevicePtr, n uint64) ([]byte, error) {
 	return b, err
 }
 
-// Write returns n bytes, all of which the caller writes.
+// Write returns n bytes at p. The caller must write all of them.
 func (m *Shared) Write(p cu.DevicePtr, n uint64) ([]byte, error) {
 	dev, err := m.deviceOf(p, n)
 	if err != nil {
@@ -224,7 +225,7 @@ func (m *Shared) Write(p cu.DevicePtr, n uint64) ([]byte, error) {
 	return b, err
 }
 
-// Copy copies n bytes, and what is known of them.
+// Copy copies n bytes, and the record of which of them are initialised.
 func (m *Shared) Copy(dst, src cu.DevicePtr, n uint64) error {
 	if dst == src {
 		return nil
@@ -241,7 +242,7 @@ func (m *Shared) Copy(dst, src cu.DevicePtr, n uint64) error {
 }
 
 // CurrentDevice returns the ordinal of the device whose context is current on the calling thread,
-// -1 for none.
+// or -1 if there is none.
 func (d *Driver) CurrentDevice() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -251,8 +252,8 @@ func (d *Driver) CurrentDevice() int {
 	return -1
 }
 
-// StreamDevice returns the ordinal of the device that a stream is of, -1 where there is no such
-// stream.
+// StreamDevice returns the ordinal of the device to which a stream belongs, or -1 if there is no
+// such stream.
 func (d *Driver) StreamDevice(h cu.Stream) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -262,8 +263,8 @@ func (d *Driver) StreamDevice(h cu.Stream) int {
 	return -1
 }
 
-// MemoryDevice returns the ordinal of the device that n bytes at p are memory of, -1 where there is
-// none.
+// MemoryDevice returns the ordinal of the device to which the n bytes at p belong, or -1 if there
+// is none.
 func (d *Driver) MemoryDevice(p cu.DevicePtr, n uint64) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// party is two devices with a stream and a word of memory each.
+// party is two devices, each with a stream and a word of memory.
 type party struct {
 	*rig
 	ctx   [2]cu.Context
@@ -41,7 +41,7 @@ func (p *party) get(i int) (v uint32, err error) {
 	return binary.LittleEndian.Uint32(b[:]), err
 }
 
-// sum is a meeting after which both words are the sum.
+// sum returns a meeting that sets both words to their sum.
 func (p *party) sum() *Meeting {
 	return NewMeeting("sum", 2, 4, func(m *Shared) error {
 		var total uint32
@@ -63,8 +63,9 @@ func (p *party) sum() *Meeting {
 	})
 }
 
-// TestMeeting: a part comes after what its stream has before it, all parts are one moment, and what
-// follows in either stream sees the effect, in whatever order the queues run.
+// TestMeeting checks that a part runs after the earlier work of its stream, that all parts run at
+// the same time, and that later work of either stream sees the effect, in whatever order the queues
+// run.
 func TestMeeting(t *testing.T) {
 	for seed := range uint64(20) {
 		p := newParty(t, Config{Memory: 4 << 20, Seed: seed, QueueDepth: 1 + int(seed%3)})
@@ -77,7 +78,7 @@ func TestMeeting(t *testing.T) {
 			m := p.sum()
 			if k%2 == 0 {
 				p.ok(p.Meet(m, []int{1, 0}, []cu.Stream{p.queue[1], p.queue[0]}))
-			} else { // apart
+			} else { // in two calls
 				p.ok(p.Meet(m, []int{0}, p.queue[:1]))
 				p.ok(p.Meet(m, []int{1}, p.queue[1:]))
 			}
@@ -92,7 +93,7 @@ func TestMeeting(t *testing.T) {
 	}
 }
 
-// TestMeetingTakesTheTimeOfTheLast: all parts end together, after the slowest.
+// TestMeetingTakesTheTimeOfTheLast checks that all parts end together, when the slowest ends.
 func TestMeetingTakesTheTimeOfTheLast(t *testing.T) {
 	p := newParty(t, Config{Memory: 4 << 20, Latency: func(o Op) time.Duration {
 		if o.Kind == KindMemset && o.Device == 1 {
@@ -113,8 +114,8 @@ func TestMeetingTakesTheTimeOfTheLast(t *testing.T) {
 	}
 }
 
-// TestMeetingNobodyComesTo: a wait for a part whose partner is not queued is an error that names
-// it, as is one where each waits behind the other's.
+// TestMeetingNobodyComesTo waits for a part whose partner is not queued. The error names the
+// partner. It also tests two meetings whose parts wait behind each other.
 func TestMeetingNobodyComesTo(t *testing.T) {
 	p := newParty(t, Config{Memory: 4 << 20})
 	p.put(0, 1)
@@ -138,7 +139,8 @@ func TestMeetingNobodyComesTo(t *testing.T) {
 	}
 }
 
-// TestCancelledMeeting: what waits for it goes on, and its effect is none.
+// TestCancelledMeeting checks that work behind a cancelled meeting runs, and that the meeting has
+// no effect.
 func TestCancelledMeeting(t *testing.T) {
 	p := newParty(t, Config{Memory: 4 << 20})
 	p.put(0, 5)
@@ -154,8 +156,8 @@ func TestCancelledMeeting(t *testing.T) {
 	}
 }
 
-// TestMeetingChecks: memory that nothing has written is not added up, streams that are captured or
-// are none are refused, and so is a part that is queued twice.
+// TestMeetingChecks checks that memory without values is not summed, that wrong or captured streams
+// are refused, and that a part is not queued twice.
 func TestMeetingChecks(t *testing.T) {
 	p := newParty(t, Config{Memory: 4 << 20})
 	p.put(0, 1)
@@ -186,7 +188,7 @@ func TestMeetingChecks(t *testing.T) {
 	}
 }
 
-// TestMeetingsOfMeta: they take their time, and touch nothing.
+// TestMeetingsOfMeta checks that meetings in meta mode take their time and touch no memory.
 func TestMeetingsOfMeta(t *testing.T) {
 	p := newParty(t, Config{Meta: true, Memory: 1 << 30})
 	m := NewMeeting("nothing", 2, 1<<20, func(*Shared) error { panic("an effect") })

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// MemAlloc maps n bytes, poisoned and uninitialised. ErrOutOfMemory when the device's limit does
-// not allow them.
+// MemAlloc maps n bytes, poisoned and uninitialised. It returns ErrOutOfMemory if they exceed the
+// device's limit.
 func (d *Driver) MemAlloc(n uint64) (cu.DevicePtr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -38,7 +38,7 @@ func (d *Driver) MemAlloc(n uint64) (cu.DevicePtr, error) {
 	return cu.DevicePtr(p), nil
 }
 
-// mapped is the number of bytes allocated on the device.
+// mapped returns the number of bytes allocated on the device.
 func (dev *device) mapped() uint64 {
 	if dev.mem != nil {
 		return dev.mem.Mapped()
@@ -46,8 +46,8 @@ func (dev *device) mapped() uint64 {
 	return dev.meta.mapped
 }
 
-// MemFree unmaps an allocation at once. It does not wait: pending work that still uses the memory
-// is a mistake, which ends the context when it runs.
+// MemFree unmaps an allocation at once, without waiting. If pending work still uses the memory,
+// that work ends its context when it runs.
 func (d *Driver) MemFree(p cu.DevicePtr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,7 +72,7 @@ func (d *Driver) MemFree(p cu.DevicePtr) error {
 	return nil
 }
 
-// MemGetInfo returns the limit of the current device and what is left of it.
+// MemGetInfo returns the memory limit of the current device, and how much of it is free.
 func (d *Driver) MemGetInfo() (free, total uint64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,7 +83,7 @@ func (d *Driver) MemGetInfo() (free, total uint64, err error) {
 	return d.cfg.Memory - ctx.dev.mapped(), d.cfg.Memory, nil
 }
 
-// deviceAt is the device in whose range of addresses p lies, nil if none.
+// deviceAt returns the device in whose address range p lies, or nil.
 func (d *Driver) deviceAt(p cu.DevicePtr) *device {
 	i := uint64(p) / addressBase(0)
 	if i < 1 || i > uint64(len(d.devices)) {
@@ -92,11 +92,12 @@ func (d *Driver) deviceAt(p cu.DevicePtr) *device {
 	return d.devices[i-1]
 }
 
-// hostBlock is page-locked host memory: Go memory, which does not move, kept by the driver.
+// hostBlock is page-locked host memory. It is Go memory, which does not move, and the driver keeps
+// it alive.
 type hostBlock struct {
 	buf    []byte
 	flags  cu.HostAllocFlags
-	mapped map[int]uint64 // device address, by ordinal
+	mapped map[int]uint64 // device address, by the device's ordinal
 	freed  bool
 	hollow bool // see hollowMin
 }
@@ -140,8 +141,8 @@ func (d *Driver) MemHostAlloc(n uint64, f cu.HostAllocFlags) (unsafe.Pointer, er
 	return unsafe.Pointer(&h.buf[0]), nil
 }
 
-// hostAt finds the page-locked block that holds all of [p, p+n), nil for pageable memory. d.mu is
-// held.
+// hostAt returns the page-locked block that contains all of [p, p+n), or nil for pageable memory.
+// d.mu is held.
 func (d *Driver) hostAt(p unsafe.Pointer, n uint64) *hostBlock {
 	a := uintptr(p)
 	i := sort.Search(len(d.hosts), func(i int) bool { return d.hosts[i].base() > a }) - 1
@@ -155,7 +156,7 @@ func (d *Driver) hostAt(p unsafe.Pointer, n uint64) *hostBlock {
 	return h
 }
 
-// MemFreeHost ends page-locked memory. A copy that is still pending on it will end its context.
+// MemFreeHost frees page-locked memory. A copy that still uses it ends its context when it runs.
 func (d *Driver) MemFreeHost(p unsafe.Pointer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -185,8 +186,8 @@ func (d *Driver) MemFreeHost(p unsafe.Pointer) error {
 	return nil
 }
 
-// MemHostGetDevicePointer maps page-locked memory made with HostDeviceMap into the current device.
-// The address is not the host's.
+// MemHostGetDevicePointer maps page-locked memory that was allocated with HostDeviceMap into the
+// current device. The device address differs from the host address.
 func (d *Driver) MemHostGetDevicePointer(p unsafe.Pointer) (cu.DevicePtr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

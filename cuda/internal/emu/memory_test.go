@@ -41,12 +41,12 @@ func TestOutOfMemory(t *testing.T) {
 		if b == a || b%512 != 0 {
 			t.Errorf("meta=%v: address %#x after %#x", meta, b, a)
 		}
-		r.ok(r.CtxSynchronize()) // none of it was sticky
+		r.ok(r.CtxSynchronize()) // no error above was sticky
 	}
 }
 
-// TestPinnedAndPageable: pinned memory is read and written when the queue gets there, pageable
-// memory by the call.
+// TestPinnedAndPageable checks that page-locked memory is accessed when the copy's turn comes, and
+// pageable memory by the call.
 func TestPinnedAndPageable(t *testing.T) {
 	r := newRig(t, Config{Pageable: PageableNow})
 	x, s := r.alloc(256), r.stream()
@@ -84,7 +84,7 @@ func TestPinnedAndPageable(t *testing.T) {
 	}
 }
 
-// TestMappedHostMemory: a kernel works on host memory through its device address.
+// TestMappedHostMemory checks that a kernel can use host memory through its device address.
 func TestMappedHostMemory(t *testing.T) {
 	r := newRig(t, Config{})
 	host := r.pinned(64)
@@ -125,7 +125,7 @@ func TestMemsetAndCopy(t *testing.T) {
 	if v := r.read(0, y, 4); fmt.Sprintf("%x", v) != "[22331111 22332233 44556677 11111111]" {
 		t.Errorf("got %x", v)
 	}
-	// What was not copied is still uninitialised, and what was is not.
+	// Words that were not copied are still uninitialised, the others are initialised.
 	r.ok(r.affine(0, y, 32, 1, 0))
 	r.ok(r.CtxSynchronize())
 
@@ -142,7 +142,7 @@ func TestMemsetAndCopy(t *testing.T) {
 	mod := must(r.ModuleLoadData([]byte(kernels), cu.JITOptions{}))(t)
 	first := r.mod
 	r.mod = mod
-	r.ok(r.affine(0, z, 4, 1, 0)) // only 16 bytes came over
+	r.ok(r.affine(0, z, 4, 1, 0)) // only 16 bytes were copied
 	r.ok(r.CtxSynchronize())
 	r.ok(r.affine(0, z, 5, 1, 0))
 	if err := r.CtxSynchronize(); !errors.Is(err, cu.ErrLaunchFailed) {
@@ -170,8 +170,8 @@ func TestMemsetAndCopy(t *testing.T) {
 	r.ok(r.CtxSynchronize())
 }
 
-// TestBlocks: inside of one allocation, blocks of a pool are checked exactly, in stream order, and
-// their contents start uninitialised.
+// TestBlocks checks that the blocks of a pool inside of one allocation have exact bounds, in stream
+// order, and start uninitialised.
 func TestBlocks(t *testing.T) {
 	for name, c := range map[string]struct {
 		do     func(r *rig, s cu.Stream, seg cu.DevicePtr)
@@ -198,13 +198,13 @@ func TestBlocks(t *testing.T) {
 		"segment returned": {func(r *rig, s cu.Stream, seg cu.DevicePtr) {
 			r.ok(r.StreamSynchronize(s))
 			r.BlockFreed(s, seg, 512)
-			r.ok(r.MemFree(seg)) // the mark is still in the queue
+			r.ok(r.MemFree(seg)) // the mark is still queued
 		}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{})
 			s, seg := r.stream(), r.alloc(2048)
-			r.BlockFreed(s, seg, 2048) // a pool starts with nothing handed out
+			r.BlockFreed(s, seg, 2048) // at its start a pool frees the whole allocation
 			r.BlockAllocated(s, seg, 128, 512, "activation")
 			r.ok(r.MemsetD32Async(seg, 1, 32, s))
 			c.do(r, s, seg)

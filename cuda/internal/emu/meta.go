@@ -8,17 +8,17 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// metaMemory gives addresses out without memory behind them, within a limit and with the rounding
-// of ptxvm.Memory.
+// metaMemory allocates addresses without memory, with a limit and with the rounding of
+// ptxvm.Memory.
 type metaMemory struct {
 	next, limit, mapped uint64
-	ranges              []metaRange // sorted by base, as addresses only grow
+	ranges              []metaRange // sorted by base, because addresses only grow
 }
 
 type metaRange struct {
 	base, size uint64
 	host       bool
-	home       uint64 // the reserved range in which it is mapped, 0: none
+	home       uint64 // the reserved range in which this range is mapped; 0: none
 }
 
 const (
@@ -35,7 +35,7 @@ func (m *metaMemory) add(size uint64, host bool) uint64 {
 	return addr
 }
 
-// alloc is ptxvm's Memory.Alloc.
+// alloc does the same as ptxvm's Memory.Alloc.
 func (m *metaMemory) alloc(size uint64) (uint64, error) {
 	if size > m.limit {
 		return 0, ptxvm.ErrNoMemory
@@ -48,7 +48,7 @@ func (m *metaMemory) alloc(size uint64) (uint64, error) {
 	return m.add(size, false), nil
 }
 
-// free ends the range that starts at addr.
+// free removes the range that starts at addr.
 func (m *metaMemory) free(addr uint64, host bool) error {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base >= addr })
 	if i == len(m.ranges) || m.ranges[i].base != addr || m.ranges[i].host != host || m.ranges[i].home != 0 {
@@ -72,11 +72,11 @@ func (m *metaMemory) check(addr, n uint64) error {
 	return fmt.Errorf("emu: bytes [%#x,%#x) are not mapped", addr, addr+n)
 }
 
-// valueless is the error of a call that would give a value to the host.
+// valueless returns the error of a call that would deliver a value to the host.
 func valueless(call, what string) error {
 	return &cu.Error{Call: call, Result: cu.ErrNotSupported, Detail: what, Cause: ErrMeta}
 }
 
-// hollowMin is the size from which page-locked memory of meta mode is hollow: addresses that read
-// as zeros, of which no page is there until somebody writes it.
+// hollowMin is the size from which page-locked memory of meta mode is hollow. It then reads as
+// zeros, and a page exists only after somebody has written it.
 const hollowMin = 64 << 10

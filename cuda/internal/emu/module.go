@@ -27,13 +27,13 @@ type function struct {
 	carveout   int
 }
 
-// cubinMagic starts what LinkPTX returns: an ELF's first bytes, as of a real cubin, then a line
-// with the capability, then the PTX text.
+// cubinMagic is the start of the result of LinkPTX. It begins like an ELF file, as a real cubin
+// does. Then comes a line with the capability, and then the PTX text.
 const cubinMagic = "\x7fELF flambeau emulated cubin sm_"
 
-// ModuleLoadData parses PTX text, or what LinkPTX made. ErrInvalidPTX with the parser's message as
-// the log (and a *ptxvm.ParseError inside), ErrNoBinaryForGPU for a target that the device is not,
-// ErrUnsupportedPTXVersion for a .version above 8.4.
+// ModuleLoadData parses PTX text, or a result of LinkPTX. It returns ErrInvalidPTX with the
+// parser's message as the log (and a *ptxvm.ParseError inside). It returns ErrNoBinaryForGPU for a
+// target that the device cannot run, and ErrUnsupportedPTXVersion for a .version above 8.4.
 func (d *Driver) ModuleLoadData(image []byte, opts cu.JITOptions) (cu.Module, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -86,7 +86,7 @@ func (d *Driver) compile(call, text string, opts cu.JITOptions) (*ptxvm.Module, 
 	if major, minor := m.Version(); major > maxPTXMajor || major == maxPTXMajor && minor > maxPTXMinor {
 		return nil, fail(call, cu.ErrUnsupportedPTXVersion, ".version %d.%d, this driver compiles up to %d.%d", major, minor, maxPTXMajor, maxPTXMinor)
 	}
-	// "sm_90" runs on 9.0 and later; "sm_90a" on 9.0 and nothing else.
+	// "sm_90" runs on 9.0 and later, "sm_90a" on 9.0 only.
 	exact := !strings.HasSuffix(m.Arch(), fmt.Sprint(m.Target()))
 	if m.Target() > d.cfg.SM || exact && m.Target() != d.cfg.SM {
 		return nil, fail(call, cu.ErrNoBinaryForGPU, ".target %s, the device is sm_%d", m.Arch(), d.cfg.SM)
@@ -105,8 +105,8 @@ func (d *Driver) compile(call, text string, opts cu.JITOptions) (*ptxvm.Module, 
 	return m, nil
 }
 
-// LinkPTX checks the text like ModuleLoadData and wraps it, so that it loads on an emulated device
-// of the same capability only.
+// LinkPTX checks the text like ModuleLoadData and wraps it. The result loads only on an emulated
+// device of the same capability.
 func (d *Driver) LinkPTX(name string, ptx []byte, opts cu.JITOptions) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -128,8 +128,8 @@ func (d *Driver) LinkPTX(name string, ptx []byte, opts cu.JITOptions) ([]byte, e
 	return fmt.Appendf(nil, "%s%d\n%s", cubinMagic, d.cfg.SM, text), nil
 }
 
-// ModuleUnload ends a module and its functions. A launch that is still pending is a mistake, which
-// ends the context when its turn comes.
+// ModuleUnload removes a module and its functions. A launch that is still pending ends its context
+// when its turn comes.
 func (d *Driver) ModuleUnload(h cu.Module) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,7 +155,7 @@ func (d *Driver) moduleOf(call string, h cu.Module) (*module, error) {
 	return m, m.ctx.dead
 }
 
-// ModuleGetFunction finds an entry by name.
+// ModuleGetFunction returns the entry with that name.
 func (d *Driver) ModuleGetFunction(h cu.Module, name string) (cu.Function, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,7 +177,7 @@ func (d *Driver) ModuleGetFunction(h cu.Module, name string) (cu.Function, error
 	return f, nil
 }
 
-// spilt is the local memory that is planted in a kernel.
+// spilt returns the local memory that Config.Spill gives a kernel.
 func (d *Driver) spilt(kernel string) int {
 	if d.cfg.Spill == nil {
 		return 0
@@ -193,7 +193,7 @@ func (d *Driver) functionOf(call string, h cu.Function) (*function, error) {
 	return f, f.mod.ctx.dead
 }
 
-// maxThreads is how many threads a block of e may have.
+// maxThreads returns the largest number of threads of a block of e.
 func maxThreads(e *ptxvm.Entry) int {
 	n := 1
 	for _, m := range e.MaxThreads {
@@ -205,8 +205,8 @@ func maxThreads(e *ptxvm.Entry) int {
 	return n
 }
 
-// FuncAttribute returns a property of a kernel. Registers are an assumption (32): only ptxas knows
-// them.
+// FuncAttribute returns a property of a kernel. The number of registers is an assumption (32),
+// because only ptxas knows it.
 func (d *Driver) FuncAttribute(h cu.Function, a cu.FuncAttr) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -238,7 +238,7 @@ func (d *Driver) FuncAttribute(h cu.Function, a cu.FuncAttr) (int, error) {
 	return 0, fail(call, cu.ErrInvalidValue, "attribute %d is not emulated", a)
 }
 
-// FuncSetAttribute sets the two attributes that can be set.
+// FuncSetAttribute sets one of the two attributes that can be set.
 func (d *Driver) FuncSetAttribute(h cu.Function, a cu.FuncAttr, value int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -264,8 +264,8 @@ func (d *Driver) FuncSetAttribute(h cu.Function, a cu.FuncAttr, value int) error
 	return fail(call, cu.ErrInvalidValue, "attribute %d cannot be set", a)
 }
 
-// OccupancyMaxActiveBlocks follows from threads, shared memory and the limit of blocks; registers
-// are the assumption of FuncAttribute.
+// OccupancyMaxActiveBlocks computes the number from threads, shared memory and the limit of blocks.
+// It assumes as many registers as FuncAttribute.
 func (d *Driver) OccupancyMaxActiveBlocks(h cu.Function, blockThreads int, dynShared uint64) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -48,7 +48,7 @@ func TestModuleErrors(t *testing.T) {
 	}
 }
 
-// TestLink: what LinkPTX returns loads and runs, on the same capability only.
+// TestLink checks that a result of LinkPTX loads and runs, on the same capability only.
 func TestLink(t *testing.T) {
 	r := newRig(t, Config{})
 	var info string

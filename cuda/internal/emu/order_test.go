@@ -11,7 +11,7 @@ import (
 
 const seeds = 40
 
-// outcomes runs a program under plain order and many seeds and counts its results.
+// outcomes runs a program in plain order and with many seeds, and counts each result.
 func outcomes(t *testing.T, program func(r *rig) string) map[string]int {
 	t.Helper()
 	got := map[string]int{}
@@ -21,8 +21,8 @@ func outcomes(t *testing.T, program func(r *rig) string) map[string]int {
 	return got
 }
 
-// twoStreams: stream a adds 1, stream b multiplies by 3. With ordered the second waits for an event
-// of the first.
+// twoStreams returns a program in which stream a adds 1 and stream b multiplies by 3. If ordered, b
+// waits for an event of a.
 func twoStreams(ordered bool) func(r *rig) string {
 	return func(r *rig) string {
 		const n = 64
@@ -54,7 +54,7 @@ func TestEventsOrderStreams(t *testing.T) {
 	}
 }
 
-// TestReadBeforeCopy: a kernel that does not wait for the upload into fresh memory meets
+// TestReadBeforeCopy checks that a kernel which does not wait for the upload into new memory reads
 // uninitialised bytes under some seed.
 func TestReadBeforeCopy(t *testing.T) {
 	got := outcomes(t, func(r *rig) string {
@@ -80,8 +80,8 @@ func TestReadBeforeCopy(t *testing.T) {
 	}
 }
 
-// TestReuseWithoutWait: a pinned buffer that the host refills before the copy has run sends the
-// wrong contents, under any seed some, and in plain order always, because queues are lazy.
+// TestReuseWithoutWait refills a page-locked buffer before its copy has run. The copy then has
+// wrong contents: under some seeds, and always in plain order, because queues are lazy.
 func TestReuseWithoutWait(t *testing.T) {
 	program := func(wait bool) func(r *rig) string {
 		return func(r *rig) string {
@@ -107,8 +107,8 @@ func TestReuseWithoutWait(t *testing.T) {
 	}
 }
 
-// TestLegacyDefaultStream: stream 0 orders with blocking streams on both sides, and not with
-// others.
+// TestLegacyDefaultStream checks that stream 0 is ordered with blocking streams, in both
+// directions, and not with others.
 func TestLegacyDefaultStream(t *testing.T) {
 	program := func(flags cu.StreamFlags) func(r *rig) string {
 		return func(r *rig) string {
@@ -116,9 +116,9 @@ func TestLegacyDefaultStream(t *testing.T) {
 			a, b := must(r.StreamCreate(flags, 0))(r), must(r.StreamCreate(flags, 0))(r)
 			r.ok(r.MemsetD32Async(x, 5, 64, a))
 			r.ok(r.StreamSynchronize(a))
-			r.ok(r.affine(a, x, 64, 1, 1)) // 6
-			r.ok(r.affine(0, x, 64, 3, 0)) // 18
-			r.ok(r.affine(b, x, 64, 1, 2)) // 20
+			r.ok(r.affine(a, x, 64, 1, 1)) // makes 6
+			r.ok(r.affine(0, x, 64, 3, 0)) // makes 18
+			r.ok(r.affine(b, x, 64, 1, 2)) // makes 20
 			r.ok(r.CtxSynchronize())
 			return fmt.Sprint(r.read(a, x, 64)[0])
 		}
@@ -131,8 +131,8 @@ func TestLegacyDefaultStream(t *testing.T) {
 	}
 }
 
-// TestEventCaptures: a wait is for the last record of the event before the wait was enqueued. An
-// event that was never recorded holds nothing up.
+// TestEventCaptures checks that a wait is for the last record of the event before the wait was
+// enqueued. An event that was never recorded delays nothing.
 func TestEventCaptures(t *testing.T) {
 	r := newRig(t, Config{})
 	a, b, e := r.stream(), r.stream(), r.event()
@@ -145,7 +145,7 @@ func TestEventCaptures(t *testing.T) {
 	r.ok(r.MemsetD32Async(x, 1, 64, a))
 	r.ok(r.EventRecord(e, a))
 	r.ok(r.StreamWaitEvent(b, e))
-	r.ok(r.EventDestroy(e)) // the wait stays
+	r.ok(r.EventDestroy(e)) // the wait stays valid
 	r.ok(r.affine(b, x, 64, 1, 1))
 	if v := r.read(b, x, 64); !all(v, 2) {
 		t.Errorf("got %v", v)
@@ -155,7 +155,7 @@ func TestEventCaptures(t *testing.T) {
 	}
 }
 
-// TestPollingEnds: queries make progress, one operation at a time.
+// TestPollingEnds checks that each query lets one operation run.
 func TestPollingEnds(t *testing.T) {
 	r := newRig(t, Config{Seed: 3})
 	s, e := r.stream(), r.event()
@@ -180,8 +180,8 @@ func TestPollingEnds(t *testing.T) {
 	}
 }
 
-// TestQueueIsLazyAndBounded: nothing runs before it must, and no more than QueueDepth operations
-// wait.
+// TestQueueIsLazyAndBounded checks that nothing runs before it must, and that at most QueueDepth
+// operations are pending.
 func TestQueueIsLazyAndBounded(t *testing.T) {
 	r := newRig(t, Config{QueueDepth: 8})
 	s := r.stream()
@@ -204,8 +204,7 @@ func TestQueueIsLazyAndBounded(t *testing.T) {
 	}
 }
 
-// TestDestroyedStreamFinishes: destroying a stream loses neither its work nor the events recorded
-// in it.
+// TestDestroyedStreamFinishes checks that a destroyed stream loses neither its work nor its events.
 func TestDestroyedStreamFinishes(t *testing.T) {
 	r := newRig(t, Config{Seed: 5})
 	s, other, e := r.stream(), r.stream(), r.event()
@@ -221,7 +220,7 @@ func TestDestroyedStreamFinishes(t *testing.T) {
 		t.Errorf("got %v", v)
 	}
 	r.ok(r.CtxSynchronize())
-	if n := len(r.streams); n != 2 { // the default stream and other
+	if n := len(r.streams); n != 2 { // the default stream and stream other
 		t.Errorf("%d streams are left", n)
 	}
 }

@@ -7,24 +7,25 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// Pageable says when copies read and write pageable memory, which is host memory that the driver
-// did not allocate. CUDA leaves it open: "API synchronization behavior" of NVIDIA's reference of
+// Pageable says when copies access pageable memory, which is host memory that the driver did not
+// allocate. CUDA does not specify that, see "API synchronization behavior" in NVIDIA's reference of
 // the driver API.
 type Pageable uint8
 
-// When pageable memory is reached. The zero value is PageableNow, or what FLAMBEAU_PAGEABLE says.
+// Times at which pageable memory is accessed. The zero value means PageableNow, or what
+// FLAMBEAU_PAGEABLE says.
 const (
-	// PageableNow is the usual behaviour of hardware: a source is read, and a destination written,
-	// when the call returns.
+	// PageableNow is the usual behaviour of hardware: when the call returns, a source has been
+	// read, or a destination written.
 	PageableNow Pageable = iota + 1
-	// PageableLate is the latest that CUDA allows: a copy reaches the memory when its turn in the
-	// stream comes. Until then a destination is full of poison. A source that has changed since the
-	// call ends the context.
+	// PageableLate is the latest time that CUDA allows: a copy accesses the memory when its turn in
+	// the stream comes. Until then a destination is full of poison. A source that has changed since
+	// the call ends the context.
 	PageableLate
 )
 
-// usualPageable is what a Config without a setting gets. The variable reaches emulated GPUs that a
-// test makes by itself, so that whole suites run in the mode.
+// usualPageable returns the setting for a Config without one. The environment variable also affects
+// emulated GPUs that a test creates by itself, so that whole suites can run with it.
 func usualPageable() Pageable {
 	if os.Getenv("FLAMBEAU_PAGEABLE") == "late" {
 		return PageableLate
@@ -32,12 +33,12 @@ func usualPageable() Pageable {
 	return PageableNow
 }
 
-// poisonByte fills the destination of a late copy: floats of any width are NaN of it.
+// poisonByte fills the destination of a late copy. Floats of any width made of it are NaN.
 const poisonByte = 0xff
 
-// source returns the bytes that a copy from the host reads when it runs, and what it asks before.
-// h is nil for pageable memory. A late copy's bytes stay Go's: the slice keeps them alive, and as
-// they came through an interface they are on no stack, which could move.
+// source returns the bytes that a copy from the host reads when it runs, and a check to run before.
+// h is nil for pageable memory. A late copy reads Go memory: the slice keeps it alive. It does not
+// lie on a stack, which could move, because it was passed through an interface.
 func (d *Driver) source(call string, h *hostBlock, src []byte) (from []byte, intact func() error) {
 	if h != nil {
 		return src, func() error { return h.alive(KindCopyHtoD, call, uint64(len(src))) }
@@ -55,8 +56,8 @@ func (d *Driver) source(call string, h *hostBlock, src []byte) (from []byte, int
 	}
 }
 
-// deliver completes a copy to pageable memory within the call or, where that is late, leaves it in
-// the queue. d.mu is held.
+// deliver completes a copy to pageable memory within the call. With PageableLate it leaves the copy
+// in the queue. d.mu is held.
 func (d *Driver) deliver(to []byte, o *op) {
 	if d.cfg.Pageable != PageableLate {
 		d.await(o)

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// What relies on copies from or to pageable memory being done when the call returns is found out.
+// The driver detects programs that rely on a copy of pageable memory being complete when the call
+// returns.
 func TestLatePageable(t *testing.T) {
 	r := newRig(t, Config{Pageable: PageableLate})
 	x, s := r.alloc(256), r.stream()
@@ -37,7 +38,8 @@ func TestLatePageable(t *testing.T) {
 	}
 }
 
-// The variable reaches drivers whose configuration leaves it open, and no others.
+// The environment variable affects drivers whose configuration leaves the choice open, and no
+// others.
 func TestUsualPageable(t *testing.T) {
 	t.Setenv("FLAMBEAU_PAGEABLE", "late")
 	for set, want := range map[Pageable]Pageable{0: PageableLate, PageableNow: PageableNow, PageableLate: PageableLate} {
@@ -50,7 +52,7 @@ func TestUsualPageable(t *testing.T) {
 	}
 }
 
-// Local memory can be planted in a kernel.
+// A test can add local memory to a kernel.
 func TestPlantedSpill(t *testing.T) {
 	r := newRig(t, Config{Spill: func(kernel string) int {
 		if kernel == "race" {

@@ -10,8 +10,8 @@ import (
 
 var _ cu.Peers = (*Driver)(nil)
 
-// DeviceCanAccessPeer reports whether Config lets devices address each other's memory. No device is
-// its own peer.
+// DeviceCanAccessPeer reports whether Config lets devices address each other's memory. A device is
+// not its own peer.
 func (d *Driver) DeviceCanAccessPeer(dev, peer cu.Device) (bool, error) {
 	const call = "cuDeviceCanAccessPeer"
 	if _, err := d.device(call, dev); err != nil {
@@ -21,7 +21,7 @@ func (d *Driver) DeviceCanAccessPeer(dev, peer cu.Device) (bool, error) {
 	return err == nil && dev != peer && !d.cfg.NoPeer, err
 }
 
-// peerContext returns the current context and another device's. d.mu is held.
+// peerContext returns the current context and the context peer, of another device. d.mu is held.
 func (d *Driver) peerContext(call string, peer cu.Context) (ctx, other *context, err error) {
 	if ctx, err = d.currentContext(call); err != nil {
 		return nil, nil, err
@@ -35,8 +35,8 @@ func (d *Driver) peerContext(call string, peer cu.Context) (ctx, other *context,
 	return ctx, other, nil
 }
 
-// CtxEnablePeerAccess lets kernels of the current context use memory of the peer's device, and
-// copies go there without the host.
+// CtxEnablePeerAccess lets kernels of the current context use memory of the peer's device, and lets
+// copies avoid the host.
 func (d *Driver) CtxEnablePeerAccess(peer cu.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,7 +58,8 @@ func (d *Driver) CtxEnablePeerAccess(peer cu.Context) error {
 	return nil
 }
 
-// CtxDisablePeerAccess ends it, at once: a pending kernel that uses the peer's memory will fault.
+// CtxDisablePeerAccess ends this access at once. A pending kernel that uses the peer's memory will
+// fault.
 func (d *Driver) CtxDisablePeerAccess(peer cu.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,7 +76,7 @@ func (d *Driver) CtxDisablePeerAccess(peer cu.Context) error {
 	return nil
 }
 
-// partPeers ends all access of and to a context. d.mu is held.
+// partPeers ends all peer access from and to a context. d.mu is held.
 func (d *Driver) partPeers(ctx *context) {
 	ctx.peers = nil
 	for _, c := range d.contexts {
@@ -84,7 +85,8 @@ func (d *Driver) partPeers(ctx *context) {
 	d.linkPeers()
 }
 
-// linkPeers tells the memory of each device what its kernels may reach of the others. d.mu is held.
+// linkPeers tells the memory of each device which memory of other devices its kernels may access.
+// d.mu is held.
 func (d *Driver) linkPeers() {
 	for _, dev := range d.devices {
 		if dev.mem == nil {
@@ -105,13 +107,13 @@ func (d *Driver) linkPeers() {
 	}
 }
 
-// reaches reports whether a copy in a stream of ctx goes from one device to the other without the
-// host. d.mu is held.
+// reaches reports whether a copy in a stream of ctx goes from one device to the other without
+// passing through the host. d.mu is held.
 func (ctx *context) reaches(from, to *context) bool {
 	return to == from || ctx.peers[to] || ctx.peers[from]
 }
 
-// peerWork checks a copy between devices and returns what a node of ctx does. d.mu is held.
+// peerWork checks a copy between devices and returns the work of a node of ctx. d.mu is held.
 func (d *Driver) peerWork(call string, ctx *context, c cu.GraphCopy) (work, error) {
 	n := c.N
 	from, to := d.deviceAt(c.Src), d.deviceAt(c.Dst)
@@ -148,7 +150,7 @@ func (d *Driver) peerWork(call string, ctx *context, c cu.GraphCopy) (work, erro
 }
 
 // MemcpyPeerAsync copies between the devices of two contexts, in the order of a stream of the
-// current one.
+// current context.
 func (d *Driver) MemcpyPeerAsync(dst cu.DevicePtr, dstCtx cu.Context, src cu.DevicePtr, srcCtx cu.Context, n uint64, st cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,7 +179,7 @@ func (d *Driver) MemcpyPeerAsync(dst cu.DevicePtr, dstCtx cu.Context, src cu.Dev
 	if direct && to != from {
 		d.counters.PeerDirect.add(n)
 	}
-	// A copy of two pieces shows what comes between them.
+	// A copy in two pieces reveals work that runs between them.
 	first, cost := n, d.cfg.Cost.peer(n, direct)
 	rest := time.Duration(0)
 	if d.rng != nil && n > 1 {

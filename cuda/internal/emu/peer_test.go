@@ -12,14 +12,14 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu/ptxvm"
 )
 
-// newPair is a rig with a second device, whose context is not current.
+// newPair returns a rig with a second device, whose context is not current.
 func newPair(t *testing.T, cfg Config) (r *rig, other cu.Context) {
 	cfg.Devices = max(cfg.Devices, 2)
 	r = newRig(t, cfg)
 	return r, must(r.PrimaryCtxRetain(1))(t)
 }
 
-// on makes a context current for f.
+// on makes a context current during f.
 func (r *rig) on(c cu.Context, f func()) {
 	r.Helper()
 	r.ok(r.CtxSetCurrent(c))
@@ -27,7 +27,7 @@ func (r *rig) on(c cu.Context, f func()) {
 	r.ok(r.CtxSetCurrent(r.ctx))
 }
 
-// TestPeerAccessCalls: what the calls return, by the driver's documentation.
+// TestPeerAccessCalls checks that the calls return what the driver's documentation says.
 func TestPeerAccessCalls(t *testing.T) {
 	r, other := newPair(t, Config{Devices: 3, Memory: 4 << 20})
 	for _, c := range []struct {
@@ -55,7 +55,7 @@ func TestPeerAccessCalls(t *testing.T) {
 	expect("disable", r.CtxDisablePeerAccess(other), 0)
 	expect("disabled", r.CtxDisablePeerAccess(other), cu.ErrPeerAccessNotEnabled)
 	expect("enable", r.CtxEnablePeerAccess(other), 0)
-	r.ok(r.PrimaryCtxRelease(1)) // access ends with the context
+	r.ok(r.PrimaryCtxRelease(1)) // access ended with the context
 	expect("a context that is gone", r.CtxDisablePeerAccess(other), cu.ErrInvalidContext)
 	other = must(r.PrimaryCtxRetain(1))(t)
 	expect("a new context", r.CtxEnablePeerAccess(other), 0)
@@ -73,8 +73,8 @@ func TestPeerAccessCalls(t *testing.T) {
 	expect("peer=off", r.CtxDisablePeerAccess(other), cu.ErrPeerAccessNotEnabled)
 }
 
-// TestPeerLoads: a kernel reads and writes a peer's memory where access is enabled, in that
-// direction, and otherwise the fault says what is missing.
+// TestPeerLoads checks that a kernel can access a peer's memory if access is enabled in that
+// direction. Otherwise the fault says what is missing.
 func TestPeerLoads(t *testing.T) {
 	fault := func(r *rig, err error, words ...string) {
 		t.Helper()
@@ -109,15 +109,15 @@ func TestPeerLoads(t *testing.T) {
 			t.Errorf("the kernel of the other device left %v", v)
 		}
 	})
-	r.ok(r.affine(0, there, 64, 1, 0)) // pending when access ends
+	r.ok(r.affine(0, there, 64, 1, 0)) // pending while access ends
 	r.ok(r.CtxDisablePeerAccess(other))
 	fault(r, r.CtxSynchronize(), "memory of device 1, to which device 0 has no peer access")
 
 	r, other = newPair(t, Config{Memory: 4 << 20})
 	there = put(r, other, 64)
-	r.on(other, func() { r.ok(r.CtxEnablePeerAccess(r.ctx)) }) // the other direction only
+	r.on(other, func() { r.ok(r.CtxEnablePeerAccess(r.ctx)) }) // access in the other direction only
 	fault(r, r.affine(0, there, 64, 3, 1), "memory of device 1, to which device 0 has no peer access")
-	r.ok(r.CtxSetCurrent(other)) // its own device lives on
+	r.ok(r.CtxSetCurrent(other)) // the other device has not faulted
 	if v := r.read(0, there, 64); !all(v, 5) {
 		t.Errorf("the refused kernel left %v", v)
 	}
@@ -140,15 +140,15 @@ func TestPeerLoads(t *testing.T) {
 		r.ok(r.CtxSynchronize())
 	})
 	here := r.alloc(256)
-	r.ok(r.MemcpyPeerAsync(here, r.ctx, mapped, other, 256, 0)) // copies take it
+	r.ok(r.MemcpyPeerAsync(here, r.ctx, mapped, other, 256, 0)) // a copy can read this memory
 	if v := r.read(0, here, 64); !all(v, 5) {
 		t.Errorf("the copy brought %v", v)
 	}
 	fault(r, r.affine(0, mapped, 64, 3, 1), "mapped for that device alone")
 }
 
-// TestPeerCopyPaths: a copy has the time of one way or of two, by the access of the context whose
-// stream it is in, and carries what is known about initialisation.
+// TestPeerCopyPaths checks that a copy takes the time of one copy or of two, depending on the
+// access of its stream's context. It also checks that initialised bits are copied.
 func TestPeerCopyPaths(t *testing.T) {
 	cost := Cost{Copy: time.Microsecond, CopyBytes: 1e9, PeerBytes: 10e9}
 	for _, c := range []struct {
@@ -170,7 +170,7 @@ func TestPeerCopyPaths(t *testing.T) {
 			r.ok(r.CtxSynchronize())
 		})
 		here, s, a, b := r.alloc(4096), r.stream(), r.event(), r.event()
-		r.ok(r.MemsetD8Async(here, 1, 4096, s)) // the copy makes half of that uninitialised again
+		r.ok(r.MemsetD8Async(here, 1, 4096, s)) // half of the copied bytes are uninitialised again
 		r.ok(r.EventRecord(a, s))
 		r.ok(r.MemcpyPeerAsync(here, r.ctx, there, other, 4096, s))
 		r.ok(r.EventRecord(b, s))
@@ -191,9 +191,9 @@ func TestPeerCopyPaths(t *testing.T) {
 	}
 }
 
-// TestPeerCopyIsNotOneMoment: without an event an adversarial schedule lets the source change under
-// a copy, before, after or in the middle; with one it never does. Freed under the copy it ends the
-// context.
+// TestPeerCopyIsNotOneMoment checks that without an event, an adversarial schedule lets the source
+// change before, in the middle of, or after a copy. With an event it never does. If the source is
+// freed meanwhile, the context ends.
 func TestPeerCopyIsNotOneMoment(t *testing.T) {
 	run := func(seed uint64, wait bool) (v []uint32, err error) {
 		r, other := newPair(t, Config{Memory: 4 << 20, Seed: seed})
@@ -231,7 +231,7 @@ func TestPeerCopyIsNotOneMoment(t *testing.T) {
 			t.Errorf("seed %d, with an event: %v, %v", seed, v, err)
 		}
 	}
-	// Untouched, torn in the middle, and changed before it began or all.
+	// Unchanged, changed in the middle, and changed before the copy began.
 	for _, k := range []string{"true true true", "true false false", "false false true"} {
 		if !kinds[k] {
 			t.Errorf("40 schedules never gave %q, only %v", k, kinds)
@@ -253,7 +253,7 @@ func TestPeerCopyIsNotOneMoment(t *testing.T) {
 	}
 }
 
-// affine1 adds 1 to 64 words, by memory of the current device's own module.
+// affine1 adds 1 to 64 words, with the module of the current device.
 func (r *rig) affine1(s cu.Stream, x cu.DevicePtr) error {
 	dev := int(uint64(x)/addressBase(0)) - 1
 	if r.mods == nil {
@@ -270,7 +270,7 @@ func (r *rig) affine1(s cu.Stream, x cu.DevicePtr) error {
 	return r.LaunchKernel(f, cu.Dim3{X: 2, Y: 1, Z: 1}, cu.Dim3{X: 32, Y: 1, Z: 1}, 0, s, p)
 }
 
-// TestPeersInMetaMode: access and copies are counted without memory.
+// TestPeersInMetaMode checks that access and copies are counted without memory.
 func TestPeersInMetaMode(t *testing.T) {
 	r, other := newPair(t, Config{Memory: 4 << 20, Meta: true})
 	r.ok(r.CtxEnablePeerAccess(other))

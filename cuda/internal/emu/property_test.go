@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestRandomProgramsAgreeWithSequence: a random program over several buffers and streams, in which
-// every dependency across streams has its event, gives under each schedule what its operations give
-// one after the other. The events are derived here from the rules of hazards (read after write,
-// write after read, write after write), independently of the driver.
+// TestRandomProgramsAgreeWithSequence runs random programs over several buffers and streams, in
+// which every dependency across streams has its event. Under each schedule the results must equal
+// those of the operations run one after the other. The test derives the events from the rules of
+// hazards (read after write, write after read, write after write), independently of the driver.
 func TestRandomProgramsAgreeWithSequence(t *testing.T) {
 	const buffers, streamCount, words, length = 4, 3, 32, 60
 	for seed := range uint64(60) {
@@ -18,13 +18,13 @@ func TestRandomProgramsAgreeWithSequence(t *testing.T) {
 		r := newRig(t, Config{Seed: seed, Workers: 1, QueueDepth: 1 + rng.IntN(40)})
 		var streams [streamCount]cu.Stream
 		for i := range streams {
-			// Stream 0 of the program is the legacy default stream under some seeds; the others are
+			// Under some seeds stream 0 of the program is the legacy default stream. The others are
 			// blocking or not.
 			if i > 0 || seed%3 == 0 {
 				streams[i] = must(r.StreamCreate(cu.StreamFlags(rng.IntN(2)), 0))(t)
 			}
 		}
-		// access is one use of a buffer: the stream and the event recorded behind it.
+		// access is one use of a buffer: the stream, and an event recorded after the use.
 		type access struct {
 			stream int
 			event  cu.Event
@@ -84,7 +84,7 @@ func TestRandomProgramsAgreeWithSequence(t *testing.T) {
 	}
 }
 
-// waitFor waits for an event unless the buffer was never written.
+// waitFor waits for an event. It does nothing if the buffer was never written.
 func (r *rig) waitFor(e cu.Event) error {
 	if e == 0 {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// kernels: affine computes x[i] = a·x[i] + b for i < n; the others each do one thing wrong, or need
-// one thing of a launch.
+// kernels is a module in which affine computes x[i] = a·x[i] + b for i < n. Each other kernel does
+// one thing wrong, or needs one property of its launch.
 const kernels = `
 .version 7.0
 .target sm_80
@@ -74,7 +74,7 @@ type rig struct {
 	*Driver
 	ctx  cu.Context
 	mod  cu.Module
-	mods map[int]cu.Module // of other devices
+	mods map[int]cu.Module // modules of other devices
 }
 
 func newRig(t testing.TB, cfg Config) *rig {
@@ -92,7 +92,7 @@ func newRig(t testing.TB, cfg Config) *rig {
 	return r
 }
 
-// must returns a function that passes v on or ends the test.
+// must returns a function that returns v, or ends the test if there is an error.
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -124,14 +124,14 @@ func (r *rig) fn(name string) cu.Function {
 	return must(r.ModuleGetFunction(r.mod, name))(r)
 }
 
-// pinned returns n words of pinned memory.
+// pinned returns n words of page-locked memory.
 func (r *rig) pinned(n int) []uint32 {
 	r.Helper()
 	p := must(r.MemHostAlloc(uint64(4*n), cu.HostPortable|cu.HostDeviceMap))(r)
 	return unsafe.Slice((*uint32)(p), n)
 }
 
-// affine launches x = a·x + b over n words, in blocks of 32.
+// affine launches x = a·x + b for n words, in blocks of 32.
 func (r *rig) affine(s cu.Stream, x cu.DevicePtr, n, a, b uint32) error {
 	p := binary.LittleEndian.AppendUint64(nil, uint64(x))
 	for _, v := range []uint32{n, a, b} {

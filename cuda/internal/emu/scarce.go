@@ -7,16 +7,16 @@ var (
 	_ cu.Scarce = (*Driver)(nil)
 )
 
-// Segment returns what the specification says.
+// Segment returns Config.Segment.
 func (d *Driver) Segment() uint64 { return d.cfg.Segment }
 
-// shortage plans a refusal of memory.
+// shortage is a planned refusal of memory.
 type shortage struct {
-	left  uint64 // requests until it begins, 0: none is planned
+	left  uint64 // requests until it begins; 0: none is planned
 	begun bool
 }
 
-// RefuseMemory plans a refusal, or takes it back.
+// RefuseMemory plans a refusal, or with n = 0 cancels it.
 func (d *Driver) RefuseMemory(dev cu.Device, n uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

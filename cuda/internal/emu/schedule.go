@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// Kind is what an operation in a queue does.
+// Kind is the kind of an operation in a queue.
 type Kind uint8
 
 // Kinds of operation.
@@ -18,12 +18,12 @@ const (
 	KindCopyDtoD
 	KindCopyPeer
 	KindMemset
-	KindRecord  // of an event
-	KindWait    // for an event
+	KindRecord  // records an event
+	KindWait    // waits for an event
 	KindMark    // a pool's block begins or ends
-	KindGraph   // launch of a graph, the first thing of it
-	KindJoin    // of a graph: what came before it is done
-	KindMeeting // part of a collective: see Meeting
+	KindGraph   // the first operation of a graph's launch
+	KindJoin    // in a graph: all operations before it are done
+	KindMeeting // part of a collective, see Meeting
 )
 
 var kindNames = [...]string{KindKernel: "kernel", KindCopyHtoD: "copy host to device", KindCopyDtoH: "copy device to host",
@@ -32,33 +32,33 @@ var kindNames = [...]string{KindKernel: "kernel", KindCopyHtoD: "copy host to de
 // String returns the kind in words.
 func (k Kind) String() string { return kindNames[k] }
 
-// Op describes an operation to Config.Latency and Config.Timeline.
+// Op describes an operation for Config.Latency and Config.Timeline.
 type Op struct {
 	Kind     Kind
-	Name     string // of a kernel or collective, else ""
-	Device   int    // that of the stream
+	Name     string // name of a kernel or collective, else ""
+	Device   int    // device of the stream
 	Stream   cu.Stream
-	Bytes    uint64 // of a copy, memset or collective, else 0
-	From, To int    // of a copy between devices their numbers, of anything else both are Device
-	Staged   bool   // of a copy between devices: it goes by way of the host
+	Bytes    uint64 // for a copy, memset or collective, else 0
+	From, To int    // numbers of the devices of a copy between devices; otherwise both are Device
+	Staged   bool   // a copy between devices that goes through the host
 }
 
-// op is an operation in a stream's queue. Once done it is a point in virtual time that others may
-// depend on.
+// op is an operation in a stream's queue. Once it is done, it is a point in virtual time on which
+// others may depend.
 type op struct {
 	Op
 	stream *stream
 	issue  uint64 // position in the order of all calls
-	// what must be done first, besides the queue's earlier operations
+	// operations that must be done first, besides earlier ones of the queue
 	after []*op
 	// the effect; nil for records and waits. An error ends the context.
 	run    func() (time.Duration, error)
-	submit time.Duration // the time of the device's host at the call
-	end    time.Duration // virtual time of completion, once done
+	submit time.Duration // time of the device's host at the call
+	end    time.Duration // virtual time of completion, valid once done
 	done   bool
 	hollow bool // see stream
 
-	meeting *Meeting // that it is a part of, until that is over
+	meeting *Meeting // the meeting of which it is a part, nil once that is over
 }
 
 // stream is a queue of operations of one context.
@@ -66,28 +66,28 @@ type stream struct {
 	handle   cu.Stream
 	ctx      *context
 	blocking bool // takes part in the ordering of the legacy default stream
-	weight   int  // how eagerly an adversarial schedule serves it
+	weight   int  // how often an adversarial schedule picks it
 	queue    []*op
 	last     *op  // the newest operation, done or not
-	hollow   bool // in meta mode: its work has copied to page-locked memory what has no value
+	hollow   bool // in meta mode: its work has copied memory without values to page-locked memory
 	clock    time.Duration
-	closed   bool     // destroyed: goes away when its queue is empty
-	capture  *capture // what is queued goes there instead
-	by       *device  // of a graph's launch, whose host submits; nil: that of ctx
+	closed   bool     // destroyed; it is removed when its queue is empty
+	capture  *capture // if not nil, receives the work that is queued
+	by       *device  // for a graph's launch: the device whose host submits; nil: that of ctx
 }
 
-// weights that a stream may get in an adversarial schedule: from one that is only served when
-// nothing else can be to one that races ahead.
+// weights are the weights that a stream may get in an adversarial schedule. The smallest streams
+// are rarely picked while others are ready. The largest race ahead.
 var weights = [...]int{1, 1, 8, 64}
 
 // enqueue appends an operation to s and returns it. d.mu is held.
 func (d *Driver) enqueue(s *stream, o *op) *op {
 	if s.capture != nil {
-		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // it keeps its error
+		_ = s.capture.add(d, work{Op: o.Op, run: o.run}) // the capture keeps the error
 		return o
 	}
-	// Before the append: a call may then still be refused without having run itself. Nothing can
-	// run where all wait for parts of a meeting that are still to come.
+	// This comes before the append, so that a call may still be refused without having run its own
+	// operation. Nothing can run if all queues wait for parts of a meeting that are not queued yet.
 	for d.pending >= d.cfg.QueueDepth && d.step() {
 	}
 	d.issue++
@@ -100,7 +100,8 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 	if o.Kind != KindCopyPeer {
 		o.From, o.To = o.Device, o.Device
 	}
-	// The legacy default stream waits for all blocking streams of its context, and they for it.
+	// The legacy default stream waits for all blocking streams of its context, and they wait for
+	// it.
 	if def := s.ctx.defaultStream; s == def {
 		for _, other := range d.streams {
 			if other.ctx == s.ctx && other.blocking && other != s && other.last != nil {
@@ -113,7 +114,7 @@ func (d *Driver) enqueue(s *stream, o *op) *op {
 	s.queue = append(s.queue, o)
 	s.last = o
 	d.pending++
-	if d.rng != nil && d.rng.IntN(4) == 0 { // hardware may also be early
+	if d.rng != nil && d.rng.IntN(4) == 0 { // hardware may also start early
 		d.step()
 	}
 	return o
@@ -132,8 +133,9 @@ func (s *stream) ready() bool {
 	return s.queue[0].gathered()
 }
 
-// step runs one operation of the driver's choice and reports whether there was one. In plain order
-// that is the oldest, whose dependencies are older and therefore done. d.mu is held.
+// step picks one operation, runs it, and reports whether there was one. If queues run in the order
+// of the calls it is the oldest operation, whose dependencies are older and therefore done. d.mu is
+// held.
 func (d *Driver) step() bool {
 	var pick *stream
 	total := 0
@@ -148,7 +150,7 @@ func (d *Driver) step() bool {
 			continue
 		}
 		total += s.weight
-		if d.rng.IntN(total) < s.weight { // one of the ready streams, by weight, in one pass
+		if d.rng.IntN(total) < s.weight { // picks one of the ready streams, by weight, in one pass
 			pick = s
 		}
 	}
@@ -163,25 +165,26 @@ func (d *Driver) step() bool {
 func (d *Driver) finish(done func() bool) {
 	for !done() {
 		if !d.step() && !d.strand() {
-			// Each wait is for an operation that was issued before it, so some queue is always
-			// ready, or stands at a meeting.
+			// Each wait is for an operation that was issued earlier. So some queue is always ready,
+			// or waits at a meeting.
 			panic("emu: no operation can run: the order of the queues is broken")
 		}
 	}
 }
 
-// drain runs operations until the queues of ctx are empty, as await does. d.mu is held.
+// drain runs operations until the queues of ctx are empty, and moves the clock of the host as await
+// does. d.mu is held.
 func (d *Driver) drain(ctx *context) {
-	for _, s := range slices.Clone(d.streams) { // streams whose work is done may go
+	for _, s := range slices.Clone(d.streams) { // removes streams whose work is done
 		if s.ctx == ctx && s.last != nil {
 			d.await(s.last)
 		}
 	}
 }
 
-// await runs operations until o is done, and moves the clock of a host there. It is that of the
-// device whose context is current, which is the one that the waiting goroutine drives, or of o's
-// where none is. d.mu is held.
+// await runs operations until o is done, and moves the clock of a host to that time. It is the host
+// of the device whose context is current, which the waiting goroutine drives. If no context is
+// current, it is the host of o's device. d.mu is held.
 func (d *Driver) await(o *op) {
 	d.finish(func() bool { return o.done })
 	dev := o.stream.ctx.dev
@@ -236,15 +239,14 @@ func (d *Driver) execute(s *stream) {
 	}
 }
 
-// reap forgets a destroyed stream whose work is done. d.mu is held.
+// reap removes a destroyed stream whose work is done. d.mu is held.
 func (d *Driver) reap(s *stream) {
 	if s.closed && len(s.queue) == 0 {
 		d.removeStream(s)
 	}
 }
 
-// kill ends a context: err is what each later call returns, and pending work is dropped. d.mu is
-// held.
+// kill ends a context and drops its pending work. Each later call returns err. d.mu is held.
 func (d *Driver) kill(ctx *context, err error) {
 	if ctx.dead == nil {
 		ctx.dead = err

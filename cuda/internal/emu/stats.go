@@ -14,11 +14,11 @@ type Traffic struct{ Count, Bytes uint64 }
 
 func (t *Traffic) add(bytes uint64) { t.Count++; t.Bytes += bytes }
 
-// KernelStats adds up the launches of one kernel name. What ptxvm counts, and Time, is added when a
-// launch has run, the rest by the call.
+// KernelStats adds up the launches of one kernel name. The counts of ptxvm, and Time, are added
+// when a launch has run. The other counts are added by the call.
 type KernelStats struct {
 	Launches, Blocks, Threads uint64
-	Time                      time.Duration // virtual, of the kernel itself
+	Time                      time.Duration // virtual time of the kernel itself
 	ptxvm.Stats
 }
 
@@ -30,26 +30,27 @@ func (k *KernelStats) add(s *ptxvm.Stats) {
 	}
 }
 
-// Counters is what a driver was asked to do since it was made or since ResetStats.
+// Counters counts the calls and operations since the driver was made, or since ResetStats.
 type Counters struct {
-	Launches      uint64 // a graph is one
-	GraphLaunches uint64 // those of graphs
+	Launches      uint64 // a graph counts as one
+	GraphLaunches uint64 // launches of graphs
 	HtoD, DtoH    Traffic
 	DtoD, Peer    Traffic
-	PeerDirect    Traffic // those of Peer that peer access spared the host
-	Memsets       Traffic
-	// of HtoD and DtoH, those from or to pageable memory, which hardware stages and partly waits
+	// copies in Peer that did not pass through the host, because of peer access
+	PeerDirect Traffic
+	Memsets    Traffic
+	// copies in HtoD and DtoH from or to pageable memory, which hardware stages and partly waits
 	// for
 	Pageable         uint64
-	PageableHtoD     uint64 // of Pageable, those from the host
-	Synchronisations uint64 // CtxSynchronize, StreamSynchronize, EventSynchronize
-	Allocs, Frees    uint64 // MemAlloc, MemFree
+	PageableHtoD     uint64 // copies in Pageable that come from the host
+	Synchronisations uint64 // calls of CtxSynchronize, StreamSynchronize and EventSynchronize
+	Allocs, Frees    uint64 // calls of MemAlloc and MemFree
 	HostAllocs       uint64
 	Modules          uint64
 	Kernels          map[string]*KernelStats
 }
 
-// kernel is the entry of a name, made on first use.
+// kernel returns the entry of a name, which it creates at first use.
 func (c *Counters) kernel(name string) *KernelStats {
 	k := c.Kernels[name]
 	if k == nil {
@@ -62,8 +63,8 @@ func (c *Counters) kernel(name string) *KernelStats {
 	return k
 }
 
-// Stats returns a copy of the counters. Launches that have not run yet are counted as launches
-// only.
+// Stats returns a copy of the counters. Of launches that have not run yet, only the number is
+// included.
 func (d *Driver) Stats() Counters {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,7 +84,7 @@ func (d *Driver) ResetStats() {
 	d.counters = Counters{}
 }
 
-// Stats returns the counters of an emulated driver; ok is false for any other.
+// Stats returns the counters of an emulated driver. ok is false for any other driver.
 func Stats(api cu.API) (c Counters, ok bool) {
 	d, ok := api.(*Driver)
 	if !ok {

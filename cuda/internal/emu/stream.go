@@ -7,15 +7,15 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// event is a handle on the point that its last record captured.
+// event is a handle for the point that its last record captured.
 type event struct {
 	ctx    *context
 	timing bool
 	point  *op // nil before the first record
 }
 
-// StreamCreate makes a stream. The priority is accepted and has no effect: it is never a promise of
-// order.
+// StreamCreate creates a stream. The priority has no effect, because CUDA never promises an order
+// by priority.
 func (d *Driver) StreamCreate(f cu.StreamFlags, priority int) (cu.Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -33,8 +33,8 @@ func (d *Driver) StreamCreate(f cu.StreamFlags, priority int) (cu.Stream, error)
 	return s.handle, nil
 }
 
-// StreamDestroy ends the handle; pending work still runs when something needs it, or its turn
-// comes.
+// StreamDestroy invalidates the handle. Pending work still runs when something needs it, or when
+// its turn comes.
 func (d *Driver) StreamDestroy(h cu.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -51,7 +51,7 @@ func (d *Driver) StreamDestroy(h cu.Stream) error {
 	return nil
 }
 
-// removeStream forgets s. d.mu is held.
+// removeStream removes s. d.mu is held.
 func (d *Driver) removeStream(s *stream) {
 	if d.byHandle[s.handle] == s {
 		delete(d.byHandle, s.handle)
@@ -74,7 +74,7 @@ func (d *Driver) StreamSynchronize(h cu.Stream) error {
 	return s.ctx.dead
 }
 
-// StreamQuery reports whether the stream's work has completed, after letting one pending operation
+// StreamQuery reports whether the stream's work has completed. Then it lets one pending operation
 // run, so that polling ends.
 func (d *Driver) StreamQuery(h cu.Stream) (bool, error) {
 	d.mu.Lock()
@@ -86,8 +86,8 @@ func (d *Driver) StreamQuery(h cu.Stream) (bool, error) {
 	return d.poll(s.last), s.ctx.dead
 }
 
-// poll reports whether o is done, nil counting as done, and if not lets one operation run for the
-// next time.
+// poll reports whether o is done; nil counts as done. If o is not done, poll lets one operation run
+// for the next time.
 func (d *Driver) poll(o *op) bool {
 	if o == nil || o.done {
 		return true
@@ -96,7 +96,7 @@ func (d *Driver) poll(o *op) bool {
 	return false
 }
 
-// StreamWaitEvent makes later work of the stream wait for what the event captured.
+// StreamWaitEvent makes later work of the stream wait for the point that the event captured.
 func (d *Driver) StreamWaitEvent(h cu.Stream, e cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -115,7 +115,7 @@ func (d *Driver) StreamWaitEvent(h cu.Stream, e cu.Event) error {
 	return nil
 }
 
-// eventOf finds an event. d.mu is held.
+// eventOf returns the event of a handle. d.mu is held.
 func (d *Driver) eventOf(call string, h cu.Event) (*event, error) {
 	e := d.events[h]
 	if e == nil {
@@ -140,7 +140,7 @@ func (d *Driver) EventCreate(f cu.EventFlags) (cu.Event, error) {
 	return h, nil
 }
 
-// EventDestroy ends the handle; waits for what it captured stay.
+// EventDestroy invalidates the handle. Waits for the point that the event captured stay valid.
 func (d *Driver) EventDestroy(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -172,8 +172,8 @@ func (d *Driver) EventRecord(h cu.Event, st cu.Stream) error {
 	return nil
 }
 
-// EventQuery reports whether what the event captured has completed, and lets one pending operation
-// run.
+// EventQuery reports whether the work that the event captured has completed, and lets one pending
+// operation run.
 func (d *Driver) EventQuery(h cu.Event) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -187,9 +187,9 @@ func (d *Driver) EventQuery(h cu.Event) (bool, error) {
 	return d.poll(e.point), e.ctx.dead
 }
 
-// EventSynchronize completes what the event captured. In meta mode a host that waits for an event
-// behind a copy to page-locked memory wants to read what has no value: ErrMeta. Streams may wait
-// for it.
+// EventSynchronize completes the work that the event captured. In meta mode it returns ErrMeta if
+// that work includes a copy to page-locked memory: the host waits because it wants to read a value,
+// and there is none. Streams may wait for such an event.
 func (d *Driver) EventSynchronize(h cu.Event) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

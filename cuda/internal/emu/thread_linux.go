@@ -2,5 +2,6 @@ package emu
 
 import "syscall"
 
-// threadID names the operating system thread of the caller, to which a current context belongs.
+// threadID returns the number of the caller's operating system thread, to which a current context
+// belongs.
 func threadID() uint64 { return uint64(syscall.Gettid()) }

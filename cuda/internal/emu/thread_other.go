@@ -8,10 +8,10 @@ import (
 	"strconv"
 )
 
-// threadID names the calling goroutine, the number in the first line of its stack trace ("goroutine
-// 7 [running]:"). There is no portable way to the thread. For a caller that locks its goroutine to
-// a thread around each use of the current context, as package cu demands, the two are the same. A
-// caller that forgets to lock is not found out here.
+// threadID returns the number of the calling goroutine, from the first line of its stack trace
+// ("goroutine 7 [running]:"). There is no portable way to get the number of the thread. Package cu
+// demands that a caller locks its goroutine to a thread around each use of the current context.
+// Then the two numbers are equivalent. This function does not detect a caller that forgets to lock.
 func threadID() uint64 {
 	var buf [64]byte
 	fields := bytes.Fields(buf[:runtime.Stack(buf[:], false)])

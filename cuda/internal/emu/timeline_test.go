@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// moment is an operation of a timeline.
+// moment is one operation of a timeline.
 type moment struct {
 	Op
 	start, end time.Duration
@@ -23,27 +23,27 @@ func (m moment) String() string {
 		m.Kind, m.Name, m.Bytes, m.From, m.To, m.start, m.end)
 }
 
-// rank drives one device of a driver on a goroutine and a thread of its own.
+// rank drives one device of a driver, on a goroutine and a thread of its own.
 type rank struct {
 	*Driver
 	device  int
-	ctxs    []cu.Context // of all devices
+	ctxs    []cu.Context // contexts of all devices
 	a, b    cu.Stream
 	kernel  cu.Function
 	src     cu.DevicePtr
-	dst     []cu.DevicePtr  // by device, what others copy to
-	events  []chan cu.Event // by device, what its copies are announced on
+	dst     []cu.DevicePtr  // by device: the memory to which others copy
+	events  []chan cu.Event // by device: announces its copies to other devices
 	failure error
 }
 
-// do keeps the first error.
+// do records the first error.
 func (k *rank) do(err error) {
 	if k.failure == nil {
 		k.failure = err
 	}
 }
 
-// compute queues a kernel of little time of its own.
+// compute queues a kernel that itself takes almost no time.
 func (k *rank) compute(s cu.Stream) {
 	one := cu.Dim3{X: 1, Y: 1, Z: 1}
 	k.do(k.LaunchKernel(k.kernel, one, one, 0, s, nil))
@@ -54,7 +54,7 @@ func (k *rank) send(to int, n uint64) {
 	k.do(k.MemcpyPeerAsync(k.dst[to], k.ctxs[to], k.src, k.ctxs[k.device], n, k.b))
 }
 
-// behind has later work of a stream wait for what is queued on another, and returns the event.
+// behind makes later work of one stream wait for the queued work of another, and returns the event.
 func (k *rank) behind(later, earlier cu.Stream) cu.Event {
 	e, err := k.EventCreate(cu.EventDefault)
 	k.do(err)
@@ -63,8 +63,8 @@ func (k *rank) behind(later, earlier cu.Stream) cu.Event {
 	return e
 }
 
-// ranks runs a program of each device, on goroutines that take turns as it happens, and returns by
-// device and stream (0: a, 1: b) what ran when.
+// ranks runs a program for each device, on goroutines that take turns at random. It returns the
+// operations of each device and stream (0: a, 1: b), with their times.
 func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]moment, d *Driver) {
 	t.Helper()
 	const size = 1 << 20
@@ -126,14 +126,14 @@ func ranks(t *testing.T, cfg Config, program func(k *rank)) (list [][2][]moment,
 			if m.Stream == k.b {
 				of = &list[m.Device][1]
 			}
-			m.Stream = 0 // whose number depends on who made one first
+			m.Stream = 0 // the stream's number depends on which goroutine created one first
 			*of = append(*of, m)
 		}
 	}
 	return list, d
 }
 
-// planted gives kernels a time by device.
+// planted returns a latency that gives the kernels of each device a time.
 func planted(of ...time.Duration) func(Op) time.Duration {
 	return func(o Op) time.Duration {
 		if o.Kind == KindKernel {
@@ -143,10 +143,10 @@ func planted(of ...time.Duration) func(Op) time.Duration {
 	}
 }
 
-// TestPipeline: kernels on one stream, and the copy of what each made on another, behind an event.
-// Both devices do so at once, and each takes what the slower of both takes, and one piece of the
-// other. A copy that took a kernel's engine, or waited for the other device's copies or host, would
-// show.
+// TestPipeline runs kernels on one stream, and on another the copies of their results, behind
+// events. Both devices do so at once. Each takes the time of the slower of the two kinds, and of
+// one piece of the other kind. The test fails if a copy occupies the engine for kernels, or waits
+// for the copies or the host of the other device.
 func TestPipeline(t *testing.T) {
 	const pieces, bytes = 50, 1 << 20
 	for _, c := range []struct {
@@ -164,7 +164,7 @@ func TestPipeline(t *testing.T) {
 				k.compute(k.a)
 				k.behind(k.b, k.a)
 				k.send(1-k.device, bytes)
-				if i%20 == 19 { // the host moves on, and holds up nobody
+				if i%20 == 19 { // the host's clock moves on, which delays nothing
 					runtime.Gosched()
 				}
 			}
@@ -204,8 +204,9 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// exchange is a program in which devices send each other what they have computed, and add it up in
-// a kernel beside those that go on. Streams wait for events of other devices, hosts for their own.
+// exchange returns a program in which devices send their results to each other, and add them up in
+// kernels beside others that continue. Streams wait for events of other devices, hosts for their
+// own events.
 func exchange(pieces int, pause func()) func(k *rank) {
 	return func(k *rank) {
 		n := len(k.ctxs)
@@ -221,18 +222,18 @@ func exchange(pieces int, pause func()) func(k *rank) {
 			k.events[k.device] <- e
 			pause()
 			k.compute(k.a)
-			k.do(k.StreamWaitEvent(k.b, <-k.events[from])) // of another device
+			k.do(k.StreamWaitEvent(k.b, <-k.events[from])) // an event of another device
 			k.compute(k.b)
 			pause()
-			if i%7 == 6 { // as reading a loss does
+			if i%7 == 6 { // like a host that reads the loss
 				k.do(k.EventSynchronize(k.behind(k.a, k.b)))
 			}
 		}
 	}
 }
 
-// TestTimesAreOfNoInterleaving: when goroutines drive a device each, their turns change nothing of
-// when what happens, whoever is first.
+// TestTimesAreOfNoInterleaving checks that the times do not depend on how goroutines take turns, if
+// each drives one device.
 func TestTimesAreOfNoInterleaving(t *testing.T) {
 	const devices, pieces = 3, 30
 	us := time.Microsecond
@@ -271,8 +272,8 @@ func TestTimesAreOfNoInterleaving(t *testing.T) {
 	}
 }
 
-// checkExclusive: each stream does one thing after the other, and a device takes at least the time
-// of its kernels, whatever streams they are in.
+// checkExclusive checks that each stream does one thing after the other, and that a device takes at
+// least the time of its kernels in all streams.
 func checkExclusive(t *testing.T, list [][2][]moment, latency func(Op) time.Duration) {
 	t.Helper()
 	for i, streams := range list {
@@ -296,8 +297,9 @@ func checkExclusive(t *testing.T, list [][2][]moment, latency func(Op) time.Dura
 	}
 }
 
-// TestHostsAreTheirOwn: a wait moves the clock of the device that the waiting thread drives, and of
-// no other; without a current context it is that of what is waited for.
+// TestHostsAreTheirOwn checks that a wait moves only the clock of the device that the waiting
+// thread drives. Without a current context it moves the clock of the device for whose work it
+// waits.
 func TestHostsAreTheirOwn(t *testing.T) {
 	us := time.Microsecond
 	var last moment
@@ -327,7 +329,7 @@ func TestHostsAreTheirOwn(t *testing.T) {
 		clocks("device 1 waited for device 0", filled, filled+1000*us)
 		r.ok(r.MemsetD32Async(r.alloc(256), 1, 64, 0))
 	})
-	r.ok(r.EventRecord(e, 0)) // nothing is ahead of it but the mark before
+	r.ok(r.EventRecord(e, 0)) // only the mark before is ahead of it
 	r.ok(r.CtxSetCurrent(0))
 	r.ok(r.EventSynchronize(e))
 	clocks("nobody waited for device 0", filled+2000*us, filled+1000*us)
@@ -336,11 +338,12 @@ func TestHostsAreTheirOwn(t *testing.T) {
 	}
 }
 
-// TestEngines: what shares an engine takes turns, what does not runs at once, and a kernel that
-// waits for a copy holds up no kernel that is ready.
+// TestEngines checks that operations of the same engine take turns, that others run at the same
+// time, and that a kernel that waits for a copy does not delay a kernel that is ready.
 func TestEngines(t *testing.T) {
 	const us, n = time.Microsecond, 1000
-	cost := Cost{Copy: us, CopyBytes: 1e9, PeerBytes: 1e9} // 2 µs a copy, staged 4 µs
+	// 2 µs for a copy, 4 µs for one through the host
+	cost := Cost{Copy: us, CopyBytes: 1e9, PeerBytes: 1e9}
 	for _, staged := range []bool{false, true} {
 		list, _ := ranks(t, Config{Cost: cost, NoPeer: staged, Latency: planted(50*us, 50*us)}, func(k *rank) {
 			if k.device == 1 {
@@ -349,7 +352,8 @@ func TestEngines(t *testing.T) {
 			host, err := k.MemHostAlloc(n, cu.HostPortable)
 			k.do(err)
 			k.send(1, n)
-			k.do(k.MemcpyDtoHAsync(host, k.dst[0], n, k.a)) // beside a copy that is not staged
+			// at the same time as a copy between devices that avoids the host
+			k.do(k.MemcpyDtoHAsync(host, k.dst[0], n, k.a))
 			k.do(k.MemcpyHtoDAsync(k.dst[0], host, n, k.b))
 			k.behind(k.a, k.b)
 			k.compute(k.a)
@@ -375,7 +379,7 @@ func TestEngines(t *testing.T) {
 			t.Errorf("staged %v: %v, want it at %v", staged, m, sent)
 		}
 	}
-	// A kernel that waits holds up no other.
+	// A kernel that waits does not delay another.
 	list, _ := ranks(t, Config{Cost: cost, Latency: planted(50*us, 50*us)}, func(k *rank) {
 		if k.device == 1 {
 			return

@@ -16,12 +16,12 @@ var (
 
 // virtual is the virtual memory management of a device.
 type virtual struct {
-	ranges  map[uint64]uint64          // reserved: address to size
-	handles map[cu.MemHandle]*physical // not released, or mapped
+	ranges  map[uint64]uint64          // reserved ranges: size by address
+	handles map[cu.MemHandle]*physical // memory that is not yet released, or still mapped
 	mapped  map[uint64]*physical       // by address
 }
 
-// physical is memory made by MemCreate. It is mapped at one place at most.
+// physical is memory made by MemCreate. It can be mapped at one place only.
 type physical struct {
 	handle   cu.MemHandle
 	size     uint64
@@ -33,8 +33,8 @@ func newVirtual() *virtual {
 	return &virtual{ranges: map[uint64]uint64{}, handles: map[cu.MemHandle]*physical{}, mapped: map[uint64]*physical{}}
 }
 
-// granularity is the default size of pages: that of hardware, but small enough for a small memory
-// to have 32 of them.
+// granularity returns the default size of pages: that of hardware, or less if a small memory would
+// have fewer than 32 pages.
 func granularity(memory uint64) uint64 {
 	g := uint64(2 << 20)
 	for memory < 1<<30 && g > 64<<10 && g > memory/32 {
@@ -52,7 +52,7 @@ func (d *Driver) MemGranularity(dev cu.Device) (uint64, error) {
 	return d.cfg.Granularity, err
 }
 
-// pages checks sizes and addresses.
+// pages checks that sizes and addresses are multiples of the page size.
 func (d *Driver) pages(call string, p cu.DevicePtr, n uint64) error {
 	if g := d.cfg.Granularity; n == 0 || n%g != 0 || uint64(p)%g != 0 {
 		return fail(call, cu.ErrInvalidValue, "%d bytes at %#x: pages have %d bytes", n, uint64(p), g)
@@ -60,7 +60,7 @@ func (d *Driver) pages(call string, p cu.DevicePtr, n uint64) error {
 	return nil
 }
 
-// MemAddressReserve gives out addresses that were never used before.
+// MemAddressReserve returns addresses that were never used before.
 func (d *Driver) MemAddressReserve(n uint64) (cu.DevicePtr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,8 +87,8 @@ func (d *Driver) MemAddressReserve(n uint64) (cu.DevicePtr, error) {
 	return cu.DevicePtr(p), nil
 }
 
-// virtualAt returns the device of an address and the reserved range that holds all of [p, p+n), nil
-// if there is none. d.mu is held.
+// virtualAt returns the device of an address and the reserved range that contains all of [p, p+n).
+// dev is nil if there is none. d.mu is held.
 func (d *Driver) virtualAt(p cu.DevicePtr, n uint64) (dev *device, home uint64) {
 	dev = d.deviceAt(p)
 	if dev == nil {
@@ -102,7 +102,7 @@ func (d *Driver) virtualAt(p cu.DevicePtr, n uint64) (dev *device, home uint64) 
 	return nil, 0
 }
 
-// MemAddressFree ends a reserved range.
+// MemAddressFree removes a reserved range.
 func (d *Driver) MemAddressFree(p cu.DevicePtr, n uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -152,7 +152,7 @@ func (d *Driver) MemCreate(n uint64, o cu.Device) (cu.MemHandle, error) {
 	return h.handle, nil
 }
 
-// handleOf finds memory. d.mu is held.
+// handleOf returns the memory of a handle, and its device. d.mu is held.
 func (d *Driver) handleOf(call string, h cu.MemHandle) (*device, *physical, error) {
 	for _, dev := range d.devices {
 		if m := dev.virtual.handles[h]; m != nil && !m.released {
@@ -162,7 +162,7 @@ func (d *Driver) handleOf(call string, h cu.MemHandle) (*device, *physical, erro
 	return nil, nil, fail(call, cu.ErrInvalidValue, "there is no memory %#x", uint64(h))
 }
 
-// MemRelease frees memory, or has MemUnmap do it.
+// MemRelease frees memory. If the memory is still mapped, MemUnmap will free it.
 func (d *Driver) MemRelease(h cu.MemHandle) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -175,7 +175,7 @@ func (d *Driver) MemRelease(h cu.MemHandle) error {
 	return nil
 }
 
-// dropMemory frees memory that nothing refers to any more.
+// dropMemory frees memory if nothing refers to it any more.
 func (d *Driver) dropMemory(dev *device, m *physical) {
 	if !m.released || m.at != 0 {
 		return
@@ -189,8 +189,8 @@ func (d *Driver) dropMemory(dev *device, m *physical) {
 	d.counters.Frees++
 }
 
-// MemMap puts all of a handle's memory at an address. Its contents are poison and count as
-// uninitialised, each time.
+// MemMap maps all of a handle's memory at an address. Each time its contents are poison and count
+// as uninitialised.
 func (d *Driver) MemMap(p cu.DevicePtr, n uint64, h cu.MemHandle) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -226,7 +226,7 @@ func (d *Driver) MemMap(p cu.DevicePtr, n uint64, h cu.MemHandle) error {
 	return nil
 }
 
-// whole returns the mappings that tile [p, p+n), or an error. d.mu is held.
+// whole returns the mappings that together are exactly [p, p+n), or an error. d.mu is held.
 func (d *Driver) whole(call string, p cu.DevicePtr, n uint64) (*device, []*physical, error) {
 	if err := d.pages(call, p, n); err != nil {
 		return nil, nil, err
@@ -271,7 +271,7 @@ func (d *Driver) MemSetAccess(p cu.DevicePtr, n uint64, o cu.Device) error {
 	return nil
 }
 
-// MemUnmap takes effect at once, as MemFree does.
+// MemUnmap takes effect at once, like MemFree.
 func (d *Driver) MemUnmap(p cu.DevicePtr, n uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -296,7 +296,7 @@ func (d *Driver) MemUnmap(p cu.DevicePtr, n uint64) error {
 	return nil
 }
 
-// reserve is ptxvm's Memory.Reserve.
+// reserve does the same as ptxvm's Memory.Reserve.
 func (m *metaMemory) reserve(size, align, end uint64) (addr uint64, ok bool) {
 	addr = (m.next + align - 1) / align * align
 	if addr > end || size+metaGap > end-addr || size+metaGap < size {
@@ -314,7 +314,7 @@ func (m *metaMemory) commit(size uint64) error {
 	return nil
 }
 
-// mapPages is ptxvm's Memory.Map.
+// mapPages does the same as ptxvm's Memory.Map.
 func (m *metaMemory) mapPages(home, addr, size uint64) error {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base >= addr })
 	if i < len(m.ranges) && m.ranges[i].base < addr+size || i > 0 && m.ranges[i-1].base+m.ranges[i-1].size > addr {
@@ -334,7 +334,7 @@ func (m *metaMemory) mapPages(home, addr, size uint64) error {
 	return nil
 }
 
-// unmapPages is ptxvm's Memory.Unmap.
+// unmapPages does the same as ptxvm's Memory.Unmap.
 func (m *metaMemory) unmapPages(addr, size uint64) error {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].base > addr }) - 1
 	if i < 0 || m.ranges[i].home == 0 || size > m.ranges[i].size || addr-m.ranges[i].base > m.ranges[i].size-size {

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestVirtualMemory: kernels and copies span pages; pages come and go; what is not mapped, or not
-// accessible, is a fault or an error.
+// TestVirtualMemory checks that kernels and copies can span pages, and that pages can be mapped and
+// unmapped. Memory that is not mapped, or not accessible, causes a fault or an error.
 func TestVirtualMemory(t *testing.T) {
 	const page = 64 << 10
 	for _, meta := range []bool{false, true} {
@@ -16,7 +16,7 @@ func TestVirtualMemory(t *testing.T) {
 		if n, err := r.MemGranularity(0); n != page || err != nil {
 			t.Fatalf("pages of %d, %v", n, err)
 		}
-		p, err := r.MemAddressReserve(64 * page) // more than there is memory
+		p, err := r.MemAddressReserve(64 * page) // more than the device's memory
 		r.ok(err)
 		mapAt := func(i int) {
 			t.Helper()
@@ -86,7 +86,7 @@ func TestVirtualMemory(t *testing.T) {
 		r.ok(r.MemRelease(h))
 		bad("a second release", r.MemRelease(h))
 		r.ok(r.MemSetAccess(p+page, page, 0))
-		r.ok(r.MemUnmap(p, 3*page)) // several at once
+		r.ok(r.MemUnmap(p, 3*page)) // several mappings at once
 		if n := free(); n != 1<<20 {
 			t.Errorf("meta=%v: %d bytes are free at the end", meta, n)
 		}
@@ -100,7 +100,7 @@ func TestVirtualMemory(t *testing.T) {
 		if meta {
 			continue
 		}
-		// A page without access, and one that is gone, end the context.
+		// A page without access, and an unmapped page, end the context.
 		p, err = r.MemAddressReserve(page)
 		r.ok(err)
 		mapAt(0)

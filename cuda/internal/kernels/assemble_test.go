@@ -10,9 +10,10 @@ import (
 	"testing"
 )
 
-// tool finds ptxas or nvdisasm: the variable, the PATH, then, ptxas alone, the user's cache
-// (reading all machine code takes longer than the other tests together, so that it is for those who
-// ask). Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration) its absence fails.
+// tool finds ptxas or nvdisasm: in the environment variable, in the PATH, and ptxas also in the
+// user's cache. nvdisasm is not looked up there: reading all machine code takes longer than the
+// other tests together, and so has to be asked for. Where FLAMBEAU_PTXAS_REQUIRED is 1 (as in
+// continuous integration) a missing tool fails the test.
 func tool(t *testing.T, name, variable string) string {
 	candidates := []string{os.Getenv(variable), name}
 	if dir, err := os.UserCacheDir(); err == nil && name == "ptxas" {

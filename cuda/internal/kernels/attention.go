@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// AttentionOperands are those of [device.Attention]: Out, Q, K and V of [batch, heads, length,
-// columns], and LSE, which may be absent.
+// AttentionOperands are the operands of [device.Attention]. Out, Q, K and V have the shape [batch,
+// heads, length, columns]. LSE may be absent.
 type AttentionOperands struct {
 	Out, LSE, Q, K, V Operand
 	AttentionWeighing
@@ -19,15 +19,15 @@ type AttentionOperands struct {
 type attentionForm interface {
 	kernel() (*Kernel, error)
 	tile() (queries, keys int)
-	tensor() int // operations of tensor cores for a row of a tile and a tile of keys
+	tensor() int // operations of tensor cores for one row of a tile of queries and one tile of keys
 }
 
-// attentionShape is what both forms know of the operands.
+// attentionShape holds the properties of the operands that both forms need.
 type attentionShape struct {
 	q, k, v, out headRows
 	w            weighingSpec
 	lse          bool
-	split        bool // blocks share the keys, and leave results of pieces
+	split        bool // each block sees a piece of the keys and stores its partial results
 }
 
 func (s attentionShape) String() string {
@@ -48,8 +48,8 @@ func (s attentionShape) String() string {
 	return name
 }
 
-// AttentionReason says why there is no kernel for attention with such operands, whose types and
-// layouts alone are looked at; it is empty where there is one.
+// AttentionReason says why no kernel computes attention of these operands. It looks only at their
+// types and layouts. It returns "" if there is a kernel.
 func AttentionReason(o AttentionOperands) string {
 	switch {
 	case o.Q.Type != dtype.F32 && !o.Q.Type.IsHalf():
@@ -67,15 +67,15 @@ func AttentionReason(o AttentionOperands) string {
 	return ""
 }
 
-// Attention plans out = softmax(scale·q·kᵀ + mask)·v, as [device.Attention] says. Operands are of a
-// 16-bit float or of F32, with at most 256 features and values. For every block of queries the keys
-// pass by in tiles, with the running maximum and sum of each query's exponentials (T. Dao,
-// FlashAttention-2, arXiv:2307.08691). Weights of 16-bit operands are relative to the maximum, and
-// rounded to 16 bits before they meet the values.
+// Attention plans out = softmax(scale·q·kᵀ + mask)·v, as [device.Attention] defines it. Operands
+// are of a 16-bit float type or of F32, with at most 256 features and 256 values. Each block of
+// queries goes through the keys in tiles, and keeps the running maximum and sum of each query's
+// exponentials (T. Dao, FlashAttention-2, arXiv:2307.08691). With 16-bit operands the weights are
+// relative to the maximum, and are rounded to 16 bits before they multiply the values.
 //
-// A few queries of many keys, as decoding has, would leave multiprocessors of g idle. Blocks then
-// share the keys, and a second launch combines their results (T. Dao and others, Flash-Decoding,
-// 2023, pytorch.org/blog/flash-decoding).
+// A few queries with many keys, as in decoding, would leave multiprocessors of g idle. In that case
+// blocks divide the keys among themselves, and a second launch combines their results (T. Dao and
+// others, Flash-Decoding, 2023, pytorch.org/blog/flash-decoding).
 func Attention(g *GPU, o AttentionOperands, scratch Scratch) ([]Launch, error) {
 	if why := AttentionReason(o); why != "" {
 		return nil, fail("attention", "%s", why)
@@ -99,8 +99,8 @@ func Attention(g *GPU, o AttentionOperands, scratch Scratch) ([]Launch, error) {
 	return launchAttention(s, f, o, o.Out, o.LSE, keys)
 }
 
-// launchAttention plans the launch of a form, of which a block goes through chunk keys, with
-// results to out and lse.
+// launchAttention plans the launch of a form. Each block goes through chunk keys and writes to out
+// and lse.
 func launchAttention(s attentionShape, f attentionForm, o AttentionOperands, out, lse Operand, chunk int) ([]Launch, error) {
 	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
 	rows, tile := f.tile()
@@ -128,8 +128,9 @@ func launchAttention(s attentionShape, f attentionForm, o AttentionOperands, out
 	return []Launch{l}, err
 }
 
-// keyTiles is how many tiles of keys the blocks of a head's queries, of rows each, go through: of a
-// causal op those of which some query sees a key. Samples that are shorter have fewer.
+// keyTiles returns how many tiles of keys are read for one head, summed over its blocks of queries.
+// A block has rows queries. If causal, a block skips the tiles that none of its queries sees.
+// Samples whose lengths are shorter read fewer tiles.
 func keyTiles(causal bool, queries, keys, rows, tile int) int {
 	n := 0
 	for first := 0; first < queries; first += rows {
@@ -149,18 +150,19 @@ func chooseAttention(s attentionShape, o AttentionOperands, heads, queries int) 
 	return attentionTensorFor(s, o.Scale, heads, queries, o.few())
 }
 
-// attentionBlock is where a block is: the parameters that both forms share, moved to its head.
+// attentionBlock holds the parameters that both forms share, for the batch sample and head that the
+// block computes.
 type attentionBlock struct {
 	w            *weighing
 	batch, head  ptx.Value
-	first        ptx.Value // query
-	begin, end   ptx.Value // of the keys that any of its queries sees, and the block goes through
+	first        ptx.Value // the block's first query
+	begin, end   ptx.Value // the keys that the block reads and that one of its queries sees
 	q, k, v, out headOperand
-	lse          ptx.Ptr // of the head
+	lse          ptx.Ptr // of the block's head
 }
 
-// without is the logarithm of the sum of a query that sees no key, which a piece of the keys must
-// not weigh.
+// without is the value stored in LSE for a query that sees no key. It is +Inf. With split keys it
+// is -Inf, so that attentionCombine gives a piece without visible keys the weight 0.
 func (s attentionShape) without() float32 {
 	if s.split {
 		return float32(math.Inf(-1))
@@ -168,7 +170,8 @@ func (s attentionShape) without() float32 {
 	return float32(math.Inf(1))
 }
 
-// declareAttention declares the parameters as Attention packs them. A block takes rows queries.
+// declareAttention declares the parameters in the order in which launchAttention packs them. A
+// block computes rows queries.
 func declareAttention(b *ptx.Builder, s attentionShape, rows int) attentionBlock {
 	blocks, heads, group := b.Param("blocks", ptx.U32), b.Param("all", ptx.U32), b.Param("group", ptx.U32)
 	a := attentionBlock{w: declareWeighing(b, s.w), begin: b.U32(0)}

@@ -12,23 +12,24 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// attentionCase is one call of [Attention], compared with float64.
+// attentionCase is one call of [Attention], whose results are compared with float64.
 type attentionCase struct {
 	typ                                           dtype.Type
 	batch, heads, shared, queries, keys, features int
-	values                                        int // 0: as features
+	values                                        int // 0: as many as features
 	form                                          string
-	skip                                          int // elements from an aligned address
-	causal                                        bool
-	lengths                                       []int
-	mask                                          dtype.Type
+	// distance of the operands from an aligned address, in elements
+	skip    int
+	causal  bool
+	lengths []int
+	mask    dtype.Type
 	// dimensions along which the mask is not broadcast
 	maskDims [4]bool
 	drop     float64
 	numbers  bool
 	scale    float64
 	lse      bool
-	launches int // 0: 1
+	launches int // expected number; 0 means 1
 	spoil    func(c attentionCase, q, k, v, mask Operand, m *machine)
 }
 
@@ -37,13 +38,13 @@ func (c attentionCase) String() string {
 		c.shared, c.queries, c.keys, c.features, c.values, c.form, c.causal, c.lengths, c.mask, c.maskDims, c.drop, c.scale)
 }
 
-// headLayout is a layout of [batch, heads, length, columns].
+// headLayout returns a layout of [batch, heads, length, columns].
 func headLayout(form string, b, h, n, c int) shape.Layout {
 	d := []int{b, h, n, c}
 	switch form {
-	case "tokens": // of [batch, length, 3, heads, columns]
+	case "tokens": // memory is [batch, length, 3, heads, columns]
 		return strided(d, []int{n * 3 * h * c, c, 3 * h * c, 1})
-	case "turned": // of [batch, heads, columns, length]
+	case "turned": // memory is [batch, heads, columns, length]
 		return strided(d, []int{h * n * c, n * c, 1, n})
 	case "steps":
 		return strided(d, []int{h * n * c * 6, n * c * 6, 3 * c, 2})
@@ -59,7 +60,7 @@ func decoded(t dtype.Type, bits []uint64) []float64 {
 	return list
 }
 
-// operands allocates and fills what the case takes.
+// operands allocates and fills the operands of the case.
 func (c *attentionCase) operands(m *machine) AttentionOperands {
 	if c.values == 0 {
 		c.values = c.features
@@ -100,7 +101,7 @@ func (c *attentionCase) operands(m *machine) AttentionOperands {
 	return o
 }
 
-// weightOf says what of a weight stays: 0 or 1/(1-drop).
+// weightOf returns the factor that dropout gives a weight: 0 or 1/(1-drop).
 func (c *attentionCase) weightOf(o AttentionOperands, i int) float64 {
 	if c.drop == 0 {
 		return 1
@@ -116,10 +117,10 @@ func (c *attentionCase) weightOf(o AttentionOperands, i int) float64 {
 	return 1 / (1 - c.drop)
 }
 
-// reference returns the results and the logarithms of sums, with bounds of errors. A product in
-// float32 errs by (n/8+2)·2⁻²³ of the sum of its terms' sizes. An exponential errs by the error
-// of its score and 2⁻²⁰. A weight of 16-bit floats, relative to the row's greatest, is rounded: a
-// small float16 by 2⁻²⁵.
+// reference returns the results and the logarithms of the sums, with bounds of their errors. A
+// product in float32 has an error of (n/8+2)·2⁻²³ of the sum of its terms' magnitudes. An
+// exponential has the error of its score, and 2⁻²⁰ more. With 16-bit floats a weight, relative to
+// the row's greatest, is rounded: a small float16 has an error of 2⁻²⁵.
 func (c *attentionCase) reference(m *machine, o AttentionOperands) (want, bound, lse, lseBound []float64) {
 	q, k, v := decoded(c.typ, m.read(o.Q)), decoded(c.typ, m.read(o.K)), decoded(c.typ, m.read(o.V))
 	var mask []float64
@@ -202,7 +203,7 @@ func (c attentionCase) check(t *testing.T) ([]Launch, []uint64) {
 	t.Helper()
 	m := newMachine(t)
 	o := c.operands(m)
-	// smaller copies than of 16 bytes meet conflicts
+	// copies of less than 16 bytes have bank conflicts
 	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} {
 		m.conflicts = m.conflicts || rowVector(x)*x.Type.Size() < 16
 	}
@@ -262,7 +263,8 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// spoiled writes v to elements of o that pick chooses by row and column of [.., length, columns].
+// spoiled writes v to those elements of o that pick chooses by their row and column in [.., length,
+// columns].
 func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) {
 	n, c := o.Shape.At(2), o.Shape.At(3)
 	each(o, func(i int, addr uint64) {
@@ -276,8 +278,8 @@ func spoiled(m *machine, o Operand, v float64, pick func(row, column int) bool) 
 	})
 }
 
-// NaN and infinities of keys that are not seen do not show. Those that are seen spoil the row. A
-// row that sees nothing is 0.
+// NaN and infinities of keys that a query does not see have no effect. If it sees them they spoil
+// its row. A row that sees no key is 0.
 func TestAttentionSpecial(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
@@ -316,7 +318,7 @@ func TestAttentionSpecial(t *testing.T) {
 			}
 			none.check(t)
 		}
-		least := base // a mask of the least number is not one of minus infinity
+		least := base // a mask of the least number differs from one of minus infinity
 		least.mask, least.maskDims = dtype.F32, [4]bool{false, false, true, true}
 		least.spoil = func(c attentionCase, q, k, v, mask Operand, m *machine) {
 			spoiled(m, mask, -math.MaxFloat32, func(row, column int) bool { return row == 2 })
@@ -326,8 +328,8 @@ func TestAttentionSpecial(t *testing.T) {
 	}
 }
 
-// A few queries of many keys are shared among blocks, and heads that share keys are rows of one
-// tile, in whatever types, layouts and weighings.
+// With few queries and many keys, blocks divide the keys, and heads that share keys are rows of one
+// tile. This holds for all types, layouts and weighings.
 func TestAttentionSplit(t *testing.T) {
 	f := dtype.F32
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F16, f} {
@@ -377,7 +379,7 @@ func TestAttentionGolden(t *testing.T) {
 	}
 }
 
-// What there is no kernel for is refused, and nothing is launched for no results.
+// Operands without a kernel are refused. Without results nothing is launched.
 func TestAttentionRefuses(t *testing.T) {
 	of := func(typ dtype.Type, d ...int) AttentionOperands {
 		x := fake(typ, d...)

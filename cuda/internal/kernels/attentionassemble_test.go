@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// weighings are those that a kernel of attention may be made for, one for each need of registers.
+// weighings returns weighings for which there are kernels of attention, one for each need of
+// registers.
 func weighings(batch, heads, queries, keys int, typ dtype.Type) []AttentionWeighing {
 	lengths, numbers := fake(dtype.I64, batch), fake(dtype.I64, 2)
 	w := AttentionWeighing{Scale: 0.1}
@@ -21,9 +22,9 @@ func weighings(batch, heads, queries, keys int, typ dtype.Type) []AttentionWeigh
 	return []AttentionWeighing{w, causal, dropped, masked, added, both, all}
 }
 
-// The float32 kernels of attention and its gradient, and those of decoding, spill no register for
-// any size and weighing.
-// It takes minutes: FLAMBEAU_SOAK=1 asks for it; TestAssemble does some of it always.
+// The float32 kernels of attention and its gradient, and the kernels for decoding, spill no
+// register for any size and weighing. The test takes minutes and runs with FLAMBEAU_SOAK=1.
+// TestAssemble always does some of it.
 func TestAttentionAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" || os.Getenv("FLAMBEAU_SOAK") == "" {
@@ -47,7 +48,7 @@ func TestAttentionAssemble(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} { // decoding
 		for _, features := range []int{16, 32, 64, 80, 128, 192, 256} {
 			for _, w := range weighings(1, heads, 1, n, typ) {
-				w.Causal = false // no query of a few would see many keys
+				w.Causal = false // with causal attention, few queries would not see many keys
 				q, kv := fake(typ, 1, heads, 1, features), fake(typ, 1, heads, n, features)
 				list, err := Attention(a100, AttentionOperands{Out: q, Q: q, K: kv, V: kv, AttentionWeighing: w}, scratch)
 				a.launches(list, err)

@@ -5,16 +5,18 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// keptOwn reports which weights stay of keys, of which this thread has every 8th from key on, and
-// of n queries, of which it has every 16th from j on: each by a block of its own. The answers are
-// bits of one register.
+// keptOwn reports which weights dropout keeps, for a thread that owns every 8th key from key on and
+// every 16th of n queries from j on. It draws a block of random numbers for each weight, and holds
+// the answers as bits of one register.
 func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Value {
 	b, seed := w.Builder, w.seed
-	if w.s.numbers { // read again for each tile: the keys of all rounds would be held in registers
+	// loaded again for each tile; otherwise the keys of all Philox rounds would stay in registers
+	if w.s.numbers {
 		seed = w.numbers.Load()
 	}
 	bits := b.Var(b.U32(0))
-	// One block after the other: side by side they would take more registers than there are.
+	// The loop draws one block after the other. Unrolled, the draws would need more registers than
+	// a thread has.
 	b.For(b.U32(0), b.U32(uint32(n/16*keys)), num(1), func(at ptx.Value, _ ptx.Loop) {
 		block := w.rowBlock(j.Add(at.Div(num(keys)).Mul(num(16))))
 		word := drawn(b, expr.Draw{}, ptx.U32, seed, block, place{key.Add(at.Rem(num(keys)).Mul(num(8))), 0, 1})
@@ -24,21 +26,22 @@ func (w *weighing) keptOwn(key, j ptx.Value, keys, n int) func(r, n int) ptx.Val
 	return func(r, n int) ptx.Value { return kept.And(b.U32(1 << (n*keys + r))).Ne(num(0)) }
 }
 
-// rowBlocks is how many blocks of random numbers a row of weights has: see [device.RowNumbers].
+// rowBlocks is the number of blocks of random numbers for one row of weights, see
+// [device.RowNumbers].
 func (w *weighing) rowBlocks() ptx.Value { return w.keys.Add(num(3)).Shr(num(2)) }
 
-// rowBlock is the first of query i.
+// rowBlock returns the first block of random numbers of query i.
 func (w *weighing) rowBlock(i ptx.Value) ptx.Value {
 	return i.Min(w.queries.Sub(num(1))).MadWide(w.rowBlocks(), w.block)
 }
 
-// A keptGroup is 16 weights of which this lane draws four: those of the keys from key on, a
-// multiple of 4, in the row whose first block is given.
+// keptGroup is a group of 16 weights of one row, of which this lane draws four. block is the first
+// block of random numbers of the row. key is the first of the four keys, a multiple of 4.
 type keptGroup struct{ block, key ptx.Value }
 
-// keptBits returns which weights of groups stay, 16 bits for each. Four lanes, whose numbers differ
-// by near and 2·near, share the work. This one is number part of them, and has bits 4·part to
-// 4·part+3 of each group.
+// keptBits returns which weights of the groups dropout keeps, 16 bits for each group. Four lanes
+// share the work. Their numbers differ in the bits near and 2·near. This lane is number part of the
+// four, and draws bits 4·part to 4·part+3 of each group.
 func (w *weighing) keptBits(near int, part ptx.Value, groups []keptGroup) func(group, bit int, more ptx.Value) ptx.Value {
 	b := w.Builder
 	words := make([]ptx.Value, ceilDiv(len(groups), 2))
@@ -63,8 +66,9 @@ func (w *weighing) keptBits(near int, part ptx.Value, groups []keptGroup) func(g
 	}
 }
 
-// keptAlong reports which weights stay of a row's n keys from j on, 16 or a multiple, that lie as
-// the rows of a product's sums on tensor cores: those of element e, 0 or 1, of fragment n.
+// keptAlong reports which weights of a row dropout keeps, for n keys from j on; n is a multiple of
+// 16. The weights lie in registers as the rows of a sum on tensor cores: the result is for element
+// e, 0 or 1, of fragment n.
 func (r weighingRow) keptAlong(lane, j ptx.Value, n int) func(n, e int) ptx.Value {
 	column := lane.And(num(3))
 	var groups []keptGroup
@@ -75,8 +79,8 @@ func (r weighingRow) keptAlong(lane, j ptx.Value, n int) func(n, e int) ptx.Valu
 	return func(n, e int) ptx.Value { return kept(n/2, 8*(n%2)+e, column.Shl(num(1))) }
 }
 
-// keptAcross is the same where sums' rows are 16 keys and their columns n queries from j on: of
-// element e, 0 to 3.
+// keptAcross is keptAlong for sums whose rows are 16 keys and whose columns are n queries from j
+// on. The result is for element e, 0 to 3, of a fragment.
 func (w *weighing) keptAcross(lane, j, key ptx.Value, n int) func(n, e int) ptx.Value {
 	column, line := lane.And(num(3)), lane.Shr(num(2)).And(num(3))
 	key = key.Add(line.Shr(num(1)).Shl(num(3))).Add(lane.Shr(num(4)).Shl(num(2)))
@@ -89,15 +93,15 @@ func (w *weighing) keptAcross(lane, j, key ptx.Value, n int) func(n, e int) ptx.
 	return func(n, e int) ptx.Value { return kept(n, 4*e, line) }
 }
 
-// keptEach reports which weights stay of rows and their n keys from j on, of which this thread has
-// every 16th from x on: of row r and number n of these keys.
+// keptEach reports which weights dropout keeps, for some rows and n keys from j on. This thread
+// owns every 16th key from x on. The result is for row r and number n of the thread's own keys.
 func (w *weighing) keptEach(rows []weighingRow, x, j ptx.Value, n int) func(r, n int) ptx.Value {
 	per, part := n/16, x.And(num(3))
 	all := len(rows) * per
-	quad := j.Add(x.Shr(num(2)).Shl(num(2))) // the keys of four neighbours begin here
+	quad := j.Add(x.Shr(num(2)).Shl(num(2))) // first of the 16 keys of four neighbouring threads
 	var groups []keptGroup
 	for i := 0; i < all; i += 4 {
-		var list [4]keptGroup // of each part
+		var list [4]keptGroup // one group for each of the four threads
 		for k := range list {
 			at := min(i+k, all-1)
 			list[k] = keptGroup{rows[at/per].block, quad.Add(num(16 * (at % per)))}

@@ -9,13 +9,13 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// attentionFloat is attention of float32 by multiply-adds. 16 threads share some queries. Each has
-// their scores of every 16th key and their results of every 16th piece of four values. Weights
-// pass from the one to the other through shared memory, within a warp.
+// attentionFloat computes attention of float32 by multiply-adds. Groups of 16 threads share some
+// queries. A thread computes their scores for every 16th key, and their results for every 16th
+// piece of four values. The weights pass between the threads through shared memory, within a warp.
 type attentionFloat struct {
 	attentionShape
-	rows int // queries of a thread, each 8 after the one before
-	keys int // of a tile
+	rows int // queries of a thread, each 8 after the previous one
+	keys int // in a tile
 }
 
 const floatThreads = 128
@@ -30,8 +30,8 @@ func (s attentionFloat) tile() (queries, keys int) { return 8 * s.rows, s.keys }
 // tensor is 0: the products are multiply-adds.
 func (s attentionFloat) tensor() int { return 0 }
 
-// attentionFloatFor chooses the tile: as much as shared memory of 99 KiB has room for, and as a few
-// queries need.
+// attentionFloatFor chooses the largest tile that fits 99 KiB of shared memory. With few queries
+// the tile has fewQueries rows.
 func attentionFloatFor(s attentionShape, few bool) attentionFloat {
 	f := attentionFloat{s, 8, 64}
 	switch wide := max(s.q.columns, s.v.columns); {
@@ -47,11 +47,13 @@ func attentionFloatFor(s attentionShape, few bool) attentionFloat {
 }
 
 func (s attentionFloat) tiles() (q, k, v headTile) {
-	values := max(64, ceilDiv(s.v.columns, 64)*64) // a piece for each of 16 threads
+	// one piece of four values for each of 16 threads
+	values := max(64, ceilDiv(s.v.columns, 64)*64)
 	return headTileOf(8*s.rows, s.q.columns, dtype.F32), headTileOf(s.keys, s.q.columns, dtype.F32), headTileOf(s.keys, values, dtype.F32)
 }
 
-// pitch is the elements from a row of weights to the next: two rows lie in different banks.
+// pitch is the number of elements from one row of weights to the next. It puts neighbouring rows
+// into different banks.
 func (s attentionFloat) pitch() int { return s.keys/32*32 + 16 }
 
 func (s attentionFloat) shared() int {
@@ -154,13 +156,14 @@ func (s attentionFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{floatThreads, 1, 1}
 }
 
-// floatPiece reads four numbers of a row of a tile at p, and so of the row that is plus after it.
+// floatPiece reads the four numbers of piece c of row number row+plus, from the tile at p.
 func floatPiece(p ptx.Ptr, t headTile, row ptx.Value, plus int, c ptx.Value) []ptx.Value {
 	return p.AtByte(t.at(row, c)).AtByte(num(plus * t.rowBytes())).As(ptx.F32).LoadVec(4)
 }
 
-// floatScores multiplies rows of a tile at x, of which a thread has every 8th, by those of a tile
-// at y, of which it has every 16th: [row][column]. The tile at y may be wider.
+// floatScores multiplies rows of the tile at x by rows of the tile at y and returns the sums as
+// [row][column]. A thread has every 8th row of x and every 16th row of y. The tile at y may be
+// wider.
 func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, tileY headTile, y ptx.Ptr) [][]*ptx.Var {
 	column, row := b.ThreadID(0).And(num(15)), b.ThreadID(0).Shr(num(4))
 	scores := make([][]*ptx.Var, rows)
@@ -191,9 +194,9 @@ func floatScores(b *ptx.Builder, rows, columns int, tileX headTile, x ptx.Ptr, t
 	return scores
 }
 
-// addWeighted adds to a thread's rows of acc the rows of a tile at p, of which there are n, by the
-// weights that lie at mine, a row of them pitch after the one before. A thread has every 16th piece
-// of four columns from its first on.
+// addWeighted adds to a thread's rows of acc the n rows of the tile at p, each multiplied by its
+// weight. The weights lie at mine, one row for each row of acc, 8·pitch elements apart. A thread
+// has every 16th piece of four columns from piece first on.
 func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, mine ptx.Ptr, pitch, n int, t headTile, p ptx.Ptr, first ptx.Value) {
 	b.For(b.U32(0), b.U32(uint32(n)), num(4), func(at ptx.Value, _ ptx.Loop) {
 		var weights [][]ptx.Value
@@ -214,8 +217,8 @@ func addWeighted(b *ptx.Builder, acc [][]*ptx.Var, mine ptx.Ptr, pitch, n int, t
 	})
 }
 
-// storeFloats scales a thread's sums of a row, which lie as addWeighted adds them, and stores them
-// at line if the row is there.
+// storeFloats scales a thread's sums of one row, ordered as addWeighted orders them, and stores
+// them at line. It stores nothing where there does not hold: the row does not exist.
 func storeFloats(b *ptx.Builder, o headOperand, line ptx.Ptr, there ptx.Value, sums []*ptx.Var, scale, first ptx.Value) {
 	for c := range len(sums) / 4 {
 		var list []ptx.Value

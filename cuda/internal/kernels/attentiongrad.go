@@ -8,15 +8,15 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// AttentionGradOperands are those of [device.AttentionGrad]. Results that are absent have the type
+// AttentionGradOperands are the operands of [device.AttentionGrad]. An absent result has the type
 // Invalid.
 type AttentionGradOperands struct {
 	DQ, DK, DV, G, Q, K, V, Out, LSE Operand
 	AttentionWeighing
 }
 
-// AttentionGradReason says why there is no kernel for the gradient of attention with such operands,
-// whose types and layouts alone are looked at; it is empty where there is one.
+// AttentionGradReason says why no kernel computes the gradient of attention of these operands. It
+// looks only at their types and layouts. It returns "" if there is a kernel.
 func AttentionGradReason(o AttentionGradOperands) string {
 	for _, x := range []Operand{o.DQ, o.DK, o.DV, o.G} {
 		if x.Type != dtype.Invalid && !packable(x.Layout) {
@@ -29,13 +29,15 @@ func AttentionGradReason(o AttentionGradOperands) string {
 	return AttentionReason(AttentionOperands{Out: o.Out, Q: o.Q, K: o.K, V: o.V, AttentionWeighing: o.AttentionWeighing})
 }
 
-// AttentionGrad plans the gradients of q, k and v, as [device.AttentionGrad] says, for 16-bit
-// floats and F32 with at most 256 features and values. The first launch sums up g·out for every
-// query. The second goes through the queries of each tile of keys, for dk and dv. The third goes
-// through the keys of each tile of queries, for dq. So every sum has one order. Weights are
-// computed again from the scores and lse (T. Dao, FlashAttention-2, arXiv:2307.08691, algorithm 2).
-// Of 16-bit operands they and the gradients of scores are rounded to 16 bits before they are
-// multiplied.
+// AttentionGrad plans the gradients of q, k and v, as [device.AttentionGrad] defines them. It takes
+// 16-bit floats and F32, with at most 256 features and 256 values. The first launch sums g·out for
+// every query. The second one computes dk and dv: each tile of keys goes through the queries. The
+// third one computes dq: each tile of queries goes through the keys. So every sum is added in one
+// order.
+//
+// The weights are computed again from the scores and lse (T. Dao, FlashAttention-2,
+// arXiv:2307.08691, algorithm 2). With 16-bit operands, the weights and the gradients of the scores
+// are rounded to 16 bits before they are multiplied.
 func AttentionGrad(o AttentionGradOperands, scratch Scratch) ([]Launch, error) {
 	if why := AttentionGradReason(o); why != "" {
 		return nil, fail("attention gradient", "%s", why)
@@ -63,7 +65,7 @@ func AttentionGrad(o AttentionGradOperands, scratch Scratch) ([]Launch, error) {
 	return list, nil
 }
 
-// planAttentionGrad plans the launch for dk and dv, or that for dq.
+// planAttentionGrad plans the launch for dk and dv if byKey holds, else the launch for dq.
 func planAttentionGrad(o AttentionGradOperands, delta Operand, byKey bool) ([]Launch, error) {
 	d1, d2, own := o.DQ, Operand{}, o.Q
 	if byKey {

@@ -13,10 +13,10 @@ import (
 // gradReference is the gradient of a case in float64, with bounds of its errors.
 type gradReference struct{ out, lse, dq, dk, dv, bq, bk, bv []float64 }
 
-// gradients computes out and lse with float64 and rounds them, and from these and the operands the
-// gradients. A product of float32 sums errs by (n/8+2)·2⁻²³ of the sum of its terms' sizes. A
-// weight errs by the error of its score and 2⁻²⁰. What is rounded to 16 bits errs by half a unit,
-// and by 2⁻²⁵ where it is a small float16.
+// gradients computes out and lse with float64 and rounds them. From these and the operands it
+// computes the gradients. A product of float32 sums has an error of (n/8+2)·2⁻²³ of the sum of its
+// terms' magnitudes. A weight has the error of its score, and 2⁻²⁰ more. Rounding to 16 bits adds
+// half a unit, or 2⁻²⁵ for a small float16.
 func (c *attentionCase) gradients(m *machine, o AttentionOperands, grad Operand) (r gradReference) {
 	q, k, v, g := decoded(c.typ, m.read(o.Q)), decoded(c.typ, m.read(o.K)), decoded(c.typ, m.read(o.V)), decoded(c.typ, m.read(grad))
 	var mask []float64
@@ -122,7 +122,7 @@ func (c *attentionCase) gradients(m *machine, o AttentionOperands, grad Operand)
 	return r
 }
 
-// checkGrad runs the gradient of the case, of the results that want names: "qkv" for all.
+// checkGrad runs the gradient of the case for the results that want names; "qkv" is all of them.
 func (c attentionCase) checkGrad(t *testing.T, want string) ([]Launch, []uint64) {
 	t.Helper()
 	m := newMachine(t)
@@ -148,7 +148,7 @@ func (c attentionCase) checkGrad(t *testing.T, want string) ([]Launch, []uint64)
 			results = append(results, x)
 		}
 	}
-	// smaller copies than of 16 bytes meet conflicts
+	// copies of less than 16 bytes have bank conflicts
 	for _, x := range []Operand{o.Q, o.K, o.V, o.Out} {
 		m.conflicts = m.conflicts || rowVector(x)*x.Type.Size() < 16
 	}
@@ -208,7 +208,7 @@ func TestAttentionGrad(t *testing.T) {
 		{typ: f, batch: 1, heads: 1, queries: 3, keys: 0, features: 16},
 		{typ: f, batch: 1, heads: 1, queries: 0, keys: 3, features: 16},
 		{typ: f, batch: 1, heads: 1, queries: 3, keys: 5, features: 16, values: 0},
-		// A turned gradient's many values are summed up in parts.
+		// A transposed gradient with many values is summed up in parts.
 		{typ: f, batch: 1, heads: 2, queries: 5, keys: 7, features: 16, values: 72, form: "turned", launches: 4},
 		{typ: h, batch: 1, heads: 2, queries: 5, keys: 7, features: 16, values: 130, form: "turned", launches: 4},
 	} {
@@ -231,7 +231,7 @@ func TestAttentionGrad(t *testing.T) {
 	}
 }
 
-// Results that are absent cost no product, and the others have the same bits without them.
+// An absent result costs no product. The other results have the same bits without it.
 func TestAttentionGradAbsent(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} {
 		c := attentionCase{typ: typ, batch: 1, heads: 4, shared: 2, queries: 40, keys: 70, features: 64, causal: true, drop: 0.2}

@@ -7,22 +7,23 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// attentionGrad is what both forms of half of attention's gradient know of the operands. A block
-// owns a tile of rows of keys and values, and those of queries and results' gradients pass by in
-// tiles, or the other way round.
+// attentionGrad holds the properties of the operands that both forms need for one launch of the
+// gradient. In the launch for dk and dv a block owns a tile of rows of k and v, and goes through
+// the rows of q and g in tiles. In the launch for dq a block owns rows of q and g, and goes through
+// those of k and v. Comments call the former own rows and the latter other rows.
 type attentionGrad struct {
 	q, k, v, g headRows
-	d1, d2     headRows // of dk and dv, or of dq; those that are absent have no type
+	d1, d2     headRows // dk and dv, or dq in d1; absent results have no type
 	w          weighingSpec
-	byKey      bool // keys are own
+	byKey      bool // the launch for dk and dv, where the own rows are keys
 }
 
-// gradForm is a way to compute half of the gradient: on tensor cores, or with multiply-adds.
+// gradForm is a way to compute the results of one launch: on tensor cores, or with multiply-adds.
 type gradForm interface {
 	kernel() (*Kernel, error)
-	tile() (own, other int) // rows
-	columnParts() int       // of the results' columns, one a block
-	tensor() int            // operations of tensor cores for an own row and a tile of others
+	tile() (own, other int) // rows of the tiles
+	columnParts() int       // parts into which blocks divide the columns of the results
+	tensor() int            // operations of tensor cores for one own row and one tile of other rows
 }
 
 func (s attentionGrad) form() gradForm {
@@ -35,7 +36,7 @@ func (s attentionGrad) form() gradForm {
 func (s attentionGrad) scored() bool { return s.d1.typ != dtype.Invalid }
 func (s attentionGrad) valued() bool { return s.d2.typ != dtype.Invalid }
 
-// kernelName is the name of the kernel with such tiles.
+// kernelName returns the name of the kernel with tiles of own and other rows.
 func (s attentionGrad) kernelName(own, other int) string {
 	name := fmt.Sprintf("attention_grad_%v_%dx%d_", s.q.typ, s.q.columns, s.v.columns)
 	for i, o := range []headRows{s.q, s.k, s.v, s.g, s.d1, s.d2} {
@@ -53,8 +54,8 @@ func (s attentionGrad) kernelName(own, other int) string {
 	return fmt.Sprintf("%s%v_%dx%d", name, s.w, own, other)
 }
 
-// tilePairs is how many tiles of others pass by all tiles of own rows, for a head of queries.
-// Samples that are shorter have fewer.
+// tilePairs returns how many pairs of a tile of own rows and a tile of other rows are computed for
+// one head of queries. Samples whose lengths are shorter have fewer pairs.
 func (s attentionGrad) tilePairs(queries, keys, own, other int) int {
 	if !s.byKey {
 		return keyTiles(s.w.causal, queries, keys, own, other)
@@ -70,19 +71,19 @@ func (s attentionGrad) tilePairs(queries, keys, own, other int) int {
 	return n
 }
 
-// gradBlock is where a block is: the parameters that both forms share.
+// gradBlock holds the parameters that both forms share and the position of the block.
 type gradBlock struct {
 	*ptx.Builder
 	attentionGrad
-	own, other         int       // rows of tiles
-	w                  *weighing // of no head yet
-	group, batch, head ptx.Value // head of keys, or of queries
-	first              ptx.Value // own row
+	own, other         int       // rows of the tiles
+	w                  *weighing // not yet moved to a head
+	group, batch, head ptx.Value // head is a head of the keys if byKey, else of the queries
+	first              ptx.Value // first own row
 	q, k, v, g, d1, d2 headOperand
 	lse, delta         ptx.Ptr
 }
 
-// declareGrad declares the parameters as planAttentionGrad packs them.
+// declareGrad declares the parameters in the order in which planAttentionGrad packs them.
 func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	blocks := b.Param("blocks", ptx.U32)
 	g := gradBlock{Builder: b, attentionGrad: s, own: own, other: other, group: b.Param("group", ptx.U32), w: declareWeighing(b, s.w)}
@@ -104,7 +105,7 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	if s.byKey {
 		heads = heads.Div(g.group)
 	}
-	if s.w.causal && !s.byKey { // those with the most keys go first
+	if s.w.causal && !s.byKey { // the blocks with the most keys run first
 		block = blocks.Sub(num(1)).Sub(block)
 	}
 	g.batch, g.head = all.Div(heads), all.Rem(heads)
@@ -112,8 +113,8 @@ func declareGrad(b *ptx.Builder, s attentionGrad, own, other int) gradBlock {
 	return g
 }
 
-// owned are the operands whose rows the block owns, how many of them are read, and how many have
-// results.
+// owned returns the two operands whose rows the block owns. limit is the number of rows to read,
+// there the number of rows that the results have.
 func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	w := *g.w
 	w.of(g.batch, g.head)
@@ -123,8 +124,8 @@ func (g *gradBlock) owned() (x1, x2 headOperand, limit, there ptx.Value) {
 	return g.q.of(g.batch, g.head), g.g.of(g.batch, g.head), w.queries, w.queries
 }
 
-// eachHead calls pass for the heads of queries whose rows pass by, with the weighing and the
-// operands of each.
+// eachHead calls pass for each head of queries that the block goes through. The gradPass carries
+// the weighing and the operands of that head.
 func (g *gradBlock) eachHead(pass func(p gradPass)) {
 	one := func(head ptx.Value) {
 		w := *g.w
@@ -157,7 +158,8 @@ func (g *gradBlock) eachHead(pass func(p gradPass)) {
 	g.For(g.U32(0), g.group, num(1), func(h ptx.Value, _ ptx.Loop) { one(g.head.Mad(g.group, h)) })
 }
 
-// gradPass is a head of queries: other rows, from start to end, pass by the block's own.
+// gradPass is one head of queries. Its other rows, from start to end, are multiplied by the block's
+// own rows.
 type gradPass struct {
 	*gradBlock
 	w          *weighing
@@ -166,7 +168,8 @@ type gradPass struct {
 	start, end ptx.Value
 }
 
-// loadNumbers starts to bring lse and, after it, delta of a tile of queries to shared memory at p.
+// loadNumbers starts to copy lse of a tile of queries, from query first on, to shared memory at p.
+// After lse follows delta.
 func (g *gradPass) loadNumbers(first ptx.Value, p ptx.Ptr) {
 	thread := g.ThreadID(0)
 	g.If(thread.Lt(num(g.other)), func() {
@@ -180,8 +183,8 @@ func (g *gradPass) loadNumbers(first ptx.Value, p ptx.Ptr) {
 	})
 }
 
-// gradRow is a query's part of the weighing, with the logarithm of its sum, as a form needs it, and
-// the sum of its g·out.
+// gradRow is the weighing of one query. lse is the logarithm of the sum of its exponentials, in the
+// scale that the form needs, and delta is its sum of g·out.
 type gradRow struct {
 	weighingRow
 	lse, delta ptx.Value

@@ -6,18 +6,18 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// gradFloat is half of attention's gradient of float32 by multiply-adds. As in [attentionFloat], 16
-// threads share some own rows. Weights and gradients of scores pass between them through shared
-// memory, within a warp, the one after the other. A tile of others is brought while the products of
-// its partner run.
+// gradFloat computes one launch of attention's gradient in float32 by multiply-adds. As in
+// [attentionFloat], 16 threads share some own rows. First the weights and then the gradients of the
+// scores pass between them through shared memory, within a warp. While the block multiplies one
+// tile of other rows, it copies the other operand's tile.
 type gradFloat struct {
 	attentionGrad
-	rows  int // own rows of a thread, each 8 after the one before
-	other int // rows of a tile that passes by
-	parts int // of the results' columns, one a block: a thread has no registers for more
+	rows  int // own rows of a thread, each 8 after the previous one
+	other int // rows of a tile of other rows
+	parts int // parts of the results' columns, one a block: more would not fit a thread's registers
 }
 
-// gradFloatFor chooses the tiles: as much as registers, and shared memory of 99 KiB, have room for.
+// gradFloatFor chooses the largest tiles that fit the registers and 99 KiB of shared memory.
 func gradFloatFor(s attentionGrad) gradFloat {
 	wide, plain := max(s.q.columns, s.v.columns), s.w.mask == dtype.Invalid || !s.w.drop
 	switch {
@@ -33,7 +33,8 @@ func gradFloatFor(s attentionGrad) gradFloat {
 	return gradFloat{s, 4, 16, 1}
 }
 
-// crowded reports whether the weighing of own keys takes many registers.
+// crowded reports whether weighing needs many registers: own rows are keys, with dropout and a
+// mask.
 func (s attentionGrad) crowded() bool { return s.byKey && s.w.drop && s.w.mask != dtype.Invalid }
 
 func (s gradFloat) kernel() (*Kernel, error) { return kernelOf(s) }
@@ -42,9 +43,10 @@ func (s gradFloat) columnParts() int         { return s.parts }
 func (s gradFloat) tensor() int              { return 0 } // the products are multiply-adds
 func (s gradFloat) name() string             { return s.kernelName(8*s.rows, s.other) }
 
-// tiles are those of the own rows, and of the others, of which each part of the columns has a piece
-// for each of 16 threads. Where there are few columns, the assembler unrolls the loops over them,
-// and needs more registers: own rows have at least 32, and 64 where registers are scarce.
+// tiles returns the tiles of the own rows and of the other rows. In a tile of other rows, each part
+// of the columns has a piece for each of 16 threads. Tiles of own rows have at least 32 columns,
+// and 64 where registers are scarce: with fewer columns the assembler unrolls the loops over them
+// and needs more registers.
 func (s gradFloat) tiles() (x1, x2, y1, y2 headTile) {
 	wide := func(columns int) headTile {
 		return headTileOf(s.other, max(1, ceilDiv(columns, 64*s.parts))*64*s.parts, dtype.F32)
@@ -59,7 +61,8 @@ func (s gradFloat) tiles() (x1, x2, y1, y2 headTile) {
 	return own(s.q.columns), own(s.v.columns), wide(s.q.columns), wide(s.v.columns)
 }
 
-// pitch is the elements from a row of weights to the next: two rows lie in different banks.
+// pitch is the number of elements from one row of weights to the next. It puts neighbouring rows
+// into different banks.
 func (s gradFloat) pitch() int { return s.other/32*32 + 16 }
 
 func (s gradFloat) shared() int {
@@ -69,15 +72,16 @@ func (s gradFloat) shared() int {
 
 func (s gradFloat) dynamicShared() int { return beyondStatic(s.shared(), 0) }
 
-// gradFloatWriter holds the state while a kernel is written.
+// gradFloatWriter holds the state while build writes a kernel.
 type gradFloatWriter struct {
 	gradBlock
 	s                gradFloat
-	x, y             ptx.Value // of the thread: its first other row, and its first own row
+	x, y             ptx.Value // the thread's first other row, and its first own row
 	ownX1, ownX2     ptx.Ptr
 	otherY1, otherY2 ptx.Ptr
-	mine, numbers    ptx.Ptr // weights of the thread's first own row; lse and delta of queries
-	sum1, sum2       [][]*ptx.Var
+	// mine: weights of the thread's first own row; numbers: lse and delta of queries
+	mine, numbers ptx.Ptr
+	sum1, sum2    [][]*ptx.Var
 }
 
 func (s gradFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
@@ -110,7 +114,8 @@ func (s gradFloat) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{floatThreads, 1, 1}
 }
 
-// sums are those of a result that has the columns of t: none if it is absent.
+// sums declares the thread's sums of a result with the columns of t. It returns nil if the result
+// is absent.
 func (g *gradFloatWriter) sums(d headRows, t headTile) [][]*ptx.Var {
 	if d.typ == dtype.Invalid {
 		return nil
@@ -124,7 +129,7 @@ func (g *gradFloatWriter) sums(d headRows, t headTile) [][]*ptx.Var {
 	return list
 }
 
-// pieces is the thread's first piece of four columns of a result that has such sums.
+// pieces returns the thread's first piece of four columns, in a result with these sums.
 func (g *gradFloatWriter) pieces(sums [][]*ptx.Var) ptx.Value {
 	if g.s.parts == 1 {
 		return g.x
@@ -144,7 +149,7 @@ func (g *gradFloatWriter) results(o headOperand, sums [][]*ptx.Var, scale, there
 	}
 }
 
-// pass goes through the other rows of a head of queries.
+// pass goes through the other rows of one head of queries.
 func (g *gradFloatWriter) pass(p gradPass) {
 	b, s := g.Builder, g.s
 	tileX1, tileX2, tileY1, tileY2 := s.tiles()
@@ -200,7 +205,8 @@ func (g *gradFloatWriter) pass(p gradPass) {
 	b.Barrier()
 }
 
-// share leaves what a thread has of the tile where the others of its own rows read it.
+// share stores the thread's values of the tile in shared memory, where the threads with the same
+// own rows read them.
 func (g *gradFloatWriter) share(v [][]ptx.Value) {
 	for r := range v {
 		for n := range v[r] {
@@ -210,8 +216,8 @@ func (g *gradFloatWriter) share(v [][]ptx.Value) {
 	g.WarpBarrier()
 }
 
-// weigh returns the weights that dropout leaves, and the gradients of scores without the factors
-// that all have: [own row][other row].
+// weigh returns the weights that dropout keeps, and the gradients of the scores without their
+// common factors: [own row][other row].
 func (g *gradFloatWriter) weigh(w *weighing, rows []gradRow, j ptx.Value, score, dp [][]*ptx.Var) (kept, changes [][]ptx.Value) {
 	b, s := g.Builder, g.s
 	own, zero := g.first.Add(g.y), b.F32(0)

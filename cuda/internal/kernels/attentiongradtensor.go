@@ -8,18 +8,18 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// gradTensor is half of attention's gradient of 16-bit floats on tensor cores. A warp has 16 own
-// rows. Its scores and the gradients of its weights stay in registers, where they are first
-// operands of the next products.
+// gradTensor computes one launch of attention's gradient of 16-bit floats on tensor cores. A warp
+// has 16 own rows. The scores and the gradients of the weights stay in the warp's registers. There
+// they are the first operands of the next products.
 type gradTensor struct {
 	attentionGrad
-	other int // rows of a tile that passes by
-	parts int // of the results' columns, one a block: a thread has no registers for more
+	other int // rows of a tile of other rows
+	parts int // parts of the results' columns, one a block: more would not fit a thread's registers
 }
 
 const gradWarps = 4
 
-// gradTensorFor chooses the tiles: as much as registers and shared memory of 99 KiB have room for.
+// gradTensorFor chooses the largest tiles that fit the registers and 99 KiB of shared memory.
 func gradTensorFor(shape attentionGrad) gradTensor {
 	s := gradTensor{attentionGrad: shape, parts: 1}
 	wide, plain := max(s.q.columns, s.v.columns), s.w.mask == dtype.Invalid && !s.w.drop
@@ -32,7 +32,7 @@ func gradTensorFor(shape attentionGrad) gradTensor {
 		if s.byKey && wide > 192 && s.w.mask != dtype.Invalid {
 			s.parts = 4
 		}
-	case wide > 96 && s.byKey: // scores are computed once for each part
+	case wide > 96 && s.byKey: // each part computes the scores again
 		s.other, s.parts = 32, 2
 		if !plain {
 			s.other = 16
@@ -53,8 +53,8 @@ func (s gradTensor) columnParts() int         { return s.parts }
 func (s gradTensor) name() string             { return s.kernelName(s.rows(), s.other) }
 func (s gradTensor) rows() int                { return 16 * gradWarps }
 
-// tensor is how many operations the tensor cores do for an own row and a tile of others. Every part
-// of the results' columns computes the scores.
+// tensor returns the operations of the tensor cores for one own row and one tile of other rows.
+// Every part of the results' columns computes the scores again.
 func (s gradTensor) tensor() int {
 	x1, x2, _, _ := s.tiles()
 	n := s.parts * x1.width
@@ -69,14 +69,15 @@ func (s gradTensor) tensor() int {
 	return 2 * s.other * n
 }
 
-// tiles are those of the own rows, and of the others.
+// tiles returns the tiles of the two own operands and of the two other operands.
 func (s gradTensor) tiles() (x1, x2, y1, y2 headTile) {
 	t := s.q.typ
 	return headTileOf(s.rows(), s.q.columns, t), headTileOf(s.rows(), s.v.columns, t),
 		headTileOf(s.other, s.q.columns, t), headTileOf(s.other, s.v.columns, t)
 }
 
-// shared is the bytes for own rows and for two stages of others, with two numbers for each of them.
+// shared returns bytes of shared memory: for the own rows, for one of two stages of other rows, and
+// in all. If own rows are keys, a stage also has lse and delta of its queries.
 func (s gradTensor) shared() (own, stage, all int) {
 	x1, x2, y1, y2 := s.tiles()
 	own, stage = x1.bytes()+x2.bytes(), y1.bytes()+y2.bytes()
@@ -91,14 +92,14 @@ func (s gradTensor) dynamicShared() int {
 	return beyondStatic(all, 0)
 }
 
-// gradWriter holds the state while a kernel is written.
+// gradWriter holds the state while build writes a kernel.
 type gradWriter struct {
 	gradBlock
 	s              gradTensor
-	lane, warpRow  ptx.Value // of the warp's first row in the tile
+	lane, warpRow  ptx.Value // warpRow is the warp's first row in the tile
 	shared, stages ptx.Ptr
 
-	sum1, sum2 [][]*ptx.Var // of 8 columns each
+	sum1, sum2 [][]*ptx.Var // one element for 8 columns
 	part       int
 }
 
@@ -119,8 +120,8 @@ func (s gradTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{32 * gradWarps, 1, 1}
 }
 
-// columns is the part of a result's columns that a block computes: the first, how many fragments of
-// 16 there are, and how many columns.
+// columns returns the columns of a result that the block computes: the first column, the number of
+// fragments of 16 columns, and the number of columns.
 func (g *gradWriter) columns(h headRows) (first, fragments, columns int) {
 	if h.typ == dtype.Invalid {
 		return 0, 0, 0
@@ -131,7 +132,7 @@ func (g *gradWriter) columns(h headRows) (first, fragments, columns int) {
 	return 16 * first, max(0, min(per, width-first)), max(0, min(16*per, h.columns-16*first))
 }
 
-// write writes the kernel of a part of the columns.
+// write writes the code for one part of the results' columns.
 func (g *gradWriter) write() {
 	b, s := g.Builder, g.s
 	tileX1, tileX2, _, _ := s.tiles()
@@ -162,7 +163,7 @@ func (g *gradWriter) write() {
 	g.results(g.d2, g.sum2, rest, there, out2)
 }
 
-// results scales and rounds sums, and stores them by way of shared memory at p.
+// results scales and rounds the sums, and stores them in the result by way of shared memory at p.
 func (g *gradWriter) results(o headOperand, sums [][]*ptx.Var, scale, there ptx.Value, p ptx.Ptr) {
 	first, n, columns := g.columns(o.headRows)
 	if n == 0 {
@@ -184,7 +185,7 @@ func (g *gradWriter) results(o headOperand, sums [][]*ptx.Var, scale, there ptx.
 	tile.mover(b, o, 32*gradWarps).store(g.first, there, p)
 }
 
-// pass goes through the other rows of a head of queries.
+// pass goes through the other rows of one head of queries.
 func (g *gradWriter) pass(p gradPass) {
 	b, s, w := g.Builder, g.s, p.w
 	tileX1, tileX2, tileY1, tileY2 := s.tiles()
@@ -241,7 +242,8 @@ func (g *gradWriter) pass(p gradPass) {
 	b.Barrier()
 }
 
-// product is the sums of own rows by others: [8 others][element of the fragment].
+// product multiplies own rows by other rows and returns the sums: [8 other rows][element of the
+// fragment].
 func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i int) []ptx.Value, steps int) [][]ptx.Value {
 	var acc [][]ptx.Value
 	for range g.s.other / 8 {
@@ -259,7 +261,8 @@ func (g *gradWriter) product(x, y ptx.Ptr, readX, readY func(p ptx.Ptr, step, i 
 	return acc
 }
 
-// multiply adds to sums the products of first operands, one for each 16 other rows, by those rows.
+// multiply multiplies the first operands x, one for each 16 other rows, by those rows at y, and
+// adds the products to sums.
 func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, readY func(p ptx.Ptr, step, i int) []ptx.Value) {
 	for step := range x {
 		for n := range len(sums) / 2 {
@@ -275,10 +278,10 @@ func (g *gradWriter) multiply(sums [][]*ptx.Var, x [][]ptx.Value, y ptx.Ptr, rea
 	}
 }
 
-// weigh returns the weights that dropout leaves, and the gradients of scores without the factors
-// that all have, as first operands of products. Number e of fragment n is of own row
-// 8(e/2) + lane/4 and of other row 8n + 2(lane%4) + e%2. numbers are, of the other rows, lse and
-// the sums of g·out.
+// weigh returns the weights that dropout keeps, and the gradients of the scores without their
+// common factors. Both are first operands of products. Number e of fragment n belongs to own row
+// 8(e/2) + lane/4 and other row 8n + 2(lane%4) + e%2. If own rows are keys, numbers points to lse
+// and delta of the tile's queries.
 func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Value, rows []gradRow, numbers ptx.Ptr) (p, ds [][]ptx.Value) {
 	b, s := g.Builder, g.s
 	column := g.lane.And(num(3)).Shl(num(1))
@@ -370,8 +373,8 @@ func (g *gradWriter) weigh(w *weighing, score, dp [][]ptx.Value, j, own ptx.Valu
 	return p, ds
 }
 
-// keeps returns whether dropout leaves weights of the tile, as weigh numbers them, nil where there
-// is none.
+// keeps returns a function that reports whether dropout keeps a weight of the tile, numbered as in
+// weigh. It returns nil if there is no dropout.
 func (g *gradWriter) keeps(w *weighing, j, own ptx.Value, rows []gradRow) func(n, e int) ptx.Value {
 	switch {
 	case !g.s.w.drop:
@@ -388,7 +391,8 @@ func (g *gradWriter) keeps(w *weighing, j, own ptx.Value, rows []gradRow) func(n
 	}
 }
 
-// edge reports whether some of the warp's own rows and the tile's do not see each other by number.
+// edge reports whether some query and key of the tile do not see each other because of their
+// positions.
 func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 	end := j.Add(num(g.s.other))
 	if !g.s.byKey {
@@ -402,7 +406,8 @@ func (g *gradWriter) edge(w *weighing, j, own ptx.Value) ptx.Value {
 	return p
 }
 
-// operands rounds numbers, as they lie in sums, to first operands for each 16 other rows.
+// operands rounds values that lie as sums do, and returns them as first operands, one for each 16
+// other rows.
 func (g *gradWriter) operands(v [][]ptx.Value) (list [][]ptx.Value) {
 	half := storage(g.s.q.typ)
 	for n := 0; n < len(v); n += 2 {

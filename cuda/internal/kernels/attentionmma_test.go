@@ -7,8 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A product of 128×128×64 takes 512 instructions of 16×8×16 over all warps of a tile, and no more:
-// two for the result, four and three for the halves of the gradient. Nothing meets a bank conflict.
+// A product of 128×128×64 takes exactly 512 instructions of 16×8×16 over all warps of a tile.
+// Attention has two products, and the halves of its gradient four and three. There are no bank
+// conflicts.
 func TestAttentionInstructions(t *testing.T) {
 	const product = 128 / 16 * (128 / 8) * (64 / 16)
 	for _, heads := range []int{2, 64} { // with 64 queries a tile, and with 128

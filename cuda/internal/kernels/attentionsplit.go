@@ -10,16 +10,17 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// fewQueries is how many rows of queries make the small tiles that are for decoding, and leastKeys
-// how many keys a piece has at least.
+// fewQueries is the number of rows of the small tiles of queries, which decoding uses. leastKeys is
+// the least number of keys in a piece.
 const (
 	fewQueries = 16
 	leastKeys  = 128
 )
 
-// grouped lets the heads of queries that share a head of keys be rows of one, where there are few
-// and strides allow it: keys and values are then read once for them. With one query they always do,
-// but for a mask's.
+// grouped merges the heads of queries that share one head of keys: they become rows of one head.
+// Keys and values are then read once for all of them. It does so only for few queries and where the
+// strides allow it. With a single query the strides of Q and Out always allow it; those of a mask
+// may not.
 func (o AttentionOperands) grouped() AttentionOperands {
 	batch, heads, queries, keys := o.Q.Shape.At(0), o.Q.Shape.At(1), o.Q.Shape.At(2), o.K.Shape.At(2)
 	shared := o.K.Shape.At(1)
@@ -40,14 +41,14 @@ func (o AttentionOperands) grouped() AttentionOperands {
 	return g
 }
 
-// few reports whether there are so few queries, and so many keys, that tiles are small and keys may
-// be split. Causal queries see no more keys than there are queries.
+// few reports whether tiles are small and the keys may be split: there are few queries and many
+// keys. It is false for causal attention, where queries see no more keys than there are queries.
 func (o AttentionOperands) few() bool {
 	return !o.Causal && o.Q.Shape.At(2) <= fewQueries && o.K.Shape.At(2) >= leastKeys
 }
 
-// splitKeys is how many keys a block goes through, a multiple of its tile's: all, unless that
-// leaves multiprocessors without a block.
+// splitKeys returns how many keys a block goes through. It returns all keys, unless that would
+// leave multiprocessors without a block. Otherwise the number is a multiple of tile.
 func splitKeys(g *GPU, blocks, keys, tile int) int {
 	pieces := min(2*g.Cores/blocks, keys/leastKeys)
 	if pieces < 2 {
@@ -56,8 +57,9 @@ func splitKeys(g *GPU, blocks, keys, tile int) int {
 	return ceilDiv(ceilDiv(keys, pieces), tile) * tile
 }
 
-// splitAttention plans attention of which blocks go through chunk keys each. They leave results in
-// float32, and the logarithms of their sums: -Inf of a query that sees no key of a piece.
+// splitAttention plans attention in which each block goes through chunk keys. The blocks store
+// partial results in float32, and the logarithms of their sums. The logarithm is -Inf for a query
+// that sees no key of a piece.
 func splitAttention(s attentionShape, o AttentionOperands, chunk int, scratch Scratch) ([]Launch, error) {
 	n, rows, values := ceilDiv(o.K.Shape.At(2), chunk), o.Out.Shape.Head(3).Size(), o.Out.Shape.At(3)
 	pieces := Operand{Type: dtype.F32, Layout: shape.Dense(o.Out.Shape)}
@@ -78,8 +80,8 @@ func splitAttention(s attentionShape, o AttentionOperands, chunk int, scratch Sc
 	return append(list, last), err
 }
 
-// attentionCombine weighs the results of pieces of the keys by their sums. A block has a query; a
-// thread has every 128th value.
+// attentionCombine adds the partial results of the pieces of the keys, weighted by their sums. A
+// block has one query, and a thread has every 128th value.
 type attentionCombine struct {
 	out headRows
 	lse bool
@@ -112,7 +114,7 @@ func (s attentionCombine) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.For(b.U32(0), pieces, num(1), func(p ptx.Value, _ ptx.Loop) {
 		total.Set(total.Get().Add(call(b, "exp", sum(p).Sub(base))))
 	})
-	none := total.Get().Eq(num(0)) // a piece that is not a number is not none
+	none := total.Get().Eq(num(0)) // false if a sum is NaN, so that the result is NaN
 	if s.lse {
 		to := b.Pointer("lse", ptx.F32)
 		b.If(b.ThreadID(0).Eq(num(0)), func() {
@@ -133,7 +135,8 @@ func (s attentionCombine) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{floatThreads, 1, 1}
 }
 
-// combine plans the launch that makes o's results of those of pieces of the keys.
+// combine plans the launch that computes the results of o from the partial results in pieces and
+// sums.
 func (o AttentionOperands) combine(pieces, sums Operand) (Launch, error) {
 	s := attentionCombine{out: headRowsOf(o.Out), lse: o.LSE.Type != dtype.Invalid}
 	k, err := kernelOf(s)

@@ -9,15 +9,16 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// attentionTensor is attention of 16-bit floats on tensor cores. A warp has 16 queries, or 32.
-// Sums, scores and weights stay in its registers: weights lie there as the second product's first
-// operand does.
+// attentionTensor computes attention of 16-bit floats on tensor cores. A warp has 16 or 32 queries.
+// Sums, scores and weights stay in its registers, where the weights already have the layout of the
+// second product's first operand.
 type attentionTensor struct {
 	attentionShape
-	fold  bool // the scale is positive and nothing is added to the scores: the exponent scales them
+	// the exponent applies the scale, which is positive, and nothing is added to the scores
+	fold  bool
 	warps int
-	high  int // times 16 queries of a warp
-	keys  int // of a tile
+	high  int // a warp has 16·high queries
+	keys  int // in a tile
 	keepQ bool
 }
 
@@ -42,7 +43,7 @@ func (s attentionTensor) tileRows() int { return 16 * s.high * s.warps }
 func attentionTensorFor(s attentionShape, scale float64, heads, queries int, few bool) attentionTensor {
 	f := attentionTensor{attentionShape: s, fold: scale > 0 && !s.w.adds(), warps: 4, high: 1, keys: 64, keepQ: true}
 	wide, plain := max(s.q.columns, s.v.columns), s.w.mask == dtype.Invalid && !s.w.drop
-	switch { // as many registers as a thread has
+	switch { // tiles that fit the registers of a thread
 	case wide > 128:
 		f.keys, f.keepQ = 32, false
 	case wide > 64 && !plain, s.w.drop && (s.w.lengths || s.w.mask != dtype.Invalid):
@@ -63,8 +64,8 @@ func (s attentionTensor) tiles() (q, k, v, out headTile) {
 		headTileOf(rows, s.v.columns, t)
 }
 
-// shared is the bytes for the queries, whose place the results take, and two stages of keys and
-// values.
+// shared returns bytes of shared memory: for the queries, whose memory the results use later, for
+// one of two stages of keys and values, and in all.
 func (s attentionTensor) shared() (first, stage, all int) {
 	q, k, v, out := s.tiles()
 	first, stage = max(q.bytes(), out.bytes()), k.bytes()+v.bytes()
@@ -76,21 +77,21 @@ func (s attentionTensor) dynamicShared() int {
 	return beyondStatic(all, 0)
 }
 
-// attentionRow is the running state of 8 of a warp's queries, of which a lane has one.
+// attentionRow is the running state of one query. Each lane has one of each 8 queries of its warp.
 type attentionRow struct {
 	weighingRow
 	most, sum *ptx.Var
 }
 
-// attentionWriter holds the state while a kernel is written.
+// attentionWriter holds the state while build writes a kernel.
 type attentionWriter struct {
 	*ptx.Builder
 	s     attentionTensor
 	a     attentionBlock
 	lane  ptx.Value
-	rows  []attentionRow // number 2t+h is row 16t + 8h + lane/4 of the warp's
-	acc   [][][]*ptx.Var // of the results: [t][8 values][element of the fragment]
-	scale ptx.Value      // of what becomes a power of two
+	rows  []attentionRow // rows[2t+h] is row 16t + 8h + lane/4 of the warp
+	acc   [][][]*ptx.Var // sums of the results: [t][8 values][element of the fragment]
+	scale ptx.Value      // factor before the power of two: log₂e, times the scale if folded
 }
 
 func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
@@ -136,7 +137,7 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	g.start(a.first.Add(warpRow), tileV.width)
 
-	seen := a.w.lastKey(a.first.Add(warpRow)) // by all queries of the warp
+	seen := a.w.lastKey(a.first.Add(warpRow)) // all queries of the warp see the keys before seen
 	read := b.Var(b.U32(0))
 	b.For(a.begin, a.end, num(s.keys), func(j ptx.Value, _ ptx.Loop) {
 		b.Comment("this tile has arrived, and everyone is done with the one before it")
@@ -195,7 +196,7 @@ func (s attentionTensor) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{threads, 1, 1}
 }
 
-// start prepares the rows of a warp whose first is query first.
+// start prepares the rows of a warp whose first query is number first.
 func (g *attentionWriter) start(first ptx.Value, values int) {
 	b := g.Builder
 	for n := range 2 * g.s.high {
@@ -214,7 +215,7 @@ func (g *attentionWriter) start(first ptx.Value, values int) {
 	}
 }
 
-// add adds a product to an accumulator.
+// add adds the product of the fragments x and y to an accumulator.
 func (g *attentionWriter) add(acc []*ptx.Var, x, y []ptx.Value) {
 	r := g.MMA(storage(g.s.q.typ), x, y, []ptx.Value{acc[0].Get(), acc[1].Get(), acc[2].Get(), acc[3].Get()})
 	for e := range acc {
@@ -222,12 +223,13 @@ func (g *attentionWriter) add(acc []*ptx.Var, x, y []ptx.Value) {
 	}
 }
 
-// key is the number of the key of element e of fragment n of the tile from j on.
+// key returns the number of the key of element e of fragment n, in the tile whose first key is j.
 func (g *attentionWriter) key(j ptx.Value, n, e int) ptx.Value {
 	return j.Add(g.lane.And(num(3)).Shl(num(1))).Add(num(8*n + e%2))
 }
 
-// mask scales the scores, unless the exponent does, and masks them; at the edge also by number.
+// mask scales the scores, unless the exponent scales them, and applies the mask. Where edge holds,
+// it also hides keys by their position.
 func (g *attentionWriter) mask(score [][][]ptx.Value, j, edge ptx.Value) {
 	b := g.Builder
 	var vars []*ptx.Var
@@ -258,8 +260,8 @@ func (g *attentionWriter) mask(score [][][]ptx.Value, j, edge ptx.Value) {
 	all(func(v *ptx.Var, t, n, e int) { score[t][n][e] = v.Get() })
 }
 
-// weigh updates the rows by a tile's scores and returns its weights, relative to the rows' maxima,
-// as first operands of products: [t][step] for each 16 keys.
+// weigh updates the running state of the rows with a tile's scores. It returns the tile's weights,
+// relative to the rows' maxima, as first operands of products: [t][step], a step for each 16 keys.
 func (g *attentionWriter) weigh(score [][][]ptx.Value, j ptx.Value) [][][]ptx.Value {
 	b := g.Builder
 	weights := make([][][]ptx.Value, len(score))
@@ -319,7 +321,7 @@ func (g *attentionWriter) weigh(score [][][]ptx.Value, j ptx.Value) [][][]ptx.Va
 	return weights
 }
 
-// finish divides the results by the sums and writes the logarithms of these.
+// finish divides the results by the sums and stores the logarithms of the sums in LSE.
 func (g *attentionWriter) finish() {
 	b := g.Builder
 	for i, r := range g.rows {
@@ -351,7 +353,7 @@ func (g *attentionWriter) finish() {
 	}
 }
 
-// writePieces stores the results of a piece of the keys, which are in float32, by twos.
+// writePieces stores the float32 results of a piece of the keys, two elements at a time.
 func (g *attentionWriter) writePieces() {
 	out, b := g.a.out, g.Builder
 	for i, r := range g.rows {
@@ -369,7 +371,7 @@ func (g *attentionWriter) writePieces() {
 	}
 }
 
-// write rounds the results and leaves them in the tile at p.
+// write rounds the results and stores them in the tile at p, in shared memory.
 func (g *attentionWriter) write(p ptx.Ptr, tile headTile, warpRow ptx.Value) {
 	for t := range g.acc {
 		for n, v := range g.acc[t] {

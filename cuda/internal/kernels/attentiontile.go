@@ -8,15 +8,16 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// headTile is a tile of rows in shared memory. A row is a token of a head; it has a multiple of 16
-// elements. Pieces of 16 bytes are swizzled within a row, so that eight neighbouring rows have a
-// piece in different banks: neither copies nor ldmatrix meet conflicts.
+// headTile is a tile of rows in shared memory. A row is one token of a head, with its number of
+// elements rounded up to a multiple of 16. The 16-byte pieces of a row are swizzled, so that the
+// same piece of eight neighbouring rows lies in different banks. So neither copies nor ldmatrix
+// have bank conflicts.
 type headTile struct {
-	rows, width int // of elements
+	rows, width int // width is the elements of a row
 	size        int // bytes of an element: 2 or 4
 }
 
-// headTileOf is a tile with room for rows of columns elements.
+// headTileOf returns a tile with room for the given numbers of rows and columns.
 func headTileOf(rows, columns int, t dtype.Type) headTile {
 	return headTile{rows, max(16, ceilDiv(columns, 16)*16), t.Size()}
 }
@@ -25,22 +26,24 @@ func (t headTile) rowBytes() int { return t.width * t.size }
 func (t headTile) bytes() int    { return t.rows * t.rowBytes() }
 func (t headTile) pieces() int   { return t.rowBytes() / 16 }
 
-// swap is how many pieces of a row change places among themselves: a power of two.
+// swap is the number of neighbouring pieces of a row that the swizzle permutes: a power of two.
 func (t headTile) swap() int { return min(8, t.pieces()&-t.pieces()) }
 
-// at returns the byte of a 16-byte piece of a row.
+// at returns the byte offset of a 16-byte piece of a row.
 func (t headTile) at(row, piece ptx.Value) ptx.Value {
 	n := t.swap()
 	turn := row.Shr(num(bits.TrailingZeros(uint(8 / n)))).And(num(n - 1))
 	return row.Mul(num(t.rowBytes())).Add(piece.Xor(turn).Shl(num(4)))
 }
 
-// fragments returns a function that reads, with ldmatrix, what [ptx.Builder.MMA] takes. That is 16
-// outer elements by 16 of k of the tile of 16-bit elements at p, number i along the outer dimension
-// and number step along k. Where alongK holds, rows are outer and columns k, and the first outer
-// element is row first; else rows are k, and it is column first. For the first operand the four
-// registers are the matrices (outer, k) = (0,0), (8,0), (0,8), (8,8). For the second they are
-// (0,0), (0,8), (8,0), (8,8), which are two fragments.
+// fragments returns a function that reads operands of [ptx.Builder.MMA] with ldmatrix from the tile
+// of 16-bit elements at p. It reads 16 outer elements by 16 elements of k, number i along the outer
+// dimension and number step along k. If alongK holds, the tile's rows are the outer dimension, its
+// columns are k, and first is a row. Otherwise the rows are k, the columns are the outer dimension,
+// and first is a column.
+//
+// For the first operand the four registers are the matrices (outer, k) = (0,0), (8,0), (0,8),
+// (8,8). For the second operand they are (0,0), (0,8), (8,0), (8,8), which are two fragments.
 func (t headTile) fragments(b *ptx.Builder, alongK bool, first ptx.Value, second bool) func(p ptx.Ptr, step, i int) []ptx.Value {
 	lane := b.LaneID()
 	outerBit, kBit := lane.Shr(num(3)).And(num(1)), lane.Shr(num(4))
@@ -48,7 +51,8 @@ func (t headTile) fragments(b *ptx.Builder, alongK bool, first ptx.Value, second
 		outerBit, kBit = kBit, outerBit
 	}
 	r := lane.And(num(7))
-	// whole groups of pieces need no address of their own
+	// A whole group of swizzled pieces is a constant number of bytes, so its address costs no
+	// instruction.
 	columns := func(i int) (within, bytes int) {
 		return 2 * i % t.swap(), 2 * i / t.swap() * t.swap() * 16
 	}
@@ -64,13 +68,15 @@ func (t headTile) fragments(b *ptx.Builder, alongK bool, first ptx.Value, second
 	}
 }
 
-// rowVector is how many elements along the last dimension of a rank-4 operand can always be moved
-// at once: those of 16 bytes, or half, or a quarter of them, or 1.
+// rowVector returns how many neighbouring elements of a row one access can always move: as many as
+// fill 16, 8 or 4 bytes, or else 1. The operand has rank 4, and its rows run along the last
+// dimension.
 func rowVector(o Operand) int {
 	for v := 16 / o.Type.Size(); v > 1 && o.Strides.At(3) == 1; v /= 2 {
 		whole := o.Shape.At(3)%v == 0 && o.start()%uint64(v*o.Type.Size()) == 0
 		for d := range 3 {
-			// Rows that are not there have an address too.
+			// Kernels compute addresses of rows beyond the last too, so the stride of rows counts
+			// even for a single row.
 			whole = whole && (o.Strides.At(d)%v == 0 || d < 2 && o.Shape.At(d) <= 1)
 		}
 		if whole {
@@ -80,30 +86,31 @@ func rowVector(o Operand) int {
 	return 1
 }
 
-// unitRows reports whether the last dimension of a rank-4 operand has stride 1, or needs none.
+// unitRows reports whether the last dimension of a rank-4 operand has stride 1, or at most one
+// element.
 func unitRows(o Operand) bool { return o.Strides.At(3) == 1 || o.Shape.At(3) <= 1 }
 
-// headRows is how a kernel sees the rows of an operand [batch, heads, length, columns].
+// headRows describes the rows of an operand [batch, heads, length, columns] to a kernel.
 type headRows struct {
 	typ     dtype.Type
-	columns int  // that there are; a tile may have more
+	columns int  // columns of the operand; a tile may have more
 	vector  int  // see rowVector
-	unit    bool // columns are neighbours
+	unit    bool // the column stride is 1
 }
 
 func headRowsOf(o Operand) headRows {
 	return headRows{o.Type, o.Shape.At(3), rowVector(o), unitRows(o)}
 }
 
-// headOperand is such an operand's parameters.
+// headOperand has the parameters of an operand of a kernel.
 type headOperand struct {
 	headRows
 	p           ptx.Ptr
-	batch, head ptx.Value // strides in elements
+	batch, head ptx.Value // strides in elements, as row and column
 	row, column ptx.Value
 }
 
-// declareHeads declares an operand as packHeads packs it.
+// declareHeads declares the parameters of an operand in the order in which packHeads packs them.
 func declareHeads(b *ptx.Builder, name string, h headRows) headOperand {
 	o := headOperand{headRows: h, p: b.Pointer(name, storage(h.typ))}
 	o.batch, o.head = b.Param(name+"b", ptx.S64), b.Param(name+"h", ptx.S64)
@@ -119,8 +126,8 @@ func (p *packer) packHeads(o Operand) {
 	p.u32(uint32(o.Strides.At(3)))
 }
 
-// packable reports whether an operand's strides along rows and columns fit packHeads, and all of a
-// head's elements 32-bit indices.
+// packable reports whether the strides along rows and columns fit the 32 bits of packHeads, and the
+// indices of a head's elements too.
 func packable(l shape.Layout) bool {
 	const most = 1<<31 - 1
 	for d := 2; d < 4; d++ {
@@ -131,16 +138,16 @@ func packable(l shape.Layout) bool {
 	return true
 }
 
-// of moves the operand to a head of a sample.
+// of returns the operand moved to one head of one sample.
 func (o headOperand) of(batch, head ptx.Value) headOperand {
 	o.p = o.p.At(o.batch.Mul(batch.Cvt(ptx.S64))).At(o.head.Mul(head.Cvt(ptx.S64)))
 	return o
 }
 
-// line returns the first element of a row.
+// line returns the pointer to the first element of a row.
 func (o headOperand) line(row ptx.Value) ptx.Ptr { return o.p.At(row.Bitcast(ptx.S32).MulWide(o.row)) }
 
-// element returns an element of a row.
+// element returns the pointer to an element of the row that begins at line.
 func (o headOperand) element(line ptx.Ptr, column ptx.Value) ptx.Ptr {
 	if o.unit {
 		return line.At(column)
@@ -154,14 +161,14 @@ type headMover struct {
 	t       headTile
 	o       headOperand
 	threads int
-	line    func(row ptx.Value) ptx.Ptr // of a row that is there
+	line    func(row ptx.Value) ptx.Ptr // pointer to a row that exists
 
 	across     int // threads that share a row
-	down       int // rows that all threads move at once
+	down       int // rows that all threads together move at once
 	row, piece ptx.Value
 }
 
-// mover prepares to move tiles of an operand, which has been moved to its head.
+// mover prepares to move tiles of an operand that of has moved to a head.
 func (t headTile) mover(b *ptx.Builder, o headOperand, threads int) *headMover {
 	across := min(32, t.pieces()&-t.pieces())
 	m := &headMover{b: b, t: t, o: o, threads: threads, line: o.line, across: across, down: threads / across}
@@ -169,8 +176,8 @@ func (t headTile) mover(b *ptx.Builder, o headOperand, threads int) *headMover {
 	return m
 }
 
-// each calls f for the pieces of this thread: the row in the tile, the first column and the byte in
-// shared memory. newRow runs before the pieces of each row.
+// each calls f for each piece that this thread moves. The first column of the piece is column +
+// constant, and its byte in shared memory is at + plus. newRow runs before the pieces of each row.
 func (m *headMover) each(newRow func(row ptx.Value), f func(column ptx.Value, constant int, at ptx.Value, plus int)) {
 	all := func() {
 		period := max(1, 8/m.down)
@@ -184,16 +191,17 @@ func (m *headMover) each(newRow func(row ptx.Value), f func(column ptx.Value, co
 			}
 		}
 	}
-	if m.down > m.t.rows { // the other threads have nothing to do
+	if m.down > m.t.rows { // threads beyond the tile's rows have nothing to do
 		m.b.If(m.row.Lt(num(m.t.rows)), all)
 		return
 	}
 	all()
 }
 
-// load starts to bring the rows from first on, of which there are limit, to p. What is not there
-// becomes zero, and is not read. Copies are asynchronous unless elements of 16 bits are moved one
-// by one: what waits for a group of copies and for a barrier waits for both.
+// load starts to copy the operand's rows from first to limit to the tile at p. Elements beyond the
+// rows and columns are not read and become zero. The copies are asynchronous, except for 16-bit
+// elements that are moved one by one. A caller that waits for the group of copies and then for a
+// barrier has waited for both kinds.
 func (m *headMover) load(first, limit ptx.Value, p ptx.Ptr) {
 	b, per := m.b, 16/m.t.size
 	var there ptx.Value
@@ -221,7 +229,7 @@ func (m *headMover) load(first, limit ptx.Value, p ptx.Ptr) {
 	})
 }
 
-// single brings a piece of 16-bit elements through registers.
+// single copies a piece of eight 16-bit elements through registers.
 func (m *headMover) single(line ptx.Ptr, column ptx.Value, constant int, inside func(e int) ptx.Value, to ptx.Ptr) {
 	b, t := m.b, storage(m.o.typ)
 	var elements []*ptx.Var
@@ -237,7 +245,7 @@ func (m *headMover) single(line ptx.Ptr, column ptx.Value, constant int, inside 
 	to.As(ptx.B32).StoreVec(words...)
 }
 
-// store writes the tile at p to the rows from first on, of which there are limit.
+// store writes the tile at p to the operand's rows from first to limit.
 func (m *headMover) store(first, limit ptx.Value, p ptx.Ptr) {
 	b, per := m.b, 16/m.t.size
 	var there ptx.Value

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// AttentionWeighing is a [device.Weighing] with its operands as the kernels take them. Those that
-// are absent have the type Invalid.
+// AttentionWeighing is a [device.Weighing] with its operands in the form that the kernels take.
+// Absent operands have the type Invalid.
 type AttentionWeighing struct {
 	Scale                  float64
 	Causal                 bool
@@ -20,7 +20,7 @@ type AttentionWeighing struct {
 	Seed, Offset           uint64
 }
 
-// weighingSpec is what of a weighing a kernel is made for.
+// weighingSpec holds those properties of a weighing on which a kernel's text depends.
 type weighingSpec struct {
 	causal, lengths bool
 	mask            dtype.Type // Invalid: none
@@ -39,7 +39,7 @@ func weighingSpecOf(w AttentionWeighing) weighingSpec {
 // adds reports whether the mask is added to the scores.
 func (s weighingSpec) adds() bool { return s.mask != dtype.Invalid && s.mask != dtype.Bool }
 
-// String is the part of a kernel's name.
+// String returns the weighing's part of a kernel's name.
 func (s weighingSpec) String() string {
 	name := ""
 	for _, p := range []struct {
@@ -54,24 +54,25 @@ func (s weighingSpec) String() string {
 	return name
 }
 
-// weighing is a weighing's parameters in a kernel, moved to a head of a sample by of.
+// weighing has the parameters of a weighing in a kernel. The method of moves it to one head of one
+// sample.
 type weighing struct {
 	*ptx.Builder
 	s                    weighingSpec
 	heads, queries, keys ptx.Value
-	scale                ptx.Value // of the computing type F32
-	limit                ptx.Value // how many keys the sample has
+	scale                ptx.Value // in F32, the computing type
+	limit                ptx.Value // number of keys of the sample
 	lengths              ptx.Ptr
 	perSample            ptx.Value // stride of lengths
 	mask                 headOperand
-	seed, offset         ptx.Value // of the generator
-	dropped              ptx.Value // the greatest random bits of a weight that is
-	rest                 ptx.Value // what a weight that stays is multiplied by
+	seed, offset         ptx.Value // of the random number generator
+	dropped              ptx.Value // a weight is dropped if its random bits are not greater
+	rest                 ptx.Value // the factor of the weights that dropout keeps
 	numbers              ptx.Ptr
-	block                ptx.Value // of the head's first weights' random numbers
+	block                ptx.Value // the head's first block of random numbers
 }
 
-// declareWeighing declares the parameters as packWeighing packs them.
+// declareWeighing declares the parameters in the order in which packWeighing packs them.
 func declareWeighing(b *ptx.Builder, s weighingSpec) *weighing {
 	w := &weighing{Builder: b, s: s}
 	w.heads, w.queries, w.keys = b.Param("heads", ptx.U32), b.Param("queries", ptx.U32), b.Param("keys", ptx.U32)
@@ -121,7 +122,7 @@ func (p *packer) packWeighing(s weighingSpec, w AttentionWeighing, weights shape
 	}
 }
 
-// of moves the weighing to a head of queries of a sample.
+// of moves the weighing to one head of queries of one sample.
 func (w *weighing) of(batch, head ptx.Value) {
 	if w.s.lengths {
 		n := w.lengths.At(w.perSample.Mul(batch.Cvt(ptx.S64))).Load()
@@ -136,15 +137,16 @@ func (w *weighing) of(batch, head ptx.Value) {
 	}
 }
 
-// weighingRow is one query's part of a weighing.
+// weighingRow is the weighing of one query.
 type weighingRow struct {
 	w     *weighing
-	i     ptx.Value // the query
-	line  ptx.Ptr   // of the mask
-	block ptx.Value // of the first weights' random numbers
+	i     ptx.Value // index of the query
+	line  ptx.Ptr   // the query's row of the mask
+	block ptx.Value // first block of the row's random numbers
 }
 
-// row returns the part of query i. One that is not there is read as the last.
+// row returns the weighing of query i. If there is no query i, it reads the mask and the random
+// numbers of the last query.
 func (w *weighing) row(i ptx.Value) weighingRow {
 	r := weighingRow{w: w, i: i}
 	at := i.Min(w.queries.Sub(num(1)))
@@ -157,7 +159,7 @@ func (w *weighing) row(i ptx.Value) weighingRow {
 	return r
 }
 
-// sees reports whether the query sees key j by its number alone.
+// sees reports whether the query sees key j, by the lengths and the causal order alone.
 func (r weighingRow) sees(j ptx.Value) ptx.Value {
 	p := j.Lt(r.w.limit)
 	if r.w.s.causal {
@@ -166,8 +168,8 @@ func (r weighingRow) sees(j ptx.Value) ptx.Value {
 	return p
 }
 
-// masked returns a score with the mask: added, or -Inf where the key is not seen. Key j need not be
-// there if there is one.
+// masked returns the score with the mask applied: a mask of numbers is added, and a mask of Bool
+// sets hidden keys to -Inf. j may lie beyond the last key, and then reads the mask of the last key.
 func (r weighingRow) masked(j, score ptx.Value) ptx.Value {
 	w := r.w
 	if w.s.mask == dtype.Invalid {
@@ -180,12 +182,12 @@ func (r weighingRow) masked(j, score ptx.Value) ptx.Value {
 	return score.Add(m)
 }
 
-// unseen returns a score, or -Inf for a key that the query does not see by its number.
+// unseen returns the score, or -Inf if sees is false for key j.
 func (r weighingRow) unseen(j, score ptx.Value) ptx.Value {
 	return r.sees(j).Select(score, r.w.F32(float32(math.Inf(-1))))
 }
 
-// lastKey returns how many keys, of all, the queries up to number i see at most.
+// lastKey returns the number of the first key that no query up to number i sees.
 func (w *weighing) lastKey(i ptx.Value) ptx.Value {
 	if !w.s.causal {
 		return w.limit

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Planning is on the path of every operation: it should cost well under a microsecond or two.
+// Every operation is planned, so planning should cost less than one or two microseconds.
 func BenchmarkPlan(b *testing.B) {
 	p := program(b, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32, dtype.F32}, x0.Mul(x1).Add(expr.Param(0)))
 	out, x, y := []Operand{fake(dtype.F32, 64, 1024)}, fake(dtype.F32, 64, 1024), fake(dtype.F32, 64, 1024)
@@ -43,7 +43,7 @@ func BenchmarkPlan(b *testing.B) {
 	run("layer norm", func() error { _, err := Norm(norm, device.RowNorm{Eps: 1e-5, Period: 1, Inner: 1}); return err })
 }
 
-// Building happens once for each form of kernel.
+// Each form of a kernel is built once.
 func BenchmarkBuild(b *testing.B) {
 	big := fake(dtype.F32, 1, 1024, 1024)
 	half := fake(dtype.BF16, 1, 1024, 1024)

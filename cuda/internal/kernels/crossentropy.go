@@ -9,15 +9,15 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// crossEntropySpec describes a fused cross-entropy kernel, or its gradient.
+// crossEntropySpec describes the fused cross-entropy kernel, or the kernel of its gradient.
 type crossEntropySpec struct {
 	typ   dtype.Type // of x and dx
 	grad  bool
 	unit  bool
 	form  rowForm
 	group int
-	one   bool // g is 1
-	count bool // g is divided by a number
+	one   bool // g is absent and counts as 1
+	count bool // g is divided by a count, which the kernel loads
 }
 
 func (s crossEntropySpec) name() string {
@@ -37,9 +37,9 @@ func (s crossEntropySpec) name() string {
 	return fmt.Sprintf("%s_%v_%v_%d", name, s.typ, s.form, s.group)
 }
 
-// CrossEntropy plans loss[i] = rest[i] - (x[i, target[i]] - top[i]) with top[i] the greatest of
-// x[i] and rest[i] = log Σ exp(x[i] - top[i]), for x of shape [n, classes], target I64 [n], and
-// loss, top and rest [n] of x's computing type. Where target is ignore the loss is 0; a target
+// CrossEntropy plans loss[i] = rest[i] - (x[i, target[i]] - top[i]). Here top[i] is the maximum of
+// x[i], and rest[i] = log Σ exp(x[i] - top[i]). x has the shape [n, classes] and target is I64 [n].
+// loss, top and rest are [n] of x's computing type. Where target is ignore, the loss is 0. A target
 // outside of the classes gives 0 and is reported in the fault record.
 func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64, tag uint32) ([]Launch, error) {
 	const op = "cross-entropy"
@@ -64,8 +64,9 @@ func CrossEntropy(loss, top, rest, x, target Operand, ignore int64, fault uint64
 	return []Launch{l}, err
 }
 
-// meansOfTargets are, by the type of the losses, their sum by the number of the targets, operand 1,
-// that are not the scalar.
+// meansOfTargets has, for each type of the losses, the reduction that MeanOfTargets plans. It
+// divides the sum of the losses, operand 0, by the number of targets, operand 1, that differ from
+// the scalar.
 var meansOfTargets = map[dtype.Type]*device.Reduction{}
 
 func init() {
@@ -78,13 +79,14 @@ func init() {
 }
 
 // MeanOfTargets plans mean = Σ loss / count, where count is the number of targets that are not
-// ignore. The sum has the order, and the bits, of [Reduce].
+// ignore. The sum is added in the order of [Reduce], and has the same bits.
 func MeanOfTargets(mean, count, loss, target Operand, ignore int64, scratch Scratch) ([]Launch, error) {
 	return planReduce(meansOfTargets[mean.Type], mean, count, []Operand{loss, target}, []uint64{uint64(ignore)}, scratch, reduceTune{})
 }
 
-// CrossEntropyGrad plans dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i], 0 in rows whose
-// target is ignore or not a class. An absent g is 1; the number count, if it is there, divides g.
+// CrossEntropyGrad plans dx = (exp(x - top[i] - rest[i]) - onehot(target))·g[i]. dx is 0 in rows
+// whose target is ignore or no class. An absent g counts as 1. If count is present, g is divided by
+// it.
 func CrossEntropyGrad(dx, x, top, rest, target, g, count Operand, ignore int64) ([]Launch, error) {
 	const op = "cross-entropy gradient"
 	vectors := []Operand{top, rest}
@@ -119,7 +121,7 @@ func CrossEntropyGrad(dx, x, top, rest, target, g, count Operand, ignore int64) 
 	return []Launch{l}, err
 }
 
-// checkCrossEntropy checks x, the targets and the vectors of one value a row.
+// checkCrossEntropy checks x, the targets, and the vectors with one value for each row.
 func checkCrossEntropy(op string, x, target Operand, vectors ...Operand) error {
 	if err := checkRows(op, x); err != nil {
 		return err
@@ -159,14 +161,14 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		x, dx = x.at(w.row), dx.at(w.row)
 		w.access(s.form, x)
 		class := target.at(w.row).p.Load()
-		// A target that is no class was reported by the forward kernel.
+		// The forward kernel has already reported a target that is no class.
 		ok := class.Ne(ignore).And(class.Bitcast(ptx.U64).Lt(columns.Cvt(ptx.U64)))
 		b.IfElse(ok, func() {
 			greatest, sum, scale := top.at(w.row).p.Load(), rest.at(w.row).p.Load(), scale(w.row)
 			hot := class.Cvt(ptx.U32)
 			w.write(dx, w.loadAll(x), func(i ptx.Value, v []ptx.Value) ptx.Value {
 				p := call(b, "exp", v[0].Sub(greatest).Sub(sum))
-				// +0 for -0: torch subtracts products from g
+				// Adding +0 turns -0 into +0: PyTorch subtracts products from g, and gets +0.
 				return i.Eq(hot).Select(p.Sub(real(1)), p).Mul(scale).Add(real(0))
 			})
 		}, func() {
@@ -179,7 +181,7 @@ func (s crossEntropySpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	x := declareRows(b, "x", s.typ, s.unit)
 	ignore := b.Param("ignore", ptx.S64)
 	if value == dtype.F64 {
-		b.MinBlocks(3) // the values of a turn take twice the registers
+		b.MinBlocks(3) // the values that a thread holds at once need twice the registers
 	}
 	fault := declareFault(b)
 	w := newRows(b, s.group, s.typ, rows, columns)

@@ -7,14 +7,15 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// FaultBytes is the size of the memory that a kernel which checks indices writes to. It is a fault
-// record of five fields, little-endian. In order they are a state (uint32: 0 none, 1 recorded), the
-// caller's tag (uint32), and the index, the bound and the index's position (int64 each). It is
-// aligned to 8 bytes and zero before the first launch; the first offender of all launches since
-// then is recorded and the others are dropped.
+// FaultBytes is the size of a fault record, to which kernels that check indices write. A record has
+// five little-endian fields: a state (uint32: 0 none, 1 recorded), the caller's tag (uint32), the
+// index, the bound, and the index's position (int64 each). It is aligned to 8 bytes, and must be
+// zero before the first launch. The first bad index of all launches since then is recorded. Later
+// ones are dropped.
 const FaultBytes = 32
 
-// ReadFault returns the fault in a record, nil if there is none. Zero the record to arm it again.
+// ReadFault returns the fault in a record, or nil if there is none. To use the record again, set it
+// to zero.
 func ReadFault(record []byte) *device.IndexError {
 	if binary.LittleEndian.Uint32(record) == 0 {
 		return nil
@@ -23,7 +24,7 @@ func ReadFault(record []byte) *device.IndexError {
 	return &device.IndexError{Tag: binary.LittleEndian.Uint32(record[4:]), Index: word(8), Bound: word(16), Position: word(24)}
 }
 
-// faultParams are a kernel's parameters for reporting indices.
+// faultParams has the parameters with which a kernel reports indices.
 type faultParams struct {
 	record ptx.Ptr
 	tag    ptx.Value
@@ -38,7 +39,7 @@ func (p *packer) packFault(record uint64, tag uint32) {
 	p.u32(tag)
 }
 
-// report records an index, unless an earlier one is recorded. The values are s64.
+// report records an index, unless the record already has one. The values are s64.
 func (f faultParams) report(b *ptx.Builder, index, bound, position ptx.Value) {
 	b.If(f.record.CompareAndSwap(num(0), num(1)).Eq(num(0)), func() {
 		f.record.At(num(1)).Store(f.tag)

@@ -15,25 +15,25 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A gate is a kernel family on operands of the kind that it is made for, and what its text and its
-// run must show. That is no bank conflicts, whole sectors, and accesses of 16 bytes where it is
-// vectorised. Of a product it is also enough arithmetic for what it reads of shared memory.
+// A gate is a kernel family on operands of its main use, and the properties that its text and its
+// run must have: no bank conflicts, whole sectors, and accesses of 16 bytes if it is vectorised. A
+// product must also do enough arithmetic for its reads of shared memory.
 type gate struct {
 	name string
 	plan func(m *machine) ([]Launch, error)
-	// wide is the least part of the bytes of global memory that move in accesses of 16 bytes. It is
-	// 0 for kernels that take their elements one by one: neighbouring threads then take neighbours,
-	// and the sectors are whole all the same.
+	// wide is the least share of the bytes of global memory that move in accesses of 16 bytes. It
+	// is 0 for kernels that access their elements one by one. Their neighbouring threads access
+	// neighbouring elements, so the sectors are whole all the same.
 	wide float64
-	// spread is by how much an access may touch more sectors than its bytes need, where it has a
-	// reason; 0 for not at all.
+	// spread is by how many sectors an access may exceed what its bytes need. 0 allows none; a case
+	// with another value gives the reason.
 	spread float64
-	// fma is the least number of multiply-adds of a thread for an instruction that reads shared
+	// fma is the least number of multiply-adds of a thread for each instruction that reads shared
 	// memory, in the main loop.
 	fma float64
 }
 
-// globalAccess matches an access to global memory and says how wide it is.
+// globalAccess matches an access to global memory. Its groups give the width.
 var globalAccess = regexp.MustCompile(`\b(?:ld|st)\.(?:volatile\.)?global(?:\.nc)?(?:\.(v[24]))?\.[bfsu](8|16|32|64)\b|\bcp\.async\.c[ag]\.shared\.global\b[^;]*, (16|8|4)(?:,|;)`)
 
 func accessBytes(line string) int {
@@ -60,8 +60,8 @@ var (
 	sharedRead = regexp.MustCompile(`^\s*(?:ld\.shared|ldmatrix)\b`)
 )
 
-// mainLoop counts, in the loop with the most multiply-adds of a kernel's text, these and the
-// instructions that read shared memory.
+// mainLoop finds the loop with the most multiply-adds in a kernel's text. It returns their number,
+// and the number of instructions there that read shared memory.
 func mainLoop(text string) (multiplies, reads int) {
 	lines := strings.Split(text, "\n")
 	start := map[string]int{}
@@ -75,7 +75,7 @@ func mainLoop(text string) (multiplies, reads int) {
 		}
 		from, ok := start[m[1]]
 		if !ok {
-			continue // forwards
+			continue // a forward branch
 		}
 		a, b := 0, 0
 		for _, l := range lines[from:i] {
@@ -225,7 +225,7 @@ func gates(t *testing.T) []gate {
 			return Argsort(m.tensor(dtype.I64, dense(rows, n), 0), m.random(m.tensor(typ, dense(rows, n), 0)), false, m.scratch)
 		}
 	}
-	// adds adds 300 rows, each to one of so many.
+	// adds adds 300 rows, each to one of to rows.
 	adds := func(typ dtype.Type, to int) func(m *machine) ([]Launch, error) {
 		return func(m *machine) ([]Launch, error) {
 			index := m.indices(m.tensor(dtype.I64, strided([]int{300, 128}, []int{1, 0}), 0), to, false)
@@ -236,7 +236,7 @@ func gates(t *testing.T) []gate {
 	return []gate{
 		{name: "attention bfloat16, decoding", plan: decode(h), wide: 0.9},
 		{name: "attention float32, decoding", plan: decode(f), wide: 0.9},
-		// Of a query's sums single elements are read.
+		// The sums of the queries, lse and delta, are read one by one.
 		{name: "attention gradient float32, 64 features", plan: attendGrad(f, 64), wide: 0.96},
 		{name: "attention gradient float32, 128 features", plan: attendGrad(f, 128), wide: 0.96},
 		{name: "attention gradient float32, 256 features", plan: attendGrad(f, 256), wide: 0.96},
@@ -244,7 +244,7 @@ func gates(t *testing.T) []gate {
 		{name: "attention bfloat16, 64 features", plan: attend(h, dtype.Invalid, 64, false), wide: 0.98, fma: 3},
 		{name: "attention bfloat16, 128 features, causal", plan: attend(h, dtype.Invalid, 128, true), wide: 0.98, fma: 2.5},
 		{name: "attention bfloat16, 256 features", plan: attend(h, dtype.Invalid, 256, false), wide: 0.98, fma: 1.8},
-		// Of a mask a lane reads single elements.
+		// A lane reads a mask element by element.
 		{name: "attention bfloat16, 192 features, masked", plan: attend(h, f, 192, false), wide: 0.83},
 		{name: "attention float32, 64 features", plan: attend(f, dtype.Invalid, 64, false), wide: 0.98},
 		{name: "attention float32, 128 features, causal", plan: attend(f, dtype.Invalid, 128, true), wide: 0.98},
@@ -255,12 +255,12 @@ func gates(t *testing.T) []gate {
 			row := m.random(m.tensor(f, strided([]int{8, 512}, []int{0, 1}), 0))
 			return Map(add, []Operand{m.tensor(f, dense(8, 512), 0)}, []Operand{m.random(m.tensor(f, dense(8, 512), 0)), row}, nil)
 		}},
-		// A thread reads and writes single elements of the tile, along the one side and then along
-		// the other.
+		// A thread reads and writes single elements of the tile, first along one side and then
+		// along the other.
 		{name: "elementwise, turned in tiles", plan: func(m *machine) ([]Launch, error) {
 			return Map(identity(t, f), []Operand{m.tensor(f, dense(64, 96), 0)}, []Operand{m.random(m.tensor(f, strided([]int{64, 96}, []int{1, 64}), 0))}, nil)
 		}},
-		// The table of addresses is read beside the elements.
+		// Threads also read the table of addresses.
 		{name: "optimizer step", wide: 0.9, plan: func(m *machine) ([]Launch, error) {
 			p := sgd(t)
 			slots := m.fill(m.tensor(dtype.I64, dense(len(p.Params)), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
@@ -276,7 +276,7 @@ func gates(t *testing.T) []gate {
 			return MultiMap(p, at.start(), blocks, slots, Operand{})
 		}},
 
-		// beside the table, as above
+		// they also read the table, as above
 		{name: "gradients unscaled", wide: 0.85, plan: func(m *machine) ([]Launch, error) {
 			p := unscale(t, f)
 			slots := m.fill(m.tensor(dtype.I64, dense(1), 0), func(int) uint64 { return expr.Encode(f, 0.5) })
@@ -296,7 +296,7 @@ func gates(t *testing.T) []gate {
 		// the sums are stored one by one
 		{name: "sums of columns", plan: reduce(sum(f), []int{1, 256}, []int{300, 256}), wide: 0.93},
 		{name: "sums of columns, bfloat16", plan: reduce(sum(h), []int{1, 256}, []int{300, 256}), wide: 0.93},
-		// Vectors of so few columns would leave most lanes of a warp without work.
+		// With so few columns, vectors would leave most lanes of a warp without work.
 		{name: "sums of a few columns", plan: reduce(sum(f), []int{1, 64}, []int{300, 64})},
 		{name: "sum of all", plan: reduce(sum(f), []int{1, 1}, []int{64, 1024}), wide: 0.99},
 		{name: "argmax of rows", wide: 0.99, plan: reduce(&device.Reduction{Kind: device.ArgMax, Map: identity(t, f)}, []int{8, 1}, []int{8, 512})},
@@ -307,11 +307,12 @@ func gates(t *testing.T) []gate {
 		{name: "softmax, in shared memory too", plan: softmax(1, 28<<10, false, false), wide: 1},
 		{name: "log softmax gradient", plan: softmax(4, 2048, true, true), wide: 1},
 		{name: "softmax gradient", plan: softmax(8, 512, false, true), wide: 1},
-		// The elements at both ends of a row that begins anywhere are read by one request.
+		// One request reads the elements at both ends of a row, which begins at any address.
 		{name: "softmax, rows of an odd length", plan: softmax(8, 509, false, false), wide: 0.97, spread: 3},
 		{name: "log softmax gradient, rows of an odd length", plan: softmax(2, 2049, true, true), wide: 0.98, spread: 3},
 		{name: "cross-entropy, rows of an odd length", plan: entropy(1027, false), wide: 0.9, spread: 3},
-		// What all threads read of a row, at one address, is as much as a row of this length.
+		// All threads read some values of the row at one address. For a row this short they are as
+		// many bytes as the row.
 		{name: "cross-entropy gradient, rows of an odd length", plan: entropy(1027, true), wide: 0.4, spread: 3},
 		{name: "cross-entropy", wide: 0.95, plan: entropy(512, false)},
 		{name: "rows gathered", wide: 0.8, plan: func(m *machine) ([]Launch, error) {
@@ -328,10 +329,11 @@ func gates(t *testing.T) []gate {
 			o.Out = m.tensor(h, dense(8, 768), 0)
 			return Norm(o, layer)
 		}},
-		// a row's mean and rstd are read by all of its threads, at one address
+		// all threads of a row read its mean and rstd at one address
 		{name: "layer norm gradient", plan: norm(f, f, 768, layer, true), wide: 0.85},
 		{name: "layer norm gradient, long rows", plan: norm(f, f, 12288, layer, true), wide: 0.99},
-		// A row's mean and rstd are read at one address, and the sums one by one.
+		// All threads of a row read its mean and rstd at one address. The sums are stored one by
+		// one.
 		{name: "layer norm gradient and sums", plan: sums(f, f, 768, layer, false), wide: 0.8},
 		{name: "layer norm gradient and sums, bfloat16", plan: sums(h, h, 768, layer, false), wide: 0.25},
 		{name: "layer norm gradient and sums, the gradient bfloat16", plan: sums(f, h, 768, layer, true), wide: 0.6},
@@ -344,31 +346,32 @@ func gates(t *testing.T) []gate {
 		{name: "RMS norm gradient and sums, bfloat16", plan: sums(h, h, 4096, rms, true), wide: 0.1},
 		{name: "RMS norm, bfloat16", plan: norm(h, h, 1024, rms, false), wide: 0.99},
 		{name: "RMS norm gradient, bfloat16", plan: norm(h, h, 1024, rms, true), wide: 0.9},
-		// Beside 16 bytes of weights are 8 of what is half as wide, here and in the sums above.
+		// Where weights are accessed by 16 bytes, elements half as wide are accessed by 8, here and
+		// in the sums above.
 		{name: "RMS norm, bfloat16 by float32", plan: norm(h, f, 1024, rms, false), wide: 0.49},
-		// a weight for a vector, at one address or two for a warp
+		// a vector has one weight; a warp reads weights at one or two addresses
 		{name: "group norm", plan: norm(f, f, 512, groups, false), wide: 0.6},
 		{name: "group norm gradient", plan: norm(f, f, 512, groups, true), wide: 0.6},
 
 		{name: "rows sorted by a block", plan: sorts(f, 2, 1000)},
 		{name: "the first of long rows", spread: 8, plan: func(m *machine) ([]Launch, error) {
-			m.conflicts = true // the digits say what is counted
+			m.conflicts = true // the digits decide which counters a warp accesses
 			return Argsort(m.tensor(dtype.I64, dense(2, 5), 0), m.random(m.tensor(f, dense(2, 10000), 0)), true, m.scratch)
 		}},
 		{name: "the first of long rows of 64 bits", spread: 8, plan: func(m *machine) ([]Launch, error) {
 			m.conflicts = true
 			return Argsort(m.tensor(dtype.I64, dense(2, 5), 0), m.random(m.tensor(dtype.I64, dense(2, 5000), 0)), true, m.scratch)
 		}},
-		// The digits say where elements go: the runs of a digit begin anywhere.
+		// The digits decide where elements are stored: the run of a digit begins at any address.
 		{name: "rows sorted in a tile", spread: 8, plan: sorts(f, 2, 2500)},
 		{name: "rows of 16 bits sorted in a tile", spread: 8, plan: sorts(h, 2, 2500)},
 		{name: "rows sorted by digits", spread: 8, plan: sorts(f, 1, 20000)},
 		{name: "rows of 64 bits sorted by digits", spread: 8, plan: sorts(dtype.F64, 1, 2500)},
-		// All threads of a row read one key. Sums of 16-bit floats are kept in float32, and moved
-		// in two accesses that touch the same sectors.
+		// All threads of a row read the same key. Sums of 16-bit floats are kept in float32, and
+		// moved in two accesses that touch the same sectors.
 		{name: "rows added by index", wide: 0.5, spread: 2, plan: adds(f, 9)},
 		{name: "rows of 16 bits added by index", wide: 0.4, spread: 2, plan: adds(h, 2)},
-		// Neighbouring threads read where their points lie.
+		// Neighbouring threads read the elements around their points, which lie anywhere.
 		{name: "images sampled at points", spread: 8, plan: func(m *machine) ([]Launch, error) {
 			return GridSample(m.tensor(f, dense(1, 2, 8, 32), 0), m.random(m.tensor(f, dense(1, 2, 16, 16), 0)), m.random(m.tensor(f, dense(1, 8, 32, 2), 0)), device.GridSampling{})
 		}},
@@ -388,20 +391,21 @@ func gates(t *testing.T) []gate {
 		{name: "product on tensor cores", wide: 1, fma: 1, plan: func(m *machine) ([]Launch, error) {
 			return MatMul(a100, m.tensor(h, dense(1, 64, 64), 0), m.random(m.tensor(h, dense(1, 64, 64), 0)), m.random(m.tensor(h, dense(1, 64, 64), 0)))
 		}},
-		// Pairs of sums leave from the registers. What lies along columns is read by words.
+		// Pairs of sums are stored from the registers. A factor that lies along columns is read
+		// word by word.
 		{name: "product of tf32", wide: 0.9, fma: 1, plan: tf32("N", "T")},
 		{name: "product of tf32, by words", wide: 0.9, fma: 0.2, plan: tf32("T", "N")},
 	}
 }
 
-// Every family keeps to the rules of its memory: run with -v for the numbers.
+// Every family keeps the rules of its memory. Run with -v to see the numbers.
 func TestKernelGates(t *testing.T) {
 	t.Logf("%-38s %8s %8s %8s %6s %9s %9s", "family", "requests", "sectors", "ideal", "wide", "conflicts", "fma/read")
 	for _, g := range gates(t) {
 		m := newMachine(t)
 		m.lines = map[*Kernel]map[int]*ptxvm.LineStats{}
 		list, err := g.plan(m)
-		s := m.run(list, err) // which fails at the first bank conflict
+		s := m.run(list, err) // fails at the first bank conflict
 		var all, wide float64
 		kernels := []*Kernel{}
 		for k, counts := range m.lines {

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// gatherSpec describes a kernel that picks elements along an axis by index. It moves bits, so types
-// of one size share it.
+// gatherSpec describes a kernel that picks elements along an axis by index. The kernel moves bits,
+// so all types of one size share it.
 type gatherSpec struct {
 	size   int // bytes of an element
 	index  dtype.Type
@@ -27,14 +27,16 @@ func (s gatherSpec) name() string {
 	return fmt.Sprintf("gather_b%d_%v_r%d_v%d%s", 8*s.size, s.index, s.rank, s.vector, wide)
 }
 
-// Gather plans out[i…] = src[i… with index[i…] along axis]; out and index (I64 or I32) have one
-// shape. An index outside of the axis stores 0 and is reported in the fault record with tag.
+// Gather plans out[i…] = src[i… with index[i…] along axis]. out and index (I64 or I32) have the
+// same shape. For an index outside of the axis it stores 0, and reports the index in the fault
+// record with tag.
 func Gather(out, src, index Operand, axis int, fault uint64, tag uint32) ([]Launch, error) {
 	const op = "gather"
 	if err := checkIndexed(op, out, src, index, axis); err != nil || out.Shape.Size() == 0 {
 		return nil, err
 	}
-	fixed := src.Strides.With(axis, 0) // the axis is reached through the index
+	// the axis has stride 0, because the kernel adds the index times its stride
+	fixed := src.Strides.With(axis, 0)
 	sp := newSpace(out.Shape, out.Strides, fixed, index.Strides).atLeastRank1()
 	size := out.Type.Size()
 	s := gatherSpec{size: size, index: index.Type, rank: sp.rank(), vector: 1}
@@ -66,8 +68,8 @@ func Gather(out, src, index Operand, axis int, fault uint64, tag uint32) ([]Laun
 	return []Launch{l}, err
 }
 
-// checkIndexed checks the operands of gather and scatter: a has the index's shape, b is indexed
-// along axis.
+// checkIndexed checks the operands of gather and scatter. a has the shape of the index, and b is
+// indexed along axis.
 func checkIndexed(op string, a, b, index Operand, axis int) error {
 	rank := index.Shape.Rank()
 	if a.Shape != index.Shape || b.Shape.Rank() != rank || axis < 0 || axis >= rank {
@@ -84,7 +86,7 @@ func checkIndexed(op string, a, b, index Operand, axis int) error {
 	return nil
 }
 
-// bitsOf is the memory type for moving elements of the given size.
+// bitsOf returns the memory type that moves elements of the given size.
 func bitsOf(size int) ptx.Type {
 	switch size {
 	case 1:
@@ -125,7 +127,7 @@ func (s gatherSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// load reads an element, or a vector of 16 bytes.
+// load reads one element, or a vector of 16 bytes.
 func (s gatherSpec) load(p ptx.Ptr) []ptx.Value {
 	if s.vector == 1 {
 		return []ptx.Value{p.Load()}
@@ -148,7 +150,8 @@ func (s gatherSpec) move(to ptx.Ptr, from func() []ptx.Value) {
 	}
 }
 
-// withoutAxis returns the iteration over all dimensions but axis for the operands' strides.
+// withoutAxis returns the iteration space over all dimensions except axis, with the operands'
+// strides.
 func withoutAxis(dims shape.Dims, axis int, strides ...shape.Dims) space {
 	list := make([]shape.Dims, len(strides))
 	for i, s := range strides {

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// reach returns the row-major number, in a tensor of shape dims, of the element that position i of
-// a tensor of shape index reaches when its coordinate along axis is replaced by at.
+// reach returns the row-major position, in a tensor of shape dims, of the element that belongs to
+// position i of a tensor of shape index, when its coordinate along axis is replaced by at.
 func reach(dims, index shape.Dims, axis, i, at int) int {
 	out, stride := 0, 1
 	for d := index.Rank() - 1; d >= 0; d-- {
@@ -29,8 +29,8 @@ func reach(dims, index shape.Dims, axis, i, at int) int {
 
 type indexCase struct {
 	what       string
-	big        shape.Layout // what is indexed
-	small      shape.Layout // what has the index's shape
+	big        shape.Layout // of the tensor that is indexed
+	small      shape.Layout // of the tensor with the shape of the index
 	index      shape.Layout
 	axis, skip int
 }
@@ -51,7 +51,7 @@ var indexCases = []indexCase{
 	{"empty", dense(5, 8), dense(0, 8), strided([]int{0, 8}, []int{1, 0}), 0, 0},
 }
 
-// indices fills the index operand; when wild, two values lie outside of the axis.
+// indices fills the index operand. If wild, two of the values lie outside of the axis.
 func (m *machine) indices(o Operand, n int, wild bool) Operand {
 	seen := map[uint64]uint64{}
 	var last uint64
@@ -80,8 +80,8 @@ func signed(o Operand, v uint64) int {
 	return int(v)
 }
 
-// checkFault checks that a fault was recorded only where there is one, and that it names an
-// offending position.
+// checkFault checks that the record has a fault if wild and none otherwise, and that it names a
+// position whose index is out of bounds.
 func (m *machine) checkFault(what string, fault Operand, wild bool, index Operand, bound int) {
 	m.t.Helper()
 	e := ReadFault(m.faultBytes(fault))
@@ -145,7 +145,7 @@ func TestScatter(t *testing.T) {
 func testScatter(t *testing.T, kind device.ScatterKind, c indexCase, typ, it dtype.Type) {
 	wild := typ == dtype.F32
 	m := newMachine(t)
-	m.conflicts = c.index.Shape.At(c.axis) > sortRun // the digits say where elements go
+	m.conflicts = c.index.Shape.At(c.axis) > sortRun // the digits decide where elements are stored
 	dst, src := m.random(m.tensor(typ, c.big, c.skip)), m.random(m.tensor(typ, c.small, c.skip))
 	index := m.indices(m.tensor(it, c.index, 0), c.big.Shape.At(c.axis), wild)
 	fault := m.fault()
@@ -211,7 +211,7 @@ func TestIndexGolden(t *testing.T) {
 	golden(t, "scattermax_samples", list, err)
 	tokens := Operand{Addr: 1 << 20, Type: dtype.I64, Layout: strided([]int{8192, 768}, []int{1, 0})}
 	list, err = Scatter(device.ScatterAdd, fake(dtype.BF16, 50257, 768), fake(dtype.BF16, 8192, 768), tokens, 0, false, 1<<20, 1, scratch)
-	golden(t, "scatteradd_tokens", list[1:], err) // what comes before is sorting
+	golden(t, "scatteradd_tokens", list[1:], err) // the launches before these sort
 	for _, bad := range []Operand{fake(dtype.F32, 100, 64), fake(dtype.I64, 100)} {
 		if _, err := Gather(fake(dtype.F32, 100, 64), fake(dtype.F32, 1000, 64), bad, 0, 0, 0); err == nil {
 			t.Errorf("no error for index %v %v", bad.Type, bad.Shape)
@@ -222,8 +222,8 @@ func TestIndexGolden(t *testing.T) {
 	}
 }
 
-// Contributions to an element are combined in order, those of a long run in parts first: the bits
-// are those of the plain loops.
+// Contributions to an element are combined in order. Those of a long run are combined in parts
+// first. The bits are those of plain loops that do the same.
 func TestScatterParts(t *testing.T) {
 	defer func(n int) { partLeast = n }(partLeast)
 	partLeast = 16
@@ -236,11 +236,11 @@ func TestScatterParts(t *testing.T) {
 		// runs of 100, 100, 56
 		{3, 256, 3, func(i int) int { return i / 100 }, false},
 		{2, 130, 1, func(i int) int { return 1 }, false}, // one run
-		// runs of a part, and one of 1
+		// runs of a whole part, and one of a single position
 		{9, 81, 12, func(i int) int { return i / 16 }, false},
-		// by digits; some indices are outside
+		// sorted by digits, with some indices outside
 		{100, 2500, 4, func(i int) int { return i * i % 113 }, false},
-		// each line its own
+		// each line has its own indices
 		{40, 150, 3, func(i int) int { return i * i * i % 61 % (i%3*20 + 1) }, true},
 	} {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.I8} {

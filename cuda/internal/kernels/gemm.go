@@ -10,38 +10,40 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// tileLoad is how a block brings a tile of an operand from global to shared memory. "Outer" is the
-// dimension that is not summed over: m of a, n of b.
+// tileLoad is how a block copies a tile of an operand from global to shared memory. The outer
+// dimension is the one that is not summed over: m of a, n of b.
 type tileLoad uint8
 
 const (
-	vectorsAlongK     tileLoad = iota // unit stride along k, aligned vectors; transposed on the way
+	vectorsAlongK     tileLoad = iota // unit stride along k, aligned vectors; the copy transposes
 	vectorsAlongOuter                 // unit stride along the outer dimension, aligned vectors
-	scalarsAlongK                     // any strides; neighbouring threads along k
-	scalarsAlongOuter                 // any strides; neighbouring threads along the outer dimension
+	scalarsAlongK                     // any strides; neighbouring threads read along k
+	// any strides; neighbouring threads read along the outer dimension
+	scalarsAlongOuter
 )
 
 func (l tileLoad) String() string { return [...]string{"kv", "ov", "ks", "os"}[l] }
 
 func (l tileLoad) vectors() bool { return l <= vectorsAlongOuter }
 
-// gemmTile is a block's share: bm×bn results, k in steps of bk, mc×nc chunks of 16 bytes a thread
-// in each direction. The threads are as many groups as there are slices: each takes its part of
-// every step of k, and their sums are added at the end.
+// gemmTile is the part of the result that a block computes: bm×bn results, with k in steps of bk. A
+// thread has mc chunks of 16 bytes along m, and nc along n. The threads are divided into groups,
+// one for each slice. Each group multiplies its part of every step of k, and the sums of the groups
+// are added at the end.
 type gemmTile struct{ bm, bn, bk, mc, nc, slices int }
 
-// The tiles. A warp is 4 threads along m by 8 along n, so that its reads of shared memory are
-// broadcasts or whole rows of banks. A thread multiplies 8×8 values for each 16 that it reads; the
-// smaller tiles have slices, so that enough warps hide latency.
+// The tiles of all kernels. A warp has 4 threads along m by 8 along n, so its reads of shared
+// memory are broadcasts or whole rows of banks. A thread does 8×8 multiply-adds for each 16 values
+// that it reads. The smaller tiles have slices, so that there are enough warps to hide latency.
 var (
 	largeTile  = gemmTile{128, 128, 16, 2, 2, 1}
 	mediumTile = gemmTile{64, 64, 32, 2, 2, 4}
 	smallTile  = gemmTile{32, 64, 32, 2, 2, 4}
-	doubleTile = gemmTile{64, 64, 16, 2, 2, 1} // of 8-byte elements
+	doubleTile = gemmTile{64, 64, 16, 2, 2, 1} // for 8-byte elements
 )
 
-// gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched. 16-bit floats and
-// tf32 have another, [tensorSpec].
+// gemmSpec describes a matrix product kernel: c[m,n] = Σ a[m,k]·b[k,n], batched. Products of 16-bit
+// floats and tf32 have [tensorSpec] instead.
 type gemmSpec struct {
 	typ       dtype.Type // of a and b
 	out       dtype.Type
@@ -49,9 +51,9 @@ type gemmSpec struct {
 	a, b      tileLoad
 	vectorOut bool
 	bias      dtype.Type // Invalid for none
-	parts     bool       // it is divided along k
+	parts     bool       // the product is divided along k
 	actSpec
-	sums sumsSpec // of one kind
+	sums sumsSpec // rows or columns, never both
 	tune productTune
 }
 
@@ -76,18 +78,18 @@ func (s gemmSpec) name() string {
 	return fmt.Sprintf("gemm_%v_%dx%dx%d_%v_%v_%s", s.typ, s.tile.bm, s.tile.bn, s.tile.bk, s.a, s.b, out)
 }
 
-// large reports whether a block has the accumulators of the large tile, which leave few registers
-// for anything else.
+// large reports whether a block has as many sums as the large tile. They leave few registers for
+// other values.
 func (s gemmSpec) large() bool { return s.tile.slices == 1 && s.tile.bm*s.tile.bn >= 128*128 }
 
-// shared is the bytes of shared memory for the tiles: two buffers for each operand. Rows are padded
-// by 4 elements, which keeps the transposing stores free of conflicts.
+// shared returns the bytes of shared memory for the tiles: two buffers for each operand. Rows are
+// padded by 4 elements, so that the stores that transpose have no bank conflicts.
 func (s gemmSpec) shared() int {
 	t := s.tile
 	return max(2*t.bk*(t.bm+4+t.bn+4), t.slices/2*t.bm*t.bn) * s.typ.Compute().Size()
 }
 
-// parks is how many words a thread parks in shared memory, where registers are scarce.
+// parks returns how many 32-bit words a thread stores in shared memory to save registers.
 func (s gemmSpec) parks() int {
 	if s.parts {
 		return 4
@@ -95,45 +97,46 @@ func (s gemmSpec) parks() int {
 	return 2
 }
 
-// of up to 512 threads
+// enough for 512 threads, the largest block
 func (s gemmSpec) dynamicShared() int { return beyondStatic(s.shared(), 4*s.parks()*512) }
 
-// crowded reports whether the kernel needs more than the 128 registers that two blocks a
-// multiprocessor leave: for lines that are read element by element, each with an address of its
-// own. Beside those there are others that are transposed, or a part of k, or an activation of two
-// operands.
+// crowded reports whether a thread needs more than 128 registers, the number that two blocks a
+// multiprocessor leave. An operand that is read element by element needs many, because each line
+// has an address of its own. They are too many together with an operand that is transposed, with a
+// part of k, or with an activation of two operands.
 func (s gemmSpec) crowded() bool {
 	alongK := func(l tileLoad) bool { return s.parts || l == vectorsAlongK || l == scalarsAlongK }
 	beside := s.with != dtype.Invalid && (s.parts || s.a == scalarsAlongK || s.b == scalarsAlongK)
 	return beside || alongK(s.a) && alongK(s.b) && !(s.a.vectors() && s.b.vectors())
 }
 
-// ProductOperands are what a product reads and writes; see [device.MatMul]. Absent ones have the
-// type Invalid.
+// ProductOperands are the operands and results of a product, see [device.MatMul]. Absent ones have
+// the type Invalid.
 type ProductOperands struct {
 	Out, Pre, Sums, A, B, Bias, ColumnSums, With Operand
 	Act                                          *expr.Program
 	TF32                                         bool
-	Counters                                     Counters // nil: no product is divided along k
+	Counters                                     Counters // nil: the product is not divided along k
 	Choose                                       Chooser  // nil: the model chooses
 }
 
-// MatMul plans out[b] = a[b]·b[b] for shapes [batch, m, k]·[batch, k, n]. 16-bit floats accumulate
-// in float32 and are rounded once; integers wrap.
+// MatMul plans out[b] = a[b]·b[b] for the shapes [batch, m, k]·[batch, k, n]. 16-bit floats
+// accumulate in float32 and are rounded once. Integers wrap.
 func MatMul(g *GPU, out, a, b Operand) ([]Launch, error) {
 	return MatMulSplit(g, ProductOperands{Out: out, A: a, B: b}, nil)
 }
 
-// MatMulSplit is MatMul, with a bias and an activation, that may divide the sum over k among
-// blocks where the result alone would leave most of the device idle. Products with a vector are
-// reductions, which read each element of the matrix once, coalesced. Without scratch nothing is
-// divided.
+// MatMulSplit plans a product like MatMul, and also adds a bias and applies an activation. It may
+// divide the sum over k among blocks, if the result alone has too few blocks to occupy the device.
+// Products with a vector are reductions, which read each element of the matrix once, coalesced. If
+// scratch is nil, nothing is divided.
 func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	out, a, b := o.Out, o.A, o.B
-	// nothing steps along a single batch: whatever its stride, it spoils no alignment
+	// The stride of a batch of one is never used. Setting it to 0 keeps it from counting as
+	// misaligned.
 	if out.Shape.At(0) == 1 {
 		for _, p := range []*Operand{&o.Out, &o.A, &o.B} {
 			p.Strides = p.Strides.With(0, 0)
@@ -169,7 +172,7 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	}
 	p := floatPlan{spec: floatSpecFor(&o)}
 	p.spec.tile = chooseTile(a.Type, batch, m, n)
-	// Partial sums are written and read no more than the operands are.
+	// This bound keeps the traffic of partial sums at or below that of the operands.
 	p.division.chunk = splitK(k, batch*p.spec.tiles(m, n), k*(m+n)/(2*m*n))
 	if p.chunk >= k || !o.divisible(p.spec, scratch) {
 		p.division = undivided(k)
@@ -180,18 +183,18 @@ func MatMulSplit(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	return p.launches(o, scratch)
 }
 
-// floatPlan is how a product without tensor cores is carried out.
+// floatPlan is the plan of a product without tensor cores.
 type floatPlan struct {
 	spec gemmSpec
 	division
 }
 
-// floatSpecFor returns the specification for a product of these operands but for its tile.
+// floatSpecFor returns the specification for a product of these operands, without its tile.
 func floatSpecFor(o *ProductOperands) gemmSpec {
 	return gemmSpec{typ: o.A.Type, out: o.Out.Type, a: chooseLoad(o.A, 1, 2), b: chooseLoad(o.B, 2, 1), vectorOut: vectorizable(o.Out, 2, 1)}
 }
 
-// launches plans the product in that form.
+// launches plans the launches of the product in the form of p.
 func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error) {
 	var list []Launch
 	s := p.spec.finishing(o)
@@ -212,7 +215,7 @@ func (p floatPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error
 	return append(list, l...), err
 }
 
-// factor is the type that both factors are multiplied in.
+// factor returns the type in which both factors are multiplied.
 func (o *ProductOperands) factor() dtype.Type {
 	if o.B.Type.IsHalf() {
 		return o.B.Type
@@ -220,10 +223,10 @@ func (o *ProductOperands) factor() dtype.Type {
 	return o.A.Type
 }
 
-// tf32 reports whether factors of float32 are multiplied as tf32.
+// tf32 reports whether float32 factors are multiplied as tf32.
 func (o *ProductOperands) tf32() bool { return o.TF32 && o.factor() == dtype.F32 }
 
-// check says what does not fit.
+// check returns an error that names the types, shapes or strides that do not fit.
 func (o *ProductOperands) check() error {
 	out, a, b := &o.Out, &o.A, &o.B
 	if out.Shape.Rank() != 3 || a.Shape.Rank() != 3 || b.Shape.Rank() != 3 {
@@ -234,7 +237,7 @@ func (o *ProductOperands) check() error {
 		return fail("matmul", "shapes %v = %v · %v do not fit", out.Shape, a.Shape, b.Shape)
 	}
 	factor := o.factor()
-	for _, p := range []*Operand{out, a, b} { // float32 is taken beside 16 bits
+	for _, p := range []*Operand{out, a, b} { // float32 may stand beside a 16-bit factor
 		if p.Type == dtype.Bool || p.Type != factor && !(p.Type == dtype.F32 && factor.IsHalf()) {
 			return fail("matmul", "types %v = %v · %v: one numeric type is wanted", out.Type, a.Type, b.Type)
 		}
@@ -264,8 +267,8 @@ func (o *ProductOperands) check() error {
 	return nil
 }
 
-// splitK returns how much of k a block sums up: all of it where there are enough blocks, else a
-// multiple of 64 that makes enough of them, but not more than most.
+// splitK returns the length of the part of k that one block sums up. If there are enough blocks it
+// is all of k. Otherwise it is a multiple of 64 that gives enough blocks, in at most most parts.
 func splitK(k, blocks, most int) int {
 	if blocks >= wantedBlocks/2 || k < 256 {
 		return max(k, 1)
@@ -275,7 +278,7 @@ func splitK(k, blocks, most int) int {
 }
 
 // vectorMatMul plans a product in which m or n is 1 as the sum over k of a·b over [batch, m, n, k].
-// A bias is added behind it.
+// A separate launch adds the bias.
 func vectorMatMul(p ProductOperands, scratch Scratch) ([]Launch, error) {
 	t := p.A.Type
 	times, ok := products[t]
@@ -296,7 +299,8 @@ func vectorMatMul(p ProductOperands, scratch Scratch) ([]Launch, error) {
 	o.Shape, o.Strides = shape.Of(batch, m, n, 1), out.Strides.Append(0)
 	x.Shape, x.Strides = dims, shape.Of(a.Strides.At(0), a.Strides.At(1), 0, a.Strides.At(2))
 	y.Shape, y.Strides = dims, shape.Of(b.Strides.At(0), 0, b.Strides.At(2), b.Strides.At(1))
-	matrix := [2]Operand{x, y} // the matrix first: it decides how threads share the work
+	// the matrix is first, because the first operand decides how threads divide the work
+	matrix := [2]Operand{x, y}
 	if m == 1 {
 		matrix = [2]Operand{y, x}
 	}
@@ -310,13 +314,14 @@ func vectorMatMul(p ProductOperands, scratch Scratch) ([]Launch, error) {
 	return append(list, last...), err
 }
 
-// products multiply two elements in the computing type of each type.
+// products has, for each type, the program that multiplies two elements in the computing type.
 var products = map[dtype.Type]*expr.Program{}
 
-// identities store realigned operands and sums as they are.
+// identities has, for each type, the program that copies elements unchanged.
 var identities = map[dtype.Type]*expr.Program{}
 
-// biased add a bias to a sum: of the types of the result, the sum and the bias.
+// biased has the programs that add a bias to a sum. The key is the types of the result, the sum and
+// the bias.
 var biased = map[[3]dtype.Type]*expr.Program{}
 
 func init() {
@@ -339,10 +344,10 @@ func init() {
 
 // productForm is a kernel for products.
 type productForm interface {
-	tiles(m, n int) int // blocks of a matrix of results
+	tiles(m, n int) int // blocks for one matrix of results
 	kernel(programs ...*expr.Program) (*Kernel, error)
-	inParts() productForm // the same for a product that is divided along k
-	partBytes() int       // of the sums that a block then leaves
+	inParts() productForm // the same form for a product that is divided along k
+	partBytes() int       // bytes of the sums that a block then stores in scratch memory
 }
 
 func (s gemmSpec) tiles(m, n int) int   { return ceilDiv(m, s.tile.bm) * ceilDiv(n, s.tile.bn) }
@@ -360,13 +365,13 @@ func (s gemmSpec) kernel(programs ...*expr.Program) (*Kernel, error) {
 
 const maxGridY = 65535
 
-// launchMatMul plans a product whose blocks sum up all of k each.
+// launchMatMul plans a product in which each block sums up all of k.
 func launchMatMul(f productForm, o ProductOperands) ([]Launch, error) {
 	return launchParts(f, o, undivided(o.A.Shape.At(2)), 0, 0)
 }
 
-// launchParts packs the parameters, which all kernels for products share. Blocks of a part of k
-// leave their sums in partial.
+// launchParts packs the parameters, which are the same for all product kernels. Blocks that sum up
+// a part of k store their sums in partial.
 func launchParts(f productForm, o ProductOperands, d division, partial, counters uint64) ([]Launch, error) {
 	out, a := o.Out, o.A
 	kern, err := f.kernel(o.Act)
@@ -404,7 +409,7 @@ func launchParts(f productForm, o ProductOperands, d division, partial, counters
 			p.u32(uint32(o.Bias.Strides.At(0)))
 		}
 		if o.Pre.Type != dtype.Invalid {
-			p.u64(o.Pre.start() - out.start()) // it lies as the result does
+			p.u64(o.Pre.start() - out.start()) // Pre has the layout of the result
 		}
 		if o.With.Type != dtype.Invalid {
 			matrix(o.With)
@@ -431,7 +436,8 @@ func launchParts(f productForm, o ProductOperands, d division, partial, counters
 	return list, nil
 }
 
-// chooseTile takes the largest tile that still gives most multiprocessors of a large GPU a block.
+// chooseTile returns the largest tile that still gives a block to most multiprocessors of a large
+// GPU.
 func chooseTile(t dtype.Type, batch, m, n int) gemmTile {
 	if t.Size() == 8 {
 		return doubleTile
@@ -446,7 +452,7 @@ func chooseTile(t dtype.Type, batch, m, n int) gemmTile {
 	return smallTile
 }
 
-// tilesOf are the tiles that elements of type t are multiplied in.
+// tilesOf returns the tiles in which elements of type t can be multiplied.
 func tilesOf(t dtype.Type) []gemmTile {
 	switch {
 	case t.Size() == 8:
@@ -457,8 +463,8 @@ func tilesOf(t dtype.Type) []gemmTile {
 	return []gemmTile{mediumTile, smallTile}
 }
 
-// vectorElements is how many elements of type t a vector access moves, 0 if vectors are not used
-// for t.
+// vectorElements returns how many elements of type t a vector access moves. It is 0 for types that
+// are not moved in vectors.
 func vectorElements(t dtype.Type) int {
 	switch {
 	case t.Size() == 8:
@@ -469,8 +475,8 @@ func vectorElements(t dtype.Type) int {
 	return 0
 }
 
-// vectorizable reports whether o can be accessed in aligned vectors along dimension d, the other
-// being e.
+// vectorizable reports whether o can be accessed in aligned vectors along dimension d. e is the
+// other dimension of the matrix.
 func vectorizable(o Operand, d, e int) bool {
 	v := vectorElements(o.Type)
 	return v > 0 && o.Strides.At(d) == 1 && o.Shape.At(d)%v == 0 && o.Strides.At(e)%v == 0 && o.Strides.At(0)%v == 0 &&
@@ -490,38 +496,40 @@ func chooseLoad(o Operand, outer, k int) tileLoad {
 	return scalarsAlongOuter
 }
 
-// gemmOperand is an operand's parameters.
+// gemmOperand has the parameters of an operand.
 type gemmOperand struct {
 	p                       ptx.Ptr
 	batch, stride1, stride2 ptx.Value
 }
 
-// declareMatrices declares the parameters of a batch of matrices, as launchMatMul packs them.
+// declareMatrices declares the parameters of a batch of matrices, in the order in which launchParts
+// packs them.
 func declareMatrices(b *ptx.Builder, name string, t dtype.Type) gemmOperand {
 	o := gemmOperand{p: b.Pointer(name, storage(t)), batch: b.Param(name+"b", ptx.S64)}
 	o.stride1, o.stride2 = b.Param(name+"r", ptx.S32), b.Param(name+"c", ptx.S32)
 	return o
 }
 
-// ofBatch is the matrix of this block's batch.
+// ofBatch returns the operand moved to the matrix of this block's batch.
 func (o gemmOperand) ofBatch(b *ptx.Builder) gemmOperand {
 	o.p = o.p.At(o.batch.Mul(b.BlockID(1).Cvt(ptx.S64)))
 	return o
 }
 
-// productParams are the parameters of all kernels for products, moved to this block's batch and
-// part of k.
+// productParams has the parameters of all product kernels, moved to this block's batch and part of
+// k.
 type productParams struct {
-	m, n, k ptx.Value // k of this part
+	m, n, k ptx.Value // k is the length of this block's part
 	a, b    gemmOperand
-	bias    gemmOperand // of one column, if there is one
-	// written where the results are, so that its address takes no registers before
+	bias    gemmOperand // p and stride2 only, if there is a bias
+	// out is a function, so that the address of the results needs no registers before they are
+	// stored
 	out   func() gemmOperand
-	parts productParts // of a product that is divided along k
-	tile  ptx.Value    // the number of the block's
+	parts productParts // if the product is divided along k
+	tile  ptx.Value    // number of the block's tile
 }
 
-// declareProduct declares them as launchParts packs them.
+// declareProduct declares the parameters in the order in which launchParts packs them.
 func declareProduct(b *ptx.Builder, a, w, out, bias dtype.Type, parts bool) productParams {
 	q := productParams{m: b.Param("m", ptx.U32), n: b.Param("n", ptx.U32), k: b.Param("k", ptx.U32)}
 	var start ptx.Value
@@ -544,8 +552,8 @@ func declareProduct(b *ptx.Builder, a, w, out, bias dtype.Type, parts bool) prod
 	return q
 }
 
-// tileOf returns the first row and column of the block's tile. Blocks go in groups of 8 tiles along
-// m, so that those that run together share tiles of b.
+// tileOf returns the first row and column of the block's tile. The order of blocks goes through
+// groups of 8 tiles along m, so that blocks that run at the same time share tiles of b.
 func tileOf(b *ptx.Builder, id, m, n ptx.Value, bm, bn int, tune productTune) (row, column ptx.Value) {
 	b.Comment("the tile of this block")
 	tilesM := m.Add(num(bm - 1)).Div(num(bm))

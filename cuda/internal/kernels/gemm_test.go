@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// naive is the reference product: float64 sums for floats, wrapping sums for integers, as stored
-// bits, with the sum of absolute products for the error bound.
+// naive is the reference product of stored bits: float64 sums for floats, and wrapping sums for
+// integers. size is the sum of absolute products, for the error bound.
 func naive(o Operand, a, b []uint64) (sum, size []float64, exact []uint64) {
 	batch, m, n := o.Shape.At(0), o.Shape.At(1), o.Shape.At(2)
 	k := len(a) / max(batch*m, 1)
@@ -52,7 +52,7 @@ func matmulCase(t *testing.T, what string, typ dtype.Type, out, a, b shape.Layou
 	for i, got := range m.read(c) {
 		ok := got == exact[i]
 		if typ.IsFloat() {
-			// Each of k fused multiply-adds rounds once, and the result once more as it is stored.
+			// Each of k fused multiply-adds rounds once, and storing rounds once more.
 			eps := map[dtype.Type]float64{dtype.F32: 0x1p-24, dtype.F64: 0x1p-53, dtype.F16: 0x1p-11, dtype.BF16: 0x1p-8}[typ]
 			unit := max(0x1p-53, min(eps, 0x1p-24))
 			ok = math.Abs(expr.Decode(typ, got)-sum[i]) <= (k+1)*unit*size[i]+eps*math.Abs(sum[i])
@@ -71,8 +71,8 @@ func matmulCase(t *testing.T, what string, typ dtype.Type, out, a, b shape.Layou
 	return list[0].Kernel.Name, fmaPerLoad, float64(s.Sectors) / float64(s.IdealSectors)
 }
 
-// layouts of [batch, r, c]: row-major, column-major, padded rows, and a window with steps in both
-// dimensions.
+// matrixLayout returns layouts of [batch, r, c]: row-major, column-major, padded rows, and a window
+// with steps in both dimensions.
 func matrixLayout(form string, batch, r, c int) shape.Layout {
 	d := []int{batch, r, c}
 	switch form {
@@ -94,7 +94,7 @@ func TestMatMul(t *testing.T) {
 			for _, d := range [][4]int{{1, 40, 36, 20}, {2, 5, 7, 3}} {
 				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
 				if d[0] > 1 && typ != dtype.F32 && typ != dtype.F64 {
-					continue // the batch is the same for all
+					continue // all results have the same batch
 				}
 				what := fmt.Sprintf("%v %v %v", typ, forms, d)
 				matmulCase(t, what, typ, dense(d[0], d[1], d[2]), a, b, 0)
@@ -106,14 +106,14 @@ func TestMatMul(t *testing.T) {
 	}
 }
 
-// Halves go to the tensor cores, in each storage order and however many neighbours can be moved at
-// once.
+// 16-bit floats are multiplied on tensor cores, in each storage order and for each number of
+// neighbours that one access can move.
 func TestMatMulTensor(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F16, dtype.BF16} {
 		for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}, {"T", "T"}, {"N", "shared"}} {
 			for _, d := range [][4]int{{1, 80, 80, 48}, {2, 8, 16, 72}, {1, 64, 64, 0}, {1, 76, 68, 44}, {2, 66, 70, 38}, {1, 67, 65, 71}, {2, 1, 3, 5}, {1, 3, 4, 5}, {1, 35, 24, 7}, {1, 24, 35, 0}} {
 				if typ == dtype.F16 && d[1]%8 != 0 {
-					continue // moved as bfloat16 is
+					continue // float16 moves like bfloat16
 				}
 				a, b := matrixLayout(forms[0], d[0], d[1], d[3]), matrixLayout(forms[1], d[0], d[3], d[2])
 				what := fmt.Sprintf("tensor %v %v %v", typ, forms, d)
@@ -139,15 +139,15 @@ func TestMatMulEdges(t *testing.T) {
 	}
 }
 
-// The large tile multiplies at least 16 times for each read of shared memory and moves whole
+// The large tile does at least 16 multiply-adds for each read of shared memory, and moves whole
 // sectors.
 func TestMatMulLarge(t *testing.T) {
 	saved := largeTile
 	for _, forms := range [][2]string{{"N", "N"}, {"N", "T"}, {"T", "N"}} {
 		s := gemmSpec{typ: dtype.F32, out: dtype.F32, tile: saved}
 		m := newMachine(t)
-		// 64 blocks of 128×128 would take too long here: take one tile and a bit by planning for it
-		// directly.
+		// 64 blocks of 128×128 would take too long. This plans the large tile directly, for one
+		// tile and a bit.
 		d := [4]int{1, 136, 136, 32}
 		c := m.tensor(dtype.F32, dense(d[0], d[1], d[2]), 0)
 		x := m.random(m.tensor(dtype.F32, matrixLayout(forms[0], d[0], d[1], d[3]), 0))
@@ -161,11 +161,12 @@ func TestMatMulLarge(t *testing.T) {
 				t.Fatalf("%v: element %d is %v, want %v", forms, i, v, sum[i])
 			}
 		}
-		// 16 in the loop, and one read before the results are stored
+		// 16 in the loop, and one more read before the results are stored
 		if ratio := float64(st.FMA) / float64(st.SharedLoads); ratio < 15.5 {
 			t.Errorf("%v: %.1f multiplications for each shared load", forms, ratio)
 		}
-		if st.Sectors > st.IdealSectors { // lanes beyond the edge read what lies on it, together
+		// lanes beyond the edge read the element at the edge together
+		if st.Sectors > st.IdealSectors {
 			t.Errorf("%v: %d sectors, %d would do", forms, st.Sectors, st.IdealSectors)
 		}
 	}
@@ -176,7 +177,7 @@ func TestMatMulLarge(t *testing.T) {
 	if l, err := MatMul(a100, fake(dtype.F32, 1, 1024, 1024), fake(dtype.F32, 1, 1024, 64), fake(dtype.F32, 1, 64, 1024)); err != nil || l[0].Kernel.Name != "gemm_float32_128x128x16_kv_ov_v" {
 		t.Errorf("the large product: %v, %v", l, err)
 	}
-	// What a tensor without batches has as its batch's stride does not matter.
+	// In a batch of one, the stride of the batch does not matter.
 	for typ, want := range map[dtype.Type]string{dtype.F32: "gemm_float32_128x128x16_kv_ov_v", dtype.BF16: "gemm_tensor_bfloat16_64x64x32_ko_v_s3"} {
 		out, a, b := fake(typ, 1, 1024, 1024), fake(typ, 1, 1024, 64), fake(typ, 1, 64, 1024)
 		for _, o := range []*Operand{&out, &a, &b} {
@@ -188,7 +189,7 @@ func TestMatMulLarge(t *testing.T) {
 	}
 }
 
-// Where the result is small and k is not, blocks share the sum.
+// If the result is small and k is large, blocks divide the sum.
 func TestMatMulSplit(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.F16, dtype.I32} {
 		for _, d := range [][4]int{{1, 8, 16, 520}, {2, 5, 3, 301}, {1, 3, 40, 256}, {2, 1, 20, 90}, {1, 20, 1, 1500}} {

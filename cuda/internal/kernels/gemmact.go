@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// finishing is s with what o does to its sums.
+// finishing returns s with the bias, the sums and the activation of o.
 func (s gemmSpec) finishing(o ProductOperands) gemmSpec {
 	s.bias, s.sums, s.actSpec = o.Bias.Type, o.summing(), o.acting()
 	if s.with != dtype.Invalid {
@@ -14,16 +14,16 @@ func (s gemmSpec) finishing(o ProductOperands) gemmSpec {
 	return s
 }
 
-// writeActivated activates and stores a thread's results, which start at row, col. Those of
-// neighbouring rows wait in shared memory, where the tiles were, at places of each thread's own: so
-// the long text of an activation stands for some of them, and not for every register. thread counts
-// the threads that have results.
+// writeActivated applies the activation to a thread's results, which start at row, col, and stores
+// them. It first stores several rows in shared memory, where the tiles were, each thread at places
+// of its own. A loop then activates one chunk at a time. So the long text of an activation appears
+// once in the loop, and not once for every register. thread counts the threads that have results.
 func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.Value, threads int, row, col ptx.Value, acc [][]*ptx.Var) {
 	g.Comment("store the activated results")
 	if g.s.with != dtype.Invalid {
 		g.act.with = g.act.with.ofBatch(g.Builder)
 	}
-	chunks := len(acc[0]) / g.chunk // of a row
+	chunks := len(acc[0]) / g.chunk // in a row
 	mine := shared.At(thread.Mul(num(g.chunk)))
 	for first := 0; first < len(acc); first += g.chunk {
 		for i := range g.chunk {
@@ -61,8 +61,8 @@ func (g *gemmBuilder) writeActivated(c gemmOperand, shared ptx.Ptr, thread ptx.V
 	}
 }
 
-// beside loads the elements of With that belong to a chunk of results, at once or element by
-// element. For results beyond an edge it loads those of the edge; such results are stored nowhere.
+// beside loads the elements of With that belong to a chunk of results, as a vector or one by one.
+// For results beyond an edge it loads the elements at the edge; such results are never stored.
 func (g *gemmBuilder) beside(row, col ptx.Value) (list [][]ptx.Value) {
 	n := 1
 	if g.s.vectorOut {
@@ -75,8 +75,8 @@ func (g *gemmBuilder) beside(row, col ptx.Value) (list [][]ptx.Value) {
 	return list
 }
 
-// leave stores a chunk of a line's results from column col on: as they are where that is wanted,
-// and activated.
+// leave stores a chunk of a row's results from column col on. It stores them activated, and also
+// before the activation if Pre is wanted.
 func (g *gemmBuilder) leave(c gemmOperand, line ptx.Ptr, col ptx.Value, values []ptx.Value, beside [][]ptx.Value) {
 	store := func(to ptx.Ptr, values, beside []ptx.Value) {
 		if g.s.pre {

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A bias of either type is added before a result is rounded, and float32 sums leave in every way:
+// A bias of either type is added before a result is rounded. Float32 sums are stored in every way:
 // pairs, rows of an odd length, any strides.
 func TestTensorBias(t *testing.T) {
 	wide := tensorForm{64, 64, 32, 2, 2, 3, 4}
@@ -28,7 +28,7 @@ func TestTensorBias(t *testing.T) {
 			}
 		}
 	}
-	// Every second row apart, along k and along m, and a batch.
+	// Products that treat every second row apart, along k and along m, and a batch.
 	for _, orders := range []string{"NN", "TN"} {
 		m := newMachine(t)
 		x := m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 2, 62+len(orders)%2, 62), 0))
@@ -37,7 +37,8 @@ func TestTensorBias(t *testing.T) {
 	}
 }
 
-// A sum in parts has its bias once, and its float32 result is not rounded on the way.
+// If a sum is divided into parts, the bias is added once, and its float32 result is not rounded in
+// between.
 func TestMatMulBiasSplit(t *testing.T) {
 	for _, types := range [][3]dtype.Type{{dtype.BF16, dtype.BF16, dtype.F32}, {dtype.F32, dtype.BF16, dtype.BF16}, {dtype.F32, dtype.F16, dtype.F16}} {
 		m := newMachine(t)
@@ -45,7 +46,7 @@ func TestMatMulBiasSplit(t *testing.T) {
 			B: m.random(m.tensor(types[1], dense(1, 3000, 35), 0)), Bias: m.random(m.tensor(types[2], dense(35), 0)), Counters: m.counters}
 		list, err := MatMulSplit(a100, o, m.scratch)
 		m.run(list, err)
-		// one before it may copy an operand
+		// an earlier launch may copy an operand
 		if last := list[len(list)-1]; !strings.Contains(last.Kernel.Name, "_parts") {
 			t.Errorf("%v: %d launches, the product in one part", types, len(list))
 		}
@@ -53,7 +54,7 @@ func TestMatMulBiasSplit(t *testing.T) {
 	}
 }
 
-// Products of float32 and float64 have their bias in every tile.
+// Products of float32 and float64 can have a bias in every tile.
 func TestMatMulBiasFloats(t *testing.T) {
 	for _, c := range []struct {
 		typ, bias dtype.Type
@@ -70,7 +71,7 @@ func TestMatMulBiasFloats(t *testing.T) {
 	}
 }
 
-// A linear layer and the gradient of its weights are a launch each, but where the sum is in parts.
+// A linear layer with a bias is one launch. Operands of wrong types or shapes are refused.
 func TestMatMulBiasLaunches(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
 		for _, out := range []dtype.Type{typ, dtype.F32} {
@@ -93,8 +94,8 @@ func TestMatMulBiasLaunches(t *testing.T) {
 	}
 }
 
-// Rows of a and columns of b are summed up beside the product, in whole forms and in parts of k,
-// without a launch of its own but for the parts.
+// The kernel of a product also sums up rows of a or columns of b, for undivided k and for parts of
+// k, without a further launch.
 func TestTensorSums(t *testing.T) {
 	for i, f := range []tensorForm{tensorForms[0], {64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1]} {
 		typ := []dtype.Type{dtype.BF16, dtype.F16}[i%2]
@@ -140,7 +141,7 @@ func TestTensorSums(t *testing.T) {
 	}
 }
 
-// Products of float32 have sums of rows or of columns in every tile, in parts of k too.
+// Products of float32 have sums of rows or of columns in every tile, also in parts of k.
 func TestMatMulSumsFloats(t *testing.T) {
 	for i, tile := range []gemmTile{largeTile, mediumTile, smallTile} {
 		for j, kind := range []sumsSpec{{rows: true}, {columns: true}} {
@@ -177,7 +178,7 @@ func TestMatMulSumsFloats(t *testing.T) {
 	}
 }
 
-// nearSums holds the sums of rows of a and of columns of b to those in float64.
+// nearSums compares the sums of rows of a and of columns of b with sums in float64.
 func (m *machine) nearSums(what string, o ProductOperands) {
 	m.t.Helper()
 	k, n := o.A.Shape.At(2), o.B.Shape.At(2)

@@ -8,20 +8,20 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// gemmBuilder holds the state while a kernel is written.
+// gemmBuilder holds the state while build writes a kernel.
 type gemmBuilder struct {
 	*ptx.Builder
 	s       gemmSpec
 	chunk   int // elements of the computing type in 16 bytes
 	compute ptx.Type
-	threads int // of the block
+	threads int // in a block
 	slice   ptx.Value
 	m, n, k ptx.Value
 	act     activation
 	sums    floatSums
 }
 
-// threads is how many a block has.
+// threads returns the number of threads of a block.
 func (s gemmSpec) threads() int {
 	t, chunk := s.tile, 16/s.typ.Compute().Size()
 	return 32 * (t.bm / (4 * chunk * t.mc)) * (t.bn / (8 * chunk * t.nc)) * t.slices
@@ -32,7 +32,7 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	g := &gemmBuilder{Builder: b, s: s, compute: computing(s.typ.Compute())}
 	g.chunk = 16 / g.compute.Size()
 	warpM, warpN := 4*g.chunk*t.mc, 8*g.chunk*t.nc
-	warps := (t.bm / warpM) * (t.bn / warpN) // of a slice
+	warps := (t.bm / warpM) * (t.bn / warpN) // in a slice
 	g.threads = s.threads()
 	q := declareProduct(b, s.typ, s.typ, s.out, s.bias, s.parts)
 	g.act = declareActivation(b, s.actSpec, s.out, programs)
@@ -43,7 +43,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	ldA, ldB := t.bm+4, t.bn+4
 	sizeA, sizeB := t.bk*ldA, t.bk*ldB
 	shared := sharedTiles(b, g.compute, s.shared(), s.dynamicShared())
-	// Where registers are scarce, what is wanted behind the loop waits in shared memory, in pairs.
+	// To save registers, values that are needed only after the loop wait in shared memory, in
+	// pairs.
 	var parked ptx.Ptr
 	waiting := func(pair int) ptx.Ptr { return parked.At(b.ThreadID(0).Mul(num(2))).At(num(pair * 2 * g.threads)) }
 	if s.large() {
@@ -61,7 +62,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	} else if t == largeTile || t == doubleTile {
 		b.MinBlocks(2)
 	} else if t.slices > 1 {
-		// left to itself the assembler aims at more, and spills for it on some architectures
+		// without the hint the assembler aims at more blocks, and spills registers on some
+		// architectures
 		b.MinBlocks(256 / g.threads)
 	}
 	thread := b.ThreadID(0)
@@ -74,8 +76,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 		sliceA, sliceB = g.slice.Mul(num(perSlice*ldA)), g.slice.Mul(num(perSlice*ldB))
 	}
 	warpsN := t.bn / warpN
-	// Neighbouring lanes share a chunk of b, every second one a chunk of a: half of a warp reads no
-	// more than a row of banks of either.
+	// Neighbouring lanes read the same chunk of b, and every second lane the same chunk of a. So
+	// half a warp reads at most one row of banks of each operand.
 	rowBase := warp.Div(num(warpsN)).Mul(num(warpM)).Add(lane.Shr(num(4)).Mul(num(2)).Add(lane.And(num(1))).Mul(num(g.chunk)))
 	colBase := warp.Rem(num(warpsN)).Mul(num(warpN)).Add(lane.Shr(num(1)).And(num(7)).Mul(num(g.chunk)))
 
@@ -191,8 +193,8 @@ func (s gemmSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	return [3]int{g.threads, 1, 1}
 }
 
-// parts is in how many parts a step over the tile loads the next one: what goes through registers
-// takes them for one part at a time.
+// parts returns how many parts the loads of the next tile are divided into during a step over this
+// tile. Loads that go through registers then need registers for one part at a time.
 func (g *gemmBuilder) parts() int {
 	n := 1
 	if g.s.large() {
@@ -217,8 +219,8 @@ func (g *gemmBuilder) fragment(p ptx.Ptr, chunks, distance int) []ptx.Value {
 	return list
 }
 
-// addSlices adds the slices' sums in pairs, through shared memory; the first slice gets the
-// results. thread counts within the slice of n.
+// addSlices adds the sums of the slices in pairs, through shared memory. The first slice gets the
+// results. thread is the number of this thread among the n threads of its slice.
 func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][]*ptx.Var) {
 	b, size := g.Builder, len(acc)*len(acc[0])*n
 	for half := g.s.tile.slices / 2; half > 0; half /= 2 {
@@ -226,7 +228,8 @@ func (g *gemmBuilder) addSlices(shared ptx.Ptr, thread ptx.Value, n int, acc [][
 		place := func(slice ptx.Value) ptx.Ptr {
 			return shared.At(slice.Mul(num(size)).Add(thread.Mul(num(g.chunk))))
 		}
-		// of a thread's chunk number at: the lanes' chunks are neighbours
+		// chunks calls f for each chunk of this thread, with its offset. The chunks of one number
+		// lie side by side for all threads.
 		chunks := func(f func(at int, v []*ptx.Var)) {
 			at := 0
 			for i := range acc {
@@ -289,33 +292,33 @@ func (g *gemmBuilder) writeOut(c gemmOperand, row, col ptx.Value, acc [][]*ptx.V
 	}
 }
 
-// tileLoader moves tiles of one operand into shared memory as rows along the outer dimension, one
-// for each k. Where the elements lie in shared memory as they do in global memory, fetch starts
-// asynchronous copies and store has nothing to do; else fetch reads into registers, and store puts
-// those into shared memory.
+// tileLoader copies tiles of one operand into shared memory. There a tile has one row for each k,
+// along the outer dimension. If the elements have the same order in shared and global memory, fetch
+// starts asynchronous copies and store does nothing. Otherwise fetch reads into registers, and
+// store moves them into shared memory.
 type tileLoader struct {
 	g      *gemmBuilder
 	mode   tileLoad
 	async  bool
-	vector int // elements of a unit
+	vector int // elements in a unit
 	units  []loadUnit
-	first  ptx.Value // k of the first unit within the tile
+	first  ptx.Value // k of the thread's first unit, within the tile
 	step   ptx.Value // bytes from one tile to the next
 	ld     int
 }
 
 // loadUnit is a vector or an element that this thread moves in each tile.
 type loadUnit struct {
-	from ptx.Ptr  // of the first unit in its line
-	at   *ptx.Var // its address in the next tile; units in one line share it
-	dk   int      // distance from the first unit along k, in elements …
+	from ptx.Ptr  // address of the first unit in the same line
+	at   *ptx.Var // the same address in the next tile; units in one line share it
+	dk   int      // distance from the first unit along k in elements; skip is the same in bytes
 	skip ptx.Value
-	to   ptx.Ptr // in the first buffer
+	to   ptx.Ptr // place in the first buffer
 	regs []*ptx.Var
 }
 
-// loader prepares to load tiles of extent outer (bo elements from first on) by k. count is the size
-// of the outer dimension; the strides count elements.
+// loader prepares to load tiles of bo outer elements, from first on, by bk elements of k. count is
+// the size of the outer dimension. The strides count elements.
 func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride, kStride ptx.Value, bo, ld int, shared ptx.Ptr) *tileLoader {
 	b, bk := g.Builder, g.s.tile.bk
 	l := &tileLoader{g: g, mode: mode, ld: ld, vector: 1}
@@ -328,8 +331,9 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 	}
 	bytes := func(k int) ptx.Value { return kStride.MulWide(num(k * g.s.typ.Size())).Bitcast(ptx.U64) }
 	l.step = bytes(bk)
-	// Where the thread's first unit lies, and the others from there: the number of threads is such
-	// that these distances are the same for all.
+	// outer and l.first are the position of the thread's first unit. distance returns how far the
+	// thread's other units are from it. With these numbers of threads, the distances are the same
+	// for all threads.
 	v, thread := l.vector, b.ThreadID(0)
 	last := count.Sub(num(1))
 	var outer ptx.Value
@@ -341,8 +345,8 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 		outer, l.first = thread.Rem(num(per)).Mul(num(v)), thread.Div(num(per))
 		distance = func(n int) (int, int) { return 0, n / per }
 	case vectorsAlongK:
-		// Two vectors a row, sixteen rows a warp: with the rows' padding no two lanes store to one
-		// bank.
+		// A row has two vectors, a warp sixteen rows. With the padding of the rows, no two lanes
+		// store to the same bank.
 		outer = thread.Div(num(2)).Rem(num(bo))
 		l.first = thread.Div(num(2 * bo)).Mul(num(2)).Add(thread.Rem(num(2))).Mul(num(v))
 		distance = func(n int) (int, int) { return n / 2 % bo, n / (2 * bo) * 2 * v }
@@ -352,14 +356,13 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 		l.first = thread.Div(num(width * bo)).Mul(num(width)).Add(thread.Rem(num(width)))
 		distance = func(n int) (int, int) { return n / width % bo, n / (width * bo) * width }
 	}
-	lines := map[int]loadUnit{} // by the distance along the outer dimension
+	lines := map[int]loadUnit{} // by the line's distance along the outer dimension
 	to := shared.At(l.first.Mad(num(ld), outer))
 	for i := range bo * bk / v / g.threads {
 		away, dk := distance(i * g.threads)
 		unit, ok := lines[away]
 		if !ok {
-			// What lies outside of the matrix is read from its edge: the results of it are not
-			// stored.
+			// Elements outside of the matrix are read from its edge. Their results are not stored.
 			at := first.Add(outer).Add(num(away)).Min(last)
 			unit.from = p.At(at.Bitcast(ptx.S32).MulWide(outerStride)).At(l.first.Bitcast(ptx.S32).MulWide(kStride))
 			unit.at = b.Var(unit.from.Address())
@@ -377,12 +380,12 @@ func (g *gemmBuilder) loader(mode tileLoad, p ptx.Ptr, first, count, outerStride
 	return l
 }
 
-// place is where a unit lies in the given buffer.
+// place returns the pointer to a unit in the given buffer.
 func (l *tileLoader) place(u loadUnit, buffer ptx.Value) ptx.Ptr {
 	return u.to.At(buffer.Mul(num(l.g.s.tile.bk * l.ld)))
 }
 
-// advance moves on to the next tile.
+// advance moves the addresses to the next tile.
 func (l *tileLoader) advance() {
 	moved := map[*ptx.Var]bool{}
 	for _, u := range l.units {
@@ -393,8 +396,8 @@ func (l *tileLoader) advance() {
 	}
 }
 
-// part is what a loader moves in one of the parts into which a step over the tile is divided:
-// asynchronous copies all start in the first.
+// part returns the units that the loader moves in part i of a step over the tile. Asynchronous
+// copies all start in the first part.
 func (l *tileLoader) part(i int) []loadUnit {
 	n := l.g.parts()
 	if l.async {
@@ -406,8 +409,8 @@ func (l *tileLoader) part(i int) []loadUnit {
 	return l.units[len(l.units)*i/n : len(l.units)*(i+1)/n]
 }
 
-// fetch reads a part of the tile that starts at k, for the given buffer; what is beyond the last k
-// becomes zero.
+// fetch reads a part of the tile that starts at k, for the given buffer. Elements beyond the last k
+// become zero.
 func (l *tileLoader) fetch(part int, k, buffer ptx.Value) {
 	b := l.g.Builder
 	for _, u := range l.part(part) {
@@ -432,7 +435,7 @@ func (l *tileLoader) fetch(part int, k, buffer ptx.Value) {
 	}
 }
 
-// store puts the registers of a part into the given buffer.
+// store moves the registers of a part into the given buffer.
 func (l *tileLoader) store(part int, buffer ptx.Value) {
 	for _, u := range l.part(part) {
 		for i, r := range u.regs {

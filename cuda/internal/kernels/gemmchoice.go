@@ -12,16 +12,17 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A Form is how a product is carried out, among the ways that its planner knows. All give the same
-// results up to the order of sums.
+// A Form is one of the ways in which a planner can compute a product. All forms give the same
+// results, up to the order of sums.
 type Form struct {
-	Tile   [3]int `json:"tile"`             // rows and columns of a block, and its step of k
-	Stages int    `json:"stages,omitempty"` // of tiles that lie in shared memory, on tensor cores
-	Whole  int    `json:"whole,omitempty"`  // tiles of which a block sums up all of k
-	Chunk  int    `json:"chunk,omitempty"`  // of k that blocks of the others sum up; 0: all
-	Loop   bool   `json:"loop,omitempty"`   // blocks loop over tiles
-	CopyA  bool   `json:"copy_a,omitempty"` // it is copied first, to rows that begin on 16 bytes
-	CopyB  bool   `json:"copy_b,omitempty"`
+	Tile   [3]int `json:"tile"`             // rows and columns of a block's tile, and its step of k
+	Stages int    `json:"stages,omitempty"` // number of tiles in shared memory, on tensor cores
+	Whole  int    `json:"whole,omitempty"`  // number of tiles whose block sums up all of k
+	// elements of k that a block of the other tiles sums up; 0: all
+	Chunk int  `json:"chunk,omitempty"`
+	Loop  bool `json:"loop,omitempty"`   // blocks loop over tiles
+	CopyA bool `json:"copy_a,omitempty"` // A is copied first, to rows aligned to 16 bytes
+	CopyB bool `json:"copy_b,omitempty"`
 }
 
 // String returns a text such as "128x128x32, k by 512 behind 264 tiles".
@@ -45,17 +46,18 @@ func (f Form) String() string {
 	return s
 }
 
-// A Chooser chooses the form of a product in place of the model; false leaves it to that.
+// A Chooser chooses the form of a product in place of the model. If it returns false, the model
+// chooses.
 type Chooser func(*Choice) (Form, bool)
 
-// A Choice is a product whose form is to be chosen.
+// A Choice is a product whose form has to be chosen.
 type Choice struct {
 	g       *GPU
 	o       ProductOperands
-	planned productPlan // by the model
+	planned productPlan // the model's plan
 }
 
-// productPlan is a product in a form of its own.
+// productPlan is a product together with the form in which it is computed.
 type productPlan interface {
 	named(k int) Form
 	launches(o ProductOperands, scratch Scratch) ([]Launch, error)
@@ -78,8 +80,8 @@ func (f Form) divided(d division, k int) Form {
 	return f
 }
 
-// chosen returns the plan that is chosen: the model's where there is nothing to sum up, where it is
-// left to that, and where the form is none of this product's.
+// chosen returns the plan for the form that o.Choose chooses. It returns the model's plan if k is
+// 0, if Choose leaves the choice to the model, or if the form does not fit this product.
 func (o *ProductOperands) chosen(g *GPU, planned productPlan) productPlan {
 	if o.A.Shape.At(2) == 0 {
 		return planned
@@ -93,18 +95,19 @@ func (o *ProductOperands) chosen(g *GPU, planned productPlan) productPlan {
 	return planned
 }
 
-// A Product is all that the choice of a form depends on: equal ones have the same forms.
+// A Product holds everything on which the choice of a form depends. Equal Products have the same
+// forms.
 type Product struct {
-	tensor           tensorSpec // on tensor cores, without a form
-	float            gemmSpec   // elsewhere, without a tile
-	act              string     // the activation's name
+	tensor           tensorSpec // if on tensor cores; without a form
+	float            gemmSpec   // otherwise; without a tile
+	act              string     // name of the activation
 	batch, m, n, k   int
 	divisible        bool
-	canA, canB       bool // be copied first
-	sharedA, sharedB bool // one matrix is that of the whole batch
+	canA, canB       bool // the factor may be copied first
+	sharedA, sharedB bool // one matrix serves the whole batch
 }
 
-// Product says what the choice is for.
+// Product returns the key of the choice.
 func (c *Choice) Product() Product {
 	o := &c.o
 	p := Product{batch: o.Out.Shape.At(0), m: o.Out.Shape.At(1), n: o.Out.Shape.At(2), k: o.A.Shape.At(2), divisible: o.mayDivide()}
@@ -127,7 +130,7 @@ func (c *Choice) Product() Product {
 	return p
 }
 
-// String says the same for people and files.
+// String returns the product as text, for people and files.
 func (p Product) String() string {
 	var typ, out, bias dtype.Type
 	var a, b, to fmt.Stringer
@@ -163,16 +166,16 @@ func (p Product) String() string {
 	return text
 }
 
-// Planned is the model's form.
+// Planned returns the form that the model chose.
 func (c *Choice) Planned() Form { return c.planned.named(c.o.A.Shape.At(2)) }
 
-// Takes reports whether the product can be carried out in that form.
+// Takes reports whether the product can be computed in form f.
 func (c *Choice) Takes(f Form) bool {
 	_, ok := c.plan(f)
 	return ok
 }
 
-// plan is the product in that form; false where the form is none of this product's.
+// plan returns the plan of the product in form f, or false if f does not fit this product.
 func (c *Choice) plan(f Form) (productPlan, bool) {
 	o := &c.o
 	batch, m, n, k := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2), o.A.Shape.At(2)
@@ -183,7 +186,8 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 			return nil, false
 		}
 	}
-	// Parts take memory, of which a form that no planner makes would want any amount.
+	// Parts need memory. These bounds refuse forms that no planner makes, which could need any
+	// amount.
 	divides := func(tiles, most int) bool {
 		rest, parts := batch*(tiles-d.whole), d.parts(k)
 		return parts == 1 || d.whole < tiles && rest <= CounterWords && parts <= k/128 && rest*parts <= most
@@ -221,19 +225,20 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 	return nil, false
 }
 
-// mostParts is in how many parts k is divided at most.
+// mostParts is the largest number of parts into which k is divided.
 const mostParts = 64
 
-// mostForms is how many forms of a product are worth a measurement, and likely how many times the
-// model's seconds one may take by the model.
+// mostForms is how many forms of a product are measured at most. Only forms are measured for which
+// the model predicts at most likely times the seconds of the best one.
 const (
 	mostForms = 12
 	likely    = 1.6
 )
 
-// Forms are those that a measurement may find best, the model's own first. On tensor cores they are
-// the model's best few, of which a tile has two at most. Elsewhere there is no model: each tile is
-// among them, with k undivided and divided into about as many blocks as the device runs at once.
+// Forms returns the forms that are worth measuring, the model's own first. On tensor cores they are
+// the best few by the model, at most two for each tile. Without tensor cores there is no model:
+// each tile is among them, with k undivided, and with k divided into about as many blocks as the
+// device runs at once.
 func (c *Choice) Forms() []Form {
 	list := []Form{c.Planned()}
 	add := func(f Form) {
@@ -270,14 +275,14 @@ func (c *Choice) Forms() []Form {
 	return list
 }
 
-// floatForms calls add with the forms of a product without tensor cores.
+// floatForms calls add for each form of a product without tensor cores.
 func (c *Choice) floatForms(p floatPlan, add func(Form)) {
 	o := &c.o
 	batch, m, n, k := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2), o.A.Shape.At(2)
 	own := p.spec.tile
 	for _, t := range tilesOf(o.A.Type) {
 		if t != own && (t.bm > smallTile.bm && t.bm >= 2*m || t.bn > smallTile.bn && t.bn >= 2*n) {
-			continue // half of the block would be beyond the edge
+			continue // half of the block would lie beyond the edge
 		}
 		p.spec.tile, p.division = t, undivided(k)
 		add(p.named(k))
@@ -291,8 +296,8 @@ func (c *Choice) floatForms(p floatPlan, add func(Form)) {
 	}
 }
 
-// Trial plans the product in that form, with results in scratch memory instead of their places.
-// There they lie in the same way, so that they take as long to store.
+// Trial plans the product in form f, with its results in scratch memory. They have the same layout
+// and alignment there, so that storing them takes the same time.
 func (c *Choice) Trial(f Form, scratch Scratch) ([]Launch, error) {
 	p, ok := c.plan(f)
 	if !ok {
@@ -313,8 +318,8 @@ func (c *Choice) Trial(f Form, scratch Scratch) ([]Launch, error) {
 	return p.launches(o, scratch)
 }
 
-// within says where o's first element is in memory that holds all of its elements, and how large
-// that is. Its distance from a multiple of 256 is as it was.
+// within returns the size of memory that holds all elements of o, and the position of the first
+// element in it. That position is as far from a multiple of 256 as before.
 func (o Operand) within() (at uint64, bytes int) {
 	lo, hi, ok := o.Span()
 	if !ok {
@@ -325,14 +330,14 @@ func (o Operand) within() (at uint64, bytes int) {
 	return uint64(before), before + (hi-o.Offset+1)*size
 }
 
-// FormsVersion tells apart programs whose kernels for products differ: what one has measured says
-// nothing about another.
+// FormsVersion identifies the texts of the product kernels. Measurements are valid only for
+// programs of the same version.
 var FormsVersion = sync.OnceValue(func() string {
 	h := sha256.New()
 	add := func(f productForm) {
 		for _, f := range []productForm{f, f.inParts()} {
 			k, err := f.kernel()
-			if err != nil { // which products that take it report
+			if err != nil { // products that need this kernel report the error
 				fmt.Fprintln(h, err)
 				continue
 			}

@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// choices lists the products that o makes a choice of, with the model's plan taken for each.
+// choices returns the products for which o asks its Chooser. The model's plan is taken for each of
+// them.
 func choices(t *testing.T, g *GPU, o ProductOperands, scratch Scratch) (list []*Choice) {
 	t.Helper()
 	o.Choose = func(c *Choice) (Form, bool) {
@@ -24,14 +25,14 @@ func choices(t *testing.T, g *GPU, o ProductOperands, scratch Scratch) (list []*
 	return list
 }
 
-// Whichever form is chosen, the results are right, and a trial leaves them where they were.
+// Whichever form is chosen, the results are right. A trial does not change them.
 func TestChosenForms(t *testing.T) {
 	const f32, bf16 = dtype.F32, dtype.BF16
 	for _, c := range []struct {
 		name    string
 		a, b    dtype.Type
 		d       [4]int // batch, m, n, k
-		strided bool   // rows begin where nothing is aligned
+		strided bool   // rows begin at unaligned addresses
 		more    func(m *machine, o *ProductOperands)
 		forms   int
 	}{
@@ -115,8 +116,8 @@ func TestChosenForms(t *testing.T) {
 	}
 }
 
-// For every shape and order of storage the model's form is one that a file can name, and what a
-// file names wrongly is none.
+// For every shape and storage order the model's form can be written to a file and read back. A
+// wrong form from a file is refused.
 func TestChoicesTake(t *testing.T) {
 	sizes, seen := []int{2, 16, 33, 200, 1000}, map[string]Product{}
 	for _, g := range []*GPU{a100, GPUOf(89, "", 16)} {
@@ -157,7 +158,7 @@ func TestChoicesTake(t *testing.T) {
 	}
 }
 
-// A form whose parts would take more memory than those of any planner is none.
+// A form is refused if its parts need more memory than those of any planner.
 func TestChoiceOfManyParts(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
 		o := ProductOperands{Out: fake(typ, 1, 4096, 4096), A: fake(typ, 1, 4096, 4096), B: fake(typ, 1, 4096, 4096), Counters: fakeCounters}
@@ -180,7 +181,7 @@ func TestChoiceOfManyParts(t *testing.T) {
 	}
 }
 
-// A product whose chooser names a form of another one is carried out as planned.
+// If a chooser returns the form of another product, the model's plan is used.
 func TestChoiceOfNoForm(t *testing.T) {
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 64, 64), A: fake(dtype.BF16, 1, 64, 64), B: fake(dtype.BF16, 1, 64, 64), Counters: fakeCounters}
 	want, err := MatMulSplit(a100, o, fakeScratch)
@@ -196,7 +197,7 @@ func TestChoiceOfNoForm(t *testing.T) {
 	if _, err := c.Trial(Form{}, fakeScratch); err == nil {
 		t.Error("a trial of no form")
 	}
-	// Without anything to sum up there is nothing to choose.
+	// With k = 0 there is nothing to choose.
 	o.A, o.B = fake(dtype.BF16, 1, 64, 0), fake(dtype.BF16, 1, 0, 64)
 	if list := choices(t, a100, o, fakeScratch); len(list) > 0 {
 		t.Errorf("%v", list[0].Product())

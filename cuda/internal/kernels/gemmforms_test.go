@@ -11,10 +11,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// product runs one form on the emulator, with a bias if there is one, and holds each result to the
-// float64 sum of the operands as they are stored: (k/8+2)·2⁻²³ of the sum of absolute products,
-// and the store's rounding. An instruction of the tensor cores adds eight products to a sum, or
-// more, with one truncation.
+// product runs one form on the emulator, with a bias if there is one. It compares each result with
+// the float64 sum of the stored operands. The bound is (k/8+2)·2⁻²³ of the sum of absolute
+// products, and the rounding of the store: an instruction of the tensor cores adds eight or more
+// products to a sum, with one truncation.
 func (m *machine) product(what string, s tensorSpec, c, x, y Operand, bias ...Operand) {
 	m.t.Helper()
 	s.a, s.b = chooseTensorLoad(x, 1, 2), chooseTensorLoad(y, 2, 1)
@@ -33,8 +33,8 @@ func (m *machine) product(what string, s tensorSpec, c, x, y Operand, bias ...Op
 	m.nearProduct(fmt.Sprintf("%s (%s)", what, s.name()), o)
 }
 
-// nearProduct holds a product of floats to the float64 sum, of factors rounded to tf32 where that
-// is permitted.
+// nearProduct compares a product of floats with the float64 sum. If TF32 is permitted, the factors
+// of that sum are rounded to tf32.
 func (m *machine) nearProduct(what string, o ProductOperands) {
 	m.t.Helper()
 	c, k, n := o.Out, o.A.Shape.At(2), o.Out.Shape.At(2)
@@ -70,12 +70,12 @@ func (m *machine) nearProduct(what string, o ProductOperands) {
 	}
 }
 
-// Every form takes whole tiles and a bit, in each order of storage.
+// Every form multiplies whole tiles and a bit, in each storage order.
 func TestTensorForms(t *testing.T) {
 	for i, f := range tensorForms {
 		for j, orders := range []string{"NN", "NT", "TN", "TT"} {
 			if f.bm*f.bn > 1<<13 && (i+j)%2 != 0 {
-				continue // half of the orders for each large form
+				continue // only half of the orders for each large form
 			}
 			typ := []dtype.Type{dtype.BF16, dtype.F16}[(i+j)%2]
 			t.Run(fmt.Sprint(f, " ", orders), func(t *testing.T) {
@@ -92,8 +92,8 @@ func TestTensorForms(t *testing.T) {
 	}
 }
 
-// Rows of any length, strides, a misaligned start, an empty k and an empty batch: every way in and
-// every way out.
+// Rows of any length, strides, a misaligned start, an empty k and an empty batch: every way to load
+// and to store.
 func TestTensorEdges(t *testing.T) {
 	small := tensorForms[len(tensorForms)-1]
 	for _, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, small} {
@@ -105,7 +105,7 @@ func TestTensorEdges(t *testing.T) {
 				m.product(fmt.Sprint(orders, d), tensorSpec{form: f}, m.tensor(dtype.BF16, dense(1, d[0], d[1]), d[2]%2), x, y)
 			}
 		}
-		// Rows that are padded, so that they begin on 16 bytes, and are not whole copies long.
+		// Padded rows, which begin at multiples of 16 bytes but do not end with a whole copy.
 		padded := func(r, c, ld int) shape.Layout { return strided([]int{2, r, c}, []int{r * ld, ld, 1}) }
 		m := newMachine(t)
 		x, y := m.random(m.tensor(dtype.F16, padded(20, 43, 48), 0)), m.random(m.tensor(dtype.F16, padded(43, 37, 40), 0))
@@ -117,7 +117,7 @@ func TestTensorEdges(t *testing.T) {
 	}
 }
 
-// NaN and infinities of an operand reach the rows and columns that they belong to, and no other.
+// NaN and infinities of an operand reach the rows and columns that they belong to, and no others.
 func TestTensorSpecials(t *testing.T) {
 	for _, f := range []tensorForm{tensorForms[0], tensorForms[len(tensorForms)-1]} {
 		m := newMachine(t)
@@ -137,8 +137,8 @@ func TestTensorSpecials(t *testing.T) {
 	}
 }
 
-// Rows of an odd length are copied in pairs: the odd ones apart, along k and along m, with every
-// remainder of rows, in a batch, in parts of k, and where what lies before a row is no number.
+// Rows of an odd length are copied in pairs, and every second row is treated apart. This tests rows
+// along k and along m, every remainder of rows, a batch, parts of k, and a NaN before a row.
 func TestTensorOddRows(t *testing.T) {
 	for _, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, {128, 128, 32, 2, 2, 3, 2}} {
 		for _, orders := range []string{"NN", "TN"} {
@@ -160,7 +160,8 @@ func TestTensorOddRows(t *testing.T) {
 			}
 		}
 	}
-	// The element before an odd row is another row's last: not a number, it must stay with its row.
+	// The element before an odd row is the last one of another row. A NaN there must stay in that
+	// row.
 	m := newMachine(t)
 	old := m.read(m.random(m.tensor(dtype.BF16, dense(1, 66, 33), 0)))
 	x := m.fill(m.tensor(dtype.BF16, dense(1, 66, 33), 0), func(i int) uint64 {
@@ -171,7 +172,7 @@ func TestTensorOddRows(t *testing.T) {
 	})
 	y := m.random(m.tensor(dtype.BF16, dense(1, 33, 16), 0))
 	m.product("no number", tensorSpec{form: tensorForm{64, 64, 32, 2, 2, 3, 4}}, m.tensor(dtype.BF16, dense(1, 66, 16), 0), x, y)
-	// In parts of k.
+	// The same in parts of k.
 	for _, orders := range []string{"NN", "TN"} {
 		m := newMachine(t)
 		c, x := m.tensor(dtype.BF16, dense(1, 67, 24), 0), m.random(m.tensor(dtype.BF16, matrixLayout(orders[:1], 1, 67, 161), 0))
@@ -184,21 +185,22 @@ func TestTensorOddRows(t *testing.T) {
 	}
 }
 
-// What would come element by element is copied to rows that begin on 16 bytes where that is the
-// lesser cost, once for a whole batch that shares it.
+// An operand that would be loaded element by element is copied to rows aligned to 16 bytes, if that
+// costs less. A matrix that the whole batch shares is copied once.
 func TestTensorRealigned(t *testing.T) {
 	for _, c := range []struct {
 		orders  string
 		d       [4]int // batch, m, n, k
-		want    int    // launches
+		want    int    // number of launches
 		biggest string
 	}{
-		{"NT", [4]int{1, 4096, 4096, 1025}, 3, "krkr"}, // both along an odd k
+		{"NT", [4]int{1, 4096, 4096, 1025}, 3, "krkr"}, // both operands have an odd k
 		{"NN", [4]int{1, 4096, 50257, 768}, 2, "kor"},  // weights of an odd number of columns
-		{"NN", [4]int{1, 8192, 768, 50257}, 1, "k2ro"}, // the gradient of logits by weights
-		{"TN", [4]int{1, 50257, 768, 8192}, 1, "o2ro"}, // and by activations
-		{"N0", [4]int{8, 1024, 1025, 768}, 2, "kor"},   // one matrix for a batch
-		{"NN", [4]int{1, 64, 65, 64}, 1, "ko1"},        // too small for another kernel
+		{"NN", [4]int{1, 8192, 768, 50257}, 1, "k2ro"}, // the gradient of logits times the weights
+		// the gradient of logits, transposed, times the activations
+		{"TN", [4]int{1, 50257, 768, 8192}, 1, "o2ro"},
+		{"N0", [4]int{8, 1024, 1025, 768}, 2, "kor"}, // one matrix for a batch
+		{"NN", [4]int{1, 64, 65, 64}, 1, "ko1"},      // too small to pay for another launch
 	} {
 		x := fake(dtype.BF16, c.d[0], c.d[1], c.d[3])
 		y := fake(dtype.BF16, c.d[0], c.d[3], c.d[2])
@@ -212,7 +214,8 @@ func TestTensorRealigned(t *testing.T) {
 			t.Errorf("%s %v: %s, want %s", c.orders, c.d, name, c.biggest)
 		}
 	}
-	// A device whose launches cost nothing realigns what is small as well: the copies are right.
+	// With a device whose launches cost nothing, small operands are copied too. The copies are
+	// right.
 	for _, orders := range []string{"NT", "NN", "TT", "N0"} {
 		m := newMachine(t)
 		batch := 1

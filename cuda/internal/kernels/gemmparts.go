@@ -6,49 +6,50 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// A product may be divided along k: the blocks of a tile sum up a part each. That may be all
-// tiles, or those behind the whole ones, which would keep a few multiprocessors busy while the
-// others have nothing left. It is one launch. Each block leaves its sums in scratch memory and
-// counts itself at its tile. The one that comes last adds the sums of all parts in their order, so
-// that the result does not depend on which it is, and does what is to be done with them. Nobody
-// waits for another block, so blocks need not run side by side.
+// A product may be divided along k: the blocks of a tile then sum up one part of k each. Either all
+// tiles are divided, or only the last ones, which would otherwise occupy a few multiprocessors
+// while the others are idle. Everything is one launch. Each block stores its sums in scratch memory
+// and increments the counter of its tile. The last block to do so adds the sums of all parts in the
+// order of the parts, so the result does not depend on which block is the last. It then finishes
+// the tile. No block waits for another, so the blocks need not run at the same time.
 //
-// What the others wrote is visible to the last block. A barrier orders the threads of a block
-// before the one that counts. Its atomic releases and acquires for the device. A barrier orders
-// that before the threads that read (PTX ISA, "Memory Consistency Model", causality order).
+// The last block sees everything that the others wrote, for three reasons. A barrier orders the
+// threads of a block before the thread that increments the counter. That atomic releases and
+// acquires at device scope. A second barrier orders it before the threads that read (PTX ISA,
+// "Memory Consistency Model", causality order).
 
-// Counters gives the address of [CounterWords] words of 32 bits for the launches of one stream,
-// which come one after the other. They are zero where no launch is under way: they begin as zeros,
-// and whoever comes last at a tile has made its word zero again. A launch that ends between has
-// ended the context.
+// Counters returns the address of [CounterWords] words of 32 bits, for the launches of one stream.
+// The launches of a stream run one after the other. The words are zero before the first launch, and
+// zero again after each launch, because the last block of a tile resets the tile's word. A launch
+// that fails on the way ends the context.
 type Counters func() (addr uint64, err error)
 
-// CounterWords is how many tiles of a product may be divided along k.
+// CounterWords is the largest number of tiles of a product that may be divided along k.
 const CounterWords = 4096
 
-// division is how a product is divided among blocks. The first tiles of each matrix are whole. A
-// block of any other tile sums up a chunk of k. A kernel that loops over tiles has at most that
-// many workers.
+// division says how a product is divided among blocks. The first whole tiles of each matrix are not
+// divided. Each block of the other tiles sums up chunk elements of k. A kernel that loops over
+// tiles has at most workers blocks.
 type division struct{ whole, chunk, workers int }
 
-// undivided has whole tiles alone.
+// undivided is the division in which every tile is whole.
 func undivided(k int) division { return division{chunk: max(k, 1)} }
 
 func (d division) parts(k int) int { return max(1, ceilDiv(k, d.chunk)) }
 
-// blocks is how many a matrix of so many tiles takes.
+// blocks returns the number of blocks for one matrix with the given number of tiles.
 func (d division) blocks(tiles, k int) int { return d.whole + (tiles-d.whole)*d.parts(k) }
 
-// productParts is where blocks leave their sums, and which one this block is.
+// productParts says where blocks store their sums, and which part this block has.
 type productParts struct {
 	sums, counters ptx.Ptr
-	count          ptx.Value // of the parts of a tile
-	slot           ptx.Value // the number of the tile among those that are divided
-	part           ptx.Value // count where the tile is whole
+	count          ptx.Value // number of parts of a tile
+	slot           ptx.Value // number of the tile among the divided tiles
+	part           ptx.Value // number of the block's part; count if the tile is whole
 }
 
-// declareParts declares the parameters as launchParts packs them. It returns the tile, and where
-// its part of k begins and ends at most.
+// declareParts declares the parameters in the order in which launchParts packs them. It returns the
+// block's tile, and the start and the length of its part of k.
 func declareParts(b *ptx.Builder, sum ptx.Type, k ptx.Value) (q productParts, tile, start, length ptx.Value) {
 	chunk, whole, rest := b.Param("chunk", ptx.U32), b.Param("whole", ptx.U32), b.Param("rest", ptx.U32)
 	q.count = b.Param("parts", ptx.U32)
@@ -63,8 +64,8 @@ func declareParts(b *ptx.Builder, sum ptx.Type, k ptx.Value) (q productParts, ti
 	return q, one.Select(id, whole.Add(number)), start, one.Select(k, k.Sub(start).Min(chunk))
 }
 
-// partSums are sums of a thread, in whole vectors of 16 bytes. where runs what it is given in the
-// threads that have them.
+// partSums are sums of a thread, in whole vectors of 16 bytes. where runs its argument only in the
+// threads that own these sums.
 type partSums struct {
 	where func(do func())
 	list  []*ptx.Var
@@ -72,23 +73,25 @@ type partSums struct {
 
 func everywhere(do func()) { do() }
 
-// join leaves the sums of this part and calls finish in the block that comes last at the tile, with
-// those of all parts in their places. A block of a whole tile finishes at once. thread counts the
-// threads that have sums.
+// join stores the sums of this part. In the last block of the tile it replaces them by the sums
+// over all parts and calls finish. The block of a whole tile calls finish at once. thread counts
+// the threads that own sums.
 func (q productParts) join(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums, finish func()) {
 	done := b.Var(b.U32(1))
 	b.If(q.part.Lt(q.count), func() { done.Set(q.joined(b, thread, threads, groups).Select(b.U32(1), num(0))) })
 	b.If(done.Get().Ne(num(0)), finish)
 }
 
-// joined reports whether this block is the last at the tile, and has the sums of all parts.
+// joined reports whether this block is the last of the tile. If so, its sums are then those over
+// all parts.
 func (q productParts) joined(b *ptx.Builder, thread ptx.Value, threads int, groups []partSums) ptx.Value {
 	t := q.sums.Elem()
-	vector, size := 16/t.Size(), 0 // elements of a part
+	vector, size := 16/t.Size(), 0 // size is the number of elements of a part
 	for _, g := range groups {
 		size += len(g.list) * threads
 	}
-	// A part's vectors lie thread by thread, so that neighbours are neighbours in memory.
+	// The vectors of a part lie in the order of the threads, so that neighbouring threads access
+	// neighbouring memory.
 	mine := q.sums.At(q.slot.Mul(q.count).MulWide(num(size))).At(thread.Mul(num(vector)))
 	each := func(p ptx.Ptr, f func(p ptx.Ptr, v []*ptx.Var)) {
 		at := 0
@@ -112,7 +115,7 @@ func (q productParts) joined(b *ptx.Builder, thread ptx.Value, threads int, grou
 	last := before.Get().Eq(others).AnyOfBlock()
 	b.If(last, func() {
 		zero := b.Const(t, num(0))
-		if t.IsFloat() { // the one zero that leaves all others as they are
+		if t.IsFloat() { // adding -0 changes no value, not even -0
 			zero = b.Const(t, ptx.Float(math.Copysign(0, -1)))
 		}
 		for _, g := range groups {
@@ -146,7 +149,7 @@ func splitMatMul(f productForm, o ProductOperands, d division, scratch Scratch) 
 	return launchParts(f, o, d, partial, counters)
 }
 
-// divisible reports whether all tiles of the product in that form can be divided along k.
+// divisible reports whether all tiles of the product in form f can be divided along k.
 func (o *ProductOperands) divisible(f productForm, scratch Scratch) bool {
 	batch, m, n := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2)
 	return scratch != nil && o.mayDivide() && batch*f.tiles(m, n) <= CounterWords

@@ -12,9 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A product that is divided along k is one launch, whatever its form, in which no two blocks race,
-// and of which some tiles may be whole.
-// Once more gives the same bits, as the counters are zero again.
+// A product that is divided along k is one launch in every form. No two of its blocks race. Some of
+// its tiles may be whole. A second run gives the same bits, because the counters are zero again.
 func TestProductParts(t *testing.T) {
 	tile := func(typ dtype.Type, g gemmTile) func(o ProductOperands) productForm {
 		return func(o ProductOperands) productForm {
@@ -98,14 +97,14 @@ func TestProductParts(t *testing.T) {
 	}
 }
 
-// Tiles that come behind those that all multiprocessors share are divided, and no others.
+// Only the last tiles, which do not occupy all multiprocessors, are divided.
 func TestProductPartsOfTheLast(t *testing.T) {
 	o := ProductOperands{Out: fake(dtype.BF16, 1, 8192, 768), A: fake(dtype.BF16, 1, 8192, 3072), B: fake(dtype.BF16, 1, 3072, 768), Counters: fakeCounters}
 	list, err := MatMulSplit(a100, o, fakeScratch)
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d launches, %v", len(list), err)
 	}
-	whole := 64 * 6 / a100.Cores * a100.Cores // of 128×128
+	whole := 64 * 6 / a100.Cores * a100.Cores // tiles of 128×128
 	if n := int(list[0].Grid[0]); n <= 64*6 || (n-whole)%(64*6-whole) != 0 {
 		t.Errorf("%s: %d blocks, of which %d are whole", list[0].Kernel.Name, n, whole)
 	}
@@ -115,8 +114,8 @@ func TestProductPartsOfTheLast(t *testing.T) {
 	}
 }
 
-// The parts are added in their order, each sum rounded, whichever block comes last: the emulator
-// takes blocks from several goroutines.
+// The parts are added in their order, each sum rounded, whichever block is the last. The emulator
+// runs the blocks on several goroutines.
 func TestProductPartsOrder(t *testing.T) {
 	m := newMachine(t)
 	const rows, columns, parts, chunk = 32, 64, 5, 64
@@ -143,8 +142,8 @@ func TestProductPartsOrder(t *testing.T) {
 	m.compare("parts", o.Out, func(i int) uint64 { return uint64(math.Float32bits(want[i])) })
 }
 
-// Without any one barrier, or with a counter that orders nothing or less, the emulator finds that
-// blocks or threads race.
+// Without any one of the barriers, or with a counter of no or weaker ordering, the emulator finds a
+// race of blocks or threads.
 func TestProductPartsSynchronisation(t *testing.T) {
 	m := newMachine(t)
 	o := ProductOperands{Out: m.tensor(dtype.BF16, dense(1, 64, 72), 0), A: m.random(m.tensor(dtype.BF16, dense(1, 64, 128), 0)),
@@ -182,7 +181,7 @@ func TestProductPartsSynchronisation(t *testing.T) {
 	}
 }
 
-// Forms that are divided along k, with all that they may do at their ends, spill no register.
+// Forms that are divided along k spill no register, with any bias, sums and activation.
 func TestProductPartsAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" {

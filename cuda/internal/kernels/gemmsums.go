@@ -2,30 +2,31 @@ package kernels
 
 import "github.com/flambeau-go/flambeau/ptx"
 
-// Rows of a, or columns of b, are summed up from the tiles in shared memory, by the blocks of the
-// first column, or row. Each slice has its part of k. A step over the tile is summed up by itself,
-// so that long sums err less.
+// A product kernel can also sum up the rows of a, or the columns of b. It adds the tiles in shared
+// memory. Only the blocks of the first column of tiles sum up rows of a, and only those of the
+// first row of tiles sum up columns of b. Each slice adds its part of k. A step over a tile is
+// added up by itself first, which makes the error of long sums smaller.
 
-// floatSums is the state of a kernel for float32 that sums up rows of a, or columns of b.
+// floatSums is the state of a float32 kernel that sums up rows of a or columns of b.
 type floatSums struct {
 	p            ptx.Ptr
 	stride       ptx.Value
-	mine         ptx.Value // whether this thread does it
-	thread       ptx.Value // within the slice
-	threads, per int       // of the slice, and how many sums each has
-	from         ptx.Ptr   // the first element of this thread in the first buffer
+	mine         ptx.Value // whether this thread sums up
+	thread       ptx.Value // number of the thread in its slice
+	threads, per int       // threads of a slice, and sums of a thread
+	from         ptx.Ptr   // the thread's first element in the first buffer
 	ld, buffer   int       // elements from one k to the next, and from one buffer to the other
 	list         []*ptx.Var
 }
 
-// sumsFit reports whether the kernel has registers for sums. The large tile has none where lines
-// are transposed on their way, or results activated.
+// sumsFit reports whether the kernel has registers for the sums. With the large tile there are none
+// if an operand is transposed by the copy, or if the results are activated.
 func (s gemmSpec) sumsFit() bool {
 	return s.tile != largeTile || s.a != vectorsAlongK && s.b != vectorsAlongK && s.act == ""
 }
 
-// declareSums declares the parameters and the sums: a vector of 16 bytes for each thread, of which
-// some are used. thread counts the threads of a slice.
+// declareSums declares the parameters and the sums. Each thread gets a vector of 16 bytes, and uses
+// the first per elements of it. thread counts the threads of a slice.
 func (g *gemmBuilder) declareSums(thread ptx.Value, threads int, tileM, tileN ptx.Value, shared ptx.Ptr) {
 	t, name, n, other := g.s.tile, "sums", g.s.tile.bm, tileN
 	ldA, ldB := t.bm+4, t.bn+4
@@ -53,7 +54,7 @@ func (g *gemmBuilder) declareSums(thread ptx.Value, threads int, tileM, tileN pt
 	g.sums = r
 }
 
-// addSums adds the tile in a buffer, of which the slice has steps of k.
+// addSums adds the tile in a buffer to the sums. A slice has steps elements of k of the tile.
 func (g *gemmBuilder) addSums(buffer ptx.Value, steps int) {
 	r := &g.sums
 	if r.list == nil {
@@ -71,7 +72,7 @@ func (g *gemmBuilder) addSums(buffer ptx.Value, steps int) {
 	})
 }
 
-// storeSums stores them. row and col are the first of the block.
+// storeSums stores the sums. row and col are the first ones of the block.
 func (g *gemmBuilder) storeSums(row, col ptx.Value) {
 	r := &g.sums
 	if r.list == nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Products wait for their copies, and for each other's threads, as often as they must and no more.
-// Without any one barrier, commit or wait, the emulator finds a race or a copy that was not waited
-// for. It does so too with a wait that lets one more group of copies be under way.
+// Products wait for their copies and for other threads as often as they must, and no more. Without
+// any one barrier, commit or wait, the emulator finds a race, or a copy that nobody waited for. It
+// also does if a wait leaves one more group of copies in flight.
 func TestMatMulSynchronisation(t *testing.T) {
 	kinds := map[ptxvm.FaultKind]bool{ptxvm.SharedRace: true, ptxvm.AsyncCopyNotWaited: true, ptxvm.UninitialisedMemory: true}
 	for _, c := range []struct {
@@ -24,15 +24,17 @@ func TestMatMulSynchronisation(t *testing.T) {
 		// one operand through registers
 		{dtype.F32, [3]int{36, 132, 40}, "N", "N", tiled(largeTile)},
 		{dtype.F32, [3]int{35, 33, 37}, "T", "N", tiled(largeTile)},
-		{dtype.F32, [3]int{36, 36, 68}, "N", "T", tiled(smallTile)}, // both
+		// both operands through registers
+		{dtype.F32, [3]int{36, 36, 68}, "N", "T", tiled(smallTile)},
 		{dtype.F32, [3]int{35, 33, 67}, "N", "N", tiled(mediumTile)},
 		{dtype.F64, [3]int{34, 36, 40}, "N", "N", tiled(doubleTile)},
 		{dtype.BF16, [3]int{40, 72, 136}, "N", "N", cored},
 		{dtype.BF16, [3]int{33, 41, 136}, "N", "N", cored}, // one operand through registers
-		{dtype.BF16, [3]int{33, 35, 135}, "N", "T", cored}, // both
+		{dtype.BF16, [3]int{33, 35, 135}, "N", "T", cored}, // both operands through registers
 		// rows along k that begin at odd elements
 		{dtype.BF16, [3]int{63, 40, 135}, "N", "N", cored},
-		{dtype.BF16, [3]int{63, 40, 262}, "T", "N", cored}, // and along m
+		// rows along m that begin at odd elements
+		{dtype.BF16, [3]int{63, 40, 262}, "T", "N", cored},
 		// eight warps
 		{dtype.BF16, [3]int{128, 256, 136}, "N", "T", func(c, x, y Operand) productForm {
 			s, _ := tensorSpecFor(c, x, y)

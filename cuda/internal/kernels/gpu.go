@@ -2,28 +2,33 @@ package kernels
 
 import "strings"
 
-// GPU is what plans of products know of a device. The rates decide between forms only, never what
-// is computed: the same device gives the same plan.
+// GPU describes a device to the planners of matrix products. Its rates decide only between forms of
+// a kernel, never what is computed. The same device always gets the same plan.
 type GPU struct {
 	SM    int // compute capability times ten
 	Cores int // multiprocessors
-	// multiply-adds of 16-bit floats in a clock of a multiprocessor, by mma.sync with float32 sums
+	// multiply-adds of 16-bit floats that a multiprocessor does in a clock, by mma.sync with
+	// float32 sums
 	Tensor    float64
 	Shared    int     // bytes of shared memory of a multiprocessor
 	Clock     float64 // Hz
 	Bandwidth float64 // bytes of memory a second
 	Cache     int     // bytes of second-level cache
-	CacheRate float64 // bytes of it in a clock, for all multiprocessors
+	CacheRate float64 // bytes a clock from the second-level cache to all multiprocessors together
 	chosen    *chosenForms
 }
 
-// The devices that stand for their generation: NVIDIA's architecture papers and data sheets of
-// A100 SXM 80 GB (its cache's rate too), GA102, AD102, H100 SXM, B200 and GB202. A H100 multiplies
-// by mma.sync at 62 % of its peak and reads 3942 bytes a clock of its cache, a RTX 4090 1622 (Luo
-// and others, 2024, arXiv:2402.13499). A GB202 reads 19.4 of its cache for each multiprocessor
+// nominalGPUs has one device for each generation. The numbers are those of A100 SXM 80 GB (with the
+// rate of its cache), GA102, AD102, H100 SXM, B200 and GB202, in NVIDIA's architecture papers and
+// data sheets.
+//
+// Luo and others measured some rates (2024, arXiv:2402.13499). An H100 reaches 62 % of its peak
+// with mma.sync, and reads 3942 bytes a clock from its cache. An RTX 4090 reads 1622. A GB202 reads
+// 19.4 bytes a clock from its cache for each multiprocessor
 // (github.com/waynehacking8/blackwell-tensorcore-kernels, results/ncu_sm120_*: bytes of the tiles
-// over the share of the peak). For the others the rates of their neighbours are taken.
-// GeForce adds in float32 at half the rate of its tensor cores (appendix A of the papers on GA102
+// divided by the share of the peak). The other devices have the rates of their neighbours.
+//
+// A GeForce adds in float32 at half the rate of its tensor cores (appendix A of the papers on GA102
 // and Ada).
 var nominalGPUs = []GPU{
 	{80, 108, 1024, 164 << 10, 1.41e9, 2.039e12, 40 << 20, 5120, nil},
@@ -35,9 +40,9 @@ var nominalGPUs = []GPU{
 	{120, 170, 256, 100 << 10, 2.407e9, 1.792e12, 96 << 20, 3300, nil},
 }
 
-// GPUOf describes a device by its compute capability, its product's name and the number of its
-// multiprocessors; 0 is that of the product that stands for the generation. Capabilities between
-// two known ones are taken for the lower.
+// GPUOf describes a device by its compute capability (times ten), its product name and its number
+// of multiprocessors. With cores 0 the number is that of the product in nominalGPUs. A capability
+// between two known ones counts as the lower of the two.
 func GPUOf(sm int, name string, cores int) *GPU {
 	g := nominalGPUs[0]
 	for _, n := range nominalGPUs {
@@ -45,7 +50,7 @@ func GPUOf(sm int, name string, cores int) *GPU {
 			g = n
 		}
 	}
-	// What is not GeForce adds at the full rate.
+	// A product that is not a GeForce adds in float32 at the full rate.
 	if g.Tensor == 256 && name != "" && !strings.Contains(name, "GeForce") {
 		g.Tensor = 512
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// gridSpec describes a kernel that samples images, a thread for each element of the result, or for
-// each point that of the grid's gradient.
+// gridSpec describes a kernel that samples images. A thread computes one element of the result, or
+// the gradient of one point of the grid.
 type gridSpec struct {
 	device.GridSampling
 	typ  dtype.Type
@@ -33,13 +33,13 @@ func (s gridSpec) name() string {
 	return name
 }
 
-// GridSample plans out = x, contiguous images [n, c, h, w], at the points of grid; see
-// [device.GridSample].
+// GridSample plans the sampling of x at the points of grid, into out. Images are contiguous, [n, c,
+// h, w]. See [device.GridSample].
 func GridSample(out, x, grid Operand, s device.GridSampling) ([]Launch, error) {
 	return planGrid(gridSpec{GridSampling: s, typ: x.Type}, out.Shape.Size(), out, x, grid)
 }
 
-// GridSampleGrad plans dgrid, the gradient of grid, from g, that of the result.
+// GridSampleGrad plans dgrid, the gradient of grid, from g, the gradient of the result.
 func GridSampleGrad(dgrid, g, x, grid Operand, s device.GridSampling) ([]Launch, error) {
 	return planGrid(gridSpec{GridSampling: s, typ: x.Type, grad: true}, grid.Shape.Size()/2, g, x, grid, dgrid)
 }
@@ -128,11 +128,11 @@ func (s gridSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// A gridTap is an element that is read in one dimension, its weight, and the derivative of that by
-// the place.
+// A gridTap is one element that is read in one dimension: its index at, whether it lies inside the
+// image, its weight w, and d, the derivative of the weight by the position.
 type gridTap struct{ at, inside, w, d ptx.Value }
 
-// each calls f for the elements of the image that are read.
+// each calls f for each element of the image that a point reads.
 func (s gridSpec) each(b *ptx.Builder, across, down []gridTap, w ptx.Value, it ptx.Type, f func(at ptx.Value, x, y gridTap)) {
 	for _, y := range down {
 		for _, x := range across {
@@ -141,8 +141,8 @@ func (s gridSpec) each(b *ptx.Builder, across, down []gridTap, w ptx.Value, it p
 	}
 }
 
-// taps finds what is read for coordinate x in a dimension of n elements, as the CPU does, and how
-// the place moves with it.
+// taps returns the elements that coordinate x reads in a dimension of n elements, as on the CPU.
+// slope is the derivative of the position in elements by x.
 func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope ptx.Value) {
 	t := x.Type()
 	c := func(v float64) ptx.Value { return b.Const(t, real(v)) }
@@ -187,8 +187,8 @@ func (s gridSpec) taps(b *ptx.Builder, x, n ptx.Value) (list []gridTap, slope pt
 	return list, slope
 }
 
-// pad maps a place into a dimension of the given size. sign is its derivative: 1, -1 where the
-// place is reflected, 0 where it is held at the border.
+// pad maps a position into a dimension of the given size. sign is the derivative of the mapping: 1,
+// or -1 where the position is reflected, or 0 where it is held at the border.
 func (s gridSpec) pad(b *ptx.Builder, at, size ptx.Value) (to, sign ptx.Value) {
 	t := at.Type()
 	c := func(v float64) ptx.Value { return b.Const(t, real(v)) }

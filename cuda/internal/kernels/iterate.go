@@ -8,16 +8,16 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// space is an iteration space: sizes, outermost first, and for each operand its strides in
-// elements.
+// space is an iteration space: the sizes of its dimensions, outermost first, and the strides of
+// each operand in elements.
 type space struct {
 	size   []int
 	stride [][]int // [operand][dimension]
 }
 
-// newSpace collapses the iteration over dims with the operands' strides: dimensions of size 1 go,
-// neighbours that every operand steps through evenly become one. The row-major index of an element
-// stays what it was.
+// newSpace returns the space over dims with the operands' strides, with as few dimensions as
+// possible. It drops dimensions of size 1, and merges neighbouring dimensions that every operand
+// steps through evenly. The row-major index of an element does not change.
 func newSpace(dims shape.Dims, strides ...shape.Dims) space {
 	rank := dims.Rank()
 	s := space{stride: make([][]int, len(strides))}
@@ -60,8 +60,8 @@ func (s space) elements() int {
 	return n
 }
 
-// narrowLimit is the largest number of elements, and distance between them, that 32-bit indices
-// serve. Tests lower it.
+// narrowLimit bounds the number of elements, and the distance between two of them, for 32-bit
+// indices. Tests lower it.
 var narrowLimit = 1<<31 - 1
 
 // wide reports whether indices or offsets may exceed 31 bits.
@@ -77,7 +77,7 @@ func (s space) wide() bool {
 	return false
 }
 
-// reach is the largest distance between elements of operand k.
+// reach returns the largest distance between two elements of operand k, in elements.
 func (s space) reach(k int) int {
 	sum := 0
 	for d, st := range s.stride[k] {
@@ -94,16 +94,16 @@ func (s space) inner(k int) int {
 	return 1
 }
 
-// divisor is the constant that divides by a number with a multiplication and a shift, for dividends
-// below 2³¹ (T. Granlund, P. Montgomery: Division by invariant integers using multiplication,
-// 1994).
+// divisor returns the constants for dividing by d with a multiplication and a shift. They are valid
+// for dividends below 2³¹ (T. Granlund, P. Montgomery: Division by invariant integers using
+// multiplication, 1994).
 func divisor(d int) (magic, shift uint32) {
 	shift = uint32(bits.Len32(uint32(d - 1)))
 	magic = uint32((uint64(1)<<32)*(uint64(1)<<shift-uint64(d))/uint64(d) + 1)
 	return magic, shift
 }
 
-// coordinates are the kernel's parameters for splitting a linear index into one coordinate a
+// coordinates has the kernel's parameters for splitting a linear index into one coordinate for each
 // dimension.
 type coordinates struct {
 	wide  bool
@@ -112,8 +112,8 @@ type coordinates struct {
 	shift []ptx.Value
 }
 
-// declareCoordinates declares the parameters for a space of the given rank. The outermost size is
-// not needed.
+// declareCoordinates declares the parameters for a space of the given rank. The size of the
+// outermost dimension is not needed.
 func declareCoordinates(b *ptx.Builder, prefix string, rank int, wide bool) coordinates {
 	c := coordinates{wide: wide}
 	for d := 1; d < rank; d++ {
@@ -131,7 +131,8 @@ func (p *packer) packCoordinates(size []int, wide bool) {
 	for d := 1; d < len(size); d++ {
 		p.index(wide, size[d])
 		if !wide {
-			m, h := divisor(max(1, size[d])) // of a space without elements no index is split
+			// a space without elements splits no index, so any divisor will do
+			m, h := divisor(max(1, size[d]))
 			p.u32(m)
 			p.u32(h)
 		}
@@ -155,7 +156,7 @@ func (c coordinates) split(i ptx.Value) []ptx.Value {
 	return out
 }
 
-// indexType is the type of indices and offsets.
+// indexType returns the type of indices and offsets.
 func indexType(wide bool) ptx.Type {
 	if wide {
 		return ptx.U64
@@ -163,7 +164,7 @@ func indexType(wide bool) ptx.Type {
 	return ptx.U32
 }
 
-// declareStrides declares operand strides as parameters.
+// declareStrides declares the strides of an operand as parameters.
 func declareStrides(b *ptx.Builder, prefix string, rank int, wide bool) []ptx.Value {
 	list := make([]ptx.Value, rank)
 	for d := range list {
@@ -190,7 +191,7 @@ func dot(b *ptx.Builder, coord, stride []ptx.Value, wide bool) ptx.Value {
 	return sum.Bitcast(ptx.S32)
 }
 
-// globalIndex returns the thread's index in a one-dimensional grid, and the number of threads of
+// globalIndex returns the thread's index in a one-dimensional grid, and the number of threads in
 // the grid.
 func globalIndex(b *ptx.Builder, wide bool) (id, step ptx.Value) {
 	if !wide {

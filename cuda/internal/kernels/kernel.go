@@ -11,32 +11,34 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Kernel is one compiled entry point's source and launch shape.
+// Kernel is the PTX of one entry point and the launch shape that it needs.
 type Kernel struct {
-	Name         string // of the family and form, for people: "gemm_f32_128x128"
-	Entry        string // of the entry point in PTX
+	Name         string // family and form, for people: "gemm_f32_128x128"
+	Entry        string // name of the entry point in PTX
 	PTX          string
 	Block        [3]uint32 // threads
 	StaticShared int       // bytes
-	DynShared    int       // bytes, to be passed at launch
+	DynShared    int       // bytes, passed at launch
 	ParamSize    int       // bytes of the parameter block
 	Version      int       // PTX version times ten
 	Target       int       // least compute capability times ten
-	Foreign      bool      // a program's own
-	Exact        bool      // it runs on no other
-	Overlap      bool      // it waits by itself for what is queued ahead
-	Forms        []*Kernel // the same for other targets, of this launch shape but for DynShared
+	Foreign      bool      // written by the program that uses Flambeau
+	Exact        bool      // runs on devices of the capability Target only
+	Overlap      bool      // waits by itself for the launches queued before it
+	// the same computation for other targets; of the launch shape only DynShared may differ
+	Forms []*Kernel
 }
 
 // Launch is one kernel launch.
 type Launch struct {
 	Kernel *Kernel
 	Grid   [3]uint32
-	Params []byte // packed as the .param space lays them out
-	// Tensor is how many operations the tensor cores do, those on a tile's padding too; 0: it does
-	// not use them. Where samples have lengths, which the device alone knows, it is the most.
+	Params []byte // packed as PTX lays out the .param space
+	// Tensor is the number of operations on tensor cores, padding of tiles included. It is 0 for a
+	// kernel that does not use tensor cores. Where only the device knows the lengths of samples,
+	// Tensor is the upper bound.
 	Tensor int
-	TF32   bool // which take factors of TF32
+	TF32   bool // the tensor cores multiply in TF32
 }
 
 // Operand is a tensor: a strided window on memory that starts at Addr. The layout's offset and
@@ -50,7 +52,7 @@ type Operand struct {
 // start returns the address of the first element.
 func (o Operand) start() uint64 { return o.Addr + uint64(o.Offset*o.Type.Size()) }
 
-// Scratch gives the address of temporary device memory, aligned to 256 bytes.
+// Scratch allocates temporary device memory and returns its address, aligned to 256 bytes.
 type Scratch func(bytes int) (addr uint64, err error)
 
 // Error says why an operation cannot be planned.
@@ -63,26 +65,28 @@ func (e *Error) Error() string { return fmt.Sprintf("cuda kernels: %s: %s", e.Op
 
 func fail(op, format string, args ...any) error { return &Error{op, fmt.Sprintf(format, args...)} }
 
-// cache holds the kernels that were built, by their comparable specification.
+// cache maps the comparable specification of each kernel built so far to its *Kernel.
 var cache sync.Map
 
 // spec is a comparable description of one kernel.
 type spec interface {
 	comparable
-	// build writes the kernel, computing the programs whose keys are part of the specification, and
-	// returns the number of threads of a block along each axis.
+	// build writes the kernel and returns the number of threads of a block along each axis. The
+	// programs are those whose keys are part of the specification.
 	build(b *ptx.Builder, programs []*expr.Program) (block [3]int)
-	// name is the entry point's name, unique within the family for all fields of the specification.
+	// name is the name of the entry point. Within a family, two different specifications have two
+	// different names.
 	name() string
 }
 
-// programID tells programs apart in specifications: the key does, and the name is for people. Equal
-// code under two names makes two kernels, so that a kernel's text depends on its program alone.
+// programID identifies a program in a specification. The key alone would tell programs apart; the
+// name is there for people. The same code under two names makes two kernels, so that the text of a
+// kernel depends on its program alone.
 type programID struct{ key, name string }
 
 func programIDOf(p *expr.Program) programID { return programID{p.Key(), p.Name()} }
 
-// kernelOf returns the kernel of a specification, built at first use.
+// kernelOf returns the kernel of a specification. It builds the kernel at first use.
 func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
 	if k, ok := cache.Load(s); ok {
 		return k.(*Kernel), nil
@@ -106,12 +110,12 @@ func kernelOf[S spec](s S, programs ...*expr.Program) (*Kernel, error) {
 	return actual.(*Kernel), nil
 }
 
-// roomForRegisters asks for four blocks a multiprocessor: with up to 256 threads that leaves 64
-// registers each. Left to itself the assembler aims at more blocks than these kernels need, and
-// spills for it on some architectures.
+// roomForRegisters asks for four blocks a multiprocessor. With up to 256 threads in a block, that
+// leaves 64 registers to each thread. Without the hint the assembler aims at more blocks than these
+// kernels need, and on some architectures it spills registers to fit them.
 func roomForRegisters(b *ptx.Builder) { b.MinBlocks(4) }
 
-// packer packs a parameter block with C's alignment, which is also PTX's.
+// packer packs a parameter block with the alignment of C, which PTX uses too.
 type packer []byte
 
 func (p *packer) align(n int) {
@@ -130,7 +134,7 @@ func (p *packer) u64(v uint64) {
 	*p = binary.LittleEndian.AppendUint64(*p, v)
 }
 
-// index packs an index in the width that the kernel uses.
+// index packs an index in the width that the kernel uses for indices.
 func (p *packer) index(wide bool, v int) {
 	if wide {
 		p.u64(uint64(v))
@@ -139,7 +143,8 @@ func (p *packer) index(wide bool, v int) {
 	}
 }
 
-// launch finishes a launch; a block of the wrong size is a bug of this package.
+// launch returns the launch of k with the packed parameters. An error about the size of the
+// parameter block is a bug of this package.
 func (p packer) launch(k *Kernel, grid ...int) (Launch, error) {
 	if len(p) != k.ParamSize {
 		return Launch{}, fail(k.Name, "%d bytes of parameters packed, the kernel takes %d", len(p), k.ParamSize)
@@ -160,5 +165,5 @@ func (p packer) launch(k *Kernel, grid ...int) (Launch, error) {
 
 func ceilDiv(a, b int) int { return (a + b - 1) / b }
 
-// maxBlocks bounds the grid of kernels that stride over it.
+// maxBlocks bounds the grid of kernels whose threads stride over the elements.
 const maxBlocks = 1 << 16

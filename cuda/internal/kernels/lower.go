@@ -6,13 +6,13 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// Int and Float shorten constants.
+// num and real shorten constants.
 type (
 	num  = ptx.Int
 	real = ptx.Float
 )
 
-// storage is the type of an element in memory.
+// storage returns the type of an element in memory.
 func storage(t dtype.Type) ptx.Type {
 	switch t {
 	case dtype.Bool, dtype.U8:
@@ -29,7 +29,7 @@ func storage(t dtype.Type) ptx.Type {
 	return computing(t)
 }
 
-// computing is the type of a register that holds a value of computing type t.
+// computing returns the type of a register that holds a value of computing type t.
 func computing(t dtype.Type) ptx.Type {
 	switch t {
 	case dtype.Bool:
@@ -50,7 +50,7 @@ func computing(t dtype.Type) ptx.Type {
 	return ptx.Invalid
 }
 
-// widen converts an element as loaded to its computing type.
+// widen converts a loaded element to its computing type.
 func widen(t dtype.Type, v ptx.Value) ptx.Value {
 	switch t {
 	case dtype.Bool:
@@ -65,8 +65,8 @@ func widen(t dtype.Type, v ptx.Value) ptx.Value {
 	return v
 }
 
-// narrow converts a value of t's computing type to what is stored: 16-bit floats round once, narrow
-// integers wrap.
+// narrow converts a value of t's computing type to the stored type. 16-bit floats are rounded once,
+// and narrow integers wrap.
 func narrow(b *ptx.Builder, t dtype.Type, v ptx.Value) ptx.Value {
 	switch t {
 	case dtype.Bool:
@@ -81,7 +81,7 @@ func narrow(b *ptx.Builder, t dtype.Type, v ptx.Value) ptx.Value {
 	return v
 }
 
-// convert is expr's OpCvt between computing types.
+// convert is OpCvt of package expr, between computing types.
 func convert(b *ptx.Builder, v ptx.Value, to ptx.Type) ptx.Value {
 	from := v.Type()
 	switch {
@@ -95,22 +95,22 @@ func convert(b *ptx.Builder, v ptx.Value, to ptx.Type) ptx.Value {
 		}
 		return v.Select(b.Const(to, num(1)), num(0))
 	case from.IsFloat() && to.IsInt() && (to.Bits() == 64 || from == ptx.F64):
-		// The instruction gives the highest bit alone for NaN, and 0 only where both types have 32
-		// bits or fewer.
+		// For NaN the instruction returns 0 only if both types have at most 32 bits. Otherwise it
+		// returns a value whose highest bit alone is set.
 		return v.IsNaN().Select(b.Const(to, num(0)), v.Cvt(to))
 	}
 	return v.Cvt(to)
 }
 
-// environment supplies what a program's leaves mean.
+// environment supplies the values of a program's leaves.
 type environment struct {
-	x      func(i int) ptx.Value      // element of operand i, of its computing type
+	x      func(i int) ptx.Value      // element of operand i, in its computing type
 	params []ptx.Value                // run-time scalars
 	index  func(t ptx.Type) ptx.Value // the element's position as S64 or U32
-	at     *place                     // the same, where more is known of it
+	at     *place                     // the same position, if more is known about it
 }
 
-// lower emits a program and returns its results, of the computing types of p.Out.
+// lower emits a program and returns its results, in the computing types of p.Out.
 func lower(b *ptx.Builder, p *expr.Program, env environment) []ptx.Value {
 	v := make([]ptx.Value, len(p.Code))
 	for i, c := range p.Code {
@@ -145,7 +145,7 @@ func lower(b *ptx.Builder, p *expr.Program, env environment) []ptx.Value {
 			x = v[c.A]
 		}
 		if c.Op == expr.OpDiv && p.Code[c.A].Op == expr.OpConst && expr.Decode(c.Type, p.Code[c.A].Imm) == 1 {
-			v[i] = y.Rcp() // correctly rounded, as the quotient
+			v[i] = y.Rcp() // correctly rounded, like the quotient
 			continue
 		}
 		if c.Op == expr.OpPhilox {
@@ -237,7 +237,8 @@ func primitive(b *ptx.Builder, op expr.Op, t ptx.Type, x, y, z ptx.Value) ptx.Va
 	return x
 }
 
-// amount makes a shift amount of an integer, clamped so that the low word decides.
+// amount converts an integer to a shift amount. A 64-bit integer is clamped, so that its low word
+// has the same meaning.
 func amount(y ptx.Value) ptx.Value {
 	if y.Type().Bits() == 64 {
 		return y.Bitcast(ptx.U64).Min(num(64)).Cvt(ptx.U32)
@@ -251,7 +252,7 @@ func scalarParams(b *ptx.Builder, types []dtype.Type) []ptx.Value {
 	for i, t := range types {
 		name := "s" + string(rune('a'+i%26)) + string(rune('0'+i/26))
 		switch {
-		case t == dtype.Invalid: // a number that the program skips
+		case t == dtype.Invalid: // number of a scalar that the program does not use
 		case t == dtype.Bool:
 			list[i] = b.Param(name, ptx.U32).Ne(num(0))
 		default:
@@ -261,7 +262,7 @@ func scalarParams(b *ptx.Builder, types []dtype.Type) []ptx.Value {
 	return list
 }
 
-// packScalars packs run-time scalars as scalarParams declares them.
+// packScalars packs run-time scalars in the order in which scalarParams declares them.
 func (p *packer) packScalars(op string, types []dtype.Type, bits []uint64) error {
 	if len(bits) < len(types) {
 		return fail(op, "%d run-time scalars given, the program takes %d", len(bits), len(types))

@@ -23,25 +23,25 @@ type machine struct {
 	t   *testing.T
 	mem *ptxvm.Memory
 	rng *rand.Rand
-	// lines, if not nil, collects what each line of a kernel's text did.
+	// lines, if not nil, collects the counts of each line of a kernel's text.
 	lines map[*Kernel]map[int]*ptxvm.LineStats
-	// conflicts says that bank conflicts are no failure.
+	// conflicts allows bank conflicts.
 	conflicts bool
-	// traffic, if not nil, counts what goes past the cache.
+	// traffic, if not nil, counts the bytes that pass the cache.
 	traffic *ptxvm.Traffic
-	// blocks says that blocks must not race with each other.
+	// blocks demands that blocks do not race with each other.
 	blocks bool
-	counts uint64 // where counters are
+	counts uint64 // address of the counters
 }
 
 func newMachine(t *testing.T) *machine {
 	return &machine{t: t, mem: ptxvm.NewMemory(0, 1<<30), rng: rand.New(rand.NewPCG(1, 2))}
 }
 
-// scratch is a Scratch on the machine.
+// scratch is a Scratch that allocates memory of the machine.
 func (m *machine) scratch(bytes int) (uint64, error) { return m.mem.Alloc(uint64(bytes)) }
 
-// counters are Counters on the machine, which run holds to their zeros.
+// counters is a Counters of the machine. run checks that they are zero after each launch.
 func (m *machine) counters() (uint64, error) {
 	if m.counts == 0 {
 		o := m.tensor(dtype.I32, dense(CounterWords), 0)
@@ -53,8 +53,8 @@ func (m *machine) counters() (uint64, error) {
 
 func fakeCounters() (uint64, error) { return 1 << 30, nil }
 
-// tensor allocates just the memory that the layout spans, shifted by skip elements from an aligned
-// address, with undefined contents.
+// tensor allocates exactly the memory that the layout spans, with undefined contents. It starts
+// skip elements after an aligned address.
 func (m *machine) tensor(t dtype.Type, l shape.Layout, skip int) Operand {
 	m.t.Helper()
 	lo, hi, ok := l.Span()
@@ -82,7 +82,7 @@ func each(o Operand, f func(i int, addr uint64)) {
 	}
 }
 
-// fill writes elements, given as stored bits, in row-major order.
+// fill writes elements in row-major order. f returns their stored bits.
 func (m *machine) fill(o Operand, f func(i int) uint64) Operand {
 	each(o, func(i int, addr uint64) {
 		p, err := m.mem.Bytes(addr, uint64(o.Type.Size()))
@@ -97,7 +97,7 @@ func (m *machine) fill(o Operand, f func(i int) uint64) Operand {
 	return o
 }
 
-// random fills o with values between -4 and 4, integers of the range where the type is one.
+// random fills o with values between -4 and 4, or with integers of that range for an integer type.
 func (m *machine) random(o Operand) Operand {
 	values := map[int]uint64{}
 	return m.fill(o, func(i int) uint64 {
@@ -111,7 +111,7 @@ func (m *machine) random(o Operand) Operand {
 	})
 }
 
-// read returns the stored bits in row-major order; reading what no kernel wrote fails the test.
+// read returns the stored bits in row-major order. It fails the test if no kernel wrote an element.
 func (m *machine) read(o Operand) []uint64 {
 	m.t.Helper()
 	list := make([]uint64, o.Shape.Size())
@@ -132,11 +132,11 @@ func (m *machine) read(o Operand) []uint64 {
 
 var modules = map[*Kernel]*ptxvm.Entry{}
 
-// mmaFLOPs is what an mma of 16×8×16 does, the shape of 16-bit factors.
+// mmaFLOPs is the number of operations of an mma of 16×8×16, the shape for 16-bit factors.
 const mmaFLOPs = 2 * 16 * 8 * 16
 
-// run executes the launches. No kernel may fault, or meet a bank conflict but where results of two
-// bytes go through shared memory.
+// run executes the launches. It fails the test if a kernel faults, or has a bank conflict. Only
+// results of two bytes that pass through shared memory may have conflicts.
 func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 	m.t.Helper()
 	if err != nil {
@@ -164,7 +164,7 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 		}
 		s, err := v.Run()
 		did := int(s.MMA) * mmaFLOPs
-		if strings.Contains(k.Name, "_tf32_") { // half as many of k
+		if strings.Contains(k.Name, "_tf32_") { // tf32 has half as many k
 			did /= 2
 		}
 		if err == nil && did != l.Tensor && !(did < l.Tensor && strings.Contains(k.Name, "_lengths")) {
@@ -182,7 +182,8 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 		if s.BankConflicts != 0 && !m.conflicts {
 			text := strings.Split(k.PTX, "\n")
 			for line, n := range v.Lines {
-				// Rows of results that begin anywhere may meet in a bank, once a product.
+				// Results whose rows begin at any address may have a bank conflict, once for each
+				// product.
 				if n.BankConflicts > 0 && !strings.Contains(text[line-1], ".shared.b16") {
 					m.t.Errorf("%s: %d bank conflicts: %s", k.Name, n.BankConflicts, strings.TrimSpace(text[line-1]))
 				}
@@ -201,7 +202,7 @@ func (m *machine) run(list []Launch, err error) ptxvm.Stats {
 	return sum
 }
 
-// sameBits compares stored bits; NaNs are equal.
+// sameBits compares stored bits. All NaNs count as equal.
 func sameBits(t dtype.Type, a, b uint64) bool {
 	return a == b || t.IsFloat() && math.IsNaN(expr.Decode(t, a)) && math.IsNaN(expr.Decode(t, b))
 }
@@ -247,10 +248,10 @@ func golden(t *testing.T, name string, list []Launch, err error) {
 	}
 }
 
-// fake is an operand for planning only.
+// fake returns an operand without memory, for planning only.
 func fake(t dtype.Type, dims ...int) Operand {
 	return Operand{Addr: 1 << 20, Type: t, Layout: shape.Dense(shape.Of(dims...))}
 }
 
-// a100 is the device that plans are made for where a test does not say which.
+// a100 is the device for which tests plan unless they name another.
 var a100 = GPUOf(80, "", 0)

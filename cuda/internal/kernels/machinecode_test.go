@@ -10,13 +10,14 @@ import (
 	"strings"
 )
 
-// machineCode is what NVIDIA's assembler made of a kernel, read back by NVIDIA's disassembler.
+// machineCode is the machine code that NVIDIA's assembler made of a kernel, as NVIDIA's
+// disassembler prints it.
 type machineCode struct {
-	threads, registers, shared int // of a block, of a thread, bytes of a block
+	threads, registers, shared int // threads of a block, registers of a thread, bytes of a block
 	text                       string
 	code                       []instruction
 	loops                      [][]instruction
-	// the innermost loop with the most multiply-adds, else with the most bytes loaded
+	// innermost loop with the most multiply-adds, or without any, with the most bytes loaded
 	loop []instruction
 }
 
@@ -24,8 +25,8 @@ type machineCode struct {
 type instruction struct {
 	op    string // with its modifiers: "LDS.128"
 	args  []string
-	label string // that stands before it
-	to    string // that a branch goes to
+	label string // label before it
+	to    string // target of a branch
 }
 
 var (
@@ -37,7 +38,7 @@ var (
 	register  = regexp.MustCompile(`\bR(\d+)\b`)
 )
 
-// compiled assembles a kernel for an architecture and reads the machine code.
+// compiled assembles a kernel for an architecture and returns its machine code.
 func compiled(dir, ptxas, nvdisasm string, k *Kernel, arch string) (*machineCode, error) {
 	source, object := filepath.Join(dir, "kernel.ptx"), filepath.Join(dir, "kernel.cubin")
 	if err := os.WriteFile(source, []byte(k.PTX), 0o644); err != nil {
@@ -93,7 +94,7 @@ func (i instruction) multiplies() bool {
 	return strings.HasPrefix(i.op, "FFMA") || strings.HasPrefix(i.op, "DFMA") || strings.HasPrefix(i.op, "HMMA")
 }
 
-// mainLoop finds the loop that the time goes to.
+// mainLoop returns the loop in which the kernel spends its time.
 func (c *machineCode) mainLoop() []instruction {
 	var best []instruction
 	most := 0
@@ -121,7 +122,7 @@ func (c *machineCode) mainLoop() []instruction {
 	return best
 }
 
-// count is the number of instructions of the main loop whose names begin so.
+// count returns the number of instructions of the main loop whose names have one of the prefixes.
 func (c *machineCode) count(prefixes ...string) int {
 	n := 0
 	for _, i := range c.loop {
@@ -134,7 +135,7 @@ func (c *machineCode) count(prefixes ...string) int {
 	return n
 }
 
-// has reports whether an instruction stands anywhere in the kernel.
+// has reports whether the kernel has an instruction with that prefix.
 func (c *machineCode) has(prefix string) bool {
 	for _, i := range c.code {
 		if strings.HasPrefix(i.op, prefix) {
@@ -144,7 +145,7 @@ func (c *machineCode) has(prefix string) bool {
 	return false
 }
 
-// loads is the number of bytes that an instruction reads from global memory.
+// loads returns the number of bytes that an instruction reads from global memory.
 func (i instruction) loads() int {
 	if !strings.HasPrefix(i.op, "LDG.") {
 		return 0
@@ -164,10 +165,10 @@ func (i instruction) loads() int {
 	return 4
 }
 
-// bankConflicts counts the multiply-adds of the main loop whose three source registers lie in one
-// of the two banks of registers, each of which costs a cycle. Registers that the instruction before
-// kept (".reuse") are not read again. (Z. Jia and others: Dissecting the NVIDIA Volta GPU
-// architecture via microbenchmarking, 2018, section 3.3.)
+// bankConflicts counts the multiply-adds of the main loop whose three source registers lie in the
+// same one of the two register banks. Each of them costs a cycle. Registers that the previous
+// instruction kept (".reuse") are not read again. (Z. Jia and others: Dissecting the NVIDIA Volta
+// GPU architecture via microbenchmarking, 2018, section 3.3.)
 func (c *machineCode) bankConflicts() int {
 	n := 0
 	var kept [4]string
@@ -198,9 +199,10 @@ func (c *machineCode) bankConflicts() int {
 	return n
 }
 
-// inFlight is the greatest number of bytes that a thread has asked global memory for and not yet
-// waited for. The loops, or where none loads anything the whole code, are followed as they stand;
-// an instruction that touches a register being loaded waits for that load and those before it.
+// inFlight returns the greatest number of bytes that a thread has requested from global memory and
+// not yet waited for. It follows the loops from top to bottom, or the whole code if no loop loads
+// anything. An instruction that touches a register being loaded waits for that load and for all
+// earlier ones.
 func (c *machineCode) inFlight() int {
 	type load struct{ first, last, bytes int }
 	most := 0
@@ -250,7 +252,8 @@ func (c *machineCode) inFlight() int {
 	if !looped {
 		walk(c.code)
 	}
-	// Asynchronous copies: those of one turn, and of the turns that may be left when it waits.
+	// Asynchronous copies: the bytes of one turn of the loop, and the turns that a wait may leave
+	// in flight.
 	copies, left := 0, 0
 	for _, i := range c.loop {
 		if strings.HasPrefix(i.op, "LDGSTS") {
@@ -275,7 +278,7 @@ const (
 	multiprocessors = 132 // of an H100 SXM or H200
 )
 
-// blocks is how many blocks a multiprocessor holds.
+// blocks returns how many blocks a multiprocessor holds.
 func (c *machineCode) blocks() int {
 	warps := ceilDiv(c.threads, 32)
 	perWarp := ceilDiv(c.registers*32, 256) * 256

@@ -12,25 +12,25 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// codeGate is what the machine code of a kernel must hold to.
+// codeGate has the bounds that the machine code of a kernel must keep.
 type codeGate struct {
 	name string
 	plan func() ([]Launch, error)
-	// least part of the main loop's issue slots (and of the cycles that register banks cost) that
-	// multiply and add
+	// least share of multiply-adds in the main loop's issue slots, to which bank conflicts of
+	// registers add cycles
 	share  float64
-	flight int // least KiB that a multiprocessor has under way from global memory
-	// most issue slots of the main loop for a byte that an element reads and writes; 0: not looked
-	// at
+	flight int // least KiB that a multiprocessor has in flight from global memory
+	// largest number of the main loop's issue slots for each byte that an element reads and writes;
+	// 0: not checked
 	slots float64
 }
 
-// memorySlots is how many issue slots a multiprocessor has for 32 bytes, one for each thread of a
-// warp, that memory moves at its full speed: 4.8 TB/s, 132 multiprocessors of four schedulers at
-// 1.98 GHz.
+// memorySlots is the number of issue slots of a multiprocessor in the time in which memory at full
+// speed moves 32 bytes for it, one for each thread of a warp. Full speed is 4.8 TB/s, for 132
+// multiprocessors of four schedulers at 1.98 GHz.
 const memorySlots = 4 * multiprocessors * 1.98e9 * 32 / 4.8e12
 
-// turned is a fake operand whose first of the two last dimensions has stride 1.
+// turned returns a fake operand with stride 1 in the first of its last two dimensions.
 func turned(t dtype.Type, rows, columns int) Operand {
 	o := fake(t, 1, rows, columns)
 	o.Strides = shape.Of(0, 1, rows)
@@ -106,7 +106,7 @@ func codeGates(t *testing.T) []codeGate {
 	}
 	square := func(typ dtype.Type, n int) Operand { return fake(typ, 1, n, n) }
 	const n = 4096
-	// A tensor core of compute capability 9.0 takes four cycles for one of the instructions counted
+	// A tensor core of compute capability 9.0 needs four cycles for one of the instructions counted
 	// here (2048 multiply-adds at 512 a cycle). So a quarter of the issue slots keeps it busy. A
 	// float64 multiply-add takes two slots.
 	list := []codeGate{
@@ -151,7 +151,7 @@ func codeGates(t *testing.T) []codeGate {
 	}
 	for _, typ := range []dtype.Type{f, h} {
 		list = append(list, codeGate{name: fmt.Sprintf("dropout, %v", typ), plan: dropout(typ), flight: 16, slots: memorySlots / 0.8})
-		// 7 slots a byte are all that there are at full bandwidth; see memorySlots.
+		// At full bandwidth there are only 7 slots for each byte, see memorySlots.
 		for _, name := range []string{"exp", "sigmoid", "silu", "tanh", "erf", "gelu", "gelu_tanh"} {
 			e := x0.Mul(x0.Sigmoid())
 			if name != "silu" {
@@ -188,8 +188,8 @@ func codeGates(t *testing.T) []codeGate {
 	return list
 }
 
-// The machine code of large products and of large contiguous inputs: run with -v for the numbers,
-// which bench/results/machinecode.md explains.
+// Checks the machine code of large products and of kernels on large contiguous inputs. Run with -v
+// to see the numbers, which bench/results/machinecode.md explains.
 func TestMachineCode(t *testing.T) {
 	ptxas, nvdisasm := tool(t, "ptxas", "FLAMBEAU_PTXAS"), tool(t, "nvdisasm", "FLAMBEAU_NVDISASM")
 	if ptxas == "" || nvdisasm == "" {
@@ -217,7 +217,7 @@ func TestMachineCode(t *testing.T) {
 				for _, i := range c.loop {
 					bytes += i.loads()
 				}
-				slots := n / float64(2*max(1, bytes)) // as much is written as read
+				slots := n / float64(2*max(1, bytes)) // the kernel writes as many bytes as it reads
 				t.Logf("%.2f slots a byte: at most %.0f %% of the memory's speed", slots, 100*min(1, memorySlots/slots))
 				if slots > g.slots {
 					t.Errorf("%.2f issue slots a byte, want %.2f", slots, g.slots)

@@ -15,11 +15,11 @@ const mapThreads = 256
 // mapSpec describes an elementwise kernel.
 type mapSpec struct {
 	program programID
-	vector  int    // elements that a thread takes together; 1 for one by one
-	rank    int    // of the collapsed space; 1 at least
+	vector  int    // elements that a thread computes together; 1: one by one
+	rank    int    // of the collapsed space, at least 1
 	dense   bool   // one dimension, in which every operand has stride 1 or 0
-	scalar  uint32 // bit k: operand k, outputs first, has stride 0 in the innermost dimension
-	// bit k: the elements of operands k and k+1 lie side by side, and are accessed as one
+	scalar  uint32 // bit k: operand k (outputs first) has stride 0 in the innermost dimension
+	// bit k: the elements of operands k and k+1 are neighbours in memory, and one access moves both
 	paired uint32
 	wide   bool
 	tune   mapTune
@@ -48,8 +48,8 @@ func (s mapSpec) name() string {
 	return name
 }
 
-// Map plans outs[k] = p(ins…) element by element. All layouts have one shape; params are the
-// run-time scalars' bits.
+// Map plans outs[k] = p(ins…) element by element. All layouts have the same shape. params are the
+// bits of the run-time scalars.
 func Map(p *expr.Program, outs, ins []Operand, params []uint64) ([]Launch, error) {
 	return planMap(p, outs, ins, params, mapTune{})
 }
@@ -62,7 +62,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		return nil, nil
 	}
 	var (
-		operands [8]Operand // no allocation for the usual number
+		operands [8]Operand // arrays on the stack for the usual number of operands
 		layouts  [8]shape.Dims
 	)
 	all := append(append(operands[:0], outs...), ins...)
@@ -96,7 +96,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 			s.scalar |= 1 << k
 			vectorize = vectorize && k >= len(outs)
 		case sp.inner(k) == 1:
-		case k+1 != len(outs) && sp.besides(all, k): // both are results, or operands
+		case k+1 != len(outs) && sp.besides(all, k): // both are results, or both are operands
 			s.paired |= 1 << k
 			s.dense, v = false, min(v, 8/all[k].Type.Size())
 			k++
@@ -106,7 +106,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 	}
 	n := sp.elements()
 	inner := sp.size[s.rank-1]
-	// a dense kernel takes what fills no vector one by one
+	// A dense kernel computes the elements that fill no vector one by one.
 	if vectorize && v > 1 && (s.dense || inner%v == 0) && p.Cost() <= 400 {
 		if aligned(all, sp, s, v) {
 			s.vector = v
@@ -121,7 +121,7 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 		}
 	}
 	if s.vector == 1 && !s.dense {
-		s.scalar = 0 // of no use without vectors
+		s.scalar = 0 // only vectors use it
 	}
 	k, err := kernelOf(s, p)
 	if err != nil {
@@ -146,12 +146,12 @@ func planMap(p *expr.Program, outs, ins []Operand, params []uint64, tune mapTune
 	return []Launch{l}, err
 }
 
-// manyBlocks are more than a large GPU runs at once.
+// manyBlocks is more blocks than a large GPU runs at once.
 const manyBlocks = 2048
 
-// together is how many vectors a thread reads before it computes the first: of one operand, a
-// vector for each thread is not enough to keep memory busy. Where the computation is long the
-// assembler would read them one after the other all the same.
+// together returns how many vectors a thread reads before it computes the first. With a single
+// operand, one vector for each thread is not enough to keep memory busy. For a long computation it
+// returns 1: the assembler would read the vectors one after the other anyway.
 func (s mapSpec) together(p *expr.Program) int {
 	if s.tune.together > 0 {
 		return s.tune.together
@@ -168,8 +168,8 @@ func (s mapSpec) together(p *expr.Program) int {
 	return 1
 }
 
-// blocks sizes the grid for n elements: so that each thread finds as many vectors as it reads
-// together where that leaves blocks for all.
+// blocks returns the size of the grid for n elements. Each thread computes as many vectors as it
+// reads together, provided that there are then still manyBlocks blocks.
 func (s mapSpec) blocks(p *expr.Program, n int) int {
 	vectors, threads := ceilDiv(n, s.vector), s.threads()
 	if s.tune.grid > 0 {
@@ -195,8 +195,8 @@ func programType(p *expr.Program, k int) dtype.Type {
 	return p.In[k-len(p.Out)]
 }
 
-// besides reports whether the elements of operands k and k+1 lie side by side: the real and the
-// imaginary parts of numbers.
+// besides reports whether the elements of operands k and k+1 are neighbours in memory, like the
+// real and imaginary parts of complex numbers.
 func (s space) besides(all []Operand, k int) bool {
 	return k+1 < len(all) && s.inner(k) == 2 && all[k].Type == all[k+1].Type && slices.Equal(s.stride[k], s.stride[k+1]) &&
 		all[k+1].start() == all[k].start()+uint64(all[k].Type.Size())
@@ -222,7 +222,7 @@ func aligned(all []Operand, sp space, s mapSpec, v int) bool {
 	return true
 }
 
-// countVectors lets the innermost coordinate count vectors of v elements.
+// countVectors makes the innermost coordinate count vectors of v elements.
 func (s space) countVectors(v int) {
 	last := len(s.size) - 1
 	s.size[last] /= v
@@ -238,7 +238,7 @@ func (s mapSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	case s.tune.blocks > 0:
 		b.MinBlocks(s.tune.blocks)
 	case s.vector >= 8 && cost > 20:
-		b.MinBlocks(2) // eight long computations at once; see roomForRegisters
+		b.MinBlocks(2) // eight long computations run at once; see roomForRegisters
 	case cost > 60, dividesDoubles(p):
 		roomForRegisters(b)
 	}
@@ -276,7 +276,7 @@ type mapBuilder struct {
 	strides  [][]ptx.Value
 	params   []ptx.Value
 	id, step ptx.Value
-	see      func(x ptx.Value) // if set, is told the elements of operand 0
+	see      func(x ptx.Value) // if set, is called with each element of operand 0
 }
 
 // operandType is the element type of operand k, outputs first.
@@ -285,7 +285,7 @@ func (m *mapBuilder) operandType(k int) dtype.Type { return programType(m.p, k) 
 func (m *mapBuilder) isScalar(k int) bool { return m.s.scalar>>k&1 != 0 }
 func (m *mapBuilder) isPaired(k int) bool { return m.s.paired>>k&1 != 0 }
 
-// body computes the elements first, first+1, … (v of them) whose operands lie at at(k).
+// body computes v elements: first, first+1, … Operand k of the first one is at at(k).
 func (m *mapBuilder) body(first ptx.Value, v int, at func(k int) ptx.Ptr, scalars []ptx.Value) {
 	m.compute(first, v, at, m.load(v, at, scalars))
 }
@@ -296,7 +296,7 @@ func (m *mapBuilder) load(v int, at func(k int) ptx.Ptr, scalars []ptx.Value) []
 	for i := range in {
 		k := len(m.p.Out) + i
 		switch {
-		case in[i] != nil: // with the one before
+		case in[i] != nil: // loaded together with the previous operand
 		case m.isPaired(k):
 			both := loadVector(m.Builder, at(k), m.operandType(k), 2*v)
 			for j := range v {
@@ -313,7 +313,7 @@ func (m *mapBuilder) load(v int, at func(k int) ptx.Ptr, scalars []ptx.Value) []
 	return in
 }
 
-// compute stores the results of v elements that were read.
+// compute computes and stores the results of v elements that load has read.
 func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in [][]ptx.Value) {
 	if m.see != nil {
 		for _, x := range in[0] {
@@ -349,9 +349,9 @@ func (m *mapBuilder) compute(first ptx.Value, v int, at func(k int) ptx.Ptr, in 
 	}
 }
 
-// stride walks from start to end, count steps of the step at a time where so many are left, then
-// one by one. one returns how the element or vector at an index is read and, with what was read,
-// computed.
+// stride walks from start to end by step. It handles count steps at a time as long as that many are
+// left, and then single steps. For an index, one returns a function that loads the element or
+// vector, and a function that computes it from the loaded values.
 func (m *mapBuilder) stride(start, end, step ptx.Value, count int, one func(i ptx.Value) (load func() [][]ptx.Value, compute func(in [][]ptx.Value))) {
 	next := start
 	if count > 1 {
@@ -389,7 +389,7 @@ func repeat(v ptx.Value, n int) []ptx.Value {
 	return list
 }
 
-// buildDense walks vectors with a stride of the grid, then the elements that are left.
+// buildDense walks the vectors with a stride of the grid, and then the remaining elements.
 func (m *mapBuilder) buildDense() {
 	v := m.s.vector
 	scalars := make([]ptx.Value, len(m.p.In))
@@ -423,12 +423,12 @@ func (m *mapBuilder) buildDense() {
 	run(vectors.Mul(num(v)).Add(m.id), m.n, 1)
 }
 
-// buildStrided walks the space with a stride of the grid, splitting the index into coordinates.
+// buildStrided walks the space with a stride of the grid, and splits the index into coordinates.
 func (m *mapBuilder) buildStrided() {
 	v := m.s.vector
 	end := m.n
 	if v > 1 {
-		end = m.n.Div(num(v)) // the planner saw to it that nothing is left
+		end = m.n.Div(num(v)) // the planner chooses v so that no elements are left over
 	}
 	m.For(m.id, end, m.step, func(i ptx.Value, _ ptx.Loop) {
 		coord := m.coords.split(i)
@@ -444,8 +444,8 @@ func (m *mapBuilder) buildStrided() {
 	})
 }
 
-// dividesDoubles reports whether p divides or takes roots in float64: there is no instruction for
-// these, and the code in their place takes many registers.
+// dividesDoubles reports whether p divides or takes square roots in float64. The hardware has no
+// instruction for these, and the code that computes them needs many registers.
 func dividesDoubles(p *expr.Program) bool {
 	for _, c := range p.Code {
 		if c.Type == dtype.F64 && (c.Op == expr.OpDiv || c.Op == expr.OpSqrt) {

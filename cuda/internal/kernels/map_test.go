@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// mapCase runs p over operands with the given layouts and compares with expr's definition, element
-// by element.
+// mapCase runs p over operands with the given layouts. It compares each element with the definition
+// in package expr.
 func mapCase(t *testing.T, what string, p *expr.Program, outs, ins []shape.Layout, skip int, params []uint64) (ideal, actual int64) {
 	t.Helper()
 	m := newMachine(t)
@@ -61,7 +61,7 @@ func strided(dims, strides []int) shape.Layout {
 
 var x0, x1 = expr.X(0), expr.X(1)
 
-// Every type is stored, loaded and converted to every other.
+// Elements of every type are stored, loaded and converted to every other type.
 func TestMapTypes(t *testing.T) {
 	for _, from := range dtype.Types() {
 		for _, to := range dtype.Types() {
@@ -73,9 +73,9 @@ func TestMapTypes(t *testing.T) {
 	}
 }
 
-// Of one operand a thread reads two vectors before it computes either, which on a grid of as many
-// blocks as there is work for needs millions of elements: here few blocks stride over thousands, to
-// every kind of end.
+// With one operand, a thread reads two vectors before it computes either. With the usual grid that
+// would need millions of elements. Here few blocks stride over thousands of elements, with every
+// kind of end.
 func TestMapPairs(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
 		p := program(t, []dtype.Type{typ}, []dtype.Type{typ}, x0.Mul(x0))
@@ -104,7 +104,7 @@ func TestMapPairs(t *testing.T) {
 	}
 }
 
-// Dense operands move in whole sectors, for every length.
+// Dense operands of every length move in whole sectors.
 func TestMapDense(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64, dtype.I64, dtype.I8} {
 		p := program(t, []dtype.Type{typ}, []dtype.Type{typ, typ}, x0.Mul(x1).Add(x0))
@@ -152,7 +152,8 @@ func TestMapLayouts(t *testing.T) {
 	}
 }
 
-// Operands that lie side by side, real and imaginary parts, are read and written as one.
+// Operands whose elements are neighbours in memory, like real and imaginary parts, are read and
+// written in one access.
 func TestMapSideBySide(t *testing.T) {
 	x2, x3 := expr.X(2), expr.X(3)
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F64, dtype.U8} {
@@ -160,8 +161,8 @@ func TestMapSideBySide(t *testing.T) {
 		p := program(t, []dtype.Type{typ, typ}, []dtype.Type{typ, typ, table, table}, x0.Mul(x2).Sub(x1.Mul(x3)), x1.Mul(x2).Add(x0.Mul(x3)))
 		for _, c := range []struct {
 			what          string
-			pitch, second int // of rows, and of the second part
-			in, skip      int // step of operands, and where they begin
+			pitch, second int // pitch: from row to row; second: start of the second part
+			in, skip      int // step and start of the operands
 			columns       int
 			paired        uint32
 		}{
@@ -209,7 +210,7 @@ func TestMapSideBySide(t *testing.T) {
 				})
 			}
 			want := ""
-			if c.paired != 0 && typ != dtype.F64 { // whose pairs are 16 bytes already
+			if c.paired != 0 && typ != dtype.F64 { // a pair of F64 already has 16 bytes
 				want = fmt.Sprintf("_p%x", c.paired)
 			}
 			if name := list[0].Kernel.Name; want != "" != strings.Contains(name, "_p") || !strings.HasSuffix(name, want) {
@@ -219,7 +220,7 @@ func TestMapSideBySide(t *testing.T) {
 	}
 }
 
-// All primitives, several outputs, scalars and the index have expr's bits.
+// All primitives, several outputs, scalars and the index give the bits that package expr defines.
 func TestMapPrograms(t *testing.T) {
 	f, d, i, l := dtype.F32, dtype.F64, dtype.I32, dtype.I64
 	h := []dtype.Type{dtype.F16}
@@ -319,7 +320,7 @@ func TestMapErrors(t *testing.T) {
 	}
 }
 
-// Division by multiplication is right at and around multiples of every divisor tried.
+// Division by multiplication is right for every divisor tried, at and around its multiples.
 func TestDivisor(t *testing.T) {
 	for _, d := range []int{1, 2, 3, 5, 6, 7, 10, 64, 641, 1000, 65535, 65536, 65537, 1<<30 - 1, 1 << 30, 1<<31 - 1} {
 		m, s := divisor(d)

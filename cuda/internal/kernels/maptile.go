@@ -7,14 +7,14 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// tileSpec describes an elementwise kernel for operands of which some are contiguous along another
-// dimension than the result, such as the transposed operand of a copy. Blocks take tiles of 32×32
-// elements and turn those operands in shared memory, so that all accesses to global memory run
-// along what is contiguous.
+// tileSpec describes an elementwise kernel for operands that are not all contiguous along the same
+// dimension, such as a copy of a transposed operand. Blocks compute tiles of 32×32 elements, and
+// transpose the odd operands in shared memory. So all accesses to global memory run along the
+// contiguous dimension. Comments call the odd operands turned.
 type tileSpec struct {
 	program programID
 	rank    int // of the collapsed space
-	// the dimension along which the turned inputs are contiguous; the results are so along the last
+	// The turned inputs are contiguous along axis, the results along the last dimension.
 	axis   int
 	turned uint32 // bit i: input i is turned
 }
@@ -28,8 +28,8 @@ const (
 	tileHeight = 8 // threads along the second side
 )
 
-// tileSpecFor returns the specification for a map over the space, whose operands are outputs first;
-// false where no input is better turned.
+// tileSpecFor returns the specification for a map over the space, whose first outs operands are the
+// results. It returns false if it is better to turn no input.
 func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 	last := sp.rank() - 1
 	s := tileSpec{program: programIDOf(p), rank: sp.rank(), axis: -1}
@@ -56,7 +56,8 @@ func tileSpecFor(p *expr.Program, sp space, outs int) (tileSpec, bool) {
 	return s, s.turned != 0
 }
 
-// outer lists a tile kernel's dimensions with the two that span the tiles last.
+// outer returns the entries of list for the dimensions outside of the tiles, and those for the two
+// dimensions that span the tiles.
 func (s tileSpec) outer(list []int) (outer []int, axis, last int) {
 	for d, v := range list[:s.rank-1] {
 		if d != s.axis {
@@ -66,7 +67,7 @@ func (s tileSpec) outer(list []int) (outer []int, axis, last int) {
 	return outer, list[s.axis], list[s.rank-1]
 }
 
-// planTiles plans the map in tiles.
+// planTiles plans the launch of a tile kernel.
 func planTiles(s tileSpec, p *expr.Program, sp space, all []Operand, params []uint64) ([]Launch, error) {
 	k, err := kernelOf(s, p)
 	if err != nil {
@@ -96,8 +97,8 @@ func planTiles(s tileSpec, p *expr.Program, sp space, all []Operand, params []ui
 func (s tileSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	p := programs[0]
 	na, nl := b.Param("na", ptx.U32), b.Param("nl", ptx.U32)
-	// One dimension is added in front, so that splitting gives a coordinate for each of the outer
-	// ones.
+	// A dimension is added in front. So split, which needs no size for the first one, returns a
+	// coordinate for each outer dimension.
 	coords := declareCoordinates(b, "d", s.rank-1, false)
 	var base []ptx.Ptr
 	var strides [][]ptx.Value
@@ -128,7 +129,7 @@ func (s tileSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 		return base[k].At(dot(b, []ptx.Value{a, l}, strides[k][s.rank-2:], false))
 	}
 	tx, ty := b.ThreadID(0), b.ThreadID(1)
-	const pitch = tileSide + 1 // keeps the reads along columns free of conflicts
+	const pitch = tileSide + 1 // keeps reads along columns free of bank conflicts
 	shared := make([]ptx.Ptr, len(p.In))
 	for i, t := range p.In {
 		if s.turned>>i&1 == 0 {

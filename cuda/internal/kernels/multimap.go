@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// multiChunk is the number of elements that a block of a MultiMap takes.
+// multiChunk is the number of elements that a block of a MultiMap computes.
 const multiChunk = 8192
 
 // oneBits are the bits of 1 as a float32.
@@ -17,7 +17,7 @@ const oneBits = 0x3f800000
 // multiSpec describes a kernel that runs one program over many groups of tensors.
 type multiSpec struct {
 	program programID
-	finite  bool // looks for infinities and NaN
+	finite  bool // the kernel also looks for infinities and NaN
 }
 
 func (s multiSpec) name() string {
@@ -27,13 +27,14 @@ func (s multiSpec) name() string {
 	return "multimap_" + s.program.name
 }
 
-// MultiMapTable returns what the kernel of [MultiMap] reads in device memory (aligned to 8 bytes)
-// to find its tensors, and the number of blocks. It depends on addresses and sizes only, so a
-// caller keeps it from step to step.
+// MultiMapTable returns the table in which the kernel of [MultiMap] finds its tensors, and the
+// number of blocks. The table has to lie in device memory, aligned to 8 bytes. It depends on
+// addresses and sizes only, so a caller can keep it from step to step.
 //
-// The table holds two words (64-bit, little-endian) for each block: where in the table its group's
-// record is, in words, and the first element it takes. Then it holds for each group the number of
-// elements, whether all addresses allow vectors, and the addresses, outputs first.
+// The table begins with two words (64-bit, little-endian) for each block: the position of its
+// group's record in the table, in words, and the first element that the block computes. Then it has
+// a record for each group: the number of elements, whether all addresses allow vectors, and the
+// addresses, outputs first.
 func MultiMapTable(p *expr.Program, outs, ins [][]Operand) (table []byte, blocks int, err error) {
 	const op = "multimap"
 	if len(outs) != len(ins) {
@@ -77,7 +78,7 @@ func MultiMapTable(p *expr.Program, outs, ins [][]Operand) (table []byte, blocks
 	return table, len(list), nil
 }
 
-// multiVector is how many elements a thread takes together.
+// multiVector returns how many elements a thread computes together.
 func multiVector(p *expr.Program) int {
 	if p.Cost() > 400 {
 		return 1
@@ -89,10 +90,10 @@ func multiVector(p *expr.Program) int {
 	return vectorLength(list)
 }
 
-// MultiMap plans the program over the groups of a table made by [MultiMapTable] and copied to the
-// device. params are the run-time scalars' bits on the device, 8 bytes each. found has the type
-// Invalid, or is a float32 of 0 or 1, which becomes 1 if an element of a first operand is infinite
-// or NaN.
+// MultiMap plans the program over the groups of a table that [MultiMapTable] made and the caller
+// copied to the device. params are the bits of the run-time scalars on the device, 8 bytes each.
+// found has the type Invalid, or is a float32 of 0 or 1. It becomes 1 if an element of any group's
+// first operand is infinite or NaN.
 func MultiMap(p *expr.Program, table uint64, blocks int, params, found Operand) ([]Launch, error) {
 	if blocks == 0 {
 		return nil, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// adamW is a step of AdamW over (p, m, v, g) with scalars rate, decay·rate, β₁, β₂, ε and the two
-// bias corrections (I. Loshchilov, F. Hutter: Decoupled weight decay regularization, 2019).
+// adamW is a step of AdamW over (p, m, v, g). Its scalars are rate, decay·rate, β₁, β₂, ε and the
+// two bias corrections (I. Loshchilov, F. Hutter: Decoupled weight decay regularization, 2019).
 func adamW(t testing.TB, param dtype.Type) *expr.Program {
 	p, m, v, g := expr.X(0), expr.X(1), expr.X(2), expr.X(3)
 	s := func(i int) *expr.Expr { return expr.Param(i, dtype.F32) }
@@ -28,7 +28,8 @@ func sgd(t testing.TB) *expr.Program {
 		expr.X(1).Mul(expr.Param(1, f)).Add(expr.X(2)))
 }
 
-// A step over groups of several sizes, in place, aligned and not, has expr's bits.
+// A step in place over groups of several sizes, aligned or not, gives the bits that package expr
+// defines.
 func TestMultiMap(t *testing.T) {
 	scalars := []float64{1e-2, 1e-4, 0.9, 0.999, 1e-8, 10, 1000}
 	for _, test := range []struct {
@@ -68,7 +69,7 @@ func TestMultiMap(t *testing.T) {
 		if len(list) != 1 {
 			t.Errorf("%s: %d launches", test.what, len(list))
 		}
-		if s.Sectors > s.IdealSectors+40 { // the misaligned group
+		if s.Sectors > s.IdealSectors+40 { // the allowance is for the misaligned group
 			t.Errorf("%s: %d sectors, %d would do", test.what, s.Sectors, s.IdealSectors)
 		}
 		for g := range outs {
@@ -90,8 +91,8 @@ func unscale(t testing.TB, typ dtype.Type) *expr.Program {
 	return program(t, []dtype.Type{typ}, []dtype.Type{typ}, expr.X(0).Mul(expr.Param(0, typ.Compute())))
 }
 
-// An infinity or NaN anywhere sets what is found, and nothing else does; the results are those of
-// MultiMap.
+// An infinity or a NaN in any place sets found. Nothing else does. The results are the same as
+// without found.
 func TestMultiMapFound(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {
 		p := unscale(t, typ)

@@ -10,16 +10,16 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// normSpec describes a normalisation of rows, or its gradient. A thread reads vectors of its row;
-// where they all fit its registers it reads each once, else once a pass.
+// normSpec describes the normalisation of rows, or its gradient. A thread reads vectors of its row.
+// If they all fit its registers it reads each of them once, otherwise once for each pass.
 type normSpec struct {
-	typ, weight, bias dtype.Type // Invalid for none
-	y                 dtype.Type // of the result, or of its gradient
+	typ, weight, bias dtype.Type // weight, bias: Invalid if absent
+	y                 dtype.Type // type of the result, or of the result's gradient
 	grad, rms, zero   bool
-	plus              bool // something is added to the gradient
+	plus              bool // an operand is added to the gradient
 	runs              bool // neighbouring columns share a weight
-	vector            int  // elements of an access
-	held              int  // vectors that a thread keeps, 0 for none
+	vector            int  // elements of one access
+	held              int  // vectors that a thread keeps in registers, 0 for none
 	group             int
 }
 
@@ -44,19 +44,19 @@ func (s normSpec) name() string {
 	return fmt.Sprintf("%s_v%d_h%d_%d", strings.Join(name, "_"), s.vector, s.held, s.group)
 }
 
-// NormOperands are what a normalisation reads and writes; see [device.Norm]. Absent ones have the
-// type Invalid.
+// NormOperands are the operands and results of a normalisation, see [device.Norm]. Absent ones have
+// the type Invalid.
 type NormOperands struct {
 	Out, Mean, Rstd, X, Weight, Bias Operand
-	Grad                             Operand // of the result, for the gradient
-	DWeight, DBias, Add              Operand // of the gradient; see [device.NormGrad]
+	Grad                             Operand // gradient of the result
+	DWeight, DBias, Add              Operand // of the gradient, see [device.NormGrad]
 }
 
 // Norm plans a normalisation of the rows of o.X.
 func Norm(o NormOperands, n device.RowNorm) ([]Launch, error) { return planNorm("norm", o, n, false) }
 
-// NormGrad plans the gradient of the rows of o.X from o.Grad into o.Out, and those of weight and
-// bias; see [NormGradReason].
+// NormGrad plans the gradients of the rows of o.X, into o.Out, and of weight and bias. It reads the
+// gradient of the result from o.Grad. See [NormGradReason].
 func NormGrad(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, error) {
 	if o.DWeight.Type != dtype.Invalid || o.DBias.Type != dtype.Invalid {
 		return planNormSums(o, n, scratch)
@@ -70,7 +70,7 @@ func planNorm(op string, o NormOperands, n device.RowNorm, grad bool) ([]Launch,
 		y, matrices = o.Grad, append(matrices, o.Grad)
 	}
 	alike := []Operand{o.X, o.Out, y}
-	for i := range alike[1:] { // the result of float32 may be 16 bits wide
+	for i := range alike[1:] { // with float32 rows, the result may have 16 bits
 		if v := &alike[i+1]; o.X.Type == dtype.F32 && v.Type == y.Type && y.Type.IsHalf() {
 			v.Type = dtype.F32
 		}
@@ -132,8 +132,8 @@ func (p *packer) scalar(t dtype.Type, v float64) {
 	p.u32(uint32(expr.Encode(t, v)))
 }
 
-// choose settles how the row's columns are read. A thread keeps up to 32 values of 4 bytes, of a
-// gradient up to 16 pairs.
+// choose decides how a row's columns are read. A thread keeps up to 32 values of 4 bytes in
+// registers, or up to 16 pairs for a gradient.
 func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
 	s.vector = 16 / widest(s.typ, s.weight, s.bias)
 	if s.runs {
@@ -167,8 +167,9 @@ func (s *normSpec) choose(columns, inner int, matrices, affine []Operand) {
 	}
 }
 
-// widest is the size of the widest of some types. Threads take as many columns together as have 16
-// bytes in it: of more, two accesses of a warp would lie in the same sectors, each in half of them.
+// widest returns the size of the widest of some types. A thread reads as many columns together as
+// fill 16 bytes of that type. With more columns, two accesses of a warp would touch the same
+// sectors, each one half of them.
 func widest(list ...dtype.Type) int {
 	n := 0
 	for _, t := range list {
@@ -179,19 +180,19 @@ func widest(list ...dtype.Type) int {
 	return n
 }
 
-// normWork is the state while a kernel is written.
+// normWork holds the state while build writes a kernel.
 type normWork struct {
 	*rowWork
 	s          normSpec
 	t          ptx.Type
-	n          ptx.Value // columns as a number
-	start      ptx.Value // of the row's weights among those of the columns of all rows
+	n          ptx.Value // number of columns in the computing type
+	start      ptx.Value // first weight of the row
 	inner      ptx.Value
-	at, inside []ptx.Value // of the vectors that are held
+	at, inside []ptx.Value // of the vectors kept in registers
 }
 
-// rowValues are the values of the columns that a thread treats: kept in registers, or loaded again
-// for each pass.
+// rowValues are values of a thread's columns. They are kept in registers, or loaded again for each
+// pass.
 type rowValues struct {
 	w    *normWork
 	held [][]ptx.Value
@@ -212,7 +213,7 @@ func (s normSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			w.inner = b.Param("inner", ptx.U32)
 		}
 	}
-	to := s.y // the type of what is written
+	to := s.y // the type of the results
 	if s.grad {
 		to = s.typ
 	}
@@ -275,7 +276,7 @@ func (s normSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{rowThreads, 1, 1}
 }
 
-// forward writes (x - mean)·rstd·weight + bias, mean and rstd.
+// forward stores (x - mean)·rstd·weight + bias, mean and rstd.
 func (w *normWork) forward(load func(i ptx.Value) []ptx.Value, store func(i ptx.Value, v []ptx.Value), eps ptx.Value, mean, rstd, weight, bias ptx.Ptr) {
 	b, s := w.Builder, w.s
 	x := w.values(load)
@@ -315,7 +316,8 @@ func (w *normWork) forward(load func(i ptx.Value) []ptx.Value, store func(i ptx.
 	})
 }
 
-// gradient writes rstd·(h - m(h) - z·m(h·z)), with h = g·weight and z = (x - mean)·rstd.
+// gradient stores rstd·(h - m(h) - z·m(h·z)), with h = g·weight, z = (x - mean)·rstd, and m the
+// mean over the row.
 func (w *normWork) gradient(load func(i ptx.Value) []ptx.Value, store func(i ptx.Value, v []ptx.Value), mean, rstd, weight ptx.Ptr) {
 	s, n := w.s, w.s.vector
 	r := rstd.At(w.row).Load()
@@ -375,7 +377,7 @@ func apply(v []ptx.Value, f func(k int) ptx.Value) []ptx.Value {
 	return out
 }
 
-// values are those that load gives.
+// values loads the thread's values by load. It keeps those for which there are registers.
 func (w *normWork) values(load func(i ptx.Value) []ptx.Value) rowValues {
 	v := rowValues{w: w, load: load}
 	for _, i := range w.at {
@@ -392,12 +394,12 @@ func (r rowValues) mapped(f func(i ptx.Value, v []ptx.Value) []ptx.Value) rowVal
 	return out
 }
 
-// pairwise adds up a list.
+// pairwise adds up a list, neighbours first.
 func pairwise(list []ptx.Value) ptx.Value {
 	return combinePairs(list, func(x, y ptx.Value) ptx.Value { return x.Add(y) })
 }
 
-// combinePairs combines a list, neighbours first.
+// combinePairs combines the values of a list, neighbours first.
 func combinePairs(list []ptx.Value, combine func(x, y ptx.Value) ptx.Value) ptx.Value {
 	for len(list) > 1 {
 		var next []ptx.Value
@@ -412,7 +414,7 @@ func combinePairs(list []ptx.Value, combine func(x, y ptx.Value) ptx.Value) ptx.
 	return list[0]
 }
 
-// sum adds up what f gives for each vector, over the row.
+// sum adds up f(v) over the vectors v of the row.
 func (r rowValues) sum(f func(v []ptx.Value) []ptx.Value) ptx.Value {
 	w := r.w
 	if r.held == nil {
@@ -426,7 +428,7 @@ func (r rowValues) sum(f func(v []ptx.Value) []ptx.Value) ptx.Value {
 	return w.across(pairwise(list), func(x, y ptx.Value) ptx.Value { return x.Add(y) })
 }
 
-// each runs use for every vector of the row.
+// each calls use for every vector of the row.
 func (r rowValues) each(use func(i ptx.Value, v []ptx.Value)) {
 	if r.held == nil {
 		r.w.rowWork.each(r.load, use)

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// slowNorm is a normalisation and its gradient in float64.
+// slowNorm computes a normalisation and its gradient in float64.
 func slowNorm(x, g, w, b []float64, columns int, n device.RowNorm) (y, dx, mean, rstd []float64) {
 	y, dx = make([]float64, len(x)), make([]float64, len(x))
 	for r := 0; r < len(x); r += columns {
@@ -47,13 +47,13 @@ func slowNorm(x, g, w, b []float64, columns int, n device.RowNorm) (y, dx, mean,
 	return y, dx, mean, rstd
 }
 
-// normCase has operands for one normalisation.
+// normCase has the properties of the operands of one normalisation.
 type normCase struct {
-	typ, affine   dtype.Type // affine is that of weight and bias
+	typ, affine   dtype.Type // affine: type of weight and bias
 	rows, columns int
 	weight, bias  bool
 	n             device.RowNorm
-	skip          int // elements by which operands are off an aligned address
+	skip          int // operands start this many elements after an aligned address
 }
 
 func (c normCase) operands(m *machine) (forward, backward NormOperands) {
@@ -83,11 +83,11 @@ func TestNorm(t *testing.T) {
 		{typ: f32, rows: 3, columns: 1, n: plain},
 		{typ: f32, rows: 9, columns: 33, weight: true, bias: true, n: plain},
 		{typ: f32, rows: 9, columns: 64, weight: true, bias: true, n: plain},
-		// a warp holds the row, of the gradient a block
+		// a warp has the row, in the gradient a block
 		{typ: f32, rows: 2, columns: 1024, weight: true, bias: true, n: plain},
 		{typ: f32, rows: 2, columns: 1028, n: plain},
 		{typ: f32, rows: 2, columns: 8192, weight: true, n: rms},
-		// more than registers hold
+		// more columns than registers hold
 		{typ: f32, rows: 1, columns: 9000, weight: true, bias: true, n: plain},
 		{typ: f32, rows: 2, columns: 1025, weight: true, n: rms},
 		{typ: f32, rows: 3, columns: 64, skip: 1, n: rms},

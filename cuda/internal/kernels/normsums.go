@@ -9,16 +9,18 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// normSumsSpec describes the gradient of a normalisation of rows with those of weight and bias. A
-// warp or a block takes row after row, holds one in registers at a time, and adds up beside it
-// what belongs to its columns. So the operands are read once.
+// normSumsSpec describes a kernel for the gradient of the normalisation of rows, together with the
+// gradients of weight and bias. A warp or a block goes through rows and holds one row at a time in
+// registers. Meanwhile it adds the row's terms to the sums of its columns. So the operands are read
+// once.
 type normSumsSpec struct {
-	typ, g, weight   dtype.Type // weight: Invalid for none
-	rms              bool
-	dx, dw, db, plus bool // the results; plus: what is added to dx
-	vector           int  // elements of an access
+	typ, g, weight dtype.Type // weight: Invalid if absent
+	rms            bool
+	// dx, dw, db: the results that are wanted; plus: an operand is added to dx
+	dx, dw, db, plus bool
+	vector           int  // elements of one access
 	held             int  // vectors of a row that a thread has
-	ragged           bool // some threads have one less
+	ragged           bool // some threads have one vector less
 	group            int  // threads of a row
 }
 
@@ -49,17 +51,17 @@ func (s normSumsSpec) name() string {
 }
 
 const (
-	// normValues is how many columns a thread has at most, of four or five registers each, and
-	// oddValues where it takes them one by one, with an address each.
+	// A thread has at most normValues columns, each in four or five registers. If it reads them one
+	// by one it has at most oddValues, because each needs an address.
 	normValues, oddValues = 32, 24
-	// normParts is how many parts a sum has at most.
+	// normParts is the largest number of parts of a sum.
 	normParts = 1024
-	// normWarps is the warps of a block whose rows have a warp each.
+	// normWarps is the number of warps of a block whose warps have a row each.
 	normWarps = 4
 )
 
-// normPartRows is how many rows a block takes at least: what it writes of its sums, and what reads
-// that again, is then less than a twentieth of what there is to read and write anyway.
+// normPartRows returns the least number of rows of a block. With this number, writing the block's
+// sums and reading them again costs less than a twentieth of the traffic of the operands.
 func normPartRows(t dtype.Type) int {
 	if t.IsHalf() {
 		return 64
@@ -67,8 +69,8 @@ func normPartRows(t dtype.Type) int {
 	return 48
 }
 
-// NormGradReason says why there is no kernel for the gradient with those of weight and bias; ""
-// if there is one.
+// NormGradReason says why no kernel computes the gradient together with those of weight and bias.
+// It returns "" if there is a kernel, or if neither of the two is wanted.
 func NormGradReason(o NormOperands, n device.RowNorm) string {
 	switch {
 	case o.DWeight.Type == dtype.Invalid && o.DBias.Type == dtype.Invalid:
@@ -76,15 +78,15 @@ func NormGradReason(o NormOperands, n device.RowNorm) string {
 	case n.Period != 1 || n.Inner != 1:
 		return "the gradients of weights that columns or rows share are sums over what has one weight"
 	}
-	// Where operands lie is not known yet: rows may have to be taken one by one.
+	// The addresses are not known yet. This assumes the worst: elements that are read one by one.
 	if columns := o.X.Shape.At(1); columns > rowThreads*normRoom(o.X.Type, o.Grad.Type, 1) {
 		return fmt.Sprintf("rows of %d columns do not fit registers", columns)
 	}
 	return ""
 }
 
-// normRoom is the most columns of a thread. A gradient of another type is converted, for which one
-// by one there must be registers.
+// normRoom returns the largest number of columns of a thread. Elements that are read one by one
+// leave room for fewer columns if g has another type than t, because converting needs registers.
 func normRoom(t, g dtype.Type, vector int) int {
 	if vector == 1 && g != t {
 		return oddValues - 2
@@ -95,7 +97,7 @@ func normRoom(t, g dtype.Type, vector int) int {
 	return normValues * 4 / t.Compute().Size()
 }
 
-// newNormSums is the kernel for these operands.
+// newNormSums returns the specification of the kernel for these operands.
 func newNormSums(o NormOperands, n device.RowNorm) normSumsSpec {
 	s := normSumsSpec{typ: o.X.Type, g: o.Grad.Type, weight: o.Weight.Type, rms: n.RMS, dx: o.Out.Type != dtype.Invalid,
 		dw: o.DWeight.Type != dtype.Invalid, db: o.DBias.Type != dtype.Invalid, plus: o.Add.Type != dtype.Invalid}
@@ -118,9 +120,9 @@ func newNormSums(o NormOperands, n device.RowNorm) normSumsSpec {
 	return s
 }
 
-// planNormSums plans the gradient with those of weight and bias: a kernel that leaves a part of
-// each sum for each of its blocks, and one that adds these up. Their number depends on the rows
-// alone.
+// planNormSums plans the gradient with those of weight and bias, as two launches. In the first
+// kernel each block stores its part of each sum. The second kernel adds these parts up. The number
+// of parts depends on the number of rows alone.
 func planNormSums(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, error) {
 	const op = "norm gradient"
 	if why := NormGradReason(o, n); why != "" {
@@ -142,7 +144,7 @@ func planNormSums(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, 
 	var list []Launch
 	var partial uint64
 	acc := s.typ.Compute()
-	if parts > 0 { // of no rows the sums are 0
+	if parts > 0 { // without rows the sums are 0
 		var err error
 		if partial, err = scratch(parts * sums * acc.Size()); err != nil {
 			return nil, err
@@ -188,17 +190,17 @@ func planNormSums(o NormOperands, n device.RowNorm, scratch Scratch) ([]Launch, 
 	return append(list, l), err
 }
 
-// normSumsWork is the state while the kernel is written.
+// normSumsWork holds the state while build writes the kernel.
 type normSumsWork struct {
 	*ptx.Builder
 	s       normSumsSpec
 	t       ptx.Type
 	columns ptx.Value
 	lane    ptx.Value
-	inside  ptx.Value // whether the thread has the last of its vectors
+	inside  ptx.Value // whether the thread has the last vector
 	at      []ptx.Value
 	shared  ptx.Ptr
-	turn    *ptx.Var // which half of shared is written next
+	turn    *ptx.Var // half of shared that the next row uses
 }
 
 func (s normSumsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
@@ -243,7 +245,7 @@ func (s normSumsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		w.inside = last.Lt(w.columns)
 		*last = last.Min(w.columns.Sub(num(s.vector)))
 	}
-	var sums [2][]*ptx.Var // of g·z and of g
+	var sums [2][]*ptx.Var // sums of g·z and of g
 	for a, on := range []bool{s.dw, s.db} {
 		for range s.held * s.vector {
 			if on {
@@ -283,7 +285,7 @@ func (s normSumsSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{threads, 1, 1}
 }
 
-// load returns what the thread has of a row.
+// load returns the thread's elements of a row.
 func (w *normSumsWork) load(p ptx.Ptr, t dtype.Type) (v []ptx.Value) {
 	for _, i := range w.at {
 		v = append(v, loadVector(w.Builder, p.At(i), t, w.s.vector)...)
@@ -291,7 +293,8 @@ func (w *normSumsWork) load(p ptx.Ptr, t dtype.Type) (v []ptx.Value) {
 	return v
 }
 
-// each runs f for the thread's vectors; from is where the vector begins among its values.
+// each runs f for each of the thread's vectors. i is the vector's first column, and from the index
+// of its first value among the thread's values.
 func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
 	for k, i := range w.at {
 		run := func() { f(i, k*w.s.vector) }
@@ -303,7 +306,8 @@ func (w *normSumsWork) each(f func(i ptx.Value, from int)) {
 	}
 }
 
-// gradient writes rstd·(h - m(h) - z·m(h·z)) of a row, with h = g·weight, and what is added to it.
+// gradient stores rstd·(h - m(h) - z·m(h·z)) + more for a row, with h = g·weight and m the mean
+// over the row.
 func (w *normSumsWork) gradient(dx, weight ptx.Ptr, h, z, more []ptx.Value, r, n ptx.Value) {
 	s := w.s
 	if s.weight != dtype.Invalid {
@@ -349,8 +353,9 @@ func (w *normSumsWork) sum(v []ptx.Value) ptx.Value {
 	return pairwise(v[:last]).Add(tail)
 }
 
-// across adds up each of some values over the threads of a row; every one gets the sums. A barrier
-// is enough for a row, as the next one takes the other half of the memory.
+// across adds up each value of list over the threads of a row, and returns the sums to every
+// thread. One barrier for each row is enough, because the next row uses the other half of the
+// shared memory.
 func (w *normSumsWork) across(list []ptx.Value) []ptx.Value {
 	add := func(x, y ptx.Value) ptx.Value { return x.Add(y) }
 	for i := range list {
@@ -374,7 +379,7 @@ func (w *normSumsWork) across(list []ptx.Value) []ptx.Value {
 	return list
 }
 
-// leave writes the block's part of the sums.
+// leave stores the block's part of the sums.
 func (w *normSumsWork) leave(partial ptx.Ptr, sums [2][]*ptx.Var) {
 	var list [][]*ptx.Var
 	for _, v := range sums {
@@ -399,7 +404,8 @@ func (w *normSumsWork) leave(partial ptx.Ptr, sums [2][]*ptx.Var) {
 		return
 	}
 	w.Comment("the sums of the block's warps, a vector of each lane at a time")
-	// What a lane stores at once lies in planes, apart so that neighbours meet no conflict.
+	// The values that a lane stores at once lie in one plane. The distance between planes keeps
+	// neighbouring lanes free of bank conflicts.
 	width, threads, chunk := 32*s.vector, 32*normWarps, min(s.vector, 16/acc.Size())
 	plane := 32 * chunk
 	if chunk < s.vector {
@@ -444,8 +450,8 @@ func (w *normSumsWork) leave(partial ptx.Ptr, sums [2][]*ptx.Var) {
 	}
 }
 
-// normPartsSpec describes the kernel that adds up the parts of sums: a warp's lanes along the sums,
-// and eight threads for each.
+// normPartsSpec describes the kernel that adds up the parts of the sums. The lanes of a warp have
+// neighbouring sums, and each sum has eight threads.
 type normPartsSpec struct{ acc dtype.Type }
 
 func (s normPartsSpec) name() string { return "norm_grad_sums_" + s.acc.String() }

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// slowNormSums is Σ g·z and Σ g in float64, and what the sums of the magnitudes are.
+// slowNormSums returns Σ g·z and Σ g in float64, and the sums of the magnitudes of their terms.
 func slowNormSums(x, g, mean, rstd []float64, columns int) (dw, db, size []float64) {
 	dw, db, size = make([]float64, columns), make([]float64, columns), make([]float64, columns)
 	for i := range x {
@@ -25,7 +25,7 @@ func slowNormSums(x, g, mean, rstd []float64, columns int) (dw, db, size []float
 	return dw, db, size
 }
 
-// The gradient of x with those of weight and bias, in all forms of the kernel.
+// Tests the gradient of x together with those of weight and bias, in all forms of the kernel.
 func TestNormSums(t *testing.T) {
 	layer := device.RowNorm{Eps: 1e-3, Period: 1, Inner: 1, Zero: true}
 	rms := device.RowNorm{Eps: 1e-3, RMS: true, Period: 1, Inner: 1}
@@ -35,7 +35,7 @@ func TestNormSums(t *testing.T) {
 		rows, columns      int
 		n                  device.RowNorm
 		noDX, noDW, noDB   bool
-		noWeight, add, odd bool // odd: operands off an aligned address
+		noWeight, add, odd bool // odd: operands start at an unaligned address
 	}{
 		{typ: f32, rows: 1, columns: 1, n: layer},
 		{typ: f32, rows: 70, columns: 7, n: layer, add: true},
@@ -46,7 +46,7 @@ func TestNormSums(t *testing.T) {
 		{typ: f32, rows: 130, columns: 768, n: layer, add: true},
 		{typ: f32, g: bf16, rows: 100, columns: 768, n: layer, add: true},
 		{typ: f32, g: f16, rows: 5, columns: 1000, n: rms, noDB: true},
-		{typ: f32, rows: 50, columns: 1028, n: layer, add: true}, // a block a row
+		{typ: f32, rows: 50, columns: 1028, n: layer, add: true}, // each row has a block
 		{typ: f32, rows: 3, columns: 1025, n: layer, noDX: true},
 		{typ: f32, rows: 3, columns: 6144, n: layer},
 		{typ: f32, rows: 5, columns: 256, n: layer, noDX: true, odd: true},
@@ -77,7 +77,7 @@ func TestNormSums(t *testing.T) {
 			o.Mean = m.tensor(acc, dense(c.rows), 0)
 		}
 		o.Out = m.tensor(c.typ, l, 0)
-		m.run(Norm(o, c.n)) // mean and rstd
+		m.run(Norm(o, c.n)) // computes mean and rstd
 		o.Grad, o.Out = random(c.g, c.rows, c.columns), Operand{}
 		if !c.noWeight {
 			o.Weight = random(c.affine, c.columns)
@@ -134,7 +134,7 @@ func TestNormSums(t *testing.T) {
 	}
 }
 
-// What a gradient with its sums moves is little more than its operands: each is read once.
+// A gradient with its sums moves little more than the bytes of its operands: each is read once.
 func TestNormSumsBytes(t *testing.T) {
 	for _, c := range []struct {
 		typ, g dtype.Type
@@ -156,7 +156,7 @@ func TestNormSumsBytes(t *testing.T) {
 		if err != nil || len(list) != 2 {
 			t.Fatalf("%d launches: %v", len(list), err)
 		}
-		ratio := float64(least+2*scratch) / float64(least) // what is written and read again
+		ratio := float64(least+2*scratch) / float64(least) // scratch is written and read again
 		t.Logf("%v, gradient %v, added %v: %.3f of the least bytes", c.typ, c.g, c.add, ratio)
 		if ratio > 1.05 {
 			t.Errorf("%v, gradient %v: %.3f of the least bytes", c.typ, c.g, ratio)

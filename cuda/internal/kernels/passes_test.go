@@ -10,13 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// randomKernel writes a kernel of random integer arithmetic, variables, branches and loops over the
-// thread's element of x, and stores what its variables hold in y. Equal seeds write the same
-// program.
+// randomKernel writes a kernel of random integer arithmetic, variables, branches and loops on the
+// thread's element of x. The kernel stores the final values of its variables in y. Equal seeds
+// write the same kernel.
 type randomKernel struct {
 	*ptx.Builder
 	rng    *rand.Rand
-	values []ptx.Value // usable here
+	values []ptx.Value // values that may be used at this place
 	vars   []*ptx.Var
 	x, y   ptx.Ptr
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// draws are programs of every kind of random number.
+// draws returns programs for every kind of random number.
 func draws(t testing.TB) map[string]*expr.Program {
 	seed, offset := expr.Param(0, dtype.I64), expr.Param(1, dtype.I64)
 	list := map[string]*expr.Program{}
@@ -33,8 +33,8 @@ func draws(t testing.TB) map[string]*expr.Program {
 	return list
 }
 
-// An element's numbers depend on its index alone: vectors of 1, 2, 4
-// and 8, what is left behind them, strides, and views that are not aligned give those that expr
+// An element's random numbers depend on its index alone. Vectors of 1, 2, 4 and 8, the elements
+// that fill no vector, strides, and misaligned views all give the numbers that package expr
 // defines.
 func TestDraws(t *testing.T) {
 	defer func(n int) { narrowLimit = n }(narrowLimit)

@@ -7,8 +7,8 @@ import (
 )
 
 // TestPrintedKernels writes the golden kernels, and those of [gates] and [codeGates], into the
-// folder that FLAMBEAU_PRINT_PTX names: each family, as it is planned for large operands. Drivers
-// bring compilers of their own; .ci/run ptxas gives the folder to those of older ones.
+// folder that FLAMBEAU_PRINT_PTX names. Each family is planned for large operands. Older drivers
+// have older compilers: .ci/run ptxas compiles the folder with them.
 func TestPrintedKernels(t *testing.T) {
 	folder := os.Getenv("FLAMBEAU_PRINT_PTX")
 	if folder == "" || folder == "0" || folder == "1" {

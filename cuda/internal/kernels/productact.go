@@ -6,14 +6,15 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// actSpec is what a kernel for products does to rounded results on their way to memory.
+// actSpec describes the activation that a product kernel applies to rounded results before it
+// stores them.
 type actSpec struct {
-	act  string     // the key of the activation, "" for none
-	pre  bool       // what it is applied to is stored too, as the results are
-	with dtype.Type // of its second operand, Invalid for none
+	act  string     // key of the activation, "" for none
+	pre  bool       // the results before the activation are stored too
+	with dtype.Type // type of the second operand, Invalid for none
 }
 
-// suffix is what it adds to a kernel's name.
+// suffix returns the activation's part of a kernel's name.
 func (s actSpec) suffix() string {
 	name := ""
 	if s.act != "" {
@@ -28,7 +29,7 @@ func (s actSpec) suffix() string {
 	return name
 }
 
-// acting is what o does to rounded results.
+// acting returns the activation of o.
 func (o *ProductOperands) acting() actSpec {
 	if o.Act == nil {
 		return actSpec{}
@@ -36,20 +37,20 @@ func (o *ProductOperands) acting() actSpec {
 	return actSpec{o.Act.Key(), o.Pre.Type != dtype.Invalid, o.With.Type}
 }
 
-// likeOut reports whether one distance, of whole 16 bytes, leads from each result to its place in
-// p.
+// likeOut reports whether each element of p is at the same distance from the result of the same
+// index, a multiple of 16 bytes.
 func (o *ProductOperands) likeOut(p *Operand) bool {
 	return p.Type.Size() == o.Out.Type.Size() && p.Strides == o.Out.Strides && (p.start()-o.Out.start())%16 == 0
 }
 
-// activatedInTile reports whether a block can apply the activation as its results leave: in shared
-// memory, through which float32 sums of 16-bit factors do not go. Pre lies as Out does, so that one
-// distance leads from each result to its place there.
+// activatedInTile reports whether a block can apply the activation before it stores its results.
+// That happens in shared memory, which float32 sums of 16-bit factors do not pass through. Pre must
+// have the layout of Out, so that one distance leads from each result to its element of Pre.
 func (o *ProductOperands) activatedInTile() bool {
 	return o.Out.Type == o.factor() && !o.tf32() && (o.Pre.Type == dtype.Invalid || o.likeOut(&o.Pre))
 }
 
-// activatedBehind plans a product whose activation has a launch of its own.
+// activatedBehind plans a product whose activation is a separate launch.
 func activatedBehind(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	sums := o
 	sums.Act, sums.Pre, sums.With = nil, Operand{}, Operand{}
@@ -68,17 +69,18 @@ func activatedBehind(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, erro
 	return append(list, last...), err
 }
 
-// activation is the state of a kernel that applies one.
+// activation is the state of a kernel that applies an activation.
 type activation struct {
 	b    *ptx.Builder
 	s    actSpec
 	out  dtype.Type
 	f    *expr.Program // nil for none
-	pre  ptx.Value     // bytes from a result to where it is before the activation
-	with gemmOperand   // its second operand
+	pre  ptx.Value     // bytes from a result to its element of Pre
+	with gemmOperand   // second operand
 }
 
-// declareActivation takes the program, and the parameters that say where Pre and With are.
+// declareActivation declares the parameters for the addresses of Pre and With, and keeps the
+// program.
 func declareActivation(b *ptx.Builder, s actSpec, out dtype.Type, programs []*expr.Program) activation {
 	a := activation{b: b, s: s, out: out}
 	if s.act != "" {
@@ -93,8 +95,8 @@ func declareActivation(b *ptx.Builder, s actSpec, out dtype.Type, programs []*ex
 	return a
 }
 
-// beside loads what With has beside n neighbouring results, as it is stored. Neighbours of more
-// than one result are neighbours, as pieces of 16 bytes or more.
+// beside loads the n elements of With that belong to n neighbouring results, in their stored type.
+// If n is more than 1 these elements are neighbours too, in pieces of at least 16 bytes.
 func (a *activation) beside(row, col ptx.Value, n int) []ptx.Value {
 	if a.s.with == dtype.Invalid {
 		return nil
@@ -105,8 +107,8 @@ func (a *activation) beside(row, col ptx.Value, n int) []ptx.Value {
 	return loadStored(a.with.p.At(row.Bitcast(ptx.S32).MulWide(a.with.stride1)).At(col), a.s.with, n)
 }
 
-// apply gives the activation of each of values, rounded results in their computing type, and of
-// what stands beside them: what a map computes of it.
+// apply returns the activation of values, which are rounded results in their computing type, and of
+// the elements of With that belong to them. The bits are those of a map.
 func (a *activation) apply(values, beside []ptx.Value) []ptx.Value {
 	if a.f == nil {
 		return values

@@ -9,8 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// An activation is in the launch of the product, and gives the bits of its program on what Pre
-// gets.
+// An activation is part of the product's launch. Its bits are those of its program applied to Pre.
 func TestTensorAct(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[0], tensorForms[len(tensorForms)-1]} {
 		for j, layout := range []string{"N", "T", "padded"} {
@@ -42,8 +41,9 @@ func TestTensorAct(t *testing.T) {
 	}
 }
 
-// The second operand of an activation is read in pieces where its rows have them, and else element
-// by element, of any type: for whole rows, odd ones, turned ones, every second row of a, a batch.
+// The second operand of an activation may have any type. It is read in pieces if its rows allow
+// that, and otherwise element by element. This tests whole rows, odd rows, transposed ones, every
+// second row of a, and a batch.
 func TestTensorActWith(t *testing.T) {
 	small, large := tensorForm{64, 64, 32, 2, 2, 3, 4}, tensorForms[0]
 	for i, c := range []struct {
@@ -78,7 +78,7 @@ func TestTensorActWith(t *testing.T) {
 		if c.orders == "Nodd" { // rows of k begin at even and odd elements in turn
 			k, rows = 25, c.form.bm+4
 		}
-		if c.orders == "TN" { // and rows of m
+		if c.orders == "TN" { // rows of m begin so too
 			rows = c.form.bm + 1
 		}
 		out := m.tensor(typ, matrixLayout(c.out, c.batch, rows, c.n), 0)
@@ -102,7 +102,7 @@ func TestTensorActWith(t *testing.T) {
 		m.nearProduct(fmt.Sprint(i), sums)
 		m.activated(fmt.Sprint(i, s.name()), o)
 	}
-	// The gradient of an activation is in the launch of the product.
+	// The gradient of an activation is part of the product's launch.
 	f := func(d ...int) Operand { return fake(dtype.BF16, d...) }
 	o := ProductOperands{Out: f(1, 8192, 3072), A: f(1, 8192, 768), B: f(1, 768, 3072), With: f(1, 8192, 3072),
 		Act: expr.MustLower([]*expr.Expr{x0.Mul(x1)}, []dtype.Type{dtype.BF16}, []dtype.Type{dtype.BF16, dtype.BF16}, -1)}
@@ -112,8 +112,8 @@ func TestTensorActWith(t *testing.T) {
 	}
 }
 
-// Products of float32 and float64 have their activation in every tile, for whole rows and others,
-// with the second operand read at once or element by element.
+// Products of float32 and float64 can have an activation in every tile, for whole rows and others.
+// The second operand is read in vectors or element by element.
 func TestMatMulActFloats(t *testing.T) {
 	for i, c := range []struct {
 		typ, with  dtype.Type
@@ -155,8 +155,8 @@ func TestMatMulActFloats(t *testing.T) {
 	}
 }
 
-// Products of float32 that take an activation of two operands, or sum up rows or columns, spill no
-// register.
+// Products of float32 spill no register if they have an activation of two operands, or sum up rows
+// or columns.
 func TestMatMulActAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" {
@@ -190,7 +190,7 @@ func TestMatMulActAssemble(t *testing.T) {
 	a.finish()
 }
 
-// activated holds results to the program on what was stored before it.
+// activated compares results with the program, applied to the stored results before the activation.
 func (m *machine) activated(what string, o ProductOperands) {
 	m.t.Helper()
 	in := [][]uint64{m.read(o.Pre)}
@@ -206,7 +206,8 @@ func (m *machine) activated(what string, o ProductOperands) {
 	})
 }
 
-// geluGradient takes the gradient of gelu's result, and what that was applied to.
+// geluGradient is the program of gelu's gradient. Its operands are the gradient of the result, and
+// the argument of gelu.
 func geluGradient(t dtype.Type) *expr.Program {
 	x := expr.X(1)
 	density := x.Mul(x).Mul(expr.C(-0.5)).Exp().Mul(expr.C(0.3989422804014327))

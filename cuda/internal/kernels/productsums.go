@@ -6,13 +6,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// sumsSpec is what a kernel for products sums up beside them.
+// sumsSpec says which sums a product kernel computes besides the product.
 type sumsSpec struct {
-	rows    bool // of a
-	columns bool // of b
+	rows    bool // rows of a
+	columns bool // columns of b
 }
 
-// suffix is what it adds to a kernel's name.
+// suffix returns the sums' part of a kernel's name.
 func (s sumsSpec) suffix() string {
 	name := ""
 	if s.rows {
@@ -24,14 +24,14 @@ func (s sumsSpec) suffix() string {
 	return name
 }
 
-// summing is what is summed up beside o.
+// summing returns the sums that o asks for.
 func (o *ProductOperands) summing() sumsSpec {
 	return sumsSpec{o.Sums.Type != dtype.Invalid, o.ColumnSums.Type != dtype.Invalid}
 }
 
-// sumsBehind is what has launches of its own. It is all where blocks cannot sum up, as in a product
-// with a vector, and where they round factors. Columns beside rows are another case: there are
-// registers for sums of one kind.
+// sumsBehind returns the sums that need launches of their own. These are all sums if the blocks
+// cannot compute them: in a product with a vector, and where blocks round factors. If both kinds
+// are wanted, the sums of columns get a launch, because there are registers for one kind only.
 func (o *ProductOperands) sumsBehind(scratch Scratch) sumsSpec {
 	m, n, s := o.Out.Shape.At(1), o.Out.Shape.At(2), o.summing()
 	switch {
@@ -43,7 +43,7 @@ func (o *ProductOperands) sumsBehind(scratch Scratch) sumsSpec {
 	return sumsSpec{}
 }
 
-// summed plans some of the sums alone, which o then has no more.
+// summed plans launches for some of the sums, and removes these sums from o.
 func (o *ProductOperands) summed(which sumsSpec, scratch Scratch) (list []Launch, err error) {
 	turned := o.B
 	turned.Layout = o.B.Transpose(1, 2)
@@ -67,7 +67,7 @@ func (o *ProductOperands) summed(which sumsSpec, scratch Scratch) (list []Launch
 	return list, nil
 }
 
-// sumRows sums up the rows of the one matrix of a batch.
+// sumRows plans the sums of the rows of a matrix, given as a batch of one.
 func sumRows(sums, of Operand, scratch Scratch) ([]Launch, error) {
 	sums.Shape, sums.Strides = shape.Of(1, sums.Shape.At(0), 1), shape.Of(0, sums.Strides.At(0), 0)
 	return Reduce(&device.Reduction{Map: identities[of.Type]}, sums, []Operand{of}, nil, scratch)

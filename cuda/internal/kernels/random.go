@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// philox is the block of [expr.Philox] for a seed and a counter of 64 bits each.
+// philox returns the block of [expr.Philox] for a seed and a counter of 64 bits each.
 func philox(b *ptx.Builder, seed, counter ptx.Value) [4]ptx.Value {
 	halves := func(v ptx.Value) (lo, hi ptx.Value) {
 		v = v.Bitcast(ptx.U64)
@@ -27,19 +27,21 @@ func philox(b *ptx.Builder, seed, counter ptx.Value) [4]ptx.Value {
 	return c
 }
 
-// A place is an element's position in a program's space: what is added to first, a multiple of
-// vector. Both are known when the kernel is written, so that neighbours share what they draw.
+// A place is an element's position in a program's space: first + add, where first is a multiple of
+// vector. add and vector are known when the kernel is built, so that neighbouring elements share a
+// drawn block.
 type place struct {
 	first       ptx.Value
-	add, vector int // a power of two, more than add
+	add, vector int // vector is a power of two, and greater than add
 }
 
-// drawn emits an OpPhilox at an index.
+// drawn emits an OpPhilox for the element at a place.
 func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, at place) ptx.Value {
 	per := 4 >> d.Shift // elements that share a block
 	var block ptx.Value
 	if at.first.Type().Bits() == 64 {
-		block = at.first.Bitcast(ptx.U64).Shl(num(int(d.Shift))).Shr(num(2)) // as Draw.Word wraps
+		// wraps as Draw.Word does
+		block = at.first.Bitcast(ptx.U64).Shl(num(int(d.Shift))).Shr(num(2))
 	} else {
 		block = at.first.Shr(num(2 - int(d.Shift))).Cvt(ptx.U64)
 	}
@@ -52,7 +54,7 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, at p
 		}
 		return words[word]
 	}
-	// What first decides of the word's number.
+	// unknown lists the bits of the word's number that depend on first.
 	var unknown []int
 	for bit := 1; bit < per; bit *= 2 {
 		if word := bit << d.Shift; bit >= at.vector && word&int(d.Clear) == 0 {
@@ -71,7 +73,7 @@ func drawn(b *ptx.Builder, d expr.Draw, t ptx.Type, seed, offset ptx.Value, at p
 	return choose(unknown, known)
 }
 
-// indexOf reports whether value i of a program is the element's position, of whatever type.
+// indexOf reports whether value i of a program is the element's position, in any type.
 func indexOf(p *expr.Program, i int32) bool {
 	for p.Code[i].Op == expr.OpCvt {
 		i = p.Code[i].A
@@ -79,8 +81,8 @@ func indexOf(p *expr.Program, i int32) bool {
 	return p.Code[i].Op == expr.OpIndex
 }
 
-// lowBits returns the value of an OpAnd of the element's position and a constant that only its
-// lower bits meet, which are known.
+// lowBits returns the value of an OpAnd of the element's position and a constant, if the constant
+// is less than at.vector. Then the bits of the position that matter are known.
 func lowBits(p *expr.Program, c expr.Instr, at *place) (v uint64, ok bool) {
 	for _, o := range [2][2]int32{{c.A, c.B}, {c.B, c.A}} {
 		if k := p.Code[o[1]]; k.Op == expr.OpConst && k.Imm < uint64(at.vector) && indexOf(p, o[0]) {

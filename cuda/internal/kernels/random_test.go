@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// randomLayout returns a layout without overlap: dimensions in any order in memory, some rows
-// padded. For operands that are only read, dimensions may also be broadcast or reversed.
+// randomLayout returns a layout without overlap, with the dimensions in any order in memory and
+// some rows padded. Dimensions of operands that are only read may also be broadcast or reversed.
 func randomLayout(r *rand.Rand, dims []int, written bool) shape.Layout {
 	order := r.Perm(len(dims))
 	if r.IntN(2) == 0 {

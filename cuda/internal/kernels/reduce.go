@@ -11,33 +11,35 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// reduceForm is how threads share the work.
+// reduceForm is how threads divide the work.
 type reduceForm uint8
 
 const (
-	warpPerRow  reduceForm = iota // a warp combines one result, lanes along the reduced dimensions
-	blockPerRow                   // a block combines one result
-	// 32 results a block, or 32 vectors of them, lanes along the results, 8 threads for each
+	// a warp computes one result, with its lanes along the reduced dimensions
+	warpPerRow  reduceForm = iota
+	blockPerRow            // a block computes one result
+	// a block computes 32 results, or 32 vectors of results: lanes along the results, 8 threads for
+	// each
 	columns
 )
 
 func (f reduceForm) String() string { return [...]string{"warp", "block", "columns"}[f] }
 
-// reduceStage is what a kernel reads and writes when a reduction is split in two.
+// reduceStage says what a kernel reads and writes when a reduction is divided into two launches.
 type reduceStage uint8
 
 const (
-	wholeReduction reduceStage = iota // operands to results
-	firstStage                        // operands to one partial value a chunk
-	lastStage                         // partial values to results
+	wholeReduction reduceStage = iota // from operands to results
+	firstStage                        // from operands to one partial value for each chunk
+	lastStage                         // from partial values to results
 )
 
 func (s reduceStage) String() string { return [...]string{"whole", "first", "last"}[s] }
 
-// reduceSpec describes a reduction kernel. Results are counted by o, what is combined into one of
-// them by r.
+// reduceSpec describes a reduction kernel. o counts the results, and r the elements that are
+// combined into one result.
 type reduceSpec struct {
-	// of a last stage's map, the name alone: that of the partial values' type
+	// In the last stage mapping has no key. Its name is the type of the partial values.
 	mapping, finish   programID
 	kind              device.ReduceKind
 	form              reduceForm
@@ -45,12 +47,13 @@ type reduceSpec struct {
 	out               dtype.Type
 	keptRank, redRank int
 	wide              bool
-	// elements of an access, along the row or along the results of the column form
+	// elements of one access: along the row, or along the results in the column form
 	vector  int
-	uniform uint16 // bits of the operands that have one value for all of a vector
-	// vectors that a thread asks for together, if that is not the builder's choice
+	uniform uint16 // bit k: operand k has one value for a whole vector
+	// vectors that a thread loads together; 0 leaves the number to the builder
 	unroll int
-	counts bool // the map's second result is Bool, and its truths are counted
+	// the map has a second result of type Bool, and the kernel counts how often it is true
+	counts bool
 }
 
 func (s reduceSpec) name() string {
@@ -77,29 +80,30 @@ func (s reduceSpec) name() string {
 	return fmt.Sprintf("%v_%s%s_%v_%v_%v_%d_%d%s", s.kind, strings.TrimPrefix(s.mapping.name, "copy_"), finish, s.out, s.form, s.stage, s.keptRank, s.redRank, wide)
 }
 
-// reduction is the plan of one reduction in terms of collapsed spaces. With a count the map has a
-// second result, whose truths are counted; what the map combines is of operand 0 alone, and is
-// combined as without the count. Finish has the number, an int64, for operand 1.
+// reduction is the plan of a reduction over collapsed spaces. If it also counts, the map has a
+// second result, and the plan counts how often that is true. The map's first result then depends on
+// operand 0 alone, and is combined as without the count. Finish gets the count, an int64, as
+// operand 1.
 type reduction struct {
 	r          *device.Reduction
 	out        Operand
 	count      Operand // one int64, or absent
 	ins        []Operand
-	kept, red  space // kept: strides of out, ins, index; red: of ins, index
-	o, n       int   // results; elements of each
+	kept, red  space // kept has strides of out, ins, index; red those of ins, index
+	o, n       int   // number of results, and of elements of each
 	wide       bool
 	scalars    []uint64
-	partial    uint64 // values, then (for arg) positions, or counts, at position
+	partial    uint64 // partial values; their positions (for arg) or counts are at position
 	position   uint64
-	chunk, cut int // elements of a chunk; number of chunks
-	vector     int // elements of an access
+	chunk, cut int // elements of a chunk, and number of chunks
+	vector     int // elements of one access
 	uniform    uint16
 	tune       reduceTune
 }
 
 // Reduce plans the combination of r.Map(ins…) over the dimensions in which out has size 1 and ins
-// do not. The order of combination depends on the shapes and the operands' layouts only. Float sums
-// are combined pairwise from runs of at most a few dozen elements.
+// do not. The order of combination depends only on the shapes and the operands' layouts. Sums of
+// floats are combined pairwise from runs of at most a few dozen elements.
 func Reduce(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch) ([]Launch, error) {
 	return planReduce(r, out, Operand{}, ins, params, scratch, reduceTune{})
 }
@@ -117,7 +121,7 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 		return nil, fail("reduce", "shape %v to %v: the ranks differ", dims, out.Shape)
 	}
 	p := &reduction{r: r, out: out, count: count, ins: ins, scalars: params, tune: tune}
-	var kept, red [shape.MaxRank]int // dimensions
+	var kept, red [shape.MaxRank]int // numbers of dimensions
 	keptDims, redDims := kept[:0], red[:0]
 	for d := range dims.Rank() {
 		switch {
@@ -138,7 +142,7 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 		return nil, fail("reduce", "the result is %v, finish gives %v", out.Type, r.Finish.Out)
 	}
 	index := dims.Contiguous()
-	var buffer [2][8]shape.Dims // no allocation for the usual number of operands
+	var buffer [2][8]shape.Dims // arrays on the stack for the usual number of operands
 	keptStrides, redStrides := append(buffer[0][:0], pick(keptDims, out.Strides)), buffer[1][:0]
 	for _, o := range ins {
 		keptStrides = append(keptStrides, pick(keptDims, o.Strides))
@@ -158,7 +162,7 @@ func planReduce(r *device.Reduction, out, count Operand, ins []Operand, params [
 	return p.plan(scratch)
 }
 
-// pick returns the entries of from in the listed dimensions.
+// pick returns the entries of from for the listed dimensions.
 func pick(list []int, from shape.Dims) shape.Dims {
 	var s shape.Dims
 	for _, d := range list {
@@ -167,7 +171,7 @@ func pick(list []int, from shape.Dims) shape.Dims {
 	return s
 }
 
-// atLeastRank1 gives a space of one element a dimension.
+// atLeastRank1 returns s, with one dimension of size 1 added if it has rank 0.
 func (s space) atLeastRank1() space {
 	if s.rank() == 0 {
 		s.size = []int{1}
@@ -182,11 +186,11 @@ const (
 	reduceThreads = 256
 	columnWidth   = 32 // results of a block in the column form
 	columnHeight  = reduceThreads / columnWidth
-	chains        = 4 // independent accumulators of a thread, at least
+	chains        = 4 // least number of independent accumulators of a thread
 	wantedBlocks  = 264
 )
 
-// plan chooses the form and the chunks and makes the launches.
+// plan chooses the form and the chunks, and returns the launches.
 func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 	redInner, keptInner := p.red.inner(0), p.kept.inner(1)
 	form := blockPerRow
@@ -229,8 +233,8 @@ func (p *reduction) plan(scratch Scratch) ([]Launch, error) {
 	return []Launch{first, second}, err
 }
 
-// chunks returns the elements that one group of threads combines and the number of groups for a
-// result: chains stay short, and a large device gets enough blocks.
+// chunks returns how many elements a group of threads combines, and the number of groups for one
+// result. Chains of additions stay short, and a large device gets enough blocks.
 func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	var most, least, blocks int
 	switch form {
@@ -241,7 +245,7 @@ func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	case columns:
 		most, least, blocks = 32*chains*columnHeight, 2*chains*columnHeight, ceilDiv(p.o, columnWidth*p.vector)
 		if p.vector > 1 {
-			most /= 2 // a thread has half of the chains for each result
+			most /= 2 // a thread has half as many chains for each result
 		}
 	}
 	chunk = min(most, max(least, ceilDiv(p.n, ceilDiv(wantedBlocks, blocks))))
@@ -257,14 +261,14 @@ func (p *reduction) chunks(form reduceForm) (chunk, cut int) {
 	return chunk, ceilDiv(p.n, chunk)
 }
 
-// pairs reports that a position or a number goes with what is combined.
+// pairs reports whether each partial value has a position or a count beside it.
 func (p *reduction) pairs() bool {
 	return p.r.Kind == device.ArgMax || p.r.Kind == device.ArgMin || p.counts()
 }
 
 func (p *reduction) counts() bool { return p.count.Addr != 0 }
 
-// launch packs one kernel's parameters in the order in which reduceBuilder declares them.
+// launch packs a kernel's parameters in the order in which reduceBuilder declares them.
 func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch, error) {
 	s := reduceSpec{mapping: programIDOf(p.r.Map), kind: p.r.Kind, form: form, stage: stage, out: p.out.Type,
 		keptRank: p.kept.rank(), redRank: p.red.rank(), wide: p.wide, vector: p.vector, uniform: p.uniform, unroll: p.tune.unroll, counts: p.counts()}
@@ -272,7 +276,7 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 	if stage == firstStage {
 		s.out, programs[1] = p.r.Map.Out[0], nil
 	}
-	if stage == lastStage { // the map is done: one kernel for all
+	if stage == lastStage { // the map has already run, so one kernel serves all maps
 		s.redRank, s.mapping, s.vector, s.uniform, s.unroll = 1, programID{name: p.r.Map.Out[0].String()}, 1, 0, 0
 	}
 	if programs[1] != nil {
@@ -337,7 +341,7 @@ func (p *reduction) launch(stage reduceStage, form reduceForm, o, n int) (Launch
 	return a.launch(k, blocks)
 }
 
-// mergeParams joins the scalars' types of two programs that share their numbering.
+// mergeParams merges the scalar types of two programs that number their scalars alike.
 func mergeParams(a, b []dtype.Type) []dtype.Type {
 	if len(b) == 0 {
 		return a
@@ -353,16 +357,17 @@ func mergeParams(a, b []dtype.Type) []dtype.Type {
 	return list
 }
 
-// vectors returns how many neighbouring elements a thread of the given form reads in one access of
-// each operand. That is 1 where the layouts do not allow more. It also returns the operands that
-// have a single value for all of them. The neighbours lie along the row that is combined, in the
-// column form along the results.
+// vectors returns how many neighbouring elements of each operand a thread of the given form reads
+// in one access, or 1 if the layouts do not allow more. It also returns the operands that have the
+// same value for all of these elements. The neighbours lie along the row that is combined, or along
+// the results in the column form.
 func (p *reduction) vectors(form reduceForm) (v int, uniform uint16) {
 	v = vectorLength(p.ins)
 	if p.counts() {
 		v = vectorLength(p.ins[:1])
 	}
-	along, across, first := p.red, p.kept, 0 // first: of the operands among along's strides
+	// along.stride[first] belongs to operand 0
+	along, across, first := p.red, p.kept, 0
 	if form == columns {
 		along, across, first = p.kept, p.red, 1
 	}
@@ -403,8 +408,8 @@ func multiples(list []int, of int) bool {
 	return true
 }
 
-// loader returns a function that gives element i of what is combined into result o: of vectors
-// those from i on, in the column form those of the results from o on.
+// loader returns a function that loads element i of result o. With vectors it loads the elements
+// from i on, or in the column form element i of the results from o on.
 func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 	b := r.Builder
 	if r.s.stage == lastStage {
@@ -450,8 +455,8 @@ func (r *reduceBuilder) loader(o ptx.Value) func(i ptx.Value) []partialValue {
 	}
 }
 
-// element computes element j of a vector from the operands x; position and c say where the vector
-// is.
+// element computes element j of a vector from the loaded operands x. position and c are the
+// vector's position.
 func (r *reduceBuilder) element(x [][]ptx.Value, j int, position ptx.Value, c []ptx.Value) partialValue {
 	b := r.Builder
 	values := lower(b, r.mapping, environment{

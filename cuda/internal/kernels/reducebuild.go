@@ -15,14 +15,14 @@ type reduceBuilder struct {
 	*ptx.Builder
 	s               reduceSpec
 	mapping, finish *expr.Program
-	unroll          int        // independent accumulators of a thread, and loads under way
-	acc             dtype.Type // computing type of what is combined
-	reg             ptx.Type   // of its register: Bool is held as 0 or 1 in a u32
+	unroll          int        // independent accumulators of a thread, and loads in flight
+	acc             dtype.Type // computing type of the values that are combined
+	reg             ptx.Type   // type of their register; Bool is 0 or 1 in a u32
 	results, n      ptx.Value
 	chunk, cut      ptx.Value
 	kept, red       coordinates
 	ins             []reduceOperand
-	position        []reduceOperand // strides of the element's index, if the map asks for it
+	position        []reduceOperand // strides of the element's index, if the map uses it
 	partial         ptx.Ptr
 	positions       ptx.Ptr
 	out             reduceOperand
@@ -35,15 +35,15 @@ type reduceOperand struct {
 	kept, red []ptx.Value
 }
 
-// cheapMap is the greatest cost of a map whose code may stand in a loop for two vectors.
+// cheapMap is the greatest cost of a map for which a loop handles two vectors at once.
 const cheapMap = 8
 
-// partialValue is a running combination, with its position for arg reductions, or a number.
+// partialValue is a running value. at is its position for arg reductions, or else its count.
 type partialValue struct{ v, at ptx.Value }
 
 func (s reduceSpec) isArg() bool { return s.kind == device.ArgMax || s.kind == device.ArgMin }
 
-// pairs reports that a position or a number goes with what is combined.
+// pairs reports whether each partial value has a position or a count beside it.
 func (s reduceSpec) pairs() bool { return s.isArg() || s.counts }
 
 func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
@@ -51,9 +51,9 @@ func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	r.acc = r.mapping.Out[0].Compute()
 	roomForRegisters(b)
 	if r.acc.Size() == 8 {
-		b.MinBlocks(3) // its chains of partial results take twice the registers
+		b.MinBlocks(3) // 64-bit partial values need twice the registers
 		if r.mapping.Cost() > cheapMap {
-			b.MinBlocks(2) // and so does what is computed for each of them
+			b.MinBlocks(2) // computing the map in 64 bits does too
 		}
 	}
 	r.unroll = chains
@@ -68,7 +68,7 @@ func (s reduceSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	if s.vector > 1 {
 		r.unroll = 2
 		if s.form != columns && (r.mapping.Cost() > cheapMap || s.isArg()) {
-			r.unroll = 1 // the code is there once for each element of a vector
+			r.unroll = 1 // the map's code appears once for each element of a vector
 		}
 	}
 	if s.unroll > 0 {
@@ -130,7 +130,8 @@ func (r *reduceBuilder) declare() {
 	r.params = scalarParams(b, types)
 }
 
-// rows lets groups of threads (a warp or the block) combine one chunk of one result each.
+// rows writes a kernel in which each group of threads, a warp or the block, combines one chunk of
+// one result.
 func (r *reduceBuilder) rows(group int) {
 	b := r.Builder
 	var id, lane ptx.Value
@@ -140,7 +141,7 @@ func (r *reduceBuilder) rows(group int) {
 			block, warp = block.Cvt(ptx.U64), warp.Cvt(ptx.U64)
 		}
 		id, lane = block.Mad(num(reduceThreads/32), warp), b.LaneID()
-		b.ReturnIf(id.Ge(r.results.Mul(r.cut))) // whole warps leave
+		b.ReturnIf(id.Ge(r.results.Mul(r.cut))) // whole warps return
 	} else {
 		id, lane = b.BlockID(0), b.ThreadID(0)
 		if r.s.wide {
@@ -160,7 +161,7 @@ func (r *reduceBuilder) rows(group int) {
 	b.If(first, func() { r.write(o, c, a) })
 }
 
-// splitChunk divides a group's number into the result and the chunk.
+// splitChunk splits a group's number into the numbers of its result and its chunk.
 func (r *reduceBuilder) splitChunk(id ptx.Value) (o, c ptx.Value) {
 	if r.s.stage != firstStage {
 		return id, r.Const(indexType(r.s.wide), num(0))
@@ -169,7 +170,8 @@ func (r *reduceBuilder) splitChunk(id ptx.Value) (o, c ptx.Value) {
 	return o, id.Sub(o.Mul(r.cut))
 }
 
-// columns lets a block combine one chunk of 32 neighbouring results.
+// columns writes a kernel in which a block combines one chunk of 32 neighbouring results, or of 32
+// neighbouring vectors of results.
 func (r *reduceBuilder) columns() {
 	b := r.Builder
 	id := b.BlockID(0)
@@ -199,7 +201,8 @@ func (r *reduceBuilder) columns() {
 		}
 	})
 	b.Barrier()
-	// the result that this thread writes, and which of a vector it is
+	// mine is the result that this thread stores. lane and part are its vector and its element
+	// there.
 	mine, lane, part := o, tx32, b.U32(0)
 	active := inside.And(ty.Eq(num(0)))
 	if v > 1 {
@@ -224,9 +227,9 @@ func (r *reduceBuilder) columns() {
 	})
 }
 
-// planeOf is the distance in shared memory of the elements of a vector of v results: those of one
-// place lie together, and the distance keeps threads that read neighbours of a vector on different
-// banks.
+// planeOf returns the distance in shared memory between the planes of a vector of v results. A
+// plane holds the same element of all vectors. The distance keeps threads that read neighbouring
+// elements of a vector on different banks.
 func planeOf(v int, t ptx.Type) int {
 	if v == 1 {
 		return reduceThreads
@@ -234,8 +237,8 @@ func planeOf(v int, t ptx.Type) int {
 	return reduceThreads + 128/max(t.Bits()/8, 4)/v
 }
 
-// accumulate combines the elements lane, lane+group, … of chunk c of result o in several chains, of
-// vectors the elements of each; in the column form those of the results from o on.
+// accumulate combines elements lane, lane+group, … of chunk c of result o, in several chains. With
+// vectors lane counts vectors. In the column form it returns one value for each result from o on.
 func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialValue {
 	b, vector := r.Builder, r.s.vector
 	load := r.loader(o)
@@ -261,7 +264,7 @@ func (r *reduceBuilder) accumulate(o, c, lane ptx.Value, group int) []partialVal
 			vars[k].Set(r.combine(partialValue{v: vars[k].Get()}, x).v)
 		}
 	}
-	if r.s.form != columns { // a thread takes whole vectors of the row
+	if r.s.form != columns { // a thread reads whole vectors of the row
 		group *= vector
 		lane = lane.Mul(num(vector))
 	}
@@ -305,12 +308,12 @@ func (r *reduceBuilder) tree(list []partialValue) partialValue {
 	return list[0]
 }
 
-// wrap reduces a 32-bit integer to what a narrow integer type holds.
+// wrap reduces a 32-bit integer to the range of a narrow integer type.
 func wrap(t dtype.Type, v ptx.Value) ptx.Value {
 	return v.Bitcast(ptx.U32).Cvt(storage(t)).Cvt(ptx.S32)
 }
 
-// nowhere is the position of no value, or their number.
+// nowhere returns the position, or the count, of a chain that has no value yet.
 func (r *reduceBuilder) nowhere() ptx.Value {
 	if r.s.counts {
 		return r.Const(indexType(r.s.wide), num(0))
@@ -329,8 +332,8 @@ func (r *reduceBuilder) identity() ptx.Value {
 	largest := r.s.kind == device.Max || r.s.kind == device.ArgMax
 	switch stored := r.mapping.Out[0]; {
 	case stored == dtype.U8:
-		// of the narrow type, not the computing one: it is the result where there is nothing to
-		// combine
+		// The identity is that of the narrow type, not of the computing type, because it is the
+		// result of an empty reduction.
 		if largest {
 			return b.Bits(t, 0)
 		}
@@ -363,7 +366,7 @@ func (r *reduceBuilder) identity() ptx.Value {
 	return b.Bits(t, math.MaxUint64)
 }
 
-// combine is the reduction's operation.
+// combine applies the reduction's operation to two partial values.
 func (r *reduceBuilder) combine(x, y partialValue) partialValue {
 	truth := r.acc == dtype.Bool
 	switch kind := r.s.kind; {
@@ -382,7 +385,7 @@ func (r *reduceBuilder) combine(x, y partialValue) partialValue {
 	case kind == device.Min:
 		return partialValue{v: x.v.MinNaN(y.v)}
 	}
-	// The first position of the extreme value; NaN is more extreme than any number.
+	// The result is the first position of the extreme value. NaN is more extreme than any number.
 	var better, same ptx.Value
 	if r.s.kind == device.ArgMax {
 		better = y.v.Gt(x.v)
@@ -399,7 +402,7 @@ func (r *reduceBuilder) combine(x, y partialValue) partialValue {
 	return partialValue{take.Select(y.v, x.v), take.Select(y.at, x.at)}
 }
 
-// acrossWarp combines the lanes of each group of width; every lane gets the result.
+// acrossWarp combines the lanes of each group of width lanes. Every lane gets the result.
 func (r *reduceBuilder) acrossWarp(a partialValue, width int) partialValue {
 	for d := width / 2; d > 0; d /= 2 {
 		other := partialValue{v: a.v.Shuffle(ptx.ShuffleXor, num(d))}
@@ -411,7 +414,7 @@ func (r *reduceBuilder) acrossWarp(a partialValue, width int) partialValue {
 	return a
 }
 
-// acrossWarps combines the warps' values through shared memory; the first warp gets the result.
+// acrossWarps combines the warps' values through shared memory. The first warp gets the result.
 func (r *reduceBuilder) acrossWarps(a partialValue) partialValue {
 	b := r.Builder
 	const warps = reduceThreads / 32
@@ -435,7 +438,8 @@ func (r *reduceBuilder) acrossWarps(a partialValue) partialValue {
 	return r.acrossWarp(p, warps)
 }
 
-// write finishes and stores result o, or the partial value of its chunk c.
+// write applies finish and stores result o. In the first stage it stores the partial value of chunk
+// c.
 func (r *reduceBuilder) write(o, c ptx.Value, a partialValue) {
 	b := r.Builder
 	if r.s.stage == firstStage {

@@ -9,8 +9,8 @@ import (
 
 // rowForm is how the columns of rows are accessed.
 type rowForm struct {
-	vector int  // neighbouring columns of an access
-	odd    bool // a row begins anywhere: see rowEnds
+	vector int  // neighbouring columns of one access
+	odd    bool // rows may begin at any address: see rowEnds
 }
 
 func (f rowForm) String() string {
@@ -20,8 +20,9 @@ func (f rowForm) String() string {
 	return fmt.Sprintf("v%d", f.vector)
 }
 
-// rowVectors returns how the rows of operands of one type can be read. Rows that begin anywhere are
-// read in vectors where those of all operands begin as far from a multiple of 16 bytes.
+// rowVectors returns how the rows of operands of one type can be read. Rows that begin at any
+// address can be read in vectors if the rows of all operands have the same distance from a multiple
+// of 16 bytes.
 func rowVectors(list ...Operand) rowForm {
 	x, v := list[0], 16/list[0].Type.Size()
 	if !unitColumns(list...) {
@@ -40,31 +41,33 @@ func rowVectors(list ...Operand) rowForm {
 	return rowForm{v, odd}
 }
 
-// rowEnds are the columns of an odd row that lie in no vector: those ahead of the first multiple of
-// 32 bytes, so that a warp's vectors fill sectors, and those after the last vector. They are fewer
-// than a warp's lanes, and a thread keeps the one that it has in registers.
+// rowEnds are the columns of an odd row that belong to no vector. Some lie before the first
+// multiple of 32 bytes, where the vectors begin so that a warp's vectors fill whole sectors. The
+// others lie after the last vector. Together they are fewer than the lanes of a warp, and a thread
+// keeps its column in a register.
 type rowEnds struct {
-	first  ptx.Value // column of the first vector
-	column ptx.Value // of this thread
-	inside ptx.Value // whether it has one
+	first  ptx.Value // the first vector's first column
+	column ptx.Value // this thread's column
+	inside ptx.Value // whether this thread has a column
 	kept   []*ptx.Var
-	now    bool // what is written is for the ends: there is one column, and its index is its number
+	now    bool // code is being written for an end: one column, whose index is its number
 }
 
-// access makes the kernel take the columns of x's row in form f.
+// access makes the kernel read the columns of x's row in form f.
 func (w *rowWork) access(f rowForm, x rowOperand) {
 	v := f.vector
 	if v == 1 {
 		return
 	}
-	w.vector, w.unroll = v, max(1, min(2, 8/v)) // a function of the values is there unroll·v times
+	// the code of a function of the values appears unroll·v times
+	w.vector, w.unroll = v, max(1, min(2, 8/v))
 	if !f.odd {
 		w.columns = w.columns.Div(num(v))
 		return
 	}
 	size := x.t.Size()
 	first := w.U32(0).Sub(x.p.Address().Cvt(ptx.U32)).And(num(31)).Shr(num(bits.TrailingZeros(uint(size))))
-	behind := w.columns.Sub(first) // there are more columns than these: see rowVectors
+	behind := w.columns.Sub(first) // not negative: rowVectors returns odd only for enough columns
 	w.columns = behind.Div(num(v))
 	vectors := w.columns.Mul(num(v))
 	w.ends = &rowEnds{
@@ -74,7 +77,7 @@ func (w *rowWork) access(f rowForm, x rowOperand) {
 	}
 }
 
-// atEnds runs f for the column that a thread has at an end of the row.
+// atEnds runs f for the thread's column at an end of the row, if it has one.
 func (w *rowWork) atEnds(f func(i ptx.Value)) {
 	if w.ends == nil {
 		return
@@ -85,7 +88,7 @@ func (w *rowWork) atEnds(f func(i ptx.Value)) {
 	w.vector, w.ends.now = v, false
 }
 
-// first is the number of the first column of vector i.
+// first returns the number of the first column of vector i.
 func (w *rowWork) first(i ptx.Value) ptx.Value {
 	switch {
 	case w.ends == nil:

@@ -9,27 +9,27 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// rowWork is how kernels that treat one row at a time (softmax, cross-entropy) share it: a warp a
-// row, or a block.
+// rowWork is what kernels that process one row at a time (softmax, cross-entropy) have in common.
+// Each row has a warp or a block.
 type rowWork struct {
 	*ptx.Builder
 	group   int // threads of a row
-	unroll  int // loads of a thread that are under way together
+	unroll  int // loads that a thread has in flight together
 	vector  int // neighbouring columns of a load; columns and the indices below count vectors
 	columns ptx.Value
 	lane    ptx.Value
 	row     ptx.Value
-	shared  ptx.Ptr // one value a warp, for groups of a block
-	cached  int     // columns of a row that shared memory has room for, of each operand; 0 for none
-	cache   ptx.Ptr // of the row; a thread finds there what it put there
-	kinds   int     // operands in it
+	shared  ptx.Ptr // one value for each warp, if a row has a block
+	cached  int     // columns of a row, of each operand, that fit shared memory; 0: no cache
+	cache   ptx.Ptr // the row's cache; a thread reads only what it stored itself
+	kinds   int     // number of operands in the cache
 	kind    dtype.Type
-	ends    *rowEnds // of odd rows
+	ends    *rowEnds // if rows are odd
 }
 
-// cachedColumns is how many columns of a row fit shared memory, with those of the block's other
-// rows, where the row is read more than once and computing is in 4 bytes. It is 0 if the row is
-// longer: see longSoftmax.
+// cachedColumns returns the number of columns, at least columns, for which a row's cache in shared
+// memory has room. It is 0 if the row is too long for a cache (see longSoftmax), or if the
+// computing type does not have 4 bytes. A cache is for kernels that read a row more than once.
 func cachedColumns(t dtype.Type, columns int) int {
 	if t.Compute().Size() != 4 {
 		return 0
@@ -42,8 +42,8 @@ func cachedColumns(t dtype.Type, columns int) int {
 	return 0
 }
 
-// inCache makes room for n columns of each of the block's rows, of as many operands as are kinds,
-// as elements of t; with vectors it comes after access.
+// inCache reserves shared memory for n columns of each of the block's rows, for kinds operands, as
+// elements of t. A kernel that uses vectors must call access before it.
 func (w *rowWork) inCache(t dtype.Type, n, kinds int) {
 	for w.ends != nil && len(w.ends.kept) < kinds {
 		w.ends.kept = append(w.ends.kept, w.Var(w.Const(computing(t.Compute()), real(0))))
@@ -59,15 +59,15 @@ func (w *rowWork) inCache(t dtype.Type, n, kinds int) {
 	}
 }
 
-// acrossBytes is the shared memory that the row's threads need beside the cache.
+// acrossBytes is the shared memory that a row's threads need in addition to the cache.
 const acrossBytes = 4 * rowThreads / 32
 
 func cacheBytes(t dtype.Type, n, kinds, group int) int {
 	return t.Size() * n * kinds * max(1, rowThreads/group)
 }
 
-// chunks calls f for the pieces of up to 16 bytes of vector i, which lie in as many planes, so that
-// neighbouring lanes meet no bank conflicts.
+// chunks calls f for each piece of vector i, of up to 16 bytes. Each piece lies in a plane of its
+// own, so that neighbouring lanes have no bank conflicts.
 func (w *rowWork) chunks(i ptx.Value, f func(p ptx.Ptr, first, n int)) {
 	n := min(w.vector, 16/w.kind.Size())
 	for first := 0; first < w.kinds*w.vector; first += n {
@@ -75,7 +75,7 @@ func (w *rowWork) chunks(i ptx.Value, f func(p ptx.Ptr, first, n int)) {
 	}
 }
 
-// keep puts the columns of vector i into the cache.
+// keep stores the columns of vector i in the cache.
 func (w *rowWork) keep(i ptx.Value, v []ptx.Value) {
 	if w.ends != nil && w.ends.now {
 		set(w.ends.kept, v)
@@ -84,7 +84,7 @@ func (w *rowWork) keep(i ptx.Value, v []ptx.Value) {
 	w.chunks(i, func(p ptx.Ptr, first, n int) { storeVector(w.Builder, p, w.kind, v[first:first+n]) })
 }
 
-// kept reads them again.
+// kept loads the columns of vector i from the cache.
 func (w *rowWork) kept(i ptx.Value) []ptx.Value {
 	if w.ends != nil && w.ends.now {
 		return get(w.ends.kept)
@@ -96,7 +96,7 @@ func (w *rowWork) kept(i ptx.Value) []ptx.Value {
 
 const rowThreads = 256
 
-// rowGroup is the number of threads that take a row.
+// rowGroup returns the number of threads of a row.
 func rowGroup(columns int) int {
 	if columns <= 1024 {
 		return 32
@@ -106,8 +106,8 @@ func rowGroup(columns int) int {
 
 func rowBlocks(rows, columns int) int { return ceilDiv(rows, rowThreads/rowGroup(columns)) }
 
-// loadsInFlight is how many loads of type t a thread issues before it uses the first: enough bytes
-// of all threads together to hide the latency of memory.
+// loadsInFlight returns how many loads of type t a thread issues before it uses the first. All
+// threads together then have enough bytes in flight to hide the latency of memory.
 func loadsInFlight(t dtype.Type) int {
 	if t.Size() <= 2 {
 		return 8
@@ -115,7 +115,7 @@ func loadsInFlight(t dtype.Type) int {
 	return 4
 }
 
-// newRows starts a kernel for rows of type t; surplus groups leave.
+// newRows begins a kernel for rows of type t. Groups without a row return.
 func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *rowWork {
 	w := &rowWork{Builder: b, group: group, columns: columns, unroll: loadsInFlight(t), vector: 1}
 	if group == 32 {
@@ -128,7 +128,7 @@ func newRows(b *ptx.Builder, group int, t dtype.Type, rows, columns ptx.Value) *
 	return w
 }
 
-// each runs load and then use for the columns of this thread, several loads ahead of their uses.
+// each runs load and then use for the columns of this thread. Several loads precede their uses.
 func (w *rowWork) each(load func(i ptx.Value) []ptx.Value, use func(i ptx.Value, v []ptx.Value)) {
 	tail := w.whole()
 	w.For(w.lane, tail, num(w.unroll*w.group), func(i ptx.Value, _ ptx.Loop) {
@@ -145,13 +145,13 @@ func (w *rowWork) each(load func(i ptx.Value) []ptx.Value, use func(i ptx.Value,
 	w.atEnds(func(i ptx.Value) { use(i, load(i)) })
 }
 
-// whole is the number of columns in whole rounds of the unrolled loops.
+// whole returns the number of columns in whole rounds of the unrolled loops.
 func (w *rowWork) whole() ptx.Value {
 	return w.columns.Div(num(w.unroll * w.group)).Mul(num(w.unroll * w.group))
 }
 
-// reduce combines f(load(i)) over the row, beginning with start; every thread of the row gets the
-// same bits. Each thread keeps several chains so that rounding errors grow slowly.
+// reduce combines f(load(i)) over the row, beginning with start. Every thread of the row gets the
+// same bits. Each thread has several chains, which makes rounding errors grow slowly.
 func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	vars := make([]*ptx.Var, w.unroll)
 	for k := range vars {
@@ -177,7 +177,7 @@ func (w *rowWork) reduce(start ptx.Value, combine func(x, y ptx.Value) ptx.Value
 	return w.across(combinePairs(list, combine), combine)
 }
 
-// across combines the values of the row's threads; every one gets the result.
+// across combines the values of the row's threads. Every thread gets the result.
 func (w *rowWork) across(v ptx.Value, combine func(x, y ptx.Value) ptx.Value) ptx.Value {
 	v = v.WarpReduce(combine)
 	if w.group == 32 {
@@ -187,13 +187,13 @@ func (w *rowWork) across(v ptx.Value, combine func(x, y ptx.Value) ptx.Value) pt
 	w.If(w.LaneID().Eq(num(0)), func() { w.shared.At(w.WarpID()).Store(v) })
 	w.Barrier()
 	v = w.shared.At(w.LaneID().And(num(warps-1))).Load().WarpReduceWidth(warps, combine)
-	w.Barrier() // before the next reduction stores
+	w.Barrier() // all have read before the next reduction stores
 	return v
 }
 
-// max returns the greatest f of a column's operands over the row. It is the first to read them, so
-// several loads are under way together, in the last round too; the order does not matter. What load
-// gives is kept in the row's cache, if it has one.
+// max returns the greatest f of a column's operands over the row. It is the first to read the
+// operands, so several loads are in flight together, even in the last round. The order of the
+// columns does not matter to a maximum. If the row has a cache, max keeps the loaded values in it.
 func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) ptx.Value {
 	least := w.Const(t, real(math.Inf(-1)))
 	const rounds = 4
@@ -239,9 +239,9 @@ func (w *rowWork) max(t ptx.Type, load func(i ptx.Value) []ptx.Value, f func(v [
 	return w.across(top.Get(), greater)
 }
 
-// exponentials are the greatest of the elements that a thread has seen, and the sum of e to the
-// power of each less that. What was added up is rescaled where a greater element comes (M. Milakov,
-// N. Gimelshein: Online normalizer calculation for softmax, 2018, arXiv:1805.02867).
+// exponentials has the running maximum of the elements that a thread has read, and the sum of
+// exp(element - maximum). A greater element rescales the sum (M. Milakov, N. Gimelshein: Online
+// normalizer calculation for softmax, 2018, arXiv:1805.02867).
 type exponentials struct {
 	w               *rowWork
 	infinite, least ptx.Value
@@ -259,7 +259,7 @@ func (w *rowWork) newExponentials(t ptx.Type) *exponentials {
 
 func greater(x, y ptx.Value) ptx.Value { return x.MaxNaN(y) }
 
-// add takes in some elements.
+// add adds some elements to the running maximum and sum.
 func (e *exponentials) add(v []ptx.Value) {
 	v = slices.Clone(v)
 	before := e.tops.Get()
@@ -271,8 +271,8 @@ func (e *exponentials) add(v []ptx.Value) {
 	e.tops.Set(now)
 }
 
-// total is that of the row. Of elements that are all -Inf the greatest is the least finite number,
-// and the sum 0.
+// total returns the maximum and the sum over the row. If all elements are -Inf, top is the least
+// finite number and sum is 0.
 func (e *exponentials) total() (top, sum ptx.Value) {
 	mine := e.tops.Get()
 	top = e.w.across(mine, greater)
@@ -280,7 +280,7 @@ func (e *exponentials) total() (top, sum ptx.Value) {
 	return top, sum
 }
 
-// exponentials are those of rows that are read once.
+// exponentials returns the total of a row that is read once.
 func (w *rowWork) exponentials(t ptx.Type, load func(i ptx.Value) []ptx.Value) (top, sum ptx.Value) {
 	e := w.newExponentials(t)
 	w.atEnds(func(i ptx.Value) { e.add(load(i)) })
@@ -323,7 +323,8 @@ func (w *rowWork) apply(v []ptx.Value, f func(v []ptx.Value) ptx.Value) []ptx.Va
 	return out
 }
 
-// write stores f of each column, of its number and its operands, to out.
+// write stores f of each column to out. The arguments of f are the column's number and its
+// operands.
 func (w *rowWork) write(out rowOperand, load func(i ptx.Value) []ptx.Value, f func(i ptx.Value, v []ptx.Value) ptx.Value) {
 	w.each(load, func(i ptx.Value, v []ptx.Value) {
 		column, j := w.first(i), -1
@@ -358,12 +359,12 @@ func call(b *ptx.Builder, name string, x ptx.Value) ptx.Value {
 	return lower(b, p, environment{x: func(int) ptx.Value { return x }})[0]
 }
 
-// rowOperand is a rank-2 operand's parameters in a kernel.
+// rowOperand has a rank-2 operand's parameters in a kernel.
 type rowOperand struct {
 	t           dtype.Type
 	p           ptx.Ptr
 	row, column ptx.Value
-	unit        bool // the columns are neighbours
+	unit        bool // neighbouring columns are neighbours in memory
 }
 
 // declareRows declares a rank-2 operand.
@@ -383,7 +384,7 @@ func (p *packer) packRows(o Operand, unit bool) {
 	}
 }
 
-// unitColumns reports whether the operands' columns are neighbours in memory.
+// unitColumns reports whether neighbouring columns of the operands are neighbours in memory.
 func unitColumns(list ...Operand) bool {
 	for _, o := range list {
 		if o.Strides.At(1) != 1 && o.Shape.At(1) > 1 {
@@ -393,7 +394,7 @@ func unitColumns(list ...Operand) bool {
 	return true
 }
 
-// at points to the start of the row.
+// at returns the operand moved to the start of the row.
 func (o rowOperand) at(row ptx.Value) rowOperand {
 	o.p = o.p.At(row.Cvt(ptx.S64).Mul(o.row))
 	return o

@@ -23,7 +23,8 @@ func (m *machine) decode(o Operand) []float64 {
 	return v
 }
 
-// near compares with float64 references: rel times the size of the value plus abs.
+// near compares with float64 references. An element may differ from its reference v by
+// tolerance·(1+|v|).
 func (m *machine) near(what string, o Operand, want []float64, tolerance float64) {
 	m.t.Helper()
 	bad := 0
@@ -103,8 +104,8 @@ func TestSoftmax(t *testing.T) {
 	}
 }
 
-// Rows kept in shared memory: of each size that there is room for, in vectors and one by one, at
-// the ends of their range; the first row is -∞.
+// Rows that are kept in shared memory: of each size that fits, in vectors and one by one, at both
+// ends of the size's range. The first row is -∞.
 func TestSoftmaxKept(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16} {
 		for _, columns := range []int{8, 255, 256, 257, 264, 1024, 1025, 4096, 4097, 4104, 8191, 8192} {
@@ -121,7 +122,7 @@ func TestSoftmaxKept(t *testing.T) {
 					want = wantLog
 				}
 				for i, g := range m.decode(y) {
-					w := want[i] // the least of float16 is 2⁻²⁴
+					w := want[i] // the spacing of float16 near 0 is 2⁻²⁴
 					if w != w && g == g || w == w && !(math.Abs(g-w) <= 2*roundings[typ]*math.Abs(w)+0x1p-25) {
 						t.Fatalf("%s, %d columns: element %d is %v, want %v", list[0].Kernel.Name, columns, i, g, w)
 					}
@@ -131,9 +132,9 @@ func TestSoftmaxKept(t *testing.T) {
 	}
 }
 
-// Rows are read once where they fit shared memory, and in any case by what sums up their
-// exponentials: so many times an element's bytes move, reads and writes together, of 32-byte
-// sectors.
+// Rows are read once if they fit shared memory. Summing up their exponentials reads them once in
+// any case. The test counts how often an element's bytes move, reads and writes together, in
+// 32-byte sectors.
 func TestRowsAreReadOnce(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.BF16} {
 		for _, c := range []struct {
@@ -169,7 +170,7 @@ func TestRowsAreReadOnce(t *testing.T) {
 	}
 }
 
-// Rows begin at each place of a sector, end at each, and have what is special at their ends.
+// Rows begin and end at each place of a sector, and have special values at their ends.
 func TestOddRows(t *testing.T) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
 		v := 16 / typ.Size()
@@ -229,7 +230,7 @@ func TestOddRows(t *testing.T) {
 	}
 }
 
-// Long rows are kept in registers, in shared memory too, and in part.
+// Long rows are kept in registers, in registers and shared memory, and only in part.
 func TestLongSoftmax(t *testing.T) {
 	for _, c := range []struct {
 		typ     dtype.Type
@@ -239,7 +240,7 @@ func TestLongSoftmax(t *testing.T) {
 			m := newMachine(t)
 			x, y := m.tensor(c.typ, dense(2, c.columns), 0), m.tensor(c.typ, dense(2, c.columns), 0)
 			m.fill(x, func(i int) uint64 {
-				if i == 2*c.columns-1 { // the last of all is the greatest
+				if i == 2*c.columns-1 { // the last element of all is the greatest
 					return expr.Encode(c.typ, 9)
 				}
 				return expr.Encode(c.typ, float64(i*7919%4096)/512-4)
@@ -274,8 +275,8 @@ func TestLongSoftmax(t *testing.T) {
 	}
 }
 
-// What is added up before a greater element comes is rescaled: rows whose elements grow, and
-// infinities and NaN anywhere in them.
+// A greater element rescales the earlier sum. This tests rows whose elements grow, and infinities
+// and NaN anywhere in them.
 func TestExponentialsRescaled(t *testing.T) {
 	const columns = 8200
 	m := newMachine(t)
@@ -283,11 +284,11 @@ func TestExponentialsRescaled(t *testing.T) {
 	inf := math.Inf(1)
 	m.fill(x, func(i int) uint64 {
 		row, k := i/columns, i%columns
-		v := float64(k) / 50 // 0: grows
+		v := float64(k) / 50 // row 0 grows
 		switch {
 		case row == 1:
 			v = -v
-		case row == 2: // all but one are -Inf
+		case row == 2: // all elements but one are -Inf
 			v = -inf
 			if k == 5000 {
 				v = 3

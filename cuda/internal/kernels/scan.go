@@ -9,22 +9,23 @@ import (
 
 // scanSpec describes a scan along the middle dimension of rank-3 operands.
 //
-// A column's elements are scanned by a warp or a block, tile by tile, or all by one thread where
-// many columns are neighbours. In a tile each thread scans a few elements, then the warp the
-// threads' totals by shuffles, then the block the warps'; what came before is carried from tile to
-// tile. The order depends on the shape alone.
+// A warp or a block scans a column tile by tile. If many columns are neighbours, one thread scans a
+// whole column. In a tile each thread first scans a few elements. Then each warp scans the totals
+// of its threads by shuffles, and the block scans the totals of its warps. The total of the earlier
+// tiles is carried from tile to tile. The order depends on the shape alone.
 type scanSpec struct {
 	kind    device.ScanKind
 	typ     dtype.Type
 	reverse bool
 	group   int // threads of a column: 1, 32 or rowThreads
 	vector  int // elements that a thread loads at once
-	each    int // elements of a thread in a tile
+	each    int // elements of a thread in one tile
 	phase   scanPhase
 }
 
-// A scanPhase is a part of the scan of long columns that are too few for a device: blocks find the
-// totals of segments, a thread adds them up, and blocks scan the segments from there.
+// A scanPhase is a launch of the scan of long columns that are too few for a device. First, blocks
+// compute the totals of segments. Then a thread adds up the totals of each column. Last, blocks
+// scan the segments, each from the total before it.
 type scanPhase uint8
 
 const (
@@ -34,8 +35,8 @@ const (
 	scanSegments
 )
 
-// scanSplit is from how many tiles on a column is scanned in segments, and scanBlocks how many of
-// these there are at most, of all columns. Tests lower scanSplit.
+// A column of scanSplit tiles or more is scanned in segments. All columns together have at most
+// scanBlocks segments. Tests lower scanSplit.
 var scanSplit = 32
 
 const scanBlocks = 512
@@ -51,7 +52,8 @@ func (s scanSpec) name() string {
 	return name + [...]string{"", "_totals", "_prefixes", "_segments"}[s.phase]
 }
 
-// Scan plans a scan along dimension 1 of operands of one rank-3 shape; see [device.Scan].
+// Scan plans a scan along dimension 1 of operands that all have one shape of rank 3, see
+// [device.Scan].
 func Scan(kind device.ScanKind, out Operand, ins []Operand, reverse bool, scratch Scratch) ([]Launch, error) {
 	const op = "scan"
 	in := ins[0]
@@ -73,7 +75,7 @@ func Scan(kind device.ScanKind, out Operand, ins []Operand, reverse bool, scratc
 		s.group = rowThreads
 	}
 	if kind == device.ScanLogSumExp {
-		s.each = 1 // the formula is long
+		s.each = 1 // the formula's code is long
 	}
 	if s.each > 1 && inner == 1 && n%s.each == 0 {
 		s.vector = s.each
@@ -112,7 +114,7 @@ func Scan(kind device.ScanKind, out Operand, ins []Operand, reverse bool, scratc
 	return list, nil
 }
 
-// parts is the number of values that a scan combines at once.
+// parts returns the number of values in an element of the scan.
 func (s scanSpec) parts() int {
 	if s.positions() || s.kind == device.ScanLinear {
 		return 2

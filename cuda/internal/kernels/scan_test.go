@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// slowScan scans one column; b are the terms of a linear recurrence.
+// slowScan scans one column. b has the terms of a linear recurrence.
 func slowScan(kind device.ScanKind, x, b []float64, reverse bool) []float64 {
 	y := make([]float64, len(x))
 	var s float64
@@ -75,7 +75,7 @@ func TestScanSegments(t *testing.T) {
 	defer func(n int) { scanSplit = n }(scanSplit)
 	scanSplit = 4
 	scans(t, device.ScanSum, dtype.F32, [3]int{1, 9000, 1}, 0)
-	// more segments than are read at once
+	// more segments than are loaded at once
 	scans(t, device.ScanSum, dtype.F32, [3]int{1, 70000, 1}, 0)
 	scans(t, device.ScanSum, dtype.Bool, [3]int{1, 8200, 2}, 1)
 	scans(t, device.ScanMax, dtype.BF16, [3]int{1, 9001, 1}, 1)
@@ -83,7 +83,8 @@ func TestScanSegments(t *testing.T) {
 	scans(t, device.ScanLogSumExp, dtype.F32, [3]int{2, 2500, 1}, 1)
 }
 
-// scans runs a scan both ways, of operands skip elements from an aligned address.
+// scans runs a scan in both directions, with operands that start skip elements after an aligned
+// address.
 func scans(t *testing.T, kind device.ScanKind, typ dtype.Type, d [3]int, skip int) {
 	t.Helper()
 	for _, reverse := range []bool{false, true} {
@@ -101,7 +102,7 @@ func scans(t *testing.T, kind device.ScanKind, typ dtype.Type, d [3]int, skip in
 		}
 		if kind == device.ScanLinear {
 			if len(m.decode(x)) > 0 {
-				// no factor of the first
+				// a linear recurrence does not use its first factor
 				m.fill(m.oneElement(x, 0), func(int) uint64 { return expr.Encode(typ, math.Inf(1)) })
 			}
 			ins = append(ins, m.random(m.tensor(typ, l, 0)))

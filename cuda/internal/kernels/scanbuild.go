@@ -25,7 +25,7 @@ func (s scanSpec) declare(b *ptx.Builder, name string, t dtype.Type) scanOperand
 	return o
 }
 
-// scanWork is a scan in a kernel.
+// scanWork is a scan in a kernel, moved to the thread's column.
 type scanWork struct {
 	*ptx.Builder
 	scanSpec
@@ -33,15 +33,15 @@ type scanWork struct {
 	acc ptx.Type
 	out scanOperand
 	ins []scanOperand
-	// Of a column that is scanned in segments.
+	// only for columns that are scanned in segments
 	per, segments, segment ptx.Value
-	totals                 []ptx.Ptr // of this column, one of each segment
+	totals                 []ptx.Ptr // of this column, one for each segment
 }
 
-// positions reports whether the result is where an element is.
+// positions reports whether the scan stores positions of elements, not values.
 func (s scanSpec) positions() bool { return s.kind == device.ScanMax || s.kind == device.ScanMin }
 
-// accumulator is the type in which values are combined.
+// accumulator returns the type in which values are combined.
 func (s scanSpec) accumulator() ptx.Type {
 	switch {
 	case s.positions() && s.typ == dtype.Bool:
@@ -112,7 +112,7 @@ func (s scanSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{rowThreads, 1, 1}
 }
 
-// at points to the element at a place in the order of the scan.
+// at returns the pointer to the element at place i in the order of the scan.
 func (w *scanWork) at(o scanOperand, i ptx.Value) ptx.Ptr {
 	if w.reverse {
 		i = w.n.Sub(num(1)).Sub(i)
@@ -120,7 +120,7 @@ func (w *scanWork) at(o scanOperand, i ptx.Value) ptx.Ptr {
 	return o.p.At(i.Cvt(ptx.S64).Mul(o.stride[1]))
 }
 
-// value makes the parts of a scan's element of what was loaded.
+// value returns the scan's element at place i, whose parts are made of the loaded values x.
 func (w *scanWork) value(i ptx.Value, x []ptx.Value) []ptx.Value {
 	for k := range x {
 		x[k] = convert(w.Builder, x[k], w.acc)
@@ -153,7 +153,7 @@ func (w *scanWork) load(i ptx.Value) [][]ptx.Value {
 			continue
 		}
 		for e := range w.each {
-			// a place that there is: the value is not used
+			// a place beyond the end reads the last element, whose value is not used
 			p := w.at(o, i.Add(num(e)).Min(w.n.Sub(num(1))))
 			raw[k] = append(raw[k], loadVector(w.Builder, p, o.t, 1)[0])
 		}
@@ -168,7 +168,7 @@ func (w *scanWork) load(i ptx.Value) [][]ptx.Value {
 	return parts
 }
 
-// result is what is stored of an element's parts.
+// result returns the value to store for an element of the scan.
 func (w *scanWork) result(v []ptx.Value) ptx.Value {
 	last := v[len(v)-1]
 	if w.positions() {
@@ -201,7 +201,7 @@ func (w *scanWork) store(i ptx.Value, list [][]ptx.Value) {
 	}
 }
 
-// start is what leaves alone what it is combined with.
+// start returns the identity of combine.
 func (w *scanWork) start() []ptx.Value {
 	c := func(v float64) ptx.Value {
 		if w.acc.IsFloat() {
@@ -239,7 +239,7 @@ func init() {
 	logAddExp[t] = expr.MustLower([]*expr.Expr{expr.X(0).LogAddExp(expr.X(1))}, []dtype.Type{t}, []dtype.Type{t, t}, -1)
 }
 
-// combine returns far and near together, far having come before. It is associative.
+// combine combines far with near, where far comes before near. It is associative.
 func (w *scanWork) combine(far, near []ptx.Value) []ptx.Value {
 	switch w.kind {
 	case device.ScanSum:
@@ -262,8 +262,9 @@ func (w *scanWork) combine(far, near []ptx.Value) []ptx.Value {
 	return selectAll(take, near, far)
 }
 
-// join is combine where far, or near if that is said, may be nothing. What combine starts with
-// would do, were it not that of a linear recurrence meets infinite factors.
+// join is combine for a far that may be absent, and if hasNear is given, for a near that may be
+// absent. The identity in place of an absent value would do as well, except in a linear recurrence,
+// where it may meet infinite factors.
 func (w *scanWork) join(far, near []ptx.Value, hasFar ptx.Value, hasNear ...ptx.Value) []ptx.Value {
 	v := w.combine(far, near)
 	if w.kind != device.ScanLinear {
@@ -291,7 +292,7 @@ func shuffleAll(v []ptx.Value, mode ptx.ShuffleMode, arg ptx.Operand) []ptx.Valu
 	return out
 }
 
-// serial scans a column in one thread.
+// serial scans a column with one thread.
 func (w *scanWork) serial() {
 	carry := w.vars(w.start())
 	w.For(w.U32(0), w.n, num(1), func(i ptx.Value, _ ptx.Loop) {
@@ -323,7 +324,8 @@ func set(list []*ptx.Var, v []ptx.Value) {
 	}
 }
 
-// upTo combines v of each lane with those of the lanes before, in steps that double.
+// upTo combines v of each lane with the values of all lanes before it. The distance of the lanes
+// doubles in each step.
 func (w *scanWork) upTo(v []ptx.Value, width int) []ptx.Value {
 	for d := 1; d < width; d *= 2 {
 		other := shuffleAll(v, ptx.ShuffleUp, num(d))
@@ -332,7 +334,7 @@ func (w *scanWork) upTo(v []ptx.Value, width int) []ptx.Value {
 	return v
 }
 
-// tiles scans a column in a group of threads.
+// tiles scans a column with a group of threads.
 func (w *scanWork) tiles(lane ptx.Value) {
 	const warps = rowThreads / 32
 	start := w.start()
@@ -354,8 +356,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 	}
 	w.For(from, to, num(w.group*w.each), func(tile ptx.Value, _ ptx.Loop) {
 		first := lane.Mad(num(w.each), tile)
-		// Behind the end a vector would be read outside of the column; what such threads have is
-		// not used.
+		// Beyond the end a vector would reach out of the column. Threads there read the last
+		// vector, and their values are not used.
 		place := first
 		if w.vector > 1 {
 			place = first.Min(w.n.Sub(num(w.each)))
@@ -365,7 +367,7 @@ func (w *scanWork) tiles(lane ptx.Value) {
 			list[e] = w.combine(list[e-1], list[e])
 		}
 		total := w.upTo(list[w.each-1], 32)
-		behind := w.LaneID().Ne(num(0)) // lanes before it have elements
+		behind := w.LaneID().Ne(num(0)) // the lanes before this one have elements
 		before := selectAll(behind, shuffleAll(total, ptx.ShuffleUp, num(1)), start)
 		if w.group > 32 {
 			w.If(w.LaneID().Eq(num(31)), func() {
@@ -379,7 +381,7 @@ func (w *scanWork) tiles(lane ptx.Value) {
 				all[i] = p.At(w.LaneID().And(num(warps - 1))).Load()
 			}
 			all = w.upTo(all, warps)
-			w.Barrier() // before the next tile's totals are stored
+			w.Barrier() // all have read before the next tile stores its totals
 			later := w.WarpID().Ne(num(0))
 			warpsBefore := shuffleAll(all, ptx.ShuffleIndex, w.WarpID().Sub(num(1)).And(num(31)))
 			before = w.join(selectAll(later, warpsBefore, start), before, later, behind)
@@ -406,8 +408,8 @@ func (w *scanWork) tiles(lane ptx.Value) {
 	}
 }
 
-// prefixes replaces the totals of a column's segments by those of all segments before them. It
-// loads several totals at once, and combines them one after the other.
+// prefixes replaces the total of each of a column's segments by the total of all segments before
+// it. It loads several totals at once, and combines them one after the other.
 func (w *scanWork) prefixes() {
 	carry := w.vars(w.start())
 	step := func(i ptx.Value, v []ptx.Value) {
@@ -417,7 +419,7 @@ func (w *scanWork) prefixes() {
 	}
 	ahead := 16 / w.parts()
 	if w.kind == device.ScanLogSumExp {
-		ahead = 2 // the formula is long
+		ahead = 2 // the formula's code is long
 	}
 	tail := w.segments.And(num(^uint32(ahead - 1)))
 	w.For(w.U32(0), tail, num(ahead), func(i ptx.Value, _ ptx.Loop) {

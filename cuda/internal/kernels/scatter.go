@@ -9,13 +9,14 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// scatterSpec describes a kernel in which a thread owns a line along the axis and walks the indices
-// in order, or a position where none meets another.
+// scatterSpec describes a kernel in which each thread owns a line along the axis and walks its
+// indices in order. If distinct, no two positions have the same target, and each thread owns a
+// position.
 type scatterSpec struct {
 	kind     device.ScatterKind
 	typ      dtype.Type
 	index    dtype.Type
-	rank     int // of the space without the axis, or of all
+	rank     int // of the space without the axis; if distinct, of the whole space
 	wide     bool
 	distinct bool
 }
@@ -33,11 +34,11 @@ func (s scatterSpec) name() string {
 }
 
 // Scatter plans the combination of src[i…] into dst[i… with index[i…] along axis]. Contributions to
-// one element are combined in the order of their position along the axis. Many are combined in
-// parts of fixed size in that order, and then the parts. So the result has the same bits on every
-// run. Where distinct, no two positions meet. Indices outside of the axis are skipped and reported.
-// Where positions are sorted by index first, an element is combined in the computing type; see
-// [ScatterSorts].
+// one element are combined in the order of their positions along the axis. If there are many, parts
+// of a fixed size are combined in that order first, and then the results of the parts. So the
+// result has the same bits on every run. distinct promises that no two positions have the same
+// target. Indices outside of the axis are skipped and reported. If positions are sorted by index
+// first, an element is combined in the computing type, see [ScatterSorts].
 func Scatter(kind device.ScatterKind, dst, src, index Operand, axis int, distinct bool, fault uint64, tag uint32, scratch Scratch) ([]Launch, error) {
 	op := "scatter-" + kind.String()
 	if err := checkIndexed(op, src, dst, index, axis); err != nil || src.Shape.Size() == 0 {
@@ -63,8 +64,9 @@ func Scatter(kind device.ScatterKind, dst, src, index Operand, axis int, distinc
 	return []Launch{l}, err
 }
 
-// scatterAs returns the kind and the type with which a kernel does it: what moves bits shares
-// kernels by size, and the sum and product of truth values are their extremes as bytes.
+// scatterAs returns the kind and the type that a kernel uses. Kernels that only move bits are
+// shared by all types of one size. The sum and the product of truth values are their maximum and
+// minimum as bytes.
 func scatterAs(kind device.ScatterKind, t dtype.Type) (device.ScatterKind, dtype.Type) {
 	if kind == device.ScatterSet {
 		return kind, map[int]dtype.Type{1: dtype.U8, 2: dtype.I16, 4: dtype.I32, 8: dtype.I64}[t.Size()]
@@ -78,31 +80,33 @@ func scatterAs(kind device.ScatterKind, t dtype.Type) (device.ScatterKind, dtype
 	return kind, t
 }
 
-// ScatterSorts reports whether [Scatter] sorts positions, and so rounds an element of 16 bits once.
+// ScatterSorts reports whether [Scatter] sorts the positions, so that an element of 16 bits is
+// rounded once.
 func ScatterSorts(dst, src, index Operand, axis int) bool {
 	sp := withoutAxis(src.Shape, axis, dst.Strides, src.Strides, index.Strides)
 	return orderOf(sp, src.Shape.At(axis), dst.Shape.At(axis)) != byLines
 }
 
-// scatterOrder says which positions are sorted by index, so that what meets in an element is
-// neighbours.
+// scatterOrder says which positions are sorted by index, so that all positions with the same target
+// become neighbours.
 type scatterOrder uint8
 
 const (
-	byLines   scatterOrder = iota // none: a thread walks a line
-	bySlices                      // those of the one line of indices, which serves whole slices
-	bySamples                     // those of each line, which has indices of its own
+	byLines   scatterOrder = iota // none; a thread walks a line
+	bySlices                      // those of a single line of indices, which serves whole slices
+	bySamples                     // those of each line, where each line has its own indices
 )
 
-// orderOf chooses. The strides of the index are the third of sp. A slice must be worth a block, or
-// there must be so many positions that one thread would be long at them; of many lines threads are
-// enough. The sort's keys have 32 bits.
+// orderOf chooses the order. The strides of the index are the third of sp. With bySlices a slice
+// must be large enough to occupy a block, or there must be so many positions that a single thread
+// would take long. With bySamples there must be few lines, because for many lines one thread each
+// is enough. The keys of the sort have 32 bits.
 func orderOf(sp space, count, bound int) scatterOrder {
 	const long, manyLines = 64, 1 << 14
 	if int64(bound) >= 1<<32-1 {
 		return byLines
 	}
-	shared, even := true, true // even: the lines of indices are one distance apart
+	shared, even := true, true // even: neighbouring lines of indices always have the same distance
 	for d, st := range sp.stride[2] {
 		shared = shared && st == 0
 		if d > 0 {
@@ -128,7 +132,7 @@ type scatterPlan struct {
 	order           scatterOrder
 }
 
-// inner is the distance between neighbours along the axis, counted in row-major positions of the
+// inner returns the distance between neighbours along the axis, in row-major positions of the
 // index.
 func (a *scatterPlan) inner() int { return a.index.Shape.Tail(a.axis + 1).Size() }
 
@@ -163,7 +167,7 @@ func declareScattered(b *ptx.Builder, name string, t ptx.Type, rank int, wide bo
 	return scatterOperand{b.Pointer(name, t), declareStrides(b, name+"s", rank, wide), b.Param(name+"a", ptx.S64)}
 }
 
-// combine returns what x, an element of the target in the computing type, becomes with v.
+// combineScattered combines x, an element of the target in the computing type, with v.
 func combineScattered(kind device.ScatterKind, x, v ptx.Value) ptx.Value {
 	switch kind {
 	case device.ScatterAdd:
@@ -219,7 +223,7 @@ func (s scatterSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		load := func(j ptx.Value) (at, v ptx.Value) {
 			return where.At(j.Mul(index.axis)).Load().Cvt(ptx.S64), loadVector(b, from.At(j.Mul(src.axis)), s.typ, 1)[0]
 		}
-		const ahead = 4 // loads under way together; the combinations stay in order
+		const ahead = 4 // loads in flight together; the combinations stay in order
 		tail := count.And(num(^(ahead - 1)))
 		b.For(b.Const(ptx.S64, num(0)), tail, num(ahead), func(j ptx.Value, _ ptx.Loop) {
 			var at, v [ahead]ptx.Value

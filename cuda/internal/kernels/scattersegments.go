@@ -11,15 +11,17 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A run is the sorted positions of one index. Its parts, of partOf positions, are combined at the
-// same time; of a run of more than one part, a second kernel combines what the parts have become.
+// A run is the sorted positions that have the same index. It is divided into parts of partOf
+// positions, which are combined at the same time. If a run has more than one part, a second kernel
+// combines the results of its parts.
 //
-// The parts of such runs have room of their own: whole parts are at least a part's length apart in
-// the sorted order, and so are the last ones, which are shorter. So the place of each is where it
-// starts in the order, divided by that length, doubled, and 1 more for a short one.
+// The result of each part of such a run has a slot of its own. In the sorted order, two whole parts
+// start at least a part's length apart, and so do two last parts, which are shorter. So the slot is
+// 2·(start / length), plus 1 for a short part.
 
-// partOf is how many positions a part has, of n that are sorted: about the root of n, so that the
-// longest run has as many parts as a part has positions. Tests lower the least.
+// partOf returns the number of positions in a part, for n sorted positions. It is about the square
+// root of n, so that the longest run has as many parts as a part has positions. Tests lower
+// partLeast.
 func partOf(n int) int {
 	return min(max(partLeast, 1<<(bits.Len(uint(n-1))/2)), 1024)
 }
@@ -30,12 +32,12 @@ var partLeast = 128
 type segmentSpec struct {
 	kind    device.ScatterKind
 	typ     dtype.Type
-	samples bool // each line has indices of its own, else they serve all lines
+	samples bool // each line has its own indices; otherwise one line of indices serves all lines
 	rank    int  // of the space of lines
 	vector  int  // neighbouring lines that a thread combines together
 	group   int  // threads of a part
 	wide    bool
-	join    bool // combine the parts of long runs
+	join    bool // the kernel combines the results of the parts of long runs
 }
 
 func (s segmentSpec) name() string {
@@ -52,13 +54,13 @@ func (s segmentSpec) name() string {
 	return name
 }
 
-// sorted plans the scatter by the order of the indices.
+// sorted plans a scatter that sorts the positions by their indices first.
 func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 	n, lines := a.src.Shape.At(a.axis), a.sp.elements()
 	s := segmentSpec{kind: a.s.kind, typ: a.s.typ, samples: a.order == bySamples, rank: a.s.rank, vector: 1, group: 1, wide: a.s.wide}
 	by := sortPlan{sortSource: sortSource{typ: a.index.Type, index: true}, rows: 1, n: n, x: a.index,
 		bound: a.dst.Shape.At(a.axis), inner: a.inner(), fault: a.fault, tag: a.tag}
-	distance := 0 // of the lines of indices
+	distance := 0 // from one line of indices to the next
 	if s.samples {
 		by.rows, distance = lines, a.sp.stride[2][s.rank-1]
 	} else {
@@ -132,7 +134,7 @@ func (a *scatterPlan) sorted(scratch Scratch) ([]Launch, error) {
 	return list, err
 }
 
-// lineVector is how many neighbouring lines are loaded and stored at once.
+// lineVector returns how many neighbouring lines are loaded and stored at once.
 func (a *scatterPlan) lineVector() int {
 	v := min(8, 16/a.s.typ.Size())
 	if a.sp.size[a.s.rank-1]%v != 0 || a.sp.inner(0) != 1 || a.sp.inner(1) != 1 ||
@@ -142,12 +144,12 @@ func (a *scatterPlan) lineVector() int {
 	return v
 }
 
-// segments is the work on runs in a kernel.
+// segments is the state of a kernel that combines runs.
 type segments struct {
 	*ptx.Builder
 	segmentSpec
 	places, n, part       ptx.Value
-	columns               ptx.Value // vectors of lines
+	columns               ptx.Value // number of vectors of lines
 	coords                coordinates
 	dst, src              scatterOperand
 	bound                 ptx.Value
@@ -173,7 +175,7 @@ func (s segmentSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{mapThreads, 1, 1}
 }
 
-// ends returns the first place from low to high whose key is not key: keys ascend.
+// ends returns the first place from low to high whose key is not key. Keys ascend.
 func (w *segments) ends(low, high, key ptx.Value) ptx.Value {
 	lo, hi := w.Var(low), w.Var(high)
 	w.While(func() ptx.Value { return lo.Get().Lt(hi.Get()) }, func(ptx.Loop) {
@@ -185,7 +187,7 @@ func (w *segments) ends(low, high, key ptx.Value) ptx.Value {
 	return lo.Get()
 }
 
-// starts returns the first place from low on that has key, which the place high has.
+// starts returns the first place from low on that has the given key. The place high has it.
 func (w *segments) starts(low, high, key ptx.Value) ptx.Value {
 	lo, hi := w.Var(low), w.Var(high)
 	w.While(func() ptx.Value { return lo.Get().Lt(hi.Get()) }, func(ptx.Loop) {
@@ -197,14 +199,16 @@ func (w *segments) starts(low, high, key ptx.Value) ptx.Value {
 	return hi.Get()
 }
 
-// has reports whether place p, which is one of the row's only if that is so, has key.
+// has reports whether place p has the given key. It is false if isPlace is false: p is then outside
+// of the row.
 func (w *segments) has(isPlace, p, key ptx.Value) ptx.Value {
 	same := w.Var(w.U32(0))
 	w.If(isPlace, func() { same.Set(w.keys.At(p).Load().Eq(key).Select(w.U32(1), num(0))) })
 	return same.Get().Ne(num(0))
 }
 
-// eachColumn runs f for the vectors of this thread, with where they come from and go to.
+// eachColumn runs f for each vector of lines of this thread. from is the start of its line in src,
+// and to the address of its element in dst.
 func (w *segments) eachColumn(row, key, lane ptx.Value, f func(column ptx.Value, from, to ptx.Ptr)) {
 	at := func(i, column ptx.Value) {
 		c := w.coords.split(i)
@@ -227,19 +231,19 @@ func (w *segments) eachColumn(row, key, lane ptx.Value, f func(column ptx.Value,
 	w.For(column, w.columns, step, func(c ptx.Value, _ ptx.Loop) { at(c, c) })
 }
 
-// partial points to what a part has become, in a vector of lines.
+// partial returns the pointer to the result of a part for a vector of lines.
 func (w *segments) partial(slot, column ptx.Value) ptx.Ptr {
 	return w.partials.At(slot.Cvt(ptx.U64).Mul(w.columns.Cvt(ptx.U64)).Add(column.Cvt(ptx.U64)).Mul(num(w.vector)))
 }
 
-// fold combines into the variables what load gives for the numbers from first to end, in order.
+// fold combines load(i) into acc for i from first to end, in order.
 func (w *segments) fold(acc []*ptx.Var, first, end ptx.Value, load func(i ptx.Value) []ptx.Value) {
 	combine := func(x []ptx.Value) {
 		for k, v := range acc {
 			v.Set(combineScattered(w.kind, v.Get(), x[k]))
 		}
 	}
-	ahead := min(8, 32/w.vector) // loads under way together; the order of the combinations stays
+	ahead := min(8, 32/w.vector) // loads in flight together; the combinations stay in order
 	tail := first.Add(end.Sub(first).And(num(^uint32(ahead - 1))))
 	w.For(first, tail, num(ahead), func(i ptx.Value, _ ptx.Loop) {
 		x := make([][]ptx.Value, ahead)
@@ -253,13 +257,14 @@ func (w *segments) fold(acc []*ptx.Var, first, end ptx.Value, load func(i ptx.Va
 	w.For(tail, end, num(1), func(i ptx.Value, _ ptx.Loop) { combine(load(i)) })
 }
 
-// combinePart combines the part of a run that starts at a group's place.
+// combinePart combines the part of a run that starts at the group's place. If no part starts there,
+// the group returns.
 func (w *segments) combinePart() {
 	group, lane := w.ThreadID(0).Div(num(w.group)), w.ThreadID(0).And(num(w.group-1))
 	p := w.BlockID(0).Mad(num(mapThreads/w.group), group)
 	w.ReturnIf(p.Ge(w.places))
 	row := p.Div(w.n)
-	begin := row.Mul(w.n) // of the row
+	begin := row.Mul(w.n) // first place of the row
 	behind := begin.Add(w.n)
 	key := w.keys.At(p).Load()
 	w.ReturnIf(key.Cvt(ptx.U64).Eq(w.bound.Bitcast(ptx.U64)))
@@ -268,7 +273,7 @@ func (w *segments) combinePart() {
 			return loadVector(w.Builder, from.At(w.order.At(i).Load().Cvt(ptx.S64).Mul(w.src.axis)), w.typ, w.vector)
 		}
 	}
-	if w.kind == device.ScatterSet { // the last of the run wins
+	if w.kind == device.ScatterSet { // the last position of the run wins
 		w.ReturnIf(w.has(p.Add(num(1)).Lt(behind), p.Add(num(1)), key))
 		w.eachColumn(row, key, lane, func(_ ptx.Value, from, to ptx.Ptr) {
 			storeVector(w.Builder, to, w.typ, load(from)(p))
@@ -304,8 +309,8 @@ func (w *segments) combinePart() {
 	})
 }
 
-// joinRun combines the parts of the long run that starts within a block's places: there is one at
-// most.
+// joinRun combines the results of the parts of the long run that starts within the block's places.
+// There is at most one such run.
 func (w *segments) joinRun() {
 	found := w.Shared("found", ptx.U32, 1)
 	thread := w.ThreadID(0)

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// searchSpec describes a kernel in which a thread halves a sorted row for a value.
+// searchSpec describes a kernel in which a thread looks up a value in a sorted row by bisection.
 type searchSpec struct {
 	typ   dtype.Type
 	right bool
@@ -22,7 +22,7 @@ func (s searchSpec) name() string {
 	return name
 }
 
-// Search plans out = how many elements of the rows of sorted come before each of values; see
+// Search plans out = the number of elements in a row of sorted that come before each value, see
 // [device.Search].
 func Search(out, sorted, values Operand, right bool) ([]Launch, error) {
 	rows, m, n := values.Shape.At(0), values.Shape.At(1), sorted.Shape.At(1)
@@ -32,7 +32,7 @@ func Search(out, sorted, values Operand, right bool) ([]Launch, error) {
 	if rows > 1<<31-1 || m > 1<<31-1 || n > 1<<31-1 {
 		return nil, fail("search", "%d rows of %d in which %d are looked up exceed 2³¹", rows, n, m)
 	}
-	if sorted.Type == dtype.Bool { // truth values are numbers
+	if sorted.Type == dtype.Bool { // bytes of 0 and 1 have the same order
 		sorted.Type, values.Type = dtype.U8, dtype.U8
 	}
 	k, err := kernelOf(searchSpec{typ: sorted.Type, right: right})

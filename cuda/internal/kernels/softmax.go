@@ -13,7 +13,7 @@ type softmaxSpec struct {
 	typ    dtype.Type
 	log    bool
 	grad   bool
-	unit   bool // columns are neighbours
+	unit   bool // neighbouring columns are neighbours in memory
 	form   rowForm
 	group  int
 	cached int // see cachedColumns
@@ -37,13 +37,13 @@ func (s softmaxSpec) name() string {
 	return name
 }
 
-// Softmax plans out = softmax(x), or its logarithm, along the rows of rank-2 operands of one
+// Softmax plans out = softmax(x), or its logarithm, along the rows of rank-2 operands. All have one
 // floating-point type.
 func Softmax(out, x Operand, log bool) ([]Launch, error) {
 	return planSoftmax("softmax", softmaxSpec{log: log}, out, x)
 }
 
-// SoftmaxGrad plans dx from the result y of Softmax and its gradient g.
+// SoftmaxGrad plans dx from y, the result of Softmax, and g, the gradient of y.
 func SoftmaxGrad(dx, y, g Operand, log bool) ([]Launch, error) {
 	return planSoftmax("softmax gradient", softmaxSpec{log: log, grad: true}, dx, y, g)
 }
@@ -62,7 +62,7 @@ func planSoftmax(op string, s softmaxSpec, list ...Operand) ([]Launch, error) {
 	return launchSoftmax(s, s.unit, rowThreads/s.group, list...)
 }
 
-// launchSoftmax launches a kernel whose blocks take some rows each.
+// launchSoftmax launches a kernel whose blocks have each rows.
 func launchSoftmax[S spec](s S, unit bool, each int, list ...Operand) ([]Launch, error) {
 	rows, columns := list[0].Shape.At(0), list[0].Shape.At(1)
 	k, err := kernelOf(s)
@@ -79,7 +79,7 @@ func launchSoftmax[S spec](s S, unit bool, each int, list ...Operand) ([]Launch,
 	return []Launch{l}, err
 }
 
-// checkRows checks that the operands are of one floating-point type and one shape of rank 2.
+// checkRows checks that the operands have one floating-point type and one shape of rank 2.
 func checkRows(op string, list ...Operand) error {
 	out := list[0]
 	for _, o := range list {
@@ -93,8 +93,9 @@ func checkRows(op string, list ...Operand) error {
 	return nil
 }
 
-// kept is what of each column is kept: the exponential as it is computed, for the gradient both
-// operands as they were read.
+// kept returns the type and the number of the values that the cache holds for each column. For
+// softmax it is one value in the computing type, the element and later its exponential. For the
+// gradient it is both operands as they were read.
 func (s softmaxSpec) kept() (t dtype.Type, kinds int) {
 	if s.grad {
 		return s.typ, 2
@@ -110,7 +111,7 @@ func (s softmaxSpec) dynamicShared() int {
 func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	roomForRegisters(b)
 	if s.typ == dtype.F64 && s.form.odd {
-		// what is known of the ends of rows takes registers, and values twice as many
+		// The ends of rows need registers, and float64 values need twice as many.
 		b.MinBlocks(3)
 	}
 	rows, columns := b.Param("rows", ptx.U32), b.Param("columns", ptx.U32)
@@ -147,7 +148,7 @@ func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	case s.log:
 		again = w.kept
 		sum = w.sum(t, again, exp)
-	default: // the exponentials take the place of the elements
+	default: // the exponentials replace the elements in the cache
 		again, quotient = w.kept, itself
 		sum = w.sum(t, func(i ptx.Value) []ptx.Value {
 			v := w.apply(w.kept(i), exp)
@@ -167,7 +168,7 @@ func (s softmaxSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{rowThreads, 1, 1}
 }
 
-// gradient writes dx = y·(g - Σ g·y), or for the logarithm dx = g - exp(y)·Σ g.
+// gradient stores dx = y·(g - Σ g·y), or for the logarithm dx = g - exp(y)·Σ g.
 func (s softmaxSpec) gradient(w *rowWork, t ptx.Type, dx, y, g rowOperand) {
 	both := w.loadAll(y, g)
 	first, again := both, both

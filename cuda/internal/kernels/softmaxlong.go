@@ -9,33 +9,36 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// longSoftmax describes a softmax kernel, or its gradient, for rows of which a block keeps most.
-// The first vectors of each thread stay in registers, those behind in shared memory. What has room
-// in neither is read twice, which is the least then: the result needs all of the row.
+// longSoftmax describes a softmax kernel, or its gradient, in which a block keeps most of a row.
+// The first vectors of each thread stay in registers, and the vectors after them in shared memory.
+// The rest of the row is read twice. More than one reading is unavoidable, because each result
+// depends on the whole row.
 type longSoftmax struct {
 	typ    dtype.Type
 	log    bool
 	grad   bool
 	form   rowForm
-	held   int // vectors of each operand in a thread's registers
-	cached int // columns of each operand in shared memory, 0: the registers have room for all
+	held   int // vectors of each operand that a thread keeps in registers
+	cached int // columns of each operand in shared memory; 0 if the registers hold the whole row
 }
 
 const (
-	longThreads   = 512
-	longRegisters = 52 // of a thread's 128, for what is held; of 16 bits there are more on the way
+	longThreads = 512
+	// registers of a thread's 128 for held values; 16-bit elements have more values in flight
+	longRegisters = 52
 	longHalves    = 32
-	longShared    = 99 << 10 // what a block may have on each GPU that is supported
+	longShared    = 99 << 10 // shared memory that a block may have on every supported GPU
 )
 
-// longSoftmaxFor returns how rows are kept; false if they cannot be, or if too little of them.
+// longSoftmaxFor returns how a row is kept. It returns false if the row cannot be kept, or too
+// little of it.
 func longSoftmaxFor(s softmaxSpec, columns int) (longSoftmax, bool) {
 	l := longSoftmax{typ: s.typ, log: s.log, grad: s.grad, form: s.form}
 	v := s.form.vector
 	if v == 1 || s.typ.Compute().Size() != 4 {
 		return l, false
 	}
-	across := v * longThreads // columns that all threads hold by one vector each
+	across := v * longThreads // columns for which all threads together hold one vector each
 	l.held = longRegisters / (v * l.kinds())
 	if s.typ.IsHalf() {
 		l.held = longHalves / (v * l.kinds())
@@ -49,7 +52,7 @@ func longSoftmaxFor(s softmaxSpec, columns int) (longSoftmax, bool) {
 	return l, columns <= 4*(across*l.held+l.cached)
 }
 
-// kinds is how many operands the first pass reads.
+// kinds returns how many operands the first pass reads.
 func (s longSoftmax) kinds() int {
 	if s.grad && !s.log {
 		return 2
@@ -79,7 +82,7 @@ func (s longSoftmax) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	w := &longRows{rowWork: newRows(b, longThreads, s.typ, rows, columns), rounds: 4}
 	if s.kinds() == 1 {
-		w.rounds = 6 // of two operands there are eight loads
+		w.rounds = 6 // with two operands, 4 rounds are eight loads
 	}
 	for i := range o {
 		o[i] = o[i].at(w.row)
@@ -119,7 +122,7 @@ func (s longSoftmax) forward(w *longRows, t ptx.Type, y, x rowOperand) {
 	})
 }
 
-// gradient is as in softmaxSpec. Of the logarithm's, the sum needs g alone.
+// gradient stores the same as the method of softmaxSpec. For the logarithm the sum needs g alone.
 func (s longSoftmax) gradient(w *longRows, t ptx.Type, dx, y, g rowOperand) {
 	first, other := w.loadAll(y, g), w.loadAll()
 	term := func(v []ptx.Value) ptx.Value { return v[1].Mul(v[0]) }
@@ -144,16 +147,16 @@ func (s longSoftmax) gradient(w *longRows, t ptx.Type, dx, y, g rowOperand) {
 	})
 }
 
-// longRows is the state while such a kernel is written.
+// longRows holds the state while build writes a longSoftmax kernel.
 type longRows struct {
 	*rowWork
-	rounds int           // vectors of a thread that are under way together
-	held   [][]ptx.Value // what a thread keeps in registers
-	kept   ptx.Value     // the vectors ahead of it are in registers or shared memory
+	rounds int           // vectors that a thread has in flight together
+	held   [][]ptx.Value // the vectors that a thread keeps in registers
+	kept   ptx.Value     // vectors with a smaller number are in registers or shared memory
 }
 
-// A turn is what a thread does together: vectors that lie a block's threads apart. Those that lie
-// behind the end have the number of the last.
+// A turn is a number of vectors that a thread processes together. Their distance is the number of a
+// block's threads. A vector beyond the end is replaced by the last one, and inside is false for it.
 type turn struct{ at, inside []ptx.Value }
 
 func (w *longRows) turn(i, end ptx.Value, n int) (t turn) {
@@ -166,15 +169,16 @@ func (w *longRows) turn(i, end ptx.Value, n int) (t turn) {
 	return t
 }
 
-// some calls f for a few vectors at a time: of each value something is computed at once.
+// some calls f for a few of the vectors at a time. f computes something for each of their values at
+// once.
 func (w *longRows) some(v [][]ptx.Value, f func(v [][]ptx.Value)) {
 	for few := range slices.Chunk(v, max(1, 16/len(v[0]))) {
 		f(few)
 	}
 }
 
-// read gives all vectors of the row to use, some at a time and neutral where there are none, and
-// keeps what there is room for.
+// read loads all vectors of the row and calls use with some at a time. Beyond the end it passes
+// neutral. It keeps the vectors for which there is room.
 func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral ptx.Value, use func(v [][]ptx.Value)) {
 	w.atEnds(func(i ptx.Value) {
 		v := load(i)
@@ -205,7 +209,8 @@ func (w *longRows) read(held int, load func(i ptx.Value) []ptx.Value, neutral pt
 	})
 }
 
-// again stores f of what was read of each column, and of what other gives, to out.
+// again stores f of each column to out. f gets the values that read has read, and those that other
+// loads.
 func (w *longRows) again(out rowOperand, load, other func(i ptx.Value) []ptx.Value, f func(v []ptx.Value) ptx.Value) {
 	store := func(i ptx.Value, v []ptx.Value) {
 		storeVector(w.Builder, out.element(w.first(i)), out.t, w.apply(v, f))

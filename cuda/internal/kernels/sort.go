@@ -10,13 +10,14 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// A sortSource says what is sorted: the elements of rows, rows of indices below a bound, or rows of
-// what was picked before. Each has an unsigned key. Equal keys keep their order.
+// A sortSource says what is sorted: the elements of rows, rows of indices below a bound, or keys
+// and positions that an earlier kernel has picked. Each element has an unsigned key. Equal keys
+// keep their order.
 type sortSource struct {
 	typ        dtype.Type
 	descending bool
-	index      bool // those outside of the bound have the bound for a key: they come last
-	picked     bool // arrays of keys, which have typ's size, and of positions
+	index      bool // indices outside of the bound have the bound as their key, and so come last
+	picked     bool // arrays of keys, which have the size of typ, and of positions
 }
 
 func (s sortSource) name() string {
@@ -36,19 +37,20 @@ func (s sortSource) name() string {
 // wide reports whether keys have 64 bits.
 func (s sortSource) wide() bool { return !s.index && s.typ.Size() == 8 }
 
-// keyBits are the bits of [device.SortKey] that differ: the upper ones of a 16-bit float, whose key
-// is that of a float32, and the lower ones of an integer.
+// keyBits returns how many bits of [device.SortKey] can differ. For a 16-bit float, whose key is
+// that of a float32, these are the upper bits. For an integer they are the lower bits.
 func keyBits(t dtype.Type) int {
 	switch t {
 	case dtype.Bool:
 		return 1
-	case dtype.F16: // an exponent of 8 bits, as the least numbers are normal in float32
+	// 1 sign, 8 exponent and 10 mantissa bits: the least numbers are normal in float32
+	case dtype.F16:
 		return 19
 	}
 	return 8 * t.Size()
 }
 
-// sortKeys are the programs of keys.
+// sortKeys has the program that computes the key, for each type and direction.
 var sortKeys = map[sortSource]*expr.Program{}
 
 func init() {
@@ -63,7 +65,7 @@ func init() {
 	}
 }
 
-// keyType is the type of a key of 32 or 64 bits.
+// keyType returns the type of a key of 32 or 64 bits.
 func keyType(wide bool) ptx.Type {
 	if wide {
 		return ptx.U64
@@ -71,7 +73,7 @@ func keyType(wide bool) ptx.Type {
 	return ptx.U32
 }
 
-// A sortInput is a source in a kernel.
+// A sortInput has the parameters of a source in a kernel.
 type sortInput struct {
 	sortSource
 	n            ptx.Value // elements of a row
@@ -95,7 +97,7 @@ func (s sortSource) declare(b *ptx.Builder) sortInput {
 	return in
 }
 
-// at points to a row.
+// at returns the input moved to a row.
 func (in sortInput) at(row ptx.Value) sortInput {
 	if in.picked {
 		first := row.MulWide(in.n)
@@ -106,7 +108,7 @@ func (in sortInput) at(row ptx.Value) sortInput {
 	return in
 }
 
-// element loads what element i has a key by.
+// element loads element i, from which key computes the key.
 func (in sortInput) element(b *ptx.Builder, i ptx.Value) ptx.Value {
 	if in.picked {
 		return in.keys.At(i).Load()
@@ -114,7 +116,7 @@ func (in sortInput) element(b *ptx.Builder, i ptx.Value) ptx.Value {
 	return in.x.load(b, i)
 }
 
-// place is the position of element i.
+// place returns the position of element i.
 func (in sortInput) place(i ptx.Value) ptx.Value {
 	if in.picked {
 		return in.order.At(i).Load()
@@ -146,7 +148,7 @@ func (in sortInput) key(b *ptx.Builder, element ptx.Value) ptx.Value {
 	return key
 }
 
-// report records an index that is outside of the bound.
+// report records an index that lies outside of the bound.
 func (in sortInput) report(b *ptx.Builder, element, row, at ptx.Value) {
 	if !in.index {
 		return
@@ -160,17 +162,17 @@ func (in sortInput) report(b *ptx.Builder, element, row, at ptx.Value) {
 	})
 }
 
-// A sortPlan is a source with its operand.
+// A sortPlan is a source together with its operand.
 type sortPlan struct {
 	sortSource
 	rows, n int
 	x       Operand // of rank 2
-	// Of what was picked.
+	// if the source was picked
 	from sortTarget
 	used int // bits of a key
-	// Of indices.
+	// if the source is indices
 	bound int
-	inner int // rows between neighbours along the axis, so many to an outer position
+	inner int // distance of neighbours along the axis; inner rows have one outer position
 	fault uint64
 	tag   uint32
 }
@@ -189,7 +191,7 @@ func (a *sortPlan) pack(p *packer) {
 	}
 }
 
-// bits is the number of bits of a key.
+// bits returns the number of bits of a key.
 func (a *sortPlan) bits() int {
 	switch {
 	case a.index:
@@ -200,8 +202,8 @@ func (a *sortPlan) bits() int {
 	return keyBits(a.typ)
 }
 
-// A sortTarget is where the sorted go: the first k positions of each row, or if there is no out the
-// keys and the positions, of 32 bits.
+// A sortTarget is where the sorted elements are stored: the first k positions of each row in out.
+// If there is no out, all keys and positions (of 32 bits) are stored as arrays.
 type sortTarget struct {
 	k           int
 	out         Operand // I64, of rank 2
@@ -218,7 +220,7 @@ func (t *sortTarget) pack(p *packer, arrays bool) {
 	p.packRows(t.out, false)
 }
 
-// A sortOutput is a target in a kernel.
+// A sortOutput has the parameters of a target in a kernel.
 type sortOutput struct {
 	k           ptx.Value
 	out         rowOperand
@@ -232,7 +234,7 @@ func declareSorted(b *ptx.Builder, arrays, wide bool) sortOutput {
 	return sortOutput{k: b.Param("k", ptx.U32), out: declareRows(b, "y", dtype.I64, false)}
 }
 
-// at points to a row, of n elements.
+// at returns the output moved to a row of n elements.
 func (o sortOutput) at(row, n ptx.Value, arrays bool) sortOutput {
 	if arrays {
 		first := row.MulWide(n)
@@ -243,7 +245,7 @@ func (o sortOutput) at(row, n ptx.Value, arrays bool) sortOutput {
 	return o
 }
 
-// Argsort plans out = the positions of the first elements of each row of x in order; see
+// Argsort plans out = the positions of each row's first elements in sorted order, see
 // [device.Argsort].
 func Argsort(out, x Operand, descending bool, scratch Scratch) ([]Launch, error) {
 	rows, n, k := x.Shape.At(0), x.Shape.At(1), out.Shape.At(1)
@@ -258,7 +260,7 @@ func Argsort(out, x Operand, descending bool, scratch Scratch) ([]Launch, error)
 	return a.sort(to, scratch)
 }
 
-// sort plans the order of each row. A block sorts a short one alone.
+// sort plans the sorting of each row. A short row is sorted by one block.
 func (a *sortPlan) sort(to sortTarget, scratch Scratch) ([]Launch, error) {
 	if a.n > sortRun {
 		if s, place, ok := a.tile(); ok {
@@ -283,22 +285,22 @@ func (a *sortPlan) sort(to sortTarget, scratch Scratch) ([]Launch, error) {
 	return []Launch{l}, err
 }
 
-// sortRun is the greatest number of elements that a block sorts alone. Tests lower it.
+// sortRun is the largest number of elements that a block sorts by a network. Tests lower it.
 var sortRun = 2048
 
 // blockSort describes a kernel in which a block sorts a row by a bitonic network (K. E. Batcher:
-// Sorting networks and their applications, 1968). Elements that are less than a warp apart meet by
-// shuffles, others in shared memory.
+// Sorting networks and their applications, 1968). Elements that are less than a warp apart are
+// compared by shuffles, others in shared memory.
 //
-// A key of 32 bits and its position are one word of 64, the key above the position.
+// A 32-bit key and its position are one word of 64 bits, with the key in the upper half.
 type blockSort struct {
 	source sortSource
-	width  int // elements, a power of 2; what the row lacks is greater than all
+	width  int // elements, a power of 2; those beyond the row are greater than all others
 }
 
 func (s blockSort) name() string { return fmt.Sprintf("sort_%s_%d", s.source.name(), s.width) }
 
-// isBefore reports whether a is before b; no two are equal but those that fill a row up.
+// isBefore reports whether a comes before b. Only elements beyond the row can be equal.
 func isBefore(a, b []ptx.Value) ptx.Value {
 	if len(a) == 1 {
 		return a[0].Lt(b[0])
@@ -329,7 +331,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		shared = append(shared, b.Shared("sorted_places", ptx.U32, s.width))
 	}
 	lane := b.ThreadID(0)
-	// every runs f for the elements of this thread, a warp's being neighbours.
+	// every runs f for the elements of this thread. The elements of a warp are neighbours.
 	every := func(f func(i ptx.Value)) {
 		if s.width == threads {
 			f(lane)
@@ -337,8 +339,9 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 		}
 		b.For(b.U32(0), num(s.width), num(threads), func(i ptx.Value, _ ptx.Loop) { f(i.Add(lane)) })
 	}
-	// meet exchanges v, element i, with those a power of 2 below a warp apart, from j down, in a
-	// stage of runs of size.
+	// meet compares v, which is element i, with the elements at the distances j, j/2, …, 1, all
+	// less than a warp, and exchanges them where needed. size is the length of the sorted runs in
+	// this stage.
 	meet := func(i ptx.Value, v []ptx.Value, size ptx.Value, j int) []ptx.Value {
 		for ; j > 0; j /= 2 {
 			other := shuffleAll(v, ptx.ShuffleXor, num(j))
@@ -352,7 +355,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	b.Comment("keys, sorted by warps")
 	every(func(i ptx.Value) {
-		element := in.element(b, i.Min(in.n.Sub(num(1)))) // an element that there is
+		element := in.element(b, i.Min(in.n.Sub(num(1)))) // beyond the row, the last element
 		there := i.Lt(in.n)
 		key := in.key(b, element)
 		if s.source.index {
@@ -377,7 +380,7 @@ func (s blockSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			j := distance.Get()
 			steps.BreakIf(j.Lt(num(32)))
 			b.For(lane, num(s.width/2), num(threads), func(t ptx.Value, _ ptx.Loop) {
-				i := t.Add(t.And(j.Sub(num(1)).Not())) // the lower of the pair
+				i := t.Add(t.And(j.Sub(num(1)).Not())) // the lower element of the pair
 				a, z := loadFrom(shared, i), loadFrom(shared, i.Add(j))
 				up := i.And(size.Get()).Eq(num(0))
 				swap := isBefore(z, a).Select(b.U32(1), num(0)).Eq(up.Select(b.U32(1), num(0)))

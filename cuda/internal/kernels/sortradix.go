@@ -8,34 +8,36 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// Long rows are sorted by digits of 8 bits, the last first, each pass stable. A pass reads and
-// writes each element once: a block takes a tile, and learns from the blocks of the tiles before
-// how many of each digit come before its own. D. Merrill, M. Garland: Single-pass parallel prefix
-// scan with decoupled look-back, 2016; A. Adinets, D. Merrill: Onesweep, 2022, arXiv:2206.01784.
+// Long rows are sorted by digits of 8 bits, the lowest digit first. Each pass is stable. A pass
+// reads and writes each element once: a block sorts a tile, and learns from the blocks of the
+// earlier tiles how many elements of each digit come before its own. D. Merrill, M. Garland:
+// Single-pass parallel prefix scan with decoupled look-back, 2016; A. Adinets, D. Merrill:
+// Onesweep, 2022, arXiv:2206.01784.
 //
-// A block waits for lower tickets alone, and tickets are drawn when a block starts. So those that
-// it waits for have started, and the one with the lowest ticket waits for nobody: all end.
+// A block draws a ticket when it starts, and waits only for blocks with lower tickets. These have
+// started too, and the block with the lowest ticket waits for nobody. So every block ends.
 
 const (
 	digitBits = 8
-	digits    = 1 << digitBits // as many as a block has threads
+	digits    = 1 << digitBits // also the number of threads of a block
 	sortWarps = rowThreads / 32
 )
 
-// radixItems is how many elements of a tile a thread has, half of them with keys of 64 bits. Tests
-// lower it. A tile has fewer elements than radixPrefix.
+// radixItems is the number of elements of a tile that a thread has. With 64-bit keys it is half of
+// that. Tests lower it. A tile has fewer elements than radixPrefix.
 var radixItems = 16
 
 const radixPrefix = 1 << 13
 
-// radixPart is how many elements of a row a block counts at least; radixCounters how many blocks
-// count at most, where rows allow it.
+// radixPart is the least number of elements of a row that a block counts. At most radixCounters
+// blocks count, unless there are more rows.
 const (
 	radixPart     = 1 << 14
 	radixCounters = 1 << 10
 )
 
-// radix plans the order of long rows: the digits of all passes are counted, then come the passes.
+// radix plans the sorting of long rows. The first launch counts the digits of all passes, then each
+// pass is a launch.
 func (a *sortPlan) radix(to sortTarget, scratch Scratch) ([]Launch, error) {
 	const op = "argsort"
 	wide, items, passes := a.wide(), radixItems, max(1, ceilDiv(a.bits(), digitBits))
@@ -50,7 +52,8 @@ func (a *sortPlan) radix(to sortTarget, scratch Scratch) ([]Launch, error) {
 	per := ceilDiv(ceilDiv(a.n, parts), rowThreads) * rowThreads
 	parts = ceilDiv(a.n, per)
 
-	// Tickets of the passes, and what each tile tells of its digits.
+	// The state has a ticket for each pass, and then the number of each digit that a tile has
+	// published.
 	const ticketWords = 64
 	states := ticketWords + passes*a.rows*tiles*digits
 	state, err := scratch(4 * states)
@@ -98,7 +101,7 @@ func (a *sortPlan) radix(to sortTarget, scratch Scratch) ([]Launch, error) {
 		list = append(list, l)
 	}
 
-	// The passes read and write arrays by turns. The last writes the target.
+	// The passes read and write two arrays in turn. The last pass writes the target.
 	var arrays [2]sortTarget
 	size := 4
 	if wide {
@@ -141,7 +144,7 @@ func (a *sortPlan) radix(to sortTarget, scratch Scratch) ([]Launch, error) {
 	return list, nil
 }
 
-// next is the plan for n elements of each row that were picked.
+// next returns the plan for n elements of each row that were picked into from.
 func (a *sortPlan) next(from sortTarget, n int) sortPlan {
 	t := dtype.I32
 	if a.wide() {
@@ -159,8 +162,8 @@ func digitOf(key ptx.Value, shift ptx.Operand) ptx.Value {
 	return d.And(num(digits - 1))
 }
 
-// blockPrefix returns the sum of v over the threads before this one. The array has a word a warp.
-// A barrier must come before it is used again.
+// blockPrefix returns the sum of v over the threads before this one. The array warps has a word for
+// each warp. The kernel needs a barrier before it uses the array again.
 func blockPrefix(b *ptx.Builder, v ptx.Value, warps ptx.Ptr) ptx.Value {
 	sum := v
 	for d := 1; d < 32; d *= 2 {
@@ -175,10 +178,10 @@ func blockPrefix(b *ptx.Builder, v ptx.Value, warps ptx.Ptr) ptx.Value {
 	return before
 }
 
-// rankOf returns how many of a warp's elements with a digit are before this one: its counters have
-// those of the items before, and then this one too.
+// rankOf returns how many of a warp's elements with the same digit come before this one. The
+// counters of the warp hold the numbers for the earlier items, and rankOf adds this item to them.
 func rankOf(b *ptx.Builder, digit ptx.Value, counters ptx.Ptr) ptx.Value {
-	peers := b.U32(1<<32 - 1) // lanes of the same digit
+	peers := b.U32(1<<32 - 1) // lanes with the same digit
 	for bit := range digitBits {
 		set := digit.And(num(1 << bit)).Ne(num(0))
 		peers = peers.And(set.Ballot().Xor(set.Select(b.U32(0), num(1<<32-1))))
@@ -192,7 +195,7 @@ func rankOf(b *ptx.Builder, digit ptx.Value, counters ptx.Ptr) ptx.Value {
 	return before.Add(lower)
 }
 
-// digitTotals returns what each warp has of this thread's digit, and the sum.
+// digitTotals returns how many elements with this thread's digit each warp has, and their sum.
 func digitTotals(b *ptx.Builder, counters ptx.Ptr) (part [sortWarps]ptx.Value, total ptx.Value) {
 	total = b.U32(0)
 	for w := range part {
@@ -202,7 +205,8 @@ func digitTotals(b *ptx.Builder, counters ptx.Ptr) (part [sortWarps]ptx.Value, t
 	return part, total
 }
 
-// startDigits replaces each warp's number of this thread's digit by where it starts in the block.
+// startDigits replaces each warp's count of this thread's digit by the place in the block where
+// these elements start.
 func startDigits(b *ptx.Builder, counters ptx.Ptr, part [sortWarps]ptx.Value, start ptx.Value) {
 	for w, n := range part {
 		counters.At(num(w * digits)).At(b.ThreadID(0)).Store(start)
@@ -210,12 +214,12 @@ func startDigits(b *ptx.Builder, counters ptx.Ptr, part [sortWarps]ptx.Value, st
 	}
 }
 
-// radixCount describes a kernel that counts the digits of a part of a row, for all passes, and
-// prepares what the passes tell one another by.
+// radixCount describes a kernel that counts the digits of a part of a row, for all passes. It also
+// clears the state through which the blocks of a pass communicate.
 type radixCount struct {
 	source sortSource
 	passes int
-	whole  bool // the part is the row: what is stored is where each digit starts
+	whole  bool // the part is the whole row: the kernel stores where each digit starts
 }
 
 func (s radixCount) name() string {
@@ -254,7 +258,7 @@ func (s radixCount) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 			counts.At(num(k*digits)).At(digitOf(key, num(k*digitBits))).Atomic(ptx.AtomicAdd, num(1))
 		}
 	}
-	const ahead = 4 // loads under way together
+	const ahead = 4 // loads in flight together
 	tail := first.Add(end.Sub(first).Div(num(ahead * rowThreads)).Mul(num(ahead * rowThreads)))
 	b.For(first.Add(thread), tail, num(ahead*rowThreads), func(i ptx.Value, _ ptx.Loop) {
 		var v [ahead]ptx.Value
@@ -283,7 +287,7 @@ func (s radixCount) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{rowThreads, 1, 1}
 }
 
-// radixBases describes a kernel that adds up the counts of a row's parts, and stores where each
+// radixBases describes a kernel that adds up the counts of a row's parts. It stores where each
 // digit of a pass starts.
 type radixBases struct{}
 
@@ -313,10 +317,10 @@ func (radixBases) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	return [3]int{rowThreads, 1, 1}
 }
 
-// radixPass describes a kernel that puts the tiles of rows in the order of a digit.
+// radixPass describes a kernel that sorts rows by one digit, tile by tile.
 type radixPass struct {
-	source sortSource // of the passes after the first what was picked
-	arrays bool       // keys and positions are stored, else the positions of the first
+	source sortSource // after the first pass it is picked
+	arrays bool       // keys and positions are stored; otherwise the first k positions
 	items  int        // elements of a thread
 }
 
@@ -338,7 +342,7 @@ func (s radixPass) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 
 	tile := s.items * rowThreads
 	sortedKeys, sortedOrder := b.Shared("sorted_keys", keyType(wide), tile), b.Shared("sorted_order", ptx.U32, tile)
-	counters := b.Shared("counters", ptx.U32, sortWarps*digits) // of each warp, by digit
+	counters := b.Shared("counters", ptx.U32, sortWarps*digits) // for each warp, by digit
 	places := b.Shared("places", ptx.U32, digits)
 	sums, drawn := b.Shared("sums", ptx.U32, sortWarps), b.Shared("drawn", ptx.U32, 1)
 
@@ -350,7 +354,7 @@ func (s radixPass) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	b.Barrier()
 	ticket := drawn.Load()
 	row := ticket.Div(tiles)
-	number := ticket.Sub(row.Mul(tiles)) // of the tile in its row
+	number := ticket.Sub(row.Mul(tiles)) // number of the tile in its row
 	first := number.Mul(num(tile))
 	count := in.n.Sub(first).Min(num(tile))
 	out = out.at(row, in.n, s.arrays)
@@ -367,7 +371,7 @@ func (s radixPass) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	own := counters.At(b.WarpID().Mul(num(digits)))
 	for i := range s.items {
 		key[i] = in.key(b, key[i])
-		// What the row lacks has the last digit, and is behind all that have it.
+		// Elements beyond the row have the last digit, and come after all elements with that digit.
 		digit[i] = at[i].Lt(count).Select(digitOf(key[i], shift), num(digits-1))
 		rank[i] = rankOf(b, digit[i], own)
 	}

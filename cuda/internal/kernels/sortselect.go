@@ -7,11 +7,14 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// The first few of a long row are found without sorting it. A block finds those of a part by their
-// digits, the first digit first: it counts the digits of the elements that begin as the last of the
-// wanted does. Then the first of all parts' first are found, and at last these few are sorted.
+// The first few elements of a long row are found without sorting the row. A block finds the first
+// elements of a part of the row. It determines the key of the last wanted element digit by digit,
+// the highest digit first: it counts the next digit of those elements that agree with that key so
+// far. The elements found in all parts form a shorter row, which is treated alike. A row that is
+// short enough is sorted.
 
-// selectMost is how many are found so at most, half of the least part.
+// selectMost is the largest number of elements that are found in this way. It is half of the
+// smallest part.
 const selectMost = 1 << 10
 
 // selectSpec describes a kernel that finds the first elements of a part of a row.
@@ -24,7 +27,7 @@ func (s selectSpec) name() string {
 	return fmt.Sprintf("sort_select_%s_%d", s.source.name(), s.items)
 }
 
-// best plans the order of the first elements of each row.
+// best plans the search for the first elements of each row, and their sorting.
 func (a *sortPlan) best(to sortTarget, scratch Scratch) ([]Launch, error) {
 	var list []Launch
 	from := *a
@@ -97,8 +100,8 @@ func (s selectSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	}
 	b.Comment("the digits of the last of those that are wanted")
 	wanted := k.Min(count)
-	begins := b.Var(b.Const(key[0].Type(), num(0))) // its digits so far
-	rest := b.Var(wanted)                           // how many of them begin so
+	begins := b.Var(b.Const(key[0].Type(), num(0))) // upper digits of the last wanted key
+	rest := b.Var(wanted)                           // how many wanted elements have these digits
 	shift := b.Var(top.Bitcast(ptx.S32))
 	b.Loop(func(l ptx.Loop) {
 		counts.At(thread).Store(num(0))
@@ -131,7 +134,8 @@ func (s selectSpec) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	last, equals := begins.Get(), rest.Get()
 	lessThan := func(i int) ptx.Value { return at[i].Lt(count).And(key[i].Lt(last)).Ballot() }
 	equalTo := func(i int) ptx.Value { return at[i].Lt(count).And(key[i].Eq(last)).Ballot() }
-	both := b.U32(0) // a warp's number of those before, and of equals in the upper half
+	// counts of a warp: smaller elements in the lower half, equal ones in the upper half
+	both := b.U32(0)
 	for i := range key {
 		both = both.Add(lessThan(i).Popc()).Add(equalTo(i).Popc().Shl(num(16)))
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// tileSort describes a kernel in which a block sorts a row of up to a tile by its digits. A key and
-// its position are one word, the key above the position.
+// tileSort describes a kernel in which a block sorts a row by digits, if the row fits a tile. A key
+// and its position are one word, with the key in the upper bits.
 type tileSort struct {
 	source sortSource
 	wide   bool // words have 64 bits
@@ -24,8 +24,8 @@ func (s tileSort) name() string {
 	return name
 }
 
-// tile returns how a block sorts a row alone by digits, and whether it can. Positions have place
-// bits of a word.
+// tile returns the kernel with which one block sorts a whole row by digits, and whether there is
+// one. place is the number of a word's bits for the position.
 func (a *sortPlan) tile() (s tileSort, place int, ok bool) {
 	s = tileSort{source: a.sortSource, items: 2 * radixItems}
 	place = bits.Len(uint(a.n - 1))
@@ -35,7 +35,7 @@ func (a *sortPlan) tile() (s tileSort, place int, ok bool) {
 	return s, place, !a.wide() && a.n <= s.items*rowThreads
 }
 
-// inTile plans that.
+// inTile plans the sorting of each row by one block.
 func (a *sortPlan) inTile(s tileSort, place int, to sortTarget) ([]Launch, error) {
 	kernel, err := kernelOf(s)
 	if err != nil {
@@ -51,7 +51,7 @@ func (a *sortPlan) inTile(s tileSort, place int, to sortTarget) ([]Launch, error
 }
 
 func (s tileSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
-	b.MinBlocks(1) // many words are in registers
+	b.MinBlocks(1) // a thread holds many words in registers
 	in := s.source.declare(b).at(b.BlockID(0))
 	out := declareSorted(b, s.source.index, false).at(b.BlockID(0), in.n, s.source.index)
 	low, high := b.Param("low", ptx.U32), b.Param("high", ptx.U32)
@@ -63,7 +63,7 @@ func (s tileSort) build(b *ptx.Builder, _ []*expr.Program) [3]int {
 	at, elements := make([]ptx.Value, s.items), make([]ptx.Value, s.items)
 	for i := range s.items {
 		at[i] = b.WarpID().Mad(num(32*s.items), b.LaneID()).Add(num(32 * i))
-		elements[i] = in.element(b, at[i].Min(in.n.Sub(num(1)))) // an element that there is
+		elements[i] = in.element(b, at[i].Min(in.n.Sub(num(1)))) // beyond the row, the last element
 	}
 	word := make([]*ptx.Var, s.items)
 	for i, x := range elements {

@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// besideInPieces reports whether what stands beside a piece of 16 bytes of results, which leave
-// that way, can be loaded at once.
+// besideInPieces reports whether the elements of With that belong to 16 bytes of results can be
+// loaded at once. to is how the results are stored.
 func (o *ProductOperands) besideInPieces(to tensorStore) bool {
 	switch to {
 	case storePieces:
@@ -17,8 +17,8 @@ func (o *ProductOperands) besideInPieces(to tensorStore) bool {
 	return false
 }
 
-// leave stores rounded results, one or words of two: as they are where that is wanted, and
-// activated. beside is what With has there.
+// leave stores rounded results, a single one or words of two. It stores them activated, and also
+// before the activation if Pre is wanted. beside are the elements of With that belong to them.
 func (g *tensorBuilder) leave(to ptx.Ptr, beside []ptx.Value, v ...ptx.Value) {
 	store := func(to ptx.Ptr) {
 		if len(v) > 1 {
@@ -48,8 +48,8 @@ func (g *tensorBuilder) leave(to ptx.Ptr, beside []ptx.Value, v ...ptx.Value) {
 	store(to)
 }
 
-// together is how many of With's pieces, or elements, a thread asks for at once of the steps in
-// which it stores results.
+// together returns how many pieces or elements of With a thread loads at once. steps is the number
+// of steps in which it stores its results.
 func (g *tensorBuilder) together(steps, most int) int {
 	if g.s.with == dtype.Invalid {
 		return 1
@@ -57,11 +57,13 @@ func (g *tensorBuilder) together(steps, most int) int {
 	return min(steps, most)
 }
 
-// besideAhead is how many pieces of With a thread asks for while it activates as many before them.
+// besideAhead is how many pieces of With a thread has in flight while it activates as many earlier
+// ones.
 const besideAhead = 4
 
-// askBeside loads what With has beside the pieces of results that a thread stores from row first of
-// the block on. What is beyond an edge has the edge's, and is stored nowhere.
+// askBeside loads the elements of With that belong to the pieces that a thread stores, from row
+// first of the block on. For pieces beyond an edge it loads those at the edge; their results are
+// never stored.
 func (g *tensorBuilder) askBeside(first ptx.Value) {
 	if g.s.with == dtype.Invalid || g.s.to != storePieces {
 		return

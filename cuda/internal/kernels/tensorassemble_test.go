@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// loadsOf are the ways in which a form may be fed, as [GPU.choose] allows them.
+// loadsOf returns the combinations of operand loads that [GPU.choose] allows for a form.
 func loadsOf(f tensorForm) []tensorSpec {
 	k8, o8 := tensorLoad{alongK: true, vector: 8}, tensorLoad{vector: 8}
 	list := []tensorSpec{{a: k8, b: o8}, {a: k8, b: k8}, {a: o8, b: o8}, {a: o8, b: k8}, {a: tensorLoad{true, 8, true, false}, b: tensorLoad{true, 8, true, false}}}
@@ -25,7 +25,7 @@ func loadsOf(f tensorForm) []tensorSpec {
 	return slices.DeleteFunc(list, func(s tensorSpec) bool { return !s.fits() })
 }
 
-// tf32LoadsOf are those of tf32.
+// tf32LoadsOf returns those combinations for tf32.
 func tf32LoadsOf(f tensorForm) []tensorSpec {
 	var list []tensorSpec
 	load := func(alongK bool, vector int, ragged bool) tensorLoad {
@@ -46,8 +46,8 @@ func tf32LoadsOf(f tensorForm) []tensorSpec {
 	return slices.DeleteFunc(list, func(s tensorSpec) bool { return !s.fits() })
 }
 
-// Every form, in each way that it may be fed and may store, spills no register on any architecture.
-// It takes minutes: FLAMBEAU_SOAK=1 asks for it; TestAssemble does some of it always.
+// Every form spills no register on any architecture, with each way to load and to store. The test
+// takes minutes and runs with FLAMBEAU_SOAK=1. TestAssemble always does some of it.
 func TestTensorAssemble(t *testing.T) {
 	ptxas := tool(t, "ptxas", "FLAMBEAU_PTXAS")
 	if ptxas == "" || os.Getenv("FLAMBEAU_SOAK") == "" {
@@ -73,7 +73,7 @@ func TestTensorAssemble(t *testing.T) {
 					}
 					a.add(k)
 				}
-				// The gradient of an activation, which takes it beside what it was applied to.
+				// The gradient of an activation, whose second operand is the activation's argument.
 				s.out, s.bias, s.sums, s.actSpec = dtype.BF16, dtype.Invalid, sumsSpec{}, actSpec{act: back.Key(), with: dtype.BF16}
 				k, err := s.kernel(back)
 				if err != nil {
@@ -114,7 +114,7 @@ func TestTensorAssemble(t *testing.T) {
 	a.finish()
 }
 
-// assembler gives kernels to ptxas for every architecture, two at a time.
+// assembler compiles kernels with ptxas for every architecture, two at a time.
 type assembler struct {
 	t          *testing.T
 	ptxas, dir string
@@ -137,7 +137,7 @@ func (a *assembler) add(k *Kernel) {
 	}
 }
 
-// finish reports what spills a register, or is refused.
+// finish reports kernels that spill a register, or that ptxas refuses.
 func (a *assembler) finish() {
 	var wg sync.WaitGroup
 	slots, count := make(chan bool, 2), 0

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// tensorBuilder holds the state while a kernel is written.
+// tensorBuilder holds the state while build writes a kernel.
 type tensorBuilder struct {
 	*ptx.Builder
 	s            tensorSpec
@@ -18,21 +18,21 @@ type tensorBuilder struct {
 	stage        int     // bytes of a stage
 	lane         ptx.Value
 	tileM, tileN ptx.Value // first row and column of the block
-	warpM, warpN ptx.Value // and of the warp within the block
-	// 1 where this block, or this sum, has the rows of a that begin at odd elements
+	warpM, warpN ptx.Value // first row and column of the warp within the block
+	// 1 if this block, or this sum, has the rows of a that begin at odd elements
 	odd        ptx.Value
 	acc        [][][]*ptx.Var
 	act        activation
-	beside     [][]*ptx.Var // pieces of what the activation takes beside results, one step each
+	beside     [][]*ptx.Var // pieces of With, one for each step
 	rowSums    tensorSums
 	columnSums tensorSums
 }
 
-// build writes the kernel. The parameters are those of the other products.
+// build writes the kernel. The parameters are the same as in other product kernels.
 func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	f := s.form
 	g := &tensorBuilder{Builder: b, s: s, lane: b.LaneID()}
-	// left to itself the assembler aims at fewer registers, and spills for it
+	// Without the hint the assembler aims at fewer registers, and spills.
 	b.MinBlocks(s.tune.or(s.tune.blocks, s.blocks()))
 	q := declareProduct(b, s.a.memory(s.typ), s.b.memory(s.typ), s.out, s.bias, s.parts)
 	g.act = declareActivation(b, s.actSpec, s.out, programs)
@@ -101,7 +101,7 @@ func (g *tensorBuilder) complete(q productParams) {
 	}
 }
 
-// partSums are all sums of a thread.
+// partSums returns all sums of a thread.
 func (g *tensorBuilder) partSums() []partSums {
 	list := []partSums{{everywhere, slices.Concat(slices.Concat(g.acc...)...)}}
 	for _, r := range []*tensorSums{&g.rowSums, &g.columnSums} {
@@ -112,8 +112,8 @@ func (g *tensorBuilder) partSums() []partSums {
 	return list
 }
 
-// fragments are what a warp multiplies in one step of 32 bytes of k: of a for each 16 rows, of b
-// for each 8 columns.
+// fragments are the registers that a warp multiplies in one step of 32 bytes of k: for a one entry
+// for each 16 rows, for b one for each 8 columns.
 type fragments struct{ a, b [][]*ptx.Var }
 
 // sum adds the products of all tiles to the accumulators.
@@ -122,8 +122,8 @@ func (g *tensorBuilder) sum(loads []*tensorCopier) {
 	g.multiplyAll(loads)
 }
 
-// async reports whether one of the operands comes in asynchronous copies. Without them there is
-// nothing to wait for but the other threads.
+// async reports whether one of the operands is copied asynchronously. Otherwise a barrier is
+// enough.
 func async(loads []*tensorCopier) bool { return loads[0].async() || loads[1].async() }
 
 func (g *tensorBuilder) commit(loads []*tensorCopier) {
@@ -162,7 +162,7 @@ func (g *tensorBuilder) multiplyAll(loads []*tensorCopier) {
 		}
 		b.Barrier()
 	}
-	var parts [2]fragments // of this step and of the next
+	var parts [2]fragments // for this step and the next
 	for p := range parts {
 		parts[p] = g.fragmentVars()
 	}
@@ -201,7 +201,8 @@ func (g *tensorBuilder) multiplyAll(loads []*tensorCopier) {
 				g.commit(loads)
 			}
 			for _, l := range loads {
-				// a part at a time: fewer registers wait for memory while the other blocks multiply
+				// Registers are loaded in parts, so that fewer of them wait for memory during the
+				// multiplications.
 				if !l.async() {
 					stores = append(stores, l.fetch(step, steps, ahead, to.Get()))
 				}
@@ -238,8 +239,8 @@ func (g *tensorBuilder) fragmentVars() fragments {
 	return fragments{list(len(g.acc), 4), list(len(g.acc[0]), 2)}
 }
 
-// multiply adds the products of a step. Rows go forth and back along the columns, so that each
-// instruction shares a fragment with the one before.
+// multiply adds the products of a step. It goes forth and back along the columns, so that each
+// instruction shares a fragment with the previous one.
 func (g *tensorBuilder) multiply(f fragments) {
 	x, y := g.factors(f.a), g.factors(f.b)
 	for i := range g.acc {
@@ -254,8 +255,8 @@ func (g *tensorBuilder) multiply(f fragments) {
 	g.addSums(f)
 }
 
-// swizzle returns the byte at which 16-byte piece number c of a row of so many 16-bit elements
-// lies: eight rows of one piece lie in all banks.
+// swizzle returns the byte offset of 16-byte piece number c of a row of length 16-bit elements. The
+// same piece of eight neighbouring rows lies in eight different groups of banks.
 func swizzle(length int, row, c ptx.Value) ptx.Value {
 	pieces := length / 8
 	mask, per := min(pieces, 8)-1, max(1, 8/pieces)
@@ -266,15 +267,16 @@ func swizzle(length int, row, c ptx.Value) ptx.Value {
 	return row.Mul(num(2 * length)).Add(c.Xor(x.And(num(mask))).Shl(num(4)))
 }
 
-// reader returns a function that loads fragments of 16 outer elements by 32 bytes of k. They have
-// number i along the outer dimension of that length, from first on, and number step along k, in the
-// stage at a byte offset. For a the four registers are the matrices (outer, k) = (0,0), (8,0),
-// (0,8), (8,8); for b (second) they are (0,0), (0,8), (8,0), (8,8). Of tf32, 4 of k stand for 8.
+// reader returns a function that loads fragments of 16 outer elements by 32 bytes of k from the
+// stage at a byte offset. A fragment has number i along the outer dimension, from first on, and
+// number step along k. The outer dimension of the tile has length elements. For a the four
+// registers are the matrices (outer, k) = (0,0), (8,0), (0,8), (8,8). For b (second) they are
+// (0,0), (0,8), (8,0), (8,8). For tf32 read 4 in place of 8 along k.
 func (g *tensorBuilder) reader(alongK bool, length int, first ptx.Value, base int, second bool) func(stage ptx.Value, step, i int) []ptx.Value {
 	if g.s.typ == dtype.F32 && !alongK {
 		return g.wordReader(length, first, base, second)
 	}
-	// bits of the matrix that this lane addresses
+	// the bits of the matrix whose row this lane addresses
 	low, high := g.lane.Shr(num(3)).And(num(1)), g.lane.Shr(num(4))
 	outerBit, kBit := low, high
 	if second {

@@ -6,31 +6,32 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// tensorCopier brings one operand's tiles into the stages of a [tensorSpec]'s kernel, one after the
+// tensorCopier copies one operand's tiles into the stages of a [tensorSpec]'s kernel, one after the
 // other.
 type tensorCopier struct {
 	g        *tensorBuilder
 	how      tensorLoad
-	width    int // elements of a unit, which a thread stores at once
-	units    int // of a thread and tile
-	spare    int // threads from this one on have nothing to bring in the last unit; 0: none
-	rows     int // of the tile that all threads bring at once
+	width    int // elements of a unit, which is what a thread stores at once
+	units    int // units of a thread in a tile
+	spare    int // threads from this one on have no unit in the last round; 0: all have one
+	rows     int // rows of the tile that all threads together copy at once
 	rowBytes int
-	// of the first units in the first stage, as many as the swizzle takes to repeat
-	to         []ptx.Ptr
-	p          ptx.Ptr
-	at         *ptx.Var    // the address of this thread's first element in the next tile
-	rowStep    ptx.Value   // bytes from a unit to the next
-	step       ptx.Value   // bytes from an element of a unit to the next
-	tileStep   ptx.Value   // bytes from one tile to the next
-	outer, k   []ptx.Value // of the elements of the first unit, in the matrix and within the tile
+	// places of the first units in the first stage, until the swizzle repeats
+	to       []ptx.Ptr
+	p        ptx.Ptr
+	at       *ptx.Var  // address of this thread's first element in the next tile
+	rowStep  ptx.Value // bytes from one unit to the next
+	step     ptx.Value // bytes from one element of a unit to the next
+	tileStep ptx.Value // bytes from one tile to the next
+	// for each element of the first unit: outer in the matrix, k within the tile
+	outer, k   []ptx.Value
 	outerLimit ptx.Value
-	before     bool // the element before the first of a row is brought too
-	first      bool // the tile that is fetched is that with the beginnings of rows along k
+	before     bool // copies begin one element before each row
+	first      bool // fetch copies the first tile along k, which has the starts of the rows
 }
 
-// copier prepares to bring tiles of an operand, of that length along the outer dimension, to where
-// base lies in each stage. What lies outside of the matrix becomes zero.
+// copier prepares to copy tiles of an operand, with length elements along the outer dimension, to
+// byte base of each stage. Elements outside of the matrix become zero.
 func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStride, first, count ptx.Value, length, base int) *tensorCopier {
 	b, bk, p := g.Builder, g.s.form.bk, o.p
 	size, from := g.s.typ.Size(), how.memory(g.s.typ).Size()
@@ -66,7 +67,7 @@ func (g *tensorBuilder) copier(how tensorLoad, o gemmOperand, outerStride, kStri
 	}
 	bytes := func(stride ptx.Value, n int) ptx.Value { return stride.MulWide(num(from * n)).Bitcast(ptx.U64) }
 	c.rowStep, c.step, c.tileStep = bytes(rowStride, c.rows), bytes(stride, 1), bytes(kStride, bk)
-	// The unit stride needs no multiplication.
+	// Along the dimension of unit stride, no multiplication is needed.
 	start := p
 	for _, d := range []struct {
 		at, stride ptx.Value
@@ -87,8 +88,9 @@ func (c *tensorCopier) async() bool { return !c.g.s.singly(c.how) }
 // advance moves on to the next tile.
 func (c *tensorCopier) advance() { c.at.Set(c.at.Get().Add(c.tileStep)) }
 
-// fetch starts a part of the parts of a tile at k into the stage at a byte offset. What it returns
-// puts into shared memory what goes there through registers, when it is called.
+// fetch starts to copy one of the parts of a tile, which begins at k, into the stage at a byte
+// offset. The caller has to call store later. It moves the elements that go through registers into
+// shared memory.
 func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func()) {
 	b, g, size := c.g.Builder, c.g, c.g.s.typ.Size()
 	type unit struct {
@@ -121,7 +123,7 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 		}
 		period := len(c.to)
 		to := c.to[i%period].At(num(i / period * period * c.rows * c.rowBytes)).At(stage)
-		if c.async() { // of what is outside nothing is read, whatever its address
+		if c.async() { // a copy of 0 bytes reads nothing, whatever its address
 			bytes := b.U32(uint32(size * c.width))
 			if c.how.ragged {
 				outer, at := place(0)
@@ -136,7 +138,8 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 			}
 			if c.first && g.s.odd && c.how.alongK {
 				outer, at := place(0)
-				b.IfElse(at.Eq(num(math.MaxUint32)), func() { // nothing and the row's first element
+				// a zero, and then the row's first element
+				b.IfElse(at.Eq(num(math.MaxUint32)), func() {
 					lo := b.Bits(storage(g.s.typ), 0)
 					hi := b.Var(lo)
 					b.If(outer.Lt(c.outerLimit).And(g.k.Gt(num(0))), func() { hi.Set(c.p.MovedTo(address.Add(c.step)).Load()) })
@@ -181,12 +184,12 @@ func (c *tensorCopier) fetch(part, parts int, k, stage ptx.Value) (store func())
 	}
 }
 
-// wholeUnits reports whether what goes through registers is read a unit at a time.
+// wholeUnits reports whether elements that go through registers are read one unit at a time.
 func (c *tensorCopier) wholeUnits() bool {
 	return c.how.wide && c.how.vector == c.width && !c.how.ragged
 }
 
-// word is two neighbours as they lie in shared memory.
+// word returns the word of shared memory for two neighbouring elements.
 func (c *tensorCopier) word(lo, hi ptx.Value) ptx.Value {
 	if c.how.wide {
 		return c.g.Pack2(storage(c.g.s.typ), lo, hi)

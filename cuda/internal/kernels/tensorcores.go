@@ -9,35 +9,36 @@ import (
 )
 
 // tensorSpec describes a matrix product of 16-bit floats, or of float32 as tf32, on the tensor
-// cores. Tiles come in asynchronous copies where the operands allow it, some stages ahead, and are
-// swizzled in shared memory so that neither copies nor reads meet bank conflicts.
+// cores. If the operands allow it, tiles are copied asynchronously, some stages ahead. They are
+// swizzled in shared memory, so that neither copies nor reads have bank conflicts.
 type tensorSpec struct {
-	typ  dtype.Type // of a and b; F32 is tf32
+	typ  dtype.Type // of a and b; F32 means tf32
 	out  dtype.Type // typ, or F32
 	form tensorForm
 	a, b tensorLoad
 	odd  bool // every second row of a begins at an odd element
 	to   tensorStore
-	bias dtype.Type // Invalid for none
+	bias dtype.Type // Invalid if absent
 	actSpec
 	sums  sumsSpec
-	parts bool // it is divided along k
+	parts bool // the product is divided along k
 	loop  bool // blocks loop over tiles
 	tune  productTune
 }
 
-// tensorForm is how a block divides its work: bm×bn results, k in steps of bk, by warps of which
-// each has the same share of both directions.
+// tensorForm is how a block divides its work: bm×bn results, with k in steps of bk. Its
+// warpsM·warpsN warps have equal shares of the results.
 type tensorForm struct {
 	bm, bn, bk     int
 	warpsM, warpsN int
-	stages         int // tiles of each operand that lie in shared memory
-	blocks         int // that a multiprocessor has registers for
+	stages         int // tiles of each operand in shared memory
+	blocks         int // blocks for which a multiprocessor has registers
 }
 
-// The forms. A warp of 64×64 reads least of shared memory for what it multiplies: 128 values for
-// 4096, in as many registers as a thread may have. Few rows are bound by the bytes of the other
-// operand: small blocks, many of them, with 64 of k in a step, which is a whole line of memory.
+// The forms of all tensor core kernels. A warp of 64×64 reads the least of shared memory for what
+// it multiplies: 128 values for 4096 products. It needs as many registers as a thread may have.
+// Products of few rows are bound by the bytes of the other operand. For them there are small
+// blocks, many of which run at once, with steps of 64 k, which are whole lines of memory.
 var tensorForms = []tensorForm{
 	{128, 128, 32, 2, 2, 3, 2},
 	{128, 256, 32, 2, 4, 4, 1},
@@ -57,16 +58,17 @@ func (f tensorForm) String() string { return fmt.Sprintf("%dx%dx%d", f.bm, f.bn,
 
 func (f tensorForm) threads() int { return 32 * f.warpsM * f.warpsN }
 
-// warp is the share of a warp.
+// warp returns the rows and columns of a warp's results.
 func (f tensorForm) warp() (m, n int) { return f.bm / f.warpsM, f.bn / f.warpsN }
 
-// tensorLoad is how a block brings a tile of an operand to shared memory.
+// tensorLoad is how a block copies a tile of an operand to shared memory.
 type tensorLoad struct {
-	alongK bool // rows of the tile lie along k, else along the outer dimension
-	// neighbours of a copy, aligned: 8, 4, 2 or 1; single ones of 16 bits go through registers
+	alongK bool // the tile's rows lie along k; otherwise along the outer dimension
+	// neighbouring elements of one aligned copy: 8, 4, 2 or 1; single 16-bit elements go through
+	// registers
 	vector int
-	ragged bool // rows do not end with a whole copy
-	wide   bool // float32 in memory, rounded to 16 bits on the way, through registers
+	ragged bool // the last copy of a row is not whole
+	wide   bool // float32 in memory, rounded to 16 bits in registers
 }
 
 func (l tensorLoad) String() string {
@@ -86,23 +88,24 @@ func (l tensorLoad) String() string {
 	return name
 }
 
-// tensorStore is how results leave for memory.
+// tensorStore is how results are stored.
 type tensorStore uint8
 
 const (
 	storeElements tensorStore = iota // any strides
-	// rows of neighbours that begin anywhere: pieces of 16 bytes but for their ends; float32 singly
+	// rows that are contiguous and begin at any address: 16-byte pieces, with single elements at
+	// the ends; float32 results one by one
 	storeShifted
-	storePieces // rows of pieces of 16 bytes; of float32 pairs
+	storePieces // rows of aligned 16-byte pieces; float32 results in pairs
 )
 
-// operations is how many the tensor cores do for a product whose blocks sum up chunk of k each. The
-// last stage of a sum is filled up with zeros.
+// operations returns the number of operations on tensor cores for a product whose blocks sum up
+// chunk of k each. The last stage of a sum is padded with zeros.
 func (s tensorSpec) operations(m, n, k, chunk int) int {
 	steps, up := 0, func(k int) int { return ceilDiv(k, s.form.bk) }
 	for ; k > 0; k -= chunk {
 		switch c := min(k, chunk); {
-		case s.odd && s.a.alongK: // of two tiles the second has a k more
+		case s.odd && s.a.alongK: // of each two tiles, the second has one more k
 			steps += up(c) + up(c+1)
 		case s.odd:
 			steps += 2 * (up((c+1)/2) + up(c/2))
@@ -111,7 +114,7 @@ func (s tensorSpec) operations(m, n, k, chunk int) int {
 		}
 	}
 	share := s.tiles(m, n) * s.form.bn * s.form.bm
-	if s.sums.rows { // those of ones, of the first blocks
+	if s.sums.rows { // products with ones, in the blocks of the first column
 		share += ceilDiv(m, s.form.bm) * 8 * s.form.bm
 	}
 	if s.sums.columns {
@@ -130,7 +133,7 @@ func (s tensorSpec) inParts() productForm { s.parts = true; return s }
 
 func (s tensorSpec) partBytes() int {
 	n := s.form.bm * s.form.bn * 4
-	wm, wn := s.form.warp() // four sums of a thread for each 16 rows or columns of a warp
+	wm, wn := s.form.warp() // a thread has four sums for each 16 rows or columns of its warp
 	if s.sums.rows {
 		n += wm / 16 * 4 * s.form.threads() * 4
 	}
@@ -180,8 +183,8 @@ func (s tensorSpec) name() string {
 	return fmt.Sprintf("gemm_tensor_%v_%v_%v%v_%s", typ, s.form, s.a, s.b, out)
 }
 
-// tensorSpecFor returns the specification for a product of these operands but for its form; false
-// if tensor cores do not multiply them. Factors of float32 they round to tf32.
+// tensorSpecFor returns the specification for a product of these operands, without its form. It
+// returns false if tensor cores do not multiply their type. Factors of float32 are rounded to tf32.
 func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 	o := ProductOperands{A: a, B: b}
 	s := tensorSpec{typ: o.factor(), out: out.Type}
@@ -206,8 +209,8 @@ func tensorSpecFor(out, a, b Operand) (tensorSpec, bool) {
 	return s, true
 }
 
-// neighbours is how many elements along dimension d, the other being e, can always be moved at once
-// in up to 16 bytes: 8, 4, 2 or 1.
+// neighbours returns how many elements along dimension d one access can always move, in up to 16
+// bytes: 8, 4, 2 or 1. e is the other dimension of the matrix.
 func neighbours(o Operand, d, e int) int {
 	if o.Strides.At(d) != 1 {
 		return 1
@@ -220,8 +223,8 @@ func neighbours(o Operand, d, e int) int {
 	return 1
 }
 
-// inPieces reports whether n neighbours in a row, the first at a multiple of n, can always be moved
-// at once, or in pieces of 16 bytes.
+// inPieces reports whether n neighbours in a row, the first of them at a multiple of n, can always
+// be moved in one access, or in pieces of 16 bytes.
 func (o Operand) inPieces(n int) bool {
 	return neighbours(o, 2, 1) >= min(n, 16/o.Type.Size())
 }
@@ -236,11 +239,11 @@ func chooseTensorLoad(o Operand, outer, k int) tensorLoad {
 	return tensorLoad{alongK: along, vector: vector, ragged: vector > 1 && o.Shape.At(d)%vector != 0}
 }
 
-// stages is how many tiles of each operand there is room for.
+// stages returns the number of tiles of each operand in shared memory.
 func (s tensorSpec) stages() int { return s.tune.or(s.tune.stages, s.form.stages) }
 
-// blocks is how many a multiprocessor holds: two operands that go through registers need more, as
-// does one that is rounded there.
+// blocks returns how many blocks a multiprocessor holds. Two operands that go through registers
+// need more registers, and so does an operand that is rounded there.
 func (s tensorSpec) blocks() int {
 	less := 0
 	if s.singly(s.a) && s.singly(s.b) {
@@ -252,12 +255,14 @@ func (s tensorSpec) blocks() int {
 	return max(1, s.form.blocks-less)
 }
 
-// pitch is the distance of rows of results in shared memory, in elements: those of shifted rows
-// begin up to 7 elements late. The padding keeps stores free of conflicts.
+// pitch returns the distance in elements between rows of results in shared memory. A shifted row
+// begins up to 7 elements late. The padding makes room for that, and keeps stores free of bank
+// conflicts.
 func (s tensorSpec) pitch() int { return s.form.bn + 8 }
 
-// shared is the bytes of shared memory. Results of 16 bits pass through it behind the last step,
-// where the stages were. In a loop they need a place of their own, as the stages fill again.
+// shared returns the bytes of shared memory. Results of 16 bits pass through it after the last
+// step, where the stages were. In a loop they need memory of their own, because the stages fill
+// again.
 func (s tensorSpec) shared() int {
 	stages, results := s.stages()*s.staged(), s.form.bm*s.pitch()*2
 	switch {
@@ -271,22 +276,23 @@ func (s tensorSpec) shared() int {
 
 func (s tensorSpec) dynamicShared() int { return beyondStatic(s.shared(), 0) }
 
-// oddRows reports whether the rows of a begin at even and odd elements in turn, so that each second
-// one can be copied by pairs as it stands, and the others from one element before. For few rows
-// there is no form of it.
+// oddRows reports whether the rows of a begin at even and odd elements in turn. Every second row
+// can then be copied in pairs from its start, and the others from one element before. There is no
+// such form for few rows.
 func oddRows(a Operand, alongK bool) bool {
 	row, along := 1, 2
 	if !alongK {
 		row, along = 2, 1
 	}
-	// Where rows lie along m, the element before a row is read: it is the last of the row before.
+	// If rows lie along m, copies read the element before a row. It must be the last one of the
+	// previous row.
 	stride := a.Strides.At(row)
 	return a.Shape.At(1) > 32 && a.Strides.At(along) == 1 && stride%2 != 0 && a.start()%4 == 0 && (a.Shape.At(0) == 1 || a.Strides.At(0)%2 == 0) &&
 		(alongK || stride == a.Shape.At(along))
 }
 
-// tensorMatMul plans a product of 16-bit floats, or of float32 as tf32, as the device's rates
-// advise.
+// tensorMatMul plans a product of 16-bit floats, or of float32 as tf32, in the form that the model
+// of the device, or o.Choose, chooses.
 func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) {
 	out, a, b := o.Out, o.A, o.B
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
@@ -302,7 +308,7 @@ func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) 
 	return p.launches(o, scratch)
 }
 
-// launches plans the product in that form.
+// launches plans the launches of the product in the form of p.
 func (p tensorPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, error) {
 	out, a, b, k := o.Out, o.A, o.B, o.A.Shape.At(2)
 	var list []Launch
@@ -338,18 +344,19 @@ func (p tensorPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, erro
 	return append(list, l...), err
 }
 
-// finishing is s with what o does to its sums.
+// finishing returns s with the bias, the sums and the activation of o.
 func (s tensorSpec) finishing(o ProductOperands) tensorSpec {
 	s.bias, s.sums, s.actSpec = o.Bias.Type, o.summing(), o.acting()
 	if s.with != dtype.Invalid && !o.besideInPieces(s.to) {
 		s.to = storeElements
 	}
-	s.loop = s.loop && s.loops() && s.sums == (sumsSpec{}) // a tile's sums are not those of the next
+	// a tile's sums are not those of the next
+	s.loop = s.loop && s.loops() && s.sums == (sumsSpec{})
 	return s
 }
 
-// realigned plans a copy of an operand whose rows begin on 16 bytes, in the order in which it is
-// stored. A matrix that the whole batch shares is copied once.
+// realigned plans a copy of an operand in which rows begin at multiples of 16 bytes. Rows keep
+// their direction in memory. A matrix that the whole batch shares is copied once.
 func realigned(o Operand, outer int, scratch Scratch) (Operand, []Launch, error) {
 	row, along := outer, 3-outer
 	if !chooseTensorLoad(o, outer, along).alongK {

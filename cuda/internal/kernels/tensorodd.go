@@ -2,16 +2,18 @@ package kernels
 
 import "github.com/flambeau-go/flambeau/ptx"
 
-// Rows of an odd length begin at even and odd elements in turn, and what is copied in pairs must
-// begin at even ones. The rows that do not are taken from one element before, apart from the
-// others: all that meet in one instruction of the tensor cores are shifted alike.
+// Rows of an odd length begin at even and odd elements in turn, but copies of pairs must begin at
+// even elements. So the rows that begin at odd elements are copied from one element before. They
+// are multiplied apart from the other rows, because all rows in one instruction of the tensor cores
+// must be shifted alike.
 
-// oddRows makes this block one of every second row of a, whose rows lie along k. Rows that begin
-// at odd elements have a k more, before the first, which is zero for both operands.
+// oddRows makes this block compute every second row of a, for an a whose rows lie along k. Rows
+// that begin at odd elements get one more k before the first. It is zero for both operands.
 func (g *tensorBuilder) oddRows(q *productParams) {
 	b, f := g.Builder, g.s.form
 	b.Comment("the rows of this block begin at even elements, or at odd ones")
-	pairs := g.m.Add(num(1)).Shr(num(1)).Add(num(f.bm - 1)).Div(num(f.bm)) // of tiles
+	// number of pairs of tiles
+	pairs := g.m.Add(num(1)).Shr(num(1)).Add(num(f.bm - 1)).Div(num(f.bm))
 	row, column := tileOf(b, q.tile, pairs.Mul(num(2*f.bm)), g.n, f.bm, f.bn, g.s.tune)
 	tile := row.Div(num(f.bm))
 	g.odd = tile.And(num(1))
@@ -20,14 +22,14 @@ func (g *tensorBuilder) oddRows(q *productParams) {
 	q.a = g.second(q.a, g.odd)
 }
 
-// second is every second row of an operand, from row odd on.
+// second returns every second row of an operand, from row odd on.
 func (g *tensorBuilder) second(o gemmOperand, odd ptx.Value) gemmOperand {
 	o.p = o.p.At(odd.Bitcast(ptx.S32).MulWide(o.stride1))
 	o.stride1 = o.stride1.Shl(num(1))
 	return o
 }
 
-// ofBlock is where the rows lie that this block has, of all rows of results or of what lies beside.
+// ofBlock returns the rows of o that belong to this block. o has the shape of the results.
 func (g *tensorBuilder) ofBlock(o gemmOperand) gemmOperand {
 	if g.s.odd && g.s.a.alongK {
 		o = g.second(o, g.odd)
@@ -35,9 +37,10 @@ func (g *tensorBuilder) ofBlock(o gemmOperand) gemmOperand {
 	return o
 }
 
-// oddSums sums up the even rows of an a that lies along m, then the odd ones, whose tile begins one
-// element before: the sums move on by a row between. The first row of the tile then has the odd
-// ones' products alone, and the last is the next tile's.
+// oddSums computes the sums for an a whose memory rows lie along m, one row for each k. It adds the
+// even k first. For the odd k the tile begins one element earlier, so the sums move by one row
+// before these are added. After that, the first row of the tile has products of odd k only, and the
+// last row belongs to the next tile.
 func (g *tensorBuilder) oddSums(q productParams) {
 	b, f, k := g.Builder, g.s.form, g.k
 	for odd := range 2 {
@@ -64,8 +67,8 @@ func (g *tensorBuilder) oddSums(q productParams) {
 	g.k = k
 }
 
-// moveOn moves the sums on by a row, through shared memory, eight columns of each warp at a time.
-// Two places take turns, so that one barrier each suffices.
+// moveOn moves the sums by one row, through shared memory, eight columns of each warp at a time.
+// Two places are used in turn, so that each step needs one barrier only.
 func (g *tensorBuilder) moveOn() {
 	b, f := g.Builder, g.s.form
 	b.Comment("the sums move on by a row")
@@ -77,7 +80,7 @@ func (g *tensorBuilder) moveOn() {
 		p := g.shared.As(ptx.F32).At(num(j % 2 * place)).At(column)
 		at := func(i, h, back int) ptx.Ptr {
 			r := row.Add(num(i*16 + h*8))
-			if i+h == 0 && back > 0 { // of the first row nothing is kept
+			if i+h == 0 && back > 0 { // the row before the first does not exist; any value will do
 				r = r.Max(num(1))
 			}
 			return p.At(r.Mul(num(8))).At(num(-8 * back))
@@ -98,7 +101,8 @@ func (g *tensorBuilder) moveOn() {
 	b.Barrier()
 }
 
-// has reports whether a row of the block, which is at in the matrix, is one of its results.
+// has reports whether a row of the block is a row of its results. at is the number of that row in
+// the matrix.
 func (g *tensorBuilder) has(row, at ptx.Value) ptx.Value {
 	inside := at.Lt(g.m)
 	if g.s.odd && !g.s.a.alongK {

@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// finish is the one place where sums become results: what is to be done to them on the way belongs
-// here, before they are rounded.
+// finish turns the sums into results and stores them. It is the one place for changes to the sums
+// before they are rounded.
 func (g *tensorBuilder) finish(q productParams) {
 	if g.s.bias != dtype.Invalid {
 		g.Comment("the bias")
@@ -23,8 +23,8 @@ func (g *tensorBuilder) finish(q productParams) {
 	}
 }
 
-// ofColumn is what an operand of one row has for a column, as float32 where it has 16 bits. What is
-// beyond its last column has the last one's, and is stored nowhere.
+// ofColumn returns the element of a one-row operand for a column, with 16-bit elements as float32.
+// Beyond the last column it returns the last element; such results are never stored.
 func (o gemmOperand) ofColumn(b *ptx.Builder, t dtype.Type, column, columns ptx.Value) ptx.Value {
 	at := column.Min(columns.Sub(num(1)))
 	return loadVector(b, o.p.At(at.Bitcast(ptx.S32).MulWide(o.stride2)), t, 1)[0]
@@ -46,7 +46,7 @@ func (g *tensorBuilder) addBias(o gemmOperand) {
 	}
 }
 
-// writeSums stores float32 sums as they lie in the registers.
+// writeSums stores float32 sums directly from the registers.
 func (g *tensorBuilder) writeSums(c gemmOperand) {
 	b := g.Builder
 	row := g.warpM.Add(g.lane.Shr(num(2)))
@@ -79,7 +79,7 @@ func (g *tensorBuilder) writeSums(c gemmOperand) {
 	}
 }
 
-// writeOut rounds the results and stores them through shared memory, so that they leave in 16-byte
+// writeOut rounds the results and moves them through shared memory, so that it can store 16-byte
 // pieces.
 func (g *tensorBuilder) writeOut(c gemmOperand) {
 	b, s := g.Builder, g.s
@@ -117,14 +117,14 @@ func (g *tensorBuilder) writeOut(c gemmOperand) {
 	}
 }
 
-// late is by how many elements the first of a row of the block comes after the last address of
-// whole 16 bytes.
+// late returns by how many elements the start of a row of the block lies behind a multiple of 16
+// bytes.
 func (g *tensorBuilder) late(c gemmOperand, row ptx.Value) ptx.Value {
 	line := c.p.At(g.tileM.Add(row).Bitcast(ptx.S32).MulWide(c.stride1)).At(g.tileN)
 	return line.Address().Shr(num(1)).Cvt(ptx.U32).And(num(7))
 }
 
-// storeElements stores results one by one, wherever they belong.
+// storeElements stores results one by one, for any strides.
 func (g *tensorBuilder) storeElements(c gemmOperand) {
 	b, f, t := g.Builder, g.s.form, storage(g.s.typ)
 	together := g.together(f.bm*f.bn/f.threads(), 8)
@@ -149,7 +149,7 @@ func (g *tensorBuilder) storeElements(c gemmOperand) {
 	})
 }
 
-// storePieces stores rows that consist of pieces of 16 bytes.
+// storePieces stores rows that consist of aligned 16-byte pieces.
 func (g *tensorBuilder) storePieces(c gemmOperand) {
 	b, f := g.Builder, g.s.form
 	row, piece, step := g.piece()
@@ -168,7 +168,7 @@ func (g *tensorBuilder) storePieces(c gemmOperand) {
 		}
 		return
 	}
-	// The activation is long: it stands in the text as often as one must.
+	// The activation's code is long, so it is repeated as little as possible.
 	together := g.together(f.bm/step, besideAhead)
 	b.For(b.U32(0), b.U32(uint32(f.bm)), num(together*step), func(first ptx.Value, _ ptx.Loop) {
 		beside := make([][]ptx.Value, together)
@@ -184,19 +184,19 @@ func (g *tensorBuilder) storePieces(c gemmOperand) {
 	})
 }
 
-// piece is the first of 8 results that a thread stores at once, row and column within the block,
-// and how many rows are between it and the thread's next.
+// piece returns the first of the 8 results that a thread stores at once, as row and column within
+// the block. step is the distance in rows to the thread's next piece.
 func (g *tensorBuilder) piece() (row, col ptx.Value, step int) {
 	thread, per := g.ThreadID(0), g.s.form.bn/8
 	return thread.Div(num(per)), thread.Rem(num(per)).Mul(num(8)), g.s.form.threads() / per
 }
 
-// storeShifted stores rows that begin anywhere. In shared memory they begin as late as in memory,
-// so that pieces of 16 bytes there are pieces here; the two ends of a row go one by one.
+// storeShifted stores rows that begin at any address. In shared memory a row is shifted in the same
+// way, so that the 16-byte pieces are the same there. The two ends of a row are stored one by one.
 func (g *tensorBuilder) storeShifted(c gemmOperand) {
 	b, f, t := g.Builder, g.s.form, storage(g.s.typ)
 	pieces := g.s.pitch() / 8
-	count := g.n.Sub(g.tileN).Min(num(f.bn)) // columns of this block
+	count := g.n.Sub(g.tileN).Min(num(f.bn)) // columns of this block that exist
 	b.For(b.ThreadID(0), b.U32(uint32(f.bm*pieces)), num(f.threads()), func(e ptx.Value, _ ptx.Loop) {
 		r, piece := e.Div(num(pieces)), e.Rem(num(pieces))
 		at := g.tileM.Add(r)
@@ -204,7 +204,8 @@ func (g *tensorBuilder) storeShifted(c gemmOperand) {
 			late := g.late(c, r)
 			line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(g.tileN)
 			from := g.results.As(t).At(r.Mul(num(g.s.pitch())).Add(piece.Shl(num(3))))
-			// Of the piece's first element, from the row's first on: negative before it.
+			// first is the column of the piece's first element within the row; it is negative
+			// before the row.
 			first := piece.Shl(num(3)).Sub(late).Bitcast(ptx.S32)
 			end, col := count.Bitcast(ptx.S32), g.tileN.Bitcast(ptx.S32)
 			whole := first.Ge(num(0)).And(first.Add(num(8)).Le(end))

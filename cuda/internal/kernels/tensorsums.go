@@ -5,15 +5,15 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// Rows of a and columns of b are summed up by the tensor cores, as products with ones, from the
-// fragments that the warps of the first column, or row, have.
+// The tensor cores sum up rows of a and columns of b, as products with ones. The warps of the first
+// column, or row, do that with the fragments that they have anyway.
 
 // tensorSums is the state of a kernel that sums up rows of a, or columns of b.
 type tensorSums struct {
 	p      ptx.Ptr
 	stride ptx.Value
-	mine   ptx.Value    // whether this warp does it
-	acc    [][]*ptx.Var // for each 16 of them; none where there is nothing to sum up
+	mine   ptx.Value    // whether this warp sums up
+	acc    [][]*ptx.Var // one entry for each 16 rows or columns; nil if there is nothing to sum up
 }
 
 // declareSums declares the parameters and the sums.
@@ -37,7 +37,8 @@ func (g *tensorBuilder) declareSums() {
 	}
 }
 
-// addSums adds the fragments of a step. Those of 16 columns of b are, turned, those of 16 rows.
+// addSums adds the fragments of a step. The fragments of 16 columns of b, with their registers
+// exchanged, are those of 16 rows.
 func (g *tensorBuilder) addSums(f fragments) {
 	ones := uint64(0x3f803f80)
 	if g.s.typ == dtype.F16 {
@@ -61,7 +62,7 @@ func (g *tensorBuilder) addSums(f fragments) {
 	})
 }
 
-// storeSums stores them, from the lanes of the first column.
+// storeSums stores the sums, from the lanes of the first column.
 func (g *tensorBuilder) storeSums() {
 	store := func(what string, r *tensorSums, first, count ptx.Value) {
 		if r.acc == nil {

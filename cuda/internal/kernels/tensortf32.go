@@ -5,33 +5,34 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// Tensor cores multiply float32 as tf32, which has its exponent and ten bits of mantissa. Tiles
-// have the bytes of those of 16-bit floats, so half as many of k: copies, stages and fragments are
-// the same. What differs is here.
+// Tensor cores multiply float32 as tf32, which has the exponent of float32 and ten bits of
+// mantissa. Tiles have as many bytes as those of 16-bit floats, and so half as many k. Copies,
+// stages and fragments are the same. This file has the differences.
 
-// of is the form for factors of type t: a step of float32 has half as many of k.
+// of returns the form for factors of type t. With float32 a step has half as many k.
 func (f tensorForm) of(t dtype.Type) tensorForm {
 	f.bk = f.bk * 2 / t.Size()
 	return f
 }
 
-// staged is the bytes of a stage.
+// staged returns the bytes of a stage.
 func (s tensorSpec) staged() int { return s.stagedA() + s.form.bn*s.form.bk*s.typ.Size() }
 
-// stagedA is how many of them are a's tile, which lies before b's.
+// stagedA returns the bytes of a's tile in a stage. It lies before b's.
 func (s tensorSpec) stagedA() int { return s.form.bm * s.form.bk * s.typ.Size() }
 
-// steps is how many instructions along k a stage takes: each multiplies 32 bytes of a row.
+// steps returns the number of instructions along k for one stage. Each multiplies 32 bytes of a
+// row.
 func (s tensorSpec) steps() int { return s.form.bk * s.typ.Size() / 32 }
 
-// unit is how many elements a thread stores at once: 4 bytes at least.
+// unit returns how many elements a thread stores at once, at least 4 bytes.
 func (s tensorSpec) unit(l tensorLoad) int { return max(l.vector, 4/s.typ.Size()) }
 
-// singly reports whether elements go through registers, as they are smaller than any asynchronous
-// copy, or are rounded there.
+// singly reports whether elements go through registers: because they are smaller than any
+// asynchronous copy, or because they are rounded there.
 func (s tensorSpec) singly(l tensorLoad) bool { return l.wide || l.vector*s.typ.Size() < 4 }
 
-// memory is the type in memory of a factor that is multiplied in type t.
+// memory returns the type in memory of a factor that is multiplied in type t.
 func (l tensorLoad) memory(t dtype.Type) dtype.Type {
 	if l.wide {
 		return dtype.F32
@@ -39,8 +40,8 @@ func (l tensorLoad) memory(t dtype.Type) dtype.Type {
 	return t
 }
 
-// tf32Slots is how many more instructions than for 16-bit floats a warp issues in a step of k:
-// what rounds, and what reads single words.
+// tf32Slots returns how many instructions more than for 16-bit floats a warp issues in a step of k.
+// They round to tf32, and read single words.
 func (s tensorSpec) tf32Slots() int {
 	wm, wn := s.form.warp()
 	n := wm/4 + wn/4
@@ -55,7 +56,8 @@ func (s tensorSpec) tf32Slots() int {
 	return s.steps() * n
 }
 
-// factors are fragments as an instruction takes them: float32 rounded to tf32, ties away from zero.
+// factors returns fragments as operands of an instruction. It rounds float32 to tf32, ties away
+// from zero.
 func (g *tensorBuilder) factors(f [][]*ptx.Var) [][]ptx.Value {
 	list := make([][]ptx.Value, len(f))
 	for i := range f {
@@ -69,10 +71,10 @@ func (g *tensorBuilder) factors(f [][]*ptx.Var) [][]ptx.Value {
 	return list
 }
 
-// place is where in a tile an element of a row of that length lies.
+// place returns the pointer to an element of a tile whose rows have length elements.
 func (g *tensorBuilder) place(tile ptx.Ptr, alongK bool, length int, row, column ptx.Value) ptx.Ptr {
 	size := g.s.typ.Size()
-	each := 16 / size // elements of a piece
+	each := 16 / size // elements of a 16-byte piece
 	piece := column.Div(num(each))
 	var start ptx.Value
 	if g.s.typ == dtype.F32 && !alongK {
@@ -83,8 +85,8 @@ func (g *tensorBuilder) place(tile ptx.Ptr, alongK bool, length int, row, column
 	return tile.At(start).At(column.Rem(num(each)).Mul(num(size)))
 }
 
-// turnedRows is by what the pieces of row k of words are exchanged: eight words of each of four
-// rows then lie in all banks.
+// turnedRows returns the number that is combined by xor with the number of each piece in row k of
+// words. Eight words of each of four rows then lie in all banks.
 func turnedRows(length int, k ptx.Value) ptx.Value {
 	if length < 32 { // two rows fill the banks
 		return k.And(num(2))
@@ -92,17 +94,17 @@ func turnedRows(length int, k ptx.Value) ptx.Value {
 	return k.And(num(3)).Shl(num(1))
 }
 
-// wordReader is [tensorBuilder.reader] for rows of words along the outer dimension, which ldmatrix
-// cannot transpose: each lane reads its own words.
+// wordReader is [tensorBuilder.reader] for rows of words along the outer dimension. ldmatrix cannot
+// transpose words, so each lane reads its own words.
 func (g *tensorBuilder) wordReader(length int, first ptx.Value, base int, second bool) func(stage ptx.Value, step, i int) []ptx.Value {
 	outer, k := g.lane.Shr(num(2)), g.lane.And(num(3))
 	return func(stage ptx.Value, step, i int) []ptx.Value {
 		v := make([]ptx.Value, 4)
-		for h := range 2 { // rows from 8 on
-			// Pieces are exchanged within eight: what is 32 elements on is so many bytes on.
+		for h := range 2 { // outer elements 0 to 7, then 8 to 15
+			// The swizzle exchanges pieces within 32 elements, so 32 elements are always 128 bytes.
 			p := g.place(g.shared.At(num(base)), false, length, k, first.Add(outer).Add(num(i%2*16+h*8)))
 			p = p.At(stage).At(num(i / 2 * 128))
-			for q := range 2 { // k from 4 on
+			for q := range 2 { // k from 0 on, then from 4 on
 				to := 2*q + h
 				if second {
 					to = 2*h + q

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// roundedTF32 rounds float32 bits to ten bits of mantissa, ties away from zero: cvt.rna.tf32.f32 of
-// the PTX ISA. Infinities and NaNs stay.
+// roundedTF32 rounds float32 bits to ten bits of mantissa, ties away from zero, as cvt.rna.tf32.f32
+// of the PTX ISA does. Infinities and NaNs stay as they are.
 func roundedTF32(list []uint64) []uint64 {
 	rounded := make([]uint64, len(list))
 	for i, v := range list {
@@ -23,13 +23,13 @@ func roundedTF32(list []uint64) []uint64 {
 	return rounded
 }
 
-// Every form takes whole tiles and a bit, in each order of storage.
+// Every form multiplies whole tiles and a bit, in each storage order.
 func TestTF32Forms(t *testing.T) {
 	for i, f := range tensorForms {
 		f = f.of(dtype.F32)
 		for j, orders := range []string{"NN", "NT", "TN", "TT"} {
 			if f.bm*f.bn > 1<<13 && (i+j)%2 != 0 {
-				continue // half of the orders for each large form
+				continue // only half of the orders for each large form
 			}
 			t.Run(fmt.Sprint(f, " ", orders), func(t *testing.T) {
 				m := newMachine(t)
@@ -45,8 +45,8 @@ func TestTF32Forms(t *testing.T) {
 	}
 }
 
-// Rows of any length, strides, misaligned starts, biases, an empty k and batches: every way in and
-// every way out. Single elements are copied too.
+// Rows of any length, strides, misaligned starts, biases, an empty k and batches: every way to load
+// and to store, single elements included.
 func TestTF32Edges(t *testing.T) {
 	for i, f := range []tensorForm{{64, 64, 32, 2, 2, 3, 4}, tensorForms[len(tensorForms)-1], tensorForms[0]} {
 		f = f.of(dtype.F32)
@@ -71,8 +71,8 @@ func TestTF32Edges(t *testing.T) {
 	}
 }
 
-// Factors are rounded to nearest, ties away from zero, in both places and both orders of storage:
-// a product with one of them has these bits. NaN and infinities stay in their rows.
+// Factors are rounded to nearest, ties away from zero, as either factor and in both storage orders.
+// A product with one has the bits of the rounded factor. NaN and infinities stay in their rows.
 func TestTF32Rounds(t *testing.T) {
 	values := []uint32{0x3f800fff, 0x3f801000, 0x3f801001, 0xbf801000, 0x3f803000, 0x3f7ff000, 0x00001000, 0x00000fff, 0x80000001, 0x00801000,
 		0x7f7fefff, 0x7f7ff000, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0x7fffffff, 0x80000000}
@@ -102,7 +102,7 @@ func TestTF32Rounds(t *testing.T) {
 			})
 		}
 	}
-	// Rounding is what is not there without the permission.
+	// Without the permission nothing is rounded.
 	m := newMachine(t)
 	in := func(d ...int) Operand { return m.random(m.tensor(dtype.F32, dense(d...), 0)) }
 	o := ProductOperands{Out: m.tensor(dtype.F32, dense(1, 40, 36), 0), A: in(1, 40, 20), B: in(1, 20, 36)}
@@ -114,7 +114,8 @@ func TestTF32Rounds(t *testing.T) {
 	}
 }
 
-// A sum in parts of k, one whose operands are copied first, and what has a bias and an activation.
+// Plans with a sum in parts of k, with operands that are copied first, and with a bias and an
+// activation.
 func TestTF32Plans(t *testing.T) {
 	for _, d := range [][3]int{{24, 35, 3000}, {40, 68, 1024}, {70, 66, 129}} {
 		m := newMachine(t)
@@ -131,7 +132,7 @@ func TestTF32Plans(t *testing.T) {
 		m.run(list, err)
 		pre := m.read(o.Pre)
 		m.compare("activated", o.Out, func(i int) uint64 { return o.Act.Eval(nil, pre[i:i+1], nil, 0)[0] })
-		// Sums of rows are those of float32.
+		// Sums of rows are computed in float32.
 		a := m.read(o.A)
 		for r, got := range m.read(o.Sums) {
 			sum, size := 0.0, 0.0
@@ -162,7 +163,7 @@ func TestTF32Plans(t *testing.T) {
 	}
 }
 
-// Fragments of either order of storage, and copies of every width, meet no bank conflicts.
+// Fragments of either storage order, and copies of every width, have no bank conflicts.
 func TestTF32Banks(t *testing.T) {
 	for _, f := range tensorForms {
 		f = f.of(dtype.F32)

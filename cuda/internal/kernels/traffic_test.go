@@ -10,28 +10,30 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A traffic is a kernel bound by memory on rows of GPT-2's lengths. Its operands are all that it
-// must read or write, each as often as it stands in the list: one that is read and written stands
-// twice.
+// A traffic is a kernel that memory bounds, on rows of GPT-2's lengths. Its operands are everything
+// that it must read or write. An operand that is read and written is listed twice.
 type traffic struct {
 	name string
 	plan func(m *machine) (operands []Operand, list []Launch, err error)
-	// most is how often the least is moved; 0 stands for 1.05. Reasons stand with the case.
+	// most is the allowed ratio of moved bytes to the least number; 0 means 1.05. A case with
+	// another value gives the reason.
 	most float64
-	// loose says that requests touch more sectors than they need, by more than the ends of rows.
-	// The reason stands with the case.
+	// loose says that requests touch more sectors than they need, also beyond the ends of rows. The
+	// case gives the reason.
 	loose bool
 }
 
-// Each block keeps 32 KiB of what it touched: of the multiprocessor's cache a block's share, or
-// less, on all GPUs that are supported. Operands of up to keptBytes are taken to be read from
-// memory once. All blocks find them in the L2 cache: the weights of a norm, a table of addresses.
+// A block is assumed to keep 32 KiB of the memory that it touched. That is at most a block's share
+// of a multiprocessor's cache, on all supported GPUs. Operands of up to keptBytes are assumed to be
+// read from memory once, because all blocks find them in the L2 cache: the weights of a norm, a
+// table of addresses.
 const (
 	blockBytes = 32 << 10
 	keptBytes  = 32 << 10
 )
 
-// moved runs launches and returns the bytes that pass between memory and blocks, and the least.
+// moved runs launches. It returns the bytes that pass between memory and blocks, and the least
+// possible number.
 func moved(m *machine, list []Launch, err error, operands []Operand) (bytes, least int, s ptxvm.Stats) {
 	m.traffic = &ptxvm.Traffic{Cached: blockBytes / 32}
 	for _, o := range operands {
@@ -50,7 +52,7 @@ func moved(m *machine, list []Launch, err error, operands []Operand) (bytes, lea
 	return bytes, least, s
 }
 
-// some fills o with a few small numbers, faster than random ones.
+// some fills o with a few small numbers, which is faster than random ones.
 func some(m *machine, o Operand) Operand {
 	var few [7]uint64
 	for k := range few {
@@ -59,7 +61,7 @@ func some(m *machine, o Operand) Operand {
 	return m.fill(o, func(i int) uint64 { return few[i%len(few)] })
 }
 
-// span is the bytes that an operand has in memory, where dimensions with the stride 0 count once.
+// span returns the bytes of an operand in memory. A dimension of stride 0 counts once.
 func span(o Operand) int {
 	n := o.Type.Size()
 	for d := range o.Shape.Rank() {
@@ -70,11 +72,12 @@ func span(o Operand) int {
 	return n
 }
 
-// traffics lists the kernels of a step of GPT-2 that memory bounds, on few of its rows.
+// traffics lists the kernels of a GPT-2 step that memory bounds, with few of its rows.
 func traffics(t *testing.T) []traffic {
 	const rows, width, vocab = 64, 768, 50257
 	f, h, whole := dtype.F32, dtype.BF16, dtype.I64
-	// maps reads operands of these layouts, dense [rows, columns] where there is none.
+	// maps plans p over operands with these layouts. An operand without one is dense [rows,
+	// columns].
 	maps := func(p *expr.Program, columns int, layouts ...shape.Layout) func(m *machine) ([]Operand, []Launch, error) {
 		return func(m *machine) ([]Operand, []Launch, error) {
 			out := m.tensor(p.Out[0], dense(rows, columns), 0)
@@ -162,7 +165,7 @@ func traffics(t *testing.T) []traffic {
 		list, err := Reduce(&device.Reduction{Kind: device.Sum, Map: p}, out, in, nil, m.scratch)
 		return append(in, out), list, err
 	}
-	// beside is a product that is bound by its result, and by what the activation takes beside it.
+	// beside is a product that is bound by its result and by the activation's second operand.
 	beside := func(m *machine) ([]Operand, []Launch, error) {
 		o := ProductOperands{Out: m.tensor(h, dense(1, rows, width), 0), A: some(m, m.tensor(h, dense(1, rows, 16), 0)),
 			B: some(m, m.tensor(h, dense(1, 16, width), 0)), With: some(m, m.tensor(h, dense(1, rows, width), 0)), Act: geluGradient(h)}
@@ -191,14 +194,15 @@ func traffics(t *testing.T) []traffic {
 		}
 	}
 	row := strided([]int{rows, 3 * width}, []int{0, 1})
-	// turns turns queries of 6 heads in a projection of queries, keys and values, by given angles.
+	// turns rotates the queries of 6 heads by given angles, in a projection of queries, keys and
+	// values.
 	turns := func(typ dtype.Type, step int) func(m *machine) ([]Operand, []Launch, error) {
 		return func(m *machine) ([]Operand, []Launch, error) {
 			const heads, half = 6, 64
 			c, s := expr.X(2), expr.X(3)
 			p := expr.MustLower([]*expr.Expr{x0.Mul(c).Sub(x1.Mul(s)), x1.Mul(c).Add(x0.Mul(s))}, []dtype.Type{typ, typ}, []dtype.Type{typ, typ, f, f}, -1)
 			parts := func(x Operand, pitch int) []Operand {
-				// from dimension 2
+				// rotates from dimension 2 on
 				x.Layout = strided([]int{heads, rows, half}, []int{2 * half, pitch, step})
 				y := x
 				y.Offset += half + (1-half)*(step-1)
@@ -233,15 +237,16 @@ func traffics(t *testing.T) []traffic {
 		{name: "log softmax of logits, bfloat16", plan: softmax(h, vocab, true, false)},
 		{name: "log softmax gradient of logits, float32", plan: softmax(f, vocab, true, true)},
 		{name: "log softmax gradient of logits, bfloat16", plan: softmax(h, vocab, true, true)},
-		// A block has room for half of both operands, and of a row of so many classes for 52 %.
+		// A block has room for half of both operands of the gradient, and for 52 % of a row of
+		// 128256 classes.
 		{name: "softmax gradient of logits, float32", most: 1.34, plan: softmax(f, vocab, false, true)},
 		{name: "softmax of 128256 classes, bfloat16", most: 1.24, plan: softmax(h, 128256, false, false)},
 		{name: "layer norm, float32", plan: norm(f, f, false)},
 		{name: "layer norm, bfloat16 by float32", plan: norm(h, f, false)},
 		{name: "layer norm gradient, float32", plan: norm(f, f, true)},
 		{name: "layer norm gradient, bfloat16 by float32", plan: norm(h, f, true)},
-		// Rows of an odd length begin anywhere; their ends are the elements ahead of a whole sector
-		// and those after the last vector.
+		// Rows of an odd length begin at any address. Their ends are the elements before a whole
+		// sector and those after the last vector.
 		{name: "cross-entropy, float32", plan: entropy(f, vocab, false)},
 		{name: "cross-entropy, bfloat16", plan: entropy(h, vocab, false)},
 		{name: "cross-entropy gradient, float32", plan: entropy(f, vocab, true)},
@@ -259,7 +264,8 @@ func traffics(t *testing.T) []traffic {
 			list, err := Gather(out, src, index, 0, m.fault().Addr, 0)
 			return []Operand{src, out, index}, list, err
 		}},
-		// Each position's sorted index is read by it and by its neighbours, and its slice once.
+		// The sorted index of a position is read for the position and for its neighbours, its slice
+		// once.
 		{name: "gradients of tokens added up", plan: func(m *machine) ([]Operand, []Launch, error) {
 			const tokens, table = 1024, 48
 			index := m.indices(m.tensor(whole, strided([]int{tokens, width}, []int{1, 0}), 0), table, false)
@@ -268,17 +274,17 @@ func traffics(t *testing.T) []traffic {
 			return []Operand{src, dst, dst, index}, list, err
 		}},
 		{name: "the first 50 of logits, float32", loose: true, plan: func(m *machine) ([]Operand, []Launch, error) {
-			m.conflicts = true // the digits say what is counted
+			m.conflicts = true // the digits decide which counters a warp accesses
 			x, out := m.random(m.tensor(f, dense(4, vocab), 0)), m.tensor(whole, dense(4, 50), 0)
 			list, err := Argsort(out, x, true, m.scratch)
 			return []Operand{x, out}, list, err
 		}},
-		// Of each key 4 bytes are read to count; then come four passes: the first reads 4 bytes
-		// and writes 8, two read and write 8, and the last reads 8 and writes a place. That is
-		// 64 bytes an element, where 12 are the least. Tiles tell one another some 2 more, and
-		// the runs of digits begin within sectors, which are then written twice.
+		// Counting reads 4 bytes of each key. Then come four passes. The first reads 4 bytes and
+		// writes 8, two read and write 8, and the last reads 8 and writes a position. That is 64
+		// bytes an element, where 12 are the least. Communication of the tiles adds about 2 bytes.
+		// The runs of digits begin within sectors, which are then written twice.
 		{name: "sorted, float32", most: 7, loose: true, plan: func(m *machine) ([]Operand, []Launch, error) {
-			m.conflicts = true // the digits say where elements go
+			m.conflicts = true // the digits decide where elements are stored
 			x, out := m.random(m.tensor(f, dense(1, 1<<16), 0)), m.tensor(whole, dense(1, 1<<16), 0)
 			list, err := Argsort(out, x, false, m.scratch)
 			return []Operand{x, out}, list, err
@@ -289,7 +295,7 @@ func traffics(t *testing.T) []traffic {
 	}
 }
 
-// Kernels that memory bounds move what they must, and at most a twentieth more. Run with -v for the
+// Kernels that memory bounds move at most a twentieth more than they must. Run with -v to see the
 // numbers, which are the emulator's counts.
 func TestTraffic(t *testing.T) {
 	t.Logf("%-42s %9s %9s %6s %8s", "kernels", "least", "moved", "ratio", "sectors")

@@ -10,20 +10,20 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// A Variant is a way to carry out an operation. The first of a list is what the planner chooses;
-// the others differ in what it chooses for speed alone, so that a GPU can be asked which is best.
-// Results are the same up to the order of sums.
+// A Variant is one way to compute an operation. The first of a list is the planner's choice. The
+// others differ from it in choices that affect speed alone, so that a measurement on a GPU can find
+// the best one. Results are the same, up to the order of sums.
 type Variant struct {
 	Name     string
 	Launches []Launch
 }
 
-// productTune is what a variant of a product decides otherwise; what is 0 is the planner's.
+// productTune has the choices of a product's variant. 0 leaves a choice to the planner.
 type productTune struct {
-	blocks int // that a multiprocessor is to hold
-	group  int // tiles along m that blocks take before they go on along n
-	parts  int // in which a tile comes through registers
-	stages int // of tiles that lie in shared memory, on tensor cores
+	blocks int // blocks that a multiprocessor is to hold
+	group  int // tiles along m in a group of blocks, before the next column of tiles
+	parts  int // parts in which a tile is loaded through registers
+	stages int // tiles in shared memory, on tensor cores
 }
 
 func (t productTune) or(own, planned int) int {
@@ -37,7 +37,7 @@ func (t productTune) String() string {
 	return told("b", t.blocks) + told("g", t.group) + told("p", t.parts) + told("s", t.stages)
 }
 
-// told is a letter and a number that is not the planner's.
+// told returns a letter and a number, or "" if the number is 0 and so the planner's.
 func told(letter string, n int) string {
 	if n == 0 {
 		return ""
@@ -45,11 +45,11 @@ func told(letter string, n int) string {
 	return letter + strconv.Itoa(n)
 }
 
-// staticShared is the shared memory that a kernel gets without asking at launch.
+// staticShared is the shared memory that a kernel can have without asking for it at launch.
 const staticShared = 48 << 10
 
-// beyondStatic is how many of the bytes for tiles a kernel that keeps some more asks for at launch:
-// all of them, or none.
+// beyondStatic returns the bytes of shared memory that a kernel asks for at launch. If the tiles
+// and more further bytes fit static shared memory, it is 0, otherwise it is tiles.
 func beyondStatic(tiles, more int) int {
 	if tiles+more > staticShared {
 		return tiles
@@ -57,7 +57,7 @@ func beyondStatic(tiles, more int) int {
 	return 0
 }
 
-// sharedTiles declares the shared memory for tiles, of which some may come at launch.
+// sharedTiles declares the shared memory for tiles, as dynamic memory if atLaunch is not 0.
 func sharedTiles(b *ptx.Builder, t ptx.Type, bytes, atLaunch int) ptx.Ptr {
 	if atLaunch > 0 {
 		return b.DynamicShared("tiles", t)
@@ -65,8 +65,8 @@ func sharedTiles(b *ptx.Builder, t ptx.Type, bytes, atLaunch int) ptx.Ptr {
 	return b.Shared("tiles", t, bytes/t.Size())
 }
 
-// MatMulVariants are ways to carry out [MatMulSplit]: tiles, the order in which blocks take them,
-// and how sums are divided.
+// MatMulVariants returns ways to compute [MatMulSplit]. They differ in the tiles, in the order of
+// the blocks, and in how sums are divided.
 func MatMulVariants(g *GPU, o ProductOperands, scratch Scratch) ([]Variant, error) {
 	l, out, a, b := lister{}, o.Out, o.A, o.B
 	l.add("chosen", func() ([]Launch, error) { return MatMulSplit(g, o, scratch) })
@@ -74,7 +74,8 @@ func MatMulVariants(g *GPU, o ProductOperands, scratch Scratch) ([]Variant, erro
 	try := func(name string, f productForm) {
 		l.add(name, func() ([]Launch, error) { return launchMatMul(f, o) })
 		blocks := batch * f.tiles(m, n)
-		for _, want := range []int{1, 2, 4, 8} { // waves of one block a multiprocessor
+		// as many blocks as fill the multiprocessors want times
+		for _, want := range []int{1, 2, 4, 8} {
 			parts := min(want*g.Cores/blocks, k/64)
 			if parts < 2 || !o.divisible(f, scratch) {
 				continue
@@ -119,19 +120,19 @@ func MatMulVariants(g *GPU, o ProductOperands, scratch Scratch) ([]Variant, erro
 	return l.list, l.err
 }
 
-// mapTune is what a variant of an elementwise kernel decides otherwise; what is 0 is the planner's.
+// mapTune has the choices of an elementwise kernel's variant. 0 leaves a choice to the planner.
 type mapTune struct {
-	threads  int // of a block
+	threads  int // threads of a block
 	together int // vectors that a thread reads before it computes the first
-	blocks   int // that a multiprocessor is to hold
-	grid     int // blocks at most
+	blocks   int // blocks that a multiprocessor is to hold
+	grid     int // largest number of blocks
 }
 
 func (t mapTune) String() string {
 	return told("t", t.threads) + told("v", t.together) + told("b", t.blocks) + told("g", t.grid)
 }
 
-// MapVariants are ways to carry out [Map].
+// MapVariants returns ways to compute [Map].
 func MapVariants(p *expr.Program, outs, ins []Operand, params []uint64) ([]Variant, error) {
 	l := lister{}
 	tunes := []mapTune{{}, {together: 1}, {together: 2}, {together: 4}}
@@ -154,14 +155,14 @@ func MapVariants(p *expr.Program, outs, ins []Operand, params []uint64) ([]Varia
 	return l.list, l.err
 }
 
-// reduceTune is what a variant of a reduction decides otherwise; what is 0 is the planner's.
+// reduceTune has the choices of a reduction's variant. 0 leaves a choice to the planner.
 type reduceTune struct {
-	form   reduceForm // and one
+	form   reduceForm // the form plus one
 	unroll int
 	chunk  int
 }
 
-// ReduceVariants are ways to carry out [Reduce].
+// ReduceVariants returns ways to compute [Reduce].
 func ReduceVariants(r *device.Reduction, out Operand, ins []Operand, params []uint64, scratch Scratch) ([]Variant, error) {
 	l := lister{}
 	tunes := []reduceTune{{}, {unroll: 1}, {unroll: 2}, {unroll: 4}, {form: warpPerRow + 1}, {form: blockPerRow + 1}, {form: warpPerRow + 1, unroll: 1}, {form: blockPerRow + 1, unroll: 1}}
@@ -177,14 +178,14 @@ func ReduceVariants(r *device.Reduction, out Operand, ins []Operand, params []ui
 			name = "chosen"
 		}
 		if n := ins[0].Shape.Size() / max(1, out.Shape.Size()); t.chunk > 0 && (t.chunk > n || n/t.chunk > 1<<14) || t.form == warpPerRow+1 && n > 1<<14 {
-			continue // nothing that could be best
+			continue // never the best
 		}
 		l.add(name, func() ([]Launch, error) { return planReduce(r, out, Operand{}, ins, params, scratch, t) })
 	}
 	return l.list, l.err
 }
 
-// SoftmaxVariants are ways to carry out [Softmax].
+// SoftmaxVariants returns ways to compute [Softmax].
 func SoftmaxVariants(out, x Operand, log bool) ([]Variant, error) {
 	l := lister{}
 	l.add("chosen", func() ([]Launch, error) { return Softmax(out, x, log) })
@@ -204,7 +205,7 @@ func SoftmaxVariants(out, x Operand, log bool) ([]Variant, error) {
 	return l.list, l.err
 }
 
-// lister collects variants that differ.
+// lister collects variants, and drops those that equal an earlier one.
 type lister struct {
 	list []Variant
 	err  error
@@ -217,7 +218,8 @@ func (l *lister) add(name string, plan func() ([]Launch, error)) {
 	}
 	for _, v := range l.list {
 		same := slices.EqualFunc(v.Launches, launches, func(x, y Launch) bool { return x.Kernel == y.Kernel && x.Grid == y.Grid })
-		// what the planner chose is measured twice: the difference is the noise
+		// The planner's choice may appear a second time. The difference of its two measurements is
+		// the noise.
 		if same && (v.Name != "chosen" || len(launches) > 1) {
 			return
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Each variant computes what the planner's kernel does: the same bits where no sum is divided
-// otherwise.
+// Each variant computes the same as the planner's kernel, with the same bits if the sums are
+// divided alike.
 func TestVariants(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -18,8 +18,8 @@ func TestVariants(t *testing.T) {
 		out  []int
 		ins  [][]int
 		of   func(m *machine, out Operand, ins []Operand) ([]Variant, error)
-		most float64 // error, relative to 1
-		many int     // variants at least
+		most float64 // error relative to 1
+		many int     // least number of variants
 	}{
 		{"product float32", dtype.F32, []int{1, 132, 140}, [][]int{{1, 132, 40}, {1, 40, 140}}, productVariants, 1e-3, 20},
 		{"product float32, k divided", dtype.F32, []int{1, 12, 20}, [][]int{{1, 12, 160}, {1, 160, 20}}, productVariants, 1e-2, 30},

@@ -5,13 +5,14 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// loadVector loads n consecutive elements of type t at p, whose address is a multiple of their size
-// or of 16 bytes, in accesses of up to 16 bytes, and widens them.
+// loadVector loads n consecutive elements of type t at p and widens them. It uses accesses of up to
+// 16 bytes. The address of p is a multiple of the elements' size, or of 16 bytes if that is less.
 func loadVector(_ *ptx.Builder, p ptx.Ptr, t dtype.Type, n int) []ptx.Value {
 	return widenVector(t, loadStored(p, t, n), n)
 }
 
-// loadStored is loadVector without the widening: elements, or words of several.
+// loadStored loads like loadVector, but does not widen. It returns elements, or words of several
+// elements.
 func loadStored(p ptx.Ptr, t dtype.Type, n int) (out []ptx.Value) {
 	s := storage(t)
 	switch size := t.Size(); {
@@ -66,7 +67,8 @@ func words(p ptx.Ptr, bytes int) []ptx.Value {
 	return p.LoadVec(bytes / 4)
 }
 
-// storeVector narrows and stores n consecutive elements of type t; the counterpart of loadVector.
+// storeVector narrows and stores n consecutive elements of type t. It is the counterpart of
+// loadVector.
 func storeVector(b *ptx.Builder, p ptx.Ptr, t dtype.Type, list []ptx.Value) {
 	n := len(list)
 	v := make([]ptx.Value, n)
@@ -117,7 +119,8 @@ func storeWords(p ptx.Ptr, w []ptx.Value) {
 	p.As(ptx.B32).StoreVec(w...)
 }
 
-// vectorLength is how many elements a thread handles so that the widest operand moves 16 bytes.
+// vectorLength returns how many elements a thread handles at once. The widest operand then moves 16
+// bytes.
 func vectorLength(list []Operand) int {
 	size := 1
 	for _, o := range list {
@@ -126,5 +129,5 @@ func vectorLength(list []Operand) int {
 	return min(16/size, 8)
 }
 
-// vectorBytes is the alignment that n elements of type t need as a vector.
+// vectorBytes returns the alignment that n elements of type t need to be accessed as a vector.
 func vectorBytes(t dtype.Type, n int) int { return min(16, n*t.Size()) }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// acceptanceHeader declares what the lines of acceptanceLines use.
+// acceptanceHeader has the declarations for the lines of acceptanceLines.
 const acceptanceHeader = `.version 8.1
 .target sm_90
 .address_size 64
@@ -17,7 +17,7 @@ const acceptanceHeader = `.version 8.1
 	.shared .align 16 .b8 sm[64];
 `
 
-// registerFor returns the name of the i-th register that suits a type.
+// registerFor returns the name of the i-th register that fits a type.
 func registerFor(t string, i int) string {
 	switch t {
 	case "pred":
@@ -30,7 +30,7 @@ func registerFor(t string, i int) string {
 	return fmt.Sprintf("%s%d", map[int]string{1: "%h", 2: "%h", 4: "%r", 8: "%rd"}[typeByName[t].Size()], i)
 }
 
-// acceptanceLines lists instructions in all combinations of types and modifiers, right and wrong
+// acceptanceLines returns instructions in all combinations of types and modifiers, right and wrong
 // ones.
 func acceptanceLines() (lines []string) {
 	add := func(f string, a ...any) { lines = append(lines, fmt.Sprintf(f, a...)) }
@@ -415,14 +415,14 @@ atom.shared.add.u32 %r1, [sm], 1;
 atom.shared::cta.add.u32 %r1, [sm], 1;
 `
 
-// What ptxas takes and Parse refuses on purpose: what is not implemented, stores to kernel
-// parameters, and mistakes that ptxas lets pass or finds only in a later phase, which a file with
-// errors never reaches.
+// refusedOnPurpose matches lines that ptxas accepts and Parse refuses on purpose: instructions that
+// are not implemented, stores to kernel parameters, and mistakes that ptxas allows. Some mistakes
+// ptxas finds only in a later phase, which a file with errors never reaches.
 var refusedOnPurpose = regexp.MustCompile(`^(st(\.weak)?\.param|setp\.[a-z.]*b?f16x2 %p\d,|fma\.rz\.bf16|rcp\.r[nz]\.ftz\.f64|madc\.lo\.u16|` +
 	`fence\.proxy|ldmatrix\.sync\.aligned\.m8n8\.x2\.b16|mov\.u16 %h1, %tid|mov\.u32 %r1, %tid\.w|` +
 	`(atom|red)\.global\.(add\.)?v[24]|ld\.global\.u32 %r1, \[(sm|%r2)\]|ld\.global\.f32 %d1)`)
 
-// What ptxas finds in a later phase to be too new for an older target.
+// foundLate matches lines that ptxas finds only in a later phase to be too new for an older target.
 var foundLate = regexp.MustCompile(`^(createpolicy|discard|applypriority|mov\.u32 %r1, %n?cluster|.*cache_hint|mma\.sync.*m16.*f64|mbarrier\.try_wait)`)
 
 // Parse and the real assembler agree on every line.
@@ -454,6 +454,6 @@ func TestAcceptance(t *testing.T) {
 				t.Errorf("%v: ptxas takes %s: %v", target, l, err)
 			}
 		}
-		lines = taken // what is refused for the newest target is refused for older ones
+		lines = taken // lines that are refused for the newest target are refused for older ones too
 	}
 }

@@ -2,11 +2,11 @@ package ptxvm
 
 import "math"
 
-// The functions with the .approx modifier. Bounds are those of the PTX ISA, section "Floating Point
-// Instructions".
+// Functions with the .approx modifier. The bounds of their errors are those of the PTX ISA, section
+// "Floating Point Instructions".
 
-// exp2Coef are the Taylor coefficients of 2^f, ln2^k/k!; on |f| <= 1/2 the remainder is below
-// 2^-29, far under the 2 ulp of ex2.approx.
+// exp2Coef are the Taylor coefficients of 2^f, ln2^k/k!. For |f| <= 1/2 the remainder is below
+// 2^-29, far less than the 2 ulp of ex2.approx.
 var exp2Coef = func() (c [9]float64) {
 	v := 1.0
 	for k := range c {
@@ -53,9 +53,9 @@ func rsqrtApprox(x float32) float32 {
 
 func sqrtApprox(x float32) float32 { return canon(float32(math.Sqrt(float64(x)))) }
 
-// The hardware multiplies by 1/2π in float32 before it looks up the sine. The absolute error that
-// this brings grows with |x|, within the ISA's 2^-20.5 on [-2π,2π] and 2^-14.7 on [-100π,100π]. It
-// is kept here so that kernels that forget range reduction are seen.
+// The hardware multiplies by 1/2π in float32 before it looks up the sine. The absolute error of
+// that grows with |x|, within the ISA's 2^-20.5 on [-2π,2π] and 2^-14.7 on [-100π,100π]. turns has
+// the same error, so that tests notice kernels without range reduction.
 func turns(x float32) float64 {
 	y := float64(x * float32(1/(2*math.Pi)))
 	return 2 * math.Pi * (y - math.Floor(y))
@@ -70,8 +70,8 @@ func sinApprox(x float32) float32 {
 
 func cosApprox(x float32) float32 { return canon(float32(math.Cos(turns(x)))) }
 
-// tanhApprox keeps 12 significant bits: the ISA allows a relative error of 2^-11, and a test should
-// see that it is not an accurate tanh.
+// tanhApprox keeps 12 significant bits. The ISA allows a relative error of 2^-11, and tests should
+// notice that it is no accurate tanh.
 func tanhApprox(x float32) float32 {
 	if x != x {
 		return nan32()
@@ -80,7 +80,7 @@ func tanhApprox(x float32) float32 {
 	return math.Float32frombits((b + 0x7ff + b>>12&1) &^ 0xfff)
 }
 
-// divApprox is a·(1/b), and 0 (or NaN for infinite a) for |b| beyond 2^126.
+// divApprox returns a·(1/b). For |b| beyond 2^126 it returns 0, or NaN for infinite a.
 func divApprox(a, b float32) float32 {
 	if m := math.Abs(float64(b)); m > 0x1p126 && !math.IsInf(m, 0) {
 		if math.IsInf(float64(a), 0) {

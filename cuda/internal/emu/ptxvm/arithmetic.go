@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// handlers decode one base opcode each. They are filled in by the decode_*.go files.
+// handlers has the function that decodes each base opcode.
 var handlers = map[string]func(*decoder){
 	"add": addSub, "sub": addSub, "addc": addSub, "subc": addSub, "mul": multiply, "mad": multiply, "madc": multiply, "fma": fusedMultiply,
 	"div": divide, "rem": remainder, "abs": absNeg, "neg": absNeg, "min": minMax, "max": minMax, "sad": sad,
@@ -29,7 +29,7 @@ var handlers = map[string]func(*decoder){
 
 var int16up = []Type{U16, S16, U32, S32, U64, S64}
 
-// dab resolves d, a, b of one type.
+// dab resolves the operands d, a and b, all of one type.
 func (d *decoder) dab(t Type) {
 	a := d.args(3)
 	d.in.d, d.in.a, d.in.b = d.dst(a[0], t), d.src(a[1], t), d.src(a[2], t)
@@ -49,8 +49,8 @@ func (d *decoder) noType(t Type) {
 	d.fail("%s: type .%s is not supported by %s", d.stmt.op, t, d.base)
 }
 
-// direction takes an optional rounding modifier; other directions than .rn are only there for f32
-// and f64.
+// direction removes an optional rounding modifier and returns it. Only f32 and f64 have others than
+// .rn.
 func (d *decoder) direction(t Type) rounding {
 	i := d.oneOf("rn", "rz", "rm", "rp")
 	if i > 0 && t != F32 && t != F64 {
@@ -59,8 +59,8 @@ func (d *decoder) direction(t Type) rounding {
 	return rounding(max(i, 0))
 }
 
-// directed is a float32 operation with a rounding other than .rn: the exact result, or one rounded
-// to odd at 53 bits, is rounded once.
+// directed returns a float32 operation with a rounding other than .rn. It computes the exact
+// result, or one rounded to odd at 53 bits, and rounds it once.
 func directed(name string, mode rounding) f32Op {
 	return func(a, b, c float32) float32 {
 		p, q := float64(a), float64(b)
@@ -120,8 +120,8 @@ func addSub(d *decoder) {
 	floatOp(d, name, t, mode)
 }
 
-// floatOp selects the lane operation for add, sub, mul and fma of a float type; operands are
-// resolved already.
+// floatOp selects the lane operation of add, sub, mul or fma for a float type. The operands are
+// already resolved.
 func floatOp(d *decoder, name string, t Type, mode rounding) {
 	switch t {
 	case F32:
@@ -163,7 +163,7 @@ func floatOp(d *decoder, name string, t Type, mode rounding) {
 	}
 }
 
-// carry decodes add.cc, addc, sub.cc and subc; the condition code is one bit a lane.
+// carry decodes add.cc, addc, sub.cc and subc. The condition code is one bit for each lane.
 func carry(d *decoder, t Type) {
 	if !slices.Contains([]Type{U32, S32, U64, S64}, t) {
 		d.noType(t)
@@ -266,7 +266,7 @@ func multiply(d *decoder) {
 	d.alu(f)
 }
 
-// hasAny says whether any of the names is in the list.
+// hasAny reports whether any of the names is in the list.
 func hasAny(list []string, names ...string) bool {
 	for _, n := range names {
 		if slices.Contains(list, n) {

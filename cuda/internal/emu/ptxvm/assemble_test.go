@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// assembler finds ptxas: FLAMBEAU_PTXAS, the PATH, then the user's cache. Where
-// FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration) its absence fails.
+// assembler finds ptxas: in FLAMBEAU_PTXAS, in the PATH, or in the user's cache. Where
+// FLAMBEAU_PTXAS_REQUIRED is 1 (as in continuous integration) a missing ptxas fails the test.
 func assembler(t *testing.T) string {
 	candidates := []string{os.Getenv("FLAMBEAU_PTXAS"), "ptxas"}
 	if dir, err := os.UserCacheDir(); err == nil {
@@ -42,8 +42,8 @@ func assemble(t *testing.T, ptxas, arch, src string) (string, error) {
 	return string(out), err
 }
 
-// What the tests of this package execute is PTX to the real assembler too, and what Parse refuses,
-// the real assembler refuses.
+// The real assembler accepts the PTX that the tests of this package execute, and refuses what Parse
+// refuses.
 func TestAgainstAssembler(t *testing.T) {
 	ptxas := assembler(t)
 	if ptxas == "" {
@@ -78,7 +78,7 @@ func TestAgainstAssembler(t *testing.T) {
 			t.Errorf("%s\n%s", out, src)
 		}
 	}
-	var lines []string // plain instructions go together, the rest one by one
+	var lines []string // plain instructions in one module, the others one by one
 	for _, c := range rejected {
 		if plainInstruction.MatchString(c.body) {
 			lines = append(lines, c.body)
@@ -92,7 +92,7 @@ func TestAgainstAssembler(t *testing.T) {
 		if _, no := refused[i+1]; no || !slices.Contains(lines, l) {
 			continue
 		}
-		// errors of later phases show only where there are none of earlier ones
+		// errors of later phases appear only if earlier phases have none
 		if out, err := assemble(t, ptxas, "sm_80", rejectedSource(l)); err == nil {
 			t.Errorf("ptxas accepts what Parse refuses: %s %s", l, out)
 		}
@@ -101,7 +101,7 @@ func TestAgainstAssembler(t *testing.T) {
 
 var plainInstruction = regexp.MustCompile(`^[a-z][a-z0-9._:]* [^{}]*;$`)
 
-// refusals returns what ptxas says about each line of a module, and all it says.
+// refusals returns the messages of ptxas for each line of a module, and its whole output.
 func refusals(t *testing.T, ptxas, arch, src string) (byLine map[int]string, out string) {
 	t.Helper()
 	out, _ = assemble(t, ptxas, arch, src)

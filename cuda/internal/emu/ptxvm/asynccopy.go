@@ -2,14 +2,14 @@ package ptxvm
 
 import "math/bits"
 
-// asyncCopy is a cp.async in flight. It is executed when its thread waits for it, the latest point
-// that the ISA allows.
+// asyncCopy is a cp.async in flight. It is executed when its thread waits for it, which is the
+// latest time that the ISA allows.
 type asyncCopy struct {
 	lane  int
-	group uint32 // number of groups its lane had committed when it was issued
-	off   int    // shared offset
+	group uint32 // number of groups that its lane had committed before
+	off   int    // offset in shared memory
 	size  int
-	n     int // source bytes, the rest is zero
+	n     int // bytes from the source; the rest is zero
 	src   *region
 	at    uint64
 	pc    int32
@@ -64,7 +64,7 @@ func copyAsync(d *decoder) {
 		d.in.b, srcOff, _ = d.mem(a[1], spGlobal)
 		x.count = d.constant(uint64(x.size))
 		if len(a) == 4 {
-			// the source is ignored where it holds
+			// a predicate: if true, the source is not read
 			if r := d.register(a[3].name); a[3].kind == okWord && r != nil && r.typ == Pred {
 				p, not := d.condition(a[3])
 				whole := x.count
@@ -98,7 +98,7 @@ func (w *warp) issueCopy(in *inst, m uint32, srcOff uint64) {
 	pc := w.pc
 	src, count := &w.r[in.b], &w.r[x.count]
 	st := &w.cta.stats
-	// sources first: they share w.addr with the destinations
+	// sources come first, because w.addr serves the destinations too
 	first := len(w.pending)
 	var zero uint32
 	for l := range w.addr {
@@ -159,7 +159,7 @@ func (w *warp) issueCopy(in *inst, m uint32, srcOff uint64) {
 	}
 }
 
-// globalBytes checks n bytes one by one, for sources shorter than the copy.
+// globalBytes checks n bytes one by one, for a source that is shorter than the copy.
 func (w *warp) globalBytes(in *inst, l, n int) {
 	a := w.addr[l]
 	for i := n - 1; i >= 0; i-- {
@@ -175,8 +175,8 @@ func (w *warp) globalBytes(in *inst, l, n int) {
 	w.addr[l] = a
 }
 
-// waitCopies completes the copies of the lanes of m but for their n newest groups; all includes
-// copies not committed.
+// waitCopies completes the copies of the lanes of m, except those of each lane's n newest groups.
+// If all holds, it also completes copies that are not committed.
 //
 //go:norace
 func (w *warp) waitCopies(m uint32, n uint32, all bool) {

@@ -93,8 +93,8 @@ func atomicMemory(d *decoder) {
 	})
 }
 
-// vectorAdd decodes red and atom .global.add.v2|v4.f32: as many atomics as elements, at an address
-// aligned to the whole vector.
+// vectorAdd decodes red and atom .global.add.v2|v4.f32. It is one atomic for each element. The
+// address is aligned to the whole vector.
 func vectorAdd(d *decoder, n int, f func(old, b, c uint64) uint64, red bool) {
 	x := d.extra()
 	args := 3
@@ -140,7 +140,8 @@ func vectorAdd(d *decoder, n int, f func(old, b, c uint64) uint64, red bool) {
 	})
 }
 
-// atomicOp returns new = f(old, b, c), nil where the combination does not exist.
+// atomicOp returns the function new = f(old, b, c), or nil if there is no such operation for the
+// type.
 func atomicOp(name string, t Type) func(old, b, c uint64) uint64 {
 	mask := t.mask()
 	switch name {
@@ -267,7 +268,7 @@ func (w *warp) atomicGlobal(in *inst, m uint32) {
 					break
 				}
 			}
-		default: // two bytes: a compare-and-swap of the word around them
+		default: // two bytes: compare-and-swap of the word that contains them
 			shift := 8 * (uintptr(p) & 2)
 			q := (*uint32)(unsafe.Pointer(uintptr(p) &^ 2))
 			for {
@@ -286,7 +287,7 @@ func (w *warp) atomicGlobal(in *inst, m uint32) {
 	}
 }
 
-// atomicShared needs no atomics: a block runs on one goroutine.
+// atomicShared uses no atomics, because a block runs on one goroutine.
 func (w *warp) atomicShared(in *inst, m uint32) {
 	x, s := in.x, &w.cta.shared
 	w.conflicts(m, x.size)

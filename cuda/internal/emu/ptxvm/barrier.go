@@ -13,14 +13,14 @@ const (
 
 // ctaBarrier is one of the sixteen barriers of a block.
 type ctaBarrier struct {
-	arrived uint32 // warps
-	waiting uint32 // warps that wait for it
-	threads int    // arrived threads, whole warps
+	arrived uint32 // mask of warps
+	waiting uint32 // mask of the warps that wait for it
+	threads int    // arrived threads, counted in whole warps
 	want    int    // expected threads, 0: all live warps
-	count   int    // popc of bar.red
+	count   int    // count of bar.red.popc
 	and, or bool
-	vc      []uint32  // what happened before the arrivals
-	seen    knowledge // … in other blocks
+	vc      []uint32  // clocks of the arrivals
+	seen    knowledge // what the arrivals know of other blocks
 }
 
 func (b *ctaBarrier) reset() {
@@ -96,7 +96,7 @@ func (w *warp) uniform(in *inst, m uint32, slot int32, what string) uint32 {
 	return v
 }
 
-// tryRelease completes a barrier when everybody expected has arrived.
+// tryRelease completes a barrier if all expected threads have arrived.
 func (c *cta) tryRelease(id int) {
 	b := &c.barriers[id]
 	if b.waiting == 0 && (b.want == 0 || b.threads < b.want) {

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// logic decodes and, or, xor, not on bits and on predicates.
+// logic decodes and, or, xor and not, for bits and for predicates.
 func logic(d *decoder) {
 	t := d.typIn(Pred, B16, B32, B64)
 	if t == Pred {
@@ -190,8 +190,8 @@ func bitUnary(d *decoder) {
 	}
 }
 
-// move decodes mov: registers, special registers, numbers, addresses, predicates, and packing of
-// vectors.
+// move decodes mov of registers, special registers, numbers, addresses and predicates, and the
+// packing of vectors.
 func move(d *decoder) {
 	t := d.typ()
 	a := d.args(2)

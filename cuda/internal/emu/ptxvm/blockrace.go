@@ -6,20 +6,22 @@ import (
 	"slices"
 )
 
-// Races between blocks on global memory, found on request (Launch.CheckBlocks). Blocks then run one
-// by one. Two blocks are ordered as the PTX ISA says ("Memory Consistency Model", causality order).
-// A warp releases what it knows to a word, by a .release operation or by a fence and an atomic or
-// strong store behind it. Another that reads the word later acquires that, by an .acquire operation
-// or by an atomic or strong load and a fence behind it. Barriers pass on, within a block, what its
-// warps know. Lanes of a warp are taken for one. A scope of a block orders no two blocks.
+// Races between blocks on global memory are looked for on request (Launch.CheckBlocks). Blocks then
+// run one by one. The order of two blocks is that of the PTX ISA ("Memory Consistency Model",
+// causality order). A warp releases what it knows to a word: by a .release operation, or by a fence
+// with an atomic or strong store after it. A warp that reads the word later acquires that
+// knowledge: by an .acquire operation, or by an atomic or strong load with a fence after it.
+// Barriers pass on, within a block, what its warps know. The lanes of a warp count as one. An
+// operation of block scope orders no two blocks.
 //
-// Atomics and strong accesses are no race among themselves, nor are two writes of one value.
+// Atomics and strong accesses do not race with each other. Two writes of the same value do not race
+// either.
 
 const racePage = 4096
 
-// mark is the last access of a kind to one byte.
+// mark is the last access of one kind to one byte.
 type mark struct {
-	block uint32 // index + 1; 0: none, manyBlocks: several
+	block uint32 // index + 1; 0: no block, manyBlocks: several blocks
 	epoch uint32 // of the warp
 	pc    int32
 	warp  uint16
@@ -30,15 +32,16 @@ const manyBlocks = ^uint32(0)
 
 type markPage struct{ w, r [racePage]mark }
 
-// blockRaces is the state of one launch.
+// blockRaces is the state of the detector for one launch.
 type blockRaces struct {
 	grid     [3]uint32
 	pages    map[*region]map[uint64]*markPage
 	released map[uint64]knowledge // by address of the word
-	current  uint32               // index + 1 of the block that runs
+	current  uint32               // index + 1 of the running block
 }
 
-// knowledge says up to which epoch each warp of a block happened before, by block.
+// knowledge says, for each block, up to which epoch of each of its warps everything happened
+// before.
 type knowledge map[uint32][]uint32
 
 func (k *knowledge) add(other knowledge) {
@@ -64,8 +67,8 @@ func (k knowledge) learn(block uint32, epochs []uint32) {
 // beyond is what a warp knows of other blocks.
 type beyond struct {
 	seen   knowledge
-	met    knowledge // what it has read without acquiring it, which a fence does
-	fenced []uint32  // its clocks at its last fence, nil without one
+	met    knowledge // knowledge that it has read but not acquired; a fence acquires it
+	fenced []uint32  // its clocks at its last fence; nil before the first fence
 }
 
 func newBlockRaces(l *Launch) *blockRaces {
@@ -79,15 +82,15 @@ func (b *blockRaces) begin(c *cta, index uint64) {
 	}
 }
 
-// fenceBlocks is a fence for all of the device.
+// fenceBlocks executes a fence of device scope or more.
 func (w *warp) fenceBlocks() {
 	w.fenced = append(w.fenced[:0], w.vc...)
-	w.vc[w.id]++ // what comes now is not behind the fence
+	w.vc[w.id]++ // later accesses are not ordered by the fence
 	w.seen.add(w.met)
 	w.met = nil
 }
 
-// synchronise is an atomic or an ordered access to a word.
+// synchronise executes an atomic or an ordered access to a word.
 func (b *blockRaces) synchronise(w *warp, x *extra, addr uint64, reads, writes bool) {
 	if x.block {
 		return
@@ -139,7 +142,7 @@ func (b *blockRaces) page(r *region, off uint64) *markPage {
 	return q
 }
 
-// access checks and records an access of one lane to n bytes.
+// access checks and records one lane's access to n bytes.
 func (b *blockRaces) access(w *warp, in *inst, l int, r *region, off uint64, n int, write, same bool, k accessKind) {
 	now := mark{b.current, w.vc[w.id], w.pc, uint16(w.id), k}
 	for i := off; i < off+uint64(n); i++ {
@@ -179,8 +182,8 @@ func (b *blockRaces) fault(w *warp, in *inst, l int, r *region, off uint64, m *m
 		w.cta.launch.Mem.whereabouts(addr, 1), who, did, line, w.cta.entry.mod.line(line))
 }
 
-// trackGlobal checks a load (write false), a store or an atomic of the lanes of m against other
-// blocks, before it is executed.
+// trackGlobal checks an access of the lanes of m against other blocks, before it is executed: a
+// load (write false), a store or an atomic.
 func (w *warp) trackGlobal(in *inst, m uint32, total int, write, atomic bool) {
 	b := w.cta.blocks
 	x := in.x

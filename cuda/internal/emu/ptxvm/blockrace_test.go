@@ -10,8 +10,8 @@ type blockCase struct {
 	race       bool
 }
 
-// Bodies over %r0 = block, %t = thread, %rd0 = buffer of zeros, %rd1 = its word %t, %rd2 = its
-// word of the block.
+// blockCases are bodies over %r0 = block, %t = thread, %rd0 = buffer of zeros, %rd1 = its word %t,
+// %rd2 = the word of the block.
 var blockCases = []blockCase{
 	{"each block its own word", "st.global.u32 [%rd2], %r0;\n ld.global.u32 %r1, [%rd2];", false},
 	{"all blocks read", "ld.global.u32 %r1, [%rd0+128];\n st.global.u32 [%rd2], %r1;", false},
@@ -35,7 +35,8 @@ var blockCases = []blockCase{
 	{"cp.async of another block's result", "add.u32 %r2, %r0, 1;\n st.global.u32 [%rd2], %r2;\n setp.eq.u32 %p1, %r0, 0;\n@%p1 ret;\n cp.async.ca.shared.global [%s], [%rd2+-4], 4; // HERE", true},
 }
 
-// What blocks of two warps do: thread 32 writes and reads, and thread 0 counts.
+// blockWarpCases are bodies for blocks of two warps. Thread 32 writes and reads, and thread 0
+// counts.
 var blockWarpCases = []blockCase{
 	{"one counts for all", lead + "bar.sync 0;\n" + count + "bar.sync 0;\n" + follow, false},
 	{"by a reduction at the barrier", lead + "bar.sync 0;\n" + count + "bar.red.or.pred %p1, 0, %p2;\n" + follow, false},

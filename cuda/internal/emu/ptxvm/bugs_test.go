@@ -28,8 +28,8 @@ func entry(name, body string) string {
 ` + body + "\n\tret;\n}\n"
 }
 
-// The planted bugs: each must be found at the line marked HERE, in the given thread, with a message
-// that says what matters.
+// planted are bugs. Each must be found at the line marked HERE, in the given thread, with a message
+// that contains the words.
 var planted = []struct {
 	name   string
 	body   string
@@ -101,7 +101,7 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// What must not be reported.
+// innocent are bodies in which nothing must be reported.
 var innocent = []struct {
 	name, body string
 	block      uint32
@@ -171,7 +171,7 @@ func TestBadLaunches(t *testing.T) {
 	}
 }
 
-// The fault of the lowest block is reported whatever the number of workers.
+// The fault of the lowest block is reported for any number of workers.
 func TestFaultIsDeterministic(t *testing.T) {
 	src := kernel("mov.u32 %r1, %ctaid.x;\n setp.lt.u32 %p1, %r1, 13;\n@%p1 ret;\n trap; // HERE")
 	for range 20 {

@@ -6,20 +6,20 @@ import "slices"
 type activation struct {
 	to   *body
 	site *callSite
-	// bytes that this call and those around it would keep of registers on a thread's stack
+	// bytes of registers on a thread's stack that this call and its callers would need
 	stack int
-	// registers of the function as they were, where it was active already
+	// if the function was active already: its registers before this call
 	saved        []lanes
 	savedW       []uint32
 	preds, predW []uint32
 }
 
-// maxStack bounds what functions need of a thread's stack, in bytes: local memory, and by itself
-// registers. Hardware has a limit that the program sets (CU_LIMIT_STACK_SIZE).
+// maxStack bounds the bytes of a thread's stack that functions need, for local memory and, counted
+// apart, for registers. On hardware the program sets that limit (CU_LIMIT_STACK_SIZE).
 const maxStack = 64 << 10
 
-// call lets the lanes of m execute a function. The others, and those that call another one by
-// address, wait.
+// call makes the lanes of m execute a function. The other lanes wait, and so do lanes of m that
+// call another function by address.
 func (w *warp) call(in *inst, m uint32) {
 	site, b := in.x.call, in.x.call.to
 	w.stack = append(w.stack, frame{pc: w.pc + 1, rpc: w.rpc, mask: w.mask, depth: w.depth})
@@ -82,8 +82,8 @@ func lanesOf(m uint32) func(yield func(l int) bool) {
 	}
 }
 
-// callee finds the function whose address the first lane of m holds, and the lanes that hold the
-// same.
+// callee returns the function whose address the first lane of m holds, and the lanes that hold the
+// same address.
 func (w *warp) callee(in *inst, m uint32) (b *body, group uint32) {
 	w.need(in, m, in.a)
 	r := &w.r[in.a]
@@ -116,7 +116,7 @@ func (w *warp) callee(in *inst, m uint32) (b *body, group uint32) {
 	return b, group
 }
 
-// leave ends the call whose function has come to its end.
+// leave ends the call whose function has returned.
 func (w *warp) leave() {
 	a := &w.calls[len(w.calls)-1]
 	m, base := w.mask, &w.r[w.cta.entry.base]
@@ -139,7 +139,7 @@ func (w *warp) moveLocal(to, from, n int) {
 	copy(w.localInit[to:to+n], w.localInit[from:from+n])
 }
 
-// save keeps the registers of a function that calls itself, perhaps by way of others.
+// save saves the registers of a function that calls itself, directly or through other functions.
 func (w *warp) save(a *activation) {
 	a.saved, a.preds = []lanes{}, []uint32{}
 	for _, s := range a.to.regs {
@@ -161,7 +161,7 @@ func (w *warp) restore(a *activation, m uint32) {
 	}
 }
 
-// grow makes local memory as large as frames need it.
+// grow makes local memory large enough for the frames.
 func (w *warp) grow(in *inst, m uint32, need int) {
 	if need <= w.stride {
 		return
@@ -185,7 +185,7 @@ func (w *warp) overflow(in *inst, m uint32) {
 	}
 }
 
-// frameEnd is where the local memory that a lane may use ends.
+// frameEnd returns the end of the local memory that a lane may use.
 func (w *warp) frameEnd(l int) int {
 	if n := len(w.calls); n > 0 {
 		return int(w.r[w.cta.entry.base][l]) + w.calls[n-1].to.fn.size
@@ -193,8 +193,8 @@ func (w *warp) frameEnd(l int) int {
 	return w.cta.entry.Local
 }
 
-// assertFailed executes a call of __assertfail(message, file, line, function, size of a character),
-// which CUDA's assert makes.
+// assertFailed executes a call of __assertfail(message, file, line, function, size of a character).
+// CUDA's assert makes this call.
 func (w *warp) assertFailed(in *inst, m uint32) {
 	for l := range lanesOf(m) {
 		at := l * w.stride
@@ -208,7 +208,7 @@ func (w *warp) assertFailed(in *inst, m uint32) {
 			}
 			switch args[i].size {
 			case 1, 2, 4, 8:
-			default: // none that the compiler passes
+			default: // the compiler passes no other values
 				return 0
 			}
 			return get(w.local[at+args[i].offset:], args[i].size)
@@ -217,7 +217,7 @@ func (w *warp) assertFailed(in *inst, m uint32) {
 	}
 }
 
-// text reads a string of global memory.
+// text returns the string at an address of global memory.
 func (w *warp) text(addr uint64) string {
 	r := w.cta.launch.Mem.reach(addr)
 	if r == nil {
@@ -230,8 +230,8 @@ func (w *warp) text(addr uint64) string {
 	return string(b[:min(len(b), 512)])
 }
 
-// jump takes the lanes that go where the first of m goes, and leaves the others for the next time
-// round.
+// jump sends the lanes with the same target as the first lane of m to that target. The other lanes
+// of m execute the instruction again.
 func (w *warp) jump(in *inst, m uint32) {
 	if m == 0 {
 		w.pc++
@@ -264,7 +264,7 @@ func (w *warp) jump(in *inst, m uint32) {
 	if in.rpc != w.rpc && in.rpc >= 0 {
 		w.stack = append(w.stack, frame{pc: in.rpc, rpc: w.rpc, mask: w.mask, depth: w.depth})
 	}
-	if out := rest &^ m; out != 0 { // not taken
+	if out := rest &^ m; out != 0 { // lanes that do not take the branch
 		w.stack = append(w.stack, frame{pc: w.pc + 1, rpc: in.rpc, mask: out, depth: w.depth})
 	}
 	if again := rest & m; again != 0 {

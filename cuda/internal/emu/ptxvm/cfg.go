@@ -1,15 +1,15 @@
 package ptxvm
 
-// reconverge sets rpc of every branch: the first instruction of its block's immediate
-// post-dominator. Only the last exit of the text counts as an exit; lanes that leave by an earlier
-// one just drop out, so that the rest still meets. Post-dominators follow Cooper, Harvey and
+// reconverge sets rpc of every branch to the first instruction of its block's immediate
+// post-dominator. Only the last exit of the text counts as an exit. Lanes that leave by an earlier
+// one just drop out, so that the others still meet. Post-dominators follow Cooper, Harvey and
 // Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph of instructions.
 //
-// code is the body of the entry, or that of a function, which starts at instruction first of the
-// whole.
+// code is the body of the entry or of a function. Its first instruction has the number first in the
+// whole code.
 func reconverge(code []inst, first int32) {
 	n := len(code)
-	// The graph has a node an instruction; only branches have several successors.
+	// Each instruction is a node of the graph. Only branches have several successors.
 	var buf [2]int32
 	succ := func(i int) []int32 {
 		in := &code[i]
@@ -40,14 +40,14 @@ func reconverge(code []inst, first int32) {
 			}
 		}
 	}
-	exit := n - 1 // the appended ret; where nothing reaches it, the last unguarded exit before
+	exit := n - 1 // the appended ret, or if nothing reaches it, the last unguarded exit before it
 	for exit > 0 && len(preds[exit]) == 0 {
 		exit--
 		for exit > 0 && !(code[exit].kind == kExit && code[exit].guard == 0) {
 			exit--
 		}
 	}
-	// postorder of the reversed graph from the exit
+	// Postorder of the reversed graph, from the exit.
 	num := make([]int32, n) // 0: not reached
 	var order []int32
 	type frame struct{ node, next int32 }

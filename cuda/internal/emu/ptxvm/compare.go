@@ -2,7 +2,7 @@ package ptxvm
 
 import "slices"
 
-// cmpFn compares two registers and returns a bit a lane.
+// cmpFn compares two registers and returns one bit for each lane.
 type cmpFn = func(a, b *lanes) uint32
 
 func bit(c bool) uint32 {
@@ -61,7 +61,7 @@ func cmpInt[T integers](op string) cmpFn {
 	return nil
 }
 
-// floatCompare returns the ordered or unordered comparison of two floats.
+// floatCompare returns the function of an ordered or unordered comparison of two floats.
 func floatCompare(op string) func(x, y float64) bool {
 	switch op {
 	case "eq":
@@ -96,7 +96,7 @@ func floatCompare(op string) func(x, y float64) bool {
 	return nil
 }
 
-// decodeFloat returns the function that widens a lane of a float type.
+// decodeFloat returns the function that converts a lane of a float type to float64.
 func decodeFloat(t Type) func(uint64) float64 {
 	switch t {
 	case F32:
@@ -165,7 +165,7 @@ func cmpFloat(op string, t Type, ftz bool) cmpFn {
 
 var cmpOps = []string{"eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"}
 
-// comparison takes the comparison operator and type of setp and set.
+// comparison removes the comparison operator and the type from the modifiers of setp or set.
 func (d *decoder) comparison() (cmpFn, Type) {
 	t := d.typ()
 	i := d.oneOf(cmpOps...)
@@ -255,7 +255,7 @@ func setPredicate(d *decoder) {
 	i.kind = kCmp
 }
 
-// setValue decodes set: like setp, but the destination is a register, all ones or 1.0f.
+// setValue decodes set. It is like setp, but the destination is a register: all ones, or 1.0f.
 func setValue(d *decoder) {
 	if n := len(d.mods); n > 0 && slices.Contains([]string{"f16", "f16x2", "bf16", "bf16x2"}, d.mods[n-1]) {
 		setHalf(d)

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// conform is one entry of the conformance list: code over the registers %a, %b, %c (inputs) and %d
-// (output), predicates %p %q %s, and rows of inputs followed by the expected output. regs gives the
-// types of a, b, c, d in order of those used, the output last.
+// conform is one entry of the conformance list: code over the registers %a, %b, %c (inputs), %d
+// (output) and the predicates %p %q %s, and rows of inputs followed by the expected output. regs
+// gives the types of those of a, b, c and d that are used, in this order, the output last.
 type conform struct {
 	regs string
 	code string
@@ -33,7 +33,7 @@ const (
 	inf64         = 0x7ff0000000000000
 )
 
-// entry prints the kernel: each thread loads its inputs, runs the code and stores %d.
+// entry returns the text of the kernel: each thread loads its inputs, runs the code and stores %d.
 func (c conform) entry(name string) string {
 	types := strings.Fields(c.regs)
 	nin := len(types) - 1
@@ -52,7 +52,7 @@ func (c conform) entry(name string) string {
 	return b.String()
 }
 
-// run executes the code once a row, a lane each, and returns %d of every row.
+// run executes the code for all rows, one lane for each, and returns %d of every row.
 func (c conform) run(t *testing.T) []uint64 {
 	t.Helper()
 	nin := len(strings.Fields(c.regs)) - 1
@@ -196,8 +196,8 @@ var floatCases = []conform{
 	{"f32 f32 f32", "mul.rn.f32 %d, %a, %b;", rows(row(sf(1.5), sf(-2), sf(-3)), row(0, inf32, qnan32), row(0x00800000, sf(.5), 0x00400000))},
 	{"f32 f32 f32", "mul.ftz.f32 %d, %a, %b;", rows(row(0x00800000, sf(.5), 0))},
 	{"f32 f32 f32 f32", "fma.rn.f32 %d, %a, %b, %c;", rows(row(sf(2), sf(3), sf(4), sf(10)),
-		// (1+2^-12)(1+2^-12) = 1 + 2^-11 + 2^-24, a tie that c breaks; a float64 sum followed by
-		// rounding misses it
+		// (1+2^-12)(1+2^-12) = 1 + 2^-11 + 2^-24 is a tie that c breaks. A float64 sum that is then
+		// rounded gets it wrong.
 		row(0x3f800800, 0x3f800800, sf(0x1p-60), 0x3f801001), row(0x3f800800, 0x3f800800, sf(-0x1p-60), 0x3f801000),
 		// the same in the subnormal range
 		row(sf(0x1p-75), sf(0x1p-75), 0, 0), row(sf(0x1p-75), sf(0x1p-75), 1, 2), row(inf32, 0, sf(1), qnan32))},
@@ -254,7 +254,7 @@ var floatCases = []conform{
 	{"f32 b32", "testp.finite.f32 %p, %a; selp.b32 %d, 1, 0, %p;", rows(row(1, 1), row(qnan32, 0), row(inf32, 0))},
 }
 
-// cmpCase lists a comparison for (1,2), (2,2), (3,2) and (NaN,2).
+// cmpCase returns the tests of a comparison with (1,2), (2,2), (3,2) and (NaN,2).
 func cmpCase(op, t string, lt, eq, gt, nan uint64) conform {
 	one, two, three := sf(1), sf(2), sf(3)
 	return conform{"f32 f32 b32", "setp." + op + "." + t + " %p, %a, %b; selp.b32 %d, 1, 0, %p;", rows(row(one, two, lt), row(two, two, eq), row(three, two, gt), row(qnan32, two, nan))}
@@ -375,7 +375,7 @@ var convertCases = []conform{
 }
 
 func TestFMA32AgainstIntegers(t *testing.T) {
-	// an independent reference: exact integer arithmetic on 24-bit significands
+	// An independent reference: exact integer arithmetic on 24-bit significands.
 	x := uint32(2463534242)
 	next := func() uint32 { x ^= x << 13; x ^= x >> 17; x ^= x << 5; return x }
 	for range 300000 {
@@ -386,7 +386,7 @@ func TestFMA32AgainstIntegers(t *testing.T) {
 		fa, fb := float32(a), float32(b)
 		got := fma32(fa, fb, c)
 		p := float64(a) * float64(b)
-		// round-to-nearest-even of p+c in integers scaled by 2^60
+		// Rounds p+c to nearest even, in integers scaled by 2^60.
 		hi := uint64(p)
 		mant, exp := hi, 0
 		sticky, neg := false, false
@@ -397,7 +397,7 @@ func TestFMA32AgainstIntegers(t *testing.T) {
 			neg = v < 0
 			mant = uint64(max(v, -v))
 		default:
-			frac := math.Ldexp(float64(c), 30) // p·2^30 + c·2^30; what is below becomes sticky
+			frac := math.Ldexp(float64(c), 30) // p·2^30 + c·2^30; lower bits become sticky
 			fl := math.Floor(frac)
 			mant, exp, sticky = uint64(int64(hi)<<30+int64(fl)), -30, frac != fl
 		}

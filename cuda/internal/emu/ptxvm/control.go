@@ -14,7 +14,7 @@ func branch(d *decoder) {
 	d.in.kind, d.in.target = kBranch, d.label(a[0].name)
 }
 
-// label returns the instruction that a label stands for.
+// label returns the number of the instruction at a label.
 func (d *decoder) label(name string) int32 {
 	pc, ok := d.stmt.scope.label(name)
 	if !ok {
@@ -71,7 +71,7 @@ func nop(d *decoder) {
 	}
 }
 
-// nanosleep gives way to what the sleeper waits for: another block may have no processor.
+// nanosleep yields the processor, because the block that the sleeper waits for may need it.
 func nanosleep(d *decoder) {
 	d.need(70, 6, 3)
 	d.typIn(U32)
@@ -82,7 +82,7 @@ func nanosleep(d *decoder) {
 	})
 }
 
-// gridDependency: launches never overlap here, so there is nothing to wait for.
+// gridDependency does nothing: emulated launches never overlap, so there is nothing to wait for.
 func gridDependency(d *decoder) {
 	d.need(90, 7, 8)
 	if d.oneOf("wait", "launch_dependents") < 0 {
@@ -92,7 +92,7 @@ func gridDependency(d *decoder) {
 	d.in.kind = kNop
 }
 
-// setRegisters decodes setmaxnreg. Registers are not counted here, so it changes nothing.
+// setRegisters decodes setmaxnreg. It has no effect, because the emulator does not count registers.
 func setRegisters(d *decoder) {
 	d.need(90, 8, 0)
 	if m := d.e.mod; m.arch[len(m.arch)-1] != 'a' {
@@ -108,8 +108,8 @@ func setRegisters(d *decoder) {
 	d.run(func(w *warp, in *inst, m uint32) { w.converged(in, m, BarrierDivergence) })
 }
 
-// fence decodes membar and fence. Global accesses of one goroutine are seen in order by others that
-// synchronise through atomics, so nothing is left to do.
+// fence decodes membar and fence. Goroutines that synchronise by atomics already see each other's
+// global accesses in order, so a fence has nothing to do.
 func fence(d *decoder) {
 	d.args(0)
 	scope := 0

@@ -99,8 +99,8 @@ func approximate(d *decoder) {
 	d.alu(lift3(op))
 }
 
-// convert decodes cvt. Modifiers come as rounding, .ftz, .sat, .relu, destination type, source
-// type.
+// convert decodes cvt. The modifiers come in this order: rounding, .ftz, .sat, .relu, destination
+// type, source type.
 func convert(d *decoder) {
 	if d.take("pack") {
 		convertPack(d)
@@ -205,7 +205,7 @@ func convert(d *decoder) {
 	default:
 		f = convertFloat(d, st, dt, mode, hasRound, integral, ftz, sat, relu)
 	}
-	if wt.Size() > dt.Size() && dt.signed() { // the result is sign-extended to a wider register
+	if wt.Size() > dt.Size() && dt.signed() { // a wider register gets the result sign-extended
 		g, n, m := f, dt.bits(), wt.mask()
 		f = func(a uint64) uint64 { return uint64(signExtend(g(a), n)) & m }
 	}
@@ -220,7 +220,7 @@ func signReader(t Type) func(uint64) uint64 {
 	return func(a uint64) uint64 { return a & m }
 }
 
-// intConvert returns a loop for the frequent integer conversions, nil for others.
+// intConvert returns a loop for the frequent integer conversions, or nil for others.
 func intConvert(st, dt, wt Type, sat bool) laneFn {
 	if sat || wt.Size() != dt.Size() {
 		return nil
@@ -275,7 +275,7 @@ func saturate(v uint64, t Type) uint64 {
 
 func convertFloat(d *decoder, st, dt Type, mode rounding, hasRound, integral, ftz, sat, relu bool) func(uint64) uint64 {
 	narrows := formats[dt].prec < formats[st].prec || dt == BF16 && st == F16 || dt == F16 && st == BF16
-	// the modifier is optional
+	// the rounding modifier is optional
 	if st != dt && mode != rna && (st == BF16 || st == F16 && dt == BF16) {
 		if narrows && !hasRound {
 			hasRound = true
@@ -339,7 +339,7 @@ func convertFloat(d *decoder, st, dt Type, mode rounding, hasRound, integral, ft
 	return f
 }
 
-// convertPair decodes cvt.rn.f16x2.f32 d, a, b and its bfloat16 form: a goes to the upper half.
+// convertPair decodes cvt.rn.f16x2.f32 d, a, b and the same for bfloat16. a becomes the upper half.
 func convertPair(d *decoder, dt, st Type, mode rounding, hasRound, other, relu bool) {
 	d.need(80, 7, 0)
 	if st != F32 || !hasRound || mode > rz || other {
@@ -369,7 +369,8 @@ func convertPair(d *decoder, dt, st Type, mode rounding, hasRound, other, relu b
 	d.alu(lift2(func(a, b uint64) uint64 { return one(a)<<16 | one(b) }))
 }
 
-// convertAddress decodes cvta and cvta.to between a space's addresses and generic ones.
+// convertAddress decodes cvta and cvta.to, which convert between a space's addresses and generic
+// ones.
 func convertAddress(d *decoder) {
 	d.typIn(U64)
 	to := d.take("to")

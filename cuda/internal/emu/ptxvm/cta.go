@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// cta runs one block at a time; a worker reuses it from block to block.
+// cta runs one block at a time. A worker uses the same cta for all its blocks.
 type cta struct {
 	launch   *Launch
 	entry    *Entry
@@ -16,26 +16,26 @@ type cta struct {
 	id       [3]uint32
 	index    uint64
 	warps    []*warp
-	live     int // warps not done
+	live     int // number of warps that are not done
 	stats    Stats
 	maxSteps int64
 	start    time.Time
 	shared   sharedMemory
 	barriers [16]ctaBarrier
 	global   globalLog
-	watch    bool          // global memory is watched for races within the block
+	watch    bool          // look for races on global memory within the block
 	blocks   *blockRaces   // nil unless asked for
 	lines    []LineStats   // by instruction, nil unless asked for
 	cache    *blockCache   // nil unless asked for
-	fence    atomic.Uint64 // fences order host memory accesses through it
-	abort    func() bool   // asked between slices
+	fence    atomic.Uint64 // fences order accesses to host memory by it
+	abort    func() bool   // called between slices; true ends the block
 }
 
-// slice is how many instructions a warp executes before another gets its turn.
+// slice is the number of instructions that a warp executes before another warp gets its turn.
 const slice = 256
 
-// newCTA returns the state for blocks of a launch, reused from an earlier launch of the same shape
-// where there is one.
+// newCTA returns the state for running blocks of a launch. If there is one, it reuses the state of
+// an earlier launch of the same shape.
 func newCTA(l *Launch, globals map[*variable]uint64) *cta {
 	e := l.Entry
 	c, ok := e.pool.Get().(*cta)
@@ -59,7 +59,7 @@ func newCTA(l *Launch, globals map[*variable]uint64) *cta {
 	return c
 }
 
-// release gives the state back for later launches.
+// release returns the state for use by later launches.
 func (c *cta) release() {
 	c.launch, c.abort, c.blocks, c.lines, c.cache = nil, nil, nil, nil, nil
 	for _, w := range c.warps {
@@ -171,7 +171,7 @@ func (c *cta) fillSpecial(w *warp, s specialUse) {
 	}
 }
 
-// numSM is the number of multiprocessors announced: those of A100 and H100.
+// numSM returns the number of multiprocessors that %nsmid announces: that of A100 or H100.
 func numSM(sm int) int {
 	if sm >= 90 {
 		return 132
@@ -224,8 +224,8 @@ func (c *cta) reset(index uint64) {
 	}
 }
 
-// run executes one block to its end. A fault is returned, anything else that panics is a bug and
-// goes on.
+// run executes one block to its end and returns a fault of the kernel. Any other panic is a bug,
+// and continues.
 func (c *cta) run(index uint64) (f *Fault) {
 	defer func() {
 		switch e := recover().(type) {
@@ -277,7 +277,7 @@ func (c *cta) deadlock() {
 	}
 }
 
-// whereabouts says where each warp of a deadlocked block is.
+// whereabouts says where each warp of a deadlocked block waits.
 func (c *cta) whereabouts() string {
 	var s []string
 	for i, w := range c.warps {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// declare parses variable declarations after their state space and lays them out. A parameter list,
-// whose size so far is in end, holds one each and no semicolon.
+// declare parses variable declarations after their state space, and assigns offsets. In a parameter
+// list, whose size so far is *end, each declaration has one variable and no semicolon.
 func (p *parser) declare(sc *scope, sp space, extern bool, end *int) *variable {
 	align, vec := 0, 1
 	var t Type
@@ -174,8 +174,8 @@ func (p *parser) initValues(v *variable, depth int) {
 	v.init = append(v.init, binary.LittleEndian.AppendUint64(nil, bits)[:v.typ.Size()]...)
 }
 
-// literal converts a number to the bits of type t; ok is false where the kinds do not go together
-// or the value does not fit.
+// literal converts a number to the bits of type t. ok is false if t is a type of another kind, or
+// if the value does not fit.
 func literal(o operand, t Type) (bits uint64, ok bool) {
 	switch o.kind {
 	case okInt:
@@ -205,12 +205,12 @@ func literal(o operand, t Type) (bits uint64, ok bool) {
 	return 0, false
 }
 
-// ParseDeclarations is [Parse] for kernels that will not run: of their bodies it reads only what
-// memory they declare and passes over the instructions, so that mistakes in these are not found.
-// What an [Entry] says of its parameters, threads and memory is as from Parse.
+// ParseDeclarations is [Parse] for kernels that will not run. It reads the declarations of memory
+// in their bodies, but skips the instructions, so it does not find mistakes in them. Parameters,
+// threads and memory of an [Entry] are the same as from Parse.
 func ParseDeclarations(ptx string) (*Module, error) { return parse(ptx, true) }
 
-// passes skips an instruction, a label or a declaration of registers, and reports whether it was
+// passes skips an instruction, a label or a declaration of registers, and reports whether there was
 // one.
 func (p *parser) passes() bool {
 	switch {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What is known of a kernel without its instructions is what the whole text says.
+// ParseDeclarations returns the same declarations of a kernel as Parse.
 func TestParseDeclarations(t *testing.T) {
 	paths, err := filepath.Glob("../../kernels/testdata/*.ptx")
 	if err != nil || len(paths) == 0 {
@@ -57,7 +57,7 @@ end: }
 	}
 }
 
-// sameDeclarations compares what two modules say of their kernels.
+// sameDeclarations compares the declarations of the kernels of two modules.
 func sameDeclarations(t *testing.T, name string, want, got *Module) {
 	t.Helper()
 	if a, b := fmt.Sprint(want.Entries(), want.Arch()), fmt.Sprint(got.Entries(), got.Arch()); a != b {

@@ -5,34 +5,34 @@ import (
 	"strings"
 )
 
-// decoder turns the statements of one entry into instructions. It fails by panicking with a
+// decoder turns the statements of one entry into instructions. If it fails, it panics with a
 // *ParseError.
 type decoder struct {
 	e        *Entry
 	stmt     *stmt
-	now      stmt // what stmt points to
+	now      stmt // the statement to which stmt points
 	in       *inst
 	base     string   // opcode without modifiers
-	mods     []string // modifiers not yet taken
+	mods     []string // modifiers that are not yet processed
 	nreg     int32
 	npred    int32
 	consts   map[constSlot]int32
 	specials map[special]int32
 	shared   int // end of static shared memory
 	dynAlign int
-	fn       *body       // the function in progress, nil in the entry
-	todo     []*function // functions that are called and not decoded yet
-	targets  int         // in the lists of all brx.idx
+	fn       *body       // the function that is being decoded, nil for the entry
+	todo     []*function // functions that are called but not decoded yet
+	targets  int         // number of targets in the lists of all brx.idx
 }
 
-// decode fills in e.code and the register layout. Register slot 0 is the constant zero, predicate
-// slots 0 and 1 the constants true and false.
+// decode fills in e.code and the register layout. Register slot 0 is the constant zero. Predicate
+// slots 0 and 1 are the constants true and false.
 func decode(e *Entry, stmts []stmt) {
 	e.names = map[regKey]string{}
 	d := &decoder{e: e, nreg: 1, npred: 2, consts: map[constSlot]int32{}, specials: map[special]int32{}, shared: e.StaticShared, dynAlign: 16}
 	e.code = make([]inst, 0, len(stmts)+1)
 	d.body(stmts)
-	// running off the end is ret
+	// reaching the end acts as ret
 	e.code = append(e.code, inst{kind: kExit, line: lastLine(e.code), rpc: -1})
 	reconverge(e.code, 0)
 	d.functions()
@@ -48,7 +48,7 @@ func decode(e *Entry, stmts []stmt) {
 	e.dynOffset = int(roundUp(uint64(d.shared), uint64(d.dynAlign)))
 }
 
-// lastLine is the line of the last instruction.
+// lastLine returns the line of the last instruction.
 func lastLine(code []inst) int32 {
 	if len(code) == 0 {
 		return 1
@@ -62,7 +62,7 @@ func (d *decoder) body(stmts []stmt) {
 	first := len(e.code)
 	e.code = slices.Grow(e.code, len(stmts)+1)
 	for i := range stmts {
-		d.now = stmts[i] // its own: a function is decoded for each entry that calls it
+		d.now = stmts[i] // a copy, because a function is decoded for each entry that calls it
 		s := &d.now
 		e.code = append(e.code, inst{line: int32(s.line), rpc: -1})
 		d.stmt, d.in = s, &e.code[first+i]
@@ -82,13 +82,13 @@ func (d *decoder) body(stmts []stmt) {
 	}
 }
 
-// splitOpcode splits at dots; "L1::no_allocate" stays whole.
+// splitOpcode splits an opcode at its dots. "L1::no_allocate" stays whole.
 func splitOpcode(op string) []string { return strings.Split(op, ".") }
 
 func (d *decoder) fail(format string, args ...any) { fail(d.stmt.line, format, args...) }
 
-// need records that the instruction exists from this compute capability and PTX version on, and
-// fails where the module claims less.
+// need records the compute capability and the PTX version that an instruction needs. It fails if
+// the module claims less.
 func (d *decoder) need(sm, major, minor int) {
 	m := d.e.mod
 	if m.target < sm {
@@ -99,7 +99,7 @@ func (d *decoder) need(sm, major, minor int) {
 	}
 }
 
-// take removes a modifier and reports whether it was there.
+// take removes a modifier and reports whether it was present.
 func (d *decoder) take(name string) bool {
 	for i, m := range d.mods {
 		if m == name {
@@ -110,7 +110,7 @@ func (d *decoder) take(name string) bool {
 	return false
 }
 
-// oneOf removes the first of the named modifiers that is there and returns its index, or -1.
+// oneOf removes the first of the named modifiers that is present and returns its index, or -1.
 func (d *decoder) oneOf(names ...string) int {
 	for i, n := range names {
 		if d.take(n) {
@@ -120,7 +120,7 @@ func (d *decoder) oneOf(names ...string) int {
 	return -1
 }
 
-// typ removes the last modifier that is a type.
+// typ removes the last modifier that is a type, and returns it.
 func (d *decoder) typ() Type {
 	for i := len(d.mods) - 1; i >= 0; i-- {
 		if t, ok := typeByName[d.mods[i]]; ok {
@@ -132,7 +132,7 @@ func (d *decoder) typ() Type {
 	panic("unreachable")
 }
 
-// typIn is typ restricted to a list.
+// typIn is typ with a list of allowed types.
 func (d *decoder) typIn(list ...Type) Type {
 	t := d.typ()
 	if slices.Contains(list, t) {
@@ -142,7 +142,7 @@ func (d *decoder) typIn(list ...Type) Type {
 	panic("unreachable")
 }
 
-// args checks the number of operands.
+// args checks the number of operands and returns them.
 func (d *decoder) args(n int) []operand {
 	if len(d.stmt.args) != n {
 		d.fail("%s takes %d operands, found %d", d.stmt.op, n, len(d.stmt.args))
@@ -175,7 +175,7 @@ func (d *decoder) constSlot(k constSlot) int32 {
 	return slot
 }
 
-// register resolves a register name; nil where it is none.
+// register resolves a register name. It returns nil if there is no such register.
 func (d *decoder) register(name string) *register {
 	r := d.stmt.scope.register(name)
 	if r != nil && r.slot < 0 {
@@ -211,7 +211,7 @@ func (d *decoder) predicate(o operand) int32 {
 	return r.slot
 }
 
-// condition resolves a predicate that is read: a register, or the number 0 or 1, perhaps negated.
+// condition resolves a predicate that is read: a register or the number 0 or 1, possibly negated.
 func (d *decoder) condition(o operand) (slot int32, not bool) {
 	if o.kind == okInt {
 		if o.val == 0 {
@@ -226,8 +226,9 @@ func (d *decoder) condition(o operand) (slot int32, not bool) {
 
 const predFalse = 1
 
-// fits says whether a register of type r may stand for an operand of type t. Sizes are equal (at
-// least equal where wide), and integers do not mix with floats; untyped bits go with everything.
+// fits reports whether a register of type r may be an operand of type t. The sizes must be equal;
+// if wide holds, the register may be larger. Integers do not mix with floats. Untyped bits mix with
+// everything.
 func fits(r, t Type, wide bool) bool {
 	if r == Pred {
 		return false
@@ -272,8 +273,8 @@ func (d *decoder) reg(o operand, t Type, wide bool) (int32, Type) {
 // dst resolves a destination register.
 func (d *decoder) dst(o operand, t Type) int32 { s, _ := d.reg(o, t, false); return s }
 
-// src resolves a source operand: register, special register or number (mov alone also takes
-// addresses of variables).
+// src resolves a source operand: a register, a special register or a number. Only mov also accepts
+// addresses of variables.
 func (d *decoder) src(o operand, t Type) int32 { return d.source(o, t, false) }
 
 func (d *decoder) source(o operand, t Type, wide bool) int32 {
@@ -358,7 +359,7 @@ func (d *decoder) address(name string, off int64, t Type) int32 {
 	return d.constSlot(k)
 }
 
-// place lays out a shared variable of module scope when an entry first uses it.
+// place assigns an offset to a shared variable of module scope when an entry first uses it.
 func (d *decoder) place(v *variable) {
 	if v.extern {
 		d.dynAlign = max(d.dynAlign, v.align)
@@ -377,14 +378,14 @@ func (d *decoder) place(v *variable) {
 	}
 }
 
-// sharedKey tells placed shared variables apart.
+// sharedKey identifies a shared variable that has an offset.
 type sharedKey struct {
 	name   string
 	offset int
 	extern bool
 }
 
-// noteShared remembers a shared variable for messages.
+// noteShared records a shared variable for use in messages.
 func (e *Entry) noteShared(v *variable) {
 	k := sharedKey{v.name, v.offset, v.extern}
 	if e.noted[k] {
@@ -397,8 +398,8 @@ func (e *Entry) noteShared(v *variable) {
 	e.sharedVars = append(e.sharedVars, *v)
 }
 
-// mem resolves an address operand [base+off] in space sp: slot and offset; a generic access to a
-// named variable learns its space.
+// mem resolves an address operand [base+off] in space sp to a slot and an offset. For a generic
+// access to a named variable it returns the variable's space.
 func (d *decoder) mem(o operand, sp space) (slot int32, off int64, at space) {
 	if o.kind != okAddr {
 		d.fail("%s: expected an address in brackets", d.stmt.op)

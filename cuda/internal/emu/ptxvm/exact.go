@@ -5,12 +5,12 @@ import (
 	"math/big"
 )
 
-// Operations on float64, and the roots of both precisions, in the directed roundings: from the
-// exact result, or one with a few hundred bits and the knowledge whether it is exact. Nothing fast
-// needs them.
+// Operations on float64, and the roots of both precisions, in the directed roundings. They round
+// the exact result, or one with a few hundred bits together with the information whether it is
+// exact. They are slow, and need not be fast.
 
-// fromBig returns the bits in format f of x, rounded once. x is not zero; inexact says that the
-// exact magnitude is slightly larger.
+// fromBig returns the bits in format f of x, rounded once. x is not zero. inexact says that the
+// exact magnitude is slightly larger than x.
 func (f *format) fromBig(x *big.Float, inexact bool, mode rounding) uint64 {
 	m := new(big.Float).SetPrec(64).SetMode(big.ToZero).Set(x)
 	inexact = inexact || m.Acc() != big.Exact
@@ -22,7 +22,7 @@ func (f *format) fromBig(x *big.Float, inexact bool, mode rounding) uint64 {
 
 func finite(x float64) bool { return !math.IsInf(x, 0) && x == x }
 
-// directed64 is add, sub, mul or fma.
+// directed64 returns the function of add, sub, mul or fma.
 func directed64(name string, mode rounding) f64Op {
 	return func(a, b, c float64) float64 {
 		switch name {
@@ -67,7 +67,7 @@ func sumExact(a, b *big.Float, negA, negB bool, mode rounding) float64 {
 	return f64(formats[F64].fromBig(s, false, mode))
 }
 
-// quotient is a/b of either precision.
+// quotient returns a/b in either precision.
 func (f *format) quotient(a, b float64, mode rounding) (v uint64, ok bool) {
 	if !finite(a) || !finite(b) || a == 0 || b == 0 {
 		return 0, false
@@ -76,18 +76,18 @@ func (f *format) quotient(a, b float64, mode rounding) (v uint64, ok bool) {
 	return f.fromBig(q, q.Acc() != big.Exact, mode), true
 }
 
-// root is the square root of a.
+// root returns the square root of a.
 func (f *format) root(a float64, mode rounding) (v uint64, ok bool) {
 	if !finite(a) || a <= 0 {
 		return 0, false
 	}
 	x := exactly(a)
 	r := new(big.Float).SetPrec(300).Sqrt(x)
-	// of the true root these bits are the same, unless it is exact
+	// the bits that remain are those of the true root
 	r.SetMode(big.ToZero).SetPrec(250)
 	q := new(big.Float).SetPrec(600).Mul(r, r)
-	// rounded up to an exact value that it is not: cannot be for float64, whose roots have 53 bits
-	// or infinitely many
+	// r would have been rounded up beyond the true root. That is impossible for float64, whose
+	// roots have at most 53 bits, or infinitely many.
 	if q.Cmp(x) > 0 {
 		panic("ptxvm: square root")
 	}
@@ -130,7 +130,8 @@ func reciprocal32(mode rounding) f32Op {
 	}
 }
 
-// gross64 keeps of a result what the approximations of .f64 with .ftz give: the upper 32 bits.
+// gross64 returns f with results as the approximations of .f64 with .ftz give them: the upper 32
+// bits only.
 func gross64(f func(float64) float64) f64Op {
 	return func(a, _, _ float64) float64 {
 		flush := func(x float64) float64 {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// FaultKind classifies what a kernel did wrong.
+// FaultKind classifies the mistakes of a kernel.
 type FaultKind uint8
 
 // The kinds of fault.
@@ -17,23 +17,23 @@ const (
 	// two unordered accesses to one shared-memory byte, one of them a write
 	SharedRace
 	UninitialisedRegister // a register read before its lane wrote it
-	UninitialisedMemory   // a byte read before anything wrote it
+	UninitialisedMemory   // a byte read before it was written
 	BarrierDivergence     // a CTA barrier reached by part of a warp
-	// a warp-level instruction whose member lanes are not all there
+	// a warp-level instruction without all of its member lanes
 	ShuffleDivergence
-	UniformBranchDivergence // bra.uni with lanes that disagree
-	// a cp.async destination used before wait and, for other threads, barrier
+	UniformBranchDivergence // bra.uni in which lanes disagree
+	// a cp.async destination used before the wait, or by another thread before a barrier
 	AsyncCopyNotWaited
 	Trap // trap or brkpt was executed
-	// warps wait at barriers that nobody else can complete
+	// warps wait at barriers that no other warp can complete
 	Deadlock
 	Runaway // a warp exceeded Launch.MaxSteps
 	// the launch itself is invalid (sizes, parameters, target)
 	BadLaunch
 	ReadOnly // a store to constant or parameter memory
-	// a call of what is no function, or deeper than the stack is
+	// a call of an address without a function, or a call that exceeds the stack
 	BadCall
-	GlobalRace // SharedRace on a global byte
+	GlobalRace // SharedRace for a global byte
 )
 
 var faultNames = [...]string{
@@ -59,20 +59,20 @@ type Site struct {
 	Thread [3]uint32 // %tid
 }
 
-// Fault is what a kernel did wrong, where, and in which thread. It is the error of Launch.Run.
+// Fault is a mistake of a kernel, with its place and thread. It is the error of Launch.Run.
 type Fault struct {
 	Kind   FaultKind
 	Kernel string
 	Line   int       // line of the PTX text, from 1; 0 for BadLaunch
 	Source string    // that line, trimmed
 	CTA    [3]uint32 // %ctaid
-	Thread [3]uint32 // %tid of the first lane concerned
-	Addr   uint64    // the address concerned, 0 where there is none
+	Thread [3]uint32 // %tid of the first lane that made the mistake
+	Addr   uint64    // the address, 0 if there is none
 	Msg    string
-	Other  *Site // races and cp.async: the other access
+	Other  *Site // the other access, for races and cp.async
 }
 
-// Error says everything in one sentence.
+// Error says all of this in one sentence.
 func (f *Fault) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s in kernel %s", f.Kind, f.Kernel)

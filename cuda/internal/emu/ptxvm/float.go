@@ -38,7 +38,7 @@ var (
 	fmtF32  = formats[F32]
 )
 
-// round returns the bits in format f of (-1)^neg · mant · 2^exp, rounded once; sticky says that the
+// round returns the bits in format f of (-1)^neg · mant · 2^exp, rounded once. sticky says that the
 // exact magnitude is slightly larger.
 func (f *format) round(neg bool, mant uint64, exp int, sticky bool, mode rounding) uint64 {
 	var sign uint64
@@ -53,13 +53,13 @@ func (f *format) round(neg bool, mant uint64, exp int, sticky bool, mode roundin
 	lz := bits.LeadingZeros64(mant)
 	mant <<= lz
 	exp -= lz
-	// value = mant·2^exp, top bit set: exponent e = exp+63
+	// the value is mant·2^exp with the top bit of mant set, so its exponent is e = exp+63
 	e := exp + 63
 	keep := f.prec
 	if e < emin {
 		keep -= emin - e
 	}
-	var q, rest uint64 // kept significand; the bits cut off, left-aligned
+	var q, rest uint64 // q is the kept significand, rest the bits that are cut off, left-aligned
 	switch {
 	case keep >= 1:
 		q = mant >> (64 - keep)
@@ -176,11 +176,11 @@ func toF16(f float32) uint64 {
 		a -= 112 << 23
 		return s | uint64((a+0xfff+a>>13&1)>>13)
 	}
-	// subnormal: adding 0.5 lets the hardware round at 2^-24
+	// subnormal: adding 0.5 makes the hardware round at 2^-24
 	return s | uint64(math.Float32bits(math.Float32frombits(a)+0.5)-0x3f000000)
 }
 
-// ftz32 flushes a subnormal to zero of its sign.
+// ftz32 replaces a subnormal by zero of the same sign.
 func ftz32(f float32) float32 {
 	b := math.Float32bits(f)
 	if b&0x7f800000 == 0 {
@@ -189,7 +189,7 @@ func ftz32(f float32) float32 {
 	return f
 }
 
-// addOdd returns x+y rounded to odd at 53 bits, so that one more rounding to at most 51 bits gives
+// addOdd returns x+y rounded to odd at 53 bits. Rounding it once more, to at most 51 bits, gives
 // the correctly rounded sum.
 func addOdd(x, y float64) float64 {
 	s := x + y
@@ -217,7 +217,7 @@ func divOdd(x, y float64) float64 {
 	}
 	r := math.FMA(-q, y, x) // exact for quotients of float32 values
 	if b := math.Float64bits(q); r != 0 && b&1 == 0 {
-		if (r > 0) == (y > 0) == (q > 0) { // the exact quotient is further from zero
+		if (r > 0) == (y > 0) == (q > 0) { // true if the exact quotient is further from zero
 			b++
 		} else {
 			b--
@@ -227,8 +227,9 @@ func divOdd(x, y float64) float64 {
 	return q
 }
 
-// fma32 returns a·b+c rounded once. The product of two float32 is exact in float64; only sums that
-// fall on, or in the subnormal range may fall on, a rounding boundary of float32 need the slow way.
+// fma32 returns a·b+c rounded once. The product of two float32 is exact in float64. Two kinds of
+// sums need the slow way: those that fall on a rounding boundary of float32, and those in the
+// subnormal range, which may fall on one.
 func fma32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	s := p + float64(c)
@@ -243,8 +244,9 @@ func fmaNarrow(f *format, a, b, c float32) uint64 {
 	return f.fromF64(addOdd(float64(a)*float64(b), float64(c)), rn)
 }
 
-// toInt converts a float of type st to an integer of type t: round to integral, saturate. NaN gives
-// 0, or for .f64 sources and 64-bit results the value with only the top bit set (PTX ISA, cvt).
+// toInt converts a float of type st to an integer of type t: it rounds to an integral value and
+// saturates. For NaN it returns 0. With an .f64 source or a 64-bit result it returns the value
+// whose top bit alone is set (PTX ISA, cvt).
 func toInt(x float64, st, t Type, mode rounding) uint64 {
 	if x != x {
 		if st == F64 || t.Size() == 8 {
@@ -264,7 +266,8 @@ func toInt(x float64, st, t Type, mode rounding) uint64 {
 	}
 	m := t.mask()
 	if t.signed() {
-		hi := float64(m>>1) + 1 // exact: for 64 bits the sum rounds to 2^63 either way
+		// exact, except with 64 bits, where the sum rounds to 2^63 in any case
+		hi := float64(m>>1) + 1
 		switch {
 		case x >= hi:
 			return m >> 1

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Every half converts to float32 and back unchanged, and the quick conversions agree with the
-// general rounding on all neighbourhoods of halves.
+// Every float16 value converts to float32 and back unchanged. Near all float16 values, the fast
+// conversions agree with the general rounding.
 func TestNarrowFloats(t *testing.T) {
 	for u := range uint64(1 << 16) {
 		if h := f16(u); h == h && toF16(h) != u {
@@ -17,7 +17,7 @@ func TestNarrowFloats(t *testing.T) {
 			t.Fatalf("bf16 %#x: %v comes back as %#x", u, b, toBF16(b))
 		}
 		mid := math.Float32bits(f16(u))
-		// around the tie to the next half
+		// around the tie between this value and the next
 		for _, half := range []uint32{0, 0xfff, 0x1000, 0x1001, 0x1fff} {
 			x := math.Float32frombits(mid + half)
 			if got, want := toF16(x), fmtF16.fromF64(float64(x), rn); got != want {
@@ -33,7 +33,8 @@ func TestNarrowFloats(t *testing.T) {
 	}
 }
 
-// The general rounding agrees with the hardware's own float64 to float32 conversion, in all ranges.
+// The general rounding agrees with the processor's conversion from float64 to float32, in all
+// ranges.
 func TestRoundingAgainstHardware(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 500000 {

@@ -2,8 +2,8 @@ package ptxvm
 
 import "math"
 
-// Floating-point lane operations. Each result is rounded once to its type; products are converted
-// explicitly so that Go never fuses.
+// Floating-point lane operations. Each result is rounded once to its type. Products are converted
+// explicitly, so that Go never fuses them with additions.
 
 func addF32(d, a, b, _ *lanes) {
 	for l := range d {
@@ -66,7 +66,8 @@ func minF32(d, a, b, _ *lanes) {
 	}
 }
 
-// max32 drops a NaN operand; +0 is larger than -0; two NaNs give the canonical one.
+// max32 returns the larger operand. It drops a NaN, takes +0 as larger than -0, and returns the
+// canonical NaN for two NaNs.
 func max32(x, y float32) float32 {
 	switch {
 	case x > y:
@@ -128,7 +129,7 @@ func minMax64(a, b float64, wantMax bool) float64 {
 	return math.Min(a, b)
 }
 
-// liftF32 makes a lane operation of f with flushing, saturation, and .relu as asked.
+// liftF32 returns the lane operation of f, with flushing and saturation as asked.
 func liftF32(f f32Op, ftz, sat bool) laneFn {
 	return func(d, a, b, c *lanes) {
 		for l := range d {
@@ -148,7 +149,7 @@ func liftF32(f f32Op, ftz, sat bool) laneFn {
 	}
 }
 
-// signF32 is abs or neg: a change of the sign bit, NaN payloads kept.
+// signF32 returns the lane operation of abs or neg. It changes the sign bit and keeps NaN payloads.
 func signF32(name string, ftz bool) laneFn {
 	return lift1(func(a uint64) uint64 {
 		if ftz {
@@ -161,7 +162,7 @@ func signF32(name string, ftz bool) laneFn {
 	})
 }
 
-// sat32 clamps to [+0, 1]; NaN gives +0.
+// sat32 clamps to [+0, 1]. NaN becomes +0.
 func sat32(x float32) float32 {
 	switch {
 	case x >= 1:
@@ -180,9 +181,9 @@ func liftF64(f f64Op) laneFn {
 	}
 }
 
-// narrowFloat describes arithmetic of the two 16-bit formats: computed in float32, where one
-// operation on 8 or 11 bits followed by one more rounding equals a single rounding (24 >= 2p+2),
-// but for fma.
+// narrowFloat describes arithmetic of the two 16-bit formats. It is computed in float32: one
+// operation on 8 or 11 bits, followed by one more rounding, equals a single rounding (24 >= 2p+2).
+// fma is the exception.
 type narrowFloat struct {
 	f    *format
 	to   func(uint64) float32
@@ -196,7 +197,7 @@ var (
 
 func (n narrowFloat) op(name string, ftz, sat, relu bool) func(a, b, c uint64) uint64 {
 	f := f32Ops[name]
-	sub := n.f.prec - 1 // a value is subnormal when its exponent field is zero
+	sub := n.f.prec - 1 // a value is subnormal, or zero, if its exponent field is zero
 	flush := func(v uint64) uint64 {
 		if ftz && v>>sub&(1<<n.f.ebits-1) == 0 {
 			return v & 0x8000
@@ -237,7 +238,7 @@ func pair(f func(a, b, c uint64) uint64) func(a, b, c uint64) uint64 {
 	}
 }
 
-// nanAware makes min and max return the canonical NaN where an operand is one.
+// nanAware makes min and max return the canonical NaN if an operand is NaN.
 func nanAware(f f32Op) f32Op {
 	return func(a, b, c float32) float32 {
 		if a != a || b != b {

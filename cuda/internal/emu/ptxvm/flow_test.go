@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A random structured program over four registers, printed as PTX and executed a second time,
-// thread by thread, by Go.
+// node is a part of a random structured program over four registers. The program is printed as PTX,
+// and also executed in Go, thread by thread.
 type node interface {
 	print(p *printer)
 	exec(t *threadState) (next flow)
@@ -123,7 +123,7 @@ func (n branchNode) exec(t *threadState) flow {
 	return n.no.exec(t)
 }
 
-// loop runs its body (r & 3) times, r as it is on entry.
+// loop runs its body (r & 3) times, with the value of r at entry.
 type loop struct {
 	r    int
 	body program
@@ -207,8 +207,8 @@ func randomBlock(r *rand.Rand, depth int, inLoop bool) program {
 	return b
 }
 
-// Whatever the control flow, each thread computes what it would compute alone, and whoever is left
-// meets again at the end: the final barrier and shuffle fault otherwise.
+// Whatever the control flow is, each thread computes what it would compute alone. All remaining
+// threads meet at the end: otherwise the final barrier and shuffle fault.
 func TestRandomControlFlow(t *testing.T) {
 	const threads = 80
 	for seed := range uint64(400) {

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// The kernels of testdata/foreign are ours; their PTX is what others' compilers made of them. What
-// they compute is computed here once more, in Go, so that a misreading of the PTX ISA that this
-// package and the library's own kernels had in common would show.
+// The kernels of testdata/foreign are ours, but other compilers made their PTX. The tests compute
+// the same results in Go. So they reveal a misreading of the PTX ISA that this package and the
+// library's kernels might share.
 
 var foreignModules sync.Map
 
@@ -45,7 +45,7 @@ func foreign(t testing.TB, name string) *Module {
 	return m
 }
 
-// grid of a launch: blocks, threads, dynamic shared memory.
+// shape is the grid of a launch, its block, and its dynamic shared memory.
 type shape struct {
 	grid, block [3]uint32
 	dyn         uint32
@@ -77,14 +77,14 @@ func (d *device) start(module, entry string, s shape, params ...any) {
 	}
 	l := Launch{Entry: e, Grid: s.grid, Block: s.block, DynShared: s.dyn, Params: raw, Mem: d.mem, SM: max(m.Target(), 80), MaxSteps: 1 << 20, Workers: s.workers}
 	if s.workers > 0 {
-		l.MaxSteps = 1 << 28 // blocks wait for others, which a busy machine may keep waiting
+		l.MaxSteps = 1 << 28 // blocks wait for others, which can take long on a busy machine
 	}
 	if _, err := l.Run(); err != nil {
 		d.t.Fatalf("%s, %s: %v", module, entry, err)
 	}
 }
 
-// words puts values of a size in bytes into memory.
+// words stores values in new memory, each in size bytes.
 func (d *device) words(v []uint64, size int, label string) uint64 {
 	d.t.Helper()
 	a := d.alloc(size*len(v), label)
@@ -96,7 +96,7 @@ func (d *device) words(v []uint64, size int, label string) uint64 {
 	return a
 }
 
-// read returns n values of a size in bytes.
+// read returns n values of size bytes each.
 func (d *device) read(addr uint64, n, size int) []uint64 {
 	d.t.Helper()
 	b, err := d.mem.Bytes(addr, uint64(n*size))
@@ -110,7 +110,7 @@ func (d *device) read(addr uint64, n, size int) []uint64 {
 	return v
 }
 
-// table runs an entry whose thread i takes row i of the inputs, and compares result j of each row
+// table runs an entry whose thread i reads row i of the inputs. It compares result j of each row
 // with want(row)[j].
 func table(t *testing.T, module, entry string, size int, inputs [][]uint64, same func(j int, got, want uint64) bool, want func(row []uint64) []uint64) {
 	t.Helper()
@@ -141,13 +141,13 @@ func table(t *testing.T, module, entry string, size int, inputs [][]uint64, same
 
 func equal(_ int, got, want uint64) bool { return got == want }
 
-// corners are values of n bits at which integer arithmetic is easy to get wrong.
+// corners returns values of n bits at which mistakes in integer arithmetic are likely.
 func corners(n int) []uint64 {
 	m := ^uint64(0) >> (64 - n)
 	return []uint64{0, 1, 2, 3, 7, 31, 32, 33, 63, m, m - 1, m >> 1, m>>1 + 1, m>>1 + 2, 0x5555555555555555 & m, 0x8040201008040201 & m}
 }
 
-// rowsOf returns all pairs of the corners and as many random rows, k values each.
+// rowsOf returns rows of k values: all pairs of the corners, and as many random rows.
 func rowsOf(values []uint64, n, k int) (rows [][]uint64) {
 	r := rand.New(rand.NewPCG(uint64(n), uint64(k)))
 	m := ^uint64(0) >> (64 - n)
@@ -169,7 +169,7 @@ func rowsOf(values []uint64, n, k int) (rows [][]uint64) {
 
 var nvidiaTargets = []string{"sm_70", "sm_80", "sm_90"}
 
-// integerRow is the row of ints.cu.
+// integerRow computes the results of ints.cu for one row.
 func integerRow[T integers](row []uint64) (out []uint64) {
 	a, b, c := T(row[0]), T(row[1]), T(row[2])
 	add := func(v ...T) {

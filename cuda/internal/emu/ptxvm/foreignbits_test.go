@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// field is the width-n field of a from bit pos on, as the ISA words it: bits beyond the register
-// are those of the sign or zero.
+// field returns the field of n bits of a from bit pos on, as the ISA defines it: bits beyond the
+// register are copies of the sign, or zero.
 func field(a uint64, pos, n, width uint, signed bool) uint64 {
 	var v big.Int
 	v.SetUint64(a)
@@ -23,7 +23,7 @@ func field(a uint64, pos, n, width uint, signed bool) uint64 {
 	return v.Mod(&v, new(big.Int).Lsh(big.NewInt(1), width)).Uint64()
 }
 
-// insert puts the lower n bits of a into b at pos.
+// insert returns b with the lower n bits of a inserted at pos.
 func insert(a, b uint64, pos, n, width uint) uint64 {
 	for k := range n {
 		if pos+k < width {
@@ -75,8 +75,7 @@ func bits32Row(row []uint64) (out []uint64) {
 	ab := uint64(b)<<32 | uint64(a)
 	n, k := c&31, min(c, 32)
 	add(bits.Reverse32(a), uint32(bits.OnesCount32(a)), uint32(bits.LeadingZeros32(a)), ffs)
-	// __byte_perm takes three bits a byte; what the compiler makes of it must not look at the
-	// fourth
+	// __byte_perm uses three bits for each byte. The compiler's code must ignore the fourth.
 	add(fromBytes(by[c&7], by[c>>4&7], by[c>>8&7], by[c>>12&7]))
 	add(uint32(ab<<n>>32), uint32(ab>>n))
 	add(uint32(ab<<k>>32), uint32(ab>>k))
@@ -99,7 +98,7 @@ func bits32Row(row []uint64) (out []uint64) {
 	s := c & 63
 	add(a<<s, a>>s, uint32(int32(a)>>s))
 	bp, cp := uint(b&63), uint(c&63)
-	// of a signed field of no bits the ISA says that it is 0
+	// the ISA says that a signed field of no bits is 0
 	add(uint32(field(uint64(a), bp, cp, 32, false)))
 	add(uint32(field(uint64(a), bp, cp, 32, true)))
 	add(uint32(insert(uint64(a), uint64(b), cp, uint(a&63), 32)))

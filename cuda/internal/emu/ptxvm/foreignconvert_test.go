@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// What convert.cu and halves.cu compute. See foreignfloats_test.go for the reference.
+// References for convert.cu and halves.cu. See foreignfloats_test.go for their arithmetic.
 
 // integral rounds a finite number to an integer.
 func integral(r *big.Rat, mode string) *big.Int {
 	q, rest := new(big.Int), new(big.Int)
-	q.DivMod(r.Num(), r.Denom(), rest) // towards below, rest ≥ 0
+	q.DivMod(r.Num(), r.Denom(), rest) // rounds down, so that rest ≥ 0
 	half := rest.Lsh(rest, 1).Cmp(r.Denom())
 	up := false
 	switch mode {
@@ -27,8 +27,8 @@ func integral(r *big.Rat, mode string) *big.Int {
 	return q
 }
 
-// toInteger converts to n bits, saturating. A NaN is 0, or the value with only the top bit set
-// where source or destination has 64 bits (PTX ISA, cvt).
+// toInteger converts to an integer of n bits, with saturation. A NaN becomes 0. If the source or
+// the destination has 64 bits, it becomes the value whose top bit alone is set (PTX ISA, cvt).
 func (f ieee) toInteger(v uint64, n uint, signed bool, mode string) uint64 {
 	mask := ^uint64(0) >> (64 - n)
 	lo, hi := new(big.Int), new(big.Int).SetUint64(mask)
@@ -59,7 +59,7 @@ func (f ieee) toInteger(v uint64, n uint, signed bool, mode string) uint64 {
 	return new(big.Int).And(x, new(big.Int).SetUint64(mask)).Uint64()
 }
 
-// to converts to another format.
+// to converts to format g.
 func (f ieee) to(g ieee, v uint64, mode string) uint64 {
 	s := uint64(0)
 	if f.neg(v) {
@@ -76,7 +76,7 @@ func (f ieee) to(g ieee, v uint64, mode string) uint64 {
 	return g.bits(f.rat(v), mode)
 }
 
-// integer rounds to an integral value of the format itself.
+// integer rounds to an integral value of the same format.
 func (f ieee) integer(v uint64, mode string) uint64 {
 	if f.isNaN(v) {
 		return f.nan()
@@ -246,7 +246,7 @@ func TestForeignConversions(t *testing.T) {
 	}
 	for _, sm := range nvidiaTargets {
 		m := "convert." + sm
-		// Of a NaN only that it is one is asked where the compiler has a choice of instructions.
+		// Where the compiler may choose among instructions, any NaN equals any other.
 		any := func(g ...ieee) func(j int, got, want uint64) bool {
 			return func(j int, got, want uint64) bool {
 				if got == want {
@@ -272,7 +272,7 @@ func TestForeignConversions(t *testing.T) {
 	}
 }
 
-// halfRow is the row of halves.cu.
+// halfRow computes the results of halves.cu for one row.
 func (f ieee) halfRow(row []uint64) (out []uint64) {
 	var lo, hi [3]uint64
 	for i, v := range row {
@@ -301,7 +301,7 @@ func (f ieee) halfRow(row []uint64) (out []uint64) {
 		yes(p)
 	}
 	yes(f.isNaN(a))
-	out = append(out, anything, anything) // hsqrt, hrcp: from approximations
+	out = append(out, anything, anything) // hsqrt and hrcp use approximations
 	two := func(op func(a, b, c uint64) uint64) {
 		out = append(out, op(lo[0], lo[1], lo[2])|op(hi[0], hi[1], hi[2])<<16)
 	}
@@ -349,8 +349,8 @@ func TestForeignHalves(t *testing.T) {
 				if got == want || want == anything {
 					return true
 				}
-				// NaNs in either half whose payloads differ: before compute capability 9.0 the
-				// compiler builds some from float32 or fma
+				// In either half NaNs may differ in their payloads: before compute capability 9.0
+				// the compiler builds some of these operations from float32 or fma.
 				for k := range 2 {
 					g, w := got>>(16*k)&0xffff, want>>(16*k)&0xffff
 					if g != w && !(f.isNaN(g) && f.isNaN(w)) {

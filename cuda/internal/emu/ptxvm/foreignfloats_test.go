@@ -6,16 +6,16 @@ import (
 	"testing"
 )
 
-// Here is what floats.cu, convert.cu and halves.cu compute, from exact numbers. A value is taken
-// apart into a rational number, and the operation is done on those. The result is put into the
-// format by comparing it with the two neighbours. Nothing of this is shared with the interpreter.
+// References for floats.cu, convert.cu and halves.cu, computed from exact numbers. A value becomes
+// a rational number, and the operation is done on rational numbers. The result is rounded by
+// comparing it with its two neighbours in the format. The interpreter uses none of this code.
 
 // ieee is a binary format.
 type ieee struct {
 	name      string
-	prec      uint // significand bits with the hidden one
+	prec      uint // significand bits, including the hidden one
 	exp       uint // exponent bits
-	canonical bool // every NaN that arithmetic makes is all ones but for the sign
+	canonical bool // every NaN that arithmetic produces is all ones except for the sign
 }
 
 var (
@@ -43,7 +43,7 @@ func (f ieee) flush(v uint64) uint64 {
 	return v
 }
 
-// rat is the value of finite bits.
+// rat returns the value of finite bits.
 func (f ieee) rat(v uint64) *big.Rat {
 	m := f.abs(v)
 	e := int(m >> (f.prec - 1))
@@ -66,12 +66,12 @@ func (f ieee) rat(v uint64) *big.Rat {
 	return r
 }
 
-// bits rounds a number that is not zero: it is divided by the unit of the last place that it has in
-// the format, and the mode looks at what is left.
+// bits rounds a number that is not zero. It divides the number by the unit of its last place in the
+// format, and rounds by the remainder and the mode.
 func (f ieee) bits(r *big.Rat, mode string) uint64 {
 	neg := r.Sign() < 0
 	num, den := new(big.Int).Abs(r.Num()), r.Denom()
-	least := 2 - 1<<(f.exp-1) - int(f.prec) + 1 // exponent of the smallest number
+	least := 2 - 1<<(f.exp-1) - int(f.prec) + 1 // exponent of the smallest positive number
 	e := max(least, num.BitLen()-den.BitLen()-int(f.prec))
 	q, rest, unit := new(big.Int), new(big.Int), new(big.Int)
 	for ; ; e++ {
@@ -108,7 +108,8 @@ func (f ieee) bits(r *big.Rat, mode string) uint64 {
 
 var modes = []string{"rn", "rz", "rm", "rp"}
 
-// sum is a+b; zero says which sign an exact zero has.
+// sum returns a+b. negA and negB give the signs of the operands, which decide the sign of an exact
+// zero.
 func (f ieee) sum(ra, rb *big.Rat, negA, negB bool, mode string) uint64 {
 	s := new(big.Rat).Add(ra, rb)
 	if s.Sign() != 0 {
@@ -174,7 +175,7 @@ func (f ieee) div(a, b uint64, mode string) uint64 {
 	return f.bits(new(big.Rat).Quo(f.rat(a), f.rat(b)), mode)
 }
 
-// sqrt finds the root by comparing squares.
+// sqrt computes the root by comparing squares.
 func (f ieee) sqrt(a uint64, mode string) uint64 {
 	switch {
 	case f.isNaN(a) || f.neg(a) && f.abs(a) != 0:
@@ -206,7 +207,7 @@ func (f ieee) sqrt(a uint64, mode string) uint64 {
 	return lo
 }
 
-// order compares numbers: -1, 0, 1, or 2 where one is a NaN.
+// order compares numbers: -1, 0, 1, or 2 if one is a NaN.
 func (f ieee) order(a, b uint64) int {
 	if f.isNaN(a) || f.isNaN(b) {
 		return 2
@@ -226,7 +227,8 @@ func (f ieee) order(a, b uint64) int {
 	return 0
 }
 
-// least and most as minNum and maxNum of IEEE 754, with -0 below +0.
+// extreme returns the least or the greatest operand, as minNum and maxNum of IEEE 754 define it,
+// with -0 below +0.
 func (f ieee) extreme(a, b uint64, want int) uint64 {
 	switch o := f.order(a, b); {
 	case f.isNaN(a) && f.isNaN(b):
@@ -243,7 +245,7 @@ func (f ieee) extreme(a, b uint64, want int) uint64 {
 
 func (f ieee) one() uint64 { return (1<<(f.exp-1) - 1) << (f.prec - 1) }
 
-// saturate clamps to [0, 1], a NaN to 0.
+// saturate clamps to [0, 1]. A NaN becomes 0.
 func (f ieee) saturate(v uint64) uint64 {
 	switch {
 	case f.isNaN(v) || f.neg(v):
@@ -254,12 +256,12 @@ func (f ieee) saturate(v uint64) uint64 {
 	return v
 }
 
-// same compares results: of NaNs the payload counts only where it is defined.
+// same compares results. The payload of a NaN counts only if it is defined.
 func (f ieee) same(got, want uint64) bool {
 	return got == want || f.isNaN(want) && f.isNaN(got) && got>>f.width() == 0 && !f.canonical
 }
 
-// values are the corners of a format and numbers of every magnitude.
+// values returns the corners of a format and numbers of every magnitude.
 func (f ieee) values(n int) []uint64 {
 	r := rand.New(rand.NewPCG(5, uint64(f.width())))
 	min := uint64(1) << (f.prec - 1) // smallest normal
@@ -273,7 +275,7 @@ func (f ieee) values(n int) []uint64 {
 	return v
 }
 
-// floatRow is the row of floats.cu.
+// floatRow computes the results of floats.cu for one row.
 func (f ieee) floatRow(flush bool) func(row []uint64) []uint64 {
 	fl := func(v uint64) uint64 {
 		if flush {
@@ -297,8 +299,8 @@ func (f ieee) floatRow(flush bool) func(row []uint64) []uint64 {
 		each(func(m string) uint64 { return f.div(a, b, m) })
 		each(func(m string) uint64 { return f.sqrt(a, m) })
 		each(func(m string) uint64 { return f.div(f.one(), a, m) })
-		// mul.f32 and add.f32 without a rounding, which the assembler may fuse and the interpreter
-		// does not
+		// mul.f32 and add.f32 without a rounding: the assembler may fuse them, the interpreter does
+		// not
 		if f == binary32 {
 			add(f.add(fl(f.mul(a, b, "rn")), c, "rn"))
 			add(f.add(a, fl(f.mul(b, c, "rn"))^f.sign(), "rn"))
@@ -313,7 +315,7 @@ func (f ieee) floatRow(flush bool) func(row []uint64) []uint64 {
 		add(f.div(a, b, "rn"))
 		add(f.sqrt(a, "rn"))
 		if f == binary32 {
-			out = append(out, anything) // fmodf of the library: tested in maths
+			out = append(out, anything) // fmodf of the library is tested with maths.cu
 			add(f.saturate(f.mul(a, b, "rn")))
 		}
 		o := f.order(a, b)
@@ -346,7 +348,7 @@ func (f ieee) floatRow(flush bool) func(row []uint64) []uint64 {
 	}
 }
 
-// anything marks a result that is compared elsewhere.
+// anything marks a result that another test compares.
 const anything = 0xdead_beef_0bad_cafe
 
 func (f ieee) compare(j int, got, want uint64) bool { return want == anything || f.same(got, want) }

@@ -184,7 +184,7 @@ func TestForeignFlow(t *testing.T) {
 	}
 }
 
-// random32 are n numbers of 32 bits.
+// random32 returns n random numbers of 32 bits.
 func random32(n int, seed uint64) []uint64 {
 	r := rand.New(rand.NewPCG(seed, 1))
 	v := make([]uint64, n)
@@ -194,7 +194,7 @@ func random32(n int, seed uint64) []uint64 {
 	return v
 }
 
-// expect compares result j of row i, at out[j*n+i].
+// expect compares result j of row i, which is at out[j*n+i].
 func (d *device) expect(what string, out uint64, n int, want func(i, j int) (uint64, bool)) {
 	d.t.Helper()
 	for j := 0; ; j++ {
@@ -211,7 +211,7 @@ func (d *device) expect(what string, out uint64, n int, want func(i, j int) (uin
 	}
 }
 
-// results is space for the results of n rows, which reads as written.
+// results allocates memory for the results of n rows. It counts as written.
 func (d *device) results(n, outs int) uint64 { return d.words(make([]uint64, n*outs), 8, "results") }
 
 func rowsWant(rows [][]uint64) func(i, j int) (uint64, bool) {
@@ -243,7 +243,7 @@ func TestForeignMemory(t *testing.T) {
 			rows[i] = []uint64{uint64(from[k]), uint64(primes[x&15] + uint32("ptx!?\x00"[x%6])), math.Float64bits([]float64{0.5, -1.25, 3, 1e300}[x&3]), uint64(factorials[3+x%4]),
 				0, uint64(bit(k == 0 || k == 4)), uint64(bit(k == 1)), uint64(bit(k == 2)), uint64(x), p[(x+1)%n], uint64(3 * x)}
 			if k == 3 {
-				// whether constant memory has global addresses differs between devices
+				// devices differ in whether constant memory has global addresses
 				rows[i][5] = anyConst
 			}
 		}
@@ -372,7 +372,7 @@ func TestForeignMemory(t *testing.T) {
 
 const anyConst = 0x1234_5678_9abc_def0
 
-// wrapSum does what C does with sums of 32 bits.
+// wrapSum computes what C computes for sums of 32 bits.
 func wrapSum(rows [][]uint64) [][]uint64 {
 	for _, r := range rows {
 		for _, j := range []int{1, 10} {

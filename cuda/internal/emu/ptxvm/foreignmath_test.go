@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// What CUDA's library builds from ordinary arithmetic comes within the units in the last place that
-// its documentation gives, so all of the arithmetic is right. What goes by instructions of the
-// hardware comes within the error that the documentation gives for those.
+// Functions that CUDA's library builds from ordinary arithmetic must be within the units in the
+// last place that its documentation gives. That shows that all of the arithmetic is right.
+// Functions that use instructions of the hardware must be within the error that the documentation
+// gives for these.
 func TestForeignMaths(t *testing.T) {
 	n := 500
 	if testing.Short() {
@@ -25,7 +26,7 @@ func TestForeignMaths(t *testing.T) {
 		name string
 		f    func(a, b float64) float64
 		ulps float64
-		abs  float64 // an absolute error that is allowed besides
+		abs  float64 // an additional absolute error that is allowed
 	}
 	single := []function{
 		{"__expf", first(math.Exp), 14, 0}, {"exp2f", first(math.Exp2), 2, 0}, {"__logf", second(math.Log), 3, 0x1p-21}, {"__log2f", second(math.Log2), 2, 0x1p-22},
@@ -36,8 +37,8 @@ func TestForeignMaths(t *testing.T) {
 		{"cbrtf", first(math.Cbrt), 1, 0}, {"erff", first(math.Erf), 2, 0}, {"atan2f", math.Atan2, 3, 0}, {"hypotf", math.Hypot, 3, 0}, {"lgammaf", second(lgamma), 6, 0x1p-21},
 		{"rcbrtf", second(func(x float64) float64 { return 1 / math.Cbrt(x) }), 1, 0},
 	}
-	// Go's own functions are within one unit or so of the truth, and one more is allowed than CUDA
-	// documents; of pow and lgamma they are the worse.
+	// Go's own functions are within about one unit of the true value. So one unit more is allowed
+	// than CUDA documents. For pow and lgamma Go's functions are the less accurate ones.
 	double := []function{
 		{"exp", first(math.Exp), 2, 0}, {"log", second(math.Log), 2, 0}, {"sin", first(math.Sin), 3, 0}, {"cos", first(math.Cos), 3, 0}, {"tanh", first(math.Tanh), 3, 0},
 		{"pow", func(a, b float64) float64 { return math.Pow(b, a) }, 12, 0}, {"cbrt", first(math.Cbrt), 2, 0}, {"erf", first(math.Erf), 3, 0},
@@ -70,7 +71,7 @@ func TestForeignMaths(t *testing.T) {
 			}
 			return out
 		})
-		// Arguments that have to be reduced with hundreds of bits of 2/pi.
+		// Arguments whose reduction needs hundreds of bits of 2/pi.
 		var big [][]uint64
 		for range n / 4 {
 			big = append(big, []uint64{u32(float32(math.Exp(60 * r.Float64())))})

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// small are n multiples of 1/4 between -2 and 2, whose products and sums are exact in every format
-// here.
+// small returns n multiples of 1/4 between -2 and 2. Their products and sums are exact in all
+// formats used here.
 func small(n int, seed uint64) []float64 {
 	r := rand.New(rand.NewPCG(seed, 3))
 	v := make([]float64, n)
@@ -20,7 +20,7 @@ func small(n int, seed uint64) []float64 {
 	return v
 }
 
-// encode gives numbers in a format, or as bytes, and the size of one.
+// encode returns numbers in a format, or as bytes, and the size of one number.
 func encode(v []float64, kind string) (bits []uint64, size int) {
 	for _, x := range v {
 		switch b := u32(float32(x)); kind {
@@ -58,7 +58,7 @@ func decodeBits(v []uint64, kind string) (out []float64) {
 	return out
 }
 
-// multiply is a (M×K) times b (K×N).
+// multiplyPlain returns a (M×K) times b (K×N).
 func multiplyPlain(a, b []float64, M, N, K int) []float64 {
 	c := make([]float64, M*N)
 	for i := range M {
@@ -131,7 +131,7 @@ func TestForeignTiles(t *testing.T) {
 			}
 			out := d.alloc(8*256, "d")
 			if c.entry == "wmma_f16_shared" {
-				want = transposed(want, 16, 16) // stored by columns
+				want = transposed(want, 16, 16) // stored in column order
 			}
 			d.start(m, c.entry, line(1, 32), d.numbers(a, c.in, "a"), d.numbers(b, c.in, "b"), d.numbers(add, c.acc, "c"), out)
 			d.wantNumbers(sm+" "+c.entry, out, c.acc, want, 0)
@@ -143,8 +143,8 @@ func TestForeignTiles(t *testing.T) {
 		}
 		out := d.results(32, 12)
 		d.start(m, "ldmatrices", line(1, 32), d.words(p, 2, "p"), out, 32)
-		// plain is what lane l takes of the 8×8 matrix whose first row is r and whose first column
-		// c
+		// plain returns the elements that lane l gets of the 8×8 matrix whose first row is r and
+		// whose first column is c.
 		plain := func(r, c, l int) uint64 { return p[(r+l/4)*16+c+l%4*2] | p[(r+l/4)*16+c+l%4*2+1]<<16 }
 		trans := func(r, c, l int) uint64 { return p[(r+l%4*2)*16+c+l/4] | p[(r+l%4*2+1)*16+c+l/4]<<16 }
 		d.expect(sm+" ldmatrix", out, 32, func(l, j int) (uint64, bool) {
@@ -189,7 +189,7 @@ func TestForeignTiles(t *testing.T) {
 			return 0, false
 		})
 
-		a, b := small(256, 5), small(128, 6) // b is 8 columns of 16
+		a, b := small(256, 5), small(128, 6) // b has 8 columns of 16
 		r := rand.New(rand.NewPCG(7, 7))
 		var ka, kb []uint64
 		for range 512 {
@@ -205,7 +205,7 @@ func TestForeignTiles(t *testing.T) {
 		ints := make([]float64, 128)
 		for i := range 16 {
 			for j := range 8 {
-				// the fragment of an element decides which of 1 to 4 it starts with
+				// the fragment of an element decides with which number, 1 to 4, the sum starts
 				s := float64(i/8*2 + j%2 + 1)
 				for k := range 32 {
 					s += float64(int8(ka[i*32+k])) * float64(kb[j*32+k])
@@ -220,8 +220,8 @@ func TestForeignTiles(t *testing.T) {
 	}
 }
 
-// What Triton makes of its own language: the layouts of mma, ldmatrix and cp.async in it are those
-// that its authors read in the ISA.
+// Runs kernels that Triton compiled from its own language. Their layouts for mma, ldmatrix and
+// cp.async are as Triton's authors understand the ISA.
 func TestForeignTriton(t *testing.T) {
 	raw, err := os.ReadFile("testdata/foreign/triton.json")
 	if err != nil {
@@ -239,7 +239,7 @@ func TestForeignTriton(t *testing.T) {
 		run := func(name string, x, y uint32, params ...any) {
 			t.Helper()
 			l := launches["triton_"+name+"."+sm]
-			// the last two parameters are scratch memory, which these kernels have none of
+			// the last two parameters are scratch memory, which these kernels do not use
 			d.start("triton_"+name+"."+sm, l.Entry, shape{grid: [3]uint32{x, y, 1}, block: [3]uint32{l.Threads, 1, 1}, dyn: l.Shared}, append(params, uint64(0), uint64(0))...)
 		}
 		a, b := small(1000, 1), small(1000, 2)

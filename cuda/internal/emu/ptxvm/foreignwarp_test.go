@@ -17,13 +17,13 @@ func TestForeignWarps(t *testing.T) {
 				p[i] &= 0x7fffffff
 			}
 			if i/32 == 2 {
-				p[i] = uint64(i & 1 * 77) // a warp in which all and any differ
+				p[i] = uint64(i & 1 * 77) // a warp in which all and any have different results
 			}
 		}
 		in, out := d.words(p, 4, "in"), d.results(n, 31)
 		d.start("warps."+sm, "shuffles", line(1, n), in, out, n)
-		// from says whence lane l takes its value in a segment of w lanes: its own where the source
-		// lies outside
+		// from returns the lane from which lane l gets its value in a segment of w lanes: lane l
+		// itself if the source lies outside of the segment.
 		seg := func(l, w, src int) int {
 			if first := l / w * w; src < first || src >= first+w {
 				return l
@@ -192,7 +192,8 @@ func TestForeignAtomics(t *testing.T) {
 		in := d.words(p, 4, "in")
 		d.start("atomics."+sm, "atomics", line(blocks, threads), in, ag, ag64, af, ad, ah, out, n)
 
-		// cells are what remains of a sequence of values, in any order
+		// cells returns the final contents of the cells after atomics with a sequence of values,
+		// which may run in any order.
 		cells := func(p []uint64, first int) (c []uint64, w []uint64) {
 			c, w = slices.Clone(start), slices.Clone(start64)
 			for i, x := range p {

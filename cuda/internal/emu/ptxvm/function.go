@@ -5,34 +5,34 @@ import (
 	"slices"
 )
 
-// function is a .func of a module. Its parameters, results and local variables, and the arguments
-// of the calls that it makes, lie in a frame of local memory; an entry that calls it holds its
-// instructions too.
+// function is a .func of a module. A frame of local memory holds its parameters, results and local
+// variables, and the arguments of the calls that it makes. An entry that calls the function holds a
+// copy of its instructions.
 type function struct {
 	name   string
-	index  int // in Module.functions
+	index  int // index in Module.functions
 	params []*variable
 	rets   []*variable
 	size   int // bytes of the frame
 	stmts  []stmt
 	scopes []*scope
-	body   bool // it has been defined, not only declared
+	body   bool // the function is defined, not only declared
 }
 
-// link is an address among the initial values of a variable, of another variable or of a function.
+// link is the address of a variable or function among the initial values of a variable.
 type link struct {
-	at   int // offset
+	at   int // offset in the variable that holds it
 	name string
 	add  int64
 	line int
 }
 
-// address is what a pointer to a function holds, an address where no memory is.
+// address returns the value of a pointer to the function. No memory has that address.
 func (f *function) address() uint64 { return uint64(5)<<windowShift | uint64(f.index+1)<<4 }
 
 func (m *Module) function(name string) *function { return m.funcByName[name] }
 
-// name is what the body in progress belongs to.
+// name returns the name of the entry or function whose body is being parsed.
 func (p *parser) name() string {
 	if p.fn != nil {
 		return p.fn.name
@@ -49,7 +49,7 @@ func (p *parser) inner(up *scope) *scope {
 	return sc
 }
 
-// function parses what follows .func: a declaration or a definition.
+// function parses the text after .func: a declaration or a definition.
 func (p *parser) function(extern bool) {
 	f := &function{}
 	p.entry, p.fn, p.stmts, p.local = nil, f, nil, 0
@@ -107,8 +107,8 @@ func (p *parser) function(extern bool) {
 	*known = *f
 }
 
-// call parses what follows call: results, what is called, arguments, and what says of which kind
-// that is.
+// call parses the text after call: results, target, arguments, and the prototype or the list of
+// targets of an indirect call.
 func (p *parser) call() []operand {
 	var rets, args operand
 	list := func(o *operand) {
@@ -133,7 +133,7 @@ func (p *parser) call() []operand {
 	return []operand{rets, target, args}
 }
 
-// lists parses what a label names in place of an instruction.
+// lists parses a directive that a label names in place of an instruction.
 func (p *parser) lists(sc *scope, label string) bool {
 	switch {
 	case p.accept(".branchtargets"):
@@ -144,7 +144,7 @@ func (p *parser) lists(sc *scope, label string) bool {
 		p.expect(";")
 		sc.tables[label] = list
 	case p.is(".callprototype"), p.is(".calltargets"):
-		// for the assembler, which allots registers by it
+		// only for the assembler, which allocates registers by it
 		for !p.accept(";") {
 			if p.cur.kind == tkEOF {
 				fail(p.cur.line, "%s has no end", label)
@@ -157,7 +157,7 @@ func (p *parser) lists(sc *scope, label string) bool {
 	return true
 }
 
-// section passes debugging information.
+// section skips a section of debugging information.
 func (p *parser) section() {
 	p.word("a section name")
 	p.expect("{")
@@ -173,7 +173,7 @@ func (p *parser) section() {
 	}
 }
 
-// initAddress parses an address among initial values: name, name+n, generic(name)+n.
+// initAddress parses an address among initial values: name, name+n, or generic(name)+n.
 func (p *parser) initAddress(v *variable) {
 	l := link{at: len(v.init), line: p.cur.line, name: p.word("a name")}
 	if l.name == "generic" && p.accept("(") {
@@ -193,7 +193,8 @@ func (p *parser) initAddress(v *variable) {
 	v.init = append(v.init, make([]byte, 8)...)
 }
 
-// checkLinks finds addresses of what is not there, and fills in those in constant memory.
+// checkLinks finds addresses of names that do not exist. It fills in the addresses in constant
+// memory.
 func (p *parser) checkLinks() {
 	for _, v := range p.m.scope.vars {
 		for _, l := range v.links {
@@ -212,7 +213,7 @@ func (p *parser) checkLinks() {
 	}
 }
 
-// resolve returns the generic address that a link stands for.
+// resolve returns the generic address of a link's target.
 func (l *link) resolve(m *Module, globals map[*variable]uint64) uint64 {
 	if f := m.function(l.name); f != nil {
 		return f.address() + uint64(l.add)
@@ -224,10 +225,10 @@ func (l *link) resolve(m *Module, globals map[*variable]uint64) uint64 {
 	return globals[v] + uint64(l.add)
 }
 
-// body is a function as part of an entry.
+// body is the copy of a function in an entry.
 type body struct {
 	fn         *function
-	start, end int32 // first instruction, and the last, a kReturn
+	start, end int32 // the first instruction, and the last one, a kReturn
 	regs       []int32
 	preds      []int32
 }
@@ -240,17 +241,17 @@ func (b *body) note(r *register) {
 	}
 }
 
-// callSite is what a call knows before it is executed.
+// callSite is what is known of a call before it is executed.
 type callSite struct {
-	to         *body // nil: by address
+	to         *body // nil for a call by address
 	args, rets []*variable
-	frame      int // bytes of the caller's
+	frame      int // bytes of the caller's frame
 }
 
 // frameAlign is the alignment of frames.
 const frameAlign = 64
 
-// functions appends the instructions of what is called.
+// functions appends the instructions of all functions that are called.
 func (d *decoder) functions() {
 	e := d.e
 	for len(d.todo) > 0 {
@@ -276,11 +277,11 @@ func (d *decoder) functions() {
 	d.fn = nil
 }
 
-// maxCopied bounds the instructions, registers and blocks of functions in all entries of a module
-// together.
+// maxCopied bounds the instructions, registers and blocks of the copies of functions in all entries
+// of a module together.
 const maxCopied = 1 << 20
 
-// reach returns a function as part of the entry.
+// reach returns the entry's copy of a function.
 func (d *decoder) reach(f *function) *body {
 	e := d.e
 	if e.bodies == nil {
@@ -334,7 +335,7 @@ func call(d *decoder) {
 		site.to = d.reach(f)
 	} else {
 		d.in.a = d.src(target, U64)
-		for _, f := range d.e.mod.functions { // any of them may be meant
+		for _, f := range d.e.mod.functions { // a call by address may call any of them
 			if f.body {
 				d.reach(f)
 			}
@@ -350,7 +351,7 @@ func sameSizes(a, b []*variable) bool {
 	return slices.EqualFunc(a, b, func(a, b *variable) bool { return a.size == b.size })
 }
 
-// maxTargets bounds the targets of all brx.idx of an entry together.
+// maxTargets bounds the number of targets of all brx.idx of an entry together.
 const maxTargets = 1 << 20
 
 // jumpTable decodes brx.idx index, list.

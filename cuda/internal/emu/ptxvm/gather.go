@@ -2,21 +2,20 @@ package ptxvm
 
 import "math/bits"
 
-// Lanes that have taken different ways run one group after the other. Where one group comes to an
-// instruction for which lanes of another are missing, these go on first: they may leave the kernel,
-// as behind "if (i >= n) return", or come back together.
+// Lanes that have branched apart run one group after the other. If a group reaches an instruction
+// that needs lanes of another group, that other group runs first. Its lanes may leave the kernel,
+// as after "if (i >= n) return", or reach the same instruction.
 
-// together makes the instruction one for which the lanes that register slot mask names have to be
-// there.
+// together makes the instruction wait for the lanes that register slot mask names.
 func (d *decoder) together(mask int32, f func(w *warp, in *inst, m uint32)) {
 	d.run(f)
 	d.in.kind = kSync
 	d.extra().members = mask
 }
 
-// gathered says whether the instruction can be executed now; if not, another group has become the
-// one that runs. It is also true where that is of no use: the instruction then tells who is
-// missing.
+// gathered reports whether the instruction can be executed now. If not, it has made another group
+// the one that runs. It also returns true if waiting would be in vain: the instruction then reports
+// which lanes are missing.
 func (w *warp) gathered(in *inst, m uint32) bool {
 	var want uint32
 	r := &w.r[in.x.members]
@@ -30,8 +29,8 @@ func (w *warp) gathered(in *inst, m uint32) bool {
 	return true
 }
 
-// others lets a group go on that has some of the missing lanes, and says whether there is one.
-// Lanes that wait for the rest only to leave the kernel leave it.
+// others makes a group run that has some of the missing lanes, and reports whether there is one.
+// Lanes that wait only to leave the kernel together with others leave it now.
 func (w *warp) others(missing uint32) bool {
 	above := w.mask
 	for i := len(w.stack) - 1; i >= 0 && w.stack[i].depth == w.depth; i-- {

@@ -8,7 +8,7 @@ import (
 
 const ready64 = 0x0101010101010101 * shReady
 
-// shadowReady says whether every byte of a shadow span of 1, 2, 4, 8 or 16 bytes has the given
+// shadowHas reports whether every byte of a shadow span of 1, 2, 4, 8 or 16 bytes has the given
 // bits.
 func shadowHas(s []byte, size int, bit uint64) bool {
 	want := bit * 0x0101010101010101
@@ -41,8 +41,8 @@ func shadowSet(s []byte, size int) {
 	}
 }
 
-// globalSpan resolves a global access of one lane: region and offset. It checks mapping, alignment
-// and shadow.
+// globalSpan returns the region and the offset of one lane's global access. It checks mapping,
+// alignment and shadow.
 func (w *warp) globalSpan(in *inst, l, total int, bit uint64) (*region, uint64) {
 	a := w.addr[l]
 	r := w.last
@@ -80,7 +80,7 @@ func (w *warp) globalFault(in *inst, l int, k FaultKind, addr uint64, size int) 
 	w.faultAt(k, in, l, addr, "%d bytes at global address %#x: %s", size, addr, w.cta.launch.Mem.whereabouts(addr, uint64(size)))
 }
 
-// coalesce counts the 32-byte sectors of a request, which writes or reads them.
+// coalesce counts the 32-byte sectors of a request that writes or reads them.
 func (w *warp) coalesce(m uint32, total int, writes bool) {
 	var seen [64]uint64
 	n := 0
@@ -92,7 +92,8 @@ func (w *warp) coalesce(m uint32, total int, writes bool) {
 			continue
 		}
 		last = s
-		if s <= top && slices.Contains(seen[:n], s) { // not rising: the sector may be known
+		// the sectors do not ascend, so this one may already be counted
+		if s <= top && slices.Contains(seen[:n], s) {
 			continue
 		}
 		top = max(top, s)
@@ -113,8 +114,8 @@ func (w *warp) coalesce(m uint32, total int, writes bool) {
 	}
 }
 
-// Kernels may race on global memory (two blocks that set the same flag); that is not a race of the
-// emulator, so the accesses are kept from Go's race detector.
+// Kernels may race on global memory (two blocks that set the same flag). That is no race of the
+// emulator, so these functions are hidden from Go's race detector.
 
 //go:norace
 func (w *warp) loadGlobal(in *inst, m uint32) {
@@ -175,7 +176,7 @@ func (w *warp) storeGlobal(in *inst, m uint32) {
 	if w.cta.blocks != nil {
 		w.trackGlobal(in, m, total, true, false)
 	}
-	var same uint32 // lanes whose bytes keep their value
+	var same uint32 // lanes whose bytes the store does not change
 	if x.n == 1 && x.size == 4 {
 		v := &w.r[x.vec[0]]
 		for rest := m; rest != 0; rest &= rest - 1 {
@@ -227,7 +228,7 @@ func (w *warp) storeGlobal(in *inst, m uint32) {
 	w.stored(in, m, total, same)
 }
 
-// keeps says whether a store leaves the bytes of a lane as they are.
+// keeps reports whether a store leaves the bytes of a lane unchanged.
 func (w *warp) keeps(x *extra, l int, r *region, off uint64, total int) bool {
 	if r.shadow != nil && !shadowHas(r.shadow[off:off+uint64(total)], total, shReady) {
 		return false
@@ -241,7 +242,7 @@ func (w *warp) keeps(x *extra, l int, r *region, off uint64, total int) bool {
 	return true
 }
 
-// stored notes a store for the races within the block.
+// stored records a store for the detector of races within the block.
 func (w *warp) stored(in *inst, m uint32, total int, same uint32) {
 	if w.cta.watch {
 		w.touch(m, total, kindOf(in.x), true, same)

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// Races on global memory between threads of one block. Warps write down what they touch, and the
-// list is looked through where a barrier of all threads ends an interval: what came before is
-// ordered before what comes after. Most lists need no more than a look at the ranges written. The
-// others are played back into a history of each word, with the clocks that the warps had, by the
-// rules of shared memory (race.go).
+// Races on global memory between threads of one block are found as follows. Warps record the
+// accesses that they make. A barrier of all threads ends an interval: earlier accesses are ordered
+// before later ones. At that point the list of accesses is checked. For most lists a look at the
+// ranges of the writes is enough. The others are played back into a history of each word, with the
+// clocks that the warps had, by the rules of shared memory (race.go).
 
 const (
 	maxTouches = 4096 // a list of this length is played back before its interval ends
@@ -21,12 +21,12 @@ const (
 // touch is one access of a warp.
 type touch struct {
 	lo, hi uint64 // its bytes lie in [lo, hi)
-	step   uint64 // lane l begins at lo+l·step, where there is no list of addresses
-	list   int32  // of addresses, + 1; 0: none
-	view   int32  // what the warp knew of others, + 1; 0: nothing of this interval
+	step   uint64 // lane l begins at lo+l·step, if there is no list of addresses
+	list   int32  // number of the list of addresses, + 1; 0: none
+	view   int32  // number of the warp's view of others, + 1; 0: it knows nothing of this interval
 	pc     int32  // instruction + 1
 	mask   uint32
-	same   uint32 // lanes whose bytes kept their value
+	same   uint32 // lanes whose bytes the access does not change
 	epoch  uint32
 	base   uint32
 	warp   uint16
@@ -35,37 +35,37 @@ type touch struct {
 	write  bool
 }
 
-// apart says that no two lanes touch one byte, as can be seen from the step.
+// apart reports whether the step shows that no two lanes touch the same byte.
 func (t *touch) apart() bool {
 	return t.list == 0 && (t.step >= uint64(t.size) || t.mask&(t.mask-1) == 0)
 }
 
-// twin says that each lane touches the same bytes in both, and no other lane's.
+// twin reports whether each lane touches the same bytes in both, and no other lane's bytes.
 func (t *touch) twin(o *touch) bool {
 	return t.warp == o.warp && t.lo == o.lo && t.step == o.step && t.size == o.size && t.apart() && o.apart()
 }
 
-// view is what a warp knows of others, and its lanes of each other.
+// view is what a warp knows of other warps, and its lanes of each other.
 type view struct {
 	vc   []uint32
 	pair *[32][32]uint32
 }
 
-// globalLog is what the block in progress touched in this interval.
+// globalLog has the accesses of the running block in this interval.
 type globalLog struct {
 	touches []touch
 	lists   [][32]uint64
 	views   []view
 	writes  []span
-	written int  // touches that write
-	ended   bool // a warp that touched memory has left the kernel: no later barrier orders it
+	written int  // number of touches that write
+	ended   bool // a warp that touched memory has left the kernel, so no later barrier orders it
 
-	played  bool // the interval's first touches are in the pieces
+	played  bool // the first touches of the interval are already in the pieces
 	pieces  map[uint64]*history
 	spare   []*history
 	readers readers
-	clocks  clocks   // of the touch that is played back
-	nothing []uint32 // clocks of a warp that knows of no other
+	clocks  clocks   // clocks of the touch that is played back
+	nothing []uint32 // clocks of a warp that knows nothing of other warps
 }
 
 type span struct {
@@ -77,7 +77,7 @@ func (g *globalLog) setup(nwarps int) {
 	g.readers.nwarps, g.nothing, g.pieces = nwarps, make([]uint32, nwarps), map[uint64]*history{}
 }
 
-// touch writes down an access of the lanes of m to total bytes each, at w.addr.
+// touch records an access of the lanes of m, to total bytes each at w.addr.
 func (w *warp) touch(m uint32, total int, kind accessKind, write bool, same uint32) {
 	g := &w.cta.global
 	if len(g.touches) == maxTouches {
@@ -119,7 +119,7 @@ func (w *warp) touch(m uint32, total int, kind accessKind, write bool, same uint
 	g.touches = append(g.touches, t)
 }
 
-// look keeps what the warp has learned within the interval.
+// look keeps a copy of what the warp has learned within the interval.
 func (g *globalLog) look(w *warp) {
 	v := view{vc: slices.Clone(w.vc)}
 	if w.pair != nil {
@@ -130,7 +130,7 @@ func (g *globalLog) look(w *warp) {
 	w.view, w.unseen = int32(len(g.views)), false
 }
 
-// end closes the interval.
+// end checks the interval and closes it.
 func (g *globalLog) end(c *cta) {
 	if g.played || g.written > 0 && g.suspect() {
 		g.play(c, g.hulls())
@@ -158,8 +158,8 @@ func (g *globalLog) drop(c *cta) {
 	}
 }
 
-// suspect sorts the writes by address and says whether a range is touched twice, and not by each
-// lane for itself.
+// suspect sorts the writes by address. It reports whether a range is touched twice, except by
+// accesses in which each lane touches its own bytes again.
 func (g *globalLog) suspect() bool {
 	g.writes = g.writes[:0]
 	sorted := true
@@ -180,7 +180,7 @@ func (g *globalLog) suspect() bool {
 			return true
 		}
 	}
-	// The writes are now in order and apart, but for twins, which lie side by side.
+	// The writes are now sorted, and do not overlap, except for twins, which are neighbours.
 	for i := range g.touches {
 		t := &g.touches[i]
 		if t.write {
@@ -195,7 +195,8 @@ func (g *globalLog) suspect() bool {
 	return false
 }
 
-// behind returns the first span that ends behind an address; spans are in order of their ends.
+// behind returns the index of the first span that ends after an address. The spans are sorted by
+// their ends.
 func behind(s []span, addr uint64) int {
 	lo, hi := 0, len(s)
 	for lo < hi {
@@ -208,7 +209,7 @@ func behind(s []span, addr uint64) int {
 	return lo
 }
 
-// hulls joins the writes that suspect has sorted where they overlap; nil where touches were played
+// hulls merges overlapping writes, which suspect has sorted. It returns nil if touches were played
 // back before.
 func (g *globalLog) hulls() []span {
 	if g.played {
@@ -225,8 +226,8 @@ func (g *globalLog) hulls() []span {
 	return h
 }
 
-// play moves the touches into the pieces and empties the list. Where within is not nil, it drops
-// the touches that lie outside of it.
+// play moves the touches into the pieces and empties the list. If within is not nil, it drops
+// touches outside of it.
 func (g *globalLog) play(c *cta, within []span) {
 	for i := range g.touches {
 		t := &g.touches[i]

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Bodies over %t = thread, %rd0 = buffer of 64 words, %rd1 = its word %t; %rd2 becomes the address
-// of the word that is named.
+// Beginnings of bodies over %t = thread, %rd0 = buffer of 64 words, %rd1 = its word %t. Those that
+// begin with word set %rd2 to the address of that word.
 const (
 	wordOtherLane = "xor.b32 %r1, %t, 1;\n mad.wide.u32 %rd2, %r1, 4, %rd0;\n "
 	wordOtherWarp = "xor.b32 %r1, %t, 32;\n mad.wide.u32 %rd2, %r1, 4, %rd0;\n "
@@ -20,7 +20,7 @@ var longLoop = fmt.Sprintf("mov.u32 %%r4, 0;\nLOOP: ld.global.u32 %%r5, [%%rd1];
 var globalRaces = []struct {
 	name, body string
 	block      uint32
-	words      []string // nil: no race
+	words      []string // words of the message; nil: there is no race
 }{
 	{"read before barrier", wordOtherWarp + "st.global.u32 [%rd1], %t;\n setp.ge.u32 %p1, %t, 32;\n@%p1 ld.global.u32 %r3, [%rd2]; // HERE", 64, []string{"no barrier", "wrote", "reads"}},
 	{"barrier", wordOtherWarp + "st.global.u32 [%rd1], %t;\n bar.sync 0;\n ld.global.u32 %r3, [%rd2];\n bar.sync 0;\n st.global.u32 [%rd1], %r3;", 64, nil},
@@ -83,7 +83,7 @@ func TestGlobalRaces(t *testing.T) {
 					}
 				}
 				if seed > 0 {
-					continue // warps take other turns: which access comes second depends on them
+					continue // with other turns of the warps, the other access is the second one
 				}
 				for _, word := range append(c.words, "buggy", "\"buffer\"") {
 					if !strings.Contains(f.Error(), word) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// bench is a device with buffers for one test.
+// device has a memory and buffers for one test.
 type device struct {
 	t   testing.TB
 	mem *Memory
@@ -64,7 +64,7 @@ func (d *device) readFloats(addr uint64, n int) []float32 {
 	return v
 }
 
-// packParams lays parameters out as the driver does: each at its natural alignment.
+// packParams packs parameters as the driver does: each at its natural alignment.
 func packParams(params ...any) []byte {
 	var b []byte
 	for _, p := range params {
@@ -114,7 +114,8 @@ func (d *device) mustLaunch(src string, grid, block, dyn uint32, params ...any) 
 	return st
 }
 
-// wantFault checks kind, the marked line ("// HERE" in the text), block and thread of a fault.
+// wantFault checks the kind, the marked line ("// HERE" in the text), the block and the thread of a
+// fault.
 func wantFault(t *testing.T, err error, src string, k FaultKind, thread uint32, words ...string) *Fault {
 	t.Helper()
 	var f *Fault

@@ -1,6 +1,6 @@
 package ptxvm
 
-// access is what a warp did to a cell in one epoch.
+// access describes the accesses of a warp to a cell in one epoch.
 type access struct {
 	epoch uint32
 	lanes uint32
@@ -35,19 +35,20 @@ func (a *access) note(k *clocks, lane int, pc int32, kind accessKind) {
 type cell struct {
 	w    access
 	r    access
-	many int32 // index+1 into readers: reads by more than one warp
+	many int32 // index+1 into readers, if more than one warp has read the cell
 }
 
-// readers holds the reads of cells that several warps have read: one entry a warp in each set.
+// readers holds the reads of cells that several warps have read. Each set has one entry for each
+// warp.
 type readers struct {
 	list   []access
 	nwarps int
 }
 
-// of returns what a warp has read of a cell with many readers.
+// of returns the reads of a warp, for a cell with many readers.
 func (s *readers) of(c *cell, warp int) *access { return &s.list[int(c.many-1)*s.nwarps+warp] }
 
-// add begins the set of a cell.
+// add begins a set for a cell.
 func (s *readers) add(c *cell) {
 	n := len(s.list)
 	if n+s.nwarps <= cap(s.list) {
@@ -59,13 +60,13 @@ func (s *readers) add(c *cell) {
 	c.many = int32(n/s.nwarps) + 1
 }
 
-// history is what happened to a run of words. Its methods take the knowledge of the warp that
-// touches one now, and return an earlier access that nothing orders before, nil where there is
+// history is the history of consecutive words. Its methods get the clocks of the warp that accesses
+// a word now. They return an earlier access that is not ordered before this one, or nil if there is
 // none.
 type history struct {
 	cells   []cell
 	split   []bool // words that are tracked by byte
-	parts   []cell // four a word, allocated on first need
+	parts   []cell // four for each word, allocated at first need
 	readers *readers
 }
 
@@ -78,7 +79,7 @@ func (h *history) reset() {
 	clear(h.split)
 }
 
-// splitWord starts to track a word by byte.
+// splitWord starts to track the bytes of a word separately.
 func (h *history) splitWord(i int) {
 	if h.parts == nil {
 		h.parts = make([]cell, 4*len(h.cells))
@@ -115,8 +116,8 @@ func (h *history) readCell(k *clocks, c *cell, lane int, pc int32, kind accessKi
 	return nil
 }
 
-// writeCell checks a write and records it. same says that the bytes keep their value: two writes of
-// one value are no race.
+// writeCell checks a write and records it. same says that the write does not change the bytes: two
+// writes of the same value are no race.
 func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessKind, same bool) (bad *access, did string) {
 	clash := func(a *access) bool {
 		return a.pc != 0 && !(kind == strong && a.kind == strong) && !k.ordered(lane, int(a.warp), a.lanes, a.epoch)
@@ -140,9 +141,9 @@ func (h *history) writeCell(k *clocks, c *cell, lane int, pc int32, kind accessK
 	return nil, ""
 }
 
-// readQuick records a read by several lanes of one word where that needs no search: the last write
-// is ordered before the whole warp, and the only readers since are this warp's in its current
-// epoch. It reports whether it could.
+// readQuick records a read of one word by several lanes if no search is needed. That is so if the
+// last write is ordered before the whole warp, and if the only later reads are by this warp in its
+// current epoch. readQuick reports whether it has recorded the read.
 func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind accessKind) bool {
 	if c.w.pc != 0 {
 		if int(c.w.warp) != k.self {
@@ -172,8 +173,8 @@ func (h *history) readQuick(k *clocks, c *cell, lanes uint32, pc int32, kind acc
 	return true
 }
 
-// before says whether an access is ordered before a lane (given as a mask) without looking at pairs
-// of lanes; no access at all is.
+// before reports whether an access is ordered before a lane (given as a mask), as far as that is
+// known without looking at pairs of lanes. If there was no access, it counts as ordered.
 func (k *clocks) before(a *access, lane uint32) bool {
 	if a.pc == 0 {
 		return true
@@ -184,8 +185,8 @@ func (k *clocks) before(a *access, lane uint32) bool {
 	return a.epoch <= k.base || a.lanes == lane
 }
 
-// writeQuick records a write where the last write and the only reads since are ordered before it.
-// It reports whether it could.
+// writeQuick records a write if the last write and the only later reads are ordered before it. It
+// reports whether it has recorded the write.
 func (k *clocks) writeQuick(c *cell, lane uint32, pc int32, kind accessKind) bool {
 	if c.many != 0 || !k.before(&c.w, lane) || !k.before(&c.r, lane) {
 		return false
@@ -226,7 +227,8 @@ func (h *history) read(k *clocks, lane, off, size int, pc int32, kind accessKind
 	return nil
 }
 
-// write checks and records a write of size bytes at off; did is what the access returned was.
+// write checks and records a write of size bytes at off. did says what kind of access the returned
+// one was.
 func (h *history) write(k *clocks, lane, off, size int, pc int32, kind accessKind, same bool) (bad *access, did string) {
 	if size >= 4 {
 		for i := off >> 2; i < (off+size)>>2; i++ {

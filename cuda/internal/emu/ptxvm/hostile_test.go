@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestHostileText: text that is made to take long, or to use up the stack, is parsed in time that
-// grows with its length, or refused. None of these ends if the time grows with the square.
+// TestHostileText parses text that is made to take long, or to exhaust the stack. It must be
+// refused, or parsed in time that grows with its length. If the time grew with the square, none of
+// these tests would end.
 func TestHostileText(t *testing.T) {
 	const head = ".version 7.0\n.target sm_80\n.address_size 64\n"
 	many := func(n int, f func(i int) string) string {
@@ -53,8 +54,8 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// TestOddAssertion: an argument of __assertfail of a size that no compiler passes is not read
-// beyond the end of local memory.
+// TestOddAssertion calls __assertfail with an argument of a size that no compiler passes. It must
+// not be read beyond the end of local memory.
 func TestOddAssertion(t *testing.T) {
 	m := mustParse(t, `.version 7.0
 .target sm_80
@@ -76,8 +77,8 @@ func TestOddAssertion(t *testing.T) {
 	}
 }
 
-// TestFunctionOfTwoEntries: what decoding does to a function for one entry leaves it as it is for
-// the next.
+// TestFunctionOfTwoEntries checks that decoding a function for one entry does not change it for the
+// next.
 func TestFunctionOfTwoEntries(t *testing.T) {
 	entry := func(name string) string {
 		return ".entry " + name + "(.param .u64 p)\n{\n.reg .b64 %a; .param .b64 x;\nld.param.u64 %a, [p];\nst.param.b64 [x], %a;\ncall f, (x);\nret;\n}\n"
@@ -115,8 +116,8 @@ func TestFunctionOfTwoEntries(t *testing.T) {
 	}
 }
 
-// TestMbarrierMisuse: arrivals that an object has no room for, or does not expect, are faults and
-// change no other count of it.
+// TestMbarrierMisuse checks that arrivals for which an object has no room, or which it does not
+// expect, are faults, and do not change the other counts of the object.
 func TestMbarrierMisuse(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
 		// 1 + 1 - 1

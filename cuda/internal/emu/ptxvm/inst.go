@@ -1,11 +1,11 @@
 package ptxvm
 
-// lanes holds one register of a warp. Values are kept zero-extended from their type's width.
+// lanes holds one register of a warp. Values are zero-extended from the width of their type.
 type lanes [32]uint64
 
 const fullMask = ^uint32(0)
 
-// kind selects how the warp loop executes an instruction.
+// kind says how the warp loop executes an instruction.
 type kind uint8
 
 const (
@@ -17,8 +17,8 @@ const (
 	kRun                // run(w, in, mask): everything else
 	kTable              // brx.idx
 	kCall               // call
-	kReturn             // the end of a function
-	kSync               // run, once the lanes that it needs are together
+	kReturn             // end of a function
+	kSync               // run, once the lanes that it needs have gathered
 	kNop
 )
 
@@ -27,7 +27,7 @@ type inst struct {
 	kind   kind
 	not    bool  // guard is negated
 	uni    bool  // bra.uni
-	fma    bool  // counts as FMA
+	fma    bool  // counted in Stats.FMA
 	guard  int32 // predicate slot, 0: none
 	d      int32 // destination register slot
 	a      int32 // source register slots; unused ones are slot 0, the constant zero
@@ -44,7 +44,7 @@ type inst struct {
 	x      *extra
 }
 
-// extra holds what only some instructions need.
+// extra has the fields that only some instructions need.
 type extra struct {
 	typ     Type
 	space   space
@@ -53,36 +53,36 @@ type extra struct {
 	vec     []int32 // vector registers, and fragment registers of mma and ldmatrix
 	vb, vc  []int32
 	vd      []int32
-	ext     uint8 // bits to sign-extend loaded elements to, 0: zero-extend
-	strong  bool  // volatile, relaxed, acquire, release: never a race among themselves
+	ext     uint8 // width from which loaded elements are sign-extended, 0: zero-extended
+	strong  bool  // volatile, relaxed, acquire, release: such accesses do not race with each other
 	release bool  // .release or .acq_rel
 	acquire bool  // .acquire or .acq_rel
-	block   bool  // of an ordering: it is for the block alone
+	block   bool  // of block scope
 	mode    uint8
 	combine uint8 // setp .and/.or/.xor
-	pn      bool  // combined predicate negated
+	pn      bool  // the combined predicate is negated
 	p       int32
-	count   int32 // slot
+	count   int32 // slot of the count
 	hasCnt  bool
 	n       int
-	counted bool    // part of a request that is counted already
-	whole   bool    // a vector load without unused elements or extension
+	counted bool    // the request is already counted
+	whole   bool    // a vector load that uses all elements and extends none
 	table   []int32 // targets of brx.idx
 	call    *callSite
 	members int32 // slot of the member mask
 	atom    func(old, b, c uint64) uint64
 }
 
-// constSlot is a register slot that holds the same value for every lane and every launch, or an
-// address known at launch.
+// constSlot is a register slot with the same value for every lane. The value is constant, or an
+// address that is known at launch.
 type constSlot struct {
 	slot   int32
 	val    uint64
-	global *variable // val is added to its address
-	dyn    bool      // val is added to the start of dynamic shared memory
+	global *variable // val is an offset from its address
+	dyn    bool      // val is an offset from the start of dynamic shared memory
 }
 
-// special is a special register that fills a slot when a warp starts.
+// special is a special register whose value is stored in a slot when a warp starts.
 type special uint8
 
 const (
@@ -111,9 +111,9 @@ const (
 	srMaskGe
 	srDynShared
 	srTotalShared
-	srZero // of a cluster, which here always has one block
+	srZero // of a cluster, which always has one block in the emulator
 	srOne
-	srClock // the following are read when executed
+	srClock // this one and all below are read when an instruction uses them
 	srClockHi
 	srClock64
 	srGlobaltimer

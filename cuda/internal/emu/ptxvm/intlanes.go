@@ -2,8 +2,8 @@ package ptxvm
 
 import "math/bits"
 
-// Integer lane operations. The frequent ones are loops of their own; the others are lifted from one
-// lane.
+// Integer lane operations. Frequent ones are loops over the lanes. The others are functions of one
+// lane that are lifted to a warp.
 
 type laneFn = func(d, a, b, c *lanes)
 
@@ -174,7 +174,8 @@ func maxInt[T integers](d, a, b, _ *lanes) {
 	}
 }
 
-// divInt follows the hardware where the ISA leaves a result open: x/0 is all ones, x%0 is x.
+// divInt returns what hardware returns where the ISA leaves the result open: x/0 is all ones, and
+// x%0 is x.
 func divInt[T integers](d, a, b, _ *lanes) {
 	for l := range d {
 		if T(b[l]) == 0 {
@@ -214,7 +215,7 @@ func sadInt[T integers](d, a, b, c *lanes) {
 	}
 }
 
-// byType picks the instance for an integer type.
+// byType returns the instance for an integer type.
 func byType(t Type, u16, s16, u32, s32, u64, s64 laneFn) laneFn {
 	switch t {
 	case U16:
@@ -268,8 +269,8 @@ func satS32(v int64) uint64 {
 	return uint64(uint32(max(min(v, 1<<31-1), -1<<31)))
 }
 
-// bfe extracts c bits of a from position b; signed fields take the sign of the field's top bit, or
-// of bit msb where the field leaves the register.
+// bfe extracts c bits of a from bit b on. A signed field is extended by its top bit. If the field
+// exceeds the register, it is extended by bit msb.
 func bfe(a, b, c uint64, t Type) uint64 {
 	msb := uint64(t.bits() - 1)
 	pos, n := b&0xff, c&0xff
@@ -338,7 +339,7 @@ func lop3(a, b, c uint64, lut uint8) uint64 {
 	return uint64(uint32(r))
 }
 
-// prmt selects bytes of b:a; mode as in the ISA, -1 for the generic form.
+// prmt selects bytes of b:a. mode is as in the ISA, or -1 for the generic form.
 func prmt(a, b, c uint64, mode int) uint64 {
 	src := a&0xffffffff | b<<32
 	var r uint64

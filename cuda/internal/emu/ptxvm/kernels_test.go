@@ -86,7 +86,8 @@ func TestVectorAdd(t *testing.T) {
 	}
 }
 
-// One warp a row: maximum and sum by butterflies, divergent tails when cols is no multiple of 32.
+// softmaxSrc has one warp for each row. It computes maximum and sum by butterflies, and has
+// divergent tails if cols is no multiple of 32.
 const softmaxSrc = `.version 7.0
 .target sm_80
 .address_size 64

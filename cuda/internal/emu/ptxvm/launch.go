@@ -20,20 +20,22 @@ type Launch struct {
 	Params    []byte // packed as for CU_LAUNCH_PARAM_BUFFER: each parameter at its Param.Offset
 	Mem       *Memory
 	SM        int   // compute capability of the device: 80, 90
-	MaxSteps  int64 // instructions a warp may execute, 0: 67 million
-	// Lines, where not nil, collects counters by line of the PTX text; Run adds to what is there.
+	MaxSteps  int64 // instructions that a warp may execute, 0: 67 million
+	// Lines, if not nil, collects counters by line of the PTX text. Run adds to them.
 	Lines map[int]*LineStats
-	// Traffic, where not nil, counts what the blocks fetch past a cache; Run adds to what is there.
+	// Traffic, if not nil, counts the sectors that blocks fetch from beyond a cache. Run adds to
+	// it.
 	Traffic *Traffic
-	// CheckBlocks finds races between blocks on global memory. Blocks then run one by one, at
-	// several times the cost.
+	// CheckBlocks finds races between blocks on global memory. Blocks then run one by one, which
+	// takes several times as long.
 	CheckBlocks bool
-	// varies the order in which warps take turns; results of correct kernels do not depend on it
+	// varies the order in which warps take turns; the results of correct kernels do not depend on
+	// it
 	Seed    uint64
-	Workers int // blocks run at the same time, 0: GOMAXPROCS
+	Workers int // number of blocks that run at the same time, 0: GOMAXPROCS
 }
 
-// Stats counts what a launch did. Requests and instructions are per warp.
+// Stats counts what a launch did. Requests and instructions are counted per warp.
 type Stats struct {
 	Instructions   int64 // warp instructions issued
 	GlobalLoads    int64 // warp-level global load requests
@@ -43,19 +45,19 @@ type Stats struct {
 	GlobalBytes    int64 // bytes moved by global requests
 	SharedRequests int64 // warp-level shared loads, stores, atomics, ldmatrix
 	SharedLoads    int64 // warp-level shared loads, ldmatrix included
-	BankConflicts  int64 // extra cycles over a conflict-free access
+	BankConflicts  int64 // cycles that bank conflicts add
 	FMA            int64 // warp-level fused multiply-adds
 	MMA            int64 // warp-level matrix instructions
-	Barriers       int64 // CTA barriers that warps arrived at
+	Barriers       int64 // CTA barriers, once for each warp that arrives
 }
 
-// LineStats counts what one line of the PTX text did, in warp-level requests.
+// LineStats counts what one line of the PTX text did. Requests are counted per warp.
 type LineStats struct {
 	Instructions  int64 // warp instructions issued
-	Lanes         int64 // threads that executed them: 32 an instruction without divergence
+	Lanes         int64 // threads that executed them; 32 for each instruction without divergence
 	Sectors       int64 // 32-byte sectors of global memory touched
 	IdealSectors  int64 // sectors that the same bytes would need if they were contiguous
-	BankConflicts int64 // extra cycles of shared memory
+	BankConflicts int64 // cycles that bank conflicts of shared memory add
 }
 
 func (s *Stats) add(o *Stats) {
@@ -73,8 +75,8 @@ func (s *Stats) add(o *Stats) {
 	s.Barriers += o.Barriers
 }
 
-// Run executes the launch to its end. The error is a *Fault: the one of the lowest block index,
-// whatever the number of workers. After a fault memory holds what was written until then.
+// Run executes the launch to its end. The error is a *Fault. It is the fault of the lowest block
+// index, for any number of workers. After a fault, memory holds what was written before.
 func (l *Launch) Run() (Stats, error) {
 	if f := l.validate(); f != nil {
 		return Stats{}, f
@@ -230,8 +232,8 @@ func (l *Launch) validate() *Fault {
 	return nil
 }
 
-// Load allocates and initialises the module's .global variables in mem, once a memory, and returns
-// their addresses by variable. Launch.Run does it by itself.
+// Load allocates and initialises the module's .global variables in mem, once for each memory. It
+// returns their addresses by variable. Launch.Run calls it.
 func (m *Module) Load(mem *Memory) (map[*variable]uint64, error) {
 	if len(m.globals) == 0 {
 		return nil, nil
@@ -255,7 +257,7 @@ func (m *Module) Load(mem *Memory) (map[*variable]uint64, error) {
 		if err != nil {
 			return nil, err
 		}
-		clear(b) // the ISA zero-initialises
+		clear(b) // the ISA says that memory without initial values is zero
 		copy(b, v.init)
 		mem.MarkInitialised(addr, uint64(v.size))
 		g[v] = addr
@@ -283,8 +285,8 @@ func (m *Module) Unload(mem *Memory) {
 	delete(m.instances, mem)
 }
 
-// Global returns address and size of a .global variable in mem, loading the module there if need
-// be.
+// Global returns the address and size of a .global variable in mem. It loads the module there if
+// necessary.
 func (m *Module) Global(mem *Memory, name string) (addr, size uint64, err error) {
 	g, err := m.Load(mem)
 	if err != nil {

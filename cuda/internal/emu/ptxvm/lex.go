@@ -23,8 +23,8 @@ const (
 type token struct {
 	kind tokKind
 	line int
-	text string // words, strings, punctuation
-	val  uint64 // numbers: the value or the bits
+	text string // for words, strings and punctuation
+	val  uint64 // for numbers: the value or the bits
 }
 
 func (t token) String() string {
@@ -37,7 +37,7 @@ func (t token) String() string {
 	return strconv.Quote(t.text)
 }
 
-// lexer splits PTX text into tokens, one token of lookahead.
+// lexer splits PTX text into tokens, with one token of lookahead.
 type lexer struct {
 	src  string
 	pos  int
@@ -56,7 +56,7 @@ func newLexer(src string) *lexer {
 	return l
 }
 
-// fail aborts parsing; Parse recovers it.
+// fail aborts parsing by a panic, which Parse recovers.
 func fail(line int, format string, args ...any) {
 	panic(&ParseError{Line: line, Msg: fmt.Sprintf(format, args...)})
 }
@@ -67,7 +67,7 @@ func wordStart(c byte) bool {
 func wordPart(c byte) bool { return wordStart(c) && c != '%' || c >= '0' && c <= '9' }
 func digit(c byte) bool    { return c >= '0' && c <= '9' }
 
-// skip passes white space and comments.
+// skip skips white space and comments.
 func (l *lexer) skip() {
 	for l.pos < len(l.src) {
 		c := l.src[l.pos]
@@ -96,7 +96,7 @@ func (l *lexer) skip() {
 	}
 }
 
-// next advances to the next token and returns the one it leaves.
+// next advances to the next token and returns the current one.
 func (l *lexer) next() token {
 	old := l.cur
 	l.skip()

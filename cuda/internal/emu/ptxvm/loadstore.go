@@ -1,12 +1,12 @@
 package ptxvm
 
-// memoryMods takes space, ordering, scope and cache modifiers of ld and st.
+// memoryMods processes the space, ordering, scope and cache modifiers of ld and st.
 func (d *decoder) memoryMods() {
 	x := d.extra()
 	ld := d.base != "st"
 	i := d.oneOf("global", "shared", "local", "param", "const", "shared::cta")
 	x.space = []space{spGeneric, spGlobal, spShared, spLocal, spParam, spConst, spShared}[i+1]
-	// seen by other threads
+	// other threads can see the access
 	anyone := x.space == spGeneric || x.space == spGlobal || x.space == spShared
 	orders, caches := []string{"volatile", "relaxed", "release"}, []string{"wb", "cg", "cs", "wt"}
 	if ld {
@@ -47,8 +47,8 @@ func (d *decoder) memoryMods() {
 	d.cacheHint()
 }
 
-// cacheHint takes .L2::cache_hint and its operand, the last, which createpolicy has made: nothing
-// that a kernel could see depends on it.
+// cacheHint removes .L2::cache_hint and its operand, the last one, which createpolicy has made.
+// Kernels can see no effect of it.
 func (d *decoder) cacheHint() {
 	n := len(d.stmt.args)
 	if !d.take("L2::cache_hint") {
@@ -62,7 +62,8 @@ func (d *decoder) cacheHint() {
 	d.stmt.args = d.stmt.args[:n-1]
 }
 
-// createPolicy decodes createpolicy.fractional and .cvt; a policy is a number of no meaning here.
+// createPolicy decodes createpolicy.fractional and .cvt. The emulator gives the number of a policy
+// no meaning.
 func createPolicy(d *decoder) {
 	d.need(80, 7, 4)
 	d.typIn(B64)
@@ -89,7 +90,8 @@ func createPolicy(d *decoder) {
 	d.alu(movLanes)
 }
 
-// adviseCache decodes discard and applypriority. What discard leaves undefined stays as it is.
+// adviseCache decodes discard and applypriority. Memory whose contents discard makes undefined is
+// left unchanged.
 func adviseCache(d *decoder) {
 	d.need(80, 7, 4)
 	x := d.extra()
@@ -105,7 +107,7 @@ func adviseCache(d *decoder) {
 	d.in.kind = kNop
 }
 
-// vectorMod takes .v2 or .v4 and returns the number of elements.
+// vectorMod removes .v2 or .v4 and returns the number of elements.
 func (d *decoder) vectorMod(t Type) int {
 	n := 1
 	switch d.oneOf("v2", "v4") {
@@ -209,7 +211,7 @@ func store(d *decoder) {
 	}
 }
 
-// prefetch has no effect that a kernel could see; its address is not checked, as on hardware.
+// prefetch has no effect that a kernel could see. Its address is not checked, as on hardware.
 func prefetch(d *decoder) {
 	x := d.extra()
 	x.space = []space{spGeneric, spGlobal, spLocal}[d.oneOf("global", "local")+1]

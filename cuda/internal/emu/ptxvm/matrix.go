@@ -49,7 +49,7 @@ func matrixMods(d *decoder) {
 	d.typIn(B16)
 }
 
-// rows resolves the 8·n row addresses of 16 bytes, given by lanes 0 to 8n-1.
+// matrixRows returns the offsets of the 8·n rows of 16 bytes. Lanes 0 to 8n-1 give their addresses.
 func (w *warp) matrixRows(in *inst, m uint32) (off [32]int, rows uint32) {
 	w.converged(in, m, ShuffleDivergence)
 	if m != fullMask {
@@ -71,8 +71,8 @@ func (w *warp) matrixRows(in *inst, m uint32) (off [32]int, rows uint32) {
 	return off, rows
 }
 
-// loadMatrix gives lane l of matrix i the elements 2·(l%4) and +1 of row l/4; transposed, of column
-// l/4.
+// loadMatrix gives lane l the elements 2·(l%4) and 2·(l%4)+1 of row l/4 of each matrix, or of
+// column l/4 if transposed.
 func (w *warp) loadMatrix(in *inst, m uint32) {
 	x, s := in.x, &w.cta.shared
 	off, _ := w.matrixRows(in, m)
@@ -160,7 +160,7 @@ func matrixMultiply(d *decoder) {
 	}
 	x := d.extra()
 	a := d.args(4)
-	na := 16 * k / 64 // registers of a: 16·k elements over 32 lanes, two a register
+	na := 16 * k / 64 // number of registers of a: 16·k elements over 32 lanes, two in a register
 	nb := 8 * k / 64
 	nc, ctReg := 4, F32
 	if at == TF32 {
@@ -176,9 +176,9 @@ func matrixMultiply(d *decoder) {
 	d.run(func(w *warp, in *inst, m uint32) { w.mma(in, m, half) })
 }
 
-// mma multiplies a 16×k by a k×8 tile. Element layout from the ISA, "Matrix Fragments for
-// mma.m16n8k16": g = lane/4 and t = lane%4. A 32-bit register of a holds row g (+8 for odd
-// registers) and columns 2t, 2t+1 (+8 for the upper half of the registers).
+// mma multiplies a 16×k tile by a k×8 tile. The layout of elements is that of the ISA, "Matrix
+// Fragments for mma.m16n8k16", with g = lane/4 and t = lane%4. A 32-bit register of a holds row g
+// (+8 for odd registers) and columns 2t, 2t+1 (+8 for the upper half of the registers).
 func (w *warp) mma(in *inst, m uint32, half bool) {
 	x := in.x
 	w.converged(in, m, ShuffleDivergence)

@@ -1,15 +1,15 @@
 package ptxvm
 
-// An mbarrier object is 64 bits of shared memory, which the ISA leaves opaque. Here they hold the
-// arrivals that are still expected in this phase, those that each phase expects, and the number of
-// the phase.
+// An mbarrier object is 64 bits of shared memory whose format the ISA leaves open. Here it has
+// three fields: the arrivals that this phase still expects, the arrivals that each phase expects,
+// and the number of the phase.
 const (
 	mbCount = 1<<20 - 1
 	mbShift = 20
 	mbPhase = 40
 )
 
-// mbarrier decodes the mbarrier instructions but for transaction counts, which only bulk copies
+// mbarrier decodes the mbarrier instructions, except for transaction counts, which only bulk copies
 // use.
 func mbarrier(d *decoder) {
 	d.need(80, 7, 0)
@@ -87,7 +87,7 @@ func mbarrier(d *decoder) {
 			d.need(90, 7, 8)
 		}
 		parity := d.take("parity")
-		if len(a) == 4 && op == 5 { // how long to wait at most
+		if len(a) == 4 && op == 5 { // the time limit, which has no effect
 			d.src(a[3], U32)
 			a = a[:3]
 		}
@@ -118,7 +118,8 @@ func mbarrier(d *decoder) {
 	}
 }
 
-// eachObject calls f for the mbarrier object of each lane and stores what it returns.
+// eachObject calls f for the mbarrier object of each lane and stores the result of f as the new
+// object.
 func (w *warp) eachObject(in *inst, m uint32, live bool, f func(l, off int, v uint64) uint64) {
 	w.addresses(in, m)
 	for l := range lanesOf(m) {
@@ -136,8 +137,8 @@ func (w *warp) eachObject(in *inst, m uint32, live bool, f func(l, off int, v ui
 	}
 }
 
-// arriveAt counts arrivals of the lanes of m, as many each as register slot n says. With the last
-// one the next phase begins.
+// arriveAt counts arrivals of the lanes of m. Register slot n has the number of arrivals for each.
+// The last arrival begins the next phase.
 func (w *warp) arriveAt(in *inst, m uint32, n int32, drop bool) {
 	s := &w.cta.shared
 	if s.phases == nil {
@@ -173,7 +174,7 @@ func (w *warp) arriveAt(in *inst, m uint32, n int32, drop bool) {
 	}
 }
 
-// learn orders what comes behind what others did before they arrived.
+// learn orders this warp's later accesses after those that others made before they arrived.
 func (w *warp) learn(vc []uint32) {
 	e := w.vc[w.id]
 	for i, t := range vc {
@@ -183,8 +184,8 @@ func (w *warp) learn(vc []uint32) {
 	w.vc[w.id] = max(e, w.vc[w.id]) + 1
 }
 
-// arriveCopies decodes cp.async.mbarrier.arrive[.noinc]: the object hears of it when the lane's
-// copies are done. They are done here and now, which is one of the times that the ISA allows.
+// arriveCopies decodes cp.async.mbarrier.arrive[.noinc]: the lane arrives when its copies are done.
+// They are done here and now, which is one of the times that the ISA allows.
 func arriveCopies(d *decoder) {
 	if !d.take("arrive") {
 		d.fail("%s needs .arrive", d.stmt.op)

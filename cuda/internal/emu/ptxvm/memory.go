@@ -9,33 +9,33 @@ import (
 	"unsafe"
 )
 
-// ErrNoMemory is returned by Memory.Alloc when the capacity is exhausted.
+// ErrNoMemory is the error of Memory.Alloc when the capacity is exhausted.
 var ErrNoMemory = errors.New("ptxvm: out of device memory")
 
-// Shadow bits, one byte of shadow per byte of memory.
+// Shadow bits. Each byte of memory has one byte of shadow.
 const (
 	shAddressable = 1
 	shInitialised = 2
 	shReady       = shAddressable | shInitialised
-	poison        = 0xFF // every float of this pattern is a NaN
+	poison        = 0xFF // a float of any width made of these bytes is NaN
 )
 
 const (
 	smallAlign = 512
 	largeAlign = 2 << 20
-	guardGap   = 1 << 20 // unmapped bytes after every allocation, at least
+	guardGap   = 1 << 20 // least number of unmapped bytes after an allocation
 )
 
-// Memory is the global memory of one emulated device, with a shadow byte per byte (addressable and
-// initialised bits). All methods are safe for concurrent use, also while kernels run; kernels may
-// touch disjoint bytes concurrently. Addresses are never handed out twice, so that use after Free
-// is always found.
+// Memory is the global memory of one emulated device. Each byte has a shadow byte with two bits:
+// addressable and initialised. All methods are safe for concurrent use, also while kernels run.
+// Kernels may access disjoint bytes concurrently. An address is never allocated twice, so that use
+// after Free is always found.
 type Memory struct {
 	mu     sync.Mutex
 	next   uint64
 	limit  uint64
 	mapped uint64
-	table  atomic.Pointer[[]*region] // sorted by base, copied on change
+	table  atomic.Pointer[[]*region] // sorted by base; replaced by a copy on change
 	peers  atomic.Pointer[[]Peer]
 }
 
@@ -44,21 +44,21 @@ type region struct {
 	base   uint64
 	size   uint64
 	data   []byte
-	shadow []byte // nil for host memory: always ready
-	home   uint64 // the reserved range in which it is mapped, 0: none
+	shadow []byte // nil for host memory, which is always addressable and initialised
+	home   uint64 // the reserved range in which it is mapped; 0: none
 	mu     sync.Mutex
-	blocks map[uint64]block // what the pool handed out inside
+	blocks map[uint64]block // blocks of a pool in this region
 }
 
-// block is one piece of a region that a pool handed out.
+// block is one piece of a region that a pool has allocated.
 type block struct {
 	addr, requested, rounded uint64
 	label                    string
 	freed                    bool
 }
 
-// NewMemory returns an empty memory whose addresses start at base (raised to a multiple of 2 MiB,
-// at least 2 MiB) and that maps at most limit bytes at a time.
+// NewMemory returns an empty memory. Its addresses start at base, raised to a multiple of 2 MiB and
+// to at least 2 MiB. It maps at most limit bytes at a time.
 func NewMemory(base, limit uint64) *Memory {
 	m := &Memory{next: roundUp(max(base, largeAlign), largeAlign), limit: limit}
 	m.table.Store(&[]*region{})
@@ -67,8 +67,8 @@ func NewMemory(base, limit uint64) *Memory {
 
 func roundUp(n, align uint64) uint64 { return (n + align - 1) / align * align }
 
-// Alloc maps size bytes, all addressable and none initialised, filled with the poison pattern. The
-// address is a multiple of 512, or of 2 MiB where size is at least 2 MiB. The error is ErrNoMemory.
+// Alloc maps size bytes: all addressable, none initialised, and filled with the poison pattern. The
+// address is a multiple of 512, or of 2 MiB if size is at least 2 MiB. The error is ErrNoMemory.
 func (m *Memory) Alloc(size uint64) (uint64, error) {
 	if size == 0 {
 		return 0, fmt.Errorf("ptxvm: Alloc of 0 bytes")
@@ -134,16 +134,16 @@ func (m *Memory) remove(addr uint64, host bool) error {
 // Free unmaps the allocation that starts at addr.
 func (m *Memory) Free(addr uint64) error { return m.remove(addr, false) }
 
-// Mapped returns the number of bytes now allocated, host mappings not counted.
+// Mapped returns the number of bytes that are allocated now, without host mappings.
 func (m *Memory) Mapped() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mapped
 }
 
-// MapHost makes host memory visible to kernels and returns its device address. It counts as
-// initialised throughout. The caller keeps b alive and unmoved until UnmapHost; atomics on it need
-// b to start at a multiple of 8 bytes.
+// MapHost makes host memory visible to kernels and returns its device address. All of it counts as
+// initialised. The caller must keep b alive and unmoved until UnmapHost. For atomics, b must start
+// at a multiple of 8 bytes.
 func (m *Memory) MapHost(b []byte) uint64 {
 	m.mu.Lock()
 	addr := roundUp(m.next, smallAlign)
@@ -153,7 +153,7 @@ func (m *Memory) MapHost(b []byte) uint64 {
 	return addr
 }
 
-// UnmapHost ends what MapHost began.
+// UnmapHost removes a mapping of MapHost.
 func (m *Memory) UnmapHost(addr uint64) error { return m.remove(addr, true) }
 
 // find returns the region that holds addr, or nil.
@@ -186,8 +186,8 @@ func (m *Memory) span(addr, size uint64) (*region, uint64, error) {
 }
 
 // Bytes returns the memory at [addr, addr+size) for host copies and fills. The whole range must lie
-// in one mapped range; the error names the address and the nearest allocation. It does not touch
-// the shadow: see MarkInitialised, CheckInitialised, CheckAddressable.
+// in one mapped range. Otherwise the error names the address and the nearest allocation. Bytes does
+// not change the shadow: see MarkInitialised, CheckInitialised, CheckAddressable.
 func (m *Memory) Bytes(addr, size uint64) ([]byte, error) {
 	if size == 0 {
 		return nil, nil
@@ -199,9 +199,10 @@ func (m *Memory) Bytes(addr, size uint64) ([]byte, error) {
 	return r.data[off : off+size : off+size], nil
 }
 
-// MarkAllocated is called by a pool that hands out a block inside an allocation: bytes [addr,
-// addr+requested) become addressable, uninitialised and poisoned, [addr+requested, addr+rounded)
-// not addressable. It panics when the range is not mapped: that is a bug of the pool.
+// MarkAllocated is called by a pool that allocates a block inside of an allocation. The bytes
+// [addr, addr+requested) become addressable, uninitialised and poisoned. The bytes [addr+requested,
+// addr+rounded) become not addressable. MarkAllocated panics if the range is not mapped, which is a
+// bug of the pool.
 func (m *Memory) MarkAllocated(addr, requested, rounded uint64, label string) {
 	r, off := m.mustSpan(addr, rounded)
 	if requested > rounded {
@@ -215,8 +216,8 @@ func (m *Memory) MarkAllocated(addr, requested, rounded uint64, label string) {
 	r.mu.Unlock()
 }
 
-// MarkFreed is called by a pool that takes a block back: none of its bytes is addressable until the
-// next MarkAllocated.
+// MarkFreed is called by a pool that frees a block. None of its bytes is addressable until the next
+// MarkAllocated.
 func (m *Memory) MarkFreed(addr, rounded uint64) {
 	r, off := m.mustSpan(addr, rounded)
 	clear(r.shadow[off : off+rounded])
@@ -241,8 +242,8 @@ func (m *Memory) mustSpan(addr, size uint64) (*region, uint64) {
 	return r, off
 }
 
-// MarkInitialised records that the host wrote [addr, addr+size). Bytes that are not addressable
-// stay so. It panics when the range is not mapped.
+// MarkInitialised records that the host wrote [addr, addr+size). It does not make bytes
+// addressable. It panics if the range is not mapped.
 func (m *Memory) MarkInitialised(addr, size uint64) {
 	if size == 0 {
 		return
@@ -265,8 +266,8 @@ func (m *Memory) MarkInitialised(addr, size uint64) {
 	}
 }
 
-// CopyInitialised copies the initialised bits of [src, src+size) of from, m itself or another
-// device's memory, to [dst, dst+size), as a copy between them does. It panics when a range is not
+// CopyInitialised copies the initialised bits of [src, src+size) in from to [dst, dst+size), like a
+// copy of the bytes. from is m itself or another device's memory. It panics if a range is not
 // mapped.
 func (m *Memory) CopyInitialised(dst uint64, from *Memory, src, size uint64) {
 	if size == 0 {
@@ -286,21 +287,21 @@ func (m *Memory) CopyInitialised(dst uint64, from *Memory, src, size uint64) {
 	}
 	d, s := rd.shadow[od:od+size], rs.shadow[os:os+size]
 	if rd == rs && od > os && od < os+size {
-		s = append([]byte(nil), s...) // overlapping: copy as memmove does
+		s = append([]byte(nil), s...) // the ranges overlap: copy as memmove does
 	}
 	for i := range d {
 		d[i] = d[i]&shAddressable | s[i]&(d[i]<<1)&shInitialised
 	}
 }
 
-// CheckAddressable returns an error naming the first byte of [addr, addr+size) that is not mapped
-// or that its pool has not handed out.
+// CheckAddressable returns an error that names the first byte of [addr, addr+size) that is not
+// mapped, or that belongs to no block of its pool.
 func (m *Memory) CheckAddressable(addr, size uint64) error {
 	return m.check(addr, size, shAddressable, "is not addressable")
 }
 
-// CheckInitialised returns an error naming the first byte of [addr, addr+size) that nothing has
-// written yet.
+// CheckInitialised returns an error that names the first byte of [addr, addr+size) that was never
+// written.
 func (m *Memory) CheckInitialised(addr, size uint64) error {
 	return m.check(addr, size, shReady, "is not initialised")
 }
@@ -324,8 +325,8 @@ func (m *Memory) check(addr, size uint64, want byte, what string) error {
 	return nil
 }
 
-// describe says in words where [addr, addr+size) lies: inside or how far beside which allocation or
-// block.
+// describe says in words where [addr, addr+size) lies: in which allocation or block, or how far
+// from the nearest.
 func (m *Memory) describe(addr, size uint64) string {
 	if addr < smallAlign {
 		return "a null pointer"

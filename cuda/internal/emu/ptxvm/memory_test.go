@@ -46,7 +46,7 @@ func TestMemory(t *testing.T) {
 	if err := m.CheckInitialised(b, 1); err == nil {
 		t.Error("uninitialised memory passes")
 	}
-	m.MarkInitialised(b, 200) // more than is addressable
+	m.MarkInitialised(b, 200) // more bytes than are addressable
 	if err := m.CheckInitialised(b, 100); err != nil {
 		t.Error(err)
 	}
@@ -95,7 +95,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// A counter in mapped host memory, seen by the host.
+// The host sees a counter in mapped host memory change.
 func TestMappedHostMemory(t *testing.T) {
 	d := newDevice(t)
 	b := make([]byte, 32)
@@ -106,8 +106,8 @@ func TestMappedHostMemory(t *testing.T) {
 	}
 }
 
-// Many goroutines allocate, launch and free on one memory; blocks of one kernel share counters. Run
-// with -race.
+// Many goroutines allocate, launch and free on one memory. The blocks of one kernel share counters.
+// Run with -race.
 func TestConcurrentLaunches(t *testing.T) {
 	d := newDevice(t)
 	m := mustParse(t, vaddSrc)

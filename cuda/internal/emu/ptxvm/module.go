@@ -5,28 +5,28 @@ import (
 	"sync"
 )
 
-// Module is a parsed PTX module. It is immutable but for the instances of its .global variables,
-// and safe for concurrent use.
+// Module is a parsed PTX module. It is immutable, except for the instances of its .global
+// variables, and safe for concurrent use.
 type Module struct {
 	target       int
 	arch         string // "sm_90a"
 	major, minor int
 	entries      []*Entry
 	byName       map[string]*Entry
-	src          []string // lines
+	src          []string // lines of the text
 	scope        *scope   // module-scope variables
 	constImage   []byte
 	globals      []*variable
 	functions    []*function
 	funcByName   map[string]*function
-	copied       int // instructions of functions in entries
+	copied       int // instructions of the copies of functions in entries
 
 	mu        sync.Mutex
 	instances map[*Memory]map[*variable]uint64
 }
 
-// Param is one kernel parameter. Size and Offset are in bytes, Offset into the packed parameter
-// block.
+// Param is one kernel parameter. Size and Offset are in bytes. Offset is the position in the packed
+// parameter block.
 type Param struct {
 	Name   string
 	Type   Type
@@ -41,26 +41,27 @@ type Entry struct {
 	Params       []Param
 	ParamBytes   int    // size of the packed parameter block
 	MaxThreads   [3]int // .maxntid or .reqntid, zero where absent
-	ReqThreads   bool   // MaxThreads is exact
+	ReqThreads   bool   // blocks must have exactly MaxThreads
 	MinCTAs      int    // .minnctapersm
 	StaticShared int    // bytes of static shared memory
-	Local        int    // bytes of local memory a thread
+	Local        int    // bytes of local memory for each thread
 
-	mod          *Module
-	code         []inst
-	consts       []constSlot
-	nreg         int
-	npred        int
-	specials     []specialUse
-	dynOffset    int // where dynamic shared memory starts, from sharedOrigin
-	usesAsync    bool
-	writesGlobal bool                // perhaps, where an address is generic
-	bodies       map[*function]*body // of the functions that it may call
-	// slot of the address of a thread's frame in local memory, 0: it calls nothing
+	mod       *Module
+	code      []inst
+	consts    []constSlot
+	nreg      int
+	npred     int
+	specials  []specialUse
+	dynOffset int // where dynamic shared memory starts, relative to sharedOrigin
+	usesAsync bool
+	// the kernel writes global memory, or may do so through a generic address
+	writesGlobal bool
+	bodies       map[*function]*body // its copies of the functions that it may call
+	// slot with the address of a thread's frame in local memory; 0: the entry calls nothing
 	base       int32
-	pool       sync.Pool // of *cta, to launch again
+	pool       sync.Pool // of *cta, for further launches
 	names      map[regKey]string
-	sharedVars []variable // placed shared variables, for messages
+	sharedVars []variable // shared variables with offsets, for messages
 	noted      map[sharedKey]bool
 }
 
@@ -73,7 +74,7 @@ func (m *Module) Arch() string { return m.arch }
 // Version returns the PTX ISA version of .version.
 func (m *Module) Version() (major, minor int) { return m.major, m.minor }
 
-// Entries returns the names of the entries in order of the text.
+// Entries returns the names of the entries in the order of the text.
 func (m *Module) Entries() []string {
 	names := make([]string, len(m.entries))
 	for i, e := range m.entries {
@@ -82,7 +83,7 @@ func (m *Module) Entries() []string {
 	return names
 }
 
-// Entry returns the entry of that name, nil if absent.
+// Entry returns the entry of that name, or nil if there is none.
 func (m *Module) Entry(name string) *Entry { return m.byName[name] }
 
 func (m *Module) line(n int) string {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Each synchronising instruction of a right kernel is needed: without any one of them the detectors
-// speak, whatever the order of warps.
+// Each synchronising instruction of a correct kernel is needed: without any one of them the
+// detectors report a fault, in any order of warps.
 func TestMissingSynchronisationIsFound(t *testing.T) {
 	const n = 64
 	d := newDevice(t)
@@ -57,10 +57,10 @@ func TestMissingSynchronisationIsFound(t *testing.T) {
 	}
 }
 
-// The emulator finds a small slip in a right kernel: an index one too far, a guard dropped, a
-// stride or a pointer that is wrong. Each case changes one instruction.
+// The emulator finds a small mistake in a kernel: an index one too large, a missing guard, a wrong
+// stride or pointer. Each case changes one instruction.
 func TestSlipsAreFound(t *testing.T) {
-	const n = 100 // no multiple of the block size
+	const n = 100 // not a multiple of the block size
 	for _, c := range []struct {
 		from, to string
 		kind     FaultKind

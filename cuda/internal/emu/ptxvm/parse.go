@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Limits that keep parsing of hostile text bounded.
+// Limits on memory and time for parsing hostile text.
 const (
 	maxStatic   = 48 << 10 // static shared memory of an entry
 	maxLocal    = 512 << 10
@@ -16,7 +16,7 @@ const (
 	maxNesting  = 200
 )
 
-// stmt is one instruction as written.
+// stmt is one instruction in the text.
 type stmt struct {
 	line     int
 	guard    string
@@ -79,12 +79,12 @@ func newParser(ptx string) *parser {
 type parser struct {
 	*lexer
 	m     *Module
-	entry *Entry    // whose body this is
-	fn    *function // or the function whose it is
+	entry *Entry    // the entry whose body is being parsed
+	fn    *function // or the function whose body it is
 	stmts []stmt
 	depth int
 	local int
-	later []func() // decodes the entries, once all functions are known
+	later []func() // functions that decode the entries, called once all .func are known
 	brief bool     // see ParseDeclarations
 }
 
@@ -128,7 +128,7 @@ func (p *parser) module() {
 	}
 }
 
-// skipLine passes the rest of a debugging directive, which ends with its line.
+// skipLine skips the rest of a debugging directive, which ends at the end of its line.
 func (p *parser) skipLine(line int) {
 	for p.cur.kind != tkEOF && p.cur.line == line {
 		p.next()
@@ -350,7 +350,7 @@ func (p *parser) statement(sc *scope) {
 	}
 	s.line, s.op = line, w
 	if base, _, _ := strings.Cut(w, "."); handlers[base] == nil || strings.HasPrefix(w, "cp.async.bulk") {
-		// before its operands, whose form is unknown too
+		// checked before the operands, because their form is unknown too
 		fail(line, "unknown or unsupported instruction %s", w)
 	}
 	if base, _, _ := strings.Cut(w, "."); base == "call" {
@@ -407,7 +407,7 @@ func (p *parser) operand(inVec bool) operand {
 		return operand{kind: okWord, not: true, name: p.word("a predicate register")}
 	case p.is("-"), p.is("+"):
 		neg := false
-		for p.is("-") || p.is("+") { // no call for each: there may be many
+		for p.is("-") || p.is("+") { // a loop, not a recursion, because there may be many signs
 			neg = neg != (p.next().text == "-")
 		}
 		o := p.operand(true)

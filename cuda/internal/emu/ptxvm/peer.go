@@ -2,20 +2,21 @@ package ptxvm
 
 import "fmt"
 
-// A Peer is the memory of another device, as seen from one whose kernels may or may not reach it.
+// A Peer is the memory of another device. Kernels of this device may or may not be allowed to reach
+// it.
 type Peer struct {
 	Mem       *Memory
 	Base, End uint64 // its range of addresses
-	Name      string // of the device, for messages
-	Closed    string // why kernels cannot reach it, "" where they can
+	Name      string // name of the device, for messages
+	Closed    string // why kernels cannot reach it; "" if they can
 }
 
-// SetPeers says what lies in the address ranges of other devices. Kernels that run on m reach the
-// memory of those that are not closed as if it were here. What is mapped by Map is an exception, as
-// it is given to its own device alone; so is mapped host memory. No kernel may be running.
+// SetPeers says which memory lies in the address ranges of other devices. Kernels that run on m
+// reach the memory of peers that are not closed like memory of m. They do not reach memory mapped
+// by Map, which belongs to its own device alone, or mapped host memory. No kernel may be running.
 func (m *Memory) SetPeers(list []Peer) { m.peers.Store(&list) }
 
-// peer returns in whose range addr lies, nil if in none.
+// peer returns the Peer in whose range addr lies, or nil.
 func (m *Memory) peer(addr uint64) *Peer {
 	list := m.peers.Load()
 	if list == nil {
@@ -29,7 +30,7 @@ func (m *Memory) peer(addr uint64) *Peer {
 	return nil
 }
 
-// reach is find for a kernel, which may be allowed memory of other devices.
+// reach is find for a kernel, which may be allowed to access memory of other devices.
 func (m *Memory) reach(addr uint64) *region {
 	if r := m.find(addr); r != nil {
 		return r

@@ -2,21 +2,24 @@ package ptxvm
 
 import "math/bits"
 
-// The clocks of the race detectors, of shared memory and of global memory. Happens-before is
-// tracked by vector clocks over warps in the manner of FastTrack (Flanagan and Freund, PLDI 2009):
-// every synchronisation of a warp ends an epoch of that warp. Lanes of one warp are ordered by the
-// epochs that all lanes have passed together (base), or, after synchronisation of a part of the
-// warp, by a matrix of lanes.
+// The clocks of the race detectors for shared memory and for global memory. They track
+// happens-before by vector clocks over warps, like FastTrack (Flanagan and Freund, PLDI 2009):
+// every synchronisation of a warp ends an epoch of that warp. The lanes of one warp are ordered by
+// the epochs that all lanes have passed together (base). If only some lanes of a warp have
+// synchronised, a matrix of lanes orders them.
 
-// clocks is the knowledge of one warp.
+// clocks is what one warp knows of the order.
 type clocks struct {
 	self int
-	// epochs of other warps that happened before now; own entry: the running epoch
+	// for each other warp the last epoch that happened before now; its own entry is the running
+	// epoch
 	vc   []uint32
-	base uint32          // own epochs up to this one are ordered before all lanes
-	pair *[32][32]uint32 // own epochs of lane j ordered before lane i, beyond base; nil: none
+	base uint32 // every lane is ordered after all lanes' accesses in the warp's epochs up to base
+	// pair[i][j], if greater than base, is the last epoch in which lane j's accesses are ordered
+	// before lane i. If pair is nil, base holds for all pairs.
+	pair *[32][32]uint32
 
-	unseen bool // vc or pair has changed since a globalLog kept them
+	unseen bool // vc or pair has changed since a globalLog copied them
 }
 
 func (c *clocks) reset(self int) {
@@ -29,7 +32,7 @@ func (c *clocks) reset(self int) {
 
 func (c *clocks) epoch() uint32 { return c.vc[c.self] }
 
-// syncWarp orders the lanes of mask among themselves; live are the lanes that exist.
+// syncWarp orders the lanes of mask among themselves. live are the lanes that exist.
 func (c *clocks) syncWarp(mask, live uint32) {
 	e := c.vc[c.self]
 	if mask&live == live {
@@ -57,8 +60,8 @@ func (c *clocks) syncWarp(mask, live uint32) {
 	c.vc[c.self]++
 }
 
-// ordered says whether what the given lanes of a warp did in its epoch happened before the lane of
-// this warp now.
+// ordered reports whether the accesses that lanes of a warp made in its epoch happened before what
+// a lane of this warp does now.
 func (c *clocks) ordered(lane int, warp int, lanes, epoch uint32) bool {
 	if warp != c.self {
 		return epoch <= c.vc[warp]
@@ -81,15 +84,15 @@ func (c *clocks) ordered(lane int, warp int, lanes, epoch uint32) bool {
 	return true
 }
 
-// sharedMemory is the shared memory of the block in progress.
+// sharedMemory is the shared memory of the running block.
 type sharedMemory struct {
 	history
 	data   []byte
 	init   []byte
 	dyn    int     // bytes of dynamic shared memory
-	pend   []int32 // words with a cp.async in flight: thread + 1
+	pend   []int32 // thread + 1 for each word with a cp.async in flight
 	pendPC []int32
-	phases map[int][]uint32 // by offset of an mbarrier: what happened before the arrivals
+	phases map[int][]uint32 // by offset of an mbarrier: the clocks of the arrivals
 }
 
 func (s *sharedMemory) setup(static, dyn, nwarps int, usesAsync bool) {
@@ -137,8 +140,8 @@ func (w *warp) race(in *inst, lane int, a *access, does, did string) {
 	panic(f)
 }
 
-// unordered returns the fault of a lane that meets an access with which nothing orders it; the
-// message says no more than what is missing.
+// unordered returns the fault for a lane whose access is not ordered after access a. Its message
+// says only what is missing.
 func (w *warp) unordered(kind FaultKind, in *inst, lane int, a *access, addr uint64) *Fault {
 	other := a.lanes
 	why := "no barrier lies between"

@@ -2,9 +2,9 @@ package ptxvm
 
 import "math/bits"
 
-// Instructions that few kernels have.
+// Instructions that few kernels use.
 
-// multiplyCarry decodes mad.lo|hi.cc and madc.lo|hi[.cc]: half of the product, plus c, plus the
+// multiplyCarry decodes mad.lo|hi.cc and madc.lo|hi[.cc]: one half of the product, plus c, plus the
 // carry.
 func multiplyCarry(d *decoder) {
 	t := d.typIn(U32, S32, U64, S64)
@@ -68,7 +68,7 @@ func dotProduct2(d *decoder) {
 	}))
 }
 
-// bitMask decodes bmsk.clamp|wrap.b32 d, a, b: b ones from bit a on.
+// bitMask decodes bmsk.clamp|wrap.b32 d, a, b: b one bits from bit a on.
 func bitMask(d *decoder) {
 	d.need(70, 7, 6)
 	d.typIn(B32)
@@ -114,7 +114,7 @@ func signOrZeroExtend(d *decoder) {
 	}))
 }
 
-// findSet decodes fns.b32 d, mask, base, offset: the bit of mask that is the offset-th set one from
+// findSet decodes fns.b32 d, mask, base, offset. The result is the offset-th set bit of mask from
 // base on, upwards or downwards.
 func findSet(d *decoder) {
 	d.need(30, 6, 0)
@@ -143,8 +143,8 @@ func findSet(d *decoder) {
 	}))
 }
 
-// convertPack decodes cvt.pack.sat.type.s32[.b32] d, a, b[, c]: a and b, saturated, below c shifted
-// up.
+// convertPack decodes cvt.pack.sat.type.s32[.b32] d, a, b[, c]. a and b, saturated, are the low
+// bits, and c is shifted up above them.
 func convertPack(d *decoder) {
 	d.need(72, 6, 5)
 	args := d.stmt.args
@@ -171,7 +171,7 @@ func convertPack(d *decoder) {
 	d.alu(lift3(func(a, b, c uint64) uint64 { return uint64(uint32(c<<(2*w) | f(a)<<w | f(b))) }))
 }
 
-// setHalf decodes set of 16-bit floats: a result of 1 or all ones, for each of a pair.
+// setHalf decodes set of 16-bit floats. The result is 1 or all ones, for each value of a pair.
 func setHalf(d *decoder) {
 	st := d.typIn(F16, F16x2, BF16, BF16x2)
 	dt := d.typ()
@@ -224,7 +224,8 @@ func setHalf(d *decoder) {
 	})
 }
 
-// setPredicates decodes setp of a pair of 16-bit floats: p of the lower, q of the upper half.
+// setPredicates decodes setp of a pair of 16-bit floats: p is for the lower half, q for the upper
+// half.
 func setPredicates(d *decoder, t Type) {
 	i := d.oneOf(cmpOps...)
 	if i < 0 {

@@ -12,12 +12,12 @@ type variable struct {
 	typ    Type
 	size   int
 	align  int
-	offset int // within its space (not for .global)
+	offset int // offset in its space (not for .global)
 	extern bool
-	init   []byte // .global, .const
-	placed *Entry // .shared: the entry in which it is laid out at offset
-	framed bool   // .param of a function or of a call: offset is into the frame
-	links  []link // .global, .const: addresses among the initial values
+	init   []byte // initial values of .global and .const
+	placed *Entry // for .shared: the entry in which offset is valid
+	framed bool   // for .param of a function or of a call: offset is in the frame
+	links  []link // for .global and .const: addresses among the initial values
 }
 
 // scope maps names to declarations, innermost first.
@@ -25,7 +25,7 @@ type scope struct {
 	up     *scope
 	regs   map[string]*register
 	ranges map[string]*regRange // by prefix
-	// of single registers whose names end in a number, the lowest one for each prefix
+	// for single registers whose names end in a number: the lowest number of each prefix
 	numbered map[string]uint64
 	vars     map[string]*variable
 	labels   map[string]int      // instruction index
@@ -37,7 +37,7 @@ type regRange struct {
 	typ Type
 }
 
-// register is a declared register; slot is given on first use.
+// register is a declared register. It gets its slot at first use.
 type register struct {
 	typ  Type
 	slot int32 // index into the register file, or the predicate file
@@ -47,7 +47,7 @@ func newScope(up *scope) *scope {
 	return &scope{up: up, regs: map[string]*register{}, vars: map[string]*variable{}, labels: map[string]int{}, tables: map[string][]string{}}
 }
 
-// numbered splits a name that may be one of a range of registers: all digits at its end are the
+// numbered splits a name that may belong to a range of registers: all digits at its end are the
 // number.
 func numbered(name string) (prefix string, n uint64, ok bool) {
 	prefix = strings.TrimRight(name, "0123456789")

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// sharedName names a shared address by variable.
+// sharedName describes a shared address by its variable.
 func (w *warp) sharedName(addr uint64) string {
 	if v, off := w.cta.entry.sharedVar(addr); v != "" {
 		return fmt.Sprintf("%#x (%s+%d)", addr, v, off)
@@ -14,7 +14,8 @@ func (w *warp) sharedName(addr uint64) string {
 	return fmt.Sprintf("%#x", addr)
 }
 
-// sharedVar finds the shared variable that holds an address, or the one that ends last before it.
+// sharedVar returns the shared variable that contains an address, or the last one that ends before
+// it.
 func (e *Entry) sharedVar(addr uint64) (name string, off int64) {
 	best := int64(-1)
 	for _, v := range e.sharedVars {
@@ -60,7 +61,7 @@ func (w *warp) sharedReady(in *inst, l, off, total int) {
 	}
 }
 
-// notPending faults when a cp.async to the bytes has not been waited for.
+// notPending faults if there is a cp.async to the bytes that was not waited for.
 func (w *warp) notPending(in *inst, l, off, total int, does string) {
 	s := &w.cta.shared
 	for i := off >> 2; i < (off+total+3)>>2; i++ {
@@ -104,8 +105,8 @@ func (w *warp) loadShared(in *inst, m uint32) {
 	w.landed(x, m)
 }
 
-// loadWords is the quick way for one 32-bit word a lane. It handles runs of lanes with one address
-// together and returns the lanes that need the full checks.
+// loadWords is the fast path for loads of one 32-bit word for each lane. It handles runs of lanes
+// with the same address together, and returns the lanes that need the full checks.
 func (w *warp) loadWords(in *inst, m uint32, pc int32, k accessKind) (left uint32) {
 	s := &w.cta.shared
 	d := &w.r[in.x.vec[0]]
@@ -171,8 +172,8 @@ func (w *warp) storeShared(in *inst, m uint32) {
 	}
 }
 
-// storeWords is the quick way for one 32-bit word a lane; it returns the lanes that need the full
-// checks.
+// storeWords is the fast path for stores of one 32-bit word for each lane. It returns the lanes
+// that need the full checks.
 func (w *warp) storeWords(m uint32, pc int32, k accessKind, slot int32) (left uint32) {
 	s := &w.cta.shared
 	v := &w.r[slot]
@@ -190,8 +191,8 @@ func (w *warp) storeWords(m uint32, pc int32, k accessKind, slot int32) (left ui
 	return left
 }
 
-// conflicts counts a shared request and the cycles that bank conflicts add to it: 32 banks of 4
-// bytes; 8- and 16-byte accesses go by half and quarter warps.
+// conflicts counts a shared request and the cycles that bank conflicts add to it. There are 32
+// banks of 4 bytes. Accesses of 8 and 16 bytes run by half warps and quarter warps.
 func (w *warp) conflicts(m uint32, total int) {
 	st := &w.cta.stats
 	st.SharedRequests++
@@ -214,7 +215,7 @@ func (w *warp) conflicts(m uint32, total int) {
 	}
 }
 
-// phase returns the extra cycles of the lanes first+i, i in group.
+// phase returns the cycles that conflicts add for the lanes first+i, with i in group.
 func (w *warp) phase(first int, group uint32, total int) int64 {
 	var word [32]uint64
 	var used uint32
@@ -235,7 +236,7 @@ func (w *warp) phase(first int, group uint32, total int) int64 {
 	if !clash {
 		return 0
 	}
-	// exact count: distinct words by bank
+	// exact count: the distinct words of each bank
 	var words [128]uint64
 	var per [32]int64
 	n, most := 0, int64(1)

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// addresses fills w.addr with base register + offset in the lanes of m.
+// addresses sets w.addr to base register + offset for the lanes of m.
 func (w *warp) addresses(in *inst, m uint32) {
 	if m&^w.wm[in.a] != 0 {
 		w.need(in, m, in.a)
@@ -17,8 +17,8 @@ func (w *warp) addresses(in *inst, m uint32) {
 	}
 }
 
-// spread calls f for each group of active lanes whose generic address lies in one space, with
-// w.addr reduced to that space.
+// spread calls f for each group of active lanes whose generic addresses lie in one space. In w.addr
+// they are then addresses of that space.
 func (w *warp) spread(in *inst, m uint32, f func(sp space, m uint32)) {
 	if in.x.space != spGeneric {
 		f(in.x.space, m)
@@ -107,7 +107,7 @@ func put(b []byte, size int, v uint64) {
 	}
 }
 
-// land stores element k of a load into lane l of its register.
+// land stores element k of a load in lane l of its register.
 func (w *warp) land(x *extra, k, l int, v uint64) {
 	s := x.vec[k]
 	if s < 0 {
@@ -144,7 +144,7 @@ func (w *warp) loadImage(in *inst, m uint32, img []byte, what string) {
 		same = w.addr[bits.TrailingZeros32(rest)&31] == w.addr[first&31]
 	}
 	group := m
-	if same { // one element for all
+	if same { // all lanes read the same element
 		group = m & -m
 	}
 	for rest := group; rest != 0; rest &= rest - 1 {
@@ -213,9 +213,10 @@ func (w *warp) loadLocal(in *inst, m uint32) {
 	}
 }
 
-// padding looks at a load of bytes some of which were never written. Compilers copy structures with
-// what lies between their fields: an element of a vector that has no byte of its own is left
-// unwritten in its register, which may only be stored. A whole load of such bytes is a mistake.
+// padding handles a load that includes bytes which were never written. Compilers copy structures
+// together with the padding between fields. If an element of a vector consists only of such bytes,
+// its register counts as unwritten, and may only be stored. A load of a single element without a
+// written byte is a mistake.
 func (w *warp) padding(in *inst, l, at int) {
 	x := in.x
 	for k := range x.n {
@@ -232,7 +233,8 @@ func (w *warp) padding(in *inst, l, at int) {
 	}
 }
 
-// storable is need for what is stored.
+// storable faults, like need, unless the stored registers are written. Registers that hold padding
+// are allowed too.
 func (w *warp) storable(in *inst, m uint32) {
 	for _, s := range in.x.vec {
 		if bad := m &^ w.wm[s]; bad != 0 && (w.junk == nil || bad&^w.junk[s] != 0) {
@@ -241,7 +243,7 @@ func (w *warp) storable(in *inst, m uint32) {
 	}
 }
 
-// unwritten says whether element k of a store is padding in lane l.
+// unwritten reports whether element k of a store is padding in lane l.
 func (w *warp) unwritten(x *extra, k, l int) bool {
 	return w.junk != nil && w.wm[x.vec[k]]>>l&1 == 0
 }

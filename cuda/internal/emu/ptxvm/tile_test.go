@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// gemmSrc multiplies n×n float32 matrices by 32×32 tiles in shared memory, 8 rows a thread.
+// gemmSrc returns a kernel that multiplies n×n float32 matrices by 32×32 tiles in shared memory.
+// Each thread has 8 rows.
 func gemmSrc() string {
 	var b strings.Builder
 	b.WriteString(`.version 7.0
@@ -112,7 +113,7 @@ func TestTiledGemm(t *testing.T) {
 			}
 		}
 	}
-	// 4 blocks × 4 warps × 2 tiles: exact counts
+	// 4 blocks × 4 warps × 2 tiles: the counts are exact
 	const warps = 4 * 4
 	if want := int64(warps * n * 8); st.FMA != want {
 		t.Errorf("FMA = %d, want %d", st.FMA, want)
@@ -200,8 +201,8 @@ SKIP:
 	}
 }
 
-// mmaSrc: one warp computes a 16×8 tile, operands staged by cp.async and read by ldmatrix; bt is b
-// transposed.
+// mmaSrc is a kernel in which one warp computes a 16×8 tile. cp.async copies the operands to shared
+// memory, and ldmatrix reads them. bt is b transposed.
 const mmaSrc = `.version 7.0
 .target sm_80
 .address_size 64
@@ -313,7 +314,7 @@ func TestMatrixMultiply(t *testing.T) {
 	}
 }
 
-// Each lane of an m16n8k8 tf32 product gets its fragments by the formulas of the ISA; a and b hold
+// Each lane of an m16n8k8 tf32 product gets its fragments by the formulas of the ISA. a and b hold
 // distinct small integers, so the result is exact.
 func TestMatrixMultiplyTF32(t *testing.T) {
 	src := header + `.visible .entry k(.param .u64 pa, .param .u64 pb, .param .u64 pc)
@@ -353,7 +354,7 @@ func TestMatrixMultiplyTF32(t *testing.T) {
 	}
 }
 
-// stmatrix followed by ldmatrix is the identity, and two transpositions cancel.
+// stmatrix followed by ldmatrix is the identity. Two transpositions cancel.
 func TestStoreMatrix(t *testing.T) {
 	for _, mod := range []string{"", ".trans"} {
 		d := newDevice(t)

@@ -1,22 +1,23 @@
 package ptxvm
 
-// Traffic counts the 32-byte sectors that the blocks of launches fetch from beyond the cache of a
-// multiprocessor, or write there. Each block has a cache of its own, of the sectors that it touched
-// last, as many as Cached. What it finds there is not counted. A sector that is read and written
-// counts twice, once for each.
+// Traffic counts the 32-byte sectors that blocks read from beyond the cache of a multiprocessor, or
+// write there. Each block has a cache of its own, with the Cached sectors that it touched last.
+// Sectors found in the cache are not counted. A sector that is read and written counts once for
+// each.
 type Traffic struct {
 	Cached  int
 	Sectors int64
-	Ranges  []RangeTraffic // parts of memory, which do not overlap
+	Ranges  []RangeTraffic // parts of memory that do not overlap
 }
 
-// RangeTraffic counts the sectors that lie in some bytes of global memory.
+// RangeTraffic counts the sectors in one range of global memory.
 type RangeTraffic struct {
 	Addr, Bytes uint64
 	Sectors     int64
 }
 
-// blockCache is the cache of the blocks of one worker, one after the other: first in, first out.
+// blockCache is the cache of a block, used by one worker for one block after the other. It replaces
+// sectors first in, first out.
 type blockCache struct {
 	Traffic
 	held  map[uint64]struct{}
@@ -35,7 +36,7 @@ func newBlockCache(t *Traffic) *blockCache {
 	return c
 }
 
-// empty forgets what the block before has left.
+// empty removes the sectors of the previous block.
 func (c *blockCache) empty() {
 	if c != nil {
 		clear(c.held)
@@ -43,7 +44,7 @@ func (c *blockCache) empty() {
 	}
 }
 
-// touch takes sectors, by number, that a request reads or writes.
+// touch adds sectors, by number, that a request reads or writes.
 func (c *blockCache) touch(sectors []uint64, writes bool) {
 	for _, s := range sectors {
 		entry := s << 1

@@ -68,7 +68,7 @@ func (t Type) signed() bool   { return t >= S8 && t <= S64 }
 func (t Type) integer() bool  { return t.unsigned() || t.signed() }
 func (t Type) float() bool    { return t >= F16 }
 
-// mask is the value mask of a type of up to 64 bits.
+// mask returns the mask of the value bits of a type of up to 64 bits.
 func (t Type) mask() uint64 {
 	if n := t.bits(); n < 64 {
 		return 1<<n - 1
@@ -92,7 +92,7 @@ var spaceNames = [...]string{"generic", "global", "shared", "local", "param", "c
 
 func (s space) String() string { return spaceNames[s] }
 
-// Windows of the generic address space; global addresses lie below all of them.
+// Windows of the generic address space. Global addresses lie below all of them.
 const (
 	windowShift = 56
 	winShared   = uint64(1) << windowShift
@@ -102,6 +102,6 @@ const (
 	winMask     = uint64(1)<<windowShift - 1
 )
 
-// sharedOrigin is the first valid shared-space address; hardware of compute capability 9 keeps the
-// bytes below for itself.
+// sharedOrigin is the first valid shared-space address. Hardware of compute capability 9 reserves
+// the bytes below.
 const sharedOrigin = 1024

@@ -6,8 +6,8 @@ import (
 	"sort"
 )
 
-// Reserve returns addresses for size bytes, aligned to align, a power of two, with nothing behind
-// them: see Map. They lie below end; false where there are not so many.
+// Reserve returns the address of size bytes without memory, aligned to align, a power of two; see
+// Map. The range ends before end. ok is false if there is no such range.
 func (m *Memory) Reserve(size, align, end uint64) (addr uint64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -19,8 +19,8 @@ func (m *Memory) Reserve(size, align, end uint64) (addr uint64, ok bool) {
 	return addr, true
 }
 
-// Commit counts size bytes of memory that has no address yet against the limit; ErrNoMemory where
-// it does not allow them. Uncommit ends it.
+// Commit counts size bytes of memory that has no address yet against the limit. It returns
+// ErrNoMemory if they exceed the limit. Uncommit undoes it.
 func (m *Memory) Commit(size uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -31,17 +31,17 @@ func (m *Memory) Commit(size uint64) error {
 	return nil
 }
 
-// Uncommit ends what Commit began.
+// Uncommit undoes Commit.
 func (m *Memory) Uncommit(size uint64) {
 	m.mu.Lock()
 	m.mapped -= size
 	m.mu.Unlock()
 }
 
-// Map puts memory at [addr, addr+size) of the reserved range that starts at home, poisoned,
-// uninitialised and not addressable until SetAddressable. What is mapped beside it in the same
-// range joins it: accesses and copies may span both. The error says that something is mapped there.
-// No kernel may be running.
+// Map puts memory at [addr, addr+size) of the reserved range that starts at home. It is poisoned,
+// uninitialised, and not addressable until SetAddressable. It joins neighbouring mappings of the
+// same range: accesses and copies may span both. It is an error if something is already mapped
+// there. No kernel may be running.
 func (m *Memory) Map(home, addr, size uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,7 +61,7 @@ func (m *Memory) Map(home, addr, size uint64) error {
 	r.data = append(r.data, make([]byte, size)...)
 	r.shadow = append(r.shadow, make([]byte, size)...)
 	fill(r.data[addr-r.base:], poison)
-	clear(r.shadow[addr-r.base:]) // what an earlier mapping left in the array
+	clear(r.shadow[addr-r.base:]) // clears the marks of an earlier mapping
 	if i < len(old) && old[i].home == home && old[i].base == addr+size {
 		to++
 		right := old[i]
@@ -75,7 +75,7 @@ func (m *Memory) Map(home, addr, size uint64) error {
 	return nil
 }
 
-// SetAddressable makes mapped bytes accessible. The range lies in one mapped range.
+// SetAddressable makes mapped bytes accessible. All of them must lie in one mapped range.
 func (m *Memory) SetAddressable(addr, size uint64) error {
 	r, off, err := m.span(addr, size)
 	if err != nil {
@@ -85,8 +85,8 @@ func (m *Memory) SetAddressable(addr, size uint64) error {
 	return nil
 }
 
-// Unmap takes [addr, addr+size), which Map has put there, away again. The addresses may be mapped
-// once more.
+// Unmap removes the memory at [addr, addr+size), which Map has put there. The addresses may be
+// mapped again.
 func (m *Memory) Unmap(addr, size uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

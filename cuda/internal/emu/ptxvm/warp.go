@@ -13,28 +13,28 @@ const (
 	warpDone
 )
 
-// frame is an entry of the reconvergence stack: lanes that continue at pc once what lies above has
-// reached it.
+// frame is an entry of the reconvergence stack. Its lanes continue at pc once all entries above it
+// have reached pc.
 type frame struct {
 	pc, rpc int32
 	mask    uint32
-	depth   int32 // calls in progress
-	parked  bool  // it waits for other lanes, see gather.go
+	depth   int32 // number of calls in progress
+	parked  bool  // waits for other lanes, see gather.go
 }
 
 // warp is the state of 32 threads in lockstep.
 type warp struct {
 	r  []lanes  // registers
 	wm []uint32 // lanes that have written each register
-	// lanes for which a register was loaded from bytes that nothing has written, the padding of a
+	// lanes whose register was loaded from bytes that nothing has written, the padding of a
 	// structure; nil in entries without local memory
 	junk []uint32
-	p    []uint32 // predicates, a bit a lane
+	p    []uint32 // predicates, one bit for each lane
 	pm   []uint32 // lanes that have written each predicate
 	cc   uint32   // condition code of add.cc and friends
 
-	frame         // top of the reconvergence stack
-	stack []frame // below it
+	frame         // top entry of the reconvergence stack
+	stack []frame // entries below it
 	calls []activation
 	live  uint32 // lanes that exist and have not exited
 
@@ -44,27 +44,27 @@ type warp struct {
 	steps int64
 	addr  [32]uint64 // addresses of the memory instruction in progress
 	tmp   lanes
-	last  *region // where the last global access hit
+	last  *region // the region of the last global access
 
 	local, localInit []byte // 32 lanes × stride
-	stride           int    // Entry.Local, and what functions have needed
+	stride           int    // Entry.Local, and more if functions need it
 
 	clocks  // see race.go
 	beyond  // see blockrace.go
 	pending []asyncCopy
-	groups  [32]uint32 // committed cp.async groups of each lane
-	view    int32      // what a globalLog has kept of the clocks, + 1
-	touched bool       // global memory, in this interval
-	barrier int        // the barrier waited for
+	groups  [32]uint32 // number of committed cp.async groups of each lane
+	view    int32      // number of the globalLog's copy of the clocks, + 1
+	touched bool       // has touched global memory in this interval
+	barrier int        // the barrier at which it waits
 	barInst *inst
 }
 
-// fault stops the kernel.
+// fault stops the kernel with a fault.
 func (w *warp) fault(k FaultKind, in *inst, lane int, format string, args ...any) {
 	w.faultAt(k, in, lane, 0, format, args...)
 }
 
-// faultAt is fault with the address concerned.
+// faultAt is fault with an address.
 func (w *warp) faultAt(k FaultKind, in *inst, lane int, addr uint64, format string, args ...any) {
 	f := &Fault{Kind: k, Kernel: w.cta.entry.Name, CTA: w.cta.id, Addr: addr, Msg: fmt.Sprintf(format, args...)}
 	f.Line, f.Source = int(in.line), w.cta.entry.mod.line(int(in.line))
@@ -92,13 +92,13 @@ func lanesText(m uint32) string {
 	return ""
 }
 
-// dest marks a register written in the lanes of m and returns it.
+// dest marks a register as written in the lanes of m and returns it.
 func (w *warp) dest(slot int32, m uint32) *lanes {
 	w.wm[slot] |= m
 	return &w.r[slot]
 }
 
-// write stores v into the lanes of m of a register.
+// write stores v in a register, for the lanes of m.
 func (w *warp) write(slot int32, v *lanes, m uint32) {
 	r := w.dest(slot, m)
 	if m == fullMask {
@@ -111,7 +111,7 @@ func (w *warp) write(slot int32, v *lanes, m uint32) {
 	}
 }
 
-// pred returns a predicate that must be written in the lanes of m.
+// pred returns a predicate. It faults unless the predicate is written in the lanes of m.
 func (w *warp) pred(in *inst, slot int32, m uint32) uint32 {
 	if bad := m &^ w.pm[slot]; bad != 0 {
 		w.fault(UninitialisedRegister, in, bits.TrailingZeros32(bad), "predicate %s is read before it is written%s", w.cta.entry.registerName(slot, true), lanesText(bad))
@@ -132,7 +132,7 @@ func (w *warp) setPred(slot int32, v, m uint32) {
 	w.pm[slot] |= m
 }
 
-// run executes up to budget instructions; it stops early when the warp waits at a barrier or is
+// run executes up to budget instructions. It stops earlier if the warp waits at a barrier or is
 // done.
 func (w *warp) run(budget int) {
 	code := w.cta.entry.code
@@ -249,13 +249,13 @@ func (w *warp) branch(in *inst, taken uint32) {
 		w.fault(UniformBranchDivergence, in, bits.TrailingZeros32(rest), "bra.uni is taken by %d of %d lanes", bits.OnesCount32(taken), bits.OnesCount32(w.mask))
 	}
 	if in.rpc != w.rpc {
-		// The whole group continues at rpc after both sides have got there.
+		// The whole group continues at rpc after both sides have reached it.
 		w.stack = append(w.stack, frame{pc: in.rpc, rpc: w.rpc, mask: w.mask, depth: w.depth})
 		if in.rpc < 0 {
-			w.stack = w.stack[:len(w.stack)-1] // never: both sides end in exit
+			w.stack = w.stack[:len(w.stack)-1] // there is no such point: both sides end in exit
 		}
 	}
-	// Lanes that go straight to rpc wait in the entry below, which has their bits already.
+	// Lanes that branch directly to rpc wait in the entry below, which already has their bits.
 	switch fall := w.pc + 1; {
 	case in.target == in.rpc:
 		w.frame = frame{pc: fall, rpc: in.rpc, mask: rest, depth: w.depth}
@@ -267,7 +267,8 @@ func (w *warp) branch(in *inst, taken uint32) {
 	}
 }
 
-// pop continues with the next group of lanes that are still alive, or ends the warp.
+// pop continues with the next group of lanes that are still alive. If there is none, the warp is
+// done.
 func (w *warp) pop() {
 	for n := len(w.stack); n > 0; n-- {
 		w.frame = w.stack[n-1]
@@ -293,15 +294,15 @@ func (w *warp) exit(m uint32) {
 	w.pop()
 }
 
-// converged faults unless every live lane of the warp executes the instruction together.
+// converged faults unless all live lanes of the warp execute the instruction together.
 func (w *warp) converged(in *inst, m uint32, k FaultKind) {
 	if m != w.live {
 		w.fault(k, in, bits.TrailingZeros32(w.live&^m), "%d of the warp's %d live lanes execute it, this thread does not", bits.OnesCount32(m), bits.OnesCount32(w.live))
 	}
 }
 
-// members checks the member mask operand of a .sync instruction: each executing lane is in its own
-// mask, and every live lane of that mask executes it now.
+// members checks the member mask operand of a .sync instruction. Each executing lane must be in its
+// own mask, and every live lane of that mask must execute the instruction now.
 func (w *warp) members(in *inst, m uint32, slot int32) (mask uint32) {
 	w.need(in, m, slot)
 	r := &w.r[slot]
@@ -319,7 +320,7 @@ func (w *warp) members(in *inst, m uint32, slot int32) (mask uint32) {
 	return mask
 }
 
-// registerName finds the name of a register for a message.
+// registerName returns the name of a register for a message.
 func (e *Entry) registerName(slot int32, pred bool) string {
 	if n, ok := e.names[regKey{slot, pred}]; ok {
 		return n

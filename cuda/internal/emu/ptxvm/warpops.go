@@ -70,7 +70,8 @@ func (w *warp) shuffle(in *inst, m uint32) {
 		if m>>j&1 == 0 {
 			w.fault(ShuffleDivergence, in, l, "lane %d reads from lane %d, which does not take part", l, j)
 		}
-		// what nobody reads may be undefined, as where one lane alone has a result for all
+		// Only registers that a lane reads must be written. Often a single lane holds a result that
+		// all lanes read.
 		if w.wm[in.a]>>j&1 == 0 {
 			w.uninitialised(in, in.a, 1<<j)
 		}
@@ -243,7 +244,7 @@ func matchSync(d *decoder) {
 	})
 }
 
-// electSync decodes elect.sync d|p, membermask: the lowest lane of the mask leads.
+// electSync decodes elect.sync d|p, membermask: the lowest lane of the mask is elected.
 func electSync(d *decoder) {
 	d.need(90, 8, 0)
 	if !d.take("sync") {

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// tile is a matrix as the lanes of a warp hold it. The ISA leaves open which lane holds which
-// element of a fragment of wmma; here they lie in order of rows, over and over where there are more
-// places than elements.
+// tile is a matrix in the registers of a warp's lanes. The ISA leaves open which lane holds which
+// element of a wmma fragment. Here the elements are in row order, and are repeated if there are
+// more places than elements.
 type tile struct {
 	rows, cols int
 	typ        Type
-	regs       int // of a lane
+	regs       int // registers of a lane
 }
 
 func (t tile) perReg() int {
@@ -21,7 +21,8 @@ func (t tile) perReg() int {
 	return 1
 }
 
-// shapes of wmma by type of the factors: rows, columns and depth, then registers of a and b.
+// wmmaShapes has, by type of the factors, the shapes of wmma: rows, columns and depth, then
+// registers of a and b.
 var wmmaShapes = map[string]map[Type][5]int{
 	"m16n16k16": {F16: {16, 16, 16, 8, 8}, BF16: {16, 16, 16, 4, 4}, S8: {16, 16, 16, 2, 2}, U8: {16, 16, 16, 2, 2}},
 	"m8n32k16":  {F16: {8, 32, 16, 8, 8}, BF16: {8, 32, 16, 2, 8}, S8: {8, 32, 16, 1, 4}, U8: {8, 32, 16, 1, 4}},
@@ -30,7 +31,7 @@ var wmmaShapes = map[string]map[Type][5]int{
 	"m8n8k4":    {F64: {8, 8, 4, 1, 1}},
 }
 
-// wmmaTile takes the shape of wmma.load or .store: part is a, b, c or d.
+// wmmaTile processes the shape of wmma.load or .store. part is a, b, c or d.
 func (d *decoder) wmmaTile(part string, t Type) tile {
 	for name, types := range wmmaShapes {
 		if !d.take(name) {
@@ -59,7 +60,7 @@ func (d *decoder) wmmaTile(part string, t Type) tile {
 	panic("unreachable")
 }
 
-// registerType is what holds the elements of a tile.
+// registerType returns the type of the registers that hold the elements of a tile.
 func (t tile) registerType() Type {
 	if t.typ == F32 || t.typ == F64 || t.typ == S32 {
 		return t.typ
@@ -106,7 +107,7 @@ func warpMatrix(d *decoder) {
 	if len(a) == 3 {
 		x.count = d.src(a[2], U32)
 	}
-	// elements pass through a register of their own, one of each lane at a time
+	// Elements pass through a register of their own, one element of each lane at a time.
 	tmp := d.nreg
 	d.nreg++
 	one := &inst{line: d.in.line, x: &extra{space: x.space, typ: t.typ, size: t.typ.Size(), n: 1, vec: []int32{tmp}}}
@@ -153,7 +154,7 @@ func warpMatrix(d *decoder) {
 	})
 }
 
-// element moves one element a lane between memory and a register.
+// element moves one element of each lane between memory and a register.
 func (w *warp) element(one *inst, m uint32, global, shared func(*inst, uint32)) {
 	w.spread(one, m, func(sp space, m uint32) {
 		switch sp {
@@ -167,7 +168,7 @@ func (w *warp) element(one *inst, m uint32, global, shared func(*inst, uint32)) 
 	})
 }
 
-// allLanes faults unless the whole warp executes the instruction.
+// allLanes faults unless all lanes of the warp execute the instruction.
 func (w *warp) allLanes(in *inst, m uint32) {
 	w.converged(in, m, ShuffleDivergence)
 	if m != fullMask {
@@ -181,7 +182,7 @@ func (w *warp) allLanes(in *inst, m uint32) {
 func wmmaMultiply(d *decoder) {
 	d.take("rn")
 	sat := d.take("satfinite")
-	for range 2 { // layouts matter to load alone
+	for range 2 { // only loads depend on layouts
 		if d.oneOf("row", "col") < 0 {
 			d.fail("%s needs two layouts", d.stmt.op)
 		}
@@ -235,7 +236,7 @@ func wmmaMultiply(d *decoder) {
 	})
 }
 
-// gather takes a matrix from the registers of the lanes, as bits of its elements.
+// gather returns a matrix, as bits of its elements, from the registers of the lanes.
 func (w *warp) gather(t tile, regs []int32) []uint64 {
 	m := make([]uint64, t.rows*t.cols)
 	per := t.perReg()
@@ -262,8 +263,8 @@ func (w *warp) scatter(t tile, regs []int32, v []uint64, m uint32) {
 	}
 }
 
-// product is a·b + c: exact and then cut to 32 bits for integers, fused in float64, in float32 in
-// order of k otherwise.
+// product returns a·b + c. Integers are exact and then cut to 32 bits. float64 is fused. Other
+// types are added in float32 in the order of k.
 func product(ta, tb, tc, td tile, a, b, c []uint64, sat bool) []uint64 {
 	out := make([]uint64, td.rows*td.cols)
 	integer, wide := ta.typ.integer(), ta.typ == F64
@@ -306,10 +307,11 @@ func product(ta, tb, tc, td tile, a, b, c []uint64, sat bool) []uint64 {
 	return out
 }
 
-// multiplyOther decodes mma.sync of bytes and of float64; ok is false for other types. The layout
+// multiplyOther decodes mma.sync of bytes and of float64. ok is false for other types. The layout
 // is that of "Matrix Fragments" in the ISA, with g = lane/4, t = lane%4 and e elements in a
-// register. Register q of a has row g (+8 for odd q, where there are 16) and the columns from e·t
-// on, 4e further for each pair. Those of b have rows in the same way, column g.
+// register. Register q of a has row g (+8 for odd q, if there are 16 rows) and the columns from e·t
+// on, 4e further for each pair of registers. The registers of b have rows in the same way, and
+// column g.
 func multiplyOther(d *decoder, shape string, dt, at, bt, ct Type) (ok bool) {
 	bytes := (at == S8 || at == U8) && (bt == S8 || bt == U8) && dt == S32 && ct == S32
 	if !bytes && (at != F64 || bt != F64 || ct != F64 || dt != F64) {

@@ -1,38 +1,38 @@
-// Package cublaslt calls NVIDIA's library of matrix products (libcublasLt), which is installed
-// apart from the driver.
+// Package cublaslt calls NVIDIA's library of matrix products (libcublasLt), which is not part of
+// the driver's installation.
 //
-// [Open] finds the library at run time. That it is not there is a state and not a failure: the
-// error is an *[Unavailable]. A call that fails returns an *[Error], in which errors.Is finds the
-// [Status].
+// [Open] finds the library at run time. Its absence is a state and not a failure: the error is an
+// *[Unavailable]. A call that fails returns an *[Error], in which errors.Is finds the [Status].
 //
 // # Contract
 //
-// A handle is made with a device's context current, and is used with that context current. Matrices
-// are column-major, as in BLAS. A [Plan] is one product with the algorithm that the library's
-// heuristic prefers. [Plan.Run] queues it on a stream, or records it where the stream is being
-// captured, and needs no memory but the workspace that it is given. One goroutine at a time uses a
-// handle and its plans.
+// A handle is created while a device's context is current, and is used while that context is
+// current. Matrices are column-major, as in BLAS. A [Plan] is one product with the algorithm that
+// the library's heuristic prefers. [Plan.Run] queues it on a stream, or records it if the stream is
+// being captured. The only memory that it needs is the workspace that its caller passes. One
+// goroutine at a time uses a handle and its plans.
 //
-// The same plan, workspace size and operands give the same bits each time. A product that is split
-// along k keeps its parts in the workspace, in float32, and adds them in a step of its own.
+// The same plan, workspace size and operands give the same bits each time. If the library divides a
+// product along k, it keeps the parts in the workspace, in float32, and adds them in a separate
+// step.
 //
 // Numbers of enumerations and layouts are those of cublasLt.h of 13.10. testdata/header.txt has
-// them as a C compiler sees them, and .ci/run holds that file to the header.
+// them as a C compiler sees them. .ci/run compares that file with the header.
 package cublaslt
 
 import "fmt"
 
-// Version is cublasLtGetVersion's number: 131000 for 13.10.0.
+// Version is the number that cublasLtGetVersion returns: 131000 for 13.10.0.
 type Version int
 
-// Minimum is the oldest library that Open accepts, 11.11: that of CUDA 11.8, the first that takes
-// the type of a bias.
+// Minimum is the oldest library that Open accepts, 11.11. It is the library of CUDA 11.8, and the
+// first that has an attribute for the type of a bias.
 const Minimum Version = 111100
 
 // String returns "13.10.0".
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100) }
 
-// Handle is cublasLtHandle_t. The zero value is none.
+// Handle is cublasLtHandle_t. The zero value is no handle.
 type Handle uintptr
 
 // DataType is cudaDataType_t.
@@ -46,7 +46,7 @@ const (
 )
 
 const (
-	compute32F = 68 // CUBLAS_COMPUTE_32F: sums in float32, and of float32 the products too
+	compute32F = 68 // CUBLAS_COMPUTE_32F: sums in float32; with float32 factors, products too
 
 	// cublasLtMatmulDescAttributes_t
 	descTransA   = 3
@@ -65,9 +65,10 @@ const (
 	// cublasLtMatmulPreferenceAttributes_t
 	preferWorkspace  = 1
 	preferReductions = 3
-	preferAlignment  = 5 // of A; B, C and D follow
+	preferAlignment  = 5 // for A; those for B, C and D follow
 
-	reduceComputeType = 2 // CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; none is always allowed
+	// CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; the scheme "none" is always allowed
+	reduceComputeType = 2
 )
 
 // algorithm is cublasLtMatmulAlgo_t.

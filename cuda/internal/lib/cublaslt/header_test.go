@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// TestHeader: the numbers and layouts here are those that a C compiler reads in cublasLt.h.
+// TestHeader checks that numbers and layouts are those that a C compiler reads in cublasLt.h.
 func TestHeader(t *testing.T) {
 	f, err := os.Open("testdata/header.txt")
 	if err != nil {

@@ -8,20 +8,20 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// libraryNames are the library's on linux and on windows, the newest first.
+// libraryNames has the library's file names on linux and on windows, the newest first.
 var libraryNames = map[string][]string{
 	"linux":   {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"},
 	"windows": {"cublasLt64_13.dll", "cublasLt64_12.dll", "cublasLt64_11.dll"},
 }
 
-// Library is cublasLt.
+// Library is a loaded cublasLt.
 type Library struct {
 	l       *cu.Library
 	version Version
 	fn      [functions]uintptr
 }
 
-// function numbers what is called.
+// function numbers the functions that are called.
 type function int
 
 const (
@@ -55,8 +55,8 @@ var opened struct {
 	l *Library
 }
 
-// Open loads the library: the first of the paths that can be loaded, or else what the system's
-// loader finds. The first success is kept for the process. The error is an *[Unavailable].
+// Open loads the library: the first of the paths that can be loaded, or else the one that the
+// system's loader finds. The first success is kept for the process. The error is an *[Unavailable].
 func Open(paths ...string) (*Library, error) {
 	opened.Lock()
 	defer opened.Unlock()
@@ -79,8 +79,8 @@ func Open(paths ...string) (*Library, error) {
 	return nil, &Unavailable{Tried: tried}
 }
 
-// Bind resolves the functions of a library that has been loaded, and asks for its version. The
-// error is an *[Unavailable].
+// Bind resolves the functions of a loaded library, and asks for its version. The error is an
+// *[Unavailable].
 func Bind(l *cu.Library) (*Library, error) {
 	lib := &Library{l: l}
 	u := &Unavailable{Path: l.Path}
@@ -101,7 +101,7 @@ func Bind(l *cu.Library) (*Library, error) {
 // Version returns the library's version.
 func (l *Library) Version() Version { return l.version }
 
-// Path returns where the library lies.
+// Path returns the path of the library's file.
 func (l *Library) Path() string { return l.l.Path }
 
 // Create is cublasLtCreate, for the device whose context is current.
@@ -110,7 +110,7 @@ func (l *Library) Create() (Handle, error) {
 	return Handle(h), err
 }
 
-// Destroy is cublasLtDestroy. The handle's plans are closed.
+// Destroy is cublasLtDestroy. All plans of the handle must be closed.
 func (l *Library) Destroy(h Handle) error { return l.call(destroy, uintptr(h)) }
 
 func (l *Library) call(f function, args ...uintptr) error {
@@ -120,7 +120,8 @@ func (l *Library) call(f function, args ...uintptr) error {
 	return nil
 }
 
-// make calls a function that writes what it has made through its first argument.
+// make calls a function that creates an object, and returns the handle that the function writes
+// through its first argument.
 func (l *Library) make(f function, args ...uintptr) (uintptr, error) {
 	out := word(0)
 	err := l.call(f, append([]uintptr{addressOf(out)}, args...)...)
@@ -131,7 +132,7 @@ func (l *Library) make(f function, args ...uintptr) (uintptr, error) {
 	return uintptr(*out), nil
 }
 
-// set gives an attribute of a descriptor a value of so many bytes.
+// set sets an attribute of a descriptor to a value of the given number of bytes.
 func (l *Library) set(f function, of uintptr, attribute int, value uint64, bytes uintptr) error {
 	v := word(value) // the lower bytes come first
 	err := l.call(f, of, uintptr(attribute), addressOf(v), bytes)
@@ -139,7 +140,7 @@ func (l *Library) set(f function, of uintptr, attribute int, value uint64, bytes
 	return err
 }
 
-// word is a number on the heap, which does not move.
+// word returns a pointer to a number on the heap, which does not move.
 //
 //go:noinline
 func word(v uint64) *uint64 { return &v }

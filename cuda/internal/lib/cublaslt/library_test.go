@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestUnavailable: a library that is too old, or that lacks something, says so, and so does one
-// that is nowhere.
+// TestUnavailable checks the errors for a library that is too old, that lacks a function, or that
+// is not found.
 func TestUnavailable(t *testing.T) {
 	version := uintptr(111099)
 	callback := purego.NewCallback(func() uintptr { return version })
@@ -53,9 +53,9 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// TestReal: NVIDIA's own library takes the descriptions of products that are made here, and refuses
-// what needs a GPU where there is none. FLAMBEAU_CUBLASLT_LIBRARY says where it lies,
-// FLAMBEAU_CUBLASLT_VERSION what its header says of its version (.ci/run cublaslt).
+// TestReal checks that NVIDIA's own library accepts the descriptions of products that are made
+// here, and that it refuses calls that need a GPU if there is none. FLAMBEAU_CUBLASLT_LIBRARY is
+// the library's path, and FLAMBEAU_CUBLASLT_VERSION the version in its header (.ci/run cublaslt).
 func TestReal(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_CUBLASLT_LIBRARY")
 	if path == "" {
@@ -75,7 +75,7 @@ func TestReal(t *testing.T) {
 		if err := p.describe(&o); err != nil {
 			t.Errorf("%v: %v", o, err)
 		}
-		// All preferences are taken. Without a handle no algorithm is found.
+		// The library accepts all preferences. Without a handle it finds no algorithm.
 		var e *Error
 		if err := p.choose(&o, 1<<20); !errors.As(err, &e) || e.Call != "cublasLtMatmulAlgoGetHeuristic" {
 			t.Errorf("%v: an algorithm without a handle: %v", o, err)
@@ -92,7 +92,7 @@ func TestReal(t *testing.T) {
 	} else {
 		t.Logf("cublasLt %v at %s; without a GPU: %v", l.Version(), path, err)
 	}
-	// What the library does not take it refuses, so that what it took above was understood.
+	// The library refuses wrong values. So it has understood the values that it accepted above.
 	p := &Plan{l: l}
 	if p.desc, err = l.make(descCreate, compute32F, uintptr(Float32)); err != nil {
 		t.Fatal(err)

@@ -8,23 +8,24 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// Matrix is one operand of a [Product], as it lies in memory: column-major.
+// Matrix is one operand of a [Product] in memory, column-major.
 type Matrix struct {
-	Type   DataType
-	Ld     int    // elements from a column to the next, at least the number of rows
-	Stride int    // elements from a batch's matrix to the next's; 0: all have the same
-	Align  uint32 // bytes that divide its address, a power of 2 up to 256
+	Type DataType
+	Ld   int // elements from one column to the next, at least the number of rows
+	// elements from one matrix of the batch to the next; 0: the whole batch has one matrix
+	Stride int
+	Align  uint32 // a divisor of its address in bytes, a power of 2 up to 256
 }
 
-// Product is D = op(A)·op(B) for each matrix of a batch, of op(A) [M, K], op(B) [K, N] and D
-// [M, N], with sums in float32. With a bias of M elements, that of its row is added to each element
-// before it is rounded. It is comparable.
+// Product is D = op(A)·op(B) for each matrix of a batch, with op(A) [M, K], op(B) [K, N], D [M, N],
+// and sums in float32. A bias has M elements. The element of its row is added to each sum before
+// rounding. Product is comparable.
 type Product struct {
 	M, N, K, Batch int
-	TransA, TransB bool // A lies in memory as [K, M], B as [N, K]
+	TransA, TransB bool // A is [K, M] in memory, B is [N, K]
 	A, B, D        Matrix
-	Bias           bool   // of D's type, the same for the whole batch
-	BiasAlign      uint32 // as Matrix.Align
+	Bias           bool   // of D's type, one for the whole batch
+	BiasAlign      uint32 // like Matrix.Align
 }
 
 // Plan is a product with its algorithm.
@@ -32,17 +33,17 @@ type Plan struct {
 	l         *Library
 	handle    Handle
 	desc      uintptr
-	layout    [3]uintptr // A, B, D
+	layout    [3]uintptr // of A, B and D
 	algo      *algorithm
 	workspace uint64
 	bias      bool
 }
 
-// factors are alpha and beta. Globals do not move.
+// factors are alpha and beta. They are global, because globals do not move.
 var factors = [2]float32{1, 0}
 
-// Plan asks the library for the best way to do a product with at most so many bytes of workspace.
-// The error is ErrNotSupported where it has none; other work is not disturbed by that.
+// Plan asks the library for the best algorithm for a product with at most workspace bytes of
+// workspace. The error is ErrNotSupported if it has none. That error does not affect other work.
 func (l *Library) Plan(h Handle, p Product, workspace uint64) (*Plan, error) {
 	plan := &Plan{l: l, handle: h, algo: new(algorithm), bias: p.Bias}
 	err := plan.describe(&p)
@@ -50,7 +51,7 @@ func (l *Library) Plan(h Handle, p Product, workspace uint64) (*Plan, error) {
 		err = plan.choose(&p, workspace)
 	}
 	if err != nil {
-		_ = plan.Close() // the first error is the one to tell
+		_ = plan.Close() // return the first error
 		if e, ok := err.(*Error); ok {
 			e.Detail = p.String()
 		}
@@ -59,7 +60,7 @@ func (l *Library) Plan(h Handle, p Product, workspace uint64) (*Plan, error) {
 	return plan, nil
 }
 
-// describe makes the descriptors.
+// describe creates the descriptors.
 func (p *Plan) describe(o *Product) error {
 	l := p.l
 	var err error
@@ -82,7 +83,8 @@ func (p *Plan) describe(o *Product) error {
 		if err := l.set(descSet, p.desc, descBiasType, uint64(o.D.Type), 4); err != nil {
 			return err
 		}
-		// The heuristic reads no memory there, and takes the alignment from the address.
+		// Any address with the right alignment will do, because the heuristic does not read the
+		// memory.
 		if err := l.set(descSet, p.desc, descBias, uint64(o.BiasAlign), 8); err != nil {
 			return err
 		}
@@ -112,7 +114,7 @@ func (p *Plan) describe(o *Product) error {
 	return nil
 }
 
-// choose asks the heuristic.
+// choose asks the heuristic for an algorithm.
 func (p *Plan) choose(o *Product, workspace uint64) error {
 	l := p.l
 	prefer, err := l.make(preferenceCreate)
@@ -158,11 +160,11 @@ func (p *Plan) ask(prefer uintptr) error {
 //go:noinline
 func newHeuristic() *heuristic { return new(heuristic) }
 
-// Workspace is how many bytes of memory Run needs, at an address that 256 divides.
+// Workspace returns how many bytes of workspace Run needs. Its address must be a multiple of 256.
 func (p *Plan) Workspace() int { return int(p.workspace) }
 
-// Run is cublasLtMatmul: it queues the product of what is at a and b into d. bias is 0 where the
-// product has none, workspace where it needs none.
+// Run is cublasLtMatmul: it queues the product of the matrices at a and b, into d. bias is 0 if the
+// product has none, and workspace is 0 if it needs none.
 func (p *Plan) Run(a, b, d, bias, workspace uint64, stream cu.Stream) error {
 	if p.bias {
 		if err := p.l.set(descSet, p.desc, descBias, bias, 8); err != nil {
@@ -176,7 +178,7 @@ func (p *Plan) Run(a, b, d, bias, workspace uint64, stream cu.Stream) error {
 	return err
 }
 
-// Close gives the descriptors back. What was queued still runs.
+// Close destroys the descriptors. Queued products still run.
 func (p *Plan) Close() error {
 	var first error
 	end := func(f function, h *uintptr) {
@@ -194,7 +196,7 @@ func (p *Plan) Close() error {
 	return first
 }
 
-// String reads like "[4096,1024]·[1024,512] of type 14 into 0, with a bias".
+// String returns a text such as "[4096,1024]·[1024,512] of type 14 into 0, with a bias".
 func (p Product) String() string {
 	s := fmt.Sprintf("[%d,%d]·[%d,%d] of type %d into %d", p.M, p.K, p.K, p.N, p.A.Type, p.D.Type)
 	if p.Batch > 1 {

@@ -41,10 +41,10 @@ func (s Status) Error() string {
 type Error struct {
 	Call   string // "cublasLtMatmul"
 	Status Status
-	Detail string // what was asked for, or ""
+	Detail string // what the call asked for, or ""
 }
 
-// Error reads like "cublasLtMatmul: an invalid argument (cuBLAS status 7): …".
+// Error returns a text such as "cublasLtMatmul: an invalid argument (cuBLAS status 7): …".
 func (e *Error) Error() string {
 	s := e.Call + ": " + e.Status.Error()
 	if e.Detail != "" {
@@ -56,12 +56,12 @@ func (e *Error) Error() string {
 // Unwrap returns the status.
 func (e *Error) Unwrap() error { return e.Status }
 
-// Unavailable is why there is no library to call: a state of the machine.
+// Unavailable says why the library cannot be called. That is a state of the machine.
 type Unavailable struct {
-	Tried   []string // each name and place, with the loader's answer; where none could be loaded
-	Path    string   // of the library that was loaded, "" if none
-	Version Version  // of that, 0 if unknown
-	Missing []string // functions that it should have
+	Tried   []string // if no library could be loaded: each name and path, with the loader's answer
+	Path    string   // path of the loaded library, "" if none
+	Version Version  // version of the loaded library, 0 if unknown
+	Missing []string // functions that the loaded library lacks
 }
 
 // Error says in one line what was found.

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// GetUniqueID is ncclGetUniqueId: the name of a communicator that is to be made.
+// GetUniqueID is ncclGetUniqueId: the name for a new communicator.
 func (l *Library) GetUniqueID() (*UniqueID, error) {
 	s := newScratch()
 	defer s.free()
@@ -16,9 +16,9 @@ func (l *Library) GetUniqueID() (*UniqueID, error) {
 	return &id, err
 }
 
-// CommInitRank is ncclCommInitRankConfig, non-blocking, for the device whose context is current:
-// rank of world. The library writes the communicator to *to, which lies on the heap, and may write
-// there until the state is no longer [InProgress].
+// CommInitRank is ncclCommInitRankConfig, non-blocking, for the device whose context is current.
+// The caller becomes rank number rank of world ranks. The library writes the communicator to *to,
+// which must lie on the heap. It may write there until the state is no longer [InProgress].
 func (l *Library) CommInitRank(to *Comm, world int, id *UniqueID, rank int) error {
 	c := nonBlocking()
 	r := Result(cu.CallStruct(l.fn[commInitRankConfig], 2, (*[cu.StructBytes]byte)(id),
@@ -27,8 +27,8 @@ func (l *Library) CommInitRank(to *Comm, world int, id *UniqueID, rank int) erro
 	return l.answer(commInitRankConfig, r, *to)
 }
 
-// State is ncclCommGetAsyncError: [InProgress] while the library works on what was asked last,
-// [Success], or what went wrong with the communicator since it was made.
+// State is ncclCommGetAsyncError. It returns [InProgress] while the library works on the last call,
+// [Success], or an error of the communicator since it was created.
 func (l *Library) State(c Comm) (Result, error) {
 	s := newScratch()
 	defer s.free()
@@ -37,7 +37,7 @@ func (l *Library) State(c Comm) (Result, error) {
 	return Result(int32(s.n[0])), err
 }
 
-// Failure is the error for a state that is neither [Success] nor [InProgress].
+// Failure returns the error for a state. It is nil for [Success] and [InProgress].
 func (l *Library) Failure(c Comm, state Result) error { return l.answer(commGetAsyncError, state, c) }
 
 // CommCount is ncclCommCount: the number of ranks.
@@ -54,25 +54,25 @@ func (l *Library) number(f function, c Comm) (int, error) {
 	return int(int32(s.n[0])), err
 }
 
-// CommFinalize is ncclCommFinalize: what was queued is done when the state is [Success] again.
+// CommFinalize is ncclCommFinalize. All queued work is done when the state is [Success] again.
 func (l *Library) CommFinalize(c Comm) error { return l.call(commFinalize, c, uintptr(c)) }
 
-// CommDestroy is ncclCommDestroy of a communicator that has been finalised.
+// CommDestroy is ncclCommDestroy. The communicator must have been finalised.
 func (l *Library) CommDestroy(c Comm) error { return l.call(commDestroy, 0, uintptr(c)) }
 
-// CommAbort is ncclCommAbort: it ends what hangs, and the communicator. All ranks are aborted, one
-// after the other.
+// CommAbort is ncclCommAbort: it ends work that hangs, and destroys the communicator. All ranks are
+// aborted, one after the other.
 func (l *Library) CommAbort(c Comm) error { return l.call(commAbort, 0, uintptr(c)) }
 
-// GroupStart is ncclGroupStart: what the thread calls from now on starts together.
+// GroupStart is ncclGroupStart: the calls that the thread makes from now on start together.
 func (l *Library) GroupStart() error { return l.call(groupStart, 0) }
 
 // GroupEnd is ncclGroupEnd. The error may be that of a call in the group. The states of the
-// communicators tell when the work is queued.
+// communicators say when the work has been queued.
 func (l *Library) GroupEnd() error { return l.call(groupEnd, 0) }
 
-// PreMulSum is ncclRedOpCreatePreMulSum: the sum of elements that the rank multiplies by a scalar
-// of their type first. The bytes of scalar are read by the call.
+// PreMulSum is ncclRedOpCreatePreMulSum: a sum in which the rank first multiplies its elements by a
+// scalar of their type. The call reads the bytes of the scalar.
 func (l *Library) PreMulSum(scalar [8]byte, t DataType, c Comm) (RedOp, error) {
 	s := newScratch()
 	defer s.free()
@@ -82,7 +82,7 @@ func (l *Library) PreMulSum(scalar [8]byte, t DataType, c Comm) (RedOp, error) {
 	return RedOp(int32(s.n[0])), err
 }
 
-// RedOpDestroy is ncclRedOpDestroy of an op that PreMulSum has made, once all calls with it are
+// RedOpDestroy is ncclRedOpDestroy of an op that PreMulSum has created. All calls with it must be
 // queued.
 func (l *Library) RedOpDestroy(op RedOp, c Comm) error {
 	return l.call(redOpDestroy, c, uintptr(uint32(op)), uintptr(c))
@@ -93,27 +93,27 @@ func (l *Library) AllReduce(in, out uint64, n int, t DataType, op RedOp, c Comm,
 	return l.call(allReduce, c, uintptr(in), uintptr(out), uintptr(n), uintptr(uint32(t)), uintptr(uint32(op)), uintptr(c), uintptr(stream))
 }
 
-// Broadcast is ncclBroadcast of n elements. in is of use on the root.
+// Broadcast is ncclBroadcast of n elements. Only the root reads in.
 func (l *Library) Broadcast(in, out uint64, n int, t DataType, root int, c Comm, stream cu.Stream) error {
 	return l.call(broadcast, c, uintptr(in), uintptr(out), uintptr(n), uintptr(uint32(t)), uintptr(uint32(root)), uintptr(c), uintptr(stream))
 }
 
-// AllGather is ncclAllGather of n elements of each rank.
+// AllGather is ncclAllGather. Each rank contributes n elements.
 func (l *Library) AllGather(in, out uint64, n int, t DataType, c Comm, stream cu.Stream) error {
 	return l.call(allGather, c, uintptr(in), uintptr(out), uintptr(n), uintptr(uint32(t)), uintptr(c), uintptr(stream))
 }
 
-// ReduceScatter is ncclReduceScatter of n elements for each rank.
+// ReduceScatter is ncclReduceScatter. Each rank gets n elements.
 func (l *Library) ReduceScatter(in, out uint64, n int, t DataType, op RedOp, c Comm, stream cu.Stream) error {
 	return l.call(reduceScatter, c, uintptr(in), uintptr(out), uintptr(n), uintptr(uint32(t)), uintptr(uint32(op)), uintptr(c), uintptr(stream))
 }
 
-// Send is ncclSend of n elements to a rank, which calls Recv in the same group.
+// Send is ncclSend of n elements to another rank. That rank calls Recv in the same group.
 func (l *Library) Send(in uint64, n int, t DataType, to int, c Comm, stream cu.Stream) error {
 	return l.call(send, c, uintptr(in), uintptr(n), uintptr(uint32(t)), uintptr(uint32(to)), uintptr(c), uintptr(stream))
 }
 
-// Recv is ncclRecv of n elements from a rank.
+// Recv is ncclRecv of n elements from another rank.
 func (l *Library) Recv(out uint64, n int, t DataType, from int, c Comm, stream cu.Stream) error {
 	return l.call(recv, c, uintptr(out), uintptr(n), uintptr(uint32(t)), uintptr(uint32(from)), uintptr(c), uintptr(stream))
 }

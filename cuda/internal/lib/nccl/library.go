@@ -9,14 +9,14 @@ import (
 
 const libraryName = "libnccl.so.2"
 
-// Library is NCCL. Its methods are calls of the C functions of like names.
+// Library is a loaded NCCL. Its methods call the C functions of similar names.
 type Library struct {
 	l       *cu.Library
 	version Version
 	fn      [functions]uintptr
 }
 
-// function numbers what is called.
+// function numbers the functions that are called.
 type function int
 
 const (
@@ -58,8 +58,8 @@ var opened struct {
 	l *Library
 }
 
-// Open loads the library: the first of the paths that can be loaded, or else what the system's
-// loader finds. The first success is kept for the process. The error is an *[Unavailable].
+// Open loads the library: the first of the paths that can be loaded, or else the one that the
+// system's loader finds. The first success is kept for the process. The error is an *[Unavailable].
 func Open(paths ...string) (*Library, error) {
 	opened.Lock()
 	defer opened.Unlock()
@@ -82,8 +82,8 @@ func Open(paths ...string) (*Library, error) {
 	return nil, &Unavailable{Tried: tried}
 }
 
-// Bind resolves the functions of a library that has been loaded, and asks for its version. The
-// error is an *[Unavailable].
+// Bind resolves the functions of a loaded library, and asks for its version. The error is an
+// *[Unavailable].
 func Bind(l *cu.Library) (*Library, error) {
 	lib := &Library{l: l}
 	u := &Unavailable{Path: l.Path}
@@ -108,10 +108,10 @@ func Bind(l *cu.Library) (*Library, error) {
 // Version returns the library's version.
 func (l *Library) Version() Version { return l.version }
 
-// Path returns where the library lies.
+// Path returns the path of the library's file.
 func (l *Library) Path() string { return l.l.Path }
 
-// scratch is memory that C writes to. It comes from the heap, which does not move.
+// scratch is memory to which C writes. It lies on the heap, which does not move.
 type scratch struct {
 	n  [2]uint64
 	id UniqueID
@@ -128,7 +128,7 @@ func newScratch() *scratch {
 func (s *scratch) free()            { scratches.Put(s) }
 func (s *scratch) at(i int) uintptr { return uintptr(unsafe.Pointer(&s.n[i])) }
 
-// text reads a C string of the library's, which it never changes or which nobody changes now.
+// text returns a C string of the library. The library must not change it meanwhile.
 func text(p uintptr) string {
 	if p == 0 {
 		return ""
@@ -142,7 +142,8 @@ func text(p uintptr) string {
 	return string(unsafe.Slice((*byte)(at), n))
 }
 
-// answer makes the error of a call's result; none where the library works on it.
+// answer returns the error for the result of a call. It is nil if the library still works on the
+// call.
 func (l *Library) answer(f function, r Result, c Comm) error {
 	if r == Success || r == InProgress {
 		return nil

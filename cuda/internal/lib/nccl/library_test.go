@@ -25,8 +25,9 @@ type fake struct {
 
 var fakes struct {
 	sync.Mutex
-	now   *fake
-	addrs map[string]uintptr // callbacks are never freed: one for each name in the process
+	now *fake
+	// one callback for each name in the process, because callbacks are never freed
+	addrs map[string]uintptr
 }
 
 func newFake(t *testing.T, handle func(name string, a [8]uintptr) uintptr) (*fake, *cu.Library) {
@@ -54,8 +55,8 @@ func put32(p uintptr, v int32) { *(*int32)(*(*unsafe.Pointer)(unsafe.Pointer(&p)
 
 var words = []byte("it does not work\x00")
 
-// TestArguments: each call passes its arguments where nccl.h has them, and returns its failure with
-// the library's words.
+// TestArguments checks that each call passes its arguments in the order of nccl.h, and returns a
+// failure with the library's text.
 func TestArguments(t *testing.T) {
 	const (
 		comm   = Comm(0x77)
@@ -152,8 +153,8 @@ func wantThree(t *testing.T, n int, err error) error {
 	return err
 }
 
-// TestUnavailable: a library that is too old, or that lacks something, says so, and so does one
-// that is nowhere.
+// TestUnavailable checks the errors for a library that is too old, that lacks a function, or that
+// is not found.
 func TestUnavailable(t *testing.T) {
 	version := int32(21704)
 	f, l := newFake(t, func(_ string, a [8]uintptr) uintptr { put32(a[0], version); return 0 })
@@ -187,8 +188,8 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// TestReal: NVIDIA's own library has the functions that are bound here, and gives out names of
-// communicators where there is no GPU. FLAMBEAU_NCCL_LIBRARY says where it lies (.ci/run nccl).
+// TestReal checks that NVIDIA's own library has the functions that are bound here, and returns
+// names of communicators without a GPU. FLAMBEAU_NCCL_LIBRARY is the library's path (.ci/run nccl).
 func TestReal(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_NCCL_LIBRARY")
 	if path == "" {
@@ -215,7 +216,7 @@ func TestReal(t *testing.T) {
 	}
 	runtime.LockOSThread() // groups belong to threads
 	defer runtime.UnlockOSThread()
-	// An error of the library's own: a group that nobody began.
+	// This error comes from the library itself: nobody began the group.
 	if err := l.GroupEnd(); !errors.Is(err, ErrInvalidUsage) {
 		t.Errorf("the end of no group: %v", err)
 	}

@@ -35,12 +35,12 @@ func (r Result) Error() string {
 type Error struct {
 	Call   string // "ncclAllReduce"
 	Result Result
-	Text   string // what the library says of such a result
-	// the last error that the library remembers, which may be of an earlier call; or ""
+	Text   string // the library's text for the result
+	// the last error that the library remembers, perhaps of an earlier call; or ""
 	Detail string
 }
 
-// Error reads like "ncclAllReduce: unhandled cuda error (NCCL error 1): …".
+// Error returns a text such as "ncclAllReduce: unhandled cuda error (NCCL error 1): …".
 func (e *Error) Error() string {
 	s := e.Call + ": " + e.Result.Error()
 	if e.Text != "" {
@@ -55,12 +55,12 @@ func (e *Error) Error() string {
 // Unwrap returns the result.
 func (e *Error) Unwrap() error { return e.Result }
 
-// Unavailable is why there is no library to call: a state of the machine.
+// Unavailable says why the library cannot be called. That is a state of the machine.
 type Unavailable struct {
-	Tried   []string // each name and place, with the loader's answer; where none could be loaded
-	Path    string   // of the library that was loaded, "" if none
-	Version Version  // of that, 0 if unknown
-	Missing []string // functions that it should have
+	Tried   []string // if no library could be loaded: each name and path, with the loader's answer
+	Path    string   // path of the loaded library, "" if none
+	Version Version  // version of the loaded library, 0 if unknown
+	Missing []string // functions that the loaded library lacks
 }
 
 // Error says in one line what was found.

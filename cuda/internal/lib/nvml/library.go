@@ -50,20 +50,20 @@ func start(l *cu.Library) (API, error) {
 	return m, nil
 }
 
-// library is the API over a C library.
+// library implements API with the C library.
 type library struct{ l *cu.Library }
 
-// scratch is memory that C writes to. It comes from the heap, which does not move.
+// scratch is memory to which C writes. It lies on the heap, which does not move.
 type scratch struct {
 	n    [4]uint64
-	text [96]byte // NVML_DEVICE_NAME_V2_BUFFER_SIZE, the longest of the buffers asked for
+	text [96]byte // NVML_DEVICE_NAME_V2_BUFFER_SIZE, the size of the longest text
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 func (s *scratch) at(i int) uintptr { return uintptr(unsafe.Pointer(&s.n[i])) }
 
-// call calls the first of the functions, newest first, that the library has.
+// call calls the first of the named functions that the library has. Newer names come first.
 func (m *library) call(names []string, args ...uintptr) error {
 	fn := m.l.Function(names...)
 	if fn == 0 {
@@ -75,8 +75,7 @@ func (m *library) call(names []string, args ...uintptr) error {
 	return nil
 }
 
-// numbers calls a function of a device that writes count unsigned integers of 32 bits through
-// pointers.
+// numbers calls a function of a device that writes count unsigned 32-bit integers through pointers.
 func (m *library) numbers(name string, d Device, count int, before ...uintptr) ([3]int, error) {
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
@@ -95,7 +94,7 @@ func (m *library) number(name string, d Device, before ...uintptr) (int, error) 
 	return v[0], err
 }
 
-// wide calls a function of a device that writes 64 bits.
+// wide calls a function of a device that writes one 64-bit integer.
 func (m *library) wide(names []string, d Device, before ...uintptr) (uint64, error) {
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
@@ -158,7 +157,7 @@ func (m *library) DeviceByPCIBusID(id string) (Device, error) {
 	return Device(s.n[0]), err
 }
 
-// Utilization reads nvmlUtilization_t: two numbers of 32 bits.
+// Utilization reads nvmlUtilization_t: two 32-bit numbers.
 func (m *library) Utilization(d Device) (gpu, memory int, err error) {
 	v, err := m.wide([]string{"nvmlDeviceGetUtilizationRates"}, d)
 	return int(uint32(v)), int(v >> 32), err
@@ -196,19 +195,19 @@ func (m *library) Memory(d Device) (Memory, error) {
 	return Memory{Total: s.n[0], Free: s.n[1], Used: s.n[2]}, err
 }
 
-// processInfo is nvmlProcessInfo_t (in version 2 and 3 of the call).
+// processInfo is nvmlProcessInfo_t in versions 2 and 3 of the call.
 type processInfo struct {
 	pid                   uint32
 	used                  uint64
 	gpuInstance, computes uint32
 }
 
-// newInfos returns memory on the heap: stacks move.
+// newInfos returns memory on the heap, because stacks move.
 //
 //go:noinline
 func newInfos(n int) []processInfo { return make([]processInfo, n) }
 
-// maxProcesses bounds what is asked for.
+// maxProcesses bounds the number of processes that are asked for.
 const maxProcesses = 4096
 
 func (m *library) Processes(d Device) ([]Process, error) {

@@ -25,8 +25,9 @@ type fake struct {
 
 var fakes struct {
 	sync.Mutex
-	now   *fake
-	addrs map[string]uintptr // callbacks are never freed: one for each name in the process
+	now *fake
+	// one callback for each name in the process, because callbacks are never freed
+	addrs map[string]uintptr
 }
 
 func callback(name string) uintptr {
@@ -67,8 +68,8 @@ func cString(p uintptr) string {
 
 const handle = 0x7777
 
-// Each query calls its function with the right arguments and reads what it writes, and a failure
-// comes back with its number.
+// Each query calls its function with the right arguments and returns what the function writes. A
+// failure is returned with its number.
 func TestEachQuery(t *testing.T) {
 	var failure Return
 	texts := map[string]string{"nvmlSystemGetDriverVersion": "550.54.15", "nvmlDeviceGetName": "NVIDIA H200", "nvmlDeviceGetUUID": "GPU-1"}
@@ -123,12 +124,13 @@ func TestEachQuery(t *testing.T) {
 			put64(a[1]+8, 60)
 			put64(a[1]+16, 40)
 		case "nvmlDeviceGetComputeRunningProcesses_v3":
-			if n := *(*uint32)(pointer(a[1])); n < 100 { // more than fit at first
+			// there are more processes than the first buffer holds
+			if n := *(*uint32)(pointer(a[1])); n < 100 {
 				put32(a[1], 100)
 				return ErrInsufficientSize
 			}
 			put32(a[1], 2)
-			// nvmlProcessInfo_t as a C compiler lays it out: 24 bytes, 0, 8, 16, 20
+			// nvmlProcessInfo_t as a C compiler lays it out: 24 bytes, fields at 0, 8, 16, 20
 			for i := range uintptr(2) {
 				at := a[2] + 24*i
 				put32(at, uint32(100+i))
@@ -215,7 +217,7 @@ func TestEachQuery(t *testing.T) {
 		t.Errorf("%d of %d queries are tested", len(queries), n)
 	}
 
-	// An older library has the throttle reasons under another name, and no remapped rows.
+	// An older library has another name for the throttle reasons, and does not know remapped rows.
 	failure = 0
 	_, l = l, cu.NewLibrary("libold.so.1", func(name string) uintptr {
 		if name == "nvmlDeviceGetCurrentClocksEventReasons" || name == "nvmlDeviceGetRemappedRows" {
@@ -246,7 +248,7 @@ func TestDoesNotStart(t *testing.T) {
 	}
 }
 
-// The struct that is read is the one of nvml.h: what sizeof and offsetof of a C compiler give.
+// The Go struct has the sizes and offsets that a C compiler gives the one of nvml.h.
 func TestLayout(t *testing.T) {
 	var p processInfo
 	for what, v := range map[string][2]uintptr{
@@ -259,7 +261,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// On this machine the library is there or it is not, and says so.
+// Whether this machine has the library or not, Open says so.
 func TestOpen(t *testing.T) {
 	api, err := Open()
 	if err != nil {

@@ -1,12 +1,13 @@
-// Package nvml asks NVIDIA's management library (libnvidia-ml.so.1, nvml.dll), which comes with the
-// driver, how a GPU is: temperature, power, clocks, use, memory errors, processes, the PCI link.
+// Package nvml asks NVIDIA's management library (libnvidia-ml.so.1, nvml.dll) about the state of a
+// GPU: temperature, power, clocks, use, memory errors, processes, the PCI link. The library comes
+// with the driver.
 //
-// [API] is what is asked, in Go terms; [Open] finds and initialises the library at run time. That
-// it is not there is a state and not a failure: the error is an [*Unavailable]. A query that fails
-// returns an [*Error], in which errors.Is finds the [Return]; one that the library is too old for
-// is ErrFunctionNotFound, one that the GPU does not know is ErrNotSupported.
+// [API] has the queries in Go terms. [Open] finds and initialises the library at run time. Its
+// absence is a state and not a failure: the error is an [*Unavailable]. A query that fails returns
+// an [*Error], in which errors.Is finds the [Return]. If the library is too old for a query, that
+// is ErrFunctionNotFound. If the GPU does not support it, that is ErrNotSupported.
 //
-// Numbers of enumerations and layouts of structs are those of nvml.h of CUDA 12.9; a test compares
+// Numbers of enumerations and layouts of structs are those of nvml.h of CUDA 12.9. A test compares
 // the layouts.
 package nvml
 
@@ -20,19 +21,20 @@ import (
 type API interface {
 	// DriverVersion is nvmlSystemGetDriverVersion: "550.54.15".
 	DriverVersion() (string, error)
-	// DeviceCount is nvmlDeviceGetCount_v2: all GPUs that this process may see,
-	// CUDA_VISIBLE_DEVICES or not.
+	// DeviceCount is nvmlDeviceGetCount_v2: the number of GPUs that this process may see.
+	// CUDA_VISIBLE_DEVICES has no effect on it.
 	DeviceCount() (int, error)
 	// DeviceByIndex is nvmlDeviceGetHandleByIndex_v2, in the order of the PCI bus.
 	DeviceByIndex(i int) (Device, error)
-	// DeviceByPCIBusID is nvmlDeviceGetHandleByPciBusId_v2, of "0000:01:00.0".
+	// DeviceByPCIBusID is nvmlDeviceGetHandleByPciBusId_v2. An id looks like "0000:01:00.0".
 	DeviceByPCIBusID(id string) (Device, error)
 	// Name is nvmlDeviceGetName.
 	Name(d Device) (string, error)
 	// UUID is nvmlDeviceGetUUID: "GPU-…".
 	UUID(d Device) (string, error)
-	// Utilization is nvmlDeviceGetUtilizationRates: the percentages of the last sample period (1/6
-	// to 1 s) in which a kernel ran, and in which memory was read or written.
+	// Utilization is nvmlDeviceGetUtilizationRates. It returns percentages of the last sample
+	// period (1/6 to 1 s): the time in which a kernel ran, and the time in which memory was read or
+	// written.
 	Utilization(d Device) (gpu, memory int, err error)
 	// Temperature is nvmlDeviceGetTemperature of the die, in degrees Celsius.
 	Temperature(d Device) (int, error)
@@ -42,15 +44,16 @@ type API interface {
 	Clock(d Device, c ClockType) (now, most int, err error)
 	// Memory is nvmlDeviceGetMemoryInfo, in bytes.
 	Memory(d Device) (Memory, error)
-	// Processes is nvmlDeviceGetComputeRunningProcesses: those with a CUDA context on the GPU.
+	// Processes is nvmlDeviceGetComputeRunningProcesses: the processes with a CUDA context on the
+	// GPU.
 	Processes(d Device) ([]Process, error)
-	// Link is the PCI link: nvmlDeviceGetCurrPcieLinkGeneration and its three sisters.
+	// Link is the PCI link: nvmlDeviceGetCurrPcieLinkGeneration and the three similar functions.
 	Link(d Device) (Link, error)
 	// ECC is nvmlDeviceGetEccMode: whether memory errors are corrected, now and after the next
 	// restart.
 	ECC(d Device) (now, pending bool, err error)
-	// ECCErrors is nvmlDeviceGetTotalEccErrors since the driver was loaded (volatile) or ever
-	// (aggregate).
+	// ECCErrors is nvmlDeviceGetTotalEccErrors. It counts memory errors since the driver was loaded
+	// (volatile), or if ever holds, of the GPU's whole life (aggregate).
 	ECCErrors(d Device, ever bool) (corrected, uncorrected uint64, err error)
 	// RemappedRows is nvmlDeviceGetRemappedRows.
 	RemappedRows(d Device) (Rows, error)
@@ -83,26 +86,26 @@ type Memory struct{ Total, Free, Used uint64 }
 // Process is nvmlProcessInfo_t.
 type Process struct {
 	PID         uint32
-	UsedMemory  uint64 // NoValue where the system does not tell, as under WDDM and in containers
-	GPUInstance uint32 // of MIG, NoInstance for none
+	UsedMemory  uint64 // NoValue if the system does not tell, as under WDDM and in containers
+	GPUInstance uint32 // MIG instance, NoInstance for none
 	Compute     uint32
 }
 
-// What a Process says where there is nothing to say: NVML_VALUE_NOT_AVAILABLE.
+// NVML_VALUE_NOT_AVAILABLE, for fields of a Process without a value.
 const (
 	NoValue    = ^uint64(0)
 	NoInstance = ^uint32(0)
 )
 
-// Link is the PCI link of a GPU, now and at its best in this machine. An idle GPU may lower its
-// generation to save power.
+// Link is the PCI link of a GPU: its state now, and the best that is possible in this machine. An
+// idle GPU may lower its generation to save power.
 type Link struct{ Generation, Width, MaxGeneration, MaxWidth int }
 
 // Rows are rows of memory that were replaced by spare ones.
 type Rows struct {
-	Corrected, Uncorrected int  // after errors of these kinds
-	Pending                bool // a row is to be replaced at the next reset
-	Failure                bool // no spare row was left
+	Corrected, Uncorrected int  // rows replaced after errors of these kinds
+	Pending                bool // a row will be replaced at the next reset
+	Failure                bool // a row could not be replaced
 }
 
 // Throttle is a set of nvmlClocksEventReasons.
@@ -110,14 +113,15 @@ type Throttle uint64
 
 // Reasons for clocks below their maximum.
 const (
-	ThrottleIdle         Throttle = 0x1
-	ThrottleSetting      Throttle = 0x2 // clocks that were set, nvidia-smi -ac
-	ThrottlePowerCap     Throttle = 0x4 // the power limit, by software
-	ThrottleHardware     Throttle = 0x8 // by half or more: temperature, power brake or supply
+	ThrottleIdle     Throttle = 0x1
+	ThrottleSetting  Throttle = 0x2 // clocks that a user has set (nvidia-smi -ac)
+	ThrottlePowerCap Throttle = 0x4 // software keeps the power limit
+	// clocks halved or lower: temperature, power brake or supply
+	ThrottleHardware     Throttle = 0x8
 	ThrottleSync         Throttle = 0x10
-	ThrottleThermal      Throttle = 0x20 // by software
+	ThrottleThermal      Throttle = 0x20 // software keeps the temperature limit
 	ThrottleHardwareHot  Throttle = 0x40
-	ThrottlePowerBrake   Throttle = 0x80 // external, such as the power supply's
+	ThrottlePowerBrake   Throttle = 0x80 // an external signal, such as the power supply's
 	ThrottleDisplayClock Throttle = 0x100
 )
 
@@ -130,7 +134,7 @@ var throttleNames = []struct {
 	{ThrottlePowerBrake, "hardware power brake"}, {ThrottleDisplayClock, "display clocks"},
 }
 
-// Names lists the reasons in words.
+// Names returns the reasons in words.
 func (t Throttle) Names() []string {
 	names := []string{}
 	for _, n := range throttleNames {
@@ -145,7 +149,7 @@ func (t Throttle) Names() []string {
 	return names
 }
 
-// String joins the names; "none" for no reason.
+// String joins the names. It is "none" for no reason.
 func (t Throttle) String() string {
 	if t == 0 {
 		return "none"
@@ -156,7 +160,7 @@ func (t Throttle) String() string {
 // Return is nvmlReturn_t.
 type Return uint32
 
-// The returns that callers tell apart.
+// Returns that callers distinguish.
 const (
 	ErrUninitialized    Return = 1
 	ErrInvalidArgument  Return = 2
@@ -182,7 +186,7 @@ var returnTexts = map[Return]string{
 	999: "an error inside the driver",
 }
 
-// Error says what the number means.
+// Error says what the return means.
 func (r Return) Error() string {
 	t := returnTexts[r]
 	if t == "" {
@@ -200,11 +204,11 @@ type Error struct {
 func (e *Error) Error() string { return e.Call + ": " + e.Return.Error() }
 func (e *Error) Unwrap() error { return e.Return }
 
-// Unavailable is why there is no library to ask.
+// Unavailable says why the library cannot be used.
 type Unavailable struct {
 	Library string   // the file that was loaded, "" if none
 	Tried   []string // each place, with the loader's answer
-	Return  Return   // the library's own answer, 0 if it was not asked
+	Return  Return   // the library's own answer, 0 if the library was not called
 }
 
 func (u *Unavailable) Error() string {
@@ -222,8 +226,8 @@ func (u *Unavailable) Unwrap() error {
 	return u.Return
 }
 
-// Missing reports whether err says that this GPU, or this version of the library, has no answer to
-// a question.
+// Missing reports whether err says that this GPU, or this version of the library, cannot answer a
+// query.
 func Missing(err error) bool {
 	return errors.Is(err, ErrNotSupported) || errors.Is(err, ErrFunctionNotFound)
 }

@@ -13,9 +13,10 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// TestRealDriver: NVIDIA's own library has every function that is called here, tells its version,
-// and is told to be unavailable where the kernel has no driver. FLAMBEAU_TEST_LIBCUDA is the folder
-// that the loader finds it in, FLAMBEAU_TEST_DRIVER its release (.ci/run reallibs).
+// TestRealDriver checks that NVIDIA's own library has every function that is called here, and
+// returns its version. Without a driver in the kernel, Open must say that it is unavailable.
+// FLAMBEAU_TEST_LIBCUDA is the folder in which the loader finds the library, FLAMBEAU_TEST_DRIVER
+// its release (.ci/run reallibs).
 func TestRealDriver(t *testing.T) {
 	dir, release := os.Getenv("FLAMBEAU_TEST_LIBCUDA"), os.Getenv("FLAMBEAU_TEST_DRIVER")
 	if dir == "" {
@@ -32,7 +33,7 @@ func TestRealDriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Names that follow each other are forms of one function, the newest first.
+	// Neighbouring names are forms of one function, the newest first.
 	calls := regexp.MustCompile(`"nvml[A-Z]\w*"(?:, "nvml[A-Z]\w*")*`).FindAll(source, -1)
 	for _, c := range calls {
 		if l.Function(strings.Split(strings.ReplaceAll(string(c), `"`, ""), ", ")...) == 0 {

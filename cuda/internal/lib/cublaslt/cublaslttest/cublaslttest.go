@@ -1,7 +1,8 @@
 //go:build !nogpu && linux && (amd64 || arm64)
 
-// Package cublaslttest loads the strict cublasLt, a library without GPUs that a C compiler makes of
-// what is in testdata of package cublaslt, and lets a test be the machine that it works on.
+// Package cublaslttest loads the strict cublasLt, a library that needs no GPU. A C compiler makes
+// it of the sources in testdata of package cublaslt. A test implements the machine on which the
+// library works.
 package cublaslttest
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/cublaslt"
 )
 
-// Op is one product, as the strict library has checked it: strict_op of strict.h.
+// Op is one product that the strict library has checked: strict_op of strict.h.
 type Op struct {
 	M, N, K, Batch, TransA, TransB                     int32
 	Type, Out                                          cublaslt.DataType
@@ -23,15 +24,16 @@ type Op struct {
 	A, B, D, BiasAt, Workspace, WorkspaceBytes, Stream uint64
 }
 
-// Machine is what the library asks while it is called, on the thread of the call.
+// Machine is the machine on which the library works. The library calls its methods on the thread
+// that called the library.
 type Machine interface {
-	CurrentDevice() int                // of the calling thread's context, -1: none
+	CurrentDevice() int                // of the calling thread's context; -1: it has none
 	StreamDevice(s uint64) int         // -1: there is no such stream
-	MemoryDevice(at, bytes uint64) int // -1: it is no memory of one device
+	MemoryDevice(at, bytes uint64) int // -1: the memory does not belong to one device
 	Issue(op *Op) error                // queues a product
 }
 
-// Strict is the library.
+// Strict is the loaded library.
 type Strict struct {
 	*cublaslt.Library
 	l *cu.Library
@@ -39,7 +41,7 @@ type Strict struct {
 
 var machine Machine
 
-// Load loads the strict library; m is its machine from now on. There is one in a process.
+// Load loads the strict library, which works on m from now on. A process has one library.
 func Load(path string, m Machine) (*Strict, error) {
 	l, tried := cu.OpenLibrary(path)
 	if l == nil {
@@ -70,8 +72,8 @@ var table = &[4]uintptr{
 	}),
 }
 
-// Plant has a call of that name, such as cublasLtMatmul, fail with a status, after so many of them
-// that do not.
+// Plant makes a call, such as cublasLtMatmul, fail with a status, after the given number of
+// successful calls.
 func (s *Strict) Plant(call string, after int, status cublaslt.Status) {
 	p := new([64]byte)
 	copy(p[:], call)
@@ -81,18 +83,18 @@ func (s *Strict) Plant(call string, after int, status cublaslt.Status) {
 	cu.Call(s.l.Function("strict_plant"), uintptr(unsafe.Pointer(p)), uintptr(after), uintptr(uint32(status)))
 }
 
-// Decline has the heuristic find nothing for the next n products: by a status and by a list of
-// none, in turns.
+// Decline makes the heuristic find nothing for the next n products. In turn it returns a status and
+// an empty list.
 func (s *Strict) Decline(n int) { cu.Call(s.l.Function("strict_decline"), uintptr(n)) }
 
-// Calls counts the calls so far.
+// Calls returns the number of calls so far.
 func (s *Strict) Calls() int { return int(cu.Call(s.l.Function("strict_calls"))) }
 
-// Live counts handles and descriptors that were not given back.
+// Live returns the number of handles and descriptors that were not destroyed.
 func (s *Strict) Live() int { return int(int32(cu.Call(s.l.Function("strict_live")))) }
 
-// Product computes what op asks for: strict_product of product.c. The operands lie in host memory
-// as they do in the device's; bias is nil where there is none.
+// Product computes the product op: strict_product of product.c. The operands lie in host memory
+// with the same layout as on the device. bias is nil if there is none.
 func (s *Strict) Product(op *Op, a, b, bias, d []byte) {
 	var pin runtime.Pinner
 	defer pin.Unpin()

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/cublaslt"
 )
 
-// desk is a machine on which nothing runs: what is at 0x100000 and on belongs to device 1.
+// desk is a machine on which nothing runs. Memory from 0x100000 on belongs to device 1.
 type desk struct{ current int }
 
 func (d *desk) CurrentDevice() int        { return d.current }
@@ -25,7 +25,7 @@ func (d *desk) MemoryDevice(at, bytes uint64) int {
 }
 func (d *desk) Issue(*Op) error { return nil }
 
-// bench is a handle of device 1 and a plan with a bias.
+// bench has a handle of device 1 and a plan with a bias.
 type bench struct {
 	*Strict
 	*desk
@@ -33,7 +33,7 @@ type bench struct {
 	plan *cublaslt.Plan
 }
 
-// plain is a product that the strict library takes.
+// plain returns a product that the strict library accepts.
 func plain() cublaslt.Product {
 	m := cublaslt.Matrix{Type: cublaslt.BFloat16, Ld: 64, Align: 16}
 	return cublaslt.Product{M: 64, N: 64, K: 64, Batch: 1, A: m, B: m, D: m, Bias: true, BiasAlign: 16}
@@ -51,14 +51,15 @@ func (b *bench) with(change func(p *cublaslt.Product)) {
 	_, _ = b.Plan(b.h, p, 1<<20)
 }
 
-const at = 0x110000 // with room behind it
+const at = 0x110000 // far from the end of the memory
 
-// run runs the plan on operands that lie apart, each moved by so many bytes.
+// run runs the plan on operands that do not overlap. Each address is moved by the given number of
+// bytes.
 func (b *bench) run(a, d, bias, workspace uint64) {
 	_ = b.plan.Run(at+a, at+0x10000, at+0x20000+d, at+0x30000+bias, at+0x40000+workspace, 0x100001)
 }
 
-// misuses are programs that the strict library is to end, by what it says.
+// misuses are programs that the strict library must end. The key is part of its message.
 var misuses = map[string]func(b *bench){
 	"cublasLtCreate: no context is current":                                          func(b *bench) { b.current = -1; _, _ = b.Create() },
 	"cublasLtDestroy: the handle 0x":                                                 func(b *bench) { _ = b.Destroy(b.h); _ = b.Destroy(b.h) },
@@ -82,8 +83,9 @@ var misuses = map[string]func(b *bench){
 	"cublasLtMatmul: a bias without an address":                                      func(b *bench) { _ = b.plan.Run(at, at+0x10000, at+0x20000, 0, at+0x40000, 0x100001) },
 }
 
-// TestStrictRefuses: the strict library ends a program that does what NVIDIA's documentation
-// forbids, and says what it was. Each program is this test in a process of its own.
+// TestStrictRefuses checks that the strict library ends a program that does what NVIDIA's
+// documentation forbids, and says what the program did. Each program is this test in a process of
+// its own.
 func TestStrictRefuses(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_CUBLASLT_STRICT")
 	if path == "" {
@@ -100,7 +102,7 @@ func TestStrictRefuses(t *testing.T) {
 		ok(err)
 		ok(b.plan.Run(at, at+0x10000, at+0x20000, at+0x30000, at+0x40000, 0x100001))
 		misuses[name](b)
-		return // it was let pass
+		return // the library did not end the program
 	}
 	for name := range misuses {
 		c := exec.Command(os.Args[0], "-test.run=^TestStrictRefuses$")

@@ -1,7 +1,7 @@
 //go:build !nogpu && linux && (amd64 || arm64)
 
-// Package nccltest loads the strict NCCL, a library without GPUs that a C compiler makes of what is
-// in testdata of package nccl, and lets a test be the machine that it works on.
+// Package nccltest loads the strict NCCL, a library that needs no GPU. A C compiler makes it of the
+// sources in testdata of package nccl. A test implements the machine on which the library works.
 package nccltest
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nccl"
 )
 
-// Kind is what a rank called for.
+// Kind is the function that a rank called.
 type Kind int32
 
 // The calls.
@@ -27,32 +27,33 @@ const (
 	Recv
 )
 
-// ScaledSum is the op of a sum to which each rank brings a multiple of its elements.
+// ScaledSum is the op of a sum in which each rank multiplies its elements by a scalar.
 const ScaledSum = nccl.RedOp(5)
 
-// Op is one call of one rank, as the strict library has checked it: strict_op of strict.h.
+// Op is one call of one rank that the strict library has checked: strict_op of strict.h.
 type Op struct {
 	Kind                Kind
 	Type                nccl.DataType
 	Op                  nccl.RedOp
-	Root                int32 // of a broadcast; of Send and Recv the other rank
+	Root                int32 // root of a broadcast; for Send and Recv the other rank
 	Clique, Rank, World int32
-	// Seq counts a rank's collectives; of Send and Recv its groups.
+	// Seq counts a rank's collectives, or for Send and Recv its groups.
 	Seq                       int32
 	Send, Recv, Count, Stream uint64
-	Scalar                    uint64 // of ScaledSum: the rank's number, in its type
+	Scalar                    uint64 // for ScaledSum: the rank's scalar, in its type
 }
 
-// Machine is what the library asks while it is called, on the thread of the call.
+// Machine is the machine on which the library works. The library calls its methods on the thread
+// that called the library.
 type Machine interface {
-	CurrentDevice() int                // of the calling thread's context, -1: none
+	CurrentDevice() int                // of the calling thread's context; -1: it has none
 	StreamDevice(s uint64) int         // -1: there is no such stream
-	MemoryDevice(at, bytes uint64) int // -1: it is no memory of one device
-	Issue(ops []Op) error              // queues what a group has started
-	Cancel(clique int)                 // what of it has not run never will
+	MemoryDevice(at, bytes uint64) int // -1: the memory does not belong to one device
+	Issue(ops []Op) error              // queues the work that a group has started
+	Cancel(clique int)                 // drops the clique's work that has not run yet
 }
 
-// Strict is the library.
+// Strict is the loaded library.
 type Strict struct {
 	*nccl.Library
 	l *cu.Library
@@ -60,7 +61,7 @@ type Strict struct {
 
 var machine Machine
 
-// Load loads the strict library; m is its machine from now on. There is one in a process.
+// Load loads the strict library, which works on m from now on. A process has one library.
 func Load(path string, m Machine) (*Strict, error) {
 	l, tried := cu.OpenLibrary(path)
 	if l == nil {
@@ -92,8 +93,8 @@ var table = &[5]uintptr{
 	purego.NewCallback(func(clique uintptr) uintptr { machine.Cancel(int(int32(clique))); return 0 }),
 }
 
-// Plant has a call of that name, such as ncclAllReduce, fail with a result, after so many of them
-// that do not.
+// Plant makes a call, such as ncclAllReduce, fail with a result, after the given number of
+// successful calls.
 func (s *Strict) Plant(call string, after int, r nccl.Result) {
 	name := append([]byte(call), 0)
 	p := heap(name)
@@ -108,20 +109,20 @@ func heap(b []byte) *[64]byte {
 	return p
 }
 
-// Hang has what is started next stay in progress for ever.
+// Hang makes the work that is started next stay in progress for ever.
 func (s *Strict) Hang() { cu.Call(s.l.Function("strict_hang")) }
 
-// Fail ends what is started next so, after the call that starts it.
+// Fail makes the work that is started next end with r, after the call that starts it has returned.
 func (s *Strict) Fail(r nccl.Result) { cu.Call(s.l.Function("strict_fail"), uintptr(uint32(r))) }
 
-// Calls counts the calls so far.
+// Calls returns the number of calls so far.
 func (s *Strict) Calls() int { return int(cu.Call(s.l.Function("strict_calls"))) }
 
-// Live counts communicators and ops that were not given back.
+// Live returns the number of communicators and ops that were not destroyed.
 func (s *Strict) Live() int { return int(int32(cu.Call(s.l.Function("strict_live")))) }
 
-// Reduce combines count elements of the ranks' ins, from element first on, in the type's own
-// arithmetic: strict_reduce of reduce.c.
+// Reduce combines count elements of the ranks' ins, from element first on, in the arithmetic of the
+// type: strict_reduce of reduce.c.
 func (s *Strict) Reduce(t nccl.DataType, op nccl.RedOp, ins [][]byte, scalars []uint64, out []byte, first, count int) bool {
 	var pin runtime.Pinner
 	defer pin.Unpin()

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nccl"
 )
 
-// desk is a machine on which nothing runs: what is at 1000 to 1999 belongs to device 1.
+// desk is a machine on which nothing runs. Memory from 1000 to 1999 belongs to device 1.
 type desk struct{ current int }
 
 func (d *desk) CurrentDevice() int                { return d.current }
@@ -23,7 +23,7 @@ func (d *desk) MemoryDevice(at, bytes uint64) int { return int(at / 1000) }
 func (d *desk) Issue([]Op) error                  { return nil }
 func (d *desk) Cancel(int)                        {}
 
-// pair is two ranks, connected.
+// pair is two connected ranks.
 type pair struct {
 	*Strict
 	*desk
@@ -42,7 +42,7 @@ func (p *pair) ok(err error) {
 	}
 }
 
-// together makes both ranks' calls in a group, and waits.
+// together makes the calls of both ranks in one group, and waits.
 func (p *pair) together(call func(r int) error) {
 	p.ok(p.GroupStart())
 	for r := range 2 {
@@ -68,7 +68,7 @@ func (p *pair) sum(r, n int, op nccl.RedOp) error {
 	return p.AllReduce(at, at, n, nccl.Float32, op, p.c[r], cu.Stream(1000*r+1))
 }
 
-// misuses are programs that the strict library is to end, by what it says.
+// misuses are programs that the strict library must end. The key is part of its message.
 var misuses = map[string]func(p *pair){
 	"ncclGroupEnd: in no group":                                              func(p *pair) { _ = p.GroupEnd() },
 	"ncclAllReduce: outside of a group":                                      func(p *pair) { p.current = 0; _ = p.sum(0, 1, nccl.Sum) },
@@ -126,8 +126,9 @@ func (p *pair) swap(r, n int) error {
 	return p.Recv(uint64(1000*r+64), n, nccl.Uint8, 1-r, p.c[r], cu.Stream(1000*r+1))
 }
 
-// TestStrictRefuses: the strict library ends a program that does what NVIDIA's documentation
-// forbids, and says what it was. Each program is this test in a process of its own.
+// TestStrictRefuses checks that the strict library ends a program that does what NVIDIA's
+// documentation forbids, and says what the program did. Each program is this test in a process of
+// its own.
 func TestStrictRefuses(t *testing.T) {
 	path := os.Getenv("FLAMBEAU_NCCL_STRICT")
 	if path == "" {
@@ -143,7 +144,7 @@ func TestStrictRefuses(t *testing.T) {
 		p := &pair{Strict: s, desk: d}
 		p.join()
 		misuses[name](p)
-		return // it was let pass
+		return // the library did not end the program
 	}
 	for name := range misuses {
 		c := exec.Command(os.Args[0], "-test.run=^TestStrictRefuses$")
