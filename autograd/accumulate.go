@@ -2,13 +2,13 @@ package autograd
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// BackwardShare is Backward of loss·part/total: what one micro-batch adds to the gradients of a
-// batch that is computed in pieces. loss is the mean over the part of the batch's total that the
-// piece has, of whatever the mean is taken of: samples, or, where targets are ignored, those that
-// are not. So the gradients of all pieces together are those of the mean over the batch, whatever
-// the sizes of the pieces. Dividing each mean by the number of pieces, as is often seen, is right
-// for pieces of one size only. Losses that are sums need no share: call Backward. An empty piece
-// adds nothing. The options are those of Backward but GradOutput.
+// BackwardShare is Backward of loss·part/total: the contribution of one micro-batch to the
+// gradients of a batch. loss is the micro-batch's mean over part samples, and the batch has total
+// samples. If the loss ignores some targets, part and total count the other targets. The gradients
+// of all micro-batches together are then those of the mean over the batch, whatever the sizes of
+// the micro-batches. Many programs divide each mean by the number of micro-batches; that is right
+// only if all have one size. Losses that are sums need no share: call Backward. An empty
+// micro-batch adds nothing. The options are those of Backward, without GradOutput.
 func BackwardShare(loss *tensor.Tensor, part, total int, opts ...tensor.GradOption) {
 	const op = "backward_share"
 	switch {
@@ -19,7 +19,7 @@ func BackwardShare(loss *tensor.Tensor, part, total int, opts ...tensor.GradOpti
 	case loss.Size() != 1:
 		misuse(op, tensor.ErrShape, "the loss has shape %v; it is a mean, a scalar", loss.Shape())
 	case part == 0:
-		return // a mean of nothing is NaN
+		return // the mean over no samples is NaN
 	}
 	g := loss.Detach().OnesLike().MulScalar(float64(part) / float64(total))
 	defer g.Free()
@@ -27,12 +27,12 @@ func BackwardShare(loss *tensor.Tensor, part, total int, opts ...tensor.GradOpti
 }
 
 // Accumulate computes the gradients of a batch of n samples in micro-batches of at most size
-// samples, the last of which may be smaller, and returns the batch's mean loss, in s and without a
-// graph. f is called for samples from … to-1 and returns their mean loss. It runs in a scope of its
-// own, which ends with the micro-batch's Backward. So only one micro-batch is in memory. Gradients
-// are added to what leaves have: those of the whole batch but for rounding, for losses that are
-// means over independent samples. Layers that mix the samples of a batch, as batch normalisation
-// does in training, see micro-batches.
+// samples; the last one may be smaller. It returns the batch's mean loss, in s and without a graph.
+// f gets the range from … to-1 of samples and returns their mean loss. It runs in a scope of its
+// own, which ends after the micro-batch's Backward, so only one micro-batch is in memory. Gradients
+// are added to those of the leaves. For losses that are means over independent samples they equal
+// the whole batch's gradients, except for rounding. Layers that mix the samples of a batch, as
+// batch normalisation does in training, see micro-batches.
 func Accumulate(s *tensor.Scope, n, size int, f func(s *tensor.Scope, from, to int) *tensor.Tensor) *tensor.Tensor {
 	const op = "accumulate"
 	switch {

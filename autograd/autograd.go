@@ -32,15 +32,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// misuse panics with a *tensor.Error of the kind.
+// misuse panics with a *tensor.Error of the given kind.
 func misuse(op string, kind error, format string, a ...any) {
 	panic(tensor.NewError(op, kind, fmt.Sprintf(format, a...)))
 }
 
-// Grad returns the gradient of the sum of outputs with respect to each of inputs, which are leaves
-// or results. It adds to no leaf's gradient. It is torch.autograd.grad. gradOutputs holds the
-// gradient of each output, nil for the 1 of a scalar; a nil slice is that for all of them. What the
-// outputs have in common is walked once. The options are those of [tensor.Gradients].
+// Grad returns the gradient of the sum of outputs with respect to each of inputs:
+// torch.autograd.grad. Inputs are leaves or results. The gradients of leaves do not change.
+// gradOutputs holds the gradient of each output; nil stands for the 1 of a scalar, and a nil slice
+// for nil elements. Parts of the graph that several outputs share are walked once. The options are
+// those of [tensor.Gradients].
 func Grad(outputs, inputs, gradOutputs []*tensor.Tensor, opts ...tensor.GradOption) []*tensor.Tensor {
 	if len(outputs) == 0 {
 		misuse("grad", tensor.ErrValue, "there are no outputs")
@@ -61,8 +62,8 @@ func Grad(outputs, inputs, gradOutputs []*tensor.Tensor, opts ...tensor.GradOpti
 	return tensor.Gradients(outputs[0], inputs, all...)
 }
 
-// at calls use with leaves that stand for the inputs, in a scope of its own, and hands what it
-// returns to the scope of the inputs.
+// at calls use with leaves that replace the inputs, in a scope of its own. It moves the results of
+// use to the scope of the inputs.
 func at(op string, inputs []*tensor.Tensor, use func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor) []*tensor.Tensor {
 	if len(inputs) == 0 {
 		misuse(op, tensor.ErrValue, "there are no inputs")
@@ -93,7 +94,7 @@ func at(op string, inputs []*tensor.Tensor, use func(leaves, wanted []*tensor.Te
 	return out
 }
 
-// result calls f.
+// result calls f and checks that it returns a tensor.
 func result(op string, f func(x []*tensor.Tensor) *tensor.Tensor, x []*tensor.Tensor) *tensor.Tensor {
 	if f == nil {
 		misuse(op, tensor.ErrValue, "the function is nil")
@@ -105,8 +106,8 @@ func result(op string, f func(x []*tensor.Tensor) *tensor.Tensor, x []*tensor.Te
 	return y
 }
 
-// spread puts the gradients of the inputs that are differentiated by in their places among all; the
-// others have nil.
+// spread puts the gradients of the differentiable inputs in their places among all inputs. The
+// other places are nil.
 func spread(leaves, grads []*tensor.Tensor) []*tensor.Tensor {
 	out := make([]*tensor.Tensor, len(leaves))
 	k := 0
@@ -119,7 +120,7 @@ func spread(leaves, grads []*tensor.Tensor) []*tensor.Tensor {
 	return out
 }
 
-// gradients is tensor.Gradients with zeros for what y does not depend on.
+// gradients is tensor.Gradients, with zeros for inputs that y does not depend on.
 func gradients(y *tensor.Tensor, inputs []*tensor.Tensor, opts ...tensor.GradOption) []*tensor.Tensor {
 	g := make([]*tensor.Tensor, len(inputs))
 	if y.NeedsGrad() {
@@ -133,16 +134,16 @@ func gradients(y *tensor.Tensor, inputs []*tensor.Tensor, opts ...tensor.GradOpt
 	return g
 }
 
-// scalar panics unless y is one.
+// scalar panics if y is not a scalar.
 func scalar(op string, y *tensor.Tensor) {
 	if y.Size() != 1 {
 		misuse(op, tensor.ErrShape, "the function returns a tensor of shape %v, it must be a scalar", y.Shape())
 	}
 }
 
-// VJP returns f(inputs) and the product of v with the Jacobian of f there: for each input Σ
-// v·∂f/∂x. That is what Backward computes. v has the shape of f's result; nil stands for the 1 of a
-// scalar. An integer input has nil.
+// VJP returns f(inputs) and the product of v with the Jacobian of f at inputs: for each input Σ
+// v·∂f/∂x. Backward computes the same product. v has the shape of f's result; nil stands for the 1
+// of a scalar. The product for an integer input is nil.
 func VJP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, v *tensor.Tensor) (y *tensor.Tensor, grads []*tensor.Tensor) {
 	out := at("vjp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		y := result("vjp", f, leaves)
@@ -160,8 +161,8 @@ func VJP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, v *
 	return out[0], out[1:]
 }
 
-// directions checks v, one for each input, and returns those of the inputs that are differentiated
-// by.
+// directions checks v, which has one element for each input, and returns the elements for the
+// differentiable inputs.
 func directions(op string, leaves, v []*tensor.Tensor) []*tensor.Tensor {
 	if len(v) != len(leaves) {
 		misuse(op, tensor.ErrValue, "%d inputs, but %d directions", len(leaves), len(v))
@@ -184,12 +185,11 @@ func directions(op string, leaves, v []*tensor.Tensor) []*tensor.Tensor {
 	return out
 }
 
-// JVP returns f(inputs) and the derivative of f there in the direction v: the product of its
-// Jacobian with v. It has the shape of f's result. v has a tensor of the input's shape for each
-// input, nil for one of integer type. It differentiates twice. The product of the transposed
-// Jacobian with a vector u is linear in u, and its gradient by u in the direction v is the
-// derivative that is wanted (J. Townsend, "A new trick for calculating Jacobian vector products",
-// 2017).
+// JVP returns f(inputs) and the derivative d of f at inputs in the direction v. d is the product of
+// the Jacobian of f with v, and has the shape of f's result. v has a tensor of the input's shape
+// for each input, nil for an input of integer type. JVP differentiates twice. The product of the
+// transposed Jacobian with a vector u is linear in u. Its gradient with respect to u, in the
+// direction v, is d (J. Townsend, "A new trick for calculating Jacobian vector products", 2017).
 func JVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) (y, d *tensor.Tensor) {
 	out := at("jvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		v := directions("jvp", leaves, v)
@@ -204,7 +204,7 @@ func JVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) 
 	return out[0], out[1]
 }
 
-// along returns the gradient by x of Σ gᵢ·vᵢ.
+// along returns the gradient of Σ gᵢ·vᵢ with respect to x.
 func along(g, v, x []*tensor.Tensor) []*tensor.Tensor {
 	var outputs, seeds []*tensor.Tensor
 	for i, d := range g {
@@ -224,9 +224,9 @@ func along(g, v, x []*tensor.Tensor) []*tensor.Tensor {
 	return out
 }
 
-// HVP returns f(inputs), a scalar, and the product of its Hessian there with v, for each input Σⱼ
-// ∂²f/∂x∂xⱼ·vⱼ. It does not compute the Hessian, but the gradient of the gradient in the direction
-// v. v is as for [JVP]; an integer input has nil.
+// HVP returns f(inputs), a scalar, and the product of its Hessian at inputs with v: for each input
+// Σⱼ ∂²f/∂x∂xⱼ·vⱼ. It computes the gradient of the gradient in the direction v, not the Hessian. v
+// is as for [JVP]; the product for an integer input is nil.
 func HVP(f func(x []*tensor.Tensor) *tensor.Tensor, inputs, v []*tensor.Tensor) (y *tensor.Tensor, hv []*tensor.Tensor) {
 	out := at("hvp", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		v := directions("hvp", leaves, v)

@@ -15,7 +15,7 @@ import (
 
 type tt = tensor.Tensor
 
-// both runs f on the CPU and on an emulated GPU, on which nothing may be left.
+// both runs f on the CPU and on an emulated GPU, which must have no memory in use afterwards.
 func both(t *testing.T, f func(t *testing.T, s *tensor.Scope)) {
 	t.Helper()
 	t.Run("cpu", func(t *testing.T) { tensor.Do(func(s *tensor.Scope) { f(t, s) }) })
@@ -45,13 +45,13 @@ func near(t *testing.T, what string, x *tt, want ...float64) {
 	}
 }
 
-// point is where the functions of the tests are differentiated, with directions.
+// point returns the inputs at which the tests differentiate, and directions.
 func point(s *tensor.Scope) (in, v []*tt) {
 	return []*tt{s.From([]float64{0.5, 1, 2}), s.From([]float64{1, -1, 2, 0.5, 3, -2}, 2, 3)},
 		[]*tt{s.From([]float64{1, 2, 3}), s.From([]float64{1, 0, -1, 2, 0.5, 0}, 2, 3)}
 }
 
-// wide is e^(w·sin x)·x₀₁.
+// wide returns e^(w·sin x)·x₀₁.
 func wide(in []*tt) *tt {
 	x, w := in[0], in[1]
 	return w.MatMul(x.Sin()).Exp().Mul(x.Narrow(0, 0, 2))
@@ -59,7 +59,7 @@ func wide(in []*tt) *tt {
 
 func energy(in []*tt) *tt { return wide(in).Square().Sum() }
 
-// The numbers are those of torch.autograd.functional.
+// The expected numbers are from torch.autograd.functional.
 func TestProducts(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		in, v := point(s)
@@ -97,7 +97,7 @@ func TestProducts(t *testing.T) {
 	})
 }
 
-// Inputs that are used otherwise: integers, unused ones, constants, leaves, results.
+// Special inputs: integers, unused inputs, constants, leaves and results.
 func TestInputs(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		x, rows := s.From([]float64{1, 2, 3}).RequiresGrad(), s.From([]int64{2, 2, 0})
@@ -190,7 +190,7 @@ func TestGrad(t *testing.T) {
 	})
 }
 
-// scaled is x³·k, with gradient 3x²·by.
+// scaled returns the function x³·k, with the gradient 3x²·by.
 func scaled(k, by float64) *autograd.Func {
 	return &autograd.Func{Name: "scaled",
 		Forward: func(c *tensor.Context, in []*tt) *tt { c.Save(in[0]); return in[0].PowScalar(3).MulScalar(k) },
@@ -208,11 +208,11 @@ func TestCheck(t *testing.T) {
 			"one input": func(in []*tt) *tt { return in[1].Softmax(-1) }, "nothing": func(in []*tt) *tt { return in[0].Narrow(0, 1, 0) },
 			"a Func": func(in []*tt) *tt { return scaled(2, 2).Apply(in[0]) },
 		} {
-			// every element takes several runs there too
+			// each element needs several runs on a GPU too, so test only one function there
 			if s.Device().Info().Kind != "cpu" && what != "one input" {
 				continue
 			}
-			if what == "a constant" { // it does depend on its input, without a gradient
+			if what == "a constant" { // the result depends on its input, but has no gradient
 				var wrong *autograd.CheckError
 				if err := autograd.Check(f, in, second); !errors.As(err, &wrong) || wrong.Got != 0 || math.Abs(wrong.Want-1) > 1e-6 {
 					t.Errorf("%s: %v", what, err)
@@ -238,7 +238,8 @@ func TestCheck(t *testing.T) {
 		if err := autograd.Check(func(in []*tt) *tt { return scaled(1, 1.01).Apply(in[1]) }, in, autograd.CheckOptions{Rtol: 0.02}); err != nil {
 			t.Errorf("2%% are allowed: %v", err)
 		}
-		// A gradient that is right, whose own is not: the saved value is cut off its graph.
+		// The gradient is right, but its derivative is wrong: the saved value is detached from its
+		// graph.
 		cut := &autograd.Func{Name: "cut",
 			Forward:  func(c *tensor.Context, in []*tt) *tt { c.Save(in[0]); return in[0].Square() },
 			Backward: func(c *tensor.Context, g *tt) []*tt { return []*tt{c.Saved(0).Detach().MulScalar(2).Mul(g)} }}
@@ -277,8 +278,8 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// The gradient of a function that is OnceDifferentiable is right, and stops a second derivative,
-// along whatever path that comes.
+// The gradient of a function with OnceDifferentiable is right. A second derivative is an error,
+// along whatever path it comes.
 func TestOnceDifferentiable(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		f := scaled(1, 1)
@@ -293,8 +294,8 @@ func TestOnceDifferentiable(t *testing.T) {
 	})
 }
 
-// A gradient of the shape that the operand was broadcast to is summed, as in PyTorch; one of
-// another shape is an error.
+// If a function returns a gradient of the shape to which the operand was broadcast, the gradient is
+// summed, as in PyTorch. Any other wrong shape is an error.
 func TestFuncGradientIsSummed(t *testing.T) {
 	scale := func(back func(g, x *tensor.Tensor) *tensor.Tensor) *autograd.Func {
 		return &autograd.Func{Name: "scale",

@@ -11,27 +11,28 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// CheckOptions change what [Check] does. The zero value is torch's default.
+// CheckOptions configures [Check]. The zero value has torch's defaults.
 type CheckOptions struct {
-	Eps float64 // half the distance of the points of a difference; 0 stands for 1e-6
-	// a gradient may be off by Atol + Rtol·|difference|; both 0 stand for 1e-5 and 1e-3
+	Eps float64 // half the distance between the two points of a difference; 0 means 1e-6
+	// a gradient may differ by Atol + Rtol·|difference|; if both are 0, they are 1e-5 and 1e-3
 	Atol, Rtol float64
-	// the derivatives of the gradients are checked too: torch.autograd.gradgradcheck
+	// also check the derivatives of the gradients: torch.autograd.gradgradcheck
 	SecondOrder bool
 }
 
 // A CheckError says which derivative is wrong.
 type CheckError struct {
-	Order  int   // 1, or 2 for a derivative of a gradient
-	Of     int   // in second order, the input whose gradient is differentiated
-	Output []int // the element of the result, or of that gradient
-	// Input and At are the input, and its element, that is differentiated by. In second order the
-	// number of inputs stands for the gradient of the result, on which gradients depend too.
+	Order  int   // 1, or 2 for the derivative of a gradient
+	Of     int   // if Order is 2, the input whose gradient is differentiated
+	Output []int // index of the element of the result, or of that gradient
+	// Input and At are the input, and the index of its element, with respect to which the
+	// derivative is taken. Gradients also depend on the gradient of the result. If Order is 2,
+	// Input is the number of inputs for a derivative with respect to that gradient.
 	Input   int
 	At      []int
-	Got     float64 // the derivative that the VJPs give
-	Want    float64 // that of central differences
-	Allowed float64 // by which they may be apart
+	Got     float64 // the derivative by the VJPs
+	Want    float64 // the derivative by central differences
+	Allowed float64 // the allowed difference between the two
 }
 
 func (e *CheckError) Error() string {
@@ -43,18 +44,19 @@ func (e *CheckError) Error() string {
 		of, e.Output, e.Input, e.At, e.Got, e.Want, math.Abs(e.Got-e.Want), e.Allowed)
 }
 
-// ErrNondeterministic is the kind of error of a function that gives two results for one input.
+// ErrNondeterministic is the error for a function that returns different results for the same
+// input.
 var ErrNondeterministic = errors.New("autograd: the function is not deterministic")
 
 // Check compares the gradients of f at inputs with central differences: torch.autograd.gradcheck,
-// and with SecondOrder gradgradcheck. It returns nil if they agree, a *[CheckError] for the first
-// derivative that does not, and what f panics with if that is a *tensor.Error.
+// and with SecondOrder gradgradcheck. It returns nil if they agree, otherwise a *[CheckError] for
+// the first derivative that does not. If f panics with a *tensor.Error, it returns that error.
 //
-// Differences need float64: inputs are of that type, on any device, or of integer type and held
-// fixed. f must compute in float64 too, and be deterministic (dropout is not). It must be smooth
-// around the inputs: at a kink, such as 0 of relu, the difference is neither side's slope. It is
-// called twice for every element of the inputs, so these should be small. Their gradients and
-// graphs are not touched.
+// Differences need float64. So inputs must be float64, on any device; inputs of integer type are
+// held fixed. f must compute in float64 too, and be deterministic (dropout is not). It must be
+// smooth around the inputs: at a kink, such as 0 of relu, the difference is neither side's slope.
+// Check calls f twice for every element of the inputs, so these should be small. The inputs'
+// gradients and graphs do not change.
 func Check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o CheckOptions) (err error) {
 	if o.Eps == 0 {
 		o.Eps = 1e-6
@@ -112,7 +114,8 @@ func check(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o
 	return nil
 }
 
-// random returns numbers in ±[½, 1), always the same, made by m.
+// random returns a tensor of dims, made by m, with numbers in ±[½, 1) that are the same in each
+// call.
 func random(m tensor.Maker, dims []int) *tensor.Tensor {
 	r := rand.New(rand.NewPCG(1, 2))
 	n := 1
@@ -128,7 +131,7 @@ func random(m tensor.Maker, dims []int) *tensor.Tensor {
 	return m.From(v).Reshape(dims...)
 }
 
-// compare holds the derivatives of f against differences.
+// compare compares the derivatives of f with differences.
 func compare(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor, o CheckOptions) error {
 	values := make([][]float64, len(inputs))
 	for k, x := range inputs {
@@ -136,7 +139,7 @@ func compare(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor,
 			values[k] = x.Floats()
 		}
 	}
-	// eval calls f at values, and use with the leaves and the result.
+	// eval calls f at the current values, and then use with the leaves and the result.
 	eval := func(use func(wanted []*tensor.Tensor, y *tensor.Tensor)) {
 		at("check", inputs, func(leaves, _ []*tensor.Tensor) []*tensor.Tensor {
 			var wanted []*tensor.Tensor
@@ -162,7 +165,7 @@ func compare(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor,
 	}
 	var dims []int
 	var y []float64
-	var got [2][][]float64 // the derivatives, computed twice
+	var got [2][][]float64 // the derivatives, computed twice to find nondeterminism
 	for i := range got {
 		eval(func(wanted []*tensor.Tensor, t *tensor.Tensor) {
 			dims, y = t.Shape().Slice(), t.Floats()
@@ -204,7 +207,7 @@ func same(a, b []float64) bool {
 	return slices.EqualFunc(a, b, func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) })
 }
 
-// index returns the index of element i of a tensor of the given shape.
+// index returns the index of element i, in row-major order, of a tensor of the given shape.
 func index(dims []int, i int) []int {
 	at := make([]int, len(dims))
 	for k := len(dims) - 1; k >= 0; k-- {

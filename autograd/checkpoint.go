@@ -2,7 +2,7 @@ package autograd
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// segment is a function of tensors that [Checkpoint] calls.
+// segment is the type of functions that [Checkpoint] accepts.
 type segment interface {
 	func(x *tensor.Tensor) *tensor.Tensor |
 		func(x, y *tensor.Tensor) *tensor.Tensor |
@@ -10,32 +10,33 @@ type segment interface {
 		func(x ...*tensor.Tensor) *tensor.Tensor
 }
 
-// Checkpoint returns f(x…) and keeps nothing of what f's ops save for their gradients but x itself;
-// Backward calls f once more when it comes to it: memory for time. It is
+// Checkpoint returns f(x…). It keeps x, but not the tensors that f's ops save for their gradients.
+// When Backward reaches these ops, it calls f once more. That takes time and saves memory. It is
 // torch.utils.checkpoint.checkpoint with use_reentrant=False.
 //
-// The second call sees the same operands and the modes of the scope as they were (autocast, device,
-// stream, …). It draws the same random numbers, so gradients have the bits that they would have
-// without Checkpoint. The generator itself does not move. Gradients also reach leaves that f
+// The second call gets the same operands, and the scope's modes from the first call (autocast,
+// device, stream, …). It draws the same random numbers, so gradients have the same bits as without
+// Checkpoint. The generator itself does not advance again. Gradients also reach leaves that f
 // captures, such as a layer's parameters, whether or not an operand requires one. f may itself call
-// Checkpoint, and second derivatives work: each run of Backward computes the segment again. Where
-// no gradients are recorded f is simply called.
+// Checkpoint, and second derivatives work: each run of Backward calls f again. If no gradients are
+// recorded, Checkpoint just calls f.
 //
-// f is called in a scope of its own, of which its operands are and which ends with the call. What
-// it returns is of the youngest scope among x, or older. It must do the same both times. What it
-// does may depend on its operands, on captured tensors that are there until Backward, and on random
-// numbers, nothing else. What goroutines that f starts draw comes from the generator of its scope.
-// If the ops save other values the second time, by number, op, shape, type or device, Backward
-// panics with a *tensor.Error that wraps ErrGrad and names the op. Values that merely differ go
-// unnoticed. An operand or a captured parameter that was changed in place meanwhile is ErrInPlace.
-// Errors of the second call say where Checkpoint was called.
+// f is called in a scope of its own, which ends with the call; its operands belong to that scope.
+// Its results belong to the youngest scope among x, or to an older one. f must do the same in both
+// calls. It may depend only on its operands, on captured tensors that exist until Backward, and on
+// random numbers. Goroutines that f starts draw from the generator of f's scope. If the second
+// call's ops save other values, by number, op, shape, type or device, Backward panics. The
+// *tensor.Error wraps ErrGrad and names the op. Values that differ only in their elements are not
+// detected. If an operand or a captured parameter was changed in place meanwhile, the error is
+// ErrInPlace. Errors of the second call name the line that called Checkpoint.
 //
-// Side effects of f happen twice, but not those of the library: running statistics of
-// normalisations count a batch once, where torch counts it twice. A layer of one's own does the
-// same by asking [tensor.Scope.Recomputing]. Hooks on layers inside f see both calls.
+// Side effects of f happen twice, but those of the library happen once. For example, running
+// statistics of normalisations count a batch once, where torch counts it twice. A program's own
+// layer can do the same with [tensor.Scope.Recomputing]. Hooks on layers inside f are called both
+// times.
 //
-// f is a function of one tensor, such as the method Forward of a layer, of two, of three, or one
-// that is variadic.
+// f is a function of one, two or three tensors, such as the method Forward of a layer, or a
+// variadic function.
 //
 //	y := autograd.Checkpoint(block.Forward, x)
 func Checkpoint[F segment](f F, x ...*tensor.Tensor) *tensor.Tensor {
@@ -60,7 +61,7 @@ func Checkpoint[F segment](f F, x ...*tensor.Tensor) *tensor.Tensor {
 	return tensor.Recompute(func(x []*tensor.Tensor) []*tensor.Tensor { return []*tensor.Tensor{call(x)} }, x...)[0]
 }
 
-// CheckpointAll is [Checkpoint] of a function with several results.
+// CheckpointAll is [Checkpoint] for a function with several results.
 func CheckpointAll(f func(x ...*tensor.Tensor) []*tensor.Tensor, x ...*tensor.Tensor) []*tensor.Tensor {
 	if f == nil {
 		misuse("checkpoint", tensor.ErrValue, "the function is nil")
@@ -68,12 +69,13 @@ func CheckpointAll(f func(x ...*tensor.Tensor) []*tensor.Tensor, x ...*tensor.Te
 	return tensor.Recompute(func(x []*tensor.Tensor) []*tensor.Tensor { return f(x...) }, x...)
 }
 
-// CheckpointSequential applies functions one after another in so many segments of about
-// len(fns)/segments functions. Each is under [Checkpoint] but the last, which Backward needs first.
-// It is torch.utils.checkpoint.checkpoint_sequential, where the last segment has all that is left
-// over. With √n segments of n functions the memory for saved values is that of about 2·√n functions
-// instead of n. Within a segment a value is freed as soon as the next function has returned, unless
-// a gradient needs it. So a function may not keep its operand or its result for later.
+// CheckpointSequential applies functions one after another, in the given number of segments of
+// about len(fns)/segments functions each. Every segment but the last, which Backward needs first,
+// is under [Checkpoint]. It is torch.utils.checkpoint.checkpoint_sequential, in which the last
+// segment also gets the remaining functions. With √n segments of n functions, saved values take the
+// memory of about 2·√n functions instead of n. Within a segment a value is freed as soon as the
+// next function has returned, if no gradient needs it. So a function must not keep its operand or
+// its result for later.
 func CheckpointSequential(fns []func(x *tensor.Tensor) *tensor.Tensor, segments int, x *tensor.Tensor) *tensor.Tensor {
 	const op = "checkpoint_sequential"
 	switch {
@@ -109,7 +111,7 @@ func CheckpointSequential(fns []func(x *tensor.Tensor) *tensor.Tensor, segments 
 	return x
 }
 
-// chain applies functions one after another and frees what goes from one to the next, in scope s.
+// chain applies functions one after another in scope s, and frees each intermediate value.
 func chain(fns []func(x *tensor.Tensor) *tensor.Tensor, x *tensor.Tensor, s *tensor.Scope) *tensor.Tensor {
 	for i, f := range fns {
 		y := f(x)
@@ -124,23 +126,24 @@ func chain(fns []func(x *tensor.Tensor) *tensor.Tensor, x *tensor.Tensor, s *ten
 	return x
 }
 
-// SaveOnCPU gives a scope in which ops keep what they save for gradients in the memory of the CPU
-// instead of their GPU's. It is brought back when Backward comes to them. It is
-// torch.autograd.graph.save_on_cpu.
+// SaveOnCPU makes the ops of a scope keep their saved values in the CPU's memory instead of their
+// GPU's. Backward copies a value back when it needs it. It is torch.autograd.graph.save_on_cpu.
 //
 //	s.Do(func(s *tensor.Scope) { loss = model.Loss(x.In(s)); … }, autograd.SaveOnCPU(true))
 //
-// With pinned memory the copies run on a stream of their own beside the GPU's work. Backward starts
-// the copy of the value that it needs next before it needs it. Without pinned memory each copy
-// waits. Values have the same bits as without. Leaves that require a gradient, such as parameters,
-// and views of them stay. So do values on the CPU and those of less than 4 KiB. A tensor that
-// several ops save is copied once. (PyTorch copies each time, and parameters too.) The inputs that
-// [Checkpoint] keeps are saved values as well: both together leave next to nothing on the GPU.
+// With pinned memory the copies run on a stream of their own, beside the GPU's work. Backward
+// starts the copy of a value before it needs the value. Without pinned memory each copy waits.
+// Values have the same bits as without SaveOnCPU. Some values stay where they are: leaves that
+// require a gradient, such as parameters, and views of them, values on the CPU, and values of less
+// than 4 KiB. A tensor that several ops save is copied once. (PyTorch copies it each time, and
+// copies parameters too.) The inputs that [Checkpoint] keeps are saved values as well: both
+// together leave next to nothing on the GPU.
 //
-// In a capture ([tensor.Capture]) each replay copies anew, from and to memory that is the graph's
-// until it is closed. The copies keep the order of the work itself, by which the GPU's memory comes
-// free. Without pinned memory, saving on the CPU is an error there.
+// In a capture ([tensor.Capture]) each replay makes the copies again, from and to memory that
+// belongs to the graph until it is closed. The copies run in the order of the work, so that the
+// GPU's memory becomes free in time. Without pinned memory, saving on the CPU is an error in a
+// capture.
 //
-// A change in place of a tensor after it was saved goes unnoticed, as in PyTorch: the copy is what
-// it was.
+// If a tensor is changed in place after it was saved, Backward does not notice it, as in PyTorch:
+// the copy has the old values.
 func SaveOnCPU(pinned bool) tensor.Option { return tensor.Offload(pinned) }

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// stack is layers of x·W with relu and dropout, as functions.
+// stack is a list of layers with x·W, relu and dropout, as functions.
 type stack struct {
 	w   []*tt
 	fns []func(x *tt) *tt
@@ -44,7 +44,7 @@ func (m *stack) forward(x *tt) *tt {
 	return x
 }
 
-// gradients returns the bytes of the gradients of the weights, and clears them.
+// gradients returns the bytes of the weights' gradients, and clears the gradients.
 func (m *stack) gradients(t *testing.T) []byte {
 	t.Helper()
 	var all []byte
@@ -80,8 +80,8 @@ func wants(t *testing.T, err, kind error, words ...string) {
 	}
 }
 
-// However a chain is cut into segments, its gradients have the bits of the plain one, with dropout,
-// and the generator moves as ever.
+// However a chain is divided into segments, its gradients have the same bits as without segments,
+// also with dropout. The generator advances as without segments.
 func TestCheckpointHasTheSameBits(t *testing.T) {
 	const layers, width, batch = 7, 16, 8
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
@@ -193,14 +193,15 @@ func TestCheckpointOfSeveralResults(t *testing.T) {
 			t.Error("not the same bits")
 		}
 		y := autograd.CheckpointAll(f, x, z, index)
-		g := autograd.Grad([]*tt{y[1]}, []*tt{w}, []*tt{y[1].OnesLike()}) // of one result only
+		// only one of the results is used
+		g := autograd.Grad([]*tt{y[1]}, []*tt{w}, []*tt{y[1].OnesLike()})
 		if g[0].Shape() != w.Shape() {
 			t.Error(g[0].Shape())
 		}
 	})
 }
 
-// A second derivative, and a graph that is kept, compute the segment again.
+// A second derivative, and a second Backward on a kept graph, recompute the segment.
 func TestCheckpointTwice(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, x := s.Randn(5, 5).RequiresGrad(), s.Randn(3, 5).RequiresGrad()
@@ -234,7 +235,8 @@ func TestCheckpointTwice(t *testing.T) {
 	})
 }
 
-// A gradient taken inside the function, as for a penalty, computes the values so far again.
+// A gradient that the function itself computes, as for a penalty, recomputes the segment up to that
+// point.
 func TestCheckpointWithAGradientInside(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, x := s.Randn(5, 5).RequiresGrad(), s.Randn(3, 5).RequiresGrad()
@@ -257,7 +259,8 @@ func TestCheckpointWithAGradientInside(t *testing.T) {
 	})
 }
 
-// What an op on older tensors alone draws, from the generator of their scope, is drawn again too.
+// An op on older tensors draws from the generator of their scope. Recomputing draws the same
+// numbers again.
 func TestCheckpointDrawsOfOlderTensors(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.Randn(6, 6).RequiresGrad()
@@ -280,7 +283,7 @@ func TestCheckpointDrawsOfOlderTensors(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// The segment sees the modes of its scope again.
+// Recomputing sees the modes of the segment's scope.
 func TestCheckpointModes(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -297,7 +300,7 @@ func TestCheckpointModes(t *testing.T) {
 				seen = append(seen, fmt.Sprint(k.Ones(1).Device().Name(), k.GradEnabled(), k.Recomputing()))
 				return x[0].Exp().Mul(w)
 			}, x)
-			c.Close(y) // the operands go with the graph
+			c.Close(y) // the operands are freed with the graph
 		}, tensor.On(gpus[0]))
 		y.Sum().Backward()
 		if want := "[cuda:0true false cuda:0true true]"; fmt.Sprint(seen) != want {
@@ -384,8 +387,8 @@ func TestCheckpointErrors(t *testing.T) {
 				return x[0].MulScalar(2).Mul(w.In(x[0].Scope()).Narrow(0, 0, 3)).Mul(w.In(x[0].Scope()).Narrow(0, 1, 3))
 			}, x.Clone().RequiresGrad()).Sum()
 			s.Do(func(s *tensor.Scope) { w.In(s).AddScalarInPlace(1) }, tensor.NoGrad())
-			// views are values of the segment: as in torch they are computed again from what is
-			// there
+			// views are values of the segment: as in torch they are recomputed from the current
+			// contents
 			y.Backward()
 			y = autograd.Checkpoint(func(x ...*tt) *tt { return x[0].MulScalar(2).MatMul(w.In(x[0].Scope())) }, x.Clone().RequiresGrad()).Sum()
 			s.Do(func(s *tensor.Scope) { w.In(s).AddScalarInPlace(1) }, tensor.NoGrad())
@@ -416,7 +419,7 @@ func TestCheckpointErrors(t *testing.T) {
 	})
 }
 
-// Several goroutines may go back through one graph; each computes the segments for itself.
+// Several goroutines may run Backward on one graph; each recomputes the segments itself.
 func TestCheckpointConcurrently(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := newStack(s, 4, 8)
@@ -444,8 +447,8 @@ func TestCheckpointConcurrently(t *testing.T) {
 	})
 }
 
-// The peak of a chain of n layers, beside parameters, is of the order of n, in √n segments of the
-// order of √n; the gradients have the same bits.
+// The peak of a chain of n layers, without parameters, is proportional to n; in √n segments it is
+// proportional to √n. The gradients have the same bits.
 func TestCheckpointPeak(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -453,7 +456,7 @@ func TestCheckpointPeak(t *testing.T) {
 	}
 	dev := gpus[0]
 	const width, batch = 16, 64
-	const one = width * batch * 4 // bytes of a value
+	const one = width * batch * 4 // bytes of one value
 	peak := map[string]int{}
 	tensor.Do(func(s *tensor.Scope) {
 		for _, layers := range []int{6, 24} {
@@ -478,7 +481,7 @@ func TestCheckpointPeak(t *testing.T) {
 					})
 					bits[i] = m.gradients(t)
 				}
-				step() // programs are there now
+				step() // the first step loads programs, so it is not measured
 				before := dev.Stats().Allocated
 				dev.ResetPeak()
 				step()
@@ -499,9 +502,9 @@ func TestCheckpointPeak(t *testing.T) {
 	}
 }
 
-// Several goroutines have segments of their own, which draw from one generator, each also past its
-// scope. It only moves forward, so that none draws what another has drawn, and gradients are those
-// of the numbers that forward drew.
+// Several goroutines have segments of their own, which draw from one generator, also after its
+// scope has ended. The generator only advances, so no goroutine draws a number that another has
+// drawn. Gradients are those of the numbers that the forward pass drew.
 func TestCheckpointDrawsConcurrently(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		const n, rounds, each = 4, 8, 3 * 64
@@ -540,8 +543,8 @@ func TestCheckpointDrawsConcurrently(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// A function of one tensor, of two and of three is checkpointed without a slice, with the bits of
-// the variadic form.
+// Functions of one, two and three tensors can be checkpointed without a slice. Their bits are those
+// of the variadic form.
 func TestCheckpointOfOneTensor(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		values := func() (x, y, z *tt) {

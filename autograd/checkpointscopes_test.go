@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// segmented is a Function whose gradient is computed by f.
+// segmented is a Function whose gradient f computes.
 type segmented struct{ f func(x ...*tt) *tt }
 
 func (segmented) Name() string                            { return "segmented" }
@@ -18,9 +18,9 @@ func (segmented) Forward(c *tensor.Context, in []*tt) *tt { c.Save(in[0]); retur
 func (f segmented) VJP(c *tensor.Context, g *tt) []*tt    { return []*tt{f.f(g, c.Saved(0))} }
 func (segmented) Autocast() tensor.AutocastClass          { return tensor.AutocastOff }
 
-// A segment may be called in a scope of the library's own: inside of an op that is composed under
-// autocast, or in a VJP that is differentiated. When Backward computes it again that scope has
-// ended, and serves another purpose. Gradients have the same bits, twice.
+// A segment may be called in a scope of the library's own: in an op that is composed under
+// autocast, or in a VJP that is differentiated. When Backward recomputes the segment, that scope
+// has ended and has been reused. Gradients have the same bits, also a second time.
 func TestCheckpointInScopesOfTheLibrary(t *testing.T) {
 	under := func(f func(x *tt) *tt, class tensor.AutocastClass) func(x *tt) *tt {
 		return func(x *tt) *tt {
@@ -64,7 +64,7 @@ func TestCheckpointInScopesOfTheLibrary(t *testing.T) {
 				s.Do(func(s *tensor.Scope) {
 					x := s.Randn(6, 6).RequiresGrad()
 					y := block(body, call)(x)
-					runtime.GC() // scopes that wait to be used again are forgotten
+					runtime.GC() // drop the scopes that wait to be reused
 					runtime.GC()
 					y.Sum().Backward(tensor.RetainGraph())
 					all = append(w.Grad().Bytes(), x.Grad().Bytes()...)

@@ -14,7 +14,7 @@ func ExampleCheckpoint() {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
 		block := func(x *tensor.Tensor) *tensor.Tensor {
 			fmt.Println("computed again:", x.Scope().Recomputing())
-			return x.Mul(w).Exp().Dropout(0.5) // saves nothing
+			return x.Mul(w).Exp().Dropout(0.5) // its ops save nothing
 		}
 		x := s.From([]float64{0.1, 0.2, 0.3}).RequiresGrad()
 		autograd.Checkpoint(block, x).Sum().Backward()
@@ -92,7 +92,8 @@ func ExampleAccumulate() {
 	// Output: 4.5 4.5
 }
 
-// A loop of one's own over micro-batches of uneven size: each has the weight of its samples.
+// A program's own loop over micro-batches of different sizes: each has a weight proportional to its
+// samples.
 func ExampleBackwardShare() {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.Full(1, 1).RequiresGrad()
@@ -106,8 +107,8 @@ func ExampleBackwardShare() {
 	// Output: 3
 }
 
-// What Checkpoint and SaveOnCPU are made of: for code that cannot import package autograd, a layer
-// of package tensor say.
+// The functions of package tensor behind Checkpoint and SaveOnCPU, for code that cannot import
+// package autograd, such as a layer of package tensor.
 func ExampleCheckpoint_tensor() {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float64{1, 2}).RequiresGrad()
@@ -118,8 +119,8 @@ func ExampleCheckpoint_tensor() {
 	// Output: [2 4]
 }
 
-// A function that does something else the second time, here because it counts its calls, is found
-// out: torch's CheckpointError.
+// A function that behaves differently in the second call, here because it counts its calls, is
+// detected: torch's CheckpointError.
 func ExampleCheckpoint_error() {
 	calls := 0
 	err := tensor.Try(func() {

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The gradient of several results together, here of x² with the gradient 1, 10 and of the sum of
+// The gradient of several results together: here of x² with the gradient 1, 10, and of the sum of
 // 3x.
 func Example() {
 	x := tensor.From([]float64{1, 2}).RequiresGrad()
@@ -18,7 +18,7 @@ func Example() {
 	// Output: tensor([ 5., 43.], dtype=torch.float64)
 }
 
-// product is x·y, element by element.
+// product returns x·y, element by element.
 func product(in []*tensor.Tensor) *tensor.Tensor { return in[0].Mul(in[1]) }
 
 func ExampleVJP() {
@@ -31,7 +31,7 @@ func ExampleVJP() {
 	// tensor([ 3., 40.], dtype=torch.float64) tensor([ 1., 20.], dtype=torch.float64)
 }
 
-// The derivative in the direction in which x grows and y stays.
+// The derivative in the direction in which only x grows.
 func ExampleJVP() {
 	x, y := tensor.From([]float64{1, 2}), tensor.From([]float64{3, 4})
 	_, d := autograd.JVP(product, []*tensor.Tensor{x, y}, []*tensor.Tensor{x.OnesLike(), y.ZerosLike()})
@@ -39,7 +39,7 @@ func ExampleJVP() {
 	// Output: tensor([3., 4.], dtype=torch.float64)
 }
 
-// Of xᵢ·Σx, whose derivative by xⱼ is xᵢ, and Σx more where i = j.
+// The Jacobian of xᵢ·Σx: its derivative with respect to xⱼ is xᵢ, plus Σx if i = j.
 func ExampleJacobian() {
 	x := tensor.From([]float64{1, 2, 3})
 	j := autograd.Jacobian(func(in []*tensor.Tensor) *tensor.Tensor { return in[0].Unsqueeze(1).MatMul(in[0].Unsqueeze(0)).Sum(1) }, []*tensor.Tensor{x})
@@ -50,7 +50,7 @@ func ExampleJacobian() {
 	//         [3., 3., 9.]], dtype=torch.float64)
 }
 
-// quadratic is x₀²·x₁.
+// quadratic returns x₀²·x₁.
 func quadratic(in []*tensor.Tensor) *tensor.Tensor {
 	return in[0].Select(0, 0).Square().Mul(in[0].Select(0, 1))
 }
@@ -69,7 +69,7 @@ func ExampleHVP() {
 	// Output: tensor([4., 6.], dtype=torch.float64)
 }
 
-// straightThrough rounds; its gradient passes as if it had not. Differences tell.
+// straightThrough rounds, but its gradient is that of the identity. Check finds the difference.
 var straightThrough = &autograd.Func{
 	Name:     "straight_through",
 	Forward:  func(_ *tensor.Context, in []*tensor.Tensor) *tensor.Tensor { return in[0].Round() },
@@ -97,7 +97,7 @@ func ExampleCheck() {
 	// true 0 [0] 1 0
 }
 
-// A function that draws random numbers is told apart from one whose gradient is wrong.
+// Check distinguishes a function that draws random numbers from one whose gradient is wrong.
 func ExampleCheck_nondeterministic() {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float64{1, 2, 3, 4, 5, 6, 7, 8}).RequiresGrad()

@@ -2,31 +2,32 @@ package autograd
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// A Func is a differentiable function in two closures: torch.autograd.Function for what needs no
-// type of its own. A type with these as methods implements [tensor.Function] and is applied by
-// [tensor.Apply]; a Func adds OnceDifferentiable. It must not be changed after its first use.
+// Func is a differentiable function made of two closures: torch.autograd.Function without a type of
+// its own. A type with Name, Forward and VJP as methods implements [tensor.Function], and
+// [tensor.Apply] applies it. A Func adds OnceDifferentiable. It must not be changed after its first
+// use.
 type Func struct {
-	// Name is what messages call it.
+	// Name is the function's name in error messages.
 	Name string
-	// Forward computes the result. It runs without recording a graph; c.Save keeps what Backward
-	// needs.
+	// Forward computes the result, without recording a graph. It calls c.Save for the tensors that
+	// Backward needs.
 	Forward func(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor
-	// Backward returns the gradient of each operand, given that of the result; nil for none.
+	// Backward returns the gradient of each operand, given the gradient of the result. nil stands
+	// for no gradient.
 	Backward func(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor
-	// OnceDifferentiable says that Backward is not written with tensor ops, or not differentiable
-	// for another reason. A second derivative through it is then an error instead of a wrong
+	// OnceDifferentiable says that Backward cannot be differentiated, for example because it is not
+	// written with tensor ops. A second derivative through it is then an error instead of a wrong
 	// number. It is torch's once_differentiable.
 	OnceDifferentiable bool
-	// Autocast says what mixed precision does with the operands, as torch.amp.custom_fwd and
-	// custom_bwd.
+	// Autocast says how mixed precision treats the operands: torch.amp.custom_fwd and custom_bwd.
 	Autocast tensor.AutocastClass
-	// CrossesDevices says that operands may lie on several devices, as [tensor.DeviceCrosser] does.
-	// Each gradient that Backward returns is on the device of its operand.
+	// CrossesDevices says that operands may be on several devices, as for [tensor.DeviceCrosser].
+	// Backward must return each gradient on the device of its operand.
 	CrossesDevices bool
 }
 
-// Apply computes f on in. The result belongs to the youngest scope among the operands, which are on
-// one device unless CrossesDevices is set.
+// Apply computes f on in. The result belongs to the youngest scope among the operands. If
+// CrossesDevices is not set, all operands must be on one device.
 func (f *Func) Apply(in ...*tensor.Tensor) *tensor.Tensor {
 	if f.Name == "" || f.Forward == nil || f.Backward == nil {
 		misuse("func", tensor.ErrValue, "a Func needs Name, Forward and Backward; this one is called %q", f.Name)
@@ -34,7 +35,7 @@ func (f *Func) Apply(in ...*tensor.Tensor) *tensor.Tensor {
 	return tensor.Apply(function{f}, in...)
 }
 
-// function is a Func as a tensor.Function.
+// function makes a Func a tensor.Function.
 type function struct{ f *Func }
 
 func (f function) Name() string { return f.f.Name }
@@ -46,7 +47,7 @@ func (f function) CrossesDevices() bool { return f.f.CrossesDevices }
 func (f function) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor {
 	y := f.f.Forward(c, in)
 	if f.f.OnceDifferentiable {
-		// behind what Forward saved: a second derivative is stopped on its way to them
+		// saved after Forward's tensors: a second derivative is stopped on its way to the operands
 		c.Save(in...)
 	}
 	return y
@@ -75,12 +76,13 @@ func (f function) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return grads
 }
 
-// once is its first operand. It cannot be differentiated by the others, on which that depends.
+// once returns its first operand, which was computed from the other operands. A derivative with
+// respect to those is an error.
 type once struct{ name string }
 
 func (f once) Name() string { return f.name + ".grad" }
 
-func (f once) CrossesDevices() bool { return true } // what stops it may lie anywhere
+func (f once) CrossesDevices() bool { return true } // the other operands may be on any device
 
 func (f once) Forward(_ *tensor.Context, in []*tensor.Tensor) *tensor.Tensor { return in[0] }
 

@@ -5,16 +5,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Jacobian returns, for each input, the derivatives of f's result by it. That is a tensor whose
-// shape is that of the result followed by that of the input, or nil for an integer input. f runs
-// once; each element of the result takes a backward pass.
+// Jacobian returns, for each input, the derivatives of f's result with respect to it. The shape of
+// such a tensor is the result's shape followed by the input's shape. It is nil for an integer
+// input. f runs once; each element of the result needs a backward pass.
 func Jacobian(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor) []*tensor.Tensor {
 	return at("jacobian", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {
 		return spread(leaves, rows("jacobian", result("jacobian", f, leaves), wanted))
 	})
 }
 
-// rows returns the derivatives of y by each of inputs, a backward pass for each element of y.
+// rows returns the derivatives of y with respect to each of inputs, by a backward pass for each
+// element of y.
 func rows(op string, y *tensor.Tensor, inputs []*tensor.Tensor) []*tensor.Tensor {
 	out := make([]*tensor.Tensor, len(inputs))
 	for k, x := range inputs {
@@ -42,9 +43,10 @@ func rows(op string, y *tensor.Tensor, inputs []*tensor.Tensor) []*tensor.Tensor
 	return out
 }
 
-// Hessian returns the second derivatives of f's result, a scalar. Element [i][j] holds those by
-// input i and input j: a tensor whose shape is that of input i followed by that of input j. Those
-// of integer inputs are nil. Each element of the inputs takes a backward pass.
+// Hessian returns the second derivatives of f's result, a scalar. Element [i][j] holds the
+// derivatives with respect to input i and input j. Its shape is the shape of input i followed by
+// that of input j. It is nil if input i or j is of integer type. Each element of the inputs needs a
+// backward pass.
 func Hessian(f func(x []*tensor.Tensor) *tensor.Tensor, inputs []*tensor.Tensor) [][]*tensor.Tensor {
 	n := len(inputs)
 	flat := at("hessian", inputs, func(leaves, wanted []*tensor.Tensor) []*tensor.Tensor {

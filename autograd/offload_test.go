@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What is saved on the CPU is not on the GPU: its peak falls to a few values. The gradients have
-// the same bits, also of a graph that is kept, of second derivatives, and of segments that are
-// computed again.
+// Values saved on the CPU are not on the GPU: the GPU's peak falls to a few values. The gradients
+// have the same bits. This also holds for a kept graph, for second derivatives, and for segments
+// that are recomputed.
 func TestSaveOnCPU(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

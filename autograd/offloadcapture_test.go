@@ -15,10 +15,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedSaveOnCPU: in a capture, what is saved goes to page-locked memory and comes back with
-// each replay, also of work on two streams. The gradients have the bits of eager passes that save
-// nothing on the CPU. The graph holds a few values instead of all. The page-locked memory is nobody
-// else's until the graph is closed.
+// TestCapturedSaveOnCPU: in a capture, each replay copies saved values to page-locked memory and
+// back, also for work on two streams. The gradients have the bits of eager passes that save nothing
+// on the CPU. The graph holds a few values instead of all. The page-locked memory is not reused
+// before the graph is closed.
 func TestCapturedSaveOnCPU(t *testing.T) {
 	const width, batch, layers = 16, 64, 6
 	const one = width * batch * 4
@@ -82,7 +82,7 @@ func TestCapturedSaveOnCPU(t *testing.T) {
 				if err := once(); err != nil {
 					t.Fatal(err)
 				}
-				for i := range 4 { // who asks for page-locked memory while the replay is on its way
+				for i := range 4 { // allocate page-locked memory while the replay runs
 					others = append(others, tensor.Root().Full(float64(i), batch, width).PinMemory(dev))
 				}
 				for _, w := range m.w {
@@ -133,8 +133,8 @@ func TestCapturedSaveOnCPU(t *testing.T) {
 	}
 }
 
-// TestCapturedToCPU: a copy that the host does not wait for is one of each replay, and who reads it
-// waits for the last one.
+// TestCapturedToCPU: each replay makes a copy for which the host does not wait. A read of the copy
+// waits for the last replay.
 func TestCapturedToCPU(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=16MiB,seed=3")
 	if err != nil {
@@ -170,7 +170,7 @@ func TestCapturedToCPU(t *testing.T) {
 	if err := g.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// One that is dropped while replays are on their way.
+	// A copy that is dropped while replays run.
 	func() {
 		g := capture()
 		for range 3 {

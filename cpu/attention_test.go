@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A key that is NaN shows in the causal queries that see it, and in these alone.
+// A NaN in a key affects the causal queries that see the key, and no others.
 func TestCausalQueriesDoNotSeeWhatIsBehind(t *testing.T) {
 	const queries, features, bad = 40, 4, 30
 	d := newDevice(1)
@@ -26,7 +26,7 @@ func TestCausalQueriesDoNotSeeWhatIsBehind(t *testing.T) {
 	}
 }
 
-// What has kernels of its own has the same bits for 1, 2, 3 and 7 workers.
+// Ops with their own kernels have the same bits for 1, 2, 3 and 7 workers.
 func TestKernelsDoNotDependOnWorkers(t *testing.T) {
 	var want [][]byte
 	for _, workers := range []int{1, 2, 3, 7} {

@@ -12,32 +12,32 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// attentionTypes reports whether the CPU attends with operands of these types: float32, which
-// others are cast to, with a mask of float32 or bool.
+// attentionTypes reports whether the CPU supports attention with these types: operands of float32,
+// to which other types are cast, and a mask of float32 or bool.
 func attentionTypes(q, mask *device.View) bool {
 	return q.Type == dtype.F32 &&
 		(mask.Absent() || mask.Type == dtype.F32 || mask.Type == dtype.Bool)
 }
 
-// attentionBlocks is what attention and its gradient have in common: weights by blocks of queries
-// and keys, which stay in the cache between the products.
+// attentionBlocks is the common part of attention and its gradient. They compute the weights by
+// blocks of queries and keys, which stay in the cache between the products.
 type attentionBlocks struct {
 	*device.Weighing
 	q, k          *device.View
-	heads, shared int // of queries, and of keys
+	heads, shared int // heads of queries, heads of keys
 	queries, keys int
 	features      int
-	rows, blocks  int // of queries in a block, and of blocks in a head
+	rows, blocks  int // queries in a block, blocks in a head
 	seed, offset  uint64
 }
 
-// newAttentionShape looks at no buffer.
+// newAttentionShape sets the fields that depend on shapes; it reads no buffer.
 func newAttentionShape(w *device.Weighing, q, k *device.View) attentionBlocks {
 	return attentionBlocks{Weighing: w, q: q, k: k, heads: q.Shape.At(1), shared: k.Shape.At(1), queries: q.Shape.At(2),
 		keys: k.Shape.At(2), features: q.Shape.At(3), seed: w.Seed, offset: w.Offset}
 }
 
-// draw reads where random numbers come from.
+// draw reads the seed and the offset of the random numbers.
 func (b *attentionBlocks) draw() {
 	if !b.Numbers.Absent() {
 		b.seed = *(*uint64)(element(&b.Numbers, 0))
@@ -45,13 +45,14 @@ func (b *attentionBlocks) draw() {
 	}
 }
 
-// cut sets how many queries a block has.
+// cut divides the queries into blocks of at most rows queries.
 func (b *attentionBlocks) cut(rows int) {
 	b.rows = min(b.queries, rows)
 	b.blocks = (b.queries + b.rows - 1) / b.rows
 }
 
-// seen is how many keys at most the queries before one of them see.
+// seen returns an upper bound of the number of keys that the queries with an index below before
+// see.
 func (b *attentionBlocks) seen(sample, before int) int {
 	n := b.keys
 	if b.Causal {
@@ -63,11 +64,12 @@ func (b *attentionBlocks) seen(sample, before int) int {
 	return n
 }
 
-// A block is queries from from on of one head, and keys from first on.
+// block is a range of queries of one head, beginning at from, and a range of keys, beginning at
+// first.
 type block struct{ sample, head, from, rows, first, cols int }
 
-// scores sets p, [rows, cols], to the scaled products of queries, which q are multiplied by the
-// scale, and keys, with masks on them. A key that is not seen has -Inf, whatever its product is.
+// scores sets p, [rows, cols], to the products of queries and keys, with masks. q holds the queries
+// multiplied by the scale. A key that a query does not see gets -Inf, whatever its product is.
 func (b *attentionBlocks) scores(w *attentionWorker, p, q []float32, c block) {
 	k := headRows(b.k, c.sample, c.head/(b.heads/b.shared), c.first, c.cols)
 	gemm.F32(gemm.Serial, c.rows, c.cols, b.features, q, b.features, 1, k, b.k.Strides.At(3), b.k.Strides.At(2), p, c.cols, 1, false)
@@ -87,7 +89,7 @@ func (b *attentionBlocks) scores(w *attentionWorker, p, q []float32, c block) {
 	}
 }
 
-// unseen holds what a key that is not seen has instead of a score.
+// unseen holds the score -Inf of keys that are not seen.
 var unseen = func() (x [maxBlock]float32) {
 	for i := range x {
 		x[i] = float32(math.Inf(-1))
@@ -95,7 +97,7 @@ var unseen = func() (x [maxBlock]float32) {
 	return x
 }()
 
-// mask puts one query's mask, of which elements are stride bytes apart, on its scores.
+// mask applies one query's mask to its scores. The mask's elements are stride bytes apart.
 func (w *attentionWorker) mask(row []float32, t dtype.Type, from unsafe.Pointer, stride int) {
 	for c := 0; c < len(row); c += maxBlock {
 		n := min(maxBlock, len(row)-c)
@@ -113,7 +115,7 @@ func (w *attentionWorker) mask(row []float32, t dtype.Type, from unsafe.Pointer,
 	}
 }
 
-// scaled writes queries, multiplied by the scale, to q, [rows, features].
+// scaled stores the block's queries, multiplied by the scale, in q, [rows, features].
 func (b *attentionBlocks) scaled(w *attentionWorker, q []float32, c block) {
 	rows, stride, step := headRows(b.q, c.sample, c.head, c.from, c.rows), b.q.Strides.At(2), b.q.Strides.At(3)
 	scale := float32(b.Scale)
@@ -129,15 +131,15 @@ func (b *attentionBlocks) scaled(w *attentionWorker, q []float32, c block) {
 	}
 }
 
-// dropProgram is what a weight is multiplied by: Param 3 if it stays, else 0. Params 0 to 2 are
-// seed, offset and limit.
+// dropProgram computes the factor of a weight: Param 3 if the weight stays, else 0. Params 0 to 2
+// are seed, offset and limit.
 var dropProgram = sync.OnceValue(func() *expr.Program {
 	keep := expr.RandomKeeps(expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64), expr.Param(2, dtype.U32))
 	e := keep.Select(expr.Param(3, dtype.F32), expr.C(0))
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, nil, -1)
 })
 
-// kept sets m, [rows, cols], to what weights are multiplied by: 0 where they are dropped.
+// kept sets m, [rows, cols], to the factors of the weights, which are 0 for dropped ones.
 func (b *attentionBlocks) kept(w *attentionWorker, m []float32, c block) {
 	if w.drawn == nil {
 		pl := planFor(dropProgram(), 0, false)
@@ -165,19 +167,19 @@ func (b *attentionBlocks) kept(w *attentionWorker, m []float32, c block) {
 	}
 }
 
-// attentionWorker is a worker's functions and space: two matrices of queries in addition to those
-// of weights.
+// attentionWorker holds a worker's functions and memory: two matrices with rows for queries, in
+// addition to those of weights.
 type attentionWorker struct {
 	*rowWorker
 	queries [2][]byte
 	other   [maxBlock]float32
-	drawn   *runner // of dropProgram, nil until something is dropped
+	drawn   *runner // runner of dropProgram, nil until a weight is dropped
 }
 
 var attentionWorkers = sync.Pool{New: func() any { return new(attentionWorker) }}
 
-// newAttentionWorker returns space for weights of cols keys, and rows of the widths features and
-// values.
+// newAttentionWorker allocates memory for weights of cols keys, and for rows of the widths features
+// and values.
 func newAttentionWorker(rows, cols, features, values int) *attentionWorker {
 	w := attentionWorkers.Get().(*attentionWorker)
 	w.rowWorker = newRowWorker(dtype.F32, max(cols, 1), rows)
@@ -200,7 +202,7 @@ func (w *attentionWorker) release() {
 
 func ptr(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
 
-// headRows is what rows from from on of a sample's head span.
+// headRows returns the memory of rows of a sample's head, beginning at row from.
 func headRows(v *device.View, sample, head, from, rows int) []float32 {
 	if rows == 0 || v.Shape.At(3) == 0 {
 		return nil

@@ -9,21 +9,22 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// attentionGradTask is the gradient of attention by blocks of queries and keys. A unit is a part of
-// the blocks of queries that share the keys of a head: it has the gradients of these queries, and
-// its part of the sums of keys and values. Where there are several parts they are in memory, and
-// added in order. Blocks and parts follow from the shapes alone.
+// attentionGradTask computes the gradient of attention by blocks of queries and keys. The blocks of
+// queries that share a head of keys are divided into parts, and a unit of work is one part. It
+// computes the gradients of its queries, and a partial sum of the gradients of keys and values. If
+// there are several parts, their sums are kept in memory and added in order. Blocks and parts
+// depend only on the shapes.
 type attentionGradTask struct {
 	attentionBlocks
 	o          *device.AttentionGrad
 	values     int
-	cols       int // of keys in a block
-	parts      int // of a head of keys
+	cols       int // keys in a block
+	parts      int // parts for each head of keys
 	sumK, sumV []float32
 }
 
-// Blocks of weights, of which a worker has three, fit into a second-level cache. What there is of
-// parts gives every one of some workers something to do.
+// A worker has three blocks of weights, which fit into a second-level cache together. The number of
+// parts is chosen so that there is work for about gradUnits workers.
 const (
 	gradRows  = 64
 	gradCols  = 512
@@ -70,8 +71,8 @@ func (d *Device) attentionGrad(o *device.AttentionGrad) error {
 	return nil
 }
 
-// sums is where a unit adds up a gradient of keys or values from key first on, with its strides:
-// the gradient itself where there is one part.
+// sums returns the memory in which a unit sums a gradient of keys or values, from key first on, and
+// its strides. If there is one part, that is the gradient itself.
 func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, first, n int) (at []float32, row, col int) {
 	if t.parts == 1 {
 		return headRows(d, pair/t.shared, pair%t.shared, first, n), d.Strides.At(2), d.Strides.At(3)
@@ -81,7 +82,7 @@ func (t *attentionGradTask) sums(d *device.View, parts []float32, part, pair, fi
 	return parts[from : from+n*cols], cols, 1
 }
 
-// add writes n rows of the sum of all parts.
+// add stores n rows of the sum of all parts in the gradient.
 func (t *attentionGradTask) add(d *device.View, parts []float32, pair, from, n int) {
 	if d.Absent() || d.Size() == 0 {
 		return
@@ -110,7 +111,8 @@ func (t *attentionGradTask) run(lo, hi int) {
 				zero(x, t.keys, d.Shape.At(3), row, col)
 			}
 		}
-		// Neighbours go to different parts: a causal block has less to do the earlier it is.
+		// Neighbouring blocks go to different parts, because early blocks have less work if Causal
+		// is set.
 		for b := part; b < group*t.blocks; b += t.parts {
 			c := block{sample: pair / t.shared, head: pair%t.shared*group + b/t.blocks, from: b % t.blocks * t.rows}
 			c.rows = min(t.rows, t.queries-c.from)
@@ -119,7 +121,7 @@ func (t *attentionGradTask) run(lo, hi int) {
 	}
 }
 
-// zero clears a matrix.
+// zero clears a strided matrix.
 func zero(x []float32, rows, cols, row, col int) {
 	for i := range rows {
 		if col == 1 {
@@ -132,8 +134,8 @@ func zero(x []float32, rows, cols, row, col int) {
 	}
 }
 
-// queryBlock computes the gradient of a block of queries, and adds what it has to those of keys and
-// values.
+// queryBlock computes the gradients of a block of queries, and adds the block's share to the
+// gradients of keys and values.
 func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part int) {
 	q, dq := at[float32](data(w.queries[0]), c.rows*t.features), at[float32](data(w.queries[1]), c.rows*t.features)
 	t.scaled(w, q, c)
@@ -190,8 +192,8 @@ func (t *attentionGradTask) queryBlock(w *attentionWorker, c block, pair, part i
 	}
 }
 
-// products sets row 0 of w to the products of each query's result and its gradient: what a weight's
-// gradient is, in the mean of the weights.
+// products stores in row 0 of w, for each query, the dot product of its result and its gradient. It
+// is the mean of the weights' gradients, weighted by the weights.
 func (t *attentionGradTask) products(w *attentionWorker, g []float32, gs, gc int, c block) {
 	y := headRows(&t.o.Out, c.sample, c.head, c.from, c.rows)
 	ys, yc := t.o.Out.Strides.At(2), t.o.Out.Strides.At(3)

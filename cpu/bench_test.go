@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// newView allocates a contiguous float32 view with small values in it.
+// newView allocates a contiguous view with small values in it.
 func newView(tb testing.TB, d *Device, t dtype.Type, s ...int) device.View {
 	tb.Helper()
 	dims := shape.Of(s...)
@@ -33,7 +33,7 @@ func newView(tb testing.TB, d *Device, t dtype.Type, s ...int) device.View {
 	return v
 }
 
-// rate reports GB/s of bytes moved each iteration.
+// rate reports GB/s for the given number of bytes per iteration.
 func rate(b *testing.B, bytes int) {
 	b.ReportMetric(float64(bytes)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
 	b.ReportMetric(0, "ns/op")
@@ -60,8 +60,7 @@ func unaryProgram(e *expr.Expr) *expr.Program {
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 }
 
-// The copy bandwidth of the same run is what the others are to be compared with: "copy" at the same
-// size.
+// Compare the other results with the copy bandwidth of the same run: "copy" at the same size.
 func BenchmarkMap(b *testing.B) {
 	d := Get()
 	x := expr.X(0)
@@ -231,7 +230,7 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// What a call costs beside its work.
+// The cost of a call apart from its work.
 func BenchmarkSmallReduce(b *testing.B) {
 	d := Get()
 	x, one, rows := newView(b, d, dtype.F32, 4, 8), newView(b, d, dtype.F32, 1, 1), newView(b, d, dtype.F32, 4, 1)
@@ -252,7 +251,7 @@ func BenchmarkSmallReduce(b *testing.B) {
 	}
 }
 
-// The statistics of a batch of images: sums over all but the second dimension.
+// The statistics of a batch of images: sums over all dimensions except the second.
 func BenchmarkChannelSum(b *testing.B) {
 	d := Get()
 	x, out := newView(b, d, dtype.F32, 32, 64, 28, 28), newView(b, d, dtype.F32, 1, 64, 1, 1)

@@ -11,17 +11,17 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// An access is how a view is walked in a binding's order of dimensions. Strides are in bytes.
+// access says how a view is traversed in the binding's order of dimensions. Strides are in bytes.
 type access struct {
 	base   unsafe.Pointer
-	size   int // of an element
+	size   int // size of an element
 	stride [shape.MaxRank]int
 	inner  int  // stride of the innermost dimension
-	dense  bool // the elements lie one behind the other in walking order
+	dense  bool // the elements are contiguous in the order of traversal
 }
 
-// A binding is a plan on operands: what the workers of one call share. Elements are numbered in
-// row-major order of dims, which may be another order of dimensions than the views'.
+// binding connects a plan with operands. The workers of one call share it. Elements are numbered in
+// row-major order of dims, which may differ from the views' order of dimensions.
 type binding struct {
 	pl     *plan
 	rank   int
@@ -29,21 +29,21 @@ type binding struct {
 	size   int
 	ins    []access
 	outs   []access
-	index  access // strides of the element's row-major position in the views' own order
-	direct []bool // of each result: its step may write to the destination
+	index  access // strides of an element's row-major position in the views' own order
+	direct []bool // for each result, whether its step may write to the destination
 	params []uint64
-	blk    int // elements a block
-	whole  int // a block ends where a run of this many elements does (0: anywhere)
+	blk    int // elements of a block
+	whole  int // a block must end where a run of this many elements ends (0: anywhere)
 
 	copies bool // the program is a copy; see copying
 
-	across             int // the dimension that makes tiles with the innermost one, -1: no tiles
+	across             int // the dimension that forms tiles with the innermost one, -1: no tiles
 	tileRows, tileCols int
 }
 
 var bindings = sync.Pool{New: func() any { return new(binding) }}
 
-// newBinding returns a recycled binding of p to ins, without dimensions yet.
+// newBinding returns a recycled binding of p to ins; its dimensions are not set yet.
 func newBinding(p *expr.Program, ins []device.View, params []uint64) *binding {
 	var scalars uint64
 	for i := range ins {
@@ -73,9 +73,9 @@ func (b *binding) release() {
 	bindings.Put(b)
 }
 
-// shape sets the order in which the elements are walked: the views' dimensions in order, neighbours
-// merged where all views allow it and both have the same class (nil: all have). It returns how many
-// collapsed dimensions have class 0 when those come first.
+// arrange sets the order in which the elements are traversed. It merges neighbouring dimensions if
+// all views allow it and both have the same class (a nil class means that all are equal). If the
+// dimensions of class 0 come first, it returns how many of them are left after merging.
 func (b *binding) arrange(s shape.Dims, order []int, class []bool, outs, ins []device.View) (kept int) {
 	rank := 0
 	b.ins, b.outs = sized(b.ins, len(ins)), sized(b.outs, len(outs))
@@ -147,7 +147,7 @@ func sized(a []access, n int) []access {
 	return a[:n]
 }
 
-// settle derives what the loops look at from the strides.
+// settle computes from the strides the fields that the loops use.
 func (b *binding) settle(a *access) {
 	a.inner = a.stride[b.rank-1]
 	p := a.size
@@ -169,8 +169,8 @@ func pointer(v *device.View) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.mem)), v.Offset*v.Type.Size())
 }
 
-// aliasing decides which results may be written by the step that makes them: not where a later step
-// still reads an operand in the same memory.
+// aliasing decides which results may be written directly by the step that computes them. A result
+// may not if a later step still reads an operand in the same memory.
 func (b *binding) aliasing() {
 	b.direct = b.direct[:0]
 	for k := range b.pl.outs {
@@ -202,7 +202,7 @@ func (b *binding) extent(a *access) (lo, hi uintptr) {
 	return lo, hi
 }
 
-// A cursor is the position of an element.
+// cursor is the coordinates of an element.
 type cursor [shape.MaxRank]int
 
 func (b *binding) locate(p int) (c cursor) {
@@ -223,8 +223,8 @@ func (a *access) offset(c *cursor, rank int) int {
 	return off
 }
 
-// next moves c from the end of an inner run to the start of the next one and returns the change of
-// a's offset from the start of the old run.
+// next moves c from the end of an inner run to the start of the next one. It returns how a's offset
+// changes from the start of the old run.
 func (b *binding) next(c *cursor, a *access) int {
 	d := 0
 	for k := b.rank - 2; k >= 0; k-- {
@@ -239,7 +239,7 @@ func (b *binding) next(c *cursor, a *access) int {
 	return d
 }
 
-// begin takes a runner and computes what is uniform in blocks of at most n elements.
+// begin gets a runner and computes the uniform values for blocks of at most n elements.
 func (b *binding) begin(n int) *runner {
 	r := b.pl.pool.Get().(*runner)
 	n = min(n, b.pl.block)
@@ -254,7 +254,7 @@ func (b *binding) begin(n int) *runner {
 	return r
 }
 
-// end gives the runner back without pointers to operands.
+// end returns the runner to its pool, without pointers to operands.
 func (b *binding) end(r *runner) {
 	for _, l := range b.pl.loads {
 		r.reg[l.val] = unsafe.Add(r.base, b.pl.slot[l.val])
@@ -267,7 +267,7 @@ func (b *binding) end(r *runner) {
 	b.pl.pool.Put(r)
 }
 
-// load brings the operands of elements p … p+n-1 into registers.
+// load loads the operands of elements p … p+n-1 into registers.
 func (b *binding) load(r *runner, p, n int) {
 	pl := b.pl
 	if len(pl.loads) == 0 && len(pl.index) == 0 {
@@ -300,8 +300,8 @@ func (b *binding) load(r *runner, p, n int) {
 	}
 }
 
-// fetch returns n elements from p on, at c, where they lie if they lie densely, else gathered into
-// space.
+// fetch returns n elements from p on, at c. If they are contiguous, it returns them in place,
+// otherwise it gathers them into space.
 func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) unsafe.Pointer {
 	if a.dense {
 		return unsafe.Add(a.base, p*a.size)
@@ -329,7 +329,7 @@ func (b *binding) fetch(a *access, c *cursor, p, n int, space unsafe.Pointer) un
 	}
 }
 
-// store writes the results of elements p … p+n-1 that are not yet in place.
+// store writes the results of elements p … p+n-1, except those that were written directly.
 func (b *binding) store(r *runner, p, n int) {
 	var c cursor
 	if b.rank > 1 {
@@ -358,7 +358,7 @@ func (b *binding) store(r *runner, p, n int) {
 	}
 }
 
-// place returns where n elements from p on lie, if they lie densely.
+// place returns the address of n elements from p on, if they are contiguous.
 func (b *binding) place(a *access, c *cursor, p, n int) (unsafe.Pointer, bool) {
 	if a.dense {
 		return unsafe.Add(a.base, p*a.size), true
@@ -385,7 +385,7 @@ func (b *binding) scatter(a *access, c cursor, src unsafe.Pointer, n int) {
 	}
 }
 
-// aim lets the steps that make results write to the destination where it is dense.
+// aim lets the steps that compute results write to the destination if it is contiguous there.
 func (b *binding) aim(r *runner, p, n int) {
 	var c cursor
 	located := false
@@ -410,7 +410,7 @@ func (b *binding) aim(r *runner, p, n int) {
 	}
 }
 
-// positions writes the row-major positions of n elements from p on, at c.
+// positions stores the row-major positions of n elements from p on, at c.
 func (b *binding) positions(dst unsafe.Pointer, t dtype.Type, c cursor, p, n int) {
 	a := &b.index
 	if a.dense {

@@ -7,17 +7,17 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// channelBlock is how many elements of a channel go through the primitives at once.
+// channelBlock is how many elements of a channel the primitives handle at once.
 const channelBlock = 1024
 
-// A channelTask passes over the channels of tensors [n, channels, inner], each of which is one
-// worker's, so that it is read again from its cache.
+// channelTask runs f on each channel of tensors [n, channels, inner]. One worker handles a whole
+// channel, so that repeated passes read it from that worker's cache.
 type channelTask struct {
 	n, channels, inner int
 	f                  func(c *channelWorker, channel int)
 }
 
-// channelWorker has room for a value as often as a block has elements.
+// channelWorker holds rows in which one value is repeated for every element of a block.
 type channelWorker struct {
 	*channelTask
 	rows [4][channelBlock]float32
@@ -31,7 +31,7 @@ func (t *channelTask) run(lo, hi int) {
 	}
 }
 
-// blocks calls f with where the blocks of a channel lie.
+// blocks calls f with the range of each block of a channel.
 func (c *channelWorker) blocks(channel int, f func(lo, hi int)) {
 	for i := range c.n {
 		at := (i*c.channels + channel) * c.inner
@@ -41,7 +41,7 @@ func (c *channelWorker) blocks(channel int, f func(lo, hi int)) {
 	}
 }
 
-// fill sets row k to v, as far as blocks go.
+// fill sets row k to v, for the length of a block.
 func (c *channelWorker) fill(k int, v float32) []float32 {
 	row := c.rows[k][:min(channelBlock, c.inner)]
 	asm.FillF32(row, v)
@@ -61,7 +61,7 @@ func optional(v *device.View) []float32 {
 	return floats(v)
 }
 
-// channelNorm adds sums of blocks in float64.
+// channelNorm sums the elements within blocks in float32, and the blocks in float64.
 func (d *Device) channelNorm(o *device.ChannelNorm) {
 	from, to, w, b := floats(&o.X), floats(&o.Out), optional(&o.Weight), optional(&o.Bias)
 	means, variances, roots := floats(&o.Mean), floats(&o.Variance), floats(&o.Rstd)

@@ -7,29 +7,32 @@
 //
 // The contract:
 //
-//   - The package registers itself as kind "cpu". The device "cpu" is the one that [Get] returns.
-//   - The devices "cpu:0", "cpu:1", … are ranks of the CPU. [device.Open] makes each when it is
-//     first asked for. Each has a pool, statistics and workers of its own, as each GPU has. So a
-//     program that trains on many devices runs without a GPU. Results have the bits of "cpu". A
-//     copy between ranks is a plain copy, and Borrow lends the memory of one to another. In all
-//     else a buffer is its own device's.
-//   - Each device begins with GOMAXPROCS workers. [Device.SetWorkers] gives it its share.
-//   - Work runs in the calling goroutine, and workers help. A method returns when the work is done,
-//     so a stream has nothing queued and every event is done. All methods are safe for concurrent
-//     use, also from inside work.
-//   - A [device.Map] gives the bits of [expr.Program.Eval], but for the payload of a NaN. Results
-//     do not depend on the number of workers: sums are cut in pieces by shapes alone, and float32
-//     sums are pairwise.
-//   - Products of matrices have other bits with AVX-512, with AVX2 and without both. So have
-//     convolutions, attention and recurrent layers. They differ within the error of their rounding.
-//     The order of their sums fits the vectors, and products are fused with additions where the
-//     processor can. [device.Info] names the vectors in use (SIMD). A training that goes on upon
-//     another processor, or with GODEBUG=cpu.avx512f=off, gets other bits.
-//   - Views are checked before anything is touched. An operand whose elements do not lie in its
-//     buffer is a *[device.OperandError].
+//   - The package registers itself as kind "cpu" when it is imported. There is one device, [Get],
+//     named "cpu".
+//   - There are also ranks of the CPU, named "cpu:0", "cpu:1", …, which [device.Open] creates on
+//     request. Each is a device of its own, as "cuda:0" and "cuda:1" are, with its own pool,
+//     statistics and workers. So a program that trains on many devices runs on them without a
+//     GPU. Results have the same bits as on "cpu". All memory is the host's, so a copy between
+//     ranks is an ordinary copy, and Borrow makes one rank's memory usable on another. Apart from
+//     that, a buffer belongs to its own device.
+//   - Each device begins with GOMAXPROCS workers; [Device.SetWorkers] sets its share.
+//   - Work runs in the calling goroutine, with the help of permanent workers. A method returns
+//     when the work is done, so a stream has nothing queued and every event is done. All methods
+//     are safe for concurrent use, also from inside work.
+//   - A [device.Map] gives the bits of [expr.Program.Eval], except for the payload of a NaN.
+//     Results do not depend on the number of workers: sums are divided into pieces that depend
+//     only on shapes, and float32 sums are pairwise.
+//   - Products of matrices, and results computed with them (convolutions, attention, recurrent
+//     layers), have different bits with AVX-512, with AVX2 and without either. They differ within
+//     rounding errors. The order of sums fits the vectors, and products are fused with additions
+//     if the processor supports it. [device.Info] names the instruction set in use (SIMD). So a
+//     training that continues on another processor, or with GODEBUG=cpu.avx512f=off, does not
+//     give the bits that it would have given.
+//   - Views are checked before anything is read or written. An operand with an element outside
+//     its buffer is a *[device.OperandError].
 //   - Memory of 64 KiB and more comes from a caching pool on huge pages. Smaller buffers are Go
-//     memory. The garbage collector frees them even without Buffer.Free, and [device.Stats] does
-//     not count them.
+//     memory, which the garbage collector frees even without Buffer.Free. [device.Stats] does not
+//     count them.
 package cpu
 
 import (
@@ -47,7 +50,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool/hostmem"
 )
 
-// Device is the CPU, or a rank of it. Use [Get], or [device.Open] of "cpu:0".
+// Device is the CPU, or a rank of it. [Get] returns the CPU, [device.Open] of "cpu:0" a rank.
 type Device struct {
 	name string
 	crew *crew
@@ -55,9 +58,9 @@ type Device struct {
 	pool *pool.Pool
 	main stream
 	next atomic.Uint64 // the last stream's number
-	par  gemm.Parallel // the crew, as package gemm calls it
+	par  gemm.Parallel // runs tasks on the crew, in the form that package gemm needs
 
-	own int // the workers that it began with
+	own int // initial number of workers
 }
 
 var _ device.Device = (*Device)(nil)
@@ -73,8 +76,8 @@ func named(name string, workers int) *Device {
 	return d
 }
 
-// capacity is all memory that the process may ever have, in bytes, read once: it is asked for with
-// every [Device.Info]. 0 where the system does not tell.
+// capacity returns the most memory in bytes that the process may have, 0 if the system does not
+// report it. It is read once, because every [Device.Info] needs it.
 var capacity = sync.OnceValue(func() uint64 {
 	_, total := new(hostmem.Memory).Capacity()
 	return total
@@ -86,7 +89,7 @@ func poolOptions(name string) pool.Options {
 
 var the = sync.OnceValue(func() *Device { return newDevice(runtime.GOMAXPROCS(0)) })
 
-// Get returns the device.
+// Get returns the device "cpu".
 func Get() *Device { return the() }
 
 type driver struct{}
@@ -103,12 +106,12 @@ func (d *Device) Info() device.Info {
 	return device.Info{Kind: "cpu", Host: true, Name: processor(), Memory: int(capacity()), Cores: runtime.NumCPU(), SIMD: asm.Active()}
 }
 
-// SetMemoryLimit bounds the memory that the device's pool takes from the system, in bytes. Beyond
-// it Alloc collects garbage and at last fails with an error that wraps [device.ErrOutOfMemory]. 0
-// restores the bound that the device begins with. That is nine tenths of the memory that the
-// process may have, where the system tells that, and none otherwise. It comes before the system's
-// own end, which on Linux is the death of the process. That bound holds for what "cpu" and all
-// ranks have together; one that is set holds for the device alone.
+// SetMemoryLimit bounds the memory in bytes that the device's pool takes from the system. At the
+// limit Alloc runs the garbage collector. If that is not enough, it fails with an error that wraps
+// [device.ErrOutOfMemory]. 0 restores the initial limit: nine tenths of the memory that the process
+// may have, or none if the system does not report it. The initial limit takes effect before the
+// system's own, at which Linux kills the process. It applies to the sum over "cpu" and all ranks. A
+// limit that is set applies to this device alone.
 func (d *Device) SetMemoryLimit(bytes int) {
 	d.mem.shared.Store(bytes <= 0)
 	if bytes <= 0 {
@@ -117,15 +120,15 @@ func (d *Device) SetMemoryLimit(bytes int) {
 	d.pool.SetLimit(uint64(bytes))
 }
 
-// most is the bound of all devices together, in bytes; 0 is none.
+// most returns the limit in bytes of all devices together; 0 means none.
 func most() uint64 { return capacity() / 10 * 9 }
 
 var _ device.WorkerSharer = (*Device)(nil)
 
-// SetWorkers says how many goroutines, the caller included, share the work of one call: of two
-// ranks on two cores each gets one. With 1 all work is done by the caller, and no worker runs. A
-// number under 1 restores what the device began with, GOMAXPROCS. It may be called while work runs:
-// a call that has begun keeps the workers that it has. Results do not depend on it.
+// SetWorkers sets how many goroutines, including the caller, share the work of one call. For
+// example, each of two ranks on two cores gets one. With 1 the caller does all work, and no other
+// worker runs. A number below 1 restores the initial number, GOMAXPROCS. A program may call it
+// while work runs: a call that has begun keeps its workers. Results do not depend on the number.
 func (d *Device) SetWorkers(n int) {
 	if n < 1 {
 		n = d.own
@@ -133,10 +136,10 @@ func (d *Device) SetWorkers(n int) {
 	d.crew.resize(n)
 }
 
-// Workers returns how many goroutines share the work of one call, the caller included.
+// Workers returns how many goroutines share the work of one call, including the caller.
 func (d *Device) Workers() int { return d.crew.size() }
 
-// Stats counts the pool's memory.
+// Stats returns the counts of the pool's memory.
 func (d *Device) Stats() device.Stats { return poolStats(d.pool) }
 
 func poolStats(p *pool.Pool) device.Stats {
@@ -149,19 +152,19 @@ func poolStats(p *pool.Pool) device.Stats {
 	}
 }
 
-// ResetPeak lowers the peaks to the present values.
+// ResetPeak sets the peaks to the current values.
 func (d *Device) ResetPeak() { d.pool.ResetPeak() }
 
-// Empty gives cached memory back to the system and returns its bytes.
+// Empty gives cached memory back to the system and returns how many bytes.
 func (d *Device) Empty() int { return int(d.pool.Empty()) }
 
-// Synchronize returns at once: all work is done when its method returns.
+// Synchronize returns at once, because every method returns only when its work is done.
 func (d *Device) Synchronize() error { return nil }
 
-// DefaultStream returns the stream used where none is chosen.
+// DefaultStream returns the stream that is used if the caller chooses none.
 func (d *Device) DefaultStream() device.Stream { return &d.main }
 
-// NewStream returns another stream; its priority means nothing.
+// NewStream returns another stream; its priority has no effect.
 func (d *Device) NewStream(int) (device.Stream, error) {
 	return &stream{dev: d, id: d.next.Add(1)}, nil
 }
@@ -177,7 +180,7 @@ func (s *stream) ID() uint64                    { return s.id }
 func (s *stream) Record() (device.Event, error) { return done{}, nil }
 func (s *stream) Synchronize() error            { return nil }
 
-// Wait waits for the event at once: later work runs in the caller.
+// Wait blocks the caller until the event is done, because later work runs in the caller.
 func (s *stream) Wait(e device.Event) error {
 	if _, ok := e.(done); ok || e == nil {
 		return nil
@@ -185,7 +188,7 @@ func (s *stream) Wait(e device.Event) error {
 	return e.Wait()
 }
 
-// done is an event that has happened.
+// done is an event that is always done.
 type done struct{}
 
 func (done) Done() bool  { return true }
@@ -195,7 +198,7 @@ func (done) Release()    {}
 // String returns the device's name.
 func (d *Device) String() string { return d.Name() }
 
-// processor returns the product's name where the system tells it, else the architecture.
+// processor returns the product's name if the system reports it, else the architecture.
 var processor = sync.OnceValue(func() string {
 	if name := os.Getenv("PROCESSOR_IDENTIFIER"); runtime.GOOS == "windows" && name != "" {
 		return name

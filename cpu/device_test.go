@@ -20,7 +20,7 @@ import (
 
 func TestConformance(t *testing.T) { devicetest.Run(t, Get()) }
 
-// The suite again where every call is shared out among more workers than there are cores.
+// The conformance suite with more workers than there are cores.
 func TestConformanceOfManyWorkers(t *testing.T) {
 	d := newDevice(5)
 	defer d.crew.dismiss()
@@ -115,7 +115,7 @@ func TestResultsDoNotDependOnWorkers(t *testing.T) {
 	}
 }
 
-// Long float32 sums keep their precision: 0.1 added 2²⁴ times one by one would stop at 2²¹.
+// Long float32 sums stay precise. 0.1 added 2²⁴ times one by one would stop growing at 2²¹.
 func TestSumIsPairwise(t *testing.T) {
 	d := Get()
 	for _, s := range [][]int{{1 << 22}, {1 << 20, 4}, {1 << 11, 1 << 11}, {4, 1 << 20}} {
@@ -148,7 +148,7 @@ func TestSumIsPairwise(t *testing.T) {
 	}
 }
 
-// What small steps are made of must not feed the garbage collector.
+// The operations of small steps must not allocate.
 func TestSmallCallsDoNotAllocate(t *testing.T) {
 	if poolsForget {
 		t.Skip("the race detector makes pools forget, so there is no steady state to measure")
@@ -164,7 +164,7 @@ func TestSmallCallsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// Operands that would reach outside their memory, or are no longer there, are refused by name.
+// Operands that reach outside their memory, or whose memory has been freed, are refused by name.
 func TestBadViewsAreRefused(t *testing.T) {
 	d := Get()
 	good := newView(t, d, dtype.F32, 4, 6)
@@ -218,7 +218,7 @@ func TestBadViewsAreRefused(t *testing.T) {
 	}
 }
 
-// What there is no kernel for is said beforehand, and refused.
+// An op without a kernel is not supported, and Run refuses it.
 func TestSupports(t *testing.T) {
 	d := Get()
 	wide, one := newView(t, d, dtype.F64, 1, 4, 4), newView(t, d, dtype.F32, 1)
@@ -240,7 +240,7 @@ func TestSupports(t *testing.T) {
 	}
 }
 
-// Every variant of the block primitives passes through the driver with the same bits.
+// The driver gives the same bits with every variant of the block primitives.
 func TestVariantsAgree(t *testing.T) {
 	d := Get()
 	in := newView(t, d, dtype.F32, 5000)
@@ -315,7 +315,7 @@ func Example() {
 
 func at8ptr(b []byte, i int) unsafe.Pointer { return unsafe.Pointer(&b[i]) }
 
-// A thousand ones of a 16-bit float, scattered to one element, do not stick at 256 or 2048.
+// A thousand ones of a 16-bit float, scattered to one element, must not get stuck at 256 or 2048.
 func TestHalfScatterRoundsOnce(t *testing.T) {
 	d := Get()
 	for _, ty := range []dtype.Type{dtype.F16, dtype.BF16} {
@@ -332,8 +332,8 @@ func TestHalfScatterRoundsOnce(t *testing.T) {
 	}
 }
 
-// Memory that nobody frees by hand comes back when the collector finds it: three times the limit
-// passes through.
+// Memory that the program does not free comes back when the garbage collector finds it: the test
+// allocates three times the limit.
 func TestLostMemoryComesBack(t *testing.T) {
 	d := newDevice(1)
 	d.SetMemoryLimit(64 << 20)

@@ -14,9 +14,9 @@ var inf = math.Inf(1)
 
 type castKey struct{ to, from dtype.Type }
 
-var identities sync.Map // castKey → *expr.Program
+var identities sync.Map // maps castKey to *expr.Program
 
-// castProgram returns the identity from stored type from to stored type to.
+// castProgram returns the program that converts from the stored type from to the stored type to.
 func castProgram(to, from dtype.Type) *expr.Program {
 	k := castKey{to, from}
 	if p, ok := identities.Load(k); ok {
@@ -27,7 +27,7 @@ func castProgram(to, from dtype.Type) *expr.Program {
 	return p
 }
 
-// zeroProgram fills with zeros of type t.
+// zeroProgram returns the program that fills with zeros of type t.
 func zeroProgram(t dtype.Type) *expr.Program {
 	k := castKey{t, dtype.Invalid}
 	if p, ok := identities.Load(k); ok {
@@ -38,8 +38,8 @@ func zeroProgram(t dtype.Type) *expr.Program {
 	return p
 }
 
-// finish stores the combined values, which are in computing form, through the reduction's last
-// program.
+// finish converts the combined values, which are in computing form, by the reduction's Finish
+// program and stores them.
 func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values []byte) {
 	p, out := o.Finish, &o.Out
 	if p == nil {
@@ -65,8 +65,8 @@ func (d *Device) finish(o *device.Reduce, t dtype.Type, l shape.Layout, values [
 	b.release()
 }
 
-// widen corrects an access to elements in computing form, which for truth values are wider than
-// stored.
+// widen adapts an access to elements in computing form. Truth values are wider in that form than in
+// memory.
 func (b *binding) widen(a *access, size int) {
 	for k := range b.rank {
 		a.stride[k] = a.stride[k] / a.size * size

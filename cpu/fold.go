@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// combiner returns the kernel that combines two blocks of values in computing form. The sum of
-// truth values is "or", their product "and".
+// combiner returns the kernel that combines two blocks of values in computing form. For truth
+// values the sum is "or" and the product is "and".
 func combiner(k device.ReduceKind, t dtype.Type) kernel {
 	op := [...]expr.Op{expr.OpAdd, expr.OpMul, expr.OpMax, expr.OpMin, expr.OpMax, expr.OpMin}[k]
 	if t == dtype.Bool {
@@ -25,8 +25,8 @@ type number interface {
 	int32 | int64 | uint32 | uint64 | float32 | float64
 }
 
-// fold combines n ≥ 1 values in computing form to one, given by its bits. The order depends on n
-// alone.
+// fold combines n ≥ 1 values in computing form and returns the bits of the result. The order
+// depends only on n.
 func fold(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) uint64 {
 	switch t {
 	case dtype.F32:
@@ -100,7 +100,8 @@ func foldAs[T number](k device.ReduceKind, x []T) T {
 	return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]))
 }
 
-// foldArg returns the extreme of n ≥ 1 values and its first position; a NaN is the extreme.
+// foldArg returns the extreme value of n ≥ 1 values and its first position; a NaN counts as the
+// extreme.
 func foldArg(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) (uint64, int) {
 	switch t {
 	case dtype.F32:
@@ -129,7 +130,7 @@ func foldArg(t dtype.Type, k device.ReduceKind, p unsafe.Pointer, n int) (uint64
 	return uint64(x[i]), i
 }
 
-// argFloat finds the extreme by the fast primitive and then where it is.
+// argFloat finds the extreme value by the fast primitive, and then its position.
 func argFloat[T float32 | float64](k device.ReduceKind, x []T, most, least func([]T) T) int {
 	if len(x) < 16 {
 		return argOf(k, x)
@@ -165,7 +166,7 @@ func argOf[T number](k device.ReduceKind, x []T) int {
 	return best
 }
 
-// better reports whether v replaces best, which comes before it.
+// better reports whether v replaces best, whose position is lower.
 func better[T number](k device.ReduceKind, v, best T) bool {
 	if best != best {
 		return false
@@ -176,7 +177,7 @@ func better[T number](k device.ReduceKind, v, best T) bool {
 	return v < best || v != v
 }
 
-// beats is better on bits.
+// beats is better for values given by their bits.
 func beats(t dtype.Type, k device.ReduceKind, v, best uint64) bool {
 	switch t {
 	case dtype.F32:
@@ -191,7 +192,7 @@ func beats(t dtype.Type, k device.ReduceKind, v, best uint64) bool {
 	return better(k, v, best)
 }
 
-// joinArg takes over what is better in b, with its positions, into a, which comes before it.
+// joinArg replaces values and positions in a by those in b that are better. a comes before b.
 func joinArg(t dtype.Type, k device.ReduceKind, a, b unsafe.Pointer, pa, pb []int64) {
 	n := len(pa)
 	switch t {
@@ -218,7 +219,7 @@ func joinArgAs[T number](k device.ReduceKind, a, b []T, pa, pb []int64) {
 	}
 }
 
-// updateArg compares n values at position pos with the best so far.
+// updateArg compares n values at position pos with the best values so far.
 func updateArg(t dtype.Type, k device.ReduceKind, best, v unsafe.Pointer, at0 []int64, pos int64) {
 	n := len(at0)
 	switch t {
@@ -245,7 +246,7 @@ func updateArgAs[T number](k device.ReduceKind, best, v []T, at []int64, pos int
 	}
 }
 
-// An accumulator is the space in which a unit combines its blocks.
+// accumulator is the memory in which a unit combines its blocks.
 type accumulator struct {
 	run, sum [maxBlock]uint64
 	pos      [maxBlock]int64
@@ -256,7 +257,7 @@ type accumulator struct {
 
 var accumulators = sync.Pool{New: func() any { return new(accumulator) }}
 
-// tile reduces n positions from from on of a tile of columns.
+// tile reduces n positions, beginning at from, of a tile of columns.
 func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n int) {
 	c0 := tile * r.cols
 	cols := min(r.cols, r.inner-c0)
@@ -288,14 +289,14 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 		copy(r.pos[to:], pos)
 		return
 	}
-	// Narrow rows: a block holds per of them, which are added as one wide row.
+	// Narrow rows: a block holds per rows, which are added as one wide row.
 	per := 1
 	if r.tiles == 1 {
 		per = max(1, min(r.pl.block/cols, n))
 	}
 	wide := per * cols
-	have := 0 // rows of per in run
-	sums := 0 // runs in sum
+	have := 0 // wide rows added to run
+	sums := 0 // runs added to sum
 	for i := 0; i < n; i += per {
 		m := min(per, n-i) * cols
 		v := r.evaluate(w, at(from+i), m)
@@ -303,7 +304,7 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 		case have == 0 && m == wide:
 			copy(at8(run, wide*r.size), at8(v, wide*r.size))
 			have = 1
-		case have == 0: // the last, incomplete row starts a run: it is added to the sum at once
+		case have == 0: // the last, incomplete wide row is added to the sum directly
 			r.combine(sum, sum, v, v, m)
 			continue
 		default:
@@ -319,7 +320,7 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 			sums, have = sums+1, 0
 		}
 	}
-	for per > 1 { // fold the rows side by side, the upper half onto the lower
+	for per > 1 { // fold the rows of a wide row, the upper half onto the lower
 		half := (per + 1) / 2
 		r.combine(sum, sum, unsafe.Add(sum, half*cols*r.size), sum, (per-half)*cols)
 		per = half
@@ -327,13 +328,14 @@ func (r *reduction) tile(w *runner, acc *accumulator, k, tile, chunk, from, n in
 	copy(r.part[to*r.size:], at8(sum, cols*r.size))
 }
 
-// argWords finds the extremes of a tile of 32-bit values by whole blocks: into acc.sum, their
-// positions into acc.at. It gives up, and returns false, when there is a NaN: comparisons do not
-// tell the first of several.
+// argWords finds the extremes of a tile of 32-bit values by whole blocks. It stores the values in
+// acc.sum and their positions in acc.at. If there is a NaN it returns false, because comparisons
+// cannot find the first of several.
 func (r *reduction) argWords(w *runner, acc *accumulator, at0 func(int) int, from, n, cols int) bool {
 	best, keep := unsafe.Pointer(&acc.sum), unsafe.Pointer(&acc.keep)
 	pos, row := acc.at[:cols], acc.row[:cols]
-	holds := ops[expr.OpGe][r.ct] // what is kept: best ≥ v, or ≤ for the least
+	// whether the best value is kept: best ≥ v for the maximum, best ≤ v for the minimum
+	holds := ops[expr.OpGe][r.ct]
 	if r.ct == dtype.Bool {
 		holds = ops[expr.OpGe][dtype.U32]
 	}

@@ -7,18 +7,18 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// indexed is a gather: elements of index are numbered row-major. The first index outside the axis
-// is kept.
+// indexed is a gather, or the common part of a scatter. The index's elements are numbered in
+// row-major order. The first index outside the axis is recorded.
 type indexed struct {
 	out, src, index *device.View
 	axis            int
 	bound           int64
-	bad             atomic.Int64 // position of the first offender, -1 for none
-	shared          int          // neighbouring elements that share one index
-	suffix          int          // the first dimension of these
+	bad             atomic.Int64 // position of the first bad index, -1 for none
+	shared          int          // number of neighbouring elements that share one index
+	suffix          int          // the first dimension of these elements
 }
 
-// gather reports an index outside the axis at once.
+// gather returns the error for an index outside the axis at once.
 func (d *Device) gather(o *device.Gather) error {
 	if o.Out.Size() == 0 {
 		return nil
@@ -35,7 +35,8 @@ func (d *Device) gather(o *device.Gather) error {
 	return g.fault(o.Tag)
 }
 
-// last is the innermost dimension in which there is more than one index, or the first of all.
+// last returns the innermost dimension in which there is more than one index, or the first
+// dimension.
 func (g *indexed) last() int {
 	k := g.index.Shape.Rank() - 1
 	for k > 0 && g.index.Shape.At(k) == 1 {
@@ -61,7 +62,7 @@ func (g *indexed) fault(tag uint32) error {
 	return &device.IndexError{Tag: tag, Index: indexAt(unsafe.Add(pointer(g.index), off*g.index.Type.Size()), g.index.Type.Size()), Bound: g.bound, Position: p}
 }
 
-// note keeps the least position of an index outside the axis.
+// note records the lowest position of an index outside the axis.
 func (g *indexed) note(p int) {
 	for {
 		b := g.bad.Load()
@@ -71,14 +72,14 @@ func (g *indexed) note(p int) {
 	}
 }
 
-// run gathers rows lo … hi-1; a row is what follows the innermost dimensions but one, or, where a
-// run of elements shares one index, such a run.
+// run gathers rows lo … hi-1. A row is the part along the innermost dimension with several indices.
+// If a run of elements shares one index, a row is such a run.
 func (g *indexed) run(lo, hi int) {
 	n := g.index.Shape.Rank()
 	size := g.out.Type.Size()
 	out, src, index := pointer(g.out), pointer(g.src), pointer(g.index)
 	is := g.index.Type.Size()
-	outer := g.last() // dimensions that number the rows
+	outer := g.last() // number of outer dimensions that number the rows
 	if g.shared > 1 {
 		outer = g.suffix
 	}
@@ -122,8 +123,8 @@ func (g *indexed) run(lo, hi int) {
 	}
 }
 
-// share finds the innermost dimensions, behind the axis, through which the index does not move and
-// the elements of both other views are neighbours: a table's rows.
+// share finds the innermost dimensions after the axis in which the index does not change and the
+// elements of both other views are contiguous: the rows of a table.
 func (g *indexed) share(a, b *device.View) {
 	g.shared, g.suffix = 1, g.index.Shape.Rank()
 	for k := g.suffix - 1; k > g.axis; k-- {
@@ -144,7 +145,7 @@ func indexAt(p unsafe.Pointer, size int) int64 {
 	return *(*int64)(p)
 }
 
-// A gatherLine is one row of a gather: strides in bytes.
+// gatherLine is one row of a gather. Strides are in bytes.
 type gatherLine struct {
 	o, s, x           unsafe.Pointer
 	n                 int
@@ -152,7 +153,7 @@ type gatherLine struct {
 	bound             uint64
 }
 
-// run returns the first position whose index is outside the axis, -1 for none.
+// run gathers the row. It returns the first position whose index is outside the axis, -1 for none.
 func (l *gatherLine) run(size, indexSize int) int {
 	switch size {
 	case 1:

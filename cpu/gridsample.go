@@ -8,19 +8,19 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// gridTaps are the elements of one dimension that are read for a coordinate.
+// gridTaps holds the elements of one dimension that are read for a coordinate.
 type gridTaps[K float32 | float64] struct {
 	n     int
 	at    [4]int // -1: outside
-	w, d  [4]K   // weights, and their derivatives by the place
-	slope K      // of the place, by the coordinate
+	w, d  [4]K   // weights, and their derivatives with respect to the place
+	slope K      // derivative of the place with respect to the coordinate
 }
 
-// gridTask samples images of h × w elements, each at as many points.
+// gridTask samples images of h × w elements, each at the same number of points.
 type gridTask[K float32 | float64] struct {
 	device.GridSampling
 	channels, h, w, points int
-	image, out, grid, d    []K // out is the result, or its gradient
+	image, out, grid, d    []K // out is the result, or the gradient of the result
 	unit                   func(i int)
 }
 
@@ -42,8 +42,7 @@ func (d *Device) gridSampleGrad(o *device.GridSampleGrad) {
 	}
 }
 
-// gridSample sets the gradient of o, or where that is absent the result in the place of its
-// gradient.
+// gridSample computes the gradient o. If o.D is absent, it computes the result and stores it in G.
 func gridSample[K float32 | float64](d *Device, o *device.GridSampleGrad) {
 	all := func(v *device.View) []K {
 		if v.Absent() || v.Size() == 0 {
@@ -57,7 +56,8 @@ func gridSample[K float32 | float64](d *Device, o *device.GridSampleGrad) {
 	switch {
 	case o.D.Absent():
 		t.unit = t.sample
-	case o.Input: // a plane each: what is added to an element comes in the order of the points
+	// a unit is a whole plane, so that the terms of an element are added in the order of the points
+	case o.Input:
 		units, each = o.X.Shape.At(0)*t.channels, t.points
 		t.unit = t.spread
 	default:
@@ -66,14 +66,14 @@ func gridSample[K float32 | float64](d *Device, o *device.GridSampleGrad) {
 	d.crew.parallel(units, max(1, inlineWork/(32*max(1, each))), t)
 }
 
-// taps finds the elements that are read at point i of all samples.
+// taps finds the elements that are read at point i, counted over all samples.
 func (t *gridTask[K]) taps(i int) (x, y gridTaps[K]) {
 	x.find(&t.GridSampling, t.grid[2*i], t.w)
 	y.find(&t.GridSampling, t.grid[2*i+1], t.h)
 	return x, y
 }
 
-// each calls f for the elements of the image that are read.
+// each calls f for the elements inside the image that are read.
 func (t *gridTask[K]) each(x, y *gridTaps[K], f func(at int, i, j int)) {
 	for i := range y.n {
 		for j := range x.n {
@@ -126,14 +126,14 @@ func (t *gridTask[K]) spread(row int) {
 	}
 }
 
-// find is for coordinate x in a dimension of n elements.
+// find sets a for coordinate x in a dimension of n elements.
 func (a *gridTaps[K]) find(s *device.GridSampling, x K, n int) {
 	size := K(n)
 	low := K(-0.5)
 	if a.slope = size / 2; s.AlignCorners {
 		a.slope, low = (size-1)/2, 0
 	}
-	at := fused(x+1, a.slope, low) // torch's kernels fuse that, too
+	at := fused(x+1, a.slope, low) // torch's kernels fuse this operation too
 	if s.Mode != device.GridBicubic {
 		var sign K
 		at, sign = padGrid(s, at, size)
@@ -158,13 +158,13 @@ func (a *gridTaps[K]) find(s *device.GridSampling, x K, n int) {
 			to, _ = padGrid(s, to, size)
 		}
 		a.at[k] = -1
-		if to >= 0 && to <= size-1 { // not NaN
+		if to >= 0 && to <= size-1 { // false for NaN
 			a.at[k] = int(to)
 		}
 	}
 }
 
-// fused is a·b + c, rounded once.
+// fused returns a·b + c, rounded once.
 func fused[K float32 | float64](a, b, c K) K {
 	if _, single := any(a).(float32); single {
 		return K(expr.FMA32(float32(a), float32(b), float32(c)))
@@ -172,7 +172,8 @@ func fused[K float32 | float64](a, b, c K) K {
 	return K(math.FMA(float64(a), float64(b), float64(c)))
 }
 
-// padGrid maps a place into a dimension of a size. The place moves on with the given sign.
+// padGrid maps a place into a dimension of the given size. sign is the derivative of the mapped
+// place.
 func padGrid[K float32 | float64](s *device.GridSampling, at, size K) (to, sign K) {
 	sign = 1
 	switch s.Padding {
@@ -206,12 +207,14 @@ func padGrid[K float32 | float64](s *device.GridSampling, at, size K) (to, sign 
 }
 
 // gridInner is Keys' kernel with a = -¾ (R. Keys, Cubic Convolution Interpolation for Digital Image
-// Processing, 1981) at a distance u of at most 1, where v is 1-u, and gridOuter at 1+u.
+// Processing, 1981) at a distance u of at most 1; v is 1-u. gridOuter is the kernel at distance
+// 1+u.
 func gridInner[K float32 | float64](u, v K) K { return K((K(K(u*u)*-1.25) + u + 1) * v) }
 
 func gridOuter[K float32 | float64](u, v K) K { return K(K(K(u*v)*v) * -0.75) }
 
-// gridInnerSlope is the derivative of gridInner by u, and gridOuterSlope that of gridOuter.
+// gridInnerSlope is the derivative of gridInner with respect to u. gridOuterSlope is that of
+// gridOuter.
 func gridInnerSlope[K float32 | float64](u K) K { return K(K(K(3.75*u)-4.5) * u) }
 
 func gridOuterSlope[K float32 | float64](u, v K) K { return K(K(-0.75*v) * (v - K(2*u))) }

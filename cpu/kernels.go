@@ -12,18 +12,18 @@ import (
 // kernel runs one instruction on n elements; unused operands are nil.
 type kernel func(d, a, b, c unsafe.Pointer, n int)
 
-// maxBlock is the largest number of elements that an instruction is run on at once.
+// maxBlock is the largest number of elements on which an instruction runs at once.
 const maxBlock = 1024
 
 var (
-	// ops holds the kernels by primitive and type: that of the operands for comparisons, of the
-	// result otherwise.
+	// ops holds the kernels by primitive and type. For comparisons that is the operands' type,
+	// otherwise the result's.
 	ops [expr.OpBitcast + 1][dtype.U64 + 1]kernel
-	// casts holds the conversions between computing types, by source and destination; nil where the
-	// bits stay.
+	// casts holds the conversions between computing types, by source and destination. A nil kernel
+	// means that the bits stay the same.
 	casts [dtype.U64 + 1][dtype.U64 + 1]kernel
-	// loads and stores convert between the stored and the computing form of a type; nil where they
-	// are the same.
+	// loads and stores convert between the stored and the computing form of a type. A nil kernel
+	// means that both forms are the same.
 	loads, stores [dtype.U64 + 1]kernel
 
 	zeros [maxBlock]uint64
@@ -44,7 +44,7 @@ func ternary[D, M, S any](f func(dst []D, a []M, b, c []S)) kernel {
 	return func(d, a, b, c unsafe.Pointer, n int) { f(at[D](d, n), at[M](a, n), at[S](b, n), at[S](c, n)) }
 }
 
-// notZero makes a truth value of a number with the comparison ne.
+// notZero returns a kernel that converts a number to a truth value by the comparison ne.
 func notZero[S any](ne func(dst []uint32, a, b []S)) kernel {
 	return func(d, a, _, _ unsafe.Pointer, n int) {
 		ne(at[uint32](d, n), at[S](a, n), at[S](unsafe.Pointer(&zeros), n))
@@ -156,7 +156,7 @@ func fillCasts() {
 	loads[dtype.I16], stores[dtype.I16] = unary(asm.CvtI16ToI32), unary(asm.CvtU32ToU16)
 }
 
-// cvtF32ToU64 goes towards zero, saturating, NaN 0.
+// cvtF32ToU64 rounds towards zero and saturates; NaN becomes 0.
 func cvtF32ToU64(dst []uint64, a []float32) {
 	for i, x := range a {
 		switch {
@@ -170,8 +170,7 @@ func cvtF32ToU64(dst []uint64, a []float32) {
 	}
 }
 
-// width returns the bytes that an element of a computing type takes in a block: truth values are 32
-// bits wide.
+// width returns the bytes of an element of a computing type in a block; truth values have 32 bits.
 func width(t dtype.Type) int {
 	if t == dtype.Bool {
 		return 4

@@ -8,11 +8,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// inlineWork is the work (elements times instructions, about) below which a call stays on the
-// caller's goroutine: handing work over costs some microseconds.
+// inlineWork is the work below which a call stays on the caller's goroutine, because handing it
+// over costs some microseconds. Work is about elements times instructions.
 const inlineWork = 1 << 15
 
-// elementwise is a [device.Map], in parts: those that others make for themselves stay on the stack.
+// elementwise runs a [device.Map] given by its parts. So an op that the driver itself needs stays
+// on the stack.
 func (d *Device) elementwise(p *expr.Program, outs, ins []device.View, params []uint64) {
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return
@@ -25,12 +26,12 @@ func (d *Device) elementwise(p *expr.Program, outs, ins []device.View, params []
 	b.release()
 }
 
-// cast copies from to to, which may be of another type.
+// cast copies from to to and converts the type if necessary.
 func (d *Device) cast(to, from *device.View) {
 	d.elementwise(castProgram(to.Type, from.Type), []device.View{*to}, []device.View{*from}, nil)
 }
 
-// byStride lists v's dimensions so that its innermost in memory comes last.
+// byStride returns v's dimensions in an order in which the innermost one in memory comes last.
 func byStride(order []int, v *device.View) []int {
 	n := v.Shape.Rank()
 	order = order[:n]
@@ -55,8 +56,8 @@ func (d *Device) mapAll(b *binding) {
 	d.crew.parallel(n, max(1, n/(4*d.crew.size()), inlineWork/(4*b.blk*(2+len(b.pl.body)))), b)
 }
 
-// choose picks how the elements are walked: in tiles, or in blocks, which end where inner runs end
-// if these are long enough to be used in place.
+// choose decides how the elements are traversed: in tiles or in blocks. Blocks end at the ends of
+// inner runs if these are long enough to be used in place.
 func (b *binding) choose() {
 	b.chooseTiles()
 	b.copies = b.across < 0 && b.copying()
@@ -70,11 +71,11 @@ func (b *binding) choose() {
 	}
 }
 
-// bareBlock is the length of a block where nothing is held in slots.
+// bareBlock is the length of a block for a program that needs no slots.
 const bareBlock = 16 << 10
 
-// bare reports whether the program is at most one instruction on operands and a result that are
-// used where they lie.
+// bare reports whether the program is at most one instruction, on operands and a result that are
+// used in place.
 func (b *binding) bare() bool {
 	pl := b.pl
 	if len(pl.body) > 1 || len(pl.outs) != 1 || pl.outs[0].conv != nil || !b.outs[0].dense ||
@@ -90,8 +91,8 @@ func (b *binding) bare() bool {
 	return len(pl.body) == 0 || !pl.body[0].bounded
 }
 
-// copying reports whether the program is a copy to a dense result, of memory apart from it:
-// elements then go there straight.
+// copying reports whether the program is a copy to a contiguous result that does not overlap the
+// operand. Elements are then copied directly.
 func (b *binding) copying() bool {
 	pl := b.pl
 	if len(pl.body) > 0 || len(pl.outs) != 1 || len(pl.loads) != 1 || pl.outs[0].conv != nil || pl.loads[0].conv != nil || pl.outs[0].val != pl.loads[0].val || !b.outs[0].dense {
@@ -115,8 +116,7 @@ func (b *binding) copyTo(p, n int) {
 	}
 }
 
-// blocks returns the number of blocks: tiles, parts of runs if these are long, else of all elements
-// in a row.
+// blocks returns the number of units of work: tiles, blocks within runs, or blocks of all elements.
 func (b *binding) blocks() int {
 	if b.across >= 0 {
 		return b.tiles()
@@ -128,7 +128,7 @@ func (b *binding) blocks() int {
 	return (b.size + b.blk - 1) / b.blk
 }
 
-// run evaluates blocks lo … hi-1.
+// run evaluates units lo … hi-1.
 func (b *binding) run(lo, hi int) {
 	if b.across >= 0 {
 		b.runTiles(lo, hi)

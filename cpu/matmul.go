@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// matMul converts 16-bit floats to float32, multiplies there and rounds once. Products of floats
-// are added to the bias, which is written first.
+// matMul runs a product. It converts 16-bit floats to float32, multiplies these and rounds once. If
+// there is a bias, it writes the bias to the result first and adds the products to it.
 func (d *Device) matMul(o *device.MatMul) error {
 	for i := 0; o.Operand(i).View != nil; i++ {
 		v := o.Operand(i).View
@@ -55,7 +55,7 @@ func (d *Device) matMul(o *device.MatMul) error {
 	return nil
 }
 
-// activatedProduct applies the activation behind the product.
+// activatedProduct computes the product and then applies the activation.
 func (d *Device) activatedProduct(o *device.MatMul) error {
 	sums := *o
 	sums.Act, sums.Pre, sums.Sums, sums.ColumnSums, sums.With = nil, device.View{}, device.View{}, device.View{}, device.View{}
@@ -73,14 +73,14 @@ func (d *Device) activatedProduct(o *device.MatMul) error {
 	return nil
 }
 
-// sumRows sums up the rows of the one matrix of a batch.
+// sumRows sums the rows of a, a batch of one matrix.
 func (d *Device) sumRows(sums, a *device.View) error {
 	out := *sums
 	out.Shape, out.Strides = shape.Of(1, sums.Shape.At(0), 1), shape.Of(0, sums.Strides.At(0), 0)
 	return d.reduce(&device.Reduce{Reduction: &device.Reduction{Map: castProgram(dtype.F32, a.Type)}, Out: out, Ins: []device.View{*a}})
 }
 
-// repeatBias writes the bias of o, if it has one, to each row of out.
+// repeatBias writes the bias of o, if there is one, to each row of out.
 func (d *Device) repeatBias(out *device.View, o *device.MatMul) {
 	if o.Bias.Absent() {
 		return
@@ -90,15 +90,16 @@ func (d *Device) repeatBias(out *device.View, o *device.MatMul) {
 	d.cast(out, &rows)
 }
 
-// smallProduct is the number of multiplications of one matrix below which the workers share out
-// whole matrices of a batch.
+// smallProduct is the number of multiplications in one matrix below which the workers divide a
+// batch by whole matrices.
 const smallProduct = 1 << 20
 
-// floatProduct multiplies float32 or float64 matrices. With a bias it adds to what the result has.
+// floatProduct multiplies float32 or float64 matrices. If there is a bias, it adds the product to
+// the result.
 func (d *Device) floatProduct(o *device.MatMul) {
 	batch, rows := o.Out.Shape.At(0), o.Out.Shape.At(1)
 	if batch > 1 && o.B.Strides.At(0) == 0 && o.A.Strides.At(0) == rows*o.A.Strides.At(1) && o.Out.Strides.At(0) == rows*o.Out.Strides.At(1) {
-		m := *o // all rows by one matrix
+		m := *o // a batch that repeats one matrix B is one product with all rows
 		m.Out.Shape, m.A.Shape = m.Out.Shape.With(1, batch*rows), m.A.Shape.With(1, batch*rows)
 		multiply(d.par, &m, 0)
 		return
@@ -114,7 +115,7 @@ func (d *Device) floatProduct(o *device.MatMul) {
 	d.crew.parallel(batch, max(1, inlineWork/max(1, work)), &p)
 }
 
-// products is a batch of float products, of which each is one worker's.
+// products is a batch of float products; one worker computes each.
 type products device.MatMul
 
 func (f *products) run(lo, hi int) {
@@ -138,7 +139,7 @@ func multiply(par gemm.Parallel, o *device.MatMul, i int) {
 		matrix[float32](out, i), out.Strides.At(1), out.Strides.At(2), !o.Bias.Absent())
 }
 
-// matrix returns the elements that matrix i of a batch spans.
+// matrix returns the memory range of matrix i of a batch.
 func matrix[T float32 | float64](v *device.View, i int) []T {
 	rows, cols := v.Shape.At(1), v.Shape.At(2)
 	if rows == 0 || cols == 0 {
@@ -148,7 +149,7 @@ func matrix[T float32 | float64](v *device.View, i int) []T {
 	return at[T](unsafe.Add(pointer(v), i*v.Strides.At(0)*v.Type.Size()), span)
 }
 
-// halfProduct multiplies 16-bit floats through float32.
+// halfProduct multiplies 16-bit floats in float32.
 func (d *Device) halfProduct(o *device.MatMul) error {
 	t, err := temporaries(d, o)
 	defer release(t[:])
@@ -167,8 +168,8 @@ func (d *Device) halfProduct(o *device.MatMul) error {
 	return nil
 }
 
-// widened copies a batch of matrices to the float32 temporary w, rounded to the 16 bits of type t.
-// The inner distance that is 1 stays 1, and a batch that repeats one matrix still does.
+// widened copies a batch of matrices to the float32 temporary w, rounded to the 16-bit type t. If
+// an inner stride is 1, it stays 1. A batch that repeats one matrix still repeats it.
 func (d *Device) widened(w device.View, v *device.View, t dtype.Type) device.View {
 	src := *v
 	src.Shape = w.Shape
@@ -176,7 +177,7 @@ func (d *Device) widened(w device.View, v *device.View, t dtype.Type) device.Vie
 		w.Layout = shape.Dense(src.Transpose(1, 2).Shape).Transpose(1, 2)
 	}
 	d.cast(&w, &src)
-	if v.Type != t { // rounded in the first half of each element's place
+	if v.Type != t { // the rounded values are stored in the first half of each element's memory
 		low := w
 		low.Type = t
 		for i := range low.Strides.Rank() {
@@ -191,7 +192,7 @@ func (d *Device) widened(w device.View, v *device.View, t dtype.Type) device.Vie
 	return w
 }
 
-// product computes rows of an integer product, numbered through the batch.
+// product computes rows of an integer product. Rows are numbered through the batch.
 type product device.MatMul
 
 func (m *product) run(lo, hi int) {
@@ -225,8 +226,8 @@ func (m *product) run(lo, hi int) {
 	}
 }
 
-// productRow computes n elements of a row of the product; integers wrap, so the order does not
-// matter.
+// productRow computes n elements of a row of the product. Integers wrap, so the order of the sum
+// does not matter.
 func productRow[T int64 | int32 | int16 | uint8](o, a, b unsafe.Pointer, so, sa, sk, sn, n, k int) {
 	sz := int(unsafe.Sizeof(*new(T)))
 	if so == 1 && sn == 1 && n > 1 {

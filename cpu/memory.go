@@ -11,20 +11,20 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool/hostmem"
 )
 
-// pooled is the size from which a buffer comes from the pool, in bytes.
+// pooled is the size in bytes from which a buffer comes from the pool.
 const pooled = 64 << 10
 
-// memory is the pool's backing. There is only one stream to it and its events are always done,
-// because a method returns when its work is done.
+// memory is the pool's backing. It has only one stream, and its events are always done, because a
+// method returns when its work is done.
 type memory struct {
 	hostmem.Memory
-	shared atomic.Bool // whether it keeps within the bound of all devices together
+	shared atomic.Bool // whether it stays within the common limit of all devices
 }
 
-// reserved is what the pools of all devices have from the system, in bytes.
+// reserved is how many bytes the pools of all devices have taken from the system.
 var reserved atomic.Uint64
 
-// Alloc is that of [hostmem.Memory], within the bound of all devices together.
+// Alloc is Alloc of [hostmem.Memory] within the common limit of all devices.
 func (m *memory) Alloc(size uint64) (uintptr, error) {
 	for limit := most(); ; {
 		held := reserved.Load()
@@ -59,24 +59,25 @@ func (*memory) Wait(pool.Event)                          {}
 
 var _ pool.Backing = (*memory)(nil)
 
-// buffer is a block of memory. Its freed flag makes use after Free an error as far as that can be
-// told.
+// buffer is a block of memory. The flag freed lets most uses after Free be reported as errors.
 type buffer struct {
 	dev   *Device
 	mem   []byte
-	block *pool.Block // nil: Go memory
+	block *pool.Block // nil: the buffer is Go memory
 	gen   uint64
 	freed atomic.Bool
-	// release is of memory that is not the driver's own: called once when the buffer is freed, and
-	// kept after that, because what it refers to keeps the memory there.
+	// release belongs to memory that the driver does not own. It is called once, when the buffer is
+	// freed. The field is kept after that, because the values that release references keep the
+	// memory valid.
 	release func()
 }
 
 var _ device.Borrower = (*Device)(nil)
 
-// Borrow returns a buffer on memory of the caller's. If release is not nil it is called once, when
-// the buffer is freed or queued, from any goroutine. It must not block. The buffer refers to
-// release as long as it can be reached itself, so that what release refers to lives as long.
+// Borrow returns a buffer on the caller's memory. If release is not nil, it is called once, when
+// the buffer is freed or queued, from any goroutine. It must not block. The buffer references
+// release as long as it is reachable, so that everything that release references stays reachable
+// too.
 func (d *Device) Borrow(mem []byte, release func()) device.Buffer {
 	if release == nil {
 		release = func() {}
@@ -84,7 +85,8 @@ func (d *Device) Borrow(mem []byte, release func()) device.Buffer {
 	return &buffer{dev: d, mem: mem, release: release}
 }
 
-// giveBack tells who wants to know that the memory is not used any more, or will not be soon.
+// giveBack tells the tracer and the owner of borrowed memory that the memory is free, or will be
+// soon.
 func (b *buffer) giveBack(queued bool) {
 	if b.release != nil {
 		b.release()
@@ -94,7 +96,7 @@ func (b *buffer) giveBack(queued bool) {
 	}
 }
 
-// Alloc returns a buffer; its contents are undefined.
+// Alloc returns a buffer with undefined contents.
 func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
 		return nil, flaw(d.name, "alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
@@ -102,7 +104,7 @@ func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buff
 	if bytes < pooled {
 		b := &buffer{dev: d}
 		if bytes > 0 {
-			words := make([]uint64, (bytes+7)/8) // aligned for every type
+			words := make([]uint64, (bytes+7)/8) // words are aligned for every type
 			b.mem = unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), bytes)
 		}
 		if t := device.Tracing(); t != nil {
@@ -112,12 +114,13 @@ func (d *Device) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buff
 	}
 	blk, err := d.pool.Alloc(uint64(bytes), 0, poolOrigin(&o))
 	if err != nil && d.mem.shared.Load() && errors.Is(err, device.ErrOutOfMemory) && emptyBut(d) > 0 {
-		blk, err = d.pool.Alloc(uint64(bytes), 0, poolOrigin(&o)) // others had kept what is free
+		// other devices had kept free memory, which has now been given back
+		blk, err = d.pool.Alloc(uint64(bytes), 0, poolOrigin(&o))
 	}
 	if err != nil {
 		return nil, err
 	}
-	// The block lies outside Go's heap, or in Go memory that the pool's backing keeps.
+	// The block is outside Go's heap, or in Go memory that the pool's backing references.
 	addr := blk.Addr()
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	b := &buffer{dev: d, mem: unsafe.Slice((*byte)(p), bytes), block: blk, gen: blk.Generation()}
@@ -154,7 +157,7 @@ func (b *buffer) Free() {
 	}
 }
 
-// Queue is Free for cleanups.
+// Queue is Free for cleanups of the garbage collector.
 func (b *buffer) Queue() {
 	switch {
 	case b.freed.Swap(true):
@@ -166,7 +169,7 @@ func (b *buffer) Queue() {
 	}
 }
 
-// bytesOf returns the n bytes of the device's buf from off on.
+// bytesOf returns n bytes of the device's buffer buf, beginning at off.
 func (d *Device) bytesOf(op, arg string, buf device.Buffer, off, n int) ([]byte, error) {
 	if reason := device.OutsideBytes(d, buf, off, n); reason != "" {
 		return nil, flaw(d.name, op, arg, reason)
@@ -174,7 +177,7 @@ func (d *Device) bytesOf(op, arg string, buf device.Buffer, off, n int) ([]byte,
 	return buf.(*buffer).mem[off : off+n], nil
 }
 
-// Upload copies src to dst from byte offset off on.
+// Upload copies src to dst, beginning at byte offset off.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
 	m, err := d.bytesOf("upload", "dst", dst, off, len(src))
 	if err == nil {
@@ -186,7 +189,7 @@ func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte)
 	return err
 }
 
-// Download copies from byte offset off of src to dst.
+// Download copies from src, beginning at byte offset off, to dst.
 func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
 	m, err := d.bytesOf("download", "src", src, off, len(dst))
 	if err == nil {
@@ -198,8 +201,8 @@ func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off in
 	return err
 }
 
-// CopyFrom copies to a buffer of the device from one of the same or another device of the
-// CPU. Ranges of one buffer may overlap.
+// CopyFrom copies to a buffer of this device from a buffer of this or another device of the CPU.
+// Ranges of one buffer may overlap.
 func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	to, err := d.bytesOf("copy", "dst", dst, dstOff, size)
 	if err != nil {
@@ -234,7 +237,7 @@ func (m *mover) run(lo, hi int) {
 	copy(m.dst[lo*moveGrain:end], m.src[lo*moveGrain:end])
 }
 
-// move copies src to dst, which do not overlap, with all workers if it is long.
+// move copies src to dst, which must not overlap. If the range is long, all workers take part.
 func (d *Device) move(dst, src []byte) {
 	if len(src) <= 2*moveGrain {
 		copy(dst, src)
@@ -246,23 +249,24 @@ func (d *Device) move(dst, src []byte) {
 var _ device.MemoryHistorian = (*Device)(nil)
 
 // RecordMemoryHistory records every allocation of at least 64 KiB and its free from now on, with
-// the stack of the call. Smaller ones are Go memory, which runtime/pprof shows.
+// the call's stack. Smaller buffers are Go memory, which runtime/pprof shows.
 func (d *Device) RecordMemoryHistory(opts ...device.HistoryOption) {
 	d.pool.RecordHistory(device.NewHistorySettings(opts...))
 }
 
-// StopMemoryHistory ends recording and forgets what was recorded.
+// StopMemoryHistory ends the recording and discards its events.
 func (d *Device) StopMemoryHistory() { d.pool.StopHistory() }
 
-// MemorySnapshot returns the segments and blocks of at least 64 KiB that the device holds, and the
-// recorded events.
+// MemorySnapshot returns the device's segments and blocks of at least 64 KiB, and the recorded
+// events.
 func (d *Device) MemorySnapshot() *device.MemorySnapshot {
 	s := d.pool.MemorySnapshot()
 	s.Product = d.Info().Name
 	return s
 }
 
-// tracedCopy begins a copy of host memory that a tracer hears of when what it returns is called.
+// tracedCopy begins a copy of host memory. The returned function ends it and reports the copy to
+// the tracer.
 func (d *Device) tracedCopy(t device.Tracer, s device.Stream, op string, bytes int) func() {
 	start := device.Now()
 	return func() {
@@ -270,7 +274,7 @@ func (d *Device) tracedCopy(t device.Tracer, s device.Stream, op string, bytes i
 	}
 }
 
-// told tells a tracer of memory that is handed out or taken back.
+// told reports an allocation or a free to a tracer.
 func (b *buffer) told(t device.Tracer, freed, queued bool, o device.Origin) {
 	if !t.Wants().Memory || b.release != nil {
 		return

@@ -11,15 +11,15 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// meta is the processor without memory: see [device.OpenMeta]. Its pool is that of [Device], on
-// addresses behind which there is nothing. So its Stats are those of the same program on the
-// processor: buffers of less than 64 KiB are not counted, nor is what a primitive needs for itself.
+// meta is the CPU without memory: see [device.OpenMeta]. Its pool works like that of [Device], but
+// on addresses without memory. So its Stats are those of the same program on the CPU: they do not
+// count buffers of less than 64 KiB, or Go memory that a primitive uses internally.
 type meta struct {
 	memory int
 	pool   *pool.Pool
 	main   metaStream
 	next   atomic.Uint64 // the last stream's number
-	small  atomic.Uint64 // where the last small buffer lies
+	small  atomic.Uint64 // address of the last small buffer
 }
 
 var _ device.MetaDriver = driver{}
@@ -46,7 +46,7 @@ var _ pool.Backing = (*addresses)(nil)
 
 func (a *addresses) Alloc(size uint64) (uintptr, error) {
 	const page = 2 << 20
-	n := (size + 2*page - 1) / page * page // with a gap
+	n := (size + 2*page - 1) / page * page // leave a gap between segments
 	const first = min(1<<40, math.MaxInt/2+1)
 	return uintptr(first + a.next.Add(n) - n), nil
 }
@@ -56,12 +56,12 @@ func (*addresses) Record(pool.StreamID) (pool.Event, error) { return noEvent{}, 
 func (*addresses) Done(pool.Event) bool                     { return true }
 func (*addresses) Wait(pool.Event)                          {}
 
-// metaBuffer is a size.
+// metaBuffer is a buffer without memory.
 type metaBuffer struct {
 	dev   *meta
 	size  int
 	addr  uintptr
-	block *pool.Block // nil: too small for the pool
+	block *pool.Block // nil: the buffer is too small for the pool
 	gen   uint64
 	freed atomic.Bool
 }
@@ -88,7 +88,7 @@ func (b *metaBuffer) Free() {
 	}
 }
 
-// Queue is Free for cleanups.
+// Queue is Free for cleanups of the garbage collector.
 func (b *metaBuffer) Queue() {
 	if b.freed.Swap(true) {
 		return
@@ -101,7 +101,7 @@ func (b *metaBuffer) Queue() {
 	}
 }
 
-// metaStream is a queue of nothing.
+// metaStream is a stream that never has queued work.
 type metaStream struct {
 	dev *meta
 	id  uint64
@@ -112,7 +112,7 @@ func (s *metaStream) ID() uint64                    { return s.id }
 func (s *metaStream) Record() (device.Event, error) { return done{}, nil }
 func (s *metaStream) Synchronize() error            { return nil }
 
-// Wait waits for an event of another device.
+// Wait blocks the caller until the event is done.
 func (s *metaStream) Wait(e device.Event) error {
 	if e == nil {
 		return nil
@@ -133,7 +133,7 @@ func (d *meta) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer
 		}
 		b.gen, b.addr = b.block.Generation(), b.block.Addr()
 	} else {
-		b.addr = uintptr(d.small.Add(pooled) + 1<<50) // of its own
+		b.addr = uintptr(d.small.Add(pooled) + 1<<50) // an address of its own
 	}
 	if t := device.Tracing(); t != nil {
 		b.told(t, false, false, o)
@@ -141,7 +141,7 @@ func (d *meta) Alloc(bytes int, _ device.Stream, o device.Origin) (device.Buffer
 	return b, nil
 }
 
-// told is that of [buffer].
+// told reports an allocation or a free to a tracer.
 func (b *metaBuffer) told(t device.Tracer, freed, queued bool, o device.Origin) {
 	if !t.Wants().Memory {
 		return
@@ -156,12 +156,12 @@ func (b *metaBuffer) told(t device.Tracer, freed, queued bool, o device.Origin) 
 func (d *meta) Name() string   { return "cpu" }
 func (d *meta) String() string { return "cpu (meta)" }
 
-// Info describes the CPU, with the memory that the device was opened with.
+// Info describes the CPU, with the memory size with which the device was opened.
 func (d *meta) Info() device.Info {
 	return device.Info{Kind: "cpu", Host: true, Name: processor(), Meta: true, Memory: d.memory, Cores: runtime.NumCPU(), SIMD: asm.Active()}
 }
 
-// Stats counts the pool's addresses.
+// Stats returns the counts of the pool's addresses.
 func (d *meta) Stats() device.Stats          { return poolStats(d.pool) }
 func (d *meta) ResetPeak()                   { d.pool.ResetPeak() }
 func (d *meta) Empty() int                   { return int(d.pool.Empty()) }

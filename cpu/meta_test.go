@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// workOf is a tracer that adds up what is told of kernels.
+// workOf is a tracer that sums the work of the reported kernels.
 type workOf struct {
 	device.Tracer
 	work    device.Work
@@ -27,7 +27,7 @@ func (w *workOf) Kernel(k device.KernelEvent) {
 	w.work, w.kernels = w.work.Add(k.Work), append(w.kernels, k.Primitive)
 }
 
-// The processor without memory counts what the processor does.
+// The CPU without memory counts the same work and memory as the CPU.
 func TestMeta(t *testing.T) {
 	count := func(d device.Device) (w workOf, peak int) {
 		if !device.SetTracer(&w) {
@@ -54,7 +54,7 @@ func TestMeta(t *testing.T) {
 		half := [3]device.View{vector(dtype.BF16, 3, 200, 300), vector(dtype.BF16, 3, 200, 100), vector(dtype.BF16, 1, 100, 300)}
 		half[2].Shape, half[2].Strides = half[2].Shape.With(0, 3), half[2].Strides.With(0, 0)
 		table, picked := vector(dtype.F16, 300, 200), vector(dtype.F16, 10, 200)
-		// as is the memory of v in another shape.
+		// as returns the memory of v with another type, offset and shape.
 		as := func(v device.View, typ dtype.Type, offset int, dims ...int) device.View {
 			l := shape.Dense(shape.Of(dims...))
 			l.Offset = offset
@@ -139,8 +139,8 @@ func TestMeta(t *testing.T) {
 	}
 }
 
-// Whatever the processor can do beyond the contract, its form without memory can too, so that a
-// program takes the same paths on both.
+// The CPU without memory implements every interface that the CPU implements, so that a program
+// takes the same paths on both.
 func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
 	apart := map[string]string{
 		"Borrow": "there is no memory", "SetMemoryLimit": "it is opened with one",
@@ -158,7 +158,7 @@ func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
 		default:
 			a, b := m.Type, n.Type
 			same := a.NumIn() == b.NumIn() && a.NumOut() == b.NumOut()
-			for k := 1; same && k < a.NumIn(); k++ { // 0 is the receiver
+			for k := 1; same && k < a.NumIn(); k++ { // argument 0 is the receiver
 				same = a.In(k) == b.In(k)
 			}
 			if !same {
@@ -168,7 +168,7 @@ func TestMetaSatisfiesWhatTheProcessorDoes(t *testing.T) {
 	}
 }
 
-// A device without memory copies from another one, as the processor's contract says.
+// A device without memory copies from another such device, as the CPU's contract says.
 func TestMetaCopiesFromAnother(t *testing.T) {
 	var b [2]device.Buffer
 	var d [2]device.Device

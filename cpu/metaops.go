@@ -8,7 +8,7 @@ import (
 
 var _ device.Device = (*meta)(nil)
 
-// Owns says why b is no buffer of this device that may be used.
+// Owns returns "" if b is a usable buffer of this device, else the reason why it is not.
 func (d *meta) Owns(b device.Buffer) (reason string) {
 	own, ok := b.(*metaBuffer)
 	if !ok || own == nil {
@@ -24,12 +24,12 @@ func (d *meta) checkBytes(op, arg string, b device.Buffer, off, n int) error {
 	return nil
 }
 
-// Upload counts: src is not looked at.
+// Upload checks the buffer and reports a copy; it does not read src.
 func (d *meta) Upload(_ device.Stream, dst device.Buffer, off int, src []byte) error {
 	return d.checkBytes("upload", "dst", dst, off, len(src))
 }
 
-// Download fails: there are no values.
+// Download fails, because there are no values.
 func (d *meta) Download(_ device.Stream, dst []byte, src device.Buffer, off int) error {
 	if err := d.checkBytes("download", "src", src, off, len(dst)); err != nil || len(dst) == 0 {
 		return err
@@ -37,14 +37,14 @@ func (d *meta) Download(_ device.Stream, dst []byte, src device.Buffer, off int)
 	return fmt.Errorf("cpu: %w", device.ErrNoValues)
 }
 
-// CopyFrom counts.
+// CopyFrom checks the buffers and reports a copy.
 func (d *meta) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	if err := d.checkBytes("copy", "dst", dst, dstOff, size); err != nil {
 		return err
 	}
 	owner := d
 	if b, ok := src.(*metaBuffer); ok && b != nil {
-		owner = b.dev // which may be another one without memory
+		owner = b.dev // src may belong to another device without memory
 	}
 	if err := owner.checkBytes("copy", "src", src, srcOff, size); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (d *meta) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src devi
 // Supports reports whether the CPU has a kernel for op.
 func (d *meta) Supports(op device.Op) bool { return supports(op) }
 
-// Run takes the memory that the CPU needs for op, and gives it back.
+// Run allocates the memory that the CPU needs for op, and frees it again.
 func (d *meta) Run(_ device.Stream, op device.Op, _ *device.KernelEvent) error {
 	if !supports(op) {
 		return unsupported(op)

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// multi is one program over groups of tensors; blocks are numbered through the groups.
+// multi runs one program on groups of tensors. Blocks are numbered through the groups.
 type multi struct {
 	groups []*binding
 	first  []int // the number of each group's first block

@@ -67,16 +67,17 @@ func (d *Device) normGrad(o *device.NormGrad) {
 	d.crew.parallel(2*blocks, max(1, inlineWork/max(1, parts*maxBlock)), each(func(i int) { n.join(i%2, i/2*maxBlock, parts) }))
 }
 
-// normPartRows is how many rows, at least, share a part of the sums of weight and bias. Where parts
-// begin depends on the shape alone, and so does the order of the sums.
+// normPartRows is the least number of rows in a part of the sums of weight and bias. The parts
+// depend only on the shape, so the order of the sums does too.
 const normPartRows = 64
 
-// normGradTask is the gradient of a normalisation of rows. A unit is a part of the sums.
+// normGradTask computes the gradient of a normalisation of rows. A unit of work is one part of the
+// sums.
 type normGradTask struct {
 	o           *device.NormGrad
 	w           rowWeights
-	group, part int            // rows of a group, and of a part
-	sums        unsafe.Pointer // of g·z, then of g, for each part
+	group, part int            // rows in a group, rows in a part
+	sums        unsafe.Pointer // for each part, the sums of g·z, then the sums of g
 }
 
 func (n *normGradTask) run(lo, hi int) {
@@ -91,12 +92,12 @@ func (n *normGradTask) run(lo, hi int) {
 	}
 }
 
-// sum returns the sums of part p: those of g·z for which = 0, those of g for 1.
+// sum returns the sums of part p. If which is 0 they are the sums of g·z, if it is 1 the sums of g.
 func (n *normGradTask) sum(p, which int) unsafe.Pointer {
 	return unsafe.Add(n.sums, (2*p+which)*n.o.X.Shape.At(1)*n.o.X.Type.Compute().Size())
 }
 
-// rows treats some rows.
+// rows computes the gradient of some rows, and adds their terms to the sums.
 func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
 	o := n.o
 	z, from := data(k.space[2]), k.load(&o.X, lo, rows, 0)
@@ -149,7 +150,7 @@ func (n *normGradTask) rows(k *rowWorker, lo, rows int) {
 	k.store(&o.DX, lo, rows, y)
 }
 
-// join adds up the parts of the sums of a block of columns, pairwise.
+// join adds the parts of the sums pairwise, for a block of columns.
 func (n *normGradTask) join(which, from, parts int) {
 	v := &n.o.DWeight
 	if which == 1 {
@@ -174,7 +175,7 @@ func (n *normGradTask) join(which, from, parts int) {
 	copy(at8(to, count*t.Size()), at8(unsafe.Add(n.sum(0, which), from*t.Size()), count*t.Size()))
 }
 
-// column returns where the value of row lo is.
+// column returns the address of the value of row lo.
 func column(v *device.View, lo int) unsafe.Pointer {
 	return unsafe.Add(pointer(v), lo*v.Type.Size())
 }
@@ -192,8 +193,8 @@ func divide(p unsafe.Pointer, t dtype.Type, n, by int) {
 	}
 }
 
-// inverseRoot replaces n sums v by 1/√(v/by + eps). Rounding a root from float64 to float32 is
-// rounding it once.
+// inverseRoot replaces n sums v by 1/√(v/by + eps). A root that is computed in float64 and
+// then rounded to float32 has the same bits as a float32 root that is rounded once.
 func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 	if t == dtype.F64 {
 		v := at[float64](p, n)
@@ -209,15 +210,15 @@ func inverseRoot(p unsafe.Pointer, t dtype.Type, n, by int, eps float64) {
 	}
 }
 
-// rowWeights are one value for each run of inner columns of period rows that repeat, in computing
-// type.
+// rowWeights holds weights in computing type. Each serves a run of inner columns, and they repeat
+// after period rows.
 type rowWeights struct {
-	v             unsafe.Pointer // nil: none
+	v             unsafe.Pointer // nil: no weights
 	keep          []byte
 	period, inner int
 }
 
-// shortRun is up to how many columns that share a value are written out.
+// shortRun is the longest run of columns for which weights are written out element by element.
 const shortRun = 64
 
 func newRowWeights(v *device.View, t dtype.Type, n device.RowNorm, cols int) rowWeights {
@@ -244,7 +245,7 @@ func newRowWeights(v *device.View, t dtype.Type, n device.RowNorm, cols int) row
 	return r
 }
 
-// apply computes dst = op(src, weight) for n rows of which the first is lo.
+// apply computes dst = op(src, weight) for n rows, beginning with row lo.
 func (r *rowWeights) apply(w *rowWorker, op expr.Op, dst, src unsafe.Pointer, lo, n int) {
 	if r.v == nil {
 		return

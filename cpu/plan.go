@@ -12,52 +12,53 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A plan is a program made ready for blocks: instructions bound to kernels, values to slots of a
-// scratch arena. Values that depend on nothing that changes from element to element are uniform:
-// constants, params, operands that are one element broadcast, and what is computed from these. They
-// have slots of their own and are computed once per runner.
+// plan is a program prepared for blocks: instructions are bound to kernels, values to slots of a
+// scratch arena. Values that are the same for all elements are uniform: constants, params, operands
+// that are one element broadcast, and values computed from these. They have slots of their own and
+// are computed once per runner.
 type plan struct {
 	p       *expr.Program
 	key     planKey
-	block   int   // elements a block
+	block   int   // elements in a block
 	arena   int   // bytes of scratch a runner needs
-	slot    []int // of each value, the byte offset in the arena, -1 for none
-	stage   int   // offset of the space where values change form between memory and slots
-	stage2  int   // and of another
+	slot    []int // for each value, its byte offset in the arena, -1 for none
+	stage   int   // offset of memory for conversion between stored and computing form
+	stage2  int   // offset of a second such memory
 	consts  []leaf
 	params  []leaf
-	scalar  []leaf // operands that are one element
+	scalar  []leaf // operands that are one element broadcast
 	loads   []leaf // the other operands
 	index   []leaf
-	uniform []step // computed once
-	body    []step // computed for every block
+	uniform []step // steps that run once for a runner
+	body    []step // steps that run for every block
 	outs    []result
-	lastUse []int // of each operand, the last step of body that reads it, -1 for none
+	lastUse []int // for each operand, the last step of body that reads it, -1 for none
 	pool    sync.Pool
 }
 
-// leaf is a value that comes from outside.
+// leaf is a value from outside the program.
 type leaf struct {
 	val  int32
-	from int // which operand, param
+	from int // index of the operand or param
 	typ  dtype.Type
 	bits uint64
-	conv kernel // from the stored to the computing form; nil: none
-	// it is stored as a result beside others, which may lie over the operand: it needs a slot
+	conv kernel // converts from the stored to the computing form; nil: both are the same
+	// the value is also a result, and another result may overwrite the operand's memory, so it
+	// needs a slot
 	keep bool
 }
 
 type step struct {
 	k          kernel
 	d, a, b, c int32
-	bounded    bool // k takes at most maxBlock elements
+	bounded    bool // k accepts at most maxBlock elements
 }
 
 type result struct {
 	val  int32
-	typ  dtype.Type // as stored
-	conv kernel     // to the stored form; nil: none
-	// the step of body that makes it, if it may be made to write to the destination; else -1
+	typ  dtype.Type // the stored type
+	conv kernel     // converts to the stored form; nil: both are the same
+	// the step of body that computes the result, if it may write to the destination; else -1
 	def int
 }
 
@@ -65,7 +66,8 @@ type planKey struct {
 	program string
 	scalars uint64 // bit i: operand i is one element broadcast
 	raw     bool
-	variant string // of the block primitives: they differ in which functions have kernels
+	// variant of the block primitives; variants differ in which functions have kernels
+	variant string
 }
 
 var plans struct {
@@ -73,11 +75,11 @@ var plans struct {
 	m map[planKey]*plan
 }
 
-// lately are plans that have been asked for, where a program's address says: a look at one costs a
-// tenth of finding it in the map.
+// lately caches recently used plans by the program's address. A look-up here takes a tenth of the
+// time of one in the map.
 var lately [256]atomic.Pointer[plan]
 
-// planFor returns the plan of p for operands of which those in scalars are one element. Raw
+// planFor returns the plan of p if the operands in scalars are one element broadcast. With raw,
 // operands are in computing form already.
 func planFor(p *expr.Program, scalars uint64, raw bool) *plan {
 	k := planKey{p.Key(), scalars, raw, asm.Active()}
@@ -92,7 +94,7 @@ func planFor(p *expr.Program, scalars uint64, raw bool) *plan {
 	if pl == nil {
 		pl = compile(p, k)
 		plans.Lock()
-		// a program that makes ever new constants must not grow without end
+		// clear the map if it is large: a program with ever new constants must not fill the memory
 		if plans.m == nil || len(plans.m) >= 1<<14 {
 			plans.m = map[planKey]*plan{}
 		}
@@ -106,10 +108,10 @@ func planFor(p *expr.Program, scalars uint64, raw bool) *plan {
 func compile(p *expr.Program, k planKey) *plan {
 	n := len(p.Code)
 	pl := &plan{p: p, key: k, slot: make([]int, n), lastUse: make([]int, len(p.In))}
-	root := make([]int32, n) // conversions that keep the bits are other names of their operand
+	root := make([]int32, n) // a conversion that keeps the bits shares the slot of its operand
 	uniform := make([]bool, n)
-	operand := make([]int, n) // of a load, else -1
-	var bodyVals []int32      // of each step of body
+	operand := make([]int, n) // index of the operand that the value loads, else -1
+	var bodyVals []int32      // the value that each step of body computes
 	for i := range pl.lastUse {
 		pl.lastUse[i] = -1
 	}
@@ -124,7 +126,7 @@ func compile(p *expr.Program, k planKey) *plan {
 		for len(found) > 0 && found[0].Root < v {
 			found = found[1:]
 		}
-		if len(found) > 0 && found[0].Root == v { // a whole function by one kernel
+		if len(found) > 0 && found[0].Root == v { // one kernel computes a whole function
 			a := root[found[0].Arg]
 			s := step{k: unary(asm.Function(found[0].Name)), d: v, a: a, b: a, c: a}
 			if uniform[i] = uniform[a]; uniform[i] {
@@ -171,7 +173,7 @@ func compile(p *expr.Program, k planKey) *plan {
 				same = same && uniform[*o]
 			}
 		}
-		if s.b < 0 { // operands that an instruction does not have name the first again
+		if s.b < 0 { // if an instruction has fewer operands, the first one is repeated
 			s.b = s.a
 		}
 		if s.c < 0 {
@@ -219,7 +221,7 @@ func compile(p *expr.Program, k planKey) *plan {
 			}
 		}
 	}
-	for _, o := range pl.outs { // a result that is an operand is read when all is computed
+	for _, o := range pl.outs { // a result that is an operand is read after everything is computed
 		if operand[o.val] >= 0 {
 			pl.lastUse[operand[o.val]] = len(pl.body)
 			for i := range pl.loads {
@@ -249,7 +251,7 @@ func (pl *plan) results(root []int32, uniform []bool, bodyVals []int32) {
 	}
 }
 
-// allocate gives every value a slot; the slot of a value that is no longer needed is used again.
+// allocate assigns a slot to every value. The slot of a value that is no longer needed is reused.
 func (pl *plan) allocate(uniform []bool) {
 	code := pl.p.Code
 	end := len(pl.body)
@@ -286,7 +288,7 @@ func (pl *plan) allocate(uniform []bool) {
 				continue
 			}
 			if width(code[o].Type) == width(code[s.d].Type) {
-				free = append(free, pl.slot[o]) // a kernel may write over its operand
+				free = append(free, pl.slot[o]) // a kernel may overwrite its operand
 			} else {
 				dead = append(dead, pl.slot[o])
 			}
@@ -299,14 +301,14 @@ func (pl *plan) allocate(uniform []bool) {
 		free = append(free, dead...)
 	}
 	stage, stage2 := fresh(), fresh()
-	// The scratch should stay near: most of it in the first-level cache, the rest, mainly
-	// constants, in the second.
+	// Most of the scratch arena should stay in the first-level cache, and the rest, mainly
+	// constants, in the second-level cache.
 	pl.block = maxBlock
 	for pl.block > 256 && slots*w*pl.block > 96<<10 {
 		pl.block /= 2
 	}
-	// Slots a power of two apart would make loads wait for stores with the same low 12 bits of
-	// address.
+	// If slots were a power of two apart, loads would wait for stores whose addresses have the same
+	// low 12 bits.
 	pitch := w*pl.block + 192
 	for i, s := range pl.slot {
 		if s >= 0 {
@@ -317,11 +319,11 @@ func (pl *plan) allocate(uniform []bool) {
 	pl.arena = slots * pitch
 }
 
-// A runner is one worker's registers for a plan.
+// runner holds one worker's registers for a plan.
 type runner struct {
 	pl    *plan
-	reg   []unsafe.Pointer // of each value: its slot, or the memory of an operand or result
-	base  unsafe.Pointer   // of the arena
+	reg   []unsafe.Pointer // for each value, its slot, or the memory of an operand or result
+	base  unsafe.Pointer   // start of the arena
 	stage unsafe.Pointer
 }
 

@@ -8,11 +8,11 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A poolTask passes over planes, with windows in three dimensions.
+// poolTask processes planes, with windows in three dimensions.
 type poolTask struct {
 	in, out                          [3]int
 	kernel, stride, dilation, before [3]int
-	x, y                             []float32 // the elements of the planes, and of their windows
+	x, y                             []float32 // elements of the planes, elements of their windows
 	f                                func(t *poolTask, plane int, x, y, row []float32)
 }
 
@@ -24,7 +24,7 @@ func (t *poolTask) run(lo, hi int) {
 	}
 }
 
-// windows runs f on every plane of x and its windows y, of which out is the result.
+// windows runs f on every plane of x and its windows y; out, which is x or y, is the result.
 func (d *Device) windows(w *device.Window, out, x, y *device.View, f func(t *poolTask, plane int, x, y, row []float32)) {
 	if out.Size() == 0 {
 		return
@@ -38,7 +38,7 @@ func (d *Device) windows(w *device.Window, out, x, y *device.View, f func(t *poo
 	d.crew.parallel(x.Shape.At(0), max(1, inlineWork/plane), t)
 }
 
-// maxPoolGrad gives each window's gradient to its greatest element.
+// maxPoolGrad adds each window's gradient to the element that is the window's maximum.
 func (d *Device) maxPoolGrad(o *device.MaxPoolGrad) {
 	d.windows(&o.Window, &o.DX, &o.DX, &o.G, func(t *poolTask, i int, to, from, _ []float32) {
 		clear(to)
@@ -55,7 +55,8 @@ func (d *Device) maxPoolGrad(o *device.MaxPoolGrad) {
 	})
 }
 
-// reach adds each of from to the element that is near behind where its window begins.
+// reach adds each element of from to the element of to at distance near from the begin of its
+// window.
 func reach[T uint8 | int16 | int32](t *poolTask, to, from []float32, near []T) {
 	cols, step := t.out[2], t.stride[2]
 	for z := range t.out[0] {
@@ -70,8 +71,8 @@ func reach[T uint8 | int16 | int32](t *poolTask, to, from []float32, near []T) {
 	}
 }
 
-// lines calls f for each row of the input that the windows of output row (z, y) cover, with the
-// offset at which the row begins in its plane.
+// lines calls f for each input row that the windows of output row (z, y) cover. at is the row's
+// offset in its plane.
 func (t *poolTask) lines(z, y int, f func(at int)) {
 	for k := range t.kernel[0] {
 		a := z*t.stride[0] + k*t.dilation[0] - t.before[0]
@@ -86,7 +87,7 @@ func (t *poolTask) lines(z, y int, f func(at int)) {
 	}
 }
 
-// sumWindows adds up rows first, then within their sum.
+// sumWindows first adds the rows of a window, and then elements within the sum.
 func (d *Device) sumWindows(o *device.SumWindows) {
 	d.windows(&o.Window, &o.Y, &o.X, &o.Y, func(t *poolTask, _ int, from, to, row []float32) {
 		if t.whole() {
@@ -113,7 +114,8 @@ func (d *Device) sumWindows(o *device.SumWindows) {
 	})
 }
 
-// addWindows makes one row of a row of places and adds it to all that they see.
+// addWindows expands a row of places to one row of input elements, and adds it to all rows that the
+// windows cover.
 func (d *Device) addWindows(o *device.AddWindows) {
 	d.windows(&o.Window, &o.DX, &o.DX, &o.G, func(t *poolTask, _ int, to, from, row []float32) {
 		if t.whole() {
@@ -124,7 +126,7 @@ func (d *Device) addWindows(o *device.AddWindows) {
 		}
 		clear(to)
 		add := addTo
-		if t.apart(0) && t.apart(1) { // one row of places is all that a row has
+		if t.apart(0) && t.apart(1) { // an input row gets values from only one row of places
 			add = func(dst, from []float32) { copy(dst, from) }
 		}
 		for z := range t.out[0] {
@@ -144,12 +146,12 @@ func (d *Device) addWindows(o *device.AddWindows) {
 	})
 }
 
-// whole reports that there is one window, of all of a plane.
+// whole reports whether there is a single window that covers a whole plane.
 func (t *poolTask) whole() bool {
 	return t.kernel == t.in && t.out == [3]int{1, 1, 1} && t.dilation == [3]int{1, 1, 1} && t.before == [3]int{}
 }
 
-// apart reports that windows have nothing in common in dimension i.
+// apart reports whether windows do not overlap in dimension i.
 func (t *poolTask) apart(i int) bool {
 	return t.out[i] == 1 || t.stride[i] > t.dilation[i]*(t.kernel[i]-1)
 }
@@ -169,7 +171,7 @@ func addTo(dst, from []float32) {
 	}
 }
 
-// sum adds up blocks.
+// sum returns the sum of x, block by block.
 func sum(x []float32) float32 {
 	if len(x) <= channelBlock {
 		return asm.SumF32(x)

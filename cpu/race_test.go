@@ -2,5 +2,5 @@
 
 package cpu
 
-// Under the race detector sync.Pool forgets at random what it is given.
+// With the race detector, sync.Pool drops some values at random.
 const poolsForget = true

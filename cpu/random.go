@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// randomRun is how many elements take their words from blocks that were computed beside them.
+// randomRun is the largest number of elements whose words are computed as blocks in advance.
 const randomRun = 256
 
-// philox is the kernel of an OpPhilox, of which T is the type. shared says that all elements have
-// one seed and offset: neighbours in a row then take words of the same blocks.
+// philox returns the kernel of an OpPhilox of type T. shared says that all elements have the same
+// seed and offset. Neighbouring elements then use words of the same blocks.
 func philox[T uint32 | uint64](d expr.Draw, shared bool) kernel {
 	return func(dst, seed, offset, index unsafe.Pointer, n int) {
 		out, at := at[T](dst, n), at[int64](index, n)
@@ -22,7 +22,7 @@ func philox[T uint32 | uint64](d expr.Draw, shared bool) kernel {
 			}
 			return
 		}
-		for len(out) > 0 { // out may be where the index is
+		for len(out) > 0 { // out and index may share memory
 			run, first := neighbours(at), at[0]
 			drawRun(d, out[:run], *(*uint64)(seed), *(*uint64)(offset), first)
 			out, at = out[run:], at[run:]
@@ -30,7 +30,8 @@ func philox[T uint32 | uint64](d expr.Draw, shared bool) kernel {
 	}
 }
 
-// neighbours returns how many numbers from the first on each are one more than the one before.
+// neighbours returns the length of the run at the start of x in which each number is one more than
+// the number before.
 func neighbours(x []int64) int {
 	n := 0
 	for ; n+4 <= len(x); n += 4 {
@@ -45,18 +46,18 @@ func neighbours(x []int64) int {
 	return n
 }
 
-// drawRun sets out to what the elements from index on draw.
+// drawRun sets out to the random numbers of the elements from index on.
 func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index int64) {
 	if direct, ok := any(out).([]uint32); ok && d == (expr.Draw{}) && index%4 == 0 {
 		whole := len(out) &^ 3
 		asm.Philox(direct[:whole], seed, offset+uint64(index)/4)
 		out, index = out[whole:], index+int64(whole)
 	}
-	var words [2*randomRun + 8]uint32 // of two an element, and of the blocks at both ends
+	var words [2*randomRun + 8]uint32 // two words for each element, and the blocks at both ends
 	for len(out) > 0 {
 		n := min(len(out), randomRun)
 		first, last := d.Word(index)/4, d.Word(index+int64(n-1))/4
-		if last < first { // the numbers wrap
+		if last < first { // the counter wraps
 			n, last = 1, first
 		}
 		asm.Philox(words[:4*(last-first+1)], seed, offset+first)
@@ -65,8 +66,8 @@ func drawRun[T uint32 | uint64](d expr.Draw, out []T, seed, offset uint64, index
 	}
 }
 
-// pick sets out to what the elements from index on draw, where words are those from number first
-// on.
+// pick sets out to the random numbers of the elements from index on. words holds the words with the
+// numbers from first on.
 func pick[T uint32 | uint64](d expr.Draw, out []T, words []uint32, index int64, first uint64) {
 	draw := func(words []uint32) T {
 		if unsafe.Sizeof(T(0)) == 8 {
@@ -81,7 +82,7 @@ func pick[T uint32 | uint64](d expr.Draw, out []T, words []uint32, index int64, 
 		}
 		return
 	}
-	if index%2 != 0 { // the second of a pair
+	if index%2 != 0 { // the second number of a pair
 		out[0] = draw(words[d.Word(index)-first:])
 		out, index = out[1:], index+1
 	}

@@ -8,16 +8,16 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// mostRanks bounds the ranks of the CPU.
+// mostRanks limits the number of ranks of the CPU.
 const mostRanks = 256
 
-// ranks has the devices "cpu:0", "cpu:1", … that were asked for.
+// ranks holds the ranks "cpu:0", "cpu:1", … that have been opened.
 var ranks struct {
 	sync.Mutex
 	opened [mostRanks]*Device
 }
 
-// opened lists the devices of the CPU that there are.
+// opened lists the open devices of the CPU.
 func opened() []*Device {
 	list := []*Device{Get()}
 	ranks.Lock()
@@ -30,11 +30,11 @@ func opened() []*Device {
 	return list
 }
 
-// EmptyAll gives the cached memory of "cpu" and of all ranks back to the system and returns its
-// bytes.
+// EmptyAll gives the cached memory of "cpu" and of all ranks back to the system and returns how
+// many bytes.
 func EmptyAll() int { return emptyBut(nil) }
 
-// emptyBut empties the devices other than one.
+// emptyBut gives back the cached memory of all devices except spared, and returns how many bytes.
 func emptyBut(spared *Device) (bytes int) {
 	for _, d := range opened() {
 		if d != spared {

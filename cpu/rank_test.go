@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// rank opens a rank of the processor.
+// rank opens a rank of the CPU.
 func rank(t *testing.T, name string) *Device {
 	t.Helper()
 	d, err := device.Open(name)
@@ -29,7 +29,8 @@ func rank(t *testing.T, name string) *Device {
 
 func TestConformanceOfRank(t *testing.T) { devicetest.Run(t, rank(t, "cpu:200")) }
 
-// A rank is a device of its own, and the same each time; the lists of devices do not have it.
+// A rank is a device of its own, and Open returns the same one each time. Lists of devices do not
+// contain it.
 func TestRanksAreDevices(t *testing.T) {
 	a, b := rank(t, "cpu:0"), rank(t, "cpu:1")
 	if a == Get() || a == b || a != rank(t, "cpu:0") || b != rank(t, "cpu:1") {
@@ -61,7 +62,7 @@ func TestRanksAreDevices(t *testing.T) {
 	}
 }
 
-// Goroutines that open a rank at once get one device.
+// Goroutines that open the same rank at once get the same device.
 func TestRankIsOpenedOnce(t *testing.T) {
 	var got [8]device.Device
 	var wg sync.WaitGroup
@@ -76,7 +77,8 @@ func TestRankIsOpenedOnce(t *testing.T) {
 	}
 }
 
-// Memory counts where it was taken, is refused by the others, and is copied and lent among them.
+// Memory counts on the rank that allocated it, and other ranks refuse it. It can be copied and
+// borrowed between ranks.
 func TestMemoryOfRanks(t *testing.T) {
 	a, b, host := rank(t, "cpu:2"), rank(t, "cpu:3"), Get()
 	const n = 3 << 20
@@ -139,7 +141,7 @@ func TestMemoryOfRanks(t *testing.T) {
 	}
 }
 
-// Out of memory names the rank that wanted it.
+// An out-of-memory error names the rank.
 func TestLimitOfRank(t *testing.T) {
 	d := rank(t, "cpu:4")
 	d.SetMemoryLimit(8 << 20)
@@ -150,7 +152,7 @@ func TestLimitOfRank(t *testing.T) {
 	}
 }
 
-// What the devices have counts together against the bound that they begin with.
+// The memory of all devices together counts against the initial limit.
 func TestDevicesShareTheBound(t *testing.T) {
 	if most() == 0 {
 		t.Skip("the system does not tell how much memory there is")
@@ -171,7 +173,7 @@ func TestDevicesShareTheBound(t *testing.T) {
 	if _, err = b.Alloc(1 << 60); !errors.Is(err, pool.ErrNoMemory) {
 		t.Errorf("far beyond the bound: %v", err)
 	}
-	b.shared.Store(false) // a bound of its own
+	b.shared.Store(false) // a limit of its own
 	own, err := b.Alloc(4 << 20)
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +187,7 @@ func TestDevicesShareTheBound(t *testing.T) {
 	b.Free(addr, 4<<20)
 }
 
-// The number of workers may change at any time, and no result changes with it.
+// The number of workers may change at any time, and results do not change with it.
 func TestSetWorkers(t *testing.T) {
 	d := rank(t, "cpu:5")
 	defer d.SetWorkers(0)
@@ -248,7 +250,7 @@ func TestSetWorkers(t *testing.T) {
 	}
 }
 
-// staff waits until a crew has so many workers.
+// staff waits until a crew has the wanted number of workers.
 func staff(t *testing.T, c *crew, want int) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); c.hired.Load() != int64(want); time.Sleep(time.Millisecond) {
@@ -258,7 +260,8 @@ func staff(t *testing.T, c *crew, want int) {
 	}
 }
 
-// A crew that shrinks and grows under load keeps all promises of parallel, and ends with its size.
+// A crew that shrinks and grows under load keeps the promises of parallel, and has the right size
+// at the end.
 func TestCrewChangesUnderLoad(t *testing.T) {
 	c := newCrew(3)
 	defer c.dismiss()
@@ -292,7 +295,7 @@ func TestCrewChangesUnderLoad(t *testing.T) {
 	}
 }
 
-// What another device keeps for later is not what memory runs out for.
+// Memory that another device caches does not make an allocation fail.
 func TestRankTakesWhatOthersKeep(t *testing.T) {
 	if most() == 0 {
 		t.Skip("the system does not tell how much memory there is")

@@ -12,41 +12,42 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Reductions are cut into units by shape alone, so that sums do not depend on the number of
-// workers. Elements are walked as [outer][reduced][inner]: outer and inner are the dimensions that
-// stay, inner those that lie behind the last reduced one in memory.
+// Reductions are divided into units by shape alone, so that sums do not depend on the number of
+// workers. Elements are traversed as [outer][reduced][inner]. outer and inner are the dimensions
+// that stay; inner are those after the last reduced one in memory.
 //
-//   - Rows (inner is 1): a unit is a number of rows, or for long rows a segment of one. Blocks are
-//     folded to one value each by the reducing primitives, and these pairwise.
-//   - Columns: a unit is a tile of columns by a number of reduced positions. Blocks are added into
-//     an accumulator as wide as a block, which for narrow rows holds several of them and is folded
-//     at the end.
+//   - Rows (inner is 1): a unit is a number of rows, or a segment of a long row. The reducing
+//     primitives fold each block to one value, and these values are combined pairwise.
+//   - Columns: a unit is a tile of columns times a number of reduced positions. Blocks are added
+//     to an accumulator as wide as a block. For narrow rows the accumulator holds several rows,
+//     which are folded at the end.
 //
-// The partial results of several units over one output are combined pairwise.
+// If several units belong to one output, their partial results are combined pairwise.
 const (
 	rowSegment = 1 << 15 // elements of a row in a unit
 	tileSize   = 1 << 16 // elements of a tile
 	tileRows   = 128     // least number of reduced positions in a tile
-	runRows    = 16      // blocks added one by one before they are added to the unit's sum
+	// blocks that are added one by one before their sum is added to the unit's sum
+	runRows = 16
 )
 
 type reduction struct {
 	*binding
 	kind  device.ReduceKind
-	ct    dtype.Type // of the combined values
-	size  int        // of one in partial results
+	ct    dtype.Type // type of the combined values
+	size  int        // bytes of a partial result
 	arg   bool
 	outer int
 	reduc int
 	inner int
 
-	cols, rows int // of a tile; inner 1: cols is 1
-	tiles      int // of columns
-	chunks     int // of reduced positions
+	cols, rows int // size of a tile; if inner is 1, cols is 1
+	tiles      int // tiles of columns
+	chunks     int // chunks of reduced positions
 	combine    kernel
 
 	part []byte  // [chunk][outer][inner] combined values
-	pos  []int64 // the same of positions, for arg kinds
+	pos  []int64 // positions in the same layout, for ArgMax and ArgMin
 }
 
 func (d *Device) reduce(o *device.Reduce) error {
@@ -71,7 +72,7 @@ func (d *Device) reduce(o *device.Reduce) error {
 	if !red.arg {
 		result = red.ct
 	}
-	// Strides of the combined values, which lie in walking order.
+	// Strides of the combined values, which are contiguous in the order of traversal.
 	dense := shape.Layout{Shape: out.Shape, Strides: out.Shape}
 	at, isDense := 1, true
 	for i := n - 1; i >= 0; i-- {
@@ -117,8 +118,8 @@ func (d *Device) reduce(o *device.Reduce) error {
 
 var plusZeros [4096]byte
 
-// fromZero makes +0 of sums that are -0: a sum begins with 0, which the sums of rows that begin
-// with the first row leave out.
+// fromZero turns sums of -0 into +0. A sum begins with +0, but the sums of rows begin with the
+// first row instead.
 func fromZero(final []byte, t dtype.Type, n int) {
 	wide := width(t)
 	for block := len(plusZeros) / wide; n > 0; n -= block {
@@ -130,7 +131,7 @@ func fromZero(final []byte, t dtype.Type, n int) {
 
 func at8(p unsafe.Pointer, n int) []byte { return unsafe.Slice((*byte)(p), n) }
 
-// scratch is memory for the time of one call; its contents are undefined.
+// scratch is temporary memory for one call; its contents are undefined.
 type scratch struct {
 	values, parts, positions []byte
 	red                      reduction
@@ -140,7 +141,7 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // split orders the dimensions and sets the sizes of the three groups.
 func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.View) {
-	lead, most := 0, -1 // the operand that moves in most dimensions decides
+	lead, most := 0, -1 // the operand with the most dimensions of stride not 0 decides
 	for i := range ins {
 		moves := 0
 		for k := range order {
@@ -154,7 +155,7 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	}
 	stride := func(k int) int {
 		if s.At(k) == 1 {
-			return math.MaxInt // anywhere
+			return math.MaxInt // size 1: may come anywhere
 		}
 		v := ins[lead].Strides.At(k)
 		return max(v, -v)
@@ -166,15 +167,16 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 		}
 	}
 	n := len(order)
-	inner := n // where the dimensions behind the last reduced one begin
+	inner := n // index of the first dimension after the last reduced one
 	for inner > 0 && !class[order[inner-1]] {
 		inner--
 	}
 	if inner == 0 {
-		inner = n // nothing is reduced: rows of one element
+		inner = n // if nothing is reduced, rows have one element
 	}
-	// Before inner, those that stay come first; each group keeps its order, but positions count in
-	// the views' order.
+	// Before inner come the dimensions that stay, then the reduced ones; each group keeps its
+	// order. For ArgMax and ArgMin the reduced dimensions have the views' order, because positions
+	// count in it.
 	var o [shape.MaxRank]int
 	w := 0
 	for _, k := range order[:inner] {
@@ -214,7 +216,7 @@ func (r *reduction) split(order []int, class []bool, s shape.Dims, ins []device.
 	}
 }
 
-// identity returns the bits of the combination of no values, in computing form.
+// identity returns the bits, in computing form, of the combination of no values.
 func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	ct := t.Compute()
 	switch k {
@@ -240,12 +242,12 @@ func identity(k device.ReduceKind, t dtype.Type) uint64 {
 	return expr.Encode(ct, hi)
 }
 
-// mostPartials is how many bytes of partial results a reduction may take. Of a tensor that fits
-// memory they are a small part of it. Of one expanded to 2⁵⁰ elements they would not fit
-// themselves, and the sum would take years.
+// mostPartials limits the bytes of partial results. For a tensor that fits into memory, partial
+// results are a small part of it. For one that is expanded to 2⁵⁰ elements they would not fit, and
+// the sum would take years.
 const mostPartials = 1 << 33
 
-// reduceAll computes the combined values, in walking order.
+// reduceAll computes the combined values, in the order of traversal.
 func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
 	r.whole = 0
 	blk := r.pl.block
@@ -300,7 +302,7 @@ func (d *Device) reduceAll(r *reduction, final []byte, tmp *scratch) error {
 
 func at64(b []byte) []int64 { return unsafe.Slice((*int64)(unsafe.Pointer(&b[0])), len(b)/8) }
 
-// join combines the partial results of the chunks pairwise into those of the first.
+// join combines the partial results of the chunks pairwise into those of the first chunk.
 func (r *reduction) join(total int) {
 	for step := 1; step < r.chunks; step *= 2 {
 		for c := 0; c+step < r.chunks; c += 2 * step {
@@ -339,14 +341,14 @@ func (r *reduction) run(lo, hi int) {
 	accumulators.Put(acc)
 }
 
-// evaluate computes the mapped values of elements p … p+n-1 and returns where they are, in
+// evaluate computes the mapped values of elements p … p+n-1 and returns their address. They are in
 // computing form.
 func (r *reduction) evaluate(w *runner, p, n int) unsafe.Pointer {
 	r.load(w, p, n)
 	exec(w.reg, r.pl.body, n)
 	o := &r.pl.outs[0]
 	v := w.reg[o.val]
-	if o.conv != nil && o.typ.IsInteger() { // narrow: wrapped as if stored
+	if o.conv != nil && o.typ.IsInteger() { // narrow integers wrap as if they were stored
 		o.conv(w.stage, v, nil, nil, n)
 		v = unsafe.Add(w.base, r.pl.stage2)
 		loads[o.typ](v, w.stage, nil, nil, n)
@@ -354,7 +356,7 @@ func (r *reduction) evaluate(w *runner, p, n int) unsafe.Pointer {
 	return v
 }
 
-// shortRows reduces whole rows, of which a block holds several.
+// shortRows reduces whole rows; a block holds several of them.
 func (r *reduction) shortRows(w *runner, lo, hi int) {
 	per := r.pl.block / r.reduc
 	for u := lo; u < hi; u += per {
@@ -373,7 +375,7 @@ func (r *reduction) shortRows(w *runner, lo, hi int) {
 	}
 }
 
-// row reduces n positions from from on of one row.
+// row reduces n positions of one row, beginning at from.
 func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 	p := k*r.reduc + from
 	to := chunk*r.outer + k
@@ -401,8 +403,8 @@ func (r *reduction) row(w *runner, acc *accumulator, k, chunk, from, n int) {
 	writeBits(r.value(to), r.size, c.total(r))
 }
 
-// reach shortens a block of n elements from p on so that it ends where an inner run ends, if runs
-// are long enough to be used where they lie.
+// reach shortens a block of n elements from p on so that it ends at the end of an inner run. If
+// runs are too short to be used in place, it returns n.
 func (r *reduction) reach(p, n int) int {
 	run := r.dims[r.rank-1]
 	if r.rank == 1 || run < r.pl.block/4 {
@@ -411,7 +413,7 @@ func (r *reduction) reach(p, n int) int {
 	return min(n, run-p%run)
 }
 
-// cascade combines a row of values pairwise: level i holds a combination of 2^i of them.
+// cascade combines a row of values pairwise: level i holds a combination of 2^i values.
 type cascade struct {
 	level [32]uint64
 	pair  [2]uint64

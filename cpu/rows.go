@@ -9,14 +9,14 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// The fused row operations work on groups of rows that together have some thousand elements, so
-// that short rows share the cost of the functions, which are the plans of package expr's formulas.
+// The fused row operations work on groups of rows that have some thousand elements together. So
+// short rows share the cost of calling the functions, which are plans of package expr's formulas.
 const groupSize = 4096
 
-// sameBlock is how often a row's value is repeated for the block primitives.
+// sameBlock is how many copies of a row's value the block primitives need at once.
 const sameBlock = 256
 
-// function is a plan of one operand in computing form, applied to arrays.
+// function is the plan of a function with one operand in computing form, for use on arrays.
 type function struct {
 	pl      *plan
 	in, out int32
@@ -28,7 +28,7 @@ type functionKey struct {
 	t    dtype.Type
 }
 
-var functions sync.Map // functionKey → *function
+var functions sync.Map // maps functionKey to *function
 
 // functionOf returns the named function of package expr for float32 or float64.
 func functionOf(name string, t dtype.Type) *function {
@@ -60,14 +60,14 @@ func (f *function) apply(r *runner, dst, src unsafe.Pointer, size, n int) {
 	}
 }
 
-// release gives a runner back without pointers to operands.
+// release returns a runner to its pool, without pointers to operands.
 func (f *function) release(r *runner) {
 	r.reg[f.in] = unsafe.Add(r.base, f.pl.slot[f.in])
 	r.reg[f.out] = unsafe.Add(r.base, f.pl.slot[f.out])
 	f.pl.pool.Put(r)
 }
 
-// rowWorker is a worker's functions and space for a fused row operation in computing type t.
+// rowWorker holds a worker's functions and memory for a fused row operation in computing type t.
 type rowWorker struct {
 	t        dtype.Type
 	size     int
@@ -75,8 +75,8 @@ type rowWorker struct {
 	group    int // rows in a group
 	exp, log *function
 	re, rl   *runner
-	space    [3][]byte         // of a group's elements
-	rows     [4][]byte         // of a group's rows: one value each
+	space    [3][]byte         // memory for the elements of a group
+	rows     [4][]byte         // one value for each row of a group
 	same     [sameBlock]uint64 // one value repeated
 	stage    [maxBlock]uint64
 }
@@ -104,8 +104,8 @@ func (w *rowWorker) release() {
 	rowWorkers.Put(w)
 }
 
-// groupRows returns how many rows of x make a group: of rows whose elements of one column are
-// neighbours, a cache line of these at least.
+// groupRows returns how many rows of x form a group. If the elements of a column are contiguous, a
+// group has at least a cache line of rows.
 func groupRows(x *device.View) int {
 	cols := max(1, x.Shape.At(1))
 	n := max(1, groupSize/cols)
@@ -115,10 +115,10 @@ func groupRows(x *device.View) int {
 	return n
 }
 
-// turned reports whether the columns of a matrix are contiguous, and not its rows.
+// turned reports whether the columns of a matrix are contiguous, and its rows are not.
 func turned(v *device.View) bool { return v.Strides.At(0) == 1 && v.Strides.At(1) > 1 }
 
-// grown returns a slice of n bytes, aligned for every type, b itself if it is large enough.
+// grown returns a slice of n bytes, aligned for every type. It returns b if that is large enough.
 func grown(b []byte, n int) []byte {
 	if cap(b) >= n {
 		return b[:n]
@@ -129,7 +129,7 @@ func grown(b []byte, n int) []byte {
 
 func data(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
 
-// load returns rows lo … lo+n-1 of v in computing form: where they are, if they lie so, else in
+// load returns rows lo … lo+n-1 of v in computing form: in place if possible, otherwise copied to
 // space k.
 func (w *rowWorker) load(v *device.View, lo, n, k int) unsafe.Pointer {
 	size := v.Type.Size()
@@ -162,8 +162,8 @@ func (w *rowWorker) load(v *device.View, lo, n, k int) unsafe.Pointer {
 	return dst
 }
 
-// target returns where rows lo … lo+n-1 of v are to be computed: in place if they lie densely in
-// computing form, else in space k.
+// target returns the memory in which rows lo … lo+n-1 of v are computed: in place if they are
+// contiguous and in computing form, otherwise space k.
 func (w *rowWorker) target(v *device.View, lo, n, k int) unsafe.Pointer {
 	if v.Type == w.t && (v.Strides.At(1) == 1 || w.cols == 1) && (v.Strides.At(0) == w.cols || n == 1) {
 		return unsafe.Add(pointer(v), lo*v.Strides.At(0)*w.size)
@@ -171,7 +171,7 @@ func (w *rowWorker) target(v *device.View, lo, n, k int) unsafe.Pointer {
 	return data(w.space[k])
 }
 
-// store writes rows lo … lo+n-1 of v from src, unless src is the target.
+// store copies rows lo … lo+n-1 from src to v, if src is not their place already.
 func (w *rowWorker) store(v *device.View, lo, n int, src unsafe.Pointer) {
 	size := v.Type.Size()
 	dst := unsafe.Add(pointer(v), lo*v.Strides.At(0)*size)
@@ -209,7 +209,7 @@ func (w *rowWorker) each(op expr.Op, dst, src, value unsafe.Pointer, n int) {
 	}
 }
 
-// run computes dst[c] = k(src[c], v) for n elements; v is a value's bits.
+// run computes dst[c] = k(src[c], v) for n elements; v holds the bits of a value.
 func (w *rowWorker) run(k kernel, dst, src unsafe.Pointer, v uint64, n int) {
 	same := unsafe.Pointer(&w.same)
 	if w.size == 4 {
@@ -219,7 +219,7 @@ func (w *rowWorker) run(k kernel, dst, src unsafe.Pointer, v uint64, n int) {
 	for j := range words[:min(8, len(words))] {
 		words[j] = v
 	}
-	for j := 8; j < len(words); j *= 2 { // moving memory is vectorised
+	for j := 8; j < len(words); j *= 2 { // copy is vectorised
 		copy(words[j:], words[:j])
 	}
 	for c := 0; c < n; c += sameBlock {
@@ -228,7 +228,7 @@ func (w *rowWorker) run(k kernel, dst, src unsafe.Pointer, v uint64, n int) {
 	}
 }
 
-// both computes dst = op(a, b) for n rows of elements.
+// both computes dst = op(a, b) for the elements of n rows.
 func (w *rowWorker) both(op expr.Op, dst, a, b unsafe.Pointer, n int) {
 	ops[op][w.t](dst, a, b, b, n*w.cols)
 }

@@ -11,8 +11,8 @@ import (
 // Supports reports whether the CPU has a kernel for op.
 func (d *Device) Supports(op device.Op) bool { return supports(op) }
 
-// supports is the answer of the CPU and of its form without memory, so that a program takes
-// the same paths on both.
+// supports answers for the CPU and for the CPU without memory, so that a program takes the same
+// paths on both.
 func supports(op device.Op) bool {
 	switch o := op.(type) {
 	case *device.Map, *device.Reduce, *device.MatMul, *device.Gather, *device.Scatter,
@@ -51,7 +51,7 @@ func single(op device.Op) bool {
 	}
 }
 
-// Run does op and returns when it is done. It is for [device.Run] to call.
+// Run runs op and returns when it is done. Only [device.Run] calls it.
 func (d *Device) Run(_ device.Stream, op device.Op, _ *device.KernelEvent) error {
 	switch o := op.(type) {
 	case *device.Map:
@@ -123,7 +123,7 @@ func unsupported(op device.Op) error {
 	return fmt.Errorf("cpu: %s: %w", op.Name(), errors.ErrUnsupported)
 }
 
-// Owns says why b is no memory of the CPU that may be used.
+// Owns returns "" if b is usable memory of the CPU, else the reason why it is not.
 func (d *Device) Owns(b device.Buffer) (reason string) {
 	own, ok := b.(*buffer)
 	if !ok || own == nil {

@@ -9,19 +9,19 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// scanLanes is how many neighbouring columns are scanned together.
+// scanLanes is the largest number of neighbouring columns that are scanned together.
 const scanLanes = 256
 
-// scanTask scans columns; a unit is a block of neighbouring ones.
+// scanTask scans columns; a unit of work is a block of neighbouring columns.
 type scanTask struct {
 	*device.Scan
-	n      int // elements of a column
-	inner  int // neighbouring columns
-	lanes  int // of a unit
-	blocks int // units of an outer index
+	n      int // elements in a column
+	inner  int // number of neighbouring columns
+	lanes  int // columns in a unit
+	blocks int // units for each outer index
 }
 
-// scan combines each column in order.
+// scan combines the elements of each column in order.
 func (d *Device) scan(o *device.Scan) {
 	if o.Out.Size() == 0 {
 		return
@@ -33,9 +33,9 @@ func (d *Device) scan(o *device.Scan) {
 	d.crew.parallel(units, max(1, inlineWork/8/(t.n*t.lanes), units/(8*d.crew.size())), t)
 }
 
-// scanSpace is a worker's space; it is reused, for clearing it costs more than many scans.
+// scanSpace is a worker's memory. It is reused, because clearing it takes longer than many scans.
 type scanSpace struct {
-	raw, computed   [maxBlock]uint64 // of fetch and put
+	raw, computed   [maxBlock]uint64 // buffers of fetch and put
 	x, b, positions [maxBlock]uint64
 }
 
@@ -54,7 +54,7 @@ func (t *scanTask) run(lo, hi int) {
 	}
 }
 
-// fetch reads n elements, stride apart, as type to, which is float64 or int64.
+// fetch reads n elements, stride apart, and converts them to type to, which is float64 or int64.
 func (w *scanSpace) fetch(dst unsafe.Pointer, to dtype.Type, v *device.View, offset, stride, n int) {
 	size, t := v.Type.Size(), v.Type.Compute()
 	src := unsafe.Add(pointer(v), offset*size)
@@ -86,12 +86,12 @@ func (w *scanSpace) put(v *device.View, offset, stride, n int, src unsafe.Pointe
 	spread(unsafe.Add(pointer(v), offset*size), src, size, stride*size, n)
 }
 
-// scanColumns scans w neighbouring columns from j on of outer index o, in blocks of elements: of
-// one column, or one of each.
+// scanColumns scans w neighbouring columns, beginning at j, of outer index o. A block holds
+// elements of one column, or one element of each column.
 func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Type, o, j, w int) {
 	xp, bp, pp := unsafe.Pointer(&space.x), unsafe.Pointer(&space.b), unsafe.Pointer(&space.positions)
 	x, b, places := at[T](xp, maxBlock), at[T](bp, maxBlock), at[int64](pp, maxBlock)
-	var state [scanLanes]T // of each column
+	var state [scanLanes]T // state of each column
 	var best [scanLanes]int64
 	step := maxBlock
 	if w > 1 {
@@ -100,7 +100,7 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 	positions := t.Kind == device.ScanMax || t.Kind == device.ScanMin
 	for done := 0; done < t.n; done += step {
 		m := min(step, t.n-done)
-		low := done // the block's elements are read upwards
+		low := done // a block's elements are read in ascending order
 		if t.Reverse {
 			low = t.n - done - m
 		}
@@ -153,7 +153,7 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 			case start:
 				*s = b[i]
 			default:
-				*s = T(v * *s) // rounded before the sum
+				*s = T(v * *s) // the product is rounded before the sum
 				*s += b[i]
 			}
 			x[i] = *s
@@ -166,7 +166,8 @@ func scanColumns[T float64 | int64](t *scanTask, space *scanSpace, typ dtype.Typ
 	}
 }
 
-// sumLanes adds x to the sums so far, one of each or one of all.
+// sumLanes adds x to the sums so far. x holds one element of each column, or several elements of
+// one column.
 func sumLanes[T float64 | int64](x, state []T, reverse bool) {
 	switch {
 	case len(state) > 1:

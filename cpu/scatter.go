@@ -7,19 +7,21 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// scatter combines along lines of the axis. Two positions meet in one element only if they lie on
-// one line, so a line is done by one worker in the order of the positions, and the result does not
-// depend on how lines are shared out.
+// scatter combines along lines of the axis. Only positions on the same line can have the same
+// target. One worker handles a line in the order of its positions, so the result does not depend on
+// the distribution of lines.
 type scatter struct {
 	indexed
 	dst  *device.View
 	line func(l *scatterLine) int // combines along one line
 
-	whole       kernel // combines parts of rows that share an index; nil: one by one
-	cols, parts int    // of a row
+	// combines parts of rows that share an index; nil: elements are combined one by one
+	whole       kernel
+	cols, parts int // columns in a part, parts of a row
 }
 
-// scatter leaves out positions whose index is outside the axis, and reports them at once.
+// scatter leaves out positions whose index is outside the axis, and returns the error for them at
+// once.
 func (d *Device) scatter(o *device.Scatter) error {
 	if o.Index.Size() == 0 {
 		return nil
@@ -34,7 +36,7 @@ func (d *Device) scatter(o *device.Scatter) error {
 	n := o.Index.Shape.At(o.Axis)
 	lines := o.Index.Size() / n
 	if k := rowKernel(o.Kind, o.Dst.Type); s.shared >= 16 && s.suffix == o.Axis+1 && k != nil {
-		// Rows of a table: the columns are shared out.
+		// For rows of a table, the workers divide the columns.
 		s.whole, s.cols = k, max(64, (s.shared+d.crew.size()-1)/d.crew.size())
 		if work := s.shared * n; work < inlineWork {
 			s.cols = s.shared
@@ -47,8 +49,8 @@ func (d *Device) scatter(o *device.Scatter) error {
 	return s.fault(o.Tag)
 }
 
-// rowKernel returns what combines a row with a row, nil where the stored form is not the computing
-// form.
+// rowKernel returns the kernel that combines a row with a row, nil if the stored form differs from
+// the computing form.
 func rowKernel(kind device.ScatterKind, t dtype.Type) kernel {
 	if kind == device.ScatterSet {
 		size := t.Size()
@@ -61,7 +63,8 @@ func rowKernel(kind device.ScatterKind, t dtype.Type) kernel {
 		device.ScatterMax: device.Max, device.ScatterMin: device.Min}[kind], t)
 }
 
-// scatterHalf combines 16-bit floats in a float32 copy of the target, which is rounded once.
+// scatterHalf combines 16-bit floats in a float32 copy of the target, which is rounded once at the
+// end.
 func (d *Device) scatterHalf(o *device.Scatter) error {
 	t, err := temporaries(d, o)
 	defer release(t[:])
@@ -72,12 +75,13 @@ func (d *Device) scatterHalf(o *device.Scatter) error {
 	d.cast(&t[1], &o.Src)
 	wide := *o
 	wide.Dst, wide.Src = t[0], t[1]
-	bad := d.scatter(&wide) // an index outside the axis: the others are done
+	// if an index is outside the axis, the other positions are done all the same
+	bad := d.scatter(&wide)
 	d.cast(&o.Dst, &t[0])
 	return bad
 }
 
-// run does the lines lo … hi-1, or the parts of rows of that number.
+// run processes lines lo … hi-1, or the parts of rows with these numbers.
 func (s *scatter) run(lo, hi int) {
 	if s.whole != nil {
 		for u := lo; u < hi; u++ {
@@ -88,7 +92,7 @@ func (s *scatter) run(lo, hi int) {
 	size := s.dst.Type.Size()
 	dst, src, index := pointer(s.dst), pointer(s.src), pointer(s.index)
 	n, is := s.index.Shape.At(s.axis), s.index.Type.Size()
-	inner := 1 // positions between neighbours on a line
+	inner := 1 // distance in positions between neighbours on a line
 	for k := s.axis + 1; k < s.index.Shape.Rank(); k++ {
 		inner *= s.index.Shape.At(k)
 	}
@@ -113,7 +117,7 @@ func (s *scatter) run(lo, hi int) {
 	}
 }
 
-// rows does the part that begins at column c of all rows of one position before the axis.
+// rows processes the part from column c on of all rows that have one position before the axis.
 func (s *scatter) rows(outer, c int) {
 	var do, so, io int
 	q := outer
@@ -139,16 +143,17 @@ func (s *scatter) rows(outer, c int) {
 	}
 }
 
-// A scatterLine is the positions along one line; strides are in bytes.
+// scatterLine holds the positions along one line. Strides are in bytes.
 type scatterLine struct {
 	dst, src, index unsafe.Pointer
-	n, is           int // positions, and the size of an index
+	n, is           int // number of positions, size of an index in bytes
 	dx, ds, along   int
 	bound           uint64
 }
 
-// lineInto returns what combines along a line and returns the first position whose index is outside
-// the axis, -1 for none. The sum of truth values is "or", their product "and".
+// lineInto returns the function that combines along a line. That function returns the first
+// position whose index is outside the axis, -1 for none. For truth values the sum is "or" and the
+// product is "and".
 func lineInto(kind device.ScatterKind, t dtype.Type) func(l *scatterLine) int {
 	if kind == device.ScatterSet {
 		switch t.Size() {
@@ -199,7 +204,7 @@ func lineOf[T number | int16 | int8 | uint8](kind device.ScatterKind) func(l *sc
 	return lineMin[T]
 }
 
-// next returns where position t goes to and comes from; ok is false where its index is outside the
+// next returns the target and the source of position t. ok is false if its index is outside the
 // axis.
 func (l *scatterLine) next(t int) (dst, src unsafe.Pointer, ok bool) {
 	i := uint64(indexAt(unsafe.Add(l.index, t*l.dx), l.is))

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// searchTask looks values up; a unit is a value, numbered row by row.
+// searchTask looks values up. A unit of work is one value; values are numbered row by row.
 type searchTask struct {
 	*device.Search
 	find func(rows, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool)
@@ -56,7 +56,7 @@ func (t *searchTask) run(lo, hi int) {
 	}
 }
 
-// find halves the row for each of m values; strides are in bytes.
+// find does a binary search in the row for each of m values. Strides are in bytes.
 func find[T any, K number | int16 | int8 | uint8](key func(T) K) func(rows, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool) {
 	return func(row, values unsafe.Pointer, n, rowStride, valueStride, outStride, m int, out unsafe.Pointer, right bool) {
 		for i := range m {

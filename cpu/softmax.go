@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// rowTask is a fused row operation; a unit is a group of rows.
+// rowTask is a fused row operation; a unit of work is a group of rows.
 type rowTask struct {
 	f     func(w *rowWorker, lo, n int)
 	t     dtype.Type
@@ -27,7 +27,7 @@ func (r *rowTask) run(lo, hi int) {
 	w.release()
 }
 
-// byRows runs f on groups of rows of x.
+// byRows runs f on groups of rows of x, in parallel.
 func (d *Device) byRows(x *device.View, f func(w *rowWorker, lo, n int)) {
 	rows, cols := x.Shape.At(0), x.Shape.At(1)
 	if rows == 0 || cols == 0 {
@@ -38,7 +38,8 @@ func (d *Device) byRows(x *device.View, f func(w *rowWorker, lo, n int)) {
 	d.crew.parallel(groups, max(1, groups/(8*d.crew.size())), &rowTask{f, x.Type.Compute(), rows, cols, g})
 }
 
-// softmax is e^(x-m)/Σe^(x-m), or (x-m) - log Σe^(x-m), with m the row's maximum.
+// softmax computes e^(x-m)/Σe^(x-m), or the logarithm (x-m) - log Σe^(x-m), where m is the row's
+// maximum.
 func (d *Device) softmax(o *device.Softmax) {
 	d.byRows(&o.X, func(w *rowWorker, lo, n int) {
 		src := w.load(&o.X, lo, n, 0)
@@ -60,7 +61,7 @@ func (d *Device) softmax(o *device.Softmax) {
 	})
 }
 
-// softmaxGrad is (g - Σg·y)·y, or of the logarithm g - e^y·Σg.
+// softmaxGrad computes (g - Σg·y)·y, or for the logarithm g - e^y·Σg.
 func (d *Device) softmaxGrad(o *device.SoftmaxGrad) {
 	d.byRows(&o.Y, func(w *rowWorker, lo, n int) {
 		fy, fg := w.load(&o.Y, lo, n, 0), w.load(&o.G, lo, n, 1)
@@ -80,7 +81,7 @@ func (d *Device) softmaxGrad(o *device.SoftmaxGrad) {
 	})
 }
 
-// crossEntropy reports a target outside the classes at once.
+// crossEntropy returns the error for a target outside the classes at once.
 func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 	rows, cols := o.X.Shape.At(0), o.X.Shape.At(1)
 	var bad atomic.Int64
@@ -91,7 +92,7 @@ func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 		most, sum, logs, total := w.row(0), w.row(1), w.row(2), w.row(3)
 		w.fold(device.Max, most, src, n)
 		w.each(expr.OpSub, e, src, most, n)
-		// What the targets name, before e is overwritten: x - m.
+		// Read x - m of each target before e overwrites it.
 		for i := range n {
 			c := *(*int64)(element(&o.Target, lo+i))
 			off := i * w.size
@@ -105,7 +106,7 @@ func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 		w.exp.apply(w.re, e, e, w.size, n*cols)
 		w.fold(device.Sum, sum, e, n)
 		w.log.apply(w.rl, logs, sum, w.size, n)
-		// log p, whose 0 is +0 as torch's: the loss is -0 then
+		// if log p is 0, it is +0 as in torch, so that the loss is -0
 		ops[expr.OpSub][w.t](total, total, logs, logs, n)
 		ops[expr.OpNeg][w.t](total, total, total, total, n)
 		for i := range n {
@@ -128,7 +129,7 @@ func (d *Device) crossEntropy(o *device.CrossEntropy) error {
 	return d.meanOfTargets(o)
 }
 
-// sumsOfLosses are the sums of float32 and float64.
+// sumsOfLosses holds the reductions that sum losses of float32 and float64.
 var sumsOfLosses = map[dtype.Type]*device.Reduction{}
 
 func init() {
@@ -156,7 +157,7 @@ func (d *Device) meanOfTargets(o *device.CrossEntropy) error {
 	return nil
 }
 
-// lower stores v if it is less.
+// lower stores v in a if v is less.
 func lower(a *atomic.Int64, v int64) {
 	for {
 		o := a.Load()
@@ -203,7 +204,8 @@ func (d *Device) crossEntropyGrad(o *device.CrossEntropyGrad) {
 		}
 		w.each(expr.OpMul, y, y, w.row(1), n)
 		clear(at8(w.row(2), n*w.size))
-		w.each(expr.OpAdd, y, y, w.row(2), n) // +0 for -0: torch subtracts products from g
+		// turn -0 into +0, because torch subtracts products from g
+		w.each(expr.OpAdd, y, y, w.row(2), n)
 		for i := range n {
 			if c := *(*int64)(element(&o.Target, lo+i)); uint64(c) >= uint64(cols) || c == o.Ignore {
 				clear(at8(unsafe.Add(y, i*cols*w.size), cols*w.size))

@@ -11,16 +11,17 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// An element's key is an unsigned integer that grows with it. Keys of 32 bits are sorted as the
-// upper half of a word that has the position in the lower one, larger keys beside their position.
+// The key of an element is an unsigned integer with the order of the elements. Keys of 32 bits are
+// sorted as the upper half of a word whose lower half is the position. Larger keys are sorted as
+// pairs of key and position.
 
-// sortTask sorts rows; a unit is a row.
+// sortTask sorts rows; a unit of work is a row.
 type sortTask struct {
 	*device.Argsort
 	n, k int
 }
 
-// radixLength is from how many elements on digits are counted instead of elements compared.
+// radixLength is the number of elements from which radix sort replaces comparisons.
 const radixLength = 512
 
 func (d *Device) argsort(o *device.Argsort) {
@@ -32,13 +33,13 @@ func (d *Device) argsort(o *device.Argsort) {
 	d.crew.parallel(rows, max(1, inlineWork/16/t.n, rows/(8*d.crew.size())), t)
 }
 
-// sortPair is a key of 64 bits and its position.
+// sortPair is a 64-bit key with its position.
 type sortPair struct {
 	key uint64
 	at  int64
 }
 
-// sortSpace is a worker's space.
+// sortSpace is a worker's memory.
 type sortSpace struct {
 	words, spareWords []uint64
 	pairs, sparePairs []sortPair
@@ -132,7 +133,7 @@ func keysOf[T any](dst []uint64, p unsafe.Pointer, stride int, descending bool, 
 	}
 }
 
-// key32 is the key of a float32: all NaN are equal and the greatest, -0 is 0.
+// key32 returns the key of a float32: all NaN have the same, greatest key, and -0 has the key of 0.
 func key32(v float32) uint32 {
 	switch {
 	case v != v:
@@ -147,7 +148,7 @@ func key32(v float32) uint32 {
 	}
 }
 
-// key64 is the key of a float64.
+// key64 returns the key of a float64.
 func key64(v float64) uint64 {
 	switch {
 	case v != v:
@@ -162,8 +163,8 @@ func key64(v float64) uint64 {
 	}
 }
 
-// smallest returns the k least of x in order; x is changed. digit gives eight bits of a key, whose
-// length is bits.
+// smallest returns the k smallest elements of x in order; it changes x. digit returns eight bits of
+// a key, and bits is the length of a key.
 func smallest[T any](x []T, spare *[]T, k int, order func(x []T), compare func(a, b T) int, digit func(v T, shift int) uint8, bits int) []T {
 	if k < len(x)/16 {
 		return least(x, k, order, compare)
@@ -184,7 +185,7 @@ func smallest[T any](x []T, spare *[]T, k int, order func(x []T), compare func(a
 			one = one || n == len(from)
 			place[d], sum = sum, sum+n
 		}
-		if one { // all have this digit
+		if one { // all elements have this digit
 			continue
 		}
 		for _, v := range from {
@@ -197,9 +198,9 @@ func smallest[T any](x []T, spare *[]T, k int, order func(x []T), compare func(a
 	return from[:k]
 }
 
-// leastFloats sets heap to the least words of a row of float32, in order. Nearly all elements are
-// beyond the greatest so far, which one comparison of floats tells; NaN, and what compares with
-// NaN, goes by its key.
+// leastFloats sets heap to the smallest words of a row of float32, in order. Nearly all elements
+// are greater than the heap's maximum, which one float comparison finds. If a NaN is involved, keys
+// are compared.
 func (t *sortTask) leastFloats(row int, heap []uint64) {
 	x := at[float32](unsafe.Add(pointer(&t.X), row*t.X.Strides.At(0)*4), t.n)
 	var flip uint32
@@ -227,7 +228,7 @@ func (t *sortTask) leastFloats(row int, heap []uint64) {
 	slices.Sort(heap)
 }
 
-// siftWords moves element i of a heap, whose root is the greatest, down to its place.
+// siftWords moves element i of a heap, whose root is the maximum, down to its place.
 func siftWords(heap []uint64, i int) {
 	for {
 		c := 2*i + 1
@@ -245,7 +246,8 @@ func siftWords(heap []uint64, i int) {
 	}
 }
 
-// least returns the k least of x in order, by a heap of k whose root is the greatest.
+// least returns the k smallest elements of x in order. It uses a heap of k elements, whose root is
+// the maximum.
 func least[T any](x []T, k int, order func(x []T), compare func(a, b T) int) []T {
 	heap := x[:k]
 	down := func(i int) {

@@ -2,11 +2,11 @@ package cpu
 
 import "unsafe"
 
-// gather copies n elements of the given size that lie stride bytes apart into dense dst.
+// gather copies n elements of the given size, which are stride bytes apart, to contiguous dst.
 func gather(dst, src unsafe.Pointer, size, stride, n int) {
 	switch {
 	case stride == size:
-		if n*size <= 64 && size == 4 { // short runs: a call of memmove costs more
+		if n*size <= 64 && size == 4 { // for short runs, calling memmove takes longer
 			d, s := at[uint32](dst, n), at[uint32](src, n)
 			for i := range d {
 				d[i] = s[i]
@@ -39,7 +39,7 @@ func gatherAs[T uint8 | uint16 | uint32 | uint64](dst, src unsafe.Pointer, strid
 		a, b := *(*T)(src), *(*T)(unsafe.Add(src, stride))
 		src = unsafe.Add(src, 2*stride)
 		d[i], d[i+1], d[i+2], d[i+3] = a, b, *(*T)(src), *(*T)(unsafe.Add(src, stride))
-		if i+4 < n { // a pointer past the end of the memory must not be made
+		if i+4 < n { // a pointer past the end of the memory must not be created
 			src = unsafe.Add(src, 2*stride)
 		}
 	}
@@ -51,7 +51,7 @@ func gatherAs[T uint8 | uint16 | uint32 | uint64](dst, src unsafe.Pointer, strid
 	}
 }
 
-// spread copies n dense elements of the given size to places stride bytes apart.
+// spread copies n contiguous elements of the given size to places that are stride bytes apart.
 func spread(dst, src unsafe.Pointer, size, stride, n int) {
 	switch {
 	case stride == size:

@@ -6,10 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// temporaries takes the memory that a primitive needs beside its operands. One of 16-bit floats has
-// float32 copies of these, as what is added and multiplied is rounded once. A batch that repeats
-// one matrix has a copy of that one. The gradient of attention has parts of sums. The caller
-// releases them, also after an error.
+// temporaries allocates the memory that a primitive needs beside its operands. For a primitive on
+// 16-bit floats these are float32 copies, so that sums and products are rounded once. For a batch
+// that repeats one matrix, the copy has only that matrix. For the gradient of attention they are
+// partial sums. The caller releases them, also after an error.
 func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	var s [3]shape.Dims
 	n := 0
@@ -45,7 +45,8 @@ func temporaries(d device.Device, op device.Op) (t [3]device.View, err error) {
 	return t, nil
 }
 
-// once is the shape of a batch of matrices, of one where it repeats it.
+// once returns the shape of a batch of matrices. If the batch repeats one matrix, it is the shape
+// of a batch of one.
 func once(v *device.View) shape.Dims {
 	if v.Strides.At(0) == 0 {
 		return v.Shape.With(0, 1)
@@ -53,7 +54,7 @@ func once(v *device.View) shape.Dims {
 	return v.Shape
 }
 
-// release gives temporaries back.
+// release frees temporaries.
 func release(t []device.View) {
 	for i := range t {
 		if t[i].Buf != nil {

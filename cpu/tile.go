@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A map in which an operand is transposed against the results is walked in tiles of two dimensions:
-// the results' innermost one and the operand's. So whole cache lines of both are used while they
-// are in the cache.
+// If an operand of a map is transposed relative to the results, the map is traversed in tiles of
+// two dimensions: the innermost dimension of the results and that of the operand. So the tile's
+// cache lines of both are used completely while they are in the cache.
 
-// chooseTiles sets up tiles if an operand calls for them.
+// chooseTiles sets up tiles if an operand is transposed.
 func (b *binding) chooseTiles() {
 	b.across = -1
 	in := b.rank - 1
@@ -68,8 +68,8 @@ func (b *binding) runTiles(lo, hi int) {
 func (b *binding) evalTile(r *runner, c *cursor, rows, cols int) {
 	pl := b.pl
 	n := rows * cols
-	// The cache misses of a tile overlap when nothing else stands between them; what is small is
-	// near.
+	// Read each cache line of the tile first: these reads depend on nothing, so their cache misses
+	// overlap. Small operands are in the cache anyway.
 	var sum byte
 	far := b.size >= 1<<17
 	for i := range pl.loads {
@@ -134,7 +134,7 @@ func (b *binding) evalTile(r *runner, c *cursor, rows, cols int) {
 	}
 }
 
-// line writes n positions from off on.
+// line writes n positions, beginning with off.
 func line(dst unsafe.Pointer, t dtype.Type, off, step, n int) {
 	if t == dtype.U32 {
 		for i, d := 0, at[uint32](dst, n); i < n; i++ {
@@ -147,8 +147,8 @@ func line(dst unsafe.Pointer, t dtype.Type, off, step, n int) {
 	}
 }
 
-// transpose sets dense dst[i][j] = src[j][i], where the elements of a row of src are neighbours and
-// its rows lie stride bytes apart. dst has rows×cols elements.
+// transpose sets contiguous dst[i][j] = src[j][i]. The elements of a row of src are contiguous, and
+// its rows are stride bytes apart. dst has rows×cols elements.
 func transpose(dst, src unsafe.Pointer, size, stride, rows, cols int) {
 	switch size {
 	case 1:
@@ -162,7 +162,7 @@ func transpose(dst, src unsafe.Pointer, size, stride, rows, cols int) {
 	}
 }
 
-// touch reads a byte of every cache line of n rows of the given bytes.
+// touch reads a byte of every cache line of n rows of the given length in bytes.
 func touch(p unsafe.Pointer, stride, bytes, n int) (sum byte) {
 	for j := range n {
 		row := unsafe.Add(p, j*stride)
@@ -184,7 +184,8 @@ func transposeAs[T uint8 | uint16 | uint32 | uint64](dst, src unsafe.Pointer, st
 	}
 }
 
-// turnWords sets dst[c*stride+i] = src[i*cols+c] for i < rows and c < cols, words.
+// turnWords sets dst[c*stride+i] = src[i*cols+c] for i < rows and c < cols. Elements are 32-bit
+// words.
 func turnWords(dst, src unsafe.Pointer, stride, rows, cols int) {
 	d, s := at[uint32](dst, (cols-1)*stride+rows), at[uint32](src, rows*cols)
 	full, most := gemm.Transpose32(at[float32](dst, len(d)), stride, at[float32](src, len(s)), cols, rows, cols)
@@ -199,7 +200,7 @@ func turnWords(dst, src unsafe.Pointer, stride, rows, cols int) {
 	}
 }
 
-// transposeWords takes four rows of src at once, so that it writes 16 bytes at a time.
+// transposeWords handles four rows of src at once, so that it writes 16 bytes at a time.
 func transposeWords(dst, src unsafe.Pointer, stride, rows, cols int) {
 	j := 0
 	if stride > 0 && stride%4 == 0 {

@@ -6,10 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// A task is work on a range of units; ranges of one parallel call are disjoint and may run at once.
+// task is work on a range of units. The ranges of one parallel call are disjoint and may run at the
+// same time.
 type task interface{ run(lo, hi int) }
 
-// each is a task of a function of one unit.
+// each is a task that calls a function for each unit.
 type each func(i int)
 
 func (f each) run(lo, hi int) {
@@ -18,16 +19,16 @@ func (f each) run(lo, hi int) {
 	}
 }
 
-// A crew is the set of workers that share the units of a parallel call with the goroutine that
-// makes it. They are started by the first call that wants them; later ones make no goroutine. The
-// caller always takes part and waits only for units that a worker has begun, so nested and
-// concurrent calls cannot deadlock: at worst a caller does all of its units itself.
+// crew is the set of workers that share the units of a parallel call with the goroutine that makes
+// it. The first call that needs workers starts them; later calls start no goroutine. The caller
+// always takes part, and waits only for units that a worker has begun. So nested and concurrent
+// calls cannot deadlock: at worst a caller does all of its units itself.
 //
-// The size may change while work runs. Who is missing is hired by the next call. Who is too many
-// leaves between two jobs; a nil in the queue wakes one who waits there.
+// The size may change while work runs. The next call starts missing workers. Surplus workers end
+// between two jobs; a nil in the queue wakes one that waits there.
 type crew struct {
-	wanted atomic.Int64 // the caller included, at least 1
-	hired  atomic.Int64 // the caller not included; changed under mu
+	wanted atomic.Int64 // size including the caller, at least 1
+	hired  atomic.Int64 // running workers without the caller; changed under mu
 	mu     sync.Mutex
 	queue  chan *job
 	jobs   sync.Pool
@@ -38,9 +39,9 @@ type job struct {
 	t      task
 	n      int
 	grain  int
-	next   atomic.Int64 // the first range that nobody has taken
+	next   atomic.Int64 // the first range that no goroutine has taken
 	left   atomic.Int64 // ranges not finished
-	refs   atomic.Int32 // the caller and the entries in the queue
+	refs   atomic.Int32 // number of references: the caller and the entries in the queue
 	done   chan struct{}
 	raised atomic.Pointer[raised]
 }
@@ -54,7 +55,7 @@ func newCrew(size int) *crew {
 	return c
 }
 
-// size is how many goroutines share a call, the caller included.
+// size returns how many goroutines share a call, including the caller.
 func (c *crew) size() int { return int(c.wanted.Load()) }
 
 // resize changes the size, also while work runs.
@@ -63,11 +64,11 @@ func (c *crew) resize(size int) {
 	c.nudge()
 }
 
-// crowded reports whether there are more workers than the size leaves room for.
+// crowded reports whether there are more workers than the size allows.
 func (c *crew) crowded() bool { return c.hired.Load() >= c.wanted.Load() }
 
-// nudge wakes a worker that may be one too many. If the queue is full none waits there: each looks
-// when its job is done.
+// nudge wakes a waiting worker, which ends if there are too many. If the queue is full, no worker
+// waits there; each checks the size after its job.
 func (c *crew) nudge() {
 	if c.crowded() {
 		select {
@@ -77,8 +78,8 @@ func (c *crew) nudge() {
 	}
 }
 
-// parallel runs t over the units 0 … n-1 in ranges of grain, and returns when all are done. What a
-// worker panics with is raised again here. At most grain units run inline.
+// parallel runs t on the units 0 … n-1 in ranges of grain units, and returns when all are done. It
+// repeats a panic of a worker. If n is at most grain, the caller runs all units.
 func (c *crew) parallel(n, grain int, t task) {
 	if n <= 0 {
 		return
@@ -102,13 +103,14 @@ func (c *crew) parallel(n, grain int, t task) {
 		j.refs.Add(1)
 		select {
 		case c.queue <- j:
-		default: // all are busy
+		default: // all workers are busy
 			j.refs.Add(-1)
 		}
 	}
 	j.work()
 	<-j.done
-	j.t = nil // what it refers to is the caller's again; who comes too late does not look at it
+	// the caller may change the task's data now; a worker that comes too late does not read it
+	j.t = nil
 	r := j.raised.Load()
 	c.release(j)
 	if r != nil {
@@ -122,10 +124,10 @@ func (c *crew) release(j *job) {
 	}
 }
 
-// dismiss ends the workers, each as soon as it has nothing to do; for crews that tests make.
+// dismiss ends the workers as soon as they are idle, for crews that tests create.
 func (c *crew) dismiss() { c.resize(1) }
 
-// hire starts the workers that are missing.
+// hire starts the missing workers.
 func (c *crew) hire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,11 +137,11 @@ func (c *crew) hire() {
 	}
 }
 
-// serve is what a worker does until the crew has no room for it.
+// serve is a worker's loop. It ends when the crew has too many workers.
 func (c *crew) serve() {
 	for {
 		if c.crowded() && c.leave() {
-			c.nudge() // another may be too many
+			c.nudge() // there may be another surplus worker
 			return
 		}
 		if j := <-c.queue; j != nil {
@@ -149,7 +151,7 @@ func (c *crew) serve() {
 	}
 }
 
-// leave takes a worker off the list, false if there is room for it after all.
+// leave removes a worker from the count. It returns false if the worker is needed after all.
 func (c *crew) leave() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,7 +162,7 @@ func (c *crew) leave() bool {
 	return true
 }
 
-// work takes ranges until none is left.
+// work runs ranges until none is left.
 func (j *job) work() {
 	for {
 		lo := int(j.next.Add(1)-1) * j.grain

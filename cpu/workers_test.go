@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Every unit is done exactly once, for all sizes, also from many callers at once.
+// Every unit runs exactly once, for all sizes, also with many callers at once.
 func TestParallelDoesEveryUnitOnce(t *testing.T) {
 	c := newCrew(4)
 	defer c.dismiss()

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// abandoned makes an emulated GPU, leaves work on streams of its own and page-locked memory with
-// copies pending, and drops it all.
+// abandoned creates an emulated GPU, queues work on streams, starts copies from page-locked memory,
+// and then drops every reference.
 func abandoned(t *testing.T, gone chan struct{}) {
 	d := emulated(t, "emulate,mem=4MiB")
 	s, err := NewStream(d, 0)
@@ -25,8 +25,8 @@ func abandoned(t *testing.T, gone chan struct{}) {
 	runtime.AddCleanup(d, func(c chan struct{}) { close(c) }, gone)
 }
 
-// Emulated GPUs that nobody uses any more are garbage with all of their memory, also where copies
-// were pending on their streams.
+// Emulated GPUs that are no longer used are garbage with all of their memory, even if copies were
+// pending on their streams.
 func TestEmulatedDevicesAreCollected(t *testing.T) {
 	gone := make(chan struct{})
 	abandoned(t, gone)

@@ -13,15 +13,15 @@ import (
 
 var _ device.Connector = (*Device)(nil)
 
-// A CollectiveError says why NCCL does not do what several GPUs are to do together. Where it wraps
-// errors.ErrUnsupported nothing was queued, and the communicator is as it was; after any other it
-// is of no use.
+// CollectiveError says why NCCL did not run a collective of several GPUs. If it wraps
+// errors.ErrUnsupported, nothing was queued and the communicator can still be used. After any other
+// CollectiveError the communicator cannot be used any more.
 type CollectiveError struct {
 	Op     string // "all reduce", "connect"
-	Rank   int    // -1 where it is that of no rank
-	Device string // the rank's
+	Rank   int    // -1: the error concerns no single rank
+	Device string // the rank's device
 	Reason string
-	// what the library or the system answered; or errors.ErrUnsupported, or [ErrAborted]
+	// the answer of the library or the system, errors.ErrUnsupported, or [ErrAborted]
 	Err error
 }
 
@@ -40,36 +40,37 @@ func (e *CollectiveError) Unwrap() error { return e.Err }
 // ErrAborted is wrapped by the error of a collective whose communicator was aborted or closed.
 var ErrAborted = errors.New("the communicator was ended")
 
-// communicator runs collectives of GPUs by NCCL. The library wants a communicator's calls one after
-// the other, and gets them under lib; a call that waits does so in small steps, so that Abort is
-// never far.
+// communicator runs collectives of GPUs by NCCL. NCCL allows only one call at a time on a
+// communicator, so the mutex calls serializes them. A call that waits polls in short pauses, so
+// that Abort takes effect soon.
 type communicator struct {
 	lib   *nccl.Library
 	devs  []*Device
-	comms []nccl.Comm // the library writes to it when it is made
+	comms []nccl.Comm // NCCL writes the handles here when it makes the communicators
 
-	// one Collect after the other; what it waits for beside the library is waited for under this
-	// alone
+	// Held during a whole Collect, so that only one runs at a time. Waits that do not involve the
+	// library hold this mutex only.
 	queue   sync.Mutex
-	calls   sync.Mutex // of the library, and the fields below
-	ended   error      // not nil: the communicator is of no use
+	calls   sync.Mutex // held during a call of the library; guards the fields below
+	ended   error      // not nil: the communicator cannot be used any more
 	stop    sync.Once
-	stopped chan struct{} // closed: what waits for the library is to give up
+	stopped chan struct{} // closed: waits for the library give up
 }
 
-// Connect returns a communicator of GPUs of one driver by NVIDIA's NCCL, rank by rank, of which d
-// need not be one. It waits until the ranks have found each other, which takes a second or so.
+// Connect returns a communicator by NVIDIA's NCCL, with devices[r] as rank r. All devices belong to
+// one driver; d need not be among them. Connect waits until the ranks have found each other, which
+// takes about a second.
 //
-// Sums are in the library's order and not in that of the ranks: on the same machine the same bits
-// each time, on another one others. Weights, and the 1/ranks of a mean, are rounded to the
-// elements' type before the sum.
+// The library chooses the order of its sums, not the order of the ranks. The same machine gives the
+// same bits each time; another machine may give different bits. Weights, and the factor 1/ranks of
+// a mean, are rounded to the elements' type before the sum.
 //
-// The answer is an errors.ErrUnsupported where NCCL has no type, as for sums of int16 and bool, and
-// to ranks that share a GPU. So it is where its result would be another: for the greatest and the
-// least of floats it drops NaN. So it is for a weight that the type has no number for.
+// A collective fails with errors.ErrUnsupported in these cases. NCCL has no such type or operation,
+// as for sums of int16 and bool. NCCL's result would differ: its maximum and minimum of floats drop
+// NaN. The elements' type cannot hold a weight. Connect fails with it if two ranks share a GPU.
 //
-// The error is a *[device.UnavailableError] where the library is not there, or older than 2.18, and
-// for emulated GPUs. Others are a *[CollectiveError] or a *[device.OperandError].
+// The error is a *[device.UnavailableError] if the library is missing or older than 2.18, and for
+// emulated GPUs. Other errors are a *[CollectiveError] or a *[device.OperandError].
 func (d *Device) Connect(devices []device.Device) (device.Communicator, error) {
 	const op = "connect"
 	devs := make([]*Device, len(devices))
@@ -102,7 +103,7 @@ func (d *Device) Connect(devices []device.Device) (device.Communicator, error) {
 	return c, nil
 }
 
-// openNCCL loads the library from where [Libraries] finds it.
+// openNCCL loads the library from the place that [Libraries] finds.
 func openNCCL() (*nccl.Library, error) {
 	for _, l := range Libraries() {
 		if l.Name == "nccl" && l.Found {
@@ -112,7 +113,8 @@ func openNCCL() (*nccl.Library, error) {
 	return nccl.Open()
 }
 
-// connect makes the ranks' communicators, in one group, and sees that they are what was asked for.
+// connect makes the communicators of all ranks in one group. It checks that NCCL numbered the ranks
+// as requested.
 func (c *communicator) connect(op string) error {
 	id, err := c.lib.GetUniqueID()
 	if err != nil {
@@ -137,12 +139,12 @@ func (c *communicator) connect(op string) error {
 	return nil
 }
 
-// failure is the error for what the library or the system answered.
+// failure wraps an error of the library or the system in a CollectiveError.
 func (c *communicator) failure(op string, rank int, err error) error {
 	return c.failureOf(op, rank, err.Error(), err)
 }
 
-// failureOf is failure with a reason of its own.
+// failureOf is failure with the given text as the reason.
 func (c *communicator) failureOf(op string, rank int, reason string, err error) error {
 	e := &CollectiveError{Op: op, Rank: rank, Reason: reason, Err: err}
 	if rank >= 0 {
@@ -151,15 +153,15 @@ func (c *communicator) failureOf(op string, rank int, reason string, err error) 
 	return e
 }
 
-// group makes calls of the ranks in one group, each with its device's context current, and returns
-// when all of it is queued. Of the error the communicator ends.
+// group makes the ranks' calls in one NCCL group, each with the context of its device current. It
+// returns when NCCL has queued all of them. An error ends the communicator.
 func (c *communicator) group(op string, call func(rank int) error) error {
 	c.calls.Lock()
 	defer c.calls.Unlock()
 	if c.ended != nil {
 		return c.ended
 	}
-	runtime.LockOSThread() // a group belongs to a thread
+	runtime.LockOSThread() // NCCL keeps a group's state in the thread
 	defer runtime.UnlockOSThread()
 	err := c.lib.GroupStart()
 	if err != nil {
@@ -171,7 +173,7 @@ func (c *communicator) group(op string, call func(rank int) error) error {
 			break
 		}
 	}
-	// Also after a call that failed: the thread is to be in no group.
+	// GroupEnd is called after a failed call too, so that the thread leaves the group.
 	if e := c.lib.GroupEnd(); err == nil && e != nil {
 		err = c.failure(op, -1, e)
 	}
@@ -184,7 +186,7 @@ func (c *communicator) group(op string, call func(rank int) error) error {
 	return nil
 }
 
-// on makes a call with the context of the rank's device current.
+// on calls a function with the context of the rank's device current.
 func (c *communicator) on(r int, call func(rank int) error) error {
 	if err := c.devs[r].enter(); err != nil {
 		return err
@@ -193,15 +195,15 @@ func (c *communicator) on(r int, call func(rank int) error) error {
 	return call(r)
 }
 
-// What the library does beside the caller takes some ten microseconds, or seconds where ranks meet
-// for the first time.
+// NCCL finishes a call in the background. That takes some ten microseconds, or seconds when ranks
+// meet for the first time.
 const (
 	quickLooks = 200
 	firstPause = 20 * time.Microsecond
 	longPause  = 2 * time.Millisecond
 )
 
-// settle waits until the library has done what it was asked for, of all ranks. c.calls is held.
+// settle waits until the library has finished its pending calls for all ranks. c.calls is held.
 func (c *communicator) settle(op string) error {
 	var timer *time.Timer
 	pause := firstPause
@@ -240,25 +242,25 @@ func (c *communicator) settle(op string) error {
 	return nil
 }
 
-// end makes the communicator one of no use for the reason err, which it returns, and has the
-// library stop what is queued on the GPUs. c.calls is held.
+// end marks the communicator as unusable for the reason err, and returns err. The library stops the
+// work that is queued on the GPUs. c.calls is held.
 func (c *communicator) end(err error) error {
 	if c.ended != nil {
 		return c.ended
 	}
 	c.ended = err
-	_ = c.abort() // the first error is the one to tell
+	_ = c.abort() // only the first error is reported
 	return err
 }
 
-// abort gives up all ranks. c.calls is held.
+// abort aborts the NCCL communicators of all ranks. c.calls is held.
 func (c *communicator) abort() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var failed error
 	for r, h := range c.comms {
 		if h == 0 {
-			continue // it was never made
+			continue // the communicator of this rank was never made
 		}
 		if err := c.lib.CommAbort(h); err != nil && failed == nil {
 			failed = c.failure("abort", r, err)
@@ -271,8 +273,8 @@ func (c *communicator) abort() error {
 // Name returns "nccl".
 func (c *communicator) Name() string { return "nccl" }
 
-// Abort ends what hangs: a call of Collect or Close, which returns an error that wraps
-// [ErrAborted], and kernels that wait for each other on the GPUs.
+// Abort ends calls of Collect and Close that hang; they return an error that wraps [ErrAborted]. It
+// also ends kernels on the GPUs that wait for each other.
 func (c *communicator) Abort() error {
 	c.stop.Do(func() { close(c.stopped) })
 	c.calls.Lock()
@@ -284,8 +286,8 @@ func (c *communicator) Abort() error {
 	return c.abort()
 }
 
-// Close waits for what was queued and gives the communicator back. After Abort, or an error, there
-// is nothing left to do.
+// Close waits for the queued work and destroys the communicator. After Abort or an error it has
+// nothing left to do.
 func (c *communicator) Close() error {
 	const op = "close"
 	c.queue.Lock()

@@ -17,14 +17,14 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// trial is one collective of a test, by what is to come out.
+// trial is one collective of a test.
 type trial struct {
 	kind          device.CollectiveKind
 	combine       device.Combine
 	t             dtype.Type
 	n, root, peer int
 	weights       []float64
-	noIn, noOut   []int // ranks without
+	noIn, noOut   []int // ranks without an input, ranks without an output
 	inPlace       bool
 }
 
@@ -39,7 +39,7 @@ func (c trial) String() string {
 	return s
 }
 
-// want is the plain reference: what each rank has in the end, of what each gave.
+// want returns the expected outputs by rank, computed from the inputs by a simple reference.
 func (c trial) want(ins [][]float64) [][]float64 {
 	world, n := len(ins), c.n
 	outs := make([][]float64, world)
@@ -104,7 +104,8 @@ func (c trial) want(ins [][]float64) [][]float64 {
 	return outs
 }
 
-// run has a communicator do the trial between other work of the streams, and compares.
+// run runs the trial on a communicator, between other work on the streams, and compares the
+// outputs.
 func (r *ncclRig) run(com device.Communicator, c trial) {
 	r.Helper()
 	world := len(r.devs)
@@ -144,7 +145,8 @@ func (r *ncclRig) run(com device.Communicator, c trial) {
 	tolerance := map[dtype.Type]float64{dtype.F16: 2e-3, dtype.BF16: 2e-2, dtype.F32: 1e-6, dtype.F64: 1e-14}[c.t]
 	for i := range world {
 		if in := k.Ins[i]; !in.Absent() && !(c.inPlace && !k.Outs[i].Absent()) {
-			r.put(i, in, make([]float64, in.Size())) // later work of the stream comes later
+			// later work of the stream must not affect the collective
+			r.put(i, in, make([]float64, in.Size()))
 		}
 	}
 	for i, out := range k.Outs {
@@ -166,7 +168,7 @@ func (r *ncclRig) run(com device.Communicator, c trial) {
 	}
 }
 
-// each makes the seeds and worlds of a test.
+// eachNCCL runs f with several seeds and numbers of ranks.
 func eachNCCL(t *testing.T, f func(t *testing.T, r *ncclRig, com device.Communicator)) {
 	for world := 1; world <= 4; world++ {
 		for seed := range 3 {
@@ -192,7 +194,7 @@ func eachNCCL(t *testing.T, f func(t *testing.T, r *ncclRig, com device.Communic
 	}
 }
 
-// TestNCCLCopies: all kinds that move elements, of all types, from and to each rank.
+// TestNCCLCopies runs all kinds that move elements, for all types, from and to each rank.
 func TestNCCLCopies(t *testing.T) {
 	eachNCCL(t, func(t *testing.T, r *ncclRig, com device.Communicator) {
 		world := len(r.devs)
@@ -217,8 +219,8 @@ func TestNCCLCopies(t *testing.T) {
 	})
 }
 
-// TestNCCLReductions: all combinations of all types that are supported, with ranks that give or get
-// nothing, and with weights.
+// TestNCCLReductions runs all combinations and all types that are supported, with ranks that have
+// no input or no output, and with weights.
 func TestNCCLReductions(t *testing.T) {
 	eachNCCL(t, func(t *testing.T, r *ncclRig, com device.Communicator) {
 		world := len(r.devs)
@@ -257,8 +259,8 @@ func TestNCCLReductions(t *testing.T) {
 	})
 }
 
-// TestNCCLUnsupported: what the library cannot do, or answers otherwise, is said to be unsupported;
-// nothing is called, and the communicator works on.
+// TestNCCLUnsupported: a collective that the library cannot do, or computes differently, returns
+// errors.ErrUnsupported. Nothing is called, and the communicator still works.
 func TestNCCLUnsupported(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	com := r.connect()
@@ -289,7 +291,7 @@ func TestNCCLUnsupported(t *testing.T) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}
-	// Nothing to do is nothing called.
+	// With no elements, the library is not called.
 	none := &device.Collective{Kind: device.KindAllGather, Ins: []device.View{r.vector(0, dtype.F32, 0), r.vector(1, dtype.F32, 0)}}
 	none.Outs = none.Ins
 	must(t, com.Collect(r.streams, none))
@@ -319,7 +321,7 @@ func TestNCCLUnsupported(t *testing.T) {
 	must(t, com.Close())
 }
 
-// TestNCCLConnect: who can be connected, and what is said where nobody can.
+// TestNCCLConnect checks which devices can be connected, and the errors for others.
 func TestNCCLConnect(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	d := r.devs[0]
@@ -338,7 +340,7 @@ func TestNCCLConnect(t *testing.T) {
 	if _, err := d.Connect([]device.Device{d}); !errors.As(err, &u) || !strings.Contains(err.Error(), "/x/libnccl.so.2 is NCCL 2.10.0, 2.18.0 or newer is needed; install") {
 		t.Errorf("an old library: %v", err)
 	}
-	// Each call that can fail on the way, on the first rank and on the second.
+	// Every call that can fail while connecting, on the first rank and on the second.
 	d.p.collectives = func() (*nccl.Library, error) { return r.lib.Library, nil }
 	for call, times := range map[string]int{"ncclGetUniqueId": 1, "ncclGroupStart": 1, "ncclCommInitRankConfig": 2, "ncclGroupEnd": 1, "ncclCommGetAsyncError": 2, "ncclCommCount": 2, "ncclCommUserRank": 2} {
 		for after := range times {
@@ -367,8 +369,8 @@ func TestNCCLConnect(t *testing.T) {
 	must(t, com.Close())
 }
 
-// TestNCCLFailures: a call that fails, wherever it is, ends the communicator, gives back what there
-// is, and is what later calls return.
+// TestNCCLFailures: a failed call ends the communicator, wherever it happens. It releases its
+// resources, and later calls return the same error.
 func TestNCCLFailures(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	for call, c := range map[string]trial{
@@ -419,14 +421,14 @@ func TestNCCLFailures(t *testing.T) {
 			}
 			_ = com.Abort()
 			if call == "ncclCommDestroy" {
-				r.lost++ // what the library does not take back; the others are destroyed
+				r.lost++ // resources that the library does not take back; the others are destroyed
 			}
 		}
 	}
 }
 
-// TestNCCLAbort: a call that hangs, of Collect and of Close, ends when another goroutine aborts the
-// communicator; what is queued on the GPUs and never begins ends as well.
+// TestNCCLAbort: calls of Collect and Close that hang end when another goroutine aborts the
+// communicator. So does work that is queued on the GPUs and never begins.
 func TestNCCLAbort(t *testing.T) {
 	r := newNCCL(t, 2, "")
 	k := &device.Collective{Kind: device.KindAllGather}
@@ -458,7 +460,7 @@ func TestNCCLAbort(t *testing.T) {
 		must(t, com.Abort())
 		must(t, com.Close())
 	}
-	// On the GPUs it is queued and has not begun: it ends with the communicator.
+	// The collective is queued on the GPUs and has not begun: it ends with the communicator.
 	com := r.connect()
 	must(t, com.Collect(r.streams, k))
 	must(t, com.Abort())
@@ -469,7 +471,7 @@ func TestNCCLAbort(t *testing.T) {
 	}
 }
 
-// tracer notes kernels.
+// kernelTracer records kernels.
 type kernelTracer struct {
 	device.Tracer
 	mu   sync.Mutex
@@ -488,8 +490,8 @@ func (k *kernelTracer) Kernel(e device.KernelEvent) {
 	k.mu.Unlock()
 }
 
-// TestNCCLTraced: a tracer hears of each rank's part with its time on the device, and of no rank
-// that has none.
+// TestNCCLTraced: a tracer gets an event for each rank that takes part, with its time on the
+// device, and none for other ranks.
 func TestNCCLTraced(t *testing.T) {
 	r := newNCCL(t, 3, "")
 	com := r.connect()
@@ -517,7 +519,7 @@ func TestNCCLTraced(t *testing.T) {
 	}
 }
 
-// TestNCCLConcurrently: collectives of several goroutines are done one after the other.
+// TestNCCLConcurrently: collectives of several goroutines run one after the other.
 func TestNCCLConcurrently(t *testing.T) {
 	r := newNCCL(t, 3, ",seed=5")
 	com := r.connect()

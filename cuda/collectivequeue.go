@@ -7,21 +7,21 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// collection is one collective that is being queued.
+// collection is one collective while it is being queued.
 type collection struct {
 	c       *communicator
 	k       *device.Collective
 	op      string
 	streams []*stream
-	own     []*scratch // memory of ours, by rank
-	ins     []uint64   // addresses by rank, 0 for none
+	own     []*scratch // scratch memory of this collective, by rank
+	ins     []uint64   // addresses by rank, 0: the rank has no input
 	outs    []uint64
-	bytes   uint64 // of one part
+	bytes   uint64 // size of one part
 	red     reduction
 }
 
-// Collect queues k on each rank's stream; see [device.Communicator]. Streams that are recorded are
-// refused. Of 0 elements nothing is queued.
+// Collect queues k on the stream of each rank; see [device.Communicator]. It refuses streams whose
+// work is being recorded. For views of 0 elements it queues nothing.
 func (c *communicator) Collect(streams []device.Stream, k *device.Collective) error {
 	c.queue.Lock()
 	defer c.queue.Unlock()
@@ -44,8 +44,8 @@ func (c *communicator) usable() error {
 	return c.ended
 }
 
-// resolve turns streams and views into handles and addresses, and refuses what cannot be done.
-// Nothing is queued.
+// resolve turns streams and views into handles and addresses, and checks that they fit the
+// collective. It queues nothing.
 func (q *collection) resolve(streams []device.Stream) error {
 	k, devs := q.k, q.c.devs
 	if len(streams) != len(devs) || len(k.Outs) != len(devs) || len(k.Ins) != len(devs) {
@@ -90,11 +90,11 @@ func (q *collection) resolve(streams []device.Stream) error {
 	return q.planReduction(first.Type)
 }
 
-// run queues the whole of it.
+// run queues the collective.
 func (q *collection) run() error {
 	defer func() {
 		for _, t := range q.own {
-			t.free() // in the order of the streams
+			t.free() // the stream's order keeps the memory until the work has run
 		}
 	}()
 	call, err := q.plan()
@@ -119,8 +119,8 @@ func (q *collection) run() error {
 	return nil
 }
 
-// plan queues what goes before the library's calls, and returns those of a rank; nil where the
-// library has nothing to do.
+// plan queues the preparations and returns a function that makes the library's calls of one rank.
+// The function is nil if the library has nothing to do.
 func (q *collection) plan() (call func(rank int) error, err error) {
 	lib, k, root, n := q.c.lib, q.k, q.k.Root, int(q.bytes)
 	switch k.Kind {
@@ -130,7 +130,7 @@ func (q *collection) plan() (call func(rank int) error, err error) {
 		return func(r int) error {
 			in := q.ins[r]
 			if r != root {
-				in = q.outs[r] // of no use there
+				in = q.outs[r] // NCCL ignores the input of a rank that is not the root
 			}
 			return lib.Broadcast(in, q.outs[r], n, nccl.Uint8, root, q.c.comms[r], q.streams[r].handle)
 		}, nil
@@ -142,8 +142,8 @@ func (q *collection) plan() (call func(rank int) error, err error) {
 	return q.exchange()
 }
 
-// exchange is what the library has no call for in each of its versions: ranks send parts to each
-// other in one group. What a rank sends to itself it copies.
+// exchange plans the collectives that not every version of NCCL has a call for: ranks send parts to
+// each other in one group. The part that a rank sends to itself is a copy on its device.
 func (q *collection) exchange() (call func(rank int) error, err error) {
 	world := len(q.streams)
 	if q.k.Kind == device.KindAllToAll {
@@ -184,8 +184,8 @@ func (q *collection) exchange() (call func(rank int) error, err error) {
 	}, nil
 }
 
-// way returns where the part that goes from one rank to another comes from and goes to; not ok
-// where none does.
+// way returns the source and destination addresses of the part that rank from sends to rank to. ok
+// is false if it sends none.
 func (q *collection) way(from, to int) (src, dst uint64, ok bool) {
 	part := func(base uint64, i int) uint64 { return base + uint64(i)*q.bytes }
 	switch q.k.Kind {
@@ -199,7 +199,8 @@ func (q *collection) way(from, to int) (src, dst uint64, ok bool) {
 	return q.ins[from], q.outs[to], from == q.k.Root && to == q.k.Peer
 }
 
-// setAside copies the ins that are outs as well: parts come in before others have gone out.
+// setAside copies the inputs that are outputs as well, because parts arrive before others have been
+// sent.
 func (q *collection) setAside() error {
 	size := q.bytes * uint64(len(q.streams))
 	for r, s := range q.streams {
@@ -218,7 +219,7 @@ func (q *collection) setAside() error {
 	return nil
 }
 
-// traced tells a tracer of the work of each rank that has a part, as of one kernel.
+// traced reports the work of each rank that takes part to the tracer, as one kernel.
 func (q *collection) traced(t device.Tracer) error {
 	events := make([]device.KernelEvent, len(q.streams))
 	run := q.run
@@ -260,7 +261,7 @@ func (q *collection) traced(t device.Tracer) error {
 	return nil
 }
 
-// touched is the memory that a rank's part reads and writes, in bytes.
+// touched returns how many bytes rank r reads and writes.
 func (q *collection) touched(r int) int {
 	ins, outs := q.k.Kind.Parts(len(q.streams))
 	n := 0

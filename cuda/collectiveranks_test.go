@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// trainedBy trains a network with batch norms on so many samples a step, and returns its parameters
-// and buffers.
+// trainedBy trains a network with batch norms on n samples a step, beginning with sample at, and
+// returns its parameters and buffers.
 func trainedBy(m *nn.Sequential, opt optim.Optimizer, do func(f func(s *tensor.Scope)), at, n int, scale float64) (all []float64) {
 	for step := range 8 {
 		do(func(s *tensor.Scope) {
@@ -40,7 +40,8 @@ func trainedBy(m *nn.Sequential, opt optim.Optimizer, do func(f func(s *tensor.S
 	return all
 }
 
-// DDP, batch norms over the ranks and an optimizer in parts train over NCCL as one device does.
+// Training with DDP, batch norms over the ranks and a sharded optimizer, over NCCL, gives the
+// results of one device.
 func TestNCCLTraining(t *testing.T) {
 	for _, world := range []int{2, 4} {
 		t.Run(fmt.Sprint(world), func(t *testing.T) {
@@ -70,7 +71,7 @@ func TestNCCLTraining(t *testing.T) {
 				m := dist.ConvertSyncBatchNorm(nn.To(dist.Make(g, model), g.Device()), g)
 				dist.DDP(m, g, dist.BucketBytes(200, 400))
 				opt := dist.NewZeRO(g, optim.NewAdamW(nn.Parameters(m), adam))
-				// Shares of different sizes, whose losses count by samples.
+				// Ranks have different numbers of samples, which are the weights of their losses.
 				n := whole/world + 1 - 2*(g.Rank()%2)
 				at := whole / world * g.Rank()
 				if g.Rank()%2 == 1 {

@@ -12,15 +12,16 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// reduction is how the library is to combine.
+// reduction says how the library combines elements.
 type reduction struct {
 	typ     nccl.DataType
 	size    int // bytes of an element
 	op      nccl.RedOp
-	neutral uint64       // the bits of an element that changes nothing
-	left    []bool       // by rank: what it gives does not count, and neutral elements stand for it
-	scalars [][8]byte    // by rank, where ranks multiply by one before they add; else nil
-	made    []nccl.RedOp // the ops for that, by rank
+	neutral uint64 // the bits of the neutral element, which changes no result
+	// by rank: the rank's input does not count, neutral elements take its place
+	left    []bool
+	scalars [][8]byte    // by rank: the factor before the sum; nil if all are 1
+	made    []nccl.RedOp // by rank: NCCL's op that multiplies by the factor and adds
 }
 
 var ncclTypes = map[dtype.Type]nccl.DataType{dtype.Bool: nccl.Uint8, dtype.U8: nccl.Uint8, dtype.I8: nccl.Int8, dtype.I32: nccl.Int32,
@@ -29,12 +30,13 @@ var ncclTypes = map[dtype.Type]nccl.DataType{dtype.Bool: nccl.Uint8, dtype.U8: n
 var ncclOps = map[device.Combine]nccl.RedOp{device.CombineSum: nccl.Sum, device.CombineMean: nccl.Avg, device.CombineMax: nccl.Max,
 	device.CombineMin: nccl.Min, device.CombineProduct: nccl.Prod}
 
-// unsupported is the error for what the library cannot do, or does otherwise.
+// unsupported returns the error for a reduction that the library does not have, or computes
+// differently.
 func (q *collection) unsupported(rank int, format string, args ...any) error {
 	return q.c.failureOf(q.op, rank, fmt.Sprintf(format, args...), errors.ErrUnsupported)
 }
 
-// planReduction decides how elements of the type are combined.
+// planReduction chooses NCCL's type and op, and the factor of each rank.
 func (q *collection) planReduction(t dtype.Type) error {
 	k, red := q.k, &q.red
 	order := k.Combine == device.CombineMax || k.Combine == device.CombineMin
@@ -71,7 +73,7 @@ func (q *collection) planReduction(t dtype.Type) error {
 	scalars := make([][8]byte, len(q.streams))
 	for r, left := range red.left {
 		if left {
-			continue // its elements are neutral, and so is any multiple of them
+			continue // its elements are neutral, and any multiple of them is neutral too
 		}
 		w := 1.0
 		if k.Weights != nil {
@@ -93,7 +95,8 @@ func (q *collection) planReduction(t dtype.Type) error {
 	return nil
 }
 
-// reduce lays out memory for ranks that lack some, and returns a rank's call.
+// reduce allocates memory for ranks without an input or output, and returns the function that makes
+// the call of one rank.
 func (q *collection) reduce() (call func(rank int) error, err error) {
 	lib, k, red, world := q.c.lib, q.k, &q.red, len(q.streams)
 	inParts, outParts := k.Kind.Parts(world)
@@ -132,13 +135,13 @@ func (q *collection) reduce() (call func(rank int) error, err error) {
 	}, nil
 }
 
-// release gives back the ops that were made for this collective, which is queued.
+// release destroys the ops that were made for this collective, after it has been queued.
 func (q *collection) release() error {
 	c := q.c
 	c.calls.Lock()
 	defer c.calls.Unlock()
 	if c.ended != nil {
-		return c.ended // they went with the communicators
+		return c.ended // aborting the communicators has destroyed them
 	}
 	for r, op := range q.red.made {
 		if err := c.lib.RedOpDestroy(op, c.comms[r]); err != nil {
@@ -148,9 +151,8 @@ func (q *collection) release() error {
 	return nil
 }
 
-// encode returns the bits of a number of the type, in their lower bytes. ok is false where the type
-// has none that is near: a fraction for an integer type, more than the type holds, less than its
-// least.
+// encode returns the bits of x in the type t, in the lower bytes. ok is false if t has no value
+// near x: x is a fraction and t an integer type, or x is outside the range of t.
 func encode(t dtype.Type, x float64) (bits uint64, ok bool) {
 	if math.IsInf(x, 0) || math.IsNaN(x) {
 		return 0, false
@@ -172,7 +174,7 @@ func encode(t dtype.Type, x float64) (bits uint64, ok bool) {
 	return uint64(int64(x)), x == math.Trunc(x) && x >= float64(least) && x <= float64(most) && x < 1<<63
 }
 
-// integers returns the range of an integer type.
+// integers returns the smallest and the largest value of an integer type.
 func integers(t dtype.Type) (least, most int64) {
 	if t == dtype.U8 || t == dtype.Bool {
 		return 0, math.MaxUint8
@@ -181,7 +183,7 @@ func integers(t dtype.Type) (least, most int64) {
 	return -1 << (bits - 1), 1<<(bits-1) - 1
 }
 
-// neutral returns the bits of the element that changes no result.
+// neutral returns the bits of the neutral element of c, which changes no result.
 func neutral(c device.Combine, t dtype.Type) uint64 {
 	switch c {
 	case device.CombineProduct:
@@ -197,10 +199,11 @@ func neutral(c device.Combine, t dtype.Type) uint64 {
 	return 0
 }
 
-// fill queues n elements of the same bits, of 1, 2, 4 or 8 bytes each.
+// fill queues writes of n elements with equal bits, each of 1, 2, 4 or 8 bytes.
 func (d *Device) fill(s *stream, at, bits uint64, size, n int) error {
 	if size == 8 && uint32(bits) != uint32(bits>>32) {
-		// The driver fills words of 4 bytes at most. One element, and then copies that double it.
+		// The driver fills words of at most 4 bytes. For 8 bytes, one element is uploaded and then
+		// copied, twice as much each time.
 		if err := d.send(s, at, binary.LittleEndian.AppendUint64(nil, bits)); err != nil {
 			return err
 		}

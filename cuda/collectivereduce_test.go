@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestConnectEmulated: emulated GPUs have no library, and say so.
+// TestConnectEmulated: emulated GPUs have no NCCL, and Connect says so.
 func TestConnectEmulated(t *testing.T) {
 	d := emulated(t, "emulate")
 	var u *device.UnavailableError
@@ -19,7 +19,7 @@ func TestConnectEmulated(t *testing.T) {
 	}
 }
 
-// TestEncode: a weight is a number of the type, or is refused.
+// TestEncode: encode returns a weight as a number of the type, or refuses it.
 func TestEncode(t *testing.T) {
 	for _, c := range []struct {
 		t    dtype.Type
@@ -39,7 +39,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// TestFill: words of each size, with halves that are alike and that are not.
+// TestFill writes words of each size, with equal halves and with different ones.
 func TestFill(t *testing.T) {
 	d := emulated(t, "emulate,seed=2")
 	s := d.main
@@ -64,7 +64,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestNeutral: it changes no result of its type.
+// TestNeutral: the neutral element changes no result of its type.
 func TestNeutral(t *testing.T) {
 	for _, c := range []struct {
 		combine device.Combine

@@ -20,7 +20,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// ncclRig is emulated GPUs on which the strict NCCL works.
+// ncclRig holds emulated GPUs on which the strict NCCL works.
 type ncclRig struct {
 	testing.TB
 	drv     *emu.Driver
@@ -28,15 +28,15 @@ type ncclRig struct {
 	devs    []*Device
 	streams []device.Stream
 
-	lost int // communicators that a planted failure leaves behind
+	lost int // number of communicators that a planted failure leaves behind
 
 	mu sync.Mutex
-	// collectives of which some ranks' calls are there: by clique and number
+	// collectives that only some ranks have called, by clique and number
 	pending map[[2]int32]*gathering
 	done    []*gathering
 }
 
-// gathering is the ranks' calls of one collective.
+// gathering collects the ranks' calls of one collective.
 type gathering struct {
 	m   *emu.Meeting
 	ops []nccltest.Op
@@ -44,7 +44,7 @@ type gathering struct {
 
 var _ nccltest.Machine = (*ncclRig)(nil)
 
-// newNCCL makes so many GPUs. FLAMBEAU_NCCL_STRICT says where the strict library lies (.ci/run
+// newNCCL creates world GPUs. FLAMBEAU_NCCL_STRICT is the path of the strict library (.ci/run
 // nccl).
 func newNCCL(t testing.TB, world int, spec string) *ncclRig {
 	t.Helper()
@@ -92,8 +92,8 @@ func (r *ncclRig) MemoryDevice(at, bytes uint64) int {
 	return r.drv.MemoryDevice(cu.DevicePtr(at), bytes)
 }
 
-// Issue queues the calls of a group: each collective is a meeting of its ranks, and what a group
-// sends and receives is one.
+// Issue queues the calls of a group. Each collective is a meeting of its ranks. All sends and
+// receives of a group are one meeting.
 func (r *ncclRig) Issue(ops []nccltest.Op) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +163,8 @@ func (r *ncclRig) Cancel(clique int) {
 
 var sizes = map[nccl.DataType]uint64{nccl.Int8: 1, nccl.Uint8: 1, nccl.Int32: 4, nccl.Int64: 8, nccl.Float16: 2, nccl.BFloat16: 2, nccl.Float32: 4, nccl.Float64: 8}
 
-// effect does what the ranks called for. All is read before anything is written.
+// effect executes the collective that the ranks called. It reads everything before it writes
+// anything.
 func (r *ncclRig) effect(m *emu.Shared, ops []nccltest.Op) error {
 	o := ops[0]
 	n, world := o.Count*sizes[o.Type], len(ops)
@@ -217,8 +218,8 @@ func (r *ncclRig) effect(m *emu.Shared, ops []nccltest.Op) error {
 	return nil
 }
 
-// exchange does what a group sends and receives, in which nobody may receive where somebody sends
-// from.
+// exchange executes the sends and receives of a group. No rank may receive into memory that another
+// rank sends from.
 func exchange(m *emu.Shared, ops []nccltest.Op) error {
 	for _, a := range ops {
 		if a.Kind != nccltest.Send {
@@ -242,7 +243,7 @@ func exchange(m *emu.Shared, ops []nccltest.Op) error {
 	return nil
 }
 
-// Numbers of a type, as bytes and back.
+// Conversion of numbers of a type to bytes and back.
 func bytesAs(t dtype.Type, values []float64) []byte {
 	var b []byte
 	for _, x := range values {
@@ -289,7 +290,8 @@ func numbersOf(t dtype.Type, b []byte) []float64 {
 	return v
 }
 
-// vector is a view of n elements, some elements into its buffer, on a rank's device.
+// vector returns a view of n elements on a rank's device. It begins some elements after the start
+// of its buffer.
 func (r *ncclRig) vector(rank int, t dtype.Type, n int) device.View {
 	r.Helper()
 	const before = 3

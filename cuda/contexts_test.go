@@ -22,7 +22,8 @@ func contexts(t *testing.T) []int {
 	return p.api.(*emu.Driver).Contexts()
 }
 
-// A training on the second GPU makes no context on the first: each takes some hundred MiB there.
+// A training on the second GPU creates no context on the first, where it would take some hundred
+// MiB.
 func TestOnlyTheUsedGPUHasAContext(t *testing.T) {
 	if !isChild(t) {
 		child(t, t.Name(), "emulate:3,mem=16MiB")
@@ -85,7 +86,7 @@ func TestOnlyTheUsedGPUHasAContext(t *testing.T) {
 	}
 }
 
-// Where no GPU is in use yet, page-locked memory is of the first.
+// If no GPU is in use yet, page-locked memory is allocated by the first one.
 func TestAnyGPUIsTheFirst(t *testing.T) {
 	if !isChild(t) {
 		child(t, t.Name(), "emulate:2,mem=16MiB")

@@ -9,9 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Upload copies src to dst from byte offset off on, in the order of s. src may be reused when it
-// returns. Pageable memory goes by way of page-locked memory of the library's, in pieces of 1 MiB.
-// What is larger than 4 MiB waits for its first pieces, and so for the work before them on s.
+// Upload copies src to dst, beginning at byte offset off of dst, in the order of s. The caller may
+// reuse src when Upload returns. Pageable memory is copied through page-locked memory of the
+// library, in pieces of 1 MiB. An upload of more than 4 MiB waits until its first pieces have been
+// copied, and so for earlier work on s.
 func (d *Device) Upload(s device.Stream, dst device.Buffer, off int, src []byte) error {
 	const op = "upload"
 	st, err := d.stream(op, s)
@@ -37,11 +38,12 @@ func (d *Device) upload(s *stream, to uint64, b []byte) error {
 	if err := d.send(s, to, b); err != nil || !d.p.pinned.holds(b) {
 		return err
 	}
-	return s.synchronize() // the driver reads page-locked memory later
+	return s.synchronize() // the driver reads page-locked memory after the call has returned
 }
 
-// send copies b to an address of the device, in the order of the stream. Pageable memory has been
-// read when it returns; page-locked memory of the pool is read when the copy's turn comes.
+// send copies b to an address of the device, in the order of the stream. If b is pageable memory,
+// it has been read when send returns. If b is page-locked memory of the pool, the driver reads it
+// when the stream reaches the copy.
 func (d *Device) send(s *stream, to uint64, b []byte) error {
 	if l := s.rec.Load(); l != nil {
 		return l.send(to, b)
@@ -57,8 +59,8 @@ func (d *Device) send(s *stream, to uint64, b []byte) error {
 	return d.fault("", d.api.MemcpyHtoDAsync(cu.DevicePtr(to), unsafe.Pointer(&b[0]), uint64(len(b)), s.handle))
 }
 
-// Download waits for the work on s, copies from byte offset off of src to dst, and reports a fault
-// or an index error of that work.
+// Download waits for the work on s and copies from src, beginning at byte offset off, to dst. It
+// reports a fault or an index error of that work.
 func (d *Device) Download(s device.Stream, dst []byte, src device.Buffer, off int) error {
 	const op = "download"
 	st, err := d.stream(op, s)
@@ -101,9 +103,9 @@ func (d *Device) download(st *stream, dst []byte, addr uint64) error {
 	})
 }
 
-// CopyFrom copies size bytes in the order of s, a stream of this device, from a buffer of this or
-// of another GPU of the same driver. Ranges of one buffer may overlap. What else uses a buffer of
-// another device is for the caller to order by events.
+// CopyFrom copies size bytes in the order of s, a stream of this device. src belongs to this GPU or
+// to another GPU of the same driver. Ranges of one buffer may overlap. The caller orders other uses
+// of another device's buffer by events.
 func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src device.Buffer, srcOff, size int) error {
 	const op = "copy"
 	st, err := d.stream(op, s)
@@ -117,7 +119,7 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 	from := d
 	if b, ok := src.(*buffer); ok && b != nil {
 		from = b.dev
-		if d.rehearses != nil && from.p == d.rehearses.p { // there are no values where it goes
+		if d.rehearses != nil && from.p == d.rehearses.p { // the destination holds no values
 			_, err := from.bytes(op, "src", src, srcOff, size)
 			return err
 		}
@@ -154,8 +156,8 @@ func (d *Device) CopyFrom(s device.Stream, dst device.Buffer, dstOff int, src de
 // copyRange copies n bytes within this device.
 func (d *Device) copyRange(st *stream, to, at, n uint64) error {
 	if to < at+n && at < to+n {
-		// The driver does not say what it does with ranges that overlap: by way of memory of our
-		// own.
+		// The driver does not define copies between overlapping ranges, so the copy passes through
+		// scratch memory.
 		t := &scratch{d: d, s: st, op: "copy"}
 		defer t.free()
 		between, err := t.alloc(int(n))

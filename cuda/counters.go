@@ -9,18 +9,18 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// counterPool keeps the counters of products that are divided along k. Each order of work that has
-// memory of its own has counters too: a stream, or a lane of a recording. What is queued in one
-// order runs one after the other, and each launch leaves zeros. They are no part of the memory
-// pool, as a stream keeps them for good.
+// counterPool keeps the counters for matrix products whose sums over k are divided among blocks.
+// Each stream and each lane of a recording has counters of its own. The launches of one stream or
+// lane run one after the other, and each leaves zeros in the counters. They are not allocated from
+// the memory pool, because a stream keeps them forever.
 type counterPool struct {
 	mu   sync.Mutex
 	of   map[pool.StreamID]cu.DevicePtr
-	idle []cu.DevicePtr // zeros, for the next
+	idle []cu.DevicePtr // hold zeros, for the next arena
 }
 
-// counters are [kernels.Counters] of the stream. The zeros of new ones are queued on it: replays of
-// a recording come after what its stream of the driver had to do.
+// counters returns the address of the stream's [kernels.Counters]. It clears new counters by a
+// write on the driver's stream. Replays of a recording run after earlier work of that stream.
 func (s *stream) counters() (uint64, error) {
 	d, arena := s.dev, s.arena()
 	c := &d.counters
@@ -60,13 +60,13 @@ func (d *Device) newCounters(s *stream) (cu.DevicePtr, error) {
 		return 0, d.fault("", err)
 	}
 	if err := d.api.MemsetD32Async(p, 0, kernels.CounterWords, s.handle); err != nil {
-		_ = d.api.MemFree(p) // the first error is the one to tell
+		_ = d.api.MemFree(p) // only the first error is reported
 		return 0, d.fault("", err)
 	}
 	return p, nil
 }
 
-// end takes back the counters of an arena whose work is done.
+// end takes back the counters of an arena whose work has finished.
 func (c *counterPool) end(arena pool.StreamID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// dividedProduct makes a small product over a long k, which is divided: each result is start plus
-// its column, times k.
+// dividedProduct creates a small product over a long k, whose sums are divided among blocks. Each
+// result is (start + its column) times k.
 func dividedProduct(t *testing.T, d *Device, s device.Stream, start float32) (op *device.MatMul, want []float32) {
 	t.Helper()
 	const m, n, k = 3, 4, 1024
@@ -28,8 +28,8 @@ func dividedProduct(t *testing.T, d *Device, s device.Stream, start float32) (op
 	return op, want
 }
 
-// Products that are divided along k run on several streams, in graphs and beside them, in any order
-// that the driver may choose.
+// Products that are divided along k run on several streams, in graphs and beside them. The driver
+// may choose any order.
 func TestDividedProductsBeside(t *testing.T) {
 	for seed := range 6 {
 		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))
@@ -68,7 +68,8 @@ func TestDividedProductsBeside(t *testing.T) {
 				run(s, float32(1+3*i+k))
 			}
 			must(t, g.Replay(nil))
-			run(main, float32(40+i)) // on the graph's stream, which is an ordinary one now
+			// on the graph's stream, which is an ordinary one after the recording
+			run(main, float32(40+i))
 		}
 		for _, f := range all {
 			f()
@@ -89,15 +90,15 @@ func TestDividedProductsBeside(t *testing.T) {
 	}
 }
 
-// A product that is divided is one launch. Where there is no memory for its counters it is an out
-// of memory, and may be there the next time.
+// A divided product is one launch. If there is no memory for its counters, the error is an out of
+// memory, and a later call may succeed.
 func TestDividedProductCounters(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	op, want := dividedProduct(t, d, nil, 1)
 	if op.Out.Type != dtype.F32 {
 		t.Fatalf("a product of %v", op.Out.Type)
 	}
-	must(t, d.Run(nil, op, nil)) // has memory for partial sums in the pool
+	must(t, d.Run(nil, op, nil)) // puts memory for partial sums into the pool
 	d.counters.end(d.main.arena())
 	d.counters.idle = nil
 	must(t, d.FailAlloc(1))

@@ -10,16 +10,16 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/cu"
 )
 
-// cubinCache keeps compiled kernels on disk, so that a program compiles each once a machine and
-// driver, not once a run. A file holds the SHA-256 of the machine code and the machine code, under
-// the SHA-256 of what it was made from.
+// cubinCache keeps compiled kernels on disk, so that each is compiled once for a machine and driver
+// and not in every run. The name of a file is the SHA-256 of the text, the capability and the
+// driver's version. The file holds the SHA-256 of the machine code, then the machine code.
 //
-// A cache must never be the reason that something fails or that wrong code runs. A file that is cut
-// short, altered or unreadable is as good as none. Where nothing can be written the kernel is
-// compiled again the next time. Neither is reported.
+// The cache must never cause a failure, and wrong code must never run. A file that is truncated,
+// altered or unreadable counts as missing. If nothing can be written, the kernel is compiled again
+// next time. Neither case is reported.
 type cubinCache struct{ dir string }
 
-// defaultCubins is the cache in the user's cache directory, nil where there is none.
+// defaultCubins returns the cache in the user's cache directory, nil if there is none.
 func defaultCubins() *cubinCache {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -34,8 +34,8 @@ func (c *cubinCache) path(ptx string, sm int, v cu.Version) string {
 	return filepath.Join(c.dir, hex.EncodeToString(h.Sum(nil)))
 }
 
-// get returns the machine code of the text for that capability and driver, from the cache or
-// compiled and kept.
+// get returns the machine code of a PTX text for a compute capability and driver. It reads the code
+// from the cache, or compiles the text and adds the code to the cache.
 func (c *cubinCache) get(ptx string, sm int, v cu.Version, compile func() ([]byte, error)) ([]byte, error) {
 	path := c.path(ptx, sm, v)
 	if code := readCubin(path); code != nil {
@@ -48,7 +48,7 @@ func (c *cubinCache) get(ptx string, sm int, v cu.Version, compile func() ([]byt
 	return code, err
 }
 
-// readCubin returns the machine code in a file, nil if it is not what was written.
+// readCubin returns the machine code in a file, nil if the checksum does not match.
 func readCubin(path string) []byte {
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) <= sha256.Size {
@@ -61,8 +61,8 @@ func readCubin(path string) []byte {
 	return code
 }
 
-// write keeps machine code. The file appears whole or not at all: other processes may read and
-// write the same one.
+// write adds machine code to the cache. The file appears as a whole or not at all, because other
+// processes may read and write the same file.
 func (c *cubinCache) write(path string, code []byte) {
 	if os.MkdirAll(c.dir, 0o700) != nil {
 		return
@@ -80,6 +80,6 @@ func (c *cubinCache) write(path string, code []byte) {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // nothing more can be done about it
+		_ = os.Remove(f.Name()) // the cache does not report errors
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 type driver struct{}
 
-// Count returns the number of GPUs that the driver shows.
+// Count returns the number of GPUs that the driver reports.
 func (driver) Count() (int, error) {
 	p, u := current()
 	if u != nil {
@@ -26,7 +26,7 @@ func (driver) Open(i int) (device.Device, error) {
 	return d, nil
 }
 
-// Opened returns the first device that the program has opened, nil if there is none.
+// Opened returns the opened device with the lowest number, nil if none is open.
 func (driver) Opened() device.Device {
 	if p, _ := current(); p != nil {
 		if d := p.opened(); d != nil {
@@ -40,19 +40,19 @@ var _ device.OpenedDriver = driver{}
 
 func init() { device.Register("cuda", driver{}) }
 
-// IsAvailable reports whether there is a GPU that can be used (see [Unavailable] for why not). It
-// opens none.
+// IsAvailable reports whether there is a GPU that can be used; [Unavailable] says why not. It does
+// not open a device.
 func IsAvailable() bool { return Unavailable() == nil }
 
-// DeviceCount returns the number of GPUs that the driver shows, 0 where there is no driver. Not all
-// need be new enough.
+// DeviceCount returns the number of GPUs that the driver reports, 0 without a driver. Some of them
+// may be too old to be opened.
 func DeviceCount() int {
 	n, _ := driver{}.Count()
 	return n
 }
 
-// Open returns GPU i, the same value each time. The first call makes its context, for which
-// NVIDIA's driver takes its time. The error is a *[device.UnavailableError].
+// Open returns GPU i, the same value each time. The first call creates its context, which takes
+// NVIDIA's driver some time. The error is a *[device.UnavailableError].
 func Open(i int) (*Device, error) {
 	p, u := current()
 	if u != nil {
@@ -63,8 +63,8 @@ func Open(i int) (*Device, error) {
 	return p.open(i)
 }
 
-// Unavailable returns nil where [IsAvailable] is true, and otherwise a *[device.UnavailableError]
-// that says why not.
+// Unavailable returns nil if [IsAvailable] is true. Otherwise it returns a
+// *[device.UnavailableError] that says why.
 func Unavailable() error {
 	p, u := current()
 	if u != nil {
@@ -73,7 +73,7 @@ func Unavailable() error {
 	return p.unusable()
 }
 
-// unusable returns nil if some device is new enough.
+// unusable returns nil if at least one GPU is new enough.
 func (p *platform) unusable() error {
 	last := &device.UnavailableError{Name: "cuda", Reason: "the driver shows no GPU", Help: "check nvidia-smi and CUDA_VISIBLE_DEVICES"}
 	for i := range p.count {
@@ -91,12 +91,13 @@ func (p *platform) unusable() error {
 	return last
 }
 
-// Emulate returns fresh emulated GPUs, independent of FLAMBEAU_CUDA and of each other's calls, for
-// tests of code that runs on GPUs. The specification is that of the variable: "emulate" for one
-// device, "emulate:2,mem=64MiB,sm=80" for two. A seed other than 0 runs streams in an adversarial
-// order. The error is a *[device.UnavailableError] that names what is wrong.
+// Emulate returns new emulated GPUs, for tests of code that runs on GPUs. They are independent of
+// FLAMBEAU_CUDA and of the GPUs that other calls return. The specification has the form of
+// FLAMBEAU_CUDA: "emulate" for one device, "emulate:2,mem=64MiB,sm=80" for two. A seed other than 0
+// runs streams in an adversarial order. The error is a *[device.UnavailableError] that names what
+// is wrong.
 //
-// The devices are named cuda:0, cuda:1, … but are not what device.Open gives.
+// The devices are named cuda:0, cuda:1, …, but device.Open does not return them.
 func Emulate(spec string) ([]*Device, error) {
 	api, err := newEmulator(spec)
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// Device is a GPU. Use [Open], device.Open or [Emulate].
+// Device is a GPU. [Open], device.Open and [Emulate] return one.
 type Device struct {
 	p    *platform
 	api  cu.API
@@ -20,37 +20,38 @@ type Device struct {
 	ctx  cu.Context
 	info device.Info
 	sm   int // compute capability times ten
-	ptx  int // newest PTX version that the driver takes, times ten
+	ptx  int // newest PTX version that the driver compiles, times ten
 	gpu  *kernels.GPU
 
-	main    *stream
-	streams *streamPool // apart, so that a stream's cleanup does not keep the device
+	main *stream
+	// a separate value, so that a stream's cleanup does not keep the device reachable
+	streams *streamPool
 	events  eventPool
-	timers  eventPool // events that take the time
+	timers  eventPool // events with timing
 	pool    *pool.Pool
-	page    uint64 // of virtual memory, 0: none
+	page    uint64 // size of pages of virtual memory; 0: the GPU has none
 	index   indexFaults
-	dead    atomic.Pointer[device.Fault] // what ended the device
-	kernels sync.Map                     // *kernels.Kernel to *loaded
-	// whose kernels are found out; nil: it is a device of its own
+	dead    atomic.Pointer[device.Fault] // the sticky fault that ended the device
+	kernels sync.Map                     // maps *kernels.Kernel to *loaded
+	// the device whose kernels this rehearsal finds; nil: not a rehearsal
 	rehearses *Device
 	count     counters
 	counters  counterPool
-	peers     sync.Map // *Device to *peerLink
+	peers     sync.Map // maps *Device to *peerLink
 	timing    timing
 	staging   staging
 
-	products *products // nil: own kernels
+	products *products // nil: the package's own kernels compute products
 
 	tuning    atomic.Uint32 // a [Tuning]
 	tuned     *tunedProducts
-	measuring sync.Mutex // one product at a time
+	measuring sync.Mutex // held while a product is measured
 }
 
 var _ device.Device = (*Device)(nil)
 
-// newDevice opens device i: its primary context, which other libraries of the process share, its
-// stream and its pool.
+// newDevice opens device i: its primary context, which it shares with other libraries of the
+// process, its default stream and its pool.
 func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	d := &Device{p: p, api: p.api, streams: &streamPool{}, name: deviceName(i), sm: 10*capability[0] + capability[1]}
 	d.staging.freed.L = &d.staging.mu
@@ -71,7 +72,7 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 		return nil, err
 	}
 	d.ptx = newestPTX(p.version)
-	// plans are those of a GPU, not of the few multiprocessors that the emulator has
+	// plan for a real GPU, not for the few multiprocessors of the emulator
 	if d.gpu = kernels.GPUOf(d.sm, product, cores); p.emulated {
 		d.gpu = kernels.GPUOf(d.sm, "", 0)
 	}
@@ -81,8 +82,8 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 	d.tuned = p.tunedFor(d)
 	d.SetTuning(p.tuning)
 
-	// A waiting thread sleeps: Go has better uses for the core. Where another library made the
-	// context first, its choice stays.
+	// A waiting thread sleeps, so that other goroutines can use the core. If another library
+	// created the context before, the context keeps that library's setting.
 	_ = p.api.PrimaryCtxSetFlags(d.h, cu.CtxSchedBlockingSync)
 	if d.ctx, err = p.api.PrimaryCtxRetain(d.h); err != nil {
 		return nil, err
@@ -91,13 +92,13 @@ func newDevice(p *platform, i int, capability [2]int) (*Device, error) {
 		err = d.openProducts()
 	}
 	if err != nil {
-		_ = p.api.PrimaryCtxRelease(d.h) // the first error is the one to tell
+		_ = p.api.PrimaryCtxRelease(d.h) // only the first error is reported
 		return nil, err
 	}
 	return d, nil
 }
 
-// start makes what lives in the context.
+// start creates the stream, the pool and the other state that lives in the context.
 func (d *Device) start() error {
 	if err := d.enter(); err != nil {
 		return err
@@ -117,9 +118,9 @@ func (d *Device) start() error {
 	return err
 }
 
-// newestPTX returns the newest PTX version, times ten, that a driver of that CUDA version compiles:
-// table "PTX Release History" of NVIDIA's PTX ISA. A later driver takes at least what the last one
-// known here takes.
+// newestPTX returns the newest PTX version, times ten, that a driver of the given CUDA version
+// compiles: table "PTX Release History" of NVIDIA's PTX ISA. A newer driver counts as the newest
+// one in the table.
 func newestPTX(v cu.Version) int {
 	major, minor := int(v)/1000, int(v)%1000/10
 	switch {
@@ -163,28 +164,28 @@ func (d *Device) Synchronize() error {
 	return nil
 }
 
-// counters count what was asked of the driver.
+// counters count the requests to the driver.
 type counters struct{ launches, kernels, compiled, up, down, downBytes, within atomic.Uint64 }
 
-// Counters says how often a device was asked to do something since it was opened.
+// Counters holds the number of requests to a device since it was opened.
 type Counters struct {
-	Launches  uint64 // of kernels
-	Kernels   uint64 // that were loaded
-	Compiled  uint64 // by the driver, rather than found in a [Pack] or on disk
-	Uploads   uint64 // copies from the host; one that goes in pieces is one
+	Launches  uint64 // kernels launched
+	Kernels   uint64 // kernels loaded
+	Compiled  uint64 // kernels that the driver compiled, not found in a [Pack] or on disk
+	Uploads   uint64 // copies from the host; a copy in several pieces counts once
 	Downloads uint64 // copies to the host, each of which waits for its stream
-	Copies    uint64 // on the device and between devices
-	// DownloadedBytes is what the downloads copied.
+	Copies    uint64 // copies on the device and between devices
+	// DownloadedBytes is the sum of the sizes of the downloads.
 	DownloadedBytes uint64
 }
 
-// Counters returns the counts, for tests that hold an operation to its number of launches and
-// copies.
+// Counters returns the counts. Tests use them to check the number of launches and copies of an
+// operation.
 func (d *Device) Counters() Counters {
 	c := &d.count
 	return Counters{c.launches.Load(), c.kernels.Load(), c.compiled.Load(), c.up.Load(), c.down.Load(), c.within.Load(), c.downBytes.Load()}
 }
 
-// String returns the device's name and product, such as "cuda:0 (NVIDIA H200)"; an emulated
-// device's says so.
+// String returns the device's name and product, such as "cuda:0 (NVIDIA H200)". The product of an
+// emulated device says that it is emulated.
 func (d *Device) String() string { return d.Name() + " (" + d.Info().Name + ")" }

@@ -8,12 +8,12 @@ import (
 
 func TestConformance(t *testing.T) { devicetest.Run(t, emulated(t, "emulate,mem=64MiB")) }
 
-// The oldest capability, with streams that lag behind each other and memory that grows by pages.
+// The oldest capability, with streams that run late and memory that grows by pages.
 func TestConformanceUnderAdversarialOrder(t *testing.T) {
 	devicetest.Run(t, emulated(t, "emulate,mem=64MiB,sm=80,seed=1,expandable=on"))
 }
 
-// The same on hardware.
+// The conformance suite on hardware.
 func TestConformanceOnHardware(t *testing.T) {
 	d := hardware(t)
 	if d == nil {

@@ -11,28 +11,28 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// An Event is a mark in a stream that can be set again and that can take the time:
-// torch.cuda.Event. It is a [device.Event]: a stream waits for it by Wait(e). All methods are safe
-// for concurrent use.
+// Event is a mark in a stream that can be set again and can measure time: torch.cuda.Event. It is a
+// [device.Event]: a stream waits for it by Wait(e). All methods are safe for concurrent use.
 //
-// Before the first Record it counts as done, and what waits for it waits for nothing. What waits
-// when it is recorded again goes on waiting for the earlier mark.
+// Before the first Record the event counts as done, so a wait for it ends at once. If the event is
+// recorded again, earlier waits still wait for the earlier mark.
 type Event struct {
 	d      *Device
 	timing bool
 	handle *eventHandle
 
-	mu       sync.RWMutex // the driver's event is not given back while something waits for it
-	on       *stream      // of the last mark; nil: none
+	// held for reading by waits, so that the driver's event is not given back meanwhile
+	mu       sync.RWMutex
+	on       *stream // stream of the last mark; nil: no mark yet
 	mask     uint64
-	recorded *recordedEvent // the last mark is in a recording; nil: in the stream
+	recorded *recordedEvent // not nil: the last mark is in this recording and not in the stream
 	released bool
 }
 
 var _ device.Event = (*Event)(nil)
 
-// eventHandle is the driver's event. It goes back to the device once, by Release or when the Event
-// is garbage.
+// eventHandle owns the driver's event. The event returns to the device once: by Release, or when
+// the Event is garbage.
 type eventHandle struct {
 	once sync.Once
 	h    cu.Event
@@ -47,15 +47,15 @@ func (h *eventHandle) release() {
 	})
 }
 
-// An EventOption changes what [NewEvent] makes.
+// EventOption changes the event that [NewEvent] makes.
 type EventOption func(*Event)
 
-// EnableTiming makes an event that takes the time when its stream gets there, for [Event.Elapsed];
-// others are a little cheaper.
+// EnableTiming makes an event that notes the time when its stream reaches it, for [Event.Elapsed].
+// Events without timing are a little cheaper.
 func EnableTiming() EventOption { return func(e *Event) { e.timing = true } }
 
-// NewEvent returns an event for streams of a GPU. The error is a *[device.OperandError] if dev is
-// no GPU, or the driver's. A host that waits for it sleeps (torch's blocking=True).
+// NewEvent returns an event for streams of a GPU. A host that waits for the event sleeps (torch's
+// blocking=True). The error is a *[device.OperandError] if dev is not a GPU, or the driver's.
 func NewEvent(dev device.Device, opts ...EventOption) (*Event, error) {
 	d, err := gpu("new event", dev)
 	if err != nil {
@@ -95,10 +95,10 @@ func (d *Device) newEvent(p *eventPool, flags cu.EventFlags) (cu.Event, error) {
 	return h, d.fault("", err)
 }
 
-// Record marks the work queued so far on a stream of the event's GPU, nil for its default stream.
-// On a stream whose work is being recorded the mark is one of the recording. Only the recording's
-// streams can wait for it. For others it is a *[device.RecordError] until the event is recorded
-// elsewhere.
+// Record marks the work queued so far on s, a stream of the event's GPU; nil is its default stream.
+// If the work of s is being recorded, the mark belongs to the recording. Then only the recording's
+// streams can wait for the event. A wait elsewhere returns a *[device.RecordError] until the event
+// is recorded elsewhere.
 func (e *Event) Record(s device.Stream) error {
 	const op = "record event"
 	st, err := e.d.stream(op, s)
@@ -125,7 +125,7 @@ func (e *Event) Record(s device.Stream) error {
 	return nil
 }
 
-// Query reports whether the work before the mark is done, without waiting. The error is a fault of
+// Query reports whether the work before the mark is done, without waiting. The error is a fault in
 // that work.
 func (e *Event) Query() (done bool, err error) {
 	e.mu.RLock()
@@ -146,15 +146,15 @@ func (e *Event) Query() (done bool, err error) {
 	return done, e.d.fault("", err)
 }
 
-// Done is Query for those who only want to know whether to go on: true also where the work failed
-// or the event was released.
+// Done is Query without the error. It also returns true if the work failed or the event was
+// released.
 func (e *Event) Done() bool {
 	done, err := e.Query()
 	return done || err != nil
 }
 
-// Wait blocks the caller until the work before the mark is done (torch's synchronize), and returns
-// a fault or an index error of it.
+// Wait blocks the caller until the work before the mark is done (torch's synchronize). It returns a
+// fault or an index error in that work.
 func (e *Event) Wait() error {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -218,15 +218,16 @@ func (e *Event) holdUp(s *stream) error {
 	return nil
 }
 
-// within returns the error of those who are not recorded with the mark. e.mu is held.
+// within returns the error for a stream or host that is not in the recording of the mark. e.mu is
+// held.
 func (e *Event) within(op string) error {
 	return &device.RecordError{Device: e.d.name, Op: op, Why: "its mark was made in a recording, for the streams of that"}
 }
 
-// Elapsed returns the GPU's time between e and end, both of which have been recorded and are done,
-// and were made with [EnableTiming]; otherwise the error is a *[device.OperandError]. It is about
-// half a microsecond exact. (torch's elapsed_time is in milliseconds.) The time of an emulated GPU
-// is that of its cost model.
+// Elapsed returns the GPU's time between e and end, to about half a microsecond. (torch's
+// elapsed_time is in milliseconds.) Both events must have been made with [EnableTiming], recorded,
+// and be done; otherwise the error is a *[device.OperandError]. The time of an emulated GPU is that
+// of its cost model.
 func (e *Event) Elapsed(end *Event) (time.Duration, error) {
 	const op = "elapsed"
 	if end == nil || end.d != e.d {
@@ -257,7 +258,7 @@ func (e *Event) Elapsed(end *Event) (time.Duration, error) {
 	}
 	defer e.d.leave()
 	t, err := e.d.api.EventElapsed(e.handle.h, end.handle.h)
-	if errors.Is(err, cu.ErrNotReady) { // recorded again meanwhile
+	if errors.Is(err, cu.ErrNotReady) { // another goroutine has recorded the event again
 		return 0, e.d.refusal(op, "end", "its stream has not got there yet: wait for it")
 	}
 	return t, e.d.fault("", err)
@@ -269,8 +270,8 @@ func (e *Event) stream() *stream {
 	return e.on
 }
 
-// Release gives the event back; that is not necessary, the garbage collector does it too. What
-// waits for it goes on waiting.
+// Release gives the event back early; otherwise the garbage collector does it. Waits that have
+// begun go on.
 func (e *Event) Release() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

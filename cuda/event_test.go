@@ -41,7 +41,7 @@ func testStreamAPI(t *testing.T, d *Device) {
 	must(t, b.WaitStream(a))
 	must(t, b.WaitStream(b))
 	must(t, apply(d, b, double, views(y), views(x)))
-	for done := false; !done; { // asking makes an emulated device go on
+	for done := false; !done; { // each query makes an emulated device run a little further
 		done, err = b.Query()
 		must(t, err)
 	}
@@ -72,7 +72,7 @@ func testEvent(t *testing.T, d *Device) {
 	}
 	x := floats(t, d, a, fill(1, 100)...)
 	y := empty(t, d, b, 100)
-	for i := range 4 { // one event, recorded again and again
+	for i := range 4 { // one event, recorded several times
 		must(t, apply(d, a, next, views(x), views(x)))
 		must(t, e.Record(a))
 		must(t, b.Wait(e))
@@ -103,7 +103,7 @@ func testEvent(t *testing.T, d *Device) {
 	if e, err = NewEvent(d); err != nil || e.handle.h != h {
 		t.Errorf("a released event is not used again: %v", err)
 	}
-	// What is garbage is given back.
+	// Garbage events are given back.
 	for range 10 {
 		d.timers.mu.Lock()
 		free := len(d.timers.free)
@@ -120,7 +120,7 @@ func testEvent(t *testing.T, d *Device) {
 	t.Error("events that nobody can reach are not given back")
 }
 
-// The time between two events is the device's: here that of planted latencies.
+// The time between two events is the device's time, here the sum of planted latencies.
 func TestElapsed(t *testing.T) {
 	const step = 5 * time.Millisecond
 	api, err := emu.New(emu.Config{Memory: 16 << 20, Latency: func(op emu.Op) time.Duration {
@@ -169,7 +169,7 @@ func TestElapsed(t *testing.T) {
 	}
 }
 
-// An index error comes out of the wait for an event behind it, once.
+// A wait for a later event returns an index error, once.
 func TestEventTellsIndexErrors(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	src, index, out := floats(t, d, nil, 1, 2, 3), longs(t, d, nil, 7), empty(t, d, nil, 1)
@@ -217,8 +217,8 @@ func TestEventFromGoroutines(t *testing.T) {
 	e.Release()
 }
 
-// Where work is recorded, questions and waits from outside and for what is outside are refused;
-// what else waits goes on as ever.
+// While work is recorded, queries and waits between the recording and outside streams are refused.
+// Other waits work as usual.
 func TestEventsWhileRecording(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	r, err := d.NewRecording()
@@ -237,7 +237,7 @@ func TestEventsWhileRecording(t *testing.T) {
 	must(t, e.Record(other))
 	once, err := other.Record()
 	must(t, err)
-	must(t, s.Wait(once)) // for all replays
+	must(t, s.Wait(once)) // all replays wait for it
 	refused := func(what string, err error) {
 		t.Helper()
 		var re *device.RecordError
@@ -269,7 +269,7 @@ func TestEventsWhileRecording(t *testing.T) {
 	refused("a wait of another recording", again.Stream().Wait(e))
 	refused("a wait of another recording for a stream", again.Stream().(Stream).WaitStream(fork))
 	again.Abort()
-	must(t, e.Record(other)) // an ordinary one again
+	must(t, e.Record(other)) // the event is an ordinary one again
 	must(t, e.Wait())
 	must(t, other.Synchronize())
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// targetOf stores the target that it was built for.
+// targetOf returns a kernel that stores the target for which it was built.
 func targetOf(a ptx.Arch) *cuda.Kernel {
 	b := ptx.New("target")
 	b.Target(a)
@@ -26,7 +26,7 @@ func targetOf(a ptx.Arch) *cuda.Kernel {
 	return k
 }
 
-// A kernel in three forms: the device, which is of 9.0, runs that for sm_90a.
+// A kernel in three forms. The device has capability 9.0, so it runs the form for sm_90a.
 func ExampleKernel_Forms() {
 	gpu := emulate("64MiB")
 	k, err := targetOf(ptx.SM80).Forms(targetOf(ptx.SM90a), targetOf(ptx.SM120))

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// signedSquare is x·|x|, a kernel of one's own: one thread an element.
+// signedSquare is a program's own kernel for x·|x|, with one thread for each element.
 var signedSquare = func() *cuda.Kernel {
 	b := ptx.New("signed_square")
 	b.MaxThreads(128)
@@ -32,7 +32,7 @@ var signedSquare = func() *cuda.Kernel {
 	return k
 }()
 
-// SignedSquare is the op: Forward launches the kernel on the tensor's stream, VJP is written with
+// SignedSquare is the op. Forward launches the kernel on the tensor's stream; VJP is written with
 // ops.
 type SignedSquare struct{}
 
@@ -53,8 +53,8 @@ func (SignedSquare) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{g.Mul(c.Saved(0).Abs()).MulScalar(2)}
 }
 
-// A GPU kernel of one's own as a differentiable op, on an emulated GPU, which checks each of its
-// accesses.
+// A program's own GPU kernel as a differentiable op. It runs on an emulated GPU, which checks each
+// of its accesses.
 func Example_kernel() {
 	gpu := emulate("64MiB")
 	x := tensor.Root().On(gpu).From([]float32{-3, -1, 0, 2}).RequiresGrad()
@@ -70,8 +70,9 @@ func Example_kernel() {
 	// difference from the ops: 0
 }
 
-// A launch shape that a kernel does not allow is refused when it is given, and arguments that do
-// not fit before anything is queued. A strided view needs a kernel that is told of its strides.
+// A launch shape that a kernel does not allow is refused by NewKernel. Arguments that do not fit
+// are refused before anything is queued. A strided view needs a kernel that gets the strides as
+// arguments.
 func ExampleDevice_Launch() {
 	b := ptx.New("copy_strided")
 	b.MaxThreads(32)
@@ -109,9 +110,9 @@ func ExampleDevice_Launch() {
 	// <nil> tensor([2., 4., 6.], device='cuda:0')
 }
 
-// A kernel that goes wrong: an emulated GPU also finds what hardware lets pass, here a read of
-// memory that nothing has written. The fault comes out of the next wait; one that is sticky has
-// cost the program its GPU.
+// A faulty kernel. An emulated GPU also finds faults that hardware does not detect, here a read of
+// memory that nothing has written. The next wait returns the fault. After a sticky fault, the
+// program cannot use the GPU any more.
 func ExampleEmulate_fault() {
 	x := tensor.Root().On(emulate("64MiB")).Empty(3)
 	err := tensor.Try(func() { fmt.Println(x.Exp().Floats()) })

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// How much memory a step takes: the peak between two resets.
+// The memory that a step needs: the peak between two resets.
 func ExampleMaxMemoryAllocated() {
 	gpu := emulate("64MiB")
 	tensor.Do(func(s *tensor.Scope) {
@@ -28,7 +28,7 @@ func ExampleMaxMemoryAllocated() {
 	// true true 0
 }
 
-// The pool's numbers under torch's names.
+// The pool's statistics under torch's names.
 func ExampleMemoryStats() {
 	gpu := emulate("64MiB")
 	tensor.Do(func(s *tensor.Scope) {
@@ -55,7 +55,7 @@ func ExampleMemorySummary() {
 	// |        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |
 }
 
-// A process that shares a GPU takes no more than its part.
+// A process that shares a GPU limits its fraction of the memory.
 func ExampleSetMemoryFraction() {
 	gpu := emulate("64MiB")
 	if err := cuda.SetMemoryFraction(gpu, 0.25); err != nil {
@@ -68,7 +68,7 @@ func ExampleSetMemoryFraction() {
 	// Output: true true 0.25
 }
 
-// How much page-locked memory there is, for all GPUs of a driver.
+// The page-locked memory of all GPUs of a driver.
 func ExampleHostMemoryStats() {
 	gpu := emulate("64MiB")
 	x := tensor.From([]float32{1, 2, 3}).PinMemory(gpu)
@@ -78,8 +78,8 @@ func ExampleHostMemoryStats() {
 	// Output: 1 4096 1
 }
 
-// What the driver says is free, of a GPU that other programs use too, and what this program holds
-// of it.
+// The free memory by the driver's count, on a GPU that other programs use too, and the memory that
+// this program has reserved.
 func ExampleMemGetInfo() {
 	gpu := emulate("64MiB")
 	x := tensor.Ones(1024, 1024).To(gpu) // 4 MiB
@@ -92,7 +92,7 @@ func ExampleMemGetInfo() {
 	// Output: 60 64 4
 }
 
-// Totals that count from a moment on: what a part of a program has asked for in sum.
+// Totals since a given moment: how much memory a part of a program has allocated in total.
 func ExampleResetAccumulatedMemoryStats() {
 	gpu := emulate("64MiB")
 	step := func() {
@@ -106,7 +106,7 @@ func ExampleResetAccumulatedMemoryStats() {
 	// Output: 8 MiB
 }
 
-// A segment grows by pages of 2 MiB, and what becomes free of it is of use for any size
+// A segment grows by pages of 2 MiB, and its free memory can serve any size
 // (expandable_segments:True).
 func ExampleDevice_SetExpandableSegments() {
 	gpu := emulate("64MiB").(*cuda.Device)
@@ -114,14 +114,13 @@ func ExampleDevice_SetExpandableSegments() {
 		log.Fatal(err)
 	}
 	tensor.Do(func(s *tensor.Scope) {
-		s.Zeros(1<<20 + 1) // 4 MiB and a bit
+		s.Zeros(1<<20 + 1) // slightly more than 4 MiB
 		fmt.Println(gpu.ExpandableSegments(), cuda.MemoryReserved(gpu)>>20, "MiB")
 	}, tensor.On(gpu))
 	// Output: true 6 MiB
 }
 
-// A program that is to survive out of memory is tested by one: the next request for memory is
-// refused.
+// A test of a program that handles out of memory: the next request for memory is refused.
 func ExampleDevice_FailAlloc() {
 	gpu := emulate("64MiB").(*cuda.Device)
 	if err := gpu.FailAlloc(1); err != nil {
@@ -132,8 +131,8 @@ func ExampleDevice_FailAlloc() {
 	// Output: true <nil>
 }
 
-// Page-locked memory over a part of a program: its peak, what was asked for since, and how the idle
-// blocks are given back.
+// Page-locked memory over a part of a program: its peak, the requests since, and how idle blocks
+// are given back.
 func ExampleResetPeakHostMemoryStats() {
 	gpu := emulate("64MiB")
 	pin := func(n int) { tensor.Do(func(s *tensor.Scope) { s.Zeros(n).PinMemory(gpu) }) }
@@ -149,8 +148,8 @@ func ExampleResetPeakHostMemoryStats() {
 	// true 0
 }
 
-// Memory by what it is for: the stacks tell gradients, activations and an optimizer's state, and
-// the program labels what only it knows.
+// Memory by category: the stacks identify gradients, activations and an optimizer's state. The
+// program labels what only it knows.
 func ExampleMemorySnapshot() {
 	gpu := emulate("64MiB")
 	if err := cuda.RecordMemoryHistory(gpu, device.MaxHistoryEntries(1000)); err != nil {
@@ -164,7 +163,7 @@ func ExampleMemorySnapshot() {
 		y.Sum().Backward()
 		opt.Step()
 		var err error
-		if snap, err = cuda.MemorySnapshot(gpu); err != nil { // while y is alive
+		if snap, err = cuda.MemorySnapshot(gpu); err != nil { // while y is in use
 			log.Fatal(err)
 		}
 	})

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// How warm a GPU is. An emulated one has no sensors, and a machine may lack NVIDIA's management
-// library: both are errors of one type.
+// The temperature of a GPU. An emulated GPU has no sensors, and a machine may lack NVIDIA's
+// management library. Both errors have the same type.
 func ExampleTemperature() {
 	gpu := emulate("16MiB")
 	celsius, err := cuda.Temperature(gpu)
@@ -22,8 +22,8 @@ func ExampleTemperature() {
 	// Output: cuda: temperature of cuda:0: the GPU is emulated and has no sensors
 }
 
-// What nvidia-smi tells, GPU by GPU. What a machine cannot tell is an error of one type, so that a
-// report goes on without it.
+// A report like nvidia-smi's, GPU by GPU. A query that the machine cannot answer returns an error
+// of one type, so the report goes on without the answer.
 func ExampleUtilization() {
 	gpu := emulate("16MiB")
 	say := func(what string, value any, err error) {
@@ -55,8 +55,8 @@ func ExampleUtilization() {
 	// processes: the GPU is emulated and has no sensors
 }
 
-// Why a GPU may be slower than it could be: its link to the host, errors of its memory, clocks that
-// are held down. `flambeau doctor` asks the same.
+// Reasons why a GPU may be slower than it could be: its link to the host, errors of its memory,
+// throttled clocks. `flambeau doctor` makes the same queries.
 func ExampleThrottleReasons() {
 	gpu := emulate("16MiB")
 	if link, err := cuda.PCIeLink(gpu); err != nil {
@@ -80,8 +80,8 @@ func ExampleThrottleReasons() {
 	// cuda: throttle reasons of cuda:0: the GPU is emulated and has no sensors
 }
 
-// What belongs at the head of a report about a bug; without a driver, and without its management
-// library, the errors say what is missing.
+// Versions for the head of a bug report. Without a driver, or without its management library, the
+// errors say what is missing.
 func ExampleDriverVersion() {
 	version, err := cuda.DriverVersion() // "12.4": the CUDA that the driver supports
 	var none *device.UnavailableError
@@ -94,7 +94,7 @@ func ExampleDriverVersion() {
 	// true
 }
 
-// NVIDIA's libraries are optional; what they would be of use for, and where they are.
+// NVIDIA's libraries are optional. Each entry says what the library is used for, and where it is.
 func ExampleLibraries() {
 	for _, l := range cuda.Libraries() {
 		where := l.Path

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What is made once is shipped with the program: flambeau kernels pack does it from the command
-// line. Where the GPU that it is for was not there, the pack has no machine code until Compile.
+// A pack is made once and shipped with the program; the command flambeau kernels pack makes one
+// too. If the target GPU was not there, the pack has no machine code until Compile adds it.
 func ExamplePack() {
 	gpus, err := cuda.Emulate("emulate:2")
 	if err != nil {
@@ -38,7 +38,7 @@ func ExamplePack() {
 		panic(err)
 	}
 	gpu := gpus[1]
-	if err := gpu.Compile(context.Background(), p, nil); err != nil { // nothing is left to do
+	if err := gpu.Compile(context.Background(), p, nil); err != nil { // nothing is left to compile
 		panic(err)
 	}
 	gpu.UsePack(p)
@@ -48,7 +48,7 @@ func ExamplePack() {
 	// Output: true true 0
 }
 
-// A file that is named and is no pack is an error that says what it is.
+// If a file is not a valid pack, the error says what is wrong with it.
 func ExampleOpenPack() {
 	f, err := os.CreateTemp("", "kernels")
 	if err != nil {

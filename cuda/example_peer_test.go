@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda"
 )
 
-// To know early why copies between two GPUs will go by way of the host.
+// A program learns early why copies between two GPUs will be staged in the host's memory.
 func ExampleEnablePeerAccess() {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB,peer=off")
 	if err != nil {

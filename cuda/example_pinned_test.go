@@ -9,13 +9,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// From page-locked memory a copy runs while the host and other streams go on. No event has to be
-// waited for by hand: what reads the copy, or overwrites what is copied, waits by itself.
+// A copy from page-locked memory runs while the host and other streams go on. The program need not
+// wait for an event: ops that read the copy, or overwrite its source, wait by themselves.
 func Example_pinnedMemory() {
 	gpu := emulate("64MiB")
 	x := tensor.From([]float32{1, 2, 3}).PinMemory(gpu)
 	y := x.To(gpu, tensor.NonBlocking())
-	x.Fill(0) // after the copy has read
+	x.Fill(0) // runs after the copy has read x
 	fmt.Println(x.IsPinned(), y)
 	z := y.Square().To(x.Device(), tensor.NonBlocking())
 	fmt.Println(z.IsPinned(), z)
@@ -26,7 +26,7 @@ func Example_pinnedMemory() {
 	// 2
 }
 
-// A loader brings batches to the GPU ahead of the loop.
+// A loader copies batches to the GPU before the loop needs them.
 func Example_loader() {
 	gpu := emulate("64MiB")
 	ds, err := data.NewTensorDataset(tensor.Root().Arange(6), tensor.Root().Arange(6))

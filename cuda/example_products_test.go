@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda"
 )
 
-// What does a GPU's matrix products: with FLAMBEAU_LIBS=cublaslt it is NVIDIA's library, on
-// hardware. An emulated GPU has own kernels.
+// Products names what computes a GPU's matrix products. With FLAMBEAU_LIBS=cublaslt it is NVIDIA's
+// library, on hardware. An emulated GPU uses its own kernels.
 func ExampleDevice_Products() {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

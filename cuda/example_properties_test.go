@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What a GPU is: torch.cuda.get_device_name, get_device_capability and get_device_properties.
+// The properties of a GPU: torch.cuda.get_device_name, get_device_capability and
+// get_device_properties.
 func ExampleDeviceProperties() {
 	gpu := emulate("64MiB")
 	major, minor := cuda.DeviceCapability(gpu)
@@ -31,7 +32,7 @@ func ExampleDeviceProperties() {
 	// true true [compute_80]
 }
 
-// The device of a scope takes the place of torch's current device: with torch.cuda.device(1) and
+// The device of a scope replaces torch's current device: with torch.cuda.device(1) and
 // torch.cuda.current_device.
 func Example_currentDevice() {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
@@ -47,10 +48,9 @@ func Example_currentDevice() {
 	// 1
 }
 
-// Copies between GPUs go from one to the other where the hardware can do that; which way they went
-// is told.
+// Copies between GPUs are direct if the hardware supports it; PeerCopies says how they were done.
 func ExamplePeerCopies() {
-	gpus, err := cuda.Emulate("emulate:2,mem=16MiB") // with peer=off: as GPUs without it
+	gpus, err := cuda.Emulate("emulate:2,mem=16MiB") // peer=off: GPUs without peer access
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -69,8 +69,7 @@ func ExamplePeerCopies() {
 	// 1 copy of 12 bytes, direct: true
 }
 
-// Where direct copies fail, on a machine whose PCI switches or IOMMU break them, they are switched
-// off.
+// On machines whose PCI switches or IOMMU break direct copies, a program turns them off.
 func ExampleDisablePeerAccess() {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB")
 	if err != nil {
@@ -93,8 +92,8 @@ func ExampleDisablePeerAccess() {
 	// 1 copy of 12 bytes, direct: false (DisablePeerAccess was called)
 }
 
-// A program that needs the second GPU says why there is none. Get is Open for places that take a
-// device; tensor.Try returns its error.
+// A program that needs the second GPU says why there is none. Get is Open for calls with a device
+// as an argument; tensor.Try returns its error.
 func ExampleOpen() {
 	gpu, err := cuda.Open(99)
 	var u *device.UnavailableError

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Whether the driver's compiler had registers enough for the kernels that a program has used.
+// Whether the driver's compiler had enough registers for the kernels that a program has used.
 func ExampleDevice_Spills() {
 	gpu := emulate("64MiB").(*cuda.Device)
 	x := tensor.Ones(8, 8).To(gpu)
@@ -19,18 +19,18 @@ func ExampleDevice_Spills() {
 		fmt.Println(s)
 	}
 	fmt.Println(len(gpu.Spills()), "kernels spill registers")
-	// What one would read:
+	// What a spill would look like:
 	fmt.Println(cuda.Spill{Kernel: "softmax", Bytes: 16, Capability: "9.0", Driver: "12.4"})
 	// Output:
 	// 0 kernels spill registers
 	// the driver (CUDA 12.4) gave kernel softmax 16 bytes of local memory a thread: it is slower than it could be on compute capability 9.0
 }
 
-// What earlier processes met, with a driver that has been replaced since.
+// Spills that earlier processes found, with a driver that has been replaced since.
 func ExampleRecordedSpills() {
 	n := 0
 	for _, s := range cuda.RecordedSpills() {
-		if s.Driver == "11.0" && s.Capability == "7.5" { // which is no GPU for this library
+		if s.Driver == "11.0" && s.Capability == "7.5" { // a GPU that this library does not support
 			n++
 		}
 	}
@@ -38,7 +38,8 @@ func ExampleRecordedSpills() {
 	// Output: 0
 }
 
-// What became of a kernel of one's own. An emulated GPU has no compiler, and assumes 32 registers.
+// The attributes of a program's own kernel after loading. An emulated GPU has no compiler, and
+// assumes 32 registers.
 func ExampleDevice_KernelAttributes() {
 	gpu := emulate("64MiB").(*cuda.Device)
 	var a cuda.KernelAttributes

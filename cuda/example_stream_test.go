@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A scope queues its work on a stream, as with torch.cuda.stream(s). Nothing is waited for by hand:
-// y is read on the default stream, which waits for the other by itself.
+// A scope queues its work on a stream, as with torch.cuda.stream(s). The program need not wait: y
+// is read on the default stream, which waits for the other stream by itself.
 func ExampleNewStream() {
 	gpu := emulate("64MiB")
 	side, err := cuda.NewStream(gpu, 1)
@@ -38,8 +38,8 @@ func ExampleNewStream() {
 	// 0 5
 }
 
-// The time of work on the GPU, which the host does not wait for:
-// torch.cuda.Event(enable_timing=True). An emulated GPU tells the time of its cost model.
+// The time of work on the GPU, measured without a wait of the host:
+// torch.cuda.Event(enable_timing=True). The times of an emulated GPU are those of its cost model.
 func ExampleEvent() {
 	gpu := emulate("64MiB")
 	start, err1 := cuda.NewEvent(gpu, cuda.EnableTiming())
@@ -65,8 +65,8 @@ func ExampleEvent() {
 	// Output: true <nil>
 }
 
-// A program that queues kernels of its own on its own streams orders them by events, or by whole
-// streams.
+// A program that queues its own kernels on its own streams orders them by events, or by waits for
+// whole streams.
 func ExampleStream() {
 	gpu := emulate("64MiB")
 	a, err1 := cuda.NewStream(gpu, 0)
@@ -86,8 +86,8 @@ func ExampleStream() {
 	// Output: <nil> true <nil>
 }
 
-// Copies from page-locked memory run beside the work of other streams; RecordStream tells of work
-// on x that tensors do not know of.
+// Copies from page-locked memory run at the same time as the work of other streams. RecordStream
+// reports work on x that does not go through tensors.
 func ExampleStream_copies() {
 	gpu := emulate("64MiB")
 	copies, err := cuda.NewStream(gpu, 0)
@@ -101,20 +101,21 @@ func ExampleStream_copies() {
 			x = batch.In(c).To(gpu, tensor.NonBlocking())
 			c.Close(x)
 		}, tensor.Stream(copies))
-		fmt.Println(x.MulScalar(2)) // on the default stream: waits for the copy
-		x.RecordStream(copies)      // if a kernel of the program's own were to read x there
+		fmt.Println(x.MulScalar(2)) // on the default stream, which waits for the copy
+		// needed if a kernel of the program's own reads x on that stream
+		x.RecordStream(copies)
 	}, tensor.On(gpu))
 	// Output: tensor([2., 4., 6.], device='cuda:0')
 }
 
-// A host that has other work asks now and then whether the GPU is there yet.
+// A host with other work asks from time to time whether the GPU has reached the event.
 func ExampleEvent_Query() {
 	gpu := emulate("64MiB")
 	e, err := cuda.NewEvent(gpu)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer e.Release() // or the garbage collector does it
+	defer e.Release() // otherwise the garbage collector does it
 	x := tensor.Ones(3).To(gpu).Exp()
 	if err := e.Record(cuda.DefaultStream(gpu)); err != nil {
 		log.Fatal(err)
@@ -122,7 +123,7 @@ func ExampleEvent_Query() {
 	for !e.Done() {
 		time.Sleep(time.Millisecond)
 	}
-	done, err := e.Query() // Done, with the fault of the work if there was one
+	done, err := e.Query() // like Done, but also returns a fault of the work
 	fmt.Println(done, err, x.Shape())
 	// Output: true <nil> [3]
 }

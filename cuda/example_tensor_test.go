@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// emulate returns an emulated GPU; on a machine that has one, device.Open("cuda") gives the real
-// thing.
+// emulate returns an emulated GPU. On a machine with a GPU, device.Open("cuda") returns the real
+// one.
 func emulate(mem string) device.Device {
 	gpus, err := cuda.Emulate("emulate,sm=90,mem=" + mem)
 	if err != nil {
@@ -23,7 +23,7 @@ func emulate(mem string) device.Device {
 	return gpus[0]
 }
 
-// To copies a tensor to a GPU, and gradients flow back through it. x.CUDA() is To of
+// To copies a tensor to a GPU, and gradients flow back through the copy. x.CUDA() is To of
 // device.Open("cuda:0").
 func Example_tensors() {
 	gpu := emulate("64MiB")
@@ -39,7 +39,7 @@ func Example_tensors() {
 	// cpu
 }
 
-// A model and its data on a GPU: nn.To moves the model, On makes the scope's tensors there.
+// A model and its data on a GPU: nn.To moves the model, On makes the scope's new tensors there.
 func Example_training() {
 	gpu := emulate("64MiB")
 	tensor.ManualSeed(1)
@@ -61,7 +61,7 @@ func Example_training() {
 	// tensor([0, 1, 1, 0], device='cuda:0')
 }
 
-// Operands are on one device; nothing is copied behind one's back.
+// Operands must be on one device; the library never copies them silently.
 func Example_devices() {
 	gpu := emulate("64MiB")
 	err := tensor.Try(func() { tensor.Ones(2).Add(tensor.Ones(2).To(gpu)) })
@@ -74,8 +74,7 @@ func Example_devices() {
 	// true
 }
 
-// What does not fit is an error that can be handled: the program goes on, here with a smaller
-// batch.
+// Out of memory is an error that a program can handle. Here it goes on with a smaller batch.
 func Example_outOfMemory() {
 	gpu := emulate("100MiB")
 	batch := 1 << 20
@@ -93,8 +92,7 @@ func Example_outOfMemory() {
 	// 131072 <nil>
 }
 
-// Counters tells how often a GPU was asked to do something: an optimizer's step over all parameters
-// is one launch.
+// Counters counts the requests to a GPU: an optimizer's step over all parameters is one launch.
 func ExampleDevice_Counters() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB,sm=90")
 	if err != nil {
@@ -112,7 +110,7 @@ func ExampleDevice_Counters() {
 	// 6 parameters, 1 launch
 }
 
-// SetMemoryLimit leaves a part of a GPU's memory to others.
+// SetMemoryLimit leaves the rest of a GPU's memory to other programs.
 func ExampleDevice_SetMemoryLimit() {
 	gpus, err := cuda.Emulate("emulate,mem=256MiB,sm=90")
 	if err != nil {
@@ -121,7 +119,8 @@ func ExampleDevice_SetMemoryLimit() {
 	gpus[0].SetMemoryLimit(64 << 20)
 	err = tensor.Try(func() { tensor.Root().On(gpus[0]).Zeros(128 << 20 / 4) })
 	fmt.Println(errors.Is(err, device.ErrOutOfMemory), cuda.MemoryFraction(gpus[0]))
-	err = gpus[0].SetMemoryFraction(1.5) // the same as a part of the memory
+	// the limit as a fraction of the memory, which must not exceed 1
+	err = gpus[0].SetMemoryFraction(1.5)
 	var v *device.OperandError
 	fmt.Println(errors.As(err, &v), err)
 	// Output:
@@ -129,7 +128,7 @@ func ExampleDevice_SetMemoryLimit() {
 	// true cuda:0: set memory fraction: fraction: 1.5 is not between 0 and 1
 }
 
-// IsAvailable asks without opening a GPU; Unavailable says why there is none.
+// IsAvailable does not open a GPU. Unavailable says why there is none.
 func ExampleIsAvailable() {
 	if !cuda.IsAvailable() {
 		var u *device.UnavailableError
@@ -140,8 +139,8 @@ func ExampleIsAvailable() {
 	// Output: true
 }
 
-// With mode=meta addresses are given out without memory: whether a model fits is known without a
-// GPU of that size.
+// With mode=meta the GPU hands out addresses without memory. A program can so find out whether a
+// model fits, without a GPU of that size.
 func ExampleEmulate_meta() {
 	gpus, err := cuda.Emulate("emulate,mem=80GiB,sm=90,mode=meta")
 	if err != nil {
@@ -156,18 +155,19 @@ func ExampleEmulate_meta() {
 	// 37.3 GiB at the peak
 }
 
-// What is where: a model's device, inputs that follow it, a leaf that moves with its gradient, and
-// the peak of what comes next.
+// Where tensors are: a model's device, inputs that are moved to it, a leaf that moves with its
+// gradient, and the peak of later work.
 func Example_placement() {
 	gpu := emulate("64MiB")
 	model := nn.To(nn.NewLinear(4, 2), gpu)
 	fmt.Println(nn.DeviceOf(model).Name())
 	x := nn.Follow(model, tensor.Ones(3, 4)) // x.to(next(model.parameters()).device)
 	fmt.Println(model.Forward(x).Device().Name())
-	both := nn.FollowAll(model, tensor.Ones(3, 4), tensor.Zeros(2, 4)) // of a model with two inputs
+	// for a model with two inputs
+	both := nn.FollowAll(model, tensor.Ones(3, 4), tensor.Zeros(2, 4))
 	fmt.Println(both[0].Device().Name(), both[1].Device().Name())
 	w := tensor.Ones(1024).RequiresGrad()
-	w.MoveTo(gpu) // the same leaf: an optimizer that has it goes on
+	w.MoveTo(gpu) // it stays the same leaf, so an optimizer that has it goes on
 	gpu.ResetPeak()
 	before := gpu.Stats().Allocated
 	tensor.Do(func(s *tensor.Scope) { w.In(s).Exp().Sum() }, tensor.Nondeterministic())

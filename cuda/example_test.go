@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A square root on an emulated GPU. On a machine with an NVIDIA GPU device.Open("cuda:0") gives a
-// real one, and nothing else changes.
+// A square root on an emulated GPU. On a machine with an NVIDIA GPU, device.Open("cuda:0") returns
+// the real one, and nothing else changes.
 func Example() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB,sm=80")
 	if err != nil {
@@ -48,7 +48,7 @@ func Example() {
 	// Output: 1 2 3 Emulated GPU (sm_80)
 }
 
-// A wrong specification says what is accepted.
+// The error for a wrong specification says what is accepted.
 func ExampleEmulate() {
 	_, err := cuda.Emulate("emulate,sm=75")
 	var u *device.UnavailableError

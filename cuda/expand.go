@@ -11,15 +11,15 @@ import (
 
 var _ pool.Expander = backing{}
 
-// largePage is the size of pages for blocks above 1 MiB where there is much memory: fewer calls,
-// and PyTorch's size. manyPages is where that begins.
+// largePage is the page size for blocks above 1 MiB on a GPU with at least manyPages bytes of
+// memory. It needs fewer calls, and it is PyTorch's size.
 const (
 	largePage = 20 << 20
 	manyPages = 16 << 30
 )
 
-// virtualMemory returns the driver's virtual memory management and the size of its pages, 0 where
-// the GPU has none.
+// virtualMemory returns the driver's virtual memory management and the size of its pages, 0 if the
+// GPU has none.
 func (d *Device) virtualMemory() (cu.VirtualMemory, uint64) {
 	v, ok := d.api.(cu.VirtualMemory)
 	if !ok {
@@ -35,22 +35,22 @@ func (d *Device) virtualMemory() (cu.VirtualMemory, uint64) {
 	return v, page
 }
 
-// wantsExpandable reports whether the pool is to begin with expandable segments.
+// wantsExpandable reports whether the pool starts with expandable segments.
 func (d *Device) wantsExpandable() bool {
 	e, ok := d.api.(cu.Expandable)
 	return ok && e.Expandable() || os.Getenv("FLAMBEAU_CUDA_EXPANDABLE") == "1"
 }
 
-// SetExpandableSegments chooses how the device's memory is taken from the driver from now on
-// (PYTORCH_CUDA_ALLOC_CONF= expandable_segments:True). With it, each stream has one range of
-// addresses for small and one for large blocks. A range grows by pages of 2 MiB (20 MiB for large
-// blocks where the GPU has 16 GiB or more). It gives whole free pages back in [Device.Empty] and
-// before an allocation fails. Programs whose sizes change from step to step need less memory so:
-// segments of fixed sizes keep holes that fit nothing.
+// SetExpandableSegments chooses how the pool takes memory from the driver from now on
+// (PYTORCH_CUDA_ALLOC_CONF= expandable_segments:True). If on is true, each stream has one range of
+// addresses for small blocks and one for large blocks. A range grows by pages of 2 MiB (20 MiB for
+// large blocks if the GPU has 16 GiB or more). [Device.Empty] gives whole free pages back. The pool
+// does so too before an allocation fails. Programs whose sizes change from step to step then need
+// less memory. Segments of fixed sizes would keep holes that fit no later block.
 //
-// It is off unless FLAMBEAU_CUDA_EXPANDABLE=1 is set, as in PyTorch, and until it has run on
-// hardware: so far it has on the emulated driver. The error says that the GPU has no virtual memory
-// management.
+// It is off by default, as in PyTorch; FLAMBEAU_CUDA_EXPANDABLE=1 turns it on. So far it has only
+// run on the emulated driver, not on hardware. If the GPU has no virtual memory management, the
+// error says so.
 func (d *Device) SetExpandableSegments(on bool) error {
 	if !d.pool.SetExpandable(on) && on {
 		return fmt.Errorf("%s: %w", d, errNoVirtualMemory)
@@ -58,12 +58,13 @@ func (d *Device) SetExpandableSegments(on bool) error {
 	return nil
 }
 
-// ExpandableSegments reports what [Device.SetExpandableSegments] chose.
+// ExpandableSegments reports whether expandable segments are on; see
+// [Device.SetExpandableSegments].
 func (d *Device) ExpandableSegments() bool { return d.pool.Expandable() }
 
 var errNoVirtualMemory = errors.New("the GPU or its driver has no virtual memory management (CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED), which expandable segments need")
 
-// Granularity returns the size of pages, 0 where there is no virtual memory.
+// Granularity returns the size of pages in bytes, 0 without virtual memory.
 func (b backing) Granularity() uint64 { return b.d.page }
 
 func (b backing) Reserve(size uint64) (uintptr, error) {
@@ -88,8 +89,8 @@ func (b backing) Unreserve(addr uintptr, size uint64) {
 	_ = d.fault("", d.api.(cu.VirtualMemory).MemAddressFree(cu.DevicePtr(addr), size))
 }
 
-// Map makes each page by itself, so that each can go back by itself. A page lives as long as it is
-// mapped.
+// Map creates a handle for each page, so that each page can be given back alone. A page lives as
+// long as it is mapped.
 func (b backing) Map(addr uintptr, size, page uint64) error {
 	d := b.d
 	if err := d.enter(); err != nil {
@@ -119,7 +120,7 @@ func (b backing) Map(addr uintptr, size, page uint64) error {
 		return nil
 	}
 	for p := cu.DevicePtr(addr); p < at; p += cu.DevicePtr(page) {
-		_ = v.MemUnmap(p, page) // the first error is the one to tell
+		_ = v.MemUnmap(p, page) // only the first error is reported
 	}
 	if errors.Is(err, cu.ErrOutOfMemory) {
 		return fmt.Errorf("%w: %w", pool.ErrNoMemory, err)
@@ -141,7 +142,7 @@ func (b backing) Unmap(addr uintptr, size, page uint64) {
 	}
 }
 
-// expandableOptions completes the pool's options.
+// expandableOptions adds the options for expandable segments to the pool's options.
 func (d *Device) expandableOptions(o *pool.Options) error {
 	_, d.page = d.virtualMemory()
 	o.Expandable = d.wantsExpandable()

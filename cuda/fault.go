@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// enter makes the device's context current on the calling thread, to which the goroutine is locked
-// until leave. On a device that has failed for good it returns the fault.
+// enter locks the goroutine to its thread and makes the device's context current there; leave ends
+// both. If the device has a sticky fault, enter returns it.
 func (d *Device) enter() error {
 	if f := d.dead.Load(); f != nil {
 		return f
@@ -32,9 +32,9 @@ func (d *Device) enter() error {
 
 func (d *Device) leave() { runtime.UnlockOSThread() }
 
-// fault makes the error of the device contract of a call's error, nil of nil. A sticky one ends the
-// device: it is what every later call returns. kernel names what was launched, where that is known:
-// of a sticky fault on hardware it is only where every launch is waited for.
+// fault turns an error of a driver call into a *[device.Fault]; nil stays nil. A sticky fault ends
+// the device: every later call returns it. kernel is the name of the launched kernel, if known. A
+// sticky fault on hardware keeps the name only if the program waits for every launch.
 func (d *Device) fault(kernel string, err error) error {
 	if err == nil {
 		return nil
@@ -45,7 +45,7 @@ func (d *Device) fault(kernel string, err error) error {
 	f := &device.Fault{Device: d.name, Kernel: kernel, Err: err}
 	var found *ptxvm.Fault
 	if errors.As(err, &found) {
-		f.Kernel = found.Kernel // the call may be a later one
+		f.Kernel = found.Kernel // the call that returns the fault may be a later one
 	}
 	var e *cu.Error
 	if errors.As(err, &e) {
@@ -58,7 +58,7 @@ func (d *Device) fault(kernel string, err error) error {
 		f.Err = &noValues{err}
 	}
 	if f.Sticky && found == nil && !d.p.sync {
-		// Hardware says that something failed, in whichever call notices, and not what.
+		// Hardware reports a failure in some later call, and does not say which kernel failed.
 		f.Kernel, f.Err = "", fmt.Errorf("%w; with FLAMBEAU_CUDA_SYNC=1 the operation that fails reports it", err)
 	}
 	if f.Sticky && !d.dead.CompareAndSwap(nil, f) {
@@ -67,20 +67,20 @@ func (d *Device) fault(kernel string, err error) error {
 	return f
 }
 
-// indexSlots is the number of fault records of a device, one for each stream until there are more
-// streams.
+// indexSlots is the number of index error records of a device. Each stream has one of its own until
+// there are more streams than slots.
 const indexSlots = 64
 
-// indexFaults is page-locked host memory that kernels write the first index outside its axis to. A
-// stream has a record of its own, so that an error comes out of a wait for the work that made it,
-// and not of somebody else's.
+// indexFaults is page-locked host memory to which kernels write the first index outside its axis.
+// Each stream has a record of its own. So a wait reports only errors of the work that it waited
+// for.
 type indexFaults struct {
 	mu   sync.Mutex
 	host []byte
 	addr cu.DevicePtr
 }
 
-// init is called with the device's context current.
+// init allocates the records, with the device's context current.
 func (x *indexFaults) init(api cu.API) error {
 	const n = indexSlots * kernels.FaultBytes
 	p, err := api.MemHostAlloc(n, cu.HostDeviceMap)
@@ -93,13 +93,13 @@ func (x *indexFaults) init(api cu.API) error {
 	return err
 }
 
-// record is the address of a slot's record on the device.
+// record returns the address, on the device, of a slot's record.
 func (x *indexFaults) record(slot int) uint64 {
 	return uint64(x.addr) + uint64(slot*kernels.FaultBytes)
 }
 
-// take returns the error in one of the slots of the mask, and arms its record again. The work of
-// these slots' streams has been waited for.
+// take returns the error in one of the slots of the mask, and clears its record for the next error.
+// The caller has waited for the work of these slots' streams.
 func (x *indexFaults) take(mask uint64) *device.IndexError {
 	for ; mask != 0; mask &= mask - 1 {
 		r := x.host[bits.TrailingZeros64(mask)*kernels.FaultBytes:][:kernels.FaultBytes]
@@ -117,8 +117,8 @@ func (x *indexFaults) take(mask uint64) *device.IndexError {
 	return nil
 }
 
-// await runs wait, which waits for the stream, and returns its fault or an index error of the work
-// it waited for.
+// await runs wait, which waits for the stream. It returns the wait's error, or an index error in
+// the work that the stream comes after.
 func (s *stream) await(wait func() error) error {
 	if err := s.refuse("synchronize", hostWaits); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *stream) await(wait func() error) error {
 		return s.dev.fault("", err)
 	}
 	if e := s.dev.index.take(mask); e != nil {
-		s.mask.Or(mask) // there may be another
+		s.mask.Or(mask) // another slot may hold an error too
 		return e
 	}
 	return nil

@@ -15,7 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A kernel that reads what nothing wrote ends the device, and says kernel, line and thread.
+// A kernel that reads memory that nothing has written ends the device. The fault names kernel, line
+// and thread.
 func TestStickyFault(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x, y := empty(t, d, nil, 5), empty(t, d, nil, 5)
@@ -41,12 +42,12 @@ func TestStickyFault(t *testing.T) {
 			t.Errorf("call %d after the fault: %v, want the same fault", i, err)
 		}
 	}
-	x.Buf.Free() // without effect on the driver, and without panic
+	x.Buf.Free() // has no effect on the driver, and does not panic
 	y.Buf.Queue()
 	d.Empty()
 }
 
-// failing fails as a GPU does: some call after the kernel returns a number.
+// failing fails like a GPU: a later call after the kernel returns an error code.
 type failing struct {
 	cu.API
 	launched, broken bool
@@ -67,8 +68,8 @@ func (h *failing) StreamSynchronize(s cu.Stream) error {
 	return h.API.StreamSynchronize(s)
 }
 
-// The kernel whose launch happens to notice a fault is not blamed for it. With FLAMBEAU_CUDA_SYNC
-// the fault names the kernel that was waited for.
+// A fault does not name the kernel whose launch happened to return it. With FLAMBEAU_CUDA_SYNC the
+// fault names the kernel that was waited for.
 func TestFaultOfHardware(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		api, err := newEmulator("emulate,mem=16MiB")
@@ -97,7 +98,7 @@ func TestFaultOfHardware(t *testing.T) {
 	}
 }
 
-// FLAMBEAU_CUDA_SYNC makes the operation itself report.
+// With FLAMBEAU_CUDA_SYNC the operation itself returns the error.
 func TestSync(t *testing.T) {
 	t.Setenv("FLAMBEAU_CUDA_SYNC", "1")
 	d := emulated(t, "emulate,mem=16MiB")
@@ -134,7 +135,8 @@ func TestPrintPTX(t *testing.T) {
 	}
 }
 
-// sharedKernel stores the number of its thread by way of dynamic shared memory of so many bytes.
+// sharedKernel returns a kernel that stores its thread's number through dynamic shared memory of
+// the given bytes.
 func sharedKernel(bytes int) *kernels.Kernel {
 	return &kernels.Kernel{Name: "shared", Entry: "shared", Block: [3]uint32{32, 1, 1}, DynShared: bytes, ParamSize: 8, Version: 70, Target: 80, PTX: `
 .version 7.0
@@ -178,7 +180,7 @@ func TestLaunch(t *testing.T) {
 	both.StaticShared = 40 << 10
 	both.PTX = strings.Replace(both.PTX, "{", "{\n\t.shared .align 16 .b8 fixed[40960];", 1)
 	must(t, launch(both, params(at)))
-	// What cannot be launched is a fault that is not sticky.
+	// A launch that cannot work returns a fault that is not sticky.
 	newer, higher, much, none, wrong := sharedKernel(0), sharedKernel(0), sharedKernel(1<<20), sharedKernel(0), sharedKernel(0)
 	newer.Version, higher.Target, none.Entry = 88, 90, "other"
 	wrong.PTX = strings.Replace(wrong.PTX, "st.global.u32", "st.global.u33", 1)
@@ -200,7 +202,7 @@ func TestLaunch(t *testing.T) {
 	}
 	must(t, launch(sharedKernel(200), params(at)))
 	must(t, d.Synchronize())
-	// Beside a block, though inside of the pool's segment.
+	// An access beside a block, but within the pool's segment.
 	must(t, launch(sharedKernel(200), params(at+64)))
 	var found *ptxvm.Fault
 	if err := d.Synchronize(); !errors.As(err, &found) || found.Kind != ptxvm.OutOfBounds || found.Thread[0] != 16 {
@@ -216,8 +218,7 @@ func le64(v uint64) []byte {
 	return b
 }
 
-// An index error comes out once, of the wait for the stream whose work it was or for one that comes
-// after it.
+// An index error is returned once: by a wait for its stream, or for a stream that comes after it.
 func TestIndexErrors(t *testing.T) { onBoth(t, "emulate,mem=16MiB,seed=2", testIndexErrors) }
 
 func testIndexErrors(t *testing.T, d *Device) {
@@ -241,7 +242,7 @@ func testIndexErrors(t *testing.T, d *Device) {
 	}
 	y := gather(a, 1, 0, 3, 2)
 	x := gather(b, 2, 1)
-	check(t, d, b, x, 2) // the other stream's error does not come out here
+	check(t, d, b, x, 2) // a wait for this stream does not return the other stream's error
 	got := make([]byte, 12)
 	is("Download", d.Download(a, got, y.Buf, 0), 1, 3, 1)
 	if !bytes.Equal(got, bytesOf([]float32{1, 0, 3})) {
@@ -268,7 +269,7 @@ func testIndexErrors(t *testing.T, d *Device) {
 	must(t, b.Wait(e))
 	e.Release()
 	var tags []uint32
-	for range 2 { // both streams' errors, one at a time
+	for range 2 { // both streams' errors, one for each wait
 		var x *device.IndexError
 		if err := b.Synchronize(); !errors.As(err, &x) {
 			t.Fatalf("the waiting stream: %v", err)
@@ -290,7 +291,8 @@ func testIndexErrors(t *testing.T, d *Device) {
 	must(t, d.Synchronize())
 }
 
-// In meta mode a step is counted and reading is an error that ends nothing.
+// In mode=meta a step is only counted, and reading a value is an error that leaves the device
+// usable.
 func TestMeta(t *testing.T) {
 	d := emulated(t, "emulate,mem=8GiB,mode=meta")
 	x := empty(t, d, nil, 1<<30)

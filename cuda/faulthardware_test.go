@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// TestFaultOnHardware: a kernel that writes where there is no memory ends the device, not the
-// process: every later call returns the same fault. A GPU's context is lost with it, for all of the
-// process, so that on hardware another process does it.
+// TestFaultOnHardware: a kernel that writes outside of memory ends the device, but not the process.
+// Every later call returns the same fault. The whole process loses the GPU's context, so on
+// hardware the test runs in another process.
 func TestFaultOnHardware(t *testing.T) {
 	const child = "FLAMBEAU_TEST_FAULT_CHILD"
 	if os.Getenv(child) == "1" {

@@ -13,7 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// normaliseSource is what NVIDIA's compiler (NVRTC 12.4, sm_80) made of testdata/normalise.cu.
+// normaliseSource returns the PTX that NVIDIA's compiler (NVRTC 12.4, sm_80) made of
+// testdata/normalise.cu.
 func normaliseSource(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("testdata/normalise.ptx")
@@ -23,7 +24,8 @@ func normaliseSource(t *testing.T) string {
 	return string(b)
 }
 
-// foreignKernel describes PTX text of another compiler as package ptx describes its own.
+// foreignKernel describes another compiler's PTX text in the way in which package ptx describes its
+// own.
 func foreignKernel(t *testing.T, text string) *Kernel {
 	t.Helper()
 	k, err := NewKernel(&ptx.Kernel{Name: "normalise", Text: text, Version: 84, Target: 80, ParamSize: 24, Params: []ptx.Param{
@@ -36,8 +38,8 @@ func foreignKernel(t *testing.T, text string) *Kernel {
 	return k
 }
 
-// A kernel of another compiler, with a function that it calls, runs by the public way, and what is
-// wrong with such a text is told.
+// A kernel of another compiler, which calls a function, runs through the public API. Errors in its
+// text are reported.
 func TestForeignKernel(t *testing.T) {
 	list, err := Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -104,8 +106,7 @@ func TestForeignKernel(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
 		}
 	}
-	// too many columns: the kernel leaves its buffer, and the fault names its line of the foreign
-	// text
+	// with too many columns the kernel leaves its buffer, and the fault names the line of its text
 	err = launch(good, columns+1)
 	var fault *device.Fault
 	if !errors.As(err, &fault) || !strings.Contains(err.Error(), "ld.global.f32") || !strings.Contains(err.Error(), "PTX line") {

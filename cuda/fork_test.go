@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestForkedRecording: a fork's work runs beside the other's, in any order but that of waits, on
-// memory of its own, and all of it as one launch.
+// TestForkedRecording: a fork's work runs beside that of the other stream; only waits order the
+// two. The fork has its own memory. Everything together is one launch.
 func TestForkedRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testForkedRecording)
@@ -65,7 +65,7 @@ func testForkedRecording(t *testing.T, d *Device) {
 			t.Errorf("%d launches", n)
 		}
 	}
-	check(t, d, f, out, 8, 12, 16, 20) // 2(x+1) + 2x + 2: the fork is the recording's stream now
+	check(t, d, f, out, 8, 12, 16, 20) // 2(x+1) + 2x + 2; the fork is now on the recording's stream
 	must(t, g.Close())
 	must(t, d.Synchronize())
 	if now := d.Stats().Allocated; now != held {
@@ -76,8 +76,8 @@ func testForkedRecording(t *testing.T, d *Device) {
 	}
 }
 
-// TestForkUnjoined: work that the recording's stream does not come after is an error that names its
-// stream, and nothing stays.
+// TestForkUnjoined: if the recording's stream does not come after some work, the error names the
+// stream of that work. Nothing is left behind.
 func TestForkUnjoined(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2)
@@ -92,12 +92,13 @@ func TestForkUnjoined(t *testing.T) {
 		must(t, apply(d, first, next, views(x), views(x)))
 		must(t, second.(Stream).WaitStream(first))
 		must(t, apply(d, second, double, views(x), views(x)))
-		must(t, r.Stream().(Stream).WaitStream(second)) // and by way of it for the first
+		// second comes after first, so the stream now comes after both
+		must(t, r.Stream().(Stream).WaitStream(second))
 		y := empty(t, d, second, 2)
 		if !rejoin {
 			must(t, apply(d, second, double, views(y), views(x)))
 		}
-		y.Buf.Free() // needs no wait
+		y.Buf.Free() // freeing needs no wait
 		g, err := r.Finish()
 		return g, second.(*stream), err
 	}
@@ -110,7 +111,7 @@ func TestForkUnjoined(t *testing.T) {
 	if now := d.Stats(); now.Allocated != stats.Allocated {
 		t.Errorf("%d bytes are allocated, %d before", now.Allocated, stats.Allocated)
 	}
-	must(t, apply(d, s, next, views(x), views(x))) // an ordinary stream
+	must(t, apply(d, s, next, views(x), views(x))) // it is an ordinary stream again
 	check(t, d, s, x, 2, 3)
 	g, _, err := record(true)
 	must(t, err)
@@ -119,8 +120,8 @@ func TestForkUnjoined(t *testing.T) {
 	must(t, g.Close())
 }
 
-// TestForksRunBeside: work has the edges that waits ask for, and no others, also none twice; that
-// of one stream is a chain.
+// TestForksRunBeside: the graph has exactly the edges that waits ask for, none of them twice. The
+// work of one stream is a chain.
 func TestForksRunBeside(t *testing.T) {
 	edges := func(f func(d *Device, r *recording, s, f Stream, x, y device.View)) (list []string) {
 		d := emulated(t, "emulate,mem=16MiB")
@@ -161,7 +162,7 @@ func TestForksRunBeside(t *testing.T) {
 		"fork and join": {func(d *Device, r *recording, s, f Stream, x, y device.View) {
 			step(d, s, x)
 			must(t, f.WaitStream(s))
-			must(t, f.WaitStream(s)) // adds nothing
+			must(t, f.WaitStream(s)) // adds no edge
 			step(d, f, y)
 			step(d, s, x)
 			must(t, s.WaitStream(f))
@@ -174,7 +175,7 @@ func TestForksRunBeside(t *testing.T) {
 			step(d, s, x)
 			must(t, f.WaitStream(s))
 			step(d, f, y)
-			must(t, s.WaitStream(f)) // which is behind all that s has done
+			must(t, s.WaitStream(f)) // f comes after all earlier work of s
 			step(d, s, x)
 		}, []string{"[]", "[0]", "[1]"}},
 		"old mark": {func(d *Device, r *recording, s, f Stream, x, y device.View) {
@@ -183,7 +184,7 @@ func TestForksRunBeside(t *testing.T) {
 			must(t, err)
 			step(d, f, x)
 			must(t, s.WaitStream(f))
-			must(t, s.Wait(old)) // is behind it
+			must(t, s.Wait(old)) // s comes after old already
 			step(d, s, y)
 		}, []string{"[]", "[0]", "[1]"}},
 	} {
@@ -193,7 +194,7 @@ func TestForksRunBeside(t *testing.T) {
 	}
 }
 
-// TestForkedIndexErrors come out of a wait for the replay.
+// TestForkedIndexErrors: a wait for the replay returns index errors of forks.
 func TestForkedIndexErrors(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	src, index, out := floats(t, d, nil, 1, 2, 3), longs(t, d, nil, 7), empty(t, d, nil, 1)
@@ -216,7 +217,7 @@ func TestForkedIndexErrors(t *testing.T) {
 	must(t, g.Close())
 }
 
-// TestForksAskNothing of the driver while they record.
+// TestForksAskNothing: forks make no call of the driver while they record.
 func TestForksAskNothing(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2, 3, 4)

@@ -6,13 +6,14 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 )
 
-// takes reports whether the device and its driver take the kernel's code.
+// takes reports whether the device and its driver can run the kernel's code.
 func (d *Device) takes(k *kernels.Kernel) bool {
 	return (k.Target == d.sm || !k.Exact && k.Target < d.sm) && k.Version <= d.ptx
 }
 
-// form returns what the device runs for k: of the forms that it takes that for the highest target,
-// an exact one before one that later devices run too. It is k itself where it takes none.
+// form returns the form of k that the device runs. Among the forms that it can run, it chooses one
+// for the highest target. If two have that target, it prefers an exact one, which only this target
+// can run. It returns k if it can run none.
 func (d *Device) form(k *kernels.Kernel) *kernels.Kernel {
 	best, takes := k, len(k.Forms) > 0 && d.takes(k)
 	for _, f := range k.Forms {
@@ -23,9 +24,10 @@ func (d *Device) form(k *kernels.Kernel) *kernels.Kernel {
 	return best
 }
 
-// Forms returns a kernel that is k or one of the others, which do the same for other targets (see
-// [ptx.Builder.Target]): each device runs the most specific that it takes. All have the parameters
-// of k and its block; their dynamic shared memory may differ. The error is a *[KernelError].
+// Forms returns a kernel that consists of k and others, which compute the same for other targets
+// (see [ptx.Builder.Target]). Each device runs the most specific form that it can. All forms have
+// the parameters and the block of k; their dynamic shared memory may differ. The error is a
+// *[KernelError].
 func (k *Kernel) Forms(others ...*Kernel) (*Kernel, error) {
 	own := *k.k
 	own.Forms = slices.Clone(own.Forms)

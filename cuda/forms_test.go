@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// formFor is a kernel for a target that stores a number of its own into dynamic shared memory, of
-// which each form has another size, and from there into out.
+// formFor returns a kernel for a target. It stores mark into dynamic shared memory, whose size
+// differs from form to form, and copies it from there to out.
 func formFor(t *testing.T, a ptx.Arch, mark int32) *Kernel {
 	b := ptx.New("form")
 	b.Target(a)
@@ -25,7 +25,7 @@ func formFor(t *testing.T, a ptx.Arch, mark int32) *Kernel {
 	return finished(t, b, KernelConfig{Shared: 4 * int(mark+1)})
 }
 
-// Each device runs the most specific form that it takes, launched or replayed.
+// Each device runs the most specific form that it can, both in launches and in replays.
 func TestForms(t *testing.T) {
 	base := formFor(t, ptx.SM80, 1)
 	k, err := base.Forms(formFor(t, ptx.SM90, 3), formFor(t, ptx.SM90a, 4), formFor(t, ptx.SM86, 2), formFor(t, ptx.SM120a, 5))

@@ -18,14 +18,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// stepper is a perceptron with dropout and its training step, eager or captured.
+// stepper is a perceptron with dropout and its training step, which runs eagerly or captured.
 type stepper struct {
 	dev  *cuda.Device
 	m    *nn.Sequential
 	opt  optim.Optimizer
 	gen  *tensor.Generator
 	x, y *tensor.Tensor // static inputs
-	loss *tensor.Tensor // kept, of the last step
+	loss *tensor.Tensor // loss of the last step, in a tensor that is kept
 	clip func(params []*tensor.Tensor)
 }
 
@@ -54,7 +54,7 @@ func newStepperOn(dev *cuda.Device, opt func([]*tensor.Tensor) optim.Optimizer) 
 	return p
 }
 
-// step is what is run or captured.
+// step is the training step that is run or captured.
 func (p *stepper) step(s *tensor.Scope) {
 	loss := nn.CrossEntropy(p.m.Forward(p.x.In(s)), p.y.In(s))
 	loss.Backward()
@@ -66,7 +66,7 @@ func (p *stepper) step(s *tensor.Scope) {
 	s.Do(func(c *tensor.Scope) { p.loss.In(c).Copy(loss.Detach()) }, tensor.NoGrad())
 }
 
-// feed puts the k-th batch into the static inputs, and sets the rate of step k.
+// feed copies the k-th batch to the static inputs, and sets the learning rate of step k.
 func (p *stepper) feed(k int) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, y := make([]float32, 48), make([]int64, 8)
@@ -82,7 +82,7 @@ func (p *stepper) feed(k int) {
 	p.opt.SetLR(0.05 / (1 + 0.3*float64(k)))
 }
 
-// numbers returns all that a step changes.
+// numbers returns everything that a step changes.
 func (p *stepper) numbers() (v []float64) {
 	v = append(v, p.loss.Item())
 	d := nn.StateDict(p.m)
@@ -103,10 +103,10 @@ func adamW(params []*tensor.Tensor) optim.Optimizer {
 		optim.With[optim.AdamConfig]{Params: params[n:], Config: optim.AdamConfig{LR: 0.05}})
 }
 
-// TestCapturedTraining: replays of a captured training step compute what eager steps compute, bit
-// for bit: losses, parameters, running statistics, numbers of steps and the state of the generator.
-// Inputs and learning rates change, and the driver chooses any order. Each replay is one launch,
-// and memory stays flat and is given back.
+// TestCapturedTraining: replays of a captured training step compute the same bits as eager steps.
+// That includes losses, parameters, running statistics, numbers of steps and the state of the
+// generator. Inputs and learning rates change, and the driver chooses any order. Each replay is one
+// launch. Memory use stays constant, and all memory is given back.
 func TestCapturedTraining(t *testing.T) {
 	clip := func(params []*tensor.Tensor) { optim.ClipGradNorm(params, 0.7) }
 	for name, row := range map[string]struct {
@@ -124,7 +124,7 @@ func TestCapturedTraining(t *testing.T) {
 		"ASGD":  {func(p []*tensor.Tensor) optim.Optimizer { return optim.NewASGD(p, optim.ASGDConfig{LR: 0.01, T0: 3}) }, nil, 1, 6},
 	} {
 		if testing.Short() && name != "AdamW" {
-			continue // one of them
+			continue // the short form runs only one optimizer
 		}
 		t.Run(name, func(t *testing.T) {
 			switch {
@@ -150,7 +150,8 @@ func TestCapturedTraining(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n := p.dev.Counters().Launches - launches; n > 40 { // the states' zeros
+				// the launches that clear the optimizer's states
+				if n := p.dev.Counters().Launches - launches; n > 40 {
 					t.Errorf("%d launches by the capture", n)
 				}
 				if !slices.Equal(p.numbers(), before) {
@@ -162,8 +163,8 @@ func TestCapturedTraining(t *testing.T) {
 					if err := g.Replay(); err != nil {
 						t.Fatal(err)
 					}
-					// The first one of Rprop begins with the rate of now instead of that of the
-					// capture.
+					// Before the first replay of Rprop, a launch sets the current rate in place of
+					// the rate from the capture.
 					if n := p.dev.Counters().Launches - before; n != 1 && (k > 0 || name != "Rprop") {
 						t.Errorf("%d launches by a replay of %d operations", n, g.Operations())
 					}
@@ -179,7 +180,8 @@ func TestCapturedTraining(t *testing.T) {
 	}
 }
 
-// TestCapturedAmongEager: eager steps before, between and after replays go on where these ended.
+// TestCapturedAmongEager: eager steps and replays alternate, and each continues where the last one
+// ended.
 func TestCapturedAmongEager(t *testing.T) {
 	run := func(captured bool) [][]float64 {
 		p := newStepper(t, 2, adamW)
@@ -216,11 +218,11 @@ func TestCapturedAmongEager(t *testing.T) {
 	}
 }
 
-// TestReplaysKeepMemoryFlat over 100 of them, of which none is waited for, and all of it comes
-// back.
+// TestReplaysKeepMemoryFlat runs 100 replays without a wait. Memory use stays constant, and all
+// memory is given back.
 func TestReplaysKeepMemoryFlat(t *testing.T) {
 	p := newStepper(t, 5, adamW)
-	tensor.Do(p.step, p.options()...) // the optimizer's state is there
+	tensor.Do(p.step, p.options()...) // allocate the optimizer's state
 	p.numbers()
 	before := p.dev.Stats()
 	g, err := tensor.Capture(p.dev, p.step, p.options()...)
@@ -266,7 +268,7 @@ func TestReplaysKeepMemoryFlat(t *testing.T) {
 	}
 }
 
-// TestGraphsOnTwoGoroutines of one device, captured and replayed at once.
+// TestGraphsOnTwoGoroutines: two goroutines capture and replay on one device at the same time.
 func TestGraphsOnTwoGoroutines(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=64MiB,seed=9")
 	if err != nil {
@@ -309,8 +311,8 @@ func TestGraphsOnTwoGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
-// TestStaleCapture: a replay finds that the optimizer's state is not what was captured, and does
-// nothing.
+// TestStaleCapture: if the optimizer's state has changed since the capture, a replay returns an
+// error and does nothing.
 func TestStaleCapture(t *testing.T) {
 	p := newStepper(t, 0, adamW)
 	g, err := tensor.Capture(p.dev, p.step, p.options()...)
@@ -341,8 +343,8 @@ func TestStaleCapture(t *testing.T) {
 	}
 }
 
-// TestCapturedGradients: gradients of several passes come together as in eager steps, also in one
-// that was there before, and are read after a replay where the step does not free them.
+// TestCapturedGradients: gradients of several passes add up as in eager steps, also to a gradient
+// that existed before. If the step does not free them, they can be read after a replay.
 func TestCapturedGradients(t *testing.T) {
 	run := func(captured, before bool) (all []float64) {
 		list, err := cuda.Emulate("emulate,mem=64MiB,seed=3")
@@ -387,8 +389,8 @@ func TestCapturedGradients(t *testing.T) {
 	}
 }
 
-// TestNotCapturedSteps: what computes its steps on the host, or in ways that a replay would not
-// repeat, says so.
+// TestNotCapturedSteps: a step that computes on the host, or in a way that a replay would not
+// repeat, returns an error.
 func TestNotCapturedSteps(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -411,7 +413,7 @@ func TestNotCapturedSteps(t *testing.T) {
 		if !errors.Is(err, tensor.ErrCapture) {
 			t.Errorf("%s: %v", name, err)
 		}
-		// the state that an optimizer may have made
+		// an optimizer may have allocated its state
 		if w.Grad() != nil || dev.Stats().Allocated > stats+4096 {
 			t.Errorf("%s: something is left of the capture", name)
 		}

@@ -15,12 +15,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// group is a model on each of two GPUs, and a step in which they add up their gradients.
+// group is a model on each of two GPUs, and a step that sums their gradients.
 type group struct {
 	gpus  []*cuda.Device
 	ranks []*stepper
 	gen   *tensor.Generator
-	sides []tensor.Option // of the ranks' passes
+	sides []tensor.Option // streams of the ranks' passes
 }
 
 func newGroup(t *testing.T, more string) *group {
@@ -41,8 +41,8 @@ func newGroup(t *testing.T, more string) *group {
 	return r
 }
 
-// step computes each rank's gradients on a stream of its own, from a batch of its own and with
-// random numbers of one generator. It sums them in the order of ranks on each device, and steps.
+// step computes each rank's gradients on a stream of its own, from its own batch. Both use random
+// numbers of one generator. It sums the gradients in the order of ranks on each device, and steps.
 func (r *group) step(s *tensor.Scope) {
 	for i, p := range r.ranks {
 		s.Do(func(c *tensor.Scope) {
@@ -66,7 +66,7 @@ func (r *group) step(s *tensor.Scope) {
 	}
 }
 
-// feed gives each rank its batch.
+// feed copies each rank's batch to its static inputs.
 func (r *group) feed(k int) {
 	for i, p := range r.ranks {
 		p.feed(2*k + i)
@@ -86,8 +86,8 @@ func (r *group) capture() (*tensor.Graph, error) {
 }
 
 // TestCapturedAcross: a training step of two GPUs that exchange gradients is one graph. Its replays
-// compute what eager steps compute, bit for bit, in any order that the driver chooses, directly or
-// by way of the host. Each is one launch, and all memory is given back.
+// compute the same bits as eager steps, in any order that the driver chooses, with direct or staged
+// copies. Each replay is one launch, and all memory is given back.
 func TestCapturedAcross(t *testing.T) {
 	steps, seeds := 5, 6
 	if testing.Short() {
@@ -132,7 +132,7 @@ func TestCapturedAcross(t *testing.T) {
 						t.Errorf("%d launches by a replay on device %d", n, i)
 					}
 				}
-				if k == 1 { // the others are read one behind the other
+				if k == 1 { // the other replays are queued without a wait between them
 					continue
 				}
 				if got := r.numbers(); !slices.Equal(got, want[k]) {
@@ -147,7 +147,8 @@ func TestCapturedAcross(t *testing.T) {
 			if err := g.Close(); err != nil {
 				t.Fatal(err)
 			}
-			tensor.Do(r.step, tensor.On(r.gpus[0]), tensor.WithGenerator(r.gen)) // goes on eagerly
+			// go on with an eager step
+			tensor.Do(r.step, tensor.On(r.gpus[0]), tensor.WithGenerator(r.gen))
 			for i, d := range r.gpus {
 				if err := d.Synchronize(); err != nil {
 					t.Errorf("device %d: %v", i, err)
@@ -157,8 +158,8 @@ func TestCapturedAcross(t *testing.T) {
 	}
 }
 
-// TestCapturedModelOfTwoDevices: layers on two GPUs, whose activations and gradients go from one to
-// the other, are one graph.
+// TestCapturedModelOfTwoDevices: a model with layers on two GPUs is one graph. Activations and
+// gradients are copied between the GPUs.
 func TestCapturedModelOfTwoDevices(t *testing.T) {
 	type model struct {
 		gpus    []*cuda.Device
@@ -214,7 +215,7 @@ func TestCapturedModelOfTwoDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.x.Fill(0.5)
-		for _, x := range []float64{0.5, 1} { // replays see what is written meanwhile
+		for _, x := range []float64{0.5, 1} { // replays see values that are written between them
 			m.x.Fill(x)
 			if err := g.Replay(); err != nil {
 				t.Fatal(err)
@@ -229,7 +230,8 @@ func TestCapturedModelOfTwoDevices(t *testing.T) {
 	}
 }
 
-// TestAcrossRefuses: who is not named is not recorded, and the error says how to name it.
+// TestAcrossRefuses: work on a device that is not named is not recorded, and the error says how to
+// name it.
 func TestAcrossRefuses(t *testing.T) {
 	list, err := cuda.Emulate("emulate:3,mem=8MiB")
 	if err != nil {
@@ -283,12 +285,13 @@ func TestAcrossRefuses(t *testing.T) {
 	}
 	r.Abort()
 	for _, d := range list {
-		tensor.Do(func(s *tensor.Scope) { s.Ones(4).Neg().Floats() }, tensor.On(d)) // all go on
+		// all devices still work
+		tensor.Do(func(s *tensor.Scope) { s.Ones(4).Neg().Floats() }, tensor.On(d))
 	}
 }
 
-// TestAcrossFaults: an index that is wrong on the second device comes out of a wait for what is
-// there, and a device that fails ends the graph and not the other device.
+// TestAcrossFaults: a wait for the second device returns its index error. A device that fails ends
+// the graph, but not the other device.
 func TestAcrossFaults(t *testing.T) {
 	list, err := cuda.Emulate("emulate:2,mem=8MiB")
 	if err != nil {
@@ -324,7 +327,7 @@ func TestAcrossFaults(t *testing.T) {
 	if v := rows.Floats(); v[5] != 2 {
 		t.Errorf("rows %v after the error", v)
 	}
-	// Memory that nothing has written ends the second device.
+	// A read of memory that nothing has written ends the second device.
 	lost := tensor.Try(func() { tensor.Root().On(list[1]).Empty(3).Exp().Floats() })
 	var f *device.Fault
 	if !errors.As(lost, &f) || f.Device != "cuda:1" {
@@ -341,7 +344,7 @@ func TestAcrossFaults(t *testing.T) {
 	}
 }
 
-// TestAcrossFaultWithin: work of a graph that ends one of its devices leaves the other one alive.
+// TestAcrossFaultWithin: if work of a graph ends one of its devices, the other device still works.
 func TestAcrossFaultWithin(t *testing.T) {
 	list, err := cuda.Emulate("emulate:2,mem=8MiB")
 	if err != nil {
@@ -351,7 +354,7 @@ func TestAcrossFaultWithin(t *testing.T) {
 	var y *tensor.Tensor
 	g, err := tensor.Capture(list[0], func(s *tensor.Scope) {
 		y = x.In(s).MulScalar(2)
-		s.On(list[1]).Empty(4).Add(y.To(list[1])) // reads what nothing has written
+		s.On(list[1]).Empty(4).Add(y.To(list[1])) // reads memory that nothing has written
 	}, tensor.Across(list[1]))
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedAverages: averages that are updated in a captured step are those of eager steps, bit
-// for bit, from the first update on, which copies.
+// TestCapturedAverages: averages that are updated in a captured step have the same bits as with
+// eager steps. That holds from the first update on, which copies.
 func TestCapturedAverages(t *testing.T) {
 	for name, make := range map[string]func(m any) *optim.Averaged{
 		"EMA":              func(m any) *optim.Averaged { return optim.NewEMA(m, 0.9) },
@@ -29,7 +29,7 @@ func TestCapturedAverages(t *testing.T) {
 			a := make(p.m)
 			step := func(s *tensor.Scope) { p.step(s); a.Update() }
 			do := func() error { return tensor.Try(func() { tensor.Do(step, p.options()...) }) }
-			if name == "EMA with buffers" { // whose count of batches has another first update
+			if name == "EMA with buffers" { // its count of batches has another first update
 				if captured {
 					if _, err := tensor.Capture(p.dev, step, p.options()...); !errors.Is(err, tensor.ErrCapture) {
 						t.Errorf("%s: %v", name, err)
@@ -83,8 +83,9 @@ func TestCapturedAverages(t *testing.T) {
 	}
 }
 
-// TestCapturedMuon: matrices that Muon steps in a capture, beside what AdamW steps, are those of
-// eager steps, with rates, momentum and decay that change; what chooses the kernels may not.
+// TestCapturedMuon captures a step in which Muon steps the matrices, and AdamW the other
+// parameters. It computes the same bits as eager steps. Rates, momentum and decay may change;
+// settings that choose the kernels may not.
 func TestCapturedMuon(t *testing.T) {
 	steps := 5
 	if testing.Short() {
@@ -156,8 +157,8 @@ func TestCapturedMuon(t *testing.T) {
 	}
 }
 
-// TestNotCapturedOnce: an average or a step that would be done in the capture, once, and not by
-// replays is refused, and has changed nothing.
+// TestNotCapturedOnce: an update or a step that would run once, in the capture, and not in replays,
+// is refused and changes nothing.
 func TestNotCapturedOnce(t *testing.T) {
 	for name, c := range map[string]func(p *stepper, a *optim.Averaged) func(s *tensor.Scope){
 		"an average before the forward pass": func(p *stepper, a *optim.Averaged) func(s *tensor.Scope) {
@@ -185,7 +186,8 @@ func TestNotCapturedOnce(t *testing.T) {
 		tensor.Do(p.step, p.options()...)
 		a := optim.NewEMA(&struct {
 			W *tensor.Tensor `nn:"w"`
-		}{p.opt.Params()[0]}, 0.5) // the running statistics of the model would tell
+			// without the model's running statistics, which would cause the error
+		}{p.opt.Params()[0]}, 0.5)
 		a.Update()
 		f := c(p, a)
 		read := func() []float64 {

@@ -21,9 +21,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// towers is a model of two halves that are computed on streams of their own. It has all that a
-// training step has: mixed precision with a loss scale, recomputation, dropout, batch
-// normalisation, gradients accumulated over two passes, clipping and an average of the weights.
+// towers is a model of two halves that are computed on streams of their own. Its training step uses
+// all features: mixed precision with a loss scale, recomputation, dropout, batch normalisation,
+// gradients accumulated over two passes, clipping and an average of the weights.
 type towers struct {
 	dev    *cuda.Device
 	a, b   *nn.Sequential
@@ -33,8 +33,8 @@ type towers struct {
 	gen    *tensor.Generator
 	x, y   *tensor.Tensor
 	loss   *tensor.Tensor
-	sides  []tensor.Option // of the halves
-	at     func()          // is called in the second one
+	sides  []tensor.Option // options of the halves' scopes
+	at     func()          // called in the second half
 }
 
 func newTowers(t *testing.T, config string, streams int) *towers {
@@ -60,7 +60,7 @@ func newTowersOn(t *testing.T, dev *cuda.Device, streams int) *towers {
 	nn.To(both, dev)
 	p.a, p.b = both.Layers[0].(*nn.Sequential), both.Layers[1].(*nn.Sequential)
 	p.opt = adamW(nn.Parameters(both))
-	// which overflows in float16 at first
+	// overflows in float16 at first
 	p.scaler = amp.NewGradScaler(amp.InitScale(1<<18), amp.GrowthInterval(2))
 	p.mean = optim.NewEMA(both, 0.8)
 	m := tensor.Root().On(dev)
@@ -145,7 +145,7 @@ func (p *towers) capture(t *testing.T) *tensor.Graph {
 	return g
 }
 
-// replay replays the k-th step.
+// replay runs the k-th step as a replay.
 func (p *towers) replay(t *testing.T, g *tensor.Graph, k int) {
 	t.Helper()
 	p.feed(k)
@@ -154,7 +154,7 @@ func (p *towers) replay(t *testing.T, g *tensor.Graph, k int) {
 	}
 }
 
-// towered are the numbers after n eager steps on one stream.
+// towered returns the numbers after n eager steps on one stream.
 func towered(t *testing.T, n int) []float64 {
 	p := newTowers(t, "emulate,mem=32MiB", 0)
 	for k := range n {
@@ -167,9 +167,9 @@ func towered(t *testing.T, n int) []float64 {
 }
 
 // TestForkedTraining: a step whose halves are on streams of their own is captured and replayed,
-// with eager steps between. It computes what eager steps compute on one stream, bit for bit. It
-// does so in any order of the streams, with segments or pages, while memory's history and a profile
-// are recorded.
+// with eager steps between. It computes the same bits as eager steps on one stream. That holds in
+// any order of the streams, with segments or pages, and while memory's history and a profile are
+// recorded.
 func TestForkedTraining(t *testing.T) {
 	const n = 6
 	want := towered(t, n)
@@ -223,8 +223,8 @@ func TestForkedTraining(t *testing.T) {
 	}
 }
 
-// TestForkedCaptureFails: a forked capture that fails, at each request for memory or by a panic in
-// the middle of a fork, leaves nothing behind, and steps go on.
+// TestForkedCaptureFails: a forked capture fails at each request for memory, or by a panic in the
+// middle of a fork. It leaves nothing behind, and later steps work.
 func TestForkedCaptureFails(t *testing.T) {
 	const before = 5
 	want := towered(t, before+1)
@@ -275,7 +275,7 @@ func TestForkedCaptureFails(t *testing.T) {
 		}
 		runtime.GC()
 		p.dev.Empty()
-		// the counter of captured steps
+		// besides, the counter of captured steps is allocated
 		if now := p.dev.Stats(); now.Allocated > held.Allocated+2*512 {
 			t.Errorf("request %d: %d bytes are allocated, %d before", n, now.Allocated, held.Allocated)
 		}
@@ -286,8 +286,8 @@ func TestForkedCaptureFails(t *testing.T) {
 	}
 }
 
-// TestManyGraphs: a hundred of them live at once, on the same streams and parameters, and all their
-// memory comes back.
+// TestManyGraphs: a hundred graphs exist at once, on the same streams and parameters, and all their
+// memory is given back.
 func TestManyGraphs(t *testing.T) {
 	n := 100
 	if testing.Short() {
@@ -325,7 +325,7 @@ func TestManyGraphs(t *testing.T) {
 	}
 	for i := range graphs {
 		g := graphs[(i*37)%n]
-		if i%2 == 0 { // a replay is on its way
+		if i%2 == 0 { // a replay is still running
 			if err := g.Replay(); err != nil {
 				t.Fatal(err)
 			}

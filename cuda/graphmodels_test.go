@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedModels: steps of networks of many kinds of layers are captured as they are, and
-// replays compute what eager steps compute, bit for bit.
+// TestCapturedModels: steps of networks with many kinds of layers are captured without changes, and
+// replays compute the same bits as eager steps.
 func TestCapturedModels(t *testing.T) {
 	type model struct {
 		layers []any
@@ -46,7 +46,7 @@ func TestCapturedModels(t *testing.T) {
 		},
 	} {
 		if testing.Short() && name != "transformer" {
-			continue // one of them
+			continue // the short form runs only one of them
 		}
 		t.Run(name, func(t *testing.T) {
 			run := func(captured bool) (all []float64) {

@@ -15,9 +15,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCaptureAmongModes: replays between eager steps and an emptied cache compute what eager steps
-// compute, bit for bit. They do so with pages or segments, mixed precision around or inside of the
-// step, recomputation, a memory history and a profile.
+// TestCaptureAmongModes: replays between eager steps and an emptied cache compute the same bits as
+// eager steps. That holds with pages or segments, mixed precision around or inside the step,
+// recomputation, a memory history and a profile.
 func TestCaptureAmongModes(t *testing.T) {
 	type setting struct {
 		step func(s *tensor.Scope)
@@ -28,12 +28,13 @@ func TestCaptureAmongModes(t *testing.T) {
 	}
 	for name, set := range map[string]func(p *stepper) setting{
 		"history": func(p *stepper) setting {
-			p.dev.RecordMemoryHistory(device.MaxHistoryEntries(32)) // which a step overflows
+			// a step has more events than this
+			p.dev.RecordMemoryHistory(device.MaxHistoryEntries(32))
 			return setting{step: p.step}
 		},
 		"autocast around": func(p *stepper) setting { return setting{p.step, []tensor.Option{tensor.Autocast(dtype.BF16)}} },
 		"autocast within": func(p *stepper) setting { return setting{step: under(p.step, tensor.Autocast(dtype.F16))} },
-		// all is small
+		// all saved values are too small to be moved
 		"nothing to move":  func(p *stepper) setting { return setting{p.step, []tensor.Option{autograd.SaveOnCPU(true)}} },
 		"sequential parts": func(p *stepper) setting { nn.SetCheckpointing(p.m, true); return setting{step: p.step} },
 		"checkpoint": func(p *stepper) setting {
@@ -101,8 +102,8 @@ func TestCaptureAmongModes(t *testing.T) {
 	}
 }
 
-// TestCaptureUnderProfile: a profile that begins before a capture and ends between two replays
-// changes nothing and hears of the replays.
+// TestCaptureUnderProfile: a profile begins before a capture and ends between two replays. It
+// changes nothing and reports the replays.
 func TestCaptureUnderProfile(t *testing.T) {
 	p := newStepper(t, 1, adamW)
 	prof, err := profile.Start(profile.Options{})
@@ -132,8 +133,8 @@ func TestCaptureUnderProfile(t *testing.T) {
 	}
 }
 
-// TestNoMemoryInCapture: a capture that runs out of memory, wherever it does, is over as if it had
-// not been: no gradient is left, no segment is held, and a step works.
+// TestNoMemoryInCapture: a capture runs out of memory at any place. Then no gradient is left, no
+// segment is held, and a step works.
 func TestNoMemoryInCapture(t *testing.T) {
 	for _, pages := range []bool{false, true} {
 		for n := 1; ; n++ {
@@ -142,7 +143,7 @@ func TestNoMemoryInCapture(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.feed(0)
-			tensor.Do(p.step, p.options()...) // the optimizer's state is there
+			tensor.Do(p.step, p.options()...) // allocate the optimizer's state
 			p.numbers()
 			p.dev.Empty()
 			before := p.dev.Stats()

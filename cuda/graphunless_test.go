@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCapturedStepUnless: a captured StepUnless reads its number in each replay: one that exists
-// before, or one that the captured work computes, in whatever scope of it. What it cannot do is
-// refused, and says what to do.
+// TestCapturedStepUnless: each replay of a captured StepUnless reads its number again. The number
+// may exist before, or the captured work computes it in any of its scopes. Unsupported numbers are
+// refused, and the error says what to do.
 func TestCapturedStepUnless(t *testing.T) {
 	for name, make := range map[string]func(p []*tensor.Tensor) optim.Optimizer{
 		"Adam": func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdam(p, optim.AdamConfig{LR: 0.1}) },

@@ -19,19 +19,19 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// whole is a training step with all that there is: mixed precision, recomputation, dropout, batch
+// whole is a training step with all features: mixed precision, recomputation, dropout, batch
 // normalisation, gradients accumulated over two passes, clipping, a loss scale and an average of
 // the weights.
 type whole struct {
 	*stepper
 	scaler *amp.GradScaler
 	mean   *optim.Averaged
-	at     func(stage int) // is called between the parts
+	at     func(stage int) // called between the stages
 }
 
 func newWhole(dev *cuda.Device) *whole {
 	w := &whole{stepper: newStepperOn(dev, adamW), at: func(int) {}}
-	// which overflows in float16 at first
+	// overflows in float16 at first
 	w.scaler = amp.NewGradScaler(amp.InitScale(1<<20), amp.GrowthInterval(2))
 	w.mean = optim.NewEMA(w.m, 0.8)
 	return w
@@ -89,7 +89,7 @@ func wholeOn(t *testing.T, seed int, pages bool) *whole {
 	return newWhole(list[0])
 }
 
-// eager runs the k-th step as it is.
+// eager runs the k-th step eagerly.
 func (w *whole) eager(t *testing.T, k int) {
 	t.Helper()
 	w.feed(k)
@@ -98,7 +98,7 @@ func (w *whole) eager(t *testing.T, k int) {
 	}
 }
 
-// TestCapturedWhole: replays of it are eager steps, bit for bit.
+// TestCapturedWhole: replays of the step compute the same bits as eager steps.
 func TestCapturedWhole(t *testing.T) {
 	steps := 8
 	if testing.Short() {
@@ -147,10 +147,11 @@ func TestCapturedWhole(t *testing.T) {
 }
 
 // TestCaptureFailsAnywhere: a capture that fails leaves nothing behind. It fails at each request
-// for memory or by a panic between its parts, before any step or among others. Steps afterwards,
-// and a capture, compute what they compute without it, and no memory is kept.
+// for memory, or by a panic between its stages, before the first step or after several. Later steps
+// and a later capture compute the same as without the failure, and no memory is kept.
 func TestCaptureFailsAnywhere(t *testing.T) {
-	soak := os.Getenv("FLAMBEAU_SOAK") == "1" // at each request; else at some
+	// with FLAMBEAU_SOAK at each request, otherwise only at some
+	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
 	steps := func(w *whole, from int) []float64 {
 		for k := from; k < from+3; k++ {
 			w.eager(t, k)
@@ -168,7 +169,7 @@ func TestCaptureFailsAnywhere(t *testing.T) {
 		}
 		return w.numbers()
 	}
-	for _, before := range []int{0, 5} { // the first ones overflow
+	for _, before := range []int{0, 5} { // the first steps overflow
 		if testing.Short() && before > 0 {
 			continue
 		}
@@ -223,7 +224,8 @@ func TestCaptureFailsAnywhere(t *testing.T) {
 			runtime.GC()
 			w.dev.Empty()
 			state := 0
-			// what a step makes once may be there: two moments of each parameter, and the scaler's
+			// a step may have allocated its lasting state: two moments of each parameter, and the
+			// scaler's state
 			if before == 0 {
 				for _, p := range nn.Parameters(w.m) {
 					state += 2 * (p.Size()*4 + 511) &^ 511

@@ -16,9 +16,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestCommandOfAGPU uses in one go what a program can ask of a GPU: graphs, events, memory and its
+// TestCommandOfAGPU uses, in one program, most features of a GPU: graphs, events, memory and its
 // history, expandable segments, mixed precision, recomputation and the profiler. It runs on an
-// emulated GPU, and on a real one where FLAMBEAU_TEST_GPU=1 says that there is one.
+// emulated GPU, and on a real one if FLAMBEAU_TEST_GPU=1 says that there is one.
 func TestCommandOfAGPU(t *testing.T) {
 	t.Run("emulated", func(t *testing.T) { commandGPU(t, emulated(t, "64MiB")) })
 	if os.Getenv("FLAMBEAU_TEST_GPU") == "1" {
@@ -56,7 +56,7 @@ func commandGPU(t *testing.T, dev *cuda.Device) {
 	defer func() { good(cuda.StopMemoryHistory(dev)) }()
 	for _, pages := range []bool{false, true} {
 		good(dev.SetExpandableSegments(pages))
-		// Captured steps end where eager ones do.
+		// Captured steps give the same result as eager ones.
 		eager, captured := newStepperOn(dev, adamW), newStepperOn(dev, adamW)
 		graph, err := tensor.Capture(dev, captured.step, captured.options()...)
 		good(err)
@@ -93,7 +93,7 @@ func commandGPU(t *testing.T, dev *cuda.Device) {
 	}
 	good(dev.SetExpandableSegments(false))
 
-	// Mixed precision, with a recomputed segment, beside float32.
+	// Mixed precision, with a recomputed segment, is compared with float32.
 	prof, err := profile.Start(profile.Options{CPU: true, CUDA: true})
 	good(err)
 	losses := map[string]float64{}

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// emulated returns the first device of a fresh emulated driver.
+// emulated returns the first device of a new emulated driver.
 func emulated(t testing.TB, spec string) *Device {
 	t.Helper()
 	list, err := Emulate(spec)
@@ -22,8 +22,8 @@ func emulated(t testing.TB, spec string) *Device {
 	return list[0]
 }
 
-// hardware returns the first GPU, nil if there is none. FLAMBEAU_TEST_GPU=1 says that there is one,
-// so that its absence is a failure.
+// hardware returns the first GPU, nil if there is none. FLAMBEAU_TEST_GPU=1 says that there is one;
+// if it is missing then, the test fails.
 func hardware(t testing.TB) *Device {
 	t.Helper()
 	d, err := Open(0)
@@ -39,7 +39,7 @@ func hardware(t testing.TB) *Device {
 	return nil
 }
 
-// onBoth runs a test on an emulated device, and on hardware if there is any.
+// onBoth runs a test on an emulated device, and on hardware if there is a GPU.
 func onBoth(t *testing.T, spec string, f func(t *testing.T, d *Device)) {
 	t.Run("emulated", func(t *testing.T) { f(t, emulated(t, spec)) })
 	if d := hardware(t); d != nil {
@@ -75,7 +75,7 @@ func apply(d *Device, s device.Stream, p *expr.Program, outs, ins []device.View)
 	return device.Run(d, s, &device.Map{Program: p, Outs: outs, Ins: ins})
 }
 
-// empty is an uninitialised float32 vector.
+// empty returns an uninitialised float32 vector.
 func empty(t testing.TB, d *Device, s device.Stream, n int) device.View {
 	t.Helper()
 	b, err := d.Alloc(4*n, s, device.Origin{Op: "test", Shape: shape.Of(n), Type: dtype.F32})
@@ -83,7 +83,7 @@ func empty(t testing.TB, d *Device, s device.Stream, n int) device.View {
 	return device.View{Buf: b, Type: dtype.F32, Layout: shape.Dense(shape.Of(n))}
 }
 
-// floats is a float32 vector of these values.
+// floats returns a float32 vector of the given values.
 func floats(t testing.TB, d *Device, s device.Stream, values ...float32) device.View {
 	t.Helper()
 	v := empty(t, d, s, len(values))
@@ -99,7 +99,7 @@ func bytesOf(values []float32) []byte {
 	return b
 }
 
-// fill is n times the same value.
+// fill returns n times the same value.
 func fill(x float32, n int) []float32 {
 	f := make([]float32, n)
 	for i := range f {
@@ -108,7 +108,7 @@ func fill(x float32, n int) []float32 {
 	return f
 }
 
-// longs is an int64 vector of these values.
+// longs returns an int64 vector of the given values.
 func longs(t testing.TB, d *Device, s device.Stream, values ...int64) device.View {
 	t.Helper()
 	var data []byte
@@ -121,7 +121,7 @@ func longs(t testing.TB, d *Device, s device.Stream, values ...int64) device.Vie
 	return device.View{Buf: b, Type: dtype.I64, Layout: shape.Dense(shape.Of(len(values)))}
 }
 
-// check downloads a vector and compares.
+// check downloads a vector and compares it with want.
 func check(t testing.TB, d *Device, s device.Stream, v device.View, want ...float32) {
 	t.Helper()
 	got := make([]byte, 4*len(want))

@@ -8,18 +8,18 @@ import (
 
 var _ device.MemoryHistorian = (*Device)(nil)
 
-// RecordMemoryHistory records every allocation and free of the device from now on, with the stack
-// of the call and what it is for, in a ring of limited size
-// (torch.cuda.memory._record_memory_history). It costs some microseconds an allocation.
+// RecordMemoryHistory records every allocation and free of the device from now on, in a ring of
+// limited size (torch.cuda.memory._record_memory_history). Each record has the call's stack and the
+// block's origin. It costs some microseconds an allocation.
 func (d *Device) RecordMemoryHistory(opts ...device.HistoryOption) {
 	d.pool.RecordHistory(device.NewHistorySettings(opts...))
 }
 
-// StopMemoryHistory ends recording and forgets what was recorded.
+// StopMemoryHistory ends the recording and discards its events.
 func (d *Device) StopMemoryHistory() { d.pool.StopHistory() }
 
-// MemorySnapshot returns the segments and blocks that the device's allocator holds, and the
-// recorded events (torch.cuda.memory._snapshot).
+// MemorySnapshot returns the allocator's segments and blocks and the recorded events
+// (torch.cuda.memory._snapshot).
 func (d *Device) MemorySnapshot() *device.MemorySnapshot {
 	s := d.pool.MemorySnapshot()
 	s.Product, s.Emulated = d.info.Name, d.info.Emulated
@@ -29,8 +29,8 @@ func (d *Device) MemorySnapshot() *device.MemorySnapshot {
 	return s
 }
 
-// RecordMemoryHistory is the method of dev ([device.MemoryHistorian]), for a device that came from
-// device.Open. The error wraps [device.ErrNoHistory].
+// RecordMemoryHistory calls the method of dev ([device.MemoryHistorian]), for a device that came
+// from device.Open. The error wraps [device.ErrNoHistory] if dev has no such method.
 func RecordMemoryHistory(dev device.Device, opts ...device.HistoryOption) error {
 	h, err := historian(dev)
 	if err == nil {
@@ -39,7 +39,8 @@ func RecordMemoryHistory(dev device.Device, opts ...device.HistoryOption) error 
 	return err
 }
 
-// StopMemoryHistory ends what [RecordMemoryHistory] began.
+// StopMemoryHistory ends the recording that [RecordMemoryHistory] began. The error wraps
+// [device.ErrNoHistory].
 func StopMemoryHistory(dev device.Device) error {
 	h, err := historian(dev)
 	if err == nil {
@@ -48,8 +49,8 @@ func StopMemoryHistory(dev device.Device) error {
 	return err
 }
 
-// MemorySnapshot returns what dev's allocator holds and the recorded events. Package
-// profile/memsnap writes it to files.
+// MemorySnapshot returns the segments and blocks of dev's allocator and the recorded events.
+// Package profile/memsnap writes it to files. The error wraps [device.ErrNoHistory].
 func MemorySnapshot(dev device.Device) (*device.MemorySnapshot, error) {
 	h, err := historian(dev)
 	if err != nil {

@@ -33,7 +33,7 @@ func historyOfSteps(t *testing.T) (*nn.Sequential, *cuda.Device) {
 	return m, gpu
 }
 
-// TestMemoryHistory: a training step's memory is found by op, shape, site, scope and category.
+// TestMemoryHistory: a training step's memory can be found by op, shape, site, scope and category.
 func TestMemoryHistory(t *testing.T) {
 	m, gpu := historyOfSteps(t)
 	s, err := cuda.MemorySnapshot(gpu)
@@ -79,7 +79,7 @@ func TestMemoryHistory(t *testing.T) {
 		}
 		return n
 	}
-	// 4 parameters, 4 gradients, 2 moments of each parameter. What a step left is nothing else.
+	// 4 parameters, 4 gradients, and 2 moments of each parameter. A step leaves nothing else.
 	if n := live(); n[device.CategoryParameter] != 4 || n[device.CategoryOptimizer] < 8 || n[device.CategoryActivation] != 0 {
 		t.Errorf("live blocks by category: %v", n)
 	}
@@ -121,7 +121,7 @@ func TestMemoryHistoryOnCPU(t *testing.T) {
 	}
 }
 
-// noHistory is a device without the interface.
+// noHistory is a device that is not a [device.MemoryHistorian].
 type noHistory struct{ device.Device }
 
 func TestNoHistory(t *testing.T) {
@@ -134,8 +134,7 @@ func TestNoHistory(t *testing.T) {
 	}
 }
 
-// The history says what an allocation was for and who asked for it. Package profile/memsnap draws
-// it.
+// The history says what memory was allocated for and where. Package profile/memsnap draws it.
 func ExampleRecordMemoryHistory() {
 	gpu := emulate("64MiB")
 	if err := cuda.RecordMemoryHistory(gpu, device.MaxHistoryEntries(10_000)); err != nil {

@@ -12,24 +12,24 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Kernel is a kernel of a program's own, made with package ptx, and its launch shape. It serves
+// Kernel is a program's own kernel, made with package ptx, and the shape of its launches. It serves
 // any number of devices and launches; each device loads it once.
 type Kernel struct {
 	k      *kernels.Kernel
 	params []ptx.Param
 }
 
-// A KernelConfig is the shape in which a kernel is launched.
+// KernelConfig is the shape in which a kernel is launched.
 type KernelConfig struct {
-	Block  [3]int // threads of a block along each axis; 0 is 1
+	Block  [3]int // threads of a block along each axis; 0 means 1
 	Shared int    // bytes of the block's dynamic shared memory
-	// Overlap lets the kernel start before what is queued ahead of it on its stream has ended. It
-	// waits by itself, with [ptx.Builder.GridDependencyWait], before it touches memory that this
-	// work writes. In a recording it starts in order. A driver before CUDA 11.6 refuses the launch.
+	// Overlap lets the kernel start before earlier work on its stream has ended. The kernel must
+	// call [ptx.Builder.GridDependencyWait] before it reads or writes memory that this work writes.
+	// In a recording it starts in order. A driver before CUDA 11.6 refuses the launch.
 	Overlap bool
 }
 
-// A KernelError says why a kernel cannot be launched in a shape.
+// KernelError says why a kernel cannot be launched in a shape.
 type KernelError struct {
 	Kernel string
 	Reason string
@@ -37,12 +37,12 @@ type KernelError struct {
 
 func (e *KernelError) Error() string { return "cuda: kernel " + e.Kernel + ": " + e.Reason }
 
-// NewKernel gives a kernel its launch shape: at most 1024 threads a block, 64 along the third axis,
-// and no more than the kernel declares with MaxThreads. The error is a *[KernelError].
+// NewKernel gives a kernel its launch shape. A block has at most 1024 threads, at most 64 along the
+// third axis, and no more than the kernel declares with MaxThreads. The error is a *[KernelError].
 //
 // k may also be a literal that describes PTX text of another compiler: the entry's name, the text,
-// its version and target, and its parameters with their offsets. That the text says the same is not
-// checked here; what the driver refuses is the error of the first launch.
+// its version and target, and its parameters with their offsets. NewKernel does not compare the
+// description with the text. If the driver refuses it, the first launch returns the error.
 func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 	own := &kernels.Kernel{Name: k.Name, Entry: k.Name, PTX: k.Text, StaticShared: k.StaticShared, DynShared: c.Shared,
 		ParamSize: k.ParamSize, Version: k.Version, Target: k.Target, Exact: k.Exact, Overlap: c.Overlap, Foreign: true}
@@ -68,23 +68,23 @@ func NewKernel(k *ptx.Kernel, c KernelConfig) (*Kernel, error) {
 	return &Kernel{own, k.Params}, nil
 }
 
-// Strided is a view whose strides and offset the kernel is told in other arguments. The pointer
-// that it gets is that to the view's first element, as for every view.
+// Strided is a view that may have any strides. The program passes strides and offset to the kernel
+// in other arguments. As for every view, the kernel receives a pointer to the view's first element.
 type Strided device.View
 
-// Launch queues a launch of k with grid blocks along each axis (0 is 1) on s, a stream of d; nil is
-// the default stream. args are the kernel's parameters in their order:
+// Launch queues a launch of k with grid blocks along each axis (0 means 1) on s, a stream of d; nil
+// is the default stream. args are the kernel's parameters in their order:
 //
 //   - for a pointer, a [device.View] of d's memory, contiguous and of elements of the pointer's
 //     type, or a [Strided];
 //   - for a scalar, a Go value of its type (uint32 for ptx.U32, float32 for ptx.F32), or an int
-//     that an integer holds;
+//     within the range of an integer parameter;
 //   - for ParamBytes, a []byte of its size.
 //
-// Nothing is queued for an argument that does not fit; the error is a *[device.OperandError]. What
-// the kernel does in memory is not checked on hardware: an access out of bounds is a fault that
-// costs the process its context, or worse, is none. The emulated GPU checks every access. To launch
-// on tensors, see tensor.Raw.
+// If an argument does not fit, nothing is queued and the error is a *[device.OperandError].
+// Hardware does not check the kernel's accesses to memory. An access out of bounds is a fault that
+// costs the process its context, or it goes unnoticed, which is worse. The emulated GPU checks
+// every access. To launch on tensors, see tensor.Raw.
 func (d *Device) Launch(s device.Stream, k *Kernel, grid [3]int, args ...any) error {
 	if k == nil {
 		return d.refusal("launch", "kernel", "nil")
@@ -151,7 +151,7 @@ func shapesOf(args []any) (list []shape.Dims) {
 	return list
 }
 
-// argument returns the bits of a for parameter p, or why it does not fit.
+// argument returns the bits of a for parameter p, or the reason why a does not fit.
 func (d *Device) argument(p ptx.Param, a any) (bits uint64, why string) {
 	if p.Elem != ptx.Invalid {
 		v, ok := a.(device.View)
@@ -203,7 +203,8 @@ func (d *Device) argument(p ptx.Param, a any) (bits uint64, why string) {
 	case float64:
 		t, bits = ptx.F64, math.Float64bits(v)
 	}
-	if t == ptx.U32 && p.Type == ptx.B32 || t == ptx.U64 && p.Type == ptx.B64 { // bits
+	// untyped parameters accept unsigned values
+	if t == ptx.U32 && p.Type == ptx.B32 || t == ptx.U64 && p.Type == ptx.B64 {
 		t = p.Type
 	}
 	if t == ptx.Invalid || t != p.Type {
@@ -212,8 +213,8 @@ func (d *Device) argument(p ptx.Param, a any) (bits uint64, why string) {
 	return bits, ""
 }
 
-// holds reports whether memory of elements of t is what a pointer to p reads: bits of their size,
-// or the type itself. Bool is a byte of 0 or 1.
+// holds reports whether a pointer to p may point to elements of type t: p is that type, or an
+// untyped word of the same size. Bool is a byte of 0 or 1.
 func holds(p ptx.Type, t dtype.Type) bool {
 	switch p {
 	case ptx.B16, ptx.B32, ptx.B64:

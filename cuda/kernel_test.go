@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// everyType is a kernel with a parameter of many types; it stores what it got, so that the packing
-// shows.
+// everyType returns a kernel with parameters of many types. It stores what it got, so that the test
+// can check the packing.
 func everyType(t *testing.T) *Kernel {
 	t.Helper()
 	b := ptx.New("every_type")
@@ -140,7 +140,7 @@ func TestLaunchArguments(t *testing.T) {
 	}
 }
 
-// A kernel's shape is checked where it is given.
+// NewKernel checks a kernel's launch shape.
 func TestNewKernel(t *testing.T) {
 	built := func(threads int) *ptx.Kernel {
 		b := ptx.New("shaped")
@@ -164,7 +164,7 @@ func TestNewKernel(t *testing.T) {
 	}
 }
 
-// Dynamic shared memory: a block turns its elements around.
+// Dynamic shared memory: a block reverses its elements.
 func TestLaunchShared(t *testing.T) {
 	list, err := Emulate("emulate,mem=16MiB")
 	if err != nil {

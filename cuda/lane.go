@@ -7,26 +7,27 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// lane is one stream of a recording. Its pieces of work come one after the other; those of two
-// lanes in any order but that of marks.
+// lane is one stream of a recording. The pieces of work of one lane run one after the other. Only
+// marks order the pieces of different lanes.
 //
-// It has no stream of the driver's: when the recording is over, the lane's stream goes on under the
-// handle of the recording's first stream of its device. It has an arena, in which its order alone
-// decides when memory is free. r.mu guards the rest.
+// A lane has no stream of the driver. When the recording is over, the lane's stream continues with
+// the handle of the first stream of its device in the recording. A lane has an arena, in which the
+// lane's order alone decides when memory is free. r.mu guards the other fields.
 type lane struct {
 	r     *recording
 	s     *stream
 	arena pool.StreamID
 	index int
 
-	after []int    // pieces that the next one comes right after
-	clock []uint32 // by lane, how many of its pieces come before the next one; of this one all
-	last  uint32   // the last of its pieces that does something
+	after []int // numbers of the pieces that the next piece directly follows
+	// for each lane, how many of its pieces precede the next piece here; for this lane, all
+	clock []uint32
+	last  uint32 // number of the last piece that is work, not the begin or end of a block
 	held  []heldBlock
 }
 
-// heldBlock was freed, and is in use until the lane it belongs to comes after that many pieces of
-// each lane.
+// heldBlock is a block that was freed but is still in use. Its use ends when its own lane comes
+// after the first until[i] pieces of each lane i.
 type heldBlock struct {
 	pool  *pool.Pool
 	block *pool.Block
@@ -34,10 +35,10 @@ type heldBlock struct {
 	until []uint32
 }
 
-// allLanes is the bit of a set of lanes for those that have none of their own.
+// allLanes is the bit that lanes without a bit of their own share in a set of lanes.
 const allLanes = 63
 
-// newLane adds a lane, whose stream is s. r.mu is held, or nobody else knows r.
+// newLane adds a lane for stream s. r.mu is held, or r is not shared yet.
 func (r *recording) newLane(s *stream) *lane {
 	l := &lane{r: r, s: s, arena: privateArena | pool.StreamID(r.d.p.recordings.Add(1)), index: len(r.lanes)}
 	r.lanes = append(r.lanes, l)
@@ -86,14 +87,14 @@ func (l *lane) add(w recorded) {
 	}
 }
 
-// record is add for those who do not hold r.mu.
+// record is add for callers that do not hold r.mu.
 func (l *lane) record(w recorded) {
 	l.r.mu.Lock()
 	l.add(w)
 	l.r.mu.Unlock()
 }
 
-// tick counts a piece.
+// tick counts one more piece in the lane's clock.
 func (l *lane) tick() {
 	for len(l.clock) <= l.index {
 		l.clock = append(l.clock, 0)
@@ -101,7 +102,7 @@ func (l *lane) tick() {
 	l.clock[l.index]++
 }
 
-// at returns a clock's number for a lane.
+// at returns the clock's count for a lane.
 func at(clock []uint32, lane int) uint32 {
 	if lane < len(clock) {
 		return clock[lane]
@@ -116,28 +117,28 @@ type recordedEvent struct {
 	clock []uint32
 }
 
-// mark returns a mark behind what is recorded so far.
+// mark returns a mark after the work recorded so far.
 func (l *lane) mark() *recordedEvent {
 	l.r.mu.Lock()
 	defer l.r.mu.Unlock()
 	return &recordedEvent{l, l.after, slices.Clone(l.clock)}
 }
 
-// joins makes what s does later come after the mark, and reports whether it can: s is recorded with
-// it.
+// joins makes later work of s come after the mark. It returns false if s does not belong to the
+// recording of the mark.
 func (e *recordedEvent) joins(s *stream) bool {
 	l := s.rec.Load()
 	if l == nil || l.r != e.l.r {
 		return false
 	}
 	if l == e.l {
-		return true // by its own order
+		return true // the lane's own order ensures it
 	}
 	r := l.r
 	r.mu.Lock()
-	// Only what is not implied: neither pieces of the mark that the lane is behind, nor, where
-	// there are none of these, pieces of the lane that the mark is behind. What a clock counts
-	// comes before one of the pieces in after, or is one.
+	// Add only edges that are not implied yet. Leave out pieces of the mark that the lane already
+	// follows. If there are none of these, leave out pieces of the lane that the mark already
+	// follows. Every piece that a clock counts is in after, or precedes a piece in after.
 	before := func(n int, clock []uint32) bool { return r.nodes[n].number <= at(clock, r.nodes[n].lane) }
 	var after []int
 	for _, n := range e.after {
@@ -164,7 +165,8 @@ func (e *recordedEvent) joins(s *stream) bool {
 	return true
 }
 
-// settled takes the blocks that are out of use in the lane's order. r.mu is held.
+// settled removes the held blocks that are no longer in use from the lane, and returns them. r.mu
+// is held.
 func (l *lane) settled() (free []heldBlock) {
 	l.held = slices.DeleteFunc(l.held, func(b heldBlock) bool {
 		out := l.behind(b.until)
@@ -176,7 +178,8 @@ func (l *lane) settled() (free []heldBlock) {
 	return free
 }
 
-// behind reports whether the lane comes after that many pieces of each lane. r.mu is held.
+// behind reports whether the lane comes after the first clock[i] pieces of each lane i. r.mu is
+// held.
 func (l *lane) behind(clock []uint32) bool {
 	for i, n := range clock {
 		if at(l.clock, i) < n {
@@ -186,15 +189,17 @@ func (l *lane) behind(clock []uint32) bool {
 	return true
 }
 
-// release gives blocks to the pool, without r.mu: the pool tells of their ends.
+// release frees blocks in the pool. r.mu is not held, because the pool calls back with the ends of
+// blocks.
 func (r *recording) release(list []heldBlock) {
 	for _, b := range list {
 		b.pool.Free(b.block, b.gen)
 	}
 }
 
-// holds takes over a block of the recording that is freed while lanes of users have to do with it,
-// and reports true, if its own lane does not come after all that they have recorded.
+// holds handles a block of the recording that is freed after the lanes in users have used it. If
+// the block's own lane does not come after the work of all these lanes, holds keeps the block and
+// returns true.
 func (r *recording) holds(of *pool.Pool, b *pool.Block, gen, users uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,7 +222,8 @@ func (r *recording) holds(of *pool.Pool, b *pool.Block, gen, users uint64) bool 
 	return true
 }
 
-// unjoined returns the error for work that the first lane does not come after. r.mu is held.
+// unjoined returns an error if the first lane has not waited for some lane's last work. r.mu is
+// held.
 func (r *recording) unjoined() error {
 	for i, l := range r.lanes[1:] {
 		if l.last > at(r.lanes[0].clock, i+1) {
@@ -231,7 +237,8 @@ func (r *recording) unjoined() error {
 func (e *recordedEvent) Done() bool { return false }
 func (e *recordedEvent) Release()   {}
 
-// Wait refuses while the mark has no time. That is not the recording's fault, which goes on.
+// Wait returns an error while the recording goes on, because a mark in it has no time yet. The
+// recording stays valid.
 func (e *recordedEvent) Wait() error {
 	if s := e.l.s; !s.Recording() {
 		return s.Synchronize()
@@ -239,7 +246,8 @@ func (e *recordedEvent) Wait() error {
 	return &device.RecordError{Device: e.l.r.d.name, Op: "wait for an event", Why: "it marks work that is only recorded, and the one who waits is not recorded with it"}
 }
 
-// sharedBy notes that s uses the buffer, and reports true, if both are of one recording.
+// sharedBy notes that s uses the buffer and returns true, if s and the buffer belong to the same
+// recording.
 func (b *buffer) sharedBy(s *stream) bool {
 	l := s.rec.Load()
 	if l == nil {
@@ -253,8 +261,8 @@ func (b *buffer) sharedBy(s *stream) bool {
 	return true
 }
 
-// held reports whether the recording that the buffer belongs to keeps it for a while, now that it
-// is freed.
+// held reports whether the buffer's recording keeps the freed buffer until other lanes are done
+// with it.
 func (b *buffer) held() bool {
 	users := b.lanes.Load()
 	if users == 0 {

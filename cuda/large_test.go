@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestLargeOnHardware: tensors whose elements' numbers and addresses' distances leave 32 bits,
-// which only a real GPU has the memory for; the same at a small size on the emulated one.
+// TestLargeOnHardware uses tensors whose element numbers and address distances exceed 32 bits. Only
+// a real GPU has the memory for them; the emulated GPU runs the test at a small size.
 func TestLargeOnHardware(t *testing.T) {
 	large(t, emulated(t, "64MiB"), 5, 64)
 	if os.Getenv("FLAMBEAU_TEST_GPU") != "1" {
@@ -29,7 +29,7 @@ func TestLargeOnHardware(t *testing.T) {
 	cuda.EmptyCache(dev)
 }
 
-// large works on a matrix of bytes.
+// large runs ops on a matrix of bytes.
 func large(t *testing.T, dev device.Device, rows, columns int) {
 	n := rows * columns
 	is := func(what string, got, want float64) {
@@ -43,7 +43,7 @@ func large(t *testing.T, dev device.Device, rows, columns int) {
 		err := tensor.Try(func() {
 			tensor.Do(func(s *tensor.Scope) {
 				x := s.Typed(dtype.U8).Ones(rows, columns)
-				x.Slice(0, rows-1, rows, 1).Fill(7) // the last row lies behind 4 GiB
+				x.Slice(0, rows-1, rows, 1).Fill(7) // the last row lies beyond 4 GiB
 				f(s, x)
 			}, tensor.On(dev), tensor.NoGrad())
 		})

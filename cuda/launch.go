@@ -14,20 +14,20 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// loaded is a kernel in a device's context. A failure is not kept: memory for its code may be there
-// the next time.
+// loaded is a kernel in a device's context. A failure is not remembered, because memory for the
+// code may be free the next time.
 type loaded struct {
 	mu   sync.Mutex
 	done bool
 	fn   cu.Function
 }
 
-// plainShared is the shared memory, static and dynamic together in bytes, that a kernel gets
-// without asking for more.
+// plainShared is the shared memory in bytes, static and dynamic together, that a kernel may use
+// without raising its limit.
 const plainShared = 48 << 10
 
-// function returns the kernel's function on this device, loaded at first use. The device's context
-// is current.
+// function returns the kernel's function on this device, and loads the kernel at first use. The
+// device's context is current.
 func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
 	k = d.form(k)
 	v, ok := d.kernels.Load(k)
@@ -41,7 +41,7 @@ func (d *Device) function(k *kernels.Kernel) (cu.Function, error) {
 		return l.fn, nil
 	}
 	fn, err := d.load(k)
-	// code is no part of the pool, which holds what it lacks
+	// The driver allocates code outside the pool. Memory that the pool caches may suffice for it.
 	if errors.Is(err, device.ErrOutOfMemory) && d.pool.Empty() > 0 {
 		fn, err = d.load(k)
 	}
@@ -84,14 +84,14 @@ func (d *Device) load(k *kernels.Kernel) (cu.Function, error) {
 		err = d.notice(k, fn)
 	}
 	if err != nil {
-		_ = d.api.ModuleUnload(m) // the first error is the one to tell
+		_ = d.api.ModuleUnload(m) // only the first error is reported
 		return 0, d.fault(k.Name, err)
 	}
 	return fn, nil
 }
 
-// writeKernel puts a kernel's text into a folder, under a name made of its hash, so that equal
-// texts are one file.
+// writeKernel writes a kernel's text to a folder. The file's name contains the text's hash, so that
+// equal texts are one file.
 func writeKernel(folder string, k *kernels.Kernel) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
@@ -118,8 +118,8 @@ func writeKernel(folder string, k *kernels.Kernel) error {
 	return err
 }
 
-// module loads a kernel's code: from a pack or the cache on disk where there is one, else compiled
-// from its PTX.
+// module loads a kernel's code: from a pack, from the cache on disk, or compiled from its PTX, in
+// this order.
 func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 	if image := d.packed(k); image != nil {
 		if m, err := d.api.ModuleLoadData(image, cu.JITOptions{}); err == nil {
@@ -132,15 +132,15 @@ func (d *Device) module(k *kernels.Kernel) (cu.Module, error) {
 				return m, nil
 			}
 		}
-		// What the driver does not take, it compiles anew below, and says what is wrong if the text
-		// is at fault.
+		// If the driver refuses the cached code, it compiles the text anew below. If the text is at
+		// fault, that call returns the error.
 	}
 	d.count.compiled.Add(1)
 	return d.api.ModuleLoadData([]byte(k.PTX), cu.JITOptions{})
 }
 
-// machineCode returns what the driver makes of a text: from the cache on disk where there is one,
-// else compiled.
+// machineCode returns the machine code that the driver compiles from a text. It comes from the
+// cache on disk if the cache has it.
 func (d *Device) machineCode(name, ptx string) ([]byte, error) {
 	compile := func() ([]byte, error) {
 		d.count.compiled.Add(1)
@@ -152,7 +152,7 @@ func (d *Device) machineCode(name, ptx string) ([]byte, error) {
 	return compile()
 }
 
-// launchOverlapping launches a kernel that waits by itself for what is queued ahead.
+// launchOverlapping launches a kernel that itself waits for the work queued before it.
 func (d *Device) launchOverlapping(k cu.GraphKernel, s *stream) error {
 	api, ok := d.api.(cu.AttributeLauncher)
 	if !ok {
@@ -161,7 +161,7 @@ func (d *Device) launchOverlapping(k cu.GraphKernel, s *stream) error {
 	return api.LaunchKernelEx(k, cu.LaunchAttributes{Overlap: true}, s.handle)
 }
 
-// queue puts planned launches into the stream's queue.
+// queue adds planned launches to the stream's queue.
 func (d *Device) queue(s *stream, list []kernels.Launch) error {
 	if len(list) == 0 {
 		return nil

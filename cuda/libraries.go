@@ -9,19 +9,20 @@ import (
 	"strings"
 )
 
-// Library is an optional library of NVIDIA's and whether it is on this machine. Of them nvml is
-// used ([Temperature] and its like), nccl ([Device.Connect]), and cublasLt where FLAMBEAU_LIBS asks
-// for it ([Device.Products]). Every path works without.
+// Library is an optional library by NVIDIA, and whether this machine has it. The package uses nvml
+// ([Temperature] and similar functions), nccl ([Device.Connect]), and cublasLt if FLAMBEAU_LIBS
+// asks for it ([Device.Products]). Everything else works without these libraries.
 type Library struct {
 	Name  string `json:"name"`
 	Found bool   `json:"found"`
 	Path  string `json:"path,omitempty"`
-	// directories and patterns of directories, in order; up to where it was found
+	// directories and patterns of directories in the order of the search, up to the place where the
+	// library was found
 	Searched []string `json:"searched"`
 	Purpose  string   `json:"purpose"`
 }
 
-// Looked says shortly where the library was looked for.
+// Looked says briefly where the library was looked for.
 func (l Library) Looked() string {
 	const most = 3
 	if len(l.Searched) == 0 {
@@ -34,12 +35,12 @@ func (l Library) Looked() string {
 	return s
 }
 
-// optional describes what [Libraries] looks for.
+// optional describes a library that [Libraries] looks for.
 type optional struct {
 	name, purpose string
-	linux         string // pattern of the file
-	windows       string // the same, "" where there is none
-	// directory of the Python package below site-packages/nvidia, "" where there is none
+	linux         string // pattern of the file name
+	windows       string // the same for Windows, "" if there is none
+	// directory of the Python package below site-packages/nvidia, "" if there is none
 	pip string
 }
 
@@ -50,22 +51,22 @@ var optionals = []optional{
 	{"nvml", "temperature, power and use of GPUs", "libnvidia-ml.so.1", "nvml.dll", ""},
 }
 
-// Libraries looks for cublasLt, cudnn, nccl and nvml: in LD_LIBRARY_PATH (PATH on windows), the
-// toolkit (CUDA_HOME, CUDA_PATH, /usr/local/cuda), the system's directories and the layout of pip
-// (site-packages/nvidia/*/lib). It reads directories and loads nothing.
+// Libraries looks for cublasLt, cudnn, nccl and nvml in these places: LD_LIBRARY_PATH (PATH on
+// Windows), the toolkit (CUDA_HOME, CUDA_PATH, /usr/local/cuda), the system's directories and pip's
+// layout (site-packages/nvidia/*/lib). It reads directories and loads nothing.
 func Libraries() []Library {
 	home, err := os.UserHomeDir()
 	if err != nil {
-		home = "" // then its places are left out
+		home = "" // then the places below the home directory are left out
 	}
 	return finder{goos: runtime.GOOS, home: home, env: os.Getenv}.all()
 }
 
-// finder is the machine that libraries are looked for on.
+// finder is the machine on which libraries are searched.
 type finder struct {
 	goos, home string
 	env        func(string) string
-	root       string // put before absolute directories of the system, for tests
+	root       string // prefix of the system's absolute directories, for tests
 }
 
 func (f finder) all() []Library {
@@ -90,8 +91,8 @@ func (f finder) find(o optional) Library {
 			continue
 		}
 		l.Searched = append(l.Searched, dir)
-		// The only error is that of a bad pattern, as from a directory named "[": nothing is found
-		// there.
+		// The only possible error is a bad pattern, for example from a directory named "[". Then
+		// nothing is found there.
 		files, _ := filepath.Glob(filepath.Join(dir, pattern))
 		if len(files) > 0 {
 			l.Found, l.Path = true, newest(files)
@@ -101,8 +102,8 @@ func (f finder) find(o optional) Library {
 	return l
 }
 
-// newest prefers the shortest name, libx.so.9 to the libx.so.9.1.2 that it points to, and of these
-// the highest version.
+// newest prefers the shortest name: libx.so.9 to the libx.so.9.1.2 that it points to. Among names
+// of equal length it prefers the highest version.
 func newest(files []string) string {
 	return slices.MaxFunc(files, func(a, b string) int {
 		if len(a) != len(b) {
@@ -112,7 +113,7 @@ func newest(files []string) string {
 	})
 }
 
-// places lists directories, some as patterns, in the order in which they are looked through.
+// places lists the directories to search, in order. Some are patterns.
 func (f finder) places(o optional) []string {
 	var dirs []string
 	add := func(d ...string) { dirs = append(dirs, d...) }

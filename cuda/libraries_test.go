@@ -43,7 +43,7 @@ func TestLibraries(t *testing.T) {
 	if s := find("nccl").Looked(); !strings.HasPrefix(s, dir+"/usr/lib/x86_64-linux-gnu, ") || !strings.HasSuffix(s, " more places") {
 		t.Errorf("looked for in %q", s)
 	}
-	// From the last place to the first: each finds before those found so far.
+	// From the last place to the first: each new file is found before those added earlier.
 	is("cudnn", "")
 	is("cudnn", touch(t, dir, "usr/lib/python3/dist-packages/nvidia/cudnn/lib/libcudnn.so.8"))
 	is("cudnn", touch(t, home, ".local/lib/python3.12/site-packages/nvidia/cudnn/lib/libcudnn.so.9"))
@@ -61,7 +61,7 @@ func TestLibraries(t *testing.T) {
 	if l := find("cudnn"); len(l.Searched) != 1 {
 		t.Errorf("found in the first place, searched %v", l.Searched)
 	}
-	touch(t, dir, "mine/libcublasLt.so") // for linking, of no version
+	touch(t, dir, "mine/libcublasLt.so") // a file for linking, without a version
 	is("cublasLt", "")
 	touch(t, dir, "mine/libcublasLt.so.12")
 	is("cublasLt", touch(t, dir, "mine/libcublasLt.so.13"))

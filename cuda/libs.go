@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// usable are the libraries that FLAMBEAU_LIBS may turn on.
+// usable lists the libraries that FLAMBEAU_LIBS can turn on.
 var usable = []string{"cublaslt"}
 
-// A libsError is a FLAMBEAU_LIBS that names what is no library.
+// libsError says that FLAMBEAU_LIBS names an unknown library.
 type libsError struct{ value, name string }
 
-// Error names the libraries that there are.
+// Error names the library, and the libraries that FLAMBEAU_LIBS accepts.
 func (e *libsError) Error() string {
 	return fmt.Sprintf("FLAMBEAU_LIBS is %q, in which %q is no library that is known; want a list of %s", e.value, e.name, strings.Join(usable, ","))
 }
 
-// parseLibs returns the names in a value of FLAMBEAU_LIBS, which commas part. The error is a
+// parseLibs returns the names in a value of FLAMBEAU_LIBS, separated by commas. The error is a
 // *libsError.
 func parseLibs(value string) ([]string, error) {
 	if value == "" {

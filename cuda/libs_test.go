@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestLibs: FLAMBEAU_LIBS names libraries that there are, or the error does.
+// TestLibs: FLAMBEAU_LIBS names known libraries, or the error says which one is unknown.
 func TestLibs(t *testing.T) {
 	for _, value := range []string{"cublas", "cublaslt,", "cublaslt,cudnn", " cublaslt", "cuBLASLt"} {
 		t.Setenv("FLAMBEAU_LIBS", value)
@@ -19,7 +19,8 @@ func TestLibs(t *testing.T) {
 			t.Errorf("%q: %v", value, err)
 		}
 	}
-	// NVIDIA's library works on hardware: emulated GPUs and those without memory have own kernels.
+	// NVIDIA's library only works on hardware: emulated GPUs and GPUs without memory use the
+	// package's own kernels.
 	for _, value := range []string{"", "cublaslt"} {
 		t.Setenv("FLAMBEAU_LIBS", value)
 		meta, err := driver{}.OpenMeta(device.MetaConfig{Capability: [2]int{9, 0}})
@@ -32,8 +33,8 @@ func TestLibs(t *testing.T) {
 	}
 }
 
-// TestProductsUnavailable: a library that was asked for and is not there is the error of opening
-// the device, and not a reason to do without it.
+// TestProductsUnavailable: if FLAMBEAU_LIBS asks for a missing library, opening the device fails.
+// The device does not silently work without it.
 func TestProductsUnavailable(t *testing.T) {
 	api, err := newEmulator("emulate,mem=16MiB")
 	must(t, err)

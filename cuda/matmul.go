@@ -7,13 +7,14 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// The kernels count truth values as int32, which is exact up to 2³¹-1 terms.
+// Products of truth values count in int32, which is exact up to 2³¹-1 terms.
 var (
 	countTrue = expr.MustLower([]*expr.Expr{expr.X(0).Cvt(dtype.I32)}, []dtype.Type{dtype.I32}, []dtype.Type{dtype.Bool}, -1)
 	anyTrue   = expr.MustLower([]*expr.Expr{expr.X(0).Ne(expr.C(0))}, []dtype.Type{dtype.Bool}, []dtype.Type{dtype.I32}, -1)
 )
 
-// matMul plans a product. That of truth values is "any" of the product of counts.
+// matMul plans a product. For truth values it plans the product of counts and then whether each
+// count is not 0.
 func (t *scratch) matMul(o *device.MatMul) ([]kernels.Launch, error) {
 	out, a, b := operand(&o.Out), operand(&o.A), operand(&o.B)
 	if out.Type != dtype.Bool {

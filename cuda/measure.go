@@ -10,23 +10,24 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 )
 
-// What a measurement takes. Forms are timed in turns, so that what else the device does meets all.
+// Forms are measured in turns, so that other work of the device slows all of them alike.
 const (
-	// after the first; an emulated GPU's clock is exact, and takes none
+	// rounds after the first one; an emulated GPU needs none, because its clock is exact
 	measuredRounds = 7
-	measuredSample = 200 * time.Microsecond // of the launches between two events, at least …
-	measuredAtOnce = 32                     // … unless they would be more than that
-	// of the planned form's time, which another must be below
+	// least time that the launches between two events take together …
+	measuredSample = 200 * time.Microsecond
+	measuredAtOnce = 32 // … and the most launches between two events
+	// another form is chosen if its time is below this fraction of the planned form's time
 	measuredGain = 0.97
 )
 
-// arena gives away memory piece by piece.
+// arena hands out memory from base upwards. It never takes memory back.
 type arena struct {
 	base  uint64
 	taken int
 }
 
-// alloc is a [kernels.Scratch].
+// alloc returns the address of the next bytes; it is a [kernels.Scratch].
 func (a *arena) alloc(bytes int) (uint64, error) {
 	at := a.base + uint64(a.taken)
 	a.taken += (bytes + 255) &^ 255
@@ -35,7 +36,7 @@ func (a *arena) alloc(bytes int) (uint64, error) {
 
 var errNoRoom = errors.New("there is no room for a measurement")
 
-// measuredForm is a form that is measured.
+// measuredForm is one form of a product, with its measured times.
 type measuredForm struct {
 	form     kernels.Form
 	launches []kernels.Launch
@@ -43,12 +44,13 @@ type measuredForm struct {
 	err      error
 }
 
-// measure takes the times of the forms of a product on the stream, behind what is queued there. It
-// reports false, and leaves nothing behind, where that is not possible now.
+// measure times the forms of a product on the stream, after the work queued there. It returns
+// false, and leaves nothing behind, if it cannot measure now.
 func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
 	d := t.d
 	if !d.measuring.TryLock() {
-		return r, false // who waits here may be waited for by the work of whom it waits for
+		// waiting here could deadlock: the goroutine that measures may wait for this one's work
+		return r, false
 	}
 	defer d.measuring.Unlock()
 	forms := c.Forms()
@@ -79,10 +81,10 @@ func (t *scratch) measure(c *kernels.Choice) (r tunedRecord, ok bool) {
 	return r, true
 }
 
-// trials plans the forms, the first of which is the model's. All have the same memory for their
-// results, as one runs after the other.
+// trials plans the forms, the first of which is the model's choice. All write their results to the
+// same memory, because they run one after the other.
 func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measuredForm, err error) {
-	const nowhere = 1 << 40 // an address for plans whose memory is counted only
+	const nowhere = 1 << 40 // a placeholder address for plans that only count memory
 	need := 0
 	for _, f := range forms {
 		a := arena{base: nowhere}
@@ -91,7 +93,8 @@ func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measu
 		}
 		need = max(need, a.taken)
 	}
-	// To fail only in the pool would empty its caches first, at each product.
+	// Check for room first: an allocation that fails empties the pool's caches, and would do so for
+	// each product.
 	free, _ := backing{t.d}.Capacity()
 	s := t.d.pool.Stats()
 	reserved, allocated := uint64(s.ReservedBytes.Current), uint64(s.AllocatedBytes.Current)
@@ -116,8 +119,8 @@ func (t *scratch) trials(c *kernels.Choice, forms []kernels.Form) (list []*measu
 	return list, nil
 }
 
-// preloaded loads the kernels of all trials side by side, and leaves out those that have none. The
-// error is that of the first.
+// preloaded loads the kernels of all trials in parallel, and leaves out the trials whose kernels
+// cannot be loaded. If the first trial fails, its error is returned.
 func (t *scratch) preloaded(list []*measuredForm) ([]*measuredForm, error) {
 	err := together(context.Background(), len(list), nil, func(i int) error {
 		for _, l := range list[i].launches {
@@ -133,7 +136,8 @@ func (t *scratch) preloaded(list []*measuredForm) ([]*measuredForm, error) {
 	return remaining(list)
 }
 
-// remaining are the trials without an error. That of the first is returned.
+// remaining returns the trials without an error. If the first trial has one, that error is
+// returned.
 func remaining(list []*measuredForm) ([]*measuredForm, error) {
 	if err := list[0].err; err != nil {
 		return nil, err
@@ -141,9 +145,10 @@ func remaining(list []*measuredForm) ([]*measuredForm, error) {
 	return slices.DeleteFunc(list, func(l *measuredForm) bool { return l.err != nil }), nil
 }
 
-// timed takes the times of the trials. What the first turn shows to be slow it leaves out.
+// timed measures the trials. It drops the forms that the first turn shows to take more
+// than twice the least time.
 func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
-	for _, l := range list { // a first launch may take longer
+	for _, l := range list { // a first launch may take longer, so it is not measured
 		l.err = t.d.queue(t.s, l.launches)
 	}
 	list, err := remaining(list)
@@ -164,7 +169,8 @@ func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 		if err := t.turn(list, inner); err != nil {
 			return nil, err
 		}
-		slices.Reverse(list) // nobody always comes first, or behind the same one
+		// reverse the order, so that no form always comes first or after the same one
+		slices.Reverse(list)
 	}
 	if list[0] != own {
 		slices.Reverse(list)
@@ -172,8 +178,9 @@ func (t *scratch) timed(list []*measuredForm) ([]*measuredForm, error) {
 	return list, nil
 }
 
-// turn launches each trial so many times, and adds the time that a launch took. The host queues all
-// before it waits, so that the device does not wait for it where kernels are not very short.
+// turn launches each trial inner times and appends the average time of a launch. The host queues
+// all launches before it waits. So the device does not wait for the host, except for very short
+// kernels.
 func (t *scratch) turn(list []*measuredForm, inner int) (err error) {
 	d := t.d
 	marks := make([]cu.Event, 0, len(list)+1)
@@ -190,7 +197,7 @@ func (t *scratch) turn(list []*measuredForm, inner int) (err error) {
 		marks = append(marks, e)
 		return nil
 	}
-	// the device is busy when the first mark comes
+	// keep the device busy until the first mark is queued
 	if err := d.queue(t.s, list[0].launches); err != nil {
 		return err
 	}

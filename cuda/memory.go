@@ -10,10 +10,11 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// backing gives the device's pool its segments and events. Its streams are the driver's handles.
+// backing provides the device's pool with segments and events. A pool.StreamID is the driver's
+// stream handle or a recording's arena.
 type backing struct{ d *Device }
 
-// checkedBacking also tells the emulator where blocks begin and end.
+// checkedBacking is a backing that also reports the begin and end of blocks to the emulator.
 type checkedBacking struct {
 	backing
 	c cu.Checker
@@ -40,8 +41,8 @@ func (b backing) Alloc(size uint64) (uintptr, error) {
 	return 0, d.fault("", err)
 }
 
-// Free returns a segment. The pool has waited for the work that uses it, and has no use for an
-// error; a sticky one ends the device.
+// Free returns a segment to the driver. The pool has waited for the work that uses the segment. An
+// error is not returned, but a sticky one ends the device.
 func (b backing) Free(addr uintptr, _ uint64) {
 	d := b.d
 	if d.enter() != nil {
@@ -64,8 +65,8 @@ func (b backing) Capacity() (free, total uint64) {
 	return free, total
 }
 
-// poolEvent is an event of the pool. The stream may be of another device, which has read or written
-// the block.
+// poolEvent is an event for the pool. Its stream may belong to another device, which has read or
+// written the block.
 type poolEvent struct {
 	d *Device
 	h cu.Event
@@ -84,7 +85,7 @@ func (b backing) Record(s pool.StreamID) (pool.Event, error) {
 		d = o.(*Device)
 	}
 	if d.dead.Load() != nil {
-		return poolEvent{d, 0}, nil // nothing runs any more
+		return poolEvent{d, 0}, nil // the device has failed, so no work runs
 	}
 	e, err := d.record(h)
 	if err != nil && d.dead.Load() == nil {
@@ -126,9 +127,10 @@ func (b checkedBacking) BlockFreed(s pool.StreamID, addr uintptr, rounded uint64
 	b.c.BlockFreed(h, cu.DevicePtr(addr), rounded)
 }
 
-// poolOptions sizes the pool for a device of that much memory. Segments of PyTorch's sizes (20 MiB
-// for blocks of 1 to 10 MiB) would fragment a small, usually emulated, device. Below 1 GiB such
-// blocks take segments of their own size, and below 64 MiB all sizes shrink with the memory.
+// poolOptions sizes the pool for a device with the given memory in bytes. PyTorch's segment sizes
+// (20 MiB for blocks of 1 to 10 MiB) would fragment a small device, which is usually emulated.
+// Below 1 GiB, each such block gets a segment of its own size. Below 64 MiB, all sizes shrink with
+// the memory.
 func poolOptions(name string, memory uint64) pool.Options {
 	o := pool.Options{Name: name, ErrOOM: device.ErrOutOfMemory, GCRatio: 1}
 	if memory < 1<<30 {
@@ -151,14 +153,15 @@ func (d *Device) newPool() (*pool.Pool, error) {
 	if err := d.expandableOptions(&o); err != nil {
 		return nil, err
 	}
-	if c, ok := d.api.(cu.Checker); ok && !d.p.meta { // there is no access to check otherwise
+	// only the emulator checks accesses, and only if it has memory
+	if c, ok := d.api.(cu.Checker); ok && !d.p.meta {
 		return pool.New(checkedBacking{backing{d}, c}, o), nil
 	}
 	return pool.New(backing{d}, o), nil
 }
 
-// buffer is a block of device memory. Its freed flag makes use after Free an error as far as that
-// can be told.
+// buffer is a block of device memory. The flag freed lets most uses after Free be reported as
+// errors.
 type buffer struct {
 	dev   *Device
 	block *pool.Block
@@ -166,13 +169,13 @@ type buffer struct {
 	size  int
 	addr  uintptr
 	freed atomic.Bool
-	lanes atomic.Uint64 // of the recording it belongs to, those that use it besides its own
+	// in a recording: the set of lanes that use the buffer, without its own lane
+	lanes atomic.Uint64
 }
 
 var _ device.Buffer = (*buffer)(nil)
 
-// Alloc returns a buffer for work on s; its contents are undefined. The address is a multiple of
-// 512.
+// Alloc returns a buffer for work on s, with undefined contents. Its address is a multiple of 512.
 func (d *Device) Alloc(bytes int, s device.Stream, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
 		return nil, d.refusal("alloc", "bytes", fmt.Sprintf("%d is negative", bytes))
@@ -207,8 +210,9 @@ func (b *buffer) Size() int             { return b.size }
 func (b *buffer) Addr() uintptr         { return b.addr }
 func (b *buffer) Host() []byte          { return nil }
 
-// Use notes that s uses the buffer, so that Free waits for it. s may be of another device of the
-// same driver. Use of a freed buffer panics: its memory may be somebody else's.
+// Use notes that s uses the buffer, so that its memory is not reused before that work is done. s
+// may belong to another device of the same driver. Use of a freed buffer panics, because its memory
+// may already belong to another buffer.
 func (b *buffer) Use(s device.Stream) {
 	if b.freed.Load() {
 		panic(b.dev.refusal("use", "buffer", "the buffer has been freed"))
@@ -230,7 +234,7 @@ func (b *buffer) Free() {
 	}
 }
 
-// Queue is Free for cleanups: it neither blocks nor allocates.
+// Queue is Free for cleanups of the garbage collector: it neither blocks nor allocates.
 func (b *buffer) Queue() {
 	if !b.freed.Swap(true) {
 		if !b.held() {
@@ -242,11 +246,11 @@ func (b *buffer) Queue() {
 	}
 }
 
-// SetMemoryLimit bounds the memory that the device's pool takes from the driver, in bytes; 0 lifts
-// the bound. Beyond it Alloc fails with an error that wraps [device.ErrOutOfMemory].
+// SetMemoryLimit bounds the memory in bytes that the device's pool takes from the driver; 0 removes
+// the bound. At the limit Alloc fails with an error that wraps [device.ErrOutOfMemory].
 func (d *Device) SetMemoryLimit(bytes int) { d.pool.SetLimit(uint64(max(bytes, 0))) }
 
-// SetMemoryFraction is [Device.SetMemoryLimit] as a fraction of the GPU's memory; 0 lifts the
+// SetMemoryFraction is [Device.SetMemoryLimit] with a fraction of the GPU's memory; 0 removes the
 // bound.
 func (d *Device) SetMemoryFraction(f float64) error {
 	if !(f >= 0 && f <= 1) {
@@ -254,13 +258,13 @@ func (d *Device) SetMemoryFraction(f float64) error {
 	}
 	limit := uint64(f * float64(d.info.Memory))
 	if f > 0 {
-		limit = max(limit, 1) // 0 would lift the bound
+		limit = max(limit, 1) // a limit of 0 would remove the bound
 	}
 	d.pool.SetLimit(limit)
 	return nil
 }
 
-// Stats counts the pool's memory.
+// Stats returns the counts of the pool's memory.
 func (d *Device) Stats() device.Stats {
 	s := d.pool.Stats()
 	return device.Stats{
@@ -271,8 +275,8 @@ func (d *Device) Stats() device.Stats {
 	}
 }
 
-// ResetPeak lowers the peaks to the present values.
+// ResetPeak sets the peaks to the current values.
 func (d *Device) ResetPeak() { d.pool.ResetPeak() }
 
-// Empty gives cached memory back to the driver and returns its bytes.
+// Empty gives cached memory back to the driver and returns how many bytes.
 func (d *Device) Empty() int { return int(d.pool.Empty()) }

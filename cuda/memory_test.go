@@ -51,7 +51,7 @@ func TestOutOfMemory(t *testing.T) {
 	b.Free()
 }
 
-// The error says which stream it was asked on: the default one, one of the program's, or one that
+// The error names the stream of the request: the default stream, one of the program's, or one that
 // the library made for itself.
 func TestOutOfMemoryNamesTheStream(t *testing.T) {
 	d := emulated(t, "emulate,mem=1MiB")
@@ -86,8 +86,8 @@ func TestOutOfMemoryNamesTheStream(t *testing.T) {
 	}
 }
 
-// Blocks of 1 to 10 MiB, which PyTorch cuts from segments of 20 MiB, fill a small device nearly to
-// the end.
+// Blocks of 1 to 10 MiB, which PyTorch cuts from segments of 20 MiB, can fill a small device almost
+// completely.
 func TestSmallDevicesDoNotFragment(t *testing.T) {
 	for _, c := range []struct {
 		spec        string
@@ -139,7 +139,8 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// A buffer that nobody frees comes back by the collector's cleanup when memory is short.
+// If memory is short, the garbage collector's cleanup frees a buffer that the program has not
+// freed.
 func TestCollected(t *testing.T) {
 	d := emulated(t, "emulate,mem=64MiB")
 	lose := func() {
@@ -165,7 +166,7 @@ func TestBufferMisuse(t *testing.T) {
 	far, foreign := empty(t, other, nil, 3), empty(t, stranger, nil, 3)
 	gone := empty(t, d, nil, 3)
 	gone.Buf.Free()
-	gone.Buf.Free() // ignored
+	gone.Buf.Free() // has no effect
 	gone.Buf.Queue()
 	if s := d.Stats(); s.Frees != 1 {
 		t.Errorf("one buffer freed three times: %d frees", s.Frees)
@@ -216,7 +217,8 @@ func TestBufferMisuse(t *testing.T) {
 	}
 }
 
-// A stream that is garbage serves again, so that making one in a loop does not run out of them.
+// The driver's stream of a garbage Go value is reused, so that creating streams in a loop does not
+// exhaust them.
 func TestStreamsAreReused(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	seen := map[uint64]bool{}
@@ -228,7 +230,7 @@ func TestStreamsAreReused(t *testing.T) {
 		must(t, apply(d, s, double, views(x), views(x)))
 		x.Buf.Free()
 		if i%50 == 49 {
-			for range 20 { // cleanups run some time after the collection
+			for range 20 { // cleanups run a little later than the collection
 				runtime.GC()
 				d.streams.mu.Lock()
 				n := len(d.streams.idle)
@@ -246,8 +248,7 @@ func TestStreamsAreReused(t *testing.T) {
 	must(t, d.Synchronize())
 }
 
-// TestLeastMemoryFraction: a fraction of less than a byte is a bound, and not the end of all
-// bounds.
+// TestLeastMemoryFraction: a fraction of less than a byte is a limit; it does not remove the limit.
 func TestLeastMemoryFraction(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	must(t, d.SetMemoryFraction(1e-12))

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Of the CPU's memory that is counted which its documentation names.
+// On the CPU, exactly the memory that the documentation names is counted.
 func TestMemoryAllocatedOfCPU(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		cpu := s.Device()

@@ -8,18 +8,17 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// MemoryAllocated returns the bytes of a device's memory in tensors and other buffers of this
-// process, rounded as the pool rounds them. Of the CPU it counts buffers of 64 KiB and more.
-// Smaller ones are ordinary Go memory, which the garbage collector frees and runtime.MemStats
-// counts.
+// MemoryAllocated returns how many bytes of a device's memory this process uses for tensors and
+// other buffers, with the pool's rounding. On the CPU it counts buffers of 64 KiB and more. Smaller
+// buffers are ordinary Go memory, which the garbage collector frees and runtime.MemStats counts.
 //
-// It takes any device, so that a program that tells its memory runs without a GPU too. So do
+// It accepts any device, so that a program that reports its memory also runs without a GPU. So do
 // [MaxMemoryAllocated], [MemoryReserved], [MaxMemoryReserved], [ResetPeakMemoryStats] and
-// [EmptyCache]: they are short for the device's methods Stats, ResetPeak and Empty. The other
-// functions of a GPU's memory panic with a *[device.OperandError] if dev is none.
+// [EmptyCache]. They call the device's methods Stats, ResetPeak and Empty. The other functions
+// about a GPU's memory panic with a *[device.OperandError] if dev is not a GPU.
 func MemoryAllocated(dev device.Device) int { return pooled("memory allocated", dev).Stats().Allocated }
 
-// pooled returns dev, which must not be nil.
+// pooled returns dev and panics if it is nil.
 func pooled(op string, dev device.Device) device.Device {
 	if d, ok := dev.(*Device); dev == nil || ok && d == nil {
 		return mustGPU(op, dev)
@@ -27,42 +26,42 @@ func pooled(op string, dev device.Device) device.Device {
 	return dev
 }
 
-// MaxMemoryAllocated returns the most that [MemoryAllocated] has been since the start or
+// MaxMemoryAllocated returns the maximum of [MemoryAllocated] since the start or the last
 // [ResetPeakMemoryStats].
 func MaxMemoryAllocated(dev device.Device) int {
 	return pooled("max memory allocated", dev).Stats().AllocatedPeak
 }
 
-// MemoryReserved returns the bytes that the pool holds from the driver, whether buffers are in them
-// or not.
+// MemoryReserved returns how many bytes the pool has taken from the driver, whether buffers use
+// them or not.
 func MemoryReserved(dev device.Device) int {
 	return pooled("memory reserved", dev).Stats().Reserved
 }
 
-// MaxMemoryReserved returns the most that [MemoryReserved] has been since the start or
+// MaxMemoryReserved returns the maximum of [MemoryReserved] since the start or the last
 // [ResetPeakMemoryStats].
 func MaxMemoryReserved(dev device.Device) int {
 	return pooled("max memory reserved", dev).Stats().ReservedPeak
 }
 
-// ResetPeakMemoryStats lowers all peaks to the present values.
+// ResetPeakMemoryStats sets all peaks to the current values.
 func ResetPeakMemoryStats(dev device.Device) { pooled("reset peak memory stats", dev).ResetPeak() }
 
-// ResetAccumulatedMemoryStats sets what was ever allocated and freed, and the counts of retries and
-// failures, to zero. Present values and peaks stay.
+// ResetAccumulatedMemoryStats sets the totals of allocated and freed memory, and the counts of
+// retries and failures, to zero. Current values and peaks stay.
 func ResetAccumulatedMemoryStats(dev device.Device) {
 	mustGPU("reset accumulated memory stats", dev).pool.ResetAccumulated()
 }
 
-// EmptyCache gives the memory that the pool keeps for reuse back to the driver, so that other
-// processes can have it, and returns its bytes. It does not make more room for this process: at its
-// limit the pool does the same by itself.
+// EmptyCache gives the memory that the pool keeps for reuse back to the driver, and returns how
+// many bytes. Other processes can then allocate it. This process gains no memory by it: at its
+// limit the pool empties its cache by itself.
 func EmptyCache(dev device.Device) int { return pooled("empty cache", dev).Empty() }
 
-// SetMemoryFraction bounds what the pool takes from the driver by a part of the GPU's memory, as
-// [Device.SetMemoryFraction] does: torch.cuda.set_per_process_memory_fraction. Beyond it an
-// allocation fails with [device.ErrOutOfMemory], and the error tells of the limit. 0 lifts the
-// bound. The error is a *[device.OperandError] if f is not between 0 and 1, or dev no GPU.
+// SetMemoryFraction limits the pool to a fraction of the GPU's memory, as
+// [Device.SetMemoryFraction] does: torch.cuda.set_per_process_memory_fraction. Above the limit an
+// allocation fails with [device.ErrOutOfMemory], and the error names the limit. 0 removes the
+// limit. The error is a *[device.OperandError] if f is not between 0 and 1, or dev is not a GPU.
 func SetMemoryFraction(dev device.Device, f float64) error {
 	d, err := gpu("set memory fraction", dev)
 	if err != nil {
@@ -71,8 +70,8 @@ func SetMemoryFraction(dev device.Device, f float64) error {
 	return d.SetMemoryFraction(f)
 }
 
-// MemoryFraction returns the part of the GPU's memory that the pool may take: what
-// [SetMemoryFraction] or [Device.SetMemoryLimit] set, 1 where nothing did.
+// MemoryFraction returns the fraction of the GPU's memory that the pool may take.
+// [SetMemoryFraction] or [Device.SetMemoryLimit] sets it; without them it is 1.
 func MemoryFraction(dev device.Device) float64 {
 	d := mustGPU("memory fraction", dev)
 	limit := d.pool.Stats().Limit
@@ -86,18 +85,17 @@ func MemoryFraction(dev device.Device) float64 {
 //
 //	quantity.{all,large_pool,small_pool}.{current,peak,allocated,freed}
 //
-// with these quantities: allocation (buffers), segment (pieces of memory that the driver gave),
-// active (buffers, and freed ones that other streams still read) and inactive_split (free parts of
-// segments that are in use). The bytes of each are allocated_bytes, reserved_bytes, active_bytes
-// and inactive_split_bytes; requested_bytes are allocated_bytes before rounding. The small pool
-// serves sizes up to 1 MiB, and less on emulated GPUs that have little memory. "allocated" is all
-// that ever came, "freed" all that ever went.
+// with these quantities: allocation (buffers), segment (pieces of memory from the driver), active
+// (buffers, and freed buffers that other streams still read) and inactive_split (free parts of
+// segments that are in use). Their bytes are allocated_bytes, reserved_bytes, active_bytes and
+// inactive_split_bytes; requested_bytes are allocated_bytes before rounding. The small pool serves
+// sizes up to 1 MiB, and smaller sizes on emulated GPUs with little memory. "allocated" is the
+// total ever allocated, "freed" the total ever freed.
 //
 // The counts are num_alloc_retries (allocations that found no room at first), num_ooms,
-// num_device_alloc and num_device_free (segments that came from the driver and went back),
-// num_sync_all_streams (waits for freed buffers that other streams read). Nothing is ever kept from
-// being split, so that max_split_size is -1, and oversize_allocations and oversize_segments are
-// zero.
+// num_device_alloc and num_device_free (segments taken from the driver and given back),
+// num_sync_all_streams (waits for freed buffers that other streams read). Any block may be split.
+// So max_split_size is -1, and oversize_allocations and oversize_segments are zero.
 func MemoryStats(dev device.Device) map[string]int64 {
 	return memoryStats(mustGPU("memory stats", dev).pool.Stats())
 }
@@ -132,14 +130,14 @@ func memoryStats(s pool.Stats) map[string]int64 {
 	return m
 }
 
-// MemorySummary returns [MemoryStats] as the table that torch.cuda.memory_summary prints;
-// abbreviated leaves out the lines of the two pools.
+// MemorySummary returns [MemoryStats] as the table that torch.cuda.memory_summary prints. If
+// abbreviated is true, it leaves out the lines of the large and the small pool.
 func MemorySummary(dev device.Device, abbreviated bool) string {
 	d := mustGPU("memory summary", dev)
 	return memorySummary(memoryStats(d.pool.Stats()), d.Index(), abbreviated)
 }
 
-// The rows of the table: the quantity, what it is called, and whether it is of bytes.
+// The rows of the table: the key, the title, and whether the values are bytes.
 var summaryRows = []struct {
 	key, title string
 	bytes      bool
@@ -155,8 +153,8 @@ var summaryRows = []struct {
 	{"inactive_split", "Non-releasable allocs", false},
 }
 
-// memorySummary lays the table out as torch's memory_summary does (torch/cuda/memory.py): columns,
-// units and where they change.
+// memorySummary formats the table as torch's memory_summary does (torch/cuda/memory.py), with the
+// same columns and units.
 func memorySummary(m map[string]int64, index int, abbreviated bool) string {
 	const width = 75
 	var b strings.Builder
@@ -192,7 +190,7 @@ func memorySummary(m map[string]int64, index int, abbreviated bool) string {
 	return b.String()
 }
 
-// scaled prints v in ten columns in the unit that suits like.
+// scaled prints v in ten columns, in the unit that suits the value like.
 func scaled(v, like int64, bytes bool) string {
 	units, step, from := []string{" ", "K", "M"}, int64(1000), 750e3
 	if bytes {

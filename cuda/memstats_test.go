@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// The table is PyTorch's to the letter, but for the name of the library.
+// The table is identical to PyTorch's, except for the name of the library.
 func TestMemorySummaryGolden(t *testing.T) {
 	text, err := os.ReadFile("testdata/memory_summary.json")
 	must(t, err)
@@ -37,7 +37,7 @@ func TestMemorySummaryGolden(t *testing.T) {
 	}
 }
 
-// torchKeys are those of torch.cuda.memory_stats that a program may read.
+// torchKeys returns the keys of torch.cuda.memory_stats that a program may read.
 func torchKeys() []string {
 	keys := []string{"num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free", "max_split_size"}
 	list := []string{"oversize_allocations", "oversize_segments"}
@@ -107,8 +107,8 @@ func TestMemoryStats(t *testing.T) {
 	}
 }
 
-// What does not fit into the fraction fails, and the error says that it is the limit and not the
-// GPU.
+// An allocation above the fraction fails, and the error names the limit and not the GPU's size as
+// the reason.
 func TestMemoryFraction(t *testing.T) {
 	d := emulated(t, "emulate,mem=64MiB")
 	if f := MemoryFraction(d); f != 1 {
@@ -158,7 +158,7 @@ func TestHostMemoryStats(t *testing.T) {
 	a.Free() // while the copy is pending
 	must(t, d.Synchronize())
 	expect(map[string]int64{"allocations.current": 1, "active_requests.current": 0, "active_bytes.freed": 8192, "active_requests.peak": 1})
-	b, err := d.AllocPinned(6000, device.Origin{}) // the same block
+	b, err := d.AllocPinned(6000, device.Origin{}) // a second allocation reuses the same block
 	must(t, err)
 	expect(map[string]int64{"active_requests.allocated": 2, "num_host_alloc": 1})
 	b.Free()
@@ -171,7 +171,7 @@ func TestHostMemoryStats(t *testing.T) {
 	expect(map[string]int64{"allocations.current": 0, "allocated_bytes.freed": 8192, "num_host_free": 1, "host_free_time.count": 1})
 }
 
-// A program that tells how much memory it takes need not ask first whether there is a GPU.
+// A program that reports its memory need not check first whether there is a GPU.
 func TestMemoryOfTheCPU(t *testing.T) {
 	host, err := device.Open("cpu")
 	must(t, err)

@@ -9,7 +9,7 @@ import (
 
 var _ device.MetaDriver = driver{}
 
-// OpenMeta returns a new GPU without memory: an emulated one in mode=meta.
+// OpenMeta returns a new GPU without memory: an emulated GPU in mode=meta.
 func (driver) OpenMeta(c device.MetaConfig) (device.Device, error) {
 	cfg := emu.Config{Memory: uint64(max(c.Memory, 0)), SM: 10*c.Capability[0] + c.Capability[1], Meta: true}
 	if c.Memory == 0 {
@@ -34,8 +34,7 @@ func openMeta(cfg emu.Config) (*Device, error) {
 	return p.open(0)
 }
 
-// noValues says of an error of mode=meta what it means to a program. It is that error, and
-// [device.ErrNoValues].
+// noValues wraps an error of mode=meta, so that it is also [device.ErrNoValues].
 type noValues struct{ err error }
 
 func (e *noValues) Error() string {

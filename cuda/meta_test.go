@@ -24,7 +24,7 @@ func metaGPU(t *testing.T, bytes int) *cuda.Device {
 	return d.(*cuda.Device)
 }
 
-// Whatever needs a value is one typed error, which names the line, and ends nothing.
+// Every use of a value returns one typed error, which names the line and leaves the device usable.
 func TestMetaHasNoValues(t *testing.T) {
 	d := metaGPU(t, 1<<30)
 	if i := d.Info(); !i.Meta || !i.Emulated || i.Memory != 1<<30 || i.Capability != [2]int{9, 0} {
@@ -55,7 +55,7 @@ func TestMetaHasNoValues(t *testing.T) {
 	}
 }
 
-// An index is not looked at; initialisers, random numbers and copies are launches and copies.
+// Indices are not checked; initialisers and random numbers are launches, and copies are copies.
 func TestMetaCounts(t *testing.T) {
 	d := metaGPU(t, 64<<30)
 	var before, after runtime.MemStats
@@ -67,12 +67,13 @@ func TestMetaCounts(t *testing.T) {
 		w.Embedding(s.Typed(dtype.I64).Full(1e9, 7)).Sum().Backward()
 		s.Randn(100).Dropout(0.5)
 		s.From([]int64{-5, 99}).AddScalar(1)
-		// 2 GiB of pinned memory, of which no page is touched
+		// 2 GiB of pinned memory; no page of it is touched
 		opt := w.Detach().To(tensor.Zeros(1).Device(), tensor.NonBlocking())
 		if !opt.IsPinned() {
 			t.Error("what NonBlocking copies to the CPU is not pinned")
 		}
-		back := opt.To(d, tensor.NonBlocking()) // offloaded and back, on the device's own order
+		// offloaded and copied back, in the device's own order
+		back := opt.To(d, tensor.NonBlocking())
 		back.AddScalar(1)
 		if err := tensor.Try(func() { opt.Narrow(0, 0, 1).Sum() }); !errors.Is(err, device.ErrNoValues) {
 			t.Errorf("the host reads an offloaded tensor: %v", err)
@@ -94,7 +95,7 @@ func TestMetaCounts(t *testing.T) {
 	}
 }
 
-// The clock goes on, and memory has an end.
+// The clock advances, and memory can be exhausted.
 func TestMetaMemoryEnds(t *testing.T) {
 	d := metaGPU(t, 2<<30)
 	tensor.Do(func(s *tensor.Scope) {
@@ -111,7 +112,8 @@ func TestMetaMemoryEnds(t *testing.T) {
 	}
 }
 
-// A device without memory, to learn what a program takes. What would read a value fails.
+// A program runs on a device without memory to learn how much memory it needs. Reading a value
+// fails.
 func ExampleEmulate_noValues() {
 	gpus, err := cuda.Emulate("emulate,mem=80GiB,mode=meta")
 	if err != nil {

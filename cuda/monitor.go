@@ -10,10 +10,10 @@ import (
 // A MonitorError says why NVIDIA's management library (NVML), which comes with the driver, did not
 // answer a question about a GPU. Everything else works without it.
 type MonitorError struct {
-	Device string // "cuda:0", "" where the question is not about one
-	Query  string // "temperature"
+	Device string // "cuda:0", "" if the question is not about one GPU
+	Query  string // the question, such as "temperature"
 	Reason string
-	Err    error // what the library, or the loader, answered; nil for an emulated GPU
+	Err    error // the answer of the library or of the loader; nil for an emulated GPU
 }
 
 func (e *MonitorError) Error() string {
@@ -43,7 +43,8 @@ func sensors[T any](query string, dev device.Device, ask func(m nvml.API, h nvml
 	if err != nil {
 		return fail(err)
 	}
-	// Not by number: the library also counts GPUs that CUDA_VISIBLE_DEVICES hides.
+	// The GPU is found by bus ID, not by number: the library also counts GPUs that
+	// CUDA_VISIBLE_DEVICES hides.
 	bus, err := d.api.DevicePCIBusID(d.h)
 	if err != nil {
 		return fail(err)
@@ -58,9 +59,9 @@ func sensors[T any](query string, dev device.Device, ask func(m nvml.API, h nvml
 	return v, nil
 }
 
-// Utilization returns in how many percent of the last moments (up to a second) some kernel ran on a
-// GPU: torch.cuda.utilization. As of all functions that ask NVIDIA's management library, the error
-// is a *[MonitorError], or a *[device.OperandError] if dev is no GPU.
+// Utilization returns the percentage of the last sample period (up to a second) in which some
+// kernel ran on a GPU: torch.cuda.utilization. For all functions that ask NVIDIA's management
+// library, the error is a *[MonitorError], or a *[device.OperandError] if dev is not a GPU.
 func Utilization(dev device.Device) (percent int, err error) {
 	return sensors("utilization", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Utilization(h)
@@ -68,9 +69,9 @@ func Utilization(dev device.Device) (percent int, err error) {
 	})
 }
 
-// MemoryUsage returns in how many percent of the last moments a GPU's memory was read or written:
-// torch.cuda.memory_usage. It says nothing about how full the memory is; that is [MemGetInfo] or
-// [DeviceMemoryUsed]. Errors are as of [Utilization].
+// MemoryUsage returns the percentage of the last sample period in which a GPU's memory was read or
+// written: torch.cuda.memory_usage. [MemGetInfo] and [DeviceMemoryUsed] return how full the memory
+// is. For errors see [Utilization].
 func MemoryUsage(dev device.Device) (percent int, err error) {
 	return sensors("memory usage", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		_, v, err := m.Utilization(h)
@@ -78,8 +79,8 @@ func MemoryUsage(dev device.Device) (percent int, err error) {
 	})
 }
 
-// DeviceMemoryUsed returns the bytes of a GPU's memory that are in use, by all processes and the
-// driver: torch.cuda.device_memory_used. Errors are as of [Utilization].
+// DeviceMemoryUsed returns how many bytes of a GPU's memory all processes and the driver use
+// together: torch.cuda.device_memory_used. For errors see [Utilization].
 func DeviceMemoryUsed(dev device.Device) (int, error) {
 	return sensors("memory used", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, err := m.Memory(h)
@@ -88,13 +89,13 @@ func DeviceMemoryUsed(dev device.Device) (int, error) {
 }
 
 // Temperature returns the temperature of a GPU's die in degrees Celsius: torch.cuda.temperature.
-// Errors are as of [Utilization].
+// For errors see [Utilization].
 func Temperature(dev device.Device) (celsius int, err error) {
 	return sensors("temperature", dev, func(m nvml.API, h nvml.Device) (int, error) { return m.Temperature(h) })
 }
 
-// PowerDraw returns the power that a GPU draws, on most averaged over the last second, in
-// milliwatts: torch.cuda.power_draw. Errors are as of [Utilization].
+// PowerDraw returns the power that a GPU draws in milliwatts: torch.cuda.power_draw. Most GPUs
+// average it over the last second. For errors see [Utilization].
 func PowerDraw(dev device.Device) (milliwatts int, err error) {
 	return sensors("power draw", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Power(h)
@@ -102,8 +103,8 @@ func PowerDraw(dev device.Device) (milliwatts int, err error) {
 	})
 }
 
-// ClockRate returns the present clock of a GPU's multiprocessors in MHz: torch.cuda.clock_rate. Its
-// maximum is ClockRate of [DeviceProperties]. Errors are as of [Utilization].
+// ClockRate returns the current clock of a GPU's multiprocessors in MHz: torch.cuda.clock_rate. The
+// field ClockRate of [DeviceProperties] is its maximum. For errors see [Utilization].
 func ClockRate(dev device.Device) (megahertz int, err error) {
 	return sensors("clock rate", dev, func(m nvml.API, h nvml.Device) (int, error) {
 		v, _, err := m.Clock(h, nvml.ClockSM)
@@ -111,9 +112,9 @@ func ClockRate(dev device.Device) (megahertz int, err error) {
 	})
 }
 
-// ThrottleReasons returns in words why a GPU's clocks are below their maximum, nothing where they
-// are not: "idle", "power cap", "thermal slowdown", "hardware slowdown", …. Errors are as of
-// [Utilization].
+// ThrottleReasons returns the reasons why a GPU's clocks are below their maximum: "idle", "power
+// cap", "thermal slowdown", "hardware slowdown", …. The list is empty if they are at their maximum.
+// For errors see [Utilization].
 func ThrottleReasons(dev device.Device) ([]string, error) {
 	return sensors("throttle reasons", dev, func(m nvml.API, h nvml.Device) ([]string, error) {
 		v, err := m.Throttle(h)
@@ -121,11 +122,11 @@ func ThrottleReasons(dev device.Device) ([]string, error) {
 	})
 }
 
-// Link is the PCI Express link of a GPU, now and at its best in this machine. An idle GPU may lower
-// the generation to save power.
+// Link is a GPU's PCI Express link: the current generation and width, and the best ones in this
+// machine. An idle GPU may lower the generation to save power.
 type Link struct{ Generation, Width, MaxGeneration, MaxWidth int }
 
-// PCIeLink returns the PCI Express link of a GPU. Errors are as of [Utilization].
+// PCIeLink returns the PCI Express link of a GPU. For errors see [Utilization].
 func PCIeLink(dev device.Device) (Link, error) {
 	return sensors("PCIe link", dev, func(m nvml.API, h nvml.Device) (Link, error) {
 		v, err := m.Link(h)
@@ -133,14 +134,14 @@ func PCIeLink(dev device.Device) (Link, error) {
 	})
 }
 
-// MemoryErrors counts errors of a GPU's memory. An uncorrected one has cost a program its data.
+// MemoryErrors counts errors of a GPU's memory. An uncorrected error has lost a program's data.
 type MemoryErrors struct {
 	Corrected, Uncorrected         uint64 // since the driver was loaded
-	EverCorrected, EverUncorrected uint64 // in the life of the GPU
+	EverCorrected, EverUncorrected uint64 // since the GPU was made
 }
 
-// ECCErrors returns the errors of a GPU's memory that its error correction found. GPUs without ECC
-// have no answer. Errors are as of [Utilization].
+// ECCErrors returns the errors that a GPU's error-correcting memory (ECC) found. A GPU without ECC
+// is an error too. For errors see [Utilization].
 func ECCErrors(dev device.Device) (MemoryErrors, error) {
 	return sensors("ECC errors", dev, func(m nvml.API, h nvml.Device) (e MemoryErrors, err error) {
 		if e.Corrected, e.Uncorrected, err = m.ECCErrors(h, false); err == nil {
@@ -153,11 +154,11 @@ func ECCErrors(dev device.Device) (MemoryErrors, error) {
 // GPUProcess is a process that has a context on a GPU.
 type GPUProcess struct {
 	PID        int
-	UsedMemory int // bytes, -1 where the system does not tell (Windows, containers)
+	UsedMemory int // bytes, -1 if the system does not report it (Windows, containers)
 }
 
-// ListGPUProcesses returns the processes that have a context on a GPU, this one too:
-// torch.cuda.list_gpu_processes. Errors are as of [Utilization].
+// ListGPUProcesses returns the processes that have a context on a GPU, including this one:
+// torch.cuda.list_gpu_processes. For errors see [Utilization].
 func ListGPUProcesses(dev device.Device) ([]GPUProcess, error) {
 	return sensors("processes", dev, func(m nvml.API, h nvml.Device) (list []GPUProcess, err error) {
 		found, err := m.Processes(h)
@@ -172,8 +173,8 @@ func ListGPUProcesses(dev device.Device) ([]GPUProcess, error) {
 	})
 }
 
-// DriverRelease returns the driver's own version, "550.54.15". The CUDA version that it supports is
-// [DriverVersion]. The error is a *[MonitorError].
+// DriverRelease returns the driver's version, such as "550.54.15". [DriverVersion] returns the CUDA
+// version that the driver supports. The error is a *[MonitorError].
 func DriverRelease() (string, error) {
 	m, err := nvml.Open()
 	if err == nil {

@@ -7,7 +7,8 @@ import (
 
 var _ device.Preparer = (*Device)(nil)
 
-// multiMap plans one launch for all groups. Their addresses go to the device in one small copy.
+// multiMap plans one launch for all groups. A small copy brings the groups' addresses to the
+// device.
 func (t *scratch) multiMap(o *device.MultiMap) ([]kernels.Launch, error) {
 	table, blocks, err := kernels.MultiMapTable(o.Program, groups(o.Outs), groups(o.Ins))
 	if err != nil || blocks == 0 {
@@ -37,9 +38,9 @@ func groups(list [][]device.View) [][]kernels.Operand {
 	return o
 }
 
-// Prepare loads the kernel of a MultiMap, which depends on its program and on whether Found is
-// absent; see [device.Preparer]. Kernels of other ops depend on the addresses of operands too, and
-// are loaded when they are launched.
+// Prepare loads the kernel of a MultiMap; see [device.Preparer]. That kernel depends only on the
+// program and on whether Found is absent. Kernels of other ops also depend on the operands'
+// addresses, so they are loaded at their launch.
 func (d *Device) Prepare(op device.Op) error {
 	o, ok := op.(*device.MultiMap)
 	if !ok {

@@ -15,19 +15,19 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// rankWork is what a device did in the steps of a training, from the emulator's timeline.
+// rankWork is the work of a device in the steps of a training, from the emulator's timeline.
 type rankWork struct {
-	compute, links time.Duration // busy
+	compute, links time.Duration // total time of kernels, total time of copies between devices
 	first, end     time.Duration
 }
 
-// trainedSteps trains a deep perceptron on two GPUs whose kernels take so long, as do copies
-// between them, and returns what device 0 did in the steps behind the first ones.
+// trainedSteps trains a deep perceptron on two GPUs with the given times of kernels and of copies
+// between them. It returns the work of device 0 in the steps after the first ones.
 func trainedSteps(t *testing.T, kernel, link time.Duration, layers, steps int) rankWork {
 	t.Helper()
 	var mu sync.Mutex
 	var w rankWork
-	streams := map[cu.Stream]bool{} // that compute
+	streams := map[cu.Stream]bool{} // streams with kernels
 	on := false
 	cfg := emu.Config{Devices: 2, Memory: 32 << 20}
 	cfg.Cost.Launch, cfg.Cost.Copy = time.Nanosecond, time.Nanosecond
@@ -99,8 +99,8 @@ func trainedSteps(t *testing.T, kernel, link time.Duration, layers, steps int) r
 	return w
 }
 
-// Gradients are reduced while Backward goes on: a step takes what its computation takes, or its
-// communication, and the last bucket behind that.
+// Gradients are reduced while Backward goes on. A step takes as long as its computation or its
+// communication, whichever is longer, plus the last bucket.
 func TestOverlap(t *testing.T) {
 	const steps = 4
 	for _, c := range []struct {
@@ -114,7 +114,8 @@ func TestOverlap(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := trainedSteps(t, c.kernel, c.link, c.layers, steps)
-			took, last := (w.end-w.first)/steps, 2*c.link // a bucket's parts come, and are fetched
+			// the parts of a bucket are received, and then the results
+			took, last := (w.end-w.first)/steps, 2*c.link
 			longer := max(w.compute, w.links) / steps
 			t.Logf("a step takes %v: %v of kernels, %v of copies, the last bucket %v", took, w.compute/steps, w.links/steps, last)
 			if limit := longer + longer/10 + last; took > limit {

@@ -17,17 +17,17 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Pack is kernels that a program ships, so that its first step compiles none of them: their PTX,
-// and machine code for the GPUs that it was made on. [Device.Pack] makes one, [ReadPack] and
-// [OpenPack] read it, [Device.UsePack] has kernels loaded from it. The environment variable
-// FLAMBEAU_KERNELS names a file that each program opens by itself.
+// Pack holds kernels that a program ships, so that its first step compiles none of them. It has
+// their PTX, and machine code for the GPUs on which it was made. [Device.Pack] makes one,
+// [ReadPack] and [OpenPack] read one, and [Device.UsePack] makes devices load kernels from it. The
+// environment variable FLAMBEAU_KERNELS names a pack file that each program opens by itself.
 //
-// Machine code serves GPUs of the same compute capability, with the driver that compiled it or a
-// newer one. What a pack lacks is compiled as ever. It is code that runs on the GPU: its checksum
-// finds damage, and no malice.
+// Machine code runs on GPUs of the same compute capability, with the driver that compiled it or a
+// newer one. Kernels that are not in the pack are compiled as usual. A pack is code that runs on
+// the GPU: its checksum detects damage but no malice.
 type Pack struct {
 	mu   sync.RWMutex
-	list map[[sha256.Size]byte]*packed // by the hash of the PTX
+	list map[[sha256.Size]byte]*packed // key: SHA-256 of the PTX
 }
 
 // packed is a kernel of a pack.
@@ -36,25 +36,26 @@ type packed struct {
 	codes     []packedCode
 }
 
-// packedCode is what a driver made of the PTX.
+// packedCode is the machine code that a driver compiled from the PTX.
 type packedCode struct {
 	sm     int // compute capability times ten
 	driver cu.Version
 	image  []byte
 }
 
-// The format: the magic, the version and the number of kernels, 32 bits each. Then for each kernel
-// its name, its PTX and its codes, which have capability, driver and image. Numbers are little
-// endian, texts and images have their length before them. The SHA-256 of all that ends the file.
+// The file format: the magic, the version and the number of kernels, 32 bits each. Then follow, for
+// each kernel, its name, its PTX and its codes; a code is capability, driver and image. Numbers are
+// little endian. The length of a text or image precedes it. The file ends with the SHA-256 of
+// everything before.
 const (
 	packMagic   = "flambeau kernels"
 	packVersion = 1
-	mostPacked  = 1 << 30 // bytes of a file
+	mostPacked  = 1 << 30 // most bytes of a file
 )
 
-// A PackError says why a file is no pack.
+// PackError says why a file is not a valid pack.
 type PackError struct {
-	Path   string // "" for bytes in memory
+	Path   string // "" for a pack in memory
 	Reason string
 }
 
@@ -65,7 +66,7 @@ func (e *PackError) Error() string {
 	return "cuda: " + e.Path + " is no pack of kernels: " + e.Reason
 }
 
-// OpenPack reads the pack in a file. The error is a *[PackError], or that of the system.
+// OpenPack reads a pack from a file. The error is a *[PackError] or the system's.
 func OpenPack(path string) (*Pack, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -113,7 +114,7 @@ func ReadPack(b []byte) (*Pack, error) {
 			}
 			k.codes = append(k.codes, c)
 		}
-		if r.short { // so that a count that is too large ends here
+		if r.short { // stop here if the count is larger than the file can hold
 			return bad("its kernels end beyond it")
 		}
 		key := sha256.Sum256([]byte(k.ptx))
@@ -128,7 +129,7 @@ func ReadPack(b []byte) (*Pack, error) {
 	return p, nil
 }
 
-// packReader reads numbers and texts. What is not there is zero, and noted.
+// packReader reads numbers and texts. Past the end it returns zero values and sets short.
 type packReader struct {
 	b     []byte
 	short bool
@@ -153,7 +154,7 @@ func (r *packReader) text() []byte {
 	return t
 }
 
-// WriteTo writes the pack. Equal packs are equal bytes.
+// WriteTo writes the pack. Packs with equal contents are written as equal bytes.
 func (p *Pack) WriteTo(w io.Writer) (int64, error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -176,7 +177,7 @@ func (p *Pack) WriteTo(w io.Writer) (int64, error) {
 	return io.Copy(w, bytes.NewReader(append(b, sum[:]...)))
 }
 
-// sorted lists the kernels in an order that depends on nothing else.
+// sorted lists the kernels in an order that depends only on their contents.
 func (p *Pack) sorted() (list []*packed) {
 	for _, k := range p.list {
 		list = append(list, k)
@@ -185,7 +186,8 @@ func (p *Pack) sorted() (list []*packed) {
 	return list
 }
 
-// Kernels returns how many kernels the pack has, and of how many it has code for d.
+// Kernels returns how many kernels the pack has, and for how many of them it has machine code for
+// d.
 func (p *Pack) Kernels(d *Device) (all, ready int) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -207,9 +209,9 @@ func (k *packed) code(d *Device) []byte {
 	return nil
 }
 
-// Pack returns the kernels that work on devices of [Device.Rehearsal] has taken, with the machine
-// code that d's driver makes of them. A d without memory (device.OpenMeta) makes none: then the
-// pack holds their PTX, for [Device.Compile]. The error is a *[device.Fault] or ctx's.
+// Pack returns the kernels that work on the given devices of [Device.Rehearsal] uses, with machine
+// code by d's driver. If d has no memory (device.OpenMeta), the pack holds only their PTX;
+// [Device.Compile] adds machine code later. The error is a *[device.Fault] or ctx's.
 func (d *Device) Pack(ctx context.Context, rehearsals ...device.Device) (*Pack, error) {
 	p := &Pack{list: map[[sha256.Size]byte]*packed{}}
 	for _, x := range rehearsals {
@@ -228,10 +230,10 @@ func (d *Device) Pack(ctx context.Context, rehearsals ...device.Device) (*Pack, 
 	return p, d.Compile(ctx, p, nil)
 }
 
-// Compile makes code for d of the kernels of a pack that have none, several at once, and adds it to
-// the pack. progress, which may be nil, is told how many of these are done. The error is a
-// *[device.Fault] with what the driver refuses, after which the others are compiled all the same,
-// or ctx's.
+// Compile compiles the kernels of p that have no machine code for d, several at once, and adds the
+// code to p. It calls progress, which may be nil, with the number of kernels done. The error is
+// ctx's, or a *[device.Fault] with the kernels that the driver refuses. It compiles the other
+// kernels all the same.
 func (d *Device) Compile(ctx context.Context, p *Pack, progress func(done, all int)) error {
 	p.mu.RLock()
 	list := slices.DeleteFunc(p.sorted(), func(k *packed) bool { return k.code(d) != nil })
@@ -248,14 +250,14 @@ func (d *Device) Compile(ctx context.Context, p *Pack, progress func(done, all i
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if list[i].code(d) == nil { // another call may have been faster
+		if list[i].code(d) == nil { // another call may have added the code meanwhile
 			list[i].codes = append(list[i].codes, packedCode{d.sm, d.p.version, image})
 		}
 		return nil
 	})
 }
 
-// UsePack has all devices of d's driver load kernels from p where it has code for them.
+// UsePack makes all devices of d's driver load kernels from p if p has code for them.
 func (d *Device) UsePack(p *Pack) { d.p.usePack(p) }
 
 func (p *platform) usePack(pack *Pack) {
@@ -269,7 +271,7 @@ func (p *platform) usePack(pack *Pack) {
 	p.packs.Store(&list)
 }
 
-// packed returns the machine code that packs have of a kernel, nil for none.
+// packed returns a kernel's machine code from a pack in use, nil if there is none.
 func (d *Device) packed(k *kernels.Kernel) []byte {
 	packs := d.p.packs.Load()
 	if packs == nil {

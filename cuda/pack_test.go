@@ -39,7 +39,7 @@ func packedStep(s *tensor.Scope) {
 	opt.Step()
 }
 
-// packOf is the pack of a step that d would make, as written.
+// packOf returns the bytes of the pack that d makes for a step.
 func packOf(t testing.TB, d *cuda.Device, step func(s *tensor.Scope)) []byte {
 	t.Helper()
 	stage, err := d.Rehearsal()
@@ -58,7 +58,7 @@ func packOf(t testing.TB, d *cuda.Device, step func(s *tensor.Scope)) []byte {
 	return b.Bytes()
 }
 
-// A program with a pack compiles what the pack lacks, and no more.
+// A program with a pack compiles only the kernels that the pack lacks.
 func TestPack(t *testing.T) {
 	const spec = "emulate,mem=32MiB"
 	written := packOf(t, packGPU(t, spec), packedStep)
@@ -80,7 +80,7 @@ func TestPack(t *testing.T) {
 	}
 	without, with := run(spec, nil), run(spec, written)
 	t.Logf("%d of %d kernels are compiled without a pack, %d with", without.Compiled, without.Kernels, with.Compiled)
-	// That which draws weights is not in the pack, as the model of a rehearsal has none.
+	// The kernel that draws weights is not in the pack, because a rehearsal's model draws none.
 	if without.Compiled != without.Kernels || without.Compiled < 20 || with.Kernels != without.Kernels || with.Compiled > 1 {
 		t.Errorf("without a pack %+v, with %+v", without, with)
 	}
@@ -89,7 +89,7 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// A pack of a GPU that is not there holds PTX, and a GPU compiles it side by side.
+// A pack for a GPU that is not there holds PTX, and the GPU compiles it in parallel.
 func TestPackWithoutGPU(t *testing.T) {
 	absent, err := device.OpenMeta("cuda", device.MetaConfig{Capability: [2]int{9, 0}})
 	if err != nil {
@@ -117,7 +117,7 @@ func TestPackWithoutGPU(t *testing.T) {
 	}
 }
 
-// Calls that compile a pack at once leave the code of one.
+// If several calls compile a pack at once, it holds each code once.
 func TestPackCompiledTogether(t *testing.T) {
 	pack := func(d *cuda.Device, calls int) []byte {
 		absent, err := device.OpenMeta("cuda", device.MetaConfig{Capability: [2]int{9, 0}})
@@ -149,7 +149,7 @@ func TestPackCompiledTogether(t *testing.T) {
 	}
 }
 
-// What is raised where progress is told of reaches the caller.
+// A panic of progress reaches the caller.
 func TestPackProgressRaises(t *testing.T) {
 	d := packGPU(t, "emulate,mem=32MiB")
 	stage, err := d.Rehearsal()
@@ -168,7 +168,7 @@ func TestPackProgressRaises(t *testing.T) {
 
 func TestPackErrors(t *testing.T) {
 	good := packOf(t, packGPU(t, "emulate,mem=32MiB"), func(s *tensor.Scope) { s.Ones(3).Exp() })
-	sealed := func(b []byte) []byte { // with the right checksum
+	sealed := func(b []byte) []byte { // returns b with a valid checksum
 		sum := sha256.Sum256(b)
 		return append(b[:len(b):len(b)], sum[:]...)
 	}
@@ -209,7 +209,8 @@ func TestPackErrors(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, reading it ends with a pack or an error, and a pack is written as read.
+// Whatever a file contains, reading it returns a pack or an error. A pack is written as it was
+// read.
 func FuzzReadPack(f *testing.F) {
 	good := packOf(f, packGPU(f, "emulate,mem=32MiB"), func(s *tensor.Scope) { s.Ones(3).Exp() })
 	f.Add(good[:len(good)-sha256.Size])

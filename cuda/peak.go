@@ -10,13 +10,14 @@ import (
 
 var _ device.Peaker = (*Device)(nil)
 
-// unitsOf returns how many float32 lanes a multiprocessor has. It also returns how many
-// multiplications and additions of 16-bit floats its tensor cores do in a clock, dense, adding in
-// float32. The sources are tables "Arithmetic Instructions" and "Compute Capability" of NVIDIA's
-// CUDA C++ Programming Guide, and NVIDIA's architecture papers on A100, GA102, H100 and B200. For
-// 8.7 it is the Jetson AGX Orin technical brief: its 170 sparse INT8 TOPS of 16 multiprocessors at
-// 1.3 GHz are 1024 a clock dense in 16 bits. GeForce adds in float32 at half the rate (appendix A
-// of the papers on GA102 and Ada). Later architectures are taken for the last one known.
+// unitsOf returns two numbers per multiprocessor. lanes is how many float32 lanes it has. tensor is
+// how many multiply-adds of 16-bit floats its tensor cores do in a clock, dense, adding in float32.
+// The sources are the tables "Arithmetic Instructions" and "Compute Capability" of NVIDIA's CUDA
+// C++ Programming Guide, and NVIDIA's architecture papers on A100, GA102, H100 and B200. For 8.7
+// the source is the Jetson AGX Orin technical brief. Its 170 sparse INT8 TOPS of 16 multiprocessors
+// at 1.3 GHz are 1024 dense 16-bit operations a clock. GeForce adds in float32 at half the rate
+// (appendix A of the papers on GA102 and Ada). A newer architecture counts as the newest one known
+// here.
 func unitsOf(sm int, product string) (lanes, tensor int) {
 	if tensor = 512; strings.Contains(product, "GeForce") {
 		tensor = 256
@@ -36,8 +37,9 @@ func unitsOf(sm int, product string) (lanes, tensor int) {
 	return 128, tensor
 }
 
-// Peak returns the GPU's peak from its clocks, multiprocessors and memory bus as the driver tells
-// them; of an emulated GPU, the cost model's. Drivers of some GPUs do not tell the memory's clock.
+// Peak returns the GPU's peak rates, computed from the clocks, multiprocessors and memory bus that
+// the driver reports. For an emulated GPU it returns those of the cost model. Drivers of some GPUs
+// do not report the memory's clock.
 func (d *Device) Peak() (device.Peak, error) {
 	if r, ok := d.api.(cu.Rated); ok {
 		warps, bytes := r.Rates()
@@ -56,7 +58,7 @@ func (d *Device) Peak() (device.Peak, error) {
 	}
 	lanes, tensor := unitsOf(d.sm, d.info.Name)
 	clock := float64(v[0]) * 1e3 * float64(d.info.Cores)
-	// The memory transfers on both edges of its clock.
+	// The memory transfers data on both edges of its clock.
 	return device.Peak{FLOPs: 2 * float64(lanes) * clock, Half: 2 * float64(tensor) * clock, Bytes: 2 * float64(v[1]) * 1e3 * float64(v[2]) / 8,
 		Source: "clocks, multiprocessors and memory bus as the driver tells them"}, nil
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestUnitsOf against the peaks that NVIDIA publishes for GPUs with so many multiprocessors at that
-// clock: float32, and 16-bit on tensor cores, dense, in TFLOPS.
+// TestUnitsOf compares peaks in TFLOPS with those that NVIDIA publishes for GPUs with the given
+// multiprocessors and clock: float32, and dense 16-bit on tensor cores.
 func TestUnitsOf(t *testing.T) {
 	for _, g := range []struct {
 		name        string
@@ -16,7 +16,7 @@ func TestUnitsOf(t *testing.T) {
 	}{
 		{"A100 SXM", 80, 108, 1410, 19.5, 312},
 		{"A40", 86, 84, 1740, 37.4, 149.7},
-		// the brief gives 170 sparse INT8 TOPS
+		// the technical brief says 170 sparse INT8 TOPS
 		{"Jetson AGX Orin 64GB", 87, 16, 1300, 5.3, 170. / 4},
 		{"NVIDIA GeForce RTX 3090", 86, 82, 1695, 35.6, 71},
 		{"NVIDIA GeForce RTX 4090", 89, 128, 2520, 82.6, 165.2},

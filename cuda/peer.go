@@ -10,17 +10,17 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// peerLink is the way from another GPU's memory to this one. It is opened by the first copy.
+// peerLink is the connection from another GPU's memory to this one. The first copy opens it.
 type peerLink struct {
-	mu     sync.Mutex // the three below
+	mu     sync.Mutex // guards the three fields below
 	opened bool
 	direct bool
-	reason string // why not direct
+	reason string // why copies are not direct
 
 	copies, bytes atomic.Uint64
 }
 
-// peerLink returns the way from the other GPU.
+// peerLink returns the connection from the other GPU.
 func (d *Device) peerLink(from *Device) *peerLink {
 	v, ok := d.peers.Load(from)
 	if !ok {
@@ -29,7 +29,8 @@ func (d *Device) peerLink(from *Device) *peerLink {
 	return v.(*peerLink)
 }
 
-// peerOf returns the way from the other GPU, opened. The device's context is current.
+// peerOf returns the connection from the other GPU, and opens it if necessary. The device's context
+// is current.
 func (d *Device) peerOf(from *Device) *peerLink {
 	p := d.peerLink(from)
 	p.mu.Lock()
@@ -43,7 +44,7 @@ func (d *Device) peerOf(from *Device) *peerLink {
 	return p
 }
 
-// linked is peerOf for a copy; the error is that of a device that has failed.
+// linked is peerOf for a copy; the error is the fault of a device that has failed.
 func (d *Device) linked(from *Device) (*peerLink, error) {
 	if f := from.dead.Load(); f != nil {
 		return nil, f
@@ -61,7 +62,7 @@ func (p *peerLink) goesDirect() bool {
 	return p.direct
 }
 
-// copyPeer copies n bytes from another GPU of the driver.
+// copyPeer copies n bytes from another GPU of the same driver.
 func (d *Device) copyPeer(st *stream, to uint64, from *Device, at, n uint64, link *peerLink) error {
 	if l := st.rec.Load(); l != nil {
 		return l.peer(to, at, n, link)
@@ -79,8 +80,8 @@ func (d *Device) copyPeer(st *stream, to uint64, from *Device, at, n uint64, lin
 	return d.faultOfTwo(from, err)
 }
 
-// faultOfTwo is fault for a call that two GPUs take part in: where it is the other one's context
-// that is lost, this one goes on.
+// faultOfTwo is fault for a call that two GPUs take part in. If the other GPU has lost its context,
+// it returns that GPU's fault, and this device can still be used.
 func (d *Device) faultOfTwo(from *Device, err error) error {
 	var e *cu.Error
 	if errors.As(err, &e) && e.Result.Sticky() {
@@ -91,7 +92,7 @@ func (d *Device) faultOfTwo(from *Device, err error) error {
 	return d.fault("", err)
 }
 
-// failed asks the driver whether the context is lost, and returns its fault.
+// failed asks the driver whether the context is lost, and returns the fault if so.
 func (d *Device) failed() error {
 	if err := d.enter(); err != nil {
 		return err
@@ -112,7 +113,7 @@ func (p *peerLink) open(d, from *Device) error {
 	}
 	if err == nil {
 		if err = d.api.CtxEnablePeerAccess(from.ctx); errors.Is(err, cu.ErrPeerAccessAlreadyEnabled) {
-			err = nil // by another library of the process
+			err = nil // another library of the process has enabled it
 		}
 	}
 	if err == nil {
@@ -121,18 +122,19 @@ func (p *peerLink) open(d, from *Device) error {
 	return err
 }
 
-// A PeerError says that a GPU cannot address another one's memory.
+// PeerError says that a GPU cannot address another GPU's memory.
 type PeerError struct{ Device, Peer string }
 
 func (e *PeerError) Error() string {
 	return fmt.Sprintf("%s cannot address memory of %s", e.Device, e.Peer)
 }
 
-// EnablePeerAccess enables what the first copy from peer to dev enables by itself: again after
-// [DisablePeerAccess], or to know early why copies will be staged (cudaDeviceEnablePeerAccess).
-// Enabled already is no error. The error is a *[PeerError] where the hardware does not have it. It
-// is a *[device.OperandError] where one of them is no GPU, both are one, or they belong to
-// different drivers. The driver's own error is a *[device.Fault].
+// EnablePeerAccess enables direct copies from peer to dev (cudaDeviceEnablePeerAccess). The first
+// copy does so by itself. A program calls it to undo [DisablePeerAccess], or to learn early why
+// copies will be staged. If access is enabled already, it does nothing. The error is a *[PeerError]
+// if the hardware does not support it. It is a *[device.OperandError] if dev or peer is not a GPU,
+// both are the same GPU, or they belong to different drivers. The driver's own error is a
+// *[device.Fault].
 func EnablePeerAccess(dev, peer device.Device) error {
 	return setPeerAccess("enable peer access", dev, peer, func(d, from *Device, p *peerLink) error {
 		if p.direct {
@@ -150,10 +152,10 @@ func EnablePeerAccess(dev, peer device.Device) error {
 	})
 }
 
-// DisablePeerAccess has copies from peer to dev staged by way of the host from now on, until
+// DisablePeerAccess makes copies from peer to dev pass through the host's memory, until
 // [EnablePeerAccess]. It is for machines on which direct copies bring wrong data or hang, as they
-// do behind some PCI switches and IOMMUs. It waits for the work of dev. Not enabled is no error;
-// errors are those of EnablePeerAccess.
+// do behind some PCI switches and IOMMUs. It waits for the work of dev. If access is not enabled,
+// it does nothing. Its errors are those of EnablePeerAccess.
 func DisablePeerAccess(dev, peer device.Device) error {
 	return setPeerAccess("disable peer access", dev, peer, func(d, from *Device, p *peerLink) error {
 		if p.direct {
@@ -199,9 +201,9 @@ func setPeerAccess(op string, dev, peer device.Device, f func(d, from *Device, p
 	return f(d, from, p)
 }
 
-// CanDeviceAccessPeer reports whether kernels on dev can address memory of peer, so that copies
-// between them need not go by way of the host. The error is a *[device.OperandError] where one of
-// them is no GPU or they belong to different drivers, or the driver's own.
+// CanDeviceAccessPeer reports whether kernels on dev can address memory of peer. Copies between
+// them then need not pass through the host's memory. The error is a *[device.OperandError] if one
+// of them is not a GPU or they belong to different drivers. Otherwise it is the driver's.
 func CanDeviceAccessPeer(dev, peer device.Device) (bool, error) {
 	const op = "can device access peer"
 	d, err := gpu(op, dev)
@@ -226,20 +228,20 @@ func (d *Device) peerDevice(op string, peer device.Device) (*Device, error) {
 	return from, nil
 }
 
-// PeerTraffic says how copies from one GPU to another went.
+// PeerTraffic says how copies from one GPU to another were done.
 type PeerTraffic struct {
 	Copies, Bytes uint64 // since the devices were opened
-	// Direct says that the copies went from one GPU's memory to the other's, over NVLink or the PCI
-	// bus. Otherwise the driver staged them through the host's memory, which takes at least twice
+	// Direct says that data goes from one GPU's memory straight to the other's, over NVLink or the
+	// PCI bus. Otherwise the driver stages copies in the host's memory, which takes at least twice
 	// as long.
 	Direct bool
-	Reason string // why they were staged; "" where nothing was copied yet
+	Reason string // why copies are staged; "" before the first copy
 }
 
-// PeerCopies tells of the copies from peer to dev. Peer access is enabled by the first of them
-// where the hardware has it; nothing needs to be called for that. It is access to memory of
-// ordinary segments: with expandable ones the driver chooses the way. The error is a
-// *[device.OperandError] where one of them is no GPU or they belong to different drivers.
+// PeerCopies returns the number and kind of the copies from peer to dev. If the hardware supports
+// peer access, the first copy enables it; no call is needed. Peer access covers memory in ordinary
+// segments: with expandable segments, the driver chooses the way. The error is a
+// *[device.OperandError] if one of them is not a GPU or they belong to different drivers.
 func PeerCopies(dev, peer device.Device) (PeerTraffic, error) {
 	const op = "peer copies"
 	d, err := gpu(op, dev)

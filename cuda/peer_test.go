@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// twoGPUs are emulated ones of one driver, whose GPUs address each other or do not.
+// twoGPUs returns two emulated GPUs of one driver, with or without peer access.
 func twoGPUs(t testing.TB, peer bool, more string) (a, b *cuda.Device) {
 	t.Helper()
 	spec := "emulate:2,mem=16MiB,segment=16KiB" + more
@@ -31,9 +31,9 @@ func twoGPUs(t testing.TB, peer bool, more string) (a, b *cuda.Device) {
 	return list[0], list[1]
 }
 
-// TestPeerCopiesAmongStreams: tensors that go from GPU to GPU between streams arrive as they were,
-// whatever the schedule, and directly or by way of the host. Their sources are freed, overwritten
-// or lent out again while the copy is under way. Gradients come back the same way.
+// TestPeerCopiesAmongStreams: tensors that are copied between GPUs and streams arrive unchanged,
+// whatever the schedule, with direct or staged copies. Their sources are freed, overwritten or lent
+// while the copy runs. Gradients take the opposite way.
 func TestPeerCopiesAmongStreams(t *testing.T) {
 	seeds := 12
 	if testing.Short() {
@@ -65,17 +65,17 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 					there := here.New(tensor.On(b), tensor.Stream(sb))
 					base := here.Arange(24).Float().AddScalar(float64(round))
 					x := base.Reshape(4, 6).MulScalar(2)
-					// The source is freed at once, and its memory asked for again and written.
+					// The source is freed at once, and its memory is allocated again and written.
 					y := x.To(b)
 					x.Free()
 					for range 3 {
 						here.Full(-1, 4, 6)
 					}
-					// It is overwritten under the copy.
+					// The source is overwritten while the copy runs.
 					z := base.In(here).MulScalar(1)
 					moved := z.To(b)
 					z.Fill(-2)
-					// It is not dense: a transposed part.
+					// The source is not contiguous: a transposed part.
 					part := base.In(here).Reshape(4, 6).Narrow(1, 1, 4).T()
 					bent := part.To(b)
 					sum := y.In(there).Add(moved.In(there).Reshape(4, 6)).Add(bent.In(there).Sum())
@@ -97,11 +97,11 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 					if got := bent.Shape(); got != shape.Of(4, 4) {
 						t.Errorf("%s: a transposed part became %v", name, got)
 					}
-					// Nothing is copied of nothing.
+					// Copies without elements.
 					if e := here.Zeros(0, 3).To(b); e.Size() != 0 || e.Device() != device.Device(b) {
 						t.Errorf("%s: an empty tensor became %v on %v", name, e.Shape(), e.Device())
 					}
-					// A product with its weight on the other GPU.
+					// A product with a weight on the other GPU.
 					loss := w.In(here).To(b).Mul(y).Sum()
 					loss.Backward()
 					there.Close()
@@ -131,11 +131,11 @@ func TestPeerCopiesAmongStreams(t *testing.T) {
 	}
 }
 
-// TestPeerSourceWaits: the memory of a freed source serves nobody else before the copy of the other
-// GPU is done.
+// TestPeerSourceWaits: the memory of a freed source is not reused before the other GPU's copy is
+// done.
 func TestPeerSourceWaits(t *testing.T) {
 	for _, peer := range []bool{true, false} {
-		a, b := twoGPUs(t, peer, "") // in plain order nothing runs before something waits for it
+		a, b := twoGPUs(t, peer, "") // without a seed, nothing runs before something waits for it
 		address := func() uintptr {
 			buf, err := a.Alloc(4000, nil, device.Origin{Op: "test"})
 			if err != nil {
@@ -169,8 +169,8 @@ func TestPeerSourceWaits(t *testing.T) {
 	}
 }
 
-// TestPeerCopyFails: out of memory on the target, and a GPU that has failed, are told of by name
-// and leave the other GPU alone.
+// TestPeerCopyFails: the errors for out of memory on the target, and for a GPU that has failed,
+// name the GPU. The other GPU still works.
 func TestPeerCopyFails(t *testing.T) {
 	for _, peer := range []bool{true, false} {
 		a, b := twoGPUs(t, peer, "")
@@ -195,7 +195,7 @@ func TestPeerCopyFails(t *testing.T) {
 			t.Errorf("operands of two GPUs: %v", err)
 		}
 
-		// cuda:0 fails for good. What was copied before is still there, and cuda:1 works.
+		// cuda:0 fails for good. A copy made before still exists, and cuda:1 works.
 		y := x.To(b)
 		if err := b.Synchronize(); err != nil {
 			t.Fatal(err)
@@ -216,7 +216,7 @@ func TestPeerCopyFails(t *testing.T) {
 				}
 			}
 		}
-		if peer { // cuda:1 waits for cuda:0, whose failure the host has not seen then
+		if peer { // cuda:1 waits for cuda:0, which has failed; the host has not noticed yet
 			ev, err := a.DefaultStream().Record()
 			if err == nil {
 				err = b.DefaultStream().Wait(ev)
@@ -248,7 +248,7 @@ const stopPTX = `.version 7.0
 .visible .entry stop() { trap; }
 `
 
-// TestPeerAccessOnAndOff: access that is switched off has copies staged, and switched on again
+// TestPeerAccessOnAndOff: without access copies are staged; when it is enabled again, they are
 // direct.
 func TestPeerAccessOnAndOff(t *testing.T) {
 	a, b := twoGPUs(t, true, "")
@@ -289,8 +289,8 @@ func TestPeerAccessOnAndOff(t *testing.T) {
 	}
 }
 
-// TestPeerTransfers: the profile has a row for the copies from GPU to GPU, which says which way
-// they went, and the time of the way.
+// TestPeerTransfers: the profile has a row for the copies between GPUs. It says whether they were
+// direct, and how long they took.
 func TestPeerTransfers(t *testing.T) {
 	times := map[bool]float64{}
 	for _, peer := range []bool{true, false} {
@@ -324,14 +324,14 @@ func TestPeerTransfers(t *testing.T) {
 		}
 		times[peer] = r.GPU.Seconds()
 	}
-	// twice 25 GB/s against 450 GB/s
+	// staged twice at 25 GB/s, compared with 450 GB/s
 	if ratio := times[false] / times[true]; math.IsNaN(ratio) || ratio < 10 {
 		t.Errorf("staged copies take %.1f times as long", ratio)
 	}
 }
 
-// TestPeerEvents: by hand, an event of one GPU's stream holds up the other GPU's, both ways;
-// without it some schedule brings something else.
+// TestPeerEvents: an event of one GPU's stream makes the other GPU's stream wait, in both
+// directions. Without the event, some schedule gives another result.
 func TestPeerEvents(t *testing.T) {
 	const n = 1024
 	run := func(seed int, wait bool) []byte {

@@ -18,20 +18,21 @@ import (
 // pinnedPool keeps page-locked host memory for reuse. All devices of a driver share it: the memory
 // is portable between them.
 type pinnedPool struct {
-	// given back, the copies from and to them not waited for; linked by next
+	// list of blocks that were given back, linked by next; their copies may still run
 	queued atomic.Pointer[pinnedBlock]
 
 	mu    sync.Mutex
-	idle  map[int][]*pinnedBlock // by size
+	idle  map[int][]*pinnedBlock // key: size of the blocks
 	late  []*pinnedBlock         // given back while copies were pending
 	stats device.Stats
 	host  hostStats
 
-	all atomic.Pointer[[]*pinnedBlock] // that are taken from the driver; replaced, never changed
+	// every block taken from the driver; the slice is replaced, never changed
+	all atomic.Pointer[[]*pinnedBlock]
 }
 
-// holds reports whether b lies in page-locked memory of the pool: copies of it are not done when
-// the call returns.
+// holds reports whether b lies in the pool's page-locked memory. A copy of such memory may still
+// run when its call returns.
 func (p *pinnedPool) holds(b []byte) bool {
 	list := p.all.Load()
 	if list == nil || len(b) == 0 {
@@ -46,7 +47,7 @@ func (p *pinnedPool) holds(b []byte) bool {
 	return false
 }
 
-// know adds a block to all, or with drop takes those for which it is true out. p.mu is held.
+// know adds b to all or, if b is nil, removes the blocks for which drop returns true. p.mu is held.
 func (p *pinnedPool) know(b *pinnedBlock, drop func(*pinnedBlock) bool) {
 	var list []*pinnedBlock
 	if old := p.all.Load(); old != nil {
@@ -71,20 +72,19 @@ type pinnedBlock struct {
 	next *pinnedBlock
 
 	mu     sync.Mutex
-	busy   []*event // of the last copy of each stream
-	graphs int      // recordings that copy from or to it
+	busy   []*event // marks after the last copy on each stream
+	graphs int      // number of recordings that copy from or to it
 }
 
-// pinnedSize rounds up to a multiple of an eighth of the power of two below, at least 4 KiB: at
-// most an eighth is lost, and sizes that differ a little share blocks.
+// pinnedSize rounds n up to a multiple of an eighth of the power of two below, at least 4 KiB. So
+// at most an eighth is lost, and blocks serve requests of slightly different sizes.
 func pinnedSize(n int) int {
 	const page = 4 << 10
 	step := max(page, 1<<bits.Len(uint(max(n, 1)-1))>>4)
 	return (max(n, 1) + step - 1) / step * step
 }
 
-// pinnedBuffer is a block in use. Its freed flag makes use after Free an error as far as that can
-// be told.
+// pinnedBuffer is a block in use. The flag freed lets most uses after Free be reported as errors.
 type pinnedBuffer struct {
 	dev   *Device
 	block *pinnedBlock
@@ -113,10 +113,10 @@ func (b *pinnedBuffer) Free() {
 	}
 }
 
-// Queue is Free, which neither blocks nor allocates.
+// Queue is Free, because Free neither blocks nor allocates.
 func (b *pinnedBuffer) Queue() { b.Free() }
 
-// put notes that a block is given back.
+// put adds a block to the list of blocks given back.
 func (p *pinnedPool) put(b *pinnedBlock) {
 	for {
 		head := p.queued.Load()
@@ -127,7 +127,7 @@ func (p *pinnedPool) put(b *pinnedBlock) {
 	}
 }
 
-// settle moves blocks that were given back to where they can be taken from. p.mu is held.
+// settle moves blocks that were given back to the lists idle and late. p.mu is held.
 func (p *pinnedPool) settle() {
 	for b := p.queued.Swap(nil); b != nil; {
 		next := b.next
@@ -151,7 +151,7 @@ func (p *pinnedPool) settle() {
 	p.late = left
 }
 
-// done reports whether all copies from and to the block are done, and forgets them if so.
+// done reports whether all copies from and to the block are done, and releases their events if so.
 func (b *pinnedBlock) done() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -170,7 +170,7 @@ func (b *pinnedBlock) done() bool {
 	return true
 }
 
-// uses notes a copy that has just been queued on s.
+// uses records a copy from or to the block that has just been queued on s.
 func (b *pinnedBlock) uses(s *stream) error {
 	if l := s.rec.Load(); l != nil && l.r.keeps(b) {
 		return nil
@@ -182,7 +182,7 @@ func (b *pinnedBlock) uses(s *stream) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, e := range b.busy {
-		if e.s.handle == s.handle { // done before the new one
+		if e.s.handle == s.handle { // the stream's earlier mark is done before the new one
 			e.Release()
 			b.busy[i] = ev.(*event)
 			return nil
@@ -192,7 +192,7 @@ func (b *pinnedBlock) uses(s *stream) error {
 	return nil
 }
 
-// take returns an idle block of that size, or of up to a half more. p.mu is held.
+// take returns an idle block of the given size or up to half larger. p.mu is held.
 func (p *pinnedPool) take(size int) *pinnedBlock {
 	best := 0
 	for s, list := range p.idle {
@@ -210,7 +210,7 @@ func (p *pinnedPool) take(size int) *pinnedBlock {
 	return b
 }
 
-// AllocPinned returns page-locked host memory, of which all devices of the driver can copy.
+// AllocPinned returns page-locked host memory for copies of all devices of the driver.
 func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) {
 	if bytes < 0 {
 		return nil, d.refusal("alloc pinned", "bytes", fmt.Sprintf("%d is negative", bytes))
@@ -227,7 +227,7 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 	if b == nil {
 		at, err := d.reserve(size)
 		if errors.Is(err, device.ErrOutOfMemory) {
-			p.mu.Unlock() // which is the inner of the two
+			p.mu.Unlock() // lock order: a staging ring's mutex is locked before this one
 			n := d.p.emptyStaging()
 			p.mu.Lock()
 			if n > 0 {
@@ -256,8 +256,8 @@ func (d *Device) AllocPinned(bytes int, o device.Origin) (device.Buffer, error) 
 	return &pinnedBuffer{dev: d, block: b, size: bytes}, nil
 }
 
-// reserve takes page-locked memory from the driver, if need be after idle blocks are given back,
-// and counts it. The pool's mu is held.
+// reserve takes page-locked memory from the driver and counts it. If the driver has none, it first
+// gives idle blocks back. The pool's mu is held.
 func (d *Device) reserve(size int) (unsafe.Pointer, error) {
 	p := &d.p.pinned
 	at, err := d.lock(size)
@@ -276,7 +276,8 @@ func (d *Device) reserve(size int) (unsafe.Pointer, error) {
 	return at, nil
 }
 
-// giveBack is the opposite of reserve. The pool's mu is held, and the device's context current.
+// giveBack returns memory from reserve to the driver. The pool's mu is held, and the device's
+// context is current.
 func (d *Device) giveBack(at unsafe.Pointer, size int) bool {
 	p := &d.p.pinned
 	begin := time.Now()
@@ -291,7 +292,7 @@ func (d *Device) giveBack(at unsafe.Pointer, size int) bool {
 	return true
 }
 
-// lock takes page-locked memory from the driver. The pool's mu is held.
+// lock allocates page-locked memory from the driver. The pool's mu is held.
 func (d *Device) lock(size int) (unsafe.Pointer, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
@@ -305,7 +306,8 @@ func (d *Device) lock(size int) (unsafe.Pointer, error) {
 	return at, d.fault("", err)
 }
 
-// unlock gives all idle blocks back to the driver and returns their bytes. The pool's mu is held.
+// unlock gives all idle blocks back to the driver and returns how many bytes. The pool's mu is
+// held.
 func (d *Device) unlock() int {
 	if d.enter() != nil {
 		return 0
@@ -327,9 +329,9 @@ func (d *Device) unlock() int {
 	return n
 }
 
-// PinnedStats counts the page-locked memory of the driver. What is given back while copies are
-// pending is not allocated any more, and still reserved. So is the memory through which the library
-// copies from pageable memory, up to 4 MiB a device: reserved, and nobody's allocation.
+// PinnedStats returns the counts of the driver's page-locked memory. Memory that was given back
+// while copies are pending counts as reserved, but no longer as allocated. So does the memory
+// through which the library copies pageable memory, up to 4 MiB a device.
 func (d *Device) PinnedStats() device.Stats {
 	p := &d.p.pinned
 	p.mu.Lock()
@@ -338,7 +340,8 @@ func (d *Device) PinnedStats() device.Stats {
 	return p.stats
 }
 
-// EmptyPinned gives page-locked memory that is not in use back to the system and returns its bytes.
+// EmptyPinned gives page-locked memory that is not in use back to the system and returns how many
+// bytes.
 func (d *Device) EmptyPinned() int {
 	n := d.p.emptyStaging()
 	p := &d.p.pinned
@@ -348,7 +351,7 @@ func (d *Device) EmptyPinned() int {
 	return n + d.unlock()
 }
 
-// locked returns the n bytes of page-locked memory from off on.
+// locked returns n bytes of a page-locked buffer, beginning at off.
 func (d *Device) locked(op, arg string, buf device.Buffer, off, n int) (*pinnedBuffer, []byte, error) {
 	b, ok := buf.(*pinnedBuffer)
 	switch {

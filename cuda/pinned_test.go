@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// pin is page-locked memory of these values.
+// pin returns page-locked memory with the given values.
 func pin(t testing.TB, d *Device, values ...float32) device.Buffer {
 	t.Helper()
 	b, err := d.AllocPinned(4*len(values), device.Origin{Op: "test"})
@@ -18,8 +18,7 @@ func pin(t testing.TB, d *Device, values ...float32) device.Buffer {
 	return b
 }
 
-// Page-locked memory that is given back is handed out again when the copies from and to it are
-// done, not before.
+// Freed page-locked memory is handed out again only when the copies from and to it are done.
 func TestPinnedReuse(t *testing.T) {
 	for _, seed := range seeds {
 		testPinnedReuse(t, emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed)))
@@ -43,7 +42,7 @@ func testPinnedReuse(t *testing.T, d *Device) {
 		h := pin(t, d, fill(float32(i), n)...)
 		v := empty(t, d, s, n)
 		must(t, d.UploadPinned(s, v.Buf, 0, h, 0, 4*n))
-		h.Free() // the next round may have it only after the copy
+		h.Free() // the next round may reuse it only after the copy
 		all = append(all, v)
 	}
 	for i, v := range all {
@@ -66,7 +65,7 @@ func testPinnedReuse(t *testing.T, d *Device) {
 	if st.Allocated != 0 || st.Reserved == 0 || st.Segments > 12 || st.Allocations != before.Allocations+24 || st.Frees != before.Frees+24 {
 		t.Errorf("%+v, before %+v", st, before)
 	}
-	// What the plain calls promise of ordinary memory they keep of page-locked memory.
+	// Upload and Download keep their promises for page-locked memory too.
 	h := pin(t, d, fill(5, n)...)
 	v := empty(t, d, a, n)
 	must(t, d.Upload(a, v.Buf, 0, h.Host()))
@@ -80,7 +79,7 @@ func testPinnedReuse(t *testing.T, d *Device) {
 		t.Errorf("%d bytes given back, %+v", e, d.PinnedStats())
 	}
 	h.Free()
-	h.Free() // ignored
+	h.Free() // has no effect
 	if d.EmptyPinned(); d.PinnedStats().Reserved != 0 {
 		t.Errorf("%+v", d.PinnedStats())
 	}
@@ -108,7 +107,7 @@ func TestPinnedErrors(t *testing.T) {
 	if _, err := d.AllocPinned(1<<50, device.Origin{}); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Error(err)
 	}
-	// The memory serves both devices.
+	// The memory can be used with both devices.
 	w := empty(t, e, nil, 3)
 	must(t, e.UploadPinned(nil, w.Buf, 0, h, 0, 12))
 	check(t, e, nil, w, 1, 2, 3)

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// quantity follows one number of the page-locked memory, as pool.Stat does.
+// quantity tracks one number of the page-locked memory, as pool.Stat does.
 type quantity struct{ current, peak, allocated, freed int64 }
 
 func (q *quantity) add(n int) {
@@ -20,7 +20,7 @@ func (q *quantity) sub(n int) {
 	q.freed += int64(n)
 }
 
-// duration follows how long calls of the driver take.
+// duration tracks how long calls of the driver take.
 type duration struct {
 	count            int64
 	total, most, low time.Duration
@@ -36,30 +36,30 @@ func (d *duration) since(t time.Time) {
 	d.most = max(d.most, took)
 }
 
-// hostStats counts page-locked memory in torch's terms, under the pool's mu.
+// hostStats counts page-locked memory in torch's terms. The pool's mu guards it.
 type hostStats struct {
-	blocks, bytes    quantity // held from the driver
-	requests, active quantity // handed out, or given back while copies are pending
-	staging          quantity // bytes that copies from pageable memory go through
+	blocks, bytes    quantity // blocks taken from the driver
+	requests, active quantity // blocks handed out, or given back while copies are pending
+	staging          quantity // bytes through which pageable memory is copied
 	alloc, free      duration
 }
 
-// HostMemoryStats returns the statistics of the page-locked host memory, which all GPUs of a driver
-// share, under torch's keys:
+// HostMemoryStats returns the statistics of the page-locked host memory under torch's keys. All
+// GPUs of a driver share this memory.
 //
-//	allocations, allocated_bytes     .{current,peak,allocated,freed}: blocks held from the driver,
-//	                                 in use or kept for reuse
-//	active_requests, active_bytes    the same of blocks in use, and of those given back that
-//	                                 copies still read or write
+//	allocations, allocated_bytes     .{current,peak,allocated,freed}: blocks of the driver, in use
+//	                                 or kept for reuse
+//	active_requests, active_bytes    .{current,peak,allocated,freed}: blocks in use, and blocks
+//	                                 given back that copies still read or write
 //	staging_bytes                    .{current,peak,allocated,freed}: the library's own part of
-//	                                 allocated_bytes, for pageable memory to go up (not torch's)
+//	                                 allocated_bytes, for uploads of pageable memory (not torch's)
 //	num_host_alloc, num_host_free    calls of the driver
-//	host_alloc_time, host_free_time  .{total,max,min,count,avg}: their time in microseconds, that
-//	                                 of an emulated driver by the host's clock
+//	host_alloc_time, host_free_time  .{total,max,min,count,avg}: their time in microseconds; the
+//	                                 host's clock measures an emulated driver too
 //
-// Sizes are those of the blocks, which are up to an eighth larger than what was asked for (torch's
-// up to twice). It panics with a *[device.OperandError] if dev is no GPU. [Device.EmptyPinned]
-// gives the idle blocks back (torch._C._host_emptyCache).
+// Sizes are the sizes of blocks, which are up to an eighth larger than the requests (in torch up to
+// twice). It panics with a *[device.OperandError] if dev is not a GPU. [Device.EmptyPinned] gives
+// the idle blocks back (torch._C._host_emptyCache).
 func HostMemoryStats(dev device.Device) map[string]int64 {
 	p := &mustGPU("host memory stats", dev).p.pinned
 	p.mu.Lock()
@@ -78,8 +78,8 @@ func HostMemoryStats(dev device.Device) map[string]int64 {
 	return m
 }
 
-// ResetPeakHostMemoryStats lowers the peaks of [HostMemoryStats] to the present values. It panics
-// with a *[device.OperandError] if dev is no GPU.
+// ResetPeakHostMemoryStats sets the peaks of [HostMemoryStats] to the current values. It panics
+// with a *[device.OperandError] if dev is not a GPU.
 func ResetPeakHostMemoryStats(dev device.Device) {
 	p := &mustGPU("reset peak host memory stats", dev).p.pinned
 	p.mu.Lock()
@@ -91,8 +91,8 @@ func ResetPeakHostMemoryStats(dev device.Device) {
 	p.stats.AllocatedPeak, p.stats.ReservedPeak = p.stats.Allocated, p.stats.Reserved
 }
 
-// ResetAccumulatedHostMemoryStats sets what was ever allocated and freed, and the times, to zero.
-// It panics with a *[device.OperandError] if dev is no GPU.
+// ResetAccumulatedHostMemoryStats sets the totals of allocated and freed memory, and the times, to
+// zero. It panics with a *[device.OperandError] if dev is not a GPU.
 func ResetAccumulatedHostMemoryStats(dev device.Device) {
 	p := &mustGPU("reset accumulated host memory stats", dev).p.pinned
 	p.mu.Lock()

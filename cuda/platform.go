@@ -24,41 +24,41 @@ type platform struct {
 	api      cu.API
 	version  cu.Version
 	emulated bool
-	meta     bool // addresses without memory
+	meta     bool // addresses without memory (mode=meta)
 	count    int
 
 	sync    bool      // FLAMBEAU_CUDA_SYNC: wait after every launch
-	print   io.Writer // FLAMBEAU_PRINT_PTX: where kernels are printed, nil for not
-	folder  string    // … or the folder that gets a file for each
-	printed sync.Map  // by *kernels.Kernel
+	print   io.Writer // FLAMBEAU_PRINT_PTX: where kernels are printed, nil for nowhere
+	folder  string    // … or the folder to which each kernel is written
+	printed sync.Map  // set of the *kernels.Kernel printed so far
 	cubins  *cubinCache
 	packs   atomic.Pointer[[]*Pack]
 
 	tuning   Tuning   // FLAMBEAU_TUNE
-	tunedDir string   // where measured products are kept, "" for nowhere
-	rounds   int      // of a measurement, after the first
-	tuned    sync.Map // by the file: *tunedProducts
+	tunedDir string   // folder in which measured products are kept, "" for none
+	rounds   int      // rounds of a measurement, after the first one
+	tuned    sync.Map // maps a file's name to its *tunedProducts
 
 	spills spills
-	warn   func(Spill) // of the first one
+	warn   func(Spill) // is called for the first spill
 
-	owners sync.Map // of streams: cu.Stream to *Device
+	owners sync.Map // maps each stream (cu.Stream) to its *Device
 	pinned pinnedPool
 
-	// Libraries beside the driver; nil for emulated GPUs.
+	// Functions that load libraries beside the driver; nil for emulated GPUs.
 	monitor     func() (nvml.API, error)
 	collectives func() (*nccl.Library, error)
-	// nil also where FLAMBEAU_LIBS does not ask for it
+	// also nil if FLAMBEAU_LIBS does not ask for it
 	products func() (*cublaslt.Library, error)
 
-	arenas     sync.Map // of recordings: pool.StreamID to *recording
+	arenas     sync.Map // maps the pool.StreamID of a recording's arena to its *lane
 	recordings atomic.Uint64
 
 	mu      sync.Mutex
 	devices map[int]*Device
 }
 
-// newPlatform asks a driver for what is the same for all of its devices.
+// newPlatform asks a driver for the properties that all of its devices share.
 func newPlatform(api cu.API) (*platform, error) {
 	p := &platform{api: api, devices: map[int]*Device{}, sync: os.Getenv("FLAMBEAU_CUDA_SYNC") == "1"}
 	p.warn = func(s Spill) { log.Printf("cuda: %v (Device.Spills lists all, flambeau doctor says what to do)", s) }
@@ -106,10 +106,10 @@ func newPlatform(api cu.API) (*platform, error) {
 	return p, err
 }
 
-// accepted lists what FLAMBEAU_CUDA may be.
+// accepted lists the values that FLAMBEAU_CUDA accepts.
 const accepted = "unset it to use the NVIDIA driver, or set it to off or to emulate[:devices][,mem=256MiB][,sm=90][,mode=meta][,seed=1][,segment=64KiB][,expandable=on][,peer=off][,link=10GB][,pageable=late]"
 
-// choose makes the platform that a value of FLAMBEAU_CUDA asks for. open finds the real driver.
+// choose creates the platform for a value of FLAMBEAU_CUDA. open loads the real driver.
 func choose(value string, open func() (cu.API, error)) (*platform, *device.UnavailableError) {
 	var api cu.API
 	var err error
@@ -146,10 +146,10 @@ func newEmulator(spec string) (cu.API, error) {
 	return d, nil
 }
 
-// current is the platform that FLAMBEAU_CUDA chose, read at first use.
+// current returns the platform that FLAMBEAU_CUDA selects. The variable is read at first use.
 var current = sync.OnceValues(func() (*platform, *device.UnavailableError) { return choose(os.Getenv("FLAMBEAU_CUDA"), cu.Open) })
 
-// least is the compute capability that the kernels are written for.
+// least is the lowest compute capability that the kernels support.
 var least = [2]int{8, 0}
 
 // capability returns the compute capability of device i.
@@ -165,8 +165,8 @@ func (p *platform) capability(i int) (c [2]int, err error) {
 	return c, err
 }
 
-// open returns device i, the same value each time. A failure is not kept: a GPU that was full may
-// have room later.
+// open returns device i, the same value each time. A failure is not remembered, because a GPU that
+// was full may have room later.
 func (p *platform) open(i int) (*Device, error) {
 	name := deviceName(i)
 	if i < 0 || i >= p.count {
@@ -198,7 +198,7 @@ func (p *platform) open(i int) (*Device, error) {
 	return d, nil
 }
 
-// opened returns the first device, by number, that has been opened, nil if there is none.
+// opened returns the opened device with the lowest number, nil if none is open.
 func (p *platform) opened() *Device {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,7 +212,7 @@ func (p *platform) opened() *Device {
 
 func deviceName(i int) string { return fmt.Sprintf("cuda:%d", i) }
 
-// explain turns what a driver or the emulator says into the error of the device contract.
+// explain turns an error of a driver or of the emulator into a *[device.UnavailableError].
 func explain(err error) *device.UnavailableError {
 	e := &device.UnavailableError{Name: "cuda", Err: err}
 	var spec *emu.SpecError
@@ -271,9 +271,9 @@ func describe(u *cu.Unavailable) (reason, help string) {
 	return u.Text + detail, ""
 }
 
-// notFound names the driver's library; where it was looked for is for the doctor to tell. Each try
-// is "path: the loader's answer". A file that is there but cannot be loaded is the more interesting
-// one.
+// notFound names the driver's library. The doctor lists the places that were searched. Each element
+// of tried is "path: the loader's answer". If a file exists but could not be loaded, notFound
+// reports that file.
 func notFound(tried []string) string {
 	library := "its library"
 	for i, t := range tried {

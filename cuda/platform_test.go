@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// What a machine without a usable GPU says: one line of reason, and what to do.
+// On a machine without a usable GPU, the error has one line with the reason, and says what to do.
 func TestUnavailable(t *testing.T) {
 	refuse := func(u *cu.Unavailable) func() (cu.API, error) { return func() (cu.API, error) { return nil, u } }
 	missing := cu.NewUnavailable(cu.LibraryNotFound, "no NVIDIA kernel module is loaded")
@@ -64,7 +64,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// oldGPU is a driver whose first devices are of an older generation.
+// oldGPU is a driver whose first devices belong to an older generation.
 type oldGPU struct {
 	cu.API
 	capability []int
@@ -134,7 +134,7 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// child runs a test of this binary in a process of its own, which reads FLAMBEAU_CUDA anew.
+// child runs a test of this binary in a process of its own, which reads FLAMBEAU_CUDA again.
 func child(t *testing.T, name, value string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -148,7 +148,7 @@ func child(t *testing.T, name, value string) {
 	}
 }
 
-// isChild reports whether the process was started by child for this test.
+// isChild reports whether child started this process for this test.
 func isChild(t *testing.T) bool { return os.Getenv("FLAMBEAU_TEST_CHILD") == t.Name() }
 
 func TestRegistry(t *testing.T) {

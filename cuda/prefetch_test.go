@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// constant is samples of one value.
+// constant is a dataset of samples with equal elements.
 type constant struct{ n int }
 
 func (d constant) Len() int { return d.n }
@@ -18,9 +18,9 @@ func (d constant) Get(i int) (data.Sample, error) {
 	return data.Sample{X: make([]float32, 64), Y: i}, nil
 }
 
-// Here a step and the copies of a batch take about as long. With a loader that copies ahead from
-// page-locked memory the training takes the time of the steps. With copies in the step it takes the
-// time of both. Time is the emulated device's: steps and copies get planted latencies.
+// A step takes about as long as the copies of a batch. With a loader that copies ahead from
+// page-locked memory, the training takes the time of the steps. With copies in the step, it takes
+// the time of both. The emulated device's time is measured: steps and copies get planted latencies.
 func TestCopiesRunBesideSteps(t *testing.T) {
 	// two copies a batch
 	const steps, step, copied = 12, 1000 * time.Microsecond, 450 * time.Microsecond
@@ -45,17 +45,17 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 		}
 		l, err := data.NewLoader(constant{8 * steps}, c)
 		must(t, err)
-		// What runs once only: the kernel is loaded.
+		// Loading the kernel happens only once, so it is not measured.
 		tensor.Do(func(s *tensor.Scope) { s.Zeros(8, 64).Neg() }, tensor.On(d))
 		must(t, d.Synchronize())
 		begin, n := e.Now(), 0
 		uploads := d.Counters().Uploads
-		var starts, ends []time.Duration // of steps, from events
+		var starts, ends []time.Duration // times of the steps, from events
 		for b, err := range l.Batches() {
 			must(t, err)
 			n++
-			// let the loader run as far ahead as it may: how fast it is in real time does not
-			// matter here
+			// let the loader run as far ahead as it can: its speed in real time does not matter
+			// here
 			if ahead {
 				want := uploads + uint64(2*min(n+c.Prefetch, steps))
 				for i := 0; d.Counters().Uploads < want; i++ {
@@ -72,7 +72,8 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 				mark(t, d, from)
 				x.Neg() // the step: one kernel
 				mark(t, d, to)
-				if y.Select(0, 0).Item() != float64(8*(n-1)) { // waits, as reading a loss does
+				// waits for the step, as reading a loss does
+				if y.Select(0, 0).Item() != float64(8*(n-1)) {
 					t.Fatal("the wrong batch")
 				}
 				starts, ends = append(starts, since(t, d, from)), append(ends, since(t, d, to))
@@ -89,7 +90,7 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 		case !ahead && total < both:
 			t.Errorf("copies in the step: %v, want the %v of both", total, both)
 		}
-		// no step waits for a copy once the first have arrived
+		// once the first batches have arrived, no step waits for a copy
 		for k := 1; k < steps && ahead; k++ {
 			if gap := starts[k] - ends[k-1]; gap > step/10 {
 				t.Errorf("step %d begins %v after the one before ended", k, gap)
@@ -100,7 +101,7 @@ func TestCopiesRunBesideSteps(t *testing.T) {
 
 var origins = map[*Device]cu.Event{}
 
-// timed returns an event that takes the time. The first of a device is the origin of its times.
+// timed returns an event with timing. A device's first event is the origin of its times.
 func timed(t *testing.T, d *Device) cu.Event {
 	t.Helper()
 	must(t, d.enter())

@@ -10,14 +10,15 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// biasTaken reports whether the library takes the bias as it is: of the result's type, its elements
-// one after the other.
+// biasTaken reports whether the library accepts the bias without conversion: it has the result's
+// type, and its elements are contiguous.
 func biasTaken(o *device.MatMul) bool {
 	return o.Bias.Type == o.Out.Type && (o.Bias.Strides.At(0) == 1 || o.Bias.Size() == 1)
 }
 
-// convertBias queues a copy of the bias as the library takes it, and returns its address. One of
-// float32 is rounded so before it is added, where own kernels round the sum alone.
+// convertBias queues a copy of the bias in the form that the library accepts, and returns the
+// copy's address. A float32 bias is rounded before it is added. The package's own kernels round
+// only the sum.
 func (t *scratch) convertBias(o *device.MatMul, told *device.KernelEvent) (uint64, error) {
 	to, err := t.temporary(o.Out.Type, o.Bias.Shape)
 	if err != nil {
@@ -30,7 +31,8 @@ func (t *scratch) convertBias(o *device.MatMul, told *device.KernelEvent) (uint6
 	return to.Addr, t.d.launch(t.s, list, told)
 }
 
-// biasConversions are those between types of the library, by the type before and after.
+// biasConversions are the conversions between the library's types. The keys are the types before
+// and after.
 var biasConversions = func() map[[2]dtype.Type]*expr.Program {
 	m := map[[2]dtype.Type]*expr.Program{}
 	for from := range libraryTypes {
@@ -41,25 +43,26 @@ var biasConversions = func() map[[2]dtype.Type]*expr.Program {
 	return m
 }()
 
-// firstOf is the address of a view's first element.
+// firstOf returns the address of a view's first element.
 func firstOf(v *device.View) uint64 {
 	return uint64(v.Buf.Addr()) + uint64(v.Offset*v.Type.Size())
 }
 
-// alignment is the power of 2, at most 256, that divides an address.
+// alignment returns the largest power of 2, at most 256, that divides an address.
 func alignment(at uint64) uint32 { return uint32(min(256, at&-at)) }
 
-// libraryTypes are those of the library, whose sums are in float32.
+// libraryTypes are the types that the library supports, with sums in float32.
 var libraryTypes = map[dtype.Type]cublaslt.DataType{dtype.F32: cublaslt.Float32, dtype.F16: cublaslt.Float16, dtype.BF16: cublaslt.BFloat16}
 
-// libraryDoes reports whether the library has what a product is to do beside it. Where own kernels
-// alone have it the device says that nothing does, so that the library gets the product.
+// libraryDoes reports whether the library can compute all parts of the operation. If it cannot,
+// Supports returns false, even where the package's own kernels could. The op then asks for the
+// plain product, which the library computes.
 func libraryDoes(o *device.MatMul) bool {
 	return o.Act == nil && o.Sums.Absent() && o.ColumnSums.Absent() && o.A.Type == o.B.Type
 }
 
-// productOf describes a product to the library, but for the alignment of addresses. ok is false
-// where the library does not take its types or layouts, or does not do all of it.
+// productOf describes a product to the library, without the alignment of addresses. ok is false if
+// the library does not support its types, layouts or additional parts.
 func productOf(o *device.MatMul) (p cublaslt.Product, ok bool) {
 	if !libraryDoes(o) {
 		return p, false
@@ -76,8 +79,8 @@ func productOf(o *device.MatMul) (p cublaslt.Product, ok bool) {
 	return p, a && b && d && !turned && (p.Batch == 1 || p.D.Stride > 0)
 }
 
-// columns describes a view [batch, rows, columns] as column-major matrices: its transpose, or with
-// turned itself.
+// columns describes a view [batch, rows, columns] as column-major matrices. Usually they are the
+// transposes of the view's matrices; if turned is true, they are the matrices themselves.
 func columns(v *device.View) (m cublaslt.Matrix, turned, ok bool) {
 	typ, ok := libraryTypes[v.Type]
 	if !ok {

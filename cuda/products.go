@@ -11,32 +11,32 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// products does matrix products of a device by NVIDIA's cublasLt. What the library takes it does;
-// the rest is left to the library's own kernels here, as is what its heuristic has no way for. A
-// call that fails is an error, and nothing else is tried.
+// products computes matrix products of a device by NVIDIA's cublasLt. The package's own kernels
+// compute the products that the library does not support, or for which its heuristic finds no
+// algorithm. If a call of the library fails, the error is returned and nothing else is tried.
 type products struct {
 	lib    *cublaslt.Library
 	handle cublaslt.Handle
-	most   int // plans that are kept
+	most   int // limit of cached plans
 
-	mu    sync.Mutex // one call of the library at a time
+	mu    sync.Mutex // allows one call of the library at a time
 	plans map[cublaslt.Product]*productPlan
 }
 
-// productPlan is a plan, or that there is none. Its descriptors are given back when nobody knows it
-// any more: recordings do, also when it is kept no longer.
+// productPlan is a cached plan; a nil plan means that the library has none. The descriptors are
+// destroyed when the productPlan is garbage. A recording may reference it longer than the cache.
 type productPlan struct{ plan *cublaslt.Plan }
 
 const (
-	// productName is what a profile calls a product of the library.
+	// productName is the name of a library's product in a profile.
 	productName = "cublasLt matmul"
-	// productWorkspace is the most memory that a product may take for itself: what NVIDIA
-	// recommends for compute capability 9.0 (cuBLAS, cublasSetWorkspace).
+	// productWorkspace bounds the workspace of a product in bytes. It is NVIDIA's recommendation
+	// for compute capability 9.0 (cuBLAS, cublasSetWorkspace).
 	productWorkspace = 32 << 20
 	mostPlans        = 4096
 )
 
-// openCublasLt loads the library from where [Libraries] finds it.
+// openCublasLt loads the library from the place that [Libraries] finds.
 func openCublasLt() (*cublaslt.Library, error) {
 	for _, l := range Libraries() {
 		if l.Name == "cublasLt" && l.Found {
@@ -46,8 +46,8 @@ func openCublasLt() (*cublaslt.Library, error) {
 	return cublaslt.Open()
 }
 
-// openProducts has the device's products done by cublasLt, if that is asked for. The error is a
-// *[device.UnavailableError].
+// openProducts prepares cublasLt for the device's products, if FLAMBEAU_LIBS asks for it. The error
+// is a *[device.UnavailableError].
 func (d *Device) openProducts() error {
 	if d.p.products == nil {
 		return nil
@@ -72,9 +72,10 @@ func (d *Device) openProducts() error {
 	return nil
 }
 
-// Products says what computes matrix products on the device: "own kernels", or a library's name,
-// version and place. FLAMBEAU_LIBS chooses; what the library does not take own kernels compute. A
-// bias of float32 it adds to 16-bit results as rounded to their type, as PyTorch's autocast does.
+// Products names what computes matrix products on the device: "own kernels", or a library's name,
+// version and path. FLAMBEAU_LIBS chooses. The own kernels compute the products that the library
+// does not support. The library rounds a float32 bias to the type of 16-bit results before it adds
+// it, as PyTorch's autocast does.
 func (d *Device) Products() string {
 	if d.products == nil {
 		return "own kernels"
@@ -82,8 +83,7 @@ func (d *Device) Products() string {
 	return fmt.Sprintf("cublasLt %v at %s", d.products.lib.Version(), d.products.lib.Path())
 }
 
-// plan returns the plan of a product, nil where the library has none. The device's context is
-// current.
+// plan returns the plan of a product, nil if the library has none. The device's context is current.
 func (p *products) plan(o cublaslt.Product) (*productPlan, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,10 +109,10 @@ func (p *products) plan(o cublaslt.Product) (*productPlan, error) {
 func (p *products) close(plan *cublaslt.Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = plan.Close() // nobody is left to be told
+	_ = plan.Close() // a cleanup has no caller that could receive the error
 }
 
-// productCall is a product with its operands.
+// productCall is a product with the addresses of its operands.
 type productCall struct {
 	of                       *products
 	kept                     *productPlan
@@ -128,8 +128,8 @@ func (c *productCall) run(s cu.Stream) error {
 	return err
 }
 
-// product queues a product by cublasLt. It reports false, and has queued nothing, where own kernels
-// are to do it.
+// product queues a product by cublasLt. It returns false and queues nothing if the package's own
+// kernels must compute the product.
 func (t *scratch) product(o *device.MatMul, told *device.KernelEvent) (done bool, err error) {
 	d := t.d
 	if d.products == nil {
@@ -139,13 +139,13 @@ func (t *scratch) product(o *device.MatMul, told *device.KernelEvent) (done bool
 	if !ok {
 		return false, nil
 	}
-	// In column-major terms the result is that of the factors in the other order.
+	// The row-major product A·B is, in column-major terms, the product of B and A in this order.
 	c := &productCall{of: d.products, a: firstOf(&o.B), b: firstOf(&o.A), d: firstOf(&o.Out)}
 	p.A.Align, p.B.Align, p.D.Align = alignment(c.a), alignment(c.b), alignment(c.d)
 	converts := p.Bias && !biasTaken(o)
 	switch {
 	case converts:
-		p.BiasAlign = 256 // that of scratch memory
+		p.BiasAlign = 256 // alignment of scratch memory
 	case p.Bias:
 		c.bias = firstOf(&o.Bias)
 		p.BiasAlign = alignment(c.bias)
@@ -209,8 +209,8 @@ func (d *Device) multiply(s *stream, c *productCall) error {
 	return nil
 }
 
-// captured makes a node of a product: of what the library queues on a stream. The device's context
-// is current.
+// captured adds a product to a graph. It captures the work that the library queues on a stream and
+// adds it as one node. The device's context is current.
 func (d *Device) captured(g cu.Graph, after []cu.GraphNode, c *productCall) (cu.GraphNode, error) {
 	api := d.api.(cu.Graphs)
 	s, err := d.newStream(0)
@@ -228,11 +228,11 @@ func (d *Device) captured(g cu.Graph, after []cu.GraphNode, c *productCall) (cu.
 	}
 	if err != nil {
 		if e == nil {
-			_ = api.GraphDestroy(child) // the first error is the one to tell
+			_ = api.GraphDestroy(child) // only the first error is reported
 		}
 		return 0, err
 	}
-	n, err := api.GraphAddChildGraphNode(g, after, child) // which takes a copy
+	n, err := api.GraphAddChildGraphNode(g, after, child) // the node holds a copy of child
 	if e := api.GraphDestroy(child); err == nil {
 		err = e
 	}

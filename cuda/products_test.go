@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// placed says how matrices [b, r, c] lie in memory.
+// placed returns the strides of matrices [b, r, c] in memory.
 type placed func(b, r, c int) (strides shape.Dims)
 
 var placements = map[string]placed{
@@ -27,12 +27,13 @@ var placements = map[string]placed{
 	"sheared":     func(b, r, c int) shape.Dims { return shape.Of(r*c, 0, 1) },
 }
 
-// The numbers of products in tests are small whole ones, whose sums every type has exactly.
+// whole returns small whole numbers as elements of products. Every type holds their sums exactly.
 func whole(a, b, c int) func(i, j, k int) float64 {
 	return func(i, j, k int) float64 { return float64((a*i+b*j+c*k)%5 - 2) }
 }
 
-// factor gives a factor in its place; where it repeats itself, so do its numbers.
+// factor creates a factor with the named layout. If the layout repeats a matrix or a row, the
+// numbers are repeated too.
 func (r *productRig) factor(d *Device, typ dtype.Type, s shape.Dims, name string, offset int, at func(i, j, k int) float64) (device.View, func(i, j, k int) float64) {
 	strides := placements[name](s.At(0), s.At(1), s.At(2))
 	same := at
@@ -50,16 +51,16 @@ func (r *productRig) factor(d *Device, typ dtype.Type, s shape.Dims, name string
 
 // productCase is a product in a test.
 type productCase struct {
-	types       [3]dtype.Type // of the factors, the result and the bias
+	types       [3]dtype.Type // types of the factors, the result and the bias
 	b, m, n, k  int
-	left, right string // how the factors lie
+	left, right string // layouts of the factors
 	out         string
 	offset      int
 	bias, taken bool
-	converts    bool // the bias, first
+	converts    bool // the bias is converted first
 }
 
-// run does a product, and compares.
+// run computes a product and compares the result.
 func (r *productRig) run(t *testing.T, d *Device, c productCase) {
 	t.Helper()
 	x, atX := r.factor(d, c.types[0], shape.Of(c.b, c.m, c.k), c.left, c.offset, whole(1, 2, 3))
@@ -100,8 +101,8 @@ func (r *productRig) run(t *testing.T, d *Device, c productCase) {
 	must(t, d.Synchronize())
 }
 
-// TestProductsByLibrary: products of floats go to the library, in whichever layout it can take,
-// with and without a bias, and the results are exact.
+// TestProductsByLibrary: the library computes products of floats in every layout that it supports,
+// with and without a bias. The results are exact.
 func TestProductsByLibrary(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -118,7 +119,8 @@ func TestProductsByLibrary(t *testing.T) {
 						continue
 					}
 					for o, out := range []string{"dense", "padded", "interleaved"} {
-						if (i+s+len(left)+len(right)+o)%3 != 0 { // a third of all, each with each
+						// a third of all combinations, in which all pairs of values occur
+						if (i+s+len(left)+len(right)+o)%3 != 0 {
 							continue
 						}
 						c := productCase{types: [3]dtype.Type{typ[0], typ[1], typ[1]}, b: n[0], m: n[1], n: n[2], k: n[3], left: left, right: right, out: out,
@@ -131,7 +133,8 @@ func TestProductsByLibrary(t *testing.T) {
 	}
 }
 
-// TestProductsByOwnKernels: what the library does not take goes to the own kernels.
+// TestProductsByOwnKernels: the package's own kernels compute products that the library does not
+// support.
 func TestProductsByOwnKernels(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -153,8 +156,8 @@ func TestProductsByOwnKernels(t *testing.T) {
 	})
 }
 
-// TestProductsConvertBias: a bias of another type than the result's, or in steps, is copied for the
-// library first; one of float32 is rounded so.
+// TestProductsConvertBias: a bias with another type than the result, or with gaps, is first copied
+// for the library. A float32 bias is rounded by that.
 func TestProductsConvertBias(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -169,7 +172,8 @@ func TestProductsConvertBias(t *testing.T) {
 	bias := r.laid(d, dtype.F32, shape.Of(2), shape.Of(3), 1, func(_, _, k int) float64 { return 4 + float64(k)/128 })
 	var told device.KernelEvent
 	must(t, d.Run(d.DefaultStream(), &device.MatMul{Out: out, A: x, B: y, Bias: bias}, &told))
-	if got := r.elements(d, out); got(0, 0, 0) != 0 || got(0, 2, 1) != 0 { // 4 + 1/128 is 4
+	// in bfloat16, 4 + 1/128 is rounded to 4
+	if got := r.elements(d, out); got(0, 0, 0) != 0 || got(0, 2, 1) != 0 {
 		t.Errorf("%v and %v, want the bias rounded", got(0, 0, 0), got(0, 2, 1))
 	}
 	if n := len(told.Launches); n != 2 || told.Launches[1].Kernel != "cublasLt matmul" {
@@ -177,13 +181,13 @@ func TestProductsConvertBias(t *testing.T) {
 	}
 }
 
-// A plain product, which the library takes.
+// plainProduct returns a product that the library supports.
 func plainProduct(n int) productCase {
 	return productCase{types: [3]dtype.Type{dtype.BF16, dtype.BF16, dtype.BF16}, b: 1, m: n, n: n, k: n, left: "dense", right: "dense", out: "dense", taken: true}
 }
 
-// TestProductsOnce: the heuristic is asked once for each shape, and for what it has no way for the
-// own kernels are taken; neither is forgotten.
+// TestProductsOnce: the heuristic is called once for each shape. If it finds no algorithm, the
+// package's own kernels compute the product. Both answers are cached.
 func TestProductsOnce(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -193,7 +197,7 @@ func TestProductsOnce(t *testing.T) {
 	if n := r.lib.Calls() - calls; n != 1 {
 		t.Errorf("a product whose plan is known takes %d calls", n)
 	}
-	for i, n := range []int{9, 10} { // by its status, and by an empty list
+	for i, n := range []int{9, 10} { // the heuristic declines by its status, and by an empty list
 		c := plainProduct(n)
 		c.taken = false
 		r.lib.Decline(1 + i)
@@ -205,7 +209,7 @@ func TestProductsOnce(t *testing.T) {
 			t.Errorf("a product that the library has no way for asks it again, by %d calls", n)
 		}
 	}
-	// At the limit all are forgotten, and their descriptors given back.
+	// At the limit the cache is cleared, and the plans' descriptors are destroyed.
 	d.products.most = 3
 	live := r.lib.Live()
 	r.run(t, d, plainProduct(11))
@@ -216,8 +220,8 @@ func TestProductsOnce(t *testing.T) {
 	r.run(t, d, plainProduct(8))
 }
 
-// TestProductsFail: a call of the library that fails is the error of the product. No kernel
-// computes the product in its place, and the device goes on.
+// TestProductsFail: if a call of the library fails, the product returns the error. No other kernel
+// computes the product, and the device still works.
 func TestProductsFail(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -255,7 +259,7 @@ func TestProductsFail(t *testing.T) {
 	}
 }
 
-// TestProductsTold: who traces hears which library did a product.
+// TestProductsTold: a tracer's event names the library that computed a product.
 func TestProductsTold(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -274,8 +278,8 @@ func TestProductsTold(t *testing.T) {
 	}
 }
 
-// What the library would leave undone is not its own: activations, sums of rows and of columns. The
-// device then says that nothing does it in one op.
+// The library does not compute activations or sums of rows and columns. The device then reports
+// that it does not support such an op.
 func TestProductsLeaveTheRest(t *testing.T) {
 	dense := func(d ...int) device.View { return device.View{Type: dtype.F32, Layout: shape.Dense(shape.Of(d...))} }
 	o := device.MatMul{Out: dense(1, 3, 5), A: dense(1, 3, 4), B: dense(1, 4, 5)}

@@ -61,7 +61,7 @@ func (l *learner) step(s *tensor.Scope) {
 
 const learnSteps = 5
 
-// eager runs steps one by one, and captured as a graph.
+// eager runs the steps one by one.
 func (l *learner) eager() []float32 {
 	for range learnSteps {
 		tensor.Do(l.step, tensor.On(l.dev), tensor.Autocast(dtype.BF16))
@@ -81,8 +81,8 @@ func (l *learner) captured(t *testing.T) []float32 {
 	return l.losses
 }
 
-// TestProductsTrain: a model that trains by the library's products learns as by the own kernels. A
-// captured step does the same as eager ones, bit for bit, and its products are the library's.
+// TestProductsTrain: a model learns with the library's products as with the package's own kernels.
+// A captured step computes the same bits as eager ones, and uses the library too.
 func TestProductsTrain(t *testing.T) {
 	own := newLearner(emulated(t, "emulate,mem=16MiB")).eager()
 	r := newProducts(t, "emulate,mem=16MiB")
@@ -109,7 +109,7 @@ func TestProductsTrain(t *testing.T) {
 	}
 }
 
-// square is a product of a matrix with itself on one device.
+// square returns the product of a matrix with itself on one device.
 func (r *productRig) square(d *Device, n int) (o *device.MatMul, right func() bool) {
 	x, at := r.factor(d, dtype.F32, shape.Of(1, n, n), "dense", 0, whole(1, 2, 3))
 	out, _ := r.factor(d, dtype.F32, shape.Of(1, n, n), "dense", 0, whole(0, 0, 0))
@@ -130,15 +130,15 @@ func (r *productRig) square(d *Device, n int) (o *device.MatMul, right func() bo
 	}
 }
 
-// TestProductsAcross: a recording that spans devices has products of each, captured where their
-// device's context is current. It outlives the plans that are kept.
+// TestProductsAcross: a recording of several devices has products on each of them. They are
+// captured with their device's context current. The graph lives longer than the cached plans.
 func TestProductsAcross(t *testing.T) {
 	r := newProducts(t, "emulate:2,mem=16MiB")
 	rec, err := r.devs[0].NewRecording(r.devs[1])
 	must(t, err)
 	var rights []func() bool
 	for _, d := range r.devs {
-		o, right := r.square(d, 40) // of which each needs workspace
+		o, right := r.square(d, 40) // each of them needs a workspace
 		rights = append(rights, right)
 		must(t, device.Run(d, rec.On(d), o))
 		clear(d.products.plans)
@@ -164,8 +164,8 @@ func TestProductsAcross(t *testing.T) {
 	must(t, g.Close())
 }
 
-// TestProductsCaptureFails: where the library fails during a capture, the recording ends with its
-// error. The stream that it was captured from is as it was before.
+// TestProductsCaptureFails: if the library fails during a capture, the recording ends with its
+// error. The stream used for the capture can be used as before.
 func TestProductsCaptureFails(t *testing.T) {
 	r := newProducts(t, "emulate,mem=16MiB")
 	d := r.devs[0]
@@ -183,7 +183,7 @@ func TestProductsCaptureFails(t *testing.T) {
 	if !right() {
 		t.Error("the product is wrong afterwards")
 	}
-	// The stream is among those that serve next.
+	// The stream is among those that are reused next.
 	for range 3 {
 		s, err := d.NewStream(0)
 		must(t, err)

@@ -19,7 +19,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// productRig is emulated GPUs whose products the strict cublasLt does.
+// productRig holds emulated GPUs whose products the strict cublasLt computes.
 type productRig struct {
 	testing.TB
 	drv  *emu.Driver
@@ -27,13 +27,13 @@ type productRig struct {
 	devs []*Device
 
 	mu    sync.Mutex
-	asked []cublaslttest.Op // what was queued or captured
-	runs  int               // of these
+	asked []cublaslttest.Op // products that were queued or captured
+	runs  int               // number of products that have run
 }
 
 var _ cublaslttest.Machine = (*productRig)(nil)
 
-// newProducts makes GPUs. FLAMBEAU_CUBLASLT_STRICT says where the strict library lies (.ci/run
+// newProducts creates GPUs. FLAMBEAU_CUBLASLT_STRICT is the path of the strict library (.ci/run
 // cublaslt).
 func newProducts(t testing.TB, spec string) *productRig {
 	t.Helper()
@@ -61,8 +61,8 @@ func newProducts(t testing.TB, spec string) *productRig {
 	return r
 }
 
-// settle waits until so many objects of the library are left: plans end when the garbage collector
-// finds that nobody knows them.
+// settle waits until the given number of library objects is left. Plans end when the garbage
+// collector finds them unreachable.
 func (r *productRig) settle(live int) {
 	r.Helper()
 	for range 500 {
@@ -89,21 +89,22 @@ func (r *productRig) Issue(op *cublaslttest.Op) error {
 	return r.drv.Foreign("strict product", cu.Stream(op.Stream), uint64(op.M)*uint64(op.N), func(m *emu.Shared) error { return r.effect(m, op) })
 }
 
-// counts returns how many products the library was asked for, and how many have run.
+// counts returns how many products were queued or captured, and how many have run.
 func (r *productRig) counts() (asked, runs int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.asked), r.runs
 }
 
-// columnsOf is a matrix, or a batch of them, in device memory.
+// columnsOf is a matrix, or a batch of matrices, in device memory.
 type columnsOf struct {
 	at                   uint64
 	rows, cols, ld, size int
 	batch, stride        int
 }
 
-// each calls f for each column, with its address and where it begins in a copy of it all.
+// each calls f for each column, with its address and its offset in a contiguous copy of all
+// columns.
 func (c *columnsOf) each(f func(at cu.DevicePtr, from, bytes int) error) error {
 	for z := range c.batch {
 		for j := range c.cols {
@@ -127,7 +128,7 @@ func (c *columnsOf) read(m *emu.Shared) ([]byte, error) {
 	})
 }
 
-// effect computes a product, of which no gap between columns is read or written.
+// effect computes a product. It does not read or write the gaps between columns.
 func (r *productRig) effect(m *emu.Shared, op *cublaslttest.Op) error {
 	r.mu.Lock()
 	r.runs++
@@ -174,8 +175,8 @@ func (r *productRig) effect(m *emu.Shared, op *cublaslttest.Op) error {
 	})
 }
 
-// laid is a view of that layout whose elements are those of at, by their indices. What lies between
-// them is not a number.
+// laid returns a view with the given layout and the elements at(i, j, k). The memory between the
+// elements holds NaN.
 func (r *productRig) laid(d *Device, typ dtype.Type, s, strides shape.Dims, offset int, at func(i, j, k int) float64) device.View {
 	r.Helper()
 	end := offset + 1
@@ -188,7 +189,7 @@ func (r *productRig) laid(d *Device, typ dtype.Type, s, strides shape.Dims, offs
 			values[i] = math.NaN()
 		}
 	}
-	three := func(n shape.Dims, a int) int { // of a vector the last axis
+	three := func(n shape.Dims, a int) int { // a vector has only the last axis
 		if a -= 3 - n.Rank(); a < 0 {
 			return 1
 		}
@@ -211,7 +212,7 @@ func (r *productRig) laid(d *Device, typ dtype.Type, s, strides shape.Dims, offs
 	return device.View{Buf: b, Type: typ, Layout: shape.Layout{Shape: s, Strides: strides, Offset: offset}}
 }
 
-// elements reads elements of a view of rank 3.
+// elements downloads a view of rank 3 and returns a function that reads its elements.
 func (r *productRig) elements(d *Device, v device.View) func(i, j, k int) float64 {
 	r.Helper()
 	end := v.Offset + 1

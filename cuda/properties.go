@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// gpu returns the GPU that dev is, or a *[device.OperandError] that says what it is instead.
+// gpu returns dev as a *Device. If dev is not a GPU, the *[device.OperandError] says what it is
+// instead.
 func gpu(op string, dev device.Device) (*Device, error) {
 	d, ok := dev.(*Device)
 	var name string
@@ -23,8 +24,7 @@ func gpu(op string, dev device.Device) (*Device, error) {
 		Reason: name + " is not a GPU; cuda.Open and device.Open(\"cuda:0\") return one"}
 }
 
-// mustGPU is gpu for functions that cannot fail otherwise: it panics with the
-// *[device.OperandError].
+// mustGPU is gpu for functions without an error result: it panics with the *[device.OperandError].
 func mustGPU(op string, dev device.Device) *Device {
 	d, err := gpu(op, dev)
 	if err != nil {
@@ -33,13 +33,14 @@ func mustGPU(op string, dev device.Device) *Device {
 	return d
 }
 
-// Get returns GPU i as [Open] does and panics with its *[device.UnavailableError] where there is
-// none, which tensor.Try returns. It is for places that take a device, as in
+// Get returns GPU i as [Open] does, but panics with the *[device.UnavailableError] if it cannot be
+// opened; tensor.Try returns that error. Get is for calls with a device as an argument, such as
 //
 //	tensor.Do(func(s *tensor.Scope) { … }, tensor.On(cuda.Get(1)))
 //
-// which is torch's with torch.cuda.device(1). There is no current device that a call could change:
-// each scope has its own, and [tensor.Scope.Device] tells it (torch.cuda.current_device).
+// which corresponds to torch's with torch.cuda.device(1). There is no current device that a call
+// could change. Each scope has its own, which [tensor.Scope.Device] returns
+// (torch.cuda.current_device).
 //
 // [tensor.Scope.Device]: https://pkg.go.dev/github.com/flambeau-go/flambeau/tensor#Scope.Device
 func Get(i int) *Device {
@@ -50,27 +51,27 @@ func Get(i int) *Device {
 	return d
 }
 
-// Index returns the number of the GPU among those that the driver shows: 1 for "cuda:1".
+// Index returns the GPU's number in the driver's order: 1 for "cuda:1".
 func (d *Device) Index() int { return int(d.h) }
 
-// DeviceName returns the name of the product, such as "NVIDIA H200"; that of an emulated GPU says
-// so. It panics with a *[device.OperandError] if dev is no GPU.
+// DeviceName returns the name of the product, such as "NVIDIA H200". The name of an emulated GPU
+// says that it is emulated. It panics with a *[device.OperandError] if dev is not a GPU.
 func DeviceName(dev device.Device) string { return mustGPU("device name", dev).info.Name }
 
-// DeviceCapability returns the compute capability, 9 and 0 for an H200. It panics with a
-// *[device.OperandError] if dev is no GPU.
+// DeviceCapability returns the compute capability: 9 and 0 for an H200. It panics with a
+// *[device.OperandError] if dev is not a GPU.
 func DeviceCapability(dev device.Device) (major, minor int) {
 	c := mustGPU("device capability", dev).info.Capability
 	return c[0], c[1]
 }
 
-// Properties are what the driver tells of a GPU (torch.cuda.get_device_properties). Sizes are in
-// bytes.
+// Properties holds what the driver reports about a GPU (torch.cuda.get_device_properties). Sizes
+// are in bytes.
 type Properties struct {
-	Name         string // of the product
-	Emulated     bool   // no hardware: the numbers are those of the emulation
+	Name         string // name of the product
+	Emulated     bool   // the GPU is emulated, and the numbers are the emulator's
 	Major, Minor int    // compute capability
-	TotalMemory  int    // as the driver counts it, a little less than the chips have
+	TotalMemory  int    // by the driver's count, a little less than the chips have
 	UUID         string // "GPU-" and 32 hexadecimal digits in groups; the same in every process
 	PCIBusID     string // "0000:01:00.0": domain, bus, device, function
 
@@ -80,41 +81,43 @@ type Properties struct {
 	MaxThreadsPerSM         int
 	MaxBlocksPerSM          int
 	MaxBlockDim, MaxGridDim [3]int
-	RegistersPerBlock       int // of 32 bits
+	RegistersPerBlock       int // registers of 32 bits
 	RegistersPerSM          int
-	SharedMemoryPerBlock    int // without asking for more
-	SharedMemoryPerBlockMax int // what a kernel may ask for (torch: shared_memory_per_block_optin)
+	SharedMemoryPerBlock    int // without raising the kernel's limit
+	// at most, with a raised limit (torch: shared_memory_per_block_optin)
+	SharedMemoryPerBlockMax int
 	SharedMemoryPerSM       int
 	ConstantMemory          int
 	L2Cache                 int
-	ClockRate               int // kHz, of the multiprocessors at their peak
-	MemoryClockRate         int // kHz, at the peak
+	ClockRate               int // kHz, maximum of the multiprocessors
+	MemoryClockRate         int // kHz, maximum
 	MemoryBusWidth          int // bits
-	CopyEngines             int // copies that can run beside kernels and each other
+	CopyEngines             int // number of copies that can run at once, beside kernels
 
-	Integrated        bool // shares the host's memory
+	Integrated        bool // the GPU shares the host's memory
 	ECC               bool // memory errors are corrected
 	ConcurrentKernels bool
 	UnifiedAddressing bool
 	ManagedMemory     bool
 	CooperativeLaunch bool
 	VirtualMemory     bool // memory management by pages, which expandable segments need
-	// a display hangs on the GPU, and kernels that run for seconds are ended
+	// the GPU drives a display, so kernels that run for seconds are aborted
 	KernelTimeout       bool
 	ComputeMode         ComputeMode
-	StreamPriorityLevel int // how many priorities streams can have
+	StreamPriorityLevel int // number of priorities that streams can have
 
-	// of the library, as far as known, see [Device.Spills]; 0 is as it should be
+	// number of the library's kernels that are known to spill registers; it should be 0, see
+	// [Device.Spills]
 	SpillingKernels int
 }
 
-// MemoryBandwidth returns the peak of the memory in bytes a second: twice the clock (both edges
-// carry data) times the bus's width.
+// MemoryBandwidth returns the peak rate of the memory in bytes a second: twice the clock (both
+// edges carry data) times the bus's width.
 func (p Properties) MemoryBandwidth() float64 {
 	return 2 * 1e3 * float64(p.MemoryClockRate) * float64(p.MemoryBusWidth) / 8
 }
 
-// String returns one line in the manner of torch's _CudaDeviceProperties.
+// String returns one line in the format of torch's _CudaDeviceProperties.
 func (p Properties) String() string {
 	return fmt.Sprintf("cuda.Properties(name='%s', major=%d, minor=%d, total_memory=%dMB, multi_processor_count=%d, uuid=%s, pci_bus_id=%s, L2_cache_size=%dMB)",
 		p.Name, p.Major, p.Minor, p.TotalMemory>>20, p.Multiprocessors, p.UUID, p.PCIBusID, p.L2Cache>>20)
@@ -123,11 +126,11 @@ func (p Properties) String() string {
 // ComputeMode says who may use a GPU: CUcomputemode of cuda.h. nvidia-smi -c sets it.
 type ComputeMode int
 
-// The compute modes. Other numbers are old or to come.
+// The compute modes. Other numbers are obsolete, or from newer drivers.
 const (
-	ComputeDefault          ComputeMode = 0 // any number of processes
-	ComputeProhibited       ComputeMode = 2 // none
-	ComputeExclusiveProcess ComputeMode = 3 // one at a time
+	ComputeDefault          ComputeMode = 0 // any number of processes may use the GPU
+	ComputeProhibited       ComputeMode = 2 // no process may use it
+	ComputeExclusiveProcess ComputeMode = 3 // one process at a time may use it
 )
 
 // String returns the words that nvidia-smi uses.
@@ -143,8 +146,8 @@ func (m ComputeMode) String() string {
 	return fmt.Sprintf("ComputeMode(%d)", int(m))
 }
 
-// DeviceProperties asks the driver for all that it tells of a GPU. The error is a
-// *[device.OperandError] if dev is no GPU, and otherwise the driver's own.
+// DeviceProperties asks the driver for the properties of a GPU. The error is a
+// *[device.OperandError] if dev is not a GPU, and otherwise the driver's.
 func DeviceProperties(dev device.Device) (Properties, error) {
 	d, err := gpu("device properties", dev)
 	if err != nil {
@@ -197,8 +200,9 @@ func DeviceProperties(dev device.Device) (Properties, error) {
 	return p, nil
 }
 
-// DriverVersion returns the newest CUDA version that the driver supports, "12.4" for driver 550,
-// whose own number is [DriverRelease]. The error is that of [Unavailable].
+// DriverVersion returns the newest CUDA version that the driver supports: "12.4" for driver 550.
+// [DriverRelease] returns the driver's own version. The error is the one that [Unavailable]
+// returns.
 func DriverVersion() (string, error) {
 	p, u := current()
 	if u != nil {
@@ -207,9 +211,9 @@ func DriverVersion() (string, error) {
 	return p.version.String(), nil
 }
 
-// MemGetInfo returns the free and the total memory of a GPU in bytes as the driver sees it, over
-// all processes. What this process's pool keeps for reuse is not free here: [MemoryReserved] less
-// [MemoryAllocated] of it is.
+// MemGetInfo returns the free and the total memory of a GPU in bytes. The driver counts the memory
+// of all processes. Memory that this process's pool keeps for reuse does not count as free; its
+// size is [MemoryReserved] less [MemoryAllocated].
 func MemGetInfo(dev device.Device) (free, total int, err error) {
 	d, err := gpu("mem get info", dev)
 	if err != nil {
@@ -226,22 +230,22 @@ func MemGetInfo(dev device.Device) (free, total int, err error) {
 	return int(f), int(t), nil
 }
 
-// ArchList returns for what the library's kernels are written (torch.cuda.get_arch_list). They are
-// PTX, which the driver compiles for the GPU at hand: "compute_80" runs on compute capability 8.0
-// and on all that come after.
+// ArchList returns the architectures for which the library's kernels are written
+// (torch.cuda.get_arch_list). The kernels are PTX, which the driver compiles for the GPU at hand:
+// "compute_80" runs on compute capability 8.0 and all later ones.
 func ArchList() []string { return []string{fmt.Sprintf("compute_%d%d", least[0], least[1])} }
 
-// IsBF16Supported reports whether the GPU multiplies bfloat16 in hardware: from compute capability
-// 8.0 on, so that it is true of every GPU that can be opened. It panics with a
-// *[device.OperandError] if dev is no GPU.
+// IsBF16Supported reports whether the GPU multiplies bfloat16 in hardware. That needs compute
+// capability 8.0, which every GPU that can be opened has. It panics with a *[device.OperandError]
+// if dev is not a GPU.
 func IsBF16Supported(dev device.Device) bool {
 	major, _ := DeviceCapability(dev)
 	return major >= 8
 }
 
-// IsTF32Supported reports whether the GPU's tensor cores multiply TF32, float32 with 10 bits of
-// mantissa: as [IsBF16Supported], true of every GPU that can be opened. No kernel of the library
-// does so: products of float32 are float32's.
+// IsTF32Supported reports whether the GPU's tensor cores multiply TF32, which is float32 with 10
+// bits of mantissa. Every GPU that can be opened does. No kernel of the library uses TF32: products
+// of float32 are computed in float32. It panics with a *[device.OperandError] if dev is not a GPU.
 func IsTF32Supported(dev device.Device) bool {
 	major, _ := DeviceCapability(dev)
 	return major >= 8

@@ -44,7 +44,7 @@ func testProperties(t *testing.T, d *Device) {
 	}
 }
 
-// What is no GPU is told of by name.
+// The error for a device that is not a GPU names it.
 func TestNotAGPU(t *testing.T) {
 	d := emulated(t, "emulate,mem=4MiB")
 	other := emulated(t, "emulate,mem=4MiB")
@@ -72,7 +72,7 @@ func TestNotAGPU(t *testing.T) {
 	}
 }
 
-// peers is a driver whose devices can address each other, or refuse it.
+// peers is a driver whose devices can address each other, or cannot.
 type peers struct {
 	cu.API
 	mu      sync.Mutex
@@ -90,8 +90,8 @@ func (p *peers) CtxEnablePeerAccess(cu.Context) error {
 	return p.refuse
 }
 
-// The first copy between two GPUs enables peer access, once for each direction, and what came of it
-// is told.
+// The first copy between two GPUs enables peer access, once for each direction. PeerCopies reports
+// the result.
 func TestPeerAccess(t *testing.T) {
 	for _, c := range []struct {
 		can     bool

@@ -14,10 +14,10 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// TestRealCublasLt: NVIDIA's cublasLt is found and loads without a toolkit. A device that is to use
-// it and for which it makes no handle, as there is no GPU, is not opened, and says why.
-// FLAMBEAU_CUBLASLT_FOLDER is where the loader finds it, FLAMBEAU_CUBLASLT_VERSION CUBLAS_VERSION
-// of its header (.ci/run cublaslt).
+// TestRealCublasLt: NVIDIA's cublasLt is found and loads without a toolkit. There is no GPU, so the
+// library creates no handle; a device that needs it is not opened, and the error says why.
+// FLAMBEAU_CUBLASLT_FOLDER is the folder in which the loader finds it, FLAMBEAU_CUBLASLT_VERSION is
+// CUBLAS_VERSION of its header (.ci/run cublaslt).
 func TestRealCublasLt(t *testing.T) {
 	folder := os.Getenv("FLAMBEAU_CUBLASLT_FOLDER")
 	if folder == "" {

@@ -20,68 +20,70 @@ var (
 	_ pool.Adopter           = backing{}
 )
 
-// recording is the work of some streams, kept in Go until Finish makes a graph of it: nothing is
-// asked of the driver before, and an end without a result leaves nothing behind. The driver is not
-// in its capture mode, so all that it refuses there is allowed meanwhile: events and waits of other
-// streams, and memory. Of each stream, a lane, a piece of work comes after the one before it.
+// recording collects the work of some streams in Go until Finish makes a graph of it. It calls the
+// driver only then, so a recording that ends without a result leaves nothing behind. The driver is
+// not in its capture mode. So calls that capture forbids are allowed meanwhile: events and waits of
+// other streams, and allocations. Each stream of the recording is a lane; the work of one lane
+// stays in order.
 //
-// Its memory comes from arenas of the pool that have names of their own and not the stream's. What
-// is freed there serves the lane again, whose order protects it. It serves nobody else, even when
-// the stream has become an ordinary one.
+// Each lane has an arena of the pool with a name of its own. Memory that is freed in an arena is
+// reused only by its lane, whose order protects it. That stays so after the lane's stream has
+// become an ordinary one.
 //
-// Each device that takes part has a stream of the driver's. Replays are launched on that of the
-// first, and the others' streams come before and after each of them: see replayer.start.
+// Each device that takes part has a stream of the driver. Replays are launched on the first
+// device's stream. They run after the earlier work of the other devices' streams and before their
+// later work: see replayer.start.
 type recording struct {
 	d    *Device
-	s    *stream   // of the first lane
-	with []*stream // of the first lane of each other device
+	s    *stream   // stream of the first lane
+	with []*stream // streams of the first lane of each other device
 	live atomic.Bool
-	whom atomic.Pointer[any] // until it is over
+	whom atomic.Pointer[any] // the value of For, until the recording is over
 
 	mu    sync.Mutex
 	lanes []*lane
 	nodes []recorded
 	marks map[uint64]recorded // blocks that are in use
-	hosts []*pinnedBlock      // that replays copy from or to
+	hosts []*pinnedBlock      // page-locked blocks that replays copy from or to
 }
 
-// recorded is a piece of work.
+// recorded is one piece of work.
 type recorded struct {
 	kind    recordedKind
 	lane    int
-	number  uint32 // in its lane, from 1
-	after   []int  // pieces before, of any lane, that it comes right after
+	number  uint32 // position in its lane, from 1
+	after   []int  // indexes of the earlier pieces, of any lane, that it directly follows
 	launch  kernels.Launch
 	to      uint64
 	from    uint64
 	n       uint64
-	bytes   []byte         // of constants
-	host    unsafe.Pointer // page-locked, of somebody else
+	bytes   []byte         // of recordedConstant
+	host    unsafe.Pointer // page-locked memory of the program
 	label   string         // of a block
 	product *productCall
 	link    *peerLink // of a copy from another device
-	size    uint64    // of a block, as asked for
+	size    uint64    // requested size of a block
 }
 
 type recordedKind uint8
 
 const (
 	recordedLaunch   recordedKind = iota
-	recordedProduct               // of a library
-	recordedMove                  // n bytes from from to to
-	recordedPeer                  // … which is of another device
-	recordedConstant              // bytes to to
-	recordedFeed                  // n bytes to to, new for each replay
-	recordedHost                  // n bytes from host to to
-	recordedSave                  // n bytes from from to host
-	recordedBlock                 // of n bytes at to
+	recordedProduct               // product by a library
+	recordedMove                  // copy n bytes from address from to address to
+	recordedPeer                  // like recordedMove, but from is an address of another device
+	recordedConstant              // copy bytes to address to
+	recordedFeed                  // copy n bytes, which each replay provides, to address to
+	recordedHost                  // copy n bytes from host to address to
+	recordedSave                  // copy n bytes from address from to host
+	recordedBlock                 // begin of a block of n bytes at address to
 	recordedFreed
 )
 
-// privateArena marks names of arenas that are no stream's.
+// privateArena is the bit that marks an arena's name as not a stream's.
 const privateArena pool.StreamID = 1 << 63
 
-// NewRecording starts a recording on a stream of its own, and one of each other device.
+// NewRecording starts a recording, with a new stream on d and one on each other device.
 func (d *Device) NewRecording(others ...device.Device) (device.Recording, error) {
 	const op = "record"
 	list := []*Device{d}
@@ -117,7 +119,7 @@ func (d *Device) NewRecording(others ...device.Device) (device.Recording, error)
 
 func (r *recording) Stream() device.Stream { return r.s }
 
-// On returns the first stream of a device.
+// On returns the recording's first stream on a device.
 func (r *recording) On(d device.Device) device.Stream {
 	if s := r.on(d); s != nil {
 		return s
@@ -134,10 +136,10 @@ func (r *recording) on(d device.Device) *stream {
 	return nil
 }
 
-// streams are the driver's, that of the first device first.
+// streams returns the driver's streams of the recording. The first device's stream comes first.
 func (r *recording) streams() []*stream { return append([]*stream{r.s}, r.with...) }
 
-// partner returns the first stream of a device, or the error of one that takes no part.
+// partner returns the first stream of a device, or an error if the device takes no part.
 func (r *recording) partner(op string, d device.Device) (*stream, error) {
 	if s := r.on(d); s != nil {
 		return s, nil
@@ -149,13 +151,13 @@ func (r *recording) partner(op string, d device.Device) (*stream, error) {
 	return nil, r.d.refusal(op, "on", name+" takes no part in the recording")
 }
 
-// Recording reports whether what is queued on s is recorded.
+// Recording reports whether the work of s is being recorded.
 func (s *stream) Recording() bool { return s.rec.Load() != nil }
 
-// For says whom the recording is for.
+// For stores the value that identifies the recording's user.
 func (r *recording) For(whom any) { r.whom.Store(&whom) }
 
-// RecordedFor returns whom the recording is for that takes what is queued on s.
+// RecordedFor returns the value of For of the recording that s belongs to, nil if there is none.
 func (s *stream) RecordedFor() any {
 	if l := s.rec.Load(); l != nil {
 		if whom := l.r.whom.Load(); whom != nil {
@@ -165,7 +167,7 @@ func (s *stream) RecordedFor() any {
 	return nil
 }
 
-// arena is the name under which the pool keeps the memory of s.
+// arena returns the name under which the pool keeps the memory of s.
 func (s *stream) arena() pool.StreamID {
 	if l := s.rec.Load(); l != nil {
 		return l.arena
@@ -173,7 +175,7 @@ func (s *stream) arena() pool.StreamID {
 	return pool.StreamID(s.handle)
 }
 
-// arenaStream returns the stream behind an arena, and the lane if it is one's.
+// arenaStream returns the stream of an arena. It also returns the lane if the arena belongs to one.
 func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	if id&privateArena != 0 {
 		if l, ok := p.arenas.Load(id); ok {
@@ -183,8 +185,8 @@ func (p *platform) arenaStream(id pool.StreamID) (cu.Stream, *lane) {
 	return cu.Stream(id), nil
 }
 
-// Follow makes later work on a stream come after what is queued on another one: memory of that one
-// is taken over.
+// Follow makes later work on one stream come after the queued work of another, whose memory the
+// first one takes over.
 func (b backing) Follow(id, before pool.StreamID) error {
 	e, err := b.Record(before)
 	if err != nil {
@@ -202,7 +204,8 @@ func (b backing) Follow(id, before pool.StreamID) error {
 	return nil
 }
 
-// refuse returns the error for what cannot be recorded, nil where s is not being recorded.
+// refuse returns the error for an operation that cannot be recorded, nil if s is not being
+// recorded.
 func (s *stream) refuse(op, why string) error {
 	if s.rec.Load() == nil {
 		return nil
@@ -227,8 +230,8 @@ func (l *lane) move(to, from, n uint64) error {
 	return nil
 }
 
-// send records a copy from the host: of page-locked memory, which each replay reads, or of bytes
-// that stay as they are.
+// send records a copy from the host. If b is page-locked memory, each replay reads it again;
+// otherwise its bytes are copied now and stay constant.
 func (l *lane) send(to uint64, b []byte) error {
 	if l.r.d.p.pinned.holds(b) {
 		l.record(recorded{kind: recordedHost, to: to, host: unsafe.Pointer(&b[0]), n: uint64(len(b))})
@@ -238,8 +241,8 @@ func (l *lane) send(to uint64, b []byte) error {
 	return nil
 }
 
-// keeps has a block of page-locked memory stay what it is until the recording, or what becomes of
-// it, is closed, also where its owner gives it back. It reports false when the recording is over.
+// keeps prevents the reuse of a block of page-locked memory until the recording or its graph is
+// closed, even if the owner frees the block. It returns false if the recording is over.
 func (r *recording) keeps(b *pinnedBlock) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,7 +264,7 @@ func (l *lane) peer(to, from, n uint64, link *peerLink) error {
 	return nil
 }
 
-// Feed returns memory that each replay fills at this place.
+// Feed returns memory that each replay fills at this place of the recording.
 func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffer, error) {
 	s, err := r.partner("feed", on)
 	if err != nil {
@@ -285,8 +288,8 @@ func (r *recording) Feed(on device.Device, n int, o device.Origin) (device.Buffe
 	return b, nil
 }
 
-// block records that a block begins or, with freed, ends. It reports false when the recording is
-// over.
+// block records that a block begins or, if freed is true, ends. It returns false if the recording
+// is over.
 func (l *lane) block(addr uintptr, requested, rounded uint64, label string, freed bool) bool {
 	if l == nil {
 		return false
@@ -308,8 +311,8 @@ func (l *lane) block(addr uintptr, requested, rounded uint64, label string, free
 	return true
 }
 
-// over makes the streams ordinary ones. The blocks in use are told to a checker: until the first
-// replay their contents are undefined.
+// over makes the recording's streams ordinary ones. It reports the blocks in use to the emulator's
+// checker, because their contents are undefined until the first replay.
 func (r *recording) over() bool {
 	r.mu.Lock()
 	live := r.live.Swap(false)
@@ -335,17 +338,18 @@ func (r *recording) over() bool {
 	return true
 }
 
-// Abort ends the recording without a result.
+// Abort ends the recording without making a graph.
 func (r *recording) Abort() {
 	if r.over() {
 		r.retire()
 	}
 }
 
-// retire makes the memory an ordinary stream's. What the recording's streams had to do is done.
+// retire hands the recording's memory to the devices' default streams, after the work of the
+// recording's streams.
 func (r *recording) retire() {
 	for _, s := range r.streams() {
-		_ = s.Synchronize() // a fault is kept and comes out of the next call
+		_ = s.Synchronize() // the device keeps a sticky fault, and the next call returns it
 	}
 	for _, b := range r.hosts {
 		b.mu.Lock()

@@ -15,12 +15,11 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// timesParam multiplies by a scalar.
+// timesParam multiplies by a scalar param.
 var timesParam = expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 
-// TestRecording: what is recorded runs with each replay and not before, in its order and as one
-// launch. Temporaries share memory, and each replay is fed anew. The driver may choose any order
-// where none is asked for.
+// TestRecording: recorded work runs only in replays, in its order and as one launch. Temporaries
+// share memory, and each replay is fed anew. Where no order is given, the driver may choose any.
 func TestRecording(t *testing.T) {
 	for seed := range 8 {
 		onBoth(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed), testRecording)
@@ -44,7 +43,7 @@ func testRecording(t *testing.T, d *Device) {
 	b := empty(t, d, s, 4)
 	must(t, apply(d, s, double, views(b), views(a))) // 2(x+1)
 	a.Buf.Free()
-	c := empty(t, d, s, 4) // where a was
+	c := empty(t, d, s, 4) // in the memory of a
 	if c.Buf.Addr() != a.Buf.Addr() {
 		t.Errorf("what was freed in the recording does not serve it again")
 	}
@@ -53,7 +52,7 @@ func testRecording(t *testing.T, d *Device) {
 	must(t, apply(d, s, plus, views(b), views(b, c)))
 	must(t, d.CopyFrom(s, out.Buf, 0, b.Buf, 0, 16))
 	b.Buf.Free()
-	// Others run meanwhile, and do not get the recording's memory.
+	// Other work runs meanwhile, and does not get the recording's memory.
 	z := floats(t, d, other, 7, 7, 7, 7)
 	must(t, apply(d, other, double, views(z), views(z)))
 	check(t, d, other, z, 14, 14, 14, 14)
@@ -77,13 +76,13 @@ func testRecording(t *testing.T, d *Device) {
 		if n := d.Counters().Launches - before.Launches; n != 1 {
 			t.Errorf("%d launches, want 1", n)
 		}
-		if k%3 != 0 { // others stay in the queue
+		if k%3 != 0 { // the other replays are not waited for
 			continue
 		}
 		f := float32(k)
 		check(t, d, s, out, 5*f, 8*f, 11*f, 14*f)
 	}
-	// What is allocated on the stream now is not the graph's.
+	// Memory that is allocated on the stream after the recording does not belong to the graph.
 	e := empty(t, d, s, 4)
 	if e.Buf.Addr() == b.Buf.Addr() || e.Buf.Addr() == c.Buf.Addr() {
 		t.Error("the graph's memory was given away")
@@ -109,15 +108,15 @@ func testRecording(t *testing.T, d *Device) {
 	}
 }
 
-// TestRecordingAsksNothing: between its begin and its end a recording makes no call of the driver
-// that could touch the device; memory comes from what the pool has.
+// TestRecordingAsksNothing: between its begin and its end, a recording makes no call of the driver
+// that affects the device. Its memory comes from the pool.
 func TestRecordingAsksNothing(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB")
 	x := floats(t, d, nil, 1, 2, 3, 4)
 	r, err := d.NewRecording()
 	must(t, err)
 	s := r.Stream()
-	empty(t, d, s, 1).Buf.Free() // its arena has a segment now
+	empty(t, d, s, 1).Buf.Free() // its arena has a segment from here on
 	before, _ := emu.Stats(d.api)
 	for range 20 {
 		y := empty(t, d, s, 4)
@@ -143,9 +142,9 @@ func TestRecordingAsksNothing(t *testing.T) {
 	}
 }
 
-// TestRecordingTakesOver: what an eager run has left in the pool serves a recording of the same,
-// which asks the driver for no memory. Work that the former stream still has to do on that memory
-// is waited for.
+// TestRecordingTakesOver: memory that an eager run has left in the pool serves a recording of the
+// same work, which asks the driver for no memory. The recording waits for pending work on that
+// memory.
 func TestRecordingTakesOver(t *testing.T) {
 	for seed := range 8 {
 		d := emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed))
@@ -164,7 +163,7 @@ func TestRecordingTakesOver(t *testing.T) {
 				y.Buf.Free()
 			}
 		}
-		run(nil) // and is not waited for
+		run(nil) // the host does not wait for it
 		before, _ := emu.Stats(d.api)
 		r, err := d.NewRecording()
 		must(t, err)
@@ -187,8 +186,8 @@ func TestRecordingTakesOver(t *testing.T) {
 	}
 }
 
-// TestNotRecordable: what would wait, or freeze what changes, is refused by its name, and the
-// recording goes on.
+// TestNotRecordable: operations that would wait, or whose data would be frozen, are refused by
+// name. The recording goes on.
 func TestNotRecordable(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=16MiB")
 	must(t, err)
@@ -221,7 +220,7 @@ func TestNotRecordable(t *testing.T) {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
-	// Page-locked memory is read and written by each replay, and nobody else's until Close.
+	// Each replay reads and writes page-locked memory, which is not reused before Close.
 	back, err := d.AllocPinned(8, device.Origin{})
 	must(t, err)
 	must(t, d.UploadPinned(s, x.Buf, 0, pinned, 0, 8))

@@ -15,17 +15,17 @@ import (
 
 var _ device.Rehearser = (*Device)(nil)
 
-// mostLoaders is how many kernels are compiled at once at most.
+// mostLoaders limits how many kernels are compiled at once.
 const mostLoaders = 16
 
-// Rehearsal returns an emulated GPU without memory, on which work takes the kernels that it takes
-// on d: its plans are those for d's capability, product and driver.
+// Rehearsal returns an emulated GPU without memory, on which work uses the same kernels as on d.
+// Its plans are those for d's capability, product and driver.
 func (d *Device) Rehearsal() (device.Device, error) {
 	r, err := openMeta(emu.Config{Memory: emu.MaxMemory, SM: emu.Nearest(d.sm), Meta: true})
 	if err != nil {
 		return nil, explain(err)
 	}
-	r.p.print, r.p.folder = nil, "" // what is printed is what d loads
+	r.p.print, r.p.folder = nil, "" // only d prints the kernels that it loads
 	r.sm, r.ptx, r.gpu, r.rehearses = d.sm, d.ptx, d.gpu, d
 	info := d.info
 	info.Emulated, info.Meta, info.Memory = true, true, r.info.Memory
@@ -33,9 +33,9 @@ func (d *Device) Rehearsal() (device.Device, error) {
 	return r, nil
 }
 
-// Load loads the kernels that work on a device of Rehearsal has taken, several at once: see
-// [device.Rehearser]. The error is a *[device.Fault], a *[device.OperandError] for a device that is
-// none of d's rehearsals, or that of ctx.
+// Load loads the kernels that work on a device of Rehearsal has used, several at once: see
+// [device.Rehearser]. The error is a *[device.Fault], ctx's error, or a *[device.OperandError] if
+// rehearsal was not made by d.
 func (d *Device) Load(ctx context.Context, rehearsal device.Device, progress func(done, all int)) error {
 	r, ok := rehearsal.(*Device)
 	if !ok || r.rehearses != d {
@@ -45,8 +45,9 @@ func (d *Device) Load(ctx context.Context, rehearsal device.Device, progress fun
 	return together(ctx, len(list), progress, func(i int) error { return d.preload(list[i]) })
 }
 
-// together calls do(0) to do(n-1) on several goroutines, in this order, and tells progress of those
-// that have not failed. Where ctx ends, no further one begins. A panic is raised again here.
+// together calls do(0) to do(n-1) on several goroutines, starting them in this order. It calls
+// progress after each call without an error. When ctx ends, it starts no more calls. It repeats a
+// panic of do here.
 func together(ctx context.Context, n int, progress func(done, all int), do func(i int) error) error {
 	var (
 		mu     sync.Mutex
@@ -69,7 +70,7 @@ func together(ctx context.Context, n int, progress func(done, all int), do func(
 					mu.Lock()
 					raised = r
 					mu.Unlock()
-					for range next { // so that nobody waits for this goroutine
+					for range next { // drain the channel, so that the sender never blocks
 					}
 				}
 			}()
@@ -95,7 +96,7 @@ func together(ctx context.Context, n int, progress func(done, all int), do func(
 	return errors.Join(append(failed, stopped)...)
 }
 
-// preload is function for a goroutine of its own.
+// preload is function for use on a goroutine of its own.
 func (d *Device) preload(k *kernels.Kernel) error {
 	if err := d.enter(); err != nil {
 		return err
@@ -105,8 +106,9 @@ func (d *Device) preload(k *kernels.Kernel) error {
 	return err
 }
 
-// lacks lists the kernels that r has loaded and d has not. The longest come first, as they take the
-// compiler longest, so that no goroutine begins with one while the others are through.
+// lacks lists the kernels that r has loaded and d has not. The longest texts come first, because
+// they take longest to compile. Otherwise a goroutine could begin one at the end, when the other
+// goroutines have finished.
 func (d *Device) lacks(r *Device) (list []*kernels.Kernel) {
 	for k := range r.kernels.Range {
 		if v, ok := d.kernels.Load(k); ok {

@@ -12,21 +12,22 @@ import (
 
 var _ device.Replayer = (*replayer)(nil)
 
-// turns is how many replays may be in the queue with what they were fed: the next one waits for the
-// first of them.
+// turns limits how many replays may be queued with their own copy of the feeds. The next replay
+// waits for the oldest of them.
 const turns = 4
 
-// replayer is a recording made into a graph. Host memory that the graph reads lies in one
-// page-locked block: constants, then the feeds of each turn. Before a launch the copies of the
-// feeds are pointed to the turn's place, which launches in the queue do not notice.
+// replayer is a recording made into a graph. The host memory that the graph reads lies in one
+// page-locked block: the constants, then the feeds of each turn. Before a launch, the nodes that
+// copy the feeds are changed to read from the turn's place. Launches that are queued already keep
+// their addresses.
 type replayer struct {
 	r    *recording
 	ops  int
 	feed []feed
 	sent []sent
-	host *pinnedBuffer // nil: nothing is read
-	each int           // bytes of a turn
-	from int           // where the turns begin
+	host *pinnedBuffer // nil: the graph reads no host memory
+	each int           // bytes of one turn
+	from int           // offset of the first turn
 
 	mu    sync.Mutex
 	graph cu.Graph
@@ -36,12 +37,12 @@ type replayer struct {
 	done  bool
 }
 
-// feed is a node that copies what each replay is fed.
+// feed is a node that copies the data that each replay provides.
 type feed struct {
 	node cu.GraphNode
 	ctx  cu.Context
 	to   cu.DevicePtr
-	at   int // in a turn
+	at   int // offset in a turn
 	n    int
 }
 
@@ -51,10 +52,10 @@ type sent struct {
 	size uint64
 }
 
-// aligned is where the next piece of host memory begins.
+// aligned returns the offset at which the next piece of host memory begins.
 func aligned(n int) int { return (n + 255) &^ 255 }
 
-// Finish makes the graph.
+// Finish ends the recording and makes the graph.
 func (r *recording) Finish() (device.Replayer, error) {
 	r.mu.Lock()
 	err := r.unjoined()
@@ -75,7 +76,7 @@ func (r *recording) Finish() (device.Replayer, error) {
 	return g, nil
 }
 
-// build asks the driver for the graph.
+// build creates the driver's graph.
 func (g *replayer) build() error {
 	d := g.r.d
 	constants := 0
@@ -106,7 +107,8 @@ func (g *replayer) build() error {
 	if g.graph, err = api.GraphCreate(); err != nil {
 		return d.fault("", err)
 	}
-	// Each node is made with the context of its device current, in which its kernel is loaded.
+	// Each node is created with the context of its device current. Its kernel is loaded in that
+	// context.
 	change := func(to *Device) error {
 		if to == d {
 			return nil
@@ -118,7 +120,8 @@ func (g *replayer) build() error {
 		d = to
 		return nil
 	}
-	nodes := make([][]cu.GraphNode, len(g.r.nodes)) // what comes after a piece comes after these
+	// by index of a piece: the nodes that a successor of the piece depends on
+	nodes := make([][]cu.GraphNode, len(g.r.nodes))
 	var host []byte
 	if g.host != nil {
 		host = g.host.Host()
@@ -190,7 +193,7 @@ func (g *replayer) build() error {
 	return d.fault("", err)
 }
 
-// behind returns what comes after pieces of these numbers comes after.
+// behind returns the nodes that a successor of these pieces depends on.
 func behind(nodes [][]cu.GraphNode, pieces []int) []cu.GraphNode {
 	if len(pieces) == 1 {
 		return nodes[pieces[0]]
@@ -215,10 +218,10 @@ func (g *replayer) copyOf(f feed, turn int) cu.GraphCopy {
 	return cu.GraphCopy{SrcHost: unsafe.Pointer(&g.place(f, turn)[0]), Dst: f.to, N: uint64(f.n)}
 }
 
-// Operations is the number of kernels, copies and fills.
+// Operations returns the number of kernels, copies and fills.
 func (g *replayer) Operations() int { return g.ops }
 
-// Replay launches the graph.
+// Replay launches the graph, after fill has written the data of each feed.
 func (g *replayer) Replay(fill func(feed int, to []byte)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -281,8 +284,8 @@ func (g *replayer) synchronize() error {
 	return first
 }
 
-// start launches the graph, between what is queued on the streams of the devices that take part
-// and what will be.
+// start launches the graph. On every device that takes part, it runs after the work queued before
+// and ahead of later work.
 func (g *replayer) start(turn int) error {
 	d, s := g.r.d, g.r.s
 	for _, o := range g.r.with {
@@ -292,9 +295,9 @@ func (g *replayer) start(turn int) error {
 	}
 	if err := g.launch(turn); err != nil {
 		if f := (*device.Fault)(nil); errors.As(err, &f) {
-			return f // the device had failed before
+			return f // a device had failed before the launch
 		}
-		for _, o := range g.r.with { // the fault may be another device's
+		for _, o := range g.r.with { // another device may have caused the fault
 			if f := o.dev.failed(); f != nil {
 				return f
 			}
@@ -325,7 +328,8 @@ func (g *replayer) launch(turn int) error {
 	return api.GraphLaunch(g.exec, g.r.s.handle)
 }
 
-// Close waits for the replays and gives everything back. What the work did wrong comes out of it.
+// Close waits for the replays and releases the graph, its memory and its events. It returns an
+// error of the replays' work.
 func (g *replayer) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -339,7 +343,7 @@ func (g *replayer) Close() error {
 	return err
 }
 
-// destroy gives back what the driver has made, and the host memory.
+// destroy releases the driver's objects and the host memory.
 func (g *replayer) destroy() {
 	d := g.r.d
 	for i, e := range g.busy {
@@ -357,7 +361,7 @@ func (g *replayer) destroy() {
 	defer d.leave()
 	api := d.api.(cu.Graphs)
 	if g.exec != 0 {
-		// a sticky fault ends the device, others have no use
+		// a sticky fault ends the device, other errors are of no use here
 		_ = d.fault("", api.GraphExecDestroy(g.exec))
 	}
 	if g.graph != 0 {

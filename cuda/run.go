@@ -23,7 +23,8 @@ func (d *Device) Supports(op device.Op) bool {
 		return kernels.AttentionReason(attentionOperands(o, shapeOf)) == ""
 	case *device.AttentionGrad:
 		return kernels.AttentionGradReason(attentionGradOperands(o, shapeOf)) == ""
-	case *device.GridSampleGrad: // that of the input adds to elements in no order: by composition
+	// the gradient of the input would be added in random order, so a composition computes it
+	case *device.GridSampleGrad:
 		return !o.Input
 	}
 	return false
@@ -49,7 +50,7 @@ func (d *Device) Run(s device.Stream, op device.Op, told *device.KernelEvent) er
 	return d.launch(st, list, told)
 }
 
-// plan returns the launches of op. Other memory than the operands' is t's.
+// plan returns the launches of op. t allocates memory beyond the operands.
 func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 	fault := t.d.index.record(t.s.slot)
 	switch o := op.(type) {
@@ -109,7 +110,7 @@ func (t *scratch) plan(op device.Op) ([]kernels.Launch, error) {
 	return nil, fmt.Errorf("%s: %s: %w", t.d.name, t.op, errors.ErrUnsupported)
 }
 
-// operand is a view as the kernels take it; one that is absent has no address.
+// operand returns a view as the kernels expect it; an absent view has address 0.
 func operand(v *device.View) kernels.Operand {
 	if v.Absent() {
 		return kernels.Operand{}
@@ -117,30 +118,30 @@ func operand(v *device.View) kernels.Operand {
 	return kernels.Operand{Addr: uint64(v.Buf.Addr()), Type: v.Type, Layout: v.Layout}
 }
 
-// shapeOf is a view without memory.
+// shapeOf returns a view as an operand without an address.
 func shapeOf(v *device.View) kernels.Operand {
 	return kernels.Operand{Type: v.Type, Layout: v.Layout}
 }
 
-// normGradOperands are those of o, each as of gives it.
+// normGradOperands returns the operands of o, converted by of.
 func normGradOperands(o *device.NormGrad, of func(*device.View) kernels.Operand) kernels.NormOperands {
 	return kernels.NormOperands{Out: of(&o.DX), DWeight: of(&o.DWeight), DBias: of(&o.DBias), Grad: of(&o.G), X: of(&o.X),
 		Mean: of(&o.Mean), Rstd: of(&o.Rstd), Weight: of(&o.Weight), Add: of(&o.Add)}
 }
 
-// attentionOperands are those of o, each as of gives it.
+// attentionOperands returns the operands of o, converted by of.
 func attentionOperands(o *device.Attention, of func(*device.View) kernels.Operand) kernels.AttentionOperands {
 	return kernels.AttentionOperands{Out: of(&o.Out), LSE: of(&o.LSE), Q: of(&o.Q), K: of(&o.K), V: of(&o.V),
 		AttentionWeighing: attentionWeighing(&o.Weighing, of)}
 }
 
-// attentionGradOperands are those of o, each as of gives it.
+// attentionGradOperands returns the operands of o, converted by of.
 func attentionGradOperands(o *device.AttentionGrad, of func(*device.View) kernels.Operand) kernels.AttentionGradOperands {
 	return kernels.AttentionGradOperands{DQ: of(&o.DQ), DK: of(&o.DK), DV: of(&o.DV), G: of(&o.G), Q: of(&o.Q), K: of(&o.K),
 		V: of(&o.V), Out: of(&o.Out), LSE: of(&o.LSE), AttentionWeighing: attentionWeighing(&o.Weighing, of)}
 }
 
-// attentionWeighing is w with its operands, each as of gives it.
+// attentionWeighing returns w with its operands converted by of.
 func attentionWeighing(w *device.Weighing, of func(*device.View) kernels.Operand) kernels.AttentionWeighing {
 	return kernels.AttentionWeighing{Scale: w.Scale, Causal: w.Causal, Lengths: of(&w.Lengths), Mask: of(&w.Mask),
 		Numbers: of(&w.Numbers), Drop: w.Drop, Seed: w.Seed, Offset: w.Offset}
@@ -154,12 +155,12 @@ func operands(list []device.View) []kernels.Operand {
 	return o
 }
 
-// refusal is the error for what a call cannot take.
+// refusal returns the error for a bad argument of a call.
 func (d *Device) refusal(op, arg, why string) error {
 	return &device.OperandError{Device: d.name, Op: op, Arg: arg, Reason: why}
 }
 
-// buffer returns the driver's own form of a buffer of this device that may be used.
+// buffer returns b as a buffer of this device. why is the reason if b cannot be used.
 func (d *Device) buffer(b device.Buffer) (own *buffer, why string) {
 	own, ok := b.(*buffer)
 	switch {
@@ -173,13 +174,13 @@ func (d *Device) buffer(b device.Buffer) (own *buffer, why string) {
 	return own, ""
 }
 
-// Owns says why b is no memory of this device that may be used.
+// Owns returns "" if b is usable memory of this device, else the reason why it is not.
 func (d *Device) Owns(b device.Buffer) (reason string) {
 	_, why := d.buffer(b)
 	return why
 }
 
-// bytes returns the address of n bytes of a buffer.
+// bytes returns the address of n bytes of a buffer, beginning at off.
 func (d *Device) bytes(op, arg string, buf device.Buffer, off, n int) (uintptr, error) {
 	if why := device.OutsideBytes(d, buf, off, n); why != "" {
 		return 0, d.refusal(op, arg, why)

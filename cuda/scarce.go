@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// sized makes all segments of a pool the same size: larger blocks take one of their own, rounded up
-// to it. 0 changes nothing.
+// sized sets all segments of a pool to seg bytes. Larger blocks get a segment of their own, rounded
+// up to a multiple of seg. If seg is 0, it changes nothing.
 func sized(o *pool.Options, seg uint64) {
 	if seg == 0 {
 		return
@@ -18,16 +18,16 @@ func sized(o *pool.Options, seg uint64) {
 	o.SmallMax, o.MediumMax = seg/2, seg/2
 }
 
-// FailAlloc makes an emulated GPU run out of memory, for tests of programs that are to survive
-// that. It refuses the n-th time from now on, counted from 1, that the GPU's pool asks the driver
-// for memory. It refuses all else that the pool then tries, too, until the pool gives up. The
-// allocation fails with an error that wraps [device.ErrOutOfMemory]; the next ones succeed again. 0
-// takes back a refusal that has not begun.
+// FailAlloc makes an emulated GPU run out of memory, for tests of programs that handle this. It
+// refuses the n-th request of the GPU's pool to the driver from now on, counted from 1. It also
+// refuses the pool's further attempts until the pool gives up. The allocation then fails with an
+// error that wraps [device.ErrOutOfMemory]; later ones succeed again. If n is 0, it cancels a
+// refusal that has not begun.
 //
-// Only what the pool does not hold already is asked of the driver: [Device.Empty] before, and
-// segments that are small (Emulate("emulate,segment=1KiB")), make more allocations get there. With
-// expandable segments each page is asked for by itself. The error says that the device is not an
-// emulated one.
+// The pool asks the driver only for memory that it does not hold already. To make more allocations
+// reach the driver, call [Device.Empty] before, or use small segments
+// (Emulate("emulate,segment=1KiB")). With expandable segments each page is a request of its own.
+// If the device is not emulated, the error says so.
 func (d *Device) FailAlloc(n int) error {
 	s, ok := d.api.(cu.Scarce)
 	if !ok {
@@ -40,7 +40,7 @@ func (d *Device) FailAlloc(n int) error {
 	return nil
 }
 
-// relent tells an emulated driver that the pool has given up.
+// relent tells an emulated driver that the pool has given up, so that it stops refusing.
 func (d *Device) relent() {
 	if s, ok := d.api.(cu.Scarce); ok {
 		s.Relent(d.h)

@@ -9,15 +9,15 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// The request that a test names fails, through all that the pool tries, and the next one succeeds;
-// requests that the cache serves are not counted.
+// The named request fails, with all further attempts of the pool, and the next request succeeds.
+// Requests that the cache serves are not counted.
 func TestFailAlloc(t *testing.T) {
 	d := emulated(t, "emulate,mem=16MiB,segment=64KiB")
 	alloc := func(n int) (device.Buffer, error) { return d.Alloc(n, nil, device.Origin{Op: "test"}) }
 	must(t, d.FailAlloc(2))
 	a, err := alloc(1000)
 	must(t, err)
-	b, err := alloc(1000) // from the segment of the first
+	b, err := alloc(1000) // served from the segment of the first
 	must(t, err)
 	ooms, retries := d.Stats().OOMs, d.Stats().Retries
 	if _, err := alloc(1 << 20); !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(), "a test has asked for that") {
@@ -47,8 +47,8 @@ func TestFailAlloc(t *testing.T) {
 	}
 }
 
-// Pages are refused as segments are, in the middle of a request too, and what it had by then goes
-// back.
+// Requests for pages are refused like those for segments, also in the middle of an allocation.
+// Pages that it had by then are given back.
 func TestFailAllocOfPages(t *testing.T) {
 	for _, spec := range []string{"emulate,mem=16MiB,expandable=on", "emulate,mem=16MiB,expandable=on,mode=meta"} {
 		d := emulated(t, spec)
@@ -66,7 +66,7 @@ func TestFailAllocOfPages(t *testing.T) {
 	}
 }
 
-// segment= sets what the pool takes from the driver at a time.
+// segment= sets how much memory the pool takes from the driver at a time.
 func TestSegmentOption(t *testing.T) {
 	for spec, want := range map[string]int{"emulate,mem=16MiB,segment=8KiB": 8 << 10, "emulate,mem=4GiB,mode=meta,segment=1MiB": 1 << 20, "emulate,mem=6MiB": 128 << 10} {
 		d := emulated(t, spec)
@@ -85,7 +85,7 @@ func TestSegmentOption(t *testing.T) {
 	}
 }
 
-// crowded has no memory for code as long as more than so many bytes are allocated.
+// crowded has no memory for code while more than most bytes are allocated.
 type crowded struct {
 	cu.API
 	most, held uint64
@@ -115,15 +115,15 @@ func (c *crowded) ModuleLoadData(image []byte, o cu.JITOptions) (cu.Module, erro
 	return c.API.ModuleLoadData(image, o)
 }
 
-// A kernel for whose code there is no memory is loaded after the pool has given its cache back;
-// where that is in use it is an out of memory, and may be there the next time.
+// If there is no memory for a kernel's code, the kernel is loaded after the pool has given its
+// cache back. If the memory is in use, the error is an out of memory, and a later load may succeed.
 func TestCodeNeedsMemory(t *testing.T) {
 	api, err := newEmulator("emulate,mem=16MiB,segment=64KiB")
 	must(t, err)
 	c := &crowded{API: api, most: 1 << 20, sizes: map[cu.DevicePtr]uint64{}}
 	p, err := newPlatform(c)
 	must(t, err)
-	p.cubins = nil // which would load twice, and keep what it compiles
+	p.cubins = nil // the cache would load the code twice and keep it
 	d, err := p.open(0)
 	must(t, err)
 	x := floats(t, d, nil, 1, 2)

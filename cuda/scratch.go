@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// scratch is the temporary memory of one operation.
+// scratch allocates the temporary memory of one operation.
 type scratch struct {
 	d      *Device
 	s      *stream
@@ -16,7 +16,7 @@ type scratch struct {
 	blocks []*pool.Block
 }
 
-// alloc returns the address of memory for work on the stream.
+// alloc returns the address of temporary memory for work on the stream.
 func (t *scratch) alloc(bytes int) (uint64, error) {
 	b, err := t.d.pool.Alloc(uint64(bytes), t.s.arena(), pool.Origin{Op: "scratch memory of " + t.op, Dims: -1})
 	if err != nil {
@@ -28,13 +28,14 @@ func (t *scratch) alloc(bytes int) (uint64, error) {
 	return uint64(b.Addr()), nil
 }
 
-// temporary is memory for elements of that type and shape.
+// temporary allocates memory for a contiguous operand of the given type and shape.
 func (t *scratch) temporary(typ dtype.Type, s shape.Dims) (kernels.Operand, error) {
 	addr, err := t.alloc(s.Size() * typ.Size())
 	return kernels.Operand{Addr: addr, Type: typ, Layout: shape.Dense(s)}, err
 }
 
-// free gives the memory back: to the same stream, whose order keeps it until the launches have run.
+// free gives the memory back to the same stream. The stream's order protects it until the launches
+// have run.
 func (t *scratch) free() {
 	for _, b := range t.blocks {
 		t.tell(b, true)

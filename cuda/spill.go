@@ -13,14 +13,15 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/kernels"
 )
 
-// A Spill says that a driver's compiler gave a kernel of the library local memory, which lies
-// outside of the multiprocessor. The kernels are written to need none, so registers were spilt: the
-// results are right, and the kernel is slower than it could be.
+// Spill says that a driver's compiler gave a kernel of the library local memory, which lies outside
+// the multiprocessor. The kernels are written to need none, so the compiler has spilt registers.
+// The results are right, but the kernel is slower than it could be.
 type Spill struct {
-	Kernel     string `json:"kernel"`
-	Bytes      int    `json:"bytes"`              // of each thread
-	Capability string `json:"compute_capability"` // that it was compiled for, such as "9.0"
-	// newest CUDA version that the driver supports, "12.4"
+	Kernel string `json:"kernel"`
+	Bytes  int    `json:"bytes"` // local memory of each thread
+	// the compute capability that it was compiled for, such as "9.0"
+	Capability string `json:"compute_capability"`
+	// newest CUDA version that the driver supports, such as "12.4"
 	Driver string `json:"driver_version"`
 }
 
@@ -31,15 +32,15 @@ func (s Spill) String() string {
 		s.Driver, s.Kernel, s.Bytes, s.Capability)
 }
 
-// spills are those that a driver's devices have met.
+// spills collects the Spills that a driver's devices have found.
 type spills struct {
 	mu   sync.Mutex
 	list []Spill
 }
 
-// Spills returns the kernels of the library that spill registers on this GPU, by name. They are
-// those that this process has loaded, and with a real driver those that others have loaded before.
-// The first that a process meets is told to package log.
+// Spills returns the library's kernels that spill registers on this GPU, sorted by name. It knows
+// the kernels that this process has loaded and, with a real driver, those that earlier processes
+// have loaded. Package log reports the first one of a process.
 func (d *Device) Spills() []Spill {
 	var all []Spill
 	d.p.spills.mu.Lock()
@@ -53,8 +54,9 @@ func (d *Device) Spills() []Spill {
 	return ordered(all)
 }
 
-// RecordedSpills returns what processes of this user have met with real drivers, of any version and
-// for any GPU. It asks no driver: the records lie beside the compiled kernels.
+// RecordedSpills returns the spills that processes of this user have found with real drivers, for
+// any GPU and driver version. It reads the records beside the compiled kernels and does not call a
+// driver.
 func RecordedSpills() []Spill {
 	c := defaultCubins()
 	if c == nil {
@@ -68,11 +70,11 @@ func ordered(list []Spill) []Spill {
 	return slices.Compact(list)
 }
 
-// dotted returns a compute capability times ten as people write it.
+// dotted formats a compute capability times ten, such as "9.0".
 func dotted(sm int) string { return fmt.Sprintf("%d.%d", sm/10, sm%10) }
 
-// notice looks for local memory of a kernel that has just been loaded. The device's context is
-// current.
+// notice checks whether a kernel that has just been loaded uses local memory. The device's context
+// is current.
 func (d *Device) notice(k *kernels.Kernel, fn cu.Function) error {
 	if k.Foreign {
 		return nil
@@ -102,17 +104,19 @@ func (d *Device) notice(k *kernels.Kernel, fn cu.Function) error {
 	return nil
 }
 
-// spillSuffix ends the names of records, which are otherwise those of the machine code.
+// spillSuffix ends the names of record files. The rest of the name is that of the file with the
+// machine code.
 const spillSuffix = ".spill"
 
-// recordSpill keeps a record beside the machine code. As with that, nothing fails where it cannot.
+// recordSpill writes a record beside the machine code. A failure to write is ignored, as for
+// machine code.
 func (c *cubinCache) recordSpill(ptx string, sm int, v cu.Version, s Spill) {
 	if b, err := json.Marshal(s); err == nil {
 		c.write(c.path(ptx, sm, v)+spillSuffix, b)
 	}
 }
 
-// spills reads the records. What is no record is left out.
+// spills reads the records. It skips files that are no valid records.
 func (c *cubinCache) spills() (list []Spill) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
@@ -130,20 +134,20 @@ func (c *cubinCache) spills() (list []Spill) {
 	return list
 }
 
-// KernelAttributes are what a driver's compiler made of a kernel: CUfunction_attribute of cuda.h.
-// Sizes are in bytes.
+// KernelAttributes describes the code that a driver's compiler made of a kernel:
+// CUfunction_attribute of cuda.h. Sizes are in bytes.
 type KernelAttributes struct {
-	Registers int // a thread; an emulated GPU, which has no compiler, assumes 32
-	// memory of each thread: arrays that the kernel declares, and registers that were spilt
+	Registers int // registers of a thread; an emulated GPU, which has no compiler, assumes 32
+	// local memory of a thread: arrays that the kernel declares, and spilt registers
 	Local      int
-	Shared     int // static, of a block
+	Shared     int // static shared memory of a block
 	Constant   int
-	MaxThreads int // of a block
+	MaxThreads int // most threads of a block
 }
 
-// KernelAttributes loads a program's own kernel, if it is not yet, and tells what became of it.
-// Local memory of such a kernel is told here and nowhere else. The error is a *[device.Fault] with
-// what the driver refuses, or a *[device.OperandError] for a nil kernel.
+// KernelAttributes loads a program's own kernel, if it is not loaded yet, and returns its
+// attributes. Local memory of such a kernel is reported only here. The error is a *[device.Fault]
+// if the driver refuses the kernel, or a *[device.OperandError] if k is nil.
 func (d *Device) KernelAttributes(k *Kernel) (KernelAttributes, error) {
 	if k == nil {
 		return KernelAttributes{}, d.refusal("kernel attributes", "kernel", "nil")

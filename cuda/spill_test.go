@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/ptx"
 )
 
-// spilling is a device whose compiler gives each kernel that a function names local memory, and
-// what it has warned of.
+// spilling returns a device whose compiler gives kernels the local memory that local returns.
+// warned collects its warnings.
 func spilling(t *testing.T, dir string, local func(kernel string) int) (d *Device, warned *[]Spill) {
 	t.Helper()
 	e, err := emu.New(emu.Config{Memory: 16 << 20, Spill: local})
@@ -28,7 +28,7 @@ func spilling(t *testing.T, dir string, local func(kernel string) int) (d *Devic
 	return d, warned
 }
 
-// A spill is told once, listed, and recorded for processes to come; the program goes on.
+// A spill is reported once, listed, and recorded for later processes; the program goes on.
 func TestSpills(t *testing.T) {
 	dir := t.TempDir()
 	d, warned := spilling(t, dir, func(string) int { return 40 })
@@ -52,7 +52,7 @@ func TestSpills(t *testing.T) {
 	if must(t, err); p.SpillingKernels != len(list) {
 		t.Errorf("the properties tell of %d kernels, want %d", p.SpillingKernels, len(list))
 	}
-	// A later process, which loads nothing; what is no record, and another driver's, is left out.
+	// A later process, which loads no kernel. It skips invalid records and those of another driver.
 	must(t, os.WriteFile(filepath.Join(dir, "0"+spillSuffix), []byte("{}"), 0o600))
 	d.p.cubins.recordSpill("text", 80, d.p.version, Spill{Kernel: "other", Bytes: 8, Capability: "8.0", Driver: "12.4"})
 	later, silent := spilling(t, dir, nil)
@@ -64,7 +64,7 @@ func TestSpills(t *testing.T) {
 	}
 }
 
-// The kernels of the library need no local memory, and a program's own are not told of.
+// The library's kernels need no local memory, and a program's own kernels are not reported.
 func TestNoSpills(t *testing.T) {
 	d, warned := spilling(t, t.TempDir(), func(kernel string) int {
 		if kernel == "mine" {

@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// The page-locked memory of a device through which pageable memory goes up. What is larger than
-// stagedSmall takes chunks of its own, one after the other; what is not shares one.
+// The page-locked memory of a device through which pageable memory is uploaded. An upload of more
+// than stagedSmall bytes fills chunks of its own, one after the other. Smaller uploads share a
+// chunk.
 const (
 	stagedChunk  = 1 << 20
 	stagedChunks = 4
@@ -21,31 +22,31 @@ const (
 
 // staging is a device's ring of page-locked memory. CUDA does not promise that a copy from pageable
 // memory has read it when the call returns ("API synchronization behavior" in NVIDIA's reference of
-// the driver API), and nothing would keep Go's memory there for longer. So an upload is copied here
-// first, and the driver reads page-locked memory that is used again when it has been read.
+// the driver API). Nothing would keep Go's memory unchanged for longer. So an upload is first
+// copied to the ring. The driver reads it from there, and then the ring's memory is used again.
 //
-// A small upload costs a copy within the host and one call: chunks are marked when they are full,
-// not each time. Chunks are asked for when there is a use for them.
+// A small upload costs a copy within the host and one driver call, because a chunk is marked only
+// when it is full. Chunks are allocated when they are needed.
 type staging struct {
-	mu     sync.Mutex // of all below, and of copies into open
-	freed  sync.Cond  // a chunk has come back, or is gone
-	sealed []*chunk   // in use by copies, or not any more; the oldest first
-	open   *chunk     // that small uploads share, nil: none
-	made   int        // chunks that there are, those included that somebody fills
+	mu     sync.Mutex // guards the fields below, and copies into open
+	freed  sync.Cond  // signals that a chunk was sealed or freed
+	sealed []*chunk   // full chunks, whose copies may still run; the oldest first
+	open   *chunk     // chunk that small uploads share; nil: none
+	made   int        // number of chunks, including those that a goroutine is filling
 }
 
-// chunk is a piece of the ring.
+// chunk is one piece of the ring.
 type chunk struct {
 	mem   []byte
 	used  int         // bytes
-	on    []cu.Stream // that copy from it, and have not been marked behind their copies
-	marks []cu.Event  // behind copies
+	on    []cu.Stream // streams that copy from it and are not yet marked after their copies
+	marks []cu.Event  // marks after copies
 }
 
 // stage copies b to an address of the device, in the order of the stream, and returns when b has
 // been read. The device's context is current.
 func (d *Device) stage(s *stream, to uint64, b []byte) error {
-	if d.p.meta { // memory without contents: nothing is read
+	if d.p.meta { // the device has no memory, so the copy reads nothing
 		return d.sendPageable(s, to, b)
 	}
 	if len(b) <= stagedSmall {
@@ -70,7 +71,7 @@ func (d *Device) stage(s *stream, to uint64, b []byte) error {
 	return nil
 }
 
-// stageSmall is stage of what shares a chunk.
+// stageSmall is stage for an upload that shares a chunk.
 func (d *Device) stageSmall(s *stream, to uint64, b []byte) error {
 	r := &d.staging
 	r.mu.Lock()
@@ -91,7 +92,7 @@ func (d *Device) stageSmall(s *stream, to uint64, b []byte) error {
 		}
 		if r.open == nil {
 			r.open = c
-		} else { // somebody was faster while this one waited
+		} else { // another goroutine opened a chunk while this one waited
 			r.sealed = slices.Insert(r.sealed, 0, c)
 			r.freed.Broadcast()
 		}
@@ -99,7 +100,7 @@ func (d *Device) stageSmall(s *stream, to uint64, b []byte) error {
 	return d.fillChunk(r.open, s, to, b)
 }
 
-// fillChunk copies b to the rest of a chunk, and from there to the device.
+// fillChunk copies b to the free rest of a chunk, and from there to the device.
 func (d *Device) fillChunk(c *chunk, s *stream, to uint64, b []byte) error {
 	at := c.mem[c.used : c.used+len(b)]
 	copy(at, b)
@@ -113,8 +114,8 @@ func (d *Device) fillChunk(c *chunk, s *stream, to uint64, b []byte) error {
 	return nil
 }
 
-// sendPageable copies from pageable memory and waits until it has been read: for want of
-// page-locked memory.
+// sendPageable copies directly from pageable memory and waits until it has been read. It is used
+// when there is no page-locked memory.
 func (d *Device) sendPageable(s *stream, to uint64, b []byte) error {
 	err := d.api.MemcpyHtoDAsync(cu.DevicePtr(to), unsafe.Pointer(&b[0]), uint64(len(b)), s.handle)
 	if err == nil && !d.p.meta {
@@ -124,14 +125,14 @@ func (d *Device) sendPageable(s *stream, to uint64, b []byte) error {
 	return d.fault("", err)
 }
 
-// takeChunk is nextChunk for those who do not hold the ring's mu.
+// takeChunk is nextChunk for callers that do not hold the ring's mu.
 func (d *Device) takeChunk() (*chunk, error) {
 	d.staging.mu.Lock()
 	defer d.staging.mu.Unlock()
 	return d.nextChunk()
 }
 
-// sealChunk gives a chunk back, which is used again when its copies have run.
+// sealChunk returns a full chunk to the ring. The chunk is used again when its copies have run.
 func (d *Device) sealChunk(c *chunk) {
 	r := &d.staging
 	d.mark(c)
@@ -141,8 +142,8 @@ func (d *Device) sealChunk(c *chunk) {
 	r.freed.Broadcast()
 }
 
-// mark marks the streams behind what they copy from a chunk. A stream that cannot be marked is
-// waited for as a whole when the chunk is wanted.
+// mark marks the streams after their copies from a chunk. If a stream cannot be marked, the next
+// user of the chunk waits for the whole stream.
 func (d *Device) mark(c *chunk) {
 	left := c.on[:0]
 	for _, s := range c.on {
@@ -155,9 +156,9 @@ func (d *Device) mark(c *chunk) {
 	c.on = left
 }
 
-// nextChunk returns a chunk that nothing reads any more: the oldest, a new one, or the oldest after
-// a wait, during which the ring's mu is not held. It is nil where there is no page-locked memory.
-// The ring's mu is held.
+// nextChunk returns a chunk that no copy reads any more: the oldest one, a new one, or the oldest
+// one after a wait. During the wait the ring's mu is not held. It returns nil if there is no
+// page-locked memory. The ring's mu is held.
 func (d *Device) nextChunk() (*chunk, error) {
 	r := &d.staging
 	for {
@@ -185,18 +186,18 @@ func (d *Device) nextChunk() (*chunk, error) {
 			}
 			return c, nil
 		}
-		r.freed.Wait() // others fill all of them
+		r.freed.Wait() // other goroutines are filling all chunks
 	}
 }
 
-// oldest takes the chunk that has been sealed for the longest time. The ring's mu is held.
+// oldest removes and returns the chunk that was sealed first. The ring's mu is held.
 func (r *staging) oldest() *chunk {
 	c := r.sealed[0]
 	r.sealed = slices.Delete(r.sealed, 0, 1)
 	return c
 }
 
-// settled reports whether the copies from a chunk have run, and makes it empty if so.
+// settled reports whether the copies from a chunk have run, and makes the chunk empty if so.
 func (d *Device) settled(c *chunk) bool {
 	for _, e := range c.marks {
 		if ok, err := d.api.EventQuery(e); err != nil || !ok {
@@ -212,7 +213,7 @@ func (d *Device) settled(c *chunk) bool {
 	return true
 }
 
-// waitFor waits for the copies from a chunk and makes it empty.
+// waitFor waits for the copies from a chunk and makes the chunk empty.
 func (d *Device) waitFor(c *chunk) error {
 	for _, e := range c.marks {
 		if err := d.api.EventSynchronize(e); err != nil {
@@ -235,8 +236,8 @@ func (d *Device) emptied(c *chunk) {
 	c.used, c.on, c.marks = 0, c.on[:0], c.marks[:0]
 }
 
-// newChunk asks the driver for a chunk. It is nil where there is no page-locked memory. The ring's
-// mu is held.
+// newChunk allocates a chunk. It returns nil if there is no page-locked memory. The ring's mu is
+// held.
 func (d *Device) newChunk() (*chunk, error) {
 	p := &d.p.pinned
 	p.mu.Lock()
@@ -254,7 +255,7 @@ func (d *Device) newChunk() (*chunk, error) {
 	return &chunk{mem: unsafe.Slice((*byte)(at), stagedChunk)}, nil
 }
 
-// emptyStaging gives the chunks that nothing reads back to the driver, and returns their bytes.
+// emptyStaging gives the chunks that no copy reads back to the driver, and returns how many bytes.
 func (d *Device) emptyStaging() int {
 	if d.enter() != nil {
 		return 0
@@ -282,11 +283,11 @@ func (d *Device) emptyStaging() int {
 		r.open = nil
 	}
 	r.sealed = slices.DeleteFunc(r.sealed, gone)
-	r.freed.Broadcast() // who waits may make a new one
+	r.freed.Broadcast() // a waiting goroutine may allocate a new chunk
 	return bytes
 }
 
-// emptyStaging gives back what it can of the rings of all devices.
+// emptyStaging gives back the unused chunks of all devices, and returns how many bytes.
 func (p *platform) emptyStaging() (bytes int) {
 	p.mu.Lock()
 	var list []*Device

@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// late is a driver that copies pageable memory as late as CUDA allows, and its first device.
+// late returns a driver that copies pageable memory as late as CUDA allows, and its first device.
 func late(t *testing.T, c emu.Config) (*emu.Driver, *Device) {
 	t.Helper()
 	c.Pageable = emu.PageableLate
@@ -31,7 +31,7 @@ func late(t *testing.T, c emu.Config) (*emu.Driver, *Device) {
 	return e, d
 }
 
-// pattern is n bytes that tell where they come from.
+// pattern returns n bytes that identify their position and seed.
 func pattern(seed, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -41,7 +41,7 @@ func pattern(seed, n int) []byte {
 }
 
 // A source may be changed as soon as Upload has returned, whatever its size, the stream and the
-// schedule: each size here is one at which the way to the device changes.
+// schedule. At each size here, Upload takes another path.
 func TestUploadHasReadItsSource(t *testing.T) {
 	for seed := range uint64(3) {
 		e, d := late(t, emu.Config{Memory: 64 << 20, Seed: seed})
@@ -83,11 +83,11 @@ func TestUploadHasReadItsSource(t *testing.T) {
 		if n := d.EmptyPinned(); n != stagedChunks*stagedChunk || d.PinnedStats().Reserved != 0 || HostMemoryStats(d)["staging_bytes.freed"] != int64(n) {
 			t.Errorf("seed %d: %d bytes came back, %+v", seed, n, d.PinnedStats())
 		}
-		must(t, d.Upload(a, all[0].at, 0, []byte{9})) // and again
+		must(t, d.Upload(a, all[0].at, 0, []byte{9})) // the ring also works after it was emptied
 	}
 }
 
-// What is not staged is found: this is the mistake that the mode is there for.
+// A copy that is not staged is detected. This is the mistake that the late mode should find.
 func TestDirectPageableCopyIsFound(t *testing.T) {
 	_, d := late(t, emu.Config{Memory: 16 << 20})
 	x := empty(t, d, nil, 64)
@@ -95,14 +95,14 @@ func TestDirectPageableCopyIsFound(t *testing.T) {
 	must(t, d.enter())
 	must(t, d.api.MemcpyHtoDAsync(cu.DevicePtr(x.Buf.Addr()), unsafe.Pointer(&src[0]), 256, d.main.handle))
 	d.leave()
-	clear(src) // as who was told that src may be reused
+	clear(src) // as a program does that may reuse src
 	var access *emu.AccessError
 	if err := d.Download(nil, make([]byte, 256), x.Buf, 0); !errors.As(err, &access) || !strings.Contains(access.Why, "changed since the call") {
 		t.Errorf("a copy that read its source late: %v", err)
 	}
 }
 
-// Small uploads share memory: no wait, no page-locked memory beyond the first, no allocation.
+// Small uploads share memory: no wait, no page-locked memory beyond the first chunk, no allocation.
 func TestSmallUploadsAreCheap(t *testing.T) {
 	e, d := late(t, emu.Config{Memory: 16 << 20})
 	x := empty(t, d, nil, 64)
@@ -128,13 +128,13 @@ func TestSmallUploadsAreCheap(t *testing.T) {
 	}
 }
 
-// deaf is a driver that takes copies from the host and does nothing, so that what is counted is
-// this package's own.
+// deaf is a driver that accepts copies from the host and does nothing. So the test counts only this
+// package's allocations.
 type deaf struct{ cu.API }
 
 func (deaf) MemcpyHtoDAsync(cu.DevicePtr, unsafe.Pointer, uint64, cu.Stream) error { return nil }
 
-// Several goroutines use more streams than there are chunks, and others empty the ring meanwhile.
+// Several goroutines use more streams than there are chunks, while others empty the ring.
 func TestStagingConcurrently(t *testing.T) {
 	_, d := late(t, emu.Config{Memory: 128 << 20, Seed: 5})
 	var wg sync.WaitGroup
@@ -171,7 +171,7 @@ func TestStagingConcurrently(t *testing.T) {
 func TestUploadWithoutPinnedMemory(t *testing.T) {
 	none := false
 	e, d := late(t, emu.Config{Memory: 64 << 20, NoHost: func() bool { return none }})
-	none = true // the device itself has what it needs
+	none = true // no page-locked memory from here on; the device itself has what it needs
 	for _, n := range []int{16, stagedSmall + 1, 3 * stagedChunk} {
 		buf, err := d.Alloc(n, nil, device.Origin{Op: "test"})
 		must(t, err)
@@ -193,15 +193,15 @@ func TestUploadWithoutPinnedMemory(t *testing.T) {
 	if n := e.Stats().PageableHtoD; n != 3 || d.PinnedStats().Reserved != stagedChunk {
 		t.Errorf("when there is memory again: %d copies, %+v", n, d.PinnedStats())
 	}
-	none = true // what the ring has goes to who asks for page-locked memory
+	none = true // the ring's memory is given back when page-locked memory is requested
 	must(t, d.Synchronize())
 	if _, err := d.AllocPinned(100, device.Origin{}); !errors.Is(err, device.ErrOutOfMemory) || d.PinnedStats().Reserved != 0 {
 		t.Errorf("%v, %+v", err, d.PinnedStats())
 	}
 }
 
-// Trainings under the late mode give the same bits as under the usual one, and nothing of theirs
-// is copied from pageable memory: fed graphs, tables of many tensors, clipping, loss scaling.
+// Trainings in the late mode give the same bits as in the usual mode, and copy nothing directly
+// from pageable memory. They use fed graphs, tables of many tensors, clipping and loss scaling.
 func TestTrainingsWithLateCopies(t *testing.T) {
 	for _, half := range []bool{false, true} {
 		var losses [2][]float64
@@ -247,7 +247,7 @@ func lateTraining(t *testing.T, d *Device, half bool) (losses []float64) {
 	if half {
 		opts = append(opts, tensor.Autocast(dtype.F16))
 	}
-	x, y := make([]float32, 8*16), make([]int64, 8) // used again for each batch
+	x, y := make([]float32, 8*16), make([]int64, 8) // reused for each batch
 	for step := range 6 {
 		for k := range x {
 			x[k] = float32((k*7+step%2)%11) / 11

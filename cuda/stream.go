@@ -17,12 +17,12 @@ import (
 type stream struct {
 	dev      *Device
 	handle   cu.Stream
-	slot     int                  // of its record of index errors
-	priority int                  // the driver's
-	rec      atomic.Pointer[lane] // not nil: what is queued is recorded
-	// of a recording, of which this is a further stream; nil: the driver's own
+	slot     int                  // index of its record of index errors
+	priority int                  // in the driver's numbers: lower is more urgent
+	rec      atomic.Pointer[lane] // not nil: work on it is recorded in this lane
+	// in a further stream of a recording, the device's first one; otherwise nil
 	main *stream
-	// the slots of the streams whose work it comes after: its own, and those it waited for
+	// slots of the streams whose work this stream comes after: its own, and those it waited for
 	mask atomic.Uint64
 }
 
@@ -31,28 +31,28 @@ var (
 	_ device.Event  = (*event)(nil)
 )
 
-// idleStream is a stream of the driver that no Go value stands for any more.
+// idleStream is a stream of the driver without a Go value.
 type idleStream struct {
 	priority int
 	handle   cu.Stream
 	slot     int
 }
 
-// streamPool keeps the streams whose Go values are garbage. A stream is never destroyed, because
-// work may be queued on it and blocks of memory are ordered by it. It serves the next
-// [Device.NewStream] of its priority.
+// streamPool keeps the driver's streams whose Go values are garbage. A stream is never destroyed,
+// because work may be queued on it, and blocks of memory depend on its order. A later
+// [Device.NewStream] of the same priority reuses it.
 type streamPool struct {
 	mu            sync.Mutex
 	idle          []idleStream
-	next          int // slot
+	next          int // next free slot
 	least, urgent int // the driver's priorities; lower numbers are more urgent
 	made          map[cu.Stream]madeAt
 }
 
-// madeAt is the stack of the call that a stream was asked for by.
+// madeAt is the call stack of the request for a stream.
 type madeAt [16]uintptr
 
-// note remembers where a stream was asked for.
+// note stores the call stack of the request for a stream.
 func (p *streamPool) note(h cu.Stream, at madeAt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +62,7 @@ func (p *streamPool) note(h cu.Stream, at madeAt) {
 	p.made[h] = at
 }
 
-// streamName says which stream of the device one is.
+// streamName describes a stream in words, with the place where it was created.
 func (d *Device) streamName(h cu.Stream) string {
 	if d.main != nil && h == d.main.handle {
 		return "the default stream"
@@ -89,7 +89,7 @@ func (p *streamPool) put(s idleStream) {
 	p.mu.Unlock()
 }
 
-// newStream makes a stream of the driver's priority with the device's context current.
+// newStream creates a stream of the driver's priority. The device's context is current.
 func (d *Device) newStream(priority int) (*stream, error) {
 	p := d.streams
 	priority = min(max(priority, p.urgent), p.least)
@@ -118,11 +118,13 @@ func (d *Device) wrap(i idleStream) *stream {
 	return s
 }
 
-// DefaultStream returns the stream used where none is chosen. It is not the driver's legacy stream.
+// DefaultStream returns the stream that is used if the caller chooses none. It is not the driver's
+// legacy stream.
 func (d *Device) DefaultStream() device.Stream { return d.main }
 
-// NewStream returns another stream. A higher priority is more urgent, 0 is the usual one; it is
-// clamped to what the GPU has (two or three levels). The stream lives as long as it is reachable.
+// NewStream returns another stream. A higher priority is more urgent; 0 is the default. The
+// priority is clamped to the range of the GPU, which has two or three levels. The stream lives as
+// long as it is reachable.
 func (d *Device) NewStream(priority int) (device.Stream, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
@@ -139,7 +141,7 @@ func (d *Device) NewStream(priority int) (device.Stream, error) {
 	return s, nil
 }
 
-// stream returns the driver's own form of s; nil is the default stream.
+// stream returns s as a stream of this package; nil is the default stream.
 func (d *Device) stream(op string, s device.Stream) (*stream, error) {
 	if s == nil {
 		return d.main, nil
@@ -172,8 +174,8 @@ func (s *stream) Record() (device.Event, error) {
 	return &event{s: s, handle: h, mask: s.mask.Load()}, nil
 }
 
-// Wait makes later work wait for the event, which may be of another device. An event of another
-// driver is waited for now.
+// Wait makes later work wait for the event, which may belong to another device. If the event
+// belongs to another driver, the host waits for it now.
 func (s *stream) Wait(e device.Event) error {
 	if x, ok := e.(*Event); ok {
 		return x.holdUp(s)
@@ -203,8 +205,8 @@ func (s *stream) Wait(e device.Event) error {
 	return nil
 }
 
-// behind notes that later work comes after that of other streams, whose index errors come out of a
-// wait for it.
+// behind notes that later work of s comes after the work of the streams in mask. A wait for s then
+// also reports their index errors.
 func (s *stream) behind(mask uint64) {
 	s.mask.Or(mask)
 	if s.main != nil {
@@ -238,11 +240,10 @@ type event struct {
 	released atomic.Bool
 }
 
-// Done reports whether the work before the mark has been done. On a device that has failed it is
-// true.
+// Done reports whether the work before the mark is done. It returns true if the device has failed.
 func (e *event) Done() bool { return e.released.Load() || e.s.dev.done(e.handle) }
 
-// Wait blocks until the work before the mark has been done, and reports what went wrong in it.
+// Wait blocks until the work before the mark is done, and returns an error of that work.
 func (e *event) Wait() error {
 	if e.released.Load() {
 		return errReleased
@@ -264,7 +265,7 @@ func (e *event) Wait() error {
 	return nil
 }
 
-// Release gives the event back. What waits for it goes on waiting.
+// Release gives the event back. Waits that have begun go on.
 func (e *event) Release() {
 	if !e.released.Swap(true) {
 		e.s.dev.recycle(e.handle)
@@ -277,7 +278,7 @@ type eventPool struct {
 	free []cu.Event
 }
 
-// record marks the work of a stream of this device.
+// record records an event on a stream of this device.
 func (d *Device) record(s cu.Stream) (cu.Event, error) {
 	if err := d.enter(); err != nil {
 		return 0, err
@@ -310,7 +311,7 @@ func (d *Device) recycle(h cu.Event) {
 	d.events.mu.Unlock()
 }
 
-// done asks for an event; true where the device has failed.
+// done asks the driver whether an event is done. It returns true if the device has failed.
 func (d *Device) done(h cu.Event) bool {
 	if d.enter() != nil {
 		return true
@@ -318,41 +319,41 @@ func (d *Device) done(h cu.Event) bool {
 	defer d.leave()
 	ok, err := d.api.EventQuery(h)
 	if err != nil {
-		_ = d.fault("", err) // kept, if sticky, for the next call that can report it
+		_ = d.fault("", err) // the device keeps a sticky fault for the next call that can return it
 		return true
 	}
 	return ok
 }
 
-// A Stream is a queue of work of a GPU: torch.cuda.Stream. Every stream of this package's devices
-// is one: a type assertion turns a [device.Stream] of a GPU into it.
+// Stream is a queue of a GPU's work: torch.cuda.Stream. Every stream of this package's devices
+// implements it, so a type assertion turns a [device.Stream] of a GPU into a Stream.
 //
-// Tensors keep the streams apart by themselves: an op waits for what another stream wrote to its
-// operands, and memory is reused only when all streams are done with it. Events and waits by hand
-// are for work outside of tensors, and for measuring.
+// Ops on tensors synchronize streams by themselves. An op waits for the streams that wrote its
+// operands, and memory is reused only when all streams are done with it. Explicit events and waits
+// are for work outside of tensors, and for measurements.
 //
-// Record is torch's record_event, Wait its wait_event, Synchronize its synchronize. A scope queues
-// its work on a stream with the option tensor.Stream, torch's with torch.cuda.stream(s).
+// Record is torch's record_event, Wait its wait_event, Synchronize its synchronize. With the option
+// tensor.Stream a scope queues its work on a stream (torch's with torch.cuda.stream(s)).
 type Stream interface {
 	device.Stream
-	// Priority returns what NewStream was asked for, clamped to [PriorityRange]: the higher the
-	// more urgent.
+	// Priority returns the priority that NewStream got, clamped to [PriorityRange]. Higher is more
+	// urgent.
 	Priority() int
 	// Query reports whether all work queued so far is done, without waiting. The error is a fault
-	// of that work, or a *[device.RecordError] while the stream's work is being recorded.
+	// in that work, or a *[device.RecordError] while the stream's work is being recorded.
 	Query() (done bool, err error)
-	// WaitStream makes later work wait for what is queued on the other stream so far. It does not
-	// hold up the host, unless the other stream is of another driver, such as the CPU's.
+	// WaitStream makes later work wait for the work queued on the other stream so far. The host
+	// does not wait, except if the other stream belongs to another driver, such as the CPU's.
 	WaitStream(other device.Stream) error
 }
 
 var _ Stream = (*stream)(nil)
 
-// NewStream returns another stream of a GPU. A higher priority is more urgent. 0 is the usual one
-// and the lowest. It is clamped to [PriorityRange]. (In torch, as in the driver, lower numbers are
-// more urgent: its -1 is 1 here.) A priority is a hint: it never changes results. The stream lives
-// as long as it is reachable. The error is a *[device.OperandError] if dev is no GPU, or the
-// driver's.
+// NewStream returns another stream of a GPU. A higher priority is more urgent; 0 is the default and
+// the lowest. The priority is clamped to [PriorityRange]. (In torch and in the driver, lower
+// numbers are more urgent: torch's -1 is 1 here.) A priority is a hint and never changes results.
+// The stream lives as long as it is reachable. The error is a *[device.OperandError] if dev is not
+// a GPU, or the driver's.
 func NewStream(dev device.Device, priority int) (Stream, error) {
 	d, err := gpu("new stream", dev)
 	if err != nil {
@@ -365,12 +366,12 @@ func NewStream(dev device.Device, priority int) (Stream, error) {
 	return s.(*stream), nil
 }
 
-// DefaultStream returns the stream on which a GPU's work is queued where a scope chooses none
-// (torch.cuda.default_stream). It panics with a *[device.OperandError] if dev is no GPU.
+// DefaultStream returns the stream on which a GPU's work is queued if a scope chooses none
+// (torch.cuda.default_stream). It panics with a *[device.OperandError] if dev is not a GPU.
 func DefaultStream(dev device.Device) Stream { return mustGPU("default stream", dev).main }
 
-// PriorityRange returns the lowest and the highest priority that streams of a GPU can have: 0 and 5
-// on current hardware. It panics with a *[device.OperandError] if dev is no GPU.
+// PriorityRange returns the lowest and the highest priority of a GPU's streams: 0 and 5 on current
+// hardware. It panics with a *[device.OperandError] if dev is not a GPU.
 func PriorityRange(dev device.Device) (least, greatest int) {
 	d := mustGPU("priority range", dev)
 	return -d.streams.least, -d.streams.urgent
@@ -400,7 +401,7 @@ func (s *stream) Query() (bool, error) {
 	return done, s.dev.fault("", err)
 }
 
-// WaitStream makes later work wait for what is queued on other so far.
+// WaitStream makes later work wait for the work queued on other so far.
 func (s *stream) WaitStream(other device.Stream) error {
 	if own, ok := other.(*stream); other == nil || ok && own == nil {
 		return s.dev.refusal("wait stream", "stream", "nil is not a stream")

@@ -11,9 +11,8 @@ import (
 
 var seeds = []int{0, 1, 2, 3, 4, 5}
 
-// Under schedules that let streams lag far behind, results depend on events alone. Buffers that
-// another stream reads are freed at once, and their memory is wanted again by the stream that owns
-// it.
+// If streams run very late, results still depend only on events. Buffers that another stream reads
+// are freed at once, and the stream that owns them allocates memory again.
 func TestStreamsUnderAdversarialOrder(t *testing.T) {
 	for _, seed := range seeds {
 		testStreams(t, emulated(t, fmt.Sprintf("emulate,mem=16MiB,seed=%d", seed)), seed)
@@ -32,14 +31,14 @@ func testStreams(t *testing.T, d *Device, seed int) {
 		x := floats(t, d, a, fill(float32(i), n)...)
 		y := empty(t, d, a, n)
 		must(t, apply(d, a, double, views(y), views(x)))
-		x.Buf.Free() // reused by the next round's work on a, in its order
+		x.Buf.Free() // the next round's work on a reuses it, in a's order
 		e, err := a.Record()
 		must(t, err)
 		must(t, b.Wait(e))
 		e.Release()
 		y.Buf.Use(b)
 		must(t, apply(d, b, plus, views(total), views(total, y)))
-		y.Buf.Free() // while b may not even have begun
+		y.Buf.Free() // possibly before b has begun
 	}
 	check(t, d, b, total, fill(2*66, n)...)
 	must(t, d.Synchronize())
@@ -61,7 +60,7 @@ func stream2(t *testing.T, d *Device) (a, b device.Stream) {
 	return a, b
 }
 
-// Two GPUs pass a vector to and fro; each copy is ordered by an event of the other.
+// Two GPUs copy a vector back and forth; an event of the other GPU orders each copy.
 func TestBetweenDevices(t *testing.T) {
 	for _, seed := range seeds {
 		list, err := Emulate(fmt.Sprintf("emulate:2,mem=16MiB,seed=%d", seed))
@@ -79,7 +78,7 @@ func TestBetweenDevices(t *testing.T) {
 			w := empty(t, to, nil, n)
 			v.Buf.Use(s)
 			must(t, to.CopyFrom(s, w.Buf, 0, v.Buf, 0, 4*n))
-			v.Buf.Free() // waits for the other device's stream
+			v.Buf.Free() // the pool waits for the other device's stream before reuse
 			v = w
 		}
 		check(t, list[0], nil, v, fill(10, n)...)
@@ -100,11 +99,11 @@ func testEvents(t *testing.T, d *Device) {
 	must(t, apply(d, a, double, views(x), views(x)))
 	e, err := a.Record()
 	must(t, err)
-	for !e.Done() { // asking makes an emulated device go on
+	for !e.Done() { // each query makes an emulated device run a little further
 	}
 	must(t, e.Wait())
 	e.Release()
-	e.Release() // ignored
+	e.Release() // has no effect
 	if err := e.Wait(); err == nil {
 		t.Error("a released event was waited for")
 	}
@@ -145,7 +144,7 @@ func testOverlappingCopy(t *testing.T, d *Device) {
 	}
 }
 
-// Four goroutines use a fresh device: the same kernels for the first time at once, streams, events
+// Four goroutines use a new device at once: the same kernels for the first time, streams, events
 // and memory.
 func TestConcurrentUse(t *testing.T) {
 	list, err := Emulate("emulate:2,mem=32MiB,seed=7")

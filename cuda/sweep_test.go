@@ -21,7 +21,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// sweepRow is what a line of the file says: a case, and each variant's time.
+// sweepRow is a line of the file: a case, and the times of its variants.
 type sweepRow struct {
 	Case     string       `json:"case"`
 	Unit     string       `json:"unit"`
@@ -39,16 +39,15 @@ type sweepTimes struct {
 	Error  string  `json:"error,omitempty"`
 }
 
-// TestSweep measures what the planners choose beside what they could have chosen, and writes a line
-// of JSON for each case into the file that FLAMBEAU_SWEEP names, for `compare report sweep`.
-// FLAMBEAU_SWEEP_SECONDS (240) bounds it, FLAMBEAU_SWEEP_TRIAL=1 makes it small; without a file it
-// is small and on an emulated GPU, and holds the variants' results to those of the planner's
-// choice.
+// TestSweep measures the planners' choices and the alternatives. It writes a line of JSON for each
+// case to the file that FLAMBEAU_SWEEP names, for `compare report sweep`. FLAMBEAU_SWEEP_SECONDS
+// (240) limits its time, FLAMBEAU_SWEEP_TRIAL=1 makes it small. Without a file it is small and runs
+// on an emulated GPU. It then compares the variants' results with those of the planner's choice.
 func TestSweep(t *testing.T) {
 	file, s := os.Getenv("FLAMBEAU_SWEEP"), sweep{T: t, trial: true, deadline: time.Now().Add(time.Hour)}
 	if file == "" {
 		s.d = emulated(t, "emulate,mem=64MiB")
-		s.d.p.folder = "" // what is measured is no kernel of the product
+		s.d.p.folder = "" // do not mix the measured kernels with those that a program uses
 	} else {
 		d, err := Open(0)
 		must(t, err)
@@ -76,12 +75,12 @@ type sweep struct {
 	trial    bool
 	deadline time.Time
 	out      *os.File
-	buffers  map[dtype.Type][2]device.Buffer // of values, by their type
+	buffers  map[dtype.Type][2]device.Buffer // random values, by type
 	result   device.Buffer
 	scratch  device.Buffer
 }
 
-// n is a size, a small one in a trial.
+// n returns size, or small in a trial.
 func (s *sweep) n(size, small int) int {
 	if s.trial {
 		return small
@@ -89,7 +88,7 @@ func (s *sweep) n(size, small int) int {
 	return size
 }
 
-// memory is a buffer of random values between -2 and 2.
+// memory returns a buffer of random values between -2 and 2.
 func (s *sweep) memory(bytes int, t dtype.Type) device.Buffer {
 	b, err := s.d.Alloc(bytes, nil, device.Origin{Op: "sweep"})
 	must(s, err)
@@ -109,7 +108,7 @@ func (s *sweep) memory(bytes int, t dtype.Type) device.Buffer {
 	return b
 }
 
-// in is operand number k of the case, with that shape; out is the result.
+// in returns operand number k of the case, with the given shape. out returns the result.
 func (s *sweep) in(k int, t dtype.Type, dims ...int) kernels.Operand {
 	return kernels.Operand{Addr: uint64(s.buffers[t][k].Addr()), Type: t, Layout: shape.Dense(shape.Of(dims...))}
 }
@@ -144,7 +143,7 @@ func (s *sweep) run() {
 	s.softmax("softmax_256M_f32", f, n, 1024)
 	s.reduce("sum_256M_f32", f, 1, n, 1)
 	if s.out == nil {
-		return // the others are of these kinds
+		return // the cases below are of the same kinds
 	}
 	s.product("matmul_1024_f32", f, 1024, 1024, 1024, "NN")
 	s.product("matmul_2048_f32", f, 2048, 2048, 2048, "NN")
@@ -154,7 +153,7 @@ func (s *sweep) run() {
 	s.product("matmul_16x4096x4096_f32", f, 16, 4096, 4096, "NN")
 	s.product("matmul_256x256x65536_f32", f, 256, 256, 65536, "NN")
 	s.product("matmul_4096x4096x64_f32", f, 4096, 4096, 64, "NN")
-	s.product("matmul_2048x512x128_f32", f, 2048, 512, 128, "NT") // of the small GPT
+	s.product("matmul_2048x512x128_f32", f, 2048, 512, 128, "NT") // from the small GPT
 	s.product("matmul_1024_bf16", h, 1024, 1024, 1024, "NN")
 	s.product("matmul_8192_bf16", h, 8192, 8192, 8192, "NN")
 	s.elementwise("relu_256M_bf16", relu, 1, h, n)
@@ -173,7 +172,7 @@ func (s *sweep) run() {
 	s.product("matmul_8192_f32", f, 8192, 8192, 8192, "NN")
 }
 
-// copying is the driver's copy, which is the limit of what moves memory.
+// copying measures the driver's copy, which is the limit for all kernels that move memory.
 func (s *sweep) copying(size int) {
 	s.measure("copy", "GB/s", 2*float64(size)/1e9, 0, []kernels.Variant{{Name: "chosen"}}, func(kernels.Variant) error {
 		return s.d.CopyFrom(nil, s.result, 0, s.buffers[dtype.F32][0], 0, size)
@@ -189,7 +188,7 @@ func (s *sweep) elementwise(name string, e *expr.Expr, ins int, t dtype.Type, n 
 
 func (s *sweep) reduce(name string, t dtype.Type, rows, columns, axis int) {
 	if rows == 0 {
-		return // in a trial
+		return // enough in a trial
 	}
 	out := []int{rows, columns}
 	out[axis] = 1
@@ -201,13 +200,13 @@ func (s *sweep) reduce(name string, t dtype.Type, rows, columns, axis int) {
 func (s *sweep) softmax(name string, t dtype.Type, n, columns int) {
 	x := s.in(0, t, n/columns, columns)
 	if x.Shape.At(0) == 0 {
-		return // in a trial
+		return // enough in a trial
 	}
 	v, err := kernels.SoftmaxVariants(s.res(t, n/columns, columns), x, false)
 	s.variants(name, "GB/s", float64(2*n/columns*columns*t.Size())/1e9, t, v, err)
 }
 
-// product multiplies m×k by k×n; the form says which operand is turned.
+// product multiplies m×k by k×n; form says which operand is transposed.
 func (s *sweep) product(name string, t dtype.Type, m, n, k int, form string) {
 	m, n, k = s.n(m, min(m, 24)), s.n(n, min(n, 40)), s.n(k, min(k, 128))
 	a, b := s.in(0, t, 1, m, k), s.in(1, t, 1, k, n)
@@ -229,9 +228,9 @@ func (s *sweep) variants(name, unit string, work float64, t dtype.Type, list []k
 	s.measure(name, unit, work, t, list, func(v kernels.Variant) error { return s.d.queue(s.d.main, v.Launches) })
 }
 
-// measure compiles the variants side by side, holds their results to the first's and takes their
-// times in turn, so that what changes on the device meanwhile meets all. work over seconds is the
-// rate.
+// measure compiles the variants in parallel, compares their results with the first variant's and
+// measures them in turns. So changes of the device affect all variants. The rate is work divided by
+// seconds.
 func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []kernels.Variant, do func(kernels.Variant) error) {
 	if time.Now().After(s.deadline) {
 		s.Errorf("%s: no time was left", name)
@@ -252,7 +251,7 @@ func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []ke
 	}
 	wg.Wait()
 	var want []float64
-	first := "" // the variant whose results those are: the planner's, where that works
+	first := "" // the variant that gave the reference results: the planner's choice, if it works
 	for i, v := range list {
 		r := &row.Variants[i]
 		r.Name = v.Name
@@ -338,8 +337,8 @@ func (s *sweep) measure(name, unit string, work float64, t dtype.Type, list []ke
 	}
 }
 
-// blind reports whether the results mean nothing: a device that is neither hardware nor emulated
-// computes none.
+// blind reports whether results mean nothing, because the device is neither hardware nor emulated
+// and computes nothing.
 func (s *sweep) blind() bool { return s.trial && !s.d.Info().Emulated }
 
 func (s *sweep) compile(k *kernels.Kernel) error {
@@ -351,10 +350,10 @@ func (s *sweep) compile(k *kernels.Kernel) error {
 	return err
 }
 
-// poison lies where the results come: 3.4e38 in either type.
+// poison fills the memory of results before a run: 3.4e38 in either type.
 var poison = bytes.Repeat([]byte{0x7f}, 1<<12)
 
-// some are the first results.
+// some returns the first results.
 func (s *sweep) some(t dtype.Type) []float64 {
 	b := make([]byte, len(poison))
 	must(s, s.d.Download(nil, b, s.result, 0))

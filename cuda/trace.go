@@ -11,23 +11,24 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// timing keeps what the times of a traced device are measured with: events that time, and the mark
-// that they are counted from. An event tells the milliseconds since another as a float32, so that
-// marks that are too far apart lose the resolution; a new one is made every second, and knows the
-// one before.
+// timing measures times for a tracer. It keeps events with timing, and the mark from which times
+// are counted. The driver returns the time between two events as a float32 in milliseconds, so the
+// resolution is lost if they are far apart. Therefore a new mark is made every second, and it
+// references the one before.
 type timing struct {
 	mu   sync.Mutex
 	idle []cu.Event
 	mark *timeMark
 }
 
-// timeMark is an event of known time.
+// timeMark is an event whose time is known, or can be computed from an earlier mark.
 type timeMark struct {
 	event cu.Event
-	// when it was recorded; exact for the first of a chain, which has been waited for
+	// host time of the recording; exact for the first mark of a chain, because the host waited for
+	// that event
 	host time.Duration
-	at   time.Duration // device.Now's time of the event, once prev is nil
-	prev *timeMark     // what at is still to be measured from
+	at   time.Duration // time of the event on the clock of device.Now, valid if prev is nil
+	prev *timeMark     // the mark from which at is still to be measured
 }
 
 const (
@@ -35,7 +36,7 @@ const (
 	markStale = 10 * time.Second
 )
 
-// takeTiming returns an event that times. The device's context is current.
+// takeTiming returns an event with timing. The device's context is current.
 func (d *Device) takeTiming() (cu.Event, error) {
 	p := &d.timing
 	p.mu.Lock()
@@ -54,7 +55,7 @@ func (d *Device) putTiming(list ...cu.Event) {
 	d.timing.mu.Unlock()
 }
 
-// stamp records an event that times.
+// stamp records an event with timing on the stream.
 func (d *Device) stamp(s *stream) (cu.Event, error) {
 	e, err := d.takeTiming()
 	if err != nil {
@@ -67,8 +68,8 @@ func (d *Device) stamp(s *stream) (cu.Event, error) {
 	return e, nil
 }
 
-// currentMark returns the mark to count from, and makes it where there is none: the first waits for
-// the device once.
+// currentMark returns the mark to count from, and makes a new one if necessary. The first mark
+// waits for the device once.
 func (d *Device) currentMark() (*timeMark, error) {
 	p := &d.timing
 	now := device.Now()
@@ -99,7 +100,8 @@ func (d *Device) currentMark() (*timeMark, error) {
 	return n, nil
 }
 
-// markTime returns device.Now's time of the mark's event. The device's context is current.
+// markTime returns the time of the mark's event on the clock of device.Now. The device's context is
+// current.
 func (d *Device) markTime(m *timeMark) (time.Duration, error) {
 	d.timing.mu.Lock()
 	prev, at := m.prev, m.at
@@ -133,7 +135,7 @@ type interval struct {
 
 var _ device.Interval = (*interval)(nil)
 
-// Resolve returns when the work between the events ran; see [device.Interval].
+// Resolve returns the start and end of the work between the events; see [device.Interval].
 func (i *interval) Resolve() (start, end time.Duration, err error) {
 	d := i.d
 	if err := d.enter(); err != nil {
@@ -159,8 +161,8 @@ func (i *interval) Resolve() (start, end time.Duration, err error) {
 	return at + before, at + before + took, nil
 }
 
-// timed runs f, which queues work on s, between two timing events, where they are wanted and can be
-// had: a stream that is being captured gives none.
+// timed runs f, which queues work on s, between two timing events. It returns no interval if the
+// tracer wants no times, or if events cannot be recorded, as on a stream of a recording.
 func (d *Device) timed(s *stream, f func() error) (device.Interval, error) {
 	i := &interval{d: d}
 	ok := false
@@ -186,7 +188,7 @@ func (d *Device) timed(s *stream, f func() error) (device.Interval, error) {
 	return i, nil
 }
 
-// launch queues planned launches, and adds them to told where somebody listens.
+// launch queues planned launches. If told is not nil, it adds a LaunchEvent for each.
 func (d *Device) launch(s *stream, list []kernels.Launch, told *device.KernelEvent) error {
 	if told == nil {
 		return d.queue(s, list)
@@ -214,8 +216,8 @@ func (d *Device) launch(s *stream, list []kernels.Launch, told *device.KernelEve
 	return nil
 }
 
-// replayAs runs start, which launches a graph, for a tracer that hears of it as of one kernel. What
-// work is in it nobody knows.
+// replayAs runs start, which launches a graph, and reports it to the tracer as one kernel. The work
+// inside the graph is not known here.
 func (d *Device) replayAs(t device.Tracer, s *stream, operations int, start func() error) error {
 	name := fmt.Sprintf("graph of %d operations", operations)
 	e := device.LaunchEvent{Kernel: name, Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Start: device.Now()}
@@ -228,7 +230,7 @@ func (d *Device) replayAs(t device.Tracer, s *stream, operations int, start func
 	return nil
 }
 
-// tracedCopy runs a copy that a tracer hears of.
+// tracedCopy runs a copy and reports it to the tracer.
 func (d *Device) tracedCopy(t device.Tracer, s *stream, c device.CopyEvent, copy func() error) error {
 	c.Device, c.Stream, c.Start, c.Recorded = d, s, device.Now(), s.Recording()
 	var err error
@@ -240,7 +242,8 @@ func (d *Device) tracedCopy(t device.Tracer, s *stream, c device.CopyEvent, copy
 	return nil
 }
 
-// tracedWait tells a tracer of a wait of the host when the returned function runs.
+// tracedWait returns a function that reports a wait of the host to the tracer. The wait begins now
+// and ends when the function is called.
 func (d *Device) tracedWait(t device.Tracer, s *stream, call string) func() {
 	start := device.Now()
 	return func() {
@@ -252,7 +255,7 @@ func (d *Device) tracedWait(t device.Tracer, s *stream, call string) func() {
 	}
 }
 
-// told tells a tracer of memory that is handed out or taken back.
+// told reports to a tracer that memory was allocated or freed.
 func (d *Device) told(t device.Tracer, addr uintptr, bytes int, freed, queued bool, o device.Origin) {
 	if !t.Wants().Memory {
 		return

@@ -11,13 +11,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// listener keeps what it hears.
+// listener is a tracer that keeps the events.
 type listener struct {
 	mu      sync.Mutex
 	spans   map[device.SpanID]device.Span
 	open    []device.SpanID
 	kernels []device.KernelEvent
-	in      []device.Span // of kernels, the innermost
+	in      []device.Span // for each kernel, the innermost span
 	copies  []device.CopyEvent
 	syncs   []device.SyncEvent
 	memory  []device.MemoryEvent
@@ -76,8 +76,8 @@ func (l *listener) Memory(m device.MemoryEvent) {
 	l.mu.Unlock()
 }
 
-// What a tracer hears of a step on a GPU: kernels within the ops that launched them, with their
-// times; copies; waits; memory.
+// The events of a step on a GPU: kernels within the ops that launched them, with their times;
+// copies; waits; memory.
 func TestTracer(t *testing.T) {
 	devs, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {
@@ -139,7 +139,7 @@ func TestTracer(t *testing.T) {
 		}
 		if k.Primitive == "matmul" {
 			products++
-			if k.Work.FLOPs != 2*2*3*5 && k.Work.FLOPs != 2*2*3*5+2*5 { // with the bias
+			if k.Work.FLOPs != 2*2*3*5 && k.Work.FLOPs != 2*2*3*5+2*5 { // without or with the bias
 				t.Errorf("a product of %d operations, want 60 or 70", k.Work.FLOPs)
 			}
 		}
@@ -148,13 +148,13 @@ func TestTracer(t *testing.T) {
 				t.Fatalf("%s: launch %+v", k.Primitive, e)
 			}
 			start, end, err := e.Time.Resolve()
-			// the cost model's start of a kernel is 2 µs
+			// in the cost model, the start of a kernel takes 2 µs
 			if err != nil || end-start < 2*time.Microsecond || end-start > time.Millisecond {
 				t.Errorf("%s took %v to %v, %v", e.Kernel, start, end, err)
 			}
 		}
 	}
-	if products != 2 { // forward, and the gradient of the weight: x needs none
+	if products != 2 { // forward, and the gradient of the weight; x needs no gradient
 		t.Errorf("%d products", products)
 	}
 	var kinds []device.CopyKind
@@ -176,7 +176,7 @@ func TestTracer(t *testing.T) {
 	}
 	held := map[device.Device]map[uintptr]int{}
 	for _, m := range l.memory {
-		// what other tests left, found by the garbage collector now
+		// memory of other tests that the garbage collector frees only now
 		if m.Device != device.Device(devs[0]) && m.Device != device.Device(devs[1]) {
 			continue
 		}
@@ -199,7 +199,7 @@ func TestTracer(t *testing.T) {
 	for _, n := range held[dev] {
 		left += n
 	}
-	if left != 4*(15+5) { // the gradients
+	if left != 4*(15+5) { // only the gradients of weight and bias are left
 		t.Errorf("%d bytes are left on the GPU, want those of the gradients, 80", left)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Every primitive of both drivers is told, once, with the same work on both, whatever it is made
-// of.
+// Every primitive of both drivers is reported once, with the same work on both, however it is
+// implemented.
 func TestEveryPrimitiveIsTold(t *testing.T) {
 	devs, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -64,10 +64,10 @@ func TestEveryPrimitiveIsTold(t *testing.T) {
 			for _, op := range []device.Op{
 				&device.Map{Program: unary, Outs: []device.View{y}, Ins: []device.View{x}},
 				&device.Reduce{Reduction: &device.Reduction{Kind: device.Sum, Map: unary}, Out: f2(row, 4, 1), Ins: []device.View{x}},
-				&device.MatMul{Out: product, A: half, B: wide}, // by way of float32 on the CPU
+				&device.MatMul{Out: product, A: half, B: wide}, // the CPU computes it in float32
 				&device.MatMul{Out: truth, A: truth, B: truth},
 				&device.Gather{Out: y, Src: x, Index: index, Tag: 1},
-				// by way of float32
+				// computed in float32
 				&device.Scatter{Kind: device.ScatterAdd, Dst: table, Src: halves, Index: index, Tag: 1},
 				&device.Scatter{Kind: device.ScatterSet, Dst: y, Src: x, Index: index, Tag: 1},
 				&device.Softmax{Out: y, X: x, Log: true},
@@ -106,5 +106,5 @@ func TestEveryPrimitiveIsTold(t *testing.T) {
 	}
 }
 
-// f2 is a view of the same memory in another shape.
+// f2 returns a view of the same memory with another shape.
 func f2(v device.View, dims ...int) device.View { v.Layout = shape.Dense(shape.Of(dims...)); return v }

@@ -19,7 +19,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// emulated returns an emulated device with so much memory.
+// emulated returns an emulated device with the given memory.
 func emulated(t *testing.T, mem string) *cuda.Device {
 	t.Helper()
 	d, err := cuda.Emulate("emulate,mem=" + mem)
@@ -74,7 +74,7 @@ func (r *trainer) scoped(t *testing.T, dev device.Device) (loss float64) {
 	return loss
 }
 
-// unscoped is the same step in a program that has never heard of scopes.
+// unscoped runs the same step in a program that does not use scopes.
 func (r *trainer) unscoped(t *testing.T, dev device.Device) float64 {
 	x, y := r.batch(t)
 	l := nn.CrossEntropy(r.m.Forward(x.To(dev)), y.To(dev))
@@ -91,8 +91,8 @@ func (r *trainer) free() {
 	}
 }
 
-// memoryRun says how a memory test runs: 300 steps on 64 MiB, with at least twenty times as much
-// allocated in all, behind FLAMBEAU_SOAK, and a short form of it otherwise.
+// memoryRun returns the size of a memory test. With FLAMBEAU_SOAK it has 300 steps on 64 MiB, and
+// allocates at least twenty times as much in total. Otherwise it is a short form.
 func memoryRun() (mem string, n, hidden, allocated int) {
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") != "":
@@ -103,7 +103,7 @@ func memoryRun() (mem string, n, hidden, allocated int) {
 	return "4MiB", 24, 1024, 3 * 4 << 20
 }
 
-// With scopes memory stays flat although the garbage collector never runs.
+// With scopes, memory use stays constant although the garbage collector never runs.
 func TestScopesKeepMemoryFlat(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	mem, n, hidden, allocated := memoryRun()
@@ -129,7 +129,7 @@ func TestScopesKeepMemoryFlat(t *testing.T) {
 	t.Logf("%d steps, %d MiB allocated in all, %d KiB live, peak %d KiB", n, end.AllocatedTotal>>20, end.Allocated>>10, end.AllocatedPeak>>10)
 }
 
-// Without scopes, and with the collector as it comes, the same program completes.
+// Without scopes, the same program completes with the garbage collector's ordinary runs.
 func TestWithoutScopesTheCollectorSuffices(t *testing.T) {
 	mem, n, hidden, allocated := memoryRun()
 	dev := emulated(t, mem)
@@ -146,7 +146,7 @@ func TestWithoutScopesTheCollectorSuffices(t *testing.T) {
 	t.Logf("%d steps, %d MiB allocated in all, %d climbs of the ladder", n, end.AllocatedTotal>>20, end.Retries)
 }
 
-// Four goroutines train four models on one device; in the end its memory is as it was.
+// Four goroutines train four models on one device; at the end its memory is as before.
 func TestFourModelsOnOneDevice(t *testing.T) {
 	dev := emulated(t, "64MiB")
 	before := dev.Stats().Allocated
@@ -168,7 +168,7 @@ func TestFourModelsOnOneDevice(t *testing.T) {
 			t.Errorf("model %d: loss from %v to %v", k, l[0], l[1])
 		}
 	}
-	// What is left is the optimizers' state, which is garbage now.
+	// The optimizers' state is left, which is garbage now.
 	for range 50 {
 		runtime.GC()
 		if dev.Stats().Allocated == before {
@@ -179,7 +179,7 @@ func TestFourModelsOnOneDevice(t *testing.T) {
 	t.Fatalf("%d bytes are left, %d at the start", dev.Stats().Allocated, before)
 }
 
-// What does not fit is a typed error that says who holds the memory, and the program goes on.
+// Out of memory is a typed error that says what holds the memory, and the program goes on.
 func TestOutOfMemoryText(t *testing.T) {
 	dev := emulated(t, "64MiB")
 	tensor.Do(func(s *tensor.Scope) {

@@ -29,9 +29,9 @@ func (n vectors) Get(i int) (data.Sample, error) {
 	return data.Sample{X: tensor.Full(float64(i)/10, 16), Y: int64(i % 4)}, nil
 }
 
-// TestEveryTransferIsTold walks a training loop with all that usually copies in it. Whatever
-// crosses between host and device is in the report, with the op and the line of the program, and
-// its bytes are those that the driver was asked to copy.
+// TestEveryTransferIsTold runs a training loop with all usual copies. The report contains every
+// copy between host and device, with the op and the line of the program. Its bytes are those that
+// the driver was asked to copy.
 func TestEveryTransferIsTold(t *testing.T) {
 	devs, err := Emulate("emulate,mem=64MiB")
 	must(t, err)
@@ -76,7 +76,7 @@ func TestEveryTransferIsTold(t *testing.T) {
 		y.Fill(3)
 		_ = y.Sub(y.Mean()).Square().Sum().Item()
 	}, tensor.On(dev), tensor.NoGrad())
-	tensor.Do(func(s *tensor.Scope) { // saved values wait on the CPU
+	tensor.Do(func(s *tensor.Scope) { // saved values are kept on the CPU
 		x := s.Randn(64, 64).RequiresGrad()
 		x.Square().Exp().Sum().Backward()
 	}, tensor.On(dev), autograd.SaveOnCPU(true))

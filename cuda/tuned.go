@@ -21,7 +21,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// tunedHead is the first line of a file. What follows another head counts for nothing.
+// tunedHead is the first line of a file. A file with another head is ignored.
 type tunedHead struct {
 	Format     string `json:"format"`
 	Device     string `json:"device"`
@@ -34,7 +34,7 @@ type tunedHead struct {
 
 const tunedFormat = "flambeau products 1"
 
-// tunedRecord is each further line: what was measured of a product.
+// tunedRecord is each further line of a file: the measurement of one product.
 type tunedRecord struct {
 	Product        string       `json:"product"`
 	Form           kernels.Form `json:"form"`
@@ -43,44 +43,51 @@ type tunedRecord struct {
 	PlannedSeconds float64      `json:"planned_seconds"`
 }
 
-// sound reports whether a measurement writes such a record: what is in it gets printed.
+// sound reports whether the record could come from a measurement, because its text is printed.
 func (r *tunedRecord) sound() bool {
 	took := func(s float64) bool { return s >= 0 && s <= longest.Seconds() }
 	return r.Product != "" && !strings.ContainsFunc(r.Product, func(c rune) bool { return !unicode.IsPrint(c) }) && took(r.Seconds) && took(r.PlannedSeconds)
 }
 
-// tunedProducts are the measurements of GPUs of a kind, and the file that keeps them, JSON lines.
+// tunedProducts holds the measurements for one kind of GPU, and the JSON Lines file that keeps
+// them.
 //
-// Nothing fails because of the file, and no form is taken from it that the planner does not know
-// for the product. It is replaced as a whole, and what other processes have added meanwhile stays.
+// A bad file never causes a failure: a form from it is used only if the planner offers that form
+// for the product. The file is replaced as a whole, and records that other processes have added
+// meanwhile are kept.
 type tunedProducts struct {
-	path string // "": no file
+	path string // "" if there is no file
 	head tunedHead
-	tell func(format string, args ...any) // of the first failure to write
+	tell func(format string, args ...any) // is called at the first failure to write
+	// how long a product waits for its next measurement after one without room
+	again time.Duration
 
 	saving sync.Mutex
 	told   sync.Once
 
 	mu      sync.RWMutex
 	read    bool
-	records map[string]tunedRecord // by the text of the product
+	records map[string]tunedRecord // key: the product as text
 	known   map[kernels.Product]knownForm
 }
 
-// knownForm is what there is of a product; not ok: nothing yet.
+// knownForm is the measured form of a product. If ok is false, there is no measurement yet, and
+// none is tried before again.
 type knownForm struct {
-	form kernels.Form
-	ok   bool
+	form  kernels.Form
+	ok    bool
+	again time.Time
 }
 
 const (
-	mostTuned      = 4096     // products in a file, and that are known beside them
-	mostTunedBytes = 16 << 20 // of a file
+	mostTuned      = 4096     // limit of the products in a file, and of those cached in memory
+	mostTunedBytes = 16 << 20 // limit of a file's size
 	tunedPatience  = 2 * time.Second
-	longest        = time.Hour // of a product
+	longest        = time.Hour // longest credible time of a product
+	tunedAgain     = time.Second
 )
 
-// defaultTuned is the folder in the user's cache directory, "" where there is none.
+// defaultTuned returns the folder in the user's cache directory, "" if there is none.
 func defaultTuned() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -89,7 +96,7 @@ func defaultTuned() string {
 	return filepath.Join(dir, "flambeau", "products")
 }
 
-// tunedFor returns what devices of d's kind share.
+// tunedFor returns the measurements that all devices of d's kind share.
 func (p *platform) tunedFor(d *Device) *tunedProducts {
 	head := tunedHead{Format: tunedFormat, Device: d.info.Name, Capability: dotted(d.sm), Cores: d.info.Cores, Driver: d.info.Driver, Emulated: p.emulated}
 	plain := strings.Map(func(r rune) rune {
@@ -99,7 +106,7 @@ func (p *platform) tunedFor(d *Device) *tunedProducts {
 		return '-'
 	}, head.Device)
 	name := fmt.Sprintf("%s-sm%d-%d-cuda%s.jsonl", plain, d.sm, head.Cores, head.Driver)
-	m := &tunedProducts{head: head, tell: log.Printf, records: map[string]tunedRecord{}, known: map[kernels.Product]knownForm{}}
+	m := &tunedProducts{head: head, tell: log.Printf, again: tunedAgain, records: map[string]tunedRecord{}, known: map[kernels.Product]knownForm{}}
 	if p.tunedDir != "" {
 		m.path = filepath.Join(p.tunedDir, name)
 	}
@@ -107,22 +114,32 @@ func (p *platform) tunedFor(d *Device) *tunedProducts {
 	return v.(*tunedProducts)
 }
 
-// find returns the measured form of a product.
-func (m *tunedProducts) find(p kernels.Product, c *kernels.Choice) (kernels.Form, bool) {
+// find returns what is known of a product's form.
+func (m *tunedProducts) find(p kernels.Product, c *kernels.Choice) knownForm {
 	m.mu.RLock()
 	k, known := m.known[p]
 	m.mu.RUnlock()
 	if known {
-		return k.form, k.ok
+		return k
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.loadLocked()
 	if r, ok := m.records[p.String()]; ok && c.Takes(r.Form) {
-		k = knownForm{r.Form, true}
+		k = knownForm{form: r.Form, ok: true}
 	}
 	m.knowLocked(p, k)
-	return k.form, k.ok
+	return k
+}
+
+// postpone keeps a product from being measured again at once. Planning all of its forms takes the
+// host longer than the product itself.
+func (m *tunedProducts) postpone(p kernels.Product) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if k := m.known[p]; !k.ok {
+		m.knowLocked(p, knownForm{again: time.Now().Add(m.again)})
+	}
 }
 
 func (m *tunedProducts) knowLocked(p kernels.Product, k knownForm) {
@@ -132,14 +149,14 @@ func (m *tunedProducts) knowLocked(p kernels.Product, k knownForm) {
 	m.known[p] = k
 }
 
-// full reports whether there are so many products that no more is measured.
+// full reports whether the limit of products is reached, so that no more are measured.
 func (m *tunedProducts) full() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return len(m.records) >= mostTuned
 }
 
-// all returns the records.
+// all returns all records.
 func (m *tunedProducts) all() (list []tunedRecord) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,8 +167,8 @@ func (m *tunedProducts) all() (list []tunedRecord) {
 	return list
 }
 
-// add keeps a record, and returns the form of the first that there was of the product: devices of a
-// kind that measure it at once take the same.
+// add stores a record and returns its form. If another device of this kind has added one for the
+// product first, it returns that form, so that all use the same.
 func (m *tunedProducts) add(p kernels.Product, r tunedRecord) kernels.Form {
 	m.mu.Lock()
 	if k := m.known[p]; k.ok {
@@ -159,7 +176,7 @@ func (m *tunedProducts) add(p kernels.Product, r tunedRecord) kernels.Form {
 		return k.form
 	}
 	m.records[r.Product] = r
-	m.knowLocked(p, knownForm{r.Form, true})
+	m.knowLocked(p, knownForm{form: r.Form, ok: true})
 	m.mu.Unlock()
 	if err := m.save(); err != nil {
 		m.told.Do(func() { m.tell("cuda: measured products cannot be kept, and serve this process alone: %v", err) })
@@ -167,7 +184,7 @@ func (m *tunedProducts) add(p kernels.Product, r tunedRecord) kernels.Form {
 	return r.Form
 }
 
-// loadLocked reads the file once.
+// loadLocked reads the file, only once.
 func (m *tunedProducts) loadLocked() {
 	if m.read || m.path == "" {
 		return
@@ -179,8 +196,8 @@ func (m *tunedProducts) loadLocked() {
 	}
 }
 
-// file returns the records in the file. Lines that are none are left out, and so is all of a file
-// of other kernels or another device.
+// file returns the valid records in the file. It returns none if the file belongs to other kernels
+// or another device.
 func (m *tunedProducts) file() (list []tunedRecord) {
 	if info, err := os.Stat(m.path); err != nil || !info.Mode().IsRegular() {
 		return nil
@@ -208,7 +225,7 @@ func (m *tunedProducts) file() (list []tunedRecord) {
 	return list
 }
 
-// save writes the file anew: with the records of this process, and those of others beside them.
+// save rewrites the file with this process's records and those that other processes have added.
 func (m *tunedProducts) save() (err error) {
 	if m.path == "" {
 		return nil
@@ -226,7 +243,7 @@ func (m *tunedProducts) save() (err error) {
 	defer lock.Close()
 	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		err := filelock.Try(lock)
-		// without locks, one of two at once is lost
+		// if the system has no file locks, two processes may overwrite each other's records
 		if err == nil || errors.Is(err, errors.ErrUnsupported) {
 			break
 		}
@@ -234,7 +251,8 @@ func (m *tunedProducts) save() (err error) {
 			return err
 		}
 	}
-	if _, err := atomicfile.Clean(dir); err != nil { // of those who ended while they wrote
+	// remove temporary files of processes that ended while writing
+	if _, err := atomicfile.Clean(dir); err != nil {
 		return err
 	}
 	f, err := atomicfile.Create(m.path)
@@ -258,7 +276,8 @@ func (m *tunedProducts) save() (err error) {
 	return f.Commit()
 }
 
-// merged takes over what others have put into the file, and returns all records in order.
+// merged adds the records that other processes have written to the file, and returns all records in
+// order.
 func (m *tunedProducts) merged() (list []tunedRecord) {
 	theirs := m.file()
 	m.mu.Lock()

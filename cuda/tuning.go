@@ -10,18 +10,19 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Tuning says who chooses the form of a matrix product: its tiles, and how its sums are divided
-// among blocks. What a form changes beside the time is the order of sums, and so the last bits.
+// Tuning says what chooses the form of a matrix product: its tiles, and how its sums are divided
+// among blocks. The form decides the time and the order of sums, and so the last bits of results.
 type Tuning uint32
 
 // The tunings.
 const (
 	TuningOff Tuning = iota // the library's model of the GPU chooses
-	TuningUse               // measurements of earlier programs choose where there are any
-	TuningOn                // a product that was not measured yet is measured when it is first done
+	TuningUse               // measurements of earlier programs choose; without one, the model does
+	// as TuningUse, and a product without a measurement is measured at its first use
+	TuningOn
 )
 
-// String returns what FLAMBEAU_TUNE calls it.
+// String returns the value of FLAMBEAU_TUNE for t.
 func (t Tuning) String() string {
 	if int(t) >= len(tunings) {
 		return fmt.Sprintf("Tuning(%d)", uint32(t))
@@ -29,13 +30,13 @@ func (t Tuning) String() string {
 	return tunings[t]
 }
 
-// tunings are the values of FLAMBEAU_TUNE; unset is the first.
+// tunings are the values of FLAMBEAU_TUNE; an unset variable means the first.
 var tunings = []string{TuningOff: "0", TuningUse: "use", TuningOn: "1"}
 
-// A tuneError is a FLAMBEAU_TUNE that means nothing.
+// tuneError says that the value of FLAMBEAU_TUNE is unknown.
 type tuneError struct{ value string }
 
-// Error says what is accepted.
+// Error names the value, and the values that FLAMBEAU_TUNE accepts.
 func (e *tuneError) Error() string {
 	return fmt.Sprintf("FLAMBEAU_TUNE is %q, which means nothing; want 1, use or 0", e.value)
 }
@@ -52,37 +53,37 @@ func parseTuning(value string) (Tuning, error) {
 	return Tuning(i), nil
 }
 
-// SetTuning says who chooses the forms of the device's matrix products from now on. FLAMBEAU_TUNE
-// says it for each device that is opened: 1 is [TuningOn], use is [TuningUse]. Without it there is
-// [TuningOff], with which the same program gives the same bits, whatever was measured before.
+// SetTuning sets what chooses the forms of the device's matrix products from now on. FLAMBEAU_TUNE
+// sets the default for each device that is opened: 1 is [TuningOn], use is [TuningUse]. If it is
+// unset, the default is [TuningOff]. Then the same program gives the same bits, whatever was
+// measured before.
 //
-// With TuningOn a product is held up when its types, shapes and layouts come for the first time.
-// Up to twelve forms, those that the model takes for good ones, run on its operands, with results
-// in memory of their own. The one of least time is kept, unless it gains less than 3 % on the
-// model's.
+// With TuningOn, a product takes longer when its types, shapes and layouts occur for the first
+// time. Up to twelve forms, the best by the model, run on its operands, with results in memory of
+// their own. The fastest one is kept, except if it gains less than 3 % on the model's choice.
 //
-// Nothing is measured where memory does not suffice, while work is recorded for a graph, while a
-// profile takes times, on a device without memory, and while another goroutine measures on the
-// device. The model chooses then, and the product is measured another time. Products that cublasLt
-// does are not concerned.
+// Some conditions prevent a measurement: memory does not suffice, work is being recorded for a
+// graph, a profile measures times, the device has no memory, or another goroutine measures on the
+// device. Then the model chooses, and the product is measured at a later use. Products that
+// cublasLt computes are not affected.
 //
 // Measurements are kept below [os.UserCacheDir] in flambeau/products, in a file for each kind of
-// GPU and version of the driver, and serve other programs. A file that is damaged, or of kernels
-// that have changed, counts for nothing. Where it cannot be written, package log is told once, and
-// measurements serve this process alone. So do those of an emulated GPU, whose times are those of
-// its cost model, unless FLAMBEAU_TUNE asks for them.
+// GPU and version of the driver. Other programs use them too. A file that is damaged, or was
+// measured with other kernels, is ignored. If the file cannot be written, package log says so once,
+// and the measurements serve this process alone. Measurements of an emulated GPU, whose times are
+// those of its cost model, are kept only if FLAMBEAU_TUNE asks for them.
 func (d *Device) SetTuning(t Tuning) { d.tuning.Store(uint32(t)) }
 
-// Tuning returns what [Device.SetTuning] chose.
+// Tuning returns the value that [Device.SetTuning] set.
 func (d *Device) Tuning() Tuning { return Tuning(d.tuning.Load()) }
 
-// A TunedProduct is a matrix product that was measured on a GPU.
+// TunedProduct is a matrix product that was measured on a GPU.
 type TunedProduct struct {
-	// Product is the types of its factors, the batch and m×n×k, how operands lie, and what else is
-	// done to the results.
+	// Product names the types of the factors, the batch and m×n×k, the layouts of the operands, and
+	// further operations on the results.
 	Product string        `json:"product"`
-	Planned string        `json:"planned"` // the model's form
-	Chosen  string        `json:"chosen"`  // the measured one, which may be the same
+	Planned string        `json:"planned"` // the model's choice
+	Chosen  string        `json:"chosen"`  // the measured choice, which may be the same
 	Before  time.Duration `json:"planned_nanoseconds"`
 	After   time.Duration `json:"chosen_nanoseconds"`
 }
@@ -93,8 +94,9 @@ func (p TunedProduct) String() string {
 	return fmt.Sprintf("%s: %s in %v; the model's %s in %v", p.Product, p.Chosen, p.After, p.Planned, p.Before)
 }
 
-// TunedProducts returns what was measured on GPUs of the device's kind, by this process and by
-// earlier ones, in the order of [TunedProduct.Product]. Tuning need not be on.
+// TunedProducts returns the products that this process and earlier ones measured on GPUs of the
+// device's kind, sorted by [TunedProduct.Product]. Tuning may be off. An emulated GPU keeps and
+// reads no file without FLAMBEAU_TUNE.
 func (d *Device) TunedProducts() []TunedProduct {
 	var list []TunedProduct
 	for _, r := range d.tuned.all() {
@@ -106,7 +108,8 @@ func (d *Device) TunedProducts() []TunedProduct {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// chooser is who chooses the form of a product; nil leaves it to the model.
+// chooser returns the function that chooses the form of a product; nil leaves the choice to the
+// model.
 func (t *scratch) chooser() kernels.Chooser {
 	if t.d.tuner().Tuning() == TuningOff {
 		return nil
@@ -114,8 +117,8 @@ func (t *scratch) chooser() kernels.Chooser {
 	return t.choose
 }
 
-// tuner is the device whose measurements count: that which a rehearsal is for, which takes its
-// kernels.
+// tuner returns the device whose measurements count. For a rehearsal that is the device it
+// rehearses, so that both use the same kernels.
 func (d *Device) tuner() *Device {
 	for d.rehearses != nil {
 		d = d.rehearses
@@ -123,19 +126,22 @@ func (d *Device) tuner() *Device {
 	return d
 }
 
-// choose returns what was measured of a product, now or before. It is a [kernels.Chooser].
+// choose returns the measured form of a product, and measures it now if necessary. It is a
+// [kernels.Chooser].
 func (t *scratch) choose(c *kernels.Choice) (kernels.Form, bool) {
 	d, of := t.d, t.d.tuner()
 	p := c.Product()
-	if f, ok := of.tuned.find(p, c); ok {
-		return f, true
+	known := of.tuned.find(p, c)
+	if known.ok {
+		return known.form, true
 	}
 	profiled := func() bool { t := device.Tracing(); return t != nil && t.Wants().Times }
-	if d != of || of.Tuning() != TuningOn || d.p.meta || t.s.Recording() || profiled() || of.tuned.full() {
+	if d != of || of.Tuning() != TuningOn || d.p.meta || t.s.Recording() || profiled() || of.tuned.full() || time.Now().Before(known.again) {
 		return kernels.Form{}, false
 	}
 	r, ok := t.measure(c)
 	if !ok {
+		of.tuned.postpone(p)
 		return kernels.Form{}, false
 	}
 	return of.tuned.add(p, r), true

@@ -26,17 +26,17 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// tuningRig is an emulated GPU whose kernels take planted times.
+// tuningRig is an emulated GPU whose kernels have planted times.
 type tuningRig struct {
 	*Device
 	mu    sync.Mutex
-	quick func(kernel string) bool // it takes less than the others
+	quick func(kernel string) bool // reports whether a kernel is faster than the others
 	less  time.Duration
 	ran   []string
 }
 
-// rig opens a GPU that keeps measurements in the folder, and on which kernels with fast in their
-// names take less, if it is not "".
+// rig opens a GPU that keeps measurements in the folder dir. Kernels with fast in their names take
+// less time; if fast is "", all take the same.
 func rig(t *testing.T, dir, fast string, tuning Tuning) *tuningRig {
 	t.Helper()
 	r := &tuningRig{less: 100 * time.Microsecond, quick: func(kernel string) bool { return fast != "" && strings.Contains(kernel, fast) }}
@@ -63,7 +63,7 @@ func rig(t *testing.T, dir, fast string, tuning Tuning) *tuningRig {
 	return r
 }
 
-// kernels are the names of those for products that have run since the last call.
+// kernels returns the names of the product kernels that have run since the last call.
 func (r *tuningRig) kernels(t *testing.T) []string {
 	t.Helper()
 	must(t, r.Synchronize())
@@ -74,14 +74,15 @@ func (r *tuningRig) kernels(t *testing.T) []string {
 	return ran
 }
 
-// file is that of the measurements.
+// file returns the path of the measurements.
 func (r *tuningRig) file() string { return r.tuned.path }
 
-// halfProduct makes a product of bfloat16 whose sums are exact. check holds the results to them.
+// halfProduct returns a product of bfloat16 whose sums are exact. check compares the results with
+// them.
 func halfProduct(t *testing.T, d *Device, s device.Stream, m int) (op *device.MatMul, check func()) {
 	t.Helper()
 	const n, k = 72, 128
-	bits := []uint16{0, 0x3f80, 0x4000} // 0, 1 and 2
+	bits := []uint16{0, 0x3f80, 0x4000} // the bits of 0, 1 and 2
 	of := func(rows, columns int, value func(i int) uint16) device.View {
 		var b []byte
 		for i := range rows * columns {
@@ -98,7 +99,7 @@ func halfProduct(t *testing.T, d *Device, s device.Stream, m int) (op *device.Ma
 		got := make([]byte, 2*m*n)
 		must(t, d.Download(s, got, op.Out.Buf, 0))
 		for i := range m * n {
-			want := []uint16{0, 0x4300, 0x4380}[i%n%3] // 0, 128 and 256
+			want := []uint16{0, 0x4300, 0x4380}[i%n%3] // the bits of 0, 128 and 256
 			if v := binary.LittleEndian.Uint16(got[2*i:]); v != want {
 				t.Fatalf("element %d is %#x, want %#x", i, v, want)
 			}
@@ -106,7 +107,7 @@ func halfProduct(t *testing.T, d *Device, s device.Stream, m int) (op *device.Ma
 	}
 }
 
-// do runs a product, checks its results, and returns the kernels for products that ran.
+// do runs a product, checks its results, and returns the names of the product kernels that ran.
 func (r *tuningRig) do(t *testing.T, m int) []string {
 	t.Helper()
 	r.kernels(t)
@@ -116,11 +117,12 @@ func (r *tuningRig) do(t *testing.T, m int) []string {
 	return r.kernels(t)
 }
 
-// fastTile is in the names of kernels of another form than the model's for a product of 40 rows.
+// fastTile occurs in the names of kernels of a form that the model does not choose for a product of
+// 40 rows.
 const fastTile = "_32x64x64_"
 
-// TestTuning: the form of least time takes the place of the model's, is kept, and serves the next
-// program where that asks for it.
+// TestTuning: the fastest form replaces the model's choice and is kept. The next program uses it if
+// it asks for measurements.
 func TestTuning(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "products")
 	off := rig(t, dir, "", TuningOff)
@@ -150,7 +152,7 @@ func TestTuning(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 
-	// So does another GPU of the kind.
+	// Another GPU of the kind uses it too.
 	other, err := on.p.open(1)
 	must(t, err)
 	other.SetTuning(TuningOn)
@@ -160,7 +162,7 @@ func TestTuning(t *testing.T) {
 	if ran := on.kernels(t); len(ran) != 1 || ran[0] != chosen || len(other.TunedProducts()) != 1 {
 		t.Errorf("another GPU: %v", ran)
 	}
-	// Had it measured at the same time, it would have taken the first one's form.
+	// A measurement that another GPU made at the same time is ignored: the first one's form stays.
 	late := tunedRecord{Product: list[0].Product, Form: kernels.Form{Tile: [3]int{16, 64, 64}}}
 	for _, p := range slices.Collect(maps.Keys(on.tuned.known)) {
 		if f := on.tuned.add(p, late); f.Tile != [3]int{32, 64, 64} {
@@ -168,7 +170,7 @@ func TestTuning(t *testing.T) {
 		}
 	}
 
-	// A second program takes it, where it asks, and measures nothing.
+	// A second program uses the form if it asks for measurements, and measures nothing.
 	for _, tuning := range []Tuning{TuningUse, TuningOn} {
 		second := rig(t, dir, "", tuning)
 		if ran := second.do(t, 40); len(ran) != 1 || ran[0] != chosen {
@@ -190,7 +192,7 @@ func TestTuning(t *testing.T) {
 		t.Errorf("use measures: %v", ran)
 	}
 
-	// A rehearsal takes the kernels that the GPU will.
+	// A rehearsal uses the kernels that the GPU will use.
 	r, err := use.Rehearsal()
 	must(t, err)
 	op, _ = halfProduct(t, r.(*Device), nil, 40)
@@ -202,8 +204,8 @@ func TestTuning(t *testing.T) {
 	}
 }
 
-// On hardware forms are timed in several rounds, and neither what a launch now and then takes too
-// long nor the order of the forms decides.
+// On hardware, forms are measured in several rounds. Neither a launch that takes too long now and
+// then nor the order of the forms affects the choice.
 func TestTuningRounds(t *testing.T) {
 	r := rig(t, "", fastTile, TuningOn)
 	r.p.rounds = measuredRounds
@@ -229,7 +231,7 @@ func TestTuningRounds(t *testing.T) {
 	}
 }
 
-// A form that gains less than 3 % stays the model's.
+// If a form gains less than 3 %, the model's choice stays.
 func TestTuningGain(t *testing.T) {
 	r := rig(t, "", fastTile, TuningOn)
 	r.less = 20 * time.Microsecond
@@ -241,7 +243,7 @@ func TestTuningGain(t *testing.T) {
 	}
 }
 
-// Products without tensor cores are measured too: here undivided ones take less.
+// Products without tensor cores are measured too: here a form that is not divided takes less time.
 func TestTuningFloat32(t *testing.T) {
 	r := rig(t, t.TempDir(), "", TuningOff)
 	op, want := dividedProduct(t, r.Device, nil, 3)
@@ -268,7 +270,7 @@ func TestTuningFloat32(t *testing.T) {
 	}
 }
 
-// What is no file of these measurements counts for nothing, harms nothing, and gets replaced.
+// A damaged or foreign file is ignored, does no harm, and is replaced.
 func TestTuningDamaged(t *testing.T) {
 	dir := t.TempDir()
 	on := rig(t, dir, fastTile, TuningOn)
@@ -293,7 +295,7 @@ func TestTuningDamaged(t *testing.T) {
 			t.Errorf("%s: %v is used", name, ran)
 		}
 		if !slices.Contains([]string{"garbage", "another version", "no tile"}, name) {
-			continue // one of a kind is enough
+			continue // one case of each kind is enough
 		}
 		if ran := rig(t, dir, fastTile, TuningOn).do(t, 40); len(ran) == 1 || ran[len(ran)-1] != last {
 			t.Errorf("%s: it is not measured anew: %v", name, ran)
@@ -302,14 +304,14 @@ func TestTuningDamaged(t *testing.T) {
 			t.Errorf("%s: it is not replaced: %s, %v", name, text, err)
 		}
 	}
-	// the other lines count
+	// the valid lines count
 	escape := strings.Replace(line, "bfloat16", `\u001b[2Jbfloat16`, 1)
 	must(t, os.WriteFile(on.file(), []byte(head+"\nnothing\n"+escape+line), 0o600))
 	beside := rig(t, dir, "", TuningUse)
 	if ran := beside.do(t, 40); len(ran) != 1 || ran[0] != last || len(beside.TunedProducts()) != 1 {
 		t.Errorf("beside lines that are none: %v, %v", ran, beside.TunedProducts())
 	}
-	// A folder in its place cannot be replaced, which is told once.
+	// A folder with the file's name cannot be replaced, which is reported once.
 	must(t, os.Remove(on.file()))
 	must(t, os.Mkdir(on.file(), 0o700))
 	r, told := rig(t, dir, fastTile, TuningOn), 0
@@ -322,14 +324,15 @@ func TestTuningDamaged(t *testing.T) {
 	}
 }
 
-// On a full disk measurements serve the process, which is told once, and nothing is left behind.
+// On a full disk, measurements serve only the process. That is reported once, and nothing is left
+// behind.
 func TestTuningFullDisk(t *testing.T) {
 	r := rig(t, t.TempDir(), fastTile, TuningOn)
 	var told []string
 	r.tuned.tell = func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) }
 	restore := atomicfile.Intercept(func(op, path string) error {
 		if op == "write" {
-			return cu.ErrOutOfMemory // any error
+			return cu.ErrOutOfMemory // any error would do
 		}
 		return nil
 	})
@@ -346,14 +349,14 @@ func TestTuningFullDisk(t *testing.T) {
 	if _, err := os.Stat(r.file()); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("a part of a file is there")
 	}
-	r.do(t, 56) // with room again all of them are kept
+	r.do(t, 56) // when there is room again, all measurements are kept
 	if text, err := os.ReadFile(r.file()); err != nil || bytes.Count(text, []byte("\n")) != 4 {
 		t.Errorf("%s, %v", text, err)
 	}
 }
 
-// Nothing is measured while work is recorded, while a profile takes times, and without memory for
-// it. What was measured is used there.
+// Nothing is measured while work is recorded, while a profile measures times, or without enough
+// memory. Existing measurements are used.
 func TestTuningForbidden(t *testing.T) {
 	r := rig(t, t.TempDir(), fastTile, TuningOn)
 	op, check := halfProduct(t, r.Device, nil, 40)
@@ -391,7 +394,8 @@ func TestTuningForbidden(t *testing.T) {
 	once("profiled", false)
 
 	stats := r.Stats()
-	r.SetMemoryLimit(stats.Reserved) // there is room for the product itself
+	r.tuned.again = 0
+	r.SetMemoryLimit(stats.Reserved) // only the product itself fits
 	fill, err := r.Alloc(stats.Reserved-stats.Allocated-4<<10, nil, device.Origin{Op: "test"})
 	must(t, err)
 	must(t, r.Run(nil, op, nil))
@@ -403,6 +407,7 @@ func TestTuningForbidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.SetMemoryLimit(0)
+	r.tuned.again = time.Hour
 	must(t, r.Run(nil, op, nil))
 	once("refused memory", false)
 	must(t, r.FailAlloc(0))
@@ -411,6 +416,9 @@ func TestTuningForbidden(t *testing.T) {
 		t.Errorf("%d products are kept", n)
 	}
 
+	must(t, r.Run(nil, op, nil))
+	once("in that hour", false)
+	clear(r.tuned.known)
 	stats = r.Stats()
 	must(t, r.Run(nil, op, nil))
 	if ran := r.kernels(t); len(ran) < 12 {
@@ -423,7 +431,7 @@ func TestTuningForbidden(t *testing.T) {
 	once("recorded again", true)
 }
 
-// Goroutines with streams of their own, and programs with one file, measure at once.
+// Goroutines with streams of their own, and programs that share a file, measure at the same time.
 func TestTuningAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	rigs := []*tuningRig{rig(t, dir, fastTile, TuningOn), rig(t, dir, fastTile, TuningOn)}
@@ -454,7 +462,7 @@ func TestTuningAtOnce(t *testing.T) {
 			check()
 		}
 	}
-	for _, r := range rigs { // what another goroutine was in the way of
+	for _, r := range rigs { // measure products whose measurement another goroutine prevented
 		for _, m := range []int{40, 24, 32} {
 			r.do(t, m)
 		}
@@ -465,7 +473,7 @@ func TestTuningAtOnce(t *testing.T) {
 	}
 }
 
-// TestTuningEnvironment: FLAMBEAU_TUNE is one of its values, or the error says which there are.
+// TestTuningEnvironment: FLAMBEAU_TUNE has one of its values, or the error lists them.
 func TestTuningEnvironment(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	for value, want := range map[string]Tuning{"": TuningOff, "0": TuningOff, "1": TuningOn, "use": TuningUse} {

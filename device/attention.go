@@ -7,31 +7,34 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Weighing says how queries weigh keys: with softmax(Scale·Q·Kᵀ + mask) over the keys that are
-// seen. A key is seen if Causal, Lengths and Mask all let it be. A query that sees none weighs
-// nothing: its result is 0, and so are gradients through it.
+// Weighing says how queries weigh keys: with softmax(Scale·Q·Kᵀ + mask) over the visible keys. A
+// key is visible to a query if Causal, Lengths and Mask all allow it. If a query sees no key, its
+// result is 0, and so are the gradients through it.
 type Weighing struct {
 	Scale  float64
-	Causal bool // query i sees the keys 0 … i only
-	// Lengths, I64 of [batch], is how many keys each sample has. Those behind are not seen.
+	Causal bool // query i sees only the keys 0 … i
+	// Lengths, I64 of [batch], is the number of keys of each sample. Later keys are not visible.
 	Lengths View
-	// Mask, of [batch, heads, queries, keys], is often broadcast. It is of Bool, true where the
-	// query sees the key, or of F32 or the operands' type and added to the scaled products.
+	// Mask has the shape [batch, heads, queries, keys] and is often broadcast. A Mask of Bool is
+	// true where the query sees the key. A Mask of F32 or of the operands' type is added to the
+	// scaled products.
 	Mask View
-	// Drop is the probability with which a weight becomes 0. Those that stay are multiplied by
-	// 1/(1-Drop). Key k of row r, counted over [batch, heads, queries], stays if
-	// [expr.RandomKeeps] says so for Seed, Offset and the index r·[RowNumbers](keys) + k.
+	// Drop is the probability with which a weight becomes 0. The other weights are multiplied by
+	// 1/(1-Drop). Let r be the number of a row of weights, counted over [batch, heads, queries].
+	// The weight of key k stays if [expr.RandomKeeps] is true for Seed, Offset and the index
+	// r·[RowNumbers](keys) + k.
 	Drop         float64
 	Seed, Offset uint64
-	// Numbers, I64 of [2], holds a seed, which takes the place of Seed, and what is added to
-	// Offset: a captured step draws other numbers in each replay.
+	// Numbers, I64 of [2], holds a seed that replaces Seed, and a number that is added to Offset.
+	// With it each replay of a captured step draws other random numbers.
 	Numbers View
 }
 
-// RowNumbers is how many random numbers a row of so many weights has: whole blocks of four.
+// RowNumbers returns how many random numbers a row of the given number of weights consumes: the
+// number of keys, rounded up to blocks of four.
 func RowNumbers(keys int) int { return (keys + 3) &^ 3 }
 
-// Rest is what a weight that is not dropped is multiplied by.
+// Rest returns the factor of the weights that are not dropped.
 func (w *Weighing) Rest() float64 {
 	if w.Drop >= 1 {
 		return 0
@@ -39,18 +42,18 @@ func (w *Weighing) Rest() float64 {
 	return 1 / (1 - w.Drop)
 }
 
-// Plain reports whether every query sees every key, or the causal ones, and no weight is dropped.
+// Plain reports whether there is no mask, no lengths and no dropout. Causal may be set.
 func (w *Weighing) Plain() bool { return w.Lengths.Absent() && w.Mask.Absent() && w.Drop == 0 }
 
-// An Attention sets Out [batch, heads, queries, values] to softmax(Scale·Q·Kᵀ + mask)·V. Q is
-// [batch, heads, queries, features], K [batch, heads/g, keys, features] and V [batch, heads/g,
-// keys, values]. g neighbouring heads of queries share one head of keys. The weights of all queries
-// and keys are never in memory at once. The views have one floating point type and any strides that
-// are not negative. 16-bit floats are computed in float32.
+// Attention sets Out [batch, heads, queries, values] to softmax(Scale·Q·Kᵀ + mask)·V. Q is [batch,
+// heads, queries, features], K [batch, heads/g, keys, features] and V [batch, heads/g, keys,
+// values]. g neighbouring heads of queries share one head of keys. The weights of all queries and
+// keys are never in memory at once. The views have one floating point type; their strides must not
+// be negative. 16-bit floats are computed in float32.
 //
-// LSE, contiguous [batch, heads, queries] of the computing type, gets the logarithm of the sum of
-// exponentials of each query's scores, and +Inf where it sees no key: the gradient reads it. It may
-// be absent.
+// LSE is contiguous [batch, heads, queries] of the computing type. It gets the logarithm of the sum
+// of exponentials of each query's scores, or +Inf if the query sees no key. The gradient reads it.
+// It may be absent.
 type Attention struct {
 	Out, LSE, Q, K, V View
 	Weighing
@@ -72,8 +75,8 @@ func (o *Attention) Check() (arg, reason string) {
 	return o.check(&o.Q, &o.K, &o.V, &o.LSE, Operand{"out", &o.Out, true})
 }
 
-// Work counts two products and a softmax of the weights, of which a causal one leaves out those
-// that no query sees.
+// Work counts two products and a softmax of the weights. For a causal op it counts only the weights
+// of visible keys.
 func (o *Attention) Work() Work {
 	if o.Out.Size() == 0 {
 		return Work{}
@@ -86,10 +89,10 @@ func (o *Attention) Work() Work {
 // Clone copies the op.
 func (o *Attention) Clone() Op { c := *o; return &c }
 
-// An AttentionGrad sets DQ, DK and DV, which have the shapes of Q, K and V, to the gradients of an
-// [Attention] with the result Out, of which G is the gradient. Those that are not wanted are
-// absent. Weights are computed again from Q, K and LSE (T. Dao and others, arXiv:2205.14135). Sums
-// are in an order that the shapes alone decide. A mask gets no gradient.
+// AttentionGrad sets DQ, DK and DV to the gradients of an [Attention] with the result Out, whose
+// gradient is G. DQ, DK and DV have the shapes of Q, K and V; each may be absent. The weights are
+// recomputed from Q, K and LSE (T. Dao and others, arXiv:2205.14135). The order of sums depends
+// only on the shapes. A mask gets no gradient.
 type AttentionGrad struct {
 	DQ, DK, DV, G, Q, K, V, Out, LSE View
 	Weighing
@@ -129,8 +132,7 @@ func (o *AttentionGrad) Check() (arg, reason string) {
 	return arg, reason
 }
 
-// Work counts five products of the weights' size, or fewer where results are absent, and the
-// weights.
+// Work counts five products of the weights' size, fewer if results are absent, and the weights.
 func (o *AttentionGrad) Work() Work {
 	if o.Out.Size() == 0 || o.DQ.Absent() && o.DK.Absent() && o.DV.Absent() {
 		return Work{}
@@ -155,7 +157,7 @@ func (o *AttentionGrad) Work() Work {
 // Clone copies the op.
 func (o *AttentionGrad) Clone() Op { c := *o; return &c }
 
-// weights is how many weights there are: of a causal op those that are seen.
+// weights returns the number of weights; for a causal op it counts only those of visible keys.
 func (w *Weighing) weights(q, k *View) int {
 	queries, keys := q.Shape.At(2), k.Shape.At(2)
 	n := queries * keys
@@ -166,7 +168,8 @@ func (w *Weighing) weights(q, k *View) int {
 	return q.Shape.At(0) * q.Shape.At(1) * n
 }
 
-// backwards says which strides of v, which need not be as many as its dimensions, are negative.
+// backwards names a negative stride of v, if there is one. v may have fewer strides than
+// dimensions.
 func (v *View) backwards() (reason string) {
 	for d := range v.Strides.Rank() {
 		if v.Strides.At(d) < 0 {
@@ -176,7 +179,7 @@ func (v *View) backwards() (reason string) {
 	return ""
 }
 
-// check holds the operands to each other. results have the result's shape.
+// check compares the operands with each other. results have the shape of the attention's result.
 func (w *Weighing) check(q, k, v, lse *View, results ...Operand) (arg, reason string) {
 	operands := [...]Operand{{"q", q, false}, {"k", k, false}, {"v", v, false}}
 	for _, list := range [...][]Operand{operands[:], results} {

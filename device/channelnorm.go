@@ -7,14 +7,15 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A ChannelNorm normalises the channels of X, [n, channels, inner], over a batch: Out = (X -
-// Mean)·Rstd·Weight + Bias. Mean and biased Variance are those of all elements of a channel, in two
-// passes. Rstd is 1/√(Variance + Eps). All views are contiguous float32; those of X's shape apart,
-// they are [channels]. Weight and Bias may be absent.
+// ChannelNorm normalises the channels of X, [n, channels, inner], over a batch: Out = (X -
+// Mean)·Rstd·Weight + Bias. Mean and the biased Variance are computed over all elements of a
+// channel, in two passes. Rstd is 1/√(Variance + Eps). Out has X's shape; the other views are
+// [channels]. All views are contiguous float32. Weight and Bias may be absent.
 type ChannelNorm struct {
 	Out, Mean, Variance, Rstd, X, Weight, Bias View
 	Eps                                        float64
-	Zero                                       bool // without a bias 0 is added, which makes -0 a 0
+	// if Bias is absent, add 0, which turns -0 into 0
+	Zero bool
 }
 
 // Name returns "channel norm".
@@ -33,7 +34,8 @@ func (o *ChannelNorm) Check() (arg, reason string) {
 	return checkChannels(o, &o.X)
 }
 
-// Work counts sum, distance, square and sum, distance, product and sum.
+// Work counts 7 operations for each element: a sum for Mean; a difference, a square and a sum for
+// Variance; a difference, a product and a sum for Out.
 func (o *ChannelNorm) Work() Work {
 	return Work{7 * o.X.Size(), bytesOf(o.Out, o.Mean, o.Variance, o.Rstd, o.X, o.Weight, o.Bias)}
 }
@@ -41,10 +43,10 @@ func (o *ChannelNorm) Work() Work {
 // Clone copies the op.
 func (o *ChannelNorm) Clone() Op { c := *o; return &c }
 
-// A ChannelNormGrad is the gradient of a [ChannelNorm], of whose result G is the gradient. With z =
-// (X - Mean)·Rstd it sets, of each channel, Sum to Σ G and Product to Σ G·z, which are the
-// gradients of bias and weight. It sets DX to (G - m(G) - z·m(G·z))·Rstd·Weight with m the mean
-// over a channel. DX and Weight may be absent.
+// ChannelNormGrad is the gradient of a [ChannelNorm]. G is the gradient of its result. With z = (X
+// - Mean)·Rstd it sets, for each channel, Sum to Σ G and Product to Σ G·z. These are the gradients
+// of bias and weight. It sets DX to (G - m(G) - z·m(G·z))·Rstd·Weight, where m is the mean over a
+// channel. DX and Weight may be absent.
 type ChannelNormGrad struct {
 	Sum, Product, DX, G, X, Mean, Rstd, Weight View
 }
@@ -65,7 +67,8 @@ func (o *ChannelNormGrad) Check() (arg, reason string) {
 	return checkChannels(o, &o.X)
 }
 
-// Work counts sum, distance, product and sum, and for DX distance and two products with sums.
+// Work counts a sum, a difference, a product and a sum for each element. For DX it adds a
+// difference and two products with sums.
 func (o *ChannelNormGrad) Work() Work {
 	each := 4
 	if !o.DX.Absent() {
@@ -78,8 +81,8 @@ func (o *ChannelNormGrad) Work() Work {
 // Clone copies the op.
 func (o *ChannelNormGrad) Clone() Op { c := *o; return &c }
 
-// checkChannels checks the operands: "out", "dx", "g" are of x's shape, the others of channels; dx,
-// weight and bias may be absent.
+// checkChannels checks the operands. "out", "dx" and "g" must have x's shape, the other views
+// [channels]. dx, weight and bias may be absent.
 func checkChannels(op Op, x *View) (arg, reason string) {
 	if x.Shape.Rank() != 3 || x.Size() == 0 {
 		return "x", fmt.Sprintf("shape %v, want [n, channels, inner] with elements", x.Shape)

@@ -6,27 +6,29 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A CollectiveKind says what ranks do together. n is the number of elements of one rank's part, W
-// the number of ranks.
+// CollectiveKind names a collective. In the comments on the kinds, n is the number of elements of
+// one rank's part, and W is the number of ranks. n → W·n means: the input has n elements, the
+// output W·n.
 type CollectiveKind uint8
 
 // The kinds.
 const (
-	KindAllReduce CollectiveKind = iota // each out is the combination of all ins: n → n
-	KindBroadcast                       // each out is the root's in: n → n
-	KindAllGather                       // each out is all ins, by rank: n → W·n
-	// out r is part r of the combination of all ins: W·n → n
+	KindAllReduce CollectiveKind = iota // every output is the combination of all inputs: n → n
+	KindBroadcast                       // every output is the root's input: n → n
+	// every output is all inputs, in the order of ranks: n → W·n
+	KindAllGather
+	// the output of rank r is part r of the combination of all inputs: W·n → n
 	KindReduceScatter
-	KindAllToAll // part p of out r is part r of in p: W·n → W·n
-	KindGather   // the root's out is all ins, by rank: n → W·n
-	KindScatter  // out r is part r of the root's in: W·n → n
-	KindSendRecv // the peer's out is the root's in: n → n
+	KindAllToAll // part p of the output of rank r is part r of the input of rank p: W·n → W·n
+	KindGather   // the root's output is all inputs, in the order of ranks: n → W·n
+	KindScatter  // the output of rank r is part r of the root's input: W·n → n
+	KindSendRecv // the peer's output is the root's input: n → n
 )
 
 var collectiveNames = [...]string{"all reduce", "broadcast", "all gather", "reduce scatter",
 	"all to all", "gather", "scatter", "send"}
 
-// String reads like "all reduce".
+// String returns a name such as "all reduce".
 func (k CollectiveKind) String() string {
 	if int(k) < len(collectiveNames) {
 		return collectiveNames[k]
@@ -34,10 +36,11 @@ func (k CollectiveKind) String() string {
 	return fmt.Sprintf("CollectiveKind(%d)", uint8(k))
 }
 
-// A Combine says how the ranks' elements become one.
+// Combine says how the ranks' elements become one element.
 type Combine uint8
 
-// The ways to combine. The mean is of floats; with max and min NaN wins, as in PyTorch's amax.
+// The ways to combine. The mean exists only for floats. In max and min NaN wins, as in PyTorch's
+// amax.
 const (
 	CombineSum Combine = iota
 	CombineMean
@@ -48,7 +51,7 @@ const (
 
 var combineNames = [...]string{"sum", "mean", "max", "min", "product"}
 
-// String reads like "sum".
+// String returns a name such as "sum".
 func (c Combine) String() string {
 	if int(c) < len(combineNames) {
 		return combineNames[c]
@@ -56,35 +59,35 @@ func (c Combine) String() string {
 	return fmt.Sprintf("Combine(%d)", uint8(c))
 }
 
-// A Collective is work that several devices do together: torch.distributed's collectives, each
-// rank's operands in one value. Views are contiguous. An out may be the same view as its rank's in
-// where both have the same size; else they do not overlap.
+// Collective describes one of torch.distributed's collectives, with the operands of all ranks.
+// Views are contiguous. If input and output of a rank have the same size, they may be the same
+// view; otherwise they must not overlap.
 type Collective struct {
 	Kind    CollectiveKind
-	Combine Combine // of KindAllReduce and KindReduceScatter
-	Root    int     // of KindBroadcast, KindGather and KindScatter; the sender of KindSendRecv
+	Combine Combine // for KindAllReduce and KindReduceScatter
+	Root    int     // for KindBroadcast, KindGather and KindScatter; the sender of KindSendRecv
 	Peer    int     // the receiver of KindSendRecv
-	// Weights, where given, say by rank how much an in counts for CombineSum and CombineMean: Σ
-	// w·in, and for the mean divided by Σ w. A weight that is not above 0 leaves the rank's in
-	// out.
+	// Weights, if given, holds a weight for the input of each rank, for CombineSum and CombineMean.
+	// The sum is Σ w·in; the mean is that sum divided by Σ w. If a weight is not above 0, the
+	// rank's input does not count.
 	Weights []float64
-	Outs    []View // by rank; absent where a rank gets nothing: see [CollectiveKind.MayMiss]
-	Ins     []View // by rank; absent where a rank gives nothing: see [CollectiveKind.MayLack]
+	Outs    []View // by rank; absent if a rank gets nothing: see [CollectiveKind.MayMiss]
+	Ins     []View // by rank; absent if a rank gives nothing: see [CollectiveKind.MayLack]
 }
 
-// Reduces reports whether elements are combined.
+// Reduces reports whether the kind combines elements.
 func (k CollectiveKind) Reduces() bool { return k == KindAllReduce || k == KindReduceScatter }
 
-// MayLack reports whether a rank may have no operands at all. Where nothing is combined, others
-// find zeros in the place of its part.
+// MayLack reports whether a rank may have no operands at all. If the kind combines nothing, zeros
+// stand for that rank's part.
 func (k CollectiveKind) MayLack() bool {
 	return k.Reduces() || k == KindAllGather || k == KindGather || k == KindAllToAll
 }
 
-// MayMiss reports whether a rank may have no out, though others of its kind get one.
+// MayMiss reports whether a rank may have no output although the kind gives one to every rank.
 func (k CollectiveKind) MayMiss() bool { return k == KindBroadcast || k == KindScatter }
 
-// Gives reports whether a rank has an in.
+// Gives reports whether a rank has an input.
 func (c *Collective) Gives(rank int) bool {
 	switch c.Kind {
 	case KindBroadcast, KindScatter, KindSendRecv:
@@ -93,7 +96,7 @@ func (c *Collective) Gives(rank int) bool {
 	return true
 }
 
-// Gets reports whether a rank has an out.
+// Gets reports whether a rank has an output.
 func (c *Collective) Gets(rank int) bool {
 	switch c.Kind {
 	case KindGather:
@@ -104,7 +107,7 @@ func (c *Collective) Gets(rank int) bool {
 	return true
 }
 
-// Parts returns how many parts of n elements an in and an out have, of W ranks.
+// Parts returns how many parts of n elements the input and the output of a rank have.
 func (k CollectiveKind) Parts(world int) (in, out int) {
 	switch k {
 	case KindAllGather, KindGather:
@@ -117,7 +120,7 @@ func (k CollectiveKind) Parts(world int) (in, out int) {
 	return 1, 1
 }
 
-// Check says which operand of which rank is wrong, and why; the reason is empty where all fit.
+// Check says which operand of which rank is wrong, and why. The reason is empty if everything fits.
 func (c *Collective) Check() (rank int, arg, reason string) {
 	world := len(c.Outs)
 	switch {
@@ -175,23 +178,25 @@ func (c *Collective) Check() (rank int, arg, reason string) {
 	return 0, "", ""
 }
 
-// A Communicator runs collectives of a fixed list of devices, the ranks.
+// Communicator runs collectives of a fixed list of devices. A device's index in the list is its
+// rank.
 type Communicator interface {
-	// Name says what carries the data: "in-process", "nccl".
+	// Name names the implementation that moves the data: "in-process", "nccl".
 	Name() string
-	// Collect queues c, which has passed its Check, on each rank's stream, and returns when that is
-	// done. Work queued there earlier comes before, later work after it. Calls are made one
-	// after the other. After an error that is not an errors.ErrUnsupported the communicator is
-	// of no use.
+	// Collect queues c, which has passed its Check, on each rank's stream. It returns when
+	// everything is queued. The collective runs after earlier work on these streams and before
+	// later work. Only one call may run at a time. After an error that does not wrap
+	// errors.ErrUnsupported, the communicator cannot be used any more.
 	Collect(streams []Stream, c *Collective) error
-	// Close gives back what it holds. Abort ends what hangs, from any goroutine.
+	// Close releases the communicator. Abort ends calls and kernels that hang; any goroutine may
+	// call it.
 	Close() error
 	Abort() error
 }
 
-// A Connector is satisfied by devices whose driver has collectives of its own, from a library.
+// Connector is satisfied by devices whose driver has a library for collectives.
 type Connector interface {
-	// Connect returns a communicator of these devices, of this driver, rank by rank. The error
-	// is an *[UnavailableError] where the library is not there.
+	// Connect returns a communicator in which devices[r] is rank r. All devices belong to this
+	// driver. If the library is missing, the error is an *[UnavailableError].
 	Connect(devices []Device) (Communicator, error)
 }

@@ -7,35 +7,37 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// ConvKind says which of the three functions of a convolution is computed.
+// ConvKind selects the result of a convolution or one of its two gradients.
 type ConvKind uint8
 
-// The functions: the result Y from X and W, the gradient of X from that of Y and W, and the
-// gradient of W from X and that of Y.
+// The kinds. ConvForward computes Y from X and W. ConvData computes the gradient of X from W and
+// the gradient of Y. ConvWeight computes the gradient of W from X and the gradient of Y.
 const (
 	ConvForward ConvKind = iota
 	ConvData
 	ConvWeight
 )
 
-// A Convolution moves windows over an input of one to three spatial dimensions, of which the lists
-// hold one number each. All views are contiguous float32: X is [n, channels, in…],
-// W [outputs, channels/groups, kernel…], Y [n, outputs, out…]. With o·stride + k·dilation - before
-// for a place in the input, which is zero where that lies outside:
+// Convolution moves windows over an input with one to three spatial dimensions. Its lists hold one
+// number for each of these dimensions. All views are contiguous float32: X is [n, channels, in…], W
+// [outputs, channels/groups, kernel…], Y [n, outputs, out…]. The element k of the window at place p
+// lies at p·stride + k·dilation - before in the input, which is zero outside its borders:
 //
 //	Y[n, o, p] = Σ X[n, c, p·stride + k·dilation - before] · W[o, c, k]
 //
-// Kind says which of the three is set; the others are read. Where the kind tells so, the gradient
-// of X, W or Y is set or read in its place. Zeros around the input have no gradient: an infinite
-// weight reaches the elements that it has been multiplied with.
+// Kind says which of the three views is set; the other two are read. ConvData sets X to the
+// gradient of X, and ConvWeight sets W to the gradient of W; for both, Y holds the gradient of Y.
+// The padding's zeros get no gradient. So in the gradient of X, an infinite weight affects only the
+// elements that it was multiplied with.
 type Convolution struct {
-	Kind                     ConvKind
-	X, W, Y                  View
-	Rank, Groups             int
-	Stride, Dilation, Before [3]int // Before is the padding before; that behind follows from Y
+	Kind         ConvKind
+	X, W, Y      View
+	Rank, Groups int
+	// Before is the padding before the input; the padding behind follows from Y's shape
+	Stride, Dilation, Before [3]int
 }
 
-// Name returns "convolution", and for a gradient of what.
+// Name returns "convolution", "convolution data gradient" or "convolution weight gradient".
 func (c *Convolution) Name() string {
 	if c.Kind > ConvWeight {
 		return "convolution"
@@ -83,8 +85,8 @@ func (c *Convolution) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts two operations for each element of Y, channel of its group and element of the kernel,
-// those with the padding too. All three kinds take the same products.
+// Work counts two operations for each element of Y, channel of its group and element of the kernel.
+// It counts products with padding too. All three kinds need the same products.
 func (c *Convolution) Work() Work {
 	if c.Operand(0).View.Size() == 0 {
 		return Work{}
@@ -99,8 +101,8 @@ func (c *Convolution) Work() Work {
 // Clone copies the op.
 func (c *Convolution) Clone() Op { d := *c; return &d }
 
-// Spatial returns the sizes of a view's spatial dimensions as three, the first ones 1 where it has
-// fewer.
+// Spatial returns the sizes of a view's spatial dimensions as three numbers. If there are fewer
+// than three, the first numbers are 1.
 func (c *Convolution) Spatial(s shape.Dims) (v [3]int) {
 	v = [3]int{1, 1, 1}
 	for i := range c.Rank {

@@ -7,13 +7,14 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A CrossEntropy sets Loss[i] = -log softmax(X)[i, Target[i]] (0 where the target is Ignore). It
-// also sets Top[i], the greatest of the row, and Rest[i] = log Σ exp(X[i] - Top[i]). X is [n,
-// classes] and Target I64 [n]. Loss, Top and Rest are [n] in X's computing type. A target outside
-// the classes has loss 0 and is an [IndexError] with Tag, at once or at the next wait.
+// CrossEntropy sets Loss[i] = -log softmax(X)[i, Target[i]], or 0 if the target is Ignore. It also
+// sets Top[i] to the maximum of the row, and Rest[i] = log Σ exp(X[i] - Top[i]). X is [n, classes]
+// and Target I64 [n]. Loss, Top and Rest are [n] in X's computing type. If a target is not a class,
+// its loss is 0. The op then returns an [IndexError] with Tag, at once or at the next wait.
 //
-// Mean and Count, of one element, are there together or not at all. Count, an I64, is how many
-// targets are not Ignore; Mean, of Loss's type, is the sum of Loss, as [Reduce] has it, by Count.
+// Mean and Count have one element each; either both are present or both are absent. Count, an I64,
+// is how many targets are not Ignore. Mean, of Loss's type, is the sum of Loss divided by Count;
+// the sum has the bits of [Reduce].
 type CrossEntropy struct {
 	Loss, Top, Rest, X, Target View
 	Mean, Count                View
@@ -49,7 +50,7 @@ func (o *CrossEntropy) Check() (arg, reason string) {
 	return checkCount(&o.Count, true)
 }
 
-// checkCount checks a number of targets.
+// checkCount checks Count, the number of targets.
 func checkCount(v *View, needed bool) (arg, reason string) {
 	switch {
 	case v.Absent() && !needed:
@@ -61,7 +62,8 @@ func checkCount(v *View, needed bool) (arg, reason string) {
 	return "", ""
 }
 
-// Work counts maximum, difference, exponential and sum, and for the mean a sum and a comparison.
+// Work counts a maximum, a difference, an exponential and a sum for each element. For the mean it
+// adds a sum and a comparison.
 func (o *CrossEntropy) Work() Work {
 	w := Work{(3 + expCost) * o.X.Size(), bytesOf(o.Loss, o.Top, o.Rest, o.X, o.Target)}
 	if !o.Mean.Absent() {
@@ -73,10 +75,10 @@ func (o *CrossEntropy) Work() Work {
 // Clone copies the op.
 func (o *CrossEntropy) Clone() Op { c := *o; return &c }
 
-// A CrossEntropyGrad sets DX = (exp(X - Top[i] - Rest[i]) - onehot(Target))·G[i], the gradient from
-// what [CrossEntropy] left, 0 where the target is Ignore or no class. G is of shape [n], its
-// strides may be 0; where it is absent it is 1. Count, if it is there, divides G: an I64 of one
-// element, as [CrossEntropy] sets it. DX may be X.
+// CrossEntropyGrad sets DX = (exp(X - Top[i] - Rest[i]) - onehot(Target))·G[i]. A row whose target
+// is Ignore or not a class gets 0. [CrossEntropy] has computed Top and Rest. G is [n], its strides
+// may be 0; an absent G is 1. If Count is present, G is divided by it; it is the I64 of one element
+// that [CrossEntropy] sets. DX may be X.
 type CrossEntropyGrad struct {
 	DX, X, Top, Rest, Target, G, Count View
 	Ignore                             int64
@@ -108,7 +110,7 @@ func (o *CrossEntropyGrad) Check() (arg, reason string) {
 	return checkCount(&o.Count, true)
 }
 
-// Work counts two differences, exponential, product.
+// Work counts two differences, an exponential and a product for each element.
 func (o *CrossEntropyGrad) Work() Work {
 	if o.X.Size() == 0 {
 		return Work{}
@@ -119,7 +121,8 @@ func (o *CrossEntropyGrad) Work() Work {
 // Clone copies the op.
 func (o *CrossEntropyGrad) Clone() Op { c := *o; return &c }
 
-// checkClasses checks logits, targets and columns of one value a row in the computing type.
+// checkClasses checks the logits and targets. columns must have one value for each row, in the
+// computing type.
 func checkClasses(x, target *View, columns ...Operand) (arg, reason string) {
 	if x.Shape.Rank() != 2 || !x.Type.IsFloat() {
 		return "x", fmt.Sprintf("%v of %v, want [rows, classes] of a float type", x.Shape, x.Type)

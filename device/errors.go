@@ -5,21 +5,22 @@ import (
 	"fmt"
 )
 
-// A Raised is an error that a function of the library without an error result panics with: misuse,
-// or a device that is not there. tensor.Try returns errors of this family, whichever package they
-// are of, and lets other panics go on. A program's own error type joins the family by the method.
+// Raised is an error with which a function without an error result panics: for misuse, or for a
+// device that cannot be opened. tensor.Try returns errors of this family, whichever package they
+// come from, and repeats other panics. A program's own error type joins the family by implementing
+// the method.
 type Raised interface {
 	error
 	Raised()
 }
 
-// ErrOutOfMemory is wrapped by every error that says that a device's memory is exhausted.
+// ErrOutOfMemory is wrapped by every error for exhausted device memory.
 var ErrOutOfMemory = errors.New("out of memory")
 
-// An UnavailableError says why a device cannot be opened and what to do.
+// UnavailableError says why a device cannot be opened and what to do.
 type UnavailableError struct {
-	Name   string // what was asked for
-	Reason string // one line: what is missing
+	Name   string // the requested device
+	Reason string // what is missing, in one line
 	Help   string // what to do
 	Err    error
 }
@@ -38,19 +39,19 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 // Raised makes the error one that tensor.Try returns: see [Raised].
 func (e *UnavailableError) Raised() {}
 
-// An IndexError is an index outside its axis, found by a kernel.
+// IndexError is an index outside its axis, found by a kernel.
 type IndexError struct {
-	Tag          uint32 // what the caller passed to Gather, Scatter or CrossEntropy
+	Tag          uint32 // the number that the caller passed to Gather, Scatter or CrossEntropy
 	Index, Bound int64
-	Position     int64 // of the index in its tensor, row-major
+	Position     int64 // row-major position of the index in its tensor
 }
 
 func (e *IndexError) Error() string {
 	return fmt.Sprintf("index %d at position %d is out of range for an axis of size %d", e.Index, e.Position, e.Bound)
 }
 
-// A Fault is work that failed on the device. After a fault that is Sticky the device can do nothing
-// more in this process.
+// Fault is work that failed on the device. After a fault with Sticky set, the process cannot use
+// the device any more.
 type Fault struct {
 	Device string
 	Kernel string
@@ -69,21 +70,22 @@ func (e *Fault) Error() string {
 // Unwrap returns the cause.
 func (e *Fault) Unwrap() error { return e.Err }
 
-// A Shortage is what an allocation failed for: the numbers behind an error that wraps
-// [ErrOutOfMemory]. All are bytes, 0 where unknown.
+// Shortage holds the numbers behind an error that wraps [ErrOutOfMemory]. All are bytes, 0 if
+// unknown.
 type Shortage struct {
 	Device    string
-	Asked     int // by the allocation that failed
+	Asked     int // size of the allocation that failed
 	For       string
 	Total     int // memory of the device
-	Free      int // of that, what nobody has, other programs included
-	Limit     int // most that this program's pool may take; 0: no limit
-	Reserved  int // what the pool has taken
-	Allocated int // of that, in use
+	Free      int // part of Total that no program uses
+	Limit     int // limit of this program's pool; 0: no limit
+	Reserved  int // taken by the pool from the driver
+	Allocated int // part of Reserved that is in use
 	Owners    []string
 }
 
-// Available is what the failed allocation's program could still have got, were it in one piece.
+// Available returns how many bytes the program could still have allocated, if they were in one
+// piece.
 func (s *Shortage) Available() int {
 	n := s.Free + s.Reserved - s.Allocated
 	if s.Limit > 0 {
@@ -92,8 +94,8 @@ func (s *Shortage) Available() int {
 	return max(n, 0)
 }
 
-// A ShortageError is satisfied by errors of drivers that wrap [ErrOutOfMemory] and know the
-// numbers; errors.As finds it.
+// ShortageError is satisfied by drivers' errors that wrap [ErrOutOfMemory] and know the numbers.
+// errors.As finds it.
 type ShortageError interface {
 	error
 	Shortage() Shortage

@@ -7,22 +7,22 @@ import (
 	"log"
 	"strings"
 
-	_ "github.com/flambeau-go/flambeau/cpu" // as package tensor does
+	_ "github.com/flambeau-go/flambeau/cpu" // as package tensor imports it
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 	"github.com/flambeau-go/flambeau/expr"
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Best is torch's device = "cuda" if torch.cuda.is_available() else "cpu", and says why. This
-// program links no GPU driver in.
+// Best corresponds to torch's device = "cuda" if torch.cuda.is_available() else "cpu", and says
+// why. This program does not link in a GPU driver.
 func Example() {
 	dev, why := device.Best()
 	fmt.Println(dev.Name(), strings.HasSuffix(why, "using the CPU"))
 	// Output: cpu true
 }
 
-// A device that cannot be opened says what is missing and what to do.
+// The error for a device that cannot be opened says what is missing and what to do.
 func ExampleOpen() {
 	_, err := device.Open("cuda:1")
 	fmt.Println(err)
@@ -41,8 +41,8 @@ func ExampleOpen() {
 	// device "cpu:1000" is not available: the processor has at most 256 ranks; they are cpu:0 to cpu:255
 }
 
-// Ranks of the processor are devices, each with its part of the workers: two of them train side by
-// side as two GPUs do.
+// Ranks of the CPU are devices with a part of the workers each. Two of them train side by side as
+// two GPUs do.
 func ExampleWorkerSharer() {
 	for i := range 2 {
 		dev, err := device.Open(fmt.Sprintf("cpu:%d", i))
@@ -58,7 +58,7 @@ func ExampleWorkerSharer() {
 	// cpu:1 2 true
 }
 
-// Stats tells the memory in use, as torch.cuda.memory_allocated and its relatives do.
+// Stats counts the memory in use, as torch.cuda.memory_allocated and similar functions do.
 func ExampleStats() {
 	dev, err := device.Open("cpu")
 	if err != nil {
@@ -77,7 +77,7 @@ func ExampleStats() {
 	// 0 cpu
 }
 
-// Count says how many devices of a kind there are, and why there are none.
+// Count returns how many devices of a kind there are; if there are none, the error says why.
 func ExampleCount() {
 	n, err := device.Count("cpu")
 	fmt.Println(n, err)
@@ -88,7 +88,7 @@ func ExampleCount() {
 	// 0 true
 }
 
-// Errors of full devices wrap ErrOutOfMemory.
+// The error of a device without enough memory wraps ErrOutOfMemory.
 func ExampleErrOutOfMemory() {
 	dev, err := device.Open("cpu")
 	if err != nil {
@@ -99,7 +99,7 @@ func ExampleErrOutOfMemory() {
 	// Output: true
 }
 
-// A primitive is a value. A device that is faster at something supports an op for it.
+// A primitive is a value. A device supports an op if it can run it faster than a composition.
 func ExampleRun() {
 	dev, err := device.Open("cpu")
 	if err != nil {
@@ -129,16 +129,16 @@ func ExampleRun() {
 	// cpu: softmax: out: the buffer has been freed
 }
 
-// An index outside its axis is found by a kernel and reported at the next wait, with its value and
-// place.
+// A kernel finds an index outside its axis. The next wait returns an error with its value and
+// position.
 func ExampleIndexError() {
 	fmt.Println(&device.IndexError{Index: 12, Bound: 10, Position: 1})
 	// Output:
 	// index 12 at position 1 is out of range for an axis of size 10
 }
 
-// A device without memory: a program runs on it by its kernels and its allocator, and Stats tells
-// what it took.
+// A device without memory: a program runs on it with the same kernels and the same allocator, and
+// Stats returns how much memory it would use.
 func ExampleOpenMeta() {
 	dev, err := device.OpenMeta("cpu", device.MetaConfig{Memory: 1 << 40})
 	if err != nil {
@@ -157,7 +157,7 @@ func ExampleOpenMeta() {
 	// true
 }
 
-// The work of a primitive: a product of matrices of 2 by 3 and 3 by 4.
+// The work of a primitive, here a product of a 2×3 and a 3×4 matrix.
 func ExampleWork() {
 	view := func(d ...int) device.View { return device.View{Type: dtype.F32, Layout: shape.Dense(shape.Of(d...))} }
 	w := (&device.MatMul{Out: view(1, 2, 4), A: view(1, 2, 3), B: view(1, 3, 4)}).Work()

@@ -6,9 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A Gather sets Out[i…] = Src[i… with Index[i…] along Axis]; Out and Index have one shape. An index
-// outside the axis stores 0 and is reported as an [IndexError] with Tag, at once or at the next
-// wait. Every device has it.
+// Gather sets Out[i…] = Src[i… with Index[i…] along Axis]; Out and Index have the same shape. For
+// an index outside the axis it stores 0 and returns an [IndexError] with Tag, at once or at the
+// next wait. Every device supports it.
 type Gather struct {
 	Out, Src, Index View
 	Axis            int
@@ -29,7 +29,7 @@ func (g *Gather) Check() (arg, reason string) {
 	return checkIndexed("out", &g.Out, "src", &g.Src, &g.Index, g.Axis)
 }
 
-// Work counts of Src what is gathered.
+// Work counts only the elements of Src that are gathered.
 func (g *Gather) Work() Work {
 	if g.Out.Size() == 0 {
 		return Work{}
@@ -40,7 +40,7 @@ func (g *Gather) Work() Work {
 // Clone copies the op.
 func (g *Gather) Clone() Op { c := *g; return &c }
 
-// checkIndexed says what is wrong with a gather (dense is out, table is src) or a scatter (dense is
+// checkIndexed checks the operands of a gather (dense is out, table is src) or a scatter (dense is
 // src, table is dst).
 func checkIndexed(denseName string, dense *View, tableName string, table, index *View, axis int) (arg, reason string) {
 	switch {

@@ -7,27 +7,28 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// GridMode says which elements around a place are read, and with which weights.
+// GridMode says which elements around a place are read, and their weights.
 type GridMode uint8
 
 // The modes, with PyTorch's numbers.
 const (
-	GridBilinear GridMode = iota // the four around it
-	GridNearest                  // the nearest, of two at a distance of ½ the even one
-	GridBicubic                  // the sixteen around it, by Keys' kernel with a = -¾
+	GridBilinear GridMode = iota // the four elements around the place
+	GridNearest                  // the nearest element; of two at a distance of ½, the even one
+	// the sixteen elements around the place, with Keys' kernel for a = -¾
+	GridBicubic
 )
 
 // String returns PyTorch's name.
 func (m GridMode) String() string { return nameOf(int(m), "bilinear", "nearest", "bicubic") }
 
-// GridPadding says what lies outside of the image.
+// GridPadding says what lies outside the image.
 type GridPadding uint8
 
 // The paddings, with PyTorch's numbers.
 const (
 	GridZeros      GridPadding = iota // zeros
 	GridBorder                        // the nearest element of the border
-	GridReflection                    // the image, mirrored as often as it takes
+	GridReflection                    // the image, mirrored as often as needed
 )
 
 // String returns PyTorch's name.
@@ -40,26 +41,26 @@ func nameOf(i int, names ...string) string {
 	return fmt.Sprint(i)
 }
 
-// GridSampling says how images are read at places between their elements. A coordinate of -1 is one
-// border of an image and 1 the other: the middle of the first and of the last element with
-// AlignCorners, without it their outer edges. In a dimension of size n a coordinate x is the place
+// GridSampling says how images are read at places between their elements. The coordinates -1 and 1
+// are the borders of an image. With AlignCorners these are the middles of the first and the last
+// element, otherwise their outer edges. In a dimension of size n a coordinate x is the place
 //
 //	(x+1)/2·(n-1)    with AlignCorners
 //	(x+1)·n/2 - ½    without
 //
-// Outside of the image Padding is for places, in mode bicubic for the elements that are read. A
-// coordinate that is not finite lies outside: with GridZeros it reads zeros. Else it reads an
-// element of the border, the first one for NaN; in mode bicubic it has no weights then, and gives
-// NaN.
+// Padding is applied to places outside the image, but in mode bicubic to the elements that are
+// read. A coordinate that is not finite lies outside: with GridZeros it reads zeros. With the other
+// paddings it reads an element of the border, the first one for NaN. In mode bicubic its weights
+// are undefined, so the result is NaN.
 type GridSampling struct {
 	Mode         GridMode
 	Padding      GridPadding
 	AlignCorners bool
 }
 
-// A GridSample reads images X, [n, c, h, w], at the places of Grid, [n, oh, ow, 2], of which the
-// last dimension is (x, y), into Out, [n, c, oh, ow]. All are contiguous and of one type, float32
-// or float64. Where h or w is 0, so is the size of Out.
+// GridSample reads images X, [n, c, h, w], at the places of Grid, [n, oh, ow, 2], into Out, [n, c,
+// oh, ow]. The last dimension of Grid is (x, y). All views are contiguous and of one type, float32
+// or float64. If h or w is 0, Out has size 0 too.
 type GridSample struct {
 	Out, X, Grid View
 	GridSampling
@@ -99,10 +100,10 @@ func (s *GridSampling) check(name string, out, x, grid *View) (arg, reason strin
 	return "", ""
 }
 
-// taps is the number of elements that are read for a result.
+// taps returns how many elements are read for a result.
 func (s *GridSampling) taps() int { return [...]int{4, 1, 16}[s.Mode] }
 
-// Work counts a product and a sum for each element that is read, and for each that once.
+// Work counts a product and a sum for each element that is read, and the bytes of each view once.
 func (o *GridSample) Work() Work {
 	if o.Out.Size() == 0 {
 		return Work{}
@@ -113,16 +114,16 @@ func (o *GridSample) Work() Work {
 // Clone copies the op.
 func (o *GridSample) Clone() Op { c := *o; return &c }
 
-// A GridSampleGrad sets D to a gradient of [GridSample], given that of its result, G. It is the
-// gradient of Grid, or if Input is set that of X, whose elements are not read then. D has the shape
-// of what it is the gradient of. Each element of it is added up in an order that does not change.
+// GridSampleGrad sets D to a gradient of [GridSample]; G is the gradient of its result. D is the
+// gradient of Grid or, if Input is set, of X, whose elements are not read then. D has the shape of
+// Grid or X. Each element's terms are added in a fixed order.
 type GridSampleGrad struct {
 	D, G, X, Grid View
 	Input         bool
 	GridSampling
 }
 
-// Name returns "grid sample gradient", and of what.
+// Name returns "grid sample gradient", or "grid sample input gradient" if Input is set.
 func (o *GridSampleGrad) Name() string {
 	if o.Input {
 		return "grid sample input gradient"
@@ -151,7 +152,8 @@ func (o *GridSampleGrad) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts two products and sums for each element that is read, one for the input's gradient.
+// Work counts two products and two sums for each element that is read; for the input's gradient,
+// one of each.
 func (o *GridSampleGrad) Work() Work {
 	if o.D.Size() == 0 {
 		return Work{}

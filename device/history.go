@@ -8,38 +8,38 @@ import (
 	"time"
 )
 
-// MemoryHistorian is satisfied by devices whose allocator can record what it does:
-// torch.cuda.memory._record_memory_history. Package profile/memsnap writes what it gives as a page
-// or for PyTorch's viewer.
+// MemoryHistorian is satisfied by devices whose allocator can record its calls:
+// torch.cuda.memory._record_memory_history. Package profile/memsnap writes a snapshot as a page or
+// for PyTorch's viewer.
 type MemoryHistorian interface {
 	Device
-	// RecordMemoryHistory records every allocation and free from now on, with the stack of the
-	// call. An earlier recording is dropped.
+	// RecordMemoryHistory records every allocation and free from now on, with the call's stack. It
+	// discards an earlier recording.
 	RecordMemoryHistory(opts ...HistoryOption)
-	// StopMemoryHistory ends recording and forgets what was recorded. What the allocator holds can
-	// still be seen in a snapshot.
+	// StopMemoryHistory ends the recording and discards its events. A snapshot still shows the
+	// allocator's segments and blocks.
 	StopMemoryHistory()
-	// MemorySnapshot returns what the allocator holds now, and the recorded events that led there.
+	// MemorySnapshot returns the allocator's current state, and the recorded events that led to it.
 	MemorySnapshot() *MemorySnapshot
 }
 
-// ErrNoHistory is wrapped by the error for a device that is no [MemoryHistorian].
+// ErrNoHistory is wrapped by the error for a device that is not a [MemoryHistorian].
 var ErrNoHistory = errors.New("the device keeps no history of its memory")
 
-// HistorySettings is what the options of [MemoryHistorian.RecordMemoryHistory] choose.
+// HistorySettings holds the values that the options of [MemoryHistorian.RecordMemoryHistory] set.
 type HistorySettings struct {
-	MaxEntries int // of the ring of events
+	MaxEntries int // size of the ring of events
 }
 
-// DefaultHistoryEntries is how many events a history keeps when it is not told: about 10 MB, some
-// steps of a large model.
+// DefaultHistoryEntries is the default number of events that a history keeps. They need about 10 MB
+// and cover some steps of a large model.
 const DefaultHistoryEntries = 100_000
 
-// A HistoryOption changes how memory is recorded.
+// HistoryOption changes how memory is recorded.
 type HistoryOption func(*HistorySettings)
 
-// MaxHistoryEntries bounds how many events are kept; the oldest go first, and a snapshot says how
-// many went. Fewer than 1 is 1.
+// MaxHistoryEntries limits how many events are kept. The oldest are dropped first, and a snapshot
+// says how many were dropped. A limit below 1 counts as 1.
 func MaxHistoryEntries(n int) HistoryOption {
 	return func(s *HistorySettings) { s.MaxEntries = max(n, 1) }
 }
@@ -53,62 +53,63 @@ func NewHistorySettings(opts ...HistoryOption) HistorySettings {
 	return s
 }
 
-// MemorySnapshot is the state of a device's allocator at one moment, and how it came about. All
-// sizes are bytes.
+// MemorySnapshot is the state of a device's allocator at one moment, and the events that led to it.
+// All sizes are in bytes.
 type MemorySnapshot struct {
 	Device   string // "cuda:0"
-	Product  string // its name
+	Product  string // the product's name
 	Emulated bool
 	Time     time.Time
 
-	// Recording tells whether a history was being recorded, and Since when. Without one there are
-	// no Events, and no stacks.
+	// Recording says whether a history was being recorded, and Since when. Without a recording
+	// there are no Events and no stacks.
 	Recording  bool
 	Since      time.Time
 	MaxEntries int
-	Dropped    uint64 // events of the recording that the ring no longer holds: the oldest
+	Dropped    uint64 // number of recorded events that the ring has dropped, oldest first
 
-	// in live blocks, rounded; the peak since the last reset, which may lie before the recording
+	// bytes in live blocks, rounded; the peak since the last reset, possibly before the recording
 	Allocated, AllocatedPeak uint64
-	Reserved, ReservedPeak   uint64 // held from the driver
-	Limit                    uint64 // of the allocator, 0: none
-	Total                    uint64 // of the device, 0 where unknown
+	Reserved, ReservedPeak   uint64 // bytes taken from the driver
+	Limit                    uint64 // limit of the allocator, 0: none
+	Total                    uint64 // memory of the device, 0 if unknown
 
-	Segments []MemorySegment // by address
+	Segments []MemorySegment // sorted by address
 	Events   []HistoryEvent  // oldest first
-	Owners   []MemoryOwner   // what the Owner fields index; the first is the unknown one
-	// what the Stack fields index, innermost frame first; the first is empty: not recorded
+	Owners   []MemoryOwner   // indexed by the Owner fields; element 0 stands for unknown
+	// indexed by the Stack fields, innermost frame first; element 0 is empty: not recorded
 	Stacks [][]Frame
 }
 
-// A MemorySegment is a piece of device memory that the allocator holds. Its blocks tile it.
+// MemorySegment is a piece of device memory that the allocator has taken. Its blocks cover it
+// without gaps.
 type MemorySegment struct {
 	Addr       uintptr
 	Size       uint64
 	Stream     uint64
-	Small      bool // for small blocks
+	Small      bool // the segment serves small blocks
 	Expandable bool // part of a range of addresses that grows by pages
 	Blocks     []MemoryBlock
 }
 
-// A MemoryBlock is a piece of a segment.
+// MemoryBlock is a piece of a segment.
 type MemoryBlock struct {
 	Addr      uintptr
-	Size      uint64 // rounded
-	Requested uint64 // 0 when inactive
+	Size      uint64 // size with rounding
+	Requested uint64 // requested size, 0 if inactive
 	State     BlockState
-	Number    uint64 // of its allocation, counted from 1 by the allocator; 0 when inactive
+	Number    uint64 // number of its allocation, counted from 1 by the allocator; 0 if inactive
 	Owner     int
-	Category  string // "" when inactive
+	Category  string // "" if inactive
 }
 
-// BlockState says who may use a block.
+// BlockState says whether a block is in use.
 type BlockState uint8
 
 // The states of a block, named as in PyTorch's documentation of snapshots.
 const (
-	BlockInactive           BlockState = iota // cached: free for its stream
-	BlockActiveAllocated                      // owned
+	BlockInactive           BlockState = iota // cached: its stream may reuse it
+	BlockActiveAllocated                      // in use
 	BlockActiveAwaitingFree                   // freed, but work on other streams may still use it
 )
 
@@ -117,21 +118,21 @@ func (s BlockState) String() string {
 	return [...]string{"inactive", "active_allocated", "active_awaiting_free"}[s]
 }
 
-// MemoryAction is what an event did.
+// MemoryAction says what happened in an event.
 type MemoryAction uint8
 
 // The actions, named as in PyTorch's snapshots.
 const (
-	ActionAlloc         MemoryAction = iota // a block got an owner
-	ActionFreeRequested                     // the owner gave it back
-	// and nothing has to be waited for any more: it may be reused
+	ActionAlloc         MemoryAction = iota // a block was allocated
+	ActionFreeRequested                     // its owner freed it
+	// the freed block may be reused, because no work uses it any more
 	ActionFreeCompleted
 	ActionSegmentAlloc // the allocator took a segment from the driver
 	ActionSegmentFree  // … and gave it back
-	ActionSegmentMap   // it mapped memory into an expandable segment
-	ActionSegmentUnmap // … and gave that back
+	ActionSegmentMap   // the allocator mapped memory into an expandable segment
+	ActionSegmentUnmap // … and unmapped it
 	ActionSnapshot     // a snapshot was taken
-	ActionOOM          // an allocation failed for want of memory
+	ActionOOM          // an allocation failed because memory was exhausted
 )
 
 // String returns PyTorch's word.
@@ -139,34 +140,34 @@ func (a MemoryAction) String() string {
 	return [...]string{"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "snapshot", "oom"}[a]
 }
 
-// A HistoryEvent is an entry of the history.
+// HistoryEvent is an entry of the history.
 type HistoryEvent struct {
-	Sequence  uint64 // counted from 1 since the recording began
+	Sequence  uint64 // number of the event since the recording began, from 1
 	Time      int64  // Unix time in nanoseconds
 	Action    MemoryAction
-	Addr      uintptr // 0 for out of memory and snapshots
-	Size      uint64  // rounded; as asked for out of memory
-	Requested uint64  // as asked, of blocks
+	Addr      uintptr // 0 for ActionOOM and ActionSnapshot
+	Size      uint64  // size with rounding; for ActionOOM the requested size
+	Requested uint64  // requested size of a block
 	Stream    uint64
-	// of the block's allocation, see [MemoryBlock]; 0 where it is not about a block
+	// number of the block's allocation, see [MemoryBlock]; 0 if the event concerns no block
 	Number uint64
-	Owner  int // of the block, or of the request that failed
-	// of the call that did this; 0 where there is none, such as a free by the garbage collector
+	Owner  int // owner of the block, or of the request that failed
+	// stack of the call; 0 if there is none, as for a free by the garbage collector
 	Stack    int
-	Free     uint64 // what the driver says is free, for out of memory
-	Category string // of the block
+	Free     uint64 // for ActionOOM: free memory by the driver's count
+	Category string // category of the block
 }
 
-// A MemoryOwner is what blocks were allocated for: all allocations of one op for one shape at one
-// place.
+// MemoryOwner says what blocks were allocated for. All allocations of one op for one shape at one
+// place share it.
 type MemoryOwner struct {
 	Op    string // "matmul"
-	Scope string // the names of the scopes around it (tensor.Named), joined by slashes
+	Scope string // the names of the enclosing scopes (tensor.Named), joined by slashes
 	Type  string // "float32"
 	Shape []int
-	// where it was asked for: "train.go:31", or words about the scope; "" where nothing is known
+	// place of the request: "train.go:31", or words about the scope; "" if nothing is known
 	Where string
-	Stack int // of the allocation
+	Stack int // stack of the allocation
 }
 
 // String returns a line such as "matmul [64, 512] float32 at digits/train.go:31 in forward".
@@ -198,9 +199,9 @@ func (o MemoryOwner) String() string {
 	return b.String()
 }
 
-// A Frame is one call of a stack.
+// Frame is one call of a stack.
 type Frame struct {
-	Function string // with its package
+	Function string // name with its package
 	File     string
 	Line     int
 }
@@ -210,11 +211,11 @@ func (f Frame) String() string {
 	return fmt.Sprintf("%s:%d %s", f.File[strings.LastIndexByte(f.File, '/')+1:], f.Line, f.Function)
 }
 
-// Categories of memory. A driver tells them from the stack of the allocation. An optimizer's Step
-// allocates its state and its temporaries. Backward allocates gradients, and what leads to them. A
+// Categories of memory. A driver finds them from the stack of the allocation. An optimizer's Step
+// allocates its state and its temporaries. Backward allocates gradients and intermediate results. A
 // layer's or model's constructor, or nn.To, allocates parameters and buffers. A Forward allocates
-// activations. That is where memory was asked for, not what became of it: [MemorySnapshot.Label]
-// says what only the program knows.
+// activations. The category says where memory was requested, not what it is used for later. Only
+// the program knows that, and sets it by [MemorySnapshot.Label].
 const (
 	CategoryParameter  = "parameter"
 	CategoryGradient   = "gradient"
@@ -223,8 +224,9 @@ const (
 	CategoryOther      = "other"
 )
 
-// Label sets the category of the live blocks that hold these addresses, and of the events of their
-// allocation. It returns how many blocks it found. It skips an address that lies in no live block.
+// Label sets the category of the live blocks that contain these addresses, and of the events of
+// their allocations. It returns how many blocks it found. It skips an address that lies in no live
+// block.
 func (s *MemorySnapshot) Label(category string, addrs ...uintptr) int {
 	numbers := map[uint64]bool{}
 	for _, a := range addrs {

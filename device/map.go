@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Map computes Outs[k] = Program(Ins…) element by element; all views have one shape (broadcast
-// operands have strides 0). With no operands it fills; the identity copies, casts and gathers
-// strides. Params are the scalars' bits (expr.Encode). Results may be the operands themselves.
-// Every device has it.
+// Map computes Outs[k] = Program(Ins…) element by element. All views have the same shape; broadcast
+// operands have strides of 0. A program without operands fills; the identity copies, converts types
+// and gathers strided elements. Params are the bits of the scalars (expr.Encode). Results may be
+// the operands themselves. Every device supports it.
 type Map struct {
 	Program   *expr.Program
 	Outs, Ins []View
@@ -31,7 +31,7 @@ func (m *Map) Operand(i int) Operand {
 	return Operand{}
 }
 
-// Check holds the views to the program.
+// Check compares the views with the program.
 func (m *Map) Check() (arg, reason string) {
 	if m.Program == nil {
 		return "program", "nil"

@@ -8,34 +8,36 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A MatMul computes Out[b] = A[b]·B[b] for views of rank 3, [batch, m, k]·[batch, k, n], any
-// strides, 0 in a broadcast batch. 16-bit floats accumulate in float32; integers wrap; Bool is the
-// product over "or" and "and". Every device has it without what follows, which a device may lack:
+// MatMul computes Out[b] = A[b]·B[b] for views of rank 3, [batch, m, k]·[batch, k, n]. They may
+// have any strides, and 0 in a broadcast batch. 16-bit floats accumulate in float32; integers wrap;
+// Bool is the product over "or" and "and". Every device supports this much. A device may lack the
+// following:
 //
-//   - Out of F32 for factors of 16-bit floats takes the sums as they are.
-//   - Bias, [n] of the factors' type or F32, is added to each row before a result is rounded. It is
-//     for floating point factors, and may be absent.
-//   - Act, a program with one result of Out's type, is applied to what has been rounded to that
-//     type, and to With, if there is one. The bits are those of a [Map] behind the product. It is
-//     for floating point factors, without scalars or positions; nil is none.
-//   - With, of Out's shape and a type of floats, is the second operand of Act. For the gradient of
-//     an activation it is what that was applied to.
+//   - Out of F32 for factors of 16-bit floats gets the sums without rounding.
+//   - Bias, [n] of the factors' type or F32, is added to each row before a result is rounded. The
+//     factors must be floating point. It may be absent.
+//   - Act is a program with one result of Out's type. It is applied to the results after they are
+//     rounded to that type, and to With, if present. The bits are those of a [Map] after the
+//     product. The factors must be floating point. Act uses no scalars and no positions; nil
+//     means no activation.
+//   - With, of Out's shape and a type of floats, is the second operand of Act. For the gradient
+//     of an activation, it holds the values to which the activation was applied.
 //   - Pre, of Out's shape and type, gets the results before Act. It may be absent.
-//   - Sums, [m] of F32, gets the sum of each row of A, which is of F32 or 16-bit floats and of a
-//     batch of one. Where A is a gradient's transpose, they are the gradient of a bias. It may be
-//     absent.
-//   - ColumnSums, [n] of F32, gets the sum of each column of B, likewise.
-//   - A factor of F32 beside one of 16 bits is rounded to the other's type as it is read. Out has
-//     that type, or F32.
-//   - TF32 permits that factors of F32 be rounded to ten bits of mantissa; sums stay float32. A
-//     device that gains nothing by it multiplies float32.
+//   - Sums, [m] of F32, gets the sum of each row of A. A must be F32 or 16-bit floats, with a
+//     batch of one. If A is the transpose of a gradient, the sums are the gradient of a bias. It
+//     may be absent.
+//   - ColumnSums, [n] of F32, gets the sum of each column of B, in the same way.
+//   - If one factor is F32 and the other has 16 bits, the F32 factor is rounded to the other's
+//     type as it is read. Out has that type, or F32.
+//   - TF32 permits the device to round factors of F32 to ten bits of mantissa; the sums stay
+//     float32. A device that gains nothing by it multiplies float32.
 type MatMul struct {
 	Out, Pre, Sums, A, B, Bias, ColumnSums, With View
 	Act                                          *expr.Program
 	TF32                                         bool
 }
 
-// Factor is the type that both factors are multiplied in.
+// Factor returns the type in which both factors are multiplied.
 func (m *MatMul) Factor() dtype.Type {
 	if m.B.Type.IsHalf() {
 		return m.B.Type
@@ -43,7 +45,7 @@ func (m *MatMul) Factor() dtype.Type {
 	return m.A.Type
 }
 
-// Plain reports whether the op is one that every device has.
+// Plain reports whether every device supports the op.
 func (m *MatMul) Plain() bool {
 	return m.Bias.Absent() && m.Out.Type == m.A.Type && m.A.Type == m.B.Type && m.Act == nil &&
 		m.Sums.Absent() && m.ColumnSums.Absent()
@@ -52,7 +54,7 @@ func (m *MatMul) Plain() bool {
 // Name returns "matmul".
 func (*MatMul) Name() string { return "matmul" }
 
-// Operand returns results, factors and the bias, then what came to them later.
+// Operand returns results, factors and the bias, then the operands that were added later.
 func (m *MatMul) Operand(i int) Operand {
 	switch i {
 	case 0:
@@ -112,7 +114,8 @@ func (m *MatMul) Check() (arg, reason string) {
 	return m.checkAct()
 }
 
-// checkSums holds sums, which may be absent, to the factor f, dimension d of which stays.
+// checkSums compares sums, which may be absent, with dimension d of the factor f, whose size it
+// must have.
 func (m *MatMul) checkSums(name string, sums, f *View, d int) (arg, reason string) {
 	switch t := sums.Type; {
 	case sums.Absent():
@@ -127,7 +130,7 @@ func (m *MatMul) checkSums(name string, sums, f *View, d int) (arg, reason strin
 	return "", ""
 }
 
-// checkAct holds the activation and what it is applied to to the result.
+// checkAct compares the activation and With with the result.
 func (m *MatMul) checkAct() (arg, reason string) {
 	f, t := m.Act, m.Out.Type
 	takes := func() bool {
@@ -155,8 +158,8 @@ func (m *MatMul) checkAct() (arg, reason string) {
 	return "", ""
 }
 
-// Work is 2·batch·m·n·k, batch·m·n with a bias, the activation of each result, and m·k or k·n with
-// sums.
+// Work counts 2·batch·m·n·k, plus batch·m·n with a bias, the activation for each result, and m·k or
+// k·n with sums.
 func (m *MatMul) Work() Work {
 	if m.Out.Size() == 0 && m.Sums.Size() == 0 && m.ColumnSums.Size() == 0 {
 		return Work{}

@@ -2,17 +2,17 @@ package device
 
 import "errors"
 
-// ErrNoValues is wrapped by the error of whatever would read a value on a device that has none: see
+// ErrNoValues is wrapped by the error of every read of a value on a device without memory: see
 // [OpenMeta].
 var ErrNoValues = errors.New("the device has addresses without memory, so there are no values")
 
 // MetaConfig describes a device without memory.
 type MetaConfig struct {
-	Memory     int    // bytes that can be in use, 0 for 4 TiB
-	Capability [2]int // compute capability of a GPU, zero for 9.0
+	Memory     int    // limit of the bytes in use, 0 means 4 TiB
+	Capability [2]int // compute capability of a GPU, zero means 9.0
 }
 
-// A MetaDriver is a driver that also has devices without memory.
+// MetaDriver is a driver that also has devices without memory.
 type MetaDriver interface {
 	Driver
 	// OpenMeta returns a new device; see the function of this name.
@@ -20,14 +20,14 @@ type MetaDriver interface {
 }
 
 // OpenMeta returns a new device of a kind ("cuda", "cpu") that has addresses without memory:
-// PyTorch's device "meta" with an allocator. A program runs on it as on the others of its kind, by
-// the same kernels and with the same allocations, up to what its memory holds. That takes hardly
-// any time and memory, as work is counted and not done. What would read a value, such as Item or a
-// shape that depends on data, fails with an error that wraps [ErrNoValues]. Stats tells what the
-// program took.
+// PyTorch's device "meta" with an allocator. A program runs on it as on other devices of the kind,
+// with the same kernels and the same allocations, up to the limit of its memory. That needs hardly
+// any time or memory, because work is only counted. Reading a value, as Item or a shape that
+// depends on data does, fails with an error that wraps [ErrNoValues]. Stats returns how much memory
+// the program would use.
 //
-// The device has the name of the kind's first, and is not what [Open] gives. It goes when nothing
-// refers to it any more. The error is an *[UnavailableError].
+// The device has the name of the kind's first device, but [Open] does not return it. It is released
+// when it is unreachable. The error is an *[UnavailableError].
 func OpenMeta(kind string, c MetaConfig) (Device, error) {
 	d, err := driver(kind, kind)
 	if err != nil {

@@ -7,12 +7,13 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A MultiMap runs Program on each group k of contiguous views, Outs[k] and Ins[k], in one launch:
-// an optimizer's step. Params is a contiguous buffer of 8-byte slots on the device that holds the
-// scalars' bits, so that a captured step sees new values; absent where the program has none.
+// MultiMap runs Program on each group k of contiguous views, Outs[k] and Ins[k], in one launch, as
+// for an optimizer's step. Params is a contiguous buffer on the device, with the bits of a scalar
+// in each 8-byte slot. So a captured step can use new values. Params is absent if the program has
+// no scalars.
 //
-// Found may be absent. It is one F32 that is 0 or 1. It becomes 1 if an element of the first
-// operand of a group, as it is before, is infinite or NaN. Gradients are unscaled in this way.
+// Found may be absent. It is one F32 that is 0 or 1. It becomes 1 if the first operand of some
+// group has an infinite or NaN element before the op. Unscaling of gradients uses this.
 type MultiMap struct {
 	Program       *expr.Program
 	Outs, Ins     [][]View
@@ -41,7 +42,7 @@ func (m *MultiMap) Operand(i int) Operand {
 	return Operand{}
 }
 
-// Check holds each group to the program.
+// Check compares each group with the program.
 func (m *MultiMap) Check() (arg, reason string) {
 	p := m.Program
 	if p == nil {
@@ -77,7 +78,7 @@ func (m *MultiMap) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work is that of a [Map] of each group.
+// Work is the work of a [Map] for each group.
 func (m *MultiMap) Work() (w Work) {
 	for k := range m.Outs {
 		w = w.Add(mapWork(m.Program, m.Outs[k], m.Ins[k]))

@@ -7,30 +7,30 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A RowNorm describes a normalisation of rows: y = (x - mean)·rstd·weight + bias. mean is the row's
+// RowNorm describes a normalisation of rows: y = (x - mean)·rstd·weight + bias. mean is the row's
 // mean and rstd = 1/√(v + Eps), where v is the mean square distance from the mean, in two passes.
-// RMS takes mean as 0.
+// With RMS, mean is 0.
 //
-// Weight and bias are one value for each Inner neighbouring columns of each of Period rows, which
-// repeat: element (r, c) has that of index (r mod Period · columns + c) / Inner. A layer
-// normalisation has Period 1 and Inner 1; one of groups has Period groups, and Inner is the number
-// of elements of a channel.
+// Weights and biases repeat every Period rows, and each serves Inner neighbouring columns. Element
+// (r, c) has the weight with the index (r mod Period · columns + c) / Inner. A layer normalisation
+// has Period 1 and Inner 1. A group normalisation has Period groups, and Inner is the number of
+// elements of a channel.
 type RowNorm struct {
 	Eps    float64
 	RMS    bool
-	Zero   bool // without a bias 0 is added, which makes -0 a 0
+	Zero   bool // if Bias is absent, add 0, which turns -0 into 0
 	Period int
 	Inner  int
 }
 
-// Affine is the number of weights for rows of the given number of columns.
+// Affine returns the number of weights for rows of the given number of columns.
 func (n RowNorm) Affine(columns int) int { return n.Period * columns / n.Inner }
 
-// A Norm normalises the rows of X, of rank 2: it sets Out, Mean and Rstd. All views are contiguous.
-// X and Out have one shape [rows, columns] and one type, or X is float32 and Out 16 bits wide: then
-// the result is rounded once, as a cast would. Mean and Rstd are [rows] of the computing type;
-// Weight and Bias are [Affine(columns)] of X's type or the computing type. Mean is absent with RMS;
-// Weight and Bias may be.
+// Norm normalises the rows of X, of rank 2: it sets Out, Mean and Rstd. All views are contiguous. X
+// and Out have one shape [rows, columns]. They have one type, or X is float32 and Out a 16-bit
+// float; then the result is rounded once, as a cast would round it. Mean and Rstd are [rows] of the
+// computing type. Weight and Bias are [Affine(columns)] of X's type or the computing type. Mean is
+// absent with RMS; Weight and Bias may be absent.
 type Norm struct {
 	Out, Mean, Rstd, X, Weight, Bias View
 	RowNorm
@@ -51,8 +51,8 @@ func (o *Norm) Check() (arg, reason string) {
 	return o.check(&o.X, &o.Mean, &o.Rstd, o.Operand(0), o.Operand(4), o.Operand(5))
 }
 
-// Work counts the mean (two operations with the difference), square and sum, the product with rstd,
-// and one operation each for weight and bias.
+// Work counts the mean (two operations with the difference), the square and its sum, the product
+// with rstd, and one operation each for weight and bias.
 func (o *Norm) Work() Work {
 	if o.Rstd.Size() == 0 {
 		return Work{}
@@ -73,16 +73,17 @@ func (o *Norm) Work() Work {
 // Clone copies the op.
 func (o *Norm) Clone() Op { c := *o; return &c }
 
-// A NormGrad is the gradient of a [Norm], of whose result G is the gradient. With h = g·weight, z =
-// (x - mean)·rstd and m the mean over the row, m(h) left out with RMS, it sets
+// NormGrad is the gradient of a [Norm]; G is the gradient of its result. Let h = g·weight, z =
+// (x - mean)·rstd and m the mean over the row; with RMS, m(h) is left out. It sets
 //
-//	DX:      rstd·(h - m(h) - z·m(h·z)), and to that Add, the gradient of x by another way
-//	DWeight: the sum of g·z over what has that weight
-//	DBias:   the sum of g over what has that bias
+//	DX:      rstd·(h - m(h) - z·m(h·z)) + Add, where Add is another part of x's gradient
+//	DWeight: the sum of g·z over the elements that share the weight
+//	DBias:   the sum of g over the elements that share the bias
 //
-// G is as Norm's Out; X, Mean, Rstd and Weight are Norm's. DX and Add are as X; DWeight and DBias
-// are [Affine(columns)] of the computing type. Any of the three results may be absent, but not all.
-// Weight may be, and Add, which is without DX.
+// G has the shape and type of Norm's Out; X, Mean, Rstd and Weight are Norm's. DX and Add have
+// those of X; DWeight and DBias are [Affine(columns)] of the computing type. Any of the three
+// results may be absent, but not all of them. Weight may be absent, and so may Add, which must be
+// absent without DX.
 type NormGrad struct {
 	DX, DWeight, DBias, G, X, Mean, Rstd, Weight, Add View
 	RowNorm
@@ -99,7 +100,7 @@ func (o *NormGrad) Operand(i int) Operand {
 		Operand{"weight", &o.Weight, false}, Operand{"add", &o.Add, false})
 }
 
-// Sums reports whether DWeight or DBias is wanted.
+// Sums reports whether DWeight or DBias is present.
 func (o *NormGrad) Sums() bool { return !o.DWeight.Absent() || !o.DBias.Absent() }
 
 // Check compares the shapes and types.
@@ -129,7 +130,7 @@ func (o *NormGrad) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work is that of rstd·(h - m(h) - z·m(h·z)), of g·z and of the sums.
+// Work counts rstd·(h - m(h) - z·m(h·z)), g·z and the sums.
 func (o *NormGrad) Work() Work {
 	if o.X.Size() == 0 && !o.Sums() {
 		return Work{}
@@ -141,10 +142,10 @@ func (o *NormGrad) Work() Work {
 		}
 	}
 	dx, dw := !o.DX.Absent(), !o.DWeight.Absent()
-	count(1, dx || dw)             // z
-	count(1, (dx || dw) && !o.RMS) // x - mean
+	count(1, dx || dw)             // the product in z = (x - mean)·rstd
+	count(1, (dx || dw) && !o.RMS) // … and the difference
 	count(5, dx)                   // h·z and its sum, z·m, the difference, ·rstd
-	count(2, dx && !o.RMS)         // the sum of h, the difference
+	count(2, dx && !o.RMS)         // the sum of h and the difference
 	count(1, dx && !o.Weight.Absent())
 	count(1, !o.Add.Absent())
 	count(2, dw)
@@ -155,8 +156,8 @@ func (o *NormGrad) Work() Work {
 // Clone copies the op.
 func (o *NormGrad) Clone() Op { c := *o; return &c }
 
-// check checks the rows, the statistics, the result or its gradient, and what is one value a
-// column.
+// check checks the rows, the statistics and the result or its gradient. affine are the views with a
+// value for each weight.
 func (n RowNorm) check(x, mean, rstd *View, y Operand, affine ...Operand) (arg, reason string) {
 	if x.Shape.Rank() != 2 || !x.Type.IsFloat() || !x.Contiguous() {
 		return "x", fmt.Sprintf("%v of %v with strides %v, want contiguous [rows, columns] of a float type",

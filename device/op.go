@@ -8,37 +8,37 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// An Op is a primitive with its operands: one value says what is to be done, and [Run] does it.
-// Each is a struct with a file of its own in this package.
+// Op is a primitive with its operands; [Run] runs it. Each kind of op is a struct with a file of
+// its own in this package.
 //
-// An op is the caller's again when Run returns. Who keeps one clones it.
+// The caller may change an op when Run has returned. Code that keeps an op longer clones it.
 type Op interface {
-	// Name reads like "softmax gradient".
+	// Name returns a name such as "softmax gradient".
 	Name() string
-	// Operand returns operand i; its View is nil behind the last. Results come first. After Check
-	// has found nothing wrong it may be called for any i.
+	// Operand returns operand i; its View is nil if i is past the last operand. Results come first.
+	// It may be called for any i if Check has found no mistake.
 	Operand(i int) Operand
-	// Check says which argument is wrong, and why; the reason is empty where all fit. It looks at
-	// shapes, types and layouts. Memory is the driver's affair.
+	// Check says which argument is wrong, and why. The reason is empty if everything fits. Check
+	// looks at shapes, types and layouts; the driver checks memory.
 	Check() (arg, reason string)
-	// Work is what the op does. The zero Work is that of an op which has nothing to do.
+	// Work returns the op's work. The zero Work means that the op has nothing to do.
 	Work() Work
 	// Clone returns a copy that shares no slice with the op.
 	Clone() Op
 }
 
-// An Operand is one view of an op.
+// Operand is one view of an op.
 type Operand struct {
-	Name    string // in the op: "out", "x"; operands of one list share a name
+	Name    string // name in the op: "out", "x"; operands of one list share a name
 	View    *View
 	Written bool
 }
 
-// Absent reports whether v stands for an operand that is not there: its type is [dtype.Invalid]. It
-// has no dimensions then, or [Run] takes it for a mistake.
+// Absent reports whether v stands for an operand that is not given: its type is [dtype.Invalid].
+// Such a view must have no dimensions, or [Run] reports a mistake.
 func (v *View) Absent() bool { return v.Type == dtype.Invalid }
 
-// An OperandError is an operand that an op cannot take. Nothing has been read, written or queued.
+// OperandError says why an op cannot use an operand. Nothing has been read, written or queued.
 type OperandError struct {
 	Device string // "cpu"
 	Op     string // "map"
@@ -46,7 +46,7 @@ type OperandError struct {
 	Reason string
 }
 
-// Error reads like "cpu: map: in 1: the buffer has been freed".
+// Error returns a text such as "cpu: map: in 1: the buffer has been freed".
 func (e *OperandError) Error() string {
 	return e.Device + ": " + e.Op + ": " + e.Arg + ": " + e.Reason
 }
@@ -75,9 +75,9 @@ func Refuse(d Device, op Op, i int, reason string) *OperandError {
 	return &OperandError{d.Name(), op.Name(), name, reason}
 }
 
-// Run queues op on s, a stream of d; nil is the default stream. It is the one way to a driver: it
-// checks the op, tells the tracer and calls d. It returns when the work is queued, with an error
-// for what can be known by then: an *[OperandError], or what the driver fails with.
+// Run queues op on s, a stream of d; nil is the default stream. All ops reach a driver through Run:
+// it checks the op, reports it to the tracer and calls d. It returns when the work is queued, with
+// the errors known by then: an *[OperandError] or the driver's error.
 func Run(d Device, s Stream, op Op) error {
 	if err := check(d, op); err != nil {
 		return err
@@ -99,7 +99,7 @@ func runTraced(t Tracer, d Device, s Stream, op Op) error {
 		return d.Run(s, op, nil)
 	}
 	k := KernelEvent{Device: d, Stream: s, Primitive: op.Name(), Class: classOf(op), Work: w}
-	// the first result that is wanted
+	// the first result that is present
 	for i := 0; k.Type == dtype.Invalid && op.Operand(i).View != nil; i++ {
 		k.Type = op.Operand(i).View.Type
 	}
@@ -119,7 +119,7 @@ func runTraced(t Tracer, d Device, s Stream, op Op) error {
 	return nil
 }
 
-// check finds what is wrong with op on whichever device.
+// check finds mistakes in op that do not depend on the device.
 func check(d Device, op Op) error {
 	if arg, reason := op.Check(); reason != "" {
 		return &OperandError{d.Name(), op.Name(), arg, reason}
@@ -143,12 +143,12 @@ func check(d Device, op Op) error {
 	}
 }
 
-// far is how many elements from the start of its buffer an element may lie at most: what is beyond
-// does not fit into any memory, and offsets in bytes would overflow.
+// far bounds the distance of an element from the start of its buffer, in elements. Nothing larger
+// fits into any memory, and offsets in bytes would overflow.
 const far int64 = 1 << 55
 
-// Outside says why not every element of v lies in memory of d that may be used. The reason is empty
-// where all do.
+// Outside returns an empty reason if every element of v lies in usable memory of d. Otherwise the
+// reason says why not.
 func Outside(d Device, v *View) (reason string) {
 	n := v.Shape.Rank()
 	if n != v.Strides.Rank() {
@@ -191,7 +191,7 @@ func Outside(d Device, v *View) (reason string) {
 	return ""
 }
 
-// OutsideBytes is [Outside] for n bytes of b from off on.
+// OutsideBytes is [Outside] for n bytes of b, beginning at off.
 func OutsideBytes(d Device, b Buffer, off, n int) (reason string) {
 	if reason := d.Owns(b); reason != "" {
 		return reason
@@ -202,7 +202,7 @@ func OutsideBytes(d Device, b Buffer, off, n int) (reason string) {
 	return ""
 }
 
-// nth returns operand i of a list: the short form of [Op].Operand.
+// nth returns element i of a list of operands. The ops' Operand methods use it.
 func nth(i int, list ...Operand) Operand {
 	if i < len(list) {
 		return list[i]
@@ -213,12 +213,12 @@ func nth(i int, list ...Operand) Operand {
 // clone returns a copy of a list of views.
 func clone(v []View) []View { return append([]View(nil), v...) }
 
-// sparse says that a view is not dense, or not of the type and shape that it should be.
+// sparse says that v is not a contiguous view of the given type and shape.
 func sparse(v *View, t dtype.Type, want shape.Dims) string {
 	return fmt.Sprintf("%v of %v with strides %v, want contiguous %v of %v", v.Shape, v.Type, v.Strides, want, t)
 }
 
-// wrong says that a view is not of the type and shape that it should be.
+// wrong says that v is not a view of the given type and shape.
 func wrong(v *View, t dtype.Type, want shape.Dims) string {
 	return fmt.Sprintf("%v of %v, want %v of %v", v.Shape, v.Type, want, t)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// opTypes are the names of the package's types that have a Clone which gives an Op.
+// opTypes returns the names of the package's types that have a Clone method with result Op.
 func opTypes(t *testing.T) (names []string) {
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) == 0 {
@@ -45,7 +45,7 @@ func opTypes(t *testing.T) (names []string) {
 	return names
 }
 
-// Every type of op is among those that the tests walk.
+// Every type of op must be in the list that the tests use.
 func TestOpsAreListed(t *testing.T) {
 	var listed []string
 	for _, op := range devicetest.Ops(dense) {
@@ -67,7 +67,7 @@ func TestSenselessOps(t *testing.T) {
 	}
 	for _, op := range devicetest.Ops(dense) {
 		senseless("the zero value", reflect.New(reflect.TypeOf(op).Elem()).Interface().(device.Op))
-		if r, ok := op.(*device.Reduce); ok { // Reductions are shared
+		if r, ok := op.(*device.Reduce); ok { // a Reduction may be shared
 			c := *r.Reduction
 			r.Reduction = &c
 		}
@@ -78,7 +78,7 @@ func TestSenselessOps(t *testing.T) {
 	}
 }
 
-// What every op answers.
+// Properties that every op must have.
 func TestOps(t *testing.T) {
 	for _, op := range devicetest.Ops(dense) {
 		if arg, reason := op.Check(); reason != "" || op.Name() == "" {
@@ -137,7 +137,7 @@ func shared(a, b reflect.Value) string {
 	return ""
 }
 
-// refused expects that Run refuses an op, by an argument's name, and calls no driver.
+// refused expects that Run refuses an op, names the argument, and does not call the driver.
 func refused(t *testing.T, what string, op device.Op, arg string) {
 	t.Helper()
 	dev := &puppet{run: func(device.Stream, device.Op, *device.KernelEvent) error {
@@ -151,7 +151,7 @@ func refused(t *testing.T, what string, op device.Op, arg string) {
 	}
 }
 
-// Views that make no sense are refused, whatever the op and the operand.
+// Invalid views are refused, for every op and operand.
 func TestSenselessViews(t *testing.T) {
 	for _, op := range devicetest.Ops(dense) {
 		for i := 0; op.Operand(i).View != nil; i++ {
@@ -176,7 +176,7 @@ func TestSenselessViews(t *testing.T) {
 	}
 }
 
-// What does not fit is refused by name.
+// An operand that does not fit is refused by name.
 func TestCheck(t *testing.T) {
 	f := func(d ...int) device.View { return dense(dtype.F32, d...) }
 	list := func(v ...device.View) []device.View { return v }
@@ -232,7 +232,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What Run does before it calls the driver must not feed the garbage collector.
+// The code of Run before the driver's call must not allocate.
 func TestRunDoesNotAllocate(t *testing.T) {
 	dev := &puppet{run: func(device.Stream, device.Op, *device.KernelEvent) error { return nil }}
 	s := dev.DefaultStream()

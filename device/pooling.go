@@ -7,15 +7,15 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Window says how the windows of a pool move over planes of one to three dimensions. Element k of
-// the window of place p lies at p·Stride + k·Dilation - Before. What lies outside of a plane is
-// left out.
+// Window says how the windows of a pool move over planes of one to three dimensions. In the window
+// of place p, element k lies at p·Stride + k·Dilation - Before. Elements outside the plane are left
+// out.
 type Window struct {
 	Rank                             int
 	Kernel, Stride, Dilation, Before [3]int
 }
 
-// A SumWindows sets Y, [planes, out…], to the sums of the windows of X, [planes, in…]; both are
+// SumWindows sets Y, [planes, out…], to the sums of the windows of X, [planes, in…]. Both are
 // contiguous float32.
 type SumWindows struct {
 	Y, X View
@@ -39,8 +39,8 @@ func (o *SumWindows) Work() Work { return o.work(&o.X, &o.Y) }
 // Clone copies the op.
 func (o *SumWindows) Clone() Op { c := *o; return &c }
 
-// An AddWindows sets DX, [planes, in…], to the sums of G, [planes, out…], over the windows that
-// each element is in: the gradient of [SumWindows].
+// AddWindows is the gradient of [SumWindows]. It sets each element of DX, [planes, in…], to the sum
+// of G, [planes, out…], over the windows that contain the element.
 type AddWindows struct {
 	DX, G View
 	Window
@@ -63,10 +63,11 @@ func (o *AddWindows) Work() Work { return o.work(&o.DX, &o.G) }
 // Clone copies the op.
 func (o *AddWindows) Clone() Op { c := *o; return &c }
 
-// A MaxPoolGrad sets DX, [planes, in…], to the gradient of the greatest elements, G, [planes,
-// out…]: of each window that reaches the element Near behind where the window begins, in the
-// plane's elements. Near has G's shape and is uint8, int16 or int32. What several windows add to an
-// element is added in their order. DX and G are contiguous float32.
+// MaxPoolGrad sets DX, [planes, in…], to the gradient of the maximum of each window. G, [planes,
+// out…], is the gradient of these maxima. Near, of G's shape, says where each maximum lies: its
+// distance in elements of the plane from the begin of the window. Near is uint8, int16 or int32. If
+// several windows have their maximum in one element, their gradients are added in the windows'
+// order. DX and G are contiguous float32.
 type MaxPoolGrad struct {
 	DX, G, Near View
 	Window
@@ -120,7 +121,8 @@ func (w *Window) check(x, y Operand) (arg, reason string) {
 	return "", ""
 }
 
-// Planes returns the sizes of a view's planes as three, the first ones 1 where there are fewer.
+// Planes returns the sizes of a view's planes as three numbers. If there are fewer than three
+// dimensions, the first numbers are 1.
 func (w *Window) Planes(s shape.Dims) (v [3]int) {
 	v = [3]int{1, 1, 1}
 	for i := range w.Rank {

@@ -10,9 +10,9 @@ import (
 // ReduceKind says how values are combined.
 type ReduceKind uint8
 
-// The ways to combine. Max and Min propagate NaN; the identity is that of the type (0, 1, ∓Inf or
-// the extreme integer). ArgMax and ArgMin give the first position, as I64, in row-major order of
-// the reduced dimensions; NaN counts as extreme.
+// The ways to combine. Max and Min propagate NaN. Combining nothing gives the identity of the type
+// (0, 1, ∓Inf or the extreme integer). ArgMax and ArgMin return the first position, as I64, in
+// row-major order of the reduced dimensions. They treat NaN as the extreme value.
 const (
 	Sum ReduceKind = iota
 	Prod
@@ -27,19 +27,19 @@ func (k ReduceKind) String() string {
 	return [...]string{"sum", "prod", "max", "min", "argmax", "argmin"}[k]
 }
 
-// A Reduction is map, combine, finish. The values are combined in the type that Map stores (float32
-// for 16-bit floats). float32 sums are pairwise or better, in an order that does not depend on the
-// number of workers.
+// Reduction has three stages: map, combine, finish. Values are combined in the type that Map stores
+// (float32 for 16-bit floats). Sums in float32 are pairwise or more accurate. Their order does not
+// depend on the number of workers.
 type Reduction struct {
 	Kind ReduceKind
-	Map  *expr.Program // of the operands; one result
-	// Finish takes the combined value as operand 0 and shares the scalars with Map. Nil stores the
-	// value as the result's type.
+	Map  *expr.Program // program on the operands, with one result
+	// Finish gets the combined value as operand 0 and the same scalars as Map. If it is nil, the
+	// value is converted to the result's type.
 	Finish *expr.Program
 }
 
-// A Reduce combines Map(Ins…) over the dimensions in which Out has size 1 and Ins do not. Out has
-// the rank of Ins. Params are the scalars' bits. Every device has it.
+// Reduce combines Map(Ins…) over the dimensions that have size 1 in Out but not in Ins. Out has the
+// rank of Ins. Params are the bits of the scalars. Every device supports it.
 type Reduce struct {
 	*Reduction
 	Out    View
@@ -61,7 +61,7 @@ func (r *Reduce) Operand(i int) Operand {
 	return Operand{}
 }
 
-// Check holds the views to the programs.
+// Check compares the views with the programs.
 func (r *Reduce) Check() (arg, reason string) {
 	if r.Reduction == nil || r.Map == nil || len(r.Map.Out) != 1 || len(r.Ins) == 0 {
 		return "map", "want a program of at least one operand and with one result"
@@ -102,7 +102,7 @@ func (r *Reduce) Check() (arg, reason string) {
 	return checkParams(f, len(r.Params))
 }
 
-// Work counts the map and one combination for each element, and the finish for each result.
+// Work counts Map and one combination for each element, and Finish for each result.
 func (r *Reduce) Work() Work {
 	if r.Out.Size() == 0 {
 		return Work{}

@@ -9,10 +9,9 @@ import (
 	"sync"
 )
 
-// A Driver opens the devices of one kind.
+// Driver opens the devices of one kind.
 type Driver interface {
-	// Count returns how many devices there are. A driver that finds none says why by an
-	// *UnavailableError.
+	// Count returns how many devices there are. If there are none, an *UnavailableError says why.
 	Count() (int, error)
 	// Open returns device i, the same value each time.
 	Open(i int) (Device, error)
@@ -23,26 +22,25 @@ var registry = struct {
 	drivers map[string]Driver
 }{drivers: map[string]Driver{}}
 
-// A RankDriver is a driver whose device without a number is not one of those with a number. The
-// CPU is one device, "cpu", and any number of ranks that share it, "cpu:0", "cpu:1", …: for
-// programs that train as on several devices. Count tells of the one; lists of devices do not have
-// the ranks.
+// RankDriver is a driver with a device without a number that differs from its numbered devices. The
+// CPU is one device, "cpu", with any number of ranks that share it, "cpu:0", "cpu:1", …. Programs
+// use them to train as on several devices. Count and lists of devices do not include the ranks.
 type RankDriver interface {
 	Driver
-	// OpenRank returns rank i, the same value each time. It refuses numbers beyond its bound with
-	// an *[UnavailableError].
+	// OpenRank returns rank i, the same value each time. If i is beyond the driver's bound, the
+	// error is an *[UnavailableError].
 	OpenRank(i int) (Device, error)
 }
 
-// An OpenedDriver is a driver for which to open a device is no small thing: a GPU's context.
+// OpenedDriver is a driver whose devices are expensive to open: a GPU needs a context.
 type OpenedDriver interface {
 	Driver
-	// Opened returns the first of the devices that the program has opened, by number; nil where it
-	// has opened none. It opens none.
+	// Opened returns the device with the lowest number among those that the program has opened, nil
+	// if there are none. It does not open a device.
 	Opened() Device
 }
 
-// Register makes a driver known under its kind ("cpu", "cuda"). Drivers call it in init.
+// Register adds a driver for a kind ("cpu", "cuda"). Drivers call it in init.
 func Register(kind string, d Driver) {
 	registry.Lock()
 	defer registry.Unlock()
@@ -54,7 +52,7 @@ func Register(kind string, d Driver) {
 
 const notLinked = "the driver is not linked into this program"
 
-// imports tells how a driver that is not linked in is linked in.
+// imports holds, for each kind, the import line that links its driver in.
 var imports = map[string]string{
 	"cuda": `import _ "github.com/flambeau-go/flambeau/cuda"`,
 	"cpu":  `import _ "github.com/flambeau-go/flambeau/cpu"`,
@@ -75,9 +73,9 @@ func driver(kind, name string) (Driver, error) {
 		Help: fmt.Sprintf("known are %s and auto", strings.Join(known, ", "))}
 }
 
-// Open returns the device of that name: "cpu", "cuda" (the first), "cuda:1", or "auto", the best
-// there is ([Best]). "cpu:1" is a rank of the CPU, a device of its own ([RankDriver]); "cuda"
-// and "cuda:0" are the same. The error is an *[UnavailableError].
+// Open returns the device with the given name: "cpu", "cuda" (the first), "cuda:1", or "auto" (the
+// result of [Best]). "cpu:1" is a rank of the CPU, a device of its own ([RankDriver]). "cuda" and
+// "cuda:0" are the same device. The error is an *[UnavailableError].
 func Open(name string) (Device, error) {
 	if name == "auto" || name == "" {
 		d, _ := Best()
@@ -116,10 +114,10 @@ func Open(name string) (Device, error) {
 	return d.Open(i)
 }
 
-// OpenAny returns a device of a kind, for what each of them does for all, such as page-locked
-// memory. It is one that the program has opened, where there is one ([OpenedDriver]), and else the
-// first: who uses "cuda:1" alone makes no context on "cuda:0". The error is an
-// *[UnavailableError].
+// OpenAny returns some device of a kind, for services that each device does for all, such as
+// page-locked memory. If the program has opened a device of the kind, it returns that one
+// ([OpenedDriver]), else it opens the first. So a program that uses only "cuda:1" creates no
+// context on "cuda:0". The error is an *[UnavailableError].
 func OpenAny(kind string) (Device, error) {
 	name := kind + ":0"
 	d, err := driver(kind, name)
@@ -144,7 +142,7 @@ func plural(n int, kind string) string {
 	return fmt.Sprintf("are %d %s devices", n, kind)
 }
 
-// Count returns the number of devices of a kind, and why there are none.
+// Count returns the number of devices of a kind. If there are none, the error says why.
 func Count(kind string) (int, error) {
 	d, err := driver(kind, kind)
 	if err != nil {
@@ -154,7 +152,7 @@ func Count(kind string) (int, error) {
 }
 
 // Best returns the first GPU if there is one, else the CPU, and a line that says why. It returns
-// nil when no driver is linked in.
+// nil if no driver is linked in.
 func Best() (Device, string) {
 	why := ""
 	if d, err := Open("cuda:0"); err == nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// ScanKind says how a scan combines each element with those before it.
+// ScanKind says how a scan combines each element with the elements before it.
 type ScanKind uint8
 
 // The ways to combine. Sums of floats start with +0.
@@ -14,10 +14,12 @@ const (
 	ScanSum ScanKind = iota
 	ScanProd
 	ScanLogSumExp // log Σ exp
-	// the position, as I64, of the greatest so far, the last of equal ones; NaN is the greatest
+	// the position, as I64, of the maximum so far, the last of equal ones; NaN is the greatest
 	ScanMax
-	ScanMin    // the position of the least so far, the last of equal ones; NaN is the least
-	ScanLinear // of factors a and terms b, in this order: yᵢ = bᵢ + aᵢ·yᵢ₋₁, and y₀ = b₀
+	// the position, as I64, of the minimum so far, the last of equal ones; NaN is the least
+	ScanMin
+	// linear recurrence of factors a and terms b, in this order: yᵢ = bᵢ + aᵢ·yᵢ₋₁, and y₀ = b₀
+	ScanLinear
 )
 
 // String returns the kind in lower case.
@@ -25,10 +27,10 @@ func (k ScanKind) String() string {
 	return [...]string{"sum", "prod", "logsumexp", "max", "min", "linear"}[k]
 }
 
-// A Scan combines along dimension 1 of views of one rank-3 shape, if Reverse from its end on.
-// Floats give their type and are combined in float64, at least in float32 those of 16 bits;
-// integers and Bool give I64, and so do positions. The order of operations depends on the shape
-// alone.
+// Scan combines elements along dimension 1 of views of rank 3 and of one shape. If Reverse is set,
+// it starts at the end. For floats the result has their type; they are combined in float64, and
+// 16-bit floats at least in float32. Integers and Bool give I64, and positions are I64. The order
+// of operations depends only on the shape.
 type Scan struct {
 	Kind    ScanKind
 	Out     View
@@ -86,8 +88,8 @@ func (o *Scan) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts a combination an element, of logarithms of sums an exponential and a logarithm more,
-// of a linear recurrence two.
+// Work counts one operation for each element. It adds an exponential and a logarithm for
+// ScanLogSumExp, and counts two operations for a linear recurrence.
 func (o *Scan) Work() Work {
 	each := 1
 	switch o.Kind {

@@ -2,11 +2,12 @@ package device
 
 import "fmt"
 
-// ScatterKind says what a scatter does with an element that its target already has.
+// ScatterKind says how a scatter combines a value with the target's element.
 type ScatterKind uint8
 
-// The ways to scatter. Set lets the last position in row-major order win; the others combine with
-// what is there. Max and Min propagate NaN. The sum of truth values is "or", their product "and".
+// The ways to scatter. With Set, the last position in row-major order wins; the other kinds combine
+// with the target's element. Max and Min propagate NaN. The sum of truth values is "or", their
+// product is "and".
 const (
 	ScatterSet ScatterKind = iota
 	ScatterAdd
@@ -20,18 +21,18 @@ func (k ScatterKind) String() string {
 	return [...]string{"set", "add", "prod", "max", "min"}[k]
 }
 
-// A Scatter combines Src[i…] into Dst[i… with Index[i…] along Axis], in the order of the positions.
-// Of many that meet in one element, a device may combine parts first, of a fixed number of
-// positions, and then the parts in order. 16-bit floats are added and multiplied in float32.
-// Positions whose index is outside the axis are left out; index errors as for [Gather]. Every
-// device has it.
+// Scatter combines Src[i…] into Dst[i… with Index[i…] along Axis], in the order of the positions.
+// If many positions have the same target, a device may first combine groups of a fixed number of
+// positions, and then the groups in order. 16-bit floats are added and multiplied in float32.
+// Positions with an index outside the axis are left out. The error for them is as for [Gather].
+// Every device supports it.
 type Scatter struct {
 	Kind            ScatterKind
 	Dst, Src, Index View
 	Axis            int
 	Tag             uint32
-	// Distinct promises that no two positions meet in one element, so that there is no order to
-	// keep. What does not keep the promise leaves such an element undefined.
+	// Distinct promises that no two positions have the same target, so that the order does not
+	// matter. If the promise is broken, such a target is undefined.
 	Distinct bool
 }
 
@@ -57,7 +58,8 @@ func (s *Scatter) Check() (arg, reason string) {
 	return checkIndexed("src", &s.Src, "dst", &s.Dst, &s.Index, s.Axis)
 }
 
-// Work counts of Dst as much as Src has: it is written, and read where values are combined.
+// Work counts as many elements of Dst as Src has. They are written, and also read if values are
+// combined.
 func (s *Scatter) Work() Work {
 	if s.Index.Size() == 0 {
 		return Work{}

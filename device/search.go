@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A Search counts elements of sorted rows. Sorted is [rows, n], each row in ascending order; Values
+// Search counts elements of sorted rows. Sorted is [rows, n], each row in ascending order. Values
 // is [rows, m] of the same type; Out is I64 of the values' shape. Each element of Out becomes the
-// number of elements of its row of Sorted that are less than its value, or if Right not greater.
-// That of NaN is n.
+// number of elements in its row of Sorted that are less than its value. If Right is set, it counts
+// the elements that are not greater. For NaN it is n.
 type Search struct {
 	Out, Sorted, Values View
 	Right               bool
@@ -37,7 +37,7 @@ func (o *Search) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts ⌈log₂(n+1)⌉ comparisons a value.
+// Work counts ⌈log₂(n+1)⌉ comparisons for each value.
 func (o *Search) Work() Work {
 	if o.Out.Size() == 0 {
 		return Work{}

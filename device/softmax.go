@@ -2,8 +2,8 @@ package device
 
 import "fmt"
 
-// A Softmax sets Out to softmax(X), or its logarithm, row by row; both have one shape of rank 2 and
-// one float type.
+// Softmax sets Out to softmax(X), or to its logarithm, row by row. Both have one shape of rank 2
+// and one float type.
 type Softmax struct {
 	Out, X View
 	Log    bool
@@ -33,7 +33,7 @@ func (o *Softmax) Work() Work { return Work{(4 + expCost) * o.X.Size(), bytesOf(
 // Clone copies the op.
 func (o *Softmax) Clone() Op { c := *o; return &c }
 
-// A SoftmaxGrad sets DX from the result Y of a [Softmax] and its gradient G; all have one shape of
+// SoftmaxGrad sets DX from the result Y of a [Softmax] and Y's gradient G. All have one shape of
 // rank 2 and one float type.
 type SoftmaxGrad struct {
 	DX, Y, G View
@@ -59,8 +59,8 @@ func (o *SoftmaxGrad) Operand(i int) Operand {
 // Check compares the shapes and types.
 func (o *SoftmaxGrad) Check() (arg, reason string) { return checkRows(o, 3) }
 
-// Work counts for each element product, sum, difference, product; of the logarithm an exponential
-// instead of the first product.
+// Work counts for each element a product, a sum, a difference and a product. For the logarithm, an
+// exponential replaces the first product.
 func (o *SoftmaxGrad) Work() Work {
 	each := 4
 	if o.Log {
@@ -72,7 +72,8 @@ func (o *SoftmaxGrad) Work() Work {
 // Clone copies the op.
 func (o *SoftmaxGrad) Clone() Op { c := *o; return &c }
 
-// checkRows checks that the first n operands are of one rank-2 shape and float type.
+// checkRows checks that the first n operands have the same float type and the same shape, of rank
+// 2.
 func checkRows(op Op, n int) (arg, reason string) {
 	first := op.Operand(0).View
 	for i := range n {

@@ -9,10 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// An Argsort sets each row of Out, I64, to the positions of the first elements of that row of X in
-// ascending order, or in descending order. Both are of rank 2 and have the same rows; Out has at
-// most X's columns. NaN is the greatest; 0 and -0 are equal, as are all NaN. Equal elements keep
-// their order, also if descending.
+// Argsort sorts the rows of X. Each row of Out, I64, gets the positions of the first elements in
+// ascending or descending order. Both have rank 2 and the same number of rows; Out has at most X's
+// columns. NaN is the greatest value; 0 and -0 are equal, and all NaN are equal. Equal elements
+// keep their order, also in descending order.
 type Argsort struct {
 	Out, X     View
 	Descending bool
@@ -35,7 +35,7 @@ func (o *Argsort) Check() (arg, reason string) {
 	return "", ""
 }
 
-// Work counts n·⌈log₂ n⌉ comparisons a row.
+// Work counts n·⌈log₂ n⌉ comparisons for each row.
 func (o *Argsort) Work() Work {
 	if o.Out.Size() == 0 {
 		return Work{}
@@ -46,9 +46,9 @@ func (o *Argsort) Work() Work {
 // Clone copies the op.
 func (o *Argsort) Clone() Op { c := *o; return &c }
 
-// SortKey is the integer that an element of type t, X(0), is ordered by: an I32, or of F64 and I64
-// an I64. Of a float it is its bits, the lower ones of negative numbers reversed; NaN is the
-// greatest, and -0 is 0. Descending keys are complements.
+// SortKey returns the integer by which X(0), of type t, is ordered. It is an I64 for F64 and I64,
+// otherwise an I32. The key of a float is its bits; for negative numbers the bits below the sign
+// are inverted. NaN has the greatest key, and -0 has that of 0. Descending keys are complements.
 func SortKey(t dtype.Type, descending bool) *expr.Expr {
 	to, most := dtype.I32, uint64(math.MaxInt32)
 	if t == dtype.F64 || t == dtype.I64 {

@@ -8,24 +8,24 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Tracer hears what drivers and tensors do while it is set: package profile's, and those that
-// count. Its methods are called on the goroutine that does the work, by any number of goroutines at
-// once; they return soon, and call neither a device nor a tensor.
+// Tracer is called for the events of drivers and tensors while it is set. Package profile has one;
+// others only count. Its methods are called on the goroutine that does the work, by any number of
+// goroutines at once. They must return soon, and call neither a device nor a tensor.
 //
-// Kernels, copies, waits and memory are told when the call is over, spans when they open and when
-// they close. To which span a kernel belongs is for the tracer to say: the one that the same
-// goroutine opened last and has not closed. Drivers know no tensors, so that nothing else could be
-// passed down to them; tensor runs a driver's method on the goroutine of the op that calls it,
-// always.
+// Kernels, copies, waits and memory are reported when the call is over, spans when they open and
+// when they close. The tracer has to find the span of a kernel: it is the span that the same
+// goroutine opened last and has not closed. Drivers do not know tensors, so no other link can be
+// passed to them. tensor always calls a driver on the goroutine of the op.
 type Tracer interface {
-	// Wants is asked before each event, so that what nobody looks at is not made.
+	// Wants is called before each event, so that data that the tracer does not need is not
+	// collected.
 	Wants() TraceWants
-	// Begin opens a span on the calling goroutine. Its number is from [NewSpanID]; End gets it, on
-	// the same goroutine and in reverse order for all but loose spans.
+	// Begin opens a span on the calling goroutine and returns a number from [NewSpanID]. End gets
+	// that number, on the same goroutine. Spans close in reverse order, except loose ones.
 	Begin(s Span) SpanID
 	End(id SpanID)
-	// Recorded says that the innermost op of the calling goroutine has become node of the graph:
-	// Backward's span tells the same number.
+	// Recorded says that the innermost op of the calling goroutine has become this node of the
+	// graph. The span of the node's backward work has the same number.
 	Recorded(node uint64)
 	Kernel(k KernelEvent)
 	Copy(c CopyEvent)
@@ -33,20 +33,20 @@ type Tracer interface {
 	Memory(m MemoryEvent)
 }
 
-// TraceWants says what a tracer looks at beside what costs nothing to tell.
+// TraceWants says which data a tracer wants beside those that cost nothing.
 type TraceWants struct {
-	Times        bool // intervals on the device: two timing events a launch
-	Shapes       bool // of the operands of spans
-	KernelShapes bool // of the results and operands of kernels
+	Times        bool // intervals on the device, which need two timing events a launch
+	Shapes       bool // shapes of the operands of spans
+	KernelShapes bool // shapes of the results and operands of kernels
 	Memory       bool // allocations and frees
 }
 
-// A SpanID is the number of a span, unique in the process; 0 is none.
+// SpanID is the number of a span, unique in the process; 0 means none.
 type SpanID uint64
 
 var spanIDs atomic.Uint64
 
-// NewSpanID returns a number that no span has.
+// NewSpanID returns a number that no span has yet.
 func NewSpanID() SpanID { return SpanID(spanIDs.Add(1)) }
 
 // SpanKind says what opened a span.
@@ -55,13 +55,13 @@ type SpanKind uint8
 // The kinds of spans.
 const (
 	SpanOp SpanKind = iota // a tensor op
-	// work outside of a declared op, such as an update in place: of interest where the innermost
-	// open span is no op
+	// work outside of a declared op, such as an update in place; of interest if the innermost open
+	// span is not an op
 	SpanDirect
-	SpanBackward // the gradient of an op, or its addition to a leaf
+	SpanBackward // the gradient of an op, or the addition of a gradient to a leaf
 	SpanModule   // a call of a layer
 	SpanScope    // a named scope
-	SpanUser     // a program's own
+	SpanUser     // opened by the program
 )
 
 // String returns the kind in lower case.
@@ -69,63 +69,65 @@ func (k SpanKind) String() string {
 	return [...]string{"op", "direct", "backward", "module", "scope", "user"}[k]
 }
 
-// A Span is a part of a program's work that has a name.
+// Span is a part of a program's work that has a name.
 type Span struct {
 	Kind   SpanKind
 	Name   string
-	Shapes []shape.Dims // of the operands, where they are wanted
-	Node   uint64       // SpanBackward: the node of the graph; 0 for none
-	// the innermost named scope that the operands' scope lies in, whichever goroutine opened it
+	Shapes []shape.Dims // shapes of the operands, if the tracer wants them
+	Node   uint64       // SpanBackward: the node of the graph; 0 means none
+	// the innermost named scope around the operands' scope, whichever goroutine opened it
 	Scope SpanID
-	// SpanScope: it may be closed by another goroutine, or before what was opened after it
+	// SpanScope: another goroutine may close it, or it may close before spans that were opened
+	// later
 	Loose bool
-	// SpanModule: the layer's own pointer, by which calls of one layer are told from another's
+	// SpanModule: the layer's pointer, which tells calls of one layer from calls of another
 	Owner any
-	// Callers is the stack of who asked for the work, as runtime.Callers tells it, where a
-	// goroutine of the library's does it.
+	// Callers is the stack of the call that asked for the work, in the form of runtime.Callers. It
+	// is set if a goroutine of the library does the work.
 	Callers []uintptr
 }
 
-// A KernelEvent is a primitive that has been run, or queued on a GPU.
+// KernelEvent is a primitive that has run, or has been queued on a GPU.
 type KernelEvent struct {
 	Device    Device
 	Stream    Stream
-	Primitive string // "map", "reduce", "matmul", …; of a program's own kernel its name
+	Primitive string // "map", "reduce", "matmul", …; for a program's own kernel its name
 	Class     Class
 	Work      Work
-	Type      dtype.Type   // of the result
-	Shapes    []shape.Dims // of the results, then of the operands, where they are wanted
-	// Start and End are the host's time ([Now]): on the CPU of the work, on a GPU of queueing it.
+	Type      dtype.Type   // type of the result
+	Shapes    []shape.Dims // shapes of the results, then of the operands, if the tracer wants them
+	// Start and End are times of the host ([Now]): of the work on the CPU, of queueing it on a GPU.
 	Start, End time.Duration
-	Launches   []LaunchEvent // on a GPU; the CPU has none
-	Recorded   bool          // it has not run: it is part of a graph that is being recorded
+	Launches   []LaunchEvent // on a GPU; empty on the CPU
+	// the primitive has not run: it is part of a graph that is being recorded
+	Recorded bool
 }
 
-// A LaunchEvent is one kernel of a primitive on a GPU.
+// LaunchEvent is one kernel of a primitive on a GPU.
 type LaunchEvent struct {
 	Kernel      string
 	Grid, Block [3]int
 	Shared      int // bytes of dynamic shared memory
-	// Tensor is how many operations the matrix units (tensor cores) do in it, as [Work] counts them
-	// and with those on the padding of tiles; 0 says that the kernel uses none.
+	// Tensor is the number of operations in the matrix units (tensor cores), as [Work] counts them.
+	// It includes operations on the padding of tiles. It is 0 if the kernel uses no matrix units.
 	Tensor     int
-	TF32       bool // they take factors of TF32, at half the rate of 16-bit floats
+	TF32       bool // the matrix units multiply TF32, at half the rate of 16-bit floats
 	Start, End time.Duration
-	// on the device; nil where times are not wanted or cannot be had, as in a captured graph
+	// time on the device; nil if not wanted or not available, as in a captured graph
 	Time Interval
 }
 
-// An Interval is when work ran on a device, asked for when it is of interest, so that nothing waits
-// for it before.
+// Interval is the time at which work ran on a device. It is resolved only when it is needed, so
+// that nothing waits before.
 type Interval interface {
-	// Resolve waits for the work and returns when it began and ended, on [Now]'s clock as far as
-	// the device's can be brought to it. It may be called once. The resolution of NVIDIA's events
-	// is about half a microsecond. An emulated device's times are virtual: their differences are
-	// the cost model's, and where they begin means nothing.
+	// Resolve waits for the work and returns when it began and ended. The times are on the clock of
+	// [Now], as far as the device's clock can be aligned with it. It may be called once. The
+	// resolution of NVIDIA's events is about half a microsecond. An emulated device has virtual
+	// times: their differences come from the cost model, and their origin has no meaning.
 	Resolve() (start, end time.Duration, err error)
 }
 
-// CopyKind says between which memories a copy goes.
+// CopyKind says between which memories a copy transfers data.
 type CopyKind uint8
 
 // The kinds of copies.
@@ -140,45 +142,45 @@ const (
 // String returns the kind as profilers write it: "HtoD".
 func (k CopyKind) String() string { return [...]string{"HtoD", "DtoH", "DtoD", "PtoP", "HtoH"}[k] }
 
-// A CopyEvent is a copy that has been made or queued.
+// CopyEvent is a copy that has been made or queued.
 type CopyEvent struct {
-	Device Device // whose driver copies
+	Device Device // the device whose driver copies
 	Stream Stream
 	Kind   CopyKind
-	Op     string // the driver's method, or what of its own it copies for
+	Op     string // the driver's method, or the reason why the driver copies its own data
 	Bytes  int
-	Peer   Device // of PeerToPeer: where the bytes come from
-	// of PeerToPeer: by way of the host, as the devices cannot address each other's memory
+	Peer   Device // for PeerToPeer: the source device
+	// for PeerToPeer: through the host's memory, because the devices cannot address each other's
 	Staged bool
 	Pinned bool // the host's memory is page-locked
-	Own    bool // the driver copies for itself: a table that a primitive needs
-	// the call returned only when the copy was done, or its source read: End - Start is what the
-	// host waited
+	Own    bool // the driver copies its own data, such as a table that a primitive needs
+	// the call returned only when the copy was done, or its source was read: the host waited from
+	// Start to End
 	Blocked    bool
-	Start, End time.Duration // of the call
-	Time       Interval      // on the device; nil as in LaunchEvent
+	Start, End time.Duration // time of the call
+	Time       Interval      // time on the device; nil as in LaunchEvent
 	Recorded   bool          // as in KernelEvent
 }
 
-// A SyncEvent is a wait of the host for a device that is over.
+// SyncEvent is a completed wait of the host for a device.
 type SyncEvent struct {
 	Device     Device
-	Stream     Stream // nil: for all of them
+	Stream     Stream // nil: for all streams
 	Call       string // "stream synchronize", "device synchronize", "event wait", "wait for memory"
 	Start, End time.Duration
 }
 
-// A MemoryEvent is memory that a device has handed out or taken back.
+// MemoryEvent is an allocation or a free of a device's memory.
 type MemoryEvent struct {
 	Device Device
 	Addr   uintptr
 	Bytes  int
 	Freed  bool
 	Pinned bool   // page-locked memory of the host
-	Origin Origin // of what is handed out
-	// InUse is the device's memory in use afterwards, as [Stats] counts it, or the page-locked
-	// memory. It is -1 where that is not known, because the memory is given back later. It is -1
-	// too for the CPU's buffers below 64 KiB, which are not counted in it.
+	Origin Origin // origin of the allocation
+	// InUse is the device's memory in use afterwards, as [Stats] counts it; for page-locked memory,
+	// the page-locked memory in use. It is -1 if it is not known, because the memory is freed
+	// later. It is also -1 for the CPU's buffers below 64 KiB, which Stats does not count.
 	InUse int
 }
 
@@ -186,8 +188,8 @@ type tracerBox struct{ t Tracer }
 
 var tracer atomic.Pointer[tracerBox]
 
-// SetTracer makes t hear of all devices of the process from now on, and nil nobody. It reports
-// false, and changes nothing, when another tracer is set.
+// SetTracer sets the tracer for all devices of the process; nil removes it. If another tracer is
+// set, it changes nothing and returns false.
 func SetTracer(t Tracer) (ok bool) {
 	if t == nil {
 		tracer.Store(nil)
@@ -196,7 +198,7 @@ func SetTracer(t Tracer) (ok bool) {
 	return tracer.CompareAndSwap(nil, &tracerBox{t})
 }
 
-// Tracing returns the tracer, nil when there is none: one atomic load.
+// Tracing returns the tracer, nil if there is none. It costs one atomic load.
 func Tracing() Tracer {
 	if b := tracer.Load(); b != nil {
 		return b.t
@@ -206,5 +208,5 @@ func Tracing() Tracer {
 
 var epoch = time.Now()
 
-// Now is the clock of a trace: the time since the process started, monotonic.
+// Now returns the time since the process started, on a monotonic clock. It is the clock of traces.
 func Now() time.Duration { return time.Since(epoch) }

@@ -47,7 +47,7 @@ func (c *counter) Copy(e device.CopyEvent)     { c.add("copy " + e.Kind.String()
 func (c *counter) Sync(e device.SyncEvent)     { c.add("sync " + e.Call) }
 func (c *counter) Memory(m device.MemoryEvent) { c.add("memory") }
 
-// One tracer at a time: the second is refused until the first is taken away.
+// Only one tracer can be set: a second one is refused until the first is removed.
 func TestOneTracer(t *testing.T) {
 	a, b := &counter{}, &counter{}
 	if device.Tracing() != nil {
@@ -66,7 +66,7 @@ func TestOneTracer(t *testing.T) {
 	}
 }
 
-// puppet is a device that runs what it is told to.
+// puppet is a device whose Run is a given function.
 type puppet struct {
 	device.Device
 	run func(s device.Stream, op device.Op, told *device.KernelEvent) error
@@ -87,12 +87,12 @@ type strand struct {
 
 func (s *strand) Device() device.Device { return s.dev }
 
-// room is a buffer of any size.
+// room is a buffer of a given size.
 type room struct{ device.Buffer }
 
 func (room) Size() int { return 1 << 60 }
 
-// Run tells of each op that has run what the op says of itself, and what the device adds.
+// Run reports each op that has run, with the op's own description and what the device adds.
 func TestRunTells(t *testing.T) {
 	dev := &puppet{}
 	launch := device.LaunchEvent{Kernel: "k"}
@@ -139,7 +139,7 @@ func TestRunTells(t *testing.T) {
 	}
 }
 
-// Nobody hears of an op that is refused, fails or has nothing to do.
+// Run reports nothing for an op that is refused, fails or has nothing to do.
 func TestRunTellsNothing(t *testing.T) {
 	c := &counter{}
 	device.SetTracer(c)
@@ -169,7 +169,7 @@ func TestRunTellsNothing(t *testing.T) {
 	}
 }
 
-// What drivers hear when nothing traces costs a load.
+// Without a tracer, an event costs a driver one atomic load.
 func BenchmarkTracingOff(b *testing.B) {
 	for b.Loop() {
 		if device.Tracing() != nil {
@@ -178,7 +178,7 @@ func BenchmarkTracingOff(b *testing.B) {
 	}
 }
 
-// A tracer hears of every primitive, on whatever device; this one counts them.
+// A tracer is called for every primitive on every device; this one counts them.
 func ExampleSetTracer() {
 	dev, err := device.Open("cpu")
 	if err != nil {

@@ -5,23 +5,23 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Work is what a primitive does: the arithmetic operations of its definition, and the bytes that it
-// must at least read and write. A driver may do more (a second pass over a row, padding of a tile)
-// or less traffic (what a cache holds). The roofline follows from the work of the definition: time
-// ≥ max(FLOPs / peak arithmetic, Bytes / peak bandwidth) (S. Williams, A. Waterman, D. Patterson,
-// "Roofline", CACM 52(4), 2009).
+// Work counts what a primitive does by its definition: the arithmetic operations, and the bytes
+// that it must at least read and write. A driver may do more operations (a second pass over a row,
+// padding of a tile) or less traffic (if a cache holds data). The roofline follows from the work of
+// the definition: time ≥ max(FLOPs / peak arithmetic, Bytes / peak bandwidth) (S. Williams, A.
+// Waterman, D. Patterson, "Roofline", CACM 52(4), 2009).
 //
-// A multiplication and an addition count as two. Of an expression every operation counts as one,
-// also comparisons, conversions and integer arithmetic: exp is the twenty or so instructions that
-// it is. An operand that is broadcast is read once.
+// A multiplication and an addition count as two. In an expression every operation counts as one,
+// also comparisons, conversions and integer arithmetic. So exp counts as the about twenty
+// instructions of its implementation. An operand that is broadcast is read once.
 type Work struct {
 	FLOPs, Bytes int
 }
 
-// Add returns the work of both.
+// Add returns the sum of two Works.
 func (w Work) Add(v Work) Work { return Work{w.FLOPs + v.FLOPs, w.Bytes + v.Bytes} }
 
-// Intensity is FLOPs a byte, 0 for no bytes.
+// Intensity returns FLOPs divided by Bytes, 0 if Bytes is 0.
 func (w Work) Intensity() float64 {
 	if w.Bytes == 0 {
 		return 0
@@ -29,13 +29,13 @@ func (w Work) Intensity() float64 {
 	return float64(w.FLOPs) / float64(w.Bytes)
 }
 
-// A Class says what the time of a primitive grows with.
+// Class says what determines the time of a primitive.
 type Class uint8
 
 // The classes of primitives.
 const (
 	ByBytes Class = iota // the memory that it reads and writes
-	// the operations of matrix products, of which a byte has very different numbers
+	// the operations of matrix products, whose number per byte varies widely
 	ByProducts
 	ByExpression // its memory, and the operations of an expression for each element
 )
@@ -50,7 +50,7 @@ func classOf(op Op) Class {
 	return ByBytes
 }
 
-// bytesOf is the memory that views touch, each element once however often it is broadcast.
+// bytesOf returns the bytes of the views. Each element counts once, however often it is broadcast.
 func bytesOf(views ...View) int {
 	n := 0
 	for i := range views {
@@ -72,20 +72,21 @@ func touched(v *View) int {
 	return n
 }
 
-// expCost is the number of operations of exp in float32, as package expr writes it.
+// expCost is the number of operations of exp in float32, as package expr implements it.
 var expCost = expr.MustLower([]*expr.Expr{expr.X(0).Exp()}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1).Cost()
 
-// A Peak is what a device can do at most, by its makers' numbers or by measurement.
+// Peak holds the greatest rates of a device, from its maker's data or from measurement.
 type Peak struct {
-	FLOPs float64 // a second, of float32 arithmetic
-	// a second, of products of 16-bit floats: tensor cores where there are some; 0 for FLOPs
+	FLOPs float64 // float32 operations a second
+	// operations a second in products of 16-bit floats, by tensor cores if there are any; 0 means
+	// FLOPs
 	Half   float64
-	Bytes  float64 // a second, of its memory
-	Source string  // where the numbers are from
+	Bytes  float64 // memory bandwidth in bytes a second
+	Source string  // source of the numbers
 }
 
 // Peaker is satisfied by devices that know their peak.
 type Peaker interface {
-	// Peak fails for a device whose driver does not tell.
+	// Peak returns an error if the device's driver does not report the numbers.
 	Peak() (Peak, error)
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// dense is a view without a buffer.
+// dense returns a contiguous view without a buffer.
 func dense(t dtype.Type, d ...int) device.View {
 	return device.View{Buf: room{}, Type: t, Layout: shape.Dense(shape.Of(d...))}
 }
 
-// The work of primitives, by hand.
+// The work of primitives, compared with counts by hand.
 func TestWork(t *testing.T) {
 	f32 := func(d ...int) device.View { return dense(dtype.F32, d...) }
 	list := func(v ...device.View) []device.View { return v }

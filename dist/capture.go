@@ -10,11 +10,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Capture records one step of all ranks, and returns the graph of it: one launch replays the step
-// on all devices. All ranks call it, each with its own f: forward, Backward, which [DDP] averages,
-// an optimizer's Step and ZeroGrad. f runs once, but none of its work is done: see
-// [tensor.Capture], whose rules hold. Its scope has the rank's device and generator and these
-// options, and ends with the graph. What s.Capture().FeedOn provides on g.Device() is the rank's.
+// Capture records one step of all ranks and returns its graph: one launch replays the step on all
+// devices. All ranks call it, each with its own f. f runs forward, Backward, which [DDP] averages,
+// an optimizer's Step and ZeroGrad. It runs once, but its work is only recorded: the rules of
+// [tensor.Capture] hold. The scope of f has the rank's device and generator and the given options,
+// and ends with the graph. For memory that each replay fills, a rank calls s.Capture().FeedOn with
+// g.Device().
 //
 //	graph, err := g.Capture(func(s *tensor.Scope) {
 //		nn.CrossEntropy(model.Forward(x.In(s)), y.In(s)).Backward()
@@ -26,16 +27,17 @@ import (
 //		err = graph.Replay()
 //	}
 //
-// The ranks record one after the other, in order, from collective to collective: the graph is the
-// same each time. Other waits of one rank's f for another's would have no end. Collectives in f are
-// copies and kernels of this library, also where eager ones are those of a driver's. What ranks
-// tell each other on the host is of the time of the capture, and the same in every replay: which
-// parameters a step reaches, [Reducer.Weigh]. Do a step or two before: from the second Backward on
-// DDP's buckets are in the order in which gradients are ready, and a graph keeps the order.
+// The ranks record one after the other, in order, from collective to collective, so the graph is
+// the same each time. If one rank's f waits for another's by other means, it waits forever.
+// Collectives in f use copies and kernels of this library, even if eager ones use the driver's
+// library. Data that ranks exchange on the host is exchanged during the capture only, and stays the
+// same in every replay. This includes the parameters that a step reaches, and [Reducer.Weigh]. Run
+// a step or two before the capture. From the second Backward on, DDP's buckets are in the order in
+// which gradients become ready, and a graph keeps their order.
 //
-// The error is a *[CaptureError], and on all ranks the same. Nothing of the capture is left then,
-// gradients that were put into leaves meanwhile are gone, and the ranks may go on. On the CPU
-// it is of the kind tensor.ErrCapture. An end of the run comes as an *[Error].
+// The error is a *[CaptureError], the same on all ranks. Then nothing of the capture is left,
+// gradients that it put into leaves are removed, and the ranks may go on. On the CPU the error is
+// of the kind tensor.ErrCapture. If the run ends meanwhile, the error is an *[Error].
 func (g *Group) Capture(f func(s *tensor.Scope), opts ...tensor.Option) (*Graph, error) {
 	const op = "capture"
 	g.member(op)
@@ -70,37 +72,37 @@ func (g *Group) Capture(f func(s *tensor.Scope), opts ...tensor.Option) (*Graph,
 	return &Graph{g: g, of: t.made}, nil
 }
 
-// A capture is one call of [Group.Capture] by all ranks. Rank 0 makes the recording, and the others
-// join it.
+// capture is one call of [Group.Capture] by all ranks. Rank 0 makes the recording, and the other
+// ranks join it.
 type capture struct {
 	turns
-	refused error           // why nothing has begun
-	graph   *tensor.Graph   // from opened on
+	refused error           // the reason why the capture could not begin
+	graph   *tensor.Graph   // valid once opened is closed
 	scopes  []*tensor.Scope // by rank
 	opened  chan struct{}
-	others  sync.WaitGroup // who record, but rank 0
+	others  sync.WaitGroup // ranks other than 0 that are recording
 	ended   chan struct{}
-	made    *sharedGraph // nil: there is none
+	made    *sharedGraph // nil: no graph was made
 
 	by     map[*core]*carrier
 	slots  []begun
 	guards map[*Reducer]bool
 }
 
-// begun is a collective of a capture.
+// begun is a collective that began during a capture.
 type begun struct {
 	c  *core
 	sl *slot
 }
 
-// A carrier is what carries the data of a group's collectives in a capture: streams that stand in
-// for the group's, and room that belongs to the graph.
+// carrier moves the data of a group's collectives during a capture. Its streams replace the group's
+// streams, and its buffers belong to the graph.
 type carrier struct {
 	streams []device.Stream
 	comm    device.Communicator
 }
 
-// newCapture begins a capture. All ranks have come to it.
+// newCapture begins a capture. All ranks have called Capture.
 func (c *core) newCapture(values []any) *capture {
 	t := &capture{scopes: make([]*tensor.Scope, len(c.members)), opened: make(chan struct{}), ended: make(chan struct{}),
 		by: map[*core]*carrier{}, guards: map[*Reducer]bool{}}
@@ -130,7 +132,7 @@ func (c *core) newCapture(values []any) *capture {
 	return t
 }
 
-// lead makes the recording.
+// lead makes the recording, on rank 0.
 func (t *capture) lead(g *Group, f func(s *tensor.Scope), opts []tensor.Option) {
 	defer func() {
 		if t.made == nil {
@@ -142,7 +144,7 @@ func (t *capture) lead(g *Group, f func(s *tensor.Scope), opts []tensor.Option) 
 		t.graph = s.Capture()
 		close(t.opened)
 		func() {
-			defer t.conclude() // the others are in it until then
+			defer t.conclude() // wait for the other ranks before the recording ends
 			t.record(g, f, opts)
 		}()
 		if err := t.broken(); err != nil {
@@ -167,14 +169,15 @@ func (t *capture) follow(g *Group, f func(s *tensor.Scope), opts []tensor.Option
 	case <-t.opened:
 		defer t.others.Done()
 		t.record(g, f, opts)
-	case <-t.ended: // there is none
+	case <-t.ended: // rank 0 could not begin a recording
 	}
 }
 
-// errEnded is what a capture fails with when a function of it neither returns nor raises an error.
+// errEnded is the error of a capture if a rank's function neither returns nor panics with an error
+// of the library.
 var errEnded = errors.New("its function panicked, or ended its goroutine by runtime.Goexit")
 
-// record runs a rank's function, when it is its turn.
+// record runs a rank's function when it is the rank's turn.
 func (t *capture) record(g *Group, f func(s *tensor.Scope), opts []tensor.Option) {
 	here := &g.core.world.capturing[g.core.members[g.rank]]
 	err := errEnded
@@ -198,7 +201,8 @@ func (t *capture) record(g *Group, f func(s *tensor.Scope), opts []tensor.Option
 	})
 }
 
-// conclude waits until all ranks are done, and ends their collectives.
+// conclude waits until all ranks are done. It fails the capture if a collective lacks ranks. If the
+// capture has failed, it ends all its collectives.
 func (t *capture) conclude() {
 	t.others.Wait()
 	for _, b := range t.slots {
@@ -211,7 +215,7 @@ func (t *capture) conclude() {
 		}
 	}
 	for _, by := range t.by {
-		_ = by.comm.Close() // its room is the graph's
+		_ = by.comm.Close() // the graph owns its buffers
 	}
 	if t.broken() == nil {
 		return
@@ -222,8 +226,8 @@ func (t *capture) conclude() {
 	}
 }
 
-// forget makes the ranks' next collectives belong together again, after a capture that failed. A
-// slot of that may have some of them only.
+// forget makes the counts of the ranks' collectives equal again after a failed capture, in which
+// some ranks may not have reached a collective.
 func (c *core) forget(sl *slot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,7 +243,7 @@ func (c *core) forget(sl *slot) {
 	}
 }
 
-// carrier returns what carries the collectives of a group. The rank whose turn it is calls it.
+// carrier returns the carrier for a group's collectives. Only the rank whose turn it is calls it.
 func (t *capture) carrier(c *core) *carrier {
 	by := t.by[c]
 	if by == nil {
@@ -252,14 +256,14 @@ func (t *capture) carrier(c *core) *carrier {
 	return by
 }
 
-// began notes a collective. c.mu is held.
+// began adds a collective to the capture. c.mu is held.
 func (t *capture) began(c *core, sl *slot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.slots = append(t.slots, begun{c, sl})
 }
 
-// ran notes the end of a collective.
+// ran is called when a collective has been recorded, or has failed.
 func (t *capture) ran(c *core, sl *slot, err error) {
 	if err != nil {
 		t.fail(t.rankIn(c, sl.first.rank), err)
@@ -268,7 +272,7 @@ func (t *capture) ran(c *core, sl *slot, err error) {
 	t.progress()
 }
 
-// refuses returns why a rank's collective is not recorded.
+// refuses returns the reason why a rank's collective cannot be recorded.
 func (t *capture) refuses(c *core, k *call) error {
 	if err := t.broken(); err != nil {
 		return c.fault(k.rank, err, k, "the capture has failed")
@@ -279,8 +283,8 @@ func (t *capture) refuses(c *core, k *call) error {
 	return nil
 }
 
-// guard puts a model back to what it is now, should the capture fail: to gradients as they are, and
-// not to those that were never computed.
+// guard restores the model's gradients if the capture fails, because the recorded gradients have
+// not been computed.
 func (t *capture) guard(r *Reducer) {
 	if t.guards[r] {
 		return
@@ -305,12 +309,12 @@ func (t *capture) guard(r *Reducer) {
 	})
 }
 
-// capture returns what the rank takes part in, nil when its work runs.
+// capture returns the capture that the rank is recording in, nil if its work runs at once.
 func (c *core) capture(rank int) *capture { return c.world.capturing[c.members[rank]].Load() }
 
 func (g *Group) capture() *capture { return g.core.capture(g.rank) }
 
-// recorded returns the scope of what the rank takes part in, nil when its work runs.
+// recorded returns the rank's scope in its capture, nil if its work runs at once.
 func (g *Group) recorded() *tensor.Scope {
 	t := g.capture()
 	if t == nil {

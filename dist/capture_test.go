@@ -21,7 +21,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// emulated are GPUs of a driver of their own.
+// emulated returns GPUs of an emulated driver of their own.
 func emulated(t testing.TB, spec string) ([]*cuda.Device, DeviceList) {
 	t.Helper()
 	gpus, err := cuda.Emulate("emulate:" + spec)
@@ -35,7 +35,8 @@ func emulated(t testing.TB, spec string) ([]*cuda.Device, DeviceList) {
 	return gpus, On(list...)
 }
 
-// A trainee is one rank's model with what a captured step needs: static inputs, and a static loss.
+// trainee is one rank's model with the tensors that a captured step needs: static inputs and a
+// static loss.
 type trainee struct {
 	g      *Group
 	m      *nn.Sequential
@@ -44,19 +45,19 @@ type trainee struct {
 	loss   *tensor.Tensor
 	how    captured
 	scaler *amp.GradScaler
-	boost  *tensor.Tensor // of the scaled loss
+	boost  *tensor.Tensor // the scale of the loss
 }
 
-// captured is a way to train.
+// captured describes a way to train.
 type captured struct {
 	name    string
 	opt     func(p []*tensor.Tensor) optim.Optimizer
 	ddp     []DDPOption
 	outside bool
 	weigh   bool
-	sync    bool // batch norm over all ranks
-	scaled  bool // a GradScaler, which leaves out a step in which rank 0's gradients overflow
-	parts   bool // gradients of two parts of the batch, the first without averaging
+	sync    bool // batch norms over all ranks
+	scaled  bool // a GradScaler, which skips a step in which rank 0's gradients overflow
+	parts   bool // gradients of two parts of the batch add up; the first pass is not averaged
 }
 
 var waysToTrain = []captured{
@@ -99,7 +100,7 @@ func newTrainee(g *Group, how captured) *trainee {
 	return p
 }
 
-// feed gives the rank its part of a batch.
+// feed copies the rank's part of a batch to the static inputs.
 func (p *trainee) feed(step int) {
 	p.g.Do(func(s *tensor.Scope) {
 		x, y := batch(s, dtype.F32, step, 8*p.g.Rank(), 8*p.g.Rank()+8)
@@ -130,7 +131,7 @@ func (p *trainee) step(s *tensor.Scope) {
 	}
 }
 
-// numbers are what the rank has: parameters, buffers, gradients, loss, state of its generator.
+// numbers returns the rank's parameters, buffers, gradients, loss and state of its generator.
 func (p *trainee) numbers() []float64 {
 	v := append(weights(p.m), p.loss.Item())
 	for _, x := range nn.Parameters(p.m) {
@@ -145,9 +146,9 @@ func (p *trainee) numbers() []float64 {
 	return append(v, float64(seed), float64(offset))
 }
 
-const warm, replays = 2, 4 // steps
+const warm, replays = 2, 4 // numbers of steps
 
-// eager returns what each rank has after each step.
+// eager returns, for each rank, its numbers after each step.
 func eager(t *testing.T, l DeviceList, how captured) [][][]float64 {
 	got := make([][][]float64, len(l.devices))
 	run(t, l, func(g *Group) {
@@ -161,13 +162,14 @@ func eager(t *testing.T, l DeviceList, how captured) [][][]float64 {
 	return got
 }
 
-// TestCapturedStep: a step of all ranks is one graph, a replay of which is one launch, and computes
-// what an eager step does, bit for bit, in any order that the driver chooses.
+// TestCapturedStep: a step of all ranks is one graph, and a replay is one launch. It computes the
+// same bits as an eager step, in any order that the driver chooses.
 func TestCapturedStep(t *testing.T) {
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
 	for _, world := range []int{1, 2, 3} {
 		for k, how := range waysToTrain {
-			if !soak && world != 2 && k%5 != world { // each way on two GPUs, some on others
+			// run all ways on two GPUs, and some on other numbers
+			if !soak && world != 2 && k%5 != world {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s×%d", how.name, world), func(t *testing.T) {
@@ -246,7 +248,7 @@ func TestCapturedStepGoesOn(t *testing.T) {
 	run(t, l, func(g *Group) {
 		p := newTrainee(g, how)
 		var graphs []*Graph
-		for range 2 { // before there was a step
+		for range 2 { // capture before the first step
 			x, err := g.Capture(p.step)
 			if err != nil {
 				t.Error(err)
@@ -288,14 +290,14 @@ func TestCapturedStepGoesOn(t *testing.T) {
 	}, Seed(3))
 }
 
-// TestCapturedCollectives: any collective can be part of a graph, also of a part of the ranks.
+// TestCapturedCollectives: any collective can be part of a graph, also one of some ranks only.
 func TestCapturedCollectives(t *testing.T) {
 	_, l := emulated(t, "3,mem=64MiB")
 	run(t, l, func(g *Group) {
 		n, w, r := 1000, g.World(), g.Rank()
 		s := tensor.Root().On(g.Device())
 		x, sum, all, got := s.Zeros(n), s.Zeros(n), s.Zeros(w*n), s.Zeros(n)
-		sub := g.Split(min(r, 1), r) // rank 0, ranks 1 and 2
+		sub := g.Split(min(r, 1), r) // groups: rank 0, and ranks 1 and 2
 		pair, only, freed := s.Zeros(n), s.Zeros(n), s.Zeros(n)
 		graph, err := g.Capture(func(s *tensor.Scope) {
 			y := x.In(s).MulScalar(2)
@@ -307,14 +309,14 @@ func TestCapturedCollectives(t *testing.T) {
 			z := x.In(s).AddScalar(1)
 			sub.AllReduce(z, Sum)
 			pair.In(s).Copy(z)
-			g.AllReduce(only, Sum) // older, and used by nothing else
+			g.AllReduce(only, Sum) // an older tensor that nothing else uses
 			g.AllReduce(freed, Sum)
 		}, tensor.NoGrad())
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		freed.Free() // the graph goes on with it
+		freed.Free() // the graph keeps its memory
 		for k := range 3 {
 			x.Fill(float64(10*k + r))
 			only.Fill(float64(k + r))
@@ -333,19 +335,19 @@ func TestCapturedCollectives(t *testing.T) {
 				return of(1) + of(2) + 2
 			})
 			want(t, "only", only, func(int) float64 { return float64(3*k + 3) })
-			g.AllReduce(x, Mean) // an eager one between
+			g.AllReduce(x, Mean) // an eager collective between replays
 			want(t, "mean", x, func(int) float64 { return of(1) })
 		}
 	})
 }
 
-// TestCaptureFails: what one rank does wrong is one error on all, nothing is left of the capture,
-// and the ranks go on training.
+// TestCaptureFails: a mistake of one rank is the same error on all ranks. Nothing is left of the
+// capture, and the ranks go on training.
 func TestCaptureFails(t *testing.T) {
 	odd := errors.New("odd")
 	for _, c := range []struct {
 		name string
-		rank int // that fails, -1 for any
+		rank int // the rank that fails, -1 for any
 		f    func(p *trainee, s *tensor.Scope)
 		kind error
 		says string
@@ -462,7 +464,7 @@ func TestCaptureFails(t *testing.T) {
 	}
 }
 
-// TestCaptureWithOthersBehind: a capture begins when all ranks have come to all collectives before.
+// TestCaptureWithOthersBehind: a capture begins when all ranks have called all earlier collectives.
 func TestCaptureWithOthersBehind(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	run(t, l, func(g *Group) {
@@ -494,7 +496,7 @@ func TestCaptureWithOthersBehind(t *testing.T) {
 	})
 }
 
-// TestReplayOfAnother: ranks that replay different graphs end the run.
+// TestReplayOfAnother: if ranks replay different graphs, the run ends.
 func TestReplayOfAnother(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	err := Run(context.Background(), l, func(_ context.Context, g *Group) error {
@@ -514,7 +516,7 @@ func TestReplayOfAnother(t *testing.T) {
 	}
 }
 
-// TestCaptureEndsWithRun: what ends the run ends the capture of all ranks.
+// TestCaptureEndsWithRun: the end of the run also ends the capture on all ranks.
 func TestCaptureEndsWithRun(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	how := waysToTrain[0]
@@ -548,7 +550,7 @@ func TestCaptureEndsWithRun(t *testing.T) {
 	}
 }
 
-// TestCaptureWithoutTurns: a rank that goes on and on in a capture is given up.
+// TestCaptureWithoutTurns: if a rank in a capture never gives up its turn, the others stop waiting.
 func TestCaptureWithoutTurns(t *testing.T) {
 	_, l := emulated(t, "2,mem=64MiB")
 	end := make(chan bool)
@@ -571,7 +573,7 @@ func TestCaptureWithoutTurns(t *testing.T) {
 	}
 }
 
-// TestCaptureOnProcessor: the processor does not record.
+// TestCaptureOnProcessor: the CPU cannot capture.
 func TestCaptureOnProcessor(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		p := newTrainee(g, waysToTrain[0])

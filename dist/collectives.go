@@ -7,27 +7,27 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The ways in which the ranks' elements become one.
+// The ways to combine the ranks' elements.
 const (
 	Sum     = device.CombineSum
-	Mean    = device.CombineMean // of floats
+	Mean    = device.CombineMean // for floats only
 	Max     = device.CombineMax  // NaN wins
 	Min     = device.CombineMin
 	Product = device.CombineProduct
 )
 
-// A Combine says how the ranks' elements become one: [Sum], [Mean], [Max], [Min], [Product].
+// Combine says how the ranks' elements become one element: [Sum], [Mean], [Max], [Min], [Product].
 type Combine = device.Combine
 
-// A Work is a collective that was begun. It need not be waited for: ops that use its tensors wait
-// by themselves.
+// Work is a collective that has begun. A program need not wait for it: ops that use its tensors
+// wait by themselves.
 type Work struct {
 	core *core
 	slot *slot
 	call *call
 }
 
-// Done reports whether all ranks have come, and the work is queued.
+// Done reports whether all ranks have called the collective and its work is queued.
 func (w *Work) Done() bool {
 	select {
 	case <-w.slot.done:
@@ -37,8 +37,8 @@ func (w *Work) Done() bool {
 	}
 }
 
-// Wait blocks until all ranks have come and the work is queued, and on the CPU done. It
-// panics with an *[Error] if that will never be.
+// Wait blocks until all ranks have called the collective and its work is queued; on the CPU, until
+// the work is done. It panics with an *[Error] if that cannot happen any more.
 func (w *Work) Wait() {
 	if err := w.err(); err != nil {
 		panic(err)
@@ -47,8 +47,8 @@ func (w *Work) Wait() {
 
 func (w *Work) err() error { return w.core.wait(w.slot, w.call) }
 
-// held is what an op waits for that needs a tensor of the call. A call that was dropped in a step
-// before is none of its concern.
+// held waits for the call on behalf of an op that needs one of its tensors. It ignores the error of
+// a call that was dropped in an earlier, void step.
 func (w *Work) held() error {
 	err := w.err()
 	if err != nil && w.core.over(w.slot, w.call.rank) {
@@ -57,13 +57,13 @@ func (w *Work) held() error {
 	return err
 }
 
-// messages own the memory of what one rank sends another.
+// messages identifies the messages from one rank to another. It owns the memory that they hold.
 type messages struct {
 	core     *core
 	from, to int
 }
 
-// begin calls a collective. in and out may be nil, or one tensor.
+// begin calls a collective. in and out may be nil, or the same tensor.
 func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64) *Work {
 	g.member(a.op)
 	k := &call{rank: g.rank, of: of, weight: weight}
@@ -103,7 +103,8 @@ func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64)
 	if t := g.capture(); t != nil {
 		graph = t.graph
 	}
-	// Collectives of a group are queued in order, and the messages of a pair: nothing else is.
+	// Only the collectives of one group, and the messages of one pair of ranks, are queued in
+	// order.
 	owner := any(g.core)
 	if a.kind == device.KindSendRecv {
 		owner = messages{g.core, a.root, a.peer}
@@ -128,54 +129,58 @@ func (g *Group) begin(a what, of string, out, in *tensor.Tensor, weight float64)
 	return w
 }
 
-// AllReduce replaces x, contiguous, by the combination of all ranks' x: torch's all_reduce.
+// AllReduce replaces x, which must be contiguous, by the combination of all ranks' x: torch's
+// all_reduce.
 func (g *Group) AllReduce(x *tensor.Tensor, c Combine) *Work {
 	return g.begin(what{op: "all reduce", kind: device.KindAllReduce, combine: c}, "", x, x, 1)
 }
 
-// Broadcast replaces x by that of the rank root.
+// Broadcast replaces x by the x of rank root.
 func (g *Group) Broadcast(x *tensor.Tensor, root int) *Work {
 	a := what{op: "broadcast", kind: device.KindBroadcast, root: g.ranked("broadcast", root)}
 	return g.begin(a, "", x, x, 1)
 }
 
-// AllGather puts all ranks' x into out, one behind the other: all_gather_into_tensor. out has World
-// times as many elements.
+// AllGather copies all ranks' x into out, in the order of ranks: all_gather_into_tensor. out has
+// World times as many elements as x.
 func (g *Group) AllGather(out, x *tensor.Tensor) *Work {
 	return g.begin(what{op: "all gather", kind: device.KindAllGather}, "", out, x, 1)
 }
 
-// ReduceScatter puts part Rank of the combination of all ranks' x into out: reduce_scatter_tensor.
-// x has World times as many elements as out.
+// ReduceScatter copies part number Rank of the combination of all ranks' x into out:
+// reduce_scatter_tensor. x has World times as many elements as out.
 func (g *Group) ReduceScatter(out, x *tensor.Tensor, c Combine) *Work {
 	return g.begin(what{op: "reduce scatter", kind: device.KindReduceScatter, combine: c}, "", out, x, 1)
 }
 
-// AllToAll puts part Rank of rank r's x into part r of out: all_to_all_single with equal parts.
+// AllToAll copies part number Rank of rank r's x into part r of out, for every r: all_to_all_single
+// with equal parts.
 func (g *Group) AllToAll(out, x *tensor.Tensor) *Work {
 	return g.begin(what{op: "all to all", kind: device.KindAllToAll}, "", out, x, 1)
 }
 
-// Gather puts all ranks' x into out of the rank root, one behind the other. For others out is nil.
+// Gather copies all ranks' x into out of rank root, in the order of ranks. On other ranks out is
+// nil.
 func (g *Group) Gather(out, x *tensor.Tensor, root int) *Work {
 	a := what{op: "gather", kind: device.KindGather, root: g.ranked("gather", root)}
 	return g.begin(a, "", g.only(a.op, "out", root, out), x, 1)
 }
 
-// Scatter puts part Rank of the root's x into out. For others x is nil.
+// Scatter copies part number Rank of the root's x into out. On other ranks x is nil.
 func (g *Group) Scatter(out, x *tensor.Tensor, root int) *Work {
 	a := what{op: "scatter", kind: device.KindScatter, root: g.ranked("scatter", root)}
 	return g.begin(a, "", out, g.only(a.op, "in", root, x), 1)
 }
 
-// Send sends x to a rank, which calls [Group.Recv]. Messages between two ranks come in order. A
-// Recv into the same tensor waits until x is on its way: ranks that send to each other take two.
+// Send sends x to a rank, which calls [Group.Recv]. Messages between two ranks arrive in order. A
+// Recv into the same tensor waits until x has been sent. So ranks that send to each other need two
+// tensors.
 func (g *Group) Send(x *tensor.Tensor, to int) *Work {
 	g.member("send")
 	return g.begin(g.message("send", g.rank, to), "", nil, x, 1)
 }
 
-// Recv replaces x by what a rank sends, of the same type and size.
+// Recv replaces x by the tensor that a rank sends, which has the same type and size.
 func (g *Group) Recv(x *tensor.Tensor, from int) *Work {
 	g.member("receive")
 	return g.begin(g.message("receive", from, g.rank), "", x, nil, 1)
@@ -188,7 +193,7 @@ func (g *Group) message(op string, from, to int) what {
 	return what{op: "send", kind: device.KindSendRecv, root: g.ranked(op, from), peer: g.ranked(op, to)}
 }
 
-// ranked checks a rank's number.
+// ranked returns r, and panics if the group has no such rank.
 func (g *Group) ranked(op string, r int) int {
 	g.member(op)
 	if r < 0 || r >= g.World() {
@@ -197,7 +202,7 @@ func (g *Group) ranked(op string, r int) int {
 	return r
 }
 
-// only returns what the root alone has.
+// only returns x, which must be given on the root and nil on other ranks.
 func (g *Group) only(op, name string, root int, x *tensor.Tensor) *tensor.Tensor {
 	if (x != nil) != (g.rank == root) {
 		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("%s is given by rank %d and no other", name, root)))
@@ -205,8 +210,8 @@ func (g *Group) only(op, name string, root int, x *tensor.Tensor) *tensor.Tensor
 	return x
 }
 
-// Barrier blocks until all ranks have come to it, and what they queued before on their devices'
-// default streams is done.
+// Barrier blocks until all ranks have called it, and until the work that they queued before on
+// their devices' default streams is done.
 func (g *Group) Barrier() {
 	if err := g.Device().DefaultStream().Synchronize(); err != nil {
 		panic(g.misuse("barrier", err, err.Error()))
@@ -214,8 +219,8 @@ func (g *Group) Barrier() {
 	g.exchange("barrier", nil, nil)
 }
 
-// Exchange gives v to all ranks and returns theirs, by rank: all_gather_object. Nothing is copied:
-// what v points to is shared from then on.
+// Exchange sends v to all ranks and returns the ranks' values, in their order: all_gather_object.
+// It copies nothing, so all ranks share the memory that v points to.
 func Exchange[T any](g *Group, v T) []T {
 	all := g.exchange("exchange", v, nil)
 	list := make([]T, len(all))
@@ -225,7 +230,7 @@ func Exchange[T any](g *Group, v T) []T {
 	return list
 }
 
-// exchange waits for all ranks' values. agree, if given, makes one value of them.
+// exchange waits for all ranks' values. agree, if not nil, combines them into one value.
 func (g *Group) exchange(op string, v any, agree func(values []any) (any, error)) []any {
 	g.member(op)
 	k := &call{rank: g.rank, what: what{op: op, host: true}, value: v, agree: agree}

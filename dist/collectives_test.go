@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// lists are the devices that tests of collectives run on: ranks of the processor and GPUs.
+// lists returns the devices for tests of collectives: ranks of the CPU and GPUs.
 func lists(t testing.TB, worlds ...int) map[string]DeviceList {
 	t.Helper()
 	all := map[string]DeviceList{}
@@ -34,8 +34,8 @@ func lists(t testing.TB, worlds ...int) map[string]DeviceList {
 	return all
 }
 
-// each runs f on every list; the short form leaves the emulator, which the race detector makes
-// slow, to the tests that ask for lists themselves.
+// each runs f on every list. In the short form it leaves out GPUs, because the race detector makes
+// the emulator slow; tests that call lists themselves still use them.
 func each(t *testing.T, worlds []int, f func(t *testing.T, l DeviceList)) {
 	for name, l := range lists(t, worlds...) {
 		if testing.Short() && strings.HasPrefix(name, "cuda") {
@@ -45,13 +45,14 @@ func each(t *testing.T, worlds []int, f func(t *testing.T, l DeviceList)) {
 	}
 }
 
-// run is Run with copies between the devices, which must succeed.
+// run calls Run, in which copies between devices do the collectives. It fails the test if Run
+// returns an error.
 func run(t testing.TB, l DeviceList, f func(g *Group), opts ...Option) {
 	t.Helper()
 	running(t, l, f, append([]Option{InProcess()}, opts...)...)
 }
 
-// running is Run, which must succeed.
+// running calls Run and fails the test if Run returns an error.
 func running(t testing.TB, l DeviceList, f func(g *Group), opts ...Option) {
 	t.Helper()
 	err := Run(context.Background(), l, func(_ context.Context, g *Group) error {
@@ -63,7 +64,8 @@ func running(t testing.TB, l DeviceList, f func(g *Group), opts ...Option) {
 	}
 }
 
-// element is what rank r has at index i: small whole numbers, which every type sums exactly.
+// element returns the value of rank r at index i: small whole numbers, which every type sums
+// exactly.
 func element(r, i int) float64 { return float64((i*7+r*3)%5 + 1) }
 
 func filled(s *tensor.Scope, typ dtype.Type, r, n int) *tensor.Tensor {
@@ -84,12 +86,12 @@ func want(t *testing.T, what string, x *tensor.Tensor, f func(i int) float64) {
 	}
 }
 
-// TestCollectives holds every collective, type and size to a plain reference.
+// TestCollectives compares every collective, type and size with a simple reference.
 func TestCollectives(t *testing.T) {
 	each(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) { checkCollectives(t, l, InProcess()) })
 }
 
-// checkCollectives is the suite that every backend passes.
+// checkCollectives is the suite that every backend must pass.
 func checkCollectives(t *testing.T, l DeviceList, opts ...Option) {
 	types := []dtype.Type{dtype.F32, dtype.F64, dtype.F16, dtype.BF16, dtype.I64, dtype.I32, dtype.I16, dtype.U8}
 	running(t, l, func(g *Group) {
@@ -165,7 +167,8 @@ func combined(c Combine, world, i int) float64 {
 	return v
 }
 
-// A sum of more than one round, and of more elements than one staging buffer, is exact too.
+// A sum that needs several rounds, because it has more elements than a staging buffer, is exact
+// too.
 func TestRounds(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

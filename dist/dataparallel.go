@@ -10,61 +10,62 @@ import (
 
 const opDataParallel = "data_parallel"
 
-// A Parallel is a model whose calls are spread over several devices: see [DataParallel].
+// Parallel is a model whose calls are divided among several devices: see [DataParallel].
 type Parallel[M any] struct {
-	// Module is the model, on the first of the devices. What it holds has its own names: no state
-	// dict has the "module." that PyTorch's wrapper puts before them.
+	// Module is the model, on the first device. Its parameters keep their names: a state dict has
+	// no prefix "module.". (PyTorch's wrapper adds it.)
 	Module M `nn:",inline"`
 
 	devices []device.Device `nn:"-"`
 }
 
-// DataParallel returns a model that cuts its input into parts along dimension 0, one for each
-// device, and computes them at the same time: torch.nn.DataParallel. Prefer DDP. It keeps a model
-// on each device, where this one copies it there in each call, brings all results to the first
-// device, and has the loss and the optimizer there alone. DataParallel is for a program of one
-// device that is to use others by a change of one line:
+// DataParallel returns a model that divides its input along dimension 0, one part for each device,
+// and computes the parts at the same time: torch.nn.DataParallel. Prefer DDP, which keeps a model
+// on each device. DataParallel copies the model to the devices in each call, gathers all results on
+// the first device, and runs the loss and the optimizer only there. It lets a program for one
+// device use several by a change of one line:
 //
 //	model := dist.DataParallel(nn.To(newModel(), devices[0]), devices)
 //	loss := nn.CrossEntropy(model.Forward(x), target)
 //	loss.Backward()
 //
-// The parameters and buffers of the model are on devices[0], and the results of a call come to be
-// there; x may be on any device. Where the model treats each sample by itself, gradients are those
-// of a single device with the whole batch, to rounding. A normalisation over the batch sees the
-// part of its device. Backward runs on all devices too and hands each parameter one gradient: the
-// sum over the devices, in their order. The same run gives the same bits each time.
+// The parameters and buffers of the model are on devices[0], and so are the results of a call. x
+// may be on any device. If the model treats each sample independently, gradients equal those of one
+// device with the whole batch, except for rounding. A normalisation over the batch sees only its
+// device's part. Backward runs on all devices too. Each parameter gets one gradient, the sum over
+// the devices in their order. The same run gives the same bits each time.
 //
-// Parts are those of torch's chunk: of n samples each has n divided by the number of devices,
-// rounded up, and the last what is left over. A batch of fewer parts uses the first devices. With
-// one part, or one device, the model itself is called. Otherwise each device has a replica, a
-// copy in the way of [nn.Replace], for the time of the call:
+// Parts are those of torch's chunk. For n samples each part has n divided by the number of devices,
+// rounded up, and the last part has the rest. If there are fewer parts than devices, the first
+// devices are used. With one part or one device, the model itself is called. Otherwise each device
+// has a replica for the time of the call, which is a copy as [nn.Replace] makes it:
 //
-//   - Parameters and buffers are copied to it together. A tensor without nn tag is not: it stays
-//     on devices[0], and is for replicas on other devices an error that names it.
-//   - The replica on devices[0] has the buffers of the model itself, so that running statistics
-//     are those of the first part. What the other replicas change in place in their buffers and
-//     parameters, and what any replica changes in other fields of its layers, is lost. A change of
-//     a parameter by the forward pass may be an error of Backward.
-//   - Replicas run at the same time. Functions, hooks, and what the model holds behind pointers
-//     that are no layers they have in common, and so need a lock where they change it.
-//   - A field that is not exported and holds a layer or a parameter is an *[nn.Error] that names
-//     it.
-//   - Each draws random numbers of its own, for dropout, from a generator that depends on that of
-//     the scope of x. The call takes one number from this, whether or not the model draws any.
-//   - Training flags are those of the model; the modes of the scope of x (no-grad, autocast,
-//     anomaly) hold for all. Under a GPU's [tensor.Capture] the call is an error, as is one
-//     inside of [autograd.Checkpoint]; checkpoints inside of the model are well.
+//   - Parameters and buffers are copied to it together. A tensor without an nn tag stays on
+//     devices[0]. Its use by a replica on another device is an error that names it.
+//   - The replica on devices[0] uses the buffers of the model itself, so running statistics are
+//     those of the first part. Changes that the other replicas make in place to their buffers and
+//     parameters are lost. So are changes that any replica makes to other fields of its layers.
+//     If the forward pass changes a parameter, Backward may return an error.
+//   - Replicas run at the same time. They share functions, hooks, and data behind pointers that
+//     are not layers. A model that changes shared data needs a lock.
+//   - If an unexported field holds a layer or a parameter, the call panics with an *[nn.Error]
+//     that names it.
+//   - Each replica draws its own random numbers, for example for dropout. Its generator is seeded
+//     from the generator of x's scope. The call draws one number from that generator, whether the
+//     model uses random numbers or not.
+//   - Training flags are those of the model. The modes of the scope of x (no-grad, autocast,
+//     anomaly) apply to all replicas. The call is an error in a GPU's [tensor.Capture] and inside
+//     [autograd.Checkpoint]. Checkpoints inside the model work.
 //
-// What a replica depends on and what requires a gradient is a parameter of the model or an input
-// of the call. Anything else is an error, as its gradient would be lost. Second derivatives
-// ([tensor.CreateGraph]) through the call are an error too.
+// Every tensor that a replica uses and that requires a gradient must be a parameter of the model or
+// an input of the call. Any other is an error, because its gradient would be lost. Second
+// derivatives ([tensor.CreateGraph]) through the call are an error too.
 //
-// What a device other than the first reports late, such as an index outside of its axis, comes out
-// of Backward. Where the call records no graph it comes out of the call, which waits for it. Errors
-// of a replica come out as one *[ReplicaError], that of the first device which has one; a panic of
-// the program as a *[ReplicaPanic]. Where devices is empty or names a device twice DataParallel
-// panics with a *[tensor.Error].
+// Backward returns late errors of the other devices, such as an index outside its axis. If the call
+// records no graph, the call itself waits for these errors. An error in a replica becomes one
+// *[ReplicaError], for the first device that has one. A panic of the program becomes a
+// *[ReplicaPanic]. If devices is empty or names a device twice, DataParallel panics with a
+// *[tensor.Error].
 func DataParallel[M any](model M, devices []device.Device) *Parallel[M] {
 	if len(devices) == 0 {
 		panic(misuse(tensor.ErrDevice, "there are no devices"))
@@ -86,13 +87,12 @@ func misuse(kind error, msg string, operands ...*tensor.Tensor) *tensor.Error {
 	return tensor.NewError(opDataParallel, kind, msg, operands...)
 }
 
-// Devices returns the devices, in their order.
+// Devices returns the devices in their order.
 func (d *Parallel[M]) Devices() []device.Device { return append([]device.Device(nil), d.devices...) }
 
-// Forward computes a model that is an [nn.Module], with x of shape [n, …] and a result of shape
-// [m, …], of which each device computes a part of dimension 0. A result of rank 0, such as a loss,
-// becomes a vector of one element for each part. Other models, and other results, go by way of
-// [Parallel.Call].
+// Forward computes a model that is an [nn.Module]. x has the shape [n, …] and the result [m, …];
+// each device computes a part along dimension 0. A result of rank 0, such as a loss, becomes a
+// vector with one element for each part. Other models and results need [Parallel.Call].
 func (d *Parallel[M]) Forward(x *tensor.Tensor) *tensor.Tensor {
 	if _, ok := any(d.Module).(nn.Module); !ok {
 		panic(misuse(tensor.ErrValue, fmt.Sprintf("a %T has no method Forward of one tensor; use Call", d.Module), x))
@@ -102,18 +102,18 @@ func (d *Parallel[M]) Forward(x *tensor.Tensor) *tensor.Tensor {
 	}, x)[0]
 }
 
-// Call computes f, which calls a model m with inputs x, on each device: for models of several
-// inputs or results, and with arguments that are no tensors, which f knows.
+// Call computes f on each device; f calls a model m with inputs x. It is for models with several
+// inputs or results, and for arguments that are not tensors, which f captures.
 //
 //	y := dp.Call(func(m *nn.TransformerDecoder, x ...*tensor.Tensor) []*tensor.Tensor {
 //		return []*tensor.Tensor{m.Forward(x[0], x[1], nn.Masks{Causal: true}, nn.Masks{})}
 //	}, target, memory)[0]
 //
-// All of x have the same size along dimension 0, and f gets a part of each. It returns at least
-// one tensor, and as many for each part; Call returns them put together along dimension 0, those
-// of rank 0 as vectors. They belong to the youngest scope among x and the parameters. f runs on
-// several goroutines at a time. Tensors that are to be whole on each device, such as a mask, it
-// moves there itself: mask.To(x[0].Device()).
+// All tensors of x have the same size along dimension 0, and f gets a part of each. f returns at
+// least one tensor, and the same number for each part. Call concatenates them along dimension 0;
+// tensors of rank 0 become vectors. The results belong to the youngest scope among x and the
+// parameters. f runs on several goroutines at once. A tensor that each device needs as a whole,
+// such as a mask, f moves itself: mask.To(x[0].Device()).
 func (d *Parallel[M]) Call(f func(m M, x ...*tensor.Tensor) []*tensor.Tensor, x ...*tensor.Tensor) []*tensor.Tensor {
 	if f == nil {
 		panic(misuse(tensor.ErrValue, "the function is nil", x...))
@@ -169,7 +169,7 @@ func (d *Parallel[M]) Call(f func(m M, x ...*tensor.Tensor) []*tensor.Tensor, x 
 	return y
 }
 
-// batchOf returns the size that all inputs have along dimension 0.
+// batchOf returns the common size of all inputs along dimension 0.
 func batchOf(x []*tensor.Tensor) int {
 	if len(x) == 0 {
 		panic(misuse(tensor.ErrValue, "there are no inputs to cut into parts"))
@@ -187,10 +187,11 @@ func batchOf(x []*tensor.Tensor) int {
 	return x[0].Dim(0)
 }
 
-// A part is a piece of a dimension.
+// part is a range of a dimension.
 type part struct{ start, n int }
 
-// partsOf cuts n samples into at most so many parts, as torch.chunk does. There is at least one.
+// partsOf divides n samples into at most `most` parts, as torch.chunk does. It returns at least one
+// part.
 func partsOf(n, most int) (parts []part) {
 	size := max(1, (n+most-1)/most)
 	for at := 0; at == 0 || at < n; at += size {

@@ -10,23 +10,23 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A replicated is one call of a [Parallel] on several devices.
+// replicated is one call of a [Parallel] on several devices.
 type replicated struct {
 	params   []nn.Param
-	home     *tensor.Scope // of the results
-	grad     bool          // a graph is recorded
+	home     *tensor.Scope // scope of the results
+	grad     bool          // the call records a graph
 	inputs   []*tensor.Tensor
 	replicas []*replica
 }
 
-// A replica is what one device has of a call. Its tensors are leaves, so that its graph begins with
-// them. Those that stand for the model's belong to the model's scope, as parameters do; what
-// computes with them sees no difference.
+// replica is the state of a call on one device. Its tensors are leaves, so that its graph begins
+// with them. Its copies of the model's tensors belong to the model's scope, as parameters do, so
+// the model's code sees no difference.
 type replica struct {
 	dev     device.Device
 	modes   []tensor.Option
-	tensors []*tensor.Tensor // in the place of the model's; nil: the model's own
-	in      []*tensor.Tensor // the part of each input
+	tensors []*tensor.Tensor // copies of the model's tensors; nil: the model's own tensor is used
+	in      []*tensor.Tensor // this device's part of each input
 	out     []*tensor.Tensor
 }
 
@@ -38,7 +38,7 @@ func (c *replicated) devices() []device.Device {
 	return out
 }
 
-// stand returns by name what stands in the place of the model's tensors.
+// stand returns the replica's copies by the names of the model's tensors.
 func (r *replica) stand(params []nn.Param) map[string]*tensor.Tensor {
 	with := map[string]*tensor.Tensor{}
 	for j, t := range r.tensors {
@@ -49,8 +49,8 @@ func (r *replica) stand(params []nn.Param) map[string]*tensor.Tensor {
 	return with
 }
 
-// setModes says in which modes each replica runs: those of home, with random numbers that differ.
-// It draws one number, whatever the model does.
+// setModes sets the modes of each replica: home's modes, and a generator of its own. It draws one
+// number from home's generator, whatever the model does.
 func (c *replicated) setModes() {
 	for _, r := range c.replicas {
 		r.modes = []tensor.Option{tensor.On(r.dev), tensor.Stream(c.home.Stream(r.dev))}
@@ -70,7 +70,7 @@ func mixed(n uint64) uint64 {
 	return n ^ n>>31
 }
 
-// replicate gives each replica its tensors, in scope owner.
+// replicate copies the model's tensors to each replica, in scope owner.
 func (c *replicated) replicate(owner *tensor.Scope) {
 	c.setModes()
 	list := make([]*tensor.Tensor, len(c.params))
@@ -82,7 +82,7 @@ func (c *replicated) replicate(owner *tensor.Scope) {
 		r.tensors = make([]*tensor.Tensor, len(list))
 	}
 	for j, p := range c.params {
-		if c.grad && !p.Buffer { // the memory of the parameter, as a leaf of its own
+		if c.grad && !p.Buffer { // share the parameter's memory, but with a leaf of its own
 			first.tensors[j] = p.Tensor.Detach()
 		}
 	}
@@ -94,7 +94,8 @@ func (c *replicated) replicate(owner *tensor.Scope) {
 				there := flat.To(r.dev)
 				b.unpack(there, list, r.tensors)
 				for _, j := range b.which {
-					// it may be changed: not as the others are
+					// the model may change a buffer in place, so it must not share memory with
+					// other tensors
 					if c.params[j].Buffer && len(b.which) > 1 {
 						r.tensors[j] = r.tensors[j].Clone()
 					}
@@ -119,13 +120,13 @@ func (c *replicated) replicate(owner *tensor.Scope) {
 	}
 }
 
-// scatter gives each replica its part of the inputs, in scope home.
+// scatter copies its part of the inputs to each replica, in scope home.
 func (c *replicated) scatter(x []*tensor.Tensor, parts []part) {
 	main := c.replicas[0].dev
 	c.inputs = make([]*tensor.Tensor, len(x))
 	for i, t := range x {
 		if c.grad && t.NeedsGrad() {
-			c.inputs[i] = t.In(c.home).To(main) // its gradient is computed there
+			c.inputs[i] = t.In(c.home).To(main) // the gradient is computed on the first device
 		}
 	}
 	c.home.Do(func(s *tensor.Scope) {
@@ -150,7 +151,7 @@ func (c *replicated) scatter(x []*tensor.Tensor, parts []part) {
 	}
 }
 
-// forward computes f on each device, and leaves the results in scope home.
+// forward computes f on each device, and moves the results to scope home.
 func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor) {
 	low := c.home.Autocast()
 	onEach(c.devices(), false, func(i int) {
@@ -164,7 +165,7 @@ func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor)
 			checkResults(y)
 			out := make([]*tensor.Tensor, len(y))
 			for k, t := range y {
-				out[k] = t.In(s) // a handle of the call's own
+				out[k] = t.In(s) // the call needs a handle of its own
 			}
 			s.Close(out...)
 			return out
@@ -173,7 +174,8 @@ func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor)
 			c.home.Do(func(s *tensor.Scope) { r.out = compute(s) }, r.modes...)
 			return
 		}
-		// Autocast is set anew, so that the casts of the replica's parameters end with it.
+		// Set Autocast anew, so that its cached casts of the replica's parameters end with the
+		// call.
 		c.home.Do(func(around *tensor.Scope) {
 			var out []*tensor.Tensor
 			around.Do(func(s *tensor.Scope) { out = compute(s) }, append(r.modes, tensor.Autocast(low))...)
@@ -184,7 +186,7 @@ func (c *replicated) forward(f func(i int, x []*tensor.Tensor) []*tensor.Tensor)
 	c.checkAlike()
 }
 
-// checkAlike compares the results of the replicas.
+// checkAlike checks that the results of all replicas fit together.
 func (c *replicated) checkAlike() {
 	first := c.replicas[0]
 	for _, r := range c.replicas[1:] {
@@ -204,7 +206,7 @@ func (c *replicated) checkAlike() {
 	}
 }
 
-// end frees what the replicas have.
+// end frees the replicas' tensors.
 func (c *replicated) end() {
 	for _, r := range c.replicas {
 		for _, list := range [][]*tensor.Tensor{r.tensors, r.in, r.out} {

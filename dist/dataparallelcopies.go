@@ -8,15 +8,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Many tensors go to another device in few copies: those of one type lie behind one another in a
-// buffer, and are views of it when they have arrived.
+// Many tensors move to another device in few copies. Tensors of one type are packed into a buffer,
+// and become views of the buffer's copy on the other device.
 
 const (
-	bucketBytes = 10 << 20 // of a buffer, as in PyTorch, unless a single tensor is larger
-	alignBytes  = 256      // of a tensor in it, so that kernels may load vectors
+	// size of a buffer, as in PyTorch; a larger tensor has a buffer of its own
+	bucketBytes = 10 << 20
+	alignBytes  = 256 // alignment of a tensor in a buffer, so that kernels can load vectors
 )
 
-// A bundle says which tensors of a list travel together, and where each begins, in elements.
+// bundle says which tensors of a list are copied together, and their offsets in elements.
 type bundle struct {
 	t      dtype.Type
 	which  []int
@@ -24,7 +25,7 @@ type bundle struct {
 	n      int
 }
 
-// bundlesOf puts tensors of one type together, in the order of the list.
+// bundlesOf groups the tensors of one type, in the order of the list.
 func bundlesOf(list []*tensor.Tensor) (all []*bundle) {
 	open := map[dtype.Type]*bundle{}
 	for i, x := range list {
@@ -45,8 +46,8 @@ func bundlesOf(list []*tensor.Tensor) (all []*bundle) {
 	return all
 }
 
-// pack returns the tensors of a bundle in one buffer on their device, in scope s. A single tensor
-// is its own.
+// pack copies the tensors of a bundle into one buffer on their device, in scope s. If there is only
+// one tensor, it returns that tensor.
 func (b *bundle) pack(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 	first := list[b.which[0]]
 	if len(b.which) == 1 {
@@ -62,7 +63,8 @@ func (b *bundle) pack(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 	return flat
 }
 
-// unpack puts views of what [bundle.pack] returned, or of its copy on another device, into out.
+// unpack stores views of flat in out. flat is the result of bundle.pack, or its copy on another
+// device.
 func (b *bundle) unpack(flat *tensor.Tensor, list, out []*tensor.Tensor) {
 	if len(b.which) == 1 {
 		out[b.which[0]] = flat
@@ -73,13 +75,13 @@ func (b *bundle) unpack(flat *tensor.Tensor, list, out []*tensor.Tensor) {
 	}
 }
 
-// piece is the place in flat of tensor x, the k-th of the bundle.
+// piece returns the range of flat that holds tensor x, the k-th of the bundle.
 func (b *bundle) piece(flat *tensor.Tensor, k int, x *tensor.Tensor) *tensor.Tensor {
 	return flat.Narrow(0, b.starts[k], x.Size()).View(x.Shape().Slice()...)
 }
 
-// carry returns a list of tensors of one device as they are on another, in scope s, which records
-// no graph. nil stays nil.
+// carry copies tensors from one device to another, in scope s, which records no graph. nil stays
+// nil.
 func carry(s *tensor.Scope, list []*tensor.Tensor, to device.Device) []*tensor.Tensor {
 	out := make([]*tensor.Tensor, len(list))
 	for _, b := range bundlesOf(list) {
@@ -93,8 +95,9 @@ func carry(s *tensor.Scope, list []*tensor.Tensor, to device.Device) []*tensor.T
 	return out
 }
 
-// summed returns the sum of each list of tensors of one shape and type on one device, nil of none,
-// in scope s: one launch for all of a type. That of one tensor is the tensor.
+// summed returns the sum of each list of tensors, in scope s. A list's tensors have one shape and
+// type and are on one device. It needs one launch for each type. The sum of no tensors is nil, the
+// sum of one tensor is the tensor itself.
 func summed(s *tensor.Scope, lists [][]*tensor.Tensor) []*tensor.Tensor {
 	type kind struct {
 		t dtype.Type

@@ -19,12 +19,12 @@ func mlp() nn.Module {
 	return nn.NewSequential(nn.NewLinear(6, 16), &nn.Tanh{}, nn.NewLinear(16, 8), &nn.GELU{}, nn.NewLinear(8, 3))
 }
 
-// convs is a model with a normalisation whose buffers change.
+// convs returns a model with a normalisation whose buffers change.
 func convs() nn.Module {
 	return nn.NewSequential(nn.NewConv2d(2, 4, 3), nn.NewBatchNorm2d(4), &nn.ReLU{}, nn.NewFlatten(1, -1), nn.NewLinear(4*2*2, 3))
 }
 
-// chars is a small transformer over characters, whose embedding is its last layer too.
+// chars is a small transformer over characters that uses its embedding as its last layer too.
 type chars struct {
 	nn.Base
 	Embed   *nn.Embedding
@@ -42,7 +42,7 @@ func (m *chars) Forward(x *tt) (y *tt) {
 	return m.Out.Forward(m.Encoder.ForwardMasked(m.Embed.Forward(x), nn.Masks{Causal: true}))
 }
 
-// A sample of the models that are compared, with inputs of n samples.
+// sample is a model for the comparison, with inputs of n samples.
 type sample struct {
 	name  string
 	model func() nn.Module
@@ -55,15 +55,15 @@ var samples = []sample{
 	{"chars", func() nn.Module { return newChars() }, func(s *tensor.Scope, n int) *tt { return s.RandInt(0, 11, n, 5) }},
 }
 
-// byParts computes what a model on several devices is to compute, on one: each part of the batch by
-// a model of its own, of which the first is the model.
+// byParts computes on one device what a model on several devices must compute. Each part of the
+// batch goes through a copy of the model; the first part goes through the model itself.
 func byParts(m nn.Module, x *tt, devices int) (y *tt) {
 	n := x.Dim(0)
 	size := (n + devices - 1) / devices
 	var parts []*tt
 	for at := 0; at < n; at += size {
 		use := m
-		if at > 0 { // the parameters of the model, and buffers of its own
+		if at > 0 { // a copy with the parameters of the model and its own buffers
 			with := map[string]*tt{}
 			for _, b := range nn.NamedBuffers(m) {
 				with[b.Name] = b.Tensor.Clone()
@@ -75,8 +75,9 @@ func byParts(m nn.Module, x *tt, devices int) (y *tt) {
 	return tensor.Cat(0, parts...)
 }
 
-// Results, gradients and the weights after some steps are those of one device, with full and uneven
-// batches, for models on the CPU and GPUs, in float64 to 1e-9 and in float32.
+// Results, gradients, and the weights after some steps equal those of one device, with full and
+// uneven batches. The models run on the CPU and on GPUs; the tolerance is 1e-9 in float64, and
+// larger in float32.
 func TestDataParallelEqualsOneDevice(t *testing.T) {
 	g := gpus(t, ":4,mem=64MiB")
 	for _, c := range []struct {
@@ -87,7 +88,7 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 	}{
 		{[]device.Device{host(t), g[0], g[1]}, dtype.F64, 1e-9, 7},
 		{g[:2], dtype.F32, 1e-4, 4},
-		// three of the four have something to do
+		// only three of the four devices get a part
 		{g, dtype.F32, 1e-4, 5},
 		{[]device.Device{g[1], host(t)}, dtype.F32, 1e-4, 3}, // parts of 2 and 1
 	} {
@@ -95,7 +96,7 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 			t.Run(fmt.Sprint(m.name, " ", c.t, " ", len(c.devices), " ", c.batch), func(t *testing.T) {
 				model := nn.Cast(m.model(), c.t)
 				one := nn.Clone(model)
-				// What is compared is on the same device, so that only the order of sums differs.
+				// The reference runs on the same device, so only the order of sums differs.
 				dp := dist.DataParallel(nn.To(model, c.devices[0]), c.devices)
 				nn.To(one, c.devices[0])
 				opts := [2]*optim.SGD{}
@@ -104,7 +105,7 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 				}
 				steps := 20
 				if m.name == "chars" && c.t == dtype.F32 || testing.Short() {
-					steps = 3 // an emulated GPU takes its time
+					steps = 3 // an emulated GPU is slow
 				}
 				for step := range steps {
 					tensor.Do(func(s *tensor.Scope) {
@@ -137,8 +138,8 @@ func TestDataParallelEqualsOneDevice(t *testing.T) {
 	}
 }
 
-// A model that treats each sample by itself has the gradients of the whole batch on one device; so
-// has one with a normalisation over the batch, in evaluation.
+// If a model treats each sample independently, its gradients equal those of the whole batch on one
+// device. That also holds for a normalisation over the batch in evaluation.
 func TestDataParallelEqualsWholeBatch(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	for _, m := range samples {
@@ -164,7 +165,7 @@ func TestDataParallelEqualsWholeBatch(t *testing.T) {
 	}
 }
 
-// One run has the bits of the other, whichever goroutine is the faster.
+// Two runs give the same bits, whichever goroutine is faster.
 func TestDataParallelHasTheSameBits(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":3,mem=64MiB")...)
 	var first []byte
@@ -191,7 +192,7 @@ func TestDataParallelHasTheSameBits(t *testing.T) {
 	}
 }
 
-// Running statistics are those of the part of the first device, and one batch is counted.
+// Running statistics are those of the first device's part, and the batch is counted once.
 func TestDataParallelBuffers(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	norm := nn.NewBatchNorm1d(3)
@@ -218,7 +219,7 @@ func TestDataParallelBuffers(t *testing.T) {
 	})
 }
 
-// A batch of one sample, and a list of one device, call the model itself.
+// For a batch of one sample, or a list of one device, the model itself is called.
 func TestDataParallelAlone(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	m := nn.To(mlp(), g[0])

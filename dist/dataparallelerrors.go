@@ -10,11 +10,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A ReplicaError is an error of the library in one of the replicas of a [Parallel].
+// ReplicaError is an error of the library in one of the replicas of a [Parallel].
 type ReplicaError struct {
-	Device   string // of the replica
-	Backward bool   // it happened in Backward, not in the call
-	Err      error  // a *[tensor.Error], as a rule
+	Device   string // device of the replica
+	Backward bool   // it happened in Backward and not in the call
+	Err      error  // usually a *[tensor.Error]
 }
 
 func (e *ReplicaError) Error() string {
@@ -30,12 +30,13 @@ func (e *ReplicaError) Unwrap() error { return e.Err }
 // Raised makes the error one that tensor.Try returns: see device.Raised.
 func (e *ReplicaError) Raised() {}
 
-// A ReplicaPanic is what the goroutine that called a [Parallel] panics with when the program itself
-// panics in a replica, on a goroutine that is gone by then. tensor.Try lets it pass.
+// ReplicaPanic reports a panic of the program in a replica. The goroutine that called the
+// [Parallel] panics with it, because the replica's goroutine has ended by then. tensor.Try does not
+// catch it.
 type ReplicaPanic struct {
-	Device string // of the replica
-	Value  any    // what it panicked with
-	Stack  []byte // where, as debug.Stack prints it
+	Device string // device of the replica
+	Value  any    // argument of the panic
+	Stack  []byte // stack of the panic, as debug.Stack prints it
 }
 
 func (p *ReplicaPanic) Error() string {
@@ -48,9 +49,9 @@ func (p *ReplicaPanic) Unwrap() error {
 	return err
 }
 
-// onEach calls f for each device at the same time, for the first one on the goroutine of the
-// caller, and returns when all are done. What one panics with, the first of them, goes on from
-// here. If f ended its goroutine (runtime.Goexit), so does this one.
+// onEach calls f for all devices at the same time, for the first one on the caller's goroutine, and
+// returns when all calls have ended. It repeats the first panic. If a call of f ended its goroutine
+// (runtime.Goexit), it ends this one too.
 func onEach(devices []device.Device, backward bool, f func(i int)) {
 	panics := make([]any, len(devices))
 	exits := make([]bool, len(devices))
@@ -83,7 +84,7 @@ func onEach(devices []device.Device, backward bool, f func(i int)) {
 	for i := range devices {
 		switch p := panics[i].(type) {
 		case *ReplicaError:
-			// the goroutine has no frame of the program
+			// no frame of the program is on the goroutine's stack
 			if e, ok := p.Err.(*tensor.Error); ok && e.Site == "" {
 				e.Site = misuse(nil, "").Site
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Misuse is told before anything is computed.
+// Misuse is reported before anything is computed.
 func TestDataParallelMisuse(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	wants(t, tensor.ErrDevice, func() { dist.DataParallel(mlp(), nil) }, "there are no devices")
@@ -49,8 +49,9 @@ func TestDataParallelMisuse(t *testing.T) {
 	})
 }
 
-// An error of a replica comes out with its device, one of the program with its stack, and a
-// goroutine that ends takes the caller with it. The first device's is told.
+// An error in a replica comes with its device, a panic of the program with its stack. If a
+// replica's goroutine ends, the caller's ends too. If several devices fail, the first device's
+// error is reported.
 func TestDataParallelReplicaErrors(t *testing.T) {
 	g := gpus(t, ":3,mem=64MiB")
 	dp := dist.DataParallel(nn.To(mlp(), g[0]), g)
@@ -92,8 +93,8 @@ func TestDataParallelReplicaErrors(t *testing.T) {
 				t.Error("the call returned")
 			}
 		}
-		// The layer is named as in the model, and the caller where the goroutine has none of the
-		// program.
+		// The error names the layer as in the model. It names the caller's line, because the
+		// replica's goroutine has no frame of the program.
 		err := wants(t, tensor.ErrShape, func() { dp.Forward(s.Ones(6, 5)) }, "in 0 (nn.Linear)")
 		var r *dist.ReplicaError
 		if !errors.As(err, &r) || r.Device != "cuda:0" {
@@ -109,7 +110,7 @@ func TestDataParallelReplicaErrors(t *testing.T) {
 			}()
 			dp.Call(at(1, func() { nilMap["a"] = 1 }), x)
 		}()
-		// In Backward too.
+		// The same in Backward.
 		y := dp.Call(func(m nn.Module, x ...*tt) []*tt {
 			y := m.Forward(x[0])
 			if x[0].Device() == g[2] {
@@ -129,8 +130,8 @@ func TestDataParallelReplicaErrors(t *testing.T) {
 	}
 }
 
-// What a device reports late comes out though the program waits for the first device alone: of
-// Backward, or of a call without a graph.
+// Late errors of a device are reported although the program waits only for the first device: by
+// Backward, or by the call itself if it records no graph.
 func TestDataParallelLateErrors(t *testing.T) {
 	g := gpus(t, ":2,mem=64MiB")
 	dp := dist.DataParallel(nn.To(nn.NewEmbedding(3, 2), g[0]), g)

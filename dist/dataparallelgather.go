@@ -6,29 +6,29 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The results of a call are those of a function of the model's parameters and of the inputs. Each
-// replica has a graph of its own, which the function's node keeps. Its VJP sends the gradient of
-// each part back through that of its device, all at the same time.
+// In the graph, the results of a call come from one function of the model's parameters and the
+// inputs. Each replica has a graph of its own, which the function's node keeps. The VJP sends the
+// gradient of each part back through its device's graph, on all devices at the same time.
 
-// gathered is that function. Its operands are on the first device.
+// gathered is this function. Its operands are on the first device.
 type gathered struct {
 	call     *replicated
 	operands []operand
-	results  []int      // those of the replicas' results that have a gradient
-	common   dtype.Type // to which they are converted
-	rows     [][]int    // of each result, in each replica
-	branch   [][]int    // the number under which the context keeps it, -1 where it has no gradient
+	results  []int      // indexes of the replicas' results that have a gradient
+	common   dtype.Type // the type to which these results are converted
+	rows     [][]int    // rows of each result, in each replica
+	branch   [][]int    // number by which the context keeps the result, -1 if it has no gradient
 }
 
-// An operand is a parameter or an input, with the leaf that stands for it in each replica; nil
-// where that does not depend on it.
+// operand is a parameter or an input, with its leaf in each replica. A leaf is nil if the replica
+// does not use it.
 type operand struct {
 	x      *tensor.Tensor
 	input  bool
 	leaves []*tensor.Tensor
 }
 
-// gather returns the results on the first device, with their place in the graph.
+// gather returns the results on the first device, connected to the graph.
 func (c *replicated) gather() []*tensor.Tensor {
 	f := &gathered{call: c}
 	y := make([]*tensor.Tensor, len(c.replicas[0].out))
@@ -79,14 +79,14 @@ func (c *replicated) gather() []*tensor.Tensor {
 		}
 		for i, t := range r.in {
 			if c.inputs[i] == nil {
-				t.Free() // the graph has what it needs of it
+				t.Free() // the graph keeps what it needs of the result
 			}
 		}
 	}
 	return y
 }
 
-// apply records the function. What the replicas have ends with its node.
+// apply records the function. The replicas' tensors live as long as its node.
 func (f *gathered) apply() []*tensor.Tensor {
 	c := f.call
 	first := c.replicas[0].out
@@ -114,7 +114,8 @@ func (f *gathered) apply() []*tensor.Tensor {
 	return out
 }
 
-// findOperands lists what the replicas depend on. It fails where that is none of theirs.
+// findOperands lists the operands that the replicas use. It panics if a replica uses another tensor
+// that requires a gradient.
 func (f *gathered) findOperands() {
 	c := f.call
 	all := make([]operand, len(c.params)+len(c.inputs))
@@ -160,7 +161,7 @@ func (f *gathered) findOperands() {
 
 func (f *gathered) Name() string { return opDataParallel }
 
-// Forward puts the results of the replicas together.
+// Forward concatenates the replicas' results.
 func (f *gathered) Forward(c *tensor.Context, _ []*tensor.Tensor) []*tensor.Tensor {
 	y := make([]*tensor.Tensor, len(f.results))
 	for i, k := range f.results {
@@ -184,15 +185,15 @@ func (f *gathered) Forward(c *tensor.Context, _ []*tensor.Tensor) []*tensor.Tens
 	return y
 }
 
-// A way is how gradients go back through one replica.
+// way holds the state of a backward pass through one replica.
 type way struct {
 	dev    device.Device
 	y, g   []*tensor.Tensor
-	starts []int // of the rows of g
+	starts []int // first row of the replica's part of each g
 	rows   []int
-	at     []int            // the operands whose gradients are wanted
-	leaves []*tensor.Tensor // theirs
-	out    []*tensor.Tensor // the gradients, on the first device
+	at     []int            // indexes of the operands whose gradients are wanted
+	leaves []*tensor.Tensor // leaves of these operands
+	out    []*tensor.Tensor // gradients of these operands, on the first device
 }
 
 // VJP computes the gradients of the operands.
@@ -217,7 +218,7 @@ func (f *gathered) VJP(c *tensor.Context, g []*tensor.Tensor) []*tensor.Tensor {
 	return f.collect(c, of)
 }
 
-// way prepares the way through replica i, given the gradients of all results.
+// way prepares the backward pass through replica i. g are the gradients of all results.
 func (f *gathered) way(c *tensor.Context, i int, g []*tensor.Tensor) *way {
 	w := &way{dev: f.call.replicas[i].dev}
 	for k, number := range f.branch[i] {
@@ -239,20 +240,21 @@ func (f *gathered) way(c *tensor.Context, i int, g []*tensor.Tensor) *way {
 	return w
 }
 
-// settle waits for the work on dev, in scope s, which records no graph. Who reads a result waits
-// for the first device alone, and would not learn what the others report late, such as an index
-// outside of its axis.
+// settle waits for the work on dev, in scope s, which records no graph. A program that reads a
+// result waits only for the first device. Without settle, it would not see late errors of the other
+// devices, such as an index outside its axis.
 func settle(s *tensor.Scope, dev device.Device) {
 	one := s.On(dev).Empty(1)
 	defer one.Free()
 	tensor.Raw(opDataParallel, []*tensor.Tensor{one}, nil, func(st device.Stream, _, _ []device.View) error { return st.Synchronize() })
 }
 
-// back computes the gradients in scope s, on the goroutine of w's device, and takes them to the
+// back computes the gradients in scope s, on the goroutine of w's device, and moves them to the
 // device main.
 func (w *way) back(c *tensor.Context, s *tensor.Scope, main device.Device) {
 	if w.dev != main {
-		settle(s, w.dev) // what the first device computes meanwhile needs the results of all
+		// wait for this device only: work of the first device needs the results of all
+		settle(s, w.dev)
 	}
 	y, g := make([]*tensor.Tensor, len(w.y)), make([]*tensor.Tensor, len(w.y))
 	for k := range y {
@@ -274,10 +276,10 @@ func (w *way) back(c *tensor.Context, s *tensor.Scope, main device.Device) {
 	s.Close(keep...)
 }
 
-// collect puts the gradients of the replicas together: sums for parameters, in the order of the
-// devices, and parts behind one another for inputs.
+// collect combines the replicas' gradients. For a parameter it sums them in the order of the
+// devices; for an input it concatenates the parts.
 func (f *gathered) collect(c *tensor.Context, ways []*way) []*tensor.Tensor {
-	found := make([][]*tensor.Tensor, len(f.operands)) // by replica
+	found := make([][]*tensor.Tensor, len(f.operands)) // by operand and replica
 	for j := range found {
 		found[j] = make([]*tensor.Tensor, len(ways))
 	}
@@ -310,7 +312,7 @@ func (f *gathered) collect(c *tensor.Context, ways []*way) []*tensor.Tensor {
 	return out
 }
 
-// parts returns the gradient of an input: zeros for a part that its replica made no use of.
+// parts returns the gradient of an input, with zeros for a part that its replica did not use.
 func (f *gathered) parts(s *tensor.Scope, o operand, found []*tensor.Tensor) *tensor.Tensor {
 	list := make([]*tensor.Tensor, len(found))
 	at := -1
@@ -328,7 +330,7 @@ func (f *gathered) parts(s *tensor.Scope, o operand, found []*tensor.Tensor) *te
 	return tensor.Cat(0, list...)
 }
 
-// gatheredOne is a function of one result, which is a tensor of its own.
+// gatheredOne is gathered for a single result.
 type gatheredOne struct{ f *gathered }
 
 func (o gatheredOne) Name() string { return o.f.Name() }

@@ -16,14 +16,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// pair returns a model on three devices and the same on one, all in float64.
+// pair returns a model on three devices and an equal model on one, both in float64.
 func pair(t *testing.T) (dp *dist.Parallel[nn.Module], one nn.Module, devices []device.Device) {
 	devices = append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	m := nn.Cast(mlp(), dtype.F64)
 	return dist.DataParallel(m, devices), nn.Clone(m), devices
 }
 
-// same compares gradients, and gives them up.
+// same compares gradients and then clears them.
 func same(t *testing.T, what string, a, b any) {
 	t.Helper()
 	tensor.Do(func(s *tensor.Scope) {
@@ -34,7 +34,7 @@ func same(t *testing.T, what string, a, b any) {
 	})
 }
 
-// The ways to go back through a graph do what they do on one device.
+// Every kind of backward pass gives the same results as on one device.
 func TestDataParallelBackward(t *testing.T) {
 	dp, one, devices := pair(t)
 	inputs := func(s *tensor.Scope) (*tt, *tt) { return s.Randn(7, 6).Double(), s.Randn(4, 6).Double() }
@@ -128,8 +128,8 @@ func TestDataParallelBackward(t *testing.T) {
 	})
 }
 
-// A parameter has one gradient: its hooks are called once, when it is complete, and a scaler and an
-// average over calls see that.
+// A parameter has one gradient. Its hooks are called once, when the gradient is complete. A scaler
+// and an average over calls use the complete gradient too.
 func TestDataParallelHooks(t *testing.T) {
 	dp, one, _ := pair(t)
 	before, after := 0, 0
@@ -154,7 +154,8 @@ func TestDataParallelHooks(t *testing.T) {
 		tensor.Do(func(s *tensor.Scope) {
 			x := s.Randn(6, 6)
 			if step == 0 {
-				x = x.MulScalar(math.Inf(1)) // the step is left out
+				// makes the gradients overflow, so that the step is skipped
+				x = x.MulScalar(math.Inf(1))
 			}
 			scaler.Scale(m.Forward(x).Square().Mean()).Backward()
 			scaler.Step(opt)
@@ -167,7 +168,7 @@ func TestDataParallelHooks(t *testing.T) {
 	}
 }
 
-// An input on any device has its gradient there.
+// The gradient of an input is on the input's device.
 func TestDataParallelInputs(t *testing.T) {
 	dp, one, devices := pair(t)
 	for _, d := range devices {
@@ -183,8 +184,8 @@ func TestDataParallelInputs(t *testing.T) {
 		})
 		same(t, d.Name(), dp, one)
 	}
-	// What is older than the batch is no younger for it, and a leaf of the root scope may be an
-	// input.
+	// A tensor that is older than the batch stays in its scope, and a leaf of the root scope may be
+	// an input.
 	tensor.Do(func(s *tensor.Scope) {
 		x := tensor.Ones(4, 6).Double().RequiresGrad()
 		if y := dp.Forward(x.In(s)); y.Scope() != s {
@@ -196,7 +197,7 @@ func TestDataParallelInputs(t *testing.T) {
 	})
 }
 
-// two is a model of several inputs and results, of several types.
+// two is a model with several inputs and results of several types.
 type two struct {
 	nn.Base
 	A, B *nn.Linear
@@ -211,7 +212,7 @@ func (m *two) Forward(x, y *tt, scale float64, back bool) []*tt {
 	return []*tt{h, loss, h.Detach().Mul(h.Detach()), h.Sum(1).Float(), h.Argmax(1)}
 }
 
-// Call takes models of several inputs and results, with arguments that are no tensors.
+// Call supports models with several inputs and results, and arguments that are not tensors.
 func TestDataParallelCall(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	m := nn.Cast(&two{A: nn.NewLinear(4, 3), B: nn.NewLinear(2, 3)}, dtype.F64)
@@ -228,7 +229,7 @@ func TestDataParallelCall(t *testing.T) {
 					t.Errorf("result %d is %v, want %v", i, got[k].Type(), want[k].Type())
 				}
 			}
-			if s := got[1].Shape().Slice(); !slices.Equal(s, []int{3}) { // one loss of each
+			if s := got[1].Shape().Slice(); !slices.Equal(s, []int{3}) { // one loss for each part
 				t.Errorf("the losses have shape %v", s)
 			}
 			near(t, "loss", got[1].Mean(), want[1], 1e-9)
@@ -240,7 +241,7 @@ func TestDataParallelCall(t *testing.T) {
 			same(t, "gradient", dp, one)
 		})
 	}
-	// One of the replicas makes no use of a parameter, and gives a result without a graph.
+	// One of the replicas does not use a parameter, and returns a result without a graph.
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(6, 4).Double()
 		y := dp.Call(func(m *two, x ...*tt) []*tt {
@@ -254,7 +255,7 @@ func TestDataParallelCall(t *testing.T) {
 		m.A.Bias.ZeroGrad()
 		m.A.Weight.ZeroGrad()
 	})
-	// Parameters and inputs themselves are results, and a graph may be of inputs alone.
+	// Results may be parameters or inputs themselves, and a graph may depend on inputs only.
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(6, 4).Double().RequiresGrad()
 		y := dp.Call(func(m *two, x ...*tt) []*tt { return []*tt{x[0], m.A.Weight} }, x)
@@ -283,7 +284,7 @@ func TestDataParallelRefusals(t *testing.T) {
 		if _, ok := err.(*dist.ReplicaError); !ok {
 			t.Errorf("the error is a %T", err)
 		}
-		// Without a gradient it is a constant like any other.
+		// A tensor that requires no gradient is allowed, as a constant.
 		w.SetRequiresGrad(false)
 		dp.Call(func(m nn.Module, x ...*tt) []*tt { return []*tt{m.Forward(x[0].Mul(w.To(x[0].Device())))} }, x)[0].Sum().Backward()
 		nn.ZeroGrad(dp)

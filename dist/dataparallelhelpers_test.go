@@ -38,7 +38,7 @@ func host(t testing.TB) device.Device {
 	return d
 }
 
-// near reports the largest difference between two tensors.
+// near fails the test if the largest difference between two tensors exceeds the tolerance.
 func near(t *testing.T, what string, got, want *tt, tolerance float64) {
 	t.Helper()
 	if (got == nil) != (want == nil) {
@@ -61,8 +61,8 @@ func near(t *testing.T, what string, got, want *tt, tolerance float64) {
 	}
 }
 
-// wants checks that f panics with an error of the library of the kind, nil for any, which says all
-// of the words.
+// wants checks that f panics with an error of the library that contains all of the words. Its kind
+// must be kind; nil allows any kind.
 func wants(t *testing.T, kind error, f func(), words ...string) error {
 	t.Helper()
 	err := tensor.Try(f)
@@ -90,7 +90,7 @@ func allocated(devices []device.Device) []int {
 	return n
 }
 
-// gradients returns those of a model's parameters, and frees them.
+// gradients returns the gradients of a model's parameters, and clears them.
 func gradients(s *tensor.Scope, m any) (out []*tt) {
 	for _, p := range nn.Parameters(m) {
 		g := p.TakeGrad()

@@ -15,16 +15,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// odd is a model with what programs put into models.
+// odd is a model with the kinds of fields that programs put into models.
 type odd struct {
 	nn.Base
 	Heads  *nn.ModuleMap[*nn.Linear]
 	Scales *nn.ParameterMap
 	List   []nn.Module
-	Tied   *nn.Linear // its weight is that of the first of List
+	Tied   *nn.Linear // shares the weight of the first layer in List
 	Act    func(x *tt) *tt
 	Mask   *tt      `nn:"mask,transient"`
-	Order  []string // of the heads
+	Order  []string // names of the heads
 	sizes  map[string]int
 	calls  *atomic.Int64
 }
@@ -54,8 +54,8 @@ func (m *odd) Forward(x *tt) (y *tt) {
 	return x
 }
 
-// A model of maps, lists, functions, ties, parametrizations and fields that are not exported is
-// replicated as it is, and its hooks see each replica.
+// A model with maps, lists, functions, shared parameters, parametrizations and unexported fields is
+// replicated correctly, and its hooks are called for each replica.
 func TestDataParallelOddModel(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	m := nn.Cast(newOdd(), dtype.F64)
@@ -72,7 +72,7 @@ func TestDataParallelOddModel(t *testing.T) {
 		want.Square().Sum().Backward()
 		same(t, "gradient", dp, one)
 		for k, b := range nn.NamedBuffers(dp) {
-			// as the power method does not see the batch
+			// the power method does not depend on the batch
 			near(t, b.Name, b.Tensor, nn.NamedBuffers(one)[k].Tensor, 1e-9)
 		}
 	})
@@ -90,7 +90,7 @@ func TestDataParallelOddModel(t *testing.T) {
 	}
 }
 
-// hidden is a model that no copy can be made of.
+// hidden is a model that cannot be copied.
 type hidden struct {
 	nn.Base
 	A    *nn.Linear
@@ -99,7 +99,7 @@ type hidden struct {
 
 func (m *hidden) Forward(x *tt) *tt { return m.last.Forward(x) }
 
-// loose is a model with a tensor that is no part of its state.
+// loose is a model with a tensor that is not part of its state.
 type loose struct {
 	nn.Base
 	A     *nn.Linear
@@ -111,7 +111,7 @@ func (m *loose) Forward(x *tt) (y *tt) {
 	return m.A.Forward(x).Mul(m.Scale)
 }
 
-// What cannot be replicated is named.
+// Errors name the part of a model that cannot be replicated.
 func TestDataParallelModelErrors(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	tensor.Do(func(s *tensor.Scope) {
@@ -131,7 +131,7 @@ func TestDataParallelModelErrors(t *testing.T) {
 	})
 }
 
-// A step leaves no memory behind, with Backward and without, and also when it fails.
+// A step leaves no memory behind: with Backward, without it, and when it fails.
 func TestDataParallelMemory(t *testing.T) {
 	devices := gpus(t, ":3,mem=64MiB")
 	m := nn.To(convs(), devices[0])
@@ -166,18 +166,18 @@ func TestDataParallelMemory(t *testing.T) {
 	if n := allocated(devices); !slices.Equal(n, before) {
 		t.Errorf("%v bytes, there were %v", n, before)
 	}
-	// A step without a scope is freed by Backward too.
+	// Backward also frees the memory of a step without a scope.
 	dp.Forward(tensor.Ones(6, 2, 4, 4)).Square().Mean().Backward()
 	if n := allocated(devices); n[1] != 0 || n[2] != 0 {
 		t.Errorf("%v bytes are in use behind a step of the root scope", n)
 	}
-	// One without Backward is found by the collector.
+	// The garbage collector frees the memory of a call without Backward.
 	func() { dp.Forward(tensor.Ones(6, 2, 4, 4)) }()
 	for range 100 {
 		runtime.GC()
 		time.Sleep(time.Millisecond)
 		for _, d := range devices {
-			d.Empty() // takes in what was queued
+			d.Empty() // also frees the blocks that cleanups have queued
 		}
 		if n := allocated(devices); n[1] == 0 && n[2] == 0 {
 			return

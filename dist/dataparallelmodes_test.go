@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Without gradients, and in evaluation, a call leaves nothing behind but its result.
+// Without gradients, and in evaluation, a call leaves only its result behind.
 func TestDataParallelInference(t *testing.T) {
 	devices := gpus(t, ":3,mem=64MiB")
 	m := nn.To(nn.Eval(convs()), devices[0])
@@ -37,11 +37,12 @@ func TestDataParallelInference(t *testing.T) {
 	if n := allocated(devices); !slices.Equal(n, before) {
 		t.Errorf("%v bytes stay, there were %v", n, before)
 	}
-	runtime.KeepAlive([]any{m, one, dp}) // their memory counts until here
+	// keep them in use, so that their memory is counted until here
+	runtime.KeepAlive([]any{m, one, dp})
 }
 
-// Autocast holds for the replicas, whose casts end with the call; gradients are of the parameters'
-// type.
+// Autocast applies to the replicas, and their casts end with the call. Gradients have the
+// parameters' type.
 func TestDataParallelAutocast(t *testing.T) {
 	devices := gpus(t, ":2,mem=64MiB")
 	m := nn.To(mlp(), devices[0])
@@ -67,7 +68,7 @@ func TestDataParallelAutocast(t *testing.T) {
 			}
 			near(t, "gradient", p.Grad(), nn.Parameters(one)[k].Grad(), 0.03)
 		}
-		s.Do(func(s *tensor.Scope) { // many calls in one scope leave nothing
+		s.Do(func(s *tensor.Scope) { // many calls in one scope leave nothing behind
 			for range 3 {
 				dp.Forward(x.In(s)).Free()
 			}
@@ -78,8 +79,8 @@ func TestDataParallelAutocast(t *testing.T) {
 	}, tensor.Autocast(dtype.BF16))
 }
 
-// Replicas drop different elements, the next call others again, and the same seed gives the same.
-// What Backward sees is what the call dropped.
+// Replicas drop different elements, and so does the next call; the same seed drops the same ones.
+// Backward uses the elements that the call dropped.
 func TestDataParallelDropout(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":2,mem=64MiB")...)
 	dp := dist.DataParallel(nn.NewSequential(nn.NewDropout(0.5)), devices)
@@ -118,7 +119,7 @@ func TestDataParallelDropout(t *testing.T) {
 	})
 }
 
-// roots is a model whose gradient is not a number at 0.
+// roots is a model whose gradient is NaN at 0.
 type roots struct {
 	nn.Base
 	W *tt `nn:"w"`
@@ -126,7 +127,7 @@ type roots struct {
 
 func (m *roots) Forward(x *tt) *tt { return x.Mul(m.W).Sqrt().Mul(x) }
 
-// Anomalies are looked for in replicas, in the call and in Backward.
+// Anomaly mode works in replicas, in the call and in Backward.
 func TestDataParallelAnomaly(t *testing.T) {
 	devices := append([]device.Device{host(t)}, gpus(t, ":1,mem=64MiB")...)
 	dp := dist.DataParallel(&roots{W: tensor.Ones(1).RequiresGrad()}, devices)
@@ -143,7 +144,7 @@ func TestDataParallelAnomaly(t *testing.T) {
 	}, tensor.DetectAnomaly(tensor.AnomalyForward))
 }
 
-// A scope's stream is that of its device; the others have theirs.
+// The stream of a scope applies to its device; the other devices use their own.
 func TestDataParallelStreams(t *testing.T) {
 	devices := gpus(t, ":2,mem=64MiB")
 	st, err := devices[0].NewStream(0)
@@ -173,7 +174,7 @@ func TestDataParallelStreams(t *testing.T) {
 	}
 }
 
-// A capture is refused before anything is computed.
+// In a capture the call is refused before anything is computed.
 func TestDataParallelCapture(t *testing.T) {
 	devices := gpus(t, ":2,mem=64MiB")
 	dp := dist.DataParallel(nn.To(mlp(), devices[0]), devices)

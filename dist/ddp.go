@@ -10,24 +10,24 @@ import (
 )
 
 // DDP makes Backward average the gradients of a model over the ranks of g: torch's
-// DistributedDataParallel. It returns the model itself, unchanged, and is called by all ranks.
+// DistributedDataParallel. All ranks call it. It returns the model itself, unchanged.
 //
-// At once all ranks get rank 0's parameters and buffers. Then each Backward that reaches parameters
-// reduces their gradients while it goes on with those of earlier layers. Gradients are put into
-// buckets, which are reduced one after the other. They are views of their bucket from then on.
-// Parameters that a run does not reach cost nothing, and need no option; one that no rank reaches
-// keeps what it has. After it the buffers, such as running statistics, are those of the lowest
-// rank.
+// DDP copies rank 0's parameters and buffers to all ranks at once. Later each Backward that reaches
+// parameters reduces their gradients while it computes those of earlier layers. Gradients are
+// grouped in buckets, which are reduced one after the other, and are views of their bucket from
+// then on. Parameters that a run does not reach cost nothing and need no option. A parameter that
+// no rank reaches keeps its gradient. After Backward all ranks get the buffers, such as running
+// statistics, of the lowest rank.
 //
-// Parameters that require no gradient now are left out, also if they require one later. A model
-// belongs to one rank, and is made by it: see [Make]. [Group.NoSync] leaves the averaging out.
+// Parameters that require no gradient now are left out, even if they require one later. Each rank
+// makes its own model: see [Make]. [Group.NoSync] turns the averaging off for a while.
 func DDP[M any](model M, g *Group, opts ...DDPOption) M {
 	g.NewReducer(model, opts...)
 	return model
 }
 
-// Make calls f on one rank after the other, in order, and returns what it gives. So a model whose
-// parameters are drawn from the root scope's generator has the same values in each run.
+// Make calls f on one rank after the other, in order, and returns its result. So a model that draws
+// its parameters from the root scope's generator has the same values in each run.
 func Make[M any](g *Group, f func() M) (m M) {
 	for r := range g.World() {
 		if r == g.rank {
@@ -38,46 +38,47 @@ func Make[M any](g *Group, f func() M) (m M) {
 	return m
 }
 
-// A DDPOption changes how gradients are reduced.
+// DDPOption changes how gradients are reduced.
 type DDPOption func(*ddpSettings)
 
 type ddpSettings struct {
-	first, rest int // bytes of a bucket
+	first, rest int // size of a bucket in bytes
 	hook        CommHook
 	keepBuffers bool
-	fixed       bool // buckets stay as they are made
+	fixed       bool // buckets keep their initial order
 }
 
-// BucketBytes sets how many bytes of gradients one collective reduces at most. first is for the
-// bucket that is ready soonest, rest for the others. The defaults are 1 MiB and 25 MiB, as in
-// PyTorch.
+// BucketBytes sets how many bytes of gradients one collective reduces at most. The parameter first
+// is the limit of the bucket that is ready first, and rest is the limit of all other buckets. The
+// defaults are 1 MiB and 25 MiB, as in PyTorch.
 func BucketBytes(first, rest int) DDPOption {
 	return func(s *ddpSettings) { s.first, s.rest = first, rest }
 }
 
-// KeepBuffers leaves each rank its own buffers, such as running statistics.
+// KeepBuffers lets each rank keep its own buffers, such as running statistics.
 func KeepBuffers() DDPOption { return func(s *ddpSettings) { s.keepBuffers = true } }
 
-// A Bucket is gradients that are reduced together.
+// Bucket is a group of gradients that are reduced together.
 type Bucket struct {
-	Index, Of int            // which of how many
-	Grads     *tensor.Tensor // [n] of one type: this rank's, one parameter's behind the other's
-	Names     []string       // of the parameters
-	// Average averages a tensor as the bucket would be without a hook: by weight, where that is
+	Index, Of int            // number of this bucket, and how many there are
+	Grads     *tensor.Tensor // [n] of one type: this rank's gradients, concatenated
+	Names     []string       // names of the parameters
+	// Average averages a tensor as the bucket is averaged without a hook: by weight, if weights are
 	// set.
 	Average func(x *tensor.Tensor) *Work
 }
 
-// A CommHook reduces a bucket in a way of its own: torch's register_comm_hook. It is called when
-// the bucket is full, and leaves the result in b.Grads by the time that finish returns, which is
-// called at the end of Backward. finish may be nil. Buckets come to all ranks in one order.
+// CommHook replaces the reduction of a bucket: torch's register_comm_hook. It is called when the
+// bucket is full. finish, which may be nil, is called at the end of Backward; when it has returned,
+// b.Grads must hold the result. All ranks get the buckets in the same order.
 type CommHook func(g *Group, b Bucket) (finish func())
 
-// WithHook reduces buckets by a hook.
+// WithHook makes a hook reduce the buckets.
 func WithHook(h CommHook) DDPOption { return func(s *ddpSettings) { s.hook = h } }
 
-// Compress averages gradients in bfloat16, which halves what links carry: torch's
-// bf16_compress_hook. Each rank's gradient is rounded to 8 bits before, and the mean after it.
+// Compress averages gradients in bfloat16, which halves the traffic between devices: torch's
+// bf16_compress_hook. Each rank's gradient is rounded to 8 bits before the average, and the mean is
+// rounded again.
 func Compress() DDPOption {
 	return WithHook(func(g *Group, b Bucket) func() {
 		wire := b.Grads.BFloat16()
@@ -92,32 +93,33 @@ func Compress() DDPOption {
 	})
 }
 
-// A Reducer averages the gradients of one rank's model over its group: what [DDP] makes.
+// Reducer averages the gradients of one rank's model over its group. [DDP] makes one.
 type Reducer struct {
 	ddpSettings
-	of     *Group // the program's
-	g      *Group // its own, so that its collectives do not meet the program's
+	of     *Group // the program's group
+	g      *Group // the reducer's own group, so that its collectives do not mix with the program's
 	params []nn.Param
 	leaves []*tensor.Tensor
-	state  []*tensor.Tensor // all that the model holds
+	state  []*tensor.Tensor // all tensors of the model
 	bufs   []*tensor.Tensor
 
 	buckets  []*bucket
-	home     []int   // of each leaf, its bucket
-	statics  []*flat // of the buffers
+	home     []int   // by leaf, index of its bucket
+	statics  []*flat // buffers, packed for a broadcast
 	packed   [][]int
-	order    []int  // in which gradients became ready, until the buckets are in it
-	ordered  bool   // they are
-	unsynced []bool // leaves that runs without averaging reached
+	order    []int  // order in which gradients became ready, nil once the buckets have it
+	ordered  bool   // the buckets have this order
+	unsynced []bool // leaves that runs without averaging have reached
 	weight   float64
 	weighted bool
-	quiet    int // NoSync around
+	quiet    int // depth of NoSync calls
 	running  *reduction
-	runs     int // that were begun
+	runs     int // number of runs that have begun
 	remove   func()
 }
 
-// NewReducer is [DDP] that returns what does it. All ranks call it, with models that are alike.
+// NewReducer is [DDP], but returns the Reducer. All ranks call it, with models of the same
+// structure.
 func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
 	const op = "ddp"
 	g.member(op)
@@ -167,7 +169,7 @@ func (g *Group) NewReducer(model any, opts ...DDPOption) *Reducer {
 	return r
 }
 
-// alike holds the ranks' models to each other.
+// alike checks that the ranks' models have the same structure.
 func (r *Reducer) alike(op string, model any) {
 	type entry struct{ name, like string }
 	var list []entry
@@ -188,7 +190,7 @@ func (r *Reducer) alike(op string, model any) {
 	}
 }
 
-// spread gives all ranks what the model of one holds.
+// spread copies all tensors of rank root's model to all ranks.
 func (r *Reducer) spread(root int) {
 	for _, list := range packs(r.state, 25<<20, 25<<20) {
 		part := pick(r.state, list)
@@ -198,7 +200,7 @@ func (r *Reducer) spread(root int) {
 	}
 }
 
-// give gives all ranks the tensors of one, by way of f.
+// give copies tensors of rank root to all ranks, through f.
 func (r *Reducer) give(f *flat, part []*tensor.Tensor, root int, of string) {
 	if r.g.rank == root {
 		f.put(r.g.recorded(), part)
@@ -217,14 +219,14 @@ func pick[T any](list []T, which []int) []T {
 	return out
 }
 
-// Group returns the group whose ranks the gradients are averaged over.
+// Group returns the group over whose ranks the gradients are averaged.
 func (r *Reducer) Group() *Group { return r.of }
 
-// Weigh says how much this rank's gradients count from now on: the number of samples of its batch.
-// They are averaged by weight, so that ranks may have batches of different sizes, also none. All
-// ranks call it, or none does. Where the ranks' losses depend on each other, as with
-// [ConvertSyncBatchNorm], this comes too late: scale each loss by its samples times World, divided
-// by those of all ranks.
+// Weigh sets the weight of this rank's gradients from now on: the number of samples in its batch.
+// Gradients are averaged by weight, so ranks may have batches of different sizes, even empty ones.
+// Either all ranks call it or none does. If the ranks' losses depend on each other, as with
+// [ConvertSyncBatchNorm], weights come too late. Then scale each loss by its samples times World,
+// divided by the samples of all ranks.
 func (r *Reducer) Weigh(w float64) {
 	if !(w >= 0) {
 		panic(r.of.misuse("weigh", tensor.ErrValue, fmt.Sprintf("%v is no weight", w)))
@@ -232,7 +234,7 @@ func (r *Reducer) Weigh(w float64) {
 	r.weight, r.weighted = w, true
 }
 
-// Close ends the averaging. Gradients stay as they are. It comes by itself when the run ends.
+// Close ends the averaging. Gradients stay unchanged. The end of the run closes the Reducer too.
 func (r *Reducer) Close() {
 	if r.remove != nil {
 		r.remove()
@@ -248,8 +250,8 @@ func (r *Reducer) Close() {
 	r.of.reducers = slices.DeleteFunc(r.of.reducers, func(o *Reducer) bool { return o == r })
 }
 
-// NoSync runs f, in which Backward averages nothing: torch's no_sync. Gradients of several batches
-// add up on each rank, and the first Backward behind it averages their sum.
+// NoSync runs f, in which Backward averages nothing: torch's no_sync. The gradients of several
+// batches add up on each rank, and the first Backward after f averages their sum.
 func (g *Group) NoSync(f func()) {
 	g.member("no sync")
 	list := slices.Clone(g.reducers)

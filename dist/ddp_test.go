@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// mlp is a model of one type on the device "cpu", the same each time.
+// mlp returns a model of one type on the device "cpu", with the same values each time.
 func mlp(typ dtype.Type) *nn.Sequential {
 	return fixed(nn.NewSequential(
 		nn.NewLinear(12, 40, nn.Typed(typ)), nn.ReLU{},
@@ -20,7 +20,7 @@ func mlp(typ dtype.Type) *nn.Sequential {
 		nn.NewLinear(33, 5, nn.Typed(typ))))
 }
 
-// fixed gives a model values that are the same each time.
+// fixed sets a model's parameters to values that are the same each time.
 func fixed[M any](m M) M {
 	tensor.Do(func(s *tensor.Scope) {
 		for k, p := range nn.Parameters(m) {
@@ -34,7 +34,7 @@ func fixed[M any](m M) M {
 	return m
 }
 
-// batch is samples lo … hi-1 of a step: inputs and classes.
+// batch returns samples lo … hi-1 of a step: inputs and classes.
 func batch(s *tensor.Scope, typ dtype.Type, step, lo, hi int) (x, y *tensor.Tensor) {
 	var v []float64
 	var c []int64
@@ -47,7 +47,7 @@ func batch(s *tensor.Scope, typ dtype.Type, step, lo, hi int) (x, y *tensor.Tens
 	return s.From(v).Reshape(-1, 12).Cast(typ), s.From(c)
 }
 
-// weights are the elements of a model's parameters.
+// weights returns the elements of a model's parameters.
 func weights(m any) (all []float64) {
 	for _, p := range nn.Named(m) {
 		all = append(all, p.Tensor.Floats()...)
@@ -55,7 +55,7 @@ func weights(m any) (all []float64) {
 	return all
 }
 
-// distance is that of two lists, relative to the length of the second.
+// distance returns the distance of two lists, relative to the length of the second one.
 func distance(a, b []float64) float64 {
 	if len(a) != len(b) {
 		return math.Inf(1)
@@ -68,7 +68,7 @@ func distance(a, b []float64) float64 {
 	return math.Sqrt(d / n)
 }
 
-// tolerance is how far float64 and float32 may be from one process.
+// tolerance returns the allowed distance from one process, for float64 and float32.
 func tolerance(typ dtype.Type) float64 {
 	if typ == dtype.F64 {
 		return 1e-9
@@ -76,9 +76,9 @@ func tolerance(typ dtype.Type) float64 {
 	return 1e-4
 }
 
-const whole = 12 // samples of a step
+const whole = 12 // samples in a step
 
-// alone trains a model on the whole batch, on a device.
+// alone trains a model on the whole batch, on one device.
 func alone[M nn.Module](dev device.Device, typ dtype.Type, m M, steps int) []float64 {
 	nn.To(m, dev)
 	opt := optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1, Momentum: 0.9})
@@ -93,8 +93,8 @@ func alone[M nn.Module](dev device.Device, typ dtype.Type, m M, steps int) []flo
 	return weights(m)
 }
 
-// TestDDP trains on many devices and on one, which gives the same weights. GPUs, which the emulator
-// makes slow, take fewer steps, and sizes of buckets and types in turn.
+// TestDDP trains on many devices and on one, and compares the weights. On GPUs it takes fewer
+// steps, and alternates sizes of buckets and types, because the emulator is slow.
 func TestDDP(t *testing.T) {
 	t.Parallel()
 	alones := map[string][]float64{}

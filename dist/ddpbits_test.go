@@ -35,7 +35,8 @@ func (m *charNet) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return m.Out.Forward(m.Encoder.ForwardMasked(m.Embed.Forward(x), nn.Masks{Causal: true}))
 }
 
-// newCNN is a convolutional network whose norms, if any, use running statistics.
+// newCNN returns a convolutional network. If norm is set, it has batch norms with running
+// statistics.
 func newCNN(typ dtype.Type, norm bool) *nn.Sequential {
 	of := nn.Typed(typ)
 	layers := []nn.Module{nn.NewConv2d(1, 3, 3, of, nn.Padding(1))}
@@ -46,7 +47,7 @@ func newCNN(typ dtype.Type, norm bool) *nn.Sequential {
 	return fixed(nn.NewSequential(layers...))
 }
 
-// A kit is a model and its data.
+// kit is a model and its data.
 type kit struct {
 	model func() nn.Module
 	loss  func(s *tensor.Scope, m nn.Module, step, lo, hi int) *tensor.Tensor
@@ -75,18 +76,18 @@ func kits(typ dtype.Type, dropout float64) map[string]kit {
 	}
 }
 
-// A drill is how a kit is trained.
+// drill says how a kit is trained.
 type drill struct {
 	kit
-	steps, parts int // parts of a batch whose gradients add up
+	steps, parts int // steps, and parts of a batch whose gradients add up
 	bf16         bool
-	sharded      bool // with AdamW, whose state the ranks share out
-	synced       bool // batch norms are over all ranks
+	sharded      bool // uses ZeRO with AdamW
+	synced       bool // batch norms over all ranks
 	opts         []DDPOption
 }
 
-// train trains samples lo … hi-1 of each step, and returns weights and losses. quiet is around all
-// parts but the last.
+// train trains on samples lo … hi-1 of each step, and returns weights and losses. It calls quiet
+// around every part but the last.
 func (d *drill) train(m nn.Module, g *Group, do func(func(s *tensor.Scope), ...tensor.Option), quiet func(func()), lo, hi int) (w, losses []float64) {
 	var opt interface {
 		optim.Optimizer
@@ -133,7 +134,8 @@ func (d *drill) alone() (w, losses []float64) {
 	return d.train(d.model(), nil, func(f func(s *tensor.Scope), o ...tensor.Option) { tensor.Do(f, o...) }, func(f func()) { f() }, 0, whole)
 }
 
-// ranks trains on many, and returns rank 0's weights, which are all ranks', and the mean losses.
+// ranks trains on many devices. It returns the weights, which must be equal on all ranks, and the
+// mean losses.
 func (d *drill) ranks(t *testing.T, l DeviceList) (w, losses []float64) {
 	t.Helper()
 	run(t, l, func(g *Group) {
@@ -160,7 +162,8 @@ func (d *drill) ranks(t *testing.T, l DeviceList) (w, losses []float64) {
 	return w, losses
 }
 
-// TestDDPEqualsOneProcess trains for ten to fifty steps, and finds the weights of one process.
+// TestDDPEqualsOneProcess trains for ten to fifty steps and compares the weights with those of one
+// process.
 func TestDDPEqualsOneProcess(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -176,7 +179,7 @@ func TestDDPEqualsOneProcess(t *testing.T) {
 				d := &drill{kit: k, steps: steps, parts: 1}
 				if name == "chars" {
 					if d.parts = 2; kind == "cuda×2" {
-						d.steps = 10 // the emulator takes its time
+						d.steps = 10 // the emulator is slow
 					}
 				}
 				want, _ := d.alone()
@@ -189,7 +192,7 @@ func TestDDPEqualsOneProcess(t *testing.T) {
 	}
 }
 
-// TestDDPSameBits trains twice, with and without dropout, and finds the same bits.
+// TestDDPSameBits trains twice, with and without dropout, and compares the bits.
 func TestDDPSameBits(t *testing.T) {
 	t.Parallel()
 	for kind, l := range lists(t, 2) {
@@ -204,7 +207,7 @@ func TestDDPSameBits(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s, dropout %v", kind, name, dropout), func(t *testing.T) {
 					steps := 4
 					if kind == "cuda×2" {
-						steps = 2 // buckets are made anew behind the first
+						steps = 2 // the second step uses rearranged buckets
 					}
 					d := &drill{kit: k, steps: steps, parts: 1, opts: []DDPOption{BucketBytes(600, 3000)}}
 					a, la := d.ranks(t, l)
@@ -228,8 +231,8 @@ func TestDDPSameBits(t *testing.T) {
 	}
 }
 
-// TestDDPAutocast trains in bfloat16 with a scaled loss, and comes within 2 % of the losses of one
-// process.
+// TestDDPAutocast trains in bfloat16 with a scaled loss. The losses must be within 2 % of those of
+// one process.
 func TestDDPAutocast(t *testing.T) {
 	t.Parallel()
 	for kind, l := range lists(t, 2) {

@@ -13,20 +13,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The tests of this file and of ddpuse_test.go and ddpuneven_test.go are named after those of
-// PyTorch, in torch/testing/_internal/distributed/distributed_test.py and
-// test/distributed/test_c10d_common.py. Each is held to one process with the whole batch.
+// The tests in this file, ddpuse_test.go and ddpuneven_test.go have the names of PyTorch's tests in
+// torch/testing/_internal/distributed/distributed_test.py and test/distributed/test_c10d_common.py.
+// Each compares the ranks with one process that has the whole batch.
 
-// A course is a training, which ranks do together and one process does alone.
+// course is a training that ranks run together, and one process alone.
 type course[M any] struct {
 	model func() M
-	// loss is the mean over samples lo … hi-1 of a step. rank is -1 in one process, which then
-	// stands for all.
+	// loss returns the mean over samples lo … hi-1 of a step. In one process, which stands for all
+	// ranks, rank is -1.
 	loss  func(s *tensor.Scope, m M, step, rank, lo, hi int) *tensor.Tensor
 	opts  []DDPOption
-	steps int // 4 if 0
+	steps int // 0 means 4
 	tol   float64
-	zero  func(m M) // ZeroGrad if nil
+	zero  func(m M) // nil means ZeroGrad
 }
 
 func (c *course[M]) train(m M, dev func() []tensor.Option, rank, lo, hi int) {
@@ -48,7 +48,7 @@ func (c *course[M]) train(m M, dev func() []tensor.Option, rank, lo, hi int) {
 	}
 }
 
-// check trains on lists of two ranks, and returns the models of the last.
+// check trains on lists of two ranks and compares with one process.
 func (c *course[M]) check(t *testing.T) {
 	t.Helper()
 	one := c.model()
@@ -82,7 +82,7 @@ func (c *course[M]) compare(t *testing.T, got [][]float64, want []float64) {
 	}
 }
 
-// linears is a model of layers that a loss uses as it likes.
+// linears is a model whose layers a loss uses in its own way.
 type linears struct {
 	nn.Base
 	L []*nn.Linear
@@ -97,13 +97,13 @@ func newLinears(dims ...int) *linears {
 	return fixed(m)
 }
 
-// inputs gives samples lo … hi-1.
+// inputs returns samples lo … hi-1.
 func inputs(s *tensor.Scope, step, lo, hi int) *tensor.Tensor {
 	x, _ := batch(s, dtype.F64, step, lo, hi)
 	return x
 }
 
-// torch: test_ddp_multiple_nested_unused_params_error's model, and NestedModel of test_c10d.
+// torch: the model of test_ddp_multiple_nested_unused_params_error, and NestedModel of test_c10d.
 func TestDDPNestedModules(t *testing.T) {
 	c := &course[*nn.Sequential]{
 		model: func() *nn.Sequential {
@@ -132,7 +132,7 @@ func TestDDPMultipleOutputs(t *testing.T) {
 	c.check(t)
 }
 
-// torch: test_ddp_shared_grad_acc_unused_params, weights that two layers share.
+// torch: test_ddp_shared_grad_acc_unused_params, with weights that two layers share.
 func TestDDPSharedParameters(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears {
@@ -166,8 +166,8 @@ func TestDDPRequiresGradMix(t *testing.T) {
 	c.check(t)
 }
 
-// torch: test_ddp_ignore_params_arg: what requires no gradient when DDP begins is left to the rank,
-// also if it requires one later.
+// torch: test_ddp_ignore_params_arg: parameters that require no gradient when DDP begins are left
+// to the rank, even if they require one later.
 func TestDDPIgnoreParams(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -223,8 +223,8 @@ func TestDDPControlFlowDifferent(t *testing.T) {
 	c.check(t)
 }
 
-// torch: test_ddp_unused_params_rebuild_buckets_exception: what rank 0 does not use in the step
-// after which buckets are made anew is no error, and its gradient is right.
+// torch: test_ddp_unused_params_rebuild_buckets_exception: rank 0 does not use some parameters in
+// the step after which buckets are rearranged. That is no error, and their gradient is right.
 func TestDDPUnusedParamsRebuildBuckets(t *testing.T) {
 	c := &course[*linears]{
 		model: func() *linears { return newLinears(12, 6, 6, 6) },
@@ -247,13 +247,13 @@ func TestDDPUnusedParamsRebuildBuckets(t *testing.T) {
 	c.check(t)
 }
 
-// torch: test_find_unused_parameters_when_unused_parameters_empty, and the gradient as it was
-// where no rank uses a parameter (gradient_as_bucket_view or not).
+// torch: test_find_unused_parameters_when_unused_parameters_empty. If no rank uses a parameter, its
+// gradient does not change (with and without gradient_as_bucket_view).
 func TestDDPUnusedEverywhere(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
 			m := nn.To(newLinears(12, 6, 6), g.Device())
-			// a weighted mean of equal numbers is rounded
+			// a weighted mean of equal numbers is rounded, so it may differ from them
 			g.NewReducer(m).Weigh(float64(g.Rank()) + 0.7)
 			use := func(all bool) {
 				g.Do(func(s *tensor.Scope) {
@@ -359,7 +359,8 @@ func TestDDPCreateGraph(t *testing.T) {
 			x := inputs(s, step, lo, hi).SetRequiresGrad(true)
 			y := m.L[1].Forward(m.L[0].Forward(x).Tanh()).Square().Mean()
 			dx := tensor.Gradients(y, []*tensor.Tensor{x}, tensor.CreateGraph())[0]
-			return y.Add(dx.MulScalar(float64(hi - lo)).Square().Mean()) // a penalty on gradients
+			// with a penalty on gradients
+			return y.Add(dx.MulScalar(float64(hi - lo)).Square().Mean())
 		},
 	}
 	c.check(t)
@@ -388,12 +389,12 @@ func TestDDPMixedTypes(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_logging_data, rebuilt_bucket_sizes: the second run's buckets are in the order in
-// which gradients were ready in the first, and the bits stay.
+// torch: test_ddp_logging_data, rebuilt_bucket_sizes: from the second run on, buckets are in the
+// order in which gradients became ready in the first. The bits do not change.
 func TestDDPRebuildBuckets(t *testing.T) {
 	backwards := func(s *tensor.Scope, m *linears, step, _, lo, hi int) *tensor.Tensor {
 		x := inputs(s, step, lo, hi)
-		for i := len(m.L) - 1; i >= 0; i-- { // against the order of the parameters
+		for i := len(m.L) - 1; i >= 0; i-- { // in the reverse order of the parameters
 			x = m.L[i].Forward(x).Tanh()
 		}
 		return x.Square().Mean()
@@ -439,7 +440,7 @@ func TestDDPRebuildBuckets(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_returns_tensor_with_no_grad: a step whose loss needs no gradient of the model.
+// torch: test_ddp_returns_tensor_with_no_grad: a step whose loss does not depend on the model.
 func TestDDPNoGradThroughModel(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

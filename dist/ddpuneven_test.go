@@ -14,10 +14,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// torch: test_ddp_grad_div_uneven_inputs, in the way of Weigh: ranks have batches of different
-// sizes, also none, and the gradients are those of the whole batch.
+// torch: test_ddp_grad_div_uneven_inputs, with Weigh: ranks have batches of different sizes, even
+// empty ones, and the gradients are those of the whole batch.
 func TestDDPGradDivUnevenInputs(t *testing.T) {
-	parts := [][]int{{5, 7}, {12, 0}, {0, 12}, {1, 11}} // of each step
+	parts := [][]int{{5, 7}, {12, 0}, {0, 12}, {1, 11}} // samples of each rank, by step
 	one := newLinears(12, 6, 3)
 	c := &course[*linears]{loss: bent}
 	c.train(one, func() []tensor.Option { return nil }, -1, 0, whole)
@@ -31,7 +31,7 @@ func TestDDPGradDivUnevenInputs(t *testing.T) {
 					n := parts[step]
 					r.Weigh(float64(n[rank]))
 					if n[rank] == 0 {
-						// no sample: a loss of 0 that reaches the parameters
+						// without samples: a loss of 0 that reaches the parameters
 						var none *tensor.Tensor
 						for _, p := range nn.Parameters(m) {
 							if x := p.In(s).Sum().MulScalar(0); none == nil {
@@ -52,7 +52,7 @@ func TestDDPGradDivUnevenInputs(t *testing.T) {
 	})
 }
 
-// A rank without samples may leave Backward out, and take part by Void(nil).
+// A rank without samples may skip Backward and call Void(nil) instead.
 func TestDDPWithoutSamples(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -85,8 +85,8 @@ func TestDDPWithoutSamples(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_uneven_inputs, and with no_sync: ranks have different numbers of batches. A step
-// is the mean over those that still have one.
+// torch: test_ddp_uneven_inputs, also with no_sync: ranks have different numbers of batches. A step
+// is the mean over the ranks that still have one.
 func TestDDPUnevenInputs(t *testing.T) {
 	for _, world := range []int{2, 3} {
 		counts := []int{5, 2, 3}[:world]
@@ -133,7 +133,7 @@ func TestDDPUnevenInputs(t *testing.T) {
 							}
 						})
 						got[g.Rank()] = weights(m)
-						// Behind Join the group is whole again.
+						// After Join all ranks take part in collectives again.
 						x := ones(g, 3)
 						g.AllReduce(x, Sum)
 						if x.Floats()[0] != float64(world) {
@@ -151,8 +151,8 @@ func TestDDPUnevenInputs(t *testing.T) {
 	}
 }
 
-// torch: test_ddp_join_model_equivalence: a rank that had no batch at all, or the last one, ends
-// with the model of those that trained.
+// torch: test_ddp_join_model_equivalence: even a rank that had no batch, or that had the last one,
+// ends with the same model as the others.
 func TestDDPJoinModelEquivalence(t *testing.T) {
 	each(t, []int{3}, func(t *testing.T, l DeviceList) {
 		for _, counts := range [][]int{{0, 0, 2}, {2, 0, 0}, {1, 1, 1}, {0, 0, 0}} {
@@ -184,7 +184,7 @@ func TestDDPJoinModelEquivalence(t *testing.T) {
 }
 
 // torch: test_ddp_uneven_input_join_disable and _exception: without Join, uneven inputs are an
-// error; within it, what needs a rank without data is one.
+// error. Within Join, a collective that needs a rank without data is an error.
 func TestDDPUnevenInputsExceptions(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		err := bounded(t, l, 0, func(_ context.Context, g *Group) error {
@@ -227,7 +227,7 @@ func TestDDPUnevenInputsExceptions(t *testing.T) {
 }
 
 // torch: test_ddp_uneven_inputs_stop_iteration_sync_bn: with layers that need all ranks, Join would
-// give other numbers, so one rank's end is the end of all.
+// give other results. So the end of one rank's data ends the training of all.
 func TestDDPStopIteration(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -254,8 +254,8 @@ func TestDDPStopIteration(t *testing.T) {
 	})
 }
 
-// The last rank is the one whose batches ended last, also where it retires from the group before
-// another that began to retire when others still had data.
+// The last rank is the one whose batches ended last. That holds even if it retires from the group
+// before another rank that began to retire while others still had data.
 func TestJoinLastRank(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		clone := g.Clone().core
@@ -264,7 +264,7 @@ func TestJoinLastRank(t *testing.T) {
 		}
 		g.core.leaving(1)
 		clone.retire(1, nil)
-		g.core.leaving(0) // rank 0 had gone on without rank 1
+		g.core.leaving(0) // rank 0 went on without rank 1 before
 		clone.retire(0, nil)
 		cores := []*core{g.core, clone}
 		g.core.retire(0, cores)

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// bent is the loss of a model of two layers.
+// bent returns the loss of a model with two layers.
 func bent(s *tensor.Scope, m *linears, step, _, lo, hi int) *tensor.Tensor {
 	return m.L[1].Forward(m.L[0].Forward(inputs(s, step, lo, hi)).Tanh()).Mul(m.S).Square().Mean()
 }
@@ -27,7 +27,7 @@ func TestDDPNoSync(t *testing.T) {
 	mean := WithHook(func(_ *Group, b Bucket) func() { b.Average(b.Grads); return nil })
 	for name, c := range map[string]struct {
 		opts []DDPOption
-		keep bool // gradients stay views of their buckets
+		keep bool // keep gradients as views of their buckets
 	}{"plain": {}, "buckets": {opts: []DDPOption{BucketBytes(100, 300)}}, "hook": {opts: []DDPOption{mean}}, "views": {keep: true}} {
 		t.Run(name, func(t *testing.T) {
 			each(t, []int{2}, func(t *testing.T, l DeviceList) {
@@ -78,8 +78,8 @@ func TestDDPBackwardTwice(t *testing.T) {
 	c.check(t)
 }
 
-// torch: gradient_as_bucket_view, test_grad_is_view: after the first run a gradient lies in its
-// bucket, and a run that adds to it copies nothing.
+// torch: gradient_as_bucket_view, test_grad_is_view: after the first run a gradient is a view of
+// its bucket, so a run that adds to it copies nothing.
 func TestDDPGradIsView(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -87,7 +87,7 @@ func TestDDPGradIsView(t *testing.T) {
 			r := g.NewReducer(m)
 			once := func() { g.Do(func(s *tensor.Scope) { bent(s, m, 0, 0, g.Rank()*6, g.Rank()*6+6).Backward() }) }
 			once()
-			once() // the buckets are in order now
+			once() // from here on the buckets have their final order
 			views := map[*tensor.Tensor]bool{}
 			for _, b := range r.buckets {
 				for _, v := range b.views {
@@ -118,7 +118,7 @@ func TestDDPGradIsView(t *testing.T) {
 				t.Errorf("a run that adds to gradients copies them in %d spans", n)
 			}
 			nn.ZeroGrad(m)
-			// a span of the copy, and one of its launch
+			// each copy has a span, and its launch has another one
 			if n := flattened(once); g.Rank() == 0 && n != 2*2*len(r.buckets) {
 				t.Errorf("a run that makes gradients copies them in %d spans, with %d buckets and 2 ranks", n, len(r.buckets))
 			}
@@ -149,15 +149,16 @@ func (c *copies) Begin(s device.Span) device.SpanID {
 	return device.NewSpanID()
 }
 
-// torch: test_ddp_hook_parity_allreduce, _post_localSGD and _powerSGD: hooks that come to the mean
-// in ways of their own.
+// torch: test_ddp_hook_parity_allreduce, _post_localSGD and _powerSGD: hooks that compute the mean
+// in other ways.
 func TestDDPHookParity(t *testing.T) {
 	for name, h := range map[string]CommHook{
 		"all reduce": func(g *Group, b Bucket) func() {
 			g.AllReduce(b.Grads, Sum)
 			return func() { b.Grads.DivScalarInPlace(float64(g.World())) }
 		},
-		"scaled": func(g *Group, b Bucket) func() { // what a compression that scales does
+		// scale before and after the sum, as a compression does
+		"scaled": func(g *Group, b Bucket) func() {
 			b.Grads.MulScalarInPlace(0.125)
 			g.AllReduce(b.Grads, Mean)
 			return func() { b.Grads.MulScalarInPlace(8) }
@@ -198,8 +199,8 @@ func TestDDPHookParity(t *testing.T) {
 	}
 }
 
-// torch: test_ddp_comm_hook_future_passing_cpu: what finish leaves is the gradient, and buckets say
-// what they hold.
+// torch: test_ddp_comm_hook_future_passing_cpu: the value that finish stores is the gradient, and
+// buckets name their contents.
 func TestDDPCommHookFinish(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -320,8 +321,8 @@ func TestDDPNonDefaultStream(t *testing.T) {
 	c.compare(t, got, weights(one))
 }
 
-// torch: test_ddp_two_models (as a generator and a discriminator): two models of one group, of
-// which a run reaches one or both.
+// torch: test_ddp_two_models (like a generator and a discriminator): two models in one group; a run
+// reaches one or both.
 func TestDDPTwoModels(t *testing.T) {
 	type pair struct {
 		nn.Base
@@ -351,8 +352,8 @@ func TestDDPTwoModels(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_python_error_logged: a run that fails leaves no averaging behind on the model,
-// which then trains by itself.
+// torch: test_ddp_python_error_logged: after a run that fails, the model has no averaging any more
+// and can train by itself.
 func TestDDPAfterARun(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		models := make([]*linears, 2)
@@ -374,7 +375,7 @@ func TestDDPAfterARun(t *testing.T) {
 	})
 }
 
-// Reducer.Close ends the averaging, and leaves gradients as they are.
+// Reducer.Close ends the averaging and does not change gradients.
 func TestDDPClose(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -396,8 +397,8 @@ func TestDDPClose(t *testing.T) {
 	})
 }
 
-// torch: test_ddp_shared_grad_acc_unused_params: what only the runs within NoSync reach is averaged
-// by the first run behind it.
+// torch: test_ddp_shared_grad_acc_unused_params: a gradient that only runs within NoSync have
+// reached is averaged by the first run after it.
 func TestDDPNoSyncUnused(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {

@@ -8,16 +8,16 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A DeviceList is what [Run] runs on: a device for each rank.
+// DeviceList holds a device for each rank of a [Run].
 type DeviceList struct {
 	devices []device.Device
 	err     error
 }
 
 // Devices opens a device for each rank, by name as [device.Open] does: "cuda:0", "cuda:1". A name
-// with a star stands for all devices of a kind: "cuda:*". "cpu" stands for a share of the
-// CPU: Devices("cpu", "cpu") are cpu:0 and cpu:1. [Run] returns the error of one that is not
-// there.
+// with a star stands for all devices of a kind: "cuda:*". "cpu" stands for a share of the CPU:
+// Devices("cpu", "cpu") opens cpu:0 and cpu:1. If a device cannot be opened, [Run] returns the
+// error.
 func Devices(names ...string) DeviceList {
 	var l DeviceList
 	if len(names) == 0 {
@@ -62,7 +62,7 @@ func opened(list []device.Device, name string) bool {
 	return slices.ContainsFunc(list, func(d device.Device) bool { return d.Name() == name })
 }
 
-// On is [Devices] of devices that are open.
+// On is [Devices] for devices that are already open.
 func On(devices ...device.Device) DeviceList {
 	for i, d := range devices {
 		if d == nil {
@@ -75,7 +75,7 @@ func On(devices ...device.Device) DeviceList {
 	return DeviceList{devices: slices.Clone(devices), err: distinct(devices)}
 }
 
-// distinct holds ranks to a device each, of one kind.
+// distinct checks that the ranks have different devices of one kind.
 func distinct(devices []device.Device) error {
 	for i, d := range devices {
 		if k := slices.Index(devices, d); k < i {
@@ -88,5 +88,6 @@ func distinct(devices []device.Device) error {
 	return nil
 }
 
-// List returns the devices, rank by rank, or why one of them is not there.
+// List returns the devices in the order of ranks. If one of them could not be opened, it returns
+// the error.
 func (l DeviceList) List() ([]device.Device, error) { return slices.Clone(l.devices), l.err }

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A differentiable is a collective as an op, by its gradient.
+// differentiable is a collective as an op with a gradient.
 type differentiable struct {
 	name string
 	run  func(op string, x *tensor.Tensor) *tensor.Tensor
@@ -28,19 +28,21 @@ func (f *differentiable) VJP(_ *tensor.Context, g *tensor.Tensor) []*tensor.Tens
 	return []*tensor.Tensor{f.back(g)}
 }
 
-// AllReduce returns the combination of all ranks' x, of one shape: [Sum] or [Mean]. The gradient
-// of x is the same combination of all ranks' gradients. For others see [Group.AllReduce].
+// AllReduce returns the combination of all ranks' x, which have one shape: [Sum] or [Mean]. The
+// gradient of x is the same combination of all ranks' gradients. For other combinations see
+// [Group.AllReduce].
 //
-// It is one of the collectives that are functions, as in torch.distributed.nn.functional:
-// AllReduce, [AllGather], [ReduceScatter], [Broadcast] and [AllToAll]. They return new tensors,
-// contiguous and in the scope of x, and have gradients of any order. What is differentiated is the
-// sum of all ranks' losses, and the gradient of a collective is a collective too.
+// Five collectives are functions with gradients, as in torch.distributed.nn.functional: AllReduce,
+// [AllGather], [ReduceScatter], [Broadcast] and [AllToAll]. They return new contiguous tensors in
+// the scope of x, and have gradients of any order. The gradients are those of the sum of all ranks'
+// losses. The gradient of a collective is a collective too.
 //
-// So all ranks compute with the same collectives in the same order, and all run Backward. It goes
-// from the last op to the first, which makes the order of its collectives the same too. The x of
-// all ranks require a gradient or none does: a mixture is an [Error] of the kind [ErrMismatch]. A
-// rank whose loss does not depend on a result leaves that gradient out, and the others wait for it
-// in vain, until [ErrLeft] or [ErrTimeout]. Add the result times 0 to the loss there.
+// So all ranks must call the same collectives in the same order, and all must run Backward.
+// Backward goes from the last op to the first, so its collectives are in the same order on all
+// ranks too. Either the x of all ranks require a gradient or none does. A mixture is an [Error] of
+// the kind [ErrMismatch]. If a rank's loss does not depend on a result, its Backward skips that
+// gradient. The other ranks then wait until [ErrLeft] or [ErrTimeout]. To avoid this, add the
+// result times 0 to the loss.
 func AllReduce(g *Group, x *tensor.Tensor, c Combine) *tensor.Tensor {
 	const name = "all reduce"
 	g.linear(name, c)
@@ -58,8 +60,8 @@ func allReduce(g *Group, name, of string, x *tensor.Tensor, c Combine) *tensor.T
 	}, x)
 }
 
-// AllGather returns all ranks' x, of one shape [n, …], one behind the other: [World·n, …]. Scalars
-// give [World]. The gradient of x is the sum of all ranks' gradients of its part. See [AllReduce].
+// AllGather returns all ranks' x, each of shape [n, …], concatenated to [World·n, …]. Scalars give
+// [World]. The gradient of x is the sum of all ranks' gradients of its part. See [AllReduce].
 func AllGather(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	if x.Rank() == 0 {
 		x = x.Reshape(1)
@@ -76,9 +78,9 @@ func AllGather(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	}, x)
 }
 
-// ReduceScatter returns part Rank of the combination of all ranks' x, [Sum] or [Mean]: of [World·n,
-// …] it is [n, …]. The gradient of x is all ranks' gradients, one behind the other, and for a mean
-// divided by World. See [AllReduce].
+// ReduceScatter returns part number Rank of the combination of all ranks' x, [Sum] or [Mean]. x has
+// the shape [World·n, …] and the result [n, …]. The gradient of x is the concatenation of all
+// ranks' gradients, divided by World for a mean. See [AllReduce].
 func ReduceScatter(g *Group, x *tensor.Tensor, c Combine) *tensor.Tensor {
 	const name = "reduce scatter"
 	g.linear(name, c)
@@ -99,9 +101,9 @@ func ReduceScatter(g *Group, x *tensor.Tensor, c Combine) *tensor.Tensor {
 	}, x)
 }
 
-// Broadcast returns the x of the rank root. The others' x have its shape and type, and require a
-// gradient where it does. That of the root's x is the sum of all ranks' gradients, that of the
-// others' x is 0. See [AllReduce].
+// Broadcast returns the x of rank root. The other ranks' x must have its shape and type, and
+// require a gradient if it does. The gradient of the root's x is the sum of all ranks' gradients;
+// the gradient of the other ranks' x is 0. See [AllReduce].
 func Broadcast(g *Group, x *tensor.Tensor, root int) *tensor.Tensor {
 	const name = "broadcast"
 	g.ranked(name, root)
@@ -115,7 +117,7 @@ func Broadcast(g *Group, x *tensor.Tensor, root int) *tensor.Tensor {
 	}, x)
 }
 
-// reduceTo returns the sum of all ranks' x at the rank root, and 0 at the others.
+// reduceTo returns the sum of all ranks' x on rank root, and 0 on the other ranks.
 func reduceTo(g *Group, x *tensor.Tensor, root int) *tensor.Tensor {
 	return tensor.Apply(&differentiable{"reduce",
 		func(op string, x *tensor.Tensor) *tensor.Tensor {
@@ -130,8 +132,8 @@ func reduceTo(g *Group, x *tensor.Tensor, root int) *tensor.Tensor {
 	}, x)
 }
 
-// AllToAll gives part p of x, [World·n, …], to rank p, and returns the parts that it gets, by rank.
-// The gradient goes back the same way. See [AllReduce].
+// AllToAll sends part p of x, [World·n, …], to rank p, and returns the parts that it receives, in
+// the order of ranks. The gradient takes the opposite way. See [AllReduce].
 func AllToAll(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	const name = "all to all"
 	g.parts(name, x)
@@ -145,14 +147,15 @@ func AllToAll(g *Group, x *tensor.Tensor) *tensor.Tensor {
 	}, x)
 }
 
-// linear refuses combinations whose gradient is none of the same kind.
+// linear panics for combinations other than a sum or mean, because their gradient is not the same
+// kind of collective.
 func (g *Group) linear(op string, c Combine) {
 	if c != Sum && c != Mean {
 		panic(g.misuse(op, tensor.ErrValue, fmt.Sprintf("there is no gradient of a %v over ranks; Sum and Mean have one", c)))
 	}
 }
 
-// parts returns the sizes of x, whose first dimension is divided among the ranks.
+// parts returns the sizes of x after its first dimension is divided among the ranks.
 func (g *Group) parts(op string, x *tensor.Tensor) []int {
 	if x.Rank() == 0 || x.Dim(0)%g.World() != 0 {
 		panic(g.misuse(op, tensor.ErrShape, fmt.Sprintf("the first dimension of shape %v cannot be divided among %d ranks", x.Shape(), g.World())))

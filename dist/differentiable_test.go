@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// varied is a float64 tensor of values that differ by rank and place.
+// varied returns a float64 tensor whose values depend on rank and position.
 func varied(s *tensor.Scope, r int, dims ...int) *tensor.Tensor {
 	n := 1
 	for _, d := range dims {
@@ -26,7 +26,7 @@ func varied(s *tensor.Scope, r int, dims ...int) *tensor.Tensor {
 	return s.Typed(dtype.F64).From(v).Reshape(dims...)
 }
 
-// differentials are the collectives with gradients, of an x whose first dimension is a multiple of
+// differentials are the collectives with gradients, for an x whose first dimension is a multiple of
 // the number of ranks.
 var differentials = map[string]func(g *Group, x *tensor.Tensor) *tensor.Tensor{
 	"sum":            func(g *Group, x *tensor.Tensor) *tensor.Tensor { return AllReduce(g, x, Sum) },
@@ -42,7 +42,7 @@ var differentials = map[string]func(g *Group, x *tensor.Tensor) *tensor.Tensor{
 	"two":            func(g *Group, x *tensor.Tensor) *tensor.Tensor { return AllReduce(g, AllGather(g, x).Sin(), Sum) },
 }
 
-// checkOver compares the gradient of the sum of all ranks' f with central differences in every
+// checkOver compares the gradient of the sum of all ranks' f with central differences, for every
 // element of every rank's x.
 func checkOver(t *testing.T, g *Group, x *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) {
 	t.Helper()
@@ -73,7 +73,7 @@ func checkOver(t *testing.T, g *Group, x *tensor.Tensor, f func(x *tensor.Tensor
 	}
 }
 
-// weighted is a scalar of y that is no linear function of it, and another for each rank.
+// weighted returns a nonlinear scalar function of y, which differs from rank to rank.
 func weighted(y *tensor.Tensor, rank int) *tensor.Tensor {
 	n := y.Size()
 	w := varied(y.Scope(), rank+10, n)
@@ -101,8 +101,8 @@ func TestDifferentiableGradients(t *testing.T) {
 	})
 }
 
-// The values are those of the collectives in place, the operand is left alone, and so is a type
-// without gradients.
+// The values are those of the collectives in place. The operand does not change. Types without
+// gradients work too.
 func TestDifferentiableValues(t *testing.T) {
 	each(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -136,7 +136,7 @@ func TestDifferentiableValues(t *testing.T) {
 	})
 }
 
-// What does not go together is an error that says so, not a wait.
+// A mismatch returns an error instead of waiting forever.
 func TestDifferentiableMisuse(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -1,7 +1,7 @@
 // Package dist trains on many devices, as torch.distributed and torch.nn.parallel do, in one
 // process.
 //
-// Ranks are goroutines. [Run] starts one for each device, gives it its [Group], and returns when
+// Ranks are goroutines. [Run] starts one for each device, passes each its [Group], and returns when
 // all have returned:
 //
 //	gpus := dist.Devices("cuda:0", "cuda:1")
@@ -23,13 +23,14 @@
 //
 // The contract:
 //
-//   - Every rank calls the collectives of a group in the same order, with operands that fit. A
+//   - All ranks call the collectives of a group in the same order, with operands that fit. A
 //     mismatch is an *[Error] that names both ranks and both lines of the program.
 //   - A collective returns at once. An op that needs its result waits for the other ranks by
-//     itself, on the device where there are streams. Tensors may be freed meanwhile.
-//   - The same run gives the same bits: values are combined in the order of the ranks.
-//   - When one rank fails, all end. [Run] returns one error, a *[RankError], that says which rank
-//     failed. After [Timeout] a missing rank is given up, and the error has its stack.
-//   - A rank that catches its failure may make the step void instead ([Group.Void]). All ranks then
-//     get a *[StepError], and do the step again.
+//     itself; on devices with streams, the device waits. Tensors may be freed meanwhile.
+//   - The same run gives the same bits, because ranks are combined in their order.
+//   - When one rank fails, all end. [Run] returns one error, a *[RankError], which names the
+//     rank. If a rank does not call a collective within [Timeout], the run ends, and the error
+//     contains its stack.
+//   - A rank that catches its failure may make the step void instead: see [Group.Void]. The other
+//     ranks get a *[StepError], and all ranks repeat the step.
 package dist

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A rank passes on what it receives, also where the next one is there before.
+// A rank sends on what it has received, even if the next message arrives before.
 func TestMessagesInTurn(t *testing.T) {
 	each(t, []int{3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -36,7 +36,7 @@ func TestMessagesInTurn(t *testing.T) {
 	})
 }
 
-// What needs a rank that has no more data ends the run, and says so.
+// A collective that needs a rank without data ends the run, and the error says so.
 func TestJoinedRankIsMissed(t *testing.T) {
 	for name, f := range map[string]func(g *Group, x *tensor.Tensor){
 		"receive":   func(g *Group, x *tensor.Tensor) { g.Recv(x, 0).Wait() },
@@ -66,7 +66,7 @@ func TestJoinedRankIsMissed(t *testing.T) {
 	}
 }
 
-// A context that ends while the ranks return is no reason to end the process.
+// If the context ends while the ranks return, the process must not end.
 func TestCancelledAtTheEnd(t *testing.T) {
 	for range 300 {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -77,7 +77,7 @@ func TestCancelledAtTheEnd(t *testing.T) {
 	}
 }
 
-// A copy from a GPU that is under way is waited for, also where its end is host memory.
+// A collective waits for a pending copy from a GPU, also if the copy's target is host memory.
 func TestPinnedMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -96,7 +96,7 @@ func TestPinnedMemory(t *testing.T) {
 	})
 }
 
-// Weights that are all 0 are told on every kind of device.
+// Every kind of device reports weights that are all 0.
 func TestNoWeight(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		err := Run(context.Background(), l, func(_ context.Context, g *Group) error {
@@ -115,7 +115,7 @@ func TestNoWeight(t *testing.T) {
 	})
 }
 
-// A rank that is in no group is told so by every method.
+// Every method tells a rank that it is not in the group.
 func TestNoMember(t *testing.T) {
 	var g *Group
 	for name, f := range map[string]func(){
@@ -131,7 +131,7 @@ func TestNoMember(t *testing.T) {
 	}
 }
 
-// A rank alone has all workers, also where it had a part before.
+// A rank that runs alone gets all workers, even if it had only a part in an earlier run.
 func TestWorkersComeBack(t *testing.T) {
 	for _, names := range [][]string{{"cpu", "cpu", "cpu", "cpu"}, {"cpu"}} {
 		run(t, Devices(names...), func(*Group) {})

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A run that is cancelled ends with the cause, whether ranks wait or compute.
+// A cancelled run returns the cause, whether ranks wait or compute.
 func TestCancelled(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		for _, wait := range []bool{true, false} {
@@ -39,7 +39,7 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// A rank that hears of nothing is left behind, and the error says where it is.
+// A rank that never calls a collective is abandoned, and the error contains its stack.
 func TestLeftBehind(t *testing.T) {
 	l := Devices("cpu", "cpu")
 	release, gone := make(chan struct{}), make(chan struct{})
@@ -65,7 +65,7 @@ func TestLeftBehind(t *testing.T) {
 
 func hearsNothing(release chan struct{}) { <-release }
 
-// A run inside a rank of another, and two runs side by side, do not meet.
+// A run inside a rank of another run, and two runs at the same time, do not affect each other.
 func TestRunsWithinRuns(t *testing.T) {
 	sum := func(g *Group) float64 {
 		x := ones(g, 3).MulScalar(float64(g.Rank() + 1))
@@ -79,7 +79,7 @@ func TestRunsWithinRuns(t *testing.T) {
 				if got := sum(g); got != 9 {
 					t.Errorf("the outer run sums to %v", got)
 				}
-				if g.Rank() == 1 { // the other waits for it at the end
+				if g.Rank() == 1 { // this rank ends last, so the other waits for it
 					run(t, inner[kind+"×3"], func(g *Group) {
 						if got := sum(g); got != 18 {
 							t.Errorf("the inner run sums to %v", got)
@@ -118,7 +118,7 @@ func TestRunsWithinRuns(t *testing.T) {
 	}
 }
 
-// What cannot run is refused before there are ranks.
+// Invalid runs are refused before ranks start.
 func TestRefusedRuns(t *testing.T) {
 	cpu0, err := device.Open("cpu:0")
 	if err != nil {

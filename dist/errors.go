@@ -11,23 +11,23 @@ var (
 	ErrMismatch = errors.New("ranks do not agree")
 	ErrTimeout  = errors.New("a rank does not come")
 	ErrLeft     = errors.New("a rank has returned")
-	// by the failure of another rank; Run returns that one
+	// because another rank failed; Run returns that rank's failure
 	ErrAborted = errors.New("the run has ended")
 	ErrMember  = errors.New("this rank is not in the group")
 )
 
-// An Error is what a collective panics with, and what is wrong with the use of this package.
-// tensor.Try returns it.
+// Error is the error with which a collective panics. It is also the error for misuse of this
+// package. tensor.Try returns it.
 type Error struct {
 	Op string // "all reduce"
-	// what it was applied to, where that has a name: "gradients of fc1.weight … fc2.bias"
+	// name of the operands, if they have one: "gradients of fc1.weight … fc2.bias"
 	Of     string
-	Rank   int // of World, whose call it was
-	World  int // 0 outside of a run
+	Rank   int // the rank that called, of World
+	World  int // number of ranks, 0 outside a run
 	Device string
 	Msg    string
-	Site   string // file:line of the rank's call, outside of the library
-	Stacks string // of the ranks that did not come
+	Site   string // file:line of the rank's call in the program
+	Stacks string // stacks of the ranks that did not come
 	Err    error  // the kind, or the cause
 }
 
@@ -57,7 +57,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Raised makes the error one that tensor.Try returns: see device.Raised.
 func (e *Error) Raised() {}
 
-// A RankError is the failure that ended a [Run]: the first rank's that failed by itself.
+// RankError is the failure that ended a [Run]: the failure of the first rank that failed by itself.
 type RankError struct {
 	Rank, World int
 	Device      string
@@ -68,20 +68,20 @@ func (e *RankError) Error() string {
 	return fmt.Sprintf("rank %d of %d, on %s: %v", e.Rank, e.World, e.Device, e.Err)
 }
 
-// Unwrap returns what went wrong in the rank.
+// Unwrap returns the rank's error.
 func (e *RankError) Unwrap() error { return e.Err }
 
-// A PanicError is a panic of a rank's function that is no error of the library.
+// PanicError is a panic in a rank's function with a value that is not an error of the library.
 type PanicError struct {
 	Value any
-	Stack []byte // of the rank's goroutine
+	Stack []byte // stack of the rank's goroutine
 }
 
 func (e *PanicError) Error() string {
 	return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack)
 }
 
-// Unwrap returns the value where that is an error.
+// Unwrap returns the value if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A model of one device uses two by a change of one line. These are emulated, so that the program
-// runs anywhere; otherwise they are cuda.Get(0) and cuda.Get(1).
+// A model for one device uses two by a change of one line. The devices are emulated here, so that
+// the program runs anywhere; normally they are cuda.Get(0) and cuda.Get(1).
 func ExampleDataParallel() {
 	gpus, err := cuda.Emulate("emulate:2")
 	if err != nil {
@@ -40,7 +40,7 @@ func ExampleDataParallel() {
 	// Output: less than a half of the loss is left: true
 }
 
-// decoder is a model of two inputs.
+// decoder is a model with two inputs.
 type decoder struct {
 	nn.Base
 	Query, Memory *nn.Linear
@@ -50,7 +50,7 @@ func (m *decoder) Forward(x, memory *tensor.Tensor, scale float64) *tensor.Tenso
 	return m.Query.Forward(x).Add(m.Memory.Forward(memory).MulScalar(scale))
 }
 
-// A model of several inputs is called by a function.
+// A function calls a model with several inputs.
 func ExampleParallel_Call() {
 	gpus, err := cuda.Emulate("emulate:2")
 	if err != nil {

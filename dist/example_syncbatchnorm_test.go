@@ -9,13 +9,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Two ranks with one row each train as one process with both rows does.
+// Two ranks with one row each compute the same as one process with both rows.
 func ExampleConvertSyncBatchNorm() {
 	err := dist.Run(context.Background(), dist.Devices("cpu", "cpu"), func(_ context.Context, g *dist.Group) error {
 		g.Do(func(s *tensor.Scope) {
 			model := nn.NewSequential(nn.NewBatchNorm1d(1, nn.In(s)), &nn.Tanh{})
 			dist.ConvertSyncBatchNorm(model, g)
-			y := model.Forward(s.Full(float64(10*g.Rank()), 1, 1)) // rows 0 and 10: mean 5
+			// the rows are 0 and 10, so the mean is 5
+			y := model.Forward(s.Full(float64(10*g.Rank()), 1, 1))
 			for r, v := range dist.Exchange(g, y.Item()) {
 				if g.Rank() == 0 {
 					fmt.Printf("rank %d: %.3f\n", r, v)

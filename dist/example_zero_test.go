@@ -10,14 +10,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Two ranks train a layer on batches of their own. Each remembers Adam's moments of a half of the
+// Two ranks train a layer on batches of their own. Each holds Adam's moments for half of the
 // elements.
 func ExampleNewZeRO() {
 	err := dist.Run(context.Background(), dist.Devices("cpu", "cpu"), func(_ context.Context, g *dist.Group) error {
 		layer := nn.To(nn.NewLinear(64, 64), g.Device())
 		params := nn.Parameters(layer)
 		for _, p := range params {
-			p.Detach().Fill(0.01) // the same on all ranks
+			p.Detach().Fill(0.01) // equal on all ranks
 		}
 		opt := dist.NewZeRO(g, optim.NewAdam(params, optim.AdamConfig{LR: 1e-3}))
 		for step := range 3 {

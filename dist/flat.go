@@ -6,18 +6,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A flat is room for tensors of one type, side by side in one tensor, which one collective moves.
+// flat is one tensor with room for several tensors of one type. One collective moves them all.
 type flat struct {
 	all   *tensor.Tensor // [n]
-	at    []int          // where each begins
+	at    []int          // offset of each tensor
 	dims  [][]int
-	slots *tensor.Tensor // the scalars of a copy: none
+	slots *tensor.Tensor // the scalars of a copy's program, which has none
 }
 
-// aligned is the multiple of bytes at which tensors begin, so that kernels use wide loads.
+// aligned is the alignment of tensors in bytes, so that kernels can use wide loads.
 const aligned = 64
 
-// newFlat makes room for tensors like these, which have one type, on a device.
+// newFlat allocates room on a device for tensors with the shapes of like, which have one type.
 func newFlat(dev device.Device, typ dtype.Type, like []*tensor.Tensor) *flat {
 	f := &flat{}
 	n, unit := 0, aligned/typ.Size()
@@ -32,7 +32,7 @@ func newFlat(dev device.Device, typ dtype.Type, like []*tensor.Tensor) *flat {
 	return f
 }
 
-// view returns a handle of the room for tensor i, in its shape.
+// view returns a handle on the room for tensor i, in its shape.
 func (f *flat) view(i int) *tensor.Tensor {
 	n := 1
 	for _, d := range f.dims[i] {
@@ -46,9 +46,9 @@ func (f *flat) view(i int) *tensor.Tensor {
 	return x
 }
 
-// put copies tensors of the flat's type, nil for none, to their places; get copies the places to
-// tensors. Each is one launch where the device can. s is the scope of a capture that is to have it,
-// nil for none.
+// put copies tensors of the flat's type to their places, and skips nil; get copies the places to
+// tensors. Each is one launch if the device supports it. s is the scope of a capture that records
+// it, nil if there is none.
 func (f *flat) put(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, true) }
 
 func (f *flat) get(s *tensor.Scope, list []*tensor.Tensor) { f.copies(s, list, false) }
@@ -82,8 +82,8 @@ func (f *flat) free() {
 	f.slots.Free()
 }
 
-// packs cuts a list of tensors into runs of one type. The sizes of a run come to at most first
-// bytes in the first run, and to at most rest in the others. A larger tensor is a run of its own.
+// packs divides a list of tensors into runs of one type. The first run has at most first bytes, the
+// other runs at most rest. A larger tensor is a run of its own.
 func packs(list []*tensor.Tensor, first, rest int) (groups [][]int) {
 	bytes, limit := 0, first
 	for i, t := range list {

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// goldenOperand makes a tensor of a golden file.
+// goldenOperand returns a tensor of a golden file.
 func goldenOperand(s *tensor.Scope, o golden.Operand) *tensor.Tensor {
 	x := s.Typed(dtype.F64).From(o.Base.Float64s()).Reshape(o.Base.Shape...)
 	for _, v := range o.Views {
@@ -26,8 +26,8 @@ func goldenOperand(s *tensor.Scope, o golden.Operand) *tensor.Tensor {
 	return x
 }
 
-// TestSyncBatchNormGolden divides the batches that PyTorch normalised as a whole among ranks: what
-// they have together is PyTorch's result, gradients and running statistics.
+// TestSyncBatchNormGolden divides batches that PyTorch normalised as a whole among ranks. The
+// ranks' combined results, gradients and running statistics must equal PyTorch's.
 func TestSyncBatchNormGolden(t *testing.T) {
 	f, err := golden.Open("../tensor/optest/testdata/norms.safetensors.gz")
 	if err != nil {

@@ -9,24 +9,24 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Graph is a step of all ranks, seen by one of them: what [Group.Capture] makes. It belongs to
-// its rank, as the group does.
+// Graph is a captured step of all ranks, as one rank sees it. [Group.Capture] makes it. Like the
+// group, it belongs to one rank.
 type Graph struct {
 	g      *Group
 	of     *sharedGraph
 	closed bool
 }
 
-// A sharedGraph is a graph as all ranks share it.
+// sharedGraph is the graph that all ranks share.
 type sharedGraph struct {
 	graph *tensor.Graph
-	left  atomic.Int32 // ranks that have not closed it
+	left  atomic.Int32 // number of ranks that have not closed it
 	once  sync.Once
 }
 
-// Replay queues the recorded step of all ranks, as one launch, and returns when it is queued. All
-// ranks call it, and the last one to come launches. An error of the device, or of a hook, is every
-// rank's, and that of [tensor.Graph.Replay]; nothing is queued then, unless it says so.
+// Replay queues the recorded step of all ranks as one launch, and returns when it is queued. All
+// ranks call it; the last one launches. An error of the device or of a hook is returned on every
+// rank, as [tensor.Graph.Replay] returns it. Then nothing is queued, except if the error says so.
 func (x *Graph) Replay() error {
 	type ask struct {
 		of     *sharedGraph
@@ -57,17 +57,17 @@ func (x *Graph) Replay() error {
 	return err
 }
 
-// Operations is the number of kernels, copies and fills that a replay runs on all devices.
+// Operations returns how many kernels, copies and fills a replay runs on all devices.
 func (x *Graph) Operations() int { return x.of.graph.Operations() }
 
-// String tells how much is recorded, and of whom.
+// String describes the graph: what is recorded, and on which ranks.
 func (x *Graph) String() string {
 	return fmt.Sprintf("Graph(%d operations of %d ranks)", x.Operations(), x.g.World())
 }
 
-// Close gives up this rank's part, and waits for nobody. When the last rank has done so the graph
-// waits for its replays, and gives its memory back. What went wrong in them and was not told yet
-// comes out of that call. The end of the [Run] closes what is still open.
+// Close gives up this rank's part without waiting for other ranks. The last rank's Close waits for
+// the graph's replays and frees its memory. It returns errors of the replays that have not been
+// returned yet. The end of the [Run] closes graphs that are still open.
 func (x *Graph) Close() error {
 	if x.closed {
 		return nil
@@ -85,7 +85,7 @@ func (s *sharedGraph) close() error {
 	return err
 }
 
-// closeGraphs closes what the ranks have captured.
+// closeGraphs closes the graphs that the ranks have captured.
 func (w *world) closeGraphs() error {
 	w.mu.Lock()
 	list := w.graphs
@@ -98,9 +98,9 @@ func (w *world) closeGraphs() error {
 	return errors.Join(all...)
 }
 
-// A CaptureError is why [Group.Capture] has made no graph, the same on all ranks.
+// CaptureError says why [Group.Capture] made no graph. It is the same on all ranks.
 type CaptureError struct {
-	Rank   int // of the run, that failed; -1: none by itself
+	Rank   int // the rank of the run that failed; -1 if no single rank failed
 	Device string
 	Err    error
 }
@@ -112,7 +112,7 @@ func (e *CaptureError) Error() string {
 	return fmt.Sprintf("dist: nothing was captured: rank %d, on %s, failed in it: %v", e.Rank, e.Device, e.Err)
 }
 
-// Unwrap returns what the rank failed with.
+// Unwrap returns the rank's error.
 func (e *CaptureError) Unwrap() error { return e.Err }
 
 // Raised makes the error one that tensor.Try returns: see device.Raised.

@@ -8,56 +8,56 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Group is some of the ranks of a [Run], seen by one of them: torch.distributed's process group.
-// It is used by its rank alone, on one goroutine at a time.
+// Group is some of the ranks of a [Run], as one of them sees it: torch.distributed's process group.
+// Only its rank may use it, on one goroutine at a time.
 type Group struct {
 	core *core
 	rank int
 	gen  *tensor.Generator
 
-	clones   []*Group // of the reducers
+	clones   []*Group // groups of the reducers
 	reducers []*Reducer
-	gone     error // by which this rank's step was void last
+	gone     error // the error with which this rank last made a step void
 }
 
-// Rank is this rank's number in the group, from 0 on.
+// Rank returns this rank's number in the group, from 0 on.
 func (g *Group) Rank() int {
 	g.member("rank")
 	return g.rank
 }
 
-// World is how many ranks the group has.
+// World returns how many ranks the group has.
 func (g *Group) World() int {
 	g.member("world")
 	return len(g.core.members)
 }
 
-// Device is this rank's.
+// Device returns this rank's device.
 func (g *Group) Device() device.Device {
 	g.member("device")
 	return g.core.devices[g.rank]
 }
 
-// Devices are those of all ranks of the group.
+// Devices returns the devices of all ranks of the group.
 func (g *Group) Devices() []device.Device {
 	g.member("devices")
 	return slices.Clone(g.core.devices)
 }
 
-// Generator is this rank's: see [Seed].
+// Generator returns this rank's generator: see [Seed].
 func (g *Group) Generator() *tensor.Generator {
 	g.member("generator")
 	return g.gen
 }
 
-// Backend says what carries the data: "in-process", "nccl".
+// Backend names the implementation that moves the data: "in-process", "nccl".
 func (g *Group) Backend() string {
 	g.member("backend")
 	return g.core.comm.Name()
 }
 
-// Options are what a rank's scopes are opened with: its device and its generator. They are for
-// scopes that others open, such as those of data.Loader.Steps.
+// Options returns the options of this rank's scopes: its device and its generator. They are for
+// scopes that other packages open, such as those of data.Loader.Steps.
 func (g *Group) Options() []tensor.Option {
 	return []tensor.Option{tensor.On(g.Device()), tensor.WithGenerator(g.gen)}
 }
@@ -67,17 +67,17 @@ func (g *Group) New(opts ...tensor.Option) *tensor.Scope {
 	return tensor.NewScope(append(g.Options(), opts...)...)
 }
 
-// Do runs f with a scope as [Group.New] opens it, and closes it.
+// Do opens a scope as [Group.New] does, runs f with it, and closes it.
 func (g *Group) Do(f func(s *tensor.Scope), opts ...tensor.Option) {
 	tensor.Do(f, append(g.Options(), opts...)...)
 }
 
-// String reads like "rank 1 of 2 on cuda:1".
+// String returns a text such as "rank 1 of 2 on cuda:1".
 func (g *Group) String() string {
 	return fmt.Sprintf("rank %d of %d on %s", g.rank, g.World(), g.Device().Name())
 }
 
-// Err is the failure that has ended the run, nil while it goes on.
+// Err returns the failure that has ended the run, nil while it goes on.
 func (g *Group) Err() error {
 	g.member("err")
 	select {
@@ -88,8 +88,8 @@ func (g *Group) Err() error {
 	}
 }
 
-// Split makes groups of this one: of the ranks that give one color, in the order of key, then of
-// rank. A rank with a negative color is in none and gets nil. All ranks of g call it.
+// Split divides this group. The ranks with the same color form a group, sorted by key and then by
+// rank. A rank with a negative color gets nil. All ranks of g call it.
 func (g *Group) Split(color, key int) *Group { return g.split("split", color, key) }
 
 func (g *Group) split(op string, color, key int) *Group {
@@ -125,8 +125,8 @@ func (g *Group) split(op string, color, key int) *Group {
 	return sub
 }
 
-// Sub makes the group of these ranks of g, in this order. All ranks of g call it with the same
-// list; those that are not in it get nil.
+// Sub returns the group of the given ranks of g, in this order. All ranks of g call it with the
+// same list. Ranks that are not in the list get nil.
 func (g *Group) Sub(ranks ...int) *Group {
 	for i, r := range ranks {
 		if r < 0 || r >= g.World() || slices.Index(ranks, r) < i {
@@ -140,14 +140,14 @@ func (g *Group) Sub(ranks ...int) *Group {
 	return g.split(op, -1, 0)
 }
 
-// Clone makes another group of the same ranks, whose collectives are counted by themselves. All
-// ranks call it.
+// Clone returns another group of the same ranks. Its collectives are ordered independently of those
+// of g. All ranks call it.
 func (g *Group) Clone() *Group {
 	g.member("clone")
 	return g.split("clone", 0, g.rank)
 }
 
-// member refuses a call of a group that this rank is not in, which is nil.
+// member panics if the group is nil, because this rank is not in it.
 func (g *Group) member(op string) {
 	if g == nil {
 		k := &call{}
@@ -156,7 +156,7 @@ func (g *Group) member(op string) {
 	}
 }
 
-// misuse is the error of a call that cannot be made.
+// misuse returns the error for an invalid call.
 func (g *Group) misuse(op string, kind error, msg string) *Error {
 	k := &call{rank: g.rank, what: what{op: op}}
 	k.trace()

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// connect returns what carries the data of these devices' collectives: the driver's library where
-// there is one, else copies and kernels of this library.
+// connect returns the communicator for these devices: the driver's library if there is one, else
+// copies and kernels of this library.
 func (w *world) connect(devices []device.Device) (device.Communicator, error) {
 	if c, ok := devices[0].(device.Connector); ok && !w.composed && len(devices) > 1 {
 		comm, err := c.Connect(devices)
@@ -26,7 +26,8 @@ func (w *world) connect(devices []device.Device) (device.Communicator, error) {
 	return newInProcess(devices), nil
 }
 
-// preferred runs what a library does not have by copies and kernels.
+// preferred uses a library. For collectives that the library does not support, it uses copies and
+// kernels.
 type preferred struct {
 	device.Communicator
 	rest *inProcess
@@ -47,12 +48,12 @@ func (p *preferred) Collect(streams []device.Stream, c *device.Collective) error
 
 func (p *preferred) Close() error { return errors.Join(p.Communicator.Close(), p.rest.Close()) }
 
-// inProcess carries data between devices of one process: in host memory, or by copies from device
-// to device. Each rank combines one part of the elements, in the order of ranks, and gives it to
-// the others, so that each link carries 2·(W-1)/W of the bytes, as in a ring.
+// inProcess moves data between devices of one process: in host memory, or by copies from device to
+// device. Each rank combines one part of the elements, in the order of ranks, and copies it to the
+// others. So each link carries 2·(W-1)/W of the bytes, as in a ring.
 type inProcess struct {
 	devices []device.Device
-	host    device.Device // that works on the memory of all, where that is the host's
+	host    device.Device // the device that works on all ranks' memory, if it is the host's
 	room    []device.Buffer
 }
 
@@ -67,10 +68,10 @@ func newInProcess(devices []device.Device) *inProcess {
 // Name returns "in-process".
 func (*inProcess) Name() string { return "in-process" }
 
-// Abort has nothing to end: no device waits for work that is not queued.
+// Abort does nothing: no device waits for work that is not queued.
 func (*inProcess) Abort() error { return nil }
 
-// Close frees the room for other ranks' parts.
+// Close frees the staging memory for other ranks' parts.
 func (c *inProcess) Close() error {
 	for i, b := range c.room {
 		if b != nil {
@@ -81,7 +82,7 @@ func (c *inProcess) Close() error {
 	return nil
 }
 
-// staged is how many bytes of each other rank a GPU takes in at a time.
+// staged is how many bytes of each other rank a GPU receives at a time.
 const staged = 4 << 20
 
 // Collect runs a collective: see [device.Communicator].
@@ -100,18 +101,18 @@ func (c *inProcess) Collect(streams []device.Stream, op *device.Collective) erro
 	} else if err := c.moves(op, t.copy, t.clear); err != nil {
 		return err
 	}
-	return t.meet() // what others read is free again
+	return t.meet() // from here on, the memory that other ranks read may be changed
 }
 
-// move is a copy of a part between two ranks' operands.
+// move is a copy of one part from one rank's operand to another's.
 type move struct {
 	to, from     device.View
 	dst, src     int // ranks
 	at, off, len int // bytes
 }
 
-// moves calls f for each copy of a collective that combines nothing, and clear for each part that
-// nobody gives.
+// moves calls f for each copy of a collective that combines nothing. It calls clear for each part
+// whose source rank has no operand.
 func (c *inProcess) moves(op *device.Collective, f func(m move) error, clear func(dst int, part device.View) error) error {
 	world := len(op.Outs)
 	for dst := range world {
@@ -149,7 +150,7 @@ func (c *inProcess) moves(op *device.Collective, f func(m move) error, clear fun
 	return nil
 }
 
-// inMemory runs a collective of host memory, on all of the CPU's workers.
+// inMemory runs a collective on host memory, with all of the CPU's workers.
 func (c *inProcess) inMemory(op *device.Collective) error {
 	b := c.host.(device.Borrower)
 	if !op.Kind.Reduces() {
@@ -214,17 +215,17 @@ func zero(d device.Device, s device.Stream, v device.View) error {
 	return device.Run(d, s, &device.Map{Program: p, Outs: []device.View{v}})
 }
 
-// slice is n elements of a contiguous view from element at on, as a view of rank 1.
+// slice returns n elements of a contiguous view, beginning at element at, as a view of rank 1.
 func slice(v device.View, at, n int) device.View {
 	l := shape.Dense(shape.Of(n))
 	l.Offset = v.Offset + at
 	return device.View{Buf: v.Buf, Type: v.Type, Layout: l}
 }
 
-// errNoGiver is why nothing can be combined.
+// errNoGiver is the error if no rank's input counts.
 var errNoGiver = errors.New("no rank gives anything: all weights are 0")
 
-// A combination is a program that combines ranks.
+// combination identifies a program that combines ranks.
 type combination struct {
 	how      device.Combine
 	weighted bool
@@ -233,9 +234,10 @@ type combination struct {
 	outs     int
 }
 
-var programs sync.Map // combination → *expr.Program
+var programs sync.Map // maps combination to *expr.Program
 
-// program combines elements in the order of ranks. 16-bit floats are combined in float32.
+// program returns the program that combines elements in the order of ranks. 16-bit floats are
+// combined in float32.
 func (c combination) program() *expr.Program {
 	if p, ok := programs.Load(c); ok {
 		return p.(*expr.Program)
@@ -275,15 +277,15 @@ func (c combination) program() *expr.Program {
 	return p
 }
 
-// summing is the program of the sum of n operands, from left to right, rounded once.
+// summing returns the program that sums n operands from left to right and rounds once.
 func summing(t dtype.Type, n int) *expr.Program {
 	return combination{how: Sum, typ: t, ins: n, outs: 1}.program()
 }
 
-// copying is the program that copies elements.
+// copying returns the program that copies elements.
 func copying(t dtype.Type) *expr.Program { return summing(t, 1) }
 
-// combine combines the elements of ins into each of outs, on one device.
+// combine combines the elements of ins and stores the result in each of outs, on one device.
 func combine(d device.Device, s device.Stream, how device.Combine, weights []float64, outs, ins []device.View) error {
 	if len(outs) == 0 || outs[0].Size() == 0 {
 		return nil

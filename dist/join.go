@@ -9,12 +9,12 @@ import (
 )
 
 // Join runs f, in which ranks may have different numbers of batches: torch's Join. A rank whose f
-// has returned takes no part in what the others reduce: sums are of those that still have data, and
-// means are over them. Join returns when all ranks' f have returned. Then the models of [DDP] are
-// on all ranks those of the rank that was last.
+// has returned takes no part in later reductions: sums and means are over the ranks that still have
+// data. Join returns when all ranks' f have returned. Then all ranks get the [DDP] models of the
+// rank that was last.
 //
-// Meanwhile the group may gather, too, which finds zeros in the place of ranks without data. What
-// needs such a rank to give something (Broadcast or Scatter from it, Send, Recv) is an *[Error] of
+// Meanwhile the group may also gather; ranks without data contribute zeros. If a collective needs
+// data from such a rank (Broadcast or Scatter from it, Send, Recv), it fails with an *[Error] of
 // the kind [ErrLeft].
 func (g *Group) Join(f func()) {
 	g.member("join")
@@ -38,21 +38,22 @@ func (g *Group) Join(f func()) {
 	}
 }
 
-// A rest is the time in which ranks have no data.
+// rest is the time from the first rank without data to the last.
 type rest struct {
-	done chan struct{} // closed when no rank has
+	done chan struct{} // closed when no rank has data
 	last int           // the rank whose f was the last to return
 }
 
-// leaving notes that a rank's f has returned. It comes before the rank retires from any core: from
-// then on others reduce without it, and may end before it retires from the rest of the cores.
+// leaving notes that a rank's f has returned. It must be called before the rank retires from any
+// core. From then on others reduce without the rank, and may finish before it has retired from all
+// cores.
 func (c *core) leaving(rank int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.resting().last = rank
 }
 
-// resting is the rest of the core, begun if need be.
+// resting returns the core's rest, and begins it if necessary.
 func (c *core) resting() *rest {
 	if c.rest == nil {
 		c.rest = &rest{done: make(chan struct{})}
@@ -60,8 +61,8 @@ func (c *core) resting() *rest {
 	return c.rest
 }
 
-// retire notes that a rank has no more data, and lets go what waits for it. When no rank has data,
-// all of cores begin anew.
+// retire notes that a rank has no more data, and releases the calls that wait for it. When no rank
+// has data any more, it resets all cores.
 func (c *core) retire(rank int, cores []*core) *rest {
 	c.mu.Lock()
 	at := c.resting()
@@ -89,11 +90,11 @@ func (c *core) retire(rank int, cores []*core) *rest {
 			defer c.world.fail(c.members[sl.first.rank], err)
 		}
 	}
-	c.issue() // unlocks
+	c.issue() // unlocks c.mu
 	return at
 }
 
-// ended waits for the end of a rest, and returns the rank that was last.
+// ended waits for the end of a rest, and returns the last rank with data.
 func (c *core) ended(at *rest, k *call) int {
 	select {
 	case <-at.done:
@@ -103,7 +104,7 @@ func (c *core) ended(at *rest, k *call) int {
 	}
 }
 
-// rejoin gives all ranks the model, and the order of buckets, of one.
+// rejoin gives all ranks the model and the order of buckets of rank last.
 func (r *Reducer) rejoin(last int) {
 	if r.g.World() == 1 {
 		return
@@ -124,7 +125,7 @@ func (r *Reducer) rejoin(last int) {
 	r.spread(last)
 }
 
-// gives is the error if a rank without data has to give or get what no other can.
+// gives returns an error if a rank without data is the root of a collective that needs it.
 func (c *core) gives(sl *slot, op *device.Collective) error {
 	for r, k := range sl.calls {
 		if k != nil || !c.needs(sl, r) && sl.key.message {

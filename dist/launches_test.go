@@ -43,8 +43,8 @@ func counted(t *testing.T, f func()) map[device.Device]int {
 	return l.by
 }
 
-// One rank launches what the loop without package dist does. Several launch one copy more a bucket,
-// and what the sum of the ranks takes.
+// With one rank, the number of launches equals that of a loop without package dist. With several
+// ranks there is one more copy for each bucket, and the launches of the sum over ranks.
 func TestLaunches(t *testing.T) {
 	step := func(s *tensor.Scope, m nn.Module, opt optim.Optimizer, rank, n int) {
 		x, y := batch(s, dtype.F32, 0, rank*n, (rank+1)*n)
@@ -94,7 +94,7 @@ func TestLaunches(t *testing.T) {
 				case g.World() == 2 && dev.Info().Host && got != plain+buckets:
 					t.Errorf("a rank of two launches %d primitives, the plain loop %d, with %d buckets", got, plain, buckets)
 				case g.World() == 2 && !dev.Info().Host && got != plain+2*buckets:
-					// a copy and a sum
+					// each bucket needs one copy and one sum more
 					t.Errorf("a GPU of two launches %d primitives, the plain loop %d, with %d buckets", got, plain, buckets)
 				}
 			})

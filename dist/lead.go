@@ -7,15 +7,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Here is what a program needs in which one rank leads. That rank steps the optimizer and gives the
-// others its parameters. After a rank has run out of memory it has all of them do the step again.
+// These are methods for a program in which one rank leads. That rank steps the optimizer and sends
+// its parameters to the others. If a rank runs out of memory, all ranks repeat the step.
 
-// FixedBuckets keeps the buckets as they are made, the last parameters first. By default they are
-// made anew after the first Backward, in the order in which gradients became ready.
+// FixedBuckets keeps the initial buckets, with the last parameters first. By default the buckets
+// are rearranged after the first Backward, in the order in which gradients became ready.
 func FixedBuckets() DDPOption { return func(s *ddpSettings) { s.fixed = true } }
 
-// Reserve takes the memory now that averaging, and [Reducer.Spread], would take later. With
-// [FixedBuckets] they ask for none then, but for tables of some bytes. All ranks call it.
+// Reserve allocates the memory that averaging and [Reducer.Spread] would allocate later. With
+// [FixedBuckets] they then allocate only tables of some bytes. All ranks call it.
 func (r *Reducer) Reserve() {
 	if r.g.World() == 1 {
 		return
@@ -31,7 +31,7 @@ func (r *Reducer) Reserve() {
 			least[b.flat.all.Type()] = b
 		}
 	}
-	// Without the ranks that have no samples it is another kernel.
+	// If ranks without samples are left out, averaging uses another kernel.
 	for _, b := range r.buckets {
 		if least[b.flat.all.Type()] != b {
 			continue
@@ -47,9 +47,10 @@ func (r *Reducer) Reserve() {
 	r.g.exchange("reserve", nil, nil)
 }
 
-// Once runs f, in which one Backward averages, and takes part in its place if there was none: where
-// f has failed before by an error of the library as [Reducer.Void] does, else without a gradient.
-// So no rank waits for this one, whatever f does.
+// Once runs f, which contains one Backward that averages. If f did not run Backward, Once takes
+// part in the averaging in its place, so that no rank waits for this one. If f panicked with an
+// error of the library, Once makes the step void, as [Reducer.Void] does. Otherwise it takes part
+// without a gradient.
 func (r *Reducer) Once(f func()) {
 	if r.g.World() == 1 {
 		f()
@@ -75,9 +76,9 @@ func (r *Reducer) Once(f func()) {
 	}
 }
 
-// Spread gives all ranks the parameters of one that require a gradient, or its buffers, or both.
-// All ranks call it alike. Parameters go by way of the memory of the averaged gradients, which
-// are lost. A rank that runs out of memory takes part all the same, and panics afterwards.
+// Spread copies the root's parameters that require a gradient, or its buffers, or both, to all
+// ranks. All ranks call it with the same arguments. The copies of parameters overwrite the averaged
+// gradients. A rank that runs out of memory takes part all the same, and panics afterwards.
 func (r *Reducer) Spread(root int, params, buffers bool) {
 	if r.g.World() == 1 {
 		return

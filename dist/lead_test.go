@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestOnce has ranks fail, or compute nothing, where others compute gradients: nobody waits, and a
-// rank without samples gets the others' gradients.
+// TestOnce: some ranks fail, or compute nothing, where others compute gradients. No rank waits
+// forever, and a rank without samples gets the others' gradients.
 func TestOnce(t *testing.T) {
 	each(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
 		broken := tensor.NewError("test", device.ErrOutOfMemory, "no memory")
@@ -73,7 +73,8 @@ func TestOnce(t *testing.T) {
 			case fail == nil && (!errors.As(err, &void) || void.Rank != last || !errors.Is(err, device.ErrOutOfMemory)):
 				t.Errorf("%v is told of %v", g, err)
 			}
-			if _, err = step(4, nil, fail); err != fail { // others are done by then
+			// the other ranks have finished the step by then
+			if _, err = step(4, nil, fail); err != fail {
 				t.Errorf("%v: %v", g, err)
 			}
 			got, err := step(n, nil, nil)
@@ -84,7 +85,7 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// TestSpread gives all ranks what one has: parameters, buffers, or both.
+// TestSpread copies parameters, buffers, or both from one rank to all.
 func TestSpread(t *testing.T) {
 	each(t, []int{1, 3}, func(t *testing.T, l DeviceList) {
 		for _, what := range [][2]bool{{true, false}, {false, true}, {true, true}} {
@@ -111,8 +112,8 @@ func TestSpread(t *testing.T) {
 	})
 }
 
-// TestReserved has every request for memory fail, one after the other, in a step whose memory was
-// reserved: no rank waits in vain, and what does not fail is not short of memory.
+// TestReserved makes every request for memory fail, one after the other, in a step whose memory was
+// reserved. No rank waits forever, and ranks whose requests succeed have enough memory.
 func TestReserved(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:2,mem=16MiB,segment=1KiB")
 	if err != nil {

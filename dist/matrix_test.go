@@ -14,9 +14,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestMatrix trains every kind of model in every way on two and four ranks of both kinds for 20
-// steps. They compute what one process does with the whole batch. A second run gives the same bits.
-// GPUs take part with FLAMBEAU_SOAK=1: the tests beside it are their short form.
+// TestMatrix trains every kind of model in every way for 20 steps, on two and four ranks of both
+// kinds. They compute the same as one process with the whole batch. A second run gives the same
+// bits. GPUs take part only with FLAMBEAU_SOAK=1, because other tests cover them in a short form.
 func TestMatrix(t *testing.T) {
 	const steps = 20
 	for kind, l := range lists(t, 2, 4) {

@@ -16,30 +16,30 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A mistake is one that a program makes. The run must end soon, with an error that says what went
+// mistake is a mistake that a program can make. The run must end soon. The error must say what went
 // wrong, on which rank, and at which line of this file.
 type mistake struct {
 	name  string
-	kind  error // that the error wraps
-	rank  int   // that the error blames: see anyRank and noRank
+	kind  error // the kind of error
+	rank  int   // the rank that the error names: see anyRank and noRank
 	words []string
 	f     func(m *marks, ctx context.Context, g *Group) error
-	world int // 2 if 0
+	world int // number of ranks, 0 means 2
 	wait  time.Duration
 }
 
 const (
-	anyRank = -1 - iota // it depends on who comes first
-	noRank              // nobody is to blame
+	anyRank = -1 - iota // it depends on which rank comes first
+	noRank              // the error names no rank
 )
 
-// marks are the lines that an error must name.
+// marks holds the lines that an error must name.
 type marks struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-// here calls f, and marks the line of the call, which f is on too.
+// here calls f and marks the line of the call, which must also be the line of f.
 func (m *marks) here(f func()) {
 	_, file, line, _ := runtime.Caller(1)
 	m.mu.Lock()
@@ -53,15 +53,15 @@ var errOwn = errors.New("an error of the program's own")
 // sleepsTooLong blocks until the run has ended.
 func sleepsTooLong(ctx context.Context) { <-ctx.Done() }
 
-// ones are n elements on the rank's device.
+// ones returns n ones on the rank's device.
 func ones(g *Group, n int) *tensor.Tensor { return tensor.Root().On(g.Device()).Ones(n) }
 
-// averaged is the model of a rank, whose gradients are averaged.
+// averaged returns a rank's model, whose gradients are averaged.
 func averaged(g *Group, opts ...DDPOption) *nn.Sequential {
 	return DDP(nn.To(mlp(dtype.F32), g.Device()), g, opts...)
 }
 
-// stepped is a forward and a backward pass.
+// stepped runs a forward and a backward pass.
 func stepped(g *Group, m *nn.Sequential) {
 	g.Do(func(s *tensor.Scope) {
 		x, y := batch(s, dtype.F32, 0, g.Rank()*3, g.Rank()*3+3)
@@ -284,7 +284,7 @@ var mistakesOfCalls = []mistake{
 		}},
 }
 
-// mistakesOfRanks are ranks that fail by themselves.
+// mistakesOfRanks are failures of a rank itself.
 var mistakesOfRanks = []mistake{
 	{name: "a panic", kind: nil, rank: 1, words: []string{"panic: of its own", "panicsHere", "mistakes_test.go"},
 		f: func(_ *marks, _ context.Context, g *Group) error {
@@ -344,7 +344,7 @@ var mistakesOfRanks = []mistake{
 
 func panicsHere() { panic("of its own") }
 
-// mistakesOfModels are those of DDP.
+// mistakesOfModels are mistakes in the use of DDP.
 var mistakesOfModels = []mistake{
 	{name: "a rank has more parameters", kind: ErrMismatch, rank: anyRank, words: []string{"ddp", "1.weight", "lack"},
 		f: func(m *marks, _ context.Context, g *Group) error {
@@ -489,7 +489,7 @@ var mistakesOfModels = []mistake{
 
 func panicsInHook(*tensor.Tensor) *tensor.Tensor { panic(errOwn) }
 
-// bounded is Run, which must return soon.
+// bounded is Run, which must return within wait.
 func bounded(t *testing.T, l DeviceList, wait time.Duration, f func(ctx context.Context, g *Group) error) (err error) {
 	t.Helper()
 	if wait == 0 {
@@ -508,7 +508,7 @@ func bounded(t *testing.T, l DeviceList, wait time.Duration, f func(ctx context.
 	return err
 }
 
-// TestMistakes plants mistakes, one a run. The devices are the same in all runs, as one that has
+// TestMistakes plants one mistake in each run. All runs use the same devices, because a run that
 // failed must leave them usable.
 func TestMistakes(t *testing.T) {
 	all := lists(t, 2, 3)

@@ -7,16 +7,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A bucket is parameters whose gradients are reduced together.
+// bucket is a group of parameters whose gradients are reduced together.
 type bucket struct {
 	flat   *flat
-	leaves []int            // of the reducer
-	views  []*tensor.Tensor // their gradients here, once they are
+	leaves []int            // indexes of the reducer's leaves
+	views  []*tensor.Tensor // their gradients as views of flat, nil until they are
 	name   string
 }
 
-// arrange makes buckets of the leaves in an order. Where memory is short there are none then, until
-// it is called again.
+// arrange makes buckets of the leaves in the given order. If memory is short, there are no buckets
+// until it is called again.
 func (r *Reducer) arrange(order []int) {
 	for _, b := range r.buckets {
 		b.flat.free()
@@ -47,7 +47,7 @@ func (r *Reducer) arrange(order []int) {
 	r.buckets, r.home = made, home
 }
 
-// newFlat makes room for tensors of the model.
+// newFlat allocates room for tensors of the model.
 func (r *Reducer) newFlat(like []*tensor.Tensor) *flat {
 	f := newFlat(r.g.Device(), like[0].Type(), like)
 	if t := r.g.capture(); t != nil {
@@ -56,18 +56,18 @@ func (r *Reducer) newFlat(like []*tensor.Tensor) *flat {
 	return f
 }
 
-// A reduction is one run of Backward.
+// reduction is one run of Backward.
 type reduction struct {
 	r       *Reducer
 	reached []bool
-	left    []int // of each bucket, the gradients that are still to come
-	next    int   // the first bucket that is not reduced yet
+	left    []int // by bucket, how many gradients are not ready yet
+	next    int   // the first bucket that is not being reduced yet
 	finish  []func()
 	order   []int
-	kept    map[int]*tensor.Tensor // gradients of leaves that perhaps no rank reaches
+	kept    map[int]*tensor.Tensor // copies of gradients of leaves that possibly no rank reaches
 }
 
-// Begin begins the reduction of a run: see [tensor.BackwardWatcher].
+// Begin starts the reduction of a run: see [tensor.BackwardWatcher].
 func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
 	if t := r.g.capture(); t != nil {
 		t.guard(r)
@@ -97,7 +97,8 @@ func (r *Reducer) Begin(_ *tensor.Scope, reached []bool) tensor.BackwardRun {
 	return n
 }
 
-// attempt calls f. A failure of the library makes the step void on all ranks, and goes on.
+// attempt calls f. If f panics with an error of the library, it makes the step void on all ranks
+// and repeats the panic.
 func (r *Reducer) attempt(f func()) {
 	if err := tensor.Try(f); err != nil {
 		r.of.void(err)
@@ -105,10 +106,10 @@ func (r *Reducer) attempt(f func()) {
 	}
 }
 
-// Ready puts a gradient into its bucket, and reduces the bucket when it is full.
+// Ready notes that a gradient is ready, and reduces the next buckets if they are full.
 func (n *reduction) Ready(i int) { n.came(i) }
 
-// Missed is Ready of a leaf that got nothing.
+// Missed is Ready for a leaf that got no gradient.
 func (n *reduction) Missed(i int) {
 	n.reached[i] = false
 	n.came(i)
@@ -122,7 +123,7 @@ func (n *reduction) came(i int) {
 	}
 }
 
-// launch reduces the next bucket.
+// launch begins the reduction of the next bucket.
 func (n *reduction) launch() {
 	r, b := n.r, n.r.buckets[n.next]
 	n.next++
@@ -148,8 +149,8 @@ func (n *reduction) launch() {
 	}
 }
 
-// fill puts the gradients into a bucket, and makes them views of it. scope is that of a capture,
-// nil for none.
+// fill copies the gradients into a bucket, and makes them views of it. scope is the scope of a
+// capture, nil if there is none.
 func (n *reduction) fill(b *bucket, scope *tensor.Scope) {
 	r := n.r
 	from := make([]*tensor.Tensor, len(b.leaves))
@@ -179,8 +180,9 @@ func (n *reduction) fill(b *bucket, scope *tensor.Scope) {
 	}
 }
 
-// keep notes a gradient in the bucket that this run does not add to on this rank: the mean of equal
-// numbers may differ from them in the last bit.
+// keep copies a gradient that is already in the bucket and to which this rank's run adds nothing.
+// If no rank adds to it, the copy is restored, because the mean of equal numbers may differ from
+// them in the last bit.
 func (n *reduction) keep(i int, g *tensor.Tensor) {
 	if n.kept == nil {
 		n.kept = map[int]*tensor.Tensor{}
@@ -188,17 +190,18 @@ func (n *reduction) keep(i int, g *tensor.Tensor) {
 	n.kept[i] = g.Detach().Clone()
 }
 
-// used reports whether this rank has a gradient for a leaf that is not averaged yet.
+// used reports whether this rank has a gradient for a leaf that has not been averaged yet.
 func (n *reduction) used(i int) bool { return n.reached[i] || n.r.unsynced[i] }
 
-// A status is what a rank tells the others at the end of a run.
+// status is a rank's message to the others at the end of a run.
 type status struct {
 	used  []bool
 	order []int
 }
 
-// End waits until all ranks are done with the run, and agrees with them on what it was. If the run
-// failed, all learn that the step is void. What is no error of the library ends the program's run.
+// End waits until all ranks have finished the run, and agrees with them on its result. If the run
+// failed, the step becomes void on all ranks. An error that is not the library's ends the program's
+// run.
 func (n *reduction) End(failed error) {
 	r := n.r
 	r.running = nil
@@ -216,14 +219,15 @@ func (n *reduction) End(failed error) {
 	var lowest int
 	var anywhere []bool
 	r.attempt(func() { lowest, anywhere = n.agree() })
-	// The other ranks are past the step now: it cannot become void any more.
+	// The other ranks have finished the step, so it cannot become void any more.
 	if err := tensor.Try(func() { n.settle(lowest, anywhere) }); err != nil {
 		r.g.core.raise(r.g.rank, err)
 		panic(err)
 	}
 }
 
-// agree waits for all ranks, and returns the lowest that has data, and the leaves that any reached.
+// agree waits for all ranks. It returns the lowest rank that has data, and which leaves at least
+// one rank reached.
 func (n *reduction) agree() (lowest int, anywhere []bool) {
 	r := n.r
 	for n.next < len(r.buckets) {
@@ -242,7 +246,7 @@ func (n *reduction) agree() (lowest int, anywhere []bool) {
 	lowest, anywhere = -1, make([]bool, len(r.leaves))
 	for rank, v := range r.g.exchange("end of backward", me, nil) {
 		s, there := v.(status)
-		if !there { // it has no more data
+		if !there { // this rank has no more data
 			continue
 		}
 		if lowest < 0 {
@@ -258,7 +262,7 @@ func (n *reduction) agree() (lowest int, anywhere []bool) {
 	return lowest, anywhere
 }
 
-// settle has all ranks hold the gradients that any has, and the buffers of one.
+// settle makes all ranks hold the averaged gradients, and the buffers of rank lowest.
 func (n *reduction) settle(lowest int, anywhere []bool) {
 	r := n.r
 	n.share(lowest)
@@ -278,8 +282,7 @@ func (n *reduction) settle(lowest int, anywhere []bool) {
 	clear(r.unsynced)
 }
 
-// reorder has the buckets made anew, before the next run, in the order in which gradients were
-// ready.
+// reorder makes the next run rearrange the buckets in the order in which gradients became ready.
 func (r *Reducer) reorder(order []int) {
 	order = slices.Clone(order)
 	var now []int
@@ -298,7 +301,7 @@ func (r *Reducer) reorder(order []int) {
 	r.order = order
 }
 
-// share gives all ranks the buffers of one.
+// share copies the buffers of rank root to all ranks.
 func (n *reduction) share(root int) {
 	r := n.r
 	if len(r.bufs) == 0 || r.keepBuffers {
@@ -309,7 +312,7 @@ func (n *reduction) share(root int) {
 	}
 }
 
-// makeStatics makes room for the buffers.
+// makeStatics allocates room for the buffers.
 func (r *Reducer) makeStatics() {
 	if r.statics != nil {
 		return
@@ -321,7 +324,7 @@ func (r *Reducer) makeStatics() {
 	}
 }
 
-// Void is [Group.Void]. Without an error it takes part in a step without a gradient.
+// Void calls [Group.Void]. If err is nil, it takes part in a step without a gradient.
 func (r *Reducer) Void(err error) {
 	switch {
 	case r.g.World() == 1:

@@ -16,75 +16,77 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A core is what the ranks of a group share. Each rank counts its collectives; calls of one number
-// belong together, and meet in a slot. The rank that comes last queues the work of all, so that no
-// device ever waits for work which is not queued.
+// core is the part of a group that its ranks share. Each rank counts its collectives. The ranks'
+// calls with the same number belong together, and meet in a slot. The last rank that arrives queues
+// the work of all. So no device ever waits for work that is not queued.
 type core struct {
 	world   *world
-	members []int // ranks of the world, by rank of the group
+	members []int // by rank of the group, the rank of the world
 	devices []device.Device
 	streams []device.Stream
 	comm    device.Communicator
 
-	mu      sync.Mutex
-	next    []uint64 // of each rank, the number of its next collective
-	slots   map[slotKey]*slot
-	pairs   map[[2]int][2]uint64 // messages sent and received so far, by sender and receiver
-	joined  []bool               // ranks without data, which take no part
+	mu    sync.Mutex
+	next  []uint64 // by rank, the number of its next collective
+	slots map[slotKey]*slot
+	// messages sent and received so far; the key is sender and receiver
+	pairs   map[[2]int][2]uint64
+	joined  []bool // ranks without data, which take no part
 	rest    *rest
 	voided  *voided
-	steps   int // that were void
+	steps   int // number of void steps so far
 	ready   []*slot
 	issuing bool
 }
 
-// slotKey is the number of a collective; from and to are those of a message.
+// slotKey identifies a collective. from and to are used for messages only.
 type slotKey struct {
 	number   uint64
 	message  bool
 	from, to int
 }
 
-// A slot is one collective.
+// slot is the meeting point of one collective.
 type slot struct {
 	key    slotKey
-	calls  []*call // by rank; nil: it has not come
+	calls  []*call // by rank; nil: the rank has not called yet
 	first  *call
 	done   chan struct{}
 	closed bool
-	values []any      // of a host's exchange, by rank
-	void   *StepError // why the call is dropped
-	steps  int        // that were void when it began
-	in     *capture   // nil: its work runs
+	values []any      // values exchanged on the host, by rank
+	void   *StepError // not nil: the step is void, so the calls are dropped
+	steps  int        // number of void steps when it began
+	in     *capture   // the capture that records it; nil: its work runs at once
 }
 
-// A call is one rank's part.
+// call is one rank's part in a collective.
 type call struct {
 	rank    int
 	what    what
-	of      string // what its operands are called
+	of      string // name of its operands
 	n       int
 	pc      [24]uintptr
 	in, out *tensor.Hold
-	same    bool // in and out are one
+	same    bool // in and out are the same tensor
 	weight  float64
 	value   any
-	agree   func(values []any) (any, error) // run once, by the last rank; its result is everybody's
+	// called once, by the last rank; all ranks get its result
+	agree func(values []any) (any, error)
 }
 
-// what must be alike in all ranks' calls.
+// what holds the properties that must be equal in all ranks' calls.
 type what struct {
 	op         string
 	kind       device.CollectiveKind
-	host       bool // values of the host are exchanged
+	host       bool // the ranks exchange values of the host
 	combine    device.Combine
 	weighted   bool
 	root, peer int
 	typ        dtype.Type
-	part       int // elements of a part
+	part       int // number of elements of a part
 }
 
-// gives reports whether a rank of the group has an out, or an in.
+// gives reports whether a rank of the group has an output, if out is true, or an input.
 func (a what) gives(rank int, out bool) bool {
 	c := device.Collective{Kind: a.kind, Root: a.root, Peer: a.peer}
 	if out {
@@ -93,7 +95,7 @@ func (a what) gives(rank int, out bool) bool {
 	return c.Gives(rank)
 }
 
-// String reads like "all reduce of 4096 float32, sum".
+// String returns a text such as "all reduce of 4096 float32, sum".
 func (a what) String() string {
 	s := a.op
 	if a.host {
@@ -116,12 +118,12 @@ func (a what) String() string {
 	return s
 }
 
-// trace notes where the program makes the call.
+// trace stores the call's stack, to find the line of the program.
 func (k *call) trace() { k.n = runtime.Callers(2, k.pc[:]) }
 
 func (k *call) site() string { return callsite.First(k.pc[:k.n]) }
 
-// newCore makes what a group of these ranks of the world shares.
+// newCore returns the shared part of a group of these ranks of the world.
 func (w *world) newCore(members []int) (*core, error) {
 	c := &core{world: w, members: members, next: make([]uint64, len(members)), slots: map[slotKey]*slot{},
 		pairs: map[[2]int][2]uint64{}, joined: make([]bool, len(members))}
@@ -133,7 +135,7 @@ func (w *world) newCore(members []int) (*core, error) {
 			c.streams = append(c.streams, nil)
 			continue
 		}
-		s, err := d.NewStream(-1) // what others wait for goes first
+		s, err := d.NewStream(-1) // high priority, because other ranks wait for this work
 		if err != nil {
 			return nil, err
 		}
@@ -149,7 +151,7 @@ func (w *world) newCore(members []int) (*core, error) {
 	return c, nil
 }
 
-// fault makes an error of a rank of the group.
+// fault returns an error for a rank of the group.
 func (c *core) fault(rank int, kind error, k *call, msg string) *Error {
 	e := &Error{Rank: c.members[rank], World: len(c.world.devices), Device: c.devices[rank].Name(), Msg: msg, Err: kind}
 	if k != nil {
@@ -161,7 +163,7 @@ func (c *core) fault(rank int, kind error, k *call, msg string) *Error {
 	return e
 }
 
-// call brings a rank's call to its slot.
+// call adds a rank's call to its slot.
 func (c *core) call(k *call) *slot {
 	k.trace()
 	t := c.capture(k.rank)
@@ -212,12 +214,12 @@ func (c *core) call(k *call) *slot {
 		panic(c.raise(k.rank, err))
 	}
 	c.settle(sl)
-	c.issue() // unlocks
+	c.issue() // unlocks c.mu
 	return sl
 }
 
-// key is that of the slot that a rank's next call belongs to; side is 0 for the sender of a
-// message, 1 for its receiver, and -1 for what is none. c.mu is held.
+// key returns the key of the slot for a rank's next call. side is 0 for the sender of a message, 1
+// for its receiver, and -1 for other collectives. c.mu is held.
 func (c *core) key(k *call) (key slotKey, side int) {
 	if k.what.kind != device.KindSendRecv || k.what.host {
 		return slotKey{number: c.next[k.rank]}, -1
@@ -230,16 +232,17 @@ func (c *core) key(k *call) (key slotKey, side int) {
 	return key, side
 }
 
-// raise ends the run, or the capture, by a failure, and returns what the rank panics with.
+// raise ends the run by a failure and returns the error with which the rank panics. In a capture,
+// only the capture fails.
 func (c *core) raise(rank int, err error) error {
 	if c.capture(rank) != nil {
-		return err // of the capture alone
+		return err // the error ends only the capture
 	}
 	c.world.fail(c.members[rank], err)
 	return err
 }
 
-// match compares a call with that of the rank which came first.
+// match compares a call with the call of the rank that came first.
 func (c *core) match(sl *slot, k *call) error {
 	o := sl.first
 	if k.what == o.what || o == k {
@@ -266,7 +269,7 @@ func (c *core) needs(sl *slot, rank int) bool {
 	return !c.joined[rank]
 }
 
-// missingFrom lists the ranks that have not come to a slot. c.mu is held.
+// missingFrom lists the ranks that take part in a slot but have not called yet. c.mu is held.
 func (c *core) missingFrom(sl *slot) (ranks []int) {
 	for r, k := range sl.calls {
 		if k == nil && c.needs(sl, r) {
@@ -276,7 +279,7 @@ func (c *core) missingFrom(sl *slot) (ranks []int) {
 	return ranks
 }
 
-// ofWorld returns the ranks of the world that ranks of the group are.
+// ofWorld converts ranks of the group to ranks of the world.
 func (c *core) ofWorld(ranks []int) (list []int) {
 	for _, r := range ranks {
 		list = append(list, c.members[r])
@@ -284,7 +287,7 @@ func (c *core) ofWorld(ranks []int) (list []int) {
 	return list
 }
 
-// open lists the collectives that not all ranks have come to, in their order. c.mu is held.
+// open lists the collectives that not all ranks have called yet, in their order. c.mu is held.
 func (c *core) open() []*slot {
 	list := slices.Collect(maps.Values(c.slots))
 	slices.SortFunc(list, func(a, b *slot) int {
@@ -302,12 +305,13 @@ func (c *core) open() []*slot {
 	return list
 }
 
-// absent is the error if a rank that a slot waits for has returned. c.mu is held.
+// absent returns an error if a slot waits for a rank that has returned. c.mu is held.
 func (c *core) absent(sl *slot) error {
 	if r := c.world.returned(c.ofWorld(c.missingFrom(sl))); r >= 0 {
 		return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, returned from its function and never comes to %v", r, c.world.devices[r].Name(), sl.first.what))
 	}
-	for _, r := range c.missingFrom(sl) { // of a message: other collectives do not wait for it
+	// the slot is a message, because other collectives do not wait for a rank without data
+	for _, r := range c.missingFrom(sl) {
 		if c.joined[r] {
 			return c.fault(sl.first.rank, ErrLeft, sl.first, fmt.Sprintf("rank %d, on %s, has no more data (Join) and does not come to %v", c.members[r], c.devices[r].Name(), sl.first.what))
 		}
@@ -315,7 +319,7 @@ func (c *core) absent(sl *slot) error {
 	return nil
 }
 
-// missing fails the slots that wait for a rank of the world which has returned.
+// missing ends the run if a slot waits for a rank of the world that has returned.
 func (c *core) missing(rank int) {
 	if !slices.Contains(c.members, rank) {
 		return
@@ -341,7 +345,7 @@ func (c *core) missing(rank int) {
 	}
 }
 
-// settle puts a slot into the line of those to be queued, if all ranks have come. c.mu is held.
+// settle moves a slot to the ready list if all its ranks have called. c.mu is held.
 func (c *core) settle(sl *slot) {
 	if len(c.missingFrom(sl)) > 0 {
 		return
@@ -350,7 +354,7 @@ func (c *core) settle(sl *slot) {
 	c.ready = append(c.ready, sl)
 }
 
-// issue queues what is ready, in order. c.mu is held, and given up.
+// issue queues the ready slots in order. c.mu is held, and is unlocked on return.
 func (c *core) issue() {
 	if c.issuing {
 		c.mu.Unlock()
@@ -369,7 +373,7 @@ func (c *core) issue() {
 		case errors.As(err, &short):
 			c.mu.Lock()
 			sl.void = &StepError{c.members[short.rank], c.devices[short.rank].Name(), err}
-			if sl.steps == c.steps { // and that step is not void and over
+			if sl.steps == c.steps { // only if the slot's step has not ended as a void one
 				c.drop(sl.void, sl.key.number)
 			}
 			sl.end(true)
@@ -388,7 +392,7 @@ func (c *core) issue() {
 	c.mu.Unlock()
 }
 
-// run does what a slot is for.
+// run executes the collective of a slot.
 func (c *core) run(sl *slot) error {
 	if sl.first.what.host {
 		sl.values = make([]any, len(sl.calls))
@@ -465,7 +469,7 @@ func (c *core) run(sl *slot) error {
 	return nil
 }
 
-// release gives up what a call holds.
+// release ends the call's holds on its tensors.
 func (k *call) release() {
 	for _, h := range [...]*tensor.Hold{k.in, k.out} {
 		if h != nil {
@@ -475,7 +479,7 @@ func (k *call) release() {
 	k.in, k.out = nil, nil
 }
 
-// end releases what the slot's calls hold; queued says that the work is.
+// end releases the holds of the slot's calls. queued says whether waiting ranks may go on.
 func (sl *slot) end(queued bool) {
 	if sl.closed {
 		return
@@ -491,7 +495,7 @@ func (sl *slot) end(queued bool) {
 	}
 }
 
-// close gives back what the group holds. Its ranks have returned.
+// close releases the group's resources. Its ranks have returned.
 func (c *core) close() {
 	c.mu.Lock()
 	for _, sl := range c.slots {
@@ -499,7 +503,7 @@ func (c *core) close() {
 	}
 	clear(c.slots)
 	c.mu.Unlock()
-	_ = c.comm.Close() // what it lost was told before
+	_ = c.comm.Close() // its errors have been reported before
 }
 
 // wait blocks a rank until a slot's work is queued.
@@ -522,20 +526,21 @@ func (c *core) wait(sl *slot, k *call) error {
 		if err := c.late(sl, k); err != nil {
 			return err
 		}
-		select { // it is on its way
+		select { // all ranks have called: it is being queued
 		case <-sl.done:
 		case <-c.world.failed:
 		}
 	}
 	select {
-	case <-sl.done: // both
+	case <-sl.done: // the slot may be done even if the run has failed
 		return sl.dropped(c.members[k.rank])
 	default:
 	}
 	return c.fault(k.rank, c.world.aborted(), k, "the run ended while it waited for the others")
 }
 
-// dropped is what a rank of the world is told of a call whose step is void.
+// dropped returns the error for a rank of the world whose call was dropped in a void step, nil
+// otherwise.
 func (sl *slot) dropped(rank int) error {
 	if sl.void == nil {
 		return nil
@@ -543,7 +548,7 @@ func (sl *slot) dropped(rank int) error {
 	return sl.void.told(rank)
 }
 
-// late ends the run if ranks have not come to a slot in time.
+// late ends the run if ranks have not called in time.
 func (c *core) late(sl *slot, k *call) error {
 	c.mu.Lock()
 	missing := c.missingFrom(sl)
@@ -551,7 +556,8 @@ func (c *core) late(sl *slot, k *call) error {
 		c.mu.Unlock()
 		return nil
 	}
-	for _, o := range c.open() { // what this rank called before, and they did not come to either
+	// report an earlier call of this rank that the missing rank has not joined either
+	for _, o := range c.open() {
 		if mine := o.calls[k.rank]; mine != nil && o.calls[missing[0]] == nil && c.needs(o, missing[0]) {
 			k = mine
 			break

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Option changes how [Run] runs.
+// Option changes how [Run] runs.
 type Option func(*settings)
 
 type settings struct {
@@ -24,49 +24,49 @@ type settings struct {
 	composed       bool
 }
 
-// Timeout is how long a rank waits in a collective for the others. Ten minutes by default, as in
-// PyTorch with NCCL.
+// Timeout sets how long a rank waits in a collective for the others. The default is ten minutes, as
+// in PyTorch with NCCL.
 func Timeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
-// Grace is how long Run waits, after a rank has failed, for the others to return. Each does so at
-// its next collective. One that does not is left behind, and the error says where it is. Thirty
-// seconds by default.
+// Grace sets how long Run waits for the other ranks after one has failed. Each of them returns at
+// its next collective. A rank that does not return in time is abandoned, and the error contains its
+// stack. The default is thirty seconds.
 func Grace(d time.Duration) Option { return func(s *settings) { s.grace = d } }
 
-// Seed is what the ranks' generators begin with: each has numbers of its own.
+// Seed sets the seed of the ranks' generators; each rank draws different numbers.
 func Seed(n uint64) Option { return func(s *settings) { s.seed = n } }
 
-// InProcess makes collectives of GPUs copies between devices and kernels of this library, also
-// where a library for collectives is found.
+// InProcess makes collectives of GPUs use copies between devices and kernels of this library, even
+// if NCCL is found.
 func InProcess() Option { return func(s *settings) { s.composed = true } }
 
-// A world is one Run.
+// world is the state of one Run.
 type world struct {
 	settings
 	parent  context.Context
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	devices []device.Device
-	label   string // of its goroutines
+	label   string // pprof label of its goroutines
 	failed  chan struct{}
 
 	mu     sync.Mutex
 	err    error // the first failure
 	ended  bool  // Run has returned
 	cores  []*core
-	back   []bool // ranks that have returned
+	back   []bool // by rank, whether it has returned
 	graphs []*sharedGraph
 
-	capturing []atomic.Pointer[capture] // by rank, what it takes part in
+	capturing []atomic.Pointer[capture] // by rank, the capture that it is recording in
 }
 
 var runs atomic.Uint64
 
 // Run calls f for each device, on a goroutine of its own. It returns when all have returned: nil,
-// or the first failure, a *[RankError]. f gets a context that ends when one of the ranks fails, and
-// its group. Three things end the run: an error of f, a panic of the library or of the program, and
-// a rank that does not come to a collective. The others' collectives then panic with an *[Error] of
-// the kind [ErrAborted]. The end of ctx ends the run too; Run then returns its cause.
+// or the first failure as a *[RankError]. f gets its group, and a context that ends when one of the
+// ranks fails. Three things end the run: an error of f, a panic of the library or of the program,
+// and a rank that does not call a collective. The other ranks' collectives then panic with an
+// *[Error] of the kind [ErrAborted]. The end of ctx ends the run too; Run then returns its cause.
 //
 // Ranks on the CPU get an equal share of its workers.
 func Run(ctx context.Context, devices DeviceList, f func(ctx context.Context, g *Group) error, opts ...Option) error {
@@ -156,7 +156,7 @@ func (w *world) rank(ctx context.Context, g *Group, f func(ctx context.Context, 
 	err = f(ctx, g)
 }
 
-// fail ends the run by the failure of a rank, -1 for none. Only the first counts.
+// fail ends the run by the failure of a rank; -1 means no single rank. Only the first call counts.
 func (w *world) fail(rank int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -164,10 +164,11 @@ func (w *world) fail(rank int, err error) {
 		return
 	}
 	var step *StepError
-	if errors.As(err, &step) { // another rank's, which this one was told of first
+	if errors.As(err, &step) { // another rank's failure, which this rank reports first
 		rank, err = step.Rank, step.Err
 	}
-	if end := w.parent.Err(); end != nil && errors.Is(err, end) { // a rank has only seen it
+	// the rank only reports the end of the program's context
+	if end := w.parent.Err(); end != nil && errors.Is(err, end) {
 		rank, err = -1, context.Cause(w.parent)
 	}
 	if w.err = err; rank >= 0 {
@@ -182,7 +183,7 @@ func (w *world) fail(rank int, err error) {
 	}
 }
 
-// aborted is what other ranks panic with after a failure.
+// aborted returns the error with which other ranks panic after a failure.
 func (w *world) aborted() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,7 +193,7 @@ func (w *world) aborted() error {
 	return fmt.Errorf("%w: %w", ErrAborted, w.err)
 }
 
-// lingering is the failure, with the stacks of the ranks that did not return after it.
+// lingering returns the failure with the stacks of the ranks that did not return after it.
 func (w *world) lingering() error {
 	w.mu.Lock()
 	err := w.err
@@ -206,7 +207,7 @@ func (w *world) lingering() error {
 	return fmt.Errorf("%w\n%v did not return within %v after that:\n%s", err, ranksOf(ranks), w.grace, w.stacks(ranks))
 }
 
-// returned is the first of these ranks that has returned, -1 if none has.
+// returned returns the first of the given ranks that has returned, -1 if none has.
 func (w *world) returned(ranks []int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -218,21 +219,21 @@ func (w *world) returned(ranks []int) int {
 	return -1
 }
 
-// close gives back what the groups hold.
+// close releases the resources of the groups.
 func (w *world) close() {
 	w.mu.Lock()
 	cores := w.cores
 	if w.ended = true; w.err == nil {
-		close(w.failed) // for who uses a group later
+		close(w.failed) // a later use of a group must fail
 	}
 	w.mu.Unlock()
-	_ = w.closeGraphs() // after ranks that did not return
+	_ = w.closeGraphs() // only needed if some rank did not return
 	for _, c := range cores {
 		c.close()
 	}
 }
 
-// shareWorkers gives each of the CPU's ranks its share.
+// shareWorkers gives each CPU rank its share of the workers.
 func shareWorkers(devices []device.Device) {
 	n := 0
 	for _, d := range devices {
@@ -240,7 +241,8 @@ func shareWorkers(devices []device.Device) {
 			n++
 		}
 	}
-	if n == 1 && devices[0].Name() != "cpu" { // one that had a part before
+	// the device may still have the share of an earlier run
+	if n == 1 && devices[0].Name() != "cpu" {
 		devices[0].(device.WorkerSharer).SetWorkers(0)
 	}
 	if n < 2 {

@@ -8,15 +8,16 @@ import (
 	"strings"
 )
 
-// rankLabel is the label, of runtime/pprof, of a rank's goroutines and of those that they start.
+// rankLabel is the runtime/pprof label of a rank's goroutines and of the goroutines that they
+// start.
 const rankLabel = "flambeau rank"
 
 func (w *world) labelOf(rank int) string { return fmt.Sprintf("%d of run %s", rank, w.label) }
 
-// workers is how many goroutines the processor runs at once.
+// workers returns how many goroutines the processor runs at once.
 func workers() int { return runtime.GOMAXPROCS(0) }
 
-// stacks returns where the goroutines of ranks are, as runtime/pprof writes it.
+// stacks returns the stacks of the ranks' goroutines, in the format of runtime/pprof.
 func (w *world) stacks(ranks []int) string {
 	var all bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
@@ -40,7 +41,7 @@ func (w *world) stacks(ranks []int) string {
 	return b.String()
 }
 
-// ranksOf reads like "rank 1" or "ranks 1, 3".
+// ranksOf returns a text such as "rank 1" or "ranks 1, 3".
 func ranksOf(ranks []int) string {
 	s := strings.Trim(strings.ReplaceAll(fmt.Sprint(ranks), " ", ", "), "[]")
 	if len(ranks) == 1 {

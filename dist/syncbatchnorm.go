@@ -6,21 +6,21 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ConvertSyncBatchNorm makes every nn.BatchNorm1d, 2d and 3d of a model, in place, one whose
-// statistics in training are those of all ranks' batches together: torch's
-// SyncBatchNorm.convert_sync_batchnorm. It returns the model, which may be one such layer. Types,
-// parameters, buffers and names stay as they are. So nn.SyncBatchNorm of torch is
+// ConvertSyncBatchNorm changes every nn.BatchNorm1d, 2d and 3d of a model, in place. In training
+// these layers then use the statistics of all ranks' batches together: torch's
+// SyncBatchNorm.convert_sync_batchnorm. It returns the model, which may be such a layer itself.
+// Types, parameters, buffers and names stay the same. So torch's nn.SyncBatchNorm is
 //
 //	l := dist.ConvertSyncBatchNorm(nn.NewBatchNorm2d(64), g)
 //
-// The ranks' batches may differ in size, and may be empty. Input gradients are those of the sum of
+// The ranks' batches may differ in size and may be empty. Input gradients are those of the sum of
 // all ranks' losses; gradients of weight and bias are this rank's part. Running statistics are
-// alike on all ranks. In evaluation, and in a group of one rank, the layers are as before.
+// equal on all ranks. In evaluation, and in a group of one rank, the layers work as before.
 //
-// Each rank converts its own model with its own group. A model that is copied is converted again.
-// All ranks' layers are called in the same order, and all train: one that is in evaluation does not
-// come to the collective, which is an [Error]. So it is if the input requires a gradient on one
-// rank and on another does not.
+// Each rank converts its own model with its own group. A copy of a model must be converted again.
+// All ranks must call their layers in the same order, and all in training. A rank in evaluation
+// does not call the collective, which is an [Error]. It is also an [Error] if the input requires a
+// gradient on one rank and not on another.
 func ConvertSyncBatchNorm[M any](model M, g *Group) M {
 	for name, l := range nn.Modules(model) {
 		l, ok := l.(interface{ SyncOver(tensor.BatchRanks) })
@@ -35,13 +35,13 @@ func ConvertSyncBatchNorm[M any](model M, g *Group) M {
 	return model
 }
 
-// batchRanks are a group as a layer's statistics see it.
+// batchRanks gives a layer's statistics access to a group.
 type batchRanks struct {
 	g     *Group
 	layer string
 }
 
-// of says which of the layer's values are meant.
+// of names the layer's values that a collective reduces.
 func (r *batchRanks) of(values string) string {
 	if r.layer == "" {
 		return values

@@ -15,20 +15,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A normLayer is one of the layers of batches.
+// normLayer is one of the BatchNorm layers.
 type normLayer interface {
 	nn.Module
 	SyncOver(tensor.BatchRanks)
 }
 
-// A normRun is what a few steps of a layer give.
+// normRun holds the results of a few steps of a layer.
 type normRun struct {
-	outs, grads []float64 // of all steps
+	outs, grads []float64 // elements of all steps
 	state       map[string][]float64
-	params      map[string][]float64 // gradients
+	params      map[string][]float64 // gradients of the parameters
 }
 
-// steps calls a layer on parts of batches, and differentiates.
+// steps calls a layer on parts of batches and runs Backward.
 func steps(s *tensor.Scope, l nn.Module, typ dtype.Type, batches []*tensor.Tensor) (r normRun) {
 	for k, x := range batches {
 		s.Do(func(s *tensor.Scope) {
@@ -37,7 +37,7 @@ func steps(s *tensor.Scope, l nn.Module, typ dtype.Type, batches []*tensor.Tenso
 			if y.Type() != typ || y.Shape() != x.Shape() {
 				panic(fmt.Sprintf("%v %v of %v %v", y.Shape(), y.Type(), x.Shape(), x.Type()))
 			}
-			// A loss that depends on an element by itself, not by its place in the batch.
+			// The loss depends on the value of an element, not on its position in the batch.
 			wide, at := y.Cast(dtype.F64), x.Detach().Cast(dtype.F64)
 			wide.AddScalar(0.5 + float64(k)).Sin().Mul(at.Cos()).Sum().Backward()
 			r.outs = append(r.outs, y.Floats()...)
@@ -70,7 +70,7 @@ func near(t *testing.T, what string, got, want []float64, tol float64) {
 	}
 }
 
-// sumOver adds up all ranks' values, as one process does it.
+// sumOver sums all ranks' values as one process would.
 func sumOver(g *Group, v []float64) []float64 {
 	sum := make([]float64, len(v))
 	for _, other := range Exchange(g, v) {
@@ -81,8 +81,8 @@ func sumOver(g *Group, v []float64) []float64 {
 	return sum
 }
 
-// TestSyncBatchNorm compares ranks, each with a part of the batch, with one process that has the
-// whole: results, gradients and running statistics.
+// TestSyncBatchNorm compares ranks with a part of the batch each with one process that has the
+// whole batch: results, gradients and running statistics.
 func TestSyncBatchNorm(t *testing.T) {
 	t.Parallel()
 	layers := map[string]struct {
@@ -187,7 +187,7 @@ func compareNorm(t *testing.T, l DeviceList, layer func(int, ...nn.Option) normL
 					near(t, who+"gradient of "+p.Name, sumOver(g, got.params[p.Name]), one.params[p.Name], 4*tol)
 				}
 				nn.Eval(m)
-				if len(got.state) > 0 && g.Rank() == 0 { // without the others
+				if len(got.state) > 0 && g.Rank() == 0 { // evaluation needs no other ranks
 					m.Forward(whole(s, 2).Cast(typ)).Floats()
 				}
 			})
@@ -195,7 +195,7 @@ func compareNorm(t *testing.T, l DeviceList, layer func(int, ...nn.Option) normL
 	}
 }
 
-// Where no rank has anything, the running statistics stay, and nothing is NaN.
+// If no rank has samples, the running statistics do not change, and nothing is NaN.
 func TestSyncBatchNormOfNothing(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -205,7 +205,7 @@ func TestSyncBatchNormOfNothing(t *testing.T) {
 				near(t, "mean", m.RunningMean.Floats(), []float64{0, 0, 0}, 0)
 				near(t, "variance", m.RunningVar.Floats(), []float64{1, 1, 1}, 0)
 				near(t, "gradient", m.Weight.Grad().Floats(), []float64{0, 0, 0}, 0)
-				// One value of all has a variance of 0.
+				// One value on all ranks together has a variance of 0.
 				m.Forward(s.Ones(1-g.Rank(), 3).RequiresGrad()).Sum().Backward()
 				near(t, "mean", m.RunningMean.Floats(), []float64{0.1, 0.1, 0.1}, 1e-6)
 				near(t, "variance", m.RunningVar.Floats(), []float64{0.9, 0.9, 0.9}, 1e-6)
@@ -239,7 +239,7 @@ func TestSyncBatchNormSecondDerivative(t *testing.T) {
 	})
 }
 
-// convNet is a user's network, with layers in fields of their own types, in lists and by value.
+// convNet is a program's network, with layers in fields of their own types, in lists and by value.
 type convNet struct {
 	nn.Base
 	Conv1 *nn.Conv2d
@@ -274,7 +274,8 @@ func (m *convNet) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 }
 
 // TestSyncBatchNormTrains trains a network with three such layers, on batches that are divided
-// unevenly, and finds the parameters that one process finds. A second run has the same bits.
+// unevenly, and compares the parameters with those of one process. A second run gives the same
+// bits.
 func TestSyncBatchNormTrains(t *testing.T) {
 	parts := map[int][]int{2: {3, 5}, 3: {2, 5, 1}}
 	batch := func(s *tensor.Scope, k int) *tensor.Tensor { return varied(s, k, 8, 2, 4, 4) }
@@ -336,8 +337,8 @@ func TestSyncBatchNormTrains(t *testing.T) {
 	})
 }
 
-// What Backward computes a second time for a checkpoint counts once in the running statistics, and
-// takes the collectives again.
+// When Backward recomputes a checkpointed layer, running statistics count the batch once, and the
+// collectives run again.
 func TestSyncBatchNormCheckpoint(t *testing.T) {
 	each(t, []int{2}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -366,7 +367,8 @@ func TestSyncBatchNormCheckpoint(t *testing.T) {
 	})
 }
 
-// A layer that was given another group, or one of one rank, forgets the first. A copy keeps it.
+// A layer that is converted with another group, or with a group of one rank, no longer uses the
+// first group. A copy keeps the group.
 func TestSyncBatchNormGroups(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		alone := g.Split(g.Rank(), 0)
@@ -394,7 +396,8 @@ func TestSyncBatchNormGroups(t *testing.T) {
 	})
 }
 
-// A rank in evaluation, or without a gradient, is an error of the others and not a wait.
+// If one rank is in evaluation, or requires no gradient, the other ranks get an error instead of
+// waiting forever.
 func TestSyncBatchNormMismatch(t *testing.T) {
 	for _, c := range []struct {
 		name string

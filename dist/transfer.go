@@ -7,14 +7,14 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A transfer is one collective between GPUs, by copies from device to device.
+// transfer is one collective between GPUs, by copies from device to device.
 type transfer struct {
 	*inProcess
 	streams []device.Stream
 	op      *device.Collective
 }
 
-// meet makes later work of each stream wait for what is queued on all of them.
+// meet makes later work of each stream wait for the work queued on all of them.
 func (t *transfer) meet() error {
 	if len(t.streams) == 1 {
 		return nil
@@ -45,7 +45,7 @@ func (t *transfer) meet() error {
 	return nil
 }
 
-// copy copies on the stream of the rank that gets the bytes.
+// copy queues a copy on the stream of the receiving rank.
 func (t *transfer) copy(m move) error {
 	return t.devices[m.dst].CopyFrom(t.streams[m.dst], m.to.Buf, m.at, m.from.Buf, m.off, m.len)
 }
@@ -55,8 +55,8 @@ func (t *transfer) clear(dst int, part device.View) error {
 	return zero(t.devices[dst], t.streams[dst], part)
 }
 
-// reduce combines in rounds: each rank takes in its part of the others' elements, combines them,
-// and the others fetch the result.
+// reduce combines in rounds. In each round, a rank copies its part of the others' elements,
+// combines them, and the others copy the result.
 func (t *transfer) reduce() error {
 	var givers, getters []int
 	var weights []float64
@@ -95,7 +95,7 @@ func (t *transfer) reduce() error {
 		}
 		return nil
 	}
-	// A part's length is a multiple of 64 elements, so that kernels may use wide loads.
+	// The length of a part is a multiple of 64 elements, so that kernels can use wide loads.
 	part, err := t.stage(min(round, ((n+len(getters)-1)/len(getters)+63)&^63), size, getters, givers)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (t *transfer) reduce() error {
 	return nil
 }
 
-// A shortageError is an out of memory of one rank in a collective of all.
+// shortageError says that one rank ran out of memory in a collective.
 type shortageError struct {
 	rank int
 	err  error
@@ -142,8 +142,9 @@ type shortageError struct {
 func (e *shortageError) Error() string { return e.err.Error() }
 func (e *shortageError) Unwrap() error { return e.err }
 
-// stage makes room for parts of n elements of the others on each rank that combines. Where memory
-// is short, parts are smaller; the results have the same bits. It returns the length of a part.
+// stage allocates memory for parts of n elements of the other ranks, on each rank that combines. If
+// memory is short, it makes the parts smaller; the results have the same bits. It returns the
+// length of a part.
 func (t *transfer) stage(n, size int, getters, givers []int) (int, error) {
 	for i := 0; i < len(getters); {
 		r := getters[i]
@@ -173,8 +174,8 @@ func (t *transfer) stage(n, size int, getters, givers []int) (int, error) {
 	return n, nil
 }
 
-// combine makes n elements of rank r's out, from element to on, of those of all givers from element
-// from on.
+// combine sets n elements of rank r's output, beginning at element to. It combines the elements of
+// all givers, beginning at element from.
 func (t *transfer) combine(r, from, to, n int, givers []int, weights []float64) error {
 	d, s := t.devices[r], t.streams[r]
 	size := t.op.Outs[r].Type.Size()

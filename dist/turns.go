@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Ranks take turns while they record one graph: one of them goes on until it has to wait for
-// others, and then it is the next one's turn. So the order of the work is the same each time.
+// turns lets ranks take turns while they record one graph. One rank runs until it has to wait for
+// others; then the next rank runs. So the order of the work is the same each time.
 type turns struct {
 	core   *core
 	failed chan struct{}
 
 	mu   sync.Mutex
-	wake []chan struct{} // of each rank, when it is its turn
-	out  []bool          // ranks that are done
-	idle int             // turns that brought nothing, one after the other
-	err  error           // a *CaptureError
+	wake []chan struct{} // by rank, signals that it is the rank's turn
+	out  []bool          // by rank, whether it is done
+	idle int             // consecutive turns without progress
+	err  error           // the *CaptureError of a capture that has failed
 }
 
-// begin makes it rank 0's turn, of these ranks.
+// begin starts with the turn of rank 0 of c.
 func (t *turns) begin(c *core) {
 	t.core, t.failed, t.out = c, make(chan struct{}), make([]bool, len(c.members))
 	for range t.out {
@@ -30,15 +30,15 @@ func (t *turns) begin(c *core) {
 	t.wake[0] <- struct{}{}
 }
 
-// rankIn returns the rank here of a rank of another group, -1 if it takes no part.
+// rankIn converts a rank of group c to a rank of this capture, -1 if it takes no part.
 func (t *turns) rankIn(c *core, rank int) int { return slices.Index(t.core.members, c.members[rank]) }
 
-// lacks returns a rank of a group that takes no part, -1 if there is none.
+// lacks returns the index of a rank of group c that takes no part, -1 if there is none.
 func (t *turns) lacks(c *core) int {
 	return slices.IndexFunc(c.members, func(m int) bool { return !slices.Contains(t.core.members, m) })
 }
 
-// await blocks until it is a rank's turn.
+// await blocks until it is the rank's turn.
 func (t *turns) await(rank int) error {
 	w := t.core.world
 	limit := time.NewTimer(w.timeout)
@@ -66,8 +66,8 @@ func (t *turns) await(rank int) error {
 	return err
 }
 
-// pass makes it the turn of the next rank that is not done: of the same one if there is no other.
-// t.mu is held.
+// pass gives the turn to the next rank that is not done. If there is no other, the same rank goes
+// on. t.mu is held.
 func (t *turns) pass(rank int) {
 	for i := range t.out {
 		if next := (rank + 1 + i) % len(t.out); !t.out[next] {
@@ -77,7 +77,7 @@ func (t *turns) pass(rank int) {
 	}
 }
 
-// leave ends a rank's turns.
+// leave notes that a rank is done.
 func (t *turns) leave(rank int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,14 +87,14 @@ func (t *turns) leave(rank int) {
 	}
 }
 
-// progress notes that somebody may go on.
+// progress notes that a waiting rank may be able to go on.
 func (t *turns) progress() {
 	t.mu.Lock()
 	t.idle = 0
 	t.mu.Unlock()
 }
 
-// wait has the other ranks go on until a slot's work is recorded.
+// wait lets the other ranks run until a slot's work is recorded.
 func (t *turns) wait(c *core, sl *slot, k *call) error {
 	rank := t.rankIn(c, k.rank)
 	for {
@@ -120,7 +120,7 @@ func (t *turns) wait(c *core, sl *slot, k *call) error {
 	}
 }
 
-// stuck returns the error of a rank that waits, if all others do too and nobody can go on.
+// stuck returns an error if all ranks wait and none can go on.
 func (t *turns) stuck(c *core, sl *slot, k *call) error {
 	t.mu.Lock()
 	live := 0
@@ -140,7 +140,7 @@ func (t *turns) stuck(c *core, sl *slot, k *call) error {
 	return c.fault(k.rank, ErrLeft, k, t.absent(c, late))
 }
 
-// absent says why ranks of a group will not come.
+// absent explains why ranks of a group will not come.
 func (t *turns) absent(c *core, late []int) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,7 +163,8 @@ func (t *turns) broken() error {
 	return t.err
 }
 
-// fail ends the capture by the failure of a rank, -1 for none. Only the first counts.
+// fail ends the capture by the failure of a rank; -1 means no single rank. Only the first call
+// counts.
 func (t *turns) fail(rank int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,7 +176,7 @@ func (t *turns) fail(rank int, err error) {
 		e.Rank = t.core.members[rank]
 	}
 	var step *StepError
-	if errors.As(err, &step) { // another rank's, which this one was told of first
+	if errors.As(err, &step) { // another rank's failure, which this rank reports first
 		e.Rank, e.Err = step.Rank, step.Err
 	}
 	if e.Rank >= 0 {

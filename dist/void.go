@@ -9,11 +9,11 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A StepError says that a rank has failed in a step, which is void on all ranks: each rank's
-// Backward, or whichever collective it comes to first, panics with it. The program may go on, if
-// all ranks do the step again: see [Group.Void].
+// StepError says that a rank has failed in a step, which is void on all ranks. Each rank panics
+// with it in its Backward or in its next collective, whichever comes first. The program may go on
+// if all ranks repeat the step: see [Group.Void].
 type StepError struct {
-	Rank   int // that failed, of the world
+	Rank   int // the rank of the world that failed
 	Device string
 	Err    error
 }
@@ -22,26 +22,28 @@ func (e *StepError) Error() string {
 	return fmt.Sprintf("dist: the step is void: rank %d, on %s, failed in it: %v", e.Rank, e.Device, e.Err)
 }
 
-// Unwrap returns what the rank failed with.
+// Unwrap returns the rank's error.
 func (e *StepError) Unwrap() error { return e.Err }
 
 // Raised makes the error one that tensor.Try returns: see device.Raised.
 func (e *StepError) Raised() {}
 
-// Void makes the step void on all ranks, where this one has failed in it by err. The others panic
-// with a *[StepError] of err in their Backward, or in the collective that they come to first. What
-// they have begun and this rank has not come to is dropped, its tensors are as they are. Then
-// collectives go on with those that each rank calls next, in the group and in those of [DDP].
+// Void makes the current step void on all ranks, because this rank has failed in it with err. The
+// other ranks panic with a *[StepError] that wraps err, in their Backward or in their next
+// collective. Collectives that they have begun and this rank has not called are dropped; their
+// tensors stay unchanged. Then the ranks' next collectives belong together, in the group and in the
+// groups of [DDP].
 //
-// Every rank that got an error in a step calls it, with that error:
+// Every rank that gets an error in a step calls Void with that error:
 //
 //	if err := tensor.Try(step); err != nil {
 //		g.Void(err)
 //		…ZeroGrad, and the step again on all ranks: in smaller parts…
 //	}
 //
-// A Backward that averages has done so itself when it panics; the call does nothing then. The step
-// of the optimizer is not part of it: by then other ranks may have done theirs.
+// A Backward that averages has already called it when it panics; then Void does nothing. The
+// optimizer's step must not be part of the repeated step, because other ranks may have finished
+// theirs.
 func (g *Group) Void(err error) {
 	if err == nil || g.World() == 1 {
 		return
@@ -50,10 +52,10 @@ func (g *Group) Void(err error) {
 	g.gone = nil
 }
 
-// void is Void that Backward calls.
+// void is Void for Backward. It remembers err, so that a later Void with the same err does nothing.
 func (g *Group) void(err error) {
 	if g.capture() != nil {
-		return // the capture fails on all ranks, and nothing has run
+		return // in a capture nothing has run, and the capture fails on all ranks
 	}
 	if g.gone != nil && errors.Is(err, g.gone) {
 		return
@@ -74,16 +76,16 @@ func (g *Group) void(err error) {
 	}
 }
 
-// A voided is a step that is void, until all ranks know.
+// voided is a void step that some rank does not know of yet.
 type voided struct {
 	err   *StepError
-	known []bool        // by rank; who knows has ended the step
-	cut   uint64        // the first collective that not all ranks come to
-	done  chan struct{} // closed when all know
+	known []bool        // by rank; a rank that knows has ended the step
+	cut   uint64        // number of the first collective that not all ranks call
+	done  chan struct{} // closed when all ranks know
 }
 
-// void notes that a rank's step is void. Where others do not know yet of the rank's step before,
-// which was void too, it waits for that.
+// void notes that a rank's step is void. If the rank's step before was void too and some rank does
+// not know that yet, void waits until all know.
 func (c *core) void(k *call, err *StepError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +94,7 @@ func (c *core) void(k *call, err *StepError) {
 	}
 	c.drop(err, c.next[k.rank])
 	c.voided.known[k.rank] = true
-	for _, sl := range c.open() { // messages that the rank does not send or take any more
+	for _, sl := range c.open() { // messages that the rank will neither send nor receive
 		if sl.key.message && sl.calls[k.rank] == nil && c.needs(sl, k.rank) {
 			c.cancel(sl)
 		}
@@ -100,8 +102,8 @@ func (c *core) void(k *call, err *StepError) {
 	c.renew()
 }
 
-// drop makes the step void from a collective on. Those before it go on, as all ranks come to them.
-// c.mu is held.
+// drop makes the step void from the collective with number cut on. All ranks call the earlier ones,
+// so these go on. c.mu is held.
 func (c *core) drop(err *StepError, cut uint64) {
 	if c.voided == nil {
 		c.voided = &voided{err, make([]bool, len(c.members)), cut, make(chan struct{})}
@@ -124,14 +126,15 @@ func (c *core) cancel(sl *slot) {
 	sl.end(true)
 }
 
-// over reports whether a rank knows that a slot was dropped, and is past that step.
+// over reports whether a slot was dropped and the rank has already ended its step.
 func (c *core) over(sl *slot, rank int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return sl.void != nil && (sl.steps != c.steps || c.voided != nil && c.voided.known[rank])
 }
 
-// told is what a rank panics with: its own failure, or that of another.
+// told returns the error with which a rank panics: its own failure, or the StepError of another
+// rank.
 func (e *StepError) told(rank int) error {
 	if e.Rank == rank {
 		return e.Err
@@ -140,7 +143,7 @@ func (e *StepError) told(rank int) error {
 	return &o
 }
 
-// renew begins anew when all ranks know that a step is void. c.mu is held.
+// renew starts a new step if all ranks know that the last one is void. c.mu is held.
 func (c *core) renew() {
 	if c.voided == nil || len(c.unknowing()) > 0 {
 		return
@@ -168,15 +171,15 @@ func (c *core) unknowing() (ranks []int) {
 	return ranks
 }
 
-// past returns when a rank may make a call: with a *StepError if it has to know first that a step
-// is void. c.mu is held, and given up meanwhile.
+// past blocks until a rank may make a call. It returns a *StepError if the rank must first learn
+// that a step is void. c.mu is held, and unlocked while it waits.
 func (c *core) past(k *call) error {
 	for c.voided != nil {
 		v := c.voided
 		if !v.known[k.rank] {
 			key, side := c.key(k)
 			before := key.number < v.cut
-			if key.message { // the other may be in the step before, too
+			if key.message { // the other rank may still be in the step before, too
 				before = c.slots[key] != nil || !v.known[[2]int{key.to, key.from}[side]]
 			}
 			if before {
@@ -191,7 +194,7 @@ func (c *core) past(k *call) error {
 	return nil
 }
 
-// await waits until all ranks know of a step that is void. c.mu is held, and given up meanwhile.
+// await waits until all ranks know of a void step. c.mu is held, and unlocked while it waits.
 func (c *core) await(k *call, v *voided) error {
 	late := c.ofWorld(c.unknowing())
 	if at := c.world.returned(late); at >= 0 {
@@ -213,8 +216,8 @@ func (c *core) await(k *call, v *voided) error {
 	return c.raise(k.rank, err)
 }
 
-// unaware is the error of a rank that waits for another of the world, which has returned, to learn
-// that a step is void. c.mu is held.
+// unaware returns the error of a rank that waits until another rank of the world learns that a step
+// is void, though that rank has returned. c.mu is held.
 func (c *core) unaware(rank int, k *call, other int) *Error {
 	return c.fault(rank, ErrLeft, k, fmt.Sprintf("rank %d, on %s, returned from its function and never learns that a step is void: %v", other, c.world.devices[other].Name(), c.voided.err))
 }

@@ -18,20 +18,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A shortage is a training of three steps in which memory is short on one rank in one of them. All
-// ranks do that step again, as two halves.
+// shortage is a training of three steps. In one of them, one rank runs out of memory. Then all
+// ranks repeat that step in two halves.
 type shortage struct {
 	opts   []DDPOption
 	typ    dtype.Type
 	model  func() *nn.Sequential
-	step   int            // in which memory is short
-	halve  bool           // it is halved at once, for comparison
-	short  func(g *Group) // has memory run short on this rank
-	ample  func(g *Group) // takes that back
-	before func(g *Group) // comes before each forward pass
+	step   int            // the step in which memory is short
+	halve  bool           // use two halves at once, for comparison
+	short  func(g *Group) // makes memory short on this rank
+	ample  func(g *Group) // undoes short
+	before func(g *Group) // called before each forward pass
 }
 
-// train returns all ranks' weights, and what each rank's first try failed with.
+// train returns all ranks' weights, and the error of each rank's first attempt.
 func (c *shortage) train(t *testing.T, l DeviceList) (got [][]float64, failed []error) {
 	t.Helper()
 	got, failed = make([][]float64, len(l.devices)), make([]error, len(l.devices))
@@ -98,7 +98,8 @@ func (c *shortage) train(t *testing.T, l DeviceList) (got [][]float64, failed []
 	return got, failed
 }
 
-// blames holds what ranks are told to each other: one ran out of memory by itself.
+// blames checks the ranks' errors: rank who ran out of memory itself, and the others got a
+// StepError.
 func blames(t *testing.T, failed []error, who int) {
 	t.Helper()
 	for r, err := range failed {
@@ -124,8 +125,8 @@ func soak(t *testing.T, short, long int) int {
 	return short
 }
 
-// TestShortOfMemory has GPUs, and shares of the processor, run out of memory at places drawn by
-// lot. Training goes on, with the bits of one that halves the same step.
+// TestShortOfMemory makes GPUs, and ranks of the CPU, run out of memory at random places. Training
+// goes on, with the same bits as a training that divides the same step.
 func TestShortOfMemory(t *testing.T) {
 	seed := uint64(1)
 	if os.Getenv("FLAMBEAU_SOAK") != "" {

@@ -15,13 +15,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// own is a failure of a rank of which tensor.Try tells.
+// own returns an error of a rank that tensor.Try returns.
 func own(g *Group) error {
 	return tensor.NewError("planted", tensor.ErrValue, fmt.Sprintf("rank %d fails", g.Rank()))
 }
 
-// TestVoid has ranks fail at places of a step where the others do something else. All learn of it,
-// do the step again, and find the gradients of one process.
+// TestVoid makes ranks fail at places of a step where the others do something else. All get an
+// error, repeat the step, and compute the gradients of one process.
 func TestVoid(t *testing.T) {
 	hooked := func(g *Group, m *linears, who int) {
 		if g.Rank() == who {
@@ -33,7 +33,8 @@ func TestVoid(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		f    func(g *Group, m *linears, x *tensor.Tensor)
-		own  []int // that fail by themselves, if they are not told before
+		// the ranks that fail by themselves, if they do not get another rank's error before
+		own []int
 	}{
 		{"in forward, while others are in Backward", func(g *Group, m *linears, _ *tensor.Tensor) {
 			if g.Rank() == 1 {
@@ -90,7 +91,7 @@ func TestVoid(t *testing.T) {
 			each(t, []int{3}, func(t *testing.T, l DeviceList) {
 				err := bounded(t, l, 0, func(_ context.Context, g *Group) error {
 					m := DDP(nn.To(newLinears(12, 6, 3), g.Device()), g, BucketBytes(100, 300))
-					for try := range 3 { // a void step may follow another
+					for try := range 3 { // several void steps may follow each other
 						x := ones(g, 5)
 						err := tensor.Try(func() { c.f(g, m, x) })
 						var step *StepError
@@ -139,13 +140,13 @@ func TestVoid(t *testing.T) {
 	}
 }
 
-// backward is a step of the whole batch, divided among three ranks.
+// backward runs a step of the whole batch, divided among three ranks.
 func backward(g *Group, m *linears) {
 	g.Do(func(s *tensor.Scope) { bent(s, m, 0, 0, g.Rank()*4, g.Rank()*4+4).Backward() })
 }
 
-// A rank that never learns that a step is void ends the run, and so does a failure that nobody
-// catches.
+// If a rank never learns that a step is void, the run ends. So it does after a failure that the
+// program does not catch.
 func TestVoidEnds(t *testing.T) {
 	for _, c := range []mistake{
 		{name: "the program ends by the failure", kind: tensor.ErrValue, rank: 1, words: []string{"rank 1 fails"},
@@ -186,8 +187,8 @@ func TestVoidEnds(t *testing.T) {
 	}
 }
 
-// A sum that finds no memory at all makes the step void, and is the end of a program that does not
-// care.
+// A sum that finds no memory at all makes the step void. If the program does not catch the error,
+// the run ends.
 func TestVoidCollective(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:2,mem=1MiB,segment=1KiB")
 	if err != nil {
@@ -238,7 +239,8 @@ func TestVoidCollective(t *testing.T) {
 	}
 }
 
-// Where memory is short a sum takes the others' elements in smaller parts, and is the same.
+// If memory is short, a sum receives the others' elements in smaller parts, and the result has the
+// same bits.
 func TestSmallerParts(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate:3,mem=1MiB,segment=1KiB")
 	if err != nil {

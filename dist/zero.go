@@ -11,46 +11,47 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ZeRO is an optimizer whose state is shared by the ranks of a group: stage 1 of S. Rajbhandari
-// et al., arXiv:1910.02054, and torch.distributed.optim.ZeroRedundancyOptimizer. Each rank
-// remembers of 1/World of the elements, and changes these; then the ranks gather each other's.
+// ZeRO is an optimizer whose state is divided among the ranks of a group: stage 1 of S. Rajbhandari
+// et al., arXiv:1910.02054, and torch.distributed.optim.ZeroRedundancyOptimizer. Each rank holds
+// the state of 1/World of the elements and changes these. Then the ranks gather the changed
+// elements from each other.
 //
 //	opt := dist.NewZeRO(g, optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3}))
 //
-// It is used as the optimizer that it was made of: groups, schedules, clipping and
-// amp.GradScaler see whole parameters. The ranks have the same parameters and gradients, as data
-// parallel training makes them. The results have the bits of the optimizer alone.
+// It is used like the optimizer that it wraps: groups, schedules, clipping and amp.GradScaler see
+// whole parameters. The ranks must have equal parameters and gradients, as in data parallel
+// training. The results have the same bits as without ZeRO.
 //
-// Where a rule goes element by element, the elements of a type are cut into equal runs, also
-// within a parameter. Others (Muon, Adafactor) deal whole parameters, the largest first. LBFGS
-// is no [optim.Optimizer], and cannot be shared: it takes products over all parameters many
-// times a step.
+// If an optimizer's rule works element by element, the elements of a type are divided into equal
+// runs, which may begin within a parameter. For other rules (Muon, Adafactor), each rank gets whole
+// parameters, the largest first. LBFGS is not an [optim.Optimizer] and cannot be divided: it takes
+// products over all parameters many times a step.
 //
-// All ranks call Step, StepUnless, Consolidate, and StateDict without Consolidate. A misuse
-// panics with an *[Error].
+// All ranks call Step, StepUnless, Consolidate, and StateDict without Consolidate. Misuse panics
+// with an *[Error].
 type ZeRO struct {
 	optimizer
-	own    optim.Sharder // the same
+	own    optim.Sharder // the same optimizer as a Sharder
 	g      *Group
 	params []*tensor.Tensor
 	split  *partition
-	room   int         // bytes of all ranks that are gathered at a time
-	whole  *wholeState // nil: the ranks have parts alone
+	room   int         // bytes of all ranks in one round of gathering
+	whole  *wholeState // nil: each rank has only its part of the state
 }
 
-// optimizer has what a ZeRO leaves as it is.
+// optimizer provides the methods that ZeRO does not change.
 type optimizer = optim.Optimizer
 
-// A member is what ranks have to have alike of a parameter.
+// member holds the properties of a parameter that must be equal on all ranks.
 type member struct {
 	group  int
 	shape  shape.Dims
 	typ    dtype.Type
 	frozen bool
-	dense  bool // contiguous
+	dense  bool // the parameter is contiguous
 }
 
-// String reads like "float32 of shape [3, 4], in group 0".
+// String returns a text such as "float32 of shape [3, 4], in group 0".
 func (m member) String() string {
 	s := fmt.Sprintf("%v of shape %v, in group %d", m.typ, m.shape, m.group)
 	if m.frozen {
@@ -62,13 +63,14 @@ func (m member) String() string {
 	return s
 }
 
-// A roster is what a rank tells the others when a ZeRO is made.
+// roster is a rank's message to the others when a ZeRO is made.
 type roster struct {
 	optimizer string
 	members   []member
 }
 
-// differs says in what b, of rank r, is not a, of rank 0.
+// differs returns an error that says how the roster b of rank r differs from a, the roster of rank
+// 0.
 func (a roster) differs(r int, b roster) error {
 	switch {
 	case a.optimizer != b.optimizer:
@@ -84,9 +86,9 @@ func (a roster) differs(r int, b roster) error {
 	return nil
 }
 
-// NewZeRO takes over an optimizer of this rank's whole parameters, which lie on g's device, and
-// shares it with the other ranks: all call it, with parameters that are alike. State that the
-// optimizer has is cut. Groups cannot be added afterwards.
+// NewZeRO wraps an optimizer of this rank's whole parameters, which must be on g's device, and
+// divides its state among the ranks. All ranks call it, with equal parameters. Existing state is
+// divided too. Groups cannot be added afterwards.
 func NewZeRO(g *Group, opt optim.Optimizer) *ZeRO {
 	const op = "zero"
 	own, ok := opt.(optim.Sharder)
@@ -114,7 +116,7 @@ func NewZeRO(g *Group, opt optim.Optimizer) *ZeRO {
 	return z
 }
 
-// check holds the parameters to g's device, and to what they were.
+// check checks that the parameters are on g's device and have not changed in type or shape.
 func (z *ZeRO) check(op string, members []member) {
 	for i, p := range z.params {
 		switch {
@@ -126,13 +128,13 @@ func (z *ZeRO) check(op string, members []member) {
 	}
 }
 
-// Step changes every parameter that has a gradient: this rank its part, of which it makes the
-// state when it is first needed. It returns when all ranks have come to it, and waits for no
-// device. Out of memory leaves this rank as it was.
+// Step changes every parameter that has a gradient. This rank changes its part, and allocates the
+// part's state at the first use. Step returns when all ranks have called it, and does not wait for
+// a device. If memory is exhausted, this rank's parameters and state are unchanged.
 func (z *ZeRO) Step() { z.step(z.own.Step) }
 
-// StepUnless is Step that is left out if found, a number on the device and the same on all
-// ranks, is not 0: see package amp.
+// StepUnless is Step, but changes nothing if found is not 0. found is a number on the device and
+// equal on all ranks: see package amp.
 func (z *ZeRO) StepUnless(found *tensor.Tensor) { z.step(func() { z.own.StepUnless(found) }) }
 
 func (z *ZeRO) step(own func()) {
@@ -152,14 +154,14 @@ func (z *ZeRO) step(own func()) {
 	}, tensor.On(z.g.Device()), tensor.NoGrad())
 }
 
-// LoadStateDict takes the state from a whole tree, as StateDict or an optimizer without ZeRO
-// returns it, and keeps this rank's part. It does not matter how many ranks there were when it was
-// saved. Each rank calls it with the same tree. The error is an *[optim.StateError], and then
-// nothing of this rank was changed.
+// LoadStateDict loads this rank's part of the state from a whole tree, as StateDict or an optimizer
+// without ZeRO returns it. The tree may have been saved with another number of ranks. Each rank
+// calls it with the same tree. The error is an *[optim.StateError]; then nothing of this rank has
+// changed.
 func (z *ZeRO) LoadStateDict(tree map[string]any) error {
 	z.whole = nil
 	return z.own.LoadStateDict(tree)
 }
 
-// String reads like "ZeRO over 4 ranks of Adam(12 parameters in 1 groups, lr 0.001)".
+// String returns a text such as "ZeRO over 4 ranks of Adam(12 parameters in 1 groups, lr 0.001)".
 func (z *ZeRO) String() string { return fmt.Sprintf("ZeRO over %d ranks of %v", z.g.World(), z.own) }

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// zeroParams are parameters of every kind: with odd sizes, of fewer elements than ranks,
-// transposed, without elements, frozen, and of several types.
+// zeroParams returns parameters of many kinds: with odd sizes, with fewer elements than ranks,
+// transposed, empty, frozen, and of several types.
 func zeroParams(g *Group) (list []*tensor.Tensor) {
 	m := tensor.Root().On(g.Device())
 	add := func(typ dtype.Type, dims ...int) *tensor.Tensor {
@@ -47,8 +47,8 @@ func zeroParams(g *Group) (list []*tensor.Tensor) {
 	return append(list[:len(list)-1], frozen)
 }
 
-// zeroGrads gives the parameters gradients of a step, the same on all ranks. One has none in some
-// steps.
+// zeroGrads sets the parameters' gradients of a step, equal on all ranks. One parameter has none in
+// some steps.
 func zeroGrads(list []*tensor.Tensor, step int) {
 	for k, p := range list {
 		if p.IsFrozen() || k == 3 && step%3 == 1 {
@@ -123,12 +123,12 @@ func sameTree(t *testing.T, path string, got, want any) {
 
 type makeOptimizer = func(list []*tensor.Tensor) optim.Optimizer
 
-// halves makes two groups with options of their own.
+// halves divides the parameters into two groups with options of their own.
 func halves[C any](list []*tensor.Tensor, a, b C) []optim.With[C] {
 	return []optim.With[C]{{Params: list[:4], Config: a}, {Params: list[4:], Config: b}}
 }
 
-// zeroMakers make optimizers that go element by element, in two groups where options matter.
+// zeroMakers return optimizers that work element by element, with two groups if options matter.
 var zeroMakers = map[string]makeOptimizer{
 	"SGD": func(l []*tensor.Tensor) optim.Optimizer {
 		return optim.NewSGDGroups(halves(l, optim.SGDConfig{LR: 0.1, Momentum: 0.9, Dampening: 0.5}, optim.SGDConfig{LR: 0.01, WeightDecay: 0.1})...)
@@ -171,8 +171,8 @@ var zeroMakers = map[string]makeOptimizer{
 	},
 }
 
-// TestZeROEquals holds ZeRO to the bits of the optimizer alone: parameters, with schedules and a
-// parameter that is unfrozen meanwhile, and the state.
+// TestZeROEquals compares ZeRO with the optimizer alone, bit for bit. It compares the parameters,
+// with schedules and a parameter that is unfrozen meanwhile, and the state.
 func TestZeROEquals(t *testing.T) {
 	each(t, []int{1, 2, 3, 4}, func(t *testing.T, l DeviceList) {
 		gpu := !l.devices[0].Info().Host
@@ -188,7 +188,7 @@ func TestZeROEquals(t *testing.T) {
 				plain, shared := zeroParams(g), zeroParams(g)
 				a, b := make(plain), NewZeRO(g, make(shared))
 				if name != "SGD" {
-					b.room = 1000 // several rounds
+					b.room = 1000 // small enough for several rounds
 				}
 				sa, sb := sched.NewStep(a, 3, 0.5), sched.NewStep(b, 3, 0.5)
 				for step := range steps {
@@ -215,7 +215,7 @@ func TestZeROEquals(t *testing.T) {
 	})
 }
 
-// Muon has matrices alone, which are dealt whole.
+// Muon has only matrices, and each rank gets whole ones.
 func TestZeROMuon(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -240,9 +240,8 @@ func TestZeROMuon(t *testing.T) {
 	})
 }
 
-// TestZeROMemory holds the state of a rank to its share, as its device counts memory. The
-// parameters are below 1 MiB each: of larger blocks the pool of a GPU does not cut off what is
-// too small for another.
+// TestZeROMemory checks by the device's count that a rank's state is only its share. The parameters
+// are below 1 MiB each, because a GPU's pool does not split larger blocks to the exact size.
 func TestZeROMemory(t *testing.T) {
 	each(t, []int{2, 4}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -273,7 +272,7 @@ func TestZeROMemory(t *testing.T) {
 	})
 }
 
-// hosted brings the state in a tree to host memory.
+// hosted moves the state in a tree to host memory.
 func hosted(tree map[string]any) {
 	for _, st := range tree["state"].(map[int64]any) {
 		for name, x := range st.(map[string]any) {
@@ -282,7 +281,7 @@ func hosted(tree map[string]any) {
 	}
 }
 
-// TestZeROResumes trains on with 4, 2, 1 and 3 ranks, and without ZeRO, from one state.
+// TestZeROResumes continues training from one state with 4, 2, 1 and 3 ranks, and without ZeRO.
 func TestZeROResumes(t *testing.T) {
 	for _, name := range []string{"AdamW", "ASGD", "Adafactor"} {
 		var values [][]float64
@@ -317,7 +316,7 @@ func TestZeROResumes(t *testing.T) {
 					return
 				}
 				tree, values = o.StateDict(), nil
-				if !ok { // the next ranks are of another emulated driver
+				if !ok { // the next ranks use another emulated driver
 					hosted(tree)
 				}
 				for _, p := range list {
@@ -352,7 +351,7 @@ func TestZeROResumes(t *testing.T) {
 	}
 }
 
-// An optimizer that has a state is cut when it is shared.
+// The state of an existing optimizer is divided when ZeRO wraps it.
 func TestZeROTakesState(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		plain, shared := zeroParams(g), zeroParams(g)
@@ -371,8 +370,8 @@ func TestZeROTakesState(t *testing.T) {
 	})
 }
 
-// TestZeROScaler plants an infinity in a gradient that one rank alone changes the parameter of:
-// all leave the step out. Gradients are clipped alike.
+// TestZeROScaler plants an infinity in a gradient that only one rank uses: all ranks skip the step.
+// Gradients are clipped equally on all ranks.
 func TestZeROScaler(t *testing.T) {
 	each(t, []int{2, 3}, func(t *testing.T, l DeviceList) {
 		run(t, l, func(g *Group) {
@@ -381,7 +380,7 @@ func TestZeROScaler(t *testing.T) {
 			train := func(opt optim.Optimizer, list []*tensor.Tensor, scaler *amp.GradScaler, step int) {
 				scaler.Scale(tensor.Root().On(g.Device()).Typed(dtype.F32).Zeros())
 				zeroGrads(list, step)
-				// in the part of the first rank, then in that of the last
+				// first in the first rank's part, then in the last rank's
 				if step == 1 || step == 3 {
 					k := (step - 1) / 2 * (len(list) - 1)
 					grad := list[k].Grad().Detach()
@@ -407,7 +406,7 @@ func TestZeROScaler(t *testing.T) {
 	})
 }
 
-// scaled are parameters whose gradients a scaler takes.
+// scaled returns parameters whose gradients a scaler unscales.
 func scaled(g *Group) (list []*tensor.Tensor) {
 	for _, n := range []int{400, 9, 300} {
 		list = append(list, tensor.Root().On(g.Device()).Linspace(-1, 1, n).Detach().RequiresGrad())

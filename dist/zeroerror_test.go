@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// fails is Run, which must fail with an *Error of a kind that says what.
+// fails is Run, which must fail with an *Error of the given kind whose text contains what.
 func fails(t *testing.T, name string, kind error, what string, f func(g *Group)) {
 	t.Helper()
 	err := Run(context.Background(), Devices("cpu", "cpu"), func(_ context.Context, g *Group) error {
@@ -27,7 +27,7 @@ func fails(t *testing.T, name string, kind error, what string, f func(g *Group))
 	}
 }
 
-// stubborn is an optimizer of somebody else.
+// stubborn is an optimizer of another package.
 type stubborn struct{ optim.Optimizer }
 
 func TestZeROErrors(t *testing.T) {
@@ -84,7 +84,7 @@ func TestZeROErrors(t *testing.T) {
 	})
 }
 
-// Misuse that names the optimizer is its error.
+// For misuse that concerns the optimizer, the error names the optimizer.
 func TestZeROMisuse(t *testing.T) {
 	run(t, Devices("cpu", "cpu"), func(g *Group) {
 		p := tensor.Root().On(g.Device()).Ones(10).RequiresGrad()
@@ -111,7 +111,7 @@ func TestZeROMisuse(t *testing.T) {
 	})
 }
 
-// A capture has one rank's work alone, so that a shared step is refused in it.
+// A capture contains only one rank's work, so a step of ZeRO is refused in it.
 func TestZeROCapture(t *testing.T) {
 	run(t, lists(t, 1)["cuda×1"], func(g *Group) {
 		p := tensor.Root().On(g.Device()).Ones(10).RequiresGrad()
@@ -126,7 +126,7 @@ func TestZeROCapture(t *testing.T) {
 	})
 }
 
-// TestZeROOutOfMemory holds a rank that lacks memory to leave all as it was, so that it can step
+// TestZeROOutOfMemory: a rank that runs out of memory in a step is unchanged, so that it can step
 // again.
 func TestZeROOutOfMemory(t *testing.T) {
 	run(t, lists(t, 2)["cuda×2"], func(g *Group) {
@@ -143,7 +143,7 @@ func TestZeROOutOfMemory(t *testing.T) {
 		plain.Step()
 		z := NewZeRO(g, optim.NewAdam(lists[1], optim.AdamConfig{LR: 0.1}))
 		failed := 0
-		for free := 0; ; free += 1 << 20 { // ever less is taken
+		for free := 0; ; free += 1 << 20 { // less memory is occupied in each round
 			var fill []*tensor.Tensor
 			for _, size := range []int{8 << 20, 1 << 20, 1 << 18} {
 				for tensor.Try(func() { fill = append(fill, s.Empty(size/4)) }) == nil {
@@ -176,8 +176,8 @@ func TestZeROOutOfMemory(t *testing.T) {
 	})
 }
 
-// TestPartition holds random partitions to their contract: each element has one rank, ranks have
-// equal shares as far as parameters can be cut, and cuts lie on the grain.
+// TestPartition checks random partitions: each element has one rank, ranks have equal shares as far
+// as parameters can be cut, and cuts are at multiples of the grain.
 func TestPartition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -188,7 +188,7 @@ func TestPartition(t *testing.T) {
 			members = append(members, member{shape: shape.Of(n), typ: []dtype.Type{dtype.F32, dtype.BF16}[rng.IntN(2)], frozen: rng.IntN(5) == 0, dense: rng.IntN(6) > 0})
 		}
 		splits := rng.IntN(4) > 0
-		next := make([]int, len(members)) // the element of each parameter that comes next
+		next := make([]int, len(members)) // the next element of each parameter
 		seen := make([]int, len(members))
 		load := make([]int, world)
 		for _, sp := range newPartition(members, world, splits).spaces {

@@ -7,32 +7,33 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// roomOfGather is how many bytes of all ranks are gathered at a time. Two such rounds are under
-// way.
+// roomOfGather is how many bytes of all ranks one round gathers. Two rounds are in progress at
+// once.
 const roomOfGather = 32 << 20
 
-// A gathering brings the elements that each rank has changed to all others, in rounds. A round
-// is a launch that puts the rank's own elements in a buffer, a collective, and a launch that
-// puts those of the others where they belong. Its memory is made with it.
+// gathering copies the elements that each rank has changed to all other ranks, in rounds. A round
+// has three steps. A launch copies the rank's own elements to a buffer, a collective exchanges the
+// buffers, and a launch copies the others' elements to the parameters. The memory is allocated when
+// the gathering is made.
 type gathering struct {
 	z       *ZeRO
 	s       *tensor.Scope
 	rounds  []round
-	slots   *tensor.Tensor // of launches without scalars
-	reserve *tensor.Tensor // keeps place for the addresses of a launch
+	slots   *tensor.Tensor // the scalars of the launches, which have none
+	reserve *tensor.Tensor // reserves memory for the addresses of a launch
 }
 
-// A round is elements at to at+n-1 of each rank's.
+// round gathers the elements at to at+n-1 of each rank.
 type round struct {
 	space *space
 	at, n int
-	room  *tensor.Tensor // of World·n elements
+	room  *tensor.Tensor // buffer of World·n elements
 }
 
-// A pair is the same elements in a parameter and in a buffer.
+// pair is the same range of elements in a parameter and in a buffer.
 type pair struct{ param, room *tensor.Tensor }
 
-// newGathering makes the memory that a gathering needs.
+// newGathering allocates the memory that a gathering needs.
 func (z *ZeRO) newGathering(s *tensor.Scope) *gathering {
 	t := &gathering{z: z, s: s}
 	world := z.g.World()
@@ -45,7 +46,7 @@ func (z *ZeRO) newGathering(s *tensor.Scope) *gathering {
 			continue
 		}
 		n := sp.width
-		if sp.dense { // of others a round has all
+		if sp.dense { // otherwise one round gathers all elements
 			n = min(n, max(1, z.room/(world*sp.typ.Size())))
 		}
 		var rooms [2]*tensor.Tensor
@@ -83,7 +84,7 @@ func (z *ZeRO) changes(sp *space) bool {
 	return false
 }
 
-// run gathers. A round is begun before the one before it is waited for.
+// run gathers. It begins a round before it waits for the previous one.
 func (t *gathering) run() {
 	for i := range t.rounds {
 		if i == 0 {
@@ -96,7 +97,7 @@ func (t *gathering) run() {
 	}
 }
 
-// begin puts this rank's elements of a round in its room and calls the collective.
+// begin copies this rank's elements of a round to the buffer and calls the collective.
 func (t *gathering) begin(i int) {
 	r, g := t.rounds[i], t.z.g
 	t.s.Do(func(s *tensor.Scope) {
@@ -106,14 +107,14 @@ func (t *gathering) begin(i int) {
 	})
 }
 
-// end puts the other ranks' elements of a round where they belong.
+// end copies the other ranks' elements of a round to the parameters.
 func (t *gathering) end(i int) {
 	t.s.Do(func(s *tensor.Scope) {
 		t.copy(s, t.rounds[i], false, func(rank int) bool { return rank != t.z.g.Rank() })
 	})
 }
 
-// copy copies between the parameters and the room of a round, in one launch.
+// copy copies between the parameters and the buffer of a round, in one launch.
 func (t *gathering) copy(s *tensor.Scope, r round, gives bool, of func(rank int) bool) {
 	var outs, ins [][]*tensor.Tensor
 	for rank, runs := range r.space.ranks {
@@ -137,7 +138,7 @@ func (t *gathering) copy(s *tensor.Scope, r round, gives bool, of func(rank int)
 
 // pairs lists a rank's elements of a round.
 func (t *gathering) pairs(s *tensor.Scope, r round, rank int, runs []stretch) (list []pair) {
-	at := 0 // of the run, among the rank's elements
+	at := 0 // offset of the run among the rank's elements
 	for _, run := range runs {
 		from, to := max(run.part.From, run.part.From+r.at-at), min(run.part.To, run.part.From+r.at+r.n-at)
 		if from < to {

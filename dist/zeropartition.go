@@ -8,24 +8,24 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A partition says which rank changes which elements. Parameters of one type that are trained
-// are a space, and those that were frozen when it was made another, so that each is shared
-// equally. So are those that are not contiguous, which cannot be cut.
+// partition says which rank changes which elements. Trained parameters of one type form a space.
+// Parameters that were frozen when it was made form another space, so that the ranks share both
+// equally. Parameters that are not contiguous cannot be cut, so they have spaces of their own too.
 type partition struct {
 	members []member
 	spaces  []*space
 }
 
-// A space is parameters that are gathered together.
+// space is a group of parameters that are gathered together.
 type space struct {
 	typ    dtype.Type
 	frozen bool
 	dense  bool
-	ranks  [][]stretch // by rank, what it changes
-	width  int         // the most elements of a rank
+	ranks  [][]stretch // by rank, the elements that it changes
+	width  int         // the largest number of elements of a rank
 }
 
-// A stretch is elements of a parameter.
+// stretch is a range of elements of a parameter.
 type stretch struct {
 	param int
 	part  optim.Part
@@ -33,11 +33,12 @@ type stretch struct {
 
 func (r stretch) size() int { return r.part.To - r.part.From }
 
-// grain is of how many elements the runs within a parameter are multiples, so that kernels may
-// use wide loads.
+// grain is the unit of cuts: a cut within a parameter is at a multiple of grain elements, so that
+// kernels can use wide loads.
 const grain = 64
 
-// newPartition shares parameters, and where they can be split parts of them.
+// newPartition divides the parameters among the ranks. If splits is true, it may cut within
+// parameters.
 func newPartition(members []member, world int, splits bool) *partition {
 	p := &partition{members: members}
 	type kind struct {
@@ -56,7 +57,7 @@ func newPartition(members []member, world int, splits bool) *partition {
 		}
 		lists[sp] = append(lists[sp], i)
 	}
-	load := make([]int, world) // bytes so far
+	load := make([]int, world) // bytes assigned to each rank so far
 	for _, sp := range p.spaces {
 		if splits && sp.dense {
 			sp.cut(members, lists[sp])
@@ -74,20 +75,19 @@ func newPartition(members []member, world int, splits bool) *partition {
 	return p
 }
 
-// cut lays the parameters one behind the other and cuts them into equal runs, as near as the
-// grain allows.
+// cut concatenates the parameters and cuts them into equal runs, as nearly as the grain allows.
 func (sp *space) cut(members []member, list []int) {
 	total := 0
 	for _, i := range list {
 		total += members[i].shape.Size()
 	}
 	world := len(sp.ranks)
-	rank, before := 0, 0 // elements before the parameter
+	rank, before := 0, 0 // elements before the current parameter
 	for _, i := range list {
 		n := members[i].shape.Size()
 		from := 0
 		for rank < world-1 {
-			end := (rank + 1) * total / world // where the rank's elements should end
+			end := (rank + 1) * total / world // ideal end of the rank's elements
 			if end > before+n || n == 0 {
 				break
 			}
@@ -105,7 +105,8 @@ func (sp *space) cut(members []member, list []int) {
 	}
 }
 
-// nearest is the multiple of the grain, or n, that is nearest to at, from 0 to n.
+// nearest returns the multiple of the grain nearest to at, between 0 and n; n itself is also
+// allowed.
 func nearest(at, n int) int {
 	low := at / grain * grain
 	high := min(low+grain, n)
@@ -115,7 +116,7 @@ func nearest(at, n int) int {
 	return high
 }
 
-// deal gives each parameter, the largest first, to the rank that has the least so far.
+// deal gives each parameter, the largest first, to the rank with the fewest bytes so far.
 func (sp *space) deal(members []member, list []int, load []int) {
 	size := func(i int) int { return members[i].shape.Size() }
 	order := slices.Clone(list)
@@ -127,7 +128,7 @@ func (sp *space) deal(members []member, list []int, load []int) {
 	}
 }
 
-// of returns what a rank changes.
+// of returns the parts of the parameters that a rank changes.
 func (p *partition) of(rank int, params []*tensor.Tensor) map[*tensor.Tensor]optim.Part {
 	parts := map[*tensor.Tensor]optim.Part{}
 	for _, sp := range p.spaces {

@@ -10,21 +10,21 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A wholeState is the state of all ranks in host memory, until the next step.
+// wholeState is the state of all ranks in host memory. It is valid until the next step.
 type wholeState struct {
-	ranks  []int // that have it
+	ranks  []int // ranks that have it
 	states map[int64]any
 }
 
 // pieces is the state of a rank's part, in host memory.
 type pieces struct {
 	states map[int64]any
-	parts  map[int]optim.Part // by the parameter's number
+	parts  map[int]optim.Part // key: index of the parameter
 }
 
-// Consolidate gathers the state of all ranks in host memory, for those named, or for all if none
-// is: torch's consolidate_state_dict. All ranks call it with the same list. StateDict then
-// returns the state on the ranks of the list, without the others, until the next Step or
+// Consolidate gathers the state of all ranks in host memory of the named ranks or, if none is
+// named, of all ranks: torch's consolidate_state_dict. All ranks call it with the same list. The
+// named ranks can then call StateDict without the other ranks, until the next Step or
 // LoadStateDict.
 func (z *ZeRO) Consolidate(ranks ...int) {
 	const op = "zero consolidate"
@@ -95,7 +95,7 @@ func host(s *tensor.Scope) tensor.Maker {
 	return s.On(d)
 }
 
-// merge puts the ranks' pieces together.
+// merge combines the ranks' pieces.
 func merge(members []member, all []pieces) (map[int64]any, error) {
 	whole := map[int64]any{}
 	for i, m := range members {
@@ -131,8 +131,8 @@ func merge(members []member, all []pieces) (map[int64]any, error) {
 	return whole, nil
 }
 
-// joined is the state of a parameter that was cut. What is remembered of each element is put
-// together; the rest is alike.
+// joined returns the state of a parameter that was cut. It concatenates the values that belong to
+// elements; the other values are equal on all ranks.
 func joined(m member, states []map[string]any, parts []optim.Part) (map[string]any, error) {
 	whole := map[string]any{}
 	for name, v := range states[0] {
@@ -169,9 +169,9 @@ func joined(m member, states []map[string]any, parts []optim.Part) (map[string]a
 	return whole, nil
 }
 
-// StateDict returns the state of the whole optimizer, as it would return it without ZeRO, with
-// tensors in host memory, which the ranks share: they are to be read. All ranks call it, or those
-// that [ZeRO.Consolidate] has named.
+// StateDict returns the state of the whole optimizer, in the form that the optimizer without ZeRO
+// returns. Its tensors are in host memory, which the ranks share, so they must only be read. All
+// ranks call it. After [ZeRO.Consolidate], the named ranks may call it alone.
 func (z *ZeRO) StateDict() map[string]any {
 	if z.whole == nil {
 		z.Consolidate()

@@ -40,7 +40,11 @@ func (c *tunedCmd) Run(e *env) error {
 		emulated = ", whose times are EMULATED"
 	}
 	if len(list) == 0 {
-		_, err := fmt.Fprintf(e.out, "no products were measured on %v%s; a program with FLAMBEAU_TUNE=1 does it\n", d, emulated)
+		how := "a program with FLAMBEAU_TUNE=1 does it"
+		if d.Info().Emulated && d.Tuning() == cuda.TuningOff {
+			how = "an emulated GPU reads no file without it: FLAMBEAU_TUNE=use lists what FLAMBEAU_TUNE=1 measured"
+		}
+		_, err := fmt.Fprintf(e.out, "no products were measured on %v%s; %s\n", d, emulated, how)
 		return err
 	}
 	w := tabwriter.NewWriter(e.out, 0, 0, 2, ' ', 0)

@@ -48,6 +48,9 @@ func TestKernelsTuned(t *testing.T) {
 	if !strings.Contains(out, "FLAMBEAU_TUNE=use has them used") {
 		t.Errorf("%s", out)
 	}
+	if out := run("", "kernels", "tuned"); !strings.Contains(out, "FLAMBEAU_TUNE=use lists") {
+		t.Errorf("without FLAMBEAU_TUNE: %s", out)
+	}
 	if out := run("use", "devices"); !strings.Contains(out, "FLAMBEAU_TUNE=use: "+strconv.Itoa(len(list))+" products measured") {
 		t.Errorf("%s", out)
 	}

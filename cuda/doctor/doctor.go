@@ -27,9 +27,9 @@ type Level int
 // The levels.
 const (
 	Note Level = iota // good to know
-	// a GPU is used, and something makes it slower, or less reliable, than it could be
+	// a GPU is used, but something makes it slower or less reliable than it could be
 	Slow
-	Unused // a GPU is not used because of it
+	Unused // the finding keeps a GPU from being used
 )
 
 var levels = [...]string{Note: "note", Slow: "slow", Unused: "unused"}
@@ -37,20 +37,20 @@ var levels = [...]string{Note: "note", Slow: "slow", Unused: "unused"}
 // String returns "note", "slow" or "unused".
 func (l Level) String() string { return levels[l] }
 
-// MarshalText is String, for JSON.
+// MarshalText returns String, so that JSON has the name.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// Finding is one thing that was found.
+// Finding is one observation and what to do about it.
 type Finding struct {
-	ID    string `json:"id"` // such as "driver-too-old"; the same in later versions
+	ID    string `json:"id"` // such as "driver-too-old"; it does not change in later versions
 	Level Level  `json:"level"`
-	// "cuda:0" or its place on the PCI bus, "" where it concerns all
+	// "cuda:0" or the place on the PCI bus, "" if it concerns all GPUs
 	GPU  string `json:"gpu,omitempty"`
 	Seen string `json:"seen"`
-	Do   string `json:"do,omitempty"` // "" where there is nothing to do
+	Do   string `json:"do,omitempty"` // "" if there is nothing to do
 }
 
-// GPU is a GPU that the driver shows.
+// GPU describes a GPU that the driver reports.
 type GPU struct {
 	Name         string `json:"name"`
 	Product      string `json:"product"`
@@ -69,34 +69,35 @@ type GPU struct {
 	sensed, idle bool
 }
 
-// Library is an optional library and the version that its file's name tells.
+// Library is an optional library, with the version in its file's name.
 type Library struct {
 	Name    string `json:"name"`
-	Path    string `json:"path,omitempty"` // "" for not found
+	Path    string `json:"path,omitempty"` // "" if it was not found
 	Version string `json:"version,omitempty"`
 }
 
-// Report is what [Examine] found.
+// Report is the result of [Examine].
 type Report struct {
-	Verdict  Level     `json:"verdict"` // the worst of the findings; Note: all is well
+	// the worst level of the findings; Note if there is no problem
+	Verdict  Level     `json:"verdict"`
 	Findings []Finding `json:"findings"`
 	GPUs     []GPU     `json:"gpus"`
 	// version of the loaded kernel module, Linux only
 	KernelDriver string `json:"kernel_driver,omitempty"`
-	// version of the driver as its management library tells it
+	// version of the driver, from its management library
 	Driver string `json:"driver,omitempty"`
 	// newest CUDA version that the driver supports
 	CUDA      string    `json:"cuda,omitempty"`
 	Libraries []Library `json:"libraries"`
 }
 
-// ExitCode is 0 where a GPU is used and nothing is wrong, 1 where it is slower than it could be, 2
-// where none is used.
+// ExitCode returns 0 if a GPU is used and nothing is wrong, 1 if it is slower than it could be, and
+// 2 if no GPU is used.
 func (r *Report) ExitCode() int { return int(r.Verdict) }
 
 func (r *Report) add(f Finding) { r.Findings = append(r.Findings, f) }
 
-// find adds a finding that concerns the machine.
+// find adds a finding about the whole machine.
 func (r *Report) find(id string, l Level, seen, do string) {
 	r.add(Finding{ID: id, Level: l, Seen: seen, Do: do})
 }
@@ -159,24 +160,25 @@ func orUnknown(s string) string {
 	return s
 }
 
-// machine is what the doctor looks at.
+// machine is the interface through which the doctor reads the machine. Tests replace it.
 type machine interface {
 	System() string // runtime.GOOS
 	Env(name string) (value string, set bool)
 	Read(path string) (text string, ok bool)
 	Exists(path string) bool
 	Glob(pattern string) []string
-	// what a symbolic link leads to, in full; the path itself where it is none
+	// Target returns the full path that a symbolic link leads to, or path if it is no link.
 	Target(path string) string
-	Open(path string) error // opens a device file for reading and writing, and closes it
-	Process() int           // this process
+	// Open opens a device file for reading and writing, and closes it again.
+	Open(path string) error
+	Process() int // number of this process
 	Driver() (cu.API, error)
 	Monitor() (nvml.API, error)
 	Libraries() []cuda.Library
 	Spills() []cuda.Spill
 }
 
-// local is the machine that the program runs on.
+// local is the machine on which the program runs.
 type local struct{}
 
 func (local) System() string                 { return runtime.GOOS }
@@ -188,7 +190,7 @@ func (local) Monitor() (nvml.API, error)     { return nvml.Open() }
 func (local) Libraries() []cuda.Library      { return cuda.Libraries() }
 func (local) Spills() []cuda.Spill           { return cuda.RecordedSpills() }
 
-// the patterns are this package's
+// the patterns are constants of this package, so they are valid
 func (local) Glob(pattern string) (l []string) { l, _ = filepath.Glob(pattern); return l }
 
 func (local) Read(path string) (string, bool) {
@@ -216,6 +218,6 @@ func (local) Open(path string) error {
 	return f.Close()
 }
 
-// Examine looks at this machine. It loads the driver and its management library where they are
-// there, which takes up to a few seconds on a GPU that is not kept initialised.
+// Examine looks at this machine. It loads the driver and its management library if they are
+// installed. That takes up to a few seconds on a GPU that is not kept initialised.
 func Examine() *Report { return examine(local{}) }

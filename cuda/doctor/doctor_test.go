@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 )
 
-// One machine for each diagnosis: healthy but for what the case breaks.
+// One machine for each diagnosis: it has only the defect of the case.
 func TestDiagnoses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -183,7 +183,7 @@ func TestDiagnoses(t *testing.T) {
 		{"rows pending", func(_ *planted, _ *hardware, s *sensors) { s.rows.Pending = true }, "memory-pending", Slow, "cuda:0", "next reset", "reset"},
 		{"no rows left", func(_ *planted, _ *hardware, s *sensors) { s.rows = nvml.Rows{Pending: true, Failure: true} }, "memory-failing", Slow, "cuda:0", "no spare ones", "replaced"},
 		{"spills", func(p *planted, _ *hardware, _ *sensors) {
-			// of another driver
+			// a spill found with another driver
 			other := cuda.Spill{Kernel: "scan", Bytes: 8, Capability: "9.0", Driver: "11.0"}
 			p.spills = []cuda.Spill{{Kernel: "gemm", Bytes: 16, Capability: "9.0", Driver: "12.4"}, other}
 		}, "spills", Slow, "cuda:0", "kernels of the library: gemm (16 bytes a thread)", "another version of the driver"},
@@ -205,7 +205,7 @@ func TestDiagnoses(t *testing.T) {
 		if r.Verdict < c.level || r.ExitCode() != int(r.Verdict) {
 			t.Errorf("%s: the verdict is %v", c.name, r.Verdict)
 		}
-		for _, other := range r.Findings { // nothing else is made of it that is as bad
+		for _, other := range r.Findings { // no other finding may be as serious
 			if other.ID != c.id && other.Level >= c.level && other.Level > Note {
 				t.Errorf("%s: also %+v", c.name, other)
 			}
@@ -219,7 +219,7 @@ func TestDiagnoses(t *testing.T) {
 	}
 }
 
-// A machine with nothing wrong: no finding, a line for the GPU, the versions.
+// A machine without defects: no finding, a line for the GPU, and the versions.
 func TestHealthy(t *testing.T) {
 	p, _, _ := healthy(t)
 	r := examine(p)
@@ -254,7 +254,7 @@ optional libraries, without which everything works too:
 	}
 }
 
-// What is wrong with one of two GPUs is no reason for not using the other.
+// A defect of one of two GPUs does not keep the program from using the other.
 func TestOneOfTwo(t *testing.T) {
 	p, h, _ := healthy(t)
 	p.driver = &twoGPUs{h}
@@ -269,7 +269,7 @@ func TestOneOfTwo(t *testing.T) {
 	}
 }
 
-// twoGPUs are an old and a new one.
+// twoGPUs is a driver with an old and a new GPU.
 type twoGPUs struct{ *hardware }
 
 func (twoGPUs) DeviceCount() (int, error)                  { return 2, nil }
@@ -283,7 +283,7 @@ func (g twoGPUs) DeviceAttribute(d cu.Device, a cu.DeviceAttr) (int, error) {
 	return g.hardware.DeviceAttribute(0, a)
 }
 
-// On Windows there are no files to look at: the driver's own words are told.
+// On Windows there are no files to look at, so the report has the driver's own answer.
 func TestWindows(t *testing.T) {
 	p, _, _ := healthy(t)
 	p.system = "windows"
@@ -294,7 +294,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// A GPU that does not answer newer questions has nothing wrong for that.
+// If a GPU does not answer newer queries, that is not a finding.
 func TestQuestionsWithoutAnswers(t *testing.T) {
 	p, _, s := healthy(t)
 	s.missing = &nvml.Error{Call: "x", Return: nvml.ErrNotSupported}
@@ -304,7 +304,7 @@ func TestQuestionsWithoutAnswers(t *testing.T) {
 	}
 }
 
-// On the machine at hand: there is a GPU, or it is said why not.
+// On this machine there is a GPU, or the report says why not.
 func TestThisMachine(t *testing.T) {
 	r := Examine()
 	var b strings.Builder

@@ -12,21 +12,21 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/emu"
 )
 
-// examination is a report that is being made.
+// examination is a report in progress.
 type examination struct {
 	Report
 	m      machine
 	system system
 }
 
-// system is what the files of a Linux machine tell.
+// system holds the facts that the files of a Linux machine show.
 type system struct {
 	linux     bool
-	gpus      []card // NVIDIA's, on the PCI bus
-	devices   int    // of all vendors
-	container string // "" for none, or how it was noticed
+	gpus      []card // NVIDIA's GPUs on the PCI bus
+	devices   int    // PCI devices of all vendors
+	container string // how a container was recognised; "" if there is none
 	wsl       bool
-	kernel    string // version of the loaded kernel module, "" for none
+	kernel    string // version of the loaded kernel module, "" if none is loaded
 }
 
 // card is a GPU on the PCI bus.
@@ -89,7 +89,7 @@ func (x *examination) look() {
 	s.container = x.container()
 }
 
-// container says by what a container is noticed.
+// container returns the sign by which a container was recognised, "" if there is none.
 func (x *examination) container() string {
 	for _, f := range []string{"/.dockerenv", "/run/.containerenv"} {
 		if x.m.Exists(f) {
@@ -111,7 +111,7 @@ func (x *examination) container() string {
 	return ""
 }
 
-// environment looks at variables that switch GPUs off or slow them down.
+// environment checks the variables that switch GPUs off or slow them down.
 func (x *examination) environment() {
 	if v, _ := x.m.Env("FLAMBEAU_CUDA"); v == "off" {
 		x.find("switched-off", Unused, "FLAMBEAU_CUDA=off switches GPUs off", "unset FLAMBEAU_CUDA")
@@ -139,7 +139,7 @@ func (x *examination) environment() {
 
 var versionInName = regexp.MustCompile(`(?:\.so\.|64_)(\d+(?:\.\d+)*)`)
 
-// libraries lists the optional libraries with the versions that their files' names tell.
+// libraries lists the optional libraries, with the versions in their files' names.
 func (x *examination) libraries() {
 	for _, l := range x.m.Libraries() {
 		out := Library{Name: l.Name}
@@ -153,8 +153,8 @@ func (x *examination) libraries() {
 	}
 }
 
-// noDriver explains why the driver cannot be used: first what the system shows, then what the
-// driver itself says.
+// noDriver explains why the driver cannot be used. It first reports what the system shows, then the
+// driver's own answer.
 func (x *examination) noDriver(err error) {
 	var u *cu.Unavailable
 	if !errors.As(err, &u) {
@@ -173,15 +173,15 @@ func (x *examination) noDriver(err error) {
 	x.reason(u, known)
 }
 
-// hardware looks for what keeps the driver from the GPU, and reports whether it found something
-// that explains all that follows.
+// hardware looks for reasons why the driver cannot use the GPU. It reports whether it found one
+// that explains all later errors.
 func (x *examination) hardware() (explained bool) {
 	s := &x.system
 	before := len(x.Findings)
 	switch {
 	case !s.linux:
 	case x.m.Exists("/dev/nvhost-gpu"), x.m.Exists("/dev/nvgpu"):
-		// a Jetson, whose GPU is on no bus
+		// for example a Jetson, whose GPU is on no PCI bus
 	case s.wsl:
 		if !x.m.Exists("/dev/dxg") {
 			x.find("wsl-no-gpu", Unused, "this is WSL, and /dev/dxg, by which it reaches the GPU of Windows, is not there",
@@ -203,7 +203,7 @@ func (x *examination) hardware() (explained bool) {
 	return len(x.Findings) > before
 }
 
-// notLoaded explains GPUs on the bus without NVIDIA's driver.
+// notLoaded explains why GPUs are on the bus but NVIDIA's driver is not loaded.
 func (x *examination) notLoaded() {
 	for _, c := range x.system.gpus {
 		f := Finding{ID: "driver-not-loaded", Level: Unused, GPU: c.at, Seen: "the GPU is on the PCI bus, but NVIDIA's driver is not loaded (there is no /proc/driver/nvidia)",
@@ -220,7 +220,7 @@ func (x *examination) notLoaded() {
 	}
 }
 
-// deviceFiles looks whether this user may open what the kernel's driver offers.
+// deviceFiles checks whether this user may open the device files of the kernel's driver.
 func (x *examination) deviceFiles() {
 	s := &x.system
 	if !x.m.Exists("/dev/nvidiactl") {
@@ -253,7 +253,7 @@ func (x *examination) deviceFiles() {
 	}
 }
 
-// plain leaves the path out of an error of the file system.
+// plain removes the path from an error of the file system.
 func plain(err error) error {
 	if u := errors.Unwrap(err); u != nil {
 		return u
@@ -261,7 +261,7 @@ func plain(err error) error {
 	return err
 }
 
-// reason tells what the driver says, as a note where it follows from what was found before.
+// reason reports the driver's answer. It is only a note if earlier findings explain it.
 func (x *examination) reason(u *cu.Unavailable, explained bool) {
 	level := Unused
 	if explained {
@@ -284,7 +284,7 @@ func (x *examination) reason(u *cu.Unavailable, explained bool) {
 			do = "install NVIDIA's driver in Windows; WSL then has its library in /usr/lib/wsl/lib"
 		}
 		tried := ""
-		var absent []string // of the tries, places without the library
+		var absent []string // tried places where the library does not exist
 		for _, t := range u.Tried {
 			switch path, answer, _ := strings.Cut(t, ": "); answer {
 			case "":
@@ -321,7 +321,7 @@ func (x *examination) reason(u *cu.Unavailable, explained bool) {
 	}
 }
 
-// noDevice explains a driver that works and shows nothing.
+// noDevice explains why a working driver reports no GPU.
 func (x *examination) noDevice(level Level, detail string) {
 	if v, ok := x.m.Env("CUDA_VISIBLE_DEVICES"); ok {
 		x.find("hidden", Unused, fmt.Sprintf("CUDA_VISIBLE_DEVICES is %q, which shows none of the GPUs", v), "unset it, or set it to 0, to 0,1 or to the UUIDs that nvidia-smi -L prints")
@@ -344,7 +344,7 @@ func (x *examination) noDevice(level Level, detail string) {
 	x.find("no-device", level, "the driver works but shows no GPU"+detail, "see what nvidia-smi says; in a container attach the GPU (docker run --gpus all)")
 }
 
-// initFailed explains other answers of cuInit.
+// initFailed explains other errors of cuInit.
 func (x *examination) initFailed(u *cu.Unavailable, level Level) {
 	id, do := "driver-failed", "nvidia-smi and the kernel's log (dmesg | grep -i nvrm) usually say more"
 	switch u.Result {

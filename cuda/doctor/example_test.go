@@ -21,8 +21,8 @@ func Example() {
 	// Output: true
 }
 
-// The report for people, and what of it a program can use: the GPUs that the driver shows, usable
-// or not, and the optional libraries.
+// The report for people, and the parts that a program can use: the GPUs that the driver reports,
+// usable or not, and the optional libraries.
 func ExampleReport() {
 	r := doctor.Examine()
 	for _, g := range r.GPUs {

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 )
 
-// driver looks at the GPUs of a driver that works.
+// driver examines the GPUs of a driver that works.
 func (x *examination) driver(api cu.API) {
 	if v, err := api.DriverVersion(); err == nil {
 		x.CUDA = v.String()
@@ -43,7 +43,7 @@ func (x *examination) driver(api cu.API) {
 		}
 		x.GPUs = append(x.GPUs, g)
 	}
-	if usable > 0 { // what is wrong with others is no reason for not using any
+	if usable > 0 { // other GPUs' problems do not keep the program from using a GPU
 		for i := range x.Findings {
 			if f := &x.Findings[i]; slices.Contains([]string{"gpu-too-old", "gpu-prohibited", "gpu-failed"}, f.ID) {
 				f.Level = Slow
@@ -63,7 +63,7 @@ func (x *examination) driver(api cu.API) {
 	}
 }
 
-// hidden compares what the driver shows with what the management library counts.
+// hidden compares the number of GPUs that the driver reports with the management library's number.
 func (x *examination) hidden(m nvml.API, shown int) {
 	v, set := x.m.Env("CUDA_VISIBLE_DEVICES")
 	if m == nil || !set {
@@ -74,7 +74,7 @@ func (x *examination) hidden(m nvml.API, shown int) {
 	}
 }
 
-// device describes GPU i as the driver shows it.
+// device describes GPU i as the driver reports it.
 func (x *examination) device(api cu.API, i int) (g GPU, ok bool) {
 	g.Name = fmt.Sprintf("cuda:%d", i)
 	d, err := api.DeviceGet(i)
@@ -119,8 +119,8 @@ func (x *examination) device(api cu.API, i int) (g GPU, ok bool) {
 	return g, true
 }
 
-// spills tells of kernels that an earlier process found slower than they could be on a GPU and
-// driver like these.
+// spills reports kernels that spilt registers in an earlier process, on a GPU and driver like
+// these.
 func (x *examination) spills(g GPU) {
 	var names []string
 	for _, s := range x.m.Spills() {
@@ -138,7 +138,7 @@ func (x *examination) spills(g GPU) {
 	}
 }
 
-// monitor looks at the sensors of a GPU. What one GPU does not tell is left out.
+// monitor reads the sensors of a GPU. It leaves out what the GPU does not report.
 func (x *examination) monitor(m nvml.API, g *GPU) {
 	add := func(id string, l Level, seen, do string) {
 		x.add(Finding{ID: id, Level: l, GPU: g.Name, Seen: seen, Do: do})
@@ -182,7 +182,7 @@ func (x *examination) monitor(m nvml.API, g *GPU) {
 
 type adder func(id string, l Level, seen, do string)
 
-// throttle tells why the clocks are low.
+// throttle explains why the clocks are low.
 func (x *examination) throttle(m nvml.API, h nvml.Device, g *GPU, add adder) {
 	t, err := m.Throttle(h)
 	if err != nil {
@@ -215,7 +215,7 @@ func (x *examination) throttle(m nvml.API, h nvml.Device, g *GPU, add adder) {
 	}
 }
 
-// link compares the PCI link with the best that GPU and slot can do.
+// link compares the PCI link with the best link that GPU and slot support.
 func (x *examination) link(m nvml.API, h nvml.Device, g *GPU, add adder) {
 	l, err := m.Link(h)
 	if err != nil {
@@ -235,7 +235,7 @@ func (x *examination) link(m nvml.API, h nvml.Device, g *GPU, add adder) {
 	}
 }
 
-// memory looks who else is there.
+// memory reports other processes that use the GPU's memory.
 func (x *examination) memory(m nvml.API, h nvml.Device, g *GPU, add adder) {
 	mem, err := m.Memory(h)
 	if err != nil {
@@ -271,7 +271,7 @@ func (x *examination) memory(m nvml.API, h nvml.Device, g *GPU, add adder) {
 	}
 }
 
-// errors looks at memory that fails.
+// errors reports memory errors.
 func (x *examination) errors(m nvml.API, h nvml.Device, add adder) {
 	if corrected, uncorrected, err := m.ECCErrors(h, false); err == nil && uncorrected > 0 {
 		add("ecc-errors", Slow, fmt.Sprintf("%d errors of its memory could not be corrected since the driver was loaded, %d were", uncorrected, corrected),

@@ -12,15 +12,15 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/internal/lib/nvml"
 )
 
-// planted is a machine that a test makes up.
+// planted is a machine whose properties a test sets.
 type planted struct {
 	system    string
-	files     map[string]string // "" for those that only exist
+	files     map[string]string // contents by path, "" for files that only exist
 	links     map[string]string
-	closed    map[string]error // device files that may not be opened
+	closed    map[string]error // device files that may not be opened, with the error
 	env       map[string]string
 	driver    cu.API
-	absent    error // why there is no driver
+	absent    error // error of loading the driver
 	monitor   nvml.API
 	libraries []cuda.Library
 	spills    []cuda.Spill
@@ -64,7 +64,7 @@ func (p *planted) Monitor() (nvml.API, error) {
 	return p.monitor, nil
 }
 
-// hardware is a driver with GPUs that are not marked as emulated.
+// hardware is a driver whose GPUs are not marked as emulated.
 type hardware struct {
 	cu.API
 	attrs map[cu.DeviceAttr]int
@@ -79,7 +79,7 @@ func (h *hardware) DeviceAttribute(d cu.Device, a cu.DeviceAttr) (int, error) {
 	return h.API.DeviceAttribute(d, a)
 }
 
-// sensors is a management library of which a test changes the answers.
+// sensors is a management library whose answers a test can change.
 type sensors struct {
 	handle      error
 	count       int
@@ -93,7 +93,7 @@ type sensors struct {
 	rows        nvml.Rows
 	persistence bool
 	mig, soon   bool
-	missing     error // what questions of newer GPUs give
+	missing     error // error for queries that only newer GPUs answer
 }
 
 func (s *sensors) DriverVersion() (string, error)                { return "550.54.15", nil }
@@ -118,7 +118,7 @@ func (s *sensors) Persistence(nvml.Device) (bool, error)               { return 
 func (s *sensors) MIG(nvml.Device) (bool, bool, error)                 { return s.mig, s.soon, s.missing }
 func (s *sensors) Clock(nvml.Device, nvml.ClockType) (int, int, error) { return 1500, 1980, nil }
 
-// healthy is a Linux machine with one GPU and nothing wrong; tests break it.
+// healthy returns a Linux machine with one GPU and no defect; tests then plant one.
 func healthy(t *testing.T) (*planted, *hardware, *sensors) {
 	t.Helper()
 	e, err := emu.New(emu.Config{Memory: 1 << 30})
@@ -133,7 +133,7 @@ func healthy(t *testing.T) (*planted, *hardware, *sensors) {
 		"/sys/bus/pci/devices/0000:00:00.0/class":  "0x060000\n",
 		"/sys/bus/pci/devices/0000:01:00.0/vendor": "0x10de\n",
 		"/sys/bus/pci/devices/0000:01:00.0/class":  "0x030200\n",
-		"/sys/bus/pci/devices/0000:01:00.1/vendor": "0x10de\n", // its sound
+		"/sys/bus/pci/devices/0000:01:00.1/vendor": "0x10de\n", // the GPU's audio function
 		"/sys/bus/pci/devices/0000:01:00.1/class":  "0x040300\n",
 		"/proc/driver/nvidia/version":              "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC version:  gcc 12\n",
 		"/proc/sys/kernel/osrelease":               "6.8.0-40-generic\n",

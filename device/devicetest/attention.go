@@ -10,10 +10,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// attentionSize is how many samples, heads and so on there are.
+// attentionSize holds the dimensions of a case; shared is the number of heads of keys and values.
 type attentionSize struct{ batch, heads, shared, queries, keys, features, values int }
 
-// attentionCase is an [device.Attention] and its operands, where they are not absent.
+// attentionCase is a [device.Attention] and its operands; absent operands are nil.
 type attentionCase struct {
 	attentionSize
 	t                      dtype.Type
@@ -22,14 +22,14 @@ type attentionCase struct {
 	mask, lengths, numbers *array
 }
 
-// A form of attention's operands that others do not have.
+// Layouts that only attention's operands have.
 const (
 	// queries, keys and values are parts of [batch, length, 3, heads, features]
 	packed form = "one projection"
-	shared form = "one for all" // keys and values of the first sample and head are those of all
+	shared form = "one for all" // one sample and head of keys and values is broadcast to all
 )
 
-// Each says more than one thing, so that a few of them see each with each.
+// Most kinds combine several properties, so that a few cases cover many pairs of properties.
 var attentionKinds = []struct {
 	name string
 	set  func(r *rig, c *attentionCase)
@@ -73,7 +73,8 @@ func (c *attentionCase) setMask(r *rig, t dtype.Type, s shape.Dims, f form) {
 	c.w.Mask = c.mask.v
 }
 
-// setLengths gives the case lengths: of the samples one has none of the keys, another has all.
+// setLengths sets lengths of the samples' keys: half of the keys, none, all, far more than there
+// are, and half of the keys rounded up.
 func (c *attentionCase) setLengths(r *rig) {
 	c.lengths = r.array(dtype.I64, shape.Of(c.batch), strided, func(i int) uint64 {
 		return uint64([]int{c.keys / 2, 0, c.keys, min(1<<40, math.MaxInt), (c.keys + 1) / 2}[(i+c.queries)%5])
@@ -81,20 +82,20 @@ func (c *attentionCase) setLengths(r *rig) {
 	c.w.Lengths = c.lengths.v
 }
 
-// expand makes a the view of shape s that it is broadcast to.
+// expand broadcasts the view of a to shape s.
 func (a *array) expand(s shape.Dims) {
 	a.v.Layout, _ = a.v.Layout.Expand(s)
 	a.at = offsets(a.v.Layout)
 }
 
-// seenAs is a view of a's storage in another layout.
+// seenAs returns a view of a's storage with another layout.
 func (a *array) seenAs(f form, l shape.Layout) *array {
 	b := *a
 	b.v.Layout, b.form, b.at = l, f, offsets(l)
 	return &b
 }
 
-// operands makes queries, keys and values.
+// operands creates queries, keys and values.
 func (c *attentionCase) operands(r *rig, f form) {
 	heads, keys := func(n, features int) shape.Dims { return shape.Of(c.batch, c.shared, n, features) }, c.keys
 	switch {
@@ -126,7 +127,7 @@ func testAttention(r *rig) {
 	}
 	edges := []attentionSize{
 		{1, 1, 1, 300, 260, 8, 5}, {2, 2, 1, 1, 700, 8, 8}, {1, 0, 0, 3, 3, 3, 3}, {2, 2, 2, 0, 3, 3, 3}, {1, 4, 2, 6, 3, 0, 5}, {2, 2, 2, 3, 4, 5, 0}, {2, 2, 1, 3, 0, 4, 5}, {1, 2, 1, 70, 130, 64, 64},
-		{1, 6, 2, 2, 400, 16, 8}, {2, 4, 4, 16, 257, 24, 16}, // decoding
+		{1, 6, 2, 2, 400, 16, 8}, {2, 4, 4, 16, 257, 24, 16}, // sizes as in decoding
 	}
 	if r.large {
 		edges = append(edges, attentionSize{1, 2, 1, 130, 1050, 16, 8})
@@ -145,14 +146,15 @@ func testAttention(r *rig) {
 		for kind := range attentionKinds {
 			try(s, kind)
 		}
-		n++ // another type and form with each kind
+		n++ // change type and form for each kind from size to size
 	}
 	for i, s := range edges {
 		for kind := range 3 {
 			try(s, (i+3*kind)%len(attentionKinds))
 		}
 	}
-	for _, t := range types { // all kinds with each type at one size, so that no type lacks one
+	// run all kinds with each type at one size, so that every pair is covered
+	for _, t := range types {
 		for kind := range attentionKinds {
 			n = kind*6 + int(t)%6
 			c := attentionCase{attentionSize: attentionSize{2, 2, 1, 7, 12, 8, 8}, t: t, w: device.Weighing{Scale: 0.3}}
@@ -164,7 +166,7 @@ func testAttention(r *rig) {
 	}
 }
 
-// check runs the case and its gradient where the device supports them.
+// check runs the case and its gradient if the device supports them.
 func (c *attentionCase) check(r *rig, kind string, n int) {
 	r.Helper()
 	s := shape.Of(c.batch, c.heads, c.queries, c.values)
@@ -174,7 +176,7 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 		if n%3 > 0 {
 			return r.empty(t, s, form)
 		}
-		// As [batch, length, heads, features], which a model joins the heads of.
+		// The layout [batch, length, heads, features], in which a model joins the heads.
 		a := r.empty(t, shape.Of(s.At(0), s.At(2), s.At(1), s.At(3)), contiguous)
 		return a.seenAs("heads inside", a.v.Layout.Transpose(1, 2))
 	}
@@ -198,12 +200,13 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 			lse.near(what+", logarithms", want.lse.v, want.lse.bound)
 		}
 	}
-	// The gradient of what the reference gives.
+	// The gradient is computed from the reference's result, not the device's.
 	g, out := r.small(c.t, s, form), r.exactly(c.t, s, transposed, want.out.v)
 	lse = r.exactly(c.t.Compute(), s.Head(3), contiguous, want.lse.v)
 	grads := c.gradients(g.floats(), out.floats(), lse.floats())
 	dense := func(a *array) shape.Dims { return a.v.Shape }
-	for _, absent := range []int{-1, n % 3, 3 + n%3} { // none, one, all but one
+	// no gradient, one gradient, or all but one are absent
+	for _, absent := range []int{-1, n % 3, 3 + n%3} {
 		d := [3]*array{result(c.t, dense(c.q)), result(c.t, dense(c.k)), result(c.t, dense(c.v))}
 		o := &device.AttentionGrad{G: g.v, Q: c.q.v, K: c.k.v, V: c.v.v, Out: out.v, LSE: lse.v, Weighing: c.w}
 		for i, to := range []*device.View{&o.DQ, &o.DK, &o.DV} {
@@ -223,7 +226,7 @@ func (c *attentionCase) check(r *rig, kind string, n int) {
 	}
 }
 
-// exactly is an array of given values, rounded to its type.
+// exactly returns an array of the given values, rounded to its type.
 func (r *rig) exactly(t dtype.Type, s shape.Dims, f form, values []float64) *array {
 	r.Helper()
 	a := r.empty(t, s, f)

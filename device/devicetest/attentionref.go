@@ -8,32 +8,33 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// judged are values and how far from them a device's may be.
+// judged holds reference values and the error that a device's values may have.
 type judged struct{ v, by []float64 }
 
 func (j *judged) bound(i int) float64 { return j.by[i] }
 
 func (j *judged) put(v, by float64) { j.v, j.by = append(j.v, v), append(j.by, by) }
 
-// sumError is how far a sum of n products in float32 may be off, in parts of the sum of their
-// sizes: eight running sums, or tiles, and what multiplies or adds them up.
+// sumError bounds the error of a float32 sum of n products, relative to the sum of their
+// magnitudes. It allows for eight running sums or tiles, and for the operations that scale and add
+// them.
 func sumError(n int) float64 { return float64(n/8+2) * 0x1p-23 }
 
-// rounding is what a weight, or its gradient, may be off where a device rounds it to the operands'
-// type before it multiplies: in proportion, and at least.
+// rounding bounds the error of a weight, or of its gradient, if a device rounds it to the operands'
+// type before it multiplies. part is relative, least is absolute.
 func rounding(t dtype.Type) (part, least float64) {
 	switch t {
 	case dtype.BF16:
 		return 0x1p-8, 0
 	case dtype.F16:
-		return 0x1p-11, 0x1p-24 // of subnormal numbers
+		return 0x1p-11, 0x1p-24 // the absolute bound is for subnormal numbers
 	}
 	return 0, 0
 }
 
 var keepProgram = lower(expr.RandomKeeps(expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64), expr.Param(2, dtype.U32)), dtype.Bool)
 
-// kept returns what each weight is multiplied by: 0, or what makes up for those that are dropped.
+// kept returns the factor of each weight: 0 if it is dropped, else 1/(1-Drop).
 func (c *attentionCase) kept() []float64 {
 	m := make([]float64, c.batch*c.heads*c.queries*c.keys)
 	if c.w.Drop == 0 {
@@ -57,7 +58,8 @@ func (c *attentionCase) kept() []float64 {
 	return m
 }
 
-// scores are those of one query, -Inf where it does not see a key, and how far off they may be.
+// scores returns the scores of one query, -Inf for keys that it does not see, and their error
+// bounds.
 func (c *attentionCase) scores(row int, q, k, mask, lengths []float64) (s, by []float64) {
 	s, by = make([]float64, c.keys), make([]float64, c.keys)
 	first, seen := c.firstKey(row), c.keys
@@ -92,7 +94,7 @@ func (c *attentionCase) scores(row int, q, k, mask, lengths []float64) (s, by []
 	return s, by
 }
 
-// known are a case's operands.
+// known holds the values of a case's operands.
 type known struct{ q, k, v, mask, lengths, kept []float64 }
 
 func (c *attentionCase) known() (x known) {
@@ -106,13 +108,13 @@ func (c *attentionCase) known() (x known) {
 	return x
 }
 
-// expError is how far off, in proportion, e^(s - less) may be where s is: an argument that is
-// rounded, and a function that has some units in the last place.
+// expError bounds the relative error of e^(s - less) if s has an error of at most by. It allows for
+// a rounded argument and some units in the last place.
 func expError(s, by, less float64) float64 {
 	return 1.01*by + (math.Abs(s)+math.Abs(less)+16)*0x1p-22
 }
 
-// reference computes result and logarithms in float64.
+// reference computes the result and the logarithms in float64.
 func (c *attentionCase) reference() (r struct{ out, lse judged }) {
 	x := c.known()
 	part, least := rounding(c.t)
@@ -151,13 +153,13 @@ func (c *attentionCase) reference() (r struct{ out, lse judged }) {
 	return r
 }
 
-// firstKey is the number of the first key of a query's head.
+// firstKey returns the index of the first key that the query's head uses.
 func (c *attentionCase) firstKey(row int) int {
 	head := row / c.queries
 	return (head/c.heads*c.shared + head%c.heads/(c.heads/c.shared)) * c.keys
 }
 
-// gradients computes those of queries, keys and values in float64.
+// gradients computes the gradients of queries, keys and values in float64.
 func (c *attentionCase) gradients(g, out, lse []float64) (d [3]judged) {
 	x := c.known()
 	part, least := rounding(c.t)

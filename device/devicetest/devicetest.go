@@ -5,15 +5,15 @@
 //
 //	func TestConformance(t *testing.T) { devicetest.Run(t, dev) }
 //
-// [Run] walks every primitive over element types and layouts: contiguous, offset, strided,
-// transposed, broadcast, empty, scalar, and of more than three dimensions. It compares results with
-// [expr.Program.Eval] bit for bit, or with float64 references within a stated bound. It checks
+// [Run] runs every primitive with all element types and many layouts: contiguous, offset, strided,
+// transposed, broadcast, empty, scalar, more than three dimensions. It compares results with
+// expr.Program.Eval bit for bit, or with float64 references within a stated bound. It tests
 // streams, events, memory, index errors, running out of memory, and use by several goroutines.
-// Optional ops are checked on devices that support them. A failure names the primitive, the types,
-// the layout and the element. Outputs lie in larger buffers whose other bytes must not change.
+// Optional ops are tested if the device supports them. A failure names the primitive, the types,
+// the layout and the element. Outputs are parts of larger buffers; the other bytes must not change.
 //
-// Shapes are small, because an emulated device runs the suite too. On other devices, sizes that
-// make the device cut the work into pieces are added, except in go test -short.
+// Shapes are small, because the suite also runs on an emulated device. A device that is not
+// emulated also gets sizes at which it has to divide the work, except in go test -short.
 package devicetest
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Run tests dev. The device must have some memory free.
+// Run tests dev, which must have some free memory.
 func Run(t *testing.T, dev device.Device) {
 	for _, c := range []struct {
 		name string
@@ -50,21 +50,21 @@ func Run(t *testing.T, dev device.Device) {
 	}
 }
 
-// rig is one test's device, stream and buffers.
+// rig holds the device, stream and buffers of one test.
 type rig struct {
 	*testing.T
 	dev   device.Device
 	s     device.Stream
 	rnd   *rand.Rand
 	bufs  []device.Buffer
-	large bool // sizes that cut work into pieces are affordable
+	large bool // the device is fast enough for sizes at which it divides the work
 }
 
 func newRig(t *testing.T, dev device.Device) *rig {
 	return &rig{T: t, dev: dev, s: dev.DefaultStream(), rnd: rand.New(rand.NewPCG(7, 11)), large: !dev.Info().Emulated && !testing.Short()}
 }
 
-// end frees what the test has allocated.
+// end frees the buffers that the test has allocated.
 func (r *rig) end() {
 	for _, b := range r.bufs {
 		b.Free()
@@ -90,12 +90,12 @@ func (r *rig) alloc(bytes int) device.Buffer {
 	return b
 }
 
-// A form places a view of some shape in a storage.
+// form says how a view lies in its storage.
 type form string
 
 const (
 	contiguous form = "contiguous"
-	offset     form = "offset"     // contiguous, behind a few other elements
+	offset     form = "offset"     // contiguous, after a few other elements
 	strided    form = "strided"    // every second element of every dimension
 	transposed form = "transposed" // the last two dimensions exchanged
 	reversed   form = "permuted"   // all dimensions in the opposite order
@@ -107,8 +107,8 @@ const (
 var outForms = []form{contiguous, offset, strided, transposed, reversed}
 var inForms = append(outForms[:len(outForms):len(outForms)], rowCast, colCast, allCast)
 
-// place returns the layout of a view of shape s in form f and the elements of the storage around
-// it.
+// place returns the layout of a view of shape s in form f, and the number of elements of its
+// storage.
 func place(s shape.Dims, f form) (shape.Layout, int) {
 	n := s.Rank()
 	l := shape.Dense(s)
@@ -139,11 +139,11 @@ func place(s shape.Dims, f form) (shape.Layout, int) {
 			back[n-1-i] = s.At(i)
 		}
 		l = shape.Dense(shape.Of(back...)).Permute(p)
-	case rowCast: // one row for all
+	case rowCast: // broadcast one row
 		for k := range n - 1 {
 			l.Strides = l.Strides.With(k, 0)
 		}
-	case colCast: // one column for all
+	case colCast: // broadcast one column
 		if n >= 1 {
 			l.Strides = shape.Of(append(s.Head(n-1).Contiguous().Slice(), 0)...)
 		}
@@ -155,7 +155,7 @@ func place(s shape.Dims, f form) (shape.Layout, int) {
 	return l, max(s.Size(), 1)
 }
 
-// offsets lists the storage index of every element in row-major order.
+// offsets returns the storage index of every element, in row-major order.
 func offsets(l shape.Layout) []int {
 	out := make([]int, 0, l.Size())
 	c := make([]int, l.Shape.Rank())
@@ -200,16 +200,16 @@ func setBits(b []byte, t dtype.Type, i int, v uint64) {
 	}
 }
 
-// An array is a view on the device and what the host knows of it.
+// array is a view on the device and the host's copy of its storage.
 type array struct {
 	r    *rig
 	v    device.View
 	form form
-	host []byte // the whole storage
+	host []byte // copy of the whole storage
 	at   []int
 }
 
-// array places values, given by a function of the storage element, on the device.
+// array uploads a storage, whose elements value returns, and returns a view of it.
 func (r *rig) array(t dtype.Type, s shape.Dims, f form, value func(i int) uint64) *array {
 	r.Helper()
 	l, n := place(s, f)
@@ -222,20 +222,20 @@ func (r *rig) array(t dtype.Type, s shape.Dims, f form, value func(i int) uint64
 	return a
 }
 
-// random is an array of random values; special ones (NaN, infinities, zeros, extremes) are among
-// them.
+// random returns an array of random values, some of which are special (NaN, infinities, zeros,
+// extremes).
 func (r *rig) random(t dtype.Type, s shape.Dims, f form) *array {
 	r.Helper()
 	return r.array(t, s, f, func(int) uint64 { return r.value(t) })
 }
 
-// small is an array of random values between -2 and 2 for floats, -4 and 4 for integers.
+// small returns an array of random values: floats between -2 and 2, integers between -4 and 4.
 func (r *rig) small(t dtype.Type, s shape.Dims, f form) *array {
 	r.Helper()
 	return r.array(t, s, f, func(int) uint64 { return r.tame(t) })
 }
 
-// empty is an array for a result, filled with a pattern.
+// empty returns an array for a result, filled with a pattern.
 func (r *rig) empty(t dtype.Type, s shape.Dims, f form) *array {
 	r.Helper()
 	return r.array(t, s, f, func(i int) uint64 {
@@ -246,7 +246,7 @@ func (r *rig) empty(t dtype.Type, s shape.Dims, f form) *array {
 	})
 }
 
-// bits returns the elements as the host knows them.
+// bits returns the elements from the host's copy.
 func (a *array) bits() []uint64 {
 	out := make([]uint64, len(a.at))
 	for i, o := range a.at {
@@ -255,7 +255,7 @@ func (a *array) bits() []uint64 {
 	return out
 }
 
-// floats returns the elements as float64.
+// floats returns the elements from the host's copy as float64.
 func (a *array) floats() []float64 {
 	out := make([]float64, len(a.at))
 	for i, b := range a.bits() {
@@ -264,7 +264,8 @@ func (a *array) floats() []float64 {
 	return out
 }
 
-// fetch downloads the storage and returns the elements; bytes outside the view must be as before.
+// fetch downloads the storage and returns the elements. It fails the test if bytes outside the view
+// have changed.
 func (a *array) fetch(what string) []uint64 {
 	a.r.Helper()
 	got := make([]byte, len(a.host))
@@ -288,7 +289,7 @@ func isNaN(t dtype.Type, b uint64) bool {
 	return t.IsFloat() && math.IsNaN(expr.Decode(t, b))
 }
 
-// same compares results bit by bit; one NaN is as good as another.
+// same compares results bit by bit; all NaN are equal.
 func (a *array) same(what string, want []uint64) bool {
 	a.r.Helper()
 	got := a.fetch(what)
@@ -348,7 +349,7 @@ func (r *rig) tame(t dtype.Type) uint64 {
 	return expr.Encode(t, r.rnd.Float64()*4-2)
 }
 
-// eval computes what a map must give.
+// eval computes the results of a map with [expr.Program] Eval.
 func eval(p *expr.Program, ins []*array, params []uint64, n int) [][]uint64 {
 	out := make([][]uint64, len(p.Out))
 	x := make([]uint64, len(ins))
@@ -377,7 +378,7 @@ func views(a []*array) []device.View {
 	return v
 }
 
-// checkMap runs p on the device and compares every result with Eval.
+// checkMap runs p on the device and compares every result with Eval's.
 func (r *rig) checkMap(what string, p *expr.Program, outs, ins []*array, params []uint64) bool {
 	r.Helper()
 	n := 0

@@ -7,16 +7,17 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Random numbers of every kind, in every form of memory: an element's depend on its index alone.
+// Random numbers of every kind, in every layout: the number of an element depends only on its
+// index.
 func testDraws(r *rig) {
 	index := expr.Index(dtype.I64)
 	x, y := expr.X(0), expr.X(1)
-	// A seed and an offset that differ from element to element, and numbers with gaps.
+	// The seed and the offset differ from element to element, and the indexes have gaps.
 	bits := lower(expr.RandomBits(x, y, x.Mul(y)).Cvt(dtype.I64), dtype.I64, dtype.I64, dtype.I64)
 	sparse := lower(expr.RandomUniform(dtype.F64, expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), x), dtype.F64, dtype.I64)
 	for _, s := range r.shapes() {
 		for i, f := range outForms {
-			// So that the numbers before it wrap their lower half within a few blocks.
+			// Near 2³², so that the counter's lower half wraps within a few blocks.
 			params := []uint64{r.rnd.Uint64(), 1<<32 - 3 + uint64(i), uint64(expr.DropLimit(0.4))}
 			for _, c := range []struct {
 				name string

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// rowSizes are [rows, classes] for the fused row operations.
+// rowSizes returns the sizes [rows, classes] for the fused row operations.
 func (r *rig) rowSizes() []shape.Dims {
 	s := []shape.Dims{shape.Of(3, 1), shape.Of(4, 10), shape.Of(2, 65), shape.Of(0, 5)}
 	if r.large {
@@ -19,8 +19,8 @@ func (r *rig) rowSizes() []shape.Dims {
 	return s
 }
 
-// logSumExp returns the greatest value and the logarithm of the sum of exponentials less it: kept
-// apart, they are as precise as what they judge.
+// logSumExp returns the maximum and the logarithm of the sum of exponentials of the differences
+// from it. Kept apart, they are as precise as the results that they are compared with.
 func logSumExp(x []float64) (m, log float64) {
 	m = math.Inf(-1)
 	for _, v := range x {
@@ -33,7 +33,8 @@ func logSumExp(x []float64) (m, log float64) {
 	return m, math.Log(s)
 }
 
-// spread values: rows of softmax with a range that overflows without subtracting the maximum.
+// logits returns rows whose values are spread so far that exp overflows if the maximum is not
+// subtracted.
 func (r *rig) logits(t dtype.Type, s shape.Dims, f form) *array {
 	return r.array(t, s, f, func(int) uint64 { return expr.Encode(t, r.rnd.NormFloat64()*3+100) })
 }
@@ -68,7 +69,7 @@ func testSoftmax(r *rig) {
 					return e*math.Abs(want[i])*(1+math.Abs(math.Log(math.Abs(want[i])+1e-300))/4) + 8*epsilon(t.Compute())
 				})
 
-				// The gradient from the device's own result.
+				// The gradient is computed from the device's own result.
 				y := out.floats()
 				g := r.small(t, s, inForms[(n+1)%5])
 				dx := r.empty(t, s, outForms[n%len(outForms)])
@@ -104,7 +105,7 @@ func testSoftmax(r *rig) {
 			}
 		}
 	}
-	// In place, and rows with infinities and NaN.
+	// In place, and with rows that contain infinities and NaN.
 	inf, nan := math.Inf(1), math.NaN()
 	vals := []float64{1, 2, -inf, nan, 0, 1, -inf, -inf, -inf, inf, 0, 1}
 	x := r.array(dtype.F32, shape.Of(4, 3), contiguous, func(i int) uint64 { return expr.Encode(dtype.F32, vals[i]) })
@@ -136,7 +137,8 @@ func testCrossEntropy(r *rig) {
 			mean, count := r.empty(ct, shape.Of(1), offset), r.empty(dtype.I64, shape.Of(1), contiguous)
 			what := fmt.Sprintf("cross-entropy of %v of %v, operand %s", t, s, x.form)
 			r.run(what, &device.CrossEntropy{Loss: loss.v, Top: top.v, Rest: rest.v, X: x.v, Target: target.v, Mean: mean.v, Count: count.v, Ignore: ignore})
-			// The sum of the mean has the bits of a reduction, and the losses are those without it.
+			// The sum behind the mean has the bits of a reduction. The losses are the same as
+			// without the mean.
 			sum, alone := r.empty(ct, shape.Of(1), contiguous), r.empty(ct, shape.Of(rows), contiguous)
 			list := []dtype.Type{ct}
 			r.run(what, &device.Reduce{Reduction: &device.Reduction{Map: expr.MustLower([]*expr.Expr{expr.X(0)}, list, list, -1)}, Out: sum.v, Ins: []device.View{loss.v}})
@@ -158,7 +160,7 @@ func testCrossEntropy(r *rig) {
 					wantLoss[i] = ls - (fx[i*c+int(b)] - m)
 				}
 			}
-			e := 8 * epsilon(ct) // of a sum of exponentials that is at least 1
+			e := 8 * epsilon(ct) // for the logarithm of a sum of exponentials that is at least 1
 			loss.near(what+", loss", wantLoss, func(i int) float64 { return e * (1 + math.Abs(wantLoss[i]) + math.Abs(wantRest[i])) })
 			top.near(what+", greatest", wantTop, func(int) float64 { return 0 })
 			rest.near(what+", rest", wantRest, func(i int) float64 { return e * (1 + math.Abs(wantRest[i])) })
@@ -175,7 +177,7 @@ func testCrossEntropy(r *rig) {
 				dx := r.empty(t, s, outForms[n%len(outForms)])
 				o := device.CrossEntropyGrad{DX: dx.v, X: x.v, Top: top.v, Rest: rest.v, Target: target.v, G: g.v, Ignore: ignore}
 				r.run(what, &o)
-				// A number divides what was given, or 1, before the products.
+				// Count divides G, or 1 if G is absent, before the products.
 				for _, given := range []bool{true, false} {
 					by, has := g.floats(), o
 					part := r.array(ct, shape.Of(rows), contiguous, func(i int) uint64 {
@@ -257,7 +259,7 @@ func testMultiMap(r *rig) {
 		a[0].same(fmt.Sprintf("multi-map, group %d, result 0", k), want[k][0])
 		a[1].same(fmt.Sprintf("multi-map, group %d, result 1", k), want[k][1])
 	}
-	// A program without scalars takes no parameters: casts.
+	// A program without scalars, such as a conversion, takes no parameters.
 	cast := expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{dtype.BF16}, []dtype.Type{dtype.F32}, -1)
 	outs, ins, arrays, want = nil, nil, nil, nil
 	for _, n := range sizes {

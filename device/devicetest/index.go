@@ -30,8 +30,8 @@ func (r *rig) indexCases() []indexCase {
 	return c
 }
 
-// source maps every position of the index to the element of the table that it names, -1 where it is
-// outside the axis.
+// source returns, for every position of the index, the table's element that it selects, -1 if the
+// index is outside the axis.
 func source(index *array, table shape.Dims, axis int) []int {
 	bound := table.At(axis)
 	dense := shape.Layout{Shape: index.v.Shape, Strides: table.Contiguous()}
@@ -103,8 +103,8 @@ func spoil(a *array, element int, v int64) {
 	setBits(a.host, a.v.Type, a.at[element], uint64(v))
 }
 
-// checkIndexError expects the error of one of these positions in an axis of size 4, now or at the
-// next wait. Where several indices are outside, kernels that run side by side may report any one of
+// checkIndexError expects an index error for one of these positions in an axis of size 4, now or at
+// the next wait. If several indices are outside, kernels that run in parallel may report any one of
 // them.
 func (r *rig) checkIndexError(what string, op device.Op, bad int64, positions ...int64) {
 	r.Helper()
@@ -122,8 +122,8 @@ func (r *rig) checkIndexError(what string, op device.Op, bad int64, positions ..
 	}
 }
 
-// Rows of a table: one index for all of a row's elements, as in an embedding, also with one
-// outside.
+// checkRows selects rows of a table, with one index for all elements of a row, as in an embedding.
+// If bad is set, one index is outside.
 func (r *rig) checkRows(t dtype.Type, rows, width, n int, bad bool) {
 	r.Helper()
 	c := indexCase{shape.Of(rows, width), shape.Of(n, width), 0}
@@ -173,7 +173,7 @@ func (r *rig) checkRows(t dtype.Type, rows, width, n int, bad bool) {
 	grad.near("scatter-add of "+what, sum, func(i int) float64 { return terms[i] * 4 * (terms[i] + 1) * epsilon(t) })
 }
 
-// combined is what a scatter makes of an element a of the target with b.
+// combined returns the result of a scatter of b into the target's element a.
 func combined(kind device.ScatterKind, t dtype.Type, a, b float64) float64 {
 	switch kind {
 	case device.ScatterSet:
@@ -196,7 +196,7 @@ func combined(kind device.ScatterKind, t dtype.Type, a, b float64) float64 {
 	return a
 }
 
-// checkScatter compares a scatter with the plain loop, and with itself run again.
+// checkScatter compares a scatter with a simple loop, and with a second run.
 func (r *rig) checkScatter(kind device.ScatterKind, c indexCase, idx, dst, src *array) {
 	r.Helper()
 	t := dst.v.Type
@@ -224,14 +224,14 @@ func (r *rig) checkScatter(kind device.ScatterKind, c indexCase, idx, dst, src *
 		}
 		return (terms[i] + 1) * epsilon(t) * size[i]
 	})
-	if ok && t.IsFloat() { // the same again gives the same bits, in any layout
+	if ok && t.IsFloat() { // a second run gives the same bits, in any layout
 		again := r.array(t, c.table, contiguous, func(i int) uint64 { return start[i] })
 		r.run(what, &device.Scatter{Kind: kind, Dst: again.v, Src: src.v, Index: idx.v, Axis: c.axis})
 		again.same(what+", a second time", dst.fetch(what))
 	}
 }
 
-// rowIndex is an index that serves whole rows.
+// rowIndex returns an index with one value for each row.
 func (r *rig) rowIndex(c indexCase) *array {
 	idx := r.array(dtype.I64, shape.Of(c.index.At(0), 1), contiguous, func(int) uint64 { return uint64(r.rnd.IntN(c.table.At(0))) })
 	idx.v.Layout = shape.Layout{Shape: c.index, Strides: shape.Of(1, 0)}
@@ -251,7 +251,7 @@ func testScatter(r *rig) {
 		}
 		r.end()
 	}
-	// Special values where nothing is rounded.
+	// Use special values for kinds that do not round.
 	operand := func(kind device.ScatterKind, t dtype.Type, s shape.Dims, f form) *array {
 		if kind == device.ScatterAdd || kind == device.ScatterProd {
 			return r.small(t, s, f)
@@ -267,7 +267,7 @@ func testScatter(r *rig) {
 	}
 	n := 0
 	types := dtype.Types()
-	for k, t := range types { // no two positions meet
+	for k, t := range types { // no two positions have the same target
 		kind := device.ScatterKind(k % 5)
 		src, dst := operand(kind, t, shape.Of(4, 5), inForms[k%len(inForms)]), operand(kind, t, shape.Of(9, 5), outForms[k%len(outForms)])
 		idx := r.array(dtype.I64, src.v.Shape, contiguous, func(i int) uint64 { return uint64((i/5*7 + i%5) % 9) })

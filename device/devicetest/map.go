@@ -12,12 +12,12 @@ import (
 
 var floats = []dtype.Type{dtype.F32, dtype.F64}
 
-// lower makes a program with one result; t of Invalid is the computed type.
+// lower compiles e to a program with one result. If t is Invalid, the result has the computed type.
 func lower(e *expr.Expr, t dtype.Type, in ...dtype.Type) *expr.Program {
 	return expr.MustLower([]*expr.Expr{e}, []dtype.Type{t}, in, -1)
 }
 
-// sizes are lengths around the widths of vectors and blocks.
+// sizes returns lengths around the widths of vectors and blocks.
 func (r *rig) sizes() []int {
 	if r.large {
 		return []int{1, 7, 33, 130, 1500}
@@ -25,7 +25,7 @@ func (r *rig) sizes() []int {
 	return []int{1, 33}
 }
 
-// Every primitive in every type in which it is defined.
+// Every operation of expressions in every type for which it is defined.
 func testMapPrimitives(r *rig) {
 	x, y, z := expr.X(0), expr.X(1), expr.X(2)
 	type prim struct {
@@ -73,7 +73,7 @@ func testMapPrimitives(r *rig) {
 			run(t, bits, nil, "")
 		}
 	}
-	// Types that live inside expressions only.
+	// Types that exist only inside expressions.
 	for _, u := range []dtype.Type{dtype.U32, dtype.U64} {
 		as := func(e *expr.Expr) *expr.Expr {
 			return expr.Substitute(e, func(i int) *expr.Expr { return expr.X(i).Cvt(u) }, nil)
@@ -91,7 +91,7 @@ func testMapPrimitives(r *rig) {
 	}
 }
 
-// The identity between all pairs of types, and inside expressions.
+// The identity between all pairs of types, also inside expressions.
 func testMapCasts(r *rig) {
 	s := shape.Of(67)
 	for _, from := range dtype.Types() {
@@ -111,7 +111,7 @@ func testMapCasts(r *rig) {
 	}
 }
 
-// shapes are of all ranks, with empty ones and dimensions of size 1.
+// shapes returns shapes of all ranks, some empty and some with dimensions of size 1.
 func (r *rig) shapes() []shape.Dims {
 	s := []shape.Dims{shape.Of(), shape.Of(1), shape.Of(0), shape.Of(17), shape.Of(3, 5), shape.Of(4, 0, 2), shape.Of(2, 1, 3, 4), shape.Of(2, 2, 1, 2, 3, 1, 2)}
 	if r.large {
@@ -151,7 +151,7 @@ func testMapLayouts(r *rig) {
 	}
 }
 
-// Several results, parameters, in place, long programs.
+// Several results, parameters, operation in place, long programs.
 func testMapForms(r *rig) {
 	x, y := expr.X(0), expr.X(1)
 	for _, n := range r.sizes() {
@@ -170,8 +170,8 @@ func testMapForms(r *rig) {
 		r.checkMap("map of parameters alone", lower(expr.Param(0, dtype.I64).Mul(expr.Param(0, dtype.I64)), dtype.I32), []*array{r.empty(dtype.I32, s, strided)}, nil, []uint64{7})
 
 		for _, f := range []form{contiguous, strided} {
-			// In place: the first operand, the second, both results over both operands, and one
-			// that is read again later.
+			// In place: on the first operand, on the second, both results on both operands, and on
+			// an operand that the program reads again later.
 			a, b := r.random(dtype.F32, s, f), r.random(dtype.F32, s, f)
 			r.checkMap("map in place over operand 0", lower(x.Sub(y).Mul(x).Sub(y), dtype.F32, dtype.F32, dtype.F32), []*array{a}, []*array{a, b}, nil)
 			r.checkMap("map in place over operand 1", lower(x.Sub(y), dtype.F32, dtype.F32, dtype.F32), []*array{b}, []*array{a, b}, nil)
@@ -190,7 +190,7 @@ func testMapForms(r *rig) {
 		h := r.random(dtype.F16, s, contiguous)
 		r.checkMap("map in place of float16", lower(x.Mul(x), dtype.F16, dtype.F16), []*array{h}, []*array{h}, nil)
 
-		// Many values alive at once, of both widths, and functions.
+		// Many values of both widths that are needed at the same time, and functions.
 		var sum *expr.Expr
 		var terms []*expr.Expr
 		for k := range 24 {

@@ -31,7 +31,7 @@ func testMatMul(r *rig) {
 				}
 				as, bs := shape.Of(s[0], m, k), shape.Of(s[0], k, c)
 				a, b := r.small(t, as, forms[n%4]), r.small(t, bs, forms[n/4%4])
-				if batch == 3 { // one matrix for all
+				if batch == 3 { // broadcast one matrix over the batch
 					b = r.small(t, shape.Of(1, k, c), forms[n/4%4])
 					b.v.Layout, _ = b.v.Layout.Expand(bs)
 					b.v.Strides = b.v.Strides.With(0, 0)
@@ -49,8 +49,9 @@ func testMatMul(r *rig) {
 	r.testMatMulMixed()
 }
 
-// testMatMulBias adds biases and keeps float32 sums, where the device has that: whole and odd
-// sizes, one matrix for a batch, sums of nothing, and long ones that may be taken in parts.
+// testMatMulBias adds biases and keeps float32 sums, if the device supports it. The sizes are round
+// and odd. They include one matrix for a batch, sums of no terms, and long sums that may be
+// divided.
 func (r *rig) testMatMulBias() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 63, 33, 8}, {1, 16, 40, 129}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}, {2, 19, 70, 1}, {1, 0, 3, 4}}
 	if r.large {
@@ -82,8 +83,9 @@ func (r *rig) testMatMulBias() {
 	}
 }
 
-// testMatMulAct applies activations of one operand and of two, where the device has that: the bits
-// are those of the program on what the product gives without one, which Pre gets too.
+// testMatMulAct applies activations with one and two operands, if the device supports it. The bits
+// must be those of the program applied to the product without an activation. Pre gets that product
+// too.
 func (r *rig) testMatMulAct() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 16, 40, 72}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}}
 	if r.large {
@@ -96,7 +98,7 @@ func (r *rig) testMatMulAct() {
 		func(dtype.Type) *expr.Expr { return expr.Call("gelu_tanh", x) },
 		func(dtype.Type) *expr.Expr { return x.Mul(expr.Call("sigmoid", x)) },
 	}
-	const alone = 4 // so many of them take one operand, the others With too
+	const alone = 4 // the first ones have one operand, the others also read With
 	acts = append(acts,
 		func(t dtype.Type) *expr.Expr { return expr.X(1).Cvt(t).Gt(expr.C(0)).Select(x, expr.C(0)) },
 		func(t dtype.Type) *expr.Expr { return x.Mul(expr.Call("sigmoid", expr.X(1).Cvt(t))) },
@@ -154,8 +156,8 @@ func (r *rig) testMatMulAct() {
 	}
 }
 
-// testMatMulSums sums up rows and columns beside the product, where the device has that; the
-// product stays the same.
+// testMatMulSums computes sums of rows and columns beside the product, if the device supports it.
+// The product must stay the same.
 func (r *rig) testMatMulSums() {
 	sizes := [][3]int{{1, 1, 1}, {7, 5, 63}, {65, 40, 66}, {72, 300, 9}, {130, 33, 24}, {3, 0, 6}, {5, 4, 0}, {0, 4, 3}, {1, 90, 17}, {90, 33, 1}, {40, 900, 24}, {33, 700, 71}}
 	forms := []form{transposed, contiguous, transposed, strided, offset}
@@ -171,7 +173,7 @@ func (r *rig) testMatMulSums() {
 			o := &device.MatMul{Out: plain.v, A: a.v, B: b.v}
 			with := *o
 			with.Out = y.v
-			which := i/3 + 1 // rows, then columns, then both
+			which := i/3 + 1 // 1: sums of rows, 2: of columns, 3: both
 			if which&1 != 0 {
 				with.Sums = sums[0].v
 			}
@@ -205,7 +207,7 @@ func (r *rig) testMatMulSums() {
 	}
 }
 
-// checkMatMul holds a product to the float64 sum. A bias of nil is none.
+// checkMatMul compares a product with the float64 sum. bias may be nil.
 func (r *rig) checkMatMul(a, b, bias, out *array) {
 	r.Helper()
 	t := a.v.Type
@@ -242,8 +244,8 @@ func (r *rig) checkMatMul(a, b, bias, out *array) {
 				case t.IsInteger():
 					sum = wrap(t, sum)
 				default:
-					// Tensor cores add eight products or more with one truncation; that each
-					// addition of a long sum errs in one direction does not happen.
+					// Tensor cores add eight or more products with one truncation. It does not
+					// happen that every addition of a long sum errs in the same direction.
 					e := epsilon(t.Compute())
 					bound[o] = (float64(k)/4+4)*e*mag + 4*e*math.Abs(added[c]) + epsilon(out.v.Type)*math.Abs(sum)
 				}

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// testMatMulTF32 permits tf32: a device takes factors as they are, or all of them rounded to ten
-// bits of mantissa. The sums are those of float32 either way.
+// testMatMulTF32 sets TF32. A device then uses either the exact factors, or all factors rounded to
+// ten bits of mantissa. The sums are float32 either way.
 func (r *rig) testMatMulTF32() {
 	sizes := [][4]int{{1, 1, 1, 1}, {2, 7, 5, 63}, {1, 65, 7, 65}, {1, 16, 40, 129}, {0, 3, 4, 5}, {2, 3, 0, 6}, {1, 5, 300, 9}, {1, 1, 90, 17}, {2, 19, 70, 1}}
 	if r.large {
@@ -34,7 +34,8 @@ func (r *rig) testMatMulTF32() {
 	}
 }
 
-// tf32 returns the elements rounded to ten bits of mantissa, ties away from zero. All are finite.
+// tf32 returns the elements rounded to ten bits of mantissa, ties away from zero. All elements must
+// be finite.
 func tf32(a *array) []float64 {
 	var list []float64
 	for _, v := range a.bits() {
@@ -43,8 +44,8 @@ func tf32(a *array) []float64 {
 	return list
 }
 
-// nearProduct says which element is not near that of the product of batches of sizes z, if one is
-// not.
+// nearProduct compares y with the product of batches with sizes z. It describes the first element
+// that is not near, "" if all are near.
 func (y *array) nearProduct(z [4]int, a, b []float64) string {
 	for at, v := range y.floats() {
 		row, column := at/z[3], at%z[3]

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// normSizes are [rows, columns] with the ways in which weights lie along them.
+// normSizes returns the sizes [rows, columns] with the layouts of the weights.
 func (r *rig) normSizes() []normSize {
 	s := []normSize{{3, 1, 1, 1}, {4, 10, 1, 1}, {2, 65, 1, 1}, {0, 5, 1, 1}, {4, 12, 2, 3}, {6, 8, 3, 8}, {4, 16, 2, 4}, {2, 64, 1, 1}}
 	if r.large {
@@ -30,7 +30,7 @@ func testNorm(r *rig) {
 		for _, s := range r.normSizes() {
 			for _, rms := range []bool{false, true} {
 				k++
-				affine := k % 3 // none, weight, weight and bias
+				affine := k % 3 // 0: neither, 1: weight, 2: weight and bias
 				at := t
 				if k%2 == 0 {
 					at = t.Compute()
@@ -39,7 +39,7 @@ func testNorm(r *rig) {
 			}
 		}
 	}
-	// Without a bias 0 is added only where it is asked for.
+	// If the bias is absent, 0 is added only if Zero is set.
 	for _, zero := range []bool{false, true} {
 		n := device.RowNorm{Eps: 1, RMS: true, Zero: zero, Period: 1, Inner: 1}
 		x := r.array(dtype.F32, shape.Of(1, 3), contiguous, func(int) uint64 { return expr.Encode(dtype.F32, math.Copysign(0, -1)) })
@@ -52,7 +52,7 @@ func testNorm(r *rig) {
 	}
 }
 
-// norm runs one normalisation and its gradient.
+// norm runs one normalisation and its gradient, and checks them.
 func (r *rig) norm(t, at dtype.Type, s normSize, f form, n device.RowNorm, affine int) {
 	what := fmt.Sprintf("norm %+v of %v %v, %d weights of %v", n, t, s, affine, at)
 	dims, column := shape.Of(s.rows, s.cols), shape.Of(s.rows)

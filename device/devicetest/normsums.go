@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// testNormSums checks the gradient of a normalisation with those of weight and bias, what is added
-// to it, and results of 16 bits for operands of float32.
+// testNormSums checks the gradient of a normalisation: the gradients of weight and bias, Add, and
+// 16-bit results for float32 operands.
 func testNormSums(r *rig) {
 	if !r.has("norm", "norm gradient") {
 		return
@@ -37,8 +37,8 @@ func testNormSums(r *rig) {
 	}
 }
 
-// normSums runs a normalisation of rows of x's type to results of type y, and its gradients: k says
-// which.
+// normSums runs a normalisation of rows of type x with results of type y, and its gradients. k
+// selects which operands and results are absent.
 func (r *rig) normSums(x, y dtype.Type, rows, cols int, f form, n device.RowNorm, k int) {
 	what := fmt.Sprintf("norm %+v of %v [%d, %d] to %v, case %d", n, x, rows, cols, y, k)
 	dims, row, columns, acc := shape.Of(rows, cols), shape.Of(rows), shape.Of(cols), x.Compute()
@@ -59,7 +59,7 @@ func (r *rig) normSums(x, y dtype.Type, rows, cols int, f form, n device.RowNorm
 		forward.Weight, back.Weight, w = a.v, a.v, a.floats()
 	}
 	r.run(what, &forward)
-	if x != y { // the result is that of float32, rounded
+	if x != y { // the result must be that of float32, rounded
 		wide := r.empty(x, dims, f)
 		forward.Out = wide.v
 		r.run(what+", in float32", &forward)
@@ -106,7 +106,7 @@ func (r *rig) normSums(x, y dtype.Type, rows, cols int, f form, n device.RowNorm
 	rs := rstd.floats()
 	e, full := epsilon(x), epsilon(acc)
 	sums := [2][]float64{make([]float64, cols), make([]float64, cols)}
-	size := make([]float64, cols) // of what is added up
+	size := make([]float64, cols) // sums of the terms' magnitudes
 	want, bound := make([]float64, len(fx)), make([]float64, len(fx))
 	for i := range rows {
 		var h, hz, most float64

@@ -15,9 +15,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Ops returns small ops that package device finds nothing wrong with: of each type at least one, of
-// each kind, and with and without what may be absent. view makes their views, of which results have
-// several elements. Integers that are 1 serve every op.
+// Ops returns small valid ops: of each type at least one, of each kind, and with and without
+// operands that may be absent. view creates their views; results have several elements. Integer
+// operands of 1 are valid for every op.
 func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 	f := func(dims ...int) device.View { return view(dtype.F32, dims...) }
 	i := func(dims ...int) device.View { return view(dtype.I64, dims...) }
@@ -108,12 +108,12 @@ func Ops(view func(t dtype.Type, dims ...int) device.View) []device.Op {
 	return ops
 }
 
-// without is a view without a buffer.
+// without returns a view without a buffer.
 func without(t dtype.Type, dims ...int) device.View {
 	return device.View{Type: t, Layout: shape.Dense(shape.Of(dims...))}
 }
 
-// has reports whether the device supports ops of these names in any of their modes.
+// has reports whether the device supports an op with each of these names, in at least one mode.
 func (r *rig) has(names ...string) bool {
 	for _, name := range names {
 		known, supported := false, false
@@ -133,7 +133,7 @@ func (r *rig) has(names ...string) bool {
 	return true
 }
 
-// run runs an op that the device has to support.
+// run runs an op that the device must support.
 func (r *rig) run(what string, op device.Op) {
 	r.Helper()
 	r.must(device.Run(r.dev, r.s, op), what)
@@ -176,7 +176,7 @@ func (r *rig) contents(op device.Op) (c [][]byte) {
 	return c
 }
 
-// What the device says that it supports does not depend on buffers, and it refuses the rest.
+// Supports must not depend on buffers, and the device must refuse ops that it does not support.
 func testSupports(r *rig) {
 	for _, op := range r.ops() {
 		supported, bare := r.dev.Supports(op), op.Clone()
@@ -205,8 +205,8 @@ func testSupports(r *rig) {
 	}
 }
 
-// Every operand of every op must lie in a buffer of the device that has not been freed, and within
-// it, and the stream must be the device's. What is refused has written nothing.
+// Every operand must lie within a buffer of the device that has not been freed, and the stream must
+// belong to the device. An op that is refused must not have written anything.
 func testOperands(r *rig) {
 	other, err := device.OpenMeta(r.dev.Info().Kind, device.MetaConfig{})
 	r.must(err, "OpenMeta")
@@ -251,7 +251,8 @@ func testOperands(r *rig) {
 	}
 }
 
-// An op is as it was after Run, and it is the caller's: what becomes of it changes no work.
+// Run does not change an op, and the caller may change it afterwards without an effect on queued
+// work.
 func testOwnership(r *rig) {
 	for _, op := range r.supported() {
 		before, as := r.contents(op), op.Clone()
@@ -275,7 +276,7 @@ func testOwnership(r *rig) {
 	}
 }
 
-// wipe sets v to zero, and the elements of its slices first.
+// wipe sets v to zero, and before that the elements of its slices.
 func wipe(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Slice:

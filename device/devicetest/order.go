@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// slowScan combines a column with what is before each element; terms are those of a linear
+// slowScan combines each element of a column with those before it. terms are the terms of a linear
 // recurrence.
 func slowScan(kind device.ScanKind, x, terms []float64, reverse bool) []float64 {
 	y := make([]float64, len(x))
@@ -64,22 +64,22 @@ func testScan(r *rig) {
 				continue
 			}
 			for _, s := range sizes {
-				// each kind and type once, the other shapes in turn
+				// on an emulated device, always run the first shape, and the other shapes in turn
 				if r.dev.Info().Emulated && n%3 != 0 && s.At(1) != 5 {
 					n++
 					continue
 				}
 				n++
 				if kind == device.ScanProd && !t.IsFloat() && s.At(1) > 12 {
-					continue // products that int64 does not hold
+					continue // the products would overflow int64
 				}
 				x := r.small(t, s, inForms[n%len(inForms)])
 				switch {
 				case positions && t != dtype.I64:
-					// what float64 does not hold is tested by package optest
+					// values that float64 cannot hold are tested in package optest
 					x = r.random(t, s, inForms[n%len(inForms)])
 				case t.IsFloat() && (kind == device.ScanProd || kind == device.ScanLinear):
-					// products that neither vanish nor grow
+					// near 1, so that products neither vanish nor overflow
 					x = r.array(t, s, inForms[n%len(inForms)], func(int) uint64 { return expr.Encode(t, 0.999+r.rnd.Float64()*0.002) })
 				}
 				ins, fx := []*array{x}, x.floats()
@@ -160,7 +160,8 @@ func testArgsort(r *rig) {
 				switch {
 				case t == dtype.I64:
 					return cmp.Compare(int64(bits[i]), int64(bits[j]))
-				case f[i] != f[i] || f[j] != f[j]: // NaN is the greatest, for package cmp the least
+				// NaN counts as the greatest here; package cmp sorts it first
+				case f[i] != f[i] || f[j] != f[j]:
 					return -cmp.Compare(f[i], f[j])
 				}
 				return cmp.Compare(f[i], f[j])
@@ -193,7 +194,7 @@ func testSearch(r *rig) {
 			n++
 			x := r.random(t, shape.Of(c[0], c[1]), inForms[0])
 			f, bits := x.floats(), x.bits()
-			less := func(i, j int) int { // NaN last
+			less := func(i, j int) int { // sort NaN last
 				switch {
 				case t == dtype.I64:
 					return cmp.Compare(int64(bits[i]), int64(bits[j]))
@@ -212,12 +213,12 @@ func testSearch(r *rig) {
 			}
 			form := inForms[n%5]
 			l, _ := place(x.v.Shape, form)
-			at := map[int]uint64{} // what belongs where in the storage
+			at := map[int]uint64{} // value by storage index
 			for i, o := range offsets(l) {
 				at[o] = bits[order[i]]
 			}
 			sorted := r.array(t, x.v.Shape, form, func(i int) uint64 { return at[i] })
-			// Of the values, some are elements.
+			// Every other value is one of the elements.
 			values := r.array(t, shape.Of(c[0], c[2]), inForms[(n+2)%5], func(i int) uint64 {
 				if i%2 == 0 && len(bits) > 0 {
 					return bits[i*7%len(bits)]

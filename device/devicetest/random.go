@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A generator makes random well-typed expressions, reusing parts so that values live long.
+// generator creates random well-typed expressions. It reuses subexpressions, so that values are
+// needed for long.
 type generator struct {
 	r    *rig
 	in   []dtype.Type

@@ -12,7 +12,7 @@ import (
 
 var kinds = []device.ReduceKind{device.Sum, device.Prod, device.Max, device.Min, device.ArgMax, device.ArgMin}
 
-// groups lists, for each element of the result, the elements of the operand that it combines, in
+// groups returns, for each element of the result, the operand's elements that it combines, in
 // row-major order.
 func groups(in, out shape.Dims) [][]int {
 	g := make([][]int, out.Size())
@@ -33,11 +33,13 @@ func groups(in, out shape.Dims) [][]int {
 	return g
 }
 
-// reference combines values as the contract says; also the sum of their magnitudes, for bounds.
+// reference combines values as the contract says. It also returns the sum of their magnitudes, for
+// bounds.
 func reference(k device.ReduceKind, t dtype.Type, v []float64) (r, magnitude float64) {
 	switch k {
 	case device.Sum:
-		// compensated: the reference must be better than what it judges (Neumaier 1974)
+		// compensated sum, because the reference must be more precise than the results (Neumaier
+		// 1974)
 		var lost float64
 		for _, x := range v {
 			s := r + x
@@ -103,7 +105,7 @@ func identity(k device.ReduceKind, t dtype.Type) float64 {
 	return hi
 }
 
-// epsilon is the relative rounding error of type t.
+// epsilon returns the relative rounding error of type t.
 func epsilon(t dtype.Type) float64 {
 	switch t {
 	case dtype.F16:
@@ -118,7 +120,7 @@ func epsilon(t dtype.Type) float64 {
 	return 0
 }
 
-// tiny is half of the least positive number of type t.
+// tiny returns half of the smallest positive number of type t.
 func tiny(t dtype.Type) float64 {
 	if t == dtype.F16 {
 		return 0x1p-25
@@ -145,8 +147,8 @@ func (r *rig) checkReduce(k device.ReduceKind, t dtype.Type, in *array, out *arr
 		var mag float64
 		want[i], mag = reference(k, t, v)
 		if t.IsFloat() {
-			// Pairwise: the error of a sum grows with the logarithm of its length; that of a
-			// product with the length.
+			// Sums are pairwise, so their error grows with the logarithm of the length. The error
+			// of a product grows with the length.
 			steps := 16 + math.Log2(float64(len(v)+1))
 			if k == device.Prod {
 				steps = float64(len(v) + 1)
@@ -162,7 +164,7 @@ func (r *rig) checkReduce(k device.ReduceKind, t dtype.Type, in *array, out *arr
 	out.near(what, want, func(i int) float64 { return bound[i] })
 }
 
-// rangeOf turns what overflows type t into an infinity.
+// rangeOf turns values that overflow type t into infinities.
 func rangeOf(t dtype.Type, v float64) float64 {
 	if math.IsInf(expr.Decode(t, expr.Encode(t, v)), 0) {
 		return math.Copysign(math.Inf(1), v)
@@ -170,7 +172,7 @@ func rangeOf(t dtype.Type, v float64) float64 {
 	return v
 }
 
-// wrap reduces an integer of less than 2⁵³ to the width of t.
+// wrap reduces an integer of magnitude below 2⁵³ to the width of t.
 func wrap(t dtype.Type, v float64) float64 {
 	if t == dtype.Bool {
 		return v
@@ -178,7 +180,7 @@ func wrap(t dtype.Type, v float64) float64 {
 	return expr.Decode(t, uint64(int64(v))&(1<<(8*t.Size()-1)<<1-1))
 }
 
-// axesOf lists shapes of results: everything, each dimension alone, all but one, none.
+// axesOf returns shapes of results: everything combined, each dimension alone, all but one, none.
 func axesOf(s shape.Dims) []shape.Dims {
 	var out []shape.Dims
 	seen := map[shape.Dims]bool{}
@@ -220,7 +222,8 @@ func testReduce(r *rig) {
 					if n%5 == 0 && k != device.Sum && k != device.Prod {
 						in = r.random(t, s, fi)
 					}
-					if k == device.Prod && t.IsInteger() { // stays below 2⁵³: ones and twos
+					// ones and twos, so that the product stays below 2⁵³
+					if k == device.Prod && t.IsInteger() {
 						in = r.array(t, s, fi, func(i int) uint64 { return uint64(1 + i%97/96) })
 					}
 					result := t
@@ -233,7 +236,7 @@ func testReduce(r *rig) {
 			}
 		}
 	}
-	// Nothing to combine gives the identity.
+	// Combining nothing gives the identity.
 	for _, t := range dtype.Types() {
 		for _, k := range kinds[:4] {
 			r.checkReduce(k, t, r.small(t, shape.Of(3, 0), contiguous), r.empty(t, shape.Of(3, 1), contiguous))
@@ -241,7 +244,7 @@ func testReduce(r *rig) {
 	}
 	r.checkReduce(device.Sum, dtype.F32, r.small(dtype.F32, shape.Of(0, 3), contiguous), r.empty(dtype.F32, shape.Of(0, 1), contiguous))
 	if r.large {
-		// Long sums, in all orders of memory: all ones but for the precision of float32.
+		// Long sums over all axes and in two layouts.
 		for _, s := range []shape.Dims{shape.Of(80_000), shape.Of(1500, 50), shape.Of(50, 1500), shape.Of(2, 40_000), shape.Of(40_000, 2)} {
 			for _, o := range axesOf(s) {
 				if o == s {
@@ -262,7 +265,7 @@ func testReduce(r *rig) {
 	}
 }
 
-// Maps of several operands, finishing programs, parameters, positions, conversions.
+// Maps of several operands, Finish programs, parameters, positions, conversions.
 func testReduceForms(r *rig) {
 	s, o := shape.Of(6, 37), shape.Of(6, 1)
 	x, y := expr.X(0), expr.X(1)
@@ -286,7 +289,7 @@ func testReduceForms(r *rig) {
 	}
 	out.near("reduce with finish and parameters", want, func(i int) float64 { return 20 * epsilon(dtype.F32) * want[i] })
 
-	// The first position of the greatest, as a map of the index.
+	// The first position of the maximum, with a map that uses the index.
 	pos := r.empty(dtype.I64, shape.Of(1, 37), contiguous)
 	reduce("reduce of index", &device.Reduction{Kind: device.Max, Map: lower(expr.Index(dtype.I64).Add(x.Cvt(dtype.I64).Mul(expr.C(0))), dtype.I64, dtype.F32)}, pos, a)
 	wantPos := make([]float64, 37)
@@ -295,7 +298,7 @@ func testReduceForms(r *rig) {
 	}
 	pos.near("max of positions", wantPos, func(int) float64 { return 0 })
 
-	// Truth values: any and all of a comparison, counted.
+	// Truth values: any and all of a comparison, and its count.
 	for _, c := range []struct {
 		name string
 		k    device.ReduceKind
@@ -325,7 +328,8 @@ func testReduceForms(r *rig) {
 		out.near(c.name, want, func(int) float64 { return 0 })
 	}
 
-	// 16-bit floats combine in float32: 4096 ones and a small rest do not stick at 256 or 2048.
+	// 16-bit floats combine in float32: the sum of 4096 ones and a small rest must not get stuck at
+	// 256 or 2048.
 	for _, t := range []dtype.Type{dtype.F16, dtype.BF16} {
 		ones := r.array(t, shape.Of(1, 4096), contiguous, func(int) uint64 { return expr.Encode(t, 1) })
 		for _, res := range []dtype.Type{t, dtype.F32} {

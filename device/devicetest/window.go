@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A window is a case of convolutions and pools in two dimensions.
+// window is a test case for convolutions and pools in two dimensions.
 type window struct {
 	n, channels, outputs, groups              int
 	in, kernel, stride, dilation, before, out [2]int
@@ -26,7 +26,7 @@ func (w *window) sees(p, k [2]int) (at int, inside bool) {
 	return at, true
 }
 
-// each calls f for each window place and element of it that lies inside, with their numbers.
+// each calls f for each place of the window and each element of the window inside the plane.
 func (w *window) each(f func(place, element, at int)) {
 	for p := range w.out[0] * w.out[1] {
 		for k := range w.kernel[0] * w.kernel[1] {
@@ -109,7 +109,7 @@ func testPool(r *rig) {
 		c := device.Window{Rank: 2, Kernel: three(w.kernel), Stride: three(w.stride), Dilation: three(w.dilation), Before: three(w.before)}
 		fx, fg := x.floats(), g.floats()
 		sums, spread, reached, size := make([]float64, len(fg)), make([]float64, len(fx)), make([]float64, len(fx)), make([]float64, len(fg))
-		last := make([]int, len(fg)) // each window's last element is its greatest
+		last := make([]int, len(fg)) // each window's last element counts as its maximum
 		for n := range w.n {
 			w.each(func(place, _, at int) {
 				sums[n*places+place] += fx[n*plane+at]
@@ -210,7 +210,7 @@ func testChannelNorm(r *rig) {
 					most = max(most, math.Abs(v))
 				}
 				scale := 1 + most
-				if k == 1 { // terms cancel that are as large as 1/√eps
+				if k == 1 { // terms of size 1/√eps cancel
 					scale += 100 * most
 					for _, v := range wants[4] {
 						scale = max(scale, 10*v)

@@ -13,22 +13,22 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// An isa is one instruction set that kernels are lowered to.
+// isa is an instruction set for which kernels are generated.
 type isa struct {
 	name   string // AVX2, AVX512
-	bytes  int    // of a vector register
+	bytes  int    // size of a vector register
 	lowers map[string]lowering
 }
 
-// A lowering emits one vector's worth of a kernel. The constants are in registers before the loop;
-// f may overwrite v.
+// lowering emits the code of a kernel for one vector. The constants are loaded into registers
+// before the loop; f may overwrite v.
 type lowering struct {
 	consts []constant
-	unroll int // vectors a round of the loop; 0 means 4
+	unroll int // vectors in a round of the loop; 0 means 4
 	f      func(c *ctx, v, k []reg.VecVirtual) reg.VecVirtual
 }
 
-// A constant is broadcast to all lanes of the given width in bytes.
+// constant is a value that is broadcast to all lanes of the given width in bytes.
 type constant struct {
 	width int
 	bits  uint64
@@ -37,7 +37,7 @@ type constant struct {
 func c32(v uint32) constant { return constant{4, uint64(v)} }
 func c64(v uint64) constant { return constant{8, v} }
 
-// ctx is avo's context with what depends on the instruction set.
+// ctx is avo's context, with helpers that depend on the instruction set.
 type ctx struct {
 	*build.Context
 	isa   *isa
@@ -62,7 +62,7 @@ func (c *ctx) wide() bool { return c.isa.bytes == 64 }
 
 var elemSize = map[string]int{"float32": 4, "int32": 4, "uint32": 4, "float64": 8, "int64": 8, "uint64": 8, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1}
 
-// load reads lanes elements of the given size; mask nil means all.
+// load loads lanes elements of the given size. A nil mask loads all of them.
 func (c *ctx) load(m operand.Mem, size int, mask reg.Register) reg.VecVirtual {
 	n := c.lanes * size
 	v := c.vec(n)
@@ -115,7 +115,7 @@ func (c *ctx) store(v reg.VecVirtual, m operand.Mem, size int, mask reg.Register
 	}
 }
 
-// broadcast puts a constant into all lanes of a full register.
+// broadcast loads a constant into all lanes of a full register.
 func (c *ctx) broadcast(k constant) reg.VecVirtual {
 	x, v := c.XMM(), c.full()
 	if k.width == 4 {
@@ -137,8 +137,9 @@ func (c *ctx) base(name string) reg.GPVirtual {
 	return c.Load(c.Param(name).Base(), c.GP64()).(reg.GPVirtual)
 }
 
-// elementwise emits one kernel: a loop over four vectors, then over single ones, the last masked
-// with AVX-512. With AVX2 the elements beyond the last whole vector are left to the caller.
+// elementwise emits one kernel: a loop over four vectors, then a loop over single vectors. With
+// AVX-512 the last vector is masked. With AVX2 the caller has to handle the elements after the last
+// whole vector.
 func elementwise(c *ctx, k kernel, l lowering) {
 	c.Function(lower(k.name) + c.isa.name)
 	c.Attributes(build.NOSPLIT)
@@ -222,8 +223,8 @@ func elementwise(c *ctx, k kernel, l lowering) {
 	c.RET()
 }
 
-// writeISA writes the assembly of one instruction set, its declarations and its table, without the
-// named kernels.
+// writeISA writes the assembly of one instruction set, its declarations and its table. It leaves
+// out the named kernels.
 func writeISA(dir string, s *isa, without map[string]bool) {
 	b := build.NewContext()
 	b.ConstraintExpr("!noasm")
@@ -300,7 +301,7 @@ func writeISA(dir string, s *isa, without map[string]bool) {
 	write(filepath.Join(dir, file+"table_amd64.go"), table.Bytes())
 }
 
-// hasF16C emits the one feature test that golang.org/x/sys/cpu lacks.
+// hasF16C emits the test for F16C, which golang.org/x/sys/cpu lacks.
 func hasF16C(c *ctx) {
 	c.Function("hasF16C")
 	c.Attributes(build.NOSPLIT)

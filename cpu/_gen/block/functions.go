@@ -14,9 +14,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// functions are the named functions of package expr that get a kernel of their own: their float32
-// formula with all intermediate values in registers, which is several times as fast as one kernel a
-// primitive and gives the same bits. They are those of one argument that keep to lanes of 32 bits.
+// functions are the named functions of package expr that get a kernel of their own. The kernel
+// computes the float32 formula with all intermediate values in registers. It gives the same bits as
+// one kernel for each primitive, and is several times as fast. The list has the functions of one
+// argument whose values have at most 32 bits.
 var functions = func() (names []string) {
 	for name, f := range expr.Funcs() {
 		if f.Arity != 1 {
@@ -38,21 +39,23 @@ var functions = func() (names []string) {
 	return names
 }()
 
-// value is the result of an instruction: a vector, or for truth values a mask register (AVX-512) or
-// a vector of lanes of all ones or zeros (AVX2).
+// value is the result of an instruction. It is a vector; a truth value is a mask register (AVX-512)
+// or a vector with lanes of all ones or zeros (AVX2).
 type value struct {
 	v reg.VecVirtual
 	k reg.Register
 }
 
-// translator emits a lowered expression, one instruction after the other.
+// translator emits the instructions of a lowered expression in order.
 type translator struct {
 	*ctx
 	code []expr.Instr
-	root []int32 // of each value: itself, or the value of which it is another name
-	last []int   // where each value, under any name, is used last
+	// for each value, the value whose register it shares: itself, or the operand of a conversion
+	// that keeps the bits
+	root []int32
+	last []int // for each value, the last instruction that uses it under any name
 	vals []value
-	pool map[uint64]operand.Mem // constants in memory, shared by a file
+	pool map[uint64]operand.Mem // constants in memory, shared by all functions of a file
 }
 
 func program(name string) *expr.Program {
@@ -63,13 +66,13 @@ func program(name string) *expr.Program {
 	return p
 }
 
-// translate returns the lowering of a program of one operand and one result.
+// translate returns the lowering of a program with one operand and one result.
 func translate(p *expr.Program, pool map[uint64]operand.Mem) lowering {
 	root, last := make([]int32, len(p.Code)), make([]int, len(p.Code))
 	for i, c := range p.Code {
 		root[i] = int32(i)
 		if c.Op == expr.OpBitcast || c.Op == expr.OpCvt && c.Type != dtype.F32 && p.Code[c.A].Type != dtype.F32 && p.Code[c.A].Type != dtype.Bool {
-			root[i] = root[c.A] // between the integers of 32 bits a conversion keeps the bits
+			root[i] = root[c.A] // a conversion between 32-bit integer types keeps the bits
 			continue
 		}
 		for k, o := range [3]int32{c.A, c.B, c.C} {
@@ -87,7 +90,8 @@ func translate(p *expr.Program, pool map[uint64]operand.Mem) lowering {
 			switch {
 			case in.Op == expr.OpX:
 				t.vals[i].v = v[0]
-			case in.Op == expr.OpConst || root[i] != int32(i): // loaded where it is used
+			// it is loaded at each use, or shares a register
+			case in.Op == expr.OpConst || root[i] != int32(i):
 			default:
 				t.vals[i] = t.emit(i, in)
 			}
@@ -96,8 +100,8 @@ func translate(p *expr.Program, pool map[uint64]operand.Mem) lowering {
 	}}
 }
 
-// vec returns the register of a value that is not a truth value; constants are broadcast from
-// memory at each use, so that they occupy a register for a moment only.
+// vec returns the register of a value that is not a truth value. It broadcasts constants from
+// memory at each use, so that they occupy a register only briefly.
 func (t *translator) vec(i int32) reg.VecVirtual {
 	i = t.root[i]
 	if c := t.code[i]; c.Op == expr.OpConst {
@@ -119,7 +123,7 @@ func (t *translator) constant(bits uint32) operand.Mem {
 	return m
 }
 
-// own returns a register with the value that may be overwritten at instruction i.
+// own returns a register that holds value v and that instruction i may overwrite.
 func (t *translator) own(v int32, i int) reg.VecVirtual {
 	x := t.vec(v)
 	if t.isConst(v) || t.last[t.root[v]] == i {
@@ -135,8 +139,8 @@ func (t *translator) isConst(i int32) bool { return t.code[t.root[i]].Op == expr
 // imm returns the bits of a constant.
 func (t *translator) imm(i int32) uint64 { return t.code[t.root[i]].Imm }
 
-// harmless reports a constant that is neither zero nor NaN: then one instruction is the minimum or
-// maximum.
+// harmless reports whether value i is a constant that is neither zero nor NaN. Then one instruction
+// computes the minimum or maximum.
 func (t *translator) harmless(i int32) bool {
 	if !t.isConst(i) {
 		return false
@@ -173,7 +177,7 @@ func (t *translator) emit(i int, in expr.Instr) value {
 		}
 		return value{v: o}
 	case (in.Op == expr.OpMin || in.Op == expr.OpMax) && in.Type == dtype.F32 && (t.harmless(in.A) || t.harmless(in.B)):
-		x, k := in.A, in.B // the instruction returns its second source for NaN
+		x, k := in.A, in.B // for NaN the instruction returns its second source
 		if t.harmless(x) {
 			x, k = k, x
 		}
@@ -190,7 +194,7 @@ func (t *translator) emit(i int, in expr.Instr) value {
 	case in.Op == expr.OpCvt:
 		name = "Cvt" + suffix[t.code[in.A].Type] + "To" + suffix[in.Type]
 	case in.Type == dtype.I32 && in.Op != expr.OpShr && in.Op != expr.OpMin && in.Op != expr.OpMax && in.Op != expr.OpAbs:
-		name = opName[in.Op] + "U32" // the bits do not depend on the sign
+		name = opName[in.Op] + "U32" // the bits of the result do not depend on the sign
 	}
 	l, ok := t.isa.lowers[name]
 	if !ok {
@@ -202,7 +206,8 @@ func (t *translator) emit(i int, in expr.Instr) value {
 			v = append(v, t.own(o, i))
 		}
 	}
-	if len(v) == 2 && v[0] == v[1] { // a lowering may overwrite one before it reads the other
+	// the lowering may overwrite one operand before it reads the other
+	if len(v) == 2 && v[0] == v[1] {
 		o := t.full()
 		t.VMOVAPS(v[0], o)
 		v[1] = o
@@ -219,7 +224,7 @@ func (t *translator) emit(i int, in expr.Instr) value {
 	return value{v: l.f(t.ctx, v, k)}
 }
 
-// fma overwrites an operand that is not needed any more, if there is one.
+// fma overwrites an operand that is not needed later, if there is one.
 func (t *translator) fma(i int, in expr.Instr) reg.VecVirtual {
 	free := func(o int32) bool { return t.isConst(o) || t.last[t.root[o]] == i }
 	if a, b, c := t.root[in.A], t.root[in.B], t.root[in.C]; a != b && a != c && b != c {
@@ -293,7 +298,7 @@ func (t *translator) compare(in expr.Instr) value {
 			t.VBROADCASTSS(t.constant(1<<31), sign)
 			a, b = t.bitwise('^', a, sign), t.bitwise('^', b, sign)
 		}
-		if op == expr.OpLe { // not b < a
+		if op == expr.OpLe { // a <= b is computed as not b < a
 			a, b = b, a
 		}
 		t.VPCMPGTD(a, b, o)
@@ -310,7 +315,7 @@ func (t *translator) invert(v reg.VecVirtual) reg.VecVirtual {
 	return t.bitwise('^', v, ones)
 }
 
-// logic is an operation on truth values.
+// logic emits an operation on truth values.
 func (t *translator) logic(in expr.Instr) value {
 	a := t.vals[in.A]
 	if t.wide() {
@@ -343,8 +348,8 @@ func (t *translator) logic(in expr.Instr) value {
 	return value{}
 }
 
-// writeFunctions emits the functions of one instruction set but those in without, and returns the
-// Go text of their table.
+// writeFunctions emits the functions of one instruction set, without those in without. It returns
+// the Go text of their table.
 func writeFunctions(c *ctx, without map[string]bool) string {
 	var b bytes.Buffer
 	pool := map[uint64]operand.Mem{}
@@ -375,8 +380,8 @@ func writeFunctions(c *ctx, without map[string]bool) string {
 	return b.String()
 }
 
-// tooLarge returns the functions in AVX2 assembly text for which 16 registers were not enough: the
-// allocator then takes those that only AVX-512 has.
+// tooLarge returns the functions in AVX2 assembly text that need more than 16 registers. The
+// allocator then uses registers that only AVX-512 has.
 func tooLarge(text []byte) (names []string) {
 	for _, f := range bytes.Split(text, []byte("\nTEXT ·"))[1:] {
 		if highRegister.Match(f) {

@@ -12,7 +12,7 @@ import (
 type vecs = []reg.VecVirtual
 type inst = func(c *build.Context, ops ...operand.Op)
 
-// plain is a kernel that is one instruction on a and b.
+// plain returns the lowering of a kernel that is one instruction on a and b.
 func plain(i inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		o := c.full()
@@ -21,8 +21,8 @@ func plain(i inst) lowering {
 	}}
 }
 
-// one is a kernel that is one instruction on a, whose result has lanes of the given number of
-// bytes.
+// one returns the lowering of a kernel that is one instruction on a. The result's lanes have the
+// given number of bytes.
 func one(size int, i inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		o := c.vec(c.lanes * size)
@@ -31,7 +31,7 @@ func one(size int, i inst) lowering {
 	}}
 }
 
-// withConst is a kernel that is one bitwise instruction on a and a constant.
+// withConst returns the lowering of a kernel that is one bitwise instruction on a and a constant.
 func withConst(op byte, k constant) lowering {
 	return lowering{consts: []constant{k}, f: func(c *ctx, v, k vecs) reg.VecVirtual { return c.bitwise(op, v[0], k[0]) }}
 }
@@ -60,9 +60,9 @@ func bitwise(op byte) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual { return c.bitwise(op, v[0], v[1]) }}
 }
 
-// least emits the minimum: x86's returns its second operand for NaN and for two zeros, so both
-// orders are taken and joined by or, which keeps the sign of -0 and, all exponent bits being set,
-// NaN.
+// least emits the minimum. x86's instruction returns its second operand for NaN and for two zeros.
+// So both orders are computed and combined by or. That keeps the sign of -0, and it keeps NaN
+// because all its exponent bits are set.
 func least(i inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		x, y := c.full(), c.full()
@@ -87,7 +87,7 @@ func f64(x float64) constant { return c64(math.Float64bits(x)) }
 
 type bc = build.Context
 
-// common holds the lowerings that read the same for both widths.
+// common holds the lowerings that are the same for both instruction sets.
 func common() map[string]lowering {
 	m := map[string]lowering{
 		"AddF32": plain((*bc).VADDPS), "SubF32": plain((*bc).VSUBPS), "MulF32": plain((*bc).VMULPS), "DivF32": plain((*bc).VDIVPS),
@@ -123,8 +123,8 @@ func common() map[string]lowering {
 			c.VPSUBQ(v[0], k[0], v[0])
 			return v[0]
 		}},
-		// The products of the even and of the odd lanes are 64 bits wide; their upper halves are
-		// interleaved.
+		// The products of the even lanes and of the odd lanes are 64 bits wide; their upper halves
+		// are interleaved.
 		"MulHiU32": {consts: []constant{c64(0xffffffff << 32)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			even := c.full()
 			c.VPMULUDQ(v[1], v[0], even)

@@ -15,7 +15,7 @@ func greatest256(maxi inst, cmp func(c *bc, p, b, a, o operand.Op)) lowering {
 		maxi(c.Context, v[1], v[0], x)
 		maxi(c.Context, v[0], v[1], y)
 		cmp(c.Context, operand.U8(unord), v[1], v[0], nan)
-		return c.bitwise('|', c.bitwise('&', x, y), nan) // all ones is a NaN
+		return c.bitwise('|', c.bitwise('&', x, y), nan) // all bits set is a NaN
 	}}
 }
 
@@ -27,8 +27,8 @@ func round256(mode uint64, i func(c *bc, p, a, o operand.Op)) lowering {
 	}}
 }
 
-// truth turns lanes of all ones or zeros into 1 or 0, four to a register where they came from
-// 64-bit lanes. With invert it is the other way round.
+// truth turns lanes of all ones or zeros into 1 or 0. If they come from 64-bit lanes, the result
+// has four lanes in a register. With invert, ones become 0.
 func (c *ctx) truth(m reg.VecVirtual, invert bool, one reg.VecVirtual) reg.VecVirtual {
 	o := m
 	if c.lanes == 4 {
@@ -53,7 +53,7 @@ func (c *ctx) narrow(v reg.VecVirtual) reg.VecVirtual {
 	return o
 }
 
-// compareF is a float comparison.
+// compareF returns the lowering of a float comparison.
 func compareF(predicate uint64, cmp func(c *bc, p, b, a, o operand.Op)) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		o := c.YMM()
@@ -62,8 +62,9 @@ func compareF(predicate uint64, cmp func(c *bc, p, b, a, o operand.Op)) lowering
 	}}
 }
 
-// compareI is an integer comparison made of i(x, y) = y > x or x == y; swapped exchanges the
-// operands, and flip, if not zero, is the sign bit that makes the order unsigned.
+// compareI returns the lowering of an integer comparison made of i(x, y), which is y > x or x == y.
+// swapped exchanges the operands. flip, if not zero, is the sign bit whose inversion makes the
+// order unsigned.
 func compareI(i inst, swapped, invert bool, flip constant) lowering {
 	ks := []constant{c32(1)}
 	if flip.width != 0 {
@@ -83,7 +84,7 @@ func compareI(i inst, swapped, invert bool, flip constant) lowering {
 	}}
 }
 
-// pack returns the lower 16 bits of eight 32-bit lanes, which must not exceed them.
+// pack returns the lower 16 bits of eight 32-bit lanes, whose values must fit into 16 bits.
 func (c *ctx) pack(v reg.VecVirtual) reg.VecVirtual {
 	o := c.XMM()
 	c.VEXTRACTI128(operand.U8(1), v, o)
@@ -120,7 +121,8 @@ func lower256() map[string]lowering {
 			return v[1]
 		}},
 		"CvtF64ToF32": one(4, func(c *bc, ops ...operand.Op) { c.VCVTPD2PSY(ops[0], ops[1]) }),
-		// Both halves are exact floats, the upper less its bias too, so that only their sum rounds.
+		// Both halves are converted exactly, and subtracting the bias from the upper one is exact.
+		// So only the final sum rounds.
 		"CvtU32ToF32": {consts: []constant{c32(0xffff), f32(1 << 23), f32(1 << 39), f32(1<<39 + 1<<23)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			lo, hi := c.bitwise('|', c.bitwise('&', v[0], k[0]), k[1]), c.YMM()
 			c.VPSRLD(operand.U8(16), v[0], hi)
@@ -129,8 +131,8 @@ func lower256() map[string]lowering {
 			c.VADDPS(lo, hi, hi)
 			return hi
 		}},
-		// The instruction gives the least integer where it cannot convert: complemented, that is
-		// the greatest.
+		// If the instruction cannot convert, it returns the least integer, whose complement is the
+		// greatest integer.
 		"CvtF32ToI32": {consts: []constant{f32(1 << 31)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			over, num, o := c.YMM(), c.YMM(), c.YMM()
 			c.VCMPPS(operand.U8(geOQ), k[0], v[0], over)

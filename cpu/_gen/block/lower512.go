@@ -9,7 +9,7 @@ import (
 
 var avx512 = &isa{"AVX512", 64, join(common(), lower512())}
 
-// compare512 emits a comparison into a mask register, then 1 or 0 a lane.
+// compare512 emits a comparison into a mask register, which then becomes 1 or 0 in each lane.
 func compare512(predicate uint64, i inst) lowering {
 	return lowering{consts: []constant{c32(1)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		m := c.K()
@@ -25,8 +25,8 @@ func compare512(predicate uint64, i inst) lowering {
 	}}
 }
 
-// greatest512 is the maximum; x86's loses NaN and the sign of zero, so both orders are joined by
-// and, and lanes with a NaN are replaced by the sum.
+// greatest512 emits the maximum. x86's instruction loses NaN and the sign of zero. So both orders
+// are computed and combined by and, and lanes with a NaN are replaced by the sum.
 func greatest512(maxi, add, cmp inst) lowering {
 	return lowering{f: func(c *ctx, v, _ vecs) reg.VecVirtual {
 		x, y, m := c.full(), c.full(), c.K()
@@ -47,8 +47,9 @@ func round512(mode uint64, i inst) lowering {
 	}}
 }
 
-// toSigned converts towards zero; the instruction gives the least integer where it cannot, so what
-// is too large and NaN are put right. k is the limit and the greatest integer.
+// toSigned converts towards zero. If the instruction cannot convert, it returns the least integer;
+// the lowering then corrects values that are too large, and NaN. k holds the limit and the greatest
+// integer.
 func toSigned(size int, cvt, cmp inst, limit, greatest constant) lowering {
 	return lowering{consts: []constant{limit, greatest}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		o, over, num := c.vec(c.lanes*size), c.K(), c.K()
@@ -76,8 +77,9 @@ func toSigned(size int, cvt, cmp inst, limit, greatest constant) lowering {
 // asY returns the lower half of a register.
 func (c *ctx) asY(v reg.VecVirtual) reg.VecVirtual { return v.AsY().(reg.VecVirtual) }
 
-// toUnsigned converts towards zero; the instruction gives the greatest integer for what is too
-// large, and the maximum with 0 (second operand for NaN) settles the rest.
+// toUnsigned converts towards zero. For values that are too large the instruction returns the
+// greatest integer. The maximum with 0 handles negative values and NaN, for which it returns its
+// second operand.
 func toUnsigned(size int, maxi, cvt inst) lowering {
 	return lowering{consts: []constant{c64(0)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 		maxi(c.Context, k[0], v[0], v[0])
@@ -121,8 +123,8 @@ func lower512() map[string]lowering {
 			c.VCVTPS2PH(operand.U8(0), v[0], o)
 			return o
 		}},
-		// Half of the last kept bit, less one, plus that bit: to nearest even. NaN only becomes
-		// quiet.
+		// Add half of the last kept bit less one, plus the value of that bit: this rounds to
+		// nearest even. A NaN becomes quiet.
 		"CvtF32ToBF16": {consts: []constant{c32(0x7fff), c32(1), c32(0x40)}, f: func(c *ctx, v, k vecs) reg.VecVirtual {
 			nan, r, top, o := c.K(), c.ZMM(), c.ZMM(), c.YMM()
 			c.VCMPPS(operand.U8(unord), v[0], v[0], nan)
@@ -136,7 +138,7 @@ func lower512() map[string]lowering {
 			return o
 		}},
 	}
-	// in the order of the rounding modes
+	// sorted by the numbers of the rounding modes
 	for i, n := range []string{"RoundEven", "Floor", "Ceil", "Trunc"} {
 		m[n+"F32"] = round512(uint64(i), (*bc).VRNDSCALEPS)
 		m[n+"F64"] = round512(uint64(i), (*bc).VRNDSCALEPD)

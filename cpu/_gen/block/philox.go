@@ -9,11 +9,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// philoxVectors is how many vectors of blocks a round of the loop has.
+// philoxVectors is how many vectors of blocks a round of the loop computes.
 const philoxVectors = 2
 
-// philox emits the kernel of random blocks. A lane of 64 bits has a block: a multiplication reads
-// its lower word only, so that the upper one may hold anything.
+// philox emits the kernel of random blocks. Each 64-bit lane holds one block. A multiplication
+// reads only the lane's lower word, so the upper word may hold anything.
 func philox(c *ctx) {
 	c.Function("philox" + c.isa.name)
 	c.Attributes(build.NOSPLIT)
@@ -29,7 +29,7 @@ func philox(c *ctx) {
 	c.SHRQ(operand.U8(32), high)
 	multiply0, multiply1 := c.broadcast(c64(expr.PhiloxM0)), c.broadcast(c64(expr.PhiloxM1))
 
-	// In this order the words of blocks 0 … lanes/2-1 are those of even lanes.
+	// In this order, the even lanes hold the words of blocks 0 … lanes/2-1.
 	order := c.StaticGlobal("philoxOrder" + c.isa.name)
 	c.DataAttributes(build.RODATA | build.NOPTR)
 	for i := range blocks {
@@ -60,7 +60,7 @@ func philox(c *ctx) {
 			c.VMOVDQA(from, to)
 		}
 	}
-	// mix is x>>32 ^ y ^ z.
+	// mix returns x>>32 ^ y ^ z.
 	mix := func(x, y, z reg.VecVirtual) reg.VecVirtual {
 		o := c.full()
 		c.VPSRLQ(operand.U8(32), x, o)
@@ -85,7 +85,7 @@ func philox(c *ctx) {
 		for i, v := range w {
 			p := c.full()
 			c.VPMULUDQ(multiply0, v[0], p)
-			if round == 0 { // words 2 and 3 are 0
+			if round == 0 { // in the first round words 2 and 3 are 0
 				q := c.full()
 				c.VPSRLQ(operand.U8(32), p, q)
 				w[i] = [4]reg.VecVirtual{c.bitwise('^', v[1], key0), c.zero(), c.bitwise('^', q, key1), p}

@@ -40,7 +40,7 @@ func reduce(c *ctx, r reduction) {
 		src = append(src, c.base(a))
 	}
 	n := c.Load(c.Param("a").Len(), c.GP64()).(reg.GPVirtual)
-	count := 256 / c.isa.bytes // the lanes fill 256 bytes
+	count := 256 / c.isa.bytes // the accumulator's lanes fill 256 bytes
 	var start reg.VecVirtual
 	acc := make(vecs, count)
 	if fold {
@@ -70,7 +70,7 @@ func reduce(c *ctx, r reduction) {
 			mini = pick((*bc).VMAXPS, (*bc).VMAXPD)
 		}
 	}
-	// extreme is acc = min(acc, v) or max, as in the element-wise kernels.
+	// extreme emits acc = min(acc, v) or max, as in the elementwise kernels.
 	extreme := func(a, v reg.VecVirtual) {
 		if least {
 			x := c.vec(int(a.Size()))
@@ -141,12 +141,12 @@ func reduce(c *ctx, r reduction) {
 	if c.wide() {
 		ones, bits, mask := c.GP64(), c.GP64(), c.K()
 		c.MOVQ(operand.I32(-1), ones)
-		c.BZHIQ(n, ones, bits) // round is at most 64: one bit a lane of the whole round
+		c.BZHIQ(n, ones, bits) // a round has at most 64 lanes, with one bit for each
 		step512 := func(i int) (reg.VecVirtual, reg.VecVirtual) {
 			c.KMOVQ(bits, mask)
 			c.SHRQ(operand.U8(c.lanes), bits)
 			x := c.load(operand.Mem{Base: src[0], Disp: i * 64}, size, mask)
-			if fold { // lanes without an element keep the start value
+			if fold { // lanes without an element keep their start value
 				y := c.full()
 				c.VMOVAPS(start, y)
 				if single {
@@ -165,7 +165,7 @@ func reduce(c *ctx, r reduction) {
 			step(i, step512)
 		}
 	} else {
-		// A window of 64 words slides over 64 words of ones and 64 of zeros.
+		// The masks are windows of 64 words in a table of 64 words of ones and 64 of zeros.
 		table := c.StaticGlobal("mask" + r.name)
 		c.DataAttributes(build.RODATA | build.NOPTR)
 		for i := range 64 {

@@ -5,23 +5,23 @@ import (
 	"strings"
 )
 
-// A kernel is one block primitive. Each has a Go loop (the reference, handwritten in generic.go
-// under the kernel's name with a lower-case first letter) and possibly a lowering to AVX2 and to
-// AVX-512.
+// kernel is one block primitive. Each has a Go loop, which is the reference: a handwritten function
+// in generic.go, named like the kernel with a lower-case first letter. It may have a lowering to
+// AVX2 and to AVX-512.
 type kernel struct {
 	name string   // exported name, for instance AddF32
 	dst  string   // element type of dst
 	src  []string // element types of the sources
-	args []string // their names
+	args []string // names of the sources
 	loop string   // the Go statement for element i: the contract, printed as doc comment
-	note string   // what the statement does not say
+	note string   // additions to the doc comment
 }
 
-// An alias is an exported function that is another kernel on reinterpreted or exchanged operands.
+// alias is an exported function that calls another kernel with reinterpreted or exchanged operands.
 type alias struct {
 	name, dst string
 	src, args []string
-	call      string // the body
+	call      string // body of the function
 	loop      string
 	note      string
 }
@@ -172,7 +172,7 @@ func declare() (ks []kernel, as []alias, rs []reduction) {
 	return
 }
 
-// reinterpret makes the signed form of a kernel whose bits do not depend on the sign.
+// reinterpret returns the signed form of a kernel whose result bits do not depend on the sign.
 func reinterpret(op, w, args, loop, canon string) alias {
 	t := "int" + w
 	as := strings.Fields(args)

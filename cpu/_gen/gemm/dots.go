@@ -9,12 +9,12 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// dotColumns is how many columns of B a kernel of dot products takes at once. With 4 rows of A
-// their sums fill half of the registers, and each element of A and B that is loaded is used several
+// dotColumns is how many columns of B a kernel of dot products handles at once. With 4 rows of A
+// their sums fill half of the registers. Each element of A and B that is loaded is used several
 // times.
 var dotColumns = map[string]int{"AVX2": 2, "AVX512": 4}
 
-// dots emits the products of h rows of A and n columns of B, all contiguous along k.
+// dots emits the products of h rows of A with n columns of B. All of them are contiguous along k.
 func dots(c *ctx, h, n int) {
 	t := c.t
 	c.Function(fmt.Sprintf("dots%dx%d%s", h, n, t.suffix()))
@@ -90,7 +90,7 @@ func dots(c *ctx, h, n int) {
 	c.RET()
 }
 
-// partial returns a load of the first k elements, the others zero.
+// partial returns a function that loads the first k elements; the other lanes are zero.
 func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 	if c.t.bytes == 64 {
 		ones, bits, mask := c.GP64(), c.GP64(), c.K()
@@ -105,7 +105,7 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 			}
 		}
 	}
-	// A window of one vector slides over a vector of ones and one of zeros.
+	// The masks are windows of one vector in a table of a vector of ones and a vector of zeros.
 	if c.window == nil {
 		g := c.StaticGlobal("window")
 		c.DataAttributes(build.RODATA | build.NOPTR)
@@ -126,7 +126,7 @@ func (c *ctx) partial(k reg.GPVirtual) func(m operand.Mem, v reg.VecVirtual) {
 	return func(m operand.Mem, v reg.VecVirtual) { c.VMASKMOVPS(m, mask, v) }
 }
 
-// sum adds the lanes of v by halves and stores the result.
+// sum adds the lanes of v, folding halves, and stores the result.
 func (c *ctx) sum(v reg.VecVirtual, m operand.Mem) {
 	add := func(x, y reg.Register) {
 		if c.t.size() == 4 {
@@ -142,7 +142,7 @@ func (c *ctx) sum(v reg.VecVirtual, m operand.Mem) {
 		add(h, v)
 	}
 	h := c.XMM()
-	if c.t.bytes == 64 { // the other form does not reach the upper registers
+	if c.t.bytes == 64 { // the VEX form cannot address the upper 16 registers
 		c.VEXTRACTF32X4(operand.U8(1), v, h)
 	} else {
 		c.VEXTRACTF128(operand.U8(1), v, h)

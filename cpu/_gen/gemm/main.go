@@ -1,6 +1,5 @@
-// Command gemm writes the matrix multiplication kernels of package gemm: for each height of a tile
-// the loop over k that keeps the tile of C in registers, and the transposing copies that pack
-// operands.
+// Command gemm writes the kernels of package gemm. For each height of a tile there is a loop over k
+// that keeps the tile of C in registers. There are also the transposing copies that pack operands.
 //
 //	go run ./gemm -dir ../internal/gemm
 package main
@@ -19,13 +18,13 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// A tile is one kernel family: an element type on an instruction set.
+// tile describes a family of kernels: one element type on one instruction set.
 type tile struct {
 	isa    string // AVX2, AVX512
 	typ    string // float32, float64
-	bytes  int    // of a vector
-	rows   int    // greatest height
-	packed int    // elements from one k to the next in a packed panel of A
+	bytes  int    // size of a vector
+	rows   int    // greatest height of a tile
+	packed int    // distance in elements between neighbours along k in a packed panel of A
 }
 
 var tiles = []tile{
@@ -91,7 +90,7 @@ func check(err error) {
 type ctx struct {
 	*build.Context
 	t      tile
-	window *operand.Mem // the table that masks of AVX2 are taken from, once it exists
+	window *operand.Mem // the table from which AVX2 masks are loaded, nil until it is emitted
 }
 
 func (c *ctx) vec() reg.VecVirtual {
@@ -121,15 +120,15 @@ func (c *ctx) pointer(name string) reg.GPVirtual {
 	return c.Load(c.Param(name), c.GP64()).(reg.GPVirtual)
 }
 
-// elements loads a count of elements as a count of bytes.
+// elements loads a parameter that counts elements, and converts it to bytes.
 func (c *ctx) elements(name string) reg.GPVirtual {
 	r := c.pointer(name)
 	c.SHLQ(operand.U8(map[int]int{4: 2, 8: 3}[c.t.size()]), r)
 	return r
 }
 
-// micro emits the kernel of height h: 2 vectors wide, so that each broadcast element of A meets two
-// of B.
+// micro emits the kernel of height h. A tile is 2 vectors wide, so each broadcast element of A is
+// used with two vectors of B.
 func micro(c *ctx, h int) {
 	t := c.t
 	width := 2 * t.bytes / t.size()
@@ -148,7 +147,7 @@ func micro(c *ctx, h int) {
 	dst, ldc := c.pointer("c"), c.elements("ldc")
 	row := c.GP64()
 	c.MOVQ(dst, row)
-	for r := range h { // the tile of C is wanted at the end, and the wait for it would be long
+	for r := range h { // prefetch the tile of C, because a cache miss at the end would take long
 		c.PREFETCHT0(operand.Mem{Base: row})
 		c.PREFETCHT0(operand.Mem{Base: row, Disp: 2*t.bytes - 1})
 		if r < h-1 {
@@ -233,7 +232,7 @@ func micro(c *ctx, h int) {
 	c.RET()
 }
 
-// rows stores the tile, or adds it to what is there.
+// rows stores the tile to C, or adds it to C.
 func (c *ctx) rows(acc [][2]reg.VecVirtual, dst, ldc reg.GPVirtual, mask [2]reg.Register, add bool) {
 	row := c.GP64()
 	c.MOVQ(dst, row)

@@ -8,7 +8,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// insert puts 16 bytes from memory into the given 128-bit lane of v.
+// insert loads 16 bytes from memory into the given 128-bit lane of v.
 func insert(b *build.Context, lane int, m operand.Mem, v reg.VecVirtual) {
 	switch {
 	case lane == 0:
@@ -27,9 +27,10 @@ func vec(b *build.Context, bytes int) reg.VecVirtual {
 	return b.YMM()
 }
 
-// transposeF32 emits the packing of rows that are contiguous along k, as many as a vector has
-// elements. Insertions, which do not use the shuffle port, gather 128-bit pieces of rows j, 4+j,
-// 8+j and 12+j into one register. Then 4x4 blocks are transposed within the 128-bit lanes.
+// transposeF32 emits the packing of rows that are contiguous along k. The number of rows is the
+// number of elements in a vector. Insertions, which do not use the shuffle port, gather 128-bit
+// pieces of rows j, 4+j, 8+j and 12+j into one register. Then 4x4 blocks are transposed within the
+// 128-bit lanes.
 func transposeF32(b *build.Context, isa string, bytes int) {
 	n := bytes / 4
 	name := fmt.Sprintf("transpose%dF32%s", n, isa)
@@ -75,7 +76,7 @@ func transposeF32(b *build.Context, isa string, bytes int) {
 		}
 		b.ADDQ(operand.I32(16*chunks), src)
 	}
-	many := bytes / 16 // AVX2 has half the registers
+	many := bytes / 16 // AVX2 has only half the registers
 	loops(b, k, 4*many, func() { piece(many) }, 4, func() { piece(1) })
 }
 
@@ -119,7 +120,7 @@ func load(b *build.Context, name string) reg.GPVirtual {
 	return b.Load(b.Param(name), b.GP64()).(reg.GPVirtual)
 }
 
-// loops runs many for each whole n of k, then few for each whole m of the rest.
+// loops emits many for each whole n of k, then few for each whole m of the rest.
 func loops(b *build.Context, k reg.GPVirtual, n int, many func(), m int, few func()) {
 	b.SUBQ(operand.I32(n), k)
 	b.JL(operand.LabelRef("rest"))

@@ -8,10 +8,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// windowRows is the greatest height of a tile of a weight's gradient: each row takes a pointer.
+// windowRows is the greatest height of a tile of a weight's gradient; each row needs a pointer
+// register.
 var windowRows = map[string]int{"AVX2": 6, "AVX512": 12}
 
-// windows emits what convolutions need beside the kernels of products.
+// windows emits the kernels for convolutions that products do not need.
 func windows(b *build.Context, isa string, bytes int) {
 	for h := 1; h <= windowRows[isa]; h++ {
 		window(&ctx{Context: b, t: tile{isa: isa, typ: "float32", bytes: bytes}}, h)
@@ -23,8 +24,8 @@ func windows(b *build.Context, isa string, bytes int) {
 	padRows(b, isa, bytes)
 }
 
-// padRows emits the copying of rows with zeros around them. What is written behind a row is written
-// again by the next one.
+// padRows emits the copying of rows with zeros around them. It may write past the end of a row,
+// because the next row overwrites that.
 func padRows(b *build.Context, isa string, bytes int) {
 	lanes := bytes / 4
 	b.Function("padRows" + isa)
@@ -60,8 +61,8 @@ func padRows(b *build.Context, isa string, bytes int) {
 	b.RET()
 }
 
-// window emits a tile of h rows of a weight's gradient. The operand of the convolution is read
-// where it is, an element at a time; of the gradient of the result two vectors.
+// window emits a tile of h rows of a weight's gradient. It reads the convolution's operand in
+// place, one element at a time, and the gradient of the result as two vectors.
 func window(c *ctx, h int) {
 	t := c.t
 	width := 2 * t.bytes / 4
@@ -71,7 +72,8 @@ func window(c *ctx, h int) {
 		"fused and in the order of i and q. n and cols are positive.")
 	c.Pragma("noescape")
 	c.SignatureExpr("func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)")
-	// where b ends at the end of a line, and of all; the bytes of a line; the next line
+	// the end of b's current line, the end of all of b, the bytes of a line, the address of the
+	// next line
 	ends := c.AllocLocal(32)
 	lineEnd, end, lineBytes, line := ends, ends.Offset(8), ends.Offset(16), ends.Offset(24)
 	b := c.pointer("b")
@@ -88,7 +90,7 @@ func window(c *ctx, h int) {
 	ptr := make([]reg.GPVirtual, h)
 	{
 		a, rows := c.pointer("a"), c.pointer("rows")
-		for r := h - 1; r >= 0; r-- { // the last ones take the registers of a and rows
+		for r := h - 1; r >= 0; r-- { // the last ones reuse the registers of a and rows
 			p := c.GP64()
 			c.MOVQ(operand.Mem{Base: rows, Disp: 8 * r}, p)
 			c.LEAQ(operand.Mem{Base: a, Index: p, Scale: 4}, p)
@@ -135,8 +137,8 @@ func window(c *ctx, h int) {
 	c.RET()
 }
 
-// pieces emits the packing of a panel from n pieces a row, which hold their places in registers, or
-// of any number.
+// pieces emits the packing of a panel from n pieces in each row, whose positions are kept in
+// registers. If n is 0, it handles any number of pieces.
 func pieces(b *build.Context, isa string, bytes, n int) {
 	name, many := fmt.Sprintf("pieces%d%s", n, isa), fmt.Sprint("i < ", n)
 	if n == 0 {
@@ -197,8 +199,8 @@ func pieces(b *build.Context, isa string, bytes, n int) {
 	b.RET()
 }
 
-// taps emits the convolution of one channel with itself alone: sums of few products, for vectors of
-// places.
+// taps emits a convolution with a single input channel for each output: sums of few products, for
+// vectors of places.
 func taps(c *ctx) {
 	t := c.t
 	lanes := t.bytes / 4

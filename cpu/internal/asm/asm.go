@@ -1,30 +1,34 @@
-// Package asm holds the block primitives of the CPU driver: one loop each over slices of up to
-// about a thousand elements that lie in the first-level cache, which the expression evaluator
-// strings together.
+// Package asm holds the block primitives of the CPU driver. Each is a loop over slices of up to
+// about a thousand elements, which should be in the first-level cache. The expression evaluator
+// calls them one after the other.
 //
 // Contract:
 //
-//   - Sources are as long as dst (else a panic that names the function and the lengths); any
-//     length, also 0, is fine. dst may be one of the sources; partial overlap is not allowed.
-//   - Every variant (generic Go, AVX2, AVX-512) gives the same bits, but for the payload and sign
-//     of a NaN that arithmetic makes. Float operations round one by one to nearest even; a
+//   - Sources are as long as dst; otherwise a primitive panics and names the function and the
+//     lengths. Any length is allowed, also 0. dst may be one of the sources; partial overlap is
+//     not allowed.
+//   - Every variant (generic Go, AVX2, AVX-512) gives the same bits, except for the payload and
+//     sign of a NaN that arithmetic creates. Each float operation rounds to nearest even; a
 //     multiplication and an addition are fused only where FMA is written.
-//   - A truth value is a uint32, 0 or 1, whatever was compared. Selection takes any value but 0 for
-//     true.
-//   - Integers wrap. A shift by the width or more leaves 0, or the sign for [ShrI32] and [ShrI64].
-//   - Floats become integers towards zero, saturating, NaN 0. (PTX's cvt.rzi differs in one point:
-//     from float64 and to 64-bit integers it turns NaN into the least integer.)
-//   - Sums have a fixed order. With L lanes (64 for float32, 32 for float64), element i is added to
-//     lane i mod L, from +0, in the order of i; the last, incomplete round is filled with +0. Then
-//     the upper half of the lanes is added to the lower half, lane by lane, until one is left. A
-//     longer sum is the caller's sum of blocks.
+//   - A truth value is a uint32, 0 or 1, whatever was compared. Selection treats any value except
+//     0 as true.
+//   - Integers wrap. A shift by the width or more leaves 0, or the sign for [ShrI32] and
+//     [ShrI64].
+//   - Conversion of floats to integers rounds towards zero and saturates; NaN becomes 0. (PTX's
+//     cvt.rzi differs in one case: from float64, and to 64-bit integers, NaN becomes the least
+//     integer.)
+//   - Sums have a fixed order. With L lanes (64 for float32, 32 for float64), element i is added
+//     to lane i mod L, in the order of i. Lanes begin with +0, and the last, incomplete round is
+//     filled with +0. Then the upper half of the lanes is added to the lower half, lane by lane,
+//     until one lane is left. For longer sums the caller adds the sums of blocks.
 //
-// Beside the primitives there are kernels for whole functions ([Function]): the formula of package
-// expr with its intermediate values in registers. Package calls finds where a program may use them.
+// There are also kernels for whole functions ([Function]): they compute the formula of package expr
+// with its intermediate values in registers. Package calls finds the places in a program where they
+// can be used.
 //
-// The generic Go in generic.go is the reference; the doc comment of an assembly kernel is its Go
-// loop. The assembly, its declarations and the exported functions are written by cpu/_gen/block.
-// With the build tag noasm, and on machines other than amd64, the generic variant is the only one.
+// The generic Go in generic.go is the reference. The doc comment of an assembly kernel is its Go
+// loop. cpu/_gen/block writes the assembly, its declarations and the exported functions. With the
+// build tag noasm, and on machines other than amd64, the generic variant is the only one.
 package asm
 
 //go:generate sh ../../_gen/generate.sh
@@ -34,26 +38,28 @@ import (
 	"unsafe"
 )
 
-// A variant is an implementation that this build holds.
+// variant is an implementation in this build.
 type variant struct {
 	name   string
-	usable bool // by this machine
+	usable bool // this machine can run it
 	k      *kernels
 	// functions are kernels for named functions of package expr.
 	functions map[string]function
 	philox    func(dst []uint32, seed, counter uint64) // see Philox
 }
 
-// A function is a kernel for a function of package expr, made from the formula with the given key.
+// function is a kernel for a function of package expr. formula is the key of the formula from which
+// it was generated.
 type function struct {
 	formula string
 	run     func(dst, a []float32)
 }
 
-// variants lists what this build holds, slowest first; dispatch files append to it.
+// variants lists the implementations in this build, slowest first; the dispatch files provide the
+// machine's own.
 var variants = append([]variant{{name: "generic", usable: true, k: &generic, philox: philox}}, machineVariants()...)
 
-// current is the variant in use, active its kernels: what the exported functions call.
+// current is the variant in use. active holds its kernels, which the exported functions call.
 var (
 	current = best()
 	active  = current.k
@@ -67,8 +73,8 @@ func best() *variant {
 	}
 }
 
-// Variants names the implementations that this machine can run, slowest first; "generic" is always
-// one of them.
+// Variants returns the names of the implementations that this machine can run, slowest first.
+// "generic" is always among them.
 func Variants() []string {
 	var names []string
 	for _, v := range variants {
@@ -79,12 +85,13 @@ func Variants() []string {
 	return names
 }
 
-// Active names the implementation in use: the last of [Variants] unless [Use] chose another.
+// Active returns the name of the implementation in use: the last of [Variants], or the one that
+// [Use] chose.
 func Active() string { return current.name }
 
 // Use makes the exported functions run the named variant until restore is called. It is for tests
-// and benchmarks and must not run beside other uses of the package. It panics if the machine cannot
-// run the variant.
+// and benchmarks, and must not run at the same time as other uses of the package. It panics if the
+// machine cannot run the variant.
 func Use(name string) (restore func()) {
 	for i := range variants {
 		if v := &variants[i]; v.name == name && v.usable {
@@ -96,14 +103,14 @@ func Use(name string) (restore func()) {
 	panic(fmt.Sprintf("asm: no variant %q on this machine; there are %q", name, Variants()))
 }
 
-// Function returns the kernel that computes dst[i] = f(a[i]) for a function of package expr, named
-// as there, or nil if the variant in use has none. Its bits are those of the function's float32
-// formula run one primitive after the other, but the intermediate values never leave the registers.
+// Function returns the kernel that computes dst[i] = f(a[i]) for the named function of package
+// expr, nil if the variant in use has none. Its bits are the same as when the primitives of the
+// function's float32 formula run one after the other, but intermediate values stay in registers.
 // dst and a have the same length; they are the same block or do not overlap.
 func Function(name string) func(dst, a []float32) { return current.functions[name].run }
 
-// Formula returns the key of the lowered formula from which the kernel of a function was made, ""
-// if there is none. Where package expr has another now, the kernel must not stand for it.
+// Formula returns the key of the lowered formula from which the function's kernel was generated, ""
+// if there is no kernel. If package expr now has another formula, the kernel must not be used.
 func Formula(name string) string { return current.functions[name].formula }
 
 //go:noinline
@@ -111,7 +118,8 @@ func panicLength(name string, want int, lens ...int) {
 	panic(fmt.Sprintf("asm: %s: sources of length %v for a destination of length %d", name, lens, want))
 }
 
-// fill sets every element to v. Doubling copies are as fast as any loop of stores.
+// fill sets every element to v. Copies that double the filled part are as fast as any loop of
+// stores.
 func fill[T any](dst []T, v T) {
 	n := min(len(dst), 16)
 	for i := range dst[:n] {

@@ -2,5 +2,5 @@
 
 package asm
 
-// machineVariants returns the implementations beyond generic Go: none in this build.
+// machineVariants returns the implementations besides generic Go: none in this build.
 func machineVariants() []variant { return nil }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beforeFault returns a block of n elements that ends where a page without access begins: reading
-// behind it faults.
+// beforeFault returns a block of n elements that ends where a page without access begins, so that
+// reading past its end faults.
 func beforeFault(t *testing.T, elem reflect.Type, n int) reflect.Value {
 	page := unix.Getpagesize()
 	bytes := n * int(elem.Size())
@@ -30,7 +30,7 @@ func beforeFault(t *testing.T, elem reflect.Type, n int) reflect.Value {
 	return reflect.SliceAt(elem, unsafe.Pointer(&m[size-bytes]), n)
 }
 
-// TestStaysInside runs every kernel and function on blocks that lie before pages without access.
+// TestStaysInside runs every kernel and function on blocks that end at pages without access.
 func TestStaysInside(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	blocks := map[reflect.Type][4]map[int]reflect.Value{}

@@ -36,7 +36,7 @@ func div[T float](dst, a, b []T) {
 	}
 }
 
-// least is Go's min, whose treatment of NaN and of -0 is the contract's.
+// least uses Go's min, which treats NaN and -0 as the contract says.
 func least[T number](dst, a, b []T) {
 	for i := range dst {
 		dst[i] = min(a[i], b[i])
@@ -62,9 +62,9 @@ func fmaF64(dst, a, b, c []float64) {
 }
 
 // fma32 returns a·b + c rounded once. The product of two float32 is exact in float64. The float64
-// sum is rounded to odd: towards zero, then the last bit set if anything was lost. After that the
-// rounding to float32 cannot go wrong, as 53 bits are more than 24+2 (Boldo and Melquiond,
-// "Emulation of a FMA and correctly rounded sums", 2008).
+// sum is rounded to odd: it is rounded towards zero, and its last bit is set if anything was lost.
+// After that the rounding to float32 is correct, because 53 bits are more than 24+2 (Boldo and
+// Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
 func fma32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	z := float64(c)
@@ -106,8 +106,8 @@ func absF64(dst, a []float64) {
 	}
 }
 
-// sqrt through float64 is correctly rounded for float32 too: the float64 root has more than twice
-// its bits.
+// sqrt by way of float64 is correctly rounded for float32 too, because the float64 root has more
+// than twice as many bits.
 func sqrt[T float](dst, a []T) {
 	for i := range dst {
 		dst[i] = T(math.Sqrt(float64(a[i])))
@@ -251,8 +251,8 @@ func choose[T unsigned](dst []T, m []uint32, a, b []T) {
 	}
 }
 
-// cvt is every conversion in which Go's own rounds to nearest even, extends or wraps as the
-// contract says.
+// cvt is a conversion for which Go's own conversion follows the contract: it rounds to nearest
+// even, extends or wraps.
 func cvt[D, S interface {
 	number | int8 | int16 | uint8 | uint16
 }](dst []D, a []S) {
@@ -261,9 +261,8 @@ func cvt[D, S interface {
 	}
 }
 
-// saturate converts towards zero within [lo, hi], hi being the greatest D and above the limit
-// exactly when it is reached (2³¹ and so on: what D's greatest plus one is in float64). NaN becomes
-// 0.
+// saturate converts towards zero within [lo, hi]. hi is the greatest D. A value of limit or more
+// becomes hi; limit is the greatest D plus one in float64, such as 2³¹. NaN becomes 0.
 func saturate[D signed | unsigned, S float](dst []D, a []S, lo, hi D, limit float64) {
 	for i := range dst {
 		x := float64(a[i])
@@ -313,7 +312,7 @@ func cvtF32ToBF16(dst []uint16, a []float32) {
 	}
 }
 
-// generic is the reference: plain Go, on every machine.
+// generic is the reference in plain Go, which every machine can run.
 var generic = kernels{
 	addF32: add[float32], subF32: sub[float32], mulF32: mul[float32], divF32: div[float32],
 	minF32: least[float32], maxF32: greatest[float32], fmaF32: fmaF32,
@@ -375,7 +374,7 @@ func sumF32(a []float32) float32 {
 			acc[j] += x
 		}
 	}
-	for j, x := range a { // adding the +0 of the other lanes changes nothing: a lane is never -0
+	for j, x := range a { // the other lanes would add +0, which changes nothing: a lane is never -0
 		acc[j] += x
 	}
 	return fold(acc[:])
@@ -405,7 +404,9 @@ func dotF32(a, b []float32) float32 {
 		for j := range a {
 			acc[j] = fma32(a[j], b[j], acc[j])
 		}
-		for j := len(a); j < len(acc); j++ { // a product that underflowed may have left -0 here
+		// these lanes may hold -0 from a product that underflowed; adding the +0 of the round makes
+		// it +0
+		for j := len(a); j < len(acc); j++ {
 			acc[j] += 0
 		}
 	}

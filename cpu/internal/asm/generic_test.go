@@ -11,12 +11,12 @@ import (
 
 var nan32, inf32, negZero = float32(math.NaN()), float32(math.Inf(1)), float32(math.Copysign(0, -1))
 
-// TestFMA32 compares the fused multiply-add with exact arithmetic, rounded once by math/big, over
-// sums that cancel, tie and underflow.
+// TestFMA32 compares the fused multiply-add with exact arithmetic that math/big rounds once. The
+// sums cancel, tie and underflow.
 func TestFMA32(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	one := func(spread int) float32 {
-		if r.IntN(3) == 0 { // few bits: ties
+		if r.IntN(3) == 0 { // few bits, so that ties occur
 			return math.Float32frombits(r.Uint32()&0x80700001&^0x7f800000 | uint32(127+r.IntN(2*spread+1)-spread)<<23)
 		}
 		return math.Float32frombits(r.Uint32()&^0x7f800000 | uint32(127+r.IntN(2*spread+1)-spread)<<23)
@@ -28,7 +28,7 @@ func TestFMA32(t *testing.T) {
 		a, b, c := one(30), one(30), one(40)
 		switch i % 4 {
 		case 1:
-			c = -a * b // all but the lost bits cancel
+			c = -a * b // everything but the lost bits cancels
 		case 2:
 			a, b, c = a*0x1p-63, b*0x1p-63, c*0x1p-110 // denormal results
 		case 3:
@@ -51,8 +51,8 @@ func TestFMA32(t *testing.T) {
 	}
 }
 
-// TestSaturation states the conversion rule by hand; the variants are compared with generic
-// elsewhere.
+// TestSaturation states the conversion rule by hand. Another test compares the variants with
+// generic Go.
 func TestSaturation(t *testing.T) {
 	a := []float32{nan32, inf32, -inf32, 1.9, -1.9, 0x1p31, -0x1p31, 0x1p31 - 128, 0x1p40, -0.5}
 	i := make([]int32, len(a))
@@ -100,7 +100,7 @@ func TestMinMaxOrder(t *testing.T) {
 	}
 }
 
-// TestHalves walks all 65536 values of both halves there and back, on every variant.
+// TestHalves converts all 65536 values of both 16-bit types to float32 and back, on every variant.
 func TestHalves(t *testing.T) {
 	h := make([]uint16, 1<<16)
 	for i := range h {
@@ -127,7 +127,7 @@ func TestHalves(t *testing.T) {
 	}
 }
 
-// TestSumOrder checks the order that the package comment states against a literal reading of it.
+// TestSumOrder compares the order of sums with a literal implementation of the package comment.
 func TestSumOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, n := range []int{0, 1, 63, 64, 65, 200, 1000} {
@@ -153,7 +153,7 @@ func TestSumOrder(t *testing.T) {
 	}
 }
 
-// TestFillIota checks the two kernels that have only the Go form.
+// TestFillIota checks the two kernels that exist only in Go.
 func TestFillIota(t *testing.T) {
 	for n := range 130 {
 		f, u, l := make([]float32, n), make([]uint32, n), make([]int64, n)

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Philox sets dst to the words of Philox blocks of the counters counter, counter+1, …, wrapping,
-// with seed as their key: see [expr.Philox]. The length of dst is a multiple of 4.
+// Philox sets dst to the words of the Philox blocks of the counters counter, counter+1, …, with
+// seed as the key: see [expr.Philox]. Counters wrap. The length of dst is a multiple of 4.
 func Philox(dst []uint32, seed, counter uint64) {
 	if len(dst)%4 != 0 {
 		panic(fmt.Sprintf("asm: Philox: %d words are no whole blocks", len(dst)))
@@ -15,7 +15,8 @@ func Philox(dst []uint32, seed, counter uint64) {
 	current.philox(dst, seed, counter)
 }
 
-// wholeRounds is philox by a kernel that does words at a time, and leaves what is less.
+// wholeRounds returns philox with a kernel that computes words words at a time; plain Go computes
+// the rest.
 func wholeRounds(words int, kernel func(dst []uint32, seed, counter uint64)) func(dst []uint32, seed, counter uint64) {
 	return func(dst []uint32, seed, counter uint64) {
 		n := len(dst) - len(dst)%words

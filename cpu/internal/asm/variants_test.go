@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// guard is what stands before and behind each block; no kernel may touch it.
+// guard is the number of elements before and after each block that no kernel may touch.
 const guard = 64
 
 // values returns n elements of the given type: random bits, values of moderate size and special
@@ -66,7 +66,8 @@ func integer(r *rand.Rand) uint64 {
 	return r.Uint64()
 }
 
-// same compares two elements: equal bits, or two NaNs; halves are the field's name's business.
+// same compares two elements: equal bits, or two NaNs. Whether integers are halves follows from the
+// kernel's name.
 func same(field string, x, y reflect.Value) bool {
 	switch x.Kind() {
 	case reflect.Float32, reflect.Float64:
@@ -75,7 +76,7 @@ func same(field string, x, y reflect.Value) bool {
 	case reflect.Uint16:
 		a, b := uint16(x.Uint()), uint16(y.Uint())
 		nan := func(h uint16) bool {
-			// quiet ones
+			// quiet NaNs
 			return strings.HasSuffix(field, "ToF16") && h&0x7e00 == 0x7e00 || strings.HasSuffix(field, "ToBF16") && h&0x7fc0 == 0x7fc0
 		}
 		return a == b || nan(a) && nan(b)
@@ -83,8 +84,8 @@ func same(field string, x, y reflect.Value) bool {
 	return x.Equal(y)
 }
 
-// callable returns the i-th kernel. Reflection does not call unexported fields, but reads through
-// their address.
+// callable returns the i-th kernel. Reflection cannot call unexported fields, but it can read them
+// through their address.
 func callable(k *kernels, i int) reflect.Value {
 	f := reflect.ValueOf(k).Elem().Field(i)
 	return reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem()
@@ -98,8 +99,8 @@ func lengths() []int {
 	return append(ns, 127, 128, 129, 255, 256, 257, 999, 1000, 1023, 1024)
 }
 
-// TestVariants runs every kernel of every variant of this machine on every length and compares it
-// with generic Go. The kernels are found by reflection: none can be forgotten.
+// TestVariants runs every kernel of every variant of this machine on many lengths and compares it
+// with generic Go. It finds the kernels by reflection, so that none is forgotten.
 func TestVariants(t *testing.T) {
 	for _, v := range variants {
 		if !v.usable {
@@ -135,7 +136,7 @@ func checkKernel(r *rand.Rand, k *kernels, i int, name string, n int) error {
 	}
 	if ft.NumOut() == 1 { // a reduction
 		if strings.HasPrefix(name, "reduce") {
-			clearNaN(r, in[0]) // most blocks would hold one
+			clearNaN(r, in[0]) // otherwise most blocks would contain a NaN
 		}
 		if strings.HasPrefix(name, "sum") || strings.HasPrefix(name, "dot") {
 			for _, s := range in {
@@ -175,7 +176,7 @@ func checkKernel(r *rand.Rand, k *kernels, i int, name string, n int) error {
 			}
 		}
 	}
-	for j := 1; j < len(in); j++ { // dst may be a source
+	for j := 1; j < len(in); j++ { // dst may be one of the sources
 		if in[j].Type() != in[0].Type() {
 			continue
 		}
@@ -191,7 +192,7 @@ func checkKernel(r *rand.Rand, k *kernels, i int, name string, n int) error {
 	return nil
 }
 
-// clearNaN leaves NaN in one block of four.
+// clearNaN removes NaN from three of four blocks.
 func clearNaN(r *rand.Rand, s reflect.Value) {
 	if r.IntN(4) == 0 {
 		return
@@ -203,7 +204,8 @@ func clearNaN(r *rand.Rand, s reflect.Value) {
 	}
 }
 
-// tame makes most blocks finite, so that sums show their order; some underflow in products.
+// tame makes most blocks finite, so that the order of sums affects the result. Some products
+// underflow.
 func tame(r *rand.Rand, s reflect.Value) {
 	switch r.IntN(5) {
 	case 0:

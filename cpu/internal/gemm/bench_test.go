@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// team is a Parallel with one goroutine a processor that waits on a channel.
+// team is a Parallel with one goroutine for each processor; the goroutines wait on a channel.
 type team struct {
 	wake chan struct{}
 	wg   sync.WaitGroup
@@ -55,7 +55,8 @@ func (t *team) run(n int, f func(int)) {
 	t.wg.Wait()
 }
 
-// peak is what all processors together do in the kernel on panels in the first-level cache.
+// peak returns the rate of all processors together, running the kernel on panels in the first-level
+// cache.
 func peak(par Parallel) (gflops float64) {
 	kern := active32()
 	const k, repeat = 128, 2000
@@ -75,9 +76,9 @@ func peak(par Parallel) (gflops float64) {
 	return float64(2*k*h*kern.width*repeat*procs) / float64(time.Since(start).Nanoseconds())
 }
 
-// BenchmarkF32 measures products alternately with the peak, since the clock and other processes
-// change both: peak% is the median of the ratios, best-peak% the best product over the best peak,
-// which a busy machine disturbs least.
+// BenchmarkF32 measures products and the peak alternately, because the clock and other processes
+// affect both. peak% is the median of the ratios. best-peak% is the best product divided by the
+// best peak, which a busy machine disturbs least.
 func BenchmarkF32(b *testing.B) {
 	par := newTeam().run
 	for _, c := range []struct {

@@ -7,20 +7,20 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// A Conv is a convolution of float32, and its gradients, without a matrix of columns in memory:
-// panels of columns are packed from what the windows see, as they are multiplied. x is [N,
-// Channels, In…], w [Outputs, Channels/Groups, Kernel…], y [N, Outputs, Out…], all dense; of one or
-// two spatial dimensions the first of three are 1. Sums have an order that depends on the geometry
-// alone.
+// Conv is a convolution of float32 and its gradients. It never writes the matrix of columns
+// (im2col) to memory as a whole: panels of columns are packed from the input when they are needed.
+// x is [N, Channels, In…], w [Outputs, Channels/Groups, Kernel…], y [N, Outputs, Out…], all
+// contiguous. With one or two spatial dimensions, the first of the three numbers are 1. The order
+// of sums depends only on the geometry.
 type Conv struct {
 	N, Groups, Channels, Outputs int
-	// Before is the padding before, that behind follows from the others
+	// Before is the padding before the input; the padding behind follows from the others
 	In, Kernel, Stride, Dilation, Before, Out [3]int
 }
 
 func (c *Conv) taps() int { return size(c.Kernel) }
 
-// forward is what the windows see of x.
+// sight describes the elements of x that the windows read.
 func (c *Conv) sight(x []float32) sight {
 	s := sight{src: x, n: c.N, groups: c.Groups, channels: c.Channels / c.Groups, in: c.In, places: c.Out, step: c.Stride}
 	for z := range c.Kernel[0] {
@@ -34,11 +34,12 @@ func (c *Conv) sight(x []float32) sight {
 	return s
 }
 
-// back is what elements of x, those whose coordinates are r modulo the stride, see of y, and by
-// which elements of the kernel.
+// back describes the elements of y that the gradient of a subset of x reads, and returns the kernel
+// elements by which they are multiplied. The subset is the elements whose coordinates are r modulo
+// the stride.
 func (c *Conv) back(g []float32, r [3]int) (s sight, kernel []int) {
 	s = sight{src: g, n: c.N, groups: c.Groups, channels: c.Outputs / c.Groups, in: c.Out, step: [3]int{1, 1, 1}}
-	var at [3][][2]int // of each dimension, elements of the kernel and where they are
+	var at [3][][2]int // for each dimension, kernel elements and their offsets in y
 	for a := range 3 {
 		s.places[a] = ceil(c.In[a]-r[a], c.Stride[a])
 		for k := range c.Kernel[a] {
@@ -82,7 +83,7 @@ func (c *Conv) Forward(par Parallel, y, x, w []float32) {
 	j.run(par)
 }
 
-// Data sets dx to the gradient of x, given that of y, g.
+// Data sets dx to the gradient of x; g is the gradient of y.
 func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 	if len(dx) == 0 {
 		return
@@ -91,7 +92,7 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 		clear(dx)
 		return
 	}
-	// zeros beyond the edges of y would be multiplied with what makes NaN of them
+	// the zeros beyond the edges of y times an infinity would give NaN
 	if !finite(par, w) {
 		c.plain(par, dx, g, w)
 		return
@@ -106,7 +107,7 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 		s, kernel := c.back(g, r)
 		if len(kernel) == 0 {
 			if !cleared && i > 0 {
-				c.clear(dx, r) // what others have set stays
+				c.clear(dx, r) // keep the elements that other r have set
 			} else if !cleared {
 				clear(dx)
 				cleared = true
@@ -157,7 +158,7 @@ func (c *Conv) Data(par Parallel, dx, g, w []float32) {
 	}
 }
 
-// finite reports that no element of w is infinite or NaN, nor their sum.
+// finite reports whether no element of w is infinite or NaN, and their sum is finite.
 func finite(par Parallel, w []float32) bool {
 	var not atomic.Bool
 	par(ceil(len(w), packWork), func(i int) {
@@ -169,7 +170,7 @@ func finite(par Parallel, w []float32) bool {
 	return !not.Load()
 }
 
-// clear sets the elements of dx to 0 whose coordinates are r modulo the stride.
+// clear sets the elements of dx whose coordinates are r modulo the stride to 0.
 func (c *Conv) clear(dx []float32, r [3]int) {
 	for i := range c.N * c.Channels {
 		for z := r[0]; z < c.In[0]; z += c.Stride[0] {
@@ -183,7 +184,7 @@ func (c *Conv) clear(dx []float32, r [3]int) {
 	}
 }
 
-// plain is the definition of Data.
+// plain computes Data by its definition.
 func (c *Conv) plain(par Parallel, dx, g, w []float32) {
 	inputs, outputs := c.Channels/c.Groups, c.Outputs/c.Groups
 	par(c.N*c.Channels, func(i int) {
@@ -212,18 +213,18 @@ func (c *Conv) plain(par Parallel, dx, g, w []float32) {
 	})
 }
 
-// columns is a product of weights with the columns that places see.
+// columns is a product of weights with the matrix of columns.
 type columns struct {
 	sight
 	kern    *kernel[float32]
 	win     *windowKernel
-	m, k    int // of a group
-	block   int // of k, whole channels
+	m, k    int // of one group
+	block   int // block length along k, a number of whole channels
 	packA   func(dst []float32, group, row, h, k0, kc int)
 	panelsA int
 	bufA    []float32
-	// tapFirst has the columns of all channels of a block for the first tap first, otherwise those
-	// of all taps for the first channel.
+	// If tapFirst is true, k runs over all channels of a block for the first tap, then for the
+	// next. Otherwise it runs over all taps of the first channel, then of the next.
 	tapFirst bool
 
 	dst        []float32
@@ -231,14 +232,16 @@ type columns struct {
 	dstAt      int
 	dstStep    [3]int
 	division   division
-	splitA     int // parts that the panels of A are cut into
+	splitA     int // number of parts into which the panels of A are divided
 }
 
 const (
-	unitPlaces   = 1024    // places a unit
-	columnPanels = 8       // that are packed at once
-	packRow      = 16      // rows that take the time of packing one row of a panel of columns
-	fewWeights   = 1 << 17 // elements that stay in the second-level cache, beside what is copied
+	unitPlaces   = 1024 // places in a unit
+	columnPanels = 8    // panels of columns that are packed at once
+	// rows of A whose computation takes as long as packing one row of a panel of columns
+	packRow = 16
+	// elements of A that stay in the second-level cache beside the copied input
+	fewWeights = 1 << 17
 )
 
 func newColumns(s sight, m int) *columns {
@@ -253,12 +256,13 @@ func newColumns(s sight, m int) *columns {
 	return j
 }
 
-// split is the number of parts that the rows are cut into, so that there are enough tasks.
+// split returns the number of parts into which the rows are divided, so that there are enough
+// tasks.
 func (j *columns) split(units int) int {
 	return min(j.panelsA, ceil(minTasks, units*j.groups))
 }
 
-// rows returns the first row of panel p of A, and its height: heights differ by one at most.
+// rows returns the first row of panel p of A, and its height. Heights differ by at most one.
 func (j *columns) rows(p int) (row, h int) {
 	h, longer := j.m/j.panelsA, j.m%j.panelsA
 	if p < longer {
@@ -306,20 +310,21 @@ func (j *columns) pack(i int) {
 	}
 }
 
-// A run is places of a panel that are neighbours, with what they are set to.
+// run is a range of a panel's places whose results are contiguous: n places from lane on, stored
+// from at on.
 type run struct{ lane, n, at int }
 
-// columnLocal is what a task needs for itself.
+// columnLocal holds a task's own memory.
 type columnLocal struct {
 	copied, panels []float32
 	offs, lines    []int
-	pieces         []int // of all panels of a unit: from, to
+	pieces         []int // pieces of all panels of a unit, as pairs of source and destination
 	runs           []run
 	panel          []columnPanel
 	tile           [512]float32
 }
 
-// columnPanel is where the pieces and runs of a panel begin.
+// columnPanel holds the indexes of a panel's first piece and first run.
 type columnPanel struct{ piece, run, width int }
 
 func columnsLocal() *columnLocal {
@@ -341,7 +346,7 @@ func (j *columns) task(i int) {
 	taps := len(j.taps)
 	tile := columnPanels
 	if (last-first)*j.block*kern.stride <= fewWeights {
-		tile = 1 // all panels of A pass one of columns
+		tile = 1 // all panels of A use one panel of columns before the next is packed
 	}
 	l.panels = aligned(l.panels, tile*j.block*kern.width+2*over)
 	base := g * j.m
@@ -370,14 +375,14 @@ func (j *columns) task(i int) {
 	}
 }
 
-// cut lists of each panel of places of a unit the pieces that it is packed from, and the runs of
-// elements that it gives.
+// cut divides the places of a unit into panels. For each panel it lists the pieces from which it is
+// packed, and the runs in which its results are stored.
 func (j *columns) cut(l *columnLocal, look *look, u *unit) {
 	width, lanes := j.kern.width, j.win.lanes
 	l.pieces, l.runs, l.panel = l.pieces[:0], l.runs[:0], l.panel[:0]
 	n := u.sizes()
 	left := u.images * size(n)
-	row, y, z, image := 0, 0, 0, 0 // row is how far in a row of places
+	row, y, z, image := 0, 0, 0, 0 // row is the position in a row of places
 	for left > 0 {
 		w := min(width, left)
 		left -= w
@@ -421,7 +426,7 @@ func (j *columns) cut(l *columnLocal, look *look, u *unit) {
 	l.panel = append(l.panel, columnPanel{len(l.pieces) / 2, len(l.runs), 0})
 }
 
-// multiply computes the tile of rows from channel on and a panel of columns.
+// multiply computes a tile: h rows, beginning at output channel channel, times a panel of columns.
 func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel int, a, b *float32, add bool) {
 	kern := j.kern
 	runs := l.runs[panel[0].run:panel[1].run]
@@ -457,14 +462,14 @@ func (j *columns) multiply(l *columnLocal, panel []columnPanel, kc, h, channel i
 	}
 }
 
-// direct is run for groups of one channel and one row: sums of a few products, for a row of places
-// at a time.
+// direct replaces run for groups with one channel and one output: sums of few products, for a row
+// of places at a time.
 func (j *columns) direct(par Parallel, weights func(g int, dst []float32)) {
 	d := division{images: 1, parts: 1, units: j.n}
 	if j.n*j.groups*j.k*size(j.places) < parallelWork {
 		par = Serial
 	}
-	some := max(1, packWork/(j.k*size(j.places))) // groups a task
+	some := max(1, packWork/(j.k*size(j.places))) // groups in a task
 	tasks := ceil(j.groups, some)
 	par(d.units*tasks, func(i int) {
 		u := j.unit(d, i/tasks)

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// convCases are geometries that take every path: padding, strides, dilation, groups, three
-// dimensions, several units an image and several images a unit, rows shorter and longer than a
-// panel.
+// convCases returns geometries that cover every path: padding, strides, dilation, groups, three
+// dimensions, several units for an image and several images in a unit, rows shorter and longer than
+// a panel.
 func convCases() (list []Conv) {
 	add := func(n, groups, channels, outputs int, in, kernel, stride, dilation, before, behind [3]int) {
 		c := Conv{N: n, Groups: groups, Channels: channels, Outputs: outputs, In: in, Kernel: kernel, Stride: stride, Dilation: dilation, Before: before}
@@ -25,7 +25,7 @@ func convCases() (list []Conv) {
 	}
 	plane(9, 1, 3, 5, 7, 3, 1, 1)
 	plane(2, 1, 17, 33, 14, 3, 1, 1)
-	plane(1, 1, 2, 3, 40, 3, 1, 1) // units are parts of an image
+	plane(1, 1, 2, 3, 40, 3, 1, 1) // units that are parts of an image
 	plane(3, 1, 50, 20, 9, 3, 2, 1)
 	plane(2, 1, 5, 40, 8, 1, 1, 0)
 	plane(2, 1, 5, 6, 9, 1, 2, 0)
@@ -35,7 +35,7 @@ func convCases() (list []Conv) {
 	plane(2, 4, 4, 8, 10, 3, 3, 0)
 	plane(1, 1, 4, 4, 3, 3, 1, 0) // one place
 	plane(2, 1, 1, 32, 20, 7, 2, 3)
-	plane(3, 1, 4, 3, 6, 2, 3, 0) // a stride beyond the kernel
+	plane(3, 1, 4, 3, 6, 2, 3, 0) // a stride larger than the kernel
 	plane(1, 1, 120, 30, 5, 2, 1, 1)
 	add(2, 1, 3, 4, [3]int{5, 6, 7}, [3]int{2, 3, 2}, [3]int{1, 2, 1}, [3]int{2, 1, 3}, [3]int{1, 0, 2}, [3]int{2, 1, 1})
 	add(2, 1, 3, 4, [3]int{1, 1, 3000}, [3]int{1, 1, 5}, [3]int{1, 1, 2}, [3]int{1, 1, 3}, [3]int{0, 0, 4}, [3]int{0, 0, 4})
@@ -44,7 +44,7 @@ func convCases() (list []Conv) {
 	return list
 }
 
-// each calls f with the positions in x, w and y of every product of the definition.
+// each calls f with the positions in x, w and y of every product in the definition.
 func (c *Conv) each(f func(x, w, y int)) {
 	inputs, outputs := c.Channels/c.Groups, c.Outputs/c.Groups
 	for n := range c.N {
@@ -75,8 +75,8 @@ func (c *Conv) sizes() (x, w, y int) {
 	return c.N * c.Channels * size(c.In), c.Outputs * c.Channels / c.Groups * c.taps(), c.N * c.Outputs * size(c.Out)
 }
 
-// TestConv compares a convolution and both gradients with the definition, in operands before pages
-// without access where there are such.
+// TestConv compares a convolution and both gradients with the definition. If the system allows it,
+// operands end at pages without access.
 func TestConv(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	some := func(n int) []float32 {
@@ -123,7 +123,7 @@ func TestConv(t *testing.T) {
 	}
 }
 
-// together runs tasks at once, the last first.
+// together runs the tasks at the same time and starts the last one first.
 func together(n int, f func(i int)) {
 	done := make(chan struct{})
 	for i := n - 1; i >= 0; i-- {
@@ -137,7 +137,7 @@ func together(n int, f func(i int)) {
 	}
 }
 
-// TestConvSame holds that who does what does not show in the bits.
+// TestConvSame checks that the distribution of tasks does not affect the bits.
 func TestConvSame(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for _, c := range convCases() {
@@ -164,7 +164,7 @@ func TestConvSame(t *testing.T) {
 	}
 }
 
-// TestConvInfinite holds that an infinite weight reaches only elements that it is multiplied with.
+// TestConvInfinite checks that an infinite weight affects only elements that it is multiplied with.
 func TestConvInfinite(t *testing.T) {
 	c := Conv{N: 2, Groups: 1, Channels: 2, Outputs: 3, In: [3]int{1, 6, 6}, Kernel: [3]int{1, 3, 3}, Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Out: [3]int{1, 4, 4}}
 	nx, nw, ny := c.sizes()

@@ -6,33 +6,33 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// weights is the gradient of a convolution's weight: of each group a product over all places of
-// what the windows see, an element at a time from where it is, with the gradient of the result,
-// transposed.
+// weights computes the gradient of a convolution's weight, transposed. For each group it is a
+// product over all places: the inputs that the windows read, one element at a time in place, times
+// the gradient of the result.
 type weights struct {
 	sight
 	kern     *kernel[float32]
 	win      *windowKernel
 	g        []float32
-	outputs  int // of a group, and with that of the padding behind them
+	outputs  int // outputs of a group; wide rounds them up to the width of a tile
 	wide     int
 	division division
-	chunks   int // of the units, each with sums of its own
-	some     int // channels a task
-	parts    int // of the channels
+	chunks   int // groups of units, each with sums of its own
+	some     int // channels in a task
+	parts    int // parts into which the channels are divided
 	sums     []float32
 }
 
 const (
-	weightPlaces = 512     // places a unit
+	weightPlaces = 512     // places in a unit
 	weightPanels = 4       // panels of the gradient that are packed at once
-	weightSums   = 1 << 21 // elements of all sums
-	weightSeen   = 1 << 16 // elements of what is copied at once
+	weightSums   = 1 << 21 // limit of the elements of all sums
+	weightSeen   = 1 << 16 // limit of the elements that are copied at once
 )
 
 var weightBuffers sync.Pool
 
-// Weight sets dw to the gradient of w, given x and the gradient g of the result.
+// Weight sets dw to the gradient of w; g is the gradient of the result.
 func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 	if len(dw) == 0 {
 		return
@@ -70,7 +70,7 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 	}
 	par(j.groups*j.chunks*j.parts, j.task)
 
-	// The sums of the chunks are added in their order, and transposed.
+	// Add the sums of the chunks in their order, and transpose the result.
 	rows := j.groups * j.channels * taps
 	few := max(1, packWork/(j.wide*j.chunks))
 	par(ceil(rows, few), func(i int) {
@@ -82,7 +82,7 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 		}
 	})
 	k := j.channels * taps
-	few = max(1, packWork/k/16) * 16 // outputs of a group
+	few = max(1, packWork/k/16) * 16 // outputs of a group that a task handles
 	blocks := ceil(j.outputs, few)
 	par(j.groups*blocks, func(i int) {
 		group, first := i/blocks, i%blocks*few
@@ -101,7 +101,7 @@ func (c *Conv) Weight(par Parallel, dw, x, g []float32) {
 	})
 }
 
-// task adds up, for some channels of a group, the units of a chunk.
+// task sums over the units of a chunk, for some channels of a group.
 func (j *weights) task(i int) {
 	part, i := i%j.parts, i/j.parts
 	chunk, group := i%j.chunks, i/j.chunks
@@ -143,7 +143,7 @@ func (j *weights) task(i int) {
 	}
 }
 
-// packG packs the gradient of the result, of outputs from o on, by places.
+// packG packs the gradient of the result by places, for outputs from o on.
 func (j *weights) packG(dst []float32, u *unit, group, o, places int) {
 	all := size(j.sight.places)
 	h := min(j.kern.width, j.outputs-o)

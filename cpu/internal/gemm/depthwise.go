@@ -6,9 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// depth is Weight for groups of one channel and one output: for each tap a dot product of the
-// gradient of the result, laid out as what the windows see is, with zeros between its rows, and
-// what they see.
+// depth computes Weight for groups of one channel and one output. For each tap it is a dot product
+// of the gradient of the result with the inputs that the windows read. The gradient is laid out
+// like these inputs, with zeros between its rows.
 func (c *Conv) depth(par Parallel, dw, x, g []float32) {
 	s := c.sight(x)
 	kern, win := active32(), activeWindows()
@@ -30,7 +30,7 @@ func (c *Conv) depth(par Parallel, dw, x, g []float32) {
 			from := g[(image*c.Groups+group)*whole:][:whole]
 			n := lines[len(lines)-1] + cols
 			seen := look.data[look.at:][:n+slices.Max(l.offs)]
-			// zeros between rows would make NaN of infinities
+			// the zeros between rows times an infinity would give NaN
 			if sum := asm.SumF32(seen); sum-sum != 0 || kern.dots == nil {
 				for t, off := range l.offs {
 					for i, at := range lines {
@@ -49,7 +49,7 @@ func (c *Conv) depth(par Parallel, dw, x, g []float32) {
 				at = line + cols
 			}
 			for t := 0; t < taps; {
-				// As many taps at once as lie at one distance.
+				// Handle as many taps at once as have equal distances.
 				h, apart := 1, 0
 				for h < dotRows && t+h < taps && (h == 1 || l.offs[t+h]-l.offs[t+h-1] == apart) && l.offs[t+h] >= l.offs[t+h-1] {
 					apart = l.offs[t+h] - l.offs[t+h-1]

@@ -1,14 +1,14 @@
 package gemm
 
-// A dotKernel computes out[r*w+j] = Σ a[r*lda+p]·b[j*ldb+p] over p < k, for as many rows r and
-// columns j < w as it is made for. The order of a sum does not depend on either.
+// dotKernel computes out[r*w+j] = Σ a[r*lda+p]·b[j*ldb+p] over p < k. The numbers of rows r and of
+// columns j < w are fixed for each kernel. The order of a sum does not depend on them.
 type dotKernel[T float] func(k int, a *T, lda int, b *T, ldb int, out *T)
 
-// dotRows is how many rows the largest dot kernels take.
+// dotRows is the number of rows of the largest dot kernels.
 const dotRows = 4
 
 // dots computes a product with few rows as dot products of rows of A and columns of B, both
-// contiguous: B, the larger of the two, is read once and not copied.
+// contiguous. B, the larger operand, is read once and not copied.
 func dots[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a, b, c operand[T], accumulate bool) {
 	j := pool.get()
 	defer pool.put(j)
@@ -17,9 +17,9 @@ func dots[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a,
 	par(ceil(n, j.tileB), j.dotsFn)
 }
 
-const dotWork = 1 << 15 // elements of B a task
+const dotWork = 1 << 15 // elements of B in a task
 
-// dotTask is the i-th task: tileB columns of B.
+// dotTask is task i: it handles tileB columns of B.
 func (j *job[T]) dotTask(pool *pool[T], i int) {
 	kern := j.kern
 	l := pool.local()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beforeFault returns n elements that end where a page without access begins: reading behind them
-// faults.
+// beforeFault returns n elements that end where a page without access begins, so that reading past
+// their end faults.
 func beforeFault(t *testing.T, n int) []float32 {
 	page := unix.Getpagesize()
 	size := ceil(4*n, page) * page
@@ -30,7 +30,7 @@ func beforeFault(t *testing.T, n int) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(&m[size-4*n])), n)
 }
 
-// TestStaysInside multiplies operands that lie before pages without access.
+// TestStaysInside multiplies operands that end at pages without access.
 func TestStaysInside(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, variant := range asm.Variants() {

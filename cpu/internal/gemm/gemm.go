@@ -2,27 +2,29 @@
 //
 // Contract:
 //
-//   - C = A·B, or C += A·B, where A is m×k, B is k×n and C is m×n. Each is given by a slice that
-//     begins at its first element, the distance between rows and the distance between columns, in
-//     elements. Any distances will do (transposed operands, slices of larger matrices, distance 0
-//     to repeat); those of C must not let elements coincide. C overlaps neither A nor B.
-//   - The order of the sum over k is fixed: blocks of a length that depends on k alone, one after
-//     the other, or for few rows the lanes of a vector. The bits of the result depend on the shape,
-//     the distances and the variant (package asm's Active), not on the number of workers or on who
-//     does what. With AVX2 and AVX-512 products are fused with their addition, in generic Go they
-//     are rounded. NaN and infinities behave as in the plain sum; k = 0 gives zeros.
-//   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework for
-//     Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused; in the steady state
-//     nothing is allocated.
+//   - C = A·B, or C += A·B, where A is m×k, B is k×n and C is m×n. Each matrix is given by a
+//     slice that begins at its first element, and by the distances between rows and between
+//     columns, in elements. Any distances are allowed (transposed operands, slices of larger
+//     matrices, distance 0 to repeat), but the elements of C must not coincide. C overlaps
+//     neither A nor B.
+//   - The order of the sum over k is fixed. It is divided into blocks whose length depends only
+//     on k, one after the other; for few rows it uses the lanes of a vector. The bits of the
+//     result depend on the shape, the distances and the variant (package asm's Active). They do
+//     not depend on the number of workers or on the distribution of tasks. With AVX2 and AVX-512
+//     products are fused with their addition; in generic Go they are rounded. NaN and infinities
+//     behave as in the plain sum; k = 0 gives zeros.
+//   - Operands are packed into panels as in BLIS (Van Zee and van de Geijn, "BLIS: A Framework
+//     for Rapidly Instantiating BLAS Functionality", 2015). The buffers are reused, so that
+//     repeated calls allocate nothing.
 //   - Misuse (a negative size, a slice too short) panics with a message that names the operand.
 //
-// Convolutions of float32 ([Conv]) are products with a matrix of columns that is never written.
-// Forward, and for the input's gradient with the weights turned round, panels of columns are packed
-// from the picture, or from a copy with its padding that stays in the cache. For the weight's
-// gradient an operand is read where it is, an element at a time. The same holds of their bits as of
-// a product's.
+// Convolutions of float32 ([Conv]) are products with a matrix of columns (im2col) that is never
+// written as a whole. For Forward, and for the input's gradient with flipped weights, panels of
+// columns are packed from the image, or from a copy with its padding that stays in the cache. For
+// the weight's gradient the input is read in place, one element at a time. What the contract says
+// about the bits of a product also holds for convolutions.
 //
-// The kernels in assembly are written by cpu/_gen/gemm.
+// cpu/_gen/gemm writes the kernels in assembly.
 package gemm
 
 import "fmt"
@@ -31,7 +33,7 @@ import "fmt"
 // have returned.
 type Parallel func(n int, f func(i int))
 
-// Serial is the [Parallel] without goroutines.
+// Serial is a [Parallel] that uses only the calling goroutine.
 func Serial(n int, f func(i int)) {
 	for i := range n {
 		f(i)
@@ -51,7 +53,7 @@ func F64(par Parallel, m, n, k int, a []float64, ars, acs int, b []float64, brs,
 
 type float interface{ float32 | float64 }
 
-// An operand is a matrix in memory: element (i, j) is data[i*rs+j*cs].
+// operand is a matrix in memory: element (i, j) is data[i*rs+j*cs].
 type operand[T float] struct {
 	data   []T
 	rs, cs int
@@ -88,9 +90,9 @@ func multiply[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int
 		}
 		return
 	}
-	// The tiles are written row by row: a C whose columns are contiguous is computed as Cᵀ = Bᵀ·Aᵀ.
-	// So is a product with a vector, which then has m = 1, and one so narrow that most of a tile
-	// would be empty.
+	// Tiles are written row by row. So if the columns of C are contiguous, Cᵀ = Bᵀ·Aᵀ is computed
+	// instead. That is also done for a product with a vector, which then has m = 1, and for one so
+	// narrow that most of a tile would be empty.
 	narrow := n < kern.width && m > n && k >= 64 && 2*m*kern.width > 3*n*ceil(m, kern.width)*kern.width
 	if c.cs != 1 && c.rs == 1 || n == 1 && m > 1 || narrow {
 		m, n, a, b, c = n, m, b.transposed(), a.transposed(), c.transposed()
@@ -109,15 +111,16 @@ func multiply[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int
 }
 
 const (
-	plainWork = 64 // multiplications up to which packing does not pay
-	// multiplications from which several goroutines pay: some microseconds on one core
+	plainWork = 64 // multiplications up to which packing takes longer than it saves
+	// multiplications from which several goroutines are faster: some microseconds on one core
 	parallelWork = 250000
-	// rows of A up to which B is read in place, if both are contiguous along k
-	fewRows  = 16
-	dotDepth = 16 // k to the row from which it pays: the lanes of each sum must be added up
+	// number of rows of A up to which B is read in place, if both are contiguous along k
+	fewRows = 16
+	// least k for each row of A for dot products, because the lanes of each sum must be added up
+	dotDepth = 16
 )
 
-// plain is the definition, for tiny products.
+// plain computes tiny products by the definition.
 func plain[T float](m, n, k int, a, b, c operand[T], accumulate bool) {
 	for i := range m {
 		for j := range n {

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// goroutines runs every task on its own goroutine, in no order.
+// goroutines runs every task on its own goroutine, in any order.
 func goroutines(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -20,7 +20,8 @@ func goroutines(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// layouts of a matrix in memory: distances between rows and columns of a rows×cols matrix.
+// layouts are layouts of a matrix in memory: distances between rows and columns of a rows×cols
+// matrix.
 var layouts = []struct {
 	name    string
 	strides func(rows, cols int) (rs, cs int)
@@ -125,12 +126,12 @@ func testAll[T float](t *testing.T, f gemmFunc[T], eps float64) {
 			for k := range 40 {
 				try(17, 35, k, [3]int{k % 2, k / 2 % 2, 0}, k%3 == 0)
 			}
-			for m := range 14 { // few rows, by dot products
+			for m := range 14 { // few rows, so that dot products are used
 				try(m, 7+m, 16*m+5, [3]int{0, 1, m % 4}, m%2 == 0)
 				try(7+m, m, 16*m+8, [3]int{2, 1, m % 4}, m%2 == 1)
 			}
 			try(70, 150, 1000, [3]int{0, 1, 0}, true) // several blocks of k and several tasks
-			try(3, 2100, 5, [3]int{0, 0, 0}, false)   // more than a group
+			try(3, 2100, 5, [3]int{0, 0, 0}, false)   // more than one group
 			try(2100, 6, 3, [3]int{0, 1, 0}, false)
 			try(6, 7, 5000, [3]int{1, 0, 0}, false)
 			for range 30 {
@@ -141,7 +142,9 @@ func testAll[T float](t *testing.T, f gemmFunc[T], eps float64) {
 }
 
 func TestF32(t *testing.T) { testAll(t, F32, 0x1p-24) }
-func TestF64(t *testing.T) { testAll(t, F64, 0x1p-52) } // the reference is float64 too
+
+// the reference is float64 too, so the bound is doubled
+func TestF64(t *testing.T) { testAll(t, F64, 0x1p-52) }
 
 // TestRepeatedOperand multiplies with distances of 0, which repeat a row or a column.
 func TestRepeatedOperand(t *testing.T) {
@@ -162,8 +165,8 @@ func TestRepeatedOperand(t *testing.T) {
 	}
 }
 
-// TestNotFinite checks that NaN and infinities reach what they should and nothing else, across the
-// edges of tiles.
+// TestNotFinite checks that NaN and infinities affect exactly the right elements, across the edges
+// of tiles.
 func TestNotFinite(t *testing.T) {
 	const m, n, k = 47, 77, 90
 	for _, variant := range asm.Variants() {

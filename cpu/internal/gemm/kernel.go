@@ -6,24 +6,25 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// A kernel is what one variant brings to the blocked algorithm.
+// kernel is a variant's part of the blocked algorithm.
 type kernel[T float] struct {
-	height, width int // of a tile of C
-	stride        int // elements from one k to the next in a packed panel of A, at least height
-	block         int // greatest length of a block of k
-	masked        bool
+	height, width int // size of a tile of C
+	// distance in elements between neighbours along k in a packed panel of A, at least height
+	stride int
+	block  int // greatest length of a block of k
+	masked bool
 	// micro[h] computes a tile of h rows: c[r*ldc+j] (+)= Σ a[p*stride+r]·b[p*ldb+j], for p < k and
-	// j < w. Without masked, w must be width.
+	// j < w. If masked is false, w must be width.
 	micro []func(k int, a, b *T, ldb int, c *T, ldc, w, accumulate int)
-	// transpose packs group rows: dst[p*ldd+r] = src[min(r,h-1)*rs+p] for p < k, a multiple of
+	// transpose packs group rows: dst[p*ldd+r] = src[min(r,h-1)*rs+p] for p < k. k is a multiple of
 	// step. It may be nil.
 	transpose   func(dst *T, ldd int, src *T, rs, h, k int)
 	group, step int
-	// copyRows[n] copies k rows of n vectors, n 1 or 2, to where they follow each other. It may be
-	// nil.
+	// copyRows[n] copies k rows of n vectors each, so that they are contiguous; n is 1 or 2. It may
+	// be nil.
 	copyRows []func(dst, src *byte, distance, k int)
-	vector   int // bytes of a vector
-	// dots[h] takes h rows and dotWidth columns, dots1[h] one column. They may be nil.
+	vector   int // size of a vector in bytes
+	// dots[h] handles h rows and dotWidth columns, dots1[h] h rows and one column. They may be nil.
 	dots, dots1 []dotKernel[T]
 	dotWidth    int
 }
@@ -45,7 +46,7 @@ func active64() *kernel[float64] {
 	return &generic64
 }
 
-// microGo returns the kernels in plain Go, by height.
+// microGo returns the kernels in plain Go; the index is the height.
 func microGo[T float]() (fs []func(k int, a, b *T, ldb int, c *T, ldc, w, accumulate int)) {
 	for h := range 5 {
 		fs = append(fs, func(k int, a, b *T, ldb int, c *T, ldc, w, accumulate int) {

@@ -5,10 +5,10 @@ package gemm
 type micro32 = func(k int, a, b *float32, ldb int, c *float32, ldc, w, accumulate int)
 type micro64 = func(k int, a, b *float64, ldb int, c *float64, ldc, w, accumulate int)
 
-// The kernels by the name of package asm's variant. A tile of 14 rows and two vectors, with two for
-// B and two to broadcast A into, fills the 32 registers of AVX-512; 6 rows fill the 16 of AVX2. The
-// lengths of the blocks keep a panel of A in the first-level cache while panels of B stream past it
-// from the second.
+// The kernels by the names of package asm's variants. A tile of 14 rows and two vectors, with two
+// registers for B and two for broadcast elements of A, fills the 32 registers of AVX-512. A tile of
+// 6 rows fills the 16 registers of AVX2. The block lengths are chosen so that a panel of A stays in
+// the first-level cache while panels of B are read from the second.
 var kernels32 = map[string]*kernel[float32]{
 	"avx2": {height: 6, width: 16, stride: 8, block: 256, dots: []dotKernel[float32]{nil, dots1x2F32AVX2, dots2x2F32AVX2, dots3x2F32AVX2, dots4x2F32AVX2}, dots1: []dotKernel[float32]{nil, dots1x1F32AVX2, dots2x1F32AVX2, dots3x1F32AVX2, dots4x1F32AVX2}, dotWidth: 2,
 		vector: 32, copyRows: copy256, transpose: transpose8F32, group: 8, step: 4, micro: []micro32{nil,

@@ -2,8 +2,9 @@ package gemm
 
 import "unsafe"
 
-// pack copies a panel: dst[p*ldd+r] = src[r*rs+p*ks] for r < h and p < k. Elements of dst between h
-// and ldd get some value that the kernels may compute with but do not store.
+// pack copies a panel: dst[p*ldd+r] = src[r*rs+p*ks] for r < h and p < k. The elements of dst
+// between h and ldd get arbitrary values: kernels may compute with them but do not store the
+// results.
 func (kern *kernel[T]) pack(dst []T, ldd int, src []T, rs, ks, h, k int) {
 	switch {
 	case ks == 1 && kern.transpose != nil:
@@ -22,8 +23,8 @@ func (kern *kernel[T]) pack(dst []T, ldd int, src []T, rs, ks, h, k int) {
 	}
 }
 
-// packRows packs what is contiguous across the panel. Whole rows are copied even where the panel is
-// narrower, as far as the source goes.
+// packRows packs a panel whose rows are contiguous. If the panel is narrower than a row of dst, it
+// still copies whole rows, up to the end of the source.
 func (kern *kernel[T]) packRows(dst []T, ldd int, src []T, ks, h, k int) {
 	p := 0
 	size := int(unsafe.Sizeof(src[0]))
@@ -41,8 +42,8 @@ func (kern *kernel[T]) packRows(dst []T, ldd int, src []T, ks, h, k int) {
 	}
 }
 
-// packTransposed packs what is contiguous along k. Missing rows repeat the last, missing groups of
-// rows are zero.
+// packTransposed packs a panel that is contiguous along k. Missing rows repeat the last one;
+// missing groups of rows are zero.
 func (kern *kernel[T]) packTransposed(dst []T, ldd int, src []T, rs, h, k int) {
 	whole := k - k%kern.step
 	for g := 0; g < ldd; g += kern.group {
@@ -63,7 +64,7 @@ func (kern *kernel[T]) packTransposed(dst []T, ldd int, src []T, rs, h, k int) {
 	}
 }
 
-// rowOffsets returns where 16 rows at distance rs begin, of which only h exist: the last is
+// rowOffsets returns the offsets of 16 rows at distance rs. If only h rows exist, the last one is
 // repeated.
 func rowOffsets(rs, h int) (rows [16]int) {
 	for r := range rows {

@@ -5,12 +5,12 @@ import (
 	"unsafe"
 )
 
-// groupLimit bounds m, n and k of what is packed at once: at most 16 MiB of B and about as much of
-// A for float32.
+// groupLimit bounds m, n and k of a group that is packed at once: for float32 at most 16 MiB of B
+// and about as much of A.
 const groupLimit = 2048
 
-// A job is one product on its way through the blocked algorithm, with the buffers that it packs
-// into. Its methods pack and tiles are the tasks of the workers.
+// job is one product in the blocked algorithm, with its packing buffers. Its methods pack and tile
+// are the tasks of the workers.
 type job[T float] struct {
 	kern       *kernel[T]
 	m, n, k    int
@@ -18,22 +18,22 @@ type job[T float] struct {
 	accumulate bool
 
 	block        int // length of a block of k
-	m0, n0, k0   int // the group being worked on
+	m0, n0, k0   int // first indexes of the current group
 	mg, ng, kg   int
 	repackB      bool
-	panelsA      int // in the group
+	panelsA      int // panels in the group
 	panelsB      int
-	perPackA     int // panels a packing task
+	perPackA     int // panels in a packing task
 	perPackB     int
 	packTasksB   int
-	tileA, tileB int // panels a tile task
+	tileA, tileB int // panels in a tile task
 	tilesB       int
-	inPlace      bool // B is read where it is, but for its last, narrower panel
-	// tile tasks pack the blocks of B that they use: few rows make one tile, so nothing is packed
-	// twice
+	inPlace      bool // B is read in place, except its last, narrower panel
+	// tile tasks pack the blocks of B that they use; with few rows each block is used by one task
+	// only, so nothing is packed twice
 	fused          bool
 	bufA, bufB     []T
-	packFn, tileFn func(int) // the tasks as values, made once
+	packFn, tileFn func(int) // the tasks as function values, created once
 	dotsFn         func(int)
 }
 
@@ -67,7 +67,7 @@ func (p *pool[T]) put(j *job[T]) {
 	p.jobs.Put(j)
 }
 
-// aligned returns n elements at a multiple of 64 bytes, in buf if it is large enough.
+// aligned returns n elements at a multiple of 64 bytes. It uses buf if that is large enough.
 func aligned[T float](buf []T, n int) []T {
 	if cap(buf) >= n {
 		return buf[:n]
@@ -80,13 +80,13 @@ func aligned[T float](buf []T, n int) []T {
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// packed is the blocked algorithm: groups of k, n and m; in each, the panels of A and B are packed
-// in parallel, then the tiles of C are computed in parallel.
+// packed is the blocked algorithm. It loops over groups of k, n and m. For each group it packs the
+// panels of A and B in parallel, then computes the tiles of C in parallel.
 func packed[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, a, b, c operand[T], accumulate bool) {
 	j := pool.get()
 	defer pool.put(j)
 	j.kern, j.m, j.n, j.k, j.a, j.b, j.c = kern, m, n, k, a, b, c
-	// Blocks of about equal length, a function of k alone.
+	// Blocks have about equal lengths that depend only on k.
 	j.block = min(k, (ceil(k, ceil(k, kern.block))+15)/16*16)
 	groupK := max(1, groupLimit/j.block) * j.block
 	j.inPlace = b.cs == 1 && m <= kern.height
@@ -105,12 +105,13 @@ func packed[T float](par Parallel, pool *pool[T], kern *kernel[T], m, n, k int, 
 }
 
 const (
-	packWork = 1 << 14 // elements a packing task
-	// A tile task's share of A and B for one block of k stays in the second-level cache: 168×256 of
-	// C with AVX-512.
+	packWork = 1 << 14 // elements in a packing task
+	// The part of A and B that a tile task uses for one block of k stays in the second-level cache:
+	// for 168×256 elements of C with AVX-512.
 	tilePanelsA, tilePanelsB = 12, 8
-	minTasks                 = 8       // tiles that a product is cut into if they stay large enough
-	tileWork                 = 1 << 19 // multiplications that a tile task should have
+	// number of tile tasks to aim for, if the tiles stay large enough
+	minTasks = 8
+	tileWork = 1 << 19 // least number of multiplications in a tile task
 )
 
 // run packs and multiplies one group.
@@ -151,8 +152,8 @@ func (j *job[T]) run(par Parallel) {
 	par(ceil(j.panelsA, j.tileA)*j.tilesB, j.tileFn)
 }
 
-// rowsOf returns the first row of panel i of A, in the group, and its height: heights differ by one
-// at most.
+// rowsOf returns the first row, within the group, of panel i of A, and its height. Heights differ
+// by at most one.
 func (j *job[T]) rowsOf(i int) (row, h int) {
 	h, longer := j.mg/j.panelsA, j.mg%j.panelsA
 	if i < longer {
@@ -161,9 +162,9 @@ func (j *job[T]) rowsOf(i int) (row, h int) {
 	return i*h + longer, h
 }
 
-// blockA and blockB return where the block of k from k0 to k0+kc of a panel is packed. The blocks
-// of all panels that meet lie together: at the distance of whole panels, often a power of two, they
-// would fall on the same sets of the cache.
+// blockA and blockB return the packed block of k from k0 to k0+kc of a panel. The blocks of all
+// panels for the same k are adjacent. With whole panels between them, their distance would often be
+// a power of two, and they would fall into the same sets of the cache.
 func (j *job[T]) blockA(p, k0, kc int) []T { return j.bufA[(j.panelsA*k0+p*kc)*j.kern.stride:] }
 
 func (j *job[T]) blockB(p, k0, kc int) []T {
@@ -173,7 +174,7 @@ func (j *job[T]) blockB(p, k0, kc int) []T {
 	return j.bufB[(j.panelsB*k0+p*kc)*j.kern.width:]
 }
 
-// pack is the i-th packing task: panels of B first, then of A.
+// pack is packing task i. The first tasks pack panels of B, the others panels of A.
 func (j *job[T]) pack(i int) {
 	kern := j.kern
 	if i < j.packTasksB {
@@ -208,14 +209,14 @@ func (j *job[T]) packB(dst []T, p, k0, kc int) {
 	j.kern.pack(dst, width, src, j.b.cs, j.b.rs, min(width, j.ng-col), kc)
 }
 
-// local is what a tile task needs for itself.
+// local is a tile task's own memory.
 type local[T float] struct {
-	tile  [512]T // of C, for what the kernel cannot store
+	tile  [512]T // a tile of C, if the kernel cannot store to C directly
 	panel []T    // one block of one panel of B
 }
 
-// tile is the i-th task of the multiplication: some panels of A with some of B, over all blocks of
-// k in order.
+// tile is multiplication task i: some panels of A times some panels of B, over all blocks of k in
+// order.
 func (j *job[T]) tile(pool *pool[T], i int) {
 	kern := j.kern
 	a0, b0 := i/j.tilesB*j.tileA, i%j.tilesB*j.tileB
@@ -227,7 +228,7 @@ func (j *job[T]) tile(pool *pool[T], i int) {
 	}
 	for k0 := 0; k0 < j.kg; k0 += j.block {
 		kc := min(j.block, j.kg-k0)
-		if j.fused { // the block of B is hot when the panels of A pass it
+		if j.fused { // the block of B is in the cache when the panels of A are multiplied with it
 			for pb := b0; pb < b1; pb++ {
 				j.packB(l.panel, pb, k0, kc)
 				for pa := a0; pa < a1; pa++ {
@@ -248,8 +249,8 @@ func (j *job[T]) tile(pool *pool[T], i int) {
 	}
 }
 
-// multiply computes one tile of C over one block of k: panel pa of A, and panel pb of B, which is
-// at b.
+// multiply computes one tile of C over one block of k, from panel pa of A and panel pb of B, whose
+// block is at b.
 func (j *job[T]) multiply(l *local[T], pa, pb, k0, kc int, b *T, ldb int) {
 	kern := j.kern
 	row, h := j.rowsOf(pa)

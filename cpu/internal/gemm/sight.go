@@ -1,17 +1,18 @@
 package gemm
 
-// A sight is what windows see of a source, [n, groups·channels, in…]: at each place some taps, and
-// zeros outside of the source. Places are a grid; coordinates are those of the source.
+// sight describes which elements of a source, [n, groups·channels, in…], the windows read. At each
+// place a window reads some taps; outside the source it reads zeros. Places form a grid.
+// Coordinates are those of the source.
 type sight struct {
 	src      []float32
 	n        int
 	groups   int
-	channels int // of a group
+	channels int // channels of a group
 	in       [3]int
 	places   [3]int
-	step     [3]int   // from a place to the next
-	taps     [][3]int // from a place to its taps
-	lo, hi   [3]int   // the least and greatest of taps
+	step     [3]int   // distance between neighbouring places
+	taps     [][3]int // offsets of the taps from the place
+	lo, hi   [3]int   // minimum and maximum of taps in each dimension
 }
 
 func (s *sight) bound() {
@@ -29,9 +30,8 @@ func (s *sight) bound() {
 
 func size(v [3]int) int { return v[0] * v[1] * v[2] }
 
-// A unit is a part of the places: all of some images, or of one image a range along the first
-// dimension that has several. The places of an image are neighbours in memory wherever those of the
-// grid are.
+// unit is a part of the places. It has either all places of some images, or a range of one image's
+// places. The range is along the first dimension that has several places.
 type unit struct {
 	image, images int
 	from, to      [3]int
@@ -41,16 +41,16 @@ func (u *unit) sizes() [3]int {
 	return [3]int{u.to[0] - u.from[0], u.to[1] - u.from[1], u.to[2] - u.from[2]}
 }
 
-// A division is how the places are cut into units.
+// division says how the places are divided into units.
 type division struct {
-	images int // a unit
+	images int // images in a unit
 	axis   int
-	parts  int // of an image
+	parts  int // parts of an image
 	units  int
 }
 
-// divide cuts the places into units of at most about want places. Of the numbers of images a unit
-// that are not far fewer, it takes that which costs least.
+// divide divides the places into units of at most about want places. If a unit has whole images, it
+// tries numbers of images up to the limit and chooses the cheapest.
 func (s *sight) divide(want int, cost func(images, units int) int) (d division) {
 	whole := size(s.places)
 	d.parts = 1
@@ -85,23 +85,25 @@ func (s *sight) unit(d division, i int) (u unit) {
 	return u
 }
 
-// A look is what a unit sees, as memory: that of the source itself, or a copy with its zeros, in
-// which columns lie so that those of neighbouring places are neighbours.
+// look says where a unit's input is in memory. It is the source itself, or a copy with zeros around
+// it. In the copy, columns are ordered so that neighbouring places read neighbouring columns.
 type look struct {
-	data           []float32
-	at             int // of channel 0 of the block, image 0, place 0, the least tap
+	data []float32
+	// offset of the first element: channel 0 of the block, image 0, place 0, the smallest tap
+	at             int
 	channel, image int
-	row            [2]int // of a coordinate in the first two dimensions
-	phase, step    int    // of the last: where the next column modulo step is
-	copied         bool
-	extent         [3]int // of what is copied
+	row            [2]int // strides of the first two dimensions
+	// of the last dimension: stride between columns with the next remainder modulo step
+	phase, step int
+	copied      bool
+	extent      [3]int // size of the copied range
 }
 
-// over is how many elements behind the last one of a row kernels may read.
+// over is how many elements past the end of a row kernels may read.
 const over = 16
 
-// look finds out how unit u is read: where the windows stay inside of the source it is the source.
-// reach is how far behind the last element a kernel reads.
+// look decides how unit u is read: from the source if the windows stay inside it, otherwise from a
+// copy. reach is how far past the last element a kernel reads.
 func (s *sight) look(u *unit, reach int) (l look) {
 	l.step = s.step[2]
 	inside := l.step == 1
@@ -128,8 +130,8 @@ func (s *sight) look(u *unit, reach int) (l look) {
 	return l
 }
 
-// see sets the memory of l to what it shows of channels c0 … c1-1 of group g; buf is used if it is
-// a copy, and returned.
+// see makes l's memory show the channels c0 … c1-1 of group g. If l is a copy, it is written to
+// buf, which is grown if necessary and returned.
 func (s *sight) see(l *look, win *windowKernel, u *unit, g, c0, c1 int, buf []float32) []float32 {
 	if !l.copied {
 		l.data = s.src
@@ -151,7 +153,7 @@ func (s *sight) see(l *look, win *windowKernel, u *unit, g, c0, c1 int, buf []fl
 	for a := range 3 {
 		first[a] = u.from[a]*s.step[a] + s.lo[a]
 	}
-	// The columns from left to right of the copy are those of the source.
+	// The columns from left to right come from the source; the others are zero.
 	left := min(max(0, -first[2]), l.extent[2])
 	right := max(left, min(l.extent[2], s.in[2]-first[2]))
 	to := 0
@@ -183,11 +185,12 @@ func (s *sight) see(l *look, win *windowKernel, u *unit, g, c0, c1 int, buf []fl
 	return buf
 }
 
-// rows copies rows of the source, which follow each other, into a copy, of which they fill the
-// columns from left to right.
+// rows copies consecutive rows of the source into a copy. They fill the columns from left to right,
+// and the other columns become zero.
 func (s *sight) rows(l *look, win *windowKernel, dst, src []float32, rows, first, left, right int) {
 	width := l.row[1]
-	some := max(0, min(rows, (len(src)-win.lanes)/s.in[2])) // kernels read behind a row
+	// the kernel reads past the end of a row
+	some := max(0, min(rows, (len(src)-win.lanes)/s.in[2]))
 	switch {
 	case l.step > 1:
 		for r := range rows {
@@ -210,8 +213,8 @@ func (s *sight) rows(l *look, win *windowKernel, dst, src []float32, rows, first
 	}
 }
 
-// spread sets a row of a copy, whose columns are sorted by their number modulo step, from a row of
-// the source.
+// spread copies a row of the source to a row of the copy. In the copy, columns are sorted by their
+// number modulo step.
 func (l *look) spread(row, in []float32, first int) {
 	for p := range l.step {
 		part := row[p*l.phase : (p+1)*l.phase]
@@ -226,19 +229,20 @@ func (l *look) spread(row, in []float32, first int) {
 	}
 }
 
-// tap is where a tap is, from where its place is.
+// tap returns the offset of a tap from its place.
 func (s *sight) tap(l *look, t [3]int) int {
 	x := t[2] - s.lo[2]
 	return (t[0]-s.lo[0])*l.row[0] + (t[1]-s.lo[1])*l.row[1] + x%l.step*l.phase + x/l.step
 }
 
-// place is where a place of the unit is.
+// place returns the offset of a place of the unit.
 func (s *sight) place(l *look, image, z, y, x int) int {
 	return image*l.image + z*s.step[0]*l.row[0] + y*s.step[1]*l.row[1] + x
 }
 
-// offsets lists where the taps of n channels are, from where a place is: element k of a block of
-// columns, of the first channel or of the first tap first.
+// offsets lists the offsets of the taps of n channels from a place, in the order of k in a block of
+// columns. If tapFirst is true, it lists all channels of the first tap first, otherwise all taps of
+// the first channel.
 func (s *sight) offsets(l *look, n int, tapFirst bool, list []int) []int {
 	list = list[:0]
 	if tapFirst {
@@ -260,8 +264,8 @@ func (s *sight) offsets(l *look, n int, tapFirst bool, list []int) []int {
 	return list
 }
 
-// lines lists where the rows of places of a unit begin, and returns their length: all places of an
-// image are one row where they are neighbours.
+// lines lists the offsets of the rows of places of a unit, and returns their length. If all places
+// of an image are contiguous, they are one row.
 func (s *sight) lines(l *look, u *unit, list []int) ([]int, int) {
 	n := u.sizes()
 	cols := n[2]

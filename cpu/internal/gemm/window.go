@@ -6,20 +6,20 @@ import (
 	"github.com/flambeau-go/flambeau/cpu/internal/asm"
 )
 
-// A windowKernel is what a variant brings to convolutions, beside its kernel of products.
+// windowKernel holds a variant's kernels for convolutions, in addition to its kernel of products.
 type windowKernel struct {
-	lanes int // of a vector; panels have the width of the kernel of products
+	lanes int // elements of a vector; panels have the width of the kernel of products
 	// window[h] adds to c[r*ldc+j], for r < h and j < the width, the sum over i < n and q < cols of
 	// a[rows[r]+lines[i]+q]·b[(i*cols+q)*width+j].
 	window []func(a *float32, rows *[12]int, lines *int, n, cols int, b, c *float32, ldc int)
-	// pieces[n], or pieces[0] for any number, copies lanes elements from src[offs[p]+list[2i]] to
-	// dst[p*width+list[2i+1]], for p < k and i < n in their order.
+	// pieces[n] copies, for p < k and i < n in their order, lanes elements from
+	// src[offs[p]+list[2i]] to dst[p*width+list[2i+1]]. pieces[0] does so for any n.
 	pieces []func(dst, src *float32, offs *int, k int, list *int, n int)
 	// taps sets dst[i] to Σ w[p]·src[offs[p]+i] over p < k, for i < n, a multiple of lanes.
 	taps func(dst, src *float32, offs *int, w *float32, k, n int)
-	// padRows sets dst[r*width+left+i] to src[r*distance+i] for r < rows and i < n, and lanes
-	// elements behind those and up to as many before to 0; it reads fewer than lanes elements
-	// behind a row of src.
+	// padRows sets dst[r*width+left+i] to src[r*distance+i] for r < rows and i < n. It sets lanes
+	// elements after these to 0, and up to lanes elements before them. It reads fewer than lanes
+	// elements past the end of a row of src.
 	padRows func(dst, src *float32, rows, width, left, n, distance int)
 }
 
@@ -30,7 +30,7 @@ func activeWindows() *windowKernel {
 	return &genericWindows
 }
 
-// genericWindows goes with generic32.
+// genericWindows is used with generic32.
 var genericWindows = windowKernel{
 	lanes:  4,
 	window: windowsGo(),
@@ -46,7 +46,7 @@ var genericWindows = windowKernel{
 	},
 }
 
-// element is p[i].
+// element returns the address of p[i].
 func element(p *float32, i int) *float32 {
 	return (*float32)(unsafe.Add(unsafe.Pointer(p), 4*i))
 }

@@ -415,11 +415,15 @@ func launchParts(f productForm, o ProductOperands, d division, partial, counters
 				p.u32(uint32(s.Strides.At(0)))
 			}
 		}
-		l, err := p.launch(kern, d.blocks(tiles, k), count)
+		blocks, t, tensor := d.blocks(tiles, k), tensorSpec{}, false
+		if t, tensor = f.(tensorSpec); t.loop {
+			blocks = min(blocks, d.workers)
+		}
+		l, err := p.launch(kern, blocks, count)
 		if err != nil {
 			return nil, err
 		}
-		if t, ok := f.(tensorSpec); ok {
+		if tensor {
 			l.Tensor, l.TF32 = count*t.operations(m, n, k, d.chunk), t.typ == dtype.F32
 		}
 		list = append(list, l)

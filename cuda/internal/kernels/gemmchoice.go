@@ -19,6 +19,7 @@ type Form struct {
 	Stages int    `json:"stages,omitempty"` // of tiles that lie in shared memory, on tensor cores
 	Whole  int    `json:"whole,omitempty"`  // tiles of which a block sums up all of k
 	Chunk  int    `json:"chunk,omitempty"`  // of k that blocks of the others sum up; 0: all
+	Loop   bool   `json:"loop,omitempty"`   // blocks loop over tiles
 	CopyA  bool   `json:"copy_a,omitempty"` // it is copied first, to rows that begin on 16 bytes
 	CopyB  bool   `json:"copy_b,omitempty"`
 }
@@ -31,6 +32,9 @@ func (f Form) String() string {
 	}
 	if f.Whole > 0 {
 		s += fmt.Sprintf(" behind %d tiles", f.Whole)
+	}
+	if f.Loop {
+		s += ", in a loop"
 	}
 	if f.CopyA {
 		s += ", A copied"
@@ -58,7 +62,7 @@ type productPlan interface {
 }
 
 func (p tensorPlan) named(k int) Form {
-	f := Form{Tile: [3]int{p.form.bm, p.form.bn, p.form.bk}, Stages: p.stages(), CopyA: p.realignA, CopyB: p.realignB}
+	f := Form{Tile: [3]int{p.form.bm, p.form.bn, p.form.bk}, Stages: p.stages(), Loop: p.loop, CopyA: p.realignA, CopyB: p.realignB}
 	return f.divided(p.division, k)
 }
 
@@ -174,7 +178,7 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 	batch, m, n, k := o.Out.Shape.At(0), o.Out.Shape.At(1), o.Out.Shape.At(2), o.A.Shape.At(2)
 	d := undivided(k)
 	if f.Chunk != 0 || f.Whole != 0 {
-		d = division{f.Whole, f.Chunk}
+		d = division{whole: f.Whole, chunk: f.Chunk}
 		if f.Whole < 0 || f.Chunk <= 0 || f.Chunk%64 != 0 || d.parts(k) < 2 || d.parts(k) > mostParts || !o.mayDivide() {
 			return nil, false
 		}
@@ -186,7 +190,7 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 	}
 	if p, ok := c.planned.(floatPlan); ok {
 		i := slices.IndexFunc(tilesOf(o.A.Type), func(t gemmTile) bool { return f.Tile == [3]int{t.bm, t.bn, t.bk} })
-		if i < 0 || f.Stages != 0 || f.Whole != 0 || f.CopyA || f.CopyB {
+		if i < 0 || f.Stages != 0 || f.Whole != 0 || f.Loop || f.CopyA || f.CopyB {
 			return nil, false
 		}
 		p.spec.tile, p.division = tilesOf(o.A.Type)[i], d
@@ -204,6 +208,12 @@ func (c *Choice) plan(f Form) (productPlan, bool) {
 		}
 		if !s.fits() || c.g.resident(s) < 1 || !divides(s.tiles(m, n), mostEach*c.g.Cores) || d.whole > 0 && (batch > 1 || s.odd) {
 			return nil, false
+		}
+		if f.Loop {
+			var ok bool
+			if s, d, ok = c.g.looped(s, batch, m, n, k); !ok || f.Chunk != 0 {
+				return nil, false
+			}
 		}
 		t, _ := c.g.cost(s, batch, m, n, k, d)
 		return tensorPlan{s, d, t + r.seconds, r.a, r.b}, true
@@ -329,12 +339,20 @@ var FormsVersion = sync.OnceValue(func() string {
 			fmt.Fprintf(h, "%d %d\n%s", k.StaticShared, k.DynShared, k.PTX)
 		}
 	}
-	for _, t := range tensorForms {
-		add(tensorSpec{typ: dtype.BF16, out: dtype.BF16, form: t, a: tensorLoad{vector: 8, alongK: true}, b: tensorLoad{vector: 8}, to: storePieces})
+	for _, typ := range []dtype.Type{dtype.BF16, dtype.F32} { // F32 is tf32
+		for _, t := range tensorForms {
+			s := tensorSpec{typ: typ, out: typ, form: t.of(typ), a: tensorLoad{vector: 16 / typ.Size(), alongK: true}, b: tensorLoad{vector: 16 / typ.Size()}, to: storePieces}
+			add(s)
+			if s.loop = true; s.loops() {
+				add(s)
+			}
+			s.loop, s.bias, s.sums = false, typ, sumsSpec{rows: true}
+			add(s)
+		}
 	}
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64} {
 		for _, t := range tilesOf(typ) {
-			add(gemmSpec{typ: typ, out: typ, tile: t, vectorOut: true})
+			add(gemmSpec{typ: typ, out: typ, tile: t, vectorOut: true, bias: typ})
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])

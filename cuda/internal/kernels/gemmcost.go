@@ -7,22 +7,24 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// latency is the clocks from a request to memory until it is answered: 600 to 800 on devices of
+// latency is the clocks from a request to global memory until its answer: 600 to 800 on devices of
 // compute capability 8.0 and 9.0 (Luo and others, 2024, arXiv:2402.13499, section 4).
 const latency = 800
 
-// launchSeconds is what a kernel that copies an operand first costs: two events of a stream without
-// host work between them are some microseconds apart.
+// launchSeconds is the cost of a kernel that first copies an operand. Two events on a stream
+// without host work between them are some microseconds apart.
 const launchSeconds = 3e-6
 
-// turn is the clocks that a multiprocessor takes for a step of k of one block, and what bounds it.
-// All its blocks share the tensor cores, shared memory and the way from the cache.
+// turn returns the clocks that a multiprocessor needs for one step of k of one block, and the unit
+// that bounds it. All blocks of a multiprocessor share the tensor cores, shared memory and the
+// bandwidth to the cache.
 func (g *GPU) turn(s tensorSpec) (clocks float64, bound string) {
 	f := s.form
 	wm, wn := f.warp()
-	// tf32 at half the rate of 16 bits
+	// tf32 runs at half the rate of 16-bit types
 	mma := float64(f.bm*f.bn*f.bk) / (g.Tensor * 2 / float64(s.typ.Size()))
-	// Fragments of each warp, and what copies put there, at 128 bytes a clock.
+	// The warps read fragments from shared memory, and copies write tiles to it, at 128 bytes a
+	// clock.
 	copied := float64(s.staged())
 	moved := float64(f.bk * (f.bm*s.a.memory(s.typ).Size() + f.bn*s.b.memory(s.typ).Size()))
 	read := float64(f.warpsM * f.warpsN * (wm + wn) * f.bk * s.typ.Size())
@@ -38,8 +40,8 @@ func (g *GPU) turn(s tensorSpec) (clocks float64, bound string) {
 	return clocks, bound
 }
 
-// slots is about how many instructions a warp issues in a step of k: what multiplies, what reads
-// fragments, what copies, and what counts. TestProductModel holds it to the machine code.
+// slots estimates how many instructions a warp issues in a step of k: multiplications, reads of
+// fragments, copies and counters. TestProductModelSlots compares it with the machine code.
 func (s tensorSpec) slots() float64 {
 	f := s.form
 	wm, wn := f.warp()
@@ -64,8 +66,8 @@ func (s tensorSpec) slots() float64 {
 	return n
 }
 
-// fits reports whether a form has the registers for the way in which its tiles come: many small
-// copies need those of the sums, and what goes through registers more.
+// fits reports whether a form has enough registers for its copies. Many small copies need registers
+// that the sums occupy. Copies that pass through registers need more.
 func (s tensorSpec) fits() bool {
 	f := s.form
 	if s.singly(s.a) || s.singly(s.b) {
@@ -74,30 +76,32 @@ func (s tensorSpec) fits() bool {
 	if s.odd && f.bm < 64 {
 		return false
 	}
-	// a row of the tile at once
+	// All threads together must copy at least one row of the tile at once.
 	if s.unit(s.a)*f.threads() < f.bm || s.unit(s.b)*f.threads() < f.bn {
 		return false
 	}
 	units := s.units(s.a, f.bm) + s.units(s.b, f.bn)
-	if wm, wn := f.warp(); s.typ == dtype.F32 && wm*wn >= 64*64 { // rounding takes registers too
+	// rounding to tf32 needs registers too
+	if wm, wn := f.warp(); s.typ == dtype.F32 && wm*wn >= 64*64 {
 		return units <= 10
 	}
 	return f.threads() == 128 || units <= 12
 }
 
-// units is how many copies of an operand a thread starts in a step of k.
+// units returns how many copies of an operand a thread starts in a step of k.
 func (s tensorSpec) units(l tensorLoad, outer int) int {
 	return ceilDiv(outer*s.form.bk, s.unit(l)*s.form.threads())
 }
 
-// resident is how many blocks a multiprocessor holds at once.
+// resident returns how many blocks a multiprocessor holds at once.
 func (g *GPU) resident(s tensorSpec) int {
 	f := s.form
 	return min(s.blocks(), g.Shared/(s.shared()+1<<10), 1536/f.threads())
 }
 
-// cost is the seconds that a product takes, divided like that, by the model: the clocks of the
-// multiprocessor with most blocks, the time that memory takes, and the sum of the parts.
+// cost returns the seconds that the model predicts for a product with division d, and what bounds
+// it. It adds the clocks of the multiprocessor with the most blocks and the joining of parts.
+// Memory bandwidth sets a lower limit.
 func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float64, bound string) {
 	f, held := s.form, g.resident(s)
 	if held < 1 {
@@ -106,11 +110,11 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	turn, bound := g.turn(s)
 	whole, rest, parts := batch*d.whole, batch*(s.tiles(m, n)-d.whole), d.parts(k)
 	blocks := whole + rest*parts
-	most := ceilDiv(blocks, g.Cores) // of one multiprocessor
+	most := ceilDiv(blocks, g.Cores) // blocks of the busiest multiprocessor
 	together := float64(min(most, held))
-	// A block is a turn ahead for each stage but one: what it waits for is not there sooner.
+	// A block's copies run stages-1 turns ahead. A turn cannot end before its copies arrive.
 	pace := max(turn, latency/(float64(s.stages()-1)*together))
-	if s.singly(s.a) || s.singly(s.b) { // what goes through registers is waited for in each step
+	if s.singly(s.a) || s.singly(s.b) { // Each step waits for loads that pass through registers.
 		pace = max(pace, latency*float64(f.bk/16)/together)
 	}
 	if pace > turn {
@@ -118,8 +122,14 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	}
 	up := func(blocks, k int) float64 { return float64(ceilDiv(blocks, g.Cores) * ceilDiv(k, f.bk)) }
 	turns := up(whole, k) + up(rest*parts, min(k, d.chunk))
-	// The first tiles come from memory, and the results leave, while other blocks multiply.
-	ends := (2*latency + float64(f.bm*f.bn*s.out.Size())/64) * max(1, float64(most)/float64(held)) / together
+	// While a tile's first copies arrive, and while its results are stored, only other blocks
+	// multiply. A block that loops over tiles waits for the copies of its first tile only.
+	again := max(1, float64(most)/float64(held))
+	waits, stores := 2.0*latency*again, float64(f.bm*f.bn*s.out.Size())/64*again
+	if s.loop {
+		waits = 2 * latency
+	}
+	ends := (waits + stores) / together
 	clocks := turns*pace + ends
 	if bound == "tensor cores" && ends > 0.1*clocks {
 		bound = "ends of tiles"
@@ -140,10 +150,10 @@ func (g *GPU) cost(s tensorSpec, batch, m, n, k int, d division) (seconds float6
 	return seconds, bound
 }
 
-// joining is the seconds that the sums of parts take: all are written, and the block that comes
-// last at a tile counts, waits for the first and reads all, at 64 bytes a clock.
+// joining returns the seconds that joining the sums of parts takes. Every block writes its sums.
+// The last block at a tile counts, waits for one read and reads all sums at 64 bytes a clock.
 func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
-	of := float64(parts * s.partBytes()) // a tile's
+	of := float64(parts * s.partBytes()) // bytes of the sums of a tile
 	all, rate := float64(tiles)*of, g.Bandwidth
 	if all < float64(g.Cache)/2 {
 		rate = g.CacheRate * g.Clock
@@ -152,16 +162,18 @@ func (g *GPU) joining(s tensorSpec, tiles, parts int) float64 {
 	return all/rate + read + 3*latency/g.Clock
 }
 
-// moved is the bytes that memory must move. Each operand moves once for each wave of blocks that
-// shares it in the cache; the results move once.
+// moved returns the bytes that memory must move. Each wave of blocks reads an operand once and
+// shares it through the cache. The results move once.
 func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 	f := s.form
 	wave := g.Cores * g.resident(s)
-	rows := s.tune.or(s.tune.group, 8) // tiles along m that blocks take before they go on along n
+	// tiles along m that blocks compute before they advance along n
+	rows := s.tune.or(s.tune.group, 8)
 	high := min(rows, ceilDiv(m, f.bm))
 	wide := max(1, min(wave/high, ceilDiv(n, f.bn)))
 	a, b := float64(batch*m*k*s.a.memory(s.typ).Size()), float64(batch*k*n*s.b.memory(s.typ).Size())
-	// b is read again for each group of rows, a for each wave along n, unless the cache holds them.
+	// Each group of rows reads b again, and each wave along n reads a again, unless the cache holds
+	// them.
 	againA, againB := float64(ceilDiv(ceilDiv(n, f.bn), wide)), float64(ceilDiv(ceilDiv(m, f.bm), high))
 	if a < float64(g.Cache)/2 {
 		againA = 1
@@ -170,13 +182,13 @@ func (g *GPU) moved(s tensorSpec, batch, m, n, k int, inParts bool) float64 {
 		againB = 1
 	}
 	out := float64(batch * m * n * s.out.Size())
-	if inParts { // which joining counts
+	if inParts { // joining counts them
 		out = 0
 	}
 	return a*againA + b*againB + out
 }
 
-// product is what the choice of a form depends on, and chosenForm the choice.
+// product is everything that the choice of a form depends on. chosenForm is the result.
 type product struct {
 	spec           tensorSpec
 	batch, m, n, k int
@@ -189,17 +201,17 @@ type chosenForm struct {
 	seconds float64
 }
 
-// chosenForms keeps choices: a step asks for the same ones again, and a choice takes some
+// chosenForms caches choices: each step asks for the same ones, and a choice takes some
 // microseconds.
 type chosenForms struct {
 	mu    sync.RWMutex
 	forms map[product]chosenForm
 }
 
-// keptForms bounds what is kept of a program whose shapes never repeat.
+// keptForms limits the cache of a program whose shapes never repeat.
 const keptForms = 4096
 
-// choose returns the form that costs least, and how it is divided: not at all where split is false.
+// choose returns the cheapest form and its division. If split is false, k is not divided.
 func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorSpec, d division, seconds float64) {
 	p, kept := product{s, batch, m, n, k, split}, g.chosen
 	kept.mu.RLock()
@@ -217,11 +229,11 @@ func (g *GPU) choose(s tensorSpec, batch, m, n, k int, split bool) (best tensorS
 	return c.spec, c.division, c.seconds
 }
 
-// compare takes the form of least cost.
+// compare returns the cheapest form.
 func (g *GPU) compare(p product) chosenForm {
 	best := chosenForm{seconds: math.Inf(1)}
 	g.eachForm(p, func(c chosenForm) {
-		// Forms come in the order of what they read: a later one must gain something.
+		// Forms are sorted by the bytes they read: a later form must be 3 % faster to win.
 		if c.seconds < 0.97*best.seconds {
 			best = c
 		}
@@ -229,12 +241,12 @@ func (g *GPU) compare(p product) chosenForm {
 	return best
 }
 
-// eachForm calls f with the ways to carry out a product, and what each costs.
+// eachForm calls f with each form of a product, its division and its cost.
 func (g *GPU) eachForm(p product, f func(chosenForm)) {
 	s, batch, m, n, k := p.spec, p.batch, p.m, p.n, p.k
 	for _, form := range tensorForms {
 		if form.bm > 16 && form.bm >= 2*m || form.bn > 64 && form.bn >= 2*n {
-			continue // half of the block would be beyond the edge
+			continue // at least half of the block would lie beyond the edge
 		}
 		s.form = form.of(s.typ)
 		if !s.fits() {
@@ -244,12 +256,16 @@ func (g *GPU) eachForm(p product, f func(chosenForm)) {
 			t, _ := g.cost(s, batch, m, n, k, d)
 			f(chosenForm{s, d, t})
 		}
+		if s, d, ok := g.looped(s, batch, m, n, k); ok {
+			t, _ := g.cost(s, batch, m, n, k, d)
+			f(chosenForm{s, d, t})
+		}
 	}
 }
 
-// divisions are ways to divide a product. Of parts there are such that their blocks are as many as
-// the multiprocessors, or some times that. Of one matrix the whole tiles are as many as can be
-// shared out evenly, or one less for each multiprocessor.
+// divisions lists ways to divide a product. The number of parts is chosen such that their blocks
+// fill all multiprocessors once, or several times. For a single matrix, the whole tiles are those
+// that all multiprocessors share evenly, or one less for each multiprocessor.
 func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division {
 	list := []division{undivided(k)}
 	if !split {
@@ -271,26 +287,27 @@ func (g *GPU) divisions(s tensorSpec, batch, m, n, k int, split bool) []division
 			parts := min(each*g.Cores/rest, k/128, mostParts)
 			if parts > before {
 				before = parts
-				list = append(list, division{whole, ceilDiv(ceilDiv(k, parts), 64) * 64})
+				list = append(list, division{whole: whole, chunk: ceilDiv(ceilDiv(k, parts), 64) * 64})
 			}
 		}
 	}
 	return list
 }
 
-// mostEach is how many blocks of parts a division has at most for each multiprocessor.
+// mostEach limits the blocks of parts that a division has for each multiprocessor.
 const mostEach = 16
 
-// tensorPlan is how a product on tensor cores is carried out.
+// tensorPlan is the plan of a product on tensor cores.
 type tensorPlan struct {
 	tensorSpec
 	division
-	seconds            float64 // by the model, with the copies
-	realignA, realignB bool    // copied first, to rows that begin on 16 bytes
+	seconds float64 // predicted by the model, copies included
+	// the operand is first copied to rows that begin at multiples of 16 bytes
+	realignA, realignB bool
 }
 
-// choosePlan is choose for operands of which some may be copied first: those that would come
-// element by element, where the copies' bytes cost less than that.
+// choosePlan is choose for operands that may be copied first. It copies an operand that would
+// otherwise be loaded element by element, where the copy costs less than such loads.
 func (g *GPU) choosePlan(out, a, b Operand, split bool) (best tensorPlan) {
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	split = split && batch <= maxGridY
@@ -303,15 +320,15 @@ func (g *GPU) choosePlan(out, a, b Operand, split bool) (best tensorPlan) {
 	return best
 }
 
-// realignment is which operands are copied first, what that costs, and the product that is left,
-// without a form.
+// realignment says which operands are copied first, and what the copies cost. spec is the remaining
+// product, without a form.
 type realignment struct {
 	a, b    bool
 	spec    tensorSpec
 	seconds float64
 }
 
-// realignments are the ways to copy operands first; the first way copies none.
+// realignments lists the ways to copy operands first. The first way copies none.
 func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
 	s, _ := tensorSpecFor(out, a, b)
 	list[0].spec, count = s, 1
@@ -334,7 +351,7 @@ func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
 		if c.b {
 			with.b.vector, with.b.ragged = whole, b.Shape.At(alongOf(with.b, 2))%whole != 0
 			r.seconds += copies(b)
-			// Beside rows of k that are copied whole, those of a may begin anywhere.
+			// If rows of b are copied in whole pieces, rows of a may begin anywhere.
 			if !c.a && !with.b.alongK && s.singly(s.a) && oddRows(a, with.a.alongK) {
 				with.odd, with.a.vector, with.a.ragged = true, 2, true
 			}
@@ -348,7 +365,7 @@ func (g *GPU) realignments(out, a, b Operand) (list [4]realignment, count int) {
 	return list, count
 }
 
-// alongOf is the dimension along which rows of an operand lie.
+// alongOf returns the dimension along which the rows of an operand lie.
 func alongOf(l tensorLoad, outer int) int {
 	if l.alongK {
 		return 3 - outer

@@ -26,9 +26,10 @@ type Counters func() (addr uint64, err error)
 // CounterWords is how many tiles of a product may be divided along k.
 const CounterWords = 4096
 
-// division is how the sums of a product are divided: the first tiles of each matrix are whole, and
-// blocks of the others sum up chunk of k each.
-type division struct{ whole, chunk int }
+// division is how a product is divided among blocks. The first tiles of each matrix are whole. A
+// block of any other tile sums up a chunk of k. A kernel that loops over tiles has at most that
+// many workers.
+type division struct{ whole, chunk, workers int }
 
 // undivided has whole tiles alone.
 func undivided(k int) division { return division{chunk: max(k, 1)} }

@@ -34,14 +34,14 @@ func TestProductParts(t *testing.T) {
 		as   division
 		form func(o ProductOperands) productForm
 	}{
-		{dtype.F32, [4]int{1, 130, 132, 96}, division{3, 32}, tile(dtype.F32, largeTile)},
-		{dtype.F32, [4]int{2, 65, 40, 130}, division{0, 64}, tile(dtype.F32, mediumTile)},
-		{dtype.F32, [4]int{1, 33, 64, 200}, division{1, 64}, tile(dtype.F32, smallTile)},
-		{dtype.F64, [4]int{1, 40, 66, 70}, division{0, 32}, tile(dtype.F64, doubleTile)},
-		{dtype.BF16, [4]int{1, 136, 136, 160}, division{2, 64}, core(tensorForms[0])},
-		{dtype.F16, [4]int{2, 70, 64, 200}, division{0, 64}, core(tensorForm{64, 64, 32, 2, 2, 3, 4})},
-		{dtype.BF16, [4]int{1, 16, 136, 320}, division{0, 64}, core(tensorForm{16, 64, 64, 1, 4, 4, 4})},
-		{dtype.F16, [4]int{1, 40, 129, 190}, division{1, 128}, core(tensorForm{32, 64, 64, 1, 4, 4, 4})},
+		{dtype.F32, [4]int{1, 130, 132, 96}, division{whole: 3, chunk: 32}, tile(dtype.F32, largeTile)},
+		{dtype.F32, [4]int{2, 65, 40, 130}, division{whole: 0, chunk: 64}, tile(dtype.F32, mediumTile)},
+		{dtype.F32, [4]int{1, 33, 64, 200}, division{whole: 1, chunk: 64}, tile(dtype.F32, smallTile)},
+		{dtype.F64, [4]int{1, 40, 66, 70}, division{whole: 0, chunk: 32}, tile(dtype.F64, doubleTile)},
+		{dtype.BF16, [4]int{1, 136, 136, 160}, division{whole: 2, chunk: 64}, core(tensorForms[0])},
+		{dtype.F16, [4]int{2, 70, 64, 200}, division{whole: 0, chunk: 64}, core(tensorForm{64, 64, 32, 2, 2, 3, 4})},
+		{dtype.BF16, [4]int{1, 16, 136, 320}, division{whole: 0, chunk: 64}, core(tensorForm{16, 64, 64, 1, 4, 4, 4})},
+		{dtype.F16, [4]int{1, 40, 129, 190}, division{whole: 1, chunk: 128}, core(tensorForm{32, 64, 64, 1, 4, 4, 4})},
 	} {
 		m := newMachine(t)
 		m.blocks = true

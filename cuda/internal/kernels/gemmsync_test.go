@@ -39,11 +39,17 @@ func TestMatMulSynchronisation(t *testing.T) {
 			s.form = tensorForm{128, 256, 32, 2, 4, 3, 1}
 			return s
 		}},
+		// A block loops over four tiles. The last fragments and copies of one meet the next one's.
+		{dtype.BF16, [3]int{136, 136, 96}, "N", "N", func(c, x, y Operand) productForm {
+			s, _ := tensorSpecFor(c, x, y)
+			s.form, s.loop = tensorForms[0], true
+			return s
+		}},
 	} {
 		m := newMachine(t)
 		out := m.tensor(c.typ, dense(1, c.d[0], c.d[1]), 0)
 		x, y := m.random(m.tensor(c.typ, matrixLayout(c.a, 1, c.d[0], c.d[2]), 0)), m.random(m.tensor(c.typ, matrixLayout(c.b, 1, c.d[2], c.d[1]), 0))
-		list, err := launchMatMul(c.form(out, x, y), ProductOperands{Out: out, A: x, B: y})
+		list, err := launchParts(c.form(out, x, y), ProductOperands{Out: out, A: x, B: y}, division{chunk: c.d[2], workers: 1}, 0, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,16 +80,34 @@ func TestTensorAssemble(t *testing.T) {
 					t.Fatal(err)
 				}
 				a.add(k)
+				// A block that loops over tiles, with the activation and plain.
+				plain := s
+				plain.out, plain.actSpec = dtype.F32, actSpec{}
+				for _, s := range []tensorSpec{s, plain} {
+					if s.loop = true; !s.loops() {
+						continue
+					}
+					k, err := s.kernel(back)
+					if err != nil {
+						t.Fatal(err)
+					}
+					a.add(k)
+				}
 			}
 		}
 		for _, s := range tf32LoadsOf(f) {
 			for to, bias := range map[tensorStore]dtype.Type{storeElements: dtype.Invalid, storeShifted: dtype.F32, storePieces: dtype.F32} {
 				s.to, s.bias = to, bias
-				k, err := s.kernel()
-				if err != nil {
-					t.Fatal(err)
+				for _, s.loop = range []bool{false, true} {
+					if s.loop && !s.loops() {
+						continue
+					}
+					k, err := s.kernel()
+					if err != nil {
+						t.Fatal(err)
+					}
+					a.add(k)
 				}
-				a.add(k)
 			}
 		}
 	}

@@ -14,7 +14,8 @@ type tensorBuilder struct {
 	s            tensorSpec
 	m, n, k      ptx.Value
 	shared       ptx.Ptr
-	stage        int // bytes of a stage
+	results      ptx.Ptr // where results pass through shared memory
+	stage        int     // bytes of a stage
 	lane         ptx.Value
 	tileM, tileN ptx.Value // first row and column of the block
 	warpM, warpN ptx.Value // and of the warp within the block
@@ -35,18 +36,10 @@ func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 	b.MinBlocks(s.tune.or(s.tune.blocks, s.blocks()))
 	q := declareProduct(b, s.a.memory(s.typ), s.b.memory(s.typ), s.out, s.bias, s.parts)
 	g.act = declareActivation(b, s.actSpec, s.out, programs)
-	g.m, g.n, g.k = q.m, q.n, q.k
-	switch {
-	case s.odd && s.a.alongK:
-		g.oddRows(&q)
-	case s.odd:
-		g.tileM, g.tileN = tileOf(b, q.tile, g.m, g.n, f.bm-2, f.bn, s.tune)
-	default:
-		g.tileM, g.tileN = tileOf(b, q.tile, g.m, g.n, f.bm, f.bn, s.tune)
-	}
-	half := f.bm * f.bk * s.typ.Size() // bytes of a's tile
+	g.m, g.n = q.m, q.n
 	g.stage = s.staged()
 	g.shared = sharedTiles(b, ptx.U8, s.shared(), s.dynamicShared())
+	g.results = g.shared
 	wm, wn := f.warp()
 	warp := b.WarpID()
 	g.warpM, g.warpN = warp.Div(num(f.warpsN)).Mul(num(wm)), warp.Rem(num(f.warpsN)).Mul(num(wn))
@@ -59,24 +52,53 @@ func (s tensorSpec) build(b *ptx.Builder, programs []*expr.Program) [3]int {
 			}
 		}
 	}
+	if s.loop {
+		g.loopTiles(q)
+	} else {
+		g.oneTile(q)
+	}
+	return [3]int{f.threads(), 1, 1}
+}
+
+// oneTile computes the tile of a block that has no other.
+func (g *tensorBuilder) oneTile(q productParams) {
+	f, s := g.s.form, g.s
+	g.k = q.k
+	switch {
+	case s.odd && s.a.alongK:
+		g.oddRows(&q)
+	case s.odd:
+		g.tileM, g.tileN = tileOf(g.Builder, q.tile, g.m, g.n, f.bm-2, f.bn, s.tune)
+	default:
+		g.tileM, g.tileN = tileOf(g.Builder, q.tile, g.m, g.n, f.bm, f.bn, s.tune)
+	}
 	g.declareSums()
 	if s.odd && !s.a.alongK {
-		g.oddSums(q, half)
+		g.oddSums(q)
 	} else {
-		loadA := g.copier(s.a, q.a, q.a.stride1, q.a.stride2, g.tileM, g.m, f.bm, 0)
-		loadB := g.copier(s.b, q.b, q.b.stride2, q.b.stride1, g.tileN, g.n, f.bn, half)
-		g.sum(loadA, loadB, half)
+		g.sum(g.copiers(q))
 	}
+	g.complete(q)
+}
+
+// copiers prepares to copy the operands of the block's tile.
+func (g *tensorBuilder) copiers(q productParams) []*tensorCopier {
+	f := g.s.form
+	return []*tensorCopier{g.copier(g.s.a, q.a, q.a.stride1, q.a.stride2, g.tileM, g.m, f.bm, 0),
+		g.copier(g.s.b, q.b, q.b.stride2, q.b.stride1, g.tileN, g.n, f.bn, g.s.stagedA())}
+}
+
+// complete turns the sums of a tile, or of its part, into results.
+func (g *tensorBuilder) complete(q productParams) {
 	finish := func() {
 		g.finish(q)
 		g.storeSums()
 	}
-	if s.parts {
-		q.parts.join(b, b.ThreadID(0), f.threads(), g.partSums(), finish)
+	if g.s.parts {
+		q.parts.join(g.Builder, g.ThreadID(0), g.s.form.threads(), g.partSums(), finish)
 	} else {
 		finish()
 	}
-	return [3]int{f.threads(), 1, 1}
 }
 
 // partSums are all sums of a thread.
@@ -94,37 +116,51 @@ func (g *tensorBuilder) partSums() []partSums {
 // for each 8 columns.
 type fragments struct{ a, b [][]*ptx.Var }
 
-// sum adds the products of all tiles to the accumulators. Fragments of the next step are read
-// before those of this one are multiplied, so that the tensor cores do not wait for shared memory.
-func (g *tensorBuilder) sum(loadA, loadB *tensorCopier, half int) {
-	b, f := g.Builder, g.s.form
-	stages, steps := g.s.stages(), g.s.steps()
-	readA := g.reader(g.s.a.alongK, f.bm, g.warpM, 0, false)
-	readB := g.reader(g.s.b.alongK, f.bn, g.warpN, half, true)
-	loads := []*tensorCopier{loadA, loadB}
-	// Without asynchronous copies there is nothing to wait for but the other threads.
-	async := loadA.async() || loadB.async()
-	commit := func() {
-		if async {
-			b.CommitGroup()
-		}
+// sum adds the products of all tiles to the accumulators.
+func (g *tensorBuilder) sum(loads []*tensorCopier) {
+	g.fill(loads)
+	g.multiplyAll(loads)
+}
+
+// async reports whether one of the operands comes in asynchronous copies. Without them there is
+// nothing to wait for but the other threads.
+func async(loads []*tensorCopier) bool { return loads[0].async() || loads[1].async() }
+
+func (g *tensorBuilder) commit(loads []*tensorCopier) {
+	if async(loads) {
+		g.CommitGroup()
 	}
-	arrived := func(but int) {
-		if async {
-			b.WaitGroup(but)
-		}
-		b.Barrier()
-	}
+}
+
+// fill starts the copies of all stages but one.
+func (g *tensorBuilder) fill(loads []*tensorCopier) {
+	b := g.Builder
 	b.Comment("fill all stages but one")
-	for i := range stages - 1 {
+	for i := range g.s.stages() - 1 {
 		at := b.U32(uint32(i * g.stage))
 		for _, l := range loads {
 			l.first = i == 0
-			l.fetch(0, 1, b.U32(uint32(i*f.bk)), at)()
+			l.fetch(0, 1, b.U32(uint32(i*g.s.form.bk)), at)()
 			l.first = false
 			l.advance()
 		}
-		commit()
+		g.commit(loads)
+	}
+}
+
+// multiplyAll adds the products of all tiles, of which fill began to copy the first. Fragments of
+// the next step are read before those of this one are multiplied, so that the tensor cores do not
+// wait for shared memory.
+func (g *tensorBuilder) multiplyAll(loads []*tensorCopier) {
+	b, f := g.Builder, g.s.form
+	stages, steps := g.s.stages(), g.s.steps()
+	readA := g.reader(g.s.a.alongK, f.bm, g.warpM, 0, false)
+	readB := g.reader(g.s.b.alongK, f.bn, g.warpN, g.s.stagedA(), true)
+	arrived := func(but int) {
+		if async(loads) {
+			b.WaitGroup(but)
+		}
+		b.Barrier()
 	}
 	var parts [2]fragments // of this step and of the next
 	for p := range parts {
@@ -162,7 +198,7 @@ func (g *tensorBuilder) sum(loadA, loadB *tensorCopier, half int) {
 						l.fetch(0, 1, ahead, to.Get())
 					}
 				}
-				commit()
+				g.commit(loads)
 			}
 			for _, l := range loads {
 				// a part at a time: fewer registers wait for memory while the other blocks multiply

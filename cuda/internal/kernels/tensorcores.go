@@ -22,6 +22,7 @@ type tensorSpec struct {
 	actSpec
 	sums  sumsSpec
 	parts bool // it is divided along k
+	loop  bool // blocks loop over tiles
 	tune  productTune
 }
 
@@ -162,6 +163,9 @@ func (s tensorSpec) name() string {
 	if s.parts {
 		out += "_parts"
 	}
+	if s.loop {
+		out += "_loop"
+	}
 	out += fmt.Sprintf("_s%d", s.stages())
 	if s.tune != (productTune{}) {
 		out += "_" + s.tune.String()
@@ -252,9 +256,17 @@ func (s tensorSpec) blocks() int {
 // begin up to 7 elements late. The padding keeps stores free of conflicts.
 func (s tensorSpec) pitch() int { return s.form.bn + 8 }
 
-// shared is the bytes of shared memory: for the stages, and after them for the results.
+// shared is the bytes of shared memory. Results of 16 bits pass through it behind the last step,
+// where the stages were. In a loop they need a place of their own, as the stages fill again.
 func (s tensorSpec) shared() int {
-	return max(s.stages()*s.staged(), s.form.bm*s.pitch()*2)
+	stages, results := s.stages()*s.staged(), s.form.bm*s.pitch()*2
+	switch {
+	case !s.loop:
+		return max(stages, results)
+	case s.out == dtype.F32:
+		return stages
+	}
+	return stages + results
 }
 
 func (s tensorSpec) dynamicShared() int { return beyondStatic(s.shared(), 0) }
@@ -280,8 +292,8 @@ func tensorMatMul(g *GPU, o ProductOperands, scratch Scratch) ([]Launch, error) 
 	batch, m, n, k := out.Shape.At(0), out.Shape.At(1), out.Shape.At(2), a.Shape.At(2)
 	if scratch == nil {
 		s, _ := tensorSpecFor(out, a, b)
-		s, _, _ = g.choose(s, batch, m, n, k, false)
-		return launchMatMul(s.finishing(o), o)
+		s, d, _ := g.choose(s, batch, m, n, k, false)
+		return launchParts(s.finishing(o), o, d, 0, 0)
 	}
 	p := g.choosePlan(out, a, b, o.Counters != nil)
 	if o.Choose != nil {
@@ -317,9 +329,9 @@ func (p tensorPlan) launches(o ProductOperands, scratch Scratch) ([]Launch, erro
 	}
 	o.A, o.B = a, b
 	s, _ := tensorSpecFor(out, a, b)
-	s.form = p.form
+	s.form, s.loop = p.form, p.loop
 	if s = s.finishing(o); p.chunk >= k {
-		l, err = launchMatMul(s, o)
+		l, err = launchParts(s, o, p.division, 0, 0)
 	} else {
 		l, err = splitMatMul(s, o, p.division, scratch)
 	}
@@ -332,6 +344,7 @@ func (s tensorSpec) finishing(o ProductOperands) tensorSpec {
 	if s.with != dtype.Invalid && !o.besideInPieces(s.to) {
 		s.to = storeElements
 	}
+	s.loop = s.loop && s.loops() && s.sums == (sumsSpec{}) // a tile's sums are not those of the next
 	return s
 }
 

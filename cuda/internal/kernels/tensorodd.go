@@ -38,7 +38,7 @@ func (g *tensorBuilder) ofBlock(o gemmOperand) gemmOperand {
 // oddSums sums up the even rows of an a that lies along m, then the odd ones, whose tile begins one
 // element before: the sums move on by a row between. The first row of the tile then has the odd
 // ones' products alone, and the last is the next tile's.
-func (g *tensorBuilder) oddSums(q productParams, half int) {
+func (g *tensorBuilder) oddSums(q productParams) {
 	b, f, k := g.Builder, g.s.form, g.k
 	for odd := range 2 {
 		b.Comment("rows of k that begin at elements %d, %d, ... of memory", odd, odd+2)
@@ -58,8 +58,8 @@ func (g *tensorBuilder) oddSums(q productParams, half int) {
 		g.k = k.Add(num(1 - odd)).Shr(num(1))
 		loadA := g.copier(g.s.a, x, x.stride1, strideA, g.tileM, g.m, f.bm, 0)
 		loadA.before = odd > 0
-		loadB := g.copier(g.s.b, y, y.stride2, strideB, g.tileN, g.n, f.bn, half)
-		g.sum(loadA, loadB, half)
+		loadB := g.copier(g.s.b, y, y.stride2, strideB, g.tileN, g.n, f.bn, g.s.stagedA())
+		g.sum([]*tensorCopier{loadA, loadB})
 	}
 	g.k = k
 }

@@ -87,7 +87,7 @@ func (g *tensorBuilder) writeOut(c gemmOperand) {
 	b.Comment("the results go through shared memory")
 	t, pitch := storage(s.typ), s.pitch()
 	row, col := g.warpM.Add(g.lane.Shr(num(2))), g.warpN.Add(g.lane.And(num(3)).Shl(num(1)))
-	at := g.shared.As(t).At(row.Mul(num(pitch)).Add(col))
+	at := g.results.As(t).At(row.Mul(num(pitch)).Add(col))
 	for i := range g.acc {
 		for h := range 2 {
 			to := at.At(num((i*16 + h*8) * pitch))
@@ -143,7 +143,7 @@ func (g *tensorBuilder) storeElements(c gemmOperand) {
 			r, k, at, col := place(i)
 			b.If(g.has(r, at).And(col.Lt(g.n)), func() {
 				p := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(col.Bitcast(ptx.S32).MulWide(c.stride2))
-				g.leave(p, beside[i], g.shared.As(t).At(r.Mul(num(g.s.pitch())).Add(k)).Load())
+				g.leave(p, beside[i], g.results.As(t).At(r.Mul(num(g.s.pitch())).Add(k)).Load())
 			})
 		}
 	})
@@ -155,7 +155,7 @@ func (g *tensorBuilder) storePieces(c gemmOperand) {
 	row, piece, step := g.piece()
 	rows := func(first ptx.Value, beside []ptx.Value) {
 		r := row.Add(first)
-		from := g.shared.AtByte(r.Mul(num(g.s.pitch())).Add(piece).Shl(num(1)))
+		from := g.results.AtByte(r.Mul(num(g.s.pitch())).Add(piece).Shl(num(1)))
 		at, k := g.tileM.Add(r), g.tileN.Add(piece)
 		b.If(g.has(r, at).And(k.Lt(g.n)), func() {
 			line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1))
@@ -203,7 +203,7 @@ func (g *tensorBuilder) storeShifted(c gemmOperand) {
 		b.If(g.has(r, at), func() {
 			late := g.late(c, r)
 			line := c.p.At(at.Bitcast(ptx.S32).MulWide(c.stride1)).At(g.tileN)
-			from := g.shared.As(t).At(r.Mul(num(g.s.pitch())).Add(piece.Shl(num(3))))
+			from := g.results.As(t).At(r.Mul(num(g.s.pitch())).Add(piece.Shl(num(3))))
 			// Of the piece's first element, from the row's first on: negative before it.
 			first := piece.Shl(num(3)).Sub(late).Bitcast(ptx.S32)
 			end, col := count.Bitcast(ptx.S32), g.tileN.Bitcast(ptx.S32)

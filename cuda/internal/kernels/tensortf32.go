@@ -16,7 +16,10 @@ func (f tensorForm) of(t dtype.Type) tensorForm {
 }
 
 // staged is the bytes of a stage.
-func (s tensorSpec) staged() int { return (s.form.bm + s.form.bn) * s.form.bk * s.typ.Size() }
+func (s tensorSpec) staged() int { return s.stagedA() + s.form.bn*s.form.bk*s.typ.Size() }
+
+// stagedA is how many of them are a's tile, which lies before b's.
+func (s tensorSpec) stagedA() int { return s.form.bm * s.form.bk * s.typ.Size() }
 
 // steps is how many instructions along k a stage takes: each multiplies 32 bytes of a row.
 func (s tensorSpec) steps() int { return s.form.bk * s.typ.Size() / 32 }

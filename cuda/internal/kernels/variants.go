@@ -93,6 +93,9 @@ func MatMulVariants(g *GPU, o ProductOperands, scratch Scratch) ([]Variant, erro
 				s, _ := tensorSpecFor(out, a, b)
 				s.form, s.tune = f, tune
 				try(fmt.Sprintf("%v %v", f, tune), s)
+				if s, d, ok := g.looped(s, batch, m, n, k); ok {
+					l.add(fmt.Sprintf("%v %v loop", f, tune), func() ([]Launch, error) { return launchParts(s, o, d, 0, 0) })
+				}
 			}
 		}
 		return l.list, l.err

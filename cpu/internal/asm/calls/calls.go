@@ -1,9 +1,9 @@
-// Package calls finds the named functions that a lowered program holds, written out as primitives,
-// so that the CPU driver can run each by one kernel ([asm.Function]) in place of dozens.
+// Package calls finds the named functions that a lowered program contains as primitives. The CPU
+// driver can then run each by one kernel ([asm.Function]) instead of dozens.
 //
-// A find is exact: the instructions between argument and result are those of the function's
-// formula, so that the kernel gives the bits that they would give. Where the lowering has merged or
-// simplified something across the border, nothing is found and the primitives run.
+// A match is exact: the instructions between argument and result are those of the function's
+// formula. So the kernel gives the same bits. If the lowering has merged or simplified instructions
+// across the boundary, there is no match, and the primitives run.
 package calls
 
 import (
@@ -16,20 +16,19 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A Call says that value Root of a program is the function Name, of package expr, of value Arg.
-// Both are float32.
+// Call says that value Root of a program is the function Name, of package expr, applied to value
+// Arg. Both values are float32.
 type Call struct {
 	Name      string
 	Root, Arg int32
 }
 
-// Find returns the calls in p that are not inside another, by their roots in increasing order. Only
-// functions for which has answers true are looked for, and not those whose kernel was made from
-// another formula than package expr has now. What lies between Arg and Root may have other uses;
-// see [Live].
+// Find returns the calls in p that are not inside another call, sorted by Root. It looks only for
+// functions for which has returns true. It skips functions whose kernel was generated from another
+// formula than package expr has now. Values between Arg and Root may have other uses; see [Live].
 func Find(p *expr.Program, has func(name string) bool) []Call {
 	var found []Call
-	inside := make([]bool, len(p.Code)) // of a call found already
+	inside := make([]bool, len(p.Code)) // values that belong to a call found already
 	for v := len(p.Code) - 1; v >= 0; v-- {
 		if p.Code[v].Type != dtype.F32 || inside[v] {
 			continue
@@ -57,8 +56,8 @@ func Find(p *expr.Program, has func(name string) bool) []Call {
 	return found
 }
 
-// Live marks the values of p that are needed when the roots of calls are computed from their
-// arguments alone.
+// Live marks the values of p that are still needed if each call is computed from its argument by
+// one kernel.
 func Live(p *expr.Program, found []Call) []bool {
 	arg := map[int32]int32{}
 	for _, c := range found {
@@ -86,14 +85,15 @@ func Live(p *expr.Program, found []Call) []bool {
 	return live
 }
 
-// A pattern is the formula of a function.
+// pattern is the formula of a function.
 type pattern struct {
 	name, key string
 	code      []expr.Instr
 	root      int32
 }
 
-// patterns returns the formulas of one float32 argument, the longest first: some hold others.
+// patterns returns the formulas with one float32 argument. The longest come first, because some
+// contain others.
 var patterns = sync.OnceValue(func() []pattern {
 	var all []pattern
 	for name, f := range expr.Funcs() {
@@ -102,7 +102,7 @@ var patterns = sync.OnceValue(func() []pattern {
 		}
 		p, err := expr.Lower([]*expr.Expr{expr.Call(name, expr.X(0))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 		if err != nil || len(p.Outs) != 1 {
-			continue // it has no float32 form
+			continue // the function has no float32 form
 		}
 		all = append(all, pattern{name, p.Key(), p.Code, p.Outs[0]})
 	}
@@ -115,8 +115,8 @@ var patterns = sync.OnceValue(func() []pattern {
 // matcher compares a pattern with a part of a program.
 type matcher struct {
 	pattern, code []expr.Instr
-	at            []int32 // the program's value for each of the pattern's
-	trail         []int32 // the pattern's values in the order in which they were given one
+	at            []int32 // for each value of the pattern, the program's value matched to it
+	trail         []int32 // the pattern's values in the order in which they were matched
 	arg           int32
 }
 
@@ -142,7 +142,7 @@ func (m *matcher) match(i, v int32) bool {
 		return true
 	}
 	m.undo(mark)
-	// Lowering orders the operands of commutative operations by where they stand.
+	// The lowering may have exchanged the operands of commutative operations.
 	if commutes(f.Op) && m.match(f.A, c.B) && m.match(f.B, c.A) && (operands < 3 || m.match(f.C, c.C)) {
 		m.set(i, v)
 		return true

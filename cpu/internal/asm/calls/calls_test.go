@@ -54,7 +54,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: found %q, want %q", c.name, got, c.want)
 		}
 	}
-	// Only what the caller has is looked for, and double precision is not.
+	// Find looks only for functions that the caller has, and not in double precision.
 	p := lower(t, call("exp", x), dtype.F32)
 	if found := Find(p, func(string) bool { return false }); len(found) != 0 {
 		t.Errorf("found %v for a caller without kernels", found)
@@ -86,8 +86,8 @@ func TestEveryFunction(t *testing.T) {
 	}
 }
 
-// TestLive computes programs by calls and what Live leaves, and compares with all primitives, bit
-// for bit.
+// TestLive computes programs by calls and the primitives that Live leaves. It compares the bits
+// with a run of all primitives.
 func TestLive(t *testing.T) {
 	x := expr.X(0)
 	e := expr.Call("exp", x.Mul(expr.C(0.25)))
@@ -123,8 +123,8 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// evalCalls evaluates p with a one-function program for each call. A value that is not live reads
-// as NaN.
+// evalCalls evaluates p with a program of one function for each call. It uses NaN for a value that
+// is not live.
 func evalCalls(t *testing.T, p *expr.Program, found []Call, live []bool, x uint64) uint64 {
 	vals := make([]uint64, len(p.Code))
 	for v, c := range p.Code {

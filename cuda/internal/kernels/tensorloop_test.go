@@ -1,0 +1,119 @@
+package kernels
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/flambeau-go/flambeau/dtype"
+)
+
+// A kernel that loops over tiles gives the bits of the one with a block for each tile. That holds
+// for one worker and for several, at edges, and with whatever is done to the sums.
+func TestTensorLoop(t *testing.T) {
+	for i, c := range []struct {
+		typ, out dtype.Type
+		d        [3]int // m, n, k
+		orders   string
+		form     tensorForm
+		workers  int
+	}{
+		{dtype.BF16, dtype.BF16, [3]int{256, 256, 64}, "NN", tensorForms[0], 1},
+		{dtype.BF16, dtype.BF16, [3]int{130, 392, 100}, "NT", tensorForms[0], 3},
+		{dtype.F16, dtype.F32, [3]int{260, 134, 40}, "TN", tensorForms[0], 2},
+		{dtype.BF16, dtype.BF16, [3]int{140, 520, 72}, "NN", tensorForms[1], 2},
+		{dtype.F16, dtype.F16, [3]int{520, 136, 34}, "TN", tensorForm{256, 128, 32, 4, 2, 3, 1}, 1},
+		{dtype.F32, dtype.F32, [3]int{130, 260, 36}, "NN", tensorForms[0].of(dtype.F32), 2},
+		{dtype.BF16, dtype.BF16, [3]int{130, 264, 0}, "NN", tensorForms[0], 2},
+	} {
+		m := newMachine(t)
+		m.blocks = true
+		rows, columns, k := c.d[0], c.d[1], c.d[2]
+		o := ProductOperands{Out: m.tensor(c.out, dense(1, rows, columns), 0), TF32: c.typ == dtype.F32,
+			A: m.random(m.tensor(c.typ, matrixLayout(c.orders[:1], 1, rows, k), 0)), B: m.random(m.tensor(c.typ, matrixLayout(c.orders[1:], 1, k, columns), 0))}
+		if i%2 == 1 {
+			o.Bias = m.random(m.tensor(c.typ, dense(columns), 0))
+		}
+		if c.typ == c.out && c.typ.IsHalf() && i%3 == 0 {
+			o.Act, o.Pre = geluOf(c.typ), m.tensor(c.typ, dense(1, rows, columns), 0)
+		}
+		s, _ := tensorSpecFor(o.Out, o.A, o.B)
+		if s.form = c.form; !s.loops() {
+			t.Fatalf("%s may not loop", s.name())
+		}
+		s = s.finishing(o)
+		d, tiles := undivided(k), s.tiles(rows, columns)
+		if d.workers = c.workers; tiles <= c.workers {
+			t.Fatalf("%s: %d tiles are no work for %d", s.name(), tiles, c.workers)
+		}
+		run := func(s tensorSpec) (bits [][]uint64) {
+			list, err := launchParts(s, o, d, 0, 0)
+			if err == nil && (s.loop && list[0].Grid[0] != uint32(c.workers) || !s.loop && list[0].Grid[0] != uint32(tiles)) {
+				t.Fatalf("%s: %d blocks for %d tiles", s.name(), list[0].Grid[0], tiles)
+			}
+			m.run(list, err)
+			bits = append(bits, m.read(o.Out))
+			if o.Pre.Type != dtype.Invalid {
+				bits = append(bits, m.read(o.Pre))
+			}
+			return bits
+		}
+		want := run(s)
+		for _, w := range []Operand{o.Out, o.Pre} {
+			if w.Type != dtype.Invalid {
+				m.fill(w, func(int) uint64 { return 0x4bcd })
+			}
+		}
+		s.loop = true
+		for j, got := range run(s) {
+			if !slices.Equal(got, want[j]) {
+				t.Fatalf("%s: other bits than without a loop", s.name())
+			}
+		}
+		if o.Act == nil {
+			m.nearProduct(fmt.Sprint(s.name()), o)
+		}
+	}
+}
+
+// The planner loops where a multiprocessor holds one block that has several tiles, and launches as
+// many blocks as the device holds.
+func TestTensorLoopPlanned(t *testing.T) {
+	h100 := GPUOf(90, "", 0)
+	o := ProductOperands{Out: fake(dtype.BF16, 1, 8192, 3072), A: fake(dtype.BF16, 1, 8192, 768), B: fake(dtype.BF16, 1, 768, 3072), Counters: fakeCounters}
+	list, err := MatMulSplit(h100, o, fakeScratch)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d launches, %v", len(list), err)
+	}
+	if k := list[0].Kernel; list[0].Grid[0] != uint32(h100.Cores) || k.DynShared > h100.Shared {
+		t.Errorf("%s: %d blocks with %d bytes of shared memory", k.Name, list[0].Grid[0], k.DynShared)
+	}
+	for _, small := range []int{64, 128} { // one tile for each multiprocessor at most
+		o := ProductOperands{Out: fake(dtype.BF16, 1, small, 768), A: fake(dtype.BF16, 1, small, 768), B: fake(dtype.BF16, 1, 768, 768)}
+		if p := h100.choosePlan(o.Out, o.A, o.B, false); p.loop {
+			t.Errorf("%d rows: %v in a loop of %d workers", small, p.form, p.workers)
+		}
+	}
+}
+
+// A product loops without scratch memory too. With sums of rows its kernel cannot loop, and has a
+// block for each tile.
+func TestTensorLoopNot(t *testing.T) {
+	h100 := GPUOf(90, "", 0)
+	o := ProductOperands{Out: fake(dtype.BF16, 1, 8192, 3072), A: fake(dtype.BF16, 1, 8192, 768), B: fake(dtype.BF16, 1, 768, 3072)}
+	sums := o
+	sums.Sums = fake(dtype.F32, 8192)
+	for name, c := range map[string]struct {
+		o       ProductOperands
+		scratch Scratch
+		loops   bool
+	}{"without scratch": {o, nil, true}, "sums": {sums, fakeScratch, false}} {
+		list, err := MatMulSplit(h100, c.o, c.scratch)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%s: %d launches, %v", name, len(list), err)
+		}
+		if n := int(list[0].Grid[0]); (n == h100.Cores) != c.loops || !c.loops && n%24 != 0 {
+			t.Errorf("%s: %s has %d blocks", name, list[0].Kernel.Name, n)
+		}
+	}
+}
