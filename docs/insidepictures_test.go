@@ -19,14 +19,14 @@ var stories = []struct {
 }{
 	{"#e4ecf7", "cmd examples bench", "programs"},
 	{"#e4ecf7", "train", "the loop around a step"},
-	{"#e4ecf7", "checkpoint", "what a run needs to go on"},
+	{"#e4ecf7", "checkpoint", "the state of a training in files"},
 	{"#e4ecf7", "dist", "ranks, collectives, DDP, ZeRO"},
 	{"#e3f2e6", "optim amp models", "steps, loss scaling, whole networks"},
 	{"#e3f2e6", "nn", "layers as plain structs"},
-	{"#e3f2e6", "autograd profile data safetensors torchfile npy", "what works on tensors"},
+	{"#e3f2e6", "autograd profile data safetensors torchfile npy", "libraries that use tensors"},
 	{"#fff4d6", "tensor", "tensors, scopes, ops, gradients"},
 	{"#fde6dc", "cpu cuda", "the drivers"},
-	{"#fde6dc", "internal/pool", "memory that is used again"},
+	{"#fde6dc", "internal/pool", "the allocator of the drivers"},
 	{"#f3e4f5", "device ptx", "the door to drivers; text of kernels"},
 	{"#eef1f4", "shape expr", "layouts; formulas of an element"},
 	{"#eef1f4", "dtype", "element types"},
@@ -46,8 +46,8 @@ func floors() string {
 		d.text(590, y+24, "normal", s.words)
 	}
 	y := 10 + 44*len(stories)
-	d.text(24, y+22, "normal", "A package imports only what lies on a lower floor, and of that what the table allows.")
-	d.text(24, y+42, "normal", "cpu and cuda know no tensors. Only programs import cuda. vet imports nothing of the project.")
+	d.text(24, y+22, "normal", "A package imports only packages on lower floors, as far as the table allows.")
+	d.text(24, y+42, "normal", "cpu and cuda do not import tensor. Only programs import cuda. vet imports nothing of the project.")
 	return d.done()
 }
 
@@ -135,7 +135,7 @@ func matmulPath() string {
 	const tensor, door, cpu, cuda = "#fff4d6", "#f3e4f5", "#fde6dc", "#fde6dc"
 	d := draw(900, 560)
 	d.text(20, 30, "bold", "tensor")
-	d.step(20, 42, 200, tensor, "x.MatMul(y)", "do shapes, types and", "devices fit?")
+	d.step(20, 42, 200, tensor, "x.MatMul(y)", "compares shapes, types", "and devices")
 	d.line(220, 74, 245, 74)
 	d.step(245, 42, 200, tensor, "Apply", "finds the scope,", "records a node")
 	d.line(445, 74, 470, 74)
@@ -160,7 +160,7 @@ func matmulPath() string {
 	d.line(650, 300, 650, 330)
 	d.step(420, 330, 460, cuda, "kernels.MatMulSplit", "chooses a form by a model of the GPU; gives the PTX")
 	d.line(650, 376, 650, 406)
-	d.step(420, 406, 460, cuda, "Device.queue", "loads the kernel when it is new, and queues it:")
+	d.step(420, 406, 460, cuda, "Device.queue", "loads a kernel that is new, and queues it:")
 	d.line(500, 452, 500, 490)
 	d.line(650, 452, 650, 490)
 	d.line(800, 452, 800, 490)
@@ -202,7 +202,7 @@ func backwardPath() string {
 	d.step(20, 356, 130, leaf, "b.Grad()", "in b's scope")
 	d.line(450, 330, 152, 376)
 	d.text(470, 376, "normal", "Each VJP runs in a scope of its own, which then ends.")
-	d.text(470, 396, "normal", "x needs no gradient, so that none is computed.")
+	d.text(470, 396, "normal", "x needs no gradient, so none is computed.")
 	return d.done()
 }
 
@@ -219,7 +219,7 @@ func kernelPath() string {
 	d.step(560, 20, 320, reader, "Device.load", "the driver compiles it for the GPU;", "the code is cached on disk")
 	d.step(560, 118, 320, reader, "ptxvm.Parse", "the emulator runs it, and finds races,", "bad accesses, divided barriers")
 	d.step(560, 216, 320, reader, "ptxas", "NVIDIA's assembler, in CI: no spills,", "machine code within its floors")
-	d.text(20, 260, "normal", "One text, three readers: what the tests")
-	d.text(20, 280, "normal", "have run is what the GPU gets.")
+	d.text(20, 260, "normal", "One text has three readers. The GPU gets")
+	d.text(20, 280, "normal", "the same text that the tests have run.")
 	return d.done()
 }

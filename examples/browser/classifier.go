@@ -1,3 +1,6 @@
+// Command browser is a page that trains a classifier of digits, recognises the visitor's drawings,
+// and lists the tensors of a file, all on the visitor's machine. Started outside of a browser, the
+// command serves the page.
 package main
 
 import (

@@ -1,8 +1,5 @@
 //go:build js && wasm
 
-// Command browser is a page that trains a classifier of digits, recognises digits that the visitor
-// draws, and lists the tensors of a file of his, all on his machine. Started anywhere else than in
-// a browser, it serves the page.
 package main
 
 import (
