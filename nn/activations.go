@@ -159,7 +159,7 @@ type Softplus struct {
 	Beta, Threshold float64
 }
 
-// NewSoftplus returns a layer; torch's defaults are 1 and 20.
+// NewSoftplus returns a layer; torch's defaults are beta 1 and threshold 20.
 func NewSoftplus(beta, threshold float64) Softplus { return Softplus{Beta: beta, Threshold: threshold} }
 
 // Forward applies the layer.

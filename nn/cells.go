@@ -206,7 +206,7 @@ func operands(n int) []*expr.Expr {
 //   - gru: x (3), t (3), h, b → r, z, n, q, h, with q = t + b of the new gate (K. Cho et al.,
 //     arXiv:1406.1078, with torch's place of r)
 //
-// Without keeps the outputs are only the new state; the gradient needs the others.
+// If keeps is false, the outputs are only the new state; the gradient needs the others.
 func (k cellKey) forward() (outs []*expr.Expr, n int) {
 	switch k.cell {
 	case tanhCell:
@@ -249,7 +249,7 @@ func (k cellKey) forward() (outs []*expr.Expr, n int) {
 //	lstm: i, f, g, o, the previous c, c, dc, dh, dy → dx (4), dc
 //	gru: r, z, n, q, the previous h, dh, dy → dx (3), dt (3), the dh that bypasses the gates
 //
-// For lstm without keeps, dy is absent since dh already contains it.
+// For lstm, if keeps is false, dy is absent since dh already contains it.
 func (k cellKey) backward() (outs []*expr.Expr, n int) {
 	one := expr.C(1)
 	switch k.cell {

@@ -58,8 +58,9 @@ func (c *Checkpointing) Checkpoint(f func(x ...*tensor.Tensor) *tensor.Tensor, x
 type checkpointer interface{ SetCheckpointing(on bool) }
 
 // SetCheckpointing switches the recomputation of activations on or off in every part of a model
-// that can recompute, and returns the number of these parts. It saves memory for about one more
-// forward pass; results keep every bit. It is Hugging Face's gradient_checkpointing_enable.
+// that can recompute, and returns the number of these parts. It saves memory at the cost of about
+// one more forward pass, and changes no bit of the results. It is Hugging Face's
+// gradient_checkpointing_enable.
 //
 // The parts are the layers of transformers ([TransformerEncoderLayer], [TransformerDecoderLayer])
 // and the blocks of package models' GPT, BERT, ViT and ResNet. Each keeps only its input.

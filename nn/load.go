@@ -83,9 +83,9 @@ type entry struct {
 // Second, optional buffers may be missing. An example is num_batches_tracked of batch
 // normalisation, which older files lack (torch accepts these too).
 //
-// The names that a [Tied] layer returns count as names of its tensor. A name of the dict that the
-// model does not have also counts, if its tensor shares the memory of one whose name the model has.
-// If the dict has several names of one tensor of the model, their values must be equal.
+// The names that a [Tied] layer returns count as names of its tensor. A further name in the dict
+// counts too, if its tensor shares memory with a tensor whose name the model has. If the dict has
+// several names of one tensor of the model, their values must be equal.
 func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) error {
 	var o loadOptions
 	for _, f := range opts {

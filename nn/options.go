@@ -206,8 +206,8 @@ func PaddingMode(mode string) Option {
 
 var paddingModes = []string{"zeros", "reflect", "replicate", "circular"}
 
-// OutputPadding adds so many elements behind the result of a transposed convolution, fewer than its
-// stride or dilation.
+// OutputPadding is how many elements a transposed convolution appends to its result in each
+// dimension. It is less than the stride or the dilation.
 func OutputPadding(size ...int) Option {
 	return Option{"OutputPadding", func(o *layerOptions) { o.outputPadding = slices.Clone(size) }}
 }

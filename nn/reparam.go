@@ -15,9 +15,8 @@ import (
 // weight anew in each call.
 type WeightNorm[L Module] struct {
 	Base
+	Layer L `nn:",inline"` // without its weight
 	// norms, with the weight's rank and size 1 in all dimensions but Dim; for Dim -1 one number
-	Layer L `nn:",inline"`
-	// the norms: of the weight's shape, but 1 in all dimensions other than Dim; one number for -1
 	G   *tensor.Tensor `nn:"parametrizations.weight.original0"`
 	V   *tensor.Tensor `nn:"parametrizations.weight.original1"` // with the weight's shape
 	Dim int

@@ -12,7 +12,7 @@ type TransformerOptions struct {
 	FeedForward int
 	// the probability of dropping attention weights, and elements of each part's result
 	Dropout float64
-	// between the linear layers; nil stands for relu. (*tensor.Tensor).Gelu is another
+	// the function between the linear layers, such as (*tensor.Tensor).Gelu; nil means relu
 	Activation func(x *tensor.Tensor) *tensor.Tensor
 	Eps        float64 // of the norms; 0 means 1e-5
 	// sequences are [n, length, features] instead of [length, n, features]

@@ -103,8 +103,8 @@ func ofTheLibrary(t reflect.Type) bool {
 
 // A step leads from a value to a field, an element or a map value of it.
 type step struct {
-	name  string        // of an element
-	index int           // of the element
+	name  string        // of a field, or empty
+	index int           // of an element
 	key   reflect.Value // of a map value, if valid
 }
 

@@ -248,7 +248,7 @@ func constants(s *tensor.Scope, dev device.Device, v []int64) *tensor.Tensor {
 
 // A capture may hold several steps of one optimizer, and not every parameter is in each of them.
 
-// A place says which of a capture's steps of a parameter comes next.
+// A place locates the next step of a parameter among the steps that a capture has recorded.
 type place struct {
 	earlier int       // number of earlier steps of the parameter
 	from    *replayed // the launch of the latest of these steps

@@ -180,7 +180,7 @@ func (a *Adapt) Step(opt interface {
 	return loss, nil
 }
 
-// Do runs a change that, if memory runs out, has changed nothing. Examples are the Step of every
+// Do runs a change that changes nothing if memory runs out. Examples are the Step of every
 // optimizer of package optim, clipping, averages, and your own code with this property. If memory
 // runs out, Do empties the caches and runs the change once more. If that fails too, it returns a
 // *[MemoryError], in which what names the change. Other panics pass through.

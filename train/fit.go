@@ -103,7 +103,7 @@ type Config struct {
 	Rehearse Rehearsing
 
 	// Checkpointing recomputes activations instead of keeping them, in the parts of the model that
-	// can ([nn.SetCheckpointing]). It saves memory for time.
+	// can ([nn.SetCheckpointing]). It saves memory at the cost of time.
 	Checkpointing bool
 
 	// Schedule is a schedule of package optim/sched, or another value with a method Step() or
@@ -177,8 +177,8 @@ type Reason uint8
 
 // The reasons.
 const (
-	Finished     Reason = iota // Patience ran out
-	StoppedEarly               // Patience was at its end
+	Finished     Reason = iota // Epochs or Steps were reached
+	StoppedEarly               // Patience ran out
 	StoppedByUs                // a callback returned ErrStop
 	Interrupted                // the context was cancelled
 	Failed                     // an error occurred
