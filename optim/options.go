@@ -18,7 +18,7 @@ type config interface {
 
 // An option connects torch's name of an option with its place in a configuration. The place is a
 // *float64, *int, *bool, *string (torch's None is ""), a list of *float64 (a tuple in torch),
-// negated or noneOr. It is fixed for an option of torch that has no effect here.
+// negated or noneOr. An option of torch that has no effect here has a fixed there.
 type option struct {
 	name  string
 	place any

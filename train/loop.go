@@ -49,7 +49,7 @@ type trainer struct {
 	resumed string
 	was     map[string]any // settings in the checkpoint that was resumed
 	changed []string       // those that differ now
-	mute    bool           // that events cannot be written was logged
+	mute    bool           // it was logged that events cannot be written
 	start   time.Time
 	paused  time.Duration
 	fresh   int

@@ -23,10 +23,9 @@ import (
 // estimate is the time itself.
 type Machine struct {
 	Name, Kind string // "h100", "cuda"
-	Product    string // as the product is sold
+	Product    string // the name under which it is sold
 	Capability [2]int
-	// bytes that programs can use; of a CPU, the nine tenths of its memory that the library uses at
-	// most
+	// bytes that programs can use; for a CPU, nine tenths of its memory: the library uses no more
 	Memory  int
 	Float32 float64 // operations a second in float32, including IEEE matrix products
 	Float64 float64 // in float64

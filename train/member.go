@@ -171,7 +171,7 @@ func (m *member) retrain(trained []bool) {
 }
 
 // receive copies from rank 0 to the others what has changed. It takes part in all collectives even
-// if it returns an error, an out of memory.
+// if it returns an out-of-memory error.
 func (m *member) receive(j *job) (failed error) {
 	note := func(f func()) {
 		if err := outOfMemory(f); failed == nil {

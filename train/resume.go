@@ -205,7 +205,7 @@ func (t *trainer) finite() error {
 	return nil
 }
 
-// flush writes events; that they cannot be written is logged once.
+// flush writes events. If they cannot be written, it logs that once.
 func (t *trainer) flush() {
 	if t.tb == nil || t.mute {
 		return

@@ -28,7 +28,7 @@ func (t *trainer) record() error {
 	return nil
 }
 
-// snapshot writes the history of memory and ends it. It is called at the first out of memory, or at
+// snapshot writes the history of memory and ends it. It is called when memory first runs out, or at
 // the end.
 func (t *trainer) snapshot() {
 	h := t.history

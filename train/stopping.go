@@ -8,7 +8,7 @@ import (
 // EarlyStopping ends a training when a watched value has not improved for a while.
 type EarlyStopping struct {
 	Patience int     // stop after this number of values in a row that are not better; 0 means 1
-	MinDelta float64 // the minimum improvement of a better value
+	MinDelta float64 // the least improvement that counts as one
 	// greater is better, as for an accuracy; otherwise less is better, as for a loss
 	Maximize bool
 

@@ -32,7 +32,7 @@ type team struct {
 
 	// gradients of a step's earlier batches, in memory that no collective overwrites
 	owned []*tensor.Tensor
-	alone bool // that batches cannot be distributed was logged
+	alone bool // it was logged that batches cannot be distributed
 }
 
 func newTeam(t *trainer, me *member, ctx context.Context, jobs []chan *job, done chan outcome) *team {

@@ -13,8 +13,8 @@ type Units struct {
 	Float64 int // in float64
 	Other   int // the rest: float32, narrower types, and integers
 	// Products is the part of Float64 and Other that matrix products need without tensor cores. In
-	// float32 these are all products, as they are IEEE's. In mixed precision these are the products
-	// that do not use the tensor cores.
+	// float32 without TF32 these are all products; in mixed precision, those that do not use the
+	// tensor cores.
 	Products int
 	// Issued is the number of operations of the tensor cores' instructions, including the padding
 	// of tiles.

@@ -12,8 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// spread returns the range, the mean and the deviation of numbers, by which distributions are told
-// apart.
+// spread returns the range, the mean and the deviation of numbers. They distinguish distributions.
 func spread(w []float64) (lo, hi, mean, deviation float64) {
 	for _, v := range w {
 		mean += v / float64(len(w))

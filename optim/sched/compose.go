@@ -202,9 +202,9 @@ type WarmUpConfig struct {
 	Cosine bool    // grow along half a cosine instead of linearly
 }
 
-// NewWarmUp returns a schedule whose rate grows to the initial rate and then follows the schedule
-// then, which starts at that point. If then is nil the rate stays. A linear warm-up is torch's
-// SequentialLR of a LinearLR and the other schedule.
+// NewWarmUp returns a schedule whose rate grows to the initial rate. After that the schedule passed
+// as then starts; if it is nil, the rate stays. A linear warm-up is torch's SequentialLR of a
+// LinearLR and the other schedule.
 func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 	const name = "WarmUp"
 	if c.Steps <= 0 {

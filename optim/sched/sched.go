@@ -357,8 +357,9 @@ func NewCosineAnnealing(opt Optimizer, steps int, least float64) *LR {
 }
 
 // NewCosineWarmRestarts returns torch's CosineAnnealingWarmRestarts. The rate falls along half a
-// cosine from the initial rate to least in first steps. Then it restarts, each time with a period
-// that is times as long as the previous one (I. Loshchilov, F. Hutter, arXiv:1608.03983).
+// cosine from the initial rate to least, then restarts, and so on. The length of the first period
+// is first steps; each later period is longer by the factor times (I. Loshchilov, F. Hutter,
+// arXiv:1608.03983).
 func NewCosineWarmRestarts(opt Optimizer, first, times int, least float64) *LR {
 	l := &LR{name: "CosineAnnealingWarmRestarts", opt: opt}
 	if first <= 0 || times < 1 {
