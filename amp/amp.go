@@ -235,8 +235,8 @@ func (g *GradScaler) used(op string) {
 	}
 }
 
-// stateOf returns the state of opt since the last update. It raises an error if opt cannot be
-// stepped.
+// stateOf returns what was recorded for opt since the last update. It raises an error if opt cannot
+// be stepped.
 func (g *GradScaler) stateOf(op string, opt Optimizer) *optimizerState {
 	v := reflect.ValueOf(opt)
 	switch {

@@ -42,9 +42,9 @@ func Clone[M any](m M) M {
 	return copied(c, m)
 }
 
-// Replace returns a model that uses the tensors of with in place of those tensors of m that have
-// the same names; the names are [StateDict]'s. It shares all other tensors with m, which stays as
-// it is. torch.func.functional_call(m, with, x) is nn.Replace(m, with).Forward(x).
+// Replace returns a copy of model m in which the map's tensors replace the tensors with the same
+// names; the names are [StateDict]'s. It shares all other tensors with m, which stays as it is.
+// torch.func.functional_call(m, with, x) is nn.Replace(m, with).Forward(x).
 //
 // Gradients flow to whatever the new tensors were computed from. So a tensor computed from
 // parameters can replace a parameter: for steps of gradient descent that are themselves

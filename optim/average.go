@@ -205,8 +205,8 @@ func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar flo
 
 // With calls f while the model computes with the averages, for evaluation. It exchanges the model's
 // values and the averages before f and again after it, also if f panics. f must not train the
-// model; the methods of a panic inside f. With holds a buffer as large as the largest tensor until
-// f has returned, so that the second exchange cannot fail for lack of memory.
+// model; inside f, a's methods panic. With holds a buffer as large as the largest tensor until f
+// has returned, so that the second exchange cannot fail for lack of memory.
 func (a *Averaged) With(f func()) {
 	a.apart("With")
 	over := map[pairing]*tensor.Tensor{}
