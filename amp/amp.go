@@ -49,33 +49,34 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Optimizer is what a scaler steps: the optimizers of package optim, and others.
+// An Optimizer is what a scaler can step: an optimizer of package optim, or another one.
 type Optimizer interface {
 	Params() []*tensor.Tensor
 	Step()
 }
 
-// A Skipper is an Optimizer that can leave a step out by a number on the device. For another one
-// [GradScaler.Step] reads four bytes, and waits for the device.
+// A Skipper is an Optimizer that can skip a step depending on a number on the device. For other
+// optimizers [GradScaler.Step] reads four bytes, and waits for the device.
 type Skipper interface {
-	// StepUnless is Step if found, one float32 of the root scope, or of the graph's in a capture,
-	// is 0, and changes nothing otherwise, not even counts of steps.
+	// StepUnless is Step if found is 0. Otherwise it changes nothing, not even counts of steps.
+	// found is one float32 of the root scope, or of the graph's scope in a capture.
 	StepUnless(found *tensor.Tensor)
 }
 
-// A GradScaler scales losses and unscales gradients; see the package.
+// A GradScaler scales losses and unscales gradients; see the package comment.
 type GradScaler struct {
 	settings
 	home           device.Device
 	scale, tracker *tensor.Tensor // on home; nil before the first use
-	slots          *tensor.Tensor // the settings, as an update takes them; nil: they have changed
+	slots          *tensor.Tensor // the settings on the device; nil: they have changed
 	copies         map[device.Device]*tensor.Tensor
 	optimizers     map[Optimizer]*optimizerState
 	watch          watch
-	turn           tensor.Exclusive // of graphs that change the scale
+	// shared by graphs that change the scale: they run one at a time
+	turn tensor.Exclusive
 }
 
-// settings are what options set. scale and tracker are where to begin.
+// settings are the values that options set. begin and tracked are the initial scale and count.
 type settings struct {
 	begin           float64
 	growth, backoff float64
@@ -87,7 +88,7 @@ type settings struct {
 	warn            func(Warning)
 }
 
-// stage is how far an optimizer is since the last update.
+// stage says what an optimizer has done since the last update.
 type stage uint8
 
 const (
@@ -98,39 +99,39 @@ const (
 
 type optimizerState struct {
 	stage stage
-	graph *tensor.Graph // into which the gradients are recorded; nil: they are computed
+	graph *tensor.Graph // into which the gradients are captured; nil: there is no capture
 	found map[device.Device]*tensor.Tensor
-	all   *tensor.Tensor // what is found anywhere
+	all   *tensor.Tensor // found of all devices combined
 }
 
 // An Option changes a new scaler.
 type Option func(*settings)
 
-// InitScale sets the first scale; torch's, and the default, is 65536.
+// InitScale sets the initial scale; the default is torch's, 65536.
 func InitScale(v float64) Option { return func(s *settings) { s.begin = v } }
 
-// GrowthFactor sets what the scale is multiplied by after GrowthInterval good steps; the default is
-// 2.
+// GrowthFactor sets the factor of the scale after GrowthInterval good steps; the default is 2.
 func GrowthFactor(v float64) Option { return func(s *settings) { s.growth = v } }
 
-// BackoffFactor sets what the scale is multiplied by after a step that was left out; the default is
-// 0.5.
+// BackoffFactor sets the factor of the scale after a skipped step; the default is 0.5.
 func BackoffFactor(v float64) Option { return func(s *settings) { s.backoff = v } }
 
-// GrowthInterval sets how many good steps in a row make the scale grow; the default is 2000.
+// GrowthInterval sets the number of good steps in a row after which the scale grows; the default is
+// 2000.
 func GrowthInterval(n int) Option { return func(s *settings) { s.interval = n } }
 
-// Enabled(false) makes a scaler that does nothing but step: for a program that can also train
-// without float16.
+// Enabled(false) makes a scaler that only steps and does not scale, for a program that can also
+// train without float16.
 func Enabled(on bool) Option { return func(s *settings) { s.off = !on } }
 
-// Floor sets the least scale. torch has none, which is the default, 0: there the scale falls for
-// ever when the gradients are NaN.
+// Floor sets the lowest scale. The default is 0, no limit, as in torch; then the scale falls
+// forever while gradients are NaN.
 func Floor(v float64) Option { return func(s *settings) { s.floor = v } }
 
-// WarnAfter calls f, instead of writing to the log, when n steps in a row were left out, 10 by
-// default, or when one is left out at the least scale. It is called once until a step is good
-// again; some steps late, as the host learns of it. Within a replay it must not use the graph.
+// WarnAfter calls f, instead of writing to the log, when n steps in a row were skipped, or when a
+// step is skipped at the lowest scale. The default for n is 10. f is called once until a step is
+// good again, and a few steps late, since the host learns of skipped steps later. If f is called
+// within a replay, it must not use the graph.
 func WarnAfter(n int, f func(Warning)) Option {
 	return func(s *settings) {
 		s.patience = n
@@ -140,8 +141,8 @@ func WarnAfter(n int, f func(Warning)) Option {
 	}
 }
 
-// NewGradScaler returns a scaler. An option with a value that makes no sense panics: factors must
-// be positive, GrowthFactor above 1 and BackoffFactor below, as in torch.
+// NewGradScaler returns a scaler. Invalid options panic. As in torch, factors must be positive,
+// GrowthFactor must be above 1 and BackoffFactor below 1.
 func NewGradScaler(opts ...Option) *GradScaler {
 	s := settings{begin: 65536, growth: 2, backoff: 0.5, interval: 2000, patience: 10, warn: func(w Warning) { log.Print(w) }}
 	for _, o := range opts {
@@ -175,14 +176,14 @@ func (s *settings) check() string {
 	return ""
 }
 
-// misuse panics with the library's error.
+// misuse panics with a *tensor.Error.
 func misuse(op, msg, hint string, operands ...*tensor.Tensor) {
 	e := tensor.NewError(op, tensor.ErrValue, msg, operands...)
 	e.Hint = hint
 	panic(e)
 }
 
-// String tells the settings, and asks no device for the scale; [GradScaler.Value] does.
+// String returns the settings. It does not read the scale from the device; [GradScaler.Value] does.
 func (g *GradScaler) String() string {
 	if g.off {
 		return "GradScaler(disabled)"
@@ -193,8 +194,8 @@ func (g *GradScaler) String() string {
 // Enabled reports whether the scaler scales.
 func (g *GradScaler) Enabled() bool { return !g.off }
 
-// Scale returns loss multiplied by the scale, for Backward. The first call decides on which device
-// the scaler lives.
+// Scale returns the loss multiplied by the scale, for Backward. The scaler's own tensors are on the
+// device of the first loss.
 func (g *GradScaler) Scale(loss *tensor.Tensor) *tensor.Tensor {
 	if g.off {
 		return loss
@@ -211,13 +212,13 @@ func (g *GradScaler) Scale(loss *tensor.Tensor) *tensor.Tensor {
 	return loss.Mul(g.scaleOn(loss.Device()))
 }
 
-// settle makes the scaler's memory on d.
+// settle allocates the scaler's tensors on d.
 func (g *GradScaler) settle(d device.Device) {
 	m := tensor.Root().On(d)
 	g.home, g.scale, g.tracker = d, m.Typed(dtype.F32).Full(g.begin), m.Typed(dtype.I64).Full(float64(g.tracked))
 }
 
-// scaleOn returns the scale on device d.
+// scaleOn returns the scale on device d, a copy if d is not the scaler's device.
 func (g *GradScaler) scaleOn(d device.Device) *tensor.Tensor {
 	if d == g.home {
 		return g.scale
@@ -233,14 +234,15 @@ func (g *GradScaler) scaleOn(d device.Device) *tensor.Tensor {
 	return c
 }
 
-// used refuses a call before the first Scale.
+// used raises an error for a call before the first Scale.
 func (g *GradScaler) used(op string) {
 	if g.scale == nil {
 		misuse(op, "nothing was scaled yet", "call Scale(loss).Backward() before")
 	}
 }
 
-// stateOf returns what is known of opt since the last update. It refuses what cannot be stepped.
+// stateOf returns what was recorded for opt since the last update. It raises an error if opt cannot
+// be stepped.
 func (g *GradScaler) stateOf(op string, opt Optimizer) *optimizerState {
 	v := reflect.ValueOf(opt)
 	switch {
@@ -263,10 +265,11 @@ func (g *GradScaler) stateOf(op string, opt Optimizer) *optimizerState {
 	return st
 }
 
-// Unscale divides the gradients of opt's parameters by the scale and finds out, on the device,
-// whether one is infinite or NaN. Step does it unless it was called: only what looks at gradients
-// between Backward and Step, such as clipping, needs it. Once per Step; gradients of float16, of
-// parameters that are themselves float16, are refused, as in torch.
+// Unscale divides the gradients of opt's parameters by the scale. The device also records whether a
+// gradient is infinite or NaN. Step calls Unscale if nobody has. Call it yourself only if
+// something, such as clipping, looks at the gradients between Backward and Step, and only once for
+// each Step. As in torch, float16 gradients, of parameters that are themselves float16, are an
+// error.
 func (g *GradScaler) Unscale(opt Optimizer) {
 	const op = "grad_scaler.unscale"
 	if g.off {
@@ -284,8 +287,8 @@ func (g *GradScaler) Unscale(opt Optimizer) {
 	st.stage = unscaled
 }
 
-// Step is opt's Step with the gradients divided by the scale, or nothing if one of them is infinite
-// or NaN.
+// Step divides the gradients by the scale and calls opt's Step. If a gradient is infinite or NaN it
+// skips the step.
 func (g *GradScaler) Step(opt Optimizer) {
 	const op = "grad_scaler.step"
 	if g.off {
@@ -299,10 +302,10 @@ func (g *GradScaler) Step(opt Optimizer) {
 		misuse(op, "the optimizer was stepped already since the last update", "call Update after each Step")
 	case ready:
 		g.unscale(op, opt, st)
-		st.stage = unscaled // should the step fail
+		st.stage = unscaled // set now, in case the step fails
 	}
 	if len(st.found) == 0 {
-		delete(g.optimizers, opt) // nothing has begun
+		delete(g.optimizers, opt) // the iteration has not begun
 		misuse(op, "no parameter of the optimizer has a gradient", "call Scale(loss).Backward() before")
 	}
 	st.all = g.combined(st)
@@ -318,7 +321,7 @@ func (g *GradScaler) Step(opt Optimizer) {
 	st.stage = stepped
 }
 
-// combined returns whether anything was found for an optimizer, on the scaler's device.
+// combined returns, on the scaler's device, whether any device has found an infinity or NaN.
 func (g *GradScaler) combined(st *optimizerState) *tensor.Tensor {
 	var all *tensor.Tensor
 	for _, f := range st.found {
@@ -338,7 +341,7 @@ func (g *GradScaler) combined(st *optimizerState) *tensor.Tensor {
 	return all
 }
 
-// Value returns the scale; 1 if the scaler is not enabled. It waits for the device.
+// Value returns the scale, or 1 if the scaler is not enabled. It waits for the device.
 func (g *GradScaler) Value() float64 {
 	switch {
 	case g.off:
@@ -349,7 +352,7 @@ func (g *GradScaler) Value() float64 {
 	return g.scale.Item()
 }
 
-// GrowthTracker returns the number of good steps since the scale has changed. It waits for the
+// GrowthTracker returns the number of good steps since the scale last changed. It waits for the
 // device.
 func (g *GradScaler) GrowthTracker() int {
 	switch {
@@ -361,10 +364,10 @@ func (g *GradScaler) GrowthTracker() int {
 	return int(g.tracker.Item())
 }
 
-// Overflowed returns the names of the parameters of model whose gradients hold an infinity or NaN.
-// They are in the order in which Backward comes to them, if layers are listed in the order in which
-// they are applied. The first is where to look. It reads the gradients as they are, after Backward
-// and before ZeroGrad, and waits for the device.
+// Overflowed returns the names of the parameters of model whose gradients contain an infinity or
+// NaN. If the model lists its layers in the order in which it applies them, the names are in the
+// order in which Backward reaches them; look at the first one first. It reads the gradients as they
+// are, so call it after Backward and before ZeroGrad. It waits for the device.
 func (g *GradScaler) Overflowed(model any) []string {
 	var names []string
 	list := nn.NamedParameters(model)

@@ -30,7 +30,7 @@ func devices(t testing.TB) []device.Device {
 	return []device.Device{host, gpus[0], gpus[1]}
 }
 
-// trajectory is what torch's scaler did; see _golden/amp.py.
+// trajectory is a recorded run of torch's scaler; see _golden/amp.py.
 type trajectory struct {
 	Planted        []int
 	Scale          []float64
@@ -53,8 +53,8 @@ func golden(t *testing.T) trajectory {
 }
 
 // Over 500 steps with planted infinities and NaN the scale, the tracker, the weights and the count
-// of steps are those of torch. On a GPU that is checked for the first hundred. All is done a second
-// time with nothing asked between the steps.
+// of steps equal torch's. A GPU does only the first hundred steps. A second run reads nothing
+// between the steps.
 func TestTrajectory(t *testing.T) {
 	g := golden(t)
 	for k, dev := range devices(t)[:2] {
@@ -133,7 +133,7 @@ func TestTrajectory(t *testing.T) {
 	}
 }
 
-// optimizers is every rule that can be left out on the device, and one that cannot.
+// optimizers returns every optimizer that can skip a step on the device, and one that cannot.
 func optimizers() map[string]func(p []*tensor.Tensor) optim.Optimizer {
 	return map[string]func(p []*tensor.Tensor) optim.Optimizer{
 		"SGD": func(p []*tensor.Tensor) optim.Optimizer {
@@ -160,7 +160,7 @@ func optimizers() map[string]func(p []*tensor.Tensor) optim.Optimizer {
 	}
 }
 
-// A run in which steps 0 and 2 overflow ends with the weights and the state, bit by bit, of one
+// A run in which steps 0 and 2 overflow ends with the same bits, in weights and state, as a run
 // without those steps.
 func TestLeftOut(t *testing.T) {
 	for k, dev := range devices(t)[:2] {
@@ -206,7 +206,7 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// A first step that is left out leaves no state, as if Step had never been called.
+// If the first step is skipped there is no state, as if Step had never been called.
 func TestFirstLeftOut(t *testing.T) {
 	w := tensor.From([]float32{1, 2}).RequiresGrad()
 	opt := optim.NewAdam([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.1})
@@ -222,7 +222,7 @@ func TestFirstLeftOut(t *testing.T) {
 	}
 }
 
-// Clipping between Unscale and Step sees gradients as they are without a scale.
+// Clipping between Unscale and Step sees unscaled gradients.
 func TestClip(t *testing.T) {
 	for _, dev := range devices(t)[:2] {
 		w := tensor.Root().On(dev).From([]float32{3, 4}).RequiresGrad()
@@ -243,8 +243,8 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// Two optimizers share a scaler. Only the one with an infinite gradient leaves its step out, and
-// the scale falls once. Parameters may lie on several devices.
+// Two optimizers share a scaler. Only the one with an infinite gradient skips its step, and the
+// scale falls once. Parameters may be on several devices.
 func TestSeveral(t *testing.T) {
 	list := devices(t)
 	a := tensor.Root().On(list[1]).From([]float32{1}).RequiresGrad()
@@ -264,7 +264,8 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// An iteration that was given up begins again; without Restart its gradients would not be unscaled.
+// An abandoned iteration starts again after Restart. Without Restart its gradients would not be
+// unscaled.
 func TestRestart(t *testing.T) {
 	w := tensor.From([]float32{1}).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 1})
@@ -282,7 +283,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// What torch refuses is refused.
+// The scaler refuses what torch's refuses.
 func TestMisuse(t *testing.T) {
 	fresh := func() (*amp.GradScaler, *tensor.Tensor, *optim.SGD) {
 		w := tensor.From([]float32{1}).RequiresGrad()
@@ -320,14 +321,14 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// slice is an optimizer that does nothing, and that no map can have for a key.
+// slice is an optimizer that does nothing, and cannot be a map key.
 type slice []*tensor.Tensor
 
 func (s slice) Params() []*tensor.Tensor { return s }
 func (s slice) Step()                    {}
 
-// A run of steps that are left out is told once, and again after a good step; so is one at the
-// least scale.
+// A run of skipped steps causes one warning, and a later run another. A step skipped at the lowest
+// scale causes a warning too.
 func TestWarning(t *testing.T) {
 	var told []amp.Warning
 	w := tensor.From([]float32{1}).RequiresGrad()
@@ -361,7 +362,7 @@ func TestWarning(t *testing.T) {
 	}
 }
 
-// The parameters that have overflowed have names.
+// Overflowed names the parameters whose gradients have overflowed.
 func TestOverflowed(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(2, 3), nn.ReLU{}, nn.NewLinear(3, 1))
 	opt := optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1})
@@ -379,7 +380,7 @@ func TestOverflowed(t *testing.T) {
 	})
 }
 
-// A state goes to another scaler, and one that does not fit is refused and changes nothing.
+// A state loads into another scaler. A state that does not fit is refused and changes nothing.
 func TestState(t *testing.T) {
 	s := amp.NewGradScaler(amp.InitScale(512), amp.GrowthInterval(3))
 	w := tensor.From([]float32{1}).RequiresGrad()
@@ -422,7 +423,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// One that is not enabled only steps.
+// A scaler that is not enabled only steps.
 func TestDisabled(t *testing.T) {
 	s := amp.NewGradScaler(amp.Enabled(false))
 	w := tensor.From([]float32{1}).RequiresGrad()
@@ -440,8 +441,8 @@ func TestDisabled(t *testing.T) {
 	}
 }
 
-// A step under a scaler waits for nothing: what it brings to the host, on the way, are two numbers
-// of four bytes.
+// A step with a scaler waits for nothing. It copies only two numbers of four bytes to the host,
+// without waiting for them.
 func TestNoHostReads(t *testing.T) {
 	dev := devices(t)[1].(*cuda.Device)
 	w := tensor.Root().On(dev).Ones(1000).RequiresGrad()

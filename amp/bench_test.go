@@ -10,13 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// modes are those that a benchmark compares: float32, and autocast.
+// modes are the modes that the benchmarks compare: float32 and autocast.
 var modes = []struct {
 	name string
 	low  dtype.Type
 }{{"float32", dtype.Invalid}, {"bfloat16", dtype.BF16}, {"float16", dtype.F16}}
 
-// A product of matrices of 512·512 that are cast before.
+// A product of matrices of 512·512, which are cast first.
 func BenchmarkMatMul(b *testing.B) {
 	for _, mode := range modes {
 		b.Run(mode.name, func(b *testing.B) {
@@ -30,8 +30,7 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// A step of training a GPT of characters, as BenchmarkCharGPTStep of package models, under
-// autocast.
+// A training step of a character GPT under autocast, as BenchmarkCharGPTStep of package models.
 func BenchmarkGPTStep(b *testing.B) {
 	for _, mode := range modes {
 		b.Run(mode.name, func(b *testing.B) {
@@ -51,7 +50,7 @@ func BenchmarkGPTStep(b *testing.B) {
 	}
 }
 
-// A step of training a convolutional network on 32 images of 3·32·32.
+// A training step of a convolutional network on 32 images of 3·32·32.
 func BenchmarkCNNStep(b *testing.B) {
 	for _, mode := range modes {
 		b.Run(mode.name, func(b *testing.B) {

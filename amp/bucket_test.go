@@ -28,8 +28,8 @@ func (b bucketed) Missed(int) {}
 
 func (b bucketed) End(error) {}
 
-// A scaler unscales gradients that are views into one tensor, and finds what is infinite in them:
-// scale, weights and gradients have the bits of those with gradients of their own.
+// A scaler can unscale gradients that are views into one tensor, and finds infinities in them.
+// Scale, weights and gradients have the same bits as with gradients in separate memory.
 func TestScalerWithGradientsInABucket(t *testing.T) {
 	train := func(dev device.Device, bucket bool) (all []float64) {
 		tensor.Do(func(s *tensor.Scope) {

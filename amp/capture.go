@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// captured notes whether the gradients of opt are being recorded. Then the iteration begins and
-// ends in the capture.
+// captured records whether the gradients of opt are being captured. If so, the whole iteration must
+// be in the capture.
 func (g *GradScaler) captured(op string, opt Optimizer, st *optimizerState) {
 	st.graph = tensor.CapturingGrads(opt.Params()...)
 	for _, o := range g.optimizers {
@@ -25,7 +25,7 @@ func (g *GradScaler) captured(op string, opt Optimizer, st *optimizerState) {
 		if len(g.optimizers) == 0 {
 			return nil
 		}
-		g.optimizers = map[Optimizer]*optimizerState{} // their memory is the capture's
+		g.optimizers = map[Optimizer]*optimizerState{} // their tensors belong to the capture
 		if !ok {
 			return nil
 		}
@@ -35,7 +35,7 @@ func (g *GradScaler) captured(op string, opt Optimizer, st *optimizerState) {
 	})
 }
 
-// recording returns the graph into which the iteration is recorded, nil if it runs.
+// recording returns the graph into which the iteration is captured, nil if there is none.
 func (g *GradScaler) recording() *tensor.Graph {
 	for _, st := range g.optimizers {
 		return st.graph
@@ -43,8 +43,8 @@ func (g *GradScaler) recording() *tensor.Graph {
 	return nil
 }
 
-// settingsOn returns the settings as an update takes them. Replays see those that hold when they
-// are queued.
+// settingsOn returns the settings as slots of an update. Each replay uses the settings of the
+// moment when it is queued.
 func (g *GradScaler) settingsOn(graph *tensor.Graph, d device.Device) *tensor.Tensor {
 	values := func() []int64 {
 		return []int64{bits(dtype.F64, g.growth), bits(dtype.F64, g.backoff), int64(g.interval), bits(dtype.F32, g.floor)}
@@ -62,15 +62,15 @@ func (g *GradScaler) settingsOn(graph *tensor.Graph, d device.Device) *tensor.Te
 	return g.slots
 }
 
-// learn has the host learn later of what was found, in each replay.
+// learn arranges that the host learns later, for each step or replay, whether it was skipped.
 func (g *GradScaler) learn(graph *tensor.Graph, all *tensor.Tensor) {
 	if graph == nil {
 		g.watch.add(&g.settings, all.ItemLater())
 		return
 	}
 	told := graph.Scope().On(all.Device()).Typed(all.Type()).Empty(1).Copy(all.Detach().Reshape(1))
-	// What an earlier replay did wrong may come out here: before this one is queued, not when it
-	// is.
+	// The warning about an earlier replay may come at this point: in a check before this replay is
+	// queued, not while it is queued.
 	graph.Check(func() error { return tensor.Try(func() { g.watch.catchUp(&g.settings, late) }) })
 	graph.Then(func() { g.watch.coming = append(g.watch.coming, told.ItemLater()) })
 }

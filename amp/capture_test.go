@@ -19,8 +19,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// scaled is a training with a scaler, whose gradients overflow where the fourth number of the batch
-// says so.
+// scaled is a training with a scaler. The fourth number of a batch says whether the gradients
+// overflow.
 type scaled struct {
 	dev  *cuda.Device
 	w, v *tensor.Tensor
@@ -46,7 +46,7 @@ func newScaled(t testing.TB, seed int, make func([]*tensor.Tensor) optim.Optimiz
 	return p
 }
 
-// step is what is run or captured.
+// step is the step that is run or captured.
 func (p *scaled) step(s *tensor.Scope) {
 	x := p.x.In(s)
 	loss := p.w.In(s).Mul(x).Square().Sum().Add(p.v.In(s).Reshape(4).Mul(x).Square().Mean())
@@ -59,8 +59,8 @@ func (p *scaled) step(s *tensor.Scope) {
 	p.v.ZeroGrad()
 }
 
-// overflows are the steps whose gradients overflow: the first one, one alone, and two and three in
-// a row.
+// overflows has the steps whose gradients overflow: the first one, a single one, and runs of two
+// and three.
 var overflows = map[int]bool{0: true, 7: true, 12: true, 13: true, 18: true, 19: true, 20: true}
 
 func (p *scaled) feed(k int) {
@@ -100,10 +100,10 @@ var rules = map[string]func([]*tensor.Tensor) optim.Optimizer{
 	"RAdam": func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRAdam(p, optim.RAdamConfig{LR: 0.05}) },
 }
 
-// TestCapturedSteps: replays of a captured step with a scaler compute what eager steps compute, bit
-// for bit, whether or not anybody asks between them. Some steps are left out, the first among them.
-// The scale grows and falls, learning rates change, and eager steps come in between. The count of
-// steps, what was left out and the warnings are the same, too.
+// TestCapturedSteps checks that replays of a captured step with a scaler compute the same bits as
+// eager steps, whether or not anybody reads values between them. Some steps are skipped, the first
+// one among them. The scale grows and falls, learning rates change, and eager steps come in
+// between. The count of steps, the skipped steps and the warnings are the same too.
 func TestCapturedSteps(t *testing.T) {
 	const steps = 24
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
@@ -173,7 +173,7 @@ func TestCapturedSteps(t *testing.T) {
 	}
 }
 
-// numeric is a state with numbers for tensors.
+// numeric returns a state with its tensors converted to numbers.
 func numeric(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -200,8 +200,8 @@ func numeric(v any) any {
 	return v
 }
 
-// TestCapturedWithoutWaiting: the host queues replays of a rule whose scalars depend on the count
-// of steps without waiting for those before.
+// TestCapturedWithoutWaiting checks that the host queues replays without waiting for earlier ones,
+// for a rule whose scalars depend on the count of steps.
 func TestCapturedWithoutWaiting(t *testing.T) {
 	p := newScaled(t, 0, rules["AdamW"])
 	g, err := tensor.Capture(p.dev, p.step)
@@ -243,8 +243,8 @@ func (w *waits) Copy(device.CopyEvent)           {}
 func (w *waits) Kernel(device.KernelEvent)       {}
 func (w *waits) Memory(device.MemoryEvent)       {}
 
-// TestCapturedStepsTakeTurns: two graphs with one optimizer and one scaler, replayed by two
-// goroutines in whatever order, are steps one after the other.
+// TestCapturedStepsTakeTurns checks that two graphs with one optimizer and one scaler run one after
+// the other, when two goroutines replay them in any order.
 func TestCapturedStepsTakeTurns(t *testing.T) {
 	run := func(captured bool) []float64 {
 		p := newScaled(t, 5, rules["AdamW"])
@@ -283,8 +283,8 @@ func TestCapturedStepsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestNotCapturedWhole: a capture that leaves a part of the scaler's step out is an error that says
-// what to do, and a step works afterwards.
+// TestNotCapturedWhole checks that a capture with only a part of the scaler's step is an error that
+// says what to do, and that a step works afterwards.
 func TestNotCapturedWhole(t *testing.T) {
 	for what, c := range map[string]struct {
 		f    func(p *scaled)
@@ -336,13 +336,14 @@ func capture(p *scaled, f func(s *tensor.Scope)) (err error) {
 	return err
 }
 
-// steps is an optimizer that the host decides for.
+// steps is an optimizer without StepUnless, for which the host decides.
 type steps struct{ params []*tensor.Tensor }
 
 func (s *steps) Params() []*tensor.Tensor { return s.params }
 func (s *steps) Step()                    {}
 
-// TestCapturedSettings: settings that change, and a scale that is set, hold for the next replay.
+// TestCapturedSettings checks that changed settings, and a scale that was set, affect the next
+// replay.
 func TestCapturedSettings(t *testing.T) {
 	run := func(captured bool) []float64 {
 		p := newScaled(t, 0, rules["SGD"])
@@ -382,8 +383,8 @@ func TestCapturedSettings(t *testing.T) {
 	}
 }
 
-// TestCapturedIndexError: an index error in a replay comes out of a later one, which queues
-// nothing, and no step is lost or counted twice by it.
+// TestCapturedIndexError checks that a later replay returns the index error of an earlier one and
+// queues nothing, and that no step is lost or counted twice.
 func TestCapturedIndexError(t *testing.T) {
 	run := func(captured bool) (v []float64, errs int) {
 		p := newScaled(t, 0, rules["AdamW"])

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// part is a step of w, and of v where both are wanted, with the scaler or without.
+// part is a step for w, and with both for v too, with the scaler or without.
 func (p *scaled) part(s *tensor.Scope, amp, both bool) {
 	x := p.x.In(s)
 	loss := p.w.In(s).Mul(x).Square().Sum()
@@ -30,9 +30,9 @@ func (p *scaled) part(s *tensor.Scope, amp, both bool) {
 	p.v.ZeroGrad()
 }
 
-// TestCapturedSeveralSteps: a capture may hold several steps of one optimizer, whose scalars go on
-// within a replay, and updates of an average between them; with a scaler those that its device can
-// choose from.
+// TestCapturedSeveralSteps checks captures with several steps of one optimizer and updates of an
+// average between them. The scalars advance within a replay. With a scaler, only those combinations
+// work whose scalars the device can choose.
 func TestCapturedSeveralSteps(t *testing.T) {
 	for _, c := range []struct {
 		rule string
@@ -76,7 +76,8 @@ func TestCapturedSeveralSteps(t *testing.T) {
 			t.Errorf("%s, scaler %v: replays give\n%v, eager steps\n%v", c.rule, c.amp, got, want)
 		}
 	}
-	// What nobody can know when a replay is queued is refused, and nothing is left of it.
+	// Combinations whose scalars nobody can know when a replay is queued are refused, and leave no
+	// trace.
 	for want, f := range map[string]func(p *scaled, s *tensor.Scope){
 		"of different parameters":   func(p *scaled, s *tensor.Scope) { p.part(s, true, true); p.part(s, true, false) },
 		"may be left out and other": func(p *scaled, s *tensor.Scope) { p.part(s, true, true); p.part(s, false, true) },
@@ -101,14 +102,14 @@ func TestCapturedSeveralSteps(t *testing.T) {
 	}
 }
 
-// TestCapturedSomeParameters: some parameters have taken part in fewer steps than others, and must
-// not be stepped by the scalars of these. Where they share a launch the replay is an error. A
-// capture that is made then keeps them apart. A rule that does not count has no such error.
+// TestCapturedSomeParameters checks parameters that have taken part in fewer steps than others.
+// They must not use the scalars of the others. If they share a launch the replay is an error; a new
+// capture then separates them. A rule that does not count steps has no such error.
 func TestCapturedSomeParameters(t *testing.T) {
 	for _, amp := range []bool{false, true} {
 		for _, rule := range []string{"AdamW", "SGD"} {
 			make := rules[rule]
-			if rule == "AdamW" { // of one group, in one launch
+			if rule == "AdamW" { // both parameters are in one group and one launch
 				make = func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdam(p, optim.AdamConfig{LR: 0.05}) }
 			}
 			run := func(captured bool) ([]float64, int) {
@@ -175,8 +176,9 @@ func TestCapturedSomeParameters(t *testing.T) {
 	}
 }
 
-// TestStateOfCapture: what a capture has made is no state until a step was done: a checkpoint does
-// not hold it, and the first step begins with the learning rate of then, whoever does it.
+// TestStateOfCapture checks that tensors allocated by a capture are no state until a step was done.
+// A checkpoint does not contain them, and the first step, replayed or eager, uses the learning rate
+// of that moment.
 func TestStateOfCapture(t *testing.T) {
 	for _, rule := range []string{"SGD", "Rprop", "AdamW", "ASGD", "NAdam"} {
 		for _, load := range []bool{false, true} {
@@ -214,9 +216,9 @@ func TestStateOfCapture(t *testing.T) {
 	}
 }
 
-// TestCapturedOldGradient: a gradient from before the capture, of the first parameter, does not
-// make the step one that runs in the capture; each replay takes it as it is. Nor does an average
-// run that is updated before the step.
+// TestCapturedOldGradient checks that a step is captured even if the first parameter's gradient is
+// from before the capture. Each replay uses that gradient as it is. The same holds with an average
+// that is updated before the step.
 func TestCapturedOldGradient(t *testing.T) {
 	for _, clip := range []bool{false, true} {
 		run := func(captured bool) []float64 {
@@ -227,7 +229,7 @@ func TestCapturedOldGradient(t *testing.T) {
 			}{p.v}, 0.5)
 			step := func(s *tensor.Scope) {
 				p.v.In(s).Square().Sum().Backward()
-				means.Update() // of the values before the step
+				means.Update() // with the values before the step
 				if clip {
 					optim.ClipGradNorm(p.opt.Params(), 1)
 				}

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A step with a scaler is captured whole. Replays whose gradients overflow leave the step out, and
+// A step with a scaler is captured as a whole. Replays whose gradients overflow skip the step and
 // change the scale, as eager steps do.
 func ExampleGradScaler_capture() {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
@@ -24,7 +24,7 @@ func ExampleGradScaler_capture() {
 	opt := optim.NewAdamW([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.1})
 	scaler := amp.NewGradScaler(amp.InitScale(1 << 17))
 	graph, err := tensor.Capture(dev, func(s *tensor.Scope) {
-		// a gradient of 2¹⁷ is more than float16 has
+		// a gradient of 2¹⁷ overflows float16
 		loss := w.In(s).Half().Mul(x.In(s).Half()).Sum().Float()
 		scaler.Scale(loss).Backward()
 		scaler.Step(opt)

@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// How the scale moves: after two good steps it is multiplied, after a bad one by the other factor.
+// The scale is multiplied by GrowthFactor after two good steps, and by BackoffFactor after a bad
+// one.
 func ExampleGrowthInterval() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1})
@@ -23,13 +24,13 @@ func ExampleGrowthInterval() {
 		fmt.Print(scaler.Value(), " ")
 	}
 	scaler.SetGrowthInterval(1000)
-	scaler.UpdateTo(64) // a scale of one's own
+	scaler.UpdateTo(64) // sets your own scale
 	fmt.Println(scaler.Value())
 	// Output: 8 32 8 8 64
 }
 
-// With Enabled(false) the same loop trains in float32 or bfloat16: nothing is scaled, and every
-// step is done.
+// With Enabled(false) the same loop trains in float32 or bfloat16: nothing is scaled, and no step
+// is skipped.
 func ExampleEnabled() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.5})
@@ -41,7 +42,7 @@ func ExampleEnabled() {
 	// Output: false 1 [0.5 0.5]
 }
 
-// plain is an optimizer of one's own.
+// plain is a user's optimizer.
 type plain struct{ w *tensor.Tensor }
 
 func (p plain) Params() []*tensor.Tensor { return []*tensor.Tensor{p.w} }
@@ -49,8 +50,8 @@ func (p plain) Step() {
 	tensor.Do(func(s *tensor.Scope) { p.w.In(s).SubInPlace(p.w.Grad()) }, tensor.NoGrad())
 }
 
-// An optimizer of two methods is enough. One that is no Skipper is stepped or not by the host,
-// which reads whether a gradient has overflowed.
+// An optimizer needs only two methods. For one that is no Skipper the host decides whether to step:
+// it reads whether a gradient has overflowed.
 func ExampleOptimizer() {
 	var opt amp.Optimizer = plain{tensor.Ones(2).RequiresGrad()}
 	_, ok := opt.(amp.Skipper)
@@ -67,8 +68,8 @@ func ExampleOptimizer() {
 	// [0.5 0.75]
 }
 
-// skipping is an optimizer of one's own that leaves a step out on the device: found is 1 if a
-// gradient is infinite or NaN.
+// skipping is a user's optimizer that skips a step on the device: found is 1 if a gradient is
+// infinite or NaN.
 type skipping struct{ plain }
 
 func (p skipping) StepUnless(found *tensor.Tensor) {
@@ -77,7 +78,7 @@ func (p skipping) StepUnless(found *tensor.Tensor) {
 	}, tensor.NoGrad())
 }
 
-// A Skipper leaves a step out without a wait of the host.
+// A Skipper skips a step without making the host wait.
 func ExampleSkipper() {
 	opt := skipping{plain{tensor.Ones(2).RequiresGrad()}}
 	var _ amp.Skipper = opt
@@ -96,8 +97,8 @@ func ExampleSkipper() {
 	// 1 left out
 }
 
-// With a least scale, gradients that are NaN for another reason than the scale do not drive it to
-// 0, and are told at once.
+// Gradients may be NaN for a reason other than the scale. With Floor they do not drive the scale to
+// 0, and the warning comes at once.
 func ExampleFloor() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1})
@@ -116,8 +117,8 @@ func ExampleFloor() {
 	// 1
 }
 
-// A training goes on with the scale that it had; the state has torch's keys and goes both ways. One
-// that does not fit changes nothing.
+// A training resumes with its scale. The state has torch's keys and loads there too. A state that
+// does not fit changes nothing.
 func ExampleGradScaler_StateDict() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1})
@@ -144,7 +145,7 @@ func ExampleGradScaler_StateDict() {
 	// true amp: cannot load the state: "scale" is missing
 }
 
-// A step that is given up half-way, here after the gradients were unscaled, begins again.
+// A step that is abandoned half-way, here after the gradients were unscaled, starts again.
 func ExampleGradScaler_Restart() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.5})

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// A StateError says what of a tree does not fit a scaler. Nothing was changed.
+// A StateError says which entry of a tree does not fit a scaler. Nothing was changed.
 type StateError struct {
 	Key string // torch's name of the entry
 	Msg string
@@ -19,8 +19,8 @@ func (e *StateError) Error() string {
 }
 
 // StateDict returns the state in torch's form: scale, growth_factor and backoff_factor (float64),
-// growth_interval and _growth_tracker (int64); nothing for a scaler that is not enabled. It waits
-// for the device. Call it after Update.
+// growth_interval and _growth_tracker (int64). It is empty for a scaler that is not enabled. It
+// waits for the device. Call it after Update.
 func (g *GradScaler) StateDict() map[string]any {
 	if g.off {
 		return map[string]any{}
@@ -29,9 +29,9 @@ func (g *GradScaler) StateDict() map[string]any {
 		"_growth_tracker": int64(g.GrowthTracker())}
 }
 
-// LoadStateDict takes the state from a tree of the form that StateDict returns, which is also that
-// of torch. The least scale and the warnings stay what they are. A scaler that is not enabled takes
-// anything and stays as it is. The error is a *[StateError].
+// LoadStateDict loads the state from a tree with the form that StateDict returns, which is also
+// torch's. The lowest scale and the warnings do not change. A scaler that is not enabled accepts
+// any tree and ignores it. An error is a *[StateError].
 func (g *GradScaler) LoadStateDict(tree map[string]any) error {
 	if g.off {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Scalers, graphs and generators print what they are in a line, within a capture too, which it does
-// not end.
+// Scalers, graphs and generators print a description in one line. Printing within a capture does
+// not end the capture.
 func TestString(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -56,7 +56,7 @@ func cnnTask(t *testing.T, dev device.Device) task {
 	}, 2e-3}
 }
 
-// gptTask continues a text.
+// gptTask predicts the next tokens of a text.
 func gptTask(t *testing.T, dev device.Device) task {
 	text := strings.Repeat("the quick brown fox jumps over the lazy dog. pack my box with five dozen liquor jugs. how vexingly quick daft zebras jump! ", 12)
 	const vocabulary = 128
@@ -109,15 +109,16 @@ func mean(v []float64) float64 {
 	return sum / float64(len(v))
 }
 
-// Training in bfloat16 and float16 comes to the loss of float32 within 1 %: the mean of the last
-// quarter of the steps. On the emulated GPU the first three steps are within the types' error.
+// Training in bfloat16 and float16 reaches the loss of float32 within 1 %, in the mean over the
+// last quarter of the steps. On the emulated GPU the first three steps agree within the types'
+// error.
 func TestTraining(t *testing.T) {
 	list := devices(t)
 	steps := 60
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") != "":
 		steps = 1500
-	case testing.Short(): // for the race detector, which other tests give more to do
+	case testing.Short(): // a short run, for the race detector; other tests exercise it more
 		t.Log("not in short mode: the loss needs its steps")
 		return
 	}

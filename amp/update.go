@@ -10,17 +10,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What runs on the device: gradients are divided, the scale changes.
+// Programs for the device, which unscale gradients and update the scale.
 
-// programs are lowered once.
+// Programs, lowered once.
 var (
-	// unscalers multiply a gradient by Param(0), for each type of gradients.
+	// unscalers multiply a gradient by Param(0); one program for each type of gradients.
 	unscalers = map[dtype.Type]*expr.Program{}
-	// inverses give the bits of 1/scale, as a slot that unscalers take. As torch's the inverse is
-	// computed in float64 and rounded to float32.
+	// inverses compute the bits of 1/scale for the slot that unscalers read. As in torch the
+	// inverse is computed in float64 and rounded to float32.
 	inverses = map[dtype.Type]*expr.Program{}
-	// updater is torch's _amp_update_scale_ over (scale, tracker, found), with a least scale:
-	// Params are the growth factor, the backoff factor, the growth interval and the least scale.
+	// updater is torch's _amp_update_scale_ over (scale, tracker, found), with a lowest scale. Its
+	// Params are the growth factor, the backoff factor, the growth interval and the lowest scale.
 	updater *expr.Program
 )
 
@@ -49,8 +49,8 @@ func init() {
 	}, []dtype.Type{dtype.F32, dtype.I64}, []dtype.Type{dtype.F32, dtype.I64, dtype.F32}, -1)
 }
 
-// unscale divides the gradients of opt in one launch for each device and type, and notes what it
-// finds.
+// unscale divides the gradients of opt by the scale, in one launch for each device and type, and
+// records in st.found whether one is infinite or NaN.
 func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 	type place struct {
 		dev device.Device
@@ -83,7 +83,7 @@ func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 	}
 	st.graph.Scope().Do(func(s *tensor.Scope) {
 		slots := map[place]*tensor.Tensor{}
-		for _, at := range order { // all memory before the first gradient is changed
+		for _, at := range order { // allocate all memory before the first gradient is changed
 			slots[at] = s.On(at.dev).Typed(dtype.I64).Empty(1)
 			if st.found[at.dev] == nil {
 				st.found[at.dev] = st.graph.Scope().On(at.dev).Typed(dtype.F32).Zeros()
@@ -96,9 +96,9 @@ func (g *GradScaler) unscale(op string, opt Optimizer, st *optimizerState) {
 	}, tensor.NoGrad())
 }
 
-// Update changes the scale: once after the steps of all optimizers. If a step was left out, for any
-// of them, the scale is multiplied by the backoff factor. After GrowthInterval updates in a row
-// without that it is multiplied by the growth factor, unless the result is infinite.
+// Update updates the scale; call it once after the steps of all optimizers. If a step of any of
+// them was skipped, the scale is multiplied by the backoff factor. After GrowthInterval updates in
+// a row without skipped steps it is multiplied by the growth factor, unless the result is infinite.
 func (g *GradScaler) Update() {
 	const op = "grad_scaler.update"
 	if g.off {
@@ -113,7 +113,7 @@ func (g *GradScaler) Update() {
 				continue
 			}
 			found := st.all
-			if found == nil { // unscaled, and not stepped
+			if found == nil { // unscaled but not stepped
 				found = g.combined(st)
 			}
 			if all == nil {
@@ -134,8 +134,8 @@ func (g *GradScaler) Update() {
 	g.renew()
 }
 
-// UpdateTo sets the scale, as torch's update with new_scale. In a capture it is an error: replays
-// would not set it.
+// UpdateTo sets the scale, as torch's update with new_scale. In a capture it is an error, because
+// replays would not repeat it.
 func (g *GradScaler) UpdateTo(scale float64) {
 	const op = "grad_scaler.update"
 	if g.off {
@@ -159,9 +159,9 @@ func (g *GradScaler) UpdateTo(scale float64) {
 	g.renew()
 }
 
-// Restart forgets what was done since the last Update, and leaves the scale as it is. It is for an
-// iteration that is given up half-way and begins again with new gradients, after out of memory. In
-// a capture it is an error: replays would step without an update of the scale.
+// Restart discards what was done since the last Update, and does not change the scale. Use it for
+// an iteration that is abandoned half-way, for example after out of memory, and starts again with
+// new gradients. In a capture it is an error: replays would step without an update of the scale.
 func (g *GradScaler) Restart() {
 	if g.recording() != nil {
 		e := tensor.NewError("grad_scaler.restart", tensor.ErrCapture, "the steps since the last Update are being captured, and replays repeat them")
@@ -171,7 +171,7 @@ func (g *GradScaler) Restart() {
 	g.renew()
 }
 
-// renew begins an iteration.
+// renew starts a new iteration.
 func (g *GradScaler) renew() {
 	for _, st := range g.optimizers {
 		st.all.Free()
@@ -186,21 +186,20 @@ func (g *GradScaler) renew() {
 	clear(g.copies)
 }
 
-// bits returns v as a slot.
+// bits returns v as the value of a slot.
 func bits(t dtype.Type, v float64) int64 { return int64(expr.Encode(t, v)) }
 
-// SetGrowthFactor, SetBackoffFactor and SetGrowthInterval change a setting from the next Update on;
-// see the options of their names.
+// SetGrowthFactor changes the growth factor from the next Update on; see [GrowthFactor].
 func (g *GradScaler) SetGrowthFactor(v float64) { g.set(func(s *settings) { s.growth = v }) }
 
-// SetBackoffFactor changes the backoff factor; see [BackoffFactor].
+// SetBackoffFactor changes the backoff factor from the next Update on; see [BackoffFactor].
 func (g *GradScaler) SetBackoffFactor(v float64) { g.set(func(s *settings) { s.backoff = v }) }
 
-// SetGrowthInterval changes the growth interval; see [GrowthInterval].
+// SetGrowthInterval changes the growth interval from the next Update on; see [GrowthInterval].
 func (g *GradScaler) SetGrowthInterval(n int) { g.set(func(s *settings) { s.interval = n }) }
 
 func (g *GradScaler) set(change func(*settings)) {
-	g.watch.settle(&g.settings) // under the old ones
+	g.watch.settle(&g.settings) // earlier updates used the old settings
 	s := g.settings
 	s.tracked = 0
 	change(&s)

@@ -6,11 +6,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Warning says that a scaler leaves steps out and the training does not go on.
+// A Warning says that a scaler skips step after step, so that the training makes no progress.
 type Warning struct {
-	Skipped int     // steps in a row
-	Scale   float64 // after them
-	Floor   bool    // it is the least one
+	Skipped int     // skipped steps in a row
+	Scale   float64 // the scale after them
+	Floor   bool    // Scale is the lowest one
 }
 
 func (w Warning) String() string {
@@ -20,16 +20,16 @@ func (w Warning) String() string {
 	return fmt.Sprintf("amp: %d steps in a row were left out, the scale has fallen to %v: gradients are infinite or NaN; GradScaler.Overflowed names the parameters", w.Skipped, w.Scale)
 }
 
-// late is how many updates the host may be behind the device.
+// late is the number of updates by which the host may lag behind the device.
 const late = 16
 
-// watch is what the host knows of the scale: the device tells it later whether a step was left out,
-// and it computes the rest as the device does.
+// watch is the host's copy of the scale's state. The device reports later whether a step was
+// skipped, and the host then computes the new scale as the device has done.
 type watch struct {
 	coming  []*tensor.LateItem
 	scale   float32
 	tracked int
-	run     int // steps left out in a row
+	run     int // skipped steps in a row
 	total   int
 	warned  bool
 }
@@ -39,14 +39,15 @@ func (w *watch) add(s *settings, l *tensor.LateItem) {
 	w.catchUp(s, late)
 }
 
-// catchUp learns of what has come, and waits for what is more than most.
+// catchUp processes the reports that have arrived. It waits while more than most reports are
+// missing.
 func (w *watch) catchUp(s *settings, most int) {
 	for len(w.coming) > most || len(w.coming) > 0 && w.coming[0].Done() {
 		w.next(s)
 	}
 }
 
-// settle waits for all that is coming.
+// settle waits for all reports.
 func (w *watch) settle(s *settings) {
 	for len(w.coming) > 0 {
 		w.next(s)
@@ -76,8 +77,8 @@ func (w *watch) next(s *settings) {
 	}
 }
 
-// Skipped returns how many updates have found an infinity or NaN since the scaler was made or its
-// state was loaded. It waits for the device.
+// Skipped returns the number of updates that have found an infinity or NaN, since the scaler was
+// made or its state was loaded. It waits for the device.
 func (g *GradScaler) Skipped() int {
 	g.watch.settle(&g.settings)
 	return g.watch.total

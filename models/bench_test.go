@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A step of training a GPT of characters: 4 layers of 128 features, 32 blocks of 64. The same in
+// A training step of a character GPT: 4 layers of 128 features, 32 blocks of 64. The same in
 // PyTorch is bench/chargpt/torch_chargpt.py.
 func BenchmarkCharGPTStep(b *testing.B) {
 	tensor.Do(func(s *tensor.Scope) {
@@ -30,7 +30,7 @@ func BenchmarkCharGPTStep(b *testing.B) {
 	})
 }
 
-// Tokens a second of greedy generation with the cache, of a model of GPT-2's depth in small.
+// Tokens a second of greedy generation with the cache, for a narrow model as deep as GPT-2.
 func BenchmarkGenerate(b *testing.B) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.NewGPT(models.GPTConfig{Vocab: 1000, Context: 256, Layers: 6, Heads: 6, Width: 192}, nn.In(s))

@@ -10,17 +10,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// BERTConfig is the size of a [BERT]. Hugging Face's names are in brackets.
+// BERTConfig is the configuration of a [BERT]. Hugging Face's names are in brackets.
 type BERTConfig struct {
-	Vocab   int     // tokens [vocab_size]
-	Context int     // the most tokens of a sequence [max_position_embeddings]
-	Types   int     // kinds of tokens; 0 stands for 2, first and second text [type_vocab_size]
+	Vocab   int     // number of tokens [vocab_size]
+	Context int     // maximum length of a sequence [max_position_embeddings]
+	Types   int     // kinds of tokens; 0 means 2, first and second text [type_vocab_size]
 	Layers  int     // blocks [num_hidden_layers]
-	Heads   int     // of attention, a divisor of Width [num_attention_heads]
+	Heads   int     // attention heads, a divisor of Width [num_attention_heads]
 	Width   int     // features of a token [hidden_size]
-	Hidden  int     // features inside a block's MLP; 0 stands for 4·Width [intermediate_size]
-	Pad     int     // the token that fills up, whose row of the table stays as it is [pad_token_id]
-	Eps     float64 // of the layer norms; 0 stands for 1e-12 [layer_norm_eps]
+	Hidden  int     // features inside a block's MLP; 0 means 4·Width [intermediate_size]
+	Pad     int     // the padding token, whose embedding is not trained [pad_token_id]
+	Eps     float64 // of the layer norms; 0 means 1e-12 [layer_norm_eps]
 	Dropout float64 // [hidden_dropout_prob, attention_probs_dropout_prob]
 }
 
@@ -35,7 +35,7 @@ func BERTLarge() BERTConfig {
 	return BERTConfig{Vocab: 30522, Context: 512, Layers: 24, Heads: 16, Width: 1024, Dropout: 0.1}
 }
 
-// Check says what is wrong with a configuration, as an *[Error], or nil.
+// Check returns an *[Error] if the configuration is invalid, or nil.
 func (c BERTConfig) Check() error {
 	switch {
 	case c.Vocab < 1 || c.Context < 1 || c.Layers < 1 || c.Heads < 1 || c.Width < 1 || c.Hidden < 0 || c.Types < 0:
@@ -68,29 +68,29 @@ func (c BERTConfig) full() BERTConfig {
 	return c
 }
 
-// BERTInput is what a BERT is told beside the tokens; the zero value is one text a sequence,
-// without filling.
+// BERTInput has the optional inputs of a BERT. The zero value means one text in each sequence,
+// without padding.
 type BERTInput struct {
-	// [batch, length], of bool or integers: not 0 where a token is real, as text.Pad makes it; nil:
-	// everywhere
+	// [batch, length], bool or integers: not 0 for real tokens, as text.Pad makes it; nil: all
+	// tokens are real
 	Mask *tensor.Tensor
 	// [batch, length], integers: 0 for the first text, 1 for the second; nil: 0
 	Types *tensor.Tensor
 }
 
-// BERT is the encoder with its pooler, Hugging Face's BertModel, with its names and layouts of
+// BERT is the encoder with its pooler: Hugging Face's BertModel, with the same names and layouts of
 // weights; see [BERT.LoadStateDict].
 type BERT struct {
 	bertBody
 	Pooler *bertPooler `nn:"pooler"`
 }
 
-// bertBody is embeddings and blocks.
+// bertBody has the embeddings and the blocks.
 type bertBody struct {
 	nn.Base
 	Embeddings *bertEmbeddings `nn:"embeddings"`
 	Encoder    *bertEncoder    `nn:"encoder"`
-	Config     BERTConfig      `nn:"-"` // as the model was made
+	Config     BERTConfig      `nn:"-"` // with defaults filled in
 }
 
 type bertEmbeddings struct {
@@ -129,7 +129,7 @@ type bertDense struct {
 	Dense *nn.Linear `nn:"dense"`
 }
 
-// bertOutput ends a branch: a linear layer, dropout, what went into the branch, a layer norm.
+// bertOutput ends a branch: a linear layer, dropout, the sum with the branch's input, a layer norm.
 type bertOutput struct {
 	nn.Base
 	Dense *nn.Linear    `nn:"dense"`
@@ -141,10 +141,10 @@ type bertPooler struct {
 	Dense *nn.Linear `nn:"dense"`
 }
 
-const bertStd = 0.02 // of first weights
+const bertStd = 0.02 // standard deviation of initial weights
 
 // NewBERT returns a model with BERT's initial weights: normal with standard deviation 0.02, biases
-// 0. It panics with an *[Error] if the configuration is wrong. The options are those of a layer:
+// 0. It panics with an *[Error] if the configuration is invalid. The options are those of a layer:
 // [nn.In], [nn.Typed].
 func NewBERT(c BERTConfig, opts ...nn.Option) *BERT {
 	c = c.full()
@@ -174,14 +174,15 @@ func (h home) bert(c BERTConfig) bertBody {
 	return m
 }
 
-// Forward returns the features of every token, [batch, length, width], for tokens ids [batch,
+// Forward returns the features of every token, [batch, length, width], for token ids [batch,
 // length].
 func (m *BERT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&ids, &y)()
 	return m.Features(ids, BERTInput{})
 }
 
-// Pooled returns the features of the first token through the pooler, [batch, width]: tanh(W·x + b).
+// Pooled returns the pooler's result for the features of the first token, [batch, width]: tanh(W·x
+// + b).
 func (m *BERT) Pooled(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor { return m.Pool(m.Features(ids, in)) })
 }
@@ -193,8 +194,8 @@ func (m *BERT) Pool(features *tensor.Tensor) *tensor.Tensor {
 	})
 }
 
-// Features returns the features of every token, [batch, length, width], for tokens ids [batch,
-// length] of at most Context positions.
+// Features returns the features of every token, [batch, length, width], for token ids [batch,
+// length]. A sequence may have at most Context tokens.
 func (m *bertBody) Features(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	checkTokens("bert", ids, 0, m.Config.Context)
 	for _, t := range []*tensor.Tensor{in.Mask, in.Types} {
@@ -221,7 +222,7 @@ func (m *bertBody) Features(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	})
 }
 
-// rate is a layer's dropout.
+// rate returns the dropout probability of a layer: 0 in evaluation mode.
 func (c BERTConfig) rate(b *nn.Base) float64 {
 	if !b.Training() {
 		return 0
@@ -268,11 +269,11 @@ func (l *bertOutput) run(x, before *tensor.Tensor, c BERTConfig) (y *tensor.Tens
 	return l.Norm.Forward(l.Dense.Forward(x).DropoutAdd(before, c.rate(&l.Base)))
 }
 
-// LoadStateDict is [nn.LoadStateDict] with the names of several kinds of files. They may be those
-// of Hugging Face's BertModel or, with the prefix "bert.", of a BERT with a head. It leaves out the
-// head and position_ids. The names gamma and beta of old files are a norm's weight and bias. Errors
-// are a *[nn.StateError], or an *[Error] for two names of the file that are one here; then nothing
-// was loaded.
+// LoadStateDict is [nn.LoadStateDict] for several kinds of files. The names may be those of Hugging
+// Face's BertModel or, with the prefix "bert.", of a BERT with a head. The head and position_ids
+// are ignored. In old files gamma and beta are a norm's weight and bias. An error is a
+// *[nn.StateError], or an *[Error] if two names of the file mean one tensor of the model; then
+// nothing was loaded.
 func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string {
 		if strings.HasPrefix(name, "cls.") || strings.HasPrefix(name, "classifier.") {
@@ -286,8 +287,8 @@ func (m *BERT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption
 	return nn.LoadStateDict(m, plain, opts...)
 }
 
-// bertNames brings the names of a state dict into this package's form; rename returns "" for what
-// is left out.
+// bertNames converts the names of a state dict to this package's names. rename returns "" for names
+// to be ignored.
 func bertNames(sd map[string]*tensor.Tensor, rename func(string) string) (map[string]*tensor.Tensor, error) {
 	return renamed("bert", sd, func(name string) string {
 		if name = rename(name); strings.HasSuffix(name, "embeddings.position_ids") {

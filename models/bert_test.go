@@ -15,7 +15,7 @@ func smallBERT() models.BERTConfig {
 	return models.BERTConfig{Vocab: 61, Context: 16, Layers: 2, Heads: 4, Width: 32, Hidden: 48}
 }
 
-// Features, logits, losses and gradients are those of transformers' BertModel and its heads.
+// Features, logits, losses and gradients equal those of transformers' BertModel and its heads.
 func TestBERTEqualsTransformers(t *testing.T) {
 	everywhere(t, "bert", func(r goldenRun, s *tensor.Scope) {
 		m := models.NewBERT(smallBERT(), nn.In(s), nn.Typed(r.ty))
@@ -43,7 +43,7 @@ func TestBERTEqualsTransformers(t *testing.T) {
 	})
 }
 
-// What fills up changes nothing, and the sizes are those of the originals.
+// Padding does not change the results, and the numbers of parameters are those of the originals.
 func TestBERTMaskAndSizes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.Eval(models.NewBERT(smallBERT(), nn.In(s)))
@@ -105,7 +105,7 @@ func TestBERTMisuse(t *testing.T) {
 	}
 }
 
-// Dropout is at work in training alone.
+// Dropout acts only in training.
 func TestBERTDropout(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		c := smallBERT()
@@ -123,8 +123,8 @@ func TestBERTDropout(t *testing.T) {
 	})
 }
 
-// State dicts come with and without heads and prefix, with old names and with tensors that are
-// there twice.
+// State dicts load with and without heads and prefix, with old names, and with tensors under two
+// names.
 func TestBERTLoadStateDict(t *testing.T) {
 	full := models.NewSequenceClassifier(smallBERT(), 3)
 	sd := map[string]*tt{}

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// MaskedLM is a BERT that guesses the tokens that were masked: Hugging Face's BertForMaskedLM. The
-// token table is the last layer's weight.
+// MaskedLM is a BERT that predicts masked tokens: Hugging Face's BertForMaskedLM. The token table
+// is also the last layer's weight.
 type MaskedLM struct {
 	nn.Base
 	Bert *bertBody `nn:"bert"` // without a pooler
@@ -25,7 +25,7 @@ type bertGuess struct {
 }
 
 // NewMaskedLM returns a model with BERT's initial weights. It panics with an *[Error] if the
-// configuration is wrong.
+// configuration is invalid.
 func NewMaskedLM(c BERTConfig, opts ...nn.Option) *MaskedLM {
 	c = c.full()
 	h := homeOf(opts)
@@ -34,7 +34,7 @@ func NewMaskedLM(c BERTConfig, opts ...nn.Option) *MaskedLM {
 		&bertOutput{Dense: h.linear(c.Width, c.Width, bertStd), Norm: h.norm(c.Width, c.Eps)}, h.zeros(c.Vocab)}}}
 }
 
-// Forward returns the logits of every token, [batch, length, vocab], for tokens ids [batch,
+// Forward returns the logits for every token, [batch, length, vocab], for token ids [batch,
 // length].
 func (m *MaskedLM) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&ids, &y)()
@@ -50,16 +50,16 @@ func (m *MaskedLM) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	})
 }
 
-// Loss returns the mean cross entropy of the labels [batch, length], tokens where one was masked
-// and -100 elsewhere.
+// Loss returns the mean cross entropy of the labels [batch, length]. A label is the original token
+// where a token was masked, and -100 elsewhere.
 func (m *MaskedLM) Loss(ids, labels *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		return nn.CrossEntropy(m.Logits(ids, in).Flatten(0, 1), labels.Flatten(0, 1))
 	})
 }
 
-// TiedNames tells [nn.LoadStateDict] that the table of tokens is the last layer's weight too, and
-// that files hold the last layer's bias twice.
+// TiedNames tells [nn.LoadStateDict] that the token table is also the last layer's weight, and that
+// files contain the last layer's bias twice.
 func (m *MaskedLM) TiedNames() map[string]string {
 	return map[string]string{
 		"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -68,8 +68,8 @@ func (m *MaskedLM) TiedNames() map[string]string {
 }
 
 // LoadStateDict is [BERT.LoadStateDict] for Hugging Face's BertForMaskedLM and BertForPreTraining.
-// Of the latter it leaves out the pooler and the guess whether one text follows the other.
-// cls.predictions.decoder must be the token table and the bias, or absent.
+// Of BertForPreTraining it ignores the pooler and the next-sentence head. cls.predictions.decoder
+// must equal the token table and the bias, or be absent.
 func (m *MaskedLM) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string {
 		if strings.HasPrefix(name, "cls.seq_relationship.") || strings.HasPrefix(name, "bert.pooler.") {
@@ -83,17 +83,16 @@ func (m *MaskedLM) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOp
 	return nn.LoadStateDict(m, plain, opts...)
 }
 
-// SequenceClassifier is a BERT that tells texts apart: Hugging Face's
-// BertForSequenceClassification. To begin with the weights of a BERT that was trained for something
-// else, call m.Bert.LoadStateDict.
+// SequenceClassifier is a BERT that classifies texts: Hugging Face's BertForSequenceClassification.
+// To start from the weights of a pretrained BERT, call m.Bert.LoadStateDict.
 type SequenceClassifier struct {
 	nn.Base
 	Bert       *BERT      `nn:"bert"`
 	Classifier *nn.Linear `nn:"classifier"`
 }
 
-// NewSequenceClassifier returns a model for texts of so many classes. It panics with an *[Error] if
-// the configuration is wrong.
+// NewSequenceClassifier returns a model for this number of classes. It panics with an *[Error] if
+// the configuration is invalid.
 func NewSequenceClassifier(c BERTConfig, classes int, opts ...nn.Option) *SequenceClassifier {
 	if classes < 1 {
 		panic(wrong("bert", "%d classes", classes))
@@ -101,21 +100,22 @@ func NewSequenceClassifier(c BERTConfig, classes int, opts ...nn.Option) *Sequen
 	return &SequenceClassifier{Bert: NewBERT(c, opts...), Classifier: homeOf(opts).linear(c.Width, classes, bertStd)}
 }
 
-// Forward returns the logits of the classes, [batch, classes], for tokens ids [batch, length].
+// Forward returns the logits of the classes, [batch, classes], for token ids [batch, length].
 func (m *SequenceClassifier) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&ids, &y)()
 	return m.Logits(ids, BERTInput{})
 }
 
-// Logits is Forward with a mask and types. nn.CrossEntropy of them and classes [batch] is the loss.
+// Logits is Forward with a mask and types. The loss is nn.CrossEntropy of the logits and the
+// classes [batch].
 func (m *SequenceClassifier) Logits(ids *tensor.Tensor, in BERTInput) *tensor.Tensor {
 	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor {
 		return m.Classifier.Forward(drop(m.Bert.Pooled(ids, in), m.Bert.Config.rate(&m.Base)))
 	})
 }
 
-// LoadStateDict is that of [BERT.LoadStateDict] for Hugging Face's BertForSequenceClassification,
-// head and all.
+// LoadStateDict works as [BERT.LoadStateDict], for Hugging Face's BertForSequenceClassification
+// including its head.
 func (m *SequenceClassifier) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := bertNames(sd, func(name string) string { return name })
 	if err != nil {

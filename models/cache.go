@@ -7,14 +7,14 @@ import (
 )
 
 // A Cache holds the keys and values of the tokens that a [GPT] has seen, so that each further token
-// costs one position's work. All of its memory is there from the beginning:
+// costs only the work of one position. NewCache allocates all of its memory:
 // 2·layers·batch·context·width elements.
 type Cache struct {
-	keys, values []*tensor.Tensor // per layer [batch, heads, context, features]
-	n            int              // positions that are filled
+	keys, values []*tensor.Tensor // for each layer [batch, heads, context, features]
+	n            int              // number of filled positions
 }
 
-// NewCache returns an empty cache for a batch of sequences, in scope s, on the device and of the
+// NewCache returns an empty cache for a batch of sequences, in scope s. It has the device and the
 // type of the model's weights.
 func (m *GPT) NewCache(s *tensor.Scope, batch int) *Cache {
 	c := m.Config
@@ -30,7 +30,7 @@ func (m *GPT) NewCache(s *tensor.Scope, batch int) *Cache {
 	return k
 }
 
-// Len returns how many positions are filled.
+// Len returns the number of filled positions.
 func (c *Cache) Len() int {
 	if c == nil {
 		return 0
@@ -38,7 +38,7 @@ func (c *Cache) Len() int {
 	return c.n
 }
 
-// Truncate forgets all but the first n positions; Truncate(0) empties the cache.
+// Truncate keeps only the first n positions; Truncate(0) empties the cache.
 func (c *Cache) Truncate(n int) {
 	if n < 0 || n > c.Len() {
 		misuse("gpt.cache", tensor.ErrValue, fmt.Sprintf("the first %d of %d positions", n, c.Len()))
@@ -48,7 +48,7 @@ func (c *Cache) Truncate(n int) {
 	}
 }
 
-// Free gives the memory back before the scope ends. Freeing twice is allowed.
+// Free frees the cache before its scope ends. Freeing twice is allowed.
 func (c *Cache) Free() {
 	if c == nil {
 		return
@@ -59,8 +59,8 @@ func (c *Cache) Free() {
 	}
 }
 
-// extend stores keys and values of new positions and returns all there are, with what attention
-// needs to know.
+// extend stores the keys and values of new positions. It returns those of all positions, and the
+// options for attention to them.
 func (c *Cache) extend(layer int, k, v *tensor.Tensor) (keys, values *tensor.Tensor, o tensor.AttentionOptions) {
 	n, s := k.Dim(2), k.Scope()
 	all := func(store, x *tensor.Tensor) *tensor.Tensor {
@@ -69,7 +69,7 @@ func (c *Cache) extend(layer int, k, v *tensor.Tensor) (keys, values *tensor.Ten
 		return store.Narrow(2, 0, c.n+n)
 	}
 	switch {
-	case n == 1: // the last position attends to all
+	case n == 1: // the last position attends to all positions
 	case c.n == 0:
 		o.Causal = true
 	default:
@@ -79,10 +79,10 @@ func (c *Cache) extend(layer int, k, v *tensor.Tensor) (keys, values *tensor.Ten
 	return all(c.keys[layer], k), all(c.values[layer], v), o
 }
 
-// Decode returns the logits of the token that follows ids, [batch, vocab], where ids [batch,
-// length] follow what the cache holds, which they are added to. It records no graph and drops
-// nothing, also in training mode. More positions than the model's context are the error
-// tensor.ErrShape, with the cache as it was.
+// Decode returns the logits of the token that follows ids, [batch, vocab]. ids [batch, length]
+// continue the sequences in the cache, and Decode adds them to it. It records no graph and applies
+// no dropout, even in training mode. More positions than the model's context raise tensor.ErrShape;
+// then the cache has not changed.
 func (m *GPT) Decode(ids *tensor.Tensor, c *Cache) (y *tensor.Tensor) {
 	if c == nil || len(c.keys) != len(m.H) {
 		misuse("gpt.decode", tensor.ErrValue, "the cache was not made by this model's NewCache", ids)

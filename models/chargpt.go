@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 )
 
-// NewCharGPT returns a [GPT] whose tokens are the characters of a text, and their tokenizer;
-// c.Vocab is overwritten. The error is a *text.Error: the text is empty or not UTF-8. A wrong
-// configuration panics as it does in [NewGPT].
+// NewCharGPT returns a [GPT] whose tokens are the characters of a text, and its tokenizer. It
+// overwrites c.Vocab. The error is a *text.Error if the text is empty or not UTF-8. An invalid
+// configuration panics as in [NewGPT].
 func NewCharGPT(corpus string, c GPTConfig, opts ...nn.Option) (*GPT, *text.Chars, error) {
 	chars, err := text.NewChars(corpus)
 	if err != nil {
@@ -17,26 +17,26 @@ func NewCharGPT(corpus string, c GPTConfig, opts ...nn.Option) (*GPT, *text.Char
 	return NewGPT(c, opts...), chars, nil
 }
 
-// A CharGPTRecipe is how to train a [GPT] of characters: its size, and what AdamW, clipping and a
-// schedule are given (optim.NewAdamW, optim.ClipGradNorm, sched.NewWarmUp before
+// A CharGPTRecipe is a recipe for training a [GPT] on characters: its size, and the settings of
+// AdamW, clipping and a schedule (optim.NewAdamW, optim.ClipGradNorm, sched.NewWarmUp before
 // sched.NewCosineAnnealing).
 type CharGPTRecipe struct {
-	Config GPTConfig // Vocab is 0: it comes from the text
-	Batch  int       // blocks of Context tokens a step
+	Config GPTConfig // Vocab is 0, since the text determines it
+	Batch  int       // number of blocks of Context tokens in a step
 	Steps  int
-	Warmup int // steps in which the learning rate rises from 0
-	// the learning rate after that, and at the end of the cosine along which it falls
+	Warmup int // number of steps in which the learning rate rises
+	// the learning rate after the warm-up, and at the end of the cosine decay
 	LR, MinLR   float64
 	Beta1       float64 // of AdamW
 	Beta2       float64
 	WeightDecay float64
-	Clip        float64 // the greatest norm of all gradients
-	HeldOut     float64 // the part of the text, its end, that is kept for validation
+	Clip        float64 // upper bound of the norm of all gradients
+	HeldOut     float64 // fraction at the end of the text that is held out for validation
 }
 
-// CharGPTDefaults returns a recipe for a text of some hundred thousand characters and a CPU. Its
-// 0.8 million parameters learn for two minutes or so on two cores. They then predict characters
-// they have not seen far better than how often each occurs would.
+// CharGPTDefaults returns a recipe for a text of a few hundred thousand characters and a CPU. The
+// training of its 0.8 million parameters takes about two minutes on two cores. The model then
+// predicts unseen characters far better than their frequencies do.
 func CharGPTDefaults() CharGPTRecipe {
 	return CharGPTRecipe{
 		Config: GPTConfig{Context: 64, Layers: 4, Heads: 4, Width: 128},

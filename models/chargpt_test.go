@@ -17,10 +17,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// story writes at least n characters by a grammar of chance: people and things of the harbour,
-// sentences that agree in number and tense, numbers that add up, quotations that close. Its words
-// are spelled with some three bits a character; where they stand takes more than one character to
-// know.
+// story writes at least n characters by a random grammar: people and things of a harbour, sentences
+// that agree in number and tense, numbers that add up, quotations that close. The spelling of its
+// words has about three bits a character. Predicting the words takes more context than one
+// character.
 func story(seed uint64, n int) string {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	pick := func(list string) string { w := strings.Fields(list); return w[rng.IntN(len(w))] }
@@ -77,7 +77,7 @@ func story(seed uint64, n int) string {
 	return b.String()
 }
 
-// unigram returns the entropy of how often each token occurs, in nats.
+// unigram returns the entropy of the token frequencies, in nats.
 func unigram(ids []int) float64 {
 	count := map[int]float64{}
 	for _, id := range ids {
@@ -91,8 +91,8 @@ func unigram(ids []int) float64 {
 	return h
 }
 
-// trainChars trains by a recipe and returns the loss on what was held out, and the entropy of how
-// often its tokens occur.
+// trainChars trains by a recipe. It returns the loss on the held-out text, and the entropy of that
+// text's token frequencies.
 func trainChars(t *testing.T, corpus string, r models.CharGPTRecipe) (loss, entropy float64) {
 	t.Helper()
 	tensor.Do(func(s *tensor.Scope) {
@@ -159,8 +159,8 @@ func trainChars(t *testing.T, corpus string, r models.CharGPTRecipe) (loss, entr
 	return loss, entropy
 }
 
-// The recipe learns more than how often each character occurs: in short, and where FLAMBEAU_SOAK is
-// set as it is, on half a megabyte.
+// The recipe learns more than the frequencies of characters. The test is a short version; with
+// FLAMBEAU_SOAK it trains the whole recipe on half a megabyte.
 func TestCharGPTLearns(t *testing.T) {
 	r, n, less := models.CharGPTDefaults(), 20_000, 0.3
 	r.Config.Layers, r.Config.Heads, r.Config.Width, r.Config.Context, r.Batch, r.Steps, r.Warmup = 2, 2, 32, 32, 16, 120, 10

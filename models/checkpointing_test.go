@@ -11,15 +11,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// With checkpointing a step of every kind of model has the bits that it has without, and holds much
-// less at its peak.
+// With checkpointing, a step of every kind of model has the same bits as without, and a much lower
+// memory peak.
 func TestCheckpointing(t *testing.T) {
 	type model struct {
 		m     any
 		parts int
 		loss  func(s *tensor.Scope) *tt
 	}
-	// Of the given size; small ones are computed, large ones only counted.
+	// all returns models of the given size; small ones are computed, large ones only counted.
 	all := func(s *tensor.Scope, layers, width, batch, length, image int) map[string]model {
 		in := nn.In(s)
 		tokens := s.Typed(dtype.I64).Zeros(batch, length)
@@ -88,9 +88,11 @@ func TestCheckpointing(t *testing.T) {
 			nn.SetCheckpointing(c.m, true)
 			less, most := peak(), plain/3
 			switch name {
-			case "mlp": // what its layers give is kept once, behind the activation
+			// without checkpointing the results of its layers are kept only once, after the
+			// activation
+			case "mlp":
 				most = plain / 2
-			case "resnet": // half of it is before the blocks
+			case "resnet": // half of its memory precedes the blocks
 				most = plain * 3 / 4
 			}
 			if less > most {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Every model can be copied, also while it computes activations again, and the copy does not learn
-// of what happens to the original.
+// Every model can be cloned, also with checkpointing, and changes of the original do not affect the
+// clone.
 func TestModelsAreCloned(t *testing.T) {
 	r := tensor.Root()
 	picture, ids, rows := r.Randn(1, 3, 32, 32), r.RandInt(0, 10, 1, 5), r.Randn(2, 8)

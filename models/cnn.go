@@ -5,15 +5,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// relu is x.Relu(); x is freed.
+// relu returns x.Relu() and frees x.
 func relu(x *tensor.Tensor) *tensor.Tensor {
 	defer x.Free()
 	return x.Relu()
 }
 
-// LeNet is LeNet-5 (Y. LeCun et al., 1998) with ReLU and max pooling, as it is taught today: two
-// convolutions and three linear layers, for images of 28×28, as MNIST's, or 32×32. Names are conv1,
-// conv2, fc1, fc2, fc3, as in PyTorch's tutorials. What its parts return is freed when it returns.
+// LeNet is LeNet-5 (Y. LeCun et al., 1998) with ReLU and max pooling, as it is taught today. It has
+// two convolutions and three linear layers, for images of 28×28, such as MNIST's, or 32×32. As in
+// PyTorch's tutorials, the names are conv1, conv2, fc1, fc2, fc3. Results of inner layers are freed
+// when Forward returns.
 type LeNet struct {
 	nn.Base
 	Conv1, Conv2  *nn.Conv2d
@@ -21,8 +22,8 @@ type LeNet struct {
 	Pool          *nn.MaxPool2d
 }
 
-// NewLeNet returns a model for images of size×size pixels, 28 or 32, with so many channels; others
-// panic with an *[Error].
+// NewLeNet returns a model for images of size×size pixels with this number of channels. A size
+// other than 28 and 32 panics with an *[Error].
 func NewLeNet(size, channels, classes int, opts ...nn.Option) *LeNet {
 	if size != 28 && size != 32 || channels < 1 || classes < 1 {
 		panic(wrong("lenet", "images of %d×%d with %d channels and %d classes; the size is 28 or 32, the others are positive", size, size, channels, classes))
@@ -53,16 +54,16 @@ func (m *LeNet) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	})
 }
 
-// CNN is a small convolutional network for digits and the like, with batch normalisation and
-// dropout: two blocks of convolution, norm, ReLU and pooling, and two linear layers.
+// CNN is a small convolutional network for digits and similar images, with batch normalisation and
+// dropout. It has two blocks of convolution, norm, ReLU and pooling, and two linear layers.
 type CNN struct {
 	nn.Base
 	Features   *nn.Sequential
 	Classifier *nn.Sequential
 }
 
-// NewCNN returns a model for images of any size from 4×4 on with so many channels. It panics with
-// an *[Error] if channels or classes are not positive.
+// NewCNN returns a model for images with this number of channels, of any size from 4×4 up. It
+// panics with an *[Error] if channels or classes are not positive.
 func NewCNN(channels, classes int, opts ...nn.Option) *CNN {
 	if channels < 1 || classes < 1 {
 		panic(wrong("cnn", "%d channels and %d classes; both are positive", channels, classes))

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// cudaPeaks reads PyTorch's numbers.
+// cudaPeaks reads PyTorch's figures.
 func cudaPeaks(t *testing.T) map[string]struct{ Peak, Graph int } {
 	text, err := os.ReadFile("testdata/cudapeak.json")
 	if err != nil {
@@ -28,7 +28,7 @@ func cudaPeaks(t *testing.T) map[string]struct{ Peak, Graph int } {
 	return golden.Cases
 }
 
-// bare returns an emulated GPU of more memory than there is of any, without that memory.
+// bare returns an emulated GPU without memory, whose nominal size exceeds any real GPU's.
 func bare(t *testing.T) device.Device {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=2048GiB")
 	if err != nil {
@@ -37,11 +37,11 @@ func bare(t *testing.T) device.Device {
 	return gpus[0]
 }
 
-// A training step takes at most 1.05 times what torch.cuda.max_memory_allocated says of it in
-// PyTorch. Of larger models that is not promised, and 1.10 times is held.
-// testdata/cudapeak.json has PyTorch's numbers, without what cuBLAS and cuDNN take for themselves;
-// _golden/cudapeak.py says how they come about. Here everything counts that the allocator of an
-// emulated GPU hands out.
+// A training step needs at most 1.05 times the memory that torch.cuda.max_memory_allocated reports
+// for it in PyTorch. For larger models this is not promised; the test's limit for them is 1.10
+// times. testdata/cudapeak.json has PyTorch's figures, without the memory that cuBLAS and cuDNN
+// allocate for themselves; _golden/cudapeak.py explains how they were measured. Here everything
+// counts that the allocator of an emulated GPU allocates.
 func TestCUDAPeakAgainstPyTorch(t *testing.T) {
 	golden := cudaPeaks(t)
 	seen := map[string]bool{}
@@ -90,8 +90,8 @@ func TestCUDAPeakAgainstPyTorch(t *testing.T) {
 	}
 }
 
-// A graph of a step keeps at most 1.05 times the memory that PyTorch's keeps, in whole segments as
-// there; all that the step needs is in it.
+// The graph of a step keeps at most 1.05 times the memory that PyTorch's graph keeps, both in whole
+// segments. It contains everything that the step needs.
 func TestGraphMemoryAgainstPyTorch(t *testing.T) {
 	golden, compared := cudaPeaks(t), 0
 	for _, c := range append(peakCases[:len(peakCases):len(peakCases)], largeCases...) {

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// 200 steps of a GPT of characters (AdamW, a cosine, clipping) follow PyTorch's from the same
-// weights: every loss and every norm of the gradients.
+// 200 steps of a character GPT (AdamW, a cosine, clipping) follow PyTorch's from the same weights:
+// every loss and every norm of the gradients.
 func TestCharGPTCurveEqualsTorch(t *testing.T) {
 	const steps, batch, block = 200, 8, 16
 	f := open(t)

@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Error says what is wrong with a model's configuration, its weights or what it was asked to do.
+// An Error describes an invalid configuration of a model, weights that do not fit, or an invalid
+// request to a model.
 type Error struct {
 	Model string // such as "gpt"
 	Msg   string
@@ -14,7 +15,7 @@ type Error struct {
 
 func (e *Error) Error() string { return "models: " + e.Model + ": " + e.Msg }
 
-// Raised makes the error one that tensor.Try returns: see device.Raised.
+// Raised marks an error that is raised by panic and that tensor.Try returns: see device.Raised.
 func (e *Error) Raised() {}
 
 // wrong returns an *[Error].
@@ -22,12 +23,12 @@ func wrong(model, format string, a ...any) error {
 	return &Error{model, fmt.Sprintf(format, a...)}
 }
 
-// misuse panics with the library's error for a tensor expression.
+// misuse panics with a *tensor.Error.
 func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
 	panic(tensor.NewError(op, kind, msg, operands...))
 }
 
-// given refuses operands that are nil.
+// given raises an error for operands that are nil.
 func given(op string, operands ...*tensor.Tensor) {
 	for _, x := range operands {
 		if x == nil {
@@ -36,8 +37,8 @@ func given(op string, operands ...*tensor.Tensor) {
 	}
 }
 
-// within runs f with x in a child of its scope and keeps what f returns: what no gradient needs is
-// freed with the child.
+// within runs f with x in a child of x's scope, and moves f's result out of the child. All else is
+// freed with the child, unless a gradient needs it.
 func within(x *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	given("forward", x)
 	x.Scope().Do(func(c *tensor.Scope) {

@@ -14,7 +14,7 @@ func tinyBERT() models.BERTConfig {
 	return models.BERTConfig{Vocab: 9, Context: 8, Layers: 1, Heads: 2, Width: 4}
 }
 
-// Texts of different lengths go through together: what fills up is masked.
+// Texts of different lengths form one batch: the padding is masked.
 func ExampleBERT() {
 	w, err := text.NewWordPiece([]string{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "lamp", "sea", "lit"}, text.WordPieceOptions{})
 	if err != nil {
@@ -40,7 +40,7 @@ func ExampleBERT() {
 	// Output: [2, 7, 4] [2, 4]
 }
 
-// A label of -100 is a token that was not masked.
+// A label of -100 marks a token that was not masked.
 func ExampleMaskedLM() {
 	m := nn.Eval(models.NewMaskedLM(tinyBERT()))
 	ids, labels := tensor.From([]int64{2, 5, 4, 3}, 1, 4), tensor.From([]int64{-100, -100, 6, -100}, 1, 4)
@@ -48,7 +48,7 @@ func ExampleMaskedLM() {
 	// Output: [1, 4, 9] []
 }
 
-// A head of one's own goes on top of weights that were trained for something else.
+// Your own head on top of pretrained weights.
 func ExampleSequenceClassifier() {
 	trained := map[string]*tensor.Tensor{}
 	for _, p := range nn.Named(models.NewBERT(tinyBERT())) {

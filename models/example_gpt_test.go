@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A model of characters learns a line by heart and goes on with it.
+// A character model learns a line by heart and continues it.
 func ExampleNewCharGPT() {
 	const line = "a lamp, a ship, "
 	tensor.Do(func(s *tensor.Scope) {
@@ -57,7 +57,7 @@ func ExampleNewCharGPT() {
 	// Output: mp, a ship, |
 }
 
-// GPT-2 has the names of Hugging Face; a smaller configuration has the same form.
+// GPT-2 has Hugging Face's names; a smaller configuration has the same form.
 func ExampleNewGPT() {
 	m := models.NewGPT(models.GPTConfig{Vocab: 100, Context: 8, Layers: 1, Heads: 2, Width: 4})
 	for _, p := range nn.Named(m)[:4] {
@@ -98,7 +98,7 @@ func ExampleContextError() {
 	// <nil>
 }
 
-// With a cache each token costs one position's work.
+// With a cache each token costs only the work of one position.
 func ExampleCache() {
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.NewGPT(models.GPTConfig{Vocab: 100, Context: 8, Layers: 1, Heads: 2, Width: 4}, nn.In(s))
@@ -110,7 +110,7 @@ func ExampleCache() {
 	// Output: [1, 100] 4
 }
 
-// The numbers of a training loop that suit a small text and a CPU.
+// Settings of a training loop for a small text and a CPU.
 func ExampleCharGPTDefaults() {
 	r := models.CharGPTDefaults()
 	fmt.Println(r.Config.Layers, r.Config.Width, r.Config.Context, r.Batch, r.Steps)

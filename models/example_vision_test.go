@@ -53,7 +53,7 @@ func ExampleResNet_Features() {
 	// Output: [2, 5] [5, 64] true
 }
 
-// ViT-B/16 would be models.NewViT(models.ViTB16()). This one is small; its names are the same.
+// ViT-B/16 would be models.NewViT(models.ViTB16()). This one is small, with the same names.
 func ExampleViT() {
 	m := models.NewViT(models.ViTConfig{Image: 32, Patch: 8, Layers: 2, Heads: 4, Width: 32, Classes: 10})
 	fmt.Println(m.Forward(tensor.Ones(1, 3, 32, 32)).Shape())
@@ -63,15 +63,15 @@ func ExampleViT() {
 	// [96, 32]
 }
 
-// Weights of torchvision in a model, with 1000 classes as published. Without a network the error
-// says which file to put where.
+// Loads torchvision's weights into a model with 1000 classes, as published. Without a network the
+// error says which file to put where.
 func ExamplePretrained() {
 	dir, err := os.MkdirTemp("", "weights")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	os.Setenv("FLAMBEAU_OFFLINE", "1") // for this example alone
+	os.Setenv("FLAMBEAU_OFFLINE", "1") // only for this example
 	defer os.Unsetenv("FLAMBEAU_OFFLINE")
 
 	sd, err := models.Pretrained(context.Background(), "ResNet18_Weights.IMAGENET1K_V1", dir)

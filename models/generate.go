@@ -9,28 +9,29 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// GenerateOptions say how tokens are chosen. The zero value takes the likeliest one each time,
+// GenerateOptions say how tokens are chosen. The zero value chooses the likeliest token each time,
 // until the context is full.
 type GenerateOptions struct {
-	MaxTokens int // the most new tokens; 0 stands for as many as the context has room for
-	// divides the logits before a token is drawn; 0 takes the likeliest token instead
+	MaxTokens int // upper bound of new tokens; 0 means as many as fit into the context
+	// divisor of the logits before a token is drawn; 0 chooses the likeliest token instead
 	Temperature float64
-	TopK        int // draws among this many likeliest tokens; 0: all
-	// draws among the fewest likeliest tokens whose probabilities add up to this; 0: all
+	TopK        int // draw among this many likeliest tokens; 0: among all
+	// draw among the fewest likeliest tokens whose probabilities add up to TopP; 0: among all
 	TopP float64
-	Seed uint64 // of the draws: the same seed gives the same tokens
-	Stop []int  // tokens that end a sequence; they are not part of the result
-	// Slide goes on when the context is full: the older half is forgotten and the newer half
-	// computed again, since a token's features depend on its position. Without it more tokens than
-	// fit are a [ContextError], before any work is done.
+	Seed uint64 // of the random draws: the same seed gives the same tokens
+	Stop []int  // tokens that end a sequence; the result does not contain them
+	// Slide goes on when the context is full. The older half of the tokens is dropped, and the
+	// newer half is computed again, since a token's features depend on its position. Without Slide
+	// more tokens than fit are a [ContextError], before any work is done.
 	Slide bool
-	// NoCache computes all positions again for each token: slower, and the reference for the cache.
+	// NoCache computes all positions again for each token. It is slower; tests compare the cache
+	// with it.
 	NoCache bool
 }
 
-// A ContextError is a sequence that is too long for a model.
+// A ContextError reports a sequence that is too long for a model.
 type ContextError struct {
-	// positions of the model, tokens of the prompt, new tokens that were asked for
+	// positions of the model, tokens of the prompt, new tokens requested
 	Context, Prompt, New int
 }
 
@@ -62,14 +63,14 @@ func (o GenerateOptions) check(m *GPT, prompts [][]int) error {
 			}
 		}
 	}
-	// The last new token is not looked at any more and needs no position.
+	// The last new token is not an input any more, so it needs no position.
 	if n := len(prompts[0]); n > m.Config.Context || !o.Slide && o.MaxTokens > m.Config.Context-n+1 {
 		return &ContextError{m.Config.Context, n, o.MaxTokens}
 	}
 	return nil
 }
 
-// Generate returns new tokens for each prompt, without the prompts themselves. All prompts have one
+// Generate returns the new tokens for each prompt, without the prompts. All prompts have the same
 // length. Errors are an *[Error], a *[ContextError], or a *tensor.Error of the device.
 func (m *GPT) Generate(prompts [][]int, o GenerateOptions) ([][]int, error) {
 	out := make([][]int, len(prompts))
@@ -90,8 +91,8 @@ func (m *GPT) Generate(prompts [][]int, o GenerateOptions) ([][]int, error) {
 	return out, nil
 }
 
-// Stream yields the new tokens after a prompt one by one, as they are chosen; an error, of
-// [GPT.Generate]'s kinds, is the last that it yields. Leaving the loop ends the work.
+// Stream yields the new tokens after a prompt one by one, as they are chosen. An error ends the
+// iteration; the errors are those of [GPT.Generate]. Leaving the loop ends the work.
 func (m *GPT) Stream(prompt []int, o GenerateOptions) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		for ids, err := range m.steps([][]int{prompt}, o) {
@@ -106,7 +107,7 @@ func (m *GPT) Stream(prompt []int, o GenerateOptions) iter.Seq2[int, error] {
 	}
 }
 
-// steps yields the next token of every sequence, over and over.
+// steps yields the next token of every sequence, again and again.
 func (m *GPT) steps(prompts [][]int, o GenerateOptions) iter.Seq2[[]int, error] {
 	return func(yield func([]int, error) bool) {
 		if err := o.check(m, prompts); err != nil {
@@ -137,14 +138,14 @@ func (m *GPT) steps(prompts [][]int, o GenerateOptions) iter.Seq2[[]int, error] 
 	}
 }
 
-// generation is the state of one call.
+// generation is the state of one call of Generate or Stream.
 type generation struct {
 	m     *GPT
 	o     GenerateOptions
 	s     *tensor.Scope
-	seen  *tensor.Tensor // all tokens that count, [batch, context] of which n are there
+	seen  *tensor.Tensor // the tokens in the context, [batch, context]; the first n are filled
 	n     int
-	cache *Cache // nil without one
+	cache *Cache // nil with NoCache
 }
 
 func (g *generation) begin(prompts [][]int) {
@@ -165,7 +166,8 @@ func (g *generation) begin(prompts [][]int) {
 	}
 }
 
-// step chooses the next tokens, adds them and returns them: the only numbers that leave the device.
+// step chooses the next tokens, appends them and returns them. Only these numbers are read from the
+// device.
 func (g *generation) step() (ids []int) {
 	g.s.Do(func(c *tensor.Scope) {
 		seen := g.seen.In(c)
@@ -207,11 +209,11 @@ func pick(logits *tensor.Tensor, o GenerateOptions) *tensor.Tensor {
 	if x.Type().Size() < 4 {
 		x = x.Float()
 	}
-	if o.Temperature < 1e-6 { // dividing could be too much for float32
+	if o.Temperature < 1e-6 { // the division could overflow float32
 		x = x.Sub(x.Amax(-1, tensor.KeepDim))
 	}
 	x = x.DivScalar(max(o.Temperature, 1e-37))
-	var index *tensor.Tensor // of the tokens that x is of; nil: all in order
+	var index *tensor.Tensor // the tokens of x's columns; nil: all tokens in order
 	switch {
 	case o.TopK > 0 && o.TopK < x.Dim(-1):
 		x, index = x.TopK(o.TopK, -1, true, true)
@@ -223,7 +225,7 @@ func pick(logits *tensor.Tensor, o GenerateOptions) *tensor.Tensor {
 		if index == nil {
 			p, index = p.Sort(-1, true)
 		}
-		before := p.CumSum(-1).Sub(p) // the likeliest always stays
+		before := p.CumSum(-1).Sub(p) // 0 for the likeliest token, which always stays
 		p = p.MaskedFill(before.GeScalar(o.TopP), 0)
 	}
 	drawn := p.Multinomial(1, true)

@@ -13,8 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// However small, a temperature draws the likeliest token in the end, also where logits divided by
-// it are no float32.
+// A tiny temperature draws the likeliest token, even if the logits divided by it overflow float32.
 func TestSmallTemperatures(t *testing.T) {
 	s := tensor.NewScope(tensor.Seed(1))
 	defer s.Close()
@@ -38,7 +37,7 @@ func TestSmallTemperatures(t *testing.T) {
 	}
 }
 
-// Several goroutines generate with one model, in training mode too, and do not see one another.
+// Several goroutines generate with one model, also in training mode, and do not affect each other.
 func TestGenerateTogether(t *testing.T) {
 	m := models.NewGPT(models.GPTConfig{Vocab: 31, Context: 24, Layers: 2, Heads: 2, Width: 8, Dropout: 0.5})
 	run := func(seed int) []int {
@@ -89,8 +88,8 @@ func TestModelsWithoutInput(t *testing.T) {
 	}
 }
 
-// The memory of a generation does not grow with its length, and is given back when the loop is
-// left, whichever way.
+// The memory of a generation does not grow with its length. It is freed when the loop ends, in any
+// way.
 func TestGenerateMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 type tt = tensor.Tensor
 
-// mix is hash i of a seed: MurmurHash3's finalizer, as in _golden/language.py.
+// mix returns hash i of a seed: MurmurHash3's finalizer, as in _golden/language.py.
 func mix(seed, i int) uint32 {
 	x := uint32(i) + uint32(seed)*0x9E3779B1
 	x = (x ^ x>>16) * 0x85EBCA6B
@@ -25,7 +25,7 @@ func mix(seed, i int) uint32 {
 	return x ^ x>>16
 }
 
-// uniform is n hashed numbers in [-scale, scale).
+// uniform returns n hashed numbers in [-scale, scale).
 func uniform(seed, n int, scale float64) []float32 {
 	out := make([]float32, n)
 	for i := range out {
@@ -34,8 +34,8 @@ func uniform(seed, n int, scale float64) []float32 {
 	return out
 }
 
-// named returns a model's parameters by the name in the golden file, which is the model's own
-// behind prefix.
+// named returns a model's parameters by their names in the golden file: prefix plus the model's own
+// name.
 func named(m any, prefix string) (names []string, params map[string]*tt) {
 	params = map[string]*tt{}
 	for _, p := range nn.Named(m) {
@@ -46,7 +46,7 @@ func named(m any, prefix string) (names []string, params map[string]*tt) {
 	return names, params
 }
 
-// fill sets the parameters to hashed numbers, around 1 for the weights of norms.
+// fill sets the parameters to hashed numbers; those of norms' weights are around 1.
 func fill(m any, prefix string, scale float64) {
 	names, params := named(m, prefix)
 	for i, n := range names {
@@ -61,7 +61,7 @@ func fill(m any, prefix string, scale float64) {
 	}
 }
 
-// digest is what the golden file holds of the gradient of parameter i.
+// digest returns the numbers that the golden file has of the gradient of parameter i.
 func digest(i int, g *tt) []float64 {
 	v := g.Floats()
 	if g.Rank() == 1 {
@@ -102,9 +102,9 @@ func tokens(t *testing.T, s *tensor.Scope, f *golden.File, name string) *tt {
 	return s.From(x.Int64s()).Reshape(x.Shape...)
 }
 
-// near compares with PyTorch's float64 numbers: within the tolerance of the greatest of them or, in
-// float32, ten times as far off as PyTorch's float32 is. It returns how far off the worst is, by
-// that greatest.
+// near compares numbers with PyTorch's float64 numbers. The limit is the tolerance times the
+// greatest number or, in float32, ten times the error of PyTorch's float32 if that is more. It
+// returns the largest error divided by the greatest number.
 func (r goldenRun) near(what string, got []float64, name string) float64 {
 	t, where := r.t, r.name+" "+r.ty.String()+" on "+r.dev.Name()+": "+what
 	t.Helper()
@@ -139,7 +139,8 @@ type goldenRun struct {
 	name string // in the file
 }
 
-// tolerance by the greatest number of a tensor: rounding errors of some thirty sums in a row.
+// tolerance is relative to the greatest number of a tensor. It allows for the rounding errors of
+// about thirty consecutive sums.
 func (r goldenRun) tolerance() float64 {
 	if r.ty == dtype.F64 {
 		return 1e-12
@@ -147,8 +148,8 @@ func (r goldenRun) tolerance() float64 {
 	return 1e-5
 }
 
-// check compares results, the loss and the gradients, of parameters whose names have the prefix in
-// the file.
+// check compares the results, the loss and the gradients. In the file, parameters' names have the
+// prefix.
 func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt) {
 	r.t.Helper()
 	loss.Backward()
@@ -166,7 +167,8 @@ func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt)
 		switch {
 		case g == nil:
 			r.t.Errorf("%s%s has no gradient", where, n)
-		case strings.HasSuffix(n, "key.bias"): // softmax does not see it: rounding alone
+		// softmax does not depend on it, so its gradient is rounding error
+		case strings.HasSuffix(n, "key.bias"):
 			for _, v := range digest(i, g) {
 				if !(math.Abs(v) < r.tolerance()) {
 					r.t.Errorf("%s%s has the gradient %v, not 0", where, n, v)
@@ -179,7 +181,7 @@ func (r goldenRun) check(m any, prefix string, loss *tt, results map[string]*tt)
 	r.t.Logf("%sworst %.2g", where, worst)
 }
 
-// everywhere runs f on the CPU in float32 and float64 and on an emulated GPU in float32.
+// everywhere runs f on the CPU in float32 and float64, and on an emulated GPU in float32.
 func everywhere(t *testing.T, name string, f func(r goldenRun, s *tensor.Scope)) {
 	file := open(t)
 	cpu, err := device.Open("cpu")
@@ -199,7 +201,7 @@ func smallGPT(vocab int) models.GPTConfig {
 	return models.GPTConfig{Vocab: vocab, Context: 16, Layers: 2, Heads: 4, Width: 32}
 }
 
-// Logits, loss and gradients are those of transformers' GPT2LMHeadModel.
+// Logits, loss and gradients equal those of transformers' GPT2LMHeadModel.
 func TestGPTEqualsTransformers(t *testing.T) {
 	everywhere(t, "gpt", func(r goldenRun, s *tensor.Scope) {
 		m := models.NewGPT(smallGPT(67), nn.In(s), nn.Typed(r.ty))

@@ -8,16 +8,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// GPTConfig is the size of a [GPT]. Hugging Face's names are in brackets.
+// GPTConfig is the configuration of a [GPT]. Hugging Face's names are in brackets.
 type GPTConfig struct {
-	Vocab   int     // tokens [vocab_size]
-	Context int     // the most tokens of a sequence [n_positions]
+	Vocab   int     // number of tokens [vocab_size]
+	Context int     // maximum length of a sequence [n_positions]
 	Layers  int     // blocks [n_layer]
-	Heads   int     // of attention, a divisor of Width [n_head]
+	Heads   int     // attention heads, a divisor of Width [n_head]
 	Width   int     // features of a token [n_embd]
-	Hidden  int     // features inside a block's MLP [n_inner]; 0 stands for 4·Width
-	Eps     float64 // of the layer norms [layer_norm_epsilon]; 0 stands for 1e-5
-	// of embeddings, attention weights and results of blocks [embd_pdrop, attn_pdrop, resid_pdrop]
+	Hidden  int     // features inside a block's MLP [n_inner]; 0 means 4·Width
+	Eps     float64 // of the layer norms [layer_norm_epsilon]; 0 means 1e-5
+	// for embeddings, attention weights and results of blocks [embd_pdrop, attn_pdrop, resid_pdrop]
 	Dropout float64
 }
 
@@ -42,7 +42,7 @@ func GPT2XL() GPTConfig {
 	return GPTConfig{Vocab: 50257, Context: 1024, Layers: 48, Heads: 25, Width: 1600, Dropout: 0.1}
 }
 
-// Check says what is wrong with a configuration, as an *[Error], or nil.
+// Check returns an *[Error] if the configuration is invalid, or nil.
 func (c GPTConfig) Check() error {
 	switch {
 	case c.Vocab < 1 || c.Context < 1 || c.Layers < 1 || c.Heads < 1 || c.Width < 1 || c.Hidden < 0:
@@ -57,20 +57,20 @@ func (c GPTConfig) Check() error {
 	return nil
 }
 
-// GPT is GPT-2: a transformer decoder with learned positions, layer norms before attention and MLP,
-// and the token table as the last layer's weight. Names and layouts of weights are those of Hugging
-// Face's GPT2Model ("h.0.attn.c_attn.weight" is [in, out]); see [GPT.LoadStateDict] for other
-// forms.
+// GPT is GPT-2: a transformer decoder with learned positions and with layer norms before attention
+// and MLP. The token table is also the last layer's weight. Names and layouts of weights are those
+// of Hugging Face's GPT2Model ("h.0.attn.c_attn.weight" is [in, out]); see [GPT.LoadStateDict] for
+// other forms.
 type GPT struct {
 	nn.Base
-	WTE    *table        `nn:"wte"`  // tokens, [vocab, width]; also the last layer
-	WPE    *table        `nn:"wpe"`  // positions, [context, width]
+	WTE    *table        `nn:"wte"`  // token table, [vocab, width]; also the last layer's weight
+	WPE    *table        `nn:"wpe"`  // position table, [context, width]
 	H      []*gptBlock   `nn:"h"`    // the blocks
-	LnF    *nn.LayerNorm `nn:"ln_f"` // after them
-	Config GPTConfig     `nn:"-"`    // as the model was made
+	LnF    *nn.LayerNorm `nn:"ln_f"` // follows the blocks
+	Config GPTConfig     `nn:"-"`    // with defaults filled in
 }
 
-// gptBlock is attention and an MLP, each added to what goes in.
+// gptBlock is attention and an MLP, each with a residual connection.
 type gptBlock struct {
 	nn.Base
 	nn.Checkpointing
@@ -81,7 +81,7 @@ type gptBlock struct {
 	drop float64
 }
 
-// gptAttention is causal attention of several heads.
+// gptAttention is causal attention with several heads.
 type gptAttention struct {
 	nn.Base
 	CAttn *conv1D `nn:"c_attn"` // to queries, keys and values
@@ -90,16 +90,16 @@ type gptAttention struct {
 	drop  float64
 }
 
-// gptMLP is two linear layers around a GELU in its tanh form.
+// gptMLP is two linear layers with a tanh GELU between them.
 type gptMLP struct {
 	nn.Base
 	CFc   *conv1D `nn:"c_fc"`
 	CProj *conv1D `nn:"c_proj"`
 }
 
-// NewGPT returns a model with GPT-2's initial weights: normal with standard deviation 0.02, for the
-// layers that end a residual branch 0.02/√(2·layers), biases 0. It panics with an *[Error] if the
-// configuration is wrong. The options are those of a layer: [nn.In], [nn.Typed].
+// NewGPT returns a model with GPT-2's initial weights: normal with standard deviation 0.02, biases
+// 0. Layers that end a residual branch have 0.02/√(2·layers). It panics with an *[Error] if the
+// configuration is invalid. The options are those of a layer: [nn.In], [nn.Typed].
 func NewGPT(c GPTConfig, opts ...nn.Option) *GPT {
 	if err := c.Check(); err != nil {
 		panic(err)
@@ -127,17 +127,17 @@ func NewGPT(c GPTConfig, opts ...nn.Option) *GPT {
 	return m
 }
 
-// Forward returns the logits of the token after each of ids, [batch, length, vocab], for tokens ids
-// [batch, length] of at most Context positions.
+// Forward returns the logits of the token that follows each of ids, [batch, length, vocab]. ids are
+// tokens [batch, length], with at most Context positions.
 func (m *GPT) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&ids, &y)()
 	return within(ids, func(ids *tensor.Tensor) *tensor.Tensor { return m.head(m.features(ids, pass{train: true})) })
 }
 
-// Loss returns the mean cross entropy of targets [batch, length] under the model's logits for ids;
-// a target of -100 counts for nothing. Targets are what comes next: ids moved by one (Hugging Face
-// moves its labels by itself). Of a text's tokens x they are x[1:] for the ids x[:len(x)-1]; the
-// data set text.Blocks gives such pairs.
+// Loss returns the mean cross entropy of targets [batch, length] for the model's logits for ids; a
+// target of -100 does not count. The target of a token is the next token. So for the tokens x of a
+// text, ids are x[:len(x)-1] and targets x[1:]; the data set text.Blocks returns such pairs.
+// (Hugging Face's models shift their labels themselves.)
 func (m *GPT) Loss(ids, targets *tensor.Tensor) *tensor.Tensor {
 	given("gpt.loss", ids, targets)
 	if targets.Shape() != ids.Shape() {
@@ -155,12 +155,12 @@ func (m *GPT) head(x *tensor.Tensor) *tensor.Tensor {
 
 // A pass is one run through the blocks.
 type pass struct {
-	cache *Cache // what came before ids, nil for nothing
-	train bool   // drops what layers in training mode drop
+	cache *Cache // the tokens before ids, nil for none
+	train bool   // apply the dropout of layers in training mode
 	layer int    // the number of the block
 }
 
-// features runs the blocks and the last layer norm.
+// features runs the embeddings, the blocks and the last layer norm.
 func (m *GPT) features(ids *tensor.Tensor, p pass) *tensor.Tensor {
 	start := p.cache.Len()
 	checkTokens("gpt", ids, start, m.Config.Context)

@@ -15,8 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The sizes that are known have as many parameters as the originals: those that Hugging Face's
-// models count.
+// The known configurations have as many parameters as Hugging Face's originals.
 func TestGPTSizes(t *testing.T) {
 	count := func(c models.GPTConfig) int {
 		w, h := c.Width, 4*c.Width
@@ -37,7 +36,7 @@ func TestGPTSizes(t *testing.T) {
 	}
 }
 
-// The first weights are GPT-2's.
+// The initial weights have GPT-2's distributions.
 func TestGPTInit(t *testing.T) {
 	c := models.GPTConfig{Vocab: 200, Context: 64, Layers: 3, Heads: 4, Width: 64}
 	tensor.Do(func(s *tensor.Scope) {
@@ -91,7 +90,7 @@ func TestGPTMisuse(t *testing.T) {
 	}
 }
 
-// State dicts come with and without prefix, with the tied last layer and with the masks of old
+// State dicts load with and without prefix, with the tied last layer, and with the masks of old
 // files.
 func TestGPTLoadStateDict(t *testing.T) {
 	a := models.NewGPT(smallGPT(67))
@@ -133,14 +132,14 @@ func TestGPTLoadStateDict(t *testing.T) {
 	bad("twice", func(sd map[string]*tt) { sd["wte.weight"] = tensor.Zeros(67, 32) })
 }
 
-// generator returns a model whose tokens are not all the same.
+// generator returns a model that does not generate the same token all the time.
 func generator(s *tensor.Scope) *models.GPT {
 	m := models.NewGPT(smallGPT(31), nn.In(s))
 	fill(m, "", 0.25)
 	return m
 }
 
-// With and without the cache the same tokens come out: greedily and drawn, alone and in a batch,
+// With and without the cache the tokens are the same: greedy and drawn, alone and in a batch,
 // within the context and beyond it.
 func TestCacheChangesNothing(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
@@ -172,7 +171,7 @@ func TestCacheChangesNothing(t *testing.T) {
 			if len(got) != 3 || len(got[0]) != n || fmt.Sprint(got[0]) == fmt.Sprint(got[1]) {
 				t.Errorf("%+v: %v", o, got)
 			}
-			if o.Temperature == 0 { // a batch is its sequences
+			if o.Temperature == 0 { // each sequence of the batch equals the sequence alone
 				var one []int
 				for id, err := range m.Stream(prompts[1], o) {
 					if err != nil {
@@ -193,7 +192,7 @@ func TestCacheChangesNothing(t *testing.T) {
 	})
 }
 
-// Decode in pieces of any length gives the logits of Forward.
+// Decode in pieces of any length returns Forward's logits.
 func TestDecodeInPieces(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.NewGPT(smallGPT(31), nn.In(s), nn.Typed(dtype.F64))
@@ -219,8 +218,8 @@ func TestDecodeInPieces(t *testing.T) {
 	})
 }
 
-// Draws follow the options: nothing outside of the likeliest, and each about as often as it is
-// likely.
+// Draws follow the options: only the likeliest tokens occur, each about as often as its
+// probability.
 func TestDraws(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := generator(s)
@@ -243,7 +242,7 @@ func TestDraws(t *testing.T) {
 			for _, i := range order[:k] {
 				mass += p[i]
 			}
-			// TopP just below the mass of k tokens takes exactly those k.
+			// A TopP just below the probability of k tokens allows exactly those k.
 			for _, o := range []models.GenerateOptions{{TopK: k}, {TopP: (mass - p[order[k-1]]/2) / sum}} {
 				o.MaxTokens, o.Temperature, o.Seed = 1, 1, 11
 				out, err := m.Generate(prompts, o)
@@ -318,7 +317,7 @@ func TestGenerateEndsAndRefuses(t *testing.T) {
 	})
 }
 
-// Dropout is at work in training alone, and generation leaves it out without changing the mode.
+// Dropout acts only in training. Generation applies none, and does not change the mode.
 func TestGPTDropout(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		c := smallGPT(31)

@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A curveCase is a training on both devices. Batches are made on the host, step for step the same.
+// A curveCase is a training on both devices. The host makes the same batches for both.
 type curveCase struct {
 	name  string
 	steps int
@@ -25,8 +25,8 @@ type curveCase struct {
 	batch [2]int // rows and tokens
 }
 
-// curveCases has heads of 32 and 64 features, for which there are attention kernels, and dropout.
-// Long ones take the steps of a soak, of two blocks each.
+// curveCases returns models with heads of 32 and 64 features, for which there are attention
+// kernels, and with dropout. If long is set they have two blocks each and the steps of a soak test.
 func curveCases(long bool) []curveCase {
 	steps, layers := 4, 1
 	if long {
@@ -45,8 +45,8 @@ func curveCases(long bool) []curveCase {
 	return []curveCase{{"gpt", steps, gpt, [2]int{2, 32}}, {"bert", steps, bert, [2]int{2, 32}}}
 }
 
-// tokens are those of a step: a walk through the vocabulary that a model can learn, and what
-// follows each.
+// tokens returns the tokens of a step: a walk through the vocabulary that a model can learn, and
+// the successor of each token.
 func (c curveCase) tokens(step, vocab int) (x, y []int64) {
 	at := 7 * step % vocab
 	for range c.batch[0] * c.batch[1] {
@@ -57,7 +57,7 @@ func (c curveCase) tokens(step, vocab int) (x, y []int64) {
 	return x, y
 }
 
-// A curve is what a training leaves: the losses, and the weights before and behind it.
+// A curve is the result of a training: the losses, and the weights before and after it.
 type curve struct {
 	losses        []float64
 	before, after [][]float32
@@ -93,7 +93,8 @@ func (c curveCase) train(dev device.Device, low dtype.Type, each func(step int, 
 	return r
 }
 
-// apart is the distance of two trainings' weights, of the way that the first of them went.
+// apart returns the distance between the final weights of two trainings, divided by the distance
+// that the first training moved.
 func apart(a, b curve) float64 {
 	var off, way float64
 	for i, list := range a.after {
@@ -105,7 +106,7 @@ func apart(a, b curve) float64 {
 	return math.Sqrt(off / way)
 }
 
-// A curveTrace keeps the kernels and the copies of a training on a GPU.
+// A curveTrace records the kernels and the copies of a training on a GPU.
 type curveTrace struct {
 	*launchList
 	copies []device.CopyEvent
@@ -117,9 +118,9 @@ func (c *curveTrace) Copy(e device.CopyEvent) {
 	}
 }
 
-// check tells what one step copied that it must not. To the GPU go the two halves of a batch, the
-// scalars of AdamW, and the driver's tables: of the tensors that AdamW steps through, and of those
-// that autocast casts together. Nothing comes back.
+// check reports copies that a step must not make. Allowed are copies to the GPU: the two halves of
+// a batch, the scalars of AdamW, and the driver's tables of the tensors that AdamW updates and of
+// those that autocast casts together. Nothing is copied back.
 func (c *curveTrace) check(t *testing.T, name string, batch, most int) {
 	t.Helper()
 	batches, scalars, tables := 0, 0, 0
@@ -140,9 +141,9 @@ func (c *curveTrace) check(t *testing.T, name string, batch, most int) {
 	}
 }
 
-// The emulated GPU trains as the CPU does, with the same numbers for dropout: each loss, and where
-// the weights are in the end. In bfloat16 the products and the attention are the tensor cores'.
-// FLAMBEAU_SOAK=1 takes more steps of more blocks.
+// The emulated GPU trains as the CPU does, with the same random numbers for dropout: each loss, and
+// the final weights. In bfloat16 products and attention use the tensor cores. FLAMBEAU_SOAK=1
+// trains more blocks for more steps.
 func TestTrainingOnGPUEqualsCPU(t *testing.T) {
 	long := os.Getenv("FLAMBEAU_SOAK") == "1"
 	gpus, err := cuda.Emulate("emulate,mem=256MiB")
@@ -179,7 +180,7 @@ func TestTrainingOnGPUEqualsCPU(t *testing.T) {
 	}
 }
 
-// traced trains on a GPU, and holds each step but the first to its copies.
+// traced trains on a GPU, and checks the copies of each step except the first.
 func (c curveCase) traced(t *testing.T, name string, gpu device.Device, low dtype.Type) (curve, *curveTrace) {
 	t.Helper()
 	trace := &curveTrace{launchList: &launchList{nodes: map[uint64]string{}}}
@@ -188,7 +189,7 @@ func (c curveCase) traced(t *testing.T, name string, gpu device.Device, low dtyp
 	}
 	defer device.SetTracer(nil)
 	r := c.train(gpu, low, func(k int, loss func() float64) {
-		if k > 0 { // and not what moved the model there
+		if k > 0 { // the first step includes the copies that moved the model
 			tables := 1
 			if low != dtype.Invalid {
 				tables = 2
@@ -205,8 +206,8 @@ func (c curveCase) traced(t *testing.T, name string, gpu device.Device, low dtyp
 	return r, trace
 }
 
-// onTensorCores fails where a training in 16 bits computes a product without the tensor cores. In
-// 16 and in 32 bits the attention kernel itself must drop out weights of attention.
+// onTensorCores fails if a training in 16 bits computes a product without the tensor cores. In 16
+// and in 32 bits the attention kernel itself must apply dropout to the attention weights.
 func (c *curveTrace) onTensorCores(t *testing.T, name string, low dtype.Type) {
 	t.Helper()
 	forward, backward, loose := 0, 0, 0

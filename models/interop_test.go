@@ -37,10 +37,11 @@ func readPT(t *testing.T, path ...string) map[string]*tt {
 	return sd
 }
 
-// Files go both ways. A small model goes out under transformers' names and comes back. Where
-// FLAMBEAU_EXCHANGE names a folder it goes there, for _golden/exchange_language.py to load it with
-// transformers. Where FLAMBEAU_INTEROP names the folder that _golden/interop_language.py filled,
-// the whole GPT-2 and BERT that transformers saved answer as they do there.
+// Files work in both directions. A small model is saved under transformers' names and loads again.
+// If FLAMBEAU_EXCHANGE names a folder, the model is saved there, for _golden/exchange_language.py
+// to load it with transformers. If FLAMBEAU_INTEROP names the folder filled by
+// _golden/interop_language.py, the whole GPT-2 and BERT that transformers saved give the same
+// answers as there.
 func TestInteropLanguage(t *testing.T) {
 	small := models.NewGPT(smallGPT(67))
 	out := map[string]*tt{}

@@ -15,24 +15,24 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A launched is a kernel of a step, with who asked for it.
+// A launched is a kernel of a step, with the op that launched it.
 type launched struct {
 	pass   string // "forward", "backward", "optimizer"
-	layer  string // "h.1.attn", whose op or whose op's gradient it is
+	layer  string // the layer of the op or of the op's gradient, such as "h.1.attn"
 	op     string // "linear > matmul", outermost first
 	kernel string
-	event  device.KernelEvent // of the primitive that it is part of
-	first  bool               // of the primitive's kernels
+	event  device.KernelEvent // of the primitive to which the kernel belongs
+	first  bool               // it is the primitive's first kernel
 }
 
-// A launchList is a tracer that keeps the kernels of the steps of one goroutine.
+// A launchList is a tracer that records the kernels of the steps of one goroutine.
 type launchList struct {
 	names map[any]string // of the layers
 	mu    sync.Mutex
 	pass  string
 	spans []listedSpan
-	nodes map[uint64]string // whose layer's op is a node of the graph
-	last  string            // the layer of the gradient that was computed last
+	nodes map[uint64]string // for each node of the graph, the layer of its op
+	last  string            // the layer of the latest gradient
 	list  []launched
 }
 
@@ -98,7 +98,7 @@ func (l *launchList) Kernel(e device.KernelEvent) {
 	var ops []string
 	for _, s := range l.spans {
 		n.layer = s.layer
-		// launch's own span repeats the name of the op that it is in.
+		// The span of tensor.launch repeats the name of its op.
 		if s.kind != device.SpanModule && (len(ops) == 0 || ops[len(ops)-1] != s.name) {
 			ops = append(ops, s.name)
 		}
@@ -116,7 +116,7 @@ func (l *launchList) enter(pass string) {
 	l.mu.Unlock()
 }
 
-// of returns the kernels of a layer and the layers in it, "" for all.
+// of returns the kernels of a layer and of its inner layers; "" means all layers.
 func (l *launchList) of(layer, pass string) (list []launched) {
 	for _, n := range l.list {
 		if n.pass == pass && (layer == "" || n.layer == layer || strings.HasPrefix(n.layer, layer+".")) {
@@ -126,7 +126,8 @@ func (l *launchList) of(layer, pass string) (list []launched) {
 	return list
 }
 
-// table prints kernels, one a line. The work is the primitive's, and stands with its first kernel.
+// table prints one kernel on each line. The work is that of the whole primitive, and is printed
+// with its first kernel.
 func table(list []launched) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -145,8 +146,8 @@ func table(list []launched) string {
 	return b.String()
 }
 
-// listLaunches lists the kernels of a training step with AdamW, the second; with captured those of
-// a step that is recorded into a graph.
+// listLaunches lists the kernels of the second training step with AdamW. With captured it lists
+// those of a step that is captured in a graph.
 func listLaunches(t *testing.T, make func(in nn.Option) (any, lossStep), low dtype.Type, captured bool) *launchList {
 	t.Helper()
 	l := &launchList{nodes: map[uint64]string{}}
@@ -157,7 +158,7 @@ func listLaunches(t *testing.T, make func(in nn.Option) (any, lossStep), low dty
 		defer home.Close()
 	}
 	m, loss := make(nn.In(home))
-	nn.To(m, dev) // a graph uses what the root scope holds, which begins on the CPU
+	nn.To(m, dev) // the graph uses tensors of the root scope, whose device is the CPU at first
 	l.names = nn.ModuleNames(m, "model")
 	opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-3})
 	step := func(s *tensor.Scope) {
@@ -189,7 +190,7 @@ func listLaunches(t *testing.T, make func(in nn.Option) (any, lossStep), low dty
 	return l
 }
 
-// gptLayers is GPT-2 124M of so many blocks, on 8×1024 tokens.
+// gptLayers returns GPT-2 124M with this number of blocks, on 8×1024 tokens.
 func gptLayers(layers int) func(in nn.Option) (any, lossStep) {
 	return func(in nn.Option) (any, lossStep) {
 		c := models.GPT2()

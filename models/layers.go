@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A home is where a model's parameters are made: what the options of a constructor say, read off a
-// layer that they made.
+// A home says where a model makes its parameters. It is read from a layer that was made with the
+// constructor's options.
 type home struct {
 	make tensor.Maker
 	opts []nn.Option
@@ -26,12 +26,12 @@ func homeOf(opts []nn.Option) home {
 	return h
 }
 
-// with returns opts and more.
+// with returns opts followed by more.
 func with(opts []nn.Option, more ...nn.Option) []nn.Option {
 	return append(opts[:len(opts):len(opts)], more...)
 }
 
-// normal returns a parameter of normal numbers with mean 0.
+// normal returns a parameter with normal values of mean 0.
 func (h home) normal(std float64, dims ...int) *tensor.Tensor {
 	w := h.make.Empty(dims...)
 	initial.Normal(w, 0, std)
@@ -55,12 +55,12 @@ func (h home) norm(width int, eps float64) *nn.LayerNorm {
 	return l
 }
 
-// table is rows that tokens or positions look up.
+// table is an embedding table for tokens or positions.
 type table struct {
 	Weight *tensor.Tensor `nn:"weight"` // [rows, width]
 }
 
-// conv1D is a linear layer whose weight lies the other way round: GPT-2's Conv1D.
+// conv1D is a linear layer with a transposed weight: GPT-2's Conv1D.
 type conv1D struct {
 	nn.Base
 	Weight *tensor.Tensor `nn:"weight"` // [in, out]
@@ -77,7 +77,7 @@ func (l *conv1D) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.LinearT(l.Weight, l.Bias)
 }
 
-// forwardAct is act of what Forward returns, as nn.Linear has it.
+// forwardAct returns act of Forward's result, as [nn.Linear.ForwardAct] does.
 func (l *conv1D) forwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	if l.Hooked() {
 		return act(l.Forward(x))
@@ -94,8 +94,8 @@ func heads(x *tensor.Tensor, n int) *tensor.Tensor {
 // joined undoes heads.
 func joined(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(1, 2).Flatten(2, 3) }
 
-// checkTokens panics unless ids are tokens [batch, length] of at most limit positions, counted from
-// start.
+// checkTokens raises an error unless ids are tokens [batch, length] that, from position start on,
+// fit into limit positions.
 func checkTokens(op string, ids *tensor.Tensor, start, limit int) {
 	given(op, ids)
 	switch {

@@ -7,16 +7,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TiedNames tells [nn.LoadStateDict] that the table of tokens is the last layer's weight too.
+// TiedNames tells [nn.LoadStateDict] that the token table is also the last layer's weight.
 func (m *GPT) TiedNames() map[string]string {
 	return map[string]string{"lm_head.weight": "wte.weight"}
 }
 
-// LoadStateDict is [nn.LoadStateDict] with the names of several kinds of files. They may be those
-// of Hugging Face's GPT2Model or, with the prefix "transformer.", its GPT2LMHeadModel. The latter's
-// lm_head.weight must be equal to wte.weight, or absent. The masks that old files hold among the
-// weights (attn.bias, attn.masked_bias) are left out. Errors are a *[nn.StateError], or an *[Error]
-// for two names of the file that are one here; then nothing was loaded.
+// LoadStateDict is [nn.LoadStateDict] for several kinds of files. The names may be those of Hugging
+// Face's GPT2Model or, with the prefix "transformer.", of its GPT2LMHeadModel. The latter's
+// lm_head.weight must equal wte.weight, or be absent. Masks that old files contain (attn.bias,
+// attn.masked_bias) are ignored. An error is a *[nn.StateError], or an *[Error] if two names of the
+// file mean one tensor of the model; then nothing was loaded.
 func (m *GPT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption) error {
 	plain, err := renamed("gpt", sd, func(name string) string {
 		if strings.HasSuffix(name, ".attn.bias") || strings.HasSuffix(name, ".attn.masked_bias") {
@@ -30,8 +30,8 @@ func (m *GPT) LoadStateDict(sd map[string]*tensor.Tensor, opts ...nn.LoadOption)
 	return nn.LoadStateDict(m, plain, opts...)
 }
 
-// renamed brings the names of a state dict into the form of a model; name returns "" for what is
-// left out.
+// renamed converts the names of a state dict to a model's names. name returns "" for names to be
+// ignored.
 func renamed(op string, sd map[string]*tensor.Tensor, name func(string) string) (map[string]*tensor.Tensor, error) {
 	plain, origin := map[string]*tensor.Tensor{}, map[string]string{}
 	for from, t := range sd {

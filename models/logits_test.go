@@ -8,11 +8,11 @@ import (
 )
 
 // logitPasses are upper limits on how often the loss of GPT-2 124M, forward and backward, reads or
-// writes a tensor of the logits' size. Products are not counted. Three is the least: the logits are
-// read for the loss and for the gradient, which is written.
+// writes a tensor as large as the logits. Products are not counted. The minimum is three: the
+// logits are read for the loss and for the gradient, and the gradient is written.
 var logitPasses = map[dtype.Type]int{dtype.Invalid: 3, dtype.BF16: 3}
 
-// What needs fewer passes lowers the limit.
+// A change that needs fewer passes lowers the limit.
 func TestLogitPasses(t *testing.T) {
 	for low, most := range logitPasses {
 		passes, bytes := 0, 0

@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What a ResNet-50 takes for eight images, on a GPU without memory: in evaluation the results of
-// its blocks and what one block makes inside; in training what the gradients need; nothing stays.
+// The memory of a ResNet-50 for eight images, on a GPU without memory. In evaluation it holds the
+// results of the blocks and the tensors inside one block, in training the tensors that the
+// gradients need. Afterwards nothing remains.
 func TestResNetMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=16GiB")
 	if err != nil {
@@ -18,8 +19,8 @@ func TestResNetMemory(t *testing.T) {
 	}
 	dev := gpus[0]
 	const mib = 1 << 20
-	// Bytes of the results of the blocks of each stage. For the gradients PyTorch 2.15 saves 656
-	// MiB of this model; its parameters' gradients are 98 MiB.
+	// Bytes of the results of all blocks. PyTorch 2.15 saves 656 MiB for the gradients of this
+	// model; the gradients of its parameters have 98 MiB.
 	const blocks = 8 * 4 * (3*256*56*56 + 4*512*28*28 + 6*1024*14*14 + 3*2048*7*7)
 	tensor.Do(func(s *tensor.Scope) {
 		m := models.ResNet50(1000, 3, nn.In(s))

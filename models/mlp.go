@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// MLP is linear layers with a ReLU and dropout between them, and dropout behind the last. Names are
-// those of torchvision's MLP: with two layers "0.weight", "0.bias", "3.weight", "3.bias".
+// MLP is linear layers, with ReLU and dropout between them and dropout after the last. The names
+// are those of torchvision's MLP: with two layers "0.weight", "0.bias", "3.weight", "3.bias".
 type MLP struct {
 	nn.Base
 	Layers []nn.Module `nn:",inline"`
@@ -16,9 +16,9 @@ type MLP struct {
 	checkpointing bool
 }
 
-// NewMLP returns layers from sizes[0] to sizes[1] features, from there to sizes[2], and so on;
-// dropout is the probability that a feature is dropped in training. It panics with an *[Error] for
-// fewer than two sizes, one that is not positive, or a dropout that is no probability.
+// NewMLP returns layers from sizes[0] to sizes[1] features, from there to sizes[2], and so on.
+// dropout is the probability that training drops a feature. It panics with an *[Error] for fewer
+// than two sizes, a size that is not positive, or a dropout that is not a probability.
 func NewMLP(sizes []int, dropout float64, opts ...nn.Option) *MLP {
 	if len(sizes) < 2 {
 		panic(wrong("mlp", "%d sizes; it needs those of the input and of the output at least", len(sizes)))
@@ -43,7 +43,7 @@ func NewMLP(sizes []int, dropout float64, opts ...nn.Option) *MLP {
 	return m
 }
 
-// Forward maps x of shape [..., sizes[0]] to [..., last size]. A batch of images is flattened:
+// Forward maps x of shape [..., sizes[0]] to [..., last size]. Flatten a batch of images first:
 // x.Flatten(1, -1).
 func (m *MLP) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&x, &y)()
@@ -54,5 +54,5 @@ func (m *MLP) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return chain.Forward(x)
 }
 
-// SetCheckpointing switches recomputation on or off, in segments as [nn.Sequential] has them.
+// SetCheckpointing switches recomputation on or off, in segments as [nn.Sequential] does.
 func (m *MLP) SetCheckpointing(on bool) { m.checkpointing = on }

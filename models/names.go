@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
-// canonical returns the name in PretrainedNames that a name of published weights stands for.
+// canonical returns the name in PretrainedNames for any accepted name of published weights.
 func canonical(name string) (string, error) {
 	if _, ok := torchvisionWeights[name]; ok {
 		return name, nil
@@ -29,14 +29,14 @@ func canonical(name string) (string, error) {
 	return "", wrong("pretrained", "there are no weights %q; known are %s", name, known)
 }
 
-// plain is a name without what people write differently: ViT-B/16, vit_b_16.
+// plain returns a name in lower case without separators: ViT-B/16 and vit_b_16 both become vitb16.
 func plain(name string) string {
 	return strings.NewReplacer("-", "", "_", "", " ", "", "/", "", ".", "").Replace(strings.ToLower(name))
 }
 
-// otherNames returns what each further name stands for, in plain form: that of torchvision's model,
-// "resnet50", and of its entry DEFAULT, which are its newest weights; that of a file and its
-// address; and Hugging Face's repositories with their owners.
+// otherNames maps further accepted names, in plain form, to those of PretrainedNames. They are
+// torchvision's model names ("resnet50") and its entries DEFAULT, which both mean the newest
+// weights; names and addresses of files; and Hugging Face's repositories with their owners.
 func otherNames() map[string]string {
 	all := map[string]string{}
 	keys := PretrainedNames()

@@ -11,12 +11,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A training step holds no more than PyTorch's autograd does. testdata/peak.json has two figures
-// for each case. One is what parameters, optimizer state, gradients and saved tensors of the same
-// step take in PyTorch at the worst moment (held), without what is on its way in forward and
-// Backward. The other is what all its tensors take (live). _golden/peak.py says how they are taken.
-// Here everything counts that the allocator of an emulated GPU hands out, in blocks of 512 bytes,
-// after a first step.
+// A training step holds no more memory than PyTorch's autograd. testdata/peak.json has two figures
+// for each case, both at the peak in PyTorch. One is the memory of parameters, optimizer state,
+// gradients and saved tensors (held), without intermediate tensors of forward and Backward. The
+// other is the memory of all tensors (live). _golden/peak.py explains how they were measured. Here
+// everything counts that the allocator of an emulated GPU allocates, in blocks of 512 bytes, after
+// a first step.
 func TestPeakAgainstPyTorch(t *testing.T) {
 	text, err := os.ReadFile("testdata/peak.json")
 	if err != nil {

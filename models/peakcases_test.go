@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A lossStep computes the loss of a batch that it makes in s.
+// A lossStep makes a batch in s and computes its loss.
 type lossStep func(s *tensor.Scope) *tt
 
 // peakCase is a training step whose memory is compared with PyTorch's.
@@ -16,12 +16,12 @@ type peakCase struct {
 	make func(in nn.Option) (any, lossStep)
 }
 
-// ofClasses is the loss of a model that sorts inputs of these dimensions, the first of them the
-// batch's.
+// ofClasses returns the loss of a classifier for inputs of these dimensions; the first is the
+// batch.
 func ofClasses(m nn.Module, dims ...int) lossStep {
 	return func(s *tensor.Scope) *tt {
 		logits := m.Forward(s.Zeros(dims...))
-		defer logits.Free() // as PyTorch does when the expression ends
+		defer logits.Free() // PyTorch frees them at the end of the expression
 		return nn.CrossEntropy(logits, s.Typed(dtype.I64).Zeros(dims[0]))
 	}
 }
@@ -54,7 +54,7 @@ func bertStep(in nn.Option, batch, length int) (any, lossStep) {
 	}
 }
 
-// peakCases are those of _golden/peak.py. 1.05 is promised.
+// peakCases are the cases of _golden/peak.py. The promised ratio is 1.05.
 var peakCases = []peakCase{
 	{name: "mlp", make: func(in nn.Option) (any, lossStep) {
 		m := models.NewMLP([]int{784, 512, 256, 10}, 0.2, in)
@@ -81,9 +81,9 @@ var peakCases = []peakCase{
 	}},
 }
 
-// largeCases are the others of _golden/cudapeak.py. Where rows are long it shows that the weights
-// of an attention are in memory while it is computed, of all heads at once; PyTorch's kernels have
-// a few rows of them.
+// largeCases are the other cases of _golden/cudapeak.py. With long rows it matters that the
+// attention weights of all heads are in memory at the same time; PyTorch's kernels hold only a few
+// rows of them.
 var largeCases = []peakCase{
 	{name: "resnet18, 32 of 224", make: func(in nn.Option) (any, lossStep) {
 		m := models.ResNet18(1000, 3, in)
@@ -122,7 +122,7 @@ var largeCases = []peakCase{
 	}},
 }
 
-// longGPT2 is GPT-2 124M with as many positions as a sequence has.
+// longGPT2 returns GPT-2 124M with a context as long as the sequences.
 func longGPT2(in nn.Option, batch, length int) (any, lossStep) {
 	c := models.GPT2()
 	c.Context = length

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// ownersAtPeak takes a step and records the memory meanwhile. It tells who holds the most memory at
-// the peak, with the lines that asked for it.
+// ownersAtPeak runs a step and records memory events. It returns the largest owners of memory at
+// the peak, with the lines that allocated it.
 func ownersAtPeak(t *testing.T, dev device.Device, step func()) string {
 	before, err := cuda.MemorySnapshot(dev)
 	if err != nil {

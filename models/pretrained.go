@@ -13,15 +13,15 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// hub is where Hugging Face publishes; a repository's files are at
+// hub is the address of Hugging Face's hub. The files of a repository are at
 // <hub><repository>/resolve/main/<file>.
 var hub = "https://huggingface.co/"
 
-// pause is the wait after the first request that fails; 0: the ordinary one.
+// pause is the wait after the first failed request; 0: package fetch's default.
 var pause time.Duration
 
-// torchvisionWeights are the addresses that torchvision 0.29 gives for its weights, by its names
-// for them. The digits in a file's name are the beginning of its SHA-256.
+// torchvisionWeights maps torchvision's names of weights to their addresses, as of torchvision
+// 0.29. The digits in a file's name are the beginning of its SHA-256.
 var torchvisionWeights = map[string]string{
 	"ResNet18_Weights.IMAGENET1K_V1":  "https://download.pytorch.org/models/resnet18-f37072fd.pth",
 	"ResNet34_Weights.IMAGENET1K_V1":  "https://download.pytorch.org/models/resnet34-b627a593.pth",
@@ -37,15 +37,16 @@ var torchvisionWeights = map[string]string{
 	"ViT_L_32_Weights.IMAGENET1K_V1":  "https://download.pytorch.org/models/vit_l_32-c7638314.pth",
 }
 
-// A DownloadError is a published file that could not be had: where it is, and where it belongs on
-// this machine.
+// A DownloadError reports a published file that could not be downloaded. It has the file's address,
+// and its place on this machine.
 type DownloadError = fetch.Error
 
-// ErrOffline is in a [DownloadError] where there is no network, or FLAMBEAU_OFFLINE=1 forbids it.
+// ErrOffline is wrapped by a [DownloadError] if there is no network, or FLAMBEAU_OFFLINE=1 forbids
+// its use.
 var ErrOffline = fetch.ErrOffline
 
-// PretrainedNames returns the names that [Pretrained] knows, in the order of the alphabet:
-// torchvision's names of weights, and names of Hugging Face's repositories without the owner.
+// PretrainedNames returns the names that [Pretrained] knows, in alphabetical order: torchvision's
+// names of weights, and names of Hugging Face's repositories without the owner.
 func PretrainedNames() []string {
 	return slices.Sorted(func(yield func(string) bool) {
 		for name := range torchvisionWeights {
@@ -61,30 +62,35 @@ func PretrainedNames() []string {
 	})
 }
 
-// Pretrained fetches published weights into dir, unless they are there, and returns them as a state
-// dict. An empty dir is the user's cache directory (FLAMBEAU_CACHE moves it).
-// "ResNet50_Weights.IMAGENET1K_V2" is for [nn.LoadStateDict] into a ResNet50(1000, 3), "gpt2" for
-// LoadStateDict of a [GPT]. With nn.SkipInit and nn.Assign the model is there at once, as the file
-// is mapped and not read.
+// Pretrained downloads published weights into dir, unless they are there, and returns them as a
+// state dict. An empty dir means the user's cache directory (FLAMBEAU_CACHE changes it). Load
+// "ResNet50_Weights.IMAGENET1K_V2" with [nn.LoadStateDict] into a ResNet50(1000, 3), and "gpt2"
+// with LoadStateDict of a [GPT]. With nn.SkipInit and nn.Assign the model is ready at once, because
+// the file is mapped and not read.
 //
-// A name is one of [PretrainedNames], in any case. It is also the name of torchvision's model,
-// "resnet50", which is its newest weights, as "ResNet50_Weights.DEFAULT" is; of its file,
-// "resnet18-f37072fd.pth", or the address of that; or the hub's, "openai-community/gpt2". Files are
-// checked against the publishers' digests: torchvision's by the one in the file's name, those of
-// the hub by the SHA-256 that it tells at download. An interrupted download goes on where it ended.
-// progress, if given, is told the bytes that are here, and all of them, or -1 where that is not
-// known.
+// A name is one of [PretrainedNames], in upper or lower case. These names are accepted too:
 //
-// Errors are a *[DownloadError], which offline says which file to put where, and an *[Error] for a
-// name that is not known, which tells one that is like it. A file that cannot be read is an error
-// of package torchfile or safetensors.
+//   - torchvision's model name, such as "resnet50", or "ResNet50_Weights.DEFAULT", for its newest
+//     weights
+//   - the name of a file, such as "resnet18-f37072fd.pth", or its address
+//   - the hub's name with the owner, such as "openai-community/gpt2"
+//
+// Files are checked against the publishers' digests. torchvision has a digest in the file's name;
+// the hub sends the SHA-256 with the download. An interrupted download continues where it ended.
+// progress, if given, is called with the bytes received so far and the total, or -1 if the total is
+// not known.
+//
+// Errors are a *[DownloadError], which offline says which file to put where, and an *[Error] for an
+// unknown name, with a suggestion. A file that cannot be read is an error of package torchfile or
+// safetensors.
 func Pretrained(ctx context.Context, name, dir string, progress ...func(done, total int64)) (map[string]*tensor.Tensor, error) {
 	name, err := canonical(name)
 	if err != nil {
 		return nil, err
 	}
 	if addr, ok := torchvisionWeights[name]; ok {
-		digest, _ := fetch.DigestInName(path.Base(addr)) // without one, File refuses
+		// without a digest, fetch.File returns an error
+		digest, _ := fetch.DigestInName(path.Base(addr))
 		file, err := get(ctx, fetch.Source{URLs: []string{addr}, Digest: digest}, dir, progress)
 		if err != nil {
 			return nil, err
@@ -111,8 +117,8 @@ func Pretrained(ctx context.Context, name, dir string, progress ...func(done, to
 	return f.Tensors()
 }
 
-// today gives the tensors of torchvision's older files the names that its models have since: it
-// renames them, too, when it loads (torchvision/models/vision_transformer.py, MLPBlock).
+// today renames the tensors of torchvision's older files to its current names. torchvision renames
+// them too when it loads such files (torchvision/models/vision_transformer.py, MLPBlock).
 func today(sd map[string]*tensor.Tensor) map[string]*tensor.Tensor {
 	out := make(map[string]*tensor.Tensor, len(sd))
 	rename := strings.NewReplacer(".mlp.linear_1.", ".mlp.0.", ".mlp.linear_2.", ".mlp.3.")
@@ -125,8 +131,8 @@ func today(sd map[string]*tensor.Tensor) map[string]*tensor.Tensor {
 	return out
 }
 
-// PretrainedTokenizer fetches the files of a language model's tokenizer as [Pretrained] does and
-// returns their paths, in the order in which text.LoadBPE or text.LoadWordPiece takes them.
+// PretrainedTokenizer downloads the files of a language model's tokenizer as [Pretrained] does. It
+// returns their paths, in the order of the arguments of text.LoadBPE or text.LoadWordPiece.
 func PretrainedTokenizer(ctx context.Context, name, dir string) (files []string, err error) {
 	name, err = canonical(name)
 	if err != nil {
@@ -146,7 +152,7 @@ func PretrainedTokenizer(ctx context.Context, name, dir string) (files []string,
 	return files, nil
 }
 
-// fromHub fetches a file of the repository that name stands for, into a folder of the repository's
+// fromHub downloads a file of the repository with this name, into a folder with the repository's
 // name.
 func fromHub(ctx context.Context, name, file, dir string, progress []func(done, total int64)) (string, error) {
 	p := published[name]

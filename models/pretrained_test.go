@@ -86,7 +86,7 @@ func TestPretrained(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
 	for _, name := range []string{"Tiny.GOOD", "gpt2"} {
-		for range 2 { // the second time it is here
+		for range 2 { // the second time from dir
 			hits, told := len(site.hits), int64(0)
 			sd, err := Pretrained(ctx, name, dir, func(done, _ int64) { told = done })
 			if err != nil {
@@ -111,7 +111,7 @@ func TestPretrained(t *testing.T) {
 	if err != nil || len(files) != 2 || !strings.HasPrefix(files[0], os.Getenv("FLAMBEAU_CACHE")) || filepath.Base(files[1]) != "merges.txt" {
 		t.Errorf("%v, %v", files, err)
 	}
-	// What is wrong is said, and nothing is left under the file's name.
+	// Errors say what is wrong, and no file remains under the file's name.
 	var e *DownloadError
 	for name, says := range map[string]string{"Tiny.BAD": "digest", "Tiny.UNNAMED": "digest", "Tiny.GONE": "404"} {
 		if _, err := Pretrained(ctx, name, dir); !errors.As(err, &e) || !strings.Contains(err.Error(), says) {
@@ -137,7 +137,7 @@ func TestPretrained(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// A file that is none.
+	// a file that is not a checkpoint
 	torchvisionWeights["Tiny.JUNK"] = server.URL + "/junk-" + digest(vocab)[:8] + ".pth"
 	defer delete(torchvisionWeights, "Tiny.JUNK")
 	site.files["/junk-"+digest(vocab)[:8]+".pth"] = vocab
@@ -148,7 +148,7 @@ func TestPretrained(t *testing.T) {
 	}
 }
 
-// Weights have the names that PyTorch's users know them by.
+// Weights are found under the names that users of PyTorch know.
 func TestNamesOfPretrainedWeights(t *testing.T) {
 	for name, want := range map[string]string{
 		"ResNet18_Weights.IMAGENET1K_V1": "ResNet18_Weights.IMAGENET1K_V1",
@@ -187,12 +187,12 @@ func TestNamesOfPretrainedWeights(t *testing.T) {
 	}
 }
 
-// gitBlob is git's name of a file.
+// gitBlob returns git's hash of a file.
 func gitBlob(b []byte) [20]byte {
 	return sha1.Sum(append(fmt.Appendf(nil, "blob %d\x00", len(b)), b...))
 }
 
-// The table holds addresses with a digest, of weights that a model here loads.
+// Every address in the table has a digest, and belongs to a model of this package.
 func TestPretrainedTable(t *testing.T) {
 	form := regexp.MustCompile(`^https://download\.pytorch\.org/models/[a-z0-9_]+-[0-9a-f]{8}\.pth$`)
 	for name, addr := range torchvisionWeights {
@@ -205,7 +205,7 @@ func TestPretrainedTable(t *testing.T) {
 	}
 }
 
-// Older files of torchvision's ViT have other names for the layers of a block's MLP.
+// torchvision's older ViT files have other names for the layers of a block's MLP.
 func TestOlderNames(t *testing.T) {
 	m := NewViT(ViTConfig{Image: 8, Patch: 8, Layers: 2, Heads: 1, Width: 4, Classes: 2})
 	sd := nn.StateDict(m)

@@ -1,8 +1,8 @@
 package models
 
-// published lists the weights on Hugging Face's hub that the language models here load, for who
-// downloads them. Each repository holds model.safetensors, by names that LoadStateDict takes, and
-// the files of its tokenizer.
+// published lists the weights on Hugging Face's hub for the language models of this package. Each
+// repository has model.safetensors, with names that LoadStateDict accepts, and the files of its
+// tokenizer.
 var published = map[string]struct {
 	repository string   // https://huggingface.co/<repository>
 	tokenizer  []string // files for text.LoadBPE or text.LoadWordPiece

@@ -6,20 +6,21 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ResNetConfig is the size of a [ResNet].
+// ResNetConfig is the configuration of a [ResNet].
 type ResNetConfig struct {
-	Blocks     [4]int // in each stage
-	Bottleneck bool   // blocks of three convolutions, with four times as many channels behind them
-	Classes    int    // 0 stands for 1000
-	Channels   int    // of the images; 0 stands for 3
-	Width      int    // channels of the first stage, doubled in each further; 0 stands for 64
+	Blocks [4]int // in each stage
+	// blocks of three convolutions, whose results have four times as many channels
+	Bottleneck bool
+	Classes    int // number of classes; 0 means 1000
+	Channels   int // of the images; 0 means 3
+	Width      int // channels of the first stage, doubled in each further stage; 0 means 64
 }
 
-// ResNet is a residual network (K. He et al., arXiv:1512.03385) as torchvision has it, with its
-// names and layouts of weights; in bottlenecks the convolution in the middle has the stride. What a
-// block makes inside is freed when it returns, unless a gradient needs it. Results of blocks belong
-// to the scope of the images, so a hook on a block or a stage (m.Layer3) may keep what it sees for
-// as long.
+// ResNet is a residual network (K. He et al., arXiv:1512.03385), with torchvision's names and
+// layouts of weights. As in torchvision, the middle convolution of a bottleneck has the stride.
+// Tensors inside a block are freed when the block returns, unless a gradient needs them. Results of
+// blocks belong to the scope of the images. So a hook on a block or a stage (m.Layer3) may keep
+// what it sees until that scope is closed.
 type ResNet struct {
 	nn.Base
 	Conv1   *nn.Conv2d
@@ -31,28 +32,28 @@ type ResNet struct {
 	Layer4  *nn.Sequential
 	AvgPool *nn.AdaptiveAvgPool2d
 	Fc      *nn.Linear
-	Config  ResNetConfig `nn:"-"` // as the model was made
+	Config  ResNetConfig `nn:"-"` // with defaults filled in
 }
 
-// ResNet18 returns the model of 18 layers, 11.7 million parameters with 1000 classes, for images of
-// so many channels.
+// ResNet18 returns the model with 18 layers, for images with this number of channels. With 1000
+// classes it has 11.7 million parameters.
 func ResNet18(classes, channels int, opts ...nn.Option) *ResNet {
 	return NewResNet(ResNetConfig{Blocks: [4]int{2, 2, 2, 2}, Classes: classes, Channels: channels}, opts...)
 }
 
-// ResNet34 returns the model of 34 layers, 21.8 million parameters with 1000 classes.
+// ResNet34 returns the model with 34 layers. With 1000 classes it has 21.8 million parameters.
 func ResNet34(classes, channels int, opts ...nn.Option) *ResNet {
 	return NewResNet(ResNetConfig{Blocks: [4]int{3, 4, 6, 3}, Classes: classes, Channels: channels}, opts...)
 }
 
-// ResNet50 returns the model of 50 layers, 25.6 million parameters with 1000 classes.
+// ResNet50 returns the model with 50 layers. With 1000 classes it has 25.6 million parameters.
 func ResNet50(classes, channels int, opts ...nn.Option) *ResNet {
 	return NewResNet(ResNetConfig{Blocks: [4]int{3, 4, 6, 3}, Bottleneck: true, Classes: classes, Channels: channels}, opts...)
 }
 
-// NewResNet returns a model with torchvision's first weights: those of convolutions normal with the
-// variance 2/fan out, norms 1 and 0. It panics with an *[Error] if a size is negative or a stage
-// has no block.
+// NewResNet returns a model with torchvision's initial weights. Convolutions are normal with the
+// variance 2/fan out; norms have weight 1 and bias 0. It panics with an *[Error] if a size is
+// negative or a stage has no block.
 func NewResNet(c ResNetConfig, opts ...nn.Option) *ResNet {
 	orElse := func(n, standard int) int {
 		if n == 0 {
@@ -87,7 +88,7 @@ func NewResNet(c ResNetConfig, opts ...nn.Option) *ResNet {
 	return m
 }
 
-// convOf is a convolution without bias whose padding keeps the size, but for the stride.
+// convOf returns a convolution without bias, padded such that only the stride changes the size.
 func convOf(in, out, kernel, stride int, opts []nn.Option) *nn.Conv2d {
 	l := nn.NewConv2d(in, out, kernel, with(opts, nn.Stride(stride), nn.Padding(kernel/2), nn.NoBias())...)
 	initial.KaimingNormal(l.Weight, initial.Gain(initial.ReLU), initial.FanOut)
@@ -100,7 +101,7 @@ func (m *ResNet) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return m.Fc.Forward(m.Features(x))
 }
 
-// Features maps images to what the last layer sees: [n, channels of the last stage].
+// Features maps images to the input of the last layer: [n, channels of the last stage].
 func (m *ResNet) Features(x *tensor.Tensor) *tensor.Tensor {
 	x = inside(x, m.Conv1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
 		return m.MaxPool.Forward(m.BN1.Forward(m.Conv1.Forward(x)).Relu())
@@ -111,8 +112,8 @@ func (m *ResNet) Features(x *tensor.Tensor) *tensor.Tensor {
 	return m.AvgPool.Forward(x).Flatten(1, -1)
 }
 
-// inside runs f with x in a child of the youngest of the scopes of x and w, a parameter. It keeps
-// what f returns. What else f makes is freed with the child, unless a gradient needs it.
+// inside runs f with x in a child of the younger scope of x and w, a parameter. It moves f's result
+// out of the child. All else that f allocates is freed with the child, unless a gradient needs it.
 func inside(x, w *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *tensor.Tensor) {
 	tensor.Youngest(x, w).Do(func(c *tensor.Scope) {
 		y = f(x.In(c))
@@ -121,7 +122,7 @@ func inside(x, w *tensor.Tensor, f func(x *tensor.Tensor) *tensor.Tensor) (y *te
 	return y
 }
 
-// basicBlock is two convolutions of 3×3 beside a shortcut.
+// basicBlock is two convolutions of 3×3 with a shortcut.
 type basicBlock struct {
 	nn.Base
 	nn.Checkpointing
@@ -129,7 +130,7 @@ type basicBlock struct {
 	BN1        *nn.BatchNorm2d `nn:"bn1"`
 	Conv2      *nn.Conv2d
 	BN2        *nn.BatchNorm2d `nn:"bn2"`
-	Downsample *nn.Sequential  `nn:"downsample,optional"` // nil where sizes stay
+	Downsample *nn.Sequential  `nn:"downsample,optional"` // nil if the sizes do not change
 }
 
 func newBasicBlock(in, width, stride int, opts []nn.Option) (*basicBlock, int) {
@@ -140,7 +141,7 @@ func newBasicBlock(in, width, stride int, opts []nn.Option) (*basicBlock, int) {
 	}, width
 }
 
-// shortcut is what a block's input passes where the result has other sizes.
+// shortcut returns the layers on a block's shortcut, nil if the block does not change the sizes.
 func shortcut(in, out, stride int, opts []nn.Option) *nn.Sequential {
 	if in == out && stride == 1 {
 		return nil
@@ -160,7 +161,7 @@ func (b *basicBlock) compute(x *tensor.Tensor) *tensor.Tensor {
 	})
 }
 
-// afterShortcut adds the shortcut.
+// afterShortcut adds the shortcut of x to h and applies ReLU.
 func afterShortcut(h, x *tensor.Tensor, downsample *nn.Sequential) *tensor.Tensor {
 	if downsample != nil {
 		x = downsample.Forward(x)
@@ -168,7 +169,7 @@ func afterShortcut(h, x *tensor.Tensor, downsample *nn.Sequential) *tensor.Tenso
 	return h.Add(x).Relu()
 }
 
-// bottleneck is convolutions of 1×1, 3×3 and 1×1 beside a shortcut.
+// bottleneck is convolutions of 1×1, 3×3 and 1×1 with a shortcut.
 type bottleneck struct {
 	nn.Base
 	nn.Checkpointing
@@ -178,7 +179,7 @@ type bottleneck struct {
 	BN2        *nn.BatchNorm2d `nn:"bn2"`
 	Conv3      *nn.Conv2d
 	BN3        *nn.BatchNorm2d `nn:"bn3"`
-	Downsample *nn.Sequential  `nn:"downsample,optional"` // nil where sizes stay
+	Downsample *nn.Sequential  `nn:"downsample,optional"` // nil if the sizes do not change
 }
 
 func newBottleneck(in, width, stride int, opts []nn.Option) (*bottleneck, int) {

@@ -9,8 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// No model here draws a number when it is made to be loaded, and each computes with what it is
-// given.
+// With SkipInit no model draws a random number, and each computes with the weights that are loaded.
 func TestSkipInit(t *testing.T) {
 	gpt := models.GPTConfig{Vocab: 7, Context: 4, Layers: 2, Heads: 2, Width: 8}
 	bert := models.BERTConfig{Vocab: 7, Context: 4, Layers: 1, Heads: 2, Width: 8}
@@ -53,7 +52,7 @@ func TestSkipInit(t *testing.T) {
 	}
 }
 
-// A file that holds the last layer of a language model, which is its table of tokens, loads by
+// A file that contains the last layer of a language model, which is also its token table, loads by
 // nn.LoadStateDict as by the model's own method.
 func TestTiedNamesOfLanguageModels(t *testing.T) {
 	gpt := models.NewGPT(models.GPTConfig{Vocab: 7, Context: 4, Layers: 1, Heads: 2, Width: 8})

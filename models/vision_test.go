@@ -27,7 +27,8 @@ func openVision(t *testing.T) *golden.File {
 	return f
 }
 
-// visionValue is tensor i of the sorted names of a model, as in _golden/vision_models.py.
+// visionValue returns the values of tensor i of a model's sorted names, as in
+// _golden/vision_models.py.
 func visionValue(s *tensor.Scope, i int, name string, t *tt) *tt {
 	if strings.HasSuffix(name, "num_batches_tracked") {
 		return s.From([]int64{3}).Reshape()
@@ -48,7 +49,7 @@ func visionValue(s *tensor.Scope, i int, name string, t *tt) *tt {
 	return s.From(uniform(i+1, t.Size(), scale)).Reshape(t.Shape().Slice()...).AddScalar(add)
 }
 
-// fillVision gives a model the weights of the golden file, through its state dict.
+// fillVision loads the weights of the golden file into a model, through its state dict.
 func fillVision(t *testing.T, s *tensor.Scope, m any) {
 	t.Helper()
 	state := nn.StateDict(m)
@@ -61,8 +62,8 @@ func fillVision(t *testing.T, s *tensor.Scope, m any) {
 	}
 }
 
-// Logits in evaluation and in training, gradients and running statistics are those of torchvision's
-// networks.
+// Logits in evaluation and in training, gradients and running statistics equal those of
+// torchvision's networks.
 func TestVisionEqualsTorchvision(t *testing.T) {
 	f := openVision(t)
 	cpu, err := device.Open("cpu")
@@ -77,7 +78,7 @@ func TestVisionEqualsTorchvision(t *testing.T) {
 		make      func(opts ...nn.Option) nn.Module
 		images    []int
 		labels    []int64
-		tolerance float64 // of float32, by the greatest number
+		tolerance float64 // for float32, relative to the greatest number
 		gpu       bool
 	}{
 		"basic": {func(opts ...nn.Option) nn.Module {
@@ -168,7 +169,7 @@ func tensorOf(t *testing.T, f *golden.File, name string) golden.Tensor {
 	return x
 }
 
-// All names and shapes of the state dicts are torchvision's. The models are made on a GPU without
+// All names and shapes in the state dicts are torchvision's. The models are made on a GPU without
 // memory.
 func TestVisionNames(t *testing.T) {
 	var want map[string]map[string][]int

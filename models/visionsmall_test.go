@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The small models learn digits in some dozens of steps: nine of ten are right, of digits that they
-// have not seen.
+// The small models learn digits in a few dozen steps: then they classify nine of ten unseen digits
+// correctly.
 func TestSmallModelsLearn(t *testing.T) {
 	set, err := digits.Load()
 	if err != nil {
@@ -62,7 +62,7 @@ func TestSmallModelsLearn(t *testing.T) {
 	}
 }
 
-// Shapes, first values and mistakes.
+// Shapes, initial values and mistakes.
 func TestVisionModels(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, size := range []int{28, 32} {
@@ -81,7 +81,7 @@ func TestVisionModels(t *testing.T) {
 		if v.Config.Hidden != 256 || slices.ContainsFunc(v.Forward(s.Rand(2, 3, 16, 16)).Floats(), func(l float64) bool { return l != 0 }) {
 			t.Error("a new ViT has logits of 0")
 		}
-		for name, want := range map[string]float64{ // deviations
+		for name, want := range map[string]float64{ // standard deviations of initial weights
 			"conv_proj.weight": math.Sqrt(1.0 / 192), "encoder.pos_embedding": 0.02, "encoder.layers.encoder_layer_1.mlp.0.weight": math.Sqrt(2.0 / 320),
 			"encoder.layers.encoder_layer_0.mlp.3.bias": 1e-6, "encoder.layers.encoder_layer_0.self_attention.in_proj_weight": math.Sqrt(2.0 / 256),
 			"class_token": 0, "conv_proj.bias": 0, "encoder.layers.encoder_layer_0.self_attention.out_proj.bias": 0,
@@ -94,7 +94,7 @@ func TestVisionModels(t *testing.T) {
 		if d := r.Conv1.Weight.Detach().Std(0).Item(); math.Abs(d-math.Sqrt(2.0/(16*49))) > 0.005 || r.Config.Classes != 1000 {
 			t.Errorf("the first convolution has the deviation %v", d)
 		}
-		// A model in a younger scope than the images; a hook keeps what a stage returns.
+		// A model in a younger scope than the images; a hook keeps the result of a stage.
 		x := s.Rand(1, 3, 32, 32)
 		s.Do(func(c *tensor.Scope) {
 			r := models.NewResNet(models.ResNetConfig{Blocks: [4]int{1, 1, 1, 1}, Width: 4, Classes: 2}, nn.In(c))

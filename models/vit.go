@@ -9,30 +9,29 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ViTConfig is the size of a [ViT]. torchvision's names are in brackets.
+// ViTConfig is the configuration of a [ViT]. torchvision's names are in brackets.
 type ViTConfig struct {
 	Image            int     // height and width of images, a multiple of Patch [image_size]
 	Patch            int     // height and width of a patch, which becomes a token [patch_size]
 	Layers           int     // blocks [num_layers]
-	Heads            int     // of attention, a divisor of Width [num_heads]
+	Heads            int     // attention heads, a divisor of Width [num_heads]
 	Width            int     // features of a token [hidden_dim]
-	Hidden           int     // features inside a block's MLP; 0 stands for 4·Width [mlp_dim]
-	Classes          int     // 0 stands for 1000 [num_classes]
-	Dropout          float64 // of tokens and MLPs [dropout]
-	AttentionDropout float64 // of attention weights [attention_dropout]
+	Hidden           int     // features inside a block's MLP; 0 means 4·Width [mlp_dim]
+	Classes          int     // number of classes; 0 means 1000 [num_classes]
+	Dropout          float64 // for tokens and MLPs [dropout]
+	AttentionDropout float64 // for attention weights [attention_dropout]
 }
 
-// ViT is a vision transformer (A. Dosovitskiy et al., arXiv:2010.11929) as torchvision has it, with
-// its names and layouts of weights
-// ("encoder.layers.encoder_layer_0.self_attention.in_proj_weight"). Memory and hooks are as for
-// [ResNet].
+// ViT is a vision transformer (A. Dosovitskiy et al., arXiv:2010.11929), with torchvision's names
+// and layouts of weights ("encoder.layers.encoder_layer_0.self_attention.in_proj_weight"). Memory
+// and hooks are as for [ResNet].
 type ViT struct {
 	nn.Base
 	ClassToken *tensor.Tensor `nn:"class_token"` // [1, 1, width]
-	ConvProj   *nn.Conv2d     // patches to tokens
+	ConvProj   *nn.Conv2d     // converts patches to tokens
 	Encoder    *vitEncoder
 	Heads      *nn.ModuleMap[nn.Module] // "head", a linear layer
-	Config     ViTConfig                `nn:"-"` // as the model was made
+	Config     ViTConfig                `nn:"-"` // with defaults filled in
 }
 
 type vitEncoder struct {
@@ -43,7 +42,7 @@ type vitEncoder struct {
 	Ln           *nn.LayerNorm
 }
 
-// vitBlock is attention and an MLP, each added to what goes in, with norms before them.
+// vitBlock is attention and an MLP, each with a norm before it and a residual connection.
 type vitBlock struct {
 	nn.Base
 	nn.Checkpointing
@@ -54,15 +53,15 @@ type vitBlock struct {
 	MLP           *nn.Sequential `nn:"mlp"`
 }
 
-// ViTB16 returns the configuration of ViT-B/16 for images of 224×224, 86.6 million parameters with
-// 1000 classes.
+// ViTB16 returns the configuration of ViT-B/16 for images of 224×224. With 1000 classes the model
+// has 86.6 million parameters.
 func ViTB16() ViTConfig {
 	return ViTConfig{Image: 224, Patch: 16, Layers: 12, Heads: 12, Width: 768, Hidden: 3072, Classes: 1000}
 }
 
-// NewViT returns a model with torchvision's first weights: the head is zeros, so that all logits
-// are 0 until it is trained. It panics with an *[Error] if the configuration is wrong. Images have
-// three channels.
+// NewViT returns a model with torchvision's initial weights. The head starts as zeros, so all
+// logits are 0 until it is trained. Images have three channels. It panics with an *[Error] if the
+// configuration is invalid.
 func NewViT(c ViTConfig, opts ...nn.Option) *ViT {
 	if c.Hidden == 0 {
 		c.Hidden = 4 * c.Width
@@ -123,7 +122,7 @@ func (m *ViT) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return m.Heads.At("head").Forward(m.Features(x))
 }
 
-// Features maps images to what the last layer sees, the class token: [n, width].
+// Features maps images to the input of the last layer, the class token: [n, width].
 func (m *ViT) Features(x *tensor.Tensor) *tensor.Tensor {
 	if c := m.Config; x == nil || x.Rank() != 4 || x.Dim(1) != 3 || x.Dim(2) != c.Image || x.Dim(3) != c.Image {
 		var in []*tensor.Tensor
@@ -157,7 +156,7 @@ func (b *vitBlock) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 
 func (b *vitBlock) compute(x *tensor.Tensor) *tensor.Tensor {
 	return inside(x, b.Ln1.Weight, func(x *tensor.Tensor) *tensor.Tensor {
-		h := b.Ln1.ForwardLow(x) // one product makes queries, keys and values of it
+		h := b.Ln1.ForwardLow(x) // one product of h gives queries, keys and values
 		h, _ = b.SelfAttention.Forward(h, h, h, nn.AttendOptions{})
 		x = b.Drop.Add(x, h)
 		return x.Add(b.MLP.Forward(b.Ln2.ForwardLow(x)))

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Activations have torch's names. Those with numbers are made by a function where torch has
-// defaults that are not zero: the doc comment says them.
+// The activations have torch's names. An activation with numeric settings has a constructor where a
+// torch default is not zero; the constructor's doc comment states torch's defaults.
 
 // Identity returns its input.
 type Identity struct{ Base }
@@ -96,7 +96,7 @@ type LeakyReLU struct {
 	Slope float64
 }
 
-// NewLeakyReLU returns a layer of the given slope; torch's default is 0.01.
+// NewLeakyReLU returns a layer with the given slope; torch's default is 0.01.
 func NewLeakyReLU(slope float64) LeakyReLU { return LeakyReLU{Slope: slope} }
 
 // Forward applies the layer.
@@ -111,7 +111,7 @@ type PReLU struct {
 	Weight *tensor.Tensor `nn:"weight"` // [1], or [channels] for inputs [batch, channels, ...]
 }
 
-// NewPReLU returns a layer with n weights of the value first; torch's defaults are 1 and 0.25.
+// NewPReLU returns a layer with n weights, each set to first; torch's defaults are 1 and 0.25.
 func NewPReLU(n int, first float64, opts ...Option) *PReLU {
 	o := options("PReLU", opts)
 	return &PReLU{Weight: o.parameters().Full(first, n).RequiresGrad()}
@@ -129,7 +129,7 @@ type ELU struct {
 	Alpha float64
 }
 
-// NewELU returns a layer; torch's default is 1.
+// NewELU returns a layer; torch's default alpha is 1.
 func NewELU(alpha float64) ELU { return ELU{Alpha: alpha} }
 
 // Forward applies the layer.
@@ -144,7 +144,7 @@ type CELU struct {
 	Alpha float64
 }
 
-// NewCELU returns a layer; torch's default is 1, and 0 is refused when it is applied.
+// NewCELU returns a layer; torch's default alpha is 1. Forward refuses an alpha of 0.
 func NewCELU(alpha float64) CELU { return CELU{Alpha: alpha} }
 
 // Forward applies the layer.
@@ -159,7 +159,7 @@ type Softplus struct {
 	Beta, Threshold float64
 }
 
-// NewSoftplus returns a layer; torch's defaults are 1 and 20.
+// NewSoftplus returns a layer; torch's defaults are beta 1 and threshold 20.
 func NewSoftplus(beta, threshold float64) Softplus { return Softplus{Beta: beta, Threshold: threshold} }
 
 // Forward applies the layer.
@@ -189,7 +189,7 @@ type Hardshrink struct {
 	Lambda float64
 }
 
-// NewHardshrink returns a layer; torch's default is 0.5.
+// NewHardshrink returns a layer; torch's default lambda is 0.5.
 func NewHardshrink(lambda float64) Hardshrink { return Hardshrink{Lambda: lambda} }
 
 // Forward applies the layer.
@@ -204,7 +204,7 @@ type Softshrink struct {
 	Lambda float64
 }
 
-// NewSoftshrink returns a layer; torch's default is 0.5.
+// NewSoftshrink returns a layer; torch's default lambda is 0.5.
 func NewSoftshrink(lambda float64) Softshrink { return Softshrink{Lambda: lambda} }
 
 // Forward applies the layer.
@@ -267,24 +267,24 @@ type GLU struct {
 	Dim int
 }
 
-// NewGLU returns a layer; torch's default is -1.
+// NewGLU returns a layer; torch's default dim is -1.
 func NewGLU(dim int) GLU { return GLU{Dim: dim} }
 
-// Forward applies the layer. The dimension's size is even.
+// Forward applies the layer. The size of dimension Dim must be even.
 func (l GLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return x.Glu(l.Dim)
 }
 
-// RReLU is x where it is positive and a·x elsewhere, where a is drawn for each element from [Lower,
-// Upper) in training and is their mean in evaluation (B. Xu et al., arXiv:1505.00853).
+// RReLU is x where x is positive and a·x elsewhere. In training a is drawn for each element from
+// [Lower, Upper); in evaluation a is the mean of the two (B. Xu et al., arXiv:1505.00853).
 type RReLU struct {
 	Base
 	Lower, Upper float64
 }
 
-// NewRReLU returns a layer; torch's defaults are 1/8 and 1/3. Its call refuses a lower slope above
-// the upper one.
+// NewRReLU returns a layer; torch's defaults are 1/8 and 1/3. Forward refuses a lower slope that
+// exceeds the upper one.
 func NewRReLU(lower, upper float64) *RReLU { return &RReLU{Lower: lower, Upper: upper} }
 
 // Forward applies the layer.
@@ -341,7 +341,8 @@ func (l ReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Relu()
 }
 
-// GELU is x·Φ(x), by the error function, or with Tanh by its tanh approximation.
+// GELU is x·Φ(x). Φ is computed from the error function or, if Tanh is set, by its tanh
+// approximation.
 type GELU struct {
 	Base
 	Tanh bool

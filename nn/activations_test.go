@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What torch 2.15 gives for each layer at -2.5, -0.25, 0.75 and 8, as float64.
+// The wanted values are torch 2.15's for each layer at -2.5, -0.25, 0.75 and 8, in float64.
 func TestActivations(t *testing.T) {
 	x := []float64{-2.5, -0.25, 0.75, 8}
 	for name, c := range map[string]struct {
@@ -83,7 +83,7 @@ func TestPReLULearns(t *testing.T) {
 func TestSoftmaxLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float64{1, 2, 3, 4, 5, 6, 7, 8}).Reshape(2, 2, 2, 1)
-		y := nn.Softmax2d{}.Forward(x).Floats() // over pairs that differ by 2
+		y := nn.Softmax2d{}.Forward(x).Floats() // the two channels of a pixel differ by 2
 		if want := 1 / (1 + math.Exp(2)); math.Abs(y[0]-want) > 1e-12 || math.Abs(y[2]-(1-want)) > 1e-12 {
 			t.Errorf("softmax over channels: %v", y)
 		}

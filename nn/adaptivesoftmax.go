@@ -11,19 +11,20 @@ import (
 
 // AdaptiveLogSoftmaxWithLoss is a softmax over many classes whose frequencies differ much (E. Grave
 // et al., arXiv:1609.04309): torch's layer of that name. Classes are numbered by falling frequency.
-// Those below the first cutoff are scored by the head, which also scores each cluster of rarer
-// ones. A cluster's own classes are scored for those rows alone whose target is there.
-// [NewAdaptiveLogSoftmaxWithLoss] makes one.
+// The head scores the classes below the first cutoff, and gives each cluster of rarer classes one
+// score. The classes inside a cluster are scored only for rows whose target is in that cluster.
+// [NewAdaptiveLogSoftmaxWithLoss] makes such a layer.
 type AdaptiveLogSoftmaxWithLoss struct {
 	Base
-	Head *Linear       // to the first cutoff's classes and one score for each cluster
-	Tail []*Sequential // of each cluster: to fewer features, and to its classes
+	Head *Linear // scores the classes below the first cutoff, and each cluster
+	// one for each cluster: reduces the features, then scores the cluster's classes
+	Tail []*Sequential
 
-	Cutoffs []int // where clusters begin, and at last the number of classes
+	Cutoffs []int // the first class of each cluster, then the number of classes
 }
 
-// NewAdaptiveLogSoftmaxWithLoss returns a layer from features to classes. The cutoffs rise, and lie
-// between 1 and classes-1; anything else panics with an *[Error]. It takes the options [DivValue],
+// NewAdaptiveLogSoftmaxWithLoss returns a layer from features to classes. The cutoffs must rise and
+// lie between 1 and classes-1; other cutoffs panic with an *[Error]. The options are [DivValue],
 // [HeadBias], [In], [Typed] and [SkipInit].
 func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ...Option) *AdaptiveLogSoftmaxWithLoss {
 	o := options("AdaptiveLogSoftmaxWithLoss", append([]Option{DivValue(4)}, opts...), adaptive...)
@@ -53,9 +54,10 @@ func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ..
 
 const adaptiveOp = "adaptive_log_softmax"
 
-// Forward returns the logarithm of each target's probability, [n], and minus their mean, for x [n,
-// features] and int64 targets [n]; or, without n, for a single one. For each cluster it reads from
-// the device how many targets are there. A target that is no class is an index error.
+// Forward returns the logarithm of each target's probability, [n], and the negative mean of these
+// logarithms. x is [n, features] and target is int64 [n]; for a single row both omit n. For each
+// cluster Forward reads from the device how many targets it has. A target that is not a class is an
+// index error.
 func (l *AdaptiveLogSoftmaxWithLoss) Forward(x, target *tensor.Tensor) (output, loss *tensor.Tensor) {
 	defer l.Enter(&x, &output)()
 	given(adaptiveOp, x, target)
@@ -79,7 +81,7 @@ func (l *AdaptiveLogSoftmaxWithLoss) Forward(x, target *tensor.Tensor) (output, 
 
 // chosen returns the logarithms of the targets' probabilities, [n].
 func (l *AdaptiveLogSoftmaxWithLoss) chosen(x, target *tensor.Tensor) *tensor.Tensor {
-	at := target // among the head's scores; what is no class is none there either
+	at := target // index into the head's scores; an invalid class stays an invalid index
 	rows := make([]*tensor.Tensor, len(l.Tail))
 	for i := range l.Tail {
 		in := target.GeScalar(float64(l.Cutoffs[i])).LogicalAnd(target.LtScalar(float64(l.Cutoffs[i+1])))
@@ -98,7 +100,7 @@ func (l *AdaptiveLogSoftmaxWithLoss) chosen(x, target *tensor.Tensor) *tensor.Te
 	return y
 }
 
-// LogProb returns the logarithms of the probabilities of all classes, [n, classes], of x [n,
+// LogProb returns the logarithms of the probabilities of all classes, [n, classes], for x [n,
 // features].
 func (l *AdaptiveLogSoftmaxWithLoss) LogProb(x *tensor.Tensor) *tensor.Tensor {
 	given(adaptiveOp, x)
@@ -117,9 +119,10 @@ func (l *AdaptiveLogSoftmaxWithLoss) logProb(x, head *tensor.Tensor) *tensor.Ten
 	return tensor.Cat(1, parts...)
 }
 
-// Predict returns the class of the highest probability, int64 [n], of x [n, features]. Rows for
-// which the head scores no cluster highest are not looked at any further: torch's rule, by which
-// another class may have a higher probability. It reads from the device how many there are.
+// Predict returns the class with the highest probability, int64 [n], for x [n, features]. It scores
+// the classes of the clusters only for rows whose highest score in the head is a cluster. This is
+// torch's rule: in the other rows, a class of a cluster may have a higher probability. Predict
+// reads from the device how many rows need the clusters.
 func (l *AdaptiveLogSoftmaxWithLoss) Predict(x *tensor.Tensor) *tensor.Tensor {
 	given(adaptiveOp, x)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {

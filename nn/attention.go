@@ -10,54 +10,55 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// MultiheadOptions are what a [MultiheadAttention] may be told when it is made; the zero value is
-// torch's default.
+// MultiheadOptions are the settings of a new [MultiheadAttention]; the zero value is torch's
+// default.
 type MultiheadOptions struct {
-	Dropout     float64 // the probability with which a weight is dropped in training
-	KDim, VDim  int     // features of keys and of values; 0 stands for those of queries
+	Dropout     float64 // the probability that training drops a weight
+	KDim, VDim  int     // features of keys and of values; 0: as many as queries have
 	BatchFirst  bool    // sequences are [n, length, features] instead of [length, n, features]
-	AddBiasKV   bool    // one more key and value, which are parameters
-	AddZeroAttn bool    // one more key and value of zeros
+	AddBiasKV   bool    // appends one learnt key and value
+	AddZeroAttn bool    // appends one key and value of zeros
 }
 
-// Masks say which queries attend to which keys, as in torch. Where a mask of bool is true a query
-// does not attend. A mask of floating point is added to the scores. (In
+// Masks say which queries attend to which keys, as in torch. In a bool mask, true means that the
+// query does not attend to the key. A floating-point mask is added to the scores. (In
 // [tensor.ScaledDotProductAttention] true means the opposite, in torch too.) The zero value masks
 // nothing.
 type Masks struct {
-	// Mask is [queries, keys], or [n·heads, queries, keys] for one each.
+	// Mask is [queries, keys], or [n·heads, queries, keys] with one mask for each sequence and
+	// head.
 	Mask *tensor.Tensor
-	// KeyPadding is [n, keys], or [keys] for an input without n.
+	// KeyPadding is [n, keys], or [keys] if the input has no dimension n.
 	KeyPadding *tensor.Tensor
-	// Causal lets query i attend to keys 0 … i only. torch's is_causal is a hint that Mask says so;
-	// here it needs no Mask.
+	// Causal lets query i attend only to keys 0 … i. It works without a Mask. (torch's is_causal is
+	// only a hint that the mask is causal.)
 	Causal bool
 }
 
-// CausalMask returns the mask of n queries that attend to keys 0 … i only: 0 on and below the
-// diagonal and -Inf above, of the maker's type. It is torch's generate_square_subsequent_mask;
-// Causal of [Masks] needs no memory.
+// CausalMask returns the mask that lets each of n queries i attend only to keys 0 … i. The mask is
+// 0 on and below the diagonal and -Inf above, and has the maker's type. It is torch's
+// generate_square_subsequent_mask. Causal of [Masks] does the same without a mask in memory.
 func CausalMask(m tensor.Maker, n int) *tensor.Tensor { return m.Full(math.Inf(-1), n, n).Triu(1) }
 
-// AttendOptions are what a call of [MultiheadAttention] may be told; the zero value attends to all
-// and returns no weights.
+// AttendOptions are the settings of one call of a [MultiheadAttention]. The zero value attends to
+// all keys and returns no weights.
 type AttendOptions struct {
 	Masks
-	// NeedWeights returns the weights too. Attention is then computed step by step, where a device
-	// has no one kernel for it.
+	// NeedWeights returns the weights too. The attention is then composed of separate ops; the
+	// fused attention kernel of a device is not used.
 	NeedWeights bool
 	// PerHead returns the weights of each head instead of their mean.
 	PerHead bool
 }
 
-// MultiheadAttention is attention by several heads, each of which sees its own projection of
-// queries, keys and values (A. Vaswani et al., arXiv:1706.03762). Its parameters have torch's names
-// and shapes.
+// MultiheadAttention is attention with several heads. Each head sees its own projection of queries,
+// keys and values (A. Vaswani et al., arXiv:1706.03762). The parameters have torch's names and
+// shapes.
 type MultiheadAttention struct {
 	Base
-	// [3·features, features]; nil where keys or values have features of their own
+	// [3·features, features]; nil if KDim or VDim differs from features
 	InProjWeight *tensor.Tensor `nn:"in_proj_weight"`
-	// [features, features], and so on: then, instead of it
+	// [features, features]; this and the next two replace a nil InProjWeight
 	QProjWeight *tensor.Tensor `nn:"q_proj_weight"`
 	KProjWeight *tensor.Tensor `nn:"k_proj_weight"` // [features, KDim]
 	VProjWeight *tensor.Tensor `nn:"v_proj_weight"` // [features, VDim]
@@ -67,12 +68,13 @@ type MultiheadAttention struct {
 	OutProj     *Linear        `nn:"out_proj"`
 	Features    int
 	Heads       int
-	Options     MultiheadOptions // KDim and VDim are filled in
+	Options     MultiheadOptions // with KDim and VDim filled in
 }
 
-// NewMultiheadAttention returns a layer of heads that share the features, which they divide.
-// Weights are uniform in ±√(6/(in + out)), those of the output as [NewLinear]'s, biases 0, as
-// torch's; [NoBias] leaves the biases of the projections out.
+// NewMultiheadAttention returns a layer whose heads divide the features among themselves. As in
+// torch, the input projections are uniform in ±√(6/(in + out)), the output projection is
+// initialised as [NewLinear]'s, and biases are 0. [NoBias] leaves out the biases of the
+// projections.
 func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Option) *MultiheadAttention {
 	if features < 1 || heads < 1 || features%heads != 0 {
 		panic(&Error{Path: "MultiheadAttention", Msg: fmt.Sprintf("%d heads cannot share %d features", heads, features)})
@@ -113,11 +115,11 @@ func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Opt
 }
 
 // Forward returns the result [length, n, features] for queries [length, n, features], keys [keys,
-// n, KDim] and values [keys, n, VDim]. With NeedWeights it also returns the weights [n, length,
-// keys], or [n, heads, length, keys]; otherwise these are nil. All may be without n; with
-// BatchFirst n comes first. Weights are what values are multiplied with, after dropout. A query
-// that attends to no key at all gets a weight of 0 for each, where torch returns NaN if weights are
-// wanted. Hooks see the queries and the result.
+// n, KDim] and values [keys, n, VDim]. With NeedWeights it also returns the weights, [n, length,
+// keys] or, with PerHead, [n, heads, length, keys]; otherwise weights is nil. All tensors may omit
+// n; with BatchFirst n is the first dimension. The returned weights are the factors of the values,
+// after dropout. A query that attends to no key gets weights of 0, where torch returns NaN if the
+// weights are wanted. Hooks see the queries and the result.
 func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y, weights *tensor.Tensor) {
 	defer m.Enter(&q, &y)()
 	m.check(q, k, v, o)
@@ -140,7 +142,7 @@ func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y
 		}
 		masks := o.Masks
 		a := tensor.AttentionOptions{Causal: o.Causal && extra == 0 && !o.NeedWeights}
-		masks.Causal = o.Causal && !a.Causal // only then it takes a mask
+		masks.Causal = o.Causal && !a.Causal // the mask has to be causal only if the attention op is not
 		a.Mask = m.mask(c, q, n, keys, extra, masks)
 		if m.Training() {
 			a.Dropout = m.Options.Dropout
@@ -177,7 +179,7 @@ func (m *MultiheadAttention) Forward(q, k, v *tensor.Tensor, o AttendOptions) (y
 	return y, weights
 }
 
-// chances returns the weights of all queries and keys, [n, heads, queries, keys].
+// chances returns the attention weights, [n, heads, queries, keys].
 func chances(q, k *tensor.Tensor, a tensor.AttentionOptions) *tensor.Tensor {
 	scores := q.MulScalar(1 / math.Sqrt(float64(q.Dim(-1)))).MatMul(k.T())
 	if a.Mask == nil || scores.Dim(-1) == 0 {
@@ -193,7 +195,7 @@ func chances(q, k *tensor.Tensor, a tensor.AttentionOptions) *tensor.Tensor {
 }
 
 // project returns queries, keys and values of each head, [n, heads, length, features], in scope c.
-// What stands in two places is multiplied once.
+// If two or three of the inputs are the same tensor, one product computes their projections.
 func (m *MultiheadAttention) project(c *tensor.Scope, q, k, v *tensor.Tensor) (_, _, _ *tensor.Tensor) {
 	f := m.Features
 	heads := func(x *tensor.Tensor) *tensor.Tensor {
@@ -236,15 +238,15 @@ func (m *MultiheadAttention) project(c *tensor.Scope, q, k, v *tensor.Tensor) (_
 	return first, linear(k, w.Narrow(0, f, f), 1, 1)[0], linear(v, w.Narrow(0, 2*f, f), 2, 1)[0]
 }
 
-// append puts bias [1, 1, features] behind the keys or values of each head.
+// append adds bias [1, 1, features] as one more key or value of each head.
 func (m *MultiheadAttention) append(x, bias *tensor.Tensor) *tensor.Tensor {
 	b := bias.In(x.Scope()).Reshape(1, m.Heads, 1, m.Features/m.Heads)
 	return tensor.Cat(2, x, b.Expand(x.Dim(0), m.Heads, 1, m.Features/m.Heads))
 }
 
-// mask makes one mask of all, for queries q and keys with extra ones behind, which all attend to:
-// bool, true where a query attends, or floats to add. One of keys alone is [n, 1, 1, keys]. nil
-// masks nothing.
+// mask combines all masks of o into one, for queries q and keys followed by extra ones; every query
+// attends to the extra keys. The result is bool, true where a query attends, or a float mask to add
+// to the scores. A mask of keys alone is [n, 1, 1, keys]. nil masks nothing.
 func (m *MultiheadAttention) mask(c *tensor.Scope, q *tensor.Tensor, n, keys, extra int, o Masks) *tensor.Tensor {
 	var attends, adds *tensor.Tensor
 	use := func(mask *tensor.Tensor) {
@@ -287,7 +289,7 @@ func (m *MultiheadAttention) mask(c *tensor.Scope, q *tensor.Tensor, n, keys, ex
 	return tensor.WhereScalar(attends, adds, math.Inf(-1))
 }
 
-// check refuses what does not fit the layer.
+// check raises an error for inputs and masks that do not fit the layer.
 func (m *MultiheadAttention) check(q, k, v *tensor.Tensor, o AttendOptions) {
 	const op = "multi_head_attention"
 	given(op, q, k, v)

@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// DeviceOf returns the device that the parameters and buffers of a model are on, nil for a model
-// without any. If they are on several it panics with a *[tensor.Error] that names two of them: one
-// that is on the device of the first, and one that is not.
+// DeviceOf returns the device that holds the parameters and buffers of a model, or nil for a model
+// without any. If they are on several devices, it panics with a *[tensor.Error] that names two of
+// them: one on the device of the first tensor, and one on another device.
 func DeviceOf(m any) device.Device {
 	var first Param
 	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) {}, param: func(p Param) {
@@ -27,14 +27,14 @@ func DeviceOf(m any) device.Device {
 	return first.Tensor.Device()
 }
 
-// Follow returns x on the device of a model, as [DeviceOf] finds it: x itself if it is there
-// already or nil, else a copy. Copying to a GPU is queued behind the work of the scope of x there
-// and does not wait for it. Gradients flow back to where x is.
+// Follow returns x on the device of a model, as [DeviceOf] finds it. It returns x itself if x is
+// nil or already there, and a copy otherwise. A copy to a GPU is queued behind the work of x's
+// scope there; Follow does not wait for it. Gradients flow back to the device of x.
 //
 //	y := model.Forward(nn.Follow(model, x))
 func Follow(m any, x *tensor.Tensor) *tensor.Tensor { return FollowAll(m, x)[0] }
 
-// FollowAll is [Follow] of several inputs.
+// FollowAll is [Follow] for several inputs.
 func FollowAll(m any, inputs ...*tensor.Tensor) []*tensor.Tensor {
 	dev := DeviceOf(m)
 	out := make([]*tensor.Tensor, len(inputs))
@@ -46,17 +46,17 @@ func FollowAll(m any, inputs ...*tensor.Tensor) []*tensor.Tensor {
 	return out
 }
 
-// AutoModule runs a model where its parameters are: see [Auto].
+// AutoModule runs a model on the device of its parameters: see [Auto].
 type AutoModule[M Module] struct {
 	Base
 	Model M `nn:",inline"`
 }
 
-// Auto wraps a model so that inputs follow it: they are copied to the device of its parameters,
-// wherever they come from, and the results are there. The device is looked up in every call, so
-// [To] works before and after. A model whose parameters are on several devices is refused when it
-// is called. Names of parameters are those of the model. For a model with several inputs, see
-// [FollowAll].
+// Auto wraps a model so that its inputs follow it: Forward copies each input from any device to the
+// device of the parameters. The results stay on that device. Every call looks the device up, so
+// [To] may move the model before or after Auto. A call panics if the model's parameters are on
+// several devices. Parameters keep the names that they have in the model. For a model with several
+// inputs, see [FollowAll].
 //
 //	m := nn.Auto(nn.To(model, dev))
 //	y := m.Forward(batch.X) // batch.X is on the CPU, y on dev
@@ -69,5 +69,5 @@ func (a *AutoModule[M]) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return a.Model.Forward(Follow(a, x))
 }
 
-// Device returns where the model is, nil if it has no parameters.
+// Device returns the device of the model, nil if it has no parameters and buffers.
 func (a *AutoModule[M]) Device() device.Device { return DeviceOf(a) }

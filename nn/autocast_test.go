@@ -13,8 +13,8 @@ import (
 
 type tt = tensor.Tensor
 
-// autocastLayer is a layer or a loss by the name that _golden/amp.py gives it: operands that are
-// cast, then indices.
+// autocastLayer is a layer or a loss, under its name in _golden/amp.py, with its operands: first
+// those that autocast casts, then indices.
 type autocastLayer struct {
 	operands, indices [][]int
 	call              func(x, i []*tt, t dtype.Type) *tt
@@ -78,8 +78,8 @@ func autocastLayers() map[string]autocastLayer {
 	}
 }
 
-// Layers and losses under autocast have results of the types that PyTorch's have on CUDA, and
-// refuse what it refuses.
+// Under autocast the results of layers and losses have the types that PyTorch's have on CUDA. What
+// PyTorch refuses is an error.
 func TestAutocastTypes(t *testing.T) {
 	text, err := os.ReadFile("testdata/autocast.json")
 	if err != nil {

@@ -16,7 +16,7 @@ func (*ctcFunc) Autocast() tensor.AutocastClass             { return tensor.Auto
 func (*frequencyFunc) Autocast() tensor.AutocastClass       { return tensor.AutocastOff }
 func (*passage) Autocast() tensor.AutocastClass             { return tensor.AutocastOff }
 
-// on reports whether autocast is on for an op with the operands, which may be nil.
+// on reports whether autocast is on for an op with these operands. An operand may be nil.
 func on(operands ...*tensor.Tensor) bool {
 	for _, x := range operands {
 		if x != nil && x.Scope().Autocast() != dtype.Invalid {
@@ -26,16 +26,16 @@ func on(operands ...*tensor.Tensor) bool {
 	return false
 }
 
-// refuseUnsafe refuses an op whose gradient overflows in 16 bits, as torch.autocast("cuda") does,
-// whatever the operands are.
+// refuseUnsafe raises an error if autocast is on, for an op whose gradient overflows in 16 bits.
+// torch.autocast("cuda") does so too, whatever the types of the operands are.
 func refuseUnsafe(op, instead string, operands ...*tensor.Tensor) {
 	if on(operands...) {
 		hinted(op, tensor.ErrType, "is unsafe under autocast: the gradient of a logarithm of a probability overflows in 16 bits", instead, operands...)
 	}
 }
 
-// fits reports whether an operand of type have may meet a layer of type want, of class low: both
-// are cast under autocast.
+// fits reports whether an operand of type have may meet a parameter of type want in an op that
+// autocast runs in 16 bits: under autocast both are cast.
 func fits(have, want dtype.Type, operands []*tensor.Tensor) bool {
 	cast := func(t dtype.Type) bool { return t == dtype.F32 || t.IsHalf() }
 	return have == want || cast(have) && cast(want) && on(operands...)

@@ -9,14 +9,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// jumps are layers that are not continuous, or whose slope is not: a rounded input may lie on the
-// other side.
+// jumps names layers that are discontinuous or have a discontinuous slope: rounding an input may
+// move it across the discontinuity.
 var jumps = map[string]bool{"max pool": true, "max pool 1d": true, "adaptive max": true, "hardshrink": true, "softshrink": true, "hardtanh": true, "huber": true, "threshold": true,
 	"fractional max": true, "fractional max 3d": true, "max unpool": true, "lp pool 3d": true, "lp pool": true, "lp pool 1d": true}
 
 // Every layer runs under autocast, forward and backward, on float32 and on 16-bit inputs. Its
-// results are those of float32 within the error of the type. Gradients arrive in the types of what
-// they belong to.
+// results equal those in float32 within the error of the type. Each gradient has the type of its
+// tensor.
 func TestLayersUnderAutocast(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for name, l := range layersThatKeep(nn.In(s)) {
@@ -30,7 +30,7 @@ func TestLayersUnderAutocast(t *testing.T) {
 								n *= m
 							}
 							v := c.On(s.Device()).Arange(n).MulScalar(0.37).AddScalar(float64(k)).Sin().Reshape(d...)
-							if name == "kl" { // a probability
+							if name == "kl" { // the target must be a probability
 								v = v.Abs().AddScalar(0.1)
 							}
 							x = append(x, v.Cast(input).Detach().RequiresGrad())
@@ -70,10 +70,10 @@ func TestLayersUnderAutocast(t *testing.T) {
 				}
 			}
 		}
-	}, tensor.Seed(3)) // none of the transformer's rectifiers is at its kink
+	}, tensor.Seed(3)) // with this seed no relu of the transformer has an input near its kink
 }
 
-// within holds numbers to others within a part of the greatest.
+// within checks that numbers differ by at most a fraction of the greatest wanted number.
 func within(t *testing.T, what string, got, want []float64, tol float64) {
 	t.Helper()
 	if len(got) != len(want) {

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// forwardCell computes one step of a recurrence by itself.
+// forwardCell computes one step of a recurrence outside of a sequence.
 func forwardCell(k cell, w *RecurrentWeights, x *tensor.Tensor, s states) states {
 	op := k.String() + "_cell"
 	given(op, x)
@@ -78,14 +78,14 @@ type RNNCell struct {
 	Relu bool // relu instead of tanh
 }
 
-// NewRNNCell returns a cell for inputs of in features and states of hidden ones, with parameters as
-// those of [NewRNN].
+// NewRNNCell returns a cell with in input features and hidden state features. It has the parameters
+// of [NewRNN].
 func NewRNNCell(in, hidden int, opts ...Option) *RNNCell {
 	return &RNNCell{RecurrentWeights: cellWeights(tanhCell, "RNNCell", in, hidden, opts)}
 }
 
-// Forward returns the state [n, hidden] behind x, [n, in], and h, nil for zeros; all may be without
-// n.
+// Forward returns the state [n, hidden] that follows state h after input x [n, in]. A nil h stands
+// for zeros. All tensors may omit n.
 func (l *RNNCell) Forward(x, h *tensor.Tensor) (next *tensor.Tensor) {
 	defer l.Enter(&x, &next)()
 	k := tanhCell
@@ -101,14 +101,14 @@ type GRUCell struct {
 	RecurrentWeights
 }
 
-// NewGRUCell returns a cell for inputs of in features and states of hidden ones, with parameters as
-// those of [NewGRU].
+// NewGRUCell returns a cell with in input features and hidden state features. It has the parameters
+// of [NewGRU].
 func NewGRUCell(in, hidden int, opts ...Option) *GRUCell {
 	return &GRUCell{RecurrentWeights: cellWeights(gruCell, "GRUCell", in, hidden, opts)}
 }
 
-// Forward returns the state [n, hidden] behind x, [n, in], and h, nil for zeros; all may be without
-// n.
+// Forward returns the state [n, hidden] that follows state h after input x [n, in]. A nil h stands
+// for zeros. All tensors may omit n.
 func (l *GRUCell) Forward(x, h *tensor.Tensor) (next *tensor.Tensor) {
 	defer l.Enter(&x, &next)()
 	return forwardCell(gruCell, &l.RecurrentWeights, x, states{h: h}).h
@@ -120,22 +120,23 @@ type LSTMCell struct {
 	RecurrentWeights
 }
 
-// NewLSTMCell returns a cell for inputs of in features and states of hidden ones, with parameters
-// as those of [NewLSTM].
+// NewLSTMCell returns a cell with in input features and hidden state features. It has the
+// parameters of [NewLSTM].
 func NewLSTMCell(in, hidden int, opts ...Option) *LSTMCell {
 	return &LSTMCell{RecurrentWeights: cellWeights(lstmCell, "LSTMCell", in, hidden, opts)}
 }
 
-// Forward returns the states [n, hidden] behind x, [n, in], and h and c, nil for zeros; all may be
-// without n. Hooks see x and the first.
+// Forward returns the states [n, hidden] that follow h and c after input x [n, in]. A nil h or c
+// stands for zeros. All tensors may omit n. Hooks see x and nextH.
 func (l *LSTMCell) Forward(x, h, c *tensor.Tensor) (nextH, nextC *tensor.Tensor) {
 	defer l.Enter(&x, &nextH)()
 	s := forwardCell(lstmCell, &l.RecurrentWeights, x, states{h, c})
 	return s.h, s.c
 }
 
-// A cell is what a recurrent layer does in one step, after its products: x are the gates' shares of
-// the input, one behind the other, and t those of the state before.
+// A cell is the elementwise part of one step of a recurrent layer, after its matrix products. The
+// operand x has the products of the input, one block for each gate; t has those of the previous
+// state.
 type cell uint8
 
 const (
@@ -147,23 +148,23 @@ const (
 
 func (c cell) String() string { return [...]string{"rnn_tanh", "rnn_relu", "lstm", "gru"}[c] }
 
-// gates returns the number of blocks of rows of a weight.
+// gates returns the number of gates: a weight has a block of rows for each.
 func (c cell) gates() int { return [...]int{1, 1, 4, 3}[c] }
 
-// A cellKey names one of the programs of the cells.
+// A cellKey identifies one of the cells' programs.
 type cellKey struct {
 	cell cell
 	t    dtype.Type
-	back bool // the gradient
-	// forward: what the gradient needs is kept; backward: the gradient of the state is joined with
-	// that of the result
+	back bool // the program of the gradient
+	// forward: also returns the values that the gradient needs; backward of lstm: the gradient of
+	// the result is a separate operand dy, to be added to dh
 	keeps bool
-	bias  bool // gru: of the state's share of the new gate
+	bias  bool // gru: there is a bias of the new gate's product with the state
 }
 
 var cellPrograms sync.Map // cellKey → *expr.Program
 
-// program lowers a cell's step for operands of one type.
+// program returns the lowered program of the key, and lowers it at the first call.
 func (k cellKey) program() *expr.Program {
 	if p, ok := cellPrograms.Load(k); ok {
 		return p.(*expr.Program)
@@ -196,7 +197,8 @@ func operands(n int) []*expr.Expr {
 	return x
 }
 
-// forward is, of the gates' shares x and t and the state before:
+// forward returns the outputs and the number of operands of a step. Operands are the gates' blocks
+// of x and t, and the previous state:
 //
 //   - rnn: x, t → h
 //   - lstm: x (4), t (4), c → i, f, g, o, c, h (S. Hochreiter, J. Schmidhuber, 1997, with the
@@ -204,7 +206,7 @@ func operands(n int) []*expr.Expr {
 //   - gru: x (3), t (3), h, b → r, z, n, q, h, with q = t + b of the new gate (K. Cho et al.,
 //     arXiv:1406.1078, with torch's place of r)
 //
-// where all but the new state is for the gradient.
+// If keeps is false, the outputs are only the new state; the gradient needs the others.
 func (k cellKey) forward() (outs []*expr.Expr, n int) {
 	switch k.cell {
 	case tanhCell:
@@ -239,13 +241,15 @@ func (k cellKey) forward() (outs []*expr.Expr, n int) {
 	return []*expr.Expr{r, z, new, q, h}, n
 }
 
-// backward is, of what was kept and the gradients of the result and of the state behind:
+// backward returns the outputs and the number of operands of a step's gradient. Operands are the
+// values that forward kept, the gradient dy of the result, and the gradients dh and dc that come
+// from the next step:
 //
 //	rnn: h, dy, dh → dx
-//	lstm: i, f, g, o, the c before, c, dc, dh, dy → dx (4), dc
-//	gru: r, z, n, q, the h before, dh, dy → dx (3), dt (3), dh of what goes past the gates
+//	lstm: i, f, g, o, the previous c, c, dc, dh, dy → dx (4), dc
+//	gru: r, z, n, q, the previous h, dh, dy → dx (3), dt (3), the dh that bypasses the gates
 //
-// dy is absent where it is in dh already.
+// For lstm, if keeps is false, dy is absent since dh already contains it.
 func (k cellKey) backward() (outs []*expr.Expr, n int) {
 	one := expr.C(1)
 	switch k.cell {
@@ -278,9 +282,9 @@ func (k cellKey) backward() (outs []*expr.Expr, n int) {
 	return []*expr.Expr{dr, dz, dn, dr, dz, dn.Mul(r), d.Mul(z)}, 7
 }
 
-// step is the same as ops on tensors, which second derivatives need: of the gates' shares x [n,
-// gates·hidden] and t, and the state before, it returns the new one. b is the bias of the state's
-// share of gru's new gate.
+// step computes the same as forward with ops on tensors, so that second derivatives exist. From the
+// gates' blocks x and t, [n, gates·hidden], and the previous state it returns the new state. b is
+// the bias of the new gate's product with the state, for gru.
 func (k cell) step(x, t, h, c, b *tensor.Tensor) (_, _ *tensor.Tensor) {
 	switch k {
 	case tanhCell:

@@ -7,25 +7,26 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// CumulativeAverage as a Momentum makes running statistics the plain average over all batches so
-// far: torch's momentum=None.
+// CumulativeAverage is a Momentum with which running statistics are the plain average over all
+// batches so far: torch's momentum=None.
 const CumulativeAverage = -1
 
-// ChannelNorm is what the normalisations of channels share: what they learn, and their running
-// statistics. Each is nil if the layer has none.
+// ChannelNorm holds the parameters and running statistics of layers that normalise channels. A
+// tensor that the layer does not use is nil.
 type ChannelNorm struct {
 	Base
-	Weight            *tensor.Tensor `nn:"weight"`                              // [channels]
-	Bias              *tensor.Tensor `nn:"bias"`                                // [channels]
-	RunningMean       *tensor.Tensor `nn:"running_mean,buffer"`                 // [channels]
-	RunningVar        *tensor.Tensor `nn:"running_var,buffer"`                  // [channels]
-	NumBatchesTracked *tensor.Tensor `nn:"num_batches_tracked,buffer,optional"` // int64
-	// weight of the newest batch in the running statistics: 0.1 as made, or [CumulativeAverage]
+	Weight      *tensor.Tensor `nn:"weight"`              // [channels]
+	Bias        *tensor.Tensor `nn:"bias"`                // [channels]
+	RunningMean *tensor.Tensor `nn:"running_mean,buffer"` // [channels]
+	RunningVar  *tensor.Tensor `nn:"running_var,buffer"`  // [channels]
+	// int64, a single number
+	NumBatchesTracked *tensor.Tensor `nn:"num_batches_tracked,buffer,optional"`
+	// weight of the newest batch in the running statistics: 0.1 by default, or [CumulativeAverage]
 	Momentum float64
-	Eps      float64 // 1e-5 as made
+	Eps      float64 // 1e-5 by default
 
 	lazy *lazy
-	sync tensor.BatchRanks // of a BatchNorm; nil: its batch is the whole
+	sync tensor.BatchRanks // ranks whose batches a BatchNorm joins; nil: each batch stands alone
 }
 
 func newChannelNorm(channels int, o layerOptions) ChannelNorm {
@@ -34,10 +35,10 @@ func newChannelNorm(channels int, o layerOptions) ChannelNorm {
 	return n
 }
 
-// lazyChannelNorm is one of as many channels as its first input has.
+// lazyChannelNorm returns a ChannelNorm whose first input determines the number of channels.
 func lazyChannelNorm(o layerOptions) ChannelNorm {
 	n := ChannelNorm{Momentum: 0.1, Eps: 1e-5}
-	if !o.noAffine || o.stats { // otherwise there is nothing to wait for
+	if !o.noAffine || o.stats { // otherwise no tensor depends on the number of channels
 		n.lazy = &lazy{o: o}
 	}
 	return n
@@ -71,8 +72,8 @@ func (n *ChannelNorm) fill(channels int, z *lazy) {
 
 type channelFunc func(x, mean, variance, weight, bias *tensor.Tensor, own bool, momentum, eps float64) *tensor.Tensor
 
-// forward normalises x with its own statistics, in training or if there are none, and keeps the
-// running ones.
+// forward normalises x by statistics of x in training, or if there are no running ones. In training
+// it also updates the running statistics, and counts the batch if counts is set.
 func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *tensor.Tensor {
 	mean, variance := n.RunningMean, n.RunningVar
 	if n.sync != nil && n.Training() {
@@ -82,18 +83,18 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 		return f(x, mean, variance, n.Weight, n.Bias, mean == nil, 0, n.Eps)
 	}
 	if counts && n.NumBatchesTracked != nil && !x.Scope().Recomputing() {
-		// in x's scope: a captured step counts too
+		// in x's scope, so that each replay of a captured step counts too
 		n.NumBatchesTracked.In(x.Scope()).AddScalarInPlace(1)
 	}
 	if counts = counts && n.NumBatchesTracked != nil; n.Momentum != CumulativeAverage || !counts {
 		momentum := n.Momentum
 		if momentum == CumulativeAverage {
-			momentum = 0 // as in torch, where nothing is counted
+			momentum = 0 // torch leaves the statistics unchanged too if it does not count batches
 		}
 		return f(x, mean, variance, n.Weight, n.Bias, true, momentum, n.Eps)
 	}
-	// The count is on the device, so the average is taken there: of what the running statistics
-	// become with a momentum of 1.
+	// The count is on the device, so the average is computed there. A momentum of 1 gives the
+	// statistics of this batch alone.
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
 		m := c.On(mean.Device()).Typed(mean.Type())
 		newMean, newVar := m.Empty(mean.Size()), m.Empty(mean.Size())
@@ -110,12 +111,12 @@ func (n *ChannelNorm) forward(x *tensor.Tensor, f channelFunc, counts bool) *ten
 	}, x, mean)
 }
 
-// synced is a channelFunc of batches that are parts of one, in training.
+// synced is a channelFunc for training in which the batches of several ranks count as one.
 func (n *ChannelNorm) synced(x, mean, variance, weight, bias *tensor.Tensor, _ bool, momentum, eps float64) *tensor.Tensor {
 	return x.SyncBatchNorm(n.sync, mean, variance, weight, bias, momentum, eps)
 }
 
-// checkRank refuses inputs of other ranks.
+// checkRank raises an error if the rank of x is none of ranks.
 func checkRank(op string, x *tensor.Tensor, ranks ...int) {
 	given(op, x)
 	for _, r := range ranks {
@@ -134,18 +135,17 @@ func batchOptions(layer string, opts []Option) layerOptions {
 // [tensor.Tensor.BatchNorm].
 type BatchNorm1d struct{ ChannelNorm }
 
-// NewBatchNorm1d returns a layer with weight 1 and bias 0 that keeps running statistics for
-// evaluation.
+// NewBatchNorm1d returns a layer with weight 1, bias 0, and running statistics for evaluation.
 func NewBatchNorm1d(channels int, opts ...Option) *BatchNorm1d {
 	return &BatchNorm1d{newChannelNorm(channels, batchOptions("BatchNorm1d", opts))}
 }
 
-// SyncOver makes the batches of these ranks one in training: see [tensor.Tensor.SyncBatchNorm]. nil
-// undoes it. Copies of the layer have the same ranks.
+// SyncOver joins the batches of these ranks in training, as one batch: see
+// [tensor.Tensor.SyncBatchNorm]. nil undoes it. Copies of the layer keep the ranks.
 func (l *BatchNorm1d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
-// NewLazyBatchNorm1d returns a layer of as many channels as its first input has: see
-// [NewLazyLinear]. It takes the options of [NewBatchNorm1d].
+// NewLazyBatchNorm1d returns a layer whose first input determines the number of channels: see
+// [NewLazyLinear]. It accepts the options of [NewBatchNorm1d].
 func NewLazyBatchNorm1d(opts ...Option) *BatchNorm1d {
 	return &BatchNorm1d{lazyChannelNorm(batchOptions("LazyBatchNorm1d", opts))}
 }
@@ -167,12 +167,12 @@ func NewBatchNorm2d(channels int, opts ...Option) *BatchNorm2d {
 	return &BatchNorm2d{newChannelNorm(channels, batchOptions("BatchNorm2d", opts))}
 }
 
-// SyncOver makes the batches of these ranks one in training: see [tensor.Tensor.SyncBatchNorm]. nil
-// undoes it. Copies of the layer have the same ranks.
+// SyncOver joins the batches of these ranks in training, as one batch: see
+// [tensor.Tensor.SyncBatchNorm]. nil undoes it. Copies of the layer keep the ranks.
 func (l *BatchNorm2d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
-// NewLazyBatchNorm2d returns a layer of as many channels as its first input has: see
-// [NewLazyLinear]. It takes the options of [NewBatchNorm2d].
+// NewLazyBatchNorm2d returns a layer whose first input determines the number of channels: see
+// [NewLazyLinear]. It accepts the options of [NewBatchNorm2d].
 func NewLazyBatchNorm2d(opts ...Option) *BatchNorm2d {
 	return &BatchNorm2d{lazyChannelNorm(batchOptions("LazyBatchNorm2d", opts))}
 }
@@ -194,12 +194,12 @@ func NewBatchNorm3d(channels int, opts ...Option) *BatchNorm3d {
 	return &BatchNorm3d{newChannelNorm(channels, batchOptions("BatchNorm3d", opts))}
 }
 
-// SyncOver makes the batches of these ranks one in training: see [tensor.Tensor.SyncBatchNorm]. nil
-// undoes it. Copies of the layer have the same ranks.
+// SyncOver joins the batches of these ranks in training, as one batch: see
+// [tensor.Tensor.SyncBatchNorm]. nil undoes it. Copies of the layer keep the ranks.
 func (l *BatchNorm3d) SyncOver(ranks tensor.BatchRanks) { l.sync = ranks }
 
-// NewLazyBatchNorm3d returns a layer of as many channels as its first input has: see
-// [NewLazyLinear]. It takes the options of [NewBatchNorm3d].
+// NewLazyBatchNorm3d returns a layer whose first input determines the number of channels: see
+// [NewLazyLinear]. It accepts the options of [NewBatchNorm3d].
 func NewLazyBatchNorm3d(opts ...Option) *BatchNorm3d {
 	return &BatchNorm3d{lazyChannelNorm(batchOptions("LazyBatchNorm3d", opts))}
 }
@@ -216,32 +216,32 @@ func instanceOptions(layer string, opts []Option) layerOptions {
 	return options(layer, append([]Option{NoAffine()}, opts...), channelwise...)
 }
 
-// instances applies an instance normalisation to a batch, or to an input of one rank less as to a
-// batch of one. Its running statistics are those of the batches, but as in torch it does not count
-// them: with [CumulativeAverage] they stay as they are.
+// instances applies an instance normalisation to a batch of the given rank. An input with one
+// dimension less is a batch of one. The running statistics are updated, but as in torch batches are
+// not counted: with [CumulativeAverage] the statistics stay as they are.
 func (n *ChannelNorm) instances(x *tensor.Tensor, rank int) *tensor.Tensor {
 	checkRank("instance_norm", x, rank-1, rank)
 	ready(n, x, x.Dim(1-rank))
 	if x.Rank() < rank {
 		y := n.forward(x.Unsqueeze(0), (*tensor.Tensor).InstanceNorm, false)
-		defer y.Free() // the view holds it
+		defer y.Free() // the result, a view, keeps y's storage
 		return y.Squeeze(0)
 	}
 	return n.forward(x, (*tensor.Tensor).InstanceNorm, false)
 }
 
-// InstanceNorm1d normalises each channel of each instance of [n, channels, length], or of one: see
-// [tensor.Tensor.InstanceNorm].
+// InstanceNorm1d normalises each channel of each instance of [n, channels, length], or of a single
+// instance [channels, length]: see [tensor.Tensor.InstanceNorm].
 type InstanceNorm1d struct{ ChannelNorm }
 
-// NewInstanceNorm1d returns a layer without weight, bias and running statistics, as torch's:
-// [Affine] and [Stats] give it those.
+// NewInstanceNorm1d returns a layer without weight, bias and running statistics, as torch does.
+// [Affine] adds weight and bias, and [Stats] adds running statistics.
 func NewInstanceNorm1d(channels int, opts ...Option) *InstanceNorm1d {
 	return &InstanceNorm1d{newChannelNorm(channels, instanceOptions("InstanceNorm1d", opts))}
 }
 
-// NewLazyInstanceNorm1d returns a layer of as many channels as its first input has: see
-// [NewLazyLinear]. It takes the options of [NewInstanceNorm1d].
+// NewLazyInstanceNorm1d returns a layer whose first input determines the number of channels: see
+// [NewLazyLinear]. It accepts the options of [NewInstanceNorm1d].
 func NewLazyInstanceNorm1d(opts ...Option) *InstanceNorm1d {
 	return &InstanceNorm1d{lazyChannelNorm(instanceOptions("LazyInstanceNorm1d", opts))}
 }
@@ -252,8 +252,8 @@ func (l *InstanceNorm1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return l.instances(x, 3)
 }
 
-// InstanceNorm2d normalises each channel of each instance of [n, channels, height, width], or of
-// one.
+// InstanceNorm2d normalises each channel of each instance of [n, channels, height, width], or of a
+// single instance [channels, height, width].
 type InstanceNorm2d struct{ ChannelNorm }
 
 // NewInstanceNorm2d returns a layer as [NewInstanceNorm1d] does.
@@ -261,8 +261,8 @@ func NewInstanceNorm2d(channels int, opts ...Option) *InstanceNorm2d {
 	return &InstanceNorm2d{newChannelNorm(channels, instanceOptions("InstanceNorm2d", opts))}
 }
 
-// NewLazyInstanceNorm2d returns a layer of as many channels as its first input has: see
-// [NewLazyLinear]. It takes the options of [NewInstanceNorm2d].
+// NewLazyInstanceNorm2d returns a layer whose first input determines the number of channels: see
+// [NewLazyLinear]. It accepts the options of [NewInstanceNorm2d].
 func NewLazyInstanceNorm2d(opts ...Option) *InstanceNorm2d {
 	return &InstanceNorm2d{lazyChannelNorm(instanceOptions("LazyInstanceNorm2d", opts))}
 }
@@ -274,7 +274,7 @@ func (l *InstanceNorm2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 }
 
 // InstanceNorm3d normalises each channel of each instance of [n, channels, depth, height, width],
-// or of one.
+// or of a single instance [channels, depth, height, width].
 type InstanceNorm3d struct{ ChannelNorm }
 
 // NewInstanceNorm3d returns a layer as [NewInstanceNorm1d] does.
@@ -282,8 +282,8 @@ func NewInstanceNorm3d(channels int, opts ...Option) *InstanceNorm3d {
 	return &InstanceNorm3d{newChannelNorm(channels, instanceOptions("InstanceNorm3d", opts))}
 }
 
-// NewLazyInstanceNorm3d returns a layer of as many channels as its first input has: see
-// [NewLazyLinear]. It takes the options of [NewInstanceNorm3d].
+// NewLazyInstanceNorm3d returns a layer whose first input determines the number of channels: see
+// [NewLazyLinear]. It accepts the options of [NewInstanceNorm3d].
 func NewLazyInstanceNorm3d(opts ...Option) *InstanceNorm3d {
 	return &InstanceNorm3d{lazyChannelNorm(instanceOptions("LazyInstanceNorm3d", opts))}
 }
@@ -300,11 +300,11 @@ type GroupNorm struct {
 	Weight *tensor.Tensor `nn:"weight"` // [channels], nil for none
 	Bias   *tensor.Tensor `nn:"bias"`   // [channels], nil for none
 	Groups int
-	Eps    float64 // 1e-5 as made
+	Eps    float64 // 1e-5 by default
 }
 
-// NewGroupNorm returns a layer with weight 1 and bias 0. It panics with an *[Error] if the groups
-// cannot be of one size.
+// NewGroupNorm returns a layer with weight 1 and bias 0. It panics with an *[Error] if groups does
+// not divide channels.
 func NewGroupNorm(groups, channels int, opts ...Option) *GroupNorm {
 	if groups <= 0 || channels <= 0 || channels%groups != 0 {
 		panic(&Error{"", fmt.Sprintf("GroupNorm: %d channels cannot be %d groups of one size", channels, groups)})
@@ -325,7 +325,7 @@ func (l *GroupNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 type LocalResponseNorm struct {
 	Base
 	Size           int
-	Alpha, Beta, K float64 // 1e-4, 0.75 and 1 as made
+	Alpha, Beta, K float64 // 1e-4, 0.75 and 1 by default
 }
 
 // NewLocalResponseNorm returns a layer over size neighbouring channels.

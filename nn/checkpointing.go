@@ -8,20 +8,21 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Checkpointing is embedded by layers that can compute themselves again in Backward instead of
-// keeping what their gradients need: they pass what they do through Checkpoint. [SetCheckpointing]
-// switches it on in all such parts of a model. The zero value is off.
+// Checkpointing is embedded in a layer that can recompute its forward pass in Backward instead of
+// keeping the tensors that its gradients need. Such a layer passes its computation to Checkpoint.
+// [SetCheckpointing] switches recomputation on in all such layers of a model. The zero value is
+// off.
 type Checkpointing struct{ on bool }
 
-// SetCheckpointing switches it on or off.
+// SetCheckpointing switches recomputation on or off.
 func (c *Checkpointing) SetCheckpointing(on bool) { c.on = on }
 
-// Checkpointing reports whether it is on.
+// Checkpointing reports whether recomputation is on.
 func (c *Checkpointing) Checkpointing() bool { return c.on }
 
-// Checkpoint is f(x…), by [autograd.Checkpoint] if it is on and gradients are recorded. Operands
-// that are nil come to f as nil. All that f uses and that may not last until Backward, such as
-// masks, is an operand.
+// Checkpoint returns f(x…). If recomputation is on and gradients are recorded, it calls
+// [autograd.Checkpoint]. An operand that is nil reaches f as nil. Every tensor that f uses and that
+// may be freed before Backward, such as a mask, must be an operand.
 func (c *Checkpointing) Checkpoint(f func(x ...*tensor.Tensor) *tensor.Tensor, x ...*tensor.Tensor) *tensor.Tensor {
 	if !c.on {
 		return f(x...)
@@ -53,25 +54,28 @@ func (c *Checkpointing) Checkpoint(f func(x ...*tensor.Tensor) *tensor.Tensor, x
 	}, given...)
 }
 
-// checkpointer is a part of a model that knows how.
+// checkpointer is a part of a model that can recompute its forward pass.
 type checkpointer interface{ SetCheckpointing(on bool) }
 
 // SetCheckpointing switches the recomputation of activations on or off in every part of a model
-// that knows how, and returns how many there are. It trades time for memory: about one more forward
-// pass, without a change of any bit. It is Hugging Face's gradient_checkpointing_enable.
+// that can recompute, and returns the number of these parts. It saves memory at the cost of about
+// one more forward pass, and changes no bit of the results. It is Hugging Face's
+// gradient_checkpointing_enable.
 //
 // The parts are the layers of transformers ([TransformerEncoderLayer], [TransformerDecoderLayer])
-// and the blocks of package models' GPT, BERT, ViT and ResNet: each keeps its input alone.
-// [Sequential] is a part too, and so is models' MLP, which is also a chain. A chain cuts itself
-// into segments. A layer made of layers is a segment, if no part in it knows how but Sequentials. A
-// stretch of n plain layers is cut into about √n segments. The last of these is not computed again,
-// as Backward needs it first.
+// and the blocks of package models' GPT, BERT, ViT and ResNet. Each keeps only its input.
+// [Sequential] is a part too, as is models' MLP, which is also a chain of layers.
 //
-// A part within another is left off, so that nothing is computed three times. A layer of one's own
-// takes part by embedding [Checkpointing], or by a method SetCheckpointing(bool).
+// A chain divides itself into segments. A layer that contains layers is one segment if Sequentials
+// are the only parts in it that can recompute. A run of n plain layers becomes about √n segments.
+// The last segment is not recomputed, because Backward needs it first.
+//
+// Recomputation stays off in a part within another part, so that nothing is computed three times. A
+// layer from outside this package can take part: it embeds [Checkpointing] or has a method
+// SetCheckpointing(bool).
 func SetCheckpointing(model any, on bool) int {
 	n, covered := 0, 0
-	whole := map[place]bool{} // children of a Sequential that are a segment each
+	whole := map[place]bool{} // children of a Sequential that are one segment each
 	covers := func(v reflect.Value) bool {
 		c, ok := checkpointerOf(v)
 		_, sequential := c.(*Sequential)
@@ -79,7 +83,7 @@ func SetCheckpointing(model any, on bool) int {
 	}
 	visit(model, &visitor{quick: true,
 		before: func(_ string, v reflect.Value, embedded bool) {
-			if embedded { // it is its struct's
+			if embedded { // the struct that embeds it has its methods
 				return
 			}
 			if c, ok := checkpointerOf(v); ok {
@@ -116,8 +120,8 @@ func checkpointerOf(v reflect.Value) (c checkpointer, ok bool) {
 	return c, ok
 }
 
-// isSegment reports whether a layer of a Sequential is made of layers none of which knows how, but
-// Sequentials inside it.
+// isSegment reports whether a layer of a Sequential contains layers, and Sequentials are the only
+// ones among them that can recompute.
 func isSegment(l Module) bool {
 	v := reflect.ValueOf(l)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
@@ -141,14 +145,14 @@ func isSegment(l Module) bool {
 	return layers > 1 && !knows
 }
 
-// A segment is some layers of a Sequential, one after another.
+// A segment is a run of consecutive layers of a Sequential.
 type segment struct {
 	layers     []Module
 	checkpoint bool
 }
 
-// SetCheckpointing switches it on or off, for the layers that the chain has now; see the function
-// of that name.
+// SetCheckpointing switches recomputation on or off for the layers that the chain has now; see the
+// function [SetCheckpointing].
 func (s *Sequential) SetCheckpointing(on bool) {
 	s.on, s.segments = on, nil
 	if !on {
@@ -175,7 +179,7 @@ func (s *Sequential) SetCheckpointing(on bool) {
 	}
 }
 
-// holdsCheckpointer reports whether a part inside a layer knows how.
+// holdsCheckpointer reports whether l or a layer in it can recompute.
 func holdsCheckpointer(l Module) (found bool) {
 	if v := reflect.ValueOf(l); v.Kind() == reflect.Pointer && !v.IsNil() && v.Elem().Kind() == reflect.Struct {
 		visit(l, &visitor{quick: true, before: func(_ string, v reflect.Value, _ bool) {
@@ -186,7 +190,7 @@ func holdsCheckpointer(l Module) (found bool) {
 	return found
 }
 
-// checkpointed applies the layers in segments.
+// checkpointed applies the layers segment by segment.
 func (s *Sequential) checkpointed(x *tensor.Tensor) *tensor.Tensor {
 	for _, g := range s.segments {
 		f := func(x *tensor.Tensor) *tensor.Tensor { return through(g.layers, x) }
@@ -199,7 +203,7 @@ func (s *Sequential) checkpointed(x *tensor.Tensor) *tensor.Tensor {
 	return x
 }
 
-// with returns m with other tensors.
+// with returns a copy of m with these two masks.
 func (m Masks) with(mask, padding *tensor.Tensor) Masks {
 	m.Mask, m.KeyPadding = mask, padding
 	return m

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// naive is a user's layer: it knows nothing of checkpoints.
+// naive is a user's layer that does not support checkpointing.
 type naive struct {
 	nn.Base
 	Body *nn.Sequential
@@ -25,8 +25,8 @@ func newNaive(in nn.Option) *naive {
 	return &naive{Body: nn.NewSequential(nn.NewLinear(8, 8, in), &nn.ReLU{}, nn.NewDropout(0.2), nn.NewLinear(8, 8, in)), Norm: nn.NewBatchNorm1d(8, in)}
 }
 
-// With checkpointing a step has the same bits: loss, gradients, running statistics and the
-// generator; and layers compute again.
+// With checkpointing a step has the same bits: loss, gradients, running statistics and generator.
+// The layers are computed again.
 func TestSetCheckpointing(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -96,7 +96,7 @@ func TestSetCheckpointing(t *testing.T) {
 	}
 }
 
-// A decoder's masks and memory are operands: they may be gone when Backward comes.
+// A decoder's masks and memory must be operands, since they may be freed before Backward.
 func TestCheckpointedDecoder(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewTransformer(8, 2, 2, 2, nn.TransformerOptions{FeedForward: 16, Dropout: 0.1}, nn.In(s))

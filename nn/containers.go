@@ -13,24 +13,25 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ModuleList is a list of layers, of one type or of [Module]s: torch's nn.ModuleList. It is a
-// slice; as a field a plain slice of layers does the same. Layers have their numbers for names.
+// ModuleList is a list of layers, all of one type or [Module]s: torch's nn.ModuleList. A struct
+// field that is a plain slice of layers does the same. A layer's name is its index.
 type ModuleList[M any] []M
 
 // NewModuleList returns a list of layers.
 func NewModuleList[M any](layers ...M) ModuleList[M] { return layers }
 
-// ModuleMap is layers by name, in the order in which they were set: torch's nn.ModuleDict. It is
-// used by pointer; parameters are named after the layers. The zero value is empty.
+// ModuleMap maps names to layers, in the order in which they were set: torch's nn.ModuleDict. Use
+// it by pointer. The names of the layers are part of their parameters' names. The zero value is
+// empty.
 type ModuleMap[M any] struct {
 	names  []string
 	layers []M
 }
 
-// ParameterMap is parameters by name, in the order in which they were set: torch's
-// nn.ParameterDict. It is a [ModuleMap] of tensors, whose names they have in the state dict. Those
-// that require a gradient are trained. A list of parameters (nn.ParameterList) is a field of type
-// []*tensor.Tensor with a tag.
+// ParameterMap maps names to parameters, in the order in which they were set: torch's
+// nn.ParameterDict. It is a [ModuleMap] of tensors. In the state dict they have the names that they
+// have in the map. Tensors that require a gradient are trained. For a list of parameters
+// (nn.ParameterList), use a field of type []*tensor.Tensor with a tag.
 type ParameterMap = ModuleMap[*tensor.Tensor]
 
 // NewParameterMap returns an empty map.
@@ -39,8 +40,8 @@ func NewParameterMap() *ParameterMap { return &ParameterMap{} }
 // NewModuleMap returns an empty map.
 func NewModuleMap[M any]() *ModuleMap[M] { return &ModuleMap[M]{} }
 
-// Set gives layer m the name, behind the others if the name is new, and returns the map. Names are
-// not empty and have no dot; others panic with an *[Error].
+// Set stores layer m under the name, after the other layers if the name is new, and returns the
+// map. A name that is empty or has a dot panics with an *[Error].
 func (d *ModuleMap[M]) Set(name string, m M) *ModuleMap[M] {
 	if name == "" || strings.Contains(name, ".") {
 		panic(&Error{"", fmt.Sprintf("%q cannot be the name of a layer or a parameter: names are not empty and have no dot", name)})
@@ -53,7 +54,7 @@ func (d *ModuleMap[M]) Set(name string, m M) *ModuleMap[M] {
 	return d
 }
 
-// Get returns the layer of that name, and whether there is one.
+// Get returns the layer with that name, and whether there is one.
 func (d *ModuleMap[M]) Get(name string) (m M, ok bool) {
 	if i := slices.Index(d.names, name); i >= 0 {
 		return d.layers[i], true
@@ -61,7 +62,7 @@ func (d *ModuleMap[M]) Get(name string) (m M, ok bool) {
 	return m, false
 }
 
-// At is Get of a layer that is there; if it is not, it panics with an *[Error] that lists the
+// At returns the layer with that name. If there is none, it panics with an *[Error] that lists the
 // names.
 func (d *ModuleMap[M]) At(name string) M {
 	m, ok := d.Get(name)
@@ -71,7 +72,7 @@ func (d *ModuleMap[M]) At(name string) M {
 	return m
 }
 
-// Delete takes a layer out and reports whether it was there.
+// Delete removes a layer and reports whether it was there.
 func (d *ModuleMap[M]) Delete(name string) bool {
 	i := slices.Index(d.names, name)
 	if i >= 0 {
@@ -83,7 +84,7 @@ func (d *ModuleMap[M]) Delete(name string) bool {
 // Len returns the number of layers.
 func (d *ModuleMap[M]) Len() int { return len(d.names) }
 
-// All goes through names and layers in order.
+// All iterates over names and layers in order.
 func (d *ModuleMap[M]) All() iter.Seq2[string, M] {
 	return func(yield func(string, M) bool) {
 		for i, name := range d.names {
@@ -94,7 +95,7 @@ func (d *ModuleMap[M]) All() iter.Seq2[string, M] {
 	}
 }
 
-// children names the layers for the walk through a model.
+// children yields the layers with their names to the walk through a model.
 func (d *ModuleMap[M]) children(yield func(name string, v reflect.Value) bool) {
 	list := reflect.ValueOf(d.layers)
 	for i, name := range d.names {
@@ -104,14 +105,14 @@ func (d *ModuleMap[M]) children(yield func(name string, v reflect.Value) bool) {
 	}
 }
 
-// Lambda applies a function: a layer without parameters, for a [Sequential].
+// Lambda is a layer that applies a function and has no parameters; use it in a [Sequential].
 type Lambda struct {
 	Base
 	F func(x *tensor.Tensor) *tensor.Tensor
 }
 
-// NewLambda returns a layer that applies f. What f uses of other layers is not found by the walk
-// through a model.
+// NewLambda returns a layer that applies f. If f uses other layers, the walk through a model does
+// not find them.
 func NewLambda(f func(x *tensor.Tensor) *tensor.Tensor) *Lambda { return &Lambda{F: f} }
 
 // Forward applies the layer.
@@ -123,16 +124,16 @@ func (l *Lambda) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return l.F(x)
 }
 
-// Sequential applies its layers one after another. Their names are their numbers. What goes from
-// one layer of this package to the next is freed behind it, as it is in PyTorch, unless a hook on
-// one of the two sees it. What layers of one's own, and a [Lambda], take and return belongs to the
-// scope of the input until that is closed.
+// Sequential applies its layers one after another. A layer's name is its index. A tensor that one
+// layer of this package passes to the next is freed after the next layer, as in PyTorch, unless a
+// hook on either layer sees the tensor. Tensors that a [Lambda] or a layer from outside this
+// package receives or returns live until the scope of the input is closed.
 type Sequential struct {
 	Base
 	Checkpointing
 	Layers []Module `nn:",inline"`
 
-	segments []segment // with checkpointing
+	segments []segment // set while recomputation is on
 }
 
 // NewSequential returns a chain of layers.
@@ -146,7 +147,7 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 			panic(&Error{strconv.Itoa(i), "the layer is nil"})
 		}
 	}
-	// a copy, or a chain made for a call, is not walked again and again
+	// A copy, or a chain made for one call, is already known: it is not walked in every call.
 	if atomic.LoadUint32(&s.known) == 0 && slices.ContainsFunc(s.Layers, unmarked) {
 		s.markAll()
 	}
@@ -159,7 +160,7 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 
 // through applies layers one after another.
 func through(layers []Module, x *tensor.Tensor) *tensor.Tensor {
-	ours := false // nobody but this chain has x
+	ours := false // only this chain refers to x
 	for i := 0; i < len(layers); i++ {
 		l, y := layers[i], (*tensor.Tensor)(nil)
 		passes := passesOn(l)
@@ -186,14 +187,14 @@ func through(layers []Module, x *tensor.Tensor) *tensor.Tensor {
 	return x
 }
 
-// passesOn reports that a layer keeps neither its input nor its result: one of this package,
-// without hooks and layers inside.
+// passesOn reports whether a layer keeps no reference to its input and result: a layer of this
+// package without hooks and without layers inside.
 func passesOn(l Module) bool {
 	if b, ok := l.(interface{ base() *Base }); ok && b.base().hooks != nil {
 		return false
 	}
 	t := reflect.TypeOf(l)
-	// all of them: its first or last may return what they are given, as Identity does
+	// all of its layers: its first or last may return its own input, as Identity does
 	if s, ok := l.(*Sequential); ok {
 		return !slices.ContainsFunc(s.Layers, func(l Module) bool { return !passesOn(l) })
 	}

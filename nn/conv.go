@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// filter makes a convolution's weight, uniform as torch's default, and its bias, uniform in
-// ±1/√fan, where fan is the number of terms of a sum: the size of the weight's entries.
+// filter makes the weight and bias of a convolution. The weight has torch's default distribution.
+// The bias is uniform in ±1/√fan, where fan is the number of products in one sum: the size of the
+// kernel times its input channels.
 func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tensor) {
 	weight = o.parameters().Empty(dims...)
 	initial.KaimingUniform(weight, initial.LeakyGain(2.23606797749979)) // a = √5
@@ -27,8 +28,8 @@ func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tenso
 	return weight, bias
 }
 
-// dimensions returns two sizes, of which groups divides the second, and those of a kernel: one for
-// all of rank, or one for each.
+// dimensions returns the shape of a weight: first, second/groups, and the sizes of the kernel. The
+// kernel has one size for all rank dimensions, or one for each.
 func dimensions(o layerOptions, first, second, rank int, kernel []int) []int {
 	layer, groups := o.layer, max(1, o.groups)
 	if first < 1 || second < 1 || first%groups != 0 || second%groups != 0 {
@@ -48,8 +49,9 @@ func dimensions(o layerOptions, first, second, rank int, kernel []int) []int {
 	return dims
 }
 
-// padded returns the input of a convolution with what pads it, and what is left of the options,
-// which pad with zeros. What is behind free is the convolution's alone.
+// padded pads the input of a convolution by mode, and returns the options without that padding.
+// Zeros are padded by the convolution itself; then x and o are returned as they are. Call free
+// after the convolution, which alone uses y.
 func padded(x, weight *tensor.Tensor, o tensor.ConvOptions, mode string, rank int) (y *tensor.Tensor, rest tensor.ConvOptions, free func()) {
 	pad := map[string]func(*tensor.Tensor, ...int) *tensor.Tensor{
 		"reflect": (*tensor.Tensor).PadReflect, "replicate": (*tensor.Tensor).PadReplicate, "circular": (*tensor.Tensor).PadCircular,
@@ -67,9 +69,9 @@ func padded(x, weight *tensor.Tensor, o tensor.ConvOptions, mode string, rank in
 	case pad == nil:
 		misuse("conv", tensor.ErrValue, fmt.Sprintf("there is no PaddingMode %q; there are %s", mode, strings.Join(paddingModes, ", ")), x)
 	case x == nil || weight == nil || weight.Rank() != rank+2 || wrong(o.Padding) || wrong(o.Dilation) || o.Same && (len(o.Padding) > 0 || slices.ContainsFunc(o.Stride, func(n int) bool { return n != 1 })):
-		return x, o, nothing // the convolution says what is wrong
+		return x, o, nothing // the convolution reports the error
 	}
-	var sizes []int // the last dimension first
+	var sizes []int // padding before and behind, from the last dimension to the first
 	all := 0
 	for i := rank - 1; i >= 0; i-- {
 		before := at(o.Padding, i, 0)
@@ -94,7 +96,7 @@ type Conv1d struct {
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvOptions
 
-	PaddingMode string // "": zeros; see the option of that name
+	PaddingMode string // "" means zeros; see the option PaddingMode
 
 	lazy *lazy
 }
@@ -107,8 +109,8 @@ func NewConv1d[K Sizes](in, out int, kernel K, opts ...Option) *Conv1d {
 	return l
 }
 
-// NewLazyConv1d returns a layer to out channels, from as many as its first input has: see
-// [NewLazyLinear]. It takes the options of [NewConv1d].
+// NewLazyConv1d returns a layer with out output channels; its first input determines the number of
+// input channels: see [NewLazyLinear]. It accepts the options of [NewConv1d].
 func NewLazyConv1d[K Sizes](out int, kernel K, opts ...Option) *Conv1d {
 	o := options("LazyConv1d", opts, convolution...)
 	return &Conv1d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -126,7 +128,7 @@ func (l *Conv1d) fill(in int, z *lazy) {
 	l.Weight, l.Bias = filter(z.out, dimensions(z.o, z.out, in, 1, z.kernel), z.o)
 }
 
-// Forward maps x of shape [n, in, length], or without n.
+// Forward convolves x of shape [n, in, length], or [in, length].
 func (l *Conv1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	readyAt(l, x, 1)
@@ -142,15 +144,15 @@ type Conv2d struct {
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvOptions
 
-	PaddingMode string // "": zeros; see the option of that name
+	PaddingMode string // "" means zeros; see the option PaddingMode
 
 	lazy *lazy
 }
 
-// NewConv2d returns a layer from in to out channels. Its kernel has one size for all dimensions, as
-// in 3, or one for each, as in []int{3, 5}. Weight and bias are uniform in ±1/√(in/groups·size of
-// the kernel), as torch's. It takes the options [Stride], [Padding], [SamePadding], [PaddingMode],
-// [Dilation], [Groups], [NoBias], [In] and [Typed].
+// NewConv2d returns a layer from in to out channels. The kernel is one size for all dimensions,
+// such as 3, or one size for each, such as []int{3, 5}. As in torch, weight and bias are uniform in
+// ±1/√(in/groups·size of the kernel). It accepts the options [Stride], [Padding], [SamePadding],
+// [PaddingMode], [Dilation], [Groups], [NoBias], [In] and [Typed].
 func NewConv2d[K Sizes](in, out int, kernel K, opts ...Option) *Conv2d {
 	o := options("Conv2d", opts, convolution...)
 	l := &Conv2d{Options: o.convolution(), PaddingMode: o.paddingMode}
@@ -158,8 +160,8 @@ func NewConv2d[K Sizes](in, out int, kernel K, opts ...Option) *Conv2d {
 	return l
 }
 
-// NewLazyConv2d returns a layer to out channels, from as many as its first input has: see
-// [NewLazyLinear]. It takes the options of [NewConv2d].
+// NewLazyConv2d returns a layer with out output channels; its first input determines the number of
+// input channels: see [NewLazyLinear]. It accepts the options of [NewConv2d].
 func NewLazyConv2d[K Sizes](out int, kernel K, opts ...Option) *Conv2d {
 	o := options("LazyConv2d", opts, convolution...)
 	return &Conv2d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -177,7 +179,7 @@ func (l *Conv2d) fill(in int, z *lazy) {
 	l.Weight, l.Bias = filter(z.out, dimensions(z.o, z.out, in, 2, z.kernel), z.o)
 }
 
-// Forward maps x of shape [n, in, height, width], or without n.
+// Forward convolves x of shape [n, in, height, width], or [in, height, width].
 func (l *Conv2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	readyAt(l, x, 2)
@@ -193,7 +195,7 @@ type Conv3d struct {
 	Bias    *tensor.Tensor `nn:"bias"`   // [out], nil for none
 	Options tensor.ConvOptions
 
-	PaddingMode string // "": zeros; see the option of that name
+	PaddingMode string // "" means zeros; see the option PaddingMode
 
 	lazy *lazy
 }
@@ -206,8 +208,8 @@ func NewConv3d[K Sizes](in, out int, kernel K, opts ...Option) *Conv3d {
 	return l
 }
 
-// NewLazyConv3d returns a layer to out channels, from as many as its first input has: see
-// [NewLazyLinear]. It takes the options of [NewConv3d].
+// NewLazyConv3d returns a layer with out output channels; its first input determines the number of
+// input channels: see [NewLazyLinear]. It accepts the options of [NewConv3d].
 func NewLazyConv3d[K Sizes](out int, kernel K, opts ...Option) *Conv3d {
 	o := options("LazyConv3d", opts, convolution...)
 	return &Conv3d{Options: o.convolution(), PaddingMode: o.paddingMode, lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -225,7 +227,7 @@ func (l *Conv3d) fill(in int, z *lazy) {
 	l.Weight, l.Bias = filter(z.out, dimensions(z.o, z.out, in, 3, z.kernel), z.o)
 }
 
-// Forward maps x of shape [n, in, depth, height, width], or without n.
+// Forward convolves x of shape [n, in, depth, height, width], or [in, depth, height, width].
 func (l *Conv3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	readyAt(l, x, 3)
@@ -252,8 +254,8 @@ func NewConvTranspose1d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 	return l
 }
 
-// NewLazyConvTranspose1d returns a layer to out channels, from as many as its first input has: see
-// [NewLazyLinear]. It takes the options of [NewConvTranspose1d].
+// NewLazyConvTranspose1d returns a layer with out output channels; its first input determines the
+// number of input channels: see [NewLazyLinear]. It accepts the options of [NewConvTranspose1d].
 func NewLazyConvTranspose1d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose1d {
 	o := options("LazyConvTranspose1d", opts, transposed...)
 	return &ConvTranspose1d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -271,7 +273,7 @@ func (l *ConvTranspose1d) fill(in int, z *lazy) {
 	l.Weight, l.Bias = filter(z.out, dimensions(z.o, in, z.out, 1, z.kernel), z.o)
 }
 
-// Forward maps x of shape [n, in, length], or without n.
+// Forward applies the layer to x of shape [n, in, length], or [in, length].
 func (l *ConvTranspose1d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	readyAt(l, x, 1)
@@ -289,9 +291,9 @@ type ConvTranspose2d struct {
 	lazy *lazy
 }
 
-// NewConvTranspose2d returns a layer from in to out channels. Its kernel has one size for all
-// dimensions, or one for each. Weight and bias are uniform in ±1/√(out/groups·size of the kernel),
-// as torch's. It takes the options [Stride], [Padding], [OutputPadding], [Dilation], [Groups],
+// NewConvTranspose2d returns a layer from in to out channels. The kernel has one size for all
+// dimensions, or one for each. As in torch, weight and bias are uniform in ±1/√(out/groups·size of
+// the kernel). It accepts the options [Stride], [Padding], [OutputPadding], [Dilation], [Groups],
 // [NoBias], [In] and [Typed].
 func NewConvTranspose2d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTranspose2d {
 	o := options("ConvTranspose2d", opts, transposed...)
@@ -300,8 +302,8 @@ func NewConvTranspose2d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 	return l
 }
 
-// NewLazyConvTranspose2d returns a layer to out channels, from as many as its first input has: see
-// [NewLazyLinear]. It takes the options of [NewConvTranspose2d].
+// NewLazyConvTranspose2d returns a layer with out output channels; its first input determines the
+// number of input channels: see [NewLazyLinear]. It accepts the options of [NewConvTranspose2d].
 func NewLazyConvTranspose2d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose2d {
 	o := options("LazyConvTranspose2d", opts, transposed...)
 	return &ConvTranspose2d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -319,7 +321,7 @@ func (l *ConvTranspose2d) fill(in int, z *lazy) {
 	l.Weight, l.Bias = filter(z.out, dimensions(z.o, in, z.out, 2, z.kernel), z.o)
 }
 
-// Forward maps x of shape [n, in, height, width], or without n.
+// Forward applies the layer to x of shape [n, in, height, width], or [in, height, width].
 func (l *ConvTranspose2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	readyAt(l, x, 2)
@@ -345,8 +347,8 @@ func NewConvTranspose3d[K Sizes](in, out int, kernel K, opts ...Option) *ConvTra
 	return l
 }
 
-// NewLazyConvTranspose3d returns a layer to out channels, from as many as its first input has: see
-// [NewLazyLinear]. It takes the options of [NewConvTranspose3d].
+// NewLazyConvTranspose3d returns a layer with out output channels; its first input determines the
+// number of input channels: see [NewLazyLinear]. It accepts the options of [NewConvTranspose3d].
 func NewLazyConvTranspose3d[K Sizes](out int, kernel K, opts ...Option) *ConvTranspose3d {
 	o := options("LazyConvTranspose3d", opts, transposed...)
 	return &ConvTranspose3d{Options: o.transposed(), lazy: &lazy{o: o, out: out, kernel: sizes(kernel)}}
@@ -364,7 +366,8 @@ func (l *ConvTranspose3d) fill(in int, z *lazy) {
 	l.Weight, l.Bias = filter(z.out, dimensions(z.o, in, z.out, 3, z.kernel), z.o)
 }
 
-// Forward maps x of shape [n, in, depth, height, width], or without n.
+// Forward applies the layer to x of shape [n, in, depth, height, width], or [in, depth, height,
+// width].
 func (l *ConvTranspose3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	readyAt(l, x, 3)

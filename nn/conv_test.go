@@ -66,7 +66,7 @@ func TestConvLayerMistakes(t *testing.T) {
 	}
 }
 
-// Each layer is its function.
+// Each layer computes the same as its function.
 func TestConvLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		two := []int{2}
@@ -104,7 +104,7 @@ func TestConvLayers(t *testing.T) {
 	})
 }
 
-// A network for images of 28 by 28 in ten classes.
+// A network that classifies images of 28 by 28 into ten classes.
 func ExampleNewConv2d() {
 	m := nn.NewSequential(
 		nn.NewConv2d(1, 8, 3, nn.Padding(1)), nn.ReLU{}, nn.NewMaxPool2d(2),

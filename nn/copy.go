@@ -10,16 +10,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Clone returns a copy of a model that shares nothing that is trained or changes with it: torch's
-// copy.deepcopy. Parameters and buffers are copied on the device and in the scope of the originals,
-// without gradients and without hooks of their own. They require gradients where the originals do
-// (a result that a field keeps is copied without its graph). What stands in two places does so in
-// the copy. The training flags and the hooks of layers are those of the model at the time.
-// Functions are shared, and what they have captured with them, as are values behind pointers that
-// are no layers. It panics with an *[Error] if a field that is not exported holds a layer or a
-// parameter of the model, since the copy would go on using the original there.
+// Clone returns an independent copy of a model: torch's copy.deepcopy. Parameters and buffers are
+// copied on the devices and in the scopes of the originals. The copies have no gradients and no
+// hooks of their own, and require a gradient where the original does. A computed tensor that a
+// field holds is copied without its graph. A tensor or layer that the model holds in two places is
+// one in the copy too.
 //
-// For an average of the weights there is optim.NewEMA, which needs no second model.
+// Layers keep the training flags and the hooks that they have now. The copy shares functions, with
+// the variables that they capture, and values behind pointers that are not layers. Clone panics
+// with an *[Error] if an unexported field holds a layer or a parameter of the model, because the
+// copy would go on using the original there.
+//
+// For an average of the weights use optim.NewEMA, which needs no second model.
 func Clone[M any](m M) M {
 	c := newCopier(m)
 	c.other = func(t *tensor.Tensor) *tensor.Tensor {
@@ -31,7 +33,7 @@ func Clone[M any](m M) M {
 			}
 		}); err != nil {
 			if gone(t) {
-				return t // what the model has forgotten there
+				return t // the model freed this tensor itself
 			}
 			panic(err)
 		}
@@ -40,15 +42,17 @@ func Clone[M any](m M) M {
 	return copied(c, m)
 }
 
-// Replace returns a model that computes with other tensors in the place of those of m that have the
-// given names, which are [StateDict]'s. It shares all other tensors with m.
-// torch.func.functional_call(m, with, x) is nn.Replace(m, with).Forward(x). m stays as it is.
-// Gradients flow to where the tensors come from. So what is computed from parameters can stand in
-// their place: steps of gradient descent that are themselves differentiated, or weights that
-// another network makes. Shapes are not compared; the layers do.
+// Replace returns a copy of model m in which the map's tensors replace the tensors with the same
+// names; the names are [StateDict]'s. It shares all other tensors with m, which stays as it is.
+// torch.func.functional_call(m, with, x) is nn.Replace(m, with).Forward(x).
 //
-// A name that m does not have, and two values for one tensor, panic with an *[Error]; otherwise see
-// [Clone] for what is copied.
+// Gradients flow to whatever the new tensors were computed from. So a tensor computed from
+// parameters can replace a parameter: for steps of gradient descent that are themselves
+// differentiated, or for weights that another network computes. Replace does not compare shapes;
+// the layers do.
+//
+// Replace panics with an *[Error] if m has no tensor of a name, or if one tensor of m has two names
+// with different replacements. Fields that hold no tensors are copied as [Clone] does.
 func Replace[M any](m M, with map[string]*tensor.Tensor) M {
 	c := newCopier(m)
 	names := map[string]bool{}
@@ -74,7 +78,7 @@ func Replace[M any](m M, with map[string]*tensor.Tensor) M {
 	return copied(c, m)
 }
 
-// some lists the first ten.
+// some lists the first ten names.
 func some(names []string) string {
 	if n := len(names); n > 10 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:10], ", "), n-10)
@@ -82,16 +86,15 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// A copier copies the structure of a model. It goes where the walk through a model goes, and into
-// fields that the walk leaves out if what they hold is a layer, so that no copy uses the
-// original's.
+// A copier copies the structure of a model. It follows the walk through a model. It also enters
+// fields that the walk skips if they hold a layer, so that no copy uses a layer of the original.
 type copier struct {
-	tensors map[*tensor.Tensor]*tensor.Tensor // what stands in the place of what
-	// what stands in the place of the rest; nil: itself
+	tensors map[*tensor.Tensor]*tensor.Tensor // from a tensor of the model to the copy's
+	// makes the copy's tensor for one that is not in tensors; nil: the copy shares it
 	other func(t *tensor.Tensor) *tensor.Tensor
-	made  map[place]reflect.Value // copies of structs, by pointer
-	own   map[*tensor.Tensor]bool // tensors of the model
-	bases map[*Base]bool          // of its layers
+	made  map[place]reflect.Value // copies, by pointer to the original
+	own   map[*tensor.Tensor]bool // the model's tensors
+	bases map[*Base]bool          // the model's layers
 }
 
 func newCopier(m any) *copier {
@@ -110,12 +113,12 @@ func newCopier(m any) *copier {
 
 func copied[M any](c *copier, m M) M { return c.value("", reflect.ValueOf(m)).Interface().(M) }
 
-// A copiedLayer puts right in its copy what its fields that are not exported refer to.
+// A copiedLayer copies in afterCopy what its own unexported fields refer to.
 type copiedLayer interface{ afterCopy(c *copier) }
 
 var baseType = reflect.TypeFor[Base]()
 
-// follows reports whether a struct behind a pointer is part of a model, and copied with it.
+// follows reports whether a pointer to t is a part of a model, which is copied with the model.
 func follows(t reflect.Type) bool {
 	return t.Kind() != reflect.Interface && holdsModule(t)
 }
@@ -148,7 +151,7 @@ func concernsBut(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// value returns what stands in the copy where v stands in the model.
+// value returns the copy's counterpart of v, which is at path in the model.
 func (c *copier) value(path string, v reflect.Value) reflect.Value {
 	t := v.Type()
 	if !concerns(t) {
@@ -213,7 +216,7 @@ func (c *copier) value(path string, v reflect.Value) reflect.Value {
 	return v
 }
 
-// tensor returns what stands in the place of t.
+// tensor returns the copy's counterpart of t.
 func (c *copier) tensor(t *tensor.Tensor) *tensor.Tensor {
 	n, ok := c.tensors[t]
 	if !ok {
@@ -225,7 +228,7 @@ func (c *copier) tensor(t *tensor.Tensor) *tensor.Tensor {
 	return n
 }
 
-// inside gives what is in n, a copy of a struct or an array that can be set, copies of its own.
+// inside replaces the contents of n by copies. n is a copy of a struct or an array, and settable.
 func (c *copier) inside(path string, n reflect.Value) {
 	if n.Kind() == reflect.Array {
 		for i := range n.Len() {
@@ -236,7 +239,7 @@ func (c *copier) inside(path string, n reflect.Value) {
 	if n.Type() == baseType {
 		b := n.Addr().Interface().(*Base)
 		b.hooks = b.hooks.clone()
-		if b.known != 0 { // errors call the copy what they call the layer
+		if b.known != 0 { // errors name the copy as they name the original layer
 			if old := b.mark; c.bases[old.base] {
 				b.mark = newMark(b, old.name.Load())
 			} else {
@@ -247,7 +250,7 @@ func (c *copier) inside(path string, n reflect.Value) {
 	}
 	var l copiedLayer
 	mends := false
-	if n.CanInterface() { // an embedded struct of a type that is not exported cannot
+	if n.CanInterface() { // false for an embedded struct whose type is not exported
 		l, mends = n.Addr().Interface().(copiedLayer)
 	}
 	for i := range n.NumField() {
@@ -269,7 +272,7 @@ func (c *copier) inside(path string, n reflect.Value) {
 	}
 }
 
-// refers reports whether v, which cannot be set, holds a layer, or a tensor of the model.
+// refers reports whether v, an unexported field, holds a layer or a tensor of the model.
 func (c *copier) refers(v reflect.Value) bool {
 	switch t := v.Type(); v.Kind() {
 	case reflect.Pointer:
@@ -316,8 +319,8 @@ func (c *copier) refers(v reflect.Value) bool {
 	return false
 }
 
-// clone returns hooks to which further ones can be added without the others' knowledge. Lists are
-// never changed in place.
+// clone returns a copy to which hooks can be added without a change of k. Both share the lists,
+// which are never changed in place.
 func (k *moduleHooks) clone() *moduleHooks {
 	if k == nil {
 		return nil
@@ -329,7 +332,7 @@ func (k *moduleHooks) clone() *moduleHooks {
 
 func (s *Sequential) afterCopy(c *copier) {
 	s.segments = slices.Clone(s.segments)
-	for i, g := range s.segments { // of the layers that there were
+	for i, g := range s.segments { // the segments still hold the original's layers
 		s.segments[i].layers = c.value("", reflect.ValueOf(g.layers)).Interface().([]Module)
 	}
 }

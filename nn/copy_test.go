@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// everything is a model that holds layers in all the ways that the walk through a model knows, and
-// in some that it leaves out.
+// everything is a model that holds layers in all the ways that the walk through a model follows,
+// and in some that it does not.
 type everything struct {
 	trunk
 	Chain  *nn.Sequential
@@ -25,7 +25,7 @@ type everything struct {
 	W      *tensor.Tensor `nn:"w"`
 	Tied   *tensor.Tensor `nn:"tied"`
 	Moving *tensor.Tensor `nn:"moving,transient"`
-	Own    *tensor.Tensor // state of the model's own
+	Own    *tensor.Tensor // state without a tag
 	Back   *everything    `nn:"-"`
 	All    []nn.Module    `nn:"-"`
 	name   string
@@ -54,7 +54,7 @@ func (m *everything) run(x *tensor.Tensor) *tensor.Tensor {
 	return y.Mul(m.mask.Repeat(2)).Mul(m.Own.Sum())
 }
 
-// A clone computes what its original does, and neither learns of what happens to the other.
+// A clone computes the same as its original, and a change of one does not affect the other.
 func TestClone(t *testing.T) {
 	m := newEverything()
 	m.Chain.Layers[0].(*nn.Linear).Weight.SetRequiresGrad(false)
@@ -95,8 +95,8 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// A model with other tensors in the place of its own: gradients go through them, the model is as
-// before, and what is not replaced is shared.
+// Replace makes a model with other tensors: gradients flow through them, the model does not change,
+// and all other tensors are shared.
 func TestReplace(t *testing.T) {
 	m := newEverything()
 	x := tensor.Root().Randn(3, 2)
@@ -162,8 +162,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// What a layer keeps of a call is copied without its graph, or stays what it is where it is gone,
-// and errors name the copy's layers.
+// Clone copies a tensor that a layer keeps from a call without its graph, and keeps one that was
+// freed as it is. Errors name the copy's layers.
 func TestCloneAfterACall(t *testing.T) {
 	type keeper struct {
 		Fc    *nn.Linear
@@ -184,12 +184,12 @@ func TestCloneAfterACall(t *testing.T) {
 	}
 	chain := nn.NewSequential(nn.NewLinear(2, 2), nn.Tanh{}, nn.NewLinear(2, 2))
 	nn.SetCheckpointing(chain, true)
-	chain.Layers = chain.Layers[:1] // without saying so again
+	chain.Layers = chain.Layers[:1] // without a new Clone or walk
 	if n := nn.Clone(chain); len(n.Layers) != 1 || !n.Forward(tensor.Ones(1, 2)).AllClose(chain.Forward(tensor.Ones(1, 2)), 0, 0) {
 		t.Error("a chain that was changed after checkpointing was switched on")
 	}
 	r := nn.Replace(m, map[string]*tensor.Tensor{"fc.weight": tensor.Ones(2, 3)})
-	bare := *m.Heads[1] // a copy by hand, which has no name
+	bare := *m.Heads[1] // a copy by hand has no name
 	for _, x := range []struct {
 		l    *nn.Linear
 		want string
@@ -200,7 +200,7 @@ func TestCloneAfterACall(t *testing.T) {
 	}
 }
 
-// layerIn is the layer that an error of f names.
+// layerIn returns the layer that the error of f names.
 func layerIn(t *testing.T, f func()) string {
 	t.Helper()
 	var e *tensor.Error

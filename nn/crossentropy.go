@@ -7,15 +7,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// IgnoreIndex is the class that [CrossEntropy] and [NLL] ignore unless they are told another, as in
-// torch.
+// IgnoreIndex is the class that [CrossEntropy] and [NLL] ignore by default, as in torch.
 const IgnoreIndex = -100
 
-// CrossEntropy returns the reduction, the mean if none is given, of -log softmax(x)[target]. x are
-// logits, [n, classes, …] or [classes]; target are int64 classes, [n, …] or a single one. The
-// classes are dimension 1, as in torch. Targets that are [IgnoreIndex] give 0 and do not count in
-// the mean. A target of x's shape and type holds probabilities, and the loss is -Σ y·log
-// softmax(x). For weights of classes, another ignored index and smoothing see [CrossEntropyLoss].
+// CrossEntropy returns the reduction of -log softmax(x)[target]; the default reduction is the mean.
+// x are logits, [n, classes, …] or [classes]. target are int64 classes, [n, …] or a single one. The
+// classes are dimension 1, as in torch. Targets that are [IgnoreIndex] have a loss of 0 and do not
+// count in the mean. A target with x's shape and type holds probabilities y, and the loss is -Σ
+// y·log softmax(x). For class weights, another ignored index and smoothing see [CrossEntropyLoss].
 func CrossEntropy(x, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return crossEntropy(x, target, tensor.CrossEntropyOptions{}, r)
 }
@@ -31,26 +30,26 @@ func crossEntropy(x, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Re
 	}, x, target, o.Weight)
 }
 
-// reduceCrossEntropy reduces the losses of targets, in the scope of the losses.
+// reduceCrossEntropy reduces losses, in the scope of the losses.
 func reduceCrossEntropy(op string, loss, target *tensor.Tensor, o tensor.CrossEntropyOptions, r []Reduction) *tensor.Tensor {
 	if !target.Type().IsFloat() {
 		return classMean(op, loss, target.In(loss.Scope()), o.Weight, o.Ignored(), r)
 	}
 	if len(r) == 1 && r[0] == Sum {
-		return loss.Neg().Sum().Neg() // as torch does it: -0 of none
+		return loss.Neg().Sum().Neg() // torch's sign: the sum of no losses is -0
 	}
 	return reduce(op, loss, r)
 }
 
 // CrossEntropyLoss is the loss of logits against classes or probabilities with torch's options; its
-// zero value has torch's defaults. See [tensor.Tensor.CrossEntropy] for the formula. With classes
-// as targets the mean is that by the sum of the targets' weights, with probabilities that of all
-// losses.
+// zero value has torch's defaults. See [tensor.Tensor.CrossEntropy] for the formula. If the targets
+// are classes, the mean divides by the sum of the targets' weights. If they are probabilities, it
+// divides by the number of losses.
 type CrossEntropyLoss struct {
-	// a factor for each class, [classes], of the logits' type; nil: 1
+	// a factor for each class, [classes], with the logits' type; nil: 1
 	Weight *tensor.Tensor `nn:"weight,buffer"`
-	// nil: [IgnoreIndex]; new(0) makes it 0. Probabilities name no class, so there 0 or more is an
-	// error
+	// nil: [IgnoreIndex]; new(0): class 0. With probabilities there is no class to ignore, so an
+	// index of 0 or more is an error
 	IgnoreIndex    *int
 	LabelSmoothing float64 // 0 … 1
 	Reduction      Reduction
@@ -62,20 +61,20 @@ func (l CrossEntropyLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	return crossEntropy(x, target, o, []Reduction{l.Reduction})
 }
 
-// NLL returns the reduction, the mean if none is given, of -logp[i, target[i]]. logp are logarithms
-// of probabilities, [n, classes, …] or [classes]; targets are int64, [n, …] or a single one. The
-// classes are dimension 1, as in torch. Targets that are [IgnoreIndex] give 0 and do not count in
-// the mean.
+// NLL returns the reduction of -logp[i, target[i]]; the default reduction is the mean. logp are
+// logarithms of probabilities, [n, classes, …] or [classes]. Targets are int64, [n, …] or a single
+// one. The classes are dimension 1, as in torch. Targets that are [IgnoreIndex] have a loss of 0
+// and do not count in the mean.
 func NLL(logp, target *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return nll(logp, target, nil, IgnoreIndex, r)
 }
 
-// NLLLoss is [NLL] with torch's options; its zero value has torch's defaults. The mean is that by
+// NLLLoss is [NLL] with torch's options; its zero value has torch's defaults. The mean divides by
 // the sum of the targets' weights.
 type NLLLoss struct {
-	// a factor for each class, [classes], of the logarithms' type; nil: 1
+	// a factor for each class, [classes], with the type of logp; nil: 1
 	Weight      *tensor.Tensor `nn:"weight,buffer"`
-	IgnoreIndex *int           // nil: [IgnoreIndex]; new(0) makes it 0
+	IgnoreIndex *int           // nil: [IgnoreIndex]; new(0): class 0
 	Reduction   Reduction
 }
 
@@ -105,8 +104,8 @@ func nll(logp, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor
 	}, logp, target, weight)
 }
 
-// checkClasses checks that target holds classes of x, whose classes are dimension dim, and weight a
-// factor for each.
+// checkClasses checks that target fits x, which has its classes in dimension dim, and that weight
+// has a factor for each class.
 func checkClasses(op string, x, target, weight *tensor.Tensor, dim int) {
 	if !x.Type().IsFloat() {
 		misuse(op, tensor.ErrType, fmt.Sprintf("needs floating point operands, not %v", x.Type()), x, target)
@@ -135,13 +134,13 @@ func checkClasses(op string, x, target, weight *tensor.Tensor, dim int) {
 	}
 }
 
-// classMean reduces the losses of targets, in their scope; their mean is that by the sum of the
-// targets' weights, without those that are ignored.
+// classMean reduces the losses of targets, in the scope of the losses. Their mean divides by the
+// sum of the weights of the targets that are not ignored.
 func classMean(op string, loss, target, weight *tensor.Tensor, ignore int, r []Reduction) *tensor.Tensor {
 	if len(r) > 1 || len(r) == 1 && r[0] != Mean {
 		return reduce(op, loss, r)
 	}
-	t := loss.Type().Compute() // a count may have no place among 16-bit floats
+	t := loss.Type().Compute() // 16 bits may not represent a count
 	sum := loss.Cast(t).Sum()
 	if weight == nil {
 		return sum.Div(target.NeScalar(float64(ignore)).Sum()).Cast(loss.Type())
@@ -151,20 +150,22 @@ func classMean(op string, loss, target, weight *tensor.Tensor, ignore int, r []R
 	return sum.Div(weight.IndexSelect(0, safe).MaskedFill(ignored, 0).Cast(t).Sum()).Cast(loss.Type())
 }
 
-// LinearCrossEntropyOptions are what [LinearCrossEntropy] may be told; the zero value is torch's
+// LinearCrossEntropyOptions are the options of [LinearCrossEntropy]; the zero value is torch's
 // default.
 type LinearCrossEntropyOptions struct {
 	tensor.CrossEntropyOptions
-	// Rows is how many rows' logits there are at a time; 0: as many as make up 2²⁴ logits, and at
-	// least 64.
+	// Rows is the number of rows whose logits exist at the same time. 0 means as many rows as have
+	// 2²⁴ logits together, and at least 64.
 	Rows int
 }
 
-// LinearCrossEntropy returns the reduction, the mean if none is given, of the cross-entropy of the
-// logits x·weightᵀ + bias, without ever having all logits: torch's linear_cross_entropy with
-// options. Some rows at a time are multiplied, their losses are taken and their logits forgotten;
-// Backward multiplies each part again, and adds up the gradients. So the memory that a large
-// vocabulary takes does not grow with the number of rows, for one more product of each part.
+// LinearCrossEntropy returns the reduction of the cross-entropy of the logits x·weightᵀ + bias; the
+// default reduction is the mean. The logits of all rows never exist at the same time: it is torch's
+// linear_cross_entropy with options.
+//
+// The rows are processed in parts: a part's logits are computed, reduced to losses, and freed.
+// Backward computes each part's logits again, and adds up the gradients. So the memory for a large
+// vocabulary does not grow with the number of rows. It costs one more product for each part.
 //
 // x is [..., features], weight [classes, features], bias [classes] or nil. Targets are classes,
 // int64 [...], or probabilities [..., classes]; see [tensor.Tensor.CrossEntropy] for the formula
@@ -246,27 +247,27 @@ func LinearCrossEntropy(x, weight, bias, target *tensor.Tensor, o LinearCrossEnt
 	}, x, weight, bias, target, o.Weight)
 }
 
-// LinearCrossEntropyLoss is a last layer and its loss in one, which never has all logits: see
-// [LinearCrossEntropy], and torch's layer of that name. Its fields beside the layer are those of
-// [CrossEntropyLoss].
+// LinearCrossEntropyLoss is a last linear layer and its loss in one: torch's layer of that name.
+// The logits of all rows never exist at the same time: see [LinearCrossEntropy]. The other fields
+// are those of [CrossEntropyLoss].
 type LinearCrossEntropyLoss struct {
 	Linear         *Linear
 	Weight         *tensor.Tensor `nn:"weight,buffer"` // a factor for each class, [classes]; nil: 1
 	IgnoreIndex    *int           // nil: [IgnoreIndex]
 	LabelSmoothing float64        // 0 … 1
 	Reduction      Reduction
-	// how many rows' logits there are at a time; 0: see [LinearCrossEntropyOptions]
+	// how many rows' logits exist at the same time; 0: see [LinearCrossEntropyOptions]
 	Rows int
 }
 
-// NewLinearCrossEntropyLoss returns the loss of a linear layer from features to classes; as in
-// torch it has no bias: for one set the field Linear.
+// NewLinearCrossEntropyLoss returns the loss of a linear layer from features to classes. As in
+// torch the layer has no bias; to have one, set the field Linear.
 func NewLinearCrossEntropyLoss(features, classes int, opts ...Option) *LinearCrossEntropyLoss {
 	o := options("LinearCrossEntropyLoss", opts)
 	return &LinearCrossEntropyLoss{Linear: NewLinear(features, classes, append(o.inside(), NoBias())...)}
 }
 
-// Forward returns the loss of x [..., features]; see [LinearCrossEntropy] for targets.
+// Forward returns the loss of x [..., features]; see [LinearCrossEntropy] for the targets.
 func (l *LinearCrossEntropyLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	o := LinearCrossEntropyOptions{tensor.CrossEntropyOptions{Weight: l.Weight, IgnoreIndex: l.IgnoreIndex, LabelSmoothing: l.LabelSmoothing}, l.Rows}
 	return LinearCrossEntropy(x, l.Linear.Weight, l.Linear.Bias, target, o, l.Reduction)

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ctcStepOp is log(e^X(0) + e^X(1) + e^X(2)) + X(3), -Inf where nothing leads.
+// ctcStepOp is log(e^X(0) + e^X(1) + e^X(2)) + X(3). The result is -Inf where the first three
+// operands are all -Inf: no path leads there.
 var ctcStepOp = func() *tensor.Elementwise {
 	most, nothing := x0.Max(x1).Max(x2), expr.C(math.Inf(-1))
 	e, y := expr.X(3), expr.Y()
@@ -23,26 +24,30 @@ var ctcStepOp = func() *tensor.Elementwise {
 		Grad: []*expr.Expr{part(x0), part(x1), part(x2), expr.X(4)}})
 }()
 
-// CTCLoss is the connectionist temporal classification loss (A. Graves et al., ICML 2006): minus
-// the logarithm of the probability that a sequence of classes, with repetitions and blanks taken
-// out, is the target. Its zero value has torch's defaults.
+// CTCLoss is the connectionist temporal classification loss (A. Graves et al., ICML 2006). It is
+// minus the logarithm of the probability that a sequence of classes becomes the target when
+// repetitions and blanks are taken out. Its zero value has torch's defaults.
 type CTCLoss struct {
-	Blank int // the class that stands for none
-	// a target that is too long for its input counts for nothing, instead of an infinite loss
+	Blank int // the class of the blank
+	// the loss of a target that is too long for its input is 0 instead of infinite
 	ZeroInfinity bool
-	Reduction    Reduction // the mean is that of losses by their target's length
+	Reduction    Reduction // Mean divides each loss by its target's length first
 }
 
-// Forward returns the loss of logarithms of probabilities, [time, n, classes] or [time, classes].
-// targets are [n, length] or [length], int64 or int32. The lengths, of the same types, say how much
-// of inputs and of targets counts: [n] or []. As in torch the gradient is that by what went into a
-// log-softmax, which gives the logarithms: e^logp less the probability of a class at a time. A
-// class that is not there is an index error, on a GPU reported at the next wait. Lengths are not
-// checked, since that would mean to wait for the device: longer ones than there is count as that.
-// The targets of all inputs may also stand behind one another in one vector, [sum of the lengths];
-// then the lengths of targets are read from the device.
+// Forward returns the loss for logp, logarithms of probabilities, [time, n, classes] or [time,
+// classes]. targets are [n, length] or [length], int64 or int32. The targets of all inputs may also
+// stand one after another in a vector, [sum of the lengths]; then Forward reads their lengths from
+// the device. inputLengths and targetLengths, [n] or [], are the lengths that count; they have the
+// types of targets.
 //
-// The composition takes a few small kernels for each time.
+// As in torch, logp must come from a log-softmax, and the gradient returned for logp is that of the
+// log-softmax's input: e^logp minus the probability of the class at that time.
+//
+// A class that does not exist is an index error; a GPU reports it at the next wait. Lengths are not
+// checked, since the check would have to wait for the device. A length beyond the dimension counts
+// as the whole dimension.
+//
+// The composition launches a few small kernels for each time.
 func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tensor) *tensor.Tensor {
 	const op = "ctc_loss"
 	given(op, logp, targets, inputLengths, targetLengths)
@@ -85,8 +90,8 @@ func (l CTCLoss) Forward(logp, targets, inputLengths, targetLengths *tensor.Tens
 	return reduce(op, loss, []Reduction{l.Reduction})
 }
 
-// ctcApart returns targets that stand behind one another as [n, length]: what is behind the end of
-// one counts for nothing.
+// ctcApart converts targets in one vector to [n, length]. The entries behind the end of a target
+// are arbitrary, since they do not count.
 func ctcApart(targets, lengths *tensor.Tensor) *tensor.Tensor {
 	total, most := 0, 0
 	for _, v := range lengths.Floats() {
@@ -109,7 +114,7 @@ func ctcApart(targets, lengths *tensor.Tensor) *tensor.Tensor {
 	}, targets, lengths)
 }
 
-// ctcFunc is the loss of each input of a batch.
+// ctcFunc computes the loss of each input of a batch.
 type ctcFunc struct {
 	blank   int
 	zeroInf bool
@@ -117,14 +122,15 @@ type ctcFunc struct {
 
 func (*ctcFunc) Name() string { return "ctc_loss" }
 
-// ctcPaths are the classes of the targets with a blank around each, and what is known of their
-// ways.
+// ctcPaths has the classes of each target with blanks before, between and after them: l = 2·length
+// + 1 places. A path visits these places over time.
 type ctcPaths struct {
-	classes  *tensor.Tensor // [n, l]
-	emission *tensor.Tensor // their logarithms at each time, [time, n, l]
-	skip     *tensor.Tensor // 0 where a way may leave out the blank before, else -Inf: [n, l]
-	ends     *tensor.Tensor // where a way may end, bool [n, l]
-	last     *tensor.Tensor // the last time, [n, 1]
+	classes *tensor.Tensor // the class at each place, [n, l]
+	// the logarithms of these classes' probabilities at each time, [time, n, l]
+	emission *tensor.Tensor
+	skip     *tensor.Tensor // 0 where a path may come from two places before, else -Inf: [n, l]
+	ends     *tensor.Tensor // true where a path may end, bool [n, l]
+	last     *tensor.Tensor // the index of the input's last time, [n, 1]
 	times, l int
 }
 
@@ -147,8 +153,8 @@ func (f *ctcFunc) paths(logp, targets, inputs, lengths *tensor.Tensor) *ctcPaths
 	return p
 }
 
-// forward returns, for each time, the logarithms of the probabilities of the ways that have come to
-// each class. After an input's last time they stay.
+// forward returns, for each time, the logarithm of the probability of all paths that have reached
+// each place. After an input's last time these values stay the same.
 func (p *ctcPaths) forward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	at := p.classes.Scope().On(p.classes.Device()).Typed(dtype.I64).Arange(p.l)
@@ -161,13 +167,13 @@ func (p *ctcPaths) forward() []*tensor.Tensor {
 	return way
 }
 
-// backward returns, for each time, the logarithms of the probabilities of the ways from each class
-// to an end.
+// backward returns, for each time, the logarithm of the probability of all paths from each place to
+// an end.
 func (p *ctcPaths) backward() []*tensor.Tensor {
 	nothing := math.Inf(-1)
 	way := make([]*tensor.Tensor, p.times)
 	none := p.emission.Select(0, 0).FullLike(nothing)
-	skip := p.skip.Pad(nothing, -2, 2) // into the class after the next
+	skip := p.skip.Pad(nothing, -2, 2) // where a path may skip from this place to two places after
 	for t := p.times - 1; t >= 0; t-- {
 		e := p.emission.Select(0, t)
 		next := none
@@ -193,13 +199,13 @@ func (f *ctcFunc) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tensor
 	return loss.Cast(t)
 }
 
-// loss returns the losses in the type to compute in.
+// loss returns the losses in the compute type of the logarithms.
 func (f *ctcFunc) loss(in []*tensor.Tensor) *tensor.Tensor {
 	p := f.paths(in[0].Cast(in[0].Type().Compute()), in[1], in[2], in[3])
 	a := p.forward()[p.times-1]
 	nothing := a.FullLike(math.Inf(-1))
 	loss := tensor.Where(p.ends, a, nothing).LogSumExp(1).Neg()
-	// An input of no time has the empty target only.
+	// An input of length 0 can only have an empty target.
 	empty := in[3].EqScalar(0).Cast(loss.Type()).Log().Neg()
 	return tensor.Where(in[2].LeScalar(0), empty, loss)
 }
@@ -209,7 +215,7 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	logp := in[0].Cast(in[0].Type().Compute())
 	var loss *tensor.Tensor
 	if c.Scope().GradEnabled() {
-		loss = f.loss(in) // with its place in the graph
+		loss = f.loss(in) // recorded in the graph, for second derivatives
 	} else {
 		loss = c.Saved(4)
 	}
@@ -219,8 +225,8 @@ func (f *ctcFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	index := p.classes.Unsqueeze(0).Expand(p.times, p.classes.Dim(0), p.l)
 	times := c.Scope().On(logp.Device()).Typed(dtype.I64).Arange(p.times).Unsqueeze(1).Unsqueeze(2)
 	d := logp.Exp().Sub(zeros.ScatterAdd(2, index, both)).Mul(g.Cast(logp.Type()).Unsqueeze(1))
-	// As in torch all classes have one answer, also those that the target does not name: NaN, or 0
-	// with zeroInf.
+	// Where the loss is infinite, torch gives every class the same gradient, also classes that are
+	// not in the target: NaN, or 0 with zeroInf.
 	nowhere := math.NaN()
 	if f.zeroInf {
 		nowhere = 0

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Without targets there are blanks alone; lengths beyond what is there count as that; no inputs
-// give no losses.
+// An empty target consists of blanks alone. A length beyond the dimension counts as the whole
+// dimension. A batch without inputs has no losses.
 func TestCTCEdges(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F64).Randn(3, 2, 4).LogSoftmax(-1)
@@ -46,7 +46,7 @@ func TestCTCEdges(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// A target that is the blank itself, which PyTorch's documentation excludes, counts as in its
+// PyTorch's documentation excludes a target that is the blank; the result is that of PyTorch's
 // formula.
 func TestCTCBlankTargets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
@@ -63,8 +63,8 @@ func TestCTCBlankTargets(t *testing.T) {
 	})
 }
 
-// Targets that stand behind one another are those of a matrix; their lengths must add up to what
-// there is.
+// Targets in one vector have the same loss as targets in a matrix. Their lengths must add up to the
+// size of the vector.
 func TestCTCConcatenatedTargets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F64).Randn(6, 3, 4).LogSoftmax(-1)
@@ -90,7 +90,7 @@ func TestCTCConcatenatedTargets(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// Targets and lengths may be int32, as torch's are.
+// Targets and lengths may be int32, as in torch.
 func TestCTCShortIntegers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F64).Randn(6, 2, 4).LogSoftmax(-1)
@@ -110,9 +110,9 @@ func TestCTCShortIntegers(t *testing.T) {
 	})
 }
 
-// The loss of a line of text whose place in the input is not known.
+// The loss of a text whose position in the input is not known.
 func ExampleCTCLoss() {
-	// of a blank and two letters, at four times
+	// scores of a blank and two letters, at four times
 	logits := tensor.From([][]float32{{0, 3, 0}, {3, 0, 0}, {0, 0, 3}, {0, 0, 3}})
 	text, times, letters := tensor.From([]int64{1, 2}), tensor.From([]int64{4}).Squeeze(), tensor.From([]int64{2}).Squeeze()
 	loss := nn.CTCLoss{Reduction: nn.Sum}.Forward(logits.LogSoftmax(-1), text, times, letters)

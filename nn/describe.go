@@ -8,16 +8,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Describe tells how a model is built: PyTorch's print(model). Each layer has a line of its name,
-// its type, the shapes of its own parameters (frozen are those that require no gradient), and its
-// exported settings that are not zero. The line also has the shapes of tensors without a tag, which
-// are neither parameters nor buffers. Layers in it follow, indented. Equal neighbours that differ
-// in their number alone are written once, as "(layers.0-5): 6 × …"; a layer that stands in two
-// places is told of in both. For numbers of parameters and shapes of outputs there is [Summary].
+// Describe returns the structure of a model as text: PyTorch's print(model). Each layer has one
+// line: its name, its type, the shapes of its own parameters, and its exported settings that are
+// not zero. Parameters that require no gradient are marked frozen. The line also lists the shapes
+// of tensors without a tag, which are neither parameters nor buffers. The lines of inner layers
+// follow, indented.
+//
+// Neighbours that are equal except for the number in their names are written once, as
+// "(layers.0-5): 6 × …". A layer that the model holds in two places appears in both. [Summary]
+// shows numbers of parameters and shapes of outputs.
 //
 //	fmt.Println(nn.Describe(model))
 func Describe(m any) string {
-	if v := reflect.ValueOf(m); v.Kind() == reflect.Struct { // nn.ReLU{}
+	// a layer passed by value, such as nn.ReLU{}
+	if v := reflect.ValueOf(m); v.Kind() == reflect.Struct {
 		p := reflect.New(v.Type())
 		p.Elem().Set(v)
 		m = p.Interface()
@@ -59,7 +63,7 @@ func Describe(m any) string {
 			d.params = append(d.params, text)
 		}
 	}})
-	if root.kind == "" { // a list of layers
+	if root.kind == "" { // m is a list of layers
 		root.kind = typeName(reflect.Indirect(reflect.ValueOf(m)).Type())
 	}
 	return root.text("")
@@ -75,7 +79,7 @@ type described struct {
 	layers           []*described
 }
 
-// text returns the lines of d behind its name.
+// text returns the description of d without its name.
 func (d *described) text(indent string) string {
 	var b strings.Builder
 	b.WriteString(d.kind + "(" + strings.Join(append(d.params, d.settings...), ", "))
@@ -102,7 +106,7 @@ func (d *described) text(indent string) string {
 	return b.String() + ")"
 }
 
-// numbered reports whether name is first with n added to the number at its end.
+// numbered reports whether name equals first with its last number raised by n.
 func numbered(first, name string, n int) bool {
 	i := strings.LastIndexByte(first, '.') + 1
 	var k int
@@ -112,8 +116,8 @@ func numbered(first, name string, n int) bool {
 	return name == fmt.Sprintf("%s%d", first[:i], k+n)
 }
 
-// settings lists the exported fields of a layer that are numbers, words, or structs and lists of
-// such, where they are not zero.
+// settings lists the exported fields of a layer that are not zero and are numbers, strings, or
+// structs and lists of these.
 func settings(v reflect.Value) []string {
 	var all []string
 	for i := range v.NumField() {
@@ -135,8 +139,7 @@ func settings(v reflect.Value) []string {
 	return all
 }
 
-// plain reports whether values of t are settings: neither tensors nor layers nor functions, nor
-// hold such.
+// plain reports whether a value of type t is a setting: it contains no tensor, layer or function.
 func plain(t reflect.Type) bool {
 	switch k := t.Kind(); {
 	case k >= reflect.Bool && k <= reflect.Float64 || k == reflect.String:

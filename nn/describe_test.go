@@ -10,7 +10,7 @@ import (
 
 func ExampleDescribe() {
 	model := nn.NewSequential(nn.NewConv2d(1, 8, 3, nn.Padding(1)), nn.ReLU{}, nn.Flatten{}, nn.NewLinear(8, 10))
-	fmt.Println(nn.Describe(model)) // a Sequential prints so by itself
+	fmt.Println(nn.Describe(model)) // a Sequential prints itself like this
 	// Output:
 	// Sequential(
 	//   (0): Conv2d(weight [8, 1, 3, 3], bias [8], Padding: [1])
@@ -20,7 +20,7 @@ func ExampleDescribe() {
 	// )
 }
 
-// A describedNet is a model of everything that a description has to tell apart.
+// A describedNet has one of each thing that a description distinguishes.
 type describedNet struct {
 	nn.Base
 	Blocks []*nn.Sequential

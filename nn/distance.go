@@ -2,36 +2,36 @@ package nn
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// CosineSimilarity is x·z/(‖x‖·‖z‖) along dimension Dim of two inputs; see
+// CosineSimilarity is x·z/(‖x‖·‖z‖) of two inputs x and z, along dimension Dim; see
 // [tensor.Tensor.CosineSimilarity].
 type CosineSimilarity struct {
 	Dim int
-	Eps float64 // the least that a norm counts as
+	Eps float64 // smaller norms are raised to Eps
 }
 
-// NewCosineSimilarity returns a layer; torch's defaults are 1 and 1e-8.
+// NewCosineSimilarity returns a layer; torch's defaults are dim 1 and eps 1e-8.
 func NewCosineSimilarity(dim int, eps float64) CosineSimilarity { return CosineSimilarity{dim, eps} }
 
-// Forward returns the similarities of x and z, which broadcast, without dimension Dim.
+// Forward returns the similarities of x and z, which broadcast. The result has no dimension Dim.
 func (l CosineSimilarity) Forward(x, z *tensor.Tensor) *tensor.Tensor {
 	return x.CosineSimilarity(z, l.Dim, l.Eps)
 }
 
-// PairwiseDistance is the norm of order P of x - z + Eps along the last dimension of two inputs;
-// see [tensor.Tensor.PairwiseDistance].
+// PairwiseDistance is the norm of order P of x - z + Eps, along the last dimension of two inputs x
+// and z; see [tensor.Tensor.PairwiseDistance].
 type PairwiseDistance struct {
 	P, Eps  float64
 	KeepDim bool
 }
 
-// NewPairwiseDistance returns a layer; torch's defaults are 2 and 1e-6.
+// NewPairwiseDistance returns a layer; torch's defaults are p 2 and eps 1e-6.
 func NewPairwiseDistance(p, eps float64) PairwiseDistance { return PairwiseDistance{P: p, Eps: eps} }
 
 // Forward returns the distances of x and z, which broadcast.
 func (l PairwiseDistance) Forward(x, z *tensor.Tensor) *tensor.Tensor {
 	y := x.PairwiseDistance(z, l.P, l.Eps)
 	if l.KeepDim {
-		defer y.Free() // the view holds it
+		defer y.Free() // the result, a view, keeps y's storage
 		return y.Unsqueeze(-1)
 	}
 	return y

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// chance is p, which a layer drops with.
+// chance checks p, the probability of dropping an element, and returns it.
 func chance(layer string, p float64) float64 {
 	if !(p >= 0 && p <= 1) {
 		panic(&Error{Path: layer, Msg: fmt.Sprintf("elements are dropped with a probability between 0 and 1, not %v", p)})
@@ -20,8 +20,8 @@ type Dropout struct {
 	P float64
 }
 
-// NewDropout returns a dropout layer, 0 ≤ p ≤ 1 (it and its likes panic with an *[Error]
-// otherwise); torch's default is 0.5.
+// NewDropout returns a dropout layer; torch's default is 0.5. Like the constructors of all layers
+// that drop elements, it panics with an *[Error] unless 0 ≤ p ≤ 1.
 func NewDropout(p float64) *Dropout { return &Dropout{P: chance("Dropout", p)} }
 
 // Forward applies the layer.
@@ -33,8 +33,8 @@ func (d *Dropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Dropout(d.P)
 }
 
-// Add returns residual + d.Forward(x), in one launch where x is dropped from and the layer has no
-// hooks: see [tensor.Tensor.DropoutAdd].
+// Add returns residual + d.Forward(x). In training, a layer without hooks needs one launch for
+// both: see [tensor.Tensor.DropoutAdd].
 func (d *Dropout) Add(residual, x *tensor.Tensor) (out *tensor.Tensor) {
 	if d.hooks != nil || !d.Training() {
 		return residual.Add(d.Forward(x))
@@ -43,17 +43,18 @@ func (d *Dropout) Add(residual, x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.DropoutAdd(residual, d.P)
 }
 
-// takesRelu reports that d drops from x, so that a relu before it can be done in its launch.
+// takesRelu reports whether d, in the launch of its dropout, can also apply a relu that comes
+// before.
 func (d *Dropout) takesRelu() bool { return d.hooks == nil && d.Training() && d.P > 0 }
 
-// forwardRelu is Forward of relu of x, of a layer that takes it.
+// forwardRelu is Forward of relu(x), in one launch. It requires takesRelu.
 func (d *Dropout) forwardRelu(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer d.Enter(&x, &out)()
 	return x.ReluDropout(d.P)
 }
 
-// reluDropout returns the Dropout that the first two of layers end with, if they are a [ReLU] and
-// one which takes it, and nobody looks at what goes between them.
+// reluDropout returns the second of layers if it is a [Dropout] that can apply the first, a [ReLU],
+// in its own launch. It returns nil if a hook has to see the tensor between the two.
 func reluDropout(layers []Module) *Dropout {
 	if len(layers) < 2 {
 		return nil
@@ -102,8 +103,8 @@ type Dropout2d struct {
 	P float64
 }
 
-// NewDropout2d returns a layer for inputs [n, channels, height, width]; three dimensions are [n,
-// channels, length], as in torch.
+// NewDropout2d returns a layer for inputs [n, channels, height, width]. As in torch, an input with
+// three dimensions is [n, channels, length].
 func NewDropout2d(p float64) *Dropout2d { return &Dropout2d{P: chance("Dropout2d", p)} }
 
 // Forward applies the layer.
@@ -135,8 +136,8 @@ func (d *Dropout3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Dropout3d(d.P)
 }
 
-// AlphaDropout replaces elements with probability P in training by selu's least value and keeps
-// mean 0 and variance 1: see [tensor.Tensor.AlphaDropout].
+// AlphaDropout replaces elements with probability P in training by the lowest value of selu. It
+// keeps mean 0 and variance 1: see [tensor.Tensor.AlphaDropout].
 type AlphaDropout struct {
 	Base
 	P float64
@@ -154,7 +155,7 @@ func (d *AlphaDropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.AlphaDropout(d.P)
 }
 
-// FeatureAlphaDropout is [AlphaDropout] of whole channels.
+// FeatureAlphaDropout is [AlphaDropout] for whole channels.
 type FeatureAlphaDropout struct {
 	Base
 	P float64
@@ -174,14 +175,14 @@ func (d *FeatureAlphaDropout) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.FeatureAlphaDropout(d.P)
 }
 
-// StochasticDepth sets whole samples to zero with probability P in training and scales the others
-// by 1/(1-P), as torchvision.ops.StochasticDepth (G. Huang et al., Deep Networks with Stochastic
-// Depth, arXiv:1603.09382). Before the sum of a residual block it leaves the block out for these
-// samples.
+// StochasticDepth sets whole samples to zero with probability P in training, and scales the others
+// by 1/(1-P). It is torchvision.ops.StochasticDepth (G. Huang et al., Deep Networks with Stochastic
+// Depth, arXiv:1603.09382). At the end of the inner path of a residual block, it makes the block
+// skip that path for the dropped samples.
 type StochasticDepth struct {
 	Base
 	P     float64
-	Batch bool // one chance for all samples: torchvision's mode "batch"; else "row"
+	Batch bool // drop all samples or none: torchvision's mode "batch"; false: mode "row"
 }
 
 // NewStochasticDepth returns a layer for inputs [n, …].
@@ -189,7 +190,7 @@ func NewStochasticDepth(p float64) *StochasticDepth {
 	return &StochasticDepth{P: chance("StochasticDepth", p)}
 }
 
-// Forward applies the layer. A tensor without dimensions is one sample.
+// Forward applies the layer. A tensor of rank 0 is one sample.
 func (d *StochasticDepth) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer d.Enter(&x, &out)()
 	if !d.Training() || d.P == 0 {

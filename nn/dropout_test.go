@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Dropout layers drop in training, from the scope's seed, and are the identity in evaluation.
+// Dropout layers drop elements in training, with the scope's seed, and are the identity in
+// evaluation.
 func TestDropoutLayers(t *testing.T) {
 	for name, l := range map[string]nn.Module{"Dropout": nn.NewDropout(0.5), "Dropout1d": nn.NewDropout1d(0.5), "Dropout2d": nn.NewDropout2d(0.5), "Dropout3d": nn.NewDropout3d(0.5),
 		"AlphaDropout": nn.NewAlphaDropout(0.5), "FeatureAlphaDropout": nn.NewFeatureAlphaDropout(0.5),
@@ -24,7 +25,8 @@ func TestDropoutLayers(t *testing.T) {
 		tensor.Do(func(s *tensor.Scope) {
 			x := s.Ones(dims...)
 			y := l.Forward(x)
-			if n := y.Ne(x).Sum().Item(); n != float64(x.Size()) { // what stays is scaled
+			// the other elements are scaled, so all differ from x
+			if n := y.Ne(x).Sum().Item(); n != float64(x.Size()) {
 				t.Errorf("%s: %v of %d elements change", name, n, x.Size())
 			}
 			if v := y.Amin().Item(); v >= 1 {
@@ -38,8 +40,8 @@ func TestDropoutLayers(t *testing.T) {
 	}
 }
 
-// Dropout.Add is the sum with what Forward returns, also in evaluation and with hooks, which see
-// what they see of Forward.
+// Dropout.Add equals the sum with Forward's result, also in evaluation and with hooks. Hooks see
+// the same tensors as in Forward.
 func TestDropoutAdd(t *testing.T) {
 	seen := 0
 	hooked := nn.NewDropout(0.4)
@@ -68,7 +70,7 @@ func TestDropoutAdd(t *testing.T) {
 	}
 }
 
-// A probability that is none is told when the layer is made, as in torch.
+// As in torch, the constructor refuses an invalid probability.
 func TestDropoutProbabilities(t *testing.T) {
 	for name, f := range map[string]func(p float64){"Dropout": func(p float64) { nn.NewDropout(p) }, "Dropout1d": func(p float64) { nn.NewDropout1d(p) },
 		"Dropout2d": func(p float64) { nn.NewDropout2d(p) }, "Dropout3d": func(p float64) { nn.NewDropout3d(p) },
@@ -89,14 +91,14 @@ func TestDropoutProbabilities(t *testing.T) {
 	}
 }
 
-// Stochastic depth drops samples as a whole, all of them at once with Batch, and nothing else.
+// Stochastic depth drops whole samples, or all samples at once with Batch, and nothing else.
 func TestStochasticDepth(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.F16).Randn(4000, 2, 3).RequiresGrad()
 		l := nn.NewStochasticDepth(0.2)
 		y := l.Forward(x)
 		y.Sum().Backward()
-		kept := x.Grad().Select(2, 0).Select(1, 0) // of each sample: 0, or 1/(1-p)
+		kept := x.Grad().Select(2, 0).Select(1, 0) // the factor of each sample: 0, or 1/(1-p)
 		if n := kept.Ne(kept.ZerosLike()).Sum().Item(); n < 3100 || n > 3300 {
 			t.Errorf("%v of 4000 samples stay", n)
 		}

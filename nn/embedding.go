@@ -10,22 +10,23 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// inChild runs f in a child of the youngest scope of its operands, which may be nil, and keeps its
-// result: what else f makes dies with the child, unless the gradient needs it.
+// inChild runs f in a child of the youngest scope of the operands, and moves f's result out of the
+// child. Operands may be nil. All else that f allocates dies with the child, unless a gradient
+// needs it.
 func inChild(f func(c *tensor.Scope) *tensor.Tensor, operands ...*tensor.Tensor) *tensor.Tensor {
 	return contained(tensor.Youngest(slices.DeleteFunc(operands, func(x *tensor.Tensor) bool { return x == nil })...), f)
 }
 
-// Table is what embeddings share: rows that are learnt and looked up by number.
+// Table is the common part of embedding layers: learnt rows that are looked up by number.
 type Table struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // [rows, features]
 
-	Padding *int // the row that gets no gradient, nil for none; see [PaddingIndex]
-	// rows that are looked up and longer are shortened to it, in place; 0: no
+	Padding *int // number of the row that gets no gradient, nil for none; see [PaddingIndex]
+	// A lookup first scales rows with a larger norm down to this norm, in place. 0: it does not.
 	MaxNorm         float64
-	NormType        float64 // the order of that norm; 0 stands for 2
-	ScaleGradByFreq bool    // divide a row's gradient by how often it was looked up
+	NormType        float64 // the order of that norm; 0 means 2
+	ScaleGradByFreq bool    // divide a row's gradient by the number of its lookups
 }
 
 func newTable(rows, features int, o layerOptions) Table {
@@ -52,7 +53,7 @@ func tableOf(layer string, w *tensor.Tensor, opts []Option) Table {
 	return Table{Weight: w.SetRequiresGrad(false), Padding: only(layer, opts, lookup).row, NormType: 2}
 }
 
-// rows looks up the rows of index, of any shape.
+// rows looks up the rows whose numbers are in index, a tensor of any shape.
 func (t *Table) rows(index *tensor.Tensor) *tensor.Tensor {
 	given("embedding", index, t.Weight)
 	if t.MaxNorm > 0 && index.Size() > 0 {
@@ -71,7 +72,7 @@ func (t *Table) rows(index *tensor.Tensor) *tensor.Tensor {
 	return y
 }
 
-// renorm shortens the rows of index in place, on the device.
+// renorm scales the rows in index down to MaxNorm in place, on the device.
 func (t *Table) renorm(index *tensor.Tensor) {
 	p := t.NormType
 	if p == 0 {
@@ -80,8 +81,8 @@ func (t *Table) renorm(index *tensor.Tensor) {
 	tensor.Youngest(t.Weight, index).Do(func(c *tensor.Scope) { t.Weight.In(c).EmbeddingRenormInPlace(index, t.MaxNorm, p) }, tensor.NoGrad())
 }
 
-// frequencyFunc lets the rows X(0) of the index X(1) pass; the gradient is divided by how often
-// each row occurs.
+// frequencyFunc returns the looked-up rows X(0) unchanged. Its gradient divides each row's gradient
+// by the number of times the row occurs in the index X(1).
 type frequencyFunc struct{ rows int }
 
 func (*frequencyFunc) Name() string { return "embedding" }
@@ -102,37 +103,39 @@ func (f *frequencyFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tenso
 	return []*tensor.Tensor{g.Div(n.Cast(g.Type()).Reshape(index.Shape().Append(1).Slice()...)), nil}
 }
 
-// Embedding is a table of learnt vectors, looked up by number; see [Table] for its options.
+// Embedding is a table of learnt vectors that are looked up by number; see [Table] for its options.
 type Embedding struct{ Table }
 
-// NewEmbedding returns a table of rows vectors with the given number of features, from the normal
-// distribution of mean 0 and deviation 1 as torch's. [PaddingIndex] makes one of them the padding.
+// NewEmbedding returns a table of rows vectors with the given number of features. As in torch the
+// values are drawn from the normal distribution with mean 0 and deviation 1. [PaddingIndex] makes
+// one row the padding.
 func NewEmbedding(rows, features int, opts ...Option) *Embedding {
 	return &Embedding{newTable(rows, features, options("Embedding", opts, lookup...))}
 }
 
-// EmbeddingFromPretrained returns a layer over w, [rows, features], itself, which is frozen, as
-// torch's from_pretrained; [Unfreeze] lets it be trained.
+// EmbeddingFromPretrained returns a layer that uses w itself, [rows, features], and freezes it:
+// torch's from_pretrained. [Unfreeze] makes it trainable.
 func EmbeddingFromPretrained(w *tensor.Tensor, opts ...Option) *Embedding {
 	return &Embedding{tableOf("Embedding", w, opts)}
 }
 
-// Forward maps int64 or int32 numbers of rows, of any shape, to their vectors: shape x.Shape() +
-// [features]. A number that is not there is an index error, on a GPU reported at the next wait.
+// Forward maps row numbers to their vectors. x is int64 or int32, of any shape; the result has the
+// shape of x with one more dimension, [features]. A number without a row is an index error; a GPU
+// reports it at the next wait.
 func (l *Embedding) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	return l.rows(x)
 }
 
-// A BagMode says how the vectors of a bag become one.
+// A BagMode says how the vectors of a bag are combined into one.
 type BagMode uint8
 
-// The modes of bags. An empty bag is a vector of zeros in each.
+// The modes of bags. In each mode an empty bag results in a vector of zeros.
 const (
 	BagMean BagMode = iota // torch's default
 	BagSum
-	// the first of equal ones gets the gradient; NaN is the greatest, in torch only if it is a
-	// bag's first
+	// The first of equal maxima gets the gradient. NaN counts as the greatest value; in torch only
+	// a NaN that is first in its bag does.
 	BagMax
 )
 
@@ -148,10 +151,10 @@ func (m BagMode) String() string {
 type EmbeddingBag struct {
 	Table
 	Mode              BagMode
-	IncludeLastOffset bool // the last offset is the end of the last bag, not the start of one
+	IncludeLastOffset bool // the last offset is the end of the last bag, not the start of a bag
 }
 
-// NewEmbeddingBag returns a layer with a table as [NewEmbedding] makes it.
+// NewEmbeddingBag returns a layer with a table like [NewEmbedding]'s.
 func NewEmbeddingBag(rows, features int, mode BagMode, opts ...Option) *EmbeddingBag {
 	return &EmbeddingBag{Table: newTable(rows, features, options("EmbeddingBag", opts, lookup...)), Mode: mode}
 }
@@ -161,18 +164,21 @@ func EmbeddingBagFromPretrained(w *tensor.Tensor, mode BagMode, opts ...Option) 
 	return &EmbeddingBag{Table: tableOf("EmbeddingBag", w, opts), Mode: mode}
 }
 
-// Forward maps bags of equal size, the rows of numbers x of shape [bags, n], to [bags, features].
+// Forward maps bags of equal size to [bags, features]. x, [bags, n], has the row numbers of a bag
+// in each row.
 func (l *EmbeddingBag) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	return l.Bags(x, nil, nil)
 }
 
-// Bags is Forward with torch's other arguments. If x is a vector, bag i is what stands in it from
-// offsets[i] up to offsets[i+1]; offsets, of an integer type, begin with 0 and do not fall. If x is
-// a matrix, its rows are the bags and offsets is nil. weights, of x's shape and the table's type,
-// or nil, are factors of the vectors, for BagSum alone. Nothing is read back: offsets that fall
-// give bags without a meaning, a first one that is not 0 is an index error, on a GPU reported at
-// the next wait. The vectors of all bags are in memory at once.
+// Bags is Forward with torch's other arguments. If x is a vector, bag i consists of the elements
+// from offsets[i] up to offsets[i+1]; offsets is of an integer type, begins with 0 and never
+// decreases. If x is a matrix, its rows are the bags and offsets is nil. weights are factors of the
+// vectors, with x's shape and the table's type, or nil. Only BagSum accepts weights.
+//
+// Bags does not read offsets back from the device. Decreasing offsets make meaningless bags. A
+// first offset other than 0 is an index error; a GPU reports it at the next wait. The vectors of
+// all bags are in memory at once.
 func (l *EmbeddingBag) Bags(x, offsets, weights *tensor.Tensor) *tensor.Tensor {
 	const op = "embedding_bag"
 	given(op, x, l.Weight)
@@ -210,7 +216,7 @@ func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor)
 	dev := c.On(x.Device())
 	at := dev.Typed(dtype.I64).Arange(n)
 	var bags int
-	var bag *tensor.Tensor // of each number
+	var bag *tensor.Tensor // the bag of each element
 	if offsets == nil {
 		bags = x.Dim(0)
 		bag = at.FloorDivideScalar(float64(max(1, x.Dim(1))))
@@ -253,12 +259,13 @@ func (l *EmbeddingBag) bags(c *tensor.Scope, x, offsets, weights *tensor.Tensor)
 	return y
 }
 
-// bagMax is the greatest of each bag, the first of equal ones, where pads is not true: rows are
-// gathered from where it stands.
+// bagMax returns the maximum of each bag, over the elements where pads is not true. It finds the
+// first position of each maximum and gathers from there, so that only this element gets a gradient.
 func bagMax(m tensor.Maker, rows, bag, at, pads *tensor.Tensor, bags int) *tensor.Tensor {
 	n, width := rows.Dim(0), rows.Dim(1)
 	if n == 0 {
-		return m.Zeros(bags, width).Add(rows.Sum().MulScalar(0)) // in the graph, like others
+		// depends on rows, so it is in the graph as other results are
+		return m.Zeros(bags, width).Add(rows.Sum().MulScalar(0))
 	}
 	to := bag.Unsqueeze(1).Expand(n, width)
 	plain := rows.Detach()

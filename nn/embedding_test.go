@@ -39,8 +39,8 @@ func TestEmbeddingTable(t *testing.T) {
 		if y := b.Forward(s.From([][]int64{{0, 1}})); !slices.Equal(y.Floats(), []float64{3, 4}) || y.NeedsGrad() {
 			t.Error(y)
 		}
-		// MaxNorm changes the table itself, also one that is being trained, and only what is looked
-		// up.
+		// MaxNorm changes the table itself, even a table in training, and only the rows that are
+		// looked up.
 		l = nn.NewEmbedding(3, 2, nn.In(s), nn.Typed(dtype.F16))
 		s.Do(func(c *tensor.Scope) { l.Weight.In(c).Fill(3) }, tensor.NoGrad())
 		l.MaxNorm, l.NormType = 1, 0
@@ -90,7 +90,7 @@ func TestBagMistakes(t *testing.T) {
 				t.Errorf("%s: %v", says, err)
 			}
 		}
-		// NaN is the greatest, wherever it stands in its bag.
+		// NaN counts as the greatest value, wherever it is in its bag.
 		w := nn.EmbeddingBagFromPretrained(s.From([][]float32{{1}, {float32(math.NaN())}, {2}}), nn.BagMax)
 		if y := w.Forward(s.From([][]int64{{0, 1, 2}, {1, 2, 0}, {0, 2, 2}})).Floats(); fmt.Sprint(y) != "[NaN NaN 2]" {
 			t.Error(y)
@@ -177,7 +177,7 @@ func TestPaddingLayers(t *testing.T) {
 	})
 }
 
-// In training each element has a slope of its own, the same in the gradient.
+// In training each element has its own slope, the same in the forward pass and in the gradient.
 func TestRReLU(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Full(-1, 4000).RequiresGrad()
@@ -203,7 +203,7 @@ func TestRReLU(t *testing.T) {
 	})
 }
 
-// Layers that only pass on to an op.
+// Layers that only call an op.
 func TestPassingLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, z, image := s.Rand(3, 4), s.Rand(3, 4), s.Rand(2, 4, 4, 6)

@@ -18,7 +18,7 @@ func ExampleSetCheckpointing() {
 	// Output: 4 true
 }
 
-// pair is a layer that takes part.
+// pair is a user's layer that supports checkpointing.
 type pair struct {
 	nn.Base
 	nn.Checkpointing

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A target network, a teacher, a copy to try something on.
+// A clone can serve as a target network, as a teacher, or for experiments.
 func ExampleClone() {
 	online := nn.NewLinear(1, 1, nn.NoBias())
 	initial.Constant(online.Weight, 2)
@@ -18,8 +18,8 @@ func ExampleClone() {
 	// Output: 3 2 false
 }
 
-// A step of gradient descent that is differentiated itself, as in MAML: the loss after the step,
-// and its gradient with respect to the weights before it.
+// A step of gradient descent that is itself differentiated, as in MAML: the loss after the step,
+// and the gradient of that loss with respect to the weights before the step.
 func ExampleReplace() {
 	m := nn.NewLinear(1, 1, nn.NoBias())
 	initial.Constant(m.Weight, 2)

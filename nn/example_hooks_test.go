@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// residual is a model of a user's own: it embeds Base and begins with Enter, so that hooks on it
-// run.
+// residual is a user's model. It embeds Base and its Forward begins with Enter, so hooks on it
+// work.
 type residual struct {
 	nn.Base
 	Inner *nn.Linear
@@ -19,8 +19,7 @@ func (m *residual) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Add(m.Inner.Forward(x))
 }
 
-// Hooks look into a model from outside: at what layers compute, and at the gradients on their way
-// back.
+// Hooks observe a model from outside: the results of layers, and the gradients in Backward.
 func ExampleBase() {
 	m := &residual{Inner: nn.NewLinear(3, 3)}
 	m.RegisterForwardHook(func(x, y *tensor.Tensor) *tensor.Tensor {

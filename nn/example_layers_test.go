@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Words are numbers of rows; the padding's row is zeros and stays so.
+// Words are row numbers. The padding's row is zeros and stays zeros.
 func ExampleEmbedding() {
 	l := nn.NewEmbedding(10, 3, nn.PaddingIndex(0))
 	y := l.Forward(tensor.From([][]int64{{4, 7, 0}}))
@@ -16,7 +16,7 @@ func ExampleEmbedding() {
 	// Output: [1, 3, 3] tensor([[0., 0., 0.]])
 }
 
-// Bags of different sizes stand behind one another; the second one is empty.
+// Bags of different sizes are given one after another in a vector; the second bag is empty.
 func ExampleEmbeddingBag_Bags() {
 	w := tensor.From([][]float32{{1, 10}, {2, 20}, {3, 30}})
 	l := nn.EmbeddingBagFromPretrained(w, nn.BagSum)
@@ -33,7 +33,7 @@ type heads struct {
 	Tasks *nn.ModuleMap[*nn.Linear]
 }
 
-// Lists and maps of layers name their parameters as torch's do.
+// Lists and maps of layers name their parameters as torch does.
 func ExampleModuleMap() {
 	m := &heads{
 		Body:  nn.NewModuleList(nn.NewLinear(2, 2), nn.NewLinear(2, 2)),
@@ -46,14 +46,14 @@ func ExampleModuleMap() {
 	// Output: body.0.weight body.0.bias body.1.weight body.1.bias tasks.rain.weight tasks.rain.bias tasks.sun.weight tasks.sun.bias [1, 2]
 }
 
-// A function stands among layers.
+// A function can be a layer of a chain.
 func ExampleLambda() {
 	m := nn.NewSequential(nn.NewLambda(func(x *tensor.Tensor) *tensor.Tensor { return x.MulScalar(2) }), nn.NewZeroPad1d(1, 0))
 	fmt.Println(m.Forward(tensor.Ones(1, 1, 2)))
 	// Output: tensor([[[0., 2., 2.]]])
 }
 
-// A table of a model's layers: those that it stands on are counted, run once and left as they were.
+// Summary returns a table of a model's layers. It runs the model once and leaves it unchanged.
 func ExampleSummary() {
 	m := nn.NewSequential(nn.NewConv2d(1, 8, 3), nn.NewBatchNorm2d(8), nn.ReLU{}, nn.Flatten{}, nn.NewLinear(8*26*26, 10))
 	nn.Freeze(m.Layers[0])
@@ -72,7 +72,7 @@ func ExampleSummary() {
 	// Memory      211.7 KiB of parameters, 72 B of buffers, 196.0 KiB of inputs, 5.3 MiB of outputs
 }
 
-// Inputs follow the model: nothing but the call of To changes between devices.
+// Inputs follow the model: to change the device, change only the call of To.
 func ExampleAuto() {
 	dev, err := device.Open("cpu")
 	if err != nil {

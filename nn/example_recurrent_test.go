@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Two sequences of five steps go through two layers in both directions. What it returns of one part
-// of a sequence begins the next.
+// Two sequences of five steps go through two layers in both directions. The states returned for one
+// part of a sequence are the initial states for the next part.
 func ExampleLSTM() {
 	l := nn.NewLSTM(3, 4, nn.RecurrentOptions{Layers: 2, Bidirectional: true})
 	y, h, c := l.Forward(tensor.Ones(5, 2, 3), nil, nil)
@@ -35,7 +35,7 @@ func ExampleGRU() {
 	// Output: [2, 5, 4] [1, 2, 4]
 }
 
-// One sequence, without a dimension for several.
+// One sequence, without a batch dimension.
 func ExampleRNN() {
 	l := nn.NewRNN(1, 1, nn.RecurrentOptions{Relu: true})
 	for _, p := range nn.Parameters(l) {
@@ -46,16 +46,16 @@ func ExampleRNN() {
 	// Output: tensor([1.0000, 2.5000, 2.2500])
 }
 
-// Parameters lie layer by layer, and where there are two directions one after the other.
+// Parameters are listed by layer and, within a bidirectional layer, by direction.
 func ExampleRecurrent() {
 	l := nn.NewLSTM(3, 4, nn.RecurrentOptions{})
-	forget := l.Weights[0].BiasHH.Detach().Narrow(0, 4, 4) // the second of the gates
+	forget := l.Weights[0].BiasHH.Detach().Narrow(0, 4, 4) // the forget gate is the second
 	forget.Fill(1)
 	fmt.Println(l.Weights[0].BiasHH.Detach().Narrow(0, 4, 4))
 	// Output: tensor([1., 1., 1., 1.])
 }
 
-// A loop of one's own, step by step.
+// Your own loop over the steps.
 func ExampleLSTMCell() {
 	cell := nn.NewLSTMCell(3, 4)
 	x := tensor.Ones(5, 2, 3)
@@ -77,7 +77,7 @@ func ExampleRNNCell() {
 	// Output: [4]
 }
 
-// Sequences of several lengths: each ends with its own last step, and padding costs nothing.
+// For sequences of several lengths: each ends with its own last step, and padding costs nothing.
 func ExamplePackPaddedSequence() {
 	// three sequences of up to three steps
 	x := tensor.From([]float32{1, 2, 0, 3, 4, 5, 6, 0, 0}, 3, 3, 1)

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The discriminator of a GAN whose layers do not stretch anything.
+// The discriminator of a GAN whose layers stretch no vector.
 func ExampleNewSpectralNorm() {
 	l := nn.NewLinear(2, 2, nn.NoBias())
 	initial.Eye(l.Weight)
@@ -18,7 +18,7 @@ func ExampleNewSpectralNorm() {
 	// Output: [1.000 1.000]
 }
 
-// Direction and length of a weight are trained apart.
+// The direction and the length of a weight are trained separately.
 func ExampleNewWeightNorm() {
 	l := nn.NewLinear(2, 1, nn.NoBias())
 	l.Weight.Detach().Copy(tensor.From([]float32{3, 4}, 1, 2))

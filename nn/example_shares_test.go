@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// skipping leaves its layer out at random.
+// skipping skips its inner layer at random.
 type skipping struct {
 	nn.Base
 	Inner *nn.Linear
@@ -22,7 +22,8 @@ func (s *skipping) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return s.Inner.Forward(x)
 }
 
-// A copy of a model draws from the model's own random numbers, so that those of the model go on.
+// A copy of this model draws from the model's own source of random numbers, which advances the
+// model's numbers too.
 func ExampleShares() {
 	m := &skipping{Inner: nn.NewLinear(2, 2)}
 	fmt.Printf("%q\n", nn.Shares(m))

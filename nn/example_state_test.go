@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A state dict is what a file holds: the values of a model under torch's names.
+// A state dict has the values of a model under torch's names, as a file does.
 func ExampleStateDict() {
 	m := nn.NewSequential(nn.NewLinear(2, 1), nn.NewBatchNorm1d(1))
 	sd := nn.StateDict(m)
@@ -21,8 +21,8 @@ func ExampleStateDict() {
 	// Output: 7 [1, 2] tensor(0)
 }
 
-// Values go from one model to another of the same structure; what does not fit is an error that
-// lists everything, and nothing is written.
+// Values are copied from one model to another with the same structure. If something does not fit,
+// the error lists everything, and nothing is written.
 func ExampleLoadStateDict() {
 	from, to := nn.NewLinear(2, 1), nn.NewLinear(2, 1)
 	fmt.Println(nn.LoadStateDict(to, nn.StateDict(from)))
@@ -37,7 +37,7 @@ func ExampleLoadStateDict() {
 	// true [bias] [{weight [1, 3] [1, 2]}]
 }
 
-// A model that is to be loaded is not initialised first, and takes the file's tensors as they are.
+// A model that is loaded next is not initialised first, and uses the file's tensors directly.
 func ExampleSkipInit() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
@@ -49,7 +49,7 @@ func ExampleSkipInit() {
 		panic(err)
 	}
 
-	f, err := safetensors.Open(path) // mapped
+	f, err := safetensors.Open(path) // the file is mapped into memory
 	if err != nil {
 		panic(err)
 	}
@@ -60,7 +60,7 @@ func ExampleSkipInit() {
 	}
 	m := nn.NewLinear(4, 2, nn.SkipInit())
 	err = tensor.Try(func() { m.Forward(tensor.Ones(1, 4)) })
-	fmt.Println(errors.Is(err, tensor.ErrDevice)) // it has no weights yet
+	fmt.Println(errors.Is(err, tensor.ErrDevice)) // true: the layer has no weights yet
 	if err := nn.LoadStateDict(m, sd, nn.Assign()); err != nil {
 		panic(err)
 	}
@@ -70,8 +70,8 @@ func ExampleSkipInit() {
 	// [1, 2] true
 }
 
-// Loose loads what has a name in both, as for a model with another head; Report tells what had
-// none.
+// Loose loads the names that are in both, for example into a model with another head. Report lists
+// the other names.
 func ExampleLoose() {
 	type net struct{ Body, Head *nn.Linear }
 	type renamed struct{ Body, Classifier *nn.Linear }
@@ -84,7 +84,7 @@ func ExampleLoose() {
 	// [classifier.weight classifier.bias] [head.bias head.weight]
 }
 
-// The tensors stay the same, so an optimizer made before goes on with them.
+// The *Tensors stay the same, so an existing optimizer keeps working.
 func ExampleCast() {
 	m := nn.NewLinear(2, 2)
 	w := m.Weight
@@ -93,7 +93,7 @@ func ExampleCast() {
 	// Output: true bfloat16
 }
 
-// Fine-tuning trains the head alone.
+// Fine-tuning trains only the head.
 func ExampleFreeze() {
 	body, head := nn.NewLinear(2, 2), nn.NewLinear(2, 2)
 	nn.Freeze(body)
@@ -102,7 +102,7 @@ func ExampleFreeze() {
 	// Output: true false
 }
 
-// Apply gives layers their first values by type, Modules names them.
+// Apply initialises layers by type; Modules lists their names.
 func ExampleApply() {
 	m := nn.NewSequential(nn.NewLinear(2, 2), nn.ReLU{}, nn.NewLinear(2, 1))
 	nn.Apply(m, func(l any) {

@@ -13,7 +13,7 @@ import (
 type perceptron struct {
 	Hidden *nn.Linear
 	Drop   *nn.Dropout
-	Out    *nn.Linear `nn:"head"` // another name than the field's
+	Out    *nn.Linear `nn:"head"` // the tag replaces the field's name
 }
 
 func (p *perceptron) Forward(x *tensor.Tensor) *tensor.Tensor {
@@ -24,7 +24,7 @@ func newPerceptron() *perceptron {
 	return &perceptron{nn.NewLinear(4, 8), nn.NewDropout(0.5), nn.NewLinear(8, 2)}
 }
 
-// A model needs no registration: parameters are found through the fields.
+// A model needs no registration: parameters are found by reflection on its fields.
 func Example() {
 	m := newPerceptron()
 	for _, p := range nn.Named(m) {
@@ -39,7 +39,7 @@ func Example() {
 	// 58 numbers; an output of shape [3, 2]
 }
 
-// scaled is a layer of one's own: a parameter is a tagged field, a buffer is state without a
+// scaled is a user's layer: a parameter is a tagged field, and a buffer is state without a
 // gradient.
 type scaled struct {
 	Gain *tensor.Tensor `nn:"gain"`
@@ -51,7 +51,7 @@ func (l *scaled) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return x.Mul(l.Gain)
 }
 
-// Parameters are trained; Named lists buffers too.
+// Parameters lists parameters only; Named lists buffers too.
 func ExampleParameters() {
 	l := &scaled{Gain: tensor.Ones(2).RequiresGrad(), Seen: tensor.Zeros()}
 	l.Forward(tensor.From([][]float32{{1, 2}, {3, 4}})).Sum().Backward()
@@ -69,7 +69,7 @@ func ExampleParameters() {
 	// tensor(2.)
 }
 
-// What a model hides from reflection is an error, not a parameter that is silently never trained.
+// A parameter that is hidden from reflection is an error. It is not silently left untrained.
 func ExampleError() {
 	type forgotten struct {
 		Head  *nn.Linear
@@ -95,7 +95,7 @@ func ExampleEval() {
 	// true
 }
 
-// Sequential chains layers; their names are their numbers, as in torch.
+// Sequential chains layers; as in torch, their names are their indices.
 func ExampleNewSequential() {
 	m := nn.NewSequential(nn.Flatten{}, nn.NewLinear(6, 3), nn.GELU{}, nn.NewLinear(3, 1, nn.NoBias()))
 	for _, p := range nn.Named(m) {
@@ -109,8 +109,7 @@ func ExampleNewSequential() {
 	// [5, 1]
 }
 
-// To moves a model in place: its tensors remain the same values, so an optimizer made before stays
-// valid.
+// To moves a model in place: the *Tensors remain the same, so an existing optimizer stays valid.
 func ExampleTo() {
 	m := newPerceptron()
 	before := m.Out.Weight
@@ -120,7 +119,7 @@ func ExampleTo() {
 	// Output: true true true
 }
 
-// Layers are made in the root scope in float32, or as the options say.
+// Layers are made in the root scope in float32, unless options say otherwise.
 func ExampleNewLinear() {
 	tensor.Do(func(s *tensor.Scope) {
 		l := nn.NewLinear(2, 3, nn.In(s), nn.Typed(dtype.F64), nn.NoBias())
@@ -129,7 +128,8 @@ func ExampleNewLinear() {
 	// Output: [3, 2] float64 true true
 }
 
-// CrossEntropy takes logits and classes; rows whose target is IgnoreIndex do not count.
+// The arguments of CrossEntropy are logits and classes; rows whose target is IgnoreIndex do not
+// count.
 func ExampleCrossEntropy() {
 	logits := tensor.From([][]float32{{2, 0, 0}, {0, 0, 5}, {1, 1, 1}}).RequiresGrad()
 	loss := nn.CrossEntropy(logits, tensor.From([]int64{0, 2, nn.IgnoreIndex}))
@@ -149,7 +149,7 @@ func ExampleMSE() {
 	// Output: tensor(2.)
 }
 
-// A loss with options is a value; what is not set is torch's default.
+// A loss with options is a struct; unset fields mean torch's defaults.
 func ExampleCrossEntropyLoss() {
 	loss := nn.CrossEntropyLoss{Weight: tensor.From([]float32{1, 4}), LabelSmoothing: 0.1}
 	logits := tensor.From([][]float32{{2, 0}, {2, 0}})
@@ -166,8 +166,8 @@ func ExampleTripletMarginLoss() {
 	// Output: 0.5000
 }
 
-// In training a batch normalisation uses the batch's statistics and keeps running ones; in
-// evaluation it uses those.
+// In training a batch normalisation uses the batch's statistics and updates running ones. In
+// evaluation it uses the running ones.
 func ExampleBatchNorm1d() {
 	l := nn.NewBatchNorm1d(1)
 	x := tensor.From([][]float32{{0}, {2}, {4}})
@@ -182,10 +182,10 @@ func ExampleBatchNorm1d() {
 	// 2.00
 }
 
-// Infer is evaluation without a graph. The result is kept, and the layers stay in the mode that
-// they were in.
+// Infer runs a model in evaluation mode and without a graph. The result is kept, and the layers
+// keep their modes.
 func ExampleInfer() {
-	m := newPerceptron() // in training mode
+	m := newPerceptron() // the model is in training mode
 	x := tensor.Ones(1, 4)
 	y := nn.Infer(m, x)
 	fmt.Println(y.Shape(), y.NeedsGrad(), m.Drop.Training())

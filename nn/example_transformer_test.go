@@ -24,7 +24,7 @@ func ExampleMultiheadAttention() {
 	// tensor([0.2500, 0.2500, 0.2500, 0.2500, 0.0000])
 }
 
-// A language model's layer sees what has been, and no further.
+// With a causal mask, a language model's layer sees only earlier steps.
 func ExampleTransformerEncoderLayer() {
 	tensor.ManualSeed(1)
 	l := nn.NewTransformerEncoderLayer(8, 2, nn.TransformerOptions{FeedForward: 16, BatchFirst: true, NormFirst: true, Activation: (*tensor.Tensor).Gelu})
@@ -35,7 +35,7 @@ func ExampleTransformerEncoderLayer() {
 	// Output: [1, 4, 8] true
 }
 
-// Layers are stacked; masks go to each.
+// An encoder is a stack of layers; all of them get the masks.
 func ExampleTransformerEncoder() {
 	e := nn.NewTransformerEncoder(8, 2, 3, nn.TransformerOptions{FeedForward: 16})
 	e.Norm = nn.NewLayerNorm([]int{8})
@@ -43,7 +43,7 @@ func ExampleTransformerEncoder() {
 	// Output: [4, 2, 8] layers.0.self_attn.in_proj_weight
 }
 
-// A decoder attends to itself and to what an encoder returned.
+// A decoder attends to itself and to the result of an encoder.
 func ExampleTransformerDecoder() {
 	d := nn.NewTransformerDecoder(8, 2, 2, nn.TransformerOptions{FeedForward: 16})
 	memory := tensor.Ones(5, 2, 8)
@@ -58,7 +58,7 @@ func ExampleTransformerDecoderLayer() {
 	// Output: [3, 2, 8]
 }
 
-// The model of the paper, of a source of five steps and a target of three.
+// The model of the paper, with a source of five steps and a target of three.
 func ExampleTransformer() {
 	m := nn.NewTransformer(8, 2, 1, 1, nn.TransformerOptions{FeedForward: 16})
 	y := m.Forward(tensor.Ones(5, 2, 8), tensor.Ones(3, 2, 8), nn.Masks{}, nn.Masks{Causal: true}, nn.Masks{})
@@ -66,7 +66,7 @@ func ExampleTransformer() {
 	// Output: [3, 2, 8]
 }
 
-// A mask to add, for what takes tensors only.
+// A mask to be added to scores, for functions that accept only tensors.
 func ExampleCausalMask() {
 	fmt.Println(nn.CausalMask(tensor.Typed(dtype.F32), 3))
 	// Output:

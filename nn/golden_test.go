@@ -20,12 +20,12 @@ func reductionOf(a golden.Args) nn.Reduction {
 	return map[string]nn.Reduction{"mean": nn.Mean, "sum": nn.Sum, "none": nn.None, "batchmean": nn.BatchMean}[a.Text("reduction")]
 }
 
-// goldenLayers are the ops of the golden files.
+// goldenLayers maps op names of the golden files to functions.
 var goldenLayers = map[string]func(a golden.Args, x []*tt) *tt{}
 
 var goldenFiles = []string{"testdata/losses.safetensors.gz", "testdata/lossoptions.safetensors.gz", "testdata/ctc.safetensors.gz"}
 
-// Results and gradients are PyTorch's by golden.Rule, on the CPU and on an emulated GPU.
+// Results and gradients equal PyTorch's by golden.Rule, on the CPU and on an emulated GPU.
 func TestGolden(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -52,7 +52,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// placed puts a golden operand on dev, its floats as ty, seen through its views.
+// placed copies a golden operand to dev, converts floats to ty, and applies the operand's views.
 func placed(s *tensor.Scope, dev device.Device, o golden.Operand, ty dtype.Type) *tt {
 	var x *tt
 	if o.Base.IsFloat() {
@@ -103,7 +103,7 @@ func goldenCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Type, o
 	}
 }
 
-// near compares with PyTorch's numbers by golden.Rule.
+// near compares numbers with PyTorch's by golden.Rule.
 func near(t *testing.T, where string, got *tt, ty dtype.Type, t32, t64 golden.Tensor, terms []float64) {
 	t.Helper()
 	if got.Type() != ty || !slices.Equal(got.Shape().Slice(), t64.Shape) && got.Rank()+len(t64.Shape) > 0 {
@@ -115,7 +115,7 @@ func near(t *testing.T, where string, got *tt, ty dtype.Type, t32, t64 golden.Te
 	}
 }
 
-// Every op here is compared with PyTorch on every kind of operand.
+// Every op here is compared with PyTorch for every kind of operand.
 func TestGoldenIsComplete(t *testing.T) {
 	have := map[string]map[string]bool{}
 	for _, path := range goldenFiles {
@@ -141,7 +141,7 @@ func TestGoldenIsComplete(t *testing.T) {
 	}
 }
 
-// The declared losses in the table test: all element types and layouts, against references and
+// The table test walks the declared losses: all element types and layouts, against references and
 // central differences.
 func TestLossesAreWalked(t *testing.T) {
 	cpu, err := device.Open("cpu")

@@ -35,7 +35,7 @@ func init() {
 	}
 }
 
-// tableOf is a table over w, in its graph, with torch's options.
+// tableOf returns a table whose weight is w, so that gradients flow to w, with torch's options.
 func tableOf(a golden.Args, w *tt) (t nn.Table) {
 	t.Weight = w
 	if a.Has("padding_idx") {
@@ -54,8 +54,8 @@ func tableOf(a golden.Args, w *tt) (t nn.Table) {
 	return t
 }
 
-// absoluteTerms are the sums of the absolute values of what embeddings and bags add up: what comes
-// out of absolute values. The other ops add nothing up.
+// absoluteTerms returns golden.Rule's terms for embeddings and bags: their results and gradients
+// for absolute values of the operands. Other ops have no sums.
 func absoluteTerms(c golden.Case) (out []float64, grads [][]float64) {
 	grads = make([][]float64, len(c.In))
 	if c.Op != "embedding_layer" && (c.Op != "embedding_bag" || c.Args.Text("mode") == "max") || c.Out[0].Seed == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 )
 
-// ignored is the class that a case ignores; nil: the default.
+// ignored returns the class that a case ignores; nil: the default.
 func ignored(a golden.Args) *int {
 	if a.Has("ignore_index") {
 		return new(a.Int("ignore_index"))
@@ -15,7 +15,7 @@ func ignored(a golden.Args) *int {
 	return nil
 }
 
-// The ops of _golden/lossoptions.py, and those of losses.py that take options there.
+// Registers the ops of _golden/lossoptions.py, and those of losses.py that have options there.
 func init() {
 	type args = golden.Args
 	at := func(x []*tt, i int) *tt {

@@ -15,13 +15,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A goldenModel makes the model of a golden case, and what it computes of inputs and masks.
+// A goldenModel makes the model of a golden case, and the function that applies it to inputs and
+// masks.
 type goldenModel func(a golden.Args, opts ...nn.Option) (m any, forward func(x, masks []*tt) []*tt)
 
-// goldenModelCase compares the vector of all results of a case, and the gradients of its inputs and
-// of its parameters, with PyTorch's: within 1e-5·max(1, |number|) of its float64 results in
-// float32, and within 1e-13·max(1, |number|) in float64. It returns how far off the worst is, in
-// parts of that.
+// goldenModelCase compares the results of a case, as one vector, and the gradients of its inputs
+// and parameters with PyTorch's float64 results. The tolerance is 1e-5·max(1, |number|) in float32,
+// and 1e-13·max(1, |number|) in float64. It returns the largest difference as a multiple of the
+// tolerance.
 func goldenModelCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Type, build goldenModel) (worst float64) {
 	where := fmt.Sprintf("%s %s %v on %s", c.Op, c.Name, ty, dev.Name())
 	hold := func(what string, got []float64, want golden.Tensor) {
@@ -82,7 +83,8 @@ func goldenModelCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Ty
 			}
 			y := tensor.Cat(0, parts...)
 			hold("result", y.Floats(), c.Out[0].F64)
-			s.Do(func(s *tensor.Scope) { // what is left out without gradients changes nothing
+			// without gradients other work is skipped, with the same results
+			s.Do(func(s *tensor.Scope) {
 				lent := make([]*tt, len(x))
 				for i := range x {
 					lent[i] = x[i].In(s)
@@ -124,7 +126,7 @@ func goldenModelCase(t *testing.T, dev device.Device, c golden.Case, ty dtype.Ty
 	return worst
 }
 
-// goldenModels holds the cases of a file, on the CPU in both types and on an emulated GPU.
+// goldenModels checks the cases of a file, on the CPU in both types and on an emulated GPU.
 func goldenModels(t *testing.T, path string, least int, build map[string]goldenModel) {
 	t.Helper()
 	cpu, err := device.Open("cpu")
@@ -229,7 +231,7 @@ var transformerModels = map[string]goldenModel{
 		return m, func(x, masks []*tt) []*tt {
 			var encoder, self, cross nn.Masks
 			if len(masks) > 0 && masks[0].Rank() == 2 && masks[0].Dim(0) == 3 {
-				self.Causal = true // what the mask says
+				self.Causal = true // the case's mask is the causal one
 			} else if len(masks) > 0 {
 				encoder.KeyPadding, cross.KeyPadding = masks[0], masks[0]
 			}
@@ -238,7 +240,7 @@ var transformerModels = map[string]goldenModel{
 	},
 }
 
-// Attention layers and transformers give PyTorch's results and gradients, from parameters of the
+// Attention layers and transformers have PyTorch's results and gradients. Their parameters have the
 // same names in the same order.
 func TestGoldenTransformers(t *testing.T) {
 	goldenModels(t, "testdata/transformer.safetensors.gz", 45, transformerModels)

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 )
 
-// recurrentModel is a golden case's layer: run and pack call it with states, of which the first is
-// h0.
+// recurrentModel returns the function for a golden case's layer. It calls run or pack with the
+// initial states, h0 first.
 func recurrentModel(a golden.Args, run func(x *tt, s []*tt) []*tt, pack func(p *nn.PackedSequence, s []*tt) (*nn.PackedSequence, []*tt)) func(x, masks []*tt) []*tt {
 	return func(x, _ []*tt) []*tt {
 		first := append(append([]*tt(nil), x[1:]...), nil, nil)
@@ -82,8 +82,8 @@ var recurrentModels = map[string]goldenModel{
 	},
 }
 
-// Recurrent layers and cells give PyTorch's results, last states and gradients, from parameters of
-// the same names in the same order.
+// Recurrent layers and cells have PyTorch's results, last states and gradients. Their parameters
+// have the same names in the same order.
 func TestGoldenRecurrent(t *testing.T) {
 	goldenModels(t, "testdata/recurrent.safetensors.gz", 75, recurrentModels)
 }

@@ -11,22 +11,22 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sums are what golden.Rule calls terms: sums of the absolute values of what is added up. What is
-// nil or not there adds up nothing that cancels: there is one term, or all have one sign. A factor
-// that is itself a rounded sum counts once more, as in the products of sums.
+// sums are golden.Rule's terms: sums of the absolute values of the summands. A sum that is nil or
+// absent has only one summand, or summands of one sign, so nothing cancels. A factor that is itself
+// a rounded sum counts once more, as in a product of sums.
 type sums struct {
-	loss *tt // of each loss before it is reduced
-	// of each loss's derivative by the elements of an operand: of the losses' shape, or of more
-	// dimensions
+	loss *tt // for each loss before the reduction
+	// for each operand, the terms of the losses' derivatives by its elements. They have the shape
+	// of the losses, or one more dimension.
 	grads map[int]*tt
-	dim   int // the first of these
-	by    *tt // what the mean divides by; nil: the number of losses
+	dim   int // the additional dimension
+	by    *tt // the divisor of the mean; nil: the number of losses
 }
 
-// lossSums give the sums of each loss, from the operands in float64.
+// lossSums compute the sums of each loss, from the operands in float64.
 var lossSums = map[string]func(a golden.Args, x []*tt) sums{
-	// x - y is one rounding, and what is made of it has no sum; but broadcast operands get that of
-	// their gradients.
+	// x - y is rounded once, and the functions of it have no sums. Only the gradients of broadcast
+	// operands are sums.
 	"l1_loss": func(a golden.Args, x []*tt) sums {
 		d := x[0].Sub(x[1])
 		return differences(a, x, d.Abs(), d.Sign().Abs())
@@ -75,7 +75,7 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 		cos := x[0].Mul(x[1]).Abs().Sum(-1).Div(n) // a sum of products
 		by := func(v, other *tt) *tt {
 			first, second := other.Abs().Div(n.Unsqueeze(-1)), cos.Div(length(v)).Unsqueeze(-1).Mul(v.Abs())
-			// n is a sum; cos, the n in it and the length are
+			// n is a rounded sum; so are cos, the n in cos, and the length
 			return first.MulScalar(2).Add(second.MulScalar(3))
 		}
 		return sums{loss: cos.AddScalar(max(1, math.Abs(a.Float("margin")))), grads: map[int]*tt{0: by(x[0], x[1]), 1: by(x[1], x[0])}, dim: -1}
@@ -117,8 +117,8 @@ var lossSums = map[string]func(a golden.Args, x []*tt) sums{
 	},
 }
 
-// differences are the sums of losses of x - y, whose derivatives have the absolute values d, with
-// weights.
+// differences returns the sums of losses that are functions of x - y. d is the absolute value of
+// the derivative; x[2], if present, has the weights.
 func differences(a golden.Args, x []*tt, loss, d *tt) sums {
 	if len(x) < 3 {
 		return sums{grads: map[int]*tt{0: d, 1: d}}
@@ -131,8 +131,8 @@ func differences(a golden.Args, x []*tt, loss, d *tt) sums {
 	return s
 }
 
-// crossEntropySums are those of -Σ y·log p, with log p = (x - m) - log Σ e^(x-m) of the greatest
-// logit m, and of p·Σy - y.
+// crossEntropySums returns the sums of -Σ y·log p and of p·Σy - y. Here log p = (x - m) - log Σ
+// e^(x-m), where m is the greatest logit.
 func crossEntropySums(a golden.Args, x []*tt) (s sums) {
 	s.dim = min(1, x[0].Rank()-1)
 	classes := x[0].Dim(s.dim)
@@ -162,7 +162,7 @@ func crossEntropySums(a golden.Args, x []*tt) (s sums) {
 	}
 	logp := x[0].LogSoftmax(s.dim)
 	below := x[0].Amax(s.dim, tensor.KeepDim).Sub(x[0])
-	// the sum within the logarithm rounds in proportion
+	// 1 for the rounding of the sum inside the logarithm
 	l := logp.Add(below).Abs().Add(below).AddScalar(1)
 	s.loss = y.Mul(l).Sum(s.dim)
 	s.grads = map[int]*tt{
@@ -171,11 +171,11 @@ func crossEntropySums(a golden.Args, x []*tt) (s sums) {
 	return s
 }
 
-// tripletSums are those of margin + d(a, p) - d(a, n), for norms d of a difference.
+// tripletSums returns the sums of margin + d(a, p) - d(a, n), where d is the norm of a difference.
 func tripletSums(a golden.Args, x []*tt) sums {
 	p := a.Float("p")
 	d := func(i, j int) *tt { return x[i].PairwiseDistance(x[j], p, 1e-6) }
-	// by is the derivative of a distance, (|x|/d)^(p-1), where d is a sum.
+	// by is the derivative of a distance, (|x|/d)^(p-1), times p since d is a sum.
 	by := func(i, j int, d *tt) *tt {
 		return x[i].Sub(x[j]).Abs().AddScalar(1e-6).Div(d.Unsqueeze(-1)).PowScalar(p - 1).MulScalar(p)
 	}
@@ -201,7 +201,7 @@ func tripletSums(a golden.Args, x []*tt) sums {
 	return s
 }
 
-// goldenTerms returns the terms of a case's result and gradients, nil where nothing is added up.
+// goldenTerms returns the terms of a case's result and gradients, nil if there are no sums.
 func goldenTerms(c golden.Case) (out []float64, grads [][]float64) {
 	grads = make([][]float64, len(c.In))
 	f := lossSums[c.Op]
@@ -255,7 +255,7 @@ func goldenTerms(c golden.Case) (out []float64, grads [][]float64) {
 			if d.Rank() > g.Rank() {
 				g = g.Unsqueeze(all.dim)
 			}
-			// The gradient of a sum adds up what has been broadcast.
+			// The gradient of a broadcast operand is a sum over the broadcast elements.
 			leaf := x[k].Detach().RequiresGrad()
 			wide := leaf
 			if g = g.Mul(d); wide.Rank() == g.Rank()-1 {

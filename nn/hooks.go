@@ -9,22 +9,22 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Base is embedded by every layer: the training flag and the hooks. The zero value is in training
-// and has no hooks. A layer of a user's own that embeds it has them too, if its Forward begins with
-// Enter:
+// Base is embedded by every layer. It has the training flag and the hooks. The zero value is in
+// training mode and has no hooks. It also works in a layer from outside this package, if the
+// layer's Forward begins with Enter:
 //
 //	func (m *Net) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 //		defer m.Enter(&x, &y)()
 //		…
 //	}
 //
-// Hooks are registered on a layer that is used by pointer (&nn.ReLU{}, not nn.ReLU{}), while no
-// other goroutine runs it. A hook that returns a tensor replaces what it was called with; nil
-// leaves that as it is. Hooks of one kind run in the order of their registration, each on what the
-// one before returned. The function that registering returns takes the hook away.
+// Register hooks on a layer that is used by pointer (&nn.ReLU{}, not nn.ReLU{}), while no other
+// goroutine runs the layer. A hook that returns a tensor replaces its argument by that tensor; a
+// hook that returns nil replaces nothing. Hooks of one kind run in the order of registration; each
+// receives what the previous one left. The function that a registration returns removes the hook.
 //
-// What a hook sees belongs to the call: within another layer it may be freed when that returns.
-// s.From(y.Detach()) keeps it in scope s.
+// A tensor that a hook receives belongs to the call of the layer. If another layer made that call,
+// the tensor may be freed when the other layer returns. s.From(y.Detach()) keeps it in scope s.
 type Base struct {
 	evaluating bool
 	known      uint32 // 1: mark is set
@@ -37,7 +37,7 @@ func (b *Base) Training() bool { return !b.evaluating }
 
 func (b *Base) setTraining(on bool) { b.evaluating = !on }
 
-// base finds the Base of a layer.
+// base returns the Base of a layer that embeds it.
 func (b *Base) base() *Base { return b }
 
 // moduleHooks are a layer's hooks.
@@ -68,7 +68,7 @@ func (b *Base) moduleHooks() *moduleHooks {
 	return b.hooks
 }
 
-// add puts h into a list of hooks and returns what takes it out.
+// add appends h to a list of hooks and returns the function that removes it.
 func add[T comparable](k *moduleHooks, list *[]T, h T) (remove func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -77,35 +77,39 @@ func add[T comparable](k *moduleHooks, list *[]T, h T) (remove func()) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if i := slices.Index(*list, h); i >= 0 {
-			*list = slices.Delete(slices.Clone(*list), i, i+1) // a call may be reading the old one
+			// a concurrent call may be reading the old list
+			*list = slices.Delete(slices.Clone(*list), i, i+1)
 		}
 	}
 }
 
-// RegisterForwardPreHook has f called with the input of every call, before the layer.
+// RegisterForwardPreHook makes every call of the layer call f with its input first. f may replace
+// the input.
 func (b *Base) RegisterForwardPreHook(f func(x *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.pre, &preHook{f})
 }
 
-// RegisterForwardHook has f called with the input and the result of every call, after the layer; it
-// may replace the result. x is what the layer saw.
+// RegisterForwardHook makes every call of the layer end by calling f with its input and result. f
+// may replace the result. x is the input that the layer saw, after the hooks that replace inputs.
 func (b *Base) RegisterForwardHook(f func(x, y *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.forward, &forwardHook{f})
 }
 
-// RegisterFullBackwardPreHook has f called with the gradient of the result of every call, when it
-// is complete, before it goes into the layer.
+// RegisterFullBackwardPreHook makes Backward call f with the gradient of the layer's result, once
+// for each call of the layer. The gradient is complete then, and has not yet entered the layer. f
+// may replace it.
 func (b *Base) RegisterFullBackwardPreHook(f func(gradOutput *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.backPre, &preHook{f})
 }
 
-// RegisterFullBackwardHook has f called with the gradient of the input and that of the result of
-// every call, when the gradient of the input has been computed. f may replace that. gradInput is
-// nil where the input requires no gradient; what f returns is then ignored. Both belong to the run
-// of Backward: s.From(g) keeps one in scope s.
+// RegisterFullBackwardHook makes Backward call f with the gradients of the layer's input and
+// result, once for each call of the layer, when the gradient of the input has been computed. f may
+// replace the gradient of the input. If the input requires no gradient, gradInput is nil and the
+// value that f returns is ignored. Both gradients belong to the run of Backward: s.From(g) keeps
+// one in scope s.
 func (b *Base) RegisterFullBackwardHook(f func(gradInput, gradOutput *tensor.Tensor) *tensor.Tensor) (remove func()) {
 	k := b.moduleHooks()
 	return add(k, &k.backward, &backwardHook{f})
@@ -113,11 +117,13 @@ func (b *Base) RegisterFullBackwardHook(f func(gradInput, gradOutput *tensor.Ten
 
 func nothing() {}
 
-// Enter begins a call of Forward: it runs the hooks of the layer that come before it and may
-// replace the input *x. The function that it returns, deferred, runs those that come after it and
-// may replace the result *y. See [Base]. It also puts the layer's name into a *[tensor.Error] that
-// leaves Forward, as it was when the model was last walked ([Parameters], [To], [Train],
-// [LoadStateDict] …), of the innermost layer that has one.
+// Enter begins a call of Forward. It runs the hooks that precede the layer, which may replace the
+// input *x. Defer the function that it returns: that function runs the hooks that follow the layer,
+// which may replace the result *y. See [Base].
+//
+// Enter also adds the layer's name to a *[tensor.Error] that leaves Forward. The innermost layer
+// with a name adds it. Names are those of the last walk over the model ([Parameters], [To],
+// [Train], [LoadStateDict] …).
 func (b *Base) Enter(x, y **tensor.Tensor) func() {
 	if t := device.Tracing(); t != nil {
 		return b.traced(t, x, y)
@@ -148,9 +154,9 @@ func (k *moduleHooks) enter(x, y **tensor.Tensor) func() {
 			*x = tensor.Apply(&passage{"backward_hook", call.atInput}, *x)
 		}
 	}
-	in := *x // Forward may use the variable for something else
+	in := *x // Forward may assign another tensor to the variable
 	return func() {
-		if *y == nil { // a panic is on its way
+		if *y == nil { // Forward is panicking
 			return
 		}
 		for _, h := range forward {
@@ -164,7 +170,7 @@ func (k *moduleHooks) enter(x, y **tensor.Tensor) func() {
 	}
 }
 
-// passage lets a tensor pass, and looks at its gradient on the way back.
+// passage is an op that returns its operand unchanged, and calls back with its gradient.
 type passage struct {
 	name string
 	back func(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor
@@ -178,18 +184,18 @@ func (p *passage) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{p.back(c, g)}
 }
 
-// backCall is what the gradients of one call of a layer pass.
+// backCall holds the hooks for the gradients of one call of a layer.
 type backCall struct {
 	pre   []*preHook
 	hooks []*backwardHook
-	input bool // the gradient of the input passes too
+	input bool // there is a passage for the input's gradient too
 
 	mu sync.Mutex
-	// of the result, for each run of Backward that is under way
+	// the result's gradient, for each run of Backward that is under way
 	grads map[*tensor.Scope]*tensor.Tensor
 }
 
-// atResult sees the gradient of the result.
+// atResult receives the gradient of the result.
 func (k *backCall) atResult(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor {
 	for _, h := range k.pre {
 		g = replaced("the hook before the layer's backward", g, h.f(g))
@@ -208,14 +214,14 @@ func (k *backCall) atResult(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor 
 	return g
 }
 
-// atInput sees the gradient of the input.
+// atInput receives the gradient of the input.
 func (k *backCall) atInput(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor {
 	run := c.Keep(g).Scope()
 	k.mu.Lock()
 	out := k.grads[run]
 	delete(k.grads, run)
 	k.mu.Unlock()
-	if out == nil { // it did not come through the result: a second derivative
+	if out == nil { // the gradient did not come through the result: a second derivative
 		return g
 	}
 	for _, h := range k.hooks {
@@ -224,7 +230,7 @@ func (k *backCall) atInput(c *tensor.Context, g *tensor.Tensor) *tensor.Tensor {
 	return g
 }
 
-// replaced returns what a hook made of g.
+// replaced returns r, which a hook returned for g, or g if r is nil.
 func replaced(what string, g, r *tensor.Tensor) *tensor.Tensor {
 	switch {
 	case r == nil:
@@ -237,7 +243,7 @@ func replaced(what string, g, r *tensor.Tensor) *tensor.Tensor {
 	return r
 }
 
-// Hooked reports whether a layer of a model has hooks, which a copy of the model would call too.
+// Hooked reports whether a layer of a model has hooks. A copy of the model would call them too.
 func Hooked(m any) bool {
 	found := false
 	visit(m, &visitor{lazy: func(string, lazyLayer) {}, before: func(_ string, v reflect.Value, _ bool) {
@@ -248,8 +254,8 @@ func Hooked(m any) bool {
 	return found
 }
 
-// Hooked reports whether the layer itself has hooks, which see what its Forward takes and returns:
-// what does less than Forward asks for that first.
+// Hooked reports whether the layer itself has hooks, which see the input and the result of its
+// Forward. Ask it before code bypasses Forward.
 func (b *Base) Hooked() bool { return b.hooks != nil && b.hooks.any() }
 
 // any reports whether there are hooks.

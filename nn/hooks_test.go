@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// squares is a layer of a user's own, with hooks.
+// squares is a user's layer with hooks.
 type squares struct{ nn.Base }
 
 func (m *squares) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
@@ -25,7 +25,7 @@ func (m *squares) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x
 }
 
-// The order and the values are those of PyTorch 2.15.
+// The order and the values equal those of PyTorch 2.15.
 func TestModuleHooks(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m, seen := &squares{}, ""
@@ -63,7 +63,7 @@ func TestModuleHooks(t *testing.T) {
 
 func TestBackwardHooks(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
-		// An input without a gradient.
+		// an input without a gradient
 		l, calls := nn.NewLinear(2, 1, nn.NoBias(), nn.In(s)), 0
 		l.RegisterFullBackwardHook(func(in, out *tensor.Tensor) *tensor.Tensor {
 			if calls++; in != nil || !slices.Equal(out.Floats(), []float64{1, 1, 1}) {
@@ -121,7 +121,7 @@ func TestBackwardHooks(t *testing.T) {
 	})
 }
 
-// failing panics in the middle.
+// failing panics in its Forward.
 type failing struct{ nn.Base }
 
 func (m *failing) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
@@ -129,8 +129,8 @@ func (m *failing) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.MatMul(x.Scope().Ones(7, 7))
 }
 
-// Layers that are used by value have hooks when they are used by pointer; a model's hooks run
-// around those of its layers.
+// Layers that are ordinarily used by value can have hooks when they are used by pointer. A model's
+// hooks run before and after those of its layers.
 func TestHooksOfLayers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		relu, lin := &nn.ReLU{}, nn.NewLinear(2, 2, nn.In(s))
@@ -156,8 +156,8 @@ func TestHooksOfLayers(t *testing.T) {
 	})
 }
 
-// Every layer embeds Base, by itself or by what it embeds, and its Forward begins with Enter: a
-// hook on a layer that does not would never run.
+// Every layer embeds Base, directly or through another struct, and its Forward begins with Enter.
+// Otherwise hooks on it would never run.
 func TestEveryLayerHasHooks(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -194,11 +194,11 @@ func TestEveryLayerHasHooks(t *testing.T) {
 				if p, ok := on.(*ast.StarExpr); ok {
 					on = p.X
 				}
-				if p, ok := on.(*ast.IndexExpr); ok { // a type argument
+				if p, ok := on.(*ast.IndexExpr); ok { // the receiver has a type argument
 					on = p.X
 				}
 				name := on.(*ast.Ident).Name
-				if !ast.IsExported(name) || d.Type.Params.NumFields() != 1 { // a loss is no layer
+				if !ast.IsExported(name) || d.Type.Params.NumFields() != 1 { // losses have no hooks
 					continue
 				}
 				enters[name] = false

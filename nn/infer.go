@@ -6,17 +6,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Infer returns what a model makes of x in evaluation mode and without a graph: PyTorch's
-// model.eval() and torch.inference_mode() around a call. What is computed on the way is freed. The
-// result is kept. It belongs to the scope of x, or to that of the model's parameters if that is
-// younger. x stays as it is, and is on the model's device ([Follow]). Each layer is put back into
-// the mode that it was in, also when Forward panics. Options come on top, such as
+// Infer returns the result of a model for x, in evaluation mode and without a graph: PyTorch's
+// model.eval() and torch.inference_mode() around a call. Intermediate tensors are freed. The result
+// belongs to the scope of x or to that of the model's parameters, whichever is younger. x must be
+// on the model's device ([Follow]) and stays as it is. Afterwards each layer is back in its
+// previous mode, even if Forward panics. opts are further options of the scope, such as
 // tensor.Autocast(dtype.BF16):
 //
 //	y := nn.Infer(model, x, tensor.Autocast(dtype.BF16))
 //
-// Several goroutines may call Infer for one model at a time if it is in evaluation mode already
-// ([Eval]): its layers are only read then.
+// Several goroutines may call Infer at the same time if the model is already in evaluation mode
+// ([Eval]): then Infer only reads the layers.
 func Infer(m Module, x *tensor.Tensor, opts ...tensor.Option) (y *tensor.Tensor) {
 	given("infer", x)
 	own := []*tensor.Tensor{x}
@@ -28,8 +28,8 @@ func Infer(m Module, x *tensor.Tensor, opts ...tensor.Option) (y *tensor.Tensor)
 	return y
 }
 
-// evaluating puts the layers of m that are in training into evaluation mode, calls param with its
-// parameters and buffers, and returns what puts the layers back.
+// evaluating puts those layers of m that are in training mode into evaluation mode. It calls param
+// with m's parameters and buffers. The function that it returns undoes the change of mode.
 func evaluating(m any, param func(p Param)) (back func()) {
 	var switched []interface{ setTraining(bool) }
 	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) {}, before: func(_ string, v reflect.Value, _ bool) {

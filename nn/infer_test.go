@@ -11,13 +11,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A misfit panics in its Forward.
+// A misfit is a layer whose Forward panics.
 type misfit struct{ nn.Base }
 
 func (*misfit) Forward(x *tensor.Tensor) *tensor.Tensor { return x.MatMul(x.T().Reshape(1, -1)) }
 
-// The port of "with torch.no_grad(): y = model(x)" is told, and says what to write, for one layer
-// too.
+// A literal port of "with torch.no_grad(): y = model(x)" is an error that says what to write
+// instead, also for a single layer.
 func TestForwardOutsideOfItsMode(t *testing.T) {
 	x := tensor.Root().Ones(3, 4)
 	for _, m := range []interface {
@@ -50,7 +50,7 @@ func TestInfer(t *testing.T) {
 	if y := nn.Infer(m, x, tensor.WithGrad(), tensor.Autocast(dtype.BF16)); y.Type() != dtype.BF16 || y.NeedsGrad() {
 		t.Errorf("under autocast it is %v, gradient %v", y.Type(), y.NeedsGrad())
 	}
-	tensor.Do(func(s *tensor.Scope) { // the young x, and the young model
+	tensor.Do(func(s *tensor.Scope) { // a younger x, and a younger model
 		if y := nn.Infer(m, s.Ones(1, 4)); y.Scope() != s {
 			t.Errorf("the result belongs to %v", y.Scope())
 		}
@@ -61,10 +61,10 @@ func TestInfer(t *testing.T) {
 			t.Errorf("the result of no layer is %v", y)
 		}
 	})
-	x.Sum() // is neither given away nor freed
+	x.Sum() // x was neither moved nor freed
 }
 
-// What is computed on the way is freed.
+// Infer frees intermediate tensors.
 func TestInferFreesIntermediates(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(64, 512), nn.ReLU{}, nn.NewLinear(512, 512), nn.ReLU{}, nn.NewLinear(512, 1))
 	tensor.Do(func(s *tensor.Scope) {
@@ -78,7 +78,7 @@ func TestInferFreesIntermediates(t *testing.T) {
 	})
 }
 
-// The modes come back when Forward panics.
+// Infer restores the modes when Forward panics.
 func TestInferPanics(t *testing.T) {
 	m := nn.NewSequential(nn.NewDropout(0.5), &misfit{})
 	if err := tensor.Try(func() { nn.Infer(m, tensor.Ones(2, 3)) }); !errors.Is(err, tensor.ErrShape) {
@@ -92,7 +92,7 @@ func TestInferPanics(t *testing.T) {
 	}
 }
 
-// A server's goroutines share a model that is in evaluation mode.
+// Several goroutines of a server share a model in evaluation mode.
 func TestInferConcurrently(t *testing.T) {
 	m := nn.Eval(nn.NewSequential(nn.NewLinear(4, 8), nn.NewBatchNorm1d(8), nn.NewDropout(0.9), nn.NewLinear(8, 2)))
 	want := nn.Infer(m, tensor.Ones(3, 4))

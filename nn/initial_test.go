@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The first values of layers are PyTorch's: uniform in ±1/√fan, where fan is what its layers call
-// the fan in.
+// The initial values of layers equal PyTorch's: uniform in ±1/√fan, where fan is PyTorch's fan in
+// of the layer.
 func TestFirstValues(t *testing.T) {
 	tensor.ManualSeed(4)
 	for name, c := range map[string]struct {

@@ -7,31 +7,31 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Lazy layers are those of the same name whose number of inputs is that of their first input. Until
-// then they have no parameters: what lists a model's parameters panics with an *[Error] that names
-// the layer. A first call makes them on the device of its input, and [LoadStateDict] makes them of
-// the shapes in the dict. So an optimizer is made behind one of the two. The first call of a layer
-// must not be one of several at once.
+// A lazy layer determines its number of inputs from its first input; its type is that of the
+// ordinary layer. Until then it has no parameters: a function that lists a model's parameters
+// panics with an *[Error] that names the layer. The first call makes the parameters on the device
+// of the input. [LoadStateDict] makes them with the shapes in the dict. So make an optimizer after
+// one of the two. No other goroutine may call the layer during its first call.
 
-// lazy is what a layer is to be made of when its number of inputs is known.
+// lazy is the description of a layer's parameters, without the number of inputs.
 type lazy struct {
 	o   layerOptions
-	out int // features or channels; 0 for normalisations, which have as many as their input
+	out int // features or channels; 0 for normalisations, which have as many outputs as inputs
 
 	kernel []int
 }
 
-// A lazyLayer may not be made yet.
+// A lazyLayer may not have its parameters yet.
 type lazyLayer interface {
-	// what it is to be made of; nil there if it is made
+	// where the layer keeps its description; a nil description: the parameters exist
 	waiting() **lazy
-	fill(in int, z *lazy) // makes its parameters, for so many inputs
-	empty()               // takes them away
-	// parameters whose dimension dim, times by, is the number of inputs
+	fill(in int, z *lazy) // makes the parameters for in inputs
+	empty()               // removes the parameters
+	// names of the parameters that tell the number of inputs: the size of dimension dim, times by
 	inputsOf(z *lazy) (names []string, dim, by int)
 }
 
-// lazyAt returns the layer at v if it is not made yet.
+// lazyAt returns the layer at v if it has no parameters yet, else nil.
 func lazyAt(v reflect.Value) lazyLayer {
 	if v.CanAddr() && v.Addr().CanInterface() {
 		if l, ok := v.Addr().Interface().(lazyLayer); ok && *l.waiting() != nil {
@@ -41,21 +41,21 @@ func lazyAt(v reflect.Value) lazyLayer {
 	return nil
 }
 
-// isLazy reports whether a layer of m is not made yet.
+// isLazy reports whether a layer of m has no parameters yet.
 func isLazy(m any) (found bool) {
 	visit(m, &visitor{quick: true, lazy: func(string, lazyLayer) { found = true }})
 	return found
 }
 
-// ignoreLazy goes past layers that are not made yet.
+// ignoreLazy lets a walk skip layers that have no parameters yet.
 func ignoreLazy(string, lazyLayer) {}
 
-// notYet is the error of a list of parameters that a layer does not have yet.
+// notYet returns the error for listing the parameters of a layer that has none yet.
 func notYet(path string, v reflect.Value) *Error {
 	return &Error{path, fmt.Sprintf("this Lazy%s has no parameters yet, as their shapes are those of its first input; call the model once before, or load a state dict", typeName(v.Type()))}
 }
 
-// ready makes a layer with so many inputs, if it is not made, where x is.
+// ready makes the parameters of a lazy layer for in inputs, on x's device, if they do not exist.
 func ready(l lazyLayer, x *tensor.Tensor, in int) {
 	z := *l.waiting()
 	if z == nil {
@@ -67,8 +67,8 @@ func ready(l lazyLayer, x *tensor.Tensor, in int) {
 	*l.waiting() = nil
 }
 
-// readyAt is ready of a layer whose inputs are the channels of x, which is with or without a batch
-// before rank spatial dimensions.
+// readyAt is ready for a layer whose inputs are the channels of x. x has rank spatial dimensions,
+// with or without a batch dimension.
 func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
 	if *l.waiting() != nil {
 		given("lazy layer", x)
@@ -80,7 +80,7 @@ func readyAt(l lazyLayer, x *tensor.Tensor, rank int) {
 	}
 }
 
-// lazies are layers that a state dict has made, with how to undo that.
+// lazies are functions that undo what a state dict did: each removes a layer's parameters.
 type lazies []func()
 
 func (l lazies) undo() {
@@ -89,8 +89,8 @@ func (l lazies) undo() {
 	}
 }
 
-// fit makes the lazy layers of m whose shapes sd has, and returns the names that the others wait
-// for.
+// fit makes the parameters of m's lazy layers whose shapes are in sd. For each other lazy layer it
+// returns the name of a missing parameter.
 func (l *lazies) fit(m any, sd map[string]*tensor.Tensor) (missing []string) {
 	visit(m, &visitor{lazy: func(path string, layer lazyLayer) {
 		z := *layer.waiting()
@@ -111,7 +111,7 @@ func (l *lazies) fit(m any, sd map[string]*tensor.Tensor) (missing []string) {
 	return missing
 }
 
-// lazyName is the name of a layer's type, with Lazy before it where it is not made.
+// lazyName returns the name of a layer's type, prefixed with Lazy if it has no parameters yet.
 func lazyName(v reflect.Value) string {
 	if lazyAt(v) != nil {
 		return "Lazy" + typeName(v.Type())

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// lazyLayers are all of them with an input each, and the layer that each becomes.
+// lazyLayers lists all lazy layers, each with an input and the layer that it becomes.
 func lazyLayers() map[string]struct {
 	lazy, made nn.Module
 	in         []int
@@ -44,8 +44,8 @@ func lazyLayers() map[string]struct {
 	}
 }
 
-// A lazy layer becomes, by its first call or by a state dict, the layer that has the same names,
-// shapes and results.
+// By its first call or by a state dict, a lazy layer becomes the ordinary layer with the same
+// names, shapes and results.
 func TestLazyLayers(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -66,7 +66,7 @@ func TestLazyLayers(t *testing.T) {
 		if d := nn.Describe(byCall); !bare && !strings.HasPrefix(d, "Lazy"+kind+"(") {
 			t.Errorf("%s: %s", name, d)
 		}
-		nn.Train(nn.Eval(byCall)) // needs none
+		nn.Train(nn.Eval(byCall)) // changing the mode needs no parameters
 		if err := nn.LoadStateDict(byDict, nn.StateDict(c.made)); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -97,7 +97,7 @@ func TestLazyLayers(t *testing.T) {
 	}
 }
 
-// Summary and Infer are first calls too.
+// Summary and Infer count as first calls too.
 func TestLazyLayersAreMadeByAnyCall(t *testing.T) {
 	make := func() *nn.Sequential {
 		return nn.NewSequential(nn.NewLazyConv2d(4, 3), nn.NewLazyBatchNorm2d(), nn.Flatten{}, nn.NewLazyLinear(2))
@@ -112,7 +112,8 @@ func TestLazyLayersAreMadeByAnyCall(t *testing.T) {
 	}
 }
 
-// A struct around a lazy layer waits with it, once; of two layers in it each waits for itself.
+// A struct that embeds one lazy layer counts as lazy once. A struct that embeds two has both
+// listed.
 func TestEmbeddedLazyLayers(t *testing.T) {
 	type one struct{ *nn.Linear }
 	type two struct {
@@ -133,7 +134,7 @@ func TestEmbeddedLazyLayers(t *testing.T) {
 	}
 }
 
-// A scalar makes no linear layer, and is what the error is about.
+// A scalar does not make the parameters of a linear layer; the error is about the scalar.
 func TestLazyLinearOfScalar(t *testing.T) {
 	l := nn.NewLazyLinear(2)
 	if err := tensor.Try(func() { l.Forward(tensor.Ones()) }); !errors.Is(err, tensor.ErrShape) || !strings.Contains(err.Error(), "the input is a scalar") {
@@ -144,7 +145,7 @@ func TestLazyLinearOfScalar(t *testing.T) {
 	}
 }
 
-// The first values are those of the layer that it becomes, from the same generator.
+// The initial values are those of the ordinary layer with the same generator.
 func TestLazyFirstValues(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		draw := func(f func(in nn.Option) nn.Module) (v []float64) {
@@ -163,7 +164,8 @@ func TestLazyFirstValues(t *testing.T) {
 	})
 }
 
-// A dict that does not fit leaves lazy layers as they were, and says what is missing.
+// A dict that does not fit leaves lazy layers without parameters, and the error lists what is
+// missing.
 func TestLazyLayersAndWrongDicts(t *testing.T) {
 	make := func() *nn.Sequential { return nn.NewSequential(nn.NewLazyLinear(3), nn.NewLazyBatchNorm1d()) }
 	m := make()
@@ -200,7 +202,7 @@ func TestLazyLayersAndWrongDicts(t *testing.T) {
 	}
 }
 
-// The number of inputs is that of the first input.
+// The first input determines the number of inputs.
 func ExampleNewLazyLinear() {
 	m := nn.NewSequential(nn.NewLazyConv2d(8, 3), nn.ReLU{}, nn.Flatten{}, nn.NewLazyLinear(10))
 	fmt.Println(m)

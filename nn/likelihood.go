@@ -18,8 +18,8 @@ var (
 		Expr: x0.Le(unit).Select(zero, x0.Mul(x0.Log()).Sub(x0).Add(x0.Scale(2*math.Pi).Log().Scale(0.5))),
 		Ref:  func(x, _ []float64) float64 { return x[0]*math.Log(x[0]) - x[0] + 0.5*math.Log(2*math.Pi*x[0]) },
 		Grad: []*expr.Expr{x0.Le(unit).Select(zero, expr.X(1).Mul(x0.Log().Add(expr.C(0.5).Div(x0))))}})
-	// The gradient by the variance is that at the clamped one, also where it was clamped: torch's
-	// choice.
+	// The gradient for the variance is evaluated at the clamped variance, and is not zeroed where
+	// the clamp changed it: torch's choice.
 	variance   = x2.Max(p0)
 	gaussianOp = tensor.Declare(&tensor.Elementwise{Name: "gaussian_nll_loss", Autocast: tensor.AutocastHigh, Arity: 3, Result: tensor.FixedFloat, Domain: [][2]float64{{-2, 2}, {-2, 2}, {1.2, 2}}, Params: []float64{1e-3},
 		Expr: variance.Log().Add(distance.Mul(distance).Div(variance)).Scale(0.5),
@@ -31,11 +31,12 @@ var (
 			g3.Scale(0.5).Div(variance).Sub(g3.Scale(0.5).Div(variance).Mul(distance.Mul(distance).Div(variance)))}})
 )
 
-// PoissonNLLLoss is the negative log likelihood of counts y under Poisson distributions of the
-// given means. It is e^x - y·x for x that are logarithms of means, and x - y·log(x + Eps) for x
-// that are means. The term log y! is left out, unless Full adds Stirling's approximation of it
-// where y > 1: y·log y - y + ½·log 2πy. The gradient by other counts is that without the term,
-// where torch has NaN for counts of 0 and less. [NewPoissonNLLLoss] has torch's defaults.
+// PoissonNLLLoss is the negative log likelihood of counts y under Poisson distributions with given
+// means. With LogInput x are logarithms of means, and the loss is e^x - y·x. Without it x are
+// means, and the loss is x - y·log(x + Eps). The loss omits the term log y!. Full adds Stirling's
+// approximation of the term, y·log y - y + ½·log 2πy, where y > 1. The gradient for counts up to 1
+// ignores the term; torch's is NaN for counts of 0 and less. [NewPoissonNLLLoss] has torch's
+// defaults.
 type PoissonNLLLoss struct {
 	LogInput  bool    // x are logarithms of means
 	Full      bool    // add Stirling's approximation
@@ -43,11 +44,11 @@ type PoissonNLLLoss struct {
 	Reduction Reduction
 }
 
-// NewPoissonNLLLoss returns the loss with torch's defaults: logarithms, and 1e-8 for Eps.
+// NewPoissonNLLLoss returns the loss with torch's defaults: LogInput true and Eps 1e-8.
 func NewPoissonNLLLoss() *PoissonNLLLoss { return &PoissonNLLLoss{LogInput: true, Eps: 1e-8} }
 
-// Forward returns the loss of means x and counts y, which broadcast: float32 of integers alone,
-// whose product y·x is that of their type, which wraps.
+// Forward returns the loss for means x and counts y, which broadcast. If both are integers the loss
+// is float32; the product y·x is then an integer of their type and may wrap around.
 func (l *PoissonNLLLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	given("poisson_nll_loss", x, y)
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
@@ -73,10 +74,10 @@ func (l *PoissonNLLLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	}, x, y)
 }
 
-// GaussianNLLLoss is the negative log likelihood of y under normal distributions of mean x and
-// variance v, ½(log v + (x-y)²/v), with ½·log 2π added by Full. Variances count as at least Eps,
-// negative ones too, which torch refuses: to find them would mean to wait for the device.
-// [NewGaussianNLLLoss] has torch's defaults.
+// GaussianNLLLoss is the negative log likelihood of y under normal distributions with mean x and
+// variance v: ½(log v + (x-y)²/v). Full adds ½·log 2π. A variance below Eps counts as Eps, also a
+// negative one. torch refuses negative variances; to find them, Forward would have to wait for the
+// device. [NewGaussianNLLLoss] has torch's defaults.
 type GaussianNLLLoss struct {
 	Full      bool
 	Eps       float64
@@ -86,8 +87,8 @@ type GaussianNLLLoss struct {
 // NewGaussianNLLLoss returns the loss with torch's default for Eps, 1e-6.
 func NewGaussianNLLLoss() *GaussianNLLLoss { return &GaussianNLLLoss{Eps: 1e-6} }
 
-// Forward returns the loss of x and y, which broadcast. The variance has x's shape, or with 1 in
-// one dimension, or that without the last one: one variance for all of its elements.
+// Forward returns the loss for x and y, which broadcast. variance has x's shape. One dimension may
+// have size 1 instead, or the last dimension may be absent: one variance for all its elements.
 func (l *GaussianNLLLoss) Forward(x, y, variance *tensor.Tensor) *tensor.Tensor {
 	const op = "gaussian_nll_loss"
 	given(op, x, y, variance)

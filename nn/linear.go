@@ -16,8 +16,8 @@ type Linear struct {
 	lazy *lazy
 }
 
-// NewLinear returns a layer from in to out features. Weight and bias are uniform in ±1/√in, as
-// torch's.
+// NewLinear returns a layer from in to out features. As in torch, weight and bias are uniform in
+// ±1/√in.
 func NewLinear(in, out int, opts ...Option) *Linear {
 	o := options("Linear", opts, biased...)
 	l := &Linear{}
@@ -25,9 +25,9 @@ func NewLinear(in, out int, opts ...Option) *Linear {
 	return l
 }
 
-// NewLazyLinear returns a layer to out features, from as many as its first input has: torch's
-// LazyLinear. Until then it has no parameters; see [LoadStateDict] for another way to them. It
-// takes the options of [NewLinear].
+// NewLazyLinear returns a layer with out output features, torch's LazyLinear. Its first input
+// determines the number of input features. Until then it has no parameters; [LoadStateDict] can
+// make them too. It accepts the options of [NewLinear].
 func NewLazyLinear(out int, opts ...Option) *Linear {
 	return &Linear{lazy: &lazy{o: options("LazyLinear", opts, biased...), out: out}}
 }
@@ -57,8 +57,8 @@ func (l *Linear) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.Linear(l.Weight, l.Bias)
 }
 
-// ForwardAct returns act of what Forward returns, in one launch where that goes: see
-// [tensor.Tensor.LinearAct]. Hooks of the layer see what they see of Forward.
+// ForwardAct returns act(l.Forward(x)), in one launch if the device supports it: see
+// [tensor.Tensor.LinearAct]. Hooks of the layer see the same tensors as in Forward.
 func (l *Linear) ForwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.Tensor) (out *tensor.Tensor) {
 	if l.Hooked() {
 		return act(l.Forward(x))
@@ -68,7 +68,7 @@ func (l *Linear) ForwardAct(x *tensor.Tensor, act func(*tensor.Tensor) *tensor.T
 	return x.LinearAct(l.Weight, l.Bias, act)
 }
 
-// takes checks an input, and makes a lazy layer for it.
+// takes checks an input, and makes the parameters of a lazy layer for it.
 func (l *Linear) takes(x *tensor.Tensor) {
 	if l.lazy != nil {
 		given("linear", x)
@@ -80,14 +80,14 @@ func (l *Linear) takes(x *tensor.Tensor) {
 	features("linear", x, l.Weight)
 }
 
-// Bilinear is yₖ = xᵀ·Wₖ·z + bₖ of two inputs.
+// Bilinear is yₖ = xᵀ·Wₖ·z + bₖ for two inputs x and z.
 type Bilinear struct {
 	Weight *tensor.Tensor `nn:"weight"` // [out, in1, in2]
 	Bias   *tensor.Tensor `nn:"bias"`   // [out], nil for none
 }
 
-// NewBilinear returns a layer from in1 and in2 to out features. Weight and bias are uniform in
-// ±1/√in1, as torch's. It panics with an *[Error] if one of the inputs has no features.
+// NewBilinear returns a layer from in1 and in2 to out features. As in torch, weight and bias are
+// uniform in ±1/√in1. It panics with an *[Error] if in1 or in2 is not positive.
 func NewBilinear(in1, in2, out int, opts ...Option) *Bilinear {
 	if in1 <= 0 || in2 <= 0 {
 		panic(&Error{"Bilinear", fmt.Sprintf("the inputs have %d and %d features, each must have at least one", in1, in2)})

@@ -2,9 +2,9 @@ package nn
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// activated returns the linear layer that layers begin with, and the activation behind it, where
-// the two can be one op. That is where nobody sees what goes from one to the other, and no dropout
-// comes next that joins the activation instead. Else it is nil.
+// activated returns the linear layer and the activation that layers begin with, if one op can
+// compute both. Otherwise it returns nil. That is so if a hook sees the tensor between the two, or
+// if a dropout follows whose launch applies the activation instead.
 func activated(layers []Module) (l *Linear, act func(*tensor.Tensor) *tensor.Tensor) {
 	if len(layers) < 2 || reluDropout(layers[1:]) != nil {
 		return nil, nil
@@ -21,8 +21,8 @@ func activated(layers []Module) (l *Linear, act func(*tensor.Tensor) *tensor.Ten
 	return l, act
 }
 
-// An activator is an activation that a linear layer's launch takes. A struct that embeds one is
-// another layer.
+// An activator is an activation that the launch of a linear layer can apply. A struct that embeds
+// an activator is a different layer, which passesOn excludes.
 type activator interface {
 	activation() (act func(*tensor.Tensor) *tensor.Tensor, hooked bool)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A LoadOption changes how [LoadStateDict] loads.
+// A LoadOption changes the behaviour of [LoadStateDict].
 type LoadOption func(*loadOptions)
 
 type loadOptions struct {
@@ -19,32 +19,33 @@ type loadOptions struct {
 	report *StateError
 }
 
-// Loose loads what has a name in both model and dict, and leaves the rest of both alone: torch's
-// strict=False. Shapes still must match.
+// Loose loads the tensors whose names are in both model and dict, and ignores all other tensors of
+// both: torch's strict=False. Shapes still must match.
 func Loose() LoadOption { return func(o *loadOptions) { o.loose = true } }
 
-// Assign gives the model the memory of the dict's tensors instead of a copy: torch's assign=True.
-// What is written to one is written to both from then on; freeing the dict's is allowed. Where
-// sharing cannot be, the tensor is copied as without Assign. That is so for another type or another
-// device than the model's, a tensor that does not lie contiguous, one of a younger scope, and
-// memory that another tensor of the model has taken.
+// Assign makes the model use the memory of the dict's tensors instead of copying it: torch's
+// assign=True. From then on a write to either tensor changes both. The dict's tensors may be freed.
 //
-// With [SkipInit] and a file that is mapped ([safetensors.Open]), a model is loaded without being
-// initialised and without being read: its pages come as they are used.
+// A tensor is still copied if it cannot be shared. That is so if it has another type or device than
+// the model's, is not contiguous, or belongs to a younger scope. It is also so if another tensor of
+// the model already uses its memory.
+//
+// With [SkipInit] and a mapped file ([safetensors.Open]), a model loads without initialisation and
+// without reading the file: the system reads a page when it is first used.
 //
 // [safetensors.Open]: https://pkg.go.dev/github.com/flambeau-go/flambeau/safetensors#Open
 func Assign() LoadOption { return func(o *loadOptions) { o.assign = true } }
 
-// Report has LoadStateDict write into r what it found, also where that is no error: torch's
+// Report makes LoadStateDict write its findings into r, even if they are no error: torch's
 // missing_keys and unexpected_keys.
 func Report(r *StateError) LoadOption { return func(o *loadOptions) { o.report = r } }
 
-// A Tied layer has tensors that files may hold under further names, though the layer has them once:
-// Hugging Face's _tied_weights_keys. TiedNames returns the name in the layer for each further one,
-// both relative to the layer, such as "wte.weight" for "lm_head.weight".
+// A Tied layer has tensors to which files may give additional names: Hugging Face's
+// _tied_weights_keys. TiedNames maps each additional name to the layer's own name of the tensor,
+// such as "lm_head.weight" to "wte.weight". Both names are relative to the layer.
 type Tied interface{ TiedNames() map[string]string }
 
-// tiedNames collects those of all layers of a model, with the paths of these.
+// tiedNames collects the tied names of all layers of a model, with the layers' paths.
 func tiedNames(m any) map[string]string {
 	all := map[string]string{}
 	visit(m, &visitor{before: func(path string, v reflect.Value, _ bool) {
@@ -63,33 +64,36 @@ type entry struct {
 	x    *tensor.Tensor
 }
 
-// LoadStateDict copies the values of sd into the parameters and buffers of a model of the same
-// names, from any device and with the conversions of [tensor.Tensor.Copy]. The tensors of the model
-// stay the same, so optimizers made before remain valid, and keep their device and type. If names
-// or shapes differ it returns a *[StateError] and nothing is written. An error of a device while
-// the values are copied is returned as it is; then some have been copied. An unsound structure of
-// the model panics with an *[Error].
+// LoadStateDict copies the tensors of sd into the parameters and buffers of a model that have the
+// same names. It copies from any device and converts types as [tensor.Tensor.Copy] does. The
+// model's tensors remain the same objects with their device and type, so existing optimizers remain
+// valid. If names or shapes differ, it writes nothing and returns a *[StateError]. If a device
+// fails while values are copied, it returns the device's error; then some values have been copied.
+// An unsound structure of the model panics with an *[Error].
 //
-// Lazy layers, such as [NewLazyLinear]'s, are made of the shapes in the dict.
+// The parameters of lazy layers, such as [NewLazyLinear]'s, are made with the shapes in the dict.
 //
 // A parameter that [SkipInit] left without memory gets memory on the device of its scope, or with
-// [Assign] the dict's. In a scope that is itself on a device without memory, where device.OpenMeta
-// plans a program, tensors stay without, but with Assign: then they are where the dict's are.
+// [Assign] the dict's memory. A scope may itself be on a device without memory, where
+// device.OpenMeta plans a program. There tensors stay without memory, except with Assign: then they
+// move to the device of the dict's tensors.
 //
-// Two things are taken that torch's strict mode refuses. A tensor of the model with several names
-// need be there under one of them only, as in safetensors files that leave out the others. And
-// optional buffers may be missing: the num_batches_tracked of batch normalisation, which older
-// files lack (torch takes these too). Names that a [Tied] layer tells count as names of its tensor.
-// So does a name of the dict that the model does not have, if its tensor shares the memory of one
-// that the model has. If one tensor of the model is there under several names, their values must be
-// equal.
+// LoadStateDict accepts two things that torch's strict mode refuses. First, if a tensor of the
+// model has several names, the dict needs only one of them; safetensors files leave out the others.
+// Second, optional buffers may be missing. An example is num_batches_tracked of batch
+// normalisation, which older files lack (torch accepts these too).
+//
+// The names that a [Tied] layer returns count as names of its tensor. A further name in the dict
+// counts too, if its tensor shares memory with a tensor whose name the model has. If the dict has
+// several names of one tensor of the model, their values must be equal.
 func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) error {
 	var o loadOptions
 	for _, f := range opts {
 		f(&o)
 	}
 	e := &StateError{}
-	params, tied := statesOf(m, ignoreLazy), tiedNames(m) // an unsound structure panics
+	// panics if the model's structure is unsound
+	params, tied := statesOf(m, ignoreLazy), tiedNames(m)
 	var order []*tensor.Tensor
 	var from map[*tensor.Tensor]*tensor.Tensor
 	var lazily lazies
@@ -118,10 +122,10 @@ func LoadStateDict(m any, sd map[string]*tensor.Tensor, opts ...LoadOption) erro
 	})
 }
 
-// match finds the tensor of sd for each tensor of a model, params with the names that are tied, and
-// says in e what does not fit. The tensors of the model come in its order.
+// match finds the tensor of sd for each tensor of a model with these params and tied names. It
+// returns the model's tensors in the model's order, and records in e what does not fit.
 func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor, e *StateError) (order []*tensor.Tensor, from map[*tensor.Tensor]*tensor.Tensor) {
-	own := map[string]*tensor.Tensor{} // by each of their names
+	own := map[string]*tensor.Tensor{} // the model's tensors by each of their names
 	for _, p := range params {
 		own[p.Name] = p.Tensor
 	}
@@ -180,7 +184,8 @@ func match(params []Param, tied map[string]string, sd map[string]*tensor.Tensor,
 	return order, from
 }
 
-// fill gives p the values of y. taken is memory that tensors of the model have already.
+// fill gives p the values of y. taken is the set of storages that tensors of the model already
+// share.
 func (o *loadOptions) fill(p, y *tensor.Tensor, taken map[tensor.Storage]bool) {
 	dev := p.Device()
 	hollow := dev.Info().Meta
@@ -188,7 +193,7 @@ func (o *loadOptions) fill(p, y *tensor.Tensor, taken map[tensor.Storage]bool) {
 		dev = home
 	} else if hollow && o.assign {
 		dev = y.Device()
-	} else { // all of a plan is on such a device
+	} else { // the whole model is planned on a device without memory
 		hollow = false
 	}
 	s := tensor.Youngest(p, y)
@@ -209,7 +214,7 @@ func (o *loadOptions) fill(p, y *tensor.Tensor, taken map[tensor.Storage]bool) {
 	p.SetData(x)
 }
 
-// An address is where a tensor lies, and how.
+// An address identifies the elements that a tensor refers to, and their order.
 type address struct {
 	storage tensor.Storage
 	offset  int
@@ -222,8 +227,8 @@ func addressOf(x *tensor.Tensor) address {
 	return address{x.Storage(), x.StorageOffset(), x.Type(), x.Shape(), x.Strides()}
 }
 
-// sameValues reports whether two tensors of one shape are of one type and have the same values; a
-// NaN is the same as a NaN.
+// sameValues reports whether two tensors of one shape have the same type and the same values; a NaN
+// equals a NaN.
 func sameValues(a, b *tensor.Tensor) (same bool) {
 	if addressOf(a) == addressOf(b) {
 		return true

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// everyLayer makes one of each kind that has parameters.
+// everyLayer makes one layer of each kind that has parameters.
 func everyLayer(opts ...nn.Option) map[string]any {
 	return map[string]any{
 		"linear":    nn.NewLinear(3, 4, opts...),
@@ -35,8 +35,8 @@ func everyLayer(opts ...nn.Option) map[string]any {
 	}
 }
 
-// A layer that is made to be loaded has no memory and draws no number; what it lacks after a
-// partial load cannot be used.
+// A layer made with SkipInit has no memory and draws no random number. Parameters that a partial
+// load has left out cannot be used.
 func TestSkipInit(t *testing.T) {
 	seed, before := tensor.Root().Generator().State()
 	hollow := everyLayer(nn.SkipInit())
@@ -97,7 +97,7 @@ func TestSkipInit(t *testing.T) {
 	}
 }
 
-// Assign takes over the dict's memory where it can, and copies where it cannot.
+// Assign shares the dict's memory if possible, and copies otherwise.
 func TestAssign(t *testing.T) {
 	make := func(opts ...nn.Option) *nn.Linear { return nn.NewLinear(2, 3, opts...) }
 	x := tensor.From([]float32{1, 2}, 1, 2)
@@ -135,7 +135,7 @@ func TestAssign(t *testing.T) {
 		}
 	}
 
-	// Two tensors of a model never come to share memory by it.
+	// Assign never makes two tensors of a model share memory.
 	both := nn.NewSequential(nn.NewLinear(2, 2, nn.NoBias()), nn.NewLinear(2, 2, nn.NoBias()))
 	w := tensor.From([]float32{1, 2, 3, 4}, 2, 2)
 	if err := nn.LoadStateDict(both, map[string]*tensor.Tensor{"0.weight": w, "1.weight": w}, nn.Assign()); err != nil {
@@ -146,8 +146,7 @@ func TestAssign(t *testing.T) {
 		t.Error("two layers have one weight")
 	}
 
-	// A model that was made on a device without memory, as on torch's meta, comes to where the dict
-	// is.
+	// A model made on a device without memory, torch's meta, moves to the dict's device.
 	meta, err := device.OpenMeta("cpu", device.MetaConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +165,7 @@ func TestAssign(t *testing.T) {
 		}
 	}, tensor.On(meta))
 
-	// What belongs to a scope that ends first is copied.
+	// A tensor of a scope that ends earlier is copied.
 	l := make(nn.SkipInit())
 	tensor.Do(func(s *tensor.Scope) {
 		if err := nn.LoadStateDict(l, map[string]*tensor.Tensor{"weight": s.Ones(3, 2), "bias": s.Ones(3)}, nn.Assign()); err != nil {
@@ -178,7 +177,7 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// guesser is a model as BERT's masked one: the table is the last layer's weight.
+// guesser is a model like BERT's masked one: the table is also the last layer's weight.
 type guesser struct {
 	nn.Base
 	Words *nn.Embedding  `nn:"words"`
@@ -189,8 +188,8 @@ func (*guesser) TiedNames() map[string]string {
 	return map[string]string{"decoder.weight": "words.weight", "decoder.bias": "bias"}
 }
 
-// Weights that are tied in the model load from files that hold them under each of their names, and
-// from those that hold them once; two that differ are told.
+// Tied weights load from files that contain them under each of their names, and from files that
+// contain them once. Two different values are an error.
 func TestLoadTiedWeights(t *testing.T) {
 	root := tensor.Root().Typed(dtype.F32)
 	words, bias := root.Rand(5, 3), root.Rand(5)
@@ -244,7 +243,7 @@ func TestLoadTiedWeights(t *testing.T) {
 		t.Error("a name that nobody knows was taken")
 	}
 
-	// A tensor that stands in two places of the model has both names.
+	// A tensor in two places of the model has both names.
 	l := nn.NewLinear(3, 3, nn.NoBias())
 	two := nn.NewSequential(l, l)
 	sd := map[string]*tensor.Tensor{"0.weight": tensor.Ones(3, 3), "1.weight": tensor.Zeros(3, 3)}

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// paired gives a loss by element its operands. It refuses a prediction and a target that are both
-// broadcast, as [n, 1] and [n] are to [n, n]. Those would be the losses of every prediction with
-// every target, which nobody means. torch warns and goes on.
+// paired checks and returns the operands of an elementwise loss. It refuses a prediction and a
+// target that are both broadcast, as [n, 1] and [n] would be to [n, n]. The result would be the
+// losses of every prediction with every target, which nobody means. torch warns and goes on.
 func paired(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	given(op, x, y)
 	if s, _, ok := shape.Broadcast(x.Shape(), y.Shape()); ok && s != x.Shape() && s != y.Shape() {
@@ -20,7 +20,7 @@ func paired(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{x, y}
 }
 
-// alike is paired for losses whose prediction and target must have one shape.
+// alike is paired for losses whose prediction and target must have the same shape.
 func alike(op string, x, y *tensor.Tensor) []*tensor.Tensor {
 	given(op, x, y)
 	if x.Shape() != y.Shape() {
@@ -40,15 +40,15 @@ func unpaired(op, msg string, x, y *tensor.Tensor) {
 	hinted(op, tensor.ErrShape, msg, hint, x, y)
 }
 
-// L1 returns the reduction, the mean if none is given, of |x - y|. At equal elements the gradient
-// is 0. Shapes are as for [MSE].
+// L1 returns the reduction of |x - y|; the default reduction is the mean. At equal elements the
+// gradient is 0. Shapes are as for [MSE].
 func L1(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("l1_loss", l1Op.Apply(paired("l1_loss", x, y)), r)
 }
 
-// SmoothL1 returns the reduction, the mean if none is given, of (x-y)²/2β where x and y differ by
-// less than beta = β, and of |x-y| - β/2 elsewhere; L1 for beta = 0. A negative beta is an error.
-// Shapes are as for [MSE].
+// SmoothL1 returns the reduction of (x-y)²/2β where x and y differ by less than beta = β, and of
+// |x-y| - β/2 elsewhere. The default reduction is the mean. With beta = 0 it is L1; a negative beta
+// is an error. Shapes are as for [MSE].
 func SmoothL1(x, y *tensor.Tensor, beta float64, r ...Reduction) *tensor.Tensor {
 	switch {
 	case !(beta >= 0):
@@ -59,8 +59,8 @@ func SmoothL1(x, y *tensor.Tensor, beta float64, r ...Reduction) *tensor.Tensor 
 	return reduce("smooth_l1_loss", smoothL1Op.Apply(paired("smooth_l1_loss", x, y), beta), r)
 }
 
-// Huber returns the reduction, the mean if none is given, of (x-y)²/2 where x and y differ by at
-// most delta = δ > 0, and of δ(|x-y| - δ/2) elsewhere. Shapes are as for [MSE].
+// Huber returns the reduction of (x-y)²/2 where x and y differ by at most delta = δ > 0, and of
+// δ(|x-y| - δ/2) elsewhere. The default reduction is the mean. Shapes are as for [MSE].
 func Huber(x, y *tensor.Tensor, delta float64, r ...Reduction) *tensor.Tensor {
 	if !(delta > 0) {
 		misuse("huber_loss", tensor.ErrValue, fmt.Sprintf("delta is %v, it must be positive", delta), x, y)
@@ -68,19 +68,19 @@ func Huber(x, y *tensor.Tensor, delta float64, r ...Reduction) *tensor.Tensor {
 	return reduce("huber_loss", huberOp.Apply(paired("huber_loss", x, y), delta), r)
 }
 
-// BCE returns the reduction, the mean if none is given, of the binary cross entropy -(y·log x +
-// (1-y)·log(1-x)) of probabilities x. Logarithms count as at least -100. An x outside of [0, 1]
-// gives NaN. For logits [BCEWithLogits] is exact. Under [tensor.Autocast] it is refused, as in
-// torch. x and y have one shape.
+// BCE returns the reduction of the binary cross entropy -(y·log x + (1-y)·log(1-x)) of
+// probabilities x; the default reduction is the mean. Logarithms below -100 count as -100. An x
+// outside of [0, 1] results in NaN. For logits use [BCEWithLogits], which is exact. Under
+// [tensor.Autocast] BCE is an error, as in torch. x and y have the same shape.
 func BCE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	refuseUnsafe("binary_cross_entropy", "use BCEWithLogits on the logits, or a scope with tensor.NoAutocast", x, y)
 	return reduce("binary_cross_entropy", bceOp.Apply(alike("binary_cross_entropy", x, y)), r)
 }
 
-// BCEWithLogits returns the reduction, the mean if none is given, of the binary cross entropy of
-// the probabilities σ(x). x are logits; nothing overflows. posWeight, broadcast with x, multiplies
-// the part of positive targets; nil stands for 1. A logit of -Inf gives an infinite loss for
-// targets above 0, where torch has NaN. x and y have one shape.
+// BCEWithLogits returns the reduction of the binary cross entropy of the probabilities σ(x); the
+// default reduction is the mean. x are logits; the computation cannot overflow. posWeight,
+// broadcast with x, multiplies the term of positive targets; nil means 1. A logit of -Inf has an
+// infinite loss for targets above 0, where torch returns NaN. x and y have the same shape.
 func BCEWithLogits(x, y, posWeight *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	const op = "binary_cross_entropy_with_logits"
 	if posWeight != nil {
@@ -89,31 +89,31 @@ func BCEWithLogits(x, y, posWeight *tensor.Tensor, r ...Reduction) *tensor.Tenso
 	return reduce(op, bceLogitsOp.Apply(alike(op, x, y)), r)
 }
 
-// KLDiv returns the reduction, the mean if none is given, of y·(log y - x), the divergence of
-// probabilities y from those whose logarithms are x; 0 where y is 0. [BatchMean] gives the
-// divergence by its definition, per sample.
+// KLDiv returns the reduction of y·(log y - x), or 0 where y is 0; the default reduction is the
+// mean. This is the divergence of probabilities y from the probabilities whose logarithms are x.
+// [BatchMean] returns the divergence as it is defined: a sum, averaged over the samples.
 func KLDiv(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("kl_div", klDivOp.Apply([]*tensor.Tensor{x, y}), r)
 }
 
-// KLDivLog is [KLDiv] for y that are logarithms of probabilities: torch's log_target=True.
+// KLDivLog is [KLDiv] if y are logarithms of probabilities: torch's log_target=True.
 func KLDivLog(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("kl_div", klDivLogOp.Apply([]*tensor.Tensor{x, y}), r)
 }
 
-// MSE returns the reduction, the mean if none is given, of (x - y)². One of x and y may be
-// broadcast to the shape of the other. That both are, as [n, 1] and [n] to [n, n], is an error of
-// the kind [tensor.ErrShape], where torch warns and returns the mean of every prediction with every
-// target.
+// MSE returns the reduction of (x - y)²; the default reduction is the mean. One of x and y may be
+// broadcast to the shape of the other. If both would be broadcast, as [n, 1] and [n] to [n, n], MSE
+// raises an error of the kind [tensor.ErrShape]. torch warns and returns the mean over every
+// prediction with every target.
 func MSE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 	return reduce("mse_loss", mseOp.Apply(paired("mse_loss", x, y)), r)
 }
 
-// The losses above as values with torch's options, to be held in a model or a table. Their zero
-// values have torch's defaults, but for Beta and Delta, which are 1 there.
+// The types below are the losses above with torch's options, as values that a model or a table can
+// hold. Their zero values have torch's defaults, except Beta and Delta, which are 1 in torch.
 
-// MSELoss is [MSE]. Weight, of the losses' shape, multiplies them, and the mean is then that by the
-// sum of the weights.
+// MSELoss is [MSE]. Weight, with the shape of the losses, multiplies them. The mean then divides by
+// the sum of the weights.
 type MSELoss struct {
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	Reduction Reduction
@@ -124,8 +124,8 @@ func (l MSELoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduceWeighted("mse_loss", MSE(x, y, None), l.Weight, []Reduction{l.Reduction})
 }
 
-// L1Loss is [L1]. Weight, of the losses' shape, multiplies them, and the mean is then that by the
-// sum of the weights.
+// L1Loss is [L1]. Weight, with the shape of the losses, multiplies them. The mean then divides by
+// the sum of the weights.
 type L1Loss struct {
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	Reduction Reduction
@@ -147,9 +147,8 @@ func (l SmoothL1Loss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return SmoothL1(x, y, l.Beta, l.Reduction)
 }
 
-// HuberLoss is [Huber]; torch's Delta is 1. Weight, broadcast with the losses, multiplies them; the
-// mean is that by their number, as in torch, where the weights of [MSELoss] and [L1Loss] count
-// otherwise.
+// HuberLoss is [Huber]; torch's Delta is 1. Weight, broadcast with the losses, multiplies them. As
+// in torch, the mean divides by the number of losses, unlike that of [MSELoss] and [L1Loss].
 type HuberLoss struct {
 	Delta     float64
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
@@ -161,8 +160,8 @@ func (l HuberLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("huber_loss", weighted(Huber(x, y, l.Delta, None), l.Weight), []Reduction{l.Reduction})
 }
 
-// BCELoss is [BCE]. Weight, broadcast with the losses, multiplies them; the mean is that by their
-// number.
+// BCELoss is [BCE]. Weight, broadcast with the losses, multiplies them; the mean divides by the
+// number of losses.
 type BCELoss struct {
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	Reduction Reduction
@@ -174,8 +173,8 @@ func (l BCELoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 }
 
 // BCEWithLogitsLoss is [BCEWithLogits]. Weight, broadcast with the losses, multiplies them; the
-// mean is that by their number. PosWeight, broadcast with the logits, multiplies the part of
-// positive targets.
+// mean divides by the number of losses. PosWeight, broadcast with the logits, multiplies the term
+// of positive targets.
 type BCEWithLogitsLoss struct {
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	PosWeight *tensor.Tensor `nn:"pos_weight,buffer"`
@@ -209,24 +208,26 @@ func weighted(loss, weight *tensor.Tensor) *tensor.Tensor {
 	return loss.Mul(weight)
 }
 
-// Losses of one element at a time: of a prediction X(0) and a target X(1), with g = X(2).
+// Elementwise losses of a prediction X(0) and a target X(1). In a gradient X(2), called g2, is the
+// gradient of the result.
 var (
-	x0, x1     = expr.X(0), expr.X(1)
-	g2, g3     = expr.X(2), expr.X(3) // of two and of three operands
+	x0, x1 = expr.X(0), expr.X(1)
+	// the gradient of the result of an op with two or three operands
+	g2, g3     = expr.X(2), expr.X(3)
 	p0         = expr.Param(0)
 	zero, unit = expr.C(0), expr.C(1)
 	distance   = x0.Sub(x1)
 	tail       = x0.Abs().Neg().Exp().Log1p() // log(1 + exp(-|x|))
-	// 1, -1 or 0 at 0
+	// the sign of the distance
 	direction = distance.Gt(zero).Select(unit, distance.Lt(zero).Select(expr.C(-1), zero))
 )
 
-// both gives a derivative by the prediction, and its negative by the target.
+// both returns the gradients for the prediction, with derivative d, and for the target, with -d.
 func both(d *expr.Expr) []*expr.Expr { return []*expr.Expr{g2.Mul(d), g2.Mul(d.Neg())} }
 
 var (
-	// The gradient is doubled before the distance multiplies it: that of a mean then does not
-	// overflow before the loss does, as in torch.
+	// The gradient g is doubled before the distance multiplies it, as in torch: so the gradient of
+	// a mean does not overflow before the loss does.
 	mseOp = tensor.Declare(&tensor.Elementwise{Name: "mse_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Expr: distance.Mul(distance), Domain: [][2]float64{{-4, 4}},
 		Ref: func(x, _ []float64) float64 { return (x[0] - x[1]) * (x[0] - x[1]) }, Grad: []*expr.Expr{g2.Scale(2).Mul(distance), g2.Scale(2).Mul(x1.Sub(x0))}})
 	l1Op = tensor.Declare(&tensor.Elementwise{Name: "l1_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Expr: distance.Abs(), Domain: [][2]float64{{-4, 4}},
@@ -251,15 +252,15 @@ var (
 			return p[0] * (d - 0.5*p[0])
 		},
 		Grad: both(distance.Abs().Le(p0).Select(distance, p0.Mul(direction)))})
-	// Logarithms are no less than -100, so that a certain mistake costs 100 and not infinity, and
-	// the gradient's divisor no less than 1e-12: torch's choices.
+	// As in torch, logarithms are at least -100, so that a certain mistake costs 100 and not
+	// infinity. The divisor of the gradient is at least 1e-12.
 	bceOp = tensor.Declare(&tensor.Elementwise{Name: "binary_cross_entropy", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.05, 0.95}},
 		Expr: x1.Sub(unit).Mul(x0.Neg().Log1p().Max(expr.C(-100))).Sub(x1.Mul(x0.Log().Max(expr.C(-100)))),
 		Ref:  func(x, _ []float64) float64 { return (x[1]-1)*math.Log1p(-x[0]) - x[1]*math.Log(x[0]) },
 		Grad: []*expr.Expr{g2.Mul(distance.Div(unit.Sub(x0).Mul(x0).Max(expr.C(float64(float32(1e-12)))))),
 			g2.Mul(x0.Neg().Log1p().Max(expr.C(-100)).Sub(x0.Log().Max(expr.C(-100))))}})
 	bceLogitsOp = tensor.Declare(&tensor.Elementwise{Name: "binary_cross_entropy_with_logits", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, 4}, {0, 1}},
-		// no term is negative
+		// a sum of terms that are not negative
 		Expr: x0.Gt(zero).Select(x0.Mul(unit.Sub(x1)), x0.Mul(x1).Neg()).Add(tail),
 		Ref:  func(x, _ []float64) float64 { return logitLoss(x[0], x[1], 1) },
 		Grad: []*expr.Expr{g2.Mul(x0.Sigmoid().Sub(x1)), g2.Mul(x0.Neg())}})
@@ -273,13 +274,13 @@ var (
 	klDivOp = tensor.Declare(&tensor.Elementwise{Name: "kl_div", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -2}, {0.5, 1}},
 		Expr: x1.Eq(zero).Select(zero, x1.Mul(x1.Log().Sub(x0))),
 		Ref:  func(x, _ []float64) float64 { return x[1] * (math.Log(x[1]) - x[0]) },
-		// y/y is 1, and NaN at 0 and infinity, as torch's gradient by a target is.
+		// y/y is 1, and NaN for y = 0 and y = ∞, where torch's gradient for the target is NaN too.
 		Grad: []*expr.Expr{g2.Mul(x1.Neg()), g2.Mul(x1.Log().Add(x1.Div(x1)).Sub(x0))}})
 	klDivLogOp = tensor.Declare(&tensor.Elementwise{Name: "kl_div_log_target", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -2}, {-1, 0}},
 		Expr: x1.Exp().Mul(x1.Sub(x0)), Ref: func(x, _ []float64) float64 { return math.Exp(x[1]) * (x[1] - x[0]) }})
 )
 
-// logitLoss is the cross entropy of σ(x) and y, where a positive target weighs w.
+// logitLoss is the cross entropy of σ(x) and y, in which the term of positive targets has weight w.
 func logitLoss(x, y, w float64) float64 {
 	return (1-y)*math.Max(x, 0) + w*y*math.Max(-x, 0) + (1-y+w*y)*math.Log1p(math.Exp(-math.Abs(x)))
 }

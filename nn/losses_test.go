@@ -41,7 +41,8 @@ func TestLossMisuse(t *testing.T) {
 	}
 }
 
-// The normalisations compute 16-bit floats in float32, have torch's names of parameters, and train.
+// The normalisations compute 16-bit floats in float32, their parameters have torch's names, and
+// they train.
 func TestNorms(t *testing.T) {
 	l, r := nn.NewLayerNorm([]int{2, 3}), nn.NewRMSNorm([]int{3}, nn.Typed(dtype.BF16))
 	if p := nn.Named(l); len(p) != 2 || p[0].Name != "weight" || p[1].Name != "bias" || p[0].Tensor.Size() != 6 {
@@ -67,7 +68,7 @@ func TestNorms(t *testing.T) {
 		if y := r.Forward(x); y.Type() != dtype.BF16 || y.Select(0, 0).Item() != 1 {
 			t.Errorf("root mean square in bfloat16: %v", y)
 		}
-		// mean square 2⁻²⁴/3, of the size of the default eps 2⁻²³
+		// mean square 2⁻²⁴/3, about as large as the default eps 2⁻²³
 		tiny := s.From([]float32{0x1p-12, 0, 0})
 		n := nn.NewRMSNorm([]int{3})
 		if got, want := n.Forward(tiny).Floats()[0], 0x1p-12/math.Sqrt(0x1p-24/3+0x1p-23); math.Abs(got-want) > 1e-6 {
@@ -139,8 +140,8 @@ func TestLossOptionMisuse(t *testing.T) {
 	}
 }
 
-// A count of targets that bfloat16 cannot hold does not blur the mean, and weights of ignored
-// targets do not matter, NaN included.
+// The mean is exact even if bfloat16 cannot represent the number of targets. Weights of ignored
+// targets do not matter, even NaN.
 func TestMeansOfClasses(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.BF16).Zeros(385, 2) // 384 is a bfloat16, 385 is not
@@ -154,7 +155,7 @@ func TestMeansOfClasses(t *testing.T) {
 	})
 }
 
-// The weights are buffers, as in torch: they follow the model, and are not trained.
+// The weights of losses are buffers, as in torch: they move with the model, and are not trained.
 func TestLossesHoldBuffers(t *testing.T) {
 	type model struct {
 		Fc   *nn.Linear
@@ -169,7 +170,7 @@ func TestLossesHoldBuffers(t *testing.T) {
 	}
 }
 
-// The distance of a triplet loss may be any.
+// A triplet loss accepts any distance.
 func TestTripletDistance(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		a, p, n := s.From([][]float32{{1, 0}}), s.From([][]float32{{0, 2}}), s.From([][]float32{{3, 0}})
@@ -181,7 +182,7 @@ func TestTripletDistance(t *testing.T) {
 	})
 }
 
-// told compares a loss with what PyTorch 2.15 gives.
+// told compares a loss with PyTorch 2.15's.
 func told(t *testing.T, what string, y *tensor.Tensor, ty dtype.Type, dims []int, want ...float64) {
 	t.Helper()
 	if y.Type() != ty || y.Rank() != len(dims) || !slices.Equal(y.Shape().Slice(), dims) && len(dims) > 0 {
@@ -200,7 +201,7 @@ func told(t *testing.T, what string, y *tensor.Tensor, ty dtype.Type, dims []int
 	}
 }
 
-// Losses that torch computes of integers, in their arithmetic, as float32.
+// Some losses accept integers, as in torch. They use integer arithmetic and return float32.
 func TestLossesOfIntegers(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		six := []int{2, 3}
@@ -256,7 +257,8 @@ func TestLossesOfIntegers(t *testing.T) {
 	})
 }
 
-// A score of rank 0 is one of one class; a vector of scores takes its class in a vector too.
+// A score of rank 0 is one score for one class. If scores are a vector, the class may be a vector
+// of size 1.
 func TestMarginLossesOfRank0(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		three, class := s.Full(3), s.Typed(dtype.I64).Zeros()

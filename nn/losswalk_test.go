@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// lossWalks are the losses that are made of several ops, with the shapes of their operands; smooth
-// at the samples.
+// lossWalks are the losses that consist of several ops, with the shapes of their operands. They are
+// smooth at the sampled operands.
 var lossWalks = []struct {
 	name string
 	in   [][]int
@@ -72,7 +72,7 @@ func size(dims []int) int {
 	return n
 }
 
-// lossOperands samples numbers that bfloat16 holds.
+// lossOperands samples numbers that bfloat16 can represent.
 func lossOperands(s *tensor.Scope, dims [][]int, t dtype.Type, dev device.Device) []*tt {
 	c := s.New(tensor.Seed(5))
 	x := make([]*tt, len(dims))
@@ -86,8 +86,7 @@ func lossOperands(s *tensor.Scope, dims [][]int, t dtype.Type, dev device.Device
 	return x
 }
 
-// All types give the same but for their rounding, on the CPU and on a GPU, and so do their
-// gradients.
+// Losses and gradients are the same in all types except for rounding, on the CPU and on a GPU.
 func TestLossesOfAllTypes(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -129,7 +128,7 @@ func TestLossesOfAllTypes(t *testing.T) {
 	}
 }
 
-// The gradients' gradients are those that differences show.
+// Second derivatives equal central differences.
 func TestLossesTwice(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

@@ -15,8 +15,8 @@ var (
 		Expr: product.Max(zero).Add(product.Abs().Neg().Exp().Log1p()),
 		Ref:  func(x, _ []float64) float64 { return math.Log1p(math.Exp(-x[0] * x[1])) },
 		Grad: []*expr.Expr{g2.Mul(x1.Neg().Mul(product.Sigmoid())), g2.Mul(x0.Neg().Mul(product.Sigmoid()))}})
-	// What a score X(0) lacks of the margin to the score X(1) of the right class, and 1 where it
-	// lacks something.
+	// By how much the score X(1) of the right class misses its margin over the score X(0) of
+	// another class. lackingOp is 1 where this is positive.
 	lacks         = p0.Sub(x1).Add(x0)
 	multiMarginOp = tensor.Declare(&tensor.Elementwise{Name: "multi_margin_loss", Arity: 2, Result: tensor.FixedFloat, Domain: [][2]float64{{0.1, 4}, {-4, -0.1}}, Params: []float64{1.5},
 		Expr: lacks.Gt(zero).Select(lacks, zero), Ref: func(x, p []float64) float64 { return math.Max(p[0]-x[1]+x[0], 0) },
@@ -28,11 +28,11 @@ var (
 		Grad: []*expr.Expr{g2.Neg().Mul(x1).Mul(x0.Neg().Sigmoid()).Add(g2.Mul(unit.Sub(x1)).Mul(x0.Sigmoid())), g2.Mul(x0.Neg())}})
 )
 
-// SoftMarginLoss is log(1 + e^(-y·x)) for labels y that are 1 or -1, computed without overflow. Its
-// zero value has torch's defaults.
+// SoftMarginLoss is log(1 + e^(-y·x)) for labels y that are 1 or -1. The computation does not
+// overflow. Its zero value has torch's defaults.
 type SoftMarginLoss struct{ Reduction Reduction }
 
-// Forward returns the loss of x and y, floating point tensors that broadcast.
+// Forward returns the loss for scores x and labels y, floating point tensors that broadcast.
 func (l SoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("soft_margin_loss", softMarginOp.Apply([]*tensor.Tensor{x, y}), []Reduction{l.Reduction})
 }
@@ -42,17 +42,17 @@ func (l SoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 type MultiMarginLoss struct {
 	P      int // 1 or 2
 	Margin float64
-	// a factor for each right class, [classes], of the scores' type; nil: 1
+	// a factor for each right class, [classes], with the type of the scores; nil: 1
 	Weight    *tensor.Tensor `nn:"weight,buffer"`
 	Reduction Reduction
 }
 
-// NewMultiMarginLoss returns the loss with torch's defaults, 1 for P and Margin.
+// NewMultiMarginLoss returns the loss with torch's defaults: P and Margin are 1.
 func NewMultiMarginLoss() *MultiMarginLoss { return &MultiMarginLoss{P: 1, Margin: 1} }
 
-// Forward returns the loss of scores [n, classes] or [classes] with int64 classes [n] or a single
-// one, of rank 0 or in a vector. A score of rank 0 is one of one class. A class that is not there
-// is an index error, on a GPU reported at the next wait.
+// Forward returns the loss for scores [n, classes] or [classes]. target has the int64 classes [n],
+// or a single one of shape [] or [1]. A score of rank 0 stands for one class. A class that does not
+// exist is an index error; a GPU reports it at the next wait.
 func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multi_margin_loss"
 	given(op, x, target)
@@ -86,8 +86,8 @@ func (l *MultiMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	}, x, target, l.Weight)
 }
 
-// multiMarginFunc is the loss of each row. Its gradient is multiplied as a whole, so that zeros
-// have the sign that torch's have.
+// multiMarginFunc computes the loss of each row. Its VJP multiplies by g at the very end, so that
+// zeros have the same sign as in torch.
 type multiMarginFunc struct {
 	p      int
 	margin float64
@@ -95,7 +95,7 @@ type multiMarginFunc struct {
 
 func (*multiMarginFunc) Name() string { return "multi_margin_loss" }
 
-// others is 0 for the right class of a row and 1 for the others.
+// others is false for the right class of a row and true for the other classes.
 func (*multiMarginFunc) others(x, target *tensor.Tensor) *tensor.Tensor {
 	classes := x.Scope().On(x.Device()).Typed(target.Type()).Arange(x.Dim(-1))
 	return classes.Ne(target.Unsqueeze(-1))
@@ -128,14 +128,15 @@ func (f *multiMarginFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Ten
 	return []*tensor.Tensor{d.Mul(g.Unsqueeze(-1)), nil}
 }
 
-// MultiLabelSoftMarginLoss is the mean over the classes, in the last dimension, of -(y·log σ(x) +
-// (1-y)·log σ(-x)). Its zero value has torch's defaults.
+// MultiLabelSoftMarginLoss is the mean of -(y·log σ(x) + (1-y)·log σ(-x)) over the classes, which
+// are the last dimension. Its zero value has torch's defaults.
 type MultiLabelSoftMarginLoss struct {
 	Weight    *tensor.Tensor `nn:"weight,buffer"` // broadcast with the scores; nil: 1
 	Reduction Reduction
 }
 
-// Forward returns the loss of scores x and labels y, 0 … 1, which broadcast: [..., classes].
+// Forward returns the loss for scores x and labels y between 0 and 1. They broadcast to [...,
+// classes].
 func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	const op = "multilabel_soft_margin_loss"
 	given(op, x, y)
@@ -148,14 +149,14 @@ func (l MultiLabelSoftMarginLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	}, x, y, l.Weight)
 }
 
-// MultiLabelMarginLoss is Σ max(0, 1 - x[t] + x[c]) / classes over the right classes t and the
-// others c, for scores x. Its zero value has torch's defaults.
+// MultiLabelMarginLoss is Σ max(0, 1 - x[t] + x[c]) / classes for scores x. The sum is over all
+// pairs of a right class t and a wrong class c. Its zero value has torch's defaults.
 type MultiLabelMarginLoss struct{ Reduction Reduction }
 
-// Forward returns the loss of scores [n, classes] or [classes] with int64 targets of the same
-// shape: a row's right classes, up to the first -1. A score of rank 0, and a target, is one of one
-// class. A class that is not there is an index error, on a GPU reported at the next wait. All
-// n·classes² differences are in memory at once.
+// Forward returns the loss for scores [n, classes] or [classes]. target is int64 with the same
+// shape: each row has the right classes, up to the first -1. A score and a target of rank 0 stand
+// for one class. A class that does not exist is an index error; a GPU reports it at the next wait.
+// All n·classes² differences are in memory at once.
 func (l MultiLabelMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	const op = "multilabel_margin_loss"
 	given(op, x, target)
@@ -178,16 +179,16 @@ func (l MultiLabelMarginLoss) Forward(x, target *tensor.Tensor) *tensor.Tensor {
 	return reduce(op, tensor.Apply(multiLabelMarginFunc{}, x, target), []Reduction{l.Reduction})
 }
 
-// multiLabelMarginFunc is the loss of each row; see multiMarginFunc.
+// multiLabelMarginFunc computes the loss of each row; see multiMarginFunc.
 type multiLabelMarginFunc struct{}
 
 func (multiLabelMarginFunc) Name() string { return "multilabel_margin_loss" }
 
-// targets returns indices without what is beyond a row's targets, and which differences do not
-// count: [..., targets, classes].
+// targets returns as safe the target classes, with 0 for the entries behind the end of a row's
+// list. out is true for differences that do not count: [..., targets, classes].
 func (multiLabelMarginFunc) targets(x, target *tensor.Tensor) (safe, out *tensor.Tensor) {
 	n := x.Dim(-1)
-	// A target counts if no -1 stands at or before it.
+	// A target counts if neither it nor an entry before it is -1.
 	before := x.Scope().On(x.Device()).Typed(dtype.F32).Ones(n, n).Triu(0)
 	over := target.EqScalar(-1).Float().Unsqueeze(-2).MatMul(before).Squeeze(-2).GtScalar(0)
 	safe = target.MaskedFill(over, 0)
@@ -216,11 +217,11 @@ func (f multiLabelMarginFunc) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor
 	return []*tensor.Tensor{d.Mul(g.Unsqueeze(-1)), nil}
 }
 
-// Losses that compare tensors with one another, and labels that are 1 or -1.
+// Losses that compare tensors with each other, and losses whose labels are 1 or -1.
 
 var (
 	x2 = expr.X(2)
-	// Beyond the margin the gradient is 0, at it too: torch's choice.
+	// Where the margin is kept the gradient is 0, also exactly at the margin: torch's choice.
 	ranking   = x2.Neg().Mul(distance).Add(p0)
 	ranked    = ranking.Gt(zero).Select(g3, zero)
 	rankingOp = tensor.Declare(&tensor.Elementwise{Name: "margin_ranking_loss", Autocast: tensor.AutocastHigh, Arity: 3, Result: tensor.FixedFloat, Domain: [][2]float64{{-4, -1}, {1, 4}, {0.5, 1}}, Params: []float64{0.75},
@@ -241,7 +242,7 @@ var (
 			return v
 		},
 		Grad: []*expr.Expr{x1.Eq(expr.C(-1)).Select(zero, g2).Sub(x1.Eq(unit).Select(zero, hingeDiff)), nil}})
-	// The loss of a cosine X(0) and a label X(1).
+	// the loss for a cosine X(0) and a label X(1)
 	cosineOp = tensor.Declare(&tensor.Elementwise{Name: "cosine_embedding_loss", Autocast: tensor.AutocastHigh, Arity: 2, Result: tensor.FixedFloat, Fixed: 2, Domain: [][2]float64{{0.5, 1}, {-1, -1}}, Params: []float64{0.25},
 		Expr: x1.Eq(unit).Select(unit.Sub(x0), x1.Eq(expr.C(-1)).Select(x0.Sub(p0).Max(zero), zero)),
 		Ref: func(x, p []float64) float64 {
@@ -256,15 +257,15 @@ var (
 		Grad: []*expr.Expr{x1.Eq(unit).Select(g2.Neg(), x1.Eq(expr.C(-1)).Select(x0.Sub(p0).Gt(zero).Select(g2, zero), zero)), nil}})
 )
 
-// MarginRankingLoss is max(0, -y·(x1 - x2) + Margin): y = 1 where x1 is to be above x2, -1 where it
-// is to be below. Its zero value has torch's defaults.
+// MarginRankingLoss is max(0, -y·(x1 - x2) + Margin). The label y is 1 if x1 should be greater than
+// x2, and -1 if it should be less. Its zero value has torch's defaults.
 type MarginRankingLoss struct {
 	Margin    float64
 	Reduction Reduction
 }
 
-// Forward returns the loss of x1, x2 and y, which broadcast. Of integers alone y·(x1 - x2) is that
-// of their type, which wraps, and the loss float32.
+// Forward returns the loss for x1, x2 and y, which broadcast. If all are integers the loss is
+// float32; the product y·(x1 - x2) is then an integer of their type and may wrap around.
 func (l MarginRankingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	if integers("margin_ranking_loss", x1, x2, y) {
 		return inChild(func(c *tensor.Scope) *tensor.Tensor {
@@ -275,29 +276,29 @@ func (l MarginRankingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("margin_ranking_loss", rankingOp.Apply([]*tensor.Tensor{x1, x2, y}, l.Margin), []Reduction{l.Reduction})
 }
 
-// HingeEmbeddingLoss is x where the label is 1 and max(0, Margin - x) where it is -1, for distances
-// x. torch's Margin is 1.
+// HingeEmbeddingLoss is x where the label is 1 and max(0, Margin - x) where the label is -1, for
+// distances x. torch's Margin is 1.
 type HingeEmbeddingLoss struct {
 	Margin    float64
 	Reduction Reduction
 }
 
-// Forward returns the loss of x with labels y of any type, which broadcast. A label that is neither
-// 1 nor -1 counts as both.
+// Forward returns the loss for x and labels y of any type, which broadcast. For a label that is
+// neither 1 nor -1, the loss is the sum of both cases.
 func (l HingeEmbeddingLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduce("hinge_embedding_loss", hingeOp.Apply([]*tensor.Tensor{x, y}, l.Margin), []Reduction{l.Reduction})
 }
 
 // CosineEmbeddingLoss is 1 - cos(x1, x2) where the label is 1 and max(0, cos(x1, x2) - Margin)
-// where it is -1. Its zero value has torch's defaults.
+// where the label is -1. Its zero value has torch's defaults.
 type CosineEmbeddingLoss struct {
 	Margin    float64
 	Reduction Reduction
 }
 
-// Forward returns the loss of vectors x1 and x2, [n, d] or [d], with labels y of any type, [n] or
-// []; another label than 1 and -1 gives 0. The cosine is Σ x1·x2 / √((Σ x1² + ε)(Σ x2² + ε)) with ε
-// = 1e-12, as in torch.
+// Forward returns the loss for vectors x1 and x2, [n, d] or [d], and labels y of any type, [n] or
+// []. For a label other than 1 and -1 the loss is 0. As in torch, the cosine is Σ x1·x2 / √((Σ x1²
+// + ε)(Σ x2² + ε)) with ε = 1e-12.
 func (l CosineEmbeddingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	const op = "cosine_embedding_loss"
 	given(op, x1, x2, y)
@@ -315,33 +316,33 @@ func (l CosineEmbeddingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 	}, x1, x2, y)
 }
 
-// TripletMarginLoss is max(0, Margin + d(a, p) - d(a, n)) for an anchor a, a positive and a
-// negative example p and n (V. Balntas et al., Learning local feature descriptors with triplets,
-// BMVC 2016). [NewTripletMarginLoss] has torch's defaults.
+// TripletMarginLoss is max(0, Margin + d(a, p) - d(a, n)) for an anchor a, a positive example p and
+// a negative example n (V. Balntas et al., Learning local feature descriptors with triplets, BMVC
+// 2016). [NewTripletMarginLoss] has torch's defaults.
 type TripletMarginLoss struct {
 	Margin float64
-	// of the distance, [tensor.Tensor.PairwiseDistance]
+	// arguments of the distance d, [tensor.Tensor.PairwiseDistance]
 	P, Eps float64
-	// used instead, if set: torch's triplet_margin_with_distance_loss
+	// replaces d, if not nil: torch's triplet_margin_with_distance_loss
 	Distance func(x, y *tensor.Tensor) *tensor.Tensor `nn:"-"`
-	// Swap takes the distance of p and n for that of a and n where it is less.
+	// Swap replaces d(a, n) by d(p, n) where that is less.
 	Swap      bool
 	Reduction Reduction
 }
 
-// NewTripletMarginLoss returns the loss with torch's defaults: margin 1, the Euclidean distance and
-// 1e-6.
+// NewTripletMarginLoss returns the loss with torch's defaults: Margin 1, P 2 and Eps 1e-6.
 func NewTripletMarginLoss() *TripletMarginLoss { return &TripletMarginLoss{Margin: 1, P: 2, Eps: 1e-6} }
 
-// Forward returns the loss of vectors in the last dimension. A margin that is not positive is an
-// error, and so is a P of 0 without a Distance.
+// Forward returns the loss; the last dimension of each operand holds the vectors. A Margin that is
+// not positive is an error. So is a P of 0 without a Distance.
 func (l *TripletMarginLoss) Forward(anchor, positive, negative *tensor.Tensor) *tensor.Tensor {
 	const op = "triplet_margin_loss"
 	given(op, anchor, positive, negative)
 	if !(l.Margin > 0) {
 		misuse(op, tensor.ErrValue, fmt.Sprintf("the margin is %v, it must be positive", l.Margin), anchor, positive, negative)
 	}
-	if l.P == 0 && l.Distance == nil { // it would count what differs, and have no gradient
+	// this distance would count differing elements and have no gradient
+	if l.P == 0 && l.Distance == nil {
 		misuse(op, tensor.ErrValue, "P is 0; NewTripletMarginLoss sets P to 2 and Eps to 1e-6", anchor, positive, negative)
 	}
 	if anchor.Rank() != positive.Rank() || anchor.Rank() != negative.Rank() {

@@ -11,17 +11,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A mark says which layer of its model a Base is part of, for the errors that leave its Forward. A
-// walk of the model leaves it there, so that a call makes nothing.
+// A mark is the name of a layer in its model, kept in the layer's Base for the errors that leave
+// Forward. A walk over the model makes the marks, so that a call of Forward allocates nothing.
 type mark struct {
-	base  *Base // whose it is: one that was copied from a layer is not the copy's
+	// the Base of this mark; a copy of the layer's struct has the mark but is another Base
+	base  *Base
 	name  atomic.Pointer[layerName]
-	leave func() // is deferred by a call
+	leave func() // what a call of Forward defers
 }
 
 type layerName struct {
-	path string // in the model; "" for a model itself
-	told string // "encoder.layers.3 (nn.TransformerEncoderLayer)"
+	path string // in the model; "" for the model itself
+	told string // for messages: "encoder.layers.3 (nn.TransformerEncoderLayer)"
 }
 
 // marked returns the mark of the layer, nil if there is none.
@@ -32,13 +33,14 @@ func (b *Base) marked() *mark {
 	return b.mark
 }
 
-// marking is held by walks that leave a mark; calls of the layer, which may go on meanwhile, see it
-// when it is complete.
+// marking is locked by walks that make a mark. Concurrent calls of the layer do not see the mark
+// before it is complete.
 var marking sync.Mutex
 
-// markAt marks the layer v, which a walk found at path. The deepest name stays, as a part of a
-// model may be walked by itself. Of equally deep ones the latest stays, or the first where a walk
-// comes to one layer several times. A copy of a marked layer stays without.
+// markAt marks the layer v, which a walk found at path. A part of a model may be walked by itself,
+// so the deepest path wins. Among equally deep paths the latest wins. With several, a walk may find
+// one layer at several paths; then the first wins. The copy of a marked layer's struct gets no
+// mark.
 func markAt(path string, v reflect.Value, several bool) {
 	b := promoted(v)
 	if b == nil {
@@ -82,7 +84,7 @@ func newMark(b *Base, n *layerName) *mark {
 	return m
 }
 
-// promoted is baseOf, nil too where that is a field of an embedded pointer that is nil.
+// promoted is baseOf, but returns nil where baseOf panics because an embedded pointer is nil.
 func promoted(v reflect.Value) (b *Base) {
 	defer func() {
 		if recover() != nil {
@@ -92,7 +94,7 @@ func promoted(v reflect.Value) (b *Base) {
 	return baseOf(v)
 }
 
-// depth is how many names a path has.
+// depth returns the number of names in a path.
 func depth(path string) int {
 	if path == "" {
 		return 0
@@ -100,15 +102,16 @@ func depth(path string) int {
 	return 1 + strings.Count(path, ".")
 }
 
-// tell names the layer in an error that is on its way and knows none yet: the innermost. What a
-// device reports late happened before, in whatever layer.
+// tell adds the layer to an error that passes through it, if the error names no layer yet: so the
+// innermost layer is named. An error that a device reports late may come from any earlier layer,
+// and gets no name.
 func (m *mark) tell(r any) {
 	if e, ok := r.(*tensor.Error); ok && e.Layer == "" && !late(e) {
 		e.Layer = m.name.Load().told
 	}
 }
 
-// late reports whether an error may be of work that was queued before the call that reports it.
+// late reports whether an error may concern work that was queued before the call that reports it.
 func late(e *tensor.Error) bool {
 	var fault *device.Fault
 	var index *device.IndexError
@@ -125,7 +128,8 @@ func late(e *tensor.Error) bool {
 	return false
 }
 
-// guarded is leave with the mark's function around it.
+// guarded returns a function that runs leave, or names the layer in the error if Forward panics. If
+// m is nil it returns leave.
 func (m *mark) guarded(leave func()) func() {
 	if m == nil {
 		return leave
@@ -139,7 +143,7 @@ func (m *mark) guarded(leave func()) func() {
 	}
 }
 
-// unmarked reports whether a layer can have a mark, and no walk has come to it.
+// unmarked reports whether a layer can have a mark but has none yet.
 func unmarked(l Module) bool {
 	t := reflect.TypeOf(l)
 	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct || reflect.ValueOf(l).IsNil() {
@@ -149,8 +153,8 @@ func unmarked(l Module) bool {
 	return ok && !planOf(t.Elem()).byValue && atomic.LoadUint32(&b.base().known) == 0
 }
 
-// markAll marks the layers of a chain that no walk has come to yet. What is unsound in their
-// structure is for a walk to tell.
+// markAll marks the layers of a chain that have no mark yet. If their structure is unsound it marks
+// only the chain; an explicit walk reports the error.
 func (s *Sequential) markAll() {
 	defer func() {
 		if r := recover(); r != nil {

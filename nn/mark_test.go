@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// head is a layer of somebody's own, that begins with Enter; net is one that does not.
+// head is a user's layer whose Forward begins with Enter; net is one whose Forward does not.
 type head struct {
 	nn.Base
 	Fc1, Fc2 *nn.Linear
@@ -39,7 +39,7 @@ func newNet() *net {
 		Extras: nn.NewSequential(nn.NewLinear(8, 8), nn.ReLU{}, nn.NewSequential(nn.NewDropout(0.5), nn.NewLinear(7, 8)))}
 }
 
-// layerOf is the layer that an error of f names.
+// layerOf returns the layer that the error of f names.
 func layerOf(t *testing.T, f func()) string {
 	t.Helper()
 	var e *tensor.Error
@@ -52,7 +52,7 @@ func layerOf(t *testing.T, f func()) string {
 	return e.Layer
 }
 
-// An error says which layer of the model it is from.
+// An error names the layer of the model that raised it.
 func TestErrorsNameTheLayer(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := newNet()
@@ -64,15 +64,15 @@ func TestErrorsNameTheLayer(t *testing.T) {
 			t.Errorf("a chain by itself: %q", got)
 		}
 		nn.Parameters(m)
-		nn.Count(m.Body)       // a part by itself does not change names
-		nn.StateDict(m.Extras) // nor this
+		nn.Count(m.Body)       // walking a part of the model does not change names
+		nn.StateDict(m.Extras) // the same
 		for _, c := range []struct {
 			want string
 			f    func()
 		}{
 			{"extras.2.1 (nn.Linear)", func() { m.Extras.Forward(x) }},
 			{"heads.1.fc2 (nn.Linear)", func() { m.Heads[1].Forward(x) }},
-			// the sum in it
+			// the sum inside the layer fails
 			{"heads.0 (nn_test.head)", func() { m.Heads[0].Forward(s.Ones(3, 8)) }},
 			{"heads.0.fc1 (nn.Linear)", func() { m.Heads[0].Forward(s.Ones(2, 9)) }},
 			{"embed (nn.Embedding)", func() { m.Embed.Forward(s.Typed(dtype.I64).Full(7, 2)) }},
@@ -83,13 +83,13 @@ func TestErrorsNameTheLayer(t *testing.T) {
 				m.Body.Forward(s.Ones(1, 3, 8))
 			}},
 			{"body.layers.0 (nn.TransformerEncoderLayer)", func() { m.Body.Layers[0].Forward(nil) }},
-			{"", func() { m.Act.Forward(nil) }}, // it is a copy there
+			{"", func() { m.Act.Forward(nil) }}, // Forward works on a copy, which has no name
 		} {
 			if got := layerOf(t, c.f); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		}
-		// Hooks and a tracer change nothing.
+		// Hooks and a tracer do not change the names.
 		m.Heads[1].Fc2.RegisterForwardHook(func(_, _ *tensor.Tensor) *tensor.Tensor { t.Error("a hook ran"); return nil })
 		p, err := profile.Start(profile.Options{})
 		if err != nil {
@@ -102,7 +102,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 			}
 			p.Stop()
 		}
-		// The root of a model and a model of a model.
+		// A model that is a single layer, and the same layer inside another model.
 		lone := nn.NewLinear(2, 2)
 		nn.Parameters(lone)
 		if got, want := layerOf(t, func() { lone.Forward(x) }), "nn.Linear"; got != want {
@@ -112,7 +112,7 @@ func TestErrorsNameTheLayer(t *testing.T) {
 		if got, want := layerOf(t, func() { lone.Forward(x) }), "inner.last (nn.Linear)"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		// What no layer knows of stays as it was, and what is no tensor's error too.
+		// Other panics pass through unchanged, and a copy of a layer has no name.
 		copied := *lone
 		if got := layerOf(t, func() { copied.Forward(x) }); got != "" {
 			t.Errorf("a copy is called %q", got)
@@ -130,8 +130,8 @@ func TestErrorsNameTheLayer(t *testing.T) {
 	})
 }
 
-// Out of memory names the layer too, and an index that an emulated GPU complains of later does not
-// name another one.
+// An out-of-memory error names the layer too. An index error that an emulated GPU reports later
+// does not name another layer.
 func TestErrorsOfADeviceNameTheLayer(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -150,7 +150,7 @@ func TestErrorsOfADeviceNameTheLayer(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		on := s.On(gpus[0])
 		m.Embed.Forward(on.Typed(dtype.I64).Full(7, 2))
-		for range 1000 { // until the device is asked
+		for range 1000 { // until the device reports the error
 			if err := tensor.Try(func() { m.Heads[1].Fc1.Forward(on.Ones(2, 8)).Sum().Item() }); errors.Is(err, tensor.ErrIndex) {
 				if e := err.(*tensor.Error); e.Layer != "" {
 					t.Errorf("%v", err)
@@ -162,7 +162,7 @@ func TestErrorsOfADeviceNameTheLayer(t *testing.T) {
 	})
 }
 
-// A model may be walked for the first time while it runs.
+// A model may be walked for the first time while another goroutine calls it.
 func TestMarkWhileItRuns(t *testing.T) {
 	m := newNet()
 	var wait sync.WaitGroup
@@ -177,7 +177,7 @@ func TestMarkWhileItRuns(t *testing.T) {
 	wait.Wait()
 }
 
-// A layer's call allocates nothing for its name.
+// The name of a layer costs a call no allocation.
 func TestMarksAllocateNothing(t *testing.T) {
 	marked, plain := nn.NewLinear(2, 2), nn.NewLinear(2, 2)
 	nn.Parameters(marked)
@@ -207,8 +207,8 @@ func TestMarksAllocateNothing(t *testing.T) {
 	}, tensor.NoGrad())
 }
 
-// leastAllocs is how much f allocates when nothing else does: the race detector has sync.Pool drop
-// every fourth block, and the collector all of them.
+// leastAllocs returns how much f allocates at least. Single measurements may be higher: under the
+// race detector sync.Pool drops every fourth block, and the collector drops all.
 func leastAllocs(f func()) float64 {
 	least := testing.AllocsPerRun(1, f)
 	for range 300 {
@@ -217,7 +217,7 @@ func leastAllocs(f func()) float64 {
 	return least
 }
 
-// A rank of the CPU tells an index error at once, as the CPU does, so that it names the layer.
+// A rank of the CPU raises an index error at once, as the CPU does, so the error names the layer.
 func TestIndexErrorOfRankNamesTheLayer(t *testing.T) {
 	for _, name := range []string{"cpu", "cpu:1"} {
 		d, err := device.Open(name)

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// layersThatKeep are calls of layers, with inputs of the given sizes.
+// layersThatKeep lists calls of layers, with the sizes of their inputs.
 func layersThatKeep(in nn.Option) map[string]struct {
 	dims [][]int
 	call func(x []*tt) []*tt
@@ -103,9 +103,8 @@ func layersThatKeep(in nn.Option) map[string]struct {
 	return all
 }
 
-// What a layer makes on the way, and no gradient needs, is not held when Forward returns, whatever
-// scope it is called in. The live bytes of a device are the same as where the call has a scope of
-// its own.
+// When Forward returns, a layer holds no intermediate tensors that no gradient needs, whatever the
+// scope of the call. The device has as many live bytes as after a call in a separate scope.
 func TestLayersFreeWhatTheyMake(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=1GiB")
 	if err != nil {
@@ -115,7 +114,7 @@ func TestLayersFreeWhatTheyMake(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for name, l := range layersThatKeep(nn.In(s)) {
 			for k, modes := range [][]tensor.Option{{tensor.NoGrad()}, nil, {tensor.NoGrad()}, nil} {
-				base := s // of autocast, which keeps the casts of parameters
+				base := s // the scope with autocast, which keeps the casts of parameters
 				if k > 1 {
 					base = s.New(tensor.Autocast(dtype.BF16))
 				}
@@ -155,11 +154,11 @@ func TestLayersFreeWhatTheyMake(t *testing.T) {
 					}, modes...)
 					return bytes, results
 				}
-				held(false) // programs, constants and casts are there now
+				held(false) // afterwards programs, constants and casts exist
 				warm = true
 				most, _ := held(true)
 				got, results := held(false)
-				// results are parts of one block
+				// the results are views of one block
 				if recurrent := map[string]bool{"rnn": true, "lstm": true, "gru": true, "lstm cell": true}[name]; recurrent {
 					results = most
 				}

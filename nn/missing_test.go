@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An operand that is nil is the library's error, wherever it stands.
+// A nil operand raises the library's error, whichever operand it is.
 func TestNilOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, classes := s.Rand(2, 3), s.Typed(dtype.I64).Zeros(2)
@@ -49,7 +49,7 @@ func TestNilOperands(t *testing.T) {
 	})
 }
 
-// Positions that float64 does not tell apart are refused; those before are not.
+// Positions that float64 cannot distinguish are refused; the largest that it can are accepted.
 func TestFarOffsets(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Rand(3, 2)
@@ -68,7 +68,8 @@ func TestFarOffsets(t *testing.T) {
 	})
 }
 
-// Without a count of batches there is no average of all: running statistics stay, as in torch.
+// Without a count of batches there is no average over all batches. As in torch, the running
+// statistics do not change.
 func TestAverageWithoutCount(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		l := nn.NewBatchNorm1d(2)
@@ -80,8 +81,8 @@ func TestAverageWithoutCount(t *testing.T) {
 	})
 }
 
-// Gradients by targets at the edges: PyTorch's for divergences, that of the loss itself for counts
-// that Stirling's term leaves out.
+// Gradients for targets in edge cases. For divergences they equal PyTorch's. For counts without
+// Stirling's term they are those of the loss without the term.
 func TestTargetGradients(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		y := s.From([]float32{0, float32(math.Inf(1)), 2}).RequiresGrad()

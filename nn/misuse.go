@@ -7,12 +7,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// misuse panics with the library's error.
+// misuse panics with a *tensor.Error.
 func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
 	panic(tensor.NewError(op, kind, msg, operands...))
 }
 
-// given refuses operands that are nil, and those that were freed or whose scope was closed.
+// given raises an error for operands that are nil or freed, or whose scope was closed.
 func given(op string, operands ...*tensor.Tensor) {
 	for _, x := range operands {
 		if x == nil {
@@ -27,9 +27,9 @@ func given(op string, operands ...*tensor.Tensor) {
 
 const scalarInput = "the input is a scalar, it needs a last dimension of features"
 
-// features refuses what a layer cannot be applied to. The last dimension of x must have the number
-// of features that weight was made for, which is weight's last dimension. The device must be the
-// same, and the type too where autocast does not change it.
+// features raises an error if a layer cannot be applied to x. The last dimension of x must be as
+// large as weight's last dimension. The devices must be equal, and the types too unless autocast
+// casts them.
 func features(op string, x, weight *tensor.Tensor) {
 	given(op, x)
 	if weight == nil {
@@ -45,7 +45,7 @@ func features(op string, x, weight *tensor.Tensor) {
 		}
 		hinted(op, tensor.ErrShape, fmt.Sprintf("the input has %d features in its last dimension, the layer was made for %d", n, want), hint, x, weight)
 	}
-	// A weight without memory is the product's to refuse, which tells of SkipInit.
+	// For a weight without memory the product itself raises an error, which mentions SkipInit.
 	if x.Device() != weight.Device() && x.Device().Info().Meta == weight.Device().Info().Meta {
 		hinted(op, tensor.ErrDevice, fmt.Sprintf("the input is on %s and the layer on %s", x.Device().Name(), weight.Device().Name()),
 			"x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model", x, weight)
@@ -62,7 +62,7 @@ func features(op string, x, weight *tensor.Tensor) {
 	}
 }
 
-// hinted is misuse that says how to mend it.
+// hinted is misuse with a hint that says how to fix the mistake.
 func hinted(op string, kind error, msg, hint string, operands ...*tensor.Tensor) {
 	e := tensor.NewError(op, kind, msg, operands...)
 	e.Hint = hint

@@ -26,7 +26,7 @@
 //   - `nn:"mean,buffer"`: state without a gradient;
 //   - `nn:"mask,transient"`: a buffer that is not part of the state dict (torch's
 //     persistent=False);
-//   - `nn:"steps,buffer,optional"`: a state dict may lack it;
+//   - `nn:"steps,buffer,optional"`: a buffer that a state dict may lack;
 //   - `nn:"downsample,optional"`: a layer that may be nil;
 //   - `nn:",inline"`: a layer, or a list of layers, that adds no name of its own to the names in
 //     it, as the list of [Sequential].
@@ -64,12 +64,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Module maps a tensor to a tensor.
+// A Module maps one tensor to another.
 type Module interface {
 	Forward(x *tensor.Tensor) *tensor.Tensor
 }
 
-// An Error says what is wrong with the structure of a model.
+// An Error describes a mistake in the structure of a model.
 type Error struct {
 	Path string // of the field, such as "encoder.fc1"
 	Msg  string
@@ -82,17 +82,17 @@ func (e *Error) Error() string {
 	return "nn: " + e.Path + ": " + e.Msg
 }
 
-// Raised makes the error one that tensor.Try returns: see device.Raised.
+// Raised marks an error that is raised by panic and that tensor.Try returns: see device.Raised.
 func (e *Error) Raised() {}
 
 // A Param is a named tensor of a model.
 type Param struct {
 	Name   string
 	Tensor *tensor.Tensor
-	Buffer bool // it is state without a gradient
+	Buffer bool // state without a gradient
 
 	Transient bool // a buffer that is not part of the state dict
-	Optional  bool // a state dict may lack it
+	Optional  bool // a state dict may lack the tensor
 }
 
 type fieldKind uint8
@@ -101,7 +101,7 @@ const (
 	fieldParam fieldKind = iota
 	fieldBuffer
 	fieldModule
-	fieldLoose // an untagged tensor: only an error if it would be trained
+	fieldLoose // an untagged tensor: an error only if it requires a gradient
 	fieldAny   // an interface value that may hold a layer
 )
 
@@ -112,23 +112,23 @@ type field struct {
 	embedded bool
 
 	transient, optional, inline bool
-	hidden                      bool // it is not exported
+	hidden                      bool // not exported
 }
 
 type fieldPlan struct {
 	fields  []field
 	err     string
 	at      string
-	byValue bool // Forward works on a copy
-	lazy    bool // values may wait for their first input
-	names   bool // values name parameters themselves
+	byValue bool // Forward has a value receiver, so it works on a copy
+	lazy    bool // layers of the type may have no parameters before their first input
+	names   bool // the type names parameters itself: a namer
 }
 
 var plans sync.Map // reflect.Type → *fieldPlan
 
 var tensorType = reflect.TypeFor[*tensor.Tensor]()
 
-// planOf lists what of a struct type matters.
+// planOf returns what the walk needs to know about a struct type, and caches it.
 func planOf(t reflect.Type) *fieldPlan {
 	if p, ok := plans.Load(t); ok {
 		return p.(*fieldPlan)
@@ -136,7 +136,7 @@ func planOf(t reflect.Type) *fieldPlan {
 	p := &fieldPlan{byValue: t.Implements(reflect.TypeFor[Module]()), lazy: reflect.PointerTo(t).Implements(reflect.TypeFor[lazyLayer]()), names: t.Implements(namerType)}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		// the embedded one names them
+		// the embedded struct names the parameters, when the walk reaches it
 		p.names = p.names && !(f.Anonymous && f.Type.Implements(namerType))
 		tag, tagged := f.Tag.Lookup("nn")
 		name, rest, _ := strings.Cut(tag, ",")
@@ -148,7 +148,7 @@ func planOf(t reflect.Type) *fieldPlan {
 			options = strings.Split(rest, ",")
 		}
 		isTensor := f.Type == tensorType
-		// The exported fields of an embedded struct can be reached though its type is not exported.
+		// An embedded struct has exported fields even if its type is not exported.
 		if !f.IsExported() && !(f.Anonymous && f.Type.Kind() == reflect.Struct) {
 			switch {
 			case tagged || holdsModule(f.Type):
@@ -179,7 +179,7 @@ func planOf(t reflect.Type) *fieldPlan {
 			}
 			p.fields = append(p.fields, d)
 		case isTensor:
-			// an untagged tensor is the model's own affair, unless it wants to be trained
+			// an untagged tensor is the model's own business, unless it requires a gradient
 			p.fields = append(p.fields, field{index: i, name: f.Name, kind: fieldLoose, embedded: true})
 		case mayHold(f.Type) && !holdsModule(f.Type):
 			d.kind, d.embedded = fieldAny, true
@@ -219,8 +219,8 @@ func planOf(t reflect.Type) *fieldPlan {
 
 const notExported = "the field is not exported, so its parameters cannot be found; export it or tag it nn:\"-\""
 
-// mayHold reports whether values of type t are interfaces, or lists or maps of them, in which
-// layers may turn up.
+// mayHold reports whether t is an interface, or a list or map of interfaces: their values may hold
+// layers.
 func mayHold(t reflect.Type) bool {
 	for t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map {
 		t = t.Elem()
@@ -276,39 +276,41 @@ func snake(s string) string {
 	return b.String()
 }
 
-// A container is a struct that names its layers, or its parameters, itself.
+// A container is a struct that yields the names of its layers, or its parameters, itself.
 type container interface {
 	children(yield func(name string, v reflect.Value) bool)
 }
 
-// A namer is a struct that names parameters itself, beside those of its fields.
+// A namer is a struct that names some parameters itself, in addition to those in its fields.
 type namer interface{ ownParams() []Param }
 
 var namerType = reflect.TypeFor[namer]()
 
-// A visitor sees every struct of a model before, and after, what it holds, and its tensors.
+// A visitor has the callbacks of a walk. The walk calls before and after around the contents of
+// every struct of a model, and param for every tensor.
 type visitor struct {
 	before func(path string, v reflect.Value, embedded bool)
 	after  func(path string, v reflect.Value, embedded bool)
 	param  func(p Param)
-	slot   func(v reflect.Value) // an interface that holds a layer
-	// a layer without parameters yet; nil: it must not be where parameters are asked for
+	slot   func(v reflect.Value) // called with an interface that holds a layer
+	// called with a layer that has no parameters yet; nil: such a layer is an error if param is set
 	lazy  func(path string, l lazyLayer)
-	all   bool // what stands in two places is seen twice
-	quick bool // names are not looked at
-	// what would not be trained, but looks as if it should, is looked for
+	all   bool // visit a layer in several places several times
+	quick bool // do not check names
+	// look for tensors that would not be trained although they require a gradient
 	strict bool
 
-	seen  map[place]bool // structs by pointer: true while they are being walked
+	seen  map[place]bool // by pointer: true while the struct is being walked
 	names map[string]*tensor.Tensor
 
 	strays   []stray
-	waiting  **lazy // of the lazy layer that was seen last
+	waiting  **lazy // of the latest lazy layer visited
 	searched map[place]struct{}
-	steps    []step // of the search that goes on
+	steps    []step // from the layer to the value being searched
 }
 
-// A place tells a struct from its first field, which has the same address.
+// A place identifies a struct. The type distinguishes it from its first field, which has the same
+// address.
 type place struct {
 	at uintptr
 	t  reflect.Type
@@ -336,7 +338,7 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 			case open:
 				panic(&Error{path, fmt.Sprintf("the %v holds itself; tag the field that leads back nn:\"-\"", v.Type())})
 			case seen && !w.all:
-				return // a layer that stands in two places counts once
+				return // a layer in two places counts once
 			}
 			w.seen[at] = true
 			defer func() { w.seen[at] = false }()
@@ -385,7 +387,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 		panic(&Error{join(path, p.at), p.err})
 	}
 	if p.lazy {
-		// A struct that is embedded in a layer waits with it, and is not seen a second time.
+		// A struct embedded in a lazy layer shares its waiting state and is not visited again.
 		if l := lazyAt(v); l != nil && l.waiting() != w.waiting {
 			w.waiting = l.waiting()
 			switch {
@@ -442,7 +444,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 	}
 }
 
-// loose looks for layers in an interface value, or in a list or a map of them.
+// loose walks the layers in an interface value, or in a list or a map of interfaces.
 func (w *visitor) loose(path string, v reflect.Value, hidden bool) {
 	switch v.Kind() {
 	case reflect.Interface:
@@ -482,7 +484,7 @@ func (w *visitor) loose(path string, v reflect.Value, hidden bool) {
 	}
 }
 
-// found hands on a tensor, whose name must be its own.
+// found passes a tensor to param, after a check that no other tensor has its name.
 func (w *visitor) found(p Param) {
 	if !w.quick {
 		if other := w.names[p.Name]; other != nil && other != p.Tensor {
@@ -513,8 +515,8 @@ func visit(m any, w *visitor) {
 	w.refuseStrays()
 }
 
-// Named returns the parameters and buffers of a model with their names, in order. A tensor that
-// stands in two places is listed once, with the first of its names.
+// Named returns the parameters and buffers of a model with their names, in order. A tensor in
+// several places is listed once, under its first name.
 func Named(m any) []Param {
 	var out []Param
 	seen := map[*tensor.Tensor]bool{}
@@ -532,7 +534,7 @@ func NamedParameters(m any) []Param {
 	return slices.DeleteFunc(Named(m), func(p Param) bool { return p.Buffer })
 }
 
-// NamedBuffers is [Named] without the parameters. Transient buffers are among them.
+// NamedBuffers is [Named] without the parameters. It includes transient buffers.
 func NamedBuffers(m any) []Param {
 	return slices.DeleteFunc(Named(m), func(p Param) bool { return !p.Buffer })
 }
@@ -547,7 +549,7 @@ func Buffers(m any) []*tensor.Tensor {
 	return out
 }
 
-// Parameters returns the tensors of a model that are trained. It panics with an *[Error] if the
+// Parameters returns the parameters of a model, frozen ones too. It panics with an *[Error] if the
 // model's structure hides some.
 func Parameters(m any) []*tensor.Tensor {
 	var out []*tensor.Tensor
@@ -557,8 +559,8 @@ func Parameters(m any) []*tensor.Tensor {
 	return out
 }
 
-// To moves all parameters, buffers and gradients of a model to device d, in place: the tensors stay
-// the same values, so optimizers made before remain valid. It returns the model.
+// To moves all parameters, buffers and gradients of a model to device d, in place, and returns the
+// model. The *Tensors remain the same, so existing optimizers remain valid.
 func To[M any](m M, d device.Device) M {
 	for _, p := range Named(m) {
 		p.Tensor.MoveTo(d)
@@ -569,7 +571,7 @@ func To[M any](m M, d device.Device) M {
 // Train puts a model into training mode.
 func Train[M any](m M) M { return setTraining(m, true) }
 
-// Eval puts a model into evaluation mode: dropout passes everything.
+// Eval puts a model into evaluation mode, in which dropout does nothing.
 func Eval[M any](m M) M { return setTraining(m, false) }
 
 func setTraining[M any](m M, on bool) M {

@@ -24,7 +24,7 @@ func (b *block) Forward(x *tensor.Tensor) *tensor.Tensor {
 }
 
 type model struct {
-	Embed  *tensor.Tensor // untagged: the model's own affair
+	Embed  *tensor.Tensor // untagged: not part of the walk
 	Blocks []*block
 	Head   *nn.Linear `nn:"lm_head"`
 	Tied   *nn.Linear
@@ -104,8 +104,8 @@ type trunk struct {
 	Fc *nn.Linear
 }
 
-// What an embedded struct exports belongs to the model, also where the struct's own type is not
-// exported, and a struct is not taken for its first field, which has the same address.
+// The exported fields of an embedded struct belong to the model even if the struct's type is not
+// exported. A struct is not confused with its first field, which has the same address.
 func TestEmbeddedStructs(t *testing.T) {
 	type outer struct {
 		Inner trunk
@@ -130,8 +130,7 @@ func TestEmbeddedStructs(t *testing.T) {
 	}
 }
 
-// A layer may be younger than what it is applied to, and the other way round; it need not be as old
-// as the root.
+// A layer may be younger or older than its input, and need not be in the root scope.
 func TestLayerInScope(t *testing.T) {
 	x := tensor.Ones(2, 4)
 	tensor.Do(func(s *tensor.Scope) {
@@ -147,7 +146,7 @@ func TestLayerInScope(t *testing.T) {
 	})
 }
 
-// A field of interface type counts if it holds a layer, and not otherwise.
+// A field of interface type belongs to the model if it holds a layer, and only then.
 func TestLayersInInterfaces(t *testing.T) {
 	type open struct {
 		Layer, Nothing, Number any

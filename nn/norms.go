@@ -5,15 +5,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// LayerNorm brings the last dimensions of its input to mean 0 and variance 1, then scales and
-// shifts each of their elements: (x - mean)/√(variance + Eps)·Weight + Bias. The variance divides
-// by the number of elements.
+// LayerNorm normalises the last dimensions of its input to mean 0 and variance 1, then scales and
+// shifts each element: (x - mean)/√(variance + Eps)·Weight + Bias. The variance is the mean of the
+// squared deviations.
 type LayerNorm struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // of shape Shape, nil for none
 	Bias   *tensor.Tensor `nn:"bias"`   // of shape Shape, nil for none
 	Shape  []int          // of the last dimensions of the input
-	Eps    float64        // 1e-5 as made
+	Eps    float64        // 1e-5 by default
 }
 
 // NewLayerNorm returns a layer for inputs whose last dimensions have the given shape, with weight 1
@@ -37,9 +37,10 @@ func (l *LayerNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.LayerNorm(l.Shape, l.Weight, l.Bias, l.Eps)
 }
 
-// ForwardLow is Forward, but where [tensor.Autocast] is on its result has the 16-bit type of that.
-// It is for a norm whose result goes to one linear layer, which would cast it to that type. The
-// numbers are the same, and it saves two casts. Hooks see the 16 bits.
+// ForwardLow is Forward, except that under [tensor.Autocast] the result has autocast's 16-bit type.
+// Use it for a norm whose result only one linear layer reads, since that layer would cast the
+// result to this type. The numbers are the same, and two casts are saved. Hooks see the 16-bit
+// result.
 func (l *LayerNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	if t := x.Scope().Autocast(); t != dtype.Invalid && x.Type() != dtype.F64 {
@@ -54,7 +55,7 @@ type RMSNorm struct {
 	Base
 	Weight *tensor.Tensor `nn:"weight"` // of shape Shape, nil for none
 	Shape  []int          // of the last dimensions of the input
-	Eps    float64        // 0 stands for torch's default: see [tensor.Tensor.RMSNorm]
+	Eps    float64        // 0 means torch's default: see [tensor.Tensor.RMSNorm]
 }
 
 // NewRMSNorm returns a layer for inputs whose last dimensions have the given shape, with weight 1.
@@ -73,7 +74,7 @@ func (l *RMSNorm) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.RMSNorm(l.Shape, l.Weight, l.eps())
 }
 
-// ForwardLow is Forward with a result of 16 bits under autocast: see [LayerNorm.ForwardLow].
+// ForwardLow is Forward with a 16-bit result under autocast: see [LayerNorm.ForwardLow].
 func (l *RMSNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer l.Enter(&x, &out)()
 	if t := x.Scope().Autocast(); t != dtype.Invalid && x.Type() != dtype.F64 {
@@ -82,7 +83,7 @@ func (l *RMSNorm) ForwardLow(x *tensor.Tensor) (out *tensor.Tensor) {
 	return x.RMSNorm(l.Shape, l.Weight, l.eps())
 }
 
-// eps is Eps as tensors take it.
+// eps returns Eps for [tensor.Tensor.RMSNorm], where -1 means torch's default.
 func (l *RMSNorm) eps() float64 {
 	if l.Eps == 0 {
 		return -1

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Under autocast ForwardLow is Forward, cast; elsewhere it is Forward.
+// Under autocast ForwardLow returns Forward's result cast to 16 bits; elsewhere it equals Forward.
 func TestNormForwardLow(t *testing.T) {
 	type layer interface {
 		Forward(x *tensor.Tensor) *tensor.Tensor
@@ -34,8 +34,8 @@ func TestNormForwardLow(t *testing.T) {
 	}
 }
 
-// A transformer's layer whose norms come first gives its linear layers 16 bits under autocast: the
-// numbers, and those of the gradients, are what casts behind the norms give.
+// In a transformer layer with NormFirst the norms pass 16-bit results to the linear layers under
+// autocast. Results and gradients equal those with casts after the norms.
 func TestTransformerNormsLow(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {

@@ -11,19 +11,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Option changes how a layer is made. Each constructor says which options it takes; another one
-// is an *[Error] that names the layer and the option. [In], [Typed] and [SkipInit] go with every
-// layer that has parameters. Of an option that is given twice, the last counts.
+// An Option changes how a layer is made. The doc comment of each constructor lists its options; any
+// other option panics with an *[Error] that names the layer and the option. [In], [Typed] and
+// [SkipInit] work with every layer that has parameters. If an option is given twice, the last one
+// counts.
 type Option struct {
 	name  string
 	apply func(*layerOptions)
 }
 
-// Sizes are those of a window: one size for all its dimensions, as in 3, or one for each, as in
-// []int{3, 5}.
+// Sizes is a type for the size of a window: one size for all dimensions, such as 3, or one for
+// each, such as []int{3, 5}.
 type Sizes interface{ int | []int }
 
-// sizes returns a slice of its own.
+// sizes returns s as a slice that the caller does not share.
 func sizes[S Sizes](s S) []int {
 	if n, ok := any(s).(int); ok {
 		return []int{n}
@@ -32,20 +33,20 @@ func sizes[S Sizes](s S) []int {
 }
 
 type layerOptions struct {
-	layer    string // that is made
+	layer    string // the layer's type, for errors
 	scope    *tensor.Scope
 	dev      device.Device // nil: the scope's
 	t        dtype.Type
 	noBias   bool
 	noAffine bool
 	stats    bool
-	row      *int // that fills up sequences
+	row      *int // of the padding; nil: none
 
 	stride, padding, dilation, outputPadding []int
 
 	groups, divisor                int
 	same, ceilMode, excludePadding bool
-	bare                           bool // parameters have no memory
+	bare                           bool // SkipInit: parameters have no memory
 
 	paddingMode string
 	outputSize  []int
@@ -54,7 +55,7 @@ type layerOptions struct {
 	headBias    bool
 }
 
-// The options that several kinds of layers take.
+// The sets of options that kinds of layers accept.
 var (
 	placing     = []string{"In", "Typed", "SkipInit"}
 	biased      = []string{"NoBias"}
@@ -70,13 +71,13 @@ var (
 	adaptive    = []string{"DivValue", "HeadBias"}
 )
 
-// options returns what opts say of a layer with parameters, which takes those of the given names
-// beside [In], [Typed] and [SkipInit].
+// options applies opts for a layer with parameters. The layer accepts the options named in takes,
+// and [In], [Typed] and [SkipInit].
 func options(layer string, opts []Option, takes ...string) layerOptions {
 	return only(layer, opts, slices.Concat(takes, placing))
 }
 
-// only returns what opts say of a layer that takes those of the given names and no others.
+// only applies opts for a layer that accepts exactly the options named in takes.
 func only(layer string, opts []Option, takes []string) layerOptions {
 	o := layerOptions{layer: layer, scope: tensor.Root(), t: dtype.F32}
 	for _, opt := range opts {
@@ -91,11 +92,11 @@ func only(layer string, opts []Option, takes []string) layerOptions {
 	return o
 }
 
-// NoBias leaves a layer's bias out.
+// NoBias makes a layer without a bias.
 func NoBias() Option { return Option{"NoBias", func(o *layerOptions) { o.noBias = true }} }
 
-// In makes a layer's parameters in scope s instead of the root scope: on its device, from its
-// generator.
+// In makes a layer's parameters in scope s instead of the root scope. They are on the scope's
+// device, and the scope's generator draws their values.
 func In(s *tensor.Scope) Option {
 	return Option{"In", func(o *layerOptions) {
 		if s == nil {
@@ -105,22 +106,22 @@ func In(s *tensor.Scope) Option {
 	}}
 }
 
-// Typed makes a layer's parameters of floating point type t instead of float32.
+// Typed makes a layer's parameters with the floating point type t instead of float32.
 func Typed(t dtype.Type) Option { return Option{"Typed", func(o *layerOptions) { o.t = t }} }
 
-// SkipInit makes a layer's parameters without memory and without first values, for a model that is
-// loaded at once: torch's nn.utils.skip_init, or a model made on the device "meta". [LoadStateDict]
-// gives each its memory. Until then whatever needs a value of it is the error [tensor.ErrDevice] or
-// [device.ErrNoValues], so that a part that was not loaded cannot be used. Buffers are made as
-// without it, and no random number is drawn.
+// SkipInit makes a layer's parameters without memory and without values, for a model that is loaded
+// next: torch's nn.utils.skip_init, or a model made on the device "meta". [LoadStateDict] gives
+// each parameter its memory. Until then every use of a parameter's values raises [tensor.ErrDevice]
+// or [device.ErrNoValues], so no program uses a part that was not loaded by mistake. Buffers are
+// made as usual, and no random number is drawn.
 func SkipInit() Option { return Option{"SkipInit", func(o *layerOptions) { o.bare = true }} }
 
-// noMemory is where parameters without memory are.
+// noMemory returns the device that holds parameters without memory.
 var noMemory = sync.OnceValues(func() (device.Device, error) {
 	return device.OpenMeta("cpu", device.MetaConfig{})
 })
 
-// buffers makes what a layer holds beside its parameters.
+// buffers returns the maker for a layer's buffers.
 func (o *layerOptions) buffers() tensor.Maker {
 	if o.dev != nil {
 		return o.scope.On(o.dev).Typed(o.t)
@@ -128,21 +129,21 @@ func (o *layerOptions) buffers() tensor.Maker {
 	return o.scope.Typed(o.t)
 }
 
-// parameters makes a layer's parameters.
+// parameters returns the maker for a layer's parameters.
 func (o *layerOptions) parameters() tensor.Maker {
 	m := o.buffers()
 	if o.bare && o.dev == nil {
 		d, err := noMemory()
 		if err != nil {
-			panic(err) // the CPU's driver is linked in, and has such devices
+			panic(err) // cannot happen: the CPU's driver is linked in and has such devices
 		}
 		m = m.On(d)
 	}
 	return m
 }
 
-// inside returns the options that a layer hands on to those it is made of: where and how their
-// parameters are made.
+// inside returns the options that a layer passes to its inner layers: where and how to make
+// parameters.
 func (o *layerOptions) inside() []Option {
 	opts := []Option{In(o.scope), Typed(o.t)}
 	if o.bare {
@@ -151,45 +152,47 @@ func (o *layerOptions) inside() []Option {
 	return opts
 }
 
-// NoAffine leaves out the weight and the bias of a normalisation: torch's elementwise_affine=False.
+// NoAffine makes a normalisation without weight and bias: torch's elementwise_affine=False.
 func NoAffine() Option { return Option{"NoAffine", func(o *layerOptions) { o.noAffine = true }} }
 
-// Affine gives an instance normalisation a weight and a bias.
+// Affine makes an instance normalisation with weight and bias.
 func Affine() Option { return Option{"Affine", func(o *layerOptions) { o.noAffine = false }} }
 
-// NoStats leaves out the running statistics of a normalisation, which then uses its input's in
-// evaluation too: torch's track_running_stats=False.
+// NoStats makes a normalisation without running statistics: torch's track_running_stats=False. Such
+// a layer uses the statistics of its input in evaluation too.
 func NoStats() Option { return Option{"NoStats", func(o *layerOptions) { o.stats = false }} }
 
-// Stats gives an instance normalisation running statistics: torch's track_running_stats=True.
+// Stats makes an instance normalisation with running statistics: torch's track_running_stats=True.
 func Stats() Option { return Option{"Stats", func(o *layerOptions) { o.stats = true }} }
 
-// PaddingIndex names the row of an embedding that fills up sequences: it is made of zeros and gets
-// no gradient, and bags leave it out. A negative one counts from the last row.
+// PaddingIndex names the row of an embedding that pads sequences. The row starts as zeros, gets no
+// gradient, and is left out of bags. A negative index counts from the end.
 func PaddingIndex(i int) Option {
 	return Option{"PaddingIndex", func(o *layerOptions) { o.row = &i }}
 }
 
-// Stride is the distance between the windows of a convolution, of a pool or of [NewUnfold]: one for
-// all dimensions, or one for each. Without it a pool's windows do not overlap, and others move by
-// 1.
+// Stride sets the distance between the windows of a convolution, of a pool or of [NewUnfold]: one
+// for all dimensions, or one for each. The default for a pool is the size of its window; the
+// default for the others is 1.
 func Stride(distance ...int) Option {
 	return Option{"Stride", func(o *layerOptions) { o.stride = slices.Clone(distance) }}
 }
 
-// Padding adds so many zeros on both sides of the input of a convolution, of an average pool or of
-// [NewUnfold]: one number for all dimensions, or one for each. For a maximum pool they are never a
-// maximum. A transposed convolution cuts so many elements off its result.
+// Padding adds this number of zeros on both sides of the input of a convolution, of an average pool
+// or of [NewUnfold]: one number for all dimensions, or one for each. A maximum pool never chooses
+// the padding as a maximum. A transposed convolution cuts this number of elements off both sides of
+// its result.
 func Padding(size ...int) Option {
 	return Option{"Padding", func(o *layerOptions) { o.padding = slices.Clone(size) }}
 }
 
-// SamePadding pads the input of a convolution of stride 1 so that the result has its size: torch's
-// padding="same". Where the padding is odd, the larger part is behind.
+// SamePadding pads the input of a convolution with stride 1 so that the result has the size of the
+// input: torch's padding="same". If the total padding is odd, the end gets the extra element.
 func SamePadding() Option { return Option{"SamePadding", func(o *layerOptions) { o.same = true }} }
 
-// PaddingMode says what a convolution pads its input with: "zeros", or itself by "reflect",
-// "replicate" or "circular". For these see [tensor.Tensor.PadReflect] and its neighbours.
+// PaddingMode says with what a convolution pads its input: "zeros", or elements of the input, as
+// "reflect", "replicate" or "circular". See [tensor.Tensor.PadReflect], PadReplicate and
+// PadCircular.
 func PaddingMode(mode string) Option {
 	return Option{"PaddingMode", func(o *layerOptions) {
 		if !slices.Contains(paddingModes, mode) {
@@ -203,19 +206,20 @@ func PaddingMode(mode string) Option {
 
 var paddingModes = []string{"zeros", "reflect", "replicate", "circular"}
 
-// OutputPadding adds so many elements behind the result of a transposed convolution, fewer than its
-// stride or dilation.
+// OutputPadding is how many elements a transposed convolution appends to its result in each
+// dimension. It is less than the stride or the dilation.
 func OutputPadding(size ...int) Option {
 	return Option{"OutputPadding", func(o *layerOptions) { o.outputPadding = slices.Clone(size) }}
 }
 
-// Dilation is the distance between the elements of a window: one for all dimensions, or one for
+// Dilation sets the distance between the elements of a window: one for all dimensions, or one for
 // each.
 func Dilation(distance ...int) Option {
 	return Option{"Dilation", func(o *layerOptions) { o.dilation = slices.Clone(distance) }}
 }
 
-// Groups divides the channels of a convolution: the outputs of one group see its inputs alone.
+// Groups divides the channels of a convolution into n groups. The outputs of a group depend only on
+// the inputs of that group.
 func Groups(n int) Option {
 	return Option{"Groups", func(o *layerOptions) {
 		if n < 1 {
@@ -225,18 +229,18 @@ func Groups(n int) Option {
 	}}
 }
 
-// CeilMode lets a pool's windows that begin inside of the input, or of the padding before it, go
-// beyond the end: torch's ceil_mode=True.
+// CeilMode lets the windows of a pool extend beyond the end of the input, if they begin in the
+// input or in the padding before it: torch's ceil_mode=True.
 func CeilMode() Option { return Option{"CeilMode", func(o *layerOptions) { o.ceilMode = true }} }
 
-// ExcludePadding makes an average pool take averages over elements of the input alone: torch's
+// ExcludePadding makes an average pool average over elements of the input only: torch's
 // count_include_pad=False.
 func ExcludePadding() Option {
 	return Option{"ExcludePadding", func(o *layerOptions) { o.excludePadding = true }}
 }
 
-// Divisor is what an average pool divides its sums by, whatever the windows contain: torch's
-// divisor_override.
+// Divisor sets the number by which an average pool divides its sums, whatever the windows contain:
+// torch's divisor_override.
 func Divisor(n int) Option {
 	return Option{"Divisor", func(o *layerOptions) {
 		if n == 0 {
@@ -257,8 +261,8 @@ func OutputRatio(ratio ...float64) Option {
 	return Option{"OutputRatio", func(o *layerOptions) { o.outputRatio = slices.Clone(ratio) }}
 }
 
-// DivValue is by what each cluster of an [AdaptiveLogSoftmaxWithLoss] divides the features of the
-// one before: 4 as in torch, if it is not given.
+// DivValue sets the factor by which each cluster of an [AdaptiveLogSoftmaxWithLoss] has fewer
+// features than the cluster before. The default is 4, as in torch.
 func DivValue(v float64) Option { return Option{"DivValue", func(o *layerOptions) { o.div = v }} }
 
 // HeadBias gives the head of an [AdaptiveLogSoftmaxWithLoss] a bias.
@@ -274,13 +278,14 @@ func (o *layerOptions) transposed() tensor.ConvTransposeOptions {
 	}
 }
 
-// maxPool returns the windows of a maximum pool.
+// maxPool returns the options of a maximum pool.
 func maxPool[K Sizes](layer string, kernel K, opts []Option) tensor.MaxPoolOptions {
 	o := only(layer, opts, maximum)
 	return tensor.MaxPoolOptions{Kernel: sizes(kernel), Stride: o.stride, Padding: o.padding, Dilation: o.dilation, CeilMode: o.ceilMode}
 }
 
-// avgPool returns the windows of an average pool, or of another that takes these options.
+// avgPool returns the options of an average pool, or of another pool that accepts the options in
+// takes.
 func avgPool[K Sizes](layer string, kernel K, opts []Option, takes []string) tensor.AvgPoolOptions {
 	o := only(layer, opts, takes)
 	return tensor.AvgPoolOptions{
@@ -289,7 +294,8 @@ func avgPool[K Sizes](layer string, kernel K, opts []Option, takes []string) ten
 	}
 }
 
-// fractionalPool returns the windows of a fractional pool, whose size must be known.
+// fractionalPool returns the options of a fractional pool. One of the size and the ratio must be
+// given.
 func fractionalPool[K Sizes](layer string, kernel K, opts []Option) tensor.FractionalPoolOptions {
 	o := only(layer, opts, fractional)
 	if (len(o.outputSize) == 0) == (len(o.outputRatio) == 0) {
@@ -298,7 +304,7 @@ func fractionalPool[K Sizes](layer string, kernel K, opts []Option) tensor.Fract
 	return tensor.FractionalPoolOptions{Kernel: sizes(kernel), Size: o.outputSize, Ratio: o.outputRatio}
 }
 
-// windows returns those of [NewUnfold] and [NewFold].
+// windows returns the options of [NewUnfold] and [NewFold].
 func windows[K Sizes](layer string, kernel K, opts []Option) tensor.FoldOptions {
 	o := only(layer, opts, sliding)
 	return tensor.FoldOptions{Kernel: sizes(kernel), Stride: o.stride, Padding: o.padding, Dilation: o.dilation}

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Convolutions, pools and folds are made of a kernel and options, which stand in their field
+// Convolutions, pools and folds are made from a kernel and options, and store these in their field
 // Options.
 func TestWindowOptions(t *testing.T) {
 	one, two, three, both := []int{1}, []int{2}, []int{3}, []int{3, 5}
@@ -51,7 +51,7 @@ func TestWindowOptions(t *testing.T) {
 	if dims := nn.NewConv2d(4, 6, both, nn.Groups(2)).Weight.Shape().Slice(); !slices.Equal(dims, []int{6, 2, 3, 5}) {
 		t.Error(dims)
 	}
-	both[0] = 7 // is no longer the layer's
+	both[0] = 7 // the layer has its own copy
 	tensor.Do(func(s *tensor.Scope) {
 		y := nn.NewConv2d(3, 64, 3, nn.Stride(2), nn.Padding(1)).Forward(s.Ones(1, 3, 8, 8))
 		if dims := nn.NewMaxPool2d(2, nn.Stride(2), nn.CeilMode()).Forward(y).Shape().Slice(); !slices.Equal(dims, []int{1, 64, 2, 2}) {
@@ -60,7 +60,7 @@ func TestWindowOptions(t *testing.T) {
 	})
 }
 
-// An option that means nothing to a layer is an error that names both, for every layer and option.
+// For every layer and option: an option that a layer does not accept is an error that names both.
 func TestOptionThatALayerDoesNotTake(t *testing.T) {
 	all := map[string]nn.Option{
 		"NoBias": nn.NoBias(), "In": nn.In(tensor.Root()), "Typed": nn.Typed(dtype.F32), "NoAffine": nn.NoAffine(), "Affine": nn.Affine(),

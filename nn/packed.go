@@ -8,18 +8,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// PackedSequence holds sequences of several lengths without padding: the first step of each, the
-// longest first, then the second steps, and so on. torch.nn.utils.rnn.PackedSequence; lengths and
-// orders are Go's ints here.
+// PackedSequence holds sequences of several lengths without padding:
+// torch.nn.utils.rnn.PackedSequence. It has the first steps of all sequences, the longest sequence
+// first, then the second steps, and so on. Unlike in torch, lengths and orders are Go's ints.
 type PackedSequence struct {
 	Data       *tensor.Tensor // [rows, …]
-	BatchSizes []int          // rows of each step, which do not grow
-	// where each of the sequences, the longest first, stood before; nil: they were in that order
+	BatchSizes []int          // number of rows of each step; it never increases
+	// the original index of each packed sequence; nil: the order is the original one
 	Sorted   []int
-	Unsorted []int // the place here of each that stood before; nil with Sorted
+	Unsorted []int // the packed index of each original sequence; nil if Sorted is
 }
 
-// Lengths returns the length of each sequence, in the order before packing.
+// Lengths returns the length of each sequence, in the original order.
 func (p *PackedSequence) Lengths() []int {
 	p.check("lengths")
 	out := make([]int, p.BatchSizes[0])
@@ -31,7 +31,7 @@ func (p *PackedSequence) Lengths() []int {
 	return out
 }
 
-// before is where sequence i stood before.
+// before returns the original index of packed sequence i.
 func (p *PackedSequence) before(i int) int {
 	if p.Sorted == nil {
 		return i
@@ -39,7 +39,7 @@ func (p *PackedSequence) before(i int) int {
 	return p.Sorted[i]
 }
 
-// check refuses what does not fit together, as a user may have made it.
+// check raises an error if the fields contradict each other: a user may have set them.
 func (p *PackedSequence) check(op string) {
 	given(op, p.Data)
 	if len(p.BatchSizes) == 0 {
@@ -69,7 +69,7 @@ func (p *PackedSequence) check(op string) {
 	}
 }
 
-// indexOf puts indices on x's device.
+// indexOf returns order as a tensor on x's device.
 func indexOf(c *tensor.Scope, x *tensor.Tensor, order []int) *tensor.Tensor {
 	v := make([]int64, len(order))
 	for i, k := range order {
@@ -78,15 +78,15 @@ func indexOf(c *tensor.Scope, x *tensor.Tensor, order []int) *tensor.Tensor {
 	return c.On(x.Device()).From(v)
 }
 
-// PackOptions are what [PackPaddedSequence] may be told.
+// PackOptions are the options of [PackPaddedSequence].
 type PackOptions struct {
 	BatchFirst bool // sequences are [n, length, …] instead of [length, n, …]
-	Unsorted   bool // lengths come in any order: torch's enforce_sorted=False
+	Unsorted   bool // lengths may be in any order: torch's enforce_sorted=False
 }
 
-// PackPaddedSequence packs sequences x, [length, n, …], of the given lengths; what is behind them
-// is left out. Unless Unsorted lengths must not grow. It is an error if a length is not positive or
-// there are not as many steps.
+// PackPaddedSequence packs sequences x, [length, n, …], of the given lengths, and drops the
+// padding. Unless o.Unsorted is set, lengths must not increase. A length that is not positive or
+// exceeds the number of steps of x is an error.
 func PackPaddedSequence(x *tensor.Tensor, lengths []int, o PackOptions) *PackedSequence {
 	const op = "pack_padded_sequence"
 	given(op, x)
@@ -133,7 +133,7 @@ func PackPaddedSequence(x *tensor.Tensor, lengths []int, o PackOptions) *PackedS
 	return p
 }
 
-// firstLonger returns the first sequence that is longer than the one before, 0 for none.
+// firstLonger returns the index of the first sequence that is longer than the one before, or 0.
 func firstLonger(lengths []int) int {
 	for i := 1; i < len(lengths); i++ {
 		if lengths[i] > lengths[i-1] {
@@ -143,7 +143,7 @@ func firstLonger(lengths []int) int {
 	return 0
 }
 
-// sizesOf counts the sequences that have each step.
+// sizesOf returns, for each step, the number of sequences that have this step.
 func sizesOf(lengths []int) []int {
 	sizes := make([]int, slices.Max(lengths))
 	for _, l := range lengths {
@@ -154,17 +154,18 @@ func sizesOf(lengths []int) []int {
 	return sizes
 }
 
-// PadOptions are what [PadPackedSequence] and [PadSequence] may be told.
+// PadOptions are the options of [PadPackedSequence] and [PadSequence].
 type PadOptions struct {
 	BatchFirst bool    // sequences are [n, length, …] instead of [length, n, …]
 	Value      float64 // of the padding
-	// of the result, at least that of the longest sequence; 0 stands for that: torch's total_length
+	// number of steps of the result, at least that of the longest sequence; 0: as many as the
+	// longest has. torch's total_length
 	Length int
-	Left   bool // of [PadSequence]: the padding is before the sequences instead of behind
+	Left   bool // only for [PadSequence]: pad before the sequences instead of after them
 }
 
-// PadPackedSequence undoes [PackPaddedSequence]: it returns the sequences, [length, n, …], padded
-// with a value, and their lengths, in the order in which they were before.
+// PadPackedSequence undoes [PackPaddedSequence]. It returns the sequences, [length, n, …], padded
+// with o.Value, and their lengths, both in the original order.
 func PadPackedSequence(p *PackedSequence, o PadOptions) (x *tensor.Tensor, lengths []int) {
 	const op = "pad_packed_sequence"
 	if p == nil {
@@ -185,8 +186,8 @@ func PadPackedSequence(p *PackedSequence, o PadOptions) (x *tensor.Tensor, lengt
 	return spread(p.Data, rows, o, steps, n), p.Lengths()
 }
 
-// PadSequence joins sequences, [length, …] of one type, whose shapes differ in the length alone:
-// [longest, n, …].
+// PadSequence joins sequences, [length, …], into one padded tensor, [longest, n, …]. The sequences
+// have the same type, and only their lengths differ.
 func PadSequence(list []*tensor.Tensor, o PadOptions) *tensor.Tensor {
 	const op = "pad_sequence"
 	longest := checkSequences(op, list)
@@ -203,7 +204,8 @@ func PadSequence(list []*tensor.Tensor, o PadOptions) *tensor.Tensor {
 	return spread(tensor.Cat(0, list...), rows, o, steps, len(list))
 }
 
-// PackSequence packs sequences, [length, …], in the order of their lengths; with unsorted in any.
+// PackSequence packs sequences, [length, …]. Unless unsorted is set, their lengths must not
+// increase.
 func PackSequence(list []*tensor.Tensor, unsorted bool) *PackedSequence {
 	const op = "pack_sequence"
 	checkSequences(op, list)
@@ -217,7 +219,8 @@ func PackSequence(list []*tensor.Tensor, unsorted bool) *PackedSequence {
 	return p
 }
 
-// UnpadSequence undoes [PadSequence] of the given lengths, padded behind: it returns views of x.
+// UnpadSequence undoes [PadSequence]: it returns views of x with the given lengths. The padding
+// must be after the sequences.
 func UnpadSequence(x *tensor.Tensor, lengths []int, batchFirst bool) []*tensor.Tensor {
 	const op = "unpad_sequence"
 	given(op, x)
@@ -241,7 +244,7 @@ func UnpadSequence(x *tensor.Tensor, lengths []int, batchFirst bool) []*tensor.T
 	return out
 }
 
-// checkSequences returns the greatest length.
+// checkSequences checks the sequences' shapes and returns the greatest length.
 func checkSequences(op string, list []*tensor.Tensor) int {
 	if len(list) == 0 {
 		misuse(op, tensor.ErrValue, "there are no sequences")
@@ -265,7 +268,7 @@ func padTo(op string, o PadOptions, longest int, x *tensor.Tensor) int {
 	return max(longest, o.Length)
 }
 
-// placeOf is the row of step t of sequence b.
+// placeOf returns the index of the row with step t of sequence b.
 func placeOf(o PadOptions, t, b, steps, n int) int {
 	if o.BatchFirst {
 		return b*steps + t
@@ -273,7 +276,7 @@ func placeOf(o PadOptions, t, b, steps, n int) int {
 	return t*n + b
 }
 
-// spread puts rows of data into a padded result.
+// spread copies row i of data into row rows[i] of a padded result.
 func spread(data *tensor.Tensor, rows []int, o PadOptions, steps, n int) *tensor.Tensor {
 	return contained(data.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		dims := data.Shape().Slice()

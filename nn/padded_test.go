@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Convolutions that pad their input with itself give PyTorch's results and gradients.
+// Convolutions that pad their input with its own elements have PyTorch's results and gradients.
 func TestGoldenPaddingModes(t *testing.T) {
 	goldenModels(t, "testdata/padded.safetensors.gz", 60, map[string]goldenModel{
 		"conv": func(a golden.Args, opts ...nn.Option) (any, func(x, masks []*tt) []*tt) {
@@ -36,8 +36,8 @@ func TestGoldenPaddingModes(t *testing.T) {
 	})
 }
 
-// What is wrong with a convolution's options is said as without a mode; more padding than there is
-// to reflect is refused.
+// Wrong options of a convolution raise the same errors as without a padding mode. A reflection
+// wider than the input is an error.
 func TestPaddingModeMistakes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for name, l := range map[string]*nn.Conv2d{
@@ -53,7 +53,7 @@ func TestPaddingModeMistakes(t *testing.T) {
 	})
 }
 
-// At the edges a reflection is no darker than the rest, as zeros would make it.
+// Padding by reflection does not darken the edges, as zeros would.
 func ExamplePaddingMode() {
 	for _, mode := range []string{"zeros", "reflect"} {
 		l := nn.NewConv1d(1, 1, 3, nn.Padding(1), nn.PaddingMode(mode), nn.NoBias())

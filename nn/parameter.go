@@ -6,13 +6,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Parameter returns x as what a model learns: a leaf that requires a gradient and shares the memory
-// of x, torch.nn.Parameter. A result is cut off its graph.
+// Parameter returns a leaf that requires a gradient and shares the memory of x: torch.nn.Parameter.
+// If x is the result of an op, the parameter is not connected to x's graph.
 //
-// The parameter belongs to the scope of x, as do its gradient and what an optimizer remembers of
-// it. If x was made without a scope that is the root scope, which is where the parameters of a
-// model belong. Otherwise the parameter ends with the scope of x. It may replace x, which can be
-// freed.
+// The parameter belongs to the scope of x, as do its gradient and an optimizer's state for it. A
+// tensor made without a scope belongs to the root scope, as the parameters of a model should. In
+// any other scope the parameter ends with the scope. x may be freed; the parameter keeps the
+// memory.
 //
 //	type Scale struct {
 //		nn.Base
@@ -29,10 +29,10 @@ func Parameter(x *tensor.Tensor) *tensor.Tensor {
 	return x.Detach().RequiresGrad()
 }
 
-// ParametersToVector returns the elements of all parameters, one after another, as one vector:
-// torch.nn.utils.parameters_to_vector. Gradients flow back to the parameters, which are on one
-// device. It is for what works on a model as a point in space: norms, distances, interpolation,
-// optimizers of one's own.
+// ParametersToVector returns the elements of all parameters, one parameter after another, as one
+// vector: torch.nn.utils.parameters_to_vector. Gradients flow back to the parameters, which must be
+// on one device. Use it to treat a model as a point in space: for norms, distances, interpolation,
+// or your own optimizers.
 func ParametersToVector(params []*tensor.Tensor) (v *tensor.Tensor) {
 	if len(params) == 0 {
 		misuse("parameters_to_vector", tensor.ErrValue, "there are no parameters")
@@ -48,9 +48,9 @@ func ParametersToVector(params []*tensor.Tensor) (v *tensor.Tensor) {
 	return v
 }
 
-// VectorToParameters copies the elements of v into the parameters, one after another:
-// torch.nn.utils.vector_to_parameters. v has as many as they have together. The tensors stay the
-// same, and no gradient is recorded; for one there is [Replace].
+// VectorToParameters copies the elements of v into the parameters, one parameter after another:
+// torch.nn.utils.vector_to_parameters. v must have as many elements as all parameters together. The
+// *Tensors remain the same, and the copy is not recorded for gradients; [Replace] is.
 func VectorToParameters(v *tensor.Tensor, params []*tensor.Tensor) {
 	const op = "vector_to_parameters"
 	given(op, v)

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A parameter is a leaf with a gradient in the scope of its values, whatever these are.
+// Parameter returns a leaf that requires a gradient, in the scope of its argument, whatever that
+// argument is.
 func TestParameter(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(2, 3)
@@ -24,7 +25,7 @@ func TestParameter(t *testing.T) {
 				t.Errorf("%s: %v", name, p)
 			}
 			p.Square().Sum().Backward()
-			// to 0, in the memory of v
+			// the step sets p to 0, and v, which shares its memory
 			optim.NewSGD([]*tensor.Tensor{p}, optim.SGDConfig{LR: 0.5}).Step()
 			if v.Abs().Sum().Item() != 0 {
 				t.Errorf("%s: the memory is not shared: %v", name, v.Floats())
@@ -43,8 +44,8 @@ func TestParameter(t *testing.T) {
 	}
 }
 
-// Embeddings of positions are added to what comes in: position holds them, and index is made where
-// x is.
+// positions adds position embeddings to its input. position is the table; Forward makes index on
+// the device of x.
 type positions struct {
 	nn.Base
 	Table *tensor.Tensor `nn:"table"`
@@ -98,7 +99,7 @@ func TestParametersAsAVector(t *testing.T) {
 	}
 }
 
-// Half of the way from one model to another.
+// The point halfway between two models.
 func ExampleVectorToParameters() {
 	a, b := nn.NewLinear(1, 2, nn.NoBias()), nn.NewLinear(1, 2, nn.NoBias())
 	nn.VectorToParameters(tensor.From([]float32{1, 2}), nn.Parameters(a))

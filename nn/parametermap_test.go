@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A map of parameters is found by whatever walks a model: names, state dicts, copies, devices,
+// All functions that walk a model handle a map of parameters: names, state dicts, copies, devices,
 // freezing, descriptions.
 func TestParameterMap(t *testing.T) {
 	type net struct {

@@ -18,7 +18,8 @@ type theirs struct{}
 
 func (theirs) Error() string { return "theirs" }
 
-// Try returns what any package of the library panics with, and nothing else.
+// Try returns the errors with which any package of the library panics, and passes other panics
+// through.
 func TestTryReturnsTheLibrarysErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		f  func()

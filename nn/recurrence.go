@@ -10,16 +10,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A recurrence is one layer in one direction, over all steps: the function of
+// A recurrence is one layer in one direction, over all steps. It is a tensor.Function of
 //
 //	x [rows, in], h0 [n, out], w_ih [gates·hidden, in], w_hh [gates·hidden, out],
 //	b_ih and b_hh [gates·hidden] with bias,
 //	c0 [n, hidden] for lstm, and w_hr [out, hidden] with proj
 //
-// whose result is a vector: the states of all rows, [rows, out], the last ones, [n, out], and
-// lstm's last c, [n, hidden]. Rows are those of step 0, then those of step 1, and so on, which are
-// not more. The products with the input are one for all steps; a step is a product with the state
-// and one kernel. Kept for the gradient are the gates behind their activations, and the states.
+// whose result is a vector of three parts: the states of all rows, [rows, out], the last states,
+// [n, out], and for lstm the last c, [n, hidden]. The rows of step 0 come first, then those of step
+// 1, and so on; no step has more rows than the step before. One product with the input serves all
+// steps. Each step is a product with the state and one kernel. The gates after their activations
+// and the states are saved for the gradient.
 type recurrence struct {
 	cell    cell
 	sizes   []int // rows of each step
@@ -31,14 +32,14 @@ type recurrence struct {
 
 func (f *recurrence) Name() string { return f.cell.String() }
 
-// A stretch is a part of the rows of one step whose states before lie side by side.
+// A stretch is a range of rows of one step whose previous states are contiguous.
 type stretch struct {
-	at, n int // rows
-	lo    int // their place in a step
-	prev  int // rows of the states before; -1: those of h0
+	at, n int // the first row, and the number of rows
+	lo    int // the first row's index in its step
+	prev  int // the first row of the previous states; -1: they are rows of h0
 }
 
-// stretches lists them in the order of the steps' computation.
+// stretches returns the stretches in the order in which the steps are computed.
 func (f *recurrence) stretches() []stretch {
 	var list []stretch
 	start := make([]int, len(f.sizes)+1)
@@ -65,7 +66,8 @@ func (f *recurrence) stretches() []stretch {
 	return list
 }
 
-// ends lists the rows of the last states: copies of n rows from at to lo.
+// ends returns where the last states are: n rows from row at belong into rows lo and up of the
+// result.
 func (f *recurrence) ends() []stretch {
 	if f.reverse {
 		return []stretch{{at: 0, n: f.sizes[0]}}
@@ -85,7 +87,7 @@ func (f *recurrence) ends() []stretch {
 	return list
 }
 
-// joined merges stretches that lie side by side, and so do their states before.
+// joined merges stretches that are contiguous if their previous states are contiguous too.
 func joined(list []stretch) []stretch {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b stretch) int { return cmp.Compare(a.at, b.at) })
@@ -110,14 +112,14 @@ func columnsOf(v device.View, k, n int) device.View {
 	return v
 }
 
-// A queue puts kernels on a stream until one fails.
+// A queue launches primitives on a stream until one fails.
 type queue struct {
 	dev     device.Device
 	s       device.Stream
 	err     error
 	mapping device.Map
 	times   device.MatMul
-	tf32    bool // products may be of tf32
+	tf32    bool // products of float32 may use tf32
 }
 
 func (q *queue) mapTo(p *expr.Program, outs, ins []device.View) {
@@ -140,7 +142,7 @@ func flipped(v device.View) device.View {
 	return v
 }
 
-// recurrenceIn are the operands by their names.
+// recurrenceIn has the operands of a recurrence by name.
 type recurrenceIn struct{ x, h0, wih, whh, bih, bhh, c0, whr *tensor.Tensor }
 
 func (f *recurrence) named(in []*tensor.Tensor) (o recurrenceIn) {
@@ -159,8 +161,8 @@ func (f *recurrence) named(in []*tensor.Tensor) (o recurrenceIn) {
 	return o
 }
 
-// inputBias is the bias of the products with the input: all of it, but what gru adds to the state's
-// share of its new gate.
+// inputBias returns the bias that is added to the products with the input: the sum of both biases.
+// For gru it leaves out the part that stateBias returns.
 func (f *recurrence) inputBias(o recurrenceIn) *tensor.Tensor {
 	if f.cell != gruCell {
 		return o.bih.Add(o.bhh)
@@ -169,7 +171,7 @@ func (f *recurrence) inputBias(o recurrenceIn) *tensor.Tensor {
 	return tensor.Cat(0, o.bih.Narrow(0, 0, h).Add(o.bhh.Narrow(0, 0, h)), o.bih.Narrow(0, h, f.hidden))
 }
 
-// stateBias is what gru adds to the state's share of its new gate, nil for none.
+// stateBias returns the bias that gru adds to the new gate's product with the state, nil for none.
 func (f *recurrence) stateBias(o recurrenceIn) *tensor.Tensor {
 	if f.cell != gruCell || !f.bias {
 		return nil
@@ -177,7 +179,7 @@ func (f *recurrence) stateBias(o recurrenceIn) *tensor.Tensor {
 	return o.bhh.Narrow(0, 2*f.hidden, f.hidden)
 }
 
-// split returns the parts of a vector of results or of their gradients.
+// split returns the parts of a result, or of its gradient.
 func (f *recurrence) split(v *tensor.Tensor, rows, n, out int) (y, h, c *tensor.Tensor) {
 	y, h = v.Narrow(0, 0, rows*out).Reshape(rows, out), v.Narrow(0, rows*out, n*out).Reshape(n, out)
 	if f.cell == lstmCell {
@@ -208,7 +210,8 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 	outs := []*tensor.Tensor{y, last, gates, m.Empty(n, gates.Dim(1))}
 	back := o.whh.T()
 	if len(f.sizes) > 4 && 16*n > min(out, 256) {
-		// once, instead of in the product of every step; products of few rows read it as it is
+		// Transposed once, instead of in the product of every step. Products of few rows read the
+		// transposed view directly.
 		back = back.Contiguous()
 	}
 	ins := []*tensor.Tensor{o.h0, back}
@@ -221,7 +224,7 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 		*to = append(*to, t)
 		return func(v []device.View) device.View { return v[at] }
 	}
-	var states, inner, q *tensor.Tensor // of all rows: lstm's c, what proj multiplies, gru's q
+	var states, inner, q *tensor.Tensor // lstm's c, the factor of w_hr, gru's q
 	if f.cell == lstmCell {
 		if states = lastC; keep {
 			states = m.Empty(rows, hidden)
@@ -326,7 +329,7 @@ func (f *recurrence) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Ten
 	return result
 }
 
-// through computes the same with ops on tensors, so that what comes out has a place in the graph.
+// through computes the same with ops on tensors, so that the result is recorded in the graph.
 func (f *recurrence) through(in []*tensor.Tensor) *tensor.Tensor {
 	o := f.named(in)
 	n, out := o.h0.Dim(0), o.h0.Dim(1)
@@ -340,14 +343,16 @@ func (f *recurrence) through(in []*tensor.Tensor) *tensor.Tensor {
 		c = c.Narrow(0, 0, 0)
 	}
 	results := make([]*tensor.Tensor, len(f.sizes))
-	var ended, endedC []*tensor.Tensor // last states, the last first
+	// last states of the sequences that have ended, the first that ended first
+	var ended, endedC []*tensor.Tensor
 	for i := range f.sizes {
 		t := i
 		if f.reverse {
 			t = len(f.sizes) - 1 - i
 		}
 		size := f.sizes[t]
-		// fit cuts the states of those that have ended off, and begins new ones.
+		// fit cuts off the states of sequences that have ended, and adds those of sequences that
+		// begin.
 		fit := func(x, first *tensor.Tensor, ended *[]*tensor.Tensor) *tensor.Tensor {
 			had := x.Dim(0)
 			if had > size {

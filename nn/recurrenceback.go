@@ -29,8 +29,8 @@ func sumProgram(t dtype.Type) *expr.Program {
 	return programOf(&addPrograms, t, expr.X(0).Add(expr.X(1)), 2)
 }
 
-// VJP goes back through the steps (P. Werbos, Backpropagation through time, 1990): a kernel and a
-// product a step, then one product for each weight.
+// VJP goes back through the steps (P. Werbos, Backpropagation through time, 1990). Each step is one
+// kernel and one product. One product for each weight follows.
 func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	operands := 4
 	if f.bias {
@@ -57,8 +57,8 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	dy, lastH, lastC := f.split(g.Contiguous(), rows, n, out)
 	dh := lastH.Clone()
 	width := f.cell.gates() * hidden
-	dx := m.Empty(rows, width) // of the input's share of the gates
-	dt := dx                   // of the state's share
+	dx := m.Empty(rows, width) // gradient of the gates' products with the input
+	dt := dx                   // gradient of the gates' products with the state
 	outs := []*tensor.Tensor{dh, dx}
 	ins := []*tensor.Tensor{y, dy, o.h0, o.whh}
 	k := operands + 1
@@ -81,7 +81,7 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 		outs = append(outs, dt, part)
 	}
 	list := f.stretches()
-	before := m.Empty(rows, out) // the states before
+	before := m.Empty(rows, out) // the previous state of each row
 	outs = append(outs, before)
 	if rows > 0 {
 		program := cellKey{cell: f.cell, t: o.x.Type(), back: true, keeps: f.cell == lstmCell && !f.proj}.program()
@@ -98,7 +98,8 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 			}
 			for i := len(list) - 1; i >= 0; i-- {
 				p := list[i]
-				// earlier is the state before the step, in v for all rows, or in first.
+				// earlier returns the state before the step: rows of v, which has all rows, or of
+				// first.
 				earlier := func(v, first device.View) device.View {
 					if p.prev >= 0 {
 						return rowsOf(v, p.prev, p.n)
@@ -170,9 +171,10 @@ func (f *recurrence) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return grads
 }
 
-// differentiable is VJP as a part of the graph: the gradient of the composition.
+// differentiable is VJP recorded in the graph: the gradient of the composition.
 func (f *recurrence) differentiable(c *tensor.Context, in []*tensor.Tensor, g *tensor.Tensor) []*tensor.Tensor {
-	// A view of each operand stands for it alone, also where one operand comes from another.
+	// A view of each operand keeps the gradients of the operands apart, also where one operand was
+	// computed from another.
 	alone := make([]*tensor.Tensor, len(in))
 	var wanted []*tensor.Tensor
 	for i, x := range in {

@@ -8,22 +8,23 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// RecurrentOptions are what a recurrent layer may be told when it is made; the zero value is
-// torch's default.
+// RecurrentOptions are the settings of a new recurrent layer; the zero value is torch's default.
 type RecurrentOptions struct {
-	Layers int // one above the other; 0 stands for 1
-	// a second one goes through the sequences from their ends; results lie side by side
+	Layers int // number of stacked layers; 0 means 1
+	// a second pass runs backward through the sequences; the results are concatenated
 	Bidirectional bool
-	// sequences are [n, length, features] instead of [length, n, features]; states are not
+	// sequences are [n, length, features] instead of [length, n, features]; states keep their
+	// layout
 	BatchFirst bool
-	// the probability with which what goes from layer to layer is dropped in training
+	// the probability that training drops an element between two layers
 	Dropout  float64
-	ProjSize int  // of [LSTM]: the states are projected to that many features; 0 for none
-	Relu     bool // of [RNN]: relu instead of tanh
+	ProjSize int  // only for [LSTM]: states are projected to this number of features; 0: not
+	Relu     bool // only for [RNN]: relu instead of tanh
 }
 
-// RecurrentWeights are the parameters of one layer in one direction. Their rows are the gates', one
-// behind the other: input, forget, cell and output of [LSTM]; reset, update and new of [GRU].
+// RecurrentWeights are the parameters of one layer in one direction. A weight has a block of rows
+// for each gate, in this order: input, forget, cell and output for [LSTM]; reset, update and new
+// for [GRU].
 type RecurrentWeights struct {
 	WeightIH *tensor.Tensor `nn:"weight_ih"` // [gates·hidden, features]
 	WeightHH *tensor.Tensor `nn:"weight_hh"` // [gates·hidden, states]
@@ -32,15 +33,15 @@ type RecurrentWeights struct {
 	WeightHR *tensor.Tensor `nn:"weight_hr"` // [ProjSize, hidden], nil for none
 }
 
-// Recurrent is what [RNN], [LSTM] and [GRU] share. Its parameters have torch's names: weight_ih_l0,
-// weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0, with _reverse behind for the second
-// direction.
+// Recurrent is the common part of [RNN], [LSTM] and [GRU]. Its parameters have torch's names:
+// weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0. Those of the second direction
+// end in _reverse.
 type Recurrent struct {
 	Base
-	Weights  []*RecurrentWeights `nn:"-"` // of layer 0, its second direction, layer 1 …
+	Weights  []*RecurrentWeights `nn:"-"` // layer 0, its second direction, layer 1, …
 	Features int                 // of the input
 	Hidden   int                 // of a state, before projection
-	Options  RecurrentOptions    // Layers is filled in
+	Options  RecurrentOptions    // with Layers filled in
 	cell     cell
 }
 
@@ -99,7 +100,7 @@ func (l *Recurrent) directions() int {
 	return 1
 }
 
-// out returns the features of a state.
+// out returns the number of features of a state.
 func (l *Recurrent) out() int {
 	if l.Options.ProjSize > 0 {
 		return l.Options.ProjSize
@@ -107,7 +108,7 @@ func (l *Recurrent) out() int {
 	return l.Hidden
 }
 
-// ownParams lists the parameters by torch's names, which hold the number of their layer.
+// ownParams lists the parameters by torch's names, which contain the number of the layer.
 func (l Recurrent) ownParams() []Param {
 	var list []Param
 	for k, w := range l.Weights {
@@ -128,10 +129,10 @@ func (l Recurrent) ownParams() []Param {
 	return list
 }
 
-// states are h0 and c0 on the way in, h and c on the way out: [layers·directions, n, features].
+// states are h0 and c0 before a call, h and c after it: [layers·directions, n, features].
 type states struct{ h, c *tensor.Tensor }
 
-// apply runs all layers over rows of data in scope c, of steps of the given sizes.
+// apply runs all layers in scope c over data, whose steps have these numbers of rows.
 func (l *Recurrent) apply(c *tensor.Scope, data *tensor.Tensor, sizes []int, first states) (*tensor.Tensor, states) {
 	n, rows, out := sizes[0], data.Dim(0), l.out()
 	m := c.On(data.Device()).Typed(data.Type())
@@ -174,7 +175,7 @@ func (l *Recurrent) apply(c *tensor.Scope, data *tensor.Tensor, sizes []int, fir
 	return data, last
 }
 
-// padded runs the layer over x, whose sequences have one length.
+// padded runs the layer over x, in which all sequences have the same length.
 func (l *Recurrent) padded(x *tensor.Tensor, first states) (y *tensor.Tensor, last states) {
 	op := l.cell.String()
 	given(op, x)
@@ -245,7 +246,7 @@ func (l *Recurrent) packed(p *PackedSequence, first states) (y *PackedSequence, 
 	return y, last
 }
 
-// each applies f to the states that there are.
+// each applies f to the states that are not nil.
 func (s states) each(f func(*tensor.Tensor) *tensor.Tensor) states {
 	if s.h != nil {
 		s.h = f(s.h)
@@ -301,12 +302,12 @@ func (l *Recurrent) checkStates(s states, n int, alone bool, in []*tensor.Tensor
 	check("c0", s.c, l.Hidden)
 }
 
-// RNN is hₜ = tanh(W_ih·xₜ + b_ih + W_hh·hₜ₋₁ + b_hh) (J. Elman, Finding structure in time, 1990),
-// or with relu for tanh.
+// RNN is hₜ = tanh(W_ih·xₜ + b_ih + W_hh·hₜ₋₁ + b_hh) (J. Elman, Finding structure in time, 1990).
+// The option Relu replaces tanh by relu.
 type RNN struct{ Recurrent }
 
-// NewRNN returns a layer from inputs of in features to states of hidden ones. Parameters are
-// uniform in ±1/√hidden, as torch's; [NoBias] leaves the biases out.
+// NewRNN returns a layer with in input features and hidden state features. As in torch, parameters
+// are uniform in ±1/√hidden. [NoBias] leaves the biases out.
 func NewRNN(in, hidden int, o RecurrentOptions, opts ...Option) *RNN {
 	c := tanhCell
 	if o.Relu {
@@ -315,68 +316,70 @@ func NewRNN(in, hidden int, o RecurrentOptions, opts ...Option) *RNN {
 	return &RNN{newRecurrent(c, in, hidden, o, opts)}
 }
 
-// Forward maps x of shape [length, n, features] to the states of the last layer at each step,
-// [length, n, directions·hidden]. It also returns h, the states of each layer and direction after
-// the last step, [layers·directions, n, hidden]. It begins with h0 of the latter shape, nil for
-// zeros. n comes first in x and y with BatchFirst, and may be absent everywhere. Hooks see x and y.
+// Forward maps x of shape [length, n, features] to y and h. y are the states of the last layer at
+// each step, [length, n, directions·hidden]. h are the states of each layer and direction after the
+// last step, [layers·directions, n, hidden]. h0 are the initial states, with the shape of h; nil
+// means zeros. With BatchFirst n is the first dimension of x and y. All tensors may omit n. Hooks
+// see x and y.
 func (l *RNN) Forward(x, h0 *tensor.Tensor) (y, h *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	y, last := l.padded(x, states{h: h0})
 	return y, last.h
 }
 
-// ForwardPacked is Forward of sequences of several lengths. h belongs to the last step of each; as
-// h0 it is in the order in which the sequences were before they were packed. Hooks do not see it.
+// ForwardPacked is Forward for sequences of several lengths. h has the state after the last step of
+// each sequence. h0 and h are in the order of the sequences before packing. Hooks do not see this
+// call.
 func (l *RNN) ForwardPacked(p *PackedSequence, h0 *tensor.Tensor) (y *PackedSequence, h *tensor.Tensor) {
 	y, last := l.packed(p, states{h: h0})
 	return y, last.h
 }
 
-// GRU is the gated recurrent unit (K. Cho et al., arXiv:1406.1078): with gates r = σ(…) and z =
-// σ(…) of the input and the state, n = tanh(W_in·xₜ + b_in + r·(W_hn·hₜ₋₁ + b_hn)), and hₜ =
-// (1-z)·n + z·hₜ₋₁.
+// GRU is the gated recurrent unit (K. Cho et al., arXiv:1406.1078). Its gates r = σ(…) and z = σ(…)
+// are functions of the input and the state. With n = tanh(W_in·xₜ + b_in + r·(W_hn·hₜ₋₁ + b_hn))
+// the state is hₜ = (1-z)·n + z·hₜ₋₁.
 type GRU struct{ Recurrent }
 
-// NewGRU returns a layer from inputs of in features to states of hidden ones. Parameters are
-// uniform in ±1/√hidden, as torch's; [NoBias] leaves the biases out.
+// NewGRU returns a layer with in input features and hidden state features. As in torch, parameters
+// are uniform in ±1/√hidden. [NoBias] leaves the biases out.
 func NewGRU(in, hidden int, o RecurrentOptions, opts ...Option) *GRU {
 	return &GRU{newRecurrent(gruCell, in, hidden, o, opts)}
 }
 
-// Forward is that of [RNN.Forward].
+// Forward works as [RNN.Forward].
 func (l *GRU) Forward(x, h0 *tensor.Tensor) (y, h *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	y, last := l.padded(x, states{h: h0})
 	return y, last.h
 }
 
-// ForwardPacked is that of [RNN.ForwardPacked].
+// ForwardPacked works as [RNN.ForwardPacked].
 func (l *GRU) ForwardPacked(p *PackedSequence, h0 *tensor.Tensor) (y *PackedSequence, h *tensor.Tensor) {
 	y, last := l.packed(p, states{h: h0})
 	return y, last.h
 }
 
 // LSTM is long short-term memory (S. Hochreiter, J. Schmidhuber, 1997, with the forget gate of F.
-// Gers et al., 2000). It has gates i, f and o = σ(…), and g = tanh(…), of the input and the state.
-// Its states are cₜ = f·cₜ₋₁ + i·g and hₜ = o·tanh(cₜ). With ProjSize hₜ is multiplied by W_hr (H.
-// Sak et al., arXiv:1402.1128).
+// Gers et al., 2000). Its gates i, f, o = σ(…) and g = tanh(…) are functions of the input and the
+// state. Its states are cₜ = f·cₜ₋₁ + i·g and hₜ = o·tanh(cₜ). With ProjSize hₜ is multiplied by
+// W_hr (H. Sak et al., arXiv:1402.1128).
 type LSTM struct{ Recurrent }
 
-// NewLSTM returns a layer from inputs of in features to states of hidden ones. Parameters are
-// uniform in ±1/√hidden, as torch's; [NoBias] leaves the biases out.
+// NewLSTM returns a layer with in input features and hidden state features. As in torch, parameters
+// are uniform in ±1/√hidden. [NoBias] leaves the biases out.
 func NewLSTM(in, hidden int, o RecurrentOptions, opts ...Option) *LSTM {
 	return &LSTM{newRecurrent(lstmCell, in, hidden, o, opts)}
 }
 
-// Forward is that of [RNN.Forward], with a second state c [layers·directions, n, hidden]. With
-// ProjSize h and y have that many features. Each of h0 and c0 may be nil for zeros.
+// Forward works as [RNN.Forward], with a second state c [layers·directions, n, hidden]. With
+// ProjSize y and h have ProjSize features instead of hidden. h0 and c0 may each be nil, for zeros.
 func (l *LSTM) Forward(x, h0, c0 *tensor.Tensor) (y, h, c *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	y, last := l.padded(x, states{h0, c0})
 	return y, last.h, last.c
 }
 
-// ForwardPacked is that of [RNN.ForwardPacked].
+// ForwardPacked works as [RNN.ForwardPacked], with a second state.
 func (l *LSTM) ForwardPacked(p *PackedSequence, h0, c0 *tensor.Tensor) (y *PackedSequence, h, c *tensor.Tensor) {
 	y, last := l.packed(p, states{h0, c0})
 	return y, last.h, last.c

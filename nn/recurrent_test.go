@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// First and second derivatives by inputs, states and all weights: what goes back through the steps
-// against central differences, what is differentiated twice too.
+// First and second derivatives by inputs, states and all weights equal central differences. This
+// tests both the VJP through the steps and the differentiable composition.
 func TestRecurrentDerivatives(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		opts := []nn.Option{nn.In(s), nn.Typed(dtype.F64)}
@@ -76,8 +76,8 @@ func TestRecurrentDerivatives(t *testing.T) {
 	}, tensor.Seed(7))
 }
 
-// A state that comes from an earlier call goes through both calls' weights, in derivatives of both
-// orders.
+// If a state comes from an earlier call, derivatives of both orders include the weights of both
+// calls.
 func TestRecurrentCarriesState(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		l := nn.NewGRU(1, 2, nn.RecurrentOptions{}, nn.In(s), nn.Typed(dtype.F64))
@@ -102,8 +102,8 @@ func TestRecurrentCarriesState(t *testing.T) {
 	}, tensor.Seed(7))
 }
 
-// A call keeps for the gradient, a row: the gates, the states and what the result is, and no more
-// with more steps; without gradients nothing but results.
+// For the gradient a call keeps, for each row, the gates, the states and the result; more steps do
+// not add to that. Without gradients it keeps only results.
 func TestRecurrentMemory(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -112,7 +112,7 @@ func TestRecurrentMemory(t *testing.T) {
 	dev := gpus[0]
 	const steps, n, hidden = 64, 4, 32
 	for name, c := range map[string]struct {
-		keeps, peak float64 // a row, in floats by hidden
+		keeps, peak float64 // for each row, in units of hidden floats
 		run         func(s *tensor.Scope) func(x *tt) *tt
 	}{
 		// torch on a CPU keeps i, f, g, o, c, tanh(c) and h
@@ -159,8 +159,8 @@ func TestRecurrentMemory(t *testing.T) {
 	}
 }
 
-// A recurrent layer is a layer like others, also where it stands by value: its parameters have
-// torch's names, and go to files and back.
+// A recurrent layer is an ordinary layer, even as a field by value: its parameters have torch's
+// names, and can be saved and loaded.
 func TestRecurrentInModel(t *testing.T) {
 	type model struct {
 		Encoder nn.LSTM
@@ -204,7 +204,7 @@ func TestRecurrentInModel(t *testing.T) {
 	}
 }
 
-// Several goroutines may run one layer, forwards and back.
+// Several goroutines may run one layer at the same time, forward and backward.
 func TestRecurrentAtOnce(t *testing.T) {
 	l := nn.NewLSTM(2, 3, nn.RecurrentOptions{Bidirectional: true})
 	x := tensor.Root().Randn(6, 2, 2)
@@ -232,7 +232,7 @@ func TestRecurrentAtOnce(t *testing.T) {
 	}
 }
 
-// Padding is undone, in every order, and gradients go where the steps came from.
+// Unpadding undoes padding for sequences in any order, and gradients reach the original steps.
 func TestPacking(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		list := []*tt{s.Rand(2, 3).RequiresGrad(), s.Rand(4, 3).RequiresGrad(), s.Rand(1, 3).RequiresGrad()}
@@ -283,7 +283,7 @@ func TestPacking(t *testing.T) {
 	}, tensor.Seed(5))
 }
 
-// Dropout is between layers, in training.
+// Dropout acts between layers, and only in training.
 func TestRecurrentDropout(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		l := nn.NewGRU(3, 4, nn.RecurrentOptions{Layers: 2, Dropout: 1}, nn.In(s))
@@ -300,7 +300,7 @@ func TestRecurrentDropout(t *testing.T) {
 	}, tensor.Seed(5))
 }
 
-// Half precision is that of float32 but for its rounding.
+// Half precision gives the results of float32 except for rounding.
 func TestRecurrentHalf(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, ty := range []dtype.Type{dtype.F16, dtype.BF16} {

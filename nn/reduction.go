@@ -7,20 +7,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Reduction says what becomes of the losses of elements.
+// A Reduction says how a loss combines the losses of its elements.
 type Reduction uint8
 
-// The reductions. Mean is what a loss does when none is given, as in torch.
+// The reductions. As in torch, the default of a loss is Mean.
 const (
 	Mean Reduction = iota // their mean
 	Sum                   // their sum
-	None                  // nothing: the result has the elements' shape
-	// their sum by the size of the first dimension, torch's "batchmean"; of a scalar itself
+	None                  // no reduction: the result has the elements' shape
+	// their sum divided by the size of the first dimension, torch's "batchmean"; a scalar is itself
 	BatchMean
 )
 
-// reduce applies the reduction among r, at most one, to losses that no one else has: they are
-// freed.
+// reduce applies the reduction in r, or Mean if r is empty, and frees the losses. The caller must
+// not use loss afterwards. With None it returns loss itself.
 func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	how := Mean
 	if len(r) > 1 {
@@ -50,8 +50,8 @@ func reduce(op string, loss *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	return nil
 }
 
-// integers reports whether all operands are of integer types; bool among such is refused, as torch
-// refuses to subtract it.
+// integers reports whether all operands have integer types. It raises an error if there is a bool
+// among them, since torch refuses to subtract bools.
 func integers(op string, operands ...*tensor.Tensor) bool {
 	given(op, operands...)
 	bools := false
@@ -67,8 +67,8 @@ func integers(op string, operands ...*tensor.Tensor) bool {
 	return true
 }
 
-// reduceWeighted is reduce with torch's mean of weighted losses: their sum by that of the weights.
-// nil weights are 1.
+// reduceWeighted multiplies the losses by weight and reduces them. As in torch, Mean divides by the
+// sum of the weights. A nil weight means 1.
 func reduceWeighted(op string, loss, weight *tensor.Tensor, r []Reduction) *tensor.Tensor {
 	if weight == nil {
 		return reduce(op, loss, r)

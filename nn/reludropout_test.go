@@ -11,8 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A relu and a dropout behind it are one op in a chain in training, with the bits of the two.
-// Hooks, checkpoints and several goroutines see the same numbers, and anomaly checks name the op.
+// In a chain in training, a relu and the dropout after it are one op with the same bits as two.
+// Hooks, checkpoints and concurrent goroutines see the same numbers, and anomaly checks name the
+// op.
 func TestSequentialReluDropout(t *testing.T) {
 	a, b := nn.NewLinear(6, 8), nn.NewLinear(8, 3)
 	relu := func() nn.Module { return &nn.ReLU{} }
@@ -38,7 +39,7 @@ func TestSequentialReluDropout(t *testing.T) {
 			}
 		}
 	}
-	// op is where the first NaN comes from.
+	// op returns the op that produced the first NaN.
 	op := func(m nn.Module, modes ...tensor.Option) string {
 		err := tensor.Try(func() {
 			tensor.Do(func(s *tensor.Scope) { m.Forward(s.Full(math.NaN(), 500, 6)) }, append(modes, tensor.DetectAnomaly(tensor.AnomalyForward))...)
@@ -49,7 +50,8 @@ func TestSequentialReluDropout(t *testing.T) {
 		}
 		return found.Op
 	}
-	behind := func(relu nn.Module, p float64) nn.Module { // the layers without a linear one before
+	// the two layers without a linear layer before them
+	behind := func(relu nn.Module, p float64) nn.Module {
 		return nn.NewSequential(relu, nn.NewDropout(p))
 	}
 	for _, p := range []float64{0, 0.4, 1} {

@@ -8,24 +8,25 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// WeightNorm is a layer whose weight has its length and its direction apart: weight = G·V/‖V‖,
-// where each slice along Dim has a norm and a G of its own (T. Salimans, D. P. Kingma, "Weight
-// Normalization", 2016). It is torch.nn.utils.parametrizations.weight_norm, with its names in state
-// dicts. The field of the layer that held the weight is nil; what [WeightNorm.Weight] returns is
-// computed anew in each call.
+// WeightNorm is a layer whose weight is stored as length and direction: weight = G·V/‖V‖. Each
+// slice along Dim has its own norm and its own G (T. Salimans, D. P. Kingma, "Weight
+// Normalization", 2016). It is torch.nn.utils.parametrizations.weight_norm, with torch's names in
+// state dicts. The field that held the layer's weight is nil. [WeightNorm.Weight] computes the
+// weight anew in each call.
 type WeightNorm[L Module] struct {
 	Base
 	Layer L `nn:",inline"` // without its weight
-	// the norms: of the weight's shape, but 1 in all dimensions other than Dim; one number for -1
+	// norms, with the weight's rank and size 1 in all dimensions but Dim; for Dim -1 one number
 	G   *tensor.Tensor `nn:"parametrizations.weight.original0"`
-	V   *tensor.Tensor `nn:"parametrizations.weight.original1"` // of the weight's shape
+	V   *tensor.Tensor `nn:"parametrizations.weight.original1"` // with the weight's shape
 	Dim int
 }
 
-// NewWeightNorm takes the weight of a layer apart. The layer is the wrapper's from then on, and
-// computes what it did before. torch's dim is 0: that of outputs, or of inputs in a transposed
-// convolution. For one norm of the whole weight it is None in torch, and -1 here. It panics with an
-// *[Error] if the layer has no parameter called "weight".
+// NewWeightNorm splits the weight of a layer into length and direction. Afterwards the layer
+// belongs to the wrapper, which computes the same function as the layer did. torch's default for
+// dim is 0, the dimension of the outputs, or of a transposed convolution's inputs. With -1 the
+// whole weight has one norm; that is None in torch. It panics with an *[Error] if the layer has no
+// parameter named "weight".
 func NewWeightNorm[L Module](layer L, dim int) *WeightNorm[L] {
 	f := weightOf(layer)
 	w := f.Interface().(*tensor.Tensor)
@@ -57,7 +58,7 @@ func (m *WeightNorm[L]) norm(v *tensor.Tensor) *tensor.Tensor {
 	return v.Norm(2, dims...)
 }
 
-// Weight returns the layer's weight, in scope s.
+// Weight computes the layer's weight in scope s.
 func (m *WeightNorm[L]) Weight(s *tensor.Scope) (w *tensor.Tensor) {
 	s.Do(func(c *tensor.Scope) {
 		v := m.V.In(c)
@@ -74,34 +75,36 @@ func (m *WeightNorm[L]) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return forwardWith(m.Layer, m.Weight, x)
 }
 
-// Remove returns the layer with the weight as a parameter of its own again:
-// torch.nn.utils.parametrize.remove_parametrizations. The wrapper must not be used any more.
+// Remove returns the layer with its weight as an ordinary parameter again:
+// torch.nn.utils.parametrize.remove_parametrizations. The wrapper must not be used afterwards.
 func (m *WeightNorm[L]) Remove() L {
 	restoreWeight(m.Layer, m.Weight, m.V)
 	return m.Layer
 }
 
-// SpectralNorm is a layer whose weight is divided by its largest singular value, as the
-// discriminators of some GANs have it: weight = Original/σ, σ = uᵀ·W·v. W is the weight as a matrix
-// of Dim and all else. u and v are those of one more step of the power method in each call in
-// training (T. Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018).
-// It is torch.nn.utils.parametrizations.spectral_norm, with its names in state dicts. The field of
-// the layer that held the weight is nil; what [SpectralNorm.Weight] returns is computed anew in
-// each call. A weight of one dimension is divided by its norm, and has no u and v.
+// SpectralNorm is a layer whose weight is divided by its largest singular value, as in the
+// discriminators of some GANs: weight = Original/σ, with σ = uᵀ·W·v. W is the weight as a matrix,
+// with Dim as rows and all other dimensions as columns. In training each call updates u and v by
+// one more step of the power method (T. Miyato et al., "Spectral Normalization for Generative
+// Adversarial Networks", 2018).
+//
+// It is torch.nn.utils.parametrizations.spectral_norm, with torch's names in state dicts. The field
+// that held the layer's weight is nil. [SpectralNorm.Weight] computes the weight anew in each call.
+// A weight with one dimension is divided by its norm, and has no u and v.
 type SpectralNorm[L Module] struct {
 	Base
 	Layer      L              `nn:",inline"`                             // without its weight
-	Original   *tensor.Tensor `nn:"parametrizations.weight.original"`    // of the weight's shape
+	Original   *tensor.Tensor `nn:"parametrizations.weight.original"`    // with the weight's shape
 	U          *tensor.Tensor `nn:"parametrizations.weight.0._u,buffer"` // [rows of W]
 	V          *tensor.Tensor `nn:"parametrizations.weight.0._v,buffer"` // [columns of W]
-	Dim        int            // 0, or 1 of a transposed convolution, where outputs are
-	Iterations int            // of the power method in a call in training: 1
-	Eps        float64        // the least that a norm counts as: 1e-12
+	Dim        int            // dimension of the outputs: 0, or 1 for a transposed convolution
+	Iterations int            // steps of the power method in a training call: 1 by default
+	Eps        float64        // smaller norms are raised to Eps; 1e-12 by default
 }
 
-// NewSpectralNorm divides the weight of a layer by its largest singular value. The layer is the
-// wrapper's from then on. u and v begin as random numbers, on which it does 15 steps of the power
-// method. It panics with an *[Error] if the layer has no parameter called "weight".
+// NewSpectralNorm divides the weight of a layer by its largest singular value. Afterwards the layer
+// belongs to the wrapper. u and v begin as random vectors, improved by 15 steps of the power
+// method. It panics with an *[Error] if the layer has no parameter named "weight".
 func NewSpectralNorm[L Module](layer L) *SpectralNorm[L] {
 	f := weightOf(layer)
 	w := f.Interface().(*tensor.Tensor)
@@ -125,7 +128,7 @@ func NewSpectralNorm[L Module](layer L) *SpectralNorm[L] {
 	return m
 }
 
-// matrix is the weight with Dim first, and all other dimensions as one.
+// matrix returns the weight as a matrix with Dim as rows and all other dimensions as columns.
 func (m *SpectralNorm[L]) matrix(w *tensor.Tensor) *tensor.Tensor {
 	if m.Dim != 0 {
 		w = w.MoveAxis(m.Dim, 0)
@@ -133,7 +136,7 @@ func (m *SpectralNorm[L]) matrix(w *tensor.Tensor) *tensor.Tensor {
 	return w.Reshape(w.Dim(0), -1)
 }
 
-// power makes n steps of the power method, in scope s, so that they can be captured.
+// power makes n steps of the power method in scope s, so that a capture of s includes them.
 func (m *SpectralNorm[L]) power(s *tensor.Scope, n int) {
 	s.Do(func(c *tensor.Scope) {
 		w, u, v := m.matrix(m.Original.In(c)), m.U.In(c), m.V.In(c)
@@ -144,15 +147,15 @@ func (m *SpectralNorm[L]) power(s *tensor.Scope, n int) {
 	}, tensor.NoGrad(), tensor.NoAutocast())
 }
 
-// Weight returns the layer's weight, in scope s, from u and v as they are.
+// Weight computes the layer's weight in scope s, from the current u and v.
 func (m *SpectralNorm[L]) Weight(s *tensor.Scope) (w *tensor.Tensor) {
 	s.Do(func(c *tensor.Scope) {
 		o := m.Original.In(c)
 		if m.U == nil {
 			w = o.Normalize(2, 0, m.Eps)
 		} else {
-			// clones, since Backward wants u and v as they were, also if there is another call
-			// before it
+			// Clones, since Backward needs u and v as they are now, even if another call changes
+			// them before it.
 			w = o.Div(m.U.In(c).Clone().Dot(m.matrix(o).MatMul(m.V.In(c).Clone())))
 		}
 		c.Close(w)
@@ -160,7 +163,7 @@ func (m *SpectralNorm[L]) Weight(s *tensor.Scope) (w *tensor.Tensor) {
 	return w
 }
 
-// Forward applies the layer with its weight; in training it improves u and v before.
+// Forward applies the layer with its weight. In training it first improves u and v.
 func (m *SpectralNorm[L]) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer m.Enter(&x, &y)()
 	given("spectral_norm", x)
@@ -170,14 +173,14 @@ func (m *SpectralNorm[L]) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return forwardWith(m.Layer, m.Weight, x)
 }
 
-// Remove returns the layer with the weight, as it is, as a parameter of its own again:
-// torch.nn.utils.parametrize.remove_parametrizations. The wrapper must not be used any more.
+// Remove returns the layer with its current weight as an ordinary parameter again:
+// torch.nn.utils.parametrize.remove_parametrizations. The wrapper must not be used afterwards.
 func (m *SpectralNorm[L]) Remove() L {
 	restoreWeight(m.Layer, m.Weight, m.Original)
 	return m.Layer
 }
 
-// weightField finds the field of a layer that holds its parameter "weight".
+// weightField returns the field of a layer with the parameter "weight", and whether there is one.
 func weightField(layer any) (f reflect.Value, ok bool) {
 	v := reflect.ValueOf(layer)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
@@ -201,7 +204,7 @@ func weightField(layer any) (f reflect.Value, ok bool) {
 	return f, find(v.Elem())
 }
 
-// weightOf is weightField of a layer that has a weight.
+// weightOf is weightField, but panics if the layer has no weight.
 func weightOf(layer any) reflect.Value {
 	f, ok := weightField(layer)
 	if !ok || f.IsNil() {
@@ -210,22 +213,22 @@ func weightOf(layer any) reflect.Value {
 	return f
 }
 
-// forwardWith applies a copy of the layer that has a weight, so that calls at a time do not see
-// each other's.
+// forwardWith applies a copy of the layer that has the computed weight. The copy keeps concurrent
+// calls from seeing each other's weights.
 func forwardWith[L Module](layer L, weight func(s *tensor.Scope) *tensor.Tensor, x *tensor.Tensor) *tensor.Tensor {
 	given := reflect.ValueOf(layer).Elem()
 	l := reflect.New(given.Type())
 	l.Elem().Set(given)
 	f, _ := weightField(l.Interface())
 	w := weight(x.Scope())
-	if !x.Scope().GradEnabled() { // otherwise the graph has it, or wants it
+	if !x.Scope().GradEnabled() { // otherwise the graph may need it
 		defer w.Free()
 	}
 	f.Set(reflect.ValueOf(w))
 	return l.Interface().(Module).Forward(x)
 }
 
-// restoreWeight gives a layer a weight of its own that requires a gradient if was does.
+// restoreWeight stores a copy of the weight in the layer. The copy requires a gradient if was does.
 func restoreWeight(layer any, weight func(s *tensor.Scope) *tensor.Tensor, was *tensor.Tensor) {
 	f, _ := weightField(layer)
 	f.Set(reflect.ValueOf(weight(was.Scope()).Detach().Clone().SetRequiresGrad(was.NeedsGrad())))

@@ -18,8 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Losses, parameters, u and v of a training of all kinds of normalised weights are PyTorch's, by
-// PyTorch's names, within 1e-12.
+// For all kinds of normalised weights, a training's losses, parameters, u and v equal PyTorch's
+// within 1e-12. The names are PyTorch's too.
 func TestReparametrizedTrainingEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/reparam.safetensors.gz")
 	if err != nil {
@@ -109,12 +109,12 @@ func TestReparametrizedLayers(t *testing.T) {
 		t.Errorf("the largest singular value is %v", top.Item())
 	}
 	u := s.U.Clone()
-	y, z := s.Forward(x), s.Forward(x.MulScalar(2)) // u and v change between
+	y, z := s.Forward(x), s.Forward(x.MulScalar(2)) // u and v change between the calls
 	y.Add(z).Sum().Backward()
 	if s.U.AllClose(u, 0, 0) && s.Original.Grad() == nil {
 		t.Error("training improves u, and two calls before Backward are well")
 	}
-	tensor.Do(func(sc *tensor.Scope) { // computing again makes no step
+	tensor.Do(func(sc *tensor.Scope) { // a recomputation makes no step of the power method
 		x := x.In(sc).Clone().RequiresGrad()
 		y := autograd.Checkpoint(s.Forward, x)
 		u = s.U.Clone()
@@ -160,7 +160,8 @@ func TestReparametrizedLayers(t *testing.T) {
 	}
 }
 
-// Steps with both can be captured: replays are steps, also those of the power method.
+// Steps with both layers can be captured: each replay is a step, and makes a step of the power
+// method.
 func TestReparametrizedLayersInACapture(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

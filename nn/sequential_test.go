@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// holder is a layer of a user that keeps what it sees.
+// holder is a user's layer that keeps the tensors that it sees.
 type holder struct {
 	nn.Base
 	seen []*tt
@@ -21,8 +21,8 @@ func (h *holder) Forward(x *tt) *tt {
 	return y
 }
 
-// What a user's layer, or a hook, sees is not freed by a chain around it, also where it comes in or
-// goes out through layers that return their input itself.
+// A chain does not free a tensor that a user's layer or a hook sees. That holds too if the tensor
+// passes through layers that return their own input.
 func TestSequentialFreesNothingSeen(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		in := nn.In(s)
@@ -66,7 +66,7 @@ func TestSequentialFreesNothingSeen(t *testing.T) {
 	})
 }
 
-// kernelCount counts what a device is asked for.
+// kernelCount counts the kernels that devices run.
 type kernelCount struct{ n int }
 
 func (*kernelCount) Wants() (w device.TraceWants)    { return w }
@@ -78,8 +78,8 @@ func (*kernelCount) Copy(device.CopyEvent)           {}
 func (*kernelCount) Sync(device.SyncEvent)           {}
 func (*kernelCount) Memory(device.MemoryEvent)       {}
 
-// An activation behind a linear layer joins it, where nobody sees what goes between them. A relu
-// joins a dropout behind it.
+// An activation after a linear layer runs in the layer's launch if nobody sees the tensor between
+// them. A relu before a dropout runs in the dropout's launch instead.
 func TestSequentialActivations(t *testing.T) {
 	hook := func(_, y *tensor.Tensor) *tensor.Tensor { return nil }
 	hooked := func(l *nn.Linear) *nn.Linear { l.RegisterForwardHook(hook); return l }

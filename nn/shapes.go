@@ -2,7 +2,7 @@ package nn
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// Unflatten makes dimension Dim into several of the given sizes; see [tensor.Tensor.Unflatten].
+// Unflatten splits dimension Dim into dimensions of the given sizes; see [tensor.Tensor.Unflatten].
 type Unflatten struct {
 	Base
 	Dim   int
@@ -24,47 +24,47 @@ type Unfold struct {
 	Options tensor.FoldOptions
 }
 
-// NewUnfold returns a layer with windows of one size for both dimensions, or of one for each. It
-// takes the options [Stride], [Padding] and [Dilation].
+// NewUnfold returns a layer whose windows have one size for both dimensions, or one for each. It
+// accepts the options [Stride], [Padding] and [Dilation].
 func NewUnfold[K Sizes](kernel K, opts ...Option) *Unfold {
 	return &Unfold{Options: windows("Unfold", kernel, opts)}
 }
 
-// Forward maps images [n, channels, height, width], or without n, to columns [n, channels·size of
-// the windows, number of windows].
+// Forward maps images [n, channels, height, width] or [channels, height, width] to columns [n,
+// channels·size of a window, number of windows]. Without n the columns have no n either.
 func (l *Unfold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return x.Unfold2d(l.Options)
 }
 
-// Fold adds columns up to images; see [tensor.Tensor.Fold].
+// Fold adds up columns to images, where windows overlap; see [tensor.Tensor.Fold].
 type Fold struct {
 	Base
 	Height, Width int
 	Options       tensor.FoldOptions
 }
 
-// NewFold returns a layer whose results are images of the given size, from windows as
-// [NewUnfold]'s.
+// NewFold returns a layer whose results are images of the given size. Its windows and options are
+// those of [NewUnfold].
 func NewFold[K Sizes](height, width int, kernel K, opts ...Option) *Fold {
 	return &Fold{Height: height, Width: width, Options: windows("Fold", kernel, opts)}
 }
 
-// Forward maps columns [n, channels·size of the windows, number of windows], or without n, to
-// images.
+// Forward maps columns [n, channels·size of a window, number of windows] to images. n may be
+// absent.
 func (l *Fold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return x.Fold(l.Height, l.Width, l.Options)
 }
 
-// Flatten merges dimensions into one: all but the first, unless it is made by [NewFlatten].
+// Flatten merges dimensions into one. The zero value merges all dimensions but the first.
 type Flatten struct {
 	Base
-	Start, End *int // the first and the last of them; nil: 1 and -1, torch's defaults
+	Start, End *int // the first and the last merged dimension; nil: 1 and -1, torch's defaults
 }
 
-// NewFlatten returns a layer that merges dimensions start to end, both included; negative ones
-// count from the last.
+// NewFlatten returns a layer that merges dimensions start to end, both included. Negative
+// dimensions count from the last.
 func NewFlatten(start, end int) Flatten { return Flatten{Start: &start, End: &end} }
 
 // Forward applies the layer.

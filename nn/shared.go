@@ -6,10 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Shares names a field of a model's layers that a [Clone] of the model would share with it, and
-// that Forward may change. That is a map, a source of random numbers, or a pointer to a struct of
-// the layer's package that has such or tensors. It is "" where there is none, as in layers of this
-// package.
+// Shares returns the name of a field of the model's layers that a [Clone] would share with the
+// model and that Forward may change. Such a field is a map, a source of random numbers, or a
+// pointer to a struct of the layer's package that has maps, tensors or sources of random numbers.
+// It returns "" if there is none, as for layers of this package.
 func Shares(m any) (field string) {
 	visit(m, &visitor{lazy: func(string, lazyLayer) {}, before: func(path string, v reflect.Value, _ bool) {
 		for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
@@ -22,7 +22,7 @@ func Shares(m any) (field string) {
 	return field
 }
 
-// sharedField is Shares for one struct, of a layer of package pkg.
+// sharedField is Shares for one struct of a layer from package pkg.
 func sharedField(path string, v reflect.Value, pkg string) string {
 	for i := range v.NumField() {
 		f, d := v.Field(i), v.Type().Field(i)
@@ -60,8 +60,8 @@ func draws(t reflect.Type) bool {
 	return t.PkgPath() == "math/rand" || t.PkgPath() == "math/rand/v2"
 }
 
-// keeps reports whether a struct t of package pkg, which is no part of a model, has a place for
-// what a layer computes once.
+// keeps reports whether a struct t of package pkg, which is not part of a model, has a field in
+// which a layer may cache a result.
 func keeps(t reflect.Type, pkg string, seen map[reflect.Type]bool) bool {
 	if t.Kind() != reflect.Struct || t.PkgPath() != pkg || follows(t) || seen[t] {
 		return false

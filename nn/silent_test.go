@@ -11,7 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What PyTorch refuses is refused: it would be NaN, or an option that does nothing.
+// Options that PyTorch refuses are errors here too: the result would be NaN, or the option would
+// have no effect.
 func TestOptionsThatWouldBeWrongInSilence(t *testing.T) {
 	norm := func(eps float64, eval bool) func(s *tensor.Scope) {
 		return func(s *tensor.Scope) {
@@ -66,7 +67,7 @@ func TestOptionsThatWouldBeWrongInSilence(t *testing.T) {
 	}
 }
 
-// The mean by the batch of a loss that is a scalar is that loss, as in PyTorch.
+// As in PyTorch, BatchMean of a scalar loss is that loss.
 func TestBatchMeanOfScalars(t *testing.T) {
 	for got, want := range map[*tensor.Tensor]float64{
 		// PyTorch's
@@ -79,8 +80,8 @@ func TestBatchMeanOfScalars(t *testing.T) {
 	}
 }
 
-// The gradient of a target that cannot be is NaN for every class at every time that counts, and 0
-// for all with ZeroInfinity.
+// If a target is impossible, the gradient is NaN for every class at every time within the input's
+// length, or 0 everywhere with ZeroInfinity.
 func TestCTCGradientOfImpossibleTarget(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, zero := range []bool{false, true} {

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// stateOf lists what a state dict holds: each tensor under each of its names.
+// stateOf lists the tensors of a state dict: each tensor under each of its names.
 func stateOf(m any) []Param { return statesOf(m, nil) }
 
 func statesOf(m any, lazy func(string, lazyLayer)) []Param {
@@ -25,11 +25,11 @@ func statesOf(m any, lazy func(string, lazyLayer)) []Param {
 	return out
 }
 
-// StateDict returns the parameters and buffers of a model by name, as torch's state_dict. They are
-// detached tensors that share the model's memory, so what changes the model changes them (Clone
-// keeps values). A tensor that stands in two places has both names. Transient buffers are left out.
-// After [To] or [Cast] a state dict from before has the old memory. It panics with an *[Error] if
-// the structure of the model is unsound.
+// StateDict returns the parameters and buffers of a model by name, as torch's state_dict. The
+// tensors are detached and share the model's memory, so they change with the model (Clone keeps
+// values). A tensor in several places appears under each of its names. Transient buffers are left
+// out. [To] and [Cast] give the model new memory; an earlier state dict keeps the old. It panics
+// with an *[Error] if the structure of the model is unsound.
 func StateDict(m any) map[string]*tensor.Tensor {
 	sd := map[string]*tensor.Tensor{}
 	handles := map[*tensor.Tensor]*tensor.Tensor{}
@@ -42,22 +42,22 @@ func StateDict(m any) map[string]*tensor.Tensor {
 	return sd
 }
 
-// A Mismatch is a tensor of a state dict that does not have the shape of the model's.
+// A Mismatch names a tensor whose shapes in model and state dict differ.
 type Mismatch struct {
 	Name        string
 	Model, Dict shape.Dims
 }
 
-// A StateError says why a state dict does not fit a model. Nothing of it was loaded. The names of
-// the lists are in the order of the model, those of Unexpected in that of the alphabet.
+// A StateError says why a state dict does not fit a model. Nothing was loaded. The lists are in the
+// order of the model; Unexpected is in alphabetical order.
 type StateError struct {
 	Missing    []string   // names of the model that the dict lacks
 	Unexpected []string   // names of the dict that the model lacks
-	Mismatched []Mismatch // other shapes than the model's
+	Mismatched []Mismatch // tensors whose shapes differ
 	Unusable   []string   // tensors of the dict that are nil or were freed
 
-	// Differing are pairs of names that stand for one tensor of the model and have different values
-	// in the dict.
+	// Differing are pairs of names that mean one tensor of the model but have different values in
+	// the dict.
 	Differing [][2]string
 }
 
@@ -100,14 +100,14 @@ func (e *StateError) Error() string {
 	return b.String()
 }
 
-// unusable reports what [Loose] does not allow either.
+// unusable reports whether there are errors that [Loose] does not excuse.
 func (e *StateError) unusable() bool {
 	return len(e.Mismatched)+len(e.Unusable)+len(e.Differing) > 0
 }
 
-// surplus returns what stands before each of the longer names, as "module." of DataParallel does,
-// where without it they are the shorter names, or some of them, or these and others; "" if there is
-// no such prefix.
+// surplus returns a prefix, such as DataParallel's "module.", that each of the longer names has.
+// With the prefix removed, all names of the smaller list must be in the other list. It returns ""
+// if there is no such prefix.
 func surplus(longer, shorter []string) string {
 	if len(longer) == 0 || len(shorter) == 0 {
 		return ""
@@ -132,8 +132,8 @@ func surplus(longer, shorter []string) string {
 }
 
 // Cast converts the floating point parameters, buffers and gradients of a model to type t, in
-// place. The model keeps the same *Tensors, so optimizers made before remain valid (their state
-// keeps its type). Integers, such as counts of batches, stay what they are. It returns the model.
+// place, and returns the model. The *Tensors remain the same, so existing optimizers remain valid
+// (their state keeps its type). Integers, such as counts of batches, are not converted.
 func Cast[M any](m M, t dtype.Type) M {
 	if !t.IsFloat() {
 		panic(&Error{"", fmt.Sprintf("a model can be cast to floating point types only, not to %v", t)})
@@ -146,11 +146,11 @@ func Cast[M any](m M, t dtype.Type) M {
 	return m
 }
 
-// Freeze makes all parameters of a model collect no gradients, and returns it: torch's
-// requires_grad_(False). Of part of a model: Freeze(m.Body).
+// Freeze makes all parameters of a model require no gradient, and returns the model: torch's
+// requires_grad_(False). To freeze a part of a model: Freeze(m.Body).
 func Freeze[M any](m M) M { return setGrad(m, false) }
 
-// Unfreeze makes all parameters of a model collect gradients again, and returns it.
+// Unfreeze makes all parameters of a model require gradients again, and returns the model.
 func Unfreeze[M any](m M) M { return setGrad(m, true) }
 
 func setGrad[M any](m M, on bool) M {
@@ -160,9 +160,9 @@ func setGrad[M any](m M, on bool) M {
 	return m
 }
 
-// Modules calls f with every layer of a model and its name, the model itself first, with the name
-// "": torch's named_modules. A layer that stands in two places is given once. A layer is a pointer
-// to its struct where it can be changed, else the struct.
+// Modules iterates over all layers of a model with their names: torch's named_modules. The first is
+// the model itself, with the name "". A layer in several places appears once. A layer is passed as
+// a pointer to its struct if it is addressable, else as the struct.
 func Modules(m any) iter.Seq2[string, any] {
 	var names []string
 	var layers []any
@@ -180,7 +180,7 @@ func Modules(m any) iter.Seq2[string, any] {
 	}
 }
 
-// layerOf returns a struct of a model as users see it.
+// layerOf returns a struct of a model as Modules passes it.
 func layerOf(v reflect.Value) any {
 	switch {
 	case v.CanAddr() && v.Addr().CanInterface():
@@ -191,8 +191,8 @@ func layerOf(v reflect.Value) any {
 	return nil
 }
 
-// Apply calls f with every layer of a model and at last the model itself, what a layer holds before
-// the layer, as torch's apply, and returns the model. It is how layers are given first values by
+// Apply calls f with every layer of a model and returns the model, as torch's apply. f sees the
+// layers inside a layer before the layer itself, and the model last. Use it to initialise layers by
 // their types:
 //
 //	nn.Apply(m, func(l any) {

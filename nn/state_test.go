@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// tied is a language model's shape: the embedding is the head's weight too, and a layer stands in
-// two places.
+// tied is shaped like a language model: the embedding is also the head's weight, and one layer is
+// in two places.
 type tied struct {
 	nn.Base
 	Table *nn.Linear
@@ -50,7 +50,7 @@ func keys(sd map[string]*tensor.Tensor) string {
 	return strings.Join(slices.Sorted(maps.Keys(sd)), " ")
 }
 
-// The names are those of PyTorch 2.15 for the same model.
+// The names equal those of PyTorch 2.15 for the same model.
 func TestStateDict(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := newTied(s)
@@ -86,7 +86,7 @@ func TestLoadStateDict(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		from, to := newTied(s), newTied(s)
 		opt := optim.NewSGD(nn.Parameters(to), optim.SGDConfig{LR: 0.5})
-		from.Forward(s.Rand(4, 3)) // running statistics
+		from.Forward(s.Rand(4, 3)) // changes the running statistics
 		weight := to.Table.Weight
 		if err := nn.LoadStateDict(to, nn.StateDict(from)); err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestLoadStateDict(t *testing.T) {
 			}
 		}
 		// One name of a tied tensor is enough; a count of batches may be missing; values are
-		// converted; a child scope's go into an older model.
+		// converted; tensors of a child scope load into an older model.
 		sd := nn.StateDict(from)
 		delete(sd, "table.weight")
 		delete(sd, "again.weight")
@@ -128,7 +128,7 @@ func TestLoadStateDict(t *testing.T) {
 		if n := to.Norm.NumBatchesTracked.Item(); n != 2 {
 			t.Errorf("the count is %v", n)
 		}
-		// All names, with different values: torch takes the last in silence.
+		// All names, with different values: torch silently uses the last one.
 		sd["norm.bias"] = s.Ones(3)
 		sd["table.weight"], sd["again.weight"], sd["head.weight"] = s.Full(1, 3, 3), s.Full(2, 3, 3), s.Full(3, 3, 3)
 		var e *nn.StateError
@@ -166,7 +166,7 @@ func TestLoadStateDictErrors(t *testing.T) {
 		if !slices.Equal(to.Table.Bias.Floats(), from.Table.Bias.Floats()) {
 			t.Error("nothing was loaded")
 		}
-		// Other shapes are refused in any case.
+		// Other shapes are refused even with Loose.
 		to = newTied(s)
 		freed := s.Ones(3)
 		freed.Free()
@@ -194,8 +194,8 @@ func TestLoadStateDictErrors(t *testing.T) {
 	})
 }
 
-// Names of a wrapped model, as those that DataParallel or compile write, are told apart from names
-// of another one.
+// The error distinguishes the prefixed names of a wrapped model, as from DataParallel or compile,
+// from the names of another model.
 func TestLoadStateDictOfWrappedModel(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		to := newTied(s)
@@ -216,7 +216,7 @@ func TestLoadStateDictOfWrappedModel(t *testing.T) {
 	})
 }
 
-// A model moves between devices through its state dict.
+// A state dict carries values between models on different devices.
 func TestLoadStateDictAcrossDevices(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -322,7 +322,7 @@ func TestApplyAndModules(t *testing.T) {
 	})
 }
 
-// mustPanic runs f, which panics with an *nn.Error that says so.
+// mustPanic runs f, which must panic with an *nn.Error that contains says.
 func mustPanic(t *testing.T, says string, f func()) {
 	t.Helper()
 	defer func() {
@@ -351,7 +351,7 @@ type half struct {
 	Fc *nn.Linear
 }
 
-// More mistakes that the walk through a model finds, in each of the functions that walk.
+// Further mistakes that the walk through a model finds, in each function that walks.
 func TestUnsoundNames(t *testing.T) {
 	w := func() *tensor.Tensor { return tensor.Ones(1).RequiresGrad() }
 	r := &ring{Fc: nn.NewLinear(1, 1)}
@@ -402,7 +402,7 @@ func TestUnsoundNames(t *testing.T) {
 	}
 }
 
-// Lists of parameters have numbers for names, as torch's ParameterList.
+// As in torch's ParameterList, the parameters of a list have their indices as names.
 func TestListsOfParameters(t *testing.T) {
 	type listed struct {
 		W []*tensor.Tensor `nn:"w"`

@@ -10,31 +10,32 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Overview is what [Summary] found out about a model. Numbers are of elements, sizes in bytes; a
-// tensor that stands in several places counts once.
+// An Overview is the result of [Summary]. Counts are numbers of elements, sizes are bytes. A tensor
+// in several places counts once.
 type Overview struct {
 	Layers []LayerInfo // in the order of the model's fields, the model itself first
 
 	Trainable, Frozen, Buffers int
 
 	ParameterBytes, BufferBytes, InputBytes int
-	OutputBytes                             int // of all calls, of the layers that hold no others
+	// of all calls of the layers that contain no other layers
+	OutputBytes int
 }
 
 // A LayerInfo is a layer in an [Overview].
 type LayerInfo struct {
 	Name  string // such as "layer1.0.conv1", "" for the model
 	Type  string // such as "Conv2d"
-	Depth int    // how many layers it stands in
-	Leaf  bool   // it holds no other layers
-	// of its Forward; 0 too where that is not known: its type does not embed [Base], or Forward has
-	// several inputs
+	Depth int    // the number of layers around it
+	Leaf  bool   // it contains no other layers
+	// number of calls of Forward. 0 if it is not known: the type does not embed [Base], or Forward
+	// has several inputs
 	Calls  int
 	Output []shape.Dims
 
-	Parameters, Buffers int  // its own, without those of the layers in it
-	Tied                bool // it has parameters that an earlier layer has
-	OutputBytes         int  // of the last call
+	Parameters, Buffers int  // its own, without those of inner layers
+	Tied                bool // some of its parameters belong to an earlier layer too
+	OutputBytes         int  // of the latest call
 }
 
 // Summary looks at a model and, if inputs are given, runs its Forward with them. It does so in
@@ -51,7 +52,7 @@ type LayerInfo struct {
 func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 	o := &Overview{}
 	given("summary", inputs...)
-	at := map[string]int{} // of a layer by name
+	at := map[string]int{} // index in o.Layers, by name
 	var undo []func()
 	defer func() {
 		for i := len(undo) - 1; i >= 0; i-- {
@@ -59,7 +60,7 @@ func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 		}
 	}()
 	run := len(inputs) > 0
-	if run && isLazy(m) { // a first call makes its parameters
+	if run && isLazy(m) { // the first call makes the parameters of lazy layers
 		func() {
 			defer evaluating(m, nil)()
 			tensor.Youngest(inputs...).Do(func(c *tensor.Scope) {
@@ -123,7 +124,7 @@ func Summary(m any, inputs ...*tensor.Tensor) *Overview {
 	return o
 }
 
-// called notes a call of Forward of layer i.
+// called records a call of Forward of layer i.
 func (o *Overview) called(i int, out ...*tensor.Tensor) {
 	l := &o.Layers[i]
 	l.Calls++
@@ -139,7 +140,7 @@ func (o *Overview) called(i int, out ...*tensor.Tensor) {
 
 func bytesOf(x *tensor.Tensor) int { return x.Size() * x.Type().Size() }
 
-// count adds up parameters and buffers, each tensor for the first layer that has it.
+// count adds up parameters and buffers. Each tensor counts for the first layer that has it.
 func (o *Overview) count(m any, at map[string]int) {
 	seen := map[*tensor.Tensor]bool{}
 	visit(m, &visitor{param: func(p Param) {
@@ -171,7 +172,7 @@ func (o *Overview) count(m any, at map[string]int) {
 	}})
 }
 
-// baseOf returns the Base of a layer that can be changed, or nil.
+// baseOf returns the Base of an addressable layer, or nil.
 func baseOf(v reflect.Value) *Base {
 	if !v.CanAddr() || !v.Addr().CanInterface() {
 		return nil
@@ -182,7 +183,8 @@ func baseOf(v reflect.Value) *Base {
 	return nil
 }
 
-// watch puts a layer into evaluation and has f called with its results; undo makes it what it was.
+// watch puts a layer into evaluation mode and calls f with each result of its Forward. undo
+// restores the layer.
 func (b *Base) watch(f func(y *tensor.Tensor)) (undo func()) {
 	before := *b
 	b.evaluating = true
@@ -196,7 +198,7 @@ func (b *Base) watch(f func(y *tensor.Tensor)) (undo func()) {
 	}
 }
 
-// keepBuffers returns what gives the buffers of a model the values that they have now.
+// keepBuffers saves the values of the model's buffers; restore writes them back.
 func keepBuffers(c *tensor.Scope, m any) (restore func()) {
 	type kept struct {
 		t, values *tensor.Tensor
@@ -215,7 +217,7 @@ func keepBuffers(c *tensor.Scope, m any) (restore func()) {
 	}
 }
 
-// callForward calls the model with tensors and returns those of its results that are tensors.
+// callForward calls the model with tensors and returns the results that are tensors.
 func callForward(m any, in []*tensor.Tensor) (out []*tensor.Tensor) {
 	f := reflect.ValueOf(m).MethodByName("Forward")
 	if !f.IsValid() {
@@ -239,7 +241,7 @@ func callForward(m any, in []*tensor.Tensor) (out []*tensor.Tensor) {
 	return out
 }
 
-// typeName is a type's name without its package.
+// typeName returns a type's name without its package and its type arguments.
 func typeName(t reflect.Type) string {
 	name := t.Name()
 	if t == reflect.TypeFor[ParameterMap]() {
@@ -257,8 +259,8 @@ func typeName(t reflect.Type) string {
 // String returns the table of all layers.
 func (o *Overview) String() string { return o.Table(-1) }
 
-// Table returns a table of the layers down to a depth, 0 for the model alone, all of them for a
-// negative depth, and the totals of all.
+// Table returns a table of the layers down to a depth, followed by the totals of the whole model.
+// Depth 0 shows only the model; a negative depth shows all layers.
 func (o *Overview) Table(depth int) string {
 	rows := [][]string{{"Layer", "Type", "Output", "Parameters", "Output size"}}
 	for _, l := range o.Layers {

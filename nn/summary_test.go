@@ -45,7 +45,7 @@ func TestSummary(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := newLenet(s)
 		nn.Freeze(m.Fc)
-		nn.Parameters(m) // layers know their names from then on
+		nn.Parameters(m) // from now on layers know their names
 		base := m.Twice.Base
 		nn.Eval(m.Features)
 		nn.Train(m.Features.Layers[3].(*nn.Dropout))
@@ -77,7 +77,7 @@ Memory      744 B of parameters, 44 B of buffers, 768 B of inputs, 7.2 KiB of ou
 		if lines := strings.Count(o.Table(1), "\n"); lines != 10 {
 			t.Errorf("%d lines", lines)
 		}
-		// Everything is as before.
+		// The model is unchanged.
 		if _, byValue := m.Features.Layers[2].(nn.ReLU); !byValue {
 			t.Errorf("the layer is a %T", m.Features.Layers[2])
 		}
@@ -96,7 +96,7 @@ Memory      744 B of parameters, 44 B of buffers, 768 B of inputs, 7.2 KiB of ou
 		if x.NeedsGrad() || m.Twice.Weight.Grad() != nil {
 			t.Error("gradients")
 		}
-		// The same after an error, which passes.
+		// The same after an error, which Summary passes on.
 		bad := s.Rand(3, 2, 8, 8)
 		if err := tensor.Try(func() { nn.Summary(m, bad) }); !errors.Is(err, tensor.ErrShape) {
 			t.Error(err)
@@ -104,7 +104,7 @@ Memory      744 B of parameters, 44 B of buffers, 768 B of inputs, 7.2 KiB of ou
 		if _, byValue := m.Features.Layers[2].(nn.ReLU); !byValue || !m.Training() || !reflect.DeepEqual(m.Twice.Base, base) {
 			t.Error("an error leaves something behind")
 		}
-		// Younger models than inputs, no inputs, lists.
+		// Models that are younger than the inputs, no inputs, and lists.
 		s.Do(func(c *tensor.Scope) {
 			if o := nn.Summary(nn.NewLinear(2, 3, nn.In(c), nn.Typed(dtype.F64)), s.Typed(dtype.F64).Ones(1, 2)); o.ParameterBytes != 9*8 || o.Layers[0].Output[0].String() != "[1, 3]" {
 				t.Error(o)

@@ -10,13 +10,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// traced is Enter for a tracer: a span around the call, hooks included, that has the name of the
-// layer's type.
+// traced is Enter while a tracer listens: it opens a span around the call, hooks included. The span
+// has the name of the layer's type.
 func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 	s := device.Span{Kind: device.SpanModule}
 	pointer := false
 	if s.Name, pointer = layerType(3); pointer {
-		s.Owner = b // else it is in a copy of the layer, another one in each call
+		s.Owner = b // otherwise b is in a copy of the layer, a new one in each call
 	}
 	if in := *x; in != nil {
 		s.Scope = in.Scope().Span()
@@ -28,7 +28,7 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 	leave := nothing
 	done := false
 	defer func() {
-		if !done { // a hook panics
+		if !done { // a hook is panicking
 			t.End(id)
 		}
 	}()
@@ -49,8 +49,9 @@ func (b *Base) traced(t device.Tracer, x, y **tensor.Tensor) func() {
 	}
 }
 
-// layerType returns the type whose method is so many frames up, Linear of (*Linear).Forward, and
-// whether it is a pointer's: a Base does not know what it is part of.
+// layerType returns the receiver type of the method that is skip frames up, such as Linear for
+// (*Linear).Forward, and whether the receiver is a pointer. It is needed because a Base does not
+// know the layer that embeds it.
 func layerType(skip int) (name string, pointer bool) {
 	var pc [1]uintptr
 	if runtime.Callers(skip+1, pc[:]) == 0 {
@@ -65,13 +66,13 @@ func layerType(skip int) (name string, pointer bool) {
 	return name, pointer
 }
 
-// method is whose a Forward is.
+// method describes the receiver of a Forward.
 type method struct {
 	typ     string
 	pointer bool
 }
 
-// methods are those that Enter has been called in, by the address that it returned to.
+// methods caches the methods that call Enter, by Enter's return address.
 var methods sync.Map
 
 // typeOfMethod returns T of "path/to/package.(*T).Method" or "path/to/package.T.Method", without
@@ -92,9 +93,10 @@ func typeOfMethod(name string) (typ string, pointer bool) {
 	return name, pointer
 }
 
-// ModuleNames names the layers of a model for profile.Options, by the pointers that they tell:
-// "layers.0", and the model itself as root. Layers whose Forward works on a copy, as that of
-// [ReLU], cannot be named; they are called after the layer around them.
+// ModuleNames names the layers of a model for profile.Options. The keys are the pointers that spans
+// have as owner; the values are names such as "layers.0", and root for the model itself. A layer
+// whose Forward works on a copy, such as [ReLU], cannot be named; it appears under the layer around
+// it.
 func ModuleNames(m any, root string) map[any]string {
 	names := map[any]string{}
 	for name, l := range Modules(m) {

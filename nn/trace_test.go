@@ -2,7 +2,7 @@ package nn
 
 import "testing"
 
-// The type that a layer is called by, from the name of its method as the runtime tells it.
+// typeOfMethod finds a layer's type in the method name that the runtime reports.
 func TestTypeOfMethod(t *testing.T) {
 	for name, want := range map[string]struct {
 		typ     string

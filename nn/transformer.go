@@ -5,19 +5,19 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TransformerOptions are what the layers of a transformer may be told; the zero value is torch's
-// default, but for Dropout, which torch sets to 0.1.
+// TransformerOptions are the settings of a transformer's layers. The zero value is torch's default,
+// except for Dropout, which is 0.1 in torch.
 type TransformerOptions struct {
-	// features between the two linear layers; 0 stands for 2048
+	// number of features between the two linear layers; 0 means 2048
 	FeedForward int
-	// of weights of attention, and of what is added
+	// the probability of dropping attention weights, and elements of each part's result
 	Dropout float64
-	// between the linear layers; nil stands for relu. (*tensor.Tensor).Gelu is another
+	// the function between the linear layers, such as (*tensor.Tensor).Gelu; nil means relu
 	Activation func(x *tensor.Tensor) *tensor.Tensor
-	Eps        float64 // of the norms; 0 stands for 1e-5
+	Eps        float64 // of the norms; 0 means 1e-5
 	// sequences are [n, length, features] instead of [length, n, features]
 	BatchFirst bool
-	// the norms come before attention and linear layers instead of after their sums
+	// the norms precede attention and linear layers instead of following the sums
 	NormFirst bool
 }
 
@@ -40,7 +40,7 @@ func (o TransformerOptions) attention(features, heads int, opts []Option) *Multi
 	return NewMultiheadAttention(features, heads, MultiheadOptions{Dropout: o.Dropout, BatchFirst: o.BatchFirst}, opts...)
 }
 
-// feed is the two linear layers, with the activation and dropout between them.
+// feed applies the two linear layers, with the activation and dropout between them.
 func (o TransformerOptions) feed(x *tensor.Tensor, first *Linear, drop *Dropout, second *Linear) *tensor.Tensor {
 	act := o.Activation
 	switch {
@@ -53,7 +53,7 @@ func (o TransformerOptions) feed(x *tensor.Tensor, first *Linear, drop *Dropout,
 	return second.Forward(drop.Forward(first.ForwardAct(x, act)))
 }
 
-// contained runs f in a scope of its own and hands over its result.
+// contained runs f in a child of s, and moves its result into s.
 func contained(s *tensor.Scope, f func(c *tensor.Scope) *tensor.Tensor) (y *tensor.Tensor) {
 	s.Do(func(c *tensor.Scope) {
 		y = f(c)
@@ -62,8 +62,8 @@ func contained(s *tensor.Scope, f func(c *tensor.Scope) *tensor.Tensor) (y *tens
 	return y
 }
 
-// residual returns x + drop(f(norm(x))), or norm(x + drop(f(x))), in x's scope. f begins with one
-// linear layer, to which a norm before it gives 16 bits under autocast.
+// residual returns x + drop(f(norm(x))) with NormFirst, else norm(x + drop(f(x))), in x's scope. f
+// must begin with one linear layer; under autocast a norm before it returns 16 bits.
 func (o TransformerOptions) residual(x *tensor.Tensor, norm *LayerNorm, drop *Dropout, f func(x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 	return contained(x.Scope(), func(c *tensor.Scope) *tensor.Tensor {
 		x := x.In(c)
@@ -74,7 +74,7 @@ func (o TransformerOptions) residual(x *tensor.Tensor, norm *LayerNorm, drop *Dr
 	})
 }
 
-// stacked applies layers one after another; what goes from one to the next is freed behind it.
+// stacked applies layers one after another, and frees the input of each layer after its call.
 func stacked[L any](x *tensor.Tensor, layers []L, f func(l L, x *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 	for _, l := range layers {
 		y := f(l, x)
@@ -84,10 +84,10 @@ func stacked[L any](x *tensor.Tensor, layers []L, f func(l L, x *tensor.Tensor) 
 	return x
 }
 
-// TransformerEncoderLayer is self-attention and two linear layers, each added to what it sees, with
-// norms (A. Vaswani et al., arXiv:1706.03762; norms first: R. Xiong et al., arXiv:2002.04745). Its
-// parameters have torch's names. What its parts return is freed when it returns: a hook keeps it in
-// an older scope by s.From(y.Detach()).
+// TransformerEncoderLayer is self-attention and two linear layers, each with a norm and a residual
+// connection (A. Vaswani et al., arXiv:1706.03762; norms first: R. Xiong et al., arXiv:2002.04745).
+// Its parameters have torch's names. The results of its inner layers are freed when Forward
+// returns; a hook keeps one in an older scope s by s.From(y.Detach()).
 type TransformerEncoderLayer struct {
 	Base
 	Checkpointing
@@ -102,7 +102,7 @@ type TransformerEncoderLayer struct {
 	Options  TransformerOptions
 }
 
-// NewTransformerEncoderLayer returns a layer; [NoBias] leaves all biases out.
+// NewTransformerEncoderLayer returns a layer; [NoBias] leaves out all biases.
 func NewTransformerEncoderLayer(features, heads int, o TransformerOptions, opts ...Option) *TransformerEncoderLayer {
 	return &TransformerEncoderLayer{
 		SelfAttn: o.attention(features, heads, opts), Linear1: NewLinear(features, o.feedForward(), opts...), Dropout: NewDropout(o.Dropout),
@@ -111,15 +111,15 @@ func NewTransformerEncoderLayer(features, heads int, o TransformerOptions, opts 
 	}
 }
 
-// Forward maps x of shape [length, n, features] to that shape, without masks; see
-// [TransformerEncoderLayer.ForwardMasked].
+// Forward returns the result for x of shape [length, n, features], with the shape of x, without
+// masks; see [TransformerEncoderLayer.ForwardMasked].
 func (l *TransformerEncoderLayer) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return l.forward(x, Masks{})
 }
 
-// ForwardMasked maps x of shape [length, n, features], [n, length, features] with BatchFirst, or
-// [length, features], to that shape.
+// ForwardMasked returns the result for x, with the shape of x: [length, n, features], or [n,
+// length, features] with BatchFirst, or [length, features].
 func (l *TransformerEncoderLayer) ForwardMasked(x *tensor.Tensor, m Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	return l.forward(x, m)
@@ -142,8 +142,8 @@ func (l *TransformerEncoderLayer) compute(x *tensor.Tensor, m Masks) *tensor.Ten
 	})
 }
 
-// TransformerDecoderLayer is self-attention, attention to what an encoder returned, and two linear
-// layers, each added to what it sees, with norms. Its parameters have torch's names.
+// TransformerDecoderLayer is self-attention, attention to the result of an encoder, and two linear
+// layers, each with a norm and a residual connection. Its parameters have torch's names.
 type TransformerDecoderLayer struct {
 	Base
 	Checkpointing
@@ -161,7 +161,7 @@ type TransformerDecoderLayer struct {
 	Options       TransformerOptions
 }
 
-// NewTransformerDecoderLayer returns a layer; [NoBias] leaves all biases out.
+// NewTransformerDecoderLayer returns a layer; [NoBias] leaves out all biases.
 func NewTransformerDecoderLayer(features, heads int, o TransformerOptions, opts ...Option) *TransformerDecoderLayer {
 	return &TransformerDecoderLayer{
 		SelfAttn: o.attention(features, heads, opts), MultiheadAttn: o.attention(features, heads, opts),
@@ -171,9 +171,10 @@ func NewTransformerDecoderLayer(features, heads int, o TransformerOptions, opts 
 	}
 }
 
-// Forward maps x of shape [length, n, features], with memory [keys, n, features] from an encoder,
-// to a result of x's shape. n comes first with BatchFirst, or is absent. self masks x's attention
-// to itself, cross that to memory. Hooks see x and the result.
+// Forward returns the result for x of shape [length, n, features], with the shape of x. memory,
+// [keys, n, features], is the result of an encoder. With BatchFirst n is the first dimension; all
+// tensors may omit n. self masks the attention of x to itself, cross the attention of x to memory.
+// Hooks see x and the result.
 func (l *TransformerDecoderLayer) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	given("transformer_decoder_layer", x, memory)
@@ -198,15 +199,15 @@ func (l *TransformerDecoderLayer) compute(x, memory *tensor.Tensor, self, cross 
 	})
 }
 
-// TransformerEncoder is a stack of encoder layers, with a last norm if there is one.
+// TransformerEncoder is a stack of encoder layers, followed by an optional norm.
 type TransformerEncoder struct {
 	Base
 	Layers []*TransformerEncoderLayer
 	Norm   Module // Identity for none
 }
 
-// NewTransformerEncoder returns an encoder of the given number of layers without a last norm, each
-// with weights of its own (torch's are copies of one).
+// NewTransformerEncoder returns an encoder with the given number of layers and without a last norm.
+// Each layer has its own initial weights (torch's layers start as copies of one).
 func NewTransformerEncoder(features, heads, layers int, o TransformerOptions, opts ...Option) *TransformerEncoder {
 	e := &TransformerEncoder{Norm: Identity{}}
 	for range layers {
@@ -215,14 +216,14 @@ func NewTransformerEncoder(features, heads, layers int, o TransformerOptions, op
 	return e
 }
 
-// Forward maps x without masks; see [TransformerEncoder.ForwardMasked].
+// Forward applies the encoder without masks; see [TransformerEncoder.ForwardMasked].
 func (e *TransformerEncoder) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer e.Enter(&x, &y)()
 	return e.forward(x, Masks{})
 }
 
-// ForwardMasked maps x to its shape; see [TransformerEncoderLayer.ForwardMasked]. All layers see
-// the masks.
+// ForwardMasked returns a result with the shape of x; see [TransformerEncoderLayer.ForwardMasked].
+// The masks apply to all layers.
 func (e *TransformerEncoder) ForwardMasked(x *tensor.Tensor, m Masks) (y *tensor.Tensor) {
 	defer e.Enter(&x, &y)()
 	return e.forward(x, m)
@@ -235,15 +236,15 @@ func (e *TransformerEncoder) forward(x *tensor.Tensor, m Masks) *tensor.Tensor {
 	})
 }
 
-// TransformerDecoder is a stack of decoder layers, with a last norm if there is one.
+// TransformerDecoder is a stack of decoder layers, followed by an optional norm.
 type TransformerDecoder struct {
 	Base
 	Layers []*TransformerDecoderLayer
 	Norm   Module // Identity for none
 }
 
-// NewTransformerDecoder returns a decoder of the given number of layers without a last norm, each
-// with weights of its own (torch's are copies of one).
+// NewTransformerDecoder returns a decoder with the given number of layers and without a last norm.
+// Each layer has its own initial weights (torch's layers start as copies of one).
 func NewTransformerDecoder(features, heads, layers int, o TransformerOptions, opts ...Option) *TransformerDecoder {
 	d := &TransformerDecoder{Norm: Identity{}}
 	for range layers {
@@ -252,8 +253,8 @@ func NewTransformerDecoder(features, heads, layers int, o TransformerOptions, op
 	return d
 }
 
-// Forward maps x to its shape; see [TransformerDecoderLayer.Forward]. All layers see the masks and
-// the memory.
+// Forward returns a result with the shape of x; see [TransformerDecoderLayer.Forward]. The masks
+// and the memory apply to all layers.
 func (d *TransformerDecoder) Forward(x, memory *tensor.Tensor, self, cross Masks) (y *tensor.Tensor) {
 	defer d.Enter(&x, &y)()
 	given("transformer_decoder", x, memory)
@@ -271,8 +272,9 @@ type Transformer struct {
 	Decoder *TransformerDecoder
 }
 
-// NewTransformer returns a model of the given numbers of layers, torch's defaults are 512 features,
-// 8 heads, 6 and 6 layers. All matrices are uniform in ±√(6/(in + out)).
+// NewTransformer returns a model with the given numbers of encoder and decoder layers. torch's
+// defaults are 512 features, 8 heads, and 6 layers each. All matrices are uniform in ±√(6/(in +
+// out)).
 func NewTransformer(features, heads, encoders, decoders int, o TransformerOptions, opts ...Option) *Transformer {
 	t := &Transformer{Encoder: NewTransformerEncoder(features, heads, encoders, o, opts...), Decoder: NewTransformerDecoder(features, heads, decoders, o, opts...)}
 	t.Encoder.Norm, t.Decoder.Norm = o.norm(features, opts), o.norm(features, opts)
@@ -285,8 +287,9 @@ func NewTransformer(features, heads, encoders, decoders int, o TransformerOption
 }
 
 // Forward encodes x, [length, n, features], and decodes y, [steps, n, features], with the encoded x
-// as memory. The result is [steps, n, features]. n comes first with BatchFirst, or is absent. self
-// masks the attention of x and of y to itself, cross that of y to x. Hooks see x and the result.
+// as memory. The result is [steps, n, features]. With BatchFirst n is the first dimension; all
+// tensors may omit n. encoder masks the attention of x to itself, self that of y to itself, and
+// cross that of y to the encoded x. Hooks see x and the result.
 func (t *Transformer) Forward(x, y *tensor.Tensor, encoder, self, cross Masks) (out *tensor.Tensor) {
 	defer t.Enter(&x, &out)()
 	given("transformer", x, y)

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// First and second derivatives of attention and of a layer with norms, by inputs, parameters and a
+// First and second derivatives of attention and of a transformer layer, by inputs, parameters and a
 // mask.
 func TestAttentionDerivatives(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
@@ -48,8 +48,8 @@ func TestAttentionDerivatives(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// Causal attention with padded keys takes no mask of queries and keys: what it needs at once grows
-// with the length. The results are those of one mask that says both.
+// Causal attention with padded keys needs no mask of queries times keys: its peak memory grows
+// linearly with the length. The results equal those with one combined mask.
 func TestCausalWithPadding(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=1GiB")
 	if err != nil {
@@ -79,7 +79,7 @@ func TestCausalWithPadding(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{}, nn.In(s))
 		x := s.Rand(3, 2, 4).RequiresGrad()
-		// the first of a sample too
+		// including the first key of a sample
 		padding := s.From([]bool{false, false, true, true, false, false}, 2, 3)
 		above := s.Typed(dtype.Bool).Ones(3, 3).Triu(1)
 		ways := []nn.Masks{{Mask: above, KeyPadding: padding}, {Causal: true, KeyPadding: padding}, {Causal: true, Mask: above, KeyPadding: padding}}
@@ -99,8 +99,8 @@ func TestCausalWithPadding(t *testing.T) {
 	}, tensor.Seed(4))
 }
 
-// A query that may attend to nothing gives the output's bias, with gradients that are numbers, with
-// and without weights.
+// A query that attends to no key results in the output's bias, with finite gradients, with and
+// without weights.
 func TestNothingToAttendTo(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := nn.NewMultiheadAttention(4, 2, nn.MultiheadOptions{}, nn.In(s))
@@ -125,7 +125,7 @@ func TestNothingToAttendTo(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// Dropout is of training alone, and drops weights as well as what is added.
+// Dropout acts only in training, on the weights and on the results of the parts.
 func TestTransformerDropout(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		l := nn.NewTransformerEncoderLayer(4, 2, nn.TransformerOptions{FeedForward: 8, Dropout: 0.5}, nn.In(s))
@@ -149,7 +149,7 @@ func TestTransformerDropout(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// Without gradients a layer leaves nothing but its result behind.
+// Without gradients a layer leaves only its result in memory.
 func TestTransformerLeavesNothing(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

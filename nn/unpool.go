@@ -2,109 +2,110 @@ package nn
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// The places of maxima, torch's return_indices=True, and what uses them.
+// Pools that also return the positions of the maxima, torch's return_indices=True, and the layers
+// that use the positions.
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
-// takes.
+// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
+// layer.
 func (l MaxPool1d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool1dIndices(l.Options)
 }
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
-// takes.
+// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
+// layer.
 func (l MaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool2dIndices(l.Options)
 }
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
-// takes.
+// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
+// layer.
 func (l MaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.MaxPool3dIndices(l.Options)
 }
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
-// takes.
+// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
+// layer.
 func (l AdaptiveMaxPool1d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool1d(l.Size)
 }
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
-// takes.
+// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
+// layer.
 func (l AdaptiveMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool2d(l.Size...)
 }
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
-// takes.
+// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
+// layer.
 func (l AdaptiveMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.AdaptiveMaxPool3d(l.Size...)
 }
 
-// MaxUnpool1d puts elements back where a pool took them from; see [tensor.Tensor.MaxUnpool1d].
+// MaxUnpool1d writes the maxima of a pool back to their positions; see [tensor.Tensor.MaxUnpool1d].
 type MaxUnpool1d struct {
 	Options tensor.MaxPoolOptions // those of the pool
 }
 
-// NewMaxUnpool1d returns a layer that undoes a pool with these windows; it takes the options of
+// NewMaxUnpool1d returns a layer that undoes a pool with these windows. It accepts the options of
 // [NewMaxPool1d].
 func NewMaxUnpool1d[K Sizes](kernel K, opts ...Option) MaxUnpool1d {
 	return MaxUnpool1d{Options: maxPool("MaxUnpool1d", kernel, opts)}
 }
 
-// Forward takes values and places as [MaxPool1d.ForwardIndices] returns them, and may be given the
-// size of the result.
+// Forward unpools the values x at the positions indices, both from [MaxPool1d.ForwardIndices]. size
+// is the size of the result and may be omitted.
 func (l MaxUnpool1d) Forward(x, indices *tensor.Tensor, size ...int) *tensor.Tensor {
 	return x.MaxUnpool1d(indices, l.Options, size...)
 }
 
-// MaxUnpool2d puts elements back where a pool took them from; see [tensor.Tensor.MaxUnpool2d].
+// MaxUnpool2d writes the maxima of a pool back to their positions; see [tensor.Tensor.MaxUnpool2d].
 type MaxUnpool2d struct {
 	Options tensor.MaxPoolOptions // those of the pool
 }
 
-// NewMaxUnpool2d returns a layer that undoes a pool with these windows; it takes the options of
+// NewMaxUnpool2d returns a layer that undoes a pool with these windows. It accepts the options of
 // [NewMaxPool2d].
 func NewMaxUnpool2d[K Sizes](kernel K, opts ...Option) MaxUnpool2d {
 	return MaxUnpool2d{Options: maxPool("MaxUnpool2d", kernel, opts)}
 }
 
-// Forward takes values and places as [MaxPool2d.ForwardIndices] returns them, and may be given the
-// size of the result.
+// Forward unpools the values x at the positions indices, both from [MaxPool2d.ForwardIndices]. size
+// is the size of the result and may be omitted.
 func (l MaxUnpool2d) Forward(x, indices *tensor.Tensor, size ...int) *tensor.Tensor {
 	return x.MaxUnpool2d(indices, l.Options, size...)
 }
 
-// MaxUnpool3d puts elements back where a pool took them from; see [tensor.Tensor.MaxUnpool3d].
+// MaxUnpool3d writes the maxima of a pool back to their positions; see [tensor.Tensor.MaxUnpool3d].
 type MaxUnpool3d struct {
 	Options tensor.MaxPoolOptions // those of the pool
 }
 
-// NewMaxUnpool3d returns a layer that undoes a pool with these windows; it takes the options of
+// NewMaxUnpool3d returns a layer that undoes a pool with these windows. It accepts the options of
 // [NewMaxPool3d].
 func NewMaxUnpool3d[K Sizes](kernel K, opts ...Option) MaxUnpool3d {
 	return MaxUnpool3d{Options: maxPool("MaxUnpool3d", kernel, opts)}
 }
 
-// Forward takes values and places as [MaxPool3d.ForwardIndices] returns them, and may be given the
-// size of the result.
+// Forward unpools the values x at the positions indices, both from [MaxPool3d.ForwardIndices]. size
+// is the size of the result and may be omitted.
 func (l MaxUnpool3d) Forward(x, indices *tensor.Tensor, size ...int) *tensor.Tensor {
 	return x.MaxUnpool3d(indices, l.Options, size...)
 }
 
-// FractionalMaxPool2d takes the greatest element of each window, at distances that chance decides;
+// FractionalMaxPool2d returns the maximum of each window. The distances between windows are random;
 // see [tensor.Tensor.FractionalMaxPool2d].
 type FractionalMaxPool2d struct {
 	Base
 	Options tensor.FractionalPoolOptions
 }
 
-// NewFractionalMaxPool2d returns a layer with windows of one size for all dimensions, or of one for
+// NewFractionalMaxPool2d returns a layer whose windows have one size for all dimensions, or one for
 // each. It needs one of the options [OutputSize] and [OutputRatio].
 func NewFractionalMaxPool2d[K Sizes](kernel K, opts ...Option) FractionalMaxPool2d {
 	return FractionalMaxPool2d{Options: fractionalPool("FractionalMaxPool2d", kernel, opts)}
@@ -118,21 +119,21 @@ func (l FractionalMaxPool2d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
-// takes.
+// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
+// layer.
 func (l FractionalMaxPool2d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool2d(l.Options)
 }
 
-// FractionalMaxPool3d takes the greatest element of each window, at distances that chance decides;
+// FractionalMaxPool3d returns the maximum of each window. The distances between windows are random;
 // see [tensor.Tensor.FractionalMaxPool3d].
 type FractionalMaxPool3d struct {
 	Base
 	Options tensor.FractionalPoolOptions
 }
 
-// NewFractionalMaxPool3d returns a layer with windows of one size for all dimensions, or of one for
+// NewFractionalMaxPool3d returns a layer whose windows have one size for all dimensions, or one for
 // each. It needs one of the options [OutputSize] and [OutputRatio].
 func NewFractionalMaxPool3d[K Sizes](kernel K, opts ...Option) FractionalMaxPool3d {
 	return FractionalMaxPool3d{Options: fractionalPool("FractionalMaxPool3d", kernel, opts)}
@@ -146,22 +147,22 @@ func (l FractionalMaxPool3d) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	return y
 }
 
-// ForwardIndices is Forward that also returns where the maxima are, int64: what a MaxUnpool layer
-// takes.
+// ForwardIndices is Forward, and also returns the positions of the maxima, int64, for a MaxUnpool
+// layer.
 func (l FractionalMaxPool3d) ForwardIndices(x *tensor.Tensor) (values, indices *tensor.Tensor) {
 	defer l.Enter(&x, &values)()
 	return x.FractionalMaxPool3d(l.Options)
 }
 
-// LPPool3d takes the norm of order P of each window; see [tensor.Tensor.LPPool3d].
+// LPPool3d returns the norm of order P of each window; see [tensor.Tensor.LPPool3d].
 type LPPool3d struct {
 	Base
 	P       float64
 	Options tensor.AvgPoolOptions
 }
 
-// NewLPPool3d returns a layer with windows of one size for all dimensions, or of one for each. It
-// takes the options [Stride] and [CeilMode].
+// NewLPPool3d returns a layer whose windows have one size for all dimensions, or one for each. It
+// accepts the options [Stride] and [CeilMode].
 func NewLPPool3d[K Sizes](p float64, kernel K, opts ...Option) LPPool3d {
 	return LPPool3d{P: p, Options: avgPool("LPPool3d", kernel, opts, power)}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Layers of pools return places, and others put the maxima back there, on the CPU and on a GPU. A
-// size of the result that no pool could have had is refused, and so is an index outside.
+// Pool layers return positions, and unpool layers write the maxima back there, on the CPU and on a
+// GPU. A size that no pool could have had as input is refused, and so is a position out of range.
 func TestMaxUnpoolLayers(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -59,8 +59,8 @@ func TestMaxUnpoolLayers(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// Without samples the windows are drawn from the scope's generator: one seed gives one result, on
-// every device.
+// Without samples the scope's generator draws the windows: one seed gives the same result on every
+// device.
 func TestFractionalMaxPoolDraws(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -105,7 +105,7 @@ func TestFractionalMaxPoolDraws(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// What a pool left out is zero where its maxima are put back.
+// Elements that the pool did not choose are zero after unpooling.
 func ExampleMaxUnpool1d() {
 	x := tensor.From([]float32{1, 5, 2, 3}).Reshape(1, 1, 4)
 	y, at := nn.NewMaxPool1d(2).ForwardIndices(x)
@@ -113,7 +113,7 @@ func ExampleMaxUnpool1d() {
 	// Output: tensor([[[0., 5., 0., 3.]]])
 }
 
-// Samples say where the windows lie; without them chance does.
+// Samples determine the positions of the windows; without samples the positions are random.
 func ExampleFractionalMaxPool2d() {
 	x := tensor.From([]float32{1, 2, 3, 4, 5, 6, 7, 8, 9}).Reshape(1, 1, 3, 3)
 	l := nn.NewFractionalMaxPool2d(1, nn.OutputSize(2))

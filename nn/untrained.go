@@ -12,15 +12,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A stray is a tensor in a model's struct that no walk takes for a parameter.
+// A stray is a tensor in a model's struct that the walk does not recognise as a parameter.
 type stray struct {
 	path, why string
 	t         *tensor.Tensor
 }
 
-// strayTypes keeps which fields of a struct type are searched for strays: those that are neither
-// parameters nor layers and may hold tensors. carriers keeps which fields of a struct that is no
-// layer are.
+// strayTypes caches, for the struct types of layers, the fields that are searched for strays: those
+// that are neither parameters nor layers and may lead to tensors. carriers caches the same for
+// other structs.
 var strayTypes, carriers sync.Map // reflect.Type → []int
 
 func strayFields(t reflect.Type) []int {
@@ -35,8 +35,9 @@ func carrierFields(t reflect.Type) []int {
 	return fieldsOnce(&carriers, t, func(f reflect.StructField) bool { return carries(f.Type, map[reflect.Type]bool{}) })
 }
 
-// fieldsOnce lists the fields of t that are searched, among those that is is true of; none if a
-// mutex stands there, since who writes them meanwhile holds it.
+// fieldsOnce returns the indices of those fields of t that satisfy is, without those tagged nn:"-",
+// and caches them. It returns none if t has a mutex, since another goroutine that holds the mutex
+// may be writing the fields.
 func fieldsOnce(lists *sync.Map, t reflect.Type, is func(f reflect.StructField) bool) []int {
 	if list, ok := lists.Load(t); ok {
 		return list.([]int)
@@ -64,7 +65,8 @@ func guards(t reflect.Type) bool {
 	return t == reflect.TypeFor[sync.Mutex]() || t == reflect.TypeFor[sync.RWMutex]()
 }
 
-// carries reports whether values of type t lead to tensors, by pointers, lists, maps and structs.
+// carries reports whether values of type t lead to tensors through pointers, lists, maps and
+// structs.
 func carries(t reflect.Type, seen map[reflect.Type]bool) bool {
 	if t == tensorType {
 		return true
@@ -89,8 +91,8 @@ func carries(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// ofTheLibrary reports whether a struct is one whose tensors are the library's affair, such as an
-// optimizer, and no layer.
+// ofTheLibrary reports whether a struct type belongs to the library, such as an optimizer, and is
+// no layer. The library itself takes care of the tensors in such structs.
 func ofTheLibrary(t reflect.Type) bool {
 	rest, in := strings.CutPrefix(t.PkgPath(), callsite.Module+"/")
 	if !in || callsite.Outside(t.PkgPath()+".", "") || strings.HasSuffix(rest, "_test") {
@@ -99,14 +101,14 @@ func ofTheLibrary(t reflect.Type) bool {
 	return rest != "nn" && rest != "models"
 }
 
-// A step is one of a way through what a model keeps: into a field, an element or a value.
+// A step leads from a value to a field, an element or a map value of it.
 type step struct {
-	name  string        // of the field; "" for none
-	index int           // of the element
-	key   reflect.Value // of the value, if it is valid
+	name  string        // of a field, or empty
+	index int           // of an element
+	key   reflect.Value // of a map value, if valid
 }
 
-// way is how the steps of a search are written behind the path of its layer.
+// way returns the path of a layer followed by the steps of the search.
 func (w *visitor) way(path string) string {
 	for _, s := range w.steps {
 		switch {
@@ -121,15 +123,15 @@ func (w *visitor) way(path string) string {
 	return path
 }
 
-// into searches what is one step further.
+// into searches v, one step away from the current value.
 func (w *visitor) into(path string, s step, v reflect.Value) {
 	w.steps = append(w.steps, s)
 	w.search(path, v)
 	w.steps = w.steps[:len(w.steps)-1]
 }
 
-// search finds the strays in v. It may be much, such as all that an agent remembers: the way to a
-// tensor is only written where one is found.
+// search finds the strays in v. v may be large, such as all that an agent remembers, so the path to
+// a tensor is formatted only for a stray.
 func (w *visitor) search(path string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -137,7 +139,7 @@ func (w *visitor) search(path string, v reflect.Value) {
 			return
 		}
 		if v.Type() == tensorType {
-			t := (*tensor.Tensor)(v.UnsafePointer()) // the field may be one that is not exported
+			t := (*tensor.Tensor)(v.UnsafePointer()) // works for unexported fields too
 			if t.IsLeaf() && t.NeedsGrad() {
 				w.strays = append(w.strays, stray{w.way(path), "is not found here, so it would not be trained; a parameter is an exported field with a tag of its name " +
 					"(Gain *tensor.Tensor `nn:\"gain\"`), or tag the field nn:\"-\"", t})
@@ -151,7 +153,7 @@ func (w *visitor) search(path string, v reflect.Value) {
 		if v.Len() == 0 {
 			return
 		}
-		// another part of the same memory may be longer
+		// forgotten afterwards, since another slice may begin here and be longer
 		if at := (place{v.Pointer(), v.Type()}); w.enter(v) {
 			defer delete(w.searched, at)
 			for i := range v.Len() {
@@ -175,7 +177,7 @@ func (w *visitor) search(path string, v reflect.Value) {
 	}
 }
 
-// enter reports whether what v refers to is new to the search.
+// enter reports whether the search reaches v's target for the first time.
 func (w *visitor) enter(v reflect.Value) bool {
 	at := place{v.Pointer(), v.Type()}
 	_, seen := w.searched[at]
@@ -183,8 +185,9 @@ func (w *visitor) enter(v reflect.Value) bool {
 	return !seen
 }
 
-// refuseStrays panics if a tensor that requires a gradient stands where it would not be trained,
-// and nowhere else. One that was freed, or whose scope was closed, is what a step has left there.
+// refuseStrays panics if a tensor that requires a gradient is only where the walk does not find it,
+// so that it would not be trained. A tensor that was freed, or whose scope was closed, is the
+// remnant of a step and no error.
 func (w *visitor) refuseStrays() {
 	if len(w.strays) == 0 || w.quick {
 		return

@@ -9,11 +9,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What requires a gradient and would not be trained is an error, wherever a struct keeps it; what
-// is found elsewhere, is not meant to be trained, or requires no gradient is not.
+// A tensor that requires a gradient and would not be trained is an error, wherever a struct keeps
+// it. There is no error if the tensor is also found elsewhere, is marked as not trained, or
+// requires no gradient.
 func TestUntrainedTensors(t *testing.T) {
 	w := func() *tensor.Tensor { return tensor.Ones(2).RequiresGrad() }
-	type cell struct{ Wx, Wh *tensor.Tensor } // without tags
+	type cell struct{ Wx, Wh *tensor.Tensor } // the fields have no tags
 	type tree struct {
 		Value *tensor.Tensor
 		Left  *tree
@@ -94,10 +95,11 @@ func TestUntrainedTensors(t *testing.T) {
 			nn.Parameters(m)
 		}()
 	}
-	nn.Eval(&struct{ w *tensor.Tensor }{w()}) // what a training does not begin with may pass
+	// functions that do not start a training accept such a tensor
+	nn.Eval(&struct{ w *tensor.Tensor }{w()})
 }
 
-// hiding is a layer with a field that nobody finds.
+// hiding is a layer with a field that the walk does not find.
 type hiding struct {
 	Fc *nn.Linear
 	w  *tensor.Tensor

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Losses over large vocabularies give PyTorch's results and gradients.
+// Losses over large vocabularies have PyTorch's results and gradients.
 func TestGoldenVocabularies(t *testing.T) {
 	goldenModels(t, "testdata/vocabulary.safetensors.gz", 35, map[string]goldenModel{
 		"adaptive_log_softmax": func(a golden.Args, opts ...nn.Option) (any, func(x, masks []*tt) []*tt) {
@@ -46,8 +46,8 @@ func TestGoldenVocabularies(t *testing.T) {
 	})
 }
 
-// The loss in parts is that of all logits, with any number of rows, for classes and probabilities,
-// in batches of sequences, under autocast, and twice differentiated.
+// The loss computed in parts equals that of all logits, for any number of rows. It is tested for
+// classes and probabilities, batches of sequences, autocast, and second derivatives.
 func TestLinearCrossEntropyInParts(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, low := range []bool{false, true} {
@@ -96,8 +96,8 @@ func TestLinearCrossEntropyInParts(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// The gradients of many parts add up in float32, though the products are of 16-bit numbers: each is
-// 1, and bfloat16 ends at 256.
+// The gradients of many parts are added in float32 although the products are of 16-bit numbers.
+// Each gradient is 1, and sums in bfloat16 would stop at 256.
 func TestLinearCrossEntropyAddsUpInFloat32(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		const n = 600
@@ -117,8 +117,8 @@ func TestLinearCrossEntropyAddsUpInFloat32(t *testing.T) {
 	})
 }
 
-// Neither forward nor backward are all logits in memory at once: the peak is that of some rows'
-// logits, and of the weight's gradients.
+// The logits of all rows are never in memory at once, neither forward nor backward. The peak is the
+// logits of some rows plus the weight's gradients.
 func TestLinearCrossEntropyPeak(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mode=meta,mem=8GiB")
 	if err != nil {
@@ -177,7 +177,7 @@ func TestVocabularyMistakes(t *testing.T) {
 	})
 }
 
-// The last layer of a language model and its loss, without the logits of all words at once.
+// The last layer of a language model and its loss, without the logits of all rows at once.
 func ExampleLinearCrossEntropyLoss() {
 	l := nn.NewLinearCrossEntropyLoss(64, 50000)
 	hidden, words := tensor.Zeros(2, 8, 64), tensor.Root().Typed(dtype.I64).Zeros(2, 8)
@@ -185,7 +185,7 @@ func ExampleLinearCrossEntropyLoss() {
 	// Output: 10.820
 }
 
-// Frequent classes have low numbers; rare ones are scored only where they are meant.
+// Frequent classes have low numbers; rare classes are scored only for rows whose target is rare.
 func ExampleAdaptiveLogSoftmaxWithLoss() {
 	m := nn.NewAdaptiveLogSoftmaxWithLoss(64, 50000, []int{2000, 10000})
 	y, _ := m.Forward(tensor.Zeros(2, 64), tensor.From([]int64{3, 40000}))
@@ -198,7 +198,7 @@ func ExampleAdaptiveLogSoftmaxWithLoss() {
 	// head.weight [2002, 64] tail.0.0.weight [16, 64] tail.0.1.weight [8000, 16] tail.1.0.weight [4, 64] tail.1.1.weight [40000, 4]
 }
 
-// The loss has the type of what is multiplied, whatever that of the bias is.
+// The loss has the type of the product's operands, whatever the type of the bias.
 func TestLinearCrossEntropyWideBias(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, w, target := s.Randn(7, 4), s.Randn(3, 4), s.RandInt(0, 3, 7)

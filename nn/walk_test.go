@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A layer is found behind any pointer and in any list, also where only its value says that it is
-// one.
+// The walk finds a layer behind any pointer and in any list, even if only the dynamic type shows
+// that it is a layer.
 func TestLayersInLists(t *testing.T) {
 	l := func() *nn.Linear { return nn.NewLinear(2, 2, nn.NoBias()) }
 	first, list := l(), []nn.Module{l(), nn.NewSequential(l())}
@@ -62,7 +62,7 @@ func TestLayersInLists(t *testing.T) {
 	}
 }
 
-// What a layer frees when it returns can be kept by a hook, as the documentation of Base says.
+// A hook can keep a tensor that a layer frees when it returns, as the documentation of Base says.
 func TestHooksKeepWhatDies(t *testing.T) {
 	m := nn.NewTransformerEncoderLayer(4, 2, nn.TransformerOptions{FeedForward: 8})
 	tensor.Do(func(s *tensor.Scope) {
@@ -81,7 +81,7 @@ func TestHooksKeepWhatDies(t *testing.T) {
 	})
 }
 
-// What is missing is said, not a fault of memory.
+// A missing operand or layer raises a clear error, not a nil dereference.
 func TestForwardOfNothing(t *testing.T) {
 	if err := tensor.Try(func() { nn.NewLinear(2, 2).Forward(nil) }); !errors.Is(err, tensor.ErrValue) {
 		t.Errorf("got %v", err)
@@ -98,8 +98,7 @@ func TestForwardOfNothing(t *testing.T) {
 	}
 }
 
-// An error out of a Forward that Summary calls names the program's line, not that of package
-// reflect.
+// An error from a Forward that Summary calls names the program's line, not one in package reflect.
 func TestSummaryNamesTheCaller(t *testing.T) {
 	err := tensor.Try(func() { nn.Summary(nn.NewLinear(3, 2), tensor.Ones(1, 2)) })
 	if err == nil || !strings.Contains(err.Error(), "at nn/walk_test.go") {

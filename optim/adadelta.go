@@ -7,13 +7,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// AdadeltaConfig sets Adadelta. Zero values of Rho and Eps take torch's defaults 0.9 and 1e-6.
+// AdadeltaConfig configures Adadelta. Zero values of Rho and Eps mean torch's defaults, 0.9 and
+// 1e-6.
 type AdadeltaConfig struct {
-	LR          float64 // a factor of the step, 1 in torch; no default: it has to be set
-	Rho         float64 // smoothing of the squares, in [0, 1]
+	LR          float64 // factor of the step, 1 in torch; required, there is no default
+	Rho         float64 // weight of the old mean of squares, in [0, 1]
 	Eps         float64
 	WeightDecay float64 // an L2 penalty, added to the gradient
-	Maximize    bool    // go up the gradient
+	Maximize    bool    // ascend the gradient
 }
 
 func (c *AdadeltaConfig) options() []option {
@@ -27,7 +28,7 @@ func (c *AdadeltaConfig) complete() {
 }
 
 func (c *AdadeltaConfig) check() string {
-	// beyond 1 the mean of squares can be negative, and its root NaN
+	// beyond 1 the mean of squares could become negative, and its root NaN
 	if !(c.Rho >= 0 && c.Rho <= 1) {
 		return fmt.Sprintf("rho must be in [0, 1], it is %v", c.Rho)
 	}
@@ -38,9 +39,9 @@ func (c *AdadeltaConfig) clone() config { d := *c; return &d }
 
 func (c *AdadeltaConfig) rate() float64 { return c.LR }
 
-// Adadelta scales the gradient by the ratio of running root mean squares of steps and gradients, as
-// torch.optim.Adadelta (M. Zeiler, arXiv:1212.5701): v ← ρ·v + (1-ρ)·g²; Δ = √(u+ε)/√(v+ε)·g; u ←
-// ρ·u + (1-ρ)·Δ²; p ← p - lr·Δ.
+// Adadelta scales the gradient by the ratio of two running root mean squares, those of the steps
+// and of the gradients: torch.optim.Adadelta (M. Zeiler, arXiv:1212.5701). v ← ρ·v + (1-ρ)·g²; Δ =
+// √(u+ε)/√(v+ε)·g; u ← ρ·u + (1-ρ)·Δ²; p ← p - lr·Δ.
 type Adadelta struct {
 	multi[AdadeltaConfig, *AdadeltaConfig]
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A rho above 1 makes the mean of squares negative, and its root NaN: it is refused, as in PyTorch,
-// also when it is set later.
+// A rho above 1 would make the mean of squares negative, and its root NaN. As in PyTorch it is
+// refused, also when it is set later.
 func TestAdadeltaRho(t *testing.T) {
 	w := []*tensor.Tensor{tensor.Ones(2).RequiresGrad()}
 	func() {

@@ -13,19 +13,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// AdafactorConfig sets Adafactor. Zero values of Beta2Decay, Eps2 and D take torch's defaults -0.8,
-// 1e-3 and 1.
+// AdafactorConfig configures Adafactor. Zero values of Beta2Decay, Eps2 and D mean torch's
+// defaults, -0.8, 1e-3 and 1.
 type AdafactorConfig struct {
-	// the most that a relative step can be, 1e-2 in torch; no default: it has to be set
+	// upper bound of the relative step, 1e-2 in torch; required, there is no default
 	LR float64
-	// how the weight of the newest squares falls: step^Beta2Decay; not positive
+	// exponent of the weight of the newest squares, step^Beta2Decay; not positive
 	Beta2Decay float64
-	// the least root of an estimated square; nil: the machine epsilon of the parameter's type
+	// lower bound of the root of an estimated square; nil: the machine epsilon of the parameter's
+	// type
 	Eps1        *float64
-	Eps2        float64 // the least root mean square that a parameter counts as
-	D           float64 // the root mean square at which updates are clipped, at least 1
+	Eps2        float64 // lower bound of a parameter's root mean square
+	D           float64 // updates with a larger root mean square are scaled down to it; at least 1
 	WeightDecay float64 // decoupled: p ← p·(1 - lr·λ)
-	Maximize    bool    // go up the gradient
+	Maximize    bool    // ascend the gradient
 }
 
 func (c *AdafactorConfig) options() []option {
@@ -54,17 +55,18 @@ func (c *AdafactorConfig) check() string {
 
 func (c *AdafactorConfig) clone() config { d := *c; return &d }
 
-// Adafactor scales gradients by estimates of their squares, of which it remembers for a matrix only
-// the means of rows and of columns, as torch.optim.Adafactor (N. Shazeer, M. Stern,
-// arXiv:1804.04235). For step t, with w = t^Beta2Decay and the means of g² over columns and over
-// rows,
+// Adafactor scales gradients by estimates of their squares, as torch.optim.Adafactor (N. Shazeer,
+// M. Stern, arXiv:1804.04235). For a matrix its state has only the means of the squares over rows
+// and over columns. The rule for step t, with w = t^Beta2Decay and the means of g² over columns and
+// over rows, is
 //
 //	r ← r + w·(mean of rows - r); c ← c + w·(mean of columns - c); v = r·c / max(mean of r, ε₁)
 //	u = g / √max(v, ε₁²); α = max(ε₂, rms(p))·min(lr, 1/√t)
 //	p ← p·(1 - lr·λ) - α·u / max(1, rms(u)/d)
 //
-// A parameter of more dimensions is many matrices, its last two; one of fewer has an estimate v for
-// each element. The numbers of 16-bit parameters are computed in float32.
+// A parameter with more than two dimensions is a batch of matrices, which are its last two
+// dimensions. A parameter with fewer has an estimate v for each element. For 16-bit parameters the
+// computation is in float32.
 type Adafactor struct{ base }
 
 // NewAdafactor returns Adafactor over params.
@@ -89,8 +91,9 @@ func (o *Adafactor) AddGroup(params []*tensor.Tensor, c AdafactorConfig) {
 	o.addGroup(params, c.LR, &c)
 }
 
-// factors are the shapes of what is remembered: means of rows and columns of matrices, or an
-// estimate for each element.
+// factors returns the shape of state tensor i for a parameter of shape p, and whether it is in use.
+// Matrices have means of rows (0) and of columns (1); other parameters an estimate for each
+// element.
 func factors(p shape.Dims, i int) (s shape.Dims, used bool) {
 	matrix := p.Rank() > 1
 	if i == 2 {
@@ -102,7 +105,7 @@ func factors(p shape.Dims, i int) (s shape.Dims, used bool) {
 	return p.With(p.Rank()-1-i, 1), true
 }
 
-// epsilon is the machine epsilon of a type.
+// epsilon returns the machine epsilon of a type.
 func epsilon(t dtype.Type) float64 {
 	switch t {
 	case dtype.F64:
@@ -115,18 +118,18 @@ func epsilon(t dtype.Type) float64 {
 	return 0x1p-23
 }
 
-// The numbers of a step, in the order in which they lie on the device.
+// Indices of a step's numbers in the tensor that has them on the device.
 const (
-	factorWeight = iota // of the newest squares
-	factorRate          // of what is relative, its sign that of the step
-	factorKeep          // what is left of the parameter
+	factorWeight = iota // weight of the newest squares
+	factorRate          // relative step, negative to maximize
+	factorKeep          // factor of the old parameter, for weight decay
 	factorEps1
 	factorEps2
 	factorClip
 	factorNumbers
 )
 
-// numbers are those of step t of a parameter.
+// numbers returns the numbers of step t for a parameter of type of.
 func (c *AdafactorConfig) numbers(lr, t float64, of dtype.Type) []float64 {
 	v := make([]float64, factorNumbers)
 	v[factorWeight] = math.Pow(t, c.Beta2Decay)
@@ -140,17 +143,17 @@ func (c *AdafactorConfig) numbers(lr, t float64, of dtype.Type) []float64 {
 	return v
 }
 
-// A factoring is one parameter in a step of Adafactor.
+// A factoring is the work on one parameter in a step of Adafactor.
 type factoring struct {
 	change
 	group  *Group
-	k      *tensor.Tensor   // its numbers, of the type that is computed in
+	k      *tensor.Tensor   // the step's numbers, in the type of the computation
 	now    []*tensor.Tensor // the state after the step
-	mean   *tensor.Tensor   // of the rows' means, at least ε₁
-	factor *tensor.Tensor   // how much of the update is taken
+	mean   *tensor.Tensor   // mean of the rows' means, at least ε₁
+	factor *tensor.Tensor   // factor of the update: α / max(1, rms(u)/d)
 }
 
-// Step changes every parameter that has a gradient.
+// Step updates every parameter that has a gradient.
 func (o *Adafactor) Step() {
 	o.settle()
 	if g := o.capturing(); g != nil {
@@ -200,9 +203,9 @@ func (o *Adafactor) Step() {
 	done = true
 }
 
-// StepUnless is [Adafactor.Step], left out if found is not 0. Its kernels are too many to run them
-// in vain: the host reads the number, and waits for it. In a capture the device decides, and the
-// next replay waits until it has.
+// StepUnless is [Adafactor.Step], but does nothing if found is not 0. A step has many kernels,
+// which would run in vain. So the host reads found, and waits for it. In a capture the device
+// decides, and the next replay waits for the decision.
 func (o *Adafactor) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
@@ -217,7 +220,7 @@ func (o *Adafactor) StepUnless(found *tensor.Tensor) {
 	}
 }
 
-// factorings lists the parameters that have a gradient.
+// factorings lists the parameters that have a gradient and that this shard updates.
 func (o *Adafactor) factorings() (list []*factoring, with []*tensor.Tensor) {
 	for _, g := range o.groups {
 		for _, p := range g.Params {
@@ -229,7 +232,7 @@ func (o *Adafactor) factorings() (list []*factoring, with []*tensor.Tensor) {
 	return list, with
 }
 
-// begin makes the state that is missing, and brings the rest to where the parameter is.
+// begin allocates missing state, and moves existing state to the parameter's device and type.
 func (o *Adafactor) begin(f *factoring) {
 	if f.st == nil {
 		f.st = &state{tensors: make([]*tensor.Tensor, len(o.schema.tensors))}
@@ -246,10 +249,10 @@ func (o *Adafactor) begin(f *factoring) {
 	}
 }
 
-// number is one of the step's, without dimensions.
+// number returns number i of the step, a scalar.
 func (f *factoring) number(s *tensor.Scope, i int) *tensor.Tensor { return f.k.In(s).Select(0, i) }
 
-// compute finds the state after the step, and how much of the update is taken: nothing is changed.
+// compute computes the state after the step, and the factor of the update. It changes nothing.
 func (f *factoring) compute(s *tensor.Scope) {
 	f.now = make([]*tensor.Tensor, len(f.st.tensors))
 	s.Do(func(c *tensor.Scope) {
@@ -283,7 +286,8 @@ func (f *factoring) compute(s *tensor.Scope) {
 	})
 }
 
-// launches change the parameter and its state; with unless only where that is 0.
+// launches returns the launches that write the parameter and its state. If unless is not nil, they
+// write only if unless is 0.
 func (f *factoring) launches(unless *tensor.Tensor) []*launch {
 	t, ct, matrix := f.p.Type(), f.p.Type().Compute(), f.p.Rank() > 1
 	s, dims := f.k.Scope(), f.p.Shape().Slice()
@@ -338,7 +342,7 @@ func (f *factoring) launches(unless *tensor.Tensor) []*launch {
 	return list
 }
 
-// typesKey is a number for a list of types.
+// typesKey encodes a list of types as a number.
 func typesKey(types []dtype.Type) (key int) {
 	for _, t := range types {
 		key = key*32 + int(t)
@@ -346,8 +350,8 @@ func typesKey(types []dtype.Type) (key int) {
 	return key
 }
 
-// capture records a step. The numbers are those that hold when a replay is queued; which of the
-// last replays were left out is found out before.
+// capture records a step. Each replay uses the learning rate, the options and the step count of the
+// moment when it is queued. Before that the host waits to know which earlier replays were left out.
 func (o *Adafactor) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	list, _ := o.factorings()
 	before := o.within(g)

@@ -5,14 +5,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// AdagradConfig sets Adagrad. The zero value of Eps takes torch's default 1e-10.
+// AdagradConfig configures Adagrad. A zero Eps means torch's default, 1e-10.
 type AdagradConfig struct {
-	LR                 float64 // no default: it has to be set
-	LRDecay            float64 // lr / (1 + (t-1)·decay) in step t
+	LR                 float64 // required, there is no default
+	LRDecay            float64 // the rate of step t is lr / (1 + (t-1)·decay)
 	Eps                float64
 	WeightDecay        float64 // an L2 penalty, added to the gradient
-	InitialAccumulator float64 // what the sums of squares start from
-	Maximize           bool    // go up the gradient
+	InitialAccumulator float64 // initial value of the sums of squares
+	Maximize           bool    // ascend the gradient
 }
 
 func (c *AdagradConfig) options() []option {
@@ -34,9 +34,10 @@ func (c *AdagradConfig) clone() config { d := *c; return &d }
 
 func (c *AdagradConfig) rate() float64 { return c.LR }
 
-// Adagrad divides the gradient by the root of the sum of all its squares, as torch.optim.Adagrad
-// (J. Duchi et al., "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization",
-// JMLR 2011): s ← s + g²; p ← p - lrₜ·g/(√s + ε). As in torch, the sums exist from the beginning.
+// Adagrad divides the gradient by the root of the sum of all squared gradients so far, as
+// torch.optim.Adagrad (J. Duchi et al., "Adaptive Subgradient Methods for Online Learning and
+// Stochastic Optimization", JMLR 2011): s ← s + g²; p ← p - lrₜ·g/(√s + ε). As in torch, the
+// constructor allocates the sums.
 type Adagrad struct {
 	multi[AdagradConfig, *AdagradConfig]
 }

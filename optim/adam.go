@@ -8,17 +8,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// AdamConfig sets Adam and AdamW. Zero values of Beta1, Beta2 and Eps take torch's defaults 0.9,
-// 0.999 and 1e-8.
+// AdamConfig configures Adam and AdamW. Zero values of Beta1, Beta2 and Eps mean torch's defaults,
+// 0.9, 0.999 and 1e-8.
 type AdamConfig struct {
-	LR           float64 // no default: it has to be set
+	LR           float64 // required, there is no default
 	Beta1, Beta2 float64
 	Eps          float64
 	// Adam: an L2 penalty, added to the gradient; AdamW: decoupled, p ← p·(1 - lr·λ)
 	WeightDecay float64
 	// divide by the largest v so far (S. Reddi et al., "On the Convergence of Adam and Beyond")
 	AMSGrad  bool
-	Maximize bool // go up the gradient
+	Maximize bool // ascend the gradient
 
 	decoupled bool
 }
@@ -59,8 +59,8 @@ func NewAdam(params []*tensor.Tensor, c AdamConfig) *Adam {
 // NewAdamGroups returns Adam over groups of parameters.
 func NewAdamGroups(groups ...With[AdamConfig]) *Adam { return newAdam("Adam", groups, false) }
 
-// NewAdamW returns AdamW over params: weight decay is decoupled from the gradient. torch's default
-// decay is 0.01; here it is what the configuration says, 0 for none.
+// NewAdamW returns AdamW over params: weight decay is decoupled from the gradient. A WeightDecay of
+// 0 means no decay; torch's default is 0.01.
 func NewAdamW(params []*tensor.Tensor, c AdamConfig) *Adam {
 	return NewAdamWGroups(With[AdamConfig]{params, c})
 }
@@ -82,8 +82,8 @@ func (o *Adam) AddGroup(params []*tensor.Tensor, c AdamConfig) {
 	o.add(With[AdamConfig]{params, c}, (*AdamConfig).rate)
 }
 
-// LoadStateDict takes the state as that of any [Optimizer]. AdamW stays AdamW also with a state of
-// Adam, and Adam takes over the decoupled decay of a state of AdamW: as in torch.
+// LoadStateDict loads the state as that of any [Optimizer]. As in torch, AdamW stays AdamW if the
+// state comes from Adam, and Adam becomes decoupled if the state comes from AdamW.
 func (o *Adam) LoadStateDict(tree map[string]any) error {
 	if err := o.base.LoadStateDict(tree); err != nil {
 		return err

@@ -6,14 +6,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// AdamaxConfig sets Adamax. Zero values of Beta1, Beta2 and Eps take torch's defaults 0.9, 0.999
-// and 1e-8.
+// AdamaxConfig configures Adamax. Zero values of Beta1, Beta2 and Eps mean torch's defaults, 0.9,
+// 0.999 and 1e-8.
 type AdamaxConfig struct {
-	LR           float64 // no default: it has to be set
+	LR           float64 // required, there is no default
 	Beta1, Beta2 float64
 	Eps          float64
 	WeightDecay  float64 // an L2 penalty, added to the gradient
-	Maximize     bool    // go up the gradient
+	Maximize     bool    // ascend the gradient
 }
 
 func (c *AdamaxConfig) options() []option {

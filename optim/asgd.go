@@ -6,15 +6,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ASGDConfig sets averaged stochastic gradient descent. Zero values of Lambd, Alpha and T0 take
-// torch's defaults 1e-4, 0.75 and 1e6.
+// ASGDConfig configures averaged stochastic gradient descent. Zero values of Lambd, Alpha and T0
+// mean torch's defaults, 1e-4, 0.75 and 1e6.
 type ASGDConfig struct {
-	LR          float64 // no default: it has to be set
+	LR          float64 // required, there is no default
 	Lambd       float64 // λ, the decay
-	Alpha       float64 // the power with which the rate falls
+	Alpha       float64 // the exponent with which the rate falls
 	T0          float64 // the step at which averaging begins
 	WeightDecay float64 // an L2 penalty, added to the gradient
-	Maximize    bool    // go up the gradient
+	Maximize    bool    // ascend the gradient
 }
 
 func (c *ASGDConfig) options() []option {
@@ -37,9 +37,9 @@ func (c *ASGDConfig) clone() config { d := *c; return &d }
 func (c *ASGDConfig) rate() float64 { return c.LR }
 
 // ASGD is averaged stochastic gradient descent, as torch.optim.ASGD (B. Polyak, A. Juditsky,
-// "Acceleration of Stochastic Approximation by Averaging", 1992): p ← p·(1-λ·η) - η·g; a ← a +
-// (p-a)·μ; then η = lr/(1 + λ·lr·t)^α and μ = 1/max(1, t-t₀). The average a is the state "ax"; η
-// and μ are kept in float32, as torch does.
+// "Acceleration of Stochastic Approximation by Averaging", 1992). A step is p ← p·(1-λ·η) - η·g; a
+// ← a + (p-a)·μ. The next step has η = lr/(1 + λ·lr·t)^α and μ = 1/max(1, t-t₀). The average a is
+// the state "ax". As in torch, η and μ are stored in float32.
 type ASGD struct {
 	multi[ASGDConfig, *ASGDConfig]
 }

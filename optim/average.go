@@ -14,19 +14,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Averaged keeps averages of a model's parameters over the steps of its training, as torch's
-// AveragedModel. They lie beside the model: with [Averaged.With] it computes with them for a while.
-// Averages follow their parameters to another device and type.
+// Averaged holds averages of a model's parameters over the steps of a training, as torch's
+// AveragedModel. The averages are separate tensors; [Averaged.With] makes the model compute with
+// them for the length of a function. If a parameter changes its device or type, its average
+// follows.
 type Averaged struct {
 	name    string
 	list    []average
 	n       int64
 	buffers bool
 	decay   float64
-	plain   bool // all steps count the same
-	swapped bool // With has put the averages into the model
+	plain   bool // all updates have the same weight
+	swapped bool // inside With: the averages are in the model
 	turn    tensor.Exclusive
-	within  int64 // updates in the capture that goes on
+	within  int64 // number of updates in the capture that is being recorded
 }
 
 type average struct {
@@ -34,16 +35,17 @@ type average struct {
 	mean *tensor.Tensor
 }
 
-// An AverageOption changes what [NewEMA] and [NewSWA] average.
+// An AverageOption changes how [NewEMA] and [NewSWA] average.
 type AverageOption func(*Averaged)
 
-// AverageBuffers averages buffers such as the running statistics of a batch normalisation, too;
-// otherwise each update copies them. Buffers of whole numbers are cut off to such in the
-// exponential average, as in torch, and copied in the plain one, where torch fails.
+// AverageBuffers averages buffers too, such as the running statistics of a batch normalisation.
+// Without it each update copies them. For integer buffers, the exponential average is truncated to
+// an integer, as in torch; the plain average copies them, where torch fails.
 func AverageBuffers() AverageOption { return func(a *Averaged) { a.buffers = true } }
 
-// NewEMA returns the exponential moving average of a model: at the first update its values, then a
-// ← decay·a + (1-decay)·w. It is torch's AveragedModel with get_ema_multi_avg_fn(decay).
+// NewEMA returns the exponential moving average of a model. The first update copies the model's
+// values; each later one computes a ← decay·a + (1-decay)·w. It is torch's AveragedModel with
+// get_ema_multi_avg_fn(decay).
 func NewEMA(model any, decay float64, opts ...AverageOption) *Averaged {
 	if !(decay >= 0 && decay <= 1) {
 		panic(&Error{"EMA", fmt.Sprintf("the decay is %v, it must be in [0, 1]", decay)})
@@ -52,8 +54,8 @@ func NewEMA(model any, decay float64, opts ...AverageOption) *Averaged {
 }
 
 // NewSWA returns the plain average of a model over the updates, for stochastic weight averaging (P.
-// Izmailov et al., arXiv:1803.05407): a ← a + (w-a)/(n+1). It is torch's AveragedModel as made by
-// default. [UpdateBN] makes the statistics of batch normalisations fit it.
+// Izmailov et al., arXiv:1803.05407): a ← a + (w-a)/(n+1). It is torch's AveragedModel with default
+// arguments. [UpdateBN] recomputes the statistics of batch normalisations for the averaged weights.
 func NewSWA(model any, opts ...AverageOption) *Averaged {
 	return newAveraged(&Averaged{name: "SWA", plain: true}, model, opts)
 }
@@ -77,21 +79,21 @@ func newAveraged(a *Averaged, model any, opts []AverageOption) *Averaged {
 	return a
 }
 
-// Updates returns how often Update was called, torch's n_averaged.
+// Updates returns the number of calls of Update, torch's n_averaged.
 func (a *Averaged) Updates() int { return int(a.n) }
 
-// A pairing is the averages and parameters of one device and type.
+// A pairing identifies the averages and parameters that one launch updates.
 type pairing struct {
 	dev device.Device
 	t   dtype.Type
 }
 
-// Update takes the model's present values into the averages, in one launch for those of one device
-// and type. It allocates all that it needs first: out of memory leaves the averages as they were.
-// It is tried once more then, with caches emptied, so that a training's callback goes on as a step
-// does where the memory is there after all. In a capture, behind the step whose values it takes or
-// between Backward and it, each replay is an update; before Backward it is refused there, as it
-// would be done once.
+// Update adds the model's current values to the averages, in one launch for each device and type.
+// It allocates all memory before it changes an average, so lack of memory leaves the averages as
+// they were. If memory is lacking it empties the caches and tries once more.
+//
+// In a capture each replay is an update. Call it after the step, or between Backward and the step.
+// Before Backward it is an error, since it would run only once.
 func (a *Averaged) Update() {
 	a.apart("Update")
 	values := make([]*tensor.Tensor, len(a.list))
@@ -100,7 +102,7 @@ func (a *Averaged) Update() {
 	}
 	g := tensor.Capturing(values...)
 	if g == nil {
-		g = tensor.CapturingGrads(values...) // before the step
+		g = tensor.CapturingGrads(values...) // between Backward and the step
 	}
 	if g != nil {
 		a.capture(g)
@@ -124,8 +126,8 @@ func (a *Averaged) Update() {
 	a.update(&began)
 }
 
-// update is Update outside of captures. It says when it begins to change the averages: until then
-// it can be done again.
+// update is Update outside of captures. It sets began before it changes an average; until then it
+// can be repeated.
 func (a *Averaged) update(began *bool) {
 	copied, averaged := map[pairing]*launch{}, map[pairing]*launch{}
 	var order []*launch
@@ -187,8 +189,8 @@ func (a *Averaged) update(began *bool) {
 	a.n++
 }
 
-// formula returns the new average of the old one, X(0), and the value, X(1), with its scalar for
-// the update after n.
+// formula returns the new average as a function of the old one, X(0), and the value, X(1). scalar
+// is its Param for the update that follows n updates.
 func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar float64) {
 	old, value, p := expr.X(0), expr.X(1), expr.Param(0)
 	switch w := 1 - a.decay; {
@@ -197,13 +199,14 @@ func (a *Averaged) formula(n int64) (program string, mean *expr.Expr, scalar flo
 	case w < 0.5:
 		return "ema", old.Add(value.Sub(old).Mul(p)), w
 	}
-	return "ema back", value.Sub(value.Sub(old).Mul(p)), a.decay // from the nearer end, as torch
+	// starts from the nearer end, as torch
+	return "ema back", value.Sub(value.Sub(old).Mul(p)), a.decay
 }
 
-// With is for evaluation with the averages. It exchanges the model's values with the averages,
-// calls f, and exchanges them again, also when f panics. f must not train the model; a's own
-// methods panic in it. A place as large as the largest tensor is held until f has returned, so that
-// the second exchange cannot lack memory.
+// With calls f while the model computes with the averages, for evaluation. It exchanges the model's
+// values and the averages before f and again after it, also if f panics. f must not train the
+// model; inside f, a's methods panic. With holds a buffer as large as the largest tensor until f
+// has returned, so that the second exchange cannot fail for lack of memory.
 func (a *Averaged) With(f func()) {
 	a.apart("With")
 	over := map[pairing]*tensor.Tensor{}
@@ -223,7 +226,7 @@ func (a *Averaged) With(f func()) {
 	f()
 }
 
-// place makes room for the largest tensor of each device and type, where there is none yet.
+// place allocates a buffer for the largest tensor of each device and type that has none yet.
 func (a *Averaged) place(over map[pairing]*tensor.Tensor) {
 	sizes := map[pairing]int{}
 	for _, e := range a.list {
@@ -238,7 +241,7 @@ func (a *Averaged) place(over map[pairing]*tensor.Tensor) {
 	}
 }
 
-// apart panics while the averages are in the model, and the model's values in their place.
+// apart panics inside With, where the averages are in the model.
 func (a *Averaged) apart(method string) {
 	if a.swapped {
 		panic(&Error{a.name, method + " within With, where the averages are in the model; call it before or after"})
@@ -257,8 +260,8 @@ func (a *Averaged) swap(over map[pairing]*tensor.Tensor) {
 	}
 }
 
-// Averages returns the averages by the names that the tensors have in the model, sharing memory,
-// for nn.LoadStateDict into another model or a file.
+// Averages returns the averages under the model's names, for nn.LoadStateDict into another model or
+// for a file. The tensors share memory with the averages.
 func (a *Averaged) Averages() map[string]*tensor.Tensor {
 	a.apart("Averages")
 	out := map[string]*tensor.Tensor{}
@@ -269,7 +272,7 @@ func (a *Averaged) Averages() map[string]*tensor.Tensor {
 }
 
 // StateDict returns the averages as a tree with the names of torch's AveragedModel: "module."
-// before each name, and "n_averaged". Tensors share their storage with the averages.
+// before each name, and "n_averaged". The tensors share memory with the averages.
 func (a *Averaged) StateDict() map[string]any {
 	a.apart("StateDict")
 	out := map[string]any{"n_averaged": tensor.From(a.n)}
@@ -281,8 +284,8 @@ func (a *Averaged) StateDict() map[string]any {
 	return out
 }
 
-// LoadStateDict takes averages from a tree as StateDict gives it, or torch's, converted to the
-// types of the model. The error is a *[StateError], and then nothing was changed.
+// LoadStateDict loads averages from a tree made by StateDict or by torch, and converts them to the
+// types of the model. An error is a *[StateError]; then nothing was changed.
 func (a *Averaged) LoadStateDict(tree map[string]any) error {
 	a.apart("LoadStateDict")
 	bad := func(path, format string, args ...any) error {
@@ -342,10 +345,11 @@ func (a *Averaged) LoadStateDict(tree map[string]any) error {
 	return nil
 }
 
-// UpdateBN recomputes the running statistics of a model's batch normalisations. It forgets them and
-// calls pass, which is to compute the model's Forward of all data. It takes the plain average over
-// these calls, and leaves the modes of the layers as they were. It is torch's update_bn, for a
-// model whose parameters were averaged. An error of pass is returned.
+// UpdateBN recomputes the running statistics of a model's batch normalisations: torch's update_bn,
+// for a model with averaged parameters. It resets the statistics and calls pass in training mode.
+// pass must call the model's Forward with all data; the statistics become the plain averages over
+// these calls. Afterwards all layers have the mode that they had before. UpdateBN returns the error
+// of pass.
 func UpdateBN(model any, pass func() error) error {
 	if pass == nil {
 		panic(&Error{"UpdateBN", "there is no function that computes the model's Forward of all data"})
@@ -392,7 +396,7 @@ func UpdateBN(model any, pass func() error) error {
 		for i, n := range norms {
 			n.Momentum = momenta[i]
 		}
-		for _, m := range slices.Backward(modes) { // a layer after the one that holds it
+		for _, m := range slices.Backward(modes) { // outer layers first, inner layers after them
 			if m.training {
 				nn.Train(m.l)
 			} else {
@@ -406,10 +410,10 @@ func UpdateBN(model any, pass func() error) error {
 	return pass()
 }
 
-// capture records an update. A replay is the first one, which copies, or a later one, as their
-// number says when it is queued.
+// capture records an update. The first update copies and later ones average; when a replay is
+// queued, the host tells the device which it is.
 func (a *Averaged) capture(g *tensor.Graph) {
-	before := a.within // of the same capture
+	before := a.within // updates recorded earlier in the same capture
 	if a.within++; before == 0 {
 		g.Ended(func(bool) error {
 			a.within = 0
@@ -485,7 +489,7 @@ func (a *Averaged) capture(g *tensor.Graph) {
 	g.Then(func() { a.n++ })
 }
 
-// whole returns the exponential average of whole numbers, in c.
+// whole returns the exponential average of integers, in c.
 func (a *Averaged) whole(c *tensor.Scope, e average) *tensor.Tensor {
 	return e.mean.In(c).Float().MulScalar(a.decay).Add(e.Tensor.In(c).Float().MulScalar(1 - a.decay)).Cast(e.mean.Type())
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// recorded returns a tensor of the file.
+// recorded returns a tensor of the golden file.
 func recorded(t *testing.T, f *golden.File, name string) *tensor.Tensor {
 	t.Helper()
 	g, err := f.Tensor(name)
@@ -39,8 +39,8 @@ func same(t *testing.T, what string, got, want *tensor.Tensor) {
 	}
 }
 
-// Averages after each update are PyTorch's, with their names, on the CPU and on an emulated GPU; so
-// are statistics after update_bn.
+// Averages after each update, and statistics after update_bn, equal PyTorch's, with PyTorch's
+// names, on the CPU and on an emulated GPU.
 func TestAveragesEqualTorch(t *testing.T) {
 	f, err := golden.Open("testdata/average.safetensors.gz")
 	if err != nil {
@@ -107,8 +107,8 @@ func TestAveragesEqualTorch(t *testing.T) {
 	}
 }
 
-// A state loads into another model's averages, which go on as the first; what does not fit changes
-// nothing.
+// A state loads into another model's averages, which continue as the first ones do. A state that
+// does not fit changes nothing.
 func TestAverageStates(t *testing.T) {
 	mk := func() (*nn.Sequential, *optim.Averaged) {
 		m := nn.NewSequential(nn.NewLinear(3, 4), nn.NewBatchNorm1d(4))
@@ -170,7 +170,7 @@ func TestAverageStates(t *testing.T) {
 	}
 }
 
-// The averages of all parameters of a type are one launch.
+// One launch updates the averages of all parameters of a type.
 func TestAverageLaunches(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=64MiB")
 	m := nn.To(nn.NewSequential(nn.NewLinear(3, 4), nn.NewLinear(4, 5), nn.NewLinear(5, 6)), gpu)
@@ -183,8 +183,8 @@ func TestAverageLaunches(t *testing.T) {
 	}
 }
 
-// TestAveragesWithinWith holds the methods to refusing, while the averages are in the model, what
-// would take its values for them.
+// TestAveragesWithinWith checks that methods panic inside With, because the model's values and the
+// averages are exchanged there.
 func TestAveragesWithinWith(t *testing.T) {
 	a := optim.NewEMA(nn.NewLinear(2, 1), 0.9)
 	tree := a.StateDict()

@@ -12,8 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// inBucket gives each parameter a gradient of zeros that is a view into one tensor, which it
-// returns. The first begins at element 1, so that few of them are aligned to more than an element.
+// inBucket gives each parameter a gradient of zeros that is a view into one tensor, and returns
+// that tensor. The first view begins at element 1, so that few of the views are aligned beyond an
+// element.
 func inBucket(params []*tensor.Tensor) *tensor.Tensor {
 	n := 1
 	for _, p := range params {
@@ -28,11 +29,11 @@ func inBucket(params []*tensor.Tensor) *tensor.Tensor {
 	return b
 }
 
-// A stepper makes an optimizer of params, and returns its Step as a function of what computes the
-// gradients.
+// A stepper makes an optimizer for params. The function that it returns does one Step; its argument
+// computes the gradients.
 type stepper func(params []*tensor.Tensor) func(gradients func() float64)
 
-// steppers are of all optimizers.
+// steppers returns a stepper for every optimizer.
 func steppers() map[string]stepper {
 	all := map[string]stepper{
 		"LBFGS": func(params []*tensor.Tensor) func(func() float64) {
@@ -56,7 +57,7 @@ func steppers() map[string]stepper {
 	return all
 }
 
-// bucketRun trains for some steps, and returns all numbers that can be told of it.
+// bucketRun trains for some steps, and returns all observable numbers.
 func bucketRun(t *testing.T, s *tensor.Scope, typ dtype.Type, matrices, bucket bool, of stepper) (all []float64) {
 	var params, views []*tensor.Tensor
 	for i, sh := range [][]int{{3}, {5, 7}, {1}, {17, 2}, {4, 4}} {
@@ -117,7 +118,7 @@ func bucketRun(t *testing.T, s *tensor.Scope, typ dtype.Type, matrices, bucket b
 }
 
 // Gradients may be views into one tensor. Every optimizer then computes the same bits as with
-// gradients that have memory of their own, clipped or not, and the views stay where they are.
+// gradients that have separate memory, with or without clipping, and the views keep their memory.
 func TestGradientsInABucket(t *testing.T) {
 	all := steppers()
 	for _, dev := range []device.Device{tensor.Root().Device(), emulatedGPU(t, "mem=64MiB")} {

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// capturing returns the graph that gradients are being recorded into, nil if they are computed.
+// capturing returns the graph into which the gradients are being captured, nil if there is none.
 func (b *base) capturing() *tensor.Graph {
 	for _, g := range b.groups {
 		if c := tensor.CapturingGrads(g.Params...); c != nil {
@@ -22,28 +22,30 @@ func (b *base) capturing() *tensor.Graph {
 	return nil
 }
 
-// A replayed is a launch of a captured step: parameters of one group with states that go on alike.
+// A replayed is a launch of a captured step. Its parameters are in one group, and their states have
+// the same scalars in all steps.
 type replayed struct {
 	launch
 	group *Group
 	of    []change
 	nth   []place
-	next  [][]scalar // the scalars of state after the step that is queued
+	// for each parameter, the scalars of its state after the replay that is being queued
+	next [][]scalar
 }
 
-// joins reports whether a parameter in state st goes on as those of l do.
+// joins reports whether launch l can update a parameter in state st too.
 func (l *replayed) joins(g *Group, p *tensor.Tensor, f flags, st *state, operands int, at place) bool {
 	return l.group == g && l.dev == p.Device() && l.t == p.Type() && l.flags == f && len(l.ins[0]) == operands &&
 		l.of[0].st.alike(st) && l.nth[0].earlier == at.earlier
 }
 
-// capture records a step. State that is missing is made now, once, on the device's ordinary stream;
-// nothing counts as a step. A replay computes the scalars of its step, with the learning rates and
-// the options that hold then, and counts it.
+// capture records a step. It allocates missing state once, at capture, on the device's ordinary
+// stream; the capture itself does not count as a step. Each replay computes the scalars of its step
+// from the learning rates and options of that moment, and counts as a step.
 //
-// With unless the host does not know, when it queues a replay, which of the last ones were left
-// out. It provides the scalars for each number of steps that may have been done, and the device,
-// which counts them, takes those that are right: see [aheadOf].
+// If unless is not nil, the device may leave out steps. When the host queues a replay it does not
+// know yet which of the latest replays were left out. So it provides the scalars for each possible
+// number of steps. The device counts the steps and chooses the right scalars: see [aheadOf].
 func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	var list []*replayed
 	before := m.within(g)
@@ -119,7 +121,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 				l.next = append(l.next, next)
 			}
 			st := l.stateAt(0, unless != nil)
-			for row := range rows { // row more steps were done than the host knows
+			for row := range rows { // the device has done row more steps than the host knows
 				scalars, _ := m.rule.scalars((*C)(l.group.config.(P)), l.group.LR, st.step+1+float64(row), st, st.unused && row == 0)
 				l.encode(scalars, to[8*width*row:])
 			}
@@ -158,7 +160,7 @@ func (m *multi[C, P]) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	}
 }
 
-// count takes a step of these parameters as done.
+// count records that a step of these parameters was done.
 func (l *replayed) count() {
 	for k, c := range l.of {
 		c.st.step++
@@ -169,8 +171,8 @@ func (l *replayed) count() {
 	}
 }
 
-// dense refuses what a replay would compute with scalars of now: only packed launches read them on
-// the device.
+// dense raises an error for tensors that are not contiguous. Only packed launches read their
+// scalars on the device; other launches would repeat the scalars of the capture in each replay.
 func dense(name string, lists ...[]*tensor.Tensor) {
 	for _, list := range lists {
 		for _, t := range list {
@@ -183,8 +185,8 @@ func dense(name string, lists ...[]*tensor.Tensor) {
 	}
 }
 
-// unchanged returns an error where the memory or the program that was captured is not that of the
-// optimizer any more.
+// unchanged returns an error if the captured memory or the captured program is no longer what the
+// optimizer uses.
 func (m *multi[C, P]) unchanged(l *replayed, held [][]*tensor.Tensor) error {
 	if f := m.rule.flags((*C)(l.group.config.(P))); f != l.flags {
 		return &Error{m.name, "an option that chooses how a step is computed was changed since the step was captured; capture it again"}
@@ -200,13 +202,13 @@ func (m *multi[C, P]) unchanged(l *replayed, held [][]*tensor.Tensor) error {
 	return nil
 }
 
-// replaced is the error of a replay that finds another state than was captured.
+// replaced returns the error of a replay whose captured state the optimizer no longer uses.
 func (b *base) replaced(p *tensor.Tensor) error {
 	return &Error{b.name, fmt.Sprintf("the state of a parameter of shape %v was replaced since the step was captured, such as by LoadStateDict; capture it again", p.Shape())}
 }
 
-// restart gives state that a captured step made, and that no step has used, the values with which
-// it begins now, should they depend on the learning rate.
+// restart sets state that a capture allocated, and that no step has used yet, to its initial values
+// for the current options and learning rate.
 func (m *multi[C, P]) restart(cfg *C, lr float64, st *state) {
 	if !st.unused {
 		return
@@ -221,7 +223,7 @@ func (m *multi[C, P]) restart(cfg *C, lr float64, st *state) {
 	}
 }
 
-// encode writes the scalars as the bits that the program takes.
+// encode writes the scalars as the bits that the program reads.
 func (l *launch) encode(scalars []float64, to []byte) {
 	for i, v := range scalars {
 		if i < len(l.program.Params) && l.program.Params[i] != dtype.Invalid {
@@ -230,7 +232,8 @@ func (l *launch) encode(scalars []float64, to []byte) {
 	}
 }
 
-// constants returns a tensor of numbers on dev, in s. In a capture each replay has the same.
+// constants returns a tensor of numbers on dev, in s. In a capture all replays use the same
+// numbers.
 func constants(s *tensor.Scope, dev device.Device, v []int64) *tensor.Tensor {
 	g := s.Capture()
 	if g == nil {
@@ -243,25 +246,25 @@ func constants(s *tensor.Scope, dev device.Device, v []int64) *tensor.Tensor {
 	})
 }
 
-// Several steps of one optimizer in a capture, and parameters that do not take part in all.
+// A capture may hold several steps of one optimizer, and not every parameter is in each of them.
 
-// A place is which step of a parameter it is in a capture.
+// A place locates the next step of a parameter among the steps that a capture has recorded.
 type place struct {
-	earlier int       // steps of it before
-	from    *replayed // the last of them
-	at      int       // its index there
+	earlier int       // number of earlier steps of the parameter
+	from    *replayed // the launch of the latest of these steps
+	at      int       // the parameter's index in from
 }
 
-// recorded is what was captured of an optimizer's steps in a graph so far.
+// recorded describes the steps of an optimizer that a capture has recorded so far.
 type recorded struct {
 	graph  *tensor.Graph
 	steps  int
-	places map[*tensor.Tensor]place // of the next step
-	params []*tensor.Tensor         // of the last step
-	unless bool                     // the last step may be left out
+	places map[*tensor.Tensor]place // places in the next step
+	params []*tensor.Tensor         // parameters of the latest step
+	unless bool                     // the latest step may be left out
 }
 
-// within returns what was recorded in the capture so far.
+// within returns the record of the capture g, which it creates at the first step.
 func (b *base) within(g *tensor.Graph) *recorded {
 	if b.recorded == nil || b.recorded.graph != g {
 		r := &recorded{graph: g, places: map[*tensor.Tensor]place{}}
@@ -276,7 +279,7 @@ func (b *base) within(g *tensor.Graph) *recorded {
 	return b.recorded
 }
 
-// add takes a step in, and returns its parameters.
+// add records a step and returns its parameters.
 func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 	r.steps++
 	for _, l := range list {
@@ -288,8 +291,8 @@ func (r *recorded) add(list []*replayed) (params []*tensor.Tensor) {
 	return params
 }
 
-// together refuses several steps in one capture where nobody can know their scalars when a replay
-// is queued. That is where the scalars of one step depend on whether an earlier one is left out.
+// together raises an error for several steps in one capture if the scalars of one step depend on
+// whether an earlier one is left out: then nobody knows them when a replay is queued.
 func (m *multi[C, P]) together(r *recorded, params []*tensor.Tensor, unless bool) {
 	if r.steps > 1 && (unless || r.unless) {
 		why := ""
@@ -310,8 +313,9 @@ func (m *multi[C, P]) together(r *recorded, params []*tensor.Tensor, unless bool
 	r.params, r.unless = params, unless
 }
 
-// stateAt returns the state of a parameter before the step that a replay queues. Where steps may be
-// left out it is that before the replay: the rows of the scalars are for the rest.
+// stateAt returns the state of parameter k before this step of the replay that is being queued. If
+// steps may be left out it returns the state before the replay; the rows of scalars cover the steps
+// since.
 func (l *replayed) stateAt(k int, unless bool) *state {
 	st, at := l.of[k].st, l.nth[k]
 	if at.earlier == 0 || unless {
@@ -325,13 +329,13 @@ func (l *replayed) stateAt(k int, unless bool) *state {
 	return &now
 }
 
-// alike reports whether the scalars of the steps of both states are the same.
+// alike reports whether the next steps of both states have the same scalars.
 func (st *state) alike(o *state) bool {
 	return st.step == o.step && st.unused == o.unused && slices.Equal(st.scalars, o.scalars)
 }
 
-// sameScalars reports whether the steps that a replay may come to have the same scalars for states
-// that are not alike: those of a rule which does not count its steps.
+// sameScalars reports whether two states that are not alike still have the same scalars in the next
+// steps of a replay: so it is for a rule whose scalars do not depend on the step count.
 func (m *multi[C, P]) sameScalars(l *replayed, a, b *state) bool {
 	cfg := (*C)(l.group.config.(P))
 	for row := range mostAhead + l.nth[0].earlier + 1 {

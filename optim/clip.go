@@ -19,16 +19,16 @@ type clipOptions struct {
 	scope  *tensor.Scope
 }
 
-// NormType sets the order of the norm, above 0; math.Inf(1) is the largest absolute value. It is 2
-// otherwise.
+// NormType sets the order of the norm, which must be above 0; math.Inf(1) is the largest absolute
+// value. The default is 2.
 func NormType(p float64) ClipOption { return func(o *clipOptions) { o.p = p } }
 
-// ErrorIfNonfinite makes a norm that is infinite or NaN panic with a *tensor.Error, before anything
+// ErrorIfNonfinite raises a *tensor.Error for a norm that is infinite or NaN, before any gradient
 // is changed. It waits for the device.
 func ErrorIfNonfinite() ClipOption { return func(o *clipOptions) { o.finite = true } }
 
-// InScope makes the norm belong to s, which ends with the step; otherwise it belongs to the
-// youngest scope of the parameters, mostly the root.
+// InScope makes the norm belong to scope s, such as the scope of the step. By default it belongs to
+// the youngest scope of the gradients, which is mostly the root scope.
 func InScope(s *tensor.Scope) ClipOption { return func(o *clipOptions) { o.scope = s } }
 
 func clipOptionsOf(op string, opts []ClipOption) clipOptions {
@@ -42,13 +42,15 @@ func clipOptionsOf(op string, opts []ClipOption) clipOptions {
 	return o
 }
 
-// ClipGradNorm scales the gradients of params together so that their norm, taken over all of them
-// as one vector, is at most limit, and returns the norm they had. Nothing waits for the device
-// unless [ErrorIfNonfinite] is given. It is torch.nn.utils.clip_grad_norm_: the factor is min(1,
-// limit/(norm + 1e-6)). The norm is computed in float32 for 16-bit gradients (torch rounds it to
-// their type), in float64 if there are such gradients, on the device of the first gradient. Small
-// gradients are gathered and measured together, so that there are few launches. Where no parameter
-// has a gradient the norm is 0.
+// ClipGradNorm scales the gradients of params by one factor, so that their norm is at most limit.
+// The norm is taken over all gradients as one vector; ClipGradNorm returns the norm before scaling.
+// It is torch.nn.utils.clip_grad_norm_: the factor is min(1, limit/(norm + 1e-6)). It waits for the
+// device only with [ErrorIfNonfinite].
+//
+// For 16-bit gradients the norm is computed in float32 (torch rounds it to their type). It is
+// computed in float64 if a gradient is float64. The result is on the device of the first gradient.
+// Small gradients are gathered and measured together, to save launches. If no parameter has a
+// gradient the norm is 0.
 func ClipGradNorm(params []*tensor.Tensor, limit float64, opts ...ClipOption) *tensor.Tensor {
 	const op = "clip_grad_norm"
 	o := clipOptionsOf(op, opts)
@@ -58,8 +60,8 @@ func ClipGradNorm(params []*tensor.Tensor, limit float64, opts ...ClipOption) *t
 	return o.measured(op, params, func(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor) { shrink(s, with, total, limit) })
 }
 
-// GradNorm returns the norm of the gradients of params, taken over all of them as one vector: what
-// [ClipGradNorm] returns, without changing anything. It is torch.nn.utils.get_total_norm of the
+// GradNorm returns the norm of the gradients of params, taken over all of them as one vector. It
+// returns the same as [ClipGradNorm] but changes nothing: torch.nn.utils.get_total_norm of the
 // gradients.
 func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	const op = "grad_norm"
@@ -67,7 +69,7 @@ func GradNorm(params []*tensor.Tensor, opts ...ClipOption) *tensor.Tensor {
 	return o.measured(op, params, nil)
 }
 
-// measured computes the norm, lets then use it, and hands it to the scope that is to own it.
+// measured computes the norm, passes it to then, and moves it into the scope that will own it.
 func (o *clipOptions) measured(op string, params []*tensor.Tensor, then func(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor)) (total *tensor.Tensor) {
 	var with, grads []*tensor.Tensor
 	for _, p := range params {
@@ -104,8 +106,8 @@ func (o *clipOptions) measured(op string, params []*tensor.Tensor, then func(s *
 }
 
 const (
-	gathered = 1 << 16 // gradients of fewer elements are gathered before they are measured
-	buffer   = 1 << 20 // into buffers of at most so many
+	gathered = 1 << 16 // gradients with fewer elements are gathered into a buffer
+	buffer   = 1 << 20 // the size of such a buffer
 )
 
 // normOf returns the norm of all elements of list.
@@ -159,8 +161,8 @@ func normOf(s *tensor.Scope, list []*tensor.Tensor, p float64) *tensor.Tensor {
 	return tensor.Stack(0, norms...).Norm(p)
 }
 
-// gather returns the elements of pieces, which are dense and lie on dev, behind one another: n of
-// type wide.
+// gather returns the elements of pieces, one piece after another, as n elements of type wide. The
+// pieces are dense and on dev.
 func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tensor.Tensor, n int) *tensor.Tensor {
 	all := s.On(dev).Typed(wide).Empty(n)
 	byType := map[dtype.Type]*launch{}
@@ -183,9 +185,9 @@ func gather(s *tensor.Scope, dev device.Device, wide dtype.Type, pieces []*tenso
 	return all
 }
 
-// run does the launch. The place that was kept is given back for it only now, and free again for
-// the next launch when this one is queued: of several that are packed and then run one after the
-// other, none lacks memory.
+// run runs the launch. It frees the reserved memory only now, for the launch itself. The next
+// packed launch finds the memory free again once this one is queued. So several packed launches can
+// run one after another without lack of memory.
 func (l *launch) run(name string) {
 	if l.reserve != nil {
 		l.reserve.Free()
@@ -194,7 +196,7 @@ func (l *launch) run(name string) {
 	tensor.Update(name, l.program, l.outs, l.ins, l.slots, l.bits)
 }
 
-// expanded reports whether several elements of x share one place.
+// expanded reports whether several elements of x share memory.
 func expanded(x *tensor.Tensor) bool {
 	sh, st := x.Shape().Slice(), x.Strides().Slice()
 	for i := range sh {
@@ -206,8 +208,8 @@ func expanded(x *tensor.Tensor) bool {
 }
 
 // shrink multiplies the gradients of with by min(1, limit/(total+1e-6)). The factor stays on the
-// device: dense gradients of one type take it as a Param of one launch, whose slots a program
-// writes. All that needs memory is made before a gradient is changed.
+// device: a program writes it into the slots of a launch, which reads it as a Param. That launch
+// covers all dense gradients of one type. All memory is allocated before a gradient is changed.
 func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit float64) {
 	type place struct {
 		dev device.Device
@@ -239,7 +241,7 @@ func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit 
 		l.slots = factorSlots(s, at.dev, at.t.Compute(), total, limit)
 	}
 	factor := map[device.Device]*tensor.Tensor{}
-	anew := make([]*tensor.Tensor, len(rest)) // of those whose elements share places
+	anew := make([]*tensor.Tensor, len(rest)) // new gradients, where elements share memory
 	for i, p := range rest {
 		g := p.Grad()
 		f := factor[g.Device()]
@@ -264,7 +266,7 @@ func shrink(s *tensor.Scope, with []*tensor.Tensor, total *tensor.Tensor, limit 
 	}
 }
 
-// factorSlots returns the Params of a launch on dev: the factor as a value of type t.
+// factorSlots returns the slots of a launch on dev: the factor as a value of type t.
 func factorSlots(s *tensor.Scope, dev device.Device, t dtype.Type, total *tensor.Tensor, limit float64) *tensor.Tensor {
 	total = total.To(dev).Reshape(1)
 	bits := dtype.I32
@@ -284,8 +286,8 @@ func factorSlots(s *tensor.Scope, dev device.Device, t dtype.Type, total *tensor
 }
 
 // ClipGradValue limits every element of the gradients of params to [-limit, limit], as
-// torch.nn.utils.clip_grad_value_; NaN stays. Dense gradients of one type on one device are one
-// launch.
+// torch.nn.utils.clip_grad_value_; NaN stays NaN. Dense gradients of one type on one device need
+// one launch.
 func ClipGradValue(params []*tensor.Tensor, limit float64) {
 	const op = "clip_grad_value"
 	if !(limit >= 0) {

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Clipped gradients and norms are PyTorch's, on the CPU and on an emulated GPU.
+// Clipped gradients and norms equal PyTorch's, on the CPU and on an emulated GPU.
 func TestClippingEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/clip.safetensors.gz")
 	if err != nil {
@@ -79,8 +79,8 @@ func TestClippingEqualsTorch(t *testing.T) {
 	}
 }
 
-// Gradients of all sizes, types and layouts together: the norm is that of the whole, and clipping
-// many small ones takes few launches.
+// Gradients of all sizes, types and layouts together: the norm is that of all elements, and
+// clipping many small gradients needs few launches.
 func TestClippingOfManyKinds(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=64MiB")
 	cpu, _ := device.Open("cpu")
@@ -101,7 +101,7 @@ func TestClippingOfManyKinds(t *testing.T) {
 			}
 			add(s.Typed(dtype.F32).Full(0.5, 70000))
 			add(s.Typed(dtype.BF16).Full(2, 70))
-			add(s.Typed(dtype.F16).Full(300, 300)) // whose squares are beyond float16
+			add(s.Typed(dtype.F16).Full(300, 300)) // the squares of these elements overflow float16
 			add(s.Full(3, 1).Expand(4))
 			add(s.Full(2, 5, 4).T())
 			before := gpu.Counters().Launches
@@ -125,8 +125,8 @@ func TestClippingOfManyKinds(t *testing.T) {
 			}
 		}, tensor.On(dev))
 	}
-	// Twenty small gradients of one type: one launch to gather, one or two to measure, one for the
-	// factor, one to scale.
+	// Twenty small gradients of one type need one launch to gather, one or two to measure, one for
+	// the factor, and one to scale.
 	tensor.Do(func(s *tensor.Scope) {
 		var params []*tensor.Tensor
 		for i := range 20 {
@@ -146,7 +146,7 @@ func TestClippingOfManyKinds(t *testing.T) {
 	}, tensor.On(gpu))
 }
 
-// Misuse is a typed error, and changes nothing; without gradients the norm is 0.
+// Misuse raises a typed error, and changes nothing; without gradients the norm is 0.
 func TestClippingErrors(t *testing.T) {
 	p := ones(2)
 	if v := optim.ClipGradNorm([]*tensor.Tensor{p}, 1).Item(); v != 0 {

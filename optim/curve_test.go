@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// cnn is the network of _golden/traincnn.py.
+// cnn returns the network of _golden/traincnn.py.
 func cnn(ty dtype.Type) *nn.Sequential {
 	return nn.NewSequential(
 		nn.NewConv2d(1, 4, 3, nn.Padding(1), nn.Typed(ty)), nn.NewBatchNorm2d(4, nn.Typed(ty)), nn.ReLU{}, nn.NewMaxPool2d(2),
@@ -20,7 +20,7 @@ func cnn(ty dtype.Type) *nn.Sequential {
 		nn.Flatten{}, nn.NewLinear(32, 5, nn.Typed(ty)))
 }
 
-// cnnBatch is the batch of a step, by the formula of the script.
+// cnnBatch returns the batch of a step, by the script's formula.
 func cnnBatch(step int) (x []float32, y []int64) {
 	for n := range 16 {
 		k := (7*n + 3*step) % 5
@@ -34,9 +34,9 @@ func cnnBatch(step int) (x []float32, y []int64) {
 	return x, y
 }
 
-// The losses of a convolutional network with batch normalisation over 200 steps of SGD with
-// momentum follow PyTorch's: within 1e-3·max(1, loss) in float32, 1e-8 in float64; so do the
-// running statistics at the end. The emulated GPU does the first steps.
+// A convolutional network with batch normalisation trains for 200 steps of SGD with momentum. Its
+// losses, and the running statistics at the end, equal PyTorch's within 1e-3·max(1, loss) in
+// float32 and 1e-8 in float64. The emulated GPU does only the first steps.
 func TestCNNCurveEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/cnn.safetensors.gz")
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The average follows the weight slowly; With computes with it for a while.
+// The average follows the weight slowly; With computes with the average for the length of a
+// function.
 func ExampleNewEMA() {
 	model := nn.NewLinear(1, 1, nn.NoBias())
 	set := func(v float64) {
@@ -38,8 +39,8 @@ func ExampleNewSWA() {
 	// Output: 3 3
 }
 
-// The statistics of batch normalisations are those of other weights: one pass over the data makes
-// them fit the averages.
+// Averaged weights need other statistics in batch normalisations: one pass over the data computes
+// them.
 func ExampleUpdateBN() {
 	norm := nn.NewBatchNorm1d(1)
 	model := nn.NewSequential(norm)

@@ -34,7 +34,7 @@ func ExampleClipGradValue() {
 }
 
 // In a training loop the norm belongs to the scope of the step, and a gradient that is not finite
-// stops it.
+// raises an error.
 func ExampleClipOption() {
 	w := tensor.Zeros(1).RequiresGrad()
 	err := tensor.Try(func() {

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// descend does n steps down x² + 10y² from (1, 1).
+// descend does n steps of minimising x² + 10y² from (1, 1).
 func descend(n int, make func(params []*tensor.Tensor) optim.Optimizer) *tensor.Tensor {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := make([]*tensor.Tensor{w})
@@ -19,7 +19,7 @@ func descend(n int, make func(params []*tensor.Tensor) optim.Optimizer) *tensor.
 	return w.Detach()
 }
 
-// Nesterov's momentum in Adam.
+// NAdam is Adam with Nesterov's momentum.
 func ExampleNewNAdam() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewNAdam(p, optim.NAdamConfig{LR: 0.1}) })
 	fmt.Println(w)
@@ -27,7 +27,7 @@ func ExampleNewNAdam() {
 	// tensor([0.7527, 0.7527])
 }
 
-// The first steps are those of plain momentum, until the second moment can be trusted.
+// The first steps use plain momentum, until the second moment is reliable.
 func ExampleNewRAdam() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRAdam(p, optim.RAdamConfig{LR: 0.1}) })
 	fmt.Println(w)
@@ -35,7 +35,7 @@ func ExampleNewRAdam() {
 	// tensor([ 0.4623, -0.1680])
 }
 
-// Both coordinates move at the same rate, however different their gradients.
+// Both coordinates move at the same rate, although their gradients differ.
 func ExampleNewRMSprop() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewRMSprop(p, optim.RMSpropConfig{LR: 0.01}) })
 	fmt.Println(w)
@@ -43,7 +43,7 @@ func ExampleNewRMSprop() {
 	// tensor([0.7800, 0.7800])
 }
 
-// The step shrinks as squares of gradients add up.
+// The step shrinks as squared gradients accumulate.
 func ExampleNewAdagrad() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdagrad(p, optim.AdagradConfig{LR: 0.5}) })
 	fmt.Println(w)
@@ -51,7 +51,7 @@ func ExampleNewAdagrad() {
 	// tensor([0.1564, 0.1564])
 }
 
-// The step finds its size by itself, from below.
+// The rule determines the size of the step itself, starting from small steps.
 func ExampleNewAdadelta() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer {
 		return optim.NewAdadelta(p, optim.AdadeltaConfig{LR: 1, Rho: 0.9})
@@ -61,7 +61,7 @@ func ExampleNewAdadelta() {
 	// tensor([0.9903, 0.9903])
 }
 
-// Adam with the largest gradient so far instead of the mean square.
+// Adamax is Adam with the largest gradient so far instead of the mean square.
 func ExampleNewAdamax() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewAdamax(p, optim.AdamaxConfig{LR: 0.1}) })
 	fmt.Println(w)
@@ -69,8 +69,8 @@ func ExampleNewAdamax() {
 	// tensor([0.7155, 0.7155])
 }
 
-// Gradient descent whose average over the steps, the state "ax", is the result; here averaging
-// begins after the second step.
+// In averaged gradient descent the result is the average over the steps, the state "ax". Here
+// averaging begins after the second step.
 func ExampleNewASGD() {
 	w := descend(3, func(p []*tensor.Tensor) optim.Optimizer { return optim.NewASGD(p, optim.ASGDConfig{LR: 0.04, T0: 2}) })
 	fmt.Println(w)
@@ -94,7 +94,7 @@ func ExampleNewLion() {
 	// tensor([0.7000, 0.7000])
 }
 
-// Of a matrix a row and a column are remembered.
+// The state for a matrix is one row and one column.
 func ExampleNewAdafactor() {
 	w := tensor.Zeros(3, 4).RequiresGrad()
 	opt := optim.NewAdafactor([]*tensor.Tensor{w}, optim.AdafactorConfig{LR: 0.01})
@@ -102,14 +102,14 @@ func ExampleNewAdafactor() {
 	opt.Step()
 	state := opt.StateDict()["state"].(map[int64]any)[0].(map[string]any)
 	fmt.Println(state["row_var"].(*tensor.Tensor).Shape(), state["col_var"].(*tensor.Tensor).Shape())
-	// as much as if the weights were 1e-3, since they are 0
+	// a step as if the weights were 1e-3, the lower bound, since they are 0
 	fmt.Printf("%.5f\n", w.Detach().Floats()[0])
 	// Output:
 	// [3, 1] [1, 4]
 	// 0.00001
 }
 
-// The step has singular values near 1, however small the gradient is: a matrix is moved in all its
+// The step has singular values near 1, however small the gradient is: a matrix moves in all its
 // directions.
 func ExampleNewMuon() {
 	w := tensor.Zeros(2, 2).RequiresGrad()
@@ -124,8 +124,8 @@ func ExampleNewMuon() {
 	// true
 }
 
-// A quadratic function is minimised in a few iterations. The closure computes gradients and the
-// loss.
+// A few iterations minimise a quadratic function. The closure computes the gradients and returns
+// the loss.
 func ExampleNewLBFGS() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewLBFGS([]*tensor.Tensor{w}, optim.LBFGSConfig{LR: 1, LineSearch: "strong_wolfe"})
@@ -139,7 +139,7 @@ func ExampleNewLBFGS() {
 	// Output: from 11 to 0.0000
 }
 
-// An element without a gradient stays where it is, whatever its moments are.
+// An element whose gradient is 0 does not change, whatever its moments are.
 func ExampleNewSparseAdam() {
 	table := tensor.Ones(3).RequiresGrad()
 	opt := optim.NewSparseAdam([]*tensor.Tensor{table}, optim.SparseAdamConfig{LR: 0.1})

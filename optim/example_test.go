@@ -36,7 +36,7 @@ func Example() {
 	// 2.00 x + 1.00
 }
 
-// One step of plain gradient descent, and one with the momentum of the first.
+// A first step of plain gradient descent, and a second step with momentum.
 func ExampleNewSGD() {
 	w := tensor.From([]float32{1, 1}).RequiresGrad()
 	opt := optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 0.1, Momentum: 0.9})
@@ -51,7 +51,7 @@ func ExampleNewSGD() {
 	// tensor([0.7100, 0.4200])
 }
 
-// Adam's step is as long as the learning rate whatever the size of the gradient, at first.
+// Adam's first steps are as long as the learning rate, whatever the size of the gradient.
 func ExampleNewAdam() {
 	w := tensor.Zeros(3).RequiresGrad()
 	opt := optim.NewAdam([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.5})
@@ -62,7 +62,7 @@ func ExampleNewAdam() {
 	// tensor([-0.5000, -0.5000, -0.5000])
 }
 
-// The decay of AdamW shrinks the weights by lr·λ a step, apart from what the gradient does.
+// The decay of AdamW shrinks the weights by lr·λ in each step, independently of the gradient.
 func ExampleNewAdamW() {
 	w := tensor.Ones(2).RequiresGrad()
 	opt := optim.NewAdamW([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.1, WeightDecay: 0.5})
@@ -73,7 +73,7 @@ func ExampleNewAdamW() {
 	// tensor([0.9500, 0.9500])
 }
 
-// A schedule sets the learning rate between steps; it reaches the device with the next one.
+// A schedule sets the learning rate between steps; the next step uses it.
 func ExampleOptimizer() {
 	w := tensor.Zeros(1).RequiresGrad()
 	var opt optim.Optimizer = optim.NewSGD([]*tensor.Tensor{w}, optim.SGDConfig{LR: 1})
@@ -87,7 +87,7 @@ func ExampleOptimizer() {
 	// Output: -1.75 0.125
 }
 
-// Arguments that make no sense panic when the optimizer is made.
+// Invalid arguments of a constructor panic.
 func ExampleError() {
 	defer func() { fmt.Println(recover().(*optim.Error)) }()
 	optim.NewSGD(nil, optim.SGDConfig{LR: 0.1})
@@ -95,7 +95,7 @@ func ExampleError() {
 	// optim: SGD: there are no parameters
 }
 
-// Groups have options of their own: here the biases are not decayed, and learn twice as fast.
+// Groups have their own options: here the biases are not decayed, and learn twice as fast.
 func ExampleNewAdamWGroups() {
 	model := nn.NewSequential(nn.NewLinear(4, 8), nn.ReLU{}, nn.NewLinear(8, 2))
 	var weights, biases []*tensor.Tensor
@@ -134,7 +134,7 @@ func ExampleGroup() {
 	// tensor([0.9500])
 }
 
-// A run goes on with the state of another one. The tree is that of torch's state_dict.
+// A run continues from the state of another run. The tree is that of torch's state_dict.
 func ExampleOptimizer_stateDict() {
 	step := func(w *tensor.Tensor, opt optim.Optimizer) {
 		w.Mul(w).Sum().Backward()
@@ -160,7 +160,7 @@ func ExampleOptimizer_stateDict() {
 	// tensor([3.4000])
 }
 
-// A tree that does not fit is refused, and says where.
+// A tree that does not fit is refused; the error says which part.
 func ExampleStateError() {
 	opt := optim.NewSGD([]*tensor.Tensor{tensor.Ones(1).RequiresGrad()}, optim.SGDConfig{LR: 1})
 	tree := opt.StateDict()

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A step that a number on the device leaves out changes neither parameters nor counts: how package
-// amp skips gradients that have overflowed.
+// If a number on the device skips a step, neither parameters nor counts change. Package amp skips
+// steps with overflowed gradients in this way.
 func ExampleAdam_StepUnless() {
 	w := tensor.From([]float32{1}).RequiresGrad()
 	opt := optim.NewAdam([]*tensor.Tensor{w}, optim.AdamConfig{LR: 0.5})

@@ -47,7 +47,7 @@ func build(t *testing.T, c golden.Case, params []*tensor.Tensor) optim.Optimizer
 	return nil
 }
 
-// Every trajectory that PyTorch recorded, in float32 and in float64.
+// Every trajectory that PyTorch recorded is reproduced, in float32 and in float64.
 func TestTrajectoriesEqualTorch(t *testing.T) {
 	f, err := golden.Optimizers()
 	if err != nil {
@@ -99,8 +99,8 @@ func TestTrajectoriesEqualTorch(t *testing.T) {
 	}
 }
 
-// The perceptron's losses over 50 steps follow PyTorch's: within 1e-4·max(1, loss) in float32, 1e-9
-// in float64.
+// The perceptron's losses over 50 steps equal PyTorch's within 1e-4·max(1, loss) in float32, and
+// 1e-9 in float64.
 func TestMLPCurveEqualsTorch(t *testing.T) {
 	rec, err := golden.OpenMLP()
 	if err != nil {

@@ -9,20 +9,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// LBFGSConfig sets LBFGS. Zero values of MaxIter, MaxEval, ToleranceGrad, ToleranceChange and
-// History take torch's defaults 20, 5/4 of MaxIter, 1e-7, 1e-9 and 100.
+// LBFGSConfig configures LBFGS. Zero values of MaxIter, MaxEval, ToleranceGrad, ToleranceChange and
+// History mean torch's defaults, 20, 5/4 of MaxIter, 1e-7, 1e-9 and 100.
 type LBFGSConfig struct {
-	// the length of a step, or of the first one of a line search; torch's default is 1; it has to
-	// be set
+	// the length of a step, or of the first step of a line search; torch's default is 1. Required:
+	// there is no default
 	LR              float64
 	MaxIter         int     // iterations in a Step
 	MaxEval         int     // evaluations of the function in a Step
-	ToleranceGrad   float64 // the largest element of a gradient that ends a Step
-	ToleranceChange float64 // the change of value or parameters that ends a Step
-	// so many directions are remembered, each as large as the parameters, twice
+	ToleranceGrad   float64 // a Step ends when all elements of the gradient are at most this large
+	ToleranceChange float64 // a Step ends when the value or the parameters change by no more
+	// number of directions kept; each needs twice the memory of the parameters
 	History    int
 	LineSearch string // "strong_wolfe", or "" for steps of fixed length
-	Maximize   bool   // go up
+	Maximize   bool   // maximise the function instead
 }
 
 func (c *LBFGSConfig) options() []option {
@@ -57,23 +57,23 @@ func (c *LBFGSConfig) check() string {
 func (c *LBFGSConfig) clone() config { d := *c; return &d }
 
 // LBFGS is the quasi-Newton method with limited memory, as torch.optim.LBFGS (J. Nocedal, S.
-// Wright, "Numerical Optimization", chapter 7; strong Wolfe conditions: chapter 3). It evaluates
-// the function several times in a Step, which therefore takes a closure. It reads values on the
-// host to decide. So it is no [Optimizer], though it has all of its other methods. All parameters
-// are of one type on one device, in one group.
+// Wright, "Numerical Optimization", chapter 7; strong Wolfe conditions: chapter 3). A Step
+// evaluates the function several times, so it needs a closure. It reads values on the host to
+// decide how to go on. LBFGS is no [Optimizer] because its Step has an argument; it has all other
+// methods of one. All parameters have one type, are on one device, and form one group.
 type LBFGS struct {
 	base
 	m memory
 }
 
-// memory is what LBFGS remembers: vectors of all parameters behind one another.
+// memory is the state of LBFGS. Its vectors hold all parameters, one after another.
 type memory struct {
 	evals, iterations int
-	d                 *tensor.Tensor // the last direction
-	t                 float64        // the last step along it
+	d                 *tensor.Tensor // the latest direction
+	t                 float64        // the length of the latest step along d
 	dirs, steps       []*tensor.Tensor
 	ro                []float64
-	scale             float64 // of the first approximation of the inverse Hessian
+	scale             float64 // the diagonal of the initial inverse Hessian
 	grad              *tensor.Tensor
 	loss              float64
 }
@@ -92,8 +92,8 @@ func NewLBFGS(params []*tensor.Tensor, c LBFGSConfig) *LBFGS {
 	return o
 }
 
-// search is one Step. It works on a copy of the memory, which takes the memory's place when the
-// Step is done.
+// search is the work of one Step. It uses a copy of the memory, which replaces the original when
+// the Step has succeeded.
 type search struct {
 	o       *LBFGS
 	m       memory
@@ -103,11 +103,11 @@ type search struct {
 	evals   int
 }
 
-// Step minimises for up to MaxIter iterations and returns the value of the function at the
-// beginning. The closure computes the gradients of the parameters, as they are when it is called,
-// and returns the value: ZeroGrad, Forward, Backward, Item. When it fails, in the closure too,
-// parameters and state are as they were before. For that it keeps a copy of the parameters, and
-// during the step the last direction and gradient beside the new ones.
+// Step minimises for up to MaxIter iterations and returns the value of the function at the start.
+// The closure must compute the gradients for the parameters as they are at the call, and return the
+// value: ZeroGrad, Forward, Backward, Item. If the step fails, in the closure or elsewhere,
+// parameters and state are as before. For that it keeps a copy of the parameters, and during the
+// step the previous direction and gradient.
 func (o *LBFGS) Step(closure func() float64) float64 {
 	if closure == nil {
 		o.bad("Step needs a closure that computes the gradients and returns the value")
@@ -135,19 +135,19 @@ func (o *LBFGS) Step(closure func() float64) float64 {
 	return first
 }
 
-// Shard panics with an *[Error]: each iteration takes products of vectors of all parameters.
+// Shard panics with an *[Error]: each iteration needs dot products over all parameters.
 func (o *LBFGS) Shard(map[*tensor.Tensor]Part) {
 	o.bad("it cannot be sharded: each iteration takes products of vectors of all parameters")
 }
 
-// clone returns a memory of the same vectors.
+// clone returns a memory with the same vectors.
 func (m *memory) clone() memory {
 	c := *m
 	c.dirs, c.steps, c.ro = slices.Clone(m.dirs), slices.Clone(m.steps), slices.Clone(m.ro)
 	return c
 }
 
-// vectors are all that m holds.
+// vectors returns all vectors of m.
 func (m *memory) vectors() (out []*tensor.Tensor) {
 	for _, t := range slices.Concat([]*tensor.Tensor{m.d, m.grad}, m.dirs, m.steps) {
 		if t != nil {
@@ -157,7 +157,7 @@ func (m *memory) vectors() (out []*tensor.Tensor) {
 	return out
 }
 
-// drop frees the vectors that the other does not hold.
+// drop frees the vectors of m that are not in other.
 func (m *memory) drop(other *memory) {
 	kept := other.vectors()
 	for _, t := range m.vectors() {
@@ -167,7 +167,8 @@ func (m *memory) drop(other *memory) {
 	}
 }
 
-// value calls the closure and returns the value to be minimised, and as the user sees it.
+// value calls the closure. It returns the value to be minimised, and the value as the closure
+// returned it.
 func (q *search) value() (down, seen float64) {
 	seen = q.closure()
 	q.evals++
@@ -230,7 +231,7 @@ func (q *search) run() float64 {
 	}
 }
 
-// direct computes the direction of descent from the gradient g and what is remembered.
+// direct computes the direction of descent from the gradient g and the memory.
 func (q *search) direct(g *tensor.Tensor) {
 	m := &q.m
 	if m.iterations == 1 || m.grad == nil {
@@ -266,14 +267,14 @@ func (q *search) direct(g *tensor.Tensor) {
 	})
 }
 
-// keep copies v to a vector that outlives the step.
+// keep returns a copy of v that outlives the step.
 func (q *search) keep(v *tensor.Tensor) *tensor.Tensor {
 	p := q.o.groups[0].Params[0]
 	return p.Scope().On(p.Device()).Typed(p.Type()).Empty(v.Size()).Copy(v)
 }
 
-// replace makes v what is kept at a place. The vector from before the Step, which stood there then,
-// is left as it is.
+// replace stores a copy of v at at. before is the vector that was there at the start of the Step,
+// which must stay as it is.
 func (q *search) replace(at **tensor.Tensor, before, v *tensor.Tensor) {
 	if *at == nil || *at == before {
 		*at = q.keep(v)
@@ -282,7 +283,7 @@ func (q *search) replace(at **tensor.Tensor, before, v *tensor.Tensor) {
 	(*at).Copy(v)
 }
 
-// forget frees a vector, unless it is one from before the Step.
+// forget frees a vector, unless it was there at the start of the Step.
 func (q *search) forget(t *tensor.Tensor, before []*tensor.Tensor) {
 	if !slices.Contains(before, t) {
 		t.Free()
@@ -293,7 +294,7 @@ func dot(a, b *tensor.Tensor) float64 { return a.Dot(b).Item() }
 
 func largest(a *tensor.Tensor) float64 { return a.Norm(math.Inf(1)).Item() }
 
-// gather returns tensors behind one another, in the scope s.
+// gather returns the elements of all tensors as one vector, in the scope s.
 func (q *search) gather(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 	n := 0
 	pieces := make([]*tensor.Tensor, len(list))
@@ -305,7 +306,8 @@ func (q *search) gather(s *tensor.Scope, list []*tensor.Tensor) *tensor.Tensor {
 	return gather(s, p.Device(), p.Type(), pieces, n)
 }
 
-// gradient returns that of all parameters, in the direction in which the value grows.
+// gradient returns the gradient for all parameters as one vector, negated if the value is
+// maximised.
 func (q *search) gradient(s *tensor.Scope) *tensor.Tensor {
 	list := append([]*tensor.Tensor(nil), q.o.Params()...)
 	for i, p := range list {
@@ -322,8 +324,8 @@ func (q *search) gradient(s *tensor.Scope) *tensor.Tensor {
 	return g
 }
 
-// setting prepares a launch that writes to the parameters: the values of the vector v (add =
-// false), or their own plus t·v. It belongs to v's scope.
+// setting prepares a launch that writes the vector v to the parameters, or with add, adds t·v to
+// them. The launch belongs to v's scope.
 func (q *search) setting(v *tensor.Tensor, add bool, t float64) *launch {
 	p := q.o.groups[0].Params[0]
 	l := &launch{dev: p.Device(), t: p.Type(), scalars: []float64{t}}
@@ -343,7 +345,7 @@ func (q *search) setting(v *tensor.Tensor, add bool, t float64) *launch {
 	return l
 }
 
-// spread does what setting says.
+// spread prepares and runs the launch of setting.
 func (q *search) spread(v *tensor.Tensor, add bool, t float64) {
 	v.Scope().Do(func(s *tensor.Scope) { q.setting(v.In(s), add, t).run("lbfgs") }, tensor.NoGrad())
 }

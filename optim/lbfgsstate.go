@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// StateDict returns the state as a tree of the form and with the names of torch's, which keeps all
-// of it with the first parameter. Vectors share their storage with the optimizer.
+// StateDict returns the state as a tree with torch's form and names; torch stores all state with
+// the first parameter. Vectors share memory with the optimizer.
 func (o *LBFGS) StateDict() map[string]any {
 	tree := o.base.StateDict()
 	m := &o.m
@@ -38,9 +38,8 @@ func (o *LBFGS) StateDict() map[string]any {
 	return tree
 }
 
-// LoadStateDict takes the state from a tree as StateDict gives it, or torch's; vectors are copied
-// to the device and type of the parameters. The error is a *[StateError], and then nothing was
-// changed.
+// LoadStateDict loads the state from a tree made by StateDict or by torch, and copies vectors to
+// the device and type of the parameters. An error is a *[StateError]; then nothing was changed.
 func (o *LBFGS) LoadStateDict(tree map[string]any) error {
 	l := &loader{b: &o.base}
 	m, groups, err := o.read(l, tree)
@@ -116,13 +115,13 @@ func (o *LBFGS) read(l *loader, tree map[string]any) (*memory, []*Group, error) 
 	return m, groups, nil
 }
 
-// A reader takes entries of a state, and keeps the first error.
+// A reader reads entries of a state, and keeps the first error.
 type reader struct {
 	l    *loader
 	path string
 	m    map[string]any
-	like *tensor.Tensor // whose device and type vectors get
-	n    int            // their size
+	like *tensor.Tensor // vectors get its device and type
+	n    int            // the size of a vector
 	err  error
 }
 

@@ -2,12 +2,12 @@ package optim
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// Like returns a new optimizer of opt's kind and options for other parameters, without any state:
-// with gives the one in the place of each of opt's. It is nil for a kind that is not made of a rule
-// for each element ([Muon], [Adafactor], [LBFGS], [SparseAdam], and those of others).
+// Like returns a new optimizer with opt's rule and options for other parameters, and without state.
+// with returns the replacement of each parameter. Like returns nil if opt does not work element by
+// element: for [Muon], [Adafactor], [LBFGS], and optimizers of other packages.
 //
-// A step of it launches what the first step of opt would launch, so that a training can be
-// rehearsed on a copy of the model.
+// The first step of the new optimizer has the same launches as the first step of opt. So a training
+// can be rehearsed on a copy of the model.
 func Like(opt Optimizer, with func(p *tensor.Tensor) *tensor.Tensor) Optimizer {
 	if o, ok := opt.(interface {
 		like(with func(p *tensor.Tensor) *tensor.Tensor) Optimizer

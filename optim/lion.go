@@ -5,12 +5,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// LionConfig sets Lion. Zero values of Beta1 and Beta2 take the paper's defaults 0.9 and 0.99.
+// LionConfig configures Lion. Zero values of Beta1 and Beta2 mean the paper's defaults, 0.9 and
+// 0.99.
 type LionConfig struct {
-	LR           float64 // no default: it has to be set
+	LR           float64 // required, there is no default
 	Beta1, Beta2 float64
 	WeightDecay  float64 // decoupled: p ← p·(1 - lr·λ)
-	Maximize     bool    // go up the gradient
+	Maximize     bool    // ascend the gradient
 }
 
 func (c *LionConfig) options() []option {
@@ -30,10 +31,11 @@ func (c *LionConfig) clone() config { d := *c; return &d }
 
 func (c *LionConfig) rate() float64 { return c.LR }
 
-// Lion goes by the sign of an interpolation of momentum and gradient (X. Chen et al., "Symbolic
+// Lion uses the sign of an interpolation of momentum and gradient (X. Chen et al., "Symbolic
 // Discovery of Optimization Algorithms", arXiv:2302.06675, algorithm 2): p ← p·(1 - lr·λ) -
-// lr·sign(β₁·m + (1-β₁)·g); m ← β₂·m + (1-β₂)·g. PyTorch does not have it; its state has the names
-// of the usual implementations: "exp_avg", and "lr", "betas", "weight_decay" in the groups.
+// lr·sign(β₁·m + (1-β₁)·g); m ← β₂·m + (1-β₂)·g. PyTorch does not have Lion. The names in the state
+// are those of the usual implementations: "exp_avg", and "lr", "betas", "weight_decay" in the
+// groups.
 type Lion struct {
 	multi[LionConfig, *LionConfig]
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// letters learns the next letter of a text.
+// letters predicts the next letter of a text.
 type letters struct {
 	Embed *nn.Embedding
 	Lstm  *nn.LSTM
 	Head  *nn.Linear
 }
 
-// splitmix fills parameters with (k - 2²³)/2²⁶ of the upper 24 bits of one stream of splitmix64 (G.
-// Steele, D. Lea, C. Flood, 2014).
+// splitmix fills parameters with (k - 2²³)/2²⁶, where k are the upper 24 bits of one stream of
+// splitmix64 (G. Steele, D. Lea, C. Flood, 2014).
 func splitmix(seed uint64, params []*tensor.Tensor) {
 	tensor.Do(func(s *tensor.Scope) {
 		for _, p := range params {
@@ -39,8 +39,8 @@ func splitmix(seed uint64, params []*tensor.Tensor) {
 	}, tensor.NoGrad())
 }
 
-// The losses of a two-layer LSTM over 200 steps of Adam follow PyTorch's: within 1e-5·max(1, loss)
-// in float32, 1e-12·max(1, loss) in float64.
+// The losses of a two-layer LSTM over 200 steps of Adam equal PyTorch's within 1e-5·max(1, loss) in
+// float32, and 1e-12·max(1, loss) in float64.
 func TestLSTMCurveEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/lstm_adam.safetensors.gz")
 	if err != nil {

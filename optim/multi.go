@@ -13,33 +13,33 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// flags are the options that change which program a group runs.
+// flags are the options that choose the program of a group.
 type flags [6]bool
 
-// A rule is an optimizer that works element by element: from (parameter, gradient, state…) to
-// (parameter, state…).
+// A rule is the rule of an optimizer that works element by element. It maps (parameter, gradient,
+// state…) to (parameter, state…).
 type rule[C any] struct {
-	name   string // of the program
+	name   string // name of the program
 	schema schema
-	eager  bool // torch makes the state with the optimizer, not with the first step
-	// uses lists the tensors of state, as indices of the schema, that the options need, and flags
-	// which program they choose.
+	eager  bool // as in torch, the constructor allocates the state, not the first step
+	// uses returns the indices, in the schema, of the state tensors that the options need. flags
+	// returns the flags that choose the program.
 	uses  func(c *C) []int
 	flags func(c *C) flags
-	// start is the value with which the state i of the schema begins; nil: zeros.
+	// start returns the initial value of state tensor i; nil: zeros.
 	start func(c *C, lr float64, i int) float64
-	// begin is the value with which scalar i begins; nil: there are none.
+	// begin returns the initial value of scalar i; nil: there are no scalars.
 	begin func(c *C, lr float64, i int) float64
-	// program returns the results: the new parameter, then the tensors of state. X(0) is the
-	// parameter, X(1) the gradient, X(2) and on are the tensors of state; Params are what scalars
-	// returns.
+	// program returns the results: the new parameter, then the new state tensors. X(0) is the
+	// parameter, X(1) the gradient, and X(2) and up are the state tensors. The Params are those
+	// that scalars returns.
 	program func(f flags) []*expr.Expr
-	// scalars returns the Params of step number t (from 1) of a parameter in state st, whose
-	// tensors are new or not, and the scalars of state after it.
+	// scalars returns the Params of step t, counted from 1, and the scalars of state after the
+	// step. st is the state before it; fresh says that its tensors are new.
 	scalars func(c *C, lr, t float64, st *state, fresh bool) (params []float64, next []scalar)
 }
 
-// options connects a configuration with the interface of groups.
+// options is a pointer to a configuration C that implements config.
 type options[C any] interface {
 	*C
 	config
@@ -83,7 +83,7 @@ func (m *multi[C, P]) add(g With[C], lr func(*C) float64) {
 	}
 }
 
-// A launch is what parameters that share device, type, program and scalars are updated by.
+// A launch updates the parameters that share device, type, program and scalars.
 type launch struct {
 	dev       device.Device
 	t         dtype.Type
@@ -93,19 +93,19 @@ type launch struct {
 	program   *expr.Program
 	slots     *tensor.Tensor // the scalars on the device
 	bits      []uint64
-	reserve   *tensor.Tensor // keeps place for what the launch will allocate
+	reserve   *tensor.Tensor // memory kept free for the launch's own allocation
 }
 
-// A change is the state of a parameter after the step.
+// A change is one parameter in a step, with its state.
 type change struct {
 	p     *tensor.Tensor
-	x     *tensor.Tensor // what is changed of it: itself, or its part of a shard
+	x     *tensor.Tensor // the tensor that the step writes: p, or the shard's part of p
 	st    *state
-	fresh []*tensor.Tensor // tensors that are new
+	fresh []*tensor.Tensor // state tensors that this step has allocated
 	next  []scalar
 }
 
-// Step changes every parameter that has a gradient.
+// Step updates every parameter that has a gradient.
 func (m *multi[C, P]) Step() {
 	if g := m.capturing(); g != nil {
 		m.settle()
@@ -189,7 +189,7 @@ func (m *multi[C, P]) step(unless *tensor.Tensor) {
 	done = true
 }
 
-// stateOf returns the state of p, which may be new.
+// stateOf returns the state of p, a new one if there is none.
 func (m *multi[C, P]) stateOf(p *tensor.Tensor, c *C, lr float64) *state {
 	if st := m.state[p]; st != nil {
 		return st
@@ -201,8 +201,7 @@ func (m *multi[C, P]) stateOf(p *tensor.Tensor, c *C, lr float64) *state {
 	return st
 }
 
-// prepare makes the tensors of state that are missing and brings the others to where the parameter
-// is.
+// prepare allocates missing state tensors, and moves the others to the parameter's device and type.
 func (m *multi[C, P]) prepare(c *change, cfg *C, lr float64, uses []int) {
 	for _, i := range uses {
 		t := c.st.tensors[i]
@@ -222,7 +221,7 @@ func (m *multi[C, P]) prepare(c *change, cfg *C, lr float64, uses []int) {
 	}
 }
 
-// follow brings what is remembered of p to its device and type, should these have changed.
+// follow moves tensors of state to p's device and type if these have changed.
 func follow(p *tensor.Tensor, list ...*tensor.Tensor) {
 	for _, t := range list {
 		if t == nil {
@@ -237,7 +236,7 @@ func follow(p *tensor.Tensor, list ...*tensor.Tensor) {
 	}
 }
 
-// join adds a parameter to the launch that it fits in.
+// join adds a parameter to a launch that can update it, or to a new one.
 func join(list []*launch, p *tensor.Tensor, f flags, scalars []float64, outs, ins []*tensor.Tensor) []*launch {
 	for _, l := range list {
 		if l.dev == p.Device() && l.t == p.Type() && l.flags == f && len(l.ins[0]) == len(ins) && equal(l.scalars, scalars) {
@@ -252,7 +251,7 @@ func equal(a, b []float64) bool {
 	return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) })
 }
 
-// programs keeps the lowered rules.
+// programs caches the lowered rules.
 var programs sync.Map // programKey → *expr.Program
 
 type programKey struct {
@@ -262,7 +261,7 @@ type programKey struct {
 	operands int
 }
 
-// lowered returns the code of a rule for parameters of type t; state has the same type.
+// lowered returns the lowered program of a rule for parameters and state of type t.
 func lowered(name string, f flags, t dtype.Type, operands int, rule func(flags) []*expr.Expr) *expr.Program {
 	key := programKey{name, f, t, operands}
 	if p, ok := programs.Load(key); ok {
@@ -278,8 +277,8 @@ func lowered(name string, f flags, t dtype.Type, operands int, rule func(flags) 
 	return loweredAs(key, out, in, rule)
 }
 
-// loweredAs returns the code of a rule for results and operands of any types, which the key tells
-// apart.
+// loweredAs returns the lowered program of a rule for results and operands of any types. The key
+// must tell these types apart.
 func loweredAs(key programKey, out, in []dtype.Type, rule func(flags) []*expr.Expr) *expr.Program {
 	if p, ok := programs.Load(key); ok {
 		return p.(*expr.Program)
@@ -293,8 +292,8 @@ func loweredAs(key programKey, out, in []dtype.Type, rule func(flags) []*expr.Ex
 	return p
 }
 
-// pack brings the scalars and the code to the device, and reserves memory there for the table of
-// addresses that the launch makes.
+// pack copies the scalars to the device, loads the program there, and reserves memory for the table
+// of addresses that the launch will allocate.
 func (l *launch) pack(s *tensor.Scope) {
 	tensor.PrepareUpdate("optimizer", l.program, l.dev)
 	l.bits = make([]uint64, max(1, len(l.scalars)))
@@ -316,8 +315,8 @@ func (l *launch) pack(s *tensor.Scope) {
 	l.reserve = s.On(l.dev).Typed(dtype.I64).Empty(words)
 }
 
-// decayed returns p and g with weight decay: coupled adds decay·p to g, decoupled multiplies p by
-// keep; with maximize the gradient's sign is changed before.
+// decayed returns p and g with weight decay. coupled adds decay·p to g; decoupled multiplies p by
+// keep. With maximize g is negated first.
 func decayed(maximize, coupled, decoupled bool, decay, keep *expr.Expr) (p, g *expr.Expr) {
 	p, g = expr.X(0), expr.X(1)
 	if maximize {
@@ -332,7 +331,7 @@ func decayed(maximize, coupled, decoupled bool, decay, keep *expr.Expr) (p, g *e
 	return p, g
 }
 
-// upTo is the list 0, 1, …, n-1.
+// upTo returns the list 0, 1, …, n-1.
 func upTo(n int) []int {
 	out := make([]int, n)
 	for i := range out {
@@ -341,7 +340,7 @@ func upTo(n int) []int {
 	return out
 }
 
-// String names the optimizer with what it holds.
+// String returns the optimizer's name, its numbers of parameters and groups, and its learning rate.
 func (b *base) String() string {
 	n := 0
 	for _, g := range b.groups {

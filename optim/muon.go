@@ -11,18 +11,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// MuonConfig sets Muon. Zero values of Momentum, Eps, Iterations and Coefficients take torch's
-// defaults 0.95, 1e-7, 5 and (3.4445, -4.775, 2.0315).
+// MuonConfig configures Muon. Zero values of Momentum, Eps, Iterations and Coefficients mean
+// torch's defaults, 0.95, 1e-7, 5 and (3.4445, -4.775, 2.0315).
 type MuonConfig struct {
-	LR           float64 // no default: it has to be set
+	LR           float64 // required, there is no default
 	Momentum     float64
-	Plain        bool    // without Nesterov's momentum
+	Plain        bool    // momentum without Nesterov's correction
 	WeightDecay  float64 // decoupled: p ← p·(1 - lr·λ); torch's default is 0.1
-	Eps          float64 // the least norm that is divided by
-	Iterations   int     // of Newton and Schulz, below 100
+	Eps          float64 // smaller norms are raised to Eps before the division
+	Iterations   int     // number of Newton-Schulz iterations, below 100
 	Coefficients [3]float64
-	// Adjust says how the rate depends on the shape [a, b] of a matrix: "original" (also "")
-	// √max(1, a/b), "match_rms_adamw" 0.2·√max(a, b), "spectral_unclamped" √(a/b).
+	// Adjust names the factor of the rate for a matrix [a, b]: "original" (also "") is √max(1,
+	// a/b), "match_rms_adamw" is 0.2·√max(a, b), "spectral_unclamped" is √(a/b).
 	Adjust string
 }
 
@@ -57,7 +57,7 @@ func (c *MuonConfig) check() string {
 
 func (c *MuonConfig) clone() config { d := *c; return &d }
 
-// adjusted is the factor of the rate for a matrix of a rows and b columns.
+// adjusted returns the factor of the rate for a matrix with a rows and b columns.
 func (c *MuonConfig) adjusted(a, b int) float64 {
 	x, y := float64(a), float64(b)
 	switch c.Adjust {
@@ -69,15 +69,17 @@ func (c *MuonConfig) adjusted(a, b int) float64 {
 	return math.Sqrt(max(1, x/y))
 }
 
-// Muon changes matrices by their momentum made orthogonal, as torch.optim.Muon (K. Jordan,
+// Muon updates matrices by their orthogonalised momentum, as torch.optim.Muon (K. Jordan,
 // kellerjordan.github.io/posts/muon; rates: J. Liu et al., arXiv:2502.16982, J. Bernstein,
-// "Deriving Muon"): b ← b + (g-b)·(1-μ); u = g + (b-g)·μ, or b; p ← p·(1-lr·λ) - lr·f·NS(u). NS is
-// a fixed number of iterations X ← a·X + (b·XXᵀ + c·(XXᵀ)²)·X, in bfloat16, which bring the
-// singular values near 1. It is for the matrices of hidden layers; biases, norms, embeddings and
-// the last layer are left to AdamW.
+// "Deriving Muon"): b ← b + (g-b)·(1-μ); u = g + (b-g)·μ, or u = b with Plain; p ← p·(1-lr·λ) -
+// lr·f·NS(u). NS is a fixed number of iterations X ← a·X + (b·XXᵀ + c·(XXᵀ)²)·X in bfloat16, which
+// bring the singular values near 1.
+//
+// Use Muon for the matrices of hidden layers, and AdamW for biases, norms, embeddings and the last
+// layer.
 type Muon struct{ base }
 
-// NewMuon returns Muon over params, which are matrices.
+// NewMuon returns Muon over params, which must be matrices.
 func NewMuon(params []*tensor.Tensor, c MuonConfig) *Muon {
 	return NewMuonGroups(With[MuonConfig]{params, c})
 }
@@ -104,16 +106,16 @@ func (o *Muon) AddGroup(params []*tensor.Tensor, c MuonConfig) {
 	o.addGroup(params, c.LR, &c)
 }
 
-// A turn is one matrix in a step.
+// A turn is the work on one matrix in a step.
 type turn struct {
 	change
 	c        *MuonConfig
 	lr       float64
 	next     *tensor.Tensor // the momentum after the step
-	momentum *tensor.Tensor // what is made orthogonal, bfloat16
+	momentum *tensor.Tensor // u, the matrix to orthogonalise, in bfloat16
 }
 
-// Step changes every parameter that has a gradient.
+// Step updates every parameter that has a gradient.
 func (o *Muon) Step() {
 	if g := o.capturing(); g != nil {
 		o.capture(g, nil)
@@ -166,17 +168,17 @@ func (o *Muon) Step() {
 	done = true
 }
 
-// rates are the scalars of the last launch: what is left of the matrix, and how much of the
-// direction is taken.
+// rates returns the scalars of the last launch: the factor of the old matrix, and that of the
+// orthogonal direction.
 func (t *turn) rates(lr float64) []float64 {
 	return []float64{1 - lr*t.c.WeightDecay, lr * t.c.adjusted(t.p.Dim(0), t.p.Dim(1))}
 }
 
-// momenta are the scalars of the first launch.
+// momenta returns the scalars of the first launch.
 func (t *turn) momenta() []float64 { return []float64{1 - t.c.Momentum, t.c.Momentum} }
 
-// muonProgram is the last launch over (matrix, direction, next momentum), and with unless over the
-// old momentum, too.
+// muonProgram returns the program of the last launch, with operands (matrix, direction, next
+// momentum). With unless the old momentum is a fourth operand.
 func muonProgram(t dtype.Type, unless bool) *expr.Program {
 	in := []dtype.Type{t, dtype.BF16, t}
 	if unless {
@@ -192,8 +194,8 @@ func muonProgram(t dtype.Type, unless bool) *expr.Program {
 	})
 }
 
-// gather makes what the turns need, and the launches that compute their momenta, which pack brings
-// their scalars; it gets the first turn of each.
+// gather allocates the tensors of the turns, and returns the launches that compute their momenta.
+// It calls pack with each launch and its first turn; pack provides the scalars.
 func (o *Muon) gather(s *tensor.Scope, turns []*turn, pack func(*launch, *turn)) (list []*launch) {
 	first := map[*launch]*turn{}
 	for _, t := range turns {
@@ -216,7 +218,7 @@ func (o *Muon) gather(s *tensor.Scope, turns []*turn, pack func(*launch, *turn))
 			g, b := expr.X(0), expr.X(1)
 			b = b.Add(g.Sub(b).Mul(expr.Param(0)))
 			u := b
-			if !f[0] { // between g and b, from the nearer end as torch does
+			if !f[0] { // between g and b; starts from the nearer end as torch does
 				u = b.Sub(b.Sub(g).Mul(expr.Param(0)))
 			}
 			return []*expr.Expr{b, u}
@@ -226,7 +228,7 @@ func (o *Muon) gather(s *tensor.Scope, turns []*turn, pack func(*launch, *turn))
 	return list
 }
 
-// orthogonal returns the momentum with singular values near 1, dense, in the scope s.
+// orthogonal returns the momentum with singular values near 1, contiguous, in the scope s.
 func (t *turn) orthogonal(s *tensor.Scope) (u *tensor.Tensor) {
 	s.Do(func(c *tensor.Scope) {
 		u = t.iterated(c)
@@ -235,7 +237,7 @@ func (t *turn) orthogonal(s *tensor.Scope) (u *tensor.Tensor) {
 	return u
 }
 
-// iterated is orthogonal with what it is made of in the scope too.
+// iterated is orthogonal, but leaves intermediate results in c too.
 func (t *turn) iterated(c *tensor.Scope) *tensor.Tensor {
 	x := t.momentum.In(c)
 	tall := x.Dim(0) > x.Dim(1)
@@ -255,9 +257,9 @@ func (t *turn) iterated(c *tensor.Scope) *tensor.Tensor {
 	return x.Contiguous()
 }
 
-// product returns x·y of matrices in bfloat16. Where they are small the result is in float32, so
-// that a sum of it with others is rounded once as in PyTorch. Where they are large it is in
-// bfloat16, for which devices have faster units.
+// product returns x·y of bfloat16 matrices. For small ones the result is float32, so that a sum
+// with other terms is rounded only once, as in PyTorch. For large ones it is bfloat16, for which
+// devices have faster units.
 func product(x, y *tensor.Tensor) *tensor.Tensor {
 	if min(x.Dim(0), x.Dim(1), y.Dim(1)) >= 256 {
 		return x.MatMul(y)
@@ -270,7 +272,7 @@ func mixed(x *tensor.Tensor, a float64, y *tensor.Tensor, b float64) *tensor.Ten
 	return x.Float().MulScalar(a).Add(y.Float().MulScalar(b)).BFloat16()
 }
 
-// feed has each replay bring the scalars of a launch to the device.
+// feed makes each replay copy the scalars of a launch to the device.
 func (l *launch) feed(g *tensor.Graph, n int, scalars func() []float64) {
 	l.slots = g.FeedOn(l.dev, dtype.I64, max(1, n), func(to []byte) {
 		clear(to)
@@ -278,8 +280,9 @@ func (l *launch) feed(g *tensor.Graph, n int, scalars func() []float64) {
 	})
 }
 
-// capture records a step. Rates, momentum and weight decay are those that hold when a replay is
-// queued; what chooses kernels stays as it is, and a replay finds if it was changed.
+// capture records a step. Each replay uses the rate, momentum and weight decay of the moment when
+// it is queued. Options that choose kernels are fixed; a replay returns an error if one was
+// changed.
 func (o *Muon) capture(g *tensor.Graph, unless *tensor.Tensor) {
 	g.Exclude(o.turn)
 	g.Check(func() error {

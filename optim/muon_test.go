@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Muon follows PyTorch's trajectories, though momenta are made orthogonal in bfloat16; the emulated
-// GPU does a few of the steps.
+// Muon follows PyTorch's trajectories, although momenta are orthogonalised in bfloat16. The
+// emulated GPU does a few of the steps.
 func TestMuonEqualsTorch(t *testing.T) {
 	f, err := golden.Open("testdata/muon.safetensors.gz")
 	if err != nil {
@@ -75,7 +75,7 @@ func TestMuonEqualsTorch(t *testing.T) {
 				}
 				for i := range params {
 					if steps < 8 {
-						break // the momentum after the last step is known
+						break // the file has the momentum after the last step
 					}
 					m := opt.StateDict()["state"].(map[int64]any)[int64(i)].(map[string]any)["momentum_buffer"].(*tensor.Tensor)
 					for k, v := range m.Floats() {
@@ -90,7 +90,8 @@ func TestMuonEqualsTorch(t *testing.T) {
 	}
 }
 
-// What the step adds is nearly orthogonal: its singular values lie where the iterations bring them.
+// The change of a step is nearly orthogonal: its singular values are in the range to which the
+// iterations bring them.
 func TestMuonIsNearlyOrthogonal(t *testing.T) {
 	g := tensor.NewGenerator(3)
 	s := tensor.NewScope(tensor.WithGenerator(g))
@@ -108,7 +109,7 @@ func TestMuonIsNearlyOrthogonal(t *testing.T) {
 	}
 }
 
-// Only matrices; and nothing happens without gradients.
+// Muon accepts only matrices, and without gradients a step changes nothing.
 func TestMuonRefuses(t *testing.T) {
 	func() {
 		defer func() {

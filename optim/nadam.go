@@ -6,16 +6,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// NAdamConfig sets NAdam. Zero values of Beta1, Beta2, Eps and MomentumDecay take torch's defaults
-// 0.9, 0.999, 1e-8 and 4e-3.
+// NAdamConfig configures NAdam. Zero values of Beta1, Beta2, Eps and MomentumDecay mean torch's
+// defaults, 0.9, 0.999, 1e-8 and 4e-3.
 type NAdamConfig struct {
-	LR                   float64 // no default: it has to be set
+	LR                   float64 // required, there is no default
 	Beta1, Beta2         float64
 	Eps                  float64
 	WeightDecay          float64 // an L2 penalty, added to the gradient, or decoupled
 	MomentumDecay        float64 // ψ
 	DecoupledWeightDecay bool    // p ← p·(1 - lr·λ), as AdamW
-	Maximize             bool    // go up the gradient
+	Maximize             bool    // ascend the gradient
 }
 
 func (c *NAdamConfig) options() []option {
@@ -43,7 +43,7 @@ func (c *NAdamConfig) rate() float64 { return c.LR }
 // NAdam is Adam with Nesterov's momentum, as torch.optim.NAdam (T. Dozat, "Incorporating Nesterov
 // Momentum into Adam", ICLR workshop 2016): μₜ = β₁·(1 - 0.96^(t·ψ)/2); m ← m + (g-m)·(1-β₁); v ←
 // β₂·v + (1-β₂)·g²; with d = √(v/(1-β₂ᵗ)) + ε, p ← p - lr·((1-μₜ)/(1-∏ᵢ₌₁ᵗμᵢ)·g +
-// μₜ₊₁/(1-∏ᵢ₌₁ᵗ⁺¹μᵢ)·m)/d. The product is kept in float32, as torch does.
+// μₜ₊₁/(1-∏ᵢ₌₁ᵗ⁺¹μᵢ)·m)/d. As in torch, the product of the μᵢ is stored in float32.
 type NAdam struct {
 	multi[NAdamConfig, *NAdamConfig]
 }

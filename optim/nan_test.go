@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestSignOfNaNIsZero holds Rprop and Lion to torch's sign, which is 0 for NaN: the element stays
-// where it is, and Rprop goes on with it two steps later. The numbers of Rprop are those of
+// TestSignOfNaNIsZero checks that Rprop and Lion use torch's sign, which is 0 for NaN. The element
+// does not change, and Rprop continues with it two steps later. The numbers for Rprop are those of
 // torch.optim.Rprop.
 func TestSignOfNaNIsZero(t *testing.T) {
 	nan := float32(0)

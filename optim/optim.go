@@ -39,75 +39,76 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Optimizer changes parameters by their gradients.
+// An Optimizer updates parameters from their gradients.
 type Optimizer interface {
-	Step()                    // changes every parameter that has a gradient
+	Step()                    // updates every parameter that has a gradient
 	ZeroGrad()                // frees the gradients
 	LR() float64              // learning rate of the first group
-	SetLR(lr float64)         // changes it, in all groups
-	Steps() int               // how often Step was called
+	SetLR(lr float64)         // sets the learning rate of all groups
+	Steps() int               // number of steps done
 	Params() []*tensor.Tensor // of all groups
 	Groups() []*Group
 	StateDict() map[string]any // the state, in torch's form
 	LoadStateDict(tree map[string]any) error
 }
 
-// An Error says what is wrong with the arguments of an optimizer.
+// An Error describes wrong arguments or wrong use of an optimizer.
 type Error struct{ Optimizer, Msg string }
 
 func (e *Error) Error() string { return "optim: " + e.Optimizer + ": " + e.Msg }
 
-// Raised makes the error one that tensor.Try returns: see device.Raised.
+// Raised marks an error that is raised by panic and that tensor.Try returns: see device.Raised.
 func (e *Error) Raised() {}
 
-// With is a list of parameters with the configuration that holds for it: what constructors of
-// optimizers with several groups take. Where torch fills in what a group leaves out from the
-// defaults, here one configuration is copied and changed.
+// With is a list of parameters with their configuration, for constructors of optimizers with
+// several groups. In torch a group inherits missing options from the defaults; here copy a
+// configuration and change it.
 type With[C any] struct {
 	Params []*tensor.Tensor
 	Config C
 }
 
-// A Group is parameters that share their options. What is changed in it holds from the next step
-// on.
+// A Group is a list of parameters that share their options. A change of its fields takes effect
+// with the next step.
 type Group struct {
-	Params []*tensor.Tensor // to be read; the optimizer's AddGroup adds
+	Params []*tensor.Tensor // read only; the optimizer's AddGroup adds groups
 	LR     float64          // learning rate
-	// InitialLR is the learning rate that a schedule starts from, torch's initial_lr; 0 as long as
-	// no scheduler has set it.
+	// InitialLR is the learning rate from which a schedule starts, torch's initial_lr. It is 0
+	// until a scheduler sets it.
 	InitialLR float64
-	// Extra is what is kept with the group beyond the optimizer's options, such as the bounds of a
-	// cyclic schedule. Its values are those of a plain tree: numbers (int64, float64), bool,
-	// string, nil, []any and maps of them. It is saved and loaded with the state.
+	// Extra has further values of the group, such as the bounds of a cyclic schedule. They are
+	// saved and loaded with the state. Allowed are numbers (int64, float64), bool, string, nil, and
+	// []any and maps of these.
 	Extra map[string]any
 
 	optimizer string
 	config    config
 }
 
-// base is what all optimizers share.
+// base is the common part of all optimizers.
 type base struct {
 	name   string
 	groups []*Group
 	state  map[*tensor.Tensor]*state
 	steps  int
 	schema schema
-	late   []*lateStep       // the oldest first
-	turn   *tensor.Exclusive // of graphs with steps of this optimizer
-	ahead  map[device.Device]*aheadOf
-	// recorded is of the capture that goes on.
+	late   []*lateStep // steps that the device has not decided yet, the oldest first
+	// shared by graphs with steps of this optimizer: they run one at a time
+	turn  *tensor.Exclusive
+	ahead map[device.Device]*aheadOf
+	// recorded describes the capture that is being recorded.
 	recorded *recorded
-	// the tensors of state without which a parameter's is not complete; nil: none
+	// returns the state tensors that a parameter's loaded state must have; nil: none
 	needs  func(config) []int
-	splits bool   // elements are changed one by one: see Sharder
-	shard  *shard // the parts that are changed; nil: all
+	splits bool   // the rule works element by element: see Sharder
+	shard  *shard // the parts to update; nil: all parameters
 }
 
 func (b *base) bad(format string, a ...any) {
 	panic(&Error{b.name, fmt.Sprintf(format, a...)})
 }
 
-// addGroup checks a group and takes it in. c is the group's own.
+// addGroup checks a group and adds it. The group takes over c.
 func (b *base) addGroup(params []*tensor.Tensor, lr float64, c config) {
 	at := ""
 	if len(b.groups) > 0 {
@@ -165,7 +166,7 @@ func (b *base) SetLR(lr float64) {
 	}
 }
 
-// Steps returns how often Step was called; steps that StepUnless left out do not count.
+// Steps returns the number of steps done. Steps that StepUnless left out do not count.
 func (b *base) Steps() int {
 	b.settle()
 	return b.steps
@@ -192,17 +193,17 @@ func (b *base) ZeroGrad() {
 	}
 }
 
-// state is what an optimizer remembers of one parameter.
+// state is the state of one parameter.
 type state struct {
-	step    float64          // how often the parameter was changed
-	tensors []*tensor.Tensor // by the names of the schema; nil: not in use
-	scalars []scalar         // by the names of the schema
-	// its tensors are those that it began with: a captured step made them and has not run
+	step    float64          // number of steps that have changed the parameter
+	tensors []*tensor.Tensor // in the order of the schema; nil: not in use
+	scalars []scalar         // in the order of the schema
+	// the tensors still have their initial values: a capture allocated them and has not run
 	unused bool
 }
 
-// A scalar is a number that torch keeps in a tensor without dimensions: it has the precision of
-// one.
+// A scalar is a number that torch keeps in a tensor without dimensions, with that tensor's
+// precision.
 type scalar struct {
 	v    float64
 	wide bool // float64; else float32
@@ -224,14 +225,14 @@ func (s scalar) times(v float64) scalar {
 	return scalar{float64(float32(s.v) * float32(v)), false}
 }
 
-// A schema names what an optimizer remembers of a parameter, as torch does.
+// A schema gives torch's names of the state of a parameter.
 type schema struct {
-	tensors  []string // of the parameter's shape, or what shape says
+	tensors  []string // have the parameter's shape, or the result of shape
 	scalars  []string // without dimensions
-	stepless bool     // without a count of steps
-	lenient  bool     // tensors may be missing, and begin anew then
-	// shape is that of tensor i of a parameter of shape p, and whether it has one; nil: all have
-	// the parameter's.
+	stepless bool     // there is no count of steps
+	lenient  bool     // a loaded state may lack tensors, which then start anew
+	// shape returns the shape of tensor i for a parameter of shape p, and whether it is in use;
+	// nil: all tensors have the parameter's shape.
 	shape func(p shape.Dims, i int) (s shape.Dims, used bool)
 }
 

@@ -7,35 +7,36 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A config is the options of a group but its learning rate: a pointer to an exported configuration.
+// A config has the options of a group except the learning rate. It is a pointer to an exported
+// configuration.
 type config interface {
 	options() []option
-	complete()     // puts defaults in place of zero values
-	check() string // what is wrong, or ""
+	complete()     // replaces zero values by defaults
+	check() string // returns what is wrong, or ""
 	clone() config
 }
 
-// An option is torch's name of an option, and where it is kept. The place is a *float64, *int,
-// *bool, *string (torch's None is ""), a list of *float64 (a tuple in torch) or noneOr. Or it is a
-// fixed value, which torch has and which means nothing here.
+// An option connects torch's name of an option with its place in a configuration. The place is a
+// *float64, *int, *bool, *string (torch's None is ""), a list of *float64 (a tuple in torch),
+// negated or noneOr. An option of torch that has no effect here has a fixed there.
 type option struct {
 	name  string
 	place any
 }
 
-// negated is a flag of which torch keeps the opposite.
+// negated is a flag whose opposite torch stores.
 type negated struct{ flag *bool }
 
-// noneOr is a pair of which the first may be torch's None: nil.
+// noneOr is a pair of numbers whose first may be torch's None: nil.
 type noneOr struct {
 	first  **float64
 	second *float64
 }
 
-// A fixed option has one value, whatever is loaded: how torch computes, not what.
+// A fixed option is saved with this value, and loading ignores it.
 type fixed struct{ value any }
 
-// How torch runs a step. What is computed does not depend on it.
+// how returns the options that say how torch runs a step; the result does not depend on them.
 func how(names ...string) []option {
 	out := make([]option, len(names))
 	for i, n := range names {
@@ -49,7 +50,7 @@ func how(names ...string) []option {
 	return out
 }
 
-// get returns an option's value as it stands in a tree.
+// get returns the value of an option for a tree.
 func (o option) get() any {
 	switch p := o.place.(type) {
 	case *float64:
@@ -82,7 +83,7 @@ func (o option) get() any {
 	panic(fmt.Sprintf("optim: option %s is kept in a %T", o.name, o.place))
 }
 
-// set stores a value of a tree and returns what is wrong with it, or "".
+// set stores a value from a tree. It returns what is wrong with the value, or "".
 func (o option) set(v any) string {
 	switch p := o.place.(type) {
 	case *float64:
@@ -145,7 +146,7 @@ func (o option) set(v any) string {
 	return ""
 }
 
-// number returns the number v of a tree: an integer, a float, or a tensor with one element.
+// number converts the number v of a tree: an integer, a float, or a tensor with one element.
 func number(v any) (float64, bool) {
 	switch v := v.(type) {
 	case float64:
@@ -169,7 +170,7 @@ func number(v any) (float64, bool) {
 	return 0, false
 }
 
-// describe names a value of a tree in an error.
+// describe describes a value of a tree for an error.
 func describe(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -192,9 +193,9 @@ func describe(v any) string {
 	return fmt.Sprintf("a %T", v)
 }
 
-// Option returns the value of an option of the group, by torch's name; the learning rate is not
-// one. The value is as in a state dict: "weight_decay" is a float64, "betas" a []any of two. It is
-// false if the optimizer has no option of that name.
+// Option returns the value of an option of the group by torch's name, and whether the optimizer has
+// such an option. The value is as in a state dict: "weight_decay" is a float64, "betas" a []any of
+// two. The learning rate is not an option.
 func (g *Group) Option(name string) (any, bool) {
 	for _, o := range g.config.options() {
 		if o.name == name {
@@ -204,9 +205,8 @@ func (g *Group) Option(name string) (any, bool) {
 	return nil, false
 }
 
-// SetOption changes an option of the group, by torch's name, from the next step on. An option that
-// the optimizer does not have, or a value that it cannot have, is an *[Error], and nothing is
-// changed.
+// SetOption sets an option of the group by torch's name, from the next step on. If the optimizer
+// has no such option, or the value is not allowed, it returns an *[Error] and changes nothing.
 func (g *Group) SetOption(name string, v any) error {
 	c := g.config.clone()
 	for _, o := range c.options() {
@@ -235,7 +235,7 @@ func either(p *float64, v float64) {
 	}
 }
 
-// The checks of options that several optimizers have.
+// Checks for options that several optimizers have.
 
 func checkBetas(b1, b2 float64) string {
 	if !(b1 >= 0 && b1 < 1 && b2 >= 0 && b2 < 1) {

@@ -8,15 +8,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// RAdamConfig sets RAdam. Zero values of Beta1, Beta2 and Eps take torch's defaults 0.9, 0.999 and
-// 1e-8.
+// RAdamConfig configures RAdam. Zero values of Beta1, Beta2 and Eps mean torch's defaults, 0.9,
+// 0.999 and 1e-8.
 type RAdamConfig struct {
-	LR                   float64 // no default: it has to be set
+	LR                   float64 // required, there is no default
 	Beta1, Beta2         float64
 	Eps                  float64
 	WeightDecay          float64 // an L2 penalty, added to the gradient, or decoupled
 	DecoupledWeightDecay bool    // p ← p·(1 - lr·λ), as AdamW
-	Maximize             bool    // go up the gradient
+	Maximize             bool    // ascend the gradient
 }
 
 func (c *RAdamConfig) options() []option {
@@ -39,10 +39,10 @@ func (c *RAdamConfig) clone() config { d := *c; return &d }
 
 func (c *RAdamConfig) rate() float64 { return c.LR }
 
-// RAdam is Adam whose adaptive rate is rectified while few gradients have been seen, as
-// torch.optim.RAdam (L. Liu et al., arXiv:1908.03265). Let ρ∞ = 2/(1-β₂) - 1 and ρₜ = ρ∞ -
-// 2t·β₂ᵗ/(1-β₂ᵗ). Where ρₜ > 5 the rule is p ← p - lr·m̂·r·√(1-β₂ᵗ)/(√v + ε), with r =
-// √((ρₜ-4)(ρₜ-2)ρ∞ / ((ρ∞-4)(ρ∞-2)ρₜ)). Else it is p ← p - lr·m̂.
+// RAdam is Adam with an adaptive rate that is rectified for the first steps, as torch.optim.RAdam
+// (L. Liu et al., arXiv:1908.03265). Let ρ∞ = 2/(1-β₂) - 1 and ρₜ = ρ∞ - 2t·β₂ᵗ/(1-β₂ᵗ). If ρₜ > 5
+// the rule is p ← p - lr·m̂·r·√(1-β₂ᵗ)/(√v + ε), with r = √((ρₜ-4)(ρₜ-2)ρ∞ / ((ρ∞-4)(ρ∞-2)ρₜ)).
+// Otherwise it is p ← p - lr·m̂.
 type RAdam struct {
 	multi[RAdamConfig, *RAdamConfig]
 }

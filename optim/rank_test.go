@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A strayer counts what goes to a device.
+// A strayer counts the work that goes to a device.
 type strayer struct {
 	dev device.Device
 	mu  sync.Mutex
@@ -43,7 +43,7 @@ func (c *strayer) note(d device.Device, what string) {
 	}
 }
 
-// rankNet is layers of several kinds, with running statistics and random numbers.
+// rankNet has layers of several kinds, with running statistics and random numbers.
 func rankNet() *nn.Sequential {
 	return nn.NewSequential(nn.NewConv2d(1, 4, 3, nn.Padding(1)), nn.NewBatchNorm2d(4), nn.GELU{}, nn.NewMaxPool2d(2),
 		nn.Flatten{}, nn.NewLinear(64, 32), nn.NewLayerNorm([]int{32}), nn.NewDropout(0.2), nn.NewLinear(32, 5))
@@ -72,7 +72,7 @@ func rankTraining(d device.Device, m *nn.Sequential) (v []float64, err error) {
 					opt.Step()
 					opt.ZeroGrad()
 					average.Update()
-					if step == 4 { // as a training that is resumed
+					if step == 4 { // as in a resumed training
 						if err := opt.LoadStateDict(opt.StateDict()); err != nil {
 							panic(err)
 						}
@@ -93,8 +93,8 @@ func rankTraining(d device.Device, m *nn.Sequential) (v []float64, err error) {
 	return v, err
 }
 
-// Two ranks of the CPU that train at the same time, with one worker and with three, give the bits
-// of the CPU; and nothing of it is done on the CPU's own device.
+// Two ranks of the CPU that train at the same time, with one worker and with three, compute the
+// same bits as the CPU. None of their work runs on the device cpu itself.
 func TestTrainingOnRanks(t *testing.T) {
 	tensor.ManualSeed(3)
 	models := []*nn.Sequential{rankNet(), rankNet(), rankNet()}
@@ -137,7 +137,7 @@ func TestTrainingOnRanks(t *testing.T) {
 	if !traced {
 		t.Error("there is another tracer")
 	}
-	// The number of steps in an optimizer's state is on the CPU, as PyTorch's: one for each
+	// As in PyTorch, an optimizer's state keeps the number of steps on the CPU: one tensor for each
 	// parameter.
 	c.ops["from"] -= len(got) * len(nn.Parameters(models[0]))
 	for what, n := range c.ops {

@@ -5,15 +5,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// RMSpropConfig sets RMSprop. Zero values of Alpha and Eps take torch's defaults 0.99 and 1e-8.
+// RMSpropConfig configures RMSprop. Zero values of Alpha and Eps mean torch's defaults, 0.99 and
+// 1e-8.
 type RMSpropConfig struct {
-	LR          float64 // no default: it has to be set
-	Alpha       float64 // smoothing of the squares
+	LR          float64 // required, there is no default
+	Alpha       float64 // weight of the old mean of squares
 	Eps         float64
 	WeightDecay float64 // an L2 penalty, added to the gradient
 	Momentum    float64
-	Centered    bool // divide by the deviation from the mean gradient
-	Maximize    bool // go up the gradient
+	Centered    bool // divide by the standard deviation of the gradient
+	Maximize    bool // ascend the gradient
 }
 
 func (c *RMSpropConfig) options() []option {
@@ -35,11 +36,11 @@ func (c *RMSpropConfig) clone() config { d := *c; return &d }
 
 func (c *RMSpropConfig) rate() float64 { return c.LR }
 
-// RMSprop divides the gradient by a running root mean square of it, as torch.optim.RMSprop (G.
-// Hinton, "Neural Networks for Machine Learning", lecture 6; centered: A. Graves, arXiv:1308.0850).
-// The mean square is v ← α·v + (1-α)·g². The divisor is d = √v + ε, or centered d = √(v - ḡ²) + ε
-// for the running mean ḡ of the gradient. The update is p ← p - lr·g/d, or with momentum b ← μ·b +
-// g/d; p ← p - lr·b.
+// RMSprop divides the gradient by its running root mean square, as torch.optim.RMSprop (G. Hinton,
+// "Neural Networks for Machine Learning", lecture 6; centered: A. Graves, arXiv:1308.0850). The
+// mean square is v ← α·v + (1-α)·g². The divisor is d = √v + ε. With Centered it is d = √(v - ḡ²) +
+// ε, where ḡ is the running mean of the gradient. The update is p ← p - lr·g/d. With Momentum it is
+// b ← μ·b + g/d; p ← p - lr·b.
 type RMSprop struct {
 	multi[RMSpropConfig, *RMSpropConfig]
 }

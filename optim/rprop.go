@@ -8,13 +8,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// RpropConfig sets resilient backpropagation. Zero values take torch's defaults: 0.5 and 1.2 for
-// the factors, 1e-6 and 50 for the bounds.
+// RpropConfig configures resilient backpropagation. Zero values mean torch's defaults: 0.5 and 1.2
+// for the factors, 1e-6 and 50 for the bounds.
 type RpropConfig struct {
-	LR                float64 // the first size of every step; no default: it has to be set
-	EtaMinus, EtaPlus float64 // by which a step shrinks and grows
-	MinStep, MaxStep  float64 // bounds of its size
-	Maximize          bool    // go up the gradient
+	// the initial step size of every element; required, there is no default
+	LR                float64
+	EtaMinus, EtaPlus float64 // the factors by which a step size shrinks and grows
+	MinStep, MaxStep  float64 // the bounds of a step size
+	Maximize          bool    // ascend the gradient
 }
 
 func (c *RpropConfig) options() []option {
@@ -37,10 +38,10 @@ func (c *RpropConfig) clone() config { d := *c; return &d }
 
 func (c *RpropConfig) rate() float64 { return c.LR }
 
-// Rprop goes by the sign of the gradient, with a step for each element that grows while the sign
-// stays and shrinks when it changes. It is torch.optim.Rprop (M. Riedmiller, H. Braun, "A Direct
-// Adaptive Method for Faster Backpropagation Learning: The RPROP Algorithm", 1993). After a change
-// of sign the element stays where it is for a step.
+// Rprop uses only the sign of the gradient, and a step size for each element. The step size grows
+// while the sign stays the same and shrinks when the sign changes. It is torch.optim.Rprop (M.
+// Riedmiller, H. Braun, "A Direct Adaptive Method for Faster Backpropagation Learning: The RPROP
+// Algorithm", 1993). When the sign changes, the element is not updated in that step.
 type Rprop struct {
 	multi[RpropConfig, *RpropConfig]
 }
@@ -81,8 +82,8 @@ var rpropRule = &rule[RpropConfig]{
 	},
 }
 
-// sign is -1, 0 or 1, and 0 for NaN, as torch's: an element whose gradient is NaN stays where it
-// is.
+// sign returns -1, 0 or 1. It is 0 for NaN, as in torch, so an element whose gradient is NaN does
+// not change.
 func sign(x *expr.Expr) *expr.Expr {
 	zero := expr.C(0)
 	return x.Gt(zero).Select(expr.C(1), x.Lt(zero).Select(expr.C(-1), zero))

@@ -8,14 +8,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// SGDConfig sets stochastic gradient descent. The zero value of a field leaves that part out.
+// SGDConfig configures stochastic gradient descent. The zero value of a field switches that part
+// off.
 type SGDConfig struct {
-	LR          float64 // no default: it has to be set
+	LR          float64 // required, there is no default
 	Momentum    float64
 	Dampening   float64
 	WeightDecay float64 // L2 penalty, added to the gradient
-	Nesterov    bool    // needs Momentum and no Dampening
-	Maximize    bool    // go up the gradient
+	Nesterov    bool    // needs a Momentum, and a Dampening of 0
+	Maximize    bool    // ascend the gradient
 }
 
 func (c *SGDConfig) options() []option {
@@ -40,17 +41,17 @@ func (c *SGDConfig) clone() config { d := *c; return &d }
 func (c *SGDConfig) rate() float64 { return c.LR }
 
 // SGD is stochastic gradient descent with momentum, as torch.optim.SGD. Its rule is g ← g + λ·p; v
-// ← μ·v + (1-d)·g (at first v ← g); p ← p - lr·v, or with Nesterov p - lr·(g + μ·v).
+// ← μ·v + (1-d)·g (in the first step v ← g); p ← p - lr·v, or with Nesterov p - lr·(g + μ·v).
 type SGD struct {
 	multi[SGDConfig, *SGDConfig]
 }
 
-// NewSGD returns the optimizer of params.
+// NewSGD returns SGD over params.
 func NewSGD(params []*tensor.Tensor, c SGDConfig) *SGD {
 	return NewSGDGroups(With[SGDConfig]{params, c})
 }
 
-// NewSGDGroups returns the optimizer of groups of parameters.
+// NewSGDGroups returns SGD over groups of parameters.
 func NewSGDGroups(groups ...With[SGDConfig]) *SGD {
 	return &SGD{newMulti[SGDConfig, *SGDConfig]("SGD", sgdRule, (*SGDConfig).rate, groups)}
 }

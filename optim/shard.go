@@ -6,40 +6,39 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Part is the elements From to To-1 of a parameter, in the order of its indices, the last the
-// fastest.
+// A Part is a range of the elements of a parameter: From to To-1, in row-major order.
 type Part struct{ From, To int }
 
-// A Sharder is an optimizer that can change some of its parameters, or parts of them, and leave
-// the rest to others: what lets ranks share the state (package dist, ZeRO). Those of this
-// package are, but for [LBFGS], which sums over all parameters several times in a step.
+// A Sharder is an optimizer that can update some of its parameters, or parts of them, and leave the
+// rest to others. So ranks can share the state (package dist, ZeRO). All optimizers of this package
+// except [LBFGS] are Sharders; LBFGS sums over all parameters several times in a step.
 type Sharder interface {
 	Optimizer
 	StepUnless(found *tensor.Tensor) // see package amp
-	// Splits reports whether parts of a parameter can be changed without the rest: the rule goes
-	// element by element. Otherwise a shard has whole parameters alone.
+	// Splits reports whether a part of a parameter can be updated without the rest, because the
+	// rule works element by element. If not, a shard consists of whole parameters.
 	Splits() bool
-	// Shard makes the optimizer change these parts from now on, and remember of them alone; it
-	// cuts the state that it has. Steps need the gradients of whole parameters, as before. It is
-	// called once. A parameter with a part that is not whole is contiguous.
+	// Shard makes the optimizer update only these parts from now on, and keep state only for them.
+	// State that exists is cut. Steps need the gradients of whole parameters, as before. Call it
+	// once. A parameter of which only a part is updated must be contiguous.
 	//
-	// StateDict then gives the state of the parts: what it remembers of each element of a part
-	// that is not whole is a tensor of one dimension. LoadStateDict takes the state of all, as
-	// without shards, and keeps that of the parts.
+	// Afterwards StateDict returns the state of the parts; for a part of a parameter each tensor of
+	// state is a vector. LoadStateDict loads the state of whole parameters, as without shards, and
+	// keeps that of the parts.
 	Shard(parts map[*tensor.Tensor]Part)
 }
 
-// A shard is what an optimizer changes of its parameters.
+// A shard has the parts of the parameters that an optimizer updates.
 type shard struct {
 	parts map[*tensor.Tensor]Part
-	views []*tensor.Tensor // of the step that goes on
+	views []*tensor.Tensor // views of the current step
 }
 
-// Splits reports whether the rule goes element by element: see [Sharder].
+// Splits reports whether the rule works element by element: see [Sharder].
 func (b *base) Splits() bool { return b.splits }
 
-// Shard makes the optimizer change these parts of its parameters alone: see [Sharder]. Parts
-// that do not fit the parameters panic with an *[Error].
+// Shard makes the optimizer update only these parts of its parameters: see [Sharder]. Parts that do
+// not fit the parameters panic with an *[Error].
 func (b *base) Shard(parts map[*tensor.Tensor]Part) {
 	b.settle()
 	switch {
@@ -71,7 +70,8 @@ func (b *base) Shard(parts map[*tensor.Tensor]Part) {
 	b.cut(sh)
 }
 
-// cut leaves of the state what a shard remembers. What is new is made first.
+// cut reduces the state to that of a shard. It allocates the new tensors before it frees the old
+// ones.
 func (b *base) cut(sh *shard) {
 	kept := map[*tensor.Tensor]*state{}
 	done := false
@@ -112,7 +112,7 @@ func (b *base) cut(sh *shard) {
 	b.state, b.shard = kept, sh
 }
 
-// has reports whether the optimizer changes something of p.
+// has reports whether the optimizer updates p or a part of it.
 func (b *base) has(p *tensor.Tensor) bool {
 	if b.shard == nil {
 		return true
@@ -121,7 +121,7 @@ func (b *base) has(p *tensor.Tensor) bool {
 	return ok
 }
 
-// split returns the part of p, if it is not all of it.
+// split returns the part of p, and whether it is less than the whole.
 func (sh *shard) split(p *tensor.Tensor) (part Part, ok bool) {
 	if sh == nil {
 		return Part{}, false
@@ -130,8 +130,8 @@ func (sh *shard) split(p *tensor.Tensor) (part Part, ok bool) {
 	return part, ok && part != Part{0, p.Size()}
 }
 
-// of returns these elements of x as a view of one dimension, in x's scope. as is Reshape, or View
-// where a copy would be wrong.
+// of returns these elements of x as a vector, a view in x's scope. as is Reshape, or View if a copy
+// would be wrong.
 func (part Part) of(x *tensor.Tensor, as func(x *tensor.Tensor, dims ...int) *tensor.Tensor) *tensor.Tensor {
 	d := x.Detach()
 	defer d.Free()
@@ -142,8 +142,8 @@ func (part Part) of(x *tensor.Tensor, as func(x *tensor.Tensor, dims ...int) *te
 	return flat.Narrow(0, part.From, part.To-part.From)
 }
 
-// part returns what a step changes of p, and its gradient: nil if there is none, or p is another
-// shard's.
+// part returns what a step updates of p, and its gradient. The gradient is nil if there is none, or
+// if p belongs to another shard.
 func (b *base) part(p *tensor.Tensor) (x, grad *tensor.Tensor) {
 	if grad = p.Grad(); grad == nil || !b.has(p) {
 		return p, nil
@@ -159,7 +159,7 @@ func (b *base) part(p *tensor.Tensor) (x, grad *tensor.Tensor) {
 	return x, grad
 }
 
-// end drops the views of a step.
+// end frees the views of a step.
 func (sh *shard) end() {
 	if sh == nil {
 		return
@@ -170,7 +170,8 @@ func (sh *shard) end() {
 	sh.views = nil
 }
 
-// uncapturable refuses a capture of a shard's steps: what other shards do is not in it.
+// uncapturable raises an error if the optimizer is sharded: a capture would lack the work of the
+// other shards.
 func (sh *shard) uncapturable(name string) {
 	if sh == nil {
 		return

@@ -8,13 +8,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// SparseAdamConfig sets SparseAdam. Zero values of Beta1, Beta2 and Eps take torch's defaults 0.9,
-// 0.999 and 1e-8.
+// SparseAdamConfig configures SparseAdam. Zero values of Beta1, Beta2 and Eps mean torch's
+// defaults, 0.9, 0.999 and 1e-8.
 type SparseAdamConfig struct {
-	LR           float64 // no default: it has to be set
+	LR           float64 // required, there is no default
 	Beta1, Beta2 float64
 	Eps          float64
-	Maximize     bool // go up the gradient
+	Maximize     bool // ascend the gradient
 }
 
 func (c *SparseAdamConfig) options() []option {
@@ -35,14 +35,14 @@ func (c *SparseAdamConfig) clone() config { d := *c; return &d }
 
 func (c *SparseAdamConfig) rate() float64 { return c.LR }
 
-// SparseAdam is Adam of the elements whose gradient is not 0, by the rule of
+// SparseAdam is Adam for the elements whose gradient is not 0, by the rule of
 // torch.optim.SparseAdam: m ← m + (g-m)·(1-β₁); v ← v + (g²-v)·(1-β₂); p ← p - lr·√(1-β₂ᵗ)/(1-β₁ᵗ)
-// · m/(√v + ε). Where the gradient is 0, p, m and v stay as they are: a row of an embedding that no
+// · m/(√v + ε). Where the gradient is 0, p, m and v do not change: a row of an embedding that no
 // index named does not drift. t counts the steps of the whole parameter.
 //
-// torch's takes sparse gradients alone, and moves what they list; here gradients are dense. The two
-// differ where a listed row has a 0 in it: torch lets the moments of that element decay and moves
-// it by them, here it stays. On a sparse gradient without such zeros they are equal.
+// torch's optimizer accepts only sparse gradients and updates the listed rows; here gradients are
+// dense. The two differ where a listed row contains a 0. torch lets the moments of that element
+// decay and updates it; here it does not change. Without such zeros the results are equal.
 type SparseAdam struct {
 	multi[SparseAdamConfig, *SparseAdamConfig]
 }
@@ -75,7 +75,7 @@ var sparseAdamRule = &rule[SparseAdamConfig]{
 		m2 := g.Sub(m).Mul(take1).Add(m)
 		v2 := g.Mul(g).Sub(v).Mul(take2).Add(v)
 		p2 := p.Sub(size.Mul(m2.Div(v2.Sqrt().Add(eps))))
-		moves := g.Ne(expr.C(0)) // NaN does
+		moves := g.Ne(expr.C(0)) // true for NaN
 		return []*expr.Expr{moves.Select(p2, p), moves.Select(m2, m), moves.Select(v2, v)}
 	},
 	scalars: func(c *SparseAdamConfig, lr, t float64, _ *state, _ bool) ([]float64, []scalar) {

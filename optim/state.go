@@ -8,11 +8,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A StateError says what of a tree does not fit the optimizer that was to load it. Nothing was
+// A StateError says which part of a tree does not fit the optimizer that loads it. Nothing was
 // changed.
 type StateError struct {
 	Optimizer string
-	Path      string // where in the tree, such as `state[3]["exp_avg"]`
+	Path      string // place in the tree, such as `state[3]["exp_avg"]`
 	Msg       string
 	Err       error // the cause, if there is one
 }
@@ -28,15 +28,15 @@ func (e *StateError) Error() string {
 // Unwrap returns the cause.
 func (e *StateError) Unwrap() error { return e.Err }
 
-// StateDict returns the state as a tree of the form and with the names of torch's state_dict:
+// StateDict returns the state as a tree with the form and the names of torch's state_dict:
 //
 //	{"state": map[int64]any{0: map[string]any{"step": …, "exp_avg": …}, …},
 //	 "param_groups": []any{map[string]any{
 //		"lr": …, "betas": []any{…}, …, "params": []any{int64(0), …}}, …}}
 //
-// Parameters are numbered through all groups; one that has never been changed has no state, also
-// where a capture has made it. Tensors of a parameter's shape share their storage with the
-// optimizer; scalars are new tensors without dimensions on the CPU.
+// Parameters are numbered through all groups. A parameter that was never updated has no state, even
+// if a capture has allocated it. Tensors with a parameter's shape share memory with the optimizer;
+// scalars are new tensors without dimensions on the CPU.
 func (b *base) StateDict() map[string]any {
 	b.settle()
 	states := map[int64]any{}
@@ -60,7 +60,7 @@ func (b *base) StateDict() map[string]any {
 	return map[string]any{"state": states, "param_groups": list}
 }
 
-// tree returns the group's options.
+// tree returns the group's options as a tree.
 func (g *Group) tree() map[string]any {
 	tree := map[string]any{}
 	for name, v := range g.Extra {
@@ -96,7 +96,7 @@ func (b *base) stateTree(st *state) map[string]any {
 	return tree
 }
 
-// tensor returns the number as torch keeps it.
+// tensor returns the number as a tensor, as torch stores it.
 func (s scalar) tensor() *tensor.Tensor {
 	if s.wide {
 		return tensor.From(s.v)
@@ -107,20 +107,21 @@ func (s scalar) tensor() *tensor.Tensor {
 // loader reads a tree for an optimizer.
 type loader struct {
 	b    *base
-	made []*tensor.Tensor // to be freed if it fails
+	made []*tensor.Tensor // to be freed if loading fails
 }
 
 func (l *loader) bad(path, format string, a ...any) error {
 	return &StateError{Optimizer: l.b.name, Path: path, Msg: fmt.Sprintf(format, a...)}
 }
 
-// LoadStateDict takes the state from a tree of the form that [Optimizer] StateDict returns, which
-// is also torch's. The state is options and learning rates of the groups, and what is remembered of
-// each parameter. As in torch, tensors are copied to their parameter's device and type, and the
-// numbers of the parameters in the tree count in the order in which its groups list them. An option
-// that a tree of an older PyTorch lacks keeps its value if it is a flag; any other has to be there.
+// LoadStateDict loads the state from a tree with the form that [Optimizer] StateDict returns, which
+// is also torch's form. The state consists of the groups' options and learning rates, and of the
+// state of each parameter. As in torch, tensors are copied to their parameter's device and type.
+// Parameters are matched by their order in the groups; the tree's numbers connect them with their
+// state. If a tree of an older PyTorch lacks a flag, the flag keeps its value. Any other option
+// must be present.
 //
-// The error is a *[StateError], and then nothing was changed.
+// An error is a *[StateError]; then nothing was changed.
 func (b *base) LoadStateDict(tree map[string]any) error {
 	b.settle()
 	l := &loader{b: b}
@@ -153,7 +154,7 @@ func (st *state) free() {
 	}
 }
 
-// groups reads the options, and to which parameter each number belongs.
+// groups reads the options of all groups, and the parameter of each number.
 func (l *loader) groups(tree map[string]any) ([]*Group, map[int64]*tensor.Tensor, error) {
 	list, ok := tree["param_groups"].([]any)
 	if !ok {
@@ -246,8 +247,7 @@ func (l *loader) group(path string, m map[string]any, old *Group) (*Group, error
 	return g, nil
 }
 
-// plain returns a copy of v, which stands in a tree beside the options, or says why it cannot stand
-// there.
+// plain returns a copy of an additional value v of a tree, or says why it is not allowed.
 func plain(v any, depth int) (any, string) {
 	if depth > 16 {
 		return nil, "is nested too deep"
@@ -279,7 +279,7 @@ func plain(v any, depth int) (any, string) {
 	return nil, "holds " + describe(v) + ", which has no place in a tree"
 }
 
-// states reads what is remembered of the parameters.
+// states reads the state of all parameters.
 func (l *loader) states(tree map[string]any, ids map[int64]*tensor.Tensor, groups []*Group) (map[*tensor.Tensor]*state, error) {
 	out := map[*tensor.Tensor]*state{}
 	configs := map[*tensor.Tensor]config{}
@@ -292,7 +292,7 @@ func (l *loader) states(tree map[string]any, ids map[int64]*tensor.Tensor, group
 	switch v := tree["state"].(type) {
 	case map[int64]any:
 		all = v
-	case map[string]any: // an empty one has no kind of keys
+	case map[string]any: // an empty map may have any type of keys
 		if len(v) > 0 {
 			return nil, l.bad(`["state"]`, "has names as keys, want the numbers of parameters")
 		}
@@ -320,7 +320,7 @@ func (l *loader) states(tree map[string]any, ids map[int64]*tensor.Tensor, group
 	return out, nil
 }
 
-// state reads what is remembered of one parameter; nil: nothing.
+// state reads the state of one parameter; nil: there is none.
 func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config) (*state, error) {
 	s := &l.b.schema
 	st := &state{tensors: make([]*tensor.Tensor, len(s.tensors)), scalars: make([]scalar, len(s.scalars))}
@@ -363,7 +363,7 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 					return nil, l.bad(at, "is %v, want a count of steps", f)
 				}
 				st.step = f
-			} else { // torch gives it the type of the parameter
+			} else { // torch stores it with the type of the parameter
 				st.scalars[k] = scalar{wide: p.Type().Size() == 8}.of(f)
 			}
 			found++
@@ -396,8 +396,8 @@ func (l *loader) state(path string, m map[string]any, p *tensor.Tensor, c config
 	return st, nil
 }
 
-// copy copies t to where p is and to p's type: of a shard its part, and nothing of what it has no
-// part of.
+// copy copies t to p's device and type. With a shard it copies only p's part; if the shard has no
+// part of p, it returns t.
 func (l *loader) copy(path string, t, p *tensor.Tensor) (c *tensor.Tensor, err error) {
 	if !l.b.has(p) {
 		return t, nil

@@ -38,8 +38,8 @@ func snapshot(opt optim.Optimizer) []byte {
 	return b.Bytes()
 }
 
-// Out of memory anywhere in Step leaves parameters and state as they were, and the same Step
-// succeeds once there is room.
+// If memory runs out anywhere in Step, parameters and state are as before. The same Step succeeds
+// once there is memory.
 func TestStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=2MiB")
 	s := tensor.NewScope(tensor.On(gpu))
@@ -98,7 +98,7 @@ func TestStepIsWholeOrNothing(t *testing.T) {
 	s.Close()
 }
 
-// Parameters that share their options are updated in one launch, those of another group in another.
+// One launch updates the parameters that share their options; another group needs another launch.
 func TestOneLaunchAGroup(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=16MiB")
 	tensor.Do(func(s *tensor.Scope) {
@@ -109,17 +109,18 @@ func TestOneLaunchAGroup(t *testing.T) {
 			params = append(params, p)
 		}
 		for op, mk := range makers {
-			if op == "Adafactor" { // it does not work element by element
+			if op == "Adafactor" { // Adafactor does not work element by element
 				continue
 			}
 			for groups, lists := range map[uint64][][]*tensor.Tensor{1: {params}, 2: {params[:2], params[2:]}} {
 				opt := mk(lists, []float64{0.1, 0.2})
-				opt.Step() // makes the state
+				opt.Step() // allocates the state
 				before := gpu.Counters().Launches
 				opt.Step()
 				want := groups
 				if op == "Rprop" {
-					want = 1 // the rate matters for the first step alone: the groups do the same
+					// the rate only affects the initial state, so one launch updates both groups
+					want = 1
 				}
 				if n := gpu.Counters().Launches - before; n != want {
 					t.Errorf("%s: %d launches for %d groups", op, n, groups)
@@ -129,7 +130,7 @@ func TestOneLaunchAGroup(t *testing.T) {
 	}, tensor.On(gpu))
 }
 
-// State follows its parameter to another device.
+// State moves to another device with its parameter.
 func TestStateFollows(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=16MiB")
 	for op, mk := range makers {
@@ -151,7 +152,7 @@ func TestStateFollows(t *testing.T) {
 	}
 }
 
-// State is converted with its parameter: a model can be cast between steps.
+// State is converted with its parameter, so a model can be cast between steps.
 func TestStateIsConverted(t *testing.T) {
 	for op, mk := range makers {
 		p := ones(5)
@@ -174,7 +175,7 @@ func TestStateIsConverted(t *testing.T) {
 	}
 }
 
-// What does not fit is an error that says where, and changes nothing.
+// A tree that does not fit is an error that says which part, and changes nothing.
 func TestWrongTrees(t *testing.T) {
 	params := []*tensor.Tensor{ones(3), ones(2)}
 	fresh := func() *optim.Adam {
@@ -241,8 +242,8 @@ func TestWrongTrees(t *testing.T) {
 	}
 }
 
-// A tree may lack the flags that an older PyTorch did not have, have integers for numbers, and more
-// than the options.
+// A tree may lack flags that an older PyTorch did not have, may have integers as numbers, and may
+// have additional entries.
 func TestLenientTrees(t *testing.T) {
 	p := ones(2)
 	o := optim.NewSGD([]*tensor.Tensor{p}, optim.SGDConfig{LR: 1, Momentum: 0.5})
@@ -272,7 +273,7 @@ func TestLenientTrees(t *testing.T) {
 	}
 }
 
-// A group that is added later is updated with its own options; a parameter stands in one group
+// A group that is added later is updated with its own options. A parameter may be in one group
 // only.
 func TestAddGroup(t *testing.T) {
 	p, q := ones(1), ones(1)
@@ -299,7 +300,7 @@ func TestAddGroup(t *testing.T) {
 	}
 }
 
-// TestAdamWStaysAdamW holds a state of one of Adam and AdamW in the other one to what torch does.
+// TestAdamWStaysAdamW checks that Adam and AdamW load each other's states as in torch.
 func TestAdamWStaysAdamW(t *testing.T) {
 	p := []*tensor.Tensor{tensor.Ones(2).RequiresGrad()}
 	c := optim.AdamConfig{LR: 0.1, WeightDecay: 0.5}

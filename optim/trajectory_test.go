@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// makers make an optimizer of each class of the golden file with the learning rate alone.
+// makers make an optimizer of each class in the golden file, with only the learning rate set.
 var makers = map[string]func(lists [][]*tensor.Tensor, lr []float64) optim.Optimizer{
 	"SGD": func(l [][]*tensor.Tensor, lr []float64) optim.Optimizer {
 		return optim.NewSGDGroups(with(l, lr, func(v float64) optim.SGDConfig { return optim.SGDConfig{LR: v} })...)
@@ -103,8 +103,8 @@ func trajectories(t *testing.T) (out []trajectory) {
 	return out
 }
 
-// params makes the case's parameters on a device: one without dimensions, one of five elements, a
-// transposed one.
+// params makes the case's parameters on a device: one without dimensions, one with five elements,
+// and a transposed one.
 func (r *trajectory) params(dev device.Device, ty dtype.Type) (out []*tensor.Tensor) {
 	for _, o := range r.In[:3] {
 		p := tensor.Root().On(dev).From(o.Base.Float32s()).Reshape(o.Base.Shape...).Cast(ty)
@@ -116,7 +116,8 @@ func (r *trajectory) params(dev device.Device, ty dtype.Type) (out []*tensor.Ten
 	return out
 }
 
-// make returns the optimizer, whose options other than those of the case must be torch's defaults.
+// make returns the optimizer with the options of the case; all other options must be torch's
+// defaults.
 func (r *trajectory) make(t *testing.T, params []*tensor.Tensor) optim.Optimizer {
 	t.Helper()
 	lists, rates := [][]*tensor.Tensor{params}, []float64{}
@@ -127,12 +128,13 @@ func (r *trajectory) make(t *testing.T, params []*tensor.Tensor) optim.Optimizer
 		rates = append(rates, g["lr"].(float64))
 	}
 	opt := makers[r.Op](lists, rates)
-	// it counts when the optimizer is made
+	// the constructor uses this value
 	if v, ok := r.groups[0]["initial_accumulator_value"]; ok {
 		opt = optim.NewAdagrad(params, optim.AdagradConfig{LR: rates[0], InitialAccumulator: v.(float64)})
 	}
 	for i, g := range r.groups {
-		for _, k := range slices.Sorted(maps.Keys(g)) { // momentum comes before nesterov
+		// sorted, so that momentum comes before nesterov
+		for _, k := range slices.Sorted(maps.Keys(g)) {
 			if k == "lr" {
 				continue
 			}
@@ -144,7 +146,7 @@ func (r *trajectory) make(t *testing.T, params []*tensor.Tensor) optim.Optimizer
 	return opt
 }
 
-// gradients gives the parameters those of a step; the second has none in steps 3, 10 and 17.
+// gradients sets the gradients of a step; the second parameter has none in steps 3, 10 and 17.
 func (r *trajectory) gradients(params []*tensor.Tensor, step int) {
 	for i, p := range params {
 		if i == 1 && step%7 == 3 {
@@ -171,13 +173,13 @@ func (r *trajectory) check(t *testing.T, params []*tensor.Tensor, step int, what
 	}
 }
 
-// checkResumed compares the parameters with those of torch's optimizer that loaded the state too.
+// checkResumed compares the parameters with those of a torch optimizer that loaded the state too.
 func (r *trajectory) checkResumed(t *testing.T, params []*tensor.Tensor, step int) {
 	t.Helper()
 	label := map[dtype.Type]string{dtype.F32: "f32", dtype.F64: "f64"}[params[0].Type()]
 	for i, p := range params {
 		g, err := r.file.Tensor(fmt.Sprintf("%s/%s/resumed%d_%s", r.Op, r.Name, i, label))
-		if err != nil { // it went on just as the first one
+		if err != nil { // it continued exactly as the first one
 			r.check(t, params, step, "resumed")
 			return
 		}
@@ -210,7 +212,7 @@ func widen(v []float32) []float64 {
 	return out
 }
 
-// plainTree turns the recorded JSON into the tree that a loader of torch's files gives.
+// plainTree converts the recorded JSON to the tree that a loader of torch's files returns.
 func (r *trajectory) plainTree(t *testing.T, ty dtype.Type) map[string]any {
 	t.Helper()
 	var turn func(v any) any
@@ -264,7 +266,7 @@ func (r *trajectory) plainTree(t *testing.T, ty dtype.Type) map[string]any {
 	return tree
 }
 
-// compareTrees fails where two trees differ in their form or by more than tol in their numbers.
+// compareTrees reports where two trees differ in form, or by more than tol in numbers.
 func compareTrees(t *testing.T, path string, got, want any, tol float64) {
 	t.Helper()
 	switch w := want.(type) {
@@ -339,8 +341,8 @@ func emulatedGPU(t *testing.T, spec string) *cuda.Device {
 }
 
 // Every optimizer follows PyTorch's trajectories in float32 and float64, on the CPU and on an
-// emulated GPU. After ten steps its state is PyTorch's tree. Another optimizer that loads PyTorch's
-// tree goes on as PyTorch did.
+// emulated GPU. After ten steps its state equals PyTorch's tree. Another optimizer that loads
+// PyTorch's tree continues as PyTorch did.
 func TestTrajectoriesAndStatesEqualTorch(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -388,7 +390,8 @@ func TestTrajectoriesAndStatesEqualTorch(t *testing.T) {
 	}
 }
 
-// resumed makes the optimizer anew, with options far from the right ones, and loads torch's tree.
+// resumed makes a new optimizer, with options far from the right ones, and loads torch's tree into
+// it.
 func (r *trajectory) resumed(t *testing.T, dev device.Device, ty dtype.Type, tree map[string]any, step int) ([]*tensor.Tensor, optim.Optimizer) {
 	t.Helper()
 	params := r.params(dev, ty)
@@ -418,8 +421,8 @@ func (r *trajectory) resumed(t *testing.T, dev device.Device, ty dtype.Type, tre
 	return params, opt
 }
 
-// reloaded undoes what torch, too, does to a scalar that it loads: it takes the type of the
-// parameter.
+// reloaded returns the tree with scalars of the parameter's type, since torch converts scalars too
+// when it loads them.
 func reloaded(tree map[string]any, ty dtype.Type) map[string]any {
 	for _, v := range tree["state"].(map[int64]any) {
 		m := v.(map[string]any)

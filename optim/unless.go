@@ -10,20 +10,19 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Steps that the device leaves out, of gradients that have overflowed: see package amp.
+// Steps that the device leaves out if gradients have overflowed: see package amp.
 
-// A lateStep is a step of which the host does not know yet whether the device has done it or left
-// it out.
+// A lateStep is a step for which the host does not know yet whether the device has done it.
 type lateStep struct {
 	found        *tensor.LateItem
-	replayed     bool             // of a captured step
-	params       []*tensor.Tensor // of it
+	replayed     bool             // a replay of a captured step
+	params       []*tensor.Tensor // of a captured step
 	done, undone func()
 }
 
-// settle finds out about steps that are late, so that counts and states are right. It waits for
-// them if they are still under way: at the next step, when the device has had the time of a forward
-// and a backward pass.
+// settle finds out whether late steps were done, and updates counts and states. It waits for steps
+// that are still running. At the next step that is a short wait, as a forward and a backward pass
+// lie between.
 func (b *base) settle() {
 	for len(b.late) > 0 {
 		b.settleOne()
@@ -32,7 +31,7 @@ func (b *base) settle() {
 
 func (b *base) settleOne() {
 	l := b.late[0]
-	out := l.found.Item() != 0 // should it panic, the step is still late
+	out := l.found.Item() != 0 // if Item panics, the step stays late
 	b.late = b.late[1:]
 	if out {
 		l.undone()
@@ -41,10 +40,10 @@ func (b *base) settleOne() {
 	}
 }
 
-// StepUnless is Step that is left out if found, a number on the device, is not 0: parameters, state
-// and the count of steps stay as they are. The device decides, and the host learns of it with the
-// next step, or when it asks for the state: it does not wait here. In a capture each replay is such
-// a step, with what it finds itself.
+// StepUnless is Step, but does nothing if found, a number on the device, is not 0. Then parameters,
+// state and the count of steps stay as they are. The device decides, and StepUnless does not wait:
+// the host learns the decision at the next step, or when it asks for the state. In a capture each
+// replay is such a step, and decides by its own found.
 func (m *multi[C, P]) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		m.bad("StepUnless needs a tensor of one number")
@@ -62,8 +61,8 @@ func (m *multi[C, P]) StepUnless(found *tensor.Tensor) {
 	m.step(found)
 }
 
-// StepUnless is [Muon.Step], left out if found is not 0. Its kernels are too many to run them in
-// vain: the host reads the number, and waits for it. In a capture the device decides.
+// StepUnless is [Muon.Step], but does nothing if found is not 0. A step has many kernels, which
+// would run in vain. So the host reads found, and waits for it. In a capture the device decides.
 func (o *Muon) StepUnless(found *tensor.Tensor) {
 	if found == nil || found.Size() != 1 {
 		o.bad("StepUnless needs a tensor of one number")
@@ -77,7 +76,7 @@ func (o *Muon) StepUnless(found *tensor.Tensor) {
 	}
 }
 
-// placeFor adds a Param for the number that a step depends on; its value comes on the device.
+// placeFor adds a Param for the number unless; the device writes its value.
 func placeFor(unless *tensor.Tensor, scalars []float64) []float64 {
 	if unless == nil {
 		return scalars
@@ -92,7 +91,7 @@ func unlessName(unless *tensor.Tensor, name string) string {
 	return name + " unless"
 }
 
-// guarded is the rule whose results are the old values unless the Param number at is 0.
+// guarded returns a rule that keeps the old values unless the Param with index at is 0.
 func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, at int) func(flags) []*expr.Expr {
 	if unless == nil {
 		return rule
@@ -103,7 +102,7 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, at int) func(
 		for i, y := range outs {
 			old := expr.X(0)
 			if i > 0 {
-				old = expr.X(i + 1) // behind the gradient
+				old = expr.X(i + 1) // X(1) is the gradient
 			}
 			outs[i] = stays.Select(old, y)
 		}
@@ -111,8 +110,8 @@ func guarded(unless *tensor.Tensor, rule func(flags) []*expr.Expr, at int) func(
 	}
 }
 
-// guard puts the number that a packed launch depends on in its slot. Groups that are not dense are
-// launched with scalars of the host, which has to read it for them.
+// guard copies the number unless into its slot of a packed launch. If an operand is not dense, the
+// launch uses scalars of the host, so the host has to read the number.
 func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	if unless == nil {
 		return
@@ -131,8 +130,8 @@ func (l *launch) guard(s *tensor.Scope, unless *tensor.Tensor) {
 	}
 }
 
-// decideLater notes what a step changes in the host's memory: it waits until the device's decision
-// is known.
+// decideLater prepares the changes of a step in the host's memory. They are made when the device's
+// decision is known.
 func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 	late := &lateStep{found: found}
 	had := make([]bool, len(changes))
@@ -166,20 +165,20 @@ func (m *multi[C, P]) decideLater(found *tensor.LateItem, changes []change) {
 	m.late = append(m.late, late)
 }
 
-// Captured steps that the device may leave out.
+// Steps in a capture that the device may leave out.
 
-// mostAhead is how many replays the host queues without knowing whether they have done their step.
-// As many are in the queue anyway.
+// mostAhead is how many replays the host queues before it knows whether their steps were done.
+// About as many are queued anyway.
 const mostAhead = 4
 
-// An aheadOf counts, on a device, the captured steps that were done: all there were, while the host
-// knows of some of them only. The difference is the row of the scalars that a step takes.
+// An aheadOf counts on a device the captured steps that were done. The host knows of fewer of them;
+// the difference is the row of scalars that a step uses.
 type aheadOf struct {
-	done  *tensor.Tensor // int64, of the root scope
-	known int64          // by the host
+	done  *tensor.Tensor // all steps done, int64, in the root scope
+	known int64          // those that the host knows of
 }
 
-// aheadOn returns the count on a device, which is made when it is first needed.
+// aheadOn returns the counter of a device, which it allocates when first needed.
 func (b *base) aheadOn(g *tensor.Graph, d device.Device) *aheadOf {
 	a := b.ahead[d]
 	if a == nil {
@@ -193,7 +192,7 @@ func (b *base) aheadOn(g *tensor.Graph, d device.Device) *aheadOf {
 	return a
 }
 
-// choose returns the row of table that holds the scalars of this step.
+// choose returns the row of table with the scalars of this step.
 func (a *aheadOf) choose(g *tensor.Graph, table *tensor.Tensor) *tensor.Tensor {
 	rows, width := table.Dim(0), table.Dim(1)
 	known := g.FeedOn(a.done.Device(), dtype.I64, 1, func(to []byte) { binary.NativeEndian.PutUint64(to, uint64(a.known)) })
@@ -217,7 +216,7 @@ func (a *aheadOf) choose(g *tensor.Graph, table *tensor.Tensor) *tensor.Tensor {
 	return slots
 }
 
-// count adds 1 unless the step is left out.
+// count adds 1 to the counter, unless the step is left out.
 func (a *aheadOf) count(g *tensor.Graph, unless *tensor.Tensor) {
 	one := unless.Detach().Reshape(1)
 	p := loweredAs(programKey{rule: "count unless", t: unless.Type()}, []dtype.Type{dtype.I64}, []dtype.Type{dtype.I64, unless.Type()}, func(flags) []*expr.Expr {
@@ -226,15 +225,15 @@ func (a *aheadOf) count(g *tensor.Graph, unless *tensor.Tensor) {
 	tensor.Update("count", p, [][]*tensor.Tensor{{a.done}}, [][]*tensor.Tensor{{a.done, one}}, g.Scope().On(one.Device()).Typed(dtype.I64).Empty(1), nil)
 }
 
-// differs is the program whose result is whether its operand is not 0.
+// differs is a program whose result is 1 if its operand is not 0, else 0.
 func differs(t dtype.Type) *expr.Program {
 	return loweredAs(programKey{rule: "differs", t: t}, []dtype.Type{dtype.I64}, []dtype.Type{t}, func(flags) []*expr.Expr {
 		return []*expr.Expr{expr.X(0).Ne(expr.C(0)).Select(expr.C(1), expr.C(0))}
 	})
 }
 
-// learn has each replay tell whether its step was left out. plan is called when it is queued, and
-// what it returns when it is known that the step was done.
+// learn makes each replay report whether its step was left out. plan is called when a replay is
+// queued. The function that plan returns is called when the host knows that the step was done.
 func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Tensor, plan func() (done func())) {
 	told := g.Scope().On(unless.Device()).Typed(unless.Type()).Empty(1).Copy(unless.Detach().Reshape(1))
 	a := b.ahead[unless.Device()]
@@ -249,10 +248,14 @@ func (b *base) learn(g *tensor.Graph, unless *tensor.Tensor, params []*tensor.Te
 	})
 }
 
-// catchUp learns of the replays whose steps are known to be done or left out, before another one is
-// queued. It waits where there are too many that are not known, and where others than replays, or
-// those of other parameters, are late. It waits for a rule whose scalars go on from step to step.
-// And it waits for the first step of a rule whose state begins with other values than zeros.
+// catchUp settles the replays whose decisions are known, before another one is queued. It waits for
+// all late steps in these cases:
+//
+//   - The new replay cannot be left out, or the rule's scalars depend on the previous step.
+//   - A late step is not a replay, or is one of other parameters.
+//   - It is a first step, and the rule's state does not start from zeros.
+//
+// It also waits if more than mostAhead steps are late.
 func (m *multi[C, P]) catchUp(unless bool, params []*tensor.Tensor) {
 	wait := !unless || m.rule.begin != nil
 	for _, l := range m.late {

@@ -19,13 +19,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// all writes every number of a tree, bit by bit, and frees its tensors.
+// all writes the bits of every number in a tree, and frees the tree's tensors.
 func all(b *strings.Builder, v any) {
 	switch v := v.(type) {
 	case *tensor.Tensor:
 		fmt.Fprintf(b, "%v %x;", v.Shape(), v.Bytes())
-		// the handle keeps memory until it is collected, which would serve a request that is to
-		// fail
+		// An unfreed handle would keep memory until it is collected. That memory could serve a
+		// request that is meant to fail.
 		v.Free()
 	case []any:
 		for _, e := range v {
@@ -60,15 +60,16 @@ func bits(params []*tensor.Tensor, grads bool, trees ...any) string {
 	return b.String()
 }
 
-// A subject is something that changes all or nothing: it is made with its tensors on a device, and
-// does its work in turns.
+// A subject is an operation that changes everything or nothing. It is made with its tensors on a
+// device, and does its work in turns.
 type subject struct {
 	ready func(turn int)
 	work  func()
 	bits  func() string
 }
 
-// stride leaves more and more allocations out; FLAMBEAU_SOAK=1 leaves out none.
+// stride returns the distance from allocation n to the next one that is tested. It grows with n;
+// with FLAMBEAU_SOAK=1 it is always 1.
 func stride(n int) int {
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
 		return 1
@@ -76,9 +77,9 @@ func stride(n int) int {
 	return 1 + n/2
 }
 
-// atEachAllocation lets every allocation of the driver that a turn's work makes fail in turn. A
-// failure changes no bit and leaves no memory behind, and what then succeeds has the bits of a twin
-// that never failed.
+// atEachAllocation makes one allocation of the driver fail, for each allocation of a turn's work. A
+// failure must change no bit and leave no memory allocated. Work that succeeds afterwards must have
+// the bits of a twin that never failed.
 func atEachAllocation(t *testing.T, gpu *cuda.Device, name string, turns, least int, mk func(gpu *cuda.Device) subject) {
 	t.Helper()
 	x, twin := mk(gpu), mk(gpu)
@@ -89,7 +90,7 @@ func atEachAllocation(t *testing.T, gpu *cuda.Device, name string, turns, least 
 		twin.work()
 		before := x.bits()
 		for n := 1; ; n += stride(n) {
-			runtime.GC() // what is unreachable could serve a request that is to fail
+			runtime.GC() // unreachable memory could serve a request that is meant to fail
 			time.Sleep(time.Millisecond)
 			ballast := fillUp(t, gpu)
 			held := gpu.Stats().Allocated
@@ -127,7 +128,7 @@ func atEachAllocation(t *testing.T, gpu *cuda.Device, name string, turns, least 
 	}
 }
 
-// fillUp takes what the device's pool holds unused, so that whatever is needed next has to come
+// fillUp allocates all unused memory of the device's pool, so that the next allocation must come
 // from the driver.
 func fillUp(t *testing.T, gpu *cuda.Device) (list []device.Buffer) {
 	t.Helper()
@@ -138,7 +139,7 @@ func fillUp(t *testing.T, gpu *cuda.Device) (list []device.Buffer) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if gpu.Stats().Reserved != before { // nothing of that size was left
+			if gpu.Stats().Reserved != before { // the pool had no free block of that size
 				b.Free()
 				gpu.Empty()
 				break
@@ -149,7 +150,7 @@ func fillUp(t *testing.T, gpu *cuda.Device) (list []device.Buffer) {
 	return list
 }
 
-// matrices are parameters of several shapes, one strided.
+// matrices returns parameters of several shapes, one of them strided.
 func matrices(gpu *cuda.Device) []*tensor.Tensor {
 	on := tensor.Root().On(gpu)
 	return []*tensor.Tensor{on.Full(0.5, 20, 30).RequiresGrad(), on.Ones(7, 5).T().RequiresGrad(), on.Full(-1, 40, 30).RequiresGrad(), on.Ones(3, 3).RequiresGrad()}
@@ -162,8 +163,8 @@ func give(params []*tensor.Tensor, turn int) {
 	}
 }
 
-// Every optimizer's Step is done whole or not at all, wherever in it memory runs out, when the
-// state is made and later.
+// Wherever memory runs out in it, every optimizer's Step changes everything or nothing, in the step
+// that allocates the state and in later steps.
 func TestEveryStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	list := maps.Clone(makers)
@@ -188,8 +189,8 @@ func TestEveryStepIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// LBFGS's Step, which calls its closure and moves the parameters many times, takes back all of that
-// when it fails.
+// LBFGS's Step calls its closure and moves the parameters many times, and undoes all of that if it
+// fails.
 func TestLBFGSStepIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	for _, search := range []string{"", "strong_wolfe"} {
@@ -201,7 +202,7 @@ func TestLBFGSStepIsWholeOrNothing(t *testing.T) {
 					p.ZeroGrad()
 				}
 			}, func() {
-				defer func() { // the gradients are the closure's, not the optimizer's
+				defer func() { // the gradients belong to the closure, not to the optimizer
 					for _, p := range v.params() {
 						p.ZeroGrad()
 					}
@@ -224,7 +225,7 @@ func TestClippingIsWholeOrNothing(t *testing.T) {
 			p := append(matrices(gpu), tensor.Root().On(gpu).Ones(5, 4).RequiresGrad())
 			return subject{func(turn int) {
 				give(p, turn)
-				tensor.Do(func(s *tensor.Scope) { // one that is expanded
+				tensor.Do(func(s *tensor.Scope) { // an expanded gradient
 					p[4].SetGrad(tensor.Root().On(gpu).Full(0.7).Expand(5, 4))
 				})
 			}, func() { f(p) }, func() string { return bits(p, true) }}
@@ -232,7 +233,7 @@ func TestClippingIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// averaging makes the averages of a model on a device, for a work on them.
+// averaging returns a function that makes the averages of a model on a device, for the given work.
 func averaging(f func(m any) *optim.Averaged, ready func(a *optim.Averaged), work func(a *optim.Averaged)) func(gpu *cuda.Device) subject {
 	return func(gpu *cuda.Device) subject {
 		m := nn.NewSequential(nn.NewLinear(30, 40), nn.NewBatchNorm1d(40), nn.NewLinear(40, 3))
@@ -256,13 +257,13 @@ func averaging(f func(m any) *optim.Averaged, ready func(a *optim.Averaged), wor
 	}
 }
 
-// averages are the kinds of them.
+// averages makes each kind of average.
 var averages = map[string]func(m any) *optim.Averaged{
 	"EMA": func(m any) *optim.Averaged { return optim.NewEMA(m, 0.9, optim.AverageBuffers()) },
 	"SWA": func(m any) *optim.Averaged { return optim.NewSWA(m) },
 }
 
-// Averages are exchanged whole with a model's values.
+// The exchange of averages and a model's values changes everything or nothing.
 func TestAveragingIsWholeOrNothing(t *testing.T) {
 	gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB")
 	for name, f := range averages {
@@ -270,11 +271,11 @@ func TestAveragingIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// An update gets over an allocation that fails, whichever that is: it is made once, with the bits
-// of one that met no failure. Where memory stays short it is an error and has changed nothing.
+// An update recovers from one failed allocation, whichever it is. The result has the bits of an
+// update without failures. If memory stays short, the update is an error and has changed nothing.
 func TestAverageUpdateGetsOverFailures(t *testing.T) {
 	for name, f := range averages {
-		gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB") // of which nobody gives anything back
+		gpu := emulatedGPU(t, "mem=32MiB,segment=1KiB") // memory that nobody returns to the driver
 		mk := averaging(f, nil, (*optim.Averaged).Update)
 		x, twin := mk(gpu), mk(gpu)
 		refused, short := 0, 0
@@ -284,7 +285,7 @@ func TestAverageUpdateGetsOverFailures(t *testing.T) {
 			before := x.bits()
 			twin.work()
 			ballast := fillUp(t, gpu)
-			gpu.SetMemoryLimit(int(gpu.Stats().Reserved)) // that which is held
+			gpu.SetMemoryLimit(int(gpu.Stats().Reserved)) // no more than is held now
 			err := tensor.Try(x.work)
 			gpu.SetMemoryLimit(0)
 			if short++; !errors.Is(err, device.ErrOutOfMemory) || x.bits() != before {

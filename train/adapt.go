@@ -12,46 +12,48 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// AdaptConfig says what an [Adapt] works with. Only Model is needed.
+// AdaptConfig configures an [Adapt]. Only Model is required.
 type AdaptConfig struct {
-	// its parameters get gradients, its buffers are put back after a failure
-	Model     any
-	Params    []*tensor.Tensor  // leaves beyond the model's that get gradients
-	Device    device.Device     // where batches go; nil: that of the model's first parameter
-	Generator *tensor.Generator // of dropout and the like; nil: the root scope's
-	Options   []tensor.Option   // of the scope that a part is computed in
+	// its parameters get gradients; its buffers are restored after a failure
+	Model  any
+	Params []*tensor.Tensor // further leaves that get gradients
+	// where batches are copied; nil: the device of the model's first parameter
+	Device    device.Device
+	Generator *tensor.Generator // for dropout and other random ops; nil: the root scope's
+	Options   []tensor.Option   // for the scope in which a part is computed
 
-	// Reduction says what the loss is of its batch. [ReductionUnknown] has it found out when a
-	// batch is split for the first time, by a few evaluations of the loss in evaluation mode and
-	// without gradients.
+	// Reduction says how the loss combines the losses of its samples. With [ReductionUnknown] Adapt
+	// finds out when it first splits a batch, by a few evaluations of the loss in evaluation mode
+	// and without gradients.
 	Reduction Reduction
-	// Scale maps a loss to what the gradients are taken of, as the Scale method of a gradient
-	// scaler; nil: the loss itself.
+	// Scale maps a loss to the value whose gradients are computed, as the Scale method of a
+	// gradient scaler does; nil: the loss itself.
 	Scale func(loss *tensor.Tensor) *tensor.Tensor
 
-	// Keep forbids what is tried when not even one sample fits: [nn.SetCheckpointing], with which
-	// activations are computed again in Backward instead of being kept. It stays on.
+	// Keep forbids [nn.SetCheckpointing]. Without Keep, Adapt switches it on as a last resort, when
+	// not even one sample fits; activations are then recomputed in Backward, from then on.
 	Keep bool
 
-	// samples in a part at most, from the beginning and whatever fits; 0: whole batches, until one
-	// does not fit
+	// upper bound of the samples in a part, from the start, even if more would fit; 0: batches are
+	// whole until one does not fit
 	Most  int
-	Probe int          // good steps before a larger part is tried again; 0: 16
-	Log   func(string) // gets a line when a split is found or changes, and warnings; nil: none
+	Probe int // number of good steps before a larger part is tried again; 0: 16
+	// receives warnings, and a line when a split begins or changes; nil: nobody does
+	Log func(string)
 }
 
-// A Reduction is what a loss is of the samples of its batch.
+// A Reduction says how a loss combines the losses of its samples.
 type Reduction uint8
 
 // The reductions.
 const (
 	ReductionUnknown Reduction = iota
-	ReductionMean              // as of all losses unless told otherwise
+	ReductionMean              // the default of all losses of package nn
 	ReductionSum
 )
 
-// An Adapt computes gradients of batches that do not fit into the device's memory, and gets over
-// running out of it. [Fit] uses one; this is for loops of one's own:
+// An Adapt computes gradients of batches that do not fit into the device's memory, and recovers
+// from running out of memory. [Fit] uses one; use it directly in your own loop:
 //
 //	a, err := train.NewAdapt(train.AdaptConfig{Model: model})
 //	for batch, err := range loader.Batches() {
@@ -60,56 +62,59 @@ const (
 //		})
 //	}
 //
-// A batch whose computation runs out of memory is done again. It is done whole if the memory is
-// there after all, as when another program or a fragmented pool was the cause. Otherwise it is done
-// in parts, halved until they fit. The parts' gradients are added up, weighted by their samples, so
-// that the update is that of the whole batch but for rounding. The size that fits is remembered for
-// the next batches. After Probe good steps something larger is tried, between what fits and what
-// did not; once nothing lies between, ever more rarely the latter.
+// A batch whose computation runs out of memory is computed again. It is computed whole if there was
+// enough memory after all, for example because another program or a fragmented pool was the cause.
+// Otherwise it is computed in parts, which are halved until they fit. The gradients of the parts
+// are added up, weighted by their numbers of samples, so the update is that of the whole batch
+// except for rounding.
 //
-// Nothing of a failed attempt stays. Its scope is closed. Gradients are as they were, those of
-// earlier batches of the same step too. The generator and the model's buffers (running statistics)
-// are put back; the buffers are copied when a batch begins. The function that computes the loss is
-// called again; what it changes beyond tensors of its scope it changes again.
+// Later batches start with the part size that fits. After Probe good steps a larger size is tried,
+// between the size that fits and the size that did not. When no size lies between, the size that
+// did not fit is tried again, less and less often.
 //
-// What splitting cannot keep: batch normalisation in training normalises over each part, of two
-// samples at least, and updates its running statistics once for each. Dropout may draw other
-// numbers. A loss that is neither mean nor sum over samples is weighted by samples all the same.
-// The first split says so, once.
+// A failed attempt leaves no trace. Its scope is closed, and gradients are as they were, also those
+// of earlier batches of the same step. The generator and the model's buffers (running statistics)
+// are restored; for that the buffers are copied when a batch begins. The function that computes the
+// loss is called again, so any other side effect of it happens again.
 //
-// An Adapt is used by one goroutine.
+// Splitting does change these results. Batch normalisation in training normalises over each part,
+// of at least two samples, and updates its running statistics once for each part. Dropout may draw
+// other numbers. A loss that is neither mean nor sum over samples is weighted by samples anyway.
+// The first split logs which of these apply.
+//
+// Use an Adapt from one goroutine only.
 type Adapt struct {
 	c      AdaptConfig
 	params []*tensor.Tensor
 	keep   keeper
 	loss   *tensor.Tensor
 	plan   plan
-	told   bool // what splitting changes
-	whole  bool // that a batch cannot be split was told
-	pairs  bool // a part cannot be of a single sample: batch normalisation
-	anew   bool // activations are computed again: checkpointing is on
+	told   bool // the changes of results by splitting were logged
+	whole  bool // that a batch cannot be split was logged
+	pairs  bool // a part needs at least two samples, because of batch normalisation
+	anew   bool // checkpointing is on: activations are recomputed
 	stats  AdaptStats
 
-	changes []string // of the first split
-	telling bool     // that is to be told of
+	changes []string // of results by the first split
+	telling bool     // changes are still to be logged
 
-	short func() // is called after a failure, before caches are emptied; nil: nothing is
+	short func() // called after a failure, before caches are emptied; may be nil
 
-	team  *team          // that computes batches together; nil: one device does
-	quiet func(f func()) // runs a Backward that is not the last of its batch; nil: as any
+	team  *team          // computes batches on several devices; nil: one device does
+	quiet func(f func()) // runs each Backward of a batch but the last; nil: no difference
 }
 
-// AdaptStats counts what an [Adapt] got over.
+// AdaptStats counts the failures from which an [Adapt] recovered.
 type AdaptStats struct {
-	Failures int // attempts, and changes, that ran out of memory
-	Redone   int // of these, what was done again as it was
-	Probes   int // larger parts that were tried
+	Failures int // attempts, and changes by Do, that ran out of memory
+	Redone   int // how many of these were repeated unchanged
+	Probes   int // larger parts tried
 	Most     int // samples in a part at present; 0: batches are whole
 
-	Checkpointing bool // activations are computed again
+	Checkpointing bool // activations are recomputed
 }
 
-// NewAdapt returns an Adapt. The error is an *[Error].
+// NewAdapt returns an Adapt. An error is an *[Error].
 func NewAdapt(c AdaptConfig) (*Adapt, error) {
 	if c.Model == nil {
 		return nil, &Error{"Model", "there is none"}
@@ -143,7 +148,7 @@ func NewAdapt(c AdaptConfig) (*Adapt, error) {
 	return a, nil
 }
 
-// Close frees the copies that a holds, and the loss that it returned last.
+// Close frees the copies of buffers, and the loss of the latest call.
 func (a *Adapt) Close() {
 	a.keep.free()
 	if a.loss != nil {
@@ -152,15 +157,15 @@ func (a *Adapt) Close() {
 	}
 }
 
-// Stats returns the counts.
+// Stats returns the counts so far.
 func (a *Adapt) Stats() AdaptStats {
 	s := a.stats
 	s.Most, s.Checkpointing = a.plan.now(), a.anew
 	return s
 }
 
-// Step is a whole step of an optimizer: [Adapt.Backward], then opt.Step, which is done again if it
-// runs out of memory, and opt.ZeroGrad. The batch is taken over.
+// Step is a whole step of an optimizer: [Adapt.Backward], opt.Step and opt.ZeroGrad. If opt.Step
+// runs out of memory it is repeated. Step takes ownership of the batch.
 func (a *Adapt) Step(opt interface {
 	Step()
 	ZeroGrad()
@@ -175,10 +180,10 @@ func (a *Adapt) Step(opt interface {
 	return loss, nil
 }
 
-// Do runs a change that is made wholly or not at all when memory runs out. Such are the Step of
-// every optimizer of package optim, clipping, averages, and what programs write in that way. If
-// memory runs out, Do empties the caches and runs the change once more. The error is then a
-// *[MemoryError], in which what names the change. Other panics go on.
+// Do runs a change that changes nothing if memory runs out. Examples are the Step of every
+// optimizer of package optim, clipping, averages, and your own code with this property. If memory
+// runs out, Do empties the caches and runs the change once more. If that fails too, it returns a
+// *[MemoryError], in which what names the change. Other panics pass through.
 func (a *Adapt) Do(what string, change func()) error {
 	for again := false; ; again = true {
 		err := outOfMemory(change)
@@ -195,19 +200,20 @@ func (a *Adapt) Do(what string, change func()) error {
 }
 
 // Backward adds the gradients of a batch's loss to those of the parameters. It returns the loss as
-// a tensor of one number on the device, which a keeps and overwrites in the next call. It takes the
-// batch over and frees its tensors. For those that are needed afterwards give it handles:
-// data.Batch{X: x.Detach(), Y: y.Detach()}. f computes the loss of the batch, or of a part of it.
-// The part's tensors belong to s, a scope on the device.
+// a tensor of one number on the device, which belongs to a and is overwritten by the next call. f
+// computes the loss of the batch, or of a part of it; the part's tensors belong to s, a scope on
+// the device.
 //
-// The error is a *[MemoryError] when not even a single sample fits, or when the batch has no
-// dimension of samples to be split along. Gradients, buffers and generator are then as they were
-// before.
+// Backward takes ownership of the batch and frees its tensors. To keep tensors, pass handles:
+// data.Batch{X: x.Detach(), Y: y.Detach()}.
+//
+// The error is a *[MemoryError] if not even a single sample fits, or if the batch has no dimension
+// of samples along which it can be split. Then gradients, buffers and generator are as before.
 func (a *Adapt) Backward(b *data.Batch, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (loss *tensor.Tensor, err error) {
 	return a.backward(b, 1, f)
 }
 
-// backward is Backward of weight times the loss.
+// backward is Backward for weight times the loss.
 func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (*tensor.Tensor, error) {
 	if b == nil || f == nil {
 		panic(tensor.NewError("train", tensor.ErrValue, "there is no batch, or no function that computes its loss"))
@@ -221,14 +227,14 @@ func (a *Adapt) backward(b *data.Batch, weight float64, f func(s *tensor.Scope, 
 	}
 	held, done := a.takeGradients(), false
 	defer func() {
-		if !done { // by a panic that is none of ours, too
+		if !done { // also if a panic passes through that Adapt does not handle
 			a.putBack(held)
 		}
 	}()
 	a.keep.taken = false
 	seed, offset := a.c.Generator.State()
 	ranks := a.ranks(b, n)
-	per := ceil(n, ranks) // samples of the device that has most
+	per := ceil(n, ranks) // samples of the device with the most
 	k, probe := a.plan.parts(per)
 	if k > 1 || ranks > 1 {
 		if why := indivisible(b, n); why != "" {
@@ -317,7 +323,7 @@ func (a *Adapt) failed() {
 	}
 }
 
-// mostParts is into how many parts a batch of n samples can be divided.
+// mostParts returns the largest number of parts into which a batch of n samples can be divided.
 func (a *Adapt) mostParts(n int) int {
 	if a.pairs {
 		return max(1, n/2)
@@ -325,8 +331,8 @@ func (a *Adapt) mostParts(n int) int {
 	return n
 }
 
-// attempt computes the samples lo … hi-1 of a batch of n in k parts, and reports whether one of
-// them, of a single sample, is too small for batch normalisation.
+// attempt computes the samples lo … hi-1 of a batch of n in k parts. It returns lone if a part has
+// one sample and batch normalisation needs more.
 func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool) {
 	m := hi - lo
 	if n > 1 && m/k == 1 {
@@ -342,8 +348,7 @@ func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(
 	opts := append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
 	for i := range k {
 		from, to := lo+m*i/k, lo+m*(i+1)/k
-		// The gradients of several devices are averaged by their samples, their losses are added
-		// up.
+		// Several devices average their gradients, weighted by samples, and add up their losses.
 		share, portion := float64(to-from)/float64(m), float64(to-from)/float64(n)
 		if a.c.Reduction == ReductionSum {
 			share, portion = float64(n)/float64(m), 1
@@ -371,7 +376,7 @@ func (a *Adapt) attempt(b *data.Batch, n, lo, hi, k int, weight float64, f func(
 	return false
 }
 
-// note adds the loss of a part to that of the batch.
+// note adds the loss of a part to the loss of the batch.
 func (a *Adapt) note(s *tensor.Scope, loss *tensor.Tensor, share float64, first bool) {
 	if a.loss == nil {
 		ty := dtype.F32
@@ -393,8 +398,8 @@ func (a *Adapt) note(s *tensor.Scope, loss *tensor.Tensor, share float64, first 
 	}, tensor.NoGrad())
 }
 
-// takeGradients sets gradients of earlier batches aside, so that those of an attempt can be given
-// up.
+// takeGradients removes and returns the gradients of earlier batches, so that a failed attempt can
+// drop its own.
 func (a *Adapt) takeGradients() []*tensor.Tensor {
 	var held []*tensor.Tensor
 	for i, p := range a.params {
@@ -408,7 +413,7 @@ func (a *Adapt) takeGradients() []*tensor.Tensor {
 	return held
 }
 
-// putBack gives the parameters the gradients that were set aside, in place of any that they have.
+// putBack replaces the parameters' gradients by those that takeGradients returned.
 func (a *Adapt) putBack(held []*tensor.Tensor) {
 	for i, p := range a.params {
 		if held != nil {
@@ -419,7 +424,8 @@ func (a *Adapt) putBack(held []*tensor.Tensor) {
 	}
 }
 
-// merge adds the gradients of a batch to those set aside, in place: that needs no memory.
+// merge adds the gradients of a batch to those that takeGradients returned. It works in place and
+// allocates nothing.
 func (a *Adapt) merge(held []*tensor.Tensor) {
 	if held == nil {
 		return
@@ -436,9 +442,9 @@ func (a *Adapt) merge(held []*tensor.Tensor) {
 	}
 }
 
-// checkpoint switches checkpointing on, as the last resort, and reports whether that may help: it
-// has not been tried, and a part of the model knows how. Batches are whole again then, until one
-// does not fit.
+// checkpoint switches checkpointing on, as the last resort. It reports whether that may help: it
+// was not on yet, and a part of the model can recompute. Afterwards batches are whole again until
+// one does not fit.
 func (a *Adapt) checkpoint() bool {
 	if a.anew || a.c.Keep || nn.SetCheckpointing(a.c.Model, true) == 0 {
 		return false
@@ -449,14 +455,14 @@ func (a *Adapt) checkpoint() bool {
 	return true
 }
 
-// state is what a checkpoint keeps.
+// state returns the state for a checkpoint.
 func (a *Adapt) state() map[string]any {
 	sd := a.plan.state()
 	sd["checkpointing"] = a.anew
 	return sd
 }
 
-// load goes on from a state.
+// load restores a state.
 func (a *Adapt) load(sd map[string]any) error {
 	on, ok := sd["checkpointing"].(bool)
 	if !ok {
@@ -472,8 +478,7 @@ func (a *Adapt) load(sd map[string]any) error {
 	return nil
 }
 
-// sayWhole says, once, that a batch is computed whole although no more than Most samples were to
-// be.
+// sayWhole logs, once, that a batch is computed whole although it has more than Most samples.
 func (a *Adapt) sayWhole(why string) {
 	if a.c.Most > 0 && !a.whole {
 		a.whole = true
@@ -487,7 +492,8 @@ func (a *Adapt) say(line string) {
 	}
 }
 
-// outOfMemory runs f and returns the out of memory that it panicked with. Other panics go on.
+// outOfMemory runs f and returns its panic if that is an out-of-memory error. Other panics pass
+// through.
 func outOfMemory(f func()) (err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -505,9 +511,9 @@ func outOfMemory(f func()) (err error) {
 	return nil
 }
 
-// roomy reports whether there was as much memory as an allocation failed for: in pieces, or held by
-// others for a moment, so that doing the same again may succeed. Of an error without numbers that
-// is assumed.
+// roomy reports whether the device had as much memory as the failed allocation needed, but in
+// pieces or held by others for a moment. Then the same attempt may succeed. For an error without
+// numbers it returns true.
 func roomy(err error) bool {
 	var e device.ShortageError
 	if !errors.As(err, &e) {

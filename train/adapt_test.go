@@ -29,8 +29,8 @@ func emulate(t testing.TB, spec string) *cuda.Device {
 
 const side = 4
 
-// convNet computes little, but keeps much for the gradients of a batch: 16 KiB a sample in each of
-// its layers.
+// convNet computes little, but keeps much for the gradients: 16 KiB for each sample in each of its
+// layers.
 func convNet(dev device.Device) *nn.Sequential {
 	m := nn.NewSequential(
 		nn.NewConv2d(1, 4, 3, nn.Padding(1)), nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{8}}),
@@ -39,7 +39,7 @@ func convNet(dev device.Device) *nn.Sequential {
 	return nn.To(seeded(m), dev)
 }
 
-// seeded gives a model parameters that are the same each time.
+// seeded sets a model's parameters to the same values in each call.
 func seeded[M any](m M) M {
 	tensor.Do(func(s *tensor.Scope) {
 		for i, p := range nn.Parameters(m) {
@@ -49,7 +49,7 @@ func seeded[M any](m M) M {
 	return m
 }
 
-// pictures is a set of n images and labels.
+// pictures returns a set of n images with labels.
 func pictures(t testing.TB, n int) *data.TensorDataset {
 	t.Helper()
 	var x, y *tensor.Tensor
@@ -73,7 +73,7 @@ func loader(t testing.TB, d data.Dataset, c data.Config) *data.Loader {
 	return l
 }
 
-// numbers are all parameters.
+// numbers returns the values of all parameters.
 func numbers(m any) (out []float64) {
 	for _, p := range nn.Parameters(m) {
 		out = append(out, p.Detach().Floats()...)
@@ -88,9 +88,9 @@ func farthest(a, b []float64) (d float64) {
 	return d
 }
 
-// A network whose batch needs three times the memory of the device trains on it all the same, in a
-// loop of one's own and in Fit. It ends with the parameters that it has where the batch fits. It is
-// a device of 512 KiB; FLAMBEAU_SOAK=1 takes one of 6 MiB, and a batch that needs 18.
+// A network trains even if a batch needs three times the memory of the device, in the user's own
+// loop and in Fit. It ends with the same parameters as if the batch fitted. The device has 512 KiB.
+// FLAMBEAU_SOAK=1 uses a device with 6 MiB, and a batch that needs 18 MiB.
 func TestTrainsWhatDoesNotFit(t *testing.T) {
 	batch, limit, need := 14, 512<<10, 1536<<10
 	if os.Getenv("FLAMBEAU_SOAK") == "1" {
@@ -102,7 +102,7 @@ func TestTrainsWhatDoesNotFit(t *testing.T) {
 		return d
 	}
 	steps := 20
-	if testing.Short() { // for the race detector
+	if testing.Short() { // a short run, for the race detector
 		steps = 4
 	}
 	set := pictures(t, 2*batch)
@@ -172,13 +172,13 @@ func TestTrainsWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// short is a device that is told to have too little memory.
+// short simulates a device with too little memory.
 type short struct {
-	at    int // samples that do not fit
+	at    int // the smallest number of samples that does not fit
 	calls []int
 }
 
-// check panics as a device does that has no memory for so many samples.
+// check panics, as a device without enough memory does, if n samples do not fit.
 func (s *short) check(n int) {
 	s.calls = append(s.calls, n)
 	if n >= s.at {
@@ -186,7 +186,7 @@ func (s *short) check(n int) {
 	}
 }
 
-// The size that fits is found by halves, kept, and grows to between what fits and what did not;
+// The size that fits is found by halving, and kept. It grows towards the size that did not fit and,
 // when memory comes back, to whole batches.
 func TestSplitGrowsAgain(t *testing.T) {
 	m := nn.NewLinear(3, 2)
@@ -208,8 +208,7 @@ func TestSplitGrowsAgain(t *testing.T) {
 		}
 		return limit.calls
 	}
-	// An error without numbers is first taken for a shortage that passes: the same is done once
-	// more.
+	// An error without numbers is first assumed to be temporary: the same attempt is repeated once.
 	if got := fmt.Sprint(step(100)); got != "[100 100 50 50 25 25 25 25]" {
 		t.Errorf("the first batch: %s", got)
 	}
@@ -220,7 +219,7 @@ func TestSplitGrowsAgain(t *testing.T) {
 		t.Errorf("a probe of 3 parts: %s", got)
 	}
 	for range 3 {
-		// nothing lies between 34 and 50 for 100 samples
+		// there is no number of parts of 100 samples between sizes 34 and 50
 		if got := fmt.Sprint(step(100)); got != "[33 33 34]" {
 			t.Errorf("after it: %s", got)
 		}
@@ -245,7 +244,7 @@ func TestSplitGrowsAgain(t *testing.T) {
 	}
 }
 
-// A probe that fails costs one attempt, and the next one like it comes later.
+// A failed probe costs one attempt, and the next probe of that size waits longer.
 func TestProbesBackOff(t *testing.T) {
 	m := nn.NewLinear(3, 2)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Probe: 1, Reduction: train.ReductionMean})
@@ -263,14 +262,14 @@ func TestProbesBackOff(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// After 64, 128, 256 and 512 good steps, the last of which do not fit here.
+	// After 64, 128, 256 and 512 good steps; this test is too short for the last.
 	if s := a.Stats(); s.Probes != 3 || s.Failures != 2+3 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// Gradients of earlier batches of a step, and of parts, add up to those of one large batch; a loss
-// that is a sum is found to be one.
+// Gradients of a step's earlier batches and of parts add up to those of one large batch. A loss
+// that is a sum is recognised as one.
 func TestPartsAddUp(t *testing.T) {
 	reductions := map[string]func(x, y *tensor.Tensor) *tensor.Tensor{
 		"mean": func(x, y *tensor.Tensor) *tensor.Tensor { return x.Sub(y).Square().Mean() },
@@ -310,7 +309,7 @@ func TestPartsAddUp(t *testing.T) {
 	}
 }
 
-// What splitting changes is said once, by layer, and so is a loss that is no mean and no sum.
+// The log says once, by layer, what splitting changes, and if a loss is neither mean nor sum.
 func TestSplitTellsWhatItChanges(t *testing.T) {
 	for want, c := range map[string]train.AdaptConfig{
 		"BatchNorm1d normalises over each part; BatchNorm1d updates its running statistics once for each part; Dropout may draw other numbers": {
@@ -357,8 +356,8 @@ func TestSplitTellsWhatItChanges(t *testing.T) {
 	}
 }
 
-// deepNet needs more for one sample than a device of 1120 KiB has, unless activations are computed
-// again.
+// deepNet needs more for one sample than a device of 1120 KiB has, unless activations are
+// recomputed.
 func deepNet(dev device.Device) *nn.Sequential {
 	layers := []nn.Module{nn.NewConv2d(1, 4, 3, nn.Padding(1)), nn.NewUpsample(tensor.InterpolateOptions{Scale: []float64{16}})}
 	for range 20 {
@@ -367,8 +366,8 @@ func deepNet(dev device.Device) *nn.Sequential {
 	return nn.To(seeded(nn.NewSequential(append(layers, nn.NewBatchNorm2d(4))...)), dev)
 }
 
-// A single sample that does not fit has checkpointing switched on; where that is forbidden it is a
-// typed error with the numbers and what to try, and nothing has changed by it.
+// If a single sample does not fit, checkpointing is switched on. If that is forbidden, the result
+// is a typed error with the numbers and advice, and nothing has changed.
 func TestLastResorts(t *testing.T) {
 	large := emulate(t, "mem=4MiB,segment=16KiB")
 	run := func(dev *cuda.Device, keep bool) (*nn.Sequential, *train.Adapt, string, error) {
@@ -434,8 +433,8 @@ func TestLastResorts(t *testing.T) {
 	a.Close()
 }
 
-// A batch without a dimension of samples cannot be split, which the error says; of others every
-// part gets what belongs to its samples.
+// The error says that a batch without a dimension of samples cannot be split. Of other batches each
+// part gets the data of its samples.
 func TestPartsOfABatch(t *testing.T) {
 	m := nn.NewLinear(2, 1)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Most: 2, Reduction: train.ReductionMean})
@@ -472,8 +471,8 @@ func TestPartsOfABatch(t *testing.T) {
 	}
 }
 
-// What is wrong with the settings is an error, and what goes wrong in the loss goes on, with the
-// gradients of before.
+// Invalid settings are errors. Panics of the loss pass through, and the earlier gradients are
+// restored.
 func TestAdaptMisuse(t *testing.T) {
 	for want, c := range map[string]train.AdaptConfig{
 		"train: Model: there is none": {}, "train: Most: -1": {Model: nn.NewLinear(1, 1), Most: -1}, "train: Reduction: 9": {Model: nn.NewLinear(1, 1), Reduction: 9},

@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// fragile is a dataset of which samples may not be had.
+// fragile is a dataset whose samples may be unavailable.
 type fragile struct {
 	data.Dataset
 	at func() error
@@ -31,8 +31,8 @@ func (f fragile) Get(i int) (data.Sample, error) {
 }
 
 // A training may be broken off anywhere: in a sample, a loss, an evaluation or a callback, by an
-// interruption, an error or a panic of any kind. It says what it was, gives its directory free, and
-// ends with the same bits when it goes on.
+// interruption, an error or any panic. It reports the cause, releases its directory, and after a
+// resume ends with the same bits.
 func TestBrokenOffAnywhere(t *testing.T) {
 	cpu := devices(t)[0]
 	seeds := 2
@@ -42,7 +42,7 @@ func TestBrokenOffAnywhere(t *testing.T) {
 	mine := errors.New("mine")
 	for seed := range uint64(seeds) {
 		accumulate, evaluations := int(seed%3+1), int(seed%4)
-		// point is called wherever something may happen.
+		// point is called at every place where something may happen.
 		begin := func(point func() error) train.Config {
 			c := setup(t, cpu)
 			training, held := problem(t)
@@ -126,7 +126,7 @@ func TestBrokenOffAnywhere(t *testing.T) {
 	}
 }
 
-// How often losses are read changes none of them, wherever the steps' batches lie.
+// The losses do not depend on how often they are read, or on the batches of a step.
 func TestLossesHoweverRead(t *testing.T) {
 	losses := func(every, accumulate int) (out []float64) {
 		c := setup(t, devices(t)[0])
@@ -139,7 +139,7 @@ func TestLossesHoweverRead(t *testing.T) {
 		fit(t, c)
 		return out
 	}
-	for accumulate := 1; accumulate <= 5; accumulate++ { // of an epoch of nine batches
+	for accumulate := 1; accumulate <= 5; accumulate++ { // for an epoch of nine batches
 		want := losses(0, accumulate)
 		if len(want) != 2*((9+accumulate-1)/accumulate) {
 			t.Errorf("%d losses", len(want))
@@ -152,7 +152,8 @@ func TestLossesHoweverRead(t *testing.T) {
 	}
 }
 
-// An interruption of the evaluation after the last step is one: it is made up for the next time.
+// If the evaluation after the last step is interrupted, the training is interrupted, and a resume
+// repeats the evaluation.
 func TestInterruptedAtTheEnd(t *testing.T) {
 	cpu := devices(t)[0]
 	whole := setup(t, cpu)

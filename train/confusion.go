@@ -8,14 +8,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Average says how numbers of single classes become one: as scikit-learn's average argument.
+// An Average says how the scores of single classes are combined: scikit-learn's average argument.
 type Average uint8
 
-// The averages. Classes that occur neither as a target nor as a guess do not count.
+// The averages. Macro and Weighted leave out classes that are neither a target nor a guess.
 const (
-	Macro    Average = iota // the plain mean over classes
-	Micro                   // of all samples together: for single-label classes the accuracy
-	Weighted                // the mean weighted by how often a class is the target
+	Macro Average = iota // the plain mean over classes
+	// over all samples together; with one label for each sample this is the accuracy
+	Micro
+	Weighted // the mean weighted by the number of targets of each class
 )
 
 func (a Average) String() string {
@@ -30,14 +31,14 @@ func (a Average) String() string {
 	return fmt.Sprintf("Average(%d)", uint8(a))
 }
 
-// A Confusion counts how often each class was taken for each other one; precision, recall and F1
-// follow from it.
+// A Confusion counts, for each pair of classes, how many samples of the first were taken for the
+// second. Precision, recall and F1 follow from these counts.
 type Confusion struct {
 	classes int
 	cells   counter
 }
 
-// NewConfusion returns an empty matrix of that many classes.
+// NewConfusion returns an empty matrix for this number of classes.
 func NewConfusion(classes int) *Confusion {
 	if classes < 1 || classes > 1<<15 {
 		panic(&Error{"Confusion", fmt.Sprintf("%d classes; 1 to %d are possible", classes, 1<<15)})
@@ -45,8 +46,8 @@ func NewConfusion(classes int) *Confusion {
 	return &Confusion{classes: classes, cells: counter{t: dtype.I64, n: classes * classes}}
 }
 
-// Update adds a batch: scores [..., classes], of which the greatest is the guess, and targets
-// [...]. A target outside the classes is an index error, on a GPU reported at the next wait.
+// Update adds a batch. output are scores [..., classes], whose maximum is the guess; target are
+// classes [...]. A target that is not a class is an index error; a GPU reports it at the next wait.
 func (c *Confusion) Update(output, target *tensor.Tensor) {
 	update(output, func(s *tensor.Scope) {
 		scores, classes := rows("confusion", s, output, target)
@@ -54,14 +55,14 @@ func (c *Confusion) Update(output, target *tensor.Tensor) {
 			panic(tensor.NewError("confusion", tensor.ErrShape, fmt.Sprintf("scores of %d classes for a matrix of %d", scores.Dim(1), c.classes), output))
 		}
 		cells := c.cells.on(s, output)
-		// Row by row: a target that is no class must not count as another cell.
+		// Row by row, so that a target that is not a class cannot count in another cell.
 		hits := s.On(output.Device()).Typed(dtype.I64).Zeros(scores.Dim(0), c.classes).
 			ScatterScalar(1, scores.Argmax(-1).Unsqueeze(1), 1)
 		cells.View(c.classes, c.classes).IndexAddInPlace(0, classes.Long(), hits, 1)
 	})
 }
 
-// Reset forgets the batches.
+// Reset discards the counts.
 func (c *Confusion) Reset() { c.cells.reset() }
 
 // Matrix returns the counts: Matrix()[i][j] samples of class i were taken for class j.
@@ -77,12 +78,12 @@ func (c *Confusion) Matrix() [][]int64 {
 	return m
 }
 
-// Scores are numbers of one class, or averages of them.
+// Scores are the scores of one class, or averages over classes.
 type Scores struct {
-	Precision float64 // of what was taken for the class, the part that is of it; 0 if nothing was
-	Recall    float64 // of what is of the class, the part that was taken for it; 0 if nothing is
+	Precision float64 // fraction of the guesses of this class that are right; 0 without guesses
+	Recall    float64 // fraction of the samples of this class that were guessed; 0 without samples
 	F1        float64 // 2·tp / (2·tp + fp + fn)
-	Support   int64   // how many samples are of the class
+	Support   int64   // number of samples of the class
 }
 
 func scores(tp, guessed, is int64) Scores {
@@ -95,7 +96,7 @@ func scores(tp, guessed, is int64) Scores {
 	return Scores{part(tp, guessed), part(tp, is), part(2*tp, guessed+is), is}
 }
 
-// PerClass returns the numbers of every class, as scikit-learn's precision_recall_fscore_support
+// PerClass returns the scores of every class, as scikit-learn's precision_recall_fscore_support
 // with zero_division=0.
 func (c *Confusion) PerClass() []Scores { return perClass(c.Matrix()) }
 
@@ -112,8 +113,8 @@ func perClass(m [][]int64) []Scores {
 	return out
 }
 
-// Average returns the numbers of all classes as one. Its Support is the number of samples; without
-// any, the numbers are NaN.
+// Average returns the scores averaged over the classes. Its Support is the number of samples;
+// without samples the scores are NaN.
 func (c *Confusion) Average(a Average) Scores {
 	m := c.Matrix()
 	var total, right int64
@@ -149,11 +150,11 @@ func (c *Confusion) Average(a Average) Scores {
 	return Scores{sum.Precision / weights, sum.Recall / weights, sum.F1 / weights, total}
 }
 
-// Name is "confusion".
+// Name returns "confusion".
 func (c *Confusion) Name() string { return "confusion" }
 
-// Value is the part of samples on the diagonal: the accuracy. With it a Confusion can stand among
-// the metrics of a training.
+// Value returns the fraction of samples on the diagonal: the accuracy. It makes a Confusion a
+// [Metric].
 func (c *Confusion) Value() float64 { return c.Average(Micro).Recall }
 
 // A ClassMetric is an averaged precision, recall or F1 score.
@@ -164,24 +165,24 @@ type ClassMetric struct {
 	a    Average
 }
 
-// NewPrecision returns the averaged precision of that many classes, named "precision_macro" and the
-// like.
+// NewPrecision returns the averaged precision over this number of classes. Its name is
+// "precision_macro", "precision_micro" or "precision_weighted".
 func NewPrecision(classes int, a Average) *ClassMetric {
 	return &ClassMetric{NewConfusion(classes), "precision_" + a.String(), func(s Scores) float64 { return s.Precision }, a}
 }
 
-// NewRecall returns the averaged recall of that many classes.
+// NewRecall returns the averaged recall over this number of classes.
 func NewRecall(classes int, a Average) *ClassMetric {
 	return &ClassMetric{NewConfusion(classes), "recall_" + a.String(), func(s Scores) float64 { return s.Recall }, a}
 }
 
-// NewF1 returns the averaged F1 score of that many classes.
+// NewF1 returns the averaged F1 score over this number of classes.
 func NewF1(classes int, a Average) *ClassMetric {
 	return &ClassMetric{NewConfusion(classes), "f1_" + a.String(), func(s Scores) float64 { return s.F1 }, a}
 }
 
-// Name says which number it is and how it is averaged.
+// Name returns the name of the score and of the average, such as "f1_macro".
 func (m *ClassMetric) Name() string { return m.name }
 
-// Value is the number.
+// Value returns the averaged score.
 func (m *ClassMetric) Value() float64 { return m.of(m.Average(m.a)) }

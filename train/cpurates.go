@@ -15,18 +15,18 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// cpuRates are what primitives have taken: so much for each byte, or for each operation of
-// products; of maps also so much for each operation. The rates go by their size, as what fits the
-// caches is faster and what is large is shared by the cores.
+// cpuRates are measured times of primitives. A primitive has a rate for each byte; a matrix product
+// has a rate for each operation instead; a map also has a rate for each operation. Rates depend on
+// the size: what fits into the caches is faster, and large work is shared by the cores.
 type cpuRates struct {
-	start float64          // seconds that a step takes for each primitive beside it
-	least float64          // seconds of a primitive on next to nothing
-	flop  float64          // seconds of an operation of a map
+	start float64          // seconds of a step outside of primitives, for each primitive
+	least float64          // minimum seconds of a primitive
+	flop  float64          // seconds for each operation of a map
 	rates map[string]curve // by primitive
 }
 
-// A curve is seconds for each byte, or for each operation, by size. Between its points it is linear
-// in the logarithm of the size.
+// A curve gives the seconds for each byte, or for each operation, as a function of the size.
+// Between its points it is linear in the logarithm of the size.
 type curve []point
 
 type point struct{ size, value float64 }
@@ -45,7 +45,7 @@ func (c curve) at(size float64) float64 {
 	return c[len(c)-1].value
 }
 
-// sizeOf is what the time of a primitive grows with.
+// sizeOf returns the quantity that determines the time of a primitive: operations or bytes.
 func sizeOf(k *device.KernelEvent) float64 {
 	if k.Class == device.ByProducts {
 		return float64(k.Work.FLOPs)
@@ -53,8 +53,8 @@ func sizeOf(k *device.KernelEvent) float64 {
 	return float64(k.Work.Bytes)
 }
 
-// kindOf is the primitive, and of maps how many dimensions there are: windows and transpositions
-// have more, and are slower.
+// kindOf returns the name of the primitive; for maps it includes the number of dimensions. Windows
+// and transpositions have more dimensions, and are slower.
 func kindOf(k *device.KernelEvent) string {
 	if k.Primitive != "map" || len(k.Shapes) == 0 {
 		return k.Primitive
@@ -64,7 +64,7 @@ func kindOf(k *device.KernelEvent) string {
 
 var mapKinds = [...]string{"map", "map", "map", "map 3", "map 4", "map 5"}
 
-// seconds is how long a primitive takes.
+// seconds estimates the time of a primitive.
 func (r *cpuRates) seconds(k *device.KernelEvent) float64 {
 	size, kind := sizeOf(k), kindOf(k)
 	c, ok := r.rates[kind]
@@ -86,10 +86,10 @@ func (r *cpuRates) copySeconds(c *device.CopyEvent) float64 {
 	return r.least + b*r.rates["map"].at(b)
 }
 
-// MeasureCPU measures what the library's kernels take on this machine's processor, in steps of a
-// small transformer and of a small convolutional network, for estimates of the time of other steps
-// on it. That takes about a second. What else the machine does at that time is in the rates. It
-// takes the process's tracer: the error is an *[Error] while a profiler runs.
+// MeasureCPU measures the speed of the library's kernels on this machine's processor, for estimates
+// of the time of steps. It runs steps of a small transformer and of a small convolutional network,
+// for about a second. Other work on the machine during that time slows the measured rates.
+// MeasureCPU needs the process's tracer, so it returns an *[Error] while a profiler runs.
 func MeasureCPU() (Machine, error) {
 	planning.Lock()
 	defer planning.Unlock()
@@ -128,31 +128,31 @@ func MeasureCPU() (Machine, error) {
 	return m, nil
 }
 
-// timing is what a primitive has taken.
+// timing is a measured time of a primitive.
 type timing struct {
-	primitive   string // its kind
+	primitive   string // as kindOf returns it
 	class       device.Class
 	size, flops float64
 	seconds     float64
 }
 
-// timer is a tracer that keeps what primitives take.
+// timer is a tracer that records the times of primitives.
 type timer struct {
 	deaf
 	dev device.Device
 
 	mu   sync.Mutex
-	now  []timing // of the step that runs
+	now  []timing // of the run that is being measured
 	list []timing
 
-	beside float64 // seconds of steps that were no primitive's
-	of     int     // of so many primitives
+	beside float64 // seconds of steps outside of primitives
+	of     int     // number of primitives in these steps
 }
 
-// Wants asks for shapes.
+// Wants asks for the shapes of kernels.
 func (t *timer) Wants() device.TraceWants { return device.TraceWants{KernelShapes: true} }
 
-// Kernel keeps a primitive's time.
+// Kernel records a primitive's time.
 func (t *timer) Kernel(k device.KernelEvent) {
 	if k.Device != t.dev || k.Work.Bytes == 0 {
 		return
@@ -162,8 +162,7 @@ func (t *timer) Kernel(k device.KernelEvent) {
 	t.mu.Unlock()
 }
 
-// steps trains a model for some steps, and keeps of each primitive, the same in each step, the
-// median of its times.
+// steps trains a model for several equal steps, and records the median time of each primitive.
 func (t *timer) steps(s *tensor.Scope, m any, loss func(s *tensor.Scope) *tensor.Tensor) {
 	o := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-3})
 	t.repeat(func() {
@@ -173,8 +172,8 @@ func (t *timer) steps(s *tensor.Scope, m any, loss func(s *tensor.Scope) *tensor
 	}, true)
 }
 
-// repeat runs f and keeps the medians of its primitives' times; with step the rest of its time
-// counts too.
+// repeat runs f several times and records the median time of each primitive. With step it also
+// records f's time outside of primitives.
 func (t *timer) repeat(f func(), step bool) {
 	const warm, runs = 2, 5
 	var all [][]timing
@@ -214,12 +213,12 @@ func median(x []float64) float64 {
 	return x[len(x)/2]
 }
 
-// tiny is the size below which a primitive takes the same time whatever its size.
+// tiny is the size below which the time of a primitive does not depend on the size.
 const tiny = 4 << 10
 
-// fit finds the rates. For each power of four of the size, a rate is the time of all that a
-// primitive did of that size over all its bytes. Of maps it finds in turn that, and so much for
-// each operation, until both explain the times best.
+// fit computes the rates from the recorded times. Sizes are grouped by powers of four; a rate is
+// the total time of a primitive in a group divided by its total size. For maps it alternates
+// between the rates for bytes and the rate for operations, until both fit the times best.
 func (t *timer) fit(r *cpuRates) {
 	r.start = t.beside / float64(max(t.of, 1))
 	var small []float64
@@ -244,7 +243,7 @@ func (t *timer) fit(r *cpuRates) {
 			}
 			r.rates[name] = curveOf(list, f)
 		}
-		// Σ (t - a·bytes - f·flops)²/t is least over f.
+		// The f that minimises Σ (t - a·bytes - f·flops)²/t.
 		up, down := 0.0, 0.0
 		for name, list := range kinds {
 			for _, k := range list {
@@ -260,7 +259,7 @@ func (t *timer) fit(r *cpuRates) {
 	}
 }
 
-// curveOf returns the seconds for each of the size, when operations take so much.
+// curveOf returns the seconds for each unit of size, if each operation takes flop seconds besides.
 func curveOf(list []timing, flop float64) curve {
 	var size, spent, count [32]float64
 	for _, k := range list {

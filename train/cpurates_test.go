@@ -29,10 +29,10 @@ func stepTime(build builder, batch, steps int) float64 {
 	return times[len(times)/2]
 }
 
-// The estimate of a step's time on the CPU, from rates that are measured now, is right within a
-// factor of 1.5. Rates and steps alternate, so that both see what else the machine does. On a busy
-// machine one look proves nothing. Without FLAMBEAU_SOAK the test checks only what does not depend
-// on the time: more samples take longer.
+// The estimate of a step's time on the CPU, from rates measured now, is right within a factor of
+// 1.5. Rates and steps are measured in turns, so that other load on the machine affects both. On a
+// busy machine one measurement proves nothing. Without FLAMBEAU_SOAK the test checks only that more
+// samples take longer.
 func TestPlanSecondsOnTheCPU(t *testing.T) {
 	const rounds, steps, factor = 15, 9, 1.5
 	soak := os.Getenv("FLAMBEAU_SOAK") == "1"
@@ -81,10 +81,10 @@ func TestPlanSecondsOnTheCPU(t *testing.T) {
 	}
 }
 
-// The operations of a convolution, and of attention, are products also where a kernel takes the
-// place of matrices, and are what its time grows with.
+// The operations of a convolution and of attention count as products even if a special kernel
+// replaces the matrix products. They determine the estimated time.
 func TestPlanProductsOnTheCPU(t *testing.T) {
-	// so much work that what a call costs on a slow machine is little beside it
+	// enough work that the overhead of a call is small even on a slow machine
 	const channels, size = 128, 48
 	cpu, err := train.MeasureCPU()
 	if err != nil {

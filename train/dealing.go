@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// try computes a batch of n samples, dealt to so many ranks of the team, in k parts each. err is an
-// out of memory, lone as attempt says; fatal ends the training.
+// try computes a batch of n samples, distributed over this number of ranks, each in k parts. err is
+// an out-of-memory error; lone is as in attempt; fatal ends the training.
 func (a *Adapt) try(b *data.Batch, n, ranks, k int, weight float64, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (lone bool, err, fatal error) {
 	if a.team != nil {
 		return a.team.try(b, n, ranks, k, weight)
@@ -18,8 +18,8 @@ func (a *Adapt) try(b *data.Batch, n, ranks, k int, weight float64, f func(s *te
 	return lone, err, nil
 }
 
-// ranks is to how many devices a batch of n samples is dealt: to all, if it can be divided and each
-// gets a sample, or where batch normalisation asks for it two.
+// ranks returns over how many devices a batch of n samples is distributed. It is all devices, if
+// the batch can be divided and each device gets a sample, or two if batch normalisation needs them.
 func (a *Adapt) ranks(b *data.Batch, n int) int {
 	if a.team == nil {
 		return 1
@@ -31,9 +31,9 @@ func (a *Adapt) ranks(b *data.Batch, n int) int {
 	return min(a.team.world(), max(a.mostParts(n), 1))
 }
 
-// dealt returns which samples of a batch of n are those of a rank, lo … hi-1, when they are dealt
-// to the first so many ranks. They are dealt in their order, and in numbers that differ by one at
-// most. The others get none.
+// dealt returns the range lo … hi-1 of the samples of a rank, when the first ranks ranks get the n
+// samples of a batch. The samples keep their order, and the ranks' numbers of samples differ by at
+// most one. Other ranks get none.
 func dealt(n, ranks, rank int) (lo, hi int) {
 	if rank >= ranks {
 		return n, n
@@ -41,13 +41,13 @@ func dealt(n, ranks, rank int) (lo, hi int) {
 	return ceil(n*rank, ranks), ceil(n*(rank+1), ranks)
 }
 
-// seedOf is the seed of a rank's generator, which is at the offset of the training's. Rank 0 has
-// the training's own.
+// seedOf returns the seed of a rank's generator, whose offset is the same on all ranks. Rank 0 has
+// the training's own seed.
 func seedOf(seed uint64, rank int) uint64 {
 	if rank == 0 {
 		return seed
 	}
-	x := seed + uint64(rank)*0x9E3779B97F4A7C15 // of splitmix64 (Steele, Lea and Flood, 2014)
+	x := seed + uint64(rank)*0x9E3779B97F4A7C15 // splitmix64 (Steele, Lea and Flood, 2014)
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
 	x = (x ^ x>>27) * 0x94D049BB133111EB
 	return x ^ x>>31

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A loop of one's own whose batch is too large for the device: the emulated GPU has 1 MiB.
+// Your own loop with a batch that is too large for the device: the emulated GPU has 1 MiB.
 func ExampleAdapt() {
 	gpus, err := cuda.Emulate("emulate,mem=1MiB,segment=16KiB")
 	if err != nil {
@@ -46,7 +46,7 @@ func ExampleAdapt() {
 	// 3 steps, with at most 300 samples at once
 }
 
-// When not even one sample fits, the error has the numbers.
+// If not even one sample fits, the error has the numbers.
 func ExampleMemoryError() {
 	gpus, err := cuda.Emulate("emulate,mem=1MiB")
 	if err != nil {
@@ -71,7 +71,7 @@ func ExampleMemoryError() {
 }
 
 // Less memory from the start: parts of 8 samples whose gradients add up to those of the batch,
-// products in bfloat16, and activations that are computed again instead of kept.
+// products in bfloat16, and activations that are recomputed instead of kept.
 func ExampleConfig_memory() {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -106,9 +106,9 @@ func ExampleConfig_memory() {
 	// Output: 6 steps, the loss fell: true
 }
 
-// A step can be done in its parts, with something between them. Backward splits the batch where it
-// must. Do runs a change that is made wholly or not at all once more after out of memory; here the
-// GPU refuses memory for a step once.
+// A step can be done in its parts, with other work between them. Backward splits the batch if
+// necessary. Do runs a change that changes everything or nothing, and repeats it once after out of
+// memory. Here the GPU refuses memory for the first attempt.
 func ExampleAdapt_Do() {
 	gpus, err := cuda.Emulate("emulate,mem=1MiB,segment=16KiB")
 	if err != nil {

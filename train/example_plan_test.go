@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"log"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // Plan opens a GPU of this driver, without memory
+	_ "github.com/flambeau-go/flambeau/cuda" // registers the driver of the GPU for Plan
 	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/optim"
 	"github.com/flambeau-go/flambeau/tensor"
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// What a step of a model of one's own takes on an L4, and how large its batch may be, on a machine
-// that has no GPU.
+// The resources for a step of your own model on an L4, and the largest batch, computed on a machine
+// without a GPU.
 func ExamplePlan() {
 	build := func(s *tensor.Scope, batch int) *train.PlannedStep {
 		m := nn.NewSequential(nn.NewLinear(4096, 16384, nn.In(s)), nn.GELU{}, nn.NewLinear(16384, 4096, nn.In(s)))
@@ -20,7 +20,7 @@ func ExamplePlan() {
 			Model:     m,
 			Optimizer: optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4}),
 			Loss: func(s *tensor.Scope) *tensor.Tensor {
-				x := s.Zeros(batch, 4096) // what a batch holds does not matter
+				x := s.Zeros(batch, 4096) // the values of a batch do not matter
 				return nn.MSE(m.Forward(x), x)
 			},
 		}
@@ -45,7 +45,7 @@ func ExamplePlan() {
 
 func gib(n int) float64 { return float64(n) / (1 << 30) }
 
-// GPUs are those whose rates are known.
+// GPUs returns the GPUs with known rates.
 func ExampleGPUs() {
 	for _, m := range train.GPUs() {
 		fmt.Printf("%-5s %-17s %3.0f GiB  %4.0f TFLOP/s in bfloat16\n", m.Name, m.Product, gib(m.Memory), m.Half/1e12)
@@ -60,7 +60,7 @@ func ExampleGPUs() {
 	// l40s  L40S               44 GiB   362 TFLOP/s in bfloat16
 }
 
-// How long a step takes on this machine's CPU, by the rates that the library's kernels have here
+// The time of a step on this machine's CPU, estimated from rates of the library's kernels measured
 // now.
 func ExampleMeasureCPU() {
 	cpu, err := train.MeasureCPU()

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// The kernels of a step are there before the first step. On a GPU the driver compiles them
-// meanwhile, several at once.
+// The kernels of a step are loaded before the first step. A GPU's driver compiles several of them
+// at once.
 func ExampleRehearse() {
 	gpus, err := cuda.Emulate("emulate")
 	if err != nil {

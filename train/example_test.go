@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A metric adds up on the device, batch by batch, and is read once at the end.
+// A metric accumulates on the device, batch by batch, and is read once at the end.
 func ExampleNewAccuracy() {
 	accuracy := train.NewAccuracy()
 	for range 3 {
@@ -26,7 +26,7 @@ func ExampleNewAccuracy() {
 	// Output: accuracy 0.6667
 }
 
-// Which class was taken for which, and the averages that follow.
+// A confusion matrix, and the averages computed from it.
 func ExampleNewConfusion() {
 	c := train.NewConfusion(2)
 	c.Update(tensor.From([][]float32{{1, 0}, {1, 0}, {0, 1}, {0, 1}}), tensor.From([]int64{0, 1, 1, 1}))
@@ -40,7 +40,7 @@ func ExampleNewConfusion() {
 	// macro F1 0.733
 }
 
-// Losses that are means over batches of different sizes.
+// The overall mean of losses that are means over batches of different sizes.
 func ExampleMeanMetric() {
 	loss := train.NewMean("loss")
 	loss.Add(tensor.From(float32(1)), 32)
@@ -49,7 +49,7 @@ func ExampleMeanMetric() {
 	// Output: 2
 }
 
-// The perplexity of guessing among four words without knowing anything is four.
+// The perplexity of a uniform guess among four words is four.
 func ExampleNewPerplexity() {
 	p := train.NewPerplexity(-100)
 	p.Update(tensor.Zeros(1, 3, 4), tensor.From([][]int64{{0, 3, -100}}))
@@ -94,7 +94,7 @@ func Example() {
 	result, err := train.Fit(context.Background(), train.Config{
 		Model: model, Optimizer: optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 0.1}), Train: loader, Epochs: 6,
 		Valid: loader, Metrics: []train.Metric{train.NewAccuracy()}, Watch: "accuracy", Maximize: true,
-		// which begins anew where there is nothing to resume
+		// Resume starts anew if there is no checkpoint
 		Checkpoints: dir, KeepBest: true, Resume: true,
 	})
 	if err != nil {

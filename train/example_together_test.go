@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log"
 
-	_ "github.com/flambeau-go/flambeau/cuda" // for GPUs
+	_ "github.com/flambeau-go/flambeau/cuda" // registers the driver for GPUs
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dist"
@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// points is whether the first of two numbers is the greater one.
+// points returns pairs of numbers, with the class 1 if the first is the greater one.
 func points() *data.Loader {
 	x := tensor.Root().Randn(200, 2)
 	set, err := data.NewTensorDataset(x, x.Select(1, 0).Gt(x.Select(1, 1)).Long())
@@ -29,8 +29,8 @@ func points() *data.Loader {
 	return loader
 }
 
-// A training on several devices is that of one with a list of devices: here two shares of the
-// processor, elsewhere dist.Devices("cuda:0", "cuda:1").
+// To train on several devices, set a list of devices: here two parts of the CPU, on a machine with
+// GPUs dist.Devices("cuda:0", "cuda:1").
 func ExampleFit_devices() {
 	tensor.ManualSeed(1)
 	loader, devices := points(), dist.Devices("cpu", "cpu")
@@ -50,7 +50,8 @@ func ExampleFit_devices() {
 	// Output: 60 steps, accuracy over 0.95: true
 }
 
-// A step that uses the model by its name needs one for each copy of it.
+// A Forward or Loss that refers to the model needs a Replica, which returns one for each copy of
+// the model.
 func ExampleComputation() {
 	tensor.ManualSeed(1)
 	loader, devices := points(), dist.Devices("cpu", "cpu")

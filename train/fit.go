@@ -20,14 +20,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Loader gives the batches of an epoch after an epoch, as a *[data.Loader] does. For checkpoints
-// it must also be a [checkpoint.Stateful] whose state may be taken within the loop.
+// A Loader yields the batches of one epoch at each call of Batches, as a *[data.Loader] does. For
+// checkpoints it must also be a [checkpoint.Stateful] whose StateDict may be called inside the
+// loop.
 type Loader interface {
-	Len() int // batches of an epoch; -1: not known
+	Len() int // number of batches in an epoch; -1: not known
 	Batches() iter.Seq2[*data.Batch, error]
 }
 
-// A When is how often a schedule is stepped.
+// A When says how often a schedule is stepped.
 type When uint8
 
 // The kinds of When.
@@ -37,146 +38,153 @@ const (
 	EachEvaluation             // after every evaluation
 )
 
-// Config says what [Fit] trains, and how. Model, Optimizer and Train are needed, and Steps or
-// Epochs.
+// Config configures [Fit]: what it trains, and how. Model, Optimizer and Train are required, and
+// Steps or Epochs.
 type Config struct {
-	// of package nn: its parameters and buffers are kept in checkpoints; it is in training mode
-	// between evaluations
+	// A model of package nn. Checkpoints contain its parameters and buffers. It is in training mode
+	// between evaluations.
 	Model     any
 	Optimizer optim.Optimizer
 	Train     Loader
-	// where the model is and batches go to; nil: the device of the model's first parameter
+	// the device of the model, to which batches are copied; nil: that of the first parameter
 	Device device.Device
-	// Devices are those of a training on several; none: Device alone. Model is on the first, and is
-	// what is stepped, evaluated and kept; see [Fit].
+	// Devices trains on several devices; none: only on Device. Model is on the first of them, where
+	// it is stepped, evaluated and saved; see [Fit].
 	Devices dist.DeviceList
-	// Replica gives Forward and Loss, or Compute, for a copy of Model on another of Devices, or on
-	// the device without memory of a rehearsal (see Rehearse). Functions that use Model itself
-	// cannot work there. nil: the copy's own Forward, and Loss.
+	// Replica returns Forward and Loss, or Compute, for a copy of Model. The copy is on another one
+	// of Devices, or on the memoryless device of a rehearsal (see Rehearse). It is needed because
+	// functions that refer to Model itself cannot work there. nil: the copy's own Forward, and
+	// Loss.
 	Replica   func(model any, dev device.Device) Computation
-	Generator *tensor.Generator // of dropout and the like; nil: the root scope's
+	Generator *tensor.Generator // for dropout and other random ops; nil: the root scope's
 
 	// Forward maps a batch's X to the output; nil: Model's own Forward. Loss maps the output and Y
-	// to a mean over the samples; nil: [nn.CrossEntropy]; of numbers nn.MSELoss{}.Forward. Compute
-	// takes the place of both, for models of several inputs: target is what the metrics get, and
-	// may be nil.
+	// to a mean over the samples; nil: [nn.CrossEntropy]. For regression use nn.MSELoss{}.Forward.
+	// Compute replaces both, for models with several inputs. Its target is passed to the metrics,
+	// and may be nil.
 	Forward func(x *tensor.Tensor) *tensor.Tensor
 	Loss    func(output, target *tensor.Tensor) *tensor.Tensor
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
 
-	Epochs int // how many in all, counted with those before a resume; 0: no limit
-	Steps  int // how many steps of the optimizer in all; 0: no limit
+	Epochs int // total number of epochs, including those before a resume; 0: no limit
+	Steps  int // total number of steps of the optimizer; 0: no limit
 
-	// Accumulate is how many batches make one step; 0: 1. Their gradients are weighted by their
-	// numbers of samples, so that the step is that of one large batch, of a loss that is a mean
-	// over samples. What is left at the end of an epoch makes a smaller one.
+	// Accumulate is the number of batches in one step; 0: 1. Their gradients are weighted by their
+	// numbers of samples. So, for a loss that is a mean over samples, the step equals that of one
+	// large batch. The batches left over at the end of an epoch make a smaller step.
 	Accumulate int
-	// samples that are computed at once at most, the rest of a batch after them; 0: whole batches,
-	// until one does not fit
+	// upper bound of the samples computed at once; a larger batch is computed in parts. 0: whole
+	// batches, until one does not fit
 	MicroBatch int
-	ClipNorm   float64 // greatest norm of all gradients together (optim.ClipGradNorm); 0: no limit
-	// greatest absolute value of an element of a gradient (optim.ClipGradValue); 0: no limit
+	// upper bound of the norm of all gradients together (optim.ClipGradNorm); 0: none
+	ClipNorm float64
+	// upper bound of the absolute value of a gradient's elements (optim.ClipGradValue); 0: none
 	ClipValue float64
 
 	// Autocast is the type of mixed precision, dtype.BF16 or dtype.F16 ([tensor.Autocast]), in
-	// training and evaluation; 0: none. Parameters keep theirs.
+	// training and evaluation; 0: none. Parameters keep their own type.
 	Autocast dtype.Type
-	// TF32 permits products of float32 to round their factors on a GPU ([tensor.AllowTF32]).
+	// TF32 permits a GPU to round the factors of float32 products ([tensor.AllowTF32]).
 	TF32 bool
-	// Scaler scales the loss, which float16 needs; gradients are unscaled before they are clipped,
-	// and a step whose gradients have overflowed is left out. It is kept in checkpoints. nil: none.
+	// Scaler scales the loss, which float16 needs. Gradients are unscaled before they are clipped.
+	// A step whose gradients have overflowed is left out. Checkpoints contain the scaler. nil:
+	// none.
 	Scaler *amp.GradScaler
 
-	// Rehearse says whether the kernels of a step are loaded before the first step: by running it
-	// on a copy of the model that has no memory ([Rehearse]), with the first batch's shapes. The
-	// zero value does it on GPUs that are not emulated. Parameters, random numbers and the order of
-	// the data stay as they are. It is left out, and Log told, where functions of the program would
-	// be called that do not expect it. Those are hooks, and Forward, Loss or Compute without a
-	// Replica, which gives those of the copy. It is left out too where a copy of the model would
-	// share what Forward may change ([nn.Shares]). It is no condition: where it fails, Log is told.
+	// Rehearse says whether the kernels of a step are loaded before the first step. For that the
+	// step is run on a copy of the model without memory ([Rehearse]), with the first batch's
+	// shapes. The zero value rehearses on GPUs that are not emulated. Parameters, random numbers
+	// and the order of the data do not change.
+	//
+	// The rehearsal is skipped, and Log says so, if it would have side effects. That is so if the
+	// model has hooks; if Forward, Loss or Compute is given without a Replica; or if a copy of the
+	// model would share something that Forward may change ([nn.Shares]). If the rehearsal fails,
+	// Log says so and the training goes on.
 	Rehearse Rehearsing
 
-	// Checkpointing has activations computed again instead of kept, where the model knows how
-	// ([nn.SetCheckpointing]): memory for time.
+	// Checkpointing recomputes activations instead of keeping them, in the parts of the model that
+	// can ([nn.SetCheckpointing]). It saves memory at the cost of time.
 	Checkpointing bool
 
-	// Schedule is one of package optim/sched, or anything else with a method Step() or StepMetric(v
-	// float64); nil: the learning rate stays. A schedule with StepMetric is stepped after every
-	// evaluation, with the watched metric; others when ScheduleOn says.
+	// Schedule is a schedule of package optim/sched, or another value with a method Step() or
+	// StepMetric(v float64); nil: the learning rate does not change. A schedule with StepMetric is
+	// stepped after every evaluation, with the watched metric. Others are stepped as ScheduleOn
+	// says.
 	Schedule   checkpoint.Stateful
 	ScheduleOn When
 
-	Valid     Loader   // what is evaluated on; nil: nothing is
-	Metrics   []Metric // beside the loss
-	EvalEvery int      // steps between evaluations; 0: at the end of every epoch
-	Watch     string   // the metric that decides which state is the best; "": the loss
-	Maximize  bool     // greater is better
-	// stop after so many evaluations in a row that were not better by MinDelta; 0: never
+	Valid     Loader   // data for evaluations; nil: there are none
+	Metrics   []Metric // in addition to the loss
+	EvalEvery int      // number of steps between evaluations; 0: at the end of every epoch
+	Watch     string   // name of the metric that decides which state is the best; "": the loss
+	Maximize  bool     // a greater value of Watch is better
+	// stop after this number of evaluations in a row that were not better by MinDelta; 0: never
 	Patience int
 	MinDelta float64
 
-	Checkpoints string // directory, of one training at a time; "": none are kept
-	Every       int    // steps between checkpoints; 0: at the end of every epoch
-	Keep        int    // how many of the newest are kept; 0: 3
-	KeepBest    bool   // keep the best too, and save whenever there is a new one
-	// go on from the newest whole checkpoint of the directory; where there is none begin anew
+	Checkpoints string // directory for the checkpoints of one training; "": there are none
+	Every       int    // number of steps between checkpoints; 0: at the end of every epoch
+	Keep        int    // number of checkpoints kept, the newest ones; 0: 3
+	KeepBest    bool   // also keep the best, and save whenever there is a new best
+	// continue from the newest intact checkpoint of the directory; if there is none, start anew
 	Resume bool
-	Parts  checkpoint.Parts // what else belongs to the state
+	Parts  checkpoint.Parts // further parts of the state
 
-	// Profile is stepped after every step, as a *profile.Profile, which whoever started it stops;
-	// nil: none.
+	// Profile is a *profile.Profile or similar, which is stepped after every step. Whoever started
+	// it must stop it. nil: none.
 	Profile interface{ Step() error }
 
-	// MemorySnapshot is a file, .html to look at or .pickle for PyTorch's viewer, that gets the
-	// history of the device's memory. It goes up to the first out of memory, or to the end. See
-	// package profile/memsnap. Parameters are marked in it. "": none, and no history is kept.
+	// MemorySnapshot is the name of a file for the history of the device's memory: .html for a
+	// browser, or .pickle for PyTorch's viewer. The history ends at the first out of memory, or
+	// with the training. Parameters are marked in it. See package profile/memsnap. "": no history
+	// is kept.
 	MemorySnapshot string
 
 	TensorBoard string // directory for event files; "": none
-	// progress and messages, such as which parameters are not trained; nil: none
+	// receives progress and messages, such as which parameters are not trained; may be nil
 	Log       io.Writer
-	ReadEvery int // how many losses are collected on the device before they are read; 0: 32
+	ReadEvery int // number of losses collected on the device before they are read; 0: 32
 
-	// for every step in order, when its loss has been read
+	// called for every step in order, once its loss has been read
 	OnLoss func(step int, loss float64)
-	// after every step, as for optim.Averaged's Update. [ErrStop] ends the training, other errors
-	// fail it; it is never called again
+	// Called after every step, for example with optim.Averaged's Update. [ErrStop] ends the
+	// training normally; any other error makes it fail. After an error it is not called again.
 	OnStep       func(*State) error
-	OnEvaluation func(*State) error // after every evaluation, likewise
-	OnEpoch      func(*State) error // at the end of every epoch, likewise
+	OnEvaluation func(*State) error // called after every evaluation; errors as for OnStep
+	OnEpoch      func(*State) error // called at the end of every epoch; errors as for OnStep
 
 	plain   bool            // Loss was not given
 	given   bool            // Forward, Loss or Compute was
-	devices []device.Device // more than one, or none
-	team    *team           // that evaluates together; nil: Device alone does
+	devices []device.Device // at least two, or none
+	team    *team           // evaluates on several devices; nil: only Device does
 }
 
-// ErrStop is what a callback returns to end a training as if it were finished.
+// ErrStop is the error with which a callback ends a training as if it were finished.
 var ErrStop = errors.New("train: stop")
 
-// A State is how far a training is.
+// A State describes the progress of a training.
 type State struct {
-	Step    int                // steps made
-	Epoch   int                // epochs ended
+	Step    int                // steps done
+	Epoch   int                // epochs completed
 	Samples int                // samples seen
-	Loss    float64            // of the latest step whose loss was read; NaN before
+	Loss    float64            // of the latest step whose loss was read; NaN before the first
 	LR      float64            // learning rate of the next step
-	Metrics map[string]float64 // of the latest evaluation, with "loss"; nil before
+	Metrics map[string]float64 // of the latest evaluation, with "loss"; nil before the first
 }
 
-// A Reason is why a training ended.
+// A Reason says why a training ended.
 type Reason uint8
 
 // The reasons.
 const (
 	Finished     Reason = iota // Epochs or Steps were reached
-	StoppedEarly               // Patience was at its end
+	StoppedEarly               // Patience ran out
 	StoppedByUs                // a callback returned ErrStop
 	Interrupted                // the context was cancelled
-	Failed                     // there is an error
+	Failed                     // an error occurred
 )
 
-// String names the reason.
+// String returns the reason in words.
 func (r Reason) String() string {
 	names := [...]string{"finished", "stopped early", "stopped by a callback", "interrupted", "failed"}
 	if int(r) >= len(names) {
@@ -185,26 +193,27 @@ func (r Reason) String() string {
 	return names[r]
 }
 
-// A Result is what [Fit] did.
+// A Result describes the end of a training.
 type Result struct {
 	State
 	Reason   Reason
-	Best     float64 // the watched metric's best value; NaN without evaluation
-	BestStep int     // the step that it was measured at
-	Resumed  string  // path of the checkpoint that it went on from
-	Seconds  float64 // in this process, without evaluations
+	Best     float64 // the watched metric's best value; NaN without evaluations
+	BestStep int     // the step at which Best was measured
+	Resumed  string  // path of the checkpoint from which the training continued
+	Seconds  float64 // duration in this process, without evaluations
 	Fresh    int     // samples seen in this process
 
-	// Changed says which settings were others before the resume, so that the numbers may not be
-	// those of a training that was not interrupted. Log is told too.
+	// Changed lists settings that differ from those before the resume, so that the numbers may
+	// differ from those of an uninterrupted training. Log has the list too.
 	Changed []string
 }
 
-// A DivergedError is a loss that is no number, or a parameter. No checkpoint is made of either.
+// A DivergedError reports a loss or a parameter that is NaN or infinite. Such a state is not saved
+// in a checkpoint.
 type DivergedError struct {
-	Step  int     // that has this loss, or has made such a parameter
+	Step  int     // the step that has this loss, or has produced this parameter
 	Loss  float64 // of that step, if it was read
-	Param string  // the name of a parameter; "" for a loss
+	Param string  // name of the parameter; "" if it is the loss
 }
 
 func (e *DivergedError) Error() string {
@@ -218,36 +227,37 @@ func (e *DivergedError) Error() string {
 	return fmt.Sprintf("train: the loss is %v at step %d; try a smaller learning rate", e.Loss, e.Step)
 }
 
-// Fit trains. A batch that does not fit into the memory of the device is computed in parts, as
-// [Adapt] describes, and Log is told. The error is a *[MemoryError] when nothing helps. A cancelled
-// ctx ends the training after the step that is being made, with a last checkpoint, and the error
-// wraps the context's cause; the result is there then too. What goes wrong with writing checkpoints
-// or events does not end the training: it is told to Log, and returned at the end together with the
-// result. Errors of the settings are an *[Error], those of checkpoints a *[checkpoint.Error].
+// Fit runs a training. A batch that does not fit into the device's memory is computed in parts, as
+// [Adapt] describes, and Log says so. If nothing helps, the error is a *[MemoryError]. If ctx is
+// cancelled, the training ends after the current step with a last checkpoint. Then the error wraps
+// the context's cause, and there is a result too. Failures to write checkpoints or events do not
+// end the training. Log reports them, and Fit returns them at the end together with the result.
+// Errors in the settings are an *[Error], those of checkpoints a *[checkpoint.Error].
 //
-// A training that was interrupted, killed or broken off by an error and is begun again with Resume
-// ends with the same bits as one that was not. That holds on the same kind of device with as much
-// memory. Where that runs out after another step, the parts of a batch are others from there on,
-// and so is their rounding. Profiling, snapshots, events, evaluations, the workers of the loader,
-// Every, Keep and Checkpointing may be others. Log and [Result].Changed tell of settings that make
-// other numbers, such as Accumulate or Autocast. The optimizer's settings are the checkpoint's. A
-// checkpoint holds model, optimizer, scheduler, generator, the loader's place and the count of bad
-// evaluations. Checkpoints are made between steps, within an epoch too.
+// A training that was interrupted, killed or ended by an error can be continued with Resume. It
+// then ends with the same bits as an uninterrupted training, on the same kind of device with the
+// same amount of memory. If memory runs out at another step, batches are split differently from
+// there on, and rounding differs. These settings do not affect the bits: profiling, snapshots,
+// events, evaluations, the loader's workers, Every, Keep and Checkpointing. If a setting that does
+// affect them has changed, such as Accumulate or Autocast, Log and [Result].Changed say so. The
+// optimizer's settings come from the checkpoint. A checkpoint contains model, optimizer, schedule,
+// generator, the loader's position and the number of bad evaluations. Checkpoints are made between
+// steps, also within an epoch.
 //
 // With several Devices each has a copy of the model and computes a part of every batch. Of n
-// samples on w devices each gets n/w or one more, in their order. Gradients are averaged over all
-// samples while Backward goes on, so that a step is that of one device with the whole batch. The
-// first device alone makes it, and the others get the parameters. So the number of devices may be
-// another after a resume. Batches of an evaluation are dealt likewise, and the metrics get the
-// parts in their order. Where one device runs out of memory, all compute the batch again, in parts
-// of one size.
+// samples, each of w devices gets n/w or one more, in order. Gradients are averaged over all
+// samples while Backward runs, so a step equals that of one device with the whole batch. Only the
+// first device makes the step, and the others receive the parameters. So the number of devices may
+// change at a resume. Batches of an evaluation are distributed in the same way, and the metrics get
+// the parts in order. If one device runs out of memory, all devices compute the batch again, in
+// parts of equal size.
 //
-// What differs from one device: batch normalisation normalises over each device's part, and its
-// running statistics are those of the first's; each device has random numbers of its own. They
-// follow from Generator, so that the same training on as many devices has the same bits. Forward,
-// Loss and Compute are called on a goroutine for each device, callbacks on that of the first. A
-// device that fails otherwise ends the training with a *[dist.RankError]. So does a panic of the
-// program, which one device lets through.
+// The results differ from those of one device in these ways. Batch normalisation normalises over
+// each device's part, and its running statistics are those of the first device. Each device has its
+// own random numbers, derived from Generator; a repeated training on the same number of devices has
+// the same bits. Forward, Loss and Compute are called on one goroutine for each device, callbacks
+// on the first device's goroutine. Another failure of a device ends the training with a
+// *[dist.RankError]. So does a panic of the program on one device.
 func Fit(ctx context.Context, c Config) (*Result, error) {
 	t, err := newTrainer(c)
 	if err != nil {
@@ -278,7 +288,7 @@ type stepper interface{ Step() }
 
 type measuredStepper interface{ StepMetric(v float64) }
 
-// check finds what cannot be in the settings, and fills in what was left out.
+// check finds invalid settings, and fills in defaults.
 func (c *Config) check() error {
 	bad := func(field, format string, a ...any) error { return &Error{field, fmt.Sprintf(format, a...)} }
 	if c.Model == nil {
@@ -392,7 +402,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// checkModel finds what package nn cannot take for a model.
+// checkModel returns an error if package nn does not accept m as a model.
 func checkModel(m any) (err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -407,7 +417,7 @@ func checkModel(m any) (err error) {
 	return nil
 }
 
-// compute runs the model on a batch in scope s, which takes the batch over.
+// compute runs the model on a batch in scope s. It moves the batch's tensors into s.
 func (c *Config) compute(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor) {
 	b.Into(s)
 	if c.Compute != nil {
@@ -420,11 +430,11 @@ func (c *Config) compute(s *tensor.Scope, b *data.Batch) (output, target, loss *
 	return output, b.Y, c.Loss(output, b.Y)
 }
 
-// Evaluate returns the mean loss of c's model over a loader's batches, as "loss", and c's metrics,
-// which it resets first. Of c only Model, Forward, Loss, Compute, Metrics, Device, Generator,
-// Autocast and Log count. Log shows how far it is: a bar on a terminal, elsewhere a line every ten
-// seconds. A batch that does not fit into memory is evaluated in parts. The model is in evaluation
-// mode meanwhile and in training mode afterwards.
+// Evaluate returns the mean loss of c's model over a loader's batches, as "loss", and the values of
+// c's metrics, which it resets first. It uses only these fields of c: Model, Forward, Loss,
+// Compute, Metrics, Device, Generator, Autocast and Log. Log shows the progress: a bar on a
+// terminal, otherwise a line every ten seconds. A batch that does not fit into memory is evaluated
+// in parts. During the call the model is in evaluation mode, and afterwards in training mode.
 func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, error) {
 	if err := checkModel(c.Model); err != nil {
 		return nil, err
@@ -464,7 +474,7 @@ func Evaluate(ctx context.Context, c Config, l Loader) (map[string]float64, erro
 
 const noBatches = "the loader gave no batches in an epoch: its dataset is empty, or smaller than a batch that DropLast leaves out"
 
-// evaluate shows how far it is on bar, unless that is nil.
+// evaluate is Evaluate with progress on bar, which may be nil.
 func (c *Config) evaluate(ctx context.Context, l Loader, bar *Progress) (map[string]float64, error) {
 	nn.Eval(c.Model)
 	defer nn.Train(c.Model)
@@ -514,7 +524,7 @@ func (c *Config) evaluate(ctx context.Context, l Loader, bar *Progress) (map[str
 	return out, nil
 }
 
-// newResult describes where the training is.
+// newResult returns a result with the current state.
 func (t *trainer) newResult(why Reason) *Result {
 	r := &Result{State: t.st, Reason: why, Best: t.stop.Best(), BestStep: t.bestStep, Resumed: t.resumed, Fresh: t.fresh, Changed: t.changed,
 		Seconds: (time.Since(t.start) - t.paused).Seconds()}

@@ -22,8 +22,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// halving is a schedule that halves the learning rate every few steps; measured one that does it
-// every few evaluations, and remembers them.
+// halving is a schedule that halves the learning rate every few steps. measured does so every few
+// evaluations, and records their values.
 type halving struct {
 	opt   optim.Optimizer
 	every int
@@ -61,7 +61,7 @@ func (m *measured) LoadStateDict(sd map[string]any) error {
 
 const samples, features, classes = 90, 6, 3
 
-// problem is points around three corners; some of them are held back.
+// problem returns points around three corners; some of them are held out.
 func problem(t testing.TB) (training, held *data.TensorDataset) {
 	t.Helper()
 	var x, y *tensor.Tensor
@@ -81,8 +81,9 @@ func problem(t testing.TB) (training, held *data.TensorDataset) {
 	return cut(0, 70), cut(70, 20)
 }
 
-// setup is a fresh training of always the same, with random numbers of its own: dropout, batch
-// norm, AdamW, a schedule, a shuffled loader whose last batch is smaller.
+// setup returns the configuration of the same new training in each call, with its own random
+// numbers. It has dropout, batch norm, AdamW, a schedule, and a shuffled loader whose last batch is
+// smaller.
 func setup(t testing.TB, dev device.Device) train.Config {
 	t.Helper()
 	training, held := problem(t)
@@ -103,7 +104,7 @@ func setup(t testing.TB, dev device.Device) train.Config {
 		Schedule: &halving{opt: opt, every: 10}, Epochs: 4}
 }
 
-// weights are the bits of a model and of its optimizer.
+// weights returns the bits of a model and of its optimizer.
 func weights(t testing.TB, c train.Config) string {
 	t.Helper()
 	tree, err := checkpoint.Capture(checkpoint.Parts{"m": c.Model, "o": c.Optimizer, "g": c.Generator, "s": c.Schedule})
@@ -130,7 +131,7 @@ func fit(t testing.TB, c train.Config) *train.Result {
 	return r
 }
 
-// The loop is the loop that one would write.
+// Fit computes the same as a loop written by hand.
 func TestFitIsThePlainLoop(t *testing.T) {
 	for _, dev := range devices(t) {
 		c := setup(t, dev)
@@ -169,7 +170,7 @@ func TestFitIsThePlainLoop(t *testing.T) {
 	}
 }
 
-// Several batches make the step of one large one, whatever their sizes.
+// Several batches make the same step as one large batch, whatever their sizes.
 func TestAccumulation(t *testing.T) {
 	run := func(batch, accumulate int) ([]float32, *train.Result) {
 		training, _ := problem(t)
@@ -183,7 +184,8 @@ func TestAccumulation(t *testing.T) {
 		r := fit(t, train.Config{Model: m, Optimizer: opt, Train: loader, Epochs: 3, Accumulate: accumulate, ReadEvery: 2})
 		return tensor.Data[float32](nn.Parameters(m)[0].Detach()), r
 	}
-	// 70 samples: windows of 24 and one of 22, that is 8+8+6; windows of 32 and one of 6.
+	// 70 samples make steps of 24 samples and a last one of 22, that is 8+8+6; or steps of 32 and a
+	// last one of 6.
 	for _, c := range [][2]int{{8, 3}, {16, 2}, {35, 2}} {
 		large, a := run(c[0]*c[1], 1)
 		small, b := run(c[0], c[1])
@@ -198,8 +200,8 @@ func TestAccumulation(t *testing.T) {
 	}
 }
 
-// A training that is interrupted again and again, in the middle of epochs and of accumulation too,
-// ends with the same bits.
+// A training that is interrupted repeatedly, also within epochs and within accumulation, ends with
+// the same bits.
 func TestResumeGivesTheSameBits(t *testing.T) {
 	for _, dev := range devices(t) {
 		for name, change := range map[string]func(c *train.Config){
@@ -213,7 +215,7 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 			},
 		} {
 			every := 5
-			if dev.Info().Emulated { // which is slow
+			if dev.Info().Emulated { // the emulator is slow
 				if every = 12; name == "plain" || name == "epochs" {
 					continue
 				}
@@ -250,7 +252,7 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 			if r.Resumed == "" || r.Fresh == r.Samples {
 				t.Errorf("%+v", r)
 			}
-			// Once more: there is nothing left to do.
+			// After another resume there is nothing left to do.
 			c = setup(t, dev)
 			change(&c)
 			c.Checkpoints, c.Resume, c.KeepBest = dir, true, true
@@ -261,7 +263,7 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 	}
 }
 
-// The limits of gradients hold, and those of all batches of a step together.
+// Gradients are limited as set, also the sum over all batches of a step.
 func TestClipping(t *testing.T) {
 	for _, dev := range devices(t) {
 		for _, accumulate := range []int{1, 3} {
@@ -300,7 +302,7 @@ func TestClipping(t *testing.T) {
 func TestEarlyStoppingAndCallbacks(t *testing.T) {
 	cpu := devices(t)[0]
 	c := setup(t, cpu)
-	c.Epochs, c.Patience, c.MinDelta = 50, 2, 10 // nothing is better by ten
+	c.Epochs, c.Patience, c.MinDelta = 50, 2, 10 // no value is better by ten
 	if r := fit(t, c); r.Reason != train.StoppedEarly || r.Epoch != 3 || r.BestStep != 9 {
 		t.Errorf("%+v", r)
 	}
@@ -348,7 +350,7 @@ func TestDivergence(t *testing.T) {
 	if l, err := checkpoint.Load(c.Checkpoints); err != nil || l.Info.Step != 18 {
 		t.Fatalf("the last good one is that of the second epoch: %v, %v", l, err)
 	}
-	// The first step's loss is from before anything was changed: no learning rate is at fault.
+	// The first step's loss precedes any update, so the error does not blame the learning rate.
 	c = setup(t, devices(t)[0])
 	c.Loss = func(y, target *tensor.Tensor) *tensor.Tensor { return nn.CrossEntropy(y, target).DivScalar(0) }
 	r, err := train.Fit(context.Background(), c)
@@ -360,7 +362,7 @@ func TestDivergence(t *testing.T) {
 	}
 }
 
-// Where no checkpoint can be written the training goes on, and says so at once and at the end.
+// If no checkpoint can be written the training goes on. It says so at once, and again at the end.
 func TestCheckpointsThatCannotBeWritten(t *testing.T) {
 	c := setup(t, devices(t)[0])
 	dir := filepath.Join(t.TempDir(), "gone")

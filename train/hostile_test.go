@@ -25,13 +25,13 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// loaderFunc is a loader of a test's own.
+// loaderFunc is a loader written for a test.
 type loaderFunc func(yield func(*data.Batch, error) bool)
 
 func (f loaderFunc) Len() int                               { return -1 }
 func (f loaderFunc) Batches() iter.Seq2[*data.Batch, error] { return iter.Seq2[*data.Batch, error](f) }
 
-// Where nothing can be learned or measured the error says which part of the settings it is.
+// If nothing can be learned or measured, the error names the setting.
 func TestNothingToLearnFrom(t *testing.T) {
 	none := loaderFunc(func(func(*data.Batch, error) bool) {})
 	training, _ := problem(t)
@@ -76,8 +76,8 @@ func (g *growing) Step() {
 func (g *growing) StateDict() map[string]any          { return map[string]any{} }
 func (g *growing) LoadStateDict(map[string]any) error { return nil }
 
-// A step that ruins the parameters although its loss was a number is found before a checkpoint is
-// made of it: what is gone on from is good.
+// A step may ruin the parameters although its loss is finite. That is found before a checkpoint is
+// saved, so every checkpoint is good.
 func TestRuinedParametersAreNotKept(t *testing.T) {
 	for _, dev := range devices(t) {
 		c := setup(t, dev)
@@ -99,8 +99,8 @@ func TestRuinedParametersAreNotKept(t *testing.T) {
 	}
 }
 
-// Batch normalisation cannot learn from a part of one sample: where a split comes to that, parts
-// are of two at least, and what then does not fit is out of memory.
+// Batch normalisation cannot learn from a part with one sample. So parts have at least two samples,
+// and if two do not fit, the error is out of memory.
 func TestSplitLeavesBatchNormPairs(t *testing.T) {
 	gradients := func(most, n, fits int) (string, []string, train.AdaptStats, error) {
 		m := seeded(nn.NewSequential(nn.NewLinear(3, 4), nn.NewBatchNorm1d(4), nn.NewLinear(4, 2)))
@@ -147,15 +147,15 @@ func TestSplitLeavesBatchNormPairs(t *testing.T) {
 	}
 }
 
-// Allocations that fail anywhere, in evaluations, metrics, averages and checkpoints too, with
-// everything on at once, change no bit; and what is gone on from such a training is what it was.
+// Allocations fail at random anywhere, also in evaluations, metrics, averages and checkpoints, with
+// all settings on at once. No bit changes, and a resume of such a training continues unchanged.
 func TestFailuresEverywhere(t *testing.T) {
 	steps, rounds := 16, 1
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") == "1":
 		steps, rounds = 24, 20
 	case testing.Short():
-		steps = 8 // for the race detector
+		steps = 8 // fewer steps, for the race detector
 	}
 	set, held := pictures(t, 33), pictures(t, 11)
 	run := func(dir string, seed uint64, resume bool, steps int) (string, int) {
@@ -221,7 +221,8 @@ func TestFailuresEverywhere(t *testing.T) {
 	}
 }
 
-// A checkpoint that does not fit into the device's memory is an error of its part, and no panic.
+// A checkpoint that does not fit into the device's memory is an error that names its part, not a
+// panic.
 func TestResumeThatDoesNotFit(t *testing.T) {
 	dir := t.TempDir()
 	begin := func(mem string) train.Config {
@@ -240,7 +241,7 @@ func TestResumeThatDoesNotFit(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	gpu.SetMemoryLimit(0)
-	// the directory is free again
+	// the directory is not locked any more
 	if r, err := train.Fit(t.Context(), c); err != nil || r.Fresh != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}

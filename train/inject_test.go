@@ -19,7 +19,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// everything writes all bits of a training's state.
+// everything returns all bits of a training's state.
 func everything(m any, opt optim.Optimizer, l *data.Loader, g *tensor.Generator) string {
 	var b strings.Builder
 	for _, p := range nn.Named(m) {
@@ -37,19 +37,19 @@ func everything(m any, opt optim.Optimizer, l *data.Loader, g *tensor.Generator)
 }
 
 // The allocations of a training fail at random points in forward, backward, clipping and the
-// optimizer's step. It makes every step all the same, with the bits of a training in which none
-// failed. After a step it holds no more memory than that one.
+// optimizer's step. The training still makes every step, with the bits of a training without
+// failures. After a step it holds no more memory than that training.
 func TestFailuresLoseNothing(t *testing.T) {
 	failures := 50
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") == "1":
 		failures = 1000
-	case testing.Short(): // for the race detector
+	case testing.Short(): // a short run, for the race detector
 		failures = 20
 	}
 	set := pictures(t, 40)
-	// fit trains until so many allocations have failed (0: for so many steps), each at a random one
-	// of a step's.
+	// fit trains until this number of allocations have failed, each at a random point of a step;
+	// with 0 failures it trains for the given number of steps.
 	fit := func(dev *cuda.Device, half bool, failures, steps int) (string, int, string) {
 		m := nn.To(seeded(nn.NewSequential(nn.Flatten{}, nn.NewLinear(side*side, 24), nn.NewBatchNorm1d(24), nn.ReLU{}, nn.NewDropout(0.3),
 			nn.NewLinear(24, 4))), device.Device(dev))
@@ -57,12 +57,13 @@ func TestFailuresLoseNothing(t *testing.T) {
 			optim.With[optim.AdamConfig]{Params: nn.Parameters(m)[3:], Config: optim.AdamConfig{LR: 0.02}})
 		l, g, log := loader(t, set, data.Config{Batch: 7, Shuffle: true, Seed: 2}), tensor.NewGenerator(9), new(strings.Builder)
 		rng, held, warm := rand.New(rand.NewPCG(1, 2)), 0, 1
-		// the scaler's tensors come one by one, and state with the first step that is not left out
+		// the scaler allocates its tensors in several steps, and state with the first step not
+		// skipped
 		if half {
 			warm = 10
 		}
-		// What is asked of the driver in a step is about this much; a number beyond it fails in the
-		// next step.
+		// A step makes about this number of requests to the driver; a larger number makes one fail
+		// in the next step.
 		next := func() {
 			dev.Empty()
 			if failures > 0 {

@@ -7,16 +7,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A keeper has copies of a model's buffers as they were when a batch began.
+// A keeper has copies of a model's buffers from the time when a batch began.
 type keeper struct {
 	buffers []*tensor.Tensor
 	copies  []*tensor.Tensor
-	slots   map[device.Device]*tensor.Tensor // the parameters of a program that has none
+	slots   map[device.Device]*tensor.Tensor // scalars of a program that has none
 	taken   bool
 }
 
-// take copies the buffers, in one launch for all of a device and type, unless that was done since
-// the last good attempt.
+// take copies the buffers, unless it has done so since the last good attempt. It needs one launch
+// for all buffers of a device and type.
 func (k *keeper) take() {
 	if k.taken || len(k.buffers) == 0 {
 		return
@@ -54,7 +54,7 @@ func (k *keeper) take() {
 	k.taken = true
 }
 
-// restore puts the buffers back. It needs no memory.
+// restore writes the copies back. It allocates nothing.
 func (k *keeper) restore() {
 	if !k.taken {
 		return
@@ -64,7 +64,7 @@ func (k *keeper) restore() {
 	}
 }
 
-// free gives the copies up.
+// free frees the copies.
 func (k *keeper) free() {
 	for _, c := range k.copies {
 		if c != nil {

@@ -17,39 +17,39 @@ import (
 	"github.com/flambeau-go/flambeau/train/tensorboard"
 )
 
-// A trainer is a training that runs.
+// A trainer is a running training.
 type trainer struct {
 	c        Config
 	st       State
 	stop     EarlyStopping
 	bestStep int
-	ended    Reason // StoppedEarly or StoppedByUs where that is why no further step is made
+	ended    Reason // StoppedEarly or StoppedByUs if that ends the training, else Finished
 
-	evaluated  int    // step at which that was last done; -1: never
-	unmeasured bool   // an evaluation was interrupted, and is the first thing to do
-	saved      [2]int // step and epoch of the last checkpoint; -1: there is none
-	due        bool   // a checkpoint is
+	evaluated  int    // step of the latest evaluation; -1: none
+	unmeasured bool   // an evaluation was interrupted, and comes first after a resume
+	saved      [2]int // step and epoch of the latest checkpoint; -1: none
+	due        bool   // a checkpoint is due
 
-	// The window of batches that make the next step.
+	// The batches and samples so far of the next step, and the samples of its first batch.
 	batches, samples, first int
-	// Losses on the device, and what they are of.
+	// Losses on the device that were not read yet.
 	log     *tensor.Tensor
 	pending []reading
-	sum     float64 // of the step whose losses are being read
+	sum     float64 // weighted losses of the step that is being read
 	count   int
 	losses  int
-	epoch   struct{ sum, count float64 } // of the losses of the epoch
+	epoch   struct{ sum, count float64 } // weighted losses of the epoch
 
 	store   *checkpoint.Store
 	tb      *tensorboard.Writer
 	bar     *Progress
 	adapt   *Adapt
-	broken  error                  // of the profile and the snapshot of memory
-	history device.MemoryHistorian // recorded; nil: none, or it has been written
+	broken  error                  // error of the profile or of the snapshot of memory
+	history device.MemoryHistorian // recording; nil: none, or it was written
 	resumed string
-	was     map[string]any // settings of the training that is gone on from
-	changed []string       // those that are others now
-	mute    bool           // that events cannot be written has been told
+	was     map[string]any // settings in the checkpoint that was resumed
+	changed []string       // those that differ now
+	mute    bool           // it was logged that events cannot be written
 	start   time.Time
 	paused  time.Duration
 	fresh   int
@@ -57,14 +57,14 @@ type trainer struct {
 	rehearsed bool
 
 	mu    sync.Mutex
-	lines []string // of the goroutine that writes checkpoints
+	lines []string // waiting to be printed, from the goroutine that writes checkpoints
 	done  bool
 }
 
-// A reading is a loss that is on the device.
+// A reading describes a loss that is on the device.
 type reading struct {
 	samples int
-	last    bool // of its step
+	last    bool // the last batch of its step
 }
 
 func newTrainer(c Config) (*trainer, error) {
@@ -91,7 +91,7 @@ func newTrainer(c Config) (*trainer, error) {
 	return t, nil
 }
 
-// open opens the checkpoints, goes on from one, and opens the event file.
+// open opens the checkpoints, resumes from one if wanted, and opens the event file.
 func (t *trainer) open() error {
 	if t.c.Checkpoints != "" {
 		if err := t.openStore(); err != nil {
@@ -114,7 +114,7 @@ func (t *trainer) open() error {
 	return nil
 }
 
-// close ends what writes in the background, and returns what went wrong there.
+// close ends background writes, and returns their errors.
 func (t *trainer) close() error {
 	if t.done {
 		return nil
@@ -139,7 +139,7 @@ func (t *trainer) close() error {
 	return err
 }
 
-// say prints lines, and those that wait.
+// say prints waiting lines, then these lines.
 func (t *trainer) say(lines ...string) {
 	t.mu.Lock()
 	lines, t.lines = append(t.lines, lines...), nil
@@ -152,7 +152,7 @@ func (t *trainer) say(lines ...string) {
 	}
 }
 
-// total is how many steps there will be; 0: that is not known.
+// total returns the total number of steps; 0: not known.
 func (t *trainer) total() int {
 	n := t.c.Steps
 	if t.c.Epochs > 0 && t.c.Train.Len() > 0 {
@@ -168,7 +168,7 @@ func (t *trainer) finished() bool {
 	return t.ended != Finished || t.c.Steps > 0 && t.st.Step >= t.c.Steps || t.c.Epochs > 0 && t.st.Epoch >= t.c.Epochs
 }
 
-// run makes the steps.
+// run runs the training's loop.
 func (t *trainer) run(ctx context.Context) (*Result, error) {
 	nn.Train(t.c.Model)
 	if text := untrained(t.c.Optimizer, t.c.Model); text != "" {
@@ -183,7 +183,7 @@ func (t *trainer) run(ctx context.Context) (*Result, error) {
 			return t.newResult(Failed), err
 		}
 	}
-	// the first loop may be what is left of an epoch, and that may be nothing
+	// After a resume, the first loop runs the rest of an epoch, which may have no batch.
 	rest := t.resumed != ""
 	for !t.finished() {
 		if ctx.Err() != nil {
@@ -210,7 +210,7 @@ func (t *trainer) run(ctx context.Context) (*Result, error) {
 		}
 		switch {
 		case left:
-			continue // to the end, or to the interruption
+			continue // the training ends, or the loop's condition handles the interruption
 		case !any && !rest:
 			return nil, &Error{"Train", noBatches}
 		}
@@ -227,13 +227,13 @@ func (t *trainer) run(ctx context.Context) (*Result, error) {
 	if err := t.finish(ctx); err != nil {
 		return t.newResult(Failed), err
 	}
-	if t.unmeasured { // all steps are made, and what they have come to is for the next time
+	if t.unmeasured { // all steps are done, but the last evaluation was interrupted
 		return t.interrupted(ctx)
 	}
 	return t.newResult(t.ended), nil
 }
 
-// interrupted keeps what there is.
+// interrupted saves the state and returns the result of an interrupted training.
 func (t *trainer) interrupted(ctx context.Context) (*Result, error) {
 	if err := t.keep(); err != nil {
 		return t.newResult(Failed), err
@@ -257,7 +257,7 @@ func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 	t.rehearse(ctx, b, n)
 	t.batches++
 	t.samples += n
-	// Weights are relative to the window's first batch, so that they are 1 nearly always.
+	// Weights are relative to the step's first batch, so that they are nearly always 1.
 	loss, err := t.adapt.backward(b, float64(n)/float64(t.first), func(s *tensor.Scope, part *data.Batch) *tensor.Tensor {
 		_, _, loss := t.c.computePart(s, part, b, n)
 		return loss
@@ -265,7 +265,7 @@ func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 	if err != nil {
 		return err
 	}
-	// now and not after the batch, which may be the last of its step
+	// Read now and not after collect, since this batch may be the last of its step.
 	if len(t.pending) == t.c.ReadEvery {
 		if err := t.read(); err != nil {
 			return err
@@ -274,7 +274,7 @@ func (t *trainer) batch(ctx context.Context, b *data.Batch) error {
 	return t.adapt.Do("the record of losses", func() { t.collect(loss, n) })
 }
 
-// collect notes a loss, on the device.
+// collect stores a loss on the device.
 func (t *trainer) collect(loss *tensor.Tensor, n int) {
 	if t.log == nil {
 		ty := dtype.F32
@@ -284,11 +284,11 @@ func (t *trainer) collect(loss *tensor.Tensor, n int) {
 		t.log = tensor.Root().On(loss.Device()).Typed(ty).Zeros(t.c.ReadEvery)
 	}
 	tensor.Do(func(s *tensor.Scope) { t.log.In(s).Select(0, len(t.pending)).Copy(loss) }, tensor.NoGrad())
-	// last, so that a failure before it can be done again
+	// last, so that collect can be repeated after a failure
 	t.pending = append(t.pending, reading{n, false})
 }
 
-// read fetches the losses that are on the device.
+// read reads the collected losses from the device.
 func (t *trainer) read() error {
 	if len(t.pending) == 0 {
 		return nil
@@ -302,7 +302,7 @@ func (t *trainer) read() error {
 			steps++
 		}
 	}
-	step := t.st.Step - steps // whose loss is next, less one
+	step := t.st.Step - steps // the step before the one whose loss is read next
 	for i, v := range values {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return &DivergedError{Step: step + 1, Loss: v}
@@ -332,9 +332,9 @@ func (t *trainer) read() error {
 	return nil
 }
 
-// step changes the parameters by what has been added up, and does what is due after a step. In the
-// middle of an epoch a checkpoint can be made at once; after the last batches of one, the epoch's
-// end makes it.
+// step updates the parameters with the accumulated gradients, and does what is due after a step.
+// within says that the epoch goes on: then a checkpoint can be made at once. After the last batches
+// of an epoch, endEpoch makes it.
 func (t *trainer) step(ctx context.Context, within bool) error {
 	t.pending[len(t.pending)-1].last = true
 	opt := t.c.Optimizer
@@ -390,7 +390,7 @@ func (t *trainer) step(ctx context.Context, within bool) error {
 	return nil
 }
 
-// call runs a callback.
+// call calls a callback.
 func (t *trainer) call(f func(*State) error) error {
 	if f == nil {
 		return nil
@@ -404,8 +404,8 @@ func (t *trainer) call(f func(*State) error) error {
 	return err
 }
 
-// show redraws the bar, with the loss of the latest step: it is read for that, a few times a second
-// at most.
+// show redraws the bar with the loss of the latest step. To have it, it reads the losses, at most a
+// few times a second.
 func (t *trainer) show() error {
 	if t.bar == nil {
 		return nil
@@ -425,8 +425,8 @@ func (t *trainer) show() error {
 	return nil
 }
 
-// evaluate measures the state, unless that was done since the last step, and decides whether to go
-// on. An interruption ends it without a result.
+// evaluate evaluates the model, unless that was done since the last step, and decides whether to go
+// on. If it is interrupted there is no result.
 func (t *trainer) evaluate(ctx context.Context) error {
 	if t.c.Valid == nil || t.evaluated == t.st.Step {
 		return nil
@@ -459,7 +459,7 @@ func (t *trainer) evaluate(ctx context.Context) error {
 		return err
 	}
 	loss := t.st.Loss
-	if t.epoch.count > 0 { // the epoch's so far, since that of one step says little
+	if t.epoch.count > 0 { // mean of the epoch so far, since the loss of a single step says little
 		loss = t.epoch.sum / t.epoch.count
 	}
 	text := fmt.Sprintf("step %d: loss %.4f, validation loss %.4f", t.st.Step, loss, m["loss"])
@@ -476,7 +476,7 @@ func (t *trainer) evaluate(ctx context.Context) error {
 	return t.call(t.c.OnEvaluation)
 }
 
-// endEpoch does what is due when the loader's batches are through.
+// endEpoch does what is due at the end of an epoch.
 func (t *trainer) endEpoch(ctx context.Context) error {
 	if err := t.read(); err != nil {
 		return err
@@ -504,7 +504,7 @@ func (t *trainer) endEpoch(ctx context.Context) error {
 	return nil
 }
 
-// finish measures and keeps the last state.
+// finish evaluates and saves the last state.
 func (t *trainer) finish(ctx context.Context) error {
 	if err := t.read(); err != nil {
 		return err

@@ -11,52 +11,57 @@ import (
 	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
-// A Machine is a device whose rates are known, for the estimate of a step's time. The estimate is
-// the roofline: Σ over the kernels of the longest of arithmetic at the peak rate, memory traffic at
-// the full bandwidth, and a launch (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4),
-// 2009). On a GPU that is a bound: published peaks are what no kernel goes beyond, and a step takes
-// longer by what kernels miss of them. Only launches may be shorter than on the GPU that they were
-// measured on, and are where a graph is replayed (tensor.Capture), which shows in steps of many
-// tiny kernels. A machine of [MeasureCPU] has measured rates instead, and the estimate is of the
-// time itself.
+// A Machine is a device with known rates, for estimates of a step's time. The estimate is the
+// roofline (S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009). For each kernel
+// it takes the longest of three times: arithmetic at the peak rate, memory traffic at the full
+// bandwidth, and a launch. The estimate is the sum over the kernels.
+//
+// On a GPU the estimate is a lower bound: no kernel exceeds the published peak rates, and real
+// kernels do not reach them. Only launches may be shorter than estimated, as their time was
+// measured on another GPU. They are shorter when a graph is replayed (tensor.Capture), which
+// matters for steps with many tiny kernels. A machine from [MeasureCPU] has measured rates, and its
+// estimate is the time itself.
 type Machine struct {
 	Name, Kind string // "h100", "cuda"
-	Product    string // as it is sold
+	Product    string // the name under which it is sold
 	Capability [2]int
-	// bytes that its driver has for programs; of a CPU the nine tenths that the library takes at
-	// most
+	// bytes that programs can use; for a CPU, nine tenths of its memory: the library uses no more
 	Memory  int
-	Float32 float64 // operations a second in float32, matrix products (IEEE) included
+	Float32 float64 // operations a second in float32, including IEEE matrix products
 	Float64 float64 // in float64
-	// of matrix products of bfloat16 or float16 that add in float32, of dense matrices
+	// operations a second of dense matrix products of bfloat16 or float16 that add in float32
 	Half      float64
 	Bandwidth float64 // of the memory, bytes a second
 	Link      float64 // to the host, bytes a second
-	Source    string  // of the numbers
+	Source    string  // where the numbers come from
 
 	cpu *cpuRates
 }
 
 const tera, giga = 1e12, 1e9
 
-// mib is n MiB in bytes, or the most that an int holds: of 32 bits it has no number for a GPU.
+// mib returns n MiB in bytes, limited to the largest int: an int of 32 bits cannot hold a GPU's
+// memory.
 func mib(n int64) int { return int(min(n<<20, math.MaxInt)) }
 
-// launchSeconds is what a kernel takes at least when launches follow each other: measured by NVIDIA
-// on a V100, "Getting Started with CUDA Graphs" (A. Gray, developer.nvidia.com/blog/cuda-graphs,
-// 2019), 3.8 µs.
+// launchSeconds is the minimum time of a kernel when launches follow each other: 3.8 µs, which
+// NVIDIA measured on a V100, "Getting Started with CUDA Graphs" (A. Gray,
+// developer.nvidia.com/blog/cuda-graphs, 2019).
 const launchSeconds = 3.8e-6
 
 // Bandwidths of PCI Express with 16 lanes, one direction: 4.0 and 5.0 (PCI-SIG).
 const pcie4, pcie5 = 31.5 * giga, 63 * giga
 
-// gpus is sorted by name. Rates are of dense matrices: those with sparsity, which NVIDIA's
-// datasheets of H100, H200, L4 and L40S print, are halved. Half is of products that add in float32,
-// as the library's do; on GeForce that is half of what the papers give for sums in float16. Where
-// Float64 is not in the document it is a 64th of Float32, as the whitepapers on GA102 and Ada say
-// of all their GPUs. Memory is cuDeviceTotalMem on Linux, as users of PyTorch publish it
-// (get_device_properties(0).total_memory, and messages about out of memory). It is the least that
-// was found: it changes with the driver by 0.2 %, and is 0.4 to 2 % below what nvidia-smi shows.
+// gpus is sorted by name. Rates are those of dense matrices. NVIDIA's datasheets of H100, H200, L4
+// and L40S print rates with sparsity, which are halved here. Half is the rate of products that add
+// in float32, as the library's do; on GeForce this is half of the rate with sums in float16. If a
+// document lacks Float64, it is a 64th of Float32, as the whitepapers on GA102 and Ada say for all
+// their GPUs.
+//
+// Memory is cuDeviceTotalMem on Linux, as users of PyTorch have published it
+// (get_device_properties(0).total_memory, and out-of-memory messages). It is the smallest value
+// found: the value varies with the driver by 0.2 %, and is 0.4 to 2 % below the one that nvidia-smi
+// shows.
 var gpus = []Machine{
 	// Whitepaper, appendix A, table "GeForce RTX 3090": peak FP32 35.6, peak FP16 and BF16 tensor
 	// with FP32 accumulate 71, 936 GB/s.
@@ -86,7 +91,7 @@ var gpus = []Machine{
 		Bandwidth: 864 * giga, Link: pcie4, Source: "NVIDIA L40S GPU, datasheet, 2023"},
 }
 
-// GPUs returns the GPUs whose rates are known, by name.
+// GPUs returns the GPUs with known rates, sorted by name.
 func GPUs() []Machine {
 	list := slices.Clone(gpus)
 	for i := range list {
@@ -95,16 +100,16 @@ func GPUs() []Machine {
 	return list
 }
 
-// spellings are the words that shops, clouds and nvidia-smi put behind a GPU's name, and that mean
-// the very GPU of the table. Another variant, such as an A100 of 40 GB or on PCI Express, has other
-// rates.
+// spellings are words that shops, clouds and nvidia-smi append to a GPU's name and that mean
+// exactly the GPU of the table. Other variants, such as an A100 with 40 GB or on PCI Express, have
+// other rates.
 var spellings = map[string][]string{
 	"3090": {"24gb"}, "4090": {"24gb"}, "a100": {"sxm4", "sxm", "80gb", "80g"}, "h100": {"sxm5", "sxm", "80gb", "80g", "hbm3"},
 	"h200": {"sxm5", "sxm", "141gb", "141g", "hbm3e"}, "l4": {"24gb", "24g"}, "l40s": {"48gb", "48g"},
 }
 
-// plainName is a name without what people and tools write about it: "NVIDIA GeForce RTX 4090" is
-// "4090", "A100-SXM4-80GB" is "a100sxm480gb".
+// plainName strips vendor and brand words, and punctuation, from a name: "NVIDIA GeForce RTX 4090"
+// becomes "4090", "A100-SXM4-80GB" becomes "a100sxm480gb".
 func plainName(name string) string {
 	s := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -112,21 +117,21 @@ func plainName(name string) string {
 		}
 		return -1
 	}, strings.ToLower(name))
-	// in the order in which they are written
+	// in the order in which they appear in names
 	for _, maker := range []string{"nvidia", "geforce", "tesla", "rtx"} {
 		s = strings.TrimPrefix(s, maker)
 	}
 	return s
 }
 
-// FindGPU returns the GPU of that name, in every spelling that is common: "4090", "rtx4090",
-// "GeForce RTX 4090", "A100-SXM4-80GB" as nvidia-smi says it. Another name is an *[Error] that
-// lists the names, with the one that may have been meant.
+// FindGPU returns the GPU with that name, in any common spelling: "4090", "rtx4090", "GeForce RTX
+// 4090", or "A100-SXM4-80GB" as nvidia-smi prints it. An unknown name is an *[Error] that lists the
+// names and suggests the closest one.
 func FindGPU(name string) (Machine, error) {
 	plain := plainName(name)
 	var names []string
 	var meant *Machine
-	least := min(3, (len(plain)+1)/2) // a slip of the fingers makes fewer edits
+	least := min(3, (len(plain)+1)/2) // typing errors make fewer edits than this
 	for _, m := range GPUs() {
 		rest, begins := strings.CutPrefix(plain, m.Name)
 		for again := begins; again; {
@@ -141,7 +146,7 @@ func FindGPU(name string) (Machine, error) {
 			return m, nil
 		}
 		names = append(names, m.Name)
-		// A variant of a GPU that is known is nearer than anything else.
+		// A variant of a known GPU is closer than any other name.
 		if n := didyoumean.Distance(plain, m.Name); n < least {
 			meant, least = &m, n
 		} else if begins && least > 0 && (meant == nil || len(m.Name) > len(meant.Name)) {
@@ -157,7 +162,7 @@ func FindGPU(name string) (Machine, error) {
 
 func quoted(s string) string { return `"` + s + `"` }
 
-// seconds is how long a primitive of so many kernels takes.
+// seconds estimates the time of a primitive that consists of this number of kernels.
 func (m *Machine) seconds(k *device.KernelEvent, kernels int) float64 {
 	if m.cpu != nil {
 		return m.cpu.seconds(k)
@@ -168,7 +173,7 @@ func (m *Machine) seconds(k *device.KernelEvent, kernels int) float64 {
 	return max(m.roofline(k), float64(kernels)*launchSeconds)
 }
 
-// roofline is the least time of a primitive on a GPU, by the units that its kernels use.
+// roofline returns the minimum time of a primitive on a GPU, given the units that its kernels use.
 func (m *Machine) roofline(k *device.KernelEvent) float64 {
 	rate := m.Float32
 	switch {
@@ -185,11 +190,11 @@ func (m *Machine) roofline(k *device.KernelEvent) float64 {
 // isDouble reports whether a primitive computes in float64.
 func isDouble(k *device.KernelEvent) bool { return k.Type == dtype.F64 }
 
-// LaunchSeconds is what so many kernels take at least for their launches alone, one after the
-// other and not in a graph, by a published measurement: 3.8 µs each.
+// LaunchSeconds returns the minimum time of this number of launches, one after another and not in a
+// graph. A published measurement gives 3.8 µs for each.
 func LaunchSeconds(launches int) float64 { return float64(launches) * launchSeconds }
 
-// copySeconds is how long a copy takes.
+// copySeconds estimates the time of a copy.
 func (m *Machine) copySeconds(c *device.CopyEvent) float64 {
 	switch {
 	case m.cpu != nil:
@@ -202,10 +207,11 @@ func (m *Machine) copySeconds(c *device.CopyEvent) float64 {
 	return max(float64(c.Bytes)/m.Link, launchSeconds)
 }
 
-// withinSeconds is the least time of a copy within the device, which is read and written.
+// withinSeconds returns the minimum time of a copy within the device, which reads and writes its
+// memory.
 func (m *Machine) withinSeconds(c *device.CopyEvent) float64 {
 	return 2 * float64(c.Bytes) / m.Bandwidth
 }
 
-// Duration returns the estimate of a step's time as a duration.
+// Duration returns the estimate of a step's time, Seconds, as a duration.
 func (r *Report) Duration() time.Duration { return time.Duration(r.Seconds * float64(time.Second)) }

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// modes are those of the scopes that a model runs in.
+// modes returns the options of the scopes in which the model runs.
 func (c *Config) modes() []tensor.Option {
 	var list []tensor.Option
 	if c.Autocast != dtype.Invalid {
@@ -18,8 +18,8 @@ func (c *Config) modes() []tensor.Option {
 	return list
 }
 
-// measure evaluates a batch, whole or in parts of at most so many samples (0: whole), and returns
-// how many fit.
+// measure evaluates a batch, in parts of at most most samples (0: whole), and returns the number of
+// samples that fit.
 func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error) {
 	defer b.Free()
 	n := len(b.Index)
@@ -49,7 +49,8 @@ func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error)
 			continue
 		}
 		c.Device.Empty()
-		if !again && roomy(failed) { // parts would add up to another rounding
+		// repeat it whole, since the sum over parts is rounded differently
+		if !again && roomy(failed) {
 			again = true
 			continue
 		}
@@ -67,8 +68,7 @@ func (c *Config) measure(b *data.Batch, most int, mean *MeanMetric) (int, error)
 	return most, nil
 }
 
-// add adds a loss, by a function, and an output to the metrics. n is how many samples the batch
-// has.
+// add adds the loss of a batch of n samples, by calling loss, and its output to the metrics.
 func (c *Config) add(n int, loss func(), output, target *tensor.Tensor) *MemoryError {
 	one := func(name string, f func()) *MemoryError {
 		if outOfMemory(f) == nil {
@@ -82,7 +82,7 @@ func (c *Config) add(n int, loss func(), output, target *tensor.Tensor) *MemoryE
 		var none Adapt
 		none.c.Model, none.c.Device, none.c.Keep = c.Model, c.Device, true
 		e := none.memoryError("the metric "+name, n, err)
-		e.Advice = e.Advice[1:] // about optimizers
+		e.Advice = e.Advice[1:] // the first advice is about optimizers
 		return e
 	}
 	if err := one("loss", loss); err != nil {

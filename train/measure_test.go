@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// Evaluation of a batch that does not fit goes by parts, with the same loss and metrics.
+// A batch that does not fit is evaluated in parts, with the same loss and metrics.
 func TestEvaluationInParts(t *testing.T) {
 	set := pictures(t, 60)
 	var got [2]map[string]float64

@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// measure evaluates a batch on all ranks, and reports whether it did. It does not where the batch
-// cannot be dealt, or a device has no memory for its part: the first device then does, which knows
-// how to go on.
+// measure evaluates a batch on all ranks, and reports whether it did. It does not if the batch
+// cannot be distributed, or if a device lacks memory for its part. Then the first device evaluates
+// the batch alone, in parts.
 func (t *team) measure(b *data.Batch, mean *MeanMetric) (done bool, err error) {
 	a, c, n := t.t.adapt, &t.t.c, len(b.Index)
 	ranks := 1
@@ -67,7 +67,7 @@ func (t *team) measure(b *data.Batch, mean *MeanMetric) (done bool, err error) {
 	return true, nil
 }
 
-// measure computes the samples lo … hi-1 of a batch that is measured.
+// measure evaluates the samples lo … hi-1 of a batch.
 func (m *member) measure(j *job, lo, hi int, out *outcome) {
 	home := m.g.Devices()[0]
 	opts := append([]tensor.Option{tensor.On(m.c.Device), tensor.WithGenerator(m.c.Generator), tensor.NoGrad()}, m.c.modes()...)
@@ -77,7 +77,7 @@ func (m *member) measure(j *job, lo, hi int, out *outcome) {
 			var kept []*tensor.Tensor
 			keep := func(x *tensor.Tensor) *tensor.Tensor {
 				if x != nil {
-					x = x.In(s).Detach().To(home) // a handle of its own
+					x = x.In(s).Detach().To(home) // a separate handle
 					kept = append(kept, x)
 				}
 				return x

@@ -11,56 +11,57 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A job is what rank 0 asks of all ranks, itself too: the gradients of a batch.
+// A job is a batch whose gradients, or outputs and losses, rank 0 requests from all ranks, itself
+// included.
 type job struct {
 	b        *data.Batch
-	n, ranks int // its samples, and to how many ranks they are dealt
-	k        int // parts that the rank with most samples computes them in
+	n, ranks int // number of samples of the batch, and of ranks that get some
+	k        int // number of parts on the rank with the most samples
 	pairs    bool
-	weight   float64 // of its loss
-	measured bool    // outputs and losses are asked for, and no gradients
+	weight   float64 // factor of the batch's loss
+	measured bool    // an evaluation: outputs and losses are requested, no gradients
 	readers  *sync.WaitGroup
 
 	seed, offset  uint64 // of the training's generator
 	reduction     Reduction
-	checkpointing bool // activations are computed again
-	again         bool // the last job was in vain
+	checkpointing bool // activations are recomputed
+	again         bool // the last job failed
 
-	// What has changed in rank 0's model.
+	// what has changed in rank 0's model
 	params, buffers bool
-	// parameters that require no gradient, by their number among all that it holds
+	// changed parameters that require no gradient, as indices into the members' state
 	frozen  []int
-	trained []bool // which require one; nil: those as before
-	flags   []bool // of the layers in training; nil: as before
+	trained []bool // which tensors of the state require a gradient; nil: unchanged
+	flags   []bool // the layers' training flags; nil: unchanged
 }
 
-// An outcome is what has become of a job on a rank. On all others it is in vain if it is on one.
+// An outcome is the result of a job on one rank. If a job fails on one rank, it fails on all.
 type outcome struct {
 	rank int
-	err  error // an out of memory
-	lone bool  // a part is of a single sample, of which batch normalisation does not learn
+	err  error // an out-of-memory error
+	lone bool  // a part has one sample, and batch normalisation needs more
 	void bool  // another rank has failed
 
-	// Of a batch that is measured, on rank 0's device. nil: the rank has no samples, or there is
-	// none.
+	// results of an evaluation, on rank 0's device. nil if the rank has no samples, or the model
+	// returns none
 	output, target, loss *tensor.Tensor
 }
 
-// A member is a rank's side of a training on several devices. Whatever happens to one in a job, it
-// takes part in all that the others wait for.
+// A member is one rank's side of a training on several devices. Even if its own work fails, it
+// takes part in every collective that the other ranks wait for.
 type member struct {
 	g       *dist.Group
-	c       *Config // with the rank's own copy of the model
+	c       *Config // refers to the rank's own copy of the model
 	a       *Adapt
 	state   []nn.Param
 	layers  []trained
 	reducer *dist.Reducer
-	loss    *tensor.Tensor // [] float64: of the batch
-	scale   *tensor.Tensor // [] float32: that of the scaler; nil without one
-	one     *tensor.Tensor // [] 1, on rank 0
+	loss    *tensor.Tensor // of the batch: one float64
+	scale   *tensor.Tensor // of the scaler: one float32; nil without a scaler
+	one     *tensor.Tensor // the number 1, on rank 0
 }
 
-// newMember makes the member of a rank. All ranks call it.
+// newMember returns the member of a rank. All ranks call it together.
 func newMember(g *dist.Group, c *Config, a *Adapt) *member {
 	m := &member{g: g, c: c, a: a, state: nn.Named(c.Model), layers: layersWithFlags(c.Model)}
 	at := tensor.Root().On(g.Device())
@@ -73,18 +74,18 @@ func newMember(g *dist.Group, c *Config, a *Adapt) *member {
 		}
 	}
 	m.reduce()
-	g.AllReduce(m.loss, dist.Sum) // takes what memory it needs
+	g.AllReduce(m.loss, dist.Sum) // allocates its memory now
 	g.Barrier()
 	return m
 }
 
-// reduce has the gradients of the parameters that require one averaged.
+// reduce makes the reducer that averages the gradients of the parameters that require one.
 func (m *member) reduce() {
 	m.reducer = m.g.NewReducer(m.c.Model, dist.FixedBuckets(), dist.KeepBuffers())
 	m.reducer.Reserve()
 }
 
-// close gives back what the member holds.
+// close frees the member's tensors.
 func (m *member) close() {
 	nn.ZeroGrad(m.c.Model)
 	m.reducer.Close()
@@ -96,7 +97,8 @@ func (m *member) close() {
 	m.a.loss, m.a.quiet = nil, nil
 }
 
-// work does a job. What is neither an out of memory nor another rank's failure is a panic.
+// work does a job. It returns out-of-memory errors, its own and those of other ranks; any other
+// failure is a panic.
 func (m *member) work(j *job) (out outcome) {
 	out.rank = m.g.Rank()
 	if out.rank > 0 {
@@ -140,7 +142,7 @@ func (m *member) work(j *job) (out outcome) {
 	return out
 }
 
-// prepare brings a rank but 0 to where rank 0 is.
+// prepare copies rank 0's settings to another rank.
 func (m *member) prepare(j *job) {
 	nn.ZeroGrad(m.c.Model)
 	if j.again {
@@ -157,7 +159,7 @@ func (m *member) prepare(j *job) {
 	}
 }
 
-// retrain has the gradients of other parameters averaged than before.
+// retrain makes a new reducer after other parameters require gradients.
 func (m *member) retrain(trained []bool) {
 	m.reducer.Close()
 	for i, p := range m.state {
@@ -168,8 +170,8 @@ func (m *member) retrain(trained []bool) {
 	m.reduce()
 }
 
-// receive brings what has changed on rank 0 to the others. It takes part in all of it, also where
-// it returns an error, an out of memory.
+// receive copies from rank 0 to the others what has changed. It takes part in all collectives even
+// if it returns an out-of-memory error.
 func (m *member) receive(j *job) (failed error) {
 	note := func(f func()) {
 		if err := outOfMemory(f); failed == nil {
@@ -193,7 +195,7 @@ func (m *member) receive(j *job) (failed error) {
 	return failed
 }
 
-// broadcast gives all ranks a tensor of rank 0.
+// broadcast copies a tensor of rank 0 to all ranks.
 func (m *member) broadcast(x *tensor.Tensor) {
 	tensor.Youngest(x).Do(func(s *tensor.Scope) {
 		x := x.Detach().In(s)
@@ -205,7 +207,7 @@ func (m *member) broadcast(x *tensor.Tensor) {
 	}, tensor.NoGrad())
 }
 
-// attempted is outOfMemory that also returns another rank's failure, by which a step is void.
+// attempted is outOfMemory, but also returns the failure of another rank, which makes a step void.
 func attempted(f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

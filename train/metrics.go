@@ -8,27 +8,27 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Metric is a number about a model's outputs that is added up batch by batch. Update queues its
-// work on the output's device and reads nothing; Value reads once. A metric is used by one
-// goroutine.
+// A Metric is a number computed from a model's outputs and accumulated batch by batch. Update
+// queues its work on the output's device and reads nothing back; Value reads once. Use a metric
+// from one goroutine only.
 type Metric interface {
 	Name() string
-	// Update adds a batch: what the model gave and what was wanted. When it runs out of memory it
-	// is called again with the same batch, and must have changed nothing.
+	// Update adds a batch: the model's output, and the target. If it runs out of memory it is
+	// called again with the same batch, so it must not have changed anything.
 	Update(output, target *tensor.Tensor)
-	// Value is the metric of all batches since Reset; NaN if there were none.
+	// Value returns the metric over all batches since Reset; NaN without batches.
 	Value() float64
 	Reset()
 }
 
-// A counter is a few numbers on a device, made on the device of the first batch.
+// A counter holds a few numbers on a device, allocated there at the first batch.
 type counter struct {
 	t   dtype.Type
 	n   int
 	sum *tensor.Tensor
 }
 
-// on returns the numbers in scope s; they live on x's device.
+// on returns the numbers in scope s, on x's device.
 func (c *counter) on(s *tensor.Scope, x *tensor.Tensor) *tensor.Tensor {
 	if c.sum == nil {
 		c.sum = tensor.Root().On(x.Device()).Typed(c.t).Zeros(c.n)
@@ -38,7 +38,7 @@ func (c *counter) on(s *tensor.Scope, x *tensor.Tensor) *tensor.Tensor {
 	return c.sum.In(s)
 }
 
-// read returns the numbers, zeros before the first batch.
+// read returns the numbers; they are zeros before the first batch.
 func (c *counter) read() []float64 {
 	if c.sum == nil {
 		return make([]float64, c.n)
@@ -53,7 +53,7 @@ func (c *counter) reset() {
 	}
 }
 
-// update runs f without a graph in a scope under that of x.
+// update runs f without a graph, in a child of x's scope.
 func update(x *tensor.Tensor, f func(s *tensor.Scope)) { x.Scope().Do(f, tensor.NoGrad()) }
 
 // rows returns class scores [..., C] as [N, C] and classes [...] as [N], both in s.
@@ -69,22 +69,22 @@ func rows(op string, s *tensor.Scope, output, target *tensor.Tensor) (scores, cl
 	return output.In(s).Detach().Reshape(-1, output.Dim(-1)), target.In(s).Reshape(-1)
 }
 
-// A MeanMetric is a weighted mean of numbers that are on a device, as losses are.
+// A MeanMetric is a weighted mean of numbers on a device, such as losses.
 type MeanMetric struct {
 	name   string
 	sum    counter
 	weight float64
 }
 
-// NewMean returns an empty mean.
+// NewMean returns a mean without values.
 func NewMean(name string) *MeanMetric {
 	return &MeanMetric{name: name, sum: counter{t: dtype.F64, n: 1}}
 }
 
-// Name returns the name.
+// Name returns the name given to NewMean.
 func (m *MeanMetric) Name() string { return m.name }
 
-// Add adds v, a tensor of one element, with a weight: the number of samples that it is the mean of.
+// Add adds v, a tensor with one element. weight is the number of samples of which v is the mean.
 func (m *MeanMetric) Add(v *tensor.Tensor, weight float64) {
 	update(v, func(s *tensor.Scope) {
 		m.sum.on(s, v).AddInPlace(v.In(s).Detach().Reshape(1).Double().MulScalar(weight))
@@ -92,13 +92,14 @@ func (m *MeanMetric) Add(v *tensor.Tensor, weight float64) {
 	m.weight += weight
 }
 
-// Value is the mean; NaN before the first Add.
+// Value returns the mean; NaN before the first Add.
 func (m *MeanMetric) Value() float64 { return m.sum.read()[0] / m.weight }
 
-// Reset forgets what was added.
+// Reset discards the values.
 func (m *MeanMetric) Reset() { m.sum.reset(); m.weight = 0 }
 
-// AccuracyMetric is the part of samples whose class is among the k with the greatest scores.
+// AccuracyMetric is the fraction of samples whose class is among the k classes with the greatest
+// scores.
 type AccuracyMetric struct {
 	name  string
 	k     int
@@ -106,14 +107,14 @@ type AccuracyMetric struct {
 	seen  int
 }
 
-// NewAccuracy returns the part of samples whose class has the greatest score (of equal scores the
-// first counts). Scores are [..., classes], targets [...] of an integer type.
+// NewAccuracy returns the fraction of samples whose class has the greatest score; among equal
+// scores the first counts. Scores are [..., classes], targets [...] of an integer type.
 func NewAccuracy() *AccuracyMetric {
 	return &AccuracyMetric{name: "accuracy", k: 1, right: counter{t: dtype.I64, n: 1}}
 }
 
-// NewTopK is [NewAccuracy] with the k greatest scores. k must be at least 1; where there are fewer
-// classes all count.
+// NewTopK is [NewAccuracy] for the k greatest scores. k must be at least 1. With fewer than k
+// classes, every class counts.
 func NewTopK(k int) *AccuracyMetric {
 	if k < 1 {
 		panic(&Error{"TopK", fmt.Sprintf("the %d greatest scores are asked for; at least 1 is needed", k)})
@@ -121,7 +122,7 @@ func NewTopK(k int) *AccuracyMetric {
 	return &AccuracyMetric{name: fmt.Sprintf("top%d", k), k: k, right: counter{t: dtype.I64, n: 1}}
 }
 
-// Name is "accuracy", or for example "top5".
+// Name returns "accuracy" or, for example, "top5".
 func (m *AccuracyMetric) Name() string { return m.name }
 
 // Update adds a batch of scores and classes.
@@ -140,25 +141,25 @@ func (m *AccuracyMetric) Update(output, target *tensor.Tensor) {
 	m.seen += target.Size()
 }
 
-// Value is the part of samples that were right.
+// Value returns the fraction of right samples.
 func (m *AccuracyMetric) Value() float64 { return m.right.read()[0] / float64(m.seen) }
 
-// Reset forgets the batches.
+// Reset discards the counts.
 func (m *AccuracyMetric) Reset() { m.right.reset(); m.seen = 0 }
 
-// PerplexityMetric is e to the mean cross entropy, in nats, of all targets.
+// PerplexityMetric is e to the power of the mean cross entropy over all targets.
 type PerplexityMetric struct {
-	sum  counter // the entropies, and their number
+	sum  counter // the sum of the cross entropies, and the number of targets
 	skip int64
 }
 
-// NewPerplexity returns the perplexity of scores [..., classes] for classes [...]. Targets equal to
-// ignore do not count; PyTorch's losses ignore -100.
+// NewPerplexity returns the perplexity of scores [..., classes] for target classes [...]. Targets
+// equal to ignore do not count; PyTorch's losses ignore -100.
 func NewPerplexity(ignore int64) *PerplexityMetric {
 	return &PerplexityMetric{sum: counter{t: dtype.F64, n: 2}, skip: ignore}
 }
 
-// Name is "perplexity".
+// Name returns "perplexity".
 func (m *PerplexityMetric) Name() string { return "perplexity" }
 
 // Update adds a batch of scores and classes.
@@ -175,11 +176,11 @@ func (m *PerplexityMetric) Update(output, target *tensor.Tensor) {
 	})
 }
 
-// Value is the perplexity.
+// Value returns the perplexity.
 func (m *PerplexityMetric) Value() float64 {
 	v := m.sum.read()
 	return math.Exp(v[0] / v[1])
 }
 
-// Reset forgets the batches.
+// Reset discards the batches.
 func (m *PerplexityMetric) Reset() { m.sum.reset() }

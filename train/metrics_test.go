@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// devices are the CPU and an emulated GPU; with -short, as under the race detector, the CPU alone:
-// the emulator is raced by its own tests.
+// devices returns the CPU and an emulated GPU. With -short, as under the race detector, it returns
+// only the CPU, because the emulator's own tests run under the race detector too.
 func devices(t *testing.T) []device.Device {
 	t.Helper()
 	cpu, err := device.Open("cpu")
@@ -45,7 +45,7 @@ func near(a, b float64) bool {
 	return a == b || math.IsNaN(a) && math.IsNaN(b) || math.Abs(a-b) <= 1e-6*(1+math.Abs(b))
 }
 
-// The numbers are scikit-learn's and torch's, however the samples are cut into batches.
+// The values equal scikit-learn's and torch's, however the samples are divided into batches.
 func TestMetricsEqualSklearn(t *testing.T) {
 	f, err := os.Open("testdata/metrics.json.gz")
 	if err != nil {
@@ -76,7 +76,7 @@ func TestMetricsEqualSklearn(t *testing.T) {
 				want[train.NewRecall(classes, a)] = v[1]
 				want[train.NewF1(classes, a)] = v[2]
 			}
-			for range 2 { // also after Reset
+			for range 2 { // the second time after Reset
 				for at, size := 0, 1; at < len(c.Target); at, size = at+size, size*3 {
 					end := min(at+size, len(c.Target))
 					tensor.Do(func(s *tensor.Scope) {
@@ -126,7 +126,7 @@ func TestMeanAndSequences(t *testing.T) {
 		tensor.Do(func(s *tensor.Scope) {
 			mean.Add(s.From(float32(2)), 3)
 			mean.Add(s.From(float64(4)), 1)
-			// Tokens of two sequences of three, two classes.
+			// Two sequences of three tokens, with two classes.
 			accuracy.Update(s.From([][][]float32{{{1, 0}, {0, 1}, {1, 0}}, {{0, 1}, {0, 1}, {0, 1}}}), s.From([][]int32{{0, 1, 1}, {1, 0, 1}}))
 		}, tensor.On(dev))
 		if mean.Value() != 2.5 || !near(accuracy.Value(), 4./6) {
@@ -143,7 +143,7 @@ func TestMeanAndSequences(t *testing.T) {
 	}
 }
 
-// Targets of small integer types are classes too.
+// Targets may have small integer types.
 func TestPerplexityOfBytes(t *testing.T) {
 	p := train.NewPerplexity(-100)
 	p.Update(tensor.Zeros(2, 4), tensor.From([]uint8{1, 3}))
@@ -157,7 +157,7 @@ func TestEarlyStopping(t *testing.T) {
 	for i, c := range []struct {
 		e      train.EarlyStopping
 		values []float64
-		stopAt int // of values; len if it never stops
+		stopAt int // index of a value; the number of values if it never stops
 		best   float64
 	}{
 		{train.EarlyStopping{Patience: 2}, []float64{3, 2, 2, 2.5}, 3, 2},

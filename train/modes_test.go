@@ -16,11 +16,11 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// typed is a model that notes the types of its outputs.
+// typed is a model that records the types of its outputs.
 type typed struct {
 	*nn.Sequential
 	seen map[dtype.Type]bool
-	tf32 bool // is permitted
+	tf32 bool // TF32 is permitted
 }
 
 func (m *typed) Forward(x *tensor.Tensor) *tensor.Tensor {
@@ -29,8 +29,8 @@ func (m *typed) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return y
 }
 
-// Mixed precision computes in 16 bits, in training and evaluation, keeps parameters in 32, and
-// learns about the same; activations that are computed again change no bit of it.
+// Mixed precision computes in 16 bits in training and evaluation, keeps parameters in 32 bits, and
+// learns about as well. Recomputing activations changes no bit.
 func TestFitAutocastAndCheckpointing(t *testing.T) {
 	training, held := problem(t)
 	run := func(c train.Config) (numbers []float64, seen map[dtype.Type]bool) {
@@ -91,8 +91,8 @@ func TestFitAutocastAndCheckpointing(t *testing.T) {
 	}
 }
 
-// A training that splits its batches, is interrupted and goes on, ends with the bits of one that
-// was not: the split is in the checkpoint.
+// A training that splits its batches, is interrupted and resumes ends with the bits of an
+// uninterrupted one, because the checkpoint contains the split.
 func TestResumeKeepsTheSplit(t *testing.T) {
 	set := pictures(t, 22)
 	run := func(dev *cuda.Device, dir string, resume bool, steps int) (string, string) {

@@ -7,21 +7,21 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Steps of a plan.
+// Numbers of steps for a plan.
 const (
 	probeAfter = 16   // good steps before a larger part is tried
-	probeRetry = 64   // before one that has failed is
-	probeMost  = 8192 // what that grows to, doubled with each failure
+	probeRetry = 64   // good steps before a part that has failed is tried again
+	probeMost  = 8192 // limit of that number, which doubles with each failure
 )
 
-// A plan remembers which sizes of parts fit.
+// A plan keeps track of which part sizes fit into memory.
 type plan struct {
-	limit int // samples that are computed at once at most, whatever fits; 0: no limit
+	limit int // upper bound of samples at once, even if more would fit; 0: none
 	most  int // samples that fit; 0: no batch has failed
-	bad   int // the fewest samples that did not fit since; 0: not known
-	steps int // good ones since something was tried
-	after int // steps before a probe
-	retry int // steps before what failed is tried again
+	bad   int // the smallest number of samples that has failed since; 0: not known
+	steps int // good steps since the last probe
+	after int // good steps before a probe
+	retry int // good steps before a failed size is tried again
 }
 
 func newPlan(limit, after int) plan {
@@ -31,7 +31,7 @@ func newPlan(limit, after int) plan {
 	return plan{limit: limit, after: after, retry: max(probeRetry, 4*after)}
 }
 
-// now is the most samples that are computed at once; 0: batches are whole.
+// now returns the largest number of samples computed at once; 0: batches are whole.
 func (p *plan) now() int {
 	if p.limit > 0 && (p.most == 0 || p.most > p.limit) {
 		return p.limit
@@ -41,15 +41,15 @@ func (p *plan) now() int {
 
 func ceil(n, d int) int { return (n + d - 1) / d }
 
-// parts says into how many parts a batch of n samples is divided, and whether that tries more than
-// is known to fit.
+// parts returns into how many parts to divide a batch of n samples. probe says that the parts are
+// larger than those known to fit.
 func (p *plan) parts(n int) (k int, probe bool) {
 	most := p.now()
 	if most == 0 || n <= most {
 		return 1, false
 	}
 	k = ceil(n, most)
-	least := 1 // parts with which nothing has failed
+	least := 1 // the smallest number of parts with which nothing has failed
 	if p.limit > 0 {
 		least = ceil(n, p.limit)
 	}
@@ -68,9 +68,10 @@ func (p *plan) parts(n int) (k int, probe bool) {
 	return k, false
 }
 
-// failed notes that a probe with parts of size samples did not fit, and returns the parts that do.
+// failed records that a probe with parts of size samples did not fit, and returns the number of
+// parts that does.
 func (p *plan) failed(n, size int) (k int) {
-	if p.bad > 0 && size >= p.bad { // it had failed before
+	if p.bad > 0 && size >= p.bad { // this size had failed before
 		p.retry = min(2*p.retry, probeMost)
 	} else {
 		p.bad = size
@@ -80,15 +81,15 @@ func (p *plan) failed(n, size int) (k int) {
 	return k
 }
 
-// halve notes that size samples did not fit, though they were to, and returns the parts of half as
-// many.
+// halve records that size samples did not fit, although that size had fitted before, and returns
+// the number of parts with half as many samples.
 func (p *plan) halve(n, size int) (k int) {
 	p.most, p.bad, p.steps = ceil(size, 2), size, 0
 	return ceil(n, p.most)
 }
 
-// good notes that a batch of n samples was computed in k parts, and returns the most that fit
-// before and now.
+// good records that a batch of n samples was computed in k parts, and returns the largest number of
+// samples at once, before and now.
 func (p *plan) good(n, k int, probe bool) (before, now int) {
 	before = p.now()
 	p.steps++
@@ -105,12 +106,12 @@ func (p *plan) good(n, k int, probe bool) (before, now int) {
 	return before, p.now()
 }
 
-// state is the plan as a checkpoint keeps it.
+// state returns the plan's state for a checkpoint.
 func (p *plan) state() map[string]any {
 	return map[string]any{"most": int64(p.most), "bad": int64(p.bad), "steps": int64(p.steps), "retry": int64(p.retry)}
 }
 
-// load goes on from a state.
+// load restores a state.
 func (p *plan) load(sd map[string]any) error {
 	var v [4]int
 	for i, key := range []string{"most", "bad", "steps", "retry"} {
@@ -124,7 +125,7 @@ func (p *plan) load(sd map[string]any) error {
 	return nil
 }
 
-// samplesOf is how many samples a batch is of.
+// samplesOf returns the number of samples in a batch.
 func samplesOf(b *data.Batch) int {
 	if len(b.Index) > 0 {
 		return len(b.Index)
@@ -162,7 +163,7 @@ func tensorsOf(b *data.Batch) (out []*tensor.Tensor) {
 	return out
 }
 
-// scopeOf is the scope under which a batch is computed: the youngest of its tensors.
+// scopeOf returns the scope in which a batch is computed: the youngest scope of its tensors.
 func scopeOf(b *data.Batch) *tensor.Scope {
 	if list := tensorsOf(b); len(list) > 0 {
 		return tensor.Youngest(list...)
@@ -170,7 +171,7 @@ func scopeOf(b *data.Batch) *tensor.Scope {
 	return tensor.Root()
 }
 
-// indivisible says why a batch of n samples cannot be divided, "" if it can.
+// indivisible returns why a batch of n samples cannot be divided, or "" if it can.
 func indivisible(b *data.Batch, n int) (why string) {
 	var walk func(v any)
 	walk = func(v any) {
@@ -205,8 +206,8 @@ func indivisible(b *data.Batch, n int) (why string) {
 	return why
 }
 
-// perSample reports whether a list has an element for each of n samples, rather than tensors of all
-// of them.
+// perSample reports whether a list has one element for each of n samples, rather than n tensors
+// that each have all samples.
 func perSample(list []any, n int) bool {
 	if len(list) != n {
 		return false
@@ -219,8 +220,8 @@ func perSample(list []any, n int) bool {
 	return false
 }
 
-// part returns the samples from, …, to-1 of a batch of n in the scope s, on its device. The batch
-// stays as it is.
+// part returns the samples from … to-1 of a batch of n, as a batch in the scope s and on its
+// device. b does not change.
 func part(s *tensor.Scope, b *data.Batch, from, to, n int) *data.Batch {
 	whole := to-from == n
 	seen := map[*tensor.Tensor]*tensor.Tensor{}
@@ -254,7 +255,7 @@ func part(s *tensor.Scope, b *data.Batch, from, to, n int) *data.Batch {
 			out := make([]any, len(v))
 			for i, e := range v {
 				if t, ok := e.(*tensor.Tensor); ok && each && t != nil {
-					out[i] = s.From(t.In(s)) // it is one sample's own
+					out[i] = s.From(t.In(s)) // the tensor belongs to one sample
 				} else {
 					out[i] = walk(e)
 				}
@@ -273,7 +274,7 @@ func part(s *tensor.Scope, b *data.Batch, from, to, n int) *data.Batch {
 		out.Index = b.Index[from:to:to]
 	}
 	out.X, out.Nested.X = walk(b.X).(*tensor.Tensor), walk(b.Nested.X)
-	clear(seen) // targets that are the inputs get handles of their own
+	clear(seen) // a target that is also an input gets a handle of its own
 	out.Y, out.Nested.Y = walk(b.Y).(*tensor.Tensor), walk(b.Nested.Y)
 	return out
 }

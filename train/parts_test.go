@@ -17,8 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// Most is a limit: nothing larger is tried, however many steps are good, batches that are smaller
-// than it included.
+// Most is a limit: no larger part is tried, even after many good steps, or when batches are smaller
+// than Most.
 func TestMostIsALimit(t *testing.T) {
 	m := nn.NewLinear(2, 1)
 	var log []string
@@ -44,8 +44,8 @@ func TestMostIsALimit(t *testing.T) {
 	}
 }
 
-// A loss that is a sum is found out where parts are asked for from the beginning, too; and that a
-// batch cannot be divided is said.
+// A loss that is a sum is also recognised if parts are requested from the start. If a batch cannot
+// be divided, the log says so.
 func TestMostFindsTheReductionOut(t *testing.T) {
 	m := nn.NewSequential(nn.NewLinear(2, 1), nn.NewDropout(0.5))
 	var log []string
@@ -84,8 +84,8 @@ func TestMostFindsTheReductionOut(t *testing.T) {
 	}
 }
 
-// What goes wrong in the function and is no lack of memory goes on as it is, whatever it panics
-// with, and leaves the gradients of earlier batches as they were.
+// A panic of the function that is not a lack of memory passes through, whatever its value. The
+// gradients of earlier batches are restored.
 func TestOtherFailuresGoOn(t *testing.T) {
 	m := nn.NewLinear(2, 1)
 	a, err := train.NewAdapt(train.AdaptConfig{Model: m, Most: 1, Reduction: train.ReductionMean})
@@ -112,7 +112,7 @@ func TestOtherFailuresGoOn(t *testing.T) {
 		func() {
 			defer func() { got = recover() }()
 			_, err := a.Backward(batch(), func(_ *tensor.Scope, b *data.Batch) *tensor.Tensor {
-				if calls++; calls == 2 { // the first part has added to the gradients
+				if calls++; calls == 2 { // the first part has already added to the gradients
 					return fail(b)
 				}
 				return m.Forward(b.X).Mean()
@@ -136,9 +136,9 @@ func TestOtherFailuresGoOn(t *testing.T) {
 	}
 }
 
-// All at once, on a device that is too small: batches that a loader brings there ahead, float16
-// with a scaler whose first steps overflow, parts, clipping, accumulation, and an interruption. It
-// ends with the bits of a training that was not interrupted.
+// Everything at once on a device that is too small: batches that a loader copies there ahead,
+// float16 with a scaler whose first steps overflow, parts, clipping, accumulation, and an
+// interruption. The training ends with the bits of an uninterrupted one.
 func TestFitOnATinyDeviceGoesOn(t *testing.T) {
 	set := pictures(t, 40)
 	run := func(dir string, resume bool, steps int) (string, string) {
@@ -157,7 +157,7 @@ func TestFitOnATinyDeviceGoesOn(t *testing.T) {
 		}
 		return everything(m, opt, l, g) + fmt.Sprint(scaler.Value(), scaler.GrowthTracker()), log.String()
 	}
-	if testing.Short() { // for the race detector, without the interruption
+	if testing.Short() { // under the race detector, without the interruption
 		run(t.TempDir(), false, 4)
 		return
 	}

@@ -11,119 +11,118 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A PlannedStep is a training step that [Plan] runs.
+// A PlannedStep is the training step that [Plan] runs.
 type PlannedStep struct {
-	Model     any             // whose parameters and buffers are the weights
-	Optimizer optim.Optimizer // nil: nothing is trained, and Loss runs without a graph
-	// Loss makes a batch and computes its loss, in scope s, which is closed after the step. What
-	// the batch holds does not matter.
+	Model     any             // its parameters and buffers count as weights
+	Optimizer optim.Optimizer // nil: no training, Loss runs without a graph
+	// Loss makes a batch and computes its loss, in scope s, which is closed after the step. The
+	// values of the batch do not matter.
 	Loss func(s *tensor.Scope) *tensor.Tensor
-	// Accumulate is how many losses are computed, with a backward pass each, for a step of the
-	// optimizer; 0 stands for 1.
+	// Accumulate is the number of losses, each with a backward pass, in one step of the optimizer;
+	// 0 means 1.
 	Accumulate int
 }
 
-// A PlanConfig says for which device a step is planned.
+// A PlanConfig describes the device for which a step is planned.
 type PlanConfig struct {
-	// Machine is the one whose rates the estimate of time takes, and whose memory is asked for
-	// where Memory is 0. One of [GPUs] or [MeasureCPU]'s. The zero value plans for a GPU of unknown
-	// rates.
+	// Machine has the rates for the estimate of time, and the memory if Memory is 0. Use one of
+	// [GPUs], or [MeasureCPU]. The zero value plans for a GPU with unknown rates.
 	Machine Machine
-	// Memory is the bytes that the device has for the program, 0 for those of Machine; if these are
-	// not known either, no end of memory is looked for.
+	// Memory is the number of bytes that the program can use on the device; 0: as Machine says. If
+	// Machine does not say either, memory is unlimited.
 	Memory int
 	Batch  int // the size of the batch, at least 1
-	// MaxBatch is the largest size of batch that is tried to find out which still fits; 0: that is
-	// not asked.
+	// MaxBatch is the largest batch size to try when looking for the largest that fits; 0: do not
+	// look for it.
 	MaxBatch int
 }
 
-// A Breakdown says what the memory in use at the peak is of, in bytes. Its fields add up to it.
+// A Breakdown divides the memory in use at the peak, in bytes, by purpose. Its fields add up to the
+// peak.
 type Breakdown struct {
 	Weights   int // parameters and buffers of the model
 	Gradients int // of the parameters
-	Optimizer int // what it remembers
-	// what the forward pass has left: values saved for the gradients, batch and results
+	Optimizer int // state of the optimizer
+	// left by the forward pass: tensors saved for the gradients, the batch, and results
 	Activations int
-	// what lives shorter than a pass: intermediate results, gradients on their way, memory of a
-	// kernel for itself
+	// freed within a pass: intermediate results, gradients in transit, scratch memory of kernels
 	Workspace int
-	Other     int // what was there before the step and is nothing of the above
-	Rounding  int // of the allocator, whose blocks are larger than what was asked for
+	Other     int // allocated before the step, and none of the above
+	Rounding  int // by the allocator, whose blocks are larger than requested
 }
 
-// total adds the fields up.
+// total returns the sum of the fields.
 func (b Breakdown) total() int {
 	return b.Weights + b.Gradients + b.Optimizer + b.Activations + b.Workspace + b.Other + b.Rounding
 }
 
-// FLOPs counts arithmetic operations as [device.Work] does: a multiplication and an addition are
-// two, an exponential is the twenty or so that it is made of.
+// FLOPs counts arithmetic operations as [device.Work] does. A multiplication and an addition are
+// two operations; an exponential is the roughly twenty of which it consists.
 type FLOPs struct {
 	Forward, Backward, Optimizer int
-	// of Forward and Backward, those of matrix products, convolutions and attention, which is what
-	// PyTorch's counters count
+	// the operations of Forward and Backward in matrix products, convolutions and attention, which
+	// are those that PyTorch's counters count
 	MatMul int
 }
 
-// Total is all of them.
+// Total returns the operations of the whole step.
 func (f FLOPs) Total() int { return f.Forward + f.Backward + f.Optimizer }
 
-// A Report is what a step takes.
+// A Report has the resources that a step needs.
 type Report struct {
 	Machine    string // its name
-	Memory     int    // bytes of the device, 0 where that was not given
+	Memory     int    // bytes of the device, 0 if unlimited
 	Batch      int
-	Parameters int // elements of the parameters
+	Parameters int // number of elements of all parameters
 
-	// Peak is the memory in use at the highest point of a step, once the optimizer's state is
-	// there: what torch.cuda.max_memory_allocated tells. Reserved is what the allocator holds from
-	// the driver for it, its cache included.
+	// Peak is the most memory in use during a step, once the optimizer's state exists:
+	// torch.cuda.max_memory_allocated. Reserved is the memory that the allocator then holds from
+	// the driver, including its cache.
 	Peak, Reserved int
 	Breakdown      Breakdown
-	// At says during which operation the peak was: "matmul, backward".
+	// At is the operation and the pass at the peak: "matmul, backward".
 	At string
 
 	FLOPs   FLOPs
-	Bytes   int // that the kernels must at least read and write
-	Kernels int // launched on a GPU; primitives on a CPU
+	Bytes   int // bytes that the kernels must at least read and write
+	Kernels int // number of kernel launches on a GPU, of primitives on a CPU
 
-	// Launches is how many kernels a GPU is asked to run, 0 on a CPU. Modules is how many different
-	// ones there are among them, each of which the driver loads and at first compiles.
+	// Launches is the number of kernel launches on a GPU, 0 on a CPU. Modules is the number of
+	// different kernels among them. The driver loads each, and compiles it the first time.
 	Launches, Modules int
 	Units             Units
-	// Least is the least time of the step in seconds on each of [GPUs], by name. Of each primitive
-	// the longer of two counts: its operations at the peak of the units that do them, and its bytes
-	// at the full bandwidth. Copies within the device count by their bytes. Launches are not in it:
-	// see [LaunchSeconds]. The kernels are those for the planned Machine. On a CPU it is nil.
+	// Least is the minimum time of the step in seconds on each of [GPUs], by name; nil on a CPU.
+	// For each primitive it is the longer of two times: its operations at the peak rate of their
+	// units, and its bytes at the full bandwidth. Copies within the device count their bytes.
+	// Launches are not included: see [LaunchSeconds]. The kernels are those for the planned
+	// Machine.
 	Least map[string]float64
-	// Seconds is the estimate of a step's time, see [Machine]; 0 where the machine has no rates.
+	// Seconds is the estimate of a step's time, see [Machine]; 0 if the machine has no rates.
 	Seconds float64
 
 	// Fits says whether the step runs within Memory.
 	Fits bool
-	// MaxBatch is the largest size of batch up to the configuration's whose step runs within
-	// Memory, 0 if none does or that was not asked. It is the configuration's MaxBatch where also
-	// that fits.
+	// MaxBatch is the largest batch size, up to the configuration's MaxBatch, whose step runs
+	// within Memory. It is 0 if none does, or if the configuration's MaxBatch is 0.
 	MaxBatch int
 }
 
-var planning sync.Mutex // there is one tracer
+var planning sync.Mutex // a process has one tracer
 
-// Plan runs a training step on a device without memory ([device.OpenMeta]) and reports what it
-// takes: memory, operations and, for a known machine, time. Nothing is computed, so that it answers
-// in a moment, for models of any size, without the GPU.
+// Plan runs a training step on a device without memory ([device.OpenMeta]) and reports what the
+// step needs: memory, operations and, for a machine with known rates, time. It computes no values,
+// so it is quick for models of any size and needs no GPU.
 //
-// build makes model and optimizer for batches of that size, in scope s (nn.In(s)), on whose device
-// all has to be. The step is run twice: in the first the optimizer makes its state, the second is
-// what is reported. Kernels and allocator are those of a run on the device, so the peak is its
-// peak. What NVIDIA's driver keeps on the GPU for itself (context and code) is not counted. On the
-// CPU the pool's memory is counted: not buffers below 64 KiB, the data set, and Go's own heap.
+// build makes model and optimizer for the given batch size, in scope s (nn.In(s)). Everything must
+// be on the device of s. The step runs twice: in the first run the optimizer allocates its state,
+// and the second run is reported. Kernels and allocator are those of a real run, so the peak is the
+// real one. Not counted is the memory that NVIDIA's driver uses on the GPU (context and code). On a
+// CPU the pool's memory is counted, but not buffers below 64 KiB, the data set, and Go's own heap.
 //
-// A step that does not fit is no error: Fits is false, and Peak what it would take. Whatever reads
-// a value in the step (Item, a shape that depends on data) is a *[tensor.Error] that wraps
-// [device.ErrNoValues]; the program has to import the driver (cuda, for GPUs). What is wrong with
-// the settings is an *[Error]. Plan takes the process's tracer, and fails while a profiler runs.
+// A step that does not fit is no error: Fits is false, and Peak is what the step would need. A step
+// that reads a value (Item, a shape that depends on data) fails with a *[tensor.Error] that wraps
+// [device.ErrNoValues]. The program must import the driver (cuda, for GPUs). Wrong settings are an
+// *[Error]. Plan needs the process's tracer, so it fails while a profiler runs.
 func Plan(build func(s *tensor.Scope, batch int) *PlannedStep, c PlanConfig) (*Report, error) {
 	if c.Machine.Kind == "" {
 		c.Machine.Kind = "cuda"
@@ -162,19 +161,19 @@ func Plan(build func(s *tensor.Scope, batch int) *PlannedStep, c PlanConfig) (*R
 	return r, nil
 }
 
-// What a device without memory can be asked for.
+// bounds of the memory of a device without memory
 const (
 	minPlanned = 1 << 20
 	maxPlanned = 1 << 42
 )
 
-// largest looks for the largest batch that fits. What the allocator holds grows nearly in
-// proportion to the batch, so two runs tell about which batch fits. The runs that follow look for
-// the largest one, beside which one more sample does not fit.
+// largest finds the largest batch that fits. The allocator's memory grows nearly in proportion to
+// the batch, so two runs give an estimate. Further runs then find the exact size: the largest that
+// fits, while one sample more does not.
 func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits bool, held int) (int, error) {
-	// the largest known to fit, the least known or taken not to
+	// the largest batch known to fit, and the smallest that is known or assumed not to fit
 	good, bad := 0, c.MaxBatch+1
-	// two runs, the first of the smaller batch
+	// two runs, the smaller batch first
 	known := [2]struct{ batch, held int }{1: {c.Batch, held}}
 	try := func(n int) (bool, error) {
 		t, err := c.run(build, n, c.Memory, false)
@@ -201,7 +200,7 @@ func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits b
 	} else {
 		bad = min(bad, c.Batch)
 	}
-	// how far before the least that does not fit the next is looked for; 0: none has been found
+	// how far below bad the next size is tried, as a fraction; 0: no size has failed yet
 	back := 0.0
 	for bad-good > 1 {
 		n := good + (bad-good)/2
@@ -223,7 +222,7 @@ func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits b
 		case err != nil:
 			return 0, err
 		case ok && back > 0:
-			back = 1 // between the two by halves
+			back = 1 // bisect from now on
 		case !ok && back == 0:
 			back = 0.02
 		case !ok:
@@ -233,7 +232,7 @@ func (c *PlanConfig) largest(build func(*tensor.Scope, int) *PlannedStep, fits b
 	return good, nil
 }
 
-// run runs two steps on a device without memory and traces the second.
+// run runs two steps on a device without memory, and traces the second.
 func (c *PlanConfig) run(build func(*tensor.Scope, int) *PlannedStep, batch, memory int, traced bool) (t *planTrace, err error) {
 	dev, err := device.OpenMeta(c.Machine.Kind, device.MetaConfig{Memory: memory, Capability: c.Machine.Capability})
 	if err != nil {
@@ -265,7 +264,7 @@ func (c *PlanConfig) run(build func(*tensor.Scope, int) *PlannedStep, batch, mem
 	return t, nil
 }
 
-// step is a training step in scope s.
+// step runs a training step in scope s.
 func (t *planTrace) step(s *tensor.Scope, p *PlannedStep) {
 	var modes []tensor.Option
 	if p.Optimizer == nil {

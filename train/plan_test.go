@@ -22,12 +22,12 @@ import (
 
 type builder = func(s *tensor.Scope, batch int) *train.PlannedStep
 
-// adamW is a step of a model that maps a batch to a loss.
+// adamW returns a training step with AdamW for a model and its loss.
 func adamW(m any, loss func(s *tensor.Scope) *tensor.Tensor) *train.PlannedStep {
 	return &train.PlannedStep{Model: m, Optimizer: optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4}), Loss: loss}
 }
 
-// images is a step of a classifier.
+// images returns a builder for the training step of an image classifier.
 func images(make func(o nn.Option) nn.Module, dims ...int) builder {
 	return func(s *tensor.Scope, batch int) *train.PlannedStep {
 		m := make(nn.In(s))
@@ -77,7 +77,7 @@ var small = []struct {
 	}, [3]int{1, 4, 9}},
 }
 
-// What ops save for gradients can lie on the host in a plan too, where it takes pages of nothing.
+// A plan also supports offloading saved tensors to the host, whose memory then has no contents.
 func TestPlanOffloads(t *testing.T) {
 	gpt := models.GPTConfig{Vocab: 1000, Context: 512, Layers: 8, Heads: 8, Width: 512}
 	saved := func(modes ...tensor.Option) builder {
@@ -105,13 +105,14 @@ func TestPlanOffloads(t *testing.T) {
 	if there.Breakdown.Activations > here.Breakdown.Activations/4 || there.Peak > here.Peak/2 {
 		t.Errorf("%d bytes with what is saved on the host, %+v; %d without, %+v", there.Peak, there.Breakdown, here.Peak, here.Breakdown)
 	}
-	// Memory that is not pinned is the program's own, and there is nothing to put there.
+	// Memory that is not page-locked is ordinary memory of the program, and the plan has no values
+	// to copy there.
 	if _, err := train.Plan(saved(autograd.SaveOnCPU(false)), c); !errors.Is(err, device.ErrNoValues) {
 		t.Errorf("saved in memory that is not pinned: %v", err)
 	}
 }
 
-// peakOf runs the step on a device with memory, and returns the peak of the second.
+// peakOf runs the step on a device with memory, and returns the peak of the second run.
 func peakOf(t *testing.T, dev device.Device, build builder, batch int) int {
 	t.Helper()
 	tensor.Do(func(s *tensor.Scope) {
@@ -129,7 +130,7 @@ func peakOf(t *testing.T, dev device.Device, build builder, batch int) int {
 	return dev.Stats().AllocatedPeak
 }
 
-// What is planned is what a GPU takes: to a block.
+// The planned peak equals that of a GPU, to the block.
 func TestPlanPredictsThePeak(t *testing.T) {
 	const memory = 64 << 20
 	for i, m := range small {
@@ -165,8 +166,8 @@ func TestPlanPredictsThePeak(t *testing.T) {
 	}
 }
 
-// The operations of a step are those of its units, and the least times those of the one primitive
-// that there is, whichever unit does it.
+// The units' operations add up to those of the step. If a step has a single primitive, the minimum
+// times are those of that primitive, for each unit.
 func TestPlanUnits(t *testing.T) {
 	const n = 4096
 	for _, typ := range []dtype.Type{dtype.F32, dtype.F64, dtype.BF16} {
@@ -207,7 +208,7 @@ func TestPlanUnits(t *testing.T) {
 	}
 }
 
-// A plan for the CPU is of what its pool counts.
+// A plan for the CPU counts the memory that the CPU's pool counts.
 func TestPlanForTheCPU(t *testing.T) {
 	dev := tensor.Zeros(1).Device()
 	for _, m := range small {
@@ -229,7 +230,7 @@ func TestPlanBreakdown(t *testing.T) {
 	build := func(s *tensor.Scope, batch int) *train.PlannedStep {
 		l1, l2 := nn.NewLinear(width, hidden, nn.In(s), nn.NoBias()), nn.NewLinear(hidden, width, nn.In(s), nn.NoBias())
 		m := nn.NewSequential(l1, nn.Tanh{}, l2)
-		table := s.Zeros(128, 128) // neither the model's nor the step's
+		table := s.Zeros(128, 128) // belongs neither to the model nor to the step
 		return adamW(m, func(s *tensor.Scope) *tensor.Tensor {
 			_ = table
 			return m.Forward(s.Zeros(batch, width)).Square().Mean()
@@ -250,25 +251,26 @@ func TestPlanBreakdown(t *testing.T) {
 	if b.Rounding < 0 || b.Rounding > r.Peak/50 || r.Reserved < r.Peak || !r.Fits || r.At == "" {
 		t.Errorf("%+v", r)
 	}
-	// 2·batch·in·out for each of two layers; backwards the same for the weights of both, and for
-	// the input of the second. What a product does to its results, the hyperbolic tangent here,
-	// counts with it.
+	// 2·batch·in·out operations for each of two layers. Backward needs the same for the weights of
+	// both layers, and for the input of the second layer. The hyperbolic tangent counts with its
+	// product.
 	const product, slack = 2 * batch * width * hidden, 100 * batch * hidden
 	if f := r.FLOPs; f.MatMul < 5*product || f.MatMul > 5*product+slack || f.Forward < 2*product || f.Forward > 3*product || f.Backward < 3*product || f.Total() != f.Forward+f.Backward+f.Optimizer {
 		t.Errorf("%+v, a product is %d", f, product)
 	}
-	// With gradients kept until the optimizer has run the peak of so few samples is there.
+	// Gradients are kept until the optimizer has run, so with few samples the peak is in the
+	// optimizer's step.
 	if b.Gradients != weights {
 		t.Errorf("gradients %d of %d, at %s", b.Gradients, weights, r.At)
 	}
-	// Two losses a step take no more memory than one but for the gradients in between, and twice
-	// the work.
+	// Two losses in a step need no more memory than one, except for the gradients in between, and
+	// twice the operations.
 	twice := func(s *tensor.Scope, n int) *train.PlannedStep { p := build(s, n); p.Accumulate = 2; return p }
 	r2, err := train.Plan(twice, train.PlanConfig{Batch: batch, Memory: 1 << 30})
 	if err != nil || r2.FLOPs.MatMul != 2*r.FLOPs.MatMul || r2.Peak < r.Peak || r2.Peak > r.Peak+2*weights {
 		t.Errorf("accumulation: %+v, %v", r2, err)
 	}
-	// Nothing is trained: neither gradients nor an optimizer's state.
+	// Without training there are neither gradients nor an optimizer's state.
 	frozen := func(s *tensor.Scope, n int) *train.PlannedStep { p := build(s, n); p.Optimizer = nil; return p }
 	r3, err := train.Plan(frozen, train.PlanConfig{Batch: batch, Memory: 1 << 30})
 	if err != nil || r3.FLOPs.Backward != 0 || r3.FLOPs.MatMul < 2*product || r3.FLOPs.MatMul > 2*product+slack || r3.Breakdown.Gradients+r3.Breakdown.Optimizer != 0 || r3.Peak > r.Peak/2 {
@@ -276,7 +278,7 @@ func TestPlanBreakdown(t *testing.T) {
 	}
 }
 
-// The largest batch fits, and one more does not.
+// The largest batch fits, and one more sample does not.
 func TestPlanLargestBatch(t *testing.T) {
 	build := images(func(o nn.Option) nn.Module { return models.NewMLP([]int{512, 512, 10}, 0, o) }, 512)
 	fits := func(n int) bool {
@@ -286,7 +288,7 @@ func TestPlanLargestBatch(t *testing.T) {
 		}
 		return r.Fits
 	}
-	for _, first := range []int{1, 700, 1 << 20} { // small, near, and too large
+	for _, first := range []int{1, 700, 1 << 20} { // far below, near, and above the largest batch
 		r, err := train.Plan(build, train.PlanConfig{Batch: first, Memory: 32 << 20, MaxBatch: 1 << 24})
 		if err != nil {
 			t.Fatal(err)
@@ -352,8 +354,8 @@ func TestPlanMistakes(t *testing.T) {
 	}
 }
 
-// The roofline of a known GPU: a matrix product of half precision is bound by the tensor cores, an
-// addition by the memory, and what is tiny by the launch.
+// The roofline of a known GPU: a half-precision matrix product is limited by the tensor cores, an
+// addition by the memory, and a tiny kernel by its launch.
 func TestPlanSeconds(t *testing.T) {
 	gpu, err := train.FindGPU("A100")
 	if err != nil {
@@ -393,8 +395,8 @@ func TestPlanSeconds(t *testing.T) {
 	}
 }
 
-// FindGPU takes a GPU's name as people, shops and nvidia-smi write it, and no name of another
-// variant.
+// FindGPU accepts a GPU's name as people, shops and nvidia-smi write it, and rejects names of other
+// variants.
 func TestFindGPUSpellings(t *testing.T) {
 	for name, list := range map[string][]string{
 		"4090": {"4090", "rtx4090", "RTX 4090", "rtx-4090", "geforce-rtx-4090", "NVIDIA GeForce RTX 4090", "rtx_4090"},

@@ -24,7 +24,7 @@ func (p phase) String() string {
 	return [...]string{"building", "forward", "backward", "optimizer", "between passes"}[p]
 }
 
-// kind is what a block of memory is of.
+// kind is the purpose of a block of memory.
 type kind uint8
 
 const (
@@ -33,26 +33,26 @@ const (
 	gradient
 	remembered
 	activation
-	older // than the step
+	older // allocated before the step
 )
 
 // uncounted is the size below which the CPU's buffers are not counted.
 const uncounted = 64 << 10
 
-// block is memory that was handed out.
+// block is allocated memory.
 type block struct {
 	bytes int
 	op    string
 	kind  kind
 }
 
-// change is a block that is handed out, or with freed given back.
+// change is the allocation of a block or, with freed, its release.
 type change struct {
 	b     *block
 	freed bool
 }
 
-// deaf is a tracer that hears of nothing, for those that hear of some.
+// deaf is a tracer that ignores all events, to be embedded in tracers that handle some.
 type deaf struct{}
 
 func (deaf) Wants() device.TraceWants        { return device.TraceWants{} }
@@ -64,7 +64,7 @@ func (deaf) Copy(device.CopyEvent)           {}
 func (deaf) Sync(device.SyncEvent)           {}
 func (deaf) Memory(device.MemoryEvent)       {}
 
-// planTrace hears of the work of one device.
+// planTrace traces the work of one device.
 type planTrace struct {
 	deaf
 	dev     device.Device
@@ -74,23 +74,23 @@ type planTrace struct {
 	mu       sync.Mutex
 	phase    phase
 	live     map[uintptr]*block
-	modules  map[string]bool // the kernels that were launched
+	modules  map[string]bool // names of the kernels that were launched
 	measured bool
-	start    []*block // live at the start of the measured step
+	start    []*block // live blocks when the measured step began
 	changes  []change // since then
 	peak     int
-	peakAt   int // how many changes had been by then
+	peakAt   int // number of changes at the peak
 	peakOp   string
 }
 
 var _ device.Tracer = (*planTrace)(nil)
 
-// Wants asks for memory, and for the shapes by which the CPU's rates differ.
+// Wants asks for memory events, and for shapes if the CPU's rates need them.
 func (t *planTrace) Wants() device.TraceWants {
 	return device.TraceWants{Memory: true, KernelShapes: t.machine.cpu != nil}
 }
 
-// Kernel adds a primitive's work and time up.
+// Kernel adds a primitive's work and time to the report.
 func (t *planTrace) Kernel(k device.KernelEvent) {
 	if k.Device != t.dev {
 		return
@@ -122,7 +122,7 @@ func (t *planTrace) Kernel(k device.KernelEvent) {
 	}
 }
 
-// Copy adds a copy's time.
+// Copy adds a copy's time to the report.
 func (t *planTrace) Copy(c device.CopyEvent) {
 	if c.Device != t.dev {
 		return
@@ -140,7 +140,7 @@ func (t *planTrace) Copy(c device.CopyEvent) {
 	}
 }
 
-// Memory keeps what happens to memory.
+// Memory records an allocation or a release.
 func (t *planTrace) Memory(m device.MemoryEvent) {
 	if m.Device != t.dev || m.Pinned || t.machine.cpu != nil && m.Bytes < uncounted {
 		return
@@ -172,7 +172,7 @@ func (t *planTrace) enter(p phase) {
 	t.mu.Unlock()
 }
 
-// begin is called when the model is there.
+// begin starts the report, once the model is built.
 func (t *planTrace) begin(p *PlannedStep) {
 	t.report = &Report{Parameters: nn.Count(p.Model)}
 	if !strings.HasPrefix(t.machine.Kind, "cpu") {
@@ -183,7 +183,7 @@ func (t *planTrace) begin(p *PlannedStep) {
 	}
 }
 
-// mark says of what a tensor's memory is.
+// mark sets the purpose of a tensor's memory.
 func (t *planTrace) mark(x *tensor.Tensor, k kind) {
 	if x == nil || x.Device() != t.dev {
 		return
@@ -210,7 +210,7 @@ func (t *planTrace) measure() {
 	t.measured = true
 }
 
-// forwarded marks what the forward pass leaves.
+// forwarded marks what the forward pass has left as activations.
 func (t *planTrace) forwarded() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -221,14 +221,14 @@ func (t *planTrace) forwarded() {
 	}
 }
 
-// gradients marks those of the parameters.
+// gradients marks the parameters' gradients.
 func (t *planTrace) gradients(p *PlannedStep) {
 	for _, x := range nn.Parameters(p.Model) {
 		t.mark(x.Grad(), gradient)
 	}
 }
 
-// finish makes the report of what was measured.
+// finish completes the report.
 func (t *planTrace) finish(p *PlannedStep) {
 	if p.Optimizer != nil {
 		t.markTree(p.Optimizer.StateDict())

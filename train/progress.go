@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// A Progress shows how far a training is: a bar that is redrawn on a terminal, a line now and then
-// elsewhere. It is used by one goroutine.
+// A Progress shows the progress of a training: on a terminal a bar that is redrawn, elsewhere a
+// line from time to time. Use it from one goroutine only.
 type Progress struct {
 	w        io.Writer
 	terminal bool
@@ -21,17 +21,17 @@ type Progress struct {
 	width    int
 }
 
-// NewProgress returns one that writes to w, which may be a terminal.
+// NewProgress returns a Progress that writes to w, which may be a terminal.
 func NewProgress(w io.Writer) *Progress {
 	f, ok := w.(*os.File)
 	return &Progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd()))}
 }
 
-// Begin says from which step on the time is counted.
+// Begin starts the clock for the estimate of the time left, after step steps.
 func (p *Progress) Begin(step int) { p.start, p.from = time.Now(), step }
 
-// Step reports that step n of total is done, counted from 1; total 0 means that it is not known. On
-// a terminal the bar is redrawn ten times a second; elsewhere this does nothing.
+// Step reports that n of total steps are done; a total of 0 means that it is not known. On a
+// terminal it redraws the bar at most ten times a second; elsewhere it does nothing.
 func (p *Progress) Step(n, total int, text string) {
 	if !p.due(n, total) {
 		return
@@ -51,7 +51,7 @@ func (p *Progress) Step(n, total int, text string) {
 		line = fmt.Sprintf("[%s%s] %d/%d  %s%v left", strings.Repeat("█", full), strings.Repeat("·", cells-full), n, total, text, left)
 	}
 	if f, ok := p.w.(*os.File); ok {
-		// a line that wraps could not be drawn over
+		// a line that wraps could not be overwritten
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 1 {
 			r := []rune(line)
 			line = string(r[:min(len(r), width-1)])
@@ -67,17 +67,16 @@ func (p *Progress) due(n, total int) bool {
 	return p.terminal && (n == total || time.Since(p.drawn) >= 100*time.Millisecond)
 }
 
-// part returns the progress of something within, which is drawn in the place of p until p is drawn
-// again.
+// part returns the progress of an inner task. It is drawn in place of p until p is drawn again.
 func (p *Progress) part() *Progress {
 	now := time.Now()
 	return &Progress{w: p.w, terminal: p.terminal, width: p.width, start: now, drawn: now}
 }
 
-// lineEvery is how often tell prints a line where there is no terminal.
+// lineEvery is how often tell prints a line without a terminal.
 var lineEvery = 10 * time.Second
 
-// tell is Step, and a line now and then where there is no terminal.
+// tell is Step on a terminal; elsewhere it prints a line from time to time.
 func (p *Progress) tell(n, total int, what string) {
 	if p.terminal {
 		p.Step(n, total, what)
@@ -95,7 +94,7 @@ func (p *Progress) tell(n, total int, what string) {
 	p.Line(fmt.Sprintf("%s: batch %d%s", what, n, of))
 }
 
-// Line prints a line of text, above the bar where there is one.
+// Line prints a line of text, above the bar if there is one.
 func (p *Progress) Line(text string) {
 	if p.terminal {
 		fmt.Fprint(p.w, "\r"+text+strings.Repeat(" ", max(p.width-len([]rune(text)), 0))+"\n")

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// fewSteps is a training of so many steps.
+// fewSteps returns the configuration of a training with this number of steps.
 func fewSteps(t *testing.T, steps int) Config {
 	t.Helper()
 	set, err := data.NewTensorDataset(tensor.Ones(steps*2, 3), tensor.From(make([]int64, steps*2)))
@@ -28,8 +28,8 @@ func fewSteps(t *testing.T, steps int) Config {
 	return Config{Model: m, Optimizer: optim.NewSGD(nn.Parameters(m), optim.SGDConfig{LR: 0.1}), Train: loader, Epochs: 1}
 }
 
-// The loss is on the progress line of a training that is shorter than what is collected on the
-// device.
+// The progress line shows the loss even if the training is shorter than the number of losses
+// collected on the device.
 func TestLossOnTheLineOfShortRuns(t *testing.T) {
 	tr, err := newTrainer(fewSteps(t, 3))
 	if err != nil {
@@ -47,7 +47,7 @@ func TestLossOnTheLineOfShortRuns(t *testing.T) {
 	}
 }
 
-// An evaluation shows how far it is: a line now and then, on a terminal a bar.
+// An evaluation shows its progress: a line from time to time, or a bar on a terminal.
 func TestEvaluationShowsProgress(t *testing.T) {
 	was := lineEvery
 	defer func() { lineEvery = was }()

@@ -8,23 +8,23 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// RegressionMetric is how far numbers that a model gives are from those that are wanted, in their
-// unit. Its Value is the RMSE.
+// RegressionMetric measures the distance between a model's outputs and the targets, in their unit.
+// Its Value is the RMSE.
 type RegressionMetric struct {
-	sums counter // of the targets, their squares, the absolute errors, the squared errors
+	sums counter // sums of targets, squared targets, absolute errors and squared errors
 	seen int
 }
 
-// NewRegression returns the errors of outputs for targets of the same shape; an output may have a
-// last dimension of 1 more.
+// NewRegression returns a metric for outputs and targets of the same shape. An output may have an
+// additional last dimension of size 1.
 func NewRegression() *RegressionMetric {
 	return &RegressionMetric{sums: counter{t: dtype.F64, n: 4}}
 }
 
-// Name is "rmse".
+// Name returns "rmse".
 func (m *RegressionMetric) Name() string { return "rmse" }
 
-// Update adds a batch: outputs and targets of one shape, or outputs of [..., 1] and targets of
+// Update adds a batch: outputs and targets of the same shape, or outputs [..., 1] and targets
 // [...].
 func (m *RegressionMetric) Update(output, target *tensor.Tensor) {
 	update(output, func(s *tensor.Scope) {
@@ -41,14 +41,15 @@ func (m *RegressionMetric) Update(output, target *tensor.Tensor) {
 	m.seen += target.Size()
 }
 
-// Value is the root of the mean squared error; NaN before the first batch.
+// Value returns the root of the mean squared error; NaN before the first batch.
 func (m *RegressionMetric) Value() float64 { return math.Sqrt(m.sums.read()[3] / float64(m.seen)) }
 
 // MAE returns the mean absolute error; NaN before the first batch.
 func (m *RegressionMetric) MAE() float64 { return m.sums.read()[2] / float64(m.seen) }
 
-// R2 returns the coefficient of determination, 1 − Σ(ŷ−y)² / Σ(y−ȳ)²: 1 where every output is
-// right, 0 for a model that gives the mean of the targets. NaN where all targets are the same.
+// R2 returns the coefficient of determination, 1 − Σ(ŷ−y)² / Σ(y−ȳ)². It is 1 if every output is
+// right, and 0 for a model that always returns the mean of the targets. It is NaN if all targets
+// are equal.
 func (m *RegressionMetric) R2() float64 {
 	v, n := m.sums.read(), float64(m.seen)
 	spread := v[1] - float64(v[0]*v[0])/n
@@ -58,5 +59,5 @@ func (m *RegressionMetric) R2() float64 {
 	return 1 - v[3]/spread
 }
 
-// Reset forgets the batches.
+// Reset discards the batches.
 func (m *RegressionMetric) Reset() { m.sums.reset(); m.seen = 0 }

@@ -13,21 +13,21 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Rehearsing says when [Fit] loads the kernels of a step before it makes the first: see
+// Rehearsing says on which devices [Fit] loads the kernels of a step before the first step: see
 // [Config].Rehearse.
 type Rehearsing uint8
 
 // The kinds of Rehearsing.
 const (
 	RehearseOnGPU  Rehearsing = iota // on a GPU that is not emulated
-	RehearseNever                    // kernels are loaded as they come
+	RehearseNever                    // kernels are loaded when they are first launched
 	RehearseAlways                   // on emulated GPUs too
 )
 
 // Rehearse loads the kernels of a step before the step is made, several at once. So the first step
-// of a program does not wait for the driver to compile them one after the other. step is run once
-// on a device without memory that plans as dev does ([device.Rehearser]), in a scope on it and with
-// a generator of its own. All that it uses it makes there, the model too:
+// does not wait for the driver to compile one kernel after another. Rehearse runs step once on a
+// device without memory that plans as dev does ([device.Rehearser]), in a scope with its own
+// generator. step must make everything that it uses in this scope, including the model:
 //
 //	err := train.Rehearse(ctx, dev, func(s *tensor.Scope) {
 //		m := models.NewGPT(config, nn.In(s))
@@ -37,15 +37,16 @@ const (
 //		opt.Step()
 //	}, nil)
 //
-// progress, which may be nil, is told how many of all kernels are loaded. A device that compiles
-// nothing, as the CPU, is a success at once. What fails is no obstacle to the step itself,
-// which then loads what it needs. The error is that of step, where what reads a value is a
-// *[tensor.Error] that wraps [device.ErrNoValues], or that of Load. [Fit] does this by itself.
+// progress, which may be nil, is called with the number of kernels loaded so far and the total. For
+// a device that compiles nothing, such as the CPU, Rehearse succeeds at once. A failure does not
+// prevent the step itself, which then loads its kernels when it launches them. The error is that of
+// step or of loading. A step that reads a value fails with a *[tensor.Error] that wraps
+// [device.ErrNoValues]. [Fit] rehearses by itself.
 func Rehearse(ctx context.Context, dev device.Device, step func(s *tensor.Scope), progress func(done, all int)) error {
 	return rehearseIn(ctx, tensor.Root(), dev, step, progress)
 }
 
-// rehearseIn is Rehearse with a step inside the scope in.
+// rehearseIn is Rehearse with step inside the scope in.
 func rehearseIn(ctx context.Context, in *tensor.Scope, dev device.Device, step func(s *tensor.Scope), progress func(done, all int)) error {
 	r, ok := dev.(device.Rehearser)
 	if !ok {
@@ -61,8 +62,7 @@ func rehearseIn(ctx context.Context, in *tensor.Scope, dev device.Device, step f
 	return r.Load(ctx, stage, progress)
 }
 
-// unrehearsed says why a step cannot be run on a copy of the model without the program's noticing;
-// "": it can.
+// unrehearsed returns why a step on a copy of the model would have side effects; "": it would not.
 func (t *trainer) unrehearsed() string {
 	switch {
 	case t.c.given && t.c.Replica == nil:
@@ -77,8 +77,8 @@ func (t *trainer) unrehearsed() string {
 	return ""
 }
 
-// rehearse loads the kernels of steps of batches as b, before the first of them. Where that fails
-// the training goes on without, and Log is told.
+// rehearse loads the kernels for batches like b, before the first step. If it fails the training
+// goes on without it, and Log says so.
 func (t *trainer) rehearse(ctx context.Context, b *data.Batch, n int) {
 	if t.rehearsed {
 		return
@@ -110,10 +110,10 @@ func (t *trainer) rehearse(ctx context.Context, b *data.Batch, n int) {
 	}
 }
 
-// rehearseOn does it for one of several devices.
+// rehearseOn rehearses on one of the training's devices.
 func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Batch, n, devices int) (err error) {
 	defer func() {
-		// Whatever the program does there, it does again in the step, which nothing has touched.
+		// The program panicked. It will do so again in the real step, which reports it.
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the rehearsal has failed: %v", r)
 		}
@@ -144,8 +144,8 @@ func (t *trainer) rehearseOn(ctx context.Context, dev device.Device, b *data.Bat
 	return err
 }
 
-// act makes a step of a copy of the model for per of a batch's n samples, in a scope s on a device
-// without memory.
+// act makes a step of a copy of the model, with per of a batch's n samples, in a scope s on a
+// device without memory.
 func (t *trainer) act(s *tensor.Scope, b *data.Batch, per, n int) {
 	copies := map[*tensor.Tensor]*tensor.Tensor{}
 	c, err := t.replica(t.c.Model, s.Device(), func(x *tensor.Tensor) *tensor.Tensor {
@@ -158,9 +158,10 @@ func (t *trainer) act(s *tensor.Scope, b *data.Batch, per, n int) {
 	c.Generator = s.Generator()
 	passes := 1
 	if per < n || c.Accumulate > 1 {
-		passes = 2 // the second adds to the gradients of the first
+		passes = 2 // the second pass adds to the gradients of the first
 	}
-	if c.Autocast != dtype.Invalid && passes == 1 { // the second step casts all parameters at once
+	// from the second step on, autocast casts all parameters at once
+	if c.Autocast != dtype.Invalid && passes == 1 {
 		passes = 2
 	}
 	for pass := range passes {
@@ -182,7 +183,7 @@ func (t *trainer) act(s *tensor.Scope, b *data.Batch, per, n int) {
 	}
 	var params []*tensor.Tensor
 	for _, p := range t.c.Optimizer.Params() {
-		if copies[p] == nil { // of something beside the model
+		if copies[p] == nil { // the parameter is not in the model
 			return
 		}
 		params = append(params, copies[p])

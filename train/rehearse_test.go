@@ -27,15 +27,15 @@ func emulatedGPU(t *testing.T) *cuda.Device {
 	return gpus[0]
 }
 
-// A step that was rehearsed loads nothing.
+// A step that was rehearsed loads no kernels.
 func TestRehearse(t *testing.T) {
 	for name, low := range map[string]dtype.Type{"float32": dtype.Invalid, "bfloat16": dtype.BF16} {
 		gpu := emulatedGPU(t)
 		var losses []float64
-		var made uint64 // kernels that are loaded when the model is there
+		var made uint64 // number of kernels loaded when the model has been made
 		step := func(s *tensor.Scope) {
 			m := models.NewGPT(models.GPTConfig{Vocab: 64, Context: 16, Layers: 2, Heads: 2, Width: 32, Dropout: 0.1}, nn.In(s))
-			made = gpu.Counters().Kernels // weights are not drawn where there is no memory
+			made = gpu.Counters().Kernels // without memory no weights are drawn
 			opt := optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4})
 			s.Do(func(s *tensor.Scope) {
 				x := s.Typed(dtype.I64).Zeros(2, 16)
@@ -104,7 +104,7 @@ func TestRehearseErrors(t *testing.T) {
 	}
 }
 
-// watched notes how many kernels a GPU has loaded when the first batch of the training reaches it.
+// watched records how many kernels a GPU has loaded when the training's first batch reaches it.
 type watched struct {
 	nn.Base
 	Inner nn.Module
@@ -119,7 +119,8 @@ func (w *watched) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return w.Inner.Forward(x)
 }
 
-// Fit loads the kernels before the first step, and the training has the bits that it has without.
+// Fit loads the kernels before the first step, and the training has the same bits as without
+// rehearsal.
 func TestFitRehearses(t *testing.T) {
 	bits := map[train.Rehearsing]string{}
 	for _, how := range []train.Rehearsing{train.RehearseNever, train.RehearseAlways, train.RehearseOnGPU} {
@@ -152,7 +153,7 @@ func TestFitRehearses(t *testing.T) {
 	}
 }
 
-// Each of several devices loads what its part of a batch takes.
+// Each of several devices loads the kernels for its part of a batch.
 func TestFitRehearsesTogether(t *testing.T) {
 	bits := map[train.Rehearsing]string{}
 	for _, how := range []train.Rehearsing{train.RehearseNever, train.RehearseAlways} {
@@ -176,7 +177,7 @@ func TestFitRehearsesTogether(t *testing.T) {
 	}
 }
 
-// What cannot be rehearsed is told, once, and trained all the same.
+// If a training cannot be rehearsed, the log says so once, and the training goes on.
 func TestFitGoesOnUnrehearsed(t *testing.T) {
 	for want, change := range map[string]func(c *train.Config){
 		"Replica does not say how": func(c *train.Config) {
@@ -213,7 +214,7 @@ func TestFitGoesOnUnrehearsed(t *testing.T) {
 	}
 }
 
-// keeps has numbers of its own, and a constant for each width that it has met.
+// keeps has its own random numbers, and caches a constant for each width.
 type keeps struct {
 	nn.Base
 	Inner nn.Module
@@ -232,7 +233,7 @@ func (k *keeps) Forward(x *tensor.Tensor) *tensor.Tensor {
 	return k.Inner.Forward(x.Mul(k.kept[n]))
 }
 
-// reads looks at values of what it passes on.
+// reads reads values of its input, which it returns.
 type reads struct{ nn.Base }
 
 func (reads) Forward(x *tensor.Tensor) *tensor.Tensor { x.Detach().Sum().Item(); return x }

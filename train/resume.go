@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// openStore opens the directory of checkpoints and goes on from the newest, if that is wanted.
+// openStore opens the directory of checkpoints and resumes from the newest if c.Resume is set.
 func (t *trainer) openStore() error {
 	best := checkpoint.NoBest
 	if t.c.KeepBest {
@@ -62,12 +62,12 @@ func (t *trainer) openStore() error {
 	}
 	parts := t.parts()
 	if _, ok := l.Tree["scaler"]; !ok {
-		delete(parts, "scaler") // it begins anew, as does what it is for
+		delete(parts, "scaler") // the scaler and its scale start anew
 	}
 	set := t.options()
 	schedule, _ := library(t.c.Schedule)
 	err = checkpoint.Restore(parts, l.Tree)
-	// a half of it is no state, but all of it is, once more
+	// A half-restored state is useless, but restoring can be repeated.
 	if errors.Is(err, device.ErrOutOfMemory) {
 		t.c.Device.Empty()
 		err = checkpoint.Restore(parts, l.Tree)
@@ -103,14 +103,14 @@ func (t *trainer) openStore() error {
 	return nil
 }
 
-// later has a line printed by the goroutine of the training.
+// later queues a line that the goroutine of the training will print.
 func (t *trainer) later(line string) {
 	t.mu.Lock()
 	t.lines = append(t.lines, line)
 	t.mu.Unlock()
 }
 
-// parts are what a checkpoint holds.
+// parts returns the parts of a checkpoint.
 func (t *trainer) parts() checkpoint.Parts {
 	p := checkpoint.Parts{"model": t.c.Model, "optimizer": t.c.Optimizer, "loader": t.c.Train, "generator": t.c.Generator, "train": (*loopState)(t)}
 	if t.c.Schedule != nil {
@@ -123,14 +123,14 @@ func (t *trainer) parts() checkpoint.Parts {
 	return p
 }
 
-// keep has a checkpoint made, unless there is one of this very state.
+// keep saves a checkpoint, unless this state has been saved.
 func (t *trainer) keep() error {
 	t.due = false
 	now := [2]int{t.st.Step, t.st.Epoch}
 	if t.store == nil || t.saved == now {
 		return nil
 	}
-	if err := t.read(); err != nil { // what has diverged is not worth keeping
+	if err := t.read(); err != nil { // a diverged state is not saved
 		return err
 	}
 	if err := t.finite(); err != nil {
@@ -141,7 +141,7 @@ func (t *trainer) keep() error {
 		info.Metric = t.st.Metrics[t.c.Watch]
 	}
 	err := t.save(info)
-	// what lies in pieces on the device is put together there
+	// a device's memory may only be fragmented; emptying the caches helps
 	if errors.Is(err, device.ErrOutOfMemory) {
 		t.c.Device.Empty()
 		if err = t.save(info); errors.Is(err, device.ErrOutOfMemory) {
@@ -156,7 +156,7 @@ func (t *trainer) keep() error {
 	return err
 }
 
-// save has the state written.
+// save starts writing the state.
 func (t *trainer) save(info checkpoint.Info) error {
 	tree, err := checkpoint.Capture(t.parts())
 	if err != nil {
@@ -166,8 +166,8 @@ func (t *trainer) save(info checkpoint.Info) error {
 	return t.store.Save(tree, info)
 }
 
-// finite finds parameters that are no numbers any more though the loss still was one: the next
-// step's will be none, and a checkpoint of them could not be gone on from.
+// finite returns an error for parameters that are NaN or infinite although the loss was still
+// finite. The next loss would not be, and a checkpoint with such parameters would be useless.
 func (t *trainer) finite() error {
 	var names []string
 	var list []*tensor.Tensor
@@ -205,7 +205,7 @@ func (t *trainer) finite() error {
 	return nil
 }
 
-// flush tells, once, that events cannot be written.
+// flush writes events. If they cannot be written, it logs that once.
 func (t *trainer) flush() {
 	if t.tb == nil || t.mute {
 		return
@@ -216,10 +216,10 @@ func (t *trainer) flush() {
 	}
 }
 
-// loopState is what the loop itself has to remember.
+// loopState is the state of the loop itself.
 type loopState trainer
 
-// StateDict returns it.
+// StateDict returns the state of the loop.
 func (t *loopState) StateDict() map[string]any {
 	metrics := map[string]any{}
 	for k, v := range t.st.Metrics {
@@ -233,7 +233,7 @@ func (t *loopState) StateDict() map[string]any {
 	}
 }
 
-// LoadStateDict goes on from it.
+// LoadStateDict restores the state of the loop.
 func (t *loopState) LoadStateDict(sd map[string]any) error {
 	for key, to := range map[string]*int{"step": &t.st.Step, "epoch": &t.st.Epoch, "samples": &t.st.Samples, "evaluated": &t.evaluated, "best_step": &t.bestStep} {
 		v, ok := sd[key].(int64)
@@ -256,7 +256,7 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 	if !ok1 || !ok2 || !ok3 || !ok4 || ended < 0 || ended > int64(Failed) {
 		return fmt.Errorf("this is not the state of a training; it has %q", slices.Sorted(maps.Keys(sd)))
 	}
-	if v, ok := sd["adapt"]; ok { // checkpoints of earlier versions have none
+	if v, ok := sd["adapt"]; ok { // checkpoints of earlier versions lack it
 		adapt, ok := v.(map[string]any)
 		if !ok {
 			return fmt.Errorf("\"adapt\" is %v", v)
@@ -265,7 +265,7 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 			return err
 		}
 	}
-	if v, ok := sd["settings"]; ok { // nor these
+	if v, ok := sd["settings"]; ok { // they lack this too
 		if t.was, ok = v.(map[string]any); !ok {
 			return fmt.Errorf("\"settings\" is %v", v)
 		}
@@ -281,7 +281,7 @@ func (t *loopState) LoadStateDict(sd map[string]any) error {
 		}
 		t.st.Metrics[k] = f
 	}
-	// A training that Patience has ended stays so; one that a callback has ended goes on.
+	// A training that Patience has ended stays ended; one that a callback has ended goes on.
 	if t.unmeasured = unmeasured; Reason(ended) == StoppedEarly && t.c.Patience > 0 {
 		t.ended = StoppedEarly
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// The mean loss that is told of an epoch is of that epoch alone, after a resume too.
+// The mean loss logged for an epoch covers only that epoch, also after a resume.
 func TestEpochLossAfterResume(t *testing.T) {
 	cpu := devices(t)[0]
 	last := func(dir string, epochs int) string {
@@ -35,7 +35,8 @@ func TestEpochLossAfterResume(t *testing.T) {
 	}
 }
 
-// A training that had a schedule does not quietly go on without one, and one that is over says so.
+// Resuming a training that had a schedule without one is an error. Resuming a finished training
+// says that it is finished.
 func TestResumeWithoutTheSchedule(t *testing.T) {
 	cpu, dir := devices(t)[0], t.TempDir()
 	begin := func() (train.Config, *strings.Builder) {
@@ -57,8 +58,8 @@ func TestResumeWithoutTheSchedule(t *testing.T) {
 	}
 }
 
-// What may be other after a resume is not spoken of and leaves the bits; what changes the numbers
-// is told, in one line, and what the checkpoint decides too.
+// Settings that may differ after a resume are not logged, and the bits stay the same. Settings that
+// change the numbers are logged in one line, and so are those that the checkpoint replaces.
 func TestResumeWithOtherSettings(t *testing.T) {
 	cpu := devices(t)[0]
 	whole := setup(t, cpu)
@@ -123,8 +124,8 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	}
 }
 
-// A schedule of another kind than the one in the checkpoint, or with other settings, is told of:
-// its state comes with the checkpoint's settings.
+// If the schedule is of another kind than the checkpoint's, or has other settings, the log says so.
+// The checkpoint's settings are used.
 func TestResumeWithAnotherSchedule(t *testing.T) {
 	cpu := devices(t)[0]
 	step := func(n int) func(sched.Optimizer) *sched.LR {
@@ -167,7 +168,7 @@ func TestResumeWithAnotherSchedule(t *testing.T) {
 
 var errBreak = errors.New("broken off")
 
-// Another batch size or dataset is found out even where an epoch has as many batches.
+// Another batch size or dataset is detected even if an epoch has the same number of batches.
 func TestResumeWithAnotherLoader(t *testing.T) {
 	cpu := devices(t)[0]
 	for part, batch := range map[string]int{"batch": 7, "samples": 8} {
@@ -189,7 +190,7 @@ func TestResumeWithAnotherLoader(t *testing.T) {
 	}
 }
 
-// Where checkpoints cannot be locked the log says so, once.
+// If the directory of checkpoints cannot be locked, the log says so once.
 func TestNoLocks(t *testing.T) {
 	filelock.None.Store(true)
 	defer filelock.None.Store(false)

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A training in float16 that was interrupted goes on with its scale, and ends with the bits of one
-// that was not. Clipping sees gradients without the scale: a limit that none reaches changes
+// A float16 training that was interrupted resumes with its scale, and ends with the bits of an
+// uninterrupted one. Clipping sees unscaled gradients: a limit that no gradient reaches changes
 // nothing.
 func TestScalerInCheckpoints(t *testing.T) {
 	training, _ := problem(t)

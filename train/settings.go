@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// settings are those that decide the bits of a training and are in no other part of a checkpoint.
-// Those that do not change the bits are not among them: how many goroutines load and compute, what
-// is measured, written or profiled, and Checkpointing.
+// settings returns the settings that affect the bits of a training and are in no other part of a
+// checkpoint. It leaves out those that do not affect them: how many goroutines load and compute,
+// what is measured, written or profiled, and Checkpointing.
 func (t *trainer) settings() map[string]any {
 	c := &t.c
 	precision := "full"
@@ -20,17 +20,18 @@ func (t *trainer) settings() map[string]any {
 	}
 	info := c.Device.Info()
 	dev := info.Kind
-	if dev != "cpu" { // whose results are those of any other
+	if dev != "cpu" { // all CPUs have the same results
 		dev += " (" + info.Name + ")"
 	}
 	all := map[string]any{
 		"Accumulate": int64(c.Accumulate), "MicroBatch": int64(c.MicroBatch), "ClipNorm": c.ClipNorm, "ClipValue": c.ClipValue, "Autocast": precision,
 		"Scaler": c.Scaler != nil, "Device": dev, "Epochs": int64(c.Epochs), "Steps": int64(c.Steps), "Schedule": scheduleKind(c.Schedule),
 	}
-	if c.TF32 { // not said where it is off, as before there was such a setting
+	if c.TF32 { // omitted if off, as in checkpoints from before this setting existed
 		all["TF32"] = true
 	}
-	if n := len(c.devices); n > 0 { // of one nothing is said, as before there could be more
+	// omitted for one device, as in checkpoints from before this setting existed
+	if n := len(c.devices); n > 0 {
 		all["Devices"] = int64(n)
 	}
 	return all
@@ -48,8 +49,8 @@ func scheduleKind(schedule any) string {
 	return fmt.Sprintf("%T", schedule)
 }
 
-// library returns what a schedule of package sched, which is the same as long as nobody changes its
-// settings, says of itself.
+// library returns the description of a schedule of package sched, which is constant unless somebody
+// changes its settings, and whether it is one.
 func library(schedule any) (string, bool) {
 	s, ok := schedule.(fmt.Stringer)
 	if !ok || !strings.HasPrefix(fmt.Sprintf("%T", s), "*sched.") {
@@ -58,8 +59,8 @@ func library(schedule any) (string, bool) {
 	return s.String(), true
 }
 
-// changes says which settings are others than those of the checkpoint that is gone on from, was.
-// Those of an earlier version are not known.
+// changes lists the settings that differ from was, those of the checkpoint. Settings that are not
+// in was are skipped: an earlier version did not save them.
 func (t *trainer) changes(was map[string]any) (list []string) {
 	now := t.settings()
 	if was != nil {
@@ -75,8 +76,8 @@ func (t *trainer) changes(was map[string]any) (list []string) {
 		case !known || old == now[key]:
 			continue
 		case key == "Epochs" || key == "Steps":
-			// The end of a training is no part of what it computes, unless the learning rate was to
-			// come down by then.
+			// The length of a training does not affect its steps, unless a schedule was planned for
+			// that length.
 			if t.c.Schedule == nil {
 				continue
 			}
@@ -88,9 +89,9 @@ func (t *trainer) changes(was map[string]any) (list []string) {
 	return list
 }
 
-// options are the settings of an optimizer that its state brings along: learning rates and the like
-// by group. What a schedule changes is not among them: of the learning rate only that which it
-// began with.
+// options returns the settings of the optimizer that are part of its state, such as learning rates,
+// by group. It leaves out what a schedule changes; of the learning rate only the initial one
+// remains.
 func (t *trainer) options() (groups []map[string]any) {
 	list, _ := t.c.Optimizer.StateDict()["param_groups"].([]any)
 	for _, g := range list {
@@ -109,8 +110,8 @@ func (t *trainer) options() (groups []map[string]any) {
 	return groups
 }
 
-// overruled says which settings of the optimizer those of the checkpoint have taken the place of:
-// as in PyTorch they are a part of its state.
+// overruled lists the settings of the optimizer that the checkpoint has replaced: as in PyTorch
+// they are part of its state.
 func overruled(set, loaded []map[string]any) string {
 	var list []string
 	for i, g := range loaded {

@@ -8,22 +8,23 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A MemoryError is an out of memory that nothing helped against: what was asked, what is there, who
-// has the rest, what to try. Nothing has changed by what failed. It wraps [device.ErrOutOfMemory].
+// A MemoryError reports a lack of memory that could not be resolved. It says how much was
+// requested, how much is available, who holds the rest, and what to try. The failed operation has
+// changed nothing. It wraps [device.ErrOutOfMemory].
 type MemoryError struct {
-	What         string // that ran out of memory: "the gradients of a single sample"
-	Samples      int    // in the batch; 0: that does not matter
+	What         string // what ran out of memory, such as "the gradients of a single sample"
+	Samples      int    // in the batch; 0: it does not matter
 	Checkpointed bool   // activations were already being recomputed instead of kept
-	// Shortage has the numbers of the last failure. Needed is what was in use then, together with
-	// what was asked for: the least that the device would have to have. Both are 0 where the device
-	// does not tell.
+	// Shortage has the numbers of the last failure. Needed is the memory then in use plus the
+	// memory requested: the minimum that the device would need. Both are 0 if the device does not
+	// report numbers.
 	Shortage device.Shortage
 	Needed   int
 	Advice   []string
 	Err      error
 }
 
-// Unwrap returns the failure.
+// Unwrap returns the device's error.
 func (e *MemoryError) Unwrap() error { return e.Err }
 
 func (e *MemoryError) Error() string {
@@ -54,7 +55,7 @@ func (e *MemoryError) Error() string {
 	return b.String()
 }
 
-// size writes bytes in binary units.
+// size formats bytes in binary units.
 func size(n int) string {
 	v, unit := float64(n), 0
 	for ; v >= 1024 && unit < 4; unit++ {
@@ -66,8 +67,8 @@ func size(n int) string {
 	return fmt.Sprintf("%.2f %ciB", v, " KMGT"[unit])
 }
 
-// memoryError makes the error of a failure that stays. what is "" for gradients of a batch of n
-// samples.
+// memoryError returns the error for an unresolved failure. what names the operation; "" means the
+// gradients of a batch of n samples.
 func (a *Adapt) memoryError(what string, n int, err error) *MemoryError {
 	e := &MemoryError{What: what, Samples: n, Checkpointed: a.anew, Err: err}
 	if what == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/profile/memsnap"
 )
 
-// record begins the history of memory, if one is wanted.
+// record starts the history of memory, if the configuration asks for one.
 func (t *trainer) record() error {
 	path := t.c.MemorySnapshot
 	if path == "" {
@@ -28,8 +28,8 @@ func (t *trainer) record() error {
 	return nil
 }
 
-// snapshot writes the history, the first time, and ends it. It is called at the first out of
-// memory, or at the end.
+// snapshot writes the history of memory and ends it. It is called when memory first runs out, or at
+// the end.
 func (t *trainer) snapshot() {
 	h := t.history
 	if h == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// counted is a profile that ends itself after some steps.
+// counted is a profile that fails after some steps.
 type counted struct{ steps, last int }
 
 var errOver = errors.New("the profile is over")
@@ -28,8 +28,8 @@ func (c *counted) Step() error {
 	return nil
 }
 
-// The history of memory is written at the first out of memory, or at the end; a profile is told of
-// every step, and its failure at the end.
+// The history of memory is written at the first out of memory, or at the end. A profile is stepped
+// after every step, and its failure is returned at the end.
 func TestFitSnapshotAndProfile(t *testing.T) {
 	set := pictures(t, 22)
 	fit := func(dev *cuda.Device, path string, p *counted) (*train.Result, string, error) {

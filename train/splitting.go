@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// firstSplit finds out what splitting changes, the first time that a batch of n samples is split.
-// tellSplit reports it.
+// firstSplit runs when a batch of n samples is split for the first time. It determines how
+// splitting changes the results, and the reduction if it is unknown; tellSplit logs the changes.
 func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor, seed, offset uint64) {
 	if a.told {
 		return
@@ -45,8 +45,9 @@ func (a *Adapt) firstSplit(b *data.Batch, n int, f func(s *tensor.Scope, part *d
 	a.changes = changes
 }
 
-// tellSplit says what the first split has changed, when it has succeeded: what the generator was
-// asked for, from seed and offset on, is known then.
+// tellSplit logs how the first split has changed the results. It is called when the split has
+// succeeded: then the generator's state shows whether random numbers were drawn since seed and
+// offset.
 func (a *Adapt) tellSplit(seed, offset uint64) {
 	if !a.telling {
 		return
@@ -68,9 +69,9 @@ func (a *Adapt) tellSplit(seed, offset uint64) {
 	}
 }
 
-// computePart is compute of a part of a batch of n samples. The loss that is taken where none is
-// given is a mean over targets that are not to be ignored. The loss of a part is scaled such that,
-// weighted by samples, the parts give the batch's.
+// computePart is compute for a part of a batch of n samples. The default loss is a mean over the
+// targets that are not ignored. So the loss of a part is scaled such that the parts, weighted by
+// their samples, add up to the loss of the batch.
 func (c *Config) computePart(s *tensor.Scope, part, whole *data.Batch, n int) (output, target, loss *tensor.Tensor) {
 	if len(part.Index) == n || !c.plain || c.Compute != nil || part.X == nil || part.Y == nil || part.Y.Type().IsFloat() {
 		return c.compute(s, part)
@@ -83,8 +84,8 @@ func (c *Config) computePart(s *tensor.Scope, part, whole *data.Batch, n int) (o
 	return output, part.Y, loss
 }
 
-// compare finds out what the loss of some samples is of the losses of their halves: in evaluation
-// mode, without gradients.
+// compare determines the reduction of the loss, from the loss of some samples and the losses of
+// their halves. It runs in evaluation mode and without gradients. known is false if it could not.
 func (a *Adapt) compare(b *data.Batch, n int, f func(s *tensor.Scope, part *data.Batch) *tensor.Tensor) (r Reduction, known bool) {
 	defer evaluating(a.c.Model)()
 	opts := append([]tensor.Option{tensor.On(a.c.Device), tensor.WithGenerator(a.c.Generator)}, a.c.Options...)
@@ -117,7 +118,7 @@ func (a *Adapt) compare(b *data.Batch, n int, f func(s *tensor.Scope, part *data
 	return ReductionUnknown, true
 }
 
-// evaluating puts a model into evaluation mode, and returns what takes that back.
+// evaluating puts a model into evaluation mode, and returns the function that restores its modes.
 func evaluating(model any) (back func()) {
 	type kept struct {
 		l        any
@@ -131,7 +132,7 @@ func evaluating(model any) (back func()) {
 	})
 	nn.Eval(model)
 	return func() {
-		for _, m := range slices.Backward(modes) { // a layer after the one that holds it
+		for _, m := range slices.Backward(modes) { // outer layers first, inner layers after them
 			if m.training {
 				nn.Train(m.l)
 			} else {
@@ -141,8 +142,8 @@ func evaluating(model any) (back func()) {
 	}
 }
 
-// layersOf names the kinds of layers that are so, "" if there are none; training says whether one
-// is in training mode.
+// layersOf names the types of layers for which is returns true, or "" if there are none. training
+// says whether a layer is in training mode.
 func layersOf(model any, is func(l any, training bool) bool) string {
 	kinds := map[string]bool{}
 	nn.Apply(model, func(l any) {
@@ -160,7 +161,7 @@ func overBatch(l any, training bool) bool {
 	return n != nil && (training || n.RunningMean == nil)
 }
 
-// keepsStatistics reports whether a layer changes running statistics.
+// keepsStatistics reports whether a layer updates running statistics.
 func keepsStatistics(l any, training bool) bool {
 	n := batchNorm(l)
 	switch l := l.(type) {
@@ -174,7 +175,7 @@ func keepsStatistics(l any, training bool) bool {
 	return n != nil && training && n.RunningMean != nil
 }
 
-// batchNorm returns what a batch normalisation shares with others, nil of another layer.
+// batchNorm returns the ChannelNorm of a batch normalisation, nil for another layer.
 func batchNorm(l any) *nn.ChannelNorm {
 	switch l := l.(type) {
 	case *nn.BatchNorm1d:
@@ -187,8 +188,7 @@ func batchNorm(l any) *nn.ChannelNorm {
 	return nil
 }
 
-// drops reports whether a layer drops at random: by a probability P of a layer of its own, or by
-// one among options.
+// drops reports whether a layer uses random numbers: dropout, inside other layers too, or RReLU.
 func drops(l any, training bool) bool {
 	if !training {
 		return false

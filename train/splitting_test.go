@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// split returns the gradients of a batch that is computed in parts of at most so many samples, 0
-// for whole, and what was said.
+// split computes a batch in parts of at most most samples, 0 for the whole batch. It returns the
+// gradients and the log.
 func split(t *testing.T, m any, most int, x, y *tensor.Tensor, g *tensor.Generator) (grads []float64, said string) {
 	t.Helper()
 	var log []string
@@ -40,8 +40,8 @@ func split(t *testing.T, m any, most int, x, y *tensor.Tensor, g *tensor.Generat
 	return grads, strings.Join(log, "\n")
 }
 
-// Layers that see samples one by one get the same update from parts, and Adapt says nothing. What
-// it says of the others, and of random numbers, is true.
+// Layers that treat samples separately get the same update from parts, and Adapt logs nothing. What
+// it logs about other layers, and about random numbers, is true.
 func TestWhatASplitChanges(t *testing.T) {
 	type layers = []nn.Module
 	frozen := nn.NewBatchNorm2d(2)
@@ -66,7 +66,7 @@ func TestWhatASplitChanges(t *testing.T) {
 		if text := strings.TrimPrefix(said, "the split changes what is computed: "); text != want {
 			t.Errorf("it says %q, not %q", text, want)
 		}
-		// of which the update is the same too
+		// for these the update is the same too
 		same := want == "" || strings.HasPrefix(want, "InstanceNorm")
 		if d := farthest(whole, parts); (d < 1e-6) != same {
 			t.Errorf("%q: gradients differ by %g", want, d)
@@ -80,12 +80,12 @@ func TestWhatASplitChanges(t *testing.T) {
 	}
 }
 
-// noise adds random numbers to what comes in.
+// noise adds random numbers to its input.
 type noise struct{ nn.Base }
 
 func (noise) Forward(x *tensor.Tensor) *tensor.Tensor { return x.Add(x.RandnLike()) }
 
-// Running statistics after a split are those of its parts, one after the other.
+// After a split, running statistics are those of its parts, one after another.
 func TestRunningStatisticsOfParts(t *testing.T) {
 	x := tensor.Root().Arange(21).Float().Reshape(7, 3).Sin()
 	state := func(m any) string {
@@ -106,8 +106,8 @@ func TestRunningStatisticsOfParts(t *testing.T) {
 	}
 }
 
-// The loss that is taken where none is given is the mean over targets that are not ignored, of
-// parts too: those of only such targets among them.
+// The default loss is the mean over targets that are not ignored, also when computed in parts, and
+// even if all targets of a part are ignored.
 func TestSplitWithIgnoredTargets(t *testing.T) {
 	for _, dev := range devices(t) {
 		training, held := problem(t)

@@ -5,18 +5,19 @@ import (
 	"math"
 )
 
-// EarlyStopping ends a training when a number that is watched has not become better for a while.
+// EarlyStopping ends a training when a watched value has not improved for a while.
 type EarlyStopping struct {
-	Patience int     // so many values in a row that are not better stop; 0 as 1
-	MinDelta float64 // by how much a value must be better to count
-	Maximize bool    // greater is better, as of an accuracy; else less, as of a loss
+	Patience int     // stop after this number of values in a row that are not better; 0 means 1
+	MinDelta float64 // the least improvement that counts as one
+	// greater is better, as for an accuracy; otherwise less is better, as for a loss
+	Maximize bool
 
 	best float64
 	bad  int
 	seen bool
 }
 
-// Observe takes the next value and reports whether to stop. NaN is never better.
+// Observe passes the next value and returns whether to stop. NaN is never better.
 func (e *EarlyStopping) Observe(v float64) (stop bool) {
 	if e.better(v) {
 		e.best, e.bad, e.seen = v, 0, true
@@ -38,7 +39,7 @@ func (e *EarlyStopping) better(v float64) bool {
 	return v < e.best-e.MinDelta
 }
 
-// Best is the best value so far; NaN before the first.
+// Best returns the best value so far; NaN before the first.
 func (e *EarlyStopping) Best() float64 {
 	if !e.seen {
 		return math.NaN()
@@ -46,12 +47,12 @@ func (e *EarlyStopping) Best() float64 {
 	return e.best
 }
 
-// StateDict returns what a checkpoint keeps.
+// StateDict returns the state for a checkpoint.
 func (e *EarlyStopping) StateDict() map[string]any {
 	return map[string]any{"best": e.best, "bad": int64(e.bad), "seen": e.seen}
 }
 
-// LoadStateDict goes on from a state.
+// LoadStateDict restores a state.
 func (e *EarlyStopping) LoadStateDict(sd map[string]any) error {
 	best, ok1 := sd["best"].(float64)
 	bad, ok2 := sd["bad"].(int64)

@@ -12,26 +12,27 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A team is what computes the gradients of a batch on several devices, as rank 0 sees it. Rank 0
-// alone decides: it hands out a job, hears what has become of it on each rank, and hands out the
-// next.
+// A team computes the gradients of a batch on several devices, from the point of view of rank 0.
+// Only rank 0 decides: it hands a job to every rank, collects the outcomes, and hands out the next
+// job.
 type team struct {
 	t     *trainer
 	me    *member
 	ctx   context.Context // ends when a rank fails
 	jobs  []chan *job     // by rank
 	done  chan outcome
-	again bool // the last job was in vain
+	again bool // the last job failed
 
-	readers sync.WaitGroup // ranks that do a job, and may read its batch
-	broken  bool           // a job has not come to its end on all ranks
+	readers sync.WaitGroup // ranks that work on a job, and may read its batch
+	broken  bool           // the last job has not ended on all ranks
 
-	versions []uint32 // of what the model holds, when the others got it
-	trained  []bool   // what requires a gradient there
-	flags    []bool   // of the layers there
+	versions []uint32 // of the model's tensors when they were last sent to the others
+	trained  []bool   // which tensors require a gradient on the others
+	flags    []bool   // the layers' training flags on the others
 
-	owned []*tensor.Tensor // gradients of earlier batches of a step, which no collective overwrites
-	alone bool             // that batches cannot be dealt was told
+	// gradients of a step's earlier batches, in memory that no collective overwrites
+	owned []*tensor.Tensor
+	alone bool // it was logged that batches cannot be distributed
 }
 
 func newTeam(t *trainer, me *member, ctx context.Context, jobs []chan *job, done chan outcome) *team {
@@ -42,7 +43,7 @@ func newTeam(t *trainer, me *member, ctx context.Context, jobs []chan *job, done
 
 func (t *team) world() int { return len(t.jobs) }
 
-// sayAlone says, once, that batches are computed on one device.
+// sayAlone logs, once, that batches are computed on one device.
 func (t *team) sayAlone(why string) {
 	if !t.alone {
 		t.alone = true
@@ -66,7 +67,8 @@ func (t *team) trainedNow() []bool {
 	return list
 }
 
-// own copies gradients of earlier batches of a step out of the memory that collectives use.
+// own copies the gradients of a step's earlier batches out of the memory that collectives
+// overwrite.
 func (t *team) own() error {
 	a := t.t.adapt
 	return a.Do("the gradients of earlier batches of a step", func() {
@@ -80,7 +82,7 @@ func (t *team) own() error {
 	})
 }
 
-// plan makes a job of a batch.
+// plan makes a job for a batch.
 func (t *team) plan(b *data.Batch, n, ranks, k int, weight float64) *job {
 	a := t.t.adapt
 	j := &job{b: b, n: n, ranks: ranks, k: k, pairs: a.pairs, weight: weight, reduction: a.c.Reduction, checkpointing: a.anew,
@@ -117,7 +119,7 @@ func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, e
 	for _, o := range outcomes {
 		lone = lone || o.lone
 		void = void || o.void
-		// Of several the one counts that is not to pass.
+		// Prefer an error that will not go away by itself.
 		if o.err != nil && (err == nil || roomy(err) && !roomy(o.err)) {
 			err = o.err
 		}
@@ -125,15 +127,15 @@ func (t *team) try(b *data.Batch, n, ranks, k int, weight float64) (lone bool, e
 	if err != nil {
 		return false, err, nil
 	}
-	if void && !lone { // a rank says that another one has failed, and none that it has
+	if void && !lone { // a rank reports the failure of another, but no rank reports its own
 		return false, nil, &Error{"Devices", "a step was void on one device, and failed on none"}
 	}
 	t.again = lone
 	return lone, nil, nil
 }
 
-// free frees a batch. Where the training ends while other ranks still read it, that is when they do
-// not any more.
+// free frees a batch. If the training ends while other ranks still read the batch, it is freed when
+// they are done.
 func (t *team) free(b *data.Batch) {
 	if t == nil || !t.broken {
 		b.Free()
@@ -145,7 +147,7 @@ func (t *team) free(b *data.Batch) {
 	}()
 }
 
-// ask has all ranks do a job, and returns what has become of it on each. fatal ends the training.
+// ask hands a job to all ranks and returns their outcomes. fatal ends the training.
 func (t *team) ask(j *job) (outcomes []outcome, fatal error) {
 	t.again, t.broken, j.readers = true, true, &t.readers
 	for _, c := range t.jobs[1:] {

@@ -14,15 +14,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Computation is how a model is run on a batch: Forward and Loss, or Compute, as in [Config].
+// A Computation says how a model is run on a batch: by Forward and Loss, or by Compute, as in
+// [Config].
 type Computation struct {
 	Forward func(x *tensor.Tensor) *tensor.Tensor // nil: the model's own
 	Loss    func(output, target *tensor.Tensor) *tensor.Tensor
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
 }
 
-// checkDevices opens Devices, and finds what cannot be trained on several. closures says that
-// Forward or Compute was given.
+// checkDevices opens Devices, and returns an error for settings that do not work with several.
+// closures says that Forward or Compute was given.
 func (c *Config) checkDevices(closures bool) error {
 	list, err := c.Devices.List()
 	if err != nil {
@@ -58,7 +59,8 @@ func (c *Config) checkDevices(closures bool) error {
 	return nil
 }
 
-// replicas makes the copies of the model on the devices but the first, and what computes with them.
+// replicas copies the model to all devices except the first, and returns a configuration for each
+// copy.
 func (t *trainer) replicas() (all []Config, err error) {
 	for r, dev := range t.c.devices[1:] {
 		c, err := t.replica(t.c.Model, dev, func(x *tensor.Tensor) *tensor.Tensor { return x.Detach().To(dev) })
@@ -77,8 +79,8 @@ func (t *trainer) replicas() (all []Config, err error) {
 	return all, nil
 }
 
-// replica makes a copy of a model on another device, and what computes with it. copied gives what
-// stands in the place of a parameter or buffer.
+// replica returns a configuration with a copy of the model on another device. copied returns the
+// copy of a parameter or buffer.
 func (t *trainer) replica(model any, dev device.Device, copied func(x *tensor.Tensor) *tensor.Tensor) (c Config, err error) {
 	c = t.c
 	c.Device, c.Generator = dev, tensor.NewGenerator(0)
@@ -103,7 +105,8 @@ func (t *trainer) replica(model any, dev device.Device, copied func(x *tensor.Te
 	return c, nil
 }
 
-// copyTo returns a copy of a model with other parameters and buffers, leaves as those of the model.
+// copyTo returns a copy of a model with copied parameters and buffers. They are leaves, and require
+// a gradient where the originals do.
 func copyTo(model any, copied func(x *tensor.Tensor) *tensor.Tensor) any {
 	with := map[string]*tensor.Tensor{}
 	for _, p := range nn.Named(model) {
@@ -116,7 +119,7 @@ func copyTo(model any, copied func(x *tensor.Tensor) *tensor.Tensor) any {
 	return nn.Replace(model, with)
 }
 
-// runTogether is run on several devices: by rank 0, whom the others serve.
+// runTogether is run on several devices: rank 0 runs the loop, and the other ranks serve it.
 func (t *trainer) runTogether(ctx context.Context) (r *Result, failed error) {
 	copies, err := t.replicas()
 	defer func() {
@@ -134,7 +137,7 @@ func (t *trainer) runTogether(ctx context.Context) (r *Result, failed error) {
 		jobs[i] = make(chan *job)
 	}
 	done := make(chan outcome, len(jobs))
-	// The end of ctx is the trainer's to see, between steps.
+	// The trainer checks ctx itself, between steps.
 	err = dist.Run(context.WithoutCancel(ctx), dist.On(t.c.devices...), func(of context.Context, g *dist.Group) error {
 		if g.Rank() > 0 {
 			return serve(of, g, copies[g.Rank()-1], jobs[g.Rank()], done)
@@ -158,7 +161,7 @@ func (t *trainer) runTogether(ctx context.Context) (r *Result, failed error) {
 	return r, failed
 }
 
-// lead is run as rank 0.
+// lead runs the loop as rank 0.
 func (t *trainer) lead(ctx, of context.Context, g *dist.Group, jobs []chan *job, done chan outcome) (*Result, error) {
 	m := newMember(g, &t.c, t.adapt)
 	defer m.close()
@@ -173,7 +176,7 @@ func (t *trainer) lead(ctx, of context.Context, g *dist.Group, jobs []chan *job,
 	return t.run(ctx)
 }
 
-// serve does what rank 0 asks, until it asks for nothing more.
+// serve does the jobs of rank 0 until rank 0 closes the channel.
 func serve(ctx context.Context, g *dist.Group, c Config, jobs <-chan *job, done chan<- outcome) error {
 	a, err := NewAdapt(AdaptConfig{Model: c.Model, Device: c.Device, Generator: c.Generator, Options: c.modes(), Keep: true})
 	if err != nil {
@@ -198,7 +201,7 @@ func serve(ctx context.Context, g *dist.Group, c Config, jobs <-chan *job, done 
 	}
 }
 
-// flagsOf are the training flags of layers.
+// flagsOf returns the training flags of layers.
 func flagsOf(layers []trained) []bool {
 	flags := make([]bool, len(layers))
 	for i, l := range layers {
@@ -207,11 +210,11 @@ func flagsOf(layers []trained) []bool {
 	return flags
 }
 
-// A trained is a layer that is in training or not.
+// A trained is a layer with a training flag.
 type trained interface{ Training() bool }
 
-// layersWithFlags lists the layers of a model that have a training flag, what a layer holds
-// before it.
+// layersWithFlags lists the layers of a model that have a training flag, inner layers before outer
+// ones.
 func layersWithFlags(model any) (list []trained) {
 	nn.Apply(model, func(l any) {
 		if l, ok := l.(trained); ok {
@@ -221,9 +224,9 @@ func layersWithFlags(model any) (list []trained) {
 	return list
 }
 
-// setFlags puts layers into training or evaluation.
+// setFlags sets the training flags of layers.
 func setFlags(layers []trained, flags []bool) {
-	for i, l := range slices.Backward(layers) { // a layer after the one that holds it
+	for i, l := range slices.Backward(layers) { // outer layers first, inner layers after them
 		if flags[i] {
 			nn.Train(l)
 		} else {

@@ -20,7 +20,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// several are devices to train on together: so many ranks of the processor, or emulated GPUs.
+// several returns n devices to train on together: ranks of the CPU, or emulated GPUs.
 func several(t testing.TB, kind string, n int) []device.Device {
 	t.Helper()
 	if kind == "cuda" {
@@ -41,7 +41,7 @@ func several(t testing.TB, kind string, n int) []device.Device {
 	return list
 }
 
-// wide is a set of n images, 6×6, of an element type, and labels.
+// wide returns a set of n images of 6×6 of an element type, with labels.
 func wide(t testing.TB, n int, typ dtype.Type) *data.TensorDataset {
 	t.Helper()
 	var x, y *tensor.Tensor
@@ -66,7 +66,7 @@ func normalised(typ dtype.Type) *nn.Sequential {
 		nn.NewLinear(12, 4, nn.Typed(typ)))
 }
 
-// together is a training of a model on devices, of steps of 8 samples.
+// together returns the configuration of a training of a model on devices, with steps of 8 samples.
 func together(t testing.TB, list []device.Device, m *nn.Sequential, set data.Dataset, batch int) train.Config {
 	t.Helper()
 	nn.To(seeded(m), list[0])
@@ -78,7 +78,7 @@ func together(t testing.TB, list []device.Device, m *nn.Sequential, set data.Dat
 	return c
 }
 
-// fitted trains, and returns all that is left, and the losses.
+// fitted trains, and returns the parameters, the buffers and the losses.
 func fitted(t testing.TB, c train.Config) (weights, losses []float64) {
 	t.Helper()
 	c.OnLoss = func(_ int, loss float64) { losses = append(losses, loss) }
@@ -88,7 +88,7 @@ func fitted(t testing.TB, c train.Config) (weights, losses []float64) {
 	return numbers(c.Model), losses
 }
 
-// closeTo is how far numbers may be from those of one device.
+// closeTo returns the tolerance of numbers compared with those of one device.
 func closeTo(typ dtype.Type) float64 {
 	if typ == dtype.F64 {
 		return 1e-9
@@ -96,8 +96,8 @@ func closeTo(typ dtype.Type) float64 {
 	return 1e-4
 }
 
-// Several devices end with the weights and the losses of one, also where batches are uneven, too
-// small for all, or several make a step.
+// Several devices end with the weights and the losses of one device. That holds too if batches are
+// uneven or too small for all devices, or if several batches make a step.
 func TestTogetherIsAsAlone(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		for _, typ := range []dtype.Type{dtype.F64, dtype.F32} {
@@ -111,7 +111,7 @@ func TestTogetherIsAsAlone(t *testing.T) {
 				},
 				"computed again": func(c *train.Config) { c.Checkpointing = true },
 			} {
-				// for the race detector
+				// fewer cases, for the race detector
 				if testing.Short() && (kind == "cuda" && name != "plain" || typ == dtype.F64) {
 					continue
 				}
@@ -140,8 +140,8 @@ func TestTogetherIsAsAlone(t *testing.T) {
 	}
 }
 
-// Batch normalisation normalises over a device's part, as one device does over a part of a batch;
-// the running statistics are the first device's.
+// Batch normalisation normalises over a device's part, as one device does over a part of a batch.
+// The running statistics are those of the first device.
 func TestTogetherNormalises(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		for _, n := range []int{2, 4} {
@@ -169,8 +169,8 @@ func TestTogetherNormalises(t *testing.T) {
 	}
 }
 
-// With mixed precision, scaled or not, several devices follow one, and repeat themselves bit for
-// bit, with dropout too.
+// With mixed precision, scaled or not, several devices compute the same as one device. A repeated
+// run has the same bits, also with dropout.
 func TestTogetherTwice(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		for _, half := range []dtype.Type{dtype.BF16, dtype.F16} {
@@ -222,7 +222,7 @@ func TestTogetherTakesBatchesFromAnywhere(t *testing.T) {
 	}
 }
 
-// pinned gives batches in page-locked memory of a GPU.
+// pinned yields batches in page-locked memory of a GPU.
 type pinned struct {
 	train.Loader
 	by device.PinnedAllocator

@@ -22,8 +22,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// What fails on one rank, for want of more than memory, ends the training at once, with an error
-// that names the rank and its device.
+// A failure on one rank other than a lack of memory ends the training at once. The error names the
+// rank and its device.
 func TestTogetherFails(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -62,7 +62,7 @@ func TestTogetherFails(t *testing.T) {
 	}
 }
 
-// What fails on the first rank is the error that one device has.
+// A failure on the first rank is the same error as on a single device.
 func TestTogetherFailsFirst(t *testing.T) {
 	cfg := together(t, several(t, "cpu", 2), perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 	cfg.OnStep = func(s *train.State) error {
@@ -87,8 +87,8 @@ func TestTogetherFailsFirst(t *testing.T) {
 	}
 }
 
-// Memory that is short on one device only has all compute in parts of one size, with the bits of
-// a training that did so from the beginning. Where not even a sample fits, the error names the
+// If memory is short on one device, all devices compute in parts of equal size. The bits are those
+// of a training that did so from the start. If not even one sample fits, the error names the
 // device.
 func TestTogetherSplitsAlike(t *testing.T) {
 	run := func(limit, micro int) (string, string, error) {
@@ -123,8 +123,9 @@ func TestTogetherSplitsAlike(t *testing.T) {
 	}
 }
 
-// Evaluations, which are dealt too, the best value and patience are those of one device; on a
-// device whose part of a batch does not fit the first one measures, with the same result.
+// Evaluations are distributed too. Their values, the best value and the patience are those of one
+// device. If a device's part of a batch does not fit, the first device evaluates the batch, with
+// the same result.
 func TestTogetherStopsEarly(t *testing.T) {
 	for _, sum := range []bool{false, true} {
 		for _, kind := range []string{"cpu", "cuda"} {
@@ -173,8 +174,8 @@ func TestTogetherStopsEarly(t *testing.T) {
 	}
 }
 
-// What callbacks change in the model between steps is changed on all devices: weights, which layers
-// train, what requires a gradient.
+// Changes that callbacks make to the model between steps reach all devices: weights, the layers'
+// modes, and which parameters require gradients.
 func TestTogetherFollowsCallbacks(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		run := func(n int) []float64 {
@@ -205,7 +206,7 @@ func TestTogetherFollowsCallbacks(t *testing.T) {
 	}
 }
 
-// dropless puts a layer into evaluation before the first batch.
+// dropless puts a layer into evaluation mode before the first batch.
 type dropless struct {
 	train.Loader
 	m *nn.Sequential
@@ -216,7 +217,8 @@ func (d dropless) Batches() iter.Seq2[*data.Batch, error] {
 	return d.Loader.Batches()
 }
 
-// Batch normalisation that gets a batch of few samples gets two of them at least on each device.
+// If the model has batch normalisation and a batch few samples, each device gets at least two of
+// them.
 func TestTogetherLeavesPairs(t *testing.T) {
 	for _, left := range []int{2, 3, 5} {
 		run := func(n int) *train.Result {
@@ -234,7 +236,7 @@ func TestTogetherLeavesPairs(t *testing.T) {
 	}
 }
 
-// A batch that has no dimension of samples is computed on the first device, and that is told.
+// A batch without a dimension of samples is computed on the first device, and the log says so.
 func TestTogetherDealsWhatItCan(t *testing.T) {
 	run := func(n int, log *strings.Builder) []float64 {
 		c := together(t, several(t, "cpu", n), nn.NewSequential(nn.NewLinear(3, 2, nn.Typed(dtype.F64))), wide(t, 33, dtype.F64), 10)
@@ -257,7 +259,7 @@ func TestTogetherDealsWhatItCan(t *testing.T) {
 	}
 }
 
-// Settings that do not go with several devices are told, by their names.
+// Settings that do not work with several devices are errors that name them.
 func TestTogetherRefuses(t *testing.T) {
 	list := several(t, "cpu", 2)
 	elsewhere := nn.NewLinear(2, 2)
@@ -280,7 +282,7 @@ func TestTogetherRefuses(t *testing.T) {
 			t.Errorf("%v does not say %q", err, want)
 		}
 	}
-	// A list of one device is that device.
+	// A list with one device is the same as that device.
 	c := together(t, list[:1], perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
 	want, _ := fitted(t, c)
 	c = together(t, list[:1], perceptron(dtype.F32), wide(t, 33, dtype.F32), 10)
@@ -290,7 +292,7 @@ func TestTogetherRefuses(t *testing.T) {
 	}
 }
 
-// hidden is a model that nothing can copy.
+// hidden is a model that cannot be copied.
 type hidden struct {
 	Inner *nn.Sequential
 	again *nn.Linear `nn:"-"`

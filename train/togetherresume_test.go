@@ -18,8 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A training on four devices goes on with two, then with one, within epochs: every sample is seen
-// once an epoch, and the weights are those of one device all the time.
+// A training on four devices resumes within an epoch on two, then on one. Every sample is seen once
+// in each epoch, and the weights always equal those of one device.
 func TestTogetherResumesWithOthers(t *testing.T) {
 	want, _ := fitted(t, together(t, several(t, "cpu", 1), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10))
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func TestTogetherResumesWithOthers(t *testing.T) {
 	if d := farthest(numbers(c.Model), want); !(d <= 1e-9) {
 		t.Errorf("weights are %g from those of one device", d)
 	}
-	// What finds out whether the loss is a mean looks at the first samples once more; it does so in
+	// To find out whether the loss is a mean, Adapt evaluates the first samples once more, in
 	// evaluation mode. 20 steps are 5 epochs of 33 samples.
 	if len(seen) != 5*33 {
 		t.Fatalf("%d samples were seen", len(seen))
@@ -78,7 +78,8 @@ func TestTogetherResumesWithOthers(t *testing.T) {
 	}
 }
 
-// On as many devices a training that was broken off ends with the bits of one that was not.
+// On the same number of devices, a training that was broken off and resumed ends with the bits of
+// an uninterrupted one.
 func TestTogetherResumesWithItsBits(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		begin := func(dir string, resume bool, until int) (train.Config, *train.Result, error) {
@@ -112,7 +113,7 @@ func TestTogetherResumesWithItsBits(t *testing.T) {
 	}
 }
 
-// stateOf are the bits of a model and of the generator.
+// stateOf returns the bits of a model and of the generator.
 func stateOf(c train.Config) string {
 	var b strings.Builder
 	for _, p := range nn.Named(c.Model) {
@@ -123,8 +124,8 @@ func stateOf(c train.Config) string {
 	return b.String()
 }
 
-// A cancelled context ends the training after a step, on whatever rank the time is spent, with a
-// last checkpoint, from which it goes on to the weights of one that was left alone.
+// A cancelled context ends the training after a step with a last checkpoint, whichever rank is
+// busy. A resume from the checkpoint ends with the weights of an uninterrupted training.
 func TestTogetherIsCancelled(t *testing.T) {
 	want, _ := fitted(t, together(t, several(t, "cpu", 2), perceptron(dtype.F64), wide(t, 33, dtype.F64), 10))
 	dir := t.TempDir()

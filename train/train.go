@@ -14,10 +14,10 @@
 // collected on the device and read every few steps. So a step never waits for the device.
 package train
 
-// An Error says what is wrong with the settings of a training.
+// An Error describes a wrong setting of a training.
 type Error struct{ Field, Msg string }
 
 func (e *Error) Error() string { return "train: " + e.Field + ": " + e.Msg }
 
-// Raised makes the error one that tensor.Try returns: see device.Raised.
+// Raised marks an error that is raised by panic and that tensor.Try returns: see device.Raised.
 func (e *Error) Raised() {}

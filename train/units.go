@@ -6,20 +6,22 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Units says which units of a GPU do the operations of a step, counted as [FLOPs] are. Tensor,
-// Float64 and Other add up to all of them. On a CPU all are zero.
+// Units divides the operations of a step among the units of a GPU, counted as in [FLOPs]. Tensor,
+// Float64 and Other add up to all operations. On a CPU all fields are zero.
 type Units struct {
 	Tensor  int // on the tensor cores
 	Float64 int // in float64
-	Other   int // the rest: in float32 and narrower, and in integers
-	// Products is, of Float64 and Other, what matrix products take that no tensor core does. In
-	// float32 that is all of them, as products are IEEE's; in mixed precision it is what is missed.
+	Other   int // the rest: float32, narrower types, and integers
+	// Products is the part of Float64 and Other that matrix products need without tensor cores. In
+	// float32 without TF32 these are all products; in mixed precision, those that do not use the
+	// tensor cores.
 	Products int
-	// Issued is what the tensor cores' instructions do for Tensor, the padding of tiles included.
+	// Issued is the number of operations of the tensor cores' instructions, including the padding
+	// of tiles.
 	Issued int
 }
 
-// issued is what the tensor cores' instructions do for a primitive, 0 if it has none.
+// issued returns the operations of a primitive's tensor-core instructions, 0 if it has none.
 func issued(k *device.KernelEvent) (flops int) {
 	for i := range k.Launches {
 		flops += k.Launches[i].Tensor
@@ -32,11 +34,11 @@ func takesTF32(k *device.KernelEvent) bool {
 	return slices.ContainsFunc(k.Launches, func(l device.LaunchEvent) bool { return l.TF32 })
 }
 
-// count adds a primitive that runs on a GPU.
+// count adds a primitive's operations on a GPU.
 func (u *Units) count(k *device.KernelEvent) {
 	f := k.Work.FLOPs
 	switch n := issued(k); {
-	case n > 0: // what is beyond is not a product's: a bias, an activation
+	case n > 0: // operations beyond n are not the product's, but of a bias or an activation
 		u.Tensor += min(f, n)
 		u.Other += max(0, f-n)
 		u.Issued += n
@@ -51,7 +53,7 @@ func (u *Units) count(k *device.KernelEvent) {
 	}
 }
 
-// countGPU adds what a GPU does for a primitive to the report.
+// countGPU adds a primitive's launches and operations on a GPU to the report.
 func (t *planTrace) countGPU(k *device.KernelEvent) {
 	r := t.report
 	r.Launches += len(k.Launches)

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// trains reports whether an optimizer has a parameter of the model, or there is none to have.
+// trains reports whether an optimizer has a parameter of the model, or one of the two has none.
 func trains(o optim.Optimizer, model any) bool {
 	known := map[*tensor.Tensor]bool{}
 	for _, p := range o.Params() {
@@ -20,8 +20,8 @@ func trains(o optim.Optimizer, model any) bool {
 	return len(params) == 0 || len(known) == 0 || slices.ContainsFunc(params, func(p *tensor.Tensor) bool { return known[p] })
 }
 
-// untrained says which parameters of a model stay as they are, "" if none does: of those that were
-// forgotten, and not meant to, nothing else tells.
+// untrained says which parameters of a model are not trained, "" if all are. Some may have been
+// forgotten, and nothing else would tell.
 func untrained(o optim.Optimizer, model any) string {
 	given := map[*tensor.Tensor]bool{}
 	for _, p := range o.Params() {

@@ -9,13 +9,12 @@ import (
 	"github.com/flambeau-go/flambeau/optim"
 )
 
-// newAdapt makes what gets over running out of memory. ours says that the loss is the one that is
-// taken where none is given.
+// newAdapt makes the Adapt of the training. ours says that the loss is the default one.
 func (t *trainer) newAdapt(ours bool) (*Adapt, error) {
 	c := AdaptConfig{Model: t.c.Model, Params: t.c.Optimizer.Params(), Device: t.c.Device, Generator: t.c.Generator, Most: t.c.MicroBatch, Options: t.c.modes(),
 		Log: func(line string) { t.say(line) }}
 	if ours {
-		c.Reduction = ReductionMean // computePart sees to it
+		c.Reduction = ReductionMean // computePart scales the losses of parts accordingly
 	}
 	if t.c.Scaler != nil {
 		c.Scale = t.c.Scaler.Scale
@@ -33,7 +32,7 @@ func (t *trainer) newAdapt(ours bool) (*Adapt, error) {
 	return a, nil
 }
 
-// unscale divides the gradients by what the loss was multiplied with.
+// unscale divides the gradients by the scale of the loss.
 func (t *trainer) unscale() error {
 	if t.c.Scaler == nil {
 		return nil
@@ -41,7 +40,7 @@ func (t *trainer) unscale() error {
 	return t.adapt.Do("the gradients' scale", func() { t.c.Scaler.Unscale(t.c.Optimizer) })
 }
 
-// change makes the step of the optimizer, and gives the gradients back.
+// change makes the step of the optimizer, and frees the gradients.
 func (t *trainer) change() error {
 	opt := t.c.Optimizer
 	if t.c.Scaler == nil {
@@ -49,7 +48,7 @@ func (t *trainer) change() error {
 			return err
 		}
 	} else {
-		// Unscaled before, so that it is not done twice where Step is repeated.
+		// Gradients were unscaled before, so a repeated Step does not unscale them again.
 		if err := t.adapt.Do("the optimizer's step", func() { t.c.Scaler.Step(opt) }); err != nil {
 			return err
 		}
@@ -61,8 +60,8 @@ func (t *trainer) change() error {
 	return nil
 }
 
-// profiled tells the profile of a step. One that cannot go on is left out from there on, and its
-// error told at the end.
+// profiled steps the profile. If the profile fails it is dropped, and its error is returned at the
+// end.
 func (t *trainer) profiled() {
 	if t.c.Profile == nil {
 		return
@@ -88,7 +87,7 @@ func (t *trainer) clip() error {
 	return nil
 }
 
-// schedule steps the schedule, if it is its time. One that cannot go on, as a cycle that is over,
+// schedule steps the schedule if it is due. A schedule that cannot go on, such as a finished cycle,
 // is an error.
 func (t *trainer) schedule(now When, v float64) (err error) {
 	defer func() {

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Initialisers overwrite a parameter in place, without a graph. The spread follows from the shape
+// Initialisers overwrite a parameter in place, without a graph. The spread depends on the shape
 // [out, in].
 func Example() {
 	w := tensor.Zeros(256, 512).RequiresGrad()
@@ -23,19 +23,19 @@ func Example() {
 	// tensor(0.5000)
 }
 
-// The gain makes up for what an activation takes away.
+// The gain compensates for what an activation takes from the variance.
 func ExampleLeakyGain() {
 	fmt.Printf("%.4f %.4f\n", initial.LeakyGain(0), initial.LeakyGain(0.2))
 	// Output: 1.4142 1.3868
 }
 
-// Bound is torch's limit for a bias.
+// Bound is torch's default bound for a bias.
 func ExampleBound() {
 	fmt.Println(initial.Bound(64))
 	// Output: 0.125
 }
 
-// Weights of convolutions before a ReLU as ResNet's are: the deviation √(2/fan out).
+// Weights of a convolution before a ReLU, as in ResNet: the deviation is √(2/fan out).
 func ExampleKaimingNormal() {
 	w := tensor.Zeros(64, 32, 3, 3)
 	initial.KaimingNormal(w, initial.Gain(initial.ReLU), initial.FanOut)

@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Bound returns 1/√fan, 0 for a fan of 0: torch's default bound for a bias.
+// Bound returns 1/√fan, or 0 if fan is not positive: torch's default bound for a bias.
 func Bound(fan int) float64 {
 	if fan <= 0 {
 		return 0
@@ -24,24 +24,25 @@ func Bound(fan int) float64 {
 	return 1 / math.Sqrt(float64(fan))
 }
 
-// LeakyGain returns the gain √(2/(1+a²)) of a leaky ReLU of negative slope a; LeakyGain(0) is
-// ReLU's (He et al., arXiv:1502.01852).
+// LeakyGain returns √(2/(1+a²)), the gain of a leaky ReLU with negative slope a. LeakyGain(0) is
+// ReLU's gain (He et al., arXiv:1502.01852).
 func LeakyGain(a float64) float64 { return math.Sqrt(2 / (1 + a*a)) }
 
-// A Nonlinearity is the function behind a layer, for [Gain].
+// A Nonlinearity is the function that follows a layer, for [Gain].
 type Nonlinearity uint8
 
-// The functions that have a gain of their own; those that are not listed have torch's of Linear, 1.
+// The functions that have a gain of their own. For all other functions use Linear, whose gain is 1,
+// as in torch.
 const (
-	Linear    Nonlinearity = iota // and convolutions, and sigmoid
+	Linear    Nonlinearity = iota // for convolutions and sigmoid too
 	Tanh                          // 5/3
 	ReLU                          // √2
-	LeakyReLU                     // of slope 0.01; see [LeakyGain] for others
+	LeakyReLU                     // of slope 0.01; see [LeakyGain] for other slopes
 	SELU                          // 3/4
 )
 
-// Gain returns the factor by which the deviation of weights makes up for what function f takes
-// away: torch's calculate_gain.
+// Gain returns the factor for the deviation of weights that compensates for what the function f
+// takes from the variance: torch's calculate_gain.
 func Gain(f Nonlinearity) float64 {
 	switch f {
 	case Tanh:
@@ -56,24 +57,24 @@ func Gain(f Nonlinearity) float64 {
 	return 1
 }
 
-// A Fan is what the variance of weights is divided by.
+// A Fan says which number of connections divides the variance of weights.
 type Fan uint8
 
-// With FanIn, the default, the variance stays the same from layer to layer in the forward pass,
-// with FanOut in the backward pass.
+// FanIn, the default, keeps the variance constant from layer to layer in the forward pass. FanOut
+// keeps it constant in the backward pass.
 const (
 	FanIn Fan = iota
 	FanOut
 )
 
-// given refuses a parameter that is not there, such as the bias of a layer that was made without.
+// given raises an error for a nil parameter, such as the bias of a layer without one.
 func given(op string, w *tensor.Tensor) {
 	if w == nil {
 		panic(tensor.NewError(op, tensor.ErrValue, "the parameter is nil; was the layer made without it?"))
 	}
 }
 
-// fans returns the number of inputs and outputs of a weight [out, in, ...].
+// fans returns the numbers of inputs and outputs of a weight [out, in, ...].
 func fans(op string, w *tensor.Tensor) (in, out int) {
 	given(op, w)
 	s := w.Shape()
@@ -92,25 +93,25 @@ func fan(op string, w *tensor.Tensor, mode []Fan) int {
 	return in
 }
 
-// hollow reports that w has no memory.
+// hollow reports whether w has no memory.
 func hollow(w *tensor.Tensor) bool { return w != nil && w.Device().Info().Meta }
 
-// Uniform draws from [lo, hi).
+// Uniform draws values from [lo, hi).
 func Uniform(w *tensor.Tensor, lo, hi float64) {
 	if !hollow(w) {
 		w.UniformInPlace(lo, hi)
 	}
 }
 
-// Normal draws from the normal distribution.
+// Normal draws values from the normal distribution.
 func Normal(w *tensor.Tensor, mean, std float64) {
 	if !hollow(w) {
 		w.NormalInPlace(mean, std)
 	}
 }
 
-// TruncNormal draws from the normal distribution confined to [lo, hi]; torch's defaults are mean 0,
-// deviation 1 and ±2.
+// TruncNormal draws values from the normal distribution restricted to [lo, hi]. torch's defaults
+// are mean 0, deviation 1 and ±2.
 func TruncNormal(w *tensor.Tensor, mean, std, lo, hi float64) {
 	if !hollow(w) {
 		w.TruncNormalInPlace(mean, std, lo, hi)
@@ -123,34 +124,34 @@ func Constant(w *tensor.Tensor, v float64) {
 	noGrad(w, func(w *tensor.Tensor) { w.Fill(v) })
 }
 
-// KaimingUniform draws from ±gain·√(3/fan), of the fan in if no other is given (He et al.,
+// KaimingUniform draws values from ±gain·√(3/fan). The default mode is FanIn (He et al.,
 // arXiv:1502.01852).
 func KaimingUniform(w *tensor.Tensor, gain float64, mode ...Fan) {
 	b := gain * math.Sqrt(3) * Bound(fan("kaiming_uniform", w, mode))
 	Uniform(w, -b, b)
 }
 
-// KaimingNormal draws from the normal distribution of standard deviation gain/√fan, of the fan in
-// if no other is given.
+// KaimingNormal draws values from the normal distribution with standard deviation gain/√fan. The
+// default mode is FanIn.
 func KaimingNormal(w *tensor.Tensor, gain float64, mode ...Fan) {
 	Normal(w, 0, gain*Bound(fan("kaiming_normal", w, mode)))
 }
 
-// XavierUniform draws from ±gain·√(6/(fan in + fan out)) (X. Glorot, Y. Bengio, 2010).
+// XavierUniform draws values from ±gain·√(6/(fan in + fan out)) (X. Glorot, Y. Bengio, 2010).
 func XavierUniform(w *tensor.Tensor, gain float64) {
 	in, out := fans("xavier_uniform", w)
 	b := gain * math.Sqrt(6) * Bound(in+out)
 	Uniform(w, -b, b)
 }
 
-// XavierNormal draws from the normal distribution of standard deviation gain·√(2/(fan in + fan
-// out)).
+// XavierNormal draws values from the normal distribution with standard deviation gain·√(2/(fan in +
+// fan out)).
 func XavierNormal(w *tensor.Tensor, gain float64) {
 	in, out := fans("xavier_normal", w)
 	Normal(w, 0, gain*math.Sqrt2*Bound(in+out))
 }
 
-// Eye makes a matrix the identity, as far as its sizes go.
+// Eye sets a matrix to ones on the diagonal and zeros elsewhere. The matrix need not be square.
 func Eye(w *tensor.Tensor) {
 	given("eye", w)
 	if w.Rank() != 2 {
@@ -159,8 +160,8 @@ func Eye(w *tensor.Tensor) {
 	noGrad(w, func(w *tensor.Tensor) { w.Zero().Diagonal(0, 0, 1).Fill(1) })
 }
 
-// Dirac makes the weight of a convolution, [out, in/groups, ...], hand on its input: channel k of
-// each group is the input's channel k, as far as the sizes go.
+// Dirac makes a convolution pass its input through. The weight is [out, in/groups, ...]; output
+// channel k of each group becomes the group's input channel k, as long as both exist.
 func Dirac(w *tensor.Tensor, groups int) {
 	given("dirac", w)
 	s := w.Shape()
@@ -182,10 +183,11 @@ func Dirac(w *tensor.Tensor, groups int) {
 	})
 }
 
-// Orthogonal makes the weight, [out, ...] seen as a matrix, gain times a matrix with orthonormal
-// rows or, where there are more rows than columns, columns. It is uniform among all of these (F.
-// Mezzadri, arXiv:math-ph/0609050): the Q of normal numbers, with R's signs. The decomposition goes
-// through the host.
+// Orthogonal sets the weight, [out, ...] flattened to a matrix [out, rest], to gain times a matrix
+// with orthonormal rows. If there are more rows than columns, the columns are orthonormal instead.
+// The matrix is drawn uniformly from all such matrices (F. Mezzadri, arXiv:math-ph/0609050): it is
+// the Q of a matrix of normal numbers, with the signs of R's diagonal. The host computes the
+// decomposition.
 func Orthogonal(w *tensor.Tensor, gain float64) {
 	given("orthogonal", w)
 	if w.Rank() < 2 {
@@ -210,8 +212,9 @@ func Orthogonal(w *tensor.Tensor, gain float64) {
 	})
 }
 
-// Sparse draws a matrix from the normal distribution of mean 0 and deviation std and sets the share
-// sparsity of each column, rounded up, to zero (J. Martens, 2010). torch's default for std is 0.01.
+// Sparse draws a matrix from the normal distribution with mean 0 and deviation std. Then it sets
+// the fraction sparsity of each column, rounded up, to zero (J. Martens, 2010). torch's default for
+// std is 0.01.
 func Sparse(w *tensor.Tensor, sparsity, std float64) {
 	given("sparse", w)
 	if w.Rank() != 2 || !(sparsity >= 0 && sparsity <= 1) {

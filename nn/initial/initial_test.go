@@ -12,8 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// spread is what a distribution is known by: uniform numbers lie within a bound and come near it;
-// all have a deviation.
+// spread returns the range, the mean and the deviation of numbers. They distinguish distributions.
 func spread(w []float64) (lo, hi, mean, deviation float64) {
 	for _, v := range w {
 		mean += v / float64(len(w))
@@ -41,7 +40,8 @@ func TestDistributions(t *testing.T) {
 		"xavier normal":       {func(w *tensor.Tensor) { initial.XavierNormal(w, 2) }, normal(2 * math.Sqrt(2.0/720))},
 		"uniform":             {func(w *tensor.Tensor) { initial.Uniform(w, -0.3, 0.3) }, uniform(0.3)},
 		"normal":              {func(w *tensor.Tensor) { initial.Normal(w, 0, 0.02) }, normal(0.02)},
-		// A normal distribution within one deviation has the deviation √(1 - 2φ(1)/(2Φ(1)-1)).
+		// A normal distribution truncated at one deviation has the deviation √(1 -
+		// 2φ(1)/(2Φ(1)-1)).
 		"truncated": {func(w *tensor.Tensor) { initial.TruncNormal(w, 0, 0.5, -0.5, 0.5) }, [2]float64{0.5, 0.5 * 0.5396}},
 		"constant":  {func(w *tensor.Tensor) { initial.Constant(w, 0) }, [2]float64{0, 0}},
 	} {
@@ -63,7 +63,7 @@ func TestDistributions(t *testing.T) {
 	}
 }
 
-// The gains are those of PyTorch 2.15.
+// The gains equal those of PyTorch 2.15.
 func TestGains(t *testing.T) {
 	for f, want := range map[initial.Nonlinearity]float64{initial.Linear: 1, initial.Tanh: 1.6666666666666667, initial.ReLU: 1.4142135623730951, initial.LeakyReLU: 1.4141428569978354, initial.SELU: 0.75} {
 		if got := initial.Gain(f); got != want {
@@ -77,7 +77,7 @@ func TestEyeAndDirac(t *testing.T) {
 	if initial.Eye(w); !slices.Equal(w.Floats(), []float64{1, 0, 0, 0, 1, 0}) {
 		t.Error(w)
 	}
-	// PyTorch 2.15: a convolution with such a weight gives the input back.
+	// As in PyTorch 2.15, a convolution with such a weight returns its input.
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Rand(2, 4, 5, 5)
 		for _, groups := range []int{1, 2} {
@@ -120,7 +120,7 @@ func TestOrthogonal(t *testing.T) {
 				}
 			}
 		}
-		// All directions are equal: each element has mean 0 and the variance 1/n.
+		// All directions are equally likely: each element has mean 0 and the variance 1/n.
 		sum, square := s.Zeros(3, 3), s.Zeros(3, 3)
 		for range 300 {
 			w := s.Zeros(3, 3)
@@ -166,7 +166,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// A bias that a layer does not have is named as such.
+// The error for a bias that the layer does not have says so.
 func TestNothingToInitialise(t *testing.T) {
 	for name, f := range map[string]func(w *tensor.Tensor){
 		"constant": func(w *tensor.Tensor) { initial.Constant(w, 0) }, "kaiming_uniform": func(w *tensor.Tensor) { initial.KaimingUniform(w, 1) },

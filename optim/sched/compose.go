@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/optim/internal/exact"
 )
 
-// members checks the parts of a schedule.
+// members checks the schedules that a composed schedule consists of.
 func members(name string, opt Optimizer, list []Scheduler) []member {
 	if len(list) == 0 {
 		fail(name, "there are no schedules")
@@ -30,7 +30,7 @@ func members(name string, opt Optimizer, list []Scheduler) []member {
 	return out
 }
 
-// trees is the states of the parts.
+// trees is the setting that holds the states of the parts.
 func trees(list []member) setting {
 	get := func() any {
 		out := make([]any, len(list))
@@ -64,7 +64,7 @@ func trees(list []member) setting {
 	}}
 }
 
-// Sequential is torch's SequentialLR: one schedule after the other.
+// Sequential runs one schedule after another: torch's SequentialLR.
 type Sequential struct {
 	opt        Optimizer
 	list       []member
@@ -73,8 +73,9 @@ type Sequential struct {
 	last       []float64
 }
 
-// NewSequential returns a schedule that goes over to the next one at each milestone, a count of
-// steps. The parts are made before, on the same optimizer; they begin anew when it is their turn.
+// NewSequential returns a schedule that changes to the next schedule of list at each milestone, a
+// number of steps. Make the schedules first, for the same optimizer; each restarts when its turn
+// comes.
 func NewSequential(opt Optimizer, list []Scheduler, milestones []int) *Sequential {
 	const name = "SequentialLR"
 	q := &Sequential{opt: opt, list: members(name, opt, list), milestones: slices.Clone(milestones)}
@@ -101,7 +102,7 @@ func (q *Sequential) undoParts() {
 	}
 }
 
-// Step sets the learning rates of the next step.
+// Step sets the learning rates for the next step.
 func (q *Sequential) Step() {
 	q.lastEpoch++
 	i, _ := slices.BinarySearch(q.milestones, q.lastEpoch+1)
@@ -113,18 +114,19 @@ func (q *Sequential) Step() {
 	q.last = q.list[i].LastLR()
 }
 
-// LastLR returns the learning rates that the last step has set, by group.
+// LastLR returns the learning rates that the latest step has set, by group.
 func (q *Sequential) LastLR() []float64 { return append([]float64(nil), q.last...) }
 
 func (q *Sequential) plan() []setting {
 	return []setting{wholes("_milestones", &q.milestones), whole("last_epoch", &q.lastEpoch), reals("_last_lr", &q.last), trees(q.list)}
 }
 
-// StateDict returns the state as a tree with torch's names; that of the parts is in "_schedulers".
+// StateDict returns the state as a tree with torch's names. "_schedulers" has the states of the
+// parts.
 func (q *Sequential) StateDict() map[string]any { return tree(q.plan()) }
 
-// LoadStateDict takes the state from a tree as StateDict gives it, or torch's. The error is an
-// *[optim.StateError], and then nothing was changed.
+// LoadStateDict loads the state from a tree made by StateDict or by torch. An error is an
+// *[optim.StateError]; then nothing was changed.
 func (q *Sequential) LoadStateDict(m map[string]any) error { return load(q.title(), q.plan(), m) }
 
 func (q *Sequential) optimizer() Optimizer { return q.opt }
@@ -137,8 +139,8 @@ func (q *Sequential) begin() {
 
 func (q *Sequential) restart() { q.begin() }
 
-// Chained is torch's ChainedScheduler: all schedules step together, each on the rate that the
-// others left.
+// Chained steps all its schedules together, each from the rate that the previous ones left: torch's
+// ChainedScheduler.
 type Chained struct {
 	opt  Optimizer
 	list []member
@@ -161,7 +163,7 @@ func rates(opt Optimizer) []float64 {
 	return out
 }
 
-// Step sets the learning rates of the next step.
+// Step sets the learning rates for the next step.
 func (c *Chained) Step() {
 	for _, m := range c.list {
 		m.Step()
@@ -169,16 +171,17 @@ func (c *Chained) Step() {
 	c.last = rates(c.opt)
 }
 
-// LastLR returns the learning rates that the last step has set, by group.
+// LastLR returns the learning rates that the latest step has set, by group.
 func (c *Chained) LastLR() []float64 { return append([]float64(nil), c.last...) }
 
 func (c *Chained) plan() []setting { return []setting{reals("_last_lr", &c.last), trees(c.list)} }
 
-// StateDict returns the state as a tree with torch's names; that of the parts is in "_schedulers".
+// StateDict returns the state as a tree with torch's names. "_schedulers" has the states of the
+// parts.
 func (c *Chained) StateDict() map[string]any { return tree(c.plan()) }
 
-// LoadStateDict takes the state from a tree as StateDict gives it, or torch's. The error is an
-// *[optim.StateError], and then nothing was changed.
+// LoadStateDict loads the state from a tree made by StateDict or by torch. An error is an
+// *[optim.StateError]; then nothing was changed.
 func (c *Chained) LoadStateDict(m map[string]any) error { return load(c.title(), c.plan(), m) }
 
 func (c *Chained) optimizer() Optimizer { return c.opt }
@@ -192,16 +195,16 @@ func (c *Chained) begin() {
 
 func (c *Chained) restart() { c.begin() }
 
-// WarmUpConfig sets a warm-up.
+// WarmUpConfig configures a warm-up.
 type WarmUpConfig struct {
-	Steps  int     // how many steps it takes
-	Start  float64 // the factor of the rate in step 0, in (0, 1]; 0: 1/Steps
-	Cosine bool    // on half a cosine instead of a line
+	Steps  int     // number of steps of the warm-up
+	Start  float64 // factor of the rate in step 0, in (0, 1]; 0 means 1/Steps
+	Cosine bool    // grow along half a cosine instead of linearly
 }
 
-// NewWarmUp returns a schedule whose rate grows from a part of the initial one to all of it, and
-// then follows another schedule, which begins there; with nil it stays. On a line it is torch's
-// SequentialLR of a LinearLR and the other one.
+// NewWarmUp returns a schedule whose rate grows to the initial rate. After that the schedule passed
+// as then starts; if it is nil, the rate stays. A linear warm-up is torch's SequentialLR of a
+// LinearLR and the other schedule.
 func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 	const name = "WarmUp"
 	if c.Steps <= 0 {
@@ -225,7 +228,7 @@ func NewWarmUp(opt Optimizer, c WarmUpConfig, then Scheduler) Scheduler {
 		warm = NewLinear(opt, c.Start, 1, c.Steps)
 	}
 	if then == nil {
-		// as it is in a sequence: from the initial rate, whatever came before
+		// start from the initial rate, whatever the rate is now, as a sequence does
 		for i, g := range opt.Groups() {
 			g.LR = warm.base[i]
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/optim/internal/exact"
 )
 
-// spread returns one value for each of n groups: values has one for all, or one for each.
+// spread returns one value for each of n groups. values has one for all groups, or one for each.
 func spread(name, what string, values []float64, n int) []float64 {
 	if len(values) == 1 {
 		out := make([]float64, n)
@@ -22,8 +22,7 @@ func spread(name, what string, values []float64, n int) []float64 {
 	return append([]float64(nil), values...)
 }
 
-// momentum is how a schedule reaches the momentum of a group: the option "momentum", or the first
-// of "betas".
+// momentum sets the momentum of a group: the option "momentum", or the first of "betas".
 type momentum struct{ beta bool }
 
 func momentumOf(name string, opt Optimizer) momentum {
@@ -59,26 +58,26 @@ func keep(g *optim.Group, values map[string]float64) {
 	}
 }
 
-// OneCycleConfig sets the policy of one cycle. Zero values take torch's defaults: 0.3, 25, 1e4,
-// 0.85 and 0.95.
+// OneCycleConfig configures a one-cycle policy. Zero values of Rise, Div, FinalDiv, BaseMomentum
+// and MaxMomentum mean torch's defaults: 0.3, 25, 1e4, 0.85 and 0.95.
 type OneCycleConfig struct {
-	MaxLR []float64 // the top: one for all groups, or one for each
-	// of the whole cycle; torch's epochs times steps_per_epoch, or total_steps
+	MaxLR []float64 // the highest rate: one for all groups, or one for each
+	// number of steps of the cycle: torch's total_steps, or epochs times steps_per_epoch
 	Steps int
-	// the part of the steps in which the rate rises, torch's pct_start
+	// the fraction of the steps in which the rate rises, torch's pct_start
 	Rise                      float64
-	Linear                    bool    // on lines instead of half cosines
-	KeepMomentum              bool    // leave the momentum alone
-	BaseMomentum, MaxMomentum float64 // it is the least where the rate is at its top
+	Linear                    bool    // change linearly instead of along half cosines
+	KeepMomentum              bool    // do not change the momentum
+	BaseMomentum, MaxMomentum float64 // the momentum is lowest where the rate is highest
 	Div                       float64 // the first rate is MaxLR/Div
-	FinalDiv                  float64 // the last rate is the first one/FinalDiv
-	ThreePhase                bool    // back to the first rate before the last phase
+	FinalDiv                  float64 // the last rate is MaxLR/Div/FinalDiv
+	ThreePhase                bool    // return to the first rate before the last phase
 }
 
-// NewOneCycle returns torch's OneCycleLR: the rate rises from MaxLR/Div to MaxLR and falls to far
-// below, and the momentum the other way (L. Smith, N. Topin, arXiv:1708.07120). Step counts
-// batches, and must not be called more often than Steps times. What it works with is kept in the
-// groups' Extra: "max_lr", "min_lr", "max_momentum" and "base_momentum".
+// NewOneCycle returns torch's OneCycleLR: the rate rises from MaxLR/Div to MaxLR and then falls far
+// below, while the momentum does the opposite (L. Smith, N. Topin, arXiv:1708.07120). Call Step
+// once for each batch, and not more than Steps times. Its bounds are kept in the groups' Extra:
+// "max_lr", "min_lr", "max_momentum" and "base_momentum".
 func NewOneCycle(opt Optimizer, c OneCycleConfig) *LR {
 	l := &LR{name: "OneCycleLR", opt: opt}
 	for _, d := range []struct {
@@ -147,7 +146,7 @@ func NewOneCycle(opt Optimizer, c OneCycleConfig) *LR {
 	return l.start()
 }
 
-// A phase goes from one value to another one; the values are named as the groups keep them.
+// A phase goes from one value to another. The values are named by their keys in the groups' Extra.
 type phase struct {
 	end                                    float64
 	fromLR, toLR, fromMomentum, toMomentum string
@@ -191,7 +190,7 @@ func phasesOf(p *[]phase) setting {
 	}}
 }
 
-// kept returns what a group keeps under a name.
+// kept returns a value from a group's Extra, or its initial rate.
 func kept(name string, g *optim.Group, key string) float64 {
 	if key == "initial_lr" {
 		return g.InitialLR
@@ -210,22 +209,22 @@ func between(anneal string, from, to, part float64) float64 {
 	return to + float64((from-to)/2*(exact.Cos(math.Pi*part)+1))
 }
 
-// CyclicConfig sets a cycle between two rates. Zero values of the momenta take torch's defaults 0.8
-// and 0.9.
+// CyclicConfig configures a cycle between two rates. Zero values of the momenta mean torch's
+// defaults, 0.8 and 0.9.
 type CyclicConfig struct {
 	BaseLR, MaxLR []float64 // one for all groups, or one for each
-	Up, Down      int       // steps of each half; Down of 0 is Up
-	// "triangular" (also ""), "triangular2": each cycle half as high, "exp_range": gamma to the
-	// power of the step
+	Up, Down      int       // steps of the rise and of the fall; a Down of 0 means Up
+	// "triangular" (also ""); "triangular2", where each cycle is half as high as the one before; or
+	// "exp_range", where the height is Gamma to the power of the step
 	Mode                      string
-	Gamma                     float64 // for "exp_range"; 0 is 1
-	KeepMomentum              bool    // leave the momentum alone
-	BaseMomentum, MaxMomentum float64 // it is the least where the rate is at its top
+	Gamma                     float64 // for "exp_range"; 0 means 1
+	KeepMomentum              bool    // do not change the momentum
+	BaseMomentum, MaxMomentum float64 // the momentum is lowest where the rate is highest
 }
 
-// NewCyclic returns torch's CyclicLR: the rate goes up and down between two values on lines, and
-// the momentum the other way (L. Smith, arXiv:1506.01186). Functions of one's own for the height
-// are not supported.
+// NewCyclic returns torch's CyclicLR: the rate goes linearly up and down between two values, while
+// the momentum does the opposite (L. Smith, arXiv:1506.01186). Torch's scale_fn, a custom function
+// for the height, is not supported.
 func NewCyclic(opt Optimizer, c CyclicConfig) *LR {
 	l := &LR{name: "CyclicLR", opt: opt}
 	for _, d := range []struct {
@@ -297,6 +296,6 @@ func NewCyclic(opt Optimizer, c CyclicConfig) *LR {
 		return from + float64((top[i]-from)*f*scale(cycle))
 	}
 	l.start()
-	l.base = base // torch keeps these, whatever the initial rates are
+	l.base = base // torch uses the base rates, whatever the initial rates are
 	return l
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// rates prints the learning rates of so many steps.
+// rates prints the learning rates of the next steps.
 func rates(opt optim.Optimizer, s sched.Scheduler, steps int) {
 	for range steps {
 		fmt.Printf("%.4g ", opt.LR())
@@ -22,7 +22,7 @@ func one(lr float64) optim.Optimizer {
 	return optim.NewSGD([]*tensor.Tensor{tensor.Zeros(1).RequiresGrad()}, optim.SGDConfig{LR: lr, Momentum: 0.9})
 }
 
-// A linear warm-up, then half a cosine down to nothing.
+// A linear warm-up, followed by half a cosine down to 0.
 func Example() {
 	opt := one(1)
 	rates(opt, sched.NewWarmUp(opt, sched.WarmUpConfig{Steps: 4}, sched.NewCosineAnnealing(opt, 4, 0)), 9)
@@ -100,7 +100,7 @@ func ExampleNewCosineWarmRestarts() {
 	// 1 0.5 1 0.8536 0.5 0.1464 1 0.9619
 }
 
-// The momentum goes down while the rate goes up.
+// The momentum falls while the rate rises.
 func ExampleNewOneCycle() {
 	opt := one(1)
 	s := sched.NewOneCycle(opt, sched.OneCycleConfig{MaxLR: []float64{1}, Steps: 6, Rise: 0.5, Linear: true})
@@ -121,7 +121,7 @@ func ExampleNewCyclic() {
 	// 0 0.5 1 0.5 0 0.5 1
 }
 
-// The loss stands still for longer than the patience.
+// The loss does not improve for longer than the patience.
 func ExampleNewPlateau() {
 	opt := one(1)
 	s := sched.NewPlateau(opt, sched.PlateauConfig{Patience: 2, Factor: 0.1})
@@ -149,8 +149,8 @@ func ExampleNewChained() {
 	// 0.1 0.05 0.25 0.125
 }
 
-// A run goes on where another one was: the schedule's state first, then the optimizer's, which has
-// the learning rate.
+// To continue a run, load the schedule's state first, then the optimizer's state, which has the
+// learning rate.
 func ExampleScheduler() {
 	opt := one(1)
 	s := sched.NewExponential(opt, 0.5)

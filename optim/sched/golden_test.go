@@ -104,7 +104,7 @@ var makers = map[string]func(o optim.Optimizer) sched.Schedule{
 	},
 }
 
-// turn makes the recorded JSON what a loader of torch's files gives.
+// turn converts the recorded JSON to what a loader of torch's files returns.
 func turn(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -141,7 +141,7 @@ func turn(v any) any {
 	return v
 }
 
-// compare fails where two trees differ.
+// compare reports differences between two trees.
 func compare(t *testing.T, path string, got, want any) {
 	t.Helper()
 	switch w := want.(type) {
@@ -191,8 +191,8 @@ func momentumOf(g *optim.Group) float64 {
 	return v.(float64)
 }
 
-// Learning rates and momenta have PyTorch's bits, and the states its names and values; a schedule
-// that loads PyTorch's state goes on as PyTorch did.
+// Learning rates and momenta have PyTorch's bits, and the states PyTorch's names and values. A
+// schedule that loads PyTorch's state continues as PyTorch did.
 func TestRatesEqualTorch(t *testing.T) {
 	f, err := golden.Open("testdata/sched.safetensors.gz")
 	if err != nil {

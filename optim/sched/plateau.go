@@ -4,17 +4,18 @@ import (
 	"math"
 )
 
-// PlateauConfig sets a schedule that waits for a plateau. Zero values of Factor, Patience,
-// Threshold and Eps take torch's defaults 0.1, 10, 1e-4 and 1e-8.
+// PlateauConfig configures a schedule that waits for a plateau. Zero values of Factor, Patience,
+// Threshold and Eps mean torch's defaults, 0.1, 10, 1e-4 and 1e-8.
 type PlateauConfig struct {
-	Max       bool      // larger is better
-	Factor    float64   // what the rate is multiplied by, below 1
-	Patience  int       // so many values in a row may fail to be better; -1: none
-	Threshold float64   // by how much a value has to be better: a part of the best, or
-	Absolute  bool      // so much
-	Cooldown  int       // after a change so many values do not count as bad
-	MinLR     []float64 // the least rate: none for 0, one for all groups, or one for each
-	Eps       float64   // smaller changes are left out
+	Max       bool    // larger is better
+	Factor    float64 // factor of the rate, below 1
+	Patience  int     // number of values in a row that may fail to be better; -1 means 0
+	Threshold float64 // by how much a value must be better, as a fraction of the best value
+	Absolute  bool    // Threshold is an absolute difference
+	Cooldown  int     // number of values after a change of the rate that do not count as bad
+	// lower bound of the rate: none means 0, one for all groups, or one for each
+	MinLR []float64
+	Eps   float64 // changes of the rate up to Eps are not made
 }
 
 // Plateau is torch's ReduceLROnPlateau: it lowers the rates when a value stops getting better.
@@ -24,7 +25,7 @@ type Plateau struct {
 	factor, threshold, eps  float64
 	patience, cooldown      int
 	least                   []float64
-	only                    any // the one least rate that was given, or nil
+	only                    any // the single lower bound for all groups, or nil
 	best, worst             float64
 	waiting, bad, lastEpoch int
 	last                    []float64
@@ -94,7 +95,7 @@ func (p *Plateau) better(v float64) bool {
 	return v > p.best+p.threshold
 }
 
-// StepMetric takes the newest value of what is watched, such as the loss of validation.
+// StepMetric passes the newest value of the watched quantity, such as the validation loss.
 func (p *Plateau) StepMetric(v float64) {
 	p.lastEpoch++
 	if p.better(v) {
@@ -149,8 +150,8 @@ func (p *Plateau) plan() []setting {
 // StateDict returns the state as a tree with torch's names.
 func (p *Plateau) StateDict() map[string]any { return tree(p.plan()) }
 
-// LoadStateDict takes the state from a tree as StateDict gives it, or torch's. The error is an
-// *[optim.StateError], and then nothing was changed.
+// LoadStateDict loads the state from a tree made by StateDict or by torch. An error is an
+// *[optim.StateError]; then nothing was changed.
 func (p *Plateau) LoadStateDict(m map[string]any) error {
 	if err := load("ReduceLROnPlateau", p.plan(), m); err != nil {
 		return err

@@ -30,26 +30,26 @@ import (
 	"github.com/flambeau-go/flambeau/optim/internal/exact"
 )
 
-// An Optimizer is what has groups with learning rates.
+// An Optimizer has groups with learning rates.
 type Optimizer interface{ Groups() []*optim.Group }
 
-// A Schedule is what all schedules have.
+// A Schedule has the methods of all schedules.
 type Schedule interface {
-	LastLR() []float64 // the learning rates that the last step has set, by group
+	LastLR() []float64 // the learning rates that the latest step has set, by group
 	StateDict() map[string]any
 	LoadStateDict(tree map[string]any) error
 }
 
-// A Scheduler is a schedule that goes by the count of its steps.
+// A Scheduler is a schedule that depends on the number of steps.
 type Scheduler interface {
 	Schedule
 	Step() // sets the next learning rates
 }
 
-// A MetricScheduler is a schedule that goes by how well the training does.
+// A MetricScheduler is a schedule that depends on a measured value, such as the validation loss.
 type MetricScheduler interface {
 	Schedule
-	StepMetric(v float64) // takes the newest value and sets the learning rates
+	StepMetric(v float64) // passes the newest value and sets the learning rates
 }
 
 // member is a schedule that can be part of another one.
@@ -57,13 +57,13 @@ type member interface {
 	Scheduler
 	optimizer() Optimizer
 	begin()          // torch's _initial_step
-	undo()           // takes back the count of a step
+	undo()           // undoes the count of one step
 	restart()        // torch's _update_lr(0)
-	plan() []setting // what is loaded
+	plan() []setting // the entries of its state
 	title() string
 }
 
-// LR is a schedule of learning rates. The functions that return one say which.
+// LR is a schedule of learning rates; its constructor determines which.
 type LR struct {
 	name      string
 	opt       Optimizer
@@ -74,10 +74,11 @@ type LR struct {
 	last      []float64
 	settings  []setting // the schedule's own, by torch's names
 
-	next func(l *LR, i int, lr float64) float64 // the rate of group i, which is lr now
-	// the rate from lastEpoch alone; nil: next does it
+	// returns the next rate of group i, whose rate is lr now
+	next func(l *LR, i int, lr float64) float64
+	// returns the rate from lastEpoch and base alone; nil: use next
 	closed func(l *LR, base float64) float64
-	// goes on by a step in its own way; nil: lastEpoch grows by one
+	// counts a step in the schedule's own way; nil: lastEpoch grows by one
 	count func()
 }
 
@@ -85,14 +86,14 @@ func fail(name, format string, a ...any) {
 	panic(&optim.Error{Optimizer: name, Msg: fmt.Sprintf(format, a...)})
 }
 
-// finite refuses an argument that would make all rates NaN.
+// finite panics for an argument that would make all rates NaN or infinite.
 func (l *LR) finite(what string, v float64) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		fail(l.name, "%s is %v", what, v)
 	}
 }
 
-// start makes l begin.
+// start initialises l and sets the rates of step 0.
 func (l *LR) start() *LR {
 	if l.opt == nil || len(l.opt.Groups()) == 0 {
 		fail(l.name, "there is no optimizer")
@@ -114,7 +115,7 @@ func (l *LR) begin() {
 	l.initial = false
 }
 
-// Step sets the learning rates of the next step.
+// Step sets the learning rates for the next step.
 func (l *LR) Step() {
 	if l.count != nil {
 		l.count()
@@ -155,10 +156,10 @@ func (l *LR) optimizer() Optimizer { return l.opt }
 
 func (l *LR) title() string { return l.name }
 
-// LastLR returns the learning rates that the last step has set, by group.
+// LastLR returns the learning rates that the latest step has set, by group.
 func (l *LR) LastLR() []float64 { return append([]float64(nil), l.last...) }
 
-// NewStep returns torch's StepLR: every size steps the rate is multiplied by gamma.
+// NewStep returns torch's StepLR: after every size steps the rate is multiplied by gamma.
 func NewStep(opt Optimizer, size int, gamma float64) *LR {
 	l := &LR{name: "StepLR", opt: opt}
 	if size <= 0 {
@@ -176,7 +177,7 @@ func NewStep(opt Optimizer, size int, gamma float64) *LR {
 	return l.start()
 }
 
-// NewMultiStep returns torch's MultiStepLR: at each milestone, a count of steps, the rate is
+// NewMultiStep returns torch's MultiStepLR: at each milestone, a number of steps, the rate is
 // multiplied by gamma.
 func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 	l := &LR{name: "MultiStepLR", opt: opt}
@@ -195,8 +196,9 @@ func NewMultiStep(opt Optimizer, milestones []int, gamma float64) *LR {
 	return l.start()
 }
 
-// NewConstant returns torch's ConstantLR: the rate is multiplied by factor, in [0, 1], for so many
-// steps. After a factor of 0, where torch divides by it and fails, it is the initial one.
+// NewConstant returns torch's ConstantLR: the rate is multiplied by factor, in [0, 1], for the
+// given number of steps. After a factor of 0 the rate is the initial one again; torch divides by 0
+// and fails.
 func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	l := &LR{name: "ConstantLR", opt: opt}
 	if !(factor >= 0 && factor <= 1) {
@@ -223,8 +225,8 @@ func NewConstant(opt Optimizer, factor float64, steps int) *LR {
 	return l.start()
 }
 
-// NewLinear returns torch's LinearLR: a factor of the rate goes from start to end on a line, in so
-// many steps.
+// NewLinear returns torch's LinearLR: the factor of the rate goes linearly from start to end in the
+// given number of steps.
 func NewLinear(opt Optimizer, start, end float64, steps int) *LR {
 	l := &LR{name: "LinearLR", opt: opt}
 	if !(start > 0 && start <= 1) {
@@ -267,8 +269,8 @@ func NewExponential(opt Optimizer, gamma float64) *LR {
 	return l.start()
 }
 
-// NewPolynomial returns torch's PolynomialLR: the rate falls to 0 in so many steps t as (1 -
-// t/steps) to the power.
+// NewPolynomial returns torch's PolynomialLR: the factor of the rate in step t is (1 - t/steps) to
+// the power, which reaches 0 after the given number of steps.
 func NewPolynomial(opt Optimizer, steps int, power float64) *LR {
 	l := &LR{name: "PolynomialLR", opt: opt}
 	if steps <= 0 {
@@ -289,8 +291,8 @@ func NewPolynomial(opt Optimizer, steps int, power float64) *LR {
 	return l.start()
 }
 
-// NewLambda returns torch's LambdaLR: the rate of step t is the initial one times f(t). There is
-// one function, or one for each group. Functions are not saved.
+// NewLambda returns torch's LambdaLR: the rate of step t is the initial rate times f(t). Pass one
+// function for all groups, or one for each. Functions are not saved.
 func NewLambda(opt Optimizer, f ...func(step int) float64) *LR {
 	l := &LR{name: "LambdaLR", opt: opt}
 	f = l.functions(f)
@@ -298,8 +300,8 @@ func NewLambda(opt Optimizer, f ...func(step int) float64) *LR {
 	return l.start()
 }
 
-// NewMultiplicative returns torch's MultiplicativeLR: step t multiplies the rate by f(t). There is
-// one function, or one for each group. Functions are not saved.
+// NewMultiplicative returns torch's MultiplicativeLR: step t multiplies the rate by f(t). Pass one
+// function for all groups, or one for each. Functions are not saved.
 func NewMultiplicative(opt Optimizer, f ...func(step int) float64) *LR {
 	l := &LR{name: "MultiplicativeLR", opt: opt}
 	f = l.functions(f)
@@ -312,7 +314,7 @@ func NewMultiplicative(opt Optimizer, f ...func(step int) float64) *LR {
 	return l.start()
 }
 
-// functions gives every group a function.
+// functions returns one function for each group.
 func (l *LR) functions(f []func(int) float64) []func(int) float64 {
 	n := len(l.opt.Groups())
 	if len(f) == 1 {
@@ -333,9 +335,9 @@ func (l *LR) functions(f []func(int) float64) []func(int) float64 {
 	return f
 }
 
-// NewCosineAnnealing returns torch's CosineAnnealingLR: half a cosine from the initial rate to
-// least in steps, and back, and so on (I. Loshchilov, F. Hutter, arXiv:1608.03983, without the
-// restarts).
+// NewCosineAnnealing returns torch's CosineAnnealingLR. The rate falls along half a cosine from the
+// initial rate to least in the given number of steps, then rises back, and so on (I. Loshchilov, F.
+// Hutter, arXiv:1608.03983, without the restarts).
 func NewCosineAnnealing(opt Optimizer, steps int, least float64) *LR {
 	l := &LR{name: "CosineAnnealingLR", opt: opt}
 	if steps <= 0 {
@@ -358,9 +360,10 @@ func NewCosineAnnealing(opt Optimizer, steps int, least float64) *LR {
 	return l.start()
 }
 
-// NewCosineWarmRestarts returns torch's CosineAnnealingWarmRestarts: half a cosine from the initial
-// rate to least in first steps, then anew with a period that is times as long, and so on (I.
-// Loshchilov, F. Hutter, arXiv:1608.03983).
+// NewCosineWarmRestarts returns torch's CosineAnnealingWarmRestarts. The rate falls along half a
+// cosine from the initial rate to least, then restarts, and so on. The length of the first period
+// is first steps; each later period is longer by the factor times (I. Loshchilov, F. Hutter,
+// arXiv:1608.03983).
 func NewCosineWarmRestarts(opt Optimizer, first, times int, least float64) *LR {
 	l := &LR{name: "CosineAnnealingWarmRestarts", opt: opt}
 	if first <= 0 || times < 1 {

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/optim/sched"
 )
 
-// What makes no sense panics when the schedule is made.
+// Invalid arguments of a constructor panic.
 func TestMisuse(t *testing.T) {
 	o := newOptimizer("sgd")
 	plain := optim.NewAdagrad(params(), optim.AdagradConfig{LR: 1})
@@ -69,7 +69,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// What does not fit is an error, and changes nothing.
+// A tree that does not fit is an error, and changes nothing.
 func TestWrongTrees(t *testing.T) {
 	for name, make := range makers {
 		kind := "sgd"
@@ -104,7 +104,7 @@ func TestWrongTrees(t *testing.T) {
 	}
 }
 
-// The cosine warm-up ends at the whole rate and hands over to the next schedule.
+// The cosine warm-up ends at the full rate and continues with the next schedule.
 func TestCosineWarmUp(t *testing.T) {
 	o := optim.NewSGD(params(), optim.SGDConfig{LR: 2})
 	s := sched.NewWarmUp(o, sched.WarmUpConfig{Steps: 4, Start: 0.5, Cosine: true}, sched.NewExponential(o, 0.5))
@@ -126,8 +126,7 @@ func TestCosineWarmUp(t *testing.T) {
 	}
 }
 
-// TestConstantZero holds a rate that a factor of 0 has stopped to coming back, where torch divides
-// by 0.
+// TestConstantZero checks that the rate comes back after a factor of 0, where torch divides by 0.
 func TestConstantZero(t *testing.T) {
 	o := newOptimizer("sgd")
 	initial := o.LR()

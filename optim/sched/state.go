@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/optim"
 )
 
-// A setting is an entry of a schedule's state: get returns it as it stands in a tree, and set what
-// stores such a value, or says what is wrong with it.
+// A setting is an entry of a schedule's state. get returns its value for a tree. set checks a value
+// and returns the function that stores it, or what is wrong with it.
 type setting struct {
 	name string
 	get  func() any
@@ -77,12 +77,12 @@ func text(name string, p *string, allowed ...string) setting {
 	}}
 }
 
-// constant is an entry that says nothing here.
+// constant is an entry that has one value here; loading ignores it.
 func constant(name string, v any) setting {
 	return setting{name, func() any { return v }, func(any) (func(), string) { return func() {}, "" }}
 }
 
-// reals is a list of a number for each group.
+// reals is a list with a number for each group.
 func reals(name string, p *[]float64) setting {
 	get := func() any {
 		out := make([]any, len(*p))
@@ -130,7 +130,7 @@ func wholes(name string, p *[]int) setting {
 	}}
 }
 
-// counter is a sorted list, kept as torch does: how often each number occurs.
+// counter is a sorted list, which torch stores as a map from each number to how often it occurs.
 func counter(name string, p *[]int) setting {
 	get := func() any {
 		out := map[int64]any{}
@@ -162,7 +162,7 @@ func counter(name string, p *[]int) setting {
 	}}
 }
 
-// plan lists the entries of the state, torch's own housekeeping included.
+// plan lists the entries of the state, including torch's internal ones.
 func (l *LR) plan() []setting {
 	return append([]setting{reals("base_lrs", &l.base), whole("last_epoch", &l.lastEpoch), whole("_step_count", &l.stepCount), reals("_last_lr", &l.last),
 		constant("_is_initial", false), constant("_get_lr_called_within_step", false)}, l.settings...)
@@ -171,8 +171,8 @@ func (l *LR) plan() []setting {
 // StateDict returns the state as a tree with torch's names.
 func (l *LR) StateDict() map[string]any { return tree(l.plan()) }
 
-// LoadStateDict takes the state from a tree as StateDict gives it, or torch's. The error is an
-// *[optim.StateError], and then nothing was changed.
+// LoadStateDict loads the state from a tree made by StateDict or by torch. An error is an
+// *[optim.StateError]; then nothing was changed.
 func (l *LR) LoadStateDict(m map[string]any) error { return load(l.name, l.plan(), m) }
 
 func tree(plan []setting) map[string]any {
@@ -194,8 +194,8 @@ func load(name string, plan []setting, m map[string]any) error {
 	return nil
 }
 
-// read checks a tree and returns what will store it. What torch keeps for itself alone may be
-// missing.
+// read checks a tree and returns the functions that store its values. torch's internal entries may
+// be missing.
 func read(plan []setting, m map[string]any) (apply []func(), path, wrong string) {
 	for _, s := range plan {
 		v, ok := m[s.name]

@@ -7,25 +7,25 @@ import (
 	"strings"
 )
 
-// String tells the schedule with its settings, by torch's names.
+// String returns the schedule's name and settings, with torch's names.
 func (l *LR) String() string { return l.name + "(" + words(l.settings) + ")" }
 
-// String tells the schedule with its settings, by torch's names.
+// String returns the schedule's name and settings, with torch's names.
 func (p *Plateau) String() string { return "ReduceLROnPlateau(" + words(p.plan()) + ")" }
 
-// String tells the schedules and where each begins.
+// String lists the schedules and the steps at which they start.
 func (q *Sequential) String() string {
 	return fmt.Sprintf("%s(%v, milestones %v)", q.title(), q.list, q.milestones)
 }
 
-// String tells the schedules.
+// String lists the schedules.
 func (c *Chained) String() string { return fmt.Sprintf("%s(%v)", c.title(), c.list) }
 
-// place are the entries that say how far a schedule is.
+// place has the entries that describe the progress of a schedule, not its settings.
 var place = map[string]bool{"T_cur": true, "T_i": true, "last_epoch": true, "best": true, "cooldown_counter": true, "num_bad_epochs": true, "mode_worse": true,
 	"default_min_lr": true, "lr_lambdas": true}
 
-// words writes settings, without torch's housekeeping.
+// words formats settings, without torch's internal entries.
 func words(plan []setting) string {
 	var list []string
 	for _, s := range plan {

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/train/tensorboard"
 )
 
-// A loss curve and a note; look at them with tensorboard --logdir runs.
+// A loss curve and a note; view them with tensorboard --logdir runs.
 func Example() {
 	dir, err := os.MkdirTemp("", "runs")
 	if err != nil {

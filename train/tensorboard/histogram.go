@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// A histogram has the fields of TensorFlow's HistogramProto: bucket i holds what is above
-// limits[i-1] and at most limits[i].
+// A histogram has the fields of TensorFlow's HistogramProto: bucket i counts the values above
+// limits[i-1] and up to limits[i].
 type histogram struct {
 	least, most, n, sum, squares float64
 	limits, counts               []float64
 }
 
-// buckets is how many a histogram has between its least and its greatest value.
+// buckets is the number of buckets between the least and the greatest value.
 const buckets = 64
 
 // histogramOf counts finite values in buckets of equal width.
@@ -32,7 +32,8 @@ func histogramOf(values []float64) histogram {
 	}
 	h.limits, h.counts = make([]float64, buckets), make([]float64, buckets)
 	for i := range h.limits {
-		part := float64(i+1) / buckets // of each: the difference of the two may be no number
+		// scaled before the subtraction, since most - least may overflow
+		part := float64(i+1) / buckets
 		h.limits[i] = h.least*(1-part) + h.most*part
 	}
 	h.limits[buckets-1] = h.most

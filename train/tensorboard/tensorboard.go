@@ -1,5 +1,4 @@
-// Package tensorboard writes event files that TensorBoard shows: scalars, texts, histograms and
-// images.
+// Package tensorboard writes event files for TensorBoard: scalars, texts, histograms and images.
 //
 // [NewWriter] opens a file in a directory, [Writer.Scalar] and its neighbours add to it, and
 // [Writer.Close] ends it. To look at the curves, run tensorboard --logdir DIR. To write them the
@@ -29,24 +28,24 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A Writer appends to one event file. Its methods may be called by several goroutines. What it
-// wrote reaches the file with Flush or Close, and by itself every few seconds while events come.
+// A Writer appends to one event file. Several goroutines may call its methods. Events reach the
+// file by Flush or Close, and every few seconds while new events arrive.
 type Writer struct {
 	mu      sync.Mutex
 	f       *os.File
 	w       *bufio.Writer
 	flushed time.Time
-	err     error // the first one: later events are dropped
+	err     error // the first error; later events are dropped
 }
 
-// flushEvery is how long an event may wait in memory when another one comes.
+// flushEvery is the age at which buffered events are written, when another event arrives.
 const flushEvery = 2 * time.Second
 
 var files atomic.Int64
 
-// NewWriter makes dir, if it is not there, and a new event file in it. Several files of a directory
-// are one run: after a training was resumed at some step, [Writer.Restart] hides what an earlier
-// file has of later steps.
+// NewWriter creates dir if needed, and a new event file in it. Several files in a directory are one
+// run. After a training was resumed at some step, [Writer.Restart] hides the later steps in earlier
+// files.
 func NewWriter(dir string) (*Writer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("tensorboard: %w", err)
@@ -73,12 +72,11 @@ func NewWriter(dir string) (*Writer, error) {
 // Path returns the name of the event file.
 func (w *Writer) Path() string { return w.f.Name() }
 
-// Restart notes that the run goes on at a step: TensorBoard then leaves out what was written before
-// for this and later steps.
-// status: START
+// Restart marks that the run continues at a step. TensorBoard then ignores earlier events of this
+// and later steps.
 func (w *Writer) Restart(step int) { w.event(step, fieldSessionLog, varint(nil, 1, 1)) }
 
-// Scalar adds a number to the curve of that name.
+// Scalar adds a number to the curve named tag.
 func (w *Writer) Scalar(tag string, v float64, step int) {
 	b := protowire.AppendTag(nil, 2, protowire.Fixed32Type)
 	w.summary(step, tag, protowire.AppendFixed32(b, math.Float32bits(float32(v))))
@@ -118,8 +116,7 @@ func (w *Writer) Image(tag string, m image.Image, step int) error {
 	return nil
 }
 
-// Flush writes what is in memory to the file. It returns the first error that there was since the
-// file was made.
+// Flush writes buffered events to the file. It returns the first error since the file was created.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -186,7 +183,7 @@ func encode(wall float64, step int, field protowire.Number, body []byte) []byte 
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked is the checksum of a TFRecord.
+// masked returns the checksum of a TFRecord.
 func masked(b []byte) uint32 {
 	c := crc32.Checksum(b, castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8

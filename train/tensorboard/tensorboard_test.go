@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// records reads the frames of a file back, checks their checksums and sets the time of each event
-// to 1.5 s.
+// records reads the records of a file, checks their checksums and sets the time of each event to
+// 1.5 s.
 func records(t *testing.T, path string) (events [][]byte) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -40,7 +40,7 @@ func records(t *testing.T, path string) (events [][]byte) {
 	return events
 }
 
-// What is written is what TensorBoard's own classes write, byte for byte.
+// The events equal those of TensorBoard's own classes, byte for byte.
 func TestEventsEqualTensorBoard(t *testing.T) {
 	f, err := os.Open("testdata/events.json.gz")
 	if err != nil {
@@ -149,12 +149,12 @@ func TestErrorsAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.f.Close() // what a disk that went away looks like
+	w.f.Close() // simulates a disk that was removed
 	w.Scalar("x", 1, 1)
 	if err := w.Flush(); err == nil || !strings.HasPrefix(err.Error(), "tensorboard: ") {
 		t.Fatal(err)
 	}
-	w.Scalar("x", 1, 2) // dropped, without a panic
+	w.Scalar("x", 1, 2) // is dropped, and does not panic
 	if err := w.Close(); err == nil {
 		t.Fatal("Close says it again")
 	}

@@ -1,11 +1,11 @@
-// Package exact is the few functions in which schedules and bias corrections are written, rounded
-// correctly in all but one case in some 2⁴⁰. C libraries, and with them Python and PyTorch, give
-// the correctly rounded result nearly always too, so that the numbers here have the same bits;
-// those of package math may differ in the last ones.
+// Package exact computes the few functions that schedules and bias corrections use. The results are
+// correctly rounded, except in about one of 2⁴⁰ cases. C libraries, and with them Python and
+// PyTorch, nearly always return the correctly rounded result too. So the numbers here have the same
+// bits as PyTorch's, while those of package math may differ in the last bits.
 //
-// The method is arithmetic with unevaluated sums of two float64, of some 104 bits (T. Dekker, "A
-// Floating-Point Technique for Extending the Available Precision", 1971), power series and argument
-// reduction.
+// The method is arithmetic with unevaluated sums of two float64, which have about 104 bits (T.
+// Dekker, "A Floating-Point Technique for Extending the Available Precision", 1971), with power
+// series and argument reduction.
 package exact
 
 import "math"
@@ -13,7 +13,7 @@ import "math"
 // A pair is the sum of hi and lo, |lo| ≤ ulp(hi)/2.
 type pair struct{ hi, lo float64 }
 
-// quick is a + b for |a| ≥ |b|.
+// quick returns a + b for |a| ≥ |b|.
 func quick(a, b float64) pair {
 	s := a + b
 	return pair{s, b - (s - a)}
@@ -51,11 +51,12 @@ func (a pair) div(b pair) pair {
 	return quick(q, p).add(pair{r.hi / b.hi, 0})
 }
 
-func (a pair) scale(f float64) pair { return pair{a.hi * f, a.lo * f} } // f is a power of two
+// exact, as f is a power of two
+func (a pair) scale(f float64) pair { return pair{a.hi * f, a.lo * f} }
 
 func (a pair) value() float64 { return a.hi + a.lo }
 
-// The constants to 106 bits.
+// The constants with 106 bits.
 var (
 	ln2    = pair{math.Ln2, 2.319046813846299558e-17}
 	halfPi = pair{math.Pi / 2, 6.123233995736766036e-17}
@@ -87,8 +88,8 @@ func log(x pair) pair {
 	return y
 }
 
-// Pow returns xʸ as math.Pow does, rounded correctly for x > 0 where the result is between 1e-290
-// and 1e290.
+// Pow returns xʸ. It is correctly rounded if x > 0 and the result is between 1e-290 and 1e290;
+// otherwise it returns math.Pow(x, y).
 func Pow(x, y float64) float64 {
 	r := math.Pow(x, y)
 	if !(x > 0) || x == 1 || y == 0 || !(r > 1e-290 && r < 1e290) {
@@ -117,14 +118,14 @@ func whole(x float64, n int) pair {
 	return y
 }
 
-// Cos returns the cosine of x, rounded correctly for |x| < 1e6.
+// Cos returns the cosine of x. It is correctly rounded for |x| < 1e6.
 func Cos(x float64) float64 {
 	if !(math.Abs(x) < 1e6) {
 		return math.Cos(x)
 	}
 	k := math.RoundToEven(x / (math.Pi / 2))
-	// π/2 is halfPi - 1.497…e-33. The product with each part is exact, so that little is lost where
-	// the result is near 0.
+	// π/2 is halfPi - 1.497…e-33. Each product with a part of halfPi is exact, so that a result
+	// near 0 keeps its precision.
 	r := pair{x, 0}.add(product(-k, halfPi.hi)).add(product(-k, halfPi.lo)).add(pair{1.497384904859169777e-33 * k, 0})
 	switch int64(k) & 3 {
 	case 0:

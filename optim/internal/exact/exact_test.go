@@ -19,7 +19,7 @@ func reference(x float64, n int) float64 {
 	return f
 }
 
-// cosine sums the series of cos x with 200 bits and more where the terms are large.
+// cosine sums the series of cos x with at least 200 bits, and more where the terms are large.
 func cosine(x float64) float64 {
 	p := uint(prec + int(3*math.Abs(x)))
 	square := new(big.Float).SetPrec(p).SetFloat64(x)
@@ -43,15 +43,14 @@ func TestPowOfWholeNumbers(t *testing.T) {
 	}
 }
 
-// A root, raised to its power again, is what one started from: y is a number of few bits, so that
-// xʸ is known.
+// A root raised to its power again is the original number: y has few bits, so xʸ is known.
 func TestPowOfFractions(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
 		x, n := 0.1+2*r.Float64(), 1+r.IntN(40)
 		y := float64(n) / 4
 		got := Pow(x, y)
-		// got is correct if got±ulp/2, to the fourth, enclose xⁿ.
+		// got is correctly rounded if the fourth powers of got±ulp/2 enclose xⁿ.
 		want := new(big.Float).SetPrec(2000).SetFloat64(1)
 		for range n {
 			want.Mul(want, new(big.Float).SetFloat64(x))
@@ -82,7 +81,7 @@ func TestCos(t *testing.T) {
 	}
 }
 
-// Where there is nothing to gain the results are those of package math.
+// Outside of the supported range the results are those of package math.
 func TestEdges(t *testing.T) {
 	for _, c := range [][3]float64{{0, 2, 0}, {2, 0, 1}, {1, math.Inf(1), 1}, {-2, 3, -8}, {2, 5000, math.Inf(1)}, {0.5, 5000, 0}, {4, -0.5, 0.5}, {2, -3, 0.125}} {
 		if got := Pow(c[0], c[1]); got != c[2] {
