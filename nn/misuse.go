@@ -16,7 +16,7 @@ func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
 func given(op string, operands ...*tensor.Tensor) {
 	for _, x := range operands {
 		if x == nil {
-			misuse(op, tensor.ErrValue, "an operand is nil")
+			hinted(op, tensor.ErrValue, "an operand is nil", "a batch of several inputs has no X: batch.Tensor gives them by name")
 		}
 		if err := tensor.Try(func() { tensor.Youngest(x) }); err != nil {
 			err.(*tensor.Error).Op = op

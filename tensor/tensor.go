@@ -44,7 +44,7 @@ type Tensor struct {
 func (x *Tensor) use(op string) {
 	switch {
 	case x == nil:
-		fail(op, ErrValue, nil, "an operand is nil")
+		panic(newError(op, ErrValue, nil, "an operand is nil").hint("a batch of several inputs has no X: batch.Tensor gives them by name"))
 	case x.self != x:
 		fail(op, ErrValue, nil, "an operand is a copy of a Tensor struct: use tensors by pointer")
 	case x.freed.Load():

@@ -414,7 +414,7 @@ func (c *Config) compute(s *tensor.Scope, b *data.Batch) (output, target, loss *
 		return c.Compute(s, b)
 	}
 	if b.X == nil || b.Y == nil {
-		panic(tensor.NewError("train", tensor.ErrValue, "the batch has no X or no Y; set Compute, which may use Nested"))
+		panic(tensor.NewError("train", tensor.ErrValue, "the batch has no X or no Y; set Compute, which takes them from batch.Tensor(name) or Nested"))
 	}
 	output = c.Forward(b.X)
 	return output, b.Y, c.Loss(output, b.Y)

@@ -38,7 +38,7 @@ var floors = []floor{
 	{"autograd", []string{"tensor"}},
 	{"profile", []string{"tensor", "internal/atomicfile"}},
 	{"profile/memsnap", []string{"device", "internal/atomicfile"}},
-	{"data", []string{"tensor"}},
+	{"data", []string{"tensor", "internal/didyoumean"}},
 	{"data/digits", []string{"data"}},
 	{"data/text", []string{"data", "internal/atomicfile"}},
 	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
