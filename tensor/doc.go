@@ -68,10 +68,10 @@ package tensor
 //
 // Making tensors:
 //
-//	create.go                Maker Zeros Ones Full From Typed
+//	create.go                Maker Zeros Ones Full From Typed Arange Eye
 //	createlike.go            New NewZeros ZerosLike OnesLike FullLike RandnLike …
 //	createsequence.go        Linspace Logspace
-//	random.go                ManualSeed Rand Randn RandInt RandPerm UniformInPlace NormalInPlace
+//	random.go                ManualSeed Rand Randn RandInt RandPerm Uniform NormalInPlace
 //	randomgenerator.go       Generator
 //	randomsampling.go        Bernoulli Multinomial TruncNormal
 //	randomdropout.go         Dropout AlphaDropout Dropout2d …
