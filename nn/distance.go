@@ -7,13 +7,18 @@ import "github.com/flambeau-go/flambeau/tensor"
 type CosineSimilarity struct {
 	Dim int
 	Eps float64 // the least that a norm counts as
+
+	made made
 }
 
 // NewCosineSimilarity returns a layer; torch's defaults are 1 and 1e-8.
-func NewCosineSimilarity(dim int, eps float64) CosineSimilarity { return CosineSimilarity{dim, eps} }
+func NewCosineSimilarity(dim int, eps float64) CosineSimilarity {
+	return CosineSimilarity{dim, eps, true}
+}
 
 // Forward returns the similarities of x and z, which broadcast, without dimension Dim.
 func (l CosineSimilarity) Forward(x, z *tensor.Tensor) *tensor.Tensor {
+	l.made.unset("cosine_similarity", "Eps", l.Eps, "nn.NewCosineSimilarity(1, 1e-8)", x, z)
 	return x.CosineSimilarity(z, l.Dim, l.Eps)
 }
 
@@ -22,13 +27,18 @@ func (l CosineSimilarity) Forward(x, z *tensor.Tensor) *tensor.Tensor {
 type PairwiseDistance struct {
 	P, Eps  float64
 	KeepDim bool
+
+	made made
 }
 
 // NewPairwiseDistance returns a layer; torch's defaults are 2 and 1e-6.
-func NewPairwiseDistance(p, eps float64) PairwiseDistance { return PairwiseDistance{P: p, Eps: eps} }
+func NewPairwiseDistance(p, eps float64) PairwiseDistance {
+	return PairwiseDistance{P: p, Eps: eps, made: true}
+}
 
 // Forward returns the distances of x and z, which broadcast.
 func (l PairwiseDistance) Forward(x, z *tensor.Tensor) *tensor.Tensor {
+	l.made.unset("pairwise_distance", "P", l.P, "nn.NewPairwiseDistance(2, 1e-6)", x, z)
 	y := x.PairwiseDistance(z, l.P, l.Eps)
 	if l.KeepDim {
 		defer y.Free() // the view holds it

@@ -15,6 +15,7 @@ func chance(layer string, p float64) float64 {
 }
 
 // Dropout sets elements to zero with probability P in training, and scales the others by 1/(1-P).
+// Its zero value, and those of its likes, drop nothing.
 type Dropout struct {
 	Base
 	P float64
