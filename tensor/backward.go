@@ -72,7 +72,7 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 		in.use(op)
 		in.current(op)
 		if !in.needsGrad {
-			fail(op, ErrGrad, []*Tensor{in}, "input %d does not require a gradient", i)
+			in.gradless(op, fmt.Sprintf("input %d does not require a gradient", i))
 		}
 		if o.into != nil {
 			in.RetainGrad() // as torch: a result keeps its gradient from now on
@@ -98,6 +98,11 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 	}
 	e.watched.pass(0)
 	return e.results()
+}
+
+// gradless refuses x, which requires no gradient.
+func (x *Tensor) gradless(op, msg string) {
+	panic(newError(op, ErrGrad, []*Tensor{x}, msg).hint("call x.RequiresGrad() before the forward pass; a result requires one if it was computed, outside of NoGrad, from what does"))
 }
 
 // startScope checks the results that differentiation starts from, and returns the youngest scope
