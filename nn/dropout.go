@@ -9,7 +9,7 @@ import (
 // chance is p, which a layer drops with.
 func chance(layer string, p float64) float64 {
 	if !(p >= 0 && p <= 1) {
-		panic(&Error{Path: layer, Msg: fmt.Sprintf("elements are dropped with a probability between 0 and 1, not %v", p)})
+		panic(wrong(layer, fmt.Sprintf("elements are dropped with a probability between 0 and 1, not %v", p)))
 	}
 	return p
 }

@@ -52,7 +52,7 @@ func ignoreLazy(string, lazyLayer) {}
 
 // notYet is the error of a list of parameters that a layer does not have yet.
 func notYet(path string, v reflect.Value) *Error {
-	return &Error{path, fmt.Sprintf("this Lazy%s has no parameters yet, as their shapes are those of its first input; call the model once before, or load a state dict", typeName(v.Type()))}
+	return wrong(path, fmt.Sprintf("this Lazy%s has no parameters yet, as their shapes are those of its first input; call the model once before, or load a state dict", typeName(v.Type())))
 }
 
 // ready makes a layer with so many inputs, if it is not made, where x is.

@@ -2,10 +2,51 @@ package nn
 
 import (
 	"fmt"
+	"runtime"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/callsite"
 	"github.com/flambeau-go/flambeau/tensor"
 )
+
+// An Error says what is wrong with the structure of a model.
+type Error struct {
+	Path string // of the field, such as "encoder.fc1", or the layer that is made
+	Msg  string
+	Type string // of the model that Path is in, "*main.Net"; "" where a layer is made
+	Site string // file:line of the caller outside the library
+}
+
+func (e *Error) Error() string {
+	text := "nn: "
+	if e.Path != "" {
+		text += e.Path + ": "
+	}
+	text += e.Msg
+	if e.Type != "" {
+		text += "\n  in a " + e.Type
+	}
+	if e.Site != "" {
+		text += "\n  at " + e.Site
+	}
+	return text
+}
+
+// wrong makes an error that knows the caller's line.
+func wrong(path, msg string) *Error {
+	var pc [64]uintptr
+	return &Error{Path: path, Msg: msg, Site: callsite.First(pc[:runtime.Callers(2, pc[:])])}
+}
+
+// wrong is the error of a field of the model that is walked.
+func (w *visitor) wrong(path, msg string) *Error {
+	e := wrong(path, msg)
+	e.Type = w.model
+	return e
+}
+
+// Raised makes the error one that tensor.Try returns: see device.Raised.
+func (e *Error) Raised() {}
 
 // misuse panics with the library's error.
 func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {

@@ -58,22 +58,6 @@ type Module interface {
 	Forward(x *tensor.Tensor) *tensor.Tensor
 }
 
-// An Error says what is wrong with the structure of a model.
-type Error struct {
-	Path string // of the field, such as "encoder.fc1"
-	Msg  string
-}
-
-func (e *Error) Error() string {
-	if e.Path == "" {
-		return "nn: " + e.Msg
-	}
-	return "nn: " + e.Path + ": " + e.Msg
-}
-
-// Raised makes the error one that tensor.Try returns: see device.Raised.
-func (e *Error) Raised() {}
-
 // A Param is a named tensor of a model.
 type Param struct {
 	Name   string
@@ -288,6 +272,7 @@ type visitor struct {
 	// what would not be trained, but looks as if it should, is looked for
 	strict bool
 
+	model string         // its type
 	seen  map[place]bool // structs by pointer: true while they are being walked
 	names map[string]*tensor.Tensor
 
@@ -314,7 +299,7 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 	switch v.Kind() {
 	case reflect.Interface, reflect.Pointer:
 		if v.IsNil() {
-			panic(&Error{path, "the layer is nil"})
+			panic(w.wrong(path, "the layer is nil"))
 		}
 		if v.Kind() == reflect.Interface && w.slot != nil {
 			w.slot(v)
@@ -323,7 +308,7 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 			at := place{v.Pointer(), v.Type()}
 			switch open, seen := w.seen[at]; {
 			case open:
-				panic(&Error{path, fmt.Sprintf("the %v holds itself; tag the field that leads back nn:\"-\"", v.Type())})
+				panic(w.wrong(path, fmt.Sprintf("the %v holds itself; tag the field that leads back nn:\"-\"", v.Type())))
 			case seen && !w.all:
 				return // a layer that stands in two places counts once
 			}
@@ -336,7 +321,7 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 			w.walk(join(path, strconv.Itoa(i)), v.Index(i), false)
 		}
 	case reflect.Map:
-		panic(&Error{path, "layers in a map have no order; use a slice or a ModuleMap, or tag the field nn:\"-\""})
+		panic(w.wrong(path, "layers in a map have no order; use a slice or a ModuleMap, or tag the field nn:\"-\""))
 	case reflect.Struct:
 		if !embedded && !planOf(v.Type()).byValue {
 			markAt(path, v, w.all)
@@ -360,7 +345,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 				case !ok:
 					w.walk(name, v, false)
 				case t == nil:
-					panic(&Error{name, "the parameter is nil"})
+					panic(w.wrong(name, "the parameter is nil"))
 				default:
 					w.found(Param{Name: name, Tensor: t})
 				}
@@ -371,7 +356,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 	}
 	p := planOf(v.Type())
 	if p.err != "" {
-		panic(&Error{join(path, p.at), p.err})
+		panic(w.wrong(join(path, p.at), p.err))
 	}
 	if p.lazy {
 		// A struct that is embedded in a layer waits with it, and is not seen a second time.
@@ -418,7 +403,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 			if list, ok := fv.Interface().([]*tensor.Tensor); ok {
 				for i, t := range list {
 					if t == nil {
-						panic(&Error{join(name, strconv.Itoa(i)), "the parameter is nil"})
+						panic(w.wrong(join(name, strconv.Itoa(i)), "the parameter is nil"))
 					}
 					p.Name, p.Tensor = join(name, strconv.Itoa(i)), t
 					w.found(p)
@@ -440,7 +425,7 @@ func (w *visitor) loose(path string, v reflect.Value, hidden bool) {
 		case !holdsModule(e.Type()):
 			w.loose(path, e, hidden)
 		case hidden:
-			panic(&Error{path, notExported})
+			panic(w.wrong(path, notExported))
 		default:
 			w.walk(path, v, false)
 		}
@@ -451,7 +436,7 @@ func (w *visitor) loose(path string, v reflect.Value, hidden bool) {
 		if v.Kind() == reflect.Slice && v.Len() > 0 {
 			at := place{v.Pointer(), v.Type()}
 			if w.seen[at] {
-				panic(&Error{path, fmt.Sprintf("the %v holds itself; tag the field nn:\"-\"", v.Type())})
+				panic(w.wrong(path, fmt.Sprintf("the %v holds itself; tag the field nn:\"-\"", v.Type())))
 			}
 			w.seen[at] = true
 			defer delete(w.seen, at)
@@ -475,7 +460,7 @@ func (w *visitor) loose(path string, v reflect.Value, hidden bool) {
 func (w *visitor) found(p Param) {
 	if !w.quick {
 		if other := w.names[p.Name]; other != nil && other != p.Tensor {
-			panic(&Error{p.Name, "the name belongs to two tensors; name one of the fields by a tag"})
+			panic(w.wrong(p.Name, "the name belongs to two tensors; name one of the fields by a tag"))
 		}
 		w.names[p.Name] = p.Tensor
 	}
@@ -488,16 +473,17 @@ func visit(m any, w *visitor) {
 	w.seen, w.names, w.searched = map[place]bool{}, map[string]*tensor.Tensor{}, map[place]struct{}{}
 	v := reflect.ValueOf(m)
 	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		panic(&Error{"", "the model is nil"})
+		panic(w.wrong("", "the model is nil"))
 	}
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Struct:
 	default:
-		panic(&Error{"", fmt.Sprintf("a %v is not a model; pass a pointer to a struct", v.Type())})
+		panic(w.wrong("", fmt.Sprintf("a %v is not a model; pass a pointer to a struct", v.Type())))
 	}
 	if v.Kind() == reflect.Struct {
-		panic(&Error{"", fmt.Sprintf("pass a pointer to the model, not a %v", v.Type())})
+		panic(w.wrong("", fmt.Sprintf("pass a pointer to the model, not a %v", v.Type())))
 	}
+	w.model = v.Type().String()
 	w.walk("", v, false)
 	w.refuseStrays()
 }

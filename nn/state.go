@@ -136,7 +136,7 @@ func surplus(longer, shorter []string) string {
 // keeps its type). Integers, such as counts of batches, stay what they are. It returns the model.
 func Cast[M any](m M, t dtype.Type) M {
 	if !t.IsFloat() {
-		panic(&Error{"", fmt.Sprintf("a model can be cast to floating point types only, not to %v", t)})
+		panic(wrong("", fmt.Sprintf("a model can be cast to floating point types only, not to %v", t)))
 	}
 	for _, p := range Named(m) {
 		if p.Tensor.Type().IsFloat() {

@@ -49,7 +49,7 @@ var floors = []floor{
 	{"npy", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "internal/zipfile"}},
 	{"internal/tensorbytes", []string{"tensor"}},
 
-	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "npy", "nn/initial"}},
+	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "npy", "nn/initial", "internal/callsite"}},
 	{"nn/initial", []string{"tensor"}},
 	{"optim", []string{"nn", "optim/internal/exact"}},
 	{"optim/sched", []string{"optim", "optim/internal/exact"}},
