@@ -157,6 +157,18 @@ func ExampleBatch_Tensor() {
 	// tensor: batch: it has no tensor "usr"; it has item, user (did you mean "user"?)
 }
 
+// In a short program an error is no more than a reason to end it.
+func ExampleMust() {
+	x := tensor.Arange(3)
+	loader := data.Must(data.NewLoader(data.Must(data.NewTensorDataset(x, x)), data.Config{Batch: 2}))
+	fmt.Println(loader)
+	defer func() { fmt.Println(recover()) }()
+	data.Must(data.NewLoader(table{5}, data.Config{}))
+	// Output:
+	// Loader(3 samples in 2 batches of 2)
+	// data: Batch: 0 samples a batch, at least 1 is needed
+}
+
 // A subset is some of the samples, in an order of one's own.
 func ExampleSubset() {
 	s := data.Subset{Of: table{10}, Index: []int{9, 3}}

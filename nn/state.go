@@ -25,11 +25,11 @@ func statesOf(m any, lazy func(string, lazyLayer)) []Param {
 	return out
 }
 
-// StateDict returns the parameters and buffers of a model by name, as torch's state_dict. They are
-// detached tensors that share the model's memory, so what changes the model changes them (Clone
-// keeps values). A tensor that stands in two places has both names. Transient buffers are left out.
-// After [To] or [Cast] a state dict from before has the old memory. It panics with an *[Error] if
-// the structure of the model is unsound.
+// StateDict returns the parameters and buffers of a model by name, as torch's state_dict. As there
+// they are detached tensors on the model's memory, so that training changes them:
+// StateDict([Clone](m)) is a copy that keeps its values. A tensor that stands in two places has
+// both names. Transient buffers are left out. After [To] or [Cast] a state dict from before has the
+// old memory. It panics with an *[Error] if the structure of the model is unsound.
 func StateDict(m any) map[string]*tensor.Tensor {
 	sd := map[string]*tensor.Tensor{}
 	handles := map[*tensor.Tensor]*tensor.Tensor{}

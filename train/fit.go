@@ -56,12 +56,14 @@ type Config struct {
 	Replica   func(model any, dev device.Device) Computation
 	Generator *tensor.Generator // of dropout and the like; nil: the root scope's
 
-	// Forward maps a batch's X to the output; nil: Model's own Forward. Loss maps the output and Y
-	// to a mean over the samples; nil: [nn.CrossEntropy]; of numbers nn.MSELoss{}.Forward. Compute
-	// takes the place of both, for models of several inputs: target is what the metrics get, and
-	// may be nil.
+	// Forward maps a batch's X to the output; nil: Model's own Forward.
 	Forward func(x *tensor.Tensor) *tensor.Tensor
-	Loss    func(output, target *tensor.Tensor) *tensor.Tensor
+	// Loss maps the output and Y to a mean over the samples: nn.MSELoss{}.Forward, or Forward of
+	// another loss of package nn. nn.MSE itself takes reductions too, and does not fit. nil:
+	// [nn.CrossEntropy].
+	Loss func(output, target *tensor.Tensor) *tensor.Tensor
+	// Compute takes the place of both, for models of several inputs: target is what the metrics
+	// get, and may be nil.
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
 
 	Epochs int // how many in all, counted with those before a resume; 0: no limit
@@ -191,6 +193,7 @@ type Result struct {
 	Reason   Reason
 	Best     float64 // the watched metric's best value; NaN without evaluation
 	BestStep int     // the step that it was measured at
+	BestPath string  // the best checkpoint, with KeepBest; "": there is none. See LoadBest
 	Resumed  string  // path of the checkpoint that it went on from
 	Seconds  float64 // in this process, without evaluations
 	Fresh    int     // samples seen in this process
@@ -198,6 +201,21 @@ type Result struct {
 	// Changed says which settings were others before the resume, so that the numbers may not be
 	// those of a training that was not interrupted. Log is told too.
 	Changed []string
+}
+
+// LoadBest puts the weights and buffers of the best checkpoint, [Result].BestPath, into model: the
+// one that was trained, which has the last weights, or one that is built as it. The error is an
+// *[Error] if there is no such checkpoint, or a *[checkpoint.Error].
+func (r *Result) LoadBest(model any) error {
+	if r.BestPath == "" {
+		return &Error{"KeepBest", "there is no best checkpoint to load; it is kept with KeepBest and Checkpoints, once there was an evaluation"}
+	}
+	tree, _, err := checkpoint.Read(r.BestPath)
+	if err != nil {
+		return err
+	}
+	defer checkpoint.Free(tree)
+	return checkpoint.Restore(checkpoint.Parts{"model": model}, tree)
 }
 
 // A DivergedError is a loss that is no number, or a parameter. No checkpoint is made of either.
@@ -271,6 +289,7 @@ func Fit(ctx context.Context, c Config) (*Result, error) {
 	if r == nil {
 		return nil, failed
 	}
+	r.BestPath = t.bestPath
 	return r, errors.Join(failed, late)
 }
 

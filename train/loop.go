@@ -23,6 +23,7 @@ type trainer struct {
 	st       State
 	stop     EarlyStopping
 	bestStep int
+	bestPath string // of the best checkpoint, once the store is closed
 	ended    Reason // StoppedEarly or StoppedByUs where that is why no further step is made
 
 	evaluated  int    // step at which that was last done; -1: never
@@ -123,6 +124,9 @@ func (t *trainer) close() error {
 	t.snapshot()
 	err := t.broken
 	if t.store != nil {
+		if best, ok := t.store.Best(); ok {
+			t.bestPath = best.Path
+		}
 		err = errors.Join(err, t.store.Close())
 	}
 	if t.tb != nil {
