@@ -38,6 +38,11 @@ func Gradients(y *Tensor, inputs []*Tensor, opts ...GradOption) []*Tensor {
 	return differentiate("grad", y, inputs, o)
 }
 
+// Gradient returns the gradient of y with respect to x: [Gradients] of one input.
+func Gradient(y, x *Tensor, opts ...GradOption) *Tensor {
+	return Gradients(y, []*Tensor{x}, opts...)[0]
+}
+
 // engine is one run of differentiation. There is no recursion, so a graph may be as deep as memory
 // allows.
 type engine struct {

@@ -205,7 +205,7 @@ package tensor
 //	graphhooks.go            RegisterHook RegisterPostAccumulateGradHook RetainGrad
 //	graphsaved.go            SavedTensorsHooks
 //	graphrebase.go           changes in place through views
-//	backward.go              Backward Gradients: the engine
+//	backward.go              Backward Gradient Gradients: the engine
 //	backwardone.go           the 1 that gradients begin with
 //	backwardplan.go          which nodes and leaves a run goes to
 //	backwardparts.go         a gradient whose parts come one by one
