@@ -14,7 +14,8 @@ type Batch struct {
 	X, Y *tensor.Tensor // nil where the samples' values do not become one tensor
 
 	// Nested has those values as [Collate] makes them: a map[string]any, []any or []string that
-	// holds tensors. Nested.X is nil where X is a tensor, and Nested.Y where Y is.
+	// holds tensors, which [Batch.Tensor] finds by name. Nested.X is nil where X is a tensor, and
+	// Nested.Y where Y is.
 	Nested Sample
 
 	Index []int // of the samples in the dataset; of a stream their numbers in the epoch, from 0

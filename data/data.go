@@ -55,7 +55,8 @@ type Batcher interface {
 	GetBatch(index []int) (x, y *tensor.Tensor, err error)
 }
 
-// TensorDataset is samples along the first dimension of two CPU tensors.
+// TensorDataset is samples along the first dimension of two CPU tensors. [NamedDataset] is that of
+// several inputs.
 type TensorDataset struct{ X, Y *tensor.Tensor }
 
 // NewTensorDataset returns the dataset of x and y, whose first dimensions must be equal.

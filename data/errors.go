@@ -41,6 +41,17 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
+// Must returns v and panics with err unless that is nil: for examples, tests, and what is known to
+// be right.
+//
+//	loader := data.Must(data.NewLoader(set, data.Config{Batch: 32}))
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // A StateError is a state that a loader cannot go on from.
 type StateError struct {
 	Key string // in the state, "" for all of it

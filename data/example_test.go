@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"slices"
+	"strings"
 
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/tensor"
@@ -117,6 +118,55 @@ func ExampleNewTensorDataset() {
 	// Output:
 	// 6 samples, 1 batch
 	// [4, 3] tensor([0, 1, 2, 3]) <nil>
+}
+
+// A batch of several inputs gives each by its name.
+func ExampleNewNamedDataset() {
+	user, item := tensor.From([]int64{0, 0, 1}), tensor.From([]int64{5, 7, 5})
+	ds, err := data.NewNamedDataset(map[string]*tensor.Tensor{"user": user, "item": item}, tensor.From([]float32{4, 1, 3}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	loader, err := data.NewLoader(ds, data.Config{Batch: 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for step, err := range loader.Steps() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(step.Tensor("user"), step.Tensor("item"), step.Y)
+	}
+	// Output:
+	// tensor([0, 0]) tensor([5, 7]) tensor([4., 1.])
+	// tensor([1]) tensor([5]) tensor([3.])
+}
+
+// A name that a batch does not have is an error, which lists the names.
+func ExampleBatch_Tensor() {
+	batch, err := data.Collate([]data.Sample{{X: map[string]any{"user": 3, "item": 7}, Y: 4.5}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(batch.Tensor("user"))
+	err = tensor.Try(func() { batch.Tensor("usr") })
+	said, _, _ := strings.Cut(err.Error(), "\n")
+	fmt.Println(said)
+	// Output:
+	// tensor([3])
+	// tensor: batch: it has no tensor "usr"; it has item, user (did you mean "user"?)
+}
+
+// In a short program an error is no more than a reason to end it.
+func ExampleMust() {
+	x := tensor.Arange(3)
+	loader := data.Must(data.NewLoader(data.Must(data.NewTensorDataset(x, x)), data.Config{Batch: 2}))
+	fmt.Println(loader)
+	defer func() { fmt.Println(recover()) }()
+	data.Must(data.NewLoader(table{5}, data.Config{}))
+	// Output:
+	// Loader(3 samples in 2 batches of 2)
+	// data: Batch: 0 samples a batch, at least 1 is needed
 }
 
 // A subset is some of the samples, in an order of one's own.

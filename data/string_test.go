@@ -14,6 +14,10 @@ func TestString(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	named, err := data.NewNamedDataset(map[string]*tensor.Tensor{"b": tensor.Zeros(5), "a": tensor.Zeros(5, 2)}, tensor.Zeros(5))
+	if err != nil {
+		t.Fatal(err)
+	}
 	print := func(l *data.Loader, err error) string {
 		if err != nil {
 			t.Fatal(err)
@@ -21,7 +25,8 @@ func TestString(t *testing.T) {
 		return fmt.Sprint(l)
 	}
 	for got, want := range map[string]string{
-		fmt.Sprint(ds): "TensorDataset(x [5, 3] float32, y [5] float32)",
+		fmt.Sprint(ds):    "TensorDataset(x [5, 3] float32, y [5] float32)",
+		fmt.Sprint(named): "NamedDataset(a [5, 2] float32, b [5] float32, y [5] float32)",
 		print(data.NewLoader(ds, data.Config{Batch: 2, Shuffle: true})): "Loader(5 samples in 3 batches of 2, shuffled)",
 		print(data.NewLoader(ds, data.Config{Batches: mustBatches(t)})): "Loader(5 samples in 2 batches)",
 		print(data.NewStreamLoader(files{3}, data.Config{Batch: 4})):    "Loader(a stream in batches of 4)",

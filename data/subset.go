@@ -3,8 +3,6 @@ package data
 import (
 	"math/rand/v2"
 	"slices"
-
-	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // Subset is the samples of a dataset that Index lists, in that order.
@@ -19,8 +17,8 @@ func (s Subset) Len() int { return len(s.Index) }
 // Get returns sample i of the subset.
 func (s Subset) Get(i int) (Sample, error) { return s.Of.Get(s.Index[i]) }
 
-// getBatch is GetBatch of the dataset, which is a Batcher.
-func (s Subset) getBatch(index []int) (x, y *tensor.Tensor, err error) {
+// getBatch makes a batch as the dataset does, which has a way to make whole ones.
+func (s Subset) getBatch(index []int) (*Batch, error) {
 	of := make([]int, len(index))
 	for k, i := range index {
 		of[k] = s.Index[i]
@@ -63,14 +61,19 @@ func GetRand(ds Dataset, i int, rng *rand.Rand) (Sample, error) {
 }
 
 // batcher returns ds's way to make whole batches, nil if it has none.
-func batcher(ds Dataset) func(index []int) (x, y *tensor.Tensor, err error) {
+func batcher(ds Dataset) func(index []int) (*Batch, error) {
 	switch d := ds.(type) {
 	case Subset:
 		if batcher(d.Of) != nil {
 			return d.getBatch
 		}
+	case *NamedDataset:
+		return d.getBatch
 	case Batcher:
-		return d.GetBatch
+		return func(index []int) (*Batch, error) {
+			x, y, err := d.GetBatch(index)
+			return &Batch{X: x, Y: y}, err
+		}
 	}
 	return nil
 }

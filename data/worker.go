@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-
-	"github.com/flambeau-go/flambeau/tensor"
 )
 
 // errStopped is the result of a batch that nobody waits for any more.
@@ -16,8 +14,8 @@ var errStopped = errors.New("the loop is over")
 type worker struct {
 	r       *run
 	random  bool
-	batch   func(index []int) (x, y *tensor.Tensor, err error) // nil: sample by sample
-	at      int                                                // sample in hand, -1 for none
+	batch   func(index []int) (*Batch, error) // nil: sample by sample
+	at      int                               // sample in hand, -1 for none
 	pcg     *rand.PCG
 	rng     *rand.Rand
 	samples []Sample
@@ -66,9 +64,10 @@ func (w *worker) make(j job) (res result) {
 	res.skipped = j.bad
 	var whole error
 	if w.batch != nil {
-		b := &Batch{Index: j.index}
+		var b *Batch
 		whole = guard(func() (err error) {
-			if b.X, b.Y, err = w.batch(j.index); err == nil {
+			if b, err = w.batch(j.index); err == nil {
+				b.Index = j.index
 				b.distinct()
 			}
 			return err

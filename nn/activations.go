@@ -7,7 +7,19 @@ import (
 )
 
 // The activations have torch's names. An activation with numeric settings has a constructor where a
-// torch default is not zero; the constructor's doc comment states torch's defaults.
+// torch default is not zero; the constructor's doc comment states torch's defaults. Forward refuses
+// a literal without such a number, as LeakyReLU{}. Pass a zero that is meant to the constructor.
+
+// made is true in layers that a constructor made. A zero in them was meant.
+type made bool
+
+// unset refuses a zero in a literal where torch's default is another number. like is a call that
+// makes a layer with torch's default.
+func (m made) unset(op, field string, value float64, like string, operands ...*tensor.Tensor) {
+	if value == 0 && !bool(m) {
+		hinted(op, tensor.ErrValue, field+" of the literal is 0", like+" has torch's default", operands...)
+	}
+}
 
 // Identity returns its input.
 type Identity struct{ Base }
@@ -94,14 +106,16 @@ func (l Hardsigmoid) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 type LeakyReLU struct {
 	Base
 	Slope float64
+	made  made
 }
 
-// NewLeakyReLU returns a layer with the given slope; torch's default is 0.01.
-func NewLeakyReLU(slope float64) LeakyReLU { return LeakyReLU{Slope: slope} }
+// NewLeakyReLU returns a layer of the given slope; torch's default is 0.01.
+func NewLeakyReLU(slope float64) LeakyReLU { return LeakyReLU{Slope: slope, made: true} }
 
 // Forward applies the layer.
 func (l LeakyReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
+	l.made.unset("leaky_relu", "Slope", l.Slope, "nn.NewLeakyReLU(0.01)", x)
 	return x.LeakyRelu(l.Slope)
 }
 
@@ -127,14 +141,16 @@ func (l *PReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 type ELU struct {
 	Base
 	Alpha float64
+	made  made
 }
 
 // NewELU returns a layer; torch's default alpha is 1.
-func NewELU(alpha float64) ELU { return ELU{Alpha: alpha} }
+func NewELU(alpha float64) ELU { return ELU{Alpha: alpha, made: true} }
 
 // Forward applies the layer.
 func (l ELU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
+	l.made.unset("elu", "Alpha", l.Alpha, "nn.NewELU(1)", x)
 	return x.Elu(l.Alpha)
 }
 
@@ -157,14 +173,19 @@ func (l CELU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 type Softplus struct {
 	Base
 	Beta, Threshold float64
+	made            made
 }
 
 // NewSoftplus returns a layer; torch's defaults are beta 1 and threshold 20.
-func NewSoftplus(beta, threshold float64) Softplus { return Softplus{Beta: beta, Threshold: threshold} }
+func NewSoftplus(beta, threshold float64) Softplus {
+	return Softplus{Beta: beta, Threshold: threshold, made: true}
+}
 
 // Forward applies the layer.
 func (l Softplus) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
+	l.made.unset("softplus", "Beta", l.Beta, "nn.NewSoftplus(1, 20)", x)
+	l.made.unset("softplus", "Threshold", l.Threshold, "nn.NewSoftplus(1, 20)", x)
 	return x.Softplus(l.Beta, l.Threshold)
 }
 
@@ -172,14 +193,18 @@ func (l Softplus) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 type Hardtanh struct {
 	Base
 	Min, Max float64
+	made     made
 }
 
 // NewHardtanh returns a layer; torch's defaults are -1 and 1.
-func NewHardtanh(lo, hi float64) Hardtanh { return Hardtanh{Min: lo, Max: hi} }
+func NewHardtanh(lo, hi float64) Hardtanh { return Hardtanh{Min: lo, Max: hi, made: true} }
 
 // Forward applies the layer.
 func (l Hardtanh) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
+	if l.Min == 0 {
+		l.made.unset("hardtanh", "Max", l.Max, "nn.NewHardtanh(-1, 1)", x)
+	}
 	return x.Hardtanh(l.Min, l.Max)
 }
 
@@ -187,14 +212,16 @@ func (l Hardtanh) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 type Hardshrink struct {
 	Base
 	Lambda float64
+	made   made
 }
 
 // NewHardshrink returns a layer; torch's default lambda is 0.5.
-func NewHardshrink(lambda float64) Hardshrink { return Hardshrink{Lambda: lambda} }
+func NewHardshrink(lambda float64) Hardshrink { return Hardshrink{Lambda: lambda, made: true} }
 
 // Forward applies the layer.
 func (l Hardshrink) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
+	l.made.unset("hardshrink", "Lambda", l.Lambda, "nn.NewHardshrink(0.5)", x)
 	return x.Hardshrink(l.Lambda)
 }
 
@@ -202,18 +229,20 @@ func (l Hardshrink) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 type Softshrink struct {
 	Base
 	Lambda float64
+	made   made
 }
 
 // NewSoftshrink returns a layer; torch's default lambda is 0.5.
-func NewSoftshrink(lambda float64) Softshrink { return Softshrink{Lambda: lambda} }
+func NewSoftshrink(lambda float64) Softshrink { return Softshrink{Lambda: lambda, made: true} }
 
 // Forward applies the layer.
 func (l Softshrink) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
+	l.made.unset("softshrink", "Lambda", l.Lambda, "nn.NewSoftshrink(0.5)", x)
 	return x.Softshrink(l.Lambda)
 }
 
-// Threshold is x where it is above Threshold and Value elsewhere.
+// Threshold is x where it is above Threshold and Value elsewhere: relu, with both 0.
 type Threshold struct {
 	Base
 	Threshold, Value float64
@@ -230,7 +259,9 @@ func (l Threshold) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	return x.Threshold(l.Threshold, l.Value)
 }
 
-// Softmax is exp(x)/Σ exp(x) along dimension Dim.
+// Softmax is exp(x)/Σ exp(x) along dimension Dim. Its zero value goes along dimension 0, which is
+// mostly the samples; NewSoftmax(-1) goes along the last one, as do those of the other layers here
+// that have a Dim.
 type Softmax struct {
 	Base
 	Dim int
@@ -281,16 +312,18 @@ func (l GLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 type RReLU struct {
 	Base
 	Lower, Upper float64
+	made         made
 }
 
 // NewRReLU returns a layer; torch's defaults are 1/8 and 1/3. Forward refuses a lower slope that
 // exceeds the upper one.
-func NewRReLU(lower, upper float64) *RReLU { return &RReLU{Lower: lower, Upper: upper} }
+func NewRReLU(lower, upper float64) *RReLU { return &RReLU{Lower: lower, Upper: upper, made: true} }
 
 // Forward applies the layer.
 func (l *RReLU) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	given("rrelu", x)
+	l.made.unset("rrelu", "Upper", l.Upper, "nn.NewRReLU(1./8, 1./3)", x)
 	if !(l.Lower <= l.Upper) {
 		misuse("rrelu", tensor.ErrValue, fmt.Sprintf("the lower slope %v is above the upper one, %v", l.Lower, l.Upper), x)
 	}

@@ -2,7 +2,9 @@ package nn_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/flambeau-go/flambeau/dtype"
@@ -118,4 +120,35 @@ func TestBilinear(t *testing.T) {
 			t.Errorf("%d parameters without a bias", n)
 		}
 	})
+}
+
+// A literal that leaves out a number whose default is not zero is refused, and says what makes a
+// layer with torch's. A zero that was given to the function is meant.
+func TestActivationLiterals(t *testing.T) {
+	x := tensor.From([]float32{-2, -0.5, 0.5, 2})
+	for _, c := range []struct {
+		want          string
+		literal, made nn.Module
+		y             string
+	}{
+		{"leaky_relu: Slope of the literal is 0 (nn.NewLeakyReLU(0.01) ", nn.LeakyReLU{}, nn.NewLeakyReLU(0), "[0 0 0.5 2]"},
+		{"elu: Alpha of the literal is 0 (nn.NewELU(1) ", nn.ELU{}, nn.NewELU(0), "[0 0 0.5 2]"},
+		{"softplus: Beta of the literal is 0 (nn.NewSoftplus(1, 20) ", nn.Softplus{}, nn.NewSoftplus(1e9, 0), "[0 0 0.5 2]"},
+		{"softplus: Threshold of the literal is 0 ", nn.Softplus{Beta: 1}, nn.NewSoftplus(1e9, 0), "[0 0 0.5 2]"},
+		{"hardtanh: Max of the literal is 0 (nn.NewHardtanh(-1, 1) ", nn.Hardtanh{}, nn.NewHardtanh(0, 0), "[0 0 0 0]"},
+		{"hardshrink: Lambda of the literal is 0 (nn.NewHardshrink(0.5) ", nn.Hardshrink{}, nn.NewHardshrink(0), "[-2 -0.5 0.5 2]"},
+		{"softshrink: Lambda of the literal is 0 (nn.NewSoftshrink(0.5) ", nn.Softshrink{}, nn.NewSoftshrink(0), "[-2 -0.5 0.5 2]"},
+		{"rrelu: Upper of the literal is 0 (nn.NewRReLU(1./8, 1./3) ", &nn.RReLU{}, nn.NewRReLU(0, 0), "[0 0 0.5 2]"},
+	} {
+		err := tensor.Try(func() { c.literal.Forward(x) })
+		if !errors.Is(err, tensor.ErrValue) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+		if y := fmt.Sprint(c.made.Forward(x).AddScalar(0).Floats()); y != c.y {
+			t.Errorf("%T: %s, want %s", c.made, y, c.y)
+		}
+	}
+	if y := fmt.Sprint(nn.Hardtanh{Max: 1}.Forward(x).Floats()); y != "[0 0 0.5 1]" {
+		t.Error(y)
+	}
 }

@@ -31,12 +31,12 @@ func NewAdaptiveLogSoftmaxWithLoss(features, classes int, cutoffs []int, opts ..
 	last := 0
 	for _, c := range cutoffs {
 		if c <= last || c >= classes {
-			panic(&Error{o.layer, fmt.Sprintf("cutoffs rise from 1 or more to at most %d, they are %v", classes-1, cutoffs)})
+			panic(wrong(o.layer, fmt.Sprintf("cutoffs rise from 1 or more to at most %d, they are %v", classes-1, cutoffs)))
 		}
 		last = c
 	}
 	if len(cutoffs) == 0 || !(o.div > 0) {
-		panic(&Error{o.layer, fmt.Sprintf("needs a cutoff and a positive DivValue, they are %v and %v", cutoffs, o.div)})
+		panic(wrong(o.layer, fmt.Sprintf("needs a cutoff and a positive DivValue, they are %v and %v", cutoffs, o.div)))
 	}
 	l := &AdaptiveLogSoftmaxWithLoss{Cutoffs: append(slices.Clone(cutoffs), classes)}
 	plain := append(o.inside(), NoBias())

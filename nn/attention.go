@@ -77,10 +77,10 @@ type MultiheadAttention struct {
 // projections.
 func NewMultiheadAttention(features, heads int, mo MultiheadOptions, opts ...Option) *MultiheadAttention {
 	if features < 1 || heads < 1 || features%heads != 0 {
-		panic(&Error{Path: "MultiheadAttention", Msg: fmt.Sprintf("%d heads cannot share %d features", heads, features)})
+		panic(wrong("MultiheadAttention", fmt.Sprintf("%d heads cannot share %d features", heads, features)))
 	}
 	if mo.KDim < 0 || mo.VDim < 0 || !(mo.Dropout >= 0 && mo.Dropout <= 1) {
-		panic(&Error{Path: "MultiheadAttention", Msg: fmt.Sprintf("KDim %d and VDim %d must not be negative, Dropout %v lies between 0 and 1", mo.KDim, mo.VDim, mo.Dropout)})
+		panic(wrong("MultiheadAttention", fmt.Sprintf("KDim %d and VDim %d must not be negative, Dropout %v lies between 0 and 1", mo.KDim, mo.VDim, mo.Dropout)))
 	}
 	if mo.KDim == 0 {
 		mo.KDim = features

@@ -66,7 +66,7 @@ func forwardCell(k cell, w *RecurrentWeights, x *tensor.Tensor, s states) states
 
 func cellWeights(k cell, name string, in, hidden int, opts []Option) RecurrentWeights {
 	if in < 1 || hidden < 1 {
-		panic(&Error{Path: name, Msg: fmt.Sprintf("%d features and states of %d; both are positive", in, hidden)})
+		panic(wrong(name, fmt.Sprintf("%d features and states of %d; both are positive", in, hidden)))
 	}
 	return *newRecurrentWeights(k, in, hidden, hidden, 0, options(name, opts, biased...))
 }

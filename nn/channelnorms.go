@@ -307,7 +307,7 @@ type GroupNorm struct {
 // not divide channels.
 func NewGroupNorm(groups, channels int, opts ...Option) *GroupNorm {
 	if groups <= 0 || channels <= 0 || channels%groups != 0 {
-		panic(&Error{"", fmt.Sprintf("GroupNorm: %d channels cannot be %d groups of one size", channels, groups)})
+		panic(wrong("GroupNorm", fmt.Sprintf("%d channels cannot be %d groups of one size", channels, groups)))
 	}
 	o := options("GroupNorm", opts, "NoAffine", "NoBias")
 	n := newChannelNorm(channels, o)

@@ -44,7 +44,7 @@ func NewModuleMap[M any]() *ModuleMap[M] { return &ModuleMap[M]{} }
 // map. A name that is empty or has a dot panics with an *[Error].
 func (d *ModuleMap[M]) Set(name string, m M) *ModuleMap[M] {
 	if name == "" || strings.Contains(name, ".") {
-		panic(&Error{"", fmt.Sprintf("%q cannot be the name of a layer or a parameter: names are not empty and have no dot", name)})
+		panic(wrong("", fmt.Sprintf("%q cannot be the name of a layer or a parameter: names are not empty and have no dot", name)))
 	}
 	if i := slices.Index(d.names, name); i >= 0 {
 		d.layers[i] = m
@@ -67,7 +67,7 @@ func (d *ModuleMap[M]) Get(name string) (m M, ok bool) {
 func (d *ModuleMap[M]) At(name string) M {
 	m, ok := d.Get(name)
 	if !ok {
-		panic(&Error{"", fmt.Sprintf("no layer or parameter has the name %q; there are %s", name, strings.Join(d.names, ", "))})
+		panic(wrong("", fmt.Sprintf("no layer or parameter has the name %q; there are %s", name, strings.Join(d.names, ", "))))
 	}
 	return m
 }
@@ -119,7 +119,7 @@ func NewLambda(f func(x *tensor.Tensor) *tensor.Tensor) *Lambda { return &Lambda
 func (l *Lambda) Forward(x *tensor.Tensor) (y *tensor.Tensor) {
 	defer l.Enter(&x, &y)()
 	if l.F == nil {
-		panic(&Error{"", "a Lambda without a function"})
+		panic(wrong("Lambda", "there is no function"))
 	}
 	return l.F(x)
 }
@@ -144,7 +144,9 @@ func (s *Sequential) Forward(x *tensor.Tensor) (out *tensor.Tensor) {
 	defer s.Enter(&x, &out)()
 	for i, l := range s.Layers {
 		if l == nil {
-			panic(&Error{strconv.Itoa(i), "the layer is nil"})
+			e := wrong(strconv.Itoa(i), "the layer is nil")
+			e.Type = "*nn.Sequential"
+			panic(e)
 		}
 	}
 	// A copy, or a chain made for one call, is already known: it is not walked in every call.

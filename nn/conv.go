@@ -33,16 +33,16 @@ func filter(outputs int, dims []int, o layerOptions) (weight, bias *tensor.Tenso
 func dimensions(o layerOptions, first, second, rank int, kernel []int) []int {
 	layer, groups := o.layer, max(1, o.groups)
 	if first < 1 || second < 1 || first%groups != 0 || second%groups != 0 {
-		panic(&Error{Path: layer, Msg: "the groups must divide the channels of input and output, which are positive"})
+		panic(wrong(layer, fmt.Sprintf("%d groups do not divide the channels of input and output, %d and %d, which are positive", groups, first, second)))
 	}
 	if len(kernel) != 1 && len(kernel) != rank {
-		panic(&Error{Path: layer, Msg: "the kernel needs one size for all dimensions, or one for each"})
+		panic(wrong(layer, fmt.Sprintf("the kernel has %d sizes %v; it needs one for all %d dimensions, or one for each", len(kernel), kernel, rank)))
 	}
 	dims := []int{first, second / groups}
 	for i := range rank {
 		n := kernel[min(i, len(kernel)-1)]
 		if n < 1 {
-			panic(&Error{Path: layer, Msg: "a size of the kernel is not positive"})
+			panic(wrong(layer, fmt.Sprintf("a size of the kernel %v is not positive", kernel)))
 		}
 		dims = append(dims, n)
 	}

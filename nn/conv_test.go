@@ -50,10 +50,10 @@ func TestConvParameters(t *testing.T) {
 
 func TestConvLayerMistakes(t *testing.T) {
 	for says, f := range map[string]func(){
-		"groups must divide": func() { nn.NewConv2d(3, 4, 3, nn.Groups(2)) },
-		"one for each":       func() { nn.NewConv2d(3, 4, []int{3, 3, 3}) },
-		"not positive":       func() { nn.NewConv1d(3, 4, 0) },
-		"are positive":       func() { nn.NewConv3d(0, 4, 1) },
+		"2 groups do not divide the channels of input and output, 4 and 3": func() { nn.NewConv2d(3, 4, 3, nn.Groups(2)) },
+		"one for each": func() { nn.NewConv2d(3, 4, []int{3, 3, 3}) },
+		"not positive": func() { nn.NewConv1d(3, 4, 0) },
+		"are positive": func() { nn.NewConv3d(0, 4, 1) },
 	} {
 		func() {
 			defer func() {

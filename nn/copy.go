@@ -63,16 +63,16 @@ func Replace[M any](m M, with map[string]*tensor.Tensor) M {
 			return
 		}
 		if t == nil {
-			panic(&Error{p.Name, "the tensor to replace it is nil"})
+			panic(wrong(p.Name, "the tensor to replace it is nil"))
 		}
 		if other, twice := given[p.Tensor]; twice && with[other] != t {
-			panic(&Error{p.Name, fmt.Sprintf("it is one tensor with %s, and the two are replaced by different ones; give one of the names", other)})
+			panic(wrong(p.Name, fmt.Sprintf("it is one tensor with %s, and the two are replaced by different ones; give one of the names", other)))
 		}
 		given[p.Tensor], c.tensors[p.Tensor] = p.Name, t
 	}})
 	for _, name := range slices.Sorted(maps.Keys(with)) {
 		if !names[name] {
-			panic(&Error{"", fmt.Sprintf("the model has no parameter or buffer %q to replace; it has %s", name, some(slices.Sorted(maps.Keys(names))))})
+			panic(wrong("", fmt.Sprintf("the model has no parameter or buffer %q to replace; it has %s", name, some(slices.Sorted(maps.Keys(names))))))
 		}
 	}
 	return copied(c, m)
@@ -264,7 +264,7 @@ func (c *copier) inside(path string, n reflect.Value) {
 		case d.Anonymous && d.Type.Kind() == reflect.Struct:
 			c.inside(at, f)
 		case !mends && c.refers(f):
-			panic(&Error{at, "the field is not exported and holds a layer or a parameter, so a copy of the model would go on using the original's; export it"})
+			panic(wrong(at, "the field is not exported and holds a layer or a parameter, so a copy of the model would go on using the original's; export it"))
 		}
 	}
 	if mends {

@@ -7,13 +7,18 @@ import "github.com/flambeau-go/flambeau/tensor"
 type CosineSimilarity struct {
 	Dim int
 	Eps float64 // smaller norms are raised to Eps
+
+	made made
 }
 
 // NewCosineSimilarity returns a layer; torch's defaults are dim 1 and eps 1e-8.
-func NewCosineSimilarity(dim int, eps float64) CosineSimilarity { return CosineSimilarity{dim, eps} }
+func NewCosineSimilarity(dim int, eps float64) CosineSimilarity {
+	return CosineSimilarity{dim, eps, true}
+}
 
 // Forward returns the similarities of x and z, which broadcast. The result has no dimension Dim.
 func (l CosineSimilarity) Forward(x, z *tensor.Tensor) *tensor.Tensor {
+	l.made.unset("cosine_similarity", "Eps", l.Eps, "nn.NewCosineSimilarity(1, 1e-8)", x, z)
 	return x.CosineSimilarity(z, l.Dim, l.Eps)
 }
 
@@ -22,13 +27,18 @@ func (l CosineSimilarity) Forward(x, z *tensor.Tensor) *tensor.Tensor {
 type PairwiseDistance struct {
 	P, Eps  float64
 	KeepDim bool
+
+	made made
 }
 
 // NewPairwiseDistance returns a layer; torch's defaults are p 2 and eps 1e-6.
-func NewPairwiseDistance(p, eps float64) PairwiseDistance { return PairwiseDistance{P: p, Eps: eps} }
+func NewPairwiseDistance(p, eps float64) PairwiseDistance {
+	return PairwiseDistance{P: p, Eps: eps, made: true}
+}
 
 // Forward returns the distances of x and z, which broadcast.
 func (l PairwiseDistance) Forward(x, z *tensor.Tensor) *tensor.Tensor {
+	l.made.unset("pairwise_distance", "P", l.P, "nn.NewPairwiseDistance(2, 1e-6)", x, z)
 	y := x.PairwiseDistance(z, l.P, l.Eps)
 	if l.KeepDim {
 		defer y.Free() // the result, a view, keeps y's storage

@@ -9,12 +9,13 @@ import (
 // chance checks p, the probability of dropping an element, and returns it.
 func chance(layer string, p float64) float64 {
 	if !(p >= 0 && p <= 1) {
-		panic(&Error{Path: layer, Msg: fmt.Sprintf("elements are dropped with a probability between 0 and 1, not %v", p)})
+		panic(wrong(layer, fmt.Sprintf("elements are dropped with a probability between 0 and 1, not %v", p)))
 	}
 	return p
 }
 
 // Dropout sets elements to zero with probability P in training, and scales the others by 1/(1-P).
+// Its zero value, and those of its likes, drop nothing.
 type Dropout struct {
 	Base
 	P float64

@@ -31,13 +31,13 @@ type Table struct {
 
 func newTable(rows, features int, o layerOptions) Table {
 	if rows < 1 || features < 0 {
-		panic(&Error{"", fmt.Sprintf("an embedding of %d rows and %d features", rows, features)})
+		panic(wrong(o.layer, fmt.Sprintf("a table of %d rows and %d features", rows, features)))
 	}
 	t := Table{Weight: o.parameters().Empty(rows, features), Padding: o.row, NormType: 2}
 	initial.Normal(t.Weight, 0, 1)
 	if p := t.Padding; p != nil {
 		if *p < -rows || *p >= rows {
-			panic(&Error{"", fmt.Sprintf("the padding index %d is out of range for %d rows", *p, rows)})
+			panic(wrong(o.layer, fmt.Sprintf("the padding index %d is out of range for %d rows", *p, rows)))
 		}
 		t.Weight.Scope().Do(func(c *tensor.Scope) { t.Weight.In(c).Select(0, *p).Zero() }, tensor.NoGrad())
 	}

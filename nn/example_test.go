@@ -1,6 +1,7 @@
 package nn_test
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/flambeau-go/flambeau/device"
@@ -75,10 +76,13 @@ func ExampleError() {
 		Head  *nn.Linear
 		layer *nn.Linear
 	}
-	defer func() { fmt.Println(recover().(*nn.Error)) }()
-	nn.Parameters(&forgotten{Head: nn.NewLinear(2, 2), layer: nn.NewLinear(2, 2)})
+	err := tensor.Try(func() { nn.Parameters(&forgotten{Head: nn.NewLinear(2, 2), layer: nn.NewLinear(2, 2)}) })
+	var e *nn.Error
+	fmt.Println(errors.As(err, &e), e.Type)
+	fmt.Println(e.Path+":", e.Msg)
 	// Output:
-	// nn: layer: the field is not exported, so its parameters cannot be found; export it or tag it nn:"-"
+	// true *nn_test.forgotten
+	// layer: the field is not exported, so its parameters cannot be found; export it or tag it nn:"-"
 }
 
 // Dropout is active in training only.

@@ -45,7 +45,7 @@ func init() {
 			return l.Forward(x[0], x[1])
 		},
 		"smooth_l1_loss": func(a args, x []*tt) *tt {
-			return nn.SmoothL1Loss{Beta: a.Float("beta"), Reduction: reductionOf(a)}.Forward(x[0], x[1])
+			return nn.SmoothL1(x[0], x[1], a.Float("beta"), reductionOf(a))
 		},
 		"kl_div": func(a args, x []*tt) *tt {
 			return nn.KLDivLoss{LogTarget: a.Bool("log_target"), Reduction: reductionOf(a)}.Forward(x[0], x[1])

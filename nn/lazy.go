@@ -52,7 +52,7 @@ func ignoreLazy(string, lazyLayer) {}
 
 // notYet returns the error for listing the parameters of a layer that has none yet.
 func notYet(path string, v reflect.Value) *Error {
-	return &Error{path, fmt.Sprintf("this Lazy%s has no parameters yet, as their shapes are those of its first input; call the model once before, or load a state dict", typeName(v.Type()))}
+	return wrong(path, fmt.Sprintf("this Lazy%s has no parameters yet, as their shapes are those of its first input; call the model once before, or load a state dict", typeName(v.Type())))
 }
 
 // ready makes the parameters of a lazy layer for in inputs, on x's device, if they do not exist.

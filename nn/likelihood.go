@@ -40,7 +40,7 @@ var (
 type PoissonNLLLoss struct {
 	LogInput  bool    // x are logarithms of means
 	Full      bool    // add Stirling's approximation
-	Eps       float64 // added to means within the logarithm
+	Eps       float64 // added to means within the logarithm, positive
 	Reduction Reduction
 }
 
@@ -51,6 +51,9 @@ func NewPoissonNLLLoss() *PoissonNLLLoss { return &PoissonNLLLoss{LogInput: true
 // is float32; the product y·x is then an integer of their type and may wrap around.
 func (l *PoissonNLLLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	given("poisson_nll_loss", x, y)
+	if !l.LogInput && !(l.Eps > 0) {
+		misuse("poisson_nll_loss", tensor.ErrValue, "Eps must be positive; NewPoissonNLLLoss sets torch's, and LogInput", x, y)
+	}
 	return inChild(func(c *tensor.Scope) *tensor.Tensor {
 		var loss *tensor.Tensor
 		switch whole := integers("poisson_nll_loss", x, y); {

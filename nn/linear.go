@@ -90,7 +90,7 @@ type Bilinear struct {
 // uniform in ±1/√in1. It panics with an *[Error] if in1 or in2 is not positive.
 func NewBilinear(in1, in2, out int, opts ...Option) *Bilinear {
 	if in1 <= 0 || in2 <= 0 {
-		panic(&Error{"Bilinear", fmt.Sprintf("the inputs have %d and %d features, each must have at least one", in1, in2)})
+		panic(wrong("Bilinear", fmt.Sprintf("the inputs have %d and %d features, each must have at least one", in1, in2)))
 	}
 	o := options("Bilinear", opts, biased...)
 	l := &Bilinear{Weight: o.parameters().Empty(out, in1, in2)}

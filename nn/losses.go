@@ -110,7 +110,8 @@ func MSE(x, y *tensor.Tensor, r ...Reduction) *tensor.Tensor {
 }
 
 // The types below are the losses above with torch's options, as values that a model or a table can
-// hold. Their zero values have torch's defaults, except Beta and Delta, which are 1 in torch.
+// hold. Their zero values have torch's defaults, except Beta and Delta: they are 1 in torch, and 0
+// is an error.
 
 // MSELoss is [MSE]. Weight, with the shape of the losses, multiplies them. The mean then divides by
 // the sum of the weights.
@@ -136,7 +137,7 @@ func (l L1Loss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
 	return reduceWeighted("l1_loss", L1(x, y, None), l.Weight, []Reduction{l.Reduction})
 }
 
-// SmoothL1Loss is [SmoothL1]; torch's Beta is 1.
+// SmoothL1Loss is [SmoothL1]; torch's Beta is 1. A Beta of 0, which is [L1Loss], is an error.
 type SmoothL1Loss struct {
 	Beta      float64
 	Reduction Reduction
@@ -144,6 +145,9 @@ type SmoothL1Loss struct {
 
 // Forward returns the loss.
 func (l SmoothL1Loss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
+	if l.Beta == 0 {
+		hinted("smooth_l1_loss", tensor.ErrValue, "Beta is 0", "torch's default is 1; with 0 it is L1Loss", x, y)
+	}
 	return SmoothL1(x, y, l.Beta, l.Reduction)
 }
 

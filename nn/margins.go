@@ -277,7 +277,7 @@ func (l MarginRankingLoss) Forward(x1, x2, y *tensor.Tensor) *tensor.Tensor {
 }
 
 // HingeEmbeddingLoss is x where the label is 1 and max(0, Margin - x) where the label is -1, for
-// distances x. torch's Margin is 1.
+// distances x. torch's Margin is 1; 0 is an error.
 type HingeEmbeddingLoss struct {
 	Margin    float64
 	Reduction Reduction
@@ -286,6 +286,9 @@ type HingeEmbeddingLoss struct {
 // Forward returns the loss for x and labels y of any type, which broadcast. For a label that is
 // neither 1 nor -1, the loss is the sum of both cases.
 func (l HingeEmbeddingLoss) Forward(x, y *tensor.Tensor) *tensor.Tensor {
+	if l.Margin == 0 {
+		hinted("hinge_embedding_loss", tensor.ErrValue, "Margin is 0", "torch's default is 1", x, y)
+	}
 	return reduce("hinge_embedding_loss", hingeOp.Apply([]*tensor.Tensor{x, y}, l.Margin), []Reduction{l.Reduction})
 }
 

@@ -2,10 +2,51 @@ package nn
 
 import (
 	"fmt"
+	"runtime"
 
 	"github.com/flambeau-go/flambeau/dtype"
+	"github.com/flambeau-go/flambeau/internal/callsite"
 	"github.com/flambeau-go/flambeau/tensor"
 )
+
+// An Error describes a mistake in the structure of a model.
+type Error struct {
+	Path string // of the field, such as "encoder.fc1", or the layer that is made
+	Msg  string
+	Type string // type of the model that Path is in, "*main.Net"; "" where a layer is made
+	Site string // file:line of the caller outside the library
+}
+
+func (e *Error) Error() string {
+	text := "nn: "
+	if e.Path != "" {
+		text += e.Path + ": "
+	}
+	text += e.Msg
+	if e.Type != "" {
+		text += "\n  in a " + e.Type
+	}
+	if e.Site != "" {
+		text += "\n  at " + e.Site
+	}
+	return text
+}
+
+// wrong returns an error with the line of the caller outside the library.
+func wrong(path, msg string) *Error {
+	var pc [64]uintptr
+	return &Error{Path: path, Msg: msg, Site: callsite.First(pc[:runtime.Callers(2, pc[:])])}
+}
+
+// wrong returns an error about a field of the model that w visits.
+func (w *visitor) wrong(path, msg string) *Error {
+	e := wrong(path, msg)
+	e.Type = w.model
+	return e
+}
+
+// Raised marks an error that is raised by panic and that tensor.Try returns: see device.Raised.
+func (e *Error) Raised() {}
 
 // misuse panics with a *tensor.Error.
 func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
@@ -16,7 +57,7 @@ func misuse(op string, kind error, msg string, operands ...*tensor.Tensor) {
 func given(op string, operands ...*tensor.Tensor) {
 	for _, x := range operands {
 		if x == nil {
-			misuse(op, tensor.ErrValue, "an operand is nil")
+			hinted(op, tensor.ErrValue, "an operand is nil", "a batch of several inputs has no X: batch.Tensor gives them by name")
 		}
 		if err := tensor.Try(func() { tensor.Youngest(x) }); err != nil {
 			err.(*tensor.Error).Op = op

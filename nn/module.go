@@ -69,22 +69,6 @@ type Module interface {
 	Forward(x *tensor.Tensor) *tensor.Tensor
 }
 
-// An Error describes a mistake in the structure of a model.
-type Error struct {
-	Path string // of the field, such as "encoder.fc1"
-	Msg  string
-}
-
-func (e *Error) Error() string {
-	if e.Path == "" {
-		return "nn: " + e.Msg
-	}
-	return "nn: " + e.Path + ": " + e.Msg
-}
-
-// Raised marks an error that is raised by panic and that tensor.Try returns: see device.Raised.
-func (e *Error) Raised() {}
-
 // A Param is a named tensor of a model.
 type Param struct {
 	Name   string
@@ -300,6 +284,7 @@ type visitor struct {
 	// look for tensors that would not be trained although they require a gradient
 	strict bool
 
+	model string         // the model's type
 	seen  map[place]bool // by pointer: true while the struct is being walked
 	names map[string]*tensor.Tensor
 
@@ -327,7 +312,7 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 	switch v.Kind() {
 	case reflect.Interface, reflect.Pointer:
 		if v.IsNil() {
-			panic(&Error{path, "the layer is nil"})
+			panic(w.wrong(path, "the layer is nil"))
 		}
 		if v.Kind() == reflect.Interface && w.slot != nil {
 			w.slot(v)
@@ -336,7 +321,7 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 			at := place{v.Pointer(), v.Type()}
 			switch open, seen := w.seen[at]; {
 			case open:
-				panic(&Error{path, fmt.Sprintf("the %v holds itself; tag the field that leads back nn:\"-\"", v.Type())})
+				panic(w.wrong(path, fmt.Sprintf("the %v holds itself; tag the field that leads back nn:\"-\"", v.Type())))
 			case seen && !w.all:
 				return // a layer in two places counts once
 			}
@@ -349,7 +334,7 @@ func (w *visitor) walk(path string, v reflect.Value, embedded bool) {
 			w.walk(join(path, strconv.Itoa(i)), v.Index(i), false)
 		}
 	case reflect.Map:
-		panic(&Error{path, "layers in a map have no order; use a slice or a ModuleMap, or tag the field nn:\"-\""})
+		panic(w.wrong(path, "layers in a map have no order; use a slice or a ModuleMap, or tag the field nn:\"-\""))
 	case reflect.Struct:
 		if !embedded && !planOf(v.Type()).byValue {
 			markAt(path, v, w.all)
@@ -373,7 +358,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 				case !ok:
 					w.walk(name, v, false)
 				case t == nil:
-					panic(&Error{name, "the parameter is nil"})
+					panic(w.wrong(name, "the parameter is nil"))
 				default:
 					w.found(Param{Name: name, Tensor: t})
 				}
@@ -384,7 +369,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 	}
 	p := planOf(v.Type())
 	if p.err != "" {
-		panic(&Error{join(path, p.at), p.err})
+		panic(w.wrong(join(path, p.at), p.err))
 	}
 	if p.lazy {
 		// A struct embedded in a lazy layer shares its waiting state and is not visited again.
@@ -431,7 +416,7 @@ func (w *visitor) structure(path string, v reflect.Value) {
 			if list, ok := fv.Interface().([]*tensor.Tensor); ok {
 				for i, t := range list {
 					if t == nil {
-						panic(&Error{join(name, strconv.Itoa(i)), "the parameter is nil"})
+						panic(w.wrong(join(name, strconv.Itoa(i)), "the parameter is nil"))
 					}
 					p.Name, p.Tensor = join(name, strconv.Itoa(i)), t
 					w.found(p)
@@ -453,7 +438,7 @@ func (w *visitor) loose(path string, v reflect.Value, hidden bool) {
 		case !holdsModule(e.Type()):
 			w.loose(path, e, hidden)
 		case hidden:
-			panic(&Error{path, notExported})
+			panic(w.wrong(path, notExported))
 		default:
 			w.walk(path, v, false)
 		}
@@ -464,7 +449,7 @@ func (w *visitor) loose(path string, v reflect.Value, hidden bool) {
 		if v.Kind() == reflect.Slice && v.Len() > 0 {
 			at := place{v.Pointer(), v.Type()}
 			if w.seen[at] {
-				panic(&Error{path, fmt.Sprintf("the %v holds itself; tag the field nn:\"-\"", v.Type())})
+				panic(w.wrong(path, fmt.Sprintf("the %v holds itself; tag the field nn:\"-\"", v.Type())))
 			}
 			w.seen[at] = true
 			defer delete(w.seen, at)
@@ -488,7 +473,7 @@ func (w *visitor) loose(path string, v reflect.Value, hidden bool) {
 func (w *visitor) found(p Param) {
 	if !w.quick {
 		if other := w.names[p.Name]; other != nil && other != p.Tensor {
-			panic(&Error{p.Name, "the name belongs to two tensors; name one of the fields by a tag"})
+			panic(w.wrong(p.Name, "the name belongs to two tensors; name one of the fields by a tag"))
 		}
 		w.names[p.Name] = p.Tensor
 	}
@@ -501,16 +486,17 @@ func visit(m any, w *visitor) {
 	w.seen, w.names, w.searched = map[place]bool{}, map[string]*tensor.Tensor{}, map[place]struct{}{}
 	v := reflect.ValueOf(m)
 	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		panic(&Error{"", "the model is nil"})
+		panic(w.wrong("", "the model is nil"))
 	}
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Struct:
 	default:
-		panic(&Error{"", fmt.Sprintf("a %v is not a model; pass a pointer to a struct", v.Type())})
+		panic(w.wrong("", fmt.Sprintf("a %v is not a model; pass a pointer to a struct", v.Type())))
 	}
 	if v.Kind() == reflect.Struct {
-		panic(&Error{"", fmt.Sprintf("pass a pointer to the model, not a %v", v.Type())})
+		panic(w.wrong("", fmt.Sprintf("pass a pointer to the model, not a %v", v.Type())))
 	}
+	w.model = v.Type().String()
 	w.walk("", v, false)
 	w.refuseStrays()
 }

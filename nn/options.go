@@ -83,9 +83,9 @@ func only(layer string, opts []Option, takes []string) layerOptions {
 	for _, opt := range opts {
 		switch {
 		case opt.apply == nil:
-			panic(&Error{layer, "an Option{} says nothing; options come from functions such as nn.NoBias()"})
+			panic(wrong(layer, "an Option{} says nothing; options come from functions such as nn.NoBias()"))
 		case !slices.Contains(takes, opt.name):
-			panic(&Error{layer, "the option " + opt.name + " means nothing to this layer, which takes " + strings.Join(takes, ", ")})
+			panic(wrong(layer, "the option "+opt.name+" means nothing to this layer, which takes "+strings.Join(takes, ", ")))
 		}
 		opt.apply(&o)
 	}
@@ -100,7 +100,7 @@ func NoBias() Option { return Option{"NoBias", func(o *layerOptions) { o.noBias 
 func In(s *tensor.Scope) Option {
 	return Option{"In", func(o *layerOptions) {
 		if s == nil {
-			panic(&Error{o.layer, "the scope of In is nil; tensor.Root() is the one without an end"})
+			panic(wrong(o.layer, "the scope of In is nil; tensor.Root() is the one without an end"))
 		}
 		o.scope = s
 	}}
@@ -196,7 +196,7 @@ func SamePadding() Option { return Option{"SamePadding", func(o *layerOptions) {
 func PaddingMode(mode string) Option {
 	return Option{"PaddingMode", func(o *layerOptions) {
 		if !slices.Contains(paddingModes, mode) {
-			panic(&Error{o.layer, fmt.Sprintf("there is no PaddingMode %q; there are %s", mode, strings.Join(paddingModes, ", "))})
+			panic(wrong(o.layer, fmt.Sprintf("there is no PaddingMode %q; there are %s", mode, strings.Join(paddingModes, ", "))))
 		}
 		if o.paddingMode = mode; mode == "zeros" {
 			o.paddingMode = ""
@@ -223,7 +223,7 @@ func Dilation(distance ...int) Option {
 func Groups(n int) Option {
 	return Option{"Groups", func(o *layerOptions) {
 		if n < 1 {
-			panic(&Error{o.layer, "the number of Groups is not positive"})
+			panic(wrong(o.layer, "the number of Groups is not positive"))
 		}
 		o.groups = n
 	}}
@@ -244,7 +244,7 @@ func ExcludePadding() Option {
 func Divisor(n int) Option {
 	return Option{"Divisor", func(o *layerOptions) {
 		if n == 0 {
-			panic(&Error{o.layer, "the Divisor is 0"})
+			panic(wrong(o.layer, "the Divisor is 0"))
 		}
 		o.divisor = n
 	}}
@@ -299,7 +299,7 @@ func avgPool[K Sizes](layer string, kernel K, opts []Option, takes []string) ten
 func fractionalPool[K Sizes](layer string, kernel K, opts []Option) tensor.FractionalPoolOptions {
 	o := only(layer, opts, fractional)
 	if (len(o.outputSize) == 0) == (len(o.outputRatio) == 0) {
-		panic(&Error{layer, "needs one of the options OutputSize and OutputRatio"})
+		panic(wrong(layer, "needs one of the options OutputSize and OutputRatio"))
 	}
 	return tensor.FractionalPoolOptions{Kernel: sizes(kernel), Size: o.outputSize, Ratio: o.outputRatio}
 }

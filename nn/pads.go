@@ -36,7 +36,7 @@ func padding(kind padKind, rank int, v float64, pads []int) Pad {
 		}
 	case 2 * rank:
 	default:
-		panic(&Error{"", fmt.Sprintf("%d sizes of padding for %d dimensions: give one, or %d, before and behind, of the last dimension first", len(pads), rank, 2*rank)})
+		panic(wrong("", fmt.Sprintf("%d sizes of padding for %d dimensions: give one, or %d, before and behind, of the last dimension first", len(pads), rank, 2*rank)))
 	}
 	return Pad{Pads: append([]int(nil), all...), Value: v, kind: kind}
 }

@@ -48,22 +48,22 @@ type Recurrent struct {
 func newRecurrent(c cell, in, hidden int, o RecurrentOptions, opts []Option) Recurrent {
 	name := [...]string{"RNN", "RNN", "LSTM", "GRU"}[c]
 	if o.Layers < 0 {
-		panic(&Error{Path: name, Msg: fmt.Sprintf("%d layers", o.Layers)})
+		panic(wrong(name, fmt.Sprintf("%d layers", o.Layers)))
 	}
 	if o.Layers == 0 {
 		o.Layers = 1
 	}
 	if in < 1 || hidden < 1 {
-		panic(&Error{Path: name, Msg: fmt.Sprintf("%d features and states of %d; both are positive", in, hidden)})
+		panic(wrong(name, fmt.Sprintf("%d features and states of %d; both are positive", in, hidden)))
 	}
 	if !(o.Dropout >= 0 && o.Dropout <= 1) {
-		panic(&Error{Path: name, Msg: fmt.Sprintf("%v is not a probability of dropout", o.Dropout)})
+		panic(wrong(name, fmt.Sprintf("%v is not a probability of dropout", o.Dropout)))
 	}
 	if o.ProjSize < 0 || o.ProjSize >= hidden || o.ProjSize > 0 && c != lstmCell {
-		panic(&Error{Path: name, Msg: fmt.Sprintf("states of %d cannot be projected to %d; only an LSTM's are, to less", hidden, o.ProjSize)})
+		panic(wrong(name, fmt.Sprintf("states of %d cannot be projected to %d; only an LSTM's are, to less", hidden, o.ProjSize)))
 	}
 	if o.Relu && c != reluCell {
-		panic(&Error{Path: name, Msg: "only an RNN has relu"})
+		panic(wrong(name, "only an RNN has relu"))
 	}
 	l := Recurrent{Features: in, Hidden: hidden, Options: o, cell: c}
 	for k := range o.Layers * l.directions() {

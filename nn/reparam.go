@@ -31,7 +31,7 @@ func NewWeightNorm[L Module](layer L, dim int) *WeightNorm[L] {
 	f := weightOf(layer)
 	w := f.Interface().(*tensor.Tensor)
 	if dim < -1 || dim >= w.Rank() {
-		panic(&Error{"", fmt.Sprintf("a weight of shape %v has no dimension %d; -1 stands for all", w.Shape(), dim)})
+		panic(wrong("", fmt.Sprintf("a weight of shape %v has no dimension %d; -1 stands for all", w.Shape(), dim)))
 	}
 	m := &WeightNorm[L]{Layer: layer, Dim: dim}
 	v := w.Detach()
@@ -208,7 +208,7 @@ func weightField(layer any) (f reflect.Value, ok bool) {
 func weightOf(layer any) reflect.Value {
 	f, ok := weightField(layer)
 	if !ok || f.IsNil() {
-		panic(&Error{"", fmt.Sprintf("a %T has no parameter called \"weight\"; wrap the layers in it that have one", layer)})
+		panic(wrong("", fmt.Sprintf("a %T has no parameter called \"weight\"; wrap the layers in it that have one", layer)))
 	}
 	return f
 }

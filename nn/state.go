@@ -26,10 +26,10 @@ func statesOf(m any, lazy func(string, lazyLayer)) []Param {
 }
 
 // StateDict returns the parameters and buffers of a model by name, as torch's state_dict. The
-// tensors are detached and share the model's memory, so they change with the model (Clone keeps
-// values). A tensor in several places appears under each of its names. Transient buffers are left
-// out. [To] and [Cast] give the model new memory; an earlier state dict keeps the old. It panics
-// with an *[Error] if the structure of the model is unsound.
+// tensors are detached and share the model's memory, so training changes them. For a copy that
+// keeps its values call StateDict([Clone](m)). A tensor in several places appears under each of its
+// names. Transient buffers are left out. [To] and [Cast] give the model new memory; an earlier
+// state dict keeps the old. It panics with an *[Error] if the structure of the model is unsound.
 func StateDict(m any) map[string]*tensor.Tensor {
 	sd := map[string]*tensor.Tensor{}
 	handles := map[*tensor.Tensor]*tensor.Tensor{}
@@ -136,7 +136,7 @@ func surplus(longer, shorter []string) string {
 // (their state keeps its type). Integers, such as counts of batches, are not converted.
 func Cast[M any](m M, t dtype.Type) M {
 	if !t.IsFloat() {
-		panic(&Error{"", fmt.Sprintf("a model can be cast to floating point types only, not to %v", t)})
+		panic(wrong("", fmt.Sprintf("a model can be cast to floating point types only, not to %v", t)))
 	}
 	for _, p := range Named(m) {
 		if p.Tensor.Type().IsFloat() {

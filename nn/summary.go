@@ -221,7 +221,7 @@ func keepBuffers(c *tensor.Scope, m any) (restore func()) {
 func callForward(m any, in []*tensor.Tensor) (out []*tensor.Tensor) {
 	f := reflect.ValueOf(m).MethodByName("Forward")
 	if !f.IsValid() {
-		panic(&Error{"", fmt.Sprintf("a %T has no method Forward; without inputs Summary lists its parameters", m)})
+		panic(wrong("", fmt.Sprintf("a %T has no method Forward; without inputs Summary lists its parameters", m)))
 	}
 	t := f.Type()
 	args := make([]reflect.Value, len(in))
@@ -231,7 +231,7 @@ func callForward(m any, in []*tensor.Tensor) (out []*tensor.Tensor) {
 		fits = fits && t.In(i) == tensorType
 	}
 	if !fits {
-		panic(&Error{"", fmt.Sprintf("Forward of a %T is a %v and cannot be called with %d tensors", m, t, len(in))})
+		panic(wrong("", fmt.Sprintf("Forward of a %T is a %v and cannot be called with %d tensors", m, t, len(in))))
 	}
 	for _, y := range f.Call(args) {
 		if y, ok := y.Interface().(*tensor.Tensor); ok && y != nil {

@@ -198,7 +198,7 @@ func (w *visitor) refuseStrays() {
 	}
 	for _, s := range w.strays {
 		if !known[s.t] && !gone(s.t) {
-			panic(&Error{s.path, "a tensor that requires a gradient " + s.why})
+			panic(w.wrong(s.path, "a tensor that requires a gradient "+s.why))
 		}
 	}
 }

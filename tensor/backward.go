@@ -38,6 +38,11 @@ func Gradients(y *Tensor, inputs []*Tensor, opts ...GradOption) []*Tensor {
 	return differentiate("grad", y, inputs, o)
 }
 
+// Gradient returns the gradient of y with respect to x: [Gradients] of one input.
+func Gradient(y, x *Tensor, opts ...GradOption) *Tensor {
+	return Gradients(y, []*Tensor{x}, opts...)[0]
+}
+
 // engine is one run of differentiation. There is no recursion, so a graph may be as deep as memory
 // allows.
 type engine struct {
@@ -72,7 +77,7 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 		in.use(op)
 		in.current(op)
 		if !in.needsGrad {
-			fail(op, ErrGrad, []*Tensor{in}, "input %d does not require a gradient", i)
+			in.gradless(op, fmt.Sprintf("input %d does not require a gradient", i))
 		}
 		if o.into != nil {
 			in.RetainGrad() // as torch: a result keeps its gradient from now on
@@ -98,6 +103,11 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 	}
 	e.watched.pass(0)
 	return e.results()
+}
+
+// gradless refuses x, which requires no gradient.
+func (x *Tensor) gradless(op, msg string) {
+	panic(newError(op, ErrGrad, []*Tensor{x}, msg).hint("call x.RequiresGrad() before the forward pass; a result requires one if it was computed, outside of NoGrad, from what does"))
 }
 
 // startScope checks the results that differentiation starts from, and returns the youngest scope

@@ -65,7 +65,7 @@ func WatchBackward(leaves []*Tensor, w BackwardWatcher) (remove func()) {
 		case x.node != nil:
 			fail(op, ErrGrad, []*Tensor{x}, "gradients are added to leaves; number %d is a result", i)
 		case !x.needsGrad:
-			fail(op, ErrGrad, []*Tensor{x}, "leaf %d does not require a gradient", i)
+			x.gradless(op, fmt.Sprintf("leaf %d does not require a gradient", i))
 		case twice:
 			fail(op, ErrValue, []*Tensor{x}, "leaf %d is leaf %d once more", i, k)
 		}

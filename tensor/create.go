@@ -141,6 +141,9 @@ func (s *Scope) Empty(dims ...int) *Tensor { return s.Typed(dtype.Invalid).Empty
 // Arange returns 0, 1, …, n-1 as int64 on the scope's device.
 func (s *Scope) Arange(n int) *Tensor { return s.Typed(dtype.I64).Arange(n) }
 
+// Eye returns the float32 identity matrix on the scope's device; see [Maker.Eye].
+func (s *Scope) Eye(n int, columns ...int) *Tensor { return s.Typed(dtype.Invalid).Eye(n, columns...) }
+
 // From returns a tensor of the values of v on the scope's device; see [Maker.From]. A tensor is
 // given away, and its old handle is freed; x.In(s) lends it. A tensor on a GPU, such as a batch of
 // a loader with a Device, is not silently copied back to the CPU where the scope was opened without
@@ -155,8 +158,8 @@ func (s *Scope) From(v any, dims ...int) *Tensor {
 	return s.Typed(dtype.Invalid).From(v, dims...)
 }
 
-// Zeros, Ones, Full and From in the root scope, on the CPU: for parameters and programs without
-// scopes.
+// The same in the root scope, on the CPU: for parameters and programs without scopes. Those of
+// random numbers stand in random.go.
 
 // Zeros returns a float32 tensor of zeros in the root scope, on the CPU.
 func Zeros(dims ...int) *Tensor { return root.Zeros(dims...) }
@@ -166,6 +169,12 @@ func Ones(dims ...int) *Tensor { return root.Ones(dims...) }
 
 // Full returns a float32 tensor of the value v in the root scope, on the CPU.
 func Full(v float64, dims ...int) *Tensor { return root.Full(v, dims...) }
+
+// Arange returns 0, 1, …, n-1 as int64 in the root scope, on the CPU.
+func Arange(n int) *Tensor { return root.Arange(n) }
+
+// Eye returns the float32 identity matrix in the root scope, on the CPU; see [Maker.Eye].
+func Eye(n int, columns ...int) *Tensor { return root.Eye(n, columns...) }
 
 // From returns a tensor of the values of v in the root scope, on the CPU; see [Maker.From].
 func From(v any, dims ...int) *Tensor { return root.From(v, dims...) }

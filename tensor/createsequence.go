@@ -67,6 +67,10 @@ func (s *Scope) Linspace(start, end float64, n int) *Tensor {
 	return s.Typed(dtype.Invalid).Linspace(start, end, n)
 }
 
+// Linspace returns n float32 numbers from start to end in the root scope, on the CPU; see
+// [Maker.Linspace].
+func Linspace(start, end float64, n int) *Tensor { return root.Linspace(start, end, n) }
+
 // Logspace returns n float32 powers of base on the scope's device; see [Maker.Logspace].
 func (s *Scope) Logspace(start, end float64, n int, base float64) *Tensor {
 	return s.Typed(dtype.Invalid).Logspace(start, end, n, base)

@@ -51,7 +51,7 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	if whole {
 		mean, count = alloc(op, s, x.st.dev, t, shape.Dims{}), alloc(op, s, x.st.dev, dtype.I64, shape.Dims{})
 	}
-	o.Tag = lateTag(op, target)
+	o.Tag = lateTag(op, x, target, target)
 	launch(op, s, o, loss, top, rest, mean, count, x, target)
 	crossEntropyOps.put(o)
 	y := mean

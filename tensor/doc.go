@@ -230,10 +230,10 @@ package tensor
 //
 // Making tensors:
 //
-//	create.go                Maker Zeros Ones Full From Typed
+//	create.go                Maker Zeros Ones Full From Typed Arange Eye
 //	createlike.go            New NewZeros ZerosLike OnesLike FullLike RandnLike …
 //	createsequence.go        Linspace Logspace
-//	random.go                ManualSeed Rand Randn RandInt RandPerm UniformInPlace NormalInPlace
+//	random.go                ManualSeed Rand Randn RandInt RandPerm Uniform NormalInPlace
 //	randomgenerator.go       Generator
 //	randomsampling.go        Bernoulli Multinomial TruncNormal
 //	randomdropout.go         Dropout AlphaDropout Dropout2d …
@@ -367,7 +367,7 @@ package tensor
 //	graphhooks.go            RegisterHook RegisterPostAccumulateGradHook RetainGrad
 //	graphsaved.go            SavedTensorsHooks
 //	graphrebase.go           changes in place through views
-//	backward.go              Backward Gradients: the engine
+//	backward.go              Backward Gradient Gradients: the engine
 //	backwardone.go           the 1 that gradients begin with
 //	backwardplan.go          which nodes and leaves a run goes to
 //	backwardparts.go         a gradient whose parts come one by one

@@ -130,11 +130,51 @@ func newError(op string, kind error, operands []*Tensor, msg string) *Error {
 }
 
 func (x *Tensor) describe() Operand {
-	o := Operand{Shape: x.layout.Shape, Type: x.dtype, Origin: x.origin()}
+	k := x.sketch()
+	return k.operand()
+}
+
+// A sketch is what an [Operand] is made of, without words.
+type sketch struct {
+	shape  shape.Dims
+	dtype  dtype.Type
+	dev    device.Device
+	op     string
+	made   *site
+	opened *scopeSite // its scope
+}
+
+func (x *Tensor) sketch() sketch {
+	k := sketch{shape: x.layout.Shape, dtype: x.dtype, op: x.op, made: x.made}
 	if x.st != nil {
-		o.Device = x.st.dev.Name()
+		k.dev = x.st.dev
+	}
+	if x.scope != nil {
+		k.opened = x.scope.opened
+	}
+	return k
+}
+
+func (k *sketch) operand() Operand {
+	o := Operand{Shape: k.shape, Type: k.dtype, Origin: k.origin()}
+	if k.dev != nil {
+		o.Device = k.dev.Name()
 	}
 	return o
+}
+
+// origin says in words where the tensor comes from.
+func (k *sketch) origin() string {
+	if s := k.made.String(); s != "" {
+		return k.op + " at " + s
+	}
+	if k.op == "" {
+		return ""
+	}
+	if k.opened != nil {
+		return "result of " + k.op + " " + k.opened.String()
+	}
+	return "result of " + k.op
 }
 
 // hintf adds a hint to an error that is about to be thrown.
@@ -156,13 +196,16 @@ func deviceError(op string, err error, operands []*Tensor) *Error {
 	var ix *device.IndexError
 	if errors.As(err, &ix) {
 		told, site := *ix, ""
+		var late []sketch
 		if l, ok := lateSite(ix.Tag); ok {
 			op, site = l.op, l.site.String()
-			told.Position = l.position(ix.Position)
-		} else if ix.Tag == 0 && len(operands) > 1 { // at once: the index is the second operand
-			told.Position = lateOp{index: operands[1].layout}.position(ix.Position)
+			told.Position = positionIn(l.index, ix.Position)
+			operands, late = nil, l.operands[:]
 		}
 		e := newError(op, ErrIndex, operands, told.Error())
+		for i := range late {
+			e.Operands = append(e.Operands, late[i].operand())
+		}
 		e.Err = errors.Join(ErrIndex, err)
 		if told.Index < 0 && told.Index >= -told.Bound { // one that would, if the op did that
 			e.hint("a negative index does not count from the end")

@@ -49,18 +49,27 @@ func ExampleRetainGraph() {
 	// pass RetainGraph to the first one
 }
 
-// Gradients returns gradients instead of adding them to leaves. With CreateGraph they can be
+// Gradient returns a gradient instead of adding it to a leaf. With CreateGraph it can be
 // differentiated again: here the first three derivatives of x⁴ at 2.
-func ExampleGradients() {
+func ExampleGradient() {
 	x := tensor.From(2.0).RequiresGrad()
 	y := x.PowScalar(4)
 	for range 3 {
-		y = tensor.Gradients(y, []*tensor.Tensor{x}, tensor.CreateGraph())[0]
+		y = tensor.Gradient(y, x, tensor.CreateGraph())
 		fmt.Print(y.Item(), " ")
 	}
 	fmt.Println()
 	// Output:
 	// 32 48 48
+}
+
+// One run of Gradients gives those of several inputs, in their order.
+func ExampleGradients() {
+	x, z := tensor.From([]float32{1, 2}).RequiresGrad(), tensor.From([]float32{3, 4}).RequiresGrad()
+	g := tensor.Gradients(x.Mul(z).Sum(), []*tensor.Tensor{x, z})
+	fmt.Println(g[0], g[1])
+	// Output:
+	// tensor([3., 4.]) tensor([1., 2.])
 }
 
 // Gradients also flow to intermediate results. An input that the result does not depend on is an
@@ -209,8 +218,8 @@ func (cube) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 func ExampleFunction() {
 	x := tensor.From(2.0).RequiresGrad()
 	y := tensor.Apply(cube{}, x)
-	first := tensor.Gradients(y, []*tensor.Tensor{x}, tensor.CreateGraph())[0]
-	second := tensor.Gradients(first, []*tensor.Tensor{x})[0]
+	first := tensor.Gradient(y, x, tensor.CreateGraph())
+	second := tensor.Gradient(first, x)
 	fmt.Println(y.Item(), first.Item(), second.Item())
 	// Output: 8 12 12
 }

@@ -145,6 +145,16 @@ func ExampleSeed() {
 	// [1 1 1] [0 0 0]
 }
 
+// Without a scope what is made belongs to the root scope; s.Randn(2, 3) makes the same in s.
+func ExampleRandn() {
+	x, order, class := tensor.Randn(2, 3), tensor.RandPerm(10), tensor.RandInt(0, 4, 8)
+	fmt.Println(x.Shape(), order.Sum(), class.Lt(tensor.Full(4)).All())
+	fmt.Println(tensor.Arange(4), tensor.Linspace(0, 1, 3), tensor.Eye(2).Sum())
+	// Output:
+	// [2, 3] tensor(45) tensor(True)
+	// tensor([0, 1, 2, 3]) tensor([0.0000, 0.5000, 1.0000]) tensor(2.)
+}
+
 // ManualSeed restarts the generator of everything made outside a scope with a seed of its own.
 func ExampleManualSeed() {
 	tensor.ManualSeed(1)

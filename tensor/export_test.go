@@ -25,5 +25,8 @@ func ExprPlans() int {
 	return len(exprPlans.m)
 }
 
+// ExprWholes are the names that an expression says are not elementwise, and their methods.
+var ExprWholes = exprWholes
+
 // Vigils is how many scopes with modes are watched.
 func Vigils() int { return int(vigils.n.Load()) }

@@ -30,7 +30,8 @@ type Vars map[string]any
 // sin, cos, abs, floor, erf, min and max of two or more, clamp(x, low, high), pow(x, y) and
 // where(condition, a, b). The other elementwise ops of the library without settings are there too,
 // as are those that a program declares with [Declare]. pi, inf, nan, true and false are known.
-// Precedence is Go's: & and << bind as *, | and ^ as +.
+// Precedence is Go's: & and << bind as *, | and ^ as +. What computes of many elements, as mean and
+// softmax, is no such function: it is a method of what Expr returns, or makes an operand.
 //
 // Types follow the rules of the ops that are written, and so of torch. A number raises the type of
 // a tensor to its class and no further: 2 is an integer, 2.0 is not. What is computed of numbers
@@ -123,13 +124,18 @@ func (x *exprText) matches(names []string, given map[string]exprOperand) *exprPr
 			continue
 		}
 		p := &exprProblem{at: x.first[name], msg: "unknown name " + name}
+		known := "; known are " + strings.Join(slices.Sorted(maps.Keys(exprConstants)), ", ")
+		lower := strings.ToLower(name)
+		_, constant := exprConstants[lower]
 		switch near := didyoumean.Nearest(name, names, len(name)/2); {
+		case constant:
+			p.hint = "did you mean " + lower + "?"
 		case near != "":
 			p.hint = "did you mean " + near + "?"
 		case len(names) > 0:
-			p.hint = "given are " + strings.Join(names, ", ")
+			p.hint = "given are " + strings.Join(names, ", ") + known
 		default:
-			p.hint = "no operands are given"
+			p.hint = "no operands are given" + known
 		}
 		return p
 	}

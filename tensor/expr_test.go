@@ -3,6 +3,7 @@ package tensor_test
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -44,12 +45,15 @@ func TestExprErrors(t *testing.T) {
 			kind error
 			says []string
 		}{
-			{"a*x", tensor.Vars{"x": x}, tensor.ErrValue, []string{"column 1: unknown name a", "a*x\n    ^", "given are x"}},
+			{"a*x", tensor.Vars{"x": x}, tensor.ErrValue, []string{"column 1: unknown name a", "a*x\n    ^", "(given are x; known are false, inf, nan, pi, true)"}},
+			{"2*PI", nil, nil, []string{"unknown name PI", "did you mean pi?"}},
+			{"mean((x - y)*(x - y))", tensor.Vars{"x": x, "y": x}, nil, []string{"column 1: mean is not elementwise", "apply .Mean to what Expr returns"}},
+			{"x / softmax(x)", tensor.Vars{"x": x}, nil, []string{"column 5: softmax is not elementwise", ".Softmax"}},
 			{"x + pow(x, 2) + gleu(x)", tensor.Vars{"x": x}, nil, []string{"column 17: unknown function gleu", "\n                    ^", "did you mean gelu?"}},
 			{"x + frobnicate(x)", tensor.Vars{"x": x}, nil, []string{"unknown function frobnicate"}},
 			{"exp(x, x)", tensor.Vars{"x": x}, nil, []string{"column 1: exp takes 1 argument, it is given 2"}},
 			{"x + where(x)", tensor.Vars{"x": x}, nil, []string{"column 5: where takes 3 arguments, it is given 1"}},
-			{"max(x)", tensor.Vars{"x": x}, nil, []string{"max takes 2 or more arguments, it is given 1"}},
+			{"max(x)", tensor.Vars{"x": x}, nil, []string{"max takes 2 or more arguments, it is given 1", ".Amax or .Amin"}},
 			{"y = x", tensor.Vars{"x": x}, nil, []string{"column 3: an assignment is a statement", "== compares"}},
 			{"x; x", tensor.Vars{"x": x}, nil, []string{"column 2: this is not one expression"}},
 			{"if x { }", tensor.Vars{"x": x}, nil, []string{"column 1:"}},
@@ -207,4 +211,20 @@ func FuzzExpr(f *testing.F) {
 			t.Errorf("%q: %v", text, err)
 		}
 	})
+}
+
+// What an expression refuses as not elementwise is no op that it would have known, and the method
+// that it names for it is there.
+func TestExprWholes(t *testing.T) {
+	methods := reflect.TypeFor[*tensor.Tensor]()
+	for name, method := range tensor.ExprWholes {
+		if _, ok := methods.MethodByName(method); !ok {
+			t.Errorf("%s: there is no method %s", name, method)
+		}
+		for _, e := range tensor.Declared() {
+			if e.Name == name && e.Arity <= 3 && len(e.Params) == 0 {
+				t.Errorf("%s is declared as elementwise", name)
+			}
+		}
+	}
 }

@@ -26,6 +26,14 @@ var exprAliases = map[string]string{
 	"subtract": "sub", "multiply": "mul", "divide": "div",
 }
 
+// exprWholes are the methods that compute of many elements what somebody may look for here.
+var exprWholes = map[string]string{
+	"sum": "Sum", "mean": "Mean", "prod": "Prod", "var": "Var", "std": "Std", "norm": "Norm", "all": "All", "any": "Any",
+	"amax": "Amax", "amin": "Amin", "argmax": "Argmax", "argmin": "Argmin", "median": "Median", "logsumexp": "LogSumExp",
+	"softmax": "Softmax", "log_softmax": "LogSoftmax", "cumsum": "CumSum", "normalize": "Normalize",
+	"matmul": "MatMul", "mm": "MatMul", "dot": "Dot",
+}
+
 // Ops of expressions alone: what else takes its numbers as run-time scalars takes them as operands.
 var (
 	exprClampOp = &Elementwise{

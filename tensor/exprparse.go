@@ -253,6 +253,11 @@ func (r *exprReader) call(at int, written, name string, depth int, args ...ast.E
 	fn := exprFuncOf(name)
 	if fn == nil {
 		p := &exprProblem{at: at, msg: "unknown function " + name}
+		if method := exprWholes[name]; method != "" {
+			p.msg = name + " is not elementwise, and an expression is: it computes each element from those at its place"
+			p.hint = "apply ." + method + " to what Expr returns, or give what it returns as an operand"
+			return nil, p
+		}
 		if near := didyoumean.Nearest(name, exprFuncNames(), len(name)/2); near != "" {
 			p.hint = "did you mean " + near + "?"
 		}
@@ -267,7 +272,11 @@ func (r *exprReader) call(at int, written, name string, depth int, args ...ast.E
 		if fn.folds {
 			more = " or more"
 		}
-		return nil, &exprProblem{at: at, msg: fmt.Sprintf("%s takes %d%s argument%s, it is given %d", written, least, more, s, len(args))}
+		p := &exprProblem{at: at, msg: fmt.Sprintf("%s takes %d%s argument%s, it is given %d", written, least, more, s, len(args))}
+		if fn.folds && len(args) == 1 {
+			p.hint = fmt.Sprintf("the %s of a tensor is not elementwise: .Amax or .Amin of what Expr returns", written)
+		}
+		return nil, p
 	}
 	n := &exprNode{at: at, name: written, fn: fn}
 	for _, a := range args {

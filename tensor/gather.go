@@ -15,12 +15,18 @@ type gatherFunc struct {
 
 func (f gatherFunc) Name() string { return f.op }
 
-func (f gatherFunc) Forward(c *Context, in []*Tensor) *Tensor {
+func (f gatherFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.gather(c, in, in[1]) }
+
+// gather picks by an index, which an error shows as it was given.
+func (f gatherFunc) gather(c *Context, in []*Tensor, given *Tensor) *Tensor {
 	x, index := in[0], in[1]
 	s := c.Scope()
 	y := alloc(f.op, s, x.st.dev, x.dtype, index.layout.Shape)
-	g := gatherOps.of(device.Gather{Out: y.operand(), Src: x.operand(), Index: index.operand(), Axis: f.axis, Tag: lateTag(f.op, index)})
-	launch(f.op, s, g, y, x, index)
+	if given.st != index.st { // the operand is a copy, and the launch waits for its memory
+		given = index
+	}
+	g := gatherOps.of(device.Gather{Out: y.operand(), Src: x.operand(), Index: index.operand(), Axis: f.axis, Tag: lateTag(f.op, x, index, given)})
+	launch(f.op, s, g, y, x, given)
 	gatherOps.put(g)
 	if c.Needs(0) {
 		c.Save(index)
@@ -32,6 +38,14 @@ func (f gatherFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	to := c.n.operands[0]
 	return []*Tensor{Apply(scatterFunc{f.axis, to.shape, "scatter_add", false}, g, c.Saved(0)), nil}
 }
+
+// namedFunc is gatherFunc whose index is a view of the given one.
+type namedFunc struct {
+	gatherFunc
+	given *Tensor
+}
+
+func (f namedFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.gather(c, in, f.given) }
 
 // takenFunc is gatherFunc for an index that names no element twice, as an order does.
 type takenFunc struct{ gatherFunc }
@@ -116,14 +130,19 @@ func (x *Tensor) IndexSelect(dim int, index *Tensor) *Tensor {
 		x.axis(op, dim)
 		return x.lifted().indexSelect(op, 0, index.lifted()).reshape(shape.Dims{})
 	}
-	return x.indexSelect(op, dim, index.lifted())
+	return x.indexSelectBy(op, dim, index.lifted(), index)
 }
 
 // indexSelect is IndexSelect by a vector, in the name of an op.
 func (x *Tensor) indexSelect(op string, dim int, index *Tensor) *Tensor {
+	return x.indexSelectBy(op, dim, index, index)
+}
+
+// indexSelectBy is indexSelect by a view of the index that the caller has given.
+func (x *Tensor) indexSelectBy(op string, dim int, index, given *Tensor) *Tensor {
 	a := x.axis(op, dim)
 	if index.Rank() != 1 || x.Rank() == 0 {
 		fail(op, ErrShape, []*Tensor{x, index}, "the index must be a vector and the tensor have a dimension; shapes are %s", shapes([]*Tensor{x, index}))
 	}
-	return Apply(gatherFunc{a, op}, x, along(index, a, x.layout.Shape.With(a, index.Dim(0))))
+	return Apply(namedFunc{gatherFunc{a, op}, given}, x, along(index, a, x.layout.Shape.With(a, index.Dim(0))))
 }

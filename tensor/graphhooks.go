@@ -60,7 +60,7 @@ func (x *Tensor) RegisterHook(f func(g *Tensor) *Tensor) (remove func()) {
 		fail(op, ErrValue, []*Tensor{x}, "the hook is nil")
 	}
 	if !x.needsGrad {
-		fail(op, ErrGrad, []*Tensor{x}, "a hook on a tensor that does not require a gradient would never be called")
+		x.gradless(op, "a hook on a tensor that does not require a gradient would never be called")
 	}
 	k, h := x.hooksOf(), &gradHook{f}
 	k.mu.Lock()
@@ -84,7 +84,7 @@ func (x *Tensor) RegisterPostAccumulateGradHook(f func(x *Tensor)) (remove func(
 	case x.node != nil:
 		fail(op, ErrGrad, []*Tensor{x}, "gradients are added to leaves; this is a result")
 	case !x.needsGrad:
-		fail(op, ErrGrad, []*Tensor{x}, "the tensor does not require a gradient")
+		x.gradless(op, "the tensor does not require a gradient")
 	}
 	k, h := x.hooksOf(), &postHook{f}
 	k.mu.Lock()
@@ -100,7 +100,7 @@ func (x *Tensor) RetainGrad() {
 	x.use(op)
 	x.current(op)
 	if !x.needsGrad {
-		fail(op, ErrGrad, []*Tensor{x}, "the tensor does not require a gradient")
+		x.gradless(op, "the tensor does not require a gradient")
 	}
 	if x.node != nil {
 		x.hooksOf().addRetainer(x)

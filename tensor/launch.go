@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"errors"
 	"slices"
 	"sync"
 
@@ -39,8 +40,31 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 		x.View.Buf = t.st.buf
 	}
 	if err := device.Run(dev, to.stream, o); err != nil {
-		panic(deviceError(op, err, taken(o, tensors)))
+		panic(deviceError(op, atOnce(o, err), taken(o, tensors)))
 	}
+}
+
+// atOnce tells the position of an index error, which the CPU reports at once, in the index as it
+// was before it was expanded. The index is the second of the operands that o reads.
+func atOnce(o device.Op, err error) error {
+	var ix *device.IndexError
+	if !errors.As(err, &ix) || ix.Tag != 0 {
+		return err
+	}
+	told, read := *ix, 0
+	for i := 0; read < 2; i++ {
+		x := o.Operand(i)
+		if x.View == nil {
+			return err
+		}
+		if x.Written || x.View.Type == dtype.Invalid {
+			continue
+		}
+		if read++; read == 2 {
+			told.Position = positionIn(x.View.Layout, ix.Position)
+		}
+	}
+	return &told
 }
 
 // taken returns what o reads, of the tensors that its operands are views of.

@@ -2,10 +2,12 @@ package tensor
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 
+	"github.com/flambeau-go/flambeau/cuda"
 	"github.com/flambeau-go/flambeau/device"
 	"github.com/flambeau-go/flambeau/dtype"
 )
@@ -122,16 +124,39 @@ func TestOverwrittenResults(t *testing.T) {
 }
 
 // The position of a bad index is one in the index that the caller gave, also where the op expands
-// it.
+// it; this index and the table are the operands, also where a GPU tells of it at the next wait.
 func TestIndexPosition(t *testing.T) {
-	table := Ones(4, 3)
-	for want, f := range map[string]func(){
-		"embedding: index 7 at position 1":     func() { table.Embedding(From([][]int64{{1, 7}, {0, 9}})) },
-		"index_select: index -1 at position 2": func() { table.T().IndexSelect(1, From([]int64{0, 3, -1})) },
-		"gather: index 4 at position 3":        func() { table.Gather(0, From([][]int64{{0, 1, 2}, {4, 0, 0}})) },
-	} {
-		if err := Try(f); !errors.Is(err, ErrIndex) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v", want, err)
+	gpus, err := cuda.Emulate("emulate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dev := range []device.Device{root.Device(), gpus[0]} {
+		m := root.On(dev)
+		table := m.Ones(4, 3)
+		for want, f := range map[string]func() *Tensor{
+			"embedding: index 7 at position 1 | [4, 3] float32 ones [2, 2] int64 from":       func() *Tensor { return table.Embedding(m.From([][]int64{{1, 7}, {0, 9}})) },
+			"index_select: index -1 at position 2 | [3, 4] float32 transpose [3] int64 from": func() *Tensor { return table.T().IndexSelect(1, m.From([]int64{0, 3, -1})) },
+			"gather: index 4 at position 3 | [4, 3] float32 ones [2, 3] int64 from":          func() *Tensor { return table.Gather(0, m.From([][]int64{{0, 1, 2}, {4, 0, 0}})) },
+			"index_select: index 9 at position 0 | [4, 3] float32 ones [3] int64 expand": func() *Tensor {
+				return table.IndexSelect(0, m.From([]int64{9}).Expand(3))
+			},
+		} {
+			err := Try(func() { f().Sum().Item() })
+			var e *Error
+			if !errors.As(err, &e) || !errors.Is(err, ErrIndex) || len(e.Operands) != 2 {
+				t.Fatalf("%s on %s: %v", want, dev.Name(), err)
+			}
+			said, _, _ := strings.Cut(e.Msg, " is out of range")
+			got := e.Op + ": " + said + " |"
+			for _, o := range e.Operands {
+				from, _, _ := strings.Cut(strings.TrimPrefix(o.Origin, "result of "), " at ")
+				if got += fmt.Sprintf(" %v %v %s", o.Shape, o.Type, from); o.Device != dev.Name() {
+					t.Errorf("%s: the device of an operand is %s", want, o.Device)
+				}
+			}
+			if got != want {
+				t.Errorf("on %s: %s\nwant %s", dev.Name(), got, want)
+			}
 		}
 	}
 }

@@ -69,3 +69,38 @@ func ExampleTensor_New() {
 	})
 	// Output: [0 1 2] int64 float16
 }
+
+// The functions of the package and the methods of a scope are those of a maker, with its defaults:
+// the same numbers of the same type, in the scope that was asked.
+func TestMadeWithoutMaker(t *testing.T) {
+	s := tensor.NewScope()
+	defer s.Close()
+	m := func() tensor.Maker { return s.Typed(dtype.Invalid) }
+	r := func() tensor.Maker { return tensor.Typed(dtype.Invalid) }
+	for name, c := range map[string]struct {
+		in   *tensor.Scope
+		made func() *tensor.Tensor
+		want func() *tensor.Tensor
+	}{
+		"s.Eye":       {s, func() *tensor.Tensor { return s.Eye(2, 3) }, func() *tensor.Tensor { return m().Eye(2, 3) }},
+		"s.RandPerm":  {s, func() *tensor.Tensor { return s.RandPerm(9) }, func() *tensor.Tensor { return m().RandPerm(9) }},
+		"s.Uniform":   {s, func() *tensor.Tensor { return s.Uniform(2, 3, 4) }, func() *tensor.Tensor { return m().Uniform(2, 3, 4) }},
+		"s.Normal":    {s, func() *tensor.Tensor { return s.Normal(5, 2, 4) }, func() *tensor.Tensor { return m().Normal(5, 2, 4) }},
+		"s.Bernoulli": {s, func() *tensor.Tensor { return s.Bernoulli(0.5, 20) }, func() *tensor.Tensor { return m().Bernoulli(0.5, 20) }},
+		"Eye":         {tensor.Root(), func() *tensor.Tensor { return tensor.Eye(3) }, func() *tensor.Tensor { return r().Eye(3) }},
+		"Arange":      {tensor.Root(), func() *tensor.Tensor { return tensor.Arange(3) }, func() *tensor.Tensor { return r().Arange(3) }},
+		"Linspace":    {tensor.Root(), func() *tensor.Tensor { return tensor.Linspace(1, 2, 5) }, func() *tensor.Tensor { return r().Linspace(1, 2, 5) }},
+		"Rand":        {tensor.Root(), func() *tensor.Tensor { return tensor.Rand(2, 3) }, func() *tensor.Tensor { return r().Rand(2, 3) }},
+		"Randn":       {tensor.Root(), func() *tensor.Tensor { return tensor.Randn(2, 3) }, func() *tensor.Tensor { return r().Randn(2, 3) }},
+		"RandInt":     {tensor.Root(), func() *tensor.Tensor { return tensor.RandInt(3, 90, 5) }, func() *tensor.Tensor { return r().RandInt(3, 90, 5) }},
+		"RandPerm":    {tensor.Root(), func() *tensor.Tensor { return tensor.RandPerm(9) }, func() *tensor.Tensor { return r().RandPerm(9) }},
+	} {
+		c.in.Generator().SetState(3, 0)
+		want := c.want()
+		c.in.Generator().SetState(3, 0)
+		got := c.made()
+		if got.Scope() != c.in || got.Type() != want.Type() || got.Shape() != want.Shape() || fmt.Sprint(got.Floats()) != fmt.Sprint(want.Floats()) {
+			t.Errorf("%s: %v in %v, want %v", name, got, got.Scope(), want)
+		}
+	}
+}

@@ -237,6 +237,37 @@ func (s *Scope) RandInt(lo, hi int, dims ...int) *Tensor {
 	return s.Typed(dtype.Invalid).RandInt(lo, hi, dims...)
 }
 
+// RandPerm returns a random permutation of 0 … n-1, int64 on the scope's device.
+func (s *Scope) RandPerm(n int) *Tensor { return s.Typed(dtype.Invalid).RandPerm(n) }
+
+// Uniform returns random numbers, uniform in [lo, hi), float32 on the scope's device.
+func (s *Scope) Uniform(lo, hi float64, dims ...int) *Tensor {
+	return s.Typed(dtype.Invalid).Uniform(lo, hi, dims...)
+}
+
+// Normal returns random numbers of the normal distribution, float32 on the scope's device.
+func (s *Scope) Normal(mean, std float64, dims ...int) *Tensor {
+	return s.Typed(dtype.Invalid).Normal(mean, std, dims...)
+}
+
+// Bernoulli returns ones with probability p and zeros, float32 on the scope's device.
+func (s *Scope) Bernoulli(p float64, dims ...int) *Tensor {
+	return s.Typed(dtype.Invalid).Bernoulli(p, dims...)
+}
+
+// Rand returns random numbers, uniform in [0, 1), float32 in the root scope, on the CPU.
+func Rand(dims ...int) *Tensor { return root.Rand(dims...) }
+
+// Randn returns random numbers of the standard normal distribution, float32 in the root scope, on
+// the CPU.
+func Randn(dims ...int) *Tensor { return root.Randn(dims...) }
+
+// RandInt returns random int64 integers in [lo, hi) in the root scope, on the CPU.
+func RandInt(lo, hi int, dims ...int) *Tensor { return root.RandInt(lo, hi, dims...) }
+
+// RandPerm returns a random permutation of 0 … n-1, int64 in the root scope, on the CPU.
+func RandPerm(n int) *Tensor { return root.RandPerm(n) }
+
 // ManualSeed restarts the generator of the root scope. Until it is called the seed is 0: a program
 // that sets none draws the same numbers in each run, where PyTorch draws fresh ones.
 // ManualSeed(rand.Uint64()), of math/rand/v2, does that.

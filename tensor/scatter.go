@@ -42,7 +42,7 @@ func (x *Tensor) scatter(op string, s *Scope, kind device.ScatterKind, axis int,
 
 // scatterOp is scatter as o says.
 func (x *Tensor) scatterOp(op string, s *Scope, o device.Scatter, src, index *Tensor) {
-	o.Dst, o.Src, o.Index, o.Tag = x.operand(), src.operand(), index.operand(), lateTag(op, index)
+	o.Dst, o.Src, o.Index, o.Tag = x.operand(), src.operand(), index.operand(), lateTag(op, x, index, index)
 	own := scatterOps.of(o)
 	launch(op, s, own, x, src, index)
 	scatterOps.put(own)

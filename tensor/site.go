@@ -81,11 +81,13 @@ type lateOp struct {
 	op    string
 	site  *site
 	index shape.Layout // of the index tensor, which may be expanded
+
+	operands [2]sketch // as the caller gave them: of the index too
 }
 
-// lateTag notes an op that may report an index error later. The CPU reports at once: its ops have
-// no tag.
-func lateTag(op string, index *Tensor) uint32 {
+// lateTag notes an op on x and an index, which may report an index error later. given is the index
+// as the caller knows it. The CPU reports at once: its ops have no tag.
+func lateTag(op string, x, index, given *Tensor) uint32 {
 	if index.st.buf.Host() != nil {
 		return 0
 	}
@@ -93,7 +95,7 @@ func lateTag(op string, index *Tensor) uint32 {
 	late.Lock()
 	defer late.Unlock()
 	late.next++
-	late.ring[late.next%uint32(len(late.ring))] = lateOp{late.next, op, s, index.layout}
+	late.ring[late.next%uint32(len(late.ring))] = lateOp{late.next, op, s, index.layout, [2]sketch{x.sketch(), given.sketch()}}
 	return late.next
 }
 
@@ -105,13 +107,13 @@ func lateSite(tag uint32) (lateOp, bool) {
 	return e, e.tag == tag && tag != 0
 }
 
-// position turns a position in the expanded index into one in the index as it was given.
-func (l lateOp) position(at int64) int64 {
-	s := l.index.Shape
+// positionIn turns a position in an expanded index into one in the index as it was given.
+func positionIn(index shape.Layout, at int64) int64 {
+	s := index.Shape
 	pos, unit := int64(0), int64(1)
 	for i := s.Rank() - 1; i >= 0; i-- {
 		n := int64(max(s.At(i), 1))
-		if l.index.Strides.At(i) != 0 {
+		if index.Strides.At(i) != 0 {
 			pos += at % n * unit
 			unit *= n
 		}

@@ -44,7 +44,7 @@ type Tensor struct {
 func (x *Tensor) use(op string) {
 	switch {
 	case x == nil:
-		fail(op, ErrValue, nil, "an operand is nil")
+		panic(newError(op, ErrValue, nil, "an operand is nil").hint("a batch of several inputs has no X: batch.Tensor gives them by name"))
 	case x.self != x:
 		fail(op, ErrValue, nil, "an operand is a copy of a Tensor struct: use tensors by pointer")
 	case x.freed.Load():
@@ -127,16 +127,8 @@ func (x *Tensor) axis(op string, i int) int {
 
 // origin says in words where x comes from.
 func (x *Tensor) origin() string {
-	if s := x.made.String(); s != "" {
-		return x.op + " at " + s
-	}
-	if x.op == "" {
-		return ""
-	}
-	if x.scope != nil && x.scope.opened != nil {
-		return "result of " + x.op + " " + x.scope.opened.String()
-	}
-	return "result of " + x.op
+	k := x.sketch()
+	return k.origin()
 }
 
 // handle makes another handle on x's storage, with layout l, in scope s.

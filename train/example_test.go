@@ -101,5 +101,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	fmt.Println(result.Step, "steps,", result.Epoch, "epochs, accuracy over 0.95:", result.Metrics["accuracy"] > 0.95)
-	// Output: 60 steps, 6 epochs, accuracy over 0.95: true
+	fmt.Println(result.LoadBest(model)) // which has the last weights until then
+	// Output:
+	// 60 steps, 6 epochs, accuracy over 0.95: true
+	// <nil>
 }

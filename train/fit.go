@@ -58,12 +58,14 @@ type Config struct {
 	Replica   func(model any, dev device.Device) Computation
 	Generator *tensor.Generator // for dropout and other random ops; nil: the root scope's
 
-	// Forward maps a batch's X to the output; nil: Model's own Forward. Loss maps the output and Y
-	// to a mean over the samples; nil: [nn.CrossEntropy]. For regression use nn.MSELoss{}.Forward.
+	// Forward maps a batch's X to the output; nil: Model's own Forward.
+	Forward func(x *tensor.Tensor) *tensor.Tensor
+	// Loss maps the output and Y to a mean over the samples: nn.MSELoss{}.Forward, or Forward of
+	// another loss of package nn. nn.MSE itself takes reductions too, and does not fit. nil:
+	// [nn.CrossEntropy].
+	Loss func(output, target *tensor.Tensor) *tensor.Tensor
 	// Compute replaces both, for models with several inputs. Its target is passed to the metrics,
 	// and may be nil.
-	Forward func(x *tensor.Tensor) *tensor.Tensor
-	Loss    func(output, target *tensor.Tensor) *tensor.Tensor
 	Compute func(s *tensor.Scope, b *data.Batch) (output, target, loss *tensor.Tensor)
 
 	Epochs int // total number of epochs, including those before a resume; 0: no limit
@@ -199,6 +201,7 @@ type Result struct {
 	Reason   Reason
 	Best     float64 // the watched metric's best value; NaN without evaluations
 	BestStep int     // the step at which Best was measured
+	BestPath string  // the best checkpoint, with KeepBest; "" if there is none. See LoadBest
 	Resumed  string  // path of the checkpoint from which the training continued
 	Seconds  float64 // duration in this process, without evaluations
 	Fresh    int     // samples seen in this process
@@ -206,6 +209,21 @@ type Result struct {
 	// Changed lists settings that differ from those before the resume, so that the numbers may
 	// differ from those of an uninterrupted training. Log has the list too.
 	Changed []string
+}
+
+// LoadBest loads the weights and buffers of the best checkpoint, [Result].BestPath, into model.
+// That is the trained model, which has the last weights, or another one of the same structure. It
+// returns an *[Error] if there is no best checkpoint, and a *[checkpoint.Error] if it does not fit.
+func (r *Result) LoadBest(model any) error {
+	if r.BestPath == "" {
+		return &Error{"KeepBest", "there is no best checkpoint to load; it is kept with KeepBest and Checkpoints, once there was an evaluation"}
+	}
+	tree, _, err := checkpoint.Read(r.BestPath)
+	if err != nil {
+		return err
+	}
+	defer checkpoint.Free(tree)
+	return checkpoint.Restore(checkpoint.Parts{"model": model}, tree)
 }
 
 // A DivergedError reports a loss or a parameter that is NaN or infinite. Such a state is not saved
@@ -281,6 +299,7 @@ func Fit(ctx context.Context, c Config) (*Result, error) {
 	if r == nil {
 		return nil, failed
 	}
+	r.BestPath = t.bestPath
 	return r, errors.Join(failed, late)
 }
 
@@ -424,7 +443,7 @@ func (c *Config) compute(s *tensor.Scope, b *data.Batch) (output, target, loss *
 		return c.Compute(s, b)
 	}
 	if b.X == nil || b.Y == nil {
-		panic(tensor.NewError("train", tensor.ErrValue, "the batch has no X or no Y; set Compute, which may use Nested"))
+		panic(tensor.NewError("train", tensor.ErrValue, "the batch has no X or no Y; set Compute, which takes them from batch.Tensor(name) or Nested"))
 	}
 	output = c.Forward(b.X)
 	return output, b.Y, c.Loss(output, b.Y)

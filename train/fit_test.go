@@ -252,6 +252,9 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 			if r.Resumed == "" || r.Fresh == r.Samples {
 				t.Errorf("%+v", r)
 			}
+			if r.BestPath != checkpoint.PathOf(dir, r.BestStep) {
+				t.Errorf("%s, %s: the best checkpoint is %q, and the best step %d", dev.Name(), name, r.BestPath, r.BestStep)
+			}
 			// After another resume there is nothing left to do.
 			c = setup(t, dev)
 			change(&c)
@@ -260,6 +263,40 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 				t.Errorf("%s, %s: %+v", dev.Name(), name, r)
 			}
 		}
+	}
+}
+
+// LoadBest loads the best checkpoint into the trained model, and into another of its structure.
+func TestLoadBest(t *testing.T) {
+	c := setup(t, devices(t)[0])
+	c.Checkpoints, c.KeepBest, c.Maximize, c.Keep = t.TempDir(), true, true, 1 // the worst loss: that of an early step
+	values := func(m any) (text string) {
+		for _, p := range nn.Parameters(m) {
+			text += fmt.Sprint(p.Floats())
+		}
+		return text
+	}
+	at := map[int]string{}
+	c.OnEvaluation = func(s *train.State) error { at[s.Step] = values(c.Model); return nil }
+	r := fit(t, c)
+	last := values(c.Model)
+	if r.BestStep == r.Step || at[r.BestStep] == last {
+		t.Fatalf("the best step, %d, is the last", r.BestStep)
+	}
+	other := setup(t, devices(t)[0])
+	for _, m := range []train.Config{c, other} {
+		if err := r.LoadBest(m.Model); err != nil || values(m.Model) != at[r.BestStep] {
+			t.Errorf("the weights are not those of step %d: %v", r.BestStep, err)
+		}
+	}
+	var e *checkpoint.Error
+	if err := r.LoadBest(nn.NewLinear(1, 1)); !errors.As(err, &e) || e.Part != "model" {
+		t.Error(err)
+	}
+	plain := setup(t, devices(t)[0])
+	var wrong *train.Error
+	if err := fit(t, plain).LoadBest(plain.Model); !errors.As(err, &wrong) || wrong.Field != "KeepBest" {
+		t.Error(err)
 	}
 }
 

@@ -23,6 +23,7 @@ type trainer struct {
 	st       State
 	stop     EarlyStopping
 	bestStep int
+	bestPath string // path of the best checkpoint, once the store is closed
 	ended    Reason // StoppedEarly or StoppedByUs if that ends the training, else Finished
 
 	evaluated  int    // step of the latest evaluation; -1: none
@@ -123,6 +124,9 @@ func (t *trainer) close() error {
 	t.snapshot()
 	err := t.broken
 	if t.store != nil {
+		if best, ok := t.store.Best(); ok {
+			t.bestPath = best.Path
+		}
 		err = errors.Join(err, t.store.Close())
 	}
 	if t.tb != nil {

@@ -32,7 +32,7 @@ import (
 )
 
 // Analyzers are the checks, for a program that runs them with others.
-var Analyzers = []*analysis.Analyzer{UnusedMode, NestedDo, UnclosedScope, GivenAway, KeptResult}
+var Analyzers = []*analysis.Analyzer{UnusedMode, MissedMode, NestedDo, UnclosedScope, GivenAway, KeptResult}
 
 // Asked says whether args, a command line without the program's name, are those with which the go
 // command calls its vet tool: -V=full, -flags, or flags and one file of type .cfg.

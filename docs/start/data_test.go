@@ -10,6 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 	"github.com/flambeau-go/flambeau/data/table"
 	"github.com/flambeau-go/flambeau/data/text"
+	"github.com/flambeau-go/flambeau/nn"
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
@@ -33,6 +34,29 @@ func Example_tensors() {
 	// Output:
 	// [2, 2] tensor([0, 1])
 	// [1, 2] tensor([0])
+}
+
+func Example_inputs() {
+	x := map[string]*tensor.Tensor{"user": tensor.From([]int64{0, 0, 1, 2}), "item": tensor.From([]int64{5, 7, 5, 6})}
+	set, err := data.NewNamedDataset(x, tensor.From([]float32{4, 1, 3, 5}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	loader, err := data.NewLoader(set, data.Config{Batch: 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	users, items := nn.NewEmbedding(3, 4), nn.NewEmbedding(8, 4)
+	for step, err := range loader.Steps() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		rating := users.Forward(step.Tensor("user")).Mul(items.Forward(step.Tensor("item"))).Sum(-1)
+		fmt.Println(rating.Shape(), step.Y)
+	}
+	// Output:
+	// [2] tensor([4., 1.])
+	// [2] tensor([3., 5.])
 }
 
 // Squares has the numbers 0, 1, 2, … and their squares.

@@ -33,7 +33,7 @@ func newLanguageModel(characters int) *LanguageModel {
 	o := nn.TransformerOptions{FeedForward: 4 * features, Dropout: 0.1, BatchFirst: true, NormFirst: true}
 	return &LanguageModel{
 		Embedding: nn.NewEmbedding(characters, features),
-		Position:  nn.Parameter(tensor.Root().Randn(length, features).MulScalar(0.02)),
+		Position:  nn.Parameter(tensor.Randn(length, features).MulScalar(0.02)),
 		Encoder:   nn.NewTransformerEncoder(features, 4, 2, o),
 		Head:      nn.NewLinear(features, characters),
 	}

@@ -39,7 +39,7 @@ var floors = []floor{
 	{"autograd", []string{"tensor"}},
 	{"profile", []string{"tensor", "internal/atomicfile"}},
 	{"profile/memsnap", []string{"device", "internal/atomicfile"}},
-	{"data", []string{"tensor"}},
+	{"data", []string{"tensor", "internal/didyoumean"}},
 	{"data/digits", []string{"data"}},
 	{"data/text", []string{"data", "internal/atomicfile"}},
 	{"safetensors", []string{"tensor", "internal/atomicfile", "internal/filemap", "internal/tensorbytes"}},
@@ -50,7 +50,7 @@ var floors = []floor{
 	{"npy", []string{"internal/atomicfile", "internal/filemap", "internal/tensorbytes", "internal/zipfile"}},
 	{"internal/tensorbytes", []string{"tensor"}},
 
-	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "npy", "nn/initial"}},
+	{"nn", []string{"autograd", "profile", "data", "safetensors", "torchfile", "npy", "nn/initial", "internal/callsite"}},
 	{"nn/initial", []string{"tensor"}},
 	{"optim", []string{"nn", "optim/internal/exact"}},
 	{"optim/sched", []string{"optim", "optim/internal/exact"}},

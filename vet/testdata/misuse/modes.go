@@ -25,6 +25,47 @@ func unusedModes(m model, x *tensor.Tensor) (y *tensor.Tensor) {
 	return y
 }
 
+func missedModes(m model, x, z *tensor.Tensor, pair struct{ a model }) (y *tensor.Tensor) {
+	tensor.Do(func(s *tensor.Scope) {
+		y = m.Forward(x.In(s))
+		y = m.Forward(z)      // want missedmode "NoGrad does not reach this call.*older than the scope s; write z.In.s."
+		y = pair.a.Forward(z) // want missedmode "write z.In.s."
+		z.Exp()               // right: it may have no gradient anyway
+		run := func() { m.Forward(z) }
+		run()
+		s.Close(y)
+	}, tensor.NoGrad())
+	tensor.Do(func(s *tensor.Scope) {
+		x := x.In(s)
+		z = z.In(s)
+		y = m.Forward(x)
+		y = m.Forward(z)
+		m.w = m.w.In(s)
+		s.Close(y)
+	}, tensor.NoGrad())
+	tensor.Do(func(s *tensor.Scope) {
+		var own model
+		own.w = s.Ones(2)
+		y = own.Forward(x) // its weights belong to s
+		s.Close(y)
+	}, tensor.NoGrad())
+	tensor.Do(func(s *tensor.Scope) {
+		x := x.In(s)
+		s.Do(func(c *tensor.Scope) { c.Ones(2); y = m.Forward(x) }, tensor.Autocast(dtype.BF16)) // x may have the mode around
+		s.Close(y)
+	}, tensor.NoGrad())
+	tensor.Do(func(s *tensor.Scope) { s.Ones(2); y = m.Forward(z) }, tensor.Named("step")) // right: for profiles
+	return y
+}
+
+func heldMode(m model, x *tensor.Tensor) (y *tensor.Tensor) {
+	outer := tensor.NewScope(tensor.NoGrad())
+	defer outer.Close()
+	x = x.In(outer)
+	outer.Do(func(s *tensor.Scope) { s.Ones(2); y = m.Forward(x) }, tensor.Autocast(dtype.BF16)) // x has a mode
+	return y
+}
+
 func unusedNew(x *tensor.Tensor) float64 {
 	s := tensor.NewScope(tensor.NoGrad()) // want unusedmode "no tensor belongs to the scope s"
 	defer s.Close()

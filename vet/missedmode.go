@@ -1,0 +1,126 @@
+package vet
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"slices"
+)
+
+// MissedMode finds calls of a model that the mode around them does not reach.
+var MissedMode = analyzer("missedmode", `find calls of a model that the mode around them does not reach
+
+A mode holds for what is made in its scope, and for results of operands that belong to the scope. A
+call over older tensors goes without, though other work in the same function has the mode:
+
+	tensor.Do(func(s *tensor.Scope) {
+		a := model.Forward(x.In(s)) // without a graph
+		b := model.Forward(z)       // with one: z is older than s
+	}, tensor.NoGrad())
+
+This finds calls of Forward whose tensors are all variables of the function around. What is meant is
+z.In(s).`, missedModes)
+
+func missedModes(u *unit) {
+	for _, o := range u.opened {
+		if o.lit == nil || o.scope == nil || len(u.uses[o.scope]) < 2 { // the rest is UnusedMode's
+			continue
+		}
+		modes := u.modesOf(o)
+		if modes == "" || u.modeAround(o) {
+			continue
+		}
+		ast.Inspect(o.lit.Body, func(n ast.Node) bool {
+			if _, in := n.(*ast.FuncLit); in { // it may run elsewhere
+				return false
+			}
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if v := u.olderOperand(o, call); v != nil {
+				s := o.scope.Name()
+				u.report(call, nil, "%s not reach this call: its tensors are older than the scope %s; "+
+					"write %s.In(%s)", modes, s, v.Name(), s)
+			}
+			return true
+		})
+	}
+}
+
+// modeAround says whether older tensors may have a mode of their own: that of a scope around the
+// opening, or of one that is open in the same function.
+func (u *unit) modeAround(o *opening) bool {
+	for outer := u.around(o); outer != nil; outer = u.around(outer) {
+		if u.modesOf(outer) != "" {
+			return true
+		}
+	}
+	_, in := body(o.stack)
+	return slices.ContainsFunc(u.opened, func(other *opening) bool {
+		return other.lit == nil && (in == nil || within(other.call, in)) && u.modesOf(other) != ""
+	})
+}
+
+// olderOperand returns a tensor of a call of Forward whose tensors are all older than the scope
+// that o opens, and nil for other calls.
+func (u *unit) olderOperand(o *opening, call *ast.CallExpr) (first *types.Var) {
+	on, f := u.method(call)
+	if f == nil || f.Name() != "Forward" || !u.before(o, u.root(on)) {
+		return nil
+	}
+	for _, a := range call.Args {
+		if t := u.TypesInfo.TypeOf(a); t == nil || !isTensor(t) {
+			return nil
+		}
+		v := u.variable(a)
+		if !u.before(o, v) {
+			return nil
+		}
+		if first == nil {
+			first = v
+		}
+	}
+	return first
+}
+
+// before says whether a variable has its value from outside of the function of an opening: it is
+// declared there, and neither it nor a field of it is assigned to, or its address taken, inside.
+func (u *unit) before(o *opening, v *types.Var) bool {
+	if v == nil || o.lit.Pos() <= v.Pos() && v.Pos() < o.lit.End() {
+		return false
+	}
+	older := true
+	is := func(e ast.Expr) { older = older && (e == nil || u.root(e) != v) }
+	ast.Inspect(o.lit.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			for _, l := range n.Lhs {
+				is(l)
+			}
+		case *ast.RangeStmt:
+			is(n.Key)
+			is(n.Value)
+		case *ast.UnaryExpr:
+			if n.Op == token.AND {
+				is(n.X)
+			}
+		}
+		return older
+	})
+	return older
+}
+
+// root is the variable that a chain of fields and indices begins with, nil for another expression.
+func (u *unit) root(e ast.Expr) *types.Var {
+	for {
+		switch x := ast.Unparen(e).(type) {
+		case *ast.SelectorExpr:
+			e = x.X
+		case *ast.IndexExpr:
+			e = x.X
+		default:
+			return u.variable(e)
+		}
+	}
+}
