@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Sizes that overflow, ranks beyond the limit and other impossible arguments are typed errors,
-// before memory is touched.
+// Sizes that overflow, ranks beyond the limit and other impossible arguments give typed errors
+// before memory is allocated.
 func TestImpossibleArguments(t *testing.T) {
 	z := Zeros
 	long := func(d ...int) *Tensor { return Typed(dtype.I64).Zeros(d...) }
@@ -61,7 +61,8 @@ func TestImpossibleArguments(t *testing.T) {
 	}
 }
 
-// What has no elements has a shape of any size whose strides are numbers, as in PyTorch.
+// A tensor without elements may have other sizes of any value, as long as its strides fit an int,
+// as in PyTorch.
 func TestNoElementsOfHugeShape(t *testing.T) {
 	x := Zeros(0, math.MaxInt)
 	if x.Shape().At(1) != math.MaxInt || x.Strides().At(0) != math.MaxInt || len(x.Bytes()) != 0 || len(x.Floats()) != 0 {
@@ -69,7 +70,7 @@ func TestNoElementsOfHugeShape(t *testing.T) {
 	}
 }
 
-// Tensors without elements go through every kind of op, and their gradients too.
+// Every kind of op accepts tensors without elements, and so do the gradients.
 func TestNoElements(t *testing.T) {
 	x := Zeros(0, 3).RequiresGrad()
 	w := Ones(3, 2).RequiresGrad()
@@ -94,7 +95,7 @@ func TestBytesAreTruth(t *testing.T) {
 	}
 }
 
-// Fill and Copy end what the tensor was computed from; what Copy takes has the gradient.
+// After Fill or Copy the tensor's old value gets no gradient. The operand of Copy gets one.
 func TestOverwrittenResults(t *testing.T) {
 	x := Ones(3).RequiresGrad()
 	Do(func(s *Scope) {
@@ -121,8 +122,8 @@ func TestOverwrittenResults(t *testing.T) {
 	}
 }
 
-// The position of a bad index is one in the index that the caller gave, also where the op expands
-// it.
+// The error for a bad index names its position in the index that the caller gave, even if the op
+// expands the index.
 func TestIndexPosition(t *testing.T) {
 	table := Ones(4, 3)
 	for want, f := range map[string]func(){
@@ -136,7 +137,7 @@ func TestIndexPosition(t *testing.T) {
 	}
 }
 
-// A limit that is 0 in the tensor's type leaves -0 as it is, as 0 does.
+// A limit that becomes 0 in the tensor's type keeps -0, as a limit of 0 does.
 func TestLimitsThatRoundToZero(t *testing.T) {
 	for _, lo := range []float64{0, 1e-60, math.Copysign(0, -1), -1e-60} {
 		x := From([]float32{float32(math.Copysign(0, -1)), 0})

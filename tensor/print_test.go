@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/golden"
 )
 
-// Every row of the table that PyTorch printed, except those on a GPU: package cuda's tests print
-// these.
+// Every row of the table that PyTorch printed, except those on a GPU, which package cuda's tests
+// print.
 func TestPrintsAsTorch(t *testing.T) {
 	rows, err := golden.Prints()
 	if err != nil {

@@ -68,7 +68,7 @@ func TestRawMisuse(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, err, c.kind)
 			}
 		}
-		// What a graph has saved and a computation on raw memory changed cannot be differentiated.
+		// A value that a graph has saved and Raw has changed cannot be differentiated.
 		p := leaf.MulScalar(2)
 		y := p.Square().Sum()
 		s.Do(func(c *tensor.Scope) { tensor.Raw("own", list(p.In(c)), nil, nothing) }, tensor.NoGrad())
