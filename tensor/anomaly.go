@@ -69,7 +69,8 @@ func (a *Anomaly) Error() string {
 // Unwrap returns [ErrAnomaly].
 func (a *Anomaly) Unwrap() error { return ErrAnomaly }
 
-// anomaly looks in x for a NaN, or an infinity if checks say so. It returns nil if there is none.
+// anomaly searches x for a NaN, or also for an infinity if checks say so. It returns nil if it
+// finds none.
 func (x *Tensor) anomaly(checks AnomalyCheck) *Anomaly {
 	if !x.dtype.IsFloat() || x.Size() == 0 {
 		return nil

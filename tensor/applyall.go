@@ -31,13 +31,13 @@ func ApplyAll(f FunctionAll, in ...*Tensor) []*Tensor {
 	return out
 }
 
-// resultsOf makes a Function of a FunctionAll: its one result has all results one behind the other.
-// It serves one call.
+// resultsOf makes a Function from a FunctionAll. Its one result holds all results, one after the
+// other. It serves one call.
 type resultsOf struct {
 	f      FunctionAll
 	shapes []shape.Dims
 	starts []int
-	saved  map[int]int // from the number of a saved value to the number of the result that it is
+	saved  map[int]int // for each saved value that is a result: the number of the result
 }
 
 func (p *resultsOf) Name() string { return p.f.Name() }

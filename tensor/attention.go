@@ -28,8 +28,8 @@ type AttentionOptions struct {
 	// are [..., h·g, queries, features], keys [..., h, keys, features]. It is torch's enable_gqa.
 	GroupedHeads bool
 	// Lengths, int64 [batch], is the number of keys of each sample of [batch, heads, length,
-	// features]. Queries do not attend to keys behind it. A length that is not positive leaves no
-	// keys. It may be combined with Mask and Causal, and costs less than an equivalent mask.
+	// features]. Queries do not attend to later keys. A length that is not positive leaves no keys.
+	// Lengths may be combined with Mask and Causal, and costs less than an equivalent mask.
 	Lengths *Tensor
 }
 
@@ -144,8 +144,8 @@ func (f *attentionFunc) chances(s *Scope, in []*Tensor) *Tensor {
 		if c.modes.noGrad {
 			return scores.Softmax(-1).MaskedFillInPlace(nothing, 0)
 		}
-		// Softmax of a row of -Inf is NaN, and so is its second derivative, even if the first one
-		// is masked. So such rows are filled with 0 before softmax too.
+		// Softmax of a row of -Inf is NaN. Its second derivative is NaN too, even if the first
+		// derivative is masked. So such rows are filled with 0 before softmax too.
 		return scores.MaskedFill(nothing, 0).Softmax(-1).MaskedFill(nothing, 0)
 	})
 }

@@ -48,7 +48,7 @@ func fourDims(s shape.Dims) shape.Dims {
 }
 
 // asFour describes x as a kernel's operand of type t and four dimensions, expanded to s. Its layout
-// is that of the tensor that four returns, but nothing is copied yet.
+// is the layout of the tensor that four returns, but nothing is copied yet.
 func (x *Tensor) asFour(t dtype.Type, s shape.Dims) device.View {
 	if x.dtype == t {
 		if l, ok := x.layout.Expand(s); ok {
@@ -128,9 +128,9 @@ func (a *attentionOperands) fill(q, k, v *device.View, w *device.Weighing) {
 	w.Mask, w.Lengths, w.Numbers = a.mask.viewOrNone(), a.lengths.viewOrNone(), a.numbers.viewOrNone()
 }
 
-// likewise allocates a result of shape to. Its dimensions, except the last, have the order in
-// memory that those of x have. So if the heads are parts of a projection, as in x, the heads of the
-// result lie next to each other for each position, and joining them is a view.
+// likewise allocates a result of shape to. Its dimensions, except the last, have the same order in
+// memory as x's. So if the heads are parts of a projection, as in x, the heads of the result lie
+// next to each other for each position, and joining them is a view.
 func (x *Tensor) likewise(op string, s *Scope, t dtype.Type, to shape.Dims) *Tensor {
 	order := []int{0, 1, 2, 3}
 	for i := 1; i < 3; i++ {
@@ -188,9 +188,9 @@ func (f *attentionFunc) fastForward(c *Context, in []*Tensor) (y, lse *Tensor) {
 	return nil, nil
 }
 
-// fastGradient runs the device's own kernel for the gradient. It returns nil if the device has
-// none, if the forward pass did not run its kernel, and if the gradient is recorded for second
-// derivatives.
+// fastGradient runs the device's own kernel for the gradient. It returns nil if the device has no
+// such kernel, if the forward pass did not run its kernel, or if the gradient is recorded for
+// second derivatives.
 func (f *attentionFunc) fastGradient(c *Context, in []*Tensor, g *Tensor) []*Tensor {
 	const op = "scaled_dot_product_attention.grad"
 	n, s, q, dev := len(in), c.Scope(), in[0], in[0].st.dev

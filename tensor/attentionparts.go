@@ -53,8 +53,8 @@ func (c *Context) projected(in []*Tensor, full [3]shape.Dims, t dtype.Type) *pro
 	return &p
 }
 
-// results sets the result views of a, of type t and the shapes full. They are the layouts in p, or
-// dense ones if p is nil.
+// results sets the result views of a, with type t and the shapes full. Their layouts are those in
+// p. If p is nil, the layouts are dense.
 func (p *projection) results(c *Context, a *device.AttentionGrad, full [3]shape.Dims, t dtype.Type) {
 	for i, d := range []*device.View{&a.DQ, &a.DK, &a.DV} {
 		switch {

@@ -72,8 +72,8 @@ func (s *Scope) Autocast() dtype.Type {
 
 // WithAutocast runs f on in. If the operands' scope has [Autocast] on, it casts them as the class
 // says, and ops that f calls are not autocast again, except for the classes Through and Within.
-// This gives an op that is composed of others one class for the whole. If autocast is off the
-// result is f(in). Operands may be nil and stay nil.
+// Thus an op that is composed of others has one class for the whole. If autocast is off the result
+// is f(in). Operands may be nil and stay nil.
 func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
 	if y := underAutocast(op, class, f, in...); y != nil {
 		return y
@@ -149,9 +149,10 @@ func castable(t *Tensor, to dtype.Type) bool {
 	return t != nil && t.dtype != to && t.dtype.IsFloat() && t.dtype != dtype.F64
 }
 
-// operands returns in, cast as class says. Operands whose bit is set in fixed stay. Casts that no
-// cache holds are appended to made. The caller frees them once the op has run, because the graph
-// keeps what it needs. If made is nil they belong to a scope that frees them when it ends.
+// operands returns in, cast as class says. Operands whose bit is set in fixed are not cast. If no
+// cache holds a cast, it is appended to made. The caller frees these casts once the op has run,
+// because the graph keeps the values that it needs. If made is nil, the casts belong to a scope
+// that frees them when it ends.
 func (s *Scope) operands(class AutocastClass, in []*Tensor, fixed uint, made *[]*Tensor) []*Tensor {
 	to := target(class, s.modes.autocast, in, fixed)
 	if to == dtype.Invalid {

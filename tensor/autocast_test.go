@@ -62,9 +62,9 @@ func TestAutocastCache(t *testing.T) {
 	})
 }
 
-// With its first leaf a scope casts all leaves that an earlier scope needed together with it, and
-// no others. Bits and gradients are those of single casts. Leaves that were freed or frozen are
-// left out.
+// When a scope casts its first leaf, it casts all leaves that an earlier scope needed together with
+// that leaf, and no others. Bits and gradients are those of single casts. Leaves that were freed or
+// frozen are left out.
 func TestAutocastTogether(t *testing.T) {
 	Do(func(o *Scope) {
 		leaves := make([]*Tensor, 4)
@@ -183,8 +183,8 @@ func liveHandles(s *Scope) (n int) {
 	return n
 }
 
-// watched records types inside of a function: those of its operands, of the ops that it calls, and
-// of the tensors in its VJP.
+// watched records types inside of a function: the types of its operands, of the ops that it calls,
+// and of the tensors in its VJP.
 type watched struct {
 	class                    AutocastClass
 	operand, product, second dtype.Type
@@ -266,7 +266,7 @@ func TestAutocastModes(t *testing.T) {
 	}
 }
 
-// Second derivatives go through the casts.
+// Second derivatives pass through the casts.
 func TestAutocastTwice(t *testing.T) {
 	Do(func(s *Scope) {
 		x := s.From([]float32{0.5, -1, 2, 0.25}).Reshape(2, 2).RequiresGrad()
@@ -379,8 +379,8 @@ func TestGradientsOfCastsAddUp(t *testing.T) {
 		if !bytes.Equal(got.Bytes(), apart.Bytes()) {
 			t.Errorf("%v, want %v", got, apart)
 		}
-		// The first gradient is only cast, two are cast and added in one op, and that of the square
-		// is added without a cast.
+		// The first gradient is only cast, two gradients are cast and added in one op, and the
+		// gradient of the square is added without a cast.
 		if n.ops["cast.grad"] != 2 || n.ops["add"] != 1 {
 			t.Errorf("ops %v", n.ops)
 		}

@@ -25,7 +25,8 @@ type cachedCast struct {
 	of      *storage
 	version uint32
 	cast    *Tensor
-	asked   bool // an op asked for this cast; false if it was only made beside another leaf's
+	// an op asked for this cast; false if it was only made together with another leaf's cast
+	asked bool
 }
 
 // A castGroup lists the leaves whose casts one scope needed. A leaf points to the latest group that
@@ -52,8 +53,8 @@ func (g *castGroup) list() []weak.Pointer[Tensor] {
 }
 
 // take returns the cast of t, or nil if the cache must not keep it. As in torch the cache keeps
-// only casts of float32 leaves that require a gradient and are no views. The cast has its place in
-// the graph, even if a scope without gradients needs it first.
+// only casts of float32 leaves that require a gradient and are no views. The cast is part of the
+// graph, even if a scope without gradients needs it first.
 func (k *castCache) take(t *Tensor, to dtype.Type) *Tensor {
 	if k == nil || !to.IsHalf() || !castLeaf(t) {
 		return nil
@@ -92,7 +93,7 @@ func castLeaf(t *Tensor) bool {
 	return t.dtype == dtype.F32 && t.NeedsGrad() && t.node == nil && t.viewed == nil
 }
 
-// kept returns the cast of a leaf with storage st, if the cache has one of its current value.
+// kept returns the cast of a leaf with storage st, if the cache has a cast of its current value.
 func (k *castCache) kept(key castKey, st *storage) *cachedCast {
 	c := k.casts[key]
 	if c == nil || c.of != st || c.version != st.version.Load() || c.cast.freed.Load() {

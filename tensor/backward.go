@@ -80,7 +80,7 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 			in.RetainGrad() // as in torch a result keeps its gradient from now on
 		}
 		e.at = append(e.at, edgeOf(in))
-		if e.tasks[e.at[i]] == nil { // an input that is given twice has one task
+		if e.tasks[e.at[i]] == nil { // an input that is listed twice has one task
 			e.tasks[e.at[i]] = &task{at: e.at[i], input: i + 1}
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A linear layer behind an activation can compute the activation's gradient too. The product that
-// gives the gradient of the layer's input is multiplied by act'(x) in the same op: (g·w)·act'(x).
-// The result skips the activation's node in the graph.
+// A linear layer after an activation can compute the activation's gradient too. The product that
+// computes the gradient of the layer's input is multiplied by act'(x) in the same op:
+// (g·w)·act'(x). The result skips the activation's node in the graph.
 
 // alone reports whether exactly one VJP of the run sends t a gradient, and t's tensor is no input
 // of the run, whose gradient the caller wants.
@@ -77,8 +77,8 @@ func (c *Context) activated(i int, g, w *Tensor) *Tensor {
 }
 
 // behind returns the gradient of e, which n applied, as the activation of a matrix product. It is a
-// program of g and of the one value that n saved. It is nil if the gradient needs more than one
-// value.
+// program with two operands: g and the one value that n saved. It is nil if the gradient needs more
+// than one value.
 func (e *Elementwise) behind(n *node) *expr.Program {
 	p := e.parts()[0].behind
 	if p == nil || len(n.saved) != 1 || n.saved[0].dtype != n.dtype {

@@ -11,7 +11,7 @@ type gradOptions struct {
 	unused         bool
 	more           []start
 	into           []*Tensor
-	checks         AnomalyCheck // checks beside those that the scope asks for
+	checks         AnomalyCheck // checks in addition to those of the scope
 }
 
 // optionsOf applies the options of op.
@@ -52,9 +52,9 @@ func Also(y, g *Tensor) GradOption {
 }
 
 // Into makes Backward add only to the gradients of these tensors, leaves or results, and compute
-// only what these need. It is torch's inputs=. The gradient of a tensor that the result does not
-// depend on stays as it is. A result among them retains its gradient from then on
-// ([Tensor.RetainGrad]). Into without tensors is refused.
+// only the gradients that these need. It is torch's inputs=. If the result does not depend on a
+// tensor, the tensor's gradient does not change. A result among the tensors retains its gradient
+// from then on ([Tensor.RetainGrad]). Into without tensors is refused.
 func Into(x ...*Tensor) GradOption {
 	return func(o *gradOptions) {
 		if o.into = append(slices.Clip(o.into), x...); o.into == nil {

@@ -17,8 +17,8 @@ import (
 type part struct {
 	axis, start, n int
 	single         bool // n is 1 and the part lacks the axis, as after Select
-	// The part is one of a list, as of Split. PyTorch concatenates the gradients of such parts. It
-	// adds up the gradients of other parts.
+	// The part is one of a list, such as the results of Split. PyTorch concatenates the gradients
+	// of such parts. It adds the gradients of other parts.
 	joins bool
 }
 
@@ -30,13 +30,12 @@ func (p part) of(l shape.Layout) shape.Layout {
 	return l.Narrow(p.axis, p.start, p.n, 1)
 }
 
-// part returns the view of a part of x. Its gradient goes through [engine.sendPart], unless the
-// gradient is recorded for a second one.
+// part returns a view of a part of x. Its gradient is sent by [engine.sendPart], unless a second
+// gradient needs the recorded one.
 func (x *Tensor) part(op string, p part) *Tensor { return x.regionOf(op, p.of, &p) }
 
-// A partial is a gradient that arrives in parts along one axis. The first pieces are held without a
-// copy. They may turn out to lie in one memory at their places in the whole; that memory then is
-// the gradient.
+// A partial is a gradient that arrives in parts along one axis. It holds the first pieces without a
+// copy. If all pieces lie in one memory, at their places in the whole, that memory is the gradient.
 type partial struct {
 	part // the first part that arrived
 	to   operandInfo
@@ -45,8 +44,8 @@ type partial struct {
 	held []piece  // pieces that have arrived, while whole is nil
 	// whole has the pieces that have arrived in their places. Its other elements are undefined.
 	whole *Tensor
-	// plus says to add 0 to what is written, which turns -0 into 0. PyTorch adds the zeros of the
-	// other parts there.
+	// plus says to add 0 to the written elements, which turns -0 into 0. PyTorch adds the zeros of
+	// the other parts there.
 	plus bool
 }
 
@@ -196,8 +195,8 @@ func (q *partial) region(s *Scope, from, to int) *Tensor {
 	return q.whole.handle(q.last.op+".grad", s, q.whole.layout.Narrow(q.axis, from, to-from, 1))
 }
 
-// write allocates the whole and puts in the held pieces. If rest is true, it first fills the whole
-// with zeros.
+// write allocates the whole and copies the held pieces into it. If rest is true, it first fills the
+// whole with zeros.
 func (e *engine) write(q *partial, s *Scope, rest bool) {
 	q.whole = alloc(q.last.op+".grad", s, q.to.dev, q.to.dtype, q.to.shape)
 	e.bring(q.whole)

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The gradients of parts equal those of a recorded gradient. That one pads each part's gradient to
-// the whole, with a launch for each part and for each gap. Gradients that lie in memory like the
-// whole take no launch.
+// The gradients of parts equal the recorded gradient. The recorded gradient pads each part's
+// gradient to the whole, with a launch for each part and for each gap. If the gradients lie in
+// memory like the whole, no launch is needed.
 func TestGradientOfParts(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -13,9 +13,9 @@ type task struct {
 	to      []*task  // for a node: the task of each operand, nil for an operand without one
 	senders int      // how many gradients may arrive: from operands of nodes, and from starts
 	needed  bool     // for a node: its VJP must be called
-	input   int      // 1 + the number of the input whose gradient this is, 0 if it is none
+	input   int      // 1 + the number of the input whose gradient this is; 0 if it is no input's
 
-	watched *watchedLeaf // for a leaf: who watches it, nil for nobody
+	watched *watchedLeaf // for a leaf: its watchers; nil if there are none
 }
 
 // queue is a heap of tasks, the highest order first.

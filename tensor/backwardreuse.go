@@ -1,7 +1,7 @@
 package tensor
 
-// These functions say what a VJP may overwrite and what it may free early. So Backward needs little
-// memory beside what was saved.
+// These functions decide what a VJP may overwrite and what it may free early. So Backward needs
+// little memory besides the saved values.
 
 // spent reports whether a VJP may put its result into g, the gradient that it got. It may if no
 // graph is recorded and nothing else uses g's memory, such as a hook or a retained gradient.

@@ -27,7 +27,8 @@ type BackwardWatcher interface {
 type BackwardRun interface {
 	// Ready says that the gradient of leaf i is complete and in its Grad. It is called as soon as
 	// no more gradients can arrive, or at the end of the run with [Into]. It is called before the
-	// functions of [Tensor.RegisterPostAccumulateGradHook]. It may set, take or free the gradient.
+	// functions of [Tensor.RegisterPostAccumulateGradHook]. Ready may set, take or free the
+	// gradient.
 	Ready(i int)
 
 	// Missed says that leaf i gets no gradient from this run after all. Either each VJP that could
@@ -35,7 +36,8 @@ type BackwardRun interface {
 	Missed(i int)
 
 	// End is called once, last. failed is nil if the run is complete. Otherwise it is the value
-	// that the run panicked with, wrapped in an error if it is none. The panic continues after End.
+	// that the run panicked with. A value that is not an error is wrapped in one. The panic
+	// continues after End.
 	End(failed error)
 }
 
@@ -186,7 +188,7 @@ func (r *watchedRun) pass(order uint64) {
 	}
 }
 
-// tell calls what for everybody who watches the leaf.
+// tell calls what for every watcher of the leaf.
 func (l *watchedLeaf) tell(what func(run BackwardRun, i int)) {
 	for k, run := range l.to {
 		if run != nil {

@@ -104,13 +104,13 @@ func (x *Tensor) BitwiseNot() *Tensor {
 }
 
 // BitwiseLeftShift returns the integers x << y, broadcast together. A shift by a negative number,
-// or by the type's width or more, gives 0.
+// or by the type's width or more, returns 0.
 //
 //tensor:forms Scalar:int64 RScalar:int64
 func (x *Tensor) BitwiseLeftShift(y *Tensor) *Tensor { return leftOp.Apply([]*Tensor{x, y}) }
 
 // BitwiseRightShift returns the integers x >> y, broadcast together, and copies the sign. A shift
-// by a negative number, or by the type's width or more, gives 0, or -1 for negative x.
+// by a negative number, or by the type's width or more, returns 0, or -1 for negative x.
 //
 //tensor:forms Scalar:int64 RScalar:int64
 func (x *Tensor) BitwiseRightShift(y *Tensor) *Tensor { return rightOp.Apply([]*Tensor{x, y}) }

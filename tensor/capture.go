@@ -22,7 +22,7 @@ var ErrCapture = errors.New("it cannot be captured")
 type Graph struct {
 	dev    device.Device
 	stream device.Stream // the stream that replays are queued on
-	// the recording's first stream on each device: that of dev, then those of Across
+	// the recording's first stream on each device: first on dev, then on the devices of Across
 	firsts []device.Stream
 	scope  *Scope
 	number uint64
@@ -43,7 +43,7 @@ type Graph struct {
 	checks []func() error
 	then   []func()
 	ended  []func(ok bool) error
-	turns  []*Exclusive              // by their number
+	turns  []*Exclusive              // sorted by their number
 	gens   map[*Generator]*Generator // the stand-in of each generator
 	tokens map[uint64]*standIn
 	// storages that the work uses and that the graph does not own; true if it writes them
@@ -160,7 +160,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	return g, nil
 }
 
-// captureError gives the error of a device that could not record the kind ErrCapture too.
+// captureError adds the kind ErrCapture to the error of a device that could not record.
 func captureError(err error) error {
 	var e *Error
 	if errors.As(err, &e) && errors.Is(err, device.ErrRecording) && !errors.Is(err, ErrCapture) {
@@ -211,7 +211,7 @@ func (g *Graph) stop() {
 	}
 }
 
-// abandon undoes a failed capture and frees what it holds.
+// abandon undoes a failed capture and frees everything that it holds.
 func (g *Graph) abandon() {
 	g.stop()
 	for _, f := range g.ended {
@@ -253,7 +253,7 @@ func (g *Graph) forget() {
 }
 
 // Replay queues the recorded work as one launch, and returns without waiting. The work runs after
-// what was queued before on the tensors that it uses. Later work on these tensors, on any stream,
+// the work queued before on the tensors that it uses. Later work on these tensors, on any stream,
 // runs after it. The error comes from the device, or from a hook which finds that a captured tensor
 // was moved or freed. Nothing is queued then, unless the error comes from [Graph.Then].
 func (g *Graph) Replay() error {
@@ -298,7 +298,7 @@ func (g *Graph) Replay() error {
 	return err
 }
 
-// queue queues the recorded work behind earlier work on its memory. The caller holds g.mu.
+// queue queues the recorded work after earlier work on its memory. The caller holds g.mu.
 func (g *Graph) queue() error {
 	const op = "replay"
 	defer g.shares.turn()()

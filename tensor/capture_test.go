@@ -43,8 +43,8 @@ func ok(t testing.TB, err error) {
 }
 
 // TestCapturedForward: nothing runs during the capture, and each replay is one launch. A replay
-// reads what was written to a static input before, also on another stream a moment ago. A later
-// write does not overtake it.
+// reads the numbers that were written to a static input before, also on another stream a moment
+// ago. A later write does not overtake it.
 func TestCapturedForward(t *testing.T) {
 	for seed := range 8 {
 		dev := gpu(t, seed)

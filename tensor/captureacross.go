@@ -8,12 +8,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Across makes [Capture] record work on these devices too, beside its own: a step on several GPUs
-// is then one graph with one launch. All must be devices of one driver, and the graph's own device
-// may be among them. The recording has its own streams on each device. It records copies between
-// the devices ([Tensor.To]), in the order that they have in eager runs. [Graph.Replay] runs after
-// work that was queued before on any of these devices, and before work that is queued later. Across
-// is an option of Capture only: a scope refuses it. So far it has run on emulated GPUs only.
+// Across makes [Capture] record work on these devices too, in addition to its own: a step on
+// several GPUs is then one graph with one launch. All must be devices of one driver, and the
+// graph's own device may be among them. The recording has its own streams on each device. It
+// records copies between the devices ([Tensor.To]), in the order that they have in eager runs.
+// [Graph.Replay] runs after work that was queued before on any of these devices, and before work
+// that is queued later. Across is an option of Capture only: a scope refuses it. So far it has run
+// on emulated GPUs only.
 func Across(devs ...device.Device) Option {
 	list := slices.Clone(devs)
 	if list == nil {
@@ -54,7 +55,8 @@ func (g *Graph) first(dev device.Device) device.Stream {
 	return nil
 }
 
-// streamOf returns the stream on dev behind which replays run, and which later work must wait for.
+// streamOf returns the stream on dev after whose work replays run, and for which later work must
+// wait.
 func (g *Graph) streamOf(dev device.Device) device.Stream {
 	for _, s := range g.firsts {
 		if s.Device() == dev {

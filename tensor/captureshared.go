@@ -26,7 +26,7 @@ type passage struct {
 // A sharer stands for a graph among the graphs that it shares memory with. It has no pointer to the
 // graph, so that the garbage collector can find a dropped graph.
 type sharer struct {
-	mu       sync.Mutex // held while a replay is being queued
+	mu       sync.Mutex // locked while a replay is being queued
 	passages []passage  // sorted by number, the locking order of all graphs
 	uses     []*storage
 }

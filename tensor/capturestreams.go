@@ -44,8 +44,8 @@ func (g *Graph) lane(s device.Stream) device.Stream {
 	return l
 }
 
-// has reports whether s is one of the recorded streams. The caller holds g.mu, or the capture is
-// over.
+// has reports whether s is one of the recorded streams. The caller holds g.mu, or the capture has
+// ended.
 func (g *Graph) has(s device.Stream) bool {
 	for _, l := range g.lanes {
 		if l == s {

@@ -454,7 +454,7 @@ func biasOf(in []*Tensor) *Tensor {
 	return nil
 }
 
-// withBias adds the bias to y, [n, outputs, out…], in place. y is new and no graph has it yet.
+// withBias adds the bias to y, [n, outputs, out…], in place. y is new and not yet part of a graph.
 func withBias(y, bias *Tensor) *Tensor {
 	return y.AddInPlace(bias.Cast(y.dtype).reshape(shape.Of(bias.Dim(0)).Append(onesOf(y.Rank() - 2).Slice()...)))
 }
@@ -472,8 +472,8 @@ func gradsWithBias(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// saveBoth saves the two operands of a product as far as gradients need them: each is needed for
-// the gradient of the other one.
+// saveBoth saves the two operands of a product if gradients need them. Each operand is needed for
+// the gradient of the other.
 func saveBoth(c *Context, in []*Tensor) {
 	if c.Needs(1) {
 		c.Save(in[0])

@@ -28,7 +28,7 @@ func (x *Tensor) BroadcastToDevices(devs ...device.Device) []*Tensor {
 	x.use(op)
 	checkDevices(op, []*Tensor{x}, devs)
 	y := make([]*Tensor, len(devs))
-	// Backward goes in the opposite order: the copy recorded last sends its gradient first
+	// Backward runs in the opposite order: the copy recorded last sends its gradient first
 	for i := len(devs) - 1; i >= 0; i-- {
 		if y[i] = x.To(devs[i]); y[i] == x {
 			y[i] = x.view(op, x.layout, func(_ *Context, g *Tensor) *Tensor { return g })
@@ -38,10 +38,10 @@ func (x *Tensor) BroadcastToDevices(devs ...device.Device) []*Tensor {
 }
 
 // ScatterToDevices divides x along dimension dim, in x's scope, and returns part i on device i, as
-// torch.cuda.comm.scatter does. sizes has the size of the part for each device, and adds up to the
-// size of the dimension. Without sizes the parts are those of [Tensor.Chunk], which may be fewer
-// than the devices. A part for x's own device is a view of x. The gradient of x is assembled on x's
-// device.
+// torch.cuda.comm.scatter does. sizes holds the size of the part for each device, and adds up to
+// the size of the dimension. Without sizes the parts are those of [Tensor.Chunk], which may be
+// fewer than the devices. A part for x's own device is a view of x. The gradient of x is assembled
+// on x's device.
 func (x *Tensor) ScatterToDevices(dim int, devs []device.Device, sizes ...int) []*Tensor {
 	const op = "scatter_to_devices"
 	x.use(op)
@@ -102,7 +102,7 @@ func GatherToDevice(dim int, dev device.Device, x ...*Tensor) *Tensor {
 // ReduceAddToDevice returns the sum of tensors from any devices, on device dev, as
 // torch.cuda.comm.reduce_add does. They have one shape and one type, and are added one after the
 // other in the given order. The result belongs to the youngest of their scopes. The gradient of
-// each tensor is that of the sum, on the tensor's device.
+// each tensor is the gradient of the sum, on the tensor's device.
 func ReduceAddToDevice(dev device.Device, x ...*Tensor) *Tensor {
 	const op = "reduce_add_to_device"
 	checkGathered(op, dev, x)

@@ -125,7 +125,7 @@ func (d division) apply(x, y *Tensor) *Tensor {
 	return d.integer.Apply(in)
 }
 
-// number divides by v. As in torch an integer tensor stays one if v is a whole number.
+// number divides by v. As in torch an integer tensor keeps its type if v is a whole number.
 func (d division) number(x *Tensor, v float64) *Tensor {
 	x.use(d.float.Name)
 	switch {
@@ -153,9 +153,9 @@ func (d division) numberInPlace(x *Tensor, v float64) *Tensor {
 	return x.inPlace(d.integerScalar, []*Tensor{x}, v)
 }
 
-// FloorDivide returns ⌊x/y⌋, broadcast together, as torch's floor_divide and Python's // do.
-// Integers give an integer, which is exact for int64 too. An integer divided by 0 gives 0, where
-// torch raises an error on the CPU. The gradient is 0.
+// FloorDivide returns ⌊x/y⌋, broadcast together, as torch's floor_divide and Python's // do. For
+// integers the result is an integer, which is exact for int64 too. An integer divided by 0 is 0,
+// where torch raises an error on the CPU. The gradient is 0.
 //
 //tensor:forms Scalar RScalar
 func (x *Tensor) FloorDivide(y *Tensor) *Tensor { return floorDivide.apply(x, y) }

@@ -96,7 +96,7 @@ type factor struct {
 
 func (f factor) at(c byte) int { return strings.IndexByte(string(f.names), c) }
 
-// once takes the diagonal of dimensions that have the same name.
+// once replaces dimensions that have the same name by their diagonal.
 func (f factor) once(all []*Tensor) factor {
 	for i := 0; i < len(f.names); i++ {
 		for j := i + 1; j < len(f.names); j++ {

@@ -76,7 +76,7 @@ type vjpPart struct {
 	pass  bool         // the gradient is g itself
 	x     []int        // which operands of the original op are the operands of this op
 	usesY bool         // the original op's result is the next operand
-	// behind is op with g as the first operand. It is nil unless op has exactly one operand beside
+	// behind is op with g as the first operand. It is nil unless op has exactly one operand besides
 	// g, and accepts any types.
 	behind *Elementwise
 }
@@ -246,7 +246,7 @@ func (e *Elementwise) parts() []vjpPart {
 	return e.vjps
 }
 
-// partial returns the gradient of operand k over X, Y and g = X(Arity), nil for none.
+// partial returns the gradient of operand k over X, Y and g = X(Arity), or nil if there is none.
 func (e *Elementwise) partial(k int) *expr.Expr {
 	g := expr.X(e.Arity)
 	if e.Grad != nil {

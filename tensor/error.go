@@ -13,7 +13,8 @@ import (
 // The kinds of misuse. errors.Is finds them in an [Error].
 var (
 	ErrShape = errors.New("shapes do not fit")
-	// ErrOneValue is an [ErrShape]: the batch has one value a channel, too few for a variance.
+	// ErrOneValue is an [ErrShape]: the batch has one value per channel, which is too few for a
+	// variance.
 	ErrOneValue = fmt.Errorf("%w: one value a channel", ErrShape)
 	ErrType     = errors.New("element types do not fit")
 	ErrDevice   = errors.New("tensors are on different devices")
@@ -90,10 +91,11 @@ func (e *Error) Unwrap() error { return e.Err }
 // Raised marks the error as one that [Try] returns: see [device.Raised].
 func (e *Error) Raised() {}
 
-// Try runs f and returns the library's error that f panicked with, or nil. That is an *[Error], or
-// an error of another package: *nn.Error for the structure of a model, *optim.Error for the
-// settings of an optimizer, or the *[device.UnavailableError] of cuda.Get. All of them implement
-// [device.Raised]. Other panics, such as Go's own and those of the program, continue.
+// Try runs f and returns the library's error that f panicked with, or nil. The error is an
+// *[Error], or an error of another package. Those are *nn.Error for the structure of a model,
+// *optim.Error for the settings of an optimizer, and the *[device.UnavailableError] of cuda.Get.
+// All of them implement [device.Raised]. Other panics, such as Go's own and those of the program,
+// continue.
 func Try(f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

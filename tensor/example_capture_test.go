@@ -89,7 +89,7 @@ func ExampleCapture_streams() {
 	// tensor([33., 33., 33.], device='cuda:0')
 }
 
-// Feed gives each replay a number from the host. So a schedule can reach a captured step.
+// Feed passes a number from the host to each replay. So a schedule can reach a captured step.
 func ExampleGraph_Feed() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -37,7 +37,7 @@ func ExampleTensor_Dropout1d() {
 	//         [2., 2., 2.]])
 }
 
-// CrossEntropy returns the loss of each target, 0 for ignored ones.
+// CrossEntropy returns the loss of each target, 0 for ignored targets.
 func ExampleTensor_CrossEntropy() {
 	logits := tensor.From([][]float32{{2, 0}, {0, 2}})
 	fmt.Println(logits.CrossEntropy(tensor.From([]int64{0, -1}), tensor.CrossEntropyOptions{IgnoreIndex: new(-1)}))

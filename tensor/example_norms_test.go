@@ -13,8 +13,8 @@ func ExampleTensor_LayerNorm() {
 	// Output: [-1 1 -1 1]
 }
 
-// In training the batch's own statistics are used, and mixed into the running statistics. Outside
-// of training the running ones are used.
+// In training BatchNorm uses the batch's own statistics, and mixes them into the running
+// statistics. Outside of training it uses the running statistics.
 func ExampleTensor_BatchNorm() {
 	mean, variance := tensor.Zeros(1), tensor.Ones(1)
 	x := tensor.From([][]float32{{0}, {2}, {4}})

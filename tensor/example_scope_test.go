@@ -76,8 +76,8 @@ func ExampleTensor_In() {
 	// tensor([6., 8.])
 }
 
-// From gives a tensor away, for example a batch, which is not needed after its step. In lends a
-// tensor, for example a parameter, which is.
+// From moves a tensor to the scope, for example a batch, which ends with its step. In only lends a
+// tensor, for example a parameter, which lives longer.
 func ExampleScope_From() {
 	w, batch := tensor.From([]float32{3, 4}), tensor.From([]float32{1, 2})
 	tensor.Do(func(s *tensor.Scope) {
@@ -94,7 +94,7 @@ func ExampleScope_From() {
 
 // A mode affects only tensors that belong to its scope. A mode without any effect is an error.
 //
-//flambeau:ignore unusedmode the error is what is shown
+//flambeau:ignore unusedmode the example shows the error
 func ExampleScope_unused() {
 	w := tensor.Ones(2).RequiresGrad()
 	err := tensor.Try(func() {

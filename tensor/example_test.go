@@ -20,8 +20,8 @@ func Example() {
 	// [2, 3] float32 cpu
 }
 
-// From accepts nested slices, flat slices with a shape, and single numbers. The element type is
-// that of the Go values.
+// From accepts nested slices, flat slices with a shape, and single numbers. The element type
+// follows from the Go type.
 func ExampleFrom() {
 	fmt.Println(tensor.From([][]int64{{1, 2}, {3, 4}}))
 	fmt.Println(tensor.From([]float64{1, 2, 3, 4, 5, 6}, 3, 2).Shape())
@@ -56,8 +56,9 @@ func ExampleData() {
 	// Output: [3 1 2] [3 1 2] 6
 }
 
-// A reduction works over the given dimensions. Negative ones count from the end, and no dimension
-// means all. KeepDim keeps them with size 1, so that the result broadcasts with the operand.
+// A reduction works over the given dimensions. Negative dimensions count from the end, and no
+// dimension means all. KeepDim keeps the dimensions with size 1, so that the result broadcasts with
+// the operand.
 func ExampleTensor_Sum() {
 	x := tensor.From([][]float32{{1, 2, 3}, {4, 5, 6}})
 	fmt.Println(x.Sum())

@@ -148,8 +148,8 @@ func (x *exprText) matches(names []string, given map[string]exprOperand) *exprPr
 	return nil
 }
 
-// exprNumber returns the value and kind of a Go number. why says what is wrong with v, if anything
-// is.
+// exprNumber returns the value and kind of a Go number. why describes what is wrong with v, or is
+// "".
 func exprNumber(v any) (value float64, kind numberKind, why string) {
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Bool:
@@ -208,7 +208,7 @@ type bounded[V any] struct {
 	keys []string // the oldest first
 }
 
-// get returns the value of k. If there is none it makes one and keeps it, unless there is a
+// get returns the value of k. If there is no value, get makes one and keeps it, unless there is a
 // problem.
 func (c *bounded[V]) get(k string, make_ func() (V, *exprProblem)) (V, *exprProblem) {
 	c.mu.RLock()

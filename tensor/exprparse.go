@@ -29,8 +29,8 @@ const (
 // nodes.
 type exprNode struct {
 	at    int     // offset in the text
-	name  string  // of an operand, or of a function as the text has it; "" for a number
-	value float64 // for a number
+	name  string  // name of an operand, or of a function as the text writes it; "" for a number
+	value float64 // value of a number
 	kind  numberKind
 	fn    *exprFunc // nil for a number and an operand
 	args  []*exprNode
@@ -49,7 +49,7 @@ const (
 // An exprText is an expression that was parsed.
 type exprText struct {
 	root  *exprNode
-	names []string       // of operands, in the order of the text
+	names []string       // names of the operands, in the order of the text
 	first map[string]int // offset of each name's first occurrence
 }
 
@@ -98,7 +98,7 @@ var exprConstants = map[string]struct {
 	"true": {1, kindBool}, "false": {0, kindBool},
 }
 
-// parseExpr parses a text, or says what is wrong with it.
+// parseExpr parses a text. If the text is wrong, it returns the problem.
 func parseExpr(text string) (*exprText, *exprProblem) {
 	if len(text) > maxExprText {
 		return nil, &exprProblem{at: maxExprText, msg: fmt.Sprintf("the expression has %d bytes, at most %d are taken", len(text), maxExprText)}

@@ -61,7 +61,7 @@ type exprBuilder struct {
 	leafs []*exprValue // one for each tensor
 	steps []exprStep
 
-	problem *exprProblem // the first one found
+	problem *exprProblem // the first problem
 }
 
 // wrong notes a problem and returns a dummy value.
@@ -270,9 +270,9 @@ func fits(v float64, t dtype.Type) bool {
 	return t.IsFloat() || expr.Decode(t, expr.Encode(t, v)) == v
 }
 
-// gradients returns the gradient of each operand, nil for none. It is an expression over the
-// operands, the result and the result's gradient. It walks the steps backwards, and uses the
-// gradient that each op declares.
+// gradients returns the gradient of each operand, nil for an operand without one. A gradient is an
+// expression over the operands, the result and the result's gradient. gradients walks the steps
+// backwards, and uses the gradient that each op declares.
 func (b *exprBuilder) gradients(root *exprValue) []*expr.Expr {
 	to := map[*exprValue]*expr.Expr{root: expr.X(len(b.leafs))}
 	for _, s := range slices.Backward(b.steps) {

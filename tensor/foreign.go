@@ -2,10 +2,10 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/device"
 
-// withoutWaits and withoutUses switch off what orders work on different streams. Without waits an
-// op does not wait for writes and reads of other streams. Without uses memory is reused before
-// other streams are done with it. Only tests set them, to show that a test of streams finds the
-// mistake.
+// withoutWaits and withoutUses switch off the ordering between different streams. With withoutWaits
+// an op does not wait for writes and reads of other streams. With withoutUses memory is reused
+// before other streams are done with it. Only tests set them, to show that a test of streams finds
+// the mistake.
 var withoutWaits, withoutUses bool
 
 // foreign notes that a stream other than the storage's own uses the memory. The caller holds st.mu.

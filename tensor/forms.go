@@ -360,8 +360,7 @@ func (x *Tensor) CeilInPlace() *Tensor {
 	return x.inPlace(ceilOp, []*Tensor{x})
 }
 
-// RoundInPlace replaces x by the integer nearest to x, and of two equally near ones the even one;
-// see [Tensor.Round].
+// RoundInPlace replaces x by the integer nearest to x; see [Tensor.Round].
 func (x *Tensor) RoundInPlace() *Tensor {
 	return x.inPlace(roundOp, []*Tensor{x})
 }

@@ -63,8 +63,8 @@ func wrapExpr(n *expr.Expr) *expr.Expr {
 	return below.Select(x0.Add(n), x0)
 }
 
-// wrapped returns x as int64 indices. Negative ones have been counted from the end of a dimension
-// of size n.
+// wrapped returns x as int64 indices. It counts negative indices from the end of a dimension of
+// size n.
 func (x *Tensor) wrapped(op string, n int) *Tensor {
 	y := wrap.Apply([]*Tensor{x.Cast(dtype.I64)}, float64(n))
 	y.op = op

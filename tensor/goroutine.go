@@ -14,11 +14,11 @@ import (
 // of the package knows goroutines.
 var (
 	vigils   goroutines[*vigil] // watch for scopes that set NoGrad or Autocast
-	tapes    goroutines[*tape]  // of checkpointed segments that are being computed
+	tapes    goroutines[*tape]  // tapes of checkpointed segments that are being computed
 	captures goroutines[*Graph] // graphs that are being recorded
 )
 
-// goroutines keeps values for goroutines. As long as none is kept, a look-up costs one atomic load.
+// goroutines keeps values for goroutines. While no value is kept, a look-up costs one atomic load.
 type goroutines[T any] struct {
 	n  atomic.Int64
 	by [64]bucket[T]
@@ -44,7 +44,7 @@ func (l *goroutines[T]) bucket(g uintptr) *bucket[T] {
 	return &l.by[int(uint64(g)*0x9E3779B97F4A7C15>>58)]
 }
 
-// none reports whether no value is kept, for any goroutine.
+// none reports whether there is no value for any goroutine.
 func (l *goroutines[T]) none() bool { return l.n.Load() == 0 }
 
 // keep keeps a value for the calling goroutine until k.end. With loose, end may come after the

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Function is a differentiable operation. The library's heavy ops are Functions, and a user may
-// write own ones. A Function may also be an [Autocaster], for mixed precision, and a
+// A Function is a differentiable operation. The library's heavy ops are Functions, and users may
+// write their own. A Function may also be an [Autocaster], for mixed precision, and a
 // [DeviceCrosser], for operands on several devices.
 type Function interface {
 	// Name is the operation's name in messages, such as "matmul".
@@ -17,9 +17,10 @@ type Function interface {
 	// Forward computes the result. It runs without recording a graph, and its intermediate tensors
 	// are freed when it returns.
 	Forward(c *Context, in []*Tensor) *Tensor
-	// VJP returns the gradient of each operand, nil for none. g is the gradient of the result. If
-	// VJP uses tensor ops, it can itself be differentiated. If a gradient's shape is one that the
-	// operand's shape broadcasts to, the gradient is summed to the operand's shape, as in torch.
+	// VJP returns the gradient of each operand, or nil if it has none. g is the gradient of the
+	// result. If VJP uses tensor ops, it can itself be differentiated. A gradient may have a shape
+	// to which the operand's shape broadcasts. It is then summed to the operand's shape, as in
+	// torch.
 	VJP(c *Context, g *Tensor) []*Tensor
 }
 
@@ -28,7 +29,7 @@ type Context struct {
 	scope *Scope
 	needs []bool
 	keep  []*Tensor // in Forward: tensors to save
-	more  []packed  // in Forward: what else the node keeps
+	more  []packed  // in Forward: other values that the node keeps
 	n     *node     // in VJP: the node
 	to    []*task   // in VJP: the tasks of the operands
 	run   *engine   // in VJP: the run
@@ -90,8 +91,8 @@ func (c *Context) Saved(i int) *Tensor {
 // NumSaved returns how many tensors Forward saved.
 func (c *Context) NumSaved() int { return len(c.n.saved) - c.n.kept() }
 
-// An edge says where the gradient of an operand goes: to the node that made it, or to a leaf. The
-// zero edge means nowhere.
+// An edge says which node or leaf receives the gradient of an operand: the node that made the
+// operand, or the leaf. The zero edge means none.
 type edge struct {
 	node *node
 	leaf *Tensor
@@ -107,7 +108,7 @@ type saved struct {
 	from    edge
 	needs   bool
 	result  bool   // the saved tensor is the node's own result
-	packed  packed // what is kept instead of st, which is then nil
+	packed  packed // the value that a packer keeps instead of st, which is then nil
 	given   bool   // the VJP has released it, before the node drops
 }
 
@@ -203,7 +204,7 @@ func record(y *Tensor, f Function, in, keep []*Tensor) {
 	}
 }
 
-// drop releases what n saved.
+// drop releases the values that n saved.
 func (n *node) drop() {
 	if n.dropped.Swap(true) {
 		return
@@ -467,7 +468,7 @@ func (x *Tensor) Detach() *Tensor {
 }
 
 // TakeGrad removes the gradient from the leaf x and returns it, or nil. Backward then starts a new
-// gradient, and [Tensor.SetGrad] can put the old one back. Unlike [Tensor.ZeroGrad] it frees
+// gradient, and [Tensor.SetGrad] can put the old gradient back. Unlike [Tensor.ZeroGrad] it frees
 // nothing. In PyTorch: g = x.grad; x.grad = None.
 func (x *Tensor) TakeGrad() *Tensor {
 	x.use("take_grad")

@@ -84,7 +84,8 @@ func (c *Context) Gradients(y, g, inputs []*Tensor) []*Tensor {
 	return differentiate(op, y[0], inputs, o)
 }
 
-// kept returns how many of the saved values come from SaveBranch and AtEnd. They are the last ones.
+// kept returns how many of the saved values come from SaveBranch and AtEnd. They are the last of
+// the saved values.
 func (n *node) kept() int {
 	k := 0
 	for k < len(n.saved) {

@@ -19,7 +19,7 @@ type gradHook struct{ f func(g *Tensor) *Tensor }
 
 type postHook struct{ f func(x *Tensor) }
 
-// hooksOf returns the hooks of x's gradient. It makes them if there are none yet.
+// hooksOf returns the hooks of x's gradient. It creates them at the first call.
 func (x *Tensor) hooksOf() *hooks {
 	at := &x.base().hooks
 	if x.node != nil {
@@ -37,7 +37,7 @@ func remover[T comparable](k *hooks, list *[]T, h T) func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if i := slices.Index(*list, h); i >= 0 {
-			// copy the list, because a run may be reading the old one
+			// copy the list, because a run may be reading the old list
 			*list = slices.Delete(slices.Clone(*list), i, i+1)
 		}
 	}

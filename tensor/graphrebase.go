@@ -21,7 +21,7 @@ func (x *Tensor) synced() bool {
 	case r == n:
 		return true
 	case r == detached && (b == nil || b.st != x.st || b.recorded.Load() == detached):
-		// in other cases the base has got a graph since x was detached
+		// in other cases the base has become part of a graph since x was detached
 		return true
 	}
 	if b == nil || b.st != x.st || x.freed.Load() || x.scope.modes.noGrad || !b.scope.encloses(x.scope) {
@@ -66,8 +66,8 @@ func (x *Tensor) rebasable(op string, s *Scope, b *Tensor, all []*Tensor) {
 	}
 }
 
-// root returns the tensor that x is a view of. It is nil if there is none, or if nobody can use it
-// any more.
+// root returns the tensor that x is a view of. It returns nil if x is no view, or if the program
+// can no longer use that tensor.
 func (x *Tensor) root() *Tensor {
 	b := x.viewed
 	if b == nil || b.st != x.st || b.freed.Load() && b.scope != x.scope {
@@ -76,7 +76,7 @@ func (x *Tensor) root() *Tensor {
 	return b
 }
 
-// replace stores y in x, in place. It gives y's place in the graph to x and frees y. The caller has
+// replace stores y in x, in place. It moves y's place in the graph to x and frees y. The caller has
 // checked that x may be written.
 func (x *Tensor) replace(op string, s *Scope, y *Tensor) {
 	x.store(op, s, y)

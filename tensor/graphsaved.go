@@ -7,13 +7,12 @@ import (
 )
 
 // Normally an op saves a tensor for its gradient by counting a use of the storage. If the op's
-// scope has a packer among its modes, the packer decides what is kept instead. It restores the
-// value when a VJP asks for it. User hooks, recomputation and offloading are packers.
+// scope has a packer among its modes, the packer decides what is kept instead. The packer restores
+// the value when a VJP asks for it. User hooks, recomputation and offloading are packers.
 
-// A packer decides what is kept of the values that ops of a scope save. Several goroutines may call
-// it.
+// A packer replaces the values that ops of a scope save. Several goroutines may call it.
 type packer interface {
-	// pack returns what is kept instead of x, which node n saves. nil means x itself.
+	// pack returns the value to keep instead of x, which node n saves. nil means x itself.
 	pack(n *node, v *saved, x *Tensor) packed
 }
 
@@ -31,7 +30,7 @@ type packed interface {
 	storage() *storage
 }
 
-// save returns what node n keeps of t, in a scope with these modes.
+// save returns the value that node n keeps for t, in a scope with these modes.
 func (m *modes) save(n *node, t *Tensor, result bool) saved {
 	v := saved{layout: t.layout, dtype: t.dtype, version: t.st.version.Load(), from: edgeOf(t), needs: t.needsGrad, result: result}
 	if m.saver != nil {
@@ -111,7 +110,7 @@ type userHooks struct {
 	unpackHook func(s *Scope, v any) *Tensor
 }
 
-// userValue is what a user's pack returned for a saved tensor.
+// userValue is the value that a user's pack returned for a saved tensor.
 type userValue struct {
 	hooks   *userHooks
 	value   any      // set if pack returned no tensor

@@ -120,7 +120,7 @@ func (f *gridFunc) byKernel(s *Scope, g, x, grid, of *Tensor) *Tensor {
 }
 
 // A gridTap is one of the elements that are read along one dimension, for all points. Its tensors
-// are [n, 1, points].
+// have the shape [n, 1, points].
 type gridTap struct {
 	at, outside *Tensor // the element's index; whether it lies outside of the image
 	// its weight, 0 outside, and the derivative of the weight with respect to the position

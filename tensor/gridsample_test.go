@@ -25,9 +25,9 @@ func gridSampled(s *tensor.Scope, x, grid []float64, t dtype.Type, o tensor.Grid
 	return all
 }
 
-// The kernels of both devices give the same bits as the composition, except where they add the
-// gradients of an element in another order. Coordinates that are not finite read what the comment
-// of GridSampling says, also next to elements that are not finite.
+// The kernels of both devices return the same bits as the composition, except where they add the
+// gradients of an element in another order. Coordinates that are not finite read the elements that
+// the comment of GridSampling names, also next to elements that are not finite.
 func TestGridSample(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Hold keeps a tensor's memory for work that another goroutine will queue later, because it waits
-// for other ranks. Until [Hold.Done] nothing else gets the memory, even if the tensor is freed. Ops
-// that would disturb the work wait for it on the host. Later ops are ordered behind the work by
-// streams, as behind any op.
+// A Hold keeps a tensor's memory for work that another goroutine will queue later, because that
+// goroutine waits for other ranks. Until [Hold.Done] the memory is not reused, even if the tensor
+// is freed. Ops that would disturb the work wait for it on the host. Later ops are ordered after
+// the work by streams, as after any op.
 type Hold struct {
 	st    *storage
 	view  device.View
@@ -82,7 +82,7 @@ func (h *Hold) mark(op string, s device.Stream) {
 	h.after = append(h.after, ev)
 }
 
-// On orders work that is queued on s from now on behind the earlier work on the memory. It returns
+// On orders work that is queued on s from now on after the earlier work on the memory. It returns
 // the view of the memory. s is nil for work of the host: On then waits for the earlier work.
 func (h *Hold) On(s device.Stream) (device.View, error) {
 	st := h.st

@@ -91,15 +91,15 @@ func (x *Tensor) StorageOffset() int {
 }
 
 // WriteTo writes x's elements in row-major order, in their format in memory, and returns the number
-// of written bytes. Contiguous tensors on the CPU are written without a copy. Others go through a
-// buffer of 4 MiB. If they are not contiguous they are first copied on their device. WriteTo
-// returns errors of w. Misuse panics, as elsewhere.
+// of written bytes. Contiguous tensors on the CPU are written without a copy. Other tensors are
+// copied through a buffer of 4 MiB. If they are not contiguous they are first copied on their
+// device. WriteTo returns errors of w. Misuse panics, as elsewhere.
 func (x *Tensor) WriteTo(w io.Writer) (written int64, err error) {
 	const op, piece = "write_to", 4 << 20
 	x.use(op)
 	n := x.Size() * x.dtype.Size()
 	if n == 0 {
-		return 0, nil // the offset of an empty tensor may lie behind the buffer's end
+		return 0, nil // the offset of an empty tensor may lie after the buffer's end
 	}
 	c := x
 	if !x.layout.Contiguous() {

@@ -69,7 +69,7 @@ func TestFromMemorySharesAndReleases(t *testing.T) {
 // The garbage collector releases memory that nobody frees, of any size, also in scopes that were
 // dropped.
 //
-//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
+//flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestFromMemoryIsCollected(t *testing.T) {
 	var released atomic.Int32
 	tensor.FromMemory(dtype.U8, make([]byte, 100), func() { released.Add(1) }, 100)

@@ -55,7 +55,7 @@ func (p *indexPlan) combine(c *Scope) *Tensor {
 	return sum.expand(p.common).reshape(flat)
 }
 
-// join finds the common shape of the index tensors, and where it goes in the result.
+// join computes the common shape of the index tensors, and its place in the result.
 func (p *indexPlan) join() {
 	var covered, dims []int // all indexed dimensions; those indexed by tensors of rank 1 or more
 	scalars := map[int]bool{}

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// indexPutFunc returns its first operand with the second one written at the places of a plan. The
-// third is the plan's combined index.
+// indexPutFunc returns its first operand with the second operand written at the places of a plan.
+// The third operand is the plan's combined index.
 type indexPutFunc struct {
 	p   *indexPlan
 	add bool
@@ -172,9 +172,9 @@ func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
 // IndexPut returns x with value written, or added if accumulate is true, at the places that
 // [Tensor.Index] would select by ix. It is torch.index_put. value is a number, or a tensor of x's
 // type that broadcasts to the shape of Index's result. A tensor of another type is converted if
-// there are no index tensors or if it has rank 0. If several values go to one place, the last in
-// row-major order wins. But as in PyTorch each of them gets the place's gradient. With accumulate
-// they are added in that order.
+// there are no index tensors or if it has rank 0. If several values have the same place, the last
+// in row-major order wins. But as in PyTorch each of them receives the place's gradient. With
+// accumulate they are added in that order.
 func (x *Tensor) IndexPut(value any, accumulate bool, ix ...any) *Tensor {
 	const op = "index_put"
 	if v, ok := value.(*Tensor); ok {

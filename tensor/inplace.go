@@ -125,8 +125,8 @@ func (x *Tensor) Fill(v float64) *Tensor {
 	return x
 }
 
-// overwritten gives x its new place in the graph, before its elements are replaced. in[0] is x, and
-// in[1], if it exists, has the new elements.
+// overwritten sets x's new place in the graph, before its elements are replaced. in[0] is x. in[1],
+// if it exists, holds the new elements.
 func (x *Tensor) overwritten(op string, s *Scope, in ...*Tensor) {
 	y := &Tensor{st: x.st, layout: x.layout, dtype: x.dtype, scope: s}
 	if s.modes.sites {
@@ -137,7 +137,7 @@ func (x *Tensor) overwritten(op string, s *Scope, in ...*Tensor) {
 }
 
 // overwriteFunc replaces its first operand by a constant, or by its second operand. The gradient of
-// the first one is 0.
+// the first operand is 0.
 type overwriteFunc struct{ op string }
 
 func (f overwriteFunc) Name() string { return f.op }

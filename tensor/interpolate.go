@@ -34,8 +34,8 @@ func (m InterpolateMode) String() string {
 	return [...]string{"nearest", "nearest-exact", "linear", "bicubic", "area"}[m]
 }
 
-// InterpolateOptions say what size the result has, and how it is computed. Either Size or Scale is
-// given, with one number for all spatial dimensions or one for each.
+// InterpolateOptions select the size of the result and the method. Set either Size or Scale, with
+// one number for all spatial dimensions or one for each.
 type InterpolateOptions struct {
 	Size []int // size of the result
 	// Factor of the size, whose product with the size is rounded down. Coordinates are computed
@@ -129,7 +129,7 @@ func (x *Tensor) Interpolate(o InterpolateOptions) *Tensor {
 	})
 }
 
-// interpolatedSize returns the size of the result, and the given scales, 0 if none is given.
+// interpolatedSize returns the size of the result, and the given scales, or 0 if there are none.
 func (x *Tensor) interpolatedSize(op string, rank int, o InterpolateOptions) (to [3]int, scale [3]float64) {
 	in := []*Tensor{x}
 	if len(o.Size) > 0 {
@@ -155,7 +155,7 @@ type axisSampler struct {
 	c     *Scope
 	axis  int
 	n, m  int
-	scale float64 // as given, 0 if not
+	scale float64 // the given scale, or 0 if there is none
 	align bool
 	t     dtype.Type // type of coordinates and weights
 }

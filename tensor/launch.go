@@ -25,7 +25,7 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 		defer t.End(tracedOp(t, device.SpanDirect, op, s, taken(o, tensors)))
 	}
 	to := s.route(op, dev)
-	// go backwards, so that the results, which come first, are written after the reads
+	// in reverse order, so that the results, which come first, are written after the reads
 	for i := len(tensors) - 1; i >= 0; i-- {
 		t := tensors[i]
 		if t == nil {

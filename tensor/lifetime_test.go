@@ -28,8 +28,7 @@ func settles(t *testing.T, base int) {
 	t.Fatalf("%d bytes are left", live(t)-base)
 }
 
-// A leaf that moves to the parent scope, by itself or because a graph needs it, takes its gradient
-// along.
+// A leaf that moves to the parent scope, by itself or because a graph needs it, keeps its gradient.
 func TestKeptLeafKeepsGradient(t *testing.T) {
 	Do(func(p *Scope) {
 		s := p.New()
@@ -53,9 +52,9 @@ func TestKeptLeafKeepsGradient(t *testing.T) {
 	})
 }
 
-// A scope that is dropped without Close frees nothing that others have handles of.
+// A scope that is dropped without Close frees no memory to which others have handles.
 //
-//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
+//flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestDroppedScopeSparesSharedStorage(t *testing.T) {
 	base := baseline(t)
 	whole := func(name string, x *Tensor) {
@@ -96,9 +95,9 @@ func TestDroppedScopeSparesSharedStorage(t *testing.T) {
 	settles(t, base)
 }
 
-// A child of a scope that a panic has closed can still be closed, and nothing waits forever.
+// A child of a scope that a panic has closed can still be closed, and no goroutine waits forever.
 //
-//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
+//flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestChildOutlivesItsParent(t *testing.T) {
 	base := baseline(t)
 	var c *Scope
@@ -137,7 +136,7 @@ func (f userFunc) VJP(c *Context, g *Tensor) []*Tensor      { return f.vjp(c, g)
 
 // A scope that a user's op leaves open does not disturb the next op.
 //
-//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
+//flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestUserFunctionLeavesScopeOpen(t *testing.T) {
 	base := baseline(t)
 	leave := func(end func()) userFunc {

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Sizes that overflow, ranks beyond the limit and other impossible arguments give typed errors
+// Sizes that overflow, ranks beyond the limit and other impossible arguments lead to typed errors
 // before memory is allocated.
 func TestImpossibleArguments(t *testing.T) {
 	z := Zeros

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestResultsBeyondMemory: a result that is too large for any memory gives the typed error. The
-// program does not crash.
+// TestResultsBeyondMemory: if a result is too large for any memory, the op panics with the typed
+// error. The program does not crash.
 func TestResultsBeyondMemory(t *testing.T) {
 	gpu, _ := emulated(t, 1)
 	for _, dev := range []device.Device{tensor.Zeros().Device(), gpu} {

@@ -148,7 +148,7 @@ var eigh = &decomposition{op: "eigh", parts: func(s *Scope, x *Tensor) []*Tensor
 		if n == 0 {
 			return ""
 		}
-		for i := range n { // copy the lower triangle to the upper one, which may hold anything
+		for i := range n { // copy the lower triangle to the upper triangle, which may hold anything
 			for j := i + 1; j < n; j++ {
 				in[0][i*n+j] = in[0][j*n+i]
 			}
@@ -178,12 +178,13 @@ var eigh = &decomposition{op: "eigh", parts: func(s *Scope, x *Tensor) []*Tensor
 
 // Eigh returns the eigenvalues, in ascending order, of the symmetric matrices in the last two
 // dimensions, float32 or float64. The columns of vectors are orthonormal eigenvectors: x =
-// V·diag(L)·Vᵀ. Eigh reads only the lower triangle of x. For the upper one call it on x.T().
+// V·diag(L)·Vᵀ. Eigh reads only the lower triangle of x. To read the upper triangle, call it on
+// x.T().
 //
-// The signs of eigenvectors, and their basis where eigenvalues are equal, are not determined. So a
-// gradient is right only for a function that does not depend on them. The gradient of eigenvectors
-// with equal eigenvalues is not finite. If x has NaN or infinities that is an error that wraps
-// [ErrLinAlg]; torch does not check. It works on the host ([HostOps]).
+// The signs of eigenvectors are not determined, nor is their basis where eigenvalues are equal. So
+// the gradient is right only for a function that does not depend on them. The gradient of
+// eigenvectors with equal eigenvalues is not finite. If x contains NaN or infinities, Eigh panics
+// with an error that wraps [ErrLinAlg]; torch does not check. Eigh works on the host ([HostOps]).
 func (x *Tensor) Eigh() (values, vectors *Tensor) {
 	x.mustSquare("eigh")
 	p := doubled("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0]) })
@@ -234,7 +235,7 @@ func orthonormal(m, n, k int, a, q, r []float64) {
 // qrVJP returns, for m ≥ n, (gQ + Q·copyltu(R·gRᵀ - gQᵀ·Q))·R⁻ᵀ. copyltu makes a matrix symmetric
 // from its lower triangle (S. Walter and L. Lehmann, Algorithmic Differentiation of Linear Algebra
 // Functions with Application in Optimum Experimental Design, 2010). For m < n the first m columns
-// of x are decomposed in this way, and the other columns of R are Qᵀ times those of x.
+// of x are decomposed in this way, and the other columns of R are Qᵀ times the other columns of x.
 func qrVJP(k int, p []*Tensor, g *Tensor) *Tensor {
 	q, r := p[0], p[1]
 	m, n := q.Dim(-2), r.Dim(-1)
@@ -373,10 +374,10 @@ func svdVJP(part int, p []*Tensor, g *Tensor) *Tensor {
 
 // SVD returns the singular value decomposition x = U·diag(S)·Vᵀ of the m×n matrices in the last two
 // dimensions, float32 or float64. S is in descending order. U has min(m, n) columns and vh = Vᵀ as
-// many rows, or both are square if full is true. The signs of the vectors, and their basis where
-// singular values are equal, are not determined. So a gradient is right only for a function that
+// many rows, or both are square if full is true. The signs of the vectors are not determined, nor
+// is their basis where singular values are equal. So the gradient is right only for a function that
 // does not depend on them. The gradient of vectors is not finite where singular values are equal or
-// 0. NaN in x is an error that wraps [ErrLinAlg]; an infinity gives NaN. It works on the host
+// 0. NaN in x is an error that wraps [ErrLinAlg]; an infinity leads to NaN. SVD works on the host
 // ([HostOps]).
 func (x *Tensor) SVD(full bool) (u, s, vh *Tensor) {
 	x.mustMatrix("svd")

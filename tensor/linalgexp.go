@@ -92,8 +92,9 @@ func (matrixExpFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // MatrixExp returns the exponentials Σ xᵏ/k! of the square matrices in the last two dimensions,
-// which are floating point. 16-bit floats are computed in float64 and rounded once, where PyTorch's
-// CPU returns infinities. Elements that are not finite give NaN. It works on the host ([HostOps]).
+// which are floating point. 16-bit floats are computed in float64 and rounded once; PyTorch's CPU
+// returns infinities for them. If elements are not finite, the result is NaN. MatrixExp works on
+// the host ([HostOps]).
 func (x *Tensor) MatrixExp() *Tensor {
 	x.needsFloat("matrix_exp")
 	x.square("matrix_exp")

@@ -66,7 +66,7 @@ func (x *Tensor) MatrixNorm(p float64, dims ...int) *Tensor {
 		switch {
 		case p < 0:
 			y = y.Amin(-1)
-		case y.Dim(-1) == 0: // as torch: the norm of no values is 0
+		case y.Dim(-1) == 0: // as in torch the norm of no values is 0
 			y = y.Sum(-1)
 		default:
 			y = y.Amax(-1)

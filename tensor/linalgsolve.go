@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/gonum/lapack/lapack64"
 )
 
-// solveFunc solves A·X = B for batches of one shape. With loose a singular matrix gives infinities
-// and NaN instead of an error.
+// solveFunc solves A·X = B for batches of one shape. With loose, the solution of a singular matrix
+// is infinities and NaN instead of an error.
 type solveFunc struct{ loose bool }
 
 func (solveFunc) Name() string { return "solve" }
@@ -81,7 +81,7 @@ func rightHand(op string, a, b *Tensor, square, vectors bool) (batch shape.Dims,
 	return batch, vector
 }
 
-// expandBatch broadcasts the leading dimensions, those of the batch.
+// expandBatch broadcasts the leading dimensions, which are the dimensions of the batch.
 func (x *Tensor) expandBatch(batch shape.Dims) *Tensor {
 	return x.expand(batch.Append(x.Dim(-2), x.Dim(-1)))
 }
@@ -147,7 +147,7 @@ func (f triangularFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP is that of solveFunc, restricted to the triangle that is read.
+// VJP is solveFunc's VJP, restricted to the triangle that is read.
 func (f triangularFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	z := Apply(triangularFunc{!f.upper, f.unit}, c.Saved(0).T(), g)
 	if !c.Needs(0) {
@@ -166,8 +166,8 @@ func (f triangularFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // SolveTriangular returns the X for which x·X = b, or X·x = b with o.Right. x is triangular,
 // float32 or float64, and b has matrices, as for torch.linalg.solve_triangular. The other triangle
-// of x is not read. Batches broadcast. A zero on the diagonal gives infinities and NaN, not an
-// error. It works on the host ([HostOps]).
+// of x is not read. Batches broadcast. A zero on the diagonal leads to infinities and NaN, not to
+// an error. SolveTriangular works on the host ([HostOps]).
 func (x *Tensor) SolveTriangular(b *Tensor, o TriangularOptions) *Tensor {
 	const op = "solve_triangular"
 	if o.Right {
@@ -185,8 +185,8 @@ func (x *Tensor) SolveTriangular(b *Tensor, o TriangularOptions) *Tensor {
 	})[0]
 }
 
-// tolerance says which singular values count as 0: those of at most relative times the greatest
-// one, and those of at most absolute.
+// tolerance says which singular values count as 0: values of at most relative times the greatest
+// value, and values of at most absolute.
 type tolerance struct{ relative, absolute float64 }
 
 // bound returns the limit up to which values of s, [..., k], count as 0.
@@ -198,8 +198,8 @@ func (t tolerance) bound(s *Tensor) *Tensor {
 	return most.MulScalar(t.relative).ClampMin(t.absolute)
 }
 
-// tolerance returns the given tolerances, torch's rtol and atol, or torch's default if none is
-// given.
+// tolerance returns the given tolerances, torch's rtol and atol. If none is given, it returns
+// torch's default.
 func (x *Tensor) tolerance(op string, given []float64) tolerance {
 	t := tolerance{relative: x.epsilon()}
 	if len(given) > 0 {
@@ -254,7 +254,7 @@ func (x *Tensor) epsilon() float64 {
 // float32 or float64. Singular values count as 0 if they are at most rtol times the greatest one,
 // or at most atol. tolerances are rtol and atol, or rtol only. If none is given, rtol is torch's
 // default: the size of the longer side times the spacing of the type's numbers at 1. torch's atol
-// alone is Pinv(0, atol). It works on the host ([HostOps]).
+// alone is Pinv(0, atol). Pinv works on the host ([HostOps]).
 func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 	x.mustMatrix("pinv")
 	tol := x.tolerance("pinv", tolerances)
@@ -282,8 +282,8 @@ func (x *Tensor) LstSq(b *Tensor) *Tensor {
 }
 
 // MatrixRank returns, as int64, how many singular values of the matrices in the last two dimensions
-// are greater than the tolerances, which are those of [Tensor.Pinv]. It works on the host
-// ([HostOps]).
+// are greater than the tolerances. The tolerances are those of [Tensor.Pinv]. MatrixRank works on
+// the host ([HostOps]).
 func (x *Tensor) MatrixRank(tolerances ...float64) *Tensor {
 	const op = "matrix_rank"
 	batch, m, n := x.mustMatrix(op)
@@ -298,7 +298,8 @@ func (x *Tensor) MatrixRank(tolerances ...float64) *Tensor {
 }
 
 // CholeskySolve returns the X for which A·X = x. l is the lower factor of A that [Tensor.Cholesky]
-// returns, or the upper one if upper is true. Batches broadcast. It works on the host ([HostOps]).
+// returns, or the upper factor if upper is true. Batches broadcast. CholeskySolve works on the host
+// ([HostOps]).
 func (x *Tensor) CholeskySolve(l *Tensor, upper bool) *Tensor {
 	const op = "cholesky_solve"
 	s := youngest(op, []*Tensor{x, l})

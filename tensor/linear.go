@@ -9,10 +9,10 @@ import (
 )
 
 // Linear returns x·weightᵀ + bias, torch's F.linear. x is [..., in], weight [out, in], and bias
-// [out] or nil. x and weight have one type, which is also the result's. For 16-bit floats the bias
-// may be float32. If the device can, it adds the bias in the product's launch, before the sums are
-// rounded. Under [Autocast] x and weight are cast to 16 bits, and a float32 bias stays float32. The
-// gradients of float32 parameters are then computed in float32, without rounding to 16 bits in
+// [out] or nil. x and weight have one type, which is also the result's type. For 16-bit floats the
+// bias may be float32. If the device can, it adds the bias in the product's launch, before the sums
+// are rounded. Under [Autocast] x and weight are cast to 16 bits, and a float32 bias stays float32.
+// The gradients of float32 parameters are then computed in float32, without rounding to 16 bits in
 // between.
 func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 	checkLinear("linear", x, weight, bias, 1)
@@ -25,7 +25,7 @@ func (x *Tensor) LinearT(weight, bias *Tensor) *Tensor {
 	return x.linear(weight, bias, true, nil)
 }
 
-// checkLinear checks the shapes. Dimension k of the weight is that of the input features.
+// checkLinear checks the shapes. Dimension k of the weight is the dimension of the input features.
 func checkLinear(op string, x, weight, bias *Tensor, k int) {
 	x.use(op)
 	weight.use(op)
@@ -107,7 +107,7 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 	return y.reshaped(to)
 }
 
-// at returns the dimension of a weight that has the output features.
+// at returns the dimension of the output features in a weight.
 func at(byInputs bool) int {
 	if byInputs {
 		return 1
@@ -208,9 +208,9 @@ func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // parameters computes the gradients of weight and bias by one op. The bias's gradient is the row
 // sums of gᵀ, the first factor of the weight's gradient. For a weight by inputs it is the column
-// sums of g, the second factor. It returns nils if only one of the gradients is wanted or the
-// device has no such op. It also does so for second derivatives, which need ops that record a
-// graph.
+// sums of g, the second factor. parameters returns nil twice if only one of the gradients is wanted
+// or the device has no such op. It also does so for second derivatives, which need ops that record
+// a graph.
 func (f *linearFunc) parameters(c *Context, x, g *Tensor) (dw, db *Tensor) {
 	const op = "linear.grad"
 	if len(c.needs) < 3 || !c.Wants(1) || !c.Wants(2) || !c.scope.modes.noGrad {

@@ -67,7 +67,7 @@ func TestNoAutocastMissed(t *testing.T) {
 			tensor.Do(func(s *tensor.Scope) {
 				x, w := s.Typed(dtype.BF16).Randn(3, 4), tensor.Root().Ones(5, 4).RequiresGrad()
 				target := s.RandInt(0, 4, 3)
-				//flambeau:ignore unusedmode that is what is to be told
+				//flambeau:ignore unusedmode the test checks this report
 				s.Do(func(*tensor.Scope) { f(x, w, target) }, tensor.NoAutocast())
 			}, tensor.Autocast(dtype.BF16))
 		})

@@ -180,7 +180,8 @@ func TestActivationsGradientAlone(t *testing.T) {
 	behind := func(y *tt, l layers) *tt { return y.Linear(l.v, nil).Square().Sum() }
 	plain := func(l layers) *tt { return behind(layer(l), l) }
 	for name, c := range map[string]struct {
-		joins bool // the gradient of the activation is fused into that of the layer behind it
+		// the gradient of the activation is fused into the gradient of the layer after it
+		joins bool
 		loss  func(l layers) *tt
 		opts  []tensor.GradOption
 	}{

@@ -26,7 +26,7 @@ var (
 	firstIsLess = x1.Ne(x1).Or(x0.Le(x1))
 )
 
-// shared gives the gradient to the operand that is the result. On a tie each operand gets half.
+// shared sends the gradient to the operand that is the result. On a tie each operand receives half.
 func shared(first *expr.Expr) []*expr.Expr {
 	tie, half := x0.Eq(x1), x2.Scale(0.5)
 	return []*expr.Expr{tie.Select(half, first.Select(x2, zeroC)), tie.Select(half, first.Select(zeroC, x2))}

@@ -14,7 +14,7 @@ import (
 type normKind uint8
 
 const (
-	normRows  normKind = iota // over channels and inner: each of the n·groups rows by itself
+	normRows  normKind = iota // over channels and inner: each of the n·groups rows separately
 	normBatch                 // over n, channels and inner
 	normFixed                 // not computed: running statistics are used
 )
@@ -34,7 +34,8 @@ type normalizeFunc struct {
 	eps          float64
 	momentum     float64
 	to           dtype.Type // type of the result: a 16-bit type for float32 x; Invalid means x's
-	as           shape.Dims // shape to which x must still be reshaped; rank 0 if x has it already
+	// shape to which x must still be reshaped; rank 0 if x already has that shape
+	as shape.Dims
 }
 
 func (f *normalizeFunc) Name() string { return f.op }
@@ -58,7 +59,7 @@ func (f *normalizeFunc) over() []int {
 	return []int{2, 3}
 }
 
-// normTypes are the types of a normalisation's operands, Invalid for absent ones.
+// normTypes are the types of a normalisation's operands, Invalid for absent operands.
 type normTypes struct {
 	x, w, b   dtype.Type
 	rms, zero bool
@@ -66,15 +67,16 @@ type normTypes struct {
 
 // normPrograms are the maps and reductions for one set of types.
 type normPrograms struct {
-	mean, variance, rstd    *device.Reduction // of operands x; of x and mean
+	mean, variance, rstd    *device.Reduction // mean reads x; variance and rstd read x and mean
 	rstdOf, apply, gradient *expr.Program
-	sum, product            *device.Reduction // of operands g and w; of g, w, x, mean and rstd
+	// sum reads g and w; product reads g, w, x, mean and rstd
+	sum, product *device.Reduction
 }
 
 var normCache cache[normTypes, *normPrograms]
 
-// programs returns the programs for these types. Their operands have a fixed order, and absent ones
-// are left out: x, mean, rstd, w, b forward, and g, w, x, mean, rstd, Σ backward.
+// programs returns the programs for these types. Their operands have a fixed order without the
+// absent operands: x, mean, rstd, w, b forward, and g, w, x, mean, rstd, Σ backward.
 func (k normTypes) programs() *normPrograms {
 	return normCache.get(k, func() *normPrograms {
 		acc := k.x.Compute()
@@ -189,7 +191,7 @@ func (f *normalizeFunc) foldInto(s *Scope, r *device.Reduction, y, x *Tensor, in
 	runReduce(f.op, s, r, y, y.layout.Shape, in, x.layout.Shape, bits)
 }
 
-// normOperands has the operands by name, nil for absent ones.
+// normOperands holds the operands by name, nil for absent operands.
 type normOperands struct{ x, w, b, runningMean, runningVar *Tensor }
 
 func (f *normalizeFunc) named(in []*Tensor) (o normOperands) {

@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// The kernels for channels give each channel to one worker. If there are fewer than fewChannels
+// The kernels for channels assign each channel to one worker. If there are fewer than fewChannels
 // long channels, reductions are faster, because they divide a channel among workers.
 const fewChannels = 16
 
@@ -22,7 +22,8 @@ func channelShapes(x *Tensor) (whole, channels shape.Dims) {
 	return shape.Of(l.At(0), l.At(1), l.At(3)), shape.Of(l.At(1))
 }
 
-// channelForward normalises channels by the device's kernel. y is nil if it has none.
+// channelForward normalises channels by the device's kernel. y is nil if the device has no kernel
+// for them.
 func (f *normalizeFunc) channelForward(s *Scope, o *normOperands) (mean, variance, rstd, y *Tensor) {
 	x, w, b := o.x, o.w, o.b
 	if !f.suitsChannels(x) {
@@ -44,8 +45,8 @@ func (f *normalizeFunc) channelForward(s *Scope, o *normOperands) (mean, varianc
 	return mean, variance, rstd, y
 }
 
-// channelGradients computes the gradients by the device's kernel, the gradient of x only if needX
-// is true. ok is false if the device has none.
+// channelGradients computes the gradients by the device's kernel. It computes the gradient of x
+// only if needX is true. ok is false if the device has no kernel for them.
 func (f *normalizeFunc) channelGradients(s *Scope, needX bool, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor, ok bool) {
 	if !f.suitsChannels(x) {
 		return nil, nil, nil, false

@@ -39,7 +39,7 @@ func (x *Tensor) LayerNorm(normalized []int, weight, bias *Tensor, eps float64) 
 }
 
 // LayerNormAs is [Tensor.LayerNorm] followed by Cast to the floating point type t. From float32 to
-// 16 bits it takes one pass. Use it for results that only go to products: under [Autocast] these
+// 16 bits it is one pass. Use it for results that only products read: under [Autocast] these
 // compute in the type that [Scope.Autocast] returns.
 func (x *Tensor) LayerNormAs(t dtype.Type, normalized []int, weight, bias *Tensor, eps float64) *Tensor {
 	floatResult("layer_norm", x, t)
@@ -119,9 +119,9 @@ func (x *Tensor) rmsNorm(t dtype.Type, normalized []int, weight *Tensor, eps flo
 	return (&normalizeFunc{op: op, rms: true, eps: eps}).normalizeAs(t, x, weight, nil, n, len(normalized))
 }
 
-// channelled checks that x is [n, channels, …] and that all other operands have one value a
-// channel. It returns n, the number of channels, and the number of elements of the dimensions
-// behind them.
+// channelled checks that x is [n, channels, …] and that all other operands have one value per
+// channel. It returns n, the number of channels, and the number of elements of the dimensions after
+// them.
 func channelled(op string, in []*Tensor) (n, channels, inner int) {
 	x := in[0]
 	if x.Rank() < 2 {

@@ -19,8 +19,8 @@ func (f *normalizeFunc) rows(x *Tensor) device.RowNorm {
 	return device.RowNorm{Eps: f.eps, RMS: f.rms, Zero: f.zero, Period: s.At(1), Inner: s.At(3)}
 }
 
-// The kernels for rows give each row to one worker. If there are fewer than fewRows rows, and they
-// are longer than longRow, reductions are faster, because they divide a row among workers. The
+// The kernels for rows assign each row to one worker. If there are fewer than fewRows rows, and
+// they are longer than longRow, reductions are faster, because they divide a row among workers. The
 // bounds are the same on all devices, so that the order of a sum depends only on its shape.
 const (
 	fewRows = 64
@@ -33,7 +33,8 @@ func (f *normalizeFunc) suitsRows(x *Tensor) bool {
 	return f.kind == normRows && x.Size() > 0 && (l.At(2)*l.At(3) <= longRow || l.At(0)*l.At(1) >= fewRows)
 }
 
-// fastForward normalises rows by the device's kernel. y is nil if it has none.
+// fastForward normalises rows by the device's kernel. y is nil if the device has no kernel for
+// them.
 func (f *normalizeFunc) fastForward(s *Scope, o *normOperands) (mean, rstd, y *Tensor) {
 	x, w, b := o.x, o.w, o.b
 	if !f.suitsRows(x) || f.bias && !f.weight {
@@ -69,8 +70,8 @@ func (f *normalizeFunc) fastForward(s *Scope, o *normOperands) (mean, rstd, y *T
 // A rowGradients says which gradients of a normalisation of rows are wanted.
 type rowGradients struct{ x, weight, bias bool }
 
-// fastGradients computes the wanted gradients by the device's kernel. ok is false if it has none.
-// If x has got a gradient from other VJPs already, dx includes it.
+// fastGradients computes the wanted gradients by the device's kernel. ok is false if the device has
+// no kernel for them. If other VJPs have already sent a gradient for x, dx includes that gradient.
 func (f *normalizeFunc) fastGradients(c *Context, wants rowGradients, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor, ok bool) {
 	if wants == (rowGradients{}) {
 		return nil, nil, nil, true
@@ -122,8 +123,8 @@ func (f *normalizeFunc) fastGradients(c *Context, wants rowGradients, g, x, w, m
 	return dx, dw, db, true
 }
 
-// flat returns x as a vector operand without a buffer. x is contiguous, or will be made so. nil
-// gives an absent operand.
+// flat returns x as a vector operand without a buffer. x is contiguous, or the caller makes it so
+// later. For a nil x, flat returns an absent operand.
 func (x *Tensor) flat() device.View {
 	if x == nil {
 		return device.View{}

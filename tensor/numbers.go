@@ -19,9 +19,9 @@ func wholeRange(t dtype.Type) (lo, hi float64) {
 // integral reports whether t is an integer type. bool is not.
 func integral(t dtype.Type) bool { return !t.IsFloat() && t != boolType }
 
-// fitted returns v as elements of type t can hold it. It panics if t is an integer type and cannot.
-// As in PyTorch a fraction is cut off, and an unsigned type with numbers up to n accepts -n … n,
-// and wraps negative ones. in are the operands that the error names.
+// fitted returns v in the form that elements of type t can hold. It panics if t is an integer type
+// that cannot hold v. As in PyTorch a fraction is cut off. An unsigned type with numbers up to n
+// accepts -n … n, and wraps negative numbers. in are the operands that the error names.
 func fitted(op string, t dtype.Type, v float64, in ...*Tensor) float64 {
 	if !integral(t) {
 		return v

@@ -51,8 +51,8 @@ type offloaded struct {
 	gone bool
 }
 
-// copyStreams has a stream for each device that is used only for copies, so that they run beside
-// other work.
+// copyStreams holds, for each device, a stream that is used only for copies, so that they run at
+// the same time as other work.
 var copyStreams struct {
 	sync.Mutex
 	of map[device.Device]device.Stream
@@ -131,7 +131,7 @@ func (x *Tensor) ofLeaf() bool {
 }
 
 // unpack copies the value back to the device. It also starts to copy the value that Backward needs
-// next, so that this copy runs beside the work on the current value.
+// next, so that this copy runs at the same time as the work on the current value.
 func (v *offloaded) unpack(c *Context, _ *saved) *Tensor {
 	s := copying(c.scope, v.dev)
 	defer s.recycle()
@@ -148,7 +148,7 @@ func (v *offloaded) unpack(c *Context, _ *saved) *Tensor {
 	return handleOf(offloadOp, c.scope, v.back, shape.Dense(v.key.layout.Shape), v.dtype)
 }
 
-// bring queues the copy to the device, unless the value is there.
+// bring queues the copy to the device, unless the value is already there.
 func (v *offloaded) bring(s *Scope) {
 	if v.back != nil {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// padding has the sizes to add before and behind each dimension.
+// padding holds the sizes to add before and after each dimension.
 type padding struct{ before, behind shape.Dims }
 
 // paddings reads pads, which has pairs of sizes beginning with the last dimension, as torch's F.pad
@@ -29,7 +29,7 @@ func (x *Tensor) paddings(op string, pads []int) padding {
 	return p
 }
 
-// Pad returns x surrounded by elements of value v. pads are pairs of sizes, before and behind,
+// Pad returns x surrounded by elements of value v. pads are pairs of sizes, before and after,
 // beginning with the last dimension, as for torch's F.pad. A negative size removes elements.
 func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 	p := x.paddings("pad", pads)

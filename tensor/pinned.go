@@ -51,8 +51,8 @@ func (x *Tensor) PinMemory(d ...device.Device) *Tensor {
 	return Apply(pinFunc{pinnedAllocator("pin_memory", x, d)}, x)
 }
 
-// pinnedAllocator returns the allocator of d[0]. Without d it is that of a GPU in use, or of the
-// first GPU.
+// pinnedAllocator returns the allocator of d[0]. Without d it returns the allocator of a GPU in
+// use, or of the first GPU.
 func pinnedAllocator(op string, x *Tensor, d []device.Device) device.PinnedAllocator {
 	var dev device.Device
 	if len(d) > 0 {

@@ -32,7 +32,7 @@ func TestNonBlockingCopies(t *testing.T) {
 			var sums []*tensor.Tensor
 			for i := range 5 {
 				s.Do(func(c *tensor.Scope) {
-					y := x.In(c).To(dev, tensor.NonBlocking()) // on a stream of its own
+					y := x.In(c).To(dev, tensor.NonBlocking()) // on a separate stream
 					c.Do(func(d *tensor.Scope) {
 						sum := y.In(d).Sum() // on the default stream
 						sums = append(sums, sum)

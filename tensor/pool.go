@@ -13,7 +13,7 @@ import (
 // values of the other fields are torch's defaults.
 type MaxPoolOptions struct {
 	Kernel []int // size of the windows
-	// distance between windows; nil means that of Kernel, so that windows do not overlap
+	// distance between windows; nil means Kernel, so that windows do not overlap
 	Stride []int
 	// size on both sides, at most half of the kernel; nil means 0. Padding is never a maximum
 	Padding  []int
@@ -26,7 +26,7 @@ type MaxPoolOptions struct {
 // Kernel must be given. The zero values of the other fields are torch's defaults.
 type AvgPoolOptions struct {
 	Kernel []int // size of the windows
-	// distance between windows; nil means that of Kernel, so that windows do not overlap
+	// distance between windows; nil means Kernel, so that windows do not overlap
 	Stride  []int
 	Padding []int // zeros on both sides, at most half of the kernel; nil means 0
 	// windows may extend beyond the end if they begin in the input or in the padding before it
@@ -85,9 +85,9 @@ func (x *Tensor) MaxPool3dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 }
 
 // AvgPool1d returns the mean of each window of x, [n, channels, length] or [channels, length]. x is
-// floating point, or int64, whose means lose their fractions. There are (length + 2·padding -
-// kernel)/stride + 1 windows, rounded down, or up with CeilMode. Zeros of the padding count as
-// elements unless ExcludePadding is set. The part of a window behind the padding never counts.
+// floating point or int64. For int64 the means lose their fractions. There are (length + 2·padding
+// - kernel)/stride + 1 windows, rounded down, or up with CeilMode. Zeros of the padding count as
+// elements unless ExcludePadding is set. The part of a window beyond the padding never counts.
 // 16-bit floats are added in float32.
 func (x *Tensor) AvgPool1d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool1d", 1, o) }
 
@@ -143,7 +143,7 @@ func (x *Tensor) poolGrid(op string, rank int, kernel, stride, padding, dilation
 		}
 		g.out[i] = room/g.stride[i] + 1
 		if ceil && (g.out[i]-1)*g.stride[i] >= g.in[i]+pad {
-			g.out[i]-- // the last window would begin behind the input
+			g.out[i]-- // the last window would begin after the end of the input
 		}
 		g.behind[i] = max(pad, (g.out[i]-1)*g.stride[i]+g.span(i)-g.in[i]-pad)
 		if g.out[i] < 1 {

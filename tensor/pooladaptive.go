@@ -12,14 +12,14 @@ func (x *Tensor) AdaptiveAvgPool1d(size int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool1d", 1, []int{size})
 }
 
-// AdaptiveAvgPool2d is [Tensor.AdaptiveAvgPool1d] in two dimensions. size has one number for both,
-// or one for each.
+// AdaptiveAvgPool2d is [Tensor.AdaptiveAvgPool1d] in two dimensions. size holds one number for
+// both, or one for each.
 func (x *Tensor) AdaptiveAvgPool2d(size ...int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool2d", 2, size)
 }
 
-// AdaptiveAvgPool3d is [Tensor.AdaptiveAvgPool1d] in three dimensions. size has one number for all,
-// or one for each.
+// AdaptiveAvgPool3d is [Tensor.AdaptiveAvgPool1d] in three dimensions. size holds one number for
+// all, or one for each.
 func (x *Tensor) AdaptiveAvgPool3d(size ...int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool3d", 3, size)
 }
@@ -87,7 +87,7 @@ func (g *grid) adaptiveStarts(c *Scope, x *Tensor, i int) (start, size *Tensor) 
 }
 
 // adaptiveEntries returns the entries of dimension i that its windows cover, one window after the
-// other. All windows get the full size: a smaller one is filled up with the entry behind the last.
+// other. All windows have the full size: a smaller window also repeats the entry after its last.
 func (g *grid) adaptiveEntries(c *Scope, x *Tensor, i int) *Tensor {
 	start, size := g.adaptiveStarts(c, x, i)
 	tap := positioned(c, x, g.kernel[i], 0, 1)

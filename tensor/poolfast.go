@@ -53,8 +53,8 @@ func (g *grid) spreadWindows(op string, s *Scope, from *Tensor) *Tensor {
 	return dx
 }
 
-// byKernel returns the gradient of maxima by a kernel of the device, nil if it has none. near has
-// the position of each maximum in its window.
+// byKernel returns the gradient of maxima by a kernel of the device, or nil if the device has none.
+// near holds the position of each maximum in its window.
 func (f maxFunc) byKernel(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 	if g.Size() == 0 {
 		return nil

@@ -27,7 +27,7 @@ func maxProgram(t dtype.Type, n int) *expr.Program {
 		for k := range n {
 			v := expr.X(3 + k)
 			more := v.Gt(most)
-			if t.IsFloat() { // NaN counts as greatest, and the last one wins
+			if t.IsFloat() { // NaN counts as the greatest number, and the last NaN wins
 				more = more.Or(v.Ne(v))
 			}
 			place = more.Select(expr.X(0).Add(expr.Param(k, dtype.I64)), place)
@@ -105,7 +105,7 @@ func (g *grid) begins(c *Scope, x *Tensor) (begin, first *Tensor) {
 	return begin, first
 }
 
-// maximaByTaps goes over the elements of all windows, a few of each window at a time.
+// maximaByTaps processes the elements of all windows, a few of each window at a time.
 func maximaByTaps(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) {
 	begin, first := g.begins(c, x)
 	padded := g.pad(op, c, x, least(x.dtype))
@@ -141,8 +141,8 @@ func maximaByTaps(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) 
 
 var lastNaNs cache[dtype.Type, *device.Reduction]
 
-// lastNaN returns the greatest position, given in operand 1, at which operand 0 is NaN. If there is
-// none the result is negative.
+// lastNaN returns the greatest position, read from operand 1, at which operand 0 is NaN. If there
+// is no NaN, the result is negative.
 func lastNaN(t dtype.Type) *device.Reduction {
 	return lastNaNs.get(t, func() *device.Reduction {
 		e := expr.X(0).Ne(expr.X(0)).Select(expr.X(1), expr.Bits(dtype.I64, math.MaxUint64))
@@ -189,11 +189,11 @@ func pick(op string, x, place *Tensor) *Tensor {
 	return Apply(gatherFunc{2, op}, x.reshape(shape.Of(n, channels, x.layout.Shape.Tail(2).Size())), flat).reshape(place.layout.Shape)
 }
 
-// maxFunc gives maxima that were found already their gradient. Its operands are x, the maxima and
+// maxFunc adds the gradient to maxima that were computed before. Its operands are x, the maxima and
 // their positions.
 type maxFunc struct {
 	op string
-	g  grid // the windows of the maxima; rank 0 if they are not those of a grid
+	g  grid // the grid of the maxima's windows; rank 0 if there is none
 }
 
 func (f maxFunc) Name() string { return f.op }
@@ -263,11 +263,11 @@ func (f maxFunc) byTaps() bool { return f.g.taps() <= fewTaps }
 // maxTapOp adds a gradient, operand 2, where the maximum of a window is its element number p0.
 var maxTapOp = &Elementwise{Name: "max_pool", Arity: 3, Expr: x1.Eq(p0).Select(x0.Add(x2), x0), Fixed: 2, NoGrad: true}
 
-// spread adds g to the elements that were maxima. near has the position of each maximum in its
-// window. It goes over the elements of the windows backwards. So the gradients of several windows
-// are added to one element in the order of the windows. With padding, and where several windows add
-// 16-bit floats, it works in another tensor's memory, for a part of the samples at a time. 16-bit
-// floats are added there in float32 and rounded once.
+// spread adds g to the elements that were maxima. near holds the position of each maximum in its
+// window. spread processes the elements of the windows backwards. So the gradients of several
+// windows are added to one element in the order of the windows. With padding, and where several
+// windows add 16-bit floats, it works in another tensor's memory, on some of the samples at a time.
+// 16-bit floats are added there in float32 and rounded once.
 func (f maxFunc) spread(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 	op := f.op + ".grad"
 	dx := alloc(op, s, g.st.dev, g.dtype, to)
@@ -296,7 +296,7 @@ func (f maxFunc) spread(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 	return dx
 }
 
-// A copy takes at most 1/spreadPart of the memory of a gradient at one time.
+// A copy uses at most 1/spreadPart of the memory of a gradient at one time.
 const spreadPart = 4
 
 // addMaxima is spread into y, which is padded and has zeros.

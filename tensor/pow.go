@@ -30,7 +30,7 @@ var (
 	// at -0.
 	powRsqrtOp = Declare(&Elementwise{Name: "pow_rsqrt", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.2, 3}},
 		Grad: []*expr.Expr{x1.Mul(x0.Pow(expr.C(-1.5)).Scale(-0.5))}})
-	// x³ takes two multiplications and rounds twice.
+	// x³ is computed by two multiplications and rounds twice.
 	powCubeOp = Declare(&Elementwise{Name: "pow_cube", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Mul(x0).Mul(x0), Ref: ref1(func(x float64) float64 { return x * x * x }), Domain: wide,
 		Grad: []*expr.Expr{x1.Mul(x0.Mul(x0).Scale(3))}})
 	// A number to the power of a tensor. If the number is 0, the gradient is 0 for x ≥ 0.
@@ -49,7 +49,7 @@ func (x *Tensor) PowScalar(p float64) *Tensor {
 	if y := underAutocast("pow_scalar", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].PowScalar(p) }, x); y != nil {
 		return y
 	}
-	switch p { // as torch: these are exact or within 1 ulp, and cheaper
+	switch p { // like torch: these formulas are exact or within 1 ulp, and faster
 	case 2:
 		return x.floating().Square()
 	case 3:

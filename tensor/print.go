@@ -13,7 +13,7 @@ import (
 // The defaults of torch.set_printoptions.
 const (
 	printPrecision = 4
-	printThreshold = 1000 // of more elements only the edges are shown
+	printThreshold = 1000 // a tensor with more elements is printed without its middle
 	printEdge      = 3
 	printWidth     = 80
 )

@@ -146,7 +146,7 @@ func (x *Tensor) addProduct(op string, a, b *Tensor, beta, alpha float64) *Tenso
 }
 
 // Kron returns the Kronecker product: a block matrix whose blocks are each element of x times all
-// of y. If the ranks differ, the lower one gets dimensions of size 1 in front.
+// of y. If the ranks differ, the tensor of lower rank is extended by dimensions of size 1 in front.
 func (x *Tensor) Kron(y *Tensor) *Tensor {
 	const op = "kron"
 	in := []*Tensor{x, y}

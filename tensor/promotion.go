@@ -26,8 +26,8 @@ func (e *Elementwise) resultType(in []*Tensor) (common, result dtype.Type) {
 	return common, result
 }
 
-// A promotion finds the common type of operands. dim is the promoted type of tensors of rank 1 or
-// more, zero that of tensors of rank 0.
+// A promotion finds the common type of operands. dim is the promoted type of the tensors of rank 1
+// or more. zero is the promoted type of the tensors of rank 0.
 type promotion struct{ dim, zero dtype.Type }
 
 func (p *promotion) add(t dtype.Type, zero bool) {

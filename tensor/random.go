@@ -32,13 +32,13 @@ type randomKey struct {
 	kind randomKind
 	// seed and offset are read from the last operands, and the parameter is added to the offset
 	fed bool
-	in  [2]dtype.Type // types of the other operands, Invalid for absent ones
+	in  [2]dtype.Type // types of the other operands, Invalid for absent operands
 }
 
 var randomPrograms cache[randomKey, *expr.Program]
 
 // randomProgram returns the program that fills a tensor with random numbers. Its parameters are
-// seed, offset, then those of the distribution.
+// seed and offset, then the parameters of the distribution.
 func randomProgram(k randomKey) *expr.Program {
 	return randomPrograms.get(k, func() *expr.Program {
 		t := k.t
@@ -62,7 +62,7 @@ func randomProgram(k randomKey) *expr.Program {
 		switch k.kind {
 		case uniformKind:
 			u := expr.RandomUniform(w, seed, offset, index)
-			// rounding may give b, the open end of the interval; see function below
+			// rounding may produce b, the open end of the interval; see function below
 			e = u.Mul(b.Sub(a)).Add(a).Min(expr.Param(4, w)).Max(a)
 		case normalKind:
 			e = expr.RandomNormal(w, seed, offset, index).Mul(b).Add(a)
@@ -238,8 +238,8 @@ func (s *Scope) RandInt(lo, hi int, dims ...int) *Tensor {
 }
 
 // ManualSeed restarts the generator of the root scope with this seed. The seed is 0 at first, so a
-// program that does not set it draws the same numbers in each run. PyTorch draws different ones.
-// ManualSeed(rand.Uint64()), with math/rand/v2, does so too.
+// program that does not set it draws the same numbers in each run. PyTorch draws different numbers
+// in each run. So does a program that calls ManualSeed(rand.Uint64()), with math/rand/v2.
 func ManualSeed(seed uint64) { root.modes.gen.SetState(seed, 0) }
 
 // redraw fills x in place. The gradient of x's old elements is 0. If x is a leaf it is being

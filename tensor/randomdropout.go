@@ -32,7 +32,7 @@ func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(f, g)}
 }
 
-// alphaDropoutFunc is dropoutFunc that adds shift to elements that stay, and replaces dropped ones
+// alphaDropoutFunc is dropoutFunc that adds shift to kept elements, and replaces dropped elements
 // by instead.
 type alphaDropoutFunc struct {
 	dropoutFunc
@@ -59,9 +59,9 @@ var (
 )
 
 // alphaParams returns the parameters of alpha dropout, which keeps a mean of 0 and a variance of 1.
-// Elements that stay are multiplied by scale, and shift is added. Dropped ones are replaced by
-// instead, which is -α, the least value of selu, with the same scale and shift (G. Klambauer et
-// al., arXiv:1706.02515). All are 0 for p = 1, as in torch.
+// A kept element is multiplied by scale, and shift is added. A dropped element is replaced by
+// instead. That is -α, the least value of selu, with the same scale and shift (G. Klambauer et al.,
+// arXiv:1706.02515). All three are 0 for p = 1, as in torch.
 func alphaParams(p float64) (scale, shift, instead float64) {
 	if p == 1 {
 		return 0, 0, 0

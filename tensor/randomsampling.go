@@ -68,13 +68,13 @@ func (x *Tensor) Bernoulli() (y *Tensor) {
 }
 
 // Multinomial draws n classes, int64, for each row of the probabilities x, [classes] or [rows,
-// classes]. They need not add up to 1. The result is [n] or [rows, n]. With replacement each draw
-// is independent. Without, no class occurs twice in a row of the result. A class of probability 0
-// is drawn only when a row has no other class left. torch refuses that, but to find it out would
-// mean to wait for the device.
+// classes]. The probabilities need not add up to 1. The result is [n] or [rows, n]. With
+// replacement each draw is independent. Without replacement no class occurs twice in a row of the
+// result. A class of probability 0 is drawn only when a row has no other class left. torch refuses
+// such a row, but the check would have to wait for the device.
 //
-// The class with the greatest pᵢ/Eᵢ is drawn, for exponential random numbers E. With replacement
-// that takes memory for rows·n·classes numbers, without for rows·classes.
+// Multinomial draws the class with the greatest pᵢ/Eᵢ, for exponential random numbers E. With
+// replacement that needs memory for rows·n·classes numbers, without it for rows·classes numbers.
 func (x *Tensor) Multinomial(n int, replacement bool) (y *Tensor) {
 	x.use("multinomial")
 	in := []*Tensor{x}

@@ -78,7 +78,8 @@ func TestRawMisuse(t *testing.T) {
 	})
 }
 
-// Work on one stream reads what ops wrote on another, and ops on a third read its result.
+// Work on one stream reads the results of ops on another stream, and ops on a third stream read its
+// result.
 func TestRawStreams(t *testing.T) {
 	gpu, _ := emulated(t, 1)
 	b := ptx.New("plus_one")

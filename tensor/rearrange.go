@@ -176,7 +176,7 @@ func (x *Tensor) Unbind(dim int) []*Tensor {
 }
 
 // HStack joins tensors side by side, along the second dimension. It joins vectors and scalars along
-// the first one.
+// the first dimension.
 func HStack(x ...*Tensor) *Tensor {
 	rows := make([]*Tensor, len(x))
 	dim := 1

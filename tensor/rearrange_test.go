@@ -13,8 +13,8 @@ import (
 
 type tt = tensor.Tensor
 
-// Ops that return a view in torch share storage here too: the tensor shows what is written through
-// the view.
+// Ops that return a view in torch share storage here too: a write through the view changes the
+// tensor.
 func TestViewsShareStorage(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -93,7 +93,7 @@ func TestSliceIsPythons(t *testing.T) {
 	})
 }
 
-// pythonBounds does with a start or a stop what Python's slice.indices does (Objects/sliceobject.c,
+// pythonBounds adjusts a start or a stop as Python's slice.indices does (Objects/sliceobject.c,
 // PySlice_AdjustIndices).
 func pythonBounds(i, n, step int) int {
 	if i < 0 {
@@ -231,7 +231,7 @@ func TestProdGradient(t *testing.T) {
 	}
 }
 
-// torch.any and torch.all give uint8 for uint8.
+// torch.any and torch.all return uint8 for uint8.
 func TestTruthOfBytes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]uint8{0, 7})

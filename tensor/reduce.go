@@ -19,18 +19,18 @@ const KeepDim = math.MinInt
 type Reduction struct {
 	Name string
 	Kind device.ReduceKind
-	Map  *expr.Expr // over X(0)
+	Map  *expr.Expr // a map over X(0)
 	// Finish is over X(0), the combined value, and Param(0), the number of elements. nil means
 	// none.
 	Finish *expr.Expr
 	// Grad is the gradient over X(0), Y, g = X(1) and Param(0); nil means there is none. If it uses
 	// neither X nor Y it is computed on the reduced shape.
 	Grad *expr.Expr
-	// Floating gives integers a floating point result, as in mean. Without it, sums and products of
-	// integers and bool are int64, as in torch.
+	// Floating makes the result for integers floating point, as in mean. Without it, sums and
+	// products of integers and bool are int64, as in torch.
 	Floating bool
-	// Same gives the result the operand's type, as in amax. Wide gives floats the type that they
-	// are computed in.
+	// With Same the result has the operand's type, as in amax. With Wide the result for floats has
+	// the type in which they are computed.
 	Same, Wide bool
 	// With Count, Map gets the operand in its own type and returns int64, which is also the type of
 	// the result. With Truth too, the result is bool.
@@ -315,12 +315,12 @@ func position(sign float64) func([]float64) float64 {
 	}
 }
 
-// Sum returns the sum over dims, or over all elements if none is given. Integers and bool are
+// Sum returns the sum over dims, or over all elements if dims is empty. Integers and bool are
 // summed as int64. The sum of no elements is 0.
 func (x *Tensor) Sum(dims ...int) *Tensor { return sumOp.Apply(x, dims...) }
 
-// Mean returns the mean over dims, or over all elements if none is given. The mean of no elements
-// is NaN. Integers give float32.
+// Mean returns the mean over dims, or over all elements if dims is empty. The mean of no elements
+// is NaN. For integers the result is float32.
 func (x *Tensor) Mean(dims ...int) *Tensor { return meanOp.Apply(x, dims...) }
 
 // Argmax returns the position, int64, of the first greatest element along one dimension. Without a
@@ -344,15 +344,15 @@ func (x *Tensor) oneAxis(op string, dims []int) []int {
 	return dims
 }
 
-// Amax returns the greatest element over dims, or over all. Equal greatest elements share the
-// gradient evenly.
+// Amax returns the greatest element over dims, or over all dimensions if dims is empty. Equal
+// greatest elements share the gradient evenly.
 func (x *Tensor) Amax(dims ...int) *Tensor { return Apply(&extremeFunc{r: amaxOp, dims: dims}, x) }
 
-// Amin returns the least element over dims, or over all. Equal least elements share the gradient
-// evenly.
+// Amin returns the least element over dims, or over all dimensions if dims is empty. Equal least
+// elements share the gradient evenly.
 func (x *Tensor) Amin(dims ...int) *Tensor { return Apply(&extremeFunc{r: aminOp, dims: dims}, x) }
 
-// extremeFunc gives amax and amin their gradient.
+// extremeFunc adds a gradient to amax and amin.
 type extremeFunc struct {
 	r    *Reduction
 	dims []int

@@ -37,8 +37,8 @@ func (f *logSumExpFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{wide.Sub(y).Exp().Mul(g.Cast(wide.dtype).reshape(kept)).Cast(x.dtype)}
 }
 
-// LogSumExp returns log Σ exp(x) over dims, or over all elements if none is given, without
-// overflow. For no elements it is -Inf. Integers give float32.
+// LogSumExp returns log Σ exp(x) over dims, or over all elements if dims is empty, without
+// overflow. For no elements the result is -Inf. For integers it is float32.
 func (x *Tensor) LogSumExp(dims ...int) *Tensor {
 	x.use("logsumexp")
 	if !x.dtype.IsFloat() {

@@ -86,11 +86,11 @@ func (f *normFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{d.Cast(x.dtype)}
 }
 
-// Norm returns (Σ|x|ᵖ)^(1/p) over dims, or over all elements if none is given, as
-// torch.linalg.vector_norm does. For p = 1 it is the sum of the absolute values, for p = Inf the
-// greatest, and for p = -Inf the least of them. For p = 0 it is the number of elements that are not
-// 0. Where the norm is 0 its gradient is 0. Equal extremes share the gradient. The order p must not
-// be NaN. For p < 0 and p = Inf the norm of no elements is an error.
+// Norm returns (Σ|x|ᵖ)^(1/p) over dims, or over all elements if dims is empty, as
+// torch.linalg.vector_norm does. For p = 1 it is the sum of the absolute values. For p = Inf it is
+// the greatest absolute value, and for p = -Inf the least. For p = 0 it is the number of elements
+// that are not 0. If the norm is 0 its gradient is 0. Equal extremes share the gradient. The order
+// p must not be NaN. For p < 0 and p = Inf the norm of no elements is an error.
 func (x *Tensor) Norm(p float64, dims ...int) *Tensor {
 	x.use("norm")
 	x.mustFloat("norm")

@@ -15,9 +15,9 @@ var prodOp = declareReduction(&Reduction{Name: "prod", Autocast: AutocastHigh, K
 		return p
 	}})
 
-// Prod returns the product over dims, or over all elements if none is given. Integers and bool are
+// Prod returns the product over dims, or over all elements if dims is empty. Integers and bool are
 // multiplied as int64. The product of no elements is 1. Floats are multiplied in float64. The
-// gradient of each element is the product of the others, also where elements are 0.
+// gradient of each element is the product of the other elements, also where elements are 0.
 func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 
 // fewFactors is a limit on the number of factors. Up to it, a first gradient computes the product
@@ -25,7 +25,7 @@ func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 // too. Beyond it, the gradient divides by the element.
 const fewFactors = 16
 
-// prodFunc gives prod its gradient.
+// prodFunc adds a gradient to prod.
 type prodFunc struct{ dims []int }
 
 func (*prodFunc) Name() string { return "prod" }
@@ -68,7 +68,7 @@ func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // othersProduct returns, for each element, the product of the n-1 other elements of its group,
-// which is over the dimensions in mask. It takes n times x's memory. It computes products again, so
+// which is over the dimensions in mask. It needs n times x's memory. It computes products again, so
 // that it can be differentiated any number of times.
 func (x *Tensor) othersProduct(mask uint, n int) *Tensor {
 	// Move the reduced dimensions to the end and join them.

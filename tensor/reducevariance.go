@@ -92,8 +92,8 @@ func (f *varFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		// for an element that equals the mean.
 		return []*Tensor{g.reshape(kept).MulScalar(math.Inf(1)).expand(x.layout.Shape).MaskedFill(distance.EqScalar(0), math.NaN()).Cast(x.dtype)}
 	}
-	// As in torch the divisor of the gradient may be negative, though that of the value is limited
-	// to 0.
+	// As in torch the divisor of the gradient may be negative, though the divisor of the value is
+	// at least 0.
 	return []*Tensor{distance.Mul(g.reshape(kept).MulScalar(2 / float64(n-f.correction))).Cast(x.dtype)}
 }
 
@@ -111,11 +111,11 @@ func (x *Tensor) mustFloat(op string) {
 	}
 }
 
-// Var returns the variance over dims, or over all elements if none is given. It is the sum of
+// Var returns the variance over dims, or over all elements if dims is empty. It is the sum of
 // squared distances from the mean, divided by the number of elements less correction. A correction
-// of 1 gives the unbiased estimate, torch's default, and 0 the mean square. It is computed in two
-// passes, in float64. As in torch, if the divisor is not positive the result is NaN, or infinite if
-// the elements differ.
+// of 1 is torch's default and computes the unbiased estimate. A correction of 0 computes the mean
+// square. Var makes two passes, in float64. As in torch, if the divisor is not positive the result
+// is NaN, or infinite if the elements differ.
 func (x *Tensor) Var(correction int, dims ...int) *Tensor {
 	return x.variance(&varFunc{correction: correction, dims: dims})
 }

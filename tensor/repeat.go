@@ -7,12 +7,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// around returns the number of elements of the dimensions before dimension a of s, and of those
-// behind it.
+// around returns the number of elements of the dimensions before dimension a of s, and of the
+// dimensions after it.
 func around(s shape.Dims, a int) (outer, inner int) { return s.Head(a).Size(), s.Tail(a + 1).Size() }
 
-// repeatAxis returns n copies of dimension a one behind the other. With each it copies each entry n
-// times instead.
+// repeatAxis returns n copies of dimension a, one after the other. If each is true, it copies each
+// entry n times instead.
 func (x *Tensor) repeatAxis(a, n int, each bool) *Tensor {
 	s := x.layout.Shape
 	outer, inner := around(s, a)
@@ -66,7 +66,7 @@ func (x *Tensor) repeat(op string, counts []int) *Tensor {
 }
 
 // Repeat returns counts[i] copies of x along each dimension i, as torch.Tensor.repeat does. There
-// must be at least as many counts as dimensions. Further ones, at the front, make new dimensions.
+// must be at least as many counts as dimensions. Further counts, at the front, make new dimensions.
 // The result is a copy.
 func (x *Tensor) Repeat(counts ...int) *Tensor {
 	x.use("repeat")

@@ -17,8 +17,8 @@ type RoPEOptions struct {
 	// one from the second, as in GPT-NeoX and in Hugging Face's Llama. Use the form that the model
 	// was trained with.
 	Interleaved bool
-	// Dims is the number of features that are rotated, the first ones. It must be even. 0 means
-	// all, or as many as there are angles for.
+	// Dims is the number of features that are rotated, from the first on. It must be even. 0 means
+	// all features, or twice the number of the given angles.
 	Dims   int
 	Offset int // position of the first entry, for example after those in a cache of keys and values
 	// int64 or int32 positions to use instead; broadcast with the input's shape without the
@@ -116,7 +116,7 @@ func (x *Tensor) RoPE(o RoPEOptions) *Tensor {
 }
 
 // RoPEAngles returns the cosines and sines of the angles by which [Tensor.RoPE] rotates x with
-// these options. Their shape is [length, features/2], or that of o.Positions followed by
+// these options. Their shape is [length, features/2], or the shape of o.Positions followed by
 // features/2. They have the type in which x is computed. Pass them as Cos and Sin for queries, keys
 // and all layers of a step.
 func (x *Tensor) RoPEAngles(o RoPEOptions) (cos, sin *Tensor) {

@@ -107,8 +107,8 @@ func (x *Tensor) Floor() *Tensor { return floorOp.Apply([]*Tensor{x}) }
 //tensor:forms InPlace
 func (x *Tensor) Ceil() *Tensor { return ceilOp.Apply([]*Tensor{x}) }
 
-// Round returns the integer nearest to x, and of two equally near ones the even one. An integer
-// tensor is returned unchanged. Its gradient is 0.
+// Round returns the integer nearest to x. If two integers are equally near, it returns the even
+// one. An integer tensor is returned unchanged. The gradient is 0.
 //
 //tensor:forms InPlace
 func (x *Tensor) Round() *Tensor { return roundOp.Apply([]*Tensor{x}) }

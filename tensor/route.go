@@ -6,14 +6,14 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A route says where work goes: to a stream, and into a graph if it is recorded.
+// A route says where work is queued: on a stream, and in a graph if the work is recorded.
 type route struct {
 	stream device.Stream
 	graph  *Graph // nil if the work runs at once
 }
 
-// route returns where the work of op in s on dev goes. Allocation, launches, Raw and copies call
-// it. It panics if s records and its graph cannot record the work.
+// route returns the route for the work of op in s on dev. Allocation, launches, Raw and copies call
+// route. It panics if s records and its graph cannot record the work.
 func (s *Scope) route(op string, dev device.Device) route {
 	r := routeOn(s.streamOf(dev))
 	if g := s.modes.capture; g != nil && r.graph != g {

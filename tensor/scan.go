@@ -23,9 +23,10 @@ func scanType(t dtype.Type) dtype.Type {
 	return dtype.I64
 }
 
-// doubling combines each entry of x along an axis with all entries before it, or behind it if
-// reverse is set. After step k an entry has been combined with its 2ᵏ-1 nearest ones. far comes
-// before near in the order of the scan. combine must be associative. x are the parts of one value.
+// doubling combines each entry of x along an axis with all entries before it, or with all entries
+// after it if reverse is set. After step k an entry has been combined with the 2ᵏ-1 nearest
+// entries. far comes before near in the order of the scan. combine must be associative. x are the
+// parts of one value.
 func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Tensor) []*Tensor) []*Tensor {
 	n := x[0].layout.Shape.At(axis)
 	part := func(start, n int) []*Tensor {
@@ -199,7 +200,8 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		y := Apply(f, x)
 		// the last entry follows itself: this makes its power 1, with a finite derivative
 		next := y.follower(f.axis, back)
-		fall := y.Sub(next).MaskedFill(y.Eq(next), 0).Exp() // equal infinities give 1 too
+		// for equal infinities the result is 1 too
+		fall := y.Sub(next).MaskedFill(y.Eq(next), 0).Exp()
 		u := recurrence(fall, g.Cast(x.dtype), f.axis, back)
 		return []*Tensor{x.Sub(y).Exp().Mul(u).Cast(t).AddScalar(0)}
 	case device.ScanLinear:
@@ -294,16 +296,17 @@ func (x *Tensor) cumulativeExtreme(kind device.ScanKind, dim int) (values, indic
 	return Apply(gatherFunc{a, op}, x, indices), indices
 }
 
-// CumMax returns, for each entry along a dimension, the greatest of it and all entries before it.
-// It also returns the positions of these in the dimension, int64, the last one of equal entries.
-// NaN counts as greatest. The gradient goes to the element at the position.
+// CumMax returns, for each entry along a dimension, the greatest of this entry and all entries
+// before it. It also returns the position of that entry in the dimension, int64. Among equal
+// entries it selects the last. NaN counts as greatest. The gradient goes to the element at the
+// position.
 func (x *Tensor) CumMax(dim int) (values, indices *Tensor) {
 	return x.cumulativeExtreme(device.ScanMax, dim)
 }
 
-// CumMin returns, for each entry along a dimension, the least of it and all entries before it. It
-// also returns the positions of these in the dimension, int64, the last one of equal entries. NaN
-// counts as least. The gradient goes to the element at the position.
+// CumMin returns, for each entry along a dimension, the least of this entry and all entries before
+// it. It also returns the position of that entry in the dimension, int64. Among equal entries it
+// selects the last. NaN counts as least. The gradient goes to the element at the position.
 func (x *Tensor) CumMin(dim int) (values, indices *Tensor) {
 	return x.cumulativeExtreme(device.ScanMin, dim)
 }

@@ -64,7 +64,7 @@ func (f scatterIntoFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP gives the gradient of a place to all elements that were set there, as PyTorch does.
+// VJP sends the gradient of a place to all elements that were written there, as PyTorch does.
 func (f scatterIntoFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	index, grads := c.Saved(0), []*Tensor{g, nil, nil}
 	if c.Needs(0) && f.kind == device.ScatterSet {
@@ -283,8 +283,8 @@ func (p placement) times(alpha float64) placement {
 }
 
 // IndexCopy returns x with entry index[j] of dimension dim set to src[j], as torch.index_copy does.
-// Shapes are those of [Tensor.IndexAdd]. If several go to one entry, the last one wins, but as in
-// PyTorch each gets the entry's gradient.
+// Shapes are those of [Tensor.IndexAdd]. If several values have the same entry, the last one wins,
+// but as in PyTorch each receives the entry's gradient.
 func (x *Tensor) IndexCopy(dim int, index, src *Tensor) *Tensor {
 	return x.scattered(device.ScatterSet, x.placeRows("index_copy", dim, index, src))
 }

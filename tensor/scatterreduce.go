@@ -43,8 +43,8 @@ func (f scatterReduceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 			one := x.MaskedFill(x.EqScalar(0), 1)
 			gx = g.Mul(Apply(f, one, src, index)).Div(one)
 		}
-		// for a factor: the result divided by it; for the only zero of a product, the product of
-		// the others
+		// for a factor: the result divided by the factor; for the only zero of a product, the
+		// product of the other factors
 		if c.Needs(1) {
 			zero := src.EqScalar(0)
 			counts := Apply(scatterFunc{f.axis, x.layout.Shape, f.op, false}, zero.Cast(dtype.I64), index)
@@ -115,13 +115,13 @@ func (x *Tensor) meanInto(p placement, self bool) *Tensor {
 // along dim, as torch.scatter_reduce does. reduce is "sum", "prod", "mean", "amax" or "amin".
 // Without includeSelf an element of x counts only if index does not select its place. Shapes and
 // types are those of [Tensor.Scatter]. A mean of integers is rounded down. NaN counts as the
-// extreme. Equal extremes get equal parts of the gradient. As in PyTorch an equal element of x gets
-// a part even if it does not count. Use ScatterReduce for example for means by group.
+// extreme. Equal extremes receive equal parts of the gradient. As in PyTorch an equal element of x
+// receives a part even if it does not count. Use ScatterReduce for example for means by group.
 func (x *Tensor) ScatterReduce(dim int, index, src *Tensor, reduce string, includeSelf bool) *Tensor {
 	return x.reduceInto(x.place("scatter_reduce", dim, index, src), reduce, includeSelf)
 }
 
-// IndexReduce is [Tensor.ScatterReduce] of whole entries of a dimension, as torch.index_reduce:
+// IndexReduce is [Tensor.ScatterReduce] for whole entries of a dimension, like torch.index_reduce:
 // src[j] is combined into entry index[j]. Shapes are those of [Tensor.IndexAdd].
 func (x *Tensor) IndexReduce(dim int, index, src *Tensor, reduce string, includeSelf bool) *Tensor {
 	return x.reduceInto(x.placeRows("index_reduce", dim, index, src), reduce, includeSelf)

@@ -37,8 +37,9 @@ type Scope struct {
 	closed   bool
 	internal bool // a scope of the library's own, which is reused and has no net
 	ledger   *ledger
-	span     device.SpanID         // the span of the scope's name, in a trace
-	vigil    atomic.Pointer[vigil] // nil once the scope was used, or if it sets no such mode
+	span     device.SpanID // the span of the scope's name, in a trace
+	// nil after the first use of the scope, or if the scope sets no such mode
+	vigil atomic.Pointer[vigil]
 }
 
 // modes are inherited by child scopes.
@@ -61,7 +62,7 @@ type modes struct {
 	floatType dtype.Type
 	tf32      bool // products of float32 may be computed in tf32
 
-	// decides what is kept of saved values; nil means the values themselves
+	// decides what is kept instead of saved values; nil keeps the values themselves
 	saver       packer
 	recomputing bool          // a checkpointed segment is being computed again
 	span        device.SpanID // the span of the innermost scope that has a name, in a trace
@@ -84,17 +85,17 @@ func On(d device.Device) Option { return func(m *modes) { m.dev, m.stream = d, n
 // Stream sets the stream on which the scope's work on the stream's device is queued.
 func Stream(s device.Stream) Option { return func(m *modes) { m.stream = s } }
 
-// Seed gives the scope a generator of its own.
+// Seed creates a generator for the scope, with this seed.
 func Seed(n uint64) Option { return func(m *modes) { m.gen = NewGenerator(n) } }
 
 // WithGenerator makes the scope draw from g.
 func WithGenerator(g *Generator) Option { return func(m *modes) { m.gen = m.capture.generator(g) } }
 
-// Named gives the scope a name for memory reports and profiles.
+// Named sets the name of the scope for memory reports and profiles.
 func Named(name string) Option { return func(m *modes) { m.name = name } }
 
 // RecordSites records the call site of every result in the scope, for error messages and memory
-// reports. Without it only created and large tensors have one.
+// reports. Without it, only created and large tensors have a call site.
 func RecordSites() Option { return func(m *modes) { m.sites = true } }
 
 // Nondeterministic allows kernels whose floating point sums have no fixed order
@@ -119,7 +120,7 @@ func joinNames(path, name string) string {
 type scopeSite struct {
 	at    *site
 	name  string
-	outer *scopeSite // that of the enclosing scope, nil if it is the root scope
+	outer *scopeSite // the site of the enclosing scope, nil if that is the root scope
 }
 
 func (s *scopeSite) String() string {

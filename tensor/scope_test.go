@@ -21,8 +21,8 @@ func live(t *testing.T) int {
 	return hostDevice().Stats().Allocated
 }
 
-// baseline returns live after the garbage collector has found the memory of other tests, so that
-// none of it is returned while this test counts.
+// baseline returns live after the garbage collector has collected the memory of other tests, so
+// that none of it is returned while this test counts.
 func baseline(t *testing.T) int {
 	t.Helper()
 	for last, same := -1, 0; same < 3; {
@@ -136,7 +136,7 @@ func TestPanicClosesScopes(t *testing.T) {
 	}
 }
 
-//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
+//flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestScopeMisuse(t *testing.T) {
 	check := func(name string, f func(), kind error, words ...string) {
 		t.Helper()
@@ -255,7 +255,7 @@ func TestGarbageIsCollected(t *testing.T) {
 
 // A scope that is dropped without Close returns its memory when it is collected.
 //
-//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
+//flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestDroppedScopeIsCollected(t *testing.T) {
 	base := baseline(t)
 	func() {
@@ -371,15 +371,15 @@ func TestOutOfMemoryIsTyped(t *testing.T) {
 }
 
 // Values that only a graph keeps are collected with the graph, in the root scope and in a dropped
-// one.
+// scope.
 //
-//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
+//flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestSavedValuesAreCollected(t *testing.T) {
 	base := baseline(t)
 	func() {
 		x := Ones(64, big/64).RequiresGrad()
 		for range 10 {
-			// intermediate values and results through which Backward never goes
+			// intermediate values and results that Backward never reaches
 			x.Tanh().Softmax(-1).Amax(-1)
 		}
 		s := NewScope()

@@ -76,7 +76,7 @@ var late struct {
 	ring [1024]lateOp
 }
 
-// A lateOp has what is needed to report an index error.
+// A lateOp holds the data that a report of an index error needs.
 type lateOp struct {
 	tag   uint32
 	op    string

@@ -39,7 +39,7 @@ func sortProgram(step sortStep, out []*expr.Expr, in ...dtype.Type) *expr.Progra
 	})
 }
 
-// keyProgram computes what is sorted: the key packed with the position, or only the key.
+// keyProgram computes the numbers to sort: the key packed with the position, or only the key.
 func keyProgram(t dtype.Type, descending bool) *expr.Program {
 	key := device.SortKey(t, descending)
 	if packs(t) {
@@ -89,7 +89,8 @@ func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor
 	}
 	at := positionsOf(s, x.st.dev, rows, width)
 	keys := alloc(op, s, x.st.dev, dtype.I64, shape.Of(rows, width))
-	if width > n { // these keys sort behind all others, also equal ones, which have lower positions
+	// these keys sort after all others, also after equal keys, which have lower positions
+	if width > n {
 		fill := sortProgram(sortStep{name: "fill"}, []*expr.Expr{expr.Bits(dtype.I64, math.MaxInt64)})
 		run(op, s, fill, keys.Narrow(1, n, width-n), nil, nil)
 	}

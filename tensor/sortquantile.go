@@ -14,7 +14,7 @@ const (
 	Lower                         // the lower element
 	Higher                        // the higher element
 	Midpoint                      // the mean of both
-	// the nearer element, and of equally near ones the one of even rank
+	// the nearer element; at equal distance, the element of even rank
 	Nearest
 )
 
@@ -66,7 +66,7 @@ func (x *Tensor) quantile(op string, q []float64, how Interpolation, skip, singl
 		for i, v := range q { // fill element by element, so that nothing is copied from the host
 			at.Narrow(1, i, 1).Fill(v)
 		}
-		nans := t.Detach().IsNaN().Sum(1, KeepDim) // NaN sorts behind all others
+		nans := t.Detach().IsNaN().Sum(1, KeepDim) // NaN sorts after all numbers
 		var rank *Tensor
 		if skip {
 			rank = at.Mul(nans.RSubScalar(float64(n - 1)).ClampMin(0).Cast(t.dtype))
@@ -105,10 +105,11 @@ func (x *Tensor) between(rank *Tensor, how Interpolation) *Tensor {
 	return low.Lerp(high, weight)
 }
 
-// Quantile returns the q-quantile over dims, or of all elements if none is given. Add [KeepDim] to
-// keep the dimensions. Its rank is q·(n-1) among the n elements in order, counted from 0. If the
-// rank is not a whole number, how says which value is returned. A group that has NaN gives NaN. q
-// is from 0 to 1. Integers must be cast first. Unlike in PyTorch 16-bit floats need not be.
+// Quantile returns the q-quantile over dims, or of all elements if dims is empty. Add [KeepDim] to
+// keep the dimensions. The quantile has rank q·(n-1) among the n elements in order, counted from 0.
+// If the rank is not a whole number, how says which value is returned. If a group contains NaN, its
+// quantile is NaN. q is from 0 to 1. Integers must be cast first. Unlike in PyTorch 16-bit floats
+// need not be cast.
 func (x *Tensor) Quantile(q float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("quantile", []float64{q}, how, false, true, dims)
 }
@@ -118,14 +119,14 @@ func (x *Tensor) Quantiles(q []float64, how Interpolation, dims ...int) *Tensor 
 	return x.quantile("quantile", q, how, false, false, dims)
 }
 
-// NanQuantiles is [Tensor.Quantiles] of the elements that are not NaN. A group that has only NaN
-// gives NaN.
+// NanQuantiles is [Tensor.Quantiles] over the elements that are not NaN. If all elements of a group
+// are NaN, the result is NaN.
 func (x *Tensor) NanQuantiles(q []float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("nanquantile", q, how, true, false, dims)
 }
 
-// NanQuantile is [Tensor.Quantile] of the elements that are not NaN. A group that has only NaN
-// gives NaN.
+// NanQuantile is [Tensor.Quantile] over the elements that are not NaN. If all elements of a group
+// are NaN, the result is NaN.
 func (x *Tensor) NanQuantile(q float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("nanquantile", []float64{q}, how, true, true, dims)
 }

@@ -7,8 +7,8 @@ import (
 )
 
 var (
-	// behindLeft reports whether a value, the second operand, belongs behind an element, the first
-	// one. NaN belongs behind all.
+	// behindLeft reports whether a value, the second operand, sorts after an element, the first
+	// operand. NaN sorts after all numbers.
 	behindLeft  = &Elementwise{Name: "searchsorted", Arity: 2, Result: Truth, Expr: x0.Lt(x1).Or(x1.Ne(x1)), NoGrad: true}
 	behindRight = &Elementwise{Name: "searchsorted", Arity: 2, Result: Truth, Expr: x0.Le(x1).Or(x1.Ne(x1)), NoGrad: true}
 )
@@ -168,9 +168,10 @@ func (x *Tensor) Diff(n, dim int) *Tensor {
 }
 
 // Histc counts the elements of a floating point tensor in bins of equal width between lo and hi. It
-// returns a vector of x's type. hi belongs to the last bin. Elements out of range and NaN are not
-// counted. If lo equals hi, the range is that of the elements, widened by 1 on either side if they
-// are all equal. If that range is not finite nothing is counted, where PyTorch fails.
+// returns a vector of x's type. The last bin includes hi. Elements out of range and NaN are not
+// counted. If lo equals hi, the range is from the least to the greatest element. If all elements
+// are equal, that range is widened by 1 on either side. If the range is not finite, nothing is
+// counted; PyTorch fails there.
 func (x *Tensor) Histc(bins int, lo, hi float64) *Tensor {
 	x.use("histc")
 	in := []*Tensor{x}
@@ -206,10 +207,10 @@ func (x *Tensor) Histc(bins int, lo, hi float64) *Tensor {
 
 // Bincount returns how often each number 0, 1, … occurs in x, a vector of integers that are not
 // negative. The result is int64. It has one element more than the greatest number, and at least
-// minLength. weights has x's shape or is nil. With weights their sums are returned instead of
-// counts, in float32 if they are float32, otherwise in float64. There is no gradient. It copies the
-// greatest number, 8 bytes, to the host, and so waits for the device. [Tensor.ScatterAdd] into
-// zeros does not wait.
+// minLength. weights has x's shape or is nil. With weights, Bincount returns the sums of the
+// weights instead of counts. The sums are float32 if the weights are, otherwise float64. There is
+// no gradient. Bincount copies the greatest number, 8 bytes, to the host, and so waits for the
+// device. [Tensor.ScatterAdd] into zeros does not wait.
 func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 	const op = "bincount"
 	in := []*Tensor{x}
@@ -244,7 +245,7 @@ func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 		}
 		index.fits(op, shape.Of(n))
 		t, add := dtype.I64, index.numbers(index, 1)
-		if weights != nil && x.Size() > 0 { // for no elements the result is int64, as in PyTorch
+		if weights != nil && x.Size() > 0 { // without elements the result is int64, as in PyTorch
 			if t = dtype.F64; weights.dtype == dtype.F32 {
 				t = dtype.F32
 			}

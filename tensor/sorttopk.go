@@ -17,8 +17,8 @@ func (x *Tensor) length(a int) int {
 
 // TopK returns the k greatest elements along a dimension, or the k least, and their positions in
 // it, int64. They are in order, the best one first. If sorted is false, callers must not rely on
-// the order. Of equal elements the first ones are returned. NaN is the greatest. The gradient goes
-// to the returned elements.
+// the order. Among equal elements the first are returned. NaN is the greatest. The gradient goes to
+// the returned elements.
 func (x *Tensor) TopK(k, dim int, largest, sorted bool) (values, indices *Tensor) {
 	x.use("topk")
 	a := x.axis("topk", dim)
@@ -84,8 +84,8 @@ func (x *Tensor) Kthvalue(k int, dims ...int) (values, indices *Tensor) {
 	return x.selected("kthvalue", a, keep, at)
 }
 
-// medianAt returns the position of the median of each row along axis a, which gets size 1. If nan
-// is true, NaN is the median of a row that has one. Otherwise NaN is ignored.
+// medianAt returns the position of the median of each row along axis a, whose size becomes 1. If
+// nan is true, the median of a row that contains NaN is NaN. Otherwise NaN is ignored.
 func (x *Tensor) medianAt(op string, a int, nan bool) *Tensor {
 	if x.Rank() == 0 {
 		return x.ordered(op, 0, 1, false)
@@ -97,7 +97,7 @@ func (x *Tensor) medianAt(op string, a int, nan bool) *Tensor {
 		if !x.dtype.IsFloat() {
 			return order.Narrow(a, (n-1)/2, 1).Contiguous()
 		}
-		nans := t.IsNaN().Sum(a, KeepDim) // NaN sorts behind all others
+		nans := t.IsNaN().Sum(a, KeepDim) // NaN sorts after all numbers
 		var at *Tensor
 		if nan {
 			at = Where(nans.EqScalar(0), nans.FullLike(float64((n-1)/2)), nans.RSubScalar(float64(n)))
@@ -156,20 +156,22 @@ func (f sharedFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // Median returns the median along one dimension and its position, int64. Without a dimension it
-// returns those of the flattened tensor. Add [KeepDim] to keep the dimension. For an even number of
-// elements it is the lower of the two in the middle. A row that has NaN gives the first NaN. A
-// tensor without elements gives NaN at position 0. The gradient goes to the element. Without a
-// dimension all elements that equal it get equal parts.
+// returns the median of the flattened tensor and its position. Add [KeepDim] to keep the dimension.
+// For an even number of elements the median is the lower of the two in the middle. If a row
+// contains NaN, Median returns the first NaN. For a tensor without elements it returns NaN at
+// position 0. The gradient goes to the element. Without a dimension all elements equal to the
+// median share the gradient evenly.
 func (x *Tensor) Median(dims ...int) (values, indices *Tensor) { return x.median("median", true, dims) }
 
-// NanMedian is [Tensor.Median] that ignores NaN. A row that has only NaN gives NaN.
+// NanMedian is [Tensor.Median] without regard to NaN. If a row contains only NaN, the result is
+// NaN.
 func (x *Tensor) NanMedian(dims ...int) (values, indices *Tensor) {
 	return x.median("nanmedian", false, dims)
 }
 
 // Mode returns the most frequent element along one dimension, and the position, int64, of its last
-// occurrence. Of equally frequent elements it is the least. Add [KeepDim] to keep the dimension.
-// NaN equals no other NaN. The gradient goes to the element at the position.
+// occurrence. Among equally frequent elements it returns the least. Add [KeepDim] to keep the
+// dimension. NaN equals no other NaN. The gradient goes to the element at the position.
 func (x *Tensor) Mode(dims ...int) (values, indices *Tensor) {
 	x.use("mode")
 	a, keep := x.oneOf("mode", dims)

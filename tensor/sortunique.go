@@ -6,10 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// UniqueOptions say what [Tensor.Unique] and [Tensor.UniqueConsecutive] return besides the distinct
-// elements.
+// UniqueOptions select the results of [Tensor.Unique] and [Tensor.UniqueConsecutive] in addition to
+// the distinct elements.
 type UniqueOptions struct {
-	// Inverse requests the position of each element of the tensor among the distinct ones.
+	// Inverse requests, for each element of the tensor, its position among the distinct elements.
 	Inverse bool
 	// Counts requests how often each distinct element occurs.
 	Counts bool

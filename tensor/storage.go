@@ -46,7 +46,7 @@ type storage struct {
 	cleanup runtime.Cleanup // guarded by mu; set once the root scope has owned it
 	watched atomic.Bool
 
-	// of the scope that owns it; nil for the root scope and for closed scopes
+	// the ledger of the scope that owns it; nil for the root scope and for closed scopes
 	ledger atomic.Pointer[ledger]
 	shared atomic.Bool // it has been in the ledgers of several open scopes
 }
@@ -100,7 +100,7 @@ func (st *storage) watch() {
 	st.cleanup = runtime.AddCleanup(st, device.Buffer.Queue, st.buf)
 }
 
-// read orders a read on r's stream behind the last write. write orders a write behind all earlier
+// read makes a read on r's stream wait for the last write. write makes a write wait for all earlier
 // reads and writes.
 func (st *storage) read(op string, r route) {
 	s := r.stream

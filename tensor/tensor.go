@@ -30,14 +30,14 @@ type Tensor struct {
 	frozen    bool    // for a leaf: the last call was SetRequiresGrad(false)
 	node      *node   // how it was computed; nil for a leaf
 	leaf      *Tensor // the leaf that this is a handle of, made by In; nil if it is itself the leaf
-	// its base: the tensor that this is a view of, directly or through other views; nil for none
+	// its base: the tensor that this tensor views, directly or through other views; nil for no view
 	viewed *Tensor
 	hooks  atomic.Pointer[hooks]
 
 	gradMu sync.Mutex
 	grad   *Tensor
 
-	castWith atomic.Pointer[castGroup] // for a leaf: the group of leaves that it was last cast with
+	castWith atomic.Pointer[castGroup] // for a leaf: the group of leaves of its last cast
 }
 
 // use panics unless x may be an operand of op.

@@ -12,7 +12,7 @@ import (
 // fine is rounded to 1 in tf32, but not in float32.
 const fine = 1 + 0x1p-12
 
-// tf32Products are products of x, [4, 16] filled with fine, with ones. A result is 16·fine in
+// tf32Products are products of x with ones. x is [4, 16], filled with fine. A result is 16·fine in
 // float32 and 16 in tf32.
 var tf32Products = map[string]func(x *tensor.Tensor) *tt{
 	"matmul": func(x *tensor.Tensor) *tensor.Tensor { return x.MatMul(x.New().Typed(x.Type()).Ones(16, 8)) },
@@ -118,7 +118,7 @@ func TestTF32Gradients(t *testing.T) {
 			// The gradient of x, g·wᵀ, is itself differentiated: the gradient of w is gᵀ·1.
 			dx := tensor.Gradients(x.MatMul(w).Mul(g).Sum(), []*tensor.Tensor{x}, tensor.CreateGraph())[0]
 			all(t, "the second derivative", tensor.Gradients(dx.Sum(), []*tensor.Tensor{w})[0], want/2)
-			// The gradients of a linear layer behind an activation, for its input and both
+			// These are the gradients of a linear layer after an activation, for its input and both
 			// parameters.
 			in, weight, bias := m.Ones(4, 16).RequiresGrad(), m.Ones(8, 16).RequiresGrad(), m.Zeros(8).RequiresGrad()
 			in.Relu().Linear(weight, bias).Mul(g).Sum().Backward()

@@ -107,9 +107,9 @@ func (s *Scope) endSpan() {
 	}
 }
 
-// Span returns the span of the innermost scope, s or one around it, that has a name and was opened
-// while a tracer was set. It is 0 if there is none. Programs that open spans of their own pass it
-// in [device.Span].
+// Span returns the span of the innermost scope that has a name and was opened while a tracer was
+// set, beginning with s. It returns 0 if there is none. Programs that open spans of their own pass
+// it in [device.Span].
 func (s *Scope) Span() device.SpanID {
 	s.asked()
 	return s.modes.span

@@ -21,7 +21,7 @@ func (f castFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP adds the gradient to the pending one in the same pass, if there is one and the gradient
+// VJP adds the gradient to the pending gradient in the same pass, if there is one and the gradient
 // becomes wider. The result has the same bits as a cast followed by a sum.
 func (f castFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	to := c.n.operands[0].dtype
@@ -108,8 +108,8 @@ func (x *Tensor) To(d device.Device, opts ...ToOption) *Tensor {
 	return y
 }
 
-// CUDA returns x on GPU i (default 0), the device "cuda:i". If there is no such GPU it panics with
-// an error that says what is missing.
+// CUDA returns x on GPU i (default 0), the device "cuda:i". If there is no such GPU, CUDA panics
+// with an error that says what is missing.
 func (x *Tensor) CUDA(i ...int) *Tensor {
 	n := 0
 	if len(i) > 0 {
@@ -132,7 +132,7 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 		c := x
 		if !x.layout.Contiguous() {
 			c = alloc(op, x.scope, x.st.dev, x.dtype, x.layout.Shape)
-			defer c.Free() // c's memory is freed in stream order, behind the copy
+			defer c.Free() // c's memory is freed in stream order, after the copy
 			run(op, x.scope, castProgram(x.dtype, x.dtype), c, []*Tensor{x}, nil)
 		}
 		return c.copyPinned(op, s, d, p)
@@ -196,7 +196,7 @@ func (x *Tensor) bytes(op string) []byte {
 	x.readable(op, x.dtype.Size())
 	out := make([]byte, n)
 	if n == 0 {
-		return out // the offset of an empty tensor may lie behind the buffer's end
+		return out // the offset of an empty tensor may lie after the buffer's end
 	}
 	c := x
 	if !x.layout.Contiguous() {

@@ -18,7 +18,7 @@ import (
 // weights returns a root tensor that requires a gradient.
 func weights() *tensor.Tensor { return tensor.Root().Ones(2, 2).RequiresGrad() }
 
-// here returns the line that is n lines below that of its caller.
+// here returns the number of the line n lines below the caller's line.
 func here(n int) string {
 	_, file, line, _ := runtime.Caller(1)
 	return callsite.String(file, line+n)

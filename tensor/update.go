@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Update runs one program over groups of tensors of one device, and stores the results in place:
-// outs[k] from ins[k]. It is for optimizers. params is a tensor on that device with 8-byte slots,
-// which have the program's scalars as bits (expr.Encode). If the device can, all groups of
+// Update runs one program over groups of tensors of one device. It stores the results for ins[k] in
+// outs[k], in place. It is for optimizers. params is a tensor on that device with 8-byte slots,
+// which hold the program's scalars as bits (expr.Encode). If the device can, all groups of
 // contiguous tensors run in a single launch, which reads the scalars on the device. Each other
-// group takes a launch of its own, which gets the scalars from bits.
+// group is a launch of its own, whose scalars come from bits.
 func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64) {
 	update(op, p, outs, ins, params, bits, nil)
 }
@@ -34,8 +34,8 @@ func UpdateFinite(op string, p *expr.Program, outs, ins [][]*Tensor, params *Ten
 	update(op, p, outs, ins, params, bits, found)
 }
 
-// PrepareUpdate does the part of [Update] that takes memory at the first call with a program on a
-// device: it loads the code. Call it for all updates that belong together, before the first of
+// PrepareUpdate does the part of [Update] that allocates memory at the first call with a program on
+// a device: it loads the code. Call it for all updates that belong together, before the first of
 // them.
 func PrepareUpdate(op string, p *expr.Program, dev device.Device) {
 	if d, ok := dev.(device.Preparer); ok {

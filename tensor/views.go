@@ -20,7 +20,8 @@ func (f *viewFunc) Forward(*Context, []*Tensor) *Tensor { panic("tensor: " + f.n
 
 func (f *viewFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{f.vjp(c, g)} }
 
-// view makes a view of x with layout l. vjp returns the gradient of x from that of the view.
+// view makes a view of x with layout l. vjp computes the gradient of x from the gradient of the
+// view.
 func (x *Tensor) view(op string, l shape.Layout, vjp func(c *Context, g *Tensor) *Tensor) *Tensor {
 	return x.viewOf(op, l, vjp, nil)
 }
@@ -226,8 +227,8 @@ func (x *Tensor) Unsqueeze(i int) *Tensor {
 	return x.view("unsqueeze", x.layout.Unsqueeze(i), func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
 }
 
-// Squeeze removes those of the given dimensions that have size 1, as a view. Without dims it
-// removes all dimensions of size 1.
+// Squeeze removes the given dimensions that have size 1, as a view. Without dims it removes all
+// dimensions of size 1.
 func (x *Tensor) Squeeze(dims ...int) *Tensor {
 	x.use("squeeze")
 	mask, _ := x.axes("squeeze", dims)

@@ -17,8 +17,8 @@ type grid struct {
 	out                          [3]int // number of windows
 }
 
-// each reads sizes that are given once for all spatial dimensions, or one for each. If there are
-// none it returns the default otherwise.
+// each reads sizes: one size for all spatial dimensions, or one size for each. If there is no size,
+// it returns the default otherwise.
 func each(op string, x []*Tensor, what string, rank int, given []int, otherwise, least int) (v [3]int) {
 	if len(given) > 1 && len(given) != rank {
 		fail(op, ErrValue, x, "%d sizes of %s for %d dimensions; give one for all, or one for each", len(given), what, rank)
@@ -52,7 +52,7 @@ func (g *grid) taps() int   { return g.list(g.kernel).Size() }
 func (g *grid) places() int { return g.list(g.out).Size() }
 
 // single reports whether each window is one element, and all elements are windows in their order.
-// The input then is its own matrix of columns.
+// Then the input is its own matrix of columns.
 func (g *grid) single() bool {
 	for i := range g.rank {
 		if g.kernel[i] != 1 || g.stride[i] != 1 || g.wide(i) != g.in[i] {

@@ -110,8 +110,9 @@ func TestAttentionMemory(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		mask := s.On(d).Typed(dtype.Bool).Empty(1, n)
 		for _, c := range []struct {
-			t               dtype.Type
-			peak, gradients float64 // in multiples of the bytes of the weights
+			t dtype.Type
+			// peak memory, and the gradients' memory, in multiples of the weights' bytes
+			peak, gradients float64
 		}{{dtype.F32, 0, 0}, {dtype.BF16, 0, 0}, {dtype.F64, 2, 4}} {
 			m := s.On(d).Typed(c.t)
 			weights, small := float64(heads*n*n*c.t.Size()), float64(heads*n*features*c.t.Size())

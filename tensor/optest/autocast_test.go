@@ -14,7 +14,7 @@ import (
 // autocastCase describes an op as autocast treats it. Autocast casts the floating point operands,
 // which floats marks, and leaves the other operands as they are.
 type autocastCase struct {
-	name   string // of the method or function, as in _golden/amp.py
+	name   string // name of the method or function, as in _golden/amp.py
 	op     string
 	floats []bool
 	run    func(s *tensor.Scope, w *walk, types []dtype.Type, grad bool) (y *tt, leaves []*tt)
@@ -93,7 +93,7 @@ func autocastCases() []autocastCase {
 		list[len(list)-1].only = r.only
 		if c := &list[len(list)-1]; r.only != nil || r.text != "" || r.op == "matrix_power" || slices.Contains([]string{"rfloor_divide_scalar", "rremainder_scalar", "rxlogy_scalar"}, r.op) {
 			c.mixed = true
-		} else if c.op == "interpolate [[1 2 5 3]]" { // in mode area, an average pool
+		} else if c.op == "interpolate [[1 2 5 3]]" { // mode area, an average pool
 			c.name = "AdaptiveAvgPool2d"
 		}
 	}

@@ -154,7 +154,8 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 				}
 			}
 		}
-	case "var", "std": // of distances from the mean, whose rounding grows with the greatest element
+	// both depend on distances from the mean, which rounds like the greatest element
+	case "var", "std":
 		t.out = absolute(out).v
 		most, factor := 0.0, 0.0
 		for _, v := range x[0].v {

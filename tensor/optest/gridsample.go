@@ -36,7 +36,7 @@ func gridRef(o tensor.GridSampleOptions, spread func(w float64) float64) func(x 
 		}
 		return at
 	}
-	kernel := func(d float64) float64 { // by the distance from the place
+	kernel := func(d float64) float64 { // the weight at distance d from the place
 		switch o.Mode {
 		case tensor.GridNearest:
 			return 1

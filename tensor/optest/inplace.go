@@ -12,7 +12,7 @@ import (
 // inPlaceForm holds both forms of a function. The operands are integers, or numbers from [0.3,
 // 0.9], where every function is defined.
 type inPlaceForm struct {
-	name    string // of the method; the name of the in-place method ends in InPlace
+	name    string // name of the method; the name of the in-place method ends in InPlace
 	arity   int
 	integer bool // the function is for integers and has no gradient
 	plain   func(x []*tt) *tt

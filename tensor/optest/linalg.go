@@ -126,7 +126,8 @@ func linalgRows() []row {
 	both := func(f func(a, b *tt) *tt) func(x []*tt) *tt {
 		return func(x []*tt) *tt { return f(movedTensor(x[0]), x[1]) }
 	}
-	column := func(f func(a, b array) array) func(x []array) array { // for vectors
+	// column calls f with x[1] as columns, and removes the last dimension of the result.
+	column := func(f func(a, b array) array) func(x []array) array {
 		return func(x []array) array {
 			b := x[1].reshape(append(x[1].dims, 1)...)
 			y := f(moved(x[0]), b)

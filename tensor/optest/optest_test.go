@@ -91,8 +91,8 @@ func TestNumbersPromote(t *testing.T) {
 	})
 }
 
-// The test checks powers at the ends of their domain. The rules are those of PyTorch's
-// pow_backward_self and pow_backward_exponent.
+// The test checks powers at the ends of their domain, by the rules of PyTorch's pow_backward_self
+// and pow_backward_exponent.
 func TestPowAtZero(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	for _, c := range []struct{ x, y, v, dx, dy float64 }{

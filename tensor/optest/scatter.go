@@ -173,7 +173,7 @@ func scatterRows() []row {
 	for _, c := range []struct {
 		name   string
 		of     func(v []float64) float64
-		scaled bool // for a sum or product, which rounds
+		scaled bool // true for a sum or product, which rounds
 	}{{"sum", totalOf, true}, {"prod", productOf, true}, {"mean", meanOf, true}, {"amax", mostOf, false}, {"amin", leastOf, false}} {
 		for _, self := range []bool{true, false} {
 			r := row{op: "scatter_reduce", methods: []string{"ScatterReduce"}, in: [][]int{{3, 4}, {3, 3}, {3, 4}}, index: map[int]int{1: 4}, ints: c.name != "mean",

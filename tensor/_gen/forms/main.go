@@ -75,7 +75,7 @@ func save(file, text string) error {
 	return os.WriteFile(file, out, 0o644)
 }
 
-// between replaces what stands between the marks in a page.
+// between replaces the text between the marks in a page.
 func between(file, rows string) error {
 	const begin, end = "<!-- forms -->\n", "<!-- end of forms -->\n"
 	text, err := os.ReadFile(file)
@@ -90,7 +90,8 @@ func between(file, rows string) error {
 	return os.WriteFile(file, slices.Concat(before, []byte(begin+rows+end), after), 0o644)
 }
 
-// An op is a variable of package tensor that holds what Declare or a function around it returns.
+// An op is a variable of package tensor that holds the result of Declare or of a function around
+// it.
 type op struct {
 	name     string // "add"
 	promoted bool   // declared without a rule for the type of its result
@@ -99,7 +100,7 @@ type op struct {
 // A method is a method of *Tensor that ends by applying an op to its operands.
 type method struct {
 	name     string
-	doc      string   // what the method returns: the comment's first sentence, up to a semicolon
+	doc      string   // the method's result: the comment's first sentence, up to a semicolon
 	asks     []string // the words of its line //tensor:forms
 	params   string   // parameters, for example "end, w *Tensor"
 	operands []string // tensors, the receiver first
@@ -114,8 +115,8 @@ type source struct {
 	methods []method
 }
 
-// The package is read as text, in the form that gofmt gives it. A method that requests forms but
-// has another form is an error.
+// The program reads the package as text, in gofmt's form. A method that requests forms but has
+// another form is an error.
 var (
 	// If two variables are declared at once, the second is the op with a number.
 	opText     = regexp.MustCompile(`(?m)^(?:var |\t)(\w+)(?:, (\w+))? += [^"\n]*"(\w+)"(.*)`)
@@ -177,15 +178,15 @@ func (m *method) asIs(receiver string) bool {
 	return slices.Equal(given, slices.Concat(m.operands, m.numbers))
 }
 
-// returned extracts from a comment what the method returns.
+// returned extracts the description of the method's result from a comment.
 func returned(comment, name string) string {
 	comment, _, _ = strings.Cut(strings.ReplaceAll(comment, "\n// ", " "), "\n")
 	text, _ := strings.CutPrefix(comment, "// "+name+" returns ")
 	return strings.Replace(endText.ReplaceAllString(text, ""), ", broadcast together", "", 1)
 }
 
-// with returns the op of m with a number. Its name begins with prefix. It is "" if there is no such
-// op.
+// with returns the op of m with a number. The op's name begins with prefix. with returns "" if
+// there is no such op.
 func (s *source) with(m method, prefix string) string {
 	if m.division && prefix == "" {
 		return m.op
@@ -291,7 +292,8 @@ func (m method) form(name, does, rule, params, body string) string {
 
 var word = regexp.MustCompile(`[A-Za-z]\w*`)
 
-// identifiers replaces identifiers in a sentence, all at once. pairs are old and new ones.
+// identifiers replaces identifiers in a sentence, all at once. pairs are pairs of an old and a new
+// identifier.
 func identifiers(text string, pairs ...string) string {
 	return word.ReplaceAllStringFunc(text, func(w string) string {
 		for i := 0; i < len(pairs); i += 2 {
