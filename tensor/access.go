@@ -72,8 +72,8 @@ func element(t dtype.Type, b []byte) uint64 {
 }
 
 // Data returns a copy of x's elements in row-major order. T must be the Go type of x's element type
-// ([dtype.Of]). Cast x first to read its elements as another type. On a GPU it waits for the work
-// queued so far. If the host has no memory for the copy it panics as [Tensor.Bytes] does.
+// ([dtype.Of]). Cast x first to read its elements as another type. On a GPU Data waits for the work
+// queued so far. If the host has no memory for the copy, Data panics as [Tensor.Bytes] does.
 func Data[T dtype.Element](x *Tensor) []T {
 	x.use("data")
 	if t := dtype.Of[T](); t != x.dtype {
@@ -90,8 +90,8 @@ func Data[T dtype.Element](x *Tensor) []T {
 	return out
 }
 
-// Floats returns a copy of x's elements as float64, whatever their type. If the host has no memory
-// for the copy it panics as [Tensor.Bytes] does.
+// Floats returns a copy of x's elements as float64, for every element type. If the host has no
+// memory for the copy, Floats panics as [Tensor.Bytes] does.
 func (x *Tensor) Floats() []float64 {
 	x.use("floats")
 	x.readable("floats", x.dtype.Size()+8)

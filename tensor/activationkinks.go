@@ -43,7 +43,7 @@ func between(lo, hi, g *expr.Expr) *expr.Expr {
 	return x0.Le(lo).Or(x0.Ge(hi)).Select(zeroC, g)
 }
 
-// limit is x limited to [lo, hi]. Where x equals lo or hi the result is x itself: this decides the
+// limit is x limited to [lo, hi]. Where x equals lo or hi the result is x itself. That decides the
 // sign of zeros as torch does. NaN in any operand makes the result NaN.
 func limit(x, lo, hi *expr.Expr) *expr.Expr { return atMost(atLeast(x, lo), hi) }
 
@@ -127,8 +127,8 @@ func (x *Tensor) Softsign() *Tensor { return softsignOp.Apply([]*Tensor{x}) }
 //tensor:forms InPlace:F
 func (x *Tensor) LeakyRelu(slope float64) *Tensor { return leakyReluOp.Apply([]*Tensor{x}, slope) }
 
-// PRelu returns x where it is positive and w·x elsewhere. w has either one element or one for each
-// channel of x, which is dimension 1. The gradient of x at 0 is w.
+// PRelu returns x where it is positive and w·x elsewhere. w holds either one element or one for
+// each channel of x, which is dimension 1. The gradient of x at 0 is w.
 func (x *Tensor) PRelu(w *Tensor) *Tensor {
 	in := []*Tensor{x, w}
 	youngest("prelu", in)

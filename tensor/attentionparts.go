@@ -12,15 +12,16 @@ import (
 // one memory in the same places. That memory is the gradient of the projection, and nothing has to
 // be joined.
 
-// A projection is the tensor that queries, keys and values are parts of: its shape, and the layout
-// of each part in a dense tensor of this shape, with four dimensions.
+// A projection describes the tensor whose parts are queries, keys and values. It holds the shape of
+// this tensor. It also holds the layout of each part in a dense tensor of this shape, with four
+// dimensions.
 type projection struct {
 	to shape.Dims
 	at [3]shape.Layout
 }
 
-// projected returns the projection of which the first three of in are parts. full has their shapes.
-// It is nil if they are not the parts of one tensor of type t.
+// projected returns the projection whose parts are the first three of in. full holds the shapes of
+// the parts. projected returns nil if they are not the parts of one tensor of type t.
 func (c *Context) projected(in []*Tensor, full [3]shape.Dims, t dtype.Type) *projection {
 	var p projection
 	var q partial

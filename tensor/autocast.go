@@ -116,7 +116,7 @@ func underScope(s *Scope, class AutocastClass, f func(in []*Tensor) *Tensor, in 
 }
 
 // target returns the type to which an op of this class casts in, when autocast uses the type low.
-// dtype.Invalid means no cast. Operands whose bit is set in fixed do not count.
+// dtype.Invalid means no cast. target ignores operands whose bit is set in fixed.
 func target(class AutocastClass, low dtype.Type, in []*Tensor, fixed uint) dtype.Type {
 	if low == dtype.Invalid {
 		return low

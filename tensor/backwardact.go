@@ -14,9 +14,9 @@ import (
 // of the run, whose gradient the caller wants.
 func (t *task) alone() bool { return t.wanted() && t.senders == 1 && t.input == 0 }
 
-// activation returns the task of the activation whose result is operand i, possibly reshaped. It is
-// nil if there is no such activation. It is also nil if another VJP sends the activation a
-// gradient, or if a hook or the caller wants to see this gradient.
+// activation returns the task of the activation whose result is operand i, possibly reshaped. It
+// returns nil if there is no such activation, or if another VJP sends the activation a gradient. It
+// also returns nil if a hook or the caller wants to see this gradient.
 func (c *Context) activation(i int) *task {
 	e := c.run
 	if e == nil || e.o.create || e.checks != 0 || !c.scope.modes.noGrad || !c.Wants(i) {

@@ -12,7 +12,7 @@ import (
 // of them once, in its place in the gradient of the whole. It fills with zeros only what no part
 // covers.
 
-// A part is the n indices from start on along one axis of a tensor, and all indices of its other
+// A part of a tensor consists of n indices of one axis, from start on, and all indices of the other
 // axes.
 type part struct {
 	axis, start, n int
@@ -110,8 +110,8 @@ func (q *partial) beside(x piece) bool {
 	return q.joins && ok && also && x.g.st == q.held[0].g.st && at == from && !come && end == x.start+x.n
 }
 
-// base returns the offset at which the whole would begin in x's memory, if x lies there as it does
-// in the whole. ok is false if it does not.
+// base returns the offset at which the whole would begin in x's memory. ok is false if the strides
+// of x differ from those of the whole, or if the memory is too small for the whole.
 func (q *partial) base(x piece) (offset int, ok bool) {
 	s := q.to.shape.Contiguous()
 	for i := range s.Rank() {

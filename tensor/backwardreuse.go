@@ -6,13 +6,13 @@ package tensor
 // spent reports whether a VJP may put its result into g, the gradient that it got. It may if no
 // graph is recorded and nothing else uses g's memory, such as a hook or a retained gradient.
 func (c *Context) spent(g *Tensor) bool {
-	// There are two handles: one of the engine, which frees it, and one of the VJP.
+	// There are two handles: the engine has one and frees it, and the VJP has the other.
 	return c.run != nil && !c.run.o.create && c.scope.modes.noGrad && g.node == nil && g.st.refs.Load() == 2 && g.layout.Contiguous()
 }
 
 // pending returns the gradient of operand i that other VJPs have sent so far. A VJP may add its own
-// gradient to it in one pass, and then sets c.took. It is nil if nothing has arrived, if the sum
-// must have a graph, or if the elements are not contiguous.
+// gradient to it in one pass, and then sets c.took. pending returns nil if nothing has arrived, if
+// the sum must have a graph, or if the elements are not contiguous.
 func (c *Context) pending(i int) *Tensor {
 	if c.run == nil || c.run.o.create || !c.scope.modes.noGrad || !c.Wants(i) {
 		return nil

@@ -31,8 +31,9 @@ type BackwardRun interface {
 	// gradient.
 	Ready(i int)
 
-	// Missed says that leaf i gets no gradient from this run after all. Either each VJP that could
-	// have sent one returned nil, or the leaf has been freed. Its Grad is as it was before the run.
+	// Missed says that leaf i receives no gradient from this run after all. Either each VJP that
+	// could have sent one returned nil, or the leaf has been freed. Its Grad is the same as before
+	// the run.
 	Missed(i int)
 
 	// End is called once, last. failed is nil if the run is complete. Otherwise it is the value
@@ -108,7 +109,7 @@ type watchedAs struct {
 type watchedRun struct {
 	// watched leaves that the run reaches, in the order in which they are complete
 	leaves []*watchedLeaf
-	passed int           // how many of these leaves can get no more gradients
+	passed int           // how many of these leaves can receive no more gradients
 	told   []BackwardRun // runs whose End has not been called
 }
 
@@ -176,8 +177,8 @@ func (e *engine) begin() {
 	}
 }
 
-// pass reports as missed the leaves that have got no gradient and cannot get one any more. All
-// tasks whose order is greater than the given one are done.
+// pass reports as missed the leaves that have received no gradient and cannot receive one any more.
+// All tasks whose order is greater than the given order are done.
 func (r *watchedRun) pass(order uint64) {
 	for r.passed < len(r.leaves) && r.leaves[r.passed].t.order > order {
 		l := r.leaves[r.passed]

@@ -42,8 +42,8 @@ func castProgram(from, to dtype.Type) *expr.Program {
 
 var addPrograms cache[[2]dtype.Type, *expr.Program]
 
-// addProgram returns the program that adds an element of type b to one of type a. The sum has type
-// a.
+// addProgram returns the program that adds an element of type b to an element of type a. The sum
+// has type a.
 func addProgram(a, b dtype.Type) *expr.Program {
 	return addPrograms.get([2]dtype.Type{a, b}, func() *expr.Program {
 		return expr.MustLower([]*expr.Expr{expr.X(0).Add(expr.X(1))}, []dtype.Type{a}, []dtype.Type{a, b}, -1)

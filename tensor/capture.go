@@ -367,8 +367,8 @@ func (g *Graph) unfinished(op string) error {
 	return newError(op, ErrCapture, nil, "the capture has failed: there is no graph").hint("see the error of Capture")
 }
 
-// Scope returns the graph's scope, which f got. It closes with the graph. For a nil Graph, which
-// [Capturing] returns for work that runs at once, it returns the root scope.
+// Scope returns the graph's scope, which f received. It closes with the graph. For a nil Graph,
+// which [Capturing] returns for work that runs at once, Scope returns the root scope.
 func (g *Graph) Scope() *Scope {
 	if g == nil {
 		return root

@@ -28,8 +28,8 @@ func (g *Graph) Check(f func() error) {
 }
 
 // Adopt says that replays must not make these tensors again. They were made during the capture, but
-// outside of its scope, and the work that made them has run. An optimizer's state is an example: it
-// starts once.
+// outside of its scope, and the work that made them has run. An optimizer's state is an example:
+// the optimizer creates it once.
 func (g *Graph) Adopt(x ...*Tensor) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

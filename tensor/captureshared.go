@@ -108,7 +108,7 @@ func (o *sharer) leave() {
 	o.uses = nil
 }
 
-// turn waits until no graph is being queued that must not be queued together with this one. The
+// turn waits while a graph that must not be queued together with this one is being queued. The
 // caller calls done when its own replay is queued.
 func (o *sharer) turn() (done func()) {
 	o.mu.Lock()

@@ -227,7 +227,7 @@ func operands(x, weight, bias *Tensor) []*Tensor {
 	return []*Tensor{x, weight, bias}
 }
 
-// batchedConv runs f on x. If x has no batch, f gets a batch of one sample.
+// batchedConv runs f on x. If x has no batch, f receives a batch of one sample.
 func batchedConv(x *Tensor, rank int, f func(x *Tensor) *Tensor) *Tensor {
 	if x.Rank() == rank+2 {
 		return f(x)

@@ -11,8 +11,8 @@ func (v *convolution) primitive(kind device.ConvKind, n int, t dtype.Type) devic
 		Rank: v.rank, Groups: v.groups, Stride: v.stride, Dilation: v.dilation, Before: v.before}
 }
 
-// hasKernel reports whether the device has a kernel for this kind of convolution. x has the samples
-// of an input or of a result. Kernels compute 16-bit floats on float32 copies.
+// hasKernel reports whether the device has a kernel for this kind of convolution. x holds the
+// samples of an input or of a result. Kernels compute 16-bit floats on float32 copies.
 func (v *convolution) hasKernel(c *Scope, kind device.ConvKind, x *Tensor) bool {
 	o := convolutionOps.supported(c, x.st.dev, v.primitive(kind, x.Dim(0), x.dtype.Compute()))
 	if o != nil {
@@ -22,7 +22,7 @@ func (v *convolution) hasKernel(c *Scope, kind device.ConvKind, x *Tensor) bool 
 }
 
 // samplesByKernel sets y to the samples that a kernel of this kind computes from samples x and the
-// weight w. It adds bias unless that is nil. 16-bit floats are copied to float32 for one part of
+// weight w. It adds bias unless bias is nil. 16-bit floats are copied to float32 for one part of
 // the batch at a time, and the result is rounded once.
 func (v *convolution) samplesByKernel(c *Scope, y, x, w, bias *Tensor, kind device.ConvKind) *Tensor {
 	if y.dtype == dtype.F32 {
@@ -70,7 +70,7 @@ func copiedAtOnce(a, b *Tensor) int {
 	return max(1, columnBytes*n/max(1, (a.Size()+b.Size())*dtype.F32.Size()))
 }
 
-// byKernel sets y to the result of a kernel of this kind. a has samples. b is the weight, or the
+// byKernel sets y to the result of a kernel of this kind. a holds samples. b is the weight, or the
 // gradient of the result.
 func (v *convolution) byKernel(c *Scope, kind device.ConvKind, y, a, b *Tensor) *Tensor {
 	a, b = a.In(c).Contiguous(), b.In(c).Contiguous()

@@ -7,19 +7,19 @@ import (
 )
 
 // convolution is the geometry of a convolution of x, [n, channels, in…], with a weight [outputs,
-// channels/groups, kernel…]. Three functions use it, and each is the gradient of another one. They
-// are the convolution, the gradient of x (a transposed convolution), and the gradient of the
-// weight. All are matrix products with the columns of x. A column has the elements of x that one
-// window covers.
+// channels/groups, kernel…]. Three functions use it, and each is the gradient of another. They are
+// the convolution, the gradient of x (a transposed convolution), and the gradient of the weight.
+// All are matrix products with the columns of x. A column holds the elements of x that one window
+// covers.
 type convolution struct {
 	grid
 	channels, outputs, groups int
 	op                        string // name of the op that the user called
 }
 
-// manyPlaces is the number of windows from which on one sample makes a matrix product that is large
-// enough by itself. With fewer windows the columns of several samples make one matrix, and the
-// result is copied into the order of samples.
+// manyPlaces is the number of windows from which on the matrix product of a single sample is large
+// enough. With fewer windows the columns of several samples form one matrix, and the result is
+// copied into the order of samples.
 const manyPlaces = 512
 
 // How much memory columns may take at one time: a part of the memory of all inputs and outputs,
@@ -46,7 +46,7 @@ func (v *convolution) weight() shape.Dims {
 }
 
 // atOnce returns for how many of n samples columns of type t are made at once. rows is the number
-// of windows along the first dimension for which they are made. On a GPU it may be fewer than all,
+// of windows along the first dimension for which they are made. On a GPU rows may be less than all,
 // if the columns of one sample are too large.
 func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, rows int) {
 	one := max(1, v.channels*v.taps()*v.places()*t.Size())
@@ -132,7 +132,7 @@ func (v *convolution) rows(y *Tensor) *Tensor {
 	return y.Transpose(0, 1).reshape(shape.Of(v.groups, v.outputs/v.groups, y.Dim(0)*v.places()))
 }
 
-// forward returns the convolution of x with w, plus bias unless that is nil. With a bias, 16-bit
+// forward returns the convolution of x with w, plus bias unless bias is nil. With a bias, 16-bit
 // floats stay float32 until it is added, so that they are rounded once. This is done for one part
 // of the batch at a time.
 func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {

@@ -330,8 +330,8 @@ func TestFuncCrossesDevices(t *testing.T) {
 	})
 }
 
-// The work of a VJP on a device is queued on the stream that the forward pass used there, whichever
-// device the result is on.
+// A VJP queues its work for a device on the stream that the forward pass used there. The device of
+// the result does not matter.
 func TestCrossDeviceStreams(t *testing.T) {
 	devs := threeDevices(t)
 	st, err := devs[1].NewStream(0)

@@ -174,8 +174,7 @@ func (f crossEntropyFunc) grad(c *Context, x, target, g *Tensor) []*Tensor {
 // defaults.
 type CrossEntropyOptions struct {
 	Weight *Tensor // a factor for each class, [classes], of the logits' type; nil means 1
-	// the target whose loss is 0 and which does not count in the mean; nil means -100, new(0) means
-	// 0
+	// this target has loss 0 and does not count in the mean; nil means -100, new(0) means 0
 	IgnoreIndex    *int
 	LabelSmoothing float64 // 0 … 1: the part of each target that is spread evenly over all classes
 	// Mean returns the mean instead of the losses, torch's reduction="mean". For class indices it
@@ -367,8 +366,8 @@ func (f crossEntropyFunc) smooth(loss, logp, target *Tensor) *Tensor {
 	return loss.MulScalar(1 - f.smoothing).Sub(even.MulScalar(f.smoothing / float64(logp.Dim(1))))
 }
 
-// targetWeights returns the weight of each target, 0 for an ignored one. x has the weights of the
-// classes, [1, classes, 1 …].
+// targetWeights returns the weight of each target, 0 for an ignored target. x holds the weights of
+// the classes, [1, classes, 1 …].
 func (x *Tensor) targetWeights(target *Tensor, ignore int64) *Tensor {
 	safe := safeTargetOp.Apply([]*Tensor{target}, float64(ignore))
 	w := x.reshape(shape.Of(x.Size())).indexSelect("cross_entropy", 0, safe.reshape(shape.Of(safe.Size()))).reshape(target.layout.Shape)

@@ -68,8 +68,8 @@ func TestCrossEntropyOf16BitsUnderAutocast(t *testing.T) {
 }
 
 // The mean of the losses and its gradient have the same bits as the sum divided by the number of
-// targets that are not ignored. Backward gets a gradient, or begins with a 1 without a tensor.
-// Hooks, retained gradients and graphs of gradients see the gradient as usual.
+// targets that are not ignored. Backward starts from a given gradient, or from a 1 without a
+// tensor. Hooks, retained gradients and graphs of gradients see the gradient as usual.
 func TestCrossEntropyMean(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

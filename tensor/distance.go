@@ -166,8 +166,8 @@ var lengthOp = &Elementwise{Name: "cosine_similarity", Arity: 1, Expr: atLeast(x
 
 // CosineSimilarity returns the cosine of the angle between the vectors of x and y along dim: Σxy /
 // (max(‖x‖, eps)·max(‖y‖, eps)). dim is a dimension of the shape to which both broadcast. torch's
-// eps is 1e-8. As in torch the gradient treats max(‖x‖, eps) as if it were ‖x‖. A tensor of rank 0
-// is a vector of one element, whose dimension is 0 or -1.
+// eps is 1e-8. As in torch the gradient treats max(‖x‖, eps) like ‖x‖. A tensor of rank 0 counts as
+// a vector of one element, whose dimension is 0 or -1.
 func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
 	if y := underAutocast("cosine_similarity", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].CosineSimilarity(in[1], dim, eps) }, x, y); y != nil {
 		return y
@@ -193,8 +193,8 @@ func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
 }
 
 // PairwiseDistance returns the norm of order p of x - y + eps over the last dimension. x and y are
-// broadcast. torch's eps is 1e-6. For integers the difference has their type, and wraps, and the
-// distance is float32. Tensors of rank 0 are vectors of one element.
+// broadcast. torch's eps is 1e-6. For integers the difference has their type and wraps, and the
+// distance is float32. Tensors of rank 0 count as vectors of one element.
 func (x *Tensor) PairwiseDistance(y *Tensor, p, eps float64) *Tensor {
 	const op = "pairwise_distance"
 	in := []*Tensor{x, y}

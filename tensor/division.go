@@ -166,16 +166,16 @@ func (x *Tensor) FloorDivide(y *Tensor) *Tensor { return floorDivide.apply(x, y)
 //tensor:forms Scalar
 func (x *Tensor) TruncDivide(y *Tensor) *Tensor { return truncDivide.apply(x, y) }
 
-// Remainder returns x - y·⌊x/y⌋, broadcast together, which has the sign of y, as Python's % has. It
-// is exact. For a float y of 0 it is NaN. For an integer y of 0 it is x, where torch raises an
-// error on the CPU.
+// Remainder returns x - y·⌊x/y⌋, broadcast together. It has the sign of y, like Python's %. It is
+// exact. For a float y of 0 it is NaN. For an integer y of 0 it is x, where torch raises an error
+// on the CPU.
 //
 //tensor:forms Scalar RScalar ScalarInPlace
 func (x *Tensor) Remainder(y *Tensor) *Tensor { return remainders.apply(x, y) }
 
-// Fmod returns x - y·trunc(x/y), broadcast together, which has the sign of x, as C's fmod has. It
-// is exact. For a float y of 0 it is NaN. For an integer y of 0 it is x, where torch raises an
-// error on the CPU.
+// Fmod returns x - y·trunc(x/y), broadcast together. It has the sign of x, like C's fmod. It is
+// exact. For a float y of 0 it is NaN. For an integer y of 0 it is x, where torch raises an error
+// on the CPU.
 //
 //tensor:forms Scalar
 func (x *Tensor) Fmod(y *Tensor) *Tensor { return fmods.apply(x, y) }

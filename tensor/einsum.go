@@ -155,8 +155,8 @@ func (f factor) ordered(names []byte) *Tensor {
 	return f.x.Permute(p...).reshape(s)
 }
 
-// times contracts two factors. It sums over dimensions for which keep is false. sizes has the size
-// of each name.
+// times contracts two factors. It sums over dimensions for which keep is false. sizes holds the
+// size of each name.
 func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*Tensor) factor {
 	// a dimension that has size 1 in one factor is summed over in the other factor alone
 	shared := func(c byte) bool {

@@ -33,9 +33,10 @@ type Elementwise struct {
 	Expr   *expr.Expr // the implementation, over expr.X(0 … Arity-1) and expr.Param
 	// Ref is the specification in float64.
 	Ref func(x, params []float64) float64
-	// Domain is the range from which tests sample operands: one interval for all, or one for each.
+	// Domain is the range from which tests sample operands: one interval for all operands, or one
+	// interval for each.
 	Domain [][2]float64
-	// Grad has the gradient of each operand as an expression over X, Y and g = X(Arity). A nil
+	// Grad holds the gradient of each operand as an expression over X, Y and g = X(Arity). A nil
 	// entry means no gradient. Set it where the symbolic derivative of Expr is badly conditioned in
 	// float32, or where torch chooses the value at a kink. Without Grad the gradient is
 	// g·Diff(Expr).
@@ -192,7 +193,7 @@ func broadcast(op string, in []*Tensor) shape.Dims {
 	return sh
 }
 
-// broadcastHint says how to make two shapes broadcast that do not, if there is an obvious way.
+// broadcastHint says how to make the shapes a and b broadcast, if there is an obvious way.
 func broadcastHint(a, b shape.Dims) string {
 	switch {
 	case a.Rank() == 2 && b.Rank() == 2 && a.At(0) == b.At(1) && a.At(1) == b.At(0):
@@ -330,8 +331,8 @@ func (f *elementwiseFunc) saves(in []*Tensor, y *Tensor) []*Tensor {
 	return keep
 }
 
-// wanted returns which values the gradients need of all operands for which needs is true: the
-// operands in x, one bit each, and whether the result.
+// wanted returns the values that the gradients of all operands need for which needs is true. x
+// holds one bit for each operand. usesY says whether they need the result.
 func (f *elementwiseFunc) wanted(needs func(i int) bool) (x uint, usesY bool) {
 	for k, p := range f.op.parts() {
 		if p.op == nil || !needs(k) {

@@ -18,8 +18,8 @@ func (x *Tensor) Embedding(index *Tensor) *Tensor {
 	return x.indexSelect("embedding", 0, index.reshape(shape.Of(index.Size()))).reshape(index.layout.Shape.Append(x.Dim(1)))
 }
 
-// EmbeddingPadded is [Tensor.Embedding], but row padding, which fills up sequences, gets no
-// gradient. It is torch's F.embedding with padding_idx. A negative padding counts from the last
+// EmbeddingPadded is [Tensor.Embedding] whose row padding receives no gradient. That row fills up
+// sequences. It is torch's F.embedding with padding_idx. A negative padding counts from the last
 // row.
 func (x *Tensor) EmbeddingPadded(index *Tensor, padding int) *Tensor {
 	const op = "embedding"

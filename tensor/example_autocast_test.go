@@ -84,8 +84,8 @@ func ExampleWithAutocast() {
 	// Output: 2 float32
 }
 
-// A number is copied to the host while the device continues, and read when it has arrived: the loss
-// of the previous step, without waiting for the current one.
+// ItemLater copies a number to the host while the device continues. The program reads it after it
+// has arrived: the loss of the previous step, without a wait for the current step.
 func ExampleTensor_ItemLater() {
 	var last *tensor.LateItem
 	w := tensor.From([]float32{3}).RequiresGrad()

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A hook gets the gradient of a tensor during Backward, and may replace it.
+// A hook receives the gradient of a tensor during Backward, and may replace it.
 func ExampleTensor_RegisterHook() {
 	x := tensor.From([]float32{1, 2, 3}).RequiresGrad()
 	h := x.Square()

@@ -49,8 +49,8 @@ func ExampleCapture() {
 	// true
 }
 
-// Work of several streams in one graph, which replays run concurrently. The tensors keep the
-// necessary order, and no stream is joined by hand.
+// One graph holds the work of several streams, and replays run that work concurrently. The tensors
+// keep the necessary order, and no stream is joined explicitly.
 func ExampleCapture_streams() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

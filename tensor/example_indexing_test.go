@@ -12,8 +12,8 @@ func ExampleTensor_ScatterReduce_groupMean() {
 	rows := tensor.From([][]float32{{1, 10}, {2, 20}, {3, 30}, {6, 60}})
 	group := tensor.From([]int64{0, 2, 0, 2})
 	fmt.Println(tensor.Zeros(3, 2).IndexReduce(0, group, rows, "mean", false))
-	// The same for single values, here the greatest of each group. Group 1 is empty and keeps its
-	// old value.
+	// ScatterReduce combines single values in the same way, here the greatest of each group. Group
+	// 1 is empty and keeps its old value.
 	height := tensor.From([]float32{150, 180, 170, 175})
 	fmt.Println(tensor.Zeros(3).ScatterReduce(0, group, height, "amax", false))
 	// Output:

@@ -30,7 +30,7 @@ func ExampleTensor_SVD() {
 	// Output: [6.7082 2.2361] [1.5000 1.5000 4.5000 4.5000]
 }
 
-// A matrix that is not positive definite is an error of a kind of its own, which differs from
+// For a matrix that is not positive definite, the error has a kind of its own, which differs from
 // misuse.
 func ExampleTensor_Cholesky() {
 	l := tensor.From([][]float32{{4, 2}, {2, 10}}).Cholesky(false)

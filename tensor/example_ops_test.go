@@ -23,7 +23,7 @@ func ExampleTensor_Relu() {
 	// tensor([-0.2384,  0.0000,  1.7616]) tensor([-0.9640,  0.0000,  0.9640])
 }
 
-// The greater of two tensors, limits, and values written where a mask is true.
+// The example shows the greater of two tensors, limits, and values written where a mask is true.
 func ExampleTensor_MaskedFill() {
 	x, y := tensor.From([]float32{1, 5, -3}), tensor.From([]float32{2, 2, 2})
 	fmt.Println(x.Maximum(y), x.Minimum(y))

@@ -119,7 +119,7 @@ func ExampleTensor_Free() {
 	// true
 }
 
-// On sets the device on which the scope creates tensors. A maker chooses one for a single call.
+// On sets the device on which the scope creates tensors. A maker sets the device of a single call.
 func ExampleOn() {
 	dev, err := device.Open("cpu") // or "cuda:0", or "auto"
 	if err != nil {

@@ -39,15 +39,16 @@ func logit(x float64) float64 {
 	return math.Log(x / (1 - x))
 }
 
-// logitExpr is log(x/(1-x)). Around ½, where that loses accuracy, it is log(1 + (2x-1)/(1-x)).
+// logitExpr is log(x/(1-x)). Around ½ this formula loses accuracy, so there it is log(1 +
+// (2x-1)/(1-x)).
 func logitExpr(x *expr.Expr) *expr.Expr {
 	near := x.Add(x).Sub(unit).Div(unit.Sub(x)).Log1p()
 	return x.Sub(expr.C(0.5)).Abs().Lt(expr.C(0.25)).Select(near, x.Div(unit.Sub(x)).Log())
 }
 
 // fall is x < 0, and farTail is e^-|x|. They express the gradient of log(sigmoid(x)), which is
-// sigmoid(-x). In this form its own derivative is accurate also where it is small, on both sides.
-// The form y·(1-y) is not.
+// sigmoid(-x). In this form the second derivative is accurate also where it is small, on both
+// sides. The form y·(1-y) is not accurate there.
 var (
 	fall    = x0.Lt(zeroC)
 	farTail = fall.Select(x0, x0.Neg()).Exp()
@@ -84,7 +85,7 @@ var (
 		Expr: x1.Ne(x1).Select(x1, x0.Eq(expr.C(0)).Select(expr.C(0), x0.Mul(x1.Log()))),
 		Grad: []*expr.Expr{x0.Eq(expr.C(0)).And(x1.Le(expr.C(0))).Select(expr.C(0), x2.Mul(x1.Log())), x2.Mul(x0).Div(x1)}})
 
-	// The derivative is written out so that it is ∞ at 0 and NaN below, as torch's.
+	// The derivative is written out so that it is ∞ at 0 and NaN below, as in torch.
 	entrOp = unary("entr", x0.Eq(zeroC).Select(zeroC, x0.Lt(zeroC).Select(expr.C(math.Inf(-1)), x0.Neg().Mul(x0.Log()))),
 		func(x float64) float64 { return -xlogy(x, x) }, 0.5, 4, x1.Neg().Mul(x0.Log().Add(unit)))
 	ndtrOp = unary("ndtr", x0.Scale(-math.Sqrt2/2).Erfc().Scale(0.5),
@@ -163,9 +164,9 @@ func (erfinvFunc) VJP(c *Context, g *Tensor) []*Tensor {
 func (x *Tensor) LogSigmoid() *Tensor { return logSigmoidOp.Apply([]*Tensor{x}) }
 
 // Logit returns log(x/(1-x)), the inverse of Sigmoid. It is NaN outside of [0, 1]. With eps, x is
-// limited to [eps, 1-eps] first, and the gradient is 0 outside of it. If eps is greater than ½, the
-// lower limit wins where x < eps, as in torch. A negative eps, which torch treats as no eps, is an
-// error.
+// limited to [eps, 1-eps] first, and the gradient is 0 outside of this interval. If eps is greater
+// than ½, the lower limit wins where x < eps, as in torch. A negative eps is an error; torch treats
+// it as no eps.
 func (x *Tensor) Logit(eps ...float64) *Tensor {
 	switch {
 	case len(eps) == 0:

@@ -26,8 +26,8 @@ var exprAliases = map[string]string{
 	"subtract": "sub", "multiply": "mul", "divide": "div",
 }
 
-// Ops for expressions only. The library's op of this name has run-time scalars, which are operands
-// here.
+// These ops are for expressions only. The library's op of the same name has run-time scalars, which
+// are operands here.
 var (
 	exprClampOp = &Elementwise{
 		Name: "clamp", Arity: 3, Expr: limit(x0, x1, x2), Ref: func(x, _ []float64) float64 { return clamp(x[0], x[1], x[2]) },
@@ -45,8 +45,8 @@ var (
 	}
 )
 
-// exprPowers are ops for some exponents. They are cheaper than the general power, and exact where
-// it is not, as in [Tensor.PowScalar].
+// exprPowers are ops for some exponents. They are faster than the general power, and exact where
+// the general power is not, as in [Tensor.PowScalar].
 var exprPowers = map[float64]*exprFunc{
 	2: {op: exprSquareOp}, 3: {op: powCubeOp}, 0.5: {op: sqrtOp}, -0.5: {op: powRsqrtOp}, -1: {op: reciprocalOp},
 }

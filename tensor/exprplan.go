@@ -24,7 +24,7 @@ type exprParam struct {
 	node *exprNode
 }
 
-// An exprOperand has the properties of an operand that a plan depends on.
+// An exprOperand holds the properties of an operand on which a plan depends.
 type exprOperand struct {
 	tensor bool
 	t      dtype.Type // type of a tensor
@@ -141,8 +141,8 @@ func (b *exprBuilder) value(n *exprNode) *exprValue {
 // it adds a step.
 func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 	isTensor := func(v *exprValue) bool { return v.number == nil }
-	// clamp by tensors is max, then min: where x equals a limit it then has their gradient, as in
-	// torch
+	// clamp by tensors is max, then min: where x equals a limit, the gradient is that of max and
+	// min, as in torch
 	if n.fn.bounds && slices.ContainsFunc(args[1:], isTensor) {
 		at := &exprNode{at: n.at, name: n.name, fn: &exprFunc{op: maximumOp}}
 		low := b.apply(at, args[:2])

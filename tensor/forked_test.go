@@ -14,8 +14,8 @@ import (
 )
 
 // A forked is a random program. Its steps run on several streams. They use tensors that live longer
-// than a step, results of each other, and memory that was just freed. They do not order anything by
-// hand, except where events are tested.
+// than a step, results of each other, and memory that was just freed. They order nothing
+// explicitly, except where events are tested.
 type forked struct {
 	seed    uint64
 	dev     *cuda.Device

@@ -261,26 +261,24 @@ func (x *Tensor) TruncDivideScalar(v float64) *Tensor {
 	return truncDivide.number(x, v)
 }
 
-// RemainderScalar returns x - v·⌊x/v⌋, which has the sign of v, as Python's % has; see
-// [Tensor.Remainder]. Dividing integers by the number 0 is refused.
+// RemainderScalar returns x - v·⌊x/v⌋; see [Tensor.Remainder]. Dividing integers by the number 0 is
+// refused.
 func (x *Tensor) RemainderScalar(v float64) *Tensor {
 	return remainders.number(x, v)
 }
 
-// RRemainderScalar returns v - x·⌊v/x⌋, which has the sign of x, as Python's % has; see
-// [Tensor.Remainder].
+// RRemainderScalar returns v - x·⌊v/x⌋; see [Tensor.Remainder].
 func (x *Tensor) RRemainderScalar(v float64) *Tensor {
 	return x.reversed("remainder", v, (*Tensor).Remainder)
 }
 
-// RemainderScalarInPlace replaces x by x - v·⌊x/v⌋, which has the sign of v, as Python's % has; see
-// [Tensor.Remainder].
+// RemainderScalarInPlace replaces x by x - v·⌊x/v⌋; see [Tensor.Remainder].
 func (x *Tensor) RemainderScalarInPlace(v float64) *Tensor {
 	return remainders.numberInPlace(x, v)
 }
 
-// FmodScalar returns x - v·trunc(x/v), which has the sign of x, as C's fmod has; see [Tensor.Fmod].
-// Dividing integers by the number 0 is refused.
+// FmodScalar returns x - v·trunc(x/v); see [Tensor.Fmod]. Dividing integers by the number 0 is
+// refused.
 func (x *Tensor) FmodScalar(v float64) *Tensor {
 	return fmods.number(x, v)
 }
@@ -345,7 +343,7 @@ func (x *Tensor) SignInPlace() *Tensor {
 	return x.inPlace(signOp, []*Tensor{x})
 }
 
-// CopySignScalar returns |x| with the sign of v, which -0 has too; see [Tensor.CopySign].
+// CopySignScalar returns |x| with the sign of v. -0 has a negative sign too; see [Tensor.CopySign].
 func (x *Tensor) CopySignScalar(v float64) *Tensor {
 	return copySignScalarOp.number(x, v)
 }

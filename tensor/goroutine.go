@@ -9,9 +9,9 @@ import (
 
 // Modes belong to scopes. Work on older tensors alone belongs to their scope, so it does not see
 // the modes of the scope that the program meant. To notice such work, a value is kept for the
-// goroutine that does it, from a begin to an end. The value may refuse the work, report it, or give
-// it the random numbers of its first run. It changes nothing else about the results. Only this file
-// of the package knows goroutines.
+// goroutine that does the work, from a begin to an end. The value may refuse the work, report it,
+// or provide the random numbers of the first run. It changes nothing else about the results. Only
+// this file of the package knows goroutines.
 var (
 	vigils   goroutines[*vigil] // watch for scopes that set NoGrad or Autocast
 	tapes    goroutines[*tape]  // tapes of checkpointed segments that are being computed

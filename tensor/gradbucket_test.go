@@ -103,7 +103,7 @@ func TestGradientIsAView(t *testing.T) {
 			values(t, "the bucket without the first", bucket, 0, 2, 2, 18, 24, 30, 36)
 			values(t, "the first", a.Grad(), 2, 2)
 
-			// A gradient that does not fit is refused.
+			// SetGrad refuses a gradient that does not fit.
 			for what, g := range map[string]*tensor.Tensor{"shape": bucket.Narrow(0, 0, 3), "type": bucket.Double().Narrow(0, 0, 2)} {
 				if err := tensor.Try(func() { a.SetGrad(g) }); err == nil {
 					t.Errorf("a view of another %s is taken", what)
@@ -113,8 +113,8 @@ func TestGradientIsAView(t *testing.T) {
 	})
 }
 
-// Gradients in one memory share its version. If a graph has saved one of them, it is found that
-// Backward has added to another.
+// Gradients in one memory share its version. If a graph has saved one of them, Backward detects
+// that it has added to another.
 func TestGradientViewsShareAVersion(t *testing.T) {
 	onEach(t, func(t *testing.T, dev device.Device) {
 		tensor.Do(func(s *tensor.Scope) {

@@ -40,8 +40,8 @@ type Context struct {
 // Scope returns the scope for intermediate tensors.
 func (c *Context) Scope() *Scope { return c.scope }
 
-// Needs reports whether operand i requires a gradient. VJP gets the same answer as Forward, so that
-// both agree on which tensors were saved.
+// Needs reports whether operand i requires a gradient. It returns the same in VJP as in Forward, so
+// that both agree on which tensors were saved.
 func (c *Context) Needs(i int) bool { return c.needs[i] }
 
 // Wants reports, in VJP, whether this run uses the gradient of operand i. [Gradients] of a few
@@ -157,8 +157,8 @@ func edgeOf(x *Tensor) edge {
 }
 
 // wantsGrad reports whether an op in scope s with operands in records a graph. An operand may be a
-// view whose memory an in-place op with a gradient has changed through another handle. Such a view
-// gets its new place in the graph here. wantsGrad panics if that is impossible.
+// view whose memory an in-place op with a gradient has changed through another handle. wantsGrad
+// moves such a view to its new place in the graph. It panics if that is impossible.
 func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 	if s.modes.noGrad {
 		return false
@@ -400,9 +400,9 @@ func (x *Tensor) SetRequiresGrad(on bool) *Tensor {
 	return x
 }
 
-// IsFrozen reports whether x is a leaf for which SetRequiresGrad(false) was called, as nn.Freeze
-// does for parameters that are not trained for now. A leaf for which neither was called is not
-// frozen.
+// IsFrozen reports whether x is a leaf for which SetRequiresGrad(false) was called last, as
+// nn.Freeze does for parameters that are not trained for now. A leaf on which neither RequiresGrad
+// nor SetRequiresGrad was called is not frozen.
 func (x *Tensor) IsFrozen() bool {
 	x.synced()
 	return x.node == nil && x.base().frozen

@@ -12,8 +12,8 @@ import (
 
 // SaveBranch keeps the places that the results y have in their own graph, on any devices, for
 // [Context.Branch]. That graph must have been recorded in a child of the operands' scope and closed
-// into it. It lives as long as the function's own graph, and moves to another scope with it. Values
-// are not kept. Each of y must require a gradient.
+// into it. That graph lives as long as the function's own graph, and moves to another scope with
+// it. Values are not kept. Each of y must require a gradient.
 func (c *Context) SaveBranch(y ...*Tensor) {
 	const op = "save_branch"
 	for _, x := range y {
@@ -38,8 +38,9 @@ func (c *Context) SaveBranch(y ...*Tensor) {
 // later garbage collection drops the graph, without a call of f.
 func (c *Context) AtEnd(f func()) { c.more = append(c.more, &ending{f}) }
 
-// Branch returns, in VJP, result i of those given to [Context.SaveBranch]. It has its place in the
-// graph, but its elements are undefined. Pass it to [Context.Gradients] as a start.
+// Branch returns, in VJP, the i-th of the results that were passed to [Context.SaveBranch]. It has
+// its place in the graph, but its elements are undefined. Pass it to [Context.Gradients] as a
+// start.
 func (c *Context) Branch(i int) *Tensor {
 	const op = "branch"
 	if c.n == nil {

@@ -180,7 +180,7 @@ func (e *engine) hook(h *gradHook, g *Tensor, op string) *Tensor {
 		fail("hook", ErrDevice, in, "the hook on the gradient of %s returned a tensor on %s for one on %s", op, r.st.dev.Name(), g.st.dev.Name())
 	}
 	if r.scope != s && r.scope != e.scope {
-		r = r.handleWithGraph(s) // r has another owner, which keeps its handle
+		r = r.handleWithGraph(s) // r belongs to another owner, who keeps its handle
 	}
 	g.Free()
 	return e.bring(r)

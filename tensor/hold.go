@@ -22,15 +22,15 @@ type Hold struct {
 }
 
 // Hold holds the contiguous x for work that reads it, and also changes it if write is true. The
-// work comes after ops that are queued on x before this call. Ops that need the memory call wait.
-// wait must block until the hold is done. It must return an error if that will never be. Holds of
-// one owner may overlap, because their work is queued in order. owner must be comparable.
+// work runs after ops that are queued on x before this call. Ops that need the memory call wait.
+// wait must block until the hold is done. It must return an error if that will never happen. Holds
+// of one owner may overlap, because their work is queued in order. owner must be comparable.
 //
-// in is the graph that the work is recorded into, by any goroutine. It is nil if the work runs at
+// in is the graph into which the work is recorded, by any goroutine. It is nil if the work runs at
 // once.
 //
-// In a scope that records a graph of gradients x must not require one, because the work has no
-// gradient.
+// In a scope that records a graph of gradients x must not require a gradient, because the work has
+// no gradient.
 func (x *Tensor) Hold(op string, write bool, in *Graph, owner any, wait func() error) *Hold {
 	x.use(op)
 	if !x.layout.Contiguous() {
@@ -58,7 +58,8 @@ func (x *Tensor) Hold(op string, write bool, in *Graph, owner any, wait func() e
 	if in != nil {
 		in.touch(op, st, write)
 	}
-	// Host memory needs this only if it is page-locked, because a GPU then copies from or to it.
+	// Host memory needs the mark only if it is page-locked, because a GPU then copies from or to
+	// it.
 	if !st.dev.Info().Host || st.pinned != nil {
 		if st.writer != nil {
 			h.mark(op, st.writer)
@@ -115,8 +116,8 @@ func (h *Hold) On(s device.Stream) (device.View, error) {
 	return h.view, nil
 }
 
-// Done ends the hold. Its work has been queued, or done if it is the host's, or will never be. Call
-// Done once.
+// Done ends the hold. By then the work has been queued, host work has been done, or the work will
+// never be done. Call Done once.
 func (h *Hold) Done() {
 	st := h.st
 	st.mu.Lock()

@@ -67,8 +67,8 @@ func (x *Tensor) Index(ix ...any) *Tensor {
 	})
 }
 
-// An indexPlan has the arguments of Index, resolved for a tensor's shape. They are a view of the
-// tensor, and the dimensions of that view which index tensors select from.
+// An indexPlan holds the arguments of Index, resolved for a tensor's shape. They are a view of the
+// tensor, and the dimensions of that view from which index tensors select.
 type indexPlan struct {
 	op    string
 	x     *Tensor

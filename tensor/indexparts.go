@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// combine makes one index out of all index tensors. For each entry of their common shape it has the
-// row-major position in the dimensions that they index. combine copies the counts of masks to the
-// host.
+// combine makes one index out of all index tensors. For each entry of their common shape it holds
+// the row-major position in the dimensions that they index. combine copies the counts of masks to
+// the host.
 func (p *indexPlan) combine(c *Scope) *Tensor {
 	for k := range p.parts {
 		switch q := &p.parts[k]; {

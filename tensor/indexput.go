@@ -137,8 +137,8 @@ func (p *indexPlan) value(s *Scope, v any, add bool) (value, mask *Tensor) {
 	return value, mask
 }
 
-// fit removes leading dimensions of size 1 that the places do not have, as an assignment in Python
-// does. It panics if value does not broadcast to the places.
+// fit removes leading dimensions of size 1 from value if the places have fewer dimensions, as an
+// assignment in Python does. It panics if value does not broadcast to the places.
 func (p *indexPlan) fit(value *Tensor) *Tensor {
 	to, s := p.result(), value.layout.Shape
 	for s.Rank() > to.Rank() && s.At(0) == 1 {

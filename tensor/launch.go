@@ -66,8 +66,8 @@ func (x *Tensor) expandInto(v *device.View, s *shape.Dims) {
 	}
 }
 
-// operandAs returns the contiguous x as an operand of shape s, which has the same size. nil gives
-// an absent operand.
+// operandAs returns the contiguous x as an operand of shape s, which has the same size. For a nil x
+// it returns an absent operand.
 func (x *Tensor) operandAs(s shape.Dims) device.View {
 	if x == nil {
 		return device.View{}

@@ -61,8 +61,8 @@ func TestImpossibleArguments(t *testing.T) {
 	}
 }
 
-// A tensor without elements may have other sizes of any value, as long as its strides fit an int,
-// as in PyTorch.
+// If one size is 0, the other sizes may have any value as long as the strides fit an int, as in
+// PyTorch.
 func TestNoElementsOfHugeShape(t *testing.T) {
 	x := Zeros(0, math.MaxInt)
 	if x.Shape().At(1) != math.MaxInt || x.Strides().At(0) != math.MaxInt || len(x.Bytes()) != 0 || len(x.Floats()) != 0 {
@@ -95,7 +95,7 @@ func TestBytesAreTruth(t *testing.T) {
 	}
 }
 
-// After Fill or Copy the tensor's old value gets no gradient. The operand of Copy gets one.
+// After Fill or Copy the tensor's old value receives no gradient. The operand of Copy receives one.
 func TestOverwrittenResults(t *testing.T) {
 	x := Ones(3).RequiresGrad()
 	Do(func(s *Scope) {

@@ -124,8 +124,8 @@ func determinant(n int, a []float64) float64 {
 	return d
 }
 
-// VJP returns g times the matrix of cofactors (Jacobi's formula), which singular matrices have too.
-// Zeros in it are +0.
+// VJP returns g times the matrix of cofactors (Jacobi's formula). That matrix exists for singular
+// matrices too. Zeros in it are +0.
 func (detFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(cofactorFunc{}, c.Saved(0)).Mul(g.Unsqueeze(-1).Unsqueeze(-1)).AddScalar(0)}
 }
@@ -259,9 +259,9 @@ func (logDetFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // SlogDet returns the signs of the determinants of the square matrices in the last two dimensions,
-// float32 or float64. logAbs has the logarithms of their absolute values, which neither overflow
-// nor underflow. A singular matrix has the sign 0, the logarithm -Inf, and a gradient that is not
-// finite. The sign has no gradient. It works on the host ([HostOps]).
+// float32 or float64. logAbs holds the logarithms of their absolute values, which neither overflow
+// nor underflow. For a singular matrix the sign is 0, the logarithm is -Inf, and the gradient is
+// not finite. The sign has no gradient. SlogDet works on the host ([HostOps]).
 func (x *Tensor) SlogDet() (sign, logAbs *Tensor) {
 	batch, n := x.mustSquare("slogdet")
 	y := doubled("slogdet", []*Tensor{x}, func(c *Scope, in []*Tensor) []*Tensor {

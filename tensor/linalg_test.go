@@ -91,8 +91,8 @@ func TestLinAlgMisuse(t *testing.T) {
 	}
 }
 
-// The determinant is a polynomial. So first and second derivatives hold for singular matrices,
-// where torch's first one is 0.
+// The determinant is a polynomial. So first and second derivatives are right for singular matrices,
+// where torch's first derivative is 0.
 func TestDetOfSingular(t *testing.T) {
 	for _, rows := range [][][]float64{{{1, 2}, {2, 4}}, {{0, 0}, {0, 0}}, {{1, 2, 3}, {2, 4, 6}, {1, 0, 1}}, {{1, 2, 3}, {2, 4, 6}, {3, 6, 9}}, {{0, 1, 0}, {0, 0, 0}, {0, 0, 2}}} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -148,8 +148,8 @@ func TestDetThirdDerivative(t *testing.T) {
 	})
 }
 
-// Elements that are not finite: the result has NaN, or it is an error. Nothing hangs or panics
-// otherwise.
+// If elements are not finite, the result contains NaN, or there is an error. Nothing hangs or
+// panics otherwise.
 func TestLinAlgNotFinite(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, v := range [][]float64{{nan, nan, nan, nan}, {1, nan, 2, 3}, {inf, 1, 1, 1}, {1, inf, -inf, 2}, {0, inf, inf, 0}, {math.MaxFloat64, 1, 1, math.MaxFloat64}, {5e-324, 0, 0, 5e-324}} {
@@ -200,7 +200,7 @@ func TestSlogDetOfTiny(t *testing.T) {
 	}
 }
 
-// The triangle that is not read does not matter, not even for the gradients of a symmetric
+// The triangle that is not read does not affect the results or the gradients of a symmetric
 // decomposition.
 func TestOtherTriangle(t *testing.T) {
 	nan := math.NaN()

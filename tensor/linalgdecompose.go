@@ -272,8 +272,8 @@ func qrSquare(q, r, gq, s *Tensor) *Tensor {
 // QR returns Q with orthonormal columns and the upper triangular R for which Q·R = x, for the m×n
 // matrices in the last two dimensions, float32 or float64. Q has min(m, n) columns, or m if
 // complete is true. The complete decomposition has a gradient only for m ≤ n. The gradient needs
-// linearly independent columns; for m < n the first m must be. The routine chooses the signs of Q's
-// columns. It works on the host ([HostOps]).
+// linearly independent columns; for m < n the first m must be independent. The routine chooses the
+// signs of Q's columns. QR works on the host ([HostOps]).
 func (x *Tensor) QR(complete bool) (q, r *Tensor) {
 	x.mustMatrix("qr")
 	d := qrReduced

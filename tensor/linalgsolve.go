@@ -89,7 +89,7 @@ func (x *Tensor) expandBatch(batch shape.Dims) *Tensor {
 // Solve returns the X for which x·X = b, for square matrices x, float32 or float64, as
 // torch.linalg.solve does. b is a vector, a batch of vectors (x's shape without its last dimension)
 // or matrices [..., n, k]. Batches broadcast. A singular matrix is an error that wraps [ErrLinAlg]
-// and names its place in the batch. It works on the host ([HostOps]).
+// and names its place in the batch. Solve works on the host ([HostOps]).
 func (x *Tensor) Solve(b *Tensor) *Tensor {
 	batch, vector := rightHand("solve", x, b, true, true)
 	return doubled("solve", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
@@ -264,7 +264,7 @@ func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 // LstSq returns the X for which x·X - b has the smallest sum of squares, and among several such X
 // the smallest. It is the solution of torch.linalg.lstsq with its driver gelsy, computed with the
 // pseudo-inverse. x is [..., m, n], float32 or float64. b may have the shapes that [Tensor.Solve]
-// accepts. It works on the host ([HostOps]).
+// accepts. LstSq works on the host ([HostOps]).
 func (x *Tensor) LstSq(b *Tensor) *Tensor {
 	_, vector := rightHand("lstsq", x, b, false, true)
 	tol := x.tolerance("lstsq", nil)

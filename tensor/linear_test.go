@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A loss that outlives the scope of autocast has second derivatives. The cast weight that a linear
-// layer has saved is kept with the loss, though it is no operand of the layer.
+// A loss that outlives the scope of autocast has second derivatives. A linear layer has saved the
+// cast weight. The loss keeps this weight, though it is not an operand of the layer.
 func TestKeptLinearUnderAutocast(t *testing.T) {
 	type tt = tensor.Tensor
 	second := func(s *tensor.Scope, x, w *tt, f func(x, w *tt) *tt) (numbers []float64) {

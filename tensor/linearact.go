@@ -65,7 +65,7 @@ func applied(act *Elementwise, y *Tensor) *Tensor {
 }
 
 // activatedProduct is Forward with the activation in the product's launch. It returns nil if there
-// is no activation or the device cannot do that. It returns the product if the activation's
+// is no activation or the device has no such launch. It returns the product if the activation's
 // gradient needs it, and otherwise the activation's result.
 func (f *linearFunc) activatedProduct(c *Context, x, w, b *Tensor) *Tensor {
 	if f.act == nil || !x.dtype.IsFloat() || c.scope.parent.modes.anomaly&AnomalyForward != 0 {
@@ -107,8 +107,8 @@ func (f *linearFunc) activatedProduct(c *Context, x, w, b *Tensor) *Tensor {
 	return pre
 }
 
-// activated returns the result of f.act for r, the result of f, which nothing else uses. The graph
-// records the activation as an op of its own, even if one launch did both.
+// activated applies f.act to r and returns the result. r is the result of f, and nothing else uses
+// it. The graph records the activation as an op of its own, even if one launch did both.
 func (f *linearFunc) activated(r *Tensor) *Tensor {
 	act, y := f.act, f.y
 	f.act, f.y = nil, nil

@@ -21,8 +21,7 @@ var knownActivations = map[string]func(*tensor.Tensor) *tensor.Tensor{
 	"Mish": (*tensor.Tensor).Mish, "Hardsigmoid": (*tensor.Tensor).Hardsigmoid, "Hardswish": (*tensor.Tensor).Hardswish,
 }
 
-// spans are the names of the spans of one kind that a tracer has seen, and the number of
-// primitives.
+// spans lists the names of the spans of one kind that a tracer has seen, and counts primitives.
 type spans struct {
 	kind  device.SpanKind
 	names []string
@@ -234,7 +233,8 @@ func TestActivationsGradientAlone(t *testing.T) {
 	}
 }
 
-// A run that asks for the gradient of an activation's result, or of its operand, gets it.
+// A run may ask for the gradient of an activation's result or of its operand. Then it receives that
+// gradient.
 func TestActivationsGradientAsked(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {

@@ -7,8 +7,8 @@ import (
 )
 
 // truePositions returns the row-major positions of the elements of x that are not 0, in ascending
-// order. Their number, 8 bytes, is copied to the host, because it is the result's size. So it waits
-// for the device.
+// order. The number of positions, 8 bytes, is copied to the host, because it is the result's size.
+// So truePositions waits for the device.
 func (x *Tensor) truePositions(op string) *Tensor {
 	x.shapedByValues(op)
 	return within(x.scope, func(c *Scope) *Tensor {
@@ -91,8 +91,8 @@ func (x *Tensor) masked(op string, mask *Tensor, more ...*Tensor) shape.Dims {
 }
 
 // MaskedSelect returns the elements of x where the bool tensor mask is true, as a vector in
-// row-major order. x and mask broadcast together. It copies the number of elements, 8 bytes, to the
-// host, and so waits for the device. Where and MaskedFill do not wait.
+// row-major order. x and mask broadcast together. MaskedSelect copies the number of elements, 8
+// bytes, to the host, and so waits for the device. Where and MaskedFill do not wait.
 func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	const op = "masked_select"
 	s := x.masked(op, mask)

@@ -204,7 +204,7 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 }
 
 // passing frees view, unless it is x or y itself, and returns y. view is a handle that nothing else
-// uses. If it stayed, it would keep x's memory alive as long as the scope.
+// uses. Without this call, view would keep x's memory alive as long as the scope.
 func passing(y, view, x *Tensor) *Tensor {
 	if view != x && view != y {
 		view.Free()

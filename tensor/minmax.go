@@ -44,8 +44,8 @@ var (
 	clampOp = Declare(&Elementwise{Name: "clamp", Arity: 1, Expr: limit(x0, p0, p1), Domain: wide, Params: []float64{0, 2},
 		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
 		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
-	// For clamping to limits that are not 0: an element that equals a limit then has the same bits,
-	// so it does not matter which of the two is returned.
+	// This op clamps to limits that are not 0. An element that equals a limit then has the same
+	// bits as the limit, so it does not matter which of the two is returned.
 	clampPlainOp = Declare(&Elementwise{Name: "clamp_plain", form: "clamp", Arity: 1, Expr: x0.Max(p0).Min(p1), Domain: wide, Params: []float64{-1, 2},
 		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
 		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
@@ -55,22 +55,22 @@ var (
 		Grad: []*expr.Expr{x0.Lt(p0).Select(x1, expr.C(0))}})
 )
 
-// Minimum returns the lesser of x and y. It is NaN if either is NaN. Of 0 and -0 it returns -0,
-// where torch's choice depends on the position in a vector. On a tie each operand gets half of the
-// gradient. Where one is NaN both get all of it, as in torch.
+// Minimum returns the lesser of x and y. It is NaN if either is NaN. For 0 and -0 it returns -0;
+// torch's choice depends on the position in a vector. On a tie each operand receives half of the
+// gradient. If one operand is NaN, both receive the whole gradient, as in torch.
 func (x *Tensor) Minimum(y *Tensor) *Tensor { return minimumOp.Apply([]*Tensor{x, y}) }
 
-// Maximum returns the greater of x and y. It is NaN if either is NaN. Of 0 and -0 it returns 0,
-// where torch's choice depends on the position in a vector. On a tie each operand gets half of the
-// gradient. Where one is NaN both get all of it, as in torch.
+// Maximum returns the greater of x and y. It is NaN if either is NaN. For 0 and -0 it returns 0;
+// torch's choice depends on the position in a vector. On a tie each operand receives half of the
+// gradient. If one operand is NaN, both receive the whole gradient, as in torch.
 func (x *Tensor) Maximum(y *Tensor) *Tensor { return maximumOp.Apply([]*Tensor{x, y}) }
 
-// Fmax returns the greater of x and y, broadcast together. Where one is NaN it returns the other
-// one. On a tie each operand gets half of the gradient.
+// Fmax returns the greater of x and y, broadcast together. If one operand is NaN it returns the
+// other. On a tie each operand receives half of the gradient.
 func (x *Tensor) Fmax(y *Tensor) *Tensor { return fmaxOp.Apply([]*Tensor{x, y}) }
 
-// Fmin returns the lesser of x and y, broadcast together. Where one is NaN it returns the other
-// one. On a tie each operand gets half of the gradient.
+// Fmin returns the lesser of x and y, broadcast together. If one operand is NaN it returns the
+// other. On a tie each operand receives half of the gradient.
 func (x *Tensor) Fmin(y *Tensor) *Tensor { return fminOp.Apply([]*Tensor{x, y}) }
 
 // Clamp returns x limited to [lo, hi]. If a limit is 0, zeros keep their sign. NaN stays NaN. At

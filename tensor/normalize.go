@@ -168,8 +168,8 @@ func typeOrNone(t *Tensor) dtype.Type {
 	return t.dtype
 }
 
-// fold reduces x by r over dimensions, which it keeps with size 1. The result has the type that x
-// is computed in. in are r's operands.
+// fold reduces x by r over dimensions, which it keeps with size 1. The result has the type in which
+// x is computed. in are r's operands.
 func (f *normalizeFunc) fold(s *Scope, r *device.Reduction, x *Tensor, over []int, in []*Tensor, params ...float64) *Tensor {
 	mask := uint(0)
 	for _, d := range over {
@@ -300,7 +300,7 @@ var runningOp = &Elementwise{Name: "running", Arity: 2, Expr: x0.Mul(p0).Add(x1.
 // are first averaged over n.
 func (f *normalizeFunc) update(s *Scope, o *normOperands, mean, variance *Tensor) {
 	n := f.count(o.x)
-	// a recomputed forward has updated them for this batch already
+	// a recomputed forward has already updated them for this batch
 	if n == 0 || s.modes.recomputing {
 		return
 	}
@@ -479,8 +479,8 @@ func (f *normalizeFunc) normalize(x, weight, bias *Tensor, n, groups, channels, 
 	if _, ok := x.layout.View(as); !ok || f.kind != normRows || len(running) > 0 {
 		return f.normalizeBy(f, x, weight, bias, n, groups, channels, inner, running...)
 	}
-	// If f itself reshapes, x is its operand, and its VJP can add to the gradient that x has got
-	// already.
+	// If f itself reshapes, x is its operand, and its VJP can add to the gradient that x already
+	// has.
 	f.weight, f.bias, f.as = weight != nil, bias != nil, as
 	return Apply(f, present(x, weight, bias)...)
 }

@@ -64,8 +64,8 @@ func (x *Tensor) layerNorm(t dtype.Type, normalized []int, weight, bias *Tensor,
 	return (&normalizeFunc{op: op, zero: true, eps: eps}).normalizeAs(t, x, weight, bias, n, len(normalized))
 }
 
-// normalizeAs normalises the last dimensions of x, which have n elements, and returns a result of
-// type t.
+// normalizeAs normalises the last dimensions of x, which hold n elements in total, and returns a
+// result of type t.
 func (f *normalizeFunc) normalizeAs(t dtype.Type, x, weight, bias *Tensor, n, last int) *Tensor {
 	if x.dtype == dtype.F32 && t.IsHalf() {
 		f.to = t

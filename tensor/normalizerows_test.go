@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The gradient of a normalisation is added in the same pass to the gradient that its input has got
-// already. Hooks, retained gradients and second derivatives see the sum as usual.
+// If the input of a normalisation already has a gradient, the VJP adds its own gradient in the same
+// pass. Hooks, retained gradients and second derivatives see the sum as usual.
 func TestNormGradientJoins(t *testing.T) {
 	for name, norm := range map[string]func(x, w, b *tensor.Tensor) *tensor.Tensor{
 		"layer norm": func(x, w, b *tensor.Tensor) *tensor.Tensor { return x.LayerNorm([]int{3, 5}, w, b, 1e-5) },

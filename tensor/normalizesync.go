@@ -86,7 +86,7 @@ func mixedIf(v *expr.Expr) *expr.Expr {
 }
 
 // own returns this rank's statistics as one vector: the mean of each channel, the variance of each
-// channel, and the number of values a channel has.
+// channel, and the number of values per channel.
 func (f *syncNormFunc) own(s *Scope, x *Tensor, p *normPrograms) *Tensor {
 	channels, n := x.layout.Shape.At(1), f.count(x)
 	all := alloc(f.op, s, x.st.dev, x.dtype.Compute(), shape.Of(2*channels+1))

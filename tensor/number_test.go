@@ -68,8 +68,8 @@ func TestNumbersThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestNumbersBeforeOperators: where uses its number as it is. In arithmetic it wraps, as in
-// PyTorch.
+// TestNumbersBeforeOperators: RWhereScalar refuses a number that the type cannot hold. Arithmetic
+// wraps such a number, as in PyTorch.
 func TestNumbersBeforeOperators(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.U8).Full(7, 2)

@@ -42,12 +42,12 @@ type offloaded struct {
 	st     *storage // its memory on the CPU
 	dtype  dtype.Type
 	dev    device.Device
-	before *offloaded // the value packed before this one, which Backward needs after it
+	before *offloaded // the previous packed value, which Backward needs after this one
 
 	// of.mu guards these.
 	refs int
-	seen int      // how many nodes that saved the value this run has gone through
-	back *storage // its memory on the device, nil if it is not there
+	seen int      // how many of the nodes that saved the value have run in this backward pass
+	back *storage // its memory on the device, nil if there is none
 	gone bool
 }
 

@@ -10,8 +10,7 @@ import (
 // padding holds the sizes to add before and after each dimension.
 type padding struct{ before, behind shape.Dims }
 
-// paddings reads pads, which has pairs of sizes beginning with the last dimension, as torch's F.pad
-// does.
+// paddings reads pads: pairs of sizes, beginning with the last dimension, as for torch's F.pad.
 func (x *Tensor) paddings(op string, pads []int) padding {
 	x.use(op)
 	if len(pads)%2 != 0 || len(pads)/2 > x.Rank() {
@@ -85,7 +84,7 @@ func (x *Tensor) padBy(op string, p padding, index func(at *Tensor, n int) *Tens
 }
 
 // within checks that each size is at most limit(n) for a dimension of size n, and that negative
-// sizes do not remove more than there is.
+// sizes do not remove more elements than there are.
 func (p padding) within(op string, x *Tensor, why string, limit func(n int) int) {
 	for a := range x.Rank() {
 		l, r, n := p.before.At(a), p.behind.At(a), x.layout.Shape.At(a)

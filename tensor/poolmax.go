@@ -85,8 +85,8 @@ func (g *grid) along(v *Tensor, i int) *Tensor {
 }
 
 // begins returns the positions in the flattened input at which windows begin, which may be before
-// the input. first has the positions of their first elements inside of the input. Both are int64,
-// [1, 1, out…].
+// the input. first holds the position of the first element of each window inside of the input. Both
+// are int64, [1, 1, out…].
 func (g *grid) begins(c *Scope, x *Tensor) (begin, first *Tensor) {
 	s := g.strides()
 	for i := range g.rank {
@@ -299,7 +299,7 @@ func (f maxFunc) spread(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 // A copy uses at most 1/spreadPart of the memory of a gradient at one time.
 const spreadPart = 4
 
-// addMaxima is spread into y, which is padded and has zeros.
+// addMaxima is spread into y, which is padded and zero.
 func (f maxFunc) addMaxima(s *Scope, y, near, g *Tensor) {
 	op := f.op + ".grad"
 	steps := f.g.strides()

@@ -19,7 +19,7 @@ const (
 )
 
 // String prints x as torch does: values in rows, summarised if there are more than 1000 elements.
-// It shows device, element type and requires_grad if they are not the default. The default device
+// It prints device, element type and requires_grad if they are not the default. The default device
 // is "cpu".
 func (x *Tensor) String() string {
 	if x == nil {

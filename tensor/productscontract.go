@@ -68,8 +68,8 @@ func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 	})
 }
 
-// Inner returns the sums of products over the last dimensions of x and y, which have the same size:
-// [..., n] and [..., n]. A tensor of rank 0 multiplies the other operand.
+// Inner returns the sums of products over the last dimensions of x and y, which have the same size
+// n. x is [..., n] and y is [..., n]. A tensor of rank 0 multiplies the other operand.
 func (x *Tensor) Inner(y *Tensor) *Tensor {
 	const op = "inner"
 	in := []*Tensor{x, y}

@@ -31,8 +31,8 @@ func truncatedParams(mean, std, lo, hi float64, in ...*Tensor) []float64 {
 }
 
 // TruncNormal returns random numbers of the normal distribution with this mean and standard
-// deviation, truncated to [lo, hi]. If the interval is far out in a tail, where float32 cannot
-// distinguish probabilities, many of the numbers are the limit itself.
+// deviation, truncated to [lo, hi]. If the interval is far out in a tail, float32 cannot
+// distinguish probabilities there. Then many of the numbers are the limit itself.
 func (m Maker) TruncNormal(mean, std, lo, hi float64, dims ...int) *Tensor {
 	p := truncatedParams(mean, std, lo, hi)
 	return m.float("trunc_normal", dims).fresh(truncatedKind, p...)

@@ -68,7 +68,7 @@ func TestRawMisuse(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, err, c.kind)
 			}
 		}
-		// A value that a graph has saved and Raw has changed cannot be differentiated.
+		// Backward refuses a value that a graph has saved and Raw has changed.
 		p := leaf.MulScalar(2)
 		y := p.Square().Sum()
 		s.Do(func(c *tensor.Scope) { tensor.Raw("own", list(p.In(c)), nil, nothing) }, tensor.NoGrad())

@@ -28,7 +28,7 @@ type segment struct {
 	in    *node  // a node that has saved the operands
 	needs []bool // which operands require a gradient
 	given []*storage
-	outer *Scope // the scope in which the outermost segment around this one was called
+	outer *Scope // the scope of the call of the outermost segment around this one
 	made  *site  // where this segment was called
 	live  atomic.Int32
 
@@ -43,7 +43,7 @@ type slot struct {
 	shape shape.Dims
 	dtype dtype.Type
 	dev   device.Device
-	gone  bool // the graph no longer needs it
+	gone  bool // the graph no longer needs the value
 }
 
 // slotValue stands in for the value with number i of a segment.
@@ -53,8 +53,8 @@ type slotValue struct {
 }
 
 // Recompute calls f with x and returns its results. It does not keep the values that f's ops save
-// for gradients. When the first VJP asks for one of these values, f is called again.
-// autograd.Checkpoint is built on it and says more about it.
+// for gradients. When the first VJP asks for one of these values, Recompute calls f again.
+// autograd.Checkpoint is built on Recompute, and its comment says more.
 func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
 	const op = "checkpoint"
 	switch {
@@ -139,8 +139,8 @@ func (g *segment) release() {
 }
 
 // captured reports whether t is a leaf from outside of the segment and all segments around it, such
-// as a parameter. Such a leaf stays in memory anyway. So it is saved as usual, and changes of it in
-// place are found.
+// as a parameter. Such a leaf stays in memory anyway. So it is saved as usual, and Backward detects
+// changes of it in place.
 func (g *segment) captured(t *Tensor) bool {
 	if t.node != nil || t.viewed != nil {
 		return false
@@ -187,8 +187,8 @@ func (v slotValue) drop() {
 	v.of.release()
 }
 
-// A recomputation has the values that one run computed again for a segment. It is the packer of the
-// scope of that work.
+// A recomputation holds the values that one run computed again for a segment. It is the packer of
+// the scope in which the segment is computed again.
 type recomputation struct {
 	of     *segment
 	e      *engine
@@ -313,7 +313,7 @@ func differs(what string) *Error {
 }
 
 // Recomputing reports whether an op in s is part of a checkpointed segment that Backward computes
-// again. Code that counts calls, such as running statistics, must not count this one.
+// again. Code that counts calls, such as running statistics, must not count the second call.
 func (s *Scope) Recomputing() bool {
 	s.asked()
 	return s.modes.recomputing

@@ -32,8 +32,8 @@ type Reduction struct {
 	// With Same the result has the operand's type, as in amax. With Wide the result for floats has
 	// the type in which they are computed.
 	Same, Wide bool
-	// With Count, Map gets the operand in its own type and returns int64, which is also the type of
-	// the result. With Truth too, the result is bool.
+	// With Count, Map receives the operand in its own type and returns int64, which is also the
+	// type of the result. With Truth too, the result is bool.
 	Count, Truth bool
 	// Autocast says what mixed precision does with the operand.
 	Autocast AutocastClass
@@ -324,11 +324,11 @@ func (x *Tensor) Sum(dims ...int) *Tensor { return sumOp.Apply(x, dims...) }
 func (x *Tensor) Mean(dims ...int) *Tensor { return meanOp.Apply(x, dims...) }
 
 // Argmax returns the position, int64, of the first greatest element along one dimension. Without a
-// dimension it is the position in the flattened tensor.
+// dimension it returns the position in the flattened tensor.
 func (x *Tensor) Argmax(dims ...int) *Tensor { return argmaxOp.Apply(x, x.oneAxis("argmax", dims)...) }
 
 // Argmin returns the position, int64, of the first least element along one dimension. Without a
-// dimension it is the position in the flattened tensor.
+// dimension it returns the position in the flattened tensor.
 func (x *Tensor) Argmin(dims ...int) *Tensor { return argminOp.Apply(x, x.oneAxis("argmin", dims)...) }
 
 func (x *Tensor) oneAxis(op string, dims []int) []int {

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// The norms of order 1, 2, ∞ and -∞ have reductions of their own.
+// There are separate reductions for the norms of order 1, 2, ∞ and -∞.
 var (
 	norm1Op   = &Reduction{Name: "norm", Kind: device.Sum, Map: expr.X(0).Abs()}
 	norm2Op   = &Reduction{Name: "norm", Kind: device.Sum, Map: expr.X(0).Mul(expr.X(0)), Finish: expr.X(0).Sqrt()}

@@ -42,8 +42,8 @@ func meanPass(t dtype.Type) *device.Reduction {
 var variancePasses cache[variancePass, *device.Reduction]
 
 // pass returns the reduction that sums (x - mean)² and divides by the degrees of freedom. It
-// computes in float64 as torch does on the CPU: there squares of float32 numbers neither overflow
-// nor underflow.
+// computes in float64 as torch does on the CPU. In float64, squares of float32 numbers neither
+// overflow nor underflow.
 func (f *varFunc) pass(t dtype.Type) *device.Reduction {
 	return variancePasses.get(variancePass{t, f.root}, func() *device.Reduction {
 		const acc = dtype.F64

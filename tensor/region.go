@@ -67,8 +67,8 @@ func (x *Tensor) Narrow(dim, start, n int) *Tensor {
 
 // Slice returns the indices start, start+step, … before stop of a dimension, as Python's
 // x[start:stop:step]. Negative start and stop count from the end. Indices outside of the dimension
-// are cut off. [End] as stop means up to the end. For a positive step the result is a view. A
-// negative step, which torch does not have, runs downwards. The result is then a copy
+// are cut off. [End] as stop means up to the end. For a positive step the result is a view. torch
+// has no negative steps. Here a negative step selects downwards, and the result is a copy
 // ([Tensor.Flip]), because strides are never negative. A step of 0 and a tensor of rank 0 are
 // errors.
 func (x *Tensor) Slice(dim, start, stop, step int) *Tensor {

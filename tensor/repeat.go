@@ -77,8 +77,8 @@ func (x *Tensor) Repeat(counts ...int) *Tensor {
 	return x.repeat("repeat", counts)
 }
 
-// Tile is [Tensor.Repeat] that also accepts fewer counts than x has dimensions. These are for the
-// last dimensions.
+// Tile is [Tensor.Repeat] that also accepts fewer counts than x has dimensions. The counts are then
+// for the last dimensions.
 func (x *Tensor) Tile(counts ...int) *Tensor {
 	x.use("tile")
 	if len(counts) > shape.MaxRank {
@@ -208,9 +208,9 @@ func (x *Tensor) Roll(shifts, dims []int) *Tensor {
 }
 
 // RepeatInterleaveBy returns entry i of a dimension repeats[i] times in a row, as torch's
-// repeat_interleave with a tensor does. repeats is a vector of integers with one count for each
-// entry, or with one for all. The size of the result is copied to the host, so the op waits for the
-// work queued so far. Negative counts are an error.
+// repeat_interleave with a tensor does. repeats is a vector of integers. It holds one count for
+// each entry, or one count for all. The size of the result is copied to the host, so the op waits
+// for the work queued so far. Negative counts are an error.
 func (x *Tensor) RepeatInterleaveBy(repeats *Tensor, dim int) *Tensor {
 	const op = "repeat_interleave"
 	in := []*Tensor{x, repeats}

@@ -9,7 +9,7 @@ import (
 )
 
 // Backward overwrites gradients and logits that nothing else uses. It does not overwrite seeds,
-// gradients that results retain or hooks keep, and tensors that have a handle.
+// gradients that results retain or hooks keep, or tensors that have a handle.
 func TestBackwardWritesOverItsOwn(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

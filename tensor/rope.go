@@ -14,8 +14,8 @@ type RoPEOptions struct {
 	Base float64 // base of the frequencies; 0 means 10000
 	// Interleaved makes neighbouring features the two parts of a complex number, as GPT-J,
 	// torchtune and the paper do. Without it, one part is from the first half of the features and
-	// one from the second, as in GPT-NeoX and in Hugging Face's Llama. Use the form that the model
-	// was trained with.
+	// the other from the second half, as in GPT-NeoX and in Hugging Face's Llama. Use the form with
+	// which the model was trained.
 	Interleaved bool
 	// Dims is the number of features that are rotated, from the first on. It must be even. 0 means
 	// all features, or twice the number of the given angles.
@@ -134,7 +134,7 @@ func (x *Tensor) RoPEAngles(o RoPEOptions) (cos, sin *Tensor) {
 
 // ropeAngleProgram computes cosines and sines of position·base^(k·step), for element k of each row.
 // The parameters are the base, the step, and the length of a row. If positions are not operand
-// X(0), the next one is the first position.
+// X(0), a fourth parameter is the first position.
 func ropeAngleProgram(t, positions dtype.Type) *expr.Program {
 	return ropeAnglePrograms.get([2]dtype.Type{t, positions}, func() *expr.Program {
 		p := func(i int) *expr.Expr { return expr.Param(i, dtype.F64) }

@@ -89,8 +89,8 @@ var (
 //tensor:forms InPlace
 func (x *Tensor) Sign() *Tensor { return signOp.Apply([]*Tensor{x}) }
 
-// CopySign returns |x| with the sign of y, which -0 has too, broadcast together. Its gradient at x
-// = 0 is 0.
+// CopySign returns |x| with the sign of y, broadcast together. -0 has a negative sign too. The
+// gradient at x = 0 is 0.
 //
 //tensor:forms Scalar
 func (x *Tensor) CopySign(y *Tensor) *Tensor { return copySignOp.Apply([]*Tensor{x, y}) }
@@ -145,9 +145,9 @@ func (x *Tensor) IsNegInf() *Tensor { return isNegInfOp.Apply([]*Tensor{x}) }
 // IsFinite returns whether x is neither infinite nor NaN.
 func (x *Tensor) IsFinite() *Tensor { return isFiniteOp.Apply([]*Tensor{x}) }
 
-// NanToNum returns x with NaN, +Inf and -Inf replaced by the values given in this order. The
-// defaults are 0, the greatest and the least number of x's type. Integers are copied. The gradient
-// is 0 where a number was replaced.
+// NanToNum returns x with NaN, +Inf and -Inf replaced by values, in this order. The defaults are 0,
+// the greatest and the least number of x's type. Integers are copied. The gradient is 0 where a
+// number was replaced.
 func (x *Tensor) NanToNum(values ...float64) *Tensor {
 	v, ok := x.replacements(values)
 	if !ok {

@@ -205,8 +205,8 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		u := recurrence(fall, g.Cast(x.dtype), f.axis, back)
 		return []*Tensor{x.Sub(y).Exp().Mul(u).Cast(t).AddScalar(0)}
 	case device.ScanLinear:
-		// the gradient of the terms is a recurrence in the other direction, where each entry has
-		// the factor of its successor
+		// the gradient of the terms is a recurrence in the other direction, in which each entry
+		// uses the factor of its successor
 		a, y := c.Saved(0), c.Saved(1)
 		gb := recurrence(a.shifted(f.axis, back, 0), g, f.axis, back)
 		return []*Tensor{gb.Mul(y.shifted(f.axis, f.reverse, 0)), gb}
@@ -231,10 +231,11 @@ func (x *Tensor) CumSum(dim int) *Tensor {
 	return x.scan(device.ScanSum, dim)
 }
 
-// CumProd returns, for each entry along a dimension, the product of it and all entries before it:
-// yᵢ = x₀ · … · xᵢ. Integers and bool are multiplied as int64, float32 in float64, and 16-bit
-// floats in float32. The gradient is right also where entries are 0. Where an entry is NaN or
-// infinite, its gradient comes from the other factors. PyTorch divides, and returns NaN there.
+// CumProd returns, for each entry along a dimension, the product of this entry and all entries
+// before it: yᵢ = x₀ · … · xᵢ. Integers and bool are multiplied as int64, float32 in float64, and
+// 16-bit floats in float32. The gradient is right also where entries are 0. Where an entry is NaN
+// or infinite, its gradient is computed from the other factors. PyTorch divides, and returns NaN
+// there.
 func (x *Tensor) CumProd(dim int) *Tensor {
 	x.use("cumprod")
 	return x.scan(device.ScanProd, dim)

@@ -95,7 +95,7 @@ func (x *Tensor) lifted() *Tensor {
 	return x
 }
 
-// A placement has the checked arguments of a scatter: the axis, the index, and the elements to
+// A placement holds the checked arguments of a scatter: the axis, the index, and the elements to
 // write.
 type placement struct {
 	op         string
@@ -104,8 +104,8 @@ type placement struct {
 }
 
 // place checks the operands of a scatter along dim. index must have x's rank. In dimensions other
-// than dim its size is at most x's. In all dimensions it is at most src's, and src is cut to the
-// shape of index. src may be nil.
+// than dim the index's size is at most x's. In all dimensions it is at most src's, and src is cut
+// to the shape of index. src may be nil.
 func (x *Tensor) place(op string, dim int, index, src *Tensor) placement {
 	in := []*Tensor{x, index}
 	if src != nil {

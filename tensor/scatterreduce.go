@@ -10,7 +10,7 @@ import (
 type scatterReduceFunc struct {
 	kind device.ScatterKind
 	axis int
-	self bool // the first operand's elements count too where elements are combined
+	self bool // elements of the first operand count too at the places where elements are combined
 	op   string
 }
 

@@ -72,8 +72,8 @@ type modes struct {
 type Option func(*modes)
 
 // NoGrad makes a scope in which results record no graph. An expression whose tensors are all older
-// belongs to their scope. To make it part of this one begin it with x.In(s). nn.Infer runs a whole
-// model in this way.
+// belongs to their scope. To make it part of this scope begin it with x.In(s). nn.Infer runs a
+// whole model in this way.
 func NoGrad() Option { return func(m *modes) { m.noGrad, m.withGrad = true, false } }
 
 // WithGrad undoes [NoGrad] for a child scope, as torch.enable_grad does.
@@ -242,8 +242,8 @@ func (s *Scope) isClosed() bool {
 	return s.closed
 }
 
-// Device returns the device on which the scope creates tensors: the CPU unless it was opened with
-// [On].
+// Device returns the device on which the scope creates tensors. It is the CPU unless the scope was
+// opened with [On].
 func (s *Scope) Device() device.Device {
 	s.asked()
 	if s.modes.dev != nil {

@@ -98,8 +98,8 @@ func lateTag(op string, index *Tensor) uint32 {
 	return late.next
 }
 
-// lateSite returns the op with this tag. It is false if a later op has overwritten its place in the
-// ring.
+// lateSite returns the op with this tag. It reports false if a later op has overwritten its place
+// in the ring.
 func lateSite(tag uint32) (lateOp, bool) {
 	late.Lock()
 	defer late.Unlock()
@@ -107,7 +107,7 @@ func lateSite(tag uint32) (lateOp, bool) {
 	return e, e.tag == tag && tag != 0
 }
 
-// position maps a position in the expanded index to one in the index before it was expanded.
+// position maps a position in the expanded index to the position in the index before the expansion.
 func (l lateOp) position(at int64) int64 {
 	s := l.index.Shape
 	pos, unit := int64(0), int64(1)

@@ -122,7 +122,7 @@ func (x *Tensor) GumbelSoftmax(tau float64, hard bool, dim int) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor {
 		t := x.dtype.Compute()
 		x := x.In(c).Cast(t)
-		// The noise is -log of an exponential random number, which is kept away from 0.
+		// The noise is -log of an exponential random number that is kept away from 0.
 		noise := c.On(x.st.dev).Typed(t).Rand(x.layout.Shape.Slice()...).Neg().Log1p().Neg().ClampMin(0x1p-30).Log().Neg()
 		y := x.Add(noise).DivScalar(tau).Softmax(dim)
 		if hard && x.Rank() > 0 {

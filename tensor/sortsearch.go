@@ -117,9 +117,8 @@ func (x *Tensor) Bucketize(boundaries *Tensor, right bool) *Tensor {
 	return boundaries.search("bucketize", x, right)
 }
 
-// IsIn reports for each element whether it is among the elements of test, which may have any shape.
-// With invert it reports whether it is not. Elements are compared in the promoted type. NaN equals
-// nothing.
+// IsIn reports for each element whether test, which may have any shape, contains it. With invert it
+// reports the opposite. Elements are compared in the promoted type. NaN equals nothing.
 func (x *Tensor) IsIn(test *Tensor, invert bool) *Tensor {
 	in := []*Tensor{x, test}
 	s := youngest("isin", in)

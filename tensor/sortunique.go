@@ -29,7 +29,7 @@ func fromPlaces(op string, c *Scope, places, values *Tensor) *Tensor {
 }
 
 // newRuns reports which entries of a vector, or which rows of a matrix, differ from the previous
-// one. The first always does.
+// entry or row. The first always does.
 func (x *Tensor) newRuns() *Tensor {
 	n := x.Dim(0)
 	differ := x.Narrow(0, 1, n-1).Ne(x.Narrow(0, 0, n-1))

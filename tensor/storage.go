@@ -15,10 +15,10 @@ import (
 )
 
 // plainBytes is the size in bytes below which CPU storage is ordinary Go memory. The garbage
-// collector frees it if nothing else does.
+// collector frees such memory if nothing else does.
 const plainBytes = 64 << 10
 
-// A storage is the memory that a tensor and its views share. It has a count: one for each live
+// A storage is the memory that a tensor and its views share. It counts its uses: one for each live
 // handle, and one for each graph node that saved it. When the count is zero the block returns to
 // the pool in stream order. A storage has no pointer to a Tensor or a Scope, so that a garbage
 // collector's cleanup may hold it.

@@ -36,8 +36,8 @@ func (t *tape) begin() { tapes.keep(&t.kept, t, false) }
 
 func (t *tape) stop() { t.kept.end() }
 
-// hearing returns the tapes that follow the draws of this goroutine, the innermost first. It stops
-// at one that returns recorded draws.
+// hearing returns the tapes that record the draws of this goroutine, the innermost first. The last
+// tape in the list may be one that returns recorded draws.
 func hearing() (list []*tape) {
 	tapes.each(func(t *tape) bool {
 		list = append(list, t)
@@ -52,8 +52,8 @@ func replaying() bool {
 	return len(list) > 0 && list[len(list)-1].replay
 }
 
-// drawPast draws from g, which does not belong to a tape, for an op that may be part of a segment
-// all the same.
+// drawPast draws from g, which does not belong to a tape. The op that draws may still be part of a
+// segment.
 func drawPast(g *Generator, n int) (seed, offset uint64) {
 	list := hearing()
 	if k := len(list) - 1; k >= 0 && list[k].replay {

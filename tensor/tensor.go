@@ -23,13 +23,12 @@ type Tensor struct {
 	op     string // the op that made it, for messages
 	made   *site  // call site of that op, nil if it was not recorded
 
-	// the storage's count of recorded writes when this handle got its place in the graph, or
-	// detached
+	// the storage's count of recorded writes when this handle joined the graph or was detached
 	recorded  atomic.Uint32
 	needsGrad bool
 	frozen    bool    // for a leaf: the last call was SetRequiresGrad(false)
 	node      *node   // how it was computed; nil for a leaf
-	leaf      *Tensor // the leaf that this is a handle of, made by In; nil if it is itself the leaf
+	leaf      *Tensor // for a handle that In made: its leaf; nil if the tensor is itself the leaf
 	// its base: the tensor that this tensor views, directly or through other views; nil for no view
 	viewed *Tensor
 	hooks  atomic.Pointer[hooks]
@@ -62,7 +61,7 @@ func (x *Tensor) use(op string) {
 const detached = ^uint32(0)
 
 // current panics if an in-place op with a gradient has changed x's memory through another handle,
-// and x cannot get the new value's place in the graph.
+// and x cannot move to the new value's place in the graph.
 func (x *Tensor) current(op string) {
 	if !x.synced() {
 		e := newError(op, ErrInPlace, []*Tensor{x}, "the memory was modified by an in-place operation with a gradient through another handle, of which this one does not know")

@@ -84,10 +84,10 @@ func (f toFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{g.To(c.n
 // A ToOption changes how [Tensor.To] copies.
 type ToOption func(*toFunc)
 
-// NonBlocking lets To return before the copy is done, if it is between a GPU and page-locked memory
-// ([Tensor.PinMemory]). A GPU tensor that is copied to the CPU then gets page-locked memory. Other
-// copies do not change. Unlike in PyTorch you need not wait for an event: an op that reads the
-// result, or overwrites x, waits for the copy, on any device and stream.
+// NonBlocking lets To return before the copy is done, if the copy is between a GPU and page-locked
+// memory ([Tensor.PinMemory]). A GPU tensor that is copied to the CPU then arrives in page-locked
+// memory. Other copies do not change. Unlike in PyTorch you need not wait for an event. An op that
+// reads the result, or overwrites x, waits for the copy, on any device and stream.
 func NonBlocking() ToOption { return func(f *toFunc) { f.async = true } }
 
 // To returns x on device d, or x itself if it is there already. Gradients flow back to x's device.
@@ -143,7 +143,7 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 }
 
 // copyInto copies x into y, which has x's size and type, is contiguous, and is new: only its home
-// stream has used its memory. With async it need not wait for the copy.
+// stream has used its memory. With async copyInto need not wait for the copy.
 func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 	d, n := y.st.dev, x.Size()*x.dtype.Size()
 	if n == 0 {
@@ -212,7 +212,7 @@ func (x *Tensor) bytes(op string) []byte {
 }
 
 // Bytes returns a copy of x's elements in row-major order, in their format in memory. A view may
-// have more elements than there is host memory for. It then panics with an error that wraps
+// have more elements than fit into host memory. Then Bytes panics with an error that wraps
 // [device.ErrOutOfMemory].
 func (x *Tensor) Bytes() []byte { return x.bytes("bytes") }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // triangle returns x with zeros in one triangle of the last two dimensions. With upper it sets
-// elements with column - row < k to 0, otherwise those with column - row > k.
+// elements with column - row < k to 0, otherwise elements with column - row > k.
 func (x *Tensor) triangle(op string, k int, upper bool) *Tensor {
 	x.use(op)
 	if x.Rank() < 2 {

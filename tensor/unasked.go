@@ -38,7 +38,7 @@ type missed struct {
 	in      *scopeSite // the scope in which it ran; nil means the root scope
 }
 
-// watchModes begins a vigil over s, which was opened in p, if it sets one of the modes.
+// watchModes begins a vigil over s if s sets one of the modes. s was opened in p.
 func (s *Scope) watchModes(p *Scope, loose bool) {
 	noGrad, cast := s.modes.noGrad && !p.modes.noGrad, s.modes.autocast != p.modes.autocast
 	if !noGrad && !cast {

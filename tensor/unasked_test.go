@@ -142,7 +142,7 @@ func TestModesThatDoSomething(t *testing.T) {
 	}
 }
 
-// A panic in progress is not replaced by this error.
+// This error does not replace a panic in progress.
 func TestUnaskedScopeInPanic(t *testing.T) {
 	w := weights()
 	for name, f := range map[string]func(){

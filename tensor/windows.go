@@ -27,10 +27,10 @@ func positions(c *Scope, like *Tensor, s, strides shape.Dims, offset int) *Tenso
 
 // Unfold returns windows of the given size along a dimension, as a view. Each window begins step
 // elements after the previous one. The dimension's size becomes the number of windows,
-// (n-size)/step + 1. A new last dimension has the elements of the windows. Windows may overlap.
+// (n-size)/step + 1. A new last dimension holds the elements of the windows. Windows may overlap.
 // Then the gradients of an element in several windows are added in a fixed order. A tensor of rank
-// 0 counts as a vector of one element. Its result is its single window of size 1, or an empty one
-// of size 0.
+// 0 counts as a vector of one element. Its result is one window of size 1, or one empty window if
+// size is 0.
 func (x *Tensor) Unfold(dim, size, step int) *Tensor {
 	x.use("unfold")
 	a := x.axis("unfold", dim)

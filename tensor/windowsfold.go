@@ -50,8 +50,8 @@ func (x *Tensor) Unfold2d(o FoldOptions) *Tensor {
 
 // Fold adds columns x, [n, channels·kernel height·kernel width, number of windows] or without n, to
 // images of the given height and width, as torch's F.fold does. It puts elements where
-// [Tensor.Unfold2d] took them from. Elements from several windows are added in a fixed order.
-// Elements in the padding are dropped. 16-bit floats are added in float32. bool is refused.
+// [Tensor.Unfold2d] reads them. Elements from several windows are added in a fixed order. Elements
+// in the padding are dropped. 16-bit floats are added in float32. bool is refused.
 func (x *Tensor) Fold(height, width int, o FoldOptions) *Tensor {
 	const op = "fold"
 	x.use(op)

@@ -305,7 +305,7 @@ func identifiers(text string, pairs ...string) string {
 	})
 }
 
-// A table has PyTorch's names of forms in place, ours, and their signatures.
+// A table holds PyTorch's names of forms in place, ours, and their signatures.
 type table [4]struct{ theirs, ours, signatures []string }
 
 // add adds a method that applies the op with this name.
