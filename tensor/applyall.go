@@ -12,8 +12,8 @@ type FunctionAll interface {
 	// without recording a graph, and its intermediate tensors are freed when it returns. Operands
 	// and results that it saves keep their place in the graph, so that VJP can be differentiated.
 	Forward(c *Context, in []*Tensor) []*Tensor
-	// VJP returns the gradient of each operand, nil for an operand without one. g has the gradients
-	// of all results. The gradient of a result that the loss does not depend on is zeros.
+	// VJP returns the gradient of each operand, nil for an operand without one. g holds the
+	// gradients of all results. The gradient of a result that the loss does not depend on is zeros.
 	VJP(c *Context, g []*Tensor) []*Tensor
 }
 

@@ -5,7 +5,7 @@ import "container/heap"
 // The gradient that Backward begins with is 1, unless the caller passes one. A VJP that does not
 // need the 1 as a tensor saves the launch that would fill the tensor.
 
-// A fromOne is a [Function] of a result with one element, with a second VJP for the gradient 1.
+// A fromOne is a [Function] whose result has one element. It has a second VJP for the gradient 1.
 // fromOne returns nil if it needs the gradient as a tensor after all.
 type fromOne interface {
 	fromOne(c *Context) []*Tensor

@@ -8,15 +8,15 @@ import (
 
 // A BackwardWatcher is told about runs of Backward: see [WatchBackward].
 type BackwardWatcher interface {
-	// Begin is called before the first VJP of a run, when it is known which leaves the run adds to.
+	// Begin is called before the first VJP of a run, when it is known to which leaves the run adds.
 	// reached[i] says whether leaf i is one of them; at least one is. The callee may keep the
 	// slice.
 	//
 	// s is a scope of the run, which ends after End returns. It records no graph, unless the run
 	// has the option [CreateGraph], and autocast is off in it.
 	//
-	// The BackwardRun that Begin returns is told about the rest of this run. Return nil to hear
-	// nothing.
+	// The BackwardRun that Begin returns is told about the rest of this run. Return nil for no
+	// further calls.
 	Begin(s *Scope, reached []bool) BackwardRun
 }
 

@@ -23,8 +23,8 @@ type passage struct {
 	write bool
 }
 
-// A sharer stands for a graph among the graphs that it shares memory with. It has no pointer to the
-// graph, so that the garbage collector can find a dropped graph.
+// A sharer represents a graph among the graphs with which it shares memory. It has no pointer to
+// the graph, so that the garbage collector can find a dropped graph.
 type sharer struct {
 	mu       sync.Mutex // locked while a replay is being queued
 	passages []passage  // sorted by number, the locking order of all graphs

@@ -6,10 +6,11 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A capture records work on several streams. For each stream that a scope of the capture chooses,
-// one of the recording's own streams stands in. Other work on the chosen stream runs as ever, and
-// the stream can serve several captures at once. The order between the stand-ins follows from who
-// has written and read a tensor's memory, as it does between streams outside of a capture.
+// A capture records work on several streams. Each stream that a scope of the capture chooses is
+// replaced by one of the recording's own streams. Other work on the chosen stream runs as usual,
+// and the stream can serve several captures at once. The order between the recording's streams
+// follows from the reads and writes of each tensor's memory, as between streams outside of a
+// capture.
 
 // route replaces the stream of a scope that is being opened by a stream that is recorded.
 func (g *Graph) route(m *modes) {

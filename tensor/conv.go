@@ -19,8 +19,8 @@ type ConvOptions struct {
 	Dilation []int // distance between the elements of a window; nil means 1
 	Groups   int   // number of groups that the channels are divided into; 0 means 1
 	// Same pads so that the result has the input's size, as torch's padding="same" does. If a
-	// dimension needs an odd number of zeros, one more is at its end. Same requires a stride of 1
-	// and no Padding.
+	// dimension needs an odd number of zeros, the extra zero is at its end. Same requires a stride
+	// of 1 and no Padding.
 	Same bool
 }
 

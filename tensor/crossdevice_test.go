@@ -49,7 +49,7 @@ func TestBroadcastToDevices(t *testing.T) {
 			values(t, "the gradient", x.Grad(), zero, zero, zero, zero, zero, zero)
 			on(t, "the gradient", x.Grad(), home)
 
-			// Gradient from only one result, one device twice, and second derivatives.
+			// These cases use only one result, use one device twice, and check second derivatives.
 			x.ZeroGrad()
 			x.BroadcastToDevices(devs...)[2].Sum().Backward()
 			values(t, "the gradient by one", x.Grad(), 1, 1, 1, 1, 1, 1)

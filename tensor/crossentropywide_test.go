@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Under autocast the loss of 16-bit logits, and its gradient, have the same bits as for a float32
-// copy of the logits.
+// Under autocast the loss of 16-bit logits, and its gradient, have the same bits as the loss and
+// gradient of a float32 copy of the logits.
 func TestCrossEntropyOf16BitsUnderAutocast(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

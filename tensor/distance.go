@@ -133,12 +133,12 @@ func (f cdistFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// Cdist returns the distances of order p ≥ 0 between the rows of x and those of y. [..., n, m] and
-// [..., k, m] give [..., n, k]. The leading dimensions are broadcast. Between equal rows the
-// distance and its gradient are 0. For p = 0 the distance is the number of elements that differ,
-// and has no gradient. For an infinite p the distance is the greatest difference. If several
-// differences are the greatest, each gets the whole gradient, as in torch. 16-bit floats are
-// computed in float32.
+// Cdist returns the distances of order p ≥ 0 between the rows of x and those of y. For shapes [...,
+// n, m] and [..., k, m] the result is [..., n, k]. The leading dimensions are broadcast. Between
+// equal rows the distance and its gradient are 0. For p = 0 the distance is the number of elements
+// that differ, and has no gradient. For an infinite p the distance is the greatest difference. If
+// several differences are the greatest, each receives the whole gradient, as in torch. 16-bit
+// floats are computed in float32.
 func (x *Tensor) Cdist(y *Tensor, p float64) *Tensor {
 	if y := underAutocast("cdist", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].Cdist(in[1], p) }, x, y); y != nil {
 		return y

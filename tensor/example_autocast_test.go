@@ -69,8 +69,8 @@ func ExampleAutocastClass() {
 	// float32 bfloat16
 }
 
-// An op that is composed of others has one class as a whole. This one is computed in float32,
-// whatever the types of its operands.
+// An op that is composed of others has one class as a whole. This op is computed in float32 for
+// operands of every type.
 func ExampleWithAutocast() {
 	distance := func(x, y *tensor.Tensor) *tensor.Tensor {
 		return tensor.WithAutocast("distance", tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor {

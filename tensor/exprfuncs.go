@@ -13,7 +13,7 @@ type exprFunc struct {
 	op      *Elementwise
 	integer *Elementwise // the op for integer operands; nil means op
 	folds   bool         // f(a, b, c) is f(f(a, b), c)
-	bounds  bool         // arguments after the first are limits, as of clamp
+	bounds  bool         // arguments after the first are limits, as in clamp
 	rewrite func(n *exprNode) *exprNode
 }
 

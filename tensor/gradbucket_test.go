@@ -40,8 +40,8 @@ func values(t *testing.T, what string, x *tensor.Tensor, want ...float64) {
 	}
 }
 
-// A gradient may be a view of a tensor that has the gradients of other leaves too. Backward adds to
-// the view in place, and an op on the whole tensor changes each gradient.
+// A gradient may be a view of a tensor that holds the gradients of other leaves too. Backward adds
+// to the view in place, and an op on the whole tensor changes each gradient.
 func TestGradientIsAView(t *testing.T) {
 	onEach(t, func(t *testing.T, dev device.Device) {
 		tensor.Do(func(s *tensor.Scope) {

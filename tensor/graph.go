@@ -136,7 +136,7 @@ type node struct {
 	tf32     bool       // mode of the scope, for VJP too
 }
 
-// operandInfo has the properties of an operand that its gradient must have too.
+// operandInfo holds the properties of an operand that its gradient must have too.
 type operandInfo struct {
 	shape shape.Dims
 	dtype dtype.Type
@@ -381,7 +381,7 @@ func (x *Tensor) RequiresGrad() *Tensor {
 		return x // a result has a gradient already
 	}
 	x.needsGrad = true
-	// x may be a handle from In, which stands for the leaf
+	// x may be a handle from In, which represents the leaf
 	x.base().needsGrad, x.base().frozen = true, false
 	return x
 }

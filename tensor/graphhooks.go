@@ -73,10 +73,10 @@ func (x *Tensor) RegisterHook(f func(g *Tensor) *Tensor) (remove func()) {
 }
 
 // RegisterPostAccumulateGradHook registers f to be called with the leaf x whenever Backward has
-// added to its gradient. That is once a run, as soon as the gradient is complete, before Backward
-// continues. f may read, change and free x.Grad(). It may change x in a scope without gradients, as
-// an optimizer does. If several goroutines call Backward, each of them may call f. [Gradients] adds
-// to no leaf and does not call f.
+// added to its gradient. Backward calls f once per run, as soon as the gradient is complete, before
+// it continues. f may read, change and free x.Grad(). It may change x in a scope without gradients,
+// as an optimizer does. If several goroutines call Backward, each of them may call f. [Gradients]
+// adds to no leaf and does not call f.
 func (x *Tensor) RegisterPostAccumulateGradHook(f func(x *Tensor)) (remove func()) {
 	const op = "register_post_accumulate_grad_hook"
 	x.use(op)

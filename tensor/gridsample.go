@@ -98,7 +98,7 @@ func (f *gridFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return d
 }
 
-// byKernel returns the gradient of x or of grid, as of says. It returns nil if the device has no
+// byKernel returns the gradient of of, which is x or grid. It returns nil if the device has no
 // kernel for it, or if the gradient must be differentiable.
 func (f *gridFunc) byKernel(s *Scope, g, x, grid, of *Tensor) *Tensor {
 	if !s.modes.noGrad {

@@ -131,9 +131,9 @@ func (detFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // cofactorFunc computes the matrix of cofactors, the gradient of the determinant. With A = U·S·Vᵀ
-// it is det(U)·det(V)·U·C·Vᵀ. C is diagonal, and each of its elements is the product of all
-// singular values but one. As this needs no division, it holds for singular matrices (N. Higham,
-// What Is the Adjugate of a Matrix?, 2020).
+// the matrix is det(U)·det(V)·U·C·Vᵀ. C is diagonal, and each of its elements is the product of all
+// singular values but one. The formula needs no division, so it holds for singular matrices (N.
+// Higham, What Is the Adjugate of a Matrix?, 2020).
 type cofactorFunc struct{}
 
 func (cofactorFunc) Name() string { return "det.grad" }

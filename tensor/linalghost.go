@@ -19,8 +19,8 @@ import (
 var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_exp", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"}
 
 // HostOps returns the names of the ops that work on the host, as errors and graphs show them. On a
-// GPU each of them copies its operands to the host, which waits for the stream, and its results
-// back. All are linear algebra. Methods that call these ops do the same: SVDVals, EigValsH,
+// GPU each of them copies its operands to the host and its results back, and so waits for the
+// stream. All are linear algebra. Methods that call these ops do the same: SVDVals, EigValsH,
 // CholeskySolve, MatrixPower with a negative exponent, and MatrixNorm of order 2. No other op
 // copies its operands to the host.
 func HostOps() []string { return slices.Clone(hostOps) }

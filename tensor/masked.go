@@ -104,8 +104,8 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 
 // MaskedScatter returns x with the elements where the bool tensor mask is true replaced by those of
 // src, in row-major order, as torch.masked_scatter does. x and mask broadcast together. src has x's
-// type. If it has fewer elements than are replaced, that is an index error, which a GPU reports at
-// the next wait. Nothing is copied to the host.
+// type. It is an index error if src has fewer elements than are replaced. A GPU reports the error
+// at the next wait. Nothing is copied to the host.
 func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 	const op = "masked_scatter"
 	s := x.masked(op, mask, src)

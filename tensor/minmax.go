@@ -74,8 +74,8 @@ func (x *Tensor) Fmax(y *Tensor) *Tensor { return fmaxOp.Apply([]*Tensor{x, y}) 
 func (x *Tensor) Fmin(y *Tensor) *Tensor { return fminOp.Apply([]*Tensor{x, y}) }
 
 // Clamp returns x limited to [lo, hi]. If a limit is 0, zeros keep their sign. NaN stays NaN. At
-// the limits themselves the gradient is 0, as in torch 2.15. If x's integer type has no number in
-// [lo, hi] that is an error.
+// the limits themselves the gradient is 0, as in torch 2.15. It is an error if x's integer type has
+// no number in [lo, hi].
 func (x *Tensor) Clamp(lo, hi float64) *Tensor {
 	x.limits("clamp", lo, hi)
 	return x.scalar(clampBy(lo, hi), lo, hi)

@@ -22,8 +22,8 @@ func (r *twins) Sum(x *tensor.Tensor) *tensor.Tensor {
 	return x.MulScalar(float64(r.n))
 }
 
-// A batch on one rank, or the same batch on each of two ranks, has the statistics and gradients of
-// BatchNorm.
+// SyncBatchNorm of a batch on one rank, or of the same batch on each of two ranks, returns the
+// statistics and gradients of BatchNorm.
 func TestSyncBatchNorm(t *testing.T) {
 	for ranks := 1; ranks <= 2; ranks++ {
 		tensor.Do(func(s *tensor.Scope) {

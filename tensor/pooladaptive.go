@@ -87,7 +87,8 @@ func (g *grid) adaptiveStarts(c *Scope, x *Tensor, i int) (start, size *Tensor) 
 }
 
 // adaptiveEntries returns the entries of dimension i that its windows cover, one window after the
-// other. All windows have the full size: a smaller window also repeats the entry after its last.
+// other. All windows have the full size. A smaller window is filled up with the index after the
+// input's last entry.
 func (g *grid) adaptiveEntries(c *Scope, x *Tensor, i int) *Tensor {
 	start, size := g.adaptiveStarts(c, x, i)
 	tap := positioned(c, x, g.kernel[i], 0, 1)

@@ -19,7 +19,7 @@ var (
 type normFunc struct {
 	p    float64
 	dims []int
-	each bool // each of several equal extremes gets the whole gradient
+	each bool // each of several equal extremes receives the whole gradient
 }
 
 func (*normFunc) Name() string { return "norm" }

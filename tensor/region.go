@@ -91,9 +91,9 @@ func (x *Tensor) Slice(dim, start, stop, step int) *Tensor {
 	return y
 }
 
-// spanOf resolves Python's start:stop:step in a dimension of the given size. The result is n
-// indices from first on, by apart. If down is true, because step is negative, they must be read
-// from the last one down.
+// spanOf resolves Python's start:stop:step in a dimension of the given size. The result is the n
+// indices first, first+by, …. If step is negative, down is true: the indices must be read from the
+// last one down.
 func spanOf(size, start, stop, step int) (first, n, by int, down bool) {
 	lo, hi := 0, size // limits of start and stop
 	if step < 0 {

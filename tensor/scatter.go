@@ -206,10 +206,10 @@ func (x *Tensor) change(op string, in []*Tensor, computed func() *Tensor, direct
 // Scatter returns x with the elements of src written at the places that index selects along dim, as
 // torch.scatter does: y[i… with index[i…] in dimension dim] = src[i…]. index has x's rank. In every
 // dimension its size is at most src's. In every dimension except dim it is at most x's. Elements of
-// src beyond index's shape are ignored. If several elements go to one place, the last in row-major
-// order wins; PyTorch does not define that. But as in PyTorch each of them gets the place's
-// gradient. x and src have one type. Indices are int64 or int32 and not negative. An index out of
-// range is an error, which a GPU reports at the next wait.
+// src beyond index's shape are ignored. If several elements have the same place, the last in
+// row-major order wins; PyTorch does not define that. But as in PyTorch each of them receives the
+// place's gradient. x and src have one type. Indices are int64 or int32 and not negative. An index
+// out of range is an error, which a GPU reports at the next wait.
 func (x *Tensor) Scatter(dim int, index, src *Tensor) *Tensor {
 	return x.scattered(device.ScatterSet, x.place("scatter", dim, index, src))
 }

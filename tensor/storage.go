@@ -74,7 +74,8 @@ func (st *storage) free() {
 	st.buf.Free()
 }
 
-// queue is free for a garbage collector's cleanup, which must not block.
+// queue frees the memory without blocking. A garbage collector's cleanup calls it instead of free,
+// because it must not block.
 func (st *storage) queue() {
 	if !st.freed.Swap(true) {
 		st.buf.Queue()
