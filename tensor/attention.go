@@ -201,18 +201,18 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // features] and values v [..., keys, values]. The leading dimensions are batches and heads. They
 // broadcast together, or share heads as GroupedHeads says. All operands have one floating point
 // type. 16-bit floats are computed in float32 and rounded once. A GPU also rounds the weights to
-// their type before it multiplies them by the values. A query that may attend to no key gives 0,
-// with gradients of 0, as in torch.
+// their type before it multiplies them by the values. If a query may attend to no key, its result
+// and its gradients are 0, as in torch.
 //
 // A device with attention kernels, such as the CPU, works by blocks of queries and keys. It holds
-// the weights of one block only. So does the gradient, which computes the weights again from
+// the weights of one block only. The gradient does so too. It computes the weights again from
 // queries, keys and one number for each query (T. Dao et al., arXiv:2205.14135). The memory is then
-// linear in the length. The result's dimensions then have the order in memory that the queries'
-// dimensions have.
+// linear in the length. The result's dimensions then have the same order in memory as the queries'
+// dimensions.
 //
-// Elsewhere the weights of all queries and keys are in memory while the op or its gradient is
-// computed, for a moment even twice. They are freed in between. This also holds for float64, for a
-// mask that requires a gradient, and for second derivatives.
+// On other devices the weights of all queries and keys are in memory while the op or its gradient
+// is computed, for a moment even twice. They are freed between the two passes. This also holds for
+// float64, for a mask that requires a gradient, and for second derivatives.
 func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	const op = "scaled_dot_product_attention"
 	if y := underAutocast(op, AutocastLow, func(in []*Tensor) *Tensor {

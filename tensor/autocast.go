@@ -44,14 +44,14 @@ type Autocaster interface{ Autocast() AutocastClass }
 //	}, tensor.Autocast(dtype.BF16))
 //
 // An expression whose tensors are all older than the scope must begin with x.In(s). That lends x to
-// the scope, where From would give it away. The same holds for [NoGrad].
+// the scope; From would move x to it. The same holds for [NoGrad].
 //
 // A float32 leaf that requires a gradient is cast once for the scope that set Autocast, and again
 // after it has changed. The casts are freed when that scope ends. The scope remembers which leaves
 // it needed together: a later scope that needs one of them casts all of them in one launch. So from
 // the second step on, a step casts all weights at once. No goroutine may change such a leaf
-// meanwhile. A captured step casts them too: its graph refuses to replay after one of them was
-// moved or converted, even one that the step does not use.
+// meanwhile. A captured step casts all of them too. Its graph refuses to replay after one of these
+// leaves was moved or converted, even if the step does not use that leaf.
 //
 // With float16 small gradients become 0 unless the loss is scaled: see package amp.
 func Autocast(t dtype.Type) Option {

@@ -60,21 +60,22 @@ var epoch atomic.Uint64
 
 // Capture records the work that f queues on dev in its scope, and returns it as a graph. f runs
 // once, but the work that it queues does not run. As in PyTorch nothing on dev has changed when
-// Capture returns, and n replays then do what n runs of f would do. What f does on the host, such
-// as counting and printing, happens once.
+// Capture returns, and n replays then do what n runs of f would do. Host work of f, such as
+// counting and printing, happens once.
 //
 // Values that a replay should read must be in tensors that exist before the capture: overwrite a
 // static input with [Tensor.Copy], then call [Graph.Replay]. All older tensors that f uses, such as
 // inputs and parameters, stay alive until [Graph.Close]. Tensors that f makes in its scope belong
-// to the graph. The first replay gives them values, each further one overwrites them, and Close
-// frees them. Memory of temporaries is reused only inside the graph. Child scopes and Free make f
-// return it earlier, as elsewhere.
+// to the graph. The first replay sets their values, each later replay overwrites them, and Close
+// frees them. Memory of temporaries is reused only inside the graph. Child scopes and Free release
+// this memory earlier, as elsewhere.
 //
-// If f opens a scope with [Stream], the work of that scope is recorded on a stream of its own.
-// Replays run it in any order that keeps reads behind writes, as eager runs do. The stream that f
-// names is not used itself: [Scope.Stream] returns a stream that stands in for it. Use that one for
-// own kernels, and to record events and wait for them by hand. Tensors do not need such events,
-// also not at the end: all work of a replay is done before work that is queued after it.
+// If f opens a scope with [Stream], the work of that scope is recorded on a separate stream.
+// Replays run it in any order that keeps reads after writes, as eager runs do. The stream that f
+// names is not used itself: [Scope.Stream] returns the stream that replaces it. Use the returned
+// stream for your own kernels, and to record events and wait for them explicitly. Tensors do not
+// need such events, not even at the end: all work of a replay is done before work that is queued
+// after it.
 //
 // Two things change from replay to replay: random numbers, and the values that [Graph.Feed]
 // provides. Random numbers come from the scope's generator, which opts may choose, and continue as
@@ -94,10 +95,10 @@ var epoch atomic.Uint64
 //
 // An expression whose tensors are all older than the graph's scope s must begin with w.In(s).
 //
-// Copies from and to page-locked memory that the host does not wait for ([NonBlocking]) are
-// recorded. Whoever reads the result of such a copy must wait for the last replay. If f panics,
-// Capture returns the error that [Try] would return, and passes on panics that Try passes on. After
-// an error nothing of the capture is left, and gradients that leaves got in it are removed.
+// [NonBlocking] copies from and to page-locked memory are recorded. A reader of the result of such
+// a copy must wait for the last replay. If f panics, Capture returns the error that [Try] would
+// return, and passes on panics that Try passes on. After an error nothing of the capture is left,
+// and gradients that it added to leaves are removed.
 //
 // Work on other devices is recorded too, if opts name them: see [Across].
 //

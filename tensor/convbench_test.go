@@ -33,7 +33,7 @@ var convShapes = []struct {
 //	3×3, pictures of 7×7      1.7         2.1               1.1
 //	depthwise                 0.6         0.7               0.7
 //
-// The most is 115 GFLOP/s, of some 176 that the core can do in float32.
+// The highest rate is 115 GFLOP/s. The core can do about 176 in float32.
 func BenchmarkConv2d(b *testing.B) {
 	for _, l := range convShapes {
 		s := NewScope()

@@ -22,15 +22,16 @@ type convolution struct {
 // copied into the order of samples.
 const manyPlaces = 512
 
-// How much memory columns may take at one time: a part of the memory of all inputs and outputs,
-// within bounds. On the CPU the bound is what its caches can still hold in part, on a GPU what
-// keeps launches few. A smaller part would save no memory at a model's peak, which is elsewhere,
-// and would make a GPU's step many small launches.
+// These constants limit the memory of columns at one time. The limit is a part of the memory of all
+// inputs and outputs, within bounds. On the CPU the bound is a size that its caches can still hold
+// in part. On a GPU the bound keeps launches few. A smaller part would save no memory at a model's
+// peak, which is elsewhere. It would also divide a GPU's step into many small launches.
 //
 // Measured for a step of ResNet-18 with 32 images on a GPU: three quarters need 2900 operations, a
 // half needs 4300 at the same peak. The whole needs 2300, but 1.02 times PyTorch's peak under
 // autocast (models/cudapeak_test.go). On a GPU, if the columns of one sample need more memory than
-// all inputs and outputs, as for a few large images, they are made for a part of its windows.
+// all inputs and outputs, as for a few large images, the columns are made for a part of its
+// windows.
 const (
 	columnPart     = 2. / 4
 	columnPartGPU  = 3. / 4

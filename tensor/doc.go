@@ -1,4 +1,4 @@
-// Package tensor is tensors with gradients: PyTorch's names and semantics in Go.
+// Package tensor provides tensors with gradients: PyTorch's names and semantics in Go.
 //
 // A program makes tensors ([From], [Zeros], …), computes with them, and asks for gradients
 // ([Tensor.Backward], [Gradients]).

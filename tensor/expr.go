@@ -22,8 +22,8 @@ type Vars map[string]any
 //	y := tensor.Expr("max(0, a*x + b)", tensor.Vars{"a": a, "x": x, "b": 0.5})
 //
 // The formula is one op. Its tensors are broadcast together, and one kernel computes the result
-// without temporaries. The gradients of the tensors are derived from the text, also second and
-// higher ones. The text is parsed once. Numbers may change from call to call at no cost.
+// without temporaries. The gradients of the tensors are derived from the text, including second and
+// higher gradients. The text is parsed once. Numbers may change from call to call at no cost.
 //
 // The text is a Go expression of names, numbers, parentheses and operators: + - * / % (Python's
 // remainder), comparisons, && || ! (of any type; not 0 is true), and & | ^ << >> (of integers).
@@ -34,17 +34,17 @@ type Vars map[string]any
 // false are constants. Precedence is Go's: & and << bind as *, | and ^ as +.
 //
 // Types follow the rules of the ops that the text names, which are torch's. A number raises a
-// tensor's type only to its own class: 2 is an integer, 2.0 is not. Numbers alone are computed in
-// float64. Unlike in a chain of ops, 16-bit floats are rounded once, at the end. Gradients at kinks
-// are those of the ops: relu has 0 at 0, and max gives each of two equal operands half. A second
-// gradient is the derivative of the formula. An op may define another one. For example the
-// derivative of "relu(a)*b" with respect to b and then a is 1 at a = 0. Under [Autocast] the
-// operands are cast to float32 if the formula has a function such as exp. Otherwise they are not
-// cast.
+// tensor's type only to the number's class: 2 is an integer, 2.0 is not. Numbers alone are computed
+// in float64. Unlike in a chain of ops, 16-bit floats are rounded once, at the end. Gradients at
+// kinks are those of the ops: the gradient of relu at 0 is 0, and each of two equal operands of max
+// receives half. A second gradient is the derivative of the formula. An op may define another one.
+// For example the derivative of "relu(a)*b" with respect to b and then a is 1 at a = 0. Under
+// [Autocast] the operands are cast to float32 if the formula contains a function such as exp.
+// Otherwise they are not cast.
 //
 // A wrong text panics with an *[Error] that shows the column. At most 12 operands may be tensors,
-// which must be on one device. Expressions nest at most 100 deep, and the text has at most 4096
-// bytes.
+// which must be on one device. Expressions nest at most 100 deep, and the text is at most 4096
+// bytes long.
 func Expr(text string, vars Vars) *Tensor {
 	names := slices.Sorted(maps.Keys(vars))
 	given, tensors, numbers := map[string]exprOperand{}, map[string]*Tensor{}, map[string]float64{}

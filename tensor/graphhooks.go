@@ -44,17 +44,17 @@ func remover[T comparable](k *hooks, list *[]T, h T) func() {
 }
 
 // RegisterHook registers f to be called with the gradient of x whenever it is computed. x is a leaf
-// that requires a gradient, or a result. f is called once a run, after all contributions are added,
-// before the gradient is passed on or added to the leaf. The tensor that f returns replaces the
-// gradient. It must have the same shape, type and device. nil leaves the gradient as it is. Hooks
-// of one tensor run in the order of registration, and each gets the gradient that the previous hook
-// returned. remove removes the hook.
+// that requires a gradient, or a result. f is called once per run, after all contributions are
+// added, before the gradient is passed on or added to the leaf. The tensor that f returns replaces
+// the gradient. It must have the same shape, type and device. nil leaves the gradient as it is.
+// Hooks of one tensor run in the order of registration, and each receives the gradient that the
+// previous hook returned. remove removes the hook.
 //
 // g belongs to a scope that ends when f returns; s.From(g) moves it to scope s. It may share memory
 // with other gradients and must not be changed in place. If the tensor is changed in place, a hook
-// on a result stays with the old value. [Gradients] returns what the hooks of its inputs returned.
-// torch's grad does so too, except for an input that is a result and lies on the way to another
-// input.
+// on a result stays with the old value. [Gradients] returns the gradients that the hooks of its
+// inputs returned. torch's grad does so too, except for an input that is a result and lies on the
+// way to another input.
 func (x *Tensor) RegisterHook(f func(g *Tensor) *Tensor) (remove func()) {
 	const op = "register_hook"
 	x.use(op)

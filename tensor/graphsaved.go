@@ -88,13 +88,14 @@ func (n *node) passed(e *engine) {
 // as soon as the op has run. The value that pack returns is kept instead. unpack is called with
 // that value whenever a VJP asks for the tensor. It returns a tensor of the same shape, type and
 // device. Each call runs in a scope of its own without gradients: x.Scope() for pack, s for unpack.
-// What they make there lives as long as it is needed, and no longer. They must not change x or v in
-// place. The hooks of an inner scope replace those of an outer one.
+// Tensors that they make there live as long as they are needed, and no longer. They must not change
+// x or v in place. The hooks of an inner scope replace those of an outer one.
 //
 // x is a parameter, or another leaf, if x.IsLeaf() && x.NeedsGrad(). pack may return any value. If
-// it returns a tensor, unpack gets another handle of it. Other values are passed on as they are. If
-// such a value has a method Free(), that is called when the graph no longer needs the value. A
-// panic in pack reaches the caller of the op, and a panic in unpack the caller of Backward.
+// it returns a tensor, unpack receives another handle of it. Other values are passed on as they
+// are. If such a value has a method Free(), the library calls Free when the graph no longer needs
+// the value. A panic in pack reaches the caller of the op, and a panic in unpack the caller of
+// Backward.
 func SavedTensorsHooks(pack func(x *Tensor) any, unpack func(s *Scope, v any) *Tensor) Option {
 	return func(m *modes) {
 		if pack == nil || unpack == nil {

@@ -20,14 +20,14 @@ const (
 )
 
 // GridSample reads images x, [n, c, h, w], at the positions of grid, [n, oh, ow, 2]. The result is
-// [n, c, oh, ow], as of torch's F.grid_sample in two dimensions. The last dimension of grid has (x,
-// y): -1 is the left or upper border, 1 the right or lower one. [GridSampleOptions] says how
+// [n, c, oh, ow], as for torch's F.grid_sample in two dimensions. The last dimension of grid holds
+// (x, y): -1 is the left or upper border, 1 the right or lower border. [GridSampleOptions] says how
 // coordinates become positions, and what is read outside of the image. Both operands have one
 // floating point type. 16-bit types are computed in float32.
 //
 // A coordinate that is not finite lies outside; see [GridSampleOptions]. torch on the CPU may read
-// foreign memory for it. The gradient of grid has jumps. There it has torch's value: 0 at a border,
-// and at an element the value on the side of the next element.
+// foreign memory for it. The gradient of grid has jumps. At a jump it has torch's value: 0 at a
+// border, and at an element the value on the side of the next element.
 func (x *Tensor) GridSample(grid *Tensor, o GridSampleOptions) *Tensor {
 	const op = "grid_sample"
 	if y := underAutocast(op, AutocastWidest, func(in []*Tensor) *Tensor { return in[0].GridSample(in[1], o) }, x, grid); y != nil {

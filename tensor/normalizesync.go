@@ -19,13 +19,13 @@ type BatchRanks interface {
 
 // SyncBatchNorm is [Tensor.BatchNorm] in training for a batch that is divided among ranks: mean and
 // variance are those of the whole batch. The parts may differ in size, and some may be empty. The
-// running statistics, if given, are updated with the whole batch's, equally on all ranks. The
-// gradient of x is that of the sum of all ranks' losses. The gradients of weight and bias are this
-// rank's part: the caller must sum them over the ranks.
+// running statistics, if given, are updated with the statistics of the whole batch, equally on all
+// ranks. The gradient of x is the gradient of the sum of all ranks' losses. The gradients of weight
+// and bias are this rank's part: the caller must sum them over the ranks.
 //
-// There is one collective forward, and one backward if x requires a gradient, which must be so on
-// all ranks or on none. A rank does not know the sizes of the other parts. So a whole batch of one
-// value a channel is no error: its variance is 0.
+// There is one collective forward, and one backward if x requires a gradient. x must require a
+// gradient on all ranks or on none. A rank does not know the sizes of the other parts. So a whole
+// batch of one value per channel is not an error: its variance is 0.
 func (x *Tensor) SyncBatchNorm(ranks BatchRanks, runningMean, runningVar, weight, bias *Tensor, momentum, eps float64) *Tensor {
 	const op = "sync_batch_norm"
 	in := normInput(op, x, weight, bias, runningMean, runningVar)

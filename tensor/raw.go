@@ -6,15 +6,15 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Raw runs f on the memory of tensors. It is for a program's own kernels and host code. f gets the
-// stream on which it must queue its work, and the driver's views of the tensors. Views have the
-// tensors' strides, also those of expanded tensors ([Tensor.Contiguous] makes them dense). f may
-// read ins and write outs, but must keep neither. Its work is ordered with the work of ops on any
+// Raw runs f on the memory of tensors. It is for a program's own kernels and host code. f receives
+// the stream on which it must queue its work, and the driver's views of the tensors. Views have the
+// tensors' strides. Expanded tensors have strides of 0; [Tensor.Contiguous] makes them dense. f may
+// read ins and write outs, but must not keep them. Its work is ordered with the work of ops on any
 // stream. The contents of outs count as changed in place, even if f returns an error. Raw then
 // panics with an *[Error] that wraps the error.
 //
-// All tensors must be on one device. On the CPU Buf.Host of a view is the memory. f works on it at
-// once, after the work queued on the stream is done.
+// All tensors must be on one device. On the CPU Buf.Host of a view returns the memory. f is called
+// after the work queued on the stream is done, and may use the memory at once.
 //
 // Raw has no gradient: it panics if a gradient would be lost. Call it in Forward of a [Function],
 // on a result that [Maker.Empty] makes in the Context's scope, or in a scope with [NoGrad].

@@ -12,13 +12,13 @@ import (
 )
 
 // Recomputation works like torch.utils.checkpoint with use_reentrant=False. The graph of a segment
-// is recorded as usual. But instead of each value that its ops save, only the value's number is
-// kept. When Backward asks for the first of these values, the segment is computed again, in a scope
-// with a collector among its modes. The collector finds the values by their number. They belong to
-// the run, which releases each when it passes the node that needs it, and all when it ends. So
-// gradients also reach leaves that the segment captured. Segments may be nested: the operands of an
-// inner one are values that the outer one saved. A second run, or one that records a graph,
-// computes the segment again.
+// is recorded as usual. But the graph keeps only the number of each value that the ops save, not
+// the value. When Backward asks for the first of these values, the segment is computed again, in a
+// scope with a collector among its modes. The collector finds the values by their number. The
+// values belong to the run. The run releases each value when it passes the node that needs it, and
+// all values when it ends. So gradients also reach leaves that the segment captured. Segments may
+// be nested: the operands of an inner segment are values that the outer segment saved. A second
+// run, or a run that records a graph, computes the segment again.
 
 // A segment is one call of a checkpointed function.
 type segment struct {

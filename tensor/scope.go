@@ -17,10 +17,10 @@ import (
 // modes that PyTorch keeps in thread-locals: no-grad, default device, stream, generator, name.
 //
 // A mode affects only tensors that belong to the scope: x.In(s) lends the tensor x to the scope s,
-// s.From(x) gives x to it. A scope that was opened with [NoGrad] or [Autocast], but through which
-// nothing ran before it closes, has had no effect. It may be that meanwhile, on the goroutine that
-// opened it, an op outside of it recorded a graph or computed in another type than the mode says.
-// Then closing the scope is an error.
+// s.From(x) moves x to it. If a scope was opened with [NoGrad] or [Autocast], but no op ran in it
+// before it closes, the mode had no effect. Meanwhile, on the goroutine that opened the scope, an
+// op outside of it may have recorded a graph or computed in another type than the mode says. Then
+// closing the scope is an error.
 //
 // Several goroutines may use a scope. Only one may close it.
 type Scope struct {

@@ -55,11 +55,11 @@ func (f searchFunc) Forward(c *Context, in []*Tensor) *Tensor {
 func (searchFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} }
 
 // Searchsorted returns, for each of values, the position, int64, at which it can be inserted into
-// the last dimension of x without breaking the order. The rows of x must be in ascending order. It
-// is the first such position. With right it is the last, behind all elements equal to the value. x
-// is a vector, in which all values are searched, or has the sizes of values in all dimensions
-// except the last. Both have one type. NaN belongs to the end. For rows that are not in order the
-// positions are meaningless.
+// the last dimension of x without breaking the order. The rows of x must be in ascending order. The
+// result is the first such position. With right it is the last, after all elements equal to the
+// value. x may be a vector, in which all values are searched. Otherwise x has the sizes of values
+// in all dimensions except the last. Both have one type. NaN sorts after all numbers. For rows that
+// are not in order the positions are meaningless.
 //
 // With a sorter x need not be sorted. The sorter has x's shape, and its rows list the positions of
 // x's elements in sorted order, as [Tensor.Argsort] returns them. A position out of range is an

@@ -8,8 +8,8 @@ import "github.com/flambeau-go/flambeau/dtype"
 // torch.backends.cuda.matmul.allow_tf32, and torch.set_float32_matmul_precision("high").
 //
 // It is only a permission, and off by default. A device that gains nothing from TF32 computes in
-// float32: the CPU does so, and all devices do for products with a vector. For a gradient the scope
-// of the op counts whose gradient it is. Other types are not affected, nor are 16-bit products
+// float32: the CPU does so, and all devices do for products with a vector. For a gradient, the
+// scope of the forward op decides. The permission does not affect other types or 16-bit products
 // under [Autocast].
 func AllowTF32() Option { return func(m *modes) { m.tf32 = true } }
 
