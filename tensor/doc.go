@@ -106,9 +106,9 @@ package tensor
 //	activationkinks.go       Softplus LeakyRelu PRelu Elu Selu Mish Hardtanh Threshold …
 //	activationglu.go         Glu
 //	expr.go                  Expr: text as an op
-//	exprparse.go             the parser of Expr
-//	exprfuncs.go             the functions of Expr
-//	exprplan.go              types and program of an Expr
+//	exprparse.go             the parser of expressions
+//	exprfuncs.go             the functions of expressions
+//	exprplan.go              types and program of an expression
 //
 // Reductions and scans:
 //
@@ -170,7 +170,7 @@ package tensor
 //
 // Layers as functions:
 //
-//	normalize.go             the Function of all normalisations
+//	normalize.go             the function of all normalisations
 //	normalizeops.go          LayerNorm LayerNormAs RMSNorm RMSNormAs BatchNorm InstanceNorm
 //	                         GroupNorm Normalize LocalResponseNorm
 //	normalizerows.go         kernels for rows
@@ -206,12 +206,12 @@ package tensor
 //	graphsaved.go            SavedTensorsHooks
 //	graphrebase.go           changes in place through views
 //	backward.go              Backward Gradients: the engine
-//	backwardone.go           the gradient 1 that Backward begins with
+//	backwardone.go           the gradient 1 with which a run begins
 //	backwardplan.go          the nodes and leaves that a run reaches
 //	backwardparts.go         gradients that arrive in parts
 //	backwardoptions.go       RetainGraph CreateGraph GradOutput AllowUnused Also Into
 //	backwardact.go           gradients of activations, fused into products
-//	backwardreuse.go         memory that a VJP may overwrite
+//	backwardreuse.go         memory that gradients may overwrite
 //	backwardwatch.go         WatchBackward BackwardWatcher BackwardRun
 //	anomaly.go               DetectAnomaly
 //	recompute.go             Recompute
