@@ -24,15 +24,16 @@ func (x *Tensor) Item() float64 {
 	return expr.Decode(x.dtype, element(x.dtype, x.bytes("item")))
 }
 
-// readFreely is how many bytes the host is asked for without a look at what it has.
+// readFreely is the number of bytes that a read may allocate without asking how much memory the
+// host has.
 const readFreely = 64 << 20
 
-// readable panics unless the host has memory for x's elements, each taking so many bytes there. A
-// view may have any number, and Go ends the process where the system refuses memory.
+// readable panics unless the host has memory to read x's elements, at each bytes per element. A
+// view may have any number of elements, and Go ends the process when the system refuses memory.
 func (x *Tensor) readable(op string, each int) {
 	n := x.Size()
 	if !x.layout.Contiguous() {
-		each += x.dtype.Size() // they are made dense first, there for a tensor of the CPU
+		each += x.dtype.Size() // bytes makes a dense copy first, in host memory if x is on the CPU
 	}
 	if n <= readFreely/each {
 		return
@@ -40,11 +41,13 @@ func (x *Tensor) readable(op string, each int) {
 	host := new(hostmem.Memory)
 	free, total := host.Capacity()
 	if total == 0 {
-		total = 1 << 46 // the system does not tell; Go addresses 48 bits at most
+		// the system does not say how much memory it has; Go addresses 48 bits at most
+		total = 1 << 46
 		free = total
 	}
 	need, fits := uint64(n)*uint64(each), n <= math.MaxInt/each
-	if fits && need <= total && need > free { // what is kept for later may be enough
+	// freeing memory that pools keep for reuse may be enough
+	if fits && need <= total && need > free {
 		cpu.EmptyAll()
 		debug.FreeOSMemory()
 		free, _ = host.Capacity()
@@ -55,7 +58,7 @@ func (x *Tensor) readable(op string, each int) {
 	}
 }
 
-// element returns the bits of the first element of b.
+// element returns the bits of the first element in b, whose elements have type t.
 func element(t dtype.Type, b []byte) uint64 {
 	switch t.Size() {
 	case 1:
@@ -69,8 +72,8 @@ func element(t dtype.Type, b []byte) uint64 {
 }
 
 // Data returns a copy of x's elements in row-major order. T must be the Go type of x's element type
-// ([dtype.Of]); cast first to read another. On a GPU it waits for the work queued so far. If there
-// is no memory for them it panics as [Tensor.Bytes] does.
+// ([dtype.Of]). Cast x first to read its elements as another type. On a GPU Data waits for the work
+// queued so far. If the host has no memory for the copy, Data panics as [Tensor.Bytes] does.
 func Data[T dtype.Element](x *Tensor) []T {
 	x.use("data")
 	if t := dtype.Of[T](); t != x.dtype {
@@ -87,8 +90,8 @@ func Data[T dtype.Element](x *Tensor) []T {
 	return out
 }
 
-// Floats returns a copy of x's elements as float64, whatever their type. If there is no memory for
-// them it panics as [Tensor.Bytes] does.
+// Floats returns a copy of x's elements as float64, for every element type. If the host has no
+// memory for the copy, Floats panics as [Tensor.Bytes] does.
 func (x *Tensor) Floats() []float64 {
 	x.use("floats")
 	x.readable("floats", x.dtype.Size()+8)

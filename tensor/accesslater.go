@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A LateItem is a number on its way from a device to the host; see [Tensor.ItemLater]. It is used
-// by one goroutine at a time.
+// A LateItem is a number on its way from a device to the host; see [Tensor.ItemLater]. Only one
+// goroutine may use it at a time.
 type LateItem struct {
 	t    dtype.Type
 	buf  device.Buffer
@@ -19,10 +19,10 @@ type LateItem struct {
 	here bool
 }
 
-// ItemLater begins to bring the only element of x, as it is now, to the host, and returns without
-// waiting where the device has page-locked memory: on a GPU. Elsewhere, and where there is no such
-// memory left, it is [Tensor.Item]. What [LateItem.Item] waits for later is the work that is queued
-// now, not that behind.
+// ItemLater starts to copy the current value of the only element of x to the host. On a GPU, whose
+// driver has page-locked memory, it returns without waiting. On other devices, and where no
+// page-locked memory is left, it waits as [Tensor.Item] does. [LateItem.Item] later waits for the
+// work that is queued now, not for work that is queued after this call.
 func (x *Tensor) ItemLater() *LateItem {
 	const op = "item_later"
 	x.use(op)
@@ -53,18 +53,19 @@ func (x *Tensor) ItemLater() *LateItem {
 	return l
 }
 
-// Done reports whether the number has come, so that Item will not wait.
+// Done reports whether the number has arrived, so that Item will not wait.
 func (l *LateItem) Done() bool { return l.here || l.ev.Done() }
 
-// Item returns the number. It waits for the work that was queued when ItemLater was called, if that
-// is still under way.
+// Item returns the number. It waits until the work that was queued when ItemLater was called is
+// done.
 func (l *LateItem) Item() float64 {
 	if l.here {
 		return l.v
 	}
 	err := l.ev.Wait()
 	var index *device.IndexError
-	if err == nil || errors.As(err, &index) { // the number has come; a second call returns it
+	// an index error does not prevent the copy, so a second call returns the number
+	if err == nil || errors.As(err, &index) {
 		l.v = expr.Decode(l.t, element(l.t, l.buf.Host()))
 	}
 	l.Drop()
@@ -73,8 +74,8 @@ func (l *LateItem) Item() float64 {
 	return l.v
 }
 
-// Drop gives up a number that is not wanted any more; Item is 0 then unless it has been called
-// before.
+// Drop discards a number that is not needed any more. Item then returns 0, or the number if Item
+// returned it before.
 func (l *LateItem) Drop() {
 	if l == nil {
 		return

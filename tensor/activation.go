@@ -11,8 +11,8 @@ func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 var (
 	tanhOp    = Declare(&Elementwise{Name: "tanh", Arity: 1, Result: Floating, Expr: x0.Tanh(), Ref: ref1(math.Tanh), Domain: wide})
 	sigmoidOp = Declare(&Elementwise{Name: "sigmoid", Arity: 1, Result: Floating, Expr: x0.Sigmoid(), Ref: ref1(sigmoid), Domain: wide})
-	// The gradient of relu is g where the result is positive and 0 elsewhere, at 0 too; an infinite
-	// g does not become NaN.
+	// The gradient of relu is g where the result is positive and 0 elsewhere, also where the result
+	// is 0. An infinite g does not become NaN.
 	reluOp = Declare(&Elementwise{Name: "relu", Arity: 1, Expr: x0.Lt(expr.C(0)).Select(expr.C(0), x0), Ref: ref1(func(x float64) float64 { return math.Max(x, 0) }), Domain: wide,
 		Grad: []*expr.Expr{expr.Y().Le(expr.C(0)).Select(expr.C(0), x1)}})
 	siluOp = Declare(&Elementwise{Name: "silu", Arity: 1, Result: Floating, Expr: x0.Mul(x0.Sigmoid()), Ref: ref1(func(x float64) float64 { return x * sigmoid(x) }), Domain: wide,
@@ -39,7 +39,7 @@ func (x *Tensor) Tanh() *Tensor { return tanhOp.Apply([]*Tensor{x}) }
 //tensor:forms InPlace
 func (x *Tensor) Sigmoid() *Tensor { return sigmoidOp.Apply([]*Tensor{x}) }
 
-// Relu returns x where it is not negative and 0 elsewhere, -0 for -0; its gradient at 0 is 0.
+// Relu returns x where it is not negative and 0 elsewhere. It keeps -0, and its gradient at 0 is 0.
 //
 //tensor:forms InPlace:F
 func (x *Tensor) Relu() *Tensor { return reluOp.Apply([]*Tensor{x}) }
@@ -49,7 +49,7 @@ func (x *Tensor) Relu() *Tensor { return reluOp.Apply([]*Tensor{x}) }
 //tensor:forms InPlace:F
 func (x *Tensor) Silu() *Tensor { return siluOp.Apply([]*Tensor{x}) }
 
-// Gelu returns the Gaussian error linear unit x·Φ(x), by the error function.
+// Gelu returns the Gaussian error linear unit x·Φ(x), computed with the error function.
 //
 //tensor:forms InPlace:none
 func (x *Tensor) Gelu() *Tensor { return geluOp.Apply([]*Tensor{x}) }

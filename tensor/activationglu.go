@@ -1,7 +1,7 @@
 package tensor
 
 // Glu returns the gated linear unit: the first half of x along dimension dim times the sigmoid of
-// the second (Y. Dauphin et al., arXiv:1612.08083). The dimension's size is even.
+// the second half (Y. Dauphin et al., arXiv:1612.08083). The dimension's size must be even.
 func (x *Tensor) Glu(dim int) *Tensor {
 	x.use("glu")
 	in := []*Tensor{x}
@@ -16,8 +16,8 @@ func (x *Tensor) Glu(dim int) *Tensor {
 	return Apply(gluFunc{(dim + rank) % rank}, x)
 }
 
-// gluFunc joins the gradients of both halves: as parts of a sum they would lose the sign of their
-// zeros.
+// gluFunc concatenates the gradients of both halves. Adding two zero-padded gradients instead would
+// turn -0 into 0.
 type gluFunc struct{ dim int }
 
 func (gluFunc) Name() string { return "glu" }

@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Activations with kinks, and those made of exponentials. At a kink, and for NaN, a gradient is
-// PyTorch's.
+// Activations with kinks, and those made of exponentials. At a kink, and for NaN, the gradient
+// equals PyTorch's.
 
 var zeroC = expr.C(0)
 
@@ -15,12 +15,12 @@ func clamp(x, lo, hi float64) float64 { return math.Min(math.Max(x, lo), hi) }
 
 func softplus(x float64) float64 { return math.Max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
 
-// activation declares a function of floating point tensors.
+// activation declares an activation for floating point tensors.
 func activation(name string, e *expr.Expr, ref func(x, p []float64) float64, grad *expr.Expr, params ...float64) *Elementwise {
 	return Declare(&Elementwise{Name: name, Arity: 1, Result: FixedFloat, Expr: e, Ref: ref, Domain: apart, Params: params, Grad: []*expr.Expr{grad}})
 }
 
-// ofNumbers has an activation take integers too, as float32.
+// ofNumbers makes an activation accept integers too, which it computes as float32.
 func ofNumbers(e *Elementwise) *Elementwise {
 	e.Result, e.NoBool = Floating, true
 	return e
@@ -32,19 +32,19 @@ const (
 	seluScale = 1.0507009873554804934193349852946
 )
 
-// belowZero is a gradient with a kink: at 0 it has the value of its left side, but, as torch's, no
-// slope there.
+// belowZero is a gradient with a kink at 0. There it is at: the value of left, but written without
+// x0. So the second derivative at 0 is 0, as in torch.
 func belowZero(left, at, right *expr.Expr) *expr.Expr {
 	return x0.Lt(zeroC).Select(left, x0.Eq(zeroC).Select(at, right))
 }
 
-// between is g for lo < x < hi, and for NaN, 0 elsewhere.
+// between is g for lo < x < hi and for NaN, and 0 elsewhere.
 func between(lo, hi, g *expr.Expr) *expr.Expr {
 	return x0.Le(lo).Or(x0.Ge(hi)).Select(zeroC, g)
 }
 
-// limit is x between lo and hi, and x itself where it equals one of them: torch's choice among
-// zeros. NaN of any of them stays.
+// limit is x limited to [lo, hi]. Where x equals lo or hi the result is x itself. That decides the
+// sign of zeros as torch does. NaN in any operand makes the result NaN.
 func limit(x, lo, hi *expr.Expr) *expr.Expr { return atMost(atLeast(x, lo), hi) }
 
 func atLeast(x, lo *expr.Expr) *expr.Expr { return x.Ge(lo).Select(x, x.Max(lo)) }
@@ -63,8 +63,8 @@ var (
 		},
 		x0.Mul(p0).Gt(p1).Select(x1, x1.Mul(x0.Mul(p0).Sigmoid())), 2, 7))
 	softsignOp = ofNumbers(activation("softsign", x0.Div(unit.Add(x0.Abs())), ref1(func(x float64) float64 { return x / (1 + math.Abs(x)) }),
-		// torch has g/(1+|x|)·(1 - |x|/(1+|x|)): 0 where 1 is lost in float64 too, and NaN at ±∞,
-		// as x - x
+		// torch computes g/(1+|x|)·(1 - |x|/(1+|x|)). That is 0 where |x| is so large that 1+|x| =
+		// |x| even in float64, and NaN at ±∞. x - x gives both.
 		x0.Abs().Ge(expr.C(1<<53)).Select(x0.Sub(x0), x1.Div(unit.Add(x0.Abs())).Div(unit.Add(x0.Abs())))))
 	leakyReluOp = activation("leaky_relu", x0.Gt(zeroC).Select(x0, x0.Mul(p0)), refP(func(x, a float64) float64 { return math.Max(x, 0) + a*math.Min(x, 0) }),
 		x0.Gt(zeroC).Select(x1, x1.Mul(p0)), 0.1)
@@ -96,10 +96,10 @@ var (
 		}
 		return x
 	}), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
-	// +0, or NaN
+	// The last branch gives +0 for numbers, and NaN for NaN.
 	softshrinkOp = activation("softshrink", x0.Gt(p0).Select(x0.Sub(p0), x0.Lt(p0.Neg()).Select(x0.Add(p0), x0.Mul(zeroC).Add(zeroC))),
 		refP(func(x, a float64) float64 { return x - clamp(x, -a, a) }), x0.Ge(p0.Neg()).And(x0.Le(p0)).Select(zeroC, x1), 0.5)
-	// +0, as the difference in torch
+	// Adding zero turns -0 into +0, as torch's subtraction does.
 	tanhshrinkOp = ofNumbers(activation("tanhshrink", x0.Sub(x0.Tanh()), ref1(func(x float64) float64 { return x - math.Tanh(x) }), x1.Mul(x0.Tanh().Mul(x0.Tanh())).Add(zeroC)))
 	thresholdOp  = Declare(&Elementwise{Name: "threshold", Arity: 1, NoBool: true, Expr: x0.Le(p0).Select(p1, x0), Domain: wide, Params: []float64{1, 7},
 		Ref: func(x, p []float64) float64 {
@@ -110,7 +110,7 @@ var (
 		}, Grad: []*expr.Expr{x0.Le(p0).Select(zeroC, x1)}})
 )
 
-// Softplus returns log(1+exp(β·x))/β, and x where β·x is above the threshold; torch's defaults are
+// Softplus returns log(1+exp(β·x))/β, and x where β·x is above the threshold. torch's defaults are
 // Softplus(1, 20).
 func (x *Tensor) Softplus(beta, threshold float64) *Tensor {
 	if beta == 0 {
@@ -119,16 +119,16 @@ func (x *Tensor) Softplus(beta, threshold float64) *Tensor {
 	return softplusOp.Apply([]*Tensor{x}, beta, threshold)
 }
 
-// Softsign returns x/(1+|x|), in float32 for integers; as in torch its gradient at ±Inf is NaN.
+// Softsign returns x/(1+|x|), in float32 for integers. As in torch its gradient at ±Inf is NaN.
 func (x *Tensor) Softsign() *Tensor { return softsignOp.Apply([]*Tensor{x}) }
 
-// LeakyRelu returns x where it is positive and slope·x elsewhere; its gradient at 0 is slope.
+// LeakyRelu returns x where it is positive and slope·x elsewhere. Its gradient at 0 is slope.
 //
 //tensor:forms InPlace:F
 func (x *Tensor) LeakyRelu(slope float64) *Tensor { return leakyReluOp.Apply([]*Tensor{x}, slope) }
 
-// PRelu returns x where it is positive and w·x elsewhere. w has one element, or one for each
-// channel of x, dimension 1. The gradient of x at 0 is w.
+// PRelu returns x where it is positive and w·x elsewhere. w holds either one element or one for
+// each channel of x, which is dimension 1. The gradient of x at 0 is w.
 func (x *Tensor) PRelu(w *Tensor) *Tensor {
 	in := []*Tensor{x, w}
 	youngest("prelu", in)
@@ -171,13 +171,13 @@ func (x *Tensor) Selu() *Tensor { return seluOp.Apply([]*Tensor{x}) }
 //tensor:forms InPlace:F
 func (x *Tensor) Mish() *Tensor { return mishOp.Apply([]*Tensor{x}) }
 
-// Relu6 returns x limited to [0, 6]; its gradient at both is 0.
+// Relu6 returns x limited to [0, 6]. Its gradient at 0 and at 6 is 0.
 //
 //tensor:forms InPlace:F
 func (x *Tensor) Relu6() *Tensor { return relu6Op.Apply([]*Tensor{x}) }
 
-// Hardtanh returns x limited to [lo, hi]; its gradient at both is 0. For integers, which stay
-// integers, lo and hi lose their fractions.
+// Hardtanh returns x limited to [lo, hi]. Its gradient at lo and at hi is 0. Integers stay
+// integers: lo and hi then lose their fractions.
 func (x *Tensor) Hardtanh(lo, hi float64) *Tensor {
 	x.interval(lo, hi)
 	if integral(x.dtype) {
@@ -195,7 +195,7 @@ func (x *Tensor) HardtanhInPlace(lo, hi float64) *Tensor {
 	return x.inPlace(hardtanhOp, []*Tensor{x}, lo, hi)
 }
 
-// interval refuses an empty interval for hardtanh.
+// interval panics if [lo, hi] is no interval for hardtanh.
 func (x *Tensor) interval(lo, hi float64) {
 	x.use("hardtanh")
 	if !(lo <= hi) {
@@ -203,7 +203,7 @@ func (x *Tensor) interval(lo, hi float64) {
 	}
 }
 
-// Hardsigmoid returns x/6 + ½ limited to [0, 1]; its gradient at ±3 is 0.
+// Hardsigmoid returns x/6 + ½ limited to [0, 1]. Its gradient at ±3 is 0.
 //
 //tensor:forms InPlace:F
 func (x *Tensor) Hardsigmoid() *Tensor { return hardsigmoidOp.Apply([]*Tensor{x}) }
@@ -218,7 +218,7 @@ func (x *Tensor) Hardshrink(lambda float64) *Tensor {
 	return hardshrinkOp.Apply([]*Tensor{x}, lambda)
 }
 
-// Softshrink returns x moved towards 0 by λ ≥ 0, and 0 where |x| ≤ λ.
+// Softshrink returns x moved towards 0 by λ, and 0 where |x| ≤ λ. λ must not be negative.
 func (x *Tensor) Softshrink(lambda float64) *Tensor {
 	if !(lambda >= 0) {
 		fail("softshrink", ErrValue, []*Tensor{x}, "lambda is %v, it must not be negative", lambda)
@@ -229,8 +229,8 @@ func (x *Tensor) Softshrink(lambda float64) *Tensor {
 // Tanhshrink returns x - tanh(x), in float32 for integers.
 func (x *Tensor) Tanhshrink() *Tensor { return tanhshrinkOp.Apply([]*Tensor{x}) }
 
-// Threshold returns x where it is above the threshold, and value elsewhere. Integers stay integers,
-// which must hold both as in [Tensor.Fill].
+// Threshold returns x where it is above the threshold, and value elsewhere. Integers stay integers;
+// their type must be able to hold both numbers, as for [Tensor.Fill].
 func (x *Tensor) Threshold(threshold, value float64) *Tensor {
 	threshold, value = x.takes("threshold", threshold), x.takes("threshold", value)
 	return thresholdOp.Apply([]*Tensor{x}, threshold, value)

@@ -11,11 +11,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// crossing is a program on several streams that orders nothing by hand. It trains a small network.
-// Batches are copied ahead from one page-locked buffer that is filled anew meanwhile. Half of the
-// forward pass, the update and the reading of activations run on streams of their own. What other
-// streams still read is freed, and its memory wanted again at once. The host waits for nothing
-// before the end. It returns all that was computed.
+// crossing is a program on several streams without any explicit ordering. It trains a small
+// network. It copies batches in advance from one page-locked buffer, and fills the buffer again
+// meanwhile. Half of the forward pass, the update and the reading of activations run on separate
+// streams. It frees memory that other streams still read, and allocates the same amount again at
+// once. The host waits only at the end. crossing returns all computed values.
 func crossing(dev device.Device, first, second, copies device.Stream) (seen []float32, err error) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -37,7 +37,7 @@ func crossing(dev device.Device, first, second, copies device.Stream) (seen []fl
 				return y
 			}
 			ahead := func(i int) *tensor.Tensor {
-				host.Fill(float64(i) * 0.25) // while the copy before may not have begun
+				host.Fill(float64(i) * 0.25) // the previous copy may not have begun
 				return on(s, copies, func(c *tensor.Scope) *tensor.Tensor { return host.In(c).To(dev, tensor.NonBlocking()) })
 			}
 			var results []*tensor.Tensor
@@ -49,12 +49,12 @@ func crossing(dev device.Device, first, second, copies device.Stream) (seen []fl
 				}
 				kept := on(s, first, func(a *tensor.Scope) *tensor.Tensor {
 					h := x.In(a).AddScalar(0.5).MatMul(w1).Tanh()
-					x.Free() // memory of the stream of the copies
+					x.Free() // memory that was allocated on the stream of the copies
 					y := on(a, second, func(b *tensor.Scope) *tensor.Tensor { return h.In(b).MatMul(w2).Softmax(-1) })
 					temporary := y.Detach().Exp()
 					read := on(a, copies, func(c *tensor.Scope) *tensor.Tensor { return temporary.In(c).CumSum(0).Sum(1) })
 					temporary.Free()
-					a.Full(777, n, n) // gets its memory
+					a.Full(777, n, n) // gets the memory just freed
 					loss := y.Square().Sum()
 					loss.Backward()
 					on(a, second, func(c *tensor.Scope) *tensor.Tensor {
@@ -77,8 +77,8 @@ func crossing(dev device.Device, first, second, copies device.Stream) (seen []fl
 	return seen, err
 }
 
-// cross runs the program on a fresh emulated GPU whose streams run in an order that the seed draws,
-// on one stream with seed 0.
+// cross runs the program on a fresh emulated GPU. The seed decides the order in which its streams
+// run. With seed 0 there is only one stream.
 func cross(t *testing.T, seed int) ([]float32, error) {
 	t.Helper()
 	gpus, err := cuda.Emulate(fmt.Sprintf("emulate,mem=4MiB,seed=%d", seed))
@@ -101,8 +101,8 @@ func cross(t *testing.T, seed int) ([]float32, error) {
 	return seen, err
 }
 
-// In whatever order the rules of streams allow, the program computes the same bits: in 1000
-// schedules with FLAMBEAU_SOAK.
+// The program computes the same bits in every order that the rules of streams allow. With
+// FLAMBEAU_SOAK it tries 1000 schedules.
 func TestAnyScheduleGivesTheSame(t *testing.T) {
 	n := 16
 	switch {
@@ -123,8 +123,8 @@ func TestAnyScheduleGivesTheSame(t *testing.T) {
 	t.Logf("%d schedules", n)
 }
 
-// The test above notices what is missing: without the waits between streams, or where memory is
-// reused without regard to those that read it, some schedule gives something else.
+// The test above notices missing order. It must fail in some schedule without the waits between
+// streams, and also if memory is reused while other streams may read it.
 func TestSchedulesFindMissingOrder(t *testing.T) {
 	want, err := cross(t, 0)
 	if err != nil {

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// ErrAnomaly is the kind of error that [DetectAnomaly] raises; errors.As finds the [Anomaly].
+// ErrAnomaly is the kind of error that [DetectAnomaly] raises. errors.As finds the [Anomaly] in it.
 var ErrAnomaly = errors.New("not a number")
 
 // An AnomalyCheck is something that [DetectAnomaly] looks for besides NaN in gradients.
 type AnomalyCheck uint8
 
 const (
-	// AnomalyInf takes infinities for anomalies too.
+	// AnomalyInf reports infinities as anomalies too.
 	AnomalyInf AnomalyCheck = 1 << iota
 	// AnomalyForward checks the results of ops as well, so that the first NaN is found where it
 	// arises.
@@ -22,11 +22,11 @@ const (
 	anomalyGrad AnomalyCheck = 1 << 7
 )
 
-// DetectAnomaly makes a scope look for the first NaN: torch.autograd.detect_anomaly. It records the
-// call site of every op, and every gradient that an op's VJP returns is checked when Backward or
-// [Gradients] starts from a result of the scope. What is found panics with an *[Error] that wraps
-// an [Anomaly]: which op's gradient it is, by which operand, and where the op was called. Each
-// check waits for the device, so this is for finding a mistake.
+// DetectAnomaly makes a scope look for the first NaN, as torch.autograd.detect_anomaly does. It
+// records the call site of every op. When Backward or [Gradients] starts from a result of the
+// scope, every gradient that an op's VJP returns is checked. A NaN panics with an *[Error] that
+// wraps an [Anomaly]. The Anomaly names the op, the operand whose gradient is NaN, and where the op
+// was called. Each check waits for the device, so use this only to find a mistake.
 func DetectAnomaly(also ...AnomalyCheck) Option {
 	return func(m *modes) {
 		m.sites = true
@@ -39,14 +39,14 @@ func DetectAnomaly(also ...AnomalyCheck) Option {
 
 // An Anomaly says where a NaN, or an infinity, was first seen.
 type Anomaly struct {
-	Op      string // the op whose result or gradient it is
-	Operand int    // by which operand's gradient; -1 for the result of the op
-	// file:line of the call of the op, "" if it was called in a scope without DetectAnomaly or
-	// RecordSites
+	Op      string // the op whose result or gradient has the NaN or infinity
+	Operand int    // the operand whose gradient it is; -1 for the result of the op
+	// file:line of the call of the op. It is "" if the op was called in a scope without
+	// DetectAnomaly or RecordSites.
 	Site  string
-	Index []int   // of the first element
-	Value float64 // of that
-	Count int     // of such elements
+	Index []int   // position of the first such element
+	Value float64 // its value
+	Count int     // number of such elements
 }
 
 func (a *Anomaly) Error() string {
@@ -69,7 +69,8 @@ func (a *Anomaly) Error() string {
 // Unwrap returns [ErrAnomaly].
 func (a *Anomaly) Unwrap() error { return ErrAnomaly }
 
-// anomaly looks for what the checks forbid in x, and returns nil if there is none.
+// anomaly searches x for a NaN, or also for an infinity if checks say so. It returns nil if it
+// finds none.
 func (x *Tensor) anomaly(checks AnomalyCheck) *Anomaly {
 	if !x.dtype.IsFloat() || x.Size() == 0 {
 		return nil
@@ -104,7 +105,7 @@ func (x *Tensor) anomaly(checks AnomalyCheck) *Anomaly {
 	return a
 }
 
-// anomalous panics if d, the gradient that n gives its operand i, is an anomaly.
+// anomalous panics if d, the gradient that n's VJP returned for its operand i, has an anomaly.
 func (e *engine) anomalous(n *node, i int, d *Tensor) {
 	a := d.anomaly(e.checks)
 	if a == nil {
@@ -126,8 +127,8 @@ func (e *engine) anomalous(n *node, i int, d *Tensor) {
 	panic(err)
 }
 
-// inspect panics if y, the result of op on in, is an anomaly. It is called where the scope asks for
-// [AnomalyForward].
+// inspect panics if y, the result of op applied to in, has an anomaly. Ops call it where the scope
+// asks for [AnomalyForward].
 func (y *Tensor) inspect(op string, checks AnomalyCheck, in []*Tensor) {
 	a := y.anomaly(checks)
 	if a == nil {
@@ -136,7 +137,8 @@ func (y *Tensor) inspect(op string, checks AnomalyCheck, in []*Tensor) {
 	a.Op, a.Site = op, deepSite().String()
 	err := newError(op, a, in, a.Error())
 	for i, t := range in {
-		if t != y && t.anomaly(checks) != nil { // y itself: it was overwritten
+		// y itself is an operand of an op in place, which has overwritten it
+		if t != y && t.anomaly(checks) != nil {
 			err.hint("operand %d has it already", i)
 			break
 		}

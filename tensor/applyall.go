@@ -2,27 +2,28 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/shape"
 
-// A FunctionAll is a differentiable operation with several results, which are on one device: a
-// torch.autograd.Function that returns a tuple. It may be an [Autocaster] and a [DeviceCrosser].
+// A FunctionAll is a differentiable operation with several results on one device, like a
+// torch.autograd.Function that returns a tuple. It may also be an [Autocaster] and a
+// [DeviceCrosser].
 type FunctionAll interface {
 	// Name is the operation's name in messages.
 	Name() string
-	// Forward computes the results, which are of one floating point type and at least one. It runs
-	// without recording a graph; intermediates die when it returns. What it saves of operands and
-	// results keeps its place in the graph, so that VJP can be differentiated.
+	// Forward computes at least one result. All results have one floating point type. It runs
+	// without recording a graph, and its intermediate tensors are freed when it returns. Operands
+	// and results that it saves keep their place in the graph, so that VJP can be differentiated.
 	Forward(c *Context, in []*Tensor) []*Tensor
-	// VJP returns the gradient of each operand, given those of all results, which are zeros for a
-	// result that the loss does not depend on; nil for none.
+	// VJP returns the gradient of each operand, nil for an operand without one. g holds the
+	// gradients of all results. The gradient of a result that the loss does not depend on is zeros.
 	VJP(c *Context, g []*Tensor) []*Tensor
 }
 
 // ApplyAll runs f on in and returns its results, which belong to the youngest scope among the
-// operands. They are views of one memory, that is free when the last of them is, and an op in place
-// on one of them counts as a change of all.
+// operands. The results are views of one memory, which is freed when the last of them is freed. An
+// op in place on one result counts as a change of all results.
 func ApplyAll(f FunctionAll, in ...*Tensor) []*Tensor {
 	p := &resultsOf{f: f}
 	y := Apply(p, in...)
-	defer y.Free() // the results hold it
+	defer y.Free() // the results keep its memory
 	out := make([]*Tensor, len(p.shapes))
 	for i := range out {
 		out[i] = p.part(y, i)
@@ -30,12 +31,13 @@ func ApplyAll(f FunctionAll, in ...*Tensor) []*Tensor {
 	return out
 }
 
-// resultsOf is a FunctionAll with its results behind one another. It is of one call.
+// resultsOf makes a Function from a FunctionAll. Its one result holds all results, one after the
+// other. It serves one call.
 type resultsOf struct {
 	f      FunctionAll
 	shapes []shape.Dims
 	starts []int
-	saved  map[int]int // which of the saved values are results, and which
+	saved  map[int]int // for each saved value that is a result: the number of the result
 }
 
 func (p *resultsOf) Name() string { return p.f.Name() }
@@ -52,13 +54,13 @@ func (p *resultsOf) CrossesDevices() bool {
 	return ok && f.CrossesDevices()
 }
 
-// part is result i in y.
+// part returns the view of result i in y.
 func (p *resultsOf) part(y *Tensor, i int) *Tensor {
 	flat := y.Narrow(0, p.starts[i], p.shapes[i].Size())
 	if p.shapes[i].Rank() == 1 {
 		return flat
 	}
-	defer flat.Free() // the view holds it
+	defer flat.Free() // the view keeps its memory
 	return flat.View(p.shapes[i].Slice()...)
 }
 

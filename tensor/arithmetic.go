@@ -41,7 +41,7 @@ var (
 	subOp = Declare(&Elementwise{Name: "sub", Arity: 2, Expr: x0.Sub(x1), Ref: ref2(minus), Domain: wide})
 	mulOp = Declare(&Elementwise{Name: "mul", Arity: 2, Expr: x0.Mul(x1), Ref: ref2(times), Domain: wide})
 	divOp = Declare(&Elementwise{Name: "div", Arity: 2, Result: Floating, Expr: x0.Div(x1), Ref: ref2(over), Domain: nonZero(),
-		// torch: -g·((x/y)/y) for the divisor
+		// torch computes -g·((x/y)/y) for the divisor
 		Grad: []*expr.Expr{x2.Div(x1), x2.Neg().Mul(x0.Div(x1).Div(x1))}})
 
 	addScalarOp  = Declare(&Elementwise{Name: "add_scalar", Arity: 1, Expr: x0.Add(p0), Ref: refP(plus), Domain: wide, Params: []float64{1.5}})
@@ -83,9 +83,8 @@ func (x *Tensor) Mul(y *Tensor) *Tensor { return mulOp.Apply([]*Tensor{x, y}) }
 //tensor:forms Scalar RScalar InPlace ScalarInPlace
 func (x *Tensor) Div(y *Tensor) *Tensor { return divOp.Apply([]*Tensor{x, y}) }
 
-// scalar applies op with a scalar. As in torch the number promotes a tensor of a lower class: bool
-// becomes int64 by a whole number, integers and bool become float32 by one with a fraction, by NaN
-// and by infinities.
+// scalar applies op with a scalar. As in torch a number of a higher class promotes the tensor. A
+// whole number makes bool int64. A fraction, NaN or an infinity makes bool and integers float32.
 func (x *Tensor) scalar(op *Elementwise, v ...float64) *Tensor {
 	x.use(op.called())
 	if !x.dtype.IsFloat() && op.Result == Promoted {
@@ -113,12 +112,12 @@ func (x *Tensor) SubScalarInPlace(v float64) *Tensor { return x.AddScalarInPlace
 //tensor:forms InPlace
 func (x *Tensor) Neg() *Tensor { return negOp.Apply([]*Tensor{x}) }
 
-// Abs returns |x|; its gradient at 0 is 0.
+// Abs returns |x|. Its gradient at 0 is 0.
 //
 //tensor:forms InPlace
 func (x *Tensor) Abs() *Tensor { return absOp.Apply([]*Tensor{x}) }
 
-// Square returns x²; that of bool is int64.
+// Square returns x². The square of bool is int64.
 //
 //tensor:forms InPlace
 func (x *Tensor) Square() *Tensor {

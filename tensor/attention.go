@@ -9,35 +9,35 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// AttentionOptions are what [ScaledDotProductAttention] may be told; the zero value is torch's
-// default.
+// AttentionOptions are the options of [ScaledDotProductAttention]. The zero value has torch's
+// defaults.
 type AttentionOptions struct {
-	// Mask, broadcast to [..., queries, keys], is of bool, true where a query attends to a key, or
-	// of floating point and added to the scores.
+	// Mask broadcasts to [..., queries, keys]. A bool mask is true where a query may attend to a
+	// key. A floating point mask is added to the scores.
 	Mask *Tensor
-	// Causal lets query i attend to the keys 0 … i only, also where there are not as many keys as
-	// queries. It goes with Mask and Lengths, where torch refuses a mask: a key counts that all
-	// of them leave, and a mask of keys alone stays as small as it is.
+	// Causal lets query i attend only to the keys 0 … i, also where there are fewer keys than
+	// queries. It may be combined with Mask and Lengths; torch refuses a mask. A query then attends
+	// to the keys that all of them allow. So a mask of keys alone needs no causal part.
 	Causal bool
-	// Dropout is the probability with which a weight is dropped. Give 0 outside of training: it is
-	// not switched off by itself.
+	// Dropout is the probability with which a weight is dropped. Pass 0 outside of training:
+	// nothing else switches it off.
 	Dropout float64
-	// Scale multiplies the products of queries and keys; 0 stands for 1/√features.
+	// Scale multiplies the products of queries and keys; 0 means 1/√features.
 	Scale float64
-	// GroupedHeads lets several neighbouring heads of queries share one of keys and values: [...,
-	// h·g, queries, features] with [..., h, keys, features]. torch's enable_gqa.
+	// GroupedHeads lets g neighbouring heads of queries share one head of keys and values: queries
+	// are [..., h·g, queries, features], keys [..., h, keys, features]. It is torch's enable_gqa.
 	GroupedHeads bool
-	// Lengths, int64 [batch], is how many keys each sample of [batch, heads, length, features] has.
-	// Queries do not see those behind; a length that is not positive leaves none. It goes with Mask
-	// and Causal, and costs less than a mask that says the same.
+	// Lengths, int64 [batch], is the number of keys of each sample of [batch, heads, length,
+	// features]. Queries do not attend to later keys. A length that is not positive leaves no keys.
+	// Lengths may be combined with Mask and Causal, and costs less than an equivalent mask.
 	Lengths *Tensor
 }
 
-// attentionFunc is attention over queries, keys, values and, if there are any, a mask and lengths.
+// attentionFunc is attention over queries, keys, values, an optional mask and optional lengths.
 type attentionFunc struct {
 	scale           float64
 	causal          bool
-	groups          int // heads of queries for one of keys
+	groups          int // heads of queries that share one head of keys
 	masked, lengths bool
 	weights         shape.Dims // [..., queries, keys]
 	drop            *dropoutFunc
@@ -68,8 +68,9 @@ func (f *attentionFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// dropped is what dropout leaves of x, [..., queries, keys]. Numbers are drawn for rows of whole
-// blocks, so that kernels find a row's block by its first number.
+// dropped applies dropout to x, [..., queries, keys]. It draws random numbers for rows padded to a
+// multiple of 4, so that a row begins with a whole block of the generator. Kernels can then compute
+// where a row's numbers begin.
 func (f *attentionFunc) dropped(x *Tensor) *Tensor {
 	n := x.Dim(-1)
 	if n%4 == 0 {
@@ -80,8 +81,8 @@ func (f *attentionFunc) dropped(x *Tensor) *Tensor {
 	})
 }
 
-// fold joins the heads of queries that share one of keys: [..., h·g, n, m] becomes [..., h, g·n,
-// m].
+// fold joins the heads of queries that share one head of keys: [..., h·g, n, m] becomes [..., h,
+// g·n, m].
 func (f *attentionFunc) fold(x *Tensor) *Tensor {
 	if f.groups == 1 {
 		return x
@@ -100,13 +101,14 @@ func (f *attentionFunc) unfold(x *Tensor) *Tensor {
 }
 
 var (
-	// Masks add minus infinity, so that a score of NaN or infinity shows, as in torch.
+	// Masking adds minus infinity to a score. So a score of NaN or +infinity still shows, as in
+	// torch.
 	maskOp      = &Elementwise{Name: "scaled_dot_product_attention", Arity: 2, Expr: x1.Ne(zeroC).Select(x0, x0.Add(expr.C(math.Inf(-1)))), Fixed: 2, Grad: []*expr.Expr{x2, nil}}
 	attentionOp = &Elementwise{Name: "scaled_dot_product_attention", Arity: 2, Expr: x0.Add(x1)}
 )
 
-// chances returns softmax(scale·q·kᵀ + mask), [..., queries, keys]. Its type is the one in which
-// the operands are computed: float32 for 16-bit floats. A row that may see no key is 0.
+// chances returns softmax(scale·q·kᵀ + mask), [..., queries, keys]. Its type is the one that the op
+// computes in: float32 for 16-bit floats. The row of a query that may attend to no key is 0.
 func (f *attentionFunc) chances(s *Scope, in []*Tensor) *Tensor {
 	return within(s, func(c *Scope) *Tensor {
 		q, k := in[0].In(c), in[1].In(c)
@@ -125,7 +127,7 @@ func (f *attentionFunc) chances(s *Scope, in []*Tensor) *Tensor {
 			apply(maskOp, m.Arange(n).Le(m.Arange(scores.Dim(-2)).Unsqueeze(1)))
 		}
 		if f.lengths {
-			// [batch, heads, queries, keys], as Lengths says.
+			// The weights are [batch, heads, queries, keys], as Lengths requires.
 			apply(maskOp, c.On(q.st.dev).Typed(dtype.I64).Arange(n).Lt(in[len(in)-1].In(c).reshape(shape.Of(f.weights.At(0), 1, 1, 1))))
 		}
 		if f.masked {
@@ -142,7 +144,8 @@ func (f *attentionFunc) chances(s *Scope, in []*Tensor) *Tensor {
 		if c.modes.noGrad {
 			return scores.Softmax(-1).MaskedFillInPlace(nothing, 0)
 		}
-		// A softmax of NaN has a second derivative of NaN, whatever the first one becomes.
+		// Softmax of a row of -Inf is NaN. Its second derivative is NaN too, even if the first
+		// derivative is masked. So such rows are filled with 0 before softmax too.
 		return scores.MaskedFill(nothing, 0).Softmax(-1).MaskedFill(nothing, 0)
 	})
 }
@@ -158,7 +161,7 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		return grads
 	}
 	s, t := c.Scope(), q.dtype.Compute()
-	p := f.chances(s, in) // with its place in the graph, if there is one
+	p := f.chances(s, in) // recorded in the graph if s records one
 	g = f.fold(g.Cast(t))
 	if c.Needs(2) {
 		grads[2] = within(s, func(c *Scope) *Tensor {
@@ -172,7 +175,7 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	d := within(s, func(c *Scope) *Tensor {
 		d := f.unfold(g.In(c).MatMul(v.In(c).Cast(t).T()))
 		if d.layout.Shape != p.layout.Shape {
-			d = d.sumTo(p.layout.Shape) // values of more batches than the weights
+			d = d.sumTo(p.layout.Shape) // values may have more batches than the weights
 		}
 		if f.drop != nil {
 			d = f.dropped(d)
@@ -193,22 +196,23 @@ func (f *attentionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// ScaledDotProductAttention returns softmax(scale·q·kᵀ + mask)·v for queries q [..., queries,
-// features], keys k [..., keys, features] and values v [..., keys, values]: [..., queries, values]
-// (A. Vaswani et al., arXiv:1706.03762). The dimensions before are batches and heads, broadcast
-// together, or with GroupedHeads shared among heads. All have one floating point type; 16-bit
-// floats are computed in float32 and rounded once; a GPU also rounds the weights to their type
-// before they meet the values. A query that attends to no key at all gives 0, with gradients of 0,
-// as in torch.
+// ScaledDotProductAttention returns softmax(scale·q·kᵀ + mask)·v, which is [..., queries, values]
+// (A. Vaswani et al., arXiv:1706.03762). Queries q are [..., queries, features], keys k [..., keys,
+// features] and values v [..., keys, values]. The leading dimensions are batches and heads. They
+// broadcast together, or share heads as GroupedHeads says. All operands have one floating point
+// type. 16-bit floats are computed in float32 and rounded once. A GPU also rounds the weights to
+// their type before it multiplies them by the values. If a query may attend to no key, its result
+// and its gradients are 0, as in torch.
 //
-// A device with kernels of its own for it, as the CPU has, goes by blocks of queries and keys, and
-// holds the weights of these only. So does the gradient, which computes weights again from queries,
-// keys and a number for each query (T. Dao et al., arXiv:2205.14135). Memory is linear in the
-// length then, and the result lies in memory in the order of the queries' dimensions.
+// A device with attention kernels, such as the CPU, works by blocks of queries and keys. It holds
+// the weights of one block only. The gradient does so too. It computes the weights again from
+// queries, keys and one number for each query (T. Dao et al., arXiv:2205.14135). The memory is then
+// linear in the length. The result's dimensions then have the same order in memory as the queries'
+// dimensions.
 //
-// Elsewhere the weights of all queries and keys are in memory at once while the op or its gradient
-// is computed, twice for a moment. They are not kept in between. That holds also for float64, for a
-// mask that requires a gradient, and for second derivatives.
+// On other devices the weights of all queries and keys are in memory while the op or its gradient
+// is computed, for a moment even twice. They are freed between the two passes. This also holds for
+// float64, for a mask that requires a gradient, and for second derivatives.
 func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	const op = "scaled_dot_product_attention"
 	if y := underAutocast(op, AutocastLow, func(in []*Tensor) *Tensor {
@@ -232,7 +236,7 @@ func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	if o.Scale == 0 {
 		f.scale = 1 / math.Sqrt(float64(q.Dim(-1)))
 		if q.Dim(-1) == 0 {
-			f.scale = 1 // of products that are 0
+			f.scale = 1 // every product is 0 then
 		}
 	}
 	if o.Dropout > 0 {
@@ -242,7 +246,7 @@ func ScaledDotProductAttention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	return Apply(f, in...)
 }
 
-// check finds out the grouping and returns the shape of the weights.
+// check checks the operands, sets f.groups and returns the shape of the weights.
 func (f *attentionFunc) check(in []*Tensor, o AttentionOptions) shape.Dims {
 	const op = "scaled_dot_product_attention"
 	q, k, v := in[0], in[1], in[2]
@@ -306,7 +310,7 @@ func (f *attentionFunc) check(in []*Tensor, o AttentionOptions) shape.Dims {
 	return weights
 }
 
-// broadcast returns the shape of the weights, after checking that batches and heads fit.
+// broadcast checks that batches and heads fit, and returns the shape of the weights.
 func (f *attentionFunc) broadcast(in []*Tensor) shape.Dims {
 	const op = "scaled_dot_product_attention"
 	q, k, v := in[0], in[1], in[2]
@@ -316,7 +320,7 @@ func (f *attentionFunc) broadcast(in []*Tensor) shape.Dims {
 		hq = hq.With(hq.Rank()-1, k.Dim(-3))
 	}
 	sh, _, ok := shape.Broadcast(hq, head(k))
-	if ok { // values may have more of them than the weights
+	if ok { // values may have more batches and heads than the weights
 		_, _, ok = shape.Broadcast(sh, head(v))
 	}
 	if !ok {
@@ -332,11 +336,12 @@ func (f *attentionFunc) broadcast(in []*Tensor) shape.Dims {
 	return sh.Append(q.Dim(-2)).Append(k.Dim(-2))
 }
 
-// ALiBi returns what attention with linear biases adds to the scores, [heads, queries, keys]: -m·|i
-// - j| for query i and key j, where the queries are at the end of the keys' positions (O. Press et
-// al., arXiv:2108.12409). The slopes m of n heads are 2^(-8/n), 2^(-16/n) …. Where n is no power of
-// two they are those of the power below, followed by every second one of the power above, as in the
-// authors' code. For causal attention fill the bias above the diagonal with -Inf: it is a Mask of
+// ALiBi returns the biases that attention with linear biases adds to the scores, [heads, queries,
+// keys] (O. Press et al., arXiv:2108.12409). The bias is -m·|i - j| for query i and key j, where
+// the last query has the position of the last key. The slopes m of n heads are 2^(-8/n), 2^(-16/n)
+// …. If n is no power of two, they are the slopes for the next lower power of two, followed by
+// every second slope for the next higher one, as in the authors' code. For causal attention fill
+// the bias above the diagonal with -Inf. Pass the result as the Mask of
 // [ScaledDotProductAttention].
 func (m Maker) ALiBi(heads, queries, keys int) *Tensor {
 	const op = "alibi"

@@ -6,13 +6,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// attentionOperands are what a device's kernels take, of four dimensions, in type t.
+// attentionOperands are the operands of a device's attention kernel, each with four dimensions.
 type attentionOperands struct {
 	q, k, v, mask, lengths, numbers *Tensor
 }
 
-// kernelTypes are the types that a device is asked to attend in: the operands' own first, which
-// needs no copies.
+// kernelTypes are the types in which a device may compute attention, in the order of preference.
+// The operands' own type is first, because it needs no copies.
 func kernelTypes(t dtype.Type) []dtype.Type {
 	if w := t.Compute(); w != t {
 		return []dtype.Type{t, w}
@@ -20,8 +20,8 @@ func kernelTypes(t dtype.Type) []dtype.Type {
 	return []dtype.Type{t}
 }
 
-// full returns the shapes of queries, keys, values and result with all batches and heads. ok is
-// false where values have more of them than the weights.
+// full returns the shapes of queries, keys, values and result, expanded to all batches and heads.
+// ok is false if values have more batches or heads than the weights, or if there are no keys.
 func (f *attentionFunc) full(in []*Tensor) (q, k, v, y shape.Dims, ok bool) {
 	r := f.weights.Rank()
 	heads := f.weights.Head(r - 2)
@@ -36,7 +36,8 @@ func (f *attentionFunc) full(in []*Tensor) (q, k, v, y shape.Dims, ok bool) {
 	return q, k, v, y, ok && keys > 0
 }
 
-// fourDims is [batch, heads, length, features] of a shape of at least two dimensions.
+// fourDims joins the leading dimensions of s, which has at least two, to get [batch, heads, length,
+// features].
 func fourDims(s shape.Dims) shape.Dims {
 	r := s.Rank()
 	heads := 1
@@ -46,7 +47,8 @@ func fourDims(s shape.Dims) shape.Dims {
 	return shape.Of(s.Head(max(r-3, 0)).Size(), heads, s.At(r-2), s.At(r-1))
 }
 
-// asFour is what x will be as an operand of type t of four dimensions, after it is expanded to s.
+// asFour describes x as a kernel's operand of type t and four dimensions, expanded to s. Its layout
+// is the layout of the tensor that four returns, but nothing is copied yet.
 func (x *Tensor) asFour(t dtype.Type, s shape.Dims) device.View {
 	if x.dtype == t {
 		if l, ok := x.layout.Expand(s); ok {
@@ -58,12 +60,13 @@ func (x *Tensor) asFour(t dtype.Type, s shape.Dims) device.View {
 	return resultOf(t, fourDims(s))
 }
 
-// four is x as such an operand: a view, where x has this type and not more than four dimensions.
+// four returns x as a kernel's operand of type t and four dimensions, expanded to s. It is a view
+// if x has type t already and its leading dimensions can be joined without a copy.
 func (x *Tensor) four(c *Scope, t dtype.Type, s shape.Dims) *Tensor {
 	return x.In(c).Cast(t).expand(s).reshape(fourDims(s))
 }
 
-// maskType is the type that kernels take a mask in.
+// maskType is the type in which kernels read a mask.
 func maskType(mask *Tensor, t dtype.Type) dtype.Type {
 	if m := mask.dtype; m == dtype.Bool || m == dtype.F32 || m == t {
 		return m
@@ -71,7 +74,7 @@ func maskType(mask *Tensor, t dtype.Type) dtype.Type {
 	return t.Compute()
 }
 
-// weighing is how weights come about, with views that have no buffers yet.
+// weighing describes how a kernel computes the weights. Its views have no buffers yet.
 func (f *attentionFunc) weighing(in []*Tensor, t dtype.Type, numbers *Tensor) device.Weighing {
 	w := device.Weighing{Scale: f.scale, Causal: f.causal}
 	if f.masked {
@@ -89,7 +92,8 @@ func (f *attentionFunc) weighing(in []*Tensor, t dtype.Type, numbers *Tensor) de
 	return w
 }
 
-// numbers is what a captured step draws its dropout from, nil where there is none.
+// numbers returns the tensor from which a captured step reads the seed and offset of its dropout.
+// It is nil without dropout and outside of a capture.
 func (f *attentionFunc) numbers(s *Scope, dev device.Device) *Tensor {
 	if f.drop == nil {
 		return nil
@@ -97,7 +101,7 @@ func (f *attentionFunc) numbers(s *Scope, dev device.Device) *Tensor {
 	return s.numbers(f.drop.seed, dev)
 }
 
-// operands are those of a kernel in scope c.
+// operands returns the operands of a kernel, made in scope c.
 func (f *attentionFunc) operands(c *Scope, in []*Tensor, t dtype.Type, numbers *Tensor) (a attentionOperands) {
 	q, k, v, _, _ := f.full(in)
 	a = attentionOperands{q: in[0].four(c, t, q), k: in[1].four(c, t, k), v: in[2].four(c, t, v), numbers: numbers}
@@ -110,7 +114,7 @@ func (f *attentionFunc) operands(c *Scope, in []*Tensor, t dtype.Type, numbers *
 	return a
 }
 
-// viewOrNone is the operand of x, absent for nil.
+// viewOrNone returns x as an operand, and the zero View for nil.
 func (x *Tensor) viewOrNone() device.View {
 	if x == nil {
 		return device.View{}
@@ -118,15 +122,15 @@ func (x *Tensor) viewOrNone() device.View {
 	return x.operand()
 }
 
-// fill puts the operands' views into a kernel's.
+// fill copies the views of the operands into the fields of a primitive.
 func (a *attentionOperands) fill(q, k, v *device.View, w *device.Weighing) {
 	*q, *k, *v = a.q.operand(), a.k.operand(), a.v.operand()
 	w.Mask, w.Lengths, w.Numbers = a.mask.viewOrNone(), a.lengths.viewOrNone(), a.numbers.viewOrNone()
 }
 
-// likewise allocates a result of shape to whose dimensions but the last lie in memory in the order
-// of those of x. Heads that are parts of a projection stay inside of the length: joining them is a
-// view.
+// likewise allocates a result of shape to. Its dimensions, except the last, have the same order in
+// memory as x's. So if the heads are parts of a projection, as in x, the heads of the result lie
+// next to each other for each position, and joining them is a view.
 func (x *Tensor) likewise(op string, s *Scope, t dtype.Type, to shape.Dims) *Tensor {
 	order := []int{0, 1, 2, 3}
 	for i := 1; i < 3; i++ {
@@ -146,8 +150,8 @@ func (x *Tensor) likewise(op string, s *Scope, t dtype.Type, to shape.Dims) *Ten
 	return alloc(op, s, x.st.dev, t, shape.Of(inMemory[:]...)).Permute(back...)
 }
 
-// fastForward runs the device's own kernel, if it has one and the operands suit it. lse is nil
-// unless a gradient will ask for it.
+// fastForward runs the device's own kernel, if it has one and the operands suit it. Otherwise it
+// returns nil. lse is nil if no gradient will need it.
 func (f *attentionFunc) fastForward(c *Context, in []*Tensor) (y, lse *Tensor) {
 	const op = "scaled_dot_product_attention"
 	fq, fk, fv, fy, ok := f.full(in)
@@ -184,8 +188,9 @@ func (f *attentionFunc) fastForward(c *Context, in []*Tensor) (y, lse *Tensor) {
 	return nil, nil
 }
 
-// fastGradient runs the device's own kernel, if it has one and the forward pass ran one; nil
-// otherwise, and where the gradient is recorded for a second one.
+// fastGradient runs the device's own kernel for the gradient. It returns nil if the device has no
+// such kernel, if the forward pass did not run its kernel, or if the gradient is recorded for
+// second derivatives.
 func (f *attentionFunc) fastGradient(c *Context, in []*Tensor, g *Tensor) []*Tensor {
 	const op = "scaled_dot_product_attention.grad"
 	n, s, q, dev := len(in), c.Scope(), in[0], in[0].st.dev

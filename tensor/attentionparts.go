@@ -8,23 +8,25 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Queries, keys and values are often the parts of one projection. Their gradients lie in one memory
-// then, as they do: that is the gradient of the projection, and nobody has to join them.
+// Queries, keys and values are often parts of one projection. Then their gradients are written into
+// one memory in the same places. That memory is the gradient of the projection, and nothing has to
+// be joined.
 
-// A projection is what queries, keys and values are the parts of: its shape, and where they lie in
-// a dense tensor of it, with four dimensions.
+// A projection describes the tensor whose parts are queries, keys and values. It holds the shape of
+// this tensor. It also holds the layout of each part in a dense tensor of this shape, with four
+// dimensions.
 type projection struct {
 	to shape.Dims
 	at [3]shape.Layout
 }
 
-// projected returns what the first three of in, of the shapes full, are all parts of; nil if that
-// is not one tensor of type t.
+// projected returns the projection whose parts are the first three of in. full holds the shapes of
+// the parts. projected returns nil if they are not the parts of one tensor of type t.
 func (c *Context) projected(in []*Tensor, full [3]shape.Dims, t dtype.Type) *projection {
 	var p projection
 	var q partial
 	var whole edge
-	base := 0 // where the whole begins in memory
+	base := 0 // offset at which the projection begins in memory
 	for i, x := range in[:3] {
 		n := c.n.inputs[i].partOf()
 		if n == nil || !c.Wants(i) || x.dtype != t || x.st != in[0].st || x.layout.Shape != full[i] {
@@ -52,8 +54,8 @@ func (c *Context) projected(in []*Tensor, full [3]shape.Dims, t dtype.Type) *pro
 	return &p
 }
 
-// results makes views of a's results, of type t and the shapes full: those in p, or without p dense
-// ones.
+// results sets the result views of a, with type t and the shapes full. Their layouts are those in
+// p. If p is nil, the layouts are dense.
 func (p *projection) results(c *Context, a *device.AttentionGrad, full [3]shape.Dims, t dtype.Type) {
 	for i, d := range []*device.View{&a.DQ, &a.DK, &a.DV} {
 		switch {
@@ -65,21 +67,21 @@ func (p *projection) results(c *Context, a *device.AttentionGrad, full [3]shape.
 	}
 }
 
-// alloc makes the results in one memory, none without p.
+// alloc allocates the three results in one memory. It returns nils if p is nil.
 func (p *projection) alloc(op string, s *Scope, dev device.Device, t dtype.Type) (d [3]*Tensor) {
 	if p == nil {
 		return d
 	}
 	whole := alloc(op, s, dev, t, p.to)
-	defer whole.Free() // the parts hold it
+	defer whole.Free() // the parts keep its memory
 	for i := range d {
 		d[i] = whole.handle(op, s, p.at[i])
 	}
 	return d
 }
 
-// partOf returns the node of the part that the gradient of e goes to through views, nil if there is
-// none.
+// partOf follows views from e back to the node that took a part of a tensor, and returns it. It is
+// nil if there is no such node.
 func (e edge) partOf() *node {
 	for e.node != nil {
 		v, ok := e.node.f.(*viewFunc)
@@ -94,8 +96,8 @@ func (e edge) partOf() *node {
 	return nil
 }
 
-// inOrder is a layout with its dimensions in the order of memory, joined where they can be: equal
-// for the same elements.
+// inOrder sorts the dimensions of a layout by their order in memory, and joins them where possible.
+// Two layouts that address the same elements become equal.
 func inOrder(l shape.Layout) shape.Layout {
 	order := make([]int, l.Shape.Rank())
 	for i := range order {
@@ -104,7 +106,7 @@ func inOrder(l shape.Layout) shape.Layout {
 	slices.SortStableFunc(order, func(a, b int) int { return l.Strides.At(b) - l.Strides.At(a) })
 	r := shape.Layout{Offset: l.Offset}
 	for _, i := range order {
-		if n := l.Shape.At(i); n != 1 { // the stride of a single entry says nothing
+		if n := l.Shape.At(i); n != 1 { // the stride of a dimension of size 1 has no meaning
 			r.Shape, r.Strides = r.Shape.Append(n), r.Strides.Append(l.Strides.At(i))
 		}
 	}

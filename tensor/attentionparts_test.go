@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The gradient of a tensor whose parts are queries, keys and values is that of the composition, and
-// no launch joins it where the parts' gradients can lie in its memory.
+// The gradient of a tensor whose parts are queries, keys and values equals the composition's. If
+// the parts' gradients can be written into one memory, no launch joins them.
 func TestAttentionGradientOfOneProjection(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -35,7 +35,7 @@ func TestAttentionGradientOfOneProjection(t *testing.T) {
 		"entries": {[]int{batch, n, 3, heads, features}, func(x *tt) (q, k, v *tt) {
 			p := x.Permute(0, 3, 1, 2, 4).Unbind(3)
 			return p[0], p[1], p[2]
-		}, 3}, // of a tensor that is not dense
+		}, 3}, // the tensor is not dense
 		"entries of a dense tensor": {[]int{batch, n, 3, heads, features}, func(x *tt) (q, k, v *tt) {
 			p := x.Unbind(2)
 			return p[0].Transpose(1, 2), p[1].Transpose(1, 2), p[2].Transpose(1, 2)

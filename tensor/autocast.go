@@ -4,56 +4,56 @@ import "github.com/flambeau-go/flambeau/dtype"
 
 // An AutocastClass says what [Autocast] does with the floating point operands of an op. Elementwise
 // ops and reductions declare it in their field Autocast, a [Function] by implementing [Autocaster].
-// The classes of the library's ops are those of torch.autocast("cuda"), on every device. Operands
-// of float64, integers and bool are never touched, nor are functions in place.
+// The classes of the library's ops are those of torch.autocast("cuda"), on every device. Autocast
+// never changes operands of float64, integers and bool, and it does not affect functions in place.
 type AutocastClass uint8
 
 // The classes.
 const (
-	// AutocastThrough leaves the operands as they are: the usual promotion decides. What the
-	// Forward of such a Function calls is autocast op by op; its VJP runs without autocast, as
-	// every VJP does.
+	// AutocastThrough leaves the operands as they are, so that the usual promotion decides. Ops
+	// that the Forward of such a Function calls are autocast one by one. Its VJP runs without
+	// autocast, as every VJP does.
 	AutocastThrough AutocastClass = iota
-	// AutocastLow casts the operands to the scope's 16-bit type: products of matrices,
-	// convolutions. As in all classes below nothing that Forward calls is autocast.
+	// AutocastLow casts the operands to the scope's 16-bit type. It is for matrix products and
+	// convolutions. As for all classes below, ops that Forward calls are not autocast.
 	AutocastLow
-	// AutocastHigh casts the operands to float32: what needs a wide range or many bits, such as
-	// exp, sums, norms and losses.
+	// AutocastHigh casts the operands to float32. It is for ops that need a wide range or many
+	// bits, such as exp, sums, norms and losses.
 	AutocastHigh
-	// AutocastWidest casts the operands to float32 if one of them is, and leaves them 16 bits wide
-	// if none is.
+	// AutocastWidest casts the operands to float32 if their floating point types differ. It leaves
+	// them as they are if all have one type.
 	AutocastWidest
-	// AutocastOff leaves the operands as they are, and so what Forward calls.
+	// AutocastOff leaves the operands as they are, also those of ops that Forward calls.
 	AutocastOff
 	// AutocastWithin is AutocastThrough with a VJP that runs under the same autocast as Forward
-	// did: torch.amp.custom_fwd without cast_inputs and torch.amp.custom_bwd.
+	// did. It is torch.amp.custom_fwd without cast_inputs, together with torch.amp.custom_bwd.
 	AutocastWithin
 )
 
-// An Autocaster is a [Function] with an autocast class; one that does not say is of class
-// [AutocastThrough]. What torch.amp.custom_fwd does with cast_inputs=torch.float32 is
-// [AutocastHigh].
+// An Autocaster is a [Function] with an autocast class. A Function that is no Autocaster has the
+// class [AutocastThrough]. torch.amp.custom_fwd with cast_inputs=torch.float32 is [AutocastHigh].
 type Autocaster interface{ Autocast() AutocastClass }
 
-// Autocast makes a scope of mixed precision, torch.autocast. Ops whose results do not suffer
-// compute in t, dtype.BF16 or dtype.F16, the others in float32. Parameters, their gradients and the
-// optimizer's state stay what they are. dtype.Invalid is [NoAutocast].
+// Autocast makes a scope use mixed precision, as torch.autocast does. Ops that tolerate low
+// precision compute in t, which is dtype.BF16 or dtype.F16, the others in float32. Parameters,
+// their gradients and the optimizer's state keep their types. dtype.Invalid is [NoAutocast].
 //
 //	tensor.Do(func(s *tensor.Scope) {
 //		loss := nn.CrossEntropy(model.Forward(s.From(x)), s.From(y))
 //		loss.Backward() // VJPs run without autocast, in the types of the forward pass
 //	}, tensor.Autocast(dtype.BF16))
 //
-// An expression over older tensors alone begins with x.In(s), which lends x where From gives it
-// away, as for [NoGrad].
+// An expression whose tensors are all older than the scope must begin with x.In(s). That lends x to
+// the scope; From would move x to it. The same holds for [NoGrad].
 //
 // A float32 leaf that requires a gradient is cast once for the scope that set Autocast, and again
-// after it has changed; the casts are freed with that scope. With the first one those leaves are
-// cast, in one launch, that an earlier scope needed together with it. So a step casts all weights
-// at once, from the second step on. No goroutine may change such a leaf meanwhile. A captured step
-// casts them too: its graph refuses to replay after one was moved or converted, used or not.
+// after it has changed. The casts are freed when that scope ends. The scope remembers which leaves
+// it needed together: a later scope that needs one of them casts all of them in one launch. So from
+// the second step on, a step casts all weights at once. No goroutine may change such a leaf
+// meanwhile. A captured step casts all of them too. Its graph refuses to replay after one of these
+// leaves was moved or converted, even if the step does not use that leaf.
 //
-// With float16 small gradients vanish unless the loss is scaled: see package amp.
+// With float16 small gradients become 0 unless the loss is scaled: see package amp.
 func Autocast(t dtype.Type) Option {
 	if t != dtype.Invalid && !t.IsHalf() {
 		fail("autocast", ErrType, nil, "autocast is to bfloat16 or float16, not to %v", t)
@@ -64,16 +64,16 @@ func Autocast(t dtype.Type) Option {
 // NoAutocast switches [Autocast] off for a child scope.
 func NoAutocast() Option { return Autocast(dtype.Invalid) }
 
-// Autocast returns the type that [Autocast] set for s, dtype.Invalid if it is off.
+// Autocast returns the type that [Autocast] set for s. It is dtype.Invalid if autocast is off.
 func (s *Scope) Autocast() dtype.Type {
 	s.asked()
 	return s.modes.autocast
 }
 
-// WithAutocast runs f on in, cast as the class says where their scope has [Autocast] on. What f
-// calls does not autocast again (but for classes Through and Within). So an op that is composed of
-// others gets a class as a whole. Where autocast is off it is f(in). Operands may be nil and stay
-// so.
+// WithAutocast runs f on in. If the operands' scope has [Autocast] on, it casts them as the class
+// says, and ops that f calls are not autocast again, except for the classes Through and Within.
+// Thus an op that is composed of others has one class for the whole. If autocast is off the result
+// is f(in). Operands may be nil and stay nil.
 func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
 	if y := underAutocast(op, class, f, in...); y != nil {
 		return y
@@ -89,7 +89,7 @@ func WithAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, 
 	return f(in)
 }
 
-// underAutocast is WithAutocast, or nil where autocast is off.
+// underAutocast is WithAutocast, but returns nil where autocast is off.
 func underAutocast(op string, class AutocastClass, f func(in []*Tensor) *Tensor, in ...*Tensor) *Tensor {
 	for _, t := range in {
 		if t != nil && t.scope != nil && t.scope.modes.autocast != dtype.Invalid {
@@ -115,7 +115,8 @@ func underScope(s *Scope, class AutocastClass, f func(in []*Tensor) *Tensor, in 
 	})
 }
 
-// target returns the type to which class casts in under autocast to low, dtype.Invalid for none.
+// target returns the type to which an op of this class casts in, when autocast uses the type low.
+// dtype.Invalid means no cast. target ignores operands whose bit is set in fixed.
 func target(class AutocastClass, low dtype.Type, in []*Tensor, fixed uint) dtype.Type {
 	if low == dtype.Invalid {
 		return low
@@ -143,14 +144,15 @@ func target(class AutocastClass, low dtype.Type, in []*Tensor, fixed uint) dtype
 	return dtype.Invalid
 }
 
-// castable reports whether autocast to type to converts t.
+// castable reports whether autocast must convert t to get an operand of type to.
 func castable(t *Tensor, to dtype.Type) bool {
 	return t != nil && t.dtype != to && t.dtype.IsFloat() && t.dtype != dtype.F64
 }
 
-// operands returns in, cast as class says; fixed operands, by bit, stay. What it makes and no cache
-// holds is added to made, for the caller to free once the op has run: the graph holds what it
-// needs. With nil for made it belongs to a scope that ends by itself.
+// operands returns in, cast as class says. Operands whose bit is set in fixed are not cast. If no
+// cache holds a cast, it is appended to made. The caller frees these casts once the op has run,
+// because the graph keeps the values that it needs. If made is nil, the casts belong to a scope
+// that frees them when it ends.
 func (s *Scope) operands(class AutocastClass, in []*Tensor, fixed uint, made *[]*Tensor) []*Tensor {
 	to := target(class, s.modes.autocast, in, fixed)
 	if to == dtype.Invalid {
@@ -189,8 +191,8 @@ func (s *Scope) operands(class AutocastClass, in []*Tensor, fixed uint, made *[]
 	return out
 }
 
-// autocast returns the result of e on operands that are cast as its class says, or nil if there is
-// nothing to cast.
+// autocast casts the operands as the class of e says, and returns the result of e. It returns nil
+// if there is nothing to cast.
 func (e *Elementwise) autocast(in []*Tensor, params []float64) *Tensor {
 	if e.Autocast == AutocastThrough || len(in) == 0 {
 		return nil
@@ -223,7 +225,7 @@ func classOf(f Function) AutocastClass {
 	return AutocastThrough
 }
 
-// high makes e of class AutocastHigh.
+// high sets e's class to AutocastHigh and returns e.
 func high(e *Elementwise) *Elementwise {
 	e.Autocast = AutocastHigh
 	return e

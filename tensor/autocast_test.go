@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A parameter that is used twice is cast once, again after it has changed, and its gradient arrives
-// as one float32 sum; the cast ends with the scope that set autocast.
+// A parameter that is used twice is cast once, and again after it has changed. Its gradient arrives
+// as one float32 sum. The cast ends with the scope that set autocast.
 func TestAutocastCache(t *testing.T) {
 	Do(func(o *Scope) {
 		w := o.Ones(4, 4).RequiresGrad()
@@ -31,7 +31,8 @@ func TestAutocastCache(t *testing.T) {
 			}
 			y := x.MatMul(w)
 			cast = kept()
-			s.Do(func(c *Scope) { // from a child, through a handle, without gradients
+			// use it in a child scope, through a handle, and without gradients
+			s.Do(func(c *Scope) {
 				x.In(c).MatMul(w.In(c)).MatMul(frozen)
 			}, NoGrad())
 			if kept() != cast {
@@ -61,15 +62,16 @@ func TestAutocastCache(t *testing.T) {
 	})
 }
 
-// A scope casts with the first leaf all those that an earlier one needed with it, and no others,
-// with the same bits and gradients. Leaves that are gone, or are not what they were, are left out.
+// When a scope casts its first leaf, it casts all leaves that an earlier scope needed together with
+// that leaf, and no others. Bits and gradients are those of single casts. Leaves that were freed or
+// frozen are left out.
 func TestAutocastTogether(t *testing.T) {
 	Do(func(o *Scope) {
 		leaves := make([]*Tensor, 4)
 		for i := range leaves {
 			leaves[i] = o.Randn(3, 3).RequiresGrad()
 		}
-		// scope uses leaves one after another, and returns how many casts there are after each.
+		// scope uses the leaves one after the other. It returns the number of casts after each use.
 		scope := func(grad bool, use ...int) (kept []int, sum float64) {
 			modes := []Option{Autocast(dtype.BF16)}
 			if !grad {
@@ -111,8 +113,8 @@ func TestAutocastTogether(t *testing.T) {
 			{true, []int{0, 1, 2}, []int{1, 2, 3}},
 			{true, []int{0, 1, 2}, []int{3, 3, 3}},
 			{false, []int{2, 1, 0}, []int{3, 3, 3}},
-			{true, []int{1, 2}, []int{3, 3}},       // what an earlier one needed
-			{true, []int{2, 1, 0}, []int{2, 2, 3}}, // and the latest did not
+			{true, []int{1, 2}, []int{3, 3}},       // an earlier scope needed 0 too
+			{true, []int{2, 1, 0}, []int{2, 2, 3}}, // the latest scope did not need 0
 			{true, []int{3}, []int{1}},
 			{true, []int{0, 1, 2, 3}, []int{3, 3, 3, 4}},
 			{true, []int{3, 2, 1, 0}, []int{4, 4, 4, 4}},
@@ -130,7 +132,7 @@ func TestAutocastTogether(t *testing.T) {
 				}
 			}
 		}
-		// All are changed in the scope, and cast again together; one is frozen, one is gone.
+		// All leaves change in the scope, and are cast again together, except one that is frozen.
 		o.Do(func(s *Scope) {
 			x := s.Ones(3, 3)
 			x.MatMul(leaves[0])
@@ -159,7 +161,7 @@ func TestAutocastTogether(t *testing.T) {
 	})
 }
 
-// Casts that no graph needs die with the op, not with the scope.
+// Casts that no graph needs are freed with the op, not with the scope.
 func TestAutocastFrees(t *testing.T) {
 	Do(func(s *Scope) {
 		x, y := s.Ones(4, 4), s.Ones(4, 4)
@@ -181,8 +183,8 @@ func liveHandles(s *Scope) (n int) {
 	return n
 }
 
-// The types inside of functions: of their operands, of what they call, and of the tensors of their
-// gradients.
+// watched records types inside of a function: the types of its operands, of the ops that it calls,
+// and of the tensors in its VJP.
 type watched struct {
 	class                    AutocastClass
 	operand, product, second dtype.Type
@@ -264,7 +266,7 @@ func TestAutocastModes(t *testing.T) {
 	}
 }
 
-// Second derivatives go through the casts.
+// Second derivatives pass through the casts.
 func TestAutocastTwice(t *testing.T) {
 	Do(func(s *Scope) {
 		x := s.From([]float32{0.5, -1, 2, 0.25}).Reshape(2, 2).RequiresGrad()
@@ -277,7 +279,7 @@ func TestAutocastTwice(t *testing.T) {
 	}, Autocast(dtype.BF16))
 }
 
-// Goroutines in scopes of their own share the casts of the scope around.
+// Goroutines in scopes of their own share the casts of the enclosing scope.
 func TestAutocastShared(t *testing.T) {
 	Do(func(o *Scope) {
 		w := o.Ones(8, 8).RequiresGrad()
@@ -298,11 +300,11 @@ func TestAutocastShared(t *testing.T) {
 	})
 }
 
-// Every function of the library says what autocast does with it: adding an op takes one line.
+// Every function of the library has an autocast class. A new op needs one line.
 func TestAutocastClasses(t *testing.T) {
 	forward := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Forward\((?:\w+,? )?\*(?:tensor\.)?Context, (?:\w+ )?\[\]\*(?:tensor\.)?Tensor\)`)
 	class := regexp.MustCompile(`(?m)^func \((?:\w+ )?\*?(\w+)\) Autocast\(\) (?:tensor\.)?AutocastClass`)
-	// not applied as functions
+	// these are never passed to Apply
 	never := map[string]bool{"elementwiseFunc": true, "reductionFunc": true, "viewFunc": true, "spliceFunc": true, "overwriteFunc": true}
 	n := 0
 	for _, dir := range []string{".", "../nn"} {
@@ -338,8 +340,8 @@ func TestAutocastClasses(t *testing.T) {
 	}
 }
 
-// A loss leaves the scope of autocast, as in PyTorch's examples, and is differentiated outside of
-// it.
+// A loss is kept when the scope of autocast closes, as in PyTorch's examples, and is differentiated
+// outside of it.
 func TestAutocastLossKept(t *testing.T) {
 	Do(func(s *Scope) {
 		w := s.Ones(4, 4).RequiresGrad()
@@ -356,8 +358,8 @@ func TestAutocastLossKept(t *testing.T) {
 	})
 }
 
-// Where several layers take a float32 tensor that is no leaf, the gradients of its casts are added
-// up in float32, each in one op, as it is cast.
+// If several layers use a float32 tensor that is no leaf, the gradients of its casts are added up
+// in float32. Cast and addition are one op.
 func TestGradientsOfCastsAddUp(t *testing.T) {
 	Do(func(s *Scope) {
 		x, w := s.Randn(4, 8).RequiresGrad(), s.Randn(3, 8, 8)
@@ -377,14 +379,15 @@ func TestGradientsOfCastsAddUp(t *testing.T) {
 		if !bytes.Equal(got.Bytes(), apart.Bytes()) {
 			t.Errorf("%v, want %v", got, apart)
 		}
-		// The first comes as a cast; the square's, last, is added as it is.
+		// The first gradient is only cast, two gradients are cast and added in one op, and the
+		// gradient of the square is added without a cast.
 		if n.ops["cast.grad"] != 2 || n.ops["add"] != 1 {
 			t.Errorf("ops %v", n.ops)
 		}
 	}, Seed(1))
 }
 
-// gradientOps counts what is run for ops.
+// gradientOps counts the launches of each op.
 type gradientOps struct{ ops map[string]int }
 
 func (*gradientOps) Wants() (w device.TraceWants) { return w }

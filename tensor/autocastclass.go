@@ -2,9 +2,9 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/device"
 
-// The autocast classes of the library's functions, one line each; a test misses those that are not
-// here. Where the class depends on more than the operands, as that of the normalisations does, the
-// methods that make the function give it ([WithAutocast]).
+// The autocast classes of the library's functions, one line each. A test reports functions that are
+// missing here. The class of some functions, such as normalisations, depends on more than the
+// operands. The methods that make these functions set it with [WithAutocast].
 
 func (*attentionFunc) Autocast() AutocastClass  { return AutocastLow }
 func (*convFunc) Autocast() AutocastClass       { return AutocastLow }

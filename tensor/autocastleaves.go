@@ -8,12 +8,12 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// castCache keeps the casts of leaves in the scope that set Autocast.
+// castCache keeps the casts of leaves. It belongs to the scope that set Autocast.
 type castCache struct {
 	scope *Scope
 	mu    sync.Mutex
 	casts map[castKey]*cachedCast
-	group *castGroup // of the leaves that were asked for
+	group *castGroup // the leaves whose casts were asked for
 }
 
 type castKey struct {
@@ -25,11 +25,12 @@ type cachedCast struct {
 	of      *storage
 	version uint32
 	cast    *Tensor
-	asked   bool // not only that of another leaf was
+	// an op asked for this cast; false if it was only made together with another leaf's cast
+	asked bool
 }
 
-// A castGroup is the leaves that one scope needed casts of. A leaf knows the latest group that it
-// is of; the group does not keep it alive.
+// A castGroup lists the leaves whose casts one scope needed. A leaf points to the latest group that
+// it belongs to. The group does not keep the leaf alive.
 type castGroup struct {
 	mu     sync.Mutex
 	leaves []weak.Pointer[Tensor]
@@ -48,18 +49,18 @@ func (g *castGroup) list() []weak.Pointer[Tensor] {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.leaves // which only grows
+	return g.leaves // safe without the lock: the list only grows
 }
 
-// take returns the cast of t, or nil if it is not to be kept: as in torch only that of a float32
-// leaf that requires a gradient and is no view. It has its place in the graph, also where it is
-// first needed in a scope without gradients.
+// take returns the cast of t, or nil if the cache must not keep it. As in torch the cache keeps
+// only casts of float32 leaves that require a gradient and are no views. The cast is part of the
+// graph, even if a scope without gradients needs it first.
 func (k *castCache) take(t *Tensor, to dtype.Type) *Tensor {
 	if k == nil || !to.IsHalf() || !castLeaf(t) {
 		return nil
 	}
 	leaf := t
-	if !t.scope.encloses(k.scope) { // a handle that a younger scope was lent
+	if !t.scope.encloses(k.scope) { // t is a handle that was lent to a younger scope
 		if leaf = t.base(); leaf.freed.Load() || leaf.layout != t.layout || !leaf.scope.encloses(k.scope) {
 			return nil
 		}
@@ -87,12 +88,12 @@ func (k *castCache) take(t *Tensor, to dtype.Type) *Tensor {
 	return c.cast
 }
 
-// castLeaf reports whether the cast of t may be kept.
+// castLeaf reports whether the cache may keep the cast of t.
 func castLeaf(t *Tensor) bool {
 	return t.dtype == dtype.F32 && t.NeedsGrad() && t.node == nil && t.viewed == nil
 }
 
-// kept returns the cast of a leaf in st if there is one of the value that it has now.
+// kept returns the cast of a leaf with storage st, if the cache has a cast of its current value.
 func (k *castCache) kept(key castKey, st *storage) *cachedCast {
 	c := k.casts[key]
 	if c == nil || c.of != st || c.version != st.version.Load() || c.cast.freed.Load() {
@@ -101,8 +102,8 @@ func (k *castCache) kept(key castKey, st *storage) *cachedCast {
 	return c
 }
 
-// beside returns the other leaves that a scope needed together with leaf, of which there is no cast
-// yet, if one launch can do them all.
+// beside returns the other leaves that an earlier scope needed together with leaf and that have no
+// current cast. It returns nil if one launch cannot cast them all.
 func (k *castCache) beside(leaf *Tensor, to dtype.Type) (list []*Tensor) {
 	s, dev := k.scope, leaf.st.dev
 	if to != s.modes.autocast || s.modes.composed || s.modes.anomaly != 0 || !leaf.layout.Contiguous() {
@@ -122,7 +123,7 @@ func (k *castCache) beside(leaf *Tensor, to dtype.Type) (list []*Tensor) {
 	return list
 }
 
-// castAll keeps the casts of leaves, and frees those that they had.
+// castAll casts leaves, keeps the casts and frees older casts of the same leaves.
 func (k *castCache) castAll(leaves []*Tensor, to dtype.Type) {
 	s := k.scope.child()
 	defer s.recycle()

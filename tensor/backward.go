@@ -9,9 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Backward adds the gradient of x, a scalar unless [GradOutput] is given, to every leaf that x was
-// computed from. It also adds it to the results that retain theirs ([Tensor.RetainGrad]). As it
-// passes, it frees what the graph saved. A leaf's gradient lives in the leaf's own scope.
+// Backward computes the gradients of x with respect to every leaf that x was computed from, and
+// adds each to the gradient of its leaf. x must be a scalar unless [GradOutput] is given. Backward
+// also adds to the gradients of results that retain theirs ([Tensor.RetainGrad]). It frees what the
+// graph saved as soon as it has used it. A leaf's gradient lives in the leaf's own scope.
 func (x *Tensor) Backward(opts ...GradOption) {
 	o := optionsOf("backward", opts)
 	switch {
@@ -25,8 +26,9 @@ func (x *Tensor) Backward(opts ...GradOption) {
 	differentiate("backward", x, o.into, o)
 }
 
-// Gradients returns the gradient of y with respect to each of inputs (leaves or intermediate
-// results), in y's scope, and adds to no leaf. Only the paths from y to the inputs are walked.
+// Gradients returns the gradient of y with respect to each of inputs, which are leaves or
+// intermediate results. The gradients belong to y's scope, and no leaf's gradient changes. Only the
+// paths from y to the inputs are walked.
 func Gradients(y *Tensor, inputs []*Tensor, opts ...GradOption) []*Tensor {
 	o := optionsOf("grad", opts)
 	if o.into != nil {
@@ -43,20 +45,20 @@ func Gradient(y, x *Tensor, opts ...GradOption) *Tensor {
 	return Gradients(y, []*Tensor{x}, opts...)[0]
 }
 
-// engine is one run of differentiation. There is no recursion, so a graph may be as deep as memory
+// engine is one run of differentiation. It does not recurse, so a graph may be as deep as memory
 // allows.
 type engine struct {
 	op     string
 	o      gradOptions
-	scope  *Scope // of gradients on their way
+	scope  *Scope // owns the gradients while they are passed on
 	tasks  map[edge]*task
 	queue  queue
-	inputs []*Tensor // whose gradients are wanted; nil: those of all leaves
-	at     []edge    // theirs
+	inputs []*Tensor // tensors whose gradients are wanted; nil means all leaves
+	at     []edge    // the edges to the inputs
 	found  []*Tensor
 	checks AnomalyCheck
 
-	recomputed map[*segment]*recomputation // what this run has computed again
+	recomputed map[*segment]*recomputation // results of segments that this run has computed again
 	watched    watchedRun
 }
 
@@ -80,10 +82,10 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 			in.gradless(op, fmt.Sprintf("input %d does not require a gradient", i))
 		}
 		if o.into != nil {
-			in.RetainGrad() // as torch: a result keeps its gradient from now on
+			in.RetainGrad() // as in torch a result keeps its gradient from now on
 		}
 		e.at = append(e.at, edgeOf(in))
-		if e.tasks[e.at[i]] == nil { // one that is given twice is captured once
+		if e.tasks[e.at[i]] == nil { // an input that is listed twice has one task
 			e.tasks[e.at[i]] = &task{at: e.at[i], input: i + 1}
 		}
 	}
@@ -105,13 +107,13 @@ func differentiate(op string, y *Tensor, inputs []*Tensor, o gradOptions) []*Ten
 	return e.results()
 }
 
-// gradless refuses x, which requires no gradient.
+// gradless panics with the error that x requires no gradient.
 func (x *Tensor) gradless(op, msg string) {
 	panic(newError(op, ErrGrad, []*Tensor{x}, msg).hint("call x.RequiresGrad() before the forward pass; a result requires one if it was computed, outside of NoGrad, from what does"))
 }
 
-// startScope checks the results that differentiation starts from, and returns the youngest scope
-// among theirs.
+// startScope checks the results that differentiation starts from, and returns the youngest of their
+// scopes.
 func (y *Tensor) startScope(op string, more []start) *Scope {
 	all := []*Tensor{y}
 	for _, m := range more {
@@ -136,7 +138,7 @@ func (y *Tensor) startScope(op string, more []start) *Scope {
 	return s
 }
 
-// seed returns the gradient to start from, in the engine's scope, or nil for 1.
+// seed returns the gradient of the result from.y, in the engine's scope. nil stands for 1.
 func (e *engine) seed(from start) *Tensor {
 	y, g := from.y, from.g
 	if g == nil {
@@ -157,14 +159,15 @@ func (e *engine) seed(from start) *Tensor {
 	}
 	if g.scope.encloses(e.scope) {
 		g = g.In(e.scope)
-	} else { // lent: it stays its owner's
+	} else { // g is older than y's scope, so it is only lent and keeps its owner
 		youngest(e.op, []*Tensor{y, g})
 		g = g.handleWithGraph(e.scope)
 	}
 	return g.Cast(y.dtype)
 }
 
-// results returns what was found for the inputs, or adds it to those that are leaves.
+// results returns the gradients of the inputs. For Into it adds them to the inputs that are leaves,
+// and returns nil.
 func (e *engine) results() []*Tensor {
 	for i := range e.inputs {
 		if k := e.tasks[e.at[i]].input - 1; k != i && e.found[k] != nil && e.o.into == nil {
@@ -173,7 +176,8 @@ func (e *engine) results() []*Tensor {
 	}
 	if e.o.into != nil {
 		for i, g := range e.found {
-			if g != nil && e.at[i].leaf != nil { // a result has retained it
+			// an input that is a result has retained its gradient already
+			if g != nil && e.at[i].leaf != nil {
 				e.into(e.tasks[e.at[i]], g)
 			}
 		}
@@ -204,11 +208,11 @@ func (e *engine) bring(g *Tensor) *Tensor {
 	case g.scope.encloses(e.scope):
 		return g.In(e.scope)
 	}
-	e.scope.adopt(g) // from the VJP's scope, which is about to close
+	e.scope.adopt(g) // g belongs to the VJP's scope, which is about to close
 	return g
 }
 
-// step passes on the gradient that has come together at a node or a leaf.
+// step runs hooks on the complete gradient of a node or a leaf, and passes it on.
 func (e *engine) step(t *task) {
 	g := t.g
 	t.g = nil
@@ -243,7 +247,8 @@ func (e *engine) step(t *task) {
 	}
 }
 
-// back computes the gradients of one node's operands; nil for g is 1.
+// back computes the gradients of one node's operands from g, the gradient of its result. nil stands
+// for a gradient of 1.
 func (e *engine) back(t *task, g *Tensor) {
 	n := t.at.node
 	if n.dropped.Load() && (n.saves > 0 || n.scope != root && n.scope.isClosed()) {
@@ -277,12 +282,13 @@ func (e *engine) back(t *task, g *Tensor) {
 	}
 }
 
-// backAll sends the gradients that a node's VJP returns for gi, which is in its scope.
+// backAll calls a node's VJP with gi, which belongs to the VJP's scope, and sends the gradients
+// that it returns.
 func (e *engine) backAll(t *task, c *Context, gi *Tensor) {
 	e.sendAll(t, c, gi, c.n.f.VJP(c, gi))
 }
 
-// sendAll sends the gradients that a VJP returned for gi.
+// sendAll sends the gradients that a VJP returned for gi to the tasks of the operands.
 func (e *engine) sendAll(t *task, c *Context, gi *Tensor, grads []*Tensor) {
 	n, vs := c.n, c.scope
 	if len(grads) != len(n.inputs) {
@@ -305,7 +311,8 @@ func (e *engine) sendAll(t *task, c *Context, gi *Tensor, grads []*Tensor) {
 		}
 		for _, other := range grads[i+1:] {
 			if other == d {
-				d = d.handleWithGraph(vs) // one tensor for two operands: each gets a handle
+				// the VJP returned one tensor for two operands: each needs a handle of its own
+				d = d.handleWithGraph(vs)
 				break
 			}
 		}
@@ -318,7 +325,7 @@ func (e *engine) sendAll(t *task, c *Context, gi *Tensor, grads []*Tensor) {
 	}
 }
 
-// freed says why the graph cannot be walked through n.
+// freed returns the error that says why the graph cannot be walked through n.
 func (e *engine) freed(n *node) *Error {
 	msg := "the graph was freed by an earlier Backward"
 	hint := "pass RetainGraph to the first one"
@@ -330,8 +337,9 @@ func (e *engine) freed(n *node) *Error {
 	return err
 }
 
-// checked returns d, the gradient that a VJP gave for operand i, in the operand's type and shape:
-// where that broadcasts to d's, it is summed, as in torch. It has the operand's device.
+// checked returns d, the gradient that n's VJP returned for operand i, with the operand's type and
+// shape. If the operand's shape broadcasts to d's, d is summed over the broadcast dimensions, as in
+// torch. d must be on the operand's device.
 func (e *engine) checked(n *node, i int, d *Tensor) *Tensor {
 	want := n.operands[i]
 	if d.freed.Load() {
@@ -355,7 +363,7 @@ func (e *engine) checked(n *node, i int, d *Tensor) *Tensor {
 	return d
 }
 
-// handleWithGraph makes another handle of x in s that keeps its place in the graph.
+// handleWithGraph makes another handle of x in s. It has the same place in the graph as x.
 func (x *Tensor) handleWithGraph(s *Scope) *Tensor {
 	x.synced()
 	y := x.handle(x.op, s, x.layout)
@@ -366,12 +374,13 @@ func (x *Tensor) handleWithGraph(s *Scope) *Tensor {
 	return y
 }
 
-// exclusive reports whether g's memory is nobody else's, so that it may be written or given away.
+// exclusive reports whether g is the only handle of its memory, so that the engine may overwrite
+// the memory or give it away.
 func exclusive(g *Tensor) bool {
 	return g.st.refs.Load() == 1 && g.layout.Contiguous() && g.node == nil
 }
 
-// send adds g to what goes to a task. g belongs to the engine's scope.
+// send adds g to the gradient of task t. g belongs to the engine's scope.
 func (e *engine) send(t *task, g *Tensor) {
 	e.makeOne(t)
 	switch {
@@ -385,7 +394,7 @@ func (e *engine) send(t *task, g *Tensor) {
 	}
 }
 
-// sum returns a + b, in a's memory if it is free for that.
+// sum returns a + b. It overwrites a if nothing else uses a's memory.
 func (e *engine) sum(a, b *Tensor) *Tensor {
 	if !e.o.create && exclusive(a) && a.dtype == b.dtype {
 		a.addInto(b)
@@ -400,11 +409,11 @@ func (e *engine) sum(a, b *Tensor) *Tensor {
 	return y
 }
 
-// accumulate adds g to a leaf's gradient, which lives in the leaf's scope, and reports that it did.
-// Several goroutines may reach one leaf.
+// accumulate adds g to a leaf's gradient, which lives in the leaf's scope. It reports false if the
+// leaf was freed. Several goroutines may add to one leaf at once.
 func (e *engine) accumulate(leaf *Tensor, g *Tensor) bool {
 	if leaf.freed.Load() {
-		return false // nobody can read it any more
+		return false // nobody can read the gradient any more
 	}
 	if t := device.Tracing(); t != nil {
 		defer t.End(tracedOp(t, device.SpanBackward, "AccumulateGrad", nil, []*Tensor{g}))
@@ -419,7 +428,7 @@ func (e *engine) accumulate(leaf *Tensor, g *Tensor) bool {
 	switch {
 	case had && !e.o.create:
 		leaf.grad.addInto(g)
-		leaf.grad.st.version.Add(1) // a graph may have saved it
+		leaf.grad.st.version.Add(1) // a graph may have saved the gradient
 		g.Free()
 	case had:
 		sum := leaf.grad.In(e.scope).Add(g)
@@ -440,12 +449,12 @@ func (e *engine) accumulate(leaf *Tensor, g *Tensor) bool {
 	return true
 }
 
-// adopt makes s, an enclosing scope, the owner of x and of the graph it needs.
+// adopt makes s, an enclosing scope, the owner of x and of the graph that x needs.
 func (s *Scope) adopt(x *Tensor) {
 	for x.scope != s {
 		from := x.scope
 		if !s.encloses(from) {
-			// A leaf in a sibling scope: only the value goes there.
+			// s is the scope of a leaf in a sibling scope: s gets the value without its graph.
 			s.own(x, true)
 			x.node = nil
 			return
@@ -454,14 +463,15 @@ func (s *Scope) adopt(x *Tensor) {
 	}
 }
 
-// lend moves x to the parent, as Close would.
+// lend moves x to the parent scope, as Close would.
 func (s *Scope) lend(x *Tensor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hand([]*Tensor{x})
 }
 
-// addInto adds g to x in place, without a graph and without counting a version: x is a gradient.
+// addInto adds g to x in place. It records no graph and does not count a version, because x is a
+// gradient.
 func (x *Tensor) addInto(g *Tensor) {
 	mapInto("add", addProgram(x.dtype, g.dtype), x, []*Tensor{x, g}, nil)
 }

@@ -6,14 +6,17 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// The gradient of an activation joins the product that its own gradient comes from: a linear layer
-// behind an activation computes (g·w)·act'(x) in one op, and sends it past the activation's node.
+// A linear layer after an activation can compute the activation's gradient too. The product that
+// computes the gradient of the layer's input is multiplied by act'(x) in the same op:
+// (g·w)·act'(x). The result skips the activation's node in the graph.
 
-// alone reports whether one VJP of the run sends t a gradient, and nobody wants that itself.
+// alone reports whether exactly one VJP of the run sends t a gradient, and t's tensor is no input
+// of the run, whose gradient the caller wants.
 func (t *task) alone() bool { return t.wanted() && t.senders == 1 && t.input == 0 }
 
-// activation returns the task of an activation whose result is operand i, perhaps in another shape,
-// if its gradient comes from this VJP alone and nobody looks at it. It is nil where there is none.
+// activation returns the task of the activation whose result is operand i, possibly reshaped. It
+// returns nil if there is no such activation, or if another VJP sends the activation a gradient. It
+// also returns nil if a hook or the caller wants to see this gradient.
 func (c *Context) activation(i int) *task {
 	e := c.run
 	if e == nil || e.o.create || e.checks != 0 || !c.scope.modes.noGrad || !c.Wants(i) {
@@ -41,9 +44,10 @@ func (c *Context) activation(i int) *task {
 	return nil
 }
 
-// activated returns the gradient of what the activation before operand i was applied to, from g·w,
-// which is that of operand i: one op, where the device has it. It is nil if there is no such
-// activation. Where it is not, the gradient goes past the activation: see [engine.past].
+// activated computes the gradient of the operand of the activation whose result is operand i. It
+// does so in one op, if the device supports it: the product g·w, which is the gradient of operand
+// i, times the derivative of the activation. It returns nil where that is impossible. Otherwise the
+// engine must send the result past the activation: see [engine.past].
 func (c *Context) activated(i int, g, w *Tensor) *Tensor {
 	t := c.activation(i)
 	if t == nil {
@@ -72,8 +76,9 @@ func (c *Context) activated(i int, g, w *Tensor) *Tensor {
 	return d.reshape(n.operands[0].shape)
 }
 
-// behind is the gradient of e, an activation that n applied, as a product's activation: a program
-// of g and of what n saved. It is nil where the gradient mentions more than one value.
+// behind returns the gradient of e, which n applied, as the activation of a matrix product. It is a
+// program with two operands: g and the one value that n saved. It is nil if the gradient needs more
+// than one value.
 func (e *Elementwise) behind(n *node) *expr.Program {
 	p := e.parts()[0].behind
 	if p == nil || len(n.saved) != 1 || n.saved[0].dtype != n.dtype {
@@ -88,8 +93,8 @@ func (e *Elementwise) behind(n *node) *expr.Program {
 	return p.program(in, common, result)
 }
 
-// past sends d, what a VJP says is the gradient of the operand of c.past, on, and drops the nodes
-// that it went past, from that at t on.
+// past sends on d, which a VJP returned as the gradient of the operand of c.past. It drops the
+// nodes that d skipped, from t's node to that of c.past.
 func (e *engine) past(c *Context, t *task, d *Tensor) {
 	last := c.past
 	d = e.checked(last.at.node, 0, d)

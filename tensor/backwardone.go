@@ -2,16 +2,16 @@ package tensor
 
 import "container/heap"
 
-// The gradient that Backward begins with is 1, unless it is given. A VJP that can do without the
-// tensor spares its launch.
+// The gradient that Backward begins with is 1, unless the caller passes one. A VJP that does not
+// need the 1 as a tensor saves the launch that would fill the tensor.
 
-// A fromOne is a [Function] with a VJP for the gradient 1 of its one element. It returns nil where
-// it needs the tensor after all.
+// A fromOne is a [Function] whose result has one element. It has a second VJP for the gradient 1.
+// fromOne returns nil if it needs the gradient as a tensor after all.
 type fromOne interface {
 	fromOne(c *Context) []*Tensor
 }
 
-// start sends a result its gradient; 1 is not made before it is needed.
+// start sends a result its gradient. It makes a tensor of the gradient 1 only if one is needed.
 func (e *engine) start(t *task, s start) {
 	switch {
 	case s.g != nil:
@@ -26,20 +26,21 @@ func (e *engine) start(t *task, s start) {
 	}
 }
 
-// ones is the gradient 1 of y.
+// ones returns a tensor of ones as the gradient of y.
 func (e *engine) ones(y *Tensor) *Tensor {
 	return e.scope.On(y.st.dev).Typed(y.dtype).Full(1, y.Shape().Slice()...)
 }
 
-// makeOne makes the gradient of t if it is the 1 that there is no tensor of.
+// makeOne makes the tensor of t's gradient if that is the 1 without a tensor.
 func (e *engine) makeOne(t *task) {
 	if n := t.at.node; t.one {
 		t.one, t.g = false, e.scope.On(n.dev).Typed(n.dtype).Full(1, n.shape.Slice()...)
 	}
 }
 
-// spares reports that nothing but the VJP of t's node is to have the gradient: no hook, no result
-// that keeps it, no graph.
+// spares reports whether only the VJP of t's node uses the gradient 1, and can do without the
+// tensor. A hook, a retained gradient, an input of the run, and a recorded graph all need the
+// tensor.
 func (e *engine) spares(t *task) bool {
 	grad, _, retain := t.at.node.hooks.Load().list()
 	_, ok := t.at.node.f.(fromOne)

@@ -8,18 +8,21 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Here Backward puts the gradient of a tensor together from those of its parts. It writes each into
-// the gradient of the whole once, in its place. It fills with zeros only what no part covers.
+// Here Backward assembles the gradient of a tensor from the gradients of its parts. It writes each
+// of them once, in its place in the gradient of the whole. It fills with zeros only what no part
+// covers.
 
-// A part is n indices of one axis of a tensor, from start on, and the whole of the other axes.
+// A part of a tensor consists of n indices of one axis, from start on, and all indices of the other
+// axes.
 type part struct {
 	axis, start, n int
-	single         bool // the one index's dimension is gone
-	// it is one of a list: PyTorch joins their gradients, and adds up those of other parts
+	single         bool // n is 1 and the part lacks the axis, as after Select
+	// The part is one of a list, such as the results of Split. PyTorch concatenates the gradients
+	// of such parts. It adds the gradients of other parts.
 	joins bool
 }
 
-// of is the part as a region.
+// of returns the layout of the part in a tensor of layout l.
 func (p part) of(l shape.Layout) shape.Layout {
 	if p.single {
 		return l.Select(p.axis, p.start)
@@ -27,33 +30,34 @@ func (p part) of(l shape.Layout) shape.Layout {
 	return l.Narrow(p.axis, p.start, p.n, 1)
 }
 
-// part makes the view of a part of x. Its gradient goes through [engine.sendPart], unless it is
-// recorded for a second one.
+// part returns a view of a part of x. Its gradient is sent by [engine.sendPart], unless a second
+// gradient needs the recorded one.
 func (x *Tensor) part(op string, p part) *Tensor { return x.regionOf(op, p.of, &p) }
 
-// A partial is a gradient that comes in parts along one axis. The first of them are held as they
-// are: they may turn out to lie in one memory as the whole does, which is the gradient then.
+// A partial is a gradient that arrives in parts along one axis. It holds the first pieces without a
+// copy. If all pieces lie in one memory, at their places in the whole, that memory is the gradient.
 type partial struct {
-	part // the first
+	part // the first part that arrived
 	to   operandInfo
-	last *node    // whose gradient came last
-	runs [][2]int // the indices that have come, from … to, in order and apart
-	held []piece  // what has come, while whole is nil
-	// whole has what has come in its place, and undefined elements elsewhere.
+	last *node    // the node whose gradient arrived last
+	runs [][2]int // the ranges of indices that have arrived, sorted and without overlap
+	held []piece  // pieces that have arrived, while whole is nil
+	// whole has the pieces that have arrived in their places. Its other elements are undefined.
 	whole *Tensor
-	// plus has 0 added to what is written, where -0 becomes 0: it is a sum with others' zeros.
+	// plus says to add 0 to the written elements, which turns -0 into 0. PyTorch adds the zeros of
+	// the other parts there.
 	plus bool
 }
 
-// A piece is the gradient of a part, with all dimensions.
+// A piece is the gradient of a part, with all dimensions of the whole.
 type piece struct {
 	start, n int
 	g        *Tensor
 }
 
-// sendPart adds g, that of a part of the tensor that n is a view of, to what goes to a task. It
-// reports false, and does nothing, where g must be made as large as the whole first. s is the scope
-// of the work.
+// sendPart adds g to the gradient of task t. g is the gradient of n's result, and n took the part p
+// of t's tensor. It returns false, and does nothing, if g must first be padded to the shape of the
+// whole. s is the scope of the work.
 func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	if e.o.create || !t.wanted() || t.partial != nil && (t.partial.axis != p.axis || t.partial.joins != p.joins) {
 		return false
@@ -82,7 +86,7 @@ func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	q, x := t.partial, piece{p.start, p.n, g}
 	q.last = n
 	if q.whole == nil && (len(q.held) == 0 || q.beside(x)) {
-		// that would live on
+		// a view would keep a memory alive that is larger than the whole
 		if len(q.held) == 0 && g.st.buf.Size() > q.to.shape.Size()*q.to.dtype.Size() {
 			x.g = e.bring(g.In(s).Clone())
 			g.Free()
@@ -98,7 +102,7 @@ func (e *engine) sendPart(t *task, n *node, p part, s *Scope, g *Tensor) bool {
 	return true
 }
 
-// beside reports whether x lies beside what is held as in the whole.
+// beside reports whether x lies in the memory of the held pieces, at its place in the whole.
 func (q *partial) beside(x piece) bool {
 	from, ok := q.base(q.held[0])
 	at, also := q.base(x)
@@ -106,7 +110,8 @@ func (q *partial) beside(x piece) bool {
 	return q.joins && ok && also && x.g.st == q.held[0].g.st && at == from && !come && end == x.start+x.n
 }
 
-// base returns where the whole begins if x lies in its memory as in the whole.
+// base returns the offset at which the whole would begin in x's memory. ok is false if the strides
+// of x differ from those of the whole, or if the memory is too small for the whole.
 func (q *partial) base(x piece) (offset int, ok bool) {
 	s := q.to.shape.Contiguous()
 	for i := range s.Rank() {
@@ -118,7 +123,8 @@ func (q *partial) base(x piece) (offset int, ok bool) {
 	return offset, offset >= 0 && (offset+q.to.shape.Size())*q.to.dtype.Size() <= x.g.st.buf.Size()
 }
 
-// next reports whether the indices from at on have come, and up to where that is so, at most end.
+// next reports whether index at has arrived. The answer is the same for all indices from at up to
+// to, which is at most end.
 func (q *partial) next(at, end int) (come bool, to int) {
 	for _, r := range q.runs {
 		switch {
@@ -131,7 +137,7 @@ func (q *partial) next(at, end int) (come bool, to int) {
 	return false, end
 }
 
-// cover notes that x has come.
+// cover notes that x has arrived.
 func (q *partial) cover(x piece) {
 	if x.n == 0 {
 		return
@@ -149,7 +155,7 @@ func (q *partial) cover(x piece) {
 	q.runs = joined
 }
 
-// gaps returns the indices that have not come.
+// gaps returns the ranges of indices that have not arrived.
 func (q *partial) gaps() (list [][2]int) {
 	n := q.to.shape.At(q.axis)
 	for at := 0; at < n; {
@@ -162,7 +168,7 @@ func (q *partial) gaps() (list [][2]int) {
 	return list
 }
 
-// put writes x into the whole where nothing has come yet, and adds it to what has.
+// put writes x into the whole at indices that have not arrived yet, and adds it at the others.
 func (q *partial) put(s *Scope, x piece) {
 	op := q.last.op + ".grad"
 	for at, end := x.start, x.start+x.n; at < end; {
@@ -184,12 +190,13 @@ func (q *partial) put(s *Scope, x piece) {
 	x.g.Free()
 }
 
-// region is a range of indices of the whole.
+// region returns a view of a range of indices of the whole.
 func (q *partial) region(s *Scope, from, to int) *Tensor {
 	return q.whole.handle(q.last.op+".grad", s, q.whole.layout.Narrow(q.axis, from, to-from, 1))
 }
 
-// write makes the whole and puts in what is held; the rest is zero if that is asked for.
+// write allocates the whole and copies the held pieces into it. If rest is true, it first fills the
+// whole with zeros.
 func (e *engine) write(q *partial, s *Scope, rest bool) {
 	q.whole = alloc(q.last.op+".grad", s, q.to.dev, q.to.dtype, q.to.shape)
 	e.bring(q.whole)
@@ -206,7 +213,8 @@ func (e *engine) write(q *partial, s *Scope, rest bool) {
 	}
 }
 
-// joined returns what is held as the whole, nil if it must be written for that.
+// joined returns the held pieces as the whole, without a copy. It returns nil if that is
+// impossible.
 func (e *engine) joined(q *partial) *Tensor {
 	if len(q.held) == 0 || len(q.gaps()) > 0 {
 		return nil
@@ -225,7 +233,7 @@ func (e *engine) joined(q *partial) *Tensor {
 	return y
 }
 
-// whole returns the gradient that has come together in parts at a task.
+// whole returns the complete gradient of a task whose gradient arrived in parts.
 func (e *engine) whole(t *task) *Tensor {
 	q := t.partial
 	t.partial = nil

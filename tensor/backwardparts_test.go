@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What the gradients of parts are: the numbers that a recorded gradient gives, which makes each as
-// large as the whole, with a launch for each part and for each gap. A gradient that lies in memory
-// as the whole does costs none.
+// The gradients of parts equal the recorded gradient. The recorded gradient pads each part's
+// gradient to the whole, with a launch for each part and for each gap. If the gradients lie in
+// memory like the whole, no launch is needed.
 func TestGradientOfParts(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -25,7 +25,7 @@ func TestGradientOfParts(t *testing.T) {
 		}
 		return y
 	}
-	// Of launches a negative number is not looked at.
+	// A negative number of launches is not checked.
 	sq := func(x *tt) *tt { return x.Square() }
 	for name, c := range map[string]struct {
 		f        func(x *tt) *tt
@@ -92,7 +92,7 @@ func TestGradientOfParts(t *testing.T) {
 	}
 }
 
-// partWrites counts what writes gradients of parts into those of the whole.
+// partWrites counts the launches that write gradients of parts into the gradient of the whole.
 type partWrites struct{ n int }
 
 func (*partWrites) Wants() (w device.TraceWants) { return w }

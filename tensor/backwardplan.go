@@ -1,23 +1,25 @@
 package tensor
 
-// A task is what one run does with the gradient that comes together at a node or a leaf.
+// A task collects the gradient of a node's result or of a leaf. It processes the gradient once it
+// is complete.
 type task struct {
 	at edge
-	// order is when: descending, after all tasks that send here. A node's is even and grows with
-	// the time it was recorded at; a leaf comes right behind the last node that sends to it.
+	// order is the task's priority: a higher order comes first. So a task comes after all tasks
+	// that send to it. A node's order is even, and higher for nodes that were recorded later. A
+	// leaf comes right after the last node that sends to it.
 	order   uint64
-	g       *Tensor  // what has come so far
-	one     bool     // of a node, that 1 has come, of which there is no tensor; g is nil
-	partial *partial // what has come in parts, while g is nil
-	to      []*task  // for a node, where the gradients of its operands go; nil: nowhere
-	senders int      // how often gradients may come: operands of nodes, and starts
-	needed  bool     // for a node, that its VJP is called
-	input   int      // 1 + the number of the input whose gradient this is, 0 for none
+	g       *Tensor  // sum of the gradients that have arrived
+	one     bool     // for a node: the gradient is a 1 without a tensor, and g is nil
+	partial *partial // the parts that have arrived, while g is nil
+	to      []*task  // for a node: the task of each operand, nil for an operand without one
+	senders int      // how many gradients may arrive: from operands of nodes, and from starts
+	needed  bool     // for a node: its VJP must be called
+	input   int      // 1 + the number of the input whose gradient this is; 0 if it is no input's
 
-	watched *watchedLeaf // of a leaf, nil if nobody watches it
+	watched *watchedLeaf // for a leaf: its watchers; nil if there are none
 }
 
-// queue orders tasks.
+// queue is a heap of tasks, the highest order first.
 type queue []*task
 
 func (q queue) Len() int           { return len(q) }
@@ -31,11 +33,11 @@ func (q *queue) Pop() any {
 	return t
 }
 
-// plan makes a task for every node and leaf that gradients go to, and finds out which of them lead
-// to an input.
+// plan makes a task for every node and leaf that gradients can reach. It finds out which of them
+// lead to an input.
 func (e *engine) plan(starts []start) {
 	all := e.inputs == nil
-	oldest := uint64(0) // a node that is older than every input leads to none
+	oldest := uint64(0) // a node that is older than every input leads to no input
 	if !all {
 		oldest = ^uint64(0)
 		for at := range e.tasks {
@@ -48,7 +50,7 @@ func (e *engine) plan(starts []start) {
 	}
 	type frame struct {
 		t    *task
-		next int // operand
+		next int // number of the operand to visit next
 	}
 	var path []frame
 	visit := func(at edge, sender uint64) *task {
@@ -82,7 +84,8 @@ func (e *engine) plan(starts []start) {
 				to := n.inputs[f.next]
 				f.next++
 				if to != (edge{}) {
-					f.t.to[f.next-1] = visit(to, 2*n.seq) // before f moves
+					// visit may grow path, but f still points into the old array: f.t is the same
+					f.t.to[f.next-1] = visit(to, 2*n.seq)
 				}
 				continue
 			}
@@ -94,5 +97,5 @@ func (e *engine) plan(starts []start) {
 	}
 }
 
-// wanted reports whether a gradient sent to t is of use.
+// wanted reports whether the run can use a gradient sent to t.
 func (t *task) wanted() bool { return t != nil && (t.needed || t.input > 0) }

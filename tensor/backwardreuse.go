@@ -1,19 +1,18 @@
 package tensor
 
-// What a VJP may write over, and what it may give up early, so that Backward holds little beside
-// what was saved.
+// These functions decide what a VJP may overwrite and what it may free early. So Backward needs
+// little memory besides the saved values.
 
-// spent reports whether a VJP may put its result into g, the gradient that it was given. It may
-// where no graph is recorded, and nobody else has that memory: neither a hook nor a result that
-// keeps its gradient.
+// spent reports whether a VJP may put its result into g, the gradient that it got. It may if no
+// graph is recorded and nothing else uses g's memory, such as a hook or a retained gradient.
 func (c *Context) spent(g *Tensor) bool {
-	// One handle is the engine's, which frees it, and one the VJP's.
+	// There are two handles: the engine has one and frees it, and the VJP has the other.
 	return c.run != nil && !c.run.o.create && c.scope.modes.noGrad && g.node == nil && g.st.refs.Load() == 2 && g.layout.Contiguous()
 }
 
-// pending returns the gradient that has come so far, by other ways, to the tensor that is operand
-// i. A VJP that adds it to its own part in one pass says so by took. It is nil where there is
-// nothing, where the sum has a graph, or where its elements do not lie in order.
+// pending returns the gradient of operand i that other VJPs have sent so far. A VJP may add its own
+// gradient to it in one pass, and then sets c.took. pending returns nil if nothing has arrived, if
+// the sum must have a graph, or if the elements are not contiguous.
 func (c *Context) pending(i int) *Tensor {
 	if c.run == nil || c.run.o.create || !c.scope.modes.noGrad || !c.Wants(i) {
 		return nil
@@ -24,7 +23,7 @@ func (c *Context) pending(i int) *Tensor {
 	return nil
 }
 
-// release gives up saved value i, whose handle in the VJP is x: it will not be asked for again.
+// release frees saved value i, which nobody will ask for again. x is the VJP's handle of it.
 func (c *Context) release(i int, x *Tensor) {
 	if x != nil {
 		x.Free()
@@ -40,9 +39,9 @@ func (c *Context) release(i int, x *Tensor) {
 	v.release()
 }
 
-// take releases saved value i, as release does, where nothing else holds its memory. It then
-// returns a handle without a graph, whose memory the VJP may overwrite. Otherwise it reports false
-// and changes nothing.
+// take releases saved value i, as release does, if nothing else uses its memory. It then returns a
+// handle without a graph, whose memory the VJP may overwrite. Otherwise it reports false and
+// changes nothing.
 func (c *Context) take(i int, x *Tensor) (*Tensor, bool) {
 	if c.run == nil || c.run.o.retain || !c.scope.modes.noGrad || c.n.saved[i].packed != nil || c.n.saved[i].given || x.st.refs.Load() != 2 || !x.layout.Contiguous() {
 		return nil, false

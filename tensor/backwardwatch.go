@@ -6,49 +6,55 @@ import (
 	"slices"
 )
 
-// A BackwardWatcher is told of runs of Backward: see [WatchBackward].
+// A BackwardWatcher is told about runs of Backward: see [WatchBackward].
 type BackwardWatcher interface {
-	// Begin comes when it is known which leaves a run adds to, and before its first VJP.
-	// reached[i] says whether leaf i is one of them; at least one is. The slice is the callee's.
+	// Begin is called before the first VJP of a run, when it is known to which leaves the run adds.
+	// reached[i] says whether leaf i is one of them; at least one is. The callee may keep the
+	// slice.
 	//
-	// s is a scope of the run, which ends behind End. It records no graph, unless the run was
-	// asked to [CreateGraph], and autocast is off in it.
+	// s is a scope of the run, which ends after End returns. It records no graph, unless the run
+	// has the option [CreateGraph], and autocast is off in it.
 	//
-	// What Begin returns is told of the rest of this run. Nil: it is told of nothing.
+	// The BackwardRun that Begin returns is told about the rest of this run. Return nil for no
+	// further calls.
 	Begin(s *Scope, reached []bool) BackwardRun
 }
 
-// A BackwardRun is told what becomes of the leaves that one run of Backward reaches. Each of them
-// is either ready or missed, once, unless the run fails. All calls come one after the other, on the
-// goroutine that called Backward, in an order that is the same for the same graph. No lock is held.
-// The run goes on when a call returns; a panic of one ends it.
+// A BackwardRun is told what happens to the leaves that one run of Backward reaches. Unless the run
+// fails, each leaf is reported once, either ready or missed. All calls come one after the other, on
+// the goroutine that called Backward, in an order that is the same for the same graph. No lock is
+// held. The run continues when a call returns. A call that panics ends the run.
 type BackwardRun interface {
-	// Ready says that the gradient of leaf i is complete and in its Grad: as soon as no more can
-	// come, with [Into] at the end of the run. It comes before the functions of
-	// [Tensor.RegisterPostAccumulateGradHook]. It may set, take away or free the gradient.
+	// Ready says that the gradient of leaf i is complete and in its Grad. It is called as soon as
+	// no more gradients can arrive, or at the end of the run with [Into]. It is called before the
+	// functions of [Tensor.RegisterPostAccumulateGradHook]. Ready may set, take or free the
+	// gradient.
 	Ready(i int)
 
-	// Missed says that leaf i gets nothing from this run after all: each VJP that could have sent
-	// it a gradient returned nil for it, or the leaf has been freed. Its Grad is as it was before.
+	// Missed says that leaf i receives no gradient from this run after all. Either each VJP that
+	// could have sent one returned nil, or the leaf has been freed. Its Grad is the same as before
+	// the run.
 	Missed(i int)
 
-	// End comes once, last. failed is nil if the run is complete. Else it is what the run panicked
-	// with, which goes on behind End; a value that is no error is wrapped in one.
+	// End is called once, last. failed is nil if the run is complete. Otherwise it is the value
+	// that the run panicked with. A value that is not an error is wrapped in one. The panic
+	// continues after End.
 	End(failed error)
 }
 
-// errExited is what a run of Backward failed with when its goroutine ended.
+// errExited is the error that End gets when the goroutine of a run ended by runtime.Goexit.
 var errExited = errors.New("tensor: backward: the goroutine ended in it, by runtime.Goexit")
 
-// WatchBackward has w told of each run of Backward that adds to the gradient of at least one of the
-// leaves, which w knows by their number. Which leaves a run reaches is known before it begins, so
-// that w need not wait for those that it does not use. [Gradients] adds to no leaf: nothing is told
-// of it. Runs may go on at the same time, on several goroutines: each has a [BackwardRun] of its
-// own. A leaf that two of them reach may be added to by one while it is ready in the other.
+// WatchBackward reports to w each run of Backward that adds to the gradient of at least one of the
+// leaves. w knows the leaves by their index in the list. The leaves that a run reaches are known
+// before it begins, so w need not wait for the leaves that the run does not use. [Gradients] adds
+// to no leaf, so it is not reported. Several goroutines may run Backward at the same time: each run
+// has a [BackwardRun] of its own. If two runs reach one leaf, one may report it ready while the
+// other still adds to it.
 //
-// Leaves are floating point tensors that require a gradient, each given once; other ones are
-// refused with an [ErrGrad] or [ErrValue]. remove ends the watch for runs that begin later.
-// A watch costs nothing where there is none, but for an atomic load a leaf and run.
+// Leaves must be floating point tensors that require a gradient, and each may be given once. Others
+// are refused with an [ErrGrad] or [ErrValue]. remove ends the watch for runs that begin later. A
+// leaf that nobody watches costs each run one atomic load.
 func WatchBackward(leaves []*Tensor, w BackwardWatcher) (remove func()) {
 	const op = "watch_backward"
 	switch {
@@ -90,31 +96,32 @@ func WatchBackward(leaves []*Tensor, w BackwardWatcher) (remove func()) {
 // A watch is one call of WatchBackward.
 type watch struct {
 	w BackwardWatcher
-	n int // leaves
+	n int // number of leaves
 }
 
-// watchedAs says that a leaf is number i of a watch.
+// watchedAs says that a leaf has index i in a watch.
 type watchedAs struct {
 	by *watch
 	i  int
 }
 
-// A watchedRun is what one run of the engine tells of its leaves.
+// A watchedRun keeps what one run of the engine must report about its leaves.
 type watchedRun struct {
-	leaves []*watchedLeaf // that it reaches, in the order in which they are complete
-	passed int            // how many of them no more gradients go to
-	told   []BackwardRun  // whose End is still to come
+	// watched leaves that the run reaches, in the order in which they are complete
+	leaves []*watchedLeaf
+	passed int           // how many of these leaves can receive no more gradients
+	told   []BackwardRun // runs whose End has not been called
 }
 
-// A watchedLeaf is a leaf that a run reaches and somebody watches.
+// A watchedLeaf is a leaf that a run reaches and that somebody watches.
 type watchedLeaf struct {
 	t    *task
 	as   []watchedAs
-	to   []BackwardRun // by as; nil: nobody
-	sent bool          // a gradient has come
+	to   []BackwardRun // one for each entry of as; nil if that watcher wants to hear nothing
+	sent bool          // a gradient has arrived
 }
 
-// reaches notes that the run has a task for a leaf. Where nobody watches that costs a load.
+// reaches notes that the run has a task for a leaf. If nobody watches the leaf this costs one load.
 func (r *watchedRun) reaches(t *task) {
 	k := t.at.leaf.hooks.Load()
 	if k == nil {
@@ -133,7 +140,7 @@ func (e *engine) begin() {
 	r := &e.watched
 	r.leaves = slices.DeleteFunc(r.leaves, func(l *watchedLeaf) bool { return !l.t.wanted() })
 	if e.inputs != nil && e.o.into == nil {
-		r.leaves = nil // of Gradients, which adds to none
+		r.leaves = nil // Gradients adds to no leaf
 	}
 	if len(r.leaves) == 0 {
 		return
@@ -170,8 +177,8 @@ func (e *engine) begin() {
 	}
 }
 
-// pass tells of leaves to which nothing has come, and nothing can any more, as all tasks are done
-// whose order is greater than this.
+// pass reports as missed the leaves that have received no gradient and cannot receive one any more.
+// All tasks whose order is greater than the given order are done.
 func (r *watchedRun) pass(order uint64) {
 	for r.passed < len(r.leaves) && r.leaves[r.passed].t.order > order {
 		l := r.leaves[r.passed]
@@ -182,7 +189,7 @@ func (r *watchedRun) pass(order uint64) {
 	}
 }
 
-// tell tells everybody who watches the leaf.
+// tell calls what for every watcher of the leaf.
 func (l *watchedLeaf) tell(what func(run BackwardRun, i int)) {
 	for k, run := range l.to {
 		if run != nil {
@@ -191,7 +198,7 @@ func (l *watchedLeaf) tell(what func(run BackwardRun, i int)) {
 	}
 }
 
-// into adds g to a leaf, and tells of it.
+// into adds g to a leaf, and reports it.
 func (e *engine) into(t *task, g *Tensor) {
 	leaf := t.at.leaf
 	added := e.accumulate(leaf, g)
@@ -205,7 +212,7 @@ func (e *engine) into(t *task, g *Tensor) {
 	e.accumulated(leaf)
 }
 
-// end tells of the end of a complete run.
+// end reports the end of a complete run.
 func (r *watchedRun) end() {
 	for len(r.told) > 0 {
 		run := r.told[0]
@@ -214,7 +221,7 @@ func (r *watchedRun) end() {
 	}
 }
 
-// abandon, which is deferred, tells of the end of a run that failed.
+// abandon reports the end of a run that failed. It is called by defer.
 func (r *watchedRun) abandon() {
 	if len(r.told) == 0 {
 		return
@@ -236,7 +243,7 @@ func (r *watchedRun) abandon() {
 	}
 }
 
-// endAll tells all, also when one of them panics.
+// endAll calls End of all runs, even if one of them panics.
 func endAll(told []BackwardRun, failed error) {
 	if len(told) > 0 {
 		defer endAll(told[1:], failed)

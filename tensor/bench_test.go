@@ -2,7 +2,7 @@ package tensor
 
 import "testing"
 
-// What an op costs beside its arithmetic: tensors of one element.
+// The overhead of an op, measured with tensors of one element.
 
 func BenchmarkAdd(b *testing.B) {
 	b.ReportAllocs()
@@ -28,7 +28,7 @@ func BenchmarkAddWithGrad(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100, "ns/add")
 }
 
-// A chain of 50 ops forward and back.
+// A chain of 50 ops, forward and backward.
 func BenchmarkChain(b *testing.B) {
 	b.ReportAllocs()
 	w := Ones(1).RequiresGrad()
@@ -62,8 +62,8 @@ func BenchmarkScope(b *testing.B) {
 	}
 }
 
-// A layer normalisation forward and back: the fused kernels beside the composition that they
-// replace.
+// BenchmarkLayerNorm runs a layer normalisation, forward and backward. It compares the fused
+// kernels with the composition that they replace.
 func BenchmarkLayerNorm(b *testing.B) {
 	for _, mode := range []struct {
 		name string
@@ -82,7 +82,7 @@ func BenchmarkLayerNorm(b *testing.B) {
 	}
 }
 
-// A hundred thousand nodes forward, back with a graph of the gradients, and freed.
+// A hundred thousand nodes: forward, backward with a graph of the gradients, and freed.
 func BenchmarkDeepGraph(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

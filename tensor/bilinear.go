@@ -2,10 +2,10 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/shape"
 
-// Bilinear returns y[..., k] = Σ x[..., i]·weight[k, i, j]·z[..., j] + bias[k],
-// torch.nn.functional.bilinear. x is [..., n], and z is [..., m] with the same dimensions before.
-// weight is [out, n, m], and bias [out], nil for none. The result is [..., out]. All have one type,
-// and n and m are not 0.
+// Bilinear returns y[..., k] = Σ x[..., i]·weight[k, i, j]·z[..., j] + bias[k], as
+// torch.nn.functional.bilinear does. x is [..., n], and z is [..., m] with the same leading
+// dimensions. weight is [out, n, m]. bias is [out], or nil. The result is [..., out]. All have one
+// type, and n and m are not 0.
 func (x *Tensor) Bilinear(z, weight, bias *Tensor) *Tensor {
 	if y := underAutocast("bilinear", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].Bilinear(in[1], in[2], in[3]) }, x, z, weight, bias); y != nil {
 		return y
@@ -43,7 +43,7 @@ func (x *Tensor) Bilinear(z, weight, bias *Tensor) *Tensor {
 	return within(s, func(c *Scope) *Tensor {
 		head := x.layout.Shape.Head(x.Rank() - 1)
 		rows := head.Size()
-		t := x.dtype.Compute() // a product of three rounds once
+		t := x.dtype.Compute() // compute in t, so that the product of three factors is rounded once
 		w := weight.In(c).Cast(t).Permute(1, 0, 2).reshape(shape.Of(n, out*m))
 		half := x.In(c).Cast(t).reshape(shape.Of(rows, n)).MatMul(w).reshape(shape.Of(rows, out, m))
 		y := half.MatMul(z.In(c).Cast(t).reshape(shape.Of(rows, m, 1))).reshape(head.Append(out))

@@ -15,7 +15,8 @@ func logical(f func(a, b bool) bool) func(x, p []float64) float64 {
 	return truthOf(func(a, b float64) bool { return f(a != 0, b != 0) })
 }
 
-// declareBitwise declares an op of integers with a tensor and with a number.
+// declareBitwise declares two ops of integers: one of two tensors, and one of a tensor and a
+// number.
 func declareBitwise(name string, f func(a, b *expr.Expr) *expr.Expr, ref func(a, b int64) int64, second [2]float64, noBool bool) (pair, scalar *Elementwise) {
 	domain := [][2]float64{{-100, 100}, second}
 	pair = Declare(&Elementwise{Name: name, Arity: 2, Result: Integral, Expr: f(x0, x1), Ref: ref2(bits(ref)), Domain: domain, NoBool: noBool, NoGrad: true})
@@ -31,8 +32,8 @@ var (
 	andOp, andScalarOp = declareBitwise("bitwise_and", (*expr.Expr).And, func(a, b int64) int64 { return a & b }, [2]float64{-100, 100}, false)
 	orOp, orScalarOp   = declareBitwise("bitwise_or", (*expr.Expr).Or, func(a, b int64) int64 { return a | b }, [2]float64{-100, 100}, false)
 	xorOp, xorScalarOp = declareBitwise("bitwise_xor", (*expr.Expr).Xor, func(a, b int64) int64 { return a ^ b }, [2]float64{-100, 100}, false)
-	// The table's numbers stay below the width of every type, where the reference in float64 holds;
-	// shifts beyond it have a test of their own.
+	// The table test shifts by fewer bits than every type has, because only then the float64
+	// reference is right. Larger shifts have a test of their own.
 	leftOp, leftScalarOp   = declareBitwise("bitwise_left_shift", (*expr.Expr).Shl, func(a, b int64) int64 { return a << b }, [2]float64{0, 6}, true)
 	rightOp, rightScalarOp = declareBitwise("bitwise_right_shift", (*expr.Expr).Shr, func(a, b int64) int64 { return a >> b }, [2]float64{0, 6}, true)
 
@@ -57,7 +58,7 @@ func (x *Tensor) whole(op *Elementwise, v int64) *Tensor {
 	if v <= -1<<53 || v >= 1<<53 {
 		fail(op.called(), ErrValue, []*Tensor{x}, "the number %d does not lie within ±2⁵³; use a tensor", v)
 	}
-	if x.dtype == boolType { // a number is an integer
+	if x.dtype == boolType { // the number is an integer, which promotes bool
 		x = x.Long()
 	}
 	if low, high := limits(x.dtype); !x.dtype.IsFloat() && (float64(v) < low || float64(v) > high) {
@@ -102,25 +103,25 @@ func (x *Tensor) BitwiseNot() *Tensor {
 	return complementOp.Apply([]*Tensor{x})
 }
 
-// BitwiseLeftShift returns the integers x << y, broadcast together. Shifted by a negative number or
-// by the type's width or more, all bits are lost: 0.
+// BitwiseLeftShift returns the integers x << y, broadcast together. A shift by a negative number,
+// or by the type's width or more, returns 0.
 //
 //tensor:forms Scalar:int64 RScalar:int64
 func (x *Tensor) BitwiseLeftShift(y *Tensor) *Tensor { return leftOp.Apply([]*Tensor{x, y}) }
 
-// BitwiseRightShift returns the integers x >> y, broadcast together, with copies of the sign.
-// Shifted by a negative number or by the type's width or more only these are left: 0 or -1.
+// BitwiseRightShift returns the integers x >> y, broadcast together, and copies the sign. A shift
+// by a negative number, or by the type's width or more, returns 0, or -1 for negative x.
 //
 //tensor:forms Scalar:int64 RScalar:int64
 func (x *Tensor) BitwiseRightShift(y *Tensor) *Tensor { return rightOp.Apply([]*Tensor{x, y}) }
 
-// LogicalAnd returns whether x and y are both not zero, broadcast together.
+// LogicalAnd returns whether x and y are both nonzero, broadcast together.
 func (x *Tensor) LogicalAnd(y *Tensor) *Tensor { return bothOp.Apply([]*Tensor{x, y}) }
 
-// LogicalOr returns whether x or y is not zero, broadcast together.
+// LogicalOr returns whether x or y is nonzero, broadcast together.
 func (x *Tensor) LogicalOr(y *Tensor) *Tensor { return eitherOp.Apply([]*Tensor{x, y}) }
 
-// LogicalXor returns whether just one of x and y is not zero, broadcast together.
+// LogicalXor returns whether exactly one of x and y is nonzero, broadcast together.
 func (x *Tensor) LogicalXor(y *Tensor) *Tensor { return oddOp.Apply([]*Tensor{x, y}) }
 
 // LogicalNot returns whether x is zero.

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// branched computes 3·x² and exp(x) by graphs of their own.
+// branched computes 3·x² and exp(x) by graphs of its own.
 type branched struct {
 	leaves [2]*tensor.Tensor
 	y      [2]*tensor.Tensor
@@ -76,7 +76,7 @@ func branchedOf(x *tensor.Tensor) (*branched, *tensor.Tensor) {
 	return b, tensor.Apply(b, x)
 }
 
-// A function goes back through graphs that it keeps, as a part of the run that calls it.
+// A function runs Backward through graphs that it has kept, as part of the run that called its VJP.
 func TestBranches(t *testing.T) {
 	want := func(x *tensor.Tensor) []float64 {
 		return x.Detach().MulScalar(6).Add(x.Detach().Exp()).Floats()
@@ -107,7 +107,7 @@ func TestBranches(t *testing.T) {
 		x.ZeroGrad()
 
 		var kept *tensor.Tensor
-		s.Do(func(c *tensor.Scope) { // the branches move with the result
+		s.Do(func(c *tensor.Scope) { // the branches move to the parent scope with the result
 			b, kept = branchedOf(x.In(c))
 			c.Close(kept)
 		})

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// A cache makes each value once. The zero value is ready.
+// A cache keeps the value of each key once it was made. The zero value is ready.
 type cache[K comparable, V any] struct {
 	mu sync.RWMutex
 	m  map[K]V
@@ -32,7 +32,8 @@ func (c *cache[K, V]) get(k K, make_ func() V) V {
 
 var castPrograms cache[[2]dtype.Type, *expr.Program]
 
-// castProgram converts elements of type from to type to; equal types copy.
+// castProgram returns the program that converts elements of type from to type to. It copies if the
+// types are equal.
 func castProgram(from, to dtype.Type) *expr.Program {
 	return castPrograms.get([2]dtype.Type{from, to}, func() *expr.Program {
 		return expr.MustLower([]*expr.Expr{expr.X(0)}, []dtype.Type{to}, []dtype.Type{from}, -1)
@@ -41,7 +42,8 @@ func castProgram(from, to dtype.Type) *expr.Program {
 
 var addPrograms cache[[2]dtype.Type, *expr.Program]
 
-// addProgram adds an element of type b to one of type a, in a's type.
+// addProgram returns the program that adds an element of type b to an element of type a. The sum
+// has type a.
 func addProgram(a, b dtype.Type) *expr.Program {
 	return addPrograms.get([2]dtype.Type{a, b}, func() *expr.Program {
 		return expr.MustLower([]*expr.Expr{expr.X(0).Add(expr.X(1))}, []dtype.Type{a}, []dtype.Type{a, b}, -1)

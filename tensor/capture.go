@@ -14,82 +14,93 @@ import (
 // ErrCapture is the kind of an [Error] about work that cannot be part of a [Graph].
 var ErrCapture = errors.New("it cannot be captured")
 
-// A Graph is work that was recorded once and is repeated by one launch: torch.cuda.CUDAGraph.
-// [Capture] makes it. It may be replayed from several goroutines, one after the other. Graphs that
-// only read the same tensors may also be replayed at once. Those that write tensors which others
-// use, or share an optimizer, take turns. Close gives the graph's memory back; one that is dropped
-// is closed after the garbage collector found it.
+// A Graph is work that was recorded once and that one launch repeats, like torch.cuda.CUDAGraph.
+// [Capture] makes it. Several goroutines may replay it; their replays run one after the other.
+// Graphs that only read the same tensors may be replayed at the same time. Graphs take turns if one
+// writes tensors that the other uses, or if they share an optimizer. Close frees the graph's
+// memory. A graph that nobody refers to any more is closed after the garbage collector found it.
 type Graph struct {
 	dev    device.Device
-	stream device.Stream   // on which the work is repeated
-	firsts []device.Stream // of the recording, of each device: stream, and those of Across
+	stream device.Stream // the stream that replays are queued on
+	// the recording's first stream on each device: first on dev, then on the devices of Across
+	firsts []device.Stream
 	scope  *Scope
 	number uint64
-	live   atomic.Bool // recording
+	live   atomic.Bool // true while the work is recorded
 
-	kept   kept[*Graph] // for the goroutine that captures
-	joined []*joint     // of others: see Join
+	kept   kept[*Graph] // says that the goroutine of Capture records into this graph
+	joined []*joint     // the other goroutines that record: see Join
 
-	lanes map[device.Stream]device.Stream // of the recording, that stand in for others, by these
+	// the recording's stream that stands in for each stream that a scope chose
+	lanes map[device.Stream]device.Stream
 
-	replay device.Replayer // of the finished graph
+	replay device.Replayer // replays the finished graph
 	shares *sharer
 
-	mu      sync.Mutex
-	rec     device.Recording
-	feeds   []func(to []byte)
-	checks  []func() error
-	then    []func()
-	ended   []func(ok bool) error
-	turns   []*Exclusive              // sorted
-	gens    map[*Generator]*Generator // stand-ins, by what they stand for
-	tokens  map[uint64]*standIn
-	outside map[*storage]bool // what is not the graph's and is read or, true, written
-	own     []*storage        // what was made by the recorded work
+	mu     sync.Mutex
+	rec    device.Recording
+	feeds  []func(to []byte)
+	checks []func() error
+	then   []func()
+	ended  []func(ok bool) error
+	turns  []*Exclusive              // sorted by their number
+	gens   map[*Generator]*Generator // the stand-in of each generator
+	tokens map[uint64]*standIn
+	// storages that the work uses and that the graph does not own; true if it writes them
+	outside map[*storage]bool
+	own     []*storage // storages that the recorded work made
 	adopted map[*storage]bool
-	leaves  []*Tensor // that got a gradient
+	leaves  []*Tensor // leaves that got a gradient in the capture
 	closed  bool
-	err     *Error // the first of what could not be captured
+	err     *Error // the first error about work that cannot be captured
 }
 
-// epoch is how many captures have begun. A storage knows how many had when it was made.
+// epoch counts the captures that have begun. A storage remembers the count at its allocation.
 var epoch atomic.Uint64
 
-// Capture records what f queues in its scope on dev, and returns the graph of it. f runs once, but
-// none of its work is done. As in PyTorch nothing on dev has changed when Capture returns, and n
-// replays afterwards are n runs of f. What f does on the host (its own counters, printing) happens
-// once.
+// Capture records the work that f queues on dev in its scope, and returns it as a graph. f runs
+// once, but the work that it queues does not run. As in PyTorch nothing on dev has changed when
+// Capture returns, and n replays then do what n runs of f would do. Host work of f, such as
+// counting and printing, happens once.
 //
-// Values that a replay is to see are in tensors that exist before: overwrite a static input with
-// [Tensor.Copy], then [Graph.Replay]. They, the parameters and all else that f uses stay alive
-// until [Graph.Close]. What f makes in its scope belongs to the graph: results are read after a
-// replay, are overwritten by the next one, and are freed by Close; undefined before the first.
-// Memory of temporaries is reused inside of the graph only; f gives it back earlier by child scopes
-// and Free, as elsewhere.
+// Values that a replay should read must be in tensors that exist before the capture: overwrite a
+// static input with [Tensor.Copy], then call [Graph.Replay]. All older tensors that f uses, such as
+// inputs and parameters, stay alive until [Graph.Close]. Tensors that f makes in its scope belong
+// to the graph. The first replay sets their values, each later replay overwrites them, and Close
+// frees them. Memory of temporaries is reused only inside the graph. Child scopes and Free release
+// this memory earlier, as elsewhere.
 //
-// A scope that f opens with [Stream] has its work recorded beside the rest: replays run it in any
-// order that keeps reads behind writes, as eager runs do. The stream itself takes no part.
-// [Scope.Stream] is one that stands in for it, for kernels of f's own, and for marks and waits by
-// hand. The tensors do not need these, at the end neither: all of a replay is done before what is
-// queued after it.
+// If f opens a scope with [Stream], the work of that scope is recorded on a separate stream.
+// Replays run it in any order that keeps reads after writes, as eager runs do. The stream that f
+// names is not used itself: [Scope.Stream] returns the stream that replaces it. Use the returned
+// stream for your own kernels, and to record events and wait for them explicitly. Tensors do not
+// need such events, not even at the end: all work of a replay is done before work that is queued
+// after it.
 //
-// These change from replay to replay: random numbers, and what [Graph.Feed] provides. Random
-// numbers come from the generator that the scope has (opts may choose it) and go on as in eager
-// steps. By Feed the optimizers of package optim see their learning rate and their number of steps.
+// Two things change from replay to replay: random numbers, and the values that [Graph.Feed]
+// provides. Random numbers come from the scope's generator, which opts may choose, and continue as
+// in eager steps. The optimizers of package optim use Feed for their learning rate and their number
+// of steps.
 //
-// Everything else is repeated as it was. What a replay could not repeat is refused, so that nothing
-// silently stays as it was: it is an *[Error] of the kind [ErrCapture]. Refused is what waits for a
-// value (Item, Data, printing, shapes that depend on values), what brings values from the host, and
-// work on another device. So are waits for events and streams that are not recorded, results that
-// replays would not compute again, and changes of older tensors that would be made now and not in
-// replays. An expression over older tensors alone is started with w.In(s).
+// Everything else is repeated as it was recorded. Work that a replay could not repeat is refused,
+// so that no value goes stale silently. The error is an *[Error] of the kind [ErrCapture]. Refused
+// are:
 //
-// Copies from and to page-locked memory that the host does not wait for ([NonBlocking]) are
-// recorded: who reads the result of one waits for the last replay. What f panics with else comes
-// out as from [Try]. After an error nothing of the capture is left; gradients that were put into
-// leaves meanwhile are gone.
+//   - waiting for a value: Item, Data, printing, and shapes that depend on values
+//   - copying values from the host
+//   - work on another device
+//   - waiting for events and streams that are not recorded
+//   - results that replays would not compute again
+//   - changes of older tensors that would happen now and not in replays
 //
-// Work on other devices is recorded with it where opts name them: see [Across].
+// An expression whose tensors are all older than the graph's scope s must begin with w.In(s).
+//
+// [NonBlocking] copies from and to page-locked memory are recorded. A reader of the result of such
+// a copy must wait for the last replay. If f panics, Capture returns the error that [Try] would
+// return, and passes on panics that Try passes on. After an error nothing of the capture is left,
+// and gradients that it added to leaves are removed.
+//
+// Work on other devices is recorded too, if opts name them: see [Across].
 //
 // The device must be able to record ([device.Recorder]); the CPU is not.
 func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error) {
@@ -132,7 +143,7 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 	done := false
 	defer func() {
 		if !done {
-			g.abandon() // f panicked with something else
+			g.abandon() // f panicked with a value that Try passes on
 		}
 	}()
 	err = Try(func() { f(g.scope) })
@@ -144,13 +155,13 @@ func Capture(dev device.Device, f func(s *Scope), opts ...Option) (*Graph, error
 		g.abandon()
 		return nil, captureError(err)
 	}
-	// The net under a graph that is dropped: its tensors have theirs.
+	// These cleanups close a graph that was dropped. Its tensors have cleanups of their own.
 	runtime.AddCleanup(g, func(r device.Replayer) { go r.Close() }, g.replay)
 	runtime.AddCleanup(g, func(o *sharer) { go o.leave() }, g.shares)
 	return g, nil
 }
 
-// captureError makes what a device could not record of the kind ErrCapture.
+// captureError adds the kind ErrCapture to the error of a device that could not record.
 func captureError(err error) error {
 	var e *Error
 	if errors.As(err, &e) && errors.Is(err, device.ErrRecording) && !errors.Is(err, ErrCapture) {
@@ -162,14 +173,14 @@ func captureError(err error) error {
 	return err
 }
 
-// finish ends the recording and makes the graph.
+// finish ends the recording and makes the replayable graph.
 func (g *Graph) finish() (err error) {
 	if g.scope.isClosed() || slices.ContainsFunc(g.joined, func(j *joint) bool { return j.scope.isClosed() }) {
 		return newError("capture", ErrScope, nil, "the scope of the capture was closed by the function").hint("Graph.Close closes it")
 	}
 	g.stop()
 	if g.err != nil {
-		return g.err // f went on, as fmt does when String panics
+		return g.err // f recovered the panic and went on, as fmt does when String panics
 	}
 	for _, f := range g.ended {
 		if err := f(true); err != nil {
@@ -191,7 +202,7 @@ func (g *Graph) finish() (err error) {
 	return nil
 }
 
-// stop ends the time of recording.
+// stop makes the graph stop recording.
 func (g *Graph) stop() {
 	if g.live.Swap(false) {
 		g.kept.end()
@@ -201,16 +212,17 @@ func (g *Graph) stop() {
 	}
 }
 
-// abandon gives everything back after a failure.
+// abandon undoes a failed capture and frees everything that it holds.
 func (g *Graph) abandon() {
 	g.stop()
 	for _, f := range g.ended {
-		_ = f(false) // there is an error already
+		_ = f(false) // Capture returns an earlier error already
 	}
 	for _, leaf := range g.leaves {
 		leaf.gradMu.Lock()
 		d := leaf.grad
-		if d != nil && !d.freed.Load() && g.has(d.st.home) { // it was never computed
+		// the gradient was recorded but never computed
+		if d != nil && !d.freed.Load() && g.has(d.st.home) {
 			leaf.grad = nil
 		} else {
 			d = nil
@@ -225,12 +237,12 @@ func (g *Graph) abandon() {
 	if g.replay == nil {
 		g.rec.Abort()
 	} else {
-		_ = g.replay.Close() // nothing was replayed
+		_ = g.replay.Close() // no replay ran that could have failed
 	}
 	g.forget()
 }
 
-// forget lets go of what others own.
+// forget releases the storages that the graph uses and does not own.
 func (g *Graph) forget() {
 	g.mu.Lock()
 	list := g.outside
@@ -241,10 +253,10 @@ func (g *Graph) forget() {
 	}
 }
 
-// Replay queues the recorded work, as one launch, after what was queued before on the tensors that
-// it uses, and returns without waiting. Later work on these tensors, on any stream, comes after it.
-// An error is that of the device, or of a hook that finds that what was captured is not there any
-// more. Nothing is queued then, unless the error is one of [Graph.Then].
+// Replay queues the recorded work as one launch, and returns without waiting. The work runs after
+// the work queued before on the tensors that it uses. Later work on these tensors, on any stream,
+// runs after it. The error comes from the device, or from a hook which finds that a captured tensor
+// was moved or freed. Nothing is queued then, unless the error comes from [Graph.Then].
 func (g *Graph) Replay() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -279,7 +291,7 @@ func (g *Graph) Replay() error {
 	if err != nil {
 		return err
 	}
-	for _, f := range g.then { // all of them: the work is queued
+	for _, f := range g.then { // call all of them, even after an error: the work is queued
 		if e := Try(f); err == nil {
 			err = e
 		}
@@ -287,7 +299,7 @@ func (g *Graph) Replay() error {
 	return err
 }
 
-// queue queues the recorded work behind what was queued on its memory. g.mu is held.
+// queue queues the recorded work after earlier work on its memory. The caller holds g.mu.
 func (g *Graph) queue() error {
 	const op = "replay"
 	defer g.shares.turn()()
@@ -316,8 +328,8 @@ func (g *Graph) queue() error {
 	return nil
 }
 
-// deserted reports whether a leaf was in memory that the graph uses, and is elsewhere now. g.mu is
-// held.
+// deserted reports whether a leaf has left memory that the graph uses, by a move or a conversion.
+// The caller holds g.mu.
 func (g *Graph) deserted() bool {
 	for st := range g.outside {
 		if st.left.Load() {
@@ -327,7 +339,7 @@ func (g *Graph) deserted() bool {
 	return slices.ContainsFunc(g.own, func(st *storage) bool { return st.left.Load() })
 }
 
-// String tells how much is recorded, and for which device.
+// String returns the number of recorded operations, and the device.
 func (g *Graph) String() string {
 	switch {
 	case g.live.Load():
@@ -338,7 +350,7 @@ func (g *Graph) String() string {
 	return fmt.Sprintf("Graph(%d operations on %s)", g.Operations(), g.dev.Name())
 }
 
-// Operations returns the number of kernels, copies and fills that a replay runs, 0 until the
+// Operations returns the number of kernels, copies and fills that a replay runs. It is 0 until the
 // capture is over.
 func (g *Graph) Operations() int {
 	if g.shares == nil {
@@ -347,7 +359,8 @@ func (g *Graph) Operations() int {
 	return g.replay.Operations()
 }
 
-// unfinished is the error of what needs the finished graph, of one that f got by [Scope.Capture].
+// unfinished is the error of a method that needs the finished graph. f can call it too early on the
+// graph that [Scope.Capture] returns.
 func (g *Graph) unfinished(op string) error {
 	if g.live.Load() {
 		return newError(op, ErrCapture, nil, "the graph is still being captured").hint("do it when Capture has returned it")
@@ -355,8 +368,8 @@ func (g *Graph) unfinished(op string) error {
 	return newError(op, ErrCapture, nil, "the capture has failed: there is no graph").hint("see the error of Capture")
 }
 
-// Scope returns the scope of the graph, which f got: it closes with the graph. That of nil, which
-// [Capturing] returns for work that runs, is the root scope.
+// Scope returns the graph's scope, which f received. It closes with the graph. For a nil Graph,
+// which [Capturing] returns for work that runs at once, Scope returns the root scope.
 func (g *Graph) Scope() *Scope {
 	if g == nil {
 		return root
@@ -367,8 +380,8 @@ func (g *Graph) Scope() *Scope {
 // Stream returns the stream on which replays are queued.
 func (g *Graph) Stream() device.Stream { return g.stream }
 
-// Close waits for the replays, frees what the graph's scope owns and gives the memory back. What
-// went wrong in the replays and was not told yet comes out of it. A second call has no effect.
+// Close waits for the replays, frees the tensors of the graph's scope and the graph's memory. It
+// returns an error of the replays that no call has returned yet. A second call has no effect.
 func (g *Graph) Close() error {
 	g.mu.Lock()
 	if g.shares == nil {
@@ -394,8 +407,8 @@ func (g *Graph) Close() error {
 	return nil
 }
 
-// Capture returns the graph into which work of s is recorded, nil when it runs: inside of the
-// function given to [Capture] only.
+// Capture returns the graph into which the work of s is recorded. It is nil if the work runs at
+// once, which is always so outside of the function given to [Capture].
 func (s *Scope) Capture() *Graph {
 	s.asked()
 	if g := s.modes.capture; g != nil && g.live.Load() {
@@ -404,9 +417,9 @@ func (s *Scope) Capture() *Graph {
 	return nil
 }
 
-// Capturing returns the graph into which the latest value of one of these tensors is being
-// recorded, nil if there is none. An op that opens a scope of its own, such as an optimizer's step,
-// then opens it in that of the graph. Nils are left out.
+// Capturing returns the graph that is recording the latest value of one of these tensors, or nil if
+// there is none. An op that opens a scope of its own, such as an optimizer's step, then opens it in
+// the graph's scope. Nil tensors are ignored.
 func Capturing(x ...*Tensor) *Graph {
 	if captures.none() {
 		return nil
@@ -425,8 +438,8 @@ func Capturing(x ...*Tensor) *Graph {
 	return nil
 }
 
-// CapturingGrads is [Capturing] of the gradients of these tensors. One of them is enough: others
-// may be left from before the capture, and each replay then takes them as they are.
+// CapturingGrads is [Capturing] for the gradients of these tensors. One gradient that is being
+// recorded is enough. Others may be older than the capture: each replay then uses them as they are.
 func CapturingGrads(x ...*Tensor) *Graph {
 	if captures.none() {
 		return nil
@@ -442,7 +455,7 @@ func CapturingGrads(x ...*Tensor) *Graph {
 	return nil
 }
 
-// gets notes that a leaf gets a gradient, which is undone if the capture fails.
+// gets notes that a leaf gets a gradient, so that a failed capture can remove it.
 func (g *Graph) gets(leaf *Tensor) {
 	if g != nil && g.live.Load() {
 		g.mu.Lock()
@@ -451,7 +464,7 @@ func (g *Graph) gets(leaf *Tensor) {
 	}
 }
 
-// refused keeps the first error for the end of the capture. g.mu is held.
+// refused keeps the first error, which the capture returns at its end. The caller holds g.mu.
 func (g *Graph) refused(e *Error) *Error {
 	if g.err == nil {
 		g.err = e
@@ -459,7 +472,7 @@ func (g *Graph) refused(e *Error) *Error {
 	return e
 }
 
-// noted keeps what the device could not record for the end of the capture.
+// noted keeps the error of a device that could not record, for the end of the capture.
 func noted(e *Error) *Error {
 	var r *device.RecordError
 	if errors.As(e.Err, &r) {
@@ -472,17 +485,17 @@ func noted(e *Error) *Error {
 	return e
 }
 
-// shapedByValues panics if op, the shape of whose result depends on values, is being captured.
+// shapedByValues panics if op is being captured. The shape of op's result depends on values.
 func (x *Tensor) shapedByValues(op string) {
 	x.scope.uncapturable(op, "the shape of the result depends on values, for which the host would wait")
 }
 
-// uncapturable panics if s records.
+// uncapturable panics if the work of s is being recorded.
 func (s *Scope) uncapturable(op, why string) {
 	s.unrecordable(op, why, "do it before the capture or after a replay")
 }
 
-// unrecordable is uncapturable with another hint.
+// unrecordable is uncapturable with a hint of its own.
 func (s *Scope) unrecordable(op, why, hint string) {
 	if g := s.Capture(); g != nil {
 		e := newError(op, ErrCapture, nil, why)

@@ -42,9 +42,9 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// TestCapturedForward: nothing runs at the capture, and each replay is one launch. It sees what a
-// static input was overwritten with, also when that was done on another stream a moment before. No
-// later write overtakes it.
+// TestCapturedForward: nothing runs during the capture, and each replay is one launch. A replay
+// reads the numbers that were written to a static input before, also on another stream a moment
+// ago. A later write does not overtake it.
 func TestCapturedForward(t *testing.T) {
 	for seed := range 8 {
 		dev := gpu(t, seed)
@@ -73,7 +73,7 @@ func TestCapturedForward(t *testing.T) {
 			if n := dev.Counters().Launches - before.Launches; n != 1 {
 				t.Errorf("%d launches by a replay", n)
 			}
-			// comes after
+			// must run after the replay
 			tensor.Do(func(s *tensor.Scope) { x.In(s).Fill(99) }, tensor.NoGrad(), tensor.Stream(side))
 			for i := range want {
 				want[i] += 1 + math.Tanh(2*float64(k))
@@ -85,7 +85,7 @@ func TestCapturedForward(t *testing.T) {
 		if v := y.Floats()[0]; math.Abs(v-(1+math.Tanh(8))) > 1e-6 {
 			t.Errorf("seed %d: the result is %v", seed, v)
 		}
-		// Ordinary work on the graph's results.
+		// Eager work on the graph's results.
 		if v := y.SubScalar(1).Sum().Item(); math.Abs(v-12*math.Tanh(8)) > 1e-4 {
 			t.Errorf("seed %d: the sum of the result is %v", seed, v)
 		}
@@ -108,8 +108,8 @@ func TestCapturedForward(t *testing.T) {
 	}
 }
 
-// TestCapturedRandom: random numbers of replayed steps are those of eager steps, bit for bit, of
-// all generators, and the generators end where those of eager steps do.
+// TestCapturedRandom: the random numbers of replayed steps equal those of eager steps, bit for bit,
+// for all generators. Afterwards the generators have the same state as after eager steps.
 func TestCapturedRandom(t *testing.T) {
 	own := tensor.NewGenerator(5)
 	step := func(s *tensor.Scope, x *tensor.Tensor, out []*tensor.Tensor) {
@@ -144,7 +144,7 @@ func TestCapturedRandom(t *testing.T) {
 			once = func() { ok(t, g.Replay()) }
 		}
 		for k := range steps {
-			if k == 3 { // a state set by hand is taken up
+			if k == 3 { // replays continue from a state that was set by hand
 				gen.SetState(78, 1000)
 			}
 			once()
@@ -169,8 +169,8 @@ func TestCapturedRandom(t *testing.T) {
 	}
 }
 
-// TestNotCapturable: what replays would not repeat rightly is refused with its op and the caller's
-// line, nothing of the capture stays, and the device goes on.
+// TestNotCapturable: work that replays could not repeat correctly is refused. The error names the
+// op and the caller's line. Nothing of the capture remains, and the device can be used further.
 func TestNotCapturable(t *testing.T) {
 	list, err := cuda.Emulate("emulate:2,mem=64MiB")
 	ok(t, err)
@@ -207,12 +207,13 @@ func TestNotCapturable(t *testing.T) {
 		"second GPU":   {"add_scalar", func(s *tensor.Scope) { far.In(s).AddScalar(1) }},
 		"between":      {"to", func(s *tensor.Scope) { far.In(s).To(dev) }},
 		"linalg":       {"inverse", func(s *tensor.Scope) { x.In(s).Inverse() }},
-		"outside": {"", func(s *tensor.Scope) { // older tensors alone: it runs now, and never again
+		// on older tensors only: y would be computed once, now, and not by replays
+		"outside": {"", func(s *tensor.Scope) {
 			y := x.AddScalar(1)
 			defer y.Free()
 			y.In(s).MulScalar(2)
 		}},
-		// it would run now, on what does not exist yet
+		// Sum would run now, on a gradient that is not computed yet
 		"recorded outside": {"sum", func(s *tensor.Scope) {
 			w.In(s).Sum().Backward()
 			tensor.Do(func(other *tensor.Scope) { w.Grad().In(other).Sum() })
@@ -244,7 +245,7 @@ func TestNotCapturable(t *testing.T) {
 	if v := total(); math.Abs(v-24) > 1e-4 {
 		t.Errorf("the sum is %v", v)
 	}
-	// Other panics go on, and leave nothing either.
+	// Other panics are passed on, and leave nothing of the capture either.
 	func() {
 		defer func() {
 			if r := recover(); r != "mine" {
@@ -261,8 +262,8 @@ func TestNotCapturable(t *testing.T) {
 	}
 }
 
-// TestDroppedGraph: the garbage collector is the net under a graph that nobody closes, and not
-// before its results are dropped too.
+// TestDroppedGraph: the garbage collector closes a graph that nobody closes, but only after its
+// results were dropped too.
 func TestDroppedGraph(t *testing.T) {
 	dev := gpu(t, 0)
 	x := tensor.Root().On(dev).Ones(8)
@@ -287,7 +288,7 @@ func TestDroppedGraph(t *testing.T) {
 	t.Errorf("%d bytes of page-locked memory and %d of the device's are left", dev.PinnedStats().Allocated, dev.Stats().Allocated)
 }
 
-// TestCaptureWithoutMemory: in meta mode a graph is built and launched, and nothing is computed.
+// TestCaptureWithoutMemory: in meta mode a graph is made and replayed, but nothing is computed.
 func TestCaptureWithoutMemory(t *testing.T) {
 	list, err := cuda.Emulate("emulate,mem=64GiB,mode=meta")
 	ok(t, err)
@@ -300,8 +301,8 @@ func TestCaptureWithoutMemory(t *testing.T) {
 	x.Free()
 }
 
-// TestMovedSinceCapture: a replay does not go on with memory that a leaf has left, by its device or
-// type or its gradient's; other replays do.
+// TestMovedSinceCapture: a replay is refused after a leaf, or its gradient, has left the memory
+// that the graph uses, by a move or a conversion. Other changes do not matter.
 func TestMovedSinceCapture(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	ok(t, err)
@@ -312,7 +313,8 @@ func TestMovedSinceCapture(t *testing.T) {
 		"moved there and back": {func(w *tensor.Tensor) { d := w.Device(); w.MoveTo(cpu); w.MoveTo(d) }, true},
 		"converted":            {func(w *tensor.Tensor) { w.CastInPlace(dtype.F64); w.CastInPlace(dtype.F32) }, true},
 		"nowhere":              {func(w *tensor.Tensor) { w.MoveTo(w.Device()); w.CastInPlace(dtype.F32) }, false},
-		"freed":                {func(w *tensor.Tensor) { w.Free() }, false}, // the graph holds it
+		// the graph keeps the memory
+		"freed": {func(w *tensor.Tensor) { w.Free() }, false},
 	} {
 		dev := gpu(t, 0)
 		m := tensor.Root().On(dev)
@@ -334,8 +336,8 @@ func TestMovedSinceCapture(t *testing.T) {
 	}
 }
 
-// TestCapturedHooksFail: a check that panics is the replay's error and nothing is queued; a
-// function of Then that does has the others called.
+// TestCapturedHooksFail: if a check panics, Replay returns its error and queues nothing. If a
+// function of Then panics, the other functions are still called.
 func TestCapturedHooksFail(t *testing.T) {
 	dev := gpu(t, 0)
 	x := tensor.Root().On(dev).Zeros(3)

@@ -8,12 +8,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Across has [Capture] record work on these devices too, beside that on its own: a step of several
-// GPUs is then one graph, launched once. They are devices of one driver, and the graph's own may be
-// among them. Each has streams of the recording. Copies between the devices ([Tensor.To]) are
-// recorded, and keep the order among them, as in eager runs. [Graph.Replay] comes after what was
-// queued before on all of them, and what is queued later comes after it. It is for Capture only: a
-// scope does not take it. So far it has run on emulated GPUs only.
+// Across makes [Capture] record work on these devices too, in addition to its own: a step on
+// several GPUs is then one graph with one launch. All must be devices of one driver, and the
+// graph's own device may be among them. The recording has its own streams on each device. It
+// records copies between the devices ([Tensor.To]), in the order that they have in eager runs.
+// [Graph.Replay] runs after work that was queued before on any of these devices, and before work
+// that is queued later. Across is an option of Capture only: a scope refuses it. So far it has run
+// on emulated GPUs only.
 func Across(devs ...device.Device) Option {
 	list := slices.Clone(devs)
 	if list == nil {
@@ -22,7 +23,7 @@ func Across(devs ...device.Device) Option {
 	return func(m *modes) { m.across = list }
 }
 
-// across returns the devices that options name besides dev.
+// across returns the devices that Across names in opts, without dev.
 func across(dev device.Device, opts []Option) ([]device.Device, error) {
 	var m modes
 	for _, o := range opts {
@@ -40,8 +41,8 @@ func across(dev device.Device, opts []Option) ([]device.Device, error) {
 	return others, nil
 }
 
-// first returns the stream on which work on dev is recorded where a scope chooses none; nil where
-// it is not recorded.
+// first returns the stream that records work on dev if a scope chooses no stream. It is nil if work
+// on dev is not recorded.
 func (g *Graph) first(dev device.Device) device.Stream {
 	if g == nil || !g.live.Load() {
 		return nil
@@ -54,14 +55,15 @@ func (g *Graph) first(dev device.Device) device.Stream {
 	return nil
 }
 
-// streamOf returns the stream that comes before and after replays on a device.
+// streamOf returns the stream on dev after whose work replays run, and for which later work must
+// wait.
 func (g *Graph) streamOf(dev device.Device) device.Stream {
 	for _, s := range g.firsts {
 		if s.Device() == dev {
 			return s
 		}
 	}
-	return g.stream // such as memory of the host that the work reads
+	return g.stream // dev has no recorded stream: for example host memory that the work reads
 }
 
 // FeedOn is [Graph.Feed] for a tensor on one of the graph's devices.

@@ -1,19 +1,20 @@
 package tensor
 
-// A joint is a goroutine's part in a capture that another one began.
+// A joint is the part of a goroutine in a capture that another goroutine began.
 type joint struct {
 	scope *Scope
 	kept  kept[*Graph]
 }
 
-// Join has the calling goroutine take part in the capture, beside the one that called [Capture].
-// Capture's function must not return before it. scope is for what the goroutine records: a child of
-// the graph's scope with these options, which is closed with the graph's. What the goroutine
-// changes beside it is refused as it is on the first goroutine, until leave is called.
+// Join makes the calling goroutine record into the capture, in addition to the goroutine that
+// called [Capture]. The function given to Capture must not return before this goroutine has called
+// leave. scope is for the work of this goroutine. It is a child of the graph's scope with these
+// options, and closes with the graph's scope. Until leave is called, changes that replays would
+// miss are refused, as on the first goroutine.
 //
-// The goroutines of a capture take turns. Only one of them records at a time, and which one when
-// decides the order of the graph's feeds. [Graph.Feed] is of the device that Capture was given; for
-// others there is [Graph.FeedOn].
+// The goroutines of a capture must take turns: only one may record at a time. The order in which
+// they record decides the order of the graph's feeds. [Graph.Feed] is for the device that was
+// passed to Capture. For other devices use [Graph.FeedOn].
 func (g *Graph) Join(opts ...Option) (scope *Scope, leave func()) {
 	if !g.live.Load() {
 		fail("join", ErrCapture, nil, "the capture is over")
@@ -26,7 +27,7 @@ func (g *Graph) Join(opts ...Option) (scope *Scope, leave func()) {
 	return j.scope, j.kept.end
 }
 
-// part closes the scopes of those who joined.
+// part closes the scopes of the goroutines that joined.
 func (g *Graph) part() {
 	for _, j := range g.joined {
 		j.scope.abandon()

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// seeded reports whether options make a generator of the scope's own: another one each time.
+// seeded reports whether opts make a generator for the scope. Such an option makes a new one at
+// each call.
 func seeded(opts []Option) bool {
 	var a, b modes
 	for _, o := range opts {
@@ -21,21 +22,21 @@ func seeded(opts []Option) bool {
 	return a.gen != b.gen
 }
 
-// A standIn is what a generator is replaced by while a graph is captured. Its offset starts at 0
-// and its seed is only a token, so that numbers find their way here however state and seed are
-// saved and restored. What is drawn is relative to where the generator is when a replay begins.
+// A standIn replaces a generator while a graph is captured. Its generator starts at offset 0, and
+// its seed is only a token. By the token the graph recognises draws, even after state and seed were
+// saved and restored. Draws are relative to the offset that the real generator has when a replay
+// begins.
 type standIn struct {
-	of    *Generator // what it stands for
+	of    *Generator // the generator that it replaces
 	as    *Generator
 	mu    sync.Mutex
-	slots map[device.Device]*Tensor // seed and offset there, once something is drawn
-	// What the replay that is being queued begins with, from the generator's first slots on.
+	slots map[device.Device]*Tensor // the tensor with seed and offset on each device that draws
+	// Seed and offset of the replay that is being queued. The first tensor's feed sets them.
 	seed, offset uint64
 }
 
-// generator returns the stand-in of gen, gen itself where nothing is captured. Generators that a
-// scope's Seed makes have none: they start anew with every run, so that their numbers are the same
-// each time.
+// generator returns the stand-in of gen, or gen itself if nothing is captured. Generators that a
+// scope's Seed made have no stand-in: they start at the same number in every run.
 func (g *Graph) generator(gen *Generator) *Generator {
 	if gen == nil || g == nil || !g.live.Load() {
 		return gen
@@ -59,8 +60,8 @@ func (g *Graph) generator(gen *Generator) *Generator {
 	return as
 }
 
-// numbers returns the tensor on dev that holds a generator's seed and offset when s records and
-// seed is a stand-in's, nil otherwise.
+// numbers returns the tensor on dev that holds a generator's seed and offset. It is nil unless s
+// records and seed is the token of a stand-in.
 func (s *Scope) numbers(seed uint64, dev device.Device) (slots *Tensor) {
 	g := s.Capture()
 	if g == nil {
@@ -77,7 +78,7 @@ func (s *Scope) numbers(seed uint64, dev device.Device) (slots *Tensor) {
 	if slots = t.slots[dev]; slots != nil {
 		return slots
 	}
-	first := len(t.slots) == 0 // a replay fills these before those on other devices
+	first := len(t.slots) == 0 // a replay fills this tensor before those on other devices
 	slots = g.FeedOn(dev, dtype.I64, 2, func(to []byte) {
 		if first {
 			t.seed, t.offset = t.of.Draw(int(t.as.offset.Load()))

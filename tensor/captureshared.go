@@ -6,45 +6,46 @@ import (
 	"sync"
 )
 
-// Graphs that use the same memory, which one of them writes, must not be queued at the same time.
-// Each would wait for what the other has queued so far, and not for what it is about to queue. They
-// take turns. Those that only read go on at once, and a graph that shares nothing pays nothing.
+// Graphs that use the same memory must not be queued at the same time if one of them writes it.
+// Each would wait for work that the other has queued already, but not for work that the other is
+// about to queue. So they take turns. Graphs that only read do not wait for each other, and a graph
+// that shares no memory pays nothing.
 
-// A crossing is memory that several graphs use, and one of them writes.
+// A crossing is a lock for memory that several graphs use and at least one of them writes.
 type crossing struct {
 	number uint64
 	mu     sync.RWMutex
 }
 
-// A passage is how a graph uses a crossing.
+// A passage says how a graph uses a crossing.
 type passage struct {
 	at    *crossing
 	write bool
 }
 
-// A sharer is a graph among those that it shares memory with. It points to no graph, so that one
-// that is dropped becomes garbage.
+// A sharer represents a graph among the graphs with which it shares memory. It has no pointer to
+// the graph, so that the garbage collector can find a dropped graph.
 type sharer struct {
-	mu       sync.Mutex // held while a replay is being queued
-	passages []passage  // in the one order for all
+	mu       sync.Mutex // locked while a replay is being queued
+	passages []passage  // sorted by number, the locking order of all graphs
 	uses     []*storage
 }
 
-// sharing knows the finished graphs that use a storage. Its lock is taken before a sharer's.
+// sharing lists the finished graphs that use each storage. Lock it before a sharer.
 var sharing struct {
 	sync.Mutex
 	of   map[*storage]*common
 	made uint64
 }
 
-// common is a storage that finished graphs use; with true they write it.
+// common lists the graphs that use one storage. The bool is true for graphs that write it.
 type common struct {
 	by map[*sharer]bool
-	at *crossing // nil: nobody writes, or there is one graph
+	at *crossing // nil if no graph writes, or if there is only one graph
 }
 
-// share makes g take turns with the graphs that use its memory. A replay of one of these that is
-// being queued is waited for.
+// share makes g take turns with other graphs that use its memory. It waits for a replay of these
+// graphs that is being queued.
 func (g *Graph) share() *sharer {
 	own := &sharer{}
 	sharing.Lock()
@@ -93,7 +94,7 @@ func (o *sharer) pass(p passage) {
 	o.passages = slices.Insert(o.passages, at, p)
 }
 
-// leave ends it.
+// leave removes the graph from the lists of sharing.
 func (o *sharer) leave() {
 	sharing.Lock()
 	defer sharing.Unlock()
@@ -107,8 +108,8 @@ func (o *sharer) leave() {
 	o.uses = nil
 }
 
-// turn waits until no other graph is being queued that this one must not be queued with, and
-// returns what ends that.
+// turn waits while a graph that must not be queued together with this one is being queued. The
+// caller calls done when its own replay is queued.
 func (o *sharer) turn() (done func()) {
 	o.mu.Lock()
 	for _, p := range o.passages {

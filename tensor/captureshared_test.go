@@ -17,8 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestGraphsTakeTurns: graphs that write the same tensor are each of them whole when goroutines
-// replay them at once.
+// TestGraphsTakeTurns: if goroutines replay graphs that write the same tensor at once, no replay of
+// another graph comes between the ops of one.
 func TestGraphsTakeTurns(t *testing.T) {
 	rounds, seeds := 12, 6
 	if testing.Short() {
@@ -28,11 +28,12 @@ func TestGraphsTakeTurns(t *testing.T) {
 		dev := gpu(t, seed)
 		m := tensor.Root().On(dev)
 		w, seen := m.Zeros(64), m.Zeros(64)
-		add := func(by float64) *tensor.Graph { // w += by, by way of other memory
+		add := func(by float64) *tensor.Graph { // w += by, through other memory
 			return capture(t, dev, func(s *tensor.Scope) {
 				v := w.In(s).MulScalar(0.5)
 				half := s.Capture().Feed(dtype.F32, 1, func(to []byte) {
-					// while the replay waits for what was queued and is not queued itself
+					// the replay has waited for queued work by now, but its own work is not queued
+					// yet
 					time.Sleep(100 * time.Microsecond)
 					binary.NativeEndian.PutUint32(to, math.Float32bits(float32(by)/2))
 				})
@@ -40,7 +41,7 @@ func TestGraphsTakeTurns(t *testing.T) {
 			}, tensor.NoGrad())
 		}
 		graphs := []*tensor.Graph{add(1), add(2), add(4)}
-		// One that reads: between two readings of it nobody writes.
+		// A graph that reads w twice. No write may come in between.
 		graphs = append(graphs, capture(t, dev, func(s *tensor.Scope) {
 			first := w.In(s).AddScalar(0)
 			seen.In(s).AddInPlace(first.Tanh().Exp().Mul(first).Sub(w.In(s).Tanh().Exp().Mul(w)))
@@ -68,8 +69,8 @@ func TestGraphsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestGraphsShareAndGo: a graph that is dropped or closed leaves nothing with those it shared
-// memory with.
+// TestGraphsShareAndGo: after a graph is dropped or closed, the graphs that shared its memory no
+// longer know it.
 func TestGraphsShareAndGo(t *testing.T) {
 	dev := gpu(t, 0)
 	m := tensor.Root().On(dev)
@@ -86,7 +87,7 @@ func TestGraphsShareAndGo(t *testing.T) {
 		ok(t, g.Replay())
 		ok(t, g.Close())
 	}
-	func() { ok(t, add().Replay()) }() // and dropped
+	func() { ok(t, add().Replay()) }() // this graph is dropped
 	for i := 0; tensor.Sharers(w) != 1; i++ {
 		if i == 200 {
 			t.Fatalf("%d graphs use the tensor, want 1", tensor.Sharers(w))
@@ -104,8 +105,9 @@ func TestGraphsShareAndGo(t *testing.T) {
 	}
 }
 
-// TestChangedOnce: what the function of a capture changes beside its scope would be changed once,
-// now, and is refused before it is done. What it makes, and what other goroutines do, goes on.
+// TestChangedOnce: if the function of a capture changes memory outside of its scope, that would
+// happen once, now, and not in replays. It is refused before it is done. Changes of new memory, and
+// changes by other goroutines, are allowed.
 func TestChangedOnce(t *testing.T) {
 	dev := gpu(t, 0)
 	m := tensor.Root().On(dev)
@@ -139,13 +141,14 @@ func TestChangedOnce(t *testing.T) {
 		}
 	}
 	g := capture(t, dev, func(s *tensor.Scope) {
-		state := m.Full(2, 4).MulScalarInPlace(2) // of the library's kind: made once
+		// made once, like the state of a library's optimizer
+		state := m.Full(2, 4).MulScalarInPlace(2)
 		s.Capture().Adopt(state)
-		host.AddScalarInPlace(1) // on the host: once
+		host.AddScalarInPlace(1) // host memory: changed once
 		done := make(chan bool)
 		go func() {
 			defer close(done)
-			x.Fill(5) // what others do
+			x.Fill(5) // another goroutine may change it
 		}()
 		<-done
 		y.In(s).AddInPlace(state)
@@ -160,8 +163,8 @@ func TestChangedOnce(t *testing.T) {
 	ok(t, other.Close())
 }
 
-// TestNestedCapture: a capture within another one, on the same streams, is a graph of its own; one
-// that fails leaves the outer one as it is.
+// TestNestedCapture: a capture inside of another one, on the same streams, makes a graph of its
+// own. If the inner one fails, the outer one is not affected.
 func TestNestedCapture(t *testing.T) {
 	for seed := range 4 {
 		list, err := cuda.Emulate(fmt.Sprintf("emulate:2,mem=16MiB,seed=%d", seed))
@@ -193,7 +196,9 @@ func TestNestedCapture(t *testing.T) {
 					t.Errorf("the stream of a fork is %v", c.Stream())
 				}
 			}, tensor.Stream(side))
-			s.Do(func(c *tensor.Scope) { // of another device: that which serves this one
+			// far is a stream of another device, so the default stream of this device's recording
+			// is used
+			s.Do(func(c *tensor.Scope) {
 				if c.Stream(dev) != s.Capture().Stream() {
 					t.Errorf("the stream is %v", c.Stream(dev))
 				}
@@ -213,8 +218,8 @@ func TestNestedCapture(t *testing.T) {
 	}
 }
 
-// TestUnfinishedGraph: what the function of a capture gets by Scope.Capture is no graph yet, and
-// after a failure none: its methods say so.
+// TestUnfinishedGraph: the graph that Scope.Capture returns is not usable before the capture ends,
+// nor after a failure. Its methods return errors that say so.
 func TestUnfinishedGraph(t *testing.T) {
 	dev := gpu(t, 0)
 	x := tensor.Root().On(dev).Ones(4)

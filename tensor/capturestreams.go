@@ -6,18 +6,20 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A capture of work on several streams. One of the recording's own streams stands in for each
-// stream that a scope of the capture asks for. What others queue on the stream meanwhile runs as
-// ever, and the stream can serve several captures at once. The stand-ins are kept apart, and in
-// order, as streams are outside of a capture, by who has written and read a tensor's memory.
+// A capture records work on several streams. Each stream that a scope of the capture chooses is
+// replaced by one of the recording's own streams. Other work on the chosen stream runs as usual,
+// and the stream can serve several captures at once. The order between the recording's streams
+// follows from the reads and writes of each tensor's memory, as between streams outside of a
+// capture.
 
-// route makes the stream of a scope that is being opened one that is recorded.
+// route replaces the stream of a scope that is being opened by a stream that is recorded.
 func (g *Graph) route(m *modes) {
 	first := g.first(m.dev)
 	if first == nil {
-		return // work elsewhere is refused when there is some
+		return // the device is not recorded: the first work on it will be refused
 	}
-	// as a device's default stream serves where another one's was chosen
+	// The scope chose no stream, or one of another device. Outside of a capture the device's
+	// default stream would serve.
 	if m.stream == nil || m.stream.Device() != m.dev {
 		m.stream = first
 	} else {
@@ -25,7 +27,7 @@ func (g *Graph) route(m *modes) {
 	}
 }
 
-// lane returns the stream on which work for s is recorded.
+// lane returns the stream that records work for stream s.
 func (g *Graph) lane(s device.Stream) device.Stream {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -43,7 +45,8 @@ func (g *Graph) lane(s device.Stream) device.Stream {
 	return l
 }
 
-// has reports whether s is one of the recorded streams. g.mu is held, or the capture is over.
+// has reports whether s is one of the recorded streams. The caller holds g.mu, or the capture has
+// ended.
 func (g *Graph) has(s device.Stream) bool {
 	for _, l := range g.lanes {
 		if l == s {
@@ -53,8 +56,8 @@ func (g *Graph) has(s device.Stream) bool {
 	return slices.Contains(g.firsts, s)
 }
 
-// join makes the end of the recorded work come after that on all streams: nobody has to do so by
-// hand.
+// join makes the graph's first stream wait for all other recorded streams, so that f need not do
+// it.
 func (g *Graph) join() error {
 	all := slices.Clone(g.firsts[1:])
 	for _, l := range g.lanes {

@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// catFunc joins tensors along an axis.
+// catFunc concatenates tensors along an axis.
 type catFunc struct {
 	axis int
 	out  shape.Dims
@@ -47,8 +47,8 @@ func (f catFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// Cat joins tensors along dimension dim, in which alone their shapes may differ; the result has
-// their promoted type. As in torch, empty vectors (shape [0]) are left out.
+// Cat concatenates tensors along dimension dim. Only in this dimension their shapes may differ. The
+// result has their promoted type. As in torch, empty vectors (shape [0]) are ignored.
 func Cat(dim int, x ...*Tensor) *Tensor {
 	if len(x) == 0 {
 		fail("cat", ErrValue, nil, "there are no tensors to join")
@@ -81,8 +81,8 @@ func Cat(dim int, x ...*Tensor) *Tensor {
 	return Apply(catFunc{a, out.With(a, n), promoteAll(x)}, x...)
 }
 
-// Stack joins tensors of one shape along a new dimension dim of the result; negative dim count from
-// its end.
+// Stack joins tensors of one shape along a new dimension dim of the result. A negative dim counts
+// from the result's last dimension.
 func Stack(dim int, x ...*Tensor) *Tensor {
 	if len(x) == 0 {
 		fail("stack", ErrValue, nil, "there are no tensors to join")

@@ -6,7 +6,7 @@ import (
 )
 
 var (
-	// Params: relative and absolute tolerance. Equal infinities are close.
+	// The parameters are the relative and the absolute tolerance. Equal infinities are close.
 	isCloseOp = Declare(&Elementwise{Name: "isclose", Arity: 2, Result: Truth, Domain: wide, Params: []float64{0.5, 0.1}, NoGrad: true,
 		Expr: x0.Eq(x1).Or(x0.Sub(x1).Abs().Lt(infinity).And(x0.Sub(x1).Abs().Le(p1.Add(x1.Mul(p0).Abs())))),
 		Ref: func(x, p []float64) float64 {
@@ -17,15 +17,15 @@ var (
 		}})
 )
 
-// A CloseOption changes what [Tensor.IsClose] and [Tensor.AllClose] take for close.
+// A CloseOption changes which elements [Tensor.IsClose] and [Tensor.AllClose] consider close.
 type CloseOption uint8
 
-// EqualNaN takes NaN for close to NaN, torch's equal_nan=True.
+// EqualNaN makes NaN close to NaN, as torch's equal_nan=True does.
 const EqualNaN CloseOption = 1
 
-// IsClose returns whether |x-y| ≤ atol + rtol·|y|, or x = y, broadcast together; torch's defaults
-// are 1e-5 and 1e-8. Integers are compared as float64. NaN is close to nothing, unless [EqualNaN]
-// is given.
+// IsClose returns whether |x-y| ≤ atol + rtol·|y| or x = y, as bool, broadcast together. torch's
+// defaults are rtol 1e-5 and atol 1e-8. Integers are compared as float64. NaN is close to nothing,
+// unless [EqualNaN] is given.
 func (x *Tensor) IsClose(y *Tensor, rtol, atol float64, o ...CloseOption) *Tensor {
 	in := []*Tensor{x, y}
 	youngest("isclose", in)

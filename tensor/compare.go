@@ -67,14 +67,14 @@ func (x *Tensor) Gt(y *Tensor) *Tensor { return gtOp.Apply([]*Tensor{x, y}) }
 //tensor:forms Scalar
 func (x *Tensor) Ge(y *Tensor) *Tensor { return geOp.Apply([]*Tensor{x, y}) }
 
-// compareScalar compares with v; integers are compared as float32 when v is not a whole number.
+// compareScalar compares x with v. If v is not a whole number, integers are compared as float32.
 func (x *Tensor) compareScalar(op *Elementwise, v float64) *Tensor {
 	x.use(op.called())
 	switch {
 	case x.dtype.IsFloat():
 	case v != math.Trunc(v) || math.Abs(v) > math.MaxInt64:
 		x = x.Float()
-	case x.dtype != dtype.I64: // the number may lie outside of what x's type holds
+	case x.dtype != dtype.I64: // x's type may be unable to hold the number
 		if p := expr.Encode(x.dtype.Compute(), v); x.dtype == boolType || expr.Decode(x.dtype.Compute(), p) != v {
 			x = x.Long()
 		}

@@ -7,30 +7,32 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// ConvOptions say how a convolution moves over its input. The lists hold one number for all spatial
-// dimensions, or one for each:
+// ConvOptions say how a convolution moves over its input. Each list has either one number for all
+// spatial dimensions, or one number for each:
 //
 //	x.Conv2d(w, b, tensor.ConvOptions{Stride: []int{2}, Padding: []int{1, 2}})
 //
 // The zero value is torch's default: stride 1, no padding, dilation 1, one group.
 type ConvOptions struct {
-	Stride   []int // distance between windows; none: 1
-	Padding  []int // zeros on both sides of a dimension; none: 0, torch's padding="valid"
-	Dilation []int // distance between the elements of a window; none: 1
-	Groups   int   // into which channels are divided; 0: 1
-	// Same pads so that the result has the input's size, torch's padding="same": where the padding
-	// is odd, the larger part is behind. It needs a stride of 1 and no Padding.
+	Stride   []int // distance between windows; nil means 1
+	Padding  []int // zeros on both sides of a dimension; nil means 0, torch's padding="valid"
+	Dilation []int // distance between the elements of a window; nil means 1
+	Groups   int   // number of groups that the channels are divided into; 0 means 1
+	// Same pads so that the result has the input's size, as torch's padding="same" does. If a
+	// dimension needs an odd number of zeros, the extra zero is at its end. Same requires a stride
+	// of 1 and no Padding.
 	Same bool
 }
 
 // ConvTransposeOptions say how a transposed convolution moves over its result; see [ConvOptions].
 // The zero value is torch's default.
 type ConvTransposeOptions struct {
-	Stride        []int // distance between windows in the result; none: 1
-	Padding       []int // elements cut off on both sides of the result; none: 0
-	OutputPadding []int // elements added behind the result, fewer than stride or dilation; none: 0
-	Dilation      []int // distance between the elements of a window; none: 1
-	Groups        int   // into which channels are divided; 0: 1
+	Stride  []int // distance between windows in the result; nil means 1
+	Padding []int // elements cut off on both sides of the result; nil means 0
+	// elements added at the end of the result, fewer than stride or dilation; nil means 0
+	OutputPadding []int
+	Dilation      []int // distance between the elements of a window; nil means 1
+	Groups        int   // number of groups that the channels are divided into; 0 means 1
 }
 
 // Conv1d returns the convolution, or rather cross-correlation, of x with weight:
@@ -38,13 +40,13 @@ type ConvTransposeOptions struct {
 //	y[n, o, l] = bias[o] +
 //		Σ x[n, c, l·stride + k·dilation - padding] · weight[o, c, k], summed over c and k
 //
-// x is [n, channels, length], or [channels, length] without a batch; weight is [outputs,
-// channels/groups, kernel]; bias is [outputs] or nil. The result has (length + 2·padding -
-// dilation·(kernel-1) - 1)/stride + 1 places. With groups, outputs of one group see the channels of
-// that group alone. All operands have one type: 16-bit floats accumulate in float32 and are rounded
-// once, integers wrap, bool is refused. Padding other than with zeros is [Tensor.PadReflect],
-// [Tensor.PadReplicate] or [Tensor.PadCircular] before. What is padded counts as zeros in products:
-// an infinite weight makes NaN of it.
+// x is [n, channels, length], or [channels, length] without a batch. weight is [outputs,
+// channels/groups, kernel]. bias is [outputs] or nil. The result's length is (length + 2·padding -
+// dilation·(kernel-1) - 1)/stride + 1. With groups, each output uses only the channels of its own
+// group. All operands have one type. 16-bit floats accumulate in float32 and are rounded once,
+// integers wrap, bool is refused. To pad with other values than zeros call [Tensor.PadReflect],
+// [Tensor.PadReplicate] or [Tensor.PadCircular] first. Padding takes part in the products: 0 times
+// an infinite weight is NaN.
 func (x *Tensor) Conv1d(weight, bias *Tensor, o ConvOptions) *Tensor {
 	return x.conv("conv1d", 1, weight, bias, o)
 }
@@ -56,20 +58,20 @@ func (x *Tensor) Conv2d(weight, bias *Tensor, o ConvOptions) *Tensor {
 }
 
 // Conv3d is [Tensor.Conv1d] in three dimensions: x is [n, channels, depth, height, width] or
-// without n, weight [outputs, channels/groups, three sizes of the kernel].
+// without n, weight [outputs, channels/groups, kernel depth, kernel height, kernel width].
 func (x *Tensor) Conv3d(weight, bias *Tensor, o ConvOptions) *Tensor {
 	return x.conv("conv3d", 3, weight, bias, o)
 }
 
-// ConvTranspose1d returns the transposed convolution of x with weight, which carries gradients of a
-// convolution back to its input:
+// ConvTranspose1d returns the transposed convolution of x with weight. It is the function that
+// computes the gradient of a convolution's input:
 //
 //	y[n, o, l·stride + k·dilation - padding] += x[n, c, l] · weight[c, o, k]
 //
-// x is [n, channels, length], or [channels, length] without a batch; weight is [channels,
-// outputs/groups, kernel]; bias is [outputs] or nil. The result has (length-1)·stride - 2·padding +
-// dilation·(kernel-1) + output padding + 1 places. Types are as for [Tensor.Conv1d]; torch has
-// integers only as int64 here.
+// x is [n, channels, length], or [channels, length] without a batch. weight is [channels,
+// outputs/groups, kernel]. bias is [outputs] or nil. The result's length is (length-1)·stride -
+// 2·padding + dilation·(kernel-1) + output padding + 1. Types are as for [Tensor.Conv1d]. Of the
+// integers torch supports only int64 here.
 func (x *Tensor) ConvTranspose1d(weight, bias *Tensor, o ConvTransposeOptions) *Tensor {
 	return x.convTranspose("conv_transpose1d", 1, weight, bias, o)
 }
@@ -81,7 +83,8 @@ func (x *Tensor) ConvTranspose2d(weight, bias *Tensor, o ConvTransposeOptions) *
 }
 
 // ConvTranspose3d is [Tensor.ConvTranspose1d] in three dimensions: x is [n, channels, depth,
-// height, width] or without n, weight [channels, outputs/groups, three sizes of the kernel].
+// height, width] or without n, weight [channels, outputs/groups, kernel depth, kernel height,
+// kernel width].
 func (x *Tensor) ConvTranspose3d(weight, bias *Tensor, o ConvTransposeOptions) *Tensor {
 	return x.convTranspose("conv_transpose3d", 3, weight, bias, o)
 }
@@ -133,7 +136,8 @@ func (x *Tensor) convTranspose(op string, rank int, weight, bias *Tensor, o Conv
 		return y
 	}
 	in := checkConv(op, rank, x, weight, bias)
-	// It is the gradient of a convolution whose input is the result here.
+	// v is the convolution whose gradient this is: its input has the shape of the result here, and
+	// its result the shape of x.
 	v := convolution{op: op, groups: groupsOf(op, in, o.Groups), outputs: weight.Dim(0)}
 	v.rank = rank
 	v.channels = weight.Dim(1) * v.groups
@@ -194,7 +198,7 @@ func groupsOf(op string, in []*Tensor, groups int) int {
 	return max(1, groups)
 }
 
-// checkChannels checks that the input has the channels that the weight is for.
+// checkChannels checks that the input has the number of channels that the weight requires.
 func checkChannels(op string, rank int, in []*Tensor, want int, how string) {
 	x := in[0]
 	if have := x.Dim(-rank - 1); have != want {
@@ -223,12 +227,12 @@ func operands(x, weight, bias *Tensor) []*Tensor {
 	return []*Tensor{x, weight, bias}
 }
 
-// batchedConv runs f on x with a batch, of one sample if x has none.
+// batchedConv runs f on x. If x has no batch, f receives a batch of one sample.
 func batchedConv(x *Tensor, rank int, f func(x *Tensor) *Tensor) *Tensor {
 	if x.Rank() == rank+2 {
 		return f(x)
 	}
 	y := f(x.Unsqueeze(0))
-	defer y.Free() // the view holds it
+	defer y.Free() // the view keeps its memory
 	return y.Squeeze(0)
 }

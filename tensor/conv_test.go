@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A windowMistake is a call that panics with an error of a kind that says certain things.
+// A windowMistake is a call that panics with an error of this kind whose text contains these words.
 type windowMistake struct {
 	name  string
 	kind  error
@@ -99,7 +99,8 @@ func TestConvIntegers(t *testing.T) {
 			w := s.From([]int64{2, 1, 5, -1}).Cast(ty).Reshape(1, 2, 2)
 			b := s.From([]int64{4}).Cast(ty)
 			want := s.From([]int64{200 + 3 - 35 - 50 + 4}).Cast(ty).Floats()
-			up := s.From([]int64{200, 6 + 100, 3}).Cast(ty).Floats() // of the first channel alone
+			// the bias and the first channel only
+			up := s.From([]int64{200, 6 + 100, 3}).Cast(ty).Floats()
 			for _, on := range []func(*tensor.Tensor) *tensor.Tensor{func(x *tensor.Tensor) *tensor.Tensor { return x }, func(x *tensor.Tensor) *tensor.Tensor { return x.To(gpu) }} {
 				y := on(x).Conv1d(on(w), on(b), tensor.ConvOptions{})
 				if y.Type() != ty || !slices.Equal(y.Floats(), want) {
@@ -114,8 +115,8 @@ func TestConvIntegers(t *testing.T) {
 	}
 }
 
-// What a convolution makes on its way is gone when it returns: only the result is left, and its
-// graph holds the operands alone.
+// A convolution frees its temporaries when it returns. Only the result is left, and its graph keeps
+// only the operands.
 func TestConvMemory(t *testing.T) {
 	d := oneGPU(t)
 	tensor.Do(func(s *tensor.Scope) {
@@ -130,7 +131,7 @@ func TestConvMemory(t *testing.T) {
 		s.Do(func(c *tensor.Scope) {
 			tensor.Gradients(x.In(c).Conv2d(w, b, tensor.ConvOptions{Padding: []int{1}}).Sum(), []*tensor.Tensor{x, w, b})
 		})
-		// the gradients are small
+		// only the gradients remain, which are small
 		if grown := d.Stats().Allocated - before.Allocated; grown > 4096 {
 			t.Errorf("%d bytes are left in use after the gradients", grown)
 		}
@@ -140,7 +141,7 @@ func TestConvMemory(t *testing.T) {
 	}
 }
 
-// The batch is taken in parts when its columns are large; that does not show in results.
+// The batch is processed in parts if its columns are large. The results are the same.
 func TestConvParts(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		o := tensor.ConvOptions{Padding: []int{1}}
@@ -182,7 +183,7 @@ func ExampleTensor_Conv2d() {
 	// [1, 1, 2, 2]
 }
 
-// A transposed convolution has the shape of the input of the convolution with the same options.
+// A transposed convolution returns the shape of the input of the convolution with the same options.
 func ExampleTensor_ConvTranspose2d() {
 	small := tensor.Ones(1, 8, 7, 7)
 	w := tensor.Ones(8, 3, 3, 3)

@@ -21,9 +21,9 @@ var convShapes = []struct {
 	{"depthwise_128_56", 128, 56, 128, 3, 1, 128},
 }
 
-// BenchmarkConv2d runs layers on a batch of 8, forward alone and with both gradients.
-// bench/convolutions compares them with PyTorch in turns. These are the ratios to the time of
-// PyTorch 2.15 with oneDNN, in processor time on one core of a Xeon with AVX-512:
+// BenchmarkConv2d runs layers on a batch of 8: forward only, and with both gradients.
+// bench/convolutions compares them with PyTorch, in turns. These are the ratios of the processor
+// time to that of PyTorch 2.15 with oneDNN, on one core of a Xeon with AVX-512:
 //
 //	                          forward     input's gradient  weight's gradient
 //	the stem                  1.0         0.9               0.8
@@ -33,7 +33,7 @@ var convShapes = []struct {
 //	3×3, pictures of 7×7      1.7         2.1               1.1
 //	depthwise                 0.6         0.7               0.7
 //
-// At most that is 115 GFLOP/s of some 176 that the core can do in float32.
+// The highest rate is 115 GFLOP/s. The core can do about 176 in float32.
 func BenchmarkConv2d(b *testing.B) {
 	for _, l := range convShapes {
 		s := NewScope()
@@ -63,8 +63,9 @@ func BenchmarkConv2d(b *testing.B) {
 	}
 }
 
-// BenchmarkPool2d runs pools of a ResNet's and a classifier's sizes and interpolation, forward
-// alone and with the gradient. These are the ratios to PyTorch's time, measured as above:
+// BenchmarkPool2d runs interpolation, and pools with the sizes of a ResNet and a classifier,
+// forward only and with the gradient. These are the ratios to PyTorch's time, measured as for
+// BenchmarkConv2d:
 //
 //	          forward     gradient
 //	maxima    0.5 to 0.6  0.7
@@ -73,7 +74,7 @@ func BenchmarkConv2d(b *testing.B) {
 //	bilinear  3           2.4
 //	bicubic   2           1.3
 //
-// Averages over windows of different sizes take 4 and 6 times PyTorch's time with the gradient.
+// With the gradient, averages over windows of different sizes take 4 and 6 times PyTorch's time.
 func BenchmarkPool2d(b *testing.B) {
 	most := MaxPoolOptions{Kernel: []int{3}, Stride: []int{2}, Padding: []int{1}}
 	for _, l := range []struct {

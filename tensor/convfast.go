@@ -5,15 +5,14 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// primitive is the convolution of n samples as a primitive on dense float32: copies of 16-bit
-// floats.
+// primitive returns the convolution of n samples as a primitive on dense operands of type t.
 func (v *convolution) primitive(kind device.ConvKind, n int, t dtype.Type) device.Convolution {
 	return device.Convolution{Kind: kind, X: resultOf(t, v.shaped(n, v.channels, v.in)), W: resultOf(t, v.weight()), Y: resultOf(t, v.shaped(n, v.outputs, v.out)),
 		Rank: v.rank, Groups: v.groups, Stride: v.stride, Dilation: v.dilation, Before: v.before}
 }
 
-// hasKernel reports whether the device of x, n samples of an input or a result, has a kernel for a
-// kind of convolution. Kernels take the type that x is computed in: copies of 16-bit floats.
+// hasKernel reports whether the device has a kernel for this kind of convolution. x holds the
+// samples of an input or of a result. Kernels compute 16-bit floats on float32 copies.
 func (v *convolution) hasKernel(c *Scope, kind device.ConvKind, x *Tensor) bool {
 	o := convolutionOps.supported(c, x.st.dev, v.primitive(kind, x.Dim(0), x.dtype.Compute()))
 	if o != nil {
@@ -22,9 +21,9 @@ func (v *convolution) hasKernel(c *Scope, kind device.ConvKind, x *Tensor) bool 
 	return o != nil
 }
 
-// samplesByKernel sets y, samples, to what a kernel of the kind makes of samples x with the weight
-// w and, unless that is nil, a bias. 16-bit floats are float32 meanwhile, a part of the batch at a
-// time, and rounded once.
+// samplesByKernel sets y to the samples that a kernel of this kind computes from samples x and the
+// weight w. It adds bias unless bias is nil. 16-bit floats are copied to float32 for one part of
+// the batch at a time, and the result is rounded once.
 func (v *convolution) samplesByKernel(c *Scope, y, x, w, bias *Tensor, kind device.ConvKind) *Tensor {
 	if y.dtype == dtype.F32 {
 		if v.byKernel(c, kind, y, x, w); bias != nil {
@@ -44,8 +43,9 @@ func (v *convolution) samplesByKernel(c *Scope, y, x, w, bias *Tensor, kind devi
 	return y
 }
 
-// weightByKernel returns the gradient of the weight from samples x and g. 16-bit floats as in
-// samplesByKernel; the parts' are added in float32.
+// weightByKernel returns the gradient of the weight, from samples x and the gradient g of the
+// result. 16-bit floats are copied to float32 for one part of the batch at a time. The gradients of
+// the parts are added in float32.
 func (v *convolution) weightByKernel(c *Scope, x, g *Tensor) *Tensor {
 	y := alloc(v.op, c, x.st.dev, dtype.F32, v.weight())
 	if x.dtype == dtype.F32 {
@@ -64,18 +64,18 @@ func (v *convolution) weightByKernel(c *Scope, x, g *Tensor) *Tensor {
 	return v.as(c, y, x.dtype)
 }
 
-// copiedAtOnce is of how many samples of a and b there are float32 copies at one time.
+// copiedAtOnce returns how many samples of a and b are copied to float32 at one time.
 func copiedAtOnce(a, b *Tensor) int {
 	n := a.Dim(0)
 	return max(1, columnBytes*n/max(1, (a.Size()+b.Size())*dtype.F32.Size()))
 }
 
-// byKernel sets y to what a kernel of the kind makes of a and b: of samples and the weight, or of
-// samples and the gradient of the result.
+// byKernel sets y to the result of a kernel of this kind. a holds samples. b is the weight, or the
+// gradient of the result.
 func (v *convolution) byKernel(c *Scope, kind device.ConvKind, y, a, b *Tensor) *Tensor {
 	a, b = a.In(c).Contiguous(), b.In(c).Contiguous()
 	o := convolutionOps.of(v.primitive(kind, a.Dim(0), dtype.F32))
-	for i, t := range []*Tensor{y, a, b} { // each may begin behind the start of its memory
+	for i, t := range []*Tensor{y, a, b} { // an operand may begin at an offset in its memory
 		o.Operand(i).View.Offset = t.layout.Offset
 	}
 	launch(v.op, c, o, y, a, b)

@@ -7,27 +7,31 @@ import (
 )
 
 // convolution is the geometry of a convolution of x, [n, channels, in…], with a weight [outputs,
-// channels/groups, kernel…]. Three functions of it are each other's gradients: the convolution
-// itself, what carries a gradient back to x (a transposed convolution), and what carries it to the
-// weight. All are matrix products with the columns of x: what its windows see.
+// channels/groups, kernel…]. Three functions use it, and each is the gradient of another. They are
+// the convolution, the gradient of x (a transposed convolution), and the gradient of the weight.
+// All are matrix products with the columns of x. A column holds the elements of x that one window
+// covers.
 type convolution struct {
 	grid
 	channels, outputs, groups int
-	op                        string // as the user called it
+	op                        string // name of the op that the user called
 }
 
-// manyPlaces is the number of windows from which on the product of one sample is large enough by
-// itself. With fewer, samples stand side by side in the columns, and a copy puts the result in
-// order.
+// manyPlaces is the number of windows from which on the matrix product of a single sample is large
+// enough. With fewer windows the columns of several samples form one matrix, and the result is
+// copied into the order of samples.
 const manyPlaces = 512
 
-// The columns that exist at one time take up to a part of what input and output take together,
-// within bounds. On the CPU that is what its caches may still hold in part, on a GPU so much that
-// the launches are few. A smaller part saves no memory at a model's peak, which is elsewhere, and
-// makes a GPU's step many small launches. On a GPU three quarters: a ResNet-18's step of 32 images
-// is 2900 operations, with a half 4300 at the same peak, with all of it 2300 at 1.02 times
-// PyTorch's peak under autocast (models/cudapeak_test.go). Columns of one sample that are more than
-// input and output of all, as of a few large images, are made of a part of its windows there.
+// These constants limit the memory of columns at one time. The limit is a part of the memory of all
+// inputs and outputs, within bounds. On the CPU the bound is a size that its caches can still hold
+// in part. On a GPU the bound keeps launches few. A smaller part would save no memory at a model's
+// peak, which is elsewhere. It would also divide a GPU's step into many small launches.
+//
+// Measured for a step of ResNet-18 with 32 images on a GPU: three quarters need 2900 operations, a
+// half needs 4300 at the same peak. The whole needs 2300, but 1.02 times PyTorch's peak under
+// autocast (models/cudapeak_test.go). On a GPU, if the columns of one sample need more memory than
+// all inputs and outputs, as for a few large images, the columns are made for a part of its
+// windows.
 const (
 	columnPart     = 2. / 4
 	columnPartGPU  = 3. / 4
@@ -42,8 +46,9 @@ func (v *convolution) weight() shape.Dims {
 	return shape.Of(v.outputs, v.perGroup()).Append(v.kernel[:v.rank]...)
 }
 
-// atOnce returns how many samples' columns, of type t, are made at once, of n on a device; and,
-// where it is one on a GPU, of how many of its windows along the first dimension.
+// atOnce returns for how many of n samples columns of type t are made at once. rows is the number
+// of windows along the first dimension for which they are made. On a GPU rows may be less than all,
+// if the columns of one sample are too large.
 func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, rows int) {
 	one := max(1, v.channels*v.taps()*v.places()*t.Size())
 	ends := n * (v.channels*v.list(v.in).Size() + v.outputs*v.places()) * t.Size()
@@ -59,9 +64,9 @@ func (v *convolution) atOnce(d device.Device, t dtype.Type, n int) (samples, row
 	return max(1, min(n, room/one)), rows
 }
 
-// bands calls f, in a scope of its own, for each band of so many windows along the first dimension
-// of a sample. f gets the convolution of that part of the padded sample, where it begins there, and
-// which windows they are.
+// bands divides the windows of padded samples into bands of rows windows along the first dimension.
+// It calls f for each band, in a scope of its own. b is the convolution of the band, from its first
+// element in the padded sample, at its first window.
 func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution, from, at int)) {
 	for at := 0; at < v.out[0]; at += rows {
 		b := *v
@@ -79,16 +84,16 @@ func (v *convolution) bands(c *Scope, rows int, f func(c *Scope, b *convolution,
 	}
 }
 
-// batchFirst reports that columns are matrices of single samples.
+// batchFirst reports whether columns are one matrix for each sample.
 func (v *convolution) batchFirst() bool { return v.groups == 1 && v.places() >= manyPlaces }
 
-// matrices is the weight as [groups, outputs of a group, elements of a window].
+// matrices returns the weight as [groups, outputs of a group, elements of a window].
 func (v *convolution) matrices(w *Tensor) *Tensor {
 	return w.reshape(shape.Of(v.groups, v.outputs/v.groups, v.perGroup()*v.taps()))
 }
 
-// chunks calls f with the first sample and number of samples of each part of a batch of n, of step
-// samples, in a scope of its own.
+// chunks divides a batch of n samples into parts of step samples. It calls f with the first sample
+// and the size of each part, in a scope of its own.
 func (v *convolution) chunks(c *Scope, step, n int, f func(c *Scope, at, n int)) {
 	for at := 0; at < n; at += step {
 		part := c.child()
@@ -99,9 +104,9 @@ func (v *convolution) chunks(c *Scope, step, n int, f func(c *Scope, at, n int))
 	}
 }
 
-// columns returns what the windows of x, samples [n, channels, in…] without a gradient, see: [n,
-// channels·taps, places], or [groups, channels of a group·taps, n·places] unless the batch comes
-// first, in type t. It is a view of x where that is possible.
+// columns returns the columns of samples x, [n, channels, in…], in type t, without a gradient. With
+// batchFirst they are [n, channels·taps, places], otherwise [groups, channels of a group·taps,
+// n·places]. They are a view of x if possible.
 func (v *convolution) columns(c *Scope, x *Tensor, t dtype.Type, batchFirst bool) *Tensor {
 	n := x.Dim(0)
 	padded := v.pad(v.op, c, x, 0)
@@ -112,7 +117,7 @@ func (v *convolution) columns(c *Scope, x *Tensor, t dtype.Type, batchFirst bool
 	return seen.reshape(shape.Of(v.groups, v.perGroup()*v.taps(), n*v.places()))
 }
 
-// as returns x in type t: x itself, or a dense copy.
+// as returns x in type t: x itself if it has that type, otherwise a dense copy.
 func (v *convolution) as(c *Scope, x *Tensor, t dtype.Type) *Tensor {
 	if x.dtype == t {
 		return x
@@ -122,15 +127,15 @@ func (v *convolution) as(c *Scope, x *Tensor, t dtype.Type) *Tensor {
 	return y
 }
 
-// rows returns samples [n, outputs, out…] as [groups, outputs of a group, n·places], a view for n =
-// 1.
+// rows returns samples [n, outputs, out…] as [groups, outputs of a group, n·places]. It is a view
+// if n is 1.
 func (v *convolution) rows(y *Tensor) *Tensor {
 	return y.Transpose(0, 1).reshape(shape.Of(v.groups, v.outputs/v.groups, y.Dim(0)*v.places()))
 }
 
-// forward returns the convolution of x with w, and with a bias unless that is nil. 16-bit floats
-// with a bias are float32 until it is added, so that they are rounded once, a part of the batch at
-// a time.
+// forward returns the convolution of x with w, plus bias unless bias is nil. With a bias, 16-bit
+// floats stay float32 until it is added, so that they are rounded once. This is done for one part
+// of the batch at a time.
 func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 	n := x.Dim(0)
 	t := x.dtype
@@ -178,8 +183,8 @@ func (v *convolution) forward(c *Scope, x, w, bias *Tensor) *Tensor {
 	return y
 }
 
-// product sets out to the products of a, the weight as matrices, with the columns of x, all of them
-// in memory.
+// product sets out to the products of a with the columns of x. a is the weight as matrices. All
+// columns of x are in memory at once.
 func (v *convolution) product(c *Scope, x, a, out *Tensor) {
 	n, t := x.Dim(0), out.dtype
 	switch {
@@ -194,9 +199,9 @@ func (v *convolution) product(c *Scope, x, a, out *Tensor) {
 	}
 }
 
-// data returns the gradient of x, given g, that of the result: the transposed convolution of g with
-// w, and with a bias unless that is nil. 16-bit floats are float32 until all is added, so that they
-// are rounded once, a part of the batch at a time.
+// data returns the gradient of x from g, the gradient of the result. It is the transposed
+// convolution of g with w, plus bias unless that is nil. 16-bit floats stay float32 until all is
+// added, so that they are rounded once. This is done for one part of the batch at a time.
 func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	n := g.Dim(0)
 	if g.Size() > 0 && v.shaped(n, v.channels, v.in).Size() > 0 && v.hasKernel(c, device.ConvData, g) {
@@ -265,8 +270,9 @@ func (v *convolution) data(c *Scope, g, w, bias *Tensor) *Tensor {
 	return y
 }
 
-// spread adds to wide, padded samples, the products of a, the weight as matrices, transposed, with
-// g: their columns, all of them in memory. Where the windows are single places, it sets them.
+// spread adds the products of a with g to wide. a is the transposed weight as matrices, the
+// products are columns, and wide has padded samples. All columns are in memory at once. If each
+// window is a single element, spread overwrites wide instead.
 func (v *convolution) spread(c *Scope, g, a, wide *Tensor) {
 	n, t := g.Dim(0), wide.dtype
 	if v.batchFirst() {
@@ -295,8 +301,8 @@ func (v *convolution) spread(c *Scope, g, a, wide *Tensor) {
 	})
 }
 
-// gradient returns the gradient of the weight, given the operand x and g, the gradient of the
-// result. Of 16-bit floats the parts of a batch are added in float32 and rounded once.
+// gradient returns the gradient of the weight from the operand x and g, the gradient of the result.
+// For 16-bit floats the gradients of the parts of a batch are added in float32 and rounded once.
 func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	shaped := shape.Of(v.groups, v.outputs/v.groups, v.perGroup()*v.taps())
 	n, t := x.Dim(0), x.dtype
@@ -350,8 +356,8 @@ func (v *convolution) gradient(c *Scope, x, g *Tensor) *Tensor {
 	return v.as(c, dw, x.dtype).reshape(v.weight())
 }
 
-// depthwise reports that each group has one channel and one output: there is no matrix, but sums of
-// products.
+// depthwise reports whether each group has one channel and one output. The convolution is then
+// computed as sums of products instead of a matrix product.
 func (v *convolution) depthwise() bool {
 	return v.perGroup() == 1 && v.outputs == v.groups && v.taps() > 1 && v.taps() <= 2*fewTaps
 }
@@ -361,8 +367,8 @@ func (v *convolution) ofTap(w *Tensor, k int) *Tensor {
 	return w.reshape(shape.Of(v.channels, v.taps())).Select(1, k).reshape(onesOf(2+v.rank).With(1, v.channels))
 }
 
-// exactly runs f on operands in the type in which sums of theirs are computed, adds a bias unless
-// that is nil, and rounds once.
+// exactly runs f on a and b in the type that sums of their elements are computed in. It adds bias
+// unless that is nil, and rounds once.
 func exactly(a, b, bias *Tensor, f func(a, b *Tensor) *Tensor) *Tensor {
 	t := a.dtype
 	y := f(a.Cast(t.Compute()), b.Cast(t.Compute()))
@@ -385,7 +391,7 @@ func (f *convFunc) Forward(c *Context, in []*Tensor) *Tensor {
 func (f *convFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x, w := saved2(c)
 	grads := gradsWithBias(c, g)
-	if c.Needs(1) { // first: x makes room for its own
+	if c.Needs(1) { // compute this gradient first, because then x can be freed before the next one
 		if c.Wants(1) {
 			grads[1] = Apply(&convWeightFunc{f.convolution}, x, g)
 		}
@@ -449,12 +455,12 @@ func biasOf(in []*Tensor) *Tensor {
 	return nil
 }
 
-// withBias adds the bias to y, a result [n, outputs, out…] that nobody has seen yet.
+// withBias adds the bias to y, [n, outputs, out…], in place. y is new and not yet part of a graph.
 func withBias(y, bias *Tensor) *Tensor {
 	return y.AddInPlace(bias.Cast(y.dtype).reshape(shape.Of(bias.Dim(0)).Append(onesOf(y.Rank() - 2).Slice()...)))
 }
 
-// gradsWithBias makes room for the gradients of an input and a weight, and gives that of a bias.
+// gradsWithBias returns a list for the gradients of all operands. It fills in only the bias's.
 func gradsWithBias(c *Context, g *Tensor) []*Tensor {
 	grads := make([]*Tensor, len(c.needs))
 	if len(grads) == 3 && c.Needs(2) {
@@ -467,7 +473,8 @@ func gradsWithBias(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// saveBoth keeps of two operands what the gradient of a product mentions: each for the other's.
+// saveBoth saves the two operands of a product if gradients need them. Each operand is needed for
+// the gradient of the other.
 func saveBoth(c *Context, in []*Tensor) {
 	if c.Needs(1) {
 		c.Save(in[0])
@@ -477,7 +484,7 @@ func saveBoth(c *Context, in []*Tensor) {
 	}
 }
 
-// saved2 returns what saveBoth saved, nil for what is not needed.
+// saved2 returns the operands that saveBoth saved, nil for one that it did not save.
 func saved2(c *Context) (a, b *Tensor) {
 	k := 0
 	if c.Needs(1) {

@@ -46,7 +46,7 @@ func (m Maker) typeOr(t dtype.Type) dtype.Type {
 
 func (m Maker) floatType() dtype.Type { return m.typeOr(m.s.modes.floatType) }
 
-// make checks a shape and allocates.
+// make checks the shape and allocates the tensor.
 func (m Maker) make(op string, t dtype.Type, dims []int) *Tensor {
 	if len(dims) > shape.MaxRank {
 		fail(op, ErrShape, nil, "%d dimensions, at most %d are supported", len(dims), shape.MaxRank)
@@ -78,13 +78,14 @@ func (m Maker) Zeros(dims ...int) *Tensor { return m.make("zeros", m.floatType()
 // Ones returns a tensor of ones.
 func (m Maker) Ones(dims ...int) *Tensor { return m.make("ones", m.floatType(), dims).fill(1) }
 
-// Full returns a tensor of the value v, which a type of integers must hold as in [Tensor.Fill].
+// Full returns a tensor whose elements are all v. An integer type must be able to hold v, as for
+// [Tensor.Fill].
 func (m Maker) Full(v float64, dims ...int) *Tensor {
 	v = fitted("full", m.floatType(), v)
 	return m.make("full", m.floatType(), dims).fill(v)
 }
 
-// Arange returns 0, 1, …, n-1: int64 if no type was chosen.
+// Arange returns 0, 1, …, n-1, as int64 if no type was chosen.
 func (m Maker) Arange(n int) *Tensor {
 	if n < 0 {
 		fail("arange", ErrValue, nil, "%d elements", n)
@@ -92,8 +93,8 @@ func (m Maker) Arange(n int) *Tensor {
 	return m.ArangeStep(0, float64(n), 1)
 }
 
-// ArangeStep returns start, start+step, … up to but not including end: int64 if all three are whole
-// numbers and no type was chosen.
+// ArangeStep returns start, start+step, … up to but not including end. If no type was chosen and
+// all three are whole numbers, the type is int64.
 func (m Maker) ArangeStep(start, end, step float64) *Tensor {
 	if step == 0 || (end-start)/step < 0 || math.IsNaN(start+end+step) || math.IsInf(start+end+step, 0) {
 		fail("arange", ErrValue, nil, "no steps of %v lead from %v to %v", step, start, end)
@@ -112,7 +113,7 @@ func (m Maker) ArangeStep(start, end, step float64) *Tensor {
 	return x
 }
 
-// Eye returns the identity matrix of size n, or of n rows and as many columns as given behind it.
+// Eye returns the identity matrix with n rows. It has n columns, or as many as columns says.
 func (m Maker) Eye(n int, columns ...int) *Tensor {
 	wide := n
 	if len(columns) > 0 {
@@ -144,10 +145,11 @@ func (s *Scope) Arange(n int) *Tensor { return s.Typed(dtype.I64).Arange(n) }
 // Eye returns the float32 identity matrix on the scope's device; see [Maker.Eye].
 func (s *Scope) Eye(n int, columns ...int) *Tensor { return s.Typed(dtype.Invalid).Eye(n, columns...) }
 
-// From returns a tensor of the values of v on the scope's device; see [Maker.From]. A tensor is
-// given away, and its old handle is freed; x.In(s) lends it. A tensor on a GPU, such as a batch of
-// a loader with a Device, is not silently copied back to the CPU where the scope was opened without
-// [On]. That is an error. s.On(d).From(x), x.CPU() and a scope with On say where it is to be.
+// From returns a tensor with the values of v on the scope's device; see [Maker.From]. A tensor v is
+// given away and its old handle is freed; x.In(s) lends it instead. If the scope was opened without
+// [On], a tensor on a GPU, such as a batch of a loader with a Device, is refused: From does not
+// silently copy it back to the CPU. To say where it belongs use s.On(d).From(x), x.CPU() or a scope
+// with On.
 func (s *Scope) From(v any, dims ...int) *Tensor {
 	if t, ok := v.(*Tensor); ok && s.modes.dev == nil {
 		if t.use("from"); t.st.dev != hostDevice() {
@@ -158,8 +160,8 @@ func (s *Scope) From(v any, dims ...int) *Tensor {
 	return s.Typed(dtype.Invalid).From(v, dims...)
 }
 
-// The same in the root scope, on the CPU: for parameters and programs without scopes. Those of
-// random numbers stand in random.go.
+// The functions below make tensors in the root scope, on the CPU. They are for parameters, and for
+// programs without scopes. Functions with random numbers are in random.go.
 
 // Zeros returns a float32 tensor of zeros in the root scope, on the CPU.
 func Zeros(dims ...int) *Tensor { return root.Zeros(dims...) }
@@ -176,7 +178,7 @@ func Arange(n int) *Tensor { return root.Arange(n) }
 // Eye returns the float32 identity matrix in the root scope, on the CPU; see [Maker.Eye].
 func Eye(n int, columns ...int) *Tensor { return root.Eye(n, columns...) }
 
-// From returns a tensor of the values of v in the root scope, on the CPU; see [Maker.From].
+// From returns a tensor with the values of v in the root scope, on the CPU; see [Maker.From].
 func From(v any, dims ...int) *Tensor { return root.From(v, dims...) }
 
 type indexKind struct {
@@ -192,7 +194,8 @@ const (
 
 var indexPrograms = cache[indexKind, *expr.Program]{}
 
-// indexProgram returns the code of a tensor that is a function of the position.
+// indexProgram returns the program that computes each element from its position: of Arange, Eye and
+// fill.
 func indexProgram(t dtype.Type, kind uint8) *expr.Program {
 	return indexPrograms.get(indexKind{t, kind}, func() *expr.Program {
 		i := expr.Index(dtype.I64)
@@ -204,12 +207,12 @@ func indexProgram(t dtype.Type, kind uint8) *expr.Program {
 				w = dtype.I32
 			}
 			e = i.Cvt(w).Mul(expr.Param(1)).Add(expr.Param(0))
-			if w == dtype.F32 { // torch computes in double
+			if w == dtype.F32 { // torch computes in float64
 				e = i.Cvt(dtype.F64).Mul(expr.Param(1)).Add(expr.Param(0))
 			}
 		case eyeKind:
-			// Position i is on the diagonal if i is a multiple of n+1, for n ≥ 1 columns, and in
-			// the first n rows.
+			// With n ≥ 1 columns, position i is on the diagonal if i is a multiple of n+1 and lies
+			// in the first n rows.
 			q, at := i.Cvt(dtype.F64).Div(expr.Param(0)).Floor(), i.Cvt(dtype.F64)
 			e = q.Mul(expr.Param(0)).Eq(at).And(at.Lt(expr.Param(1))).Select(expr.C(1), expr.C(0))
 		case fillKind:
@@ -219,17 +222,17 @@ func indexProgram(t dtype.Type, kind uint8) *expr.Program {
 	})
 }
 
-// fill sets every element of x, which nobody has seen yet.
+// fill sets every element of x, a new tensor that no graph has yet.
 func (x *Tensor) fill(v float64) *Tensor {
 	run(x.op, x.scope, indexProgram(x.dtype, fillKind), x, nil, []float64{v})
 	return x
 }
 
-// From returns a tensor of the values of v: a slice of any element type with the given shape
-// (default: one dimension), a nested slice, a single number, or a tensor. A slice is copied. A
-// tensor of the root scope is handed over. It belongs to the maker's scope from then on, and is
-// copied if that is on another device. The old handle is freed ([Tensor.In] lends instead). Go's
-// int becomes int64, and the given element type, if one was chosen, converts.
+// From returns a tensor with the values of v. v is a slice of any element type with the given shape
+// (by default one dimension), a nested slice, a single number, or a tensor. A slice is copied. A
+// tensor of the root scope is given away: it belongs to the maker's scope from then on, and is
+// copied if the maker has another device. Its old handle is freed ([Tensor.In] lends it instead).
+// Go's int becomes int64. If an element type was chosen, the values are converted to it.
 func (m Maker) From(v any, dims ...int) *Tensor {
 	if t, ok := v.(*Tensor); ok {
 		return m.fromTensor(t, dims)
@@ -257,7 +260,7 @@ func (m Maker) From(v any, dims ...int) *Tensor {
 func (m Maker) fromTensor(t *Tensor, dims []int) *Tensor {
 	t.use("from")
 	x := t
-	if t.needsGrad && t.scope.encloses(m.s) { // part of a graph: it stays part of it
+	if t.needsGrad && t.scope.encloses(m.s) { // t is part of a graph and stays part of it
 		x = t.In(m.s).To(m.dev)
 	} else if m.dev != t.st.dev {
 		x = t.copyTo("from", m.s, m.dev, t.IsPinned())
@@ -348,10 +351,10 @@ func flatten(v reflect.Value) (t dtype.Type, data []byte, dims []int, err error)
 	return t, data, dims, walk(v, 0)
 }
 
-// alike reports an entry of a nested slice that is not of the first one's length.
+// alike returns an error if the entries of a nested slice differ in length.
 func alike(v reflect.Value, dims []int, depth int) error {
 	if len(dims) == 0 {
-		return nil // a number
+		return nil // v is a number
 	}
 	if v.Len() != dims[depth] {
 		return fmt.Errorf("ragged slice: %d and %d entries in dimension %d", dims[depth], v.Len(), depth)
@@ -364,7 +367,8 @@ func alike(v reflect.Value, dims []int, depth int) error {
 	return nil
 }
 
-// elementType maps a Go type to an element type; conv says that the memory differs.
+// elementType maps a Go type to an element type. conv says that Go stores the values in another
+// form, so that they must be converted.
 func elementType(t reflect.Type) (e dtype.Type, conv bool, err error) {
 	switch t {
 	case reflect.TypeFor[dtype.Float16]():

@@ -1,40 +1,41 @@
 package tensor
 
-// New returns a maker in x's scope and on its device, what a Forward makes tensors with:
+// New returns a maker in x's scope and on x's device. A Forward uses it to make tensors:
 //
 //	position := x.New().Arange(x.Dim(1)) // torch.arange(x.size(1), device=x.device)
 //
-// Types are the maker's defaults, int64 for Arange and float32 elsewhere; x.New().Typed(t) chooses
-// another one, and [Tensor.NewZeros] and its neighbours take x's.
+// The element type is the maker's default: int64 for Arange, float32 elsewhere. x.New().Typed(t)
+// chooses another one. [Tensor.NewZeros] and the other New methods use x's type.
 func (x *Tensor) New() Maker {
 	x.use("new")
 	return x.scope.On(x.st.dev)
 }
 
-// typedNew is New with x's type: torch's new_….
+// typedNew is New with x's type, for torch's new_… functions.
 func (x *Tensor) typedNew(op string) Maker {
 	x.use(op)
 	return x.scope.On(x.st.dev).Typed(x.dtype)
 }
 
-// NewEmpty returns a tensor with undefined contents of shape dims, of x's type, in its scope and on
-// its device. As all of the family it has no part in x's graph.
+// NewEmpty returns a tensor with undefined contents and shape dims. It has x's type, device and
+// scope. Like all methods whose names begin with New, it does not connect the result to x's graph.
 func (x *Tensor) NewEmpty(dims ...int) *Tensor { return x.typedNew("new_empty").Empty(dims...) }
 
-// NewZeros is [Tensor.NewEmpty] with zeros.
+// NewZeros is [Tensor.NewEmpty] filled with zeros.
 func (x *Tensor) NewZeros(dims ...int) *Tensor { return x.typedNew("new_zeros").Zeros(dims...) }
 
-// NewOnes is [Tensor.NewEmpty] with ones.
+// NewOnes is [Tensor.NewEmpty] filled with ones.
 func (x *Tensor) NewOnes(dims ...int) *Tensor { return x.typedNew("new_ones").Ones(dims...) }
 
-// NewFull is [Tensor.NewEmpty] with the value v, which a type of integers must hold as in
+// NewFull is [Tensor.NewEmpty] filled with v. An integer type must be able to hold v, as for
 // [Tensor.Fill].
 func (x *Tensor) NewFull(v float64, dims ...int) *Tensor {
 	return x.typedNew("new_full").Full(v, dims...)
 }
 
-// NewTensor copies the values of v, a slice, a nested slice or a number as in [Maker.From], to x's
-// scope, type and device. A tensor is refused: Clone copies one, [Tensor.In] lends it to a scope.
+// NewTensor copies the values of v into a tensor with x's scope, type and device. v is a slice, a
+// nested slice or a number, as for [Maker.From]. A tensor is refused: Clone copies one, and
+// [Tensor.In] lends one to a scope.
 func (x *Tensor) NewTensor(v any, dims ...int) *Tensor {
 	m := x.typedNew("new_tensor")
 	if t, ok := v.(*Tensor); ok {
@@ -48,36 +49,36 @@ func (x *Tensor) NewTensor(v any, dims ...int) *Tensor {
 	return m.From(v, dims...)
 }
 
-// like returns the maker of tensors in x's scope, of x's type and on x's device. dims is x's shape.
+// like returns a maker with x's scope, type and device. dims is x's shape.
 func (x *Tensor) like(op string) (m Maker, dims []int) {
 	x.use(op)
 	return Maker{x.scope, x.dtype, x.st.dev}, x.layout.Shape.Slice()
 }
 
-// EmptyLike returns a tensor with undefined contents, of x's shape, type and device, in its scope.
+// EmptyLike returns a tensor with undefined contents, and with x's shape, type, device and scope.
 func (x *Tensor) EmptyLike() *Tensor { m, dims := x.like("empty_like"); return m.Empty(dims...) }
 
-// ZerosLike returns zeros of x's shape, type and device, in its scope.
+// ZerosLike returns zeros with x's shape, type, device and scope.
 func (x *Tensor) ZerosLike() *Tensor { m, dims := x.like("zeros_like"); return m.Zeros(dims...) }
 
-// OnesLike returns ones of x's shape, type and device, in its scope.
+// OnesLike returns ones with x's shape, type, device and scope.
 func (x *Tensor) OnesLike() *Tensor { m, dims := x.like("ones_like"); return m.Ones(dims...) }
 
-// FullLike returns a tensor of the value v, of x's shape, type and device, in its scope.
+// FullLike returns a tensor whose elements are all v, with x's shape, type, device and scope.
 func (x *Tensor) FullLike(v float64) *Tensor {
 	m, dims := x.like("full_like")
 	return m.Full(v, dims...)
 }
 
-// RandLike returns random numbers, uniform in [0, 1), of x's shape, floating point type and device,
-// in its scope.
+// RandLike returns random numbers, uniform in [0, 1), with x's shape, type, device and scope. The
+// type must be floating point.
 func (x *Tensor) RandLike() *Tensor { m, dims := x.like("rand_like"); return m.Rand(dims...) }
 
-// RandnLike returns random numbers of the standard normal distribution, of x's shape, floating
-// point type and device, in its scope.
+// RandnLike returns random numbers of the standard normal distribution, with x's shape, type,
+// device and scope. The type must be floating point.
 func (x *Tensor) RandnLike() *Tensor { m, dims := x.like("randn_like"); return m.Randn(dims...) }
 
-// RandIntLike returns random integers in [lo, hi), of x's shape, type and device, in its scope.
+// RandIntLike returns random integers in [lo, hi), with x's shape, type, device and scope.
 func (x *Tensor) RandIntLike(lo, hi int) *Tensor {
 	m, dims := x.like("randint_like")
 	return m.RandInt(lo, hi, dims...)

@@ -14,9 +14,10 @@ type spaceKey struct {
 
 var spacePrograms cache[spaceKey, *expr.Program]
 
-// spaceProgram returns the code of evenly spaced numbers, computed in float64 and rounded once.
-// Params: start, end, step, the number of steps and half of it; log also the base. The second half
-// counts from the end, so that this is met exactly.
+// spaceProgram returns the program for evenly spaced numbers, computed in float64 and rounded once.
+// Its parameters are start, end, step, the number of steps, half the number of elements, and the
+// base for log. The second half is computed backwards from end, so that the last number is exactly
+// end.
 func spaceProgram(t dtype.Type, log bool) *expr.Program {
 	return spacePrograms.get(spaceKey{t, log}, func() *expr.Program {
 		p := func(i int) *expr.Expr { return expr.Param(i, dtype.F64) }
@@ -48,16 +49,17 @@ func (m Maker) space(op string, start, end float64, n int, log bool, base float6
 	return x
 }
 
-// Linspace returns n numbers from start to end, both included, evenly spaced; one number is start.
-// For a type of integers start and end lose their fractions first, and so do the numbers between:
-// Linspace(0.5, 5.7, 4) is 0, 1, 3, 5. It must hold the ends as in [Tensor.Fill].
+// Linspace returns n evenly spaced numbers from start to end, both included. If n is 1 the number
+// is start. For an integer type start and end lose their fractions first, then the numbers between
+// do: Linspace(0.5, 5.7, 4) is 0, 1, 3, 5. The type must be able to hold start and end, as for
+// [Tensor.Fill].
 func (m Maker) Linspace(start, end float64, n int) *Tensor {
 	return m.space("linspace", start, end, n, false, 0)
 }
 
-// Logspace returns the powers of base, n of them, whose exponents go evenly from start to end. For
-// a type of integers the first and the last exponent lose their fractions, those between do not,
-// and the powers do.
+// Logspace returns n powers of base, whose exponents are evenly spaced from start to end. For an
+// integer type the exponents start and end lose their fractions, but those between keep theirs. The
+// powers lose their fractions at the end.
 func (m Maker) Logspace(start, end float64, n int, base float64) *Tensor {
 	return m.space("logspace", start, end, n, true, base)
 }

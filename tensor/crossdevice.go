@@ -7,9 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A DeviceCrosser is a [Function] whose operands may lie on several devices; one that does not say
-// is refused such operands. The result may be on any. VJP returns each gradient on the device of
-// its operand. What both queue on a device goes to its stream in the scope of the operands.
+// A DeviceCrosser is a [Function] whose operands may be on several devices. A Function that is no
+// DeviceCrosser refuses such operands. The result may be on any device. VJP returns each gradient
+// on the device of its operand. Forward and VJP queue their work on the streams that the scope of
+// the operands has for each device.
 type DeviceCrosser interface{ CrossesDevices() bool }
 
 // crosses reports whether operands of f may lie on several devices.
@@ -18,15 +19,17 @@ func crosses(f Function) bool {
 	return ok && c.CrossesDevices()
 }
 
-// BroadcastToDevices returns x on each of the devices, in x's scope: torch.cuda.comm.broadcast. On
-// x's own device that is a view of x, on others a copy. The gradient of x is the sum of those of
-// the results, on x's device and in the order of the devices, so that its bits are always the same.
+// BroadcastToDevices returns x on each of the devices, in x's scope, as torch.cuda.comm.broadcast
+// does. On x's own device the result is a view of x, on others a copy. The gradient of x is the sum
+// of the gradients of the results. It is added on x's device in the order of devs, so its bits are
+// always the same.
 func (x *Tensor) BroadcastToDevices(devs ...device.Device) []*Tensor {
 	const op = "broadcast_to_devices"
 	x.use(op)
 	checkDevices(op, []*Tensor{x}, devs)
 	y := make([]*Tensor, len(devs))
-	for i := len(devs) - 1; i >= 0; i-- { // what is recorded last sends its gradient first
+	// Backward runs in the opposite order: the copy recorded last sends its gradient first
+	for i := len(devs) - 1; i >= 0; i-- {
 		if y[i] = x.To(devs[i]); y[i] == x {
 			y[i] = x.view(op, x.layout, func(_ *Context, g *Tensor) *Tensor { return g })
 		}
@@ -34,10 +37,11 @@ func (x *Tensor) BroadcastToDevices(devs ...device.Device) []*Tensor {
 	return y
 }
 
-// ScatterToDevices divides x along dimension dim, in x's scope, and returns part i on device i:
-// torch.cuda.comm.scatter. The parts have the given sizes, one a device, which add up to that of
-// the dimension. Without sizes they are those of [Tensor.Chunk], of which there may be fewer than
-// devices. What stays on x's device is a view of x. The gradient comes together where x is.
+// ScatterToDevices divides x along dimension dim, in x's scope, and returns part i on device i, as
+// torch.cuda.comm.scatter does. sizes holds the size of the part for each device, and adds up to
+// the size of the dimension. Without sizes the parts are those of [Tensor.Chunk], which may be
+// fewer than the devices. A part for x's own device is a view of x. The gradient of x is assembled
+// on x's device.
 func (x *Tensor) ScatterToDevices(dim int, devs []device.Device, sizes ...int) []*Tensor {
 	const op = "scatter_to_devices"
 	x.use(op)
@@ -54,16 +58,17 @@ func (x *Tensor) ScatterToDevices(dim int, devs []device.Device, sizes ...int) [
 	}
 	for i, p := range parts {
 		if parts[i] = p.To(devs[i]); parts[i] != p {
-			p.Free() // the graph keeps what it needs
+			p.Free() // the graph keeps the memory that it needs
 		}
 	}
 	return parts
 }
 
-// GatherToDevice joins tensors from any devices along dimension dim on device dev:
-// torch.cuda.comm.gather. The tensors have one type, and shapes that differ in that dimension
-// alone; of rank 0, as losses are, they become a vector. The result belongs to the youngest scope
-// among theirs. The gradient of each tensor is its part, on its device.
+// GatherToDevice concatenates tensors from any devices along dimension dim, on device dev, as
+// torch.cuda.comm.gather does. The tensors have one type, and their shapes may differ only in that
+// dimension. Tensors of rank 0, such as losses, become a vector. The result belongs to the youngest
+// of their scopes. The gradient of each tensor is its part of the result's gradient, on the
+// tensor's device.
 func GatherToDevice(dim int, dev device.Device, x ...*Tensor) *Tensor {
 	const op = "gather_to_device"
 	checkGathered(op, dev, x)
@@ -94,10 +99,10 @@ func GatherToDevice(dim int, dev device.Device, x ...*Tensor) *Tensor {
 	return Apply(gatherDevicesFunc{dev, a, out.With(a, n)}, rows...)
 }
 
-// ReduceAddToDevice returns the sum of tensors from any devices, on device dev:
-// torch.cuda.comm.reduce_add. They have one shape and one type, and are added one after the other,
-// in the order in which they are given. The result belongs to the youngest scope among theirs. The
-// gradient of each tensor is that of the sum, on its device.
+// ReduceAddToDevice returns the sum of tensors from any devices, on device dev, as
+// torch.cuda.comm.reduce_add does. They have one shape and one type, and are added one after the
+// other in the given order. The result belongs to the youngest of their scopes. The gradient of
+// each tensor is the gradient of the sum, on the tensor's device.
 func ReduceAddToDevice(dev device.Device, x ...*Tensor) *Tensor {
 	const op = "reduce_add_to_device"
 	checkGathered(op, dev, x)
@@ -109,7 +114,7 @@ func ReduceAddToDevice(dev device.Device, x ...*Tensor) *Tensor {
 	return Apply(reduceAddDevicesFunc{dev}, x...)
 }
 
-// checkDevices refuses lists of devices that are none.
+// checkDevices panics if the list of devices is empty or has a nil.
 func checkDevices(op string, x []*Tensor, devs []device.Device) {
 	if len(devs) == 0 {
 		fail(op, ErrValue, x, "there are no devices")
@@ -121,7 +126,7 @@ func checkDevices(op string, x []*Tensor, devs []device.Device) {
 	}
 }
 
-// checkGathered refuses operands that cannot come together on dev.
+// checkGathered panics if the operands cannot be combined on dev.
 func checkGathered(op string, dev device.Device, x []*Tensor) {
 	switch {
 	case len(x) == 0:
@@ -139,7 +144,7 @@ func checkGathered(op string, dev device.Device, x []*Tensor) {
 	}
 }
 
-// gatherDevicesFunc joins tensors from any devices along an axis.
+// gatherDevicesFunc concatenates tensors from any devices along an axis.
 type gatherDevicesFunc struct {
 	dev  device.Device
 	axis int
@@ -149,7 +154,7 @@ type gatherDevicesFunc struct {
 func (gatherDevicesFunc) Name() string         { return "gather_to_device" }
 func (gatherDevicesFunc) CrossesDevices() bool { return true }
 
-// Forward copies each operand to its place, where that is dense without a detour.
+// Forward copies each operand directly to its place in the result, if that place is dense.
 func (f gatherDevicesFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	op, s := f.Name(), c.Scope()
 	y := alloc(op, s, f.dev, in[0].dtype, f.out)
@@ -187,13 +192,13 @@ func (f gatherDevicesFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// reduceAddDevicesFunc adds tensors from any devices, in their order.
+// reduceAddDevicesFunc adds tensors from any devices, in the given order.
 type reduceAddDevicesFunc struct{ dev device.Device }
 
 func (reduceAddDevicesFunc) Name() string         { return "reduce_add_to_device" }
 func (reduceAddDevicesFunc) CrossesDevices() bool { return true }
 
-// Forward holds the sum and one more tensor on the device at a time.
+// Forward needs memory for the sum and for one more tensor on the device at a time.
 func (f reduceAddDevicesFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	op := f.Name()
 	var sum *Tensor
@@ -206,7 +211,7 @@ func (f reduceAddDevicesFunc) Forward(c *Context, in []*Tensor) *Tensor {
 		case sum == nil:
 			sum = near
 			continue
-		case contains(in, sum): // not to be written over
+		case contains(in, sum): // sum is still an operand, which must not be overwritten
 			next := alloc(op, c.Scope(), f.dev, x.dtype, x.layout.Shape)
 			run(op, c.Scope(), addProgram(x.dtype, x.dtype), next, []*Tensor{sum, near}, nil)
 			sum = next

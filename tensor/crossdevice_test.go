@@ -34,7 +34,7 @@ func TestBroadcastToDevices(t *testing.T) {
 					t.Error("a copy is x itself")
 				}
 			}
-			// The sum in the order of devices: another order gives other bits.
+			// The sum is in the order of the devices: another order would produce other bits.
 			var loss *tt
 			for i, y := range copies {
 				l := y.Mul(y.Scope().On(devs[i]).From([]float32{1e8, 1, -1e8}[i : i+1])).Sum().To(home)
@@ -49,7 +49,7 @@ func TestBroadcastToDevices(t *testing.T) {
 			values(t, "the gradient", x.Grad(), zero, zero, zero, zero, zero, zero)
 			on(t, "the gradient", x.Grad(), home)
 
-			// Some results only, one device twice, and second derivatives.
+			// These cases use only one result, use one device twice, and check second derivatives.
 			x.ZeroGrad()
 			x.BroadcastToDevices(devs...)[2].Sum().Backward()
 			values(t, "the gradient by one", x.Grad(), 1, 1, 1, 1, 1, 1)
@@ -100,7 +100,8 @@ func TestScatterToDevices(t *testing.T) {
 			values(t, "the gradient", x.Grad(), 0, 2, 4, 6, 32, 40, 48, 56, 144, 162)
 			on(t, "the gradient", x.Grad(), home)
 
-			// torch's chunks: fewer than devices where there is too little; none of nothing.
+			// torch's chunks: there are fewer parts than devices if there are too few rows, and all
+			// are empty if there are none.
 			for rows, want := range map[int][]int{1: {1}, 2: {1, 1}, 4: {2, 2}, 7: {3, 3, 1}, 0: {0, 0, 0}} {
 				var got []int
 				for i, p := range s.Zeros(2, rows).ScatterToDevices(-1, devs) {
@@ -111,7 +112,7 @@ func TestScatterToDevices(t *testing.T) {
 					t.Errorf("%d rows over 3 devices are %v, want %v", rows, got, want)
 				}
 			}
-			// Given sizes, along another dimension.
+			// Sizes are given, along another dimension.
 			sized := x.Detach().T().ScatterToDevices(1, devs, 3, 0, 2)
 			values(t, "three columns", sized[0], 0, 2, 4, 1, 3, 5)
 			values(t, "no column", sized[1])
@@ -156,7 +157,8 @@ func TestGatherToDevice(t *testing.T) {
 			values(t, "one", one, 10, 12, 14, 11, 13, 15)
 			on(t, "one", one, home)
 
-			// Some only need a gradient, and some only are asked for.
+			// Only some operands require a gradient, and the run asks for only one of these
+			// gradients.
 			y := tensor.GatherToDevice(0, home, list[0].Detach(), list[1], list[2]).Square().Sum()
 			g := tensor.Gradients(y, []*tt{list[2]})
 			on(t, "the gradient of one", g[0], devs[2])
@@ -195,7 +197,7 @@ func TestReduceAddToDevice(t *testing.T) {
 	}
 }
 
-// First and second derivatives across devices are those of differences.
+// First and second derivatives across devices equal finite differences.
 func TestCrossDeviceDerivatives(t *testing.T) {
 	devs := threeDevices(t)
 	tensor.Do(func(s *tensor.Scope) {
@@ -276,8 +278,8 @@ func TestCrossDeviceRefuses(t *testing.T) {
 	})
 }
 
-// A function of a program's own may cross devices too, with what it saves on each of them; a wrong
-// device of a gradient is found.
+// A program's own function may cross devices too, and save tensors on each of them. A gradient on
+// the wrong device is found.
 func TestFuncCrossesDevices(t *testing.T) {
 	devs := threeDevices(t)
 	dot := autograd.Func{
@@ -318,7 +320,8 @@ func TestFuncCrossesDevices(t *testing.T) {
 		if err := tensor.Try(func() { tensor.Gradients(g[0].Sum(), []*tt{b}) }); !errors.Is(err, tensor.ErrGrad) {
 			t.Errorf("a second derivative of what has one only: %v", err)
 		}
-		s.Do(func(s *tensor.Scope) { // hooks see each value on its device, and are held to that
+		// hooks see each value on its device, and must return one on it
+		s.Do(func(s *tensor.Scope) {
 			y := dot.Apply(a.In(s), b.In(s))
 			if err := tensor.Try(func() { y.Backward() }); !errors.Is(err, tensor.ErrDevice) || !strings.Contains(err.Error(), "which is on cuda:0") {
 				t.Errorf("a saved value that comes back elsewhere: %v", err)
@@ -327,8 +330,8 @@ func TestFuncCrossesDevices(t *testing.T) {
 	})
 }
 
-// Work of a VJP on a device goes to the stream that the forward pass had there, whichever device
-// the result is on.
+// A VJP queues its work for a device on the stream that the forward pass used there. The device of
+// the result does not matter.
 func TestCrossDeviceStreams(t *testing.T) {
 	devs := threeDevices(t)
 	st, err := devs[1].NewStream(0)

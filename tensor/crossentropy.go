@@ -9,13 +9,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// crossEntropyFunc is -Σ y·log softmax(x) row by row, where y is 1-smoothing at the target plus
-// smoothing/classes everywhere.
+// crossEntropyFunc computes -Σ y·log softmax(x) for each row. y is smoothing/classes everywhere,
+// plus 1-smoothing at the target.
 type crossEntropyFunc struct {
 	ignore    int64
 	smoothing float64
-	wide      bool // the loss of 16-bit logits is in float32
-	mean      bool // of the rows whose targets are not ignored
+	wide      bool // 16-bit logits give a float32 loss
+	mean      bool // return the mean over the rows whose targets are not ignored
 }
 
 func (crossEntropyFunc) Name() string { return "cross_entropy" }
@@ -24,7 +24,8 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	const op = "cross_entropy"
 	x, target := in[0], in[1]
 	t, one, s := x.dtype.Compute(), shape.Of(x.layout.Shape.At(0)), c.Scope()
-	// the kernel's own mean is of losses that are not rounded
+	// The kernel computes the mean from losses that are not rounded. So it may be used only if the
+	// losses need no rounding.
 	whole := f.mean && (f.wide || t == x.dtype)
 	var o *device.CrossEntropy
 	if f.smoothing == 0 {
@@ -72,17 +73,18 @@ func (f crossEntropyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// count is the number of targets that are not ignored.
+// count returns the number of targets that are not ignored.
 func (f crossEntropyFunc) count(target *Tensor) *Tensor {
 	return target.NeScalar(float64(f.ignore)).Sum()
 }
 
-// quotient is the sum of losses by a number, which may have no place among 16-bit floats.
+// quotient returns the sum of the losses divided by count. It computes in float32, because the sum
+// or count may be too large for a 16-bit float.
 func (crossEntropyFunc) quotient(loss, count *Tensor) *Tensor {
 	return loss.Cast(loss.dtype.Compute()).Sum().Div(count).Cast(loss.dtype)
 }
 
-// reduced is what f makes of the losses of rows.
+// reduced returns the mean of the losses if f.mean is set, otherwise the losses.
 func (f crossEntropyFunc) reduced(loss, target *Tensor) *Tensor {
 	if f.mean {
 		return f.quotient(loss, f.count(target))
@@ -90,7 +92,7 @@ func (f crossEntropyFunc) reduced(loss, target *Tensor) *Tensor {
 	return loss
 }
 
-// widened is x in the type that the loss has.
+// widened returns x in the type of the loss.
 func (f crossEntropyFunc) widened(x *Tensor) *Tensor {
 	if f.wide {
 		return x.Cast(x.dtype.Compute())
@@ -99,13 +101,14 @@ func (f crossEntropyFunc) widened(x *Tensor) *Tensor {
 }
 
 var (
-	// safeTargetOp replaces an ignored class by 0, so that it can be looked up.
+	// safeTargetOp replaces ignored targets by class 0, so that a lookup stays within bounds.
 	safeTargetOp = &Elementwise{Name: "cross_entropy", Arity: 1, Expr: x0.Eq(p0).Select(expr.C(0), x0), NoGrad: true}
 	ignoredOp    = &Elementwise{Name: "cross_entropy", Arity: 2, Expr: x1.Eq(p0).Select(expr.C(0), x0.Neg()), Fixed: 2, Grad: []*expr.Expr{x1.Eq(p0).Select(expr.C(0), x2.Neg()), nil}}
 	oneHotOp     = &Elementwise{Name: "one_hot", Arity: 2, Result: Truth, Expr: x0.Eq(x1), NoGrad: true}
 )
 
-// composed picks the classes, in dimension 1, from logarithms of probabilities.
+// composed picks the log-probabilities of the targets from logp, whose dimension 1 has the classes,
+// and negates them.
 func (f crossEntropyFunc) composed(logp, target *Tensor) *Tensor {
 	safe := safeTargetOp.Apply([]*Tensor{target}, float64(f.ignore))
 	picked := Apply(gatherFunc{1, "cross_entropy"}, logp, safe.Unsqueeze(1)).Squeeze(1)
@@ -115,7 +118,8 @@ func (f crossEntropyFunc) composed(logp, target *Tensor) *Tensor {
 func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x, target := c.Saved(0), c.Saved(1)
 	s := c.Scope()
-	if s.modes.noGrad && c.NumSaved() >= 4 { // what the kernel left for its gradient
+	// the forward kernel saved values for the gradient's kernel
+	if s.modes.noGrad && c.NumSaved() >= 4 {
 		return f.grad(c, x, target, g)
 	}
 	if f.mean {
@@ -132,7 +136,8 @@ func (f crossEntropyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{x.Softmax(-1).Sub(hot).Mul(g.Unsqueeze(1)).AddScalar(0).MaskedFill(ignored, 0).Cast(to), nil}
 }
 
-// fromOne spares the launches of a gradient that is 1, and of its part for each row.
+// fromOne avoids two launches: the one that fills the gradient 1, and the one that divides it among
+// the rows.
 func (f crossEntropyFunc) fromOne(c *Context) []*Tensor {
 	if !c.scope.modes.noGrad || c.NumSaved() < 4 {
 		return nil
@@ -140,7 +145,7 @@ func (f crossEntropyFunc) fromOne(c *Context) []*Tensor {
 	return f.grad(c, c.Saved(0), c.Saved(1), nil)
 }
 
-// grad launches the gradient's kernel; nil for g is 1.
+// grad launches the gradient's kernel. A nil g stands for 1.
 func (f crossEntropyFunc) grad(c *Context, x, target, g *Tensor) []*Tensor {
 	s, top, rest := c.Scope(), c.Saved(2), c.Saved(3)
 	dx, taken := c.take(0, x)
@@ -165,18 +170,19 @@ func (f crossEntropyFunc) grad(c *Context, x, target, g *Tensor) []*Tensor {
 	return []*Tensor{dx, nil}
 }
 
-// CrossEntropyOptions are what [Tensor.CrossEntropy] may be told beside the targets; the zero value
-// is torch's default.
+// CrossEntropyOptions are the options of [Tensor.CrossEntropy]. The zero value has torch's
+// defaults.
 type CrossEntropyOptions struct {
-	Weight         *Tensor // a factor for each class, [classes], of the logits' type; nil: 1
-	IgnoreIndex    *int    // the target that counts for nothing; nil: -100. new(0) makes it 0
-	LabelSmoothing float64 // 0 … 1: the part of each target that is spread evenly over the classes
-	// Mean gives the mean in place of the losses, torch's reduction="mean": the sum of those of
-	// classes by the sum of the weights of the targets that are not ignored.
+	Weight *Tensor // a factor for each class, [classes], of the logits' type; nil means 1
+	// this target has loss 0 and does not count in the mean; nil means -100, new(0) means 0
+	IgnoreIndex    *int
+	LabelSmoothing float64 // 0 … 1: the part of each target that is spread evenly over all classes
+	// Mean returns the mean instead of the losses, torch's reduction="mean". For class indices it
+	// is the sum of the losses divided by the sum of the weights of targets that are not ignored.
 	Mean bool
 }
 
-// Ignored returns the class that counts for nothing.
+// Ignored returns the class that is ignored: IgnoreIndex, or -100 if that is nil.
 func (o CrossEntropyOptions) Ignored() int {
 	if o.IgnoreIndex == nil {
 		return -100
@@ -184,17 +190,17 @@ func (o CrossEntropyOptions) Ignored() int {
 	return *o.IgnoreIndex
 }
 
-// CrossEntropy returns, for logits x of shape [n, classes, …] or [classes], the loss of each
-// target: torch's cross_entropy with reduction="none". Targets are class indices, int64 [n, …] or a
-// single one, with
+// CrossEntropy returns the loss of each target for logits x of shape [n, classes, …] or [classes].
+// It is torch's cross_entropy with reduction="none". Targets are either class indices or
+// probabilities. Class indices are int64, [n, …] or a single index. With weights w and a smoothing
+// s their loss is
 //
 //	w[t]·(1-s)·(-log softmax(x)[t]) + s/classes·Σ w[c]·(-log softmax(x)[c])
 //
-// for weights w and a smoothing s; Where the target is the ignored index the loss is 0. Another one
-// outside of 0 … classes-1 is an index error, on a GPU reported at the next wait. Or they are
-// probabilities of x's shape and type, with the loss Σ w[c]·((1-s)·y[c] + s/classes)·(-log
-// softmax(x)[c]); an ignored index of 0 or more is an error with them. Most programs call
-// nn.CrossEntropy, which averages.
+// If a target is the ignored index, its loss is 0. Any other target outside of 0 … classes-1 is an
+// index error, which a GPU reports at the next wait. Probabilities y have x's shape and type. Their
+// loss is Σ w[c]·((1-s)·y[c] + s/classes)·(-log softmax(x)[c]), and an ignored index of 0 or more
+// is an error. Most programs call nn.CrossEntropy, which averages.
 func (x *Tensor) CrossEntropy(target *Tensor, o CrossEntropyOptions) *Tensor {
 	const op = "cross_entropy"
 	if x.wideLoss(target, o) {
@@ -207,8 +213,8 @@ func (x *Tensor) CrossEntropy(target *Tensor, o CrossEntropyOptions) *Tensor {
 	}, x, target, o.Weight)
 }
 
-// wideLoss reports that autocast would cast 16-bit logits to float32 for a loss whose kernels read
-// them as they are: the cast is exact, so the loss and its gradient are the same without it.
+// wideLoss reports whether autocast would cast 16-bit logits to float32 for a loss whose kernels
+// can read them directly. That cast is exact, so loss and gradient are the same without it.
 func (x *Tensor) wideLoss(target *Tensor, o CrossEntropyOptions) bool {
 	if o.Weight != nil || x == nil || target == nil || target.dtype.IsFloat() || !x.dtype.IsHalf() {
 		return false
@@ -217,7 +223,7 @@ func (x *Tensor) wideLoss(target *Tensor, o CrossEntropyOptions) bool {
 	if s.modes.autocast == dtype.Invalid {
 		return false
 	}
-	s.missNoCast() // the loss would be of 16 bits
+	s.missNoCast() // counts as a use of autocast: without it the loss would have 16 bits
 	return true
 }
 
@@ -237,7 +243,7 @@ func (x *Tensor) crossEntropy(target *Tensor, o CrossEntropyOptions, wide bool) 
 		if alone {
 			x, target = x.Unsqueeze(0), target.Unsqueeze(0)
 		}
-		var weight *Tensor // of each class, seen along x
+		var weight *Tensor // the weight of each class, with a shape that broadcasts to x
 		if o.Weight != nil {
 			sh := shape.Of(1, x.Dim(1))
 			for sh.Rank() < x.Rank() {
@@ -316,7 +322,7 @@ func (x *Tensor) checkCrossEntropy(target *Tensor, o CrossEntropyOptions, in []*
 	}
 }
 
-// crossEntropyOfClasses is for logits [n, classes, …] and indices [n, …].
+// crossEntropyOfClasses is the loss for logits [n, classes, …] and class indices [n, …].
 func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOptions, wide bool) *Tensor {
 	f := crossEntropyFunc{ignore: int64(o.Ignored()), smoothing: o.LabelSmoothing, wide: wide, mean: o.Mean && weight == nil}
 	if weight != nil {
@@ -333,7 +339,7 @@ func (x *Tensor) crossEntropyOfClasses(target, weight *Tensor, o CrossEntropyOpt
 func (x *Tensor) crossEntropyWeighted(target, weight *Tensor, f crossEntropyFunc, mean bool) *Tensor {
 	var loss *Tensor
 	w := weight.targetWeights(target, f.ignore)
-	if f.smoothing != 0 { // each class has a part of its own
+	if f.smoothing != 0 { // with smoothing every class contributes with its own weight
 		logp := x.LogSoftmax(1)
 		loss = f.smooth(f.composed(logp, target).Mul(w), logp.Mul(weight), target)
 	} else {
@@ -345,7 +351,7 @@ func (x *Tensor) crossEntropyWeighted(target, weight *Tensor, f crossEntropyFunc
 	return loss
 }
 
-// rowsOfClasses is x, [n, classes, …], with a row for each target.
+// rowsOfClasses returns x, [n, classes, …], as a matrix with one row for each target.
 func (x *Tensor) rowsOfClasses(target *Tensor) *Tensor {
 	if x.Rank() > 2 {
 		return x.MoveAxis(1, -1).reshape(shape.Of(target.Size(), x.Dim(1)))
@@ -353,21 +359,22 @@ func (x *Tensor) rowsOfClasses(target *Tensor) *Tensor {
 	return x
 }
 
-// smooth takes a part of the loss from all classes evenly, in dimension 1 of their logarithms.
+// smooth mixes loss with the mean of -logp over all classes, which are dimension 1 of logp.
+// f.smoothing is the part of the mean.
 func (f crossEntropyFunc) smooth(loss, logp, target *Tensor) *Tensor {
 	even := logp.Sum(1).MaskedFill(target.EqScalar(float64(f.ignore)), 0)
 	return loss.MulScalar(1 - f.smoothing).Sub(even.MulScalar(f.smoothing / float64(logp.Dim(1))))
 }
 
-// targetWeights returns the weight of each target, 0 for an ignored one; weights are [1, classes, 1
-// …].
+// targetWeights returns the weight of each target, 0 for an ignored target. x holds the weights of
+// the classes, [1, classes, 1 …].
 func (x *Tensor) targetWeights(target *Tensor, ignore int64) *Tensor {
 	safe := safeTargetOp.Apply([]*Tensor{target}, float64(ignore))
 	w := x.reshape(shape.Of(x.Size())).indexSelect("cross_entropy", 0, safe.reshape(shape.Of(safe.Size()))).reshape(target.layout.Shape)
 	return w.MaskedFill(target.EqScalar(float64(ignore)), 0)
 }
 
-// crossEntropyOfChances is for logits and probabilities [n, classes, …].
+// crossEntropyOfChances is the loss for logits and probabilities, both [n, classes, …].
 func (x *Tensor) crossEntropyOfChances(y, weight *Tensor, smoothing float64) *Tensor {
 	if smoothing > 0 {
 		y = y.MulScalar(1 - smoothing).AddScalar(smoothing / float64(x.Dim(1)))

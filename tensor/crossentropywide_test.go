@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Under autocast the loss of logits in 16 bits, and its gradient, have the bits of what a copy in
-// float32 gives.
+// Under autocast the loss of 16-bit logits, and its gradient, have the same bits as the loss and
+// gradient of a float32 copy of the logits.
 func TestCrossEntropyOf16BitsUnderAutocast(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -40,7 +40,7 @@ func TestCrossEntropyOf16BitsUnderAutocast(t *testing.T) {
 						losses, grads := [2][]uint32{}, [2][]uint32{}
 						for k := range 2 {
 							logits := x
-							if k == 1 { // what autocast's class says in general
+							if k == 1 { // cast, as AutocastHigh does for other ops
 								logits = x.Cast(dtype.F32)
 							}
 							y := logits.CrossEntropy(target, o)
@@ -67,9 +67,9 @@ func TestCrossEntropyOf16BitsUnderAutocast(t *testing.T) {
 	}
 }
 
-// The mean of the losses and its gradient have the bits of the sum by the count of the targets that
-// are not ignored. Backward is given a gradient, or begins with the 1 of which there is no tensor:
-// hooks, kept gradients and graphs of gradients see it.
+// The mean of the losses and its gradient have the same bits as the sum divided by the number of
+// targets that are not ignored. Backward starts from a given gradient, or from a 1 without a
+// tensor. Hooks, retained gradients and graphs of gradients see the gradient as usual.
 func TestCrossEntropyMean(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -9,12 +9,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A distanceKind is how distances of an order p are computed.
+// A distanceKind says how to compute distances for a range of orders p.
 type distanceKind struct {
-	reduce    device.ReduceKind
-	each      *expr.Expr   // of X(0) and X(1), combined by reduce
-	finish    *expr.Expr   // of what is combined; nil: nothing
-	gradient  *Elementwise // by X(0), from X(1), the distance X(2) and its gradient X(3)
+	reduce device.ReduceKind
+	each   *expr.Expr // a function of elements X(0) and X(1), whose values reduce combines
+	finish *expr.Expr // applied to the combined value; nil means nothing
+	// gradient of X(0), from X(1), the distance X(2) and the gradient X(3) of the distance
+	gradient  *Elementwise
 	programs  cache[dtype.Type, *device.Reduction]
 	numParams int
 }
@@ -22,10 +23,10 @@ type distanceKind struct {
 var (
 	rowsDiff = x0.Sub(x1)
 	rowsGap  = rowsDiff.Abs()
-	// 1 or -1, and the difference itself where it is 0 or NaN
+	// the sign of the difference, or the difference itself where it is 0 or NaN
 	side = rowsDiff.Gt(zeroC).Select(unit, rowsDiff.Lt(zeroC).Select(expr.C(-1), rowsDiff))
-	// X(0) to the power 1/p, which is the parameter 1 and a remainder, parameter 2, that has no
-	// place in it.
+	// X(0) to the power 1/p. Parameter 1 is 1/p rounded to the type, parameter 2 the remainder that
+	// this rounding lost.
 	orderRoot = x0.PowSum(p1, expr.Param(2))
 	less      = p0.Sub(unit)
 
@@ -63,7 +64,7 @@ func distanceOf(p float64) *distanceKind {
 	return distanceKinds[name]
 }
 
-// reduction returns the code for operands of type t.
+// reduction returns the program for operands of type t.
 func (k *distanceKind) reduction(t dtype.Type) *device.Reduction {
 	return k.programs.get(t, func() *device.Reduction {
 		r := &device.Reduction{Kind: k.reduce, Map: expr.MustLower([]*expr.Expr{k.each}, []dtype.Type{t}, []dtype.Type{t, t}, -1)}
@@ -74,7 +75,8 @@ func (k *distanceKind) reduction(t dtype.Type) *device.Reduction {
 	})
 }
 
-// cdistFunc is the distances of order p between rows, of the types that are computed in.
+// cdistFunc computes distances of order p between rows. Its operands have the type that is computed
+// in.
 type cdistFunc struct{ p float64 }
 
 func (cdistFunc) Name() string { return "cdist" }
@@ -122,7 +124,7 @@ func (f cdistFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		default:
 			in := []*Tensor{c.Saved(0).Unsqueeze(-2), c.Saved(1).Unsqueeze(-3), distance, g.Unsqueeze(-1)}
 			sh := in[i].layout.Shape
-			if at == -3 { // the gradient by the other end has the other sign
+			if at == -3 { // for y the operands swap, which changes the sign of the difference
 				in[0], in[1] = in[1], in[0]
 			}
 			grads[i] = op.applyReduced(in, []float64{f.p}, sh, to.dtype).reshape(to.shape)
@@ -131,11 +133,12 @@ func (f cdistFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// Cdist returns the distances of order p ≥ 0 between the rows of x and those of y. [..., n, m] and
-// [..., k, m] give [..., n, k]; the dimensions before are broadcast. Between equal rows the
-// distance and its gradient are 0. For p = 0 the distance is the number of elements that differ,
-// without a gradient. For an infinite p each of the greatest differences has the whole gradient, as
-// in torch. 16-bit floats are computed in float32.
+// Cdist returns the distances of order p ≥ 0 between the rows of x and those of y. For shapes [...,
+// n, m] and [..., k, m] the result is [..., n, k]. The leading dimensions are broadcast. Between
+// equal rows the distance and its gradient are 0. For p = 0 the distance is the number of elements
+// that differ, and has no gradient. For an infinite p the distance is the greatest difference. If
+// several differences are the greatest, each receives the whole gradient, as in torch. 16-bit
+// floats are computed in float32.
 func (x *Tensor) Cdist(y *Tensor, p float64) *Tensor {
 	if y := underAutocast("cdist", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].Cdist(in[1], p) }, x, y); y != nil {
 		return y
@@ -158,13 +161,13 @@ func (x *Tensor) Cdist(y *Tensor, p float64) *Tensor {
 	})
 }
 
-// lengthOp is a length, at least p0; as in torch the gradient does not know of the bound.
+// lengthOp limits a length to at least p0. As in torch the gradient ignores this limit.
 var lengthOp = &Elementwise{Name: "cosine_similarity", Arity: 1, Expr: atLeast(x0, p0), Params: []float64{0}, Grad: []*expr.Expr{x1}}
 
-// CosineSimilarity returns the cosine of the angle between the vectors of x and y along dim, a
-// dimension of the shape to which both broadcast: Σxy / (max(‖x‖, eps)·max(‖y‖, eps)). torch's eps
-// is 1e-8. As in torch the gradient takes the greater of the two for the length itself. A tensor of
-// rank 0 is a vector of one, whose dimension is 0 or -1.
+// CosineSimilarity returns the cosine of the angle between the vectors of x and y along dim: Σxy /
+// (max(‖x‖, eps)·max(‖y‖, eps)). dim is a dimension of the shape to which both broadcast. torch's
+// eps is 1e-8. As in torch the gradient treats max(‖x‖, eps) like ‖x‖. A tensor of rank 0 counts as
+// a vector of one element, whose dimension is 0 or -1.
 func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
 	if y := underAutocast("cosine_similarity", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].CosineSimilarity(in[1], dim, eps) }, x, y); y != nil {
 		return y
@@ -189,9 +192,9 @@ func (x *Tensor) CosineSimilarity(y *Tensor, dim int, eps float64) *Tensor {
 	})
 }
 
-// PairwiseDistance returns the norm of order p of x - y + eps over the last dimension, with x and y
-// broadcast. torch's eps is 1e-6. Of integers the difference is that of their type, which wraps,
-// and the distance float32. Tensors of rank 0 are vectors of one.
+// PairwiseDistance returns the norm of order p of x - y + eps over the last dimension. x and y are
+// broadcast. torch's eps is 1e-6. For integers the difference has their type and wraps, and the
+// distance is float32. Tensors of rank 0 count as vectors of one element.
 func (x *Tensor) PairwiseDistance(y *Tensor, p, eps float64) *Tensor {
 	const op = "pairwise_distance"
 	in := []*Tensor{x, y}

@@ -7,14 +7,14 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// Division with a quotient that is a whole number. Floats and integers are ops of their own: the
-// former lower to an exact fmod, the latter to 64-bit integers. A number divided by the integer 0
-// cannot raise an error without waiting for the device: the quotient is 0 and the remainder the
-// dividend, on every device.
+// Division with a whole number as the quotient. There are separate ops for floats and integers:
+// floats use an exact fmod, integers 64-bit integers. Division by an integer 0 in a tensor cannot
+// raise an error without waiting for the device. So on every device the quotient is 0 and the
+// remainder is the dividend.
 
-// quotient returns ⌊x/y⌋ and x - y·⌊x/y⌋ for integers, in int64, exactly. A float64 quotient is off
-// by less than 2¹² from that of two int64; what is left over, computed in wrapping arithmetic, is
-// small enough for a second one to be off by 1.
+// quotient returns ⌊x/y⌋ and x - y·⌊x/y⌋ for integers, exactly, in int64. A quotient of two int64
+// that is computed in float64 is off by less than 2¹². The remainder, computed in wrapping
+// arithmetic, is then so small that a second division of it is off by at most 1.
 func quotient(x, y *expr.Expr) (q, r *expr.Expr) {
 	x, y = x.Cvt(dtype.I64), y.Cvt(dtype.I64)
 	divide := func(a *expr.Expr) *expr.Expr {
@@ -26,7 +26,7 @@ func quotient(x, y *expr.Expr) (q, r *expr.Expr) {
 	r = x.Sub(q.Mul(y))
 	more := divide(r)
 	q, r = q.Add(more), r.Sub(more.Mul(y))
-	below := negative.Select(r.Gt(zero), r.Lt(zero)) // the signs of r and y differ
+	below := negative.Select(r.Gt(zero), r.Lt(zero)) // r and y have different signs
 	above := negative.Select(r.Le(y), r.Ge(y))
 	q = below.Select(q.Sub(one), above.Select(q.Add(one), q))
 	r = below.Select(r.Add(y), above.Select(r.Sub(y), r))
@@ -43,8 +43,8 @@ func truncated(x, y *expr.Expr) (q, r *expr.Expr) {
 	return up.Select(q.Add(one), q), up.Select(r.Sub(y), r)
 }
 
-// floored returns torch's ⌊x/y⌋ for floats: from the exact remainder, so that it never contradicts
-// that, and x/y for y = 0, where its derivative is 0 too.
+// floored returns torch's ⌊x/y⌋ for floats. It computes it from the exact remainder, so that both
+// always fit together. For y = 0 it returns x/y, whose derivative is 0 here too.
 func floored(x, y *expr.Expr) *expr.Expr {
 	mod := x.Fmod(y)
 	div := x.Sub(mod).Div(y)
@@ -53,17 +53,17 @@ func floored(x, y *expr.Expr) *expr.Expr {
 	low = div.Sub(low).Gt(expr.C(0.5)).Select(low.Add(unit), low)
 	sign := x.Div(y).Floor()
 	low = div.Eq(expr.C(0)).Select(expr.C(0).CopySign(sign), low)
-	return y.Eq(expr.C(0)).Select(sign, low) // infinite or NaN
+	return y.Eq(expr.C(0)).Select(sign, low) // x/0 is infinite or NaN
 }
 
-// remainder has the sign of y.
+// remainder returns the remainder that has the sign of y.
 func remainder(x, y *expr.Expr) *expr.Expr {
 	mod := x.Fmod(y)
 	return mod.Ne(expr.C(0)).And(y.Lt(expr.C(0)).Xor(mod.Lt(expr.C(0)))).Select(mod.Add(y), mod)
 }
 
-// flooredRef, remainderRef and the like are the specifications; integers given as float64 are
-// divided as such.
+// flooredRef, remainderRef and truncatedRef are the specifications. For integer ops they get the
+// integers as float64.
 func flooredRef(a, b float64) float64 { return math.RoundToEven((a - remainderRef(a, b)) / b) }
 
 func remainderRef(a, b float64) float64 {
@@ -76,16 +76,16 @@ func remainderRef(a, b float64) float64 {
 
 func truncatedRef(a, b float64) float64 { return math.Trunc(a / b) }
 
-// division is one function of a dividend and a divisor, of floats or integers, the divisor a tensor
-// or a number.
+// division is one function of a dividend and a divisor, declared four times: for floats and for
+// integers, with a tensor and with a number as the divisor.
 type division struct{ float, integer, floatScalar, integerScalar *Elementwise }
 
-// declareDivision declares one; own is its derivative by x, other the negative of that by y, nil
-// for 0.
+// declareDivision declares the four ops. own is the derivative with respect to x, other the
+// negative of the derivative with respect to y. nil means 0.
 func declareDivision(name string, float func(x, y *expr.Expr) *expr.Expr, integer func(x, y *expr.Expr) *expr.Expr,
 	ref func(a, b float64) float64, own *expr.Expr, other func(x, y *expr.Expr) *expr.Expr) division {
 	whole := expr.Param(0, dtype.I64)
-	// numbers that a gradient's test can keep away from the jumps
+	// sample ranges that let a gradient test keep away from the jumps
 	by := [][2]float64{{-3.9, 3.9}, {0.5, 3.9}}
 	first := func(g *expr.Expr) *expr.Expr {
 		if own == nil {
@@ -125,7 +125,7 @@ func (d division) apply(x, y *Tensor) *Tensor {
 	return d.integer.Apply(in)
 }
 
-// number divides by v. As in torch an integer tensor stays one if v is a whole number.
+// number divides by v. As in torch an integer tensor keeps its type if v is a whole number.
 func (d division) number(x *Tensor, v float64) *Tensor {
 	x.use(d.float.Name)
 	switch {
@@ -133,7 +133,7 @@ func (d division) number(x *Tensor, v float64) *Tensor {
 		return d.floatScalar.Apply([]*Tensor{x}, v)
 	case v != math.Trunc(v) || math.Abs(v) >= 1<<53:
 		return d.floatScalar.Apply([]*Tensor{x.Float()}, v)
-	case v == 0: // as torch; a number is known without asking the device
+	case v == 0: // torch panics too; that the number is 0 is known without asking the device
 		fail(d.float.Name, ErrValue, []*Tensor{x}, "integers are divided by 0")
 	case x.dtype == boolType:
 		x = x.Long()
@@ -141,7 +141,7 @@ func (d division) number(x *Tensor, v float64) *Tensor {
 	return d.integerScalar.Apply([]*Tensor{x}, v)
 }
 
-// numberInPlace is number, put into x.
+// numberInPlace is number in place: it writes the result into x.
 func (d division) numberInPlace(x *Tensor, v float64) *Tensor {
 	x.holds(d.float.Name, v)
 	if x.dtype.IsFloat() {
@@ -153,29 +153,29 @@ func (d division) numberInPlace(x *Tensor, v float64) *Tensor {
 	return x.inPlace(d.integerScalar, []*Tensor{x}, v)
 }
 
-// FloorDivide returns ⌊x/y⌋, broadcast together: torch's floor_divide and Python's //. Of integers
-// the result is an integer, exact for int64 too; divided by 0 it is 0, where torch raises an error
-// on the CPU. The gradient is 0.
+// FloorDivide returns ⌊x/y⌋, broadcast together, as torch's floor_divide and Python's // do. For
+// integers the result is an integer, which is exact for int64 too. An integer divided by 0 is 0,
+// where torch raises an error on the CPU. The gradient is 0.
 //
 //tensor:forms Scalar RScalar
 func (x *Tensor) FloorDivide(y *Tensor) *Tensor { return floorDivide.apply(x, y) }
 
-// TruncDivide returns x/y rounded towards zero, broadcast together: torch's div with
-// rounding_mode="trunc". Integers are divided as by FloorDivide. The gradient is 0.
+// TruncDivide returns x/y rounded towards zero, broadcast together, as torch's div with
+// rounding_mode="trunc" does. Integers are treated as by FloorDivide. The gradient is 0.
 //
 //tensor:forms Scalar
 func (x *Tensor) TruncDivide(y *Tensor) *Tensor { return truncDivide.apply(x, y) }
 
-// Remainder returns x - y·⌊x/y⌋, broadcast together: it has the sign of y, as Python's %. It is
-// exact. By the float 0 it is NaN, by the integer 0 it is x, where torch raises an error on the
-// CPU.
+// Remainder returns x - y·⌊x/y⌋, broadcast together. It has the sign of y, like Python's %. It is
+// exact. For a float y of 0 it is NaN. For an integer y of 0 it is x, where torch raises an error
+// on the CPU.
 //
 //tensor:forms Scalar RScalar ScalarInPlace
 func (x *Tensor) Remainder(y *Tensor) *Tensor { return remainders.apply(x, y) }
 
-// Fmod returns x - y·trunc(x/y), broadcast together: it has the sign of x, as C's fmod. It is
-// exact. By the float 0 it is NaN, by the integer 0 it is x, where torch raises an error on the
-// CPU.
+// Fmod returns x - y·trunc(x/y), broadcast together. It has the sign of x, like C's fmod. It is
+// exact. For a float y of 0 it is NaN. For an integer y of 0 it is x, where torch raises an error
+// on the CPU.
 //
 //tensor:forms Scalar
 func (x *Tensor) Fmod(y *Tensor) *Tensor { return fmods.apply(x, y) }

@@ -1,14 +1,14 @@
-// Package tensor has tensors with gradients: PyTorch's words and semantics in Go's form.
+// Package tensor provides tensors with gradients: PyTorch's names and semantics in Go.
 //
-// One makes tensors ([From], [Zeros], …), computes with them, and asks for gradients
+// A program makes tensors ([From], [Zeros], …), computes with them, and asks for gradients
 // ([Tensor.Backward], [Gradients]).
 //
 // A [Tensor] is a view of a storage on a device. Ops are methods: x.MatMul(w).Add(b).Relu(). They
-// run on the device of their operands. All operands must be on one device, except in ops that move
-// tensors between devices.
+// run on the device of their operands. All operands of an op must be on one device, except for ops
+// that move tensors between devices.
 //
 // A [Scope] owns tensors and frees them when it ends. It also carries the modes, such as [Autocast]
-// and [NoGrad]. A program that never opens a scope is correct, but its memory is freed later:
+// and [NoGrad]. A program that never opens a scope is correct, but it frees memory later:
 //
 //	tensor.Do(func(s *tensor.Scope) {
 //		loss := nn.CrossEntropy(model.Forward(s.From(x)), s.From(y))
@@ -17,32 +17,32 @@
 //		opt.ZeroGrad()
 //	}, tensor.On(dev))
 //
-// s.From(x) gives a tensor to the scope s: it ends with s, as a batch does with its step. x.In(s)
-// lends it: x stays as it is, and what is computed from it belongs to s.
+// s.From(x) gives a tensor to the scope s: the tensor ends with s, as a batch does with its step.
+// x.In(s) lends it: x keeps its scope, and tensors that are computed from x.In(s) belong to s.
 //
-// Misuse, running out of memory and device faults panic with an *[Error]. [Try] is the boundary
-// that turns the panic into an ordinary error. Functions that open, load or save return errors.
+// Misuse, out of memory and device faults panic with an *[Error]. [Try] turns such a panic into an
+// ordinary error. Functions that open, load or save return errors.
 //
-// XScalar takes a number where X takes a tensor, and RXScalar takes the number as the first
-// operand. XInPlace is PyTorch's x_: it puts the result into its receiver, and returns the
-// receiver. It counts the change and has a gradient. It refuses a result that the receiver's shape
-// or type cannot hold, and a leaf that requires a gradient.
+// If X is an op of two tensors, XScalar has a number as the second operand, and RXScalar has a
+// number as the first. XInPlace is PyTorch's x_: it writes the result into its receiver and returns
+// the receiver. It counts as a change of the receiver and has a gradient. It refuses a result that
+// the receiver's shape or type cannot hold, and a receiver that is a leaf which requires a
+// gradient.
 //
-// A Tensor may be read by several goroutines at once. Writing one in place while others use it is a
-// race.
+// Several goroutines may read a Tensor at once. Writing it in place while others use it is a race.
 //
 // The sections below have every function of the package and every method of [Tensor]. Of the forms
 // XScalar, RXScalar and XInPlace they have X alone.
 //
 // # Making tensors
 //
-//   - From values and shapes: [Zeros], [Ones], [Full], [From], [Typed]. A scope and a generator
-//     have these and more as methods: [Maker].
+//   - From values and shapes: [Zeros], [Ones], [Full], [From], [Typed], [Arange], [Linspace],
+//     [Eye]. A scope and a generator have these and more as methods: [Maker].
 //   - Like another tensor: [Tensor.New], [Tensor.NewEmpty], [Tensor.NewZeros],
 //     [Tensor.NewOnes], [Tensor.NewFull], [Tensor.NewTensor], [Tensor.EmptyLike],
 //     [Tensor.ZerosLike], [Tensor.OnesLike], [Tensor.FullLike], [Tensor.RandLike],
 //     [Tensor.RandnLike], [Tensor.RandIntLike].
-//   - Random numbers: [ManualSeed], [Tensor.UniformInPlace], [Tensor.NormalInPlace],
+//   - Random numbers: [Rand], [Randn], [RandInt], [RandPerm], [ManualSeed], [Tensor.UniformInPlace], [Tensor.NormalInPlace],
 //     [NewGenerator], [Tensor.TruncNormalInPlace], [Tensor.Bernoulli], [Tensor.Multinomial],
 //     [Tensor.Dropout], [Tensor.AlphaDropout], [Tensor.Dropout1d], [Tensor.Dropout2d],
 //     [Tensor.Dropout3d], [Tensor.FeatureAlphaDropout], [Tensor.DropoutAdd],
@@ -177,7 +177,7 @@
 //     [Tensor.IsFrozen], [Tensor.NeedsGrad], [Tensor.IsLeaf], [Tensor.Grad], [Tensor.SetGrad],
 //     [Tensor.ZeroGrad], [Tensor.Detach], [Tensor.TakeGrad], [Tensor.RegisterHook],
 //     [Tensor.RegisterPostAccumulateGradHook], [Tensor.RetainGrad], [Tensor.Backward],
-//     [Gradients].
+//     [Gradients], [Gradient].
 //   - Options of Backward and Gradients: [RetainGraph], [CreateGraph], [GradOutput],
 //     [AllowUnused], [Also], [Into].
 //   - Around the engine: [Leaves], [SavedTensorsHooks], [WatchBackward], [DetectAnomaly],
@@ -196,9 +196,9 @@ package tensor
 
 //go:generate go -C _gen run ./forms -root ../..
 
-// The files, and of what they hold the names that users know. Of a family the names of files begin
-// alike, and forms.go holds those of the ops of all files. A name in Go's form stands in its file.
-// A file with one op, whose name it has, needs no row: gridsample.go holds GridSample.
+// The files of the package, with the exported names in them. The files of a family begin with the
+// same word. forms.go has the forms in place and with numbers of ops from all files. A file that
+// has only the op that it is named after needs no row: gridsample.go has GridSample.
 //
 // The tensor, its memory and its scope:
 //
@@ -215,9 +215,9 @@ package tensor
 //	scope.go                 Scope Do NewScope Root, and the options of a scope
 //	ledger.go                what a scope owns
 //	streams.go               RecordStream
-//	unasked.go               modes that did nothing
+//	unasked.go               scopes whose modes had no effect
 //	route.go                 the device, stream and graph that work goes to
-//	goroutine.go             which goroutine calls
+//	goroutine.go             values kept for a goroutine
 //	transfer.go              To CUDA CPU Cast Float Double Half BFloat16 Long Bytes FromBytes
 //	crossdevice.go           BroadcastToDevices ScatterToDevices GatherToDevice ReduceAddToDevice
 //	                         DeviceCrosser
@@ -248,7 +248,7 @@ package tensor
 //	launch.go                the one function that launches primitives
 //	cache.go                 compiled programs
 //	forms.go                 generated: ops in place and with numbers
-//	inplace.go               what is written in place: Fill Zero Copy
+//	inplace.go               changes in place: Fill Zero Copy
 //	arithmetic.go            Add Sub Mul Div Neg Abs Square Sqrt Rsqrt Reciprocal
 //	division.go              FloorDivide TruncDivide Remainder Fmod
 //	pow.go                   Pow PowScalar
@@ -268,9 +268,9 @@ package tensor
 //	activationkinks.go       Softplus LeakyRelu PRelu Elu Selu Mish Hardtanh Threshold …
 //	activationglu.go         Glu
 //	expr.go                  Expr: text as an op
-//	exprparse.go             its parser
-//	exprfuncs.go             its functions
-//	exprplan.go              its types and its program
+//	exprparse.go             the parser of expressions
+//	exprfuncs.go             the functions of expressions
+//	exprplan.go              types and program of an expression
 //
 // Reductions and scans:
 //
@@ -332,18 +332,18 @@ package tensor
 //
 // Layers as functions:
 //
-//	normalize.go             the function behind all norms
+//	normalize.go             the function of all normalisations
 //	normalizeops.go          LayerNorm LayerNormAs RMSNorm RMSNormAs BatchNorm InstanceNorm
 //	                         GroupNorm Normalize LocalResponseNorm
-//	normalizerows.go         its kernels by rows
-//	normalizechannels.go     its kernels by channels
-//	normalizesync.go         SyncBatchNorm: over the batches of ranks
+//	normalizerows.go         kernels for rows
+//	normalizechannels.go     kernels for channels
+//	normalizesync.go         SyncBatchNorm: a batch divided among ranks
 //	conv.go                  Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
-//	convproduct.go           as matrix products
-//	convfast.go              by kernels
+//	convproduct.go           convolutions as matrix products
+//	convfast.go              convolutions by kernels
 //	pool.go                  MaxPool2d AvgPool2d LPPool2d … of 1 to 3 dimensions
-//	poolmax.go               the places of maxima
-//	poolfast.go              by kernels
+//	poolmax.go               maxima and their positions
+//	poolfast.go              pools by kernels
 //	pooladaptive.go          AdaptiveAvgPool2d AdaptiveMaxPool2d …
 //	poolfractional.go        FractionalMaxPool2d FractionalMaxPool3d
 //	poolunpool.go            MaxUnpool1d MaxUnpool2d MaxUnpool3d
@@ -352,10 +352,10 @@ package tensor
 //	windowstaps.go           sums over windows
 //	windowsfold.go           Unfold2d Fold
 //	interpolate.go           Interpolate
-//	interpolateantialias.go  its weights with antialiasing
+//	interpolateantialias.go  weights with antialiasing
 //	attention.go             ScaledDotProductAttention ALiBi
-//	attentionfast.go         by kernels
-//	attentionparts.go        whose gradients lie in one memory
+//	attentionfast.go         attention by kernels
+//	attentionparts.go        gradients of queries, keys and values in one memory
 //	rope.go                  RoPE, RoPEAngles
 //
 // Gradients:
@@ -368,16 +368,16 @@ package tensor
 //	graphsaved.go            SavedTensorsHooks
 //	graphrebase.go           changes in place through views
 //	backward.go              Backward Gradient Gradients: the engine
-//	backwardone.go           the 1 that gradients begin with
-//	backwardplan.go          which nodes and leaves a run goes to
-//	backwardparts.go         a gradient whose parts come one by one
+//	backwardone.go           the gradient 1 with which a run begins
+//	backwardplan.go          the nodes and leaves that a run reaches
+//	backwardparts.go         gradients that arrive in parts
 //	backwardoptions.go       RetainGraph CreateGraph GradOutput AllowUnused Also Into
-//	backwardact.go           the gradient of an activation, in the product that its own comes from
-//	backwardreuse.go         memory that a gradient may write over
+//	backwardact.go           gradients of activations, fused into products
+//	backwardreuse.go         memory that gradients may overwrite
 //	backwardwatch.go         WatchBackward BackwardWatcher BackwardRun
 //	anomaly.go               DetectAnomaly
 //	recompute.go             Recompute
-//	tape.go                  random numbers drawn again
+//	tape.go                  random numbers of recomputed segments
 //	applyall.go              ApplyAll
 //	update.go                Update UpdateFinite PrepareUpdate
 //
@@ -386,11 +386,11 @@ package tensor
 //	autocast.go              Autocast NoAutocast WithAutocast
 //	tf32.go                  AllowTF32 NoTF32
 //	autocastclass.go         classes of composed ops
-//	autocastleaves.go        casts of parameters, which a scope keeps
+//	autocastleaves.go        the cache of casts of parameters
 //	capture.go               Capture Graph Capturing
 //	captureacross.go         Across: several devices in a graph
 //	capturejoin.go           Join: several goroutines in a capture
-//	capturehooks.go          what is done before and after a replay
+//	capturehooks.go          functions called before and after a replay
 //	capturerandom.go         generators in a graph
 //	captureshared.go         tensors that several graphs use
 //	capturestreams.go        streams in a graph

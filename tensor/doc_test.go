@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// Every file of the package is in the map of doc.go, and what the map says of a file stands in it.
-// A file that has the name of the op that it holds says so itself and needs no row.
+// Every file of the package is in the map of doc.go, and contains the names that the map lists. A
+// file that is named after its only op needs no row.
 func TestFilesAreListed(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// An einsum equation names the dimensions of each operand by bytes: letters, and for those of an
-// ellipsis 1, 2, … counted from the last.
+// An equation names the dimensions of each operand, and of the result, by bytes. These are letters,
+// and 1, 2, … for the dimensions of an ellipsis, counted from the last.
 type equation struct {
 	in  [][]byte
 	out []byte
@@ -16,7 +16,8 @@ type equation struct {
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// terms reads one side's term; hidden is how many dimensions its ellipsis stands for.
+// einsumTerm returns the names in one term of an equation. hidden is the number of dimensions that
+// its ellipsis stands for.
 func einsumTerm(term string, hidden int, x []*Tensor) []byte {
 	var names []byte
 	dots := false
@@ -37,7 +38,7 @@ func einsumTerm(term string, hidden int, x []*Tensor) []byte {
 	return names
 }
 
-// parseEinsum reads an equation and finds the dimensions that ellipses stand for.
+// parseEinsum reads an equation, and finds which dimensions of x its ellipses stand for.
 func parseEinsum(eq string, x []*Tensor) equation {
 	left, right, explicit := strings.Cut(strings.ReplaceAll(eq, " ", ""), "->")
 	terms := strings.Split(left, ",")
@@ -87,7 +88,7 @@ func parseEinsum(eq string, x []*Tensor) equation {
 	return e
 }
 
-// factor is a tensor whose dimensions have names, each once.
+// factor is a tensor with a name for each dimension. No name is used twice.
 type factor struct {
 	x     *Tensor
 	names []byte
@@ -95,7 +96,7 @@ type factor struct {
 
 func (f factor) at(c byte) int { return strings.IndexByte(string(f.names), c) }
 
-// once takes the diagonal of dimensions of one name.
+// once replaces dimensions that have the same name by their diagonal.
 func (f factor) once(all []*Tensor) factor {
 	for i := 0; i < len(f.names); i++ {
 		for j := i + 1; j < len(f.names); j++ {
@@ -114,8 +115,8 @@ func (f factor) once(all []*Tensor) factor {
 	return f
 }
 
-// only sums over the dimensions that keep does not want: integers as int64, as [Tensor.Sum] does.
-// One of size 1 is left out without a sum, unless ones is set: the type stays.
+// only sums over the dimensions for which keep is false. Integers become int64, as in [Tensor.Sum].
+// A dimension of size 1 is removed without a sum, which keeps the type, unless ones is set.
 func (f factor) only(keep func(c byte) bool, ones bool) factor {
 	var over, out []int
 	var names []byte
@@ -138,7 +139,8 @@ func (f factor) only(keep func(c byte) bool, ones bool) factor {
 	return f
 }
 
-// ordered returns the tensor with its dimensions in the given order; those it lacks have size 1.
+// ordered returns the tensor with its dimensions in the order of names. Dimensions that it lacks
+// have size 1.
 func (f factor) ordered(names []byte) *Tensor {
 	var p []int
 	s := shape.Dims{}
@@ -153,10 +155,10 @@ func (f factor) ordered(names []byte) *Tensor {
 	return f.x.Permute(p...).reshape(s)
 }
 
-// times contracts two factors: dimensions that keep does not want are summed over. sizes are those
-// of all names.
+// times contracts two factors. It sums over dimensions for which keep is false. sizes holds the
+// size of each name.
 func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*Tensor) factor {
-	// a dimension that is repeated for the other factor is summed over by itself
+	// a dimension that has size 1 in one factor is summed over in the other factor alone
 	shared := func(c byte) bool {
 		i, j := f.at(c), g.at(c)
 		return keep(c) || i >= 0 && j >= 0 && f.x.Dim(i) == g.x.Dim(j)
@@ -188,7 +190,8 @@ func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*
 	if len(sum) == 0 {
 		return factor{f.ordered(names).Mul(g.ordered(names)), names}
 	}
-	// One product of matrices for each entry of the dimensions that both have and that stay.
+	// One matrix product for each entry of the dimensions that both factors have and the result
+	// keeps.
 	n := func(list []byte) int {
 		p := 1
 		for _, c := range list {
@@ -196,7 +199,7 @@ func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*
 		}
 		return p
 	}
-	full := func(f factor, order ...[]byte) *Tensor { // a size of 1 is repeated
+	full := func(f factor, order ...[]byte) *Tensor { // a dimension of size 1 is expanded
 		var list []byte
 		for _, o := range order {
 			list = append(list, o...)
@@ -217,15 +220,15 @@ func (f factor) times(g factor, keep func(c byte) bool, sizes *[256]int, all []*
 }
 
 // Einsum sums products of elements over dimensions, as an equation says. The equation names each
-// dimension of each operand by a letter: "ij,jk->ik" is the product of matrices, "bij->bji" a
-// transposition, "ii" a trace. Letters that the result lacks are summed over; a letter twice in an
-// operand takes its diagonal; ... stands for further dimensions, which broadcast. Without -> the
-// result has the letters that appear once, in alphabetical order, behind those of an ellipsis.
-// Spaces do not matter.
+// dimension of each operand by a letter: "ij,jk->ik" is the matrix product, "bij->bji" a
+// transposition, "ii" a trace. Einsum sums over letters that the result lacks. A letter that occurs
+// twice in one operand selects its diagonal. ... stands for further dimensions, which broadcast.
+// Without -> the result has the dimensions of an ellipsis first, then the letters that occur once,
+// in alphabetical order. Spaces are ignored.
 //
-// Operands have one type, and are contracted from left to right. The result has it too, but for
-// integers: as in PyTorch bool is counted as int64, and what is summed over within one operand is
-// added up in int64. Products of matrices of small integers wrap.
+// The operands have one type, and are contracted from left to right. The result has this type too,
+// with exceptions for integers: as in PyTorch bool is counted as int64, and sums within one operand
+// are computed in int64. Matrix products of small integers wrap.
 func Einsum(eq string, x ...*Tensor) *Tensor {
 	if y := underAutocast("einsum", AutocastLow, func(in []*Tensor) *Tensor { return Einsum(eq, in...) }, x...); y != nil {
 		return y
@@ -283,7 +286,7 @@ func Einsum(eq string, x ...*Tensor) *Tensor {
 	})
 }
 
-// name is how an error calls a dimension.
+// name returns how an error message names a dimension.
 func name(c byte) string {
 	if c < 32 {
 		return "..."

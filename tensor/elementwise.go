@@ -11,51 +11,55 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Result says how an elementwise op finds the type of its result.
+// Result is the rule for the type of an elementwise op's result.
 type Result uint8
 
 // The rules for the type of a result.
 const (
 	Promoted   Result = iota // the operands' promoted type
 	Floating                 // the promoted type, float32 for integers and bool
-	Truth                    // bool
-	FixedFloat               // promoted, and refused for integers and bool
-	Integral                 // promoted, and refused for floats
+	Truth                    // bool, for every type of operands
+	FixedFloat               // the promoted type; integers and bool are refused
+	Integral                 // the promoted type; floats are refused
 )
 
-// An Elementwise declares an op of one element at a time: everything follows from it, on every
-// device.
+// An Elementwise declares an op that computes each element of its result from one element of each
+// operand. Its implementation on every device, its gradient and its tests all follow from the
+// declaration.
 type Elementwise struct {
 	Name   string
 	Arity  int
 	Result Result
-	Expr   *expr.Expr // over expr.X(0 … Arity-1) and Param: the implementation
+	Expr   *expr.Expr // the implementation, over expr.X(0 … Arity-1) and expr.Param
 	// Ref is the specification in float64.
 	Ref func(x, params []float64) float64
-	// Domain is where operands are sampled in tests; one interval for all operands, or one each.
+	// Domain is the range from which tests sample operands: one interval for all operands, or one
+	// interval for each.
 	Domain [][2]float64
-	// Grad gives, for each operand, its gradient as an expression over X, Y and g = X(Arity); nil
-	// entries have none. It is set where Expr's symbolic derivative is badly conditioned in
-	// float32, or where a kink needs torch's choice. Without it the gradient is g·Diff(Expr).
+	// Grad holds the gradient of each operand as an expression over X, Y and g = X(Arity). A nil
+	// entry means no gradient. Set it where the symbolic derivative of Expr is badly conditioned in
+	// float32, or where torch chooses the value at a kink. Without Grad the gradient is
+	// g·Diff(Expr).
 	Grad []*expr.Expr
-	// Params are sample values of the run-time scalars, in tests; their number is the op's.
+	// Params are sample values of the run-time scalars for tests. The op has as many scalars.
 	Params []float64
-	// Fixed operands, by bit, keep their own type (a condition) instead of the promoted one.
+	// Fixed has a bit for each operand that keeps its own type, such as a condition. Other operands
+	// are converted to the promoted type.
 	Fixed uint
 	// NoGrad declares that the op has no gradient.
 	NoGrad bool
-	// NoBool refuses operands that are all bool.
+	// NoBool makes the op refuse operands if all are bool.
 	NoBool bool
 	// Autocast says what mixed precision does with the operands.
 	Autocast AutocastClass
 
-	// types are those of the operands, and stored that of the result, of an op that [Expr] made:
-	// its expression says itself where types meet. Other ops take any.
+	// types and stored are set for an op that [Expr] made: the types of the operands, and that of
+	// the result. The expression itself converts between them. Other ops accept any types.
 	types  []dtype.Type
 	stored dtype.Type
 
-	// form is set where the op is one of several forms of another: the name of that, which messages
-	// and profiles tell.
+	// form is set if the op is one of several forms of another op. It is the name of that op, which
+	// messages and profiles show.
 	form string
 
 	mu       sync.RWMutex
@@ -64,29 +68,30 @@ type Elementwise struct {
 	vjps     []vjpPart
 }
 
-// signature holds the operand types and the result's, four bits each.
+// signature packs the types of the operands and of the result, four bits each.
 type signature uint64
 
 // vjpPart is the gradient of one operand as an op of its own.
 type vjpPart struct {
-	op    *Elementwise // nil: none
+	op    *Elementwise // nil: there is no gradient
 	pass  bool         // the gradient is g itself
-	x     []int        // operands of the op, as operands of the original
-	usesY bool         // followed by the result
-	// behind is op with g first, nil unless that is of g and one more, and of any type.
+	x     []int        // which operands of the original op are the operands of this op
+	usesY bool         // the original op's result is the next operand
+	// behind is op with g as the first operand. It is nil unless op has exactly one operand besides
+	// g, and accepts any types.
 	behind *Elementwise
 }
 
 var declared []*Elementwise
 
-// Declare makes an elementwise op. Declared ops are walked by the table test, the library's and
-// users' alike.
+// Declare declares an elementwise op. The table test runs all declared ops, the library's and a
+// program's own.
 func Declare(e *Elementwise) *Elementwise {
 	declared = append(declared, e)
 	return e
 }
 
-// called is the name in messages and profiles.
+// called returns the name of the op in messages and profiles.
 func (e *Elementwise) called() string {
 	if e.form != "" {
 		return e.form
@@ -97,7 +102,7 @@ func (e *Elementwise) called() string {
 // Declared returns all declared elementwise ops.
 func Declared() []*Elementwise { return declared }
 
-// program returns the code for operands of the given types.
+// program returns the program for operands of these types.
 func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Program {
 	sig := signature(result)<<4 | signature(common)
 	for _, t := range in {
@@ -119,7 +124,7 @@ func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Pro
 		}
 		return nil
 	}, nil)
-	if !body.IsX(0) { // a copy or a cast, which has a better name
+	if !body.IsX(0) { // an op that only copies or casts keeps the name of that
 		body = body.Named(e.Name)
 	}
 	p, err := expr.Lower([]*expr.Expr{body}, []dtype.Type{result}, types, -1)
@@ -135,7 +140,7 @@ func (e *Elementwise) program(in []*Tensor, common, result dtype.Type) *expr.Pro
 	return p
 }
 
-// Apply computes the op on in, broadcast together; params are its run-time scalars.
+// Apply computes the op on in, broadcast together. params are the values of its run-time scalars.
 func (e *Elementwise) Apply(in []*Tensor, params ...float64) *Tensor {
 	if y := e.autocast(in, params); y != nil {
 		return y
@@ -188,13 +193,13 @@ func broadcast(op string, in []*Tensor) shape.Dims {
 	return sh
 }
 
-// broadcastHint says how two shapes that do not broadcast would, where that is plain.
+// broadcastHint says how to make the shapes a and b broadcast, if there is an obvious way.
 func broadcastHint(a, b shape.Dims) string {
 	switch {
 	case a.Rank() == 2 && b.Rank() == 2 && a.At(0) == b.At(1) && a.At(1) == b.At(0):
 		return "did you mean T() of one of them?"
 	case b.Rank() > 0 && b.Rank() < a.Rank() && a.Head(b.Rank()) == b:
-		// one number for each row, or each channel
+		// b has one number for each row, or for each channel
 		return "did you mean " + unsqueezed(a.Rank()-b.Rank()) + " of the second?"
 	case a.Rank() > 0 && a.Rank() < b.Rank() && b.Head(a.Rank()) == a:
 		return "did you mean " + unsqueezed(b.Rank()-a.Rank()) + " of the first?"
@@ -202,7 +207,7 @@ func broadcastHint(a, b shape.Dims) string {
 	return ""
 }
 
-// unsqueezed is what adds n dimensions at the end.
+// unsqueezed returns the call that adds n dimensions at the end, for a hint.
 func unsqueezed(n int) string { return strings.Repeat(".Unsqueeze(-1)", n)[1:] }
 
 func shapes(in []*Tensor) string {
@@ -219,7 +224,7 @@ func shapes(in []*Tensor) string {
 	return s
 }
 
-// elementwiseFunc is the graph's view of an application.
+// elementwiseFunc is the [Function] that records an application of an elementwise op in the graph.
 type elementwiseFunc struct {
 	op     *Elementwise
 	params []float64
@@ -231,7 +236,7 @@ func (f *elementwiseFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return f.op.Apply(in, f.params...)
 }
 
-// parts derives the gradient of each operand, once per op.
+// parts returns the gradient of each operand, which it derives once per op.
 func (e *Elementwise) parts() []vjpPart {
 	e.vjpOnce.Do(func() {
 		e.vjps = make([]vjpPart, e.Arity)
@@ -242,7 +247,7 @@ func (e *Elementwise) parts() []vjpPart {
 	return e.vjps
 }
 
-// partial returns the gradient of operand k over X, Y and g = X(Arity), nil for none.
+// partial returns the gradient of operand k over X, Y and g = X(Arity), or nil if there is none.
 func (e *Elementwise) partial(k int) *expr.Expr {
 	g := expr.X(e.Arity)
 	if e.Grad != nil {
@@ -310,7 +315,8 @@ func (e *Elementwise) part(k int) vjpPart {
 	return p
 }
 
-// saves lists what the wanted gradients mention: operands in order, then the result.
+// saves returns the tensors that the wanted gradients need: operands in their order, then the
+// result.
 func (f *elementwiseFunc) saves(in []*Tensor, y *Tensor) []*Tensor {
 	x, usesY := f.wanted(func(i int) bool { return in[i].needsGrad })
 	var keep []*Tensor
@@ -325,8 +331,8 @@ func (f *elementwiseFunc) saves(in []*Tensor, y *Tensor) []*Tensor {
 	return keep
 }
 
-// wanted returns the operands, by bit, and whether the result, that the gradients of the operands
-// in needs mention.
+// wanted returns the values that the gradients of all operands need for which needs is true. x
+// holds one bit for each operand. usesY says whether they need the result.
 func (f *elementwiseFunc) wanted(needs func(i int) bool) (x uint, usesY bool) {
 	for k, p := range f.op.parts() {
 		if p.op == nil || !needs(k) {
@@ -379,8 +385,8 @@ func (f *elementwiseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// overwrites computes the gradient of operand k in the memory of g, the last of in, where that is
-// possible and no other gradient needs it.
+// overwrites computes the gradient of operand k into the memory of g, the last of in. It reports
+// false if that is impossible or if another gradient needs g.
 func (f *elementwiseFunc) overwrites(c *Context, k int, e *Elementwise, in []*Tensor) bool {
 	g, to := in[len(in)-1], c.n.operands[k]
 	if !c.spent(g) || to.shape != g.layout.Shape || to.dtype != g.dtype || broadcast(e.called(), in) != to.shape {
@@ -399,8 +405,8 @@ func (f *elementwiseFunc) overwrites(c *Context, k int, e *Elementwise, in []*Te
 	return true
 }
 
-// applyReduced computes the op, a gradient, summed to shape sh in type t: one kernel without a
-// temporary where no graph is recorded.
+// applyReduced computes the op, which is a gradient, and sums the result to shape sh in type t. If
+// no graph is recorded this is one kernel without a temporary.
 func (e *Elementwise) applyReduced(in []*Tensor, params []float64, sh shape.Dims, t dtype.Type) *Tensor {
 	s := youngest(e.called(), in)
 	full := broadcast(e.called(), in)
@@ -415,7 +421,7 @@ func (e *Elementwise) applyReduced(in []*Tensor, params []float64, sh shape.Dims
 	return out
 }
 
-// padTo puts dimensions of size 1 before s up to rank n.
+// padTo puts dimensions of size 1 before s until its rank is n.
 func padTo(s shape.Dims, n int) shape.Dims {
 	for s.Rank() < n {
 		s = s.Insert(0, 1)

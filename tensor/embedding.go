@@ -5,7 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Embedding returns the rows of x, a matrix, that index names: shape index.Shape() + [x.Dim(1)].
+// Embedding returns the rows of the matrix x that index selects. The shape is index.Shape() +
+// [x.Dim(1)].
 func (x *Tensor) Embedding(index *Tensor) *Tensor {
 	checkIndex("embedding", x, index)
 	if x.Rank() != 2 {
@@ -17,8 +18,9 @@ func (x *Tensor) Embedding(index *Tensor) *Tensor {
 	return x.indexSelectBy("embedding", 0, index.reshape(shape.Of(index.Size())), index).reshape(index.layout.Shape.Append(x.Dim(1)))
 }
 
-// EmbeddingPadded is [Tensor.Embedding] for which padding, a row that fills up sequences, gets no
-// gradient: torch's F.embedding with padding_idx. A negative padding counts from the last row.
+// EmbeddingPadded is [Tensor.Embedding] whose row padding receives no gradient. That row fills up
+// sequences. It is torch's F.embedding with padding_idx. A negative padding counts from the last
+// row.
 func (x *Tensor) EmbeddingPadded(index *Tensor, padding int) *Tensor {
 	const op = "embedding"
 	x.use(op)
@@ -38,7 +40,7 @@ func (x *Tensor) EmbeddingPadded(index *Tensor, padding int) *Tensor {
 	return Apply(stopFunc{op}, y, index.EqScalar(float64(padding)).reshape(index.layout.Shape.Append(1)))
 }
 
-// stopFunc is its first operand, with a gradient only where the second is false.
+// stopFunc returns its first operand. The gradient passes only where the second operand is false.
 type stopFunc struct{ op string }
 
 func (f stopFunc) Name() string { return f.op }
@@ -52,11 +54,11 @@ func (f stopFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{g.MaskedFill(c.Saved(0), 0), nil}
 }
 
-// EmbeddingRenormInPlace shortens those rows of x, a matrix, that index names and whose norm of
-// order p is more than maxNorm, to that norm: they are multiplied by maxNorm/(norm + 1e-7). It is
-// torch's embedding_renorm_, and with [Tensor.Embedding] behind it F.embedding with max_norm. A row
-// that is named twice is shortened once. Like every change in place it is refused for a leaf that
-// requires a gradient, outside of NoGrad; it has no gradient.
+// EmbeddingRenormInPlace shortens rows of the matrix x to the norm maxNorm: the rows that index
+// selects and whose norm of order p is greater. It multiplies them by maxNorm/(norm + 1e-7). It is
+// torch's embedding_renorm_. Followed by [Tensor.Embedding] it is F.embedding with max_norm. A row
+// that is selected twice is shortened once. Like every change in place it refuses a leaf that
+// requires a gradient, except in NoGrad. It has no gradient.
 func (x *Tensor) EmbeddingRenormInPlace(index *Tensor, maxNorm, p float64) *Tensor {
 	const op = "embedding_renorm"
 	checkIndex(op, x, index)
@@ -84,8 +86,8 @@ func (x *Tensor) EmbeddingRenormInPlace(index *Tensor, maxNorm, p float64) *Tens
 }
 
 // OneHot returns, for indices x (int64 or int32) of classes 0 … classes-1, int64 rows that are 1 at
-// the index and 0 elsewhere: shape x.Shape() + [classes]. An index outside is an error, on a GPU
-// reported at the next wait.
+// the index and 0 elsewhere. The shape is x.Shape() + [classes]. An index out of range is an error,
+// which a GPU reports at the next wait.
 func (x *Tensor) OneHot(classes int) *Tensor {
 	checkIndex("one_hot", x, x)
 	in := []*Tensor{x}

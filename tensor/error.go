@@ -10,10 +10,11 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// The kinds of misuse, for errors.Is on an [Error].
+// The kinds of misuse. errors.Is finds them in an [Error].
 var (
 	ErrShape = errors.New("shapes do not fit")
-	// ErrOneValue is an [ErrShape]: a batch too small to have a variance.
+	// ErrOneValue is an [ErrShape]: the batch has one value per channel, which is too few for a
+	// variance.
 	ErrOneValue = fmt.Errorf("%w: one value a channel", ErrShape)
 	ErrType     = errors.New("element types do not fit")
 	ErrDevice   = errors.New("tensors are on different devices")
@@ -23,20 +24,20 @@ var (
 	ErrInPlace  = errors.New("modified by an in-place operation")
 	ErrGrad     = errors.New("no gradient")
 	ErrValue    = errors.New("invalid argument")
-	// singular, not positive definite, no convergence
+	// the matrix is singular or not positive definite, or the algorithm did not converge
 	ErrLinAlg = errors.New("the matrix cannot be treated")
 )
 
-// An Error is what a tensor expression panics with: misuse, and, wrapped so that errors.Is finds
-// them, out of memory, faults of a device and late index errors. [Try] turns it into an ordinary
-// error.
+// An Error is the value that a tensor expression panics with. It reports misuse, out of memory,
+// faults of a device, and index errors that a GPU finds later. The cause is wrapped, so that
+// errors.Is finds it. [Try] turns the panic into an ordinary error.
 type Error struct {
-	Op       string    // the operation, in the library's words: "matmul"
-	Operands []Operand // what it was applied to
+	Op       string    // the operation as the library names it, such as "matmul"
+	Operands []Operand // the tensors that the operation was applied to
 	Msg      string    // what is wrong
-	Hint     string    // how to mend it, where that is plain
+	Hint     string    // how to mend it, if that is obvious
 	Site     string    // file:line of the caller outside the library
-	// the layer in whose Forward it happened, where package nn knows it:
+	// the layer in whose Forward the error occurred, if package nn knows it, such as
 	// "encoder.layers.3.attention.query (nn.Linear)"
 	Layer string
 	Err   error // the kind (ErrShape, …) or the cause (device.ErrOutOfMemory, …)
@@ -47,10 +48,10 @@ type Operand struct {
 	Shape  shape.Dims
 	Type   dtype.Type
 	Device string
-	Origin string // where it was made
+	Origin string // where the tensor was made
 }
 
-// String reads like "[64, 784] float32 on cpu".
+// String returns a text such as "[64, 784] float32 on cpu".
 func (o Operand) String() string {
 	return fmt.Sprintf("%v %v on %s", o.Shape, o.Type, o.Device)
 }
@@ -87,13 +88,14 @@ func (e *Error) Error() string {
 // Unwrap returns the kind or the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Raised makes the error one that [Try] returns: see [device.Raised].
+// Raised marks the error as one that [Try] returns: see [device.Raised].
 func (e *Error) Raised() {}
 
-// Try runs f and returns the error of the library that it panicked with, or nil. That is an
-// *[Error], or one of another package: *nn.Error for the structure of a model, *optim.Error for the
-// settings of an optimizer, or the *[device.UnavailableError] of cuda.Get. All of them are of the
-// family [device.Raised]. Other panics, such as Go's own and those of the program, go on.
+// Try runs f and returns the library's error that f panicked with, or nil. The error is an
+// *[Error], or an error of another package. Those are *nn.Error for the structure of a model,
+// *optim.Error for the settings of an optimizer, and the *[device.UnavailableError] of cuda.Get.
+// All of them implement [device.Raised]. Other panics, such as Go's own and those of the program,
+// continue.
 func Try(f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -108,13 +110,13 @@ func Try(f func()) (err error) {
 	return nil
 }
 
-// fail panics with an *Error of the kind, naming operands and the caller.
+// fail panics with an *Error of this kind, which names the operands and the caller.
 func fail(op string, kind error, operands []*Tensor, format string, a ...any) {
 	panic(newError(op, kind, operands, fmt.Sprintf(format, a...)))
 }
 
 // NewError makes an error of a kind (ErrShape, …) that names the operation, its operands and the
-// caller's line, for operations of a program's own to panic with.
+// caller's line. A program's own operations can panic with it.
 func NewError(op string, kind error, msg string, operands ...*Tensor) *Error {
 	return newError(op, kind, operands, msg)
 }
@@ -163,7 +165,7 @@ func (k *sketch) operand() Operand {
 	return o
 }
 
-// origin says in words where the tensor comes from.
+// origin describes in words where the tensor was made.
 func (k *sketch) origin() string {
 	if s := k.made.String(); s != "" {
 		return k.op + " at " + s
@@ -177,21 +179,21 @@ func (k *sketch) origin() string {
 	return "result of " + k.op
 }
 
-// hintf adds a hint to an error that is about to be thrown.
+// hint adds a hint to an error.
 func (e *Error) hint(format string, a ...any) *Error {
 	e.Hint = fmt.Sprintf(format, a...)
 	return e
 }
 
-// check panics if a driver refused an operation.
+// check panics if err, the error of a driver, is not nil.
 func check(op string, err error, operands ...*Tensor) {
 	if err != nil {
 		panic(deviceError(op, err, operands))
 	}
 }
 
-// deviceError wraps what a driver reported. A late index error is given the words of the op that
-// caused it.
+// deviceError wraps an error of a driver. A late index error gets the name and the call site of the
+// op that caused it.
 func deviceError(op string, err error, operands []*Tensor) *Error {
 	var ix *device.IndexError
 	if errors.As(err, &ix) {
@@ -207,7 +209,8 @@ func deviceError(op string, err error, operands []*Tensor) *Error {
 			e.Operands = append(e.Operands, late[i].operand())
 		}
 		e.Err = errors.Join(ErrIndex, err)
-		if told.Index < 0 && told.Index >= -told.Bound { // one that would, if the op did that
+		// the index would be valid if negative indices counted from the end
+		if told.Index < 0 && told.Index >= -told.Bound {
 			e.hint("a negative index does not count from the end")
 		}
 		if site != "" {

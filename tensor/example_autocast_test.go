@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Under autocast products are computed in 16 bits, and what needs a wide range in float32. The
+// Under autocast products are computed in 16 bits, and ops that need a wide range in float32. The
 // parameter and its gradient stay float32.
 func ExampleAutocast() {
 	w := tensor.From([][]float32{{1, 2}, {3, 4}}).RequiresGrad()
@@ -23,7 +23,7 @@ func ExampleAutocast() {
 	// Output: bfloat16 float32 float32
 }
 
-// A part of a model that needs all bits switches autocast off.
+// A part of a model that needs full precision switches autocast off.
 func ExampleNoAutocast() {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(2, 2)
@@ -34,8 +34,8 @@ func ExampleNoAutocast() {
 	// Output: float16 float32
 }
 
-// product is an op of one's own with a class: its operands come in the scope's 16 bits, as those of
-// matrix products do.
+// product is a custom op with a class. Its operands arrive in the scope's 16-bit type, like those
+// of matrix products.
 type product struct{ class tensor.AutocastClass }
 
 func (product) Name() string                     { return "product" }
@@ -52,9 +52,9 @@ func (product) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{da.Cast(a.Type()), a.T().MatMul(g).Cast(b.Type())}
 }
 
-// The types of the operands and of a product in the VJP, by class: Low is torch.amp.custom_fwd with
-// cast_inputs, Within is custom_fwd without, whose products are autocast one by one, in custom_bwd
-// too.
+// The types of the operands, and of a product in the VJP, for each class. Low is
+// torch.amp.custom_fwd with cast_inputs. Within is custom_fwd without it: its products are autocast
+// one by one, also in custom_bwd.
 func ExampleAutocastClass() {
 	for _, class := range []tensor.AutocastClass{tensor.AutocastLow, tensor.AutocastHigh, tensor.AutocastWithin} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -69,8 +69,8 @@ func ExampleAutocastClass() {
 	// float32 bfloat16
 }
 
-// An op that is made of others has a class as a whole: here it is computed in float32, whatever its
-// operands are.
+// An op that is composed of others has one class as a whole. This op is computed in float32 for
+// operands of every type.
 func ExampleWithAutocast() {
 	distance := func(x, y *tensor.Tensor) *tensor.Tensor {
 		return tensor.WithAutocast("distance", tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor {
@@ -84,8 +84,8 @@ func ExampleWithAutocast() {
 	// Output: 2 float32
 }
 
-// A number is brought to the host while the device goes on, and read when it is there: the loss of
-// the step before, without waiting for this one.
+// ItemLater copies a number to the host while the device continues. The program reads it after it
+// has arrived: the loss of the previous step, without a wait for the current step.
 func ExampleTensor_ItemLater() {
 	var last *tensor.LateItem
 	w := tensor.From([]float32{3}).RequiresGrad()
@@ -106,14 +106,14 @@ func ExampleTensor_ItemLater() {
 	// step 2 had a loss of 1
 }
 
-// Gradients are halved in one launch, which also tells whether one of them is infinite or NaN: by a
-// program of one parameter.
+// All gradients are halved in one launch, which also reports whether one of them is infinite or
+// NaN. The program has one parameter.
 func ExampleUpdateFinite() {
 	half := expr.MustLower([]*expr.Expr{expr.X(0).Mul(expr.Param(0, dtype.F32))}, []dtype.Type{dtype.F32}, []dtype.Type{dtype.F32}, -1)
 	bits := []uint64{expr.Encode(dtype.F32, 0.5)}
 	tensor.Do(func(s *tensor.Scope) {
 		a, b := s.From([]float32{2, 4}), s.From([]float32{6})
-		groups := [][]*tensor.Tensor{{a}, {b}} // in place: results and operands are the same
+		groups := [][]*tensor.Tensor{{a}, {b}} // in place: each tensor is result and operand
 		params, found := s.From([]int64{int64(bits[0])}), s.From(float32(0))
 		tensor.UpdateFinite("halve", half, groups, groups, params, bits, found)
 		fmt.Println(a.Floats(), b.Floats(), found.Item() != 0)

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A hook sees the gradient of a tensor on its way back, and may replace it.
+// A hook receives the gradient of a tensor during Backward, and may replace it.
 func ExampleTensor_RegisterHook() {
 	x := tensor.From([]float32{1, 2, 3}).RequiresGrad()
 	h := x.Square()
@@ -23,8 +23,8 @@ func ExampleTensor_RegisterHook() {
 	// tensor([10., 20., 30.])
 }
 
-// A step of gradient descent as soon as a parameter's gradient is complete, so that it can be freed
-// while Backward goes on.
+// A gradient descent step for each parameter as soon as its gradient is complete, so that the
+// gradient can be freed while Backward continues.
 func ExampleTensor_RegisterPostAccumulateGradHook() {
 	w := tensor.From([]float32{1, 2}).RequiresGrad()
 	w.RegisterPostAccumulateGradHook(func(w *tensor.Tensor) {
@@ -38,7 +38,7 @@ func ExampleTensor_RegisterPostAccumulateGradHook() {
 	// Output: tensor([0.8000, 1.6000]) true
 }
 
-// Results do not keep their gradient unless they are told to.
+// Results keep their gradient only after RetainGrad.
 func ExampleTensor_RetainGrad() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	h := x.Exp()
@@ -64,7 +64,7 @@ func ExampleDetectAnomaly() {
 	// Output: sqrt by operand 0 is NaN at [1]
 }
 
-// Backward from two results at once walks what they share once.
+// Backward from two results at once walks the part of the graph that they share once.
 func ExampleAlso() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	shared := x.MulScalar(1)
@@ -74,7 +74,7 @@ func ExampleAlso() {
 	// Output: tensor([3., 5.])
 }
 
-// Into chooses the tensors whose gradients are added to, results too.
+// Into chooses the tensors to whose gradients Backward adds. They may be results.
 func ExampleInto() {
 	x, w := tensor.From([]float32{1, 2}).RequiresGrad(), tensor.From([]float32{3, 4}).RequiresGrad()
 	x.Mul(w).Sum().Backward(tensor.Into(w))
@@ -82,8 +82,8 @@ func ExampleInto() {
 	// Output: true tensor([1., 2.])
 }
 
-// Rows of a tensor may be written one by one, also by results: gradients flow to where they came
-// from.
+// Rows of a tensor may be written one by one, also with results. Gradients flow back to the tensors
+// that were copied.
 func ExampleTensor_Copy_gradient() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	out := tensor.Zeros(3, 2)

@@ -41,8 +41,8 @@ func (r *bucketRun) less() {
 
 func (r *bucketRun) End(failed error) { fmt.Println("the end:", failed) }
 
-// A watcher knows before a run which gradients it waits for, and hears of each as soon as it is
-// complete: the one that lies nearer to the loss first.
+// A watcher knows before a run for which gradients it waits. It is told about each gradient as soon
+// as that is complete, the leaf nearest to the loss first.
 func ExampleWatchBackward() {
 	a := tensor.From([]float32{1, 2}).RequiresGrad()
 	b := tensor.From([]float32{3, 4}).RequiresGrad()

@@ -12,10 +12,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Work that is recorded once and repeated by one launch. Values change by overwriting what exists
-// before the capture.
+// Work is recorded once and repeated by one launch. To change its input values, overwrite tensors
+// that existed before the capture.
 func ExampleCapture() {
-	gpus, err := cuda.Emulate("emulate,mem=64MiB") // device.Open("cuda") where there is a GPU
+	gpus, err := cuda.Emulate("emulate,mem=64MiB") // with a GPU: device.Open("cuda")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func ExampleCapture() {
 		fmt.Println(y)
 	}
 	_, err = tensor.Capture(gpu, func(s *tensor.Scope) {
-		if x.In(s).Sum().Item() > 0 { // the host would wait
+		if x.In(s).Sum().Item() > 0 { // Item would wait for a value
 			x.Zero()
 		}
 	})
@@ -49,8 +49,8 @@ func ExampleCapture() {
 	// true
 }
 
-// Work of several streams in one graph: replays run it side by side. The tensors order what has to
-// be, and nothing is joined by hand.
+// One graph holds the work of several streams, and replays run that work concurrently. The tensors
+// keep the necessary order, and no stream is joined explicitly.
 func ExampleCapture_streams() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -69,8 +69,8 @@ func ExampleCapture_streams() {
 			cube = x.In(c).Square().Mul(x)
 			c.Close(cube)
 		}, tensor.Stream(side))
-		double := x.In(s).MulScalar(2) // beside it
-		sum = double.Add(cube)         // after both
+		double := x.In(s).MulScalar(2) // concurrently
+		sum = double.Add(cube)         // waits for both
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -89,8 +89,7 @@ func ExampleCapture_streams() {
 	// tensor([33., 33., 33.], device='cuda:0')
 }
 
-// Feed gives each replay a number from the host: how a schedule of one's own reaches a captured
-// step.
+// Feed passes a number from the host to each replay. So a schedule can reach a captured step.
 func ExampleGraph_Feed() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -118,9 +117,9 @@ func ExampleGraph_Feed() {
 	// tensor([1.7500, 1.7500], device='cuda:0')
 }
 
-// A function that opens a scope of its own, as an optimizer's step does, finds the capture by the
-// tensors that it is given: its work then belongs into the scope of that graph. Operations tells
-// how much one replay launches.
+// A function that opens a scope of its own, such as an optimizer's step, finds the capture by its
+// tensors. It must open its scope in the scope of that graph. Operations returns how much one
+// replay runs.
 func ExampleCapturing() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -130,7 +129,7 @@ func ExampleCapturing() {
 		tensor.Capturing(by).Scope().Do(func(s *tensor.Scope) { w.In(s).MulInPlace(by) })
 	}
 	w := tensor.Root().On(gpus[0]).Ones(2)
-	decay(w, w.FullLike(0.5)) // at once
+	decay(w, w.FullLike(0.5)) // runs at once
 	g, err := tensor.Capture(gpus[0], func(s *tensor.Scope) { decay(w, w.In(s).Mul(w)) })
 	if err != nil {
 		log.Fatal(err)
@@ -143,7 +142,7 @@ func ExampleCapturing() {
 	// <nil> tensor([0.1250, 0.1250], device='cuda:0')
 }
 
-// A function that changes gradients finds the capture by them.
+// A function that changes gradients finds the capture by these gradients.
 func ExampleCapturingGrads() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -170,7 +169,7 @@ func ExampleCapturingGrads() {
 	// <nil> tensor([1.5000, 1.5000], device='cuda:0')
 }
 
-// A hook before every replay: here one that refuses to go on with inputs that nobody has brought.
+// A check before every replay. This one refuses to continue without new inputs.
 func ExampleGraph_Check() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -201,8 +200,8 @@ func ExampleGraph_Check() {
 	// <nil>
 }
 
-// State that is made at its first use, as an optimizer's: Adopt keeps replays from making it again,
-// and by Stream a program measures them.
+// State that is made at its first use, like an optimizer's. Adopt keeps replays from making it
+// again. Stream lets a program measure the replays.
 func ExampleGraph_Adopt() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// One step on two GPUs, without a rank: the weight goes to both, the batch is divided, the losses
-// come together. The gradient of the weight is the sum of both, in the order of the devices.
+// One step on two GPUs, without ranks. The weight is copied to both, the batch is divided, and the
+// losses are gathered. The gradient of the weight is the sum of both, in the order of the devices.
 func ExampleTensor_BroadcastToDevices() {
 	gpus, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {

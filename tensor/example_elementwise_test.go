@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Whole-number division rounds down, as Python's // and %; TruncDivide and Fmod round towards zero,
-// as C. Integers stay integers.
+// Whole-number division rounds down, as Python's // and %. TruncDivide and Fmod round towards zero,
+// as C does. Integers stay integers.
 func ExampleTensor_FloorDivide() {
 	x := tensor.From([]int64{7, -7, 7, -7})
 	y := tensor.From([]int64{2, 2, -2, -2})
@@ -22,14 +22,14 @@ func ExampleTensor_FloorDivide() {
 	// tensor([2.0000, 2.5000])
 }
 
-// NanToNum and the tests for what is special clean a tensor.
+// IsNaN and similar methods find special values, and NanToNum replaces them.
 func ExampleTensor_NanToNum() {
 	x := tensor.From([]float64{1, math.NaN(), math.Inf(1), math.Inf(-1)})
 	fmt.Println(x.IsFinite(), x.NanToNum(0, 9, -9))
 	// Output: tensor([ True, False, False, False]) tensor([ 1.,  0.,  9., -9.], dtype=torch.float64)
 }
 
-// Linspace includes both ends; Logspace has such exponents.
+// Linspace includes both ends. Logspace uses evenly spaced exponents.
 func ExampleMaker_Linspace() {
 	s := tensor.Root()
 	fmt.Println(s.Linspace(0, 1, 5), s.Typed(dtype.I64).Linspace(0, 9, 4))
@@ -49,7 +49,7 @@ func ExampleTensor_LerpScalarInPlace() {
 	// Output: tensor([0.2500, 1.5000])
 }
 
-// Multinomial draws classes by their probabilities; a class of probability 0 does not come.
+// Multinomial draws classes by their probabilities. A class of probability 0 is not drawn.
 func ExampleTensor_Multinomial() {
 	tensor.Do(func(s *tensor.Scope) {
 		p := s.From([][]float32{{0, 1, 0}, {0.5, 0, 0.5}})

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Backward adds the gradient to every leaf that asked for one by RequiresGrad.
+// Backward adds the gradient to every leaf for which RequiresGrad was called.
 func ExampleTensor_Backward() {
 	w := tensor.From([]float32{1, 2, 3}).RequiresGrad()
 	w.Square().Sum().Backward()
@@ -24,7 +24,7 @@ func ExampleTensor_Backward() {
 	// true
 }
 
-// A result that is no scalar needs the gradient to start from.
+// A result that is not a scalar needs a gradient to start from.
 func ExampleGradOutput() {
 	x := tensor.From([]float32{1, 2, 3}).RequiresGrad()
 	x.Square().Backward(tensor.GradOutput(tensor.From([]float32{1, 0, 1})))
@@ -33,7 +33,7 @@ func ExampleGradOutput() {
 	// tensor([2., 0., 6.])
 }
 
-// A graph serves one Backward; RetainGraph keeps it for another.
+// A graph serves one Backward. RetainGraph keeps it for another one.
 func ExampleRetainGraph() {
 	x := tensor.From(3.0).RequiresGrad()
 	y := x.Square()
@@ -63,7 +63,7 @@ func ExampleGradient() {
 	// 32 48 48
 }
 
-// One run of Gradients gives those of several inputs, in their order.
+// One call of Gradients returns the gradients with respect to several inputs, in their order.
 func ExampleGradients() {
 	x, z := tensor.From([]float32{1, 2}).RequiresGrad(), tensor.From([]float32{3, 4}).RequiresGrad()
 	g := tensor.Gradients(x.Mul(z).Sum(), []*tensor.Tensor{x, z})
@@ -72,8 +72,8 @@ func ExampleGradients() {
 	// tensor([3., 4.]) tensor([1., 2.])
 }
 
-// Gradients also flow to intermediate results. An input that the result does not depend on is an
-// error unless AllowUnused says that nil will do.
+// Gradients also returns gradients of intermediate results. An input that the result does not
+// depend on is an error, unless AllowUnused permits nil.
 func ExampleAllowUnused() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	other := tensor.From([]float32{5}).RequiresGrad()
@@ -85,8 +85,8 @@ func ExampleAllowUnused() {
 	// tensor([ 6., 12.]) true
 }
 
-// In a scope opened with NoGrad results record no graph; WithGrad switches recording on again
-// inside.
+// In a scope opened with NoGrad results record no graph. Inside of it WithGrad switches recording
+// on again.
 func ExampleNoGrad() {
 	w := tensor.Ones(2).RequiresGrad()
 	tensor.Do(func(s *tensor.Scope) {
@@ -101,7 +101,7 @@ func ExampleNoGrad() {
 	// true
 }
 
-// Detach cuts a value off its graph: a constant from there on.
+// Detach cuts a value off its graph. It is a constant from then on.
 func ExampleTensor_Detach() {
 	x := tensor.From(3.0).RequiresGrad()
 	x.Mul(x.Detach()).Backward() // x·3, not x²
@@ -109,10 +109,11 @@ func ExampleTensor_Detach() {
 	// Output: 3
 }
 
-// Changing a value in place that a gradient still needs is found when the gradient is computed.
+// If a value that a gradient still needs is changed in place, this is found when the gradient is
+// computed.
 func ExampleTensor_Version() {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
-	y := x.Exp() // its gradient is its own value
+	y := x.Exp() // its gradient needs its own value
 	before := y.Version()
 	y.MulScalarInPlace(2)
 	fmt.Println(y.Version() - before)
@@ -126,7 +127,7 @@ func ExampleTensor_Version() {
 }
 
 // snake is the activation x + sin²x (L. Ziyin et al., arXiv:2006.08195), declared as a formula. Its
-// gradient is derived from that, and it runs on every device.
+// gradient is derived from the formula, and it runs on every device.
 var snake = tensor.Declare(&tensor.Elementwise{
 	Name: "snake", Arity: 1, Result: tensor.Floating,
 	Expr:   expr.X(0).Add(expr.X(0).Sin().Mul(expr.X(0).Sin())),
@@ -134,7 +135,8 @@ var snake = tensor.Declare(&tensor.Elementwise{
 	Domain: [][2]float64{{-8, 8}},
 })
 
-// A user's own elementwise op, differentiable on every device, is one declaration (snake above).
+// One declaration, snake above, makes a user's own elementwise op that is differentiable and runs
+// on every device.
 func ExampleDeclare() {
 	x := tensor.From([]float32{-1, 0, 1}).RequiresGrad()
 	y := snake.Apply([]*tensor.Tensor{x})
@@ -162,7 +164,8 @@ var huber = tensor.Declare(&tensor.Elementwise{
 	},
 })
 
-// Operands broadcast together; run-time scalars are passed to Apply and do not make a new kernel.
+// Operands broadcast together. Run-time scalars are passed to Apply; other values do not need
+// another kernel.
 func ExampleElementwise_Apply() {
 	guess := tensor.From([]float32{0.5, 3, -4}).RequiresGrad()
 	loss := huber.Apply([]*tensor.Tensor{guess, tensor.From(float32(0))}, 1)
@@ -174,8 +177,8 @@ func ExampleElementwise_Apply() {
 	// tensor([ 0.5000,  1.0000, -1.0000])
 }
 
-// clipped passes its operand on and limits the gradient on its way back: a Function with a gradient
-// of its own choice.
+// clipped returns its operand and limits the gradient: a Function with a gradient of its own
+// choice.
 type clipped struct{ limit float64 }
 
 func (clipped) Name() string { return "clipped" }
@@ -188,7 +191,7 @@ func (f clipped) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{g.Clamp(-f.limit, f.limit)}
 }
 
-// torch.autograd.Function is a type with three methods, and Apply.
+// To write a torch.autograd.Function, define a type with three methods and call Apply.
 func ExampleApply() {
 	x := tensor.From([]float32{0.1, 10}).RequiresGrad()
 	tensor.Apply(clipped{limit: 1}, x).Square().Sum().Backward()
@@ -197,7 +200,7 @@ func ExampleApply() {
 	// tensor([0.2000, 1.0000])
 }
 
-// cube saves what its gradient needs in the Context, and asks whether the gradient is wanted.
+// cube saves in the Context what its gradient needs, if the gradient is wanted.
 type cube struct{}
 
 func (cube) Name() string { return "cube" }
@@ -214,7 +217,7 @@ func (cube) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{c.Saved(0).Square().MulScalar(3).Mul(g)}
 }
 
-// Written with tensor ops, a VJP can itself be differentiated.
+// A VJP that is written with tensor ops can itself be differentiated.
 func ExampleFunction() {
 	x := tensor.From(2.0).RequiresGrad()
 	y := tensor.Apply(cube{}, x)

@@ -8,9 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What hangs on a capture: Ended tells whether there will be a graph, and Then brings a number of
-// each replay to the host without waiting. Graphs that share state on the host take turns by
-// Exclude.
+// Hooks of a capture. Ended learns whether there will be a graph. Then copies a number of each
+// replay to the host without waiting. Graphs that share state on the host take turns with Exclude.
 func ExampleGraph_Then() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -6,14 +6,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The mean of each group's rows: the group of a row is an index, and rows are scattered to their
-// group.
+// The mean of each group's rows. The index names the group of each row, and rows are combined into
+// their group.
 func ExampleTensor_ScatterReduce_groupMean() {
 	rows := tensor.From([][]float32{{1, 10}, {2, 20}, {3, 30}, {6, 60}})
 	group := tensor.From([]int64{0, 2, 0, 2})
 	fmt.Println(tensor.Zeros(3, 2).IndexReduce(0, group, rows, "mean", false))
-	// The same for single values, here the greatest of each group; group 1 is empty and keeps what
-	// was there.
+	// ScatterReduce combines single values in the same way, here the greatest of each group. Group
+	// 1 is empty and keeps its old value.
 	height := tensor.From([]float32{150, 180, 170, 175})
 	fmt.Println(tensor.Zeros(3).ScatterReduce(0, group, height, "amax", false))
 	// Output:
@@ -44,7 +44,8 @@ func ExampleTensor_Index() {
 	// tensor([4., 5.])
 }
 
-// SetIndex assigns to what Index would take; IndexPut adds where an index is repeated.
+// SetIndex assigns to the elements that Index would select. IndexPut can add where an index is
+// repeated.
 func ExampleTensor_SetIndex() {
 	x := tensor.Zeros(2, 3)
 	x.SetIndex(tensor.From([]float32{1, 2, 3}), 0)
@@ -58,8 +59,8 @@ func ExampleTensor_SetIndex() {
 	// tensor([2., 0., 1.])
 }
 
-// Nonzero, MaskedSelect and Bincount have as many results as the values say; MaskedScatter is
-// MaskedSelect's opposite.
+// The values decide how many results Nonzero, MaskedSelect and Bincount have. MaskedScatter is the
+// opposite of MaskedSelect.
 func ExampleTensor_Nonzero() {
 	x := tensor.From([][]float32{{0, 5}, {7, 0}})
 	mask := x.GtScalar(0)

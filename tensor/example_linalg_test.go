@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A system of equations, one for each matrix of a batch, and the gradient of its solution.
+// A system of linear equations for each matrix of a batch, and the gradient of the solutions.
 func ExampleTensor_Solve() {
 	a := tensor.From([][][]float32{{{2, 0}, {0, 4}}, {{1, 1}, {0, 1}}})
 	b := tensor.From([]float32{2, 8}).RequiresGrad()
@@ -30,7 +30,8 @@ func ExampleTensor_SVD() {
 	// Output: [6.7082 2.2361] [1.5000 1.5000 4.5000 4.5000]
 }
 
-// A matrix that cannot be treated is an error that can be told from misuse.
+// For a matrix that is not positive definite, the error has a kind of its own, which differs from
+// misuse.
 func ExampleTensor_Cholesky() {
 	l := tensor.From([][]float32{{4, 2}, {2, 10}}).Cholesky(false)
 	fmt.Println(l)
@@ -44,7 +45,7 @@ func ExampleTensor_Cholesky() {
 	// true the matrix is not positive definite: its leading minor of order 2 is not positive
 }
 
-// HostOps are the ops that copy tensors of a GPU to the host and back.
+// HostOps are the ops that copy tensors from a GPU to the host and back.
 func ExampleHostOps() {
 	fmt.Println(tensor.HostOps())
 	// Output: [cholesky det eigh inverse lstsq matrix_exp matrix_rank pinv qr slogdet solve solve_triangular svd]

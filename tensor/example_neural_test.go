@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Every query takes a mean of the values, weighted by how well it fits their keys; a causal one
-// sees those up to its own place.
+// Each query gets a mean of the values, weighted by how well the query fits their keys. With Causal
+// a query attends to keys up to its own position.
 func ExampleScaledDotProductAttention() {
 	q := tensor.From([][]float32{{0, 0}, {4, 0}, {0, 4}})
 	k := tensor.From([][]float32{{1, 0}, {0, 1}, {1, 0}})
@@ -18,8 +18,7 @@ func ExampleScaledDotProductAttention() {
 	// Output: tensor([[1.0000, 1.0558, 2.0000]])
 }
 
-// Queries and keys are turned by their positions, here of a text that goes on after 7 tokens in a
-// cache.
+// Queries and keys are rotated by their positions. This text continues after 7 tokens in a cache.
 func ExampleTensor_RoPE() {
 	heads := tensor.Typed(dtype.F32).Ones(2, 4) // two tokens
 	fmt.Println(heads.RoPE(tensor.RoPEOptions{Offset: 7}))
@@ -28,7 +27,7 @@ func ExampleTensor_RoPE() {
 	//         [-1.1349,  0.9169,  0.8439,  1.0767]])
 }
 
-// Dropout of whole channels: each of the six stays or goes as one.
+// Dropout of whole channels: each of the six channels is kept or dropped as a whole.
 func ExampleTensor_Dropout1d() {
 	tensor.Do(func(s *tensor.Scope) {
 		fmt.Println(s.Ones(2, 3, 4).Dropout1d(0.5).Mean(-1))
@@ -38,7 +37,7 @@ func ExampleTensor_Dropout1d() {
 	//         [2., 2., 2.]])
 }
 
-// CrossEntropy gives the loss of each target; ignored ones are 0.
+// CrossEntropy returns the loss of each target, 0 for ignored targets.
 func ExampleTensor_CrossEntropy() {
 	logits := tensor.From([][]float32{{2, 0}, {0, 2}})
 	fmt.Println(logits.CrossEntropy(tensor.From([]int64{0, -1}), tensor.CrossEntropyOptions{IgnoreIndex: new(-1)}))

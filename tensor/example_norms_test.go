@@ -6,15 +6,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Each row is brought to mean 0 and variance 1.
+// Each row is normalised to mean 0 and variance 1.
 func ExampleTensor_LayerNorm() {
 	x := tensor.From([][]float32{{1, 3}, {-10, 10}})
 	fmt.Println(x.LayerNorm([]int{2}, nil, nil, 0).Floats())
 	// Output: [-1 1 -1 1]
 }
 
-// In training the batch's own statistics are used and mixed into the running ones; afterwards the
-// running ones are used.
+// In training BatchNorm uses the batch's own statistics, and mixes them into the running
+// statistics. Outside of training it uses the running statistics.
 func ExampleTensor_BatchNorm() {
 	mean, variance := tensor.Zeros(1), tensor.Ones(1)
 	x := tensor.From([][]float32{{0}, {2}, {4}})

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The activations, side by side.
+// The activations in comparison.
 func ExampleTensor_Relu() {
 	x := tensor.From([]float32{-2, 0, 2})
 	fmt.Println(x.Relu(), x.Sigmoid())
@@ -23,7 +23,7 @@ func ExampleTensor_Relu() {
 	// tensor([-0.2384,  0.0000,  1.7616]) tensor([-0.9640,  0.0000,  0.9640])
 }
 
-// The greater of two tensors, limits, and values put where a mask is true.
+// The example shows the greater of two tensors, limits, and values written where a mask is true.
 func ExampleTensor_MaskedFill() {
 	x, y := tensor.From([]float32{1, 5, -3}), tensor.From([]float32{2, 2, 2})
 	fmt.Println(x.Maximum(y), x.Minimum(y))
@@ -37,7 +37,7 @@ func ExampleTensor_MaskedFill() {
 	// tensor([False,  True, False]) tensor([ True, False,  True])
 }
 
-// Rearranging without moving an element.
+// Rearranging without copying an element.
 func ExampleTensor_Permute() {
 	x := tensor.Root().Arange(24).View(2, 3, 4)
 	fmt.Println(x.Permute(2, 0, 1).Shape(), x.Transpose(0, -1).Shape(), x.T().Shape())
@@ -50,7 +50,7 @@ func ExampleTensor_Permute() {
 	//         [ 8,  9, 10, 11]])
 }
 
-// Reshape copies where a view is impossible; View says so instead.
+// Reshape copies if a view is impossible. View panics instead.
 func ExampleTensor_Reshape() {
 	t := tensor.From([][]int64{{1, 2, 3}, {4, 5, 6}}).T()
 	fmt.Println(t.Reshape(-1))
@@ -63,7 +63,7 @@ func ExampleTensor_Reshape() {
 	// true
 }
 
-// Expand repeats without copying, by a stride of 0.
+// Expand repeats without copying, with a stride of 0.
 func ExampleTensor_Expand() {
 	row := tensor.From([]float32{1, 2})
 	many := row.Expand(3, -1)
@@ -71,7 +71,7 @@ func ExampleTensor_Expand() {
 	// Output: [3, 2] [0, 1] [2, 1]
 }
 
-// IndexSelect picks whole rows, here backwards.
+// IndexSelect selects whole rows, here in reverse order.
 func ExampleTensor_IndexSelect() {
 	x := tensor.From([][]float32{{1, 2}, {3, 4}, {5, 6}})
 	fmt.Println(x.IndexSelect(0, tensor.From([]int64{2, 1, 0})))
@@ -81,7 +81,7 @@ func ExampleTensor_IndexSelect() {
 	//         [1., 2.]])
 }
 
-// What a bare scalar does: whole numbers keep integers integers.
+// A whole number as a scalar keeps the type of integer tensors. A number with a fraction does not.
 func ExampleTensor_AddScalar() {
 	n := tensor.From([]int64{1, 2, 3})
 	fmt.Println(n.AddScalar(1), n.SubScalar(1), n.MulScalar(2))
@@ -93,7 +93,7 @@ func ExampleTensor_AddScalar() {
 	// tensor([False,  True, False]) tensor([False,  True,  True])
 }
 
-// Other element types than float32.
+// Element types other than float32.
 func ExampleTensor_Half() {
 	x := tensor.From(1.0 / 3)
 	fmt.Println(x.Float(), x.Half(), x.BFloat16(), x.Long())
@@ -120,7 +120,7 @@ func ExampleMaker_Normal() {
 	// 10
 }
 
-// FromBytes reads elements as they lie in a file or a packet; Bytes gives them back.
+// FromBytes reads elements in the format of a file or a packet. Bytes returns them.
 func ExampleFromBytes() {
 	x := tensor.FromBytes(dtype.I16, []byte{1, 0, 0, 1, 0xff, 0xff}, 3)
 	fmt.Println(x, x.Bytes())
@@ -128,7 +128,8 @@ func ExampleFromBytes() {
 	// tensor([  1, 256,  -1], dtype=torch.int16) [1 0 0 1 255 255]
 }
 
-// A leaf's gradient can be switched off, looked at and replaced.
+// The collection of a leaf's gradient can be switched off, and the gradient can be read and
+// replaced.
 func ExampleTensor_SetGrad() {
 	w := tensor.From([]float32{3, 4}).RequiresGrad()
 	w.Square().Sum().Backward()
@@ -143,7 +144,8 @@ func ExampleTensor_SetGrad() {
 	// false
 }
 
-// Copy, Fill and the like write into a tensor that exists, here a running mean in the root scope.
+// Copy, Fill and similar methods write into an existing tensor, here a running mean in the root
+// scope.
 func ExampleTensor_Copy() {
 	mean := tensor.Zeros(2)
 	for _, batch := range [][]float32{{1, 2}, {3, 6}} {
@@ -161,7 +163,7 @@ func ExampleTensor_Copy() {
 	// tensor([0., 0.])
 }
 
-// Stream queues a scope's work on a stream of its own; results are waited for where they are read.
+// Stream queues a scope's work on a stream of its own. Reading a result waits for it.
 func ExampleStream() {
 	dev, err := device.Open("cpu")
 	if err != nil {
@@ -177,8 +179,8 @@ func ExampleStream() {
 	// Output: 6
 }
 
-// Update is what optimizers are made of: one program over all parameters, a single launch where the
-// device can. This is p ← p - lr·sign(g).
+// Optimizers are built on Update: one program for all parameters, in a single launch if the device
+// can. This one is p ← p - lr·sign(g).
 func ExampleUpdate() {
 	p, g, lr := expr.X(0), expr.X(1), expr.Param(0)
 	sign := g.Gt(expr.C(0)).Select(expr.C(1), g.Lt(expr.C(0)).Select(expr.C(-1), expr.C(0)))

@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// CumSum adds up along a dimension; CumMax also says where the greatest entry so far was.
+// CumSum adds up along a dimension. CumMax also returns the position of the greatest entry so far.
 func ExampleTensor_CumSum() {
 	x := tensor.From([][]float32{{1, 3, 2}, {4, 0, 5}})
 	values, indices := x.CumMax(1)
@@ -14,7 +14,7 @@ func ExampleTensor_CumSum() {
 	// Output: [1 4 6 4 4 9] [1 3 3 4 4 5] [0 1 1 0 0 2]
 }
 
-// Sort and TopK return values and where they were.
+// Sort and TopK return values and their old positions.
 func ExampleTensor_TopK() {
 	x := tensor.From([][]float32{{3, 1, 2}, {4, 6, 5}})
 	values, indices := x.TopK(2, 1, true, true)
@@ -31,14 +31,15 @@ func ExampleTensor_Quantiles() {
 	// Output: [1 2 3.5999999046325684] 2
 }
 
-// Unique also tells how often each element occurs.
+// Unique also returns how often each element occurs.
 func ExampleTensor_Unique() {
 	values, _, counts := tensor.From([]int64{3, 1, 3, 2, 3}).Unique(tensor.UniqueOptions{Counts: true})
 	fmt.Println(values.Floats(), counts.Floats())
 	// Output: [1 2 3] [1 1 3]
 }
 
-// Searchsorted looks values up in an ordered vector, Bucketize says which bucket each is in.
+// Searchsorted returns the positions of values in an ordered vector, and Bucketize the bucket of
+// each value.
 func ExampleTensor_Searchsorted() {
 	bounds := tensor.From([]float32{0, 10, 20})
 	x := tensor.From([]float32{-1, 10, 15, 30})

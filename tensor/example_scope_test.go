@@ -11,15 +11,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A scope owns what is computed from its tensors, frees it when the function returns, and carries
-// the modes. Item and Data bring values out.
+// A scope owns the results that are computed from its tensors, frees them when the function
+// returns, and carries the modes. Item and Data copy values out.
 func ExampleDo() {
-	w := tensor.From([][]float32{{1, 2}, {3, 4}}) // made outside: lives on
+	w := tensor.From([][]float32{{1, 2}, {3, 4}}) // made outside of s, so it lives on
 	var y *tensor.Tensor
 	total := 0.0
 	for _, batch := range [][]float32{{1, 0}, {0, 1}} {
 		tensor.Do(func(s *tensor.Scope) {
-			y = w.MatMul(s.From(batch)) // of s, since an operand is
+			y = w.MatMul(s.From(batch)) // belongs to s, because an operand does
 			total += y.Sum().Item()
 		})
 	}
@@ -31,7 +31,7 @@ func ExampleDo() {
 	// true
 }
 
-// Close frees all but what it is told to keep, which moves to the parent.
+// Close frees everything except the tensors to keep, which move to the parent.
 func ExampleScope_Close() {
 	s := tensor.NewScope()
 	x := s.From([]float32{1, 2, 3})
@@ -50,7 +50,7 @@ func ExampleScope_New() {
 	outer := tensor.NewScope(tensor.NoGrad(), tensor.Named("epoch"))
 	inner := outer.New(tensor.Named("step"))
 	x := outer.Ones(2)
-	y := x.Add(inner.Ones(2)) // of inner, the youngest
+	y := x.Add(inner.Ones(2)) // belongs to inner, the youngest scope
 	fmt.Println(y.Scope() == inner, inner.GradEnabled())
 	err := tensor.Try(func() { outer.Close() })
 	fmt.Println(errors.Is(err, tensor.ErrScope))
@@ -61,8 +61,8 @@ func ExampleScope_New() {
 	// true
 }
 
-// An expression over older tensors alone belongs to their scope. In gives a handle in a younger
-// one, so that the results end with it; gradients flow through.
+// An expression whose tensors are all older belongs to their scope. In returns a handle in a
+// younger scope, so that the results end with that scope. Gradients flow through it.
 func ExampleTensor_In() {
 	w := tensor.From([]float32{3, 4}).RequiresGrad()
 	tensor.Do(func(s *tensor.Scope) {
@@ -76,7 +76,8 @@ func ExampleTensor_In() {
 	// tensor([6., 8.])
 }
 
-// From gives a tensor away, In lends it: a batch is of no use after its step, a parameter is.
+// From moves a tensor to the scope, for example a batch, which ends with its step. In only lends a
+// tensor, for example a parameter, which lives longer.
 func ExampleScope_From() {
 	w, batch := tensor.From([]float32{3, 4}), tensor.From([]float32{1, 2})
 	tensor.Do(func(s *tensor.Scope) {
@@ -91,9 +92,9 @@ func ExampleScope_From() {
 	// true
 }
 
-// A mode reaches what belongs to its scope. One that would do nothing is an error.
+// A mode affects only tensors that belong to its scope. A mode without any effect is an error.
 //
-//flambeau:ignore unusedmode the error is what is shown
+//flambeau:ignore unusedmode the example shows the error
 func ExampleScope_unused() {
 	w := tensor.Ones(2).RequiresGrad()
 	err := tensor.Try(func() {
@@ -106,7 +107,7 @@ func ExampleScope_unused() {
 	// false
 }
 
-// Free gives memory back early, as Python's del does.
+// Free returns memory early, as Python's del does.
 func ExampleTensor_Free() {
 	x := tensor.Ones(1000)
 	y := x.Sum()
@@ -118,7 +119,7 @@ func ExampleTensor_Free() {
 	// true
 }
 
-// On sets where the scope creates tensors; a maker chooses for one call.
+// On sets the device on which the scope creates tensors. A maker sets the device of a single call.
 func ExampleOn() {
 	dev, err := device.Open("cpu") // or "cuda:0", or "auto"
 	if err != nil {
@@ -130,7 +131,7 @@ func ExampleOn() {
 	// Output: cpu int64
 }
 
-// The same seed gives the same numbers, on every device.
+// The same seed gives the same numbers on every device.
 func ExampleSeed() {
 	draw := func(seed uint64) *tensor.Tensor {
 		s := tensor.NewScope(tensor.Seed(seed))
@@ -145,7 +146,7 @@ func ExampleSeed() {
 	// [1 1 1] [0 0 0]
 }
 
-// Without a scope what is made belongs to the root scope; s.Randn(2, 3) makes the same in s.
+// Without a scope the new tensors belong to the root scope. s.Randn(2, 3) makes one in s.
 func ExampleRandn() {
 	x, order, class := tensor.Randn(2, 3), tensor.RandPerm(10), tensor.RandInt(0, 4, 8)
 	fmt.Println(x.Shape(), order.Sum(), class.Lt(tensor.Full(4)).All())
@@ -155,7 +156,7 @@ func ExampleRandn() {
 	// tensor([0, 1, 2, 3]) tensor([0.0000, 0.5000, 1.0000]) tensor(2.)
 }
 
-// ManualSeed restarts the generator of everything made outside a scope with a seed of its own.
+// ManualSeed restarts the generator that is used outside of scopes with a seed of their own.
 func ExampleManualSeed() {
 	tensor.ManualSeed(1)
 	a := tensor.Root().Rand(2)
@@ -165,8 +166,8 @@ func ExampleManualSeed() {
 	// Output: [1 1]
 }
 
-// A generator is an object whose state can be stored and restored; scopes share one by
-// WithGenerator.
+// A generator is an object whose state can be saved and restored. WithGenerator makes scopes share
+// one.
 func ExampleGenerator() {
 	g := tensor.NewGenerator(42)
 	s := tensor.NewScope(tensor.WithGenerator(g))
@@ -192,8 +193,8 @@ func ExampleTensor_Dropout() {
 	// tensor([2., 0., 2., 2., 0., 2., 0., 2.])
 }
 
-// Composed makes heavy ops take their definition in terms of primitives instead of the device's
-// fast kernel: a way to find out whether a kernel is at fault.
+// Composed makes heavy ops run as compositions of primitives instead of the device's fast kernels.
+// That helps to find out whether a kernel is wrong.
 func ExampleComposed() {
 	softmax := func(opts ...tensor.Option) []float64 {
 		s := tensor.NewScope(opts...)

@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Ops are methods, broadcasting is PyTorch's, and printing looks like it too.
+// Ops are methods. Broadcasting and printing work as in PyTorch.
 func Example() {
 	x := tensor.From([][]float32{{1, 2, 3}, {4, 5, 6}})
 	row := tensor.From([]float32{10, 20, 30})
@@ -20,8 +20,8 @@ func Example() {
 	// [2, 3] float32 cpu
 }
 
-// From takes nested slices, flat slices with a shape, and single numbers. The element type is that
-// of the Go values.
+// From accepts nested slices, flat slices with a shape, and single numbers. The element type
+// follows from the Go type.
 func ExampleFrom() {
 	fmt.Println(tensor.From([][]int64{{1, 2}, {3, 4}}))
 	fmt.Println(tensor.From([]float64{1, 2, 3, 4, 5, 6}, 3, 2).Shape())
@@ -35,7 +35,7 @@ func ExampleFrom() {
 	// bool
 }
 
-// A maker creates with a type, and with On on a device, other than the scope's.
+// A maker creates tensors with a type, and with On on a device, other than the scope's.
 func ExampleMaker() {
 	half := tensor.Typed(dtype.F16)
 	fmt.Println(half.Eye(2))
@@ -48,8 +48,7 @@ func ExampleMaker() {
 	// tensor([0, 3, 6, 9], dtype=torch.int32)
 }
 
-// Reading: Item for a scalar, Data for a Go slice of the element type, Floats for numbers of any
-// type.
+// Item reads a scalar, Data a Go slice of the element type, and Floats numbers of any type.
 func ExampleData() {
 	x := tensor.From([]int32{3, 1, 2})
 	var ints []int32 = tensor.Data[int32](x)
@@ -57,8 +56,9 @@ func ExampleData() {
 	// Output: [3 1 2] [3 1 2] 6
 }
 
-// A reduction takes dimensions, negative ones from the end; none means all. KeepDim keeps them with
-// size 1, so that the result broadcasts against the operand.
+// A reduction works over the given dimensions. Negative dimensions count from the end, and no
+// dimension means all. KeepDim keeps the dimensions with size 1, so that the result broadcasts with
+// the operand.
 func ExampleTensor_Sum() {
 	x := tensor.From([][]float32{{1, 2, 3}, {4, 5, 6}})
 	fmt.Println(x.Sum())
@@ -83,14 +83,15 @@ func ExampleTensor_Mean() {
 	//         [ 1.,  1.]])
 }
 
-// Argmax over the last dimension is the usual way from logits to classes.
+// Argmax over the last dimension turns logits into classes.
 func ExampleTensor_Argmax() {
 	logits := tensor.From([][]float32{{0.1, 2, -1}, {3, 0, 0}})
 	fmt.Println(logits.Argmax(-1))
 	// Output: tensor([1, 0])
 }
 
-// Vectors, matrices and batches of them: the last two dimensions multiply, those before broadcast.
+// Vectors, matrices and batches of them: the last two dimensions multiply, and the leading ones
+// broadcast.
 func ExampleTensor_MatMul() {
 	a := tensor.From([][]float32{{1, 2}, {3, 4}})
 	v := tensor.From([]float32{1, 1})
@@ -104,7 +105,7 @@ func ExampleTensor_MatMul() {
 	// [5, 3, 2]
 }
 
-// Comparisons give bool tensors; Where chooses by them.
+// Comparisons return bool tensors, by which Where chooses.
 func ExampleWhere() {
 	x := tensor.From([]float32{-2, -1, 0, 1, 2})
 	fmt.Println(x.GtScalar(0))
@@ -114,8 +115,7 @@ func ExampleWhere() {
 	// tensor([-0.2000, -0.1000,  0.0000,  1.0000,  2.0000])
 }
 
-// Gather picks one entry of each row: the probability that a model gave to the class that was
-// right.
+// Gather selects one entry of each row: the probability that a model gave to the right class.
 func ExampleTensor_Gather() {
 	p := tensor.From([][]float32{{0.7, 0.2, 0.1}, {0.1, 0.1, 0.8}})
 	target := tensor.From([]int64{0, 2})
@@ -123,14 +123,14 @@ func ExampleTensor_Gather() {
 	// Output: tensor([0.7000, 0.8000])
 }
 
-// ScatterAdd is Gather's opposite; this counts how often each class occurs.
+// ScatterAdd is the opposite of Gather. Here it counts how often each class occurs.
 func ExampleTensor_ScatterAdd() {
 	class := tensor.From([]int64{2, 0, 2, 2})
 	fmt.Println(tensor.Zeros(4).ScatterAdd(0, class, tensor.Ones(4)))
 	// Output: tensor([1., 0., 3., 0.])
 }
 
-// Embedding looks up a row of a table for each index, whatever the shape of the indices.
+// Embedding returns a row of a table for each index. The indices may have any shape.
 func ExampleTensor_Embedding() {
 	table := tensor.From([][]float32{{0, 0}, {1, 10}, {2, 20}})
 	words := tensor.From([][]int64{{1, 2}, {2, 0}})
@@ -150,7 +150,7 @@ func ExampleTensor_Softmax() {
 	// tensor([0.0900, 0.2447, 0.6652])
 }
 
-// Views share the memory of what they look at.
+// Views share the memory of their base.
 func ExampleTensor_View() {
 	x := tensor.Typed(dtype.I64).Arange(6)
 	m := x.View(2, -1)
@@ -162,14 +162,15 @@ func ExampleTensor_View() {
 	// [3, 2] [1, 3] false
 }
 
-// Cat joins along a dimension that exists, Stack along a new one.
+// Cat joins tensors along an existing dimension, Stack along a new one.
 func ExampleCat() {
 	a, b := tensor.Zeros(2, 3), tensor.Ones(2, 3)
 	fmt.Println(tensor.Cat(0, a, b).Shape(), tensor.Stack(0, a, b).Shape())
 	// Output: [4, 3] [2, 2, 3]
 }
 
-// Types promote as in PyTorch: among tensors the wider class wins, and a scalar does not widen.
+// Types promote as in PyTorch: of several tensors the highest class wins, and a scalar does not
+// widen a tensor.
 func ExampleTensor_Cast() {
 	n := tensor.From([]int64{1, 2, 3})
 	fmt.Println(n.AddScalar(2).Type(), n.AddScalar(0.5).Type(), n.Div(n).Type())
@@ -181,7 +182,7 @@ func ExampleTensor_Cast() {
 	// tensor([        -1,          1, 2147483647], dtype=torch.int32)
 }
 
-// In-place methods change the tensor itself and every view of it; they return it for chaining.
+// In-place methods change the tensor itself and every view of it. They return it for chaining.
 func ExampleTensor_AddInPlace() {
 	total := tensor.Zeros(2)
 	for i := range 3 {
@@ -192,8 +193,8 @@ func ExampleTensor_AddInPlace() {
 	// tensor([120., 120.])
 }
 
-// Misuse panics with an *Error; Try returns it as an error. It names the operation, the operands,
-// where they were made and the line that is to blame.
+// Misuse panics with an *Error, and Try returns that as an error. It names the operation, the
+// operands, where they were made, and the line of the call.
 func ExampleTry() {
 	err := tensor.Try(func() {
 		tensor.Zeros(2, 3).MatMul(tensor.Zeros(4, 5))
@@ -213,7 +214,7 @@ func ExampleTry() {
 	// true
 }
 
-// An index outside its dimension says which one, and where.
+// The error for an index out of range names the index and its position.
 func ExampleError() {
 	table := tensor.Zeros(10, 4)
 	err := tensor.Try(func() { table.Embedding(tensor.From([]int64{3, 12})) })

@@ -7,9 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Factors of 1+2⁻¹² are 1 in tf32.
+// In tf32 the factors 1+2⁻¹² are rounded to 1.
 func ExampleAllowTF32() {
-	gpus, err := cuda.Emulate("emulate,mem=16MiB") // device.Open("cuda") where there is a GPU
+	gpus, err := cuda.Emulate("emulate,mem=16MiB") // with a GPU: device.Open("cuda")
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -14,7 +14,7 @@ func logAddExp(a, b float64) float64 {
 	return math.Max(a, b) + math.Log1p(math.Exp(-math.Abs(a-b)))
 }
 
-// log2 is math.Log2, which cancels near 1.
+// log2 is the logarithm to base 2. math.Log2 loses accuracy near 1.
 func log2(x float64) float64 {
 	if math.Abs(x-1) < 0.25 {
 		return math.Log1p(x-1) / math.Ln2
@@ -39,15 +39,16 @@ func logit(x float64) float64 {
 	return math.Log(x / (1 - x))
 }
 
-// logitExpr is log(x/(1-x)); around ½, where that cancels, log(1 + (2x-1)/(1-x)).
+// logitExpr is log(x/(1-x)). Around ½ this formula loses accuracy, so there it is log(1 +
+// (2x-1)/(1-x)).
 func logitExpr(x *expr.Expr) *expr.Expr {
 	near := x.Add(x).Sub(unit).Div(unit.Sub(x)).Log1p()
 	return x.Sub(expr.C(0.5)).Abs().Lt(expr.C(0.25)).Select(near, x.Div(unit.Sub(x)).Log())
 }
 
-// fall is x < 0 and farTail e^-|x|. The gradient of log(sigmoid(x)), sigmoid(-x), is written with
-// them: its own derivative then keeps its accuracy where it is small, on both sides; y·(1-y) does
-// not.
+// fall is x < 0, and farTail is e^-|x|. They express the gradient of log(sigmoid(x)), which is
+// sigmoid(-x). In this form the second derivative is accurate also where it is small, on both
+// sides. The form y·(1-y) is not accurate there.
 var (
 	fall    = x0.Lt(zeroC)
 	farTail = fall.Select(x0, x0.Neg()).Exp()
@@ -73,7 +74,7 @@ var (
 		Ref:  ref1(func(x float64) float64 { return math.Min(x, 0) - math.Log1p(math.Exp(-math.Abs(x))) })})
 	logitOp = unary("logit", logitExpr(x0), logit, 0.06, 0.94,
 		x0.Lt(expr.C(0)).Or(x0.Gt(unit)).Select(expr.C(math.NaN()), x1.Div(x0.Mul(unit.Sub(x0)))))
-	// Limited to [ε, 1-ε]; outside of it the gradient is 0.
+	// x is limited to [ε, 1-ε], and the gradient is 0 outside of it.
 	logitEpsOp = Declare(&Elementwise{Name: "logit_eps", Arity: 1, Result: Floating, Domain: [][2]float64{{-0.5, 1.5}}, Params: []float64{0.1},
 		Expr: logitExpr(x0.Lt(p0).Select(p0, x0.Gt(unit.Sub(p0)).Select(unit.Sub(p0), x0))),
 		Ref:  refP(func(x, eps float64) float64 { return logit(math.Min(math.Max(x, eps), 1-eps)) }),
@@ -84,7 +85,7 @@ var (
 		Expr: x1.Ne(x1).Select(x1, x0.Eq(expr.C(0)).Select(expr.C(0), x0.Mul(x1.Log()))),
 		Grad: []*expr.Expr{x0.Eq(expr.C(0)).And(x1.Le(expr.C(0))).Select(expr.C(0), x2.Mul(x1.Log())), x2.Mul(x0).Div(x1)}})
 
-	// The derivative in words of its own: ∞ at 0 and NaN below, as torch's.
+	// The derivative is written out so that it is ∞ at 0 and NaN below, as in torch.
 	entrOp = unary("entr", x0.Eq(zeroC).Select(zeroC, x0.Lt(zeroC).Select(expr.C(math.Inf(-1)), x0.Neg().Mul(x0.Log()))),
 		func(x float64) float64 { return -xlogy(x, x) }, 0.5, 4, x1.Neg().Mul(x0.Log().Add(unit)))
 	ndtrOp = unary("ndtr", x0.Scale(-math.Sqrt2/2).Erfc().Scale(0.5),
@@ -120,13 +121,13 @@ func (x *Tensor) Log10() *Tensor { return log10Op.Apply([]*Tensor{x}) }
 //tensor:forms InPlace
 func (x *Tensor) Log1p() *Tensor { return log1pOp.Apply([]*Tensor{x}) }
 
-// Erf returns the error function of x, 2/√π · ∫₀ˣ exp(-t²) dt.
+// Erf returns the error function of x, which is 2/√π · ∫₀ˣ exp(-t²) dt.
 func (x *Tensor) Erf() *Tensor { return erfOp.Apply([]*Tensor{x}) }
 
-// Erfc returns 1 - erf(x), accurate where that is small.
+// Erfc returns 1 - erf(x), accurate also where the result is small.
 func (x *Tensor) Erfc() *Tensor { return erfcOp.Apply([]*Tensor{x}) }
 
-// Erfinv returns the y with erf(y) = x: ±Inf at ±1, NaN beyond.
+// Erfinv returns the y for which erf(y) = x. It is ±Inf at ±1 and NaN beyond.
 func (x *Tensor) Erfinv() *Tensor {
 	if !x.dtype.IsFloat() {
 		return erfinvOp.Apply([]*Tensor{x})
@@ -137,8 +138,8 @@ func (x *Tensor) Erfinv() *Tensor {
 // ErfinvInPlace replaces x by its inverse error function; see [Tensor.Erfinv].
 func (x *Tensor) ErfinvInPlace() *Tensor { return x.inPlace(erfinvOp, []*Tensor{x}) }
 
-// erfinvFunc takes the gradient of erfinv, ½√π·exp(y²), in a wider type: the rounding of y counts
-// 2y² times in it.
+// erfinvFunc computes the gradient of erfinv, ½√π·exp(y²), in a wider type. The relative rounding
+// error of y counts 2y² times in it.
 type erfinvFunc struct{}
 
 func (erfinvFunc) Name() string { return "erfinv" }
@@ -162,9 +163,10 @@ func (erfinvFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // LogSigmoid returns log(sigmoid(x)) = -log(1+e⁻ˣ) of a floating point tensor.
 func (x *Tensor) LogSigmoid() *Tensor { return logSigmoidOp.Apply([]*Tensor{x}) }
 
-// Logit returns log(x/(1-x)), the inverse of Sigmoid: NaN outside of [0, 1]. With eps, x is limited
-// to [eps, 1-eps] first, and the gradient is 0 outside of that; as in torch eps is the result's
-// bound first where it is more than ½. A negative eps, which torch takes for none, is an error.
+// Logit returns log(x/(1-x)), the inverse of Sigmoid. It is NaN outside of [0, 1]. With eps, x is
+// limited to [eps, 1-eps] first, and the gradient is 0 outside of this interval. If eps is greater
+// than ½, the lower limit wins where x < eps, as in torch. A negative eps is an error; torch treats
+// it as no eps.
 func (x *Tensor) Logit(eps ...float64) *Tensor {
 	switch {
 	case len(eps) == 0:
@@ -183,11 +185,11 @@ func (x *Tensor) LogAddExp(y *Tensor) *Tensor { return logAddExpOp.Apply([]*Tens
 //tensor:forms Scalar RScalar
 func (x *Tensor) XLogY(y *Tensor) *Tensor { return xlogyOp.Apply([]*Tensor{x, y}) }
 
-// Entr returns -x·log(x), the part of an entropy that the probability x has: 0 at 0, -Inf below.
-// The gradient, -1 - log(x), is +Inf at 0 and NaN below. torch.special.entr.
+// Entr returns -x·log(x), which the probability x contributes to an entropy. It is 0 at 0 and -Inf
+// below. The gradient, -1 - log(x), is +Inf at 0 and NaN below. It is torch.special.entr.
 func (x *Tensor) Entr() *Tensor { return entrOp.Apply([]*Tensor{x}) }
 
-// Ndtr returns ½·erfc(-x/√2), the chance that a standard normal number is at most x. Where that is
-// small, its relative error is about x²/2 roundings; torch.special.ndtr, ½·(1 + erf(x/√2)), is 0
-// there.
+// Ndtr returns ½·erfc(-x/√2), the probability that a standard normal number is at most x. Where
+// that is small its relative error is about x²/2 roundings. torch.special.ndtr, computed as ½·(1 +
+// erf(x/√2)), is 0 there.
 func (x *Tensor) Ndtr() *Tensor { return ndtrOp.Apply([]*Tensor{x}) }

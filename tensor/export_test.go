@@ -1,14 +1,14 @@
 package tensor
 
-// Unordered runs f without what keeps streams apart: with waits, ops do not wait for other streams;
-// with uses, memory is reused without regard to foreign streams.
+// Unordered runs f without the order between streams. With waits, ops do not wait for other
+// streams. With uses, memory is reused while other streams may still use it.
 func Unordered(waits, uses bool, f func()) {
 	withoutWaits, withoutUses = waits, uses
 	defer func() { withoutWaits, withoutUses = false, false }()
 	f()
 }
 
-// Sharers returns how many finished graphs are known to use the memory of x.
+// Sharers returns how many finished graphs use the memory of x.
 func Sharers(x *Tensor) int {
 	sharing.Lock()
 	defer sharing.Unlock()
@@ -18,15 +18,15 @@ func Sharers(x *Tensor) int {
 	return 0
 }
 
-// ExprPlans returns how many plans of expressions are kept.
+// ExprPlans returns how many plans of expressions are cached.
 func ExprPlans() int {
 	exprPlans.mu.RLock()
 	defer exprPlans.mu.RUnlock()
 	return len(exprPlans.m)
 }
 
-// ExprWholes are the names that an expression says are not elementwise, and their methods.
+// ExprWholes maps names that an expression refuses as not elementwise to their methods.
 var ExprWholes = exprWholes
 
-// Vigils is how many scopes with modes are watched.
+// Vigils returns how many scopes with modes are watched.
 func Vigils() int { return int(vigils.n.Load()) }

@@ -13,36 +13,40 @@ import (
 	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
-// Vars are the operands of an expression by name: tensors, and numbers and bools of Go's types.
+// Vars are the operands of an expression by name. They are tensors, or numbers and bools of Go's
+// types.
 type Vars map[string]any
 
-// Expr returns arithmetic written as arithmetic, element by element, on any device:
+// Expr returns the value of a formula, written as text, for each element, on any device:
 //
 //	y := tensor.Expr("max(0, a*x + b)", tensor.Vars{"a": a, "x": x, "b": 0.5})
 //
-// It is one op: its tensors are broadcast together, one kernel computes the result without
-// temporaries, and the gradients of the tensors are derived from the text, of any order. The text
-// is read once; numbers may change from call to call at no cost.
+// The formula is one op. Its tensors are broadcast together, and one kernel computes the result
+// without temporaries. The gradients of the tensors are derived from the text, including second and
+// higher gradients. The text is parsed once. Numbers may change from call to call at no cost.
 //
 // The text is a Go expression of names, numbers, parentheses and operators: + - * / % (Python's
-// remainder), comparisons, && || ! (of anything that is not 0), and & | ^ << >> (of integers).
+// remainder), comparisons, && || ! (of any type; not 0 is true), and & | ^ << >> (of integers).
 // Functions have torch's names: exp, log, sqrt, rsqrt, tanh, sigmoid, relu, gelu, silu, softplus,
 // sin, cos, abs, floor, erf, min and max of two or more, clamp(x, low, high), pow(x, y) and
-// where(condition, a, b). The other elementwise ops of the library without settings are there too,
-// as are those that a program declares with [Declare]. pi, inf, nan, true and false are known.
-// Precedence is Go's: & and << bind as *, | and ^ as +. What computes of many elements, as mean and
-// softmax, is no such function: it is a method of what Expr returns, or makes an operand.
+// where(condition, a, b). All other elementwise ops of the library that have no run-time scalars
+// can be called too, and so can ops that a program declares with [Declare]. pi, inf, nan, true and
+// false are constants. Precedence is Go's: & and << bind as *, | and ^ as +. Ops over many
+// elements, such as mean and softmax, cannot be called. Call their methods on the result, or on an
+// operand.
 //
-// Types follow the rules of the ops that are written, and so of torch. A number raises the type of
-// a tensor to its class and no further: 2 is an integer, 2.0 is not. What is computed of numbers
-// alone is computed in float64. Unlike a chain of ops, 16-bit floats are rounded once, at the end.
-// Gradients at kinks are those of the ops, so that relu has 0 at 0 and max halves a tie. A second
-// gradient differentiates the formula, where that of an op may choose: of "relu(a)*b", by b and
-// then by a, it is 1 at a = 0. Under [Autocast] the operands of an expression with a function such
-// as exp are cast to float32, else none.
+// Types follow the rules of the ops that the text names, which are torch's. A number raises a
+// tensor's type only to the number's class: 2 is an integer, 2.0 is not. Numbers alone are computed
+// in float64. Unlike in a chain of ops, 16-bit floats are rounded once, at the end. Gradients at
+// kinks are those of the ops: the gradient of relu at 0 is 0, and each of two equal operands of max
+// receives half. A second gradient is the derivative of the formula. An op may define another one.
+// For example the derivative of "relu(a)*b" with respect to b and then a is 1 at a = 0. Under
+// [Autocast] the operands are cast to float32 if the formula contains a function such as exp.
+// Otherwise they are not cast.
 //
-// A text that is wrong panics with an *[Error] that shows the column. At most 12 operands are
-// tensors, which must be on one device; nesting goes to 100 and the text to 4096 bytes.
+// A wrong text panics with an *[Error] that shows the column. At most 12 operands may be tensors,
+// which must be on one device. Expressions nest at most 100 deep, and the text is at most 4096
+// bytes long.
 func Expr(text string, vars Vars) *Tensor {
 	names := slices.Sorted(maps.Keys(vars))
 	given, tensors, numbers := map[string]exprOperand{}, map[string]*Tensor{}, map[string]float64{}
@@ -114,7 +118,8 @@ func Expr(text string, vars Vars) *Tensor {
 	return plan.op.Apply(operands, params...)
 }
 
-// matches reports names that nothing was given for, and operands that the text does not name.
+// matches reports a name in the text that is not given, or a given operand that the text does not
+// name.
 func (x *exprText) matches(names []string, given map[string]exprOperand) *exprProblem {
 	for _, name := range x.names {
 		if _, ok := given[name]; ok {
@@ -150,7 +155,8 @@ func (x *exprText) matches(names []string, given map[string]exprOperand) *exprPr
 	return nil
 }
 
-// exprNumber returns the value and kind of a Go number, or what is wrong with it.
+// exprNumber returns the value and kind of a Go number. why describes what is wrong with v, or is
+// "".
 func exprNumber(v any) (value float64, kind numberKind, why string) {
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Bool:
@@ -176,7 +182,8 @@ func exprNumber(v any) (value float64, kind numberKind, why string) {
 	return math.NaN(), 0, fmt.Sprintf("is of type %T", v)
 }
 
-// exprKey tells plans apart: the text, and what each name stands for.
+// exprKey returns the cache key of a plan: the text, and the kind of operand that each name stands
+// for.
 func exprKey(text string, parsed *exprText, given map[string]exprOperand, float dtype.Type) string {
 	key := make([]byte, 0, len(text)+2+2*len(parsed.names))
 	for _, name := range parsed.names {
@@ -208,7 +215,8 @@ type bounded[V any] struct {
 	keys []string // the oldest first
 }
 
-// get returns the value of k, which it makes and keeps if it is not there. Problems are not kept.
+// get returns the value of k. If there is no value, get makes one and keeps it, unless there is a
+// problem.
 func (c *bounded[V]) get(k string, make_ func() (V, *exprProblem)) (V, *exprProblem) {
 	c.mu.RLock()
 	v, ok := c.m[k]

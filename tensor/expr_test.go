@@ -30,7 +30,7 @@ func ExampleExpr() {
 	//               ^ (did you mean sigma?)
 }
 
-// An expression that is wrong says where: the column, the text and a mark.
+// The error for a wrong expression shows the place: the column, the text and a mark.
 func TestExprErrors(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, i, b := s.Ones(2), s.Typed(dtype.I32).Ones(2), s.Typed(dtype.Bool).Ones(2)
@@ -112,8 +112,8 @@ func orValue(kind error) error {
 	return kind
 }
 
-// Types follow the ops that are written: a number raises the type of a tensor to its class and no
-// further.
+// Types follow the rules of the ops in the text: a number raises a tensor's type only to its own
+// class.
 func TestExprTypes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		vars := tensor.Vars{"n": 2, "v": 2.0, "f": true}
@@ -145,7 +145,7 @@ func TestExprTypes(t *testing.T) {
 	})
 }
 
-// named reports whether name stands in text as a word.
+// named reports whether name occurs in text as a word.
 func named(text, name string) bool {
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ()+-*/%^|&!<>=,.", r) }) {
 		if word == name {
@@ -155,7 +155,8 @@ func named(text, name string) bool {
 	return false
 }
 
-// Other numbers are no other program: a text is read and compiled once for its operands' types.
+// Other numbers need no other program: a text is parsed and compiled once for the types of its
+// operands.
 func TestExprCompilesOnce(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(4)
@@ -175,7 +176,7 @@ func TestExprCompilesOnce(t *testing.T) {
 		if n := tensor.ExprPlans(); n != before {
 			t.Errorf("%d plans, then %d", before, n)
 		}
-		for k := range 600 { // the cache is bounded
+		for k := range 600 { // the cache has a limit
 			tensor.Expr(fmt.Sprintf("x + %d", k), tensor.Vars{"x": x})
 		}
 		if n := tensor.ExprPlans(); n > 512 {
@@ -184,7 +185,7 @@ func TestExprCompilesOnce(t *testing.T) {
 	})
 }
 
-// Any text is an expression, or an error that shows where it is not.
+// Any text is an expression, or leads to an error that shows its place.
 func FuzzExpr(f *testing.F) {
 	for _, text := range []string{"max(0, a*x + b)", "where(x > 0, x, -x) / (1 + exp(-x))", "x**2", "((((x", "y = x", "0x1p-2*x", "x % 3 << 1", "clamp(x, 0, b)", "\"\\\n", "x\x00", "func() {}", "a.b.c", "x+/**/a"} {
 		f.Add(text)

@@ -7,26 +7,26 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// An exprFunc is a function that an expression of [Expr] may call: a declared op, whose rule for
-// types and whose gradient it has.
+// An exprFunc is a function that the text of [Expr] may call. It is a declared op, and has the op's
+// rule for types and its gradient.
 type exprFunc struct {
 	op      *Elementwise
-	integer *Elementwise // where the operands are integers, nil: op
+	integer *Elementwise // the op for integer operands; nil means op
 	folds   bool         // f(a, b, c) is f(f(a, b), c)
-	bounds  bool         // arguments behind the first are limits: clamp
+	bounds  bool         // arguments after the first are limits, as in clamp
 	rewrite func(n *exprNode) *exprNode
 }
 
 func (f *exprFunc) takes() int { return f.op.Arity }
 
-// exprAliases are torch's names of functions that are declared by another one.
+// exprAliases maps torch's names of functions to the names of declared ops.
 var exprAliases = map[string]string{
 	"min": "minimum", "max": "maximum", "logsigmoid": "log_sigmoid", "absolute": "abs", "negative": "neg", "arcsin": "asin", "arccos": "acos",
 	"arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "sgn": "sign", "fix": "trunc",
 	"subtract": "sub", "multiply": "mul", "divide": "div",
 }
 
-// exprWholes are the methods that compute of many elements what somebody may look for here.
+// exprWholes maps ops over many elements, which an expression cannot call, to their methods.
 var exprWholes = map[string]string{
 	"sum": "Sum", "mean": "Mean", "prod": "Prod", "var": "Var", "std": "Std", "norm": "Norm", "all": "All", "any": "Any",
 	"amax": "Amax", "amin": "Amin", "argmax": "Argmax", "argmin": "Argmin", "median": "Median", "logsumexp": "LogSumExp",
@@ -34,7 +34,8 @@ var exprWholes = map[string]string{
 	"matmul": "MatMul", "mm": "MatMul", "dot": "Dot",
 }
 
-// Ops of expressions alone: what else takes its numbers as run-time scalars takes them as operands.
+// These ops are for expressions only. The library's op of the same name has run-time scalars, which
+// are operands here.
 var (
 	exprClampOp = &Elementwise{
 		Name: "clamp", Arity: 3, Expr: limit(x0, x1, x2), Ref: func(x, _ []float64) float64 { return clamp(x[0], x[1], x[2]) },
@@ -52,7 +53,8 @@ var (
 	}
 )
 
-// exprPowers are exact where the general power is not, and cheaper, as in [Tensor.PowScalar].
+// exprPowers are ops for some exponents. They are faster than the general power, and exact where
+// the general power is not, as in [Tensor.PowScalar].
 var exprPowers = map[float64]*exprFunc{
 	2: {op: exprSquareOp}, 3: {op: powCubeOp}, 0.5: {op: sqrtOp}, -0.5: {op: powRsqrtOp}, -1: {op: reciprocalOp},
 }
@@ -66,8 +68,8 @@ func rewritePower(n *exprNode) *exprNode {
 	return n
 }
 
-// exprFuncOf returns the function of that name, nil for none: any op that was declared without
-// run-time scalars, a program's own too.
+// exprFuncOf returns the function with this name, or nil. It finds every op that was declared
+// without run-time scalars, also a program's own.
 func exprFuncOf(name string) *exprFunc {
 	switch name {
 	case "clamp", "clip":

@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/didyoumean"
 )
 
-// The limits of an expression of [Expr]: the bytes of its text, how deeply it is nested, the
-// operations in it, and its operands that are tensors, of which a kernel takes no more.
+// The limits of an expression of [Expr]: the length of its text in bytes, its depth of nesting, its
+// number of operations, and its number of tensors, which is the most that a kernel accepts.
 const (
 	maxExprText     = 4096
 	maxExprDepth    = 100
@@ -25,17 +25,19 @@ const (
 	maxExprOperands = 12
 )
 
-// An exprNode is a part of an expression: a number in the text, an operand, or a function of parts.
+// An exprNode is a node of the syntax tree: a number in the text, an operand, or a function of
+// nodes.
 type exprNode struct {
 	at    int     // offset in the text
-	name  string  // of an operand, or of a function as it is written; "" of a number
-	value float64 // of a number
+	name  string  // name of an operand, or of a function as the text writes it; "" for a number
+	value float64 // value of a number
 	kind  numberKind
-	fn    *exprFunc // nil of a leaf
+	fn    *exprFunc // nil for a number and an operand
 	args  []*exprNode
 }
 
-// numberKind orders numbers as promotion does: a higher one raises the type of a tensor.
+// numberKind orders numbers as promotion does: a number of a higher kind raises the type of a
+// tensor.
 type numberKind uint8
 
 const (
@@ -44,16 +46,16 @@ const (
 	kindFloat
 )
 
-// An exprText is an expression that was read.
+// An exprText is an expression that was parsed.
 type exprText struct {
 	root  *exprNode
-	names []string       // of operands, in the order of the text
-	first map[string]int // where each stands first
+	names []string       // names of the operands, in the order of the text
+	first map[string]int // offset of each name's first occurrence
 }
 
-// An exprProblem is what is wrong in a text, and where.
+// An exprProblem says what is wrong in a text, and where.
 type exprProblem struct {
-	at   int // offset in the text, -1 where it is not in it
+	at   int // offset in the text, -1 if the problem has no place in it
 	msg  string
 	hint string
 	kind error
@@ -77,7 +79,8 @@ func (p *exprProblem) show(text string) string {
 	if n := strings.Count(text, "\n"); n > 0 {
 		where = fmt.Sprintf("line %d, column %d", strings.Count(text[:start], "\n")+1, column)
 	}
-	mark := strings.Map(func(r rune) rune { // tabs stay, so that the mark stands where it belongs
+	// tabs stay tabs, so that the mark is under the right column
+	mark := strings.Map(func(r rune) rune {
 		if r == '\t' {
 			return r
 		}
@@ -86,7 +89,7 @@ func (p *exprProblem) show(text string) string {
 	return fmt.Sprintf("%s: %s\n    %s\n    %s^", where, p.msg, strings.TrimRight(line, "\r"), mark)
 }
 
-// exprConstants are names that an expression knows unless an operand has them.
+// exprConstants are the constants of an expression. An operand of the same name hides a constant.
 var exprConstants = map[string]struct {
 	value float64
 	kind  numberKind
@@ -95,7 +98,7 @@ var exprConstants = map[string]struct {
 	"true": {1, kindBool}, "false": {0, kindBool},
 }
 
-// parseExpr reads a text, or says what is wrong with it.
+// parseExpr parses a text. If the text is wrong, it returns the problem.
 func parseExpr(text string) (*exprText, *exprProblem) {
 	if len(text) > maxExprText {
 		return nil, &exprProblem{at: maxExprText, msg: fmt.Sprintf("the expression has %d bytes, at most %d are taken", len(text), maxExprText)}
@@ -139,7 +142,7 @@ func (r *exprReader) wrong(p token.Pos, hint, format string, a ...any) error {
 	return &exprProblem{at: r.offset(p), msg: fmt.Sprintf(format, a...), hint: hint}
 }
 
-// exprOperators are Go's operators and the functions that they stand for.
+// exprOperators maps Go's operators to the functions that they stand for.
 var exprOperators = map[token.Token]string{
 	token.ADD: "add", token.SUB: "sub", token.MUL: "mul", token.QUO: "div", token.REM: "remainder",
 	token.EQL: "eq", token.NEQ: "ne", token.LSS: "lt", token.LEQ: "le", token.GTR: "gt", token.GEQ: "ge",
@@ -248,7 +251,7 @@ func (r *exprReader) number(e *ast.BasicLit) (*exprNode, error) {
 	return n, nil
 }
 
-// call makes the part that applies a function of that name; written is how the text has it.
+// call makes the node that applies the function name. written is the name or operator in the text.
 func (r *exprReader) call(at int, written, name string, depth int, args ...ast.Expr) (*exprNode, error) {
 	fn := exprFuncOf(name)
 	if fn == nil {

@@ -8,31 +8,31 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// An exprPlan is an expression of operands of certain types, as one op.
+// An exprPlan is an expression as one op, for operands of certain types.
 type exprPlan struct {
 	op       *Elementwise
 	tensors  []string // names of the op's operands
-	numbers  []string // names of numbers
+	numbers  []string // names of the operands that are numbers
 	params   []exprParam
 	autocast AutocastClass
 }
 
-// An exprParam is a run-time scalar of the op: what the text computes of numbers alone.
+// An exprParam is a run-time scalar of the op. Its value is a part of the text without tensors.
 type exprParam struct {
-	of   func(v []float64) float64 // of the numbers
-	t    dtype.Type                // in which it is used
+	of   func(v []float64) float64 // computes the scalar from the numbers
+	t    dtype.Type                // the type in which the op uses it
 	node *exprNode
 }
 
-// An exprOperand is what a plan depends on of an operand.
+// An exprOperand holds the properties of an operand on which a plan depends.
 type exprOperand struct {
 	tensor bool
-	t      dtype.Type // of a tensor
-	zero   bool       // it has no dimensions
-	kind   numberKind // of a number
+	t      dtype.Type // type of a tensor
+	zero   bool       // the tensor has rank 0
+	kind   numberKind // kind of a number
 }
 
-// An exprValue is the value of a part: of a tensor's element, or a number.
+// An exprValue is the value of a node: an element of a tensor, or a number.
 type exprValue struct {
 	node *exprNode
 
@@ -40,31 +40,31 @@ type exprValue struct {
 	t    dtype.Type
 	zero bool
 
-	number func(v []float64) float64 // nil: a tensor
-	fixed  bool                      // the number stands in the text
+	number func(v []float64) float64 // computes the number; nil for a tensor
+	fixed  bool                      // the number depends on no operand
 	kind   numberKind
 }
 
-// An exprStep is an op on the way to the result, for the way back.
+// An exprStep is one op of the formula, kept to derive the gradients.
 type exprStep struct {
 	op   *Elementwise
 	args []*exprValue
-	in   []*expr.Expr // args, converted to where they meet
+	in   []*expr.Expr // args, converted to their common type
 	out  *exprValue
 }
 
 type exprBuilder struct {
 	text  *exprText
-	float dtype.Type // the scope's
+	float dtype.Type // the scope's floating point type
 	given map[string]exprOperand
 	plan  *exprPlan
-	leafs []*exprValue // of the tensors
+	leafs []*exprValue // one for each tensor
 	steps []exprStep
 
-	problem *exprProblem // the first
+	problem *exprProblem // the first problem
 }
 
-// wrong notes a problem and returns a value in the place of the one that there is not.
+// wrong notes a problem and returns a dummy value.
 func (b *exprBuilder) wrong(p *exprProblem) *exprValue {
 	if b.problem == nil {
 		b.problem = p
@@ -72,7 +72,7 @@ func (b *exprBuilder) wrong(p *exprProblem) *exprValue {
 	return &exprValue{fixed: true, number: func([]float64) float64 { return 0 }}
 }
 
-// planOf makes the op of a text for such operands.
+// planOf makes the op of a text for these operands.
 func planOf(text *exprText, given map[string]exprOperand, float dtype.Type) (*exprPlan, *exprProblem) {
 	b := &exprBuilder{text: text, float: float, given: given, plan: &exprPlan{}}
 	for _, name := range text.names {
@@ -137,10 +137,12 @@ func (b *exprBuilder) value(n *exprNode) *exprValue {
 	return &exprValue{node: n, kind: o.kind, number: func(v []float64) float64 { return v[i] }}
 }
 
-// apply is a function of values: a number of numbers, else a step.
+// apply returns the value of function n of args. It is a number if all args are numbers. Otherwise
+// it adds a step.
 func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 	isTensor := func(v *exprValue) bool { return v.number == nil }
-	// the gradient of equal ones is then that of min and max, as in torch
+	// clamp by tensors is max, then min: where x equals a limit, the gradient is that of max and
+	// min, as in torch
 	if n.fn.bounds && slices.ContainsFunc(args[1:], isTensor) {
 		at := &exprNode{at: n.at, name: n.name, fn: &exprFunc{op: maximumOp}}
 		low := b.apply(at, args[:2])
@@ -165,7 +167,7 @@ func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 		}
 	}
 	common := p.common()
-	// as in torch a number raises the type to its class, no further
+	// as in torch a number raises the type only to its own class
 	if common == dtype.Invalid || kind > typeClass(common) {
 		common = [...]dtype.Type{boolType, dtype.I64, b.float}[max(kind, typeClassOf(common))]
 	}
@@ -206,14 +208,14 @@ func (b *exprBuilder) apply(n *exprNode, args []*exprValue) *exprValue {
 	}
 	s.out.e = expr.Substitute(op.Expr, func(i int) *expr.Expr { return s.in[i] }, nil)
 	switch result {
-	case dtype.I8, dtype.I16, dtype.U8: // they wrap after every op
+	case dtype.I8, dtype.I16, dtype.U8: // small integers wrap after every op
 		s.out.e = s.out.e.Cvt(result)
 	}
 	b.steps = append(b.steps, s)
 	return s.out
 }
 
-// typeClassOf is typeClass, the lowest of no type.
+// typeClassOf is typeClass, and the lowest kind for Invalid.
 func typeClassOf(t dtype.Type) numberKind {
 	if t == dtype.Invalid {
 		return kindBool
@@ -221,7 +223,7 @@ func typeClassOf(t dtype.Type) numberKind {
 	return typeClass(t)
 }
 
-// numeric computes of numbers alone what the op does, on the host in float64: Python's arithmetic.
+// numeric applies op to numbers only. It computes on the host in float64, as Python does.
 func (b *exprBuilder) numeric(n *exprNode, op *Elementwise, args []*exprValue, kind numberKind) *exprValue {
 	if op.Ref == nil {
 		return b.wrong(&exprProblem{at: n.at, kind: ErrValue, msg: n.name + " of numbers alone is not known", hint: "compute it in Go"})
@@ -268,8 +270,9 @@ func fits(v float64, t dtype.Type) bool {
 	return t.IsFloat() || expr.Decode(t, expr.Encode(t, v)) == v
 }
 
-// gradients goes back from the result: for each operand an expression over the operands, the result
-// and its gradient, nil for none. Each op on the way contributes by its own declaration.
+// gradients returns the gradient of each operand, nil for an operand without one. A gradient is an
+// expression over the operands, the result and the result's gradient. gradients walks the steps
+// backwards, and uses the gradient that each op declares.
 func (b *exprBuilder) gradients(root *exprValue) []*expr.Expr {
 	to := map[*exprValue]*expr.Expr{root: expr.X(len(b.leafs))}
 	for _, s := range slices.Backward(b.steps) {
@@ -287,7 +290,7 @@ func (b *exprBuilder) gradients(root *exprValue) []*expr.Expr {
 			}
 			y := s.out.e
 			if s.out == root {
-				y = nil // the result itself is there
+				y = nil // Y stands for the result itself
 			}
 			d = expr.Substitute(d, func(k int) *expr.Expr {
 				if k == s.op.Arity {

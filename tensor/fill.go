@@ -14,8 +14,8 @@ var maskedFillOp = Declare(&Elementwise{Name: "masked_fill", Arity: 2, Expr: x1.
 	},
 	Grad: []*expr.Expr{x1.Select(expr.C(0), x2), nil}})
 
-// MaskedFill returns x with v where mask, a bool tensor, is true; a type of integers must hold v as
-// in [Tensor.Fill].
+// MaskedFill returns x, but v where the bool tensor mask is true. An integer type must be able to
+// hold v, as for [Tensor.Fill].
 func (x *Tensor) MaskedFill(mask *Tensor, v float64) *Tensor {
 	mask.use("masked_fill")
 	if mask.dtype != boolType {
@@ -25,7 +25,7 @@ func (x *Tensor) MaskedFill(mask *Tensor, v float64) *Tensor {
 	return maskedFillOp.Apply([]*Tensor{x, mask}, x.takes("masked_fill", v))
 }
 
-// MaskedFillInPlace sets x to v where mask, a bool tensor, is true; see [Tensor.MaskedFill].
+// MaskedFillInPlace sets x to v where the bool tensor mask is true; see [Tensor.MaskedFill].
 func (x *Tensor) MaskedFillInPlace(mask *Tensor, v float64) *Tensor {
 	v = x.takes("masked_fill", v)
 	mask.use("masked_fill")
@@ -35,7 +35,7 @@ func (x *Tensor) MaskedFillInPlace(mask *Tensor, v float64) *Tensor {
 	return x.inPlace(maskedFillOp, []*Tensor{x, mask}, v)
 }
 
-// filledWith checks what a tensor is filled with, and returns it in x's type.
+// filledWith checks the tensor that holds the fill value, and returns it in x's type.
 func (x *Tensor) filledWith(op string, in []*Tensor, v *Tensor) *Tensor {
 	youngest(op, in)
 	sameDevice(op, in)
@@ -45,9 +45,10 @@ func (x *Tensor) filledWith(op string, in []*Tensor, v *Tensor) *Tensor {
 	return v.Cast(x.dtype)
 }
 
-// MaskedFillBy is [Tensor.MaskedFill] with the value of v, a tensor of rank 0, whose gradient is
-// the sum of what is filled. v is cast to x's type. torch refuses a number that the type does not
-// hold; here that is not found, as the number would have to be read back.
+// MaskedFillBy is [Tensor.MaskedFill] with the value of v, a tensor of rank 0. The gradient of v is
+// the sum of the gradients of the filled elements. v is cast to x's type. torch refuses a number
+// that the type cannot hold. Here that is not checked, because the number would have to be copied
+// to the host.
 func (x *Tensor) MaskedFillBy(mask, v *Tensor) *Tensor {
 	const op = "masked_fill"
 	x.masked(op, mask, v)
@@ -61,8 +62,8 @@ func (x *Tensor) maskedFillBy(op string, mask, v *Tensor) *Tensor {
 	})
 }
 
-// MaskedFillByInPlace is [Tensor.MaskedFillBy] in x's own memory, torch's masked_fill_: mask
-// broadcasts to x's shape.
+// MaskedFillByInPlace is [Tensor.MaskedFillBy] in place, torch's masked_fill_. mask must broadcast
+// to x's shape.
 func (x *Tensor) MaskedFillByInPlace(mask, v *Tensor) *Tensor {
 	const op = "masked_fill"
 	if s := x.masked(op, mask, v); s != x.layout.Shape {
@@ -79,8 +80,8 @@ func (x *Tensor) maskedFillByInPlace(op string, mask, v *Tensor) *Tensor {
 	})
 }
 
-// named returns which entries of dimension dim an index names: bool, of a shape that broadcasts to
-// x's.
+// named returns a bool tensor that is true at the entries of dimension dim that index selects. Its
+// shape broadcasts to x's.
 func (x *Tensor) named(op string, dim int, index, v *Tensor) *Tensor {
 	in := []*Tensor{x, index, v}
 	s := youngest(op, in)
@@ -98,7 +99,7 @@ func (x *Tensor) named(op string, dim int, index, v *Tensor) *Tensor {
 }
 
 // IndexFillBy is [Tensor.IndexFill] with the value of v; see [Tensor.MaskedFillBy]. An entry that
-// is named twice counts once in v's gradient.
+// index selects twice counts once in v's gradient.
 func (x *Tensor) IndexFillBy(dim int, index, v *Tensor) *Tensor {
 	const op = "index_fill"
 	mask := x.named(op, dim, index, v)
@@ -106,7 +107,7 @@ func (x *Tensor) IndexFillBy(dim int, index, v *Tensor) *Tensor {
 	return x.maskedFillBy(op, mask, v)
 }
 
-// IndexFillByInPlace is [Tensor.IndexFillBy] in x's own memory, torch's index_fill_.
+// IndexFillByInPlace is [Tensor.IndexFillBy] in place, torch's index_fill_.
 func (x *Tensor) IndexFillByInPlace(dim int, index, v *Tensor) *Tensor {
 	const op = "index_fill"
 	mask := x.named(op, dim, index, v)

@@ -2,12 +2,13 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/device"
 
-// withoutWaits and withoutUses leave out what keeps streams apart: that an op waits for other
-// streams' writes and reads, and that memory is not reused before foreign streams are done. Only
-// tests can set them, to see that a test of streams notices.
+// withoutWaits and withoutUses switch off the ordering between different streams. With withoutWaits
+// an op does not wait for writes and reads of other streams. With withoutUses memory is reused
+// before other streams are done with it. Only tests set them, to show that a test of streams finds
+// the mistake.
 var withoutWaits, withoutUses bool
 
-// foreign notes that a stream other than the storage's own uses the memory. st.mu is held.
+// foreign notes that a stream other than the storage's own uses the memory. The caller holds st.mu.
 func (st *storage) foreign(s device.Stream) {
 	if !withoutUses {
 		st.buf.Use(s)

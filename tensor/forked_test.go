@@ -13,13 +13,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A forked is a program drawn at random. Its steps run on streams of its own, on tensors that live
-// longer, on results of each other and on memory that others have just given back. They order
-// nothing by hand but where marks are tested.
+// A forked is a random program. Its steps run on several streams. They use tensors that live longer
+// than a step, results of each other, and memory that was just freed. They order nothing
+// explicitly, except where events are tested.
 type forked struct {
 	seed    uint64
 	dev     *cuda.Device
-	streams []device.Stream // the first is that of the scope
+	streams []device.Stream // nil, the first, means the scope's stream
 	held    []*tensor.Tensor
 	w       *tensor.Tensor
 	marks   []*cuda.Event
@@ -59,10 +59,10 @@ func (p *forked) options() []tensor.Option {
 	return []tensor.Option{tensor.On(p.dev), tensor.WithGenerator(p.gen)}
 }
 
-// run is one run of the program, with the same choices each time.
+// run runs the program, with the same random choices each time.
 func (p *forked) run(s *tensor.Scope) {
 	r := rand.New(rand.NewPCG(p.seed, 1))
-	live := make([][]*tensor.Tensor, len(forkedSizes)) // results, by kind of size
+	live := make([][]*tensor.Tensor, len(forkedSizes)) // results, for each size
 	any := func(kind int) *tensor.Tensor {
 		if n := len(live[kind]); n > 0 && r.IntN(3) > 0 {
 			return live[kind][r.IntN(n)]
@@ -78,7 +78,7 @@ func (p *forked) run(s *tensor.Scope) {
 	drop := func(kind, i int) {
 		x := live[kind][i]
 		live[kind] = slices.Delete(live[kind], i, i+1)
-		on(s, func(c *tensor.Scope) { // what it was matters
+		on(s, func(c *tensor.Scope) { // its value must count in the result of the program
 			p.held[kind].In(c).MulScalarInPlace(0.75).AddInPlace(x.In(c).MulScalar(0.25))
 		}, tensor.NoGrad())
 		x.Free()
@@ -86,20 +86,22 @@ func (p *forked) run(s *tensor.Scope) {
 	for range 14 {
 		kind := r.IntN(len(forkedSizes))
 		switch r.IntN(8) {
-		case 0, 1, 2: // a result of two others, by temporaries, one of which another stream makes
+		// a result of two tensors, computed with temporaries, one of which is made on another
+		// stream
+		case 0, 1, 2:
 			on(s, func(c *tensor.Scope) {
 				x, y := any(kind), any(kind)
 				h := x.In(c).AddScalar(0.5).Mul(y)
 				var q *tensor.Tensor
 				on(c, func(d *tensor.Scope) { q = h.In(d).Square().MulScalar(0.5); d.Close(q) })
 				if r.IntN(2) == 0 {
-					h.Free() // while the other stream may read it
+					h.Free() // the other stream may still read it
 				}
 				z := q.Sub(x.In(c).Square()).Clamp(-2, 1)
 				live[kind] = append(live[kind], z)
 				c.Close(z)
 			}, tensor.NoGrad())
-		case 3: // in place
+		case 3: // change one in place
 			on(s, func(c *tensor.Scope) {
 				any(kind).In(c).MulScalarInPlace(0.5).SubInPlace(any(kind).In(c).AddScalar(-0.5).MulScalar(0.5))
 			}, tensor.NoGrad())
@@ -109,7 +111,7 @@ func (p *forked) run(s *tensor.Scope) {
 			if n := len(live[kind]); n > 0 {
 				drop(kind, r.IntN(n))
 			}
-		case 6: // training
+		case 6: // train
 			on(s, func(c *tensor.Scope) {
 				x := p.held[0].In(c)
 				var h *tensor.Tensor
@@ -117,7 +119,7 @@ func (p *forked) run(s *tensor.Scope) {
 				h.Mul(p.w).Mean().Backward()
 				on(c, func(d *tensor.Scope) { p.w.In(d).SubInPlace(p.w.Grad().In(d).MulScalar(0.5)); p.w.ZeroGrad() }, tensor.NoGrad())
 			})
-		case 7: // waits by hand, which change nothing
+		case 7: // wait by hand, which must not change the results
 			on(s, func(c *tensor.Scope) {
 				st := c.Stream().(cuda.Stream)
 				e := p.marks[r.IntN(2)]
@@ -128,7 +130,7 @@ func (p *forked) run(s *tensor.Scope) {
 		}
 	}
 	for kind := range live {
-		for len(live[kind]) > 0 && r.IntN(4) > 0 { // the others stay until the scope ends
+		for len(live[kind]) > 0 && r.IntN(4) > 0 { // the remaining ones live until the scope ends
 			drop(kind, len(live[kind])-1)
 		}
 	}
@@ -142,7 +144,7 @@ func (p *forked) numbers() (v []float64) {
 	return append(v, float64(offset))
 }
 
-// replayed captures a program and returns what replays, with an eager run between, come to.
+// replayed captures a program. It returns the values after replays with an eager run in between.
 func replayed(t *testing.T, program, schedule int) (v []float64, err error) {
 	p := newForked(t, program, schedule, false)
 	before := p.dev.Stats().Allocated
@@ -177,9 +179,9 @@ func (p *forked) eager() []float64 {
 	return p.numbers()
 }
 
-// TestForkedCaptures: programs on several streams are captured, and replayed in whatever order the
-// edges of the graph allow. They compute what they compute eagerly on one stream, bit for bit.
-// There are 40 of them, each in an order of its own, and 1000 with FLAMBEAU_SOAK.
+// TestForkedCaptures: programs on several streams are captured and replayed in any order that the
+// edges of the graph allow. The results equal those of an eager run on one stream, bit for bit.
+// There are 40 programs, each with an order of its own, and 1000 with FLAMBEAU_SOAK.
 func TestForkedCaptures(t *testing.T) {
 	n := 40
 	switch {
@@ -196,7 +198,8 @@ func TestForkedCaptures(t *testing.T) {
 	}
 }
 
-// TestForkedCapturesFindMissingOrder: the test above notices what is missing.
+// TestForkedCapturesFindMissingOrder: the test above notices if waits are missing or memory is
+// reused too early.
 func TestForkedCapturesFindMissingOrder(t *testing.T) {
 	for name, missing := range map[string][2]bool{"waits": {true, false}, "uses": {false, true}} {
 		found := 0

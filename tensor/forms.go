@@ -12,8 +12,7 @@ func (x *Tensor) SigmoidInPlace() *Tensor {
 	return x.inPlace(sigmoidOp, []*Tensor{x})
 }
 
-// ReluInPlace replaces x by x where it is not negative and 0 elsewhere, -0 for -0; see
-// [Tensor.Relu].
+// ReluInPlace replaces x by x where it is not negative and 0 elsewhere; see [Tensor.Relu].
 func (x *Tensor) ReluInPlace() *Tensor {
 	return x.inPlace(reluOp, []*Tensor{x})
 }
@@ -23,8 +22,8 @@ func (x *Tensor) SiluInPlace() *Tensor {
 	return x.inPlace(siluOp, []*Tensor{x})
 }
 
-// GeluInPlace replaces x by the Gaussian error linear unit x·Φ(x), by the error function; see
-// [Tensor.Gelu].
+// GeluInPlace replaces x by the Gaussian error linear unit x·Φ(x), computed with the error
+// function; see [Tensor.Gelu].
 func (x *Tensor) GeluInPlace() *Tensor {
 	return x.inPlace(geluOp, []*Tensor{x})
 }
@@ -66,7 +65,8 @@ func (x *Tensor) HardswishInPlace() *Tensor {
 	return x.inPlace(hardswishOp, []*Tensor{x})
 }
 
-// AddScalar returns x + v; see [Tensor.Add]. An integer tensor stays one if v is a whole number.
+// AddScalar returns x + v; see [Tensor.Add]. An integer tensor keeps its type if v is a whole
+// number.
 func (x *Tensor) AddScalar(v float64) *Tensor {
 	return addScalarOp.number(x, v)
 }
@@ -91,8 +91,8 @@ func (x *Tensor) SubInPlace(y *Tensor) *Tensor {
 	return x.inPlace(subOp, []*Tensor{x, y})
 }
 
-// MulScalar returns x·v, element by element; see [Tensor.Mul]. An integer tensor stays one if v is
-// a whole number.
+// MulScalar returns x·v, element by element; see [Tensor.Mul]. An integer tensor keeps its type if
+// v is a whole number.
 func (x *Tensor) MulScalar(v float64) *Tensor {
 	return mulScalarOp.number(x, v)
 }
@@ -157,8 +157,8 @@ func (x *Tensor) ReciprocalInPlace() *Tensor {
 	return x.inPlace(reciprocalOp, []*Tensor{x})
 }
 
-// BitwiseAndScalar returns x & v of integers or bools; see [Tensor.BitwiseAnd]. v lies within x's
-// type and ±2⁵³.
+// BitwiseAndScalar returns x & v of integers or bools; see [Tensor.BitwiseAnd]. v must be in the
+// range of x's type and within ±2⁵³.
 func (x *Tensor) BitwiseAndScalar(v int64) *Tensor {
 	return x.whole(andScalarOp, v)
 }
@@ -168,8 +168,8 @@ func (x *Tensor) BitwiseAndInPlace(y *Tensor) *Tensor {
 	return x.inPlace(andOp, []*Tensor{x, y})
 }
 
-// BitwiseOrScalar returns x | v of integers or bools; see [Tensor.BitwiseOr]. v lies within x's
-// type and ±2⁵³.
+// BitwiseOrScalar returns x | v of integers or bools; see [Tensor.BitwiseOr]. v must be in the
+// range of x's type and within ±2⁵³.
 func (x *Tensor) BitwiseOrScalar(v int64) *Tensor {
 	return x.whole(orScalarOp, v)
 }
@@ -179,8 +179,8 @@ func (x *Tensor) BitwiseOrInPlace(y *Tensor) *Tensor {
 	return x.inPlace(orOp, []*Tensor{x, y})
 }
 
-// BitwiseXorScalar returns x ^ v of integers or bools; see [Tensor.BitwiseXor]. v lies within x's
-// type and ±2⁵³.
+// BitwiseXorScalar returns x ^ v of integers or bools; see [Tensor.BitwiseXor]. v must be in the
+// range of x's type and within ±2⁵³.
 func (x *Tensor) BitwiseXorScalar(v int64) *Tensor {
 	return x.whole(xorScalarOp, v)
 }
@@ -190,8 +190,8 @@ func (x *Tensor) BitwiseXorInPlace(y *Tensor) *Tensor {
 	return x.inPlace(xorOp, []*Tensor{x, y})
 }
 
-// BitwiseLeftShiftScalar returns the integers x << v; see [Tensor.BitwiseLeftShift]. v lies within
-// x's type and ±2⁵³.
+// BitwiseLeftShiftScalar returns the integers x << v; see [Tensor.BitwiseLeftShift]. v must be in
+// the range of x's type and within ±2⁵³.
 func (x *Tensor) BitwiseLeftShiftScalar(v int64) *Tensor {
 	return x.whole(leftScalarOp, v)
 }
@@ -201,13 +201,13 @@ func (x *Tensor) RBitwiseLeftShiftScalar(v int64) *Tensor {
 	return x.reversedWhole("bitwise_left_shift", v, (*Tensor).BitwiseLeftShift)
 }
 
-// BitwiseRightShiftScalar returns the integers x >> v, with copies of the sign; see
-// [Tensor.BitwiseRightShift]. v lies within x's type and ±2⁵³.
+// BitwiseRightShiftScalar returns the integers x >> v, and copies the sign; see
+// [Tensor.BitwiseRightShift]. v must be in the range of x's type and within ±2⁵³.
 func (x *Tensor) BitwiseRightShiftScalar(v int64) *Tensor {
 	return x.whole(rightScalarOp, v)
 }
 
-// RBitwiseRightShiftScalar returns the integers v >> x, with copies of the sign; see
+// RBitwiseRightShiftScalar returns the integers v >> x, and copies the sign; see
 // [Tensor.BitwiseRightShift].
 func (x *Tensor) RBitwiseRightShiftScalar(v int64) *Tensor {
 	return x.reversedWhole("bitwise_right_shift", v, (*Tensor).BitwiseRightShift)
@@ -243,42 +243,42 @@ func (x *Tensor) GeScalar(v float64) *Tensor {
 	return geScalarOp.number(x, v)
 }
 
-// FloorDivideScalar returns ⌊x/v⌋; see [Tensor.FloorDivide]. Integers by the number 0 are refused.
+// FloorDivideScalar returns ⌊x/v⌋, as torch's floor_divide and Python's // do; see
+// [Tensor.FloorDivide]. Dividing integers by the number 0 is refused.
 func (x *Tensor) FloorDivideScalar(v float64) *Tensor {
 	return floorDivide.number(x, v)
 }
 
-// RFloorDivideScalar returns ⌊v/x⌋; see [Tensor.FloorDivide].
+// RFloorDivideScalar returns ⌊v/x⌋, as torch's floor_divide and Python's // do; see
+// [Tensor.FloorDivide].
 func (x *Tensor) RFloorDivideScalar(v float64) *Tensor {
 	return x.reversed("floor_divide", v, (*Tensor).FloorDivide)
 }
 
-// TruncDivideScalar returns x/v rounded towards zero; see [Tensor.TruncDivide]. Integers by the
-// number 0 are refused.
+// TruncDivideScalar returns x/v rounded towards zero, as torch's div with rounding_mode="trunc"
+// does; see [Tensor.TruncDivide]. Dividing integers by the number 0 is refused.
 func (x *Tensor) TruncDivideScalar(v float64) *Tensor {
 	return truncDivide.number(x, v)
 }
 
-// RemainderScalar returns x - v·⌊x/v⌋: it has the sign of v, as Python's %; see [Tensor.Remainder].
-// Integers by the number 0 are refused.
+// RemainderScalar returns x - v·⌊x/v⌋; see [Tensor.Remainder]. Dividing integers by the number 0 is
+// refused.
 func (x *Tensor) RemainderScalar(v float64) *Tensor {
 	return remainders.number(x, v)
 }
 
-// RRemainderScalar returns v - x·⌊v/x⌋: it has the sign of x, as Python's %; see
-// [Tensor.Remainder].
+// RRemainderScalar returns v - x·⌊v/x⌋; see [Tensor.Remainder].
 func (x *Tensor) RRemainderScalar(v float64) *Tensor {
 	return x.reversed("remainder", v, (*Tensor).Remainder)
 }
 
-// RemainderScalarInPlace replaces x by x - v·⌊x/v⌋: it has the sign of v, as Python's %; see
-// [Tensor.Remainder].
+// RemainderScalarInPlace replaces x by x - v·⌊x/v⌋; see [Tensor.Remainder].
 func (x *Tensor) RemainderScalarInPlace(v float64) *Tensor {
 	return remainders.numberInPlace(x, v)
 }
 
-// FmodScalar returns x - v·trunc(x/v): it has the sign of x, as C's fmod; see [Tensor.Fmod].
-// Integers by the number 0 are refused.
+// FmodScalar returns x - v·trunc(x/v); see [Tensor.Fmod]. Dividing integers by the number 0 is
+// refused.
 func (x *Tensor) FmodScalar(v float64) *Tensor {
 	return fmods.number(x, v)
 }
@@ -313,8 +313,7 @@ func (x *Tensor) RXLogYScalar(v float64) *Tensor {
 	return x.reversed("xlogy", v, (*Tensor).XLogY)
 }
 
-// LerpInPlace replaces x by x + w·(end-x) of floating point tensors: x for a weight of 0, end for
-// 1; see [Tensor.Lerp].
+// LerpInPlace replaces x by x + w·(end-x) of floating point tensors; see [Tensor.Lerp].
 func (x *Tensor) LerpInPlace(end, w *Tensor) *Tensor {
 	return x.inPlace(lerpOp, []*Tensor{x, end, w})
 }
@@ -344,7 +343,7 @@ func (x *Tensor) SignInPlace() *Tensor {
 	return x.inPlace(signOp, []*Tensor{x})
 }
 
-// CopySignScalar returns |x| with the sign of v, that of -0 too; see [Tensor.CopySign].
+// CopySignScalar returns |x| with the sign of v. -0 has a negative sign too; see [Tensor.CopySign].
 func (x *Tensor) CopySignScalar(v float64) *Tensor {
 	return copySignScalarOp.number(x, v)
 }
@@ -359,7 +358,7 @@ func (x *Tensor) CeilInPlace() *Tensor {
 	return x.inPlace(ceilOp, []*Tensor{x})
 }
 
-// RoundInPlace replaces x by the integer nearest to x, the even one of two; see [Tensor.Round].
+// RoundInPlace replaces x by the integer nearest to x; see [Tensor.Round].
 func (x *Tensor) RoundInPlace() *Tensor {
 	return x.inPlace(roundOp, []*Tensor{x})
 }

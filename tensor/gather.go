@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// gatherFunc picks elements along an axis by an index tensor of the result's shape.
+// gatherFunc selects elements along an axis by an index tensor that has the result's shape.
 type gatherFunc struct {
 	axis int
-	op   string // as the user called it
+	op   string // name of the op that the user called
 }
 
 func (f gatherFunc) Name() string { return f.op }
@@ -39,7 +39,7 @@ func (f gatherFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(scatterFunc{f.axis, to.shape, "scatter_add", false}, g, c.Saved(0)), nil}
 }
 
-// namedFunc is gatherFunc whose index is a view of the given one.
+// namedFunc is a gatherFunc for an index that is a view of given, the caller's index.
 type namedFunc struct {
 	gatherFunc
 	given *Tensor
@@ -47,7 +47,7 @@ type namedFunc struct {
 
 func (f namedFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.gather(c, in, f.given) }
 
-// takenFunc is gatherFunc for an index that names no element twice, as an order does.
+// takenFunc is gatherFunc for an index that selects no element twice, such as a sorting order.
 type takenFunc struct{ gatherFunc }
 
 func (f takenFunc) VJP(c *Context, g *Tensor) []*Tensor {
@@ -68,8 +68,8 @@ func checkIndex(op string, x, index *Tensor) {
 	sameDevice(op, []*Tensor{x, index})
 }
 
-// wrap adds the parameter to what lies below 0 by at most that much; what is outside is left as it
-// was given, for the error.
+// wrap adds the parameter n to indices -n … -1. Other indices stay as they are, so that an error
+// can show them.
 var wrap = &Elementwise{Name: "index", Arity: 1, Result: Integral, NoGrad: true, Expr: wrapExpr(expr.Param(0, dtype.I64))}
 
 func wrapExpr(n *expr.Expr) *expr.Expr {
@@ -77,25 +77,25 @@ func wrapExpr(n *expr.Expr) *expr.Expr {
 	return below.Select(x0.Add(n), x0)
 }
 
-// wrapped returns indices, int64, whose negative values count from the end of a dimension of size
-// n.
+// wrapped returns x as int64 indices. It counts negative indices from the end of a dimension of
+// size n.
 func (x *Tensor) wrapped(op string, n int) *Tensor {
 	y := wrap.Apply([]*Tensor{x.Cast(dtype.I64)}, float64(n))
 	y.op = op
 	return y
 }
 
-// Gather returns y[i…] = x[i… with index[i…] in dimension dim], as torch.gather: index has x's
+// Gather returns y[i…] = x[i… with index[i…] in dimension dim], as torch.gather does. index has x's
 // rank, and in the other dimensions at most x's sizes. Indices are int64 or int32 and not negative.
-// One outside the dimension is an error, on a GPU reported at the next wait.
+// An index out of range is an error, which a GPU reports at the next wait.
 func (x *Tensor) Gather(dim int, index *Tensor) *Tensor {
 	p := x.place("gather", dim, index, nil)
 	return Apply(gatherFunc{p.axis, "gather"}, x.lifted(), p.index).reshape(index.layout.Shape)
 }
 
 // TakeAlong is [Tensor.Gather] with x and index broadcast together in the other dimensions, as
-// torch.take_along_dim: what Argsort or Argmax with KeepDim returned picks the elements. Negative
-// indices count from the end.
+// torch.take_along_dim does. It selects elements by the result of Argsort, or of Argmax with
+// KeepDim. Negative indices count from the end.
 func (x *Tensor) TakeAlong(index *Tensor, dim int) *Tensor {
 	const op = "take_along_dim"
 	checkIndex(op, x, index)
@@ -112,8 +112,8 @@ func (x *Tensor) TakeAlong(index *Tensor, dim int) *Tensor {
 	return Apply(gatherFunc{a, op}, x.expand(s.With(a, n)), index.wrapped(op, n).expand(s.With(a, m)))
 }
 
-// Take returns the elements of x, seen as a vector, that index names, in the index's shape, as
-// torch.take. Negative indices count from the end.
+// Take returns the elements of x, seen as a vector, that index selects, as torch.take does. The
+// result has index's shape. Negative indices count from the end.
 func (x *Tensor) Take(index *Tensor) *Tensor {
 	const op = "take"
 	checkIndex(op, x, index)
@@ -121,7 +121,7 @@ func (x *Tensor) Take(index *Tensor) *Tensor {
 	return flat.indexSelect(op, 0, index.wrapped(op, x.Size()).reshape(shape.Of(index.Size()))).reshape(index.layout.Shape)
 }
 
-// IndexSelect returns the entries of dimension dim that index, a vector, names. Indices are int64
+// IndexSelect returns the entries of dimension dim that the vector index selects. Indices are int64
 // or int32 and not negative.
 func (x *Tensor) IndexSelect(dim int, index *Tensor) *Tensor {
 	const op = "index_select"
@@ -133,7 +133,7 @@ func (x *Tensor) IndexSelect(dim int, index *Tensor) *Tensor {
 	return x.indexSelectBy(op, dim, index.lifted(), index)
 }
 
-// indexSelect is IndexSelect by a vector, in the name of an op.
+// indexSelect is IndexSelect by a vector. op is the name in errors.
 func (x *Tensor) indexSelect(op string, dim int, index *Tensor) *Tensor {
 	return x.indexSelectBy(op, dim, index, index)
 }

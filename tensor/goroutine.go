@@ -7,18 +7,18 @@ import (
 	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
-// State travels with scopes. What is done on older tensors alone belongs to their scope, and passes
-// by the one that was meant. This file is the one place of the package that knows goroutines. What
-// must hear of such work is kept for the goroutine that does it, from a begin to an end. It may
-// refuse the work, tell of it, or give it the random numbers that it got the first time. It changes
-// nothing else of what is computed.
+// Modes belong to scopes. Work on older tensors alone belongs to their scope, so it does not see
+// the modes of the scope that the program meant. To notice such work, a value is kept for the
+// goroutine that does the work, from a begin to an end. The value may refuse the work, report it,
+// or provide the random numbers of the first run. It changes nothing else about the results. Only
+// this file of the package knows goroutines.
 var (
-	vigils   goroutines[*vigil] // over scopes that set NoGrad or Autocast
-	tapes    goroutines[*tape]  // of checkpointed segments that are being computed
-	captures goroutines[*Graph] // that record now
+	vigils   goroutines[*vigil] // watch for scopes that set NoGrad or Autocast
+	tapes    goroutines[*tape]  // tapes of checkpointed segments that are being computed
+	captures goroutines[*Graph] // graphs that are being recorded
 )
 
-// goroutines keeps values for goroutines. While there are none, who asks pays one atomic load.
+// goroutines keeps values for goroutines. While no value is kept, a look-up costs one atomic load.
 type goroutines[T any] struct {
 	n  atomic.Int64
 	by [64]bucket[T]
@@ -29,12 +29,13 @@ type bucket[T any] struct {
 	first *kept[T]
 }
 
-// kept is a value that is kept for a goroutine. It lies in the value itself.
+// kept links a value of to a goroutine. It is a field of that value.
 type kept[T any] struct {
-	of         T
-	in         *goroutines[T]
-	g          uintptr // tells goroutines that live at one time apart
-	number     uint64  // tells it from all others; 0: it outlives its end
+	of T
+	in *goroutines[T]
+	g  uintptr // address of the goroutine, unique among living goroutines
+	// number of the goroutine, unique for all time; 0 if the goroutine itself calls end
+	number     uint64
 	prev, next *kept[T]
 	gone       bool
 }
@@ -43,15 +44,15 @@ func (l *goroutines[T]) bucket(g uintptr) *bucket[T] {
 	return &l.by[int(uint64(g)*0x9E3779B97F4A7C15>>58)]
 }
 
-// none reports whether nothing is kept, for any goroutine.
+// none reports whether there is no value for any goroutine.
 func (l *goroutines[T]) none() bool { return l.n.Load() == 0 }
 
-// keep keeps of for the calling goroutine, until k.end. With loose that may come after the
-// goroutine is gone, and who finds it must ask k.here.
+// keep keeps a value for the calling goroutine until k.end. With loose, end may come after the
+// goroutine is gone. A look-up must then call k.here.
 func (l *goroutines[T]) keep(k *kept[T], of T, loose bool) {
 	*k = kept[T]{of: of, in: l, g: callsite.G()}
 	if loose {
-		k.number = callsite.Goroutine() // the address may be another goroutine's by then
+		k.number = callsite.Goroutine() // another goroutine may have the address by then
 	}
 	b := l.bucket(k.g)
 	b.Lock()
@@ -63,7 +64,7 @@ func (l *goroutines[T]) keep(k *kept[T], of T, loose bool) {
 	l.n.Add(1)
 }
 
-// end ends it, on whatever goroutine. A second call has no effect.
+// end stops keeping the value. Any goroutine may call it. A second call has no effect.
 func (k *kept[T]) end() {
 	b := k.in.bucket(k.g)
 	b.Lock()
@@ -83,12 +84,12 @@ func (k *kept[T]) end() {
 	k.in.n.Add(-1)
 }
 
-// here reports whether what is kept loosely is kept for the calling goroutine, at whose address it
-// was found. It takes a microsecond then.
+// here reports whether a value was kept for the calling goroutine, and not for an earlier one with
+// the same address. It takes a microsecond for values that were kept with loose.
 func (k *kept[T]) here() bool { return k.number == 0 || k.number == callsite.Goroutine() }
 
-// each calls f with what is kept for the calling goroutine, the youngest first, until f returns
-// false. f must neither keep nor end anything.
+// each calls f with each value kept for the calling goroutine, the youngest first, until f returns
+// false. f must not call keep or end.
 func (l *goroutines[T]) each(f func(of T) bool) {
 	if l.none() {
 		return

@@ -40,8 +40,8 @@ func values(t *testing.T, what string, x *tensor.Tensor, want ...float64) {
 	}
 }
 
-// A gradient may be a view into a tensor that holds those of other leaves too: Backward adds to it
-// where it lies, and what is done to the whole is done to each.
+// A gradient may be a view of a tensor that holds the gradients of other leaves too. Backward adds
+// to the view in place, and an op on the whole tensor changes each gradient.
 func TestGradientIsAView(t *testing.T) {
 	onEach(t, func(t *testing.T, dev device.Device) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -69,7 +69,8 @@ func TestGradientIsAView(t *testing.T) {
 			step(tensor.Into(b))
 			values(t, "the bucket, into one", bucket, 0, 0, 0, 6, 8, 10, 12)
 
-			// Of a run that records its gradients the sum is a new tensor, the view as it was.
+			// If a run records its gradients, the sum is a new tensor, and the view does not
+			// change.
 			bucket.Zero()
 			s.Do(func(c *tensor.Scope) {
 				a.In(c).Square().Sum().Backward(tensor.CreateGraph())
@@ -81,7 +82,7 @@ func TestGradientIsAView(t *testing.T) {
 			}
 			a.SetGrad(ga)
 
-			// Aside and back.
+			// Take the gradient away, and put it back.
 			got := a.TakeGrad()
 			if got != ga || a.Grad() != nil {
 				t.Error("TakeGrad has not taken the view")
@@ -93,7 +94,8 @@ func TestGradientIsAView(t *testing.T) {
 			step()
 			values(t, "the bucket again", bucket, 0, 2, 2, 12, 16, 20, 24)
 
-			// A view of the same memory may take the place of another; ZeroGrad leaves the rest.
+			// Another view of the same memory may replace the gradient. ZeroGrad does not change
+			// the other gradients.
 			a.SetGrad(bucket.Narrow(0, 1, 2))
 			values(t, "another view", a.Grad(), 2, 2)
 			a.ZeroGrad()
@@ -101,7 +103,7 @@ func TestGradientIsAView(t *testing.T) {
 			values(t, "the bucket without the first", bucket, 0, 2, 2, 18, 24, 30, 36)
 			values(t, "the first", a.Grad(), 2, 2)
 
-			// What does not fit is refused.
+			// SetGrad refuses a gradient that does not fit.
 			for what, g := range map[string]*tensor.Tensor{"shape": bucket.Narrow(0, 0, 3), "type": bucket.Double().Narrow(0, 0, 2)} {
 				if err := tensor.Try(func() { a.SetGrad(g) }); err == nil {
 					t.Errorf("a view of another %s is taken", what)
@@ -111,8 +113,8 @@ func TestGradientIsAView(t *testing.T) {
 	})
 }
 
-// Gradients in one memory share its version: who saved one of them for a gradient finds that
-// Backward has added to another.
+// Gradients in one memory share its version. If a graph has saved one of them, Backward detects
+// that it has added to another.
 func TestGradientViewsShareAVersion(t *testing.T) {
 	onEach(t, func(t *testing.T, dev device.Device) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -135,9 +137,9 @@ func TestGradientViewsShareAVersion(t *testing.T) {
 	})
 }
 
-// The memory of a bucket is free when its last handle is: its own, and the gradients, in any order.
+// The memory of a bucket is freed with its last handle: its own or a gradient's, in any order.
 func TestGradientViewsFreeTheBucket(t *testing.T) {
-	const n = 1 << 16 // of the pool on the CPU too
+	const n = 1 << 16 // large enough to be pooled on the CPU too
 	onEach(t, func(t *testing.T, dev device.Device) {
 		runtime.GC()
 		time.Sleep(time.Millisecond)
@@ -170,7 +172,7 @@ func TestGradientViewsFreeTheBucket(t *testing.T) {
 	})
 }
 
-// A bucket outlives the scope that it was made in as long as a gradient is in it.
+// A bucket outlives the scope in which it was made, as long as a gradient uses it.
 func TestGradientViewOutlivesItsScope(t *testing.T) {
 	onEach(t, func(t *testing.T, dev device.Device) {
 		x := tensor.Root().On(dev).Ones(2).RequiresGrad()
@@ -182,7 +184,7 @@ func TestGradientViewOutlivesItsScope(t *testing.T) {
 	})
 }
 
-// Runs on several goroutines add to their leaves' parts of one bucket.
+// Runs on several goroutines add to the parts of one bucket that belong to their leaves.
 func TestGradientViewsConcurrently(t *testing.T) {
 	onEach(t, func(t *testing.T, dev device.Device) {
 		tensor.Do(func(s *tensor.Scope) {

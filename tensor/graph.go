@@ -8,18 +8,19 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Function is a differentiable operation: how the library's heavy ops are written, and a user's
-// own. For mixed precision it may also be an [Autocaster], and a [DeviceCrosser] for operands on
-// several devices.
+// A Function is a differentiable operation. The library's heavy ops are Functions, and users may
+// write their own. A Function may also be an [Autocaster], for mixed precision, and a
+// [DeviceCrosser], for operands on several devices.
 type Function interface {
 	// Name is the operation's name in messages, such as "matmul".
 	Name() string
-	// Forward computes the result. It runs without recording a graph; intermediates die when it
-	// returns.
+	// Forward computes the result. It runs without recording a graph, and its intermediate tensors
+	// are freed when it returns.
 	Forward(c *Context, in []*Tensor) *Tensor
-	// VJP returns the gradient of each operand, given g, that of the result; nil for none. Written
-	// with tensor ops, it can itself be differentiated. A gradient of a shape to which the
-	// operand's broadcasts is summed, as in torch.
+	// VJP returns the gradient of each operand, or nil if it has none. g is the gradient of the
+	// result. If VJP uses tensor ops, it can itself be differentiated. A gradient may have a shape
+	// to which the operand's shape broadcasts. It is then summed to the operand's shape, as in
+	// torch.
 	VJP(c *Context, g *Tensor) []*Tensor
 }
 
@@ -27,29 +28,30 @@ type Function interface {
 type Context struct {
 	scope *Scope
 	needs []bool
-	keep  []*Tensor // in Forward: to be saved
-	more  []packed  // in Forward: what the node keeps beside them
-	n     *node     // in VJP
-	to    []*task   // in VJP: where its gradients go
-	run   *engine   // in VJP
-	took  int       // in VJP: 1 + the operand whose gradient includes what was pending
-	past  *task     // in VJP: of an activation before operand 0, whose gradient that includes
+	keep  []*Tensor // in Forward: tensors to save
+	more  []packed  // in Forward: other values that the node keeps
+	n     *node     // in VJP: the node
+	to    []*task   // in VJP: the tasks of the operands
+	run   *engine   // in VJP: the run
+	took  int       // in VJP: 1 + the operand whose returned gradient includes the pending one
+	past  *task     // in VJP: the activation before operand 0 whose gradient VJP has included
 }
 
-// Scope is where intermediates belong.
+// Scope returns the scope for intermediate tensors.
 func (c *Context) Scope() *Scope { return c.scope }
 
-// Needs reports whether operand i requires a gradient. The answer in VJP is that in Forward, so
-// that both agree on what was saved.
+// Needs reports whether operand i requires a gradient. It returns the same in VJP as in Forward, so
+// that both agree on which tensors were saved.
 func (c *Context) Needs(i int) bool { return c.needs[i] }
 
-// Wants reports, in VJP, whether the gradient of operand i is of use in this run. [Gradients] of a
-// few inputs uses few of those that operands need. What VJP returns for the others is dropped.
+// Wants reports, in VJP, whether this run uses the gradient of operand i. [Gradients] of a few
+// inputs uses only a few of the gradients that Needs reports. The others are dropped if VJP returns
+// them.
 func (c *Context) Wants(i int) bool { return c.needs[i] && (c.n == nil || c.to[i].wanted()) }
 
-// Save keeps tensors for VJP: operands, or results. Another tensor, computed on the way in Forward,
-// is a constant to a second derivative through VJP; what depends on operands is then to be computed
-// again there.
+// Save keeps tensors for VJP: operands or results. A saved intermediate tensor of Forward is a
+// constant when VJP is differentiated. So if it depends on operands, VJP must compute it again for
+// second derivatives.
 func (c *Context) Save(t ...*Tensor) {
 	for _, x := range t {
 		x.use("save")
@@ -57,9 +59,9 @@ func (c *Context) Save(t ...*Tensor) {
 	c.keep = append(c.keep, t...)
 }
 
-// Keep returns, in VJP, a handle of x that lasts until this run of Backward or [Gradients] ends,
-// for another VJP that it comes to. All that one run keeps belongs to one scope, and no other run's
-// does.
+// Keep returns, in VJP, a handle of x that lives until this run of Backward or [Gradients] ends, so
+// that another VJP of the run can use it. All handles that one run keeps belong to one scope.
+// Different runs have different scopes.
 func (c *Context) Keep(x *Tensor) *Tensor {
 	if c.n == nil {
 		fail("keep", ErrValue, []*Tensor{x}, "there is no run of Backward in Forward; Save keeps a value for VJP")
@@ -68,8 +70,8 @@ func (c *Context) Keep(x *Tensor) *Tensor {
 	return x.handleWithGraph(c.scope.parent)
 }
 
-// Saved returns what Forward saved as number i. It fails if the value was changed in place
-// meanwhile.
+// Saved returns the tensor number i that Forward saved. It panics if the tensor was changed in
+// place since.
 func (c *Context) Saved(i int) *Tensor {
 	switch {
 	case c.n == nil:
@@ -89,15 +91,15 @@ func (c *Context) Saved(i int) *Tensor {
 // NumSaved returns how many tensors Forward saved.
 func (c *Context) NumSaved() int { return len(c.n.saved) - c.n.kept() }
 
-// An edge says where the gradient of an operand goes: to the node that made it, or to a leaf.
-// Neither: nowhere.
+// An edge says which node or leaf receives the gradient of an operand: the node that made the
+// operand, or the leaf. The zero edge means none.
 type edge struct {
 	node *node
 	leaf *Tensor
 }
 
-// A saved value keeps storage alive without a handle, and knows its place in the graph for second
-// derivatives.
+// saved keeps the storage of a saved tensor alive without a handle. It also keeps the tensor's
+// place in the graph, for second derivatives.
 type saved struct {
 	st      *storage
 	layout  shape.Layout
@@ -105,9 +107,9 @@ type saved struct {
 	version uint32
 	from    edge
 	needs   bool
-	result  bool   // it is the node's own result
-	packed  packed // what is kept instead of st, which is nil then
-	given   bool   // it was given up before the node
+	result  bool   // the saved tensor is the node's own result
+	packed  packed // the value that a packer keeps instead of st, which is then nil
+	given   bool   // the VJP has released it, before the node drops
 }
 
 // A node records how a tensor was computed.
@@ -118,23 +120,23 @@ type node struct {
 	operands []operandInfo
 	needs    []bool
 	saved    []saved
-	saves    int // how many there were, also when they are dropped
+	saves    int // number of saved values, also after they were dropped
 	hooks    atomic.Pointer[hooks]
 	scope    *Scope
-	seq      uint64 // grows with time, so that descending order is a topological one
+	seq      uint64 // grows with time, so that descending order is a topological order
 	shape    shape.Dims
 	dtype    dtype.Type
 	dev      device.Device
-	// of the scope, or the default one of dev: work on other devices takes theirs
+	// The stream of the scope, or else dev's default stream. VJPs use it for work on dev.
 	stream   device.Stream
 	made     *site
 	dropped  atomic.Bool
-	packs    bool       // a packer has seen what it saved
-	autocast dtype.Type // of VJP; Invalid, which is off, but for AutocastWithin
-	tf32     bool       // of VJP too
+	packs    bool       // a packer has packed saved values of this node
+	autocast dtype.Type // type for VJP: Invalid, which is off, except for AutocastWithin
+	tf32     bool       // mode of the scope, for VJP too
 }
 
-// operandInfo is what a gradient must look like.
+// operandInfo holds the properties of an operand that its gradient must have too.
 type operandInfo struct {
 	shape shape.Dims
 	dtype dtype.Type
@@ -143,7 +145,7 @@ type operandInfo struct {
 
 var sequence atomic.Uint64
 
-// edgeOf returns where x's gradient goes.
+// edgeOf returns the edge that x's gradient follows.
 func edgeOf(x *Tensor) edge {
 	switch {
 	case !x.needsGrad:
@@ -154,9 +156,9 @@ func edgeOf(x *Tensor) edge {
 	return edge{leaf: x.base()}
 }
 
-// wantsGrad reports whether an op in scope s on in records a graph. A view whose memory an in-place
-// op with a gradient has changed through another handle takes its new place in the graph; it fails
-// for an operand that cannot, as its place is not that of its value any more.
+// wantsGrad reports whether an op in scope s with operands in records a graph. An operand may be a
+// view whose memory an in-place op with a gradient has changed through another handle. wantsGrad
+// moves such a view to its new place in the graph. It panics if that is impossible.
 func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 	if s.modes.noGrad {
 		return false
@@ -172,7 +174,7 @@ func wantsGrad(op string, s *Scope, in []*Tensor) bool {
 	return false
 }
 
-// record hangs y into the graph as f's result on in, saving keep.
+// record adds y to the graph as the result of f on in, and saves keep.
 func record(y *Tensor, f Function, in, keep []*Tensor) {
 	s := y.scope
 	n := &node{op: f.Name(), f: f, seq: sequence.Add(1), shape: y.layout.Shape, dtype: y.dtype, dev: y.st.dev,
@@ -202,7 +204,7 @@ func record(y *Tensor, f Function, in, keep []*Tensor) {
 	}
 }
 
-// drop gives up what n saved.
+// drop releases the values that n saved.
 func (n *node) drop() {
 	if n.dropped.Swap(true) {
 		return
@@ -227,7 +229,7 @@ func (v *saved) restore(c *Context) *Tensor {
 		if now := v.st.version.Load(); now != v.version {
 			panic(v.modified(c.n, now, v.version))
 		}
-		// its version has been checked
+		// the version was checked above
 		x = handleOf("saved by "+c.n.op, c.scope, v.st, v.layout, v.dtype)
 	}
 	x.needsGrad = v.needs
@@ -242,7 +244,7 @@ func (v *saved) restore(c *Context) *Tensor {
 	return x
 }
 
-// modified says that a saved value was changed in place.
+// modified returns the error that a saved value was changed in place.
 func (v *saved) modified(n *node, now, then uint32) *Error {
 	e := newError(n.op, ErrInPlace, nil, "a value needed for its gradient was modified by an in-place operation: it is at version "+
 		utoa(now)+", saved at version "+utoa(then))
@@ -273,8 +275,8 @@ func utoa(v uint32) string {
 	}
 }
 
-// Apply runs f on in. The result belongs to the youngest scope among the operands, which are on one
-// device unless f is a [DeviceCrosser].
+// Apply runs f on in. The result belongs to the youngest scope among the operands. All operands
+// must be on one device, unless f is a [DeviceCrosser].
 func Apply(f Function, in ...*Tensor) *Tensor {
 	if t := device.Tracing(); t != nil {
 		defer t.End(tracedOp(t, device.SpanOp, f.Name(), nil, in))
@@ -307,7 +309,8 @@ func apply(f Function, in []*Tensor) *Tensor {
 	grad := wantsGrad(op, s, in)
 	c := &Context{scope: s.child(), needs: make([]bool, len(in))}
 	defer c.scope.recycle()
-	c.scope.modes.noGrad, c.scope.modes.anomaly = true, 0 // its result is looked at, as that of op
+	// Apply checks the result of op, so ops inside need no check
+	c.scope.modes.noGrad, c.scope.modes.anomaly = true, 0
 	if class != AutocastThrough && class != AutocastWithin {
 		c.scope.modes.autocast = dtype.Invalid
 	}
@@ -321,7 +324,7 @@ func apply(f Function, in []*Tensor) *Tensor {
 	y := f.Forward(c, inner)
 	y.use(op)
 	keep := c.keep
-	// an operand itself: give the result a handle of its own
+	// the result is an operand or belongs to another scope: make a handle of its own
 	if y.scope != c.scope || contains(inner, y) {
 		y = y.handle(op, c.scope, y.layout)
 	}
@@ -331,7 +334,8 @@ func apply(f Function, in []*Tensor) *Tensor {
 		c.unkept()
 		return y
 	}
-	// What Forward saved of its operands is the operands themselves, with their place in the graph.
+	// Save the caller's operands instead of Forward's handles, because only they have a place in
+	// the graph.
 	for i, k := range keep {
 		for j, t := range inner {
 			if k == t {
@@ -358,15 +362,15 @@ func contains(list []*Tensor, x *Tensor) bool {
 	return false
 }
 
-// detachedIn makes a handle of x without its graph in scope s.
+// detachedIn makes a handle of x in scope s that has no place in the graph.
 func (x *Tensor) detachedIn(s *Scope) *Tensor {
 	y := x.handle(x.op, s, x.layout)
 	y.made = x.made
 	return y
 }
 
-// RequiresGrad makes x, a leaf of floating point type, collect a gradient, and returns it. A result
-// that requires one stays as it is.
+// RequiresGrad makes the leaf x collect a gradient, and returns it. x must be floating point. A
+// result that has a place in the graph stays as it is.
 func (x *Tensor) RequiresGrad() *Tensor {
 	x.use("requires_grad")
 	if !x.dtype.IsFloat() {
@@ -377,7 +381,8 @@ func (x *Tensor) RequiresGrad() *Tensor {
 		return x // a result has a gradient already
 	}
 	x.needsGrad = true
-	x.base().needsGrad, x.base().frozen = true, false // In's handle stands for the leaf
+	// x may be a handle from In, which represents the leaf
+	x.base().needsGrad, x.base().frozen = true, false
 	return x
 }
 
@@ -395,15 +400,15 @@ func (x *Tensor) SetRequiresGrad(on bool) *Tensor {
 	return x
 }
 
-// IsFrozen reports whether x is a leaf that was told to require no gradient, by
-// SetRequiresGrad(false) as nn.Freeze does it: a parameter that is not to be trained for now. A
-// leaf of which nothing was said is not frozen.
+// IsFrozen reports whether x is a leaf for which SetRequiresGrad(false) was called last, as
+// nn.Freeze does for parameters that are not trained for now. A leaf on which neither RequiresGrad
+// nor SetRequiresGrad was called is not frozen.
 func (x *Tensor) IsFrozen() bool {
 	x.synced()
 	return x.node == nil && x.base().frozen
 }
 
-// NeedsGrad reports whether gradients flow into x.
+// NeedsGrad reports whether x requires a gradient.
 func (x *Tensor) NeedsGrad() bool {
 	x.synced()
 	return x.needsGrad
@@ -415,8 +420,8 @@ func (x *Tensor) IsLeaf() bool {
 	return x.node == nil
 }
 
-// Grad returns the gradient that Backward has collected in x, a leaf or a result that retains its
-// own ([Tensor.RetainGrad]), or nil.
+// Grad returns the gradient that Backward has collected in x, or nil. x is a leaf, or a result that
+// retains its gradient ([Tensor.RetainGrad]).
 func (x *Tensor) Grad() *Tensor {
 	b := x.base()
 	b.gradMu.Lock()
@@ -424,7 +429,8 @@ func (x *Tensor) Grad() *Tensor {
 	return b.grad
 }
 
-// SetGrad replaces the gradient of x by g, which moves to x's scope; nil frees it.
+// SetGrad replaces the gradient of x by g, which moves to x's scope. The old gradient is freed. g
+// may be nil.
 func (x *Tensor) SetGrad(g *Tensor) {
 	x.use("set_grad")
 	b := x.base()
@@ -450,10 +456,10 @@ func (x *Tensor) SetGrad(g *Tensor) {
 	}
 }
 
-// ZeroGrad frees the gradient of x, as torch's zero_grad(set_to_none=True).
+// ZeroGrad frees the gradient of x, as torch's zero_grad(set_to_none=True) does.
 func (x *Tensor) ZeroGrad() { x.SetGrad(nil) }
 
-// Detach returns a view of x that is cut off the graph.
+// Detach returns a view of x that has no place in the graph.
 func (x *Tensor) Detach() *Tensor {
 	x.use("detach")
 	y := x.handle("detach", x.scope, x.layout)
@@ -461,8 +467,8 @@ func (x *Tensor) Detach() *Tensor {
 	return y
 }
 
-// TakeGrad takes the gradient away from x, a leaf, and returns it, or nil: what Backward then adds
-// up begins anew, and [Tensor.SetGrad] gives the old one back. Unlike [Tensor.ZeroGrad] it frees
+// TakeGrad removes the gradient from the leaf x and returns it, or nil. Backward then starts a new
+// gradient, and [Tensor.SetGrad] can put the old gradient back. Unlike [Tensor.ZeroGrad] it frees
 // nothing. In PyTorch: g = x.grad; x.grad = None.
 func (x *Tensor) TakeGrad() *Tensor {
 	x.use("take_grad")

@@ -5,14 +5,15 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A function may be computed by a graph of its own, in scopes, on devices and on goroutines that
-// are no affair of the graph around: a branch. The node of the function keeps the places of the
-// branch's results, and its VJP goes back through them as a part of the run that called it.
+// A branch is a graph of its own, by which a function computes its results. It may use scopes,
+// devices and goroutines that the surrounding graph does not know. The function's node keeps the
+// places of the results in the branch. Its VJP goes back through the branch, as a part of the run
+// that called the VJP.
 
-// SaveBranch keeps the places that results y have in the graph that they were computed by, on
-// whatever devices, for [Context.Branch]. That graph was recorded inside the scope of the operands
-// and closed into it. It lasts as the function's own graph does, and moves to another scope with
-// it. Values are not kept. Each of y requires a gradient.
+// SaveBranch keeps the places that the results y have in their own graph, on any devices, for
+// [Context.Branch]. That graph must have been recorded in a child of the operands' scope and closed
+// into it. That graph lives as long as the function's own graph, and moves to another scope with
+// it. Values are not kept. Each of y must require a gradient.
 func (c *Context) SaveBranch(y ...*Tensor) {
 	const op = "save_branch"
 	for _, x := range y {
@@ -31,14 +32,15 @@ func (c *Context) SaveBranch(y ...*Tensor) {
 	}
 }
 
-// AtEnd has f called once, when the graph needs what Forward has kept no more: Backward has
-// passed, or the scope has ended. Where no graph is recorded that is when Apply returns. f may
-// free tensors and must not compute. A graph of the root scope that nobody goes back through ends
-// unnoticed, with the next collection of garbage.
+// AtEnd makes f be called once, when the graph no longer needs what Forward has kept. That is after
+// Backward has passed, or when the scope ends. If no graph is recorded it is when Apply returns. f
+// may free tensors but must not compute. If nobody goes back through a graph of the root scope, a
+// later garbage collection drops the graph, without a call of f.
 func (c *Context) AtEnd(f func()) { c.more = append(c.more, &ending{f}) }
 
-// Branch returns, in VJP, result i of those that [Context.SaveBranch] was given, in its place in
-// the graph and with undefined elements: to start [Context.Gradients] from.
+// Branch returns, in VJP, the i-th of the results that were passed to [Context.SaveBranch]. It has
+// its place in the graph, but its elements are undefined. Pass it to [Context.Gradients] as a
+// start.
 func (c *Context) Branch(i int) *Tensor {
 	const op = "branch"
 	if c.n == nil {
@@ -61,11 +63,11 @@ func (c *Context) Branch(i int) *Tensor {
 	return nil
 }
 
-// Gradients is, in VJP, the gradient of branches y with respect to leaves or results of their
-// graph, given those of y; nil for an input that no y depends on. It is a part of the run that
-// called VJP: it keeps the graph if that does, and looks for what that looks for
-// ([DetectAnomaly]). It belongs to the youngest scope of y. Several goroutines may go back
-// through a branch each.
+// Gradients returns, in VJP, the gradients of branches y with respect to inputs, which are leaves
+// or results of their graph. g has the gradients of y. The gradient of an input that no y depends
+// on is nil. The call is part of the run that called VJP: it retains the graph if the run does, and
+// makes the checks of the run ([DetectAnomaly]). The gradients belong to the youngest scope of y.
+// Several goroutines may go back through one branch each.
 func (c *Context) Gradients(y, g, inputs []*Tensor) []*Tensor {
 	const op = "grad"
 	switch {
@@ -83,7 +85,8 @@ func (c *Context) Gradients(y, g, inputs []*Tensor) []*Tensor {
 	return differentiate(op, y[0], inputs, o)
 }
 
-// kept returns how many of the saved values Save knows nothing of. They are the last.
+// kept returns how many of the saved values come from SaveBranch and AtEnd. They are the last of
+// the saved values.
 func (n *node) kept() int {
 	k := 0
 	for k < len(n.saved) {
@@ -97,7 +100,7 @@ func (n *node) kept() int {
 	return k
 }
 
-// keepMore adds to what n saved.
+// keepMore appends more to the values that n saved.
 func (n *node) keepMore(more []packed) {
 	for _, p := range more {
 		n.saved = append(n.saved, saved{packed: p})
@@ -108,14 +111,15 @@ func (n *node) keepMore(more []packed) {
 	}
 }
 
-// unkept gives up what no node keeps.
+// unkept drops the values of SaveBranch and AtEnd if there is no node to keep them.
 func (c *Context) unkept() {
 	for _, p := range c.more {
 		p.drop()
 	}
 }
 
-// A branch is the place of a result in a graph of its own. One element stands for its memory.
+// A branch is the place of a result in a graph of its own. A storage of one element stands in for
+// the result's memory.
 type branch struct {
 	op     string
 	at     edge
@@ -130,7 +134,7 @@ func (b *branch) drop()                           { b.st.release() }
 func (b *branch) holds() *node                    { return b.at.node }
 func (b *branch) storage() *storage               { return b.st }
 
-// An ending is called when the graph needs a node's values no more.
+// An ending calls f when the graph no longer needs a node's values.
 type ending struct{ f func() }
 
 func (e *ending) unpack(*Context, *saved) *Tensor { panic("tensor: an ending is no saved value") }

@@ -5,21 +5,21 @@ import (
 	"sync"
 )
 
-// hooks are what a user has hung on a gradient: on that of a leaf, or on that of a node's result.
+// hooks are the functions registered for a gradient: of a leaf, or of a node's result.
 type hooks struct {
 	mu     sync.Mutex
 	grad   []*gradHook
 	post   []*postHook
-	retain []*Tensor // results that keep their gradient
+	retain []*Tensor // results that retain their gradient
 
-	watched []watchedAs // of a leaf: by whom, as which
+	watched []watchedAs // for a leaf: each watch, and the leaf's index in it
 }
 
 type gradHook struct{ f func(g *Tensor) *Tensor }
 
 type postHook struct{ f func(x *Tensor) }
 
-// hooksOf returns the hooks of x's gradient, made when there are none yet.
+// hooksOf returns the hooks of x's gradient. It creates them at the first call.
 func (x *Tensor) hooksOf() *hooks {
 	at := &x.base().hooks
 	if x.node != nil {
@@ -31,27 +31,30 @@ func (x *Tensor) hooksOf() *hooks {
 	return at.Load()
 }
 
-// remover returns a function that takes h out of a list of hooks.
+// remover returns a function that removes h from a list of hooks.
 func remover[T comparable](k *hooks, list *[]T, h T) func() {
 	return func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if i := slices.Index(*list, h); i >= 0 {
-			*list = slices.Delete(slices.Clone(*list), i, i+1) // a run may be reading the old one
+			// copy the list, because a run may be reading the old list
+			*list = slices.Delete(slices.Clone(*list), i, i+1)
 		}
 	}
 }
 
-// RegisterHook has f called with the gradient of x, a leaf or a result that requires one, whenever
-// it is computed. That is once a run, with all contributions added up, before the gradient goes on
-// or into the leaf. What f returns replaces the gradient, in its shape, type and device; nil leaves
-// it. Hooks of one tensor run in the order of their registration, each on what the one before
-// returned. remove takes the hook away.
+// RegisterHook registers f to be called with the gradient of x whenever it is computed. x is a leaf
+// that requires a gradient, or a result. f is called once per run, after all contributions are
+// added, before the gradient is passed on or added to the leaf. The tensor that f returns replaces
+// the gradient. It must have the same shape, type and device. nil leaves the gradient as it is.
+// Hooks of one tensor run in the order of registration, and each receives the gradient that the
+// previous hook returned. remove removes the hook.
 //
-// g belongs to a scope that ends with f; s.From(g) keeps it in scope s. It may share memory with
-// other gradients and must not be changed in place. A hook on a result stays with the value that it
-// was registered for when the tensor is changed in place. [Gradients] returns what the hooks of its
-// inputs returned; torch's grad does so unless it goes on behind an input that is a result.
+// g belongs to a scope that ends when f returns; s.From(g) moves it to scope s. It may share memory
+// with other gradients and must not be changed in place. If the tensor is changed in place, a hook
+// on a result stays with the old value. [Gradients] returns the gradients that the hooks of its
+// inputs returned. torch's grad does so too, except for an input that is a result and lies on the
+// way to another input.
 func (x *Tensor) RegisterHook(f func(g *Tensor) *Tensor) (remove func()) {
 	const op = "register_hook"
 	x.use(op)
@@ -69,11 +72,11 @@ func (x *Tensor) RegisterHook(f func(g *Tensor) *Tensor) (remove func()) {
 	return remover(k, &k.grad, h)
 }
 
-// RegisterPostAccumulateGradHook has f called with the leaf x whenever Backward has added to its
-// gradient. That is once a run, as soon as the gradient is complete, while Backward goes on with
-// the rest. f may read, change and free x.Grad(), and change x in a scope without gradients, as an
-// optimizer does. It may be called from several goroutines if these call Backward. [Gradients] adds
-// to no leaf and does not call it.
+// RegisterPostAccumulateGradHook registers f to be called with the leaf x whenever Backward has
+// added to its gradient. Backward calls f once per run, as soon as the gradient is complete, before
+// it continues. f may read, change and free x.Grad(). It may change x in a scope without gradients,
+// as an optimizer does. If several goroutines call Backward, each of them may call f. [Gradients]
+// adds to no leaf and does not call f.
 func (x *Tensor) RegisterPostAccumulateGradHook(f func(x *Tensor)) (remove func()) {
 	const op = "register_post_accumulate_grad_hook"
 	x.use(op)
@@ -93,8 +96,8 @@ func (x *Tensor) RegisterPostAccumulateGradHook(f func(x *Tensor)) (remove func(
 	return remover(k, &k.post, h)
 }
 
-// RetainGrad makes the result x keep its gradient. Backward or [Gradients] then adds to x.Grad()
-// what x's hooks returned. A leaf keeps its gradient anyway.
+// RetainGrad makes the result x keep its gradient. Backward and [Gradients] then add the gradient,
+// after x's hooks have run, to x.Grad(). A leaf keeps its gradient anyway.
 func (x *Tensor) RetainGrad() {
 	const op = "retain_grad"
 	x.use(op)
@@ -115,7 +118,8 @@ func (k *hooks) addRetainer(x *Tensor) {
 	}
 }
 
-// hang gives x the place n in the graph. A gradient that x retains is that of its new value.
+// hang makes n the node of x. If x retains its gradient, it now retains the gradient of the new
+// value.
 func (x *Tensor) hang(n *node) {
 	if x.node != nil && n != nil {
 		if k := x.node.hooks.Load(); k != nil {
@@ -144,7 +148,8 @@ func (k *hooks) list() (grad []*gradHook, post []*postHook, retain []*Tensor) {
 	return k.grad, k.post, k.retain
 }
 
-// hooked runs hooks on the gradient g of a result of op, or of a leaf, and returns what goes on.
+// hooked runs hooks on g, the gradient of op's result or of a leaf. It returns the gradient to pass
+// on.
 func (e *engine) hooked(k *hooks, g *Tensor, op string) *Tensor {
 	grad, _, retain := k.list()
 	for _, h := range grad {
@@ -175,13 +180,13 @@ func (e *engine) hook(h *gradHook, g *Tensor, op string) *Tensor {
 		fail("hook", ErrDevice, in, "the hook on the gradient of %s returned a tensor on %s for one on %s", op, r.st.dev.Name(), g.st.dev.Name())
 	}
 	if r.scope != s && r.scope != e.scope {
-		r = r.handleWithGraph(s) // its owner keeps it
+		r = r.handleWithGraph(s) // r belongs to another owner, who keeps its handle
 	}
 	g.Free()
 	return e.bring(r)
 }
 
-// accumulated runs the hooks of a leaf whose gradient is complete.
+// accumulated runs the post-accumulate hooks of a leaf whose gradient is complete.
 func (e *engine) accumulated(leaf *Tensor) {
 	_, post, _ := leaf.hooks.Load().list()
 	for _, h := range post {

@@ -7,20 +7,21 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// In-place ops in a graph, as torch rebases history. An in-place op gives the tensor that it
-// changes a new place in the graph. If that is a view, the tensor that it is a view of has changed
-// too. Its new value is the old one with the view's elements replaced (spliceFunc), and the view is
-// a view of that. All other views of that tensor have changed as well; they take their new place
-// when they are used next (synced), which their count of recorded writes tells.
+// In-place ops in a graph work as in torch, which calls it rebasing history. An in-place op gives
+// the tensor that it changes a new place in the graph. If that tensor is a view, its base has
+// changed too. The base's new value is its old value with the view's elements replaced
+// (spliceFunc), and the view becomes a view of the new value. All other views of the base have
+// changed as well. They get their new place when they are used next (synced). They notice by
+// counting the recorded writes.
 
-// synced brings x's place in the graph up to date and reports whether that was possible.
+// synced updates x's place in the graph and reports whether that was possible.
 func (x *Tensor) synced() bool {
 	n, b := x.st.recorded.Load(), x.viewed
 	switch r := x.recorded.Load(); {
 	case r == n:
 		return true
 	case r == detached && (b == nil || b.st != x.st || b.recorded.Load() == detached):
-		// else what it is a view of has a graph by now
+		// in other cases the base has become part of a graph since x was detached
 		return true
 	}
 	if b == nil || b.st != x.st || x.freed.Load() || x.scope.modes.noGrad || !b.scope.encloses(x.scope) {
@@ -38,7 +39,7 @@ func (x *Tensor) synced() bool {
 	return true
 }
 
-// regrow makes x a view of b as b is now, after n recorded writes.
+// regrow records x as a view of b's current value. n is the number of recorded writes.
 func (x *Tensor) regrow(b *Tensor, n uint32) {
 	if b.needsGrad {
 		y := &Tensor{st: x.st, layout: x.layout, dtype: x.dtype, scope: x.scope, made: x.made}
@@ -50,8 +51,8 @@ func (x *Tensor) regrow(b *Tensor, n uint32) {
 	x.recorded.Store(n)
 }
 
-// rebasable checks that x, a view of b, may be changed in place in scope s by an op that records a
-// graph.
+// rebasable panics unless x, a view of b, may be changed in place by an op in scope s that records
+// a graph.
 func (x *Tensor) rebasable(op string, s *Scope, b *Tensor, all []*Tensor) {
 	switch {
 	case b.scope != s:
@@ -65,8 +66,8 @@ func (x *Tensor) rebasable(op string, s *Scope, b *Tensor, all []*Tensor) {
 	}
 }
 
-// root returns the tensor that x is a view of. It is nil if there is none, or none that anyone
-// could still use.
+// root returns the tensor that x is a view of. It returns nil if x is no view, or if the program
+// can no longer use that tensor.
 func (x *Tensor) root() *Tensor {
 	b := x.viewed
 	if b == nil || b.st != x.st || b.freed.Load() && b.scope != x.scope {
@@ -75,19 +76,19 @@ func (x *Tensor) root() *Tensor {
 	return b
 }
 
-// replace stores y in x, in place. It gives y's place in the graph to x and frees y. The caller has
+// replace stores y in x, in place. It moves y's place in the graph to x and frees y. The caller has
 // checked that x may be written.
 func (x *Tensor) replace(op string, s *Scope, y *Tensor) {
 	x.store(op, s, y)
 	if y.node != nil {
 		x.rehang(op, y.node)
-	} else { // an op without a gradient
+	} else { // the op has no gradient
 		x.overwritten(op, s, x)
 	}
 	y.Free()
 }
 
-// rehang gives x, which has been changed in place, the place n in the graph.
+// rehang makes n the node of x, which has been changed in place, and updates x's base.
 func (x *Tensor) rehang(op string, n *node) {
 	b := x.root()
 	if b == nil {
@@ -107,8 +108,8 @@ func (x *Tensor) rehang(op string, n *node) {
 	x.regrow(b, writes)
 }
 
-// spliceFunc replaces the elements of a tensor that lie in a view of it. There is no Forward: an
-// in-place op has done that.
+// spliceFunc replaces the elements of a base that lie in one of its views. It has no Forward,
+// because an in-place op has written the elements.
 type spliceFunc struct {
 	op         string
 	base, view shape.Layout
@@ -116,13 +117,13 @@ type spliceFunc struct {
 
 func (f *spliceFunc) Name() string { return f.op }
 
-// Forward is never called: splices are recorded by Tensor.rehang.
+// Forward is never called: Tensor.rehang records splices.
 func (f *spliceFunc) Forward(*Context, []*Tensor) *Tensor {
 	panic("tensor: " + f.op + " is done in place")
 }
 
-// VJP lays g out as the base lies in its storage. There the view's elements are the gradient of
-// what was put in, and the others that of what was there before.
+// VJP copies g into a flat tensor with the base's layout. There the view's elements are the
+// gradient of the view's new value. The other elements are the gradient of the base's old value.
 func (f *spliceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	lo, n := storageOf(f.base, f.view)
 	flat := g.spread(f.op, f.base, lo, n)
@@ -130,7 +131,8 @@ func (f *spliceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	if c.Wants(0) {
 		mask := c.Scope().On(g.st.dev).Typed(dtype.Bool).Zeros(n)
 		mask.handle(f.op, c.Scope(), shifted(f.view, -lo)).fill(1)
-		// -0 there, to which the gradient through the view is added: it keeps the sign of a zero.
+		// -0 instead of 0, because the gradient through the view is added to it: -0 + x keeps the
+		// sign of a zero x.
 		before = flat.MaskedFill(mask, math.Copysign(0, -1)).strided(shifted(f.base, -lo))
 	}
 	if c.Wants(1) {
@@ -139,8 +141,8 @@ func (f *spliceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{before, put}
 }
 
-// storageOf returns the first element and the number of elements of the storage that two layouts
-// span.
+// storageOf returns the first element, and the number of elements, of the range of storage that two
+// layouts cover.
 func storageOf(a, b shape.Layout) (lo, n int) {
 	lo, hi, ok := a.Span()
 	if l, h, other := b.Span(); other {
@@ -163,8 +165,8 @@ func shifted(l shape.Layout, by int) shape.Layout {
 	return l
 }
 
-// spread returns a flat tensor of n elements that holds x as l, shifted by -lo, lies in it, and 0
-// elsewhere; elements that share a place are added.
+// spread returns a flat tensor of n elements that has the elements of x at the positions of layout
+// l, shifted by -lo, and 0 elsewhere. Elements at the same position are added.
 func (x *Tensor) spread(op string, l shape.Layout, lo, n int) *Tensor {
 	switch l = shifted(l, -lo); {
 	case l.Size() == n && l.Contiguous():
@@ -176,11 +178,12 @@ func (x *Tensor) spread(op string, l shape.Layout, lo, n int) *Tensor {
 	return Apply(&putFunc{op + ".grad", n, l}, x)
 }
 
-// strided returns the view of x, which is contiguous, with layout l counted from x's first element
-// on.
+// strided returns a view of the contiguous x with layout l. Its offset counts from x's first
+// element.
 func (x *Tensor) strided(l shape.Layout) *Tensor { return x.asStrided(shifted(l, x.layout.Offset)) }
 
-// putFunc puts its operand into n zeros, with layout l, in which no two elements share a place.
+// putFunc writes its operand into n zeros at the positions of layout l. No two elements share a
+// position.
 type putFunc struct {
 	op string
 	n  int
@@ -200,12 +203,13 @@ func (f *putFunc) VJP(_ *Context, g *Tensor) []*Tensor {
 	return []*Tensor{g.Contiguous().strided(f.l)}
 }
 
-// asStrided is the view of x's storage with layout l.
+// asStrided returns the view of x's storage with layout l.
 func (x *Tensor) asStrided(l shape.Layout) *Tensor {
 	return x.view("as_strided", l, stridedVJP(x.layout, l))
 }
 
-// stridedVJP carries the gradient of a view with layout l back to the tensor with layout from.
+// stridedVJP returns the VJP of a view. It computes the gradient of a tensor with layout from out
+// of the gradient of its view with layout l.
 func stridedVJP(from, l shape.Layout) func(c *Context, g *Tensor) *Tensor {
 	return func(c *Context, g *Tensor) *Tensor {
 		lo, n := storageOf(from, l)

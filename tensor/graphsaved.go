@@ -6,34 +6,31 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// What an op saves for its gradient is a count on the storage of a tensor, unless the scope that
-// the op belongs to has a packer among its modes. The packer decides what is kept instead, and
-// brings the value back when a VJP asks for it. User hooks, recomputation and offloading are
-// packers.
+// Normally an op saves a tensor for its gradient by counting a use of the storage. If the op's
+// scope has a packer among its modes, the packer decides what is kept instead. The packer restores
+// the value when a VJP asks for it. User hooks, recomputation and offloading are packers.
 
-// A packer decides what becomes of the values that ops of a scope save. It may be called by several
-// goroutines.
+// A packer replaces the values that ops of a scope save. Several goroutines may call it.
 type packer interface {
-	// pack returns what is kept instead of x, which node n saves; nil: x itself is.
+	// pack returns the value to keep instead of x, which node n saves. nil means x itself.
 	pack(n *node, v *saved, x *Tensor) packed
 }
 
-// A packed value stands for a saved tensor.
+// A packed value stands in for a saved tensor.
 type packed interface {
-	// unpack returns the value as a handle in scope c.scope that has no place in the graph.
+	// unpack returns the value as a handle in c's scope that has no place in the graph.
 	unpack(c *Context, v *saved) *Tensor
-	// passed is called when run e has been through the node that saved the value.
+	// passed is called when run e has gone through the node that saved the value.
 	passed(e *engine)
-	// drop gives up what is kept. It is called once.
+	// drop releases the value. It is called once.
 	drop()
-	// holds returns a node that keeps what this value is made of, nil for none: it belongs to the
-	// same scope.
+	// holds returns a node of the same scope that this value needs to restore itself, or nil.
 	holds() *node
-	// storage returns memory that the value holds, nil for none.
+	// storage returns memory that the value keeps alive, or nil.
 	storage() *storage
 }
 
-// save returns what node n keeps of t in a scope with these modes.
+// save returns the value that node n keeps for t, in a scope with these modes.
 func (m *modes) save(n *node, t *Tensor, result bool) saved {
 	v := saved{layout: t.layout, dtype: t.dtype, version: t.st.version.Load(), from: edgeOf(t), needs: t.needsGrad, result: result}
 	if m.saver != nil {
@@ -47,7 +44,7 @@ func (m *modes) save(n *node, t *Tensor, result bool) saved {
 	return v
 }
 
-// release gives up what is saved.
+// release releases the saved value.
 func (v *saved) release() {
 	if v.packed != nil {
 		v.packed.drop()
@@ -56,7 +53,7 @@ func (v *saved) release() {
 	v.st.release()
 }
 
-// noted puts the memory that n saved under the scope's net.
+// noted puts the memory that n saved under the net of scope s.
 func (n *node) noted(s *Scope) {
 	for i := range n.saved {
 		st := n.saved[i].st
@@ -69,7 +66,7 @@ func (n *node) noted(s *Scope) {
 	}
 }
 
-// unpacked returns the value of v, in c's scope and without a place in the graph.
+// unpacked returns the value of v in c's scope. It has no place in the graph.
 func (v *saved) unpacked(c *Context) *Tensor {
 	x := v.packed.unpack(c, v)
 	x.op = "saved by " + c.n.op
@@ -77,7 +74,7 @@ func (v *saved) unpacked(c *Context) *Tensor {
 	return x
 }
 
-// passed tells what n saved that run e is through with it.
+// passed tells the packed values of n that run e has gone through n.
 func (n *node) passed(e *engine) {
 	for i := range n.saved {
 		if p := n.saved[i].packed; p != nil && !n.saved[i].given {
@@ -86,18 +83,19 @@ func (n *node) passed(e *engine) {
 	}
 }
 
-// SavedTensorsHooks gives a scope hooks on what its ops save for gradients:
-// torch.autograd.graph.saved_tensors_hooks. pack is called with each tensor that an op saves, as
-// soon as the op has run, and what it returns is kept instead. unpack is called with that whenever
-// a VJP asks for the value, and returns a tensor of the same shape, type and device. Both run in a
-// scope of their own without gradients, x.Scope() and s, which ends with them: what they make there
-// lives as long as it is needed, and no longer. They may not change x or v in place. The hooks of
-// an inner scope replace those of an outer one.
+// SavedTensorsHooks gives a scope hooks for the values that its ops save for gradients, as
+// torch.autograd.graph.saved_tensors_hooks does. pack is called with each tensor that an op saves,
+// as soon as the op has run. The value that pack returns is kept instead. unpack is called with
+// that value whenever a VJP asks for the tensor. It returns a tensor of the same shape, type and
+// device. Each call runs in a scope of its own without gradients: x.Scope() for pack, s for unpack.
+// Tensors that they make there live as long as they are needed, and no longer. They must not change
+// x or v in place. The hooks of an inner scope replace those of an outer one.
 //
-// x is a parameter, or another leaf, if x.IsLeaf() && x.NeedsGrad(). pack may return any value. A
-// tensor comes to unpack as another handle, anything else as it is. If the value has a method
-// Free(), that is called when the graph needs the value no more. A panic of pack goes to who called
-// the op, one of unpack to who called Backward.
+// x is a parameter, or another leaf, if x.IsLeaf() && x.NeedsGrad(). pack may return any value. If
+// it returns a tensor, unpack receives another handle of it. Other values are passed on as they
+// are. If such a value has a method Free(), the library calls Free when the graph no longer needs
+// the value. A panic in pack reaches the caller of the op, and a panic in unpack the caller of
+// Backward.
 func SavedTensorsHooks(pack func(x *Tensor) any, unpack func(s *Scope, v any) *Tensor) Option {
 	return func(m *modes) {
 		if pack == nil || unpack == nil {
@@ -107,21 +105,21 @@ func SavedTensorsHooks(pack func(x *Tensor) any, unpack func(s *Scope, v any) *T
 	}
 }
 
-// userHooks are the packer of [SavedTensorsHooks].
+// userHooks is the packer of [SavedTensorsHooks].
 type userHooks struct {
 	packHook   func(x *Tensor) any
 	unpackHook func(s *Scope, v any) *Tensor
 }
 
-// userValue is what a user's hook made of a saved tensor.
+// userValue is the value that a user's pack returned for a saved tensor.
 type userValue struct {
 	hooks   *userHooks
-	value   any      // if it is not a tensor
-	st      *storage // if it is
+	value   any      // set if pack returned no tensor
+	st      *storage // set if pack returned a tensor
 	layout  shape.Layout
 	dtype   dtype.Type
 	version uint32
-	dev     device.Device // of what was saved
+	dev     device.Device // the device of the saved tensor
 }
 
 func (h *userHooks) pack(n *node, _ *saved, x *Tensor) packed {
@@ -180,7 +178,7 @@ func (u *userValue) drop() {
 func (u *userValue) holds() *node      { return nil }
 func (u *userValue) storage() *storage { return u.st }
 
-// handleOf makes a handle in scope s, without a place in the graph.
+// handleOf makes a handle in scope s that has no place in the graph.
 func handleOf(op string, s *Scope, st *storage, l shape.Layout, t dtype.Type) *Tensor {
 	x := &Tensor{st: st, layout: l, dtype: t, op: op}
 	x.self = x

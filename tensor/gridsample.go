@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// GridSampleOptions are what [Tensor.GridSample] may be told; the zero value is torch's default.
+// GridSampleOptions are the options of [Tensor.GridSample]. The zero value has torch's defaults.
 type GridSampleOptions = device.GridSampling
 
 // The modes and paddings of [Tensor.GridSample].
@@ -19,15 +19,15 @@ const (
 	GridReflection = device.GridReflection
 )
 
-// GridSample reads images x, [n, c, h, w], at the places of grid, [n, oh, ow, 2]: the result is
-// [n, c, oh, ow], as torch's F.grid_sample of two dimensions. The last dimension of grid is (x, y),
-// where -1 is the left and upper border and 1 the right and lower; [GridSampleOptions] says how
-// coordinates become places, and what lies outside. Both operands are of one floating point type,
-// computed in float32 where that has 16 bits.
+// GridSample reads images x, [n, c, h, w], at the positions of grid, [n, oh, ow, 2]. The result is
+// [n, c, oh, ow], as for torch's F.grid_sample in two dimensions. The last dimension of grid holds
+// (x, y): -1 is the left or upper border, 1 the right or lower border. [GridSampleOptions] says how
+// coordinates become positions, and what is read outside of the image. Both operands have one
+// floating point type. 16-bit types are computed in float32.
 //
-// A coordinate that is not finite lies outside, see [GridSampleOptions]; torch on the CPU may read
-// other memory for it. Where the gradient of grid jumps it is torch's: 0 at a border, and at an
-// element that towards the next one.
+// A coordinate that is not finite lies outside; see [GridSampleOptions]. torch on the CPU may read
+// foreign memory for it. The gradient of grid has jumps. At a jump it has torch's value: 0 at a
+// border, and at an element the value on the side of the next element.
 func (x *Tensor) GridSample(grid *Tensor, o GridSampleOptions) *Tensor {
 	const op = "grid_sample"
 	if y := underAutocast(op, AutocastWidest, func(in []*Tensor) *Tensor { return in[0].GridSample(in[1], o) }, x, grid); y != nil {
@@ -54,7 +54,7 @@ func (x *Tensor) GridSample(grid *Tensor, o GridSampleOptions) *Tensor {
 	})
 }
 
-// gridFunc is GridSample of float32 or float64.
+// gridFunc is GridSample for float32 and float64.
 type gridFunc struct{ device.GridSampling }
 
 func (*gridFunc) Name() string            { return "grid_sample" }
@@ -98,8 +98,8 @@ func (f *gridFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return d
 }
 
-// byKernel returns the gradient of x or of grid, nil where the device has no kernel for it or that
-// is to be differentiated.
+// byKernel returns the gradient of of, which is x or grid. It returns nil if the device has no
+// kernel for it, or if the gradient must be differentiable.
 func (f *gridFunc) byKernel(s *Scope, g, x, grid, of *Tensor) *Tensor {
 	if !s.modes.noGrad {
 		return nil
@@ -119,14 +119,16 @@ func (f *gridFunc) byKernel(s *Scope, g, x, grid, of *Tensor) *Tensor {
 	return d
 }
 
-// A gridTap is what is read in one dimension for each point, [n, 1, points].
+// A gridTap is one of the elements that are read along one dimension, for all points. Its tensors
+// have the shape [n, 1, points].
 type gridTap struct {
-	at, outside *Tensor // an element's number; whether there is none
-	w, d        *Tensor // its weight, 0 outside, and the derivative of that by the place
+	at, outside *Tensor // the element's index; whether it lies outside of the image
+	// its weight, 0 outside, and the derivative of the weight with respect to the position
+	w, d *Tensor
 }
 
-// taps finds what is read along dimension 3-k of images of size n, for coordinate k of the points,
-// and how the place moves with it.
+// taps returns the taps along dimension 3-k of the images, whose size is n, for coordinate k of the
+// points. slope is the derivative of the position with respect to the coordinate.
 func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) {
 	x := grid.Select(-1, k).reshape(shape.Of(grid.Dim(0), 1, grid.Dim(1)*grid.Dim(2)))
 	aligned := 0
@@ -135,7 +137,7 @@ func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) 
 	}
 	ops := &gridOps[f.Padding][aligned]
 	place := ops
-	if f.Mode == GridBicubic { // what is read is mapped, not the place
+	if f.Mode == GridBicubic { // padding maps the elements that are read, not the position
 		place = &gridOps[GridZeros][aligned]
 	}
 	at := place.at.Apply([]*Tensor{x}, float64(n))
@@ -145,7 +147,8 @@ func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) 
 	v := u.RSubScalar(1)
 	switch f.Mode {
 	case GridNearest:
-		first, taps = at.Round(), []gridTap{{w: u.OnesLike(), d: u.OnesLike()}} // d is not used
+		// nearest needs no derivative
+		first, taps = at.Round(), []gridTap{{w: u.OnesLike(), d: u.OnesLike()}}
 	case GridBilinear:
 		taps = []gridTap{{w: v, d: u.OnesLike().Neg()}, {w: u, d: u.OnesLike()}}
 	default:
@@ -161,15 +164,17 @@ func (f *gridFunc) taps(grid *Tensor, k, n int) (taps []gridTap, slope *Tensor) 
 			to = ops.pad.Apply([]*Tensor{to}, float64(n))
 		}
 		t := &taps[i]
-		t.outside = to.GeScalar(0).LogicalAnd(to.LeScalar(float64(n - 1))).LogicalNot() // NaN too
+		// true for NaN too
+		t.outside = to.GeScalar(0).LogicalAnd(to.LeScalar(float64(n - 1))).LogicalNot()
 		t.at = to.MaskedFill(t.outside, 0).Long()
 		t.w, t.d = t.w.MaskedFill(t.outside, 0), t.d.MaskedFill(t.outside, 0)
 	}
 	return taps, slope
 }
 
-// each calls h for the elements of the images that are read: at is their number in their plane and
-// outside whether there is none, both [n, 1, points]. It returns how places move with coordinates.
+// each calls h for each element that is read. at is its index in the plane, and outside says
+// whether it lies outside of the image; both are [n, 1, points]. each returns the derivatives of
+// positions with respect to coordinates.
 func (f *gridFunc) each(x, grid *Tensor, h func(at, outside *Tensor, across, down gridTap)) (slopeX, slopeY *Tensor) {
 	across, slopeX := f.taps(grid, 0, x.Dim(3))
 	down, slopeY := f.taps(grid, 1, x.Dim(2))
@@ -181,18 +186,18 @@ func (f *gridFunc) each(x, grid *Tensor, h func(at, outside *Tensor, across, dow
 	return slopeX, slopeY
 }
 
-// planes is x as [n, c, elements].
+// planes returns x as [n, c, elements].
 func (f *gridFunc) planes(x *Tensor) *Tensor {
 	return x.reshape(shape.Of(x.Dim(0), x.Dim(1), x.Dim(2)*x.Dim(3)))
 }
 
-// read returns the elements that at names, 0 outside, [n, c, points].
+// read returns the elements at the indices at, and 0 where outside is true, [n, c, points].
 func (f *gridFunc) read(planes, at, outside *Tensor) *Tensor {
 	to := planes.layout.Shape.With(2, at.Dim(2))
 	return Apply(gatherFunc{2, f.Name()}, planes, at.expand(to)).MaskedFill(outside, 0)
 }
 
-// composed is GridSample by other ops, [n, c, points].
+// composed is GridSample composed of other ops. It returns [n, c, points].
 func (f *gridFunc) composed(x, grid *Tensor) (y *Tensor) {
 	p := f.planes(x)
 	f.each(x, grid, func(at, outside *Tensor, across, down gridTap) {
@@ -223,7 +228,7 @@ func (f *gridFunc) pointsGrad(x, grid, g *Tensor) *Tensor {
 	return Stack(-1, dx.Mul(slopeX), dy.Mul(slopeY)).reshape(grid.layout.Shape)
 }
 
-// sumWith adds x to a sum, which may be empty.
+// sumWith returns sum + x. A nil sum is 0.
 func sumWith(sum, x *Tensor) *Tensor {
 	if sum == nil {
 		return x
@@ -236,8 +241,9 @@ var (
 	gridSampleGradOps opPool[device.GridSampleGrad, *device.GridSampleGrad]
 )
 
-// gridOps are, for each padding, without and with aligned corners, of a coordinate in a dimension
-// of size p0: its place, the derivative of that, and of a place where it is mapped to.
+// gridOps are functions of a coordinate in a dimension of size p0, for each padding, without and
+// with aligned corners. at is the padded position, slope its derivative, and pad maps an unpadded
+// position.
 var gridOps = func() (ops [3][2]struct{ at, slope, pad *Elementwise }) {
 	for p := range ops {
 		for i := range ops[p] {
@@ -256,8 +262,8 @@ var gridOps = func() (ops [3][2]struct{ at, slope, pad *Elementwise }) {
 	return ops
 }()
 
-// gridPad maps a place into a dimension of size p0, which the image without end repeats by span
-// from low on, mirrored. The place moves on with the given sign.
+// gridPad maps a position to one inside a dimension of size p0. For reflection the image is
+// mirrored at low and at low+span, without end. sign is the derivative of the mapped position.
 func gridPad(p device.GridPadding, at, low, span *expr.Expr) (to, sign *expr.Expr) {
 	sign = unit
 	switch p {

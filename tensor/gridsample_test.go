@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// gridSampled returns the result and both gradients.
+// gridSampled returns the result and both gradients as one list.
 func gridSampled(s *tensor.Scope, x, grid []float64, t dtype.Type, o tensor.GridSampleOptions) (all []float64) {
 	a := s.From(x).Cast(t).Reshape(1, 2, 3, -1).RequiresGrad()
 	b := s.From(grid).Cast(t).Reshape(1, 1, -1, 2).RequiresGrad()
@@ -25,9 +25,9 @@ func gridSampled(s *tensor.Scope, x, grid []float64, t dtype.Type, o tensor.Grid
 	return all
 }
 
-// The kernels of both devices give the bits of the composition, but where they add the gradient of
-// an element up in another order. Coordinates that are not finite read what the docstring says,
-// also beside elements that are not.
+// The kernels of both devices return the same bits as the composition, except where they add the
+// gradients of an element in another order. Coordinates that are not finite read the elements that
+// the comment of GridSampling names, also next to elements that are not finite.
 func TestGridSample(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -64,7 +64,7 @@ func TestGridSample(t *testing.T) {
 								}
 								for i, v := range got {
 									tol := 0.0
-									// what is added up in another order
+									// the gradient of x, which is added in another order
 									if k := i - len(odd); k >= 0 && k < len(x) {
 										tol = 8 * math.Abs(want[i]) * math.Ldexp(1, map[int]int{4: -23, 8: -52}[ty.Size()])
 									}

@@ -7,28 +7,30 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Hold keeps a tensor's memory for work that will be queued later, by another goroutine: work
-// that waits for other ranks. Until [Hold.Done] the memory has no other owner, also where the
-// tensor is freed, and ops that would disturb the work wait for it on the host. Later ops are
-// ordered behind it by streams, as behind any op.
+// A Hold keeps a tensor's memory for work that another goroutine will queue later, because that
+// goroutine waits for other ranks. Until [Hold.Done] the memory is not reused, even if the tensor
+// is freed. Ops that would disturb the work wait for it on the host. Later ops are ordered after
+// the work by streams, as after any op.
 type Hold struct {
 	st    *storage
 	view  device.View
 	write bool
 	owner any
 	wait  func() error
-	after []device.Event // what was queued on the memory when it was held
+	after []device.Event // the work on the memory that was queued before the hold
 	done  chan struct{}
 }
 
-// Hold holds x, contiguous, for work that reads it, or with write also changes it. What ops were
-// queued on x until now comes before the work. Ops that need the memory call wait. It blocks until
-// the hold is done, and returns an error if it never will be. Holds of one owner may lie over each
-// other, since their work is queued in order; an owner can be compared.
+// Hold holds the contiguous x for work that reads it, and also changes it if write is true. The
+// work runs after ops that are queued on x before this call. Ops that need the memory call wait.
+// wait must block until the hold is done. It must return an error if that will never happen. Holds
+// of one owner may overlap, because their work is queued in order. owner must be comparable.
 //
-// in is the graph that the work is recorded into, by whichever goroutine, and nil if it runs.
+// in is the graph into which the work is recorded, by any goroutine. It is nil if the work runs at
+// once.
 //
-// In a scope that records a graph of gradients x must not require one: the work has none.
+// In a scope that records a graph of gradients x must not require a gradient, because the work has
+// no gradient.
 func (x *Tensor) Hold(op string, write bool, in *Graph, owner any, wait func() error) *Hold {
 	x.use(op)
 	if !x.layout.Contiguous() {
@@ -56,7 +58,8 @@ func (x *Tensor) Hold(op string, write bool, in *Graph, owner any, wait func() e
 	if in != nil {
 		in.touch(op, st, write)
 	}
-	// On the host that is page-locked memory which a GPU copies from or to.
+	// Host memory needs the mark only if it is page-locked, because a GPU then copies from or to
+	// it.
 	if !st.dev.Info().Host || st.pinned != nil {
 		if st.writer != nil {
 			h.mark(op, st.writer)
@@ -73,15 +76,15 @@ func (x *Tensor) Hold(op string, write bool, in *Graph, owner any, wait func() e
 	return h
 }
 
-// mark notes what is queued on s until now.
+// mark makes the held work wait for the work that is queued on s now.
 func (h *Hold) mark(op string, s device.Stream) {
 	ev, err := s.Record()
 	check(op, err)
 	h.after = append(h.after, ev)
 }
 
-// On makes work that is queued on s from here on come after what the memory was held behind, and
-// returns the view of the memory. s is nil for work of the host, which is done at once.
+// On orders work that is queued on s from now on after the earlier work on the memory. It returns
+// the view of the memory. s is nil for work of the host: On then waits for the earlier work.
 func (h *Hold) On(s device.Stream) (device.View, error) {
 	st := h.st
 	st.mu.Lock()
@@ -113,7 +116,8 @@ func (h *Hold) On(s device.Stream) (device.View, error) {
 	return h.view, nil
 }
 
-// Done ends the hold: its work is queued, or on the host done, or will never be. It is called once.
+// Done ends the hold. By then the work has been queued, host work has been done, or the work will
+// never be done. Call Done once.
 func (h *Hold) Done() {
 	st := h.st
 	st.mu.Lock()
@@ -128,8 +132,8 @@ func (h *Hold) Done() {
 	st.release()
 }
 
-// settle waits until no hold of another owner disturbs an access. st.mu is held, and given up
-// meanwhile.
+// settle waits until no hold of another owner conflicts with an access. The caller holds st.mu,
+// which settle unlocks while it waits.
 func (st *storage) settle(op string, write bool, owner any) {
 	for {
 		i := slices.IndexFunc(st.holds, func(h *Hold) bool {

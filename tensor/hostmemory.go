@@ -10,18 +10,18 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// FromMemory returns a tensor of type t in the root scope, on the CPU, whose elements are mem
-// itself, in row-major order: torch's torch.frombuffer, for memory that is mapped from a file. What
-// is written to the tensor is written to mem.
+// FromMemory returns a tensor of type t in the root scope, on the CPU, that uses mem itself as its
+// memory, in row-major order. It is torch.frombuffer, for example for memory that is mapped from a
+// file. Writes to the tensor change mem.
 //
-// release, which may be nil, is called once when nothing uses the tensor and its views any more,
-// from any goroutine; it must not block. A tensor that can be reached keeps release reachable,
-// freed or not: memory that goes with what release refers to stays as long as anything could touch
-// it.
+// release, which may be nil, is called once when nothing uses the tensor and its views any more.
+// Any goroutine may call it, and it must not block. As long as the tensor is reachable, release
+// stays reachable too, even if the tensor was freed. So memory that lives as long as a value that
+// release refers to is never unmapped too early.
 //
-// Memory that is not aligned to its elements, and memory for bools that holds other bytes than 0
-// and 1, is copied; release is called at once then. It panics if mem has not the size that the
-// shape needs.
+// Memory that is not aligned to its elements is copied, and so is memory for bools with bytes other
+// than 0 and 1. release is then called at once. FromMemory panics if mem does not have the size
+// that the shape needs.
 func FromMemory(t dtype.Type, mem []byte, release func(), dims ...int) *Tensor {
 	const op = "from_memory"
 	if t.Size() == 0 || t == dtype.U32 || t == dtype.U64 {
@@ -70,8 +70,8 @@ func onlyBools(mem []byte) bool {
 	return true
 }
 
-// A Storage is the memory that tensors share: torch's x.untyped_storage(). Storages of two tensors
-// are equal if and only if they are views of the same memory.
+// A Storage is the memory that tensors share, torch's x.untyped_storage(). Storages of two tensors
+// are equal if and only if the tensors are views of the same memory.
 type Storage struct{ st *storage }
 
 // Storage returns the memory that x is a view of.
@@ -80,25 +80,26 @@ func (x *Tensor) Storage() Storage {
 	return Storage{x.st}
 }
 
-// Bytes returns the size of the memory: torch's nbytes.
+// Bytes returns the size of the memory in bytes, torch's nbytes.
 func (s Storage) Bytes() int { return s.st.buf.Size() }
 
-// StorageOffset returns where x begins in its storage, in elements: torch's x.storage_offset().
+// StorageOffset returns the position of x's first element in its storage, counted in elements, as
+// torch's x.storage_offset() does.
 func (x *Tensor) StorageOffset() int {
 	x.use("storage_offset")
 	return x.layout.Offset
 }
 
-// WriteTo writes x's elements in row-major order, as they lie in memory, and returns the bytes
-// written. Contiguous tensors of the CPU are written from where they are; others go through a
-// buffer of 4 MiB, or, if they are strided, through a contiguous copy on their device. Errors of w
-// are returned; misuse panics as elsewhere.
+// WriteTo writes x's elements in row-major order, in their format in memory, and returns the number
+// of written bytes. Contiguous tensors on the CPU are written without a copy. Other tensors are
+// copied through a buffer of 4 MiB. If they are not contiguous they are first copied on their
+// device. WriteTo returns errors of w. Misuse panics, as elsewhere.
 func (x *Tensor) WriteTo(w io.Writer) (written int64, err error) {
 	const op, piece = "write_to", 4 << 20
 	x.use(op)
 	n := x.Size() * x.dtype.Size()
 	if n == 0 {
-		return 0, nil // its offset may lie behind the buffer's end
+		return 0, nil // the offset of an empty tensor may lie after the buffer's end
 	}
 	c := x
 	if !x.layout.Contiguous() {
@@ -137,14 +138,14 @@ func (x *Tensor) WriteTo(w io.Writer) (written int64, err error) {
 	return written, nil
 }
 
-// Addr returns where the memory lies on its device: torch's x.untyped_storage().data_ptr(). It says
-// which of a device's blocks ([device.MemoryEvent]) is a tensor's, and no more.
+// Addr returns the memory's address on its device, torch's x.untyped_storage().data_ptr(). Use it
+// only to find the tensor's block among a device's blocks ([device.MemoryEvent]).
 func (s Storage) Addr() uintptr { return s.st.buf.Addr() }
 
-// DataPtr returns the address of x's first element on its device (torch's data_ptr): for reports
-// such as [device.MemorySnapshot.Label], and to see whether two tensors share memory. It is no way
-// to the memory, which [Raw] is: the address keeps nothing alive. A tensor without elements has the
-// address 0 on a GPU.
+// DataPtr returns the address of x's first element on its device, torch's data_ptr. It is for
+// reports such as [device.MemorySnapshot.Label], and to see whether two tensors share memory. Do
+// not access the memory through it: the address keeps nothing alive. [Raw] gives access. On a GPU
+// the address of a tensor without elements is 0.
 func (x *Tensor) DataPtr() uintptr {
 	x.use("data_ptr")
 	p := x.st.buf.Addr()

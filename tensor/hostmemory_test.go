@@ -17,7 +17,8 @@ import (
 
 func aligned(n int) []byte {
 	b := make([]byte, n+8)
-	x := tensor.FromMemory(dtype.U8, b[:1], nil, 1) // never copied
+	// bytes are always aligned, so this is not copied
+	x := tensor.FromMemory(dtype.U8, b[:1], nil, 1)
 	defer x.Free()
 	for i := range 8 {
 		y := tensor.FromMemory(dtype.I64, b[i:i+8], nil, 1)
@@ -51,7 +52,7 @@ func TestFromMemorySharesAndReleases(t *testing.T) {
 	if released.Load() != 1 {
 		t.Errorf("released %d times", released.Load())
 	}
-	// What is not aligned or no bool is copied.
+	// Memory that is not aligned, or has bytes that are no bools, is copied.
 	for _, ty := range []dtype.Type{dtype.F64, dtype.Bool} {
 		mem := aligned(16)
 		mem[2] = 7
@@ -65,10 +66,10 @@ func TestFromMemorySharesAndReleases(t *testing.T) {
 	}
 }
 
-// Memory that nobody frees is released by the collector, however small, and in scopes that are
-// dropped too.
+// The garbage collector releases memory that nobody frees, of any size, also in scopes that were
+// dropped.
 //
-//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
+//flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestFromMemoryIsCollected(t *testing.T) {
 	var released atomic.Int32
 	tensor.FromMemory(dtype.U8, make([]byte, 100), func() { released.Add(1) }, 100)
@@ -124,7 +125,7 @@ func TestWriteTo(t *testing.T) {
 	}
 }
 
-// A tensor over memory of the program's own: nothing is copied.
+// A tensor that uses the program's own memory, without a copy.
 func ExampleFromMemory() {
 	mem := []byte{1, 2, 3, 4, 5, 6}
 	x := tensor.FromMemory(dtype.U8, mem, nil, 2, 3)

@@ -8,16 +8,16 @@ import (
 // A Span is a range of indices of a dimension, for [Tensor.Index]; see [Range].
 type Span struct{ start, stop, step int }
 
-// Range is Python's start:stop, or start:stop:step with a step, for [Tensor.Index]. Negative
-// numbers count from the end, and what lies outside the dimension is cut off. [End] as the stop
-// leaves it out. A negative step goes downwards, and the result is then a copy ([Tensor.Slice]).
+// Range is Python's start:stop, or start:stop:step, for [Tensor.Index]. Negative numbers count from
+// the end. Indices outside of the dimension are cut off. [End] as stop means up to the end. With a
+// negative step the range runs downwards, and the result is a copy ([Tensor.Slice]).
 func Range(start, stop int, step ...int) Span {
 	s := Span{start, stop, 1}
 	if len(step) > 0 {
 		s.step = step[0]
 	}
 	if len(step) > 1 {
-		s.step = 0 // refused where it is used
+		s.step = 0 // Index refuses a step of 0
 	}
 	return s
 }
@@ -28,33 +28,34 @@ var All = Span{0, End, 1}
 // An IndexMark is [Ellipsis] or [NewAxis].
 type IndexMark uint8
 
-// Ellipsis stands, in [Tensor.Index], for as many whole dimensions as the others leave; NewAxis
-// puts a dimension of size 1.
+// In [Tensor.Index], Ellipsis stands for all dimensions that the other arguments do not index.
+// NewAxis inserts a dimension of size 1.
 const (
 	Ellipsis IndexMark = iota + 1
 	NewAxis
 )
 
-// Index is Python's x[…]: each argument says what to take of the next dimension, and dimensions
-// left over are taken whole.
+// Index is Python's x[…]. Each argument says what to select in the next dimension. Dimensions
+// without an argument are selected whole.
 //
-//   - an int: that entry, without the dimension; negative ones count from the end
-//   - [Range], [All]: a range, as a view
-//   - [Ellipsis], once; [NewAxis]
-//   - a tensor of int64 or int32, or a []int: the entries that it names, whose shape takes the
-//     dimension's place; negative ones count from the end. One of rank 0 takes an entry as an int
-//     does, without reading it back
-//   - a tensor of bool, whose shape is that of as many dimensions: the entries where it is true, in
-//     one dimension. Their number is read back, 8 bytes, and so waits for the device. A bool, or a
-//     tensor of rank 0, makes a dimension of size 1 or 0
+//   - an int selects one entry and removes the dimension; negative ones count from the end
+//   - [Range] and [All] select a range, as a view
+//   - [Ellipsis] may occur once; [NewAxis] may occur several times
+//   - a tensor of int64 or int32, or a []int, selects entries, and its shape replaces the
+//     dimension; negative ones count from the end. A tensor of rank 0 selects an entry as an int
+//     does, but its value is not copied to the host
+//   - a tensor of bool indexes as many dimensions as it has, whose sizes must be the same. It
+//     selects the entries where it is true, in one dimension. Their number, 8 bytes, is copied to
+//     the host, which waits for the device. A bool, or a bool tensor of rank 0, inserts a
+//     dimension of size 1 or 0
 //
-// Several tensors broadcast together and name entries pairwise. Their common shape takes their
-// place if they stand side by side, and the front if others stand between them. As in PyTorch and
-// unlike NumPy an int among them does not count.
+// Several index tensors broadcast together and select entries pairwise. Their common shape replaces
+// their dimensions if these are adjacent. Otherwise it comes first. As in PyTorch, and unlike in
+// NumPy, an int does not count as an index tensor here.
 //
-// With ints, ranges and marks alone the result is a view that shares x's memory; otherwise it is a
-// copy. Gradients flow to x, added up where an entry is taken several times. An index outside its
-// dimension is an error, on a GPU reported at the next wait.
+// With only ints, ranges and marks the result is a view that shares x's memory. Otherwise it is a
+// copy. Gradients flow to x, and are added up if an entry is selected several times. An index out
+// of range is an error, which a GPU reports at the next wait.
 func (x *Tensor) Index(ix ...any) *Tensor {
 	const op = "index"
 	p := x.plan(op, ix)
@@ -66,23 +67,23 @@ func (x *Tensor) Index(ix ...any) *Tensor {
 	})
 }
 
-// An indexPlan is what Index was given, resolved for a tensor's shape: a view, and in it the
-// dimensions that tensors index.
+// An indexPlan holds the arguments of Index, resolved for a tensor's shape. They are a view of the
+// tensor, and the dimensions of that view from which index tensors select.
 type indexPlan struct {
 	op    string
 	x     *Tensor
 	steps indexSteps
-	shape shape.Dims // of the view
-	flips []int      // dimensions of the view that run downwards
+	shape shape.Dims // shape of the view
+	flips []int      // dimensions of the view that must be reversed
 	parts []indexPart
-	// What combine finds:
-	order   []int      // the view's dimensions, the indexed ones brought together
-	axis, n int        // in that order: the first of them, and how many
-	place   int        // where the result has the common shape
-	common  shape.Dims // of the index tensors
+	// combine sets these:
+	order   []int      // the view's dimensions, with the indexed ones next to each other
+	axis, n int        // position of the first indexed dimension in order, and their number
+	place   int        // position of the common shape in the result
+	common  shape.Dims // common shape of the index tensors
 }
 
-// An indexStep is what the view does with a dimension of x, or a new one.
+// An indexStep says what the view selects from one dimension of x, or inserts a dimension.
 type indexStep struct {
 	kind           stepKind
 	first, n, step int
@@ -93,21 +94,22 @@ type indexSteps []indexStep
 type stepKind uint8
 
 const (
-	stepSelect stepKind = iota // entry first
-	stepSpan                   // n entries from first on, step apart
-	stepNew                    // none of x: a dimension of size 1
+	stepSelect stepKind = iota // the entry number first
+	stepSpan                   // n entries, beginning with first, step apart
+	stepNew                    // a new dimension of size 1
 )
 
-// An indexPart is a tensor that indexes dimensions dim … dim+rank-1 of the view.
+// An indexPart is an argument that indexes dimensions dim … dim+rank-1 of the view by a tensor or a
+// list.
 type indexPart struct {
 	dim, rank int
-	index     *Tensor // of integers; of a mask the row-major positions where it is true
+	index     *Tensor // integers; for a mask the row-major positions where it is true
 	mask      *Tensor
-	list      []int64 // indices that were given as numbers, where both others are nil
-	known     bool    // the indices are known to lie inside
+	list      []int64 // indices that were given as numbers; index and mask are nil then
+	known     bool    // the indices are known to be in range
 }
 
-// region is the view as a function of a layout.
+// region returns the layout of the view of a tensor with layout l.
 func (list indexSteps) region(l shape.Layout) shape.Layout {
 	out := shape.Layout{Offset: l.Offset}
 	d := 0
@@ -127,7 +129,7 @@ func (list indexSteps) region(l shape.Layout) shape.Layout {
 	return out
 }
 
-// whole reports whether the view is all of x as it lies.
+// whole reports whether the view is all of x, unchanged.
 func (p *indexPlan) whole() bool {
 	d := 0
 	for _, s := range p.steps {
@@ -139,7 +141,7 @@ func (p *indexPlan) whole() bool {
 	return len(p.flips) == 0
 }
 
-// view applies the plan but for its tensors, with a gradient.
+// view applies all of the plan except the index tensors, with a gradient.
 func (p *indexPlan) view(x *Tensor) *Tensor {
 	y := x.region(p.op, p.steps.region)
 	if len(p.flips) > 0 {
@@ -148,7 +150,7 @@ func (p *indexPlan) view(x *Tensor) *Tensor {
 	return y
 }
 
-// operands are the tensors that the plan works on.
+// operands appends the index tensors of the plan to more.
 func (p *indexPlan) operands(more ...*Tensor) []*Tensor {
 	for _, q := range p.parts {
 		if q.mask != nil {
@@ -208,7 +210,7 @@ func (x *Tensor) plan(op string, ix []any) *indexPlan {
 	return p
 }
 
-// spans takes n dimensions of x whole, from d on.
+// spans selects n whole dimensions of x, from d on, and returns the next dimension.
 func (p *indexPlan) spans(d, n int) int {
 	for range n {
 		p.step(indexStep{stepSpan, 0, p.x.layout.Shape.At(d), 1})
@@ -228,7 +230,7 @@ func (p *indexPlan) step(s indexStep) {
 	p.shape = p.shape.Append(s.n)
 }
 
-// add resolves argument k, v, of dimension d, and returns the next dimension.
+// add resolves v, which is argument k and indexes dimension d. It returns the next dimension.
 func (p *indexPlan) add(d, k int, v any) int {
 	in := []*Tensor{p.x}
 	size := func() int { return p.x.layout.Shape.At(d) }

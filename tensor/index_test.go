@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// FuzzIndex makes a tensor and an index of any kind from bytes: Index, IndexPut and SetIndex do
-// what they are told, or refuse with the typed error, and what they return can be read.
+// FuzzIndex makes a tensor and an index of any kind from bytes. Index, IndexPut and SetIndex must
+// work or panic with the typed error. Their results must be readable.
 func FuzzIndex(f *testing.F) {
 	f.Add([]byte{2, 3, 4, 0, 1, 1, 2, 5, 6})
 	f.Add([]byte{3, 1, 2, 3, 8, 4, 4, 9, 9, 9})

@@ -7,8 +7,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// combine makes one index of the plan's: for each entry of the tensors' common shape the row-major
-// position in the dimensions that they index. It reads masks back.
+// combine makes one index out of all index tensors. For each entry of their common shape it holds
+// the row-major position in the dimensions that they index. combine copies the counts of masks to
+// the host.
 func (p *indexPlan) combine(c *Scope) *Tensor {
 	for k := range p.parts {
 		switch q := &p.parts[k]; {
@@ -35,11 +36,12 @@ func (p *indexPlan) combine(c *Scope) *Tensor {
 	for k := len(p.parts) - 1; k >= 0; k-- {
 		q := p.parts[k]
 		n, index := sizes(q), q.index.In(c)
-		by := max(stride, 1) // in an empty tensor all that matters is that there is no index
+		by := max(stride, 1) // stride is 0 for an empty tensor, where only the range check matters
 		if q.known {
 			index = index.Cast(dtype.I64).MulScalar(float64(by))
 		} else {
-			// the place of each entry, looked up: so that each index is held to its own dimension
+			// Look up the position of each entry in a table, so that every index is checked against
+			// the size of its own dimension.
 			table := m.ArangeStep(0, float64(n*by), float64(by))
 			index = table.indexSelect(p.op, 0, index.wrapped(p.op, n).reshape(shape.Of(index.Size()))).reshape(index.layout.Shape)
 		}
@@ -53,9 +55,9 @@ func (p *indexPlan) combine(c *Scope) *Tensor {
 	return sum.expand(p.common).reshape(flat)
 }
 
-// join finds the index tensors' common shape and where it goes.
+// join computes the common shape of the index tensors, and its place in the result.
 func (p *indexPlan) join() {
-	var covered, dims []int // all that are indexed; by tensors that are not of rank 0
+	var covered, dims []int // all indexed dimensions; those indexed by tensors of rank 1 or more
 	scalars := map[int]bool{}
 	for k, q := range p.parts {
 		for i := range q.rank {
@@ -115,8 +117,8 @@ func (p *indexPlan) join() {
 	}
 }
 
-// merged is the shape of the view in the plan's order, the indexed dimensions as one of the given
-// size.
+// merged returns the shape of the view in the order of the plan. The indexed dimensions are joined
+// into one of the given size.
 func (p *indexPlan) merged(size int) shape.Dims {
 	var s shape.Dims
 	for k, d := range p.order {
@@ -130,7 +132,7 @@ func (p *indexPlan) merged(size int) shape.Dims {
 	return s
 }
 
-// extent is the number of entries in the indexed dimensions.
+// extent returns the number of entries in the indexed dimensions.
 func (p *indexPlan) extent() int {
 	n := 1
 	for _, d := range p.order[p.axis : p.axis+p.n] {
@@ -139,7 +141,7 @@ func (p *indexPlan) extent() int {
 	return n
 }
 
-// result is the shape that Index returns.
+// result returns the shape of Index's result.
 func (p *indexPlan) result() shape.Dims {
 	if len(p.parts) == 0 {
 		return p.shape
@@ -147,7 +149,7 @@ func (p *indexPlan) result() shape.Dims {
 	return p.merged(1).Remove(p.axis).Insert(p.place, p.common.Slice()...)
 }
 
-// take returns what the plan says of x, by its combined index.
+// take applies the plan to x. index is the plan's combined index, or nil.
 func (p *indexPlan) take(x, index *Tensor) *Tensor {
 	v := p.view(x)
 	if index == nil {

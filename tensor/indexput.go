@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// indexPutFunc is its first operand with the second in the places of a plan; the third is the
-// plan's combined index.
+// indexPutFunc returns its first operand with the second operand written at the places of a plan.
+// The third operand is the plan's combined index.
 type indexPutFunc struct {
 	p   *indexPlan
 	add bool
@@ -46,14 +46,14 @@ func (f indexPutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// bare is the plan without its tensors, for the graph to keep.
+// bare returns the plan without its tensors, so that the graph does not keep them.
 func (p *indexPlan) bare() *indexPlan {
 	b := *p
 	b.x, b.parts = nil, make([]indexPart, len(p.parts))
 	return &b
 }
 
-// put writes value, broadcast, into the plan's places in x's memory.
+// put broadcasts value and writes it into x's memory at the places of the plan.
 func (p *indexPlan) put(s *Scope, x, value, index *Tensor, add bool) {
 	v := x.handle(p.op, s, p.steps.region(x.layout))
 	value = value.expand(p.result())
@@ -76,20 +76,20 @@ func (p *indexPlan) put(s *Scope, x, value, index *Tensor, add bool) {
 		x.handle(p.op, s, l).scatter(p.op, s, kind, p.axis, value, spread)
 		return
 	}
-	c := to.Contiguous() // the indexed dimensions do not lie as one
+	c := to.Contiguous() // the indexed dimensions cannot be joined without a copy
 	c.reshape(p.merged(p.extent())).scatter(p.op, s, kind, p.axis, value, spread)
 	to.store(p.op, s, c)
 }
 
-// value makes a tensor of what is to be put, and returns a mask if that is all the plan has: where
-// one number goes the places need not be counted.
+// value returns the tensor to be written. It also returns a mask if the plan's only index is a mask
+// and one number is written: then the number of places need not be known.
 func (p *indexPlan) value(s *Scope, v any, add bool) (value, mask *Tensor) {
 	m := s.On(p.x.st.dev).Typed(p.x.dtype)
 	number := func(v float64) *Tensor {
 		return m.Full(p.x.takes(p.op, v))
 	}
 	long := func(v int64) *Tensor {
-		if v < 1<<53 && v > -1<<53 { // a float64 holds it
+		if v < 1<<53 && v > -1<<53 { // a float64 can hold it exactly
 			return number(float64(v))
 		}
 		if p.x.dtype != dtype.I64 {
@@ -137,8 +137,8 @@ func (p *indexPlan) value(s *Scope, v any, add bool) (value, mask *Tensor) {
 	return value, mask
 }
 
-// fit drops leading dimensions of size 1 that the places lack, as an assignment in Python does, and
-// checks that value broadcasts.
+// fit removes leading dimensions of size 1 from value if the places have fewer dimensions, as an
+// assignment in Python does. It panics if value does not broadcast to the places.
 func (p *indexPlan) fit(value *Tensor) *Tensor {
 	to, s := p.result(), value.layout.Shape
 	for s.Rank() > to.Rank() && s.At(0) == 1 {
@@ -150,7 +150,7 @@ func (p *indexPlan) fit(value *Tensor) *Tensor {
 	return value.reshape(s)
 }
 
-// changed returns x with v in the plan's places.
+// changed returns x with v written at the places of the plan.
 func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
 	in := p.operands(x)
 	if t, ok := v.(*Tensor); ok {
@@ -169,19 +169,19 @@ func (p *indexPlan) changed(x *Tensor, v any, add bool) *Tensor {
 	})
 }
 
-// IndexPut returns x with value at the places that [Tensor.Index] would take, or added there:
-// torch.index_put, with ix in Index's form. value is a number, or a tensor of x's type that
-// broadcasts to the shape that Index would return. It is converted to x's type where there are no
-// index tensors, or where it has rank 0. Of several values for one place the last in row-major
-// order wins, while as in PyTorch each is given its gradient; with accumulate they are added in
-// that order.
+// IndexPut returns x with value written, or added if accumulate is true, at the places that
+// [Tensor.Index] would select by ix. It is torch.index_put. value is a number, or a tensor of x's
+// type that broadcasts to the shape of Index's result. A tensor of another type is converted if
+// there are no index tensors or if it has rank 0. If several values have the same place, the last
+// in row-major order wins. But as in PyTorch each of them receives the place's gradient. With
+// accumulate they are added in that order.
 func (x *Tensor) IndexPut(value any, accumulate bool, ix ...any) *Tensor {
 	const op = "index_put"
 	if v, ok := value.(*Tensor); ok {
 		in := []*Tensor{x, v}
 		for _, i := range ix {
 			if t, ok := i.(*Tensor); ok {
-				in = append(in, t) // for its scope
+				in = append(in, t) // only to find the youngest scope
 			}
 		}
 		if y := underAutocast(op, AutocastWidest, func(in []*Tensor) *Tensor { return in[0].IndexPut(in[1], accumulate, ix...) }, in...); y != nil {
@@ -193,7 +193,7 @@ func (x *Tensor) IndexPut(value any, accumulate bool, ix ...any) *Tensor {
 	return p.changed(x, value, accumulate)
 }
 
-// holds checks value, if it is a tensor, beside the plan's operands.
+// holds checks value together with the plan's operands, if value is a tensor, and returns them.
 func (p *indexPlan) holds(value any) (in []*Tensor) {
 	in = p.operands()
 	if t, ok := value.(*Tensor); ok {
@@ -204,7 +204,7 @@ func (p *indexPlan) holds(value any) (in []*Tensor) {
 	return in
 }
 
-// IndexPutInPlace is [Tensor.IndexPut] in x's own memory, torch's index_put_.
+// IndexPutInPlace is [Tensor.IndexPut] in place, torch's index_put_.
 func (x *Tensor) IndexPutInPlace(value any, accumulate bool, ix ...any) *Tensor {
 	const op = "index_put"
 	p := x.plan(op, ix)
@@ -215,7 +215,7 @@ func (x *Tensor) IndexPutInPlace(value any, accumulate bool, ix ...any) *Tensor 
 		c.modes.noGrad = true
 		to := x.detachedIn(c)
 		value, mask := p.value(c, value, accumulate)
-		if value.st == x.st { // what is read must not change meanwhile
+		if value.st == x.st { // value is read while x is written
 			value = value.Clone()
 		}
 		if mask != nil {
@@ -233,9 +233,9 @@ func (x *Tensor) IndexPutInPlace(value any, accumulate bool, ix ...any) *Tensor 
 	})
 }
 
-// SetIndex is Python's x[…] = value, in place: value, a number or a tensor, is put at the places
-// that [Tensor.Index] would take. It is [Tensor.IndexPutInPlace] without accumulating, and returns
-// x. A number where a mask is true is set without reading the mask back.
+// SetIndex is Python's x[…] = value: it writes value, a number or a tensor, at the places that
+// [Tensor.Index] would select. It is [Tensor.IndexPutInPlace] without accumulating, and returns x.
+// If a number is written where a mask is true, the mask's count is not copied to the host.
 func (x *Tensor) SetIndex(value any, ix ...any) *Tensor {
 	return x.IndexPutInPlace(value, false, ix...)
 }

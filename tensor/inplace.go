@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// writable checks that x may be written in place by an op with operands in, and returns the scope
-// of the op.
+// writable panics unless an op with operands in may write x in place. It returns the scope of the
+// op.
 func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	all := append([]*Tensor{x}, in...)
 	s := youngest(op, all)
@@ -36,8 +36,8 @@ func (x *Tensor) writable(op string, in ...*Tensor) *Scope {
 	return s
 }
 
-// leafError is for an op in place that needs NoGrad: it says what to write. That the call stands in
-// the function of a scope with NoGrad is not enough: x belongs to an older one.
+// leafError is the error of an op in place that needs NoGrad. It shows the call to write. A call
+// inside a function that runs in a NoGrad scope is not enough, because x belongs to an older scope.
 func leafError(op, what string, operands []*Tensor) *Error {
 	e := newError(op, ErrGrad, operands, what)
 	call := "x.In(s)"
@@ -47,7 +47,7 @@ func leafError(op, what string, operands []*Tensor) *Error {
 	return e.hint("write %s, with the scope s of tensor.Do(func(s *tensor.Scope) { … }, tensor.NoGrad())", call)
 }
 
-// inPlace computes op on in and stores the result in x, the first of in.
+// inPlace computes op on in and stores the result in x, which is in[0].
 func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tensor {
 	s := x.writable(op.called(), in[1:]...)
 	if sh := broadcast(op.called(), in); sh != x.layout.Shape {
@@ -66,7 +66,9 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 	}
 	for _, t := range in[1:] {
 		if t.st == x.st && t.layout != x.layout {
-			y := op.apply(in, params) // another view of the same memory: not element by element
+			// another view of the same memory has its elements at other positions, so use a
+			// temporary
+			y := op.apply(in, params)
 			x.store(op.called(), s, y)
 			y.Free()
 			return x
@@ -80,7 +82,7 @@ func (x *Tensor) inPlace(op *Elementwise, in []*Tensor, params ...float64) *Tens
 	return x
 }
 
-// unwritten returns in with copies in place of what op's gradient mentions and what lies in x's
+// unwritten returns in with copies of the operands that op's gradient needs and that are in x's
 // memory, which is about to be overwritten.
 func (x *Tensor) unwritten(op *Elementwise, in []*Tensor) []*Tensor {
 	f := &elementwiseFunc{op: op}
@@ -100,7 +102,7 @@ func (x *Tensor) store(op string, s *Scope, y *Tensor) {
 	x.st.version.Add(1)
 }
 
-// holds panics unless x's type holds the result of an op with the number v.
+// holds panics unless x's type can hold the result of an op with the number v.
 func (x *Tensor) holds(op string, v float64) {
 	x.use(op)
 	if x.dtype == boolType || !x.dtype.IsFloat() && (v != math.Trunc(v) || math.IsInf(v, 0)) {
@@ -109,9 +111,9 @@ func (x *Tensor) holds(op string, v float64) {
 	}
 }
 
-// Fill sets every element of x to v. For an integer type a fraction is cut off. A number that the
-// type does not hold is an error. But as in PyTorch an unsigned type takes the negative of what it
-// holds. A finite number beyond a floating point type becomes infinite, where PyTorch fails.
+// Fill sets every element of x to v. An integer type cuts off a fraction. A number outside of the
+// type's range is an error, but as in PyTorch an unsigned type with numbers up to n accepts -n … n.
+// A finite number beyond the range of a floating point type becomes infinite, where PyTorch fails.
 func (x *Tensor) Fill(v float64) *Tensor {
 	s := x.writable("fill")
 	v = x.takes("fill", v)
@@ -123,8 +125,8 @@ func (x *Tensor) Fill(v float64) *Tensor {
 	return x
 }
 
-// overwritten gives x, whose elements are about to be replaced by those of in[1], if there is one,
-// its place in the graph.
+// overwritten sets x's new place in the graph, before its elements are replaced. in[0] is x. in[1],
+// if it exists, holds the new elements.
 func (x *Tensor) overwritten(op string, s *Scope, in ...*Tensor) {
 	y := &Tensor{st: x.st, layout: x.layout, dtype: x.dtype, scope: s}
 	if s.modes.sites {
@@ -134,8 +136,8 @@ func (x *Tensor) overwritten(op string, s *Scope, in ...*Tensor) {
 	x.rehang(op, y.node)
 }
 
-// overwriteFunc replaces its first operand by a constant or by its second one: the gradient of what
-// was there is 0.
+// overwriteFunc replaces its first operand by a constant, or by its second operand. The gradient of
+// the first operand is 0.
 type overwriteFunc struct{ op string }
 
 func (f overwriteFunc) Name() string { return f.op }
@@ -159,9 +161,9 @@ func (f overwriteFunc) VJP(c *Context, g *Tensor) []*Tensor {
 // Zero sets every element of x to 0.
 func (x *Tensor) Zero() *Tensor { return x.Fill(0) }
 
-// Copy sets x's elements to those of y, broadcast and converted, from any device, and returns x. It
-// is torch's copy_: gradients flow into y, if it is of floating point type, and those of what was
-// there before are 0.
+// Copy sets x's elements to those of y, broadcast and converted, and returns x. y may be on any
+// device. It is torch's copy_: if y is floating point, gradients flow into y. The gradient of x's
+// old elements is 0.
 func (x *Tensor) Copy(y *Tensor) *Tensor {
 	x.use("copy")
 	y.use("copy")

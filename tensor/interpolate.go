@@ -9,20 +9,20 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// An InterpolateMode says how [Tensor.Interpolate] finds values between elements.
+// An InterpolateMode says how [Tensor.Interpolate] computes values between elements.
 type InterpolateMode uint8
 
 // The modes of interpolation.
 const (
-	// the element whose index is the position rounded down, torch's "nearest"
+	// the element whose index is the position rounded down: torch's "nearest"
 	InterpolateNearest InterpolateMode = iota
-	// the element whose centre is nearest, torch's "nearest-exact"
+	// the element whose centre is nearest: torch's "nearest-exact"
 	InterpolateNearestExact
-	// between two in each dimension: "linear", "bilinear", "trilinear"
+	// between two elements in each dimension: "linear", "bilinear", "trilinear"
 	InterpolateLinear
-	// between four in each of two dimensions: "bicubic"
+	// between four elements in each of two dimensions: "bicubic"
 	InterpolateCubic
-	// the mean of what a place covers: adaptive average pooling
+	// the mean of all elements that an element of the result covers: adaptive average pooling
 	InterpolateArea
 )
 
@@ -34,38 +34,40 @@ func (m InterpolateMode) String() string {
 	return [...]string{"nearest", "nearest-exact", "linear", "bicubic", "area"}[m]
 }
 
-// InterpolateOptions say to which size a tensor is brought, and how: Size or Scale is given, one
-// number for all spatial dimensions, or one for each.
+// InterpolateOptions select the size of the result and the method. Set either Size or Scale, with
+// one number for all spatial dimensions or one for each.
 type InterpolateOptions struct {
-	Size []int // of the result
-	// factor of the size, which is rounded down; coordinates are computed with the factor as it is
-	// given
+	Size []int // size of the result
+	// Factor of the size, whose product with the size is rounded down. Coordinates are computed
+	// with the factor as given.
 	Scale []float64
 	Mode  InterpolateMode
-	// AlignCorners makes the first and last elements of input and result meet, and not their outer
-	// borders; for Linear and Cubic.
+	// AlignCorners aligns the centres of the first and last elements of input and result, instead
+	// of their outer borders. It is for Linear and Cubic.
 	AlignCorners bool
-	// Antialias widens the filter where the result is smaller, so that every element counts; for
-	// Linear and Cubic in two dimensions.
+	// Antialias widens the filter if the result is smaller than the input, so that every element
+	// counts. It is for Linear and Cubic in two dimensions.
 	Antialias bool
 }
 
-// Interpolate returns x, [n, channels, …] with one to three spatial dimensions, brought to another
-// size in these, as torch's F.interpolate. s is n/m, or 1/Scale. Place i of m in a dimension of n
-// lies at s·i (Nearest), or s·(i + ½) - ½ (Linear, where below 0 is 0, and Cubic). With
-// AlignCorners it lies at i·(n-1)/(m-1). Cubic takes Keys' kernel with a = -¾ (Keys, "Cubic
-// Convolution Interpolation for Digital Image Processing", 1981), for two dimensions alone.
-// Coordinates and weights are computed in x's own type, 16-bit floats in float32, those of Cubic in
-// float64. Elements with a weight of 0 are multiplied all the same: infinite ones make NaN. The
-// gradient is that of the result, where torch's for Nearest, with a Scale that leaves the size as
-// it is, takes each place for its own element's.
+// Interpolate returns x, [n, channels, …] with one to three spatial dimensions, resized in these
+// dimensions as by torch's F.interpolate. Element i of m in the result has a position in the input
+// dimension of size n. With s = n/m, or 1/Scale, the position is s·i for Nearest, and s·(i + ½) - ½
+// for Linear (0 if that is negative) and Cubic. With AlignCorners it is i·(n-1)/(m-1). Cubic uses
+// Keys' kernel with a = -¾ (Keys, "Cubic Convolution Interpolation for Digital Image Processing",
+// 1981), in two dimensions only.
 //
-// With Antialias the weights of place i are those of a filter around s·(i + ½), stretched by s
-// where that is more than 1, and divided by their sum. The filter is a triangle for Linear. For
-// Cubic it is Keys' kernel with a = -½ and not -¾, as in Pillow and torch.
+// Coordinates and weights are computed in x's own type, for 16-bit floats in float32, and for Cubic
+// in float64. Elements with a weight of 0 are multiplied too, so an infinite element makes the
+// result NaN. The gradient is the exact derivative. torch's differs for Nearest with a Scale that
+// does not change the size: it sends each gradient to the element with the same index.
 //
-// x is of floating point type, for Nearest and NearestExact of any. Torch's uint8 images and
-// recompute_scale_factor are not there; Size does what the last does.
+// With Antialias, element i is computed with the weights of a filter around s·(i + ½), divided by
+// their sum. If s is more than 1 the filter is stretched by s. For Linear it is a triangle. For
+// Cubic it is Keys' kernel with a = -½, not -¾, as in Pillow and torch.
+//
+// x is floating point. Nearest and NearestExact accept any type. torch's Linear and Cubic for uint8
+// images are not supported. There is no recompute_scale_factor: use Size instead.
 func (x *Tensor) Interpolate(o InterpolateOptions) *Tensor {
 	const op = "interpolate"
 	x.use(op)
@@ -120,14 +122,14 @@ func (x *Tensor) Interpolate(o InterpolateOptions) *Tensor {
 				sample = a.smooth
 			}
 			wide := sample(y, o.Mode)
-			y.Free() // the next axis is to have its place
+			y.Free() // free y now, so that the next axis can reuse its memory
 			y = wide
 		}
 		return y.Cast(x.dtype)
 	})
 }
 
-// interpolatedSize returns the size of the result and the given scales, 0 where none is.
+// interpolatedSize returns the size of the result, and the given scales, or 0 if there are none.
 func (x *Tensor) interpolatedSize(op string, rank int, o InterpolateOptions) (to [3]int, scale [3]float64) {
 	in := []*Tensor{x}
 	if len(o.Size) > 0 {
@@ -147,15 +149,15 @@ func (x *Tensor) interpolatedSize(op string, rank int, o InterpolateOptions) (to
 	return to, scale
 }
 
-// axisSampler brings one axis from n to m places.
+// axisSampler resizes one axis from n to m elements.
 type axisSampler struct {
 	op    string
 	c     *Scope
 	axis  int
 	n, m  int
-	scale float64 // as given, 0 for none
+	scale float64 // the given scale, or 0 if there is none
 	align bool
-	t     dtype.Type // of coordinates and weights
+	t     dtype.Type // type of coordinates and weights
 }
 
 type coordinateKey struct {
@@ -165,8 +167,8 @@ type coordinateKey struct {
 
 var coordinatePrograms cache[coordinateKey, *expr.Program]
 
-// coordinates returns step·i for m places i, or step·(i + ½) - ½, rounded once: torch's kernels for
-// images fuse that, too.
+// coordinates returns step·i for elements i = 0 … m-1, or step·(i + ½) - ½ if offset is true. It
+// rounds once: torch's image kernels fuse the operations, too.
 func (a *axisSampler) coordinates(like *Tensor, step float64, offset bool) *Tensor {
 	p := coordinatePrograms.get(coordinateKey{a.t, offset}, func() *expr.Program {
 		e := expr.Index(dtype.I64).Cvt(a.t)
@@ -182,7 +184,7 @@ func (a *axisSampler) coordinates(like *Tensor, step float64, offset bool) *Tens
 	return y
 }
 
-// step is the distance of places in the input.
+// step returns the distance in the input between two elements of the result.
 func (a *axisSampler) step() float64 {
 	switch {
 	case a.align && a.m > 1:
@@ -200,17 +202,17 @@ func (a *axisSampler) sample(x *Tensor, mode InterpolateMode) *Tensor {
 	case InterpolateNearest, InterpolateNearestExact:
 		step := a.step()
 		if even := a.m / a.n; mode == InterpolateNearest && x.Rank() == 4 && a.m%a.n == 0 && even <= 2 {
-			step = 1 / float64(even) // torch, for images, whatever scale is given
+			step = 1 / float64(even) // torch does so for images, whatever scale is given
 		}
 		at := a.coordinates(x, step, mode == InterpolateNearestExact)
 		if mode == InterpolateNearestExact {
 			at = at.AddScalar(0.5)
 		}
-		// Torch rounds a coordinate to float32 before it rounds it down, of float64 tensors too.
+		// For float64 tensors too, torch rounds a coordinate to float32 before it rounds down.
 		return x.indexSelect(a.op, a.axis, at.Float().Floor().ClampMax(float64(a.n-1)).Long())
 	case InterpolateLinear:
 		at, next := a.coordinates(x, a.step(), !a.align).ClampMin(0), 1.0
-		if a.n == a.m { // torch meets each element with itself
+		if a.n == a.m { // torch uses each element itself then
 			at, next = a.coordinates(x, 1, false), 0
 		}
 		first, t := a.split(at)
@@ -230,13 +232,14 @@ func (a *axisSampler) sample(x *Tensor, mode InterpolateMode) *Tensor {
 	return y
 }
 
-// split returns the index of the element at or before each coordinate and the distance from it.
+// split returns the index of the element at or before each coordinate, and the distance of the
+// coordinate from it.
 func (a *axisSampler) split(at *Tensor) (first, t *Tensor) {
 	whole := at.Floor().ClampMax(float64(a.n - 1))
 	return whole.Long(), at.Sub(whole).Clamp(0, 1)
 }
 
-// weighted returns the elements of the axis that index names, times w.
+// weighted returns the elements of the axis that index selects, times w.
 func (a *axisSampler) weighted(x, index, w *Tensor) *Tensor {
 	part := x.indexSelect(a.op, a.axis, index)
 	y := part.Mul(w.Cast(x.dtype).reshape(onesOf(x.Rank()).With(a.axis, a.m)))
@@ -244,7 +247,7 @@ func (a *axisSampler) weighted(x, index, w *Tensor) *Tensor {
 	return y
 }
 
-// sumAndFree adds two tensors that nothing else needs.
+// sumAndFree returns x + y and frees both.
 func sumAndFree(x, y *Tensor) *Tensor {
 	sum := x.Add(y)
 	x.Free()
@@ -252,15 +255,15 @@ func sumAndFree(x, y *Tensor) *Tensor {
 	return sum
 }
 
-// sharpness is the parameter of Keys' kernel that torch takes.
+// sharpness is the parameter a of Keys' kernel in torch.
 const sharpness = -0.75
 
 // cubicInner is Keys' kernel for a distance t of at most 1, (a+2)·t³ - (a+3)·t² + 1, in a form
-// without cancellation; u is 1-t.
+// without cancellation. u is 1-t.
 func cubicInner(t, u *Tensor) *Tensor {
 	return t.Square().MulScalar(-(sharpness + 2)).Add(t).AddScalar(1).Mul(u)
 }
 
-// cubicOuter is Keys' kernel for a distance d = 1+t of 1 to 2, a·d³ - 5a·d² + 8a·d - 4a =
-// a·t·(1-t)²; u is 1-t.
+// cubicOuter is Keys' kernel for a distance d = 1+t between 1 and 2, a·d³ - 5a·d² + 8a·d - 4a =
+// a·t·(1-t)². u is 1-t.
 func cubicOuter(t, u *Tensor) *Tensor { return t.Mul(u).Mul(u).MulScalar(sharpness) }

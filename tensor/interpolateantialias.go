@@ -7,10 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// smoothness is the parameter of Keys' kernel that Pillow takes, and torch with antialias.
+// smoothness is the parameter a of Keys' kernel in Pillow, and in torch with antialias.
 const smoothness = -0.5
 
-// Filters of X(0), a distance from the centre in steps of the narrower of input and result.
+// Filters of a distance X(0) from the centre. Its unit is the distance between elements of the
+// input or of the result, whichever is larger.
 var (
 	gap        = x0.Abs()
 	triangleOp = &Elementwise{Name: "interpolate", Arity: 1, NoGrad: true, Expr: unit.Sub(gap).Max(zeroC)}
@@ -19,9 +20,9 @@ var (
 		gap.Lt(expr.C(2)).Select(gap.Sub(expr.C(5)).Mul(gap).Add(expr.C(8)).Mul(gap).Sub(expr.C(4)).Mul(expr.C(smoothness)), zeroC))}
 )
 
-// smooth is sample with a filter that is as wide as what a place of the result covers (P. Heckbert,
-// Fundamentals of Texture Mapping and Image Warping, 1989); a place takes the elements whose
-// centres lie within it, rounded as torch's _upsample_bilinear2d_aa rounds.
+// smooth is sample with a filter that is as wide as the area which an element of the result covers
+// (P. Heckbert, Fundamentals of Texture Mapping and Image Warping, 1989). It uses the input
+// elements whose centres lie within the filter, rounded as torch's _upsample_bilinear2d_aa rounds.
 func (a *axisSampler) smooth(x *Tensor, mode InterpolateMode) *Tensor {
 	filter, support := triangleOp, 1.0
 	if mode == InterpolateCubic {

@@ -25,7 +25,7 @@ func hostAndGPU(t *testing.T) []device.Device {
 	return []device.Device{host, gpus[0]}
 }
 
-// The number is that of when it was asked for, whatever happens to the tensor afterwards.
+// The number is the value at the time of the call, whatever happens to the tensor afterwards.
 func TestItemLater(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -44,8 +44,8 @@ func TestItemLater(t *testing.T) {
 	}
 }
 
-// An infinity or NaN in the first operand of any group is found, in strided groups too, and nothing
-// else.
+// An infinity or NaN in the first operand of any group is found, also in strided groups, and
+// nowhere else.
 func TestUpdateFinite(t *testing.T) {
 	for _, dev := range hostAndGPU(t) {
 		for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.F64} {
@@ -70,7 +70,7 @@ func TestUpdateFinite(t *testing.T) {
 						groups = append(groups, []*tensor.Tensor{x})
 					}
 					found := s.Typed(dtype.F32).Zeros()
-					for range 2 { // once found, it stays so
+					for range 2 { // once set, found stays set
 						tensor.UpdateFinite("halve", half, groups, groups, s.From([]int64{int64(bits[0])}), bits, found)
 					}
 					if v := found.Item(); v != map[bool]float64{true: 1}[bad.group >= 0] {

@@ -11,10 +11,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// launch queues a primitive for the op of that name. tensors are what o's operands are views of, in
-// o's order, nil for absent ones; launch puts their buffers into o. All work on devices but copies
-// comes through here. It is ordered with what other streams do to the tensors' memory, and refused
-// where a capture cannot have it. What the device fails with is raised.
+// launch queues a primitive for the op with this name. tensors are the operands of o in o's order,
+// nil for absent ones. launch sets their buffers in o. All work on devices except copies is queued
+// here. It is ordered with the work of other streams on the same memory. A capture that cannot
+// record it refuses it. launch panics with an error of the device.
 func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	var dev device.Device
 	for i := 0; dev == nil; i++ {
@@ -26,7 +26,8 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 		defer t.End(tracedOp(t, device.SpanDirect, op, s, taken(o, tensors)))
 	}
 	to := s.route(op, dev)
-	for i := len(tensors) - 1; i >= 0; i-- { // results come first: they are written last
+	// in reverse order, so that the results, which come first, are written after the reads
+	for i := len(tensors) - 1; i >= 0; i-- {
 		t := tensors[i]
 		if t == nil {
 			continue
@@ -44,8 +45,8 @@ func launch(op string, s *Scope, o device.Op, tensors ...*Tensor) {
 	}
 }
 
-// atOnce tells the position of an index error, which the CPU reports at once, in the index as it
-// was before it was expanded. The index is the second of the operands that o reads.
+// atOnce maps the position of an index error to the position in the index before its expansion. It
+// is for errors that the CPU reports at once. The index is the second operand that o reads.
 func atOnce(o device.Op, err error) error {
 	var ix *device.IndexError
 	if !errors.As(err, &ix) || ix.Tag != 0 {
@@ -67,7 +68,7 @@ func atOnce(o device.Op, err error) error {
 	return &told
 }
 
-// taken returns what o reads, of the tensors that its operands are views of.
+// taken returns the tensors that o reads.
 func taken(o device.Op, tensors []*Tensor) (in []*Tensor) {
 	for i, t := range tensors {
 		if t != nil && !o.Operand(i).Written {
@@ -77,10 +78,10 @@ func taken(o device.Op, tensors []*Tensor) (in []*Tensor) {
 	return in
 }
 
-// operand is x as an operand of an op that has no buffers yet.
+// operand returns x as an operand of a primitive, without a buffer.
 func (x *Tensor) operand() device.View { return device.View{Type: x.dtype, Layout: x.layout} }
 
-// expandInto makes v, without a buffer, the operand of x expanded to s.
+// expandInto sets v to x expanded to s, as an operand without a buffer.
 func (x *Tensor) expandInto(v *device.View, s *shape.Dims) {
 	if v.Type = x.dtype; x.layout.Shape == *s {
 		v.Layout = x.layout
@@ -89,8 +90,8 @@ func (x *Tensor) expandInto(v *device.View, s *shape.Dims) {
 	}
 }
 
-// operandAs is operand of the contiguous x as another shape of its size; nil gives an absent
-// operand.
+// operandAs returns the contiguous x as an operand of shape s, which has the same size. For a nil x
+// it returns an absent operand.
 func (x *Tensor) operandAs(s shape.Dims) device.View {
 	if x == nil {
 		return device.View{}
@@ -98,17 +99,18 @@ func (x *Tensor) operandAs(s shape.Dims) device.View {
 	return device.View{Type: x.dtype, Layout: shape.Layout{Shape: s, Strides: s.Contiguous(), Offset: x.layout.Offset}}
 }
 
-// resultOf is the view of a contiguous result that is not there yet.
+// resultOf returns the view of a contiguous result that is not allocated yet.
 func resultOf(t dtype.Type, s shape.Dims) device.View {
 	return device.View{Type: t, Layout: shape.Dense(s)}
 }
 
-// run runs p on in, seen in y's shape.
+// run runs p on in, expanded to y's shape, and writes y.
 func run(op string, s *Scope, p *expr.Program, y *Tensor, in []*Tensor, params []float64) {
 	runMap(op, s, p, []*Tensor{y}, in, encode(p, params))
 }
 
-// runMap is run with any number of results, of one shape, and scalars that are bits already.
+// runMap is run with several results, which have one shape, and with scalars that are encoded as
+// bits.
 func runMap(op string, s *Scope, p *expr.Program, outs, ins []*Tensor, bits []uint64) {
 	m := mapOps.get()
 	m.Program, m.Params = p, bits
@@ -124,10 +126,11 @@ func runMap(op string, s *Scope, p *expr.Program, outs, ins []*Tensor, bits []ui
 	drop(m.Outs)
 	drop(m.Ins)
 	*m = device.Map{Outs: m.Outs, Ins: m.Ins}
-	mapOps.free.Put(m) // with its lists
+	mapOps.free.Put(m) // m keeps its lists for the next use
 }
 
-// runReduce runs p on in, seen in the shape full, into y seen with shape kept.
+// runReduce runs p on in, expanded to the shape full, and writes y, which has the same number of
+// elements as the shape kept.
 func runReduce(op string, s *Scope, p *device.Reduction, y *Tensor, kept shape.Dims, in []*Tensor, full shape.Dims, params []uint64) {
 	r := reduceOps.get()
 	r.Reduction, r.Params = p, params
@@ -142,7 +145,7 @@ func runReduce(op string, s *Scope, p *device.Reduction, y *Tensor, kept shape.D
 	reduceOps.free.Put(r)
 }
 
-// mapInto runs p into the existing tensor y: in-place updates of the library's own.
+// mapInto runs p and writes the existing tensor y. The library uses it for updates in place.
 func mapInto(op string, p *expr.Program, y *Tensor, in []*Tensor, params []float64) {
 	s := y.scope
 	for _, t := range in {
@@ -166,8 +169,8 @@ func encode(p *expr.Program, params []float64) []uint64 {
 	return b
 }
 
-// An opPool keeps ops of one type: they are large and go through interfaces, and a call of every
-// step should take no memory.
+// An opPool keeps primitives of one type for reuse. They are large and escape through interfaces,
+// and a call in every step should not allocate.
 type opPool[T any, P interface {
 	*T
 	device.Op
@@ -180,15 +183,15 @@ func (p *opPool[T, P]) get() *T {
 	return new(T)
 }
 
-// of returns a reused op with the value v.
+// of returns a reused primitive with the value v.
 func (p *opPool[T, P]) of(v T) *T {
 	o := p.get()
 	*o = v
 	return o
 }
 
-// supported is of, or nil where dev does not run the op by itself, or s does not let it. Of v's
-// views it needs types and layouts alone: there need not be results yet.
+// supported is of, but returns nil if dev does not support the primitive, or if s forbids it. It
+// uses only the types and layouts of v's views, so results need not be allocated yet.
 func (p *opPool[T, P]) supported(s *Scope, dev device.Device, v T) *T {
 	if s.modes.composed {
 		return nil
@@ -201,17 +204,17 @@ func (p *opPool[T, P]) supported(s *Scope, dev device.Device, v T) *T {
 	return o
 }
 
-// put gives o back, without the buffers that it holds.
+// put returns o to the pool, without its buffers.
 func (p *opPool[T, P]) put(o *T) {
 	var none T
 	*o = none
 	p.free.Put(o)
 }
 
-// room returns a list of n views without buffers. It is the given list if that is long enough.
+// room returns a list of n views without buffers. It reuses the given list if that is long enough.
 func room(list []device.View, n int) []device.View { return slices.Grow(list[:0], n)[:n] }
 
-// drop forgets the buffers of views.
+// drop removes the buffers of views.
 func drop(list []device.View) {
 	for i := range list {
 		list[i].Buf = nil

@@ -5,14 +5,15 @@ import (
 	"sync"
 )
 
-// A ledger lists the storages of a scope for the case that the scope is dropped without being
-// closed. It points to no Tensor. When it is queued the scope and all its handles are unreachable,
-// but a storage may have handles in scopes that are no descendants (kept views, handed over
-// tensors). Such a shared one gets a net of its own, which takes another collection.
+// A ledger lists the storages of a scope, in case the scope is dropped without being closed. It has
+// no pointer to a Tensor. When it is queued the scope and all its handles are unreachable. But a
+// storage may have handles in scopes that are not descendants, such as views that were kept and
+// tensors that were given away. Such a shared storage gets a net of its own, which needs another
+// garbage collection.
 type ledger struct {
 	mu    sync.Mutex
 	st    []*storage
-	armed bool // the scope carries the cleanup: from its first pooled storage on
+	armed bool // the scope has the cleanup, since its first pooled storage
 }
 
 func (l *ledger) queue() {
@@ -28,7 +29,7 @@ func (l *ledger) queue() {
 	l.st = nil
 }
 
-// clear ends the ledger's concern for its storages, and returns them.
+// clear empties the ledger and returns its storages.
 func (l *ledger) clear() []*storage {
 	if l == nil {
 		return nil
@@ -43,8 +44,8 @@ func (l *ledger) clear() []*storage {
 	return list
 }
 
-// note puts a storage under the net: what nobody closes or frees goes back to the pool when the
-// collector finds it.
+// note puts a storage under the scope's net: if nobody frees it or closes the scope, the garbage
+// collector finds it and returns its memory to the pool.
 func (s *Scope) note(st *storage) {
 	switch {
 	case s == root:

@@ -8,8 +8,8 @@ import (
 
 func lerp(a, b, w float64) float64 { return a + w*(b-a) }
 
-// lerpExpr goes from the nearer end, so that a weight of 1 gives b itself; its products are fused
-// with the sums, as torch's.
+// lerpExpr starts from the nearer end, so that the result for a weight of 1 is exactly b. Its
+// products and sums are fused, as in torch.
 func lerpExpr(a, b, w *expr.Expr) *expr.Expr {
 	return w.Abs().Lt(expr.C(0.5)).Select(w.FMA(b.Sub(a), a), b.Sub(a).Neg().FMA(unit.Sub(w), b))
 }
@@ -32,8 +32,8 @@ var (
 		Grad: []*expr.Expr{x3, x3.Mul(p0.Div(x2)), x3.Neg().Mul(p0.Mul(x1).Div(x2.Mul(x2)))}})
 )
 
-// Lerp returns x + w·(end-x) of floating point tensors, broadcast together: x for a weight of 0,
-// end for 1.
+// Lerp returns x + w·(end-x) of floating point tensors, broadcast together. It is x for a weight of
+// 0 and end for 1.
 //
 //tensor:forms InPlace
 func (x *Tensor) Lerp(end, w *Tensor) *Tensor { return lerpOp.Apply([]*Tensor{x, end, w}) }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// collect lets the garbage collector and the cleanups run, twice over.
+// collect lets the garbage collector and the cleanups run, twice.
 func collect() {
 	for range 5 {
 		runtime.GC()
@@ -15,7 +15,7 @@ func collect() {
 	}
 }
 
-// settles waits until the CPU's pooled memory is back at base.
+// settles waits until the CPU has as much pooled memory in use as before, base.
 func settles(t *testing.T, base int) {
 	t.Helper()
 	for range 40 {
@@ -28,7 +28,7 @@ func settles(t *testing.T, base int) {
 	t.Fatalf("%d bytes are left", live(t)-base)
 }
 
-// A leaf that moves to the parent, by itself or for the sake of a graph, takes its gradient along.
+// A leaf that moves to the parent scope, by itself or because a graph needs it, keeps its gradient.
 func TestKeptLeafKeepsGradient(t *testing.T) {
 	Do(func(p *Scope) {
 		s := p.New()
@@ -52,9 +52,9 @@ func TestKeptLeafKeepsGradient(t *testing.T) {
 	})
 }
 
-// A scope that is dropped without Close takes nothing down that others have handles of.
+// A scope that is dropped without Close frees no memory to which others have handles.
 //
-//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
+//flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestDroppedScopeSparesSharedStorage(t *testing.T) {
 	base := baseline(t)
 	whole := func(name string, x *Tensor) {
@@ -95,9 +95,9 @@ func TestDroppedScopeSparesSharedStorage(t *testing.T) {
 	settles(t, base)
 }
 
-// A child of a scope that a panic has closed can still be closed, and nothing waits for ever.
+// A child of a scope that a panic has closed can still be closed, and no goroutine waits forever.
 //
-//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
+//flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestChildOutlivesItsParent(t *testing.T) {
 	base := baseline(t)
 	var c *Scope
@@ -124,7 +124,7 @@ func TestChildOutlivesItsParent(t *testing.T) {
 	}
 }
 
-// userFunc is a user's op made of two functions.
+// userFunc is a user's Function, made of two Go functions.
 type userFunc struct {
 	forward func(c *Context, in []*Tensor) *Tensor
 	vjp     func(c *Context, g *Tensor) []*Tensor
@@ -134,9 +134,9 @@ func (userFunc) Name() string                               { return "user" }
 func (f userFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.forward(c, in) }
 func (f userFunc) VJP(c *Context, g *Tensor) []*Tensor      { return f.vjp(c, g) }
 
-// What a user's op leaves open does not disturb the next one.
+// A scope that a user's op leaves open does not disturb the next op.
 //
-//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
+//flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestUserFunctionLeavesScopeOpen(t *testing.T) {
 	base := baseline(t)
 	leave := func(end func()) userFunc {
@@ -166,7 +166,7 @@ func TestUserFunctionLeavesScopeOpen(t *testing.T) {
 	settles(t, base)
 }
 
-// A scope that lives long does not remember the graphs that Backward has passed.
+// A long-lived scope forgets graphs through which Backward has passed.
 func TestLongLivedScopeForgetsNodes(t *testing.T) {
 	Do(func(s *Scope) {
 		x := s.Ones(4).RequiresGrad()
@@ -185,7 +185,7 @@ func TestLongLivedScopeForgetsNodes(t *testing.T) {
 // meanGrad is the mean of a leaf's gradient.
 func meanGrad(x *Tensor) float64 { return x.Grad().Mean().Item() }
 
-// Gradients never share memory by accident, and what a graph has saved of one is watched.
+// Gradients never share memory by accident. A change of a gradient that a graph has saved is found.
 func TestGradientsAreNotShared(t *testing.T) {
 	Do(func(s *Scope) {
 		x, z := s.Ones(big).RequiresGrad(), s.Ones(big).RequiresGrad()
@@ -247,7 +247,7 @@ func TestGradOutputIsLent(t *testing.T) {
 	})
 }
 
-// A user's op that breaks its contract is named.
+// The error names a user's op that breaks its contract.
 func TestUserFunctionMistakes(t *testing.T) {
 	square := func(c *Context, in []*Tensor) *Tensor { c.Save(in[0]); return in[0].Square() }
 	for name, f := range map[string]struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Sizes that overflow, ranks beyond the limit and other impossible arguments are typed errors,
-// before memory is touched.
+// Sizes that overflow, ranks beyond the limit and other impossible arguments lead to typed errors
+// before memory is allocated.
 func TestImpossibleArguments(t *testing.T) {
 	z := Zeros
 	long := func(d ...int) *Tensor { return Typed(dtype.I64).Zeros(d...) }
@@ -63,7 +63,8 @@ func TestImpossibleArguments(t *testing.T) {
 	}
 }
 
-// What has no elements has a shape of any size whose strides are numbers, as in PyTorch.
+// If one size is 0, the other sizes may have any value as long as the strides fit an int, as in
+// PyTorch.
 func TestNoElementsOfHugeShape(t *testing.T) {
 	x := Zeros(0, math.MaxInt)
 	if x.Shape().At(1) != math.MaxInt || x.Strides().At(0) != math.MaxInt || len(x.Bytes()) != 0 || len(x.Floats()) != 0 {
@@ -71,7 +72,7 @@ func TestNoElementsOfHugeShape(t *testing.T) {
 	}
 }
 
-// Tensors without elements go through every kind of op, and their gradients too.
+// Every kind of op accepts tensors without elements, and so do the gradients.
 func TestNoElements(t *testing.T) {
 	x := Zeros(0, 3).RequiresGrad()
 	w := Ones(3, 2).RequiresGrad()
@@ -96,7 +97,7 @@ func TestBytesAreTruth(t *testing.T) {
 	}
 }
 
-// Fill and Copy end what the tensor was computed from; what Copy takes has the gradient.
+// After Fill or Copy the tensor's old value receives no gradient. The operand of Copy receives one.
 func TestOverwrittenResults(t *testing.T) {
 	x := Ones(3).RequiresGrad()
 	Do(func(s *Scope) {
@@ -123,8 +124,8 @@ func TestOverwrittenResults(t *testing.T) {
 	}
 }
 
-// The position of a bad index is one in the index that the caller gave, also where the op expands
-// it; this index and the table are the operands, also where a GPU tells of it at the next wait.
+// The error for a bad index names its position in the index that the caller gave, even if the op
+// expands the index. Its operands are the caller's index and table, also if a GPU reports it later.
 func TestIndexPosition(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate")
 	if err != nil {
@@ -161,7 +162,7 @@ func TestIndexPosition(t *testing.T) {
 	}
 }
 
-// A limit that is 0 in the tensor's type leaves -0 as it is, as 0 does.
+// A limit that becomes 0 in the tensor's type keeps -0, as a limit of 0 does.
 func TestLimitsThatRoundToZero(t *testing.T) {
 	for _, lo := range []float64{0, 1e-60, math.Copysign(0, -1), -1e-60} {
 		x := From([]float32{float32(math.Copysign(0, -1)), 0})

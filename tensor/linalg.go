@@ -12,10 +12,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Linear algebra that is no product of matrices works on the host (see HostOps), in float64
-// whatever the operands' type, and rounds its results once. Gradients are tensor ops on the
-// operands' device, in float64 too; where a gradient needs what the host alone can compute, it is
-// such an op itself, with a gradient of its own.
+// Linear algebra other than matrix products works on the host (see HostOps). It computes in float64
+// for every operand type, and rounds its results once. Gradients are computed by tensor ops on the
+// operands' device, in float64 too. Where a gradient needs a routine that only the host has, it
+// calls another op of this kind, which has a gradient of its own.
 
 // factored is the LU factorisation of an n×n matrix, in place.
 type factored struct {
@@ -40,7 +40,7 @@ func (f factored) zero() int {
 	return 0
 }
 
-// sign returns that of the permutation.
+// sign returns the sign of the permutation.
 func (f factored) sign() float64 {
 	s := 1.0
 	for i, p := range f.pivots {
@@ -79,7 +79,7 @@ func (inverseFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP is -Yᵀ·G·Yᵀ for the result Y: from d(A⁻¹) = -A⁻¹·dA·A⁻¹ (Petersen & Pedersen, The Matrix
+// VJP returns -Yᵀ·G·Yᵀ for the result Y, from d(A⁻¹) = -A⁻¹·dA·A⁻¹ (Petersen & Pedersen, The Matrix
 // Cookbook, eq. 59).
 func (inverseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	t := c.Saved(0).T()
@@ -87,8 +87,8 @@ func (inverseFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // Inverse returns the inverses of the square matrices in the last two dimensions, float32 or
-// float64. A singular matrix is an error that wraps [ErrLinAlg] and names its place in the batch;
-// one that is nearly so is not found out. It works on the host ([HostOps]).
+// float64. A singular matrix is an error that wraps [ErrLinAlg] and names its place in the batch. A
+// nearly singular matrix is not detected. It works on the host ([HostOps]).
 func (x *Tensor) Inverse() *Tensor {
 	x.mustSquare("inverse")
 	return doubled("inverse", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
@@ -96,7 +96,7 @@ func (x *Tensor) Inverse() *Tensor {
 	})[0]
 }
 
-// detFunc is the determinant.
+// detFunc computes determinants.
 type detFunc struct{}
 
 func (detFunc) Name() string { return "det" }
@@ -111,7 +111,7 @@ func (detFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	})[0]
 }
 
-// determinant overwrites a.
+// determinant returns the determinant of the n×n matrix a, which it overwrites.
 func determinant(n int, a []float64) float64 {
 	d := 1.0
 	if n > 0 {
@@ -124,20 +124,21 @@ func determinant(n int, a []float64) float64 {
 	return d
 }
 
-// VJP is g times the matrix of cofactors (Jacobi's formula), which singular matrices have too. A
-// zero in it is not negative.
+// VJP returns g times the matrix of cofactors (Jacobi's formula). That matrix exists for singular
+// matrices too. Zeros in it are +0.
 func (detFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(cofactorFunc{}, c.Saved(0)).Mul(g.Unsqueeze(-1).Unsqueeze(-1)).AddScalar(0)}
 }
 
-// cofactorFunc is the matrix of cofactors, the gradient of the determinant. With A = U·S·Vᵀ it is
-// det(U)·det(V)·U·C·Vᵀ where C is diagonal with the products of all singular values but one: no
-// division, so it holds for singular matrices (N. Higham, What Is the Adjugate of a Matrix?, 2020).
+// cofactorFunc computes the matrix of cofactors, the gradient of the determinant. With A = U·S·Vᵀ
+// the matrix is det(U)·det(V)·U·C·Vᵀ. C is diagonal, and each of its elements is the product of all
+// singular values but one. The formula needs no division, so it holds for singular matrices (N.
+// Higham, What Is the Adjugate of a Matrix?, 2020).
 type cofactorFunc struct{}
 
 func (cofactorFunc) Name() string { return "det.grad" }
 
-// rotated returns U and Vᵀ of a, which is overwritten, the singular values, and det(U)·det(V).
+// rotated returns U, Vᵀ and the singular values of a, which it overwrites. sign is det(U)·det(V).
 func rotated(n int, a []float64) (u, vt, s []float64, sign float64, wrong string) {
 	u, vt, s = make([]float64, n*n), make([]float64, n*n), make([]float64, n)
 	if wrong = singularValues(lapack.SVDAll, n, n, a, u, vt, s); wrong != "" {
@@ -182,21 +183,21 @@ func (cofactorFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	})[0]
 }
 
-// VJP is exact for singular matrices; only third derivatives need the inverse.
+// VJP is exact for singular matrices. Only third derivatives need the inverse.
 func (cofactorFunc) VJP(c *Context, h *Tensor) []*Tensor {
 	x := c.Saved(0)
 	if !c.Scope().GradEnabled() {
 		return []*Tensor{Apply(cofactorGrad{}, x, h)}
 	}
-	w := Apply(inverseFunc{}, x).T() // the cofactors are det·W
+	w := Apply(inverseFunc{}, x).T() // the cofactors are the determinant times w
 	d := Apply(detFunc{}, x).Unsqueeze(-1).Unsqueeze(-1)
 	inner := h.Mul(w).Sum(-1, -2, KeepDim).Mul(w)
 	return []*Tensor{inner.Sub(w.MatMul(h.T()).MatMul(w)).Mul(d)}
 }
 
-// cofactorGrad is the second differential of the determinant, in the frame of the singular vectors:
-// for diagonal A it is Σ_{i≠j} p_ij·(E_ii·F_jj - E_ij·F_ji), where p_ij is the product of the other
-// diagonal elements.
+// cofactorGrad computes the second differential of the determinant, in the basis of the singular
+// vectors. For diagonal A it is Σ_{i≠j} p_ij·(E_ii·F_jj - E_ij·F_ji), where p_ij is the product of
+// the other diagonal elements.
 type cofactorGrad struct{}
 
 func (cofactorGrad) Name() string { return "det.grad" }
@@ -229,18 +230,18 @@ func (cofactorGrad) Forward(c *Context, in []*Tensor) *Tensor {
 	})[0]
 }
 
-// VJP is never called: cofactorFunc takes this op only where no graph is recorded.
+// VJP is never called: cofactorFunc uses this op only where no graph is recorded.
 func (cofactorGrad) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} }
 
 // Det returns the determinants of the square matrices in the last two dimensions, float32 or
-// float64; that of a matrix without rows is 1. First and second derivatives hold for singular
-// matrices too. It works on the host ([HostOps]).
+// float64. The determinant of a matrix without rows is 1. First and second derivatives hold for
+// singular matrices too. It works on the host ([HostOps]).
 func (x *Tensor) Det() *Tensor {
 	x.mustSquare("det")
 	return doubled("det", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(detFunc{}, in[0])} })[0]
 }
 
-// logDetFunc hangs the logarithm of |det|, already computed, into the graph of the matrices.
+// logDetFunc connects the logarithm of |det|, already computed, to the graph of the matrices.
 type logDetFunc struct{}
 
 func (logDetFunc) Name() string { return "slogdet" }
@@ -250,7 +251,7 @@ func (logDetFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return in[1]
 }
 
-// VJP is g·A⁻ᵀ (Petersen & Pedersen, eq. 57).
+// VJP returns g·A⁻ᵀ (Petersen & Pedersen, eq. 57).
 func (logDetFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	a := c.Saved(0)
 	right := g.Unsqueeze(-1).expand(a.layout.Shape.Head(a.Rank()-1)).DiagEmbed(0, -2, -1)
@@ -258,9 +259,9 @@ func (logDetFunc) VJP(c *Context, g *Tensor) []*Tensor {
 }
 
 // SlogDet returns the signs of the determinants of the square matrices in the last two dimensions,
-// float32 or float64, and the logarithms of their absolute values, which neither overflow nor
-// underflow. A singular matrix has 0 and -Inf, and a gradient that is not finite. The sign has no
-// gradient. It works on the host ([HostOps]).
+// float32 or float64. logAbs holds the logarithms of their absolute values, which neither overflow
+// nor underflow. For a singular matrix the sign is 0, the logarithm is -Inf, and the gradient is
+// not finite. The sign has no gradient. SlogDet works on the host ([HostOps]).
 func (x *Tensor) SlogDet() (sign, logAbs *Tensor) {
 	batch, n := x.mustSquare("slogdet")
 	y := doubled("slogdet", []*Tensor{x}, func(c *Scope, in []*Tensor) []*Tensor {
@@ -289,7 +290,7 @@ func (x *Tensor) SlogDet() (sign, logAbs *Tensor) {
 	return y[0], y[1]
 }
 
-// logOf returns log|v|. Of numbers below the normal ones math.Log has the wrong exponent on amd64.
+// logOf returns log|v|. For subnormal numbers math.Log has the wrong exponent on amd64.
 func logOf(v float64) float64 {
 	if v = math.Abs(v); v < 0x1p-1022 {
 		return math.Log(v*0x1p54) - 54*math.Ln2
@@ -297,7 +298,7 @@ func logOf(v float64) float64 {
 	return math.Log(v)
 }
 
-// scratch asks a routine for the size of its workspace and makes that.
+// scratch asks a routine for the size of its workspace and allocates it.
 func scratch(ask func(work []float64, n int)) []float64 {
 	var w [1]float64
 	ask(w[:], -1)

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A matrix that cannot be treated is named by its place in the batch, with the operands as they
-// were given.
+// The error for a matrix that a routine cannot handle names its place in the batch, and the
+// operands as they were given.
 func TestLinAlgErrors(t *testing.T) {
 	nan := math.NaN()
 	good, singular := []float64{2, 1, 1, 3}, []float64{1, 2, 2, 4}
@@ -53,7 +53,7 @@ func TestLinAlgErrors(t *testing.T) {
 
 func singularPower() { tensor.Ones(2, 2).MatrixPower(-3) }
 
-// Misuse: rank, type, shape and device of the operands.
+// Misuse: wrong rank, type, shape or device of the operands.
 func TestLinAlgMisuse(t *testing.T) {
 	x, wide, v := tensor.Ones(2, 2), tensor.Ones(2, 3), tensor.Ones(2)
 	half, ints, truth := x.Half(), x.Long(), x.GtScalar(0)
@@ -91,15 +91,15 @@ func TestLinAlgMisuse(t *testing.T) {
 	}
 }
 
-// The determinant is a polynomial: first and second derivatives hold for singular matrices, where
-// torch's first is 0.
+// The determinant is a polynomial. So first and second derivatives are right for singular matrices,
+// where torch's first derivative is 0.
 func TestDetOfSingular(t *testing.T) {
 	for _, rows := range [][][]float64{{{1, 2}, {2, 4}}, {{0, 0}, {0, 0}}, {{1, 2, 3}, {2, 4, 6}, {1, 0, 1}}, {{1, 2, 3}, {2, 4, 6}, {3, 6, 9}}, {{0, 1, 0}, {0, 0, 0}, {0, 0, 2}}} {
 		tensor.Do(func(s *tensor.Scope) {
 			x := s.From(rows).RequiresGrad()
 			n := len(rows)
 			weight := s.Typed(dtype.F64).ArangeStep(1, float64(n*n+1), 1).Reshape(n, n)
-			value := func(x *tensor.Tensor) float64 { // the gradient of det, weighted
+			value := func(x *tensor.Tensor) float64 { // the gradient of det times weights, summed
 				g := tensor.Gradients(x.RequiresGrad().Det(), []*tensor.Tensor{x})[0]
 				return g.Mul(weight).Sum().Item()
 			}
@@ -125,7 +125,7 @@ func TestDetOfSingular(t *testing.T) {
 	}
 }
 
-// Third derivatives of the determinant go through the inverse.
+// Third derivatives of the determinant use the inverse.
 func TestDetThirdDerivative(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([][]float64{{2, 1, 0}, {1, 3, 1}, {0, 1, 4}}).RequiresGrad()
@@ -148,7 +148,8 @@ func TestDetThirdDerivative(t *testing.T) {
 	})
 }
 
-// What is not finite: NaN goes through, or is an error; nothing hangs or panics otherwise.
+// If elements are not finite, the result contains NaN, or there is an error. Nothing hangs or
+// panics otherwise.
 func TestLinAlgNotFinite(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, v := range [][]float64{{nan, nan, nan, nan}, {1, nan, 2, 3}, {inf, 1, 1, 1}, {1, inf, -inf, 2}, {0, inf, inf, 0}, {math.MaxFloat64, 1, 1, math.MaxFloat64}, {5e-324, 0, 0, 5e-324}} {
@@ -176,7 +177,7 @@ func TestLinAlgNotFinite(t *testing.T) {
 	}
 }
 
-// The gradient of the logarithm of a determinant that is 0 is not finite, and no error.
+// The gradient of the logarithm of a determinant that is 0 is not finite, but no error.
 func TestSlogDetOfSingular(t *testing.T) {
 	x := tensor.From([]float64{1, 2, 2, 4}, 2, 2).RequiresGrad()
 	sign, l := x.SlogDet()
@@ -191,7 +192,7 @@ func TestSlogDetOfSingular(t *testing.T) {
 	}
 }
 
-// Pivots below the normal numbers have their logarithms too.
+// Subnormal pivots have correct logarithms too.
 func TestSlogDetOfTiny(t *testing.T) {
 	_, l := tensor.From([]float64{5e-324, 0, 0, 1e-310}, 2, 2).SlogDet()
 	if want := -1074*math.Ln2 - 310*math.Ln10; math.Abs(l.Item()-want) > 1e-9 {
@@ -199,7 +200,7 @@ func TestSlogDetOfTiny(t *testing.T) {
 	}
 }
 
-// The triangle that is not read does not matter, not even for gradients of a symmetric
+// The triangle that is not read does not affect the results or the gradients of a symmetric
 // decomposition.
 func TestOtherTriangle(t *testing.T) {
 	nan := math.NaN()

@@ -12,14 +12,14 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A decomposition is an op with several results, computed at once. In the graph each result is a
-// Function of its own: gradients are linear, so those that reach the results one by one add up to
-// the gradient of all. Signs of vectors and bases of subspaces are the routine's choice.
+// A decomposition is an op with several results, computed at once. In the graph each result has a
+// Function of its own. Gradients are linear, so the gradients through the single results add up to
+// the gradient of all. The routine chooses the signs of vectors and the bases of subspaces.
 type decomposition struct {
 	op string
 	// parts computes the results, without a graph.
 	parts func(s *Scope, x *Tensor) []*Tensor
-	// vjp returns the operand's gradient for g, that of result k, given all results.
+	// vjp returns the operand's gradient. p has all results, and g is the gradient of result k.
 	vjp func(k int, p []*Tensor, g *Tensor) *Tensor
 }
 
@@ -36,7 +36,7 @@ func (d *decomposition) apply(x *Tensor) []*Tensor {
 	return out
 }
 
-// partFunc hangs result k, its operand number k+1, into the graph of operand 0.
+// partFunc connects result k, which is its operand number k+1, to the graph of operand 0.
 type partFunc struct {
 	d *decomposition
 	k int
@@ -51,8 +51,8 @@ func (f *partFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return in[1+f.k]
 }
 
-// VJP takes the results as they were computed. Where the gradient is to be differentiated again, it
-// decomposes anew, so that they depend on the operand.
+// VJP uses the results as they were computed. If the gradient is to be differentiated again, it
+// decomposes the operand again, so that the results depend on it.
 func (f *partFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	grads := make([]*Tensor, c.NumSaved())
 	p := make([]*Tensor, c.NumSaved()-1)
@@ -67,7 +67,7 @@ func (f *partFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// choleskyFunc is the lower Cholesky factor of matrices whose lower triangle is read.
+// choleskyFunc computes the lower Cholesky factor of matrices. It reads their lower triangle.
 type choleskyFunc struct{}
 
 func (choleskyFunc) Name() string { return "cholesky" }
@@ -92,7 +92,7 @@ func (choleskyFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// badMinor returns the order of the first leading minor that is not positive, by elimination in
+// badMinor returns the order of the first leading minor that is not positive. It eliminates in
 // place.
 func badMinor(n int, a []float64) int {
 	for k := range n {
@@ -110,8 +110,8 @@ func badMinor(n int, a []float64) int {
 	return n
 }
 
-// VJP is L⁻ᵀ·P·L⁻¹ for the symmetric P whose lower triangle is half that of Lᵀ·G, twice on the
-// diagonal (I. Murray, Differentiation of the Cholesky Decomposition, 2016).
+// VJP returns L⁻ᵀ·P·L⁻¹ for a symmetric P. The lower triangle of P is half that of Lᵀ·G, and its
+// diagonal twice that half (I. Murray, Differentiation of the Cholesky Decomposition, 2016).
 func (choleskyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	l := c.Saved(0)
 	p := l.T().MatMul(g.Tril(0)).Tril(0)
@@ -120,11 +120,11 @@ func (choleskyFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(triangularFunc{upper: true}, l.T(), half.T())}
 }
 
-// Cholesky returns the lower triangular L with L·Lᵀ = x for the symmetric positive definite
+// Cholesky returns the lower triangular L for which L·Lᵀ = x, for the symmetric positive definite
 // matrices in the last two dimensions, float32 or float64. With upper it returns the upper
-// triangular U with Uᵀ·U = x. Only that triangle of x is read; the gradient is symmetric, as
-// torch's. A matrix that is not positive definite is an error that wraps [ErrLinAlg] and names its
-// place in the batch. It works on the host ([HostOps]).
+// triangular U for which Uᵀ·U = x. It reads only the triangle of x that it returns. The gradient is
+// symmetric, as torch's. A matrix that is not positive definite is an error that wraps [ErrLinAlg]
+// and names its place in the batch. It works on the host ([HostOps]).
 func (x *Tensor) Cholesky(upper bool) *Tensor {
 	x.mustSquare("cholesky")
 	return doubled("cholesky", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor {
@@ -135,19 +135,20 @@ func (x *Tensor) Cholesky(upper bool) *Tensor {
 	})[0]
 }
 
-// eyeLike is the identity in the scope of x, of its type and the size of its last dimension.
+// eyeLike returns the identity matrix in x's scope, with x's type and the size of its last
+// dimension.
 func eyeLike(x *Tensor) *Tensor { return x.scope.On(x.st.dev).Typed(x.dtype).Eye(x.Dim(-1)) }
 
-// eigh is the decomposition of symmetric matrices. Gradient: V·(diag(gL) + skew(Vᵀ·gV)/E)·Vᵀ with
-// E_ij = L_j - L_i off the diagonal and skew(X) = (X - Xᵀ)/2 (Giles 2008, 3.1; only the skew part
-// counts, since x stays symmetric).
+// eigh is the decomposition of symmetric matrices. Its gradient is V·(diag(gL) + skew(Vᵀ·gV)/E)·Vᵀ,
+// where E_ij = L_j - L_i off the diagonal and skew(X) = (X - Xᵀ)/2 (Giles 2008, 3.1). Only the skew
+// part counts, because x stays symmetric.
 var eigh = &decomposition{op: "eigh", parts: func(s *Scope, x *Tensor) []*Tensor {
 	n := x.Dim(-1)
 	return onHost("eigh", s, x.batchOf(), []*Tensor{x}, []shape.Dims{x.batchOf().Append(n), x.layout.Shape}, func(in, out [][]float64) string {
 		if n == 0 {
 			return ""
 		}
-		for i := range n { // the triangle that is not read may hold anything
+		for i := range n { // copy the lower triangle to the upper triangle, which may hold anything
 			for j := i + 1; j < n; j++ {
 				in[0][i*n+j] = in[0][j*n+i]
 			}
@@ -177,19 +178,20 @@ var eigh = &decomposition{op: "eigh", parts: func(s *Scope, x *Tensor) []*Tensor
 
 // Eigh returns the eigenvalues, in ascending order, of the symmetric matrices in the last two
 // dimensions, float32 or float64. The columns of vectors are orthonormal eigenvectors: x =
-// V·diag(L)·Vᵀ. It reads only the lower triangle of x; take x.T() for the upper.
+// V·diag(L)·Vᵀ. Eigh reads only the lower triangle of x. To read the upper triangle, call it on
+// x.T().
 //
-// The signs of eigenvectors, and their basis where eigenvalues are equal, are not determined. A
-// gradient is right for a function that does not depend on them. That of vectors of equal
-// eigenvalues is not finite. Elements that are not finite are an error that wraps [ErrLinAlg];
-// torch does not look. It works on the host ([HostOps]).
+// The signs of eigenvectors are not determined, nor is their basis where eigenvalues are equal. So
+// the gradient is right only for a function that does not depend on them. The gradient of
+// eigenvectors with equal eigenvalues is not finite. If x contains NaN or infinities, Eigh panics
+// with an error that wraps [ErrLinAlg]; torch does not check. Eigh works on the host ([HostOps]).
 func (x *Tensor) Eigh() (values, vectors *Tensor) {
 	x.mustSquare("eigh")
 	p := doubled("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0]) })
 	return p[0], p[1]
 }
 
-// qrReduced is the QR decomposition with min(m, n) columns in Q, qrComplete that with m.
+// qrReduced is the QR decomposition with min(m, n) columns in Q, qrComplete the one with m columns.
 var qrReduced, qrComplete = qrOf(false), qrOf(true)
 
 func qrOf(complete bool) *decomposition {
@@ -208,8 +210,8 @@ func qrOf(complete bool) *decomposition {
 	}, vjp: qrVJP}
 }
 
-// orthonormal sets q and r, which are 0, to the QR decomposition of the m×n matrix a, with k
-// columns of Q.
+// orthonormal computes the QR decomposition of the m×n matrix a, with k columns of Q. q and r must
+// be zeros.
 func orthonormal(m, n, k int, a, q, r []float64) {
 	if n == 0 {
 		setIdentity(m, q)
@@ -230,10 +232,10 @@ func orthonormal(m, n, k int, a, q, r []float64) {
 	lapack64.Orgqr(o, tau, work, len(work))
 }
 
-// qrVJP is, for m ≥ n, (gQ + Q·copyltu(R·gRᵀ - gQᵀ·Q))·R⁻ᵀ, where copyltu makes a matrix symmetric
+// qrVJP returns, for m ≥ n, (gQ + Q·copyltu(R·gRᵀ - gQᵀ·Q))·R⁻ᵀ. copyltu makes a matrix symmetric
 // from its lower triangle (S. Walter and L. Lehmann, Algorithmic Differentiation of Linear Algebra
 // Functions with Application in Optimum Experimental Design, 2010). For m < n the first m columns
-// are decomposed so, and the others are Qᵀ times what they were.
+// of x are decomposed in this way, and the other columns of R are Qᵀ times the other columns of x.
 func qrVJP(k int, p []*Tensor, g *Tensor) *Tensor {
 	q, r := p[0], p[1]
 	m, n := q.Dim(-2), r.Dim(-1)
@@ -257,7 +259,7 @@ func qrVJP(k int, p []*Tensor, g *Tensor) *Tensor {
 	return Cat(-1, left, q.MatMul(g2))
 }
 
-// qrSquare is (gq + q·copyltu(s))·r⁻ᵀ for square r; gq may be nil.
+// qrSquare returns (gq + q·copyltu(s))·r⁻ᵀ for square r. gq may be nil.
 func qrSquare(q, r, gq, s *Tensor) *Tensor {
 	low := s.Tril(-1)
 	z := q.MatMul(low.Add(low.T()).Add(s.Diagonal(0, -2, -1).DiagEmbed(0, -2, -1)))
@@ -267,11 +269,11 @@ func qrSquare(q, r, gq, s *Tensor) *Tensor {
 	return Apply(triangularFunc{upper: true}, r, z.T()).T()
 }
 
-// QR returns Q with orthonormal columns and the upper triangular R with Q·R = x, for the m×n
-// matrices in the last two dimensions, float32 or float64. Q has min(m, n) columns, or m with
-// complete. The complete decomposition has a gradient for m ≤ n only. The gradient needs
-// independent columns (for m < n, the first m). The signs of Q's columns are the routine's choice.
-// It works on the host ([HostOps]).
+// QR returns Q with orthonormal columns and the upper triangular R for which Q·R = x, for the m×n
+// matrices in the last two dimensions, float32 or float64. Q has min(m, n) columns, or m if
+// complete is true. The complete decomposition has a gradient only for m ≤ n. The gradient needs
+// linearly independent columns; for m < n the first m must be independent. The routine chooses the
+// signs of Q's columns. QR works on the host ([HostOps]).
 func (x *Tensor) QR(complete bool) (q, r *Tensor) {
 	x.mustMatrix("qr")
 	d := qrReduced
@@ -282,7 +284,8 @@ func (x *Tensor) QR(complete bool) (q, r *Tensor) {
 	return p[0], p[1]
 }
 
-// singularValues decomposes the m×n matrix a, which is overwritten, and says what is wrong.
+// singularValues decomposes the m×n matrix a, which it overwrites. It returns a message if that
+// fails.
 func singularValues(job lapack.SVDJob, m, n int, a, u, vt, s []float64) string {
 	k := min(m, n)
 	gu, gv := general(m, k, u), general(k, n, vt)
@@ -299,7 +302,7 @@ func singularValues(job lapack.SVDJob, m, n int, a, u, vt, s []float64) string {
 	switch ok, nan := finite(a); {
 	case nan:
 		return "the singular values do not converge: the matrix has NaN in it"
-	case !ok: // as torch
+	case !ok: // torch reports this error too
 		for _, v := range [][]float64{u, s, vt} {
 			fillWith(v, math.NaN())
 		}
@@ -333,10 +336,13 @@ func svdOf(full bool) *decomposition {
 	return &decomposition{op: "svd", parts: func(s *Scope, x *Tensor) []*Tensor { return svdParts(s, x, full) }, vjp: svdVJP}
 }
 
-// svdVJP (J. Townsend, Differentiating the Singular Value Decomposition, 2016): with E_ij = S_j² -
-// S_i² off the diagonal and skew(X) = X - Xᵀ, U·((skew(Uᵀ·gU)/E)·S + S·(skew(Vᵀ·gV)/E) +
-// diag(gS))·Vᵀ, and for the part of gU outside of U's columns (I - U·Uᵀ)·gU·S⁻¹·Vᵀ, for V alike. Of
-// full matrices the columns beyond the singular values have no gradient, as in torch.
+// svdVJP returns the gradient of x (J. Townsend, Differentiating the Singular Value Decomposition,
+// 2016). With E_ij = S_j² - S_i² off the diagonal and skew(X) = X - Xᵀ it is
+//
+//	U·((skew(Uᵀ·gU)/E)·S + S·(skew(Vᵀ·gV)/E) + diag(gS))·Vᵀ
+//
+// The part of gU outside of U's columns adds (I - U·Uᵀ)·gU·S⁻¹·Vᵀ, and likewise for V. If the
+// matrices are full, the columns beyond the singular values have no gradient, as in torch.
 func svdVJP(part int, p []*Tensor, g *Tensor) *Tensor {
 	u, s, vh := p[0], p[1], p[2]
 	k := s.Dim(-1)
@@ -367,11 +373,12 @@ func svdVJP(part int, p []*Tensor, g *Tensor) *Tensor {
 }
 
 // SVD returns the singular value decomposition x = U·diag(S)·Vᵀ of the m×n matrices in the last two
-// dimensions, float32 or float64. S is in descending order. U and vh = Vᵀ have min(m, n) columns
-// and rows, or are square with full. The signs of the vectors, and their basis where singular
-// values are equal, are not determined. A gradient is that of a function that does not depend on
-// them. That of vectors of equal singular values, or of 0, is not finite. NaN in x is an error that
-// wraps [ErrLinAlg], an infinity gives NaN. It works on the host ([HostOps]).
+// dimensions, float32 or float64. S is in descending order. U has min(m, n) columns and vh = Vᵀ as
+// many rows, or both are square if full is true. The signs of the vectors are not determined, nor
+// is their basis where singular values are equal. So the gradient is right only for a function that
+// does not depend on them. The gradient of vectors is not finite where singular values are equal or
+// 0. NaN in x is an error that wraps [ErrLinAlg]; an infinity leads to NaN. SVD works on the host
+// ([HostOps]).
 func (x *Tensor) SVD(full bool) (u, s, vh *Tensor) {
 	x.mustMatrix("svd")
 	d := svdReduced

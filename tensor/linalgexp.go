@@ -7,7 +7,7 @@ import (
 	"gonum.org/v1/gonum/blas"
 )
 
-// matrixExpFunc is the exponential of matrices.
+// matrixExpFunc computes the exponentials of matrices.
 type matrixExpFunc struct{}
 
 func (matrixExpFunc) Name() string { return "matrix_exp" }
@@ -26,11 +26,12 @@ func (matrixExpFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	})[0]
 }
 
-// exponential returns exp(a) of the n×n matrix a, which it overwrites: the series up to degree 19
-// of a scaled to a norm of at most 1, squared as often as it was halved. The series, and not Padé's
-// quotient, since it keeps what is exactly 0 or 1, which many squarings would blow up; so does
-// torch (P. Bader, S. Blanes, F. Casas, Computing the Matrix Exponential with an Optimized Taylor
-// Polynomial Approximation, 2019). It is summed in blocks of four powers (Paterson and Stockmeyer,
+// exponential returns exp(a) of the n×n matrix a, which it overwrites. It halves a until its norm
+// is at most 1, sums the power series up to degree 19, and squares the sum as often as it has
+// halved. It uses the series, as torch does, because the series keeps elements that are exactly 0
+// or 1. Padé's quotient has rounding errors there, which many squarings would amplify (P. Bader, S.
+// Blanes, F. Casas, Computing the Matrix Exponential with an Optimized Taylor Polynomial
+// Approximation, 2019). The series is summed in blocks of four powers (Paterson and Stockmeyer,
 // 1973).
 func exponential(n int, a []float64) []float64 {
 	norm := 0.0
@@ -78,9 +79,9 @@ func exponential(n int, a []float64) []float64 {
 	return y
 }
 
-// VJP: the exponential of the block matrix [[Aᵀ, G], [0, Aᵀ]] has the derivative of exp at Aᵀ in
-// the direction G above the diagonal, which is the gradient (R. Mathias, A Chain Rule for Matrix
-// Functions and Applications, 1996).
+// VJP computes the exponential of the block matrix [[Aᵀ, G], [0, Aᵀ]]. Its block above the diagonal
+// is the derivative of exp at Aᵀ in the direction G, which is the gradient (R. Mathias, A Chain
+// Rule for Matrix Functions and Applications, 1996).
 func (matrixExpFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	t := c.Saved(0).T()
 	n := t.Dim(-1)
@@ -90,9 +91,10 @@ func (matrixExpFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{y.Narrow(-2, 0, n).Narrow(-1, n, n)}
 }
 
-// MatrixExp returns the exponentials Σ xᵏ/k! of the square matrices in the last two dimensions, of
-// floating point type. 16-bit ones are computed in float64 and rounded once, where PyTorch's CPU
-// gives infinities. What is not finite gives NaN. It works on the host ([HostOps]).
+// MatrixExp returns the exponentials Σ xᵏ/k! of the square matrices in the last two dimensions,
+// which are floating point. 16-bit floats are computed in float64 and rounded once; PyTorch's CPU
+// returns infinities for them. If elements are not finite, the result is NaN. MatrixExp works on
+// the host ([HostOps]).
 func (x *Tensor) MatrixExp() *Tensor {
 	x.needsFloat("matrix_exp")
 	x.square("matrix_exp")
@@ -100,8 +102,8 @@ func (x *Tensor) MatrixExp() *Tensor {
 }
 
 // MatrixPower returns the n-th power of the square matrices in the last two dimensions, of any
-// number type, by repeated squaring. The 0-th is the identity. A negative one is that of the
-// inverse ([Tensor.Inverse], on the host).
+// number type, by repeated squaring. The 0-th power is the identity. A negative power is a power of
+// the inverse ([Tensor.Inverse], on the host).
 func (x *Tensor) MatrixPower(n int) *Tensor {
 	const op = "matrix_power"
 	x.use(op)
@@ -134,7 +136,7 @@ func (x *Tensor) MatrixPower(n int) *Tensor {
 				break
 			}
 		}
-		if y.st == x.st { // the first power
+		if y.st == x.st { // y is still x itself, the first power
 			return y.Clone()
 		}
 		return y

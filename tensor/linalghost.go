@@ -13,21 +13,22 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// hostOps is the one list of the ops that copy their operands to the host and their results back,
-// on every device: they wait for the work queued so far. Their routines are gonum's translation of
-// LAPACK.
+// hostOps is the only list of the ops that copy their operands to the host and their results back.
+// They do so on every device, and wait for the work queued so far. Their routines are gonum's
+// translation of LAPACK.
 var hostOps = []string{"cholesky", "det", "eigh", "inverse", "lstsq", "matrix_exp", "matrix_rank", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd"}
 
-// HostOps returns the names, as errors and graphs have them, of the ops that work on the host. On a
-// GPU each of them copies to the host, which waits for the stream, and back. All are linear
-// algebra; what is made of them (SVDVals, EigValsH, CholeskySolve, MatrixPower with a negative
-// exponent, MatrixNorm of order 2) does the same. No other op copies its operands.
+// HostOps returns the names of the ops that work on the host, as errors and graphs show them. On a
+// GPU each of them copies its operands to the host and its results back, and so waits for the
+// stream. All are linear algebra. Methods that call these ops do the same: SVDVals, EigValsH,
+// CholeskySolve, MatrixPower with a negative exponent, and MatrixNorm of order 2. No other op
+// copies its operands to the host.
 func HostOps() []string { return slices.Clone(hostOps) }
 
-// onHost runs f on each matrix of a batch: in and out are shapes of batch and then a matrix, vector
-// or scalar. f gets the elements in row-major order as float64, may overwrite its operands, and
-// returns what is wrong, or "". The results have no graph and belong to s. All operands are
-// float64.
+// onHost runs f on each matrix of a batch. The shape of each tensor in in and out is the shape of
+// the batch followed by a matrix, a vector or a scalar. All operands are float64. f receives their
+// elements in row-major order and may overwrite them. It returns a message if it fails, otherwise
+// "". The results have no place in the graph and belong to s.
 func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dims, f func(in, out [][]float64) string) []*Tensor {
 	if !slices.Contains(hostOps, op) {
 		panic("tensor: " + op + " works on the host and is not in the list of such ops")
@@ -75,7 +76,7 @@ func onHost(op string, s *Scope, batch shape.Dims, in []*Tensor, out []shape.Dim
 	return results
 }
 
-// float64s is memory seen as numbers.
+// float64s returns the memory b as float64 numbers.
 func float64s(b []byte) []float64 {
 	if len(b) == 0 {
 		return nil
@@ -83,7 +84,8 @@ func float64s(b []byte) []float64 {
 	return unsafe.Slice((*float64)(unsafe.Pointer(&b[0])), len(b)/8)
 }
 
-// guarded runs f; what a routine panics with, on operands that it cannot treat, is what is wrong.
+// guarded runs f. If a routine panics on operands that it cannot handle, the panic becomes the
+// message wrong.
 func guarded(f func(in, out [][]float64) string, in, out [][]float64) (wrong string) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -93,8 +95,9 @@ func guarded(f func(in, out [][]float64) string, in, out [][]float64) (wrong str
 	return f(in, out)
 }
 
-// doubled runs f on the operands given, as float64, in a scope for intermediates, and gives its
-// results the type of the first. An error of a routine names the operands as they were given.
+// doubled converts the given operands to float64 and runs f on them, in a scope for intermediate
+// tensors. It converts the results to the type of the first operand. An error of a routine names
+// the operands as they were given.
 func doubled(op string, given []*Tensor, f func(c *Scope, in []*Tensor) []*Tensor) []*Tensor {
 	defer func() {
 		if r := recover(); r != nil {
@@ -121,7 +124,7 @@ func doubled(op string, given []*Tensor, f func(c *Scope, in []*Tensor) []*Tenso
 	return out
 }
 
-// mustWide refuses what the routines have no precision for: 16-bit floats, integers and bool.
+// mustWide panics unless x is float32 or float64. The routines do not support other types.
 func (x *Tensor) mustWide(op string) {
 	x.use(op)
 	if x.dtype != dtype.F32 && x.dtype != dtype.F64 {
@@ -130,14 +133,14 @@ func (x *Tensor) mustWide(op string) {
 	}
 }
 
-// mustMatrix checks that x is a matrix or a batch of them, and returns the batch's shape and the
-// matrices' size.
+// mustMatrix checks that x is a float32 or float64 matrix, or a batch of them. It returns the
+// batch's shape and the size m×n of the matrices.
 func (x *Tensor) mustMatrix(op string) (batch shape.Dims, m, n int) {
 	x.mustWide(op)
 	return x.matrix(op)
 }
 
-// matrix is mustMatrix for every type.
+// matrix is mustMatrix for every element type.
 func (x *Tensor) matrix(op string) (batch shape.Dims, m, n int) {
 	if x.Rank() < 2 {
 		fail(op, ErrShape, []*Tensor{x}, "needs a matrix or a batch of them, this has shape %v", x.Shape())
@@ -145,13 +148,13 @@ func (x *Tensor) matrix(op string) (batch shape.Dims, m, n int) {
 	return x.layout.Shape.Head(x.Rank() - 2), x.Dim(-2), x.Dim(-1)
 }
 
-// mustSquare is mustMatrix for square ones.
+// mustSquare is mustMatrix for square matrices.
 func (x *Tensor) mustSquare(op string) (batch shape.Dims, n int) {
 	x.mustWide(op)
 	return x.square(op)
 }
 
-// square is mustSquare for every type.
+// square is mustSquare for every element type.
 func (x *Tensor) square(op string) (batch shape.Dims, n int) {
 	batch, m, n := x.matrix(op)
 	if m != n {
@@ -163,12 +166,12 @@ func (x *Tensor) square(op string) (batch shape.Dims, n int) {
 // batchOf returns the dimensions of x before the last two.
 func (x *Tensor) batchOf() shape.Dims { return x.layout.Shape.Head(x.Rank() - 2) }
 
-// general is a row-major matrix as the routines take it.
+// general returns v as a row-major matrix for the routines.
 func general(m, n int, v []float64) blas64.General {
 	return blas64.General{Rows: m, Cols: n, Stride: max(n, 1), Data: v}
 }
 
-// product returns a·b, each transposed if said so, of n×n matrices.
+// product returns a·b of n×n matrices. ta and tb say whether each is transposed.
 func product(n int, ta, tb blas.Transpose, a, b []float64) []float64 {
 	c := make([]float64, n*n)
 	blas64.Gemm(ta, tb, 1, general(n, n, a), general(n, n, b), 0, general(n, n, c))
@@ -195,7 +198,7 @@ func fillWith(v []float64, x float64) {
 	}
 }
 
-// setIdentity sets the n×n matrix v, which is 0, to 1 on the diagonal.
+// setIdentity sets the diagonal of the n×n matrix v to 1. v must be zeros.
 func setIdentity(n int, v []float64) {
 	for i := range n {
 		v[i*n+i] = 1

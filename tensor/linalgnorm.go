@@ -6,26 +6,27 @@ import (
 	"slices"
 )
 
-// SVDVals returns the singular values of [Tensor.SVD] alone.
+// SVDVals returns only the singular values of [Tensor.SVD].
 func (x *Tensor) SVDVals() *Tensor {
 	x.mustMatrix("svd")
 	return doubled("svd", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return svdReduced.apply(in[0])[1:2] })[0]
 }
 
-// EigValsH returns the eigenvalues of [Tensor.Eigh] alone.
+// EigValsH returns only the eigenvalues of [Tensor.Eigh].
 func (x *Tensor) EigValsH() *Tensor {
 	x.mustSquare("eigh")
 	return doubled("eigh", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return eigh.apply(in[0])[:1] })[0]
 }
 
-// MatrixNorm returns the norm of order p of the matrices in the last two dimensions, of floating
-// point type. For 1 it is the greatest sum of absolute values of a column, for infinity that of a
-// row. For 2 it is the greatest singular value (float32 and float64, on the host as [Tensor.SVD]).
-// For -1, -infinity and -2 it is the smallest. Of no values the greatest is 0, the smallest an
-// error. torch's default, the Frobenius norm, is x.Norm(2, -2, -1), the nuclear norm
-// x.SVDVals().Sum(-1).
+// MatrixNorm returns the norm of order p of the matrices in the last two dimensions, which are
+// floating point. Order 1 is the greatest sum of absolute values of a column, infinity the greatest
+// sum of a row. Order 2 is the greatest singular value (float32 and float64, on the host as
+// [Tensor.SVD]). Orders -1, -infinity and -2 are the smallest of these instead. If there are no
+// values the greatest is 0, and the smallest is an error. torch's default, the Frobenius norm, is
+// x.Norm(2, -2, -1). The nuclear norm is x.SVDVals().Sum(-1).
 //
-// Two dims are those of rows and columns; add [KeepDim] to keep them with size 1.
+// dims may name two other dimensions, of the rows and of the columns. Add [KeepDim] to keep them
+// with size 1.
 func (x *Tensor) MatrixNorm(p float64, dims ...int) *Tensor {
 	if y := underAutocast("matrix_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].MatrixNorm(p, dims...) }, x); y != nil {
 		return y
@@ -65,7 +66,7 @@ func (x *Tensor) MatrixNorm(p float64, dims ...int) *Tensor {
 		switch {
 		case p < 0:
 			y = y.Amin(-1)
-		case y.Dim(-1) == 0: // as torch
+		case y.Dim(-1) == 0: // as in torch the norm of no values is 0
 			y = y.Sum(-1)
 		default:
 			y = y.Amax(-1)

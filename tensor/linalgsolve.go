@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/gonum/lapack/lapack64"
 )
 
-// solveFunc solves A·X = B for batches of one shape. loose gives infinities and NaN for a singular
-// matrix, which elsewhere is an error.
+// solveFunc solves A·X = B for batches of one shape. With loose, the solution of a singular matrix
+// is infinities and NaN instead of an error.
 type solveFunc struct{ loose bool }
 
 func (solveFunc) Name() string { return "solve" }
@@ -35,7 +35,7 @@ func (f solveFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP: with Z = A⁻ᵀ·G, the gradient of B is Z and that of A is -Z·Xᵀ (M. Giles, Collected Matrix
+// VJP returns, with Z = A⁻ᵀ·G, the gradient -Z·Xᵀ of A and Z of B (M. Giles, Collected Matrix
 // Derivative Results for Forward and Reverse Mode Algorithmic Differentiation, 2008, 2.3.1).
 func (f solveFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	z := Apply(f, c.Saved(0).T(), g)
@@ -45,8 +45,8 @@ func (f solveFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{z.MatMul(c.Saved(1).T()).Neg(), z}
 }
 
-// rightHand checks the operands of an equation a·x = b, n×k matrices a (or vectors b, where vectors
-// are meant) with batches that broadcast, and returns the batch. square says that a must be.
+// rightHand checks the operands of an equation a·x = b, and returns the broadcast batch. b has n×k
+// matrices, or vectors if vectors is true and the shapes say so. square requires square matrices a.
 func rightHand(op string, a, b *Tensor, square, vectors bool) (batch shape.Dims, vector bool) {
 	in := []*Tensor{a, b}
 	youngest(op, in)
@@ -81,15 +81,15 @@ func rightHand(op string, a, b *Tensor, square, vectors bool) (batch shape.Dims,
 	return batch, vector
 }
 
-// expandBatch broadcasts the dimensions before the matrices.
+// expandBatch broadcasts the leading dimensions, which are the dimensions of the batch.
 func (x *Tensor) expandBatch(batch shape.Dims) *Tensor {
 	return x.expand(batch.Append(x.Dim(-2), x.Dim(-1)))
 }
 
-// Solve returns X of x·X = b for square matrices x, float32 or float64, as torch.linalg.solve. b is
-// a vector, a batch of vectors (x's shape without its last dimension) or matrices [..., n, k].
-// Batches broadcast. A singular matrix is an error that wraps [ErrLinAlg] and names its place in
-// the batch. It works on the host ([HostOps]).
+// Solve returns the X for which x·X = b, for square matrices x, float32 or float64, as
+// torch.linalg.solve does. b is a vector, a batch of vectors (x's shape without its last dimension)
+// or matrices [..., n, k]. Batches broadcast. A singular matrix is an error that wraps [ErrLinAlg]
+// and names its place in the batch. Solve works on the host ([HostOps]).
 func (x *Tensor) Solve(b *Tensor) *Tensor {
 	batch, vector := rightHand("solve", x, b, true, true)
 	return doubled("solve", []*Tensor{x, b}, func(_ *Scope, in []*Tensor) []*Tensor {
@@ -98,7 +98,8 @@ func (x *Tensor) Solve(b *Tensor) *Tensor {
 			b = b.Unsqueeze(-1)
 		}
 		var y *Tensor
-		if n := a.Dim(-1); a.Rank() == 2 && b.Rank() > 2 { // one factorisation for all columns
+		// one factorisation serves the columns of all right-hand sides
+		if n := a.Dim(-1); a.Rank() == 2 && b.Rank() > 2 {
 			columns := b.MoveAxis(-2, 0)
 			y = Apply(solveFunc{}, a, columns.Reshape(n, b.Size()/max(n, 1))).reshape(columns.layout.Shape).MoveAxis(0, -2)
 		} else {
@@ -111,12 +112,12 @@ func (x *Tensor) Solve(b *Tensor) *Tensor {
 	})[0]
 }
 
-// TriangularOptions say which triangle [Tensor.SolveTriangular] reads and on which side the matrix
-// stands.
+// TriangularOptions say which triangle [Tensor.SolveTriangular] reads and on which side of X the
+// matrix is.
 type TriangularOptions struct {
-	Upper bool // the upper triangle is read, not the lower
-	Right bool // X·x = b is solved, not x·X = b
-	Unit  bool // the diagonal is taken as 1 and not read
+	Upper bool // read the upper triangle, not the lower
+	Right bool // solve X·x = b, not x·X = b
+	Unit  bool // take the diagonal as 1 and do not read it
 }
 
 // triangularFunc solves A·X = B with a triangle of A.
@@ -146,7 +147,7 @@ func (f triangularFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP is that of solveFunc, in the triangle that is read.
+// VJP is solveFunc's VJP, restricted to the triangle that is read.
 func (f triangularFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	z := Apply(triangularFunc{!f.upper, f.unit}, c.Saved(0).T(), g)
 	if !c.Needs(0) {
@@ -163,10 +164,10 @@ func (f triangularFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{d.Tril(-off), z}
 }
 
-// SolveTriangular returns X of x·X = b (of X·x = b with o.Right) for triangular x, float32 or
-// float64, and matrices b, as torch.linalg.solve_triangular; the other triangle is not read.
-// Batches broadcast. A zero on the diagonal gives infinities and NaN, no error. It works on the
-// host ([HostOps]).
+// SolveTriangular returns the X for which x·X = b, or X·x = b with o.Right. x is triangular,
+// float32 or float64, and b has matrices, as for torch.linalg.solve_triangular. The other triangle
+// of x is not read. Batches broadcast. A zero on the diagonal leads to infinities and NaN, not to
+// an error. SolveTriangular works on the host ([HostOps]).
 func (x *Tensor) SolveTriangular(b *Tensor, o TriangularOptions) *Tensor {
 	const op = "solve_triangular"
 	if o.Right {
@@ -184,11 +185,11 @@ func (x *Tensor) SolveTriangular(b *Tensor, o TriangularOptions) *Tensor {
 	})[0]
 }
 
-// tolerance is that of ranks: singular values of at most relative times the greatest, or of at most
-// absolute, count as 0.
+// tolerance says which singular values count as 0: values of at most relative times the greatest
+// value, and values of at most absolute.
 type tolerance struct{ relative, absolute float64 }
 
-// bound returns up to which values of s, [..., k], count as 0.
+// bound returns the limit up to which values of s, [..., k], count as 0.
 func (t tolerance) bound(s *Tensor) *Tensor {
 	most := s.Sum(-1, KeepDim)
 	if s.Dim(-1) > 0 {
@@ -197,7 +198,8 @@ func (t tolerance) bound(s *Tensor) *Tensor {
 	return most.MulScalar(t.relative).ClampMin(t.absolute)
 }
 
-// tolerance reads what the caller gives, torch's rtol and atol; without, it is torch's default.
+// tolerance returns the given tolerances, torch's rtol and atol. If none is given, it returns
+// torch's default.
 func (x *Tensor) tolerance(op string, given []float64) tolerance {
 	t := tolerance{relative: x.epsilon()}
 	if len(given) > 0 {
@@ -212,7 +214,7 @@ func (x *Tensor) tolerance(op string, given []float64) tolerance {
 	return t
 }
 
-// pinvFunc is the pseudo-inverse.
+// pinvFunc computes pseudo-inverses.
 type pinvFunc struct{ tolerance }
 
 func (pinvFunc) Name() string { return "pinv" }
@@ -226,19 +228,20 @@ func (f pinvFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP: dY = -Y·dA·Y + Y·Yᵀ·dAᵀ·(I-A·Y) + (I-Y·A)·dAᵀ·Yᵀ·Y for matrices near A of its rank (G. Golub
-// and V. Pereyra, The Differentiation of Pseudo-Inverses and Nonlinear Least Squares Problems,
-// 1973).
+// VJP uses dY = -Y·dA·Y + Y·Yᵀ·dAᵀ·(I-A·Y) + (I-Y·A)·dAᵀ·Yᵀ·Y, which holds for matrices near A that
+// have the same rank (G. Golub and V. Pereyra, The Differentiation of Pseudo-Inverses and Nonlinear
+// Least Squares Problems, 1973).
 func (f pinvFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	a, y := c.Saved(0), c.Saved(1)
 	yt, gt := y.T(), g.T()
-	gyy := gt.MatMul(y).MatMul(yt) // then (I-A·Y) times this
-	yyg := yt.MatMul(y).MatMul(gt) // then this times (I-Y·A)
+	gyy := gt.MatMul(y).MatMul(yt) // multiplied below by (I-A·Y) from the left
+	yyg := yt.MatMul(y).MatMul(gt) // multiplied below by (I-Y·A) from the right
 	d := gyy.Sub(a.MatMul(y.MatMul(gyy))).Add(yyg.Sub(yyg.MatMul(y).MatMul(a)))
 	return []*Tensor{d.Sub(yt.MatMul(g).MatMul(yt))}
 }
 
-// epsilon is torch's default tolerance of ranks: that of the operand's type, times the longer side.
+// epsilon returns torch's default tolerance of ranks: the spacing of the type's numbers at 1, times
+// the size of the longer side.
 func (x *Tensor) epsilon() float64 {
 	e := 0x1p-23
 	if x.dtype.Size() == 8 {
@@ -247,21 +250,21 @@ func (x *Tensor) epsilon() float64 {
 	return e * float64(max(x.Dim(-1), x.Dim(-2)))
 }
 
-// Pinv returns the pseudo-inverses (Moore, Penrose) of the matrices in the last two dimensions,
-// float32 or float64. Singular values of at most rtol times the greatest count as 0, and so do
-// those of at most atol. tolerances are rtol and atol, rtol alone, or none for torch's default: the
-// longer side's size times the spacing of the type's numbers at 1. torch's atol alone is Pinv(0,
-// atol). It works on the host ([HostOps]).
+// Pinv returns the Moore-Penrose pseudo-inverses of the matrices in the last two dimensions,
+// float32 or float64. Singular values count as 0 if they are at most rtol times the greatest one,
+// or at most atol. tolerances are rtol and atol, or rtol only. If none is given, rtol is torch's
+// default: the size of the longer side times the spacing of the type's numbers at 1. torch's atol
+// alone is Pinv(0, atol). Pinv works on the host ([HostOps]).
 func (x *Tensor) Pinv(tolerances ...float64) *Tensor {
 	x.mustMatrix("pinv")
 	tol := x.tolerance("pinv", tolerances)
 	return doubled("pinv", []*Tensor{x}, func(_ *Scope, in []*Tensor) []*Tensor { return []*Tensor{Apply(pinvFunc{tol}, in[0])} })[0]
 }
 
-// LstSq returns X with the smallest sum of squares of x·X - b, and of those the smallest X. It is
-// the solution of torch.linalg.lstsq with its driver gelsy, computed with the pseudo-inverse. x is
-// [..., m, n], float32 or float64, b of the shapes that [Tensor.Solve] takes. It works on the host
-// ([HostOps]).
+// LstSq returns the X for which x·X - b has the smallest sum of squares, and among several such X
+// the smallest. It is the solution of torch.linalg.lstsq with its driver gelsy, computed with the
+// pseudo-inverse. x is [..., m, n], float32 or float64. b may have the shapes that [Tensor.Solve]
+// accepts. LstSq works on the host ([HostOps]).
 func (x *Tensor) LstSq(b *Tensor) *Tensor {
 	_, vector := rightHand("lstsq", x, b, false, true)
 	tol := x.tolerance("lstsq", nil)
@@ -279,8 +282,8 @@ func (x *Tensor) LstSq(b *Tensor) *Tensor {
 }
 
 // MatrixRank returns, as int64, how many singular values of the matrices in the last two dimensions
-// are greater than the tolerances, which are those of [Tensor.Pinv]. It works on the host
-// ([HostOps]).
+// are greater than the tolerances. The tolerances are those of [Tensor.Pinv]. MatrixRank works on
+// the host ([HostOps]).
 func (x *Tensor) MatrixRank(tolerances ...float64) *Tensor {
 	const op = "matrix_rank"
 	batch, m, n := x.mustMatrix(op)
@@ -294,8 +297,9 @@ func (x *Tensor) MatrixRank(tolerances ...float64) *Tensor {
 	})
 }
 
-// CholeskySolve returns X of A·X = x, where l is the lower factor of A that [Tensor.Cholesky]
-// returns, or with upper the upper one; batches broadcast. It works on the host ([HostOps]).
+// CholeskySolve returns the X for which A·X = x. l is the lower factor of A that [Tensor.Cholesky]
+// returns, or the upper factor if upper is true. Batches broadcast. CholeskySolve works on the host
+// ([HostOps]).
 func (x *Tensor) CholeskySolve(l *Tensor, upper bool) *Tensor {
 	const op = "cholesky_solve"
 	s := youngest(op, []*Tensor{x, l})

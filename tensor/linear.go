@@ -8,23 +8,24 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Linear returns x·weightᵀ + bias, torch's F.linear, for x of shape [..., in], weight [out, in] and
-// bias [out], nil for none. A device that can adds the bias before the sums are rounded, in the
-// product's launch. x and weight have one type, which is the result's; the bias of 16-bit floats
-// may be of float32. Under [Autocast] the product takes 16-bit operands; the bias stays as it is,
-// and the gradients of float32 parameters come in float32, not rounded on the way.
+// Linear returns x·weightᵀ + bias, torch's F.linear. x is [..., in], weight [out, in], and bias
+// [out] or nil. x and weight have one type, which is also the result's type. For 16-bit floats the
+// bias may be float32. If the device can, it adds the bias in the product's launch, before the sums
+// are rounded. Under [Autocast] x and weight are cast to 16 bits, and a float32 bias stays float32.
+// The gradients of float32 parameters are then computed in float32, without rounding to 16 bits in
+// between.
 func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 	checkLinear("linear", x, weight, bias, 1)
 	return x.linear(weight, bias, false, nil)
 }
 
-// LinearT is [Tensor.Linear] for a weight of shape [in, out], as GPT-2's: x·weight + bias.
+// LinearT is [Tensor.Linear] for a weight of shape [in, out], such as GPT-2's: x·weight + bias.
 func (x *Tensor) LinearT(weight, bias *Tensor) *Tensor {
 	checkLinear("linear", x, weight, bias, 0)
 	return x.linear(weight, bias, true, nil)
 }
 
-// checkLinear checks the shapes; dimension k of the weight is that of the inputs.
+// checkLinear checks the shapes. Dimension k of the weight is the dimension of the input features.
 func checkLinear(op string, x, weight, bias *Tensor, k int) {
 	x.use(op)
 	weight.use(op)
@@ -45,8 +46,8 @@ func checkLinear(op string, x, weight, bias *Tensor, k int) {
 	}
 }
 
-// linear casts as autocast says, and applies linearFunc to rows, and act, if there is one, to its
-// results.
+// linear casts the operands as autocast says. It applies linearFunc to x seen as a matrix, and then
+// act, unless that is nil.
 func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 	const op = "linear"
 	in := present(x, w, b)
@@ -57,7 +58,7 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 	if to := target(AutocastLow, s.modes.autocast, in, 0); to == dtype.Invalid {
 		s.missCast(op, AutocastLow, in, 0)
 	} else {
-		// a leaf's is kept outside
+		// a cast that belongs to a leaf's cache lives in an outer scope
 		if x = s.operands(AutocastLow, []*Tensor{x}, 0, &made)[0]; x.scope != s {
 			x = x.In(s)
 			made = append(made, x)
@@ -85,7 +86,8 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 		panic(e.hint("Cast one of them"))
 	}
 	if b != nil && (!x.dtype.IsFloat() || b.dtype != x.dtype && !(b.dtype == dtype.F32 && x.dtype.IsHalf())) {
-		return applied(act, x.linear(w, nil, byInputs, nil).Add(b)) // with the usual promotion
+		// Add promotes the types as usual
+		return applied(act, x.linear(w, nil, byInputs, nil).Add(b))
 	}
 	to := x.layout.Shape.With(x.Rank()-1, w.Dim(at(byInputs)))
 	rows := x.layout.Shape.Head(x.Rank() - 1).Size()
@@ -98,14 +100,14 @@ func (x *Tensor) linear(w, b *Tensor, byInputs bool, act *Elementwise) *Tensor {
 		operands = append(operands, b)
 	}
 	y := f.activated(passing(Apply(f, operands...), flat, x))
-	f.low = nil // the graph holds what it needs of it
+	f.low = nil // the graph keeps its own handle of it
 	if x.Rank() == 2 {
 		return y
 	}
 	return y.reshaped(to)
 }
 
-// at is the dimension of a weight that is that of the results.
+// at returns the dimension of the output features in a weight.
 func at(byInputs bool) int {
 	if byInputs {
 		return 1
@@ -113,15 +115,17 @@ func at(byInputs bool) int {
 	return 0
 }
 
-// linearFunc is x·wᵀ + b for matrices; b may be absent.
+// linearFunc is x·wᵀ + b for matrices, or without b.
 type linearFunc struct {
-	byInputs bool    // w is [in, out], and the product x·w
-	low      *Tensor // in Forward: what autocast made of the leaf w, and the product reads
+	byInputs bool // w is [in, out], and the product is x·w
+	// in Forward: the cast of the leaf w that the product reads; nil without autocast
+	low *Tensor
 
-	// What comes behind it, until [linearFunc.activated] is through.
+	// The activation that follows, until [linearFunc.activated] has added it to the graph.
 	act  *Elementwise
-	done bool    // Forward has applied act in the product's launch
-	y    *Tensor // to this, of the scope around Forward's; nil: to the result itself
+	done bool // Forward has applied act in the product's launch
+	// act's result, in the scope around Forward's; nil if Forward returned act's result
+	y *Tensor
 }
 
 func (*linearFunc) Name() string { return "linear" }
@@ -162,7 +166,8 @@ func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	if c.Needs(0) {
 		k++
 	}
-	// The weight's is small, and then the batch makes room for its own; see matmulFunc.
+	// Compute the weight's gradient first. It is small, and x can then be freed before the gradient
+	// of x, which is large, is allocated; see matmulFunc.
 	if c.Needs(1) {
 		var x *Tensor
 		if c.Wants(1) {
@@ -201,10 +206,11 @@ func (f *linearFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// parameters returns the gradients of weight and bias from one op: that of the bias is the sums of
-// rows of the other's first factor, gᵀ. For a weight by inputs it is those of columns of the
-// second, g. They are nil where only one is wanted, where the device does not do it, and for second
-// derivatives, which take what records a graph.
+// parameters computes the gradients of weight and bias by one op. The bias's gradient is the row
+// sums of gᵀ, the first factor of the weight's gradient. For a weight by inputs it is the column
+// sums of g, the second factor. parameters returns nil twice if only one of the gradients is wanted
+// or the device has no such op. It also does so for second derivatives, which need ops that record
+// a graph.
 func (f *linearFunc) parameters(c *Context, x, g *Tensor) (dw, db *Tensor) {
 	const op = "linear.grad"
 	if len(c.needs) < 3 || !c.Wants(1) || !c.Wants(2) || !c.scope.modes.noGrad {

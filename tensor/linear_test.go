@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A loss that outlives the scope of autocast has second derivatives: the cast weight that a linear
-// layer saved is kept with it, though it is no operand of the layer.
+// A loss that outlives the scope of autocast has second derivatives. A linear layer has saved the
+// cast weight. The loss keeps this weight, though it is not an operand of the layer.
 func TestKeptLinearUnderAutocast(t *testing.T) {
 	type tt = tensor.Tensor
 	second := func(s *tensor.Scope, x, w *tt, f func(x, w *tt) *tt) (numbers []float64) {
@@ -38,7 +38,7 @@ func TestKeptLinearUnderAutocast(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// Operands that are missing are said to be.
+// The error for a missing operand says so.
 func TestLinearOfNothing(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		var none *tensor.Tensor
@@ -57,7 +57,7 @@ func TestLinearOfNothing(t *testing.T) {
 	})
 }
 
-// A NoAutocast that has no effect is an error, also where its ops read 16 bits without a cast.
+// A NoAutocast without effect is an error, also for ops that read 16-bit operands without a cast.
 func TestNoAutocastMissed(t *testing.T) {
 	for name, f := range map[string]func(x, w, target *tensor.Tensor){
 		"linear":        func(x, w, _ *tensor.Tensor) { x.Linear(w, nil) },
@@ -67,7 +67,7 @@ func TestNoAutocastMissed(t *testing.T) {
 			tensor.Do(func(s *tensor.Scope) {
 				x, w := s.Typed(dtype.BF16).Randn(3, 4), tensor.Root().Ones(5, 4).RequiresGrad()
 				target := s.RandInt(0, 4, 3)
-				//flambeau:ignore unusedmode that is what is to be told
+				//flambeau:ignore unusedmode the test checks this report
 				s.Do(func(*tensor.Scope) { f(x, w, target) }, tensor.NoAutocast())
 			}, tensor.Autocast(dtype.BF16))
 		})
@@ -77,8 +77,8 @@ func TestNoAutocastMissed(t *testing.T) {
 	}
 }
 
-// The gradient of a bias comes with that of its weight, in one op of the device, and a third op is
-// the product for x.
+// One op of the device computes the gradients of bias and weight together. Another op is the
+// product for the gradient of x.
 func TestBiasGradientComesWithTheWeights(t *testing.T) {
 	type tt = tensor.Tensor
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
@@ -108,7 +108,7 @@ func TestBiasGradientComesWithTheWeights(t *testing.T) {
 					n := watching(t, device.SpanOp, func() { got = tensor.Gradients(y, in, tensor.RetainGraph(), tensor.GradOutput(g)) }).ops
 					want := 2
 					if low != dtype.Invalid {
-						want++ // the gradient of x's cast
+						want++ // for the gradient of x's cast
 					}
 					if n != want {
 						t.Errorf("device %d, %v, by inputs %v: %d ops of the device, want %d", k, low, byInputs, n, want)

@@ -8,15 +8,16 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// LinearAct returns act(x.Linear(weight, bias)): a linear layer with its activation. A device that
-// can applies the activation in the product's launch, to results as they are rounded, so that the
-// bits are those of the two ops. It can for methods of tensors of one operand without numbers:
+// LinearAct returns act(x.Linear(weight, bias)): a linear layer with its activation. If act is one
+// of the methods below and the device can, the activation is applied in the product's launch. It is
+// applied to the rounded sums, so the result has the same bits as the two ops. Pass the method
+// itself:
 //
 //	x.LinearAct(w, b, (*tensor.Tensor).Gelu)
 //
-// Known are Relu, Relu6, Silu, Gelu, GeluTanh, Tanh, Sigmoid, Selu, Mish, Hardsigmoid, Hardswish.
-// Any other function is called with the layer's result. What Linear returned is kept only where the
-// gradient of the activation asks for it. Autocast is that of [Tensor.Linear].
+// The methods are Relu, Relu6, Silu, Gelu, GeluTanh, Tanh, Sigmoid, Selu, Mish, Hardsigmoid and
+// Hardswish. Any other function is called with the layer's result. Linear's result is kept only if
+// the gradient of the activation needs it. Autocast works as for [Tensor.Linear].
 func (x *Tensor) LinearAct(weight, bias *Tensor, act func(*Tensor) *Tensor) *Tensor {
 	checkLinear("linear", x, weight, bias, 1)
 	return x.linearAct(weight, bias, false, act)
@@ -38,8 +39,8 @@ func (x *Tensor) linearAct(w, b *Tensor, byInputs bool, act func(*Tensor) *Tenso
 	return act(x.linear(w, b, byInputs, nil))
 }
 
-// activations are the declared ops by the code of their methods. Only a method has its code: a
-// closure over it has another.
+// activations maps the code address of a method to its declared op. A closure that calls the method
+// has another address.
 var activations = sync.OnceValue(func() map[uintptr]*Elementwise {
 	list := map[uintptr]*Elementwise{}
 	for _, a := range []struct {
@@ -55,7 +56,7 @@ var activations = sync.OnceValue(func() map[uintptr]*Elementwise {
 	return list
 })
 
-// applied is act of y, which nobody else has; y itself without act.
+// applied returns act of y, and frees y, which nothing else uses. Without act it returns y.
 func applied(act *Elementwise, y *Tensor) *Tensor {
 	if act == nil {
 		return y
@@ -63,9 +64,9 @@ func applied(act *Elementwise, y *Tensor) *Tensor {
 	return passing(act.Apply([]*Tensor{y}), y, nil)
 }
 
-// activatedProduct is Forward with the activation in the product's launch: nil where there is none,
-// or the device does not do that. What it returns is the product, if the activation's gradient asks
-// for that, or else what the activation made of it.
+// activatedProduct is Forward with the activation in the product's launch. It returns nil if there
+// is no activation or the device has no such launch. It returns the product if the activation's
+// gradient needs it, and otherwise the activation's result.
 func (f *linearFunc) activatedProduct(c *Context, x, w, b *Tensor) *Tensor {
 	if f.act == nil || !x.dtype.IsFloat() || c.scope.parent.modes.anomaly&AnomalyForward != 0 {
 		return nil
@@ -106,8 +107,8 @@ func (f *linearFunc) activatedProduct(c *Context, x, w, b *Tensor) *Tensor {
 	return pre
 }
 
-// activated is what f.act makes of f's result r, which nobody else has. It is in the graph as an op
-// of its own, also where both were one launch.
+// activated applies f.act to r and returns the result. r is the result of f, and nothing else uses
+// it. The graph records the activation as an op of its own, even if one launch did both.
 func (f *linearFunc) activated(r *Tensor) *Tensor {
 	act, y := f.act, f.y
 	f.act, f.y = nil, nil

@@ -14,14 +14,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// knownActivations are the methods that a linear layer's launch takes.
+// knownActivations are the methods that a linear layer can fuse into its launch.
 var knownActivations = map[string]func(*tensor.Tensor) *tensor.Tensor{
 	"Relu": (*tensor.Tensor).Relu, "Relu6": (*tensor.Tensor).Relu6, "Silu": (*tensor.Tensor).Silu, "Gelu": (*tensor.Tensor).Gelu,
 	"GeluTanh": (*tensor.Tensor).GeluTanh, "Tanh": (*tensor.Tensor).Tanh, "Sigmoid": (*tensor.Tensor).Sigmoid, "Selu": (*tensor.Tensor).Selu,
 	"Mish": (*tensor.Tensor).Mish, "Hardsigmoid": (*tensor.Tensor).Hardsigmoid, "Hardswish": (*tensor.Tensor).Hardswish,
 }
 
-// spans are the names of what a tracer saw of one kind, and the number of primitives.
+// spans lists the names of the spans of one kind that a tracer has seen, and counts primitives.
 type spans struct {
 	kind  device.SpanKind
 	names []string
@@ -43,7 +43,7 @@ func (l *spans) Begin(s device.Span) device.SpanID {
 	return device.NewSpanID()
 }
 
-// watching returns what a tracer sees of f.
+// watching runs f and returns the spans of this kind.
 func watching(t *testing.T, kind device.SpanKind, f func()) *spans {
 	t.Helper()
 	l := &spans{kind: kind}
@@ -55,8 +55,9 @@ func watching(t *testing.T, kind device.SpanKind, f func()) *spans {
 	return l
 }
 
-// A linear layer with an activation has the bits of the two ops, and so have the gradients. It is
-// one op of the device, and so is the gradient of the activation with the product that it is from.
+// A linear layer with an activation has the same bits as the two ops, and so do the gradients. It
+// is one op of the device. In the backward pass, the gradient of the activation is fused into the
+// product that computes its input.
 func TestLinearAct(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -118,7 +119,7 @@ func TestLinearAct(t *testing.T) {
 	}
 }
 
-// Any other function is called with what the layer returns, and nil is refused.
+// Any other function is called with the result of the layer. nil is refused.
 func TestLinearActOfAFunction(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {
@@ -134,8 +135,8 @@ func TestLinearActOfAFunction(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// The product is kept where the activation's gradient asks for it, and nowhere else; the second
-// derivative is that of the two ops.
+// The product is kept only if the activation's gradient needs it. The second derivative equals that
+// of the two ops.
 func TestLinearActKeeps(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {
@@ -169,7 +170,8 @@ func TestLinearActKeeps(t *testing.T) {
 	}, tensor.Seed(1))
 }
 
-// Who looks at the gradient of an activation's result gets it, and everybody gets the same numbers.
+// If anything uses the gradient of an activation's result, it is computed by itself. The numbers
+// are the same.
 func TestActivationsGradientAlone(t *testing.T) {
 	type tt = tensor.Tensor
 	type layers struct{ x, w, b, v *tt }
@@ -177,7 +179,8 @@ func TestActivationsGradientAlone(t *testing.T) {
 	behind := func(y *tt, l layers) *tt { return y.Linear(l.v, nil).Square().Sum() }
 	plain := func(l layers) *tt { return behind(layer(l), l) }
 	for name, c := range map[string]struct {
-		joins bool // the gradient of the activation is that of the layer behind it
+		// the gradient of the activation is fused into the gradient of the layer after it
+		joins bool
 		loss  func(l layers) *tt
 		opts  []tensor.GradOption
 	}{
@@ -230,7 +233,8 @@ func TestActivationsGradientAlone(t *testing.T) {
 	}
 }
 
-// A run that asks for the gradient of an activation's result, or of its operand, finds it.
+// A run may ask for the gradient of an activation's result or of its operand. Then it receives that
+// gradient.
 func TestActivationsGradientAsked(t *testing.T) {
 	type tt = tensor.Tensor
 	tensor.Do(func(s *tensor.Scope) {

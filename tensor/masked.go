@@ -6,8 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// truePositions returns the row-major positions of the elements of x that are not 0, ascending.
-// Their number decides the result's size: it is read back, 8 bytes, which waits for the device.
+// truePositions returns the row-major positions of the elements of x that are not 0, in ascending
+// order. The number of positions, 8 bytes, is copied to the host, because it is the result's size.
+// So truePositions waits for the device.
 func (x *Tensor) truePositions(op string) *Tensor {
 	x.shapedByValues(op)
 	return within(x.scope, func(c *Scope) *Tensor {
@@ -23,13 +24,13 @@ func (x *Tensor) truePositions(op string) *Tensor {
 		mask = mask.reshape(shape.Of(n))
 		counts := mask.CumSum(0)
 		some := int(counts.Select(0, n-1).Item())
-		// all are looked up at once, where a scatter would have an order
+		// on a GPU, look up all positions at once: a scatter would process them in order
 		if x.st.buf.Host() == nil {
 			k := m.Arange(some).reshape(shape.Of(1, some))
 			return Apply(searchFunc{op, true}, counts.reshape(shape.Of(1, n)), k).reshape(shape.Of(some))
 		}
-		// Each goes to the place that the number of those before it gives; the others meet in a
-		// place behind the last.
+		// Each true element is written at the number of true elements before it. All false elements
+		// are written to one extra place at the end.
 		place := counts.AddScalar(-1).MaskedFill(mask.LogicalNot(), float64(some))
 		out := m.Empty(some + 1)
 		out.scatter(op, c, device.ScatterSet, 0, m.Arange(n), place)
@@ -37,13 +38,13 @@ func (x *Tensor) truePositions(op string) *Tensor {
 	})
 }
 
-// coordinates turns row-major positions in a tensor of shape s into those in dimension d.
+// coordinates returns the indices in dimension d for row-major positions x in a tensor of shape s.
 func (x *Tensor) coordinates(s shape.Dims, d int) *Tensor {
 	return x.FloorDivideScalar(float64(max(1, s.Tail(d+1).Size()))).RemainderScalar(float64(max(1, s.At(d))))
 }
 
-// Nonzero returns the indices of the elements that are not 0 (NaN is not) in row-major order: int64
-// of shape [n, rank]. It reads their number n back, 8 bytes, and so waits for the device.
+// Nonzero returns the indices of the elements that are not 0 in row-major order, int64 of shape [n,
+// rank]. NaN is not 0. It copies n, 8 bytes, to the host, and so waits for the device.
 func (x *Tensor) Nonzero() *Tensor {
 	const op = "nonzero"
 	x.use(op)
@@ -61,8 +62,8 @@ func (x *Tensor) Nonzero() *Tensor {
 	})
 }
 
-// NonzeroTuple returns the columns of [Tensor.Nonzero], a vector for each dimension: what
-// [Tensor.Index] takes. A tensor of rank 0 counts as a vector of one.
+// NonzeroTuple returns the columns of [Tensor.Nonzero]: one vector for each dimension, which
+// [Tensor.Index] accepts. A tensor of rank 0 counts as a vector of one element.
 func (x *Tensor) NonzeroTuple() []*Tensor {
 	const op = "nonzero"
 	x.use(op)
@@ -76,7 +77,7 @@ func (x *Tensor) NonzeroTuple() []*Tensor {
 	return columns
 }
 
-// masked checks a mask for x and returns the shape that both broadcast to.
+// masked checks mask, and returns the shape to which it broadcasts with x.
 func (x *Tensor) masked(op string, mask *Tensor, more ...*Tensor) shape.Dims {
 	in := append([]*Tensor{x, mask}, more...)
 	youngest(op, in)
@@ -89,9 +90,9 @@ func (x *Tensor) masked(op string, mask *Tensor, more ...*Tensor) shape.Dims {
 	return s
 }
 
-// MaskedSelect returns the elements of x where mask, bool, is true, as a vector in row-major order;
-// x and mask broadcast together. It reads their number back, 8 bytes, and so waits for the device;
-// Where and MaskedFill do not.
+// MaskedSelect returns the elements of x where the bool tensor mask is true, as a vector in
+// row-major order. x and mask broadcast together. MaskedSelect copies the number of elements, 8
+// bytes, to the host, and so waits for the device. Where and MaskedFill do not wait.
 func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	const op = "masked_select"
 	s := x.masked(op, mask)
@@ -101,10 +102,10 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	})
 }
 
-// MaskedScatter returns x with the elements where mask, bool, is true replaced by those of src in
-// its row-major order, as torch.masked_scatter; x and mask broadcast together. src has x's type and
-// at least as many elements as are replaced. Too few are an index error, on a GPU reported at the
-// next wait. Nothing is read back.
+// MaskedScatter returns x with the elements where the bool tensor mask is true replaced by those of
+// src, in row-major order, as torch.masked_scatter does. x and mask broadcast together. src has x's
+// type. It is an index error if src has fewer elements than are replaced. A GPU reports the error
+// at the next wait. Nothing is copied to the host.
 func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 	const op = "masked_scatter"
 	s := x.masked(op, mask, src)
@@ -116,7 +117,7 @@ func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 		table := src.In(c).reshape(shape.Of(src.Size()))
 		which := mask.In(c).expand(s).reshape(shape.Of(n))
 		place := which.CumSum(0).AddScalar(-1)
-		if src.Size() == 0 { // there must be something to read where nothing is replaced
+		if src.Size() == 0 { // the look-up needs an element to read even if nothing is replaced
 			table, place = Cat(0, table, c.On(x.st.dev).Typed(x.dtype).Zeros(1)), place.AddScalar(1)
 		}
 		picked := table.indexSelect(op, 0, place.MaskedFill(which.LogicalNot(), 0)).reshape(s)
@@ -124,8 +125,8 @@ func (x *Tensor) MaskedScatter(mask, src *Tensor) *Tensor {
 	})
 }
 
-// MaskedScatterInPlace is [Tensor.MaskedScatter] in x's own memory, torch's masked_scatter_: mask
-// broadcasts to x's shape.
+// MaskedScatterInPlace is [Tensor.MaskedScatter] in place, torch's masked_scatter_. mask must
+// broadcast to x's shape.
 func (x *Tensor) MaskedScatterInPlace(mask, src *Tensor) *Tensor {
 	const op = "masked_scatter"
 	if s := x.masked(op, mask, src); s != x.layout.Shape {

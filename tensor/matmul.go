@@ -8,10 +8,11 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// matmulFunc is the product of two matrices, or of two batches of matrices of one batch size.
+// matmulFunc is the product of two matrices, or of two equally large batches of matrices.
 type matmulFunc struct {
-	columns bool       // the second lies column by column, as a weight's transpose does
-	to      dtype.Type // of the result, Invalid for that of the operands; else F32 of 16-bit floats
+	columns bool // the second operand is stored column by column, as a transposed weight is
+	// type of the result: F32 for 16-bit operands, or Invalid for the operands' type
+	to dtype.Type
 }
 
 func (matmulFunc) Name() string { return "matmul" }
@@ -34,13 +35,13 @@ func (f matmulFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// byColumns reports that the columns of the matrix x, not its rows, lie densely.
+// byColumns reports whether the matrix x is dense and stored column by column.
 func (x *Tensor) byColumns() bool {
 	l := x.layout
 	return l.Shape.At(0) > 1 && l.Strides.At(0) == 1 && l.Strides.At(1) == l.Shape.At(0)
 }
 
-// multiply sets out to the product of a and b, matrices or batches of them.
+// multiply sets out to the product of a and b, which are matrices or batches of them.
 func multiply(op string, s *Scope, out, a, b *Tensor) {
 	m := matmulOps.get()
 	m.TF32 = s.takesTF32(a.dtype)
@@ -52,9 +53,9 @@ func multiply(op string, s *Scope, out, a, b *Tensor) {
 	matmulOps.free.Put(m)
 }
 
-// multiplyAdd sets out to the product of a and b plus bias, a row for all rows, nil for none. The
-// result of 16-bit floats may be of float32. A device that cannot do it in one op takes the product
-// in the operands' type first.
+// multiplyAdd sets out to the product of a and b, plus bias in each row unless bias is nil. For
+// 16-bit operands out may be float32. If the device cannot do this in one op, the product is first
+// computed in the operands' type.
 func multiplyAdd(op string, s *Scope, out, a, b, bias *Tensor) {
 	v := device.MatMul{TF32: s.takesTF32(a.dtype)}
 	out.batchInto(&v.Out)
@@ -81,7 +82,7 @@ func multiplyAdd(op string, s *Scope, out, a, b, bias *Tensor) {
 	}
 }
 
-// batchInto makes v, without a buffer, the operand of x with rank 3.
+// batchInto sets v to x with rank 3, as an operand without a buffer.
 func (x *Tensor) batchInto(v *device.View) {
 	if v.Type = x.dtype; x.Rank() == 2 {
 		v.Layout = x.layout.Unsqueeze(0)
@@ -97,8 +98,8 @@ func (f matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	if c.Needs(0) {
 		k++
 	}
-	// That of the second first: it is small where it is a weight, and then the first, a batch,
-	// makes room for the other's.
+	// Compute the gradient of the second operand first. If that is a weight, the gradient is small,
+	// and the first operand, a batch, can be freed before its own gradient is allocated.
 	if c.Needs(1) {
 		var a *Tensor
 		if c.Wants(1) {
@@ -115,7 +116,8 @@ func (f matmulFunc) VJP(c *Context, g *Tensor) []*Tensor {
 
 // second returns the gradient of the second operand.
 func (f matmulFunc) second(a, g *Tensor) *Tensor {
-	// so does its gradient, then: a leaf that it is the transpose of takes it as it is
+	// Then the gradient is stored by columns too. If the operand is the transpose of a leaf, the
+	// leaf can use the gradient without a copy.
 	if f.columns {
 		return Apply(matmulFunc{}, g.T(), a).T()
 	}
@@ -124,10 +126,10 @@ func (f matmulFunc) second(a, g *Tensor) *Tensor {
 	return Apply(matmulFunc{}, t, g)
 }
 
-// MatMul returns the matrix product x·y, as torch.matmul: vectors are dot products or rows and
-// columns, and dimensions before the last two are batches, broadcast together. Both operands have
-// one element type; float32 is computed in IEEE float32 unless [AllowTF32] says otherwise, 16-bit
-// floats accumulate in float32.
+// MatMul returns the matrix product x·y, as torch.matmul does. Vectors are rows or columns, and two
+// vectors give their dot product. Dimensions before the last two are batches, which broadcast
+// together. Both operands have one element type. float32 is computed in IEEE float32 unless
+// [AllowTF32] says otherwise. 16-bit floats accumulate in float32.
 func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	if y := underAutocast("matmul", AutocastLow, func(in []*Tensor) *Tensor { return in[0].MatMul(in[1]) }, x, y); y != nil {
 		return y
@@ -176,7 +178,7 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	switch {
 	case x.Rank() == 2 && y.Rank() == 2:
 		return Apply(matmulFunc{columns: y.byColumns()}, x, y)
-	case y.Rank() == 2: // rows of all batches at once
+	case y.Rank() == 2: // one product for the rows of all batches
 		out := x.layout.Shape.With(x.Rank()-1, y.Dim(-1))
 		rows := x.Size() / max(k, 1)
 		if k == 0 {
@@ -201,8 +203,8 @@ func (x *Tensor) MatMul(y *Tensor) *Tensor {
 	return passing(passing(p, a, x), b, y).reshaped(batch.Append(x.Dim(-2), y.Dim(-1)))
 }
 
-// passing frees view, which is of x or x itself and which nobody else has, and returns y: a handle
-// that stays would hold x's memory as long as the scope.
+// passing frees view, unless it is x or y itself, and returns y. view is a handle that nothing else
+// uses. Without this call, view would keep x's memory alive as long as the scope.
 func passing(y, view, x *Tensor) *Tensor {
 	if view != x && view != y {
 		view.Free()
@@ -210,5 +212,5 @@ func passing(y, view, x *Tensor) *Tensor {
 	return y
 }
 
-// reshaped is x.reshape of a tensor that nobody else has.
+// reshaped is x.reshape, and frees x, which nothing else uses.
 func (x *Tensor) reshaped(s shape.Dims) *Tensor { return passing(x.reshape(s), x, nil) }

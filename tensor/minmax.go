@@ -20,13 +20,13 @@ func fminRef(a, b float64) float64 {
 	return b
 }
 
-// The conditions under which the first operand is the result.
+// The conditions under which the result is the first operand.
 var (
 	firstIsMore = x1.Ne(x1).Or(x0.Ge(x1))
 	firstIsLess = x1.Ne(x1).Or(x0.Le(x1))
 )
 
-// shared gives the gradient to the operand that is the result, and half of it to each on a tie.
+// shared sends the gradient to the operand that is the result. On a tie each operand receives half.
 func shared(first *expr.Expr) []*expr.Expr {
 	tie, half := x0.Eq(x1), x2.Scale(0.5)
 	return []*expr.Expr{tie.Select(half, first.Select(x2, zeroC)), tie.Select(half, first.Select(zeroC, x2))}
@@ -44,8 +44,8 @@ var (
 	clampOp = Declare(&Elementwise{Name: "clamp", Arity: 1, Expr: limit(x0, p0, p1), Domain: wide, Params: []float64{0, 2},
 		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
 		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
-	// Away from 0 no bound differs from an element that equals it, and the bounds need not be told
-	// apart.
+	// This op clamps to limits that are not 0. An element that equals a limit then has the same
+	// bits as the limit, so it does not matter which of the two is returned.
 	clampPlainOp = Declare(&Elementwise{Name: "clamp_plain", form: "clamp", Arity: 1, Expr: x0.Max(p0).Min(p1), Domain: wide, Params: []float64{-1, 2},
 		Ref:  func(x, p []float64) float64 { return math.Min(math.Max(x[0], p[0]), p[1]) },
 		Grad: []*expr.Expr{x0.Gt(p0).And(x0.Lt(p1)).Select(x1, expr.C(0))}})
@@ -55,27 +55,27 @@ var (
 		Grad: []*expr.Expr{x0.Lt(p0).Select(x1, expr.C(0))}})
 )
 
-// Minimum returns the lesser of x and y; NaN if either is, and -0 of 0 and -0, which torch decides
-// by the place in a vector. On a tie the gradient goes half to each, and where one is NaN all of it
-// to both, as in torch.
+// Minimum returns the lesser of x and y. It is NaN if either is NaN. For 0 and -0 it returns -0;
+// torch's choice depends on the position in a vector. On a tie each operand receives half of the
+// gradient. If one operand is NaN, both receive the whole gradient, as in torch.
 func (x *Tensor) Minimum(y *Tensor) *Tensor { return minimumOp.Apply([]*Tensor{x, y}) }
 
-// Maximum returns the greater of x and y; NaN if either is, and 0 of 0 and -0, which torch decides
-// by the place in a vector. On a tie the gradient goes half to each, and where one is NaN all of it
-// to both, as in torch.
+// Maximum returns the greater of x and y. It is NaN if either is NaN. For 0 and -0 it returns 0;
+// torch's choice depends on the position in a vector. On a tie each operand receives half of the
+// gradient. If one operand is NaN, both receive the whole gradient, as in torch.
 func (x *Tensor) Maximum(y *Tensor) *Tensor { return maximumOp.Apply([]*Tensor{x, y}) }
 
-// Fmax returns the greater of x and y, broadcast together, and the other one where one is NaN. On a
-// tie the gradient goes half to each.
+// Fmax returns the greater of x and y, broadcast together. If one operand is NaN it returns the
+// other. On a tie each operand receives half of the gradient.
 func (x *Tensor) Fmax(y *Tensor) *Tensor { return fmaxOp.Apply([]*Tensor{x, y}) }
 
-// Fmin returns the lesser of x and y, broadcast together, and the other one where one is NaN. On a
-// tie the gradient goes half to each.
+// Fmin returns the lesser of x and y, broadcast together. If one operand is NaN it returns the
+// other. On a tie each operand receives half of the gradient.
 func (x *Tensor) Fmin(y *Tensor) *Tensor { return fminOp.Apply([]*Tensor{x, y}) }
 
-// Clamp returns x limited to [lo, hi]; a zero at a limit of 0 keeps its sign. NaN stays. At the
-// limits themselves the gradient is 0, as in torch 2.15. An integer type that has no number in [lo,
-// hi] is refused.
+// Clamp returns x limited to [lo, hi]. If a limit is 0, zeros keep their sign. NaN stays NaN. At
+// the limits themselves the gradient is 0, as in torch 2.15. It is an error if x's integer type has
+// no number in [lo, hi].
 func (x *Tensor) Clamp(lo, hi float64) *Tensor {
 	x.limits("clamp", lo, hi)
 	return x.scalar(clampBy(lo, hi), lo, hi)
@@ -90,13 +90,14 @@ func (x *Tensor) ClampInPlace(lo, hi float64) *Tensor {
 }
 
 func clampBy(lo, hi float64) *Elementwise {
-	if float32(lo) != 0 && float32(hi) != 0 { // as they may be rounded
+	// float32, because a limit may become 0 when it is rounded to x's type
+	if float32(lo) != 0 && float32(hi) != 0 {
 		return clampPlainOp
 	}
 	return clampOp
 }
 
-// ClampMin returns the greater of x and lo; its gradient at lo is 0.
+// ClampMin returns the greater of x and lo. Its gradient at lo is 0.
 func (x *Tensor) ClampMin(lo float64) *Tensor {
 	x.limits("clamp_min", lo, math.Inf(1))
 	return x.scalar(maxScalarOp, lo)
@@ -109,7 +110,7 @@ func (x *Tensor) ClampMinInPlace(lo float64) *Tensor {
 	return x.inPlace(maxScalarOp, []*Tensor{x}, lo)
 }
 
-// ClampMax returns the lesser of x and hi; its gradient at hi is 0.
+// ClampMax returns the lesser of x and hi. Its gradient at hi is 0.
 func (x *Tensor) ClampMax(hi float64) *Tensor {
 	x.limits("clamp_max", math.Inf(-1), hi)
 	return x.scalar(minScalarOp, hi)

@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// MoveTo moves the leaf x itself to device d, with its gradient: the handle stays valid, so that a
-// model and its optimizer keep their tensors. Views of x stay where they are, on the old memory.
-// The elements become contiguous. A [Graph] that uses x refuses to be replayed from then on.
+// MoveTo moves the leaf x itself, and its gradient, to device d. The handle stays valid, so a model
+// and its optimizer keep their tensors. Views of x keep the old memory. The elements become
+// contiguous. A [Graph] that uses x then refuses to be replayed.
 func (x *Tensor) MoveTo(d device.Device) {
 	x.use("move_to")
 	if d == nil {
@@ -30,7 +30,7 @@ func (x *Tensor) MoveTo(d device.Device) {
 	}
 }
 
-// become takes over y's storage; y is left freed.
+// become makes x use y's storage and frees y.
 func (x *Tensor) become(y *Tensor) {
 	old := x.st
 	y.st.retain()
@@ -42,11 +42,11 @@ func (x *Tensor) become(y *Tensor) {
 	old.release()
 }
 
-// SetData makes the leaf x have the memory of y, which both have then: torch's x.data = y. The
-// handle stays valid, so that a model and its optimizer keep their tensors; views of x keep the old
-// memory. y has x's shape and type, lies contiguous, and belongs to x's scope or to one around it;
-// a gradient that x has is on y's device. A [Graph] that uses x refuses to be replayed from then
-// on.
+// SetData makes the leaf x use the memory of y, so that both share it, as torch's x.data = y does.
+// The handle stays valid, so a model and its optimizer keep their tensors. Views of x keep the old
+// memory. y must have x's shape and type, be contiguous, and belong to x's scope or an enclosing
+// one. If x has a gradient, it must be on y's device. A [Graph] that uses x then refuses to be
+// replayed.
 func (x *Tensor) SetData(y *Tensor) {
 	const op = "set_data"
 	x.use(op)
@@ -77,10 +77,10 @@ func (x *Tensor) SetData(y *Tensor) {
 	x.become(y.detachedIn(x.scope))
 }
 
-// CastInPlace converts the leaf x itself to type t, with its gradient: the handle stays valid, so
-// that a model and its optimizer keep their tensors. Views of x keep the old memory and type. A
-// leaf that requires a gradient stays of floating point type. The elements become contiguous. A
-// [Graph] that uses x refuses to be replayed from then on.
+// CastInPlace converts the leaf x itself, and its gradient, to type t. The handle stays valid, so a
+// model and its optimizer keep their tensors. Views of x keep the old memory and type. If x
+// requires a gradient, t must be floating point. The elements become contiguous. A [Graph] that
+// uses x then refuses to be replayed.
 func (x *Tensor) CastInPlace(t dtype.Type) {
 	const op = "cast_in_place"
 	x.use(op)
@@ -100,7 +100,8 @@ func (x *Tensor) CastInPlace(t dtype.Type) {
 			continue
 		}
 		func() {
-			h := y.detachedIn(y.scope) // without a graph
+			// a handle without a place in the graph, so that Cast records nothing
+			h := y.detachedIn(y.scope)
 			defer h.Free()
 			y.become(h.Cast(t))
 			y.dtype = t

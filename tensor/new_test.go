@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What a Forward makes belongs to the scope of x and is on its device, wherever the scope's default
-// is.
+// Tensors that a Forward makes belong to x's scope and are on x's device, whatever the scope's
+// default device is.
 func TestNewOfATensor(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate")
 	if err != nil {

@@ -9,37 +9,38 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// normKind says over what a normalisation takes mean and variance of x, of shape [n, groups,
-// channels, inner].
+// normKind says over which dimensions of x, [n, groups, channels, inner], mean and variance are
+// computed.
 type normKind uint8
 
 const (
-	normRows  normKind = iota // over channels and inner: a row each of n·groups
-	normBatch                 // over n too
-	normFixed                 // they are given
+	normRows  normKind = iota // over channels and inner: each of the n·groups rows separately
+	normBatch                 // over n, channels and inner
+	normFixed                 // not computed: running statistics are used
 )
 
 // normalizeFunc is (x - mean)·rstd·weight + bias for x of shape [n, groups, channels, inner] and
-// weight and bias of shape [groups, channels]. All normalisations are this one, seen through
-// Reshape. The operands are x, then those of weight, bias, running mean and running variance that
-// there are.
+// weight and bias of shape [groups, channels]. All normalisations are this function on a reshaped
+// x. The operands are x, then weight, bias, running mean and running variance, as far as they
+// exist.
 type normalizeFunc struct {
 	op   string
 	kind normKind
-	rms  bool // mean is 0, and the variance the mean square
-	// without bias 0 is added, which makes -0 a 0, as PyTorch does in some of them
+	rms  bool // RMS norm: the mean is taken as 0, and the variance is the mean square
+	// without a bias add 0, which turns -0 into 0, as PyTorch does for some normalisations
 	zero         bool
 	weight, bias bool
-	running      bool // statistics to update, or with normFixed to use
+	running      bool // there are running statistics: to update, or with normFixed to use
 	eps          float64
 	momentum     float64
-	to           dtype.Type // of the result, 16 bits wide for float32; Invalid: x's
-	as           shape.Dims // what Reshape would make of x; of rank 0 where it has
+	to           dtype.Type // type of the result: a 16-bit type for float32 x; Invalid means x's
+	// shape to which x must still be reshaped; rank 0 if x already has that shape
+	as shape.Dims
 }
 
 func (f *normalizeFunc) Name() string { return f.op }
 
-// at returns the operand's number after x, weight and bias.
+// stats returns the number of the first operand after x, weight and bias.
 func (f *normalizeFunc) stats() int {
 	n := 1
 	if f.weight {
@@ -58,7 +59,7 @@ func (f *normalizeFunc) over() []int {
 	return []int{2, 3}
 }
 
-// normTypes are the types of a normalisation's operands; Invalid for what there is not.
+// normTypes are the types of a normalisation's operands, Invalid for absent operands.
 type normTypes struct {
 	x, w, b   dtype.Type
 	rms, zero bool
@@ -66,15 +67,16 @@ type normTypes struct {
 
 // normPrograms are the maps and reductions for one set of types.
 type normPrograms struct {
-	mean, variance, rstd    *device.Reduction // of x; of x, mean
+	mean, variance, rstd    *device.Reduction // mean reads x; variance and rstd read x and mean
 	rstdOf, apply, gradient *expr.Program
-	sum, product            *device.Reduction // of g, w; of g, w, x, mean, rstd
+	// sum reads g and w; product reads g, w, x, mean and rstd
+	sum, product *device.Reduction
 }
 
 var normCache cache[normTypes, *normPrograms]
 
-// programs are built over operands in a fixed order, of which those that are absent are left out:
-// what is given is x, mean, rstd, w, b forward, and g, w, x, mean, rstd, Σ backward.
+// programs returns the programs for these types. Their operands have a fixed order without the
+// absent operands: x, mean, rstd, w, b forward, and g, w, x, mean, rstd, Σ backward.
 func (k normTypes) programs() *normPrograms {
 	return normCache.get(k, func() *normPrograms {
 		acc := k.x.Compute()
@@ -138,7 +140,7 @@ func (k normTypes) programs() *normPrograms {
 		p.sum = reduction(times(o[0].e, o[1]), in, nil)
 		o, in = list(k.x, k.w, k.x, meanType, acc)
 		p.product = reduction(times(o[0].e, o[1]).Mul(distance(o[2], o[3]).Mul(o[4].e)), in, nil)
-		// …, the mean of h unless rms, that of h·z
+		// Operands g, w, x, mean, rstd, then the mean of h (not for rms) and the mean of h·z.
 		o, in = list(k.x, k.w, k.x, meanType, acc, meanType, acc)
 		h, z := times(o[0].e, o[1]), distance(o[2], o[3]).Mul(o[4].e)
 		if o[5].e != nil {
@@ -166,7 +168,8 @@ func typeOrNone(t *Tensor) dtype.Type {
 	return t.dtype
 }
 
-// fold reduces operands over dims to a tensor of x's computing type, the dimensions kept.
+// fold reduces x by r over dimensions, which it keeps with size 1. The result has the type in which
+// x is computed. in are r's operands.
 func (f *normalizeFunc) fold(s *Scope, r *device.Reduction, x *Tensor, over []int, in []*Tensor, params ...float64) *Tensor {
 	mask := uint(0)
 	for _, d := range over {
@@ -178,7 +181,8 @@ func (f *normalizeFunc) fold(s *Scope, r *device.Reduction, x *Tensor, over []in
 	return y
 }
 
-// foldInto is fold into y, contiguous, of x's shape with the dimensions reduced.
+// foldInto is fold into the contiguous y, which has x's shape with the reduced dimensions of size
+// 1.
 func (f *normalizeFunc) foldInto(s *Scope, r *device.Reduction, y, x *Tensor, in []*Tensor, params ...float64) {
 	var bits []uint64
 	if r.Finish != nil {
@@ -187,7 +191,7 @@ func (f *normalizeFunc) foldInto(s *Scope, r *device.Reduction, y, x *Tensor, in
 	runReduce(f.op, s, r, y, y.layout.Shape, in, x.layout.Shape, bits)
 }
 
-// normOperands are the operands by name; absent ones are nil.
+// normOperands holds the operands by name, nil for absent operands.
 type normOperands struct{ x, w, b, runningMean, runningVar *Tensor }
 
 func (f *normalizeFunc) named(in []*Tensor) (o normOperands) {
@@ -204,7 +208,7 @@ func (f *normalizeFunc) named(in []*Tensor) (o normOperands) {
 	return o
 }
 
-// seen is x, or a gradient of it, as [n, groups, channels, inner].
+// seen returns x, or a gradient of it, as [n, groups, channels, inner].
 func (f *normalizeFunc) seen(x *Tensor) *Tensor {
 	if f.as.Rank() == 0 {
 		return x
@@ -212,7 +216,7 @@ func (f *normalizeFunc) seen(x *Tensor) *Tensor {
 	return x.reshape(f.as)
 }
 
-// affine brings a weight or bias before [n, groups, channels, inner].
+// affine reshapes a weight or bias so that it broadcasts to [n, groups, channels, inner].
 func (f *normalizeFunc) affine(x *Tensor) *Tensor {
 	s := x.layout.Shape
 	if f.as.Rank() > 0 {
@@ -253,7 +257,7 @@ func (f *normalizeFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y.reshape(in[0].layout.Shape)
 }
 
-// count is the number of elements that mean and variance are taken of.
+// count returns the number of elements that one mean and variance are computed from.
 func (f *normalizeFunc) count(x *Tensor) float64 {
 	n := 1
 	for _, d := range f.over() {
@@ -262,7 +266,8 @@ func (f *normalizeFunc) count(x *Tensor) float64 {
 	return float64(n)
 }
 
-// statistics returns the mean, nil with rms, and 1/√(variance + eps), in x's computing type.
+// statistics returns the mean, nil for rms, and 1/√(variance + eps), in the type that x is computed
+// in.
 func (f *normalizeFunc) statistics(s *Scope, o *normOperands, p *normPrograms) (mean, rstd *Tensor) {
 	x, n := o.x, f.count(o.x)
 	inverse := func(variance *Tensor) *Tensor {
@@ -273,7 +278,7 @@ func (f *normalizeFunc) statistics(s *Scope, o *normOperands, p *normPrograms) (
 	if f.kind == normFixed {
 		acc := x.dtype.Compute()
 		kept := shape.Of(1, x.layout.Shape.At(1), 1, 1)
-		// A copy: the statistics may change before the gradient is computed.
+		// Clone, because the running statistics may change before the gradient is computed.
 		return o.runningMean.Clone().Cast(acc).reshape(kept), inverse(o.runningVar.Cast(acc).reshape(kept))
 	}
 	if !f.rms {
@@ -288,14 +293,15 @@ func (f *normalizeFunc) statistics(s *Scope, o *normOperands, p *normPrograms) (
 	return mean, inverse(variance)
 }
 
-// runningOp mixes a running value x0 with a new one.
+// runningOp mixes a running value x0 with a new value x1.
 var runningOp = &Elementwise{Name: "running", Arity: 2, Expr: x0.Mul(p0).Add(x1.Mul(p1)), NoGrad: true}
 
-// update mixes the batch's mean and unbiased variance into the running ones; those of rows are
-// averaged over n.
+// update mixes the batch's mean and unbiased variance into the running statistics. For rows they
+// are first averaged over n.
 func (f *normalizeFunc) update(s *Scope, o *normOperands, mean, variance *Tensor) {
 	n := f.count(o.x)
-	if n == 0 || s.modes.recomputing { // they have seen this batch
+	// a recomputed forward has already updated them for this batch
+	if n == 0 || s.modes.recomputing {
 		return
 	}
 	for _, r := range []struct {
@@ -314,7 +320,7 @@ func (f *normalizeFunc) update(s *Scope, o *normOperands, mean, variance *Tensor
 
 func (f *normalizeFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	g = f.seen(g)
-	if needW, _ := f.needsAffine(c); !c.Needs(0) && !needW { // nothing is saved
+	if needW, _ := f.needsAffine(c); !c.Needs(0) && !needW { // Forward saved nothing
 		return f.operandGradients(c, nil, nil, g.Cast(g.dtype.Compute()).Sum(0, 3))
 	}
 	x, k := f.seen(c.Saved(0)), 1
@@ -335,7 +341,7 @@ func (f *normalizeFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return f.operandGradients(c, dx, dw, db)
 }
 
-// operandGradients lists the gradients of the operands, in their shapes.
+// operandGradients lists the gradients of all operands, in the operands' shapes.
 func (f *normalizeFunc) operandGradients(c *Context, dx, dw, db *Tensor) []*Tensor {
 	grads := []*Tensor{dx}
 	if f.weight {
@@ -374,7 +380,7 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	p := normTypes{x: x.dtype, w: typeOrNone(w), rms: f.rms}.programs()
 	plain := normTypes{x: x.dtype, rms: f.rms}.programs()
 	outer := []int{0, 3}
-	// then the means that dx takes are those of the weight's and the bias's gradients
+	// for a batch, dx needs means that follow from dw and db
 	batch := f.kind == normBatch
 	if needW || batch {
 		dw = f.fold(s, plain.product, x, outer, present(g, x, mean, rstd))
@@ -409,8 +415,8 @@ func (f *normalizeFunc) gradients(c *Context, g, x, w, mean, rstd *Tensor) (dx, 
 	return dx, dw, db
 }
 
-// composed computes the gradients with tensor ops, so that they can be differentiated: mean and
-// rstd as functions of x, unless they are given.
+// composed computes the gradients with tensor ops, so that they can be differentiated. It computes
+// mean and rstd from x again, unless running statistics are used.
 func (f *normalizeFunc) composed(c *Context, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor) {
 	acc := x.dtype.Compute()
 	over := append(f.over(), KeepDim)
@@ -450,7 +456,7 @@ func (f *normalizeFunc) composed(c *Context, g, x, w, mean, rstd *Tensor) (dx, d
 	return dx.Mul(rstd), dw, db
 }
 
-// normInput checks a normalisation's input, and the types of weight and bias, and lists the
+// normInput checks a normalisation's input and the types of weight and bias. It returns the list of
 // operands.
 func normInput(op string, x, weight, bias *Tensor, more ...*Tensor) []*Tensor {
 	x.use(op)
@@ -467,18 +473,19 @@ func normInput(op string, x, weight, bias *Tensor, more ...*Tensor) []*Tensor {
 	return in
 }
 
-// normalize applies f to x seen as [n, groups, channels, inner].
+// normalize applies f to x reshaped to [n, groups, channels, inner].
 func (f *normalizeFunc) normalize(x, weight, bias *Tensor, n, groups, channels, inner int, running ...*Tensor) *Tensor {
 	as := shape.Of(n, groups, channels, inner)
 	if _, ok := x.layout.View(as); !ok || f.kind != normRows || len(running) > 0 {
 		return f.normalizeBy(f, x, weight, bias, n, groups, channels, inner, running...)
 	}
-	// Without Reshape around it, the gradient can be added to what comes to x by other ways.
+	// If f itself reshapes, x is its operand, and its VJP can add to the gradient that x already
+	// has.
 	f.weight, f.bias, f.as = weight != nil, bias != nil, as
 	return Apply(f, present(x, weight, bias)...)
 }
 
-// normalizeBy is normalize by what f is a part of.
+// normalizeBy is normalize by the function by, which contains f.
 func (f *normalizeFunc) normalizeBy(by Function, x, weight, bias *Tensor, n, groups, channels, inner int, running ...*Tensor) *Tensor {
 	to := x.layout.Shape
 	f.weight, f.bias, f.running = weight != nil, bias != nil, len(running) > 0

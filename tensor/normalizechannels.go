@@ -5,24 +5,25 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// The kernels for channels give a channel to one worker. Fewer than fewChannels are better shared
-// by reductions where they are long.
+// The kernels for channels assign each channel to one worker. If there are fewer than fewChannels
+// long channels, reductions are faster, because they divide a channel among workers.
 const fewChannels = 16
 
-// suitsChannels reports whether kernels for channels take x.
+// suitsChannels reports whether the kernels for channels are suited for x.
 func (f *normalizeFunc) suitsChannels(x *Tensor) bool {
 	l := x.layout.Shape
 	return f.kind == normBatch && !f.rms && x.Size() > 0 && l.At(2) == 1 && (l.At(1) >= fewChannels || l.At(0)*l.At(3) <= longRow)
 }
 
-// channelShapes returns the shape of x as [n, channels, inner], and of one value a channel.
+// channelShapes returns the shape of x as [n, channels, inner], and the shape of one value for each
+// channel.
 func channelShapes(x *Tensor) (whole, channels shape.Dims) {
 	l := x.layout.Shape
 	return shape.Of(l.At(0), l.At(1), l.At(3)), shape.Of(l.At(1))
 }
 
-// channelForward computes a normalisation of channels by the device's kernel; y is nil where it has
-// none.
+// channelForward normalises channels by the device's kernel. y is nil if the device has no kernel
+// for them.
 func (f *normalizeFunc) channelForward(s *Scope, o *normOperands) (mean, variance, rstd, y *Tensor) {
 	x, w, b := o.x, o.w, o.b
 	if !f.suitsChannels(x) {
@@ -44,8 +45,8 @@ func (f *normalizeFunc) channelForward(s *Scope, o *normOperands) (mean, varianc
 	return mean, variance, rstd, y
 }
 
-// channelGradients computes the gradients by the device's kernel; ok is false where it has none.
-// That of x only if it is needed.
+// channelGradients computes the gradients by the device's kernel. It computes the gradient of x
+// only if needX is true. ok is false if the device has no kernel for them.
 func (f *normalizeFunc) channelGradients(s *Scope, needX bool, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor, ok bool) {
 	if !f.suitsChannels(x) {
 		return nil, nil, nil, false

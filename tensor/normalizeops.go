@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// trailing checks that x ends in normalized, and returns the number of elements of these
-// dimensions.
+// trailing checks that the shape of x ends in normalized. It returns the number of elements of
+// these dimensions.
 func trailing(op string, in []*Tensor, normalized []int) int {
 	x := in[0]
 	fits := len(normalized) > 0 && len(normalized) <= x.Rank()
@@ -29,31 +29,31 @@ func trailing(op string, in []*Tensor, normalized []int) int {
 	return n
 }
 
-// LayerNorm brings the last dimensions of x, whose shape is normalized, to mean 0 and variance 1,
-// then scales and shifts each of their elements: (x - mean)/√(variance + eps)·weight + bias. The
-// variance is the mean square distance from the mean (J. L. Ba, J. R. Kiros, G. E. Hinton,
-// arXiv:1607.06450). weight and bias have that shape, nil is none; for 16-bit floats, which are
-// computed in float32, they may be float32. torch's eps is 1e-5.
+// LayerNorm normalises the last dimensions of x, whose shape is normalized, to mean 0 and variance
+// 1. It then scales and shifts each of their elements: (x - mean)/√(variance + eps)·weight + bias.
+// The variance is the mean square distance from the mean (J. L. Ba, J. R. Kiros, G. E. Hinton,
+// arXiv:1607.06450). weight and bias have the shape normalized, or are nil. 16-bit floats are
+// computed in float32, and weight and bias may be float32 for them. torch's eps is 1e-5.
 func (x *Tensor) LayerNorm(normalized []int, weight, bias *Tensor, eps float64) *Tensor {
 	return x.layerNorm(dtype.Invalid, normalized, weight, bias, eps)
 }
 
-// LayerNormAs is [Tensor.LayerNorm] with a result of float type t, as Cast would give it: in one
-// pass where that takes float32 to 16 bits. It suits what goes to products alone, which under
-// [Autocast] are computed in the type that [Scope.Autocast] gives.
+// LayerNormAs is [Tensor.LayerNorm] followed by Cast to the floating point type t. From float32 to
+// 16 bits it is one pass. Use it for results that only products read: under [Autocast] these
+// compute in the type that [Scope.Autocast] returns.
 func (x *Tensor) LayerNormAs(t dtype.Type, normalized []int, weight, bias *Tensor, eps float64) *Tensor {
 	floatResult("layer_norm", x, t)
 	return x.layerNorm(t, normalized, weight, bias, eps)
 }
 
-// floatResult refuses a normalisation's result of type t if that is no float type.
+// floatResult panics if t, the type of a normalisation's result, is not floating point.
 func floatResult(op string, x *Tensor, t dtype.Type) {
 	if !t.IsFloat() {
 		fail(op, ErrType, present(x), "a result of %v cannot be: its elements are no integers", t)
 	}
 }
 
-// layerNorm is LayerNorm with a result of type t; Invalid stands for x's.
+// layerNorm is LayerNorm with a result of type t. Invalid means x's type.
 func (x *Tensor) layerNorm(t dtype.Type, normalized []int, weight, bias *Tensor, eps float64) *Tensor {
 	if y := underAutocast("layer_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].layerNorm(t, normalized, in[1], in[2], eps) }, x, weight, bias); y != nil {
 		return y
@@ -64,7 +64,8 @@ func (x *Tensor) layerNorm(t dtype.Type, normalized []int, weight, bias *Tensor,
 	return (&normalizeFunc{op: op, zero: true, eps: eps}).normalizeAs(t, x, weight, bias, n, len(normalized))
 }
 
-// normalizeAs normalises the last dimensions of x, of n elements, to a result of type t.
+// normalizeAs normalises the last dimensions of x, which hold n elements in total, and returns a
+// result of type t.
 func (f *normalizeFunc) normalizeAs(t dtype.Type, x, weight, bias *Tensor, n, last int) *Tensor {
 	if x.dtype == dtype.F32 && t.IsHalf() {
 		f.to = t
@@ -73,11 +74,11 @@ func (f *normalizeFunc) normalizeAs(t dtype.Type, x, weight, bias *Tensor, n, la
 	if t == dtype.Invalid || y.dtype == t {
 		return y
 	}
-	defer y.Free() // the cast needs it no more
+	defer y.Free() // only the cast uses y
 	return y.Cast(t)
 }
 
-// rowsOf is the number of elements of all dimensions but the last few.
+// rowsOf returns the number of elements of all dimensions except the last ones.
 func rowsOf(x *Tensor, last int) int {
 	n := 1
 	for i := range x.Rank() - last {
@@ -87,21 +88,22 @@ func rowsOf(x *Tensor, last int) int {
 }
 
 // RMSNorm divides the last dimensions of x, whose shape is normalized, by their root mean square:
-// x/√(mean(x²) + eps)·weight (B. Zhang, R. Sennrich, arXiv:1910.07467). weight is as in
-// [Tensor.LayerNorm], where torch also takes other types and promotes. A negative eps stands for
-// torch's default, the distance from 1 to the next number of the type that is computed in: 2⁻⁵² for
-// float64, 2⁻²³ for the others.
+// x/√(mean(x²) + eps)·weight (B. Zhang, R. Sennrich, arXiv:1910.07467). weight is as for
+// [Tensor.LayerNorm]; torch also accepts other types and promotes them. A negative eps means
+// torch's default: the distance from 1 to the next number of the type that is computed in, 2⁻⁵² for
+// float64 and 2⁻²³ for the others.
 func (x *Tensor) RMSNorm(normalized []int, weight *Tensor, eps float64) *Tensor {
 	return x.rmsNorm(dtype.Invalid, normalized, weight, eps)
 }
 
-// RMSNormAs is [Tensor.RMSNorm] with a result of float type t: see [Tensor.LayerNormAs].
+// RMSNormAs is [Tensor.RMSNorm] with a result of the floating point type t: see
+// [Tensor.LayerNormAs].
 func (x *Tensor) RMSNormAs(t dtype.Type, normalized []int, weight *Tensor, eps float64) *Tensor {
 	floatResult("rms_norm", x, t)
 	return x.rmsNorm(t, normalized, weight, eps)
 }
 
-// rmsNorm is RMSNorm with a result of type t; Invalid stands for x's.
+// rmsNorm is RMSNorm with a result of type t. Invalid means x's type.
 func (x *Tensor) rmsNorm(t dtype.Type, normalized []int, weight *Tensor, eps float64) *Tensor {
 	if y := underAutocast("rms_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].rmsNorm(t, normalized, in[1], eps) }, x, weight); y != nil {
 		return y
@@ -117,8 +119,9 @@ func (x *Tensor) rmsNorm(t dtype.Type, normalized []int, weight *Tensor, eps flo
 	return (&normalizeFunc{op: op, rms: true, eps: eps}).normalizeAs(t, x, weight, nil, n, len(normalized))
 }
 
-// channelled checks that x is [n, channels, …] and that what else is given has one value a channel,
-// and returns n, the channels and the number of elements behind them.
+// channelled checks that x is [n, channels, …] and that all other operands have one value per
+// channel. It returns n, the number of channels, and the number of elements of the dimensions after
+// them.
 func channelled(op string, in []*Tensor) (n, channels, inner int) {
 	x := in[0]
 	if x.Rank() < 2 {
@@ -136,8 +139,8 @@ func channelled(op string, in []*Tensor) (n, channels, inner int) {
 	return n, channels, inner
 }
 
-// statistics checks running statistics: both or neither, without gradients, and writable if they
-// are to be updated.
+// statistics checks running statistics: both or neither must be given, without gradients, and
+// writable if they are to be updated. It returns those that are given.
 func statistics(op string, in []*Tensor, mean, variance *Tensor, update bool) []*Tensor {
 	if (mean == nil) != (variance == nil) {
 		fail(op, ErrValue, in, "either both running statistics are given or neither")
@@ -156,18 +159,22 @@ func statistics(op string, in []*Tensor, mean, variance *Tensor, update bool) []
 	return []*Tensor{mean, variance}
 }
 
-// BatchNorm brings each channel of x, of shape [n, channels, …], to mean 0 and variance 1, then
-// scales and shifts it: (x - mean)/√(variance + eps)·weight + bias (S. Ioffe, C. Szegedy,
-// arXiv:1502.03167). In training, mean and variance are those of the batch, over all dimensions but
-// the channels, the variance the mean square distance. The running statistics, if they are given,
-// are changed in place to (1 - momentum)·running + momentum·batch, with the variance that divides
-// by one less. An empty batch leaves them as they are. Unlike in torch, this counts as a change of
-// theirs. Otherwise the running statistics are used, and no gradient reaches them. All of weight,
-// bias and statistics have shape [channels], nil is none; for 16-bit floats, which are computed in
-// float32, they may be float32. A vector of shape [0] without weight and bias is given back, as in
-// torch. torch's momentum is 0.1 and its eps 1e-5; a momentum of 1/k at the k-th batch makes the
-// running mean the average of all. An eps that is not positive in training, or is negative outside
-// of it, is an error.
+// BatchNorm normalises each channel of x, of shape [n, channels, …], to mean 0 and variance 1. It
+// then scales and shifts it: (x - mean)/√(variance + eps)·weight + bias (S. Ioffe, C. Szegedy,
+// arXiv:1502.03167). weight, bias and statistics have shape [channels], or are nil. 16-bit floats
+// are computed in float32, and the other operands may be float32 for them.
+//
+// In training, mean and variance are those of the batch, over all dimensions except the channels.
+// The variance is the mean square distance. The running statistics, if given, are changed in place
+// to (1 - momentum)·running + momentum·batch, here with the unbiased variance. An empty batch
+// leaves them as they are. Unlike in torch, the update counts as an in-place change of the
+// statistics. A momentum of 1/k at the k-th batch makes the running mean the average of all
+// batches.
+//
+// Outside of training, BatchNorm uses the running statistics, and no gradient reaches them.
+//
+// As in torch, a vector of shape [0] without weight and bias is returned as it is. torch's momentum
+// is 0.1 and its eps 1e-5. In training eps must be positive, otherwise it must not be negative.
 func (x *Tensor) BatchNorm(runningMean, runningVar, weight, bias *Tensor, training bool, momentum, eps float64) *Tensor {
 	const op = "batch_norm"
 	in := normInput(op, x, weight, bias, runningMean, runningVar)
@@ -195,11 +202,11 @@ func (x *Tensor) BatchNorm(runningMean, runningVar, weight, bias *Tensor, traini
 	return f.normalize(x, weight, bias, n, channels, 1, inner, running...)
 }
 
-// InstanceNorm brings each channel of each instance of x, of shape [n, channels, …], to mean 0 and
-// variance 1, then scales and shifts it, as [Tensor.BatchNorm] does for the channels of a whole
-// batch (D. Ulyanov, A. Vedaldi, V. Lempitsky, arXiv:1607.08022). With useInputStats the running
-// statistics, if they are given, take the average over the instances; without, they are used
-// instead.
+// InstanceNorm normalises each channel of each instance of x, of shape [n, channels, …], to mean 0
+// and variance 1. It then scales and shifts it, as [Tensor.BatchNorm] does for the channels of a
+// whole batch (D. Ulyanov, A. Vedaldi, V. Lempitsky, arXiv:1607.08022). With useInputStats the
+// running statistics, if given, are updated with the average over the instances. Without it, they
+// are used for normalisation.
 func (x *Tensor) InstanceNorm(runningMean, runningVar, weight, bias *Tensor, useInputStats bool, momentum, eps float64) *Tensor {
 	const op = "instance_norm"
 	in := normInput(op, x, weight, bias, runningMean, runningVar)
@@ -217,10 +224,10 @@ func (x *Tensor) InstanceNorm(runningMean, runningVar, weight, bias *Tensor, use
 	return f.normalize(x, weight, bias, n, channels, 1, inner, running...)
 }
 
-// GroupNorm divides the channels of x, of shape [n, channels, …], into groups and brings each group
-// of each instance to mean 0 and variance 1, then scales and shifts each channel (Y. Wu, K. He,
-// arXiv:1803.08494). weight and bias have shape [channels], nil is none; for 16-bit floats, which
-// are computed in float32, they may be float32. torch's eps is 1e-5.
+// GroupNorm divides the channels of x, of shape [n, channels, …], into groups. It normalises each
+// group of each instance to mean 0 and variance 1, then scales and shifts each channel (Y. Wu, K.
+// He, arXiv:1803.08494). weight and bias have shape [channels], or are nil. 16-bit floats are
+// computed in float32, and weight and bias may be float32 for them. torch's eps is 1e-5.
 func (x *Tensor) GroupNorm(groups int, weight, bias *Tensor, eps float64) *Tensor {
 	if y := underAutocast("group_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].GroupNorm(groups, in[1], in[2], eps) }, x, weight, bias); y != nil {
 		return y
@@ -239,9 +246,9 @@ func (x *Tensor) GroupNorm(groups int, weight, bias *Tensor, eps float64) *Tenso
 	return (&normalizeFunc{op: op, eps: eps}).normalize(x, weight, bias, n, groups, channels/groups, inner)
 }
 
-// Normalize divides x by its norm of order p along dim, or by eps where that is more: x/max(‖x‖,
-// eps), in float32 for 16-bit floats. torch's defaults are 2, 1 and 1e-12. See [Tensor.Norm] for
-// the orders.
+// Normalize divides x by its norm of order p along dim, or by eps if that is greater: x/max(‖x‖,
+// eps). 16-bit floats are computed in float32. torch's defaults are p = 2, dim = 1 and eps = 1e-12.
+// See [Tensor.Norm] for the orders.
 func (x *Tensor) Normalize(p float64, dim int, eps float64) *Tensor {
 	if y := underAutocast("normalize", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].Normalize(p, dim, eps) }, x); y != nil {
 		return y
@@ -264,10 +271,10 @@ func (x *Tensor) Normalize(p float64, dim int, eps float64) *Tensor {
 }
 
 // LocalResponseNorm divides each element of x, of shape [n, channels, …] and at least rank 3, by (k
-// + alpha·mean)^beta. The mean is that of the squares in the same place of size neighbouring
-// channels, beginning size/2 before; channels that do not exist count as 0 (A. Krizhevsky, I.
-// Sutskever, G. E. Hinton, ImageNet classification with deep convolutional neural networks). It is
-// computed in float32 for 16-bit floats; of int64 the means of squares lose their fractions, as in
+// + alpha·mean)^beta. The mean is over the squares at the same position in size neighbouring
+// channels, from size/2 channels before on. Channels that do not exist count as 0 (A. Krizhevsky,
+// I. Sutskever, G. E. Hinton, ImageNet classification with deep convolutional neural networks).
+// 16-bit floats are computed in float32. For int64 the means of squares lose their fractions, as in
 // torch, and the result is float32. torch's alpha, beta and k are 1e-4, 0.75 and 1.
 func (x *Tensor) LocalResponseNorm(size int, alpha, beta, k float64) *Tensor {
 	if y := underAutocast("local_response_norm", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].LocalResponseNorm(size, alpha, beta, k) }, x); y != nil {

@@ -6,34 +6,35 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// rowShapes returns the shape of x as rows, and of one value a row.
+// rowShapes returns the shape of x as rows, and the shape of one value for each row.
 func rowShapes(x *Tensor) (rows, column shape.Dims) {
 	s := x.layout.Shape
 	column = shape.Of(s.At(0) * s.At(1))
 	return column.Append(s.At(2) * s.At(3)), column
 }
 
-// rows describes the normalisation of x's rows, as primitives take it.
+// rows describes the normalisation of x's rows for a primitive.
 func (f *normalizeFunc) rows(x *Tensor) device.RowNorm {
 	s := x.layout.Shape
 	return device.RowNorm{Eps: f.eps, RMS: f.rms, Zero: f.zero, Period: s.At(1), Inner: s.At(3)}
 }
 
-// The kernels for rows give a row to one worker. Fewer rows than fewRows, longer than longRow, are
-// better shared by reductions; the bounds are the same everywhere, so that the order of a sum
-// depends on its shape alone.
+// The kernels for rows assign each row to one worker. If there are fewer than fewRows rows, and
+// they are longer than longRow, reductions are faster, because they divide a row among workers. The
+// bounds are the same on all devices, so that the order of a sum depends only on its shape.
 const (
 	fewRows = 64
 	longRow = 1 << 14
 )
 
-// suitsRows reports whether kernels for rows take x.
+// suitsRows reports whether the kernels for rows are suited for x.
 func (f *normalizeFunc) suitsRows(x *Tensor) bool {
 	l := x.layout.Shape
 	return f.kind == normRows && x.Size() > 0 && (l.At(2)*l.At(3) <= longRow || l.At(0)*l.At(1) >= fewRows)
 }
 
-// fastForward computes a normalisation of rows by the device's kernel; y is nil where it has none.
+// fastForward normalises rows by the device's kernel. y is nil if the device has no kernel for
+// them.
 func (f *normalizeFunc) fastForward(s *Scope, o *normOperands) (mean, rstd, y *Tensor) {
 	x, w, b := o.x, o.w, o.b
 	if !f.suitsRows(x) || f.bias && !f.weight {
@@ -69,8 +70,8 @@ func (f *normalizeFunc) fastForward(s *Scope, o *normOperands) (mean, rstd, y *T
 // A rowGradients says which gradients of a normalisation of rows are wanted.
 type rowGradients struct{ x, weight, bias bool }
 
-// fastGradients computes those gradients by the device's kernel; ok is false where it has none.
-// What has come to x already is added to its gradient.
+// fastGradients computes the wanted gradients by the device's kernel. ok is false if the device has
+// no kernel for them. If other VJPs have already sent a gradient for x, dx includes that gradient.
 func (f *normalizeFunc) fastGradients(c *Context, wants rowGradients, g, x, w, mean, rstd *Tensor) (dx, dw, db *Tensor, ok bool) {
 	if wants == (rowGradients{}) {
 		return nil, nil, nil, true
@@ -122,7 +123,8 @@ func (f *normalizeFunc) fastGradients(c *Context, wants rowGradients, g, x, w, m
 	return dx, dw, db, true
 }
 
-// flat is the view of all elements of x, which is contiguous or will be, in a row; absent for nil.
+// flat returns x as a vector operand without a buffer. x is contiguous, or the caller makes it so
+// later. For a nil x, flat returns an absent operand.
 func (x *Tensor) flat() device.View {
 	if x == nil {
 		return device.View{}
@@ -130,7 +132,7 @@ func (x *Tensor) flat() device.View {
 	return x.operandAs(shape.Of(x.Size()))
 }
 
-// contiguous is Contiguous that leaves nil alone.
+// contiguous is Contiguous, and nil for nil.
 func (x *Tensor) contiguous() *Tensor {
 	if x == nil {
 		return nil

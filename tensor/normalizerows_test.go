@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The gradient of a normalisation is added to what has come to its input by other ways, in one
-// pass: hooks, kept gradients and second derivatives see the sum as ever.
+// If the input of a normalisation already has a gradient, the VJP adds its own gradient in the same
+// pass. Hooks, retained gradients and second derivatives see the sum as usual.
 func TestNormGradientJoins(t *testing.T) {
 	for name, norm := range map[string]func(x, w, b *tensor.Tensor) *tensor.Tensor{
 		"layer norm": func(x, w, b *tensor.Tensor) *tensor.Tensor { return x.LayerNorm([]int{3, 5}, w, b, 1e-5) },
@@ -60,7 +60,7 @@ func TestNormGradientJoins(t *testing.T) {
 					t.Errorf("%s of a %s: there is no second derivative", name, kind)
 				}
 			}
-			// A bias alone needs no saved operand.
+			// If only the bias needs a gradient, no operand is saved.
 			y := norm(leaf.Detach(), w.Detach(), b)
 			if name == "layer norm" {
 				if d := tensor.Gradients(y.Mul(g).Sum(), []*tensor.Tensor{b})[0]; !d.AllClose(g.Sum(0, 1), 1e-5, 1e-5) {
@@ -71,7 +71,7 @@ func TestNormGradientJoins(t *testing.T) {
 	}
 }
 
-// A result of 16 bits is that of float32, cast, and so are the gradients.
+// A 16-bit result equals the float32 result after a cast, and so do the gradients.
 func TestNormAs(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, w, b := s.Randn(70, 9).RequiresGrad(), s.Randn(9).RequiresGrad(), s.Randn(9).RequiresGrad()

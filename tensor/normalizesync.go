@@ -7,24 +7,25 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// BatchRanks are the devices that have a part of a batch each, as [Tensor.SyncBatchNorm] sees them.
-// Package dist has such. All ranks call the same methods in the same order.
+// BatchRanks are the ranks that [Tensor.SyncBatchNorm] works on, each with a part of a batch.
+// Package dist implements it. All ranks must call the same methods in the same order.
 type BatchRanks interface {
-	// Gather returns all ranks' x, vectors of one length, one behind the other. It has no gradient.
+	// Gather returns the vectors x of all ranks, concatenated. All have one length. Gather has no
+	// gradient.
 	Gather(x *Tensor) *Tensor
-	// Sum returns the sum of all ranks' x, of one shape. Gradients flow through it.
+	// Sum returns the sum of x over all ranks. All have one shape. Gradients flow through it.
 	Sum(x *Tensor) *Tensor
 }
 
-// SyncBatchNorm is [Tensor.BatchNorm] in training, of a batch of which each of some ranks has a
-// part: mean and variance are those of the whole batch. The parts may differ in size, and some may
-// be empty. The running statistics, if they are given, are changed as by the whole batch, alike on
-// all ranks. The gradient of x is that of the sum of all ranks' losses; those of weight and bias
-// are this rank's part of theirs, to be summed over the ranks.
+// SyncBatchNorm is [Tensor.BatchNorm] in training for a batch that is divided among ranks: mean and
+// variance are those of the whole batch. The parts may differ in size, and some may be empty. The
+// running statistics, if given, are updated with the statistics of the whole batch, equally on all
+// ranks. The gradient of x is the gradient of the sum of all ranks' losses. The gradients of weight
+// and bias are this rank's part: the caller must sum them over the ranks.
 //
-// There is one collective forward, and one backward if x requires a gradient. Whether it does is
-// the same on all ranks. As the sizes of other parts are not known here, a whole batch of one value
-// a channel is no error: its variance is 0.
+// There is one collective forward, and one backward if x requires a gradient. x must require a
+// gradient on all ranks or on none. A rank does not know the sizes of the other parts. So a whole
+// batch of one value per channel is not an error: its variance is 0.
 func (x *Tensor) SyncBatchNorm(ranks BatchRanks, runningMean, runningVar, weight, bias *Tensor, momentum, eps float64) *Tensor {
 	const op = "sync_batch_norm"
 	in := normInput(op, x, weight, bias, runningMean, runningVar)
@@ -40,19 +41,19 @@ func (x *Tensor) SyncBatchNorm(ranks BatchRanks, runningMean, runningVar, weight
 	return f.normalizeBy(f, x, weight, bias, n, channels, 1, inner, running...)
 }
 
-// syncNormFunc is a normalisation of channels over the batches of ranks.
+// syncNormFunc is a normalisation of channels over the parts of a batch on all ranks.
 type syncNormFunc struct {
 	normalizeFunc
 	ranks BatchRanks
 }
 
-// syncPrograms combine the statistics of ranks, of one type. A rank's count may be 0, and then its
-// mean and variance are.
+// syncPrograms combine the statistics of all ranks, in one type. The count of a rank may be 0; its
+// mean and variance are then 0 too.
 type syncPrograms struct {
-	total   *device.Reduction // of counts
-	mean    *device.Reduction // of counts, means, total
-	squares *device.Reduction // of counts, variances, means, mean: the sum of squared distances
-	rstd    *expr.Program     // of squares, total
+	total   *device.Reduction // operands: counts
+	mean    *device.Reduction // operands: counts, means, total
+	squares *device.Reduction // operands: counts, variances, means, mean; sums squared distances
+	rstd    *expr.Program     // operands: squares, total
 }
 
 var syncCache cache[dtype.Type, *syncPrograms]
@@ -73,8 +74,8 @@ func syncProgramsOf(acc dtype.Type) *syncPrograms {
 	})
 }
 
-// The running value x0 is mixed with the mean x1, or the variance by the sum of squared distances
-// x1, if the number of values x2 is not 0.
+// Ops that mix a running value x0 with a new one, if the number of values x2 is not 0. The new one
+// is the mean x1, or the variance that follows from the sum of squared distances x1.
 var (
 	syncMeanOp = &Elementwise{Name: "running", Arity: 3, Expr: mixedIf(x1), NoGrad: true}
 	syncVarOp  = &Elementwise{Name: "running", Arity: 3, Expr: mixedIf(x1.Div(x2.Sub(unit).Max(unit))), NoGrad: true}
@@ -84,8 +85,8 @@ func mixedIf(v *expr.Expr) *expr.Expr {
 	return x2.Gt(expr.C(0)).Select(x0.Mul(p0).Add(v.Mul(p1)), x0)
 }
 
-// own returns the mean of each channel of x, then the variance of each, and last how many values a
-// channel has.
+// own returns this rank's statistics as one vector: the mean of each channel, the variance of each
+// channel, and the number of values per channel.
 func (f *syncNormFunc) own(s *Scope, x *Tensor, p *normPrograms) *Tensor {
 	channels, n := x.layout.Shape.At(1), f.count(x)
 	all := alloc(f.op, s, x.st.dev, x.dtype.Compute(), shape.Of(2*channels+1))
@@ -102,8 +103,8 @@ func (f *syncNormFunc) own(s *Scope, x *Tensor, p *normPrograms) *Tensor {
 	return all
 }
 
-// pooled returns mean and squared distances from it, [1, channels], and the number of values, [1,
-// 1], of what all ranks have.
+// pooled combines the statistics of all ranks. It returns the mean and the sum of squared distances
+// from it, both [1, channels], and the number of values, [1, 1].
 func (f *syncNormFunc) pooled(s *Scope, own *Tensor, channels int) (mean, squares, total *Tensor) {
 	all := f.ranks.Gather(own)
 	all.use(f.op)
@@ -150,7 +151,7 @@ func (f *syncNormFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// mix changes a running statistic.
+// mix updates the running statistic to with v.
 func (f *syncNormFunc) mix(s *Scope, op *Elementwise, to, v, total *Tensor) {
 	in := []*Tensor{to, v.reshape(to.layout.Shape), total.reshape(shape.Of(1))}
 	run(f.op, s, op.program(in, v.dtype, to.dtype), to, in, []float64{1 - f.momentum, f.momentum})
@@ -159,7 +160,7 @@ func (f *syncNormFunc) mix(s *Scope, op *Elementwise, to, v, total *Tensor) {
 
 func (f *syncNormFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	needW, needB := f.needsAffine(c)
-	if !c.Needs(0) && !needW { // nothing is saved
+	if !c.Needs(0) && !needW { // Forward saved nothing
 		return f.operandGradients(c, nil, nil, g.Cast(g.dtype.Compute()).Sum(0, 3))
 	}
 	x, k := c.Saved(0), 1
@@ -207,7 +208,7 @@ func (f *syncNormFunc) gradients(c *Context, g, x, w, mean, rstd, total *Tensor)
 }
 
 // composed computes the gradients with tensor ops and collectives, so that they can be
-// differentiated: mean and rstd as functions of all ranks' x.
+// differentiated. It computes mean and rstd again from all ranks' x.
 func (f *syncNormFunc) composed(c *Context, g, x, w, mean, rstd, total *Tensor) (dx, dw, db *Tensor) {
 	acc := x.dtype.Compute()
 	over := append(f.over(), KeepDim)

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// twins are ranks that all have the same part.
+// twins are n ranks that all have the same part.
 type twins struct{ n, gathers, sums int }
 
 func (r *twins) Gather(x *tensor.Tensor) *tensor.Tensor {
@@ -22,8 +22,8 @@ func (r *twins) Sum(x *tensor.Tensor) *tensor.Tensor {
 	return x.MulScalar(float64(r.n))
 }
 
-// A batch that is there once, or twice on two ranks, has the statistics and the gradients that
-// BatchNorm gives it.
+// SyncBatchNorm of a batch on one rank, or of the same batch on each of two ranks, returns the
+// statistics and gradients of BatchNorm.
 func TestSyncBatchNorm(t *testing.T) {
 	for ranks := 1; ranks <= 2; ranks++ {
 		tensor.Do(func(s *tensor.Scope) {
@@ -54,7 +54,7 @@ func TestSyncBatchNorm(t *testing.T) {
 			for i, v := range got {
 				for k := range v {
 					w := want[i][k]
-					if i == 2 || i == 3 { // this rank's part
+					if i == 2 || i == 3 { // this rank's part of the gradient
 						w /= float64(ranks)
 					}
 					if d := v[k] - w; !(d < 1e-12 && d > -1e-12) {
@@ -69,7 +69,8 @@ func TestSyncBatchNorm(t *testing.T) {
 	}
 }
 
-// Only what is asked for is computed: without a gradient of x there is no collective backward.
+// Only wanted gradients are computed: without a gradient of x there is no collective in the
+// backward pass.
 func TestSyncBatchNormOfConstants(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, group := s.Rand(4, 2), &twins{n: 2}
@@ -82,7 +83,7 @@ func TestSyncBatchNormOfConstants(t *testing.T) {
 	})
 }
 
-// brief are ranks that lose a part of what they gather.
+// brief are ranks whose Gather returns too little.
 type brief struct{ twins }
 
 func (r *brief) Gather(x *tensor.Tensor) *tensor.Tensor { return x.Narrow(0, 0, x.Size()-1) }

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestNumbersThatDoNotFit: every op that writes a number into integers takes and refuses what
-// PyTorch's fill_ does.
+// TestNumbersThatDoNotFit: every op that writes a number into integers accepts and refuses the same
+// numbers as PyTorch's fill_.
 func TestNumbersThatDoNotFit(t *testing.T) {
 	ops := map[string]func(x, mask *tensor.Tensor, v float64) *tensor.Tensor{
 		"fill":        func(x, _ *tensor.Tensor, v float64) *tensor.Tensor { return x.Clone().Fill(v) },
@@ -68,8 +68,8 @@ func TestNumbersThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestNumbersBeforeOperators: where writes its number as it is; in arithmetic it wraps, as in
-// PyTorch.
+// TestNumbersBeforeOperators: RWhereScalar refuses a number that the type cannot hold. Arithmetic
+// wraps such a number, as in PyTorch.
 func TestNumbersBeforeOperators(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Typed(dtype.U8).Full(7, 2)
@@ -89,7 +89,7 @@ func TestNumbersBeforeOperators(t *testing.T) {
 	})
 }
 
-// TestFactorOfIndexAdd: the factor is refused in words that fit both forms of the op. Of bool it is
+// TestFactorOfIndexAdd: the error for a wrong alpha fits both forms of the op. For bool alpha is
 // true or false.
 func TestFactorOfIndexAdd(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {

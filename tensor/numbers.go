@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// wholeRange returns the least number of an integer type, and the least above its range.
+// wholeRange returns the least number lo of an integer type, and hi, one more than its greatest
+// number.
 func wholeRange(t dtype.Type) (lo, hi float64) {
 	hi = math.Ldexp(1, 8*t.Size()-1)
 	if !t.IsSigned() {
@@ -15,12 +16,12 @@ func wholeRange(t dtype.Type) (lo, hi float64) {
 	return -hi, hi
 }
 
-// integral reports whether t is an integer type; bool is none.
+// integral reports whether t is an integer type. bool is not.
 func integral(t dtype.Type) bool { return !t.IsFloat() && t != boolType }
 
-// fitted returns v as elements of type t hold it, and panics if they are integers and cannot. As in
-// PyTorch a fraction is cut off, and an unsigned type takes the negative of what it holds, wrapped.
-// in are the operands that the error names.
+// fitted returns v in the form that elements of type t can hold. It panics if t is an integer type
+// that cannot hold v. As in PyTorch a fraction is cut off. An unsigned type with numbers up to n
+// accepts -n … n, and wraps negative numbers. in are the operands that the error names.
 func fitted(op string, t dtype.Type, v float64, in ...*Tensor) float64 {
 	if !integral(t) {
 		return v
@@ -39,14 +40,13 @@ func fitted(op string, t dtype.Type, v float64, in ...*Tensor) float64 {
 	return whole
 }
 
-// takes is fitted for an op that writes v into elements of x's type.
+// takes is fitted for x's type, for an op that writes v into elements of x.
 func (x *Tensor) takes(op string, v float64) float64 {
 	x.use(op)
 	return fitted(op, x.dtype, v, x)
 }
 
-// limits panics if x, of integer type, cannot be limited to whole numbers in [lo, hi] because its
-// type has none of them.
+// limits panics if x's type is an integer type that has no whole number in [lo, hi].
 func (x *Tensor) limits(op string, lo, hi float64) {
 	x.use(op)
 	if !integral(x.dtype) {
@@ -57,8 +57,8 @@ func (x *Tensor) limits(op string, lo, hi float64) {
 	}
 }
 
-// modular returns the whole number v as arithmetic in x's type sees it: modulo 2³² if that has 32
-// bits or less.
+// modular returns the whole number v as arithmetic in x's type uses it. Integer types of 32 bits or
+// less compute modulo 2³².
 func (x *Tensor) modular(v float64) float64 {
 	if integral(x.dtype) && x.dtype.Size() <= 4 && v == math.Trunc(v) && math.Abs(v) < 1<<63 {
 		return float64(int32(int64(v)))
@@ -66,8 +66,8 @@ func (x *Tensor) modular(v float64) float64 {
 	return v
 }
 
-// number applies e, an op with one number, to x and v. What becomes of a number that x's type does
-// not hold follows from the rule for the result's type.
+// number applies e, an op with one number, to x and v. e's rule for the type of the result decides
+// what happens if x's type cannot hold v.
 func (e *Elementwise) number(x *Tensor, v float64) *Tensor {
 	if e.Result == Truth {
 		return x.compareScalar(e, v)
@@ -78,7 +78,7 @@ func (e *Elementwise) number(x *Tensor, v float64) *Tensor {
 	return x.scalar(e, v)
 }
 
-// numberInPlace is number, put into x.
+// numberInPlace is number in place: it writes the result into x.
 func (e *Elementwise) numberInPlace(x *Tensor, v float64) *Tensor {
 	if e.Result == Promoted {
 		x.holds(e.called(), v)
@@ -87,9 +87,8 @@ func (e *Elementwise) numberInPlace(x *Tensor, v float64) *Tensor {
 	return x.inPlace(e, []*Tensor{x}, v)
 }
 
-// number returns v and x of one type, for op: as in torch v has no more weight than its class. A
-// bool tensor becomes int64 by a whole number, integers and bool become float32 by one with a
-// fraction, by NaN and by infinities.
+// number returns v and x as tensors of one type, for op. As in torch, v only counts by its class. A
+// whole number makes bool int64. A fraction, NaN or an infinity makes bool and integers float32.
 func (x *Tensor) number(op string, v float64) (n, same *Tensor) {
 	x.use(op)
 	if !x.dtype.IsFloat() {
@@ -103,13 +102,13 @@ func (x *Tensor) number(op string, v float64) (n, same *Tensor) {
 	return x.scope.On(x.st.dev).make(op, x.dtype, nil).fill(v), x
 }
 
-// reversed applies a function of two tensors to v and x.
+// reversed applies a function of two tensors to v and x, in this order.
 func (x *Tensor) reversed(op string, v float64, f func(x, y *Tensor) *Tensor) *Tensor {
 	x.use(op)
 	return within(x.scope, func(c *Scope) *Tensor { n, x := x.In(c).number(op, v); return f(n, x) })
 }
 
-// reversedWhole is reversed for a whole number, which may be more than a float64 holds.
+// reversedWhole is reversed for a whole number that a float64 may be unable to hold.
 func (x *Tensor) reversedWhole(op string, v int64, f func(x, y *Tensor) *Tensor) *Tensor {
 	return x.reversed(op, float64(v), func(n, x *Tensor) *Tensor { return f(n.Fill(0).BitwiseOrScalar(v), x) })
 }

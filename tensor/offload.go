@@ -8,12 +8,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// offloadLeast is the size in bytes under which a saved value stays where it is: moving it costs
-// more than it takes.
+// offloadLeast is the size in bytes below which a saved value stays on its device. Moving it would
+// cost more than its memory is worth.
 const offloadLeast = 4 << 10
 
-// Offload makes ops of a scope keep what they save for gradients in the memory of the CPU,
-// page-locked with pinned. They bring it back for Backward. autograd.SaveOnCPU says more about it.
+// Offload makes ops of a scope keep the values that they save for gradients in the CPU's memory,
+// page-locked if pinned is true. Backward copies them back when it needs them. See
+// autograd.SaveOnCPU.
 func Offload(pinned bool) Option {
 	return func(m *modes) { m.saver = &offloader{pinned: pinned, at: map[offloadKey]*offloaded{}} }
 }
@@ -24,34 +25,34 @@ type offloader struct {
 
 	mu   sync.Mutex
 	at   map[offloadKey]*offloaded
-	last *offloaded // packed last
+	last *offloaded // the value that was packed last
 }
 
-// offloadKey says what a value is: two ops that save one tensor share a copy.
+// offloadKey identifies a value, so that two ops which save one tensor share a copy.
 type offloadKey struct {
 	st      *storage
 	version uint32
 	layout  shape.Layout
 }
 
-// An offloaded value lies on the CPU, and while Backward needs it on its device as well.
+// An offloaded value is on the CPU. While Backward needs it, it is on its device as well.
 type offloaded struct {
 	of     *offloader
 	key    offloadKey
-	st     *storage // on the CPU
+	st     *storage // its memory on the CPU
 	dtype  dtype.Type
 	dev    device.Device
-	before *offloaded // packed before: Backward comes to it next
+	before *offloaded // the previous packed value, which Backward needs after this one
 
-	// Under of.mu.
+	// of.mu guards these.
 	refs int
-	seen int      // how many nodes this run has passed
-	back *storage // on the device again, nil if it is not
+	seen int      // how many of the nodes that saved the value have run in this backward pass
+	back *storage // its memory on the device, nil if there is none
 	gone bool
 }
 
-// copyStreams has a stream of its own for the copies of each device, so that they run beside its
-// work.
+// copyStreams holds, for each device, a stream that is used only for copies, so that they run at
+// the same time as other work.
 var copyStreams struct {
 	sync.Mutex
 	of map[device.Device]device.Stream
@@ -74,8 +75,9 @@ func copyStream(op string, d device.Device) device.Stream {
 
 const offloadOp = "save_on_cpu"
 
-// copying opens a scope for copies from and to d. In a capture they are recorded among the work
-// that needs them: their memory comes free by its order.
+// copying opens a scope for copies from and to d. In a capture the copies are recorded on the
+// stream of the work that needs them, because the order on that stream decides when their memory is
+// free.
 func copying(s *Scope, d device.Device) *Scope {
 	c := s.child()
 	c.modes.noGrad, c.modes.saver, c.modes.anomaly = true, nil, 0
@@ -85,9 +87,9 @@ func copying(s *Scope, d device.Device) *Scope {
 	return c
 }
 
-// pack copies x to the CPU. What is there anyway stays: leaves and views of them, such as
-// parameters, and what is on the CPU; and what is small, or an expanded view, whose copy would be
-// larger than its memory.
+// pack copies x to the CPU. It leaves these values where they are: leaves that require a gradient
+// and views of them, which stay in memory anyway; values on the CPU; small values; and expanded
+// views, whose copy would be larger than their memory.
 func (o *offloader) pack(n *node, _ *saved, x *Tensor) packed {
 	size := x.Size() * x.dtype.Size()
 	if x.st.buf.Host() != nil || size < offloadLeast || size > x.st.buf.Size() || x.ofLeaf() {
@@ -128,8 +130,8 @@ func (x *Tensor) ofLeaf() bool {
 	return b.needsGrad && b.node == nil
 }
 
-// unpack brings the value back, and the one before it on its way, so that its copy runs beside the
-// work that needs this one.
+// unpack copies the value back to the device. It also starts to copy the value that Backward needs
+// next, so that this copy runs at the same time as the work on the current value.
 func (v *offloaded) unpack(c *Context, _ *saved) *Tensor {
 	s := copying(c.scope, v.dev)
 	defer s.recycle()
@@ -146,7 +148,7 @@ func (v *offloaded) unpack(c *Context, _ *saved) *Tensor {
 	return handleOf(offloadOp, c.scope, v.back, shape.Dense(v.key.layout.Shape), v.dtype)
 }
 
-// bring queues the copy to the device.
+// bring queues the copy to the device, unless the value is already there.
 func (v *offloaded) bring(s *Scope) {
 	if v.back != nil {
 		return
@@ -166,7 +168,7 @@ func (v *offloaded) passed(*engine) {
 	}
 }
 
-// leave gives the memory on the device up.
+// leave releases the memory on the device.
 func (v *offloaded) leave() {
 	if v.back != nil {
 		v.back.release()
@@ -178,7 +180,7 @@ func (v *offloaded) drop() {
 	o := v.of
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if v.seen > 0 { // this node has been passed
+	if v.seen > 0 { // the run has gone through the node that drops the value
 		v.seen--
 	}
 	if v.refs--; v.refs > 0 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Scans and sorting on the CPU, beside the compositions that they replace.
+// These benchmarks compare scans and sorting on the CPU with the compositions that they replace.
 
 func benchmarkOrder(b *testing.B, rows, n int, op func(x *Tensor)) {
 	for _, mode := range []struct {

@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// padding is what comes before and behind each dimension.
+// padding holds the sizes to add before and after each dimension.
 type padding struct{ before, behind shape.Dims }
 
-// paddings reads pads, pairs from the last dimension on as torch's F.pad has them.
+// paddings reads pads: pairs of sizes, beginning with the last dimension, as for torch's F.pad.
 func (x *Tensor) paddings(op string, pads []int) padding {
 	x.use(op)
 	if len(pads)%2 != 0 || len(pads)/2 > x.Rank() {
@@ -28,8 +28,8 @@ func (x *Tensor) paddings(op string, pads []int) padding {
 	return p
 }
 
-// Pad returns x between elements of value v: pads are pairs of sizes, before and behind, of the
-// last dimension first, as in torch's F.pad. A negative size cuts off.
+// Pad returns x surrounded by elements of value v. pads are pairs of sizes, before and after,
+// beginning with the last dimension, as for torch's F.pad. A negative size removes elements.
 func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 	p := x.paddings("pad", pads)
 	to := x.layout.Shape
@@ -40,7 +40,7 @@ func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 			fail("pad", ErrShape, []*Tensor{x}, "sizes %d and %d leave %d elements of dimension %d", l, r, l+n+r, i)
 		}
 		to = to.With(i, l+n+r)
-		// What stays of x.
+		// The range of x that is left.
 		first, last := max(0, -l), max(n-max(0, -r), max(0, -l))
 		if first > 0 || last < n {
 			y = y.region("pad", sliced(i, min(first, n), max(0, min(last, n)-first), 1))
@@ -61,7 +61,7 @@ func (x *Tensor) Pad(v float64, pads ...int) *Tensor {
 	}}, y)
 }
 
-// padBy pads every dimension with x's own entries: index maps positions -before … size-1+behind to
+// padBy pads every dimension with x's own entries. index maps positions -before … size-1+behind to
 // entries. Negative sizes leave out positions at the ends.
 func (x *Tensor) padBy(op string, p padding, index func(at *Tensor, n int) *Tensor) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor {
@@ -83,8 +83,8 @@ func (x *Tensor) padBy(op string, p padding, index func(at *Tensor, n int) *Tens
 	})
 }
 
-// within checks that no size is beyond limit(n) for a dimension of size n, and that negative ones
-// leave something.
+// within checks that each size is at most limit(n) for a dimension of size n, and that negative
+// sizes do not remove more elements than there are.
 func (p padding) within(op string, x *Tensor, why string, limit func(n int) int) {
 	for a := range x.Rank() {
 		l, r, n := p.before.At(a), p.behind.At(a), x.layout.Shape.At(a)
@@ -97,22 +97,22 @@ func (p padding) within(op string, x *Tensor, why string, limit func(n int) int)
 	}
 }
 
-// PadReflect pads x with itself, mirrored at its first and last entries, which do not appear twice;
-// for pads see [Tensor.Pad]. Each size is less than that of its dimension. A negative one cuts off,
-// but what is cut off is still seen in the mirror at the other end, as in torch.
+// PadReflect pads x with its own entries, mirrored at the first and the last entry, which are not
+// repeated. For pads see [Tensor.Pad]. Each size must be less than its dimension. A negative size
+// removes entries, but as in torch the mirror at the other end still shows them.
 func (x *Tensor) PadReflect(pads ...int) *Tensor {
 	p := x.paddings("pad_reflect", pads)
 	p.within("pad_reflect", x, "a reflection is smaller than the dimension", func(n int) int { return max(0, n-1) })
-	// |i| from the start, the same from the end
+	// mirror at the first entry: |i|; then at the last entry
 	return x.padBy("pad_reflect", p, func(at *Tensor, n int) *Tensor {
 		last := float64(n - 1)
 		return at.Abs().RSubScalar(last).Abs().RSubScalar(last)
 	})
 }
 
-// PadReplicate pads x with its first and last entries, repeated; for pads see [Tensor.Pad]. A
-// dimension without entries cannot be padded. A negative size cuts off; what is repeated are the
-// first and last entries of x itself, as in torch.
+// PadReplicate pads x with repetitions of its first and last entries. For pads see [Tensor.Pad]. A
+// dimension without entries cannot be padded. A negative size removes entries. As in torch the
+// repeated entries are still the first and the last of x itself.
 func (x *Tensor) PadReplicate(pads ...int) *Tensor {
 	p := x.paddings("pad_replicate", pads)
 	p.within("pad_replicate", x, "there is no entry to repeat, or it is too often", func(n int) int {
@@ -124,8 +124,8 @@ func (x *Tensor) PadReplicate(pads ...int) *Tensor {
 	return x.padBy("pad_replicate", p, func(at *Tensor, n int) *Tensor { return at.Clamp(0, float64(n-1)) })
 }
 
-// PadCircular pads x with entries from its other end; for pads see [Tensor.Pad]. A negative size
-// cuts off first, and each size is at most what is left of its dimension: where it is more, torch
+// PadCircular pads x with entries from its other end. For pads see [Tensor.Pad]. A negative size
+// removes entries first. Each size must be at most the rest of its dimension; for more, torch
 // returns memory that nobody has written.
 func (x *Tensor) PadCircular(pads ...int) *Tensor {
 	const op = "pad_circular"

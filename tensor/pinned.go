@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// pinFunc copies to page-locked memory.
+// pinFunc copies its operand to page-locked memory.
 type pinFunc struct{ p device.PinnedAllocator }
 
 func (pinFunc) Name() string { return "pin_memory" }
@@ -33,12 +33,13 @@ func (f pinFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (f pinFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g} }
 
-// PinMemory returns a copy of x in memory that is page-locked for GPU d: torch's pin_memory. x is
-// on the CPU or a rank of it, and the copy is there too. If x is already page-locked it returns x
-// itself. The copy serves all GPUs of its driver; the default is one that the program has opened,
-// or else "cuda:0". From such memory To with [NonBlocking] copies while the host and other streams
-// go on. It is taken from a cache and goes back to it, once the copies that use it are done. Where
-// there is no GPU it panics with an error that says what is missing.
+// PinMemory returns a copy of x in memory that is page-locked for GPU d, as torch's pin_memory
+// does. x must be on the CPU or a rank of it, and the copy is there too. If x is already
+// page-locked it returns x itself. All GPUs of d's driver can use the copy. By default d is a GPU
+// that the program has opened, or else "cuda:0". To with [NonBlocking] copies from such memory
+// while the host and other streams continue. The memory comes from a cache, and returns to it when
+// the copies that use it are done. If there is no GPU it panics with an error that says what is
+// missing.
 func (x *Tensor) PinMemory(d ...device.Device) *Tensor {
 	x.use("pin_memory")
 	if x.IsPinned() {
@@ -50,7 +51,8 @@ func (x *Tensor) PinMemory(d ...device.Device) *Tensor {
 	return Apply(pinFunc{pinnedAllocator("pin_memory", x, d)}, x)
 }
 
-// pinnedAllocator returns the allocator of d[0], or of a GPU that is in use, or of the first.
+// pinnedAllocator returns the allocator of d[0]. Without d it returns the allocator of a GPU in
+// use, or of the first GPU.
 func pinnedAllocator(op string, x *Tensor, d []device.Device) device.PinnedAllocator {
 	var dev device.Device
 	if len(d) > 0 {
@@ -72,13 +74,15 @@ func pinnedAllocator(op string, x *Tensor, d []device.Device) device.PinnedAlloc
 	return p
 }
 
-// IsPinned reports whether x lies in page-locked memory: what PinMemory returns and its views.
+// IsPinned reports whether x is in page-locked memory. It is for results of PinMemory and their
+// views.
 func (x *Tensor) IsPinned() bool {
 	x.use("is_pinned")
 	return x.st.pinned != nil
 }
 
-// pinnedFor returns d's way to copy from the storage's page-locked memory, nil if it has none.
+// pinnedFor returns d as the allocator that can copy from the storage's page-locked memory. It is
+// nil if the memory is not page-locked, or if it belongs to another kind of device.
 func (st *storage) pinnedFor(d device.Device) device.PinnedAllocator {
 	if st.pinned == nil || st.pinned.Device().Info().Kind != d.Info().Kind {
 		return nil
@@ -87,8 +91,8 @@ func (st *storage) pinnedFor(d device.Device) device.PinnedAllocator {
 	return p
 }
 
-// pinner returns the way to copy x, which is on a GPU, to page-locked memory of d, nil if d is
-// neither the CPU nor a rank of it, or there is none.
+// pinner returns the allocator that can copy x from its GPU to page-locked memory of d. It is nil
+// if d is neither the CPU nor a rank of it, if x is not on a GPU, and if x is empty.
 func (x *Tensor) pinner(d device.Device) device.PinnedAllocator {
 	if !isHost(d) || x.Size() == 0 {
 		return nil
@@ -97,20 +101,20 @@ func (x *Tensor) pinner(d device.Device) device.PinnedAllocator {
 	return p
 }
 
-// copyPinned queues a copy of x, dense, from a GPU to page-locked memory of host.
+// copyPinned queues a copy of the dense x from a GPU to page-locked memory of host.
 func (x *Tensor) copyPinned(op string, s *Scope, host device.Device, p device.PinnedAllocator) *Tensor {
 	y := allocPinned(op, s, host, p, x.dtype, x.layout.Shape)
 	from := x.scope.route(op, x.st.dev)
 	x.st.read(op, from)
 	size := x.dtype.Size()
 	check(op, p.DownloadPinned(from.stream, y.st.pinned, 0, x.st.buf, x.layout.Offset*size, x.Size()*size), x)
-	y.st.write(op, from) // who reads y waits for that stream
+	y.st.write(op, from) // readers of y wait for that stream
 	runtime.KeepAlive(x)
 	return y
 }
 
-// allocPinned makes a contiguous tensor on host, the CPU or a rank of it, in page-locked memory,
-// with undefined contents, in scope s.
+// allocPinned allocates a contiguous tensor in page-locked memory, with undefined contents, in
+// scope s. host is the CPU or a rank of it.
 func allocPinned(op string, s *Scope, host device.Device, p device.PinnedAllocator, t dtype.Type, sh shape.Dims) *Tensor {
 	o := device.Origin{Op: op, Shape: sh, Type: t, Collected: s == root}
 	bytes, ok := denseBytes(t, sh)

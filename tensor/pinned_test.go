@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Copies that the host does not wait for are ordered with everything that touches either end, under
-// every schedule.
+// Copies that the host does not wait for are ordered with all other work on both ends, in every
+// schedule.
 func TestNonBlockingCopies(t *testing.T) {
 	const n = 3000
 	for seed := range 6 {
@@ -32,7 +32,7 @@ func TestNonBlockingCopies(t *testing.T) {
 			var sums []*tensor.Tensor
 			for i := range 5 {
 				s.Do(func(c *tensor.Scope) {
-					y := x.In(c).To(dev, tensor.NonBlocking()) // on a stream of its own
+					y := x.In(c).To(dev, tensor.NonBlocking()) // on a separate stream
 					c.Do(func(d *tensor.Scope) {
 						sum := y.In(d).Sum() // on the default stream
 						sums = append(sums, sum)
@@ -41,7 +41,7 @@ func TestNonBlockingCopies(t *testing.T) {
 					c.Close(sums[len(sums)-1])
 				}, tensor.Stream(side))
 				if i%2 == 0 {
-					x.AddScalarInPlace(1) // waits until the copy has read
+					x.AddScalarInPlace(1) // waits until the copy has read x
 				}
 			}
 			want := 0.0
@@ -53,8 +53,8 @@ func TestNonBlockingCopies(t *testing.T) {
 			}
 			g := s.On(dev).ArangeStep(0, n, 1).Float().MulScalar(2)
 			h := g.To(x.Device(), tensor.NonBlocking())
-			g.Fill(7)                               // waits for the copy, too
-			if v := h.Floats(); v[n-1] != 2*(n-1) { // and so does who reads the result
+			g.Fill(7)                               // waits for the copy too
+			if v := h.Floats(); v[n-1] != 2*(n-1) { // reading the result waits as well
 				t.Errorf("seed %d: %v came back", seed, v[n-1])
 			}
 			if !h.IsPinned() || g.T().CPU().IsPinned() || g.CPU().IsPinned() {
@@ -81,8 +81,8 @@ func TestNonBlockingCopies(t *testing.T) {
 	}
 }
 
-// Page-locked memory that no scope owns is given back once the garbage collector finds it, also if
-// it is small.
+// Page-locked memory that no scope owns is returned once the garbage collector finds it, even if it
+// is small.
 func TestPinnedIsCollected(t *testing.T) {
 	dev, _ := emulated(t, 0)
 	gpu := dev.(device.PinnedAllocator)

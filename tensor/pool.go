@@ -8,41 +8,42 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// MaxPoolOptions say how the windows of a maximum pool move over its input. The lists hold one
-// number for all spatial dimensions, or one for each. Kernel must be given; the rest of the zero
-// value is torch's default.
+// MaxPoolOptions say how the windows of a maximum pool move over its input. Each list has either
+// one number for all spatial dimensions, or one number for each. Kernel must be given. The zero
+// values of the other fields are torch's defaults.
 type MaxPoolOptions struct {
 	Kernel []int // size of the windows
-	// distance between windows; none: that of the kernel, so that they do not overlap
-	Stride   []int
-	Padding  []int // on both sides, at most half of the kernel; none: 0. It is never a maximum
-	Dilation []int // distance between the elements of a window; none: 1
-	// windows that begin inside of the input or the padding before it may go beyond the end
+	// distance between windows; nil means Kernel, so that windows do not overlap
+	Stride []int
+	// size on both sides, at most half of the kernel; nil means 0. Padding is never a maximum
+	Padding  []int
+	Dilation []int // distance between the elements of a window; nil means 1
+	// windows may extend beyond the end if they begin in the input or in the padding before it
 	CeilMode bool
 }
 
 // AvgPoolOptions say how the windows of an average pool move over its input; see [MaxPoolOptions].
-// Kernel must be given; the rest of the zero value is torch's default.
+// Kernel must be given. The zero values of the other fields are torch's defaults.
 type AvgPoolOptions struct {
 	Kernel []int // size of the windows
-	// distance between windows; none: that of the kernel, so that they do not overlap
+	// distance between windows; nil means Kernel, so that windows do not overlap
 	Stride  []int
-	Padding []int // zeros on both sides, at most half of the kernel; none: 0
-	// windows that begin inside of the input or the padding before it may go beyond the end
+	Padding []int // zeros on both sides, at most half of the kernel; nil means 0
+	// windows may extend beyond the end if they begin in the input or in the padding before it
 	CeilMode bool
-	// ExcludePadding takes averages over elements of the input alone, torch's
-	// count_include_pad=False.
+	// ExcludePadding averages only over elements of the input, as torch's count_include_pad=False
+	// does.
 	ExcludePadding bool
-	// by which sums are divided, whatever the windows contain; 0: the number of elements
+	// divides each sum, whatever its window contains; 0 means the number of elements
 	Divisor int
 }
 
 // MaxPool1d returns the greatest element of each window of x, [n, channels, length] or [channels,
-// length], of any type but bool. With padding p on both sides and a window of extent w =
+// length], of any type except bool. With padding p on both sides and a window of extent w =
 // dilation·(kernel-1) + 1 there are (length + 2p - w)/stride + 1 windows, rounded down, or up with
-// CeilMode. NaN counts as greatest. The gradient goes to one element of a window: the first of
-// equal ones, the last NaN. Unlike in torch a window without an element of x, which dilation and
-// padding can make, is an error.
+// CeilMode. NaN counts as the greatest number. The gradient goes to one element of a window: the
+// last NaN, or the first of several equal maxima. Dilation and padding can make a window without an
+// element of x. Unlike in torch that is an error.
 func (x *Tensor) MaxPool1d(o MaxPoolOptions) *Tensor {
 	y, at := x.maxPool("max_pool1d", 1, o)
 	at.Free()
@@ -65,29 +66,29 @@ func (x *Tensor) MaxPool3d(o MaxPoolOptions) *Tensor {
 	return y
 }
 
-// MaxPool1dIndices is [Tensor.MaxPool1d] that also returns where in the input's length the maxima
-// are, int64.
+// MaxPool1dIndices is [Tensor.MaxPool1d] that also returns the positions of the maxima in the
+// input's length, int64.
 func (x *Tensor) MaxPool1dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 	return x.maxPool("max_pool1d", 1, o)
 }
 
-// MaxPool2dIndices is [Tensor.MaxPool2d] that also returns where the maxima are, int64: row·width +
-// column.
+// MaxPool2dIndices is [Tensor.MaxPool2d] that also returns the positions of the maxima, int64:
+// row·width + column.
 func (x *Tensor) MaxPool2dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 	return x.maxPool("max_pool2d", 2, o)
 }
 
-// MaxPool3dIndices is [Tensor.MaxPool3d] that also returns where the maxima are, int64, in the
-// flattened spatial dimensions.
+// MaxPool3dIndices is [Tensor.MaxPool3d] that also returns the positions of the maxima in the
+// flattened spatial dimensions, int64.
 func (x *Tensor) MaxPool3dIndices(o MaxPoolOptions) (values, indices *Tensor) {
 	return x.maxPool("max_pool3d", 3, o)
 }
 
-// AvgPool1d returns the mean of each window of x, [n, channels, length] or [channels, length], of
-// floating point type or int64, whose means lose their fractions. There are (length + 2·padding -
-// kernel)/stride + 1 windows, rounded down, or up with CeilMode. Zeros of the padding count as
-// elements unless ExcludePadding is set; what a window has behind the padding never does. 16-bit
-// floats are added in float32.
+// AvgPool1d returns the mean of each window of x, [n, channels, length] or [channels, length]. x is
+// floating point or int64. For int64 the means lose their fractions. There are (length + 2·padding
+// - kernel)/stride + 1 windows, rounded down, or up with CeilMode. Zeros of the padding count as
+// elements unless ExcludePadding is set. The part of a window beyond the padding never counts.
+// 16-bit floats are added in float32.
 func (x *Tensor) AvgPool1d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_pool1d", 1, o) }
 
 // AvgPool2d is [Tensor.AvgPool1d] in two dimensions: x is [n, channels, height, width] or
@@ -100,8 +101,8 @@ func (x *Tensor) AvgPool3d(o AvgPoolOptions) *Tensor { return x.avgPool("avg_poo
 
 // LPPool1d returns the p-norm (Σ xᵖ)^(1/p) of each window of x. As in
 // torch.nn.functional.lp_pool1d, x itself is raised to the power, not its absolute value. o may
-// give Kernel, Stride and CeilMode; a window cut off by the end counts with its mean. The gradient
-// of a window of zeros is NaN, as in torch.
+// only have Kernel, Stride and CeilMode. A window that extends beyond the end counts with its mean
+// times the size of the kernel. The gradient of a window of zeros is NaN, as in torch.
 func (x *Tensor) LPPool1d(p float64, o AvgPoolOptions) *Tensor { return x.lpPool("lp_pool1d", 1, p, o) }
 
 // LPPool2d is [Tensor.LPPool1d] in two dimensions.
@@ -110,7 +111,7 @@ func (x *Tensor) LPPool2d(p float64, o AvgPoolOptions) *Tensor { return x.lpPool
 // LPPool3d is [Tensor.LPPool1d] in three dimensions.
 func (x *Tensor) LPPool3d(p float64, o AvgPoolOptions) *Tensor { return x.lpPool("lp_pool3d", 3, p, o) }
 
-// poolGrid is the geometry of a pool.
+// poolGrid returns the geometry of a pool.
 func (x *Tensor) poolGrid(op string, rank int, kernel, stride, padding, dilation []int, ceil bool) (g grid) {
 	x.spatial(op, rank)
 	in := []*Tensor{x}
@@ -142,7 +143,7 @@ func (x *Tensor) poolGrid(op string, rank int, kernel, stride, padding, dilation
 		}
 		g.out[i] = room/g.stride[i] + 1
 		if ceil && (g.out[i]-1)*g.stride[i] >= g.in[i]+pad {
-			g.out[i]-- // it would begin behind the input
+			g.out[i]-- // the last window would begin after the end of the input
 		}
 		g.behind[i] = max(pad, (g.out[i]-1)*g.stride[i]+g.span(i)-g.in[i]-pad)
 		if g.out[i] < 1 {
@@ -152,14 +153,14 @@ func (x *Tensor) poolGrid(op string, rank int, kernel, stride, padding, dilation
 	return g
 }
 
-// hasChannels checks that x has channels before its rank spatial dimensions.
+// hasChannels checks that the number of channels, before rank spatial dimensions, is not 0.
 func (x *Tensor) hasChannels(op string, rank int) {
 	if x.Dim(-1-rank) == 0 {
 		fail(op, ErrShape, []*Tensor{x}, "there are no channels in shape %v; only the batch may be empty", x.Shape())
 	}
 }
 
-// spatial checks that x has rank spatial dimensions behind its channels, with or without a batch.
+// spatial checks that x has channels and rank spatial dimensions, with or without a batch.
 func (x *Tensor) spatial(op string, rank int) {
 	x.use(op)
 	if x.Rank() != rank+1 && x.Rank() != rank+2 {
@@ -176,7 +177,7 @@ func (x *Tensor) needsFloat(op string) {
 	}
 }
 
-// needsMean checks that x is of a type that pools take means in.
+// needsMean checks that x has a type that pools can average: floating point or int64.
 func (x *Tensor) needsMean(op string) {
 	x.use(op)
 	if !x.dtype.IsFloat() && x.dtype != dtype.I64 {
@@ -192,7 +193,7 @@ func (x *Tensor) maxPool(op string, rank int, o MaxPoolOptions) (values, indices
 	}
 	for i := range rank {
 		for k := range g.out[i] {
-			at := k*g.stride[i] - g.before[i] // of the first element of the window
+			at := k*g.stride[i] - g.before[i] // position of the first element of the window
 			if at < 0 {
 				at += (g.dilation[i] - 1 - at) / g.dilation[i] * g.dilation[i]
 			}
@@ -206,7 +207,7 @@ func (x *Tensor) maxPool(op string, rank int, o MaxPoolOptions) (values, indices
 		return maxima(op, x, g)
 	}
 	values, indices = maxima(op, x.Unsqueeze(0), g)
-	defer values.Free() // the views hold them
+	defer values.Free() // the views keep their memory
 	defer indices.Free()
 	return values.Squeeze(0), indices.Squeeze(0)
 }
@@ -244,7 +245,7 @@ type averages struct {
 	divisor int
 }
 
-// divide returns sums of windows, [n, c, out…], divided by the number of their elements.
+// divide divides sums of windows, [n, c, out…], by the number of elements of each window.
 func (a *averages) divide(c *Scope, y *Tensor) *Tensor {
 	by := func(n int) *Tensor {
 		if y.dtype.IsFloat() {
@@ -255,7 +256,7 @@ func (a *averages) divide(c *Scope, y *Tensor) *Tensor {
 	if a.divisor != 0 {
 		return by(a.divisor)
 	}
-	even := true // all windows have the same number
+	even := true // all windows have the same number of elements
 	for i := range a.rank {
 		even = even && a.wide(i) == a.in[i] || even && !a.exclude && a.behind[i] <= a.before[i]
 	}
@@ -282,7 +283,7 @@ func (a *averages) divide(c *Scope, y *Tensor) *Tensor {
 	return y.Div(count.Cast(y.dtype))
 }
 
-// avgFunc is the mean of windows.
+// avgFunc computes the means of windows.
 type avgFunc struct{ averages }
 
 func (f *avgFunc) Name() string { return f.op }
@@ -307,7 +308,7 @@ func (f *avgFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return f.divide(s, sumOf(f.op, s, seen, over)).Cast(x.dtype).reshape(f.shaped(n, x.Dim(1), f.out))
 }
 
-// sumOf returns the sums of x over dimensions in its computing type.
+// sumOf returns the sums of x over dimensions, in the type that x is computed in.
 func sumOf(op string, s *Scope, x *Tensor, over []int) *Tensor {
 	mask, _ := x.axes(op, over)
 	kept, out, _ := reducedShapes(x.layout.Shape, mask, false)
@@ -321,7 +322,8 @@ func (f *avgFunc) VJP(_ *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(&avgGradFunc{f.averages}, g)}
 }
 
-// avgGradFunc gives each element of a window its share of the mean.
+// avgGradFunc is the gradient of avgFunc: each element of a window gets its share of the gradient
+// of the mean.
 type avgGradFunc struct{ averages }
 
 func (f *avgGradFunc) Name() string { return f.op + ".grad" }

@@ -45,8 +45,8 @@ func TestPoolMistakes(t *testing.T) {
 	})
 }
 
-// Integers of every width have maxima, those that are the least of their type too; the first of
-// equal ones is found.
+// Maxima of integers of every width are right, also if they are the least number of the type. Among
+// equal maxima the first is found.
 func TestMaxPoolIntegers(t *testing.T) {
 	least := map[dtype.Type]int64{dtype.I64: -1 << 63, dtype.I32: -1 << 31, dtype.I16: -1 << 15, dtype.I8: -1 << 7, dtype.U8: 0}
 	for ty, low := range least {
@@ -60,8 +60,8 @@ func TestMaxPoolIntegers(t *testing.T) {
 	}
 }
 
-// Values, places and gradients do not depend on the way in which maxima are found, nor on whether a
-// gradient is wanted.
+// Values, positions and gradients depend neither on the method that finds the maxima, nor on
+// whether a gradient is wanted.
 func TestMaxPoolLarge(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Randn(2, 3, 30, 20)
@@ -103,7 +103,7 @@ func ExampleTensor_AdaptiveAvgPool2d() {
 	// [8, 512, 1, 1] [8, 512, 3, 7]
 }
 
-// Fold adds up what Unfold2d took apart: an element comes back as often as there are windows over
+// Fold adds up the windows of Unfold2d: each element is counted once for each window that covers
 // it.
 func ExampleTensor_Fold() {
 	x := tensor.Ones(1, 1, 3, 3)

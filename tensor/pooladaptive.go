@@ -4,47 +4,47 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// AdaptiveAvgPool1d returns means of x, [n, channels, length] or [channels, length], of floating
-// point type, over as many windows as asked for. Window i of m covers entries ⌊i·length/m⌋ …
-// ⌈(i+1)·length/m⌉-1. So windows may overlap and differ in size by one. A size of -1 keeps the
-// input's. 16-bit floats are added in float32.
+// AdaptiveAvgPool1d returns the means of size windows of x, [n, channels, length] or [channels,
+// length], which is floating point. Window i of m covers entries ⌊i·length/m⌋ … ⌈(i+1)·length/m⌉-1.
+// So windows may overlap, and their sizes may differ by one. A size of -1 keeps the input's size.
+// 16-bit floats are added in float32.
 func (x *Tensor) AdaptiveAvgPool1d(size int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool1d", 1, []int{size})
 }
 
-// AdaptiveAvgPool2d is [Tensor.AdaptiveAvgPool1d] in two dimensions: the sizes are one number for
+// AdaptiveAvgPool2d is [Tensor.AdaptiveAvgPool1d] in two dimensions. size holds one number for
 // both, or one for each.
 func (x *Tensor) AdaptiveAvgPool2d(size ...int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool2d", 2, size)
 }
 
-// AdaptiveAvgPool3d is [Tensor.AdaptiveAvgPool1d] in three dimensions: the sizes are one number for
+// AdaptiveAvgPool3d is [Tensor.AdaptiveAvgPool1d] in three dimensions. size holds one number for
 // all, or one for each.
 func (x *Tensor) AdaptiveAvgPool3d(size ...int) *Tensor {
 	return x.adaptiveAvg("adaptive_avg_pool3d", 3, size)
 }
 
-// AdaptiveMaxPool1d returns maxima of x over as many windows as asked for, and where in the input's
-// length they are, int64. Windows are those of [Tensor.AdaptiveAvgPool1d], values and gradients as
+// AdaptiveMaxPool1d returns the maxima of size windows of x, and their positions in the input's
+// length, int64. The windows are those of [Tensor.AdaptiveAvgPool1d]. Values and gradients are as
 // for [Tensor.MaxPool1d].
 func (x *Tensor) AdaptiveMaxPool1d(size int) (values, indices *Tensor) {
 	return x.adaptiveMax("adaptive_max_pool1d", 1, []int{size})
 }
 
-// AdaptiveMaxPool2d is [Tensor.AdaptiveMaxPool1d] in two dimensions; indices are row·width +
+// AdaptiveMaxPool2d is [Tensor.AdaptiveMaxPool1d] in two dimensions. indices are row·width +
 // column.
 func (x *Tensor) AdaptiveMaxPool2d(size ...int) (values, indices *Tensor) {
 	return x.adaptiveMax("adaptive_max_pool2d", 2, size)
 }
 
-// AdaptiveMaxPool3d is [Tensor.AdaptiveMaxPool1d] in three dimensions; indices are in the flattened
-// spatial dimensions.
+// AdaptiveMaxPool3d is [Tensor.AdaptiveMaxPool1d] in three dimensions. indices are positions in the
+// flattened spatial dimensions.
 func (x *Tensor) AdaptiveMaxPool3d(size ...int) (values, indices *Tensor) {
 	return x.adaptiveMax("adaptive_max_pool3d", 3, size)
 }
 
-// adaptiveGrid is a grid of windows of one size for each dimension, the largest; even says that all
-// windows have it, and lie one behind the other.
+// adaptiveGrid returns a grid whose windows all have the size of the largest window. even is true
+// if all windows have this size and follow each other without overlap.
 func (x *Tensor) adaptiveGrid(op string, rank int, size []int) (g grid, even bool) {
 	x.spatial(op, rank)
 	in := []*Tensor{x}
@@ -72,12 +72,12 @@ func (x *Tensor) adaptiveGrid(op string, rank int, size []int) (g grid, even boo
 	return g, even
 }
 
-// adaptiveWindow returns window k of m over n entries.
+// adaptiveWindow returns the entries start … end-1 of window k of m, for n entries.
 func adaptiveWindow(k, n, m int) (start, end int) {
 	return k * n / m, ((k+1)*n + m - 1) / m
 }
 
-// adaptiveStarts returns where the windows of dimension i begin and what is their size: int64
+// adaptiveStarts returns the first entries and the sizes of the windows of dimension i, as int64
 // vectors.
 func (g *grid) adaptiveStarts(c *Scope, x *Tensor, i int) (start, size *Tensor) {
 	n, m := float64(g.in[i]), float64(g.out[i])
@@ -86,8 +86,9 @@ func (g *grid) adaptiveStarts(c *Scope, x *Tensor, i int) (start, size *Tensor) 
 	return start, end.Sub(start).ClampMax(n)
 }
 
-// adaptiveEntries returns the entries of dimension i that its windows see, one window after the
-// other: those that a window of less than the full size lacks are the one behind the last.
+// adaptiveEntries returns the entries of dimension i that its windows cover, one window after the
+// other. All windows have the full size. A smaller window is filled up with the index after the
+// input's last entry.
 func (g *grid) adaptiveEntries(c *Scope, x *Tensor, i int) *Tensor {
 	start, size := g.adaptiveStarts(c, x, i)
 	tap := positioned(c, x, g.kernel[i], 0, 1)
@@ -106,7 +107,7 @@ func (x *Tensor) adaptiveAvg(op string, rank int, size []int) *Tensor {
 			y := x.In(c).Cast(x.dtype.Compute())
 			for i := range rank {
 				d := 2 + i
-				// one entry behind the last, for what windows lack
+				// add one zero entry at the end, which fills up smaller windows
 				pads := make([]int, 2*(x.Rank()-d))
 				pads[len(pads)-1] = 1
 				y = y.Pad(0, pads...).indexSelect(op, d, g.adaptiveEntries(c, x, i))
@@ -127,7 +128,7 @@ func (x *Tensor) adaptiveMax(op string, rank int, size []int) (values, indices *
 	}
 	if x.Rank() == rank+1 {
 		values, indices = x.Unsqueeze(0).adaptiveMaxima(op, g, even)
-		defer values.Free() // the views hold them
+		defer values.Free() // the views keep their memory
 		defer indices.Free()
 		return values.Squeeze(0), indices.Squeeze(0)
 	}
@@ -138,12 +139,13 @@ func (x *Tensor) adaptiveMaxima(op string, g grid, even bool) (values, indices *
 	if even {
 		return maxima(op, x, g)
 	}
-	// What windows see, side by side, is pooled evenly; then places are found in the input.
+	// Copy the entries of all windows side by side, and pool them as even windows. Then map the
+	// positions of the maxima back to x.
 	c := x.scope.child()
 	defer c.recycle()
 	c.modes.noGrad = true
 	seen := x.detachedIn(c)
-	var from *Tensor // of every place in seen, the place in x
+	var from *Tensor // maps each position in seen to its position in x
 	strides, wide := g.strides(), g
 	for i := range g.rank {
 		d := 2 + i

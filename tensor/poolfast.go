@@ -5,17 +5,17 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// planes is the shape of x, [n, c, …], as planes.
+// planes joins the first two dimensions of the shape [n, c, …].
 func planes(x shape.Dims) shape.Dims {
 	return x.Remove(0).With(0, x.At(0)*x.At(1))
 }
 
-// window is how the grid's windows move, as primitives take it.
+// window describes the grid's windows for a primitive.
 func (g *grid) window() device.Window {
 	return device.Window{Rank: g.rank, Kernel: g.kernel, Stride: g.stride, Dilation: g.dilation, Before: g.before}
 }
 
-// sumWindows returns the sums of the windows of x, [n, c, …], nil where the device has no kernel
+// sumWindows returns the sums of the windows of x, [n, c, …]. It is nil if the device has no kernel
 // for them.
 func (g *grid) sumWindows(op string, s *Scope, x *Tensor) *Tensor {
 	if x.Size() == 0 {
@@ -34,8 +34,8 @@ func (g *grid) sumWindows(op string, s *Scope, x *Tensor) *Tensor {
 	return y
 }
 
-// spreadWindows returns the sums of g, [n, c, out…], over the windows that an element is in, nil
-// where the device has no kernel for them.
+// spreadWindows returns, for each element of the input, the sum of from, [n, c, out…], over the
+// windows that cover the element. It is nil if the device has no kernel for that.
 func (g *grid) spreadWindows(op string, s *Scope, from *Tensor) *Tensor {
 	if from.Size() == 0 {
 		return nil
@@ -53,8 +53,8 @@ func (g *grid) spreadWindows(op string, s *Scope, from *Tensor) *Tensor {
 	return dx
 }
 
-// byKernel returns the gradient of maxima by a kernel of the device, nil where it has none: near is
-// where they are in their windows.
+// byKernel returns the gradient of maxima by a kernel of the device, or nil if the device has none.
+// near holds the position of each maximum in its window.
 func (f maxFunc) byKernel(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 	if g.Size() == 0 {
 		return nil

@@ -2,24 +2,25 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/dtype"
 
-// FractionalPoolOptions say which windows a fractional maximum pool takes. The lists hold one
-// number for all spatial dimensions, or one for each. Kernel must be given, and one of Size and
-// Ratio.
+// FractionalPoolOptions say which windows a fractional maximum pool uses. Each list has either one
+// number for all spatial dimensions, or one number for each. Kernel and either Size or Ratio must
+// be given.
 type FractionalPoolOptions struct {
-	Kernel []int     // size of the windows
-	Size   []int     // of the result
-	Ratio  []float64 // of the result to the input, between 0 and 1: its size is rounded down
-	// Samples are numbers in [0, 1), [n, channels, spatial dimensions], of the input's type; n is 1
-	// for an input without a batch. They say where the windows lie, in two dimensions for width and
-	// height, in three for depth, height and width. nil: they are drawn from the generator of the
-	// input's scope.
+	Kernel []int // size of the windows
+	Size   []int // size of the result
+	// ratio of the result's size to the input's, between 0 and 1; the size is rounded down
+	Ratio []float64
+	// Samples are numbers in [0, 1), [n, channels, spatial dimensions], of the input's type. n is 1
+	// for an input without a batch. They decide the positions of the windows. Their order is width
+	// and height in two dimensions, and depth, height and width in three. If Samples is nil, they
+	// are drawn from the generator of the input's scope.
 	Samples *Tensor
 }
 
 // FractionalMaxPool2d returns the greatest element of each window of x, [n, channels, height,
-// width] or [channels, height, width], and where it is, int64: row·width + column. Windows lie at
-// uneven distances that chance decides (B. Graham, arXiv:1412.6071): with a sample u window i of m
-// begins at ⌊(i+u)·α⌋ - ⌊u·α⌋ for α = (size - kernel)/(m - 1), and the last one ends at the end.
+// width] or [channels, height, width], and its position, int64: row·width + column. The distances
+// between windows are random (B. Graham, arXiv:1412.6071). With a sample u, window i of m begins at
+// ⌊(i+u)·α⌋ - ⌊u·α⌋ for α = (size - kernel)/(m - 1), and the last window ends at the input's end.
 // NaN and gradients are as for [Tensor.MaxPool1d].
 func (x *Tensor) FractionalMaxPool2d(o FractionalPoolOptions) (values, indices *Tensor) {
 	return x.fractionalMax("fractional_max_pool2d", 2, o)
@@ -36,7 +37,7 @@ func (x *Tensor) fractionalMax(op string, rank int, o FractionalPoolOptions) (va
 	x.needsFloat(op)
 	if x.Rank() == rank+1 {
 		values, indices = x.Unsqueeze(0).fractionalMax(op, rank, o)
-		defer values.Free() // the views hold them
+		defer values.Free() // the views keep their memory
 		defer indices.Free()
 		return values.Squeeze(0), indices.Squeeze(0)
 	}
@@ -60,11 +61,11 @@ func (x *Tensor) fractionalMax(op string, rank int, o FractionalPoolOptions) (va
 	} else {
 		u = u.detachedIn(c).Cast(x.dtype.Compute())
 	}
-	var at *Tensor // the places of what windows see: [n, c, out…, kernel…]
+	var at *Tensor // positions of the elements that windows cover: [n, c, out…, kernel…]
 	strides := g.strides()
 	for i := range rank {
 		sample := i
-		if rank == 2 { // torch gives the width first
+		if rank == 2 { // torch's first sample is for the width
 			sample = 1 - i
 		}
 		start := g.fractionalStarts(c, u.Select(2, sample), i) // [n, c, out]
@@ -83,7 +84,7 @@ func (x *Tensor) fractionalMax(op string, rank int, o FractionalPoolOptions) (va
 		most, place = alloc(op, c, x.st.dev, x.dtype, to), alloc(op, c, x.st.dev, dtype.I64, to)
 	} else {
 		windows := seen.reshape(lead.Append(x.Size()/lead.Size())).Gather(2, at.reshape(lead.Append(at.Size()/lead.Size()))).reshape(at.layout.Shape)
-		lost := windows.IsNaN() // the last NaN is taken
+		lost := windows.IsNaN() // if there is a NaN, the last one is the maximum
 		last := lost.Cast(dtype.I64).Flip(-1).Argmax(-1).RSubScalar(float64(g.taps() - 1))
 		tap := Where(lost.Any(-1), last, windows.Argmax(-1)).Unsqueeze(-1)
 		most, place = windows.Gather(-1, tap).Squeeze(-1), at.Gather(-1, tap).Squeeze(-1)
@@ -97,7 +98,7 @@ func (x *Tensor) fractionalMax(op string, rank int, o FractionalPoolOptions) (va
 	return values, place
 }
 
-// fractionalGrid is the geometry of a fractional pool, but for where its windows lie.
+// fractionalGrid returns the geometry of a fractional pool, without the positions of its windows.
 func (x *Tensor) fractionalGrid(op string, rank int, o FractionalPoolOptions) grid {
 	in := []*Tensor{x}
 	switch {
@@ -128,8 +129,8 @@ func (x *Tensor) fractionalGrid(op string, rank int, o FractionalPoolOptions) gr
 	return g
 }
 
-// fractionalStarts returns where the windows of dimension i begin, int64 [n, c, out], for samples u
-// [n, c]. It rounds as torch does, after each operation in the type of the samples.
+// fractionalStarts returns the first entries of the windows of dimension i, int64 [n, c, out], for
+// samples u [n, c]. It rounds after each operation, in the type of the samples, as torch does.
 func (g *grid) fractionalStarts(c *Scope, u *Tensor, i int) *Tensor {
 	free := g.in[i] - g.kernel[i]
 	last := c.On(u.st.dev).Typed(dtype.I64).Full(float64(free), u.Dim(0), u.Dim(1), 1)

@@ -16,9 +16,10 @@ type maxKey struct {
 
 var maxPrograms cache[maxKey, *expr.Program]
 
-// maxProgram compares n elements of a window with the greatest so far. Operands: where the window
-// begins, the place of the greatest, the greatest, the elements. Params: where the elements lie
-// from the window's beginning. Results: place and greatest.
+// maxProgram compares n elements of a window with its greatest element so far. The operands are the
+// position at which the window begins, the position of the greatest element, that element, and the
+// n elements. The parameters are the distances of the n elements from the window's beginning. The
+// results are the new position and element.
 func maxProgram(t dtype.Type, n int) *expr.Program {
 	return maxPrograms.get(maxKey{t, n}, func() *expr.Program {
 		place, most := expr.X(1), expr.X(2)
@@ -26,7 +27,7 @@ func maxProgram(t dtype.Type, n int) *expr.Program {
 		for k := range n {
 			v := expr.X(3 + k)
 			more := v.Gt(most)
-			if t.IsFloat() { // NaN takes the place, the last one stays
+			if t.IsFloat() { // NaN counts as the greatest number, and the last NaN wins
 				more = more.Or(v.Ne(v))
 			}
 			place = more.Select(expr.X(0).Add(expr.Param(k, dtype.I64)), place)
@@ -37,7 +38,7 @@ func maxProgram(t dtype.Type, n int) *expr.Program {
 	})
 }
 
-// least returns what is not greater than any number of type t.
+// least returns the least number of type t, or -Inf.
 func least(t dtype.Type) float64 {
 	switch t {
 	case dtype.U8:
@@ -54,7 +55,7 @@ func least(t dtype.Type) float64 {
 	return math.Inf(-1)
 }
 
-// maxima returns the greatest elements of windows of x, [n, c, …], and their places in the
+// maxima returns the greatest element of each window of x, [n, c, …], and its position in the
 // flattened spatial dimensions.
 func maxima(op string, x *Tensor, g grid) (values, indices *Tensor) {
 	c := x.scope.child()
@@ -75,16 +76,17 @@ func maxima(op string, x *Tensor, g grid) (values, indices *Tensor) {
 	return values, place
 }
 
-// strides are those of the flattened spatial dimensions of the input.
+// strides returns the strides of the input's spatial dimensions when they are flattened.
 func (g *grid) strides() shape.Dims { return g.list(g.in).Contiguous() }
 
-// along returns v, a vector along spatial dimension i, as [1, 1, …].
+// along reshapes v, a vector along spatial dimension i, so that it broadcasts to [n, c, …].
 func (g *grid) along(v *Tensor, i int) *Tensor {
 	return v.reshape(onesOf(2+g.rank).With(2+i, v.Size()))
 }
 
-// begins returns where windows begin in the flattened input, which may be before it, and where
-// their first elements are that belong to it: int64, [1, 1, out…].
+// begins returns the positions in the flattened input at which windows begin, which may be before
+// the input. first holds the position of the first element of each window inside of the input. Both
+// are int64, [1, 1, out…].
 func (g *grid) begins(c *Scope, x *Tensor) (begin, first *Tensor) {
 	s := g.strides()
 	for i := range g.rank {
@@ -103,7 +105,7 @@ func (g *grid) begins(c *Scope, x *Tensor) (begin, first *Tensor) {
 	return begin, first
 }
 
-// maximaByTaps passes over the elements of all windows, some at a time.
+// maximaByTaps processes the elements of all windows, a few of each window at a time.
 func maximaByTaps(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) {
 	begin, first := g.begins(c, x)
 	padded := g.pad(op, c, x, least(x.dtype))
@@ -126,7 +128,8 @@ func maximaByTaps(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) 
 			}
 			from = append(from, float64(at))
 		}
-		for range passOf(n) - n { // the last one again changes nothing
+		// repeat the last element, which changes nothing, to fill up the pass
+		for range passOf(n) - n {
 			in, from = append(in, in[len(in)-1]), append(from, from[n-1])
 		}
 		p := maxProgram(x.dtype, passOf(n))
@@ -138,8 +141,8 @@ func maximaByTaps(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) 
 
 var lastNaNs cache[dtype.Type, *device.Reduction]
 
-// lastNaN finds the greatest position, of operand 1, of a NaN in operand 0; without one the result
-// is negative.
+// lastNaN returns the greatest position, read from operand 1, at which operand 0 is NaN. If there
+// is no NaN, the result is negative.
 func lastNaN(t dtype.Type) *device.Reduction {
 	return lastNaNs.get(t, func() *device.Reduction {
 		e := expr.X(0).Ne(expr.X(0)).Select(expr.X(1), expr.Bits(dtype.I64, math.MaxUint64))
@@ -147,7 +150,7 @@ func lastNaN(t dtype.Type) *device.Reduction {
 	})
 }
 
-// maximaByReduction reduces over the elements of windows: for large ones.
+// maximaByReduction reduces over the elements of windows. It is for large windows.
 func maximaByReduction(op string, c *Scope, x *Tensor, g grid) (most, place *Tensor) {
 	n, channels := x.Dim(0), x.Dim(1)
 	seen := x.handle(op, c, g.windows(x.layout, true))
@@ -178,18 +181,19 @@ func maximaByReduction(op string, c *Scope, x *Tensor, g grid) (most, place *Ten
 	return most, place
 }
 
-// pick returns the elements of x, [n, c, …], at places of its flattened spatial dimensions.
+// pick returns the elements of x, [n, c, …], at positions place in its flattened spatial
+// dimensions.
 func pick(op string, x, place *Tensor) *Tensor {
 	n, channels := x.Dim(0), x.Dim(1)
 	flat := place.reshape(shape.Of(n, channels, place.layout.Shape.Tail(2).Size()))
 	return Apply(gatherFunc{2, op}, x.reshape(shape.Of(n, channels, x.layout.Shape.Tail(2).Size())), flat).reshape(place.layout.Shape)
 }
 
-// maxFunc gives the greatest elements, found already, their gradient: operands are x, the elements
-// and their places.
+// maxFunc adds the gradient to maxima that were computed before. Its operands are x, the maxima and
+// their positions.
 type maxFunc struct {
 	op string
-	g  grid // in which they are the maxima of windows; its rank is 0 for others
+	g  grid // the grid of the maxima's windows; rank 0 if there is none
 }
 
 func (f maxFunc) Name() string { return f.op }
@@ -208,11 +212,12 @@ func (f maxFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return in[1]
 }
 
-// fromBeginOp is the distance of a place from where its window begins.
+// fromBeginOp is the distance of a position from the beginning of its window.
 var fromBeginOp = &Elementwise{Name: "max_pool", Arity: 2, Expr: x0.Sub(x1), NoGrad: true}
 
-// reach returns the type in which the places of maxima are saved: as distances from where their
-// windows begin, which are short.
+// reach returns the type in which the positions of maxima are saved. They are saved as distances
+// from the beginning of their windows, so that a short type is enough. It returns false if that is
+// impossible.
 func (f maxFunc) reach() (dtype.Type, bool) {
 	if f.g.rank == 0 {
 		return dtype.I64, false
@@ -251,17 +256,18 @@ func (f maxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{dx.reshape(to), nil, nil}
 }
 
-// byTaps reports that the gradient is made by a pass for each element of the windows, which needs
-// no indices and no sorting of them.
+// byTaps reports whether the gradient is computed by one pass for each element of a window. That
+// needs no indices, and need not sort them.
 func (f maxFunc) byTaps() bool { return f.g.taps() <= fewTaps }
 
-// maxTapOp adds a gradient, operand 2, where the maximum of a window is a certain element of it.
+// maxTapOp adds a gradient, operand 2, where the maximum of a window is its element number p0.
 var maxTapOp = &Elementwise{Name: "max_pool", Arity: 3, Expr: x1.Eq(p0).Select(x0.Add(x2), x0), Fixed: 2, NoGrad: true}
 
-// spread adds g to the elements that were maxima; near says which in each window. The last element
-// of the windows comes first, so that what several windows add to one element is added in the order
-// of the windows. With padding, and where several windows add 16-bit floats, which is done in
-// float32 and rounded once, that is another tensor's memory, for a part of the samples at a time.
+// spread adds g to the elements that were maxima. near holds the position of each maximum in its
+// window. spread processes the elements of the windows backwards. So the gradients of several
+// windows are added to one element in the order of the windows. With padding, and where several
+// windows add 16-bit floats, it works in another tensor's memory, on some of the samples at a time.
+// 16-bit floats are added there in float32 and rounded once.
 func (f maxFunc) spread(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 	op := f.op + ".grad"
 	dx := alloc(op, s, g.st.dev, g.dtype, to)
@@ -290,10 +296,10 @@ func (f maxFunc) spread(s *Scope, near, g *Tensor, to shape.Dims) *Tensor {
 	return dx
 }
 
-// spreadPart is of how much of a gradient, as a divisor, a copy is in memory at one time.
+// A copy uses at most 1/spreadPart of the memory of a gradient at one time.
 const spreadPart = 4
 
-// addMaxima is spread into y, of zeros, padded.
+// addMaxima is spread into y, which is padded and zero.
 func (f maxFunc) addMaxima(s *Scope, y, near, g *Tensor) {
 	op := f.op + ".grad"
 	steps := f.g.strides()

@@ -6,25 +6,25 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// MaxUnpool1d puts the elements of x back where a maximum pool took them from, with zeros around:
-// torch.nn.functional.max_unpool1d. x and indices are the values and places that
-// [Tensor.MaxPool1dIndices] returned, [n, channels, length] or [channels, length], and o what it
-// was given. size is the length of the result. By default it is (length-1)·stride - 2·padding + the
-// extent of a window, and it must be less than one stride away from that. Of several elements for
-// one place the last one stays, and each is given the gradient of the place. An index outside is an
-// error, on a GPU reported at the next wait.
+// MaxUnpool1d puts the elements of x back to the positions from which a maximum pool selected them.
+// All other elements are 0. It is torch.nn.functional.max_unpool1d. x and indices are the values
+// and positions that [Tensor.MaxPool1dIndices] returned, [n, channels, length] or [channels,
+// length]. o are the options of that call. size is the length of the result. By default it is
+// (length-1)·stride - 2·padding + the extent of a window. It may differ from that by less than one
+// stride. If several elements have the same position, the last one wins, and each receives the
+// position's gradient. An index out of range is an error, which a GPU reports at the next wait.
 func (x *Tensor) MaxUnpool1d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
 	return x.maxUnpool("max_unpool1d", 1, indices, o, size)
 }
 
-// MaxUnpool2d is [Tensor.MaxUnpool1d] in two dimensions: size is height and width, one number for
-// both or one for each.
+// MaxUnpool2d is [Tensor.MaxUnpool1d] in two dimensions. size is height and width: one number for
+// both, or one for each.
 func (x *Tensor) MaxUnpool2d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
 	return x.maxUnpool("max_unpool2d", 2, indices, o, size)
 }
 
-// MaxUnpool3d is [Tensor.MaxUnpool1d] in three dimensions: size is depth, height and width, one
-// number for all or one for each.
+// MaxUnpool3d is [Tensor.MaxUnpool1d] in three dimensions. size is depth, height and width: one
+// number for all, or one for each.
 func (x *Tensor) MaxUnpool3d(indices *Tensor, o MaxPoolOptions, size ...int) *Tensor {
 	return x.maxUnpool("max_unpool3d", 3, indices, o, size)
 }

@@ -10,30 +10,30 @@ import (
 var (
 	powOp = Declare(&Elementwise{Name: "pow", Autocast: AutocastHigh, Arity: 2, Result: Floating, Expr: x0.Pow(x1), Ref: ref2(math.Pow), Domain: [][2]float64{{0.2, 3}, {-2, 2}},
 		Grad: []*expr.Expr{
-			// g·y·x^(y-1), and 0 for y = 0 whatever x is.
+			// g·y·x^(y-1), and 0 for y = 0 and any x.
 			x1.Eq(expr.C(0)).Select(expr.C(0), x2.Mul(x1.Mul(x0.Pow(x1.Sub(expr.C(1)))))),
-			// g·x^y·ln x, and 0 where x is 0 and y is not negative, as in torch: x^y is 0 there for
-			// all y nearby (at y = 0 by choice).
+			// The gradient is g·x^y·ln x, and 0 where x is 0 and y is not negative, as in torch.
+			// There x^y is 0 for all y nearby. For y = 0 the value 0 is a convention.
 			x0.Eq(expr.C(0)).And(x1.Ge(expr.C(0))).Select(expr.C(0), x2.Mul(expr.Y().Mul(x0.Log()))),
 		}})
 	powScalarOp = Declare(&Elementwise{Name: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Pow(p0), Ref: refP(math.Pow), Domain: [][2]float64{{0.2, 3}},
 		Params: []float64{2.5},
-		// g·p·x^(p-1), and 0 for p = 0 whatever x is. As torch's, the power ½ is the square root,
-		// NaN of -Inf and -0 of -0.
+		// The gradient is g·p·x^(p-1), and 0 for p = 0 and any x. If its power is ½, it is the
+		// square root, as in torch, which is NaN for -Inf and -0 for -0.
 		Grad: []*expr.Expr{p0.Eq(expr.C(0)).Select(expr.C(0), x1.Mul(p0.Mul(p0.Eq(expr.C(1.5)).Select(x0.Sqrt(), x0.Pow(p0.Sub(expr.C(1)))))))}})
-	// As pow_scalar, where float32 does not hold the exponent: Param(1) is what is left of it. The
-	// result's error would be ln(x) times its rounding.
+	// pow_scalar for an exponent that float32 cannot hold: Param(1) is the remainder. Without it
+	// the relative error of the result would be ln(x) times the rounding error of the exponent.
 	powFractionOp = Declare(&Elementwise{Name: "pow_fraction", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.PowSum(p0, p1), Domain: [][2]float64{{0.2, 3}},
 		Ref:    func(x, p []float64) float64 { return math.Pow(x[0], p[0]+p[1]) },
 		Params: []float64{float64(float32(2.4)), 2.4 - float64(float32(2.4))}})
-	// x^-½ has 1/√x for its value and the general form for its gradient, which is g·(-½)·x^(-3/2):
-	// at -0 that is -Inf.
+	// The value of x^-½ is 1/√x. Its gradient has the general form, g·(-½)·x^(-3/2), which is -Inf
+	// at -0.
 	powRsqrtOp = Declare(&Elementwise{Name: "pow_rsqrt", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: expr.C(1).Div(x0.Sqrt()), Ref: ref1(invSqrt), Domain: [][2]float64{{0.2, 3}},
 		Grad: []*expr.Expr{x1.Mul(x0.Pow(expr.C(-1.5)).Scale(-0.5))}})
-	// x³ rounds twice, and takes two multiplications.
+	// x³ is computed by two multiplications and rounds twice.
 	powCubeOp = Declare(&Elementwise{Name: "pow_cube", form: "pow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: x0.Mul(x0).Mul(x0), Ref: ref1(func(x float64) float64 { return x * x * x }), Domain: wide,
 		Grad: []*expr.Expr{x1.Mul(x0.Mul(x0).Scale(3))}})
-	// A number to the power of a tensor. The power of 0 is flat where it is not infinite.
+	// A number to the power of a tensor. If the number is 0, the gradient is 0 for x ≥ 0.
 	rpowScalarOp = Declare(&Elementwise{Name: "rpow_scalar", Autocast: AutocastHigh, Arity: 1, Result: Floating, Expr: p0.Pow(x0), Domain: wide, Params: []float64{1.5},
 		Ref:  refP(func(x, base float64) float64 { return math.Pow(base, x) }),
 		Grad: []*expr.Expr{x1.Mul(p0.Eq(zeroC).And(x0.Ge(zeroC)).Select(zeroC, expr.Y().Mul(p0.Log())))}})
@@ -49,7 +49,7 @@ func (x *Tensor) PowScalar(p float64) *Tensor {
 	if y := underAutocast("pow_scalar", AutocastHigh, func(in []*Tensor) *Tensor { return in[0].PowScalar(p) }, x); y != nil {
 		return y
 	}
-	switch p { // as torch does: exact or within 1 ulp, and cheaper
+	switch p { // like torch: these formulas are exact or within 1 ulp, and faster
 	case 2:
 		return x.floating().Square()
 	case 3:
@@ -65,11 +65,11 @@ func (x *Tensor) PowScalar(p float64) *Tensor {
 	return x.scalar(op, params...)
 }
 
-// PowScalarInPlace raises x, of floating point type, to the power p.
+// PowScalarInPlace raises the floating point tensor x to the power p.
 func (x *Tensor) PowScalarInPlace(p float64) *Tensor {
 	x.use("pow_scalar")
 	if x.dtype.IsFloat() {
-		switch p { // as PowScalar
+		switch p { // the same cases as in PowScalar
 		case 2:
 			return x.SquareInPlace()
 		case 3:
@@ -86,7 +86,7 @@ func (x *Tensor) PowScalarInPlace(p float64) *Tensor {
 	return x.inPlace(op, []*Tensor{x}, params...)
 }
 
-// powRounded is PowScalar for a step of a longer computation: x³ too is rounded once.
+// powRounded is PowScalar as a step of a longer computation. It rounds once for x³ too.
 func (x *Tensor) powRounded(p float64) *Tensor {
 	if p == 3 {
 		op, params := x.powerOf(p)

@@ -10,16 +10,17 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// The settings of torch.set_printoptions at their defaults.
+// The defaults of torch.set_printoptions.
 const (
 	printPrecision = 4
-	printThreshold = 1000 // elements beyond which only edges are shown
+	printThreshold = 1000 // a tensor with more elements is printed without its middle
 	printEdge      = 3
 	printWidth     = 80
 )
 
-// String prints x as torch does: values in rows, summarised beyond 1000 elements, with device,
-// element type and requires_grad where they are not the default. The device "cpu" is the default.
+// String prints x as torch does: values in rows, summarised if there are more than 1000 elements.
+// It prints device, element type and requires_grad if they are not the default. The default device
+// is "cpu".
 func (x *Tensor) String() string {
 	if x == nil {
 		return "tensor(nil)"
@@ -67,10 +68,11 @@ func (x *Tensor) String() string {
 	return out + ")"
 }
 
-// A printer lays out the elements that are shown.
+// A printer formats the elements that are shown.
 type printer struct {
-	full    shape.Dims // of the tensor
-	shown   shape.Dims // of what is printed: at most 2·printEdge where summarised
+	full shape.Dims // shape of the tensor
+	// shape of the shown part, with at most 2·printEdge entries in a summarised dimension
+	shown   shape.Dims
 	summary bool
 	dtype   dtype.Type
 	bits    []uint64
@@ -107,7 +109,7 @@ func (p *printer) load(x *Tensor) {
 	}
 }
 
-// measure chooses the format and the width of a column from the values that are finite and not
+// measure chooses the format and the width of a column. It considers values that are finite and not
 // zero.
 func (p *printer) measure() {
 	if !p.dtype.IsFloat() {
@@ -167,7 +169,7 @@ func (p *printer) plain(b uint64) string {
 	return strconv.FormatInt(int64(expr.Decode(p.dtype, b)), 10)
 }
 
-// element returns element i, padded; a single number stands alone.
+// element returns element i, padded to the column's width. A single number is not padded.
 func (p *printer) element(i int) string {
 	s := ""
 	if p.dtype.IsFloat() {
@@ -178,7 +180,8 @@ func (p *printer) element(i int) string {
 	return strings.Repeat(" ", max(p.width-len(s), 0)) + s
 }
 
-// block prints dimension d on, starting at element i, and returns the element behind it.
+// block prints the dimensions from d on, beginning with element i. It returns the number of the
+// next element.
 func (p *printer) block(d, i, indent int) (string, int) {
 	rank := p.shown.Rank()
 	if rank == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/golden"
 )
 
-// Every row of the table that PyTorch printed, except those on a GPU: package cuda's tests print
-// these.
+// The test compares String with every row of the table that PyTorch printed. Package cuda's tests
+// cover the rows of tensors on a GPU.
 func TestPrintsAsTorch(t *testing.T) {
 	rows, err := golden.Prints()
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// addProductOp is p0·x + p1·y, where x does not count for p0 = 0.
+// addProductOp is p0·x + p1·y. If p0 is 0, x is ignored.
 var addProductOp = &Elementwise{Name: "addmm", Arity: 2, Expr: p0.Eq(expr.C(0)).Select(expr.C(0), p0.Mul(x0)).Add(p1.Mul(x1)),
 	NoGrad: true, Params: []float64{1, 1}}
 
-// addProductFunc is beta·x + alpha·a·b. As in torch its gradients are scaled last: what is 0
-// because of alpha has the sign of the product.
+// addProductFunc is beta·x + alpha·a·b. As in torch its gradients are scaled by alpha last: if
+// alpha is 0, the zeros have the sign of the product.
 type addProductFunc struct {
 	op          string
 	beta, alpha float64
@@ -52,7 +52,7 @@ func vectors(op string, x, y *Tensor) {
 	}
 }
 
-// Outer returns the matrix of x[i]·y[j] for vectors x and y.
+// Outer returns the matrix x[i]·y[j] for vectors x and y.
 func (x *Tensor) Outer(y *Tensor) *Tensor {
 	vectors("outer", x, y)
 	return x.Unsqueeze(1).Mul(y)
@@ -67,8 +67,8 @@ func (x *Tensor) Dot(y *Tensor) *Tensor {
 	return Apply(dotFunc{}, x, y)
 }
 
-// dotFunc is the product of two vectors. Its gradients are products by a scalar, not sums of one
-// product as a matrix's are: the sign of a product that is 0 stays.
+// dotFunc is the dot product of two vectors. Its gradients are products with a scalar. Matrix
+// products would compute them as sums, which lose the sign of zeros.
 type dotFunc struct{}
 
 func (dotFunc) Name() string { return "dot" }
@@ -90,7 +90,7 @@ func (dotFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// Bmm returns the products of the matrices of two batches, [b, n, m]·[b, m, p]; unlike
+// Bmm returns the products of the matrices of two batches, [b, n, m]·[b, m, p]. Unlike
 // [Tensor.MatMul] it does not broadcast.
 func (x *Tensor) Bmm(y *Tensor) *Tensor {
 	checkBmm("bmm", x, y)
@@ -106,8 +106,8 @@ func checkBmm(op string, x, y *Tensor) {
 	}
 }
 
-// Addmm returns beta·x + alpha·a·b for matrices a and b, with x broadcast to their product. As in
-// torch x is not read for beta = 0, so that NaN in it does not matter.
+// Addmm returns beta·x + alpha·a·b for matrices a and b. x broadcasts to the shape of their
+// product. As in torch x is not read if beta is 0, so NaN in x does not matter.
 func (x *Tensor) Addmm(a, b *Tensor, beta, alpha float64) *Tensor {
 	in := []*Tensor{a, b}
 	youngest("addmm", []*Tensor{x, a, b})
@@ -117,8 +117,8 @@ func (x *Tensor) Addmm(a, b *Tensor, beta, alpha float64) *Tensor {
 	return x.addProduct("addmm", a, b, beta, alpha)
 }
 
-// Baddbmm returns beta·x + alpha·a·b for batches of matrices, [b, n, m] and [b, m, p], with x
-// broadcast to their products.
+// Baddbmm returns beta·x + alpha·a·b for batches of matrices, [b, n, m] and [b, m, p]. x broadcasts
+// to the shape of their products.
 func (x *Tensor) Baddbmm(a, b *Tensor, beta, alpha float64) *Tensor {
 	youngest("baddbmm", []*Tensor{x, a, b})
 	checkBmm("baddbmm", a, b)
@@ -145,8 +145,8 @@ func (x *Tensor) addProduct(op string, a, b *Tensor, beta, alpha float64) *Tenso
 	return Apply(addProductFunc{op, beta, alpha}, x, a, b)
 }
 
-// Kron returns the Kronecker product: each element of x times all of y, laid out as blocks. Of
-// ranks that differ, the smaller gets dimensions of size 1 in front.
+// Kron returns the Kronecker product: a block matrix whose blocks are each element of x times all
+// of y. If the ranks differ, the tensor of lower rank is extended by dimensions of size 1 in front.
 func (x *Tensor) Kron(y *Tensor) *Tensor {
 	const op = "kron"
 	in := []*Tensor{x, y}
@@ -158,7 +158,8 @@ func (x *Tensor) Kron(y *Tensor) *Tensor {
 	for i := range rank {
 		out = out.Append(a.At(i) * b.At(i))
 	}
-	if 2*rank > shape.MaxRank { // too many dimensions for blocks: repeat both
+	// the blocks would have too many dimensions, so repeat both operands
+	if 2*rank > shape.MaxRank {
 		return within(s, func(c *Scope) *Tensor {
 			p, times := x.In(c).reshape(a), make([]int, rank)
 			for i := range rank {
@@ -174,7 +175,7 @@ func (x *Tensor) Kron(y *Tensor) *Tensor {
 	return within(s, func(c *Scope) *Tensor { return x.In(c).reshape(wide).Mul(y.In(c).reshape(tall)).reshape(out) })
 }
 
-// Trace returns the sum of the diagonal of a matrix; that of integers is int64, as torch.trace.
+// Trace returns the sum of the diagonal of a matrix. For integers it is int64, as in torch.trace.
 func (x *Tensor) Trace() *Tensor {
 	x.use("trace")
 	if x.Rank() != 2 {
@@ -185,13 +186,13 @@ func (x *Tensor) Trace() *Tensor {
 		fail("trace", ErrType, []*Tensor{x}, "is not defined for bool")
 	}
 	return within(x.scope, func(c *Scope) *Tensor {
-		c.modes.autocast = dtype.Invalid // torch has a kernel of its own, which is not autocast
+		c.modes.autocast = dtype.Invalid // torch has a kernel for it, which autocast leaves alone
 		return x.In(c).Diagonal(0, 0, 1).Sum()
 	})
 }
 
-// Cross returns the cross products of the vectors of three elements along dim, as
-// torch.linalg.cross: x and y have one rank and type, and broadcast. torch's dim is -1.
+// Cross returns the cross products of vectors of three elements along dim, as torch.linalg.cross
+// does. x and y have one rank and one type, and broadcast. torch's dim is -1.
 func (x *Tensor) Cross(y *Tensor, dim int) *Tensor {
 	if y := underAutocast("cross", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].Cross(in[1], dim) }, x, y); y != nil {
 		return y

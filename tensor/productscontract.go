@@ -2,9 +2,9 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/shape"
 
-// TensorDot returns the sums of products of x and y over the dimensions xDims of x and yDims of y,
-// in pairs of one size, or of size 1 in one of them. What is left of x comes first in the result,
-// then what is left of y. Both have one type.
+// TensorDot returns the sums of products of x and y over pairs of dimensions: xDims of x and yDims
+// of y. The two dimensions of a pair have the same size, or one of them has size 1. The result has
+// the other dimensions of x, then the other dimensions of y. Both operands have one type.
 func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 	if y := underAutocast("tensordot", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].TensorDot(in[1], xDims, yDims) }, x, y); y != nil {
 		return y
@@ -17,7 +17,7 @@ func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 		fail(op, ErrShape, in, "%d dimensions of the first and %d of the second", len(xDims), len(yDims))
 	}
 	sum := 1
-	// order puts the dimensions that stay and those that go apart.
+	// order separates the dimensions that stay from those that are summed over.
 	order := func(t *Tensor, dims []int) (stay, gone []int, left shape.Dims, rows int) {
 		rows = 1
 		var seen [shape.MaxRank]bool
@@ -40,7 +40,7 @@ func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 	}
 	xs, xg, xl, rows := order(x, xDims)
 	ys, yg, yl, columns := order(y, yDims)
-	xw, yw := x.layout.Shape, y.layout.Shape // with sizes of 1 repeated
+	xw, yw := x.layout.Shape, y.layout.Shape // shapes with dimensions of size 1 expanded
 	for i := range xg {
 		n, m := x.layout.Shape.At(xg[i]), y.layout.Shape.At(yg[i])
 		switch {
@@ -68,8 +68,8 @@ func (x *Tensor) TensorDot(y *Tensor, xDims, yDims []int) *Tensor {
 	})
 }
 
-// Inner returns the sums of products over the last dimensions of x and y, which have one size:
-// [..., n] and [..., n]. A tensor of rank 0 is a factor.
+// Inner returns the sums of products over the last dimensions of x and y, which have the same size
+// n. x is [..., n] and y is [..., n]. A tensor of rank 0 multiplies the other operand.
 func (x *Tensor) Inner(y *Tensor) *Tensor {
 	const op = "inner"
 	in := []*Tensor{x, y}
@@ -105,9 +105,9 @@ func (x *Tensor) VecDot(y *Tensor, dim int) *Tensor {
 	return within(s, func(c *Scope) *Tensor { return x.In(c).Mul(y.In(c)).Sum(a) })
 }
 
-// MultiDot returns the product of two or more matrices of one type, in the order that takes the
-// fewest multiplications. The first may be a row vector and the last a column vector, of rank 1, as
-// in torch.linalg.multi_dot.
+// MultiDot returns the product of two or more matrices of one type, in the order that needs the
+// fewest multiplications. As in torch.linalg.multi_dot, the first may be a row vector and the last
+// a column vector, both of rank 1.
 func MultiDot(x ...*Tensor) *Tensor {
 	if y := underAutocast("multi_dot", AutocastLow, func(in []*Tensor) *Tensor { return MultiDot(in...) }, x...); y != nil {
 		return y
@@ -119,7 +119,7 @@ func MultiDot(x ...*Tensor) *Tensor {
 	s := youngest(op, x)
 	sameDevice(op, x)
 	n := len(x)
-	rows := make([]int, n+1) // matrix i is rows[i] by rows[i+1]
+	rows := make([]int, n+1) // matrix i has shape [rows[i], rows[i+1]]
 	for i, t := range x {
 		vector := t.Rank() == 1 && (i == 0 || i == n-1)
 		if t.Rank() != 2 && !vector {
@@ -167,8 +167,9 @@ func MultiDot(x ...*Tensor) *Tensor {
 	})
 }
 
-// chainOrder returns where to cut each part i…j of a chain of matrices, rows[i] by rows[i+1], for
-// the fewest multiplications (Cormen et al., Introduction to Algorithms, 15.2).
+// chainOrder says where to divide each part i…j of a chain of matrices for the fewest
+// multiplications. Matrix i has shape [rows[i], rows[i+1]] (Cormen et al., Introduction to
+// Algorithms, 15.2).
 func chainOrder(rows []int) [][]int {
 	n := len(rows) - 1
 	cost, cut := make([][]float64, n), make([][]int, n)

@@ -3,8 +3,8 @@ package tensor
 import "github.com/flambeau-go/flambeau/dtype"
 
 // resultType returns the promoted type of the operands and the type of the result. As in torch a
-// tensor of rank 0 does not widen one of higher rank unless its class is higher (bool, integer,
-// float).
+// tensor of rank 0 does not change the type of a tensor of higher rank, unless its class (bool,
+// integer, float) is higher.
 func (e *Elementwise) resultType(in []*Tensor) (common, result dtype.Type) {
 	if e.types != nil {
 		return e.stored, e.stored
@@ -26,8 +26,8 @@ func (e *Elementwise) resultType(in []*Tensor) (common, result dtype.Type) {
 	return common, result
 }
 
-// A promotion finds the type in which operands meet: dim is that of the tensors with dimensions,
-// zero that of those without.
+// A promotion finds the common type of operands. dim is the promoted type of the tensors of rank 1
+// or more. zero is the promoted type of the tensors of rank 0.
 type promotion struct{ dim, zero dtype.Type }
 
 func (p *promotion) add(t dtype.Type, zero bool) {
@@ -54,7 +54,7 @@ func (p *promotion) common() dtype.Type {
 	return dtype.Promote(p.dim, p.zero)
 }
 
-// typeClass orders the classes of types: bool, integers, floats.
+// typeClass returns the class of a type: bool, integers, floats, in this order.
 func typeClass(t dtype.Type) numberKind {
 	switch {
 	case t == dtype.Bool:
@@ -65,8 +65,8 @@ func typeClass(t dtype.Type) numberKind {
 	return kindInt
 }
 
-// ruled returns the type in which the op computes and that of its result, where its operands meet
-// in common, or what is wrong with that.
+// ruled returns the type in which the op computes and the type of its result, for operands whose
+// common type is given. wrong says why the op refuses it.
 func (e *Elementwise) ruled(common dtype.Type) (compute, result dtype.Type, wrong string) {
 	if e.NoBool && common == dtype.Bool {
 		return common, common, "is not defined for bool operands"

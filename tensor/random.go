@@ -22,7 +22,7 @@ const (
 	truncatedKind
 )
 
-// String returns a word for names of kernels.
+// String returns a word for the names of kernels.
 func (k randomKind) String() string {
 	return [...]string{"uniform", "normal", "bernoulli", "randint", "dropout", "alpha_dropout", "dropout_add", "relu_dropout", "truncated_normal"}[k]
 }
@@ -30,15 +30,15 @@ func (k randomKind) String() string {
 type randomKey struct {
 	t    dtype.Type
 	kind randomKind
-	// seed and offset are the last operands, and the Param is added to the offset
+	// seed and offset are read from the last operands, and the parameter is added to the offset
 	fed bool
-	in  [2]dtype.Type // of the operands before those, Invalid where there are fewer
+	in  [2]dtype.Type // types of the other operands, Invalid for absent operands
 }
 
 var randomPrograms cache[randomKey, *expr.Program]
 
-// randomProgram returns the code that fills with random numbers. Params: seed, offset, then the
-// distribution's own.
+// randomProgram returns the program that fills a tensor with random numbers. Its parameters are
+// seed and offset, then the parameters of the distribution.
 func randomProgram(k randomKey) *expr.Program {
 	return randomPrograms.get(k, func() *expr.Program {
 		t := k.t
@@ -62,7 +62,7 @@ func randomProgram(k randomKey) *expr.Program {
 		switch k.kind {
 		case uniformKind:
 			u := expr.RandomUniform(w, seed, offset, index)
-			// rounding may reach the open end; see below
+			// rounding may produce b, the open end of the interval; see function below
 			e = u.Mul(b.Sub(a)).Add(a).Min(expr.Param(4, w)).Max(a)
 		case normalKind:
 			e = expr.RandomNormal(w, seed, offset, index).Mul(b).Add(a)
@@ -71,7 +71,7 @@ func randomProgram(k randomKey) *expr.Program {
 		case bernoulliKind:
 			e = expr.RandomUniform(w, seed, offset, index).Lt(a).Select(expr.C(1), expr.C(0)).Cvt(w)
 		case integerKind:
-			// low + ⌊u·range⌋ with 53 random bits: exact for ranges up to 2⁵³.
+			// low + ⌊u·range⌋, where u has 53 random bits. It is exact for ranges up to 2⁵³.
 			u := expr.RandomUniform(dtype.F64, seed, offset, index)
 			e = u.Mul(expr.Param(3, dtype.F64)).Floor().Add(expr.Param(2, dtype.F64)).Cvt(dtype.I64)
 		case dropoutKind, dropoutAddKind, reluDropoutKind:
@@ -100,7 +100,8 @@ func randomProgram(k randomKey) *expr.Program {
 	})
 }
 
-// draw fills x for an op, reading in if the kind has an operand, from (seed, offset).
+// draw fills x for an op with numbers from (seed, offset). in are the operands of the kind, if it
+// has any.
 func (x *Tensor) draw(op string, s *Scope, kind randomKind, seed, offset uint64, in []*Tensor, params ...float64) *Tensor {
 	slots := s.numbers(seed, x.st.dev)
 	key := randomKey{t: x.dtype, kind: kind, fed: slots != nil}
@@ -147,7 +148,7 @@ func below(t dtype.Type, v float64) float64 {
 	return expr.Decode(t, b)
 }
 
-// fresh draws as many numbers from the scope's generator as x has elements.
+// fresh fills x with as many new numbers of the scope's generator as x has elements.
 func (x *Tensor) fresh(kind randomKind, params ...float64) *Tensor {
 	seed, offset := x.scope.modes.gen.Draw(x.Size())
 	return x.draw(x.op, x.scope, kind, seed, offset, nil, params...)
@@ -186,7 +187,7 @@ func (m Maker) Normal(mean, std float64, dims ...int) *Tensor {
 	return m.float("randn", dims).fresh(normalKind, mean, std)
 }
 
-// Bernoulli returns ones with probability p and zeros.
+// Bernoulli returns ones with probability p and otherwise zeros.
 func (m Maker) Bernoulli(p float64, dims ...int) *Tensor {
 	if !(p >= 0 && p <= 1) {
 		fail("bernoulli", ErrValue, nil, "%v is not a probability", p)
@@ -194,7 +195,7 @@ func (m Maker) Bernoulli(p float64, dims ...int) *Tensor {
 	return m.make("bernoulli", m.floatType(), dims).fresh(bernoulliKind, p)
 }
 
-// RandInt returns random integers in [lo, hi), int64 unless a type was chosen.
+// RandInt returns random integers in [lo, hi), as int64 unless a type was chosen.
 func (m Maker) RandInt(lo, hi int, dims ...int) *Tensor {
 	if lo >= hi {
 		fail("randint", ErrValue, nil, "the range [%d, %d) is empty", lo, hi)
@@ -205,8 +206,7 @@ func (m Maker) RandInt(lo, hi int, dims ...int) *Tensor {
 	return m.make("randint", m.typeOr(dtype.I64), dims).fresh(integerKind, float64(lo), float64(hi-lo))
 }
 
-// RandPerm returns a random permutation of 0 … n-1, int64: the order of n random numbers of 53
-// bits.
+// RandPerm returns a random permutation of 0 … n-1, int64. It sorts n random numbers of 53 bits.
 func (m Maker) RandPerm(n int) *Tensor {
 	if n < 0 {
 		fail("randperm", ErrValue, nil, "%d elements", n)
@@ -217,7 +217,7 @@ func (m Maker) RandPerm(n int) *Tensor {
 	})
 }
 
-// float makes a tensor of floating point type.
+// float makes a tensor of a floating point type.
 func (m Maker) float(op string, dims []int) *Tensor {
 	t := m.floatType()
 	if !t.IsFloat() {
@@ -268,13 +268,13 @@ func RandInt(lo, hi int, dims ...int) *Tensor { return root.RandInt(lo, hi, dims
 // RandPerm returns a random permutation of 0 … n-1, int64 in the root scope, on the CPU.
 func RandPerm(n int) *Tensor { return root.RandPerm(n) }
 
-// ManualSeed restarts the generator of the root scope. Until it is called the seed is 0: a program
-// that sets none draws the same numbers in each run, where PyTorch draws fresh ones.
-// ManualSeed(rand.Uint64()), of math/rand/v2, does that.
+// ManualSeed restarts the generator of the root scope with this seed. The seed is 0 at first, so a
+// program that does not set it draws the same numbers in each run. PyTorch draws different numbers
+// in each run. So does a program that calls ManualSeed(rand.Uint64()), with math/rand/v2.
 func ManualSeed(seed uint64) { root.modes.gen.SetState(seed, 0) }
 
-// redraw is the in-place form. The gradient of what was there before is 0; a leaf is being
-// initialised, so that its gradient does not matter.
+// redraw fills x in place. The gradient of x's old elements is 0. If x is a leaf it is being
+// initialised, and no gradient is recorded.
 func (x *Tensor) redraw(op string, kind randomKind, params ...float64) *Tensor {
 	x.use(op)
 	x.mustFloat(op)
@@ -288,16 +288,15 @@ func (x *Tensor) redraw(op string, kind randomKind, params ...float64) *Tensor {
 	return x
 }
 
-// UniformInPlace overwrites x with random numbers in [lo, hi). It may be done to a leaf that
-// requires a gradient, as an initialiser does; of a result the gradient of what was there before is
-// 0.
+// UniformInPlace overwrites x with random numbers in [lo, hi). x may be a leaf that requires a
+// gradient, which an initialiser fills. If x is a result, the gradient of its old elements is 0.
 func (x *Tensor) UniformInPlace(lo, hi float64) *Tensor {
 	x.use("uniform")
 	checkInterval(x.dtype, lo, hi, x)
 	return x.redraw("uniform", uniformKind, lo, hi)
 }
 
-// NormalInPlace overwrites x with random numbers of the normal distribution; gradients are as for
+// NormalInPlace overwrites x with random numbers of the normal distribution. Gradients are as for
 // [Tensor.UniformInPlace].
 func (x *Tensor) NormalInPlace(mean, std float64) *Tensor {
 	x.use("normal")

@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// dropoutFunc keeps where its numbers came from, so that the gradient draws the same again.
+// dropoutFunc keeps seed and offset of its random numbers, so that the gradient draws the same
+// numbers again.
 type dropoutFunc struct {
 	p, scale     float64
 	seed, offset uint64
@@ -15,7 +16,7 @@ type dropoutFunc struct {
 
 func (*dropoutFunc) Name() string { return "dropout" }
 
-// limit is what random bits are compared with.
+// limit returns the number that random bits are compared with.
 func (f *dropoutFunc) limit() float64 { return float64(expr.DropLimit(f.p)) }
 
 func (f *dropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
@@ -31,7 +32,8 @@ func (f *dropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(f, g)}
 }
 
-// alphaDropoutFunc is dropoutFunc where what stays is moved by shift and what goes is replaced.
+// alphaDropoutFunc is dropoutFunc that adds shift to kept elements, and replaces dropped elements
+// by instead.
 type alphaDropoutFunc struct {
 	dropoutFunc
 	shift, instead float64
@@ -49,17 +51,17 @@ func (f *alphaDropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(&f.dropoutFunc, g)}
 }
 
-// Of a tensor X(0) and what stays of it, X(1), ones and zeros.
+// Ops of a tensor X(0) and a mask X(1), which is 1 for elements that stay and 0 for the others.
 var (
 	channelDropoutOp = &Elementwise{Name: "feature_dropout", Arity: 2, Expr: x1.Ne(zeroC).Select(x0.Mul(p0), zeroC), Grad: []*expr.Expr{x1.Ne(zeroC).Select(x2.Mul(p0), zeroC), nil}}
 	channelAlphaOp   = &Elementwise{Name: "feature_alpha_dropout", Arity: 2, Expr: x1.Ne(zeroC).Select(x0.Mul(p0).Add(expr.Param(1)), expr.Param(2)),
 		Grad: []*expr.Expr{x1.Ne(zeroC).Select(x2.Mul(p0), zeroC), nil}}
 )
 
-// alphaParams returns how alpha dropout scales and moves what stays and what it puts instead of the
-// rest, so that numbers of mean 0 and variance 1 keep both. instead is -α, the least value of selu,
-// before the scale and the shift (G. Klambauer et al., arXiv:1706.02515). All is 0 for p = 1, as in
-// torch.
+// alphaParams returns the parameters of alpha dropout, which keeps a mean of 0 and a variance of 1.
+// A kept element is multiplied by scale, and shift is added. A dropped element is replaced by
+// instead. That is -α, the least value of selu, with the same scale and shift (G. Klambauer et al.,
+// arXiv:1706.02515). All three are 0 for p = 1, as in torch.
 func alphaParams(p float64) (scale, shift, instead float64) {
 	if p == 1 {
 		return 0, 0, 0
@@ -76,7 +78,8 @@ func dropoutScale(p float64) float64 {
 	return 1 / (1 - p)
 }
 
-// checkDropout checks what every kind of dropout needs and reports whether nothing is dropped.
+// checkDropout checks the operands of every kind of dropout. It reports whether nothing can be
+// dropped.
 func (x *Tensor) checkDropout(op string, p float64, ranks ...int) (none bool) {
 	x.use(op)
 	in := []*Tensor{x}
@@ -91,9 +94,9 @@ func (x *Tensor) checkDropout(op string, p float64, ranks ...int) (none bool) {
 	return p == 0 || x.Size() == 0
 }
 
-// Dropout returns x with elements set to zero with probability p and the others scaled by 1/(1-p).
-// The numbers come from the generator of x's scope; the gradient and a recomputation draw the same
-// ones.
+// Dropout returns x with elements set to zero with probability p, and the others scaled by 1/(1-p).
+// The random numbers come from the generator of x's scope. The gradient and a recomputation draw
+// the same numbers.
 func (x *Tensor) Dropout(p float64) *Tensor {
 	if x.checkDropout("dropout", p) {
 		return x
@@ -102,9 +105,9 @@ func (x *Tensor) Dropout(p float64) *Tensor {
 	return Apply(&dropoutFunc{p, dropoutScale(p), seed, offset}, x)
 }
 
-// AlphaDropout is the dropout for networks of [Tensor.Selu]. Elements are replaced with probability
-// p by selu's least value, and all are scaled and moved so that a mean of 0 and a variance of 1
-// stay. See [Tensor.Dropout] for the numbers. The result is 0 for p = 1.
+// AlphaDropout is the dropout for networks of [Tensor.Selu]. It replaces elements with probability
+// p by selu's least value. It then scales and shifts all elements so that a mean of 0 and a
+// variance of 1 are kept. See [Tensor.Dropout] for the random numbers. The result is 0 for p = 1.
 func (x *Tensor) AlphaDropout(p float64) *Tensor {
 	if x.checkDropout("alpha_dropout", p) {
 		return x
@@ -156,15 +159,15 @@ func (x *Tensor) FeatureAlphaDropout(p float64) *Tensor {
 	})
 }
 
-// dropChannels drops the entries of the first n dimensions.
+// dropChannels drops whole entries of the first n dimensions.
 func (x *Tensor) dropChannels(p float64, n int) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor {
 		return channelDropoutOp.Apply([]*Tensor{x.In(c), x.stays(c, p, n)}, dropoutScale(p))
 	})
 }
 
-// stays draws which entries of the first n dimensions stay: 1 with probability 1-p, with a size of
-// 1 in the others.
+// stays draws the mask of entries of the first n dimensions that stay: 1 with probability 1-p,
+// otherwise 0. The other dimensions of the mask have size 1.
 func (x *Tensor) stays(c *Scope, p float64, n int) *Tensor {
 	dims := x.layout.Shape.Slice()
 	for i := n; i < len(dims); i++ {

@@ -2,7 +2,7 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/dtype"
 
-// dropoutAddFunc is the sum of a residual, operand 0, and of what dropout leaves of operand 1.
+// dropoutAddFunc is a residual, operand 0, plus dropout of operand 1.
 type dropoutAddFunc struct{ dropoutFunc }
 
 func (*dropoutAddFunc) Name() string { return "dropout_add" }
@@ -27,10 +27,10 @@ func (f *dropoutAddFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// DropoutAdd returns residual + x.Dropout(p), the same numbers in one launch. It is for the end of
-// a residual block. What dropout leaves is rounded to x's type before it is added, and the result
-// has the promoted type. The gradient of residual is that of the result, and that of x one launch.
-// In PyTorch these are two calls.
+// DropoutAdd returns residual + x.Dropout(p) in one launch, with the same random numbers. It is for
+// the end of a residual block. The dropout's result is rounded to x's type before it is added, and
+// the sum has the promoted type. The gradient of residual is the gradient of the result, and the
+// gradient of x is one launch. In PyTorch these are two calls.
 func (x *Tensor) DropoutAdd(residual *Tensor, p float64) *Tensor {
 	const op = "dropout_add"
 	none := x.checkDropout(op, p)
@@ -42,7 +42,7 @@ func (x *Tensor) DropoutAdd(residual *Tensor, p float64) *Tensor {
 		return residual.Add(x)
 	case residual.layout.Shape != x.layout.Shape, t != x.dtype && (t != dtype.F32 || !x.dtype.IsHalf()):
 		y := x.Dropout(p)
-		defer y.Free() // its graph stays
+		defer y.Free() // the graph keeps the memory that it needs
 		return residual.Add(y)
 	}
 	seed, offset := x.scope.modes.gen.Draw(x.Size())

@@ -2,8 +2,8 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/expr"
 
-// reluDropoutFunc is what dropout leaves of relu. Its result is positive where the operand is and
-// stays: the gradient needs neither the operand nor the numbers.
+// reluDropoutFunc is relu followed by dropout. Its result is positive exactly where the operand is
+// positive and is not dropped. So the gradient needs neither the operand nor the random numbers.
 type reluDropoutFunc struct{ dropoutFunc }
 
 func (*reluDropoutFunc) Name() string { return "relu_dropout" }
@@ -18,8 +18,8 @@ func (f *reluDropoutFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// reluDropoutGrad is the gradient by the result, X(0), and that of the result. An infinite one does
-// not become NaN, as with relu.
+// reluDropoutGrad computes the gradient of the operand from the result X(0) and the result's
+// gradient X(1). As with relu an infinite gradient does not become NaN.
 var reluDropoutGrad = &Elementwise{Name: "relu_dropout.grad", Arity: 2, Expr: x0.Le(zeroC).Select(zeroC, x1.Mul(p0)),
 	Grad: []*expr.Expr{nil, x0.Le(zeroC).Select(zeroC, x2.Mul(p0))}}
 
@@ -33,8 +33,8 @@ func (f *reluDropoutFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{reluDropoutGrad.Apply(in, f.scale)}
 }
 
-// ReluDropout returns x.Relu().Dropout(p), the same numbers in one launch each way, and keeps
-// nothing but its result for the gradient. In PyTorch these are two calls.
+// ReluDropout returns x.Relu().Dropout(p) in one launch, with the same random numbers. The gradient
+// is one launch too, and only the result is saved for it. In PyTorch these are two calls.
 func (x *Tensor) ReluDropout(p float64) *Tensor {
 	const op = "relu_dropout"
 	if x.checkDropout(op, p) {

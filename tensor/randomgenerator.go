@@ -5,20 +5,22 @@ import (
 	"sync/atomic"
 )
 
-// A Generator is a source of random numbers: a seed and an offset that drawing advances,
-// atomically. Child scopes share their parent's. Element i of a draw takes a word of the
-// Philox4x32-10 block at (seed, offset + i/4), or two of block i/2 in float64: the same numbers on
-// every device. A draw of n advances the offset by n, so that no two share a block.
+// A Generator is a source of random numbers: a seed, and an offset that each draw advances
+// atomically. Child scopes share their parent's generator. Element i of a draw is a word of the
+// Philox4x32-10 block at (seed, offset + i/4). In float64 it is two words of the block at offset +
+// i/2. So the numbers are the same on every device. A draw of n numbers advances the offset by n,
+// so that no two draws share a block.
 type Generator struct {
 	seed   uint64
 	offset atomic.Uint64
-	tape   *tape // it records what another one gives, or gives it again; nil for one of its own
+	// if not nil, the tape records the numbers of another generator, or draws them again
+	tape *tape
 }
 
 // NewGenerator returns a generator that starts at offset 0.
 func NewGenerator(seed uint64) *Generator { return &Generator{seed: seed} }
 
-// State returns the seed and the offset, to be restored by [Generator.SetState].
+// State returns the seed and the offset. [Generator.SetState] restores them.
 func (g *Generator) State() (seed, offset uint64) {
 	if g.tape != nil {
 		return g.tape.state()
@@ -26,13 +28,13 @@ func (g *Generator) State() (seed, offset uint64) {
 	return g.seed, g.offset.Load()
 }
 
-// String tells the state.
+// String shows the state.
 func (g *Generator) String() string {
 	seed, offset := g.State()
 	return fmt.Sprintf("Generator(seed %d, offset %d)", seed, offset)
 }
 
-// SetState continues from a state. It must not run while others draw.
+// SetState makes the generator continue from a state. Nobody may draw at the same time.
 func (g *Generator) SetState(seed, offset uint64) {
 	if g.tape != nil {
 		g.tape.setState(seed, offset)
@@ -45,7 +47,7 @@ func (g *Generator) SetState(seed, offset uint64) {
 	g.offset.Store(offset)
 }
 
-// Draw reserves n numbers and returns where they start.
+// Draw reserves n numbers and returns the seed and the offset of the first one.
 func (g *Generator) Draw(n int) (seed, offset uint64) {
 	if g.tape == nil {
 		return drawPast(g, n)
@@ -53,7 +55,7 @@ func (g *Generator) Draw(n int) (seed, offset uint64) {
 	return g.tape.draw(n)
 }
 
-// advance is Draw of a generator that no segment records: the tape that calls it has done so.
+// advance is Draw without recording in a tape of the goroutine, because its caller is that tape.
 func (g *Generator) advance(n int) (seed, offset uint64) {
 	if g.tape != nil {
 		return g.tape.draw(n)

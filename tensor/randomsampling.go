@@ -7,11 +7,11 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// normalCDF is the standard normal distribution function.
+// normalCDF returns Φ(x), the cumulative distribution function of the standard normal distribution.
 func normalCDF(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }
 
-// truncatedNormal draws by inversion: uniform numbers between 2Φ-1 of both limits, through erfinv,
-// scaled, moved and held within [lo, hi].
+// truncatedNormal draws by inversion. It maps uniform numbers between 2Φ-1 of the two limits
+// through erfinv, then scales and shifts them, and limits them to [lo, hi].
 func truncatedNormal(w dtype.Type, u *expr.Expr) *expr.Expr {
 	p := func(i int) *expr.Expr { return expr.Param(i, w) }
 	u = u.Mul(p(3).Sub(p(2))).Add(p(2))
@@ -30,23 +30,23 @@ func truncatedParams(mean, std, lo, hi float64, in ...*Tensor) []float64 {
 	return []float64{a, b, std * math.Sqrt2, mean, lo, hi}
 }
 
-// TruncNormal returns random numbers of the normal distribution of mean and std, confined to [lo,
-// hi]. Far out in a tail, where float32 cannot tell probabilities apart, many of them are the limit
-// itself.
+// TruncNormal returns random numbers of the normal distribution with this mean and standard
+// deviation, truncated to [lo, hi]. If the interval is far out in a tail, float32 cannot
+// distinguish probabilities there. Then many of the numbers are the limit itself.
 func (m Maker) TruncNormal(mean, std, lo, hi float64, dims ...int) *Tensor {
 	p := truncatedParams(mean, std, lo, hi)
 	return m.float("trunc_normal", dims).fresh(truncatedKind, p...)
 }
 
-// TruncNormalInPlace overwrites x with random numbers of the normal distribution confined to [lo,
-// hi]; gradients are as for [Tensor.UniformInPlace].
+// TruncNormalInPlace overwrites x with random numbers of the normal distribution truncated to [lo,
+// hi]. Gradients are as for [Tensor.UniformInPlace].
 func (x *Tensor) TruncNormalInPlace(mean, std, lo, hi float64) *Tensor {
 	x.use("trunc_normal")
 	return x.redraw("trunc_normal", truncatedKind, truncatedParams(mean, std, lo, hi, x)...)
 }
 
-// BernoulliInPlace overwrites x with ones with probability p and zeros; gradients are as for
-// [Tensor.UniformInPlace].
+// BernoulliInPlace overwrites x with ones with probability p and otherwise zeros. Gradients are as
+// for [Tensor.UniformInPlace].
 func (x *Tensor) BernoulliInPlace(p float64) *Tensor {
 	x.use("bernoulli")
 	if !(p >= 0 && p <= 1) {
@@ -55,8 +55,8 @@ func (x *Tensor) BernoulliInPlace(p float64) *Tensor {
 	return x.redraw("bernoulli", bernoulliKind, p)
 }
 
-// Bernoulli returns, for each element of x, 1 with the probability that it holds and 0 else, of x's
-// type. It has no gradient.
+// Bernoulli returns, for each element of x, 1 with the probability that the element holds, and
+// otherwise 0. The result has x's type and no gradient.
 func (x *Tensor) Bernoulli() (y *Tensor) {
 	x.use("bernoulli")
 	x.scope.Do(func(c *Scope) {
@@ -68,13 +68,13 @@ func (x *Tensor) Bernoulli() (y *Tensor) {
 }
 
 // Multinomial draws n classes, int64, for each row of the probabilities x, [classes] or [rows,
-// classes], which need not add up to 1. The result is [n] or [rows, n]. With replacement every draw
-// is by itself; without, no class comes twice in a row of the result. A class of probability 0
-// comes only when a row has no other left, which torch refuses; finding out would mean to wait for
-// the device.
+// classes]. The probabilities need not add up to 1. The result is [n] or [rows, n]. With
+// replacement each draw is independent. Without replacement no class occurs twice in a row of the
+// result. A class of probability 0 is drawn only when a row has no other class left. torch refuses
+// such a row, but the check would have to wait for the device.
 //
-// A class wins a draw if pᵢ/Eᵢ is the greatest, for exponential random numbers E: with replacement
-// that takes memory for rows·n·classes numbers, without for rows·classes.
+// Multinomial draws the class with the greatest pᵢ/Eᵢ, for exponential random numbers E. With
+// replacement that needs memory for rows·n·classes numbers, without it for rows·classes numbers.
 func (x *Tensor) Multinomial(n int, replacement bool) (y *Tensor) {
 	x.use("multinomial")
 	in := []*Tensor{x}
@@ -102,7 +102,7 @@ func (x *Tensor) Multinomial(n int, replacement bool) (y *Tensor) {
 		if replacement {
 			p = p.Unsqueeze(1).Expand(p.layout.Shape.At(0), n, classes)
 		}
-		// -log(1-u), away from 0.
+		// E is -log(1-u), at least 2⁻³⁰.
 		key := p.Div(p.RandLike().Neg().Log1p().Neg().ClampMin(0x1p-30))
 		if replacement {
 			y = key.Argmax(-1)

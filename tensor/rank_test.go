@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// rank opens a rank of the processor.
+// rank opens a rank of the CPU.
 func rank(t *testing.T, name string) device.Device {
 	t.Helper()
 	d, err := device.Open(name)
@@ -25,7 +25,7 @@ func rank(t *testing.T, name string) device.Device {
 	return d
 }
 
-// A tensor on a rank stays there, goes where it is sent, and prints as one that is not on the CPU.
+// A tensor on a rank stays there, can be sent to other devices, and is printed with its device.
 func TestTensorsOfRanks(t *testing.T) {
 	host, a, b := rank(t, "cpu"), rank(t, "cpu:0"), rank(t, "cpu:1")
 	tensor.Do(func(s *tensor.Scope) {
@@ -62,14 +62,14 @@ func TestTensorsOfRanks(t *testing.T) {
 			t.Errorf("moved: %v", m)
 		}
 	}, tensor.On(b))
-	// A scope without a device is on the CPU, and takes no rank's tensor there in silence.
+	// A scope without a device is on the CPU. It does not silently copy a rank's tensor there.
 	err := tensor.Try(func() { tensor.Do(func(s *tensor.Scope) { s.From(tensor.Root().On(b).Ones(2)) }) })
 	if err == nil || !strings.Contains(err.Error(), "the tensor is on cpu:1") {
 		t.Errorf("%v", err)
 	}
 }
 
-// Operands of two devices of the processor are the error that they are on two GPUs.
+// Operands on two ranks of the CPU are the same error as on two GPUs.
 func TestRanksDoNotMix(t *testing.T) {
 	on := func(name string) *tensor.Tensor { return tensor.Root().On(rank(t, name)).Ones(3) }
 	for _, c := range [][2]string{{"cpu:0", "cpu:1"}, {"cpu", "cpu:0"}, {"cpu:1", "cpu"}} {
@@ -82,7 +82,7 @@ func TestRanksDoNotMix(t *testing.T) {
 	}
 }
 
-// The memory of a rank's tensors is the rank's, and comes back.
+// The memory of a rank's tensors belongs to the rank, and is returned to it.
 func TestMemoryOfRankComesBack(t *testing.T) {
 	d, host := rank(t, "cpu:9"), rank(t, "cpu")
 	before, other := d.Stats().Allocated, host.Stats().Allocated
@@ -109,7 +109,7 @@ func TestMemoryOfRankComesBack(t *testing.T) {
 	}
 }
 
-// Linear algebra on a rank is done in its own memory, and has the bits of the CPU.
+// Linear algebra on a rank uses the rank's own memory, and has the same bits as on the CPU.
 func TestLinearAlgebraOfRank(t *testing.T) {
 	compute := func(d device.Device) (v []float64) {
 		tensor.Do(func(s *tensor.Scope) {
@@ -136,7 +136,7 @@ func TestLinearAlgebraOfRank(t *testing.T) {
 	}
 }
 
-// Page-locked memory serves a rank as it serves the CPU.
+// Page-locked memory works for a rank as for the CPU.
 func TestPinnedMemoryOfRank(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -171,7 +171,7 @@ func TestPinnedMemoryOfRank(t *testing.T) {
 	}
 }
 
-// An index error is told at once, as on the CPU; memory is read and written where it lies.
+// An index error is reported at once, as on the CPU. Memory is read and written without a copy.
 func TestHostMemoryOfRank(t *testing.T) {
 	d := rank(t, "cpu:1")
 	tensor.Do(func(s *tensor.Scope) {

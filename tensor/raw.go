@@ -6,18 +6,18 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Raw runs f on the memory of tensors: for kernels and host code of a program's own. f gets the
-// stream on which to queue its work, and the driver's views of the tensors. Views are strided and
-// broadcast as the tensors are ([Tensor.Contiguous] makes them dense). It may read ins, write outs,
-// and keep neither; what it queues is ordered with what ops do on any stream. The contents of outs
-// count as changed in place, whether f returns an error or not; the error comes out as a panic with
-// an *[Error] that wraps it.
+// Raw runs f on the memory of tensors. It is for a program's own kernels and host code. f receives
+// the stream on which it must queue its work, and the driver's views of the tensors. Views have the
+// tensors' strides. Expanded tensors have strides of 0; [Tensor.Contiguous] makes them dense. f may
+// read ins and write outs, but must not keep them. Its work is ordered with the work of ops on any
+// stream. The contents of outs count as changed in place, even if f returns an error. Raw then
+// panics with an *[Error] that wraps the error.
 //
-// All tensors are on one device. On the CPU a view's Buf.Host is the memory, and f works on it at
-// once, after the work queued on the stream.
+// All tensors must be on one device. On the CPU Buf.Host of a view returns the memory. f is called
+// after the work queued on the stream is done, and may use the memory at once.
 //
-// Raw knows no gradient: it panics where one would be lost. Call it in Forward of a [Function], on
-// a result that [Maker.Empty] makes in the Context's scope, or in a scope with [NoGrad].
+// Raw has no gradient: it panics if a gradient would be lost. Call it in Forward of a [Function],
+// on a result that [Maker.Empty] makes in the Context's scope, or in a scope with [NoGrad].
 func Raw(op string, outs, ins []*Tensor, f func(s device.Stream, outs, ins []device.View) error) {
 	if len(outs) == 0 {
 		fail(op, ErrValue, ins, "a computation without results has no effect")

@@ -68,7 +68,7 @@ func TestRawMisuse(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, err, c.kind)
 			}
 		}
-		// What a graph has saved and a computation on raw memory changed cannot be differentiated.
+		// Backward refuses a value that a graph has saved and Raw has changed.
 		p := leaf.MulScalar(2)
 		y := p.Square().Sum()
 		s.Do(func(c *tensor.Scope) { tensor.Raw("own", list(p.In(c)), nil, nothing) }, tensor.NoGrad())
@@ -78,7 +78,8 @@ func TestRawMisuse(t *testing.T) {
 	})
 }
 
-// Work on one stream reads what ops wrote on another, and ops on a third read its result.
+// Work on one stream reads the results of ops on another stream, and ops on a third stream read its
+// result.
 func TestRawStreams(t *testing.T) {
 	gpu, _ := emulated(t, 1)
 	b := ptx.New("plus_one")

@@ -8,8 +8,8 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// Unflatten replaces a dimension by several of the given sizes, whose product is its size; one size
-// may be -1.
+// Unflatten replaces a dimension by several with the given sizes, whose product must be its size.
+// One size may be -1.
 func (x *Tensor) Unflatten(dim int, sizes ...int) *Tensor {
 	x.use("unflatten")
 	a := x.axis("unflatten", dim)
@@ -38,7 +38,7 @@ func (x *Tensor) Unflatten(dim int, sizes ...int) *Tensor {
 	return x.reshape(x.layout.Shape.Remove(a).Insert(a, s.Slice()...))
 }
 
-// MoveAxis moves dimension from to place to; the others keep their order. It is a view.
+// MoveAxis moves dimension from to position to. The others keep their order. The result is a view.
 func (x *Tensor) MoveAxis(from, to int) *Tensor {
 	x.use("moveaxis")
 	a, b := x.axis("moveaxis", from), x.axis("moveaxis", to)
@@ -55,8 +55,8 @@ func (x *Tensor) MoveAxis(from, to int) *Tensor {
 	return x.Permute(p...)
 }
 
-// MoveAxes moves dimensions from[i] to places to[i], as torch.movedim of several; the others keep
-// their order. It is a view.
+// MoveAxes moves dimensions from[i] to positions to[i], as torch.movedim does with several. The
+// others keep their order. The result is a view.
 func (x *Tensor) MoveAxes(from, to []int) *Tensor {
 	const op = "movedim"
 	x.use(op)
@@ -89,11 +89,11 @@ func (x *Tensor) MoveAxes(from, to []int) *Tensor {
 	return x.Permute(p[:x.Rank()]...)
 }
 
-// BroadcastTo is [Tensor.Expand]: x under a shape that it broadcasts to, as a view.
+// BroadcastTo is [Tensor.Expand]: it returns x broadcast to a shape, as a view.
 func (x *Tensor) BroadcastTo(dims ...int) *Tensor { return x.Expand(dims...) }
 
-// Split returns parts of the given size along a dimension, as views; the last is smaller if the
-// size does not divide.
+// Split divides a dimension into parts of the given size, and returns them as views. The last part
+// is smaller if the size does not divide the dimension.
 func (x *Tensor) Split(size, dim int) []*Tensor {
 	x.use("split")
 	a := x.axisOf("split", dim)
@@ -116,8 +116,8 @@ func (x *Tensor) axisOf(op string, dim int) int {
 	return x.axis(op, dim)
 }
 
-// SplitSizes returns parts of the given sizes along a dimension, as views; the sizes add up to the
-// dimension's.
+// SplitSizes divides a dimension into parts of the given sizes, and returns them as views. The
+// sizes must add up to the dimension's size.
 func (x *Tensor) SplitSizes(sizes []int, dim int) []*Tensor {
 	x.use("split")
 	a := x.axisOf("split", dim)
@@ -142,8 +142,8 @@ func (x *Tensor) SplitSizes(sizes []int, dim int) []*Tensor {
 	return parts
 }
 
-// Chunk returns a dimension in n parts, as views. All have the same size but the last, which may be
-// smaller. As in torch there are fewer than n where the size does not allow for more.
+// Chunk divides a dimension into n parts, and returns them as views. All have the same size except
+// the last, which may be smaller. As in torch there may be fewer than n parts.
 func (x *Tensor) Chunk(n, dim int) []*Tensor {
 	x.use("chunk")
 	a := x.axisOf("chunk", dim)
@@ -151,7 +151,7 @@ func (x *Tensor) Chunk(n, dim int) []*Tensor {
 		fail("chunk", ErrValue, []*Tensor{x}, "%d parts; there must be at least one", n)
 	}
 	size := x.layout.Shape.At(a)
-	if size == 0 { // torch gives n empty parts
+	if size == 0 { // torch returns n empty parts
 		if n > 1<<24 {
 			fail("chunk", ErrValue, []*Tensor{x}, "%d parts of nothing; there may be %d", n, 1<<24)
 		}
@@ -164,7 +164,7 @@ func (x *Tensor) Chunk(n, dim int) []*Tensor {
 	return x.Split((size-1)/n+1, a)
 }
 
-// Unbind returns the entries of a dimension, without it, as views.
+// Unbind returns the entries of a dimension as views, without the dimension.
 func (x *Tensor) Unbind(dim int) []*Tensor {
 	x.use("unbind")
 	a := x.axisOf("unbind", dim)
@@ -175,8 +175,8 @@ func (x *Tensor) Unbind(dim int) []*Tensor {
 	return parts
 }
 
-// HStack joins tensors side by side: along the second dimension, vectors and scalars along the
-// first.
+// HStack joins tensors side by side, along the second dimension. It joins vectors and scalars along
+// the first dimension.
 func HStack(x ...*Tensor) *Tensor {
 	rows := make([]*Tensor, len(x))
 	dim := 1
@@ -192,7 +192,7 @@ func HStack(x ...*Tensor) *Tensor {
 	return Cat(dim, rows...)
 }
 
-// VStack joins tensors one below the other: along the first dimension; vectors and scalars are
+// VStack joins tensors one below the other, along the first dimension. Vectors and scalars are
 // rows.
 func VStack(x ...*Tensor) *Tensor {
 	rows := make([]*Tensor, len(x))
@@ -205,9 +205,9 @@ func VStack(x ...*Tensor) *Tensor {
 	return Cat(0, rows...)
 }
 
-// Meshgrid returns, for vectors (or scalars) of sizes n₀, n₁, …, tensors of shape [n₀, n₁, …] that
-// hold the coordinates of a grid. The k-th is x[k] along dimension k, everywhere. They are expanded
-// views. It is torch's indexing="ij".
+// Meshgrid returns the coordinates of a grid. For vectors (or scalars) of sizes n₀, n₁, … it
+// returns one tensor of shape [n₀, n₁, …] for each vector. Tensor k has x[k] along dimension k,
+// repeated along the others. The results are expanded views. It is torch's indexing="ij".
 func Meshgrid(x ...*Tensor) []*Tensor {
 	if len(x) == 0 || len(x) > shape.MaxRank {
 		fail("meshgrid", ErrValue, nil, "%d vectors; there must be 1 to %d", len(x), shape.MaxRank)
@@ -228,8 +228,8 @@ func Meshgrid(x ...*Tensor) []*Tensor {
 	return grid
 }
 
-// MeshgridXY is [Meshgrid] with the first two dimensions of the result swapped, torch's
-// indexing="xy": the first vector runs along columns.
+// MeshgridXY is [Meshgrid] with the first two dimensions of the results swapped: the first vector
+// runs along columns. It is torch's indexing="xy".
 func MeshgridXY(x ...*Tensor) []*Tensor {
 	grid := Meshgrid(x...)
 	if len(grid) > 1 {

@@ -13,7 +13,8 @@ import (
 
 type tt = tensor.Tensor
 
-// What torch has as a view shares storage: what is written through it is seen in the tensor.
+// Ops that return a view in torch share storage here too: a write through the view changes the
+// tensor.
 func TestViewsShareStorage(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -49,7 +50,7 @@ func TestViewsShareStorage(t *testing.T) {
 	}
 }
 
-// What torch copies, and negative steps, do not share storage.
+// Ops that copy in torch, and ranges with a negative step, do not share storage.
 func TestCopiesDoNotShareStorage(t *testing.T) {
 	for name, f := range map[string]func(x *tt) *tt{
 		"Slice": func(x *tt) *tt { return x.Slice(0, tensor.End, -tensor.End, -1) }, "Flip": func(x *tt) *tt { return x.Flip() }, "Roll": func(x *tt) *tt { return x.Roll([]int{0}, []int{0}) },
@@ -92,7 +93,7 @@ func TestSliceIsPythons(t *testing.T) {
 	})
 }
 
-// pythonBounds is what slice.indices of Python does with a start or a stop (Objects/sliceobject.c,
+// pythonBounds adjusts a start or a stop as Python's slice.indices does (Objects/sliceobject.c,
 // PySlice_AdjustIndices).
 func pythonBounds(i, n, step int) int {
 	if i < 0 {
@@ -113,7 +114,7 @@ func TestMisuse(t *testing.T) {
 	for _, c := range []struct {
 		kind error
 		want string
-		f    func(x *tt) // of shape [3, 4]
+		f    func(x *tt) // applied to a tensor of shape [3, 4]
 	}{
 		{tensor.ErrValue, "slice: the step is 0", func(x *tt) { x.Slice(0, 0, 1, 0) }},
 		{tensor.ErrShape, "slice: dimension 2 is out of range", func(x *tt) { x.Slice(2, 0, 1, 1) }},
@@ -200,7 +201,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// The gradient of a product is right for many factors too, with and without zeros.
+// The gradient of a product is right for many factors too, with zeros and without.
 func TestProdGradient(t *testing.T) {
 	for zeros := range 3 {
 		tensor.Do(func(s *tensor.Scope) {
@@ -230,7 +231,7 @@ func TestProdGradient(t *testing.T) {
 	}
 }
 
-// torch.any and torch.all give uint8 for uint8.
+// torch.any and torch.all return uint8 for uint8.
 func TestTruthOfBytes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]uint8{0, 7})
@@ -240,7 +241,7 @@ func TestTruthOfBytes(t *testing.T) {
 	})
 }
 
-// Whatever the equation, einsum computes or panics with the library's error.
+// For any equation Einsum computes a result or panics with the library's error.
 func FuzzEinsum(f *testing.F) {
 	for _, eq := range []string{"ij,jk->ik", "...,...", "ii", "ij,jk", "i...j->...", "->", ",->", "ab->ba", "aab,b", "....", "i j , j", "\x01,\x02", "ij,ij->ijij", "ij->", ".ij", "Zz,zZ->zZ"} {
 		f.Add(eq, uint64(0x22), uint64(0x32))

@@ -11,49 +11,50 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Recomputation works as torch.utils.checkpoint without reentrance does. The graph of a segment is
-// recorded as ever. But of what its ops save only a number is kept: the how-manieth saved value it
-// is. When Backward asks for the first of them, the segment is computed once more in a scope with a
-// collector among its modes, which finds the values by their number. They are the run's: released
-// as it passes the nodes that need them, and in any case when it ends. So gradients reach leaves
-// that the segment captured. Segments may lie in segments: what an inner one starts from is a value
-// that the outer one saved. A second run, or one that records a graph, computes the segment again.
+// Recomputation works like torch.utils.checkpoint with use_reentrant=False. The graph of a segment
+// is recorded as usual. But the graph keeps only the number of each value that the ops save, not
+// the value. When Backward asks for the first of these values, the segment is computed again, in a
+// scope with a collector among its modes. The collector finds the values by their number. The
+// values belong to the run. The run releases each value when it passes the node that needs it, and
+// all values when it ends. So gradients also reach leaves that the segment captured. Segments may
+// be nested: the operands of an inner segment are values that the outer segment saved. A second
+// run, or a run that records a graph, computes the segment again.
 
 // A segment is one call of a checkpointed function.
 type segment struct {
 	f     func(x []*Tensor) []*Tensor
 	modes modes
 	tape  *tape
-	in    *node  // its operands, saved
-	needs []bool // which of them require a gradient
+	in    *node  // a node that has saved the operands
+	needs []bool // which operands require a gradient
 	given []*storage
-	outer *Scope // in which the outermost segment around this one was called
-	made  *site  // where
+	outer *Scope // the scope of the call of the outermost segment around this one
+	made  *site  // where this segment was called
 	live  atomic.Int32
 
 	mu    sync.Mutex
 	slots []slot
-	done  bool // forward is over
+	done  bool // the forward call has returned
 }
 
-// A slot is a value that the segment saved.
+// A slot describes a value that the segment saved.
 type slot struct {
 	op    string
 	shape shape.Dims
 	dtype dtype.Type
 	dev   device.Device
-	gone  bool // the graph needs it no more
+	gone  bool // the graph no longer needs the value
 }
 
-// slotValue stands for a saved value.
+// slotValue stands in for the value with number i of a segment.
 type slotValue struct {
 	of *segment
 	i  int
 }
 
-// Recompute calls f with x and returns what it returns. It does not keep what f's ops save for
-// gradients. The first VJP that asks for one of these values has f called again. It is what
-// autograd.Checkpoint is made of and says more about.
+// Recompute calls f with x and returns its results. It does not keep the values that f's ops save
+// for gradients. When the first VJP asks for one of these values, Recompute calls f again.
+// autograd.Checkpoint is built on Recompute, and its comment says more.
 func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
 	const op = "checkpoint"
 	switch {
@@ -98,7 +99,7 @@ func Recompute(f func(x []*Tensor) []*Tensor, x ...*Tensor) []*Tensor {
 			fail(op, ErrScope, []*Tensor{y}, "result %d belongs to %v, not to the scope of the operands that the function was given", i, y.scope)
 		}
 		keep[i] = y
-		if y.scope != s { // older: the result is a handle of its own
+		if y.scope != s { // y belongs to an older scope: return a handle of its own
 			keep[i] = y.handleWithGraph(home)
 		}
 	}
@@ -130,15 +131,16 @@ func newSegment(f func(x []*Tensor) []*Tensor, home *Scope, x []*Tensor) *segmen
 	return g
 }
 
-// release gives up one of the reasons to keep the operands.
+// release removes one of the reasons to keep the operands.
 func (g *segment) release() {
 	if g.live.Add(-1) == 0 {
 		g.in.drop()
 	}
 }
 
-// captured reports whether t is a leaf from outside the segment and all segments around it, such as
-// a parameter. That is kept anyway, so it is saved as ever, and a change of it in place is found.
+// captured reports whether t is a leaf from outside of the segment and all segments around it, such
+// as a parameter. Such a leaf stays in memory anyway. So it is saved as usual, and Backward detects
+// changes of it in place.
 func (g *segment) captured(t *Tensor) bool {
 	if t.node != nil || t.viewed != nil {
 		return false
@@ -147,11 +149,12 @@ func (g *segment) captured(t *Tensor) bool {
 	if b.scope == g.outer || !b.scope.encloses(g.outer) {
 		return false
 	}
-	return !slices.Contains(g.given, t.st) // else the second time it is another leaf
+	// an operand would be another leaf when the segment is computed again
+	return !slices.Contains(g.given, t.st)
 }
 
-// lasting returns s, or the scope around those above it that the library uses again when they have
-// ended: what is around that stays so.
+// lasting returns the scope around the outermost internal scope that encloses s, or s if there is
+// none. The library reuses internal scopes when they have ended.
 func (s *Scope) lasting() *Scope {
 	out := s
 	for c := s; c != nil; c = c.parent {
@@ -162,7 +165,7 @@ func (s *Scope) lasting() *Scope {
 	return out
 }
 
-// pack gives the value a number.
+// pack replaces the value by its number.
 func (g *segment) pack(n *node, _ *saved, x *Tensor) packed {
 	if g.captured(x) {
 		return nil
@@ -184,8 +187,8 @@ func (v slotValue) drop() {
 	v.of.release()
 }
 
-// A recomputation is what one run has computed again of a segment: the packer of the scope in which
-// that was done.
+// A recomputation holds the values that one run computed again for a segment. It is the packer of
+// the scope in which the segment is computed again.
 type recomputation struct {
 	of     *segment
 	e      *engine
@@ -194,9 +197,9 @@ type recomputation struct {
 	values []collected
 }
 
-// collected is a value and the version of its memory when it was saved.
+// collected is a value, with the version of its memory when it was saved.
 type collected struct {
-	x       *Tensor // of the run's scope; nil when it has been used
+	x       *Tensor // belongs to the run's scope; nil after it was used
 	version uint32
 }
 
@@ -222,7 +225,7 @@ func (v slotValue) passed(e *engine) {
 	}
 }
 
-// recompute computes a segment again, for run e.
+// recompute computes segment g again, for run e.
 func (e *engine) recompute(g *segment) *recomputation {
 	r := &recomputation{of: g, e: e}
 	if e.recomputed == nil {
@@ -256,7 +259,7 @@ func (e *engine) recompute(g *segment) *recomputation {
 	in := make([]*Tensor, len(g.in.saved))
 	for i := range in {
 		x := g.in.saved[i].restore(c)
-		x.node, x.leaf, x.needsGrad = nil, nil, g.needs[i] // a leaf, which stands for the operand
+		x.node, x.leaf, x.needsGrad = nil, nil, g.needs[i] // a leaf that stands in for the operand
 		in[i] = x
 	}
 	g.f(in)
@@ -271,7 +274,7 @@ func (e *engine) recompute(g *segment) *recomputation {
 	return r
 }
 
-// pack collects the values as they come.
+// pack collects the values in the order in which they are saved.
 func (r *recomputation) pack(n *node, _ *saved, x *Tensor) packed {
 	if r.of.captured(x) {
 		return nil
@@ -303,21 +306,21 @@ func (r *recomputation) pack(n *node, _ *saved, x *Tensor) packed {
 	return nil
 }
 
-// differs says that a segment did not compute the same again.
+// differs is the error that a segment did not compute the same when it was called again.
 func differs(what string) *Error {
 	return newError("checkpoint", ErrGrad, nil, "the function does not do the same when it is called again: "+what).
 		hint("what it does may depend only on its operands, on parameters, and on the generator of its scope")
 }
 
 // Recomputing reports whether an op in s is part of a checkpointed segment that Backward computes
-// for the second time. What counts calls, as running statistics do, leaves this one out.
+// again. Code that counts calls, such as running statistics, must not count the second call.
 func (s *Scope) Recomputing() bool {
 	s.asked()
 	return s.modes.recomputing
 }
 
-// Checkpointed reports whether an op in s is part of a checkpointed segment: what it saves for its
-// gradient is not kept, and Backward computes the op again.
+// Checkpointed reports whether an op in s is part of a checkpointed segment. The values that it
+// saves for its gradient are then not kept, and Backward computes the op again.
 func (s *Scope) Checkpointed() bool {
 	s.asked()
 	switch s.modes.saver.(type) {

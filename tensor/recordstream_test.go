@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Work that tensors do not know of reads x on a stream of its own: RecordStream keeps x's memory
-// and its writers back until it is done.
+// Work that tensors do not know about reads x on a stream of its own. RecordStream makes later
+// writers and owners of x's memory wait for it.
 func TestRecordStream(t *testing.T) {
 	const n = 1 << 12
 	for seed := range 6 {

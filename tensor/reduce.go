@@ -10,27 +10,30 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// KeepDim, among the dimensions given to a reduction, keeps the reduced dimensions with size 1:
-// x.Sum(-1, tensor.KeepDim).
+// KeepDim may be passed among the dimensions of a reduction. The reduced dimensions are then kept
+// with size 1: x.Sum(-1, tensor.KeepDim).
 const KeepDim = math.MinInt
 
-// A Reduction declares an op that combines elements over dimensions: map, combine, finish.
+// A Reduction declares an op that combines elements over dimensions. Map is applied to each
+// element, Kind combines the values, and Finish is applied to the combined value.
 type Reduction struct {
 	Name string
 	Kind device.ReduceKind
-	Map  *expr.Expr // over X(0)
-	// over X(0), the combined value, and Param(0), the number of elements; nil: none
+	Map  *expr.Expr // a map over X(0)
+	// Finish is over X(0), the combined value, and Param(0), the number of elements. nil means
+	// none.
 	Finish *expr.Expr
-	// Grad is the gradient over X(0), Y, g = X(1) and Param(0); nil for none. Where it mentions
+	// Grad is the gradient over X(0), Y, g = X(1) and Param(0); nil means there is none. If it uses
 	// neither X nor Y it is computed on the reduced shape.
 	Grad *expr.Expr
-	// Floating results for integers (mean); otherwise sums and products of integers and bool are
-	// int64, as in torch.
+	// Floating makes the result for integers floating point, as in mean. Without it, sums and
+	// products of integers and bool are int64, as in torch.
 	Floating bool
-	// Same keeps the operand's type (amax). Wide gives floats the type that they are computed in.
+	// With Same the result has the operand's type, as in amax. With Wide the result for floats has
+	// the type in which they are computed.
 	Same, Wide bool
-	// Count: Map takes the operand in its own type and gives int64, which is also the result's
-	// type; with Truth that is bool.
+	// With Count, Map receives the operand in its own type and returns int64, which is also the
+	// type of the result. With Truth too, the result is bool.
 	Count, Truth bool
 	// Autocast says what mixed precision does with the operand.
 	Autocast AutocastClass
@@ -56,7 +59,7 @@ func declareReduction(r *Reduction) *Reduction {
 	return r
 }
 
-// resultType returns the type in which values are combined and that of the result.
+// resultType returns the type in which values are combined, and the type of the result.
 func (r *Reduction) resultType(t dtype.Type) (acc, result dtype.Type) {
 	switch {
 	case r.Truth:
@@ -80,7 +83,7 @@ func (r *Reduction) resultType(t dtype.Type) (acc, result dtype.Type) {
 func (r *Reduction) program(x *Tensor) (*device.Reduction, dtype.Type) {
 	acc, result := r.resultType(x.dtype)
 	finish := r.Finish
-	// each factor rounds, and a part of them may overflow
+	// float64, because every factor rounds, and a product of some factors may overflow
 	if r.Kind == device.Prod && acc.IsFloat() && finish == nil {
 		acc, finish = dtype.F64, expr.X(0)
 	}
@@ -108,7 +111,7 @@ func (r *Reduction) program(x *Tensor) (*device.Reduction, dtype.Type) {
 	return p, result
 }
 
-// axes resolves the dimensions to reduce: none given means all.
+// axes resolves the dimensions to reduce. No dimension means all.
 func (x *Tensor) axes(op string, dims []int) (mask uint, keep bool) {
 	n := 0
 	for _, d := range dims {
@@ -129,7 +132,8 @@ func (x *Tensor) axes(op string, dims []int) (mask uint, keep bool) {
 	return mask, keep
 }
 
-// reducedShapes returns x's shape with the dimensions of mask set to 1, and removed unless keep.
+// reducedShapes returns x's shape with the dimensions in mask set to 1 as kept. out lacks these
+// dimensions unless keep is set. count is the number of reduced elements.
 func reducedShapes(s shape.Dims, mask uint, keep bool) (kept, out shape.Dims, count int) {
 	kept, count = s, 1
 	for i := range s.Rank() {
@@ -228,7 +232,7 @@ type reductionFunc struct {
 
 func (f *reductionFunc) Name() string { return f.r.Name }
 
-// Forward is unused: reductions are applied by Reduction.Apply.
+// Forward is never called: Reduction.Apply applies reductions.
 func (f *reductionFunc) Forward(c *Context, in []*Tensor) *Tensor { return f.r.Apply(in[0]) }
 
 func (f *reductionFunc) VJP(c *Context, g *Tensor) []*Tensor {
@@ -250,7 +254,7 @@ func (f *reductionFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{op.Apply(append(in, g), float64(f.count)).expand(to.shape).Cast(to.dtype)}
 }
 
-// fromOne makes the share of an element in the mean at once.
+// fromOne computes an element's share in the mean at once, without a tensor of the gradient 1.
 func (f *reductionFunc) fromOne(c *Context) []*Tensor {
 	if f.r != meanOp {
 		return nil
@@ -272,7 +276,7 @@ var (
 			}
 			return s
 		}})
-	// wideSumOp is the sum of 16-bit floats in float32.
+	// wideSumOp is the sum of 16-bit floats, with a float32 result.
 	wideSumOp = &Reduction{Name: "sum", Kind: device.Sum, Map: expr.X(0), Grad: expr.X(1), Wide: true}
 	meanOp    = declareReduction(&Reduction{Name: "mean", Kind: device.Sum, Map: expr.X(0), Finish: expr.X(0).Div(expr.Param(0)), Floating: true,
 		Grad: expr.X(1).Div(expr.Param(0)), Domain: [2]float64{-2, 2},
@@ -311,20 +315,20 @@ func position(sign float64) func([]float64) float64 {
 	}
 }
 
-// Sum returns the sum over dims, or over all elements when none is given. Integers and bool are
+// Sum returns the sum over dims, or over all elements if dims is empty. Integers and bool are
 // summed as int64. The sum of no elements is 0.
 func (x *Tensor) Sum(dims ...int) *Tensor { return sumOp.Apply(x, dims...) }
 
-// Mean returns the mean over dims, or over all elements when none is given; NaN over no elements.
-// Integers give float32.
+// Mean returns the mean over dims, or over all elements if dims is empty. The mean of no elements
+// is NaN. For integers the result is float32.
 func (x *Tensor) Mean(dims ...int) *Tensor { return meanOp.Apply(x, dims...) }
 
-// Argmax returns the position, int64, of the first greatest element along dims (one, or none for
-// the flattened tensor).
+// Argmax returns the position, int64, of the first greatest element along one dimension. Without a
+// dimension it returns the position in the flattened tensor.
 func (x *Tensor) Argmax(dims ...int) *Tensor { return argmaxOp.Apply(x, x.oneAxis("argmax", dims)...) }
 
-// Argmin returns the position, int64, of the first least element along dims (one, or none for the
-// flattened tensor).
+// Argmin returns the position, int64, of the first least element along one dimension. Without a
+// dimension it returns the position in the flattened tensor.
 func (x *Tensor) Argmin(dims ...int) *Tensor { return argminOp.Apply(x, x.oneAxis("argmin", dims)...) }
 
 func (x *Tensor) oneAxis(op string, dims []int) []int {
@@ -340,15 +344,15 @@ func (x *Tensor) oneAxis(op string, dims []int) []int {
 	return dims
 }
 
-// Amax returns the greatest element over dims, or over all. Its gradient is shared evenly among
-// equal greatest elements.
+// Amax returns the greatest element over dims, or over all dimensions if dims is empty. Equal
+// greatest elements share the gradient evenly.
 func (x *Tensor) Amax(dims ...int) *Tensor { return Apply(&extremeFunc{r: amaxOp, dims: dims}, x) }
 
-// Amin returns the least element over dims, or over all. Its gradient is shared evenly among equal
-// least elements.
+// Amin returns the least element over dims, or over all dimensions if dims is empty. Equal least
+// elements share the gradient evenly.
 func (x *Tensor) Amin(dims ...int) *Tensor { return Apply(&extremeFunc{r: aminOp, dims: dims}, x) }
 
-// extremeFunc gives amax and amin their gradient.
+// extremeFunc adds a gradient to amax and amin.
 type extremeFunc struct {
 	r    *Reduction
 	dims []int

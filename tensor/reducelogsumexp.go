@@ -2,7 +2,7 @@ package tensor
 
 import "math"
 
-// logSumExpFunc is log Σ exp x, less the maximum inside of exp.
+// logSumExpFunc is log Σ exp x. It subtracts the maximum before exp.
 type logSumExpFunc struct{ dims []int }
 
 func (*logSumExpFunc) Name() string { return "logsumexp" }
@@ -37,8 +37,8 @@ func (f *logSumExpFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{wide.Sub(y).Exp().Mul(g.Cast(wide.dtype).reshape(kept)).Cast(x.dtype)}
 }
 
-// LogSumExp returns log Σ exp(x) over dims, or over all elements when none is given, without
-// overflow; -Inf for no elements. Integers give float32.
+// LogSumExp returns log Σ exp(x) over dims, or over all elements if dims is empty, without
+// overflow. For no elements the result is -Inf. For integers it is float32.
 func (x *Tensor) LogSumExp(dims ...int) *Tensor {
 	x.use("logsumexp")
 	if !x.dtype.IsFloat() {

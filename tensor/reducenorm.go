@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// The norms of order 1, 2, ∞ and -∞ are reductions of their own.
+// There are separate reductions for the norms of order 1, 2, ∞ and -∞.
 var (
 	norm1Op   = &Reduction{Name: "norm", Kind: device.Sum, Map: expr.X(0).Abs()}
 	norm2Op   = &Reduction{Name: "norm", Kind: device.Sum, Map: expr.X(0).Mul(expr.X(0)), Finish: expr.X(0).Sqrt()}
@@ -19,7 +19,7 @@ var (
 type normFunc struct {
 	p    float64
 	dims []int
-	each bool // equal extreme elements each get the whole gradient
+	each bool // each of several equal extremes receives the whole gradient
 }
 
 func (*normFunc) Name() string { return "norm" }
@@ -66,7 +66,7 @@ func (f *normFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		d = wide.sign().Mul(g)
 	case f.p == 2:
 		d = wide.Div(y).MaskedFill(y.EqScalar(0), 0).Mul(g)
-	case math.IsInf(f.p, 0): // shared among the extreme elements; NaN counts as one
+	case math.IsInf(f.p, 0): // the extreme elements share the gradient; NaN counts as one
 		abs := wide.Abs()
 		hit := Where(abs.Eq(y), abs.Scope().On(x.st.dev).Typed(boolType).Ones(), abs.Ne(abs)).Cast(wide.dtype)
 		share := g
@@ -74,7 +74,7 @@ func (f *normFunc) VJP(c *Context, g *Tensor) []*Tensor {
 			share = g.Div(hit.Sum(append(over, KeepDim)...))
 		}
 		d = wide.sign().Mul(hit).Mul(share)
-	case f.p < 1: // |x|^(p-1) is infinite at 0
+	case f.p < 1: // |x|^(p-1) is infinite at 0, so it is masked there
 		d = wide.sign().Mul(wide.Abs().powRounded(f.p-1).MaskedFill(wide.EqScalar(0), 0)).Mul(g.Mul(y.powRounded(1 - f.p)))
 	case f.p < 2:
 		scale := g.Div(y.powRounded(f.p-1)).MaskedFill(y.EqScalar(0), 0)
@@ -86,11 +86,11 @@ func (f *normFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{d.Cast(x.dtype)}
 }
 
-// Norm returns (Σ|x|ᵖ)^(1/p) over dims, or over all elements when none is given:
-// torch.linalg.vector_norm. For p = 1 it is the sum of the absolute values, for p = ±Inf the
-// greatest and the least of them. For p = 0 it is the number of elements that are not 0. Where the
-// norm is 0 its gradient is 0; equal extremes share theirs. The order p is not NaN, and for p < 0
-// and p = Inf there is no norm of no elements.
+// Norm returns (Σ|x|ᵖ)^(1/p) over dims, or over all elements if dims is empty, as
+// torch.linalg.vector_norm does. For p = 1 it is the sum of the absolute values. For p = Inf it is
+// the greatest absolute value, and for p = -Inf the least. For p = 0 it is the number of elements
+// that are not 0. If the norm is 0 its gradient is 0. Equal extremes share the gradient. The order
+// p must not be NaN. For p < 0 and p = Inf the norm of no elements is an error.
 func (x *Tensor) Norm(p float64, dims ...int) *Tensor {
 	x.use("norm")
 	x.mustFloat("norm")

@@ -15,17 +15,17 @@ var prodOp = declareReduction(&Reduction{Name: "prod", Autocast: AutocastHigh, K
 		return p
 	}})
 
-// Prod returns the product over dims, or over all elements when none is given. Integers and bool
-// are multiplied as int64. The product of no elements is 1. Floats are multiplied in float64. The
-// gradient of each element is the product of the others, also where elements are 0.
+// Prod returns the product over dims, or over all elements if dims is empty. Integers and bool are
+// multiplied as int64. The product of no elements is 1. Floats are multiplied in float64. The
+// gradient of each element is the product of the other elements, also where elements are 0.
 func (x *Tensor) Prod(dims ...int) *Tensor { return Apply(&prodFunc{dims}, x) }
 
-// fewFactors is up to how many factors the products of the others are computed one by one in a
-// first gradient, which is right for infinite factors and extreme products too; beyond, they are
-// quotients.
+// fewFactors is a limit on the number of factors. Up to it, a first gradient computes the product
+// of the other factors for each element. That is right for infinite factors and extreme products
+// too. Beyond it, the gradient divides by the element.
 const fewFactors = 16
 
-// prodFunc gives prod its gradient.
+// prodFunc adds a gradient to prod.
 type prodFunc struct{ dims []int }
 
 func (*prodFunc) Name() string { return "prod" }
@@ -50,13 +50,14 @@ func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 		return []*Tensor{g.expand(x.layout.Shape)}
 	case c.Scope().GradEnabled() || n <= fewFactors:
 		d := g.Mul(x.othersProduct(mask, n))
-		if len(f.dims) == 0 { // torch has +0 for all of a tensor with more than one 0
+		// for the whole tensor torch returns +0 everywhere if more than one element is 0
+		if len(f.dims) == 0 {
 			d = Where(x.EqScalar(0).Sum().GtScalar(1), d.AddScalar(0), d)
 		}
 		return []*Tensor{d}
 	}
-	// Without zeros the product of the others is the product by the element; with one zero it is
-	// not 0 for that one alone.
+	// Without zeros the product of the others is the whole product divided by the element. With
+	// exactly one zero, only that element has a product of the others that is not 0.
 	wide := x.Cast(x.dtype.Compute())
 	zero := wide.EqScalar(0)
 	zeros := zero.Sum(over...)
@@ -66,11 +67,11 @@ func (f *prodFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{each.MaskedFill(zeros.GtScalar(1), 0).Cast(x.dtype)}
 }
 
-// othersProduct returns, for each element, the product of the n-1 others of its group: the
-// dimensions in mask. It takes n times x's memory, and is a product again, so that it can be
-// differentiated any number of times.
+// othersProduct returns, for each element, the product of the n-1 other elements of its group,
+// which is over the dimensions in mask. It needs n times x's memory. It computes products again, so
+// that it can be differentiated any number of times.
 func (x *Tensor) othersProduct(mask uint, n int) *Tensor {
-	// The reduced dimensions last, as one.
+	// Move the reduced dimensions to the end and join them.
 	var p []int
 	for i := range x.Rank() {
 		if mask>>i&1 == 0 {

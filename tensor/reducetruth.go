@@ -37,15 +37,16 @@ var (
 		Map: x0.Eq(expr.C(0)).Cvt(dtype.I64), Finish: x0.Eq(expr.C(0)), Ref: countOf(isZero, func(n int) float64 { return indicator(n == 0) })})
 )
 
-// CountNonzero returns how many elements are not 0, int64, over dims or over all. NaN is not 0.
+// CountNonzero returns the number of elements that are not 0, int64, over dims, or over all
+// dimensions if dims is empty. NaN is not 0.
 func (x *Tensor) CountNonzero(dims ...int) *Tensor { return countNonzeroOp.Apply(x, dims...) }
 
-// Any returns whether an element is not 0, over dims or over all; false for no elements. The result
-// is bool, for uint8 it is uint8, as in torch.
+// Any returns whether any element is not 0, over dims, or over all dimensions if dims is empty. For
+// no elements the result is false. The type is bool, but uint8 for uint8, as in torch.
 func (x *Tensor) Any(dims ...int) *Tensor { return x.truth(anyOp, dims) }
 
-// All returns whether no element is 0, over dims or over all; true for no elements. The result is
-// bool, for uint8 it is uint8, as in torch.
+// All returns whether no element is 0, over dims, or over all dimensions if dims is empty. For no
+// elements the result is true. The type is bool, but uint8 for uint8, as in torch.
 func (x *Tensor) All(dims ...int) *Tensor { return x.truth(allOp, dims) }
 
 func (x *Tensor) truth(r *Reduction, dims []int) *Tensor {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// varFunc is the variance, or its square root, in two passes: the mean first, then the mean square
-// distance from it.
+// varFunc is the variance, or its square root. It is computed in two passes: first the mean, then
+// the mean square distance from it.
 type varFunc struct {
 	correction int
 	dims       []int
@@ -28,7 +28,7 @@ type variancePass struct {
 	root bool
 }
 
-// meanPasses compute the mean in float64.
+// meanPasses has reductions that compute the mean in float64.
 var meanPasses cache[dtype.Type, *device.Reduction]
 
 func meanPass(t dtype.Type) *device.Reduction {
@@ -41,8 +41,9 @@ func meanPass(t dtype.Type) *device.Reduction {
 
 var variancePasses cache[variancePass, *device.Reduction]
 
-// pass sums (x - mean)² and divides by the degrees of freedom, in float64 as torch does on the CPU:
-// squares of float32 numbers neither overflow there nor vanish.
+// pass returns the reduction that sums (x - mean)² and divides by the degrees of freedom. It
+// computes in float64 as torch does on the CPU. In float64, squares of float32 numbers neither
+// overflow nor underflow.
 func (f *varFunc) pass(t dtype.Type) *device.Reduction {
 	return variancePasses.get(variancePass{t, f.root}, func() *device.Reduction {
 		const acc = dtype.F64
@@ -81,17 +82,18 @@ func (f *varFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	kept, _, n := reducedShapes(x.layout.Shape, mask, true)
 	wide := x.Cast(x.dtype.Compute())
 	g = g.Cast(wide.dtype)
-	if f.root { // nothing where the deviation is 0
+	if f.root { // the gradient is 0 where the deviation is 0
 		y := c.Saved(1).Cast(wide.dtype)
 		g = g.Div(y.MulScalar(2)).MaskedFill(y.EqScalar(0), 0)
 	}
 	distance := wide.Sub(wide.Mean(append(axesOf(mask), KeepDim)...))
 	if whole := len(f.dims) == 0 || f.dims[0] == KeepDim; n <= f.correction && (whole || x.Rank() == 0) {
-		// torch's for all of a tensor without degrees of freedom: infinite, and NaN where an
-		// element is the mean
+		// As torch for a whole tensor without degrees of freedom: the gradient is infinite, and NaN
+		// for an element that equals the mean.
 		return []*Tensor{g.reshape(kept).MulScalar(math.Inf(1)).expand(x.layout.Shape).MaskedFill(distance.EqScalar(0), math.NaN()).Cast(x.dtype)}
 	}
-	// As in torch the divisor may be negative here, though the value's is not.
+	// As in torch the divisor of the gradient may be negative, though the divisor of the value is
+	// at least 0.
 	return []*Tensor{distance.Mul(g.reshape(kept).MulScalar(2 / float64(n-f.correction))).Cast(x.dtype)}
 }
 
@@ -101,7 +103,7 @@ func (x *Tensor) variance(f *varFunc) *Tensor {
 	return Apply(f, x)
 }
 
-// mustFloat refuses integers and bool.
+// mustFloat panics unless x is floating point.
 func (x *Tensor) mustFloat(op string) {
 	if !x.dtype.IsFloat() {
 		e := newError(op, ErrType, []*Tensor{x}, "needs a floating point tensor, not "+x.dtype.String())
@@ -109,16 +111,16 @@ func (x *Tensor) mustFloat(op string) {
 	}
 }
 
-// Var returns the variance over dims, or over all elements when none is given: the sum of squared
-// distances from the mean over their number less correction. A correction of 1 is the unbiased
-// estimate that is torch's default, and 0 the mean square. It is computed in two passes, in
-// float64. Where the divisor is not positive the result is NaN, or infinite if the elements differ,
-// as in torch.
+// Var returns the variance over dims, or over all elements if dims is empty. It is the sum of
+// squared distances from the mean, divided by the number of elements less correction. A correction
+// of 1 is torch's default and computes the unbiased estimate. A correction of 0 computes the mean
+// square. Var makes two passes, in float64. As in torch, if the divisor is not positive the result
+// is NaN, or infinite if the elements differ.
 func (x *Tensor) Var(correction int, dims ...int) *Tensor {
 	return x.variance(&varFunc{correction: correction, dims: dims})
 }
 
-// Std returns the square root of [Tensor.Var], the standard deviation. Where it is 0 its gradient
+// Std returns the standard deviation, the square root of [Tensor.Var]. Where it is 0 its gradient
 // is 0.
 func (x *Tensor) Std(correction int, dims ...int) *Tensor {
 	return x.variance(&varFunc{correction: correction, dims: dims, root: true})

@@ -6,20 +6,21 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A region is a part of a tensor as a function of its layout: each of the part's elements is one of
-// the tensor's, no two the same. Slices and diagonals are regions.
+// A region maps the layout of a tensor to the layout of a part of it. All elements of the part are
+// different elements of the tensor. Slices and diagonals are regions.
 type region func(l shape.Layout) shape.Layout
 
-// region makes the view of a part of x. Its gradient is the part's set into zeros.
+// region returns the view of a part of x. Its gradient is written into zeros at the place of the
+// part.
 func (x *Tensor) region(op string, of region) *Tensor { return x.regionOf(op, of, nil) }
 
-// regionOf is region of what may be a part.
+// regionOf is region with a p for regions that are parts, and with nil for others.
 func (x *Tensor) regionOf(op string, of region, p *part) *Tensor {
 	to := x.layout.Shape
 	return x.viewOf(op, of(x.layout), func(_ *Context, g *Tensor) *Tensor { return Apply(&intoFunc{op: op + ".grad", to: to, of: of}, g) }, p)
 }
 
-// intoFunc sets its operand into a region of a new tensor that is fill elsewhere.
+// intoFunc writes its operand into a region of a new tensor, whose other elements are fill.
 type intoFunc struct {
 	op   string
 	to   shape.Dims
@@ -38,16 +39,16 @@ func (f *intoFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (f *intoFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{g.region(f.op, f.of)} }
 
-// sliced is the region of n indices of an axis, from start on, step apart.
+// sliced returns the region of n indices of an axis, from start on, step apart.
 func sliced(axis, start, n, step int) region {
 	return func(l shape.Layout) shape.Layout { return l.Narrow(axis, start, n, step) }
 }
 
-// End, as the stop of [Tensor.Slice], is behind the last index; -End, for a negative step, is
-// before the first.
+// End as the stop of [Tensor.Slice] is the position behind the last index. -End, for a negative
+// step, is the position before the first.
 const End = math.MaxInt
 
-// Narrow returns indices start … start+n-1 of a dimension.
+// Narrow returns the indices start … start+n-1 of a dimension, as a view.
 func (x *Tensor) Narrow(dim, start, n int) *Tensor {
 	x.use("narrow")
 	a := x.axis("narrow", dim)
@@ -64,11 +65,12 @@ func (x *Tensor) Narrow(dim, start, n int) *Tensor {
 	return x.part("narrow", part{axis: a, start: start, n: n})
 }
 
-// Slice returns indices start, start+step, … before stop of a dimension, as Python's
-// x[start:stop:step]. Negative start and stop count from the end. What lies outside of the
-// dimension is cut off. [End] leaves stop out. The result is a view for a positive step. A negative
-// step, which torch does not have, goes downwards, and the result is a copy ([Tensor.Flip]), since
-// strides are never negative. A step of 0 and a tensor of rank 0 are errors.
+// Slice returns the indices start, start+step, … before stop of a dimension, as Python's
+// x[start:stop:step]. Negative start and stop count from the end. Indices outside of the dimension
+// are cut off. [End] as stop means up to the end. For a positive step the result is a view. torch
+// has no negative steps. Here a negative step selects downwards, and the result is a copy
+// ([Tensor.Flip]), because strides are never negative. A step of 0 and a tensor of rank 0 are
+// errors.
 func (x *Tensor) Slice(dim, start, stop, step int) *Tensor {
 	x.use("slice")
 	a := x.axis("slice", dim)
@@ -89,10 +91,11 @@ func (x *Tensor) Slice(dim, start, stop, step int) *Tensor {
 	return y
 }
 
-// spanOf resolves start:stop:step, as of Python, in a dimension of the given size: n indices from
-// first on, by apart, which are taken from the last down if the step is negative.
+// spanOf resolves Python's start:stop:step in a dimension of the given size. The result is the n
+// indices first, first+by, …. If step is negative, down is true: the indices must be read from the
+// last one down.
 func spanOf(size, start, stop, step int) (first, n, by int, down bool) {
-	lo, hi := 0, size // where start and stop may lie
+	lo, hi := 0, size // limits of start and stop
 	if step < 0 {
 		lo, hi = -1, size-1
 	}
@@ -114,7 +117,7 @@ func spanOf(size, start, stop, step int) (first, n, by int, down bool) {
 	}
 	if start > stop {
 		n = 1
-		if step > stop-start { // -step may overflow
+		if step > stop-start { // not as a quotient, because -step may overflow
 			n = (start-stop-1)/-step + 1
 		}
 	}
@@ -124,7 +127,8 @@ func spanOf(size, start, stop, step int) (first, n, by int, down bool) {
 	return start + (n-1)*step, n, -step, true
 }
 
-// Select returns index i of a dimension, without the dimension; negative i count from the end.
+// Select returns index i of a dimension, as a view without this dimension. Negative i count from
+// the end.
 func (x *Tensor) Select(dim, i int) *Tensor {
 	x.use("select")
 	a := x.axis("select", dim)
@@ -140,15 +144,15 @@ func (x *Tensor) Select(dim, i int) *Tensor {
 	return x.part("select", part{axis: a, start: i, n: 1, single: true})
 }
 
-// Diagonal returns the elements of dimensions dim1 and dim2 whose second index is the first plus
-// offset, as a view. One dimension, the last of the result, replaces these two.
+// Diagonal returns the elements whose index in dim2 is their index in dim1 plus offset, as a view.
+// The last dimension of the result replaces these two.
 func (x *Tensor) Diagonal(offset, dim1, dim2 int) *Tensor {
 	x.use("diagonal")
 	a, b := x.twoAxes("diagonal", dim1, dim2)
 	return x.region("diagonal", diagonalOf(x.layout.Shape, offset, a, b))
 }
 
-// twoAxes resolves two different dimensions.
+// twoAxes resolves two dimensions, which must be different.
 func (x *Tensor) twoAxes(op string, dim1, dim2 int) (a, b int) {
 	a, b = x.axis(op, dim1), x.axis(op, dim2)
 	if a == b {
@@ -157,7 +161,7 @@ func (x *Tensor) twoAxes(op string, dim1, dim2 int) (a, b int) {
 	return a, b
 }
 
-// diagonalOf is the region of a diagonal of a tensor of shape s.
+// diagonalOf returns the region of a diagonal of a tensor of shape s.
 func diagonalOf(s shape.Dims, offset, a, b int) region {
 	n, row, col := 0, 0, 0
 	switch r, c := s.At(a), s.At(b); {

@@ -7,10 +7,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// around returns the number of elements before and behind dimension a of s.
+// around returns the number of elements of the dimensions before dimension a of s, and of the
+// dimensions after it.
 func around(s shape.Dims, a int) (outer, inner int) { return s.Head(a).Size(), s.Tail(a + 1).Size() }
 
-// repeatAxis puts n copies of dimension a behind one another or, if each, n copies of each entry.
+// repeatAxis returns n copies of dimension a, one after the other. If each is true, it copies each
+// entry n times instead.
 func (x *Tensor) repeatAxis(a, n int, each bool) *Tensor {
 	s := x.layout.Shape
 	outer, inner := around(s, a)
@@ -21,7 +23,7 @@ func (x *Tensor) repeatAxis(a, n int, each bool) *Tensor {
 	return x.reshape(from).expand(to).reshape(s.With(a, n*s.At(a)))
 }
 
-// fits checks that a tensor of shape s and x's type can be counted in bytes.
+// fits panics if the number of bytes of a tensor of shape s and x's type overflows an int.
 func (x *Tensor) fits(op string, s shape.Dims) {
 	n := x.dtype.Size()
 	for i := range s.Rank() {
@@ -29,7 +31,7 @@ func (x *Tensor) fits(op string, s shape.Dims) {
 	}
 }
 
-// grown returns n·k, which must be a number of elements or bytes.
+// grown returns n·k, a number of elements or bytes. It panics on overflow.
 func (x *Tensor) grown(op string, n, k int) int {
 	if n > 0 && k > math.MaxInt/n {
 		fail(op, ErrShape, []*Tensor{x}, "the result has too many elements")
@@ -37,7 +39,7 @@ func (x *Tensor) grown(op string, n, k int) int {
 	return n * k
 }
 
-// repeat is Repeat with as many counts as the result has dimensions.
+// repeat is Repeat with one count for each dimension of the result.
 func (x *Tensor) repeat(op string, counts []int) *Tensor {
 	for i, n := range counts {
 		if n < 0 {
@@ -63,9 +65,9 @@ func (x *Tensor) repeat(op string, counts []int) *Tensor {
 	})
 }
 
-// Repeat returns counts[i] copies of x behind one another along each dimension i, as
-// torch.Tensor.repeat. There are at least as many counts as dimensions; further ones, at the front,
-// make new dimensions. The result is a copy.
+// Repeat returns counts[i] copies of x along each dimension i, as torch.Tensor.repeat does. There
+// must be at least as many counts as dimensions. Further counts, at the front, make new dimensions.
+// The result is a copy.
 func (x *Tensor) Repeat(counts ...int) *Tensor {
 	x.use("repeat")
 	if len(counts) < x.Rank() || len(counts) > shape.MaxRank {
@@ -75,8 +77,8 @@ func (x *Tensor) Repeat(counts ...int) *Tensor {
 	return x.repeat("repeat", counts)
 }
 
-// Tile is [Tensor.Repeat] that also takes fewer counts than x has dimensions: these count for the
-// last ones.
+// Tile is [Tensor.Repeat] that also accepts fewer counts than x has dimensions. The counts are then
+// for the last dimensions.
 func (x *Tensor) Tile(counts ...int) *Tensor {
 	x.use("tile")
 	if len(counts) > shape.MaxRank {
@@ -89,8 +91,8 @@ func (x *Tensor) Tile(counts ...int) *Tensor {
 	return x.repeat("tile", all)
 }
 
-// RepeatInterleave returns each entry of a dimension n times, one behind the other. Flatten x first
-// for torch's form without a dimension.
+// RepeatInterleave returns each entry of a dimension n times in a row. For torch's form without a
+// dimension, flatten x first.
 func (x *Tensor) RepeatInterleave(n, dim int) *Tensor {
 	x.use("repeat_interleave")
 	a := x.axisOf("repeat_interleave", dim)
@@ -123,15 +125,15 @@ func (f flipFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	}
 	s := c.Scope()
 	y := alloc("flip", s, x.st.dev, x.dtype, l.Shape)
-	// a view that ends here: no other has negative strides
+	// only this view has negative strides, and it does not leave this function
 	run("flip", s, castProgram(x.dtype, x.dtype), y, []*Tensor{x.handle("flip", s, l)}, nil)
 	return y
 }
 
 func (f flipFunc) VJP(_ *Context, g *Tensor) []*Tensor { return []*Tensor{Apply(f, g)} }
 
-// Flip returns x with the order of entries reversed along dims. As in torch it is a copy: strides
-// are never negative.
+// Flip returns x with the order of entries reversed along dims. As in torch it is a copy, because
+// strides are never negative.
 func (x *Tensor) Flip(dims ...int) *Tensor {
 	x.use("flip")
 	var mask uint
@@ -145,9 +147,9 @@ func (x *Tensor) Flip(dims ...int) *Tensor {
 	return Apply(flipFunc{mask}, x)
 }
 
-// rollFunc moves entries along an axis; those that leave at the end come in at the start.
+// rollFunc moves entries along each axis. Entries that leave at the end enter at the start.
 type rollFunc struct {
-	shifts shape.Dims // of each dimension, from 0 to its size - 1
+	shifts shape.Dims // one for each dimension, from 0 to its size - 1
 }
 
 func (rollFunc) Name() string { return "roll" }
@@ -176,9 +178,9 @@ func (f rollFunc) VJP(_ *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(back, g)}
 }
 
-// Roll returns x with its entries moved by shifts[i] along dims[i]; what leaves at one end comes in
-// at the other, and a dimension that is named twice moves twice. Without dims the flattened tensor
-// is moved, by the only shift.
+// Roll returns x with its entries moved by shifts[i] along dims[i]. Entries that leave at one end
+// enter at the other. A dimension that is given twice moves twice. Without dims the flattened
+// tensor moves by the only shift.
 func (x *Tensor) Roll(shifts, dims []int) *Tensor {
 	x.use("roll")
 	if len(dims) == 0 && len(shifts) == 1 && x.Rank() != 1 {
@@ -205,10 +207,10 @@ func (x *Tensor) Roll(shifts, dims []int) *Tensor {
 	return Apply(f, x)
 }
 
-// RepeatInterleaveBy returns entry i of a dimension repeats[i] times, one behind the other; repeats
-// is a vector of integers with an entry for each, or with one for all. It is torch's
-// repeat_interleave with a tensor. The size of the result is read from the device: the op waits for
-// the work queued so far. Negative counts are an error.
+// RepeatInterleaveBy returns entry i of a dimension repeats[i] times in a row, as torch's
+// repeat_interleave with a tensor does. repeats is a vector of integers. It holds one count for
+// each entry, or one count for all. The size of the result is copied to the host, so the op waits
+// for the work queued so far. Negative counts are an error.
 func (x *Tensor) RepeatInterleaveBy(repeats *Tensor, dim int) *Tensor {
 	const op = "repeat_interleave"
 	in := []*Tensor{x, repeats}
@@ -230,7 +232,7 @@ func (x *Tensor) RepeatInterleaveBy(repeats *Tensor, dim int) *Tensor {
 			return y.Clone()
 		}
 		ends := repeats.In(c).Cast(dtype.I64).reshape(shape.Of(repeats.Size())).expand(shape.Of(n))
-		// of which the sum might wrap
+		// counts that are so great that their sum might wrap
 		wrong, vast := ends.LtScalar(0).Any(), ends.GtScalar(float64(1<<52/int64(n))).Any()
 		ends = ends.CumSum(0)
 		total := int(ends.Select(0, -1).MaskedFill(vast, -2).MaskedFill(wrong, -1).Item())

@@ -50,7 +50,7 @@ func TestShufflesCopy(t *testing.T) {
 	})
 }
 
-// Interpolation of what is linear is exact, whatever the element type.
+// Interpolation of a linear function is exact for every element type.
 func TestInterpolateLine(t *testing.T) {
 	for _, ty := range []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -61,7 +61,8 @@ func TestInterpolateLine(t *testing.T) {
 					t.Errorf("%v gives %v", ty, y.Type())
 				}
 				for i, v := range y.Floats() {
-					if mode == tensor.InterpolateCubic && (i < 2 || i > 6) { // the end is repeated
+					// at the ends elements are repeated, so the function is not linear there
+					if mode == tensor.InterpolateCubic && (i < 2 || i > 6) {
 						continue
 					}
 					if v != float64(i)/2 {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Backward writes over gradients and logits that nobody else has, and over no others: seeds,
-// gradients that results keep or hooks take, and tensors with a handle are what they were.
+// Backward overwrites gradients and logits that nothing else uses. It does not overwrite seeds,
+// gradients that results retain or hooks keep, or tensors that have a handle.
 func TestBackwardWritesOverItsOwn(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -37,7 +37,7 @@ func TestBackwardWritesOverItsOwn(t *testing.T) {
 				}
 				return parts
 			}
-			// The reference records a graph, in which nothing is written over.
+			// The reference records a graph, so nothing is overwritten.
 			var want [][]byte
 			s.Do(func(s *tensor.Scope) {
 				p := chain(s)
@@ -65,7 +65,7 @@ func TestBackwardWritesOverItsOwn(t *testing.T) {
 				}
 				x.ZeroGrad()
 			})
-			s.Do(func(s *tensor.Scope) { // without handles on what is between
+			s.Do(func(s *tensor.Scope) { // without handles of the intermediate results
 				y := x.In(s)
 				for _, f := range []func(x *tt) *tt{(*tt).Relu, (*tt).Exp, (*tt).Tanh, func(x *tt) *tt { return x.MulScalar(3) }, (*tt).Sigmoid} {
 					z := f(y)

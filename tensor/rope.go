@@ -8,28 +8,31 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// RoPEOptions are what [Tensor.RoPE] may be told. The zero value turns all features in halves, by
-// the positions 0, 1, 2 … and the base 10000.
+// RoPEOptions are the options of [Tensor.RoPE]. With the zero value all features are rotated, in
+// halves, by the positions 0, 1, 2 … and the base 10000.
 type RoPEOptions struct {
-	Base float64 // of the frequencies; 0 stands for 10000
-	// Interleaved takes neighbouring features for the two parts of a number, as GPT-J, torchtune
-	// and the paper do. Otherwise they are one of the first half and one of the second, as in
-	// GPT-NeoX and in Llama of Hugging Face. A model must use the form that it was trained with.
+	Base float64 // base of the frequencies; 0 means 10000
+	// Interleaved makes neighbouring features the two parts of a complex number, as GPT-J,
+	// torchtune and the paper do. Without it, one part is from the first half of the features and
+	// the other from the second half, as in GPT-NeoX and in Hugging Face's Llama. Use the form with
+	// which the model was trained.
 	Interleaved bool
-	// Dims is how many of the features are turned, the first of them, an even number. 0: all, or
-	// those that there are angles for.
+	// Dims is the number of features that are rotated, from the first on. It must be even. 0 means
+	// all features, or twice the number of the given angles.
 	Dims   int
-	Offset int // the position of the first entry, for a cache that is longer than the input
-	// int64 or int32 positions instead, broadcast with the input's shape without the features
+	Offset int // position of the first entry, for example after those in a cache of keys and values
+	// int64 or int32 positions to use instead; broadcast with the input's shape without the
+	// features
 	Positions *Tensor
-	// Cos and Sin are the angles' cosines and sines, of [Tensor.RoPEAngles] or of a model's own.
-	// There are no Base, Offset and Positions then. They have the type in which the input is
-	// computed and half of the features turned, broadcast with [..., length, features/2].
+	// Cos and Sin are the cosines and sines of the angles, from [Tensor.RoPEAngles] or from the
+	// model itself. Base, Offset and Positions must then be unset. They have the type in which the
+	// input is computed, and one value for each pair of rotated features. They broadcast with [...,
+	// length, features/2].
 	Cos, Sin *Tensor
 }
 
-// ropeProgram turns the two parts of a number X(0) + i·X(1), of type t, by the angle of cosine X(2)
-// and sine X(3), or back.
+// ropeProgram rotates the complex numbers X(0) + i·X(1), of type t, by angles with the cosine X(2)
+// and the sine X(3). With back it rotates in the other direction.
 func ropeProgram(t, angles dtype.Type, back bool) *expr.Program {
 	return ropePrograms.get(ropeKey{t, angles, back}, func() *expr.Program {
 		a, b := x0.Mul(x2).Sub(x1.Mul(x3)), x1.Mul(x2).Add(x0.Mul(x3))
@@ -47,8 +50,8 @@ type ropeKey struct {
 
 var ropePrograms cache[ropeKey, *expr.Program]
 
-// ropeFunc turns the first dims features of its first operand by the angles of which the others are
-// the cosines and sines.
+// ropeFunc rotates the first dims features of its first operand. The other operands are the cosines
+// and sines of the angles.
 type ropeFunc struct {
 	dims        int
 	interleaved bool
@@ -85,17 +88,18 @@ func (f *ropeFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(back, g, c.Saved(0), c.Saved(1)), nil, nil}
 }
 
-// RoPE returns x, [..., length, features], with pairs of its features turned by angles that grow
-// with the position: pair k of n by position·base^(-k/n) (J. Su et al., arXiv:2104.09864). So the
-// product of a query and a key depends on the distance of their positions; both are turned before
-// attention, values are not. Angles, cosines and sines are computed in float64 and rounded to the
-// type in which x is computed, where most implementations do so in float32 and lose exactness at
-// far positions. The gradient is turned back. There is no scaling of positions or frequencies for
-// contexts longer than those of training: Cos and Sin may be of angles that are.
+// RoPE returns x, [..., length, features], with pairs of its features rotated by angles that grow
+// with the position. Pair k of n is rotated by position·base^(-k/n) (J. Su et al.,
+// arXiv:2104.09864). Rotate queries and keys before attention, but not values. The product of a
+// query and a key then depends on the distance of their positions. Angles, cosines and sines are
+// computed in float64 and rounded to the type in which x is computed. Most implementations use
+// float32, which is inexact at far positions. The gradient is rotated back. Positions and
+// frequencies are not scaled for contexts that are longer than those in training. For that, pass
+// scaled angles as Cos and Sin.
 //
-// x may be a view: of [batch, length, heads, features] it is Transpose(1, 2), and queries and keys
-// that lie side by side are turned as one. That takes a launch for the angles, none where they are
-// given, one for the features that are turned and one for those that are not.
+// x may be a view: for [batch, length, heads, features] pass Transpose(1, 2). Queries and keys that
+// are next to each other in memory can be rotated together. The op is one launch for the angles,
+// unless they are given, one for the rotated features and one for the other features.
 func (x *Tensor) RoPE(o RoPEOptions) *Tensor {
 	const op = "rope"
 	s, dims := x.checkRoPE(op, o)
@@ -111,10 +115,10 @@ func (x *Tensor) RoPE(o RoPEOptions) *Tensor {
 	})
 }
 
-// RoPEAngles returns the cosines and sines of the angles by which [Tensor.RoPE] turns x with these
-// options. Their shape is [length, features/2], or with positions theirs and features/2. They have
-// the type in which x is computed. They serve queries, keys and all layers of a step as Cos and
-// Sin.
+// RoPEAngles returns the cosines and sines of the angles by which [Tensor.RoPE] rotates x with
+// these options. Their shape is [length, features/2], or the shape of o.Positions followed by
+// features/2. They have the type in which x is computed. Pass them as Cos and Sin for queries, keys
+// and all layers of a step.
 func (x *Tensor) RoPEAngles(o RoPEOptions) (cos, sin *Tensor) {
 	const op = "rope_angles"
 	s, dims := x.checkRoPE(op, o)
@@ -128,13 +132,14 @@ func (x *Tensor) RoPEAngles(o RoPEOptions) (cos, sin *Tensor) {
 	return cos, sin
 }
 
-// ropeAngleProgram computes cosines and sines of position·base^(k·step), for element k of its row.
-// Params: the base, the step, a row's length and the first position, unless positions are X(0).
+// ropeAngleProgram computes cosines and sines of position·base^(k·step), for element k of each row.
+// The parameters are the base, the step, and the length of a row. If positions are not operand
+// X(0), a fourth parameter is the first position.
 func ropeAngleProgram(t, positions dtype.Type) *expr.Program {
 	return ropeAnglePrograms.get([2]dtype.Type{t, positions}, func() *expr.Program {
 		p := func(i int) *expr.Expr { return expr.Param(i, dtype.F64) }
 		i := expr.Index(dtype.I64).Cvt(dtype.F64)
-		row := i.Div(p(2)).Floor() // exact, as the index and the length are
+		row := i.Div(p(2)).Floor() // exact, because index and length are exact
 		k := i.Sub(row.Mul(p(2)))
 		var in []dtype.Type
 		position := row.Add(p(3))
@@ -169,7 +174,8 @@ func (x *Tensor) ropeAngles(op string, s *Scope, dims int, o RoPEOptions) (cos, 
 	return cos, sin
 }
 
-// checkRoPE returns the scope of the results and how many features are turned.
+// checkRoPE checks the operands. It returns the scope of the results and the number of features to
+// rotate.
 func (x *Tensor) checkRoPE(op string, o RoPEOptions) (*Scope, int) {
 	in := []*Tensor{x}
 	for _, t := range []*Tensor{o.Positions, o.Cos, o.Sin} {
@@ -221,7 +227,7 @@ func (x *Tensor) checkRoPE(op string, o RoPEOptions) (*Scope, int) {
 	return s, dims
 }
 
-// checkAngles refuses cosines and sines that are not those of x.
+// checkAngles panics unless the cosines and sines fit x.
 func (x *Tensor) checkAngles(op string, in []*Tensor, dims int, o RoPEOptions) {
 	switch {
 	case o.Cos == nil || o.Sin == nil:

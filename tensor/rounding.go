@@ -7,15 +7,16 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// flat is the gradient of what is constant between jumps: torch gives zeros, not an error.
+// flat is the gradient of functions that are constant between jumps. As in torch it is zeros, not
+// an error.
 var flat = []*expr.Expr{expr.C(0)}
 
-// apart is where numbers can be kept away from jumps in bfloat16 too.
+// apart is a range in which test numbers can be kept away from jumps, in bfloat16 too.
 var apart = [][2]float64{{-3.9, 3.9}}
 
 var infinity = expr.C(math.Inf(1))
 
-// step declares a function that is constant between jumps.
+// step declares a function that is constant between jumps, with gradient 0.
 func step(name string, e *expr.Expr, ref func(float64) float64, noBool bool) *Elementwise {
 	return Declare(&Elementwise{Name: name, Arity: 1, Expr: e, Ref: ref1(ref), Domain: apart, NoBool: noBool, Grad: flat})
 }
@@ -48,12 +49,13 @@ var (
 	truncOp = step("trunc", x0.Trunc(), math.Trunc, true)
 	fracOp  = Declare(&Elementwise{Name: "frac", Arity: 1, Result: FixedFloat, Expr: x0.Sub(x0.Trunc()), Domain: apart,
 		Ref: ref1(func(x float64) float64 { return x - math.Trunc(x) })})
-	// Rounded to decimals: Params[0] is 10ⁿ, and for negative n Params[1] is 10⁻ⁿ; the other is 1.
+	// Rounds to n decimals. For n ≥ 0 Params[0] is 10ⁿ and Params[1] is 1. For negative n Params[0]
+	// is 1 and Params[1] is 10⁻ⁿ.
 	roundDecimalsOp = Declare(&Elementwise{Name: "round_decimals", Arity: 1, Result: FixedFloat, Domain: apart, Params: []float64{10, 1}, Grad: flat,
 		Expr: x0.Mul(p0).Div(p1).RoundEven().Div(p0).Mul(p1),
 		Ref:  func(x, p []float64) float64 { return math.RoundToEven(x[0]*p[0]/p[1]) / p[0] * p[1] }})
 
-	// 0·x is 0 for the finite, NaN for the others; integers are finite.
+	// 0·x is 0 for finite x and NaN for others. Integers are always finite.
 	isNaNOp    = truth("isnan", x0.Ne(x0), math.IsNaN)
 	isInfOp    = truth("isinf", x0.Mul(expr.C(0)).Ne(expr.C(0)).And(x0.Eq(x0)), func(x float64) bool { return math.IsInf(x, 0) })
 	isPosInfOp = truth("isposinf", x0.Mul(expr.C(0)).Ne(expr.C(0)).And(x0.Gt(expr.C(0))), func(x float64) bool { return math.IsInf(x, 1) })
@@ -81,35 +83,38 @@ var (
 		Grad: []*expr.Expr{x1.Mul(x0.Eq(zeroC).Select(zeroC, expr.Y().Div(x0)))}})
 )
 
-// Sign returns 1, 0 or -1 as x is positive, zero or negative; 0 for NaN, as in torch. Its gradient
-// is 0.
+// Sign returns 1, 0 or -1 as x is positive, zero or negative. For NaN it is 0, as in torch. Its
+// gradient is 0.
 //
 //tensor:forms InPlace
 func (x *Tensor) Sign() *Tensor { return signOp.Apply([]*Tensor{x}) }
 
-// CopySign returns |x| with the sign of y, that of -0 too, broadcast together. Its gradient at x =
-// 0 is 0.
+// CopySign returns |x| with the sign of y, broadcast together. -0 has a negative sign too. The
+// gradient at x = 0 is 0.
 //
 //tensor:forms Scalar
 func (x *Tensor) CopySign(y *Tensor) *Tensor { return copySignOp.Apply([]*Tensor{x, y}) }
 
-// Floor returns the greatest integer not above x. Integers stay. Its gradient is 0.
+// Floor returns the greatest integer not above x. Integers do not change. Its
+// gradient is 0.
 //
 //tensor:forms InPlace
 func (x *Tensor) Floor() *Tensor { return floorOp.Apply([]*Tensor{x}) }
 
-// Ceil returns the least integer not below x. Integers stay. Its gradient is 0.
+// Ceil returns the least integer not below x. Integers do not change. Its gradient
+// is 0.
 //
 //tensor:forms InPlace
 func (x *Tensor) Ceil() *Tensor { return ceilOp.Apply([]*Tensor{x}) }
 
-// Round returns the integer nearest to x, the even one of two. Integers stay. Its gradient is 0.
+// Round returns the integer nearest to x. If two integers are equally near, it returns the even
+// one. An integer tensor is returned unchanged. The gradient is 0.
 //
 //tensor:forms InPlace
 func (x *Tensor) Round() *Tensor { return roundOp.Apply([]*Tensor{x}) }
 
-// RoundDecimals returns the floating point tensor x rounded to n decimals, to tens, hundreds, … for
-// negative n; it is torch's round(decimals=n). Its gradient is 0.
+// RoundDecimals returns the floating point tensor x rounded to n decimals, as torch's
+// round(decimals=n) does. A negative n rounds to tens, hundreds, …. Its gradient is 0.
 func (x *Tensor) RoundDecimals(n int) *Tensor {
 	if n < -300 || n > 300 {
 		fail("round", ErrValue, []*Tensor{x}, "%d decimals", n)
@@ -117,7 +122,7 @@ func (x *Tensor) RoundDecimals(n int) *Tensor {
 	return roundDecimalsOp.Apply([]*Tensor{x}, math.Pow10(max(n, 0)), math.Pow10(max(-n, 0)))
 }
 
-// Trunc returns x without its fraction. Integers stay. Its gradient is 0.
+// Trunc returns x without its fraction. Integers do not change. Its gradient is 0.
 //
 //tensor:forms InPlace
 func (x *Tensor) Trunc() *Tensor { return truncOp.Apply([]*Tensor{x}) }
@@ -140,8 +145,8 @@ func (x *Tensor) IsNegInf() *Tensor { return isNegInfOp.Apply([]*Tensor{x}) }
 // IsFinite returns whether x is neither infinite nor NaN.
 func (x *Tensor) IsFinite() *Tensor { return isFiniteOp.Apply([]*Tensor{x}) }
 
-// NanToNum returns x with numbers in place of NaN, +Inf and -Inf, given in this order: by default
-// 0, the greatest and the least number of x's type. Integers are copied. The gradient is 0 where a
+// NanToNum returns x with NaN, +Inf and -Inf replaced by values, in this order. The defaults are 0,
+// the greatest and the least number of x's type. Integers are copied. The gradient is 0 where a
 // number was replaced.
 func (x *Tensor) NanToNum(values ...float64) *Tensor {
 	v, ok := x.replacements(values)
@@ -160,8 +165,8 @@ func (x *Tensor) NanToNumInPlace(values ...float64) *Tensor {
 	return x.inPlace(nanToNumOp, []*Tensor{x}, v...)
 }
 
-// replacements returns the parameters of nan_to_num; ok is false for integers, which have nothing
-// to replace.
+// replacements returns the parameters of nan_to_num. ok is false for integers, which need no
+// replacement.
 func (x *Tensor) replacements(values []float64) (v []float64, ok bool) {
 	x.use("nan_to_num")
 	if len(values) > 3 {

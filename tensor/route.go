@@ -6,14 +6,14 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A route is where work goes: a stream, and the graph that records it.
+// A route says where work is queued: on a stream, and in a graph if the work is recorded.
 type route struct {
 	stream device.Stream
-	graph  *Graph // nil: the work runs
+	graph  *Graph // nil if the work runs at once
 }
 
-// route returns where work of op in s on dev goes. Memory, launches, Raw and copies ask here. It
-// panics if s records and its graph cannot have the work.
+// route returns the route for the work of op in s on dev. Allocation, launches, Raw and copies call
+// route. It panics if s records and its graph cannot record the work.
 func (s *Scope) route(op string, dev device.Device) route {
 	r := routeOn(s.streamOf(dev))
 	if g := s.modes.capture; g != nil && r.graph != g {
@@ -22,7 +22,7 @@ func (s *Scope) route(op string, dev device.Device) route {
 	return r
 }
 
-// astray panics if s records, of work on dev that its graph cannot have.
+// astray panics if s records, with an error about work on dev that its graph cannot record.
 func (s *Scope) astray(op string, dev device.Device) {
 	why := "the stream of the work is none that is recorded: what came before it was not recorded"
 	hint := "do it before the capture or after a replay"
@@ -35,8 +35,8 @@ func (s *Scope) astray(op string, dev device.Device) {
 	s.unrecordable(op, why, hint)
 }
 
-// source is route for memory on dev that the host reads or a copy begins at. That of the CPU may be
-// read in a capture too.
+// source is route for memory on dev that the host reads or that is copied from. A capture may read
+// memory of the CPU too.
 func (s *Scope) source(op string, dev device.Device) route {
 	if isHost(dev) {
 		return route{stream: s.streamOf(dev)}
@@ -44,7 +44,7 @@ func (s *Scope) source(op string, dev device.Device) route {
 	return s.route(op, dev)
 }
 
-// routeOn returns the route by way of a stream.
+// routeOn returns the route of work on stream s.
 func routeOn(s device.Stream) route {
 	if captures.none() {
 		return route{stream: s}
@@ -52,7 +52,8 @@ func routeOn(s device.Stream) route {
 	return route{s, recordedBy(s)}
 }
 
-// recordedBy returns the graph that records what is queued on s, nil if it runs.
+// recordedBy returns the graph that records the work queued on s. It is nil if the work runs at
+// once.
 func recordedBy(s device.Stream) *Graph {
 	if r, ok := s.(device.RecordingStream); ok {
 		if g, ok := r.RecordedFor().(*Graph); ok && g.live.Load() {
@@ -62,18 +63,18 @@ func recordedBy(s device.Stream) *Graph {
 	return nil
 }
 
-// before reports whether a storage is older than the capture.
+// before reports whether the storage was allocated before the capture began.
 func (g *Graph) before(st *storage) bool { return st.epoch < g.number }
 
-// owns notes that recorded work makes a new storage.
+// owns notes that recorded work allocates a storage.
 func (g *Graph) owns(st *storage) {
 	g.mu.Lock()
 	g.own = append(g.own, st)
 	g.mu.Unlock()
 }
 
-// touch notes that recorded work uses a storage. It stays until the graph is closed, and replays
-// are ordered with what else uses it. st.mu is held.
+// touch notes that recorded work uses a storage. The storage lives until the graph is closed, and
+// replays are ordered with other work on it. The caller holds st.mu.
 func (g *Graph) touch(op string, st *storage, write bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,14 +92,14 @@ func (g *Graph) touch(op string, st *storage, write bool) {
 	g.outside[st] = old || write
 }
 
-// once panics if this goroutine captures, and is about to change memory of a GPU that is older than
-// the capture by work that runs now: once, and not by replays. New memory may be filled: so begins
-// the state of an optimizer.
+// once panics if this goroutine captures and work that is not recorded is about to change GPU
+// memory that is older than the capture. That change would happen once, and replays would not
+// repeat it. New memory may be written: an optimizer's state begins so.
 func (st *storage) once(op string) {
 	if isHost(st.dev) {
 		return
 	}
-	captures.each(func(g *Graph) bool { // the innermost
+	captures.each(func(g *Graph) bool { // only the innermost capture
 		if g.before(st) {
 			g.mu.Lock()
 			defer g.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Saved values are kept in half the memory, rounded.
+// Saved values are rounded, and kept in half the memory.
 func ExampleSavedTensorsHooks() {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Full(3.0001, 1).RequiresGrad()
@@ -29,7 +29,7 @@ func ExampleSavedTensorsHooks() {
 	// 6
 }
 
-// freed counts what is freed.
+// freed counts the values that are freed.
 type freed struct {
 	n    *int
 	data []float32
@@ -70,7 +70,7 @@ func TestSavedTensorsHooks(t *testing.T) {
 				t.Errorf("%s: not the same bits", name)
 			}
 		}
-		if leaves != 1 || count != 10 { // each of five is packed, then freed
+		if leaves != 1 || count != 10 { // each of the five values is packed once and freed once
 			t.Errorf("%d leaves; packed and freed %d times", leaves, count)
 		}
 		for words, c := range map[string]struct {

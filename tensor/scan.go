@@ -6,13 +6,13 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// scanName is what users call a scan.
+// scanName returns the name of a scan for users.
 func scanName(k device.ScanKind) string {
 	return [...]string{"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "recurrence"}[k]
 }
 
-// scanType is the type in which a scan of t is computed: a wider one, so that a long sum has the
-// rounding of its result alone. PyTorch's CPU does the same.
+// scanType returns the type in which a scan of type t is computed. It is wider, so that only the
+// rounding of the result counts, also for a long sum. PyTorch's CPU does the same.
 func scanType(t dtype.Type) dtype.Type {
 	switch {
 	case t == dtype.F32:
@@ -23,9 +23,10 @@ func scanType(t dtype.Type) dtype.Type {
 	return dtype.I64
 }
 
-// doubling combines each entry of x along an axis with all before it, or if reverse with all behind
-// it. After step k an entry has been combined with its 2ᵏ-1 nearest. combine gets far, which lies
-// before near in the order of the scan, and must be associative. x are the parts of one value.
+// doubling combines each entry of x along an axis with all entries before it, or with all entries
+// after it if reverse is set. After step k an entry has been combined with the 2ᵏ-1 nearest
+// entries. far comes before near in the order of the scan. combine must be associative. x are the
+// parts of one value.
 func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Tensor) []*Tensor) []*Tensor {
 	n := x[0].layout.Shape.At(axis)
 	part := func(start, n int) []*Tensor {
@@ -53,10 +54,11 @@ func doubling(x []*Tensor, axis int, reverse bool, combine func(far, near []*Ten
 	return x
 }
 
-// fusedOp is far + a·near's, of the parts of a linear recurrence.
+// fusedOp combines the terms of a linear recurrence: near's factor times far's term, plus near's
+// term.
 var fusedOp = &Elementwise{Name: "recurrence", Arity: 3, Expr: x0.Mul(x1).Add(x2), NoGrad: true}
 
-// scanned is a scan on a device that has it in one pass, else nil.
+// scanned computes a scan in one pass on the device. It returns nil if the device cannot.
 func scanned(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, reverse bool, in []*Tensor) *Tensor {
 	sh := in[0].layout.Shape
 	outer, inner := around(sh, axis)
@@ -80,12 +82,12 @@ func scanned(op string, s *Scope, kind device.ScanKind, t dtype.Type, axis int, 
 	launch(op, s, o, list...)
 	drop(o.Ins)
 	*o = device.Scan{Ins: o.Ins}
-	scanOps.free.Put(o) // with its list
+	scanOps.free.Put(o) // o keeps its list for the next use
 	return y.reshape(sh)
 }
 
-// scanFunc is a scan along an axis, backwards if reverse. Of its operands, a linear recurrence has
-// two: factors and terms.
+// scanFunc is a scan along an axis, backwards if reverse is set. It has one operand. A linear
+// recurrence has two: factors and terms.
 type scanFunc struct {
 	kind    device.ScanKind
 	axis    int
@@ -106,7 +108,7 @@ func (f scanFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// result is the type of f's result on x.
+// result returns the type of f's result on x.
 func (f scanFunc) result(x *Tensor) dtype.Type {
 	if x.dtype.IsFloat() {
 		return x.dtype
@@ -124,7 +126,7 @@ func (f scanFunc) compute(s *Scope, in []*Tensor) *Tensor {
 		wide[i] = x.Cast(scanType(x.dtype))
 	}
 	if t.IsFloat() && (f.kind == device.ScanSum || f.kind == device.ScanLogSumExp) {
-		wide[0] = wide[0].AddScalar(0) // sums start with +0
+		wide[0] = wide[0].AddScalar(0) // a sum starts with +0, so it is never -0
 	}
 	done := doubling(wide, f.axis, f.reverse, func(far, near []*Tensor) []*Tensor {
 		switch f.kind {
@@ -140,20 +142,21 @@ func (f scanFunc) compute(s *Scope, in []*Tensor) *Tensor {
 	return done[len(done)-1].Cast(t)
 }
 
-// recurrence solves yᵢ = bᵢ + aᵢ·yᵢ₋₁ along an axis, y₋₁ = 0; if reverse, yᵢ = bᵢ + aᵢ·yᵢ₊₁.
+// recurrence solves yᵢ = bᵢ + aᵢ·yᵢ₋₁ along an axis, with y₋₁ = 0. If reverse is set it solves yᵢ =
+// bᵢ + aᵢ·yᵢ₊₁.
 func recurrence(a, b *Tensor, axis int, reverse bool) *Tensor {
 	return Apply(scanFunc{device.ScanLinear, axis, reverse}, a, b)
 }
 
-// shifted returns x moved by one place along an axis, towards its end or if back to its start; v
-// enters, the last entry leaves.
+// shifted returns x moved by one entry along an axis, towards its end, or towards its start if back
+// is set. v enters on one side, and an entry leaves on the other.
 func (x *Tensor) shifted(axis int, back bool, v float64) *Tensor {
 	return x.shiftedIn(axis, back, func() *Tensor {
 		return x.Scope().On(x.st.dev).Typed(x.dtype).Full(v, x.layout.Shape.With(axis, 1).Slice()...)
 	})
 }
 
-// follower returns x moved as by shifted, whose last entry follows itself.
+// follower is shifted with the entry at the edge repeated instead of a number.
 func (x *Tensor) follower(axis int, back bool) *Tensor {
 	return x.shiftedIn(axis, back, func() *Tensor {
 		if back {
@@ -163,7 +166,7 @@ func (x *Tensor) follower(axis int, back bool) *Tensor {
 	})
 }
 
-// shiftedIn is shifted, where the entry that enters is told by a function.
+// shiftedIn is shifted, where the function entry returns what enters.
 func (x *Tensor) shiftedIn(axis int, back bool, entry func() *Tensor) *Tensor {
 	n := x.layout.Shape.At(axis)
 	if n == 0 {
@@ -180,26 +183,30 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	back := !f.reverse
 	switch f.kind {
 	case device.ScanProd:
-		// Πⱼ<ₖ xⱼ · Σᵢ≥ₖ gᵢ·Πₖ<ⱼ≤ᵢ xⱼ, without a division, so that zeros are nothing special
+		// The gradient is Πⱼ<ₖ xⱼ · Σᵢ≥ₖ gᵢ·Πₖ<ⱼ≤ᵢ xⱼ. It has no division, so zeros need no special
+		// case.
 		x := c.Saved(0)
 		wide := x.Cast(scanType(x.dtype))
 		before := Apply(scanFunc{device.ScanProd, f.axis, f.reverse}, wide.shifted(f.axis, f.reverse, 1))
 		behind := recurrence(wide.shifted(f.axis, back, 0), g.Cast(wide.dtype), f.axis, back)
 		return []*Tensor{before.Mul(behind).Cast(x.dtype).AddScalar(0)}
 	case device.ScanLogSumExp:
-		// exp(xₖ - yₖ)·uₖ with uₖ = gₖ + exp(yₖ - yₖ₊₁)·uₖ₊₁: no power is greater than 1
+		// The gradient is exp(xₖ - yₖ)·uₖ with uₖ = gₖ + exp(yₖ - yₖ₊₁)·uₖ₊₁. No power in it is
+		// greater than 1.
 		t := c.Saved(0).dtype
 		x := c.Saved(0).Cast(scanType(t))
-		// again, wide: exp would make the rounding of the result larger
+		// compute y again in the wider type, because exp would amplify the rounding error of the
+		// result
 		y := Apply(f, x)
-		// what follows the last is nothing: its power is 1, whose derivative is finite
+		// the last entry follows itself: this makes its power 1, with a finite derivative
 		next := y.follower(f.axis, back)
-		fall := y.Sub(next).MaskedFill(y.Eq(next), 0).Exp() // infinities too are equal
+		// for equal infinities the result is 1 too
+		fall := y.Sub(next).MaskedFill(y.Eq(next), 0).Exp()
 		u := recurrence(fall, g.Cast(x.dtype), f.axis, back)
 		return []*Tensor{x.Sub(y).Exp().Mul(u).Cast(t).AddScalar(0)}
 	case device.ScanLinear:
-		// the terms' gradient is a recurrence in the other direction, with each factor that of its
-		// successor
+		// the gradient of the terms is a recurrence in the other direction, in which each entry
+		// uses the factor of its successor
 		a, y := c.Saved(0), c.Saved(1)
 		gb := recurrence(a.shifted(f.axis, back, 0), g, f.axis, back)
 		return []*Tensor{gb.Mul(y.shifted(f.axis, f.reverse, 0)), gb}
@@ -207,7 +214,7 @@ func (f scanFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(scanFunc{device.ScanSum, f.axis, back}, g)}
 }
 
-// scan applies f to x along dim; a tensor of rank 0 is a vector of one.
+// scan applies f to x along dim. A tensor of rank 0 is a vector of one element.
 func (x *Tensor) scan(kind device.ScanKind, dim int) *Tensor {
 	a := x.axis(scanName(kind), dim)
 	if x.Rank() == 0 {
@@ -216,24 +223,26 @@ func (x *Tensor) scan(kind device.ScanKind, dim int) *Tensor {
 	return Apply(scanFunc{kind: kind, axis: a}, x)
 }
 
-// CumSum returns the sums along a dimension of each entry and all before it: yᵢ = x₀ + … + xᵢ.
-// Integers and bool are summed as int64; float32 is added up in float64, 16-bit floats in float32.
+// CumSum returns, for each entry along a dimension, the sum of it and all entries before it: yᵢ =
+// x₀ + … + xᵢ. Integers and bool are summed as int64, float32 in float64, and 16-bit floats in
+// float32.
 func (x *Tensor) CumSum(dim int) *Tensor {
 	x.use("cumsum")
 	return x.scan(device.ScanSum, dim)
 }
 
-// CumProd returns the products along a dimension of each entry and all before it: yᵢ = x₀ · … · xᵢ.
-// Integers and bool are multiplied as int64; float32 in float64, 16-bit floats in float32. The
-// gradient is right also where entries are 0; where they are NaN or infinite it is that of the
-// other factors, while PyTorch, which divides, gives NaN.
+// CumProd returns, for each entry along a dimension, the product of this entry and all entries
+// before it: yᵢ = x₀ · … · xᵢ. Integers and bool are multiplied as int64, float32 in float64, and
+// 16-bit floats in float32. The gradient is right also where entries are 0. Where an entry is NaN
+// or infinite, its gradient is computed from the other factors. PyTorch divides, and returns NaN
+// there.
 func (x *Tensor) CumProd(dim int) *Tensor {
 	x.use("cumprod")
 	return x.scan(device.ScanProd, dim)
 }
 
-// LogCumSumExp returns log(exp x₀ + … + exp xᵢ) for each entry along a dimension, without overflow,
-// of floating point tensors.
+// LogCumSumExp returns log(exp x₀ + … + exp xᵢ) for each entry along a dimension, without overflow.
+// The tensor must be floating point.
 func (x *Tensor) LogCumSumExp(dim int) *Tensor {
 	x.use("logcumsumexp")
 	if !x.dtype.IsFloat() {
@@ -244,13 +253,13 @@ func (x *Tensor) LogCumSumExp(dim int) *Tensor {
 }
 
 var (
-	// laterMax reports whether the second of two, which comes later, takes the place of the first
-	// as the greatest; so does NaN.
+	// laterMax reports whether the second entry, which comes later, replaces the first as the
+	// greatest. NaN always does.
 	laterMax = &Elementwise{Name: "cummax", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Ge(x0)), NoGrad: true}
 	laterMin = &Elementwise{Name: "cummin", Arity: 2, Result: Truth, Expr: x1.Ne(x1).Or(x1.Le(x0)), NoGrad: true}
 )
 
-// placesFunc gives the positions, along an axis, of the greatest or least entry so far.
+// placesFunc returns the positions, along an axis, of the greatest or least entry so far.
 type placesFunc struct {
 	kind device.ScanKind
 	axis int
@@ -288,16 +297,17 @@ func (x *Tensor) cumulativeExtreme(kind device.ScanKind, dim int) (values, indic
 	return Apply(gatherFunc{a, op}, x, indices), indices
 }
 
-// CumMax returns the greatest of each entry and all before it along a dimension, and their
-// positions in it, int64: the last where several are equal. NaN counts as greatest. The gradient
-// goes to the element at the position.
+// CumMax returns, for each entry along a dimension, the greatest of this entry and all entries
+// before it. It also returns the position of that entry in the dimension, int64. Among equal
+// entries it selects the last. NaN counts as greatest. The gradient goes to the element at the
+// position.
 func (x *Tensor) CumMax(dim int) (values, indices *Tensor) {
 	return x.cumulativeExtreme(device.ScanMax, dim)
 }
 
-// CumMin returns the least of each entry and all before it along a dimension, and their positions
-// in it, int64: the last where several are equal. NaN counts as least. The gradient goes to the
-// element at the position.
+// CumMin returns, for each entry along a dimension, the least of this entry and all entries before
+// it. It also returns the position of that entry in the dimension, int64. Among equal entries it
+// selects the last. NaN counts as least. The gradient goes to the element at the position.
 func (x *Tensor) CumMin(dim int) (values, indices *Tensor) {
 	return x.cumulativeExtreme(device.ScanMin, dim)
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// scatterFunc adds elements into zeros of a shape: the gradient of gather.
+// scatterFunc adds elements into zeros of shape to: the gradient of gather.
 type scatterFunc struct {
 	axis int
 	to   shape.Dims
-	op   string // as the user called it
-	// distinct says that no two elements meet.
+	op   string // name of the op that the user called
+	// distinct says that no two elements go to the same place.
 	distinct bool
 }
 
@@ -35,12 +35,12 @@ func (f scatterFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{Apply(gatherFunc{f.axis, "gather"}, g, c.Saved(0)), nil}
 }
 
-// scatter combines src into x's own memory at the places that index names along axis.
+// scatter combines src into x's memory at the places that index selects along axis.
 func (x *Tensor) scatter(op string, s *Scope, kind device.ScatterKind, axis int, src, index *Tensor) {
 	x.scatterOp(op, s, device.Scatter{Kind: kind, Axis: axis}, src, index)
 }
 
-// scatterOp is scatter as o says.
+// scatterOp is scatter with the options in o.
 func (x *Tensor) scatterOp(op string, s *Scope, o device.Scatter, src, index *Tensor) {
 	o.Dst, o.Src, o.Index, o.Tag = x.operand(), src.operand(), index.operand(), lateTag(op, x, index, index)
 	own := scatterOps.of(o)
@@ -48,7 +48,7 @@ func (x *Tensor) scatterOp(op string, s *Scope, o device.Scatter, src, index *Te
 	scatterOps.put(own)
 }
 
-// scatterIntoFunc sets or adds the elements of its second operand into its first.
+// scatterIntoFunc returns its first operand with the elements of the second set or added.
 type scatterIntoFunc struct {
 	kind device.ScatterKind // ScatterSet or ScatterAdd
 	axis int
@@ -64,7 +64,7 @@ func (f scatterIntoFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP gives all elements that were set into one place the gradient of that place, as PyTorch does.
+// VJP sends the gradient of a place to all elements that were written there, as PyTorch does.
 func (f scatterIntoFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	index, grads := c.Saved(0), []*Tensor{g, nil, nil}
 	if c.Needs(0) && f.kind == device.ScatterSet {
@@ -76,18 +76,18 @@ func (f scatterIntoFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return grads
 }
 
-// scatterNumber sets v at the places that index names.
+// scatterNumber returns x with v at the places that index selects.
 func (x *Tensor) scatterNumber(op string, axis int, index *Tensor, v float64) *Tensor {
 	return Apply(scatterIntoFunc{device.ScatterSet, axis, op}, x, index.numbers(x, v), index)
 }
 
-// numbers is v in the shape of x and in the type of like, without memory of that size.
+// numbers returns v expanded to the shape of x, in the type of like. It allocates one element.
 func (x *Tensor) numbers(like *Tensor, v float64) *Tensor {
 	return x.scope.On(like.st.dev).Typed(like.dtype).Full(v).expand(x.layout.Shape)
 }
 
-// lifted is x, or a vector of one element where x has rank 0: torch's ops along a dimension take
-// both.
+// lifted returns x, or a vector of one element if x has rank 0. torch's ops along a dimension
+// accept both.
 func (x *Tensor) lifted() *Tensor {
 	if x.Rank() == 0 {
 		return x.reshape(shape.Of(1))
@@ -95,16 +95,17 @@ func (x *Tensor) lifted() *Tensor {
 	return x
 }
 
-// A placement is what a scatter is applied to, checked: where elements go, along which axis, by
-// which index.
+// A placement holds the checked arguments of a scatter: the axis, the index, and the elements to
+// write.
 type placement struct {
 	op         string
 	axis       int
-	index, src *Tensor // of one shape
+	index, src *Tensor // both have the same shape
 }
 
-// place checks the operands of a scatter along dim. The index has x's rank, and at most x's size in
-// the other dimensions and src's in all; src, nil where there is none, is cut to its shape.
+// place checks the operands of a scatter along dim. index must have x's rank. In dimensions other
+// than dim the index's size is at most x's. In all dimensions it is at most src's, and src is cut
+// to the shape of index. src may be nil.
 func (x *Tensor) place(op string, dim int, index, src *Tensor) placement {
 	in := []*Tensor{x, index}
 	if src != nil {
@@ -146,7 +147,7 @@ func (x *Tensor) place(op string, dim int, index, src *Tensor) placement {
 	return p
 }
 
-// placeRows is place for an index that is a vector (or of rank 0) and names entries of the
+// placeRows is place for an index that is a vector, or of rank 0, and selects whole entries of the
 // dimension.
 func (x *Tensor) placeRows(op string, dim int, index, src *Tensor) placement {
 	in := []*Tensor{x, index, src}
@@ -165,21 +166,21 @@ func (x *Tensor) placeRows(op string, dim int, index, src *Tensor) placement {
 	return placement{op, a, along(ix, a, want), from}
 }
 
-// along spreads index, a vector, over shape s, whose dimension a has its size.
+// along expands the vector index over shape s, whose dimension a has the vector's size.
 func along(index *Tensor, a int, s shape.Dims) *Tensor {
 	return index.reshape(onesOf(s.Rank()).With(a, index.Size())).expand(s)
 }
 
-// scattered returns x with what p says.
+// scattered returns x after scatter p of this kind.
 func (x *Tensor) scattered(kind device.ScatterKind, p placement) *Tensor {
 	return Apply(scatterIntoFunc{kind, p.axis, p.op}, x.lifted(), p.src, p.index).reshape(x.layout.Shape)
 }
 
-// scatterInPlace is scattered in x's own memory.
+// scatterInPlace is scattered in place: it writes x's memory.
 func (x *Tensor) scatterInPlace(kind device.ScatterKind, p placement) *Tensor {
 	return x.change(p.op, []*Tensor{p.src, p.index}, func() *Tensor { return x.scattered(kind, p) }, func(s *Scope) {
 		src, index := p.src, p.index
-		if src.st == x.st { // what is read must not change meanwhile
+		if src.st == x.st { // src is read while x is written
 			src = src.Clone()
 		}
 		if index.st == x.st {
@@ -189,8 +190,8 @@ func (x *Tensor) scatterInPlace(kind device.ScatterKind, p placement) *Tensor {
 	})
 }
 
-// change does an op on x and in, in place: by direct, which writes x's memory, or where a gradient
-// is recorded by taking over what computed returns.
+// change runs an op on x and in, in place. If no gradient is recorded, direct writes x's memory.
+// Otherwise x takes over the result of computed.
 func (x *Tensor) change(op string, in []*Tensor, computed func() *Tensor, direct func(s *Scope)) *Tensor {
 	s := x.writable(op, in...)
 	if !wantsGrad(op, s, append([]*Tensor{x}, in...)) {
@@ -202,23 +203,23 @@ func (x *Tensor) change(op string, in []*Tensor, computed func() *Tensor, direct
 	return x
 }
 
-// Scatter returns x with the elements of src at the places that index names along dim, as
-// torch.scatter: y[i… with index[i…] in dimension dim] = src[i…]. The index has x's rank. In every
-// dimension its size is at most src's, and, but in dim, at most x's. What lies beyond the index is
-// left out. Of several elements for one place the last in row-major order wins (PyTorch leaves that
-// open), while as in PyTorch each of them is given the gradient of the place. Types are equal,
-// indices int64 or int32 and not negative; one outside the dimension is an error, on a GPU reported
-// at the next wait.
+// Scatter returns x with the elements of src written at the places that index selects along dim, as
+// torch.scatter does: y[i… with index[i…] in dimension dim] = src[i…]. index has x's rank. In every
+// dimension its size is at most src's. In every dimension except dim it is at most x's. Elements of
+// src beyond index's shape are ignored. If several elements have the same place, the last in
+// row-major order wins; PyTorch does not define that. But as in PyTorch each of them receives the
+// place's gradient. x and src have one type. Indices are int64 or int32 and not negative. An index
+// out of range is an error, which a GPU reports at the next wait.
 func (x *Tensor) Scatter(dim int, index, src *Tensor) *Tensor {
 	return x.scattered(device.ScatterSet, x.place("scatter", dim, index, src))
 }
 
-// ScatterInPlace is [Tensor.Scatter] in x's own memory, torch's scatter_.
+// ScatterInPlace is [Tensor.Scatter] in place, torch's scatter_.
 func (x *Tensor) ScatterInPlace(dim int, index, src *Tensor) *Tensor {
 	return x.scatterInPlace(device.ScatterSet, x.place("scatter", dim, index, src))
 }
 
-// scalarPlacement is place with a number for a source.
+// scalarPlacement is place with the number v as source.
 func (x *Tensor) scalarPlacement(dim int, index *Tensor, v float64) placement {
 	p := x.place("scatter", dim, index, nil)
 	v = x.takes("scatter", v)
@@ -226,19 +227,20 @@ func (x *Tensor) scalarPlacement(dim int, index *Tensor, v float64) placement {
 	return p
 }
 
-// ScatterScalar returns x with v at the places that index names along dim; see [Tensor.Scatter].
+// ScatterScalar returns x with v at the places that index selects along dim; see [Tensor.Scatter].
 func (x *Tensor) ScatterScalar(dim int, index *Tensor, v float64) *Tensor {
 	return x.scattered(device.ScatterSet, x.scalarPlacement(dim, index, v))
 }
 
-// ScatterScalarInPlace is [Tensor.ScatterScalar] in x's own memory.
+// ScatterScalarInPlace is [Tensor.ScatterScalar] in place.
 func (x *Tensor) ScatterScalarInPlace(dim int, index *Tensor, v float64) *Tensor {
 	return x.scatterInPlace(device.ScatterSet, x.scalarPlacement(dim, index, v))
 }
 
-// ScatterAdd returns x with the elements of src added at the places that index names along dim, as
-// torch.scatter_add. Shapes and types are those of [Tensor.Scatter]. The order of additions is that
-// of the positions; a GPU may add up parts of many of them first. The sum of bool is "or".
+// ScatterAdd returns x with the elements of src added at the places that index selects along dim,
+// as torch.scatter_add does. Shapes and types are those of [Tensor.Scatter]. Elements are added in
+// the order of their positions, but a GPU may add up many of them in parts first. The sum of bool
+// is "or".
 func (x *Tensor) ScatterAdd(dim int, index, src *Tensor) *Tensor {
 	if y := underAutocast("scatter_add", AutocastWidest, func(in []*Tensor) *Tensor { return in[0].ScatterAdd(dim, in[1], in[2]) }, x, index, src); y != nil {
 		return y
@@ -246,24 +248,24 @@ func (x *Tensor) ScatterAdd(dim int, index, src *Tensor) *Tensor {
 	return x.scattered(device.ScatterAdd, x.place("scatter_add", dim, index, src))
 }
 
-// ScatterAddInPlace is [Tensor.ScatterAdd] in x's own memory, torch's scatter_add_.
+// ScatterAddInPlace is [Tensor.ScatterAdd] in place, torch's scatter_add_.
 func (x *Tensor) ScatterAddInPlace(dim int, index, src *Tensor) *Tensor {
 	return x.scatterInPlace(device.ScatterAdd, x.place("scatter_add", dim, index, src))
 }
 
 // IndexAdd returns x with alpha·src[j] added to entry index[j] of dimension dim, for each j in
-// order, as torch.index_add. index is a vector. src has x's shape but in dim one entry for each
-// index. The sum of bool is "or"; alpha counts as true unless it is 0.
+// order, as torch.index_add does. index is a vector. src has x's shape, except that dimension dim
+// has one entry for each index. The sum of bool is "or", and alpha counts as true unless it is 0.
 func (x *Tensor) IndexAdd(dim int, index, src *Tensor, alpha float64) *Tensor {
 	return x.scattered(device.ScatterAdd, x.placeRows("index_add", dim, index, src).times(alpha))
 }
 
-// IndexAddInPlace is [Tensor.IndexAdd] in x's own memory, torch's index_add_.
+// IndexAddInPlace is [Tensor.IndexAdd] in place, torch's index_add_.
 func (x *Tensor) IndexAddInPlace(dim int, index, src *Tensor, alpha float64) *Tensor {
 	return x.scatterInPlace(device.ScatterAdd, x.placeRows("index_add", dim, index, src).times(alpha))
 }
 
-// times scales the source.
+// times multiplies the source by alpha.
 func (p placement) times(alpha float64) placement {
 	if alpha != 1 {
 		switch t := p.src.dtype; {
@@ -280,14 +282,14 @@ func (p placement) times(alpha float64) placement {
 	return p
 }
 
-// IndexCopy returns x with entry index[j] of dimension dim set to src[j], as torch.index_copy;
-// shapes are those of [Tensor.IndexAdd]. Of several for one entry the last wins, while as in
-// PyTorch each is given its gradient.
+// IndexCopy returns x with entry index[j] of dimension dim set to src[j], as torch.index_copy does.
+// Shapes are those of [Tensor.IndexAdd]. If several values have the same entry, the last one wins,
+// but as in PyTorch each receives the entry's gradient.
 func (x *Tensor) IndexCopy(dim int, index, src *Tensor) *Tensor {
 	return x.scattered(device.ScatterSet, x.placeRows("index_copy", dim, index, src))
 }
 
-// IndexCopyInPlace is [Tensor.IndexCopy] in x's own memory, torch's index_copy_.
+// IndexCopyInPlace is [Tensor.IndexCopy] in place, torch's index_copy_.
 func (x *Tensor) IndexCopyInPlace(dim int, index, src *Tensor) *Tensor {
 	return x.scatterInPlace(device.ScatterSet, x.placeRows("index_copy", dim, index, src))
 }
@@ -306,13 +308,13 @@ func (x *Tensor) fillPlacement(dim int, index *Tensor, v float64) placement {
 	return p
 }
 
-// IndexFill returns x with the entries of dimension dim that index, a vector, names set to v, as
-// torch.index_fill. Negative indices count from the end.
+// IndexFill returns x with the entries of dimension dim that the vector index selects set to v, as
+// torch.index_fill does. Negative indices count from the end.
 func (x *Tensor) IndexFill(dim int, index *Tensor, v float64) *Tensor {
 	return x.scattered(device.ScatterSet, x.fillPlacement(dim, index, v))
 }
 
-// IndexFillInPlace is [Tensor.IndexFill] in x's own memory, torch's index_fill_.
+// IndexFillInPlace is [Tensor.IndexFill] in place, torch's index_fill_.
 func (x *Tensor) IndexFillInPlace(dim int, index *Tensor, v float64) *Tensor {
 	return x.scatterInPlace(device.ScatterSet, x.fillPlacement(dim, index, v))
 }

@@ -5,12 +5,12 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// scatterReduceFunc multiplies the elements of its second operand into its first, or takes the
-// extreme.
+// scatterReduceFunc returns its first operand with the elements of the second multiplied into it,
+// or with the extremes of both.
 type scatterReduceFunc struct {
 	kind device.ScatterKind
 	axis int
-	self bool // the first operand's elements count where there are others
+	self bool // elements of the first operand count too at the places where elements are combined
 	op   string
 }
 
@@ -19,7 +19,7 @@ func (f scatterReduceFunc) Name() string { return f.op }
 func (f scatterReduceFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	x, src, index := in[0], in[1], in[2]
 	y := x.Clone()
-	if !f.self { // what does not change the result takes the place
+	if !f.self { // start with the neutral element at places that get elements
 		first := src
 		if f.kind == device.ScatterProd {
 			first = index.numbers(x, 1)
@@ -33,17 +33,18 @@ func (f scatterReduceFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP is PyTorch's scatter_reduce_backward (FunctionsManual.cpp).
+// VJP follows PyTorch's scatter_reduce_backward (FunctionsManual.cpp).
 func (f scatterReduceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	x, src, index, y := c.Saved(0), c.Saved(1), c.Saved(2), c.Saved(3)
 	gather := func(t *Tensor) *Tensor { return Apply(gatherFunc{f.axis, "gather"}, t, index) }
 	var gx, gs *Tensor
 	if f.kind == device.ScatterProd {
-		if c.Needs(0) { // a product without x's own factor
+		if c.Needs(0) { // for x: the product of the other factors
 			one := x.MaskedFill(x.EqScalar(0), 1)
 			gx = g.Mul(Apply(f, one, src, index)).Div(one)
 		}
-		// the result over a factor; for the only zero of a product, what the others give
+		// for a factor: the result divided by the factor; for the only zero of a product, the
+		// product of the other factors
 		if c.Needs(1) {
 			zero := src.EqScalar(0)
 			counts := Apply(scatterFunc{f.axis, x.layout.Shape, f.op, false}, zero.Cast(dtype.I64), index)
@@ -51,7 +52,7 @@ func (f scatterReduceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 			others := Apply(f, x, src.MaskedFill(only, 1), index)
 			gs = Where(only, gather(g.Mul(others)), gather(g.Mul(y)).Div(src.MaskedFill(zero, 1)))
 		}
-	} else { // in equal parts to all that are the extreme
+	} else { // all elements that equal the extreme get equal parts
 		mine, theirs := x.Eq(y).Cast(x.dtype), src.Eq(gather(y)).Cast(x.dtype)
 		part := g.Div(Apply(scatterIntoFunc{device.ScatterAdd, f.axis, f.op}, mine, theirs, index))
 		gx, gs = mine.Mul(part), theirs.Mul(gather(part))
@@ -62,7 +63,7 @@ func (f scatterReduceFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{gx, gs, nil}
 }
 
-// reduceInto combines as the word says.
+// reduceInto combines the source into x as the word reduce says.
 func (x *Tensor) reduceInto(p placement, reduce string, self bool) *Tensor {
 	to := x.lifted()
 	extreme := func(kind device.ScatterKind) *Tensor {
@@ -90,14 +91,14 @@ func (x *Tensor) reduceInto(p placement, reduce string, self bool) *Tensor {
 	return nil
 }
 
-// meanInto divides the sums by the numbers of their terms; integers are rounded down, as PyTorch
+// meanInto divides the sums by the numbers of their terms. For integers it rounds down, as PyTorch
 // does.
 func (x *Tensor) meanInto(p placement, self bool) *Tensor {
 	c, t := x.scope, x.dtype
 	count := c.On(x.st.dev).Typed(dtype.I64).Full(indicator(self), x.layout.Shape.Slice()...)
 	count.scatter(p.op, c, device.ScatterAdd, p.axis, p.index.numbers(count, 1), p.index)
 	count = count.ClampMin(1)
-	if t.IsHalf() { // the sum is rounded with the division
+	if t.IsHalf() { // use a wider type, so that the sum is rounded only after the division
 		x, p.src = x.Float(), p.src.In(c).Float()
 	}
 	if !self {
@@ -110,18 +111,18 @@ func (x *Tensor) meanInto(p placement, self bool) *Tensor {
 	return sum.Div(count).Cast(t)
 }
 
-// ScatterReduce returns x with the elements of src combined into the places that index names along
-// dim, as torch.scatter_reduce: reduce is "sum", "prod", "mean", "amax" or "amin". Without
-// includeSelf the elements of x count only where no index leads. Shapes and types are those of
-// [Tensor.Scatter]. A mean of integers is rounded down. NaN is the extreme; of equal extremes each
-// is given an equal part of the gradient, as in PyTorch, where an equal element of x takes a part
-// even if it does not count. Means by group are an example.
+// ScatterReduce returns x with the elements of src combined into the places that index selects
+// along dim, as torch.scatter_reduce does. reduce is "sum", "prod", "mean", "amax" or "amin".
+// Without includeSelf an element of x counts only if index does not select its place. Shapes and
+// types are those of [Tensor.Scatter]. A mean of integers is rounded down. NaN counts as the
+// extreme. Equal extremes receive equal parts of the gradient. As in PyTorch an equal element of x
+// receives a part even if it does not count. Use ScatterReduce for example for means by group.
 func (x *Tensor) ScatterReduce(dim int, index, src *Tensor, reduce string, includeSelf bool) *Tensor {
 	return x.reduceInto(x.place("scatter_reduce", dim, index, src), reduce, includeSelf)
 }
 
-// IndexReduce is [Tensor.ScatterReduce] of whole entries of a dimension, as torch.index_reduce:
-// src[j] is combined into entry index[j], with the shapes of [Tensor.IndexAdd].
+// IndexReduce is [Tensor.ScatterReduce] for whole entries of a dimension, like torch.index_reduce:
+// src[j] is combined into entry index[j]. Shapes are those of [Tensor.IndexAdd].
 func (x *Tensor) IndexReduce(dim int, index, src *Tensor, reduce string, includeSelf bool) *Tensor {
 	return x.reduceInto(x.placeRows("index_reduce", dim, index, src), reduce, includeSelf)
 }

@@ -12,18 +12,17 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// A Scope owns tensors and ends. The result of an op belongs to the youngest scope among its
-// operands, so the scope travels with the batch. Closing it gives the memory of all that it owns
-// back at once. It also carries the modes that PyTorch keeps in thread-locals: no-grad, default
-// device, stream, generator, name.
+// A Scope owns tensors, and frees them all when it is closed. The result of an op belongs to the
+// youngest scope among its operands, so the scope travels with the batch. A scope also carries the
+// modes that PyTorch keeps in thread-locals: no-grad, default device, stream, generator, name.
 //
-// A mode reaches what belongs to the scope, and nothing else: x.In(s) lends the tensor x to the
-// scope s, s.From(x) gives x to it. A scope that was opened with [NoGrad] or [Autocast] and asked
-// for nothing before it closes has done nothing. If meanwhile, on the goroutine that opened it, an
-// op outside of it recorded a graph or was computed in another type than the mode says, closing it
-// is an error.
+// A mode affects only tensors that belong to the scope: x.In(s) lends the tensor x to the scope s,
+// s.From(x) moves x to it. If a scope was opened with [NoGrad] or [Autocast], but no op ran in it
+// before it closes, the mode had no effect. Meanwhile, on the goroutine that opened the scope, an
+// op outside of it may have recorded a graph or computed in another type than the mode says. Then
+// closing the scope is an error.
 //
-// A scope may be used by several goroutines; it is closed by one.
+// Several goroutines may use a scope. Only one may close it.
 type Scope struct {
 	parent   *Scope
 	depth    int
@@ -36,43 +35,45 @@ type Scope struct {
 	nodes    []*node
 	children int
 	closed   bool
-	internal bool // the library's own: recycled, without a net
+	internal bool // a scope of the library's own, which is reused and has no net
 	ledger   *ledger
-	span     device.SpanID         // of its name, in a trace
-	vigil    atomic.Pointer[vigil] // nil when something was asked of it, or it sets no mode
+	span     device.SpanID // the span of the scope's name, in a trace
+	// nil after the first use of the scope, or if the scope sets no such mode
+	vigil atomic.Pointer[vigil]
 }
 
 // modes are inherited by child scopes.
 type modes struct {
 	noGrad    bool
-	withGrad  bool // that there is a graph was said
+	withGrad  bool // WithGrad was given
 	sites     bool // record the call site of every result
 	dev       device.Device
 	stream    device.Stream
 	gen       *Generator
 	capture   *Graph
-	across    []device.Device // of Across, until Capture has taken them
+	across    []device.Device // the devices of Across, until Capture has read them
 	name      string
-	path      string // the names of all scopes around, for reports of memory
+	path      string // the names of this scope and all around it, for memory reports
 	nondet    bool
-	composed  bool // no fast kernels
+	composed  bool // use no fast kernels
 	anomaly   AnomalyCheck
-	autocast  dtype.Type // of mixed precision; Invalid: off
+	autocast  dtype.Type // the type of mixed precision; Invalid means off
 	casts     *castCache
 	floatType dtype.Type
-	tf32      bool // products of float32 may be of tf32
+	tf32      bool // products of float32 may be computed in tf32
 
-	saver       packer        // of what ops save; nil: they save it as it is
-	recomputing bool          // a checkpointed segment is computed again
-	span        device.SpanID // of the innermost scope that has a name, in a trace
+	// decides what is kept instead of saved values; nil keeps the values themselves
+	saver       packer
+	recomputing bool          // a checkpointed segment is being computed again
+	span        device.SpanID // the span of the innermost scope that has a name, in a trace
 }
 
 // An Option sets a mode of a scope.
 type Option func(*modes)
 
-// NoGrad makes a scope in which results record no graph. An expression over older tensors belongs
-// to their scope, and begins with x.In(s) where it is to be of this one; nn.Infer runs a whole
-// model so.
+// NoGrad makes a scope in which results record no graph. An expression whose tensors are all older
+// belongs to their scope. To make it part of this scope begin it with x.In(s). nn.Infer runs a
+// whole model in this way.
 func NoGrad() Option { return func(m *modes) { m.noGrad, m.withGrad = true, false } }
 
 // WithGrad undoes [NoGrad] for a child scope, as torch.enable_grad does.
@@ -81,33 +82,33 @@ func WithGrad() Option { return func(m *modes) { m.noGrad, m.withGrad = false, t
 // On sets the device on which the scope creates tensors.
 func On(d device.Device) Option { return func(m *modes) { m.dev, m.stream = d, nil } }
 
-// Stream sets the stream on which work of the scope is queued, for its device.
+// Stream sets the stream on which the scope's work on the stream's device is queued.
 func Stream(s device.Stream) Option { return func(m *modes) { m.stream = s } }
 
-// Seed gives the scope a generator of its own.
+// Seed creates a generator for the scope, with this seed.
 func Seed(n uint64) Option { return func(m *modes) { m.gen = NewGenerator(n) } }
 
 // WithGenerator makes the scope draw from g.
 func WithGenerator(g *Generator) Option { return func(m *modes) { m.gen = m.capture.generator(g) } }
 
-// Named gives the scope a name for reports of memory and profiles.
+// Named sets the name of the scope for memory reports and profiles.
 func Named(name string) Option { return func(m *modes) { m.name = name } }
 
 // RecordSites records the call site of every result in the scope, for error messages and memory
-// reports; otherwise that is done for created tensors and for large ones only.
+// reports. Without it, only created and large tensors have a call site.
 func RecordSites() Option { return func(m *modes) { m.sites = true } }
 
-// Nondeterministic allows kernels whose float sums have no fixed order
-// (torch.use_deterministic_algorithms(False)). So far no kernel is of that kind: results are the
-// same with it.
+// Nondeterministic allows kernels whose floating point sums have no fixed order
+// (torch.use_deterministic_algorithms(False)). So far there are no such kernels, so results do not
+// change.
 func Nondeterministic() Option { return func(m *modes) { m.nondet = true } }
 
-// Composed makes heavy ops take their composition of primitives, also where the device has a fast
-// kernel for them. Tests hold the kernels against it, and it is a way to find out whether a kernel
-// is at fault.
+// Composed makes heavy ops run as compositions of primitives, even if the device has a fast kernel
+// for them. Tests compare the kernels with the compositions. It also helps to find out whether a
+// kernel is wrong.
 func Composed() Option { return func(m *modes) { m.composed = true } }
 
-// joinNames returns the path of a scope of that name in one of that path.
+// joinNames returns the path of a scope with this name inside of a scope with this path.
 func joinNames(path, name string) string {
 	if path == "" || name == "" {
 		return path + name
@@ -115,11 +116,11 @@ func joinNames(path, name string) string {
 	return path + "/" + name
 }
 
-// scopeSite says in words where a scope was opened.
+// scopeSite records where a scope was opened.
 type scopeSite struct {
 	at    *site
 	name  string
-	outer *scopeSite // of the scope around, nil for the root scope
+	outer *scopeSite // the site of the enclosing scope, nil if that is the root scope
 }
 
 func (s *scopeSite) String() string {
@@ -130,7 +131,7 @@ func (s *scopeSite) String() string {
 	if at := s.at.String(); at != "" {
 		return w + " opened at " + at
 	}
-	for o := s.outer; o != nil; o = o.outer { // opened deep in the library
+	for o := s.outer; o != nil; o = o.outer { // the scope was opened deep in the library
 		if at := o.at.String(); at != "" {
 			return w + " inside the one opened at " + at
 		}
@@ -140,17 +141,17 @@ func (s *scopeSite) String() string {
 
 var root = &Scope{modes: modes{gen: NewGenerator(0), floatType: dtype.F32}}
 
-// Root returns the scope of the process, which never closes: the home of parameters and of all that
-// is made outside any scope. What it owns is freed by [Tensor.Free], or after the garbage collector
-// finds it unreachable.
+// Root returns the scope of the process, which never closes. It owns parameters and all tensors
+// that are made outside of a scope. They are freed by [Tensor.Free], or after the garbage collector
+// has found them unreachable.
 func Root() *Scope { return root }
 
-// NewScope opens a scope under the root. See [Do] for the usual form.
+// NewScope opens a scope below the root scope. Most programs use [Do] instead.
 func NewScope(opts ...Option) *Scope { return root.New(opts...) }
 
-// Do runs f with a new scope under the root and closes it, also when f panics. In the function of
-// another scope, s.Do is meant: that one is inside of s and inherits its modes, as a context within
-// a context does in PyTorch.
+// Do runs f with a new scope below the root scope and closes it, also when f panics. Inside of
+// another scope s use s.Do: its scope is inside of s and inherits the modes of s, as nested
+// contexts do in PyTorch.
 func Do(f func(s *Scope), opts ...Option) { root.Do(f, opts...) }
 
 // Do runs f with a new child of s and closes it, also when f panics.
@@ -172,7 +173,7 @@ func (s *Scope) Do(f func(s *Scope), opts ...Option) {
 // New opens a child scope. It inherits the modes of s, changed by opts.
 func (s *Scope) New(opts ...Option) *Scope { return s.open(true, opts) }
 
-// open is New; loose says that the scope may be closed by another goroutine.
+// open is New. loose says that another goroutine may close the scope.
 func (s *Scope) open(loose bool, opts []Option) *Scope {
 	c := &Scope{parent: s, depth: s.depth + 1, modes: s.modes}
 	c.modes.name = ""
@@ -206,7 +207,8 @@ func (s *Scope) open(loose bool, opts []Option) *Scope {
 
 var scopes = sync.Pool{New: func() any { return &Scope{internal: true} }}
 
-// child opens a scope for the library's own intermediates. The caller closes it on every path.
+// child opens a scope for the library's own intermediate tensors. The caller closes it on every
+// path.
 func (s *Scope) child() *Scope {
 	c := scopes.Get().(*Scope)
 	c.parent, c.depth, c.modes, c.opened, c.closed, c.closedAt = s, s.depth+1, s.modes, s.opened, false, nil
@@ -216,8 +218,9 @@ func (s *Scope) child() *Scope {
 	return c
 }
 
-// recycle closes an internal scope; it may be closed already. One in which a user's function left a
-// child open is not used again: that child still points to it.
+// recycle closes an internal scope, unless it is closed already, and returns it for reuse. It does
+// not reuse a scope in which a user's function left a child open, because that child still points
+// to it.
 func (s *Scope) recycle() {
 	if !s.isClosed() {
 		s.close(nil, true)
@@ -239,8 +242,8 @@ func (s *Scope) isClosed() bool {
 	return s.closed
 }
 
-// Device returns the device on which the scope creates tensors: the CPU unless it was opened with
-// [On].
+// Device returns the device on which the scope creates tensors. It is the CPU unless the scope was
+// opened with [On].
 func (s *Scope) Device() device.Device {
 	s.asked()
 	if s.modes.dev != nil {
@@ -249,7 +252,7 @@ func (s *Scope) Device() device.Device {
 	return hostDevice()
 }
 
-// Generator returns the generator from which random ops of the scope draw.
+// Generator returns the generator that random ops of the scope use.
 func (s *Scope) Generator() *Generator {
 	s.asked()
 	return s.modes.gen
@@ -261,7 +264,7 @@ func (s *Scope) GradEnabled() bool {
 	return !s.modes.noGrad
 }
 
-// streamOf returns the stream of s for dev. Who queues work there asks for the route.
+// streamOf returns the stream of s for dev. To queue work there call route instead.
 func (s *Scope) streamOf(dev device.Device) device.Stream {
 	if st := s.modes.stream; st != nil && st.Device() == dev {
 		return st
@@ -272,9 +275,9 @@ func (s *Scope) streamOf(dev device.Device) device.Stream {
 	return dev.DefaultStream()
 }
 
-// own makes s the owner of handle x; fresh says that its storage has no owner yet either.
+// own makes s the owner of handle x. fresh says that x's storage has no owner yet either.
 func (s *Scope) own(x *Tensor, fresh bool) {
-	// its ledger may not be queued before the storage is noted here
+	// keep x's old scope alive: its ledger must not be queued before the storage is noted here
 	defer runtime.KeepAlive(x.scope)
 	x.scope = s
 	if s == root {
@@ -300,7 +303,7 @@ func (s *Scope) own(x *Tensor, fresh bool) {
 	s.mu.Unlock()
 }
 
-// compact drops handles that are freed already.
+// compact removes handles that were freed already.
 func compact(owned []*Tensor) []*Tensor {
 	live := owned[:0]
 	for _, t := range owned {
@@ -312,12 +315,12 @@ func compact(owned []*Tensor) []*Tensor {
 	return live
 }
 
-// Close frees all that s owns but keep. That moves to the parent, with the part of the graph that
-// it still needs (keep x.Detach() to cut the graph off). Close panics if s is closed already or has
-// open children.
+// Close frees everything that s owns, except keep. These tensors move to the parent scope, with the
+// part of the graph that they need. To cut the graph off, keep x.Detach(). Close panics if s is
+// closed already or has open children.
 func (s *Scope) Close(keep ...*Tensor) { s.close(keep, false) }
 
-// abandon closes s during a panic: open children no longer matter.
+// abandon closes s during a panic. Open children do not matter then.
 func (s *Scope) abandon() {
 	if !s.isClosed() {
 		s.close(nil, true)
@@ -358,13 +361,13 @@ func (s *Scope) close(keep []*Tensor, force bool) {
 	}
 }
 
-// end closes s for use, moves keep to the parent and drops the rest.
+// end marks s as closed, moves keep to the parent and drops the rest.
 func (s *Scope) end(keep []*Tensor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	owned, nodes := s.owned, s.nodes
 	s.closed = true
-	defer s.endSpan() // what is freed here belongs to it
+	defer s.endSpan() // frees below count for this span
 	if !s.internal {
 		s.closedAt = callSite()
 	}
@@ -382,7 +385,8 @@ func (s *Scope) end(keep []*Tensor) {
 			t.drop()
 		}
 	}
-	for _, st := range storages { // what a scope without an end has a handle of needs another net
+	// storages that a handle in another scope keeps alive need another net
+	for _, st := range storages {
 		if !st.freed.Load() && st.ledger.Load() == nil {
 			st.watch()
 		}
@@ -395,8 +399,8 @@ func (s *Scope) end(keep []*Tensor) {
 	}
 }
 
-// hand moves keep, and the nodes and leaves of s that their graph needs, with their gradients, to
-// the parent. s.mu is held.
+// hand moves keep to the parent, together with the nodes and leaves of s that their graph needs,
+// and the leaves' gradients. The caller holds s.mu.
 func (s *Scope) hand(keep []*Tensor) {
 	p := s.parent
 	var stack []*node
@@ -417,7 +421,7 @@ func (s *Scope) hand(keep []*Tensor) {
 		if t.leaf != nil {
 			move(t.leaf)
 		}
-		// that of an older tensor lives with it, and others may be adding to it
+		// the gradient of an older tensor stays with it, and other goroutines may be adding to it
 		if mine && t.grad != nil {
 			move(t.grad)
 		}
@@ -430,7 +434,8 @@ func (s *Scope) hand(keep []*Tensor) {
 		stack = stack[:len(stack)-1]
 		p.ownNode(n)
 		for i := range n.saved {
-			push(n.saved[i].from.node) // of what is no operand too: autocast's cast of a weight
+			// also of saved tensors that are no operands, such as autocast's cast of a weight
+			push(n.saved[i].from.node)
 			if v := n.saved[i].packed; v != nil {
 				push(v.holds())
 				if b, ok := v.(*branch); ok && b.at.leaf != nil {
@@ -447,12 +452,12 @@ func (s *Scope) hand(keep []*Tensor) {
 	}
 }
 
-// ownNode makes s responsible for the values that n saved.
+// ownNode makes s the owner of the values that n saved.
 func (s *Scope) ownNode(n *node) {
 	n.scope = s
 	n.noted(s)
 	if s == root {
-		return // freed by Backward, or with the storages when nothing reaches the node
+		return // Backward frees them, or the garbage collector when nothing reaches the node
 	}
 	s.mu.Lock()
 	if s.closed {
@@ -461,14 +466,14 @@ func (s *Scope) ownNode(n *node) {
 		panic(s.closedError(n.op, nil))
 	}
 	if len(s.nodes) == cap(s.nodes) && len(s.nodes) >= 256 {
-		// A long-lived scope forgets the nodes that Backward has passed.
+		// A long-lived scope removes nodes through which Backward has passed.
 		s.nodes = slices.DeleteFunc(s.nodes, func(n *node) bool { return n.dropped.Load() })
 	}
 	s.nodes = append(s.nodes, n)
 	s.mu.Unlock()
 }
 
-// encloses reports whether s is c or one of the scopes around it.
+// encloses reports whether s is c or a scope around it.
 func (s *Scope) encloses(c *Scope) bool {
 	for c != nil && c.depth > s.depth {
 		c = c.parent
@@ -505,8 +510,8 @@ func (s *Scope) closedError(op string, t *Tensor) *Error {
 		hint("keep a value with Close(x), copy it into an older tensor, or read it with Item or Data before")
 }
 
-// Youngest returns the scope to which the result of an op on these tensors belongs: the youngest
-// among theirs, which the others enclose.
+// Youngest returns the scope that owns the result of an op on these tensors: the youngest of their
+// scopes. All others must enclose it.
 func Youngest(x ...*Tensor) *Scope {
 	if len(x) == 0 {
 		fail("youngest", ErrValue, nil, "no tensors are given, so there is no scope")
@@ -514,8 +519,8 @@ func Youngest(x ...*Tensor) *Scope {
 	return youngest("youngest", x)
 }
 
-// youngest returns the scope to which the result of op on in belongs, after checking that every
-// operand may be used.
+// youngest returns the scope that owns the result of op on in. It panics if an operand may not be
+// used.
 func youngest(op string, in []*Tensor) *Scope {
 	var y *Scope
 	for _, t := range in {
@@ -535,16 +540,15 @@ func youngest(op string, in []*Tensor) *Scope {
 
 var hostOnce = sync.OnceValues(func() (device.Device, error) { return device.Open("cpu") })
 
-// isHost reports whether a device is the CPU or a rank of it. Its memory is the
-// host's, and its work is done when a call returns. To be the CPU is another question: a rank's
-// tensors stay on the rank.
+// isHost reports whether a device is the CPU or a rank of it. Their memory is the host's, and their
+// work is done when a call returns. A rank is not the device cpu itself: its tensors stay on the
+// rank.
 func isHost(d device.Device) bool {
 	_, ok := d.(*cpu.Device)
 	return ok
 }
 
-// hostDevice returns the CPU, which is always linked in: where tensors are created if nothing says
-// where.
+// hostDevice returns the CPU, which is always linked in. Tensors are created there by default.
 func hostDevice() device.Device {
 	d, err := hostOnce()
 	if err != nil {

@@ -14,14 +14,15 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// live returns the bytes that the CPU holds in pooled blocks, after cleanups have had their chance.
+// live returns the number of bytes that the CPU has in pooled blocks, after cleanups had time to
+// run.
 func live(t *testing.T) int {
 	t.Helper()
 	return hostDevice().Stats().Allocated
 }
 
-// baseline is live when the collector has come upon what other tests left, so that nothing of
-// theirs is given back while this test counts.
+// baseline returns live after the garbage collector has collected the memory of other tests, so
+// that none of it is returned while this test counts.
 func baseline(t *testing.T) int {
 	t.Helper()
 	for last, same := -1, 0; same < 3; {
@@ -135,7 +136,7 @@ func TestPanicClosesScopes(t *testing.T) {
 	}
 }
 
-//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
+//flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestScopeMisuse(t *testing.T) {
 	check := func(name string, f func(), kind error, words ...string) {
 		t.Helper()
@@ -219,7 +220,7 @@ func TestFourGoroutinesTrainFourModels(t *testing.T) {
 	}
 }
 
-// Two goroutines' Backward reach one leaf.
+// Backward of two goroutines reaches the same leaf.
 func TestSharedLeaf(t *testing.T) {
 	w := Ones(big).RequiresGrad()
 	var wg sync.WaitGroup
@@ -236,7 +237,7 @@ func TestSharedLeaf(t *testing.T) {
 	}
 }
 
-// Without scopes the garbage collector is the net.
+// Without scopes the garbage collector frees memory.
 func TestGarbageIsCollected(t *testing.T) {
 	base := baseline(t)
 	for range 50 {
@@ -252,9 +253,9 @@ func TestGarbageIsCollected(t *testing.T) {
 	t.Fatalf("%d bytes were never collected", live(t)-base)
 }
 
-// A scope that is dropped without Close gives its memory back when it is collected.
+// A scope that is dropped without Close returns its memory when it is collected.
 //
-//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
+//flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestDroppedScopeIsCollected(t *testing.T) {
 	base := baseline(t)
 	func() {
@@ -369,15 +370,17 @@ func TestOutOfMemoryIsTyped(t *testing.T) {
 	}
 }
 
-// What only a graph keeps is collected with the graph, in the root scope and in a dropped one.
+// Values that only a graph keeps are collected with the graph, in the root scope and in a dropped
+// scope.
 //
-//flambeau:ignore unclosedscope it shows what happens to scopes that are dropped
+//flambeau:ignore unclosedscope the test shows what happens to scopes that are dropped
 func TestSavedValuesAreCollected(t *testing.T) {
 	base := baseline(t)
 	func() {
 		x := Ones(64, big/64).RequiresGrad()
 		for range 10 {
-			x.Tanh().Softmax(-1).Amax(-1) // intermediates and results that Backward never passes
+			// intermediate values and results that Backward never reaches
+			x.Tanh().Softmax(-1).Amax(-1)
 		}
 		s := NewScope()
 		y := x.In(s)

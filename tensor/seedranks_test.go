@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// draws are random numbers of all kinds of ops in s, with what gradients draw again.
+// draws returns random numbers from ops of all kinds in s, and those that gradients draw again.
 func draws(s *tensor.Scope) (all []float64) {
 	add := func(x *tensor.Tensor) { all = append(all, x.Floats()...) }
 	add(s.Rand(3))
@@ -18,7 +18,7 @@ func draws(s *tensor.Scope) (all []float64) {
 	add(s.Empty(3).UniformInPlace(0, 1))
 	x := s.Ones(16).RequiresGrad()
 	y := autograd.Checkpoint(func(x *tensor.Tensor) *tensor.Tensor { return x.Dropout(0.5).Exp().Dropout(0.5) }, x)
-	s.Do(func(c *tensor.Scope) { add(c.Rand(2)) }) // of a child, meanwhile
+	s.Do(func(c *tensor.Scope) { add(c.Rand(2)) }) // a child scope draws in between
 	y.Sum().Backward()
 	add(y)
 	add(x.Grad())
@@ -27,8 +27,8 @@ func draws(s *tensor.Scope) (all []float64) {
 	return all
 }
 
-// A scope with a seed draws the same numbers whatever others draw: on its device, on another one,
-// and from the generator of the root scope.
+// A scope with a seed draws the same numbers, whatever others draw: on its device, on another
+// device, or from the generator of the root scope.
 func TestSeedsOfRanksAreApart(t *testing.T) {
 	devs := threeDevices(t)
 	run := func(rank int) (all []float64) {
@@ -49,7 +49,7 @@ func TestSeedsOfRanksAreApart(t *testing.T) {
 	if _, now := tensor.Root().Generator().State(); now != before {
 		t.Errorf("ranks have drawn %d numbers from the root's generator", now-before)
 	}
-	// The numbers are those of the seed, not of the device.
+	// The numbers depend on the seed, not on the device.
 	tensor.Do(func(s *tensor.Scope) {
 		if !slices.Equal(draws(s), alone[4]) {
 			t.Error("seed 4 draws other numbers on the CPU than on a GPU")
@@ -76,7 +76,7 @@ func TestSeedsOfRanksAreApart(t *testing.T) {
 	}
 }
 
-// Goroutines that draw from one generator get each number once.
+// Goroutines that draw from one generator each get different numbers.
 func TestOneGeneratorForAll(t *testing.T) {
 	const workers, times, n = 8, 25, 4
 	g := tensor.NewGenerator(11)

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// SetData gives a leaf the memory of another tensor: its handle, its gradient and its place in an
-// optimizer stay, and the other may be freed.
+// SetData makes a leaf use the memory of another tensor. The leaf keeps its handle, its gradient
+// and its place in an optimizer, and the other tensor may be freed.
 func TestSetData(t *testing.T) {
 	w := tensor.From([]float32{1, 2}).RequiresGrad()
 	view := w.Detach()
@@ -46,7 +46,7 @@ func TestSetData(t *testing.T) {
 			t.Errorf("got %v, want %v", err, r.kind)
 		}
 	}
-	// A leaf of a child scope lives on what the root scope owns.
+	// A leaf of a child scope may use memory that the root scope owns.
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.Ones(2)
 		x.SetData(w.Detach())

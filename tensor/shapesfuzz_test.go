@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// fuzzNumbers gives a fuzzer's bytes meaning as sizes, dimensions and indices: small numbers
-// mostly, and those at which products and sums overflow. Nothing between is in it: a result of
-// gigabytes is no error, and takes its memory.
+// fuzzNumber maps a fuzzer's byte to a size, dimension or index. It returns mostly small numbers,
+// and some at which products and sums overflow. It returns no numbers in between, because results
+// of gigabytes would be no error and would need that memory.
 func fuzzNumber(b byte) int {
 	if b < 224 {
 		return int(b%13) - 4
@@ -20,8 +20,8 @@ func fuzzNumber(b byte) int {
 		tensor.End, tensor.KeepDim, math.MaxInt64 / 3, 1<<63 - 64}[b%16]
 }
 
-// fuzzShapes are ops that take shapes, dimensions and places; each takes what it needs of the
-// numbers.
+// fuzzShapes are ops with shapes, dimensions and positions as arguments. Each uses as many of the
+// numbers as it needs.
 var fuzzShapes = []struct {
 	name string
 	call func(x *tensor.Tensor, a []int) []*tensor.Tensor
@@ -100,8 +100,8 @@ func indices(x *tensor.Tensor, a []int) *tensor.Tensor {
 	return x.Scope().From(v)
 }
 
-// FuzzShapes gives ops arguments of any kind. What comes out is a tensor, which can be read and
-// which gradients go back through, or a *tensor.Error. (Any other panic comes through Try.)
+// FuzzShapes calls ops with arguments of any kind. The result must be a tensor that can be read and
+// differentiated, or a *tensor.Error. Try passes on any other panic.
 func FuzzShapes(f *testing.F) {
 	for i := range fuzzShapes {
 		for _, args := range [][]byte{{0}, {4, 5, 6}, {3, 3, 3, 3}, {224, 225, 226, 227}, {228, 5, 4, 228, 5, 4}, {5, 235, 236, 5}, {6, 7, 237, 4}, {4, 224}, {224, 4}, {5, 225, 4}} {
@@ -131,7 +131,7 @@ func FuzzShapes(f *testing.F) {
 				x.RequiresGrad()
 				for _, y := range c.call(x, a) {
 					if y.Size() > 1<<16 {
-						continue // an expanded view: nothing is stored
+						continue // an expanded view has no memory of this size
 					}
 					if len(y.Floats()) != y.Size() {
 						t.Errorf("%s of %v with %v: %d elements of %d", c.name, dims, a, len(y.Floats()), y.Size())

@@ -2,9 +2,9 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/shape"
 
-// PixelShuffle moves channels into places. From x, [..., channels·r², height, width], it makes
-// [..., channels, height·r, width·r]. Place (h·r + i, w·r + j) of channel c is that of (h, w) in
-// channel c·r² + i·r + j of x. Any element type.
+// PixelShuffle moves channels into positions. From x, [..., channels·r², height, width], it makes
+// [..., channels, height·r, width·r]. Position (h·r + i, w·r + j) of channel c is position (h, w)
+// of channel c·r² + i·r + j of x. x may have any element type.
 func (x *Tensor) PixelShuffle(r int) *Tensor {
 	const op = "pixel_shuffle"
 	lead := x.image(op, r)
@@ -17,9 +17,9 @@ func (x *Tensor) PixelShuffle(r int) *Tensor {
 	return copied(x, y.reshape(lead.Append(c/(r*r), h*r, w*r)))
 }
 
-// PixelUnshuffle undoes [Tensor.PixelShuffle]: of x, [..., channels, height·r, width·r], the result
-// is [..., channels·r², height, width] (torch 2.15 returns an empty tensor with its shape
-// unchanged).
+// PixelUnshuffle undoes [Tensor.PixelShuffle]. For x, [..., channels, height·r, width·r], the
+// result is [..., channels·r², height, width]. torch 2.15 returns an empty tensor with its shape
+// unchanged.
 func (x *Tensor) PixelUnshuffle(r int) *Tensor {
 	const op = "pixel_unshuffle"
 	lead := x.image(op, r)
@@ -31,7 +31,7 @@ func (x *Tensor) PixelUnshuffle(r int) *Tensor {
 	return copied(x, y.reshape(lead.Append(c*r*r, h/r, w/r)))
 }
 
-// image checks that x has channels, height and width, and returns the dimensions before.
+// image checks that x has channels, height and width, and returns the dimensions before them.
 func (x *Tensor) image(op string, r int) shape.Dims {
 	x.use(op)
 	if x.Rank() < 3 {
@@ -43,8 +43,9 @@ func (x *Tensor) image(op string, r int) shape.Dims {
 	return x.layout.Shape.Head(x.Rank() - 3)
 }
 
-// ChannelShuffle deals the channels of x, [n, channels, …], which groups divides, out: channel g·k
-// + i becomes i·groups + g, for k channels in a group. Any element type.
+// ChannelShuffle interleaves the groups of channels of x, [n, channels, …]. With k channels in a
+// group, channel g·k + i becomes channel i·groups + g. groups must divide the number of channels. x
+// may have any element type.
 func (x *Tensor) ChannelShuffle(groups int) *Tensor {
 	const op = "channel_shuffle"
 	x.use(op)

@@ -10,12 +10,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A site is a recorded stack, resolved to the first frame outside the library only when it is
-// printed.
+// A site is a recorded stack. The first frame outside of the library is looked up only when the
+// site is printed.
 type site struct {
 	n    int
 	pc   [16]uintptr
-	more []uintptr // what is below these in a stack that deepSite recorded
+	more []uintptr // deeper frames of a stack that deepSite recorded
 }
 
 // callSite records the caller's stack.
@@ -25,7 +25,8 @@ func callSite() *site {
 	return s
 }
 
-// deepSite is callSite for errors: the caller is found below 16 frames of nested layers too.
+// deepSite is callSite for errors. It records deeper stacks too, so that the caller is found below
+// nested layers.
 func deepSite() *site {
 	s := new(site)
 	if s.n = runtime.Callers(2, s.pc[:]); s.n == len(s.pc) {
@@ -35,8 +36,8 @@ func deepSite() *site {
 	return s
 }
 
-// String returns "dir/file.go:line" of the first frame outside the library's packages, "" if there
-// is none among those recorded.
+// String returns "dir/file.go:line" of the first recorded frame outside of the library's packages,
+// or "" if there is none.
 func (s *site) String() string {
 	if s == nil {
 		return ""
@@ -47,8 +48,8 @@ func (s *site) String() string {
 	return callsite.First(s.more)
 }
 
-// method returns the name of the method of [Tensor] that the first frame outside the library
-// called, "" if it called something else.
+// method returns the name of the method of [Tensor] that the first frame outside of the library
+// called. It is "" if that frame called something else.
 func (s *site) method() (name string) {
 	frames := runtime.CallersFrames(append(slices.Clone(s.pc[:s.n]), s.more...))
 	for {
@@ -67,26 +68,26 @@ func (s *site) method() (name string) {
 	}
 }
 
-// late remembers which op a kernel that can fail late belongs to: a ring indexed by the tag passed
-// to the driver.
+// late is a ring of ops whose kernels may report an error later. The tag that the driver gets is
+// the index of an op.
 var late struct {
 	sync.Mutex
 	next uint32
 	ring [1024]lateOp
 }
 
-// A lateOp is what an index error is told with.
+// A lateOp holds the data that a report of an index error needs.
 type lateOp struct {
 	tag   uint32
 	op    string
 	site  *site
-	index shape.Layout // of the index tensor, which may be expanded
+	index shape.Layout // layout of the index tensor, which may be expanded
 
-	operands [2]sketch // as the caller gave them: of the index too
+	operands [2]sketch // the caller's operands, before an expansion
 }
 
-// lateTag notes an op on x and an index, which may report an index error later. given is the index
-// as the caller knows it. The CPU reports at once: its ops have no tag.
+// lateTag notes an op on x and an index that may report an index error later, and returns its tag.
+// given is the caller's index. On the CPU ops report at once and have no tag.
 func lateTag(op string, x, index, given *Tensor) uint32 {
 	if index.st.buf.Host() != nil {
 		return 0
@@ -99,7 +100,8 @@ func lateTag(op string, x, index, given *Tensor) uint32 {
 	return late.next
 }
 
-// lateSite returns the op of a tag, false if the ring has gone past it.
+// lateSite returns the op with this tag. It reports false if a later op has overwritten its place
+// in the ring.
 func lateSite(tag uint32) (lateOp, bool) {
 	late.Lock()
 	defer late.Unlock()
@@ -107,7 +109,7 @@ func lateSite(tag uint32) (lateOp, bool) {
 	return e, e.tag == tag && tag != 0
 }
 
-// positionIn turns a position in an expanded index into one in the index as it was given.
+// positionIn maps a position in an expanded index to the position before the expansion.
 func positionIn(index shape.Layout, at int64) int64 {
 	s := index.Shape
 	pos, unit := int64(0), int64(1)

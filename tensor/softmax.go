@@ -48,7 +48,7 @@ func (f softmaxFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{f.gradient(c.Scope(), c.Saved(0), g)}
 }
 
-// gradient returns the gradient of the operand, from the result y and its gradient g.
+// gradient returns the gradient of the operand, from the result y and the gradient g of the result.
 func (f softmaxFunc) gradient(s *Scope, y, g *Tensor) *Tensor {
 	if s.modes.noGrad && g.dtype == y.dtype {
 		if o := softmaxGradOps.supported(s, y.st.dev, device.SoftmaxGrad{DX: resultOf(y.dtype, y.layout.Shape), Y: y.operand(), G: g.operand(), Log: f.log}); o != nil {
@@ -64,7 +64,7 @@ func (f softmaxFunc) gradient(s *Scope, y, g *Tensor) *Tensor {
 	return y.Mul(g.Sub(g.Mul(y).Sum(-1, KeepDim)))
 }
 
-// alongRows applies f to x with dimension dim last and all others merged.
+// alongRows applies f to x as a matrix, with dimension dim last and all others joined.
 func (x *Tensor) alongRows(op string, dim int, f func(rows *Tensor) *Tensor) *Tensor {
 	x.use(op)
 	if !x.dtype.IsFloat() {
@@ -75,7 +75,7 @@ func (x *Tensor) alongRows(op string, dim int, f func(rows *Tensor) *Tensor) *Te
 	if x.Rank() == 0 {
 		return f(x.reshape(shape.Of(1, 1))).reshape(shape.Dims{})
 	}
-	// of which the rows of another dimension than the last are a copy
+	// if dim is not the last dimension, the matrix is a copy
 	return within(x.scope, func(c *Scope) *Tensor {
 		t := x.In(c).Transpose(a, -1)
 		n := t.Dim(-1)
@@ -97,7 +97,7 @@ func (x *Tensor) LogSoftmax(dim int) *Tensor {
 	return x.alongRows("log_softmax", dim, func(r *Tensor) *Tensor { return Apply(softmaxFunc{log: true}, r) })
 }
 
-// Softmin returns softmax of -x along dim: the least element has the greatest part.
+// Softmin returns softmax of -x along dim, which is greatest for the least element.
 func (x *Tensor) Softmin(dim int) *Tensor {
 	x.use("softmin")
 	x.mustFloat("softmin")
@@ -105,11 +105,11 @@ func (x *Tensor) Softmin(dim int) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor { return x.In(c).Neg().Softmax(dim) })
 }
 
-// GumbelSoftmax returns samples of the categorical distributions with logits x along dim, made
-// smooth: softmax((x + g) / tau) for noise g of the standard Gumbel distribution (E. Jang et al.,
-// arXiv:1611.01144; C. Maddison et al., arXiv:1611.00712). With hard they are 1 at the greatest and
-// 0 elsewhere, but for rounding. They then have the gradient of the smooth ones. tau is positive,
-// and the noise comes from the generator of x's scope.
+// GumbelSoftmax returns smoothed samples of the categorical distributions with logits x along dim:
+// softmax((x + g) / tau). The noise g has the standard Gumbel distribution (E. Jang et al.,
+// arXiv:1611.01144; C. Maddison et al., arXiv:1611.00712). With hard the samples are 1 at the
+// greatest and 0 elsewhere, up to rounding, but have the gradient of the smooth samples. tau must
+// be positive. The noise comes from the generator of x's scope.
 func (x *Tensor) GumbelSoftmax(tau float64, hard bool, dim int) *Tensor {
 	const op = "gumbel_softmax"
 	x.use(op)
@@ -122,7 +122,7 @@ func (x *Tensor) GumbelSoftmax(tau float64, hard bool, dim int) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor {
 		t := x.dtype.Compute()
 		x := x.In(c).Cast(t)
-		// -log of an exponential number, which is kept away from 0.
+		// The noise is -log of an exponential random number that is kept away from 0.
 		noise := c.On(x.st.dev).Typed(t).Rand(x.layout.Shape.Slice()...).Neg().Log1p().Neg().ClampMin(0x1p-30).Log().Neg()
 		y := x.Add(noise).DivScalar(tau).Softmax(dim)
 		if hard && x.Rank() > 0 {

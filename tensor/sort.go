@@ -9,14 +9,17 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Sorting is by integers, [device.SortKey], that grow with the element. The position of an element
-// among its row's settles ties, so that no two are equal and sorting is stable, whatever the
-// algorithm. Keys of up to 32 bits are one int64 together with the position, the key above it.
+// Sorting compares integer keys that grow with the element, see [device.SortKey]. Equal keys are
+// ordered by the position of the element in its row. So no two are equal, and sorting is stable
+// with any algorithm. A key of up to 32 bits is packed with the position into one int64, with the
+// key in the upper bits.
 
-// packs reports whether keys of elements of type t have 32 bits.
+// packs reports whether keys of elements of type t have at most 32 bits, so that they can be packed
+// with the position.
 func packs(t dtype.Type) bool { return t != dtype.F64 && t != dtype.I64 }
 
-// sortStep is a program of sorting: the keys of a type, or one for all.
+// sortStep names a program for sorting. t and descending are set for programs that depend on the
+// element type.
 type sortStep struct {
 	name       string
 	t          dtype.Type
@@ -25,7 +28,7 @@ type sortStep struct {
 
 var sortPrograms cache[sortStep, *expr.Program]
 
-// sortProgram is a program on I64 that computes out.
+// sortProgram returns the program that computes out, of type int64.
 func sortProgram(step sortStep, out []*expr.Expr, in ...dtype.Type) *expr.Program {
 	return sortPrograms.get(step, func() *expr.Program {
 		types := make([]dtype.Type, len(out))
@@ -36,8 +39,7 @@ func sortProgram(step sortStep, out []*expr.Expr, in ...dtype.Type) *expr.Progra
 	})
 }
 
-// keyProgram computes what is sorted: of an element and its position the packed key, or the key
-// alone.
+// keyProgram computes the numbers to sort: the key packed with the position, or only the key.
 func keyProgram(t dtype.Type, descending bool) *expr.Program {
 	key := device.SortKey(t, descending)
 	if packs(t) {
@@ -47,7 +49,7 @@ func keyProgram(t dtype.Type, descending bool) *expr.Program {
 	return sortProgram(sortStep{"key", t, descending}, []*expr.Expr{key}, t)
 }
 
-// orderProgram puts two elements in order: packed ones, or pairs of keys and positions.
+// orderProgram puts two elements in order. They are packed, or pairs of a key and a position.
 func orderProgram(packed bool) *expr.Program {
 	a, b := expr.X(0), expr.X(1)
 	if packed {
@@ -59,14 +61,12 @@ func orderProgram(packed bool) *expr.Program {
 	return sortProgram(sortStep{name: "pairs"}, out, dtype.I64, dtype.I64, dtype.I64, dtype.I64)
 }
 
-// positionsOf returns the positions 0 … n-1, int64, of each row of a matrix of that many rows, as a
-// view.
+// positionsOf returns the positions 0 … n-1, int64, for each of rows rows, as a view.
 func positionsOf(s *Scope, dev device.Device, rows, n int) *Tensor {
 	return s.On(dev).Typed(dtype.I64).Arange(n).reshape(shape.Of(1, n)).expand(shape.Of(rows, n))
 }
 
-// argsortRows returns the positions of the k first elements of each row of x in order, shape [rows,
-// k].
+// argsortRows returns the positions of the first k elements of each row of x in order, [rows, k].
 func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor {
 	rows, n := x.layout.Shape.At(0), x.layout.Shape.At(1)
 	var o *device.Argsort
@@ -89,7 +89,8 @@ func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor
 	}
 	at := positionsOf(s, x.st.dev, rows, width)
 	keys := alloc(op, s, x.st.dev, dtype.I64, shape.Of(rows, width))
-	if width > n { // behind all others: these have lower positions
+	// these keys sort after all others, also after equal keys, which have lower positions
+	if width > n {
 		fill := sortProgram(sortStep{name: "fill"}, []*expr.Expr{expr.Bits(dtype.I64, math.MaxInt64)})
 		run(op, s, fill, keys.Narrow(1, n, width-n), nil, nil)
 	}
@@ -110,9 +111,9 @@ func argsortRows(op string, s *Scope, x *Tensor, k int, descending bool) *Tensor
 	return y
 }
 
-// network sorts the rows of list, parts of one value, in place, by Batcher's odd-even merges: each
-// step puts disjoint pairs in order that lie one distance apart, which are views (K. E. Batcher:
-// Sorting networks and their applications, 1968). The number of columns is a power of 2.
+// network sorts rows in place by Batcher's odd-even merges. The tensors in list are the parts of
+// one value, and the number of columns is a power of 2. Each step orders disjoint pairs of elements
+// at one distance, which are views (K. E. Batcher: Sorting networks and their applications, 1968).
 func network(op string, s *Scope, list []*Tensor, order *expr.Program) {
 	rows, width := list[0].layout.Shape.At(0), list[0].layout.Shape.At(1)
 	for p := 1; p < width; p *= 2 {
@@ -120,7 +121,8 @@ func network(op string, s *Scope, list []*Tensor, order *expr.Program) {
 			views := make([]*Tensor, 0, 2*len(list))
 			for _, t := range list {
 				blocks := t.reshape(shape.Of(rows, width/(2*p), 2*p))
-				if k < p { // the first k and the last k of a block are in place
+				// the first k and the last k elements of a block are in their places already
+				if k < p {
 					blocks = blocks.Narrow(2, k, 2*p-2*k)
 				}
 				pairs := blocks.Unflatten(2, -1, 2, k)
@@ -131,7 +133,7 @@ func network(op string, s *Scope, list []*Tensor, order *expr.Program) {
 	}
 }
 
-// orderFunc gives the positions of the first k elements of each row in order.
+// orderFunc returns the positions of the first k elements of each row in order.
 type orderFunc struct {
 	op         string
 	k          int
@@ -146,7 +148,7 @@ func (f orderFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (orderFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil} }
 
-// ordered returns the positions, along axis a, of the first k elements in order.
+// ordered returns the positions, along axis a, of the first k elements in sorted order.
 func (x *Tensor) ordered(op string, a, k int, descending bool) *Tensor {
 	return within(x.scope, func(c *Scope) *Tensor {
 		t := x.In(c).Detach()
@@ -160,7 +162,7 @@ func (x *Tensor) ordered(op string, a, k int, descending bool) *Tensor {
 	})
 }
 
-// taken returns the elements of x at positions along axis a, through which gradients flow.
+// taken returns the elements of x at positions along axis a. Gradients flow through it.
 func (x *Tensor) taken(op string, a int, at *Tensor) *Tensor {
 	if x.Rank() == 0 {
 		return x.Clone()
@@ -169,8 +171,8 @@ func (x *Tensor) taken(op string, a int, at *Tensor) *Tensor {
 }
 
 // Sort returns the elements along a dimension in ascending or descending order, and their positions
-// in it, int64. It is always stable: equal elements keep their order. 0 and -0 are equal, NaN is
-// the greatest. The gradient of each element goes back to its place.
+// in it, int64. It is always stable: equal elements keep their order. 0 and -0 are equal, and NaN
+// is the greatest. Each element gets its gradient back at its old position.
 func (x *Tensor) Sort(dim int, descending bool) (values, indices *Tensor) {
 	x.use("sort")
 	a := x.axis("sort", dim)
@@ -178,7 +180,8 @@ func (x *Tensor) Sort(dim int, descending bool) (values, indices *Tensor) {
 	return x.taken("sort", a, indices), indices
 }
 
-// Argsort returns the positions, int64, that sort a dimension: [Tensor.Sort]'s second result.
+// Argsort returns the positions, int64, that sort a dimension. They are [Tensor.Sort]'s second
+// result.
 func (x *Tensor) Argsort(dim int, descending bool) *Tensor {
 	x.use("argsort")
 	a := x.axis("argsort", dim)

@@ -5,20 +5,21 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Interpolation says which value a quantile takes between two elements.
+// Interpolation says how a quantile between two elements is computed.
 type Interpolation uint8
 
-// The ways to take a value between two elements.
+// The ways to compute a value between two elements.
 const (
 	Linear   Interpolation = iota // in proportion to the distance
 	Lower                         // the lower element
 	Higher                        // the higher element
-	Midpoint                      // their mean
-	Nearest                       // the nearer element, of equally near ones that of even rank
+	Midpoint                      // the mean of both
+	// the nearer element; at equal distance, the element of even rank
+	Nearest
 )
 
-// quantile returns the quantiles q of x over dims, first in the result; of the elements that are
-// not NaN if skip.
+// quantile returns the quantiles q of x over dims, as the first dimension of the result. With skip
+// it ignores NaN.
 func (x *Tensor) quantile(op string, q []float64, how Interpolation, skip, single bool, dims []int) *Tensor {
 	x.use(op)
 	in := []*Tensor{x}
@@ -49,7 +50,7 @@ func (x *Tensor) quantile(op string, q []float64, how Interpolation, skip, singl
 		out = out.Insert(0, len(q))
 	}
 	return within(x.scope, func(c *Scope) *Tensor {
-		// The reduced dimensions last, as one.
+		// Move the reduced dimensions to the end and join them.
 		var p []int
 		for i := range x.Rank() {
 			if mask>>i&1 == 0 {
@@ -62,10 +63,10 @@ func (x *Tensor) quantile(op string, q []float64, how Interpolation, skip, singl
 		sorted, _ := t.Sort(1, false)
 		m := c.On(x.st.dev).Typed(t.dtype)
 		at := m.Zeros(1, len(q))
-		for i, v := range q { // nothing is uploaded
+		for i, v := range q { // fill element by element, so that nothing is copied from the host
 			at.Narrow(1, i, 1).Fill(v)
 		}
-		nans := t.Detach().IsNaN().Sum(1, KeepDim) // they are behind the others
+		nans := t.Detach().IsNaN().Sum(1, KeepDim) // NaN sorts after all numbers
 		var rank *Tensor
 		if skip {
 			rank = at.Mul(nans.RSubScalar(float64(n - 1)).ClampMin(0).Cast(t.dtype))
@@ -77,10 +78,10 @@ func (x *Tensor) quantile(op string, q []float64, how Interpolation, skip, singl
 	})
 }
 
-// halfOp is what midpoints weigh with.
+// halfOp is the weight of Midpoint: ½, or 0 if both elements are equal.
 var halfOp = &Elementwise{Name: "quantile", Arity: 2, Expr: x0.Eq(x1).Select(expr.C(0), expr.C(0.5)), NoGrad: true}
 
-// between returns the values of sorted rows at ranks that are not whole numbers.
+// between returns the values of sorted rows at ranks that need not be whole numbers.
 func (x *Tensor) between(rank *Tensor, how Interpolation) *Tensor {
 	below, above := rank.Floor(), rank.Ceil()
 	switch how {
@@ -104,27 +105,28 @@ func (x *Tensor) between(rank *Tensor, how Interpolation) *Tensor {
 	return low.Lerp(high, weight)
 }
 
-// Quantile returns the q-quantile over dims, or of all elements when none is given; add [KeepDim]
-// to keep the dimensions. It lies at rank q·(n-1) of the n elements in order, counted from 0; how
-// says what is taken between two. A group that has NaN gives NaN. q is from 0 to 1; integers must
-// be cast first, and unlike in PyTorch 16-bit floats need not be.
+// Quantile returns the q-quantile over dims, or of all elements if dims is empty. Add [KeepDim] to
+// keep the dimensions. The quantile has rank q·(n-1) among the n elements in order, counted from 0.
+// If the rank is not a whole number, how says which value is returned. If a group contains NaN, its
+// quantile is NaN. q is from 0 to 1. Integers must be cast first. Unlike in PyTorch 16-bit floats
+// need not be cast.
 func (x *Tensor) Quantile(q float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("quantile", []float64{q}, how, false, true, dims)
 }
 
-// Quantiles is [Tensor.Quantile] of several q at once, which are the first dimension of the result.
+// Quantiles is [Tensor.Quantile] for several q at once. They are the first dimension of the result.
 func (x *Tensor) Quantiles(q []float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("quantile", q, how, false, false, dims)
 }
 
-// NanQuantiles is [Tensor.Quantiles] of the elements that are not NaN; NaN for a group of nothing
-// else.
+// NanQuantiles is [Tensor.Quantiles] over the elements that are not NaN. If all elements of a group
+// are NaN, the result is NaN.
 func (x *Tensor) NanQuantiles(q []float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("nanquantile", q, how, true, false, dims)
 }
 
-// NanQuantile is [Tensor.Quantile] of the elements that are not NaN; NaN for a group of nothing
-// else.
+// NanQuantile is [Tensor.Quantile] over the elements that are not NaN. If all elements of a group
+// are NaN, the result is NaN.
 func (x *Tensor) NanQuantile(q float64, how Interpolation, dims ...int) *Tensor {
 	return x.quantile("nanquantile", []float64{q}, how, true, true, dims)
 }

@@ -7,13 +7,13 @@ import (
 )
 
 var (
-	// behindLeft reports whether the place of a value, the second, is behind an element, the first.
-	// The place of NaN is behind all.
+	// behindLeft reports whether a value, the second operand, sorts after an element, the first
+	// operand. NaN sorts after all numbers.
 	behindLeft  = &Elementwise{Name: "searchsorted", Arity: 2, Result: Truth, Expr: x0.Lt(x1).Or(x1.Ne(x1)), NoGrad: true}
 	behindRight = &Elementwise{Name: "searchsorted", Arity: 2, Result: Truth, Expr: x0.Le(x1).Or(x1.Ne(x1)), NoGrad: true}
 )
 
-// searchFunc finds places of values in sorted rows by halving.
+// searchFunc finds the positions of values in sorted rows by binary search.
 type searchFunc struct {
 	op    string
 	right bool
@@ -22,7 +22,7 @@ type searchFunc struct {
 func (f searchFunc) Name() string { return f.op }
 
 func (f searchFunc) Forward(c *Context, in []*Tensor) *Tensor {
-	sorted, values := in[0], in[1] // [rows, n] and [rows, m]
+	sorted, values := in[0], in[1] // sorted is [rows, n] and values [rows, m]
 	n, s := sorted.layout.Shape.At(1), c.Scope()
 	m := s.On(values.st.dev).Typed(dtype.I64)
 	o := searchOps.supported(s, values.st.dev, device.Search{Out: resultOf(dtype.I64, values.layout.Shape), Sorted: sorted.operand(), Values: values.operand(), Right: f.right})
@@ -54,16 +54,16 @@ func (f searchFunc) Forward(c *Context, in []*Tensor) *Tensor {
 
 func (searchFunc) VJP(*Context, *Tensor) []*Tensor { return []*Tensor{nil, nil} }
 
-// Searchsorted returns the place of each of values in the last dimension of x, whose rows are in
-// ascending order. At that place, an int64, it would have to be inserted to keep the order. It is
-// the first such place, or if right the last, behind all elements equal to it. x is a vector, which
-// all values are looked up in, or has the sizes of values in all dimensions but the last. Both are
-// of one type. The place of NaN is at the end, behind others. Rows that are not in order give
-// places without a meaning.
+// Searchsorted returns, for each of values, the position, int64, at which it can be inserted into
+// the last dimension of x without breaking the order. The rows of x must be in ascending order. The
+// result is the first such position. With right it is the last, after all elements equal to the
+// value. x may be a vector, in which all values are searched. Otherwise x has the sizes of values
+// in all dimensions except the last. Both have one type. NaN sorts after all numbers. For rows that
+// are not in order the positions are meaningless.
 //
-// With a sorter, of x's shape, x need not be sorted: it names for each place of a row the element
-// that comes there, as [Tensor.Argsort] returns it. One that names no element is an index error, on
-// a GPU reported at the next wait.
+// With a sorter x need not be sorted. The sorter has x's shape, and its rows list the positions of
+// x's elements in sorted order, as [Tensor.Argsort] returns them. A position out of range is an
+// index error, which a GPU reports at the next wait.
 func (x *Tensor) Searchsorted(values *Tensor, right bool, sorter ...*Tensor) *Tensor {
 	const op = "searchsorted"
 	if len(sorter) == 0 {
@@ -105,9 +105,10 @@ func (x *Tensor) search(op string, values *Tensor, right bool) *Tensor {
 	})
 }
 
-// Bucketize returns for each element the number of the bucket that it is in. boundaries is a vector
-// in ascending order and of x's type. They are the upper bounds of the buckets, included, or if
-// right their lower bounds, included. It is [Tensor.Searchsorted] with the roles exchanged.
+// Bucketize returns for each element the number of its bucket. boundaries is a vector in ascending
+// order, of x's type. They are the upper bounds of the buckets, and belong to them. With right they
+// are the lower bounds, and belong to them. It is [Tensor.Searchsorted] with the operands
+// exchanged.
 func (x *Tensor) Bucketize(boundaries *Tensor, right bool) *Tensor {
 	boundaries.use("bucketize")
 	if boundaries.Rank() != 1 {
@@ -116,8 +117,8 @@ func (x *Tensor) Bucketize(boundaries *Tensor, right bool) *Tensor {
 	return boundaries.search("bucketize", x, right)
 }
 
-// IsIn reports for each element whether it is among those of test, of any shape; with invert,
-// whether it is not. The two are compared in their promoted type. NaN equals nothing.
+// IsIn reports for each element whether test, which may have any shape, contains it. With invert it
+// reports the opposite. Elements are compared in the promoted type. NaN equals nothing.
 func (x *Tensor) IsIn(test *Tensor, invert bool) *Tensor {
 	in := []*Tensor{x, test}
 	s := youngest("isin", in)
@@ -138,9 +139,9 @@ func (x *Tensor) IsIn(test *Tensor, invert bool) *Tensor {
 	})
 }
 
-// Diff returns the differences of neighbours along a dimension, x[i+1] - x[i], taken n times; the
-// dimension is shorter by n. Of bool it is whether they differ. To have it start or end with other
-// values, Cat these first.
+// Diff returns the differences x[i+1] - x[i] of neighbours along a dimension, n times in
+// succession. The dimension gets shorter by n. For bool it returns whether neighbours differ. To
+// start or end with other values, concatenate them with Cat first.
 func (x *Tensor) Diff(n, dim int) *Tensor {
 	x.use("diff")
 	a := x.axisOf("diff", dim)
@@ -165,10 +166,11 @@ func (x *Tensor) Diff(n, dim int) *Tensor {
 	})
 }
 
-// Histc counts the elements of a floating point tensor in bins of equal width between lo and hi, a
-// vector of x's type; hi belongs to the last bin. What lies outside and NaN is not counted. Where
-// lo equals hi the range is that of the elements, widened by 1 on either side if these are all
-// equal. A range of the elements that is not finite counts nothing, where PyTorch fails.
+// Histc counts the elements of a floating point tensor in bins of equal width between lo and hi. It
+// returns a vector of x's type. The last bin includes hi. Elements out of range and NaN are not
+// counted. If lo equals hi, the range is from the least to the greatest element. If all elements
+// are equal, that range is widened by 1 on either side. If the range is not finite, nothing is
+// counted; PyTorch fails there.
 func (x *Tensor) Histc(bins int, lo, hi float64) *Tensor {
 	x.use("histc")
 	in := []*Tensor{x}
@@ -203,10 +205,11 @@ func (x *Tensor) Histc(bins int, lo, hi float64) *Tensor {
 }
 
 // Bincount returns how often each number 0, 1, … occurs in x, a vector of integers that are not
-// negative. The result is int64, as long as the greatest number needs and at least minLength. With
-// weights, a tensor of x's shape or nil, it adds these up: float32 stays so, all else becomes
-// float64. There is no gradient. It reads the greatest number back, 8 bytes, and so waits for the
-// device; [Tensor.ScatterAdd] into zeros does not.
+// negative. The result is int64. It has one element more than the greatest number, and at least
+// minLength. weights has x's shape or is nil. With weights, Bincount returns the sums of the
+// weights instead of counts. The sums are float32 if the weights are, otherwise float64. There is
+// no gradient. Bincount copies the greatest number, 8 bytes, to the host, and so waits for the
+// device. [Tensor.ScatterAdd] into zeros does not wait.
 func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 	const op = "bincount"
 	in := []*Tensor{x}
@@ -229,7 +232,8 @@ func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 		index, n := x.detachedIn(c).Cast(dtype.I64), minLength
 		if x.Size() > 0 {
 			most, least := index.Amax(), index.Amin()
-			most = Where(least.LtScalar(0), least, most) // one number tells both
+			// a negative number, or else the greatest, in one copy
+			most = Where(least.LtScalar(0), least, most)
 			if v := most.Item(); v < 0 {
 				fail(op, ErrIndex, in, "the number %v is negative", v)
 			} else if v < 1<<40 {
@@ -240,7 +244,7 @@ func (x *Tensor) Bincount(weights *Tensor, minLength int) *Tensor {
 		}
 		index.fits(op, shape.Of(n))
 		t, add := dtype.I64, index.numbers(index, 1)
-		if weights != nil && x.Size() > 0 { // of nothing int64, as in PyTorch
+		if weights != nil && x.Size() > 0 { // without elements the result is int64, as in PyTorch
 			if t = dtype.F64; weights.dtype == dtype.F32 {
 				t = dtype.F32
 			}

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// length is the size of axis a; a tensor of rank 0 has one element.
+// length returns the size of axis a. A tensor of rank 0 has one element.
 func (x *Tensor) length(a int) int {
 	if x.Rank() == 0 {
 		return 1
@@ -16,9 +16,9 @@ func (x *Tensor) length(a int) int {
 }
 
 // TopK returns the k greatest elements along a dimension, or the k least, and their positions in
-// it, int64. They are in order, the first best, also if sorted is false, which leaves the order
-// open. Of equal elements the first are taken; NaN is the greatest. The gradient goes to the
-// elements that were taken.
+// it, int64. They are in order, the best one first. If sorted is false, callers must not rely on
+// the order. Among equal elements the first are returned. NaN is the greatest. The gradient goes to
+// the returned elements.
 func (x *Tensor) TopK(k, dim int, largest, sorted bool) (values, indices *Tensor) {
 	x.use("topk")
 	a := x.axis("topk", dim)
@@ -26,7 +26,7 @@ func (x *Tensor) TopK(k, dim int, largest, sorted bool) (values, indices *Tensor
 	if k < 0 || k > n {
 		fail("topk", ErrValue, []*Tensor{x}, "k is %d, dimension %d has %d elements", k, dim, n)
 	}
-	_ = sorted // order costs nothing more
+	_ = sorted // they are always sorted, at no extra cost
 	if x.Rank() == 0 {
 		if k == 0 {
 			e := newError("topk", ErrValue, []*Tensor{x}, "k is 0 for a tensor of rank 0, whose result has one element")
@@ -39,7 +39,7 @@ func (x *Tensor) TopK(k, dim int, largest, sorted bool) (values, indices *Tensor
 	return x.taken("topk", a, indices), indices
 }
 
-// oneOf resolves the one dimension of an op that selects an element of each row.
+// oneOf resolves the dimension of an op that selects one element of each row.
 func (x *Tensor) oneOf(op string, dims []int) (a int, keep bool) {
 	dim, n := 0, 0
 	for _, d := range dims {
@@ -59,7 +59,7 @@ func (x *Tensor) oneOf(op string, dims []int) (a int, keep bool) {
 	return a, keep
 }
 
-// selected returns the elements at the positions, one in each row along axis a, and the positions.
+// selected returns the elements at positions at, one for each row along axis a, and the positions.
 func (x *Tensor) selected(op string, a int, keep bool, at *Tensor) (values, indices *Tensor) {
 	values = x.taken(op, a, at)
 	if keep || x.Rank() == 0 {
@@ -69,8 +69,8 @@ func (x *Tensor) selected(op string, a int, keep bool, at *Tensor) (values, indi
 }
 
 // Kthvalue returns the k-th least element, counted from 1, along one dimension, and its position,
-// int64; add [KeepDim] to keep the dimension. NaN is the greatest; among equal elements it is the
-// first that is left. The gradient goes to the element.
+// int64. Add [KeepDim] to keep the dimension. NaN is the greatest. Equal elements are counted in
+// the order of their positions. The gradient goes to the element.
 func (x *Tensor) Kthvalue(k int, dims ...int) (values, indices *Tensor) {
 	x.use("kthvalue")
 	a, keep := x.oneOf("kthvalue", dims)
@@ -84,8 +84,8 @@ func (x *Tensor) Kthvalue(k int, dims ...int) (values, indices *Tensor) {
 	return x.selected("kthvalue", a, keep, at)
 }
 
-// medianAt returns the position of the median of each row along axis a, with size 1 in that
-// dimension. With nan, NaN is the median of a row that has one, else it is left out.
+// medianAt returns the position of the median of each row along axis a, whose size becomes 1. If
+// nan is true, the median of a row that contains NaN is NaN. Otherwise NaN is ignored.
 func (x *Tensor) medianAt(op string, a int, nan bool) *Tensor {
 	if x.Rank() == 0 {
 		return x.ordered(op, 0, 1, false)
@@ -97,7 +97,7 @@ func (x *Tensor) medianAt(op string, a int, nan bool) *Tensor {
 		if !x.dtype.IsFloat() {
 			return order.Narrow(a, (n-1)/2, 1).Contiguous()
 		}
-		nans := t.IsNaN().Sum(a, KeepDim) // they are behind the others
+		nans := t.IsNaN().Sum(a, KeepDim) // NaN sorts after all numbers
 		var at *Tensor
 		if nan {
 			at = Where(nans.EqScalar(0), nans.FullLike(float64((n-1)/2)), nans.RSubScalar(float64(n)))
@@ -134,8 +134,8 @@ func (x *Tensor) median(op string, nan bool, dims []int) (values, indices *Tenso
 	return x.selected(op, a, keep, x.medianAt(op, a, nan))
 }
 
-// sharedFunc is the element of a vector at a position, whose gradient is shared among all that
-// equal it.
+// sharedFunc returns the element of a vector at a position. All elements that equal it share the
+// gradient.
 type sharedFunc struct{ op string }
 
 func (f sharedFunc) Name() string { return f.op }
@@ -155,21 +155,23 @@ func (f sharedFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{share.MaskedFill(hit.LogicalNot(), 0), nil}
 }
 
-// Median returns the median along one dimension and its position, int64, or without a dimension
-// those of the flattened tensor; add [KeepDim] to keep the dimension. Of an even number of elements
-// it is the lower of the two in the middle. A row that has NaN gives NaN, and where the first is;
-// no elements at all give NaN at 0. The gradient goes to the element, or without a dimension in
-// equal parts to all that equal it.
+// Median returns the median along one dimension and its position, int64. Without a dimension it
+// returns the median of the flattened tensor and its position. Add [KeepDim] to keep the dimension.
+// For an even number of elements the median is the lower of the two in the middle. If a row
+// contains NaN, Median returns the first NaN. For a tensor without elements it returns NaN at
+// position 0. The gradient goes to the element. Without a dimension all elements equal to the
+// median share the gradient evenly.
 func (x *Tensor) Median(dims ...int) (values, indices *Tensor) { return x.median("median", true, dims) }
 
-// NanMedian is [Tensor.Median] that leaves NaN out: it is NaN only for a row of nothing else.
+// NanMedian is [Tensor.Median] without regard to NaN. If a row contains only NaN, the result is
+// NaN.
 func (x *Tensor) NanMedian(dims ...int) (values, indices *Tensor) {
 	return x.median("nanmedian", false, dims)
 }
 
-// Mode returns the most frequent element along one dimension, the least of several, and the
-// position, int64, of the last such element; add [KeepDim] to keep the dimension. No NaN is equal
-// to another. The gradient goes to the element at the position.
+// Mode returns the most frequent element along one dimension, and the position, int64, of its last
+// occurrence. Among equally frequent elements it returns the least. Add [KeepDim] to keep the
+// dimension. NaN equals no other NaN. The gradient goes to the element at the position.
 func (x *Tensor) Mode(dims ...int) (values, indices *Tensor) {
 	x.use("mode")
 	a, keep := x.oneOf("mode", dims)
@@ -181,7 +183,7 @@ func (x *Tensor) Mode(dims ...int) (values, indices *Tensor) {
 		sorted, order := t.Sort(a, false)
 		n := x.length(a)
 		at := alongAxis(c, t, a)
-		// Where a run of equal elements starts, and how long it has been at each place.
+		// Find where each run of equal elements starts, and how far each position is into its run.
 		fresh := sorted.Narrow(a, 1, n-1).Ne(sorted.Narrow(a, 0, n-1))
 		first := c.On(t.st.dev).Typed(boolType).Zeros(t.layout.Shape.With(a, 1).Slice()...)
 		starts, _ := at.Mul(Cat(a, first, fresh).Cast(dtype.I64)).CumMax(a)
@@ -190,7 +192,7 @@ func (x *Tensor) Mode(dims ...int) (values, indices *Tensor) {
 	return x.selected("mode", a, keep, at)
 }
 
-// alongAxis returns the positions along axis a for each element of like, int64, as a view.
+// alongAxis returns for each element of like its position along axis a, int64, as a view.
 func alongAxis(s *Scope, like *Tensor, a int) *Tensor {
 	sh := like.layout.Shape
 	return along(s.On(like.st.dev).Typed(dtype.I64).Arange(sh.At(a)), a, sh)

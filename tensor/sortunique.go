@@ -6,30 +6,30 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// UniqueOptions say what [Tensor.Unique] and [Tensor.UniqueConsecutive] return besides the
-// elements.
+// UniqueOptions select the results of [Tensor.Unique] and [Tensor.UniqueConsecutive] in addition to
+// the distinct elements.
 type UniqueOptions struct {
-	// Inverse asks for where each element of the tensor is among the unique ones.
+	// Inverse requests, for each element of the tensor, its position among the distinct elements.
 	Inverse bool
-	// Counts asks for how often each unique element occurs.
+	// Counts requests how often each distinct element occurs.
 	Counts bool
 }
 
-// counted returns the distances of starts from one another and of the last from n.
+// counted returns the distance from each start to the next one, and from the last one to n.
 func counted(starts *Tensor, n int) *Tensor {
 	end := starts.Scope().On(starts.st.dev).Typed(dtype.I64).Full(float64(n), 1)
 	return Cat(0, starts.Narrow(0, 1, starts.Size()-1), end).Sub(starts)
 }
 
-// fromPlaces returns y with y[places[i]] = values[i], where places are a permutation.
+// fromPlaces returns y with y[places[i]] = values[i]. places must be a permutation.
 func fromPlaces(op string, c *Scope, places, values *Tensor) *Tensor {
 	y := c.On(values.st.dev).Typed(values.dtype).Empty(values.Size())
 	y.scatterOp(op, c, device.Scatter{Kind: device.ScatterSet, Distinct: true}, values, places)
 	return y
 }
 
-// newRuns reports which entries of a vector, or which rows of a matrix, differ from the one before;
-// the first does.
+// newRuns reports which entries of a vector, or which rows of a matrix, differ from the previous
+// entry or row. The first always does.
 func (x *Tensor) newRuns() *Tensor {
 	n := x.Dim(0)
 	differ := x.Narrow(0, 1, n-1).Ne(x.Narrow(0, 0, n-1))
@@ -39,11 +39,11 @@ func (x *Tensor) newRuns() *Tensor {
 	return Cat(0, x.Scope().On(x.st.dev).Typed(boolType).Ones(1), differ)
 }
 
-// uniqueResult are the parts of a result; what was not asked for is nil.
+// uniqueResult has the parts of a result. Those that were not requested are nil.
 type uniqueResult struct{ values, inverse, counts *Tensor }
 
-// distinct finds the distinct rows of a matrix, or elements of a vector, in order, or only among
-// neighbours.
+// distinct finds the distinct rows of a matrix, or elements of a vector, in sorted order. With
+// consecutive it only compares neighbours.
 func (x *Tensor) distinct(op string, consecutive bool, o UniqueOptions) uniqueResult {
 	s := x.scope
 	c := s.child()
@@ -65,7 +65,7 @@ func (x *Tensor) distinct(op string, consecutive bool, o UniqueOptions) uniqueRe
 		starts := fresh.truePositions(op)
 		r.values = sorted.indexSelect(op, 0, starts)
 		if o.Inverse {
-			// the number of the run that each element is in
+			// the number of the run that each element belongs to
 			if r.inverse = fresh.CumSum(0).SubScalar(1); order != nil {
 				r.inverse = fromPlaces(op, c, order, r.inverse)
 			}
@@ -89,8 +89,9 @@ func (x *Tensor) distinct(op string, consecutive bool, o UniqueOptions) uniqueRe
 	return r
 }
 
-// lexical returns the order of the rows of a matrix by their first, then their second column and so
-// on; equal rows keep their order. It sorts by one column after the other, the last first.
+// lexical returns the lexicographic order of the rows of a matrix: by the first column, then by the
+// second, and so on. Equal rows keep their order. It sorts by one column after the other, beginning
+// with the last.
 func (x *Tensor) lexical(op string) *Tensor {
 	if x.Rank() == 1 {
 		return x.ordered(op, 0, x.Dim(0), false)
@@ -107,7 +108,8 @@ func (x *Tensor) lexical(op string) *Tensor {
 	return order
 }
 
-// unique is the ops on the flattened tensor, and along dimensions.
+// unique does the work of Unique and UniqueConsecutive, on the flattened tensor or along a
+// dimension.
 func (x *Tensor) unique(op string, consecutive bool, o UniqueOptions, dims []int) (values, inverse, counts *Tensor) {
 	x.use(op)
 	x.shapedByValues(op)
@@ -132,20 +134,20 @@ func (x *Tensor) unique(op string, consecutive bool, o UniqueOptions, dims []int
 	return values, r.inverse, r.counts
 }
 
-// Unique returns the distinct elements in ascending order as a vector. If o asks for them it also
-// returns two int64 tensors, else nil. One has x's shape and says where each element of x is among
-// the distinct ones. The other says how often each of these occurs. Given a dimension, its entries
-// are compared as wholes and ordered by their elements in row-major order: the values have x's
-// other dimensions, and inverse is a vector.
+// Unique returns the distinct elements in ascending order as a vector. If o requests them it also
+// returns two int64 tensors, otherwise nil. inverse has x's shape. It holds, for each element of x,
+// its position among the distinct elements. counts says how often each distinct element occurs. If
+// a dimension is given, its entries are compared as wholes, and ordered by their elements in
+// row-major order. values then has x's other dimensions, and inverse is a vector.
 //
-// 0 and -0 are equal, and the first of them is returned; no NaN is equal to another. The number of
-// distinct elements, which decides the shapes, is read from the device: the op waits for the work
+// 0 and -0 are equal, and the first of them is returned. NaN equals no other NaN. The number of
+// distinct elements, which decides the shapes, is copied to the host, so the op waits for the work
 // queued so far. There is no gradient.
 func (x *Tensor) Unique(o UniqueOptions, dim ...int) (values, inverse, counts *Tensor) {
 	return x.unique("unique", false, o, dim)
 }
 
-// UniqueConsecutive is [Tensor.Unique] that leaves out only elements equal to the one before, and
+// UniqueConsecutive is [Tensor.Unique] that only removes elements equal to the previous one, and
 // keeps the order.
 func (x *Tensor) UniqueConsecutive(o UniqueOptions, dim ...int) (values, inverse, counts *Tensor) {
 	return x.unique("unique_consecutive", true, o, dim)

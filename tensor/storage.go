@@ -14,39 +14,41 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// plainBytes is the size under which CPU storage is ordinary Go memory: nothing is lost if it is
-// never freed.
+// plainBytes is the size in bytes below which CPU storage is ordinary Go memory. The garbage
+// collector frees such memory if nothing else does.
 const plainBytes = 64 << 10
 
-// A storage is the memory that a tensor and its views share. It is counted: one for each live
-// handle and one for each graph node that saved it; at zero the block returns to the pool in stream
-// order. It points to no Tensor and no Scope, so that a garbage collector's cleanup may hold it.
+// A storage is the memory that a tensor and its views share. It counts its uses: one for each live
+// handle, and one for each graph node that saved it. When the count is zero the block returns to
+// the pool in stream order. A storage has no pointer to a Tensor or a Scope, so that a garbage
+// collector's cleanup may hold it.
 type storage struct {
 	dev device.Device
 	buf device.Buffer
-	// what buf is on the CPU of: page-locked memory of another driver; nil for ordinary memory
+	// the page-locked memory of another driver that buf uses on the CPU; nil for ordinary memory
 	pinned  device.Buffer
-	lent    bool          // the memory is of others, who want to know when it is free
+	lent    bool          // others own the memory, and must learn when it is no longer used
 	home    device.Stream // the stream it was allocated on
 	refs    atomic.Int32
 	version atomic.Uint32
-	// recorded counts the in-place changes that hung their handle into a graph. Other handles do
-	// not learn of them.
+	// recorded counts the in-place changes that gave their handle a new node in the graph. Other
+	// handles are not told.
 	recorded atomic.Uint32
 	freed    atomic.Bool
-	left     atomic.Bool // a leaf was here, and has other memory now
-	epoch    uint64      // how many captures had begun when it was made
+	left     atomic.Bool // a leaf used this memory and now uses other memory
+	epoch    uint64      // how many captures had begun when it was allocated
 
 	mu     sync.Mutex
-	writer device.Stream   // of the last write
-	users  []device.Stream // other streams than the writer that have read it since
-	holds  []*Hold         // of work that is not queued yet
+	writer device.Stream   // the stream of the last write
+	users  []device.Stream // other streams that have read it since the last write
+	holds  []*Hold         // holds for work that is not queued yet
 
-	cleanup runtime.Cleanup // under mu; set once the root scope has owned it
+	cleanup runtime.Cleanup // guarded by mu; set once the root scope has owned it
 	watched atomic.Bool
 
-	ledger atomic.Pointer[ledger] // of the scope that owns it; nil for the root and for closed ones
-	shared atomic.Bool            // it has been in the ledgers of several open scopes
+	// the ledger of the scope that owns it; nil for the root scope and for closed scopes
+	ledger atomic.Pointer[ledger]
+	shared atomic.Bool // it has been in the ledgers of several open scopes
 }
 
 func (st *storage) retain() { st.refs.Add(1) }
@@ -72,20 +74,21 @@ func (st *storage) free() {
 	st.buf.Free()
 }
 
-// queue is free for a garbage collector's cleanup: it may not block.
+// queue frees the memory without blocking. A garbage collector's cleanup calls it instead of free,
+// because it must not block.
 func (st *storage) queue() {
 	if !st.freed.Swap(true) {
 		st.buf.Queue()
 	}
 }
 
-// plain reports whether the storage needs no net under it.
+// plain reports whether the storage needs no net.
 func (st *storage) plain() bool {
 	return !st.lent && st.buf.Host() != nil && st.buf.Size() < plainBytes
 }
 
-// watch hangs the release of the memory on the storage's own reachability: for tensors of the root
-// scope, which has no end.
+// watch makes the garbage collector release the memory when the storage is unreachable. It is for
+// tensors of the root scope, which does not end.
 func (st *storage) watch() {
 	if st.plain() || st.watched.Load() {
 		return
@@ -98,7 +101,8 @@ func (st *storage) watch() {
 	st.cleanup = runtime.AddCleanup(st, device.Buffer.Queue, st.buf)
 }
 
-// read orders a read on stream s after the last write, write orders a write after everything.
+// read makes a read on r's stream wait for the last write. write makes a write wait for all earlier
+// reads and writes.
 func (st *storage) read(op string, r route) {
 	s := r.stream
 	st.mu.Lock()
@@ -111,7 +115,7 @@ func (st *storage) read(op string, r route) {
 	}
 	for _, u := range st.users {
 		if u == s {
-			return // it has waited for the last write
+			return // u has waited for the last write already
 		}
 	}
 	if r.graph != nil {
@@ -142,8 +146,8 @@ func (st *storage) write(op string, r route) {
 	if r.graph != nil {
 		r.graph.touch(op, st, true)
 	}
-	// A wait is for all that is queued on the other stream by now: one that has been made is not
-	// made again.
+	// If s is among users, it has read the memory since the last write, and so has waited for the
+	// writer already.
 	if st.writer != nil && st.writer != s && !slices.Contains(st.users, s) {
 		waitFor(op, s, st.writer)
 	}
@@ -159,7 +163,7 @@ func (st *storage) write(op string, r route) {
 	}
 }
 
-// waitFor makes later work of s wait for what is queued on other so far.
+// waitFor makes later work on s wait for the work that is queued on other now.
 func waitFor(op string, s, other device.Stream) {
 	if withoutWaits {
 		return
@@ -170,8 +174,8 @@ func waitFor(op string, s, other device.Stream) {
 	ev.Release()
 }
 
-// denseBytes returns the bytes of a contiguous tensor, whose sizes are not negative; false if they,
-// or its strides, which a size of 0 does not make smaller, are beyond an int.
+// denseBytes returns the number of bytes of a contiguous tensor, whose sizes are not negative. It
+// returns false if the number, or a stride, overflows an int. For strides a size of 0 counts as 1.
 func denseBytes(t dtype.Type, sh shape.Dims) (int, bool) {
 	bytes, stride := t.Size(), 1
 	for i := range sh.Rank() {
@@ -187,7 +191,7 @@ func denseBytes(t dtype.Type, sh shape.Dims) (int, bool) {
 	return bytes, true
 }
 
-// alloc makes a contiguous tensor with undefined contents in scope s.
+// alloc allocates a contiguous tensor with undefined contents in scope s.
 func alloc(op string, s *Scope, dev device.Device, t dtype.Type, sh shape.Dims) *Tensor {
 	bytes, ok := denseBytes(t, sh)
 	if !ok {

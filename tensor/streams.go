@@ -6,10 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Stream returns the stream on which work of the scope is queued for device d, or without one for
-// the scope's own: torch.cuda.current_stream. That of a GPU is a cuda.Stream.
+// Stream returns the stream on which work of the scope is queued for device d, or for the scope's
+// own device without d. It is torch.cuda.current_stream. For a GPU the stream is a cuda.Stream.
 func (s *Scope) Stream(d ...device.Device) device.Stream {
-	dev := s.Device() // which is to ask s, also where d is given
+	dev := s.Device() // call it even if d is given, because it marks s as used
 	if len(d) > 0 {
 		dev = d[0]
 	}
@@ -19,10 +19,10 @@ func (s *Scope) Stream(d ...device.Device) device.Stream {
 	return s.source("scope.stream", dev).stream
 }
 
-// RecordStream notes that work on stream st, queued by other means than ops, uses x's memory:
-// torch's record_stream. What is queued on st from here on waits for what was written to x so far.
-// Whoever writes to x later, or gets its memory after it is freed, waits for what is queued on st
-// by then. Ops, and [Raw] on the stream that it hands out, need no such note.
+// RecordStream notes that work on stream st uses x's memory, work that is queued by other means
+// than ops. It is torch's record_stream. Work queued on st from now on waits for earlier writes to
+// x. Later writes to x, and later owners of its memory, wait for the work that is queued on st by
+// then. Ops, and [Raw] on the stream that it passes to its function, need no RecordStream.
 func (x *Tensor) RecordStream(st device.Stream) {
 	const op = "record_stream"
 	x.use(op)

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// emulated returns the first two of a program's emulated GPUs, whose streams run in an order that
-// the seed draws.
+// emulated returns the first two of a program's emulated GPUs. The seed decides the order in which
+// their streams run.
 func emulated(t *testing.T, seed int) (a, b device.Device) {
 	t.Helper()
 	d, err := cuda.Emulate(fmt.Sprintf("emulate:2,mem=64MiB,seed=%d", seed))
@@ -21,8 +21,8 @@ func emulated(t *testing.T, seed int) (a, b device.Device) {
 	return d[0], d[1]
 }
 
-// train runs a few steps whose scopes alternate between two streams, with frees in between, and
-// returns what comes out.
+// train runs a few steps whose scopes alternate between two streams, and frees tensors in between.
+// It returns a sum of the results.
 func train(dev device.Device, s1, s2 device.Stream) (sum float64) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.Full(0.5, 64, 64).RequiresGrad()
@@ -51,8 +51,8 @@ func train(dev device.Device, s1, s2 device.Stream) (sum float64) {
 	return sum
 }
 
-// Work on several streams needs no hand-made waits: results are those of one stream, and memory is
-// not reused too early.
+// Work on several streams needs no explicit waits: the results equal those on one stream, and
+// memory is not reused too early.
 func TestStreamsOrderThemselves(t *testing.T) {
 	for seed := range 4 {
 		dev, _ := emulated(t, seed+1)
@@ -83,12 +83,12 @@ func TestTwoDevices(t *testing.T) {
 			}
 			y := s.On(a).Ones(n)
 			z := y.To(b)
-			y.MulScalarInPlace(5) // waits until the copy has read
+			y.MulScalarInPlace(5) // waits until the copy has read y
 			if v := z.Sum().Item(); v != n {
 				t.Errorf("seed %d: a write overtook the copy: %v", seed, v)
 			}
 			z = y.To(b)
-			y.Free() // and so does the next owner of the memory
+			y.Free() // the next owner of the memory waits too
 			s.On(a).Zeros(n)
 			if v := z.Sum().Item(); v != 5*n {
 				t.Errorf("seed %d: memory was reused before the copy had read: %v", seed, v)

@@ -6,38 +6,38 @@ import (
 	"sync"
 )
 
-// A tape records which numbers a checkpointed segment drew, and gives the same again when the
-// segment is computed a second time. It does so whatever others have drawn from the generator
-// meanwhile. The generator itself does not move. What the segment draws from the generator of its
-// scope comes by way of the tape. An op on older tensors alone draws from that of their scope, past
-// the tape; it is known by the goroutine, which is that of the segment.
+// A tape records which random numbers a checkpointed segment drew, and returns the same numbers
+// when the segment is computed again. Draws by others from the generator in between do not matter.
+// Recomputing does not advance the generator. Draws from the generator of the segment's scope go
+// through the tape. An op on older tensors alone draws from the generator of their scope, and so
+// bypasses the tape. The tape recognises such an op because it runs on the segment's goroutine.
 type tape struct {
-	kept kept[*tape] // for the goroutine that computes the segment
+	kept kept[*tape] // kept for the goroutine that computes the segment
 
 	mu    sync.Mutex
-	of    *Generator // that the numbers come from
+	of    *Generator // the generator that the numbers come from
 	draws []draw
-	seed  uint64 // of where it was before the first
+	seed  uint64 // seed and start: the generator's state before the first draw
 	start uint64
 
-	replay bool // the numbers of draws are given again
-	open   bool // and then others: the segment is not at its end yet
+	replay bool // return the recorded draws again
+	open   bool // more draws may follow, because forward has not reached the end of the segment yet
 	next   int
 }
 
-// draw is what one call of Draw gave.
+// draw is the result of one call of Draw.
 type draw struct {
 	n            int
 	seed, offset uint64
 }
 
-// begin makes t hear of what its goroutine draws, until stop.
+// begin makes t record the draws of its goroutine, until stop.
 func (t *tape) begin() { tapes.keep(&t.kept, t, false) }
 
 func (t *tape) stop() { t.kept.end() }
 
-// hearing returns the tapes that hear of what this goroutine draws, innermost first, up to one that
-// gives its numbers again.
+// hearing returns the tapes that record the draws of this goroutine, the innermost first. The last
+// tape in the list may be one that returns recorded draws.
 func hearing() (list []*tape) {
 	tapes.each(func(t *tape) bool {
 		list = append(list, t)
@@ -46,14 +46,14 @@ func hearing() (list []*tape) {
 	return list
 }
 
-// replaying reports whether this goroutine computes a segment for the second time.
+// replaying reports whether this goroutine computes a segment again.
 func replaying() bool {
 	list := hearing()
 	return len(list) > 0 && list[len(list)-1].replay
 }
 
-// drawPast draws from g, which is not that of a tape, for an op that may be part of a segment
-// nevertheless.
+// drawPast draws from g, which does not belong to a tape. The op that draws may still be part of a
+// segment.
 func drawPast(g *Generator, n int) (seed, offset uint64) {
 	list := hearing()
 	if k := len(list) - 1; k >= 0 && list[k].replay {
@@ -70,7 +70,7 @@ func drawPast(g *Generator, n int) (seed, offset uint64) {
 	return seed, offset
 }
 
-// recordDraws returns a generator that gives what g gives and remembers it, until its tape is
+// recordDraws returns a generator that draws from g and records the draws, until its tape is
 // stopped.
 func recordDraws(g *Generator) *Generator {
 	t := &tape{of: g}
@@ -79,7 +79,8 @@ func recordDraws(g *Generator) *Generator {
 	return &Generator{tape: t}
 }
 
-// again returns a generator that gives what t has recorded, and a function that ends its use.
+// again returns a generator that returns the draws which t has recorded, and a function that ends
+// its use. over says that forward has reached the end of the segment.
 func (t *tape) again(over bool) (*Generator, func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,7 +99,7 @@ func (t *tape) draw(n int) (seed, offset uint64) {
 	}
 	switch {
 	case t.next == len(t.draws) && t.open:
-		// for values that nobody asks for
+		// only for values that nobody asks for, so any numbers will do
 		t.draws = append(t.draws, draw{n: n, seed: t.seed, offset: t.start})
 	case t.next == len(t.draws):
 		panic(differs(fmt.Sprintf("it draws %d random numbers where it drew no more in forward", n)))

@@ -10,34 +10,33 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A Tensor is a handle on a strided view of a storage. It is used by pointer; a copied struct is
-// refused.
+// A Tensor is a handle on a strided view of a storage. Use it by pointer only: ops refuse a copy of
+// the struct.
 type Tensor struct {
-	self   *Tensor // guards against copies
+	self   *Tensor // detects copies of the struct
 	st     *storage
 	layout shape.Layout
 	dtype  dtype.Type
 	scope  *Scope
 	freed  atomic.Bool
-	gone   string // why it was freed, where that is not plain
-	op     string // that made it, for messages
-	made   *site  // nil unless its call site was recorded
+	gone   string // why it was freed, if an error message should say so
+	op     string // the op that made it, for messages
+	made   *site  // call site of that op, nil if it was not recorded
 
-	// the storage's count of recorded writes when this handle took its place in the graph, or
-	// detached
+	// the storage's count of recorded writes when this handle joined the graph or was detached
 	recorded  atomic.Uint32
 	needsGrad bool
-	frozen    bool    // of a leaf: SetRequiresGrad(false) was said of it last
+	frozen    bool    // for a leaf: the last call was SetRequiresGrad(false)
 	node      *node   // how it was computed; nil for a leaf
-	leaf      *Tensor // the leaf whose handle this is (made by In), nil: itself
-	// the tensor that this is a view of, directly or through other views; nil for none
+	leaf      *Tensor // for a handle that In made: its leaf; nil if the tensor is itself the leaf
+	// its base: the tensor that this tensor views, directly or through other views; nil for no view
 	viewed *Tensor
 	hooks  atomic.Pointer[hooks]
 
 	gradMu sync.Mutex
 	grad   *Tensor
 
-	castWith atomic.Pointer[castGroup] // of a leaf: what it was last cast together with
+	castWith atomic.Pointer[castGroup] // for a leaf: the group of leaves of its last cast
 }
 
 // use panics unless x may be an operand of op.
@@ -58,11 +57,11 @@ func (x *Tensor) use(op string) {
 	}
 }
 
-// detached marks a handle that reads whatever value is there and has no place in the graph.
+// detached marks a handle without a place in the graph. It reads whatever value the memory has.
 const detached = ^uint32(0)
 
-// current panics if x's memory was changed through another handle by an in-place op that recorded a
-// gradient, and x cannot take the place of its value in the graph.
+// current panics if an in-place op with a gradient has changed x's memory through another handle,
+// and x cannot move to the new value's place in the graph.
 func (x *Tensor) current(op string) {
 	if !x.synced() {
 		e := newError(op, ErrInPlace, []*Tensor{x}, "the memory was modified by an in-place operation with a gradient through another handle, of which this one does not know")
@@ -70,14 +69,14 @@ func (x *Tensor) current(op string) {
 	}
 }
 
-// drop gives up the handle's count, once.
+// drop releases the handle's count of the storage. Only the first call has an effect.
 func (x *Tensor) drop() {
 	if !x.freed.Swap(true) {
 		x.st.release()
 	}
 }
 
-// Free drops the handle: its memory goes back to the pool unless views or the graph still need it.
+// Free drops the handle. Its memory returns to the pool unless views or the graph still need it.
 // Using x afterwards panics with an error that wraps [ErrFreed]. It is torch's del. Freeing twice
 // is allowed.
 func (x *Tensor) Free() {
@@ -89,7 +88,7 @@ func (x *Tensor) Free() {
 // Shape returns the sizes of the dimensions.
 func (x *Tensor) Shape() shape.Dims { return x.layout.Shape }
 
-// Dim returns the size of dimension i; negative i count from the end.
+// Dim returns the size of dimension i. A negative i counts from the end.
 func (x *Tensor) Dim(i int) int { return x.layout.Shape.At(x.axis("dim", i)) }
 
 // Rank returns the number of dimensions.
@@ -104,13 +103,13 @@ func (x *Tensor) Strides() shape.Dims { return x.layout.Strides }
 // Type returns the element type.
 func (x *Tensor) Type() dtype.Type { return x.dtype }
 
-// Device returns where x lives.
+// Device returns the device that x is on.
 func (x *Tensor) Device() device.Device { return x.st.dev }
 
-// Scope returns the scope that owns x. What is made in it, on x's device, comes from [Tensor.New].
+// Scope returns the scope that owns x. To make tensors in it on x's device use [Tensor.New].
 func (x *Tensor) Scope() *Scope { return x.scope }
 
-// IsContiguous reports whether the elements lie densely in row-major order.
+// IsContiguous reports whether the elements are dense in row-major order.
 func (x *Tensor) IsContiguous() bool { return x.layout.Contiguous() }
 
 // Version counts the in-place changes of x's storage.
@@ -125,7 +124,7 @@ func (x *Tensor) axis(op string, i int) int {
 	return a
 }
 
-// origin says in words where x comes from.
+// origin describes where x comes from, for messages.
 func (x *Tensor) origin() string {
 	k := x.sketch()
 	return k.origin()
@@ -144,9 +143,10 @@ func (x *Tensor) handle(op string, s *Scope, l shape.Layout) *Tensor {
 	return y
 }
 
-// In returns a handle of x in scope s, inside x's own: an expression over it belongs to s. It lends
-// x, which stays valid and stays where it is; s.From(x) gives x away. Gradients reach x through the
-// handle. If x is as young as s, or younger, it is x itself.
+// In returns a handle of x in scope s, which must be inside of x's own scope. An expression over
+// the handle belongs to s. In only lends x, which stays valid and in its scope; s.From(x) gives x
+// away. Gradients reach x through the handle. If x's scope is s, or is inside of s, In returns x
+// itself.
 func (x *Tensor) In(s *Scope) *Tensor {
 	x.use("in")
 	s.asked()
@@ -170,7 +170,7 @@ func (x *Tensor) In(s *Scope) *Tensor {
 	return y
 }
 
-// base returns the leaf that x is a handle of.
+// base returns the leaf that x is a handle of, or x.
 func (x *Tensor) base() *Tensor {
 	if x.leaf != nil {
 		return x.leaf
@@ -183,13 +183,13 @@ func (x *Tensor) deviceView() device.View {
 	return device.View{Buf: x.st.buf, Type: x.dtype, Layout: x.layout}
 }
 
-// isParameter reports whether x is what layers hold: a leaf of the root scope that requires a
-// gradient.
+// isParameter reports whether x is like the parameters of layers: a leaf of the root scope that
+// requires a gradient.
 func (x *Tensor) isParameter() bool {
 	return x.needsGrad && x.node == nil && x.base().scope == root
 }
 
-// deviceText names a device, and tells one without memory from the device of its name.
+// deviceText returns the name of a device, and says so if it has no memory.
 func deviceText(d device.Device) string {
 	if d.Info().Meta {
 		return d.Name() + " without memory"
@@ -197,7 +197,7 @@ func deviceText(d device.Device) string {
 	return d.Name()
 }
 
-// sameDevice returns the device that all of in live on.
+// sameDevice returns the device that all tensors of in are on. It panics if they are on several.
 func sameDevice(op string, in []*Tensor) device.Device {
 	d := in[0].st.dev
 	for _, t := range in[1:] {
@@ -206,7 +206,7 @@ func sameDevice(op string, in []*Tensor) device.Device {
 			if d.Info().Meta != t.st.dev.Info().Meta {
 				e.hint("a tensor on a device without memory has no values; nn.LoadStateDict gives them to a model that nn.SkipInit left without")
 			} else if t.isParameter() != in[0].isParameter() {
-				// a layer's weight and what comes into the layer
+				// probably a layer's weight and its input
 				e.hint("x.To(dev) or nn.Follow(model, x) moves the input, nn.To(model, dev) the model")
 			} else {
 				e.hint("move one with To, CUDA or CPU")

@@ -2,15 +2,15 @@ package tensor
 
 import "github.com/flambeau-go/flambeau/dtype"
 
-// AllowTF32 makes a scope in which products of float32, and convolutions that are such products,
-// may take TF32. A GPU's tensor cores then multiply factors rounded to 10 bits of mantissa, with
-// the exponent of float32, and add in float32. That is torch.backends.cuda.matmul.allow_tf32, and
-// torch.set_float32_matmul_precision("high").
+// AllowTF32 makes a scope in which float32 products, and convolutions that are computed as such
+// products, may use TF32. A GPU's tensor cores then multiply factors rounded to 10 bits of
+// mantissa, with the exponent of float32, and add in float32. It is
+// torch.backends.cuda.matmul.allow_tf32, and torch.set_float32_matmul_precision("high").
 //
-// It is a permission, off by default. A device that gains nothing by it computes in float32: the
-// CPU does, and products with a vector are exact sums everywhere. Gradients go by the scope of the
-// op whose gradient they are. Other types take no notice, and so do the 16-bit products under
-// [Autocast].
+// It is only a permission, and off by default. A device that gains nothing from TF32 computes in
+// float32: the CPU does so, and all devices do for products with a vector. For a gradient, the
+// scope of the forward op decides. The permission does not affect other types or 16-bit products
+// under [Autocast].
 func AllowTF32() Option { return func(m *modes) { m.tf32 = true } }
 
 // NoTF32 switches [AllowTF32] off for a child scope.
@@ -22,5 +22,5 @@ func (s *Scope) TF32() bool {
 	return s.modes.tf32
 }
 
-// takesTF32 reports whether a product of type t may be of tf32.
+// takesTF32 reports whether a product of type t may be computed in tf32.
 func (s *Scope) takesTF32(t dtype.Type) bool { return s.modes.tf32 && t == dtype.F32 }

@@ -9,11 +9,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// fine is what tf32 rounds to 1, and float32 keeps.
+// fine is rounded to 1 in tf32, but not in float32.
 const fine = 1 + 0x1p-12
 
-// tf32Products are products of x, [4, 16] of fine, with ones. In float32 a result is 16 times fine,
-// in tf32 it is 16.
+// tf32Products are products of x with ones. x is [4, 16], filled with fine. A result is 16·fine in
+// float32 and 16 in tf32.
 var tf32Products = map[string]func(x *tensor.Tensor) *tt{
 	"matmul": func(x *tensor.Tensor) *tensor.Tensor { return x.MatMul(x.New().Typed(x.Type()).Ones(16, 8)) },
 	"batches": func(x *tensor.Tensor) *tensor.Tensor {
@@ -37,7 +37,7 @@ var tf32Products = map[string]func(x *tensor.Tensor) *tt{
 	},
 }
 
-// all reports that all elements are v.
+// all checks that all elements are v.
 func all(t *testing.T, what string, x *tensor.Tensor, v float64) {
 	t.Helper()
 	for i, got := range x.Floats() {
@@ -48,8 +48,8 @@ func all(t *testing.T, what string, x *tensor.Tensor, v float64) {
 	}
 }
 
-// Products and convolutions of float32 take tf32 in a scope that permits it, and in what is inside
-// of it; on the CPU, of other types and without the permission they do not.
+// Products and convolutions of float32 use tf32 in a scope that permits it, and in its children. On
+// the CPU, for other types and without the permission they do not.
 func TestTF32(t *testing.T) {
 	dev := gpu(t, 1)
 	for name, product := range tf32Products {
@@ -90,8 +90,9 @@ func TestTF32(t *testing.T) {
 	}, tensor.AllowTF32())
 }
 
-// A gradient takes what the forward op was permitted, whatever the scope that it is asked for in;
-// so do second derivatives, a captured step and what is computed again.
+// A gradient uses tf32 if the forward op was permitted to use it. The scope that asks for the
+// gradient does not matter. The same holds for second derivatives, for a captured step and for
+// recomputed segments.
 func TestTF32Gradients(t *testing.T) {
 	dev := gpu(t, 1)
 	permitted := map[bool][]tensor.Option{false: {tensor.NoTF32()}, true: {tensor.AllowTF32()}}
@@ -115,10 +116,11 @@ func TestTF32Gradients(t *testing.T) {
 			product := func(in []*tensor.Tensor) []*tensor.Tensor { return []*tensor.Tensor{in[0].MatMul(in[1])} }
 			tensor.Recompute(product, x, w)[0].Mul(g).Sum().Backward()
 			all(t, "computed again", x.Grad(), want)
-			// The gradient of x, g·wᵀ, has a gradient of its own: that of w is gᵀ·1.
+			// The gradient of x, g·wᵀ, is itself differentiated: the gradient of w is gᵀ·1.
 			dx := tensor.Gradients(x.MatMul(w).Mul(g).Sum(), []*tensor.Tensor{x}, tensor.CreateGraph())[0]
 			all(t, "the second derivative", tensor.Gradients(dx.Sum(), []*tensor.Tensor{w})[0], want/2)
-			// A linear layer behind an activation, and both of its parameters.
+			// These are the gradients of a linear layer after an activation, for its input and both
+			// parameters.
 			in, weight, bias := m.Ones(4, 16).RequiresGrad(), m.Ones(8, 16).RequiresGrad(), m.Zeros(8).RequiresGrad()
 			in.Relu().Linear(weight, bias).Mul(g).Sum().Backward()
 			all(t, "the gradient before an activation", in.Grad(), want)
@@ -127,7 +129,7 @@ func TestTF32Gradients(t *testing.T) {
 			weight.ZeroGrad()
 			in.LinearT(weight.T(), bias).Mul(g).Sum().Backward()
 			all(t, "the gradient of a weight by inputs", weight.Grad(), want/2)
-			// A convolution's gradients: of an input of 1×1 windows, and of the weight.
+			// The gradients of a convolution, for an input with 1×1 windows and for the weight.
 			image, kernel := m.Ones(2, 16, 3, 3).RequiresGrad(), m.Ones(8, 16, 1, 1).RequiresGrad()
 			image.Conv2d(kernel, nil, tensor.ConvOptions{}).MulScalar(fine).Sum().Backward()
 			all(t, "the gradient of an image", image.Grad(), want)
@@ -144,8 +146,8 @@ func TestTF32Gradients(t *testing.T) {
 	}
 }
 
-// Under autocast products have 16 bits, and the permission changes no bit; what autocast leaves in
-// float32 takes it.
+// Under autocast products have 16 bits, and the permission changes no bit. Products that autocast
+// leaves in float32 use tf32.
 func TestTF32UnderAutocast(t *testing.T) {
 	dev := gpu(t, 1)
 	run := func(opts ...tensor.Option) (numbers []float64) {

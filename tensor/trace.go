@@ -10,11 +10,11 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A tracer learns of ops by spans around them. A span is opened and closed on the goroutine that
-// computes, so that what drivers tell in between belongs to it. Scopes travel between goroutines; a
-// span names the innermost that has a name.
+// A tracer is told about ops by spans around them. A span is opened and closed on the goroutine
+// that computes, so that reports of drivers in between belong to it. Scopes travel between
+// goroutines, so a span names the innermost scope that has a name.
 
-// tracedOp opens a span for op on in, in scope s or the youngest of in; t.End closes it.
+// tracedOp opens a span for op on in, in scope s or in the youngest scope of in. t.End closes it.
 func tracedOp(t device.Tracer, kind device.SpanKind, op string, scope *Scope, in []*Tensor) device.SpanID {
 	s := device.Span{Kind: kind, Name: op}
 	depth := -1
@@ -46,14 +46,14 @@ func (n *node) backSpan(t device.Tracer, s *Scope, g shape.Dims) device.SpanID {
 	return t.Begin(b)
 }
 
-// backwardNames are the names that have been asked for, which only become more: a reader needs no
-// lock.
+// backwardNames caches the results of backwardName. A map in it is never changed, only replaced by
+// a larger one, so a reader needs no lock.
 var backwardNames struct {
 	sync.Mutex
 	known atomic.Pointer[map[string]string]
 }
 
-// backwardName is how profiles call the gradient of an op: that of log_softmax is
+// backwardName returns the name of an op's gradient in profiles: for log_softmax it is
 // LogSoftmaxBackward.
 func backwardName(op string) string {
 	if m := backwardNames.known.Load(); m != nil {
@@ -65,7 +65,7 @@ func backwardName(op string) string {
 	backwardNames.Lock()
 	defer backwardNames.Unlock()
 	more := map[string]string{op: name}
-	// names of a program's own may have numbers in them
+	// limit the size, because a program's own names may contain numbers
 	if m := backwardNames.known.Load(); m != nil && len(*m) < 1024 {
 		maps.Copy(more, *m)
 	}
@@ -73,7 +73,7 @@ func backwardName(op string) string {
 	return name
 }
 
-// camel makes LogSoftmax of log_softmax.
+// camel converts log_softmax to LogSoftmax.
 func camel(op string) string {
 	var b strings.Builder
 	up := true
@@ -91,7 +91,7 @@ func camel(op string) string {
 	return b.String()
 }
 
-// nameSpan opens the span of a scope that has a name.
+// nameSpan opens the span of a scope, if it has a name.
 func (s *Scope) nameSpan(loose bool) {
 	if t := device.Tracing(); t != nil && s.modes.name != "" {
 		s.span = t.Begin(device.Span{Kind: device.SpanScope, Name: s.modes.name, Scope: s.modes.span, Loose: loose})
@@ -107,9 +107,9 @@ func (s *Scope) endSpan() {
 	}
 }
 
-// Span is the span of the innermost scope around s, or s itself, that has a name and was opened
-// while a tracer was set. It is for [device.Span], for those who open spans of their own. 0 is
-// none.
+// Span returns the span of the innermost scope that has a name and was opened while a tracer was
+// set, beginning with s. It returns 0 if there is none. Programs that open spans of their own pass
+// it in [device.Span].
 func (s *Scope) Span() device.SpanID {
 	s.asked()
 	return s.modes.span

@@ -21,8 +21,8 @@ func (f castFunc) Forward(c *Context, in []*Tensor) *Tensor {
 	return y
 }
 
-// VJP adds a gradient that becomes wider to what has come so far, if there is something: the bits
-// are those of the cast and the sum.
+// VJP adds the gradient to the pending gradient in the same pass, if there is one and the gradient
+// becomes wider. The result has the same bits as a cast followed by a sum.
 func (f castFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	to := c.n.operands[0].dtype
 	if sum := c.pending(0); sum != nil && to.Size() > g.dtype.Size() && exclusive(sum) {
@@ -33,8 +33,9 @@ func (f castFunc) VJP(c *Context, g *Tensor) []*Tensor {
 	return []*Tensor{g.Cast(to)}
 }
 
-// Cast returns x with elements of type t, x itself if it has it already. Floats are truncated
-// towards zero and saturated when they become int32 or int64 (NaN gives 0), narrower integers wrap.
+// Cast returns x with elements of type t, or x itself if it has that type. Floats that become
+// integers are truncated towards zero. For int32 and int64 they are limited to the type's range,
+// and NaN becomes 0. Narrower integers wrap.
 func (x *Tensor) Cast(t dtype.Type) *Tensor {
 	x.use("cast")
 	if x.dtype == t {
@@ -66,7 +67,7 @@ func (x *Tensor) BFloat16() *Tensor { return x.Cast(dtype.BF16) }
 // Long is Cast(dtype.I64).
 func (x *Tensor) Long() *Tensor { return x.Cast(dtype.I64) }
 
-// toFunc copies to another device.
+// toFunc copies its operand to another device.
 type toFunc struct {
 	dev   device.Device
 	async bool
@@ -83,13 +84,13 @@ func (f toFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{g.To(c.n
 // A ToOption changes how [Tensor.To] copies.
 type ToOption func(*toFunc)
 
-// NonBlocking lets To return before the copy is done: between a GPU and page-locked memory
-// ([Tensor.PinMemory]), which the result on the CPU of a GPU tensor then is. Other copies are not
-// changed. Unlike in PyTorch no event has to be waited for: an op that reads the result, or
-// overwrites x, waits for the copy by itself, on whatever device and stream.
+// NonBlocking lets To return before the copy is done, if the copy is between a GPU and page-locked
+// memory ([Tensor.PinMemory]). A GPU tensor that is copied to the CPU then arrives in page-locked
+// memory. Other copies do not change. Unlike in PyTorch you need not wait for an event. An op that
+// reads the result, or overwrites x, waits for the copy, on any device and stream.
 func NonBlocking() ToOption { return func(f *toFunc) { f.async = true } }
 
-// To returns x on device d, x itself if it is there already. Gradients flow back to where x is.
+// To returns x on device d, or x itself if it is there already. Gradients flow back to x's device.
 func (x *Tensor) To(d device.Device, opts ...ToOption) *Tensor {
 	x.use("to")
 	if d == nil {
@@ -107,8 +108,8 @@ func (x *Tensor) To(d device.Device, opts ...ToOption) *Tensor {
 	return y
 }
 
-// CUDA returns x on GPU i (default 0): x.To of the device "cuda:i". Without one it panics with an
-// error that says what is missing.
+// CUDA returns x on GPU i (default 0), the device "cuda:i". If there is no such GPU, CUDA panics
+// with an error that says what is missing.
 func (x *Tensor) CUDA(i ...int) *Tensor {
 	n := 0
 	if len(i) > 0 {
@@ -121,17 +122,17 @@ func (x *Tensor) CUDA(i ...int) *Tensor {
 	return x.To(d)
 }
 
-// CPU returns x on the CPU, the device "cpu"; one on a rank of it, such as "cpu:1", is copied too.
+// CPU returns x on the device "cpu". A tensor on a rank of the CPU, such as "cpu:1", is copied too.
 func (x *Tensor) CPU() *Tensor { return x.To(hostDevice()) }
 
-// copyTo copies x, dense, to device d in scope s, without a graph. With async it need not wait for
-// the copy.
+// copyTo returns a dense copy of x on device d, in scope s and without a place in the graph. With
+// async it need not wait for the copy.
 func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tensor {
 	if p := x.pinner(d); async && p != nil {
 		c := x
 		if !x.layout.Contiguous() {
 			c = alloc(op, x.scope, x.st.dev, x.dtype, x.layout.Shape)
-			defer c.Free() // in the order of its stream, behind the copy
+			defer c.Free() // c's memory is freed in stream order, after the copy
 			run(op, x.scope, castProgram(x.dtype, x.dtype), c, []*Tensor{x}, nil)
 		}
 		return c.copyPinned(op, s, d, p)
@@ -141,8 +142,8 @@ func (x *Tensor) copyTo(op string, s *Scope, d device.Device, async bool) *Tenso
 	return y
 }
 
-// copyInto copies x, dense, into y, which has its size and type, lies contiguous, and is new: only
-// its home stream has used its memory. With async it need not wait for the copy.
+// copyInto copies x into y, which has x's size and type, is contiguous, and is new: only its home
+// stream has used its memory. With async copyInto need not wait for the copy.
 func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 	d, n := y.st.dev, x.Size()*x.dtype.Size()
 	if n == 0 {
@@ -157,7 +158,7 @@ func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 	off, to := c.layout.Offset*c.dtype.Size(), y.layout.Offset*y.dtype.Size()
 	src, dst := c.st.buf, y.st.buf
 	from := c.scope.source(op, c.st.dev)
-	// the GPU reads that, in its own order, and the host does not wait
+	// page-locked memory is read by the GPU in stream order, and the host need not wait
 	if c.st.pinnedFor(d) == nil {
 		c.st.read(op, from)
 	}
@@ -165,7 +166,7 @@ func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 	case src.Host() != nil && dst.Host() != nil:
 		copy(dst.Host()[to:], src.Host()[off:off+n])
 	case src.Host() != nil && c.st.pinnedFor(d) != nil:
-		c.st.read(op, routeOn(y.st.home)) // a later write to x waits for the copy
+		c.st.read(op, routeOn(y.st.home)) // makes later writes to x wait for the copy
 		check(op, c.st.pinnedFor(d).UploadPinned(y.st.home, dst, to, c.st.pinned, off, n), x)
 		if !async {
 			check(op, y.st.home.Synchronize(), x)
@@ -175,7 +176,7 @@ func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 	case dst.Host() != nil:
 		check(op, c.st.dev.Download(from.stream, dst.Host()[to:to+n], src, off), x)
 	case src.Device().Info().Kind == d.Info().Kind:
-		c.st.read(op, routeOn(y.st.home)) // a later write to x waits for the copy
+		c.st.read(op, routeOn(y.st.home)) // makes later writes to x wait for the copy
 		check(op, d.CopyFrom(y.st.home, dst, to, src, off, n), x)
 	default:
 		tmp := make([]byte, n)
@@ -185,7 +186,7 @@ func (x *Tensor) copyInto(op string, y *Tensor, async bool) {
 	runtime.KeepAlive(x)
 }
 
-// bytes returns x's elements, dense, in host memory.
+// bytes copies x's elements to host memory, densely.
 func (x *Tensor) bytes(op string) []byte {
 	x.use(op)
 	if t := device.Tracing(); t != nil {
@@ -195,7 +196,7 @@ func (x *Tensor) bytes(op string) []byte {
 	x.readable(op, x.dtype.Size())
 	out := make([]byte, n)
 	if n == 0 {
-		return out // its offset may lie behind the buffer's end
+		return out // the offset of an empty tensor may lie after the buffer's end
 	}
 	c := x
 	if !x.layout.Contiguous() {
@@ -210,12 +211,13 @@ func (x *Tensor) bytes(op string) []byte {
 	return out
 }
 
-// Bytes returns a copy of x's elements in row-major order, as they lie in memory. A view may have
-// more elements than there is memory: that is an error that wraps [device.ErrOutOfMemory].
+// Bytes returns a copy of x's elements in row-major order, in their format in memory. A view may
+// have more elements than fit into host memory. Then Bytes panics with an error that wraps
+// [device.ErrOutOfMemory].
 func (x *Tensor) Bytes() []byte { return x.bytes("bytes") }
 
 // FromBytes returns a tensor of type t in the root scope, on the CPU, whose elements are a copy of
-// data, in row-major order. Any byte but 0 is true.
+// data, in row-major order. For bool every byte except 0 is true.
 func FromBytes(t dtype.Type, data []byte, dims ...int) *Tensor {
 	x := root.Typed(t).make("from", t, dims)
 	if len(data) != x.Size()*t.Size() {

@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// triangle returns x with zeros where the column minus the row is beyond k, in the last two
-// dimensions.
+// triangle returns x with zeros in one triangle of the last two dimensions. With upper it sets
+// elements with column - row < k to 0, otherwise elements with column - row > k.
 func (x *Tensor) triangle(op string, k int, upper bool) *Tensor {
 	x.use(op)
 	if x.Rank() < 2 {
@@ -23,16 +23,16 @@ func (x *Tensor) triangle(op string, k int, upper bool) *Tensor {
 	})
 }
 
-// Tril returns the lower triangles of the matrices in the last two dimensions: elements with column
+// Tril returns the lower triangles of the matrices in the last two dimensions. Elements with column
 // - row > k become 0.
 func (x *Tensor) Tril(k int) *Tensor { return x.triangle("tril", k, false) }
 
-// Triu returns the upper triangles of the matrices in the last two dimensions: elements with column
+// Triu returns the upper triangles of the matrices in the last two dimensions. Elements with column
 // - row < k become 0.
 func (x *Tensor) Triu(k int) *Tensor { return x.triangle("triu", k, true) }
 
-// DiagEmbed returns zeros with x's last dimension on the diagonal of two dimensions dim1 and dim2
-// of the result, in which the second index is the first plus offset.
+// DiagEmbed returns zeros with x's last dimension on a diagonal of the result's dimensions dim1 and
+// dim2. On the diagonal the index in dim2 is the index in dim1 plus offset.
 func (x *Tensor) DiagEmbed(offset, dim1, dim2 int) *Tensor {
 	const op = "diag_embed"
 	x.use(op)
@@ -54,8 +54,8 @@ func (x *Tensor) DiagEmbed(offset, dim1, dim2 int) *Tensor {
 	return Apply(&intoFunc{op: op, to: to, of: diagonalOf(to, offset, a, b)}, x)
 }
 
-// Diag returns the matrix with the vector x on its k-th diagonal, or the k-th diagonal of a matrix
-// as a copy.
+// Diag returns the matrix that has the vector x on its k-th diagonal. For a matrix x it returns a
+// copy of the k-th diagonal.
 func (x *Tensor) Diag(k int) *Tensor {
 	x.use("diag")
 	switch x.Rank() {

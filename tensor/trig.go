@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// unit is shared by the gradients.
+// unit is 1 in formulas.
 var unit = expr.C(1)
 
 func unary(name string, e *expr.Expr, ref func(float64) float64, lo, hi float64, grad *expr.Expr) *Elementwise {
@@ -20,12 +20,12 @@ func unary(name string, e *expr.Expr, ref func(float64) float64, lo, hi float64,
 // onePlusSquare and oneMinusSquare are 1 ± x².
 var (
 	onePlusSquare = x0.FMA(x0, unit)
-	// its derivative is accurate near 0, unlike that of (1-x)(1+x)
+	// fused, because the derivative is then accurate near 0, unlike the derivative of (1-x)(1+x)
 	oneMinusSquare = x0.Neg().FMA(x0, unit)
 )
 
-// inverseSquares is 1/(x²+y²), and 0 where both squares are 0: the gradient of atan2 at the origin
-// is 0, as in torch.
+// inverseSquares is 1/(x²+y²), and 0 where both squares are 0. It makes the gradient of atan2 at
+// the origin 0, as in torch.
 var inverseSquares = func() *expr.Expr {
 	n := x0.FMA(x0, x1.Mul(x1))
 	return n.Eq(expr.C(0)).Select(expr.C(0), unit.Div(n))
@@ -44,7 +44,7 @@ var (
 	acoshOp = unary("acosh", x0.Acosh(), math.Acosh, 1.2, 9, x1.Mul(x0.Sub(unit).Mul(x0.Add(unit)).Add(zeroC).Rsqrt()))
 	atanhOp = unary("atanh", x0.Atanh(), math.Atanh, -0.9, 0.9, x1.Div(oneMinusSquare))
 
-	// -π … π by the quadrant.
+	// The result is in -π … π, as the quadrant says.
 	atan2Op = Declare(&Elementwise{Name: "atan2", Autocast: AutocastWidest, Arity: 2, Result: Floating, Expr: x0.Atan2(x1), Ref: ref2(math.Atan2), Domain: nonZero(),
 		Grad: []*expr.Expr{x2.Mul(x1).Mul(inverseSquares), x2.Mul(x0.Neg()).Mul(inverseSquares)}})
 	hypotOp = Declare(&Elementwise{Name: "hypot", Arity: 2, Result: FixedFloat, Expr: x0.Hypot(x1), Ref: ref2(math.Hypot), Domain: nonZero(),
@@ -64,10 +64,10 @@ func (x *Tensor) Cos() *Tensor { return cosOp.Apply([]*Tensor{x}) }
 // Tan returns the tangent of x, in radians.
 func (x *Tensor) Tan() *Tensor { return tanOp.Apply([]*Tensor{x}) }
 
-// Asin returns the inverse sine of x, in radians from -π/2 to π/2; NaN outside of [-1, 1].
+// Asin returns the inverse sine of x, in radians from -π/2 to π/2. It is NaN outside of [-1, 1].
 func (x *Tensor) Asin() *Tensor { return asinOp.Apply([]*Tensor{x}) }
 
-// Acos returns the inverse cosine of x, in radians from 0 to π; NaN outside of [-1, 1].
+// Acos returns the inverse cosine of x, in radians from 0 to π. It is NaN outside of [-1, 1].
 func (x *Tensor) Acos() *Tensor { return acosOp.Apply([]*Tensor{x}) }
 
 // Atan returns the inverse tangent of x, in radians from -π/2 to π/2.
@@ -78,8 +78,8 @@ func (x *Tensor) Atan() *Tensor { return atanOp.Apply([]*Tensor{x}) }
 // the gradient is 0, as in torch.
 func (y *Tensor) Atan2(x *Tensor) *Tensor { return atan2Op.Apply([]*Tensor{y, x}) }
 
-// Hypot returns √(x²+y²) without overflow on the way, broadcast together, for floating point
-// tensors. At the origin the gradient is NaN, as in torch.
+// Hypot returns √(x²+y²) of floating point tensors, broadcast together. Intermediate results do not
+// overflow. At the origin the gradient is NaN, as in torch.
 func (x *Tensor) Hypot(y *Tensor) *Tensor { return hypotOp.Apply([]*Tensor{x, y}) }
 
 // Sinh returns the hyperbolic sine of x.
@@ -91,8 +91,8 @@ func (x *Tensor) Cosh() *Tensor { return coshOp.Apply([]*Tensor{x}) }
 // Asinh returns the inverse hyperbolic sine of x.
 func (x *Tensor) Asinh() *Tensor { return asinhOp.Apply([]*Tensor{x}) }
 
-// Acosh returns the inverse hyperbolic cosine of x; NaN below 1.
+// Acosh returns the inverse hyperbolic cosine of x. It is NaN below 1.
 func (x *Tensor) Acosh() *Tensor { return acoshOp.Apply([]*Tensor{x}) }
 
-// Atanh returns the inverse hyperbolic tangent of x; ±Inf at ±1, NaN beyond.
+// Atanh returns the inverse hyperbolic tangent of x. It is ±Inf at ±1, and NaN beyond.
 func (x *Tensor) Atanh() *Tensor { return atanhOp.Apply([]*Tensor{x}) }

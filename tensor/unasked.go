@@ -10,22 +10,24 @@ import (
 )
 
 // A vigil watches a scope that sets NoGrad or Autocast, until the scope is first used. An
-// expression over older tensors alone belongs to their scope, so the mode would silently do
-// nothing. If on the scope's goroutine an op ran outside of it that the mode would have changed,
-// that is reported when the scope closes. An op that the mode would not have changed is not
-// reported: what comes before an early return may well belong to the scope around.
+// expression whose tensors are all older belongs to their scope, so the mode would silently have no
+// effect on it. The vigil remembers the first op that ran outside of the scope, on its goroutine,
+// and that the mode would have changed. Closing the scope reports that op. An op that the mode
+// would not have changed is not reported. For example a function may return early, before it uses
+// the scope.
 type vigil struct {
-	kept[*vigil] // for the goroutine that opened the scope
+	kept[*vigil] // kept for the goroutine that opened the scope
 
-	depth    int // of the scope
+	depth    int // depth of the scope
 	opened   *scopeSite
-	noGrad   bool       // it was opened with NoGrad
-	cast     bool       // it was opened with Autocast, or NoAutocast
-	autocast dtype.Type // if so: to what; Invalid: off
+	noGrad   bool       // the scope was opened with NoGrad
+	cast     bool       // the scope was opened with Autocast or NoAutocast
+	autocast dtype.Type // if cast: the type; Invalid means off
 
-	// Under the lock of vigils.each.
-	hushed   int     // what runs is not the user's
-	composed int     // what runs is a part of an op that has an autocast class as a whole
+	// The lock of vigils.each guards these.
+	hushed int // if not 0, the library runs ops of its own
+	// if not 0, the ops that run are parts of an op that has an autocast class as a whole
+	composed int
 	missed   *missed // the first op that the modes would have changed
 }
 
@@ -33,10 +35,10 @@ type vigil struct {
 type missed struct {
 	op, how string
 	at      *site
-	in      *scopeSite // nil: the root scope
+	in      *scopeSite // the scope in which it ran; nil means the root scope
 }
 
-// watchModes begins a vigil over s, which was opened in p, if it sets one of the modes.
+// watchModes begins a vigil over s if s sets one of the modes. s was opened in p.
 func (s *Scope) watchModes(p *Scope, loose bool) {
 	noGrad, cast := s.modes.noGrad && !p.modes.noGrad, s.modes.autocast != p.modes.autocast
 	if !noGrad && !cast {
@@ -53,7 +55,7 @@ func (s *Scope) watchModes(p *Scope, loose bool) {
 	}
 }
 
-// asked notes that s is used: its modes have a meaning.
+// asked notes that s is used, so its modes have an effect.
 func (s *Scope) asked() {
 	if v := s.vigil.Load(); v != nil {
 		s.vigil.Store(nil)
@@ -69,8 +71,8 @@ func (v *vigil) around(s *Scope) bool {
 	return s != nil && s.vigil.Load() == v
 }
 
-// miss tells the vigils of this goroutine of an op in s; would reports whether their modes change
-// it.
+// miss tells the vigils of this goroutine about an op in s. would reports whether the modes of a
+// vigil would have changed the op.
 func (s *Scope) miss(op, how string, would func(v *vigil) bool) {
 	vigils.each(func(v *vigil) bool {
 		if v.missed == nil && v.hushed == 0 && would(v) && !v.around(s) && v.here() {
@@ -80,12 +82,12 @@ func (s *Scope) miss(op, how string, would func(v *vigil) bool) {
 	})
 }
 
-// hush closes the eyes of this goroutine's vigils, until the function that it returns is called:
-// what the library does by itself is in modes of its own.
+// hush makes this goroutine's vigils ignore ops until the returned function is called. The library
+// uses it for ops of its own, which have their own modes.
 func hush() func() { return hushed(func(v *vigil) *int { return &v.hushed }) }
 
-// hushCasts is hush for the types alone in which ops compute: the parts of a composed op have no
-// class of their own, but the graph that they record is the user's.
+// hushCasts is hush for autocast only. It is for the parts of a composed op: they have no class of
+// their own, but the graph that they record is the user's.
 func hushCasts() func() { return hushed(func(v *vigil) *int { return &v.composed }) }
 
 func hushed(count func(v *vigil) *int) func() {
@@ -100,7 +102,7 @@ func hushed(count func(v *vigil) *int) func() {
 	return func() { add(-1) }
 }
 
-// missRecord tells the vigils that op in s recorded a graph.
+// missRecord tells the vigils that op recorded a graph in s.
 func (s *Scope) missRecord(op string) {
 	if !vigils.none() && !s.modes.withGrad {
 		s.miss(op, "recorded a graph", func(v *vigil) bool { return v.noGrad })
@@ -109,7 +111,8 @@ func (s *Scope) missRecord(op string) {
 
 // missCast tells the vigils that op in s computed in the types of its operands, without autocast.
 func (s *Scope) missCast(op string, class AutocastClass, in []*Tensor, fixed uint) {
-	if vigils.none() || s.internal { // a part of another op, which has a class itself
+	// in an internal scope the op is part of another op, which has a class itself
+	if vigils.none() || s.internal {
 		return
 	}
 	s.miss(op, "computed without autocast", func(v *vigil) bool {
@@ -133,9 +136,9 @@ func (s *Scope) missNoCast() {
 	}
 }
 
-// unheeded returns what is wrong if s, which is closed now, was never asked for anything and its
-// modes would have changed an op, nil otherwise. Only a scope that the program opened itself
-// counts, and a panic that is on its way comes first.
+// unheeded returns an error if s, which is closed now, was never used and its modes would have
+// changed an op. Otherwise it returns nil. It only considers scopes that the program itself opened.
+// A panic in progress takes precedence.
 func (s *Scope) unheeded() *Error {
 	v := s.vigil.Load()
 	if v == nil {
@@ -162,7 +165,7 @@ func (s *Scope) unheeded() *Error {
 	return e
 }
 
-// modes names what the scope was opened with.
+// modes returns the options that the scope was opened with, for messages.
 func (v *vigil) modes() string {
 	var set []string
 	if v.noGrad {
@@ -177,7 +180,7 @@ func (v *vigil) modes() string {
 	return strings.Join(set, " and ")
 }
 
-// told is String without where it was opened and closed.
+// told is String without the places where the scope was opened and closed.
 func (s *Scope) told() string {
 	w := "the scope"
 	if s.opened.name != "" {
@@ -186,7 +189,7 @@ func (s *Scope) told() string {
 	return w
 }
 
-// outside reports whether the recorded call of a function of this package came from outside the
+// outside reports whether the recorded call of a function of this package came from outside of the
 // library.
 func (s *site) outside() bool {
 	frames := runtime.CallersFrames(s.pc[:s.n])
@@ -201,7 +204,7 @@ func (s *site) outside() bool {
 	}
 }
 
-// unwinding reports whether this is called by a function that a panic or runtime.Goexit runs.
+// unwinding reports whether it is called by a deferred function during a panic or runtime.Goexit.
 func unwinding() bool {
 	var pc [256]uintptr
 	frames := runtime.CallersFrames(pc[:runtime.Callers(2, pc[:])])

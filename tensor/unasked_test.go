@@ -18,18 +18,18 @@ import (
 // weights returns a root tensor that requires a gradient.
 func weights() *tensor.Tensor { return tensor.Root().Ones(2, 2).RequiresGrad() }
 
-// here returns the line of its caller, n lines further down.
+// here returns the number of the line n lines below the caller's line.
 func here(n int) string {
 	_, file, line, _ := runtime.Caller(1)
 	return callsite.String(file, line+n)
 }
 
-// composed is an op with one autocast class, made of others.
+// composed is an op that is composed of others and has one autocast class.
 func composed(w *tensor.Tensor) *tensor.Tensor {
 	return tensor.WithAutocast("composed", tensor.AutocastHigh, func(in []*tensor.Tensor) *tensor.Tensor { return in[0].MatMul(in[0]) }, w)
 }
 
-// A mode that does nothing is told.
+// A mode without effect is reported.
 func TestModesThatDoNothing(t *testing.T) {
 	w := weights()
 	bf := tensor.Autocast(dtype.BF16)
@@ -102,7 +102,7 @@ func TestModesThatDoNothing(t *testing.T) {
 	}
 }
 
-// What has a meaning is not told.
+// A mode with an effect is not reported.
 func TestModesThatDoSomething(t *testing.T) {
 	w := weights()
 	frozen := tensor.Root().Ones(2, 2)
@@ -142,7 +142,7 @@ func TestModesThatDoSomething(t *testing.T) {
 	}
 }
 
-// A panic that is on its way is not hidden.
+// This error does not replace a panic in progress.
 func TestUnaskedScopeInPanic(t *testing.T) {
 	w := weights()
 	for name, f := range map[string]func(){
@@ -177,8 +177,8 @@ func TestUnaskedScopeInPanic(t *testing.T) {
 	}
 }
 
-// A scope that another goroutine opened and lost is not blamed for the ops of one that took its
-// place, nor kept.
+// A scope that another goroutine opened and dropped is not blamed for the ops of a goroutine that
+// got the same address. It is also not kept alive.
 func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	w := weights()
 	open := make(chan *tensor.Scope)
@@ -203,7 +203,7 @@ func TestUnaskedScopeOfAnotherGoroutine(t *testing.T) {
 	t.Errorf("%d scopes are watched that nobody has", tensor.Vigils())
 }
 
-// Ops pay nothing, and from the first question on no scope is watched.
+// Watching makes ops no slower. Once a scope is used it is no longer watched.
 func TestUnaskedCosts(t *testing.T) {
 	w, x := weights(), tensor.Root().Ones(2, 2)
 	op := func() { x.Add(w).Free() }
@@ -212,7 +212,7 @@ func TestUnaskedCosts(t *testing.T) {
 	if n := tensor.Vigils(); n != 1 {
 		t.Fatalf("%d scopes are watched, it should be 1", n)
 	}
-	op() // is noted
+	op() // this op is noted
 	if got := testing.AllocsPerRun(100, op); got > bare+1 {
 		t.Errorf("an op makes %v allocations beside a scope that is not asked, %v without", got, bare)
 	}
@@ -224,7 +224,7 @@ func TestUnaskedCosts(t *testing.T) {
 	s.Close()
 }
 
-// What an op in place on a parameter needs is said as it is written, and works so.
+// The error for an op in place on a parameter shows the call to write, and that call works.
 func TestInPlaceOnParameterSaysWhatToWrite(t *testing.T) {
 	w := weights()
 	for method, f := range map[string]func(x *tensor.Tensor){

@@ -7,19 +7,19 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Update runs one program over groups of tensors of one device and stores its results in place,
-// outs[k] from ins[k]. It is for optimizers. params is a tensor of 8-byte slots with the program's
-// scalars as bits (expr.Encode), on that device. Where the device can, the groups whose tensors are
-// all contiguous are a single launch, which reads the scalars on the device. Each of the others is
-// a launch of its own, which takes the scalars from bits.
+// Update runs one program over groups of tensors of one device. It stores the results for ins[k] in
+// outs[k], in place. It is for optimizers. params is a tensor on that device with 8-byte slots,
+// which hold the program's scalars as bits (expr.Encode). If the device can, all groups of
+// contiguous tensors run in a single launch, which reads the scalars on the device. Each other
+// group is a launch of its own, whose scalars come from bits.
 func Update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64) {
 	update(op, p, outs, ins, params, bits, nil)
 }
 
-// UpdateFinite is [Update] that also sets found, one float32 on the device that is 0 or 1. It sets
-// it to 1 if an element of the first operand of a group is infinite or NaN before the update.
-// Otherwise found stays as it is. Where the device can it is the same launch. It is what a
-// GradScaler unscales gradients with, and what an optimizer that leaves steps out is made of.
+// UpdateFinite is [Update] that also sets found, one float32 on the device that is 0 or 1. found
+// becomes 1 if an element of the first operand of a group is infinite or NaN before the update.
+// Otherwise it does not change. If the device can, this happens in the same launch. A GradScaler
+// uses it to unscale gradients, and an optimizer to skip steps.
 func UpdateFinite(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64, found *Tensor) {
 	params.use(op)
 	found.use(op)
@@ -34,8 +34,8 @@ func UpdateFinite(op string, p *expr.Program, outs, ins [][]*Tensor, params *Ten
 	update(op, p, outs, ins, params, bits, found)
 }
 
-// PrepareUpdate does what [Update] with a program would do the first time on a device, where that
-// takes memory: it loads the code. Updates that belong together are prepared before the first of
+// PrepareUpdate does the part of [Update] that allocates memory at the first call with a program on
+// a device: it loads the code. Call it for all updates that belong together, before the first of
 // them.
 func PrepareUpdate(op string, p *expr.Program, dev device.Device) {
 	if d, ok := dev.(device.Preparer); ok {
@@ -43,7 +43,7 @@ func PrepareUpdate(op string, p *expr.Program, dev device.Device) {
 	}
 }
 
-// update is UpdateFinite, and without found Update.
+// update is UpdateFinite, or Update if found is nil.
 func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, bits []uint64, found *Tensor) {
 	if len(outs) == 0 {
 		return
@@ -68,7 +68,7 @@ func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 			multi = dev.Supports(m)
 		}
 	}
-	var results, operands []*Tensor // of one launch
+	var results, operands []*Tensor // the tensors of the joint launch
 	for k := range outs {
 		checkGroup(op, p, dev, params, outs[k], ins[k])
 		together := multi && dense(ins[k]) && dense(outs[k])
@@ -90,7 +90,7 @@ func update(op string, p *expr.Program, outs, ins [][]*Tensor, params *Tensor, b
 	}
 }
 
-// checkGroup checks a group of an update, and counts the change of its results.
+// checkGroup checks a group of an update, and counts the change of the result tensors.
 func checkGroup(op string, p *expr.Program, dev device.Device, params *Tensor, outs, ins []*Tensor) {
 	if len(outs) != len(p.Out) || len(ins) != len(p.In) {
 		fail(op, ErrValue, []*Tensor{params}, "%d results and %d operands, but the program has %d and %d", len(outs), len(ins), len(p.Out), len(p.In))
@@ -133,14 +133,14 @@ func dense(list []*Tensor) bool {
 	return true
 }
 
-// infiniteOp is 1 for what is infinite or NaN, whose difference to itself is NaN, and 0 else;
-// foundOp takes the greater of two of it.
+// infiniteOp is 1 if an element is infinite or NaN, otherwise 0: such an element minus itself is
+// NaN. foundOp is the greater of two such results.
 var (
 	infiniteOp = &Reduction{Name: "infinite", Kind: device.Max, Map: x0.Sub(x0).Ne(x0.Sub(x0)).Select(expr.C(1), expr.C(0)), Same: true}
 	foundOp    = &Elementwise{Name: "found", Arity: 2, Expr: x0.Max(x1), NoGrad: true}
 )
 
-// look sets found to 1 if an element of x is infinite or NaN, by a reduction.
+// look sets found to 1 if an element of x is infinite or NaN. It runs a reduction.
 func look(op string, s *Scope, found, x *Tensor) {
 	if x.Size() == 0 {
 		return

@@ -6,27 +6,27 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// viewFunc is the graph's view of an op that only rearranges: its gradient is another
-// rearrangement.
+// viewFunc is the [Function] that records a view in the graph.
 type viewFunc struct {
 	name string
 	vjp  func(c *Context, g *Tensor) *Tensor
-	part *part // that the view is, nil for another one
+	part *part // the part of the base that the view is; nil if it is not a part
 }
 
 func (f *viewFunc) Name() string { return f.name }
 
-// Forward is never called: views are made by Tensor.view.
+// Forward is never called: Tensor.view makes views.
 func (f *viewFunc) Forward(*Context, []*Tensor) *Tensor { panic("tensor: " + f.name + " is a view") }
 
 func (f *viewFunc) VJP(c *Context, g *Tensor) []*Tensor { return []*Tensor{f.vjp(c, g)} }
 
-// view makes a view of x with layout l; vjp carries a gradient back.
+// view makes a view of x with layout l. vjp computes the gradient of x from the gradient of the
+// view.
 func (x *Tensor) view(op string, l shape.Layout, vjp func(c *Context, g *Tensor) *Tensor) *Tensor {
 	return x.viewOf(op, l, vjp, nil)
 }
 
-// viewOf is view of what may be a part.
+// viewOf is view with a p for views that are parts, and with nil for others.
 func (x *Tensor) viewOf(op string, l shape.Layout, vjp func(c *Context, g *Tensor) *Tensor, p *part) *Tensor {
 	y := x.handle(op, x.scope, l)
 	if !x.scope.modes.noGrad {
@@ -40,14 +40,14 @@ func (x *Tensor) viewOf(op string, l shape.Layout, vjp func(c *Context, g *Tenso
 	return y
 }
 
-// Reshape returns the elements under the given shape, as a view where the layout allows and else as
-// a copy. One size may be -1: it is found from the others.
+// Reshape returns the elements in the given shape. The result is a view if the layout allows it,
+// and otherwise a copy. One size may be -1: it is computed from the others.
 func (x *Tensor) Reshape(dims ...int) *Tensor {
 	x.use("reshape")
 	return x.reshape(x.inferShape("reshape", dims))
 }
 
-// View is [Tensor.Reshape] that never copies: it panics where the layout does not allow a view.
+// View is [Tensor.Reshape] that never copies. It panics if the layout does not allow a view.
 func (x *Tensor) View(dims ...int) *Tensor {
 	x.use("view")
 	s := x.inferShape("view", dims)
@@ -88,7 +88,7 @@ func (x *Tensor) inferShape(op string, dims []int) shape.Dims {
 	return s
 }
 
-// reshape is Reshape to a shape of the right size.
+// reshape is Reshape to a shape of the same size.
 func (x *Tensor) reshape(s shape.Dims) *Tensor {
 	from := x.layout.Shape
 	if from == s {
@@ -97,13 +97,14 @@ func (x *Tensor) reshape(s shape.Dims) *Tensor {
 	l, ok := x.layout.View(s)
 	if !ok {
 		y := x.Contiguous()
-		defer y.Free() // the view holds it
+		defer y.Free() // the view keeps its memory
 		return y.reshape(s)
 	}
 	return x.view("reshape", l, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
 }
 
-// Flatten merges dimensions start … end (inclusive; negative count from the end) into one.
+// Flatten joins dimensions start … end (inclusive) into one. Negative dimensions count from the
+// end.
 func (x *Tensor) Flatten(start, end int) *Tensor {
 	x.use("flatten")
 	if x.Rank() == 0 {
@@ -129,7 +130,7 @@ func (x *Tensor) Flatten(start, end int) *Tensor {
 	return x.reshape(s)
 }
 
-// Transpose swaps dimensions i and j.
+// Transpose returns x with dimensions i and j swapped, as a view.
 func (x *Tensor) Transpose(i, j int) *Tensor {
 	x.use("transpose")
 	a, b := x.axis("transpose", i), x.axis("transpose", j)
@@ -139,7 +140,8 @@ func (x *Tensor) Transpose(i, j int) *Tensor {
 	return x.view("transpose", x.layout.Transpose(a, b), func(_ *Context, g *Tensor) *Tensor { return g.Transpose(a, b) })
 }
 
-// T is the transposed matrix: the last two dimensions swapped.
+// T returns the transposed matrix, as a view: the last two dimensions are swapped. A tensor of rank
+// 0 or 1 is returned as it is.
 func (x *Tensor) T() *Tensor {
 	x.use("t")
 	if x.Rank() < 2 {
@@ -148,7 +150,8 @@ func (x *Tensor) T() *Tensor {
 	return x.Transpose(-2, -1)
 }
 
-// Permute orders the dimensions as given, each exactly once.
+// Permute returns x with its dimensions in the given order, as a view. Each dimension must be given
+// exactly once.
 func (x *Tensor) Permute(dims ...int) *Tensor {
 	x.use("permute")
 	if len(dims) != x.Rank() {
@@ -167,7 +170,7 @@ func (x *Tensor) Permute(dims ...int) *Tensor {
 	return x.view("permute", x.layout.Permute(p), func(_ *Context, g *Tensor) *Tensor { return g.Permute(inverse...) })
 }
 
-// Expand broadcasts x to the given shape without copying; -1 keeps a size.
+// Expand returns x broadcast to the given shape, as a view. -1 keeps a size.
 func (x *Tensor) Expand(dims ...int) *Tensor {
 	x.use("expand")
 	if len(dims) > shape.MaxRank || len(dims) < x.Rank() {
@@ -209,7 +212,8 @@ func (x *Tensor) expand(s shape.Dims) *Tensor {
 	return x.view("expand", l, func(_ *Context, g *Tensor) *Tensor { return g.sumTo(from) })
 }
 
-// Unsqueeze puts a dimension of size 1 before dimension i; negative i count from behind the last.
+// Unsqueeze inserts a dimension of size 1 before dimension i, as a view. A negative i counts from
+// the end of the result: -1 makes the new dimension the last.
 func (x *Tensor) Unsqueeze(i int) *Tensor {
 	x.use("unsqueeze")
 	n := x.Rank() + 1
@@ -223,8 +227,8 @@ func (x *Tensor) Unsqueeze(i int) *Tensor {
 	return x.view("unsqueeze", x.layout.Unsqueeze(i), func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
 }
 
-// Squeeze removes the given dimensions where their size is 1, or all such dimensions when none is
-// given.
+// Squeeze removes the given dimensions that have size 1, as a view. Without dims it removes all
+// dimensions of size 1.
 func (x *Tensor) Squeeze(dims ...int) *Tensor {
 	x.use("squeeze")
 	mask, _ := x.axes("squeeze", dims)
@@ -240,8 +244,8 @@ func (x *Tensor) Squeeze(dims ...int) *Tensor {
 	return x.view("squeeze", l, func(_ *Context, g *Tensor) *Tensor { return g.reshape(from) })
 }
 
-// Contiguous returns x itself if its elements lie densely in row-major order, else a copy that
-// does.
+// Contiguous returns x itself if its elements are dense in row-major order, and otherwise a copy
+// for which that holds.
 func (x *Tensor) Contiguous() *Tensor {
 	x.use("contiguous")
 	if x.layout.Contiguous() {
@@ -250,13 +254,13 @@ func (x *Tensor) Contiguous() *Tensor {
 	return x.Clone()
 }
 
-// Clone returns a copy of x, contiguous, through which gradients flow.
+// Clone returns a contiguous copy of x. Gradients flow through it.
 func (x *Tensor) Clone() *Tensor { return cloneOp.Apply([]*Tensor{x}) }
 
 // AsStrided returns the view of x's storage with the given sizes, strides and offset, counted in
-// elements; without an offset it is x's own. The view may go beyond x, but not beyond the storage,
-// and strides are not negative. Gradients reach the elements of x, which may not be an expanded
-// tensor then; where elements of the view share a place they are added.
+// elements. Without an offset it is x's offset. The view may extend beyond x, but not beyond the
+// storage. Strides must not be negative. Gradients reach the elements of x; then x must not be an
+// expanded tensor. Gradients of view elements at the same place are added.
 func (x *Tensor) AsStrided(dims, strides []int, offset ...int) *Tensor {
 	const op = "as_strided"
 	x.use(op)

@@ -11,7 +11,7 @@ var whereOp = Declare(&Elementwise{Name: "where", Arity: 3, Expr: x0.Select(x1, 
 	},
 	Grad: []*expr.Expr{nil, x0.Select(expr.X(3), expr.C(0)), x0.Select(expr.C(0), expr.X(3))}})
 
-// Where returns a where cond, a bool tensor, is true, and b elsewhere, broadcast together.
+// Where returns a where the bool tensor cond is true, and b elsewhere, broadcast together.
 func Where(cond, a, b *Tensor) *Tensor {
 	cond.use("where")
 	if cond.dtype != boolType {
@@ -21,28 +21,29 @@ func Where(cond, a, b *Tensor) *Tensor {
 	return whereOp.Apply([]*Tensor{cond, a, b})
 }
 
-// held is number for WhereScalar, where the result has the number as it is.
+// held is number for WhereScalar, which panics if x's integer type cannot hold v.
 func (x *Tensor) held(v float64) (n, same *Tensor) {
 	n, same = x.number("where", v)
 	return n.Fill(same.takes("where", v)), same
 }
 
-// WhereScalar returns a where cond, a bool tensor, is true, and the number b elsewhere, broadcast
-// together; an integer tensor stays one if b is a whole number.
+// WhereScalar returns a where the bool tensor cond is true, and the number b elsewhere, broadcast
+// together. An integer tensor keeps its type if b is a whole number.
 func WhereScalar(cond, a *Tensor, b float64) *Tensor {
 	s := youngest("where", []*Tensor{cond, a})
 	return within(s, func(c *Scope) *Tensor { n, a := a.In(c).held(b); return Where(cond, a, n) })
 }
 
-// RWhereScalar returns the number a where cond, a bool tensor, is true, and b elsewhere, broadcast
+// RWhereScalar returns the number a where the bool tensor cond is true, and b elsewhere, broadcast
 // together.
 func RWhereScalar(cond *Tensor, a float64, b *Tensor) *Tensor {
 	s := youngest("where", []*Tensor{cond, b})
 	return within(s, func(c *Scope) *Tensor { n, b := b.In(c).held(a); return Where(cond, n, b) })
 }
 
-// WhereScalars returns the number a where cond, a bool tensor, is true, and b elsewhere, as floats
-// of the scope's type: Go's numbers do not say whether they are whole, as Python's do.
+// WhereScalars returns the number a where the bool tensor cond is true, and b elsewhere. The result
+// has the scope's floating point type, because Go's float64 does not say, as Python's numbers do,
+// whether a number is an integer.
 func WhereScalars(cond *Tensor, a, b float64) *Tensor {
 	cond.use("where")
 	return within(cond.scope, func(c *Scope) *Tensor {

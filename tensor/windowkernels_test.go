@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What the processor has kernels for gives, with gradients, what the composition gives.
+// The CPU's kernels give the same results and gradients as the compositions.
 func TestWindowKernels(t *testing.T) {
 	type tt = tensor.Tensor
 	ints := func(v ...int) []int { return v }
@@ -92,7 +92,8 @@ func TestWindowKernels(t *testing.T) {
 	}
 }
 
-// A convolution takes no more memory than its result, and its gradients.
+// A convolution allocates no more memory than its result, and its backward pass no more than the
+// gradients.
 func TestConvTakesNoColumns(t *testing.T) {
 	d := cpu.Get()
 	tensor.Do(func(s *tensor.Scope) {
@@ -119,7 +120,7 @@ func TestConvTakesNoColumns(t *testing.T) {
 	})
 }
 
-// The bits of a convolution do not depend on who does what.
+// The bits of a convolution do not depend on how work is divided among workers.
 func TestConvBits(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, w := s.Randn(8, 16, 14, 14).RequiresGrad(), s.Randn(24, 16, 3, 3).RequiresGrad()

@@ -5,8 +5,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// within runs f in a scope for its intermediates and hands its result, with the graph that it
-// needs, to s.
+// within runs f in a child of s, for its intermediate tensors. It moves the result, with the graph
+// that it needs, to s.
 func within(s *Scope, f func(c *Scope) *Tensor) *Tensor {
 	c := s.child()
 	defer c.recycle()
@@ -15,7 +15,7 @@ func within(s *Scope, f func(c *Scope) *Tensor) *Tensor {
 	return y
 }
 
-// positions returns offset + Σ iₖ·strides[k] for all indices of shape s, int64, flat.
+// positions returns offset + Σ iₖ·strides[k] for all indices of shape s, as an int64 vector.
 func positions(c *Scope, like *Tensor, s, strides shape.Dims, offset int) *Tensor {
 	m := c.On(like.st.dev).Typed(dtype.I64)
 	y := m.Full(float64(offset))
@@ -25,11 +25,12 @@ func positions(c *Scope, like *Tensor, s, strides shape.Dims, offset int) *Tenso
 	return y.reshape(shape.Of(s.Size()))
 }
 
-// Unfold returns the windows of the given size along a dimension, each step behind the one before,
-// as a view. The dimension becomes their number, (n-size)/step + 1, and the last dimension of the
-// result holds their elements. Windows may overlap; gradients of an element that lies in several
-// are added in a fixed order. A tensor of rank 0 counts as a vector of one; its single window of
-// size 1 is that vector, and one of size 0 an empty one.
+// Unfold returns windows of the given size along a dimension, as a view. Each window begins step
+// elements after the previous one. The dimension's size becomes the number of windows,
+// (n-size)/step + 1. A new last dimension holds the elements of the windows. Windows may overlap.
+// Then the gradients of an element in several windows are added in a fixed order. A tensor of rank
+// 0 counts as a vector of one element. Its result is one window of size 1, or one empty window if
+// size is 0.
 func (x *Tensor) Unfold(dim, size, step int) *Tensor {
 	x.use("unfold")
 	a := x.axis("unfold", dim)

@@ -6,16 +6,16 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// FoldOptions say how the windows of [Tensor.Unfold2d] and [Tensor.Fold] move. The lists hold one
-// number for height and width, or one for each. Kernel must be given.
+// FoldOptions say how the windows of [Tensor.Unfold2d] and [Tensor.Fold] move. Each list has either
+// one number for height and width, or one number for each. Kernel must be given.
 type FoldOptions struct {
 	Kernel   []int // size of the windows
-	Stride   []int // distance between windows; none: 1
-	Padding  []int // zeros on both sides; none: 0
-	Dilation []int // distance between the elements of a window; none: 1
+	Stride   []int // distance between windows; nil means 1
+	Padding  []int // zeros on both sides; nil means 0
+	Dilation []int // distance between the elements of a window; nil means 1
 }
 
-// foldGrid is the geometry over an image of the given height and width.
+// foldGrid returns the geometry of windows over an image of the given height and width.
 func foldGrid(op string, x *Tensor, o FoldOptions, height, width int) (g grid) {
 	in := []*Tensor{x}
 	if len(o.Kernel) == 0 {
@@ -38,9 +38,9 @@ func foldGrid(op string, x *Tensor, o FoldOptions, height, width int) (g grid) {
 }
 
 // Unfold2d returns the windows of images x, [n, channels, height, width] or without n, as columns,
-// as torch's F.unfold: shape [n, channels·kernel height·kernel width, number of windows]. Windows
-// may overlap; zeros of the padding are part of them. It is a copy ([Tensor.Unfold] makes windows
-// along one dimension as a view), of any element type.
+// as torch's F.unfold does. The shape is [n, channels·kernel height·kernel width, number of
+// windows]. Windows may overlap, and contain zeros of the padding. The result is a copy, of any
+// element type. [Tensor.Unfold] returns windows along one dimension as a view.
 func (x *Tensor) Unfold2d(o FoldOptions) *Tensor {
 	const op = "unfold2d"
 	x.spatial(op, 2)
@@ -49,9 +49,9 @@ func (x *Tensor) Unfold2d(o FoldOptions) *Tensor {
 }
 
 // Fold adds columns x, [n, channels·kernel height·kernel width, number of windows] or without n, to
-// images of the given height and width where [Tensor.Unfold2d] took them from, as torch's F.fold.
-// What lies in several windows is added up, in a fixed order; what lies in the padding is left out.
-// 16-bit floats are added in float32; bool is refused.
+// images of the given height and width, as torch's F.fold does. It puts elements where
+// [Tensor.Unfold2d] reads them. Elements from several windows are added in a fixed order. Elements
+// in the padding are dropped. 16-bit floats are added in float32. bool is refused.
 func (x *Tensor) Fold(height, width int, o FoldOptions) *Tensor {
 	const op = "fold"
 	x.use(op)
@@ -71,7 +71,7 @@ func (x *Tensor) Fold(height, width int, o FoldOptions) *Tensor {
 	return batchedConv(x, 1, func(x *Tensor) *Tensor { return Apply(&foldFunc{g, x.Dim(1) / g.taps()}, x) })
 }
 
-// unfold2dFunc and foldFunc are each other's gradients.
+// unfold2dFunc and foldFunc are the gradients of each other.
 type unfold2dFunc struct {
 	grid
 	channels int

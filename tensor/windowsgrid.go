@@ -7,17 +7,18 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A grid says how windows move over the spatial dimensions of a tensor, the last ones of [N, C, …]:
-// what convolutions and pools have in common. It is a value and may be compared. What a window
-// reads at one place is a tap.
+// A grid says how windows move over the spatial dimensions of a tensor, the last ones of [n, c, …].
+// Convolutions and pools share it. It is a value and may be compared. A tap is one position in a
+// window: for example the first element of every window.
 type grid struct {
 	rank                         int // number of spatial dimensions, 1 to 3
 	in, kernel, stride, dilation [3]int
-	before, behind               [3]int // padding
+	before, behind               [3]int // sizes of the padding on both sides
 	out                          [3]int // number of windows
 }
 
-// each reads sizes given once for all spatial dimensions, or one for each; none are the default.
+// each reads sizes: one size for all spatial dimensions, or one size for each. If there is no size,
+// it returns the default otherwise.
 func each(op string, x []*Tensor, what string, rank int, given []int, otherwise, least int) (v [3]int) {
 	if len(given) > 1 && len(given) != rank {
 		fail(op, ErrValue, x, "%d sizes of %s for %d dimensions; give one for all, or one for each", len(given), what, rank)
@@ -38,20 +39,20 @@ func each(op string, x []*Tensor, what string, rank int, given []int, otherwise,
 	return v
 }
 
-// span is the extent of a window in dimension i, with the gaps that dilation leaves.
+// span returns the extent of a window in dimension i, including the gaps of dilation.
 func (g *grid) span(i int) int { return g.dilation[i]*(g.kernel[i]-1) + 1 }
 
-// wide is the padded size of dimension i.
+// wide returns the padded size of dimension i.
 func (g *grid) wide(i int) int { return g.before[i] + g.in[i] + g.behind[i] }
 
 func (g *grid) list(v [3]int) shape.Dims { return shape.Of(v[:g.rank]...) }
 
-// taps is the number of elements of a window, places that of windows.
+// taps returns the number of elements of a window, places the number of windows.
 func (g *grid) taps() int   { return g.list(g.kernel).Size() }
 func (g *grid) places() int { return g.list(g.out).Size() }
 
-// single reports that windows are single elements, all of them in order: the input is its own
-// matrix of columns.
+// single reports whether each window is one element, and all elements are windows in their order.
+// Then the input is its own matrix of columns.
 func (g *grid) single() bool {
 	for i := range g.rank {
 		if g.kernel[i] != 1 || g.stride[i] != 1 || g.wide(i) != g.in[i] {
@@ -61,7 +62,7 @@ func (g *grid) single() bool {
 	return true
 }
 
-// disjoint reports that no element belongs to two windows.
+// disjoint reports whether no element belongs to two windows.
 func (g *grid) disjoint() bool {
 	for i := range g.rank {
 		if g.stride[i] < g.span(i) && g.out[i] > 1 {
@@ -71,15 +72,15 @@ func (g *grid) disjoint() bool {
 	return true
 }
 
-// bare reports that there is no padding.
+// bare reports whether there is no padding.
 func (g *grid) bare() bool { return g.before == [3]int{} && g.behind == [3]int{} }
 
-// shaped returns [n, c] and the given spatial sizes.
+// shaped returns the shape [n, c, …] with the given spatial sizes.
 func (g *grid) shaped(n, c int, spatial [3]int) shape.Dims {
 	return shape.Of(n, c).Append(spatial[:g.rank]...)
 }
 
-// padded is the shape [n, c, …] with its padding.
+// padded returns the shape [n, c, …] of the padded input.
 func (g *grid) padded(n, c int) shape.Dims {
 	s := shape.Of(n, c)
 	for i := range g.rank {
@@ -88,7 +89,7 @@ func (g *grid) padded(n, c int) shape.Dims {
 	return s
 }
 
-// inner is the region of a padded tensor [n, c, …] without its padding.
+// inner returns the layout of a padded tensor [n, c, …] without its padding.
 func (g *grid) inner(l shape.Layout) shape.Layout {
 	if l.Size() == 0 || g.list(g.in).Size() == 0 {
 		for i := range g.rank {
@@ -102,8 +103,8 @@ func (g *grid) inner(l shape.Layout) shape.Layout {
 	return l
 }
 
-// windows is the layout of what all windows see of a padded tensor [n, c, …]: [c, kernel…, n,
-// out…], or [n, c, kernel…, out…] if the batch is to come first. Windows that overlap share places.
+// windows returns the layout of the elements of all windows in a padded tensor [n, c, …]: [c,
+// kernel…, n, out…], or [n, c, kernel…, out…] with batchFirst. Windows that overlap share elements.
 func (g *grid) windows(l shape.Layout, batchFirst bool) shape.Layout {
 	w := shape.Layout{Offset: l.Offset}
 	add := func(n, stride int) { w.Shape, w.Strides = w.Shape.Append(n), w.Strides.Append(stride) }
@@ -123,7 +124,7 @@ func (g *grid) windows(l shape.Layout, batchFirst bool) shape.Layout {
 	return w
 }
 
-// tap is the layout of element k of every window of a padded tensor [n, c, …]: [n, c, out…].
+// tap returns the layout of element k of every window in a padded tensor [n, c, …]: [n, c, out…].
 func (g *grid) tap(l shape.Layout, k int) shape.Layout {
 	for i := g.rank - 1; i >= 0; i-- {
 		l.Offset += k % g.kernel[i] * g.dilation[i] * l.Strides.At(2+i)
@@ -134,8 +135,8 @@ func (g *grid) tap(l shape.Layout, k int) shape.Layout {
 	return l
 }
 
-// pad sets x, [n, c, …], into a new tensor of scope c that is fill around it; x itself where there
-// is no padding.
+// pad copies x, [n, c, …], into a new tensor of scope c whose padding is fill. Without padding it
+// returns x itself.
 func (g *grid) pad(op string, c *Scope, x *Tensor, fill float64) *Tensor {
 	if g.bare() {
 		return x
@@ -153,8 +154,8 @@ func onesOf(n int) (s shape.Dims) {
 	return s
 }
 
-// addWindows adds to every tap k of y, a padded tensor [n, c, …], its part: the adjoint of windows.
-// Taps are added one after the other, so that the order of additions is fixed.
+// addWindows adds part(k) to tap k of y, a padded tensor [n, c, …], for all taps. It is the adjoint
+// of windows. Taps are added one after the other, so that the order of additions is fixed.
 func (g *grid) addWindows(op string, c *Scope, y *Tensor, part func(k int) *Tensor) {
 	for k := range g.taps() {
 		to := y.handle(op, c, g.tap(y.layout, k))
@@ -166,7 +167,7 @@ func (g *grid) addWindows(op string, c *Scope, y *Tensor, part func(k int) *Tens
 	y.st.version.Add(1)
 }
 
-// cut returns y, a padded tensor, without its padding: y itself where there is none.
+// cut returns the padded tensor y without its padding, or y itself if there is no padding.
 func (g *grid) cut(op string, c *Scope, y *Tensor) *Tensor {
 	if g.bare() {
 		return y
@@ -174,7 +175,7 @@ func (g *grid) cut(op string, c *Scope, y *Tensor) *Tensor {
 	return y.handle(op, c, g.inner(y.layout))
 }
 
-// positioned returns an int64 vector of n numbers start, start+step, … on like's device.
+// positioned returns an int64 vector of the n numbers start, start+step, … on like's device.
 func positioned(c *Scope, like *Tensor, n, start, step int) *Tensor {
 	m := c.On(like.st.dev).Typed(dtype.I64)
 	return m.Arange(n).MulScalar(float64(step)).AddScalar(float64(start))

@@ -6,15 +6,15 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// Windows of few elements are added up by passes over all windows at once: an elementwise program
-// whose operands are taps, views of the padded input. A reduction over the windows' own dimensions
-// would have runs of two or three elements only.
+// Windows of few elements are summed by passes over all windows at once: an elementwise program
+// adds taps, which are views of the padded input. A reduction over the dimensions of the windows
+// would only have runs of two or three elements.
 
-// tapsAtOnce is the number of elements of a window that one pass takes.
+// tapsAtOnce is the number of taps that one pass adds at most.
 const tapsAtOnce = 9
 
-// passOf returns how many taps a program for n takes: there are programs for a few numbers only,
-// and the rest is filled up.
+// passOf returns the number of taps of the program that is used for n taps. There are programs for
+// only a few numbers of taps, and zeros fill up the rest.
 func passOf(n int) int {
 	if n <= 4 {
 		return 4
@@ -22,7 +22,7 @@ func passOf(n int) int {
 	return tapsAtOnce
 }
 
-// fewTaps is the number of elements of a window up to which passes are taken.
+// fewTaps is the greatest number of elements of a window for which passes are used.
 const fewTaps = 4 * tapsAtOnce
 
 type tapKey struct {
@@ -33,8 +33,9 @@ type tapKey struct {
 
 var tapPrograms cache[tapKey, *expr.Program]
 
-// tapProgram adds n taps to operand 0, each times a weight if there are weights, which follow the
-// taps. Neighbours are added first, so that roundings do not pile up.
+// tapProgram adds n taps to operand 0. If weighted, the taps are followed by n weights, and each
+// tap is multiplied by its weight. Neighbours are added first, so that rounding errors do not
+// accumulate.
 func tapProgram(from, to dtype.Type, n int, weighted bool) *expr.Program {
 	return tapPrograms.get(tapKey{from, to, n, weighted}, func() *expr.Program {
 		x := func(k int) *expr.Expr { return expr.X(1 + k).Cvt(to) }
@@ -63,7 +64,7 @@ func tapProgram(from, to dtype.Type, n int, weighted bool) *expr.Program {
 }
 
 // sumTaps returns the sums of the windows of x, [n, c, out…], in the type in which they are
-// computed. x is [n, c, …], already padded. Unless weight is nil, it multiplies each tap k by
+// computed. x is [n, c, …] and padded already. If weight is not nil, tap k is multiplied by
 // weight(k), which broadcasts.
 func (g *grid) sumTaps(op string, c *Scope, x *Tensor, weight func(k int) *Tensor) *Tensor {
 	t := x.dtype.Compute()
@@ -71,8 +72,8 @@ func (g *grid) sumTaps(op string, c *Scope, x *Tensor, weight func(k int) *Tenso
 	if to.Size() == 0 {
 		return alloc(op, c, x.st.dev, t, to)
 	}
-	// Where neighbouring windows are neighbours in memory, their rows follow each other in one long
-	// run, with what lies between two rows of windows in it and left out in the end.
+	// If neighbouring windows are neighbours in memory, all rows of windows are computed as one
+	// long run. The run includes the elements between two rows, which the result leaves out.
 	tap, whole := g.tap, to
 	long := g.longRun(x.layout)
 	if long > 0 {
@@ -117,8 +118,8 @@ func (g *grid) sumTaps(op string, c *Scope, x *Tensor, weight func(k int) *Tenso
 	return y.handle(op, c, l)
 }
 
-// longRun returns the length of a run of the rows of windows in the last two dimensions of an input
-// of layout l, 0 where these do not follow each other in memory.
+// longRun returns the length of one run over all rows of windows in the last two dimensions of an
+// input with layout l. It returns 0 if the rows do not follow each other in memory.
 func (g *grid) longRun(l shape.Layout) int {
 	r, last := g.rank, l.Shape.Rank()-1
 	if r < 2 || g.stride[r-1] != 1 || g.stride[r-2] != 1 || g.out[r-2] == 1 || l.Strides.At(last) != 1 || l.Strides.At(last-1) != l.Shape.At(last) {
@@ -127,15 +128,15 @@ func (g *grid) longRun(l shape.Layout) int {
 	return (g.out[r-2]-1)*l.Shape.At(last) + g.out[r-1]
 }
 
-// runs replaces the last two sizes of s by one.
+// runs replaces the last two sizes of s by n.
 func (g *grid) runs(s shape.Dims, n int) shape.Dims {
 	return s.Head(s.Rank() - 2).Append(n)
 }
 
 var addTapPrograms cache[tapKey, *expr.Program]
 
-// addTaps adds g, a tensor [n, c, out…], times weight(k) to every tap k of y, padded, [n, c, …],
-// one after the other.
+// addTaps adds from, a tensor [n, c, out…], times weight(k) to tap k of the padded y, [n, c, …],
+// for all taps, one after the other.
 func (g *grid) addTaps(op string, c *Scope, y, from *Tensor, weight func(k int) *Tensor) {
 	p := addTapPrograms.get(tapKey{from: from.dtype, to: y.dtype}, func() *expr.Program {
 		e := expr.X(1).FMA(expr.X(2), expr.X(0))

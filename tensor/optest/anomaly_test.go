@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// nextLine returns file:line of the line behind its call, as errors print it.
+// nextLine returns file:line of the line after its call, in the form that errors use.
 func nextLine() string {
 	_, _, n, _ := runtime.Caller(1)
 	return fmt.Sprintf("optest/anomaly_test.go:%d", n+1)
@@ -30,7 +30,7 @@ func TestDetectAnomaly(t *testing.T) {
 			index   []int
 			value   float64
 			count   int
-			also    string // in the message
+			also    string // another part of the message
 		}{
 			{"0·∞ in the gradient of sqrt", nil, func(s *tensor.Scope, x *tt) {
 				y := x.Abs()
@@ -41,7 +41,7 @@ func TestDetectAnomaly(t *testing.T) {
 			{"by the second operand", nil, func(s *tensor.Scope, x *tt) {
 				w := s.Ones(2, 2).RequiresGrad()
 				at = nextLine()
-				y := w.Mul(x.Log().Detach()) // NaN by w where x < 0
+				y := w.Mul(x.Log().Detach()) // NaN times w, where x < 0
 				y.Sum().Backward()
 			}, "mul", 0, []int{1, 0}, math.NaN(), 1, ""},
 			{"a gradient that Gradients returns", nil, func(s *tensor.Scope, x *tt) {
@@ -120,7 +120,8 @@ func TestDetectAnomaly(t *testing.T) {
 		}
 		x := s.From([]float32{0}).RequiresGrad()
 		y := x.Sqrt().MulScalar(0)
-		err := tensor.Try(func() { // only Backward is looked at: the message says what is missing
+		// Only Backward is examined. The message says what information is missing.
+		err := tensor.Try(func() {
 			s.Do(func(c *tensor.Scope) { y.In(c).Sum().Backward() }, tensor.DetectAnomaly())
 		})
 		if err == nil || !strings.Contains(err.Error(), "call the op in a scope with DetectAnomaly") {

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An answer is what PyTorch 2.15 gives: type, shape and numbers.
+// An answer holds PyTorch 2.15's result of a call: type, shape and numbers.
 type answer struct {
 	call string
 	f    func(s *tensor.Scope) *tt
@@ -20,7 +20,8 @@ type answer struct {
 	v    []float64
 }
 
-// answered compares calls with PyTorch's answers, on the CPU and on the emulated GPU.
+// answered compares the results of calls with PyTorch's answers, on the CPU and on the emulated
+// GPU.
 func answered(t *testing.T, list []answer) {
 	t.Helper()
 	both(t, func(t *testing.T, s *tensor.Scope) {
@@ -38,7 +39,7 @@ func answered(t *testing.T, list []answer) {
 	})
 }
 
-// gradient returns the gradient of Σ wᵢyᵢ by x, where w is 1, 2, …: f makes y of x.
+// gradient returns the gradient of Σ wᵢyᵢ with respect to x, where y = f(x) and w = 1, 2, ….
 func gradient(x *tt, f func(x *tt) *tt, o ...tensor.GradOption) *tt {
 	x = x.Detach().RequiresGrad()
 	y := f(x)
@@ -46,10 +47,11 @@ func gradient(x *tt, f func(x *tt) *tt, o ...tensor.GradOption) *tt {
 	return tensor.Gradients(y, []*tt{x}, append(o, tensor.GradOutput(w))...)[0]
 }
 
-// full is n times v, for answers.
+// full returns n copies of v, for answers.
 func full(n int, v float64) []float64 { return slices.Repeat([]float64{v}, n) }
 
-// The second derivative is finite whatever the last running value is: what follows it is nothing.
+// The second derivative is finite for every last running value, since no element depends on that
+// value.
 func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 	second := func(x ...float64) func(s *tensor.Scope) *tt {
 		return func(s *tensor.Scope) *tt {
@@ -67,8 +69,8 @@ func TestSecondDerivativeOfLogCumSumExp(t *testing.T) {
 	})
 }
 
-// Integers that an operand alone is summed over come as int64, bool always; a product of matrices
-// keeps the type and wraps.
+// If Einsum sums integers over a letter of one operand alone, the result is int64. For bool
+// operands the result is always int64. A product of matrices keeps the type and wraps.
 func TestEinsumOfIntegers(t *testing.T) {
 	hundreds := func(s *tensor.Scope, ty dtype.Type, dims ...int) *tt { return s.Typed(ty).Full(100, dims...) }
 	var list []answer
@@ -82,7 +84,7 @@ func TestEinsumOfIntegers(t *testing.T) {
 				return tensor.Einsum(eq, x...)
 			}
 		}
-		wrapped := func(v int64) float64 { // in the type
+		wrapped := func(v int64) float64 { // wrapped to the type
 			switch ty {
 			case dtype.U8:
 				return float64(uint8(v))
@@ -103,7 +105,7 @@ func TestEinsumOfIntegers(t *testing.T) {
 			answer{ty.String() + " ij,ij->i of a column", einsum("ij,ij->i", []int{3, 1}, []int{3, 3}), dtype.I64, []int{3}, full(3, 30000)},
 			answer{ty.String() + " ij,kj->ik", einsum("ij,kj->ik", []int{3, 4}, []int{3, 4}), ty, []int{3, 3}, full(9, wrapped(40000))},
 			answer{ty.String() + " ij,kj,l->ik", einsum("ij,kj,l->ik", []int{3, 3}, []int{3, 3}, []int{3}), dtype.I64, []int{3, 3}, full(9, wrapped(30000)*300)},
-			// PyTorch mixes up its own types in this one.
+			// PyTorch applies its own rules of types inconsistently to this equation.
 			answer{ty.String() + " ij,j->", einsum("ij,j->", []int{3, 4}, []int{4}), dtype.I64, nil, []float64{120000}},
 		)
 	}
@@ -116,7 +118,7 @@ func TestEinsumOfIntegers(t *testing.T) {
 	answered(t, list)
 }
 
-// The ends lose their fractions before the steps between them are computed.
+// The fractions of both ends are cut off before the steps between the ends are computed.
 func TestSpacesOfIntegers(t *testing.T) {
 	var list []answer
 	for _, ty := range []dtype.Type{dtype.I32, dtype.I64} {
@@ -148,8 +150,8 @@ func TestSpacesOfIntegers(t *testing.T) {
 	})
 }
 
-// What docs/from-pytorch/torch.md says of another type of a scan is what torch's dtype argument
-// gives.
+// docs/from-pytorch/torch.md describes how to compute a scan in another type. That way gives the
+// results of torch's dtype argument.
 func TestScansOfAnotherType(t *testing.T) {
 	answered(t, []answer{
 		{"[1, 2, 300].cumsum(0, dtype=int8)", func(s *tensor.Scope) *tt { return s.From([]int64{1, 2, 300}).CumSum(0).Cast(dtype.I8) }, dtype.I8, []int{3}, []float64{1, 3, 47}},
@@ -161,7 +163,7 @@ func TestScansOfAnotherType(t *testing.T) {
 	})
 }
 
-// contains reports whether err is of the kind and has all the words.
+// contains reports whether err is of the kind and contains all the words.
 func contains(err, kind error, words ...string) bool {
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {

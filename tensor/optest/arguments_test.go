@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Arguments of PyTorch's ops that were missing.
+// The tests of this file check arguments of PyTorch's ops.
 
-// refused checks that a call is an error of a kind with all the words.
+// refused checks that a call fails with an error of the kind that contains all the words.
 func refused(t *testing.T, what string, f func(), kind error, words ...string) {
 	t.Helper()
 	if err := tensor.Try(f); err == nil || !contains(err, kind, words...) {
@@ -144,7 +144,8 @@ func TestIsCloseOfNaN(t *testing.T) {
 	})
 }
 
-// Values that are tensors of rank 0 get the sum of the gradients where they are.
+// A fill value may be a tensor of rank 0. Its gradient is the sum of the gradients at the filled
+// places.
 func TestFillByTensors(t *testing.T) {
 	x := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).ArangeStep(0, 6, 1).Reshape(2, 3) }
 	mask := func(s *tensor.Scope) *tt { return s.From([]bool{true, false, true, false, true, false}, 2, 3) }
@@ -205,7 +206,7 @@ func TestNanQuantilesOfSeveral(t *testing.T) {
 	})
 }
 
-// The rows that are looked up are shortened in place, as by F.embedding with max_norm.
+// The lookup shortens the rows that it reads in place, as F.embedding does with max_norm.
 func TestEmbeddingWithMaxNorm(t *testing.T) {
 	w := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).ArangeStep(-3, 5, 1).Reshape(4, 2) }
 	twice := func(s *tensor.Scope) *tt { return s.From([]int64{0, 3, 3, 1}, 2, 2) }

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/expr"
 )
 
-// An array is numbers in row-major order: the reference's tensor, which shares no code with package
-// tensor.
+// An array holds numbers in row-major order. It is the tensor of the references and shares no code
+// with package tensor.
 type array struct {
 	dims []int
 	v    []float64
@@ -41,8 +41,8 @@ func each(dims []int, f func(i int, idx []int)) {
 	}
 }
 
-// offset returns where idx lies; of a broadcast shape's longer idx, the last entries count and
-// sizes of 1 take any.
+// offset returns the position of idx in v. If a is broadcast, idx may be longer than the dimensions
+// of a. Then only the last entries of idx count. A dimension of size 1 accepts any entry.
 func (a array) offset(idx []int) int {
 	idx = idx[len(idx)-len(a.dims):]
 	at := 0
@@ -57,7 +57,7 @@ func (a array) offset(idx []int) int {
 
 func (a array) at(idx ...int) float64 { return a.v[a.offset(idx)] }
 
-// joint returns the shape that arrays broadcast to.
+// joint returns the shape to which the arrays broadcast.
 func joint(in ...array) []int {
 	var dims []int
 	for _, a := range in {
@@ -80,7 +80,7 @@ func (a array) expand(dims []int) array {
 	return y
 }
 
-// sumTo is the adjoint of expand.
+// sumTo is the adjoint of expand: it sums over the dimensions that expand repeats.
 func (a array) sumTo(dims []int) array {
 	y := newArray(dims...)
 	each(a.dims, func(i int, idx []int) { y.v[y.offset(idx)] += a.v[i] })
@@ -125,7 +125,7 @@ func (a array) apply(f func(float64) float64) array {
 	return y
 }
 
-// rounded returns a as numbers of element type t.
+// rounded returns a copy of a with every number rounded to element type t.
 func (a array) rounded(t dtype.Type) array {
 	return a.apply(func(v float64) float64 { return round(t, v) })
 }
@@ -155,9 +155,10 @@ func round(t dtype.Type, v float64) float64 {
 	return expr.Decode(t, expr.Encode(t, v))
 }
 
-// ulp returns the distance between neighbours of type t around v, the smallest there is for v = 0.
+// ulp returns the distance between the neighbours of v in type t. For v = 0 it returns the smallest
+// positive number.
 func ulp(t dtype.Type, v float64) float64 {
-	// of the significand after the point; the exponent of the smallest normal number
+	// bits of the significand after the point; exponent of the smallest normal number
 	bits, low := 0, 0
 	switch t {
 	case dtype.F64:

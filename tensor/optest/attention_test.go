@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Dropout drops weights: values of the unit matrix show them. The gradients are those of a product
-// with the same weights, the second ones too.
+// With the unit matrix as values, the result shows which weights Dropout set to 0. The gradients
+// and the second gradients equal those of a product with the same weights.
 func TestAttentionDropout(t *testing.T) {
 	const p = 0.4
 	tensor.Do(func(s *tensor.Scope) {
@@ -74,7 +74,8 @@ func TestAttentionDropout(t *testing.T) {
 	}, tensor.Seed(4))
 }
 
-// Masks of bool and of numbers, causality and grouped heads say the same in other words.
+// A bool mask, a mask of numbers, causality and grouped heads can express the same attention. The
+// results are equal.
 func TestAttentionMasks(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		m := s.Typed(dtype.F64)
@@ -97,8 +98,8 @@ func TestAttentionMasks(t *testing.T) {
 	}, tensor.Seed(6))
 }
 
-// Kernels of a GPU need memory that is linear in the length. They do not take float64, of which the
-// scores of all queries and keys are in memory twice at most, and not between the passes.
+// The kernels of a GPU need memory that is linear in the length. For float64 there is no kernel.
+// There the scores of all queries and keys are in memory at most twice, and only during a pass.
 func TestAttentionMemory(t *testing.T) {
 	devices, err := cuda.Emulate("emulate,mem=256MiB,mode=meta")
 	if err != nil {
@@ -109,8 +110,9 @@ func TestAttentionMemory(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		mask := s.On(d).Typed(dtype.Bool).Empty(1, n)
 		for _, c := range []struct {
-			t               dtype.Type
-			peak, gradients float64 // of weights
+			t dtype.Type
+			// peak memory, and the gradients' memory, in multiples of the weights' bytes
+			peak, gradients float64
 		}{{dtype.F32, 0, 0}, {dtype.BF16, 0, 0}, {dtype.F64, 2, 4}} {
 			m := s.On(d).Typed(c.t)
 			weights, small := float64(heads*n*n*c.t.Size()), float64(heads*n*features*c.t.Size())
@@ -121,7 +123,7 @@ func TestAttentionMemory(t *testing.T) {
 				y := tensor.ScaledDotProductAttention(q, k, v, o)
 				peak, between := float64(d.Stats().AllocatedPeak-base), float64(d.Stats().Allocated-base)
 				most := c.peak*weights + 8*small
-				if name == "dropped" && c.peak > 0 { // what says which stay is of float32
+				if name == "dropped" && c.peak > 0 { // the mask of the weights that stay is float32
 					most += weights / 2
 				}
 				if peak > most {

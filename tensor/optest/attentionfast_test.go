@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// attentionInputs are queries, keys and values as parts of one projection, [batch, length, 3,
-// heads, features], and all that a call may be given.
+// attentionInputs holds queries, keys and values as parts of one projection [batch, length, 3,
+// heads, features], and all further operands that a call can have.
 type attentionInputs struct {
 	all               *tt
 	mask, add, length *tt
@@ -31,8 +31,8 @@ func (a *attentionInputs) options() map[string]tensor.AttentionOptions {
 	}
 }
 
-// The kernels and the composition give the same values, first and second gradients, also for keys
-// and values that are broadcast, with the same weights dropped.
+// The kernels and the composition return the same values, gradients and second gradients. They do
+// so too for keys and values that are broadcast. Both drop the same weights.
 func TestAttentionKernelsAndComposition(t *testing.T) {
 	for _, c := range []struct {
 		t   dtype.Type
@@ -77,8 +77,8 @@ func TestAttentionKernelsAndComposition(t *testing.T) {
 	}
 }
 
-// Of 0 and 1 as values the results show which weights were dropped: those that the composition
-// drops.
+// With 0 and 1 as values, the results show which weights the kernels dropped. The composition drops
+// the same weights.
 func TestAttentionDropsTheSame(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		q, k, v := s.Randn(2, 3, 50, 4), s.Randn(2, 3, 40, 4), s.Typed(dtype.F32).Eye(40).Expand(2, 3, 40, 40)
@@ -95,8 +95,8 @@ func TestAttentionDropsTheSame(t *testing.T) {
 	}, tensor.Seed(6))
 }
 
-// Parts of a projection go to the kernel where they lie: one primitive forward and one backward, a
-// result whose heads can be joined without a copy, and nothing in memory but what is returned.
+// The kernel reads parts of a projection in place. There is one primitive forward and one backward.
+// The heads of the result can be joined without a copy. Only what is returned stays in memory.
 func TestAttentionCopiesNothing(t *testing.T) {
 	d, err := device.OpenMeta("cpu", device.MetaConfig{})
 	if err != nil {

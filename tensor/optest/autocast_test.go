@@ -11,20 +11,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// autocastCase is an op as autocast sees it: operands of floating point, marked in floats, are
-// cast, others not.
+// autocastCase describes an op as autocast treats it. Autocast casts the floating point operands,
+// which floats marks, and leaves the other operands as they are.
 type autocastCase struct {
-	name   string // of the method or function, which _golden/amp.py knows
+	name   string // name of the method or function, as in _golden/amp.py
 	op     string
 	floats []bool
 	run    func(s *tensor.Scope, w *walk, types []dtype.Type, grad bool) (y *tt, leaves []*tt)
 	class  tensor.AutocastClass
-	only   []dtype.Type // as those of a row
-	mixed  bool         // the row computes more than the op: no type is compared
+	only   []dtype.Type // the field only of the row
+	mixed  bool         // the row computes more than the op: the type is not compared
 }
 
-// autocastCases lists every op of the registry: elementwise ops and reductions that are declared,
-// the rows of the tables, and the forms in place.
+// autocastCases lists every op of the registry: the declared elementwise ops and reductions, the
+// rows of the tables, and the in-place forms.
 func autocastCases() []autocastCase {
 	var list []autocastCase
 	add := func(name, op string, floats []bool, class tensor.AutocastClass, sampled func(k int) array, call func(x []*tt) *tt) {
@@ -93,7 +93,7 @@ func autocastCases() []autocastCase {
 		list[len(list)-1].only = r.only
 		if c := &list[len(list)-1]; r.only != nil || r.text != "" || r.op == "matrix_power" || slices.Contains([]string{"rfloor_divide_scalar", "rremainder_scalar", "rxlogy_scalar"}, r.op) {
 			c.mixed = true
-		} else if c.op == "interpolate [[1 2 5 3]]" { // of mode area, which is an average pool
+		} else if c.op == "interpolate [[1 2 5 3]]" { // mode area, an average pool
 			c.name = "AdaptiveAvgPool2d"
 		}
 	}
@@ -107,9 +107,9 @@ func autocastCases() []autocastCase {
 	return list
 }
 
-// Every op of the registry, under autocast to both types, gives a result of the type that PyTorch's
-// dispatcher gives on CUDA, and gradients of the leaves' types. An op that PyTorch does not list
-// gives what it gives without autocast.
+// The test runs every op of the registry under autocast to both types. The result has the type that
+// PyTorch's dispatcher chooses on CUDA, and the gradients have the types of the leaves. For an op
+// that PyTorch does not list, autocast changes nothing.
 func TestAutocastTypes(t *testing.T) {
 	text, err := os.ReadFile("testdata/autocast.json")
 	if err != nil {
@@ -122,7 +122,7 @@ func TestAutocastTypes(t *testing.T) {
 	w := &walk{dev: hostDevice()}
 	used := map[string]bool{}
 	for _, c := range autocastCases() {
-		if testing.Short() && !someOps(c.op) { // for the race detector
+		if testing.Short() && !someOps(c.op) { // the race detector is slow
 			continue
 		}
 		want := map[string]string{}
@@ -180,11 +180,11 @@ func (c *autocastCase) check(t *testing.T, w *walk, low dtype.Type, types []dtyp
 	})
 	mixed := slices.Contains(types, low) && slices.Contains(types, dtype.F32)
 	if refused != nil && (want == "" || want == "other" || want == "low" && mixed && golden["f"] == "f32" || strings.HasSuffix(c.name, "InPlace")) {
-		return // it takes no such operands, and autocast does not change what is changed in place
+		return // the op refuses such operands; autocast does not cast for in-place ops
 	}
 	result := plain
 	switch {
-	case refused == nil && !plain.IsFloat(): // the indices of one that also gives values
+	case refused == nil && !plain.IsFloat(): // the indices of an op that also returns values
 	case want == "low":
 		result = low
 	case want == "f32":

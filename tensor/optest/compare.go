@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// differs compares a result with the numbers it should be, element by element: tolerance gives what
-// may lie between. NaN and infinities are to be equal. It returns "" or a sentence that names the
-// worst element.
+// differs compares a result with the expected numbers, element by element. An element may differ by
+// at most its tolerance; NaN and infinities must be equal. differs returns "", or a sentence that
+// names the worst element.
 func differs(got *tensor.Tensor, t dtype.Type, want array, tolerance func(i int) float64) string {
 	if got.Type() != t {
 		return fmt.Sprintf("type is %v, want %v", got.Type(), t)

@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sizes are numbers for each of rank dimensions: one given stands for all, none for otherwise.
+// sizes returns one number for each of rank dimensions. A single given number applies to all
+// dimensions. If no number is given, each is otherwise.
 func sizes(rank int, given []int, otherwise int) []int {
 	v := make([]int, rank)
 	for i := range v {
@@ -22,7 +23,8 @@ func sizes(rank int, given []int, otherwise int) []int {
 	return v
 }
 
-// convRef is the definition of a convolution of x[0] with x[1] and, if it is there, the bias x[2].
+// convRef computes the convolution of x[0] with x[1] by its definition, and adds the bias x[2] if
+// there is one.
 func convRef(o tensor.ConvOptions) func(x []array) array {
 	return func(x []array) array {
 		in, w := x[0], x[1]
@@ -69,7 +71,7 @@ func convRef(o tensor.ConvOptions) func(x []array) array {
 	}
 }
 
-// transposeRef is the definition of a transposed convolution.
+// transposeRef computes a transposed convolution by its definition.
 func transposeRef(o tensor.ConvTransposeOptions) func(x []array) array {
 	return func(x []array) array {
 		in, w := x[0], x[1]
@@ -121,7 +123,7 @@ func init() {
 	rowTables = append(rowTables, convRows)
 }
 
-// convRows are the convolutions.
+// convRows returns the rows of the convolutions.
 func convRows() []row {
 	var rows []row
 	conv := func(o tensor.ConvOptions, in ...[]int) {
@@ -159,7 +161,7 @@ func convRows() []row {
 	transpose(tensor.ConvTransposeOptions{}, []int{2, 2, 2, 2}, []int{2, 3, 1, 1}, []int{3})
 	transpose(tensor.ConvTransposeOptions{}, []int{0, 2, 2, 2}, []int{2, 2, 2, 2}, []int{2})
 	transpose(tensor.ConvTransposeOptions{Padding: []int{0, 1, 0}, Groups: 2}, []int{2, 2, 2, 2}, []int{2, 1, 2, 2, 1})
-	// Enough places for matrices of single samples.
+	// These images have enough places for one matrix product per sample.
 	big := tensor.ConvOptions{Padding: []int{0}}
 	rows = append(rows, row{op: "conv large", in: [][]int{{2, 2, 520}, {2, 2, 2}}, ref: convRef(big), terms: absAll(convRef(big)), noGrad: true,
 		call: func(x []*tt) *tt { return x[0].Conv1d(x[1], nil, big) }})

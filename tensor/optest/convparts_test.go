@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A GPU makes the columns of a large image a band at a time: values and gradients are the CPU's,
-// which does not, and the memory is less than the columns'.
+// A GPU makes the columns of a large image one band at a time, and the CPU makes them whole. Values
+// and gradients are equal, and the GPU needs less memory than the columns would need.
 func TestConvolutionsInBands(t *testing.T) {
 	gpu := emulated(t)
 	conv := func(o tensor.ConvOptions) func(x, w, b *tensor.Tensor) *tensor.Tensor {
@@ -21,7 +21,7 @@ func TestConvolutionsInBands(t *testing.T) {
 		name    string
 		x, w    []int
 		outputs int
-		columns int // elements of those of one sample
+		columns int // elements of the columns of one sample
 		f       func(x, w, b *tensor.Tensor) *tensor.Tensor
 	}{
 		{"padded, two samples", []int{2, 1, 66, 40}, []int{1, 1, 11, 11}, 1, 121 * 66 * 40, conv(tensor.ConvOptions{Padding: two(5, 5)})},
@@ -76,8 +76,9 @@ func TestConvolutionsInBands(t *testing.T) {
 	}
 }
 
-// The gradient of a max pool whose windows overlap, of 16-bit floats, is added in float32, some
-// samples at a time. On a GPU and on the CPU it has the bits of what float32 gives, rounded once.
+// The gradient of a max pool with overlapping windows is summed in float32 for 16-bit floats, some
+// samples at a time. On a GPU and on the CPU, its bits are those of the float32 gradient, rounded
+// once.
 func TestMaxPoolInParts(t *testing.T) {
 	for _, d := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {

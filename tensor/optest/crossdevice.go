@@ -5,9 +5,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The ops between devices, on one device: in all types and layouts, with gradients. That nothing
-// goes by way of the host, where copies are counted, says that they stay there. Tests of package
-// tensor hold them on several devices.
+// These rows walk the ops between devices on one device, in all types and layouts, with gradients.
+// The count of copies shows that no data goes through the host. Tests of package tensor run these
+// ops on several devices.
 func init() {
 	functions = append(functions, "GatherToDevice", "ReduceAddToDevice")
 	rowTables = append(rowTables, func() []row {

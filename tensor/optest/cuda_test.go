@@ -23,10 +23,11 @@ func emulated(t *testing.T) *cuda.Device {
 	return devices[0]
 }
 
-// someOps are a few of each kind: for the race detector, which makes emulation slower still.
+// someOps selects a few ops of each kind. The race detector makes emulation slower still, so it
+// runs these ops only.
 var someOps = regexp.MustCompile(`^(add|gelu|sum|argmax|matmul|softmax|cross_entropy|gather|embedding|cast|reshape|copy|dropout)`).MatchString
 
-// The whole walk on a GPU.
+// TestCUDA runs the whole walk on an emulated GPU.
 func TestCUDA(t *testing.T) {
 	d := emulated(t)
 	o := Options{FirstOrder: true, Sparse: true}
@@ -69,10 +70,10 @@ func TestGoldenCUDA(t *testing.T) {
 var special = []float64{0, math.Copysign(0, -1), 1, -1, 0.5, -2.5, 0x1p-149, -0x1p-130, 0x1p-126, 1e-20, -1e20, math.MaxFloat32, -math.MaxFloat32,
 	math.Inf(1), math.Inf(-1), math.NaN(), 3, -7, 88.7, -104}
 
-// specialIntegers are saturated at a type's limits.
+// specialIntegers are cut to the range of the type.
 var specialIntegers = []float64{0, 1, -1, 2, -2, 3, 7, -8, 31, 32, 63, 64, 100, -128, math.MaxInt32, math.MinInt32, 1<<53 + 2, 1 << 62, math.MaxInt64, math.MinInt64}
 
-// sameBits compares the bytes of two tensors; all NaNs are equal.
+// sameBits compares the bytes of two tensors. It treats all NaNs as equal.
 func sameBits(t *testing.T, what string, a, b *tt) {
 	t.Helper()
 	x, y := a.Bytes(), b.Bytes()
@@ -90,7 +91,7 @@ func sameBits(t *testing.T, what string, a, b *tt) {
 	}
 }
 
-// Elementwise results and gradients have the same bits on every device.
+// Results and gradients of elementwise ops have the same bits on every device.
 func TestSameBits(t *testing.T) {
 	gpu := emulated(t)
 	for _, e := range tensor.Declared() {
@@ -106,7 +107,7 @@ func TestSameBits(t *testing.T) {
 					d := e.Domain[min(k, len(e.Domain)-1)]
 					a := sample(random(e.Name, "bits"), typeOf(e, k, ty), d[0], d[1], 400)
 					copy(a.v[10*k:], special)
-					if k > 0 { // each special value meets each
+					if k > 0 { // the shift pairs every special value with every other
 						for i := range special {
 							copy(a.v[i*len(special):], append(append([]float64(nil), special[i:]...), special[:i]...)[:min(len(special), 400-i*len(special))])
 						}
@@ -175,7 +176,7 @@ func TestSameRandomNumbers(t *testing.T) {
 	}
 }
 
-// Casts between all types have the same bits on every device, those of special values too.
+// Casts between all types have the same bits on every device, also for special values.
 func TestCasts(t *testing.T) {
 	gpu := emulated(t)
 	values := append(append([]float64(nil), special...), 255, 256, -129, 65504, 65520, 1e9, -3e9, 1<<40, 0x1p62, 0x1p63, -0x1p63, 0.9999, 2.5, -0.5, 3.4e38)

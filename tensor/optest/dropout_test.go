@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// dropouts are the kinds of dropout, with a shape for each and how many of its dimensions tell what
-// is dropped as one.
+// dropouts lists the kinds of dropout, each with a shape. Each entry also names how many leading
+// dimensions select one unit, which is dropped as a whole.
 var dropouts = []struct {
 	name  string
 	f     func(x *tt, p float64) *tt
@@ -33,8 +33,9 @@ var dropouts = []struct {
 	{"FeatureAlphaDropout of vectors", (*tt).FeatureAlphaDropout, []int{70, 60}, 2, true},
 }
 
-// Every kind drops as often as it is told, whole channels where these are its unit, and puts what
-// its formula says in the place; gradients know the same mask, those of gradients too.
+// Every kind drops with the probability that it is given, and drops whole channels where the unit
+// is a channel. A dropped element has the value of the formula. Gradients and second gradients use
+// the same mask.
 func TestDropouts(t *testing.T) {
 	const p = 0.3
 	for _, c := range dropouts {
@@ -74,8 +75,8 @@ func TestDropouts(t *testing.T) {
 				if off := float64(dropped)/float64(len(in)) - p; math.Abs(off) > 4*math.Sqrt(p*(1-p)/units) {
 					t.Errorf("%s drops %v too many of each", c.name, off)
 				}
-				// The gradient is linear in what comes in, by the same mask: so is its own
-				// gradient.
+				// The gradient is linear in the incoming gradient, with the same mask. Therefore
+				// its own gradient uses that mask too.
 				again := tensor.Gradients(g, []*tt{seed}, tensor.GradOutput(seed))[0]
 				if !slices.Equal(again.Floats(), grad) {
 					t.Errorf("%s: the gradient's gradient is another", c.name)
@@ -96,7 +97,8 @@ func TestAlphaDropoutKeepsMoments(t *testing.T) {
 	}, tensor.Seed(3))
 }
 
-// One seed drops the same on every device; 0 drops nothing and is no copy, 1 all.
+// The same seed drops the same elements on every device. Probability 0 drops nothing and makes no
+// copy. Probability 1 drops everything.
 func TestDropoutsOfASeed(t *testing.T) {
 	gpu := emulated(t)
 	for _, c := range dropouts {

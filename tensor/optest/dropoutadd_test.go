@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// DropoutAdd gives the bits of a sum with what Dropout returns, and so do its gradients, also those
-// that are recorded, in every mix of types. Both leave the generator at one place.
+// DropoutAdd has the bits of Add after Dropout, in every mix of types. Its gradients do too, also
+// with CreateGraph. Both leave the generator in the same state.
 func TestDropoutAdd(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -53,7 +53,7 @@ func TestDropoutAdd(t *testing.T) {
 	}
 }
 
-// Operands that broadcast are added as Add does it; wrong ones are named.
+// DropoutAdd broadcasts its operands as Add does. An error names a wrong operand.
 func TestDropoutAddOperands(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x, r := s.Ones(4, 3).RequiresGrad(), s.Ones(2, 1, 3).RequiresGrad()

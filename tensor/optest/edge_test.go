@@ -86,7 +86,8 @@ func TestInfiniteNumbers(t *testing.T) {
 	})
 }
 
-// The engine: sums over paths, accumulation, retained graphs, second derivatives into leaves.
+// TestEngine checks sums over paths, accumulation, retained graphs, and second derivatives that
+// Backward adds to leaves.
 func TestEngine(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
@@ -107,7 +108,7 @@ func TestEngine(t *testing.T) {
 		}
 		w.ZeroGrad()
 		seed := s.From([]float64{1, 10, 100})
-		w.Add(w).Backward(tensor.GradOutput(seed)) // two handles of one gradient meet in the leaf
+		w.Add(w).Backward(tensor.GradOutput(seed)) // the leaf receives two handles of one gradient
 		want(t, "gradient", w.Grad(), 2, 20, 200)
 		want(t, "seed", seed, 1, 10, 100)
 		w.T().Backward(tensor.GradOutput(seed))
@@ -123,7 +124,8 @@ func TestEngine(t *testing.T) {
 		g.Sum().Backward(tensor.RetainGraph())
 		want(t, "second derivative", w.Grad(), 6, 12, 18)
 		w.ZeroGrad()
-		h := tensor.Gradients(g.Square().Sum(), []*tt{w}, tensor.CreateGraph())[0] // of 9w⁴: 36w³
+		// the gradient of 9w⁴ is 36w³
+		h := tensor.Gradients(g.Square().Sum(), []*tt{w}, tensor.CreateGraph())[0]
 		want(t, "gradient of a squared gradient", h, 36, 288, 972)
 
 		shared := s.From([]float64{1, 1}).RequiresGrad()
@@ -140,7 +142,7 @@ func TestEngine(t *testing.T) {
 		wg.Wait()
 		want(t, "gradient of eight goroutines", shared.Grad(), 120, 120)
 	})
-	tensor.Do(func(s *tensor.Scope) { // as deep as memory allows
+	tensor.Do(func(s *tensor.Scope) { // a graph as deep as memory allows
 		x := s.Typed(dtype.F64).Ones(1).RequiresGrad()
 		y := x
 		for range 50000 {
@@ -151,7 +153,8 @@ func TestEngine(t *testing.T) {
 	})
 }
 
-// Second derivatives where the first has a kink or differences do not see: PyTorch 2.15's values.
+// These are second derivatives at kinks of the first derivative and at points where differences
+// show nothing. The expected values are PyTorch 2.15's.
 func TestSecondDerivatives(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		inf, nan := math.Inf(1), math.NaN()
@@ -191,8 +194,8 @@ func TestSecondDerivatives(t *testing.T) {
 	})
 }
 
-// At the origin, and where both squares are too small for the type, atan2 has the gradient 0:
-// PyTorch 2.15's value.
+// The gradient of atan2 is 0 at the origin, and where both squares are too small for the type.
+// These are PyTorch 2.15's values.
 func TestAtan2AtTheOrigin(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		zero := math.Copysign(0, -1)

@@ -9,27 +9,28 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// noBool are the ops that PyTorch does not define for bool operands.
+// noBool lists the ops that PyTorch does not define for bool operands.
 var noBool = []string{"sub", "rsub_scalar", "neg", "clamp", "clamp_plain", "clamp_min", "clamp_max", "abs", "square"}
 
-// slack is, for ops whose formula cancels, how much the result may be off besides its own rounding,
-// in units of 2⁻²⁴ (2⁻⁵³ in float64), as a function of the first operand.
+// slack lists ops whose formula cancels. The function returns how far the result may be off,
+// besides its own rounding, for a first operand x. Its unit is 2⁻²⁴, or 2⁻⁵³ in float64.
 var slack = map[string]func(x float64) float64{
 	"gelu":      math.Abs,                                           // ½x·(1 + erf)
 	"gelu_tanh": func(x float64) float64 { return 2 * math.Abs(x) }, // ½x·(1 + tanh)
 	"clamp":     func(float64) float64 { return 0 }, "clamp_plain": func(float64) float64 { return 0 },
 	"pow_cube": func(x float64) float64 { return math.Abs(x * x * x) }, // two roundings
-	// a term that is rounded by itself, at the greatest of the domain
+	// one term is rounded on its own: the largest such term of the domain
 	"lerp": constant(8), "lerp_scalar": constant(8), "addcmul": constant(48), "addcdiv": constant(24),
 	"tanhshrink": constant(1), "logaddexp": constant(4),
 }
 
 func constant(v float64) func(float64) float64 { return func(float64) float64 { return v } }
 
-// spec is one arrangement of operands: each has dimensions and a layout, and they broadcast.
+// spec describes one arrangement of operands. The operands broadcast, and each has dimensions and a
+// layout.
 type spec struct {
 	name string
-	dims [][]int // one for all operands, or cycled through
+	dims [][]int // for the operands in turn, from the first again after the last
 	lay  []layout
 }
 
@@ -46,7 +47,7 @@ var specs = []spec{
 	{"long", [][]int{{1021}}, []layout{contiguous}},
 }
 
-// smallSpecs are the first of specs.
+// smallSpecs is how many of the specs, from the first on, a small walk uses.
 const smallSpecs = 5
 
 func (w *walk) elementwise(t reporter) {
@@ -90,7 +91,7 @@ func (w *walk) elementwise(t reporter) {
 	}
 }
 
-// elementTypes lists the types that an op is defined for, and walked on.
+// elementTypes lists the types that an op is defined for. The walk uses these types.
 func elementTypes(e *tensor.Elementwise) []dtype.Type {
 	return slices.DeleteFunc(slices.Clone(dtype.Types()), func(ty dtype.Type) bool {
 		return ty == dtype.Bool && (e.NoBool || slices.Contains(noBool, e.Name)) || e.Result == tensor.FixedFloat && !ty.IsFloat() ||
@@ -102,8 +103,8 @@ func differentiable(e *tensor.Elementwise) bool {
 	return !e.NoGrad && e.Result != tensor.Truth && e.Result != tensor.Integral
 }
 
-// call applies an op as users do: by its method where the table knows it, so that the method is
-// tested too.
+// call applies an op as users do. It calls the op's method if the table names one, so that the
+// method is tested too.
 func call(e *tensor.Elementwise, in []*tensor.Tensor) *tensor.Tensor {
 	if m, ok := methods[e.Name]; ok {
 		return m.call(in, e.Params)
@@ -111,7 +112,8 @@ func call(e *tensor.Elementwise, in []*tensor.Tensor) *tensor.Tensor {
 	return e.Apply(in, e.Params...)
 }
 
-// operands samples an op's operands for a spec. A kink closer than margin to a sample moves it.
+// operands samples an op's operands for a spec. If margin is above 0, it moves the samples away
+// from kinks.
 func operands(e *tensor.Elementwise, ty dtype.Type, sp spec, margin float64) []array {
 	r := random(e.Name, ty.String(), sp.name)
 	in := make([]array, e.Arity)
@@ -122,7 +124,7 @@ func operands(e *tensor.Elementwise, ty dtype.Type, sp spec, margin float64) []a
 			kt = dtype.Bool
 		}
 		in[k] = sample(r, kt, d[0], d[1], sp.dims[k%len(sp.dims)]...)
-		if !kt.IsFloat() && d[0] > 0 { // a domain without 0 has its reason
+		if !kt.IsFloat() && d[0] > 0 { // the domain excludes 0 for a reason
 			for i, v := range in[k].v {
 				in[k].v[i] = max(v, 1)
 			}
@@ -131,8 +133,8 @@ func operands(e *tensor.Elementwise, ty dtype.Type, sp spec, margin float64) []a
 	if margin > 0 {
 		for k := range in {
 			for i, v := range in[k].v {
-				// Kinks lie at 0, at the parameters and where operands meet: all operands keep to a
-				// grid of their own between them.
+				// Kinks lie at 0, at the parameters and where operands are equal. Each operand uses
+				// a grid of its own between these points.
 				if e.Fixed>>k&1 == 0 {
 					in[k].v[i] = round(ty, math.Round(v*16)/16+float64(k+1)/64)
 				}
@@ -144,7 +146,7 @@ func operands(e *tensor.Elementwise, ty dtype.Type, sp spec, margin float64) []a
 
 func where(e string, ty dtype.Type, sp spec) string { return fmt.Sprintf("%s %v %s", e, ty, sp.name) }
 
-// typeOf is the type of an operand: that of the walk, bool for a condition.
+// typeOf returns the type of operand k: bool for a condition, otherwise the type of the walk.
 func typeOf(e *tensor.Elementwise, k int, ty dtype.Type) dtype.Type {
 	if e.Fixed>>k&1 != 0 {
 		return dtype.Bool
@@ -159,19 +161,19 @@ func resultOf(e *tensor.Elementwise, ty dtype.Type) dtype.Type {
 	case e.Result == tensor.Floating && !ty.IsFloat():
 		return dtype.F32
 	case ty == dtype.Bool && len(e.Params) > 0 && (e.Result == tensor.Promoted || e.Result == tensor.Integral) && e.Fixed == 0:
-		return resultOf(e, dtype.I64) // a number is an integer at least
+		return resultOf(e, dtype.I64) // a number is at least an integer
 	}
 	if ty.IsInteger() && e.Result == tensor.Promoted && e.Fixed == 0 {
 		for _, p := range e.Params {
 			if p != math.Trunc(p) {
-				return dtype.F32 // and at least a float if it has a fraction
+				return dtype.F32 // a number with a fraction is at least a float
 			}
 		}
 	}
 	return ty
 }
 
-// reference computes an op in float64 on broadcast operands.
+// reference computes an op in float64 on operands that are broadcast.
 func reference(e *tensor.Elementwise, in []array) array {
 	y := newArray(joint(in...)...)
 	x := make([]float64, len(in))
@@ -227,13 +229,13 @@ func (w *walk) values(t reporter, e *tensor.Elementwise, ty dtype.Type, sp spec)
 	})
 }
 
-// step is that of central differences in float64; their error is about step² and 2⁻⁵²/step.
+// step is the step of central differences in float64. Their error is about step² + 2⁻⁵²/step.
 const step = 0x1p-17
 
-// gradients compares those of Σ seed·op with central differences of the reference.
+// gradients compares the gradients of Σ seed·op with central differences of the reference.
 func (w *walk) gradients(t reporter, e *tensor.Elementwise, sp spec, number int) {
 	in := operands(e, dtype.F64, sp, step)
-	for k := range in { // numbers that all float types hold
+	for k := range in { // round to numbers that all float types hold
 		in[k] = in[k].rounded(dtype.BF16)
 	}
 	var exact [][]float64
@@ -243,7 +245,8 @@ func (w *walk) gradients(t reporter, e *tensor.Elementwise, sp spec, number int)
 		types = types[:2]
 	}
 	for _, ty := range types {
-		if ty != dtype.F64 && w.leavesOut(e, ty, number) { // which the others are compared with
+		// the other types are compared with float64
+		if ty != dtype.F64 && w.leavesOut(e, ty, number) {
 			continue
 		}
 		w.walked.add(elementName(e), ty, 1)
@@ -278,7 +281,7 @@ func (w *walk) gradients(t reporter, e *tensor.Elementwise, sp spec, number int)
 					continue
 				}
 				if n >= len(exact) {
-					continue // float64 has failed
+					continue // the float64 run has failed
 				}
 				unit := ulp(ty, 1)
 				if msg := differs(g[n], ty, array{in[k].dims, exact[n]}, func(i int) float64 { return 8 * unit * size[n].v[i] }); msg != "" {
@@ -289,8 +292,8 @@ func (w *walk) gradients(t reporter, e *tensor.Elementwise, sp spec, number int)
 	}
 }
 
-// derivative is the partial derivative of the reference by operand k, at each element of the
-// result.
+// derivative returns the partial derivative of the reference with respect to operand k, at each
+// element of the result.
 func derivative(e *tensor.Elementwise, in []array, k int) array {
 	moved := func(h float64) array {
 		m := slices.Clone(in)
@@ -305,8 +308,8 @@ func derivative(e *tensor.Elementwise, in []array, k int) array {
 	return hi
 }
 
-// second compares second derivatives with central differences of the first, in float64; or with
-// those of the CPU.
+// second compares second derivatives in float64 with central differences of the first derivatives.
+// With Options.FirstOrder it compares them with the CPU's instead.
 func (w *walk) second(t reporter, e *tensor.Elementwise) {
 	sp := spec{"second order", [][]int{{9}}, []layout{contiguous}}
 	in := operands(e, dtype.F64, sp, step)
@@ -318,7 +321,8 @@ func (w *walk) second(t reporter, e *tensor.Elementwise) {
 		for k := range weights {
 			weights[k] = sample(r, dtype.F32, 0.5, 1, 9)
 		}
-		// inner returns Σ weight·gradient element by element, and the operands it was taken at.
+		// inner returns Σ weight·gradient element by element. It also returns the leaves and the
+		// numbers of their operands.
 		inner := func(w *walk, in []array, opts ...tensor.GradOption) (sum *tensor.Tensor, leaves []*tensor.Tensor, at []int) {
 			x := make([]*tensor.Tensor, len(in))
 			for k := range in {
@@ -378,7 +382,7 @@ func (w *walk) second(t reporter, e *tensor.Elementwise) {
 	})
 }
 
-// sameSecond holds second derivatives on a device to those on the CPU.
+// sameSecond compares the second derivatives of a device with the CPU's.
 func sameSecond(t reporter, name string, got, want []*tensor.Tensor, at []int) {
 	t.Helper()
 	for n, k := range at {

@@ -14,13 +14,13 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// line is where the last mistake was made.
+// line is the source line of the latest mistake.
 var line int
 
-// here notes the caller's line, for a mistake on the same line.
+// here stores its caller's line in line. The mistake stands on the same line.
 func here() { _, _, line, _ = runtime.Caller(1) }
 
-// Typical mistakes: each error names the op, what it was applied to and the line of the caller.
+// The test makes typical mistakes. Each error names the op, its operands and the caller's line.
 func TestMistakes(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		t.Run(dev.Info().Kind, func(t *testing.T) { mistakes(t, dev) })
@@ -44,7 +44,7 @@ func mistakes(t *testing.T, dev device.Device) {
 		f16 := m.Typed(dtype.F16).Ones(3, 2)
 		far := m.Typed(dtype.I64).From([]int64{0, 2, 7})
 		behind := m.Typed(dtype.I64).From([]int64{1, -1})
-		// a late error comes out here, and still names the op and the line that queued it
+		// A late error is reported here. It still names the op and the line that queued the op.
 		wait := func() { a.Sum().Item() }
 		y := w.MulScalar(2)
 		square := w.Mul(w)
@@ -185,7 +185,7 @@ func mistakes(t *testing.T, dev device.Device) {
 	})
 }
 
-// Operands on two devices.
+// The operands are on two devices.
 func TestTwoDevices(t *testing.T) {
 	gpu := emulated(t)
 	tensor.Do(func(s *tensor.Scope) {

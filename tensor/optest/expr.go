@@ -12,8 +12,8 @@ func init() {
 	functions = append(functions, "Expr")
 }
 
-// exprRows are expressions written as text: arithmetic, functions, kinks, conditions, numbers, and
-// operands that are broadcast.
+// exprRows returns the rows of expressions written as text. The expressions contain arithmetic,
+// functions, kinks, conditions, numbers, and operands that are broadcast.
 func exprRows() []row {
 	each := func(f func(a, b, c float64) float64) func(x []array) array {
 		return func(x []array) array {
@@ -35,7 +35,7 @@ func exprRows() []row {
 		text  string
 		n     int
 		ref   func(a, b, c float64) float64
-		terms func(a, b, c float64) float64 // of what is added
+		terms func(a, b, c float64) float64 // Σ|terms|
 		ints  bool
 	}{
 		{"a*b + c", 3, func(a, b, c float64) float64 { return a*b + c }, func(a, b, c float64) float64 { return 4 * (math.Abs(a*b) + math.Abs(c)) }, false},
@@ -91,7 +91,7 @@ func exprRows() []row {
 		}), call: func(x []*tt) *tt { return tensor.Expr("a > b", tensor.Vars{"a": x[0], "b": x[1]}) }})
 }
 
-// named reports whether the letter stands in text as a name.
+// named reports whether text contains the letter as a name.
 func named(text string, letter byte) bool {
 	word := func(i int) bool {
 		return i >= 0 && i < len(text) && (text[i] >= 'a' && text[i] <= 'z' || text[i] == '_')

@@ -12,16 +12,16 @@ import (
 
 func isExpr(op string) bool { return op == "expr" }
 
-// Expressions on the CPU and the emulated GPU, in all types and layouts, with first and second
-// derivatives held to differences. The whole walks have them too; this one is of nothing else.
+// The test walks expressions alone on the CPU and the emulated GPU, in all types and layouts. It
+// compares first and second derivatives with differences. The whole walks contain them too.
 func TestExprOnDevices(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		Run(t, dev, Options{Only: isExpr, Small: true, FirstOrder: dev != hostDevice()})
 	}
 }
 
-// However much is written, it is one kernel, and one more for each gradient; twelve operands are
-// not too many.
+// An expression of any length is one kernel, and each gradient is one more. Twelve operands are
+// allowed.
 func TestExprIsOneKernel(t *testing.T) {
 	dev := emulated(t)
 	tensor.Do(func(s *tensor.Scope) {
@@ -57,8 +57,8 @@ func TestExprIsOneKernel(t *testing.T) {
 	}, tensor.On(dev))
 }
 
-// Under autocast an expression with a function that torch computes in float32 does so, and others
-// do not.
+// Under autocast, an expression is computed in float32 if it contains a function that torch
+// computes in float32. Other expressions are not.
 func TestExprUnderAutocast(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		h := s.Typed(dtype.BF16).Ones(2).RequiresGrad()

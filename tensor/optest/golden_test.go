@@ -42,7 +42,7 @@ func reduceOp(f func(x *tensor.Tensor, dims ...int) *tensor.Tensor) goldenOp {
 	return func(a golden.Args, x []*tensor.Tensor) *tensor.Tensor { return f(x[0], dims(a)...) }
 }
 
-// reduced is torch's reduction="mean", "sum" or "none".
+// reduced applies torch's argument reduction: "mean", "sum" or "none".
 func reduced(a golden.Args, x *tensor.Tensor) *tensor.Tensor {
 	switch a.Text("reduction") {
 	case "mean":
@@ -119,7 +119,7 @@ var goldenOps = map[string]goldenOp{
 	"embedding":    binaryOp((*tensor.Tensor).Embedding),
 }
 
-// Every case is held to the rule: there is no list of exceptions.
+// The rule applies to every case. There is no list of exceptions.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.safetensors.gz")
 	if err != nil || len(files) < 6 {
@@ -152,7 +152,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// place puts a golden operand on dev, its floats as t, seen through its views, as a leaf.
+// place makes a leaf on dev from a golden operand. It converts floats to t and applies the
+// operand's views.
 func place(s *tensor.Scope, dev device.Device, o golden.Operand, t dtype.Type) *tensor.Tensor {
 	var x *tensor.Tensor
 	switch {
@@ -184,9 +185,9 @@ var stored = map[string]dtype.Type{"F32": dtype.F32, "F64": dtype.F64, "I64": dt
 
 func arrayOf(t golden.Tensor) array { return array{t.Shape, t.Float64s()} }
 
-// goldenCase runs one case on dev, in both precisions on the CPU, and says what is wrong. The rule
-// is float32's; in float64 the walk compares the devices, and to run the cases in it as well would
-// make more kernels.
+// goldenCase runs one case on dev and describes what is wrong. On the CPU it uses both precisions.
+// Elsewhere it uses float32 only: float64 would need more kernels, and the walk compares float64
+// results between devices.
 func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong []string) {
 	op := goldenOps[c.Op]
 	if op == nil {
@@ -234,13 +235,13 @@ func goldenCase(dev device.Device, c golden.Case, mode ...tensor.Option) (wrong 
 	return wrong
 }
 
-// rounded64 is how far PyTorch's float64 gradients of an op are from exact ones, in proportion:
-// that of the float32 rule's reference, which the rule does not mind.
+// rounded64 lists the relative error of PyTorch's float64 gradients, by op. Those gradients are the
+// reference of the float32 rule, for which the error is small enough.
 var rounded64 = map[string]float64{
-	"hardsigmoid": 0x1p-24, // it multiplies by a float32 sixth
+	"hardsigmoid": 0x1p-24, // it multiplies by 1/6 in float32
 }
 
-// against holds a result to torch's by golden.Rule; types and shapes are equal.
+// against compares a result with torch's by golden.Rule. Types and shapes must be equal.
 func against(got *tensor.Tensor, t dtype.Type, t32, t64 golden.Tensor, rule golden.Rule) string {
 	if got.Type() != t {
 		return fmt.Sprintf("type is %v, want %v", got.Type(), t)
@@ -249,7 +250,7 @@ func against(got *tensor.Tensor, t dtype.Type, t32, t64 golden.Tensor, rule gold
 		return fmt.Sprintf("shape is %v, want %v", got.Shape(), t64.Shape)
 	}
 	switch {
-	case t == dtype.I64: // float64 does not hold all of them
+	case t == dtype.I64: // float64 cannot hold every int64
 		if got, want := tensor.Data[int64](got), t64.Int64s(); !slices.Equal(got, want) {
 			return fmt.Sprintf("is %v, want %v", got, want)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// optional returns a list of numbers that a case may lack.
+// optional returns the list of numbers called name. It returns nil if the case has no such list.
 func optional(a golden.Args, name string) []int {
 	if a.Has(name) {
 		return a.Ints(name)
@@ -15,7 +15,7 @@ func optional(a golden.Args, name string) []int {
 	return nil
 }
 
-// The ops of _golden/conv.py.
+// init adds the ops of _golden/conv.py.
 func init() {
 	type args = golden.Args
 	groups := func(a args) int {
@@ -140,8 +140,9 @@ func gridOptions(a golden.Args) (o tensor.GridSampleOptions) {
 	return o
 }
 
-// gridTerms are the sums of what is read, and what a place that is off by a rounding changes: a
-// part of the largest element and, of the gradient of places, of the size of the image.
+// gridTerms adds the error of a place that is off by one rounding to the sums of the elements read.
+// That error is a multiple of the largest element. For the gradient of places it also grows with
+// the size of the image.
 func gridTerms(c golden.Case) terms {
 	x, grid := viewed(c.In[0]).apply(finite), viewed(c.In[1])
 	sum := func(x array) array { return gridRef(gridOptions(c.Args), math.Abs)([]array{x, grid}) }
@@ -178,7 +179,7 @@ func interpolateOptions(a golden.Args) tensor.InterpolateOptions {
 	return o
 }
 
-// partOf chooses one of two results.
+// partOf returns a function that selects one of two results.
 func partOf(a golden.Args) func(values, indices *tt) *tt {
 	return func(values, indices *tt) *tt {
 		if a.Int("part") == 1 {
@@ -188,8 +189,8 @@ func partOf(a golden.Args) func(values, indices *tt) *tt {
 	}
 }
 
-// pickTerms are the terms of an op whose gradient adds up what several windows pick: no more than
-// eight times what a seed can be.
+// pickTerms returns the terms of an op whose gradient sums the seeds of overlapping windows. The
+// bound is eight times the largest seed.
 func pickTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	if c.In[0].GradF64 != nil {
@@ -198,7 +199,8 @@ func pickTerms(c golden.Case) (t terms) {
 	return t
 }
 
-// convTerms are the terms of an op that is linear in each operand: those of the absolute values.
+// convTerms returns the terms of an op that is linear in each operand: its results for absolute
+// values.
 func convTerms(c golden.Case) terms {
 	t := absoluteRun(c)
 	for i, v := range t.out {

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The ops of _golden/indexing.py.
+// init adds the ops of _golden/indexing.py.
 func init() {
 	type args = golden.Args
 	maps.Copy(goldenOps, map[string]goldenOp{
@@ -52,7 +52,7 @@ func init() {
 	}
 }
 
-// brackets reads an index as _golden/indexing.py writes it.
+// brackets parses an index in the notation of _golden/indexing.py.
 func brackets(spec string, tensors []*tt) (ix []any) {
 	number := func(s string, or int) int {
 		if s == "" {
@@ -93,9 +93,9 @@ func brackets(spec string, tensors []*tt) (ix []any) {
 	return ix
 }
 
-// indexedTerms runs a case, whose results are sums of products, on the absolute values of its
-// numbers: nothing cancels. Its integers are indices and stay. What takes extremes adds up
-// gradients alone.
+// indexedTerms runs a case whose results are sums of products on the absolute values of its
+// numbers, so that nothing cancels. Integers are indices and stay as they are. An op that selects
+// extremes has no terms.
 func indexedTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	if c.Args.Has("reduce") && c.Args.Text("reduce")[0] == 'a' {

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// goldenCases returns all cases of the golden files, with the files they are from.
+// goldenCases returns all cases of the golden files, by file.
 func goldenCases(t *testing.T, folder string) map[string][]golden.Case {
 	t.Helper()
 	files, err := filepath.Glob(folder + "/*.safetensors.gz")
@@ -31,11 +31,11 @@ func goldenCases(t *testing.T, folder string) map[string][]golden.Case {
 	return cases
 }
 
-// elementKinds are what the golden cases of an elementwise function of floats must cover: each
-// extreme.
+// elementKinds lists the kinds of operands that the golden cases must contain for every elementwise
+// function of floats.
 var elementKinds = []string{"ordinary", "strided", "broadcast", "empty", "NaN", "infinity", "denormal"}
 
-// Every op that PyTorch has is compared with it on every kind of operand.
+// Every op that PyTorch has is compared with PyTorch on every kind of operand.
 func TestGoldenIsComplete(t *testing.T) {
 	cases := goldenCases(t, "testdata")
 	names := map[string][]string{}
@@ -48,7 +48,7 @@ func TestGoldenIsComplete(t *testing.T) {
 		names[r.Name] = golden.Kinds
 	}
 	for _, r := range table() {
-		op, _, _ := strings.Cut(r.op, " ") // "einsum ij->ji"
+		op, _, _ := strings.Cut(r.op, " ") // such as "einsum ij->ji"
 		if _, ok := goldenNames[r.op]; ok || r.op == "in place" {
 			op = r.op
 		}
@@ -106,8 +106,8 @@ func TestGoldenIsComplete(t *testing.T) {
 	}
 }
 
-// goldenNames are the golden cases of ops that have another name there: a part of a PyTorch
-// function, or several of ours that are one.
+// goldenNames maps ops to the golden cases of another name. Such an op is a part of a PyTorch
+// function, or several ops of this library are one PyTorch function.
 var goldenNames = map[string]string{
 	"pow": "pow_tensor", "pow_scalar": "pow", "pow_rsqrt": "pow", "pow_cube": "pow", "pow_fraction": "pow", "clamp_min": "clamp", "clamp_plain": "clamp", "clamp_max": "clamp", "gelu_tanh": "gelu", "logit_eps": "logit",
 	"floor_divide": "div_floor", "floor_divide_integer": "floor_divide", "trunc_divide": "div_trunc", "remainder_integer": "remainder", "fmod_integer": "fmod",
@@ -117,7 +117,7 @@ var goldenNames = map[string]string{
 	"max_unpool": "max_unpool2d", "fractional_max_pool": "fractional_max_pool2d", "adaptive_avg_pool": "adaptive_avg_pool2d", "adaptive_max_pool": "adaptive_max_pool2d",
 }
 
-// notInTorch are the ops without golden cases.
+// notInTorch lists the ops without golden cases, each with the reason.
 var notInTorch = map[string]string{
 	"in":       "scopes are this library's",
 	"in place": "held to the forms that return a new tensor, bit by bit",
@@ -130,7 +130,7 @@ var notInTorch = map[string]string{
 	"gather_to_device": "PyTorch has it for GPUs alone", "reduce_add_to_device": "PyTorch has it for GPUs alone",
 }
 
-// senseless are the kinds of operands that an op cannot have.
+// senseless lists the kinds of operands that an op cannot have, each with the reason.
 var senseless = map[string]string{
 	"quantile empty": "PyTorch refuses what has no elements", "nanquantile empty": "PyTorch refuses what has no elements",
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The ops of _golden/linalg.py. Signs of vectors are each library's choice: what is compared does
-// not depend on them.
+// init adds the ops of _golden/linalg.py. Each library chooses the signs of vectors itself. The
+// compared results do not depend on these signs.
 func init() {
 	type args = golden.Args
 	of := func(f func(a args, x *tt) *tt) goldenOp {
@@ -84,7 +84,7 @@ func init() {
 	goldenTerms["cross"] = crossTerms
 }
 
-// tolerances are those of ranks: none, or the relative and the absolute one.
+// tolerances returns the tolerances for a rank: none, or the relative and the absolute one.
 func tolerances(a golden.Args) []float64 {
 	if a.Has("tolerances") {
 		return a.Floats("tolerances")
@@ -92,8 +92,8 @@ func tolerances(a golden.Args) []float64 {
 	return nil
 }
 
-// linalgTerms are those of a routine: it adds up several products of the size of the largest
-// element of its result, in each matrix, and so does a gradient.
+// linalgTerms returns the terms of a routine. Each element sums several products, each at most as
+// large as the largest element of its matrix. The same holds for a gradient.
 func linalgTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	size := func(a array) []float64 {
@@ -124,7 +124,7 @@ func linalgTerms(c golden.Case) (t terms) {
 	return t
 }
 
-// crossTerms takes the sum where the product has the difference.
+// crossTerms returns the terms of a cross product: it adds where the product subtracts.
 func crossTerms(c golden.Case) (t terms) {
 	x := []array{viewed(c.In[0]), viewed(c.In[1])}
 	sums := func(a, b array) array {

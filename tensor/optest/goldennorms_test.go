@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/golden"
 )
 
-// The ops of _golden/norms.py.
+// init adds the ops of _golden/norms.py.
 func init() {
 	type args = golden.Args
 	opt := func(x []*tt, k int) *tt {
@@ -15,8 +15,8 @@ func init() {
 		}
 		return nil
 	}
-	// Channel norms take x, or x and statistics, or x, weight, bias and statistics; parts 1 and 2
-	// are the statistics afterwards.
+	// The operands of a channel norm are x; or x and statistics; or x, weight, bias and statistics.
+	// Parts 1 and 2 of the result are the statistics after the call.
 	channel := func(f func(x, mean, variance, w, b *tt, training bool, momentum, eps float64) *tt) goldenOp {
 		return func(a args, x []*tt) *tt {
 			var w, b *tt
@@ -49,8 +49,8 @@ func init() {
 	}
 }
 
-// normTerms are the terms of (x - mean)·rstd·weight + bias and of its gradients: the sums of
-// absolute values that each of these products of sums is made of.
+// normTerms returns the terms of (x - mean)·rstd·weight + bias and of its gradients. The mean, rstd
+// and the gradients contain sums. The terms use the sums of the absolute values.
 func normTerms(c golden.Case) (t terms) {
 	in, out, seed := parts(c)
 	t.grads = map[int][]float64{}
@@ -89,7 +89,7 @@ func normTerms(c golden.Case) (t terms) {
 	} else if n == 2 {
 		w = in[1]
 	}
-	if part > 0 { // a mean, or a mean of squares of x less a mean
+	if part > 0 { // part 1 is a mean, part 2 a mean of squared deviations
 		momentum, most := c.Args.Float("momentum"), newArray(out.dims...)
 		count := float64(len(x.v)) / float64(max(1, len(out.v)))
 		each(x.dims, func(i int, idx []int) { most.v[idx[1]] += math.Abs(x.v[i]) / count })
@@ -133,7 +133,7 @@ func normTerms(c golden.Case) (t terms) {
 		}
 	}
 	rstd := func(idx []int) float64 { return 1 / math.Sqrt(variance[key(idx)]+eps) }
-	// |x| + Σ|x|/n, in units of the deviation: what z is made of
+	// z bounds the normalised element: |x| + Σ|x|/n, divided by the standard deviation.
 	z := func(i int, idx []int) float64 { return (math.Abs(x.v[i]) + size[key(idx)]) * rstd(idx) }
 	t.out = make([]float64, len(x.v))
 	each(x.dims, func(i int, idx []int) {
@@ -164,12 +164,12 @@ func normTerms(c golden.Case) (t terms) {
 		each(x.dims, func(i int, idx []int) { db[affine(idx)] += seed.v[i] })
 		t.grads[2] = db
 	}
-	// Operands as they are stored: an expanded one's gradient is that of the view, so nothing is to
-	// be added up.
+	// The operands are stored expanded, so the gradient of an expanded operand is the gradient of
+	// the view. Nothing needs to be summed.
 	return t
 }
 
-// quotientTerms are those of x / f(x): the gradient is g/f - Σ g·x·f'/f².
+// quotientTerms returns the terms of x / f(x). The gradient is g/f - Σ g·x·f'/f².
 func quotientTerms(c golden.Case, x, out, seed array) (t terms) {
 	t.grads = map[int][]float64{}
 	t.out = absolute(out).apply(func(v float64) float64 { return 8 * v }).v

@@ -18,7 +18,7 @@ func uniqueParts(f func(x *tt, o tensor.UniqueOptions, dim ...int) (values, inve
 	}
 }
 
-// The ops of _golden/order.py.
+// init adds the ops of _golden/order.py.
 func init() {
 	type args = golden.Args
 	along := func(f func(x *tt, dim int) *tt) goldenOp {

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The ops of _golden/shapes.py.
+// init adds the ops of _golden/shapes.py.
 func init() {
 	type args = golden.Args
 	of := func(f func(a args, x *tt) *tt) goldenOp {
@@ -73,7 +73,7 @@ func init() {
 		"max": of(func(a args, x *tt) *tt {
 			d := dims(a)
 			if !a.Has("dim") {
-				d = []int{0} // of a scalar
+				d = []int{0} // a scalar
 			}
 			v, i := x.Max(d...)
 			return part(a, v, i)
@@ -113,13 +113,12 @@ func order(a golden.Args) float64 {
 	return p
 }
 
-// productSums are the ops whose results and gradients are sums of products of their operands: their
-// terms are what the op gives for absolute values.
+// productSums lists the ops whose results and gradients are sums of products of their operands.
+// Their terms are the results of the op for absolute values.
 var productSums = map[string]bool{"expand": true, "broadcast_to": true, "repeat": true, "tile": true, "repeat_interleave": true, "unfold": true, "as_strided": true, "pad": true,
 	"outer": true, "dot": true, "bmm": true, "addmm": true, "baddbmm": true, "einsum": true, "gather": true, "scatter_add": true, "embedding": true, "index_select": true}
 
-// shapeTerms are the terms of what a reduction adds up or multiplies, for the ops of
-// _golden/shapes.py.
+// shapeTerms returns the terms of reductions and the other ops of _golden/shapes.py.
 func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 	t.grads = map[int][]float64{}
 	switch c.Op {
@@ -131,7 +130,7 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 			t.grads = distanceTerms(c.Op, x, out, seed, order(c.Args))
 		}
 		t.out = absolute(out).v
-	case "norm": // a power of a sum, and in the gradient one of order 1 - p
+	case "norm": // a power of a sum; the gradient contains a power of order 1 - p
 		p := math.Abs(1 - order(c.Args))
 		if math.IsInf(p, 0) {
 			p = 0
@@ -141,7 +140,8 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 			t.grads[0] = absolute(arrayOf(*g)).apply(func(v float64) float64 { return (2 + p) * v }).v
 		}
 	case "logsumexp":
-		// the greatest and the logarithm; exp(x - y) has the rounding of its argument in it
+		// The result is the greatest element plus a logarithm. exp(x - y) amplifies the rounding of
+		// x - y.
 		full, over := maximaOf(x[0], dims(c.Args))
 		t.out, t.grads[0] = absolute(out).v, make([]float64, len(x[0].v))
 		for i, group := range over {
@@ -154,7 +154,8 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 				}
 			}
 		}
-	case "var", "std": // of distances from the mean, which rounds as the greatest element does
+	// both depend on distances from the mean, which rounds like the greatest element
+	case "var", "std":
 		t.out = absolute(out).v
 		most, factor := 0.0, 0.0
 		for _, v := range x[0].v {
@@ -177,8 +178,8 @@ func shapeTerms(c golden.Case, x []array, out, seed array) (t terms) {
 	return t
 }
 
-// maximaOf returns the greatest of each group that a reduction over dims combines, and the places
-// of the group's elements.
+// maximaOf returns the greatest element of each group that a reduction over dims combines. It also
+// returns the places of the elements of each group.
 func maximaOf(x array, dims []int) (most []float64, places [][]int) {
 	dims = slices.DeleteFunc(slices.Clone(dims), func(d int) bool { return d == tensor.KeepDim })
 	if len(x.dims) == 0 {
@@ -195,8 +196,8 @@ func maximaOf(x array, dims []int) (most []float64, places [][]int) {
 	return most, places
 }
 
-// cosineTerms are those of Σ x̂·ŷ of unit vectors, and of its gradients g·(ŷ - cos·x̂)/‖x‖, whose
-// parts are at most |ŷ| and |x̂|.
+// cosineTerms returns the terms of Σ x̂·ŷ for unit vectors x̂ and ŷ. The gradients are g·(ŷ -
+// cos·x̂)/‖x‖, and their parts are at most |ŷ| and |x̂|.
 func cosineTerms(x []array, seed array, dim int, eps float64) (out []float64, grads map[int][]float64) {
 	full := joint(x...)
 	unit, length := make([]array, 2), make([]array, 2)
@@ -218,11 +219,11 @@ func cosineTerms(x []array, seed array, dim int, eps float64) (out []float64, gr
 	return sum.v, grads
 }
 
-// distanceTerms are those of the gradients of distances, g·sign(d)·(|d|/‖d‖)^(p-1) for each
-// difference d, with what the power makes of its rounding.
+// distanceTerms returns the terms of the gradients of distances: g·sign(d)·(|d|/‖d‖)^(p-1) for each
+// difference d. The factor max(p, 1) covers how the power amplifies a rounding.
 func distanceTerms(op string, x []array, out, seed array, p float64) map[int][]float64 {
 	a, b, rows := x[0], x[1], slices.Clone(out.dims)
-	if op == "cdist" { // [..., n, 1, m] and [..., 1, k, m]
+	if op == "cdist" { // the shapes become [..., n, 1, m] and [..., 1, k, m]
 		n := len(a.dims)
 		a = a.reshape(slices.Insert(slices.Clone(a.dims), n-1, 1)...)
 		n = len(b.dims)

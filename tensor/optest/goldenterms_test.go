@@ -12,15 +12,16 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// terms are the sums of the absolute values of what is added up in each element of a result and of
-// its gradients. A sum that is taken in another order, or a term that is rounded otherwise, may
-// differ by the rounding of these. nil where nothing is added or cancels.
+// terms holds, for each element of a result and of its gradients, the sum of the absolute values of
+// the terms that are added. Another order of the sum or another rounding of a term changes the
+// element. The change is at most the rounding of that sum. A slice is nil if nothing is added or
+// cancels.
 type terms struct {
 	out   []float64
 	grads map[int][]float64
 }
 
-// viewed is the operand as the op sees it.
+// viewed returns the operand as the op sees it, with its views applied.
 func viewed(o golden.Operand) array {
 	a := arrayOf(o.Base)
 	for _, v := range o.Views {
@@ -41,7 +42,7 @@ func viewed(o golden.Operand) array {
 	return a
 }
 
-// parts are the operands of a case as the op sees them, the result and the absolute seed.
+// parts returns the operands of a case as the op sees them, the result and the absolute seed.
 func parts(c golden.Case) (x []array, out, seed array) {
 	for _, o := range c.In {
 		x = append(x, viewed(o))
@@ -52,7 +53,7 @@ func parts(c golden.Case) (x []array, out, seed array) {
 	return x, arrayOf(c.Out[0].F64), seed
 }
 
-// goldenTerms give the terms of the ops of further files, which add to it in init.
+// goldenTerms maps ops to functions that return their terms. Other files add to the map in init.
 var goldenTerms = map[string]func(c golden.Case) terms{}
 
 // caseTerms returns the terms of a golden case.
@@ -65,7 +66,7 @@ func caseTerms(c golden.Case) terms {
 		return elementTerms(c)
 	}
 	x, out, seed := parts(c)
-	// byElement takes the derivative's factor at each element of the result.
+	// byElement sets the terms of gradient k from the derivative at each element of the result.
 	byElement := func(k int, factor func(i int, in []float64) float64) {
 		if c.In[k].GradF64 == nil {
 			return
@@ -92,9 +93,9 @@ func caseTerms(c golden.Case) terms {
 	case "div":
 		byElement(0, func(_ int, in []float64) float64 { return 1 / in[1] })
 		byElement(1, func(_ int, in []float64) float64 { return in[0] / in[1] / in[1] })
-	case "tanh": // 1 - y²
+	case "tanh": // the derivative is 1 - y²
 		byElement(0, one)
-	case "gelu": // Φ(x) + x·φ(x), where Φ and the tanh of its approximation cancel
+	case "gelu": // the derivative is Φ(x) + x·φ(x); Φ and the tanh of its approximation cancel
 		t.out = absolute(x[0]).v
 		byElement(0, func(_ int, in []float64) float64 { v := math.Abs(in[0]); return 1 + 0.4*v*(1+0.134*v*v) })
 	case "matmul", "linear", "bilinear", "sum", "mean", "inplace":
@@ -118,7 +119,7 @@ func caseTerms(c golden.Case) terms {
 		g := make([]float64, len(p.v))
 		_, gs := rowSums(p, seed, c.Args.Int("dim"))
 		for i, v := range p.v {
-			// x - greatest, and the logarithm of a sum that rounds
+			// The result is x - greatest, less the logarithm of a sum. Both are rounded.
 			t.out[i] = 1 + below.v[i] + math.Abs(out.v[i]+below.v[i])
 			g[i] = seed.v[i] + v*gs.v[i]*(1+below.v[i])
 		}
@@ -133,10 +134,10 @@ func caseTerms(c golden.Case) terms {
 		}
 		p, below := softmax(x[0], dim)
 		g := make([]float64, len(p.v))
-		for i, v := range p.v { // exp(x - lse), so the rounding of lse counts
+		for i, v := range p.v { // the gradient is exp(x - lse), so the rounding of lse counts
 			g[i] = scale * v * (1 + below.v[i])
 		}
-		// what is subtracted from p is a sum as well
+		// The number that is subtracted from p is a sum as well.
 		if s := c.Args.Float("label_smoothing"); s > 0 {
 			each(x[0].dims, func(i int, idx []int) {
 				g[i] += scale * s / float64(x[0].dims[dim])
@@ -156,7 +157,7 @@ func caseTerms(c golden.Case) terms {
 	return t
 }
 
-// rowSums returns Σ s·p and Σ s over dim, at each element.
+// rowSums returns Σ s·p and Σ s over dim, expanded to every element.
 func rowSums(p, s array, dim int) (sp, ss array) {
 	if dim < 0 {
 		dim += len(p.dims)
@@ -173,8 +174,8 @@ func rowSums(p, s array, dim int) (sp, ss array) {
 	return weighted.sumTo(rows).expand(p.dims), s.sumTo(rows).expand(p.dims)
 }
 
-// absoluteRun runs a case whose terms are products of its operands on the absolute values of these:
-// float64 sums without cancellation.
+// absoluteRun runs a case on the absolute values of its operands, in float64. No sum cancels, so
+// the results are the terms. The terms of the case must be products of the operands.
 func absoluteRun(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	tensor.Do(func(s *tensor.Scope) {

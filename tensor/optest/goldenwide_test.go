@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// fromMethods are the golden ops that are called as the table of elementwise ops calls them:
-// without arguments, or with these.
+// fromMethods lists the golden ops that are called as the table of elementwise ops calls them. The
+// values name their arguments, if any.
 var fromMethods = map[string][]string{
 	"sin": nil, "cos": nil, "tan": nil, "asin": nil, "acos": nil, "atan": nil, "sinh": nil, "cosh": nil, "asinh": nil, "acosh": nil, "atanh": nil, "atan2": nil,
 	"hypot": nil, "exp2": nil, "expm1": nil, "log2": nil, "log10": nil, "log1p": nil, "erf": nil, "erfc": nil, "erfinv": nil, "log_sigmoid": nil,
@@ -56,19 +56,19 @@ func init() {
 	})
 }
 
-// cancels gives, for ops whose result or gradient is a difference, what is subtracted: at operands
-// x and result y.
+// cancels lists ops whose result or gradient is a difference. The functions return the terms at
+// operands x and result y, added instead of subtracted.
 var cancels = map[string]struct {
 	out, grad func(x []float64, a golden.Args, y float64) float64
 }{
-	// T + x·σ(x)·(1 - T²) with T = tanh(softplus(x))
+	// The derivative is T + x·σ(x)·(1 - T²) with T = tanh(softplus(x)).
 	"mish": {grad: func(x []float64, _ golden.Args, _ float64) float64 {
 		e := math.Exp(x[0])
 		t := math.Tanh(math.Log1p(e))
 		return t + math.Abs(x[0])*e/(1+e)*(1+t*t)
 	}},
 	"tanhshrink": {out: func(x []float64, _ golden.Args, _ float64) float64 { return math.Abs(x[0]) + math.Abs(math.Tanh(x[0])) },
-		// in PyTorch, 1 - (1 - y²)
+		// PyTorch computes 1 - (1 - y²).
 		grad: func([]float64, golden.Args, float64) float64 { return 1 }},
 	"lerp": {out: func(x []float64, _ golden.Args, _ float64) float64 {
 		return math.Abs(x[0]) + math.Abs(x[1]) + math.Abs(x[2]*(x[1]-x[0]))
@@ -91,8 +91,8 @@ func finite(v float64) float64 {
 	return v
 }
 
-// elementTerms returns the sums of |seed·derivative| of a golden case of an elementwise op: what is
-// added up in a gradient.
+// elementTerms returns the terms of a golden case of an elementwise op. For a gradient they are the
+// sums of |seed·derivative|.
 func elementTerms(c golden.Case) (t terms) {
 	t.grads = map[int][]float64{}
 	cancel, y := cancels[c.Op], arrayOf(c.Out[0].F64)
@@ -122,7 +122,7 @@ func elementTerms(c golden.Case) (t terms) {
 		var at []int
 		for i, o := range c.In {
 			a := viewed(o)
-			if c.Op != "prelu" { // each element by itself
+			if c.Op != "prelu" { // each element separately
 				a = a.expand(out)
 			}
 			x := s.On(hostDevice()).Typed(dtype.F64).From(a.v).Reshape(a.dims...)

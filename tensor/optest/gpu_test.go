@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// part reads FLAMBEAU_TEST_PART, "3/12" for the fourth of twelve parts of the ops: processes that
-// each walk one compile their kernels at the same time, of which there are some ten thousand.
+// part reads FLAMBEAU_TEST_PART. For example, "3/12" selects the fourth of twelve parts of the ops.
+// Several processes, each with one part, compile the walk's ten thousand or so kernels in parallel.
 func part(t *testing.T) func(op string) bool {
 	v := os.Getenv("FLAMBEAU_TEST_PART")
 	if v == "" {
@@ -27,8 +27,7 @@ func part(t *testing.T) func(op string) bool {
 	}
 }
 
-// The same walk on hardware. FLAMBEAU_TEST_GPU=1 says that there is some, so that its absence is a
-// failure.
+// TestGPU runs the walk on hardware. With FLAMBEAU_TEST_GPU=1 the test fails if there is no GPU.
 func TestGPU(t *testing.T) {
 	if os.Getenv("FLAMBEAU_TEST_GPU") != "1" {
 		t.Log("FLAMBEAU_TEST_GPU is not 1: this machine has no GPU to walk")

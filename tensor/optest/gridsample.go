@@ -6,8 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// gridRef samples by the definition of each mode, from images continued by each padding. spread
-// makes of each weight what is added up.
+// gridRef samples images by the definition of each mode and of each padding. spread maps each
+// weight to the number that is added.
 func gridRef(o tensor.GridSampleOptions, spread func(w float64) float64) func(x []array) array {
 	place := func(x float64, n int) float64 {
 		if o.AlignCorners {
@@ -36,7 +36,7 @@ func gridRef(o tensor.GridSampleOptions, spread func(w float64) float64) func(x 
 		}
 		return at
 	}
-	kernel := func(d float64) float64 { // of the distance from the place
+	kernel := func(d float64) float64 { // the weight at distance d from the place
 		switch o.Mode {
 		case tensor.GridNearest:
 			return 1
@@ -45,7 +45,8 @@ func gridRef(o tensor.GridSampleOptions, spread func(w float64) float64) func(x 
 		}
 		return keys(d)
 	}
-	// reads are the elements for a coordinate, by number, and their weights.
+	// reads returns the positions of the elements for a coordinate, and the weights of the
+	// elements.
 	reads := func(x float64, n int) (at []int, w []float64) {
 		p := place(x, n)
 		if o.Mode != tensor.GridBicubic {
@@ -104,7 +105,7 @@ func init() {
 			sum := gridRef(c.o, math.Abs)
 			rows = append(rows, row{op: "grid_sample", methods: []string{"GridSample"}, in: [][]int{c.in, c.grid}, kernels: true,
 				call: func(x []*tt) *tt { return x[0].GridSample(x[1], c.o) }, ref: gridRef(c.o, func(w float64) float64 { return w }),
-				terms: func(x []array) array { // what a place is off by counts too
+				terms: func(x []array) array { // the error of a place counts too
 					top := 0.0
 					for _, v := range x[0].v {
 						top = math.Max(top, math.Abs(v))

@@ -9,27 +9,28 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// row is one case of a heavy op, a view or an in-place form.
+// row describes one case of a heavy op, a view or an in-place form.
 type row struct {
-	op      string
-	methods []string // of *tensor.Tensor, or functions of package tensor, that it tests
-	in      [][]int  // shapes of the operands
+	op string
+	// methods of *tensor.Tensor, or functions of package tensor, that the row tests
+	methods []string
+	in      [][]int // shapes of the operands
 	index   map[int]int
 	call    func(x []*tt) *tt
 	ref     func(x []array) array
-	terms   func(x []array) array // Σ|terms| of each element; nil: the result is exact
+	terms   func(x []array) array // Σ|terms| for each element; nil: the result is exact
 	ints    bool                  // defined for integers and bool as well
 	noGrad  bool
-	kernels bool // devices may have fast kernels: compositions are walked too
+	kernels bool // devices may have fast kernels: the walk runs the composition too
 	result  dtype.Type
-	whole   dtype.Type   // the result of integers and bool, where it is not their type
-	only    []dtype.Type // the floating point types that it takes, float64 first; nil: all
+	whole   dtype.Type   // the type of the result for integers and bool, if it is not their type
+	only    []dtype.Type // the floating point types that the op accepts, float64 first; nil: all
 	noBool  bool
-	reads   int    // numbers of the device that it reads back: the number of its results
-	sends   int    // lists of the host that it is given
-	text    string // what is computed, of an op that takes it as text
-	weighs  bool   // a GPU rounds weights of at most 1 to 16-bit operands' type
-	rounds  bool   // an intermediate result of the size of terms is rounded to the operands' type
+	reads   int    // how many numbers it reads back from the device: the number of its results
+	sends   int    // how many lists of the host it uploads
+	text    string // the expression, for an op whose argument is text
+	weighs  bool   // a GPU rounds weights of at most 1 to the type of 16-bit operands
+	rounds  bool   // an intermediate result as large as terms is rounded to the operands' type
 }
 
 func (r *row) String() string {
@@ -39,17 +40,17 @@ func (r *row) String() string {
 	return fmt.Sprintf("%s %v", r.op, r.in)
 }
 
-// floatTypes are those that a row is walked on, float64 first: its gradients are held to
-// differences.
+// floatTypes lists the floating point types of the walk. float64 is first: its gradients are
+// compared with differences, and the gradients of the other types are compared with float64's.
 var floatTypes = []dtype.Type{dtype.F64, dtype.F32, dtype.BF16, dtype.F16}
 
-// twice reports whether second derivatives are walked: not through rounding, which differences do
-// not see.
+// twice reports whether second derivatives are walked. A result that the op rounds to another type
+// has none, since differences do not see the rounding.
 func (r *row) twice() bool {
 	return !r.noGrad && (r.result == dtype.Invalid || r.result == dtype.F64) && r.leaves() > 0
 }
 
-// floats are the floating point types that an op takes.
+// floats returns the floating point types that the op accepts.
 func (r *row) floats() []dtype.Type {
 	if r.only != nil {
 		return r.only
@@ -57,12 +58,12 @@ func (r *row) floats() []dtype.Type {
 	return floatTypes
 }
 
-// integers are the other types that it takes, if it does.
+// integers returns the types that a row with ints accepts besides floating point.
 func (r *row) integers() []dtype.Type {
 	return slices.DeleteFunc(dtype.Types(), func(t dtype.Type) bool { return t.IsFloat() || r.noBool && t == dtype.Bool })
 }
 
-// leaves is the number of operands that are no indices.
+// leaves returns the number of operands that are not indices.
 func (r *row) leaves() int { return len(r.in) - len(r.index) }
 
 func (w *walk) heavy(t reporter) {
@@ -101,7 +102,7 @@ func (w *walk) heavy(t reporter) {
 	}
 }
 
-// operands samples a row's operands: numbers, or indices below a bound.
+// operands samples a row's operands. An operand holds numbers, or indices below a bound.
 func (r *row) operands(t dtype.Type) []array {
 	src := random(r.String())
 	in := make([]array, len(r.in))
@@ -115,7 +116,7 @@ func (r *row) operands(t dtype.Type) []array {
 	return in
 }
 
-// place puts the operands on the device; in changes where a layout repeats entries.
+// place puts the operands on the device. It changes in where a layout repeats entries.
 func (r *row) place(w *walk, s *tensor.Scope, in []array, t dtype.Type, lay layout) (x, leaves []*tt, at []int) {
 	for k := range in {
 		if _, ok := r.index[k]; ok {
@@ -153,7 +154,7 @@ func (w *walk) heavyCase(t reporter, name string, r *row, lay layout, types []dt
 				}
 				var terms array
 				if r.terms != nil {
-					// ones, over the operands' shape: the same for all
+					// If terms has another length, its first entry applies to every element.
 					if terms = r.terms(in); len(terms.v) != len(want.v) {
 						all := terms.v[0]
 						terms = newArray(want.dims...).apply(func(float64) float64 { return all })
@@ -211,8 +212,8 @@ func (w *walk) heavyCase(t reporter, name string, r *row, lay layout, types []dt
 	}
 }
 
-// jacobian returns the gradient of Σ seed·ref by operand k, by central differences, and Σ|terms| of
-// each entry.
+// jacobian returns the gradient of Σ seed·ref with respect to operand k, by central differences. It
+// also returns Σ|terms| of each entry.
 func (r *row) jacobian(in []array, k int, seed array) (g, size array) {
 	g, size = newArray(in[k].dims...), newArray(in[k].dims...)
 	moved := slices.Clone(in)
@@ -228,7 +229,7 @@ func (r *row) jacobian(in []array, k int, seed array) (g, size array) {
 			g.v[i] += d
 			size.v[i] += math.Abs(d)
 		}
-		size.v[i] += 0.25 // of what cancels inside a derivative
+		size.v[i] += 0.25 // for terms that cancel inside a derivative
 	}
 	return g, size
 }
@@ -250,8 +251,8 @@ func (w *walk) heavyInts(t reporter, r *row, ty dtype.Type) {
 	})
 }
 
-// heavySecond compares the gradient of Σ weight·gradient with central differences, in float64; or
-// with that of the CPU.
+// heavySecond compares the gradient of Σ weight·gradient with central differences, in float64. With
+// Options.FirstOrder it compares that gradient with the CPU's.
 func (w *walk) heavySecond(t reporter, name string, r *row, mode []tensor.Option) {
 	in := r.operands(dtype.F32)
 	w.walked.addRow(r, dtype.F64, 2)
@@ -259,7 +260,7 @@ func (w *walk) heavySecond(t reporter, name string, r *row, mode []tensor.Option
 		tensor.Do(func(s *tensor.Scope) {
 			inner := func(w *walk, s *tensor.Scope, in []array, opts ...tensor.GradOption) (*tt, []*tt, []int) {
 				x, leaves, at := r.place(w, s, in, dtype.F64, contiguous)
-				// so that the gradient that reaches the op depends on the operands too
+				// With the square, the gradient that arrives at the op depends on the operands too.
 				y := r.call(x).Square()
 				seed := sample(random(r.op, "seed"), dtype.F32, 0.5, 1, y.Shape().Slice()...)
 				var sum *tt

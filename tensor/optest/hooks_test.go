@@ -12,12 +12,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Hooks run in torch's order, on torch's values: the numbers here are what PyTorch 2.15 gives.
+// Hooks run in torch's order and receive torch's values. The expected numbers are PyTorch 2.15's.
 func TestHooks(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		leaf := func() *tt { return s.From([]float32{1, 2, 3}).RequiresGrad() }
 		times := func(v float64) func(g *tt) *tt { return func(g *tt) *tt { return g.MulScalar(v) } }
-		{ // a leaf: once a run, with the whole gradient, also where it is asked for
+		{ // on a leaf: once a run, with the whole gradient, also if Gradients returns it
 			x, seen := leaf(), []string{}
 			x.RegisterHook(func(g *tt) *tt { seen = append(seen, fmt.Sprint(g.Floats())); return g.MulScalar(10) })
 			y := x.MulScalar(2).Sum().Add(x.MulScalar(3).Sum())
@@ -28,8 +28,8 @@ func TestHooks(t *testing.T) {
 				t.Errorf("a leaf's hook saw %v", seen)
 			}
 		}
-		{ // a result: in order, each on what the one before returned, before the gradient is
-			// retained or goes on
+		{ // on a result: in order, each with the gradient from the hook before it, and before the
+			// gradient is retained or continues
 			x, seen := leaf(), ""
 			y := x.MulScalar(2)
 			y.RetainGrad()
@@ -43,7 +43,7 @@ func TestHooks(t *testing.T) {
 				t.Errorf("the order is %s", seen)
 			}
 		}
-		{ // of an input of Gradients, whether or not its gradient goes on
+		{ // on an input of Gradients, whether or not its gradient continues
 			x := leaf()
 			y := x.MulScalar(2)
 			y.RegisterHook(times(10))
@@ -53,14 +53,14 @@ func TestHooks(t *testing.T) {
 			want(t, "gradient by a result", g[0], 10, 10, 10)
 			want(t, "gradient by a leaf", g[1], 20, 20, 20)
 		}
-		{ // of the result that Backward starts from
+		{ // on the result from which Backward starts
 			x := leaf()
 			y := x.MulScalar(2)
 			y.RegisterHook(times(3))
 			y.Backward(tensor.GradOutput(s.Ones(3)))
 			want(t, "gradient", x.Grad(), 6, 6, 6)
 		}
-		{ // in place: a hook stays with the value that it was registered for
+		{ // on a tensor that changes in place: the hook stays with the value at its registration
 			x, seen := leaf(), ""
 			y := x.MulScalar(2)
 			y.RegisterHook(func(g *tt) *tt { seen += fmt.Sprint("a", g.Floats()); return nil })
@@ -85,15 +85,16 @@ func TestHooks(t *testing.T) {
 				t.Errorf("hooks that were removed ran: %s", seen)
 			}
 		}
-		{ // through a handle of another scope, and differentiable
+		{ // through a handle of another scope, with a differentiable hook
 			x := s.From([]float64{2}).RequiresGrad()
 			s.Do(func(c *tensor.Scope) { x.In(c).RegisterHook(func(g *tt) *tt { return g.Mul(x) }) })
-			g := tensor.Gradients(x.Square().Sum(), []*tt{x}, tensor.CreateGraph())[0] // 2x·x
+			// the hook multiplies 2x by x
+			g := tensor.Gradients(x.Square().Sum(), []*tt{x}, tensor.CreateGraph())[0]
 			want(t, "hooked gradient", g, 8)
-			// d 2x² = 4x = 8, and again x
+			// The derivative of 2x² is 4x = 8. The hook multiplies it by x again.
 			want(t, "its gradient", tensor.Gradients(g, []*tt{x})[0], 16)
 		}
-		{ // a gradient that a hook keeps
+		{ // a hook that keeps the gradient
 			x := leaf()
 			var kept *tt
 			x.MulScalar(2).RegisterHook(func(g *tt) *tt { kept = g; return nil })
@@ -102,7 +103,7 @@ func TestHooks(t *testing.T) {
 			y.Sum().Backward()
 			want(t, "kept gradient", kept, 1, 1, 1)
 		}
-		{ // a result that Backward is asked for keeps its gradient from then on, once
+		{ // a result named in Into keeps its gradient from then on, once per run
 			x := leaf()
 			y := x.MulScalar(2)
 			z := y.MulScalar(3).Sum()
@@ -116,7 +117,7 @@ func TestHooks(t *testing.T) {
 			x.Sum().Backward(tensor.Into(y, x)) // does not depend on y
 			want(t, "gradient of what is not used", y.Grad(), 9, 9, 9)
 		}
-		{ // after a leaf's gradient is complete, but not by Gradients
+		{ // after a leaf's gradient is complete; Gradients does not run this hook
 			x, seen := leaf(), []string{}
 			x.RegisterPostAccumulateGradHook(func(x *tt) { seen = append(seen, fmt.Sprint(x.Grad().Floats())); x.ZeroGrad() })
 			y := x.MulScalar(2).Sum().Add(x.Sum())
@@ -127,8 +128,8 @@ func TestHooks(t *testing.T) {
 				t.Errorf("the hook after accumulation saw %v, and left %v", seen, x.Grad())
 			}
 		}
-		{ // that is, as soon as no more can come: the leaf nearer to the result first, and before
-			// what lies further back is computed
+		{ // when a leaf's gradient is complete: the leaf nearer to the result first, and before
+			// nodes further back are computed
 			a, b, seen := leaf(), leaf(), ""
 			a.RegisterPostAccumulateGradHook(func(*tt) { seen += "a" })
 			b.RegisterPostAccumulateGradHook(func(*tt) { seen += "b" })
@@ -168,8 +169,7 @@ func TestHooks(t *testing.T) {
 	})
 }
 
-// Hooks may be registered, removed and run by several goroutines, and views brought up to date by
-// them.
+// Several goroutines may register, remove and run hooks, and refresh views, at the same time.
 func TestHooksAtOnce(t *testing.T) {
 	x := tensor.From([]float32{1, 2}).RequiresGrad()
 	y := x.MulScalar(1)
@@ -195,8 +195,8 @@ func TestHooksAtOnce(t *testing.T) {
 	}
 }
 
-// Gradients walks the paths to its inputs only: what lies beside them is not computed, and may even
-// be gone.
+// Gradients walks only the paths to its inputs. Nodes beside these paths are not computed and may
+// already be freed.
 func TestOnlyNeededPaths(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		var calls []string
@@ -226,7 +226,7 @@ func TestOnlyNeededPaths(t *testing.T) {
 	})
 }
 
-// counted is x + y, and notes the calls of its VJP and what is wanted of them.
+// counted computes x + y. It records the calls of its VJP and which gradients each call needs.
 type counted struct {
 	name  string
 	calls *[]string
@@ -244,10 +244,11 @@ func (f *counted) VJP(c *tensor.Context, g *tt) []*tt {
 	return []*tt{g.MulScalar(1), g.MulScalar(1)}
 }
 
-// A hundred thousand nodes: no recursion anywhere, and time that grows with their number.
+// With a hundred thousand nodes no function recurses, and the time grows linearly with the number
+// of nodes.
 func TestDeepGraphs(t *testing.T) {
 	n := 100_000
-	if testing.Short() { // for the race detector
+	if testing.Short() { // the race detector is slow
 		n = 10_000
 	}
 	begin := time.Now()
@@ -262,7 +263,8 @@ func TestDeepGraphs(t *testing.T) {
 		g := tensor.Gradients(y.Square(), []*tt{x}, tensor.CreateGraph())[0]
 		want(t, "gradient with a graph", g, 1)
 		want(t, "second derivative", tensor.Gradients(g, []*tt{x})[0], 2)
-		// a chain of views of a tensor that changes in place, kept beyond its scope
+		// This is a chain of views of a tensor that changes in place. The last view outlives its
+		// scope.
 		s.Do(func(c *tensor.Scope) {
 			v := x.In(c).MulScalar(1)
 			for range n / 10 {
@@ -272,7 +274,7 @@ func TestDeepGraphs(t *testing.T) {
 			v.Sum().Backward()
 		})
 	})
-	tensor.Do(func(s *tensor.Scope) { // wide: many uses of one leaf
+	tensor.Do(func(s *tensor.Scope) { // a wide graph: many uses of one leaf
 		x := s.From([]float64{0.5}).RequiresGrad()
 		sum := x.MulScalar(0)
 		for range n / 2 {
@@ -281,7 +283,7 @@ func TestDeepGraphs(t *testing.T) {
 		sum.Backward()
 		want(t, "gradient of many uses", x.Grad(), float64(n/2))
 	})
-	// under two seconds on a quiet machine; anything quadratic takes longer
+	// The graphs need under two seconds on a quiet machine. Quadratic time would exceed the limit.
 	if d := time.Since(begin); d > 2*time.Minute {
 		t.Errorf("deep graphs took %v", d)
 	} else {

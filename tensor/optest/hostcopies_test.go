@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// hostCopies lists the ops that may move something between the host and the device, by their Go
-// names: how many uploads and downloads, and of how many bytes each of these is. All others neither
-// wait for the device nor copy anything.
+// hostCopies lists, by their Go names, the ops that may copy between the host and the device. Each
+// entry limits the number of uploads, the number of downloads, and the bytes of one download. All
+// other ops neither wait for the device nor copy anything.
 var hostCopies = map[string]struct {
 	uploads, downloads, bytes uint64
 	why                       string
@@ -28,14 +28,13 @@ type copyWatch struct {
 	t    *testing.T
 	gpu  *cuda.Device
 	seen map[string]bool
-	host map[string]bool // the ops that work on the host, and whether each has copied
-	// What the row of the table says that it copies: lists of the host that it is given, and
-	// numbers that it reads.
+	host map[string]bool // the ops that work on the host; true if the op has copied
+	// The row of the table allows these copies: uploads of host lists, and downloads of numbers.
 	rowSends, rowReads uint64
 }
 
-// hold runs an op and fails where it copies between host and GPU more than hostCopies or its row of
-// the table allows.
+// hold runs an op. It fails if the op copies more between host and GPU than hostCopies or the op's
+// row of the table allows.
 func (c *copyWatch) hold(what string, names []string, f func()) {
 	c.t.Helper()
 	before := c.gpu.Counters()
@@ -61,7 +60,8 @@ func (c *copyWatch) hold(what string, names []string, f func()) {
 	}
 }
 
-// twice takes first and second derivatives of y by its leaves, with seeds that are on the device.
+// twice computes first and second derivatives of y with respect to its leaves, with seeds on the
+// device.
 func twice(y *tt, leaves []*tt) {
 	if len(leaves) == 0 || !y.NeedsGrad() || !y.Type().IsFloat() {
 		return
@@ -82,8 +82,8 @@ func twice(y *tt, leaves []*tt) {
 	}
 }
 
-// No op waits for the device or moves data to or from the host: forward, backward and backward of
-// backward, of every op of the matrix, with operands that are on the device.
+// With operands on the device, no op waits for the device or copies data from or to the host. This
+// holds for every op of the matrix, forward, backward, and in the backward pass of backward.
 func TestNoHostCopies(t *testing.T) {
 	c := &copyWatch{t, emulated(t), map[string]bool{}, map[string]bool{}, 0, 0}
 	for _, op := range tensor.HostOps() {
@@ -179,7 +179,7 @@ func TestNoHostCopies(t *testing.T) {
 		})
 	}
 	for _, src := range sources {
-		// they take numbers of the host
+		// these ops make a tensor from numbers of the host
 		if walked[src.name] = true; src.name == "From" || src.name == "NewTensor" {
 			continue
 		}

@@ -8,13 +8,13 @@ import (
 
 func init() { rowTables = append(rowTables, indexRows) }
 
-// wholes is an index tensor and masks a mask, in an index that is not yet beside a tensor.
+// wholes is an index tensor and masks is a mask, before beside puts them on a device.
 type (
 	wholes array
 	masks  array
 )
 
-// beside makes the tensors of an index on x's device.
+// beside returns the index with its tensors on x's device.
 func beside(x *tt, ix []any) []any {
 	out := make([]any, len(ix))
 	for k, v := range ix {
@@ -30,17 +30,17 @@ func beside(x *tt, ix []any) []any {
 	return out
 }
 
-// span is a range as the reference takes it: first, stop and step, within the dimension.
+// span is a range in the form of the reference: start, stop and step, within the dimension.
 type span struct{ start, stop, step int }
 
-// placesOf returns the shape of x[ix…] and where in x each of its elements lies: numbers are looked
-// up one by one, in the words of NumPy's manual. An index outside gives an error.
+// placesOf returns the shape of x[ix…] and the places in x of its elements. It follows the words of
+// NumPy's manual and looks up the numbers one by one. An index outside the dimension is an error.
 func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
-	// Each part says what it takes of x's dimensions; a tensor's entries depend on the coordinates
-	// of the common shape.
+	// Each part of the index selects from some dimensions of x. The entries of a tensor depend on
+	// the coordinates of the common shape.
 	type axis struct {
-		n  int               // coordinates; -1: of the common shape
-		of func(c []int) int // the offset that coordinate(s) give
+		n  int               // number of coordinates; -1: the coordinates of the common shape
+		of func(c []int) int // the offset at the coordinates
 	}
 	strides := make([]int, len(dims))
 	for s, d := 1, len(dims)-1; d >= 0; d-- {
@@ -60,7 +60,7 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 		return nil, nil, fmt.Errorf("%d dimensions of %d", consumed, len(dims))
 	}
 	var axes []axis
-	var common []array // of the index tensors
+	var common []array // the index tensors, which broadcast to the common shape
 	d, dots := 0, false
 	take := func(n int) {
 		for range n {
@@ -97,7 +97,7 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 			d++
 		case span:
 			s, n := strides[d], 0
-			if v.step > 0 { // what lies outside is cut off
+			if v.step > 0 { // the part outside the dimension is cut off
 				v.start, v.stop = min(v.start, dims[d]), min(v.stop, dims[d])
 			} else {
 				v.start = min(v.start, dims[d]-1)
@@ -119,7 +119,7 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 		case wholes:
 			n := dims[d]
 			a := array(v).apply(func(v float64) float64 { return float64(inside(v, n)) })
-			if len(a.dims) == 0 { // as an int, but found on the device
+			if len(a.dims) == 0 { // treated like an int, but its value is on the device
 				at := int(a.v[0]) * strides[d]
 				axes = append(axes, axis{-2, func([]int) int { return at }})
 			} else {
@@ -164,7 +164,8 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 			}
 		}
 	}
-	// The common shape goes where the tensors stand if nothing but ints stands between them.
+	// The common shape replaces the tensors where they stand if only ints stand between them.
+	// Otherwise the common shape comes first.
 	first, last, between := -1, -1, false
 	for k, a := range axes {
 		if a.n == -1 {
@@ -177,7 +178,7 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 			last = k
 		}
 	}
-	at := -1 // of the common shape's coordinates
+	at := -1 // the first coordinate of the common shape
 	if first >= 0 && between {
 		at, shape = 0, append(shape, b...)
 	}
@@ -207,7 +208,7 @@ func placesOf(dims []int, ix []any) (shape []int, places []int, err error) {
 	return shape, places, nil
 }
 
-// spans makes the index for the library of one for the reference.
+// spans converts an index of the reference to an index of the library.
 func spans(ix []any) []any {
 	out := make([]any, len(ix))
 	for k, v := range ix {
@@ -262,12 +263,13 @@ func indexRows() []row {
 	bits := func(dims []int, v ...float64) masks { return masks{dims, v} }
 	for _, c := range []struct {
 		ix    []any
-		apart bool  // no place twice
-		value []int // shape of what is put, nil for nothing
+		apart bool  // true if no place occurs twice
+		value []int // shape of the value to put; nil for none
 	}{
 		{[]any{1, span{0, 3, 2}}, true, []int{4}},
 		{[]any{tensor.Ellipsis, -1, tensor.NewAxis}, true, []int{2, 3, 1}},
-		{[]any{span{1, -1, -1}, tensor.Ellipsis, span{3, 0, -2}}, false, nil}, // torch has none
+		// torch refuses negative steps
+		{[]any{span{1, -1, -1}, tensor.Ellipsis, span{3, 0, -2}}, false, nil},
 		{[]any{tensor.Ellipsis, ints([]int{2, 3}, 0, -1, 2, 1, 1, -4)}, false, []int{2, 3}},
 		{[]any{ints([]int{2, 1}, 1, 0), ints([]int{2}, 2, -3)}, true, []int{2, 2, 4}},
 		{[]any{ints([]int{2}, 1, 0), span{0, 2, 1}, []int{0, 3}}, true, []int{2, 2}},

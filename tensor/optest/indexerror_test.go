@@ -72,8 +72,8 @@ func TestIndexMistakes(t *testing.T) {
 	}
 }
 
-// Ints, ranges and marks give views: they share memory, with views of views too; tensors give
-// copies. Every form of assignment writes the memory itself, and raises the version.
+// Ints, ranges and marks return views that share memory, also as views of views. Tensors return
+// copies. Every form of assignment writes the memory itself and raises the version.
 func TestIndexViewsAndAssignments(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -83,7 +83,7 @@ func TestIndexViewsAndAssignments(t *testing.T) {
 			x.Index(1, tensor.Range(1, tensor.End)).Index(tensor.NewAxis, tensor.Range(0, 3, 2)).Fill(-1)
 			x.Index(ix(0)).Fill(99)               // a copy
 			x.Index(x.EqScalar(2)).Fill(99)       // a copy
-			x.Index(tensor.All, -1).Index().Neg() // a view, changed by nobody
+			x.Index(tensor.All, -1).Index().Neg() // a view that nothing changes
 			want := []float64{0, 1, 2, 3, 4, -1, 6, -1, 8, 9, 10, 11}
 			check := func(what string) {
 				t.Helper()
@@ -111,7 +111,7 @@ func TestIndexViewsAndAssignments(t *testing.T) {
 				check(what)
 			}
 			set("a number", 50, []any{0, 1}, 1)
-			// converted
+			// SetIndex converts the type
 			set("a row", m.Typed(dtype.F64).From([]float64{1, 2, 3, 4}), []any{-1}, 8, 9, 10, 11)
 			set("leading ones", m.Ones(1, 1, 4), []any{1}, 4, 5, 6, 7)
 			set("columns", m.From([]float32{20, 30}), []any{tensor.All, tensor.Range(0, 4, 3)}, 0, 3, 4, 7, 8, 11)
@@ -122,14 +122,14 @@ func TestIndexViewsAndAssignments(t *testing.T) {
 			set("a tensor of one where a mask is true", m.From([]float32{9}), []any{x.GtScalar(19)}, slices.Clone(places(x, func(v float64) bool { return v > 19 }))...)
 			set("everything", 1, nil, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 			y := x.T()
-			// of a transposed tensor, whose dimensions do not merge
+			// into a transposed tensor, whose dimensions do not merge
 			y.SetIndex(m.From([]float32{2, 3}), ix(0, 3), ix(1, 2))
 			want[4], want[11] = 2, 3
 			check("transposed")
-			x.SetIndex(x.Index(0), 2) // the value is the same memory
+			x.SetIndex(x.Index(0), 2) // the value lies in the same memory
 			want[8], want[9], want[10], want[11] = want[0], want[1], want[2], want[3]
 			check("from itself")
-			// overlapping
+			// value and target overlap
 			x.SetIndex(x.T().Index(tensor.Range(0, 3), tensor.All), tensor.All, tensor.Range(1, 4))
 			old := slices.Clone(want)
 			for i := range 3 {
@@ -159,8 +159,8 @@ func places(x *tt, is func(v float64) bool) (at []int) {
 	return at
 }
 
-// Assignments are part of a graph: the old values get no gradient, the new ones theirs; what was
-// saved before is refused.
+// An assignment is part of a graph: the old values receive no gradient, the new values receive
+// theirs. Backward refuses a tensor that was saved before the assignment.
 func TestAssignmentsInAGraph(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, v := s.From([]float64{1, 2, 3, 4}).RequiresGrad(), s.From([]float64{10, 20}).RequiresGrad()
@@ -186,7 +186,8 @@ func TestAssignmentsInAGraph(t *testing.T) {
 		index := s.From([]int64{1, 1})
 		u := w.Index(index)
 		index.Fill(0)
-		if err := tensor.Try(func() { u.Sum().Backward() }); err != nil { // it works on a copy
+		// the assignment works on a copy
+		if err := tensor.Try(func() { u.Sum().Backward() }); err != nil {
 			t.Errorf("an index that was changed after use: %v", err)
 		}
 		s.Do(func(c *tensor.Scope) {

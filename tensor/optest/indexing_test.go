@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// mistake is a misuse, its kind and what the error says.
+// mistake is a misuse, with the kind of its error and the words of the message.
 type mistake struct {
 	name  string
 	kind  error
@@ -21,7 +21,7 @@ type mistake struct {
 	says  []string
 }
 
-// checkMistakes holds the errors to kind, words and line.
+// checkMistakes checks the kind, the words and the line of each error.
 func checkMistakes(t *testing.T, file string, list []mistake) {
 	for _, c := range list {
 		t.Run(c.name, func(t *testing.T) {
@@ -103,8 +103,8 @@ func TestScatterMistakes(t *testing.T) {
 	}
 }
 
-// In place without a gradient the memory itself is written, through views too, and the version goes
-// up; what is read from the same memory is read first.
+// An in-place op without a gradient writes the memory itself, also through views, and raises the
+// version. If it reads from the same memory, it reads before it writes.
 func TestScatterInPlaceMemory(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -130,7 +130,7 @@ func TestScatterInPlaceMemory(t *testing.T) {
 			check("scatter_add", half.ScatterAddInPlace(1, ix(0, 0).Reshape(1, 2), half), 0, 118, 6, 3, 4, 56, 6, 7, 8, 20, -2, 11)
 			check("index_fill", half.IndexFillInPlace(0, ix(-1), 0), 0, 118, 6, 3, 4, 56, 6, 7, 8, 0, 0, 11)
 			check("masked_scatter", half.MaskedScatterInPlace(half.EqScalar(6), base), 0, 118, 0, 3, 4, 56, 118, 7, 8, 0, 0, 11)
-			// its own index
+			// the tensor is its own index
 			if n := ix(3, 1); n.ScatterAddInPlace(0, n.Narrow(0, 1, 1), n) != n || !slices.Equal(n.Floats(), []float64{3, 4}) {
 				t.Errorf("by its own index: %v", n)
 			}
@@ -138,7 +138,7 @@ func TestScatterInPlaceMemory(t *testing.T) {
 	}
 }
 
-// In place with a gradient, through a result: the graph goes on from the changed value.
+// With a gradient, an in-place op changes a result. The graph continues from the changed value.
 func TestScatterInPlaceGraph(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w, v := s.From([]float64{1, 2, 3, 4}).RequiresGrad(), s.From([]float64{10, 20}).RequiresGrad()
@@ -156,7 +156,7 @@ func TestScatterInPlaceGraph(t *testing.T) {
 			t.Errorf("%v, want %v", y, want)
 		}
 		z := w.Exp()
-		z.ScatterAddInPlace(0, i, v) // exp's gradient wants its result
+		z.ScatterAddInPlace(0, i, v) // the gradient of exp needs its result
 		err := tensor.Try(func() { z.Sum().Backward() })
 		if !errors.Is(err, tensor.ErrInPlace) {
 			t.Errorf("a saved result that was changed: %v", err)
@@ -164,13 +164,14 @@ func TestScatterInPlaceGraph(t *testing.T) {
 	})
 }
 
-// Of several values for one place the last wins, on every device and in each kernel's form, and
-// each is given the gradient.
+// If several values have one place, the last one wins, on every device and in each form of the
+// kernel. Each value receives the gradient of the place.
 func TestScatterLastWins(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {
 			m := s.On(dev)
-			for _, n := range []int{5, 100} { // a thread a line; sorted
+			// the sizes select the two kernels: one thread per line, and sorting
+			for _, n := range []int{5, 100} {
 				src := m.Typed(dtype.F64).Arange(n).RequiresGrad()
 				index := m.Typed(dtype.I64).Arange(n).RemainderScalar(3)
 				y := m.Typed(dtype.F64).Zeros(4).Scatter(0, index, src)

@@ -9,12 +9,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// inPlaceForm is a function in both forms. The operands are numbers from [0.3, 0.9], where every
-// function is defined, or integers.
+// inPlaceForm holds both forms of a function. The operands are integers, or numbers from [0.3,
+// 0.9], where every function is defined.
 type inPlaceForm struct {
-	name    string // of the method; that in place ends in InPlace
+	name    string // name of the method; the name of the in-place method ends in InPlace
 	arity   int
-	integer bool // for integers, without a gradient
+	integer bool // the function is for integers and has no gradient
 	plain   func(x []*tt) *tt
 	inPlace func(x []*tt) *tt
 }
@@ -55,7 +55,7 @@ var inPlaceForms = append(unaryInPlace, []inPlaceForm{
 	pairForm("BitwiseXor", true, (*tt).BitwiseXor, (*tt).BitwiseXorInPlace),
 }...)
 
-// types lists those that a form is walked on.
+// types lists the types of the walk for a form.
 func (f *inPlaceForm) types() []dtype.Type {
 	if f.integer {
 		return []dtype.Type{dtype.I64, dtype.U8, dtype.Bool}
@@ -63,15 +63,15 @@ func (f *inPlaceForm) types() []dtype.Type {
 	return []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.F16}
 }
 
-// inPlaces holds each function in place to the one that returns a new tensor: the same bits in x
-// itself, and the same gradients.
+// inPlaces compares each in-place function with the form that returns a new tensor. Both have the
+// same bits and the same gradients, and the in-place form changes x itself.
 func (w *walk) inPlaces(t reporter) {
 	for _, f := range inPlaceForms {
 		if !w.wants("in place") {
 			continue
 		}
 		layouts := []layout{contiguous, transposed, strided}
-		if w.o.FirstOrder || w.o.Small { // the same code as on the CPU, on another device
+		if w.o.FirstOrder || w.o.Small { // another device runs the same code as the CPU
 			layouts = layouts[:2]
 		}
 		for i, ty := range f.types() {
@@ -102,7 +102,8 @@ func (w *walk) inPlace(t reporter, s *tensor.Scope, name string, f *inPlaceForm,
 		}
 		leaves, plain, placed = append(leaves, x), append(plain, x), append(placed, x)
 	}
-	// What is changed is 0 + x, in the layout of the walk: a result, whose gradient is that of x.
+	// The tensor that changes is the result 0 + x, in the layout of the walk. Its gradient is the
+	// gradient of x.
 	zero := newArray(4, 6)
 	changed := w.put(s, &zero, ty, lay)
 	if f.integer {
@@ -155,11 +156,12 @@ func (w *walk) inPlace(t reporter, s *tensor.Scope, name string, f *inPlaceForm,
 	w.sameGradients(t, name+" second order", ty, leaves, again(got), again(want))
 }
 
-// sameGradients holds the gradients of a form in place to those of the plain one.
+// sameGradients compares the gradients of the in-place form with those of the plain form.
 func (w *walk) sameGradients(t reporter, name string, ty dtype.Type, leaves, have, should []*tt) {
 	t.Helper()
 	for k := range have {
-		if should[k] == nil && have[k] != nil { // in place there may be zeros where nothing is
+		// The in-place form may return zeros where the plain form returns nil.
+		if should[k] == nil && have[k] != nil {
 			if i := slices.IndexFunc(have[k].Floats(), func(v float64) bool { return v != 0 }); i >= 0 {
 				t.Errorf("%s: gradient %d is %v, want none", name, k, have[k])
 			}

@@ -11,9 +11,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An in-place op with a gradient gives its result a new place in the graph, and a tensor and its
-// views take theirs, as in PyTorch. Another handle of the memory that does not know of it says so
-// instead of carrying a wrong gradient.
+// An in-place op with a gradient makes a new node for its result. The changed tensor and its views
+// move to that node, as in PyTorch. Another handle of the memory is stale. Its use is an error, not
+// a wrong gradient.
 func TestStaleHandles(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float32{1, 2, 3, 4}).RequiresGrad()
@@ -27,8 +27,8 @@ func TestStaleHandles(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		// What is right stays so: the changed tensor, new views of it, values read, detached
-		// handles, results of before.
+		// These uses stay right: the changed tensor, its new views, values read, detached handles,
+		// and earlier results.
 		x := s.Zeros(4)
 		v, d := x.Narrow(0, 0, 2), x.Detach()
 		before := v.Add(w.Narrow(0, 1, 2))
@@ -40,7 +40,8 @@ func TestStaleHandles(t *testing.T) {
 			t.Errorf("the detached handle reads %v", got)
 		}
 		g := tensor.Gradients(x.Narrow(0, 0, 2).Sum().Add(before.Sum()), []*tt{w})[0].Floats()
-		if want := []float64{2, 5, 1, 0}; !slices.Equal(g, want) { // of w₀² + w₁² + w₁ + w₂
+		// the gradient of w₀² + w₁² + w₁ + w₂
+		if want := []float64{2, 5, 1, 0}; !slices.Equal(g, want) {
 			t.Errorf("gradient %v, want %v", g, want)
 		}
 		if err := tensor.Try(func() { s.Do(func(c *tensor.Scope) { v.In(c).Exp() }, tensor.NoGrad()) }); err != nil {
@@ -49,26 +50,26 @@ func TestStaleHandles(t *testing.T) {
 	})
 }
 
-// program is a random sequence of in-place ops on views of one tensor, done in place and, as the
-// specification, by ops that return new tensors. Views are kept and used again after their memory
-// has changed through others.
+// program is a random sequence of in-place ops on views of one tensor. It also runs the same
+// sequence with ops that return new tensors, as the specification. It keeps views and uses them
+// again after their memory has changed through other views.
 type program struct {
 	r       *rand.Rand
-	w       *tt   // the leaf that everything is computed from
-	changed *tt   // in place
-	plain   *tt   // its elements, flat, by ops that return new tensors
-	views   []*tt // of changed
-	places  []*tt // the positions of their elements in plain
+	w       *tt   // the leaf of the graph
+	changed *tt   // the tensor that changes in place
+	plain   *tt   // the same elements, flat, from ops that return new tensors
+	views   []*tt // views of changed
+	places  []*tt // for each view, the positions of its elements in plain
 }
 
 func newProgram(s *tensor.Scope, w *tt, seed uint64) *program {
 	p := &program{r: rand.New(rand.NewPCG(seed, 1)), w: w}
-	if seed%4 == 3 { // a constant until something is added
+	if seed%4 == 3 { // the tensor is a constant until a step adds a gradient
 		p.changed, p.plain = s.On(w.Device()).Typed(dtype.F64).Ones(2, 3, 4), s.On(w.Device()).Typed(dtype.F64).Ones(24)
 	} else {
 		p.changed, p.plain = w.MulScalar(2).Reshape(2, 3, 4), w.MulScalar(2).Reshape(24)
 	}
-	if seed%2 == 1 { // what is changed may lie in another order
+	if seed%2 == 1 { // the elements of changed lie in another order
 		p.changed = p.changed.Transpose(0, 2).Contiguous()
 		p.plain = p.plain.Reshape(2, 3, 4).Transpose(0, 2).Reshape(24)
 		p.views = []*tt{p.changed.Transpose(0, 2)}
@@ -79,7 +80,7 @@ func newProgram(s *tensor.Scope, w *tt, seed uint64) *program {
 	return p
 }
 
-// view takes a view of one of the views, or one that is there.
+// view makes a view of one of the views, or selects an existing view. It returns the view's number.
 func (p *program) view() int {
 	k := p.r.IntN(len(p.views))
 	v, at := p.views[k], p.places[k]
@@ -135,7 +136,7 @@ func (p *program) step() {
 	case 5:
 		v.MulInPlace(other)
 		want = old.Mul(other)
-	case 6: // an operand that lies in the memory that changes
+	case 6: // the operand lies in the memory that changes
 		from := p.changed.Reshape(-1).Narrow(0, 0, 1)
 		base := p.plain.Narrow(0, 0, 1)
 		v.MulInPlace(from.Reshape())
@@ -161,7 +162,7 @@ func TestInPlaceViews(t *testing.T) {
 					p.step()
 				}
 				weights := c.Typed(dtype.F64).ArangeStep(1, 25, 1)
-				k := p.r.IntN(len(p.views)) // one of the views is read, the tensor itself is too
+				k := p.r.IntN(len(p.views)) // the test reads one of the views and the tensor itself
 				got := p.changed.Reshape(-1).Mul(weights).Sum().Add(p.views[k].Square().Sum())
 				want := p.plain.Mul(weights).Sum().Add(p.plain.Gather(0, p.places[k].Reshape(-1)).Square().Sum())
 				if d := math.Abs(got.Item() - want.Item()); !(d <= 1e-12*(1+math.Abs(want.Item()))) {
@@ -187,7 +188,7 @@ func TestInPlaceViews(t *testing.T) {
 	})
 }
 
-// In-place products keep the factor that their gradient needs; x may be its own operand.
+// In-place products save the factor that their gradient needs. x may be its own operand.
 func TestInPlaceOfItself(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float64{1, 2, 3}).RequiresGrad()
@@ -199,12 +200,13 @@ func TestInPlaceOfItself(t *testing.T) {
 			t.Errorf("gradient %v, want 8w", g)
 		}
 		y := s.From([]float64{1, 2, 3, 4, 5, 6}, 2, 3)
-		// overlapping views of one memory: as if the operand were a copy
+		// With overlapping views of one memory, the op works as if the operand were a copy.
 		y.Narrow(1, 0, 2).AddInPlace(y.Narrow(1, 1, 2))
 		if got := y.Floats(); !slices.Equal(got, []float64{3, 5, 3, 9, 11, 6}) {
 			t.Errorf("overlapping views give %v", got)
 		}
-		for _, shift := range []int{1, -1} { // enough elements that any order of writing shows
+		// With this many elements, a wrong order of the writes shows.
+		for _, shift := range []int{1, -1} {
 			z, want := s.Typed(dtype.F32).Arange(4000), make([]float64, 4000)
 			from, to := max(0, -shift), max(0, shift)
 			z.Narrow(0, to, 3999).Copy(z.Narrow(0, from, 3999))
@@ -224,7 +226,7 @@ func TestInPlaceOfItself(t *testing.T) {
 	})
 }
 
-// From makes a tensor of a graph no constant.
+// From keeps the graph of a tensor: its result is not a constant.
 func TestFromKeepsGraph(t *testing.T) {
 	w := tensor.From([]float32{1, 2}).RequiresGrad()
 	defer w.Free()
@@ -238,7 +240,7 @@ func TestFromKeepsGraph(t *testing.T) {
 	}
 }
 
-// One input asked for twice has its gradient twice.
+// If an input is named twice, Gradients returns its gradient twice.
 func TestInputTwice(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		w := s.From([]float32{1, 2}).RequiresGrad()
@@ -256,7 +258,7 @@ func TestInputTwice(t *testing.T) {
 	})
 }
 
-// Views whose base is gone, belongs to another scope or repeats elements.
+// The base of a view is freed, belongs to another scope, or repeats elements.
 func TestInPlaceViewsAndScopes(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		x := s.From([]float64{1, 2, 3}).RequiresGrad()
@@ -271,14 +273,14 @@ func TestInPlaceViewsAndScopes(t *testing.T) {
 			kept = x.In(c).MulScalar(2).Narrow(0, 1, 2)
 			c.Close(kept)
 		})
-		grad(kept.MulInPlace(x.Narrow(0, 0, 2)), 4, 8, 4) // of 2x₁x₀ + 2x₂x₁
+		grad(kept.MulInPlace(x.Narrow(0, 0, 2)), 4, 8, 4) // the gradient of 2x₁x₀ + 2x₂x₁
 		y := x.MulScalar(2)
 		v, w := y.Narrow(0, 0, 2), y.Narrow(0, 1, 2)
 		y.Free()
 		v.MulScalarInPlace(3)
 		grad(v, 6, 6, 0)
 		grad(w, 0, 6, 2)
-		s.Do(func(c *tensor.Scope) { // the whole lives in c: what is older learns nothing
+		s.Do(func(c *tensor.Scope) { // the whole graph lives in c; no older tensor changes
 			y := x.In(c).MulScalar(2)
 			y.Narrow(0, 0, 2).AddInPlace(c.From([]float64{1, 1}).RequiresGrad())
 			grad(y, 2, 2, 2)
@@ -289,21 +291,22 @@ func TestInPlaceViewsAndScopes(t *testing.T) {
 		grad(u, 2, 8, 6)
 		z := x.MulScalar(1)
 		e := z.Expand(2, 3)
-		// e repeats elements, the row that changes does not, and it is z
+		// e repeats the elements of z. The row that changes does not repeat any, and it is z.
 		e.Select(0, 0).MulScalarInPlace(3)
 		grad(e, 6, 6, 6)
 		grad(z, 3, 3, 3)
-		d := x.MulScalar(5).Detach() // a constant, until something with a gradient is put in
+		d := x.MulScalar(5).Detach() // a constant, until an op adds a tensor with a gradient
 		one, other := d.Narrow(0, 0, 2), d.Narrow(0, 1, 2)
 		one.AddInPlace(x.Narrow(0, 1, 2))
 		grad(other, 0, 0, 1)
 		grad(d, 0, 1, 1)
 		gpu := emulated(t)
-		there := s.On(gpu).Typed(dtype.F32).Zeros(2, 3) // from another device, in another type
+		// the copy below is from another device and type
+		there := s.On(gpu).Typed(dtype.F32).Zeros(2, 3)
 		there.Select(0, 1).Copy(x.MulScalar(5))
 		grad(there.MulScalar(2), 10, 10, 10)
 		q := x.MulScalar(5)
-		still := q.Detach().Narrow(0, 0, 2) // reads what is there
+		still := q.Detach().Narrow(0, 0, 2) // a view of a detached tensor reads the current values
 		q.MulScalarInPlace(2)
 		if still.Exp().NeedsGrad() || still.Floats()[0] != 10 {
 			t.Errorf("a view of a detached tensor is %v", still)

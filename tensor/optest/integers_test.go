@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Division and shifts of int64 and int8 against Go's, at the limits, at numbers that no float64
-// holds, and by zero.
+// The test compares division and shifts of int64 and int8 with Go's. It covers the limits, numbers
+// that float64 cannot hold, and division by zero.
 func TestIntegers(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	odd := []int64{0, 1, -1, 2, -2, 3, -3, 7, 10, -10, 1 << 31, -1 << 31, 1<<53 - 1, 1<<53 + 1, -1<<53 - 1, 1 << 62, 1<<62 + 1, -1<<62 - 1, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1, math.MinInt64 + 1}
@@ -109,8 +109,8 @@ func TestIntegers(t *testing.T) {
 	})
 }
 
-// Numbers beyond an integer type, as in PyTorch 2.15: they are refused where they would be stored
-// as they are or be limits, and wrap in arithmetic, as the type does.
+// A number may exceed the range of an integer type. The op refuses it as a value to store or as a
+// limit. In arithmetic it wraps, as the type does. Both are as in PyTorch 2.15.
 func TestNumbersBeyondIntegers(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		x := s.From([]int64{1, 100, -3})

@@ -13,9 +13,9 @@ func init() {
 	functions = append(functions, "MultiDot")
 }
 
-// away is added to the operands of linear algebra, so that they are far from singular and no two
-// eigenvalues or singular values are near. It has greater and greater numbers on the diagonal, and
-// small ones beside it.
+// away is added to the operands of linear algebra. It has increasing numbers on the diagonal and
+// small ones beside it. The sums are far from singular, and no two eigenvalues or singular values
+// are close.
 func away(dims []int) array {
 	return arrayOfFunc(dims, func(idx []int) float64 {
 		i, j := idx[len(idx)-2], idx[len(idx)-1]
@@ -58,7 +58,7 @@ func linalgRows() []row {
 			only = []dtype.Type{dtype.F64, dtype.F32}
 		}
 		rows = append(rows, row{op: op, methods: []string{method}, in: in, call: call, ref: ref, only: only,
-			// of what the routines add up: no more than this for operands so well conditioned
+			// a bound on the sums in the routines, for operands that are so well conditioned
 			terms: func(x []array) array {
 				return absolute(ref(x)).apply(func(v float64) float64 { return 40 * (1 + v) })
 			}})
@@ -84,7 +84,7 @@ func linalgRows() []row {
 				}
 			})
 		}
-		// Signs of vectors are the routine's choice: absolute values do not depend on them.
+		// The routine chooses the signs of vectors. Absolute values do not depend on the signs.
 		add("eigh", "Eigh", [][]int{d}, func(x []*tt) *tt { l, v := symmetricTensor(x[0]).Eigh(); return joined([]*tt{l, v.Abs()}) }, func(x []array) array {
 			l, v := eighRef(symmetric(x[0]))
 			return joinedArrays(l, v)
@@ -97,7 +97,7 @@ func linalgRows() []row {
 	for _, d := range [][]int{{3, 3}, {4, 2}, {2, 4}, {2, 3, 2}, {0, 2, 3}, {2, 0}, {0, 3}} {
 		for _, complete := range []bool{false, true} {
 			if n := len(d); complete && d[n-2] > d[n-1] {
-				continue // Q has columns that are not determined, and no gradient
+				continue // some columns of Q are not determined, so there is no gradient
 			}
 			add("qr", "QR", [][]int{d}, of(func(x *tt) *tt { q, r := x.QR(complete); return joined([]*tt{q.Abs(), r.Abs()}) }), ofRef(func(x array) array {
 				q, r := qrRef(x)
@@ -126,7 +126,8 @@ func linalgRows() []row {
 	both := func(f func(a, b *tt) *tt) func(x []*tt) *tt {
 		return func(x []*tt) *tt { return f(movedTensor(x[0]), x[1]) }
 	}
-	column := func(f func(a, b array) array) func(x []array) array { // for vectors
+	// column calls f with x[1] as columns, and removes the last dimension of the result.
+	column := func(f func(a, b array) array) func(x []array) array {
 		return func(x []array) array {
 			b := x[1].reshape(append(x[1].dims, 1)...)
 			y := f(moved(x[0]), b)
@@ -196,7 +197,7 @@ func linalgRows() []row {
 	return slices.Concat(rows, compositeRows(), contractionRows())
 }
 
-// contractionRows are sums of products, and norms that are sums.
+// contractionRows returns the rows of sums of products, and of norms that are sums.
 func contractionRows() []row {
 	var rows []row
 	add := func(op, method string, in [][]int, call func(x []*tt) *tt, ref func(x []array) array) *row {
@@ -268,7 +269,7 @@ func contractionRows() []row {
 	return rows
 }
 
-// compositeRows are the ops that work on the operands' device.
+// compositeRows returns the rows of the ops that work on the operands' device.
 func compositeRows() []row {
 	var rows []row
 	for _, in := range [][][]int{{{2, 3}, {2, 2}}, {{2}, {2, 3}}, {{2, 1, 2}, {3}}, {{}, {2}}, {{0, 2}, {2, 2}}, {{1, 2, 1, 1, 2}, {1, 1, 2, 1, 2}}} {

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// The ops that a PyTorch user reaches for, by their names here or PyTorch's words where capitals
-// differ. Each is in the matrix, by this name or by the one that nameHere gives it, or it is
-// awaited: see the end of the file.
+// lists names the ops that PyTorch users look for. Capitals may differ from the Go names. Each op
+// is in the matrix, by this name or by its name in nameHere, or it is in awaited.
 var lists = map[string]string{
 	"creation": "Zeros Ones Full Empty Arange Linspace Logspace Eye Rand Randn RandInt RandPerm Bernoulli Multinomial Normal Uniform TruncNormal " +
 		"ZerosLike OnesLike FullLike EmptyLike RandLike RandnLike RandIntLike",
@@ -39,10 +38,10 @@ var lists = map[string]string{
 		"PixelUnshuffle Fold ScaledDotProductAttention Glu",
 }
 
-// nameHere gives the names that differ by more than capitals from PyTorch's words.
+// nameHere maps names that differ from PyTorch's words by more than capitals.
 var nameHere = map[string]string{"FloorDiv": "FloorDivide", "Mm": "MatMul", "Mv": "MatMul", "TakeAlongDim": "TakeAlong"}
 
-// notAnOp lists names that are no ops here, with what takes their place.
+// notAnOp lists names that are not ops of this library, each with its replacement.
 var notAnOp = map[string]string{
 	"NLLLoss": inNN, "MSELoss": inNN, "L1Loss": inNN, "SmoothL1Loss": inNN, "HuberLoss": inNN, "BinaryCrossEntropy": inNN, "BinaryCrossEntropyWithLogits": inNN,
 	"KLDiv": inNN,
@@ -78,8 +77,8 @@ func TestNothingIsMissingInTheLists(t *testing.T) {
 	}
 }
 
-// awaited are the names of the lists that are not there yet. The test fails for one that has come:
-// it is to be taken out here.
+// awaited lists the names of the lists that the library does not have yet. The test fails if one of
+// them exists: remove it here then.
 const awaited = `
 Put NanSum NanMean Aminmax VarMean StdMean DStack Rot90
 `

@@ -11,22 +11,22 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Op is what the walk holds an op to, on every device.
+// An Op says what the walk checks of one op, on every device.
 type Op struct {
-	// of the method of *tensor.Tensor, or of the function or the method of tensor.Scope that makes
-	// a tensor
+	// Name is the name of the method of *tensor.Tensor or of the function. An op that makes a
+	// tensor may be a method of tensor.Scope.
 	Name     string
-	Of       []string     // the declared ops or the rows of the table that it is, by their names
-	Types    []dtype.Type // of the operands
-	Gradient []dtype.Type // in which gradients are checked; nil: it has none
+	Of       []string     // names of its declared ops or of its rows of the table
+	Types    []dtype.Type // types of the operands
+	Gradient []dtype.Type // types whose gradients are checked; nil: no gradient
 	Second   bool         // whether second derivatives are checked
 }
 
-// Devices are the kinds of devices that the walk is made on.
+// Devices are the kinds of devices on which the walk runs.
 var Devices = []string{"cpu", "cuda"}
 
-// Matrix lists all ops, in the order of their names. The walk of [Run] does what it says and no
-// less: a test compares both.
+// Matrix lists all ops, sorted by name. The walk of [Run] checks exactly what Matrix lists: a test
+// compares both.
 func Matrix() []Op {
 	ops := map[string]*Op{}
 	op := func(name, of string) *Op {
@@ -89,7 +89,7 @@ func Matrix() []Op {
 	return list
 }
 
-// distinct sorts types as dtype.Types lists them.
+// distinct removes duplicates from types, and sorts them in the order of dtype.Types.
 func distinct(types []dtype.Type) []dtype.Type {
 	types = slices.Clone(types)
 	slices.SortFunc(types, func(a, b dtype.Type) int {
@@ -112,8 +112,8 @@ func reductionName(r *tensor.Reduction) string {
 	return r.Name
 }
 
-// rowNames lists what a row tests: its methods, or those of the other rows of its op where it says
-// none.
+// rowNames lists the methods that a row tests. If the row names none, rowNames lists the methods of
+// another row of the same op.
 func rowNames(r *row) []string {
 	if len(r.methods) > 0 {
 		return r.methods
@@ -126,8 +126,8 @@ func rowNames(r *row) []string {
 	return []string{r.op}
 }
 
-// Walked is what a walk checked: ops, the types of their operands, and the order of derivatives, 0
-// for values.
+// Walked records what a walk checked: ops, the types of their operands, and the order of
+// derivatives. Order 0 means values.
 type Walked map[walkedCell]bool
 
 type walkedCell struct {
@@ -146,7 +146,7 @@ func (w Walked) addRow(r *row, t dtype.Type, order int) {
 	if w == nil {
 		return
 	}
-	if r.leaves() == 0 { // indices alone
+	if r.leaves() == 0 { // the operands are indices alone
 		t = dtype.I64
 	}
 	for _, name := range rowNames(r) {
@@ -154,8 +154,8 @@ func (w Walked) addRow(r *row, t dtype.Type, order int) {
 	}
 }
 
-// Differences says what of the matrix was not walked, and what was walked and is not in it, for the
-// ops that only wants, or all.
+// Differences lists what the matrix contains and was not walked, and what was walked and is not in
+// the matrix. It compares the ops for which only returns true, or all ops if only is nil.
 func (w Walked) Differences(only func(op Op) bool) []string {
 	want := Walked{}
 	named := map[string]bool{}

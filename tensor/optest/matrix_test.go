@@ -7,7 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// onlyFirst lists the differentiable ops whose second derivatives are not walked, with the reason.
+// onlyFirst lists the differentiable ops whose second derivatives are not walked, each with the
+// reason.
 var onlyFirst = map[string]string{
 	"Float":    "differences in float64 do not see through its rounding; its gradient is a cast, which is one again",
 	"Half":     "differences in float64 do not see through its rounding; its gradient is a cast, which is one again",
@@ -28,7 +29,7 @@ func TestSecondDerivativesAreWalked(t *testing.T) {
 	}
 }
 
-// The matrix says what there is: a difference between it and a walk is found, both ways.
+// Differences finds a difference between the matrix and a walk in both directions.
 func TestDifferences(t *testing.T) {
 	w := Walked{}
 	for _, o := range Matrix() {

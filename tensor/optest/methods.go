@@ -6,9 +6,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// method is how users call an elementwise op.
+// method says how users call an elementwise op.
 type method struct {
-	name string // of the method of *tensor.Tensor, or of the function of package tensor
+	name string // name of the method of *tensor.Tensor, or of the function of package tensor
 	call func(x []*tensor.Tensor, p []float64) *tensor.Tensor
 }
 
@@ -34,7 +34,7 @@ func withWhole(name string, f func(*tt, int64) *tt) method {
 	return method{name, func(x []*tt, p []float64) *tt { return f(x[0], int64(p[0])) }}
 }
 
-// The methods that forms.go does not list: they do more than to apply an op to their operands.
+// init adds the methods that forms.go does not list, since they do more than apply an op.
 func init() {
 	maps.Copy(methods, map[string]method{
 		"pow_scalar":     withScalar("PowScalar", (*tt).PowScalar),
@@ -57,7 +57,7 @@ func init() {
 			if x[1].Size() == 1 {
 				return x[0].PRelu(x[1])
 			}
-			for _, e := range tensor.Declared() { // more than one weight a channel
+			for _, e := range tensor.Declared() { // more than one weight per channel
 				if e.Name == "prelu" {
 					return e.Apply(x)
 				}

@@ -14,8 +14,9 @@ func init() {
 	}
 }
 
-// lossRef is the cross entropy of logits x[0] with classes in dimension 1 (0 of a vector): with the
-// classes x[1], or with probabilities of x[0]'s shape, and weights x[2].
+// lossRef computes the cross entropy of logits x[0]. The classes are in dimension 1, or in
+// dimension 0 of a vector. x[1] holds classes, or probabilities with x[0]'s shape. x[2] holds
+// weights.
 func lossRef(smoothing float64, ignore int) func(x []array) array {
 	return func(x []array) array {
 		dim := min(1, len(x[0].dims)-1)
@@ -81,8 +82,9 @@ func crossEntropyRows() []row {
 	return rows
 }
 
-// attentionRef is the definition: x is queries, keys, values, a mask of 1 and 0, or of what is
-// added to the scores, and with ragged the lengths of the samples.
+// attentionRef computes attention by its definition. x holds queries, keys, values, and an optional
+// mask. The mask consists of 1 and 0. If additive is true, the mask is added to the scores instead.
+// If ragged, the last operand holds the lengths of the samples.
 func attentionRef(scale float64, causal, additive, ragged bool) func(x []array) array {
 	return func(x []array) array {
 		var lengths array
@@ -136,7 +138,7 @@ func attentionRef(scale float64, causal, additive, ragged bool) func(x []array) 
 		p, _ := softmax(weights, -1)
 		for i, w := range p.v {
 			if math.IsNaN(w) {
-				p.v[i] = 0 // a row without a key
+				p.v[i] = 0 // the row has no key
 			}
 		}
 		return matmulRef([]array{p, v})
@@ -148,9 +150,9 @@ func attentionRows() []row {
 	for _, c := range []struct {
 		in       [][]int
 		o        tensor.AttentionOptions
-		mask     bool // the last operand is 1 where a key is attended to
+		mask     bool // the mask operand is 1 where a query attends to a key
 		additive bool
-		ragged   bool // behind it are lengths
+		ragged   bool // the last operand holds lengths
 	}{
 		{in: [][]int{{3, 4}, {5, 4}, {5, 2}}},
 		{in: [][]int{{2, 2, 3, 4}, {2, 2, 4, 4}, {2, 2, 4, 3}}, o: tensor.AttentionOptions{Scale: 0.7}},
@@ -196,7 +198,8 @@ func attentionRows() []row {
 	return rows
 }
 
-// ropeRef turns pairs of features of x[0] by position·base^(-k/n); x[1] are positions.
+// ropeRef rotates pairs of features of x[0] by the angle position·base^(-k/n). x[1] holds
+// positions.
 func ropeRef(base float64, offset, dims int, interleaved bool) func(x []array) array {
 	return func(x []array) array {
 		n := len(x[0].dims)
@@ -234,7 +237,7 @@ func ropeRows() []row {
 	for _, c := range []struct {
 		in    [][]int
 		o     tensor.RoPEOptions
-		given bool // the angles come from a call of their own
+		given bool // another call computes the angles
 	}{
 		{in: [][]int{{3, 4}}}, {in: [][]int{{2, 3, 6}}, o: tensor.RoPEOptions{Interleaved: true}},
 		{in: [][]int{{2, 2, 3, 8}}, o: tensor.RoPEOptions{Offset: 100, Base: 500, Dims: 4}}, {in: [][]int{{3, 5}}, o: tensor.RoPEOptions{Interleaved: true, Dims: 4}},
@@ -266,7 +269,7 @@ func ropeRows() []row {
 	return rows
 }
 
-// formRows are bilinear forms and softmin.
+// formRows returns the rows of bilinear forms and softmin.
 func formRows() []row {
 	bilinear := func(x []array) array {
 		n := len(x[0].dims)

@@ -6,8 +6,8 @@ import (
 
 func init() { rowTables = append(rowTables, normRows) }
 
-// standard brings each group of elements to mean 0 and variance 1; key says which group an element
-// is in.
+// standard normalises each group of elements to mean 0 and variance 1. key returns the group of an
+// element.
 func standard(x array, eps float64, rms bool, key func(idx []int) int) array {
 	sum, square, count := map[int]float64{}, map[int]float64{}, map[int]float64{}
 	each(x.dims, func(i int, idx []int) { sum[key(idx)] += x.v[i]; count[key(idx)]++ })
@@ -29,7 +29,8 @@ func standard(x array, eps float64, rms bool, key func(idx []int) int) array {
 	return y
 }
 
-// scaled multiplies by weight and adds bias, where they are given: one value for what key gives.
+// scaled multiplies by the weight and adds the bias, if there are any. key returns the number of
+// the weight and bias of an element.
 func scaled(y array, in []array, key func(idx []int) int) array {
 	each(y.dims, func(i int, idx []int) {
 		if len(in) > 0 {
@@ -44,7 +45,7 @@ func scaled(y array, in []array, key func(idx []int) int) array {
 
 func channelOf(idx []int) int { return idx[1] }
 
-// normRows are the normalisations.
+// normRows returns the rows of the normalisations.
 func normRows() []row {
 	var rows []row
 	add := func(op, method string, in [][]int, call func(x []*tt) *tt, ref func(x []array) array) {

@@ -70,8 +70,8 @@ func bothDevices(t *testing.T, f func(s *tensor.Scope, dev device.Device)) {
 	}
 }
 
-// Running statistics change in place, which whoever saved them notices; a gradient computed after
-// the next batch does not.
+// Running statistics change in place and raise their versions. A gradient that is computed after
+// the next batch still uses the old statistics.
 func TestRunningStatistics(t *testing.T) {
 	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
 		x := s.From([][]float32{{1, 10}, {2, 30}, {6, 20}})
@@ -107,12 +107,12 @@ func TestRunningStatistics(t *testing.T) {
 	})
 }
 
-// 16-bit floats are computed in float32 and rounded once, with weights of either type; gradients
-// have the types of the operands.
+// Norms of 16-bit floats are computed in float32 and rounded once, with weights of either type. The
+// gradients have the types of the operands.
 func TestHalfNorms(t *testing.T) {
 	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
 		for _, typ := range []dtype.Type{dtype.F16, dtype.BF16} {
-			// the default eps is that of float32
+			// the default eps is float32's
 			tiny := s.Typed(typ).Full(0x1p-8, 1, 4).RMSNorm([]int{4}, nil, -1).Floats()[0]
 			if want := round(typ, 0x1p-8/math.Sqrt(0x1p-16+0x1p-23)); tiny != want {
 				t.Errorf("the default eps gives %v in %v on %s, want %v", tiny, typ, dev.Name(), want)
@@ -150,7 +150,7 @@ func TestHalfNorms(t *testing.T) {
 	})
 }
 
-// Rows too long for one worker are shared by reductions: the same numbers, and gradients.
+// Several workers share the reduction of a long row. The numbers and the gradients stay the same.
 func TestLongRows(t *testing.T) {
 	bothDevices(t, func(s *tensor.Scope, dev device.Device) {
 		const n = 1<<14 + 3

@@ -1,17 +1,17 @@
-// Package optest is the table test of package tensor: it walks every declared op over element types
+// Package optest is the table test of package tensor. It walks every declared op over element types
 // and layouts, on any device.
 //
 // The test of a device is one call:
 //
 //	func TestOps(t *testing.T) { optest.Run(t, dev, optest.Options{}) }
 //
-// [Run] takes every elementwise op (tensor.Declared, a user's own too), every reduction
-// (tensor.Reductions) and every heavy op and view in the package's table. Operands are contiguous,
-// transposed, strided, broadcast, expanded, empty and scalar ones, and some have more than three
-// dimensions. It checks:
+// [Run] walks every elementwise op ([tensor.Declared], including a user's own), every reduction
+// ([tensor.Reductions]), and every heavy op and view in the package's table. Operands are
+// contiguous, transposed, strided, broadcast, expanded, empty and scalar. Some have more than three
+// dimensions. Run checks:
 //
-//   - values, against the op's float64 reference: within a few ulp in float32, within one of the
-//     rounded value in 16 bits, exactly for integers and bool;
+//   - values, against the op's float64 reference: within a few ulp in float32, within one ulp of
+//     the rounded value in 16 bits, exactly for integers and bool;
 //   - gradients, in float64 against central differences of the reference, in float32 and 16 bits
 //     against the gradients in float64;
 //   - second derivatives, in float64 against central differences of the gradients;
@@ -19,7 +19,7 @@
 //   - fast kernels, against the composition of primitives that they replace.
 //
 // The references share no code with package tensor. [Unwalked] names the ops and methods that no
-// row of the table reaches.
+// row of the table calls.
 package optest
 
 import (
@@ -34,38 +34,38 @@ import (
 
 // Options narrow a walk.
 type Options struct {
-	// Small walks fewer layouts and element types: for the race detector, and devices that are
-	// emulated.
+	// Small walks fewer layouts and element types. It is for the race detector and for emulated
+	// devices.
 	Small bool
-	// Sparse walks elementwise ops with each layout in float32 (int64 where they take integers
-	// only), with a third of the other types in turn, and with all types contiguous. The address of
-	// an element and what is computed of it do not know of each other, and each pair of them is a
-	// kernel of its own on a GPU. Of the integer types, which a function of floating point converts
-	// first, it takes the contiguous ones alone.
+	// Sparse walks fewer elementwise ops. In float32, or in int64 for ops of integers only, it
+	// walks every layout. In the other types it walks the contiguous layout and one third of the
+	// others. Address computation does not depend on the element computation, and each pair of both
+	// would be one more kernel on a GPU. If a floating point function first converts integers, it
+	// walks only the contiguous layout for them.
 	Sparse bool
-	// FirstOrder compares second derivatives with those of the CPU and not with differences, which
-	// take many small runs: for a device that is emulated, where they are the compositions that the
-	// CPU ran.
+	// FirstOrder compares second derivatives with the CPU's and not with differences, which need
+	// many small runs. It is for emulated devices: their second derivatives are the compositions
+	// that the CPU ran.
 	FirstOrder bool
-	// Only, if set, chooses the ops by name.
+	// Only, if set, selects the ops by name.
 	Only func(op string) bool
 }
 
-// Test is a *testing.T. The package does not import testing, so that programs can show what it
-// walks: see [Matrix].
+// Test is a *testing.T. The package does not import testing, so that programs can show what the
+// walk checks: see [Matrix].
 type Test[T any] interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Run(name string, f func(t T)) bool
 }
 
-// reporter is what a part of the walk needs of a test.
+// reporter holds the methods of a test that a part of the walk needs.
 type reporter interface {
 	Helper()
 	Errorf(format string, args ...any)
 }
 
-// Run walks all ops on dev, and returns what it walked.
+// Run walks all ops on dev and returns what it checked.
 func Run[T Test[T]](t T, dev device.Device, o Options) Walked {
 	w := &walk{dev: dev, o: o, walked: Walked{}}
 	t.Run("Elementwise", func(t T) { w.elementwise(t) })
@@ -83,7 +83,7 @@ type walk struct {
 	walked Walked
 }
 
-// leavesOut reports whether a sparse walk passes over an op's type in specs[spec].
+// leavesOut reports whether a sparse walk skips an op's type in specs[spec].
 func (w *walk) leavesOut(e *tensor.Elementwise, ty dtype.Type, spec int) bool {
 	first := dtype.F32
 	if e.Result == tensor.Integral {
@@ -103,7 +103,7 @@ func (w *walk) leavesOut(e *tensor.Elementwise, ty dtype.Type, spec int) bool {
 
 func (w *walk) wants(op string) bool { return w.o.Only == nil || w.o.Only(op) }
 
-// random returns a source of numbers that depends on names only.
+// random returns a source of random numbers that depends only on names.
 func random(names ...string) *rand.Rand {
 	h := fnv.New64a()
 	for _, n := range names {
@@ -112,8 +112,8 @@ func random(names ...string) *rand.Rand {
 	return rand.New(rand.NewPCG(h.Sum64(), 1))
 }
 
-// sample returns numbers of type t from [lo, hi]: floats as t holds them, whole numbers for
-// integers, 0 and 1 for bool.
+// sample returns numbers of type t from [lo, hi]. Floats are rounded to t, integers are whole
+// numbers, and bools are 0 and 1.
 func sample(r *rand.Rand, t dtype.Type, lo, hi float64, dims ...int) array {
 	a := newArray(dims...)
 	for i := range a.v {
@@ -139,15 +139,15 @@ type layout string
 const (
 	contiguous layout = "contiguous"
 	transposed layout = "transposed" // first and last dimension swapped
-	strided    layout = "strided"    // every second row and behind an offset, between NaNs
-	expanded   layout = "expanded"   // its first dimension has stride 0
+	strided    layout = "strided"    // rows apart from one another, behind an offset, between NaNs
+	expanded   layout = "expanded"   // the first dimension has stride 0
 )
 
-// put makes a tensor of a on the device, in the layout. An expanded operand repeats its first
-// entry: a is changed to match.
+// put makes a tensor from a on the device, in the layout. For an expanded operand, put repeats the
+// first entry of a and changes a to match.
 func (w *walk) put(s *tensor.Scope, a *array, t dtype.Type, l layout) *tensor.Tensor {
 	n, home := len(a.dims), w.dev
-	if !home.Info().Host { // an emulated one is slow to cast
+	if !home.Info().Host { // an emulated device casts slowly
 		home = hostDevice()
 	}
 	host := func(a array) *tensor.Tensor {
@@ -193,7 +193,7 @@ func (w *walk) put(s *tensor.Scope, a *array, t dtype.Type, l layout) *tensor.Te
 	panic("optest: unknown layout " + string(l))
 }
 
-// guard runs f in a scope and reports what it panics with.
+// guard runs f in a scope and reports the error of a panic.
 func guard(t reporter, where string, f func(s *tensor.Scope)) {
 	t.Helper()
 	if err := tensor.Try(func() { tensor.Do(f) }); err != nil {

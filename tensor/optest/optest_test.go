@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The whole walk on the CPU; for the race detector, an op or two of each family of kernels.
+// TestCPU runs the whole walk on the CPU. Under the race detector it runs an op or two of each
+// family of kernels.
 func TestCPU(t *testing.T) {
 	o := Options{}
 	if testing.Short() {
@@ -37,13 +38,13 @@ func TestEveryOpIsWalked(t *testing.T) {
 	}
 }
 
-// Type promotion between operands, PyTorch 2.15's torch.result_type; rank 0 counts less than rank
+// The types of operands promote by PyTorch 2.15's torch.result_type. Rank 0 counts less than rank
 // 1.
 func TestPromotion(t *testing.T) {
 	const b, u8, i8, i32, i64, f16, bf16, f32, f64 = dtype.Bool, dtype.U8, dtype.I8, dtype.I32, dtype.I64, dtype.F16, dtype.BF16, dtype.F32, dtype.F64
 	for _, c := range []struct {
 		x, y dtype.Type
-		rank int // of y
+		rank int // rank of y
 		want dtype.Type
 	}{
 		{f32, f64, 1, f64}, {f32, f64, 0, f32}, {f16, bf16, 1, f32}, {f16, f32, 0, f16}, {i64, f32, 1, f32}, {i64, f16, 0, f16}, {i64, f64, 0, f64},
@@ -64,7 +65,7 @@ func TestPromotion(t *testing.T) {
 	}
 }
 
-// Numbers promote by their class alone.
+// Only the class of a number affects promotion.
 func TestNumbersPromote(t *testing.T) {
 	tensor.Do(func(s *tensor.Scope) {
 		truth := s.From([]bool{true, false})
@@ -90,8 +91,8 @@ func TestNumbersPromote(t *testing.T) {
 	})
 }
 
-// Powers at the ends of their domain, by the rules of PyTorch's pow_backward_self and
-// pow_backward_exponent.
+// The test checks powers at the ends of their domain, by the rules of PyTorch's pow_backward_self
+// and pow_backward_exponent.
 func TestPowAtZero(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	for _, c := range []struct{ x, y, v, dx, dy float64 }{
@@ -111,8 +112,8 @@ func TestPowAtZero(t *testing.T) {
 	}
 }
 
-// A float32 power whose exponent float32 does not hold is that of the exponent as it was given, and
-// so are its derivatives: far from 1 the exponent's rounding would count ln(x) times.
+// If float32 cannot hold an exponent, a float32 power and its derivatives use the exponent as
+// given. Far from x = 1, a rounding of the exponent would change the result ln(x) times as much.
 func TestFractionalPowers(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		near := func(what string, got *tt, p float64, in []float32, want func(x float64) float64) {

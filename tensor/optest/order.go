@@ -8,7 +8,7 @@ import (
 
 func init() { rowTables = append(rowTables, scanRows) }
 
-// rowsOf applies f, which keeps the length or changes it, to each row of x along a dimension.
+// rowsOf applies f to each row of x along a dimension. f may change the length of the row.
 func rowsOf(x array, dim int, f func(v []float64) []float64) array {
 	if len(x.dims) == 0 {
 		return array{x.dims, f(x.v)}
@@ -45,7 +45,7 @@ func rowsOf(x array, dim int, f func(v []float64) []float64) array {
 	return y
 }
 
-// running returns the results of f on the first 1, 2, … elements.
+// running returns a function whose results are those of f on the first 1, 2, … elements.
 func running(f func(v []float64) float64) func(v []float64) []float64 {
 	return func(v []float64) []float64 {
 		y := make([]float64, len(v))
@@ -95,7 +95,7 @@ func scanRows() []row {
 		in  []int
 		dim int
 	}{{[]int{3, 11}, -1}, {[]int{5, 2, 3}, 0}, {[]int{2, 6, 2}, 1}, {[]int{}, 0}, {[]int{3, 0}, 1}, {[]int{0, 3}, 1}} {
-		composed := c.dim == -1 // one shape of each is enough
+		composed := c.dim == -1 // one shape of each op is enough for the composition
 		add := func(op, method string, call func(x *tt) *tt, f, terms func(v []float64) float64) {
 			r := one(op, method, c.in, call, func(x array) array { return rowsOf(x, c.dim, running(f)) })
 			r.ints, r.whole, r.kernels = op != "logcumsumexp", dtype.I64, composed
@@ -121,7 +121,8 @@ func scanRows() []row {
 					return y
 				})
 			})
-			// equal elements of a repeated row have no differences to compare with
+			// The elements of a repeated row are equal, so there are no differences to compare
+			// with.
 			r.kernels, r.noGrad = composed, c.dim == 0
 			rows = append(rows, r)
 			r = one(e.op+" index", e.method, c.in, func(x *tt) *tt { _, i := e.call(x); return i }, func(x array) array { return rowsOf(x, c.dim, at) })
@@ -129,7 +130,8 @@ func scanRows() []row {
 			rows = append(rows, r)
 		}
 	}
-	// A factor of 0 and two in a row: the gradient there is that of the others' products.
+	// In the first case each row has one factor of 0, in the second two. The gradient at such a
+	// factor needs the product of the other factors.
 	for _, zeros := range [][]int{{1}, {0, 3}} {
 		spare := func(x array) array {
 			return rowsOf(x, 1, func(v []float64) []float64 {

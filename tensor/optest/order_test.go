@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// wrongUse runs what must panic with the given kind of error, in words that it must have.
+// wrongUse is a call that must panic with an error of the kind that contains the words.
 type wrongUse struct {
 	name  string
 	kind  error
@@ -36,7 +36,7 @@ func (c wrongUse) check(t *testing.T) {
 	}
 }
 
-// What is wrong in a scan is said on every device.
+// Every device reports the mistakes in a scan.
 func TestScanMistakes(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {
@@ -59,7 +59,7 @@ func TestScanMistakes(t *testing.T) {
 	}
 }
 
-// Sums of many 16-bit and float32 numbers keep the rounding of the result alone.
+// A sum of many 16-bit or float32 numbers has no rounding error but that of the result.
 func TestLongSums(t *testing.T) {
 	const n = 5000
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
@@ -81,7 +81,7 @@ func TestLongSums(t *testing.T) {
 	}
 }
 
-// What is wrong in sorting and searching is said on every device.
+// Every device reports the mistakes in sorting and searching.
 func TestSortMistakes(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		tensor.Do(func(s *tensor.Scope) {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Long rows are in the same order on a GPU as on the processor, bit for bit, and what follows from
-// an order is the same: values, places, what is unique, and sums of what is exact in every order.
+// A GPU sorts long rows into the same order as the CPU, bit for bit. Results that follow from the
+// order are the same too: values, places, unique elements, and sums that are exact in every order.
 func TestOrderSameBits(t *testing.T) {
 	gpu := emulated(t)
 	for k, typ := range []dtype.Type{dtype.F32, dtype.BF16, dtype.F16, dtype.F64, dtype.I64, dtype.I16, dtype.U8, dtype.Bool} {
@@ -37,7 +37,7 @@ func TestOrderSameBits(t *testing.T) {
 			if y.Type() != typ {
 				t.Fatalf("it is %v, want %v", y.Type(), typ)
 			}
-			if typ.Size() == 4 { // columns that are no neighbours
+			if typ.Size() == 4 { // columns that are not neighbours
 				x, y = x.T().Contiguous().T(), y.T().Contiguous().T()
 			}
 			for _, descending := range []bool{false, true} {
@@ -68,8 +68,8 @@ func TestOrderSameBits(t *testing.T) {
 	}
 }
 
-// A table's gradient is the same on a GPU, also of a token that occurs in most places: the sums are
-// exact. It is given to both devices in the order of the positions.
+// A table's gradient is the same on a GPU, also for a token that occurs in most places. The sums
+// are exact. Both devices add the gradients in the order of the positions.
 func TestEmbeddingGradientSameBits(t *testing.T) {
 	gpu := emulated(t)
 	const rows, tokens, width = 300, 3000, 24

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What an op makes on its way dies early: the greatest memory that it has at one time, by the size
-// of its result, and what is held for its gradient.
+// Temporary tensors of an op are freed early. The test limits the peak memory of an op, as a
+// multiple of its result's size, and the memory that the gradient needs afterwards.
 func TestPeaks(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -21,7 +21,7 @@ func TestPeaks(t *testing.T) {
 		x := c.Rand(4, 8, 16, 16).RequiresGrad()
 		w := c.Rand(8, 8, 3, 3).RequiresGrad()
 		for name, f := range map[string]struct {
-			most float64 // by the result's size
+			most float64 // as a multiple of the result's size
 			f    func() *tensor.Tensor
 		}{
 			"bilinear": {5, func() *tensor.Tensor {
@@ -30,7 +30,7 @@ func TestPeaks(t *testing.T) {
 			"bicubic": {5, func() *tensor.Tensor {
 				return x.Interpolate(tensor.InterpolateOptions{Size: []int{20, 20}, Mode: tensor.InterpolateCubic})
 			}},
-			// what 9 elements of a window see, the padded input, and the result twice
+			// 9 elements per window, the padded input, and the result twice
 			"conv2d": {13, func() *tensor.Tensor {
 				return x.Conv2d(w, nil, tensor.ConvOptions{Padding: []int{1}})
 			}},
@@ -47,7 +47,7 @@ func TestPeaks(t *testing.T) {
 			if held := float64(dev.Stats().Allocated-before) / size; held > 1.2 {
 				t.Errorf("%s: holds %.2f times its result", name, held)
 			}
-			y.Free() // what its gradient needs stays with the scope
+			y.Free() // tensors that the gradient needs stay with the scope
 		}
 		c.Close()
 		if left := dev.Stats().Allocated; left != 0 {

@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// windowRef applies f to each window of the last rank dimensions of x: what it holds of x, the
-// places of that in the flattened spatial dimensions, and how many places there are inside of the
-// padding.
+// windowRef applies f to each window of the last rank dimensions of x. v holds the window's
+// elements of x. at holds their places in the flattened spatial dimensions. wide is the number of
+// places inside the padding.
 func windowRef(x array, rank int, o tensor.MaxPoolOptions, f func(v []float64, at []int, wide int) float64) array {
 	kernel, dil, pad := sizes(rank, o.Kernel, 0), sizes(rank, o.Dilation, 1), sizes(rank, o.Padding, 0)
 	stride := sizes(rank, o.Stride, 0)
@@ -117,7 +117,7 @@ func mean(v []float64, _ []int, _ int) float64 {
 	return sum / float64(len(v))
 }
 
-// columnsRef is F.unfold.
+// columnsRef computes F.unfold.
 func columnsRef(o tensor.FoldOptions) func(x array) array {
 	return func(x array) array {
 		if len(x.dims) == 3 {
@@ -142,7 +142,7 @@ func columnsRef(o tensor.FoldOptions) func(x array) array {
 	}
 }
 
-// adjoint is the transpose of a linear function from arrays of dims.
+// adjoint returns the transpose of a linear function of arrays with dimensions dims.
 func adjoint(f func(x array) array, dims ...int) func(y array) array {
 	return func(y array) array {
 		x, unit := newArray(dims...), newArray(dims...)
@@ -159,7 +159,7 @@ func adjoint(f func(x array) array, dims ...int) func(y array) array {
 
 func init() { rowTables = append(rowTables, poolRows) }
 
-// poolRows are the pools, and what makes columns of windows.
+// poolRows returns the rows of the pools and of the ops that make columns of windows.
 func poolRows() []row {
 	var rows []row
 	add := func(op string, methods []string, in []int, exact bool, call func(x *tt) *tt, ref func(x array) array) {
@@ -184,10 +184,10 @@ func poolRows() []row {
 	maxOf(1, []int{2, 6}, tensor.MaxPoolOptions{Kernel: []int{2}, Dilation: []int{2}, Stride: []int{1}})
 	maxOf(2, []int{2, 2, 5, 4}, tensor.MaxPoolOptions{Kernel: []int{2}})
 	maxOf(2, []int{1, 5, 5}, tensor.MaxPoolOptions{Kernel: []int{3, 2}, Stride: []int{2, 3}, Padding: []int{1, 0}, CeilMode: true})
-	// enough for a reduction
+	// This window is large enough for a reduction.
 	maxOf(2, []int{1, 1, 10, 8}, tensor.MaxPoolOptions{Kernel: []int{10, 8}})
 	for i := range rows[len(rows)-3:] {
-		// the same function, and many elements to differentiate by
+		// The function is the same, and differences by so many elements would be slow.
 		rows[len(rows)-3+i].noGrad = true
 	}
 	maxOf(2, []int{0, 2, 4, 4}, tensor.MaxPoolOptions{Kernel: []int{2}})

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// promotions is what _golden/promotion.py records of PyTorch's rules of types.
+// promotions holds what _golden/promotion.py records of PyTorch's rules of types.
 type promotions struct {
 	Binary map[string]map[string][][]string
 	Scalar map[string]map[string][]string
@@ -62,7 +62,7 @@ var unaryForms = map[string]func(x *tt) *tt{
 	"nan_to_num": func(x *tt) *tt { return x.NanToNum() }, "logsumexp": func(x *tt) *tt { return x.LogSumExp(0) }, "relu": (*tt).Relu, "square": (*tt).Square,
 }
 
-// outcome is the name of the type that comes out, or "error".
+// outcome returns the name of the result's type, or "error".
 func outcome(t *testing.T, f func() *tt) (s string) {
 	t.Helper()
 	if err := tensor.Try(func() { s = f().Type().String() }); err != nil {
@@ -71,13 +71,13 @@ func outcome(t *testing.T, f func() *tt) (s string) {
 	return s
 }
 
-// goTypes are the documented differences in types: given the types that PyTorch has, what comes out
-// here.
+// goTypes applies the documented differences in types. From PyTorch's type it returns the type of
+// this library.
 func goTypes(op string, torch string, operands ...dtype.Type) string {
 	floats := slices.ContainsFunc(operands, dtype.Type.IsFloat)
 	truth := slices.Contains(operands, dtype.Bool)
 	switch {
-	// What PyTorch refuses: see docs/from-pytorch/torch.md.
+	// PyTorch refuses these operands: see docs/from-pytorch/torch.md.
 	case torch == "error" && op == "sub" && truth && len(operands) == 2 && operands[0] != operands[1]:
 		return strings.Replace(operands[0].String()+operands[1].String(), "bool", "", 1)
 	case torch == "error" && op == "mean":
@@ -87,7 +87,7 @@ func goTypes(op string, torch string, operands ...dtype.Type) string {
 	case torch == "error" && (op == "relu" || op == "abs"):
 		return "bool"
 	case strings.HasSuffix(op, "pow") && !floats && (torch == "error" || !strings.Contains(torch, "float")):
-		return "float32" // powers are computed in floating point
+		return "float32" // this library computes powers in floating point
 	}
 	return torch
 }
@@ -104,7 +104,7 @@ func TestPromotionIsTorchs(t *testing.T) {
 			}
 		}
 	}
-	// On one device: the types are chosen before a device is asked.
+	// One device is enough: the library chooses the types before it calls a device.
 	tensor.Do(func(s *tensor.Scope) {
 		for op, forms := range p.Binary {
 			if testing.Short() && !someOps(op) {
@@ -138,7 +138,7 @@ func TestPromotionIsTorchs(t *testing.T) {
 				v, _ := strconv.ParseFloat(number, 64)
 				for i, a := range types {
 					expected := goTypes(op, want[i], a)
-					if a == dtype.Bool && (op == "sub" || op == "rsub") { // as add
+					if a == dtype.Bool && (op == "sub" || op == "rsub") { // like add
 						expected = p.Scalar["add"][number][i]
 					}
 					hold(op+" of "+a.String()+" and "+number, outcome(t, func() *tt { return f(s.Typed(a).Ones(2), v) }), expected)
@@ -169,7 +169,7 @@ func TestPromotionIsTorchs(t *testing.T) {
 	}
 }
 
-// typeNamed is the type that PyTorch calls so.
+// typeNamed returns the type with PyTorch's name.
 func typeNamed(t *testing.T, name json.RawMessage) dtype.Type {
 	t.Helper()
 	for _, ty := range dtype.Types() {
@@ -181,7 +181,7 @@ func typeNamed(t *testing.T, name json.RawMessage) dtype.Type {
 	return dtype.Invalid
 }
 
-// recorded makes a tensor of type ty of numbers as Python writes them.
+// recorded makes a tensor of type ty from numbers in Python's notation.
 func recorded(t *testing.T, s *tensor.Scope, raw json.RawMessage, ty dtype.Type) *tt {
 	t.Helper()
 	var text []string
@@ -231,8 +231,8 @@ func equalBits(a, b *tt) bool {
 	return true
 }
 
-// Casts between all types, and integers that overflow, have PyTorch's bits on every device. (What C
-// leaves open, floats outside of the range of an integer type, is in TestCasts.)
+// Casts between all types, and integers that overflow, have PyTorch's bits on every device. C does
+// not define casts of floats outside the range of an integer type. TestCasts checks those casts.
 func TestCastsAndOverflowAreTorchs(t *testing.T) {
 	p := readPromotions(t)
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
@@ -252,7 +252,7 @@ func TestCastsAndOverflowAreTorchs(t *testing.T) {
 				ty := typeNamed(t, c[1])
 				x, y, want := recorded(t, s, c[2], ty), recorded(t, s, c[3], ty), recorded(t, s, c[4], ty)
 				if op == "pow" {
-					continue // in floating point here: see goTypes
+					continue // this library computes it in floating point: see goTypes
 				}
 				if got := binaryForms[op](x.To(dev), y.To(dev)); !equalBits(got, want) {
 					t.Errorf("%s of %v %v and %v on %s is %v, want %v", op, ty, x.Floats(), y.Floats(), dev.Name(), got.Floats(), want.Floats())

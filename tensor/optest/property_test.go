@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawArray draws a shape of up to rank dimensions, some of them 1 or 0, and whole numbers for it:
-// sums of them are exact.
+// drawArray draws a shape of minRank to maxRank dimensions, some of them 1 or 0. The elements are
+// whole numbers, so that sums are exact.
 func drawArray(t *rapid.T, minRank, maxRank int) array {
 	dims := rapid.SliceOfN(rapid.IntRange(1, 4), minRank, maxRank).Draw(t, "dims")
 	if len(dims) > 0 && rapid.IntRange(0, 19).Draw(t, "empty") == 0 {
@@ -58,7 +58,7 @@ func drawView(t *rapid.T, x *tt, a array) (*tt, array) {
 				dims[d] = 3
 				x, a = x.Expand(dims...), a.expand(dims)
 			}
-		case 5: // a reshape, which copies where it must
+		case 5: // a reshape, which copies if the layout requires it
 			x, a = x.Flatten(0, -1), a.reshape(size(a.dims))
 		}
 	}
@@ -85,7 +85,7 @@ func same(t *rapid.T, what string, x *tt, a array) {
 	}
 }
 
-// A chain of views reads as its copy does, under ops too.
+// A chain of views has the values of its copy, also as an operand of ops.
 func TestViewsReadAsCopies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -104,8 +104,8 @@ func TestViewsReadAsCopies(t *testing.T) {
 	})
 }
 
-// The gradient of Σ seed·view scatters the seed to where the view reads: gradients of views are
-// adjoints.
+// The gradient of Σ seed·view scatters the seed to the places that the view reads. So the gradient
+// of a view is its adjoint.
 func TestViewGradientsAreAdjoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -149,7 +149,7 @@ func TestPermuteInverse(t *testing.T) {
 	})
 }
 
-// A sum over several dimensions is that over one after the other, in any order.
+// A sum over several dimensions equals the sums over one dimension after the other, in any order.
 func TestSumOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -178,7 +178,7 @@ func TestSumOrder(t *testing.T) {
 	})
 }
 
-// What Narrow has split, Cat joins; Stack and Select likewise.
+// Cat joins the parts of Narrow. Stack joins the parts of Select.
 func TestCatOfParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -209,7 +209,7 @@ func TestCatOfParts(t *testing.T) {
 	})
 }
 
-// A write through a view is seen by the tensor and by its other views, and nowhere else.
+// A write through a view changes the tensor and its other views, and nothing else.
 func TestWritesThroughViews(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -219,7 +219,7 @@ func TestWritesThroughViews(t *testing.T) {
 			for i := range places.v {
 				places.v[i] = float64(i)
 			}
-			// A view that copies nothing: its reference holds the places it reads.
+			// This view never copies. Its reference holds the places that it reads.
 			v, p := x, places
 			for range rapid.IntRange(1, 3).Draw(t, "views") {
 				d := rapid.IntRange(0, len(p.dims)-1).Draw(t, "dim")
@@ -253,7 +253,7 @@ func TestWritesThroughViews(t *testing.T) {
 					want.v[int(p.v[i])] = float64(-i)
 				}
 				v.Copy(s.From(src.v).Reshape(src.dims...))
-			case 3: // from another view of the same memory
+			case 3: // a copy from another view of the same memory
 				src := v.MulScalar(1)
 				r := src.Floats()
 				slices.Reverse(r)

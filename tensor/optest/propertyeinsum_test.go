@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// loops computes an equation as its definition says: for all values of all letters, the product of
-// the operands' elements is added to the result's.
+// loops computes an equation by its definition. For all values of all letters, it adds the product
+// of the operands' elements to the element of the result.
 func loops(in []string, out string, sizes map[byte]int, x []array) array {
 	letters := []byte{}
 	for _, labels := range append(slices.Clone(in), out) {
@@ -43,8 +43,8 @@ func loops(in []string, out string, sizes map[byte]int, x []array) array {
 	return y
 }
 
-// Einsum is its loops, for any letters, repeated or not, in any order; and its gradients are
-// adjoint to it.
+// Einsum equals its loops for any letters, repeated or not, in any order. Its gradients are adjoint
+// to it.
 func TestEinsumIsLoops(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := map[byte]int{}
@@ -110,7 +110,7 @@ func withLoops(t *rapid.T, eq string, operands []string, out string, sizes map[b
 	})
 }
 
-// What Split, SplitSizes, Chunk and Unbind take apart, Cat and Stack put together.
+// Cat and Stack join the parts of Split, SplitSizes, Chunk and Unbind.
 func TestCatOfSplit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in(t, func(s *tensor.Scope) {
@@ -136,7 +136,8 @@ func TestCatOfSplit(t *testing.T) {
 	})
 }
 
-// Ops on a view are those on its copy: values and gradients, of ops of every kind.
+// An op on a view has the values and gradients of the same op on the view's copy. The test draws
+// ops of every kind.
 func TestOpsOnViewsAreThoseOnCopies(t *testing.T) {
 	ops := map[string]func(x *tt) *tt{
 		"gelu": (*tt).Gelu, "sum": func(x *tt) *tt { return x.Sum(-1) }, "prod": func(x *tt) *tt { return x.Prod(0) }, "softmax": func(x *tt) *tt { return x.Softmax(0) },

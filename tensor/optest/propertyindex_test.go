@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawIndex draws an index for a shape, in the reference's form; one in a few leaves its dimension.
+// drawIndex draws an index for a shape, in the form of the reference. Some indices leave their
+// dimension.
 func drawIndex(t *rapid.T, dims []int) (ix []any) {
 	wild := 0
 	if rapid.IntRange(0, 9).Draw(t, "wild") == 0 {
@@ -18,7 +19,7 @@ func drawIndex(t *rapid.T, dims []int) (ix []any) {
 	}
 	number := func(n int) int { return rapid.IntRange(-n-wild, max(n-1+wild, -n)).Draw(t, "number") }
 	shapeOf := rapid.SampledFrom([][]int{{}, {1}, {2}, {3}, {2, 1}, {2, 3}, {0}})
-	var lists [][]int // shapes that broadcast, mostly
+	var lists [][]int // mostly shapes that broadcast
 	d, dots, marks := 0, false, 0
 	for range rapid.IntRange(0, len(dims)+2).Draw(t, "arguments") {
 		kind := rapid.IntRange(0, 8).Draw(t, "kind")
@@ -80,8 +81,8 @@ func drawIndex(t *rapid.T, dims []int) (ix []any) {
 	return ix
 }
 
-// Index takes, and IndexPut puts, what a plain loop does, in any layout; what the loop refuses is
-// an error; and the gradient of Index puts its seed back.
+// Index reads, and IndexPut writes, the places of a plain loop, in any layout. An index that the
+// loop refuses is an error. The gradient of Index puts its seed back into these places.
 func TestIndexIsTheLoop(t *testing.T) {
 	for _, dev := range []device.Device{hostDevice(), emulated(t)} {
 		t.Run(dev.Info().Kind, func(t *testing.T) {
@@ -105,11 +106,11 @@ func indexIsTheLoop(t *rapid.T, m tensor.Maker) {
 	var y *tt
 	err := tensor.Try(func() {
 		y = x.Index(args...)
-		m.Ones(1).Item() // a late error comes out here
+		m.Ones(1).Item() // a late error is reported here
 	})
 	if wrong != nil || len(shape) > 8 {
 		var e *tensor.Error
-		// in an empty result no index is used
+		// an empty result uses no index
 		if !errors.As(err, &e) && (err != nil || y.Size() > 0) {
 			t.Fatalf("%v of %v: error %v, want one like %v", args, a.dims, err, wrong)
 		}

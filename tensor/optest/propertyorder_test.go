@@ -13,7 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawRow draws numbers of few values, so that many are equal, and for floats some special ones.
+// drawRow draws numbers from few values, so that many are equal. For floats it also draws some
+// special values.
 func drawRow(t *rapid.T, ty dtype.Type, lengths ...int) []float64 {
 	n := rapid.SampledFrom(lengths).Draw(t, "length")
 	span := rapid.SampledFrom([]int{2, 7, 100, 1 << 20}).Draw(t, "span")
@@ -37,10 +38,10 @@ func drawRow(t *rapid.T, ty dtype.Type, lengths ...int) []float64 {
 	return v
 }
 
-// less is the order of sorting: NaN is the greatest.
+// less is the order of sorting. NaN is the greatest number.
 func less(a, b float64) bool { return a < b || a == a && b != b }
 
-// lengthsOf are lengths at which algorithms change; an emulated device is spared the long ones.
+// lengthsOf returns lengths at which algorithms change. An emulated device skips the long ones.
 func lengthsOf(dev device.Device) []int {
 	if dev.Info().Emulated {
 		return []int{0, 1, 2, 5, 33, 64, 100, 257}
@@ -48,7 +49,8 @@ func lengthsOf(dev device.Device) []int {
 	return []int{0, 1, 2, 5, 33, 64, 100, 511, 512, 1000, 3000}
 }
 
-// on runs a property on the CPU, where also composed, and on an emulated device, less often.
+// on checks a property on the CPU, with kernels and composed, and on an emulated device with fewer
+// runs.
 func on(t *testing.T, check func(t *rapid.T, dev device.Device, s *tensor.Scope)) {
 	gpu := emulated(t)
 	for _, c := range []struct {
@@ -60,7 +62,7 @@ func on(t *testing.T, check func(t *rapid.T, dev device.Device, s *tensor.Scope)
 		t.Run(c.name, func(t *testing.T) {
 			runs, failed := 0, false
 			rapid.Check(t, func(t *rapid.T) {
-				// what has failed is tried again, to find the least case
+				// after a failure, further runs look for the smallest failing case
 				if runs++; runs > c.runs && !failed {
 					return
 				}
@@ -75,7 +77,8 @@ func on(t *testing.T, check func(t *rapid.T, dev device.Device, s *tensor.Scope)
 	}
 }
 
-// Sorting permutes, orders, and keeps equal elements as they were; TopK is its beginning.
+// Sorting permutes and orders the elements, and equal elements keep their order. TopK returns the
+// first elements of that order.
 func TestSortedOrder(t *testing.T) {
 	on(t, func(t *rapid.T, dev device.Device, s *tensor.Scope) {
 		ty := rapid.SampledFrom(dtype.Types()).Draw(t, "type")
@@ -115,7 +118,7 @@ func TestSortedOrder(t *testing.T) {
 	})
 }
 
-// A binary search finds what package sort finds, in sorted rows without NaN.
+// A binary search finds the places that package sort finds, in sorted rows without NaN.
 func TestSearchedPlaces(t *testing.T) {
 	on(t, func(t *rapid.T, dev device.Device, s *tensor.Scope) {
 		v := drawRow(t, dtype.F32, lengthsOf(dev)...)
@@ -133,7 +136,7 @@ func TestSearchedPlaces(t *testing.T) {
 	})
 }
 
-// Differences undo sums, and sums of parts are sums of the whole.
+// Diff undoes CumSum, and the sums of parts add up to the sum of the whole.
 func TestSumsOfDifferences(t *testing.T) {
 	on(t, func(t *rapid.T, dev device.Device, s *tensor.Scope) {
 		ty := rapid.SampledFrom([]dtype.Type{dtype.I64, dtype.I32, dtype.U8, dtype.Bool, dtype.F64, dtype.F32}).Draw(t, "type")
@@ -164,7 +167,7 @@ func TestSumsOfDifferences(t *testing.T) {
 	})
 }
 
-// Distinct elements are in order, and the inverse leads from each to its own.
+// Unique returns its elements in order, and the inverse maps each element to its equal.
 func TestDistinctElements(t *testing.T) {
 	on(t, func(t *rapid.T, dev device.Device, s *tensor.Scope) {
 		v := drawRow(t, dtype.I32, lengthsOf(dev)...)

@@ -19,7 +19,7 @@ func moments(v []float64) (mean, std float64) {
 	return mean, math.Sqrt(std)
 }
 
-// Random numbers lie where they should, in every type, and have the moments of their distribution.
+// Random numbers lie in their range, in every type, and have the moments of their distribution.
 func TestDistributions(t *testing.T) {
 	const n = 1 << 16
 	tensor.Do(func(s *tensor.Scope) {
@@ -79,7 +79,7 @@ func TestDistributions(t *testing.T) {
 	}, tensor.Seed(5))
 }
 
-// Numbers depend on the seed and on what was drawn before, on nothing else; the gradient of dropout
+// Random numbers depend only on the seed and on the numbers drawn before. The gradient of dropout
 // uses the mask of the result.
 func TestDrawing(t *testing.T) {
 	draw := func(seed uint64, f func(s *tensor.Scope) *tt) (v []float64) {

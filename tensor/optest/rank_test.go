@@ -7,12 +7,12 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// strays counts by op what is allocated on a device.
+// strays counts allocations and kernels on a device, by op.
 type strays struct {
 	dev device.Device
 	mu  sync.Mutex
 	ops map[string]int
-	all int // on other devices
+	all int // allocations and kernels on other devices
 }
 
 func (c *strays) Wants() device.TraceWants             { return device.TraceWants{Memory: true} }
@@ -40,8 +40,8 @@ func (c *strays) note(d device.Device, what string) {
 	}
 }
 
-// The walk on a rank of the CPU. It is host memory, as the CPU is, and still another device: no op
-// takes memory on the CPU, or computes there.
+// TestRank walks a rank of the CPU. The rank has host memory as the CPU has, but is another device.
+// No op allocates memory on the CPU or computes there.
 func TestRank(t *testing.T) {
 	d, err := device.Open("cpu:1")
 	if err != nil {

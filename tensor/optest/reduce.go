@@ -20,10 +20,10 @@ var reduceMethods = map[string]struct {
 	"any": {"Any", (*tt).Any}, "all": {"All", (*tt).All}, "count_nonzero": {"CountNonzero", (*tt).CountNonzero},
 }
 
-// reduceSpec is one arrangement of a reduction.
+// reduceSpec describes one arrangement of a reduction.
 type reduceSpec struct {
 	dims []int
-	over []int // nil: all
+	over []int // the dimensions; nil: all
 	lay  layout
 }
 
@@ -33,7 +33,7 @@ var reduceSpecs = []reduceSpec{
 	{[]int{3, 4, 5}, []int{-1}, transposed},
 	{[]int{}, nil, contiguous},
 	{[]int{3, 0}, []int{0}, contiguous},
-	{[]int{0, 3}, []int{0}, contiguous}, // of nothing: sums alone
+	{[]int{0, 3}, []int{0}, contiguous}, // no elements: for sums alone
 	{[]int{3, 0}, nil, contiguous},
 	{[]int{2, 0, 3}, []int{1}, contiguous},
 	{[]int{3, 4, 5}, []int{0, 2}, contiguous},
@@ -87,7 +87,7 @@ func (w *walk) reductions(t reporter) {
 	}
 }
 
-// reducedSecond walks second derivatives as those of a row of the table.
+// reducedSecond walks second derivatives in the same way as for a row of the table.
 func (w *walk) reducedSecond(t reporter, r *tensor.Reduction) {
 	for _, over := range [][]int{nil, {1}} {
 		name := fmt.Sprintf("%s over %v", r.Name, over)
@@ -102,8 +102,8 @@ func applyReduction(r *tensor.Reduction, x *tt, dims ...int) *tt {
 	return r.Apply(x, dims...)
 }
 
-// gathered returns, for each element of a reduction's result, the elements that it combines, in
-// order, and their places.
+// gathered returns the elements that each element of a reduction's result combines, in order, and
+// their places.
 func gathered(x array, over []int) (dims []int, groups [][]float64, places [][]int) {
 	kept := slices.Clone(x.dims)
 	for i := range kept {
@@ -159,7 +159,7 @@ func (w *walk) reduced(t reporter, r *tensor.Reduction, ty dtype.Type, sp reduce
 				acc = 0x1p-53
 			}
 			switch {
-			case r.Kind == device.Prod && result.IsFloat(): // each factor rounds
+			case r.Kind == device.Prod && result.IsFloat(): // the product rounds after each factor
 				return ulp(result, want.v[i]) + acc*float64(len(groups[i]))*math.Abs(want.v[i])
 			case r.Kind != device.Sum:
 				return 0
@@ -208,8 +208,8 @@ func (w *walk) reducedGradient(t reporter, r *tensor.Reduction, sp reduceSpec) {
 			}
 			tolerance := func(i int) float64 { return 4*ulp(ty, 1)*terms.v[i] + 1e-8 }
 			if sp.lay == expanded && r.Kind != device.Prod || r.Name == "amax" || r.Name == "amin" {
-				// Equal greatest elements share the gradient, central differences do not see that:
-				// the sum over each group counts.
+				// Equal greatest elements share the gradient, and central differences do not show
+				// that. Therefore the test compares the sum over each group.
 				_, groups, places := gathered(in, sp.over)
 				have := g.Floats()
 				for i := range groups {

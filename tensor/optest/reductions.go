@@ -63,7 +63,7 @@ func logSumExpRef(v []float64) float64 {
 	return m + math.Log(s)
 }
 
-// reductionRows are the reductions that are compositions.
+// reductionRows returns the rows of the reductions that are compositions.
 func reductionRows() []row {
 	var rows []row
 	add := func(op, method string, in []int, over []int, call func(x *tt) *tt, f func(v []float64) float64, terms func(v []float64) float64) {
@@ -126,7 +126,7 @@ func reductionRows() []row {
 	return rows
 }
 
-// productRows are the products that are made of others.
+// productRows returns the rows of the products that are made of other products.
 func productRows() []row {
 	var rows []row
 	add := func(op, method string, in [][]int, call func(x []*tt) *tt, ref func(x []array) array) {
@@ -199,8 +199,8 @@ func productRows() []row {
 	return rows
 }
 
-// einsumRef is the definition: the sum over all indices of the product of the entries that they
-// name. Sizes of 1 broadcast.
+// einsumRef computes Einsum by its definition: the sum over all indices of the product of the
+// entries. Sizes of 1 broadcast.
 func einsumRef(eq string) func(x []array) array {
 	left, out, explicit := strings.Cut(eq, "->")
 	terms := strings.Split(left, ",")

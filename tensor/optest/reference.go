@@ -2,7 +2,7 @@ package optest
 
 import "math"
 
-// The references of the heavy ops: the definitions, written plainly.
+// The references of the heavy ops are their definitions, written plainly.
 
 func matmulRef(x []array) array {
 	a, b := x[0], x[1]
@@ -36,7 +36,7 @@ func matmulRef(x []array) array {
 	return y.reshape(out...)
 }
 
-// linearRef is x·wᵀ + b, or x·w + b for a weight by inputs; b may be left out.
+// linearRef computes x·wᵀ + b, or x·w + b if byInputs. The bias b is optional.
 func linearRef(byInputs bool) func(x []array) array {
 	return func(x []array) array {
 		w := x[1]
@@ -54,7 +54,7 @@ func linearRef(byInputs bool) func(x []array) array {
 	}
 }
 
-// siluOf is silu of what ref returns.
+// siluOf returns silu of the result of ref.
 func siluOf(ref func(x []array) array) func(x []array) array {
 	return func(x []array) array {
 		return ref(x).apply(func(v float64) float64 { return v / (1 + math.Exp(-v)) })
@@ -71,8 +71,8 @@ func softmaxRef(dim int, log bool) func(x []array) array {
 	}
 }
 
-// softmax returns the probabilities along dim and, for each element, how far it is below the
-// greatest of its row: 0 where that is infinite.
+// softmax returns the probabilities along dim. For each element it also returns the distance to the
+// greatest of its row, or 0 if that distance is infinite.
 func softmax(x array, dim int) (p, below array) {
 	p, below = newArray(x.dims...), newArray(x.dims...)
 	if len(x.dims) == 0 {
@@ -99,7 +99,7 @@ func softmax(x array, dim int) (p, below array) {
 	return p, below
 }
 
-// crossRef is the loss of each row; rows whose class is ignore give 0.
+// crossRef computes the loss of each row. A row with class ignore has loss 0.
 func crossRef(ignore int) func(x []array) array {
 	return func(x []array) array {
 		p, _ := softmax(x[0], 1)
@@ -137,8 +137,8 @@ func scatterRef(axis int) func(x []array) array {
 	}
 }
 
-// selectRef takes the entries of an axis that an index of any shape names; the index's shape
-// replaces the axis.
+// selectRef selects entries of an axis by an index of any shape. The index's shape replaces the
+// axis.
 func selectRef(axis int) func(x []array) array {
 	return func(x []array) array {
 		a, index := x[0], x[1]

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Linear algebra by textbook methods, for small matrices: Gauss and Jordan, Cholesky, Gram and
-// Schmidt, Jacobi's rotations.
+// This file computes linear algebra by textbook methods, for small matrices: Gauss and Jordan,
+// Cholesky, Gram and Schmidt, Jacobi's rotations.
 
-// eachMatrix applies f to the m×n matrices in the last two dimensions; each result has the
+// eachMatrix applies f to the m×n matrices in the last two dimensions. Each result has the
 // dimensions own(m, n).
 func eachMatrix(x array, own func(m, n int) []int, f func(m, n int, a []float64) []float64) array {
 	r := len(x.dims)
@@ -24,7 +24,7 @@ func eachMatrix(x array, own func(m, n int) []int, f func(m, n int, a []float64)
 func sameSize(m, n int) []int { return []int{m, n} }
 func noSize(int, int) []int   { return nil }
 
-// eliminated solves a·x = b for n×n a and n×k b, and returns the determinant too.
+// eliminated solves a·x = b for n×n a and n×k b. It also returns the determinant.
 func eliminated(n, k int, a, b []float64) (x []float64, det float64) {
 	a, b = slices.Clone(a), slices.Clone(b)
 	det = 1
@@ -84,7 +84,7 @@ func detRef(x array) array {
 	return eachMatrix(x, noSize, func(_, n int, a []float64) []float64 { _, d := eliminated(n, 0, a, nil); return []float64{d} })
 }
 
-// solveRef solves for a matrix, or a batch of them, on the right.
+// solveRef solves a·x = b for a matrix b or a batch of matrices.
 func solveRef(a, b array) array {
 	n, k := a.dims[len(a.dims)-1], b.dims[len(b.dims)-1]
 	batch := joint(newArray(a.dims[:len(a.dims)-2]...), newArray(b.dims[:len(b.dims)-2]...))
@@ -97,7 +97,7 @@ func solveRef(a, b array) array {
 	return y
 }
 
-func turnRef(x array) array { // the last two dimensions swapped
+func turnRef(x array) array { // turnRef swaps the last two dimensions.
 	return eachMatrix(x, func(m, n int) []int { return []int{n, m} }, func(m, n int, a []float64) []float64 {
 		y := make([]float64, len(a))
 		for i := range m {
@@ -109,7 +109,7 @@ func turnRef(x array) array { // the last two dimensions swapped
 	})
 }
 
-// oneTriangle keeps one triangle; with unit its diagonal is 1.
+// oneTriangle keeps one triangle. If unit is true, it sets the diagonal to 1.
 func oneTriangle(x array, upper, unit bool) array {
 	y := x.clone()
 	each(x.dims, func(i int, idx []int) {
@@ -155,7 +155,7 @@ func qrRef(x array) (q, r array) {
 			for i := range m {
 				col[i] = a[i*n+j]
 			}
-			for range 2 { // twice is enough
+			for range 2 { // two passes are enough
 				for p := range min(j, k) {
 					d := 0.0
 					for i := range m {
@@ -186,8 +186,8 @@ func qrRef(x array) (q, r array) {
 	return absolute(q), absolute(r)
 }
 
-// jacobi returns the eigenvalues of a symmetric matrix in ascending order and the absolute values
-// of the eigenvectors in columns.
+// jacobi returns the eigenvalues of a symmetric matrix in ascending order. It also returns the
+// absolute values of the eigenvectors, as columns.
 func jacobi(n int, a []float64) (l, v []float64) {
 	v = unit(n)
 	for range 60 {
@@ -235,11 +235,12 @@ func eighRef(x array) (l, v array) {
 	return l, eachMatrix(x, sameSize, func(n, _ int, a []float64) []float64 { _, v := jacobi(n, a); return v })
 }
 
-// svdRef returns |U|, S and |Vᵀ| of the reduced decomposition, from the eigenvectors of x·xᵀ and of
-// xᵀ·x.
+// svdRef returns |U|, S and |Vᵀ| of the reduced decomposition. It computes them from the
+// eigenvectors of x·xᵀ and of xᵀ·x.
 func svdRef(x array) (u, s, vt array) {
 	t := turnRef(x)
-	reversed := func(a array, k int) array { // the k last of the last dimension, from the last on
+	// reversed returns the last k entries of the last dimension, in reverse order.
+	reversed := func(a array, k int) array {
 		var idx []int
 		n := a.dims[len(a.dims)-1]
 		for i := range k {
@@ -253,7 +254,7 @@ func svdRef(x array) (u, s, vt array) {
 	return reversed(u, k), reversed(l, k).apply(math.Sqrt), turnRef(reversed(v, k))
 }
 
-// exponentialRef adds up the series of x/64, and squares six times.
+// exponentialRef sums the series of x/64 and squares the result six times.
 func exponentialRef(x array) array {
 	return eachMatrix(x, sameSize, func(_, n int, a []float64) []float64 {
 		times := func(p, q []float64) []float64 {
@@ -275,7 +276,7 @@ func exponentialRef(x array) array {
 	})
 }
 
-// pinvRef is (xᵀ·x)⁻¹·xᵀ or xᵀ·(x·xᵀ)⁻¹.
+// pinvRef computes (xᵀ·x)⁻¹·xᵀ or xᵀ·(x·xᵀ)⁻¹.
 func pinvRef(x array) array {
 	t := turnRef(x)
 	if x.dims[len(x.dims)-2] >= x.dims[len(x.dims)-1] {

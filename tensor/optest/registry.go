@@ -7,20 +7,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// noValue are the methods that return a tensor and compute nothing: their own tests hold them.
+// noValue lists the methods that return a tensor and compute nothing. Their own tests check them.
 var noValue = map[string]string{
 	"Grad": "what Backward collected", "TakeGrad": "what Backward collected", "RequiresGrad": "returns its operand", "SetRequiresGrad": "returns its operand",
 	"To": "every operand on another device goes through it", "CUDA": "To by number", "CPU": "To the host", "PinMemory": "a copy: TestNonBlockingCopies",
 	"SyncBatchNorm": "needs ranks: package dist holds it to batch_norm of the whole batch",
 }
 
-// functions are the ops of package tensor that are functions and not methods: reflection cannot
-// list them. Files with rows of their own add to it in init.
+// functions lists the ops that are functions of package tensor and not methods, since reflection
+// cannot list functions. Files with their own rows add to it in init.
 var functions = []string{"Where", "Cat", "Stack", "HStack", "VStack", "Meshgrid", "MeshgridXY", "Einsum"}
 
-// Unwalked returns the names of elementwise ops and reductions that are declared, and of methods of
-// *tensor.Tensor that return a tensor, which no row of the tables calls. An op of a user's own is
-// walked without a row; list those names in known.
+// Unwalked returns the names that no row of the tables calls. It examines the declared elementwise
+// ops and reductions, and the methods of *tensor.Tensor that return a tensor. A user's own op needs
+// no row: name such ops in known.
 func Unwalked(known ...string) []string {
 	covered := map[string]bool{}
 	for name := range noValue {

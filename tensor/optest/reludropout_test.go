@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// ReluDropout gives the bits of Dropout of Relu, and so do its gradients, also those that are
-// recorded. Both leave the generator at one place. Infinities and NaN are among the operands.
+// ReluDropout has the bits of Dropout after Relu. Its gradients do too, also with CreateGraph. Both
+// leave the generator in the same state. The operands contain infinities and NaN.
 func TestReluDropout(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// keys is the kernel of bicubic interpolation.
+// keys computes the kernel of bicubic interpolation.
 func keys(t float64) float64 {
 	switch t = math.Abs(t); {
 	case t <= 1:
@@ -18,8 +18,8 @@ func keys(t float64) float64 {
 	return 0
 }
 
-// resampleRef brings the spatial dimensions of x to sizes to, with weights by the definition of
-// each mode; cubic is keys, or its absolute value for the sum of terms.
+// resampleRef resizes the spatial dimensions of x to the sizes to. The weights follow the
+// definition of each mode. cubic is keys, or its absolute value for the sum of terms.
 func resampleRef(mode tensor.InterpolateMode, to []int, scale []float64, align bool, cubic func(t float64) float64) func(x array) array {
 	return func(x array) array {
 		y := x
@@ -71,8 +71,8 @@ func resampleRef(mode tensor.InterpolateMode, to []int, scale []float64, align b
 	}
 }
 
-// smoothRef is resampleRef with antialiasing: each is applied to the weights of the sum, and not to
-// those that it is divided by.
+// smoothRef is resampleRef with antialiasing. It applies each to the weights of the sum, but not to
+// the weights of the divisor.
 func smoothRef(o tensor.InterpolateOptions, to []int, each func(w float64) float64) func(x array) array {
 	filter := func(t float64) float64 { return math.Max(0, 1-math.Abs(t)) }
 	if o.Mode == tensor.InterpolateCubic { // Keys' kernel with a = -½
@@ -123,7 +123,7 @@ func smoothRef(o tensor.InterpolateOptions, to []int, each func(w float64) float
 
 func init() { rowTables = append(rowTables, resampleRows) }
 
-// resampleRows are interpolation and shuffles.
+// resampleRows returns the rows of interpolation and shuffles.
 func resampleRows() []row {
 	var rows []row
 	for _, c := range []struct {

@@ -9,8 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Features are turned by one launch, there and back, with the same bits on every device; another
-// one makes angles that are not given, and one copies the features that are not turned.
+// One launch rotates the features, forward and backward, with the same bits on every device. A
+// second launch makes the angles if they are not given. A third launch copies the features that are
+// not rotated.
 func TestRoPELaunches(t *testing.T) {
 	dev := emulated(t)
 	launches := func(f func()) uint64 {
@@ -29,7 +30,7 @@ func TestRoPELaunches(t *testing.T) {
 							t.Errorf("%s, %s: %d launches, want %d", what, step, n, most)
 						}
 					}
-					// Queries and keys of a projection lie side by side.
+					// The queries and keys of a projection lie next to each other.
 					x := s.Typed(typ).Arange(batch*length*3*heads*features).MulScalar(0.01).Reshape(batch, length, 3*heads, features).RequiresGrad()
 					qk := x.Narrow(2, 0, 2*heads).Transpose(1, 2)
 					o := tensor.RoPEOptions{Interleaved: interleaved, Dims: dims, Offset: 3}
@@ -44,7 +45,7 @@ func TestRoPELaunches(t *testing.T) {
 					if !slices.Equal(turned.Floats(), again.Floats()) {
 						t.Errorf("%s: given angles give other results", what)
 					}
-					// The part's gradient is put in its place, with zeros beside it.
+					// The gradient of the part is put in its place, and the other places are zero.
 					g := qk.Detach().MulScalar(0.5)
 					check("backward", 3+rest, func() { turned.Backward(tensor.GradOutput(g)) })
 					return turned.Floats(), x.Grad().Floats()

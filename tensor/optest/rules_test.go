@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// PyTorch 2.15's rules of requires_grad, of in-place ops and of the engine, one a row. What is
-// written after the name is what torch prints, or the kind of the error where torch raises one.
+// TestRules checks PyTorch 2.15's rules of requires_grad, of in-place ops and of the engine, one
+// per row. The second column is what torch prints, or the kind of the error that torch raises.
 func TestRules(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		leaf := func() *tt { return s.From([]float32{1, 2, 3}).RequiresGrad() }
@@ -32,7 +32,7 @@ func TestRules(t *testing.T) {
 			want any // a string, or the kind of the error
 			f    func() string
 		}{
-			// Who requires a gradient.
+			// These tensors require a gradient, or do not.
 			{"a leaf does when it is told to", "true true", func() string { x := leaf(); return fmt.Sprint(x.NeedsGrad(), x.IsLeaf()) }},
 			{"a result of one does", "true false", func() string { y := leaf().Exp(); return fmt.Sprint(y.NeedsGrad(), y.IsLeaf()) }},
 			{"one operand is enough", "true", func() string { return fmt.Sprint(s.Ones(3).Mul(leaf()).NeedsGrad()) }},
@@ -61,7 +61,7 @@ func TestRules(t *testing.T) {
 				return fmt.Sprint(d.NeedsGrad(), " ", y.Floats())
 			}},
 
-			// In place.
+			// These ops work in place.
 			{"a leaf", tensor.ErrGrad, func() string { leaf().MulScalarInPlace(2); return "" }},
 			{"a leaf under no_grad", "[2 4 6] true", func() string {
 				x := leaf()
@@ -157,7 +157,7 @@ func TestRules(t *testing.T) {
 				return grads(w) + " " + y.Type().String()
 			}},
 
-			// Backward.
+			// These calls run Backward.
 			{"of what requires none", tensor.ErrGrad, func() string { s.Ones(3).Sum().Backward(); return "" }},
 			{"of what is no scalar", tensor.ErrGrad, func() string { leaf().MulScalar(2).Backward(); return "" }},
 			{"of a leaf", "[1]", func() string { x := s.Ones(1).RequiresGrad(); x.Backward(); return grads(x) }},
@@ -198,7 +198,7 @@ func TestRules(t *testing.T) {
 				return grads(x, w) // 2x + 2 + 2w and 2x + 8w
 			}},
 
-			// Gradients.
+			// These calls run Gradients.
 			{"by an input that is not used", tensor.ErrGrad, func() string { tensor.Gradients(leaf().Sum(), []*tt{leaf()}); return "" }},
 			{"by one that requires none", tensor.ErrGrad, func() string { tensor.Gradients(leaf().Sum(), []*tt{s.Ones(3)}); return "" }},
 			{"allow_unused", "true", func() string {
@@ -215,7 +215,7 @@ func TestRules(t *testing.T) {
 				return fmt.Sprint(tensor.Gradients(y.MulScalar(3).Add(x.Exp()).Sum(), []*tt{y})[0].Floats())
 			}},
 
-			// What is kept.
+			// These rows check which gradients and tensors are kept.
 			{".grad of another shape", tensor.ErrShape, func() string { leaf().SetGrad(s.Ones(2)); return "" }},
 			{".grad of another type", tensor.ErrType, func() string { leaf().SetGrad(s.Typed(dtype.F64).Ones(3)); return "" }},
 			{"retain_grad() of what requires none", tensor.ErrGrad, func() string { s.Ones(3).RetainGrad(); return "" }},

@@ -16,7 +16,7 @@ func TestSpaces(t *testing.T) {
 		for _, c := range []struct {
 			x    *tt
 			want []float64
-		}{ // what torch gives
+		}{ // results that torch computes
 			{s.Linspace(3, 10, 5), []float64{3, 4.75, 6.5, 8.25, 10}},
 			{s.Linspace(-10, 10, 1), []float64{-10}}, {s.Linspace(0, 1, 0), []float64{}},
 			{s.Linspace(1, -1, 4), []float64{1, float64(float32(1.0 / 3)), float64(float32(-1.0 / 3)), -1}},
@@ -48,7 +48,8 @@ func TestSampling(t *testing.T) {
 			for name, x := range map[string]*tt{"TruncNormal": m.TruncNormal(1, 2, -1, 3, n), "TruncNormalInPlace": m.Empty(n).TruncNormalInPlace(1, 2, -1, 3)} {
 				v := x.Floats()
 				mean, std := moments(v)
-				// Within one deviation the variance is 1 - 2φ(1)/(2Φ(1)-1) = 0.2911 of the whole.
+				// Within one deviation, the variance is 1 - 2φ(1)/(2Φ(1)-1) = 0.2911 of the whole
+				// variance.
 				if slices.Min(v) < -1 || slices.Max(v) > 3 || math.Abs(mean-1) > 0.03 || math.Abs(std-2*math.Sqrt(0.2911)) > 0.03 {
 					t.Errorf("%s %v: from %v to %v, mean %v, deviation %v", name, ty, slices.Min(v), slices.Max(v), mean, std)
 				}
@@ -73,8 +74,8 @@ func TestSampling(t *testing.T) {
 			if !slices.Equal(drawn.Shape().Slice(), []int{n}) || drawn.Type() != dtype.I64 || drawn.Scope() != s {
 				t.Errorf("%v: %v %v", ty, drawn.Shape(), drawn.Type())
 			}
-			// Without replacement: the first of a pair has its weight's share, the second its share
-			// of what is left.
+			// Samples are drawn without replacement. The first of a pair has the probability of its
+			// weight, the second has its share of the remaining weight.
 			pairs := p.Unsqueeze(0).Expand(n/4, 4).Multinomial(3, false)
 			first, second := map[float64]float64{}, map[float64]float64{}
 			v := pairs.Floats()
@@ -110,7 +111,7 @@ func TestSampling(t *testing.T) {
 	}, tensor.Seed(5))
 }
 
-// The same numbers on every device.
+// The same seed draws the same numbers on every device.
 func TestSameSamples(t *testing.T) {
 	gpu := emulated(t)
 	run := func(dev device.Device) (out []*tt) {
@@ -130,8 +131,8 @@ func TestSameSamples(t *testing.T) {
 	}
 }
 
-// Drawing over a result is recorded as Fill is: the gradient of what was there is 0. A leaf may be
-// drawn over, a view of one not.
+// Drawing into a result is recorded as Fill is: the gradient of the old values is 0. A leaf may be
+// drawn into, a view of a leaf may not.
 func TestDrawingOverResults(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		for name, c := range map[string]struct {
@@ -150,7 +151,7 @@ func TestDrawingOverResults(t *testing.T) {
 			y.Square().Sum().Backward()
 			want(t, name+" over a view of a result", x.Grad(), 50, 0, 150)
 			y = x.Exp()
-			z := y.Square() // of what was there
+			z := y.Square() // the old values
 			if err := tensor.Try(func() { draw(y); z.Sum().Backward() }); !errors.Is(err, tensor.ErrInPlace) {
 				t.Errorf("%s over what a gradient needs: %v", name, err)
 			}

@@ -12,13 +12,13 @@ func init() {
 	functions = append(functions, "WhereScalar", "RWhereScalar", "WhereScalars")
 }
 
-// scalarRows are the functions of a number and a tensor in the other order.
+// scalarRows returns the rows of the functions whose first operand is a number and second a tensor.
 func scalarRows() []row {
 	each := func(f func(v float64) float64) func(x []array) array {
 		return func(x []array) array { return x[0].apply(f) }
 	}
 	positive := func(x []array) array { return x[0].apply(func(v float64) float64 { return 4 * (1 + math.Abs(v)) }) }
-	// from 0 and from the steps of a quotient
+	// away from 0 and from the steps of a quotient
 	away := func(x *tt) *tt { return x.Square().AddScalar(1.5) }
 	steps := func(v float64) float64 { return v*v + 1.5 }
 	pick := func(x []array, a, b func(v float64) float64) array {

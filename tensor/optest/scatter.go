@@ -9,7 +9,7 @@ import (
 
 func init() { rowTables = append(rowTables, scatterRows, maskedRows) }
 
-// whole makes integers, given as an array, beside x: on the device, without a copy from the host.
+// placedIndex makes an integer tensor from an array, on x's device, without a copy from the host.
 func placedIndex(x *tt, a array) *tt {
 	y := x.Scope().On(x.Device()).Typed(dtype.I64).Zeros(len(a.v))
 	for i, v := range a.v {
@@ -18,10 +18,11 @@ func placedIndex(x *tt, a array) *tt {
 	return y.Reshape(a.dims...)
 }
 
-// truths is placedIndex for bool.
+// truths makes a bool tensor in the way of placedIndex.
 func truths(x *tt, a array) *tt { return placedIndex(x, a).NeScalar(0) }
 
-// spread makes the full index of a vector of indices: shape dims but for the axis.
+// spread expands a vector of indices to a full index. The full index has the shape dims, except in
+// the axis.
 func spread(index array, axis int, dims []int) array {
 	ones, to := make([]int, len(dims)), append([]int(nil), dims...)
 	for i := range ones {
@@ -31,8 +32,8 @@ func spread(index array, axis int, dims []int) array {
 	return index.reshape(ones...).expand(to)
 }
 
-// intoRef combines src into x by index along axis; self says whether x's elements count where there
-// are others. of is given all that meets in a place, in order.
+// intoRef combines src into x by index along axis. If self is true, an element of x counts too
+// where elements of src arrive. of combines the elements of one place, in order.
 func intoRef(x, index, src array, axis int, self bool, of func(v []float64) float64) array {
 	met := make([][]float64, len(x.v))
 	hit := make([]bool, len(x.v))
@@ -95,7 +96,7 @@ func scatterRows() []row {
 	var rows []row
 	add := func(r row) { rows = append(rows, r) }
 
-	// Every place once: what is set there twice has no gradient by differences.
+	// Each place occurs once. A place that is set twice has no gradient by differences.
 	apart := array{[]int{2, 3}, []float64{3, 0, 1, 2, 1, 0}} // along dimension 1 of [3, 4]
 	down := array{[]int{2, 3}, []float64{2, 0, 1, 0, 1, 2}}  // along dimension 0
 	for _, c := range []struct {
@@ -109,7 +110,7 @@ func scatterRows() []row {
 		add(row{op: "scatter", methods: []string{"ScatterInPlace"}, in: in, ints: true, ref: set,
 			call: func(x []*tt) *tt { return x[0].Clone().ScatterInPlace(c.axis-2, placedIndex(x[0], c.index), x[1]) }})
 		sum := func(x []array) array { return intoRef(x[0], x[1], x[2], c.axis, true, totalOf) }
-		// an index smaller than both
+		// The index is smaller than x and src.
 		for _, method := range []string{"ScatterAdd", "ScatterAddInPlace"} {
 			add(row{op: "scatter_add", methods: []string{method}, in: [][]int{{3, 4}, {2, 3}, {3, 5}}, index: map[int]int{1: []int{3, 4}[c.axis]}, ints: true, ref: sum, terms: absAll(sum),
 				call: func(x []*tt) *tt {
@@ -172,7 +173,7 @@ func scatterRows() []row {
 	for _, c := range []struct {
 		name   string
 		of     func(v []float64) float64
-		scaled bool // a sum or product, which rounds
+		scaled bool // true for a sum or product, which rounds
 	}{{"sum", totalOf, true}, {"prod", productOf, true}, {"mean", meanOf, true}, {"amax", mostOf, false}, {"amin", leastOf, false}} {
 		for _, self := range []bool{true, false} {
 			r := row{op: "scatter_reduce", methods: []string{"ScatterReduce"}, in: [][]int{{3, 4}, {3, 3}, {3, 4}}, index: map[int]int{1: 4}, ints: c.name != "mean",
@@ -208,7 +209,7 @@ func scatterRows() []row {
 	}
 	add(row{op: "gather", methods: []string{"Gather"}, in: [][]int{{}, {}}, index: map[int]int{1: 1}, ref: first, call: func(x []*tt) *tt { return x[0].Gather(-1, x[1]) }})
 	add(row{op: "index_select", methods: []string{"IndexSelect"}, in: [][]int{{}, {1}}, index: map[int]int{1: 1}, ref: first, call: func(x []*tt) *tt { return x[0].IndexSelect(0, x[1]) }})
-	// the last row is not met
+	// no index names the last row
 	add(row{op: "embedding", methods: []string{"EmbeddingPadded"}, in: [][]int{{5, 3}, {2, 4}}, index: map[int]int{1: 4}, ref: selectRef(0),
 		call: func(x []*tt) *tt { return x[0].EmbeddingPadded(x[1], -1) }})
 
@@ -228,7 +229,7 @@ func scatterRows() []row {
 	return rows
 }
 
-// renormRef shortens the rows of a table that are named to a length of 1.5.
+// renormRef shortens the rows of a table that the index names to a length of 1.5.
 func renormRef(x []array) array {
 	y, n := x[0].clone(), x[0].dims[1]
 	for _, at := range x[1].v {

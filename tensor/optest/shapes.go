@@ -6,7 +6,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// pick takes the entries of a dimension that idx names; -1 stands for the value v.
+// pick selects the entries idx of a dimension. For the entry -1 it inserts the value v.
 func (a array) pick(dim int, v float64, idx ...int) array {
 	dims := slices.Clone(a.dims)
 	dims[dim] = len(idx)
@@ -22,14 +22,14 @@ func (a array) pick(dim int, v float64, idx ...int) array {
 	return y
 }
 
-// at makes an array of a shape from a function of the index.
+// arrayOfFunc makes an array of a shape from a function of the index.
 func arrayOfFunc(dims []int, f func(idx []int) float64) array {
 	y := newArray(dims...)
 	each(dims, func(i int, idx []int) { y.v[i] = f(idx) })
 	return y
 }
 
-// joined puts flattened results behind one another, so that a row can test several.
+// joined flattens and concatenates results, so that one row can test several.
 func joined(x []*tt) *tt {
 	flat := make([]*tt, len(x))
 	for i, t := range x {
@@ -47,12 +47,12 @@ func joinedArrays(x ...array) array {
 	return y
 }
 
-// one makes a row of an op of one operand.
+// one makes a row for an op of one operand.
 func one(op, method string, in []int, call func(x *tt) *tt, ref func(x array) array) row {
 	return row{op: op, methods: []string{method}, in: [][]int{in}, ints: true, call: func(x []*tt) *tt { return call(x[0]) }, ref: func(x []array) array { return ref(x[0]) }}
 }
 
-// shapeRows are the ops that rearrange.
+// shapeRows returns the rows of the ops that rearrange elements.
 func shapeRows() []row {
 	rows := []row{
 		one("slice", "Slice", []int{3, 7}, func(x *tt) *tt { return x.Slice(1, 1, 6, 2) }, func(x array) array { return x.pick(1, 0, 1, 3, 5) }),

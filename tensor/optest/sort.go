@@ -11,7 +11,7 @@ import (
 
 func init() { rowTables = append(rowTables, sortRows, quantileRows, uniqueRows, searchRows) }
 
-// orderOf returns the positions that sort v, equal elements as they come.
+// orderOf returns the positions that sort v. Equal elements keep their order.
 func orderOf(v []float64, descending bool) []int {
 	at := make([]int, len(v))
 	for i := range at {
@@ -50,10 +50,11 @@ func dropped(x array, dim int) array {
 	return x.reshape(slices.Delete(slices.Clone(x.dims), dim, dim+1)...)
 }
 
-// rounding makes many elements equal.
+// rounding rounds the elements of x, so that many are equal.
 func rounding(x array) array { return x.apply(math.RoundToEven) }
 
-// even is rounding for a tensor; PyTorch does not round bool, nor does the library.
+// even is rounding for a tensor. It leaves bool as it is: PyTorch and this library do not round
+// bool.
 func even(x *tt) *tt {
 	if x.Type() == dtype.Bool {
 		return x
@@ -61,8 +62,8 @@ func even(x *tt) *tt {
 	return x.Round()
 }
 
-// pairRows are rows for the values and the indices of an op that selects positions along a
-// dimension, of distinct and of equal elements.
+// pairRows returns rows for an op that selects positions along a dimension. They test its values
+// and its indices, for distinct and for equal elements.
 func pairRows(op, method string, in []int, dim int, keep bool, call func(x *tt) (*tt, *tt), at func(v []float64) []int) []row {
 	shaped := func(x array) array {
 		if keep {
@@ -77,7 +78,8 @@ func pairRows(op, method string, in []int, dim int, keep bool, call func(x *tt) 
 		return shaped(rowsOf(x, dim, func(v []float64) []float64 { return floatsOf(at(v)) }))
 	}
 	first := one(op, method, in, func(x *tt) *tt { y, _ := call(x); return y }, values)
-	first.noGrad = dim == 0 // equal elements of a repeated row have no differences to compare with
+	// The elements of a repeated row are equal, so there are no differences to compare with.
+	first.noGrad = dim == 0
 	first.kernels = op == "sort" && dim == 1 && len(in) == 2 && in[1] > 0
 	second := one(op+" index", method, in, func(x *tt) *tt { _, i := call(x); return i }, indices)
 	third := one(op+" equal", method, in, func(x *tt) *tt { _, i := call(x.Round()); return i }, func(x array) array { return indices(rounding(x)) })
@@ -119,8 +121,7 @@ func sortRows() []row {
 		middle := func(v []float64) []int { k := (len(v) - 1) / 2; return orderOf(v, false)[k : k+1] }
 		rows = append(rows, pairRows("median", "Median", c.in, c.dim, false, func(x *tt) (*tt, *tt) { return x.Median(c.dim) }, middle)...)
 		rows = append(rows, pairRows("nanmedian", "NanMedian", c.in, c.dim, false, func(x *tt) (*tt, *tt) { return x.NanMedian(c.dim) }, middle)...)
-		// All elements are different, so that the least is the most frequent: or the most frequent
-		// of equal ones.
+		// This is the most frequent element. Of equally frequent ones it is the least.
 		most := func(v []float64) []int {
 			at, best, run := orderOf(v, false), 0, 0
 			place := 0
@@ -151,7 +152,8 @@ func sortRows() []row {
 	return rows
 }
 
-// quantileRef is the quantile of a row, with PyTorch's linear interpolation from the nearer end.
+// quantileRef returns the quantile of a row. Like PyTorch, it interpolates linearly from the nearer
+// end.
 func quantileRef(q float64, how tensor.Interpolation) func(v []float64) float64 {
 	return func(v []float64) float64 {
 		v = slices.Clone(v)
@@ -199,7 +201,8 @@ func quantileRows() []row {
 	return rows
 }
 
-// distinctRef finds the distinct elements of v, sorted or among neighbours.
+// distinctRef returns the distinct elements of v, sorted. If consecutive, it compares neighbours
+// only and does not sort.
 func distinctRef(v []float64, consecutive bool) (values, inverse, counts []float64) {
 	inverse = make([]float64, len(v))
 	order := orderOf(v, false)
@@ -248,8 +251,8 @@ func uniqueRows() []row {
 			}, ref(2), dtype.I64)
 		}
 	}
-	// Entries of a dimension, told apart by their elements in turn: with few values of each, as
-	// digits of a number.
+	// digits maps each entry of a dimension to one number with the entry's elements as digits. The
+	// elements have few values, so the numbers tell the entries apart.
 	digits := func(x array) []float64 {
 		x = x.apply(func(v float64) float64 { return math.Copysign(1, v) })
 		y := make([]float64, x.dims[1])
@@ -379,7 +382,7 @@ func searchRows() []row {
 			return x
 		})
 		r.terms = func(x []array) array { return r.ref(x).apply(func(float64) float64 { return 8 }) }
-		r.rounds, r.ints = c.n > 1, c.n != 2 // differences of truth values are not numbers
+		r.rounds, r.ints = c.n > 1, c.n != 2 // differences of bools are not numbers
 		rows = append(rows, r)
 	}
 	for _, c := range []struct{ lo, hi float64 }{{-1, 1.5}, {0, 0}} {

@@ -9,14 +9,14 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// source is an op that makes a tensor out of no tensor, or out of chance. It is walked on every
-// device and in every type that it has.
+// source is an op that makes a tensor from no tensor, or from random numbers. The walk runs it on
+// every device and in each of its types.
 type source struct {
-	name  string // of the method of tensor.Maker, or of *tensor.Tensor
+	name  string // name of the method of tensor.Maker, or of *tensor.Tensor
 	types []dtype.Type
 	call  func(m tensor.Maker, t dtype.Type) *tt
-	want  []float64                          // what it makes; nil: numbers of chance
-	holds func(t dtype.Type, v float64) bool // for numbers of chance: whether one may come out
+	want  []float64                          // its result; nil: random numbers
+	holds func(t dtype.Type, v float64) bool // for random numbers: whether v is a possible number
 	dims  []int
 }
 
@@ -37,7 +37,7 @@ func whole(lo, hi float64) func(dtype.Type, float64) bool {
 	return func(_ dtype.Type, v float64) bool { return lo <= v && v < hi && v == math.Trunc(v) }
 }
 
-// sources are listed by kind. Files with sources of their own add to it in init.
+// sources lists the sources by kind. Files with their own sources add to it in init.
 var sources = []source{
 	{name: "Zeros", types: dtype.Types(), dims: []int{2, 3}, want: make([]float64, 6), call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Zeros(2, 3) }},
 	{name: "Ones", types: dtype.Types(), dims: []int{3}, want: []float64{1, 1, 1}, call: func(m tensor.Maker, _ dtype.Type) *tt { return m.Ones(3) }},
@@ -78,8 +78,8 @@ var sources = []source{
 
 func numbers() []dtype.Type { return dtype.Types()[1:] }
 
-// sources walks the sources: what they make, on the device and in the type asked for; what chance
-// makes is the same for the same seed, within bounds, and not always the same number.
+// sources walks the sources. It checks the results on the device and in the requested type. Random
+// numbers are the same for the same seed, lie within bounds, and are not all equal.
 func (w *walk) sources(t reporter) {
 	for i := range sources {
 		s := &sources[i]
@@ -112,7 +112,7 @@ func (w *walk) sources(t reporter) {
 	}
 }
 
-// result is the type of what a source makes in type t.
+// result returns the type of a source's result when type t is requested.
 func (s *source) result(t dtype.Type) dtype.Type {
 	if s.name == "Multinomial" {
 		return dtype.I64

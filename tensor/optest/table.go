@@ -26,7 +26,7 @@ func ones(x []array) array {
 
 func first(x []array) array { return x[0].clone() }
 
-// rowTables are further parts of the table, each in a file of its own that adds itself in init.
+// rowTables holds further parts of the table. Each has a file of its own that adds it in init.
 var rowTables []func() []row
 
 // table lists the heavy ops, the views and the in-place forms.
@@ -83,7 +83,7 @@ func table() []row {
 		in := [][]int{{3, 4, 2}, {3, 4, 2}}
 		in[1][axis] = 5
 		if axis == 1 {
-			in[1][0] = 2 // the index may be smaller in another dimension
+			in[1][0] = 2 // the index may be smaller in the other dimension
 		}
 		add(row{op: "gather", methods: []string{"Gather"}, in: in, index: map[int]int{1: in[0][axis]}, ints: true,
 			ref: gatherRef(axis), call: func(x []*tt) *tt { return x[0].Gather(axis, x[1]) }})
@@ -148,7 +148,7 @@ func table() []row {
 			}})
 	}
 
-	// In place, on a copy that is an intermediate result: gradients flow through.
+	// An in-place op changes a copy that is an intermediate result, so gradients flow through it.
 	inPlace := func(method string, call func(x, y *tt) *tt, f func(a, b float64) float64) {
 		add(row{op: "in place", methods: []string{method}, in: [][]int{{3, 4}, {4}}, call: func(x []*tt) *tt { return call(x[0].Clone(), x[1]) },
 			terms: ones, ref: func(x []array) array {

@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What PyTorch takes and was refused here.
+// The tests of this file check arguments that PyTorch accepts.
 
-// count is 0, 1, … in float64 under a shape.
+// count returns 0, 1, … in float64, in a shape.
 func count(s *tensor.Scope, dims ...int) *tt {
 	n := 1
 	for _, d := range dims {
@@ -19,7 +19,7 @@ func count(s *tensor.Scope, dims ...int) *tt {
 	return s.Typed(dtype.F64).Arange(n).Reshape(dims...)
 }
 
-// A start that is negative counts from the end.
+// A negative start counts from the end.
 func TestNarrowFromTheEnd(t *testing.T) {
 	answered(t, []answer{
 		{"narrow(0, -2, 2)", func(s *tensor.Scope) *tt { return count(s, 3, 2).Narrow(0, -2, 2) }, dtype.F64, []int{2, 2}, []float64{2, 3, 4, 5}},
@@ -30,7 +30,8 @@ func TestNarrowFromTheEnd(t *testing.T) {
 	})
 }
 
-// Negative sizes cut off: reflect and replicate still see what is cut off, circular does not.
+// Negative sizes cut elements off. reflect and replicate still read these elements, circular does
+// not.
 func TestPadsThatCutOff(t *testing.T) {
 	pads := map[string]func(x *tt, pads ...int) *tt{"reflect": (*tt).PadReflect, "replicate": (*tt).PadReplicate, "circular": (*tt).PadCircular}
 	var list []answer
@@ -65,7 +66,7 @@ func TestPadsThatCutOff(t *testing.T) {
 		two("circular", 13, 14, 15, 16, 17, 13, 14, 19, 20, 21, 22, 23, 19, 20, 13, 14, 15, 16, 17, 13, 14)))
 }
 
-// A tensor of rank 0 is a vector of one.
+// The ops treat a tensor of rank 0 as a vector with one element.
 func TestOpsOfRank0(t *testing.T) {
 	three := func(s *tensor.Scope) *tt { return s.Typed(dtype.F64).Full(3) }
 	other := func(s *tensor.Scope) *tt { return s.From([]float64{-2, 1}) }
@@ -91,12 +92,12 @@ func TestOpsOfRank0(t *testing.T) {
 	})
 }
 
-// eight is whole numbers of a type, [2, 4].
+// eight returns whole numbers of a type, in the shape [2, 4].
 func eight(s *tensor.Scope, ty dtype.Type) *tt {
 	return s.From([]int64{-3, 2, 5, 0, 1, -7, 4, 9}, 2, 4).Cast(ty)
 }
 
-// Average pools and normalisation by neighbours take int64, whose means lose their fractions.
+// Average pools and LocalResponseNorm accept int64. Their means lose the fractions.
 func TestMeansOfIntegers(t *testing.T) {
 	x := func(s *tensor.Scope) *tt { return eight(s, dtype.I64).Reshape(1, 2, 4) }
 	two := []int{2}
@@ -130,7 +131,7 @@ func TestMeansOfIntegers(t *testing.T) {
 	})
 }
 
-// Activations of integers: those that limit keep the type, those that compute give float32.
+// Activations accept integers. Those that only limit keep the type, the others return float32.
 func TestActivationsOfIntegers(t *testing.T) {
 	var list []answer
 	for _, ty := range []dtype.Type{dtype.I8, dtype.I32, dtype.I64} {
@@ -188,8 +189,8 @@ func TestProductsAndDistancesOfIntegers(t *testing.T) {
 	}, dtype.F16, []int{2}, []float64{13.3828125, 13.3828125}}))
 }
 
-// PyTorch's CPU gives infinities for matrices of 16 bits; these are its numbers in float64, rounded
-// once.
+// PyTorch's CPU returns infinities for matrices of 16 bits. The expected numbers are PyTorch's in
+// float64, rounded once.
 func TestMatrixExpOf16Bits(t *testing.T) {
 	x := func(s *tensor.Scope, ty dtype.Type) *tt { return s.From([]float64{0.1, 0.7, -0.3, 1.2}, 2, 2).Cast(ty) }
 	answered(t, []answer{
@@ -226,7 +227,7 @@ func TestLogitBeyondHalf(t *testing.T) {
 	answered(t, append(list, answer{"of bool", func(s *tensor.Scope) *tt { return s.From([]bool{true, false}).Logit(0.6) }, dtype.F32, []int{2}, []float64{-0.40546515583992004, 0.40546518564224243}}))
 }
 
-// A vector of nothing is normalised to itself; it leaves running statistics alone.
+// BatchNorm returns an empty vector unchanged and does not change the running statistics.
 func TestBatchNormOfNothing(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		for _, training := range []bool{true, false} {
@@ -252,7 +253,7 @@ func TestBatchNormOfNothing(t *testing.T) {
 	})
 }
 
-// A pool needs channels: only the batch may be empty.
+// A pool needs channels. Only the batch may be empty.
 func TestPoolsOverEmptyChannels(t *testing.T) {
 	o, a := tensor.MaxPoolOptions{Kernel: []int{2}}, tensor.AvgPoolOptions{Kernel: []int{2}}
 	tensor.Do(func(s *tensor.Scope) {
@@ -270,7 +271,7 @@ func TestPoolsOverEmptyChannels(t *testing.T) {
 			},
 		} {
 			for _, d := range [][]int{{2, 0}, {0, 0}, {0}} {
-				if name == "adaptive_max_pool2d" && len(d) == 1 { // which torch takes
+				if name == "adaptive_max_pool2d" && len(d) == 1 { // torch accepts this shape
 					continue
 				}
 				if err := tensor.Try(func() { f(d...) }); err == nil || !contains(err, tensor.ErrShape, name, "no channels") {

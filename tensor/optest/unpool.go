@@ -9,7 +9,7 @@ import (
 
 func init() { rowTables = append(rowTables, unpoolRows) }
 
-// unpooledRef puts the greatest of each window of x back where it was.
+// unpooledRef puts the greatest element of each window of x back into its place.
 func unpooledRef(rank int, o tensor.MaxPoolOptions) func(x array) array {
 	return func(x array) array {
 		places := windowRef(x, rank, o, greatestAt)
@@ -26,8 +26,8 @@ func unpooledRef(rank int, o tensor.MaxPoolOptions) func(x array) array {
 	}
 }
 
-// fractionalRef applies f to the windows that samples decide, [n, channels, rank] by dimension; the
-// first dimensions of x are n and channels.
+// fractionalRef applies f to the windows that samples select. samples has the shape [n, channels,
+// rank]. The first dimensions of x are n and channels.
 func fractionalRef(kernel, size []int, samples []float64, f func(v []float64, at []int, _ int) float64) func(x array) array {
 	return func(x array) array {
 		rank := len(kernel)
@@ -53,7 +53,7 @@ func fractionalRef(kernel, size []int, samples []float64, f func(v []float64, at
 	}
 }
 
-// unpoolRows are what puts back maxima, and pools at uneven distances.
+// unpoolRows returns the rows of the ops that put maxima back, and of pools at uneven distances.
 func unpoolRows() []row {
 	var rows []row
 	for _, c := range []struct {
@@ -78,7 +78,7 @@ func unpoolRows() []row {
 	}
 	for _, c := range []struct {
 		in, kernel, size []int
-		samples          []float64 // of the dimensions in order
+		samples          []float64 // by sample and channel, one for each dimension
 	}{{[]int{1, 2, 5, 6}, []int{2, 3}, []int{3, 2}, []float64{0.5, 0.25, 0.75, 0}}, {[]int{2, 1, 4, 4}, []int{2}, []int{1, 3}, []float64{0.25, 0.5, 0, 0.75}},
 		{[]int{0, 2, 4, 4}, []int{2}, []int{1, 3}, nil}, {[]int{1, 1, 3, 4, 2}, []int{2, 2, 1}, []int{2, 3, 2}, []float64{0.5, 0.25, 0.75}}} {
 		rank := len(c.in) - 2
@@ -90,7 +90,7 @@ func unpoolRows() []row {
 		both := func(x *tt) (*tt, *tt) {
 			u := x.Scope().On(x.Device()).Typed(x.Type()).From(append([]float64{}, c.samples...)).Reshape(c.in[0], c.in[1], rank)
 			if rank == 2 {
-				u = u.Flip(2) // torch gives the width first
+				u = u.Flip(2) // torch expects the width first
 			}
 			return pool(x, tensor.FractionalPoolOptions{Kernel: c.kernel, Size: c.size, Samples: u})
 		}

@@ -13,12 +13,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// diary is a watcher that writes down what it is told of each run.
+// diary is a watcher that records the calls for each run.
 type diary struct {
 	leaves []*tt
 	mu     sync.Mutex
 	runs   []*diaryRun
-	begin  func(s *tensor.Scope, r *diaryRun) tensor.BackwardRun // nil: r
+	begin  func(s *tensor.Scope, r *diaryRun) tensor.BackwardRun // nil: Begin returns r
 	ready  func(r *diaryRun, i int)
 }
 
@@ -55,7 +55,8 @@ func (r *diaryRun) Missed(i int) { r.words = append(r.words, fmt.Sprint("missed 
 
 func (r *diaryRun) End(failed error) { r.ended = append(r.ended, failed) }
 
-// wrote compares what was told of the only run since the last call.
+// wrote checks that there was one run since the last call of wrote, with these words. Without words
+// it checks that there was no run.
 func (d *diary) wrote(t *testing.T, what string, words ...string) {
 	t.Helper()
 	if len(words) == 0 {
@@ -77,7 +78,7 @@ func watch(x ...*tt) (*diary, func()) {
 	return d, tensor.WatchBackward(x, d)
 }
 
-// forgetful is the product of its operands, whose VJP has no gradient for the second.
+// forgetful computes the product of its operands. Its VJP returns no gradient for the second.
 type forgetful struct{}
 
 func (forgetful) Name() string                            { return "forgetful" }
@@ -85,14 +86,15 @@ func (forgetful) Forward(_ *tensor.Context, in []*tt) *tt { return in[0].Mul(in[
 func (forgetful) VJP(_ *tensor.Context, g *tt) []*tt      { return []*tt{g, nil} }
 func (forgetful) apply(a, b *tt) *tt                      { return tensor.Apply(forgetful{}, a, b) }
 
-// A watcher is told before a run which leaves it reaches, then of each as soon as it is complete.
+// Begin tells a watcher which leaves a run reaches. Ready tells it that a leaf is complete, as soon
+// as it is.
 func TestWatchBackward(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		a, b, c := s.From([]float32{1}).RequiresGrad(), s.From([]float32{2}).RequiresGrad(), s.From([]float32{3}).RequiresGrad()
 		clear := func() { a.ZeroGrad(); b.ZeroGrad(); c.ZeroGrad() }
 		d, remove := watch(a, b, c)
 
-		// c is not used; b lies nearer to the result, and a comes twice.
+		// The result does not use c. b lies nearer to the result, and a occurs twice.
 		f := func() *tt { return a.Square().Mul(a).Mul(b).Sum() }
 		f().Backward()
 		d.wrote(t, "a run", "++-", "ready 1[1]", "ready 0[6]")
@@ -126,7 +128,8 @@ func TestWatchBackward(t *testing.T) {
 		b.RequiresGrad()
 		clear()
 
-		// No gradient for one of them, and it is told before the leaves further back are complete.
+		// One leaf receives no gradient. Missed says so before the leaves further back are
+		// complete.
 		forgetful{}.apply(a.Exp().Log(), b).Sum().Backward()
 		d.wrote(t, "a VJP without", "++-", "missed 1", "ready 0[1]")
 		forgetful{}.apply(a, b).Add(b).Sum().Backward(tensor.Into(a, b))
@@ -145,7 +148,8 @@ func TestWatchBackward(t *testing.T) {
 		d.runs = nil
 		clear()
 
-		// Functions of leaves come later, hooks before; what they return is what is ready.
+		// Hooks run before Ready, and hooks after accumulation run after it. Ready sees the
+		// gradient that the hooks return.
 		seen := ""
 		off := a.RegisterPostAccumulateGradHook(func(*tt) { seen += fmt.Sprint(len(d.runs[0].words)) })
 		twice := a.RegisterHook(func(g *tt) *tt { return g.MulScalar(2) })
@@ -158,7 +162,7 @@ func TestWatchBackward(t *testing.T) {
 		twice()
 		clear()
 
-		// A gradient may be set, taken and freed; the next run begins from what is there.
+		// Ready may set, take or free a gradient. The next run adds to the gradient that it finds.
 		views := s.Zeros(2)
 		d.ready = func(r *diaryRun, i int) {
 			switch x := d.leaves[i]; i {
@@ -181,7 +185,7 @@ func TestWatchBackward(t *testing.T) {
 		d.ready, d.runs = nil, nil
 		clear()
 
-		// Runs that are computed again, and a run in a run.
+		// These are runs that are computed again, and a run within a run.
 		autograd.Checkpoint(func(x *tt) *tt { return x.Mul(a).Exp().Log() }, b).Sum().Backward()
 		d.wrote(t, "a checkpoint", "++-", "ready 1[1]", "ready 0[2]")
 		clear()
@@ -197,7 +201,7 @@ func TestWatchBackward(t *testing.T) {
 		d.runs = nil
 		clear()
 
-		// Who wants to know no more of a run, and who was taken away.
+		// Begin returns nil for no further calls. A watcher may be removed.
 		d.begin = func(*tensor.Scope, *diaryRun) tensor.BackwardRun { return nil }
 		f().Backward()
 		if len(d.runs) != 1 || len(d.runs[0].words) != 1 || d.runs[0].ended != nil {
@@ -220,7 +224,8 @@ func TestWatchBackward(t *testing.T) {
 	})
 }
 
-// The scope that a watcher is given is the run's: modes of gradients, and it lasts until the end.
+// The scope in Begin belongs to the run. It has the run's mode of gradients and lasts until the end
+// of the run.
 func TestWatchBackwardScope(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		a := s.From([]float32{1, 2}).RequiresGrad()
@@ -242,8 +247,7 @@ func TestWatchBackwardScope(t *testing.T) {
 	})
 }
 
-// A run that fails ends with what it failed with, once for everybody who was told of it, and the
-// panic goes on.
+// If a run fails, End receives the error, once for every watcher of the run. The panic continues.
 func TestWatchBackwardFails(t *testing.T) {
 	both(t, func(t *testing.T, s *tensor.Scope) {
 		a, b := s.From([]float32{1}).RequiresGrad(), s.From([]float32{2}).RequiresGrad()
@@ -311,7 +315,7 @@ func TestWatchBackwardFails(t *testing.T) {
 		ends("the goroutine ends", d, 1, func(err error) bool { return err != nil && strings.Contains(err.Error(), "Goexit") })
 		off()
 		d.runs, e.runs = nil, nil
-		run(func() { s.Ones(3).Mul(b).Backward() }) // before there is a run
+		run(func() { s.Ones(3).Mul(b).Backward() }) // fails before a run begins
 		d.wrote(t, "no run at all")
 	})
 }
@@ -344,7 +348,7 @@ func TestWatchBackwardRefuses(t *testing.T) {
 	})
 }
 
-// Runs that go on at the same time are told apart, also those over the same leaves.
+// Concurrent runs are separate for a watcher, also if they reach the same leaves.
 func TestWatchBackwardConcurrently(t *testing.T) {
 	const runs = 8
 	both(t, func(t *testing.T, s *tensor.Scope) {
@@ -379,7 +383,7 @@ func TestWatchBackwardConcurrently(t *testing.T) {
 	})
 }
 
-// countsReady does not look at the gradient, to which another run may be adding.
+// countsReady does not read the gradient, since another run may be adding to it.
 type countsReady struct{ *diary }
 
 type countedRun struct{ *diaryRun }

@@ -1,24 +1,25 @@
-// Command forms writes what follows from the declarations of elementwise ops in package tensor:
+// Command forms generates code and pages from the declarations of elementwise ops in package
+// tensor:
 //
-//   - tensor/forms.go, the forms of a method that its comment asks for,
-//   - tensor/optest/forms.go, for the table test: which method applies which op, and what is also
-//     done in place,
-//   - the table in docs/from-pytorch/torch.Tensor.md of what is done in place, between two marks.
+//   - tensor/forms.go, the forms that the comments of methods request,
+//   - tensor/optest/forms.go for the table test: which method applies which op, and which methods
+//     have a form in place,
+//   - the table of forms in place in docs/from-pytorch/torch.Tensor.md, between two marks.
 //
-// A method asks by a line at the end of its comment:
+// A method requests forms by a line at the end of its comment:
 //
 //	// Sub returns x - y, broadcast together.
 //	//
 //	//tensor:forms InPlace RScalar
 //	func (x *Tensor) Sub(y *Tensor) *Tensor { return subOp.Apply([]*Tensor{x, y}) }
 //
-// InPlace puts the result into x. InPlace:F says that PyTorch has that as F.name(x, inplace=True),
-// InPlace:none that it does not have it. Scalar takes a number in place of the last operand,
-// RScalar one in place of the first, and ScalarInPlace is Scalar in place. Scalar:int64 and
-// RScalar:int64 take whole numbers. The op of a form with a number is that of the method with
-// Scalar in its name: addScalarOp, rsubScalarOp. Where there is none the number becomes a tensor.
+// InPlace writes the result into x. InPlace:F says that PyTorch has this form as F.name(x,
+// inplace=True), InPlace:none that PyTorch does not have it. Scalar has a number as the last
+// operand, RScalar a number as the first, and ScalarInPlace is Scalar in place. Scalar:int64 and
+// RScalar:int64 have whole numbers. A form with a number applies the op that has Scalar in its
+// name: addScalarOp, rsubScalarOp. If there is no such op the number becomes a tensor.
 //
-// A form's comment is made of the sentence that the method's begins with, "Name returns …".
+// A form's comment is made from the first sentence of the method's comment, "Name returns …".
 //
 //	go run ./forms -root ../..
 package main
@@ -74,7 +75,7 @@ func save(file, text string) error {
 	return os.WriteFile(file, out, 0o644)
 }
 
-// between replaces what stands between the marks in a page.
+// between replaces the text between the marks in a page.
 func between(file, rows string) error {
 	const begin, end = "<!-- forms -->\n", "<!-- end of forms -->\n"
 	text, err := os.ReadFile(file)
@@ -89,22 +90,24 @@ func between(file, rows string) error {
 	return os.WriteFile(file, slices.Concat(before, []byte(begin+rows+end), after), 0o644)
 }
 
-// An op is a variable of package tensor that holds what Declare or a function around it returns.
+// An op is a variable of package tensor that holds the result of Declare or of a function around
+// it.
 type op struct {
 	name     string // "add"
-	promoted bool   // declared without a rule for its result's type
+	promoted bool   // declared without a rule for the type of its result
 }
 
-// A method is one of *Tensor that ends by applying an op to its operands.
+// A method is a method of *Tensor that ends by applying an op to its operands.
 type method struct {
 	name     string
-	doc      string   // what it returns: the comment's first sentence, up to a semicolon
-	asks     []string // the words of its line
-	params   string   // "end, w *Tensor"
+	doc      string   // the method's result: the comment's first sentence, up to a semicolon
+	asks     []string // the words of its line //tensor:forms
+	params   string   // parameters, for example "end, w *Tensor"
 	operands []string // tensors, the receiver first
-	numbers  []string // what follows them
-	op       string   // the variable
-	division bool     // op is a pair of ops, for floats and for integers, that apply chooses from
+	numbers  []string // the arguments after the operands
+	op       string   // the variable of the op
+	// op is a pair of ops, for floats and for integers, and its method apply chooses one
+	division bool
 }
 
 type source struct {
@@ -112,17 +115,17 @@ type source struct {
 	methods []method
 }
 
-// The package is read as text, in the one form that gofmt gives it. What asks for forms and is not
-// of that form is an error.
+// The program reads the package as text, in gofmt's form. A method that requests forms but has
+// another form is an error.
 var (
-	// Of two variables the second is the op with a number.
+	// If two variables are declared at once, the second is the op with a number.
 	opText     = regexp.MustCompile(`(?m)^(?:var |\t)(\w+)(?:, (\w+))? += [^"\n]*"(\w+)"(.*)`)
 	methodText = regexp.MustCompile(`(?m)((?:^//.*\n)*)^func \((\w+) \*Tensor\) ([A-Z]\w*)\((.*?)\) \*Tensor \{(?:\n(?:\t.*\n|\n)*?\t| )return (\w+)\.(Apply\(\[\]\*Tensor\{|apply\()([\w, ]+)[})]+((?:, \w+)*)\)?(?: |\n)\}\n`)
 	askText    = regexp.MustCompile(`(?m)^//tensor:forms (.*)`)
 	endText    = regexp.MustCompile(`(\. [A-Z]|\.$|;|: torch).*`)
 )
 
-// read reads the package in dir, its files in the order of their names.
+// read reads the files of the package in dir, in the order of their names.
 func read(dir string) (*source, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -168,21 +171,22 @@ func read(dir string) (*source, error) {
 	return s, nil
 }
 
-// asIs reports whether the op is given what the method is: tensors, then numbers.
+// asIs reports whether the op gets exactly the method's arguments: tensors, then numbers.
 func (m *method) asIs(receiver string) bool {
 	given := append([]string{receiver}, word.FindAllString(m.params, -1)...)
 	given = slices.DeleteFunc(given, func(w string) bool { return w == "Tensor" || w == "float64" || w == "int64" })
 	return slices.Equal(given, slices.Concat(m.operands, m.numbers))
 }
 
-// returned returns what a comment says that the method returns.
+// returned extracts the description of the method's result from a comment.
 func returned(comment, name string) string {
 	comment, _, _ = strings.Cut(strings.ReplaceAll(comment, "\n// ", " "), "\n")
 	text, _ := strings.CutPrefix(comment, "// "+name+" returns ")
 	return strings.Replace(endText.ReplaceAllString(text, ""), ", broadcast together", "", 1)
 }
 
-// with returns the op of m with a number, whose name begins with prefix: "" for none.
+// with returns the op of m with a number. The op's name begins with prefix. with returns "" if
+// there is no such op.
 func (s *source) with(m method, prefix string) string {
 	if m.division && prefix == "" {
 		return m.op
@@ -194,7 +198,7 @@ func (s *source) with(m method, prefix string) string {
 	return ""
 }
 
-// forms returns the text of forms.go, and the rows of the page.
+// forms returns the text of forms.go, and the rows of the table in the page.
 func (s *source) forms() (text, rows string, err error) {
 	var b strings.Builder
 	b.WriteString(header + "tensor\n")
@@ -245,11 +249,11 @@ func (s *source) form(m method, ask string, done *table) (string, error) {
 		rule := ""
 		switch {
 		case whole:
-			rule = " v lies within " + x + "'s type and ±2⁵³."
+			rule = " v must be in the range of " + x + "'s type and within ±2⁵³."
 		case m.division:
-			rule = " Integers by the number 0 are refused."
+			rule = " Dividing integers by the number 0 is refused."
 		case s.ops[m.op].promoted:
-			rule = " An integer tensor stays one if v is a whole number."
+			rule = " An integer tensor keeps its type if v is a whole number."
 		}
 		return m.form(m.name+"Scalar", "returns "+other, rule, params, body), nil
 	case "RScalar":
@@ -288,7 +292,8 @@ func (m method) form(name, does, rule, params, body string) string {
 
 var word = regexp.MustCompile(`[A-Za-z]\w*`)
 
-// identifiers replaces names in a sentence by others, all at once; pairs are old and new.
+// identifiers replaces identifiers in a sentence, all at once. pairs are pairs of an old and a new
+// identifier.
 func identifiers(text string, pairs ...string) string {
 	return word.ReplaceAllStringFunc(text, func(w string) string {
 		for i := 0; i < len(pairs); i += 2 {
@@ -300,10 +305,10 @@ func identifiers(text string, pairs ...string) string {
 	})
 }
 
-// A table holds PyTorch's names of what is done in place, ours, and the signatures.
+// A table holds PyTorch's names of forms in place, ours, and their signatures.
 type table [4]struct{ theirs, ours, signatures []string }
 
-// add adds a method that applies the op of that name.
+// add adds a method that applies the op with this name.
 func (t *table) add(method, op, how string, args []string, params string) {
 	k, list := 0, strings.Join(args, ", ")
 	theirs := "x." + strings.TrimSuffix(op, "_scalar") + "_(" + strings.Replace(list, "value", "value=value", 1) + ")"
@@ -323,7 +328,7 @@ func (t *table) add(method, op, how string, args []string, params string) {
 }
 
 func (t *table) rows() string {
-	const most = 8 // a row
+	const most = 8 // names in a row
 	var b strings.Builder
 	b.WriteString("| PyTorch | Flambeau | Signatures |\n| --- | --- | --- |\n")
 	for _, r := range t {
@@ -340,8 +345,9 @@ func (t *table) rows() string {
 	return b.String()
 }
 
-// calls returns the text of optest/forms.go: for every op that a method applies to its operands as
-// they are, that method; for those with a number the forms; and the functions in place.
+// calls returns the text of optest/forms.go. It lists, for every op that a method applies to
+// exactly its arguments, that method. It also lists the forms of ops with a number, and the forms
+// in place.
 func (s *source) calls() string {
 	var b strings.Builder
 	b.WriteString(header + "optest\n\n// methods maps the names of elementwise ops to the methods that apply them to their operands as\n// they are.\nvar methods = map[string]method{\n")
