@@ -1,18 +1,18 @@
-// Package data brings samples to a training loop: datasets, the order in which they are visited,
-// and a loader whose goroutines prepare batches ahead.
+// Package data brings samples to a training loop. It has datasets, samplers that order their
+// samples, and a loader whose goroutines prepare batches ahead.
 //
-// One gives samples as a [Dataset], makes a loader of it ([NewLoader]), and loops over the loader's
-// batches ([Loader.Steps], [Loader.Batches]). The contract:
+// A program implements [Dataset], makes a loader of it with [NewLoader], and loops over the
+// loader's batches with [Loader.Steps] or [Loader.Batches]. The contract:
 //
-//   - The seed and the epoch alone decide the order of samples, whatever the number of workers.
-//     They alone decide the random numbers that a sample's transform draws, too.
-//   - At most Prefetch batches are prepared ahead. Nothing of the loader outlives the loop over its
-//     batches, however the loop ends: with the epoch, by break, an error, a cancelled context or a
-//     panic.
-//   - What goes wrong comes out of the loop as a typed error. A [SampleError] names the sample,
-//     also for a panic in a dataset.
-//   - [Loader.StateDict] saves the place in the middle of an epoch. [Loader.LoadStateDict] goes on
-//     with the batch after the last one that was seen.
+//   - The order of the samples depends on the seed and the epoch alone, whatever the number of
+//     workers. So do the random numbers that a sample's transform draws.
+//   - At most Prefetch batches are prepared ahead. When the loop over the batches ends, nothing of
+//     it stays behind. This holds whether the epoch ends, or the loop ends by break, an error, a
+//     cancelled context or a panic.
+//   - The loop yields failures as typed errors. A [SampleError] names the sample, also for a panic
+//     in a dataset.
+//   - [Loader.StateDict] saves the position in the middle of an epoch. [Loader.LoadStateDict]
+//     continues with the batch after the last one that the loop has seen.
 package data
 
 import (
@@ -22,37 +22,37 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Sample is one input and its target, as Go values: what [tensor.From] takes, strings, and maps
-// and lists of these ([Collate] says how they become batches). All samples of a dataset have the
-// same types and shapes, and neither value is nil: a dataset without targets gives a number, such
-// as the sample's, for Y.
+// A Sample is one input and its target, as Go values: anything that [tensor.From] accepts, strings,
+// and maps and lists of these. [Collate] says how they become batches. All samples of a dataset
+// have the same types and shapes, and neither value is nil. A dataset without targets sets Y to a
+// number, such as the sample's index.
 type Sample struct {
 	X, Y any
 }
 
-// A Dataset gives samples by number. Get is called by several goroutines at once.
+// A Dataset returns samples by index. Several goroutines call Get at once.
 type Dataset interface {
 	Len() int
 	Get(i int) (Sample, error)
 }
 
 // A RandDataset is a Dataset whose samples depend on random numbers, such as augmented images. A
-// loader calls GetRand in the place of Get. rng is the sample's own. What it draws is a function of
-// the loader's seed, the epoch and i, whatever the number of workers. With a sampler that draws
-// with replacement it depends on the sample's place in the epoch, too. It may not be kept.
+// loader calls GetRand instead of Get. Each sample gets an rng of its own. The numbers depend on
+// the loader's seed, the epoch and i alone, whatever the number of workers. If a sampler draws with
+// replacement, they also depend on the sample's place in the epoch. GetRand must not keep rng.
 type RandDataset interface {
 	Dataset
 	GetRand(i int, rng *rand.Rand) (Sample, error)
 }
 
-// A Batcher is a Dataset that makes whole batches faster than sample by sample. The tensors are on
-// the CPU; the first dimension is the batch.
+// A Batcher is a Dataset that makes a whole batch faster than its samples one by one. The tensors
+// it returns are on the CPU, and their first dimension counts the samples.
 type Batcher interface {
 	Dataset
 	GetBatch(index []int) (x, y *tensor.Tensor, err error)
 }
 
-// TensorDataset is samples along the first dimension of two CPU tensors.
+// TensorDataset is a dataset of two CPU tensors. Their first dimension counts the samples.
 type TensorDataset struct{ X, Y *tensor.Tensor }
 
 // NewTensorDataset returns the dataset of x and y, whose first dimensions must be equal.
@@ -66,7 +66,7 @@ func NewTensorDataset(x, y *tensor.Tensor) (*TensorDataset, error) {
 	return &TensorDataset{x, y}, nil
 }
 
-// String tells the shapes and types.
+// String returns the shapes and types.
 func (d *TensorDataset) String() string {
 	return fmt.Sprintf("TensorDataset(x %v %v, y %v %v)", d.X.Shape(), d.X.Type(), d.Y.Shape(), d.Y.Type())
 }
@@ -82,7 +82,7 @@ func (d *TensorDataset) Get(i int) (Sample, error) {
 	return Sample{d.X.Select(0, i), d.Y.Select(0, i)}, nil
 }
 
-// GetBatch returns the samples that index names.
+// GetBatch returns the samples of the given indexes as tensors.
 func (d *TensorDataset) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	err = tensor.Try(func() {
 		tensor.Do(func(s *tensor.Scope) {
