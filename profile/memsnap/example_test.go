@@ -17,9 +17,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Some steps of training are recorded, the parameters labelled, and the snapshot written for a
-// browser and for PyTorch's viewer. On a machine with a GPU, cuda.Open(0) takes the place of
-// Emulate.
+// The program records some training steps, labels the parameters, and writes the snapshot for a
+// browser and for PyTorch's viewer. On a machine with a GPU, call cuda.Open(0) instead of Emulate.
 func ExampleWrite() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -63,8 +62,8 @@ func ExampleWrite() {
 	// memory.pickle
 }
 
-// To a connection instead of a file: the page a server shows. A name whose end says no format is an
-// error that names the file.
+// A server writes the page to a connection instead of a file. For a file whose ending names no
+// format, the error names the file.
 func ExampleWriteHTML() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -1,17 +1,19 @@
-// Package memsnap writes what a device's allocator did ([device.MemorySnapshot]) to files: as a
-// page that any browser shows, and as the pickle that PyTorch's memory viewer reads
-// (torch.cuda.memory._dump_snapshot, https://pytorch.org/memory_viz).
+// Package memsnap writes the history and the state of a device's allocator
+// ([device.MemorySnapshot]) to files. One format is a page for any browser. The other is the pickle
+// that PyTorch's memory viewer reads (torch.cuda.memory._dump_snapshot,
+// https://pytorch.org/memory_viz).
 //
-// The page is one file without references to anything else. It shows the allocated bytes over time,
-// stacked by category, op, call site or scope. It shows what was alive at the peak of the recording
-// and at its end, with the stacks of the allocations. It also shows the blocks of each segment, and
-// the last events. Its size is bounded whatever the length of the history. The timeline has at most
-// 1,200 points, each of which is the highest of the events that it stands for, so that no peak is
-// lost. Tables and drawings say what they leave out.
+// The page is one file without references to others. It shows the allocated bytes over time,
+// stacked by category, op, call site or scope. It shows the live blocks at the peak of the
+// recording and at its end, with the stacks of their allocations. It also shows the blocks of each
+// segment, and the last events. Its size is bounded whatever the length of the history. The
+// timeline has at most 1,200 points. Each point is the highest of the events that it stands for, so
+// that no peak is lost. Tables and drawings say what they leave out.
 //
-// The pickle has every event and frame. Categories that the viewer does not know are its "unknown".
+// The pickle has every event and frame. Categories that the viewer does not know appear as
+// "unknown".
 //
-// Files are written whole or not at all. Errors are of the type *[Error].
+// Files are written completely or not at all. Errors are of type *[Error].
 package memsnap
 
 import (
@@ -26,9 +28,9 @@ import (
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
 )
 
-// Error says which file could not be written and why.
+// Error says which file could not be written, and why.
 type Error struct {
-	Path string // "" for an io.Writer
+	Path string // "" if the destination is an io.Writer
 	Err  error
 }
 
@@ -42,11 +44,12 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// errNone is the cause where there is nothing to write.
+// errNone is the cause if there are no snapshots to write.
 var errNone = errors.New("no snapshot was given; cuda.MemorySnapshot(dev) takes one")
 
-// Write writes the snapshots of one or more devices to a file, as its name says: a page for .html
-// and .htm, PyTorch's form for .pickle and .pkl. What stands there is replaced when all is written.
+// Write writes the snapshots of one or more devices to a file. The ending of its name chooses the
+// format: a page for .html and .htm, PyTorch's pickle for .pickle and .pkl. An existing file is
+// replaced once the new one is complete.
 func Write(path string, snaps ...*device.MemorySnapshot) error {
 	var write func(io.Writer, ...*device.MemorySnapshot) error
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
@@ -79,7 +82,7 @@ func Write(path string, snaps ...*device.MemorySnapshot) error {
 	return nil
 }
 
-// checked returns an error unless there is something to write.
+// checked returns an error if there is nothing to write.
 func checked(snaps []*device.MemorySnapshot) error {
 	for _, s := range snaps {
 		if s == nil {
