@@ -1,15 +1,15 @@
 // Package vet finds mistakes with scopes in programs that use Flambeau, before they run. Its
-// analyzers are of golang.org/x/tools/go/analysis; the command runs them as `flambeau vet ./...`,
-// the go command as `go vet -vettool=$(which flambeau) ./...`.
+// analyzers are written for golang.org/x/tools/go/analysis. Run them as `flambeau vet ./...`, or
+// with the go command as `go vet -vettool=$(which flambeau) ./...`.
 //
-// Each looks at one function at a time and reports only what is certain to be wrong. A comment
-// takes back the reports of its line and the next, or of the function that it documents. Before the
-// package clause it takes back those of the file:
+// Each analyzer checks one function at a time and reports only what is certainly wrong. A comment
+// suppresses reports on its own line and the next, or in the function that it documents. Before the
+// package clause it suppresses reports in the whole file:
 //
 //	//flambeau:ignore nesteddo this test shows what happens
 //
-// It names the analyzer, or several with commas between them. The rest is the reason, without which
-// the comment does nothing.
+// The comment names one analyzer, or several separated by commas. The text after that is the
+// reason. Without a reason the comment has no effect.
 package vet
 
 import (
@@ -24,11 +24,11 @@ import (
 	"golang.org/x/tools/go/analysis/unitchecker"
 )
 
-// Analyzers are the checks, for a program that runs them with others.
+// Analyzers are the checks, for programs that run them together with others.
 var Analyzers = []*analysis.Analyzer{UnusedMode, NestedDo, UnclosedScope, GivenAway, KeptResult}
 
-// Asked says whether args, a command line without the program's name, are those with which the go
-// command calls its vet tool: -V=full, -flags, or flags and one file of type .cfg.
+// Asked reports whether args are those with which the go command calls its vet tool: -V=full,
+// -flags, or flags and one file of type .cfg. args does not include the program's name.
 func Asked(args []string) bool {
 	if len(args) == 0 {
 		return false
@@ -45,13 +45,13 @@ func Asked(args []string) bool {
 	return strings.HasSuffix(last, ".cfg") && !strings.HasPrefix(last, "-")
 }
 
-// Main is the vet tool of the go command. It reads [os.Args] and ends the process.
+// Main runs the vet tool for the go command. It reads [os.Args] and ends the process.
 func Main() {
 	unitchecker.Main(Analyzers...)
-	os.Exit(0) // not reached
+	os.Exit(0) // not reached: the call above ends the process
 }
 
-// analyzer makes a check of a function that looks at one package.
+// analyzer makes an analyzer of a function that checks one package.
 func analyzer(name, doc string, run func(*unit)) *analysis.Analyzer {
 	return &analysis.Analyzer{
 		Name: name, Doc: doc, Requires: []*analysis.Analyzer{inspect.Analyzer},
@@ -62,7 +62,7 @@ func analyzer(name, doc string, run func(*unit)) *analysis.Analyzer {
 	}
 }
 
-// ignored are the places of which a comment takes the analyzer's reports back.
+// ignored returns the spans in which a comment suppresses the analyzer's reports.
 func ignored(pass *analysis.Pass) []span {
 	var spans []span
 	for _, f := range pass.Files {
@@ -97,12 +97,12 @@ func ignored(pass *analysis.Pass) []span {
 	return spans
 }
 
-// takesBack says whether a comment names the analyzer and gives a reason.
+// takesBack reports whether a comment names the analyzer and gives a reason.
 func takesBack(comment, name string) bool {
 	text, ok := strings.CutPrefix(comment, "//flambeau:ignore ")
 	names, reason, _ := strings.Cut(strings.TrimSpace(text), " ")
 	return ok && strings.TrimSpace(reason) != "" && slices.Contains(strings.Split(names, ","), name)
 }
 
-// span is a part of a file, without its end.
+// span is a part of a file; to is exclusive.
 type span struct{ from, to token.Pos }
