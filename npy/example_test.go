@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An array that NumPy saved in Fortran order: its strides are kept.
+// Load reads an array that NumPy saved in Fortran order, and keeps its strides.
 func ExampleLoad() {
 	x, err := npy.Load("testdata/version1.npy")
 	if err != nil {
@@ -20,7 +20,7 @@ func ExampleLoad() {
 	// Output: [2, 3, 4] [1, 2, 6] float64 tensor([20., 21., 22., 23.], dtype=torch.float64)
 }
 
-// Arrays by name, for np.load and back.
+// SaveArchive writes named arrays for np.load, and LoadArchive reads them.
 func ExampleSaveArchive() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
