@@ -176,9 +176,9 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 	return nil
 }
 
-// prune removes files that are neither among the newest, nor the best, nor the one just written.
-// That one may have an earlier step than files of another training in the directory. prune also
-// removes damaged files that Load has skipped. The caller holds s.mu.
+// prune removes files that are not among the newest, not the best, and not the file just written.
+// The file just written may have an earlier step than files of another training in the directory.
+// prune also removes damaged files that Load has skipped. The caller holds s.mu.
 func (s *Store) prune(written string, step int) error {
 	slices.SortFunc(s.list, func(a, b Entry) int { return a.Info.Step - b.Info.Step })
 	best, newest := s.best(), len(s.list)-s.c.Keep

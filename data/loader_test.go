@@ -19,7 +19,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// noisy is a dataset of samples with random numbers, each of which takes a different time to make.
+// noisy is a dataset whose samples contain random numbers and take different times to make.
 type noisy struct{ squares }
 
 func (d *noisy) GetRand(i int, rng *rand.Rand) (data.Sample, error) {

@@ -17,7 +17,7 @@ func TestNames(t *testing.T) {
 	}
 	random := RandomUniform(dtype.F32, Param(0, dtype.I64), Param(1, dtype.I64), Index(dtype.I64))
 	for _, c := range []struct {
-		want    string // KEY stands for the first digits of the key
+		want    string // KEY represents the first digits of the key
 		outs    []*Expr
 		out, in []dtype.Type
 	}{

@@ -186,8 +186,8 @@ type lowerer struct {
 	calls map[*Expr]*Expr
 }
 
-// unify returns the type to which operands of types a and b are converted. Invalid stands for a
-// constant that adapts.
+// unify returns the type to which operands of types a and b are converted. Invalid means an untyped
+// constant, which adapts to the other operand.
 func unify(a, b dtype.Type) dtype.Type {
 	switch {
 	case a == b || b == dtype.Invalid:

@@ -62,7 +62,7 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	if _, err := io.ReadFull(r, head[8:8+wide]); err != nil {
 		return bad(8, "the file ends in its header")
 	}
-	n := int64(binary.LittleEndian.Uint32(head[8:])) // bytes that were not read are 0
+	n := int64(binary.LittleEndian.Uint32(head[8:])) // version 1 has two bytes here; the other two are 0
 	at := int64(8 + wide)
 	if n > maxHeader || n > size-at {
 		return bad(8, "the header claims %d bytes, of at most %d and %d that are left", n, maxHeader, size-at)
@@ -83,7 +83,7 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 		}
 		h.bytes *= int64(d)
 	}
-	// If one size is 0, the others may be too large for a tensor, so they are checked as well.
+	// Sizes are checked even if one of them is 0: the others may be too large for a tensor.
 	p64 := int64(h.t.Size())
 	for _, d := range h.dims {
 		if d > 0 {

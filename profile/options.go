@@ -24,8 +24,8 @@ type Options struct {
 	// step.
 	Schedule Schedule
 	// OnTraceReady is called at the end of each cycle of the schedule, by Step or Stop. The profile
-	// then holds the events of that cycle. If it returns an error, the profile ends, and Step or
-	// Stop returns the error.
+	// then holds the events of that cycle. If OnTraceReady returns an error, the profile ends, and
+	// Step or Stop returns that error.
 	OnTraceReady func(*Profile) error
 	// MaxEvents limits the spans, kernels, copies, waits and allocations that are kept in a cycle.
 	// 0 means 1<<18, which takes about 50 MB, and twice that while reports are made.

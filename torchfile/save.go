@@ -84,7 +84,7 @@ func (s *saver) fault(err error) error {
 	return &Error{Path: s.path, Offset: -1, Msg: plainCause(err), Err: err}
 }
 
-// saved is a storage of which the elements from lo to hi (inclusive) are written.
+// saved is a storage. Its elements from lo to hi (inclusive) are written.
 type saved struct {
 	key    int
 	lo, hi int

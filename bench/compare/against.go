@@ -27,9 +27,9 @@ type theirs struct {
 // A peer is the other side of the comparison: a process with one command per input line. It answers
 // each with a line of JSON.
 //
-//	case NAME  it makes the case's variants and warms them up, and tells which cannot be
-//	round      it measures each variant once, and answers with seconds or what went wrong
-//	end        it lets go of the case
+//	case NAME  makes the case's variants, warms them up, and reports which of them fail
+//	round      measures each variant once, and answers with seconds or the error
+//	end        frees the case
 type peer struct {
 	command *exec.Cmd
 	in      io.WriteCloser

@@ -74,7 +74,7 @@ func typeSet(types []string) string {
 	return strings.Join(types, " ")
 }
 
-// columns prints rows in columns. The first row goes to header.
+// columns prints rows in aligned columns. It writes the first row to header and the others to out.
 func columns(header, out io.Writer, rows [][]string) error {
 	width := make([]int, len(rows[0]))
 	for _, r := range rows {

@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/checkpoint"
 )
 
-// seedFlag is a seed. The word random stands for one that the command draws.
+// seedFlag is the value of --seed: a number, or the word random, for which the command draws a
+// number.
 type seedFlag struct {
 	n     uint64
 	drawn bool

@@ -119,7 +119,7 @@ func (c *trainCmd) Validate() error {
 // result is the JSON output.
 type result struct {
 	Device       string   `json:"device"`
-	Devices      []string `json:"devices,omitempty"` // set if there are several
+	Devices      []string `json:"devices,omitempty"` // set for a training on several devices
 	DeviceName   string   `json:"device_name"`
 	Emulated     bool     `json:"emulated"`
 	Data         string   `json:"data"`

@@ -152,8 +152,8 @@ func (t *trained) counts() (map[uint64]int, int, error) {
 	return m, len(b) / hashBytes, nil
 }
 
-// measurable returns the samples of a source to measure, given what the model's card says about its
-// training. words describes them. With all, it returns all samples.
+// measurable returns the samples of the source that eval measures. t is what the model's card says
+// about its training. words describes the samples. With all, it returns every sample.
 func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words string, err error) {
 	if s.text != nil {
 		return s.text.measurable(t, all)

@@ -3,12 +3,12 @@
 //
 // A column of numbers becomes one feature of X. A column of words becomes one feature per word: 1
 // in the rows that have the word, else 0 (one-hot). [Describe] finds the columns of words and lists
-// their words. Pass the same [Config].Categories again to a model that was trained with them.
+// their words. To read new data for a model, use the [Config].Categories with which it was trained.
 //
 // Quoting follows RFC 4180: a field in quotes may hold commas, doubled quotes and line ends. The
-// first line must hold names unless Config.NoHeader is set. Empty lines are skipped. What cannot be
-// read is an *[Error] that names the file, the line and the column. A missing value is an error too
-// unless Config.Missing chooses otherwise.
+// first line must hold names unless Config.NoHeader is set. Empty lines are skipped. An invalid
+// table is an *[Error] that names the file, the line and the column. A missing value is an error
+// too unless Config.Missing chooses otherwise.
 package table
 
 import (

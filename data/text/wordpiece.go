@@ -168,9 +168,9 @@ func (w *WordPiece) Pair(a, b string, limit int) (ids, types []int, err error) {
 	return ids, types, nil
 }
 
-// Decode joins tokens with spaces; a token marked with ## is appended without one. It cannot
-// restore what normalisation and splitting removed from the text. A number that is not a token is
-// an *[Error].
+// Decode joins tokens with spaces. Before a token marked with ## it puts no space. It cannot
+// restore characters that normalisation and splitting removed from the text. A number that is not a
+// token is an *[Error].
 func (w *WordPiece) Decode(ids []int) (string, error) {
 	var b strings.Builder
 	for i, id := range ids {

@@ -15,9 +15,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The IDX format is described at http://yann.lecun.com/exdb/mnist/. It has two zero bytes, a byte
-// for the type, a byte for the number of dimensions, each dimension as four bytes, then the
-// elements in row-major order. The most significant byte comes first throughout.
+// The IDX format is described at http://yann.lecun.com/exdb/mnist/. A file has two zero bytes, a
+// byte for the type, a byte for the number of dimensions, and four bytes for each dimension. The
+// elements follow in row-major order. All numbers are big-endian.
 
 // maxIDX is the largest number of element bytes that are read. All 402,953 digits of QMNIST take
 // 0.3 GB.

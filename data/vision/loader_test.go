@@ -117,7 +117,7 @@ func TestOrientationElsewhere(t *testing.T) {
 	at := 33 // after the header
 	file := slices.Concat(m[:at], []byte{0, 0, 0, byte(len(tiff))}, []byte("eXIf"), tiff, crc(append([]byte("eXIf"), tiff...)), m[at:])
 	got, err := vision.Decode{Upright: true}.Read(bytes.NewReader(file))
-	// the pixel at the bottom left comes first
+	// after turning, the pixel that was at the bottom left is the first
 	if err != nil || got.W != 3 || got.H != 4 || got.U8[0] != 80 {
 		t.Fatal(got, err)
 	}

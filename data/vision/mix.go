@@ -61,8 +61,8 @@ func weighed(t *tensor.Tensor, lambda float64) *tensor.Tensor {
 	return t.Roll([]int{1}, []int{0}).MulScalar(1 - lambda).Add(t.MulScalar(lambda))
 }
 
-// cutParams draws a rectangle whose centre lies anywhere in the image. It returns the rectangle,
-// and the λ that its part within the image leaves.
+// cutParams draws a rectangle whose centre is anywhere in the image. It returns the part of the
+// rectangle within the image, and the new λ: the fraction of the image outside of that part.
 func cutParams(rng *rand.Rand, h, w int, lambda float64) (rect, float64) {
 	cx, cy := rng.IntN(w), rng.IntN(h)
 	half := 0.5 * math.Sqrt(1-lambda)

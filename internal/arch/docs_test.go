@@ -48,7 +48,7 @@ var publicPackages = map[string]string{
 	"vision":      "data/vision",
 }
 
-// receivers gives the type, as package.Type, of each variable in the documentation.
+// receivers maps the variables in the documentation to their types, as package.Type.
 var receivers = map[string]string{
 	"x": "tensor.Tensor", "y": "tensor.Tensor", "w": "tensor.Tensor", "a": "tensor.Tensor", "loss": "tensor.Tensor",
 	"group": "dist.Group", "reducer": "dist.Reducer", "work": "dist.Work",
@@ -56,7 +56,7 @@ var receivers = map[string]string{
 	"loader": "data.Loader", "scaler": "amp.GradScaler", "batch": "data.Batch",
 }
 
-// exports is what the public packages export.
+// exports holds the exported names of the public packages.
 type exports struct {
 	names   map[string]bool            // package.Name
 	funcs   map[string]bool            // those of names that are functions

@@ -371,8 +371,8 @@ func TestNamesHaveExamples(t *testing.T) {
 	}
 }
 
-// The check counts only Examples that run. It counts a method for its own type only, and it counts
-// what an Example reaches indirectly.
+// The check counts only Examples that run. It counts a method for its own type only. It also counts
+// names that an Example reaches indirectly.
 func TestExamplesCheck(t *testing.T) {
 	e := newExports()
 	parse := func(text string) *ast.File {

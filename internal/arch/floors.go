@@ -6,13 +6,13 @@ import "strings"
 // below a folder) and the packages that it may import.
 type floor struct {
 	path string
-	// on lists the packages that this one may import. It may also import what those may import,
-	// directly or indirectly, and nothing else of the module.
+	// on lists the packages that this one may import. It may also import packages that those may
+	// import, directly or indirectly. It may import no other package of the module.
 	on []string
 }
 
 // floors is the table that docs/inside/README.md draws. A package that is missing here fails the
-// test: whoever adds a package decides first on its layer.
+// test. So whoever adds a package must first decide on its layer.
 var floors = []floor{
 	{"dtype", nil},
 	{"shape", []string{"dtype"}},

@@ -27,7 +27,7 @@ type program struct {
 	// directory of Go's packages, such as "/usr/local/go/src/"; "" if the program was built with
 	// -trimpath
 	root    string
-	modules []string // modules that the program is built of, as far as known
+	modules []string // modules of which the program is built; empty if unknown
 	library string   // directory of this module, ending in a slash
 }
 

@@ -70,8 +70,8 @@ func InPlace(f *os.File, path string) bool {
 }
 
 // Remove removes a locked file and releases its lock. A process that waits for the lock then finds
-// with [InPlace] that its file is gone, and creates a new one. If path names another file already,
-// Remove leaves it.
+// with [InPlace] that its file no longer exists, and creates a new one. If path already names
+// another file, Remove does not remove it.
 func Remove(f *os.File, path string) {
 	if !InPlace(f, path) {
 		f.Close()

@@ -8,9 +8,9 @@
 // tensors' bytes follow, row-major and little-endian. The header's "__metadata__" maps strings to
 // strings:
 //
-//	script, seed                  what wrote the file
-//	torch, numpy, python, cpu     with which versions, on which vector unit
-//	threads                       on how many threads
+//	script, seed                  the script that wrote the file, and its seed
+//	torch, numpy, python, cpu     the versions it used, and the CPU's vector unit
+//	threads                       the number of threads
 //	cases                         JSON, a list of cases; see below
 //
 // and other values that the script recorded. A case is
@@ -22,14 +22,14 @@
 // where each T names a tensor. An operand is its base after the views, in order: transpose(dim0,
 // dim1), narrow(dim, start, length), expand(sizes…). The case was run twice. The first run used the
 // operands as they are (f32). The second run used the float32 operands converted to float64 (f64).
-// The f64 run is the reference: if the f32 result and ours differ, it shows which one is wrong.
-// Integer and boolean tensors are the same in both runs. A gradient is that of sum(out × seed) with
-// respect to the operand after its views, so it has the shape of the operand and not of the base.
-// The optional mask torn is true where the sign of PyTorch's zero depends on the element's place in
-// a vector register, and not on the operands.
+// The f64 run is the reference: if our result differs from the f32 result, it shows which one has
+// the larger error. Integer and boolean tensors are the same in both runs. A gradient is that of
+// sum(out × seed) with respect to the operand after its views, so it has the shape of the operand
+// and not of the base. The optional mask torn is true where the sign of PyTorch's zero depends on
+// the element's place in a vector register, and not on the operands.
 //
-// The f64 run of a case may overflow, underflow or round where float32 does not, or the other way
-// round. Convert its result to float32 before comparing special values.
+// The f64 run of a case overflows, underflows and rounds later than float32 does. Convert its
+// result to float32 before comparing special values.
 package golden
 
 import (

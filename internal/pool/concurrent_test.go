@@ -373,8 +373,8 @@ func (d *freeingDevice) Alloc(size uint64) (uintptr, error) {
 	return d.fakeDevice.Alloc(size)
 }
 
-// TestServedWhileGrowing: a free serves a request while the device is asked for a segment. The
-// request keeps that block, and the new segment goes to the cache.
+// TestServedWhileGrowing: while the device is asked for a segment, another goroutine frees a block
+// that serves the request. The request keeps that block, and the new segment goes to the cache.
 func TestServedWhileGrowing(t *testing.T) {
 	d := &freeingDevice{fakeDevice: newFake(1280)}
 	o := tiny()

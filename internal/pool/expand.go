@@ -303,8 +303,8 @@ func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 	return out
 }
 
-// cutLocked removes the pages g, which lie in the free block b, from run i. It returns true if
-// nothing of the run is left before them. Then run i is the run after them.
+// cutLocked removes the pages g from run i. They lie in the free block b. If no block of the run is
+// left before them, it returns true, and index i then holds the run after them.
 func (p *Pool) cutLocked(s *space, i int, b *Block, g span) bool {
 	run := s.runs[i]
 	p.unindexLocked(b)

@@ -39,10 +39,9 @@ func (p *Pool) adoptLocked(r *request) bool {
 	return r.block != nil
 }
 
-// Hold prevents segments of a stream from being returned to the backing, even if unused. It applies
-// to present and future segments. A recording of the stream's work is replayed with the same
-// addresses.
-// [Pool.Retire] ends it.
+// Hold prevents segments of a stream from being returned to the backing, even if they are unused.
+// It applies to present and future segments. A recording of the stream's work needs the same
+// addresses when it is replayed. To end the hold, call [Pool.Retire].
 func (p *Pool) Hold(stream StreamID) {
 	p.mu.Lock()
 	p.arenaLocked(stream).held = true

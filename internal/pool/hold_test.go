@@ -72,7 +72,7 @@ func TestHold(t *testing.T) {
 	}
 	p.Retire(held, 1)
 	p.Empty()
-	if n := p.Stats().Segments.Current; n != 1 { // the segment of used
+	if n := p.Stats().Segments.Current; n != 1 { // the segment that holds the block used
 		t.Errorf("%d segments are left, want 1", n)
 	}
 	free(used)

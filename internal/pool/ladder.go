@@ -65,7 +65,7 @@ func (p *Pool) unlocked(hook func()) {
 	hook()
 }
 
-// stepsLocked runs the steps of the ladder until r has a block. If none helps it returns the
+// stepsLocked runs the steps of the ladder until r has a block. If no step helps, it returns the
 // backing's last error. It releases the lock during slow operations.
 func (p *Pool) stepsLocked(r *request) error {
 	p.cachedLocked(r)
@@ -293,7 +293,7 @@ func (p *Pool) backgroundGCLocked() {
 	go p.collectEarly()
 }
 
-// collectEarly runs a garbage collection and waits until the cleanups' queue is still. It computes
+// collectEarly runs a garbage collection and waits until no cleanup queues more. It computes
 // the threshold of the next collection from the blocks that survived. Blocks that were allocated
 // meanwhile, which may be many on a busy machine, do not count.
 func (p *Pool) collectEarly() {

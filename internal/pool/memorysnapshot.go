@@ -199,7 +199,7 @@ func categoryOf(frames []device.Frame) string {
 			return device.CategoryParameter
 		case (pkg == "nn" || pkg == "models") && (strings.HasPrefix(name, "New") || name == "To" || name == "Cast"):
 			return device.CategoryParameter
-		// a method Forward of package tensor would be an op
+		// in package tensor a method Forward would be an op, not a layer
 		case method == "Forward" && pkg != "tensor":
 			return device.CategoryActivation
 		}

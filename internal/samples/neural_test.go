@@ -331,7 +331,8 @@ func unpools(spatial int, f func(x, indices T, o tensor.MaxPoolOptions, size ...
 			Kernel: a.ints(2, "kernel_size"), Stride: a.ints(3, "stride"), Padding: a.ints(4,
 				"padding"),
 		}
-		size := a.ints(5, "output_size") // torch also accepts the batch and the channels in it
+		// torch's output_size may also hold the batch and the channels
+		size := a.ints(5, "output_size")
 		if len(size) == a.x().Rank() {
 			size = size[len(size)-spatial:]
 		}

@@ -39,8 +39,8 @@ type walk struct {
 	samples, refusals                  int
 	results, grads, seconds, leftCount int
 
-	there tallies // what the folder FLAMBEAU_SAMPLES contains
-	gap   string  // what that folder lacks
+	there tallies // contents of the folder FLAMBEAU_SAMPLES
+	gap   string  // samples that are missing in that folder
 
 	more, near int // samples outside of testdata, and how many of them passed only thanks to twice
 }

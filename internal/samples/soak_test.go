@@ -35,8 +35,9 @@ func (c tallies) add(r *row) {
 	}
 }
 
-// lacks returns what a folder lacks of the entries in testdata, or "" if it is complete. Samples
-// that --most left out are missing. Samples that could not be written down are not.
+// lacks returns the samples of the entries in testdata that a folder lacks, or "" if it is
+// complete. Samples that --most left out count as missing. Samples that could not be written down
+// do not.
 func (c tallies) lacks(entries map[string]bool) string {
 	for _, op := range sortedKeys(entries) {
 		t := c[op]
