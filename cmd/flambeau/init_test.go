@@ -56,8 +56,8 @@ func TestInitOfOtherClasses(t *testing.T) {
 	same(false)
 	must(t, train...)
 	same(true)
-	// The weights have a card. If the classes are as many but have other names, they count as other
-	// classes. If the names are equal, the last layer is loaded.
+	// The weights have a card. If the number of classes is the same but their names differ, the
+	// last layer is not loaded. If the names are equal, it is loaded.
 	again := []string{"train", "--data", set, "--model", "cnn", "--steps", "1", "--device", "cpu", "--out", out}
 	must(t, again...)
 	_, errOut = must(t, append(again, "--init", out, "--freeze")...)

@@ -58,7 +58,8 @@ func TestDecodeToSize(t *testing.T) {
 			}
 			most := 0.0
 			if name == "colours.jpg" && k > 1 {
-				most = 6 // interpolated colours at the border between two bands differ
+				// at the border of two bands, colours are interpolated within one band only
+				most = 6
 			}
 			for i, v := range m.U8 {
 				c, y, x := i/m.W/m.H, i/m.W%m.H*k, i%m.W*k

@@ -90,7 +90,7 @@ func shapeOf(in Operand) []int {
 
 // agree checks got, computed in float32, against want, computed in float64. If the final conversion
 // to float32 overflows or underflows, want is rounded to float32 first. If an intermediate result
-// did, nothing can be compared.
+// overflows or underflows, the two cannot be compared.
 func agree(t *testing.T, what string, got, want Tensor) {
 	t.Helper()
 	if !slices.Equal(got.Shape, want.Shape) {

@@ -15,9 +15,9 @@ type eventWait struct {
 	block *Block
 }
 
-// Use records that work on a foreign stream reads or writes the block. When the block is freed, it
-// waits for the work that is queued on that stream by then. The caller must own the block. Use of a
-// freed block panics, because that memory may have another owner.
+// Use records that work on a foreign stream reads or writes the block. When the block is freed, its
+// memory is reused only after the work that is queued on that stream by then. The caller must own
+// the block. Use of a freed block panics, because that memory may have another owner.
 func (b *Block) Use(stream StreamID) {
 	if b.Stream() == stream {
 		return
