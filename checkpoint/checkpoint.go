@@ -38,7 +38,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// version is that of the metadata.
+// version is the version of the metadata.
 const version = 1
 
 // Keys of the metadata.
@@ -46,15 +46,15 @@ const (
 	keyVersion = "flambeau.checkpoint" // the version, in decimal
 	keyTree    = "flambeau.tree"       // the tree without the contents of its tensors
 	keyInfo    = "flambeau.info"       // an Info
-	// the checksum of every tensor, and "" for that of the tree and the info
+	// the checksum of every tensor; the key "" is that of the tree and the info
 	keySums = "flambeau.crc32c"
 )
 
-// An Info says what a checkpoint is of.
+// An Info describes a checkpoint.
 type Info struct {
-	Step   int     // how many optimizer steps the training had made
-	Epoch  int     // how many epochs it had ended
-	Metric float64 // what it is compared by, NaN if it was not measured
+	Step   int     // optimizer steps that the training had made
+	Epoch  int     // epochs that it had finished
+	Metric float64 // the metric that [Config].Best compares; NaN if it was not measured
 }
 
 type infoJSON struct {
@@ -63,12 +63,12 @@ type infoJSON struct {
 	Metric string `json:"metric"`
 }
 
-// MarshalJSON writes the metric as text, which has NaN.
+// MarshalJSON encodes the metric as text, because JSON has no NaN.
 func (i Info) MarshalJSON() ([]byte, error) {
 	return json.Marshal(infoJSON{i.Step, i.Epoch, strconv.FormatFloat(i.Metric, 'g', -1, 64)})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON decodes the result of MarshalJSON.
 func (i *Info) UnmarshalJSON(b []byte) (err error) {
 	var v infoJSON
 	if err := json.Unmarshal(b, &v); err != nil {
@@ -82,10 +82,10 @@ func (i *Info) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// An Error says what is wrong with a checkpoint, or with the state that was to become one.
+// An Error says what is wrong with a checkpoint, or with a state that cannot become one.
 type Error struct {
-	Path string // of the file or the directory; "" for a state
-	Part string // of the state that is concerned, such as "optimizer"; "" for the whole
+	Path string // of the file or directory; "" for a state
+	Part string // the part of the state, such as "optimizer"; "" for the whole
 	Msg  string
 	Err  error // the cause, if there is one
 }
@@ -110,8 +110,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Write saves a tree, with tensors on any device, to a file: to a temporary one in the same
-// directory that is synced and renamed. The error is an *[Error].
+// Write saves a tree to a file. Its tensors may be on any device. Write uses a temporary file in
+// the same directory, syncs it and renames it. The error is an *[Error].
 func Write(path string, tree map[string]any, info Info) error {
 	s, err := take(tree, info)
 	if err == nil {
@@ -141,7 +141,7 @@ type snapshot struct {
 	info    Info
 }
 
-// A held tensor is what one was when the snapshot was taken.
+// A held tensor has the type, the shape and the bytes of a tensor at the time of the snapshot.
 type held struct {
 	name  string
 	t     dtype.Type
@@ -149,7 +149,7 @@ type held struct {
 	bytes []byte
 }
 
-// take copies a tree.
+// take copies a tree to host memory.
 func take(tree map[string]any, info Info) (*snapshot, error) {
 	e := encoder{names: map[*tensor.Tensor]string{}}
 	v, err := e.encode("", tree, 0)
@@ -167,7 +167,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errNewer = errors.New("a newer flambeau wrote it, which can read it")
 
-// sum is the checksum of a tensor with its type and shape.
+// sum returns the checksum of a tensor's type, shape and bytes.
 func sum(t dtype.Type, dims shape.Dims, bytes []byte) uint32 {
 	c := crc32.Checksum(fmt.Appendf(nil, "%v%v", t, dims), castagnoli)
 	return crc32.Update(c, castagnoli, bytes)
@@ -177,7 +177,7 @@ func sumOfTexts(tree, info string) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(tree), castagnoli), castagnoli, []byte(info))
 }
 
-// write writes the file. The snapshot is used up.
+// write writes the file, and frees the snapshot.
 func (s *snapshot) write(path string) error {
 	info, err := json.Marshal(s.info)
 	if err != nil {
@@ -209,12 +209,13 @@ func free(tensors map[string]*tensor.Tensor) {
 	}
 }
 
-// ErrNoCheckpoint is wrapped by the error of [Read] for a safetensors file that is no checkpoint.
+// ErrNoCheckpoint is wrapped by the error of [Read] for a safetensors file that is not a
+// checkpoint.
 var ErrNoCheckpoint = errors.New("this is a file of tensors, but no checkpoint of a training; safetensors.Load reads it")
 
-// Read loads a checkpoint: its tensors are on the CPU, in the root scope. The error is an *[Error];
-// for a file that is not there it wraps [fs.ErrNotExist], for one of other tensors, which are not
-// read, [ErrNoCheckpoint].
+// Read loads a checkpoint. Its tensors are on the CPU, in the root scope. The error is an *[Error].
+// If the file does not exist it wraps [fs.ErrNotExist]. If the file holds tensors but is not a
+// checkpoint, it wraps [ErrNoCheckpoint], and the tensors are not read.
 func Read(path string) (tree map[string]any, info Info, err error) {
 	tensors, meta, err := read(path)
 	if err != nil {
@@ -231,7 +232,7 @@ func Read(path string) (tree map[string]any, info Info, err error) {
 	return tree, info, nil
 }
 
-// read reads the file, if it is a checkpoint.
+// read reads the file if it is a checkpoint.
 func read(path string) (map[string]*tensor.Tensor, map[string]string, error) {
 	f, err := safetensors.Open(path)
 	if err != nil {
@@ -250,7 +251,7 @@ func assemble(tensors map[string]*tensor.Tensor, meta map[string]string) (map[st
 		return nil, Info{}, &Error{Msg: fmt.Sprintf(format, a...), Err: err}
 	}
 	switch v, err := strconv.Atoi(meta[keyVersion]); {
-	case meta[keyVersion] == "": // it was replaced while it was read
+	case meta[keyVersion] == "": // the file was replaced during the reading
 		return bad(ErrNoCheckpoint, "")
 	case err != nil || v < 1:
 		return bad(nil, "it claims to be of version %q", meta[keyVersion])

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Saving while a training goes on, and going on from the newest checkpoint.
+// Saves checkpoints while a training continues, and resumes from the newest.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -37,7 +37,7 @@ func Example() {
 			log.Fatal(err)
 		}
 	}
-	if err := store.Close(); err != nil { // waits for the last file
+	if err := store.Close(); err != nil { // waits until the last file is written
 		log.Fatal(err)
 	}
 
@@ -64,7 +64,7 @@ func Example() {
 	// step 5 tensor([[5., 5.]])
 }
 
-// A checkpoint of another model says which names do not fit.
+// Restoring a checkpoint of another model is an error that lists the names that do not match.
 func ExampleRestore() {
 	tree, err := checkpoint.Capture(checkpoint.Parts{"model": nn.NewLinear(2, 1)})
 	if err != nil {
@@ -76,7 +76,7 @@ func ExampleRestore() {
 	// Output: true [0.weight 0.bias] [bias weight]
 }
 
-// Any tree of plain values can be kept.
+// Any tree of plain values can be saved.
 func ExampleWrite() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A disk that takes no more: the system refuses to make files of this process longer than 1 MiB, in
-// the middle of writing one. The older checkpoint stays, nothing else is left, and later saves work
-// once there is room again.
+// A full disk: the system refuses to let files of this process grow beyond 1 MiB, in the middle of
+// a write. The older checkpoint stays, no other file remains, and later saves work once there is
+// room.
 func TestFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

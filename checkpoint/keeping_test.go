@@ -29,8 +29,8 @@ func there(t *testing.T, path string, want bool) {
 	}
 }
 
-// What cannot be read for a reason outside of it is passed, and not removed by later saves as a
-// damaged file is.
+// If a file cannot be read for an external reason, it is skipped. Unlike a damaged file, it is not
+// removed by later saves.
 func TestWhatIsNotDamagedIsNotRemoved(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Config{Dir: dir, Keep: 4})
@@ -66,7 +66,7 @@ func TestWhatIsNotDamagedIsNotRemoved(t *testing.T) {
 	}
 }
 
-// A training that begins anew beside a longer one keeps what it has just written.
+// A new training in the directory of a longer one keeps the file that it has just written.
 func TestAnEarlierStepStays(t *testing.T) {
 	dir := t.TempDir()
 	for _, steps := range [][]int{{100, 200, 300}, {10, 20}} {
@@ -87,7 +87,7 @@ func TestAnEarlierStepStays(t *testing.T) {
 	}
 }
 
-// JSON would have other characters in their places.
+// JSON would replace these bytes by other characters.
 func TestTextThatIsNotUTF8(t *testing.T) {
 	for want, tree := range map[string]map[string]any{
 		`a/0: the string "\xff" is not UTF-8`: {"a": []any{"\xff"}},

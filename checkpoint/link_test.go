@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A checkpoint may be a symbolic link, as may its directory: a training goes on from what it leads
-// to, which a store does not remove. A link that leads nowhere is told and stays.
+// A checkpoint or its directory may be a symbolic link. Load follows the link, and a store does not
+// remove its target. A dangling link is reported and stays.
 func TestLinkedCheckpoints(t *testing.T) {
 	dir, far := t.TempDir(), t.TempDir()
 	target := filepath.Join(far, "kept.safetensors")
@@ -18,7 +18,7 @@ func TestLinkedCheckpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(target, PathOf(dir, 5)); err != nil {
-		t.Skip(err) // windows without the right to make links
+		t.Skip(err) // Windows, without the permission to make links
 	}
 	linked := filepath.Join(far, "checkpoints")
 	lost := PathOf(dir, 7)

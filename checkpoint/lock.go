@@ -13,21 +13,21 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// lockName is the file in a directory that the store which writes there has locked. The lock ends
-// with the process, however that ends; the file of one that was killed stays and is taken over by
-// the next.
+// lockName is the file in a directory that the writing store has locked. The system releases the
+// lock when the process ends, for any reason. If the process was killed, the file remains, and the
+// next store takes it over.
 const lockName = ".lock"
 
-// patience is how long Open waits for a lock: a process that was killed holds it until the system
-// has taken its memory away.
+// patience is how long Open waits for a lock. A killed process holds its lock until the system has
+// released its memory.
 const patience = time.Second
 
-// An InUseError says that another training writes to the directory. What it is told of that process
-// is not there if it could not be read.
+// An InUseError means that another training writes to the directory. The fields about that process
+// are zero if they could not be read.
 type InUseError struct {
-	PID   int       // of the process
-	Host  string    // that it runs on
-	Since time.Time // when it opened the directory
+	PID   int       // of the other process
+	Host  string    // the machine of that process
+	Since time.Time // when that process opened the directory
 }
 
 func (e *InUseError) Error() string {
@@ -42,21 +42,21 @@ func (e *InUseError) Error() string {
 	return who + " keeps its checkpoints here; wait for its end or end it, or take another directory: two would mix their files"
 }
 
-// A holder is what a lock file says.
+// A holder is the contents of a lock file.
 type holder struct {
 	PID   int       `json:"pid"`
 	Host  string    `json:"host"`
 	Since time.Time `json:"since"`
 }
 
-// A lock is a directory's.
+// A lock is the lock of a directory.
 type lock struct {
 	path string
-	f    *os.File // nil: the file system has no locks
-	none error    // why
+	f    *os.File // nil if the file system has no locks
+	none error    // the reason why there is no lock
 }
 
-// take locks the directory, or waits for that a while.
+// take locks the directory. It waits for up to patience.
 func (l *lock) take(patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		f, err := filelock.Open(l.path, 0o666)
@@ -72,13 +72,13 @@ func (l *lock) take(patience time.Duration) error {
 			f.Close()
 			continue
 		case err == nil && !filelock.InPlace(f, l.path):
-			// whoever had the lock removed the file with it
+			// the previous holder has removed the file
 			f.Close()
 			if time.Now().After(end) {
 				return &fs.PathError{Op: "lock", Path: l.path, Err: errors.New("another process removes it again and again")}
 			}
 			continue
-		case err != nil: // there are none here
+		case err != nil: // this file system has no locks
 			filelock.Remove(f, l.path)
 			l.none = err
 			return nil
@@ -89,8 +89,8 @@ func (l *lock) take(patience time.Duration) error {
 	}
 }
 
-// sign writes who has the lock, which is for people alone: that it cannot be written, as to a full
-// disk, does not matter.
+// sign writes who holds the lock, as information for people. An error, for example on a full disk,
+// does not matter.
 func (l *lock) sign() {
 	host, err := os.Hostname()
 	if err != nil {
@@ -102,7 +102,7 @@ func (l *lock) sign() {
 	}
 }
 
-// inUse reads who has the lock.
+// inUse returns the error for a lock that another process holds, and reads who that is.
 func inUse(f *os.File) error {
 	var h holder
 	text, err := io.ReadAll(io.LimitReader(f, 4096))
@@ -112,8 +112,8 @@ func inUse(f *os.File) error {
 	return &InUseError{h.PID, h.Host, h.Since}
 }
 
-// keep sees to it that the directory is still ours: somebody may have removed it, and another
-// training may have made it anew.
+// keep checks that the directory is still ours. Somebody may have removed it, and another training
+// may have created it again.
 func (l *lock) keep() error {
 	if l.f == nil || filelock.InPlace(l.f, l.path) {
 		return nil
@@ -125,7 +125,7 @@ func (l *lock) keep() error {
 	return old.Close()
 }
 
-// free gives the lock up.
+// free releases the lock.
 func (l *lock) free() {
 	if l.f != nil {
 		filelock.Remove(l.f, l.path)
@@ -133,5 +133,5 @@ func (l *lock) free() {
 	}
 }
 
-// lockOf is the lock of a directory, which nobody has yet.
+// lockOf returns the lock for a directory. It is not taken yet.
 func lockOf(dir string) *lock { return &lock{path: filepath.Join(dir, lockName)} }

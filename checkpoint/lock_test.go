@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// refused holds that a directory cannot be opened, and returns who has it.
+// refused checks that a directory cannot be opened, and that the error names the process.
 func refused(t *testing.T, dir string, pid int) {
 	t.Helper()
 	s, err := Open(Config{Dir: dir})
@@ -31,7 +31,7 @@ func refused(t *testing.T, dir string, pid int) {
 	}
 }
 
-// A directory belongs to one store at a time. Reading needs no store.
+// Only one store at a time can use a directory. Reading needs no store.
 func TestOneStoreADirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "c")
 	s, err := Open(Config{Dir: dir})
@@ -53,10 +53,11 @@ func TestOneStoreADirectory(t *testing.T) {
 	if s, err = Open(Config{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
-	// A directory that was removed under a store and made anew by another is the other's.
+	// If a directory is removed while a store uses it, and another store creates it again, it
+	// belongs to the other store.
 	if err := os.RemoveAll(dir); err != nil && os.PathSeparator == '\\' {
 		s.Close()
-		return // where an open file cannot be removed this does not come to pass
+		return // Windows cannot remove the open lock file
 	} else if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,8 @@ func TestOneStoreADirectory(t *testing.T) {
 	if err := os.RemoveAll(third.c.Dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(dir, third.c.Dir); err == nil { // its end leaves the other the lock
+	// when the first store closes, the other keeps its lock
+	if err := os.Symlink(dir, third.c.Dir); err == nil {
 		if err := third.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -91,14 +93,14 @@ func TestOneStoreADirectory(t *testing.T) {
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
-	save(t, s, 3) // now it is free
+	save(t, s, 3) // now the directory is free
 	refused(t, dir, os.Getpid())
 	if err := s.Close(); err != nil || steps(t, dir) != "3" {
 		t.Error(err, steps(t, dir))
 	}
 }
 
-// A process has the directory until it ends, and no longer when it is killed.
+// A process holds the directory until it ends, even if it is killed.
 func TestKilledStoreGivesItsDirectoryFree(t *testing.T) {
 	const name = "FLAMBEAU_TEST_HOLD"
 	if dir := os.Getenv(name); dir != "" {
@@ -126,7 +128,7 @@ func TestKilledStoreGivesItsDirectoryFree(t *testing.T) {
 	if err := c.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(Config{Dir: dir}) // at once: it waits for the end of what was killed
+	s, err := Open(Config{Dir: dir}) // no delay is needed: Open waits for the killed process to end
 	_ = c.Wait()
 	if err != nil {
 		t.Fatal(err)
@@ -140,14 +142,14 @@ func TestKilledStoreGivesItsDirectoryFree(t *testing.T) {
 	}
 }
 
-// What a lock file says is for people: nonsense in it does no harm.
+// The contents of a lock file are only information: nonsense in it does no harm.
 func TestLockFileOfNonsense(t *testing.T) {
 	for _, text := range []string{"", "{", `{"pid":-3}`, strings.Repeat("x", 1<<16)} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, lockName), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := Open(Config{Dir: dir}) // nobody holds it
+		s, err := Open(Config{Dir: dir}) // no process holds the lock
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +162,7 @@ func TestLockFileOfNonsense(t *testing.T) {
 		}
 		s.Close()
 	}
-	dir := t.TempDir() // what stands in the way of the file
+	dir := t.TempDir() // a directory in place of the lock file
 	if err := os.Mkdir(filepath.Join(dir, lockName), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +173,7 @@ func TestLockFileOfNonsense(t *testing.T) {
 	}
 }
 
-// Done may ask what became of the save, for which nobody waits any more.
+// Done may query the result of the save, for which nobody waits any more.
 func TestDoneAsksTheStore(t *testing.T) {
 	var told error
 	var best Entry
@@ -202,7 +204,7 @@ func TestDoneAsksTheStore(t *testing.T) {
 	if err != nil || told != nil || !ok || best.Info.Step != 1 || loaded == nil || loaded.Info.Step != 1 {
 		t.Errorf("%v; in Done: %v, %v, %v", err, told, best, loaded)
 	}
-	// What was told in Done Wait and Close do not tell again.
+	// Errors that Done has read are not returned by Wait and Close again.
 	s.write = func(*snapshot, string) error { return errors.New("no room") }
 	if err := s.Save(at0(2), Info{Step: 2}); err != nil {
 		t.Fatal(err)
@@ -215,8 +217,8 @@ func TestDoneAsksTheStore(t *testing.T) {
 	}
 }
 
-// A reader beside a training that saves as fast as it can, and keeps one file, finds a checkpoint
-// each time.
+// While a training saves as fast as it can and keeps one file, a reader finds a checkpoint every
+// time.
 func TestLoadBesideSaves(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Config{Dir: dir, Keep: 1})
@@ -258,7 +260,7 @@ func TestLoadBesideSaves(t *testing.T) {
 	}
 }
 
-// Where there are no locks a store works, and says so.
+// On a system without locks a store works, and reports that it has no lock.
 func TestWithoutLocks(t *testing.T) {
 	filelock.None.Store(true)
 	defer filelock.None.Store(false)
@@ -292,12 +294,12 @@ func TestWithoutLocks(t *testing.T) {
 	s.Close()
 }
 
-// A .lock that is a symbolic link is refused at once, whether something is there or not.
+// A .lock that is a symbolic link is refused at once, even if it dangles.
 func TestLockIsALink(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, lockName)
 	if err := os.Symlink(filepath.Join(dir, "elsewhere"), path); err != nil {
-		t.Skip(err) // windows without the right to make links
+		t.Skip(err) // Windows, without the permission to make links
 	}
 	for range 2 {
 		start := time.Now()

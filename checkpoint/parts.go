@@ -9,20 +9,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Stateful is a part of a training that has a state beside the model's: optimizers, schedulers,
-// loaders, scalers.
+// A Stateful is a part of a training with a state of its own, besides models: optimizers,
+// schedulers, loaders, scalers.
 type Stateful interface {
 	StateDict() map[string]any
 	LoadStateDict(map[string]any) error
 }
 
-// Parts are what a training consists of, by name: any [Stateful], a *tensor.Generator, or a model,
-// that is anything that [nn.StateDict] takes.
+// Parts are the parts of a training, by name. A part is a [Stateful], a *tensor.Generator, or a
+// model, which is anything that [nn.StateDict] accepts.
 type Parts map[string]any
 
-// Capture returns the states of the parts as one tree. Its tensors share the parts' memory: it is
-// to be written before training goes on ([Write], [Store.Save]). The error is an *[Error] that
-// names the part.
+// Capture returns the states of the parts as one tree. Its tensors share memory with the parts. So
+// write the tree ([Write], [Store.Save]) before the training continues. The error is an *[Error]
+// that names the part.
 func Capture(parts Parts) (tree map[string]any, err error) {
 	tree = make(map[string]any, len(parts))
 	for name, part := range parts {
@@ -54,7 +54,7 @@ func state(part any) (any, error) {
 	return sd, err
 }
 
-// model runs f and returns what nn says of a model's structure.
+// model runs f and returns its panic about a model's structure as an error.
 func model(f func() error) (err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -68,11 +68,10 @@ func model(f func() error) (err error) {
 	return f()
 }
 
-// Restore puts the states of a tree back into the parts; a part of the tree that parts does not
-// name is left alone. The values are copied: the tree may be freed afterwards ([Free]). The error
-// is an *[Error] that names the part and wraps the part's own, for a model an *[nn.StateError] with
-// the names that do not fit. That of the model is looked at before all others, but a training whose
-// Restore failed is in no known state.
+// Restore copies the states in a tree to the parts. It ignores states that parts does not name. The
+// tree may be freed afterwards ([Free]). The error is an *[Error] that names the part and wraps the
+// part's own error. For a model that is an *[nn.StateError] with the names that do not match.
+// Models are checked first. If a later part fails, the state of the training is undefined.
 func Restore(parts Parts, tree map[string]any) error {
 	names := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
 		_, x := parts[a].(Stateful)
@@ -91,7 +90,7 @@ func Restore(parts Parts, tree map[string]any) error {
 			return &Error{Part: name, Msg: fmt.Sprintf("the checkpoint has no such part; it has %q", slices.Sorted(maps.Keys(tree)))}
 		}
 		var err error
-		// out of memory, above all
+		// most likely out of memory
 		if e := tensor.Try(func() { err = restore(parts[name], v) }); e != nil {
 			err = e
 		}
@@ -126,7 +125,7 @@ func restore(part any, v map[string]any) error {
 	return model(func() error { return nn.LoadStateDict(part, sd) })
 }
 
-// Free frees the tensors of a tree that was read.
+// Free frees the tensors of a tree from [Read].
 func Free(tree map[string]any) { freeTree(tree) }
 
 func freeTree(v any) {

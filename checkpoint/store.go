@@ -19,51 +19,51 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Best says which metric is the best one.
+// A Best says which metric counts as the best one.
 type Best uint8
 
 // The kinds of Best.
 const (
-	NoBest Best = iota // none is kept for its metric
-	Least              // the least, as of a loss
-	Most               // the greatest, as of an accuracy
+	NoBest Best = iota // the metric does not matter
+	Least              // the smallest, as for a loss
+	Most               // the largest, as for an accuracy
 )
 
-// Config sets a [Store].
+// Config configures a [Store].
 type Config struct {
-	Dir  string // is made if it is not there
-	Keep int    // how many of the newest are kept; 0: 3
-	Best Best   // whether the one with the best metric is kept too
+	Dir  string // the directory; Open creates it if necessary
+	Keep int    // how many of the newest checkpoints to keep; 0 means 3
+	Best Best   // whether to keep the checkpoint with the best metric too
 
-	// Done, if not nil, is told of every save that has ended, by the goroutine that wrote it. It
-	// asks the [Saved] what it wants to know. It must call no method of the Store: those wait for
+	// Done, if not nil, is called after every save, by the goroutine that wrote the file. It may
+	// call the methods of [Saved]. It must not call methods of the Store, because they wait for
 	// Done.
 	Done func(Saved)
 }
 
-// Saved is a save that has ended. Its methods are for [Config].Done, until that returns.
+// Saved describes a save that has ended. Call its methods only within [Config].Done.
 type Saved struct {
 	Path string
 	Info Info
-	Err  error // why there is no new file; the older ones are untouched
+	Err  error // why there is no new file; older files are unchanged
 
 	store *Store
 }
 
-// Best is [Store.Best] with this save over.
+// Best returns the result of [Store.Best] after this save.
 func (s Saved) Best() (Entry, bool) { return s.store.bestEntry() }
 
-// Load is [Store.Load] with this save over.
+// Load returns the result of [Store.Load] after this save.
 func (s Saved) Load() (*Loaded, error) { return s.store.load() }
 
-// Errors returns what went wrong with this save and earlier ones since the last Wait, which then
-// does not return it again.
+// Errors returns the errors of this and earlier saves since the last Wait. The next Wait does not
+// return them again.
 func (s Saved) Errors() error { return s.store.failures() }
 
-// A Store is a directory of checkpoints of one training, which it has to itself from Open to Close:
-// a second one is refused, whether of this process or another. The end of a process gives the
-// directory free too, however it ends. [Load], [List] and [Latest] ask nobody. Its methods are for
-// one goroutine; the files are written by another one, one at a time.
+// A Store is a directory of checkpoints of one training. From Open to Close no other store can use
+// the directory, in this process or another. The end of the process, for any reason, also releases
+// it. [Load], [List] and [Latest] work regardless. Only one goroutine may call its methods. Another
+// goroutine writes the files, one at a time.
 type Store struct {
 	c       Config
 	removed []string
@@ -71,7 +71,7 @@ type Store struct {
 
 	busy    chan struct{} // holds a token while a file is being written
 	mu      sync.Mutex
-	list    []Entry // those that can be used, as far as is known
+	list    []Entry // the usable checkpoints, as far as known
 	damaged []Entry
 	errs    []error
 	closed  bool
@@ -79,7 +79,7 @@ type Store struct {
 	write func(*snapshot, string) error
 }
 
-// An Entry is a checkpoint of a directory.
+// An Entry is a checkpoint in a directory.
 type Entry struct {
 	Path string
 	Info Info
@@ -87,14 +87,14 @@ type Entry struct {
 
 var fileName = regexp.MustCompile(`^step-(\d{9,18})\.safetensors$`)
 
-// PathOf returns the name that a store in dir gives the checkpoint of a step.
+// PathOf returns the path that a store in dir uses for the checkpoint of a step.
 func PathOf(dir string, step int) string {
 	return filepath.Join(dir, fmt.Sprintf("step-%09d.safetensors", step))
 }
 
-// Open opens a directory, makes it if it is not there, and removes what saves that were killed have
-// left there. The error is an *[Error]; of a directory that another training has open it wraps an
-// *[InUseError]. On file systems without locks none is found; see [Store.Unlocked].
+// Open opens a directory, and creates it if necessary. It removes temporary files of killed saves.
+// The error is an *[Error]. If another training uses the directory, it wraps an *[InUseError]. On
+// file systems without locks this is not detected; see [Store.Unlocked].
 func Open(c Config) (*Store, error) {
 	if c.Dir == "" {
 		return nil, &Error{Msg: "no directory is given"}
@@ -128,17 +128,16 @@ func Open(c Config) (*Store, error) {
 // Removed returns the temporary files of killed saves that Open has removed.
 func (s *Store) Removed() []string { return s.removed }
 
-// Unlocked says why the directory could not be locked, as on a network's file system without locks.
-// A second training there is not found then, and the two would remove each other's files. It is nil
-// where there is a lock.
+// Unlocked returns the reason why the directory could not be locked, such as a network file system
+// without locks. Then a second training in the directory is not detected, and the two would remove
+// each other's files. It returns nil if the directory is locked.
 func (s *Store) Unlocked() error { return s.lock.none }
 
-// Save copies a tree to host memory and has it written to a file of its own, named by info.Step.
-// The caller goes on meanwhile: when Save returns, the tensors of the tree may change. If the save
-// before is still being written, it waits for that. It returns an error if the tree cannot be
-// copied; what goes wrong in writing is returned by Wait and Close, and told to Config.Done. After
-// the file is in place those are removed that are no longer to be kept; the file itself always
-// stays.
+// Save copies a tree to host memory and starts writing it to a file named by info.Step. When Save
+// returns, the training may continue and change the tensors. If the previous save is still being
+// written, Save waits for it. It returns an error if the tree cannot be copied. Wait and Close
+// return errors of writing, and Config.Done is told too. When the file is in place, files that no
+// longer need to be kept are removed. The new file itself always stays.
 func (s *Store) Save(tree map[string]any, info Info) error {
 	if s.closed {
 		return &Error{Path: s.c.Dir, Msg: "the store is closed"}
@@ -177,9 +176,9 @@ func (s *Store) Save(tree map[string]any, info Info) error {
 	return nil
 }
 
-// prune removes what is neither among the newest nor the best nor the one just written, which may
-// be of an earlier step than those of another training in the directory, and damaged files that
-// were passed. s.mu is held.
+// prune removes files that are not among the newest, not the best, and not the file just written.
+// The file just written may have an earlier step than files of another training in the directory.
+// prune also removes damaged files that Load has skipped. The caller holds s.mu.
 func (s *Store) prune(written string, step int) error {
 	slices.SortFunc(s.list, func(a, b Entry) int { return a.Info.Step - b.Info.Step })
 	best, newest := s.best(), len(s.list)-s.c.Keep
@@ -202,7 +201,7 @@ func (s *Store) prune(written string, step int) error {
 	return err
 }
 
-// best returns the path of the checkpoint with the best metric, of equal ones the first; "" if
+// best returns the path of the checkpoint with the best metric, the first among equals, or "" if
 // there is none.
 func (s *Store) best() string {
 	at := -1
@@ -221,9 +220,9 @@ func (s *Store) best() string {
 	return s.list[at].Path
 }
 
-// Best returns the checkpoint with the best metric among those that are there, as [Config].Best
-// says; false if there is none, and always with [NoBest]. It waits for the save that is being
-// written.
+// Best returns the checkpoint with the best metric among those in the directory, as [Config].Best
+// says. It returns false if there is none, and always with [NoBest]. It waits for the save in
+// progress.
 func (s *Store) Best() (Entry, bool) {
 	s.drain()
 	return s.bestEntry()
@@ -241,20 +240,20 @@ func (s *Store) bestEntry() (Entry, bool) {
 	return Entry{}, false
 }
 
-// drain waits for the save that is being written, and for Done.
+// drain waits for the save in progress, and for Done.
 func (s *Store) drain() {
 	s.busy <- struct{}{}
 	<-s.busy
 }
 
-// Wait waits for the save that is being written and returns what went wrong with this and earlier
-// ones since the last Wait.
+// Wait waits for the save in progress. It returns the errors of this and earlier saves since the
+// last Wait.
 func (s *Store) Wait() error {
 	s.drain()
 	return s.failures()
 }
 
-// failures returns what went wrong since it was asked last.
+// failures returns the errors since its previous call.
 func (s *Store) failures() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +262,7 @@ func (s *Store) failures() error {
 	return err
 }
 
-// Close is Wait, after which nothing more can be saved, and others may open the directory.
+// Close does the same as Wait, and releases the directory. Nothing can be saved afterwards.
 func (s *Store) Close() error {
 	err := s.Wait()
 	s.closed = true
@@ -276,16 +275,16 @@ type Loaded struct {
 	Path    string
 	Info    Info
 	Tree    map[string]any
-	Damaged []error // of newer files, which cannot be used: an *[Error] for each
+	Damaged []error // an *[Error] for each newer file that cannot be used
 
 	damaged []Entry
 }
 
-// Load reads the newest checkpoint that is whole. Newer ones that it cannot use stay in their place
-// and are told in Damaged. Later saves overwrite or remove those whose contents are damaged. They
-// leave those that may be whole: of a newer version of the format, or not to be read now, as
-// without permission or memory. If there is none at all, the error wraps [fs.ErrNotExist]. A
-// symbolic link is read as what it leads to; one that leads nowhere is told in Damaged and stays.
+// Load reads the newest usable checkpoint. Newer ones that it cannot use stay in place, and Damaged
+// lists them. Later saves overwrite or remove files with damaged contents. They do not touch files
+// that may be intact: those of a newer version of the format, or those that could not be read for
+// lack of permission or memory. If there is no usable checkpoint, the error wraps [fs.ErrNotExist].
+// Load follows symbolic links. A dangling link is listed in Damaged and stays.
 func (s *Store) Load() (*Loaded, error) {
 	s.drain()
 	return s.load()
@@ -298,17 +297,17 @@ func (s *Store) load() (*Loaded, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.damaged = l.damaged // they do not count among those to keep
+	s.damaged = l.damaged // damaged files do not count among those to keep
 	s.list = slices.DeleteFunc(s.list, func(x Entry) bool {
 		return slices.ContainsFunc(l.damaged, func(d Entry) bool { return d.Path == x.Path })
 	})
 	return l, nil
 }
 
-// Load reads the newest checkpoint of a directory that is whole, as [Store.Load] does, and changes
-// nothing there. A training may be writing to it.
+// Load reads the newest usable checkpoint of a directory, as [Store.Load] does. It changes nothing,
+// and a training may be writing there.
 func Load(dir string) (*Loaded, error) {
-	// a training that saves ever again may remove old files as fast as they are looked at
+	// a training that saves continuously may remove files as fast as they are found
 	const patience = 10
 	for try := 1; ; try++ {
 		l, gone, err := load(dir)
@@ -318,7 +317,7 @@ func Load(dir string) (*Loaded, error) {
 	}
 }
 
-// load is Load, which may find files gone that it has just seen.
+// load is Load for one attempt. gone means that a file disappeared after it was listed.
 func load(dir string) (l *Loaded, gone bool, err error) {
 	files, err := names(dir)
 	if err != nil {
@@ -350,16 +349,16 @@ func load(dir string) (l *Loaded, gone bool, err error) {
 	return nil, gone, &Error{Path: dir, Msg: "there are no checkpoints (step-N.safetensors) in this directory", Err: fs.ErrNotExist}
 }
 
-// isDamage reports whether an error of Read is the fault of the file's contents, which will be the
-// same next time.
+// isDamage reports whether an error of Read is due to the file's contents, and will therefore
+// recur.
 func isDamage(err error) bool {
 	var system *fs.PathError
 	var memory *tensor.Error
 	return !errors.Is(err, errNewer) && !errors.As(err, &system) && !errors.As(err, &memory)
 }
 
-// Latest returns the path of the newest checkpoint of a directory by its name, without looking into
-// it. If there is none, the error wraps [fs.ErrNotExist].
+// Latest returns the path of the newest checkpoint in a directory, judged by its name alone. If
+// there is none, the error wraps [fs.ErrNotExist].
 func Latest(dir string) (string, error) {
 	files, err := names(dir)
 	if err != nil {
@@ -371,8 +370,8 @@ func Latest(dir string) (string, error) {
 	return files[len(files)-1].Path, nil
 }
 
-// names lists the files of a directory that are named as checkpoints, and symbolic links to such,
-// in the order of their steps.
+// names lists the files in a directory that have the name of a checkpoint, and symbolic links to
+// files, in the order of their steps.
 func names(dir string) ([]Entry, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -391,8 +390,8 @@ func names(dir string) ([]Entry, error) {
 	return out, nil
 }
 
-// List returns the checkpoints of a directory, oldest first, with what their headers say. Files
-// whose header cannot be read are left out; the tensors are not looked at.
+// List returns the checkpoints in a directory, oldest first, with the Info in their headers. It
+// leaves out files whose header cannot be read. It does not check the tensors.
 func List(dir string) ([]Entry, error) {
 	files, err := names(dir)
 	if err != nil {
@@ -408,9 +407,9 @@ func List(dir string) ([]Entry, error) {
 	return out, nil
 }
 
-// metadata reads the texts of a safetensors file's header alone.
+// metadata reads only the metadata in a safetensors file's header.
 func metadata(path string) (map[string]string, error) {
-	// to open a pipe would wait for who writes to it
+	// opening a pipe would block until a writer opens it
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, errors.New("this is not a file")
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// same compares trees; tensors by type, shape and bits.
+// same compares trees. It compares tensors by type, shape and bits.
 func same(a, b any) bool {
 	switch x := a.(type) {
 	case *tensor.Tensor:
@@ -78,7 +78,7 @@ func gpu(t *testing.T) device.Device {
 	return gpus[0]
 }
 
-// everything is a tree of all that a tree may hold.
+// everything returns a tree with every kind of value that a tree can hold.
 func everything(t *testing.T) map[string]any {
 	shared := tensor.From([][]float32{{1, 2}, {3, 4}})
 	types := map[string]any{}
@@ -116,7 +116,7 @@ func TestEveryKindOfValueComesBack(t *testing.T) {
 	if got["again"] != got["ints"].(map[int64]any)[-1].(map[string]any)["exp_avg"] {
 		t.Error("a tensor in two places is one tensor again")
 	}
-	// It is a plain file of tensors, too.
+	// The file is also a plain file of tensors.
 	plain, _, err := safetensors.Load(path)
 	if err != nil || plain["a~1b~0c.d/e~1f"] == nil || plain["types/bfloat16"] == nil {
 		t.Fatalf("%v %v", plain, err)
@@ -227,14 +227,15 @@ func TestStoreKeepsTheNewestAndTheBest(t *testing.T) {
 		want string
 	}{{2, NoBest, "9 10"}, {0, NoBest, "8 9 10"}, {2, Least, "3 9 10"}, {1, Most, "5 10"}} {
 		dir := filepath.Join(t.TempDir(), "new", "dir")
-		// two processes, one after the other
+		// two stores, one after the other, as after a restart
 		for _, part := range [][]int{{1, 2, 3, 4, 5, 6}, {7, 8, 9, 10}} {
 			s, err := Open(Config{Dir: dir, Keep: c.keep, Best: c.best})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, step := range part {
-				metric := map[int]float64{3: -1, 5: 9, 6: 9, 7: -1}[step] // of equal ones the first
+				// steps 5 and 6 are equally good: the first counts
+				metric := map[int]float64{3: -1, 5: 9, 6: 9, 7: -1}[step]
 				if step == 10 {
 					metric = math.NaN()
 				}
@@ -261,7 +262,7 @@ func TestStoreKeepsTheNewestAndTheBest(t *testing.T) {
 	}
 }
 
-// A file that is damaged anywhere is found out, and the one before is used.
+// Any damage to a file is detected, and the previous file is used.
 func TestDamagedFiles(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Config{Dir: dir, Keep: 2})
@@ -298,7 +299,7 @@ func TestDamagedFiles(t *testing.T) {
 		}
 		switch {
 		case len(l.Damaged) == 0 && l.Info.Step == 20 && same(l.Tree, at0(20)):
-			missed++ // a bit that means nothing: of the padding, or the case of a hexadecimal digit
+			missed++ // an insignificant bit: in the padding, or the case of a hexadecimal digit
 		case l.Info.Step != 10 || !same(l.Tree, at0(10)) || len(l.Damaged) != 1 || !strings.Contains(l.Damaged[0].Error(), path):
 			t.Errorf("damage %d: step %d, %v", i, l.Info.Step, l.Damaged)
 		}
@@ -306,7 +307,7 @@ func TestDamagedFiles(t *testing.T) {
 	if missed > 2 {
 		t.Errorf("%d of %d damages were not seen", missed, len(damage))
 	}
-	// The damaged file does not count among those to keep, and goes when it has been passed.
+	// A damaged file does not count among those to keep, and is removed after it was skipped.
 	if err := os.WriteFile(path, whole[:100], 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -373,7 +374,7 @@ func TestOtherFilesAreNoCheckpoints(t *testing.T) {
 	}
 }
 
-// A save that fails leaves the older files and the training alone, and says so.
+// A save that fails reports its error, and does not affect older files or the training.
 func TestFailingSaves(t *testing.T) {
 	dir := t.TempDir()
 	told := make(chan Saved, 10)
@@ -407,8 +408,8 @@ func TestFailingSaves(t *testing.T) {
 	}
 }
 
-// Save returns when the copy is made: what the caller changes later is not in the file, and a slow
-// disk holds up the next save alone.
+// Save returns when the copy is made. Later changes of the tensors are not in the file. A slow disk
+// delays only the next save.
 func TestSaveDoesNotWaitForTheDisk(t *testing.T) {
 	s, err := Open(Config{Dir: t.TempDir()})
 	if err != nil {
@@ -420,7 +421,7 @@ func TestSaveDoesNotWaitForTheDisk(t *testing.T) {
 	if err := s.Save(map[string]any{"w": w}, Info{Step: 1}); err != nil {
 		t.Fatal(err)
 	}
-	w.Fill(2) // while the disk has not begun
+	w.Fill(2) // before the disk has begun to write
 	second := make(chan error)
 	go func() { second <- s.Save(map[string]any{"w": w}, Info{Step: 2}) }()
 	select {

@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// What Capture gives can be saved as a file of PyTorch, and what torchfile loads from one goes into
-// Restore.
+// A tree from Capture can be saved as a PyTorch file, and Restore accepts the tree that torchfile
+// loads.
 func TestStatesGoThroughTorchFiles(t *testing.T) {
 	train := func() (*nn.Linear, *optim.Adam, checkpoint.Parts) {
 		l := nn.NewLinear(2, 3)
@@ -42,7 +42,7 @@ func TestStatesGoThroughTorchFiles(t *testing.T) {
 	if err := checkpoint.Restore(parts2, loaded.(map[string]any)); err != nil {
 		t.Fatal(err)
 	}
-	step(l, o) // both make the same step, with the same moments
+	step(l, o) // both trainings make the same step with the same moments
 	step(l2, o2)
 	if a, b := tensor.Data[float32](l.Weight), tensor.Data[float32](l2.Weight); len(a) != len(b) || a[0] != b[0] || a[5] != b[5] {
 		t.Errorf("%v, %v", a, b)

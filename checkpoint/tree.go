@@ -12,20 +12,20 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// maxDepth bounds how deep a tree is nested.
+// maxDepth is the maximum nesting depth of a tree.
 const maxDepth = 64
 
-// In JSON a tree's integers, strings, true, false and null are themselves; all else is an object of
-// one key, which says what it is.
+// In JSON, the integers, strings, booleans and nil of a tree represent themselves. Any other value
+// is an object with a single key, which gives its kind.
 const (
-	kindFloat  = "f" // of the shortest text that gives the same float64 again
-	kindTensor = "t" // of the tensor's name
+	kindFloat  = "f" // value: the shortest text that parses to the same float64
+	kindTensor = "t" // value: the name of the tensor
 	kindList   = "l"
 	kindMap    = "m"
 	kindInts   = "n" // a map with integers as keys
 )
 
-// escape makes a key part of a path, as RFC 6901 does.
+// escape escapes a key for use in a path, as RFC 6901 does.
 var escape = strings.NewReplacer("~", "~0", "/", "~1")
 
 type encoder struct {
@@ -40,8 +40,8 @@ func join(path, key string) string {
 	return path + "/" + escape.Replace(key)
 }
 
-// encode returns what v is in JSON and copies tensors to the host. A tensor that stands in two
-// places is kept once.
+// encode returns the JSON value of v, and copies tensors to the host. A tensor that occurs twice is
+// stored once.
 func (e *encoder) encode(path string, v any, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, &Error{Part: path, Msg: fmt.Sprintf("the tree is nested deeper than %d", maxDepth)}
@@ -113,7 +113,7 @@ func (e *encoder) tensor(path string, t *tensor.Tensor) (any, error) {
 	return map[string]any{kindTensor: name}, nil
 }
 
-// decode puts a tree together.
+// decode rebuilds a tree.
 func decode(text string, tensors map[string]*tensor.Tensor) (map[string]any, error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
@@ -132,7 +132,7 @@ func decode(text string, tensors map[string]*tensor.Tensor) (map[string]any, err
 	return tree, nil
 }
 
-// node returns the value that JSON stands for.
+// node returns the value that a JSON value represents.
 func node(path string, raw any, tensors map[string]*tensor.Tensor, depth int) (any, error) {
 	bad := func(format string, a ...any) (any, error) {
 		return nil, &Error{Part: path, Msg: "in its tree: " + fmt.Sprintf(format, a...)}

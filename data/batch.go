@@ -7,21 +7,23 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Batch is collated samples: its tensors have a first dimension more than the samples. It belongs
-// to who receives it: s.From(b.X), or b.Into(s) for all of it, gives it to a scope; b.X.In(s) lends
-// it.
+// A Batch is collated samples. Its tensors have one dimension more than those of a sample: the
+// first one counts the samples. The batch belongs to its receiver. To give one tensor to a scope,
+// call s.From(b.X). To give the whole batch, call b.Into(s). To lend a tensor, call b.X.In(s).
 type Batch struct {
-	X, Y *tensor.Tensor // nil where the samples' values do not become one tensor
+	X, Y *tensor.Tensor // nil if the samples' values do not become one tensor
 
-	// Nested has those values as [Collate] makes them: a map[string]any, []any or []string that
-	// holds tensors, which [Batch.Tensor] finds by name. Nested.X is nil where X is a tensor, and
-	// Nested.Y where Y is.
+	// Nested holds values that [Collate] did not make into one tensor: a map[string]any, []any or
+	// []string whose entries may be tensors, which
+	// [Batch.Tensor] finds by name. Nested.X is nil if the field X is set. Nested.Y is nil
+	// if the field Y is set.
 	Nested Sample
 
-	Index []int // of the samples in the dataset; of a stream their numbers in the epoch, from 0
+	// indexes of the samples in the dataset; for a stream, their numbers in the epoch from 0
+	Index []int
 }
 
-// complete puts a value that is one tensor where such values are.
+// complete moves a value of Nested that is a single tensor to X or Y.
 func (b *Batch) complete() *Batch {
 	lift := func(t **tensor.Tensor, v *any) {
 		if x, ok := (*v).(*tensor.Tensor); ok && *t == nil {
@@ -33,8 +35,8 @@ func (b *Batch) complete() *Batch {
 	return b
 }
 
-// distinct gives each place of the batch a handle of its own: an autoencoder's targets may be its
-// inputs, and who takes one of the two frees it.
+// distinct makes sure that each place in the batch has a handle of its own. The inputs and targets
+// of an autoencoder may be the same tensor, and a caller frees X and Y separately.
 func (b *Batch) distinct() *Batch {
 	if b.complete(); b.Nested == (Sample{}) && b.X != b.Y {
 		return b
@@ -49,30 +51,30 @@ func (b *Batch) distinct() *Batch {
 	})
 }
 
-// Into hands the batch to s, as s.From does with a tensor: the tensors are copied if s is on
-// another device, and the old handles are freed. It returns b, which holds the new ones.
+// Into hands the batch to s, as s.From does with a tensor. If s is on another device, Into copies
+// the tensors. The old handles are freed. Into returns b, which holds the new handles.
 func (b *Batch) Into(s *tensor.Scope) *Batch {
 	return b.distinct().each(func(t *tensor.Tensor) *tensor.Tensor { return s.From(t) })
 }
 
-// Free gives the memory of a batch back that no scope has taken.
+// Free frees the tensors of the batch that no scope owns yet.
 func (b *Batch) Free() {
 	if b != nil {
 		b.each(func(t *tensor.Tensor) *tensor.Tensor { t.Free(); return t })
 	}
 }
 
-// each replaces every tensor of the batch.
+// each replaces every tensor of the batch by f of it.
 func (b *Batch) each(f func(t *tensor.Tensor) *tensor.Tensor) *Batch {
 	b.complete()
-	b.X, _ = walk(b.X, f).(*tensor.Tensor) // one after the other: f may panic
+	b.X, _ = walk(b.X, f).(*tensor.Tensor) // assign X before Y is computed: f may panic
 	b.Nested.X = walk(b.Nested.X, f)
 	b.Y, _ = walk(b.Y, f).(*tensor.Tensor)
 	b.Nested.Y = walk(b.Nested.Y, f)
 	return b
 }
 
-// walk returns v with f of every tensor in it, in a fixed order.
+// walk returns v with every tensor t in it replaced by f(t), in a fixed order.
 func walk(v any, f func(t *tensor.Tensor) *tensor.Tensor) any {
 	switch v := v.(type) {
 	case *tensor.Tensor:

@@ -8,25 +8,26 @@ import (
 	"slices"
 )
 
-// LengthConfig sets a [LengthSampler].
+// LengthConfig configures a [LengthSampler].
 type LengthConfig struct {
-	Batch    int    // samples a batch, at least 1
-	Bounds   []int  // ascending: samples up to each bound batch together; nil: see Pool
-	Pool     int    // without Bounds: samples that are sorted by length together; 0: 50 batches
-	Shuffle  bool   // the samples before they are grouped, and the batches
-	Seed     uint64 // of the shuffles
+	Batch  int   // samples per batch, at least 1
+	Bounds []int // upper length bounds of the buckets, ascending; nil: group by Pool
+	// used without Bounds: how many samples are sorted by length together; 0: 50 batches
+	Pool     int
+	Shuffle  bool   // shuffle the samples before they are grouped, and the batches afterwards
+	Seed     uint64 // seed of both shuffles
 	DropLast bool   // leave out batches that are not full
 }
 
 // A LengthSampler makes batches of samples of similar length, so that little padding is needed.
-// With Bounds a sample of length n goes to the bucket of the first bound ≥ n. Those beyond the last
-// bound go to a bucket of their own. A batch is of one bucket. Without, the samples of each Pool
-// are sorted by length, longest first, and cut into batches. With Shuffle batches differ from epoch
-// to epoch, as does their order.
+// With Bounds, a sample of length n goes to the bucket of the first bound ≥ n. Samples longer than
+// the last bound go to a bucket of their own. A batch never mixes buckets. Without Bounds, each
+// group of Pool samples is sorted by length, longest first, and cut into batches. With Shuffle, the
+// batches and their order differ from epoch to epoch.
 type LengthSampler struct {
 	lengths []int
 	c       LengthConfig
-	batches int // in an epoch: how many samples a group has does not change
+	batches int // in an epoch; constant because the sizes of the groups do not change
 }
 
 // NewLengthSampler returns a sampler for samples of these lengths. The error is a *[ConfigError].
@@ -85,7 +86,7 @@ func (s *LengthSampler) groups(rng *rand.Rand) [][]int {
 // Len returns the number of batches in an epoch.
 func (s *LengthSampler) Len() int { return s.batches }
 
-// Batches gives the batches of an epoch.
+// Batches returns the batches of an epoch.
 func (s *LengthSampler) Batches(epoch int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
 		var rng *rand.Rand

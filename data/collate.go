@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An oddError is a sample that does not fit with the first of its batch.
+// An oddError is a sample that does not match the first sample of its batch.
 type oddError struct {
-	at  int    // in the batch
-	key string // where in a nested value
+	at  int    // its place in the batch
+	key string // path of the mismatch within a nested value
 	msg string
 }
 
@@ -23,32 +23,32 @@ func odd(at int, format string, args ...any) error {
 	return &oddError{at: at, msg: fmt.Sprintf(format, args...)}
 }
 
-// Collate makes a batch of samples: torch's default_collate.
+// Collate makes a batch of samples, as torch's default_collate does.
 //
-//   - Numbers, and slices (also nested) and arrays of numbers, become one tensor with a new first
-//     dimension; Go's int becomes int64 and float64 stays float64, as in [tensor.From].
-//   - Tensors of one shape, type and device are stacked.
+//   - Numbers, slices of numbers (also nested) and arrays of numbers become one tensor with a new
+//     first dimension. As in [tensor.From], Go's int becomes int64 and float64 stays float64.
+//   - Tensors of equal shape, type and device are stacked.
 //   - Strings become a []string.
-//   - Maps with string keys become a map[string]any of what each key's values become; all have the
-//     keys of the first.
-//   - A []any, and a []string, becomes a []any of what the values at each place become; all have
-//     one length.
+//   - Maps with string keys become a map[string]any: the values of each key are collated. All maps
+//     must have the keys of the first one.
+//   - []any and []string values become a []any: the entries at each index are collated. All values
+//     must have the same length.
 //
-// A slice of numbers is a tensor here, where a Python list of numbers would become a list. What
-// Config.Collate returns may use it.
+// A slice of numbers becomes a tensor here. In PyTorch a list of numbers would become a list. A
+// function in Config.Collate may call Collate.
 func Collate(samples []Sample) (*Batch, error) { return collator{}.batch(samples) }
 
-// PadCollate returns a Config.Collate that pads: torch's pad_sequence with batch_first within
-// default_collate. Slices of numbers, and tensors, that differ in their first dimension alone get
-// the length of the longest of the batch. They are filled up with the value pad, which must be
-// whole for integers. All else is as in [Collate].
+// PadCollate returns a function for Config.Collate that pads, as torch's pad_sequence with
+// batch_first does within default_collate. Slices of numbers and tensors may differ in their first
+// dimension only. They are filled up to the longest of the batch with the value pad, which must be
+// a whole number for integer types. All other values are collated as in [Collate].
 func PadCollate(pad float64) func(samples []Sample) (*Batch, error) {
 	return collator{pad: true, with: pad}.batch
 }
 
-// A collator makes batches.
+// A collator makes batches of samples, with or without padding.
 type collator struct {
-	pad  bool // to the length of the longest
+	pad  bool // fill values up to the length of the longest
 	with float64
 }
 
@@ -155,7 +155,7 @@ func (c collator) values(values []any) (any, error) {
 	var t *tensor.Tensor
 	err := tensor.Try(func() { t = tensor.From(list.Interface()) })
 	if err != nil {
-		for i, v := range values { // a slice that is not of the first one's lengths
+		for i, v := range values { // a slice whose lengths differ from those of the first one
 			if a, b := lengths(reflect.ValueOf(v)), lengths(first); a != b {
 				return nil, odd(i, "has values of shape %s, the first %s", a, b)
 			}
@@ -165,7 +165,7 @@ func (c collator) values(values []any) (any, error) {
 	return t, nil
 }
 
-// lengths writes the shape of a nested slice, by its first entries.
+// lengths formats the shape of a nested slice, read from its first entries.
 func lengths(v reflect.Value) string {
 	var n []int
 	for v.Kind() == reflect.Slice || v.Kind() == reflect.Array {
@@ -226,7 +226,8 @@ func rows[T float32 | uint8 | int64 | int](c collator, values []any) (t *tensor.
 	return t, err
 }
 
-// isNumber is true of Go's own numbers, not of what is stored in one, such as dtype.Float16.
+// isNumber reports whether t is one of Go's own number types. It is false for types such as
+// dtype.Float16, which only store their value in one.
 func isNumber(t reflect.Type) bool {
 	k := t.Kind()
 	return k >= reflect.Int && k <= reflect.Float64 && k != reflect.Uintptr && t.PkgPath() == ""
@@ -236,7 +237,8 @@ func (c collator) unfit(v any) error {
 	return fmt.Errorf("the value to pad with, %v, cannot be in a %T", c.with, v)
 }
 
-// inside collates one part of nested values; what is made already is given back if it fails.
+// inside collates the part of nested values under key. If that fails it frees made, the parts that
+// are collated already.
 func (c collator) inside(key string, made any, values []any) (any, error) {
 	v, err := c.values(values)
 	if err != nil {
@@ -300,7 +302,7 @@ func (c collator) lists(values []any) (any, error) {
 	return out, nil
 }
 
-// stack puts tensors of one shape and type behind one another along a new first dimension.
+// stack stacks tensors of equal shape and type along a new first dimension.
 func (c collator) stack(first *tensor.Tensor, values []any) (y *tensor.Tensor, err error) {
 	sh := first.Shape().Slice()
 	differ := false

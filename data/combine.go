@@ -7,14 +7,13 @@ import (
 	"slices"
 )
 
-// A Concat is datasets one after the other: torch's ConcatDataset. See [NewConcat].
+// A Concat is several datasets, one after the other: torch's ConcatDataset. See [NewConcat].
 type Concat struct {
 	of   []Dataset
-	ends []int // of each, in the whole
+	ends []int // for each dataset, the index after its last sample
 }
 
-// NewConcat returns the samples of the datasets, one dataset after the other. Their lengths are
-// asked for once.
+// NewConcat returns the concatenation of the datasets. It asks each for its length once.
 func NewConcat(of ...Dataset) *Concat {
 	c := &Concat{of: slices.Clone(of)}
 	end := 0
@@ -54,15 +53,15 @@ func (c *Concat) Get(i int) (Sample, error) {
 	return d.Get(k)
 }
 
-// mapped is a dataset whose samples are changed.
+// mapped is a dataset with a function applied to its samples.
 type mapped struct {
 	of Dataset
 	f  func(s Sample, rng *rand.Rand) (Sample, error)
 }
 
-// Map returns the samples of ds changed by f, which is called by several goroutines at once. rng is
-// as in [RandDataset]: for augmentation. Without a loader Get draws as a loader of seed 0 does in
-// epoch 0.
+// Map returns ds with f applied to every sample. Several goroutines call f at once. rng is the
+// sample's own random numbers, for augmentation, as in [RandDataset]. When Get is called without a
+// loader, it draws the same numbers as a loader with seed 0 does in epoch 0.
 func Map(ds Dataset, f func(s Sample, rng *rand.Rand) (Sample, error)) RandDataset {
 	return &mapped{ds, f}
 }
@@ -81,9 +80,9 @@ func (m *mapped) GetRand(i int, rng *rand.Rand) (Sample, error) {
 	return m.f(s, rng)
 }
 
-// RandomSplit returns parts of ds of these sizes, whose samples are drawn at random without
-// overlap: torch's random_split. The sizes add up to the number of samples, else the error is a
-// *[ConfigError]. The same seed gives the same parts.
+// RandomSplit divides ds at random into parts of the given sizes, without overlap: torch's
+// random_split. If the sizes do not add up to the number of samples, the error is a *[ConfigError].
+// The same seed gives the same parts.
 func RandomSplit(ds Dataset, seed uint64, sizes ...int) ([]Subset, error) {
 	n, sum := ds.Len(), 0
 	for i, k := range sizes {
@@ -105,8 +104,8 @@ func RandomSplit(ds Dataset, seed uint64, sizes ...int) ([]Subset, error) {
 	return parts, nil
 }
 
-// RandomSplitFractions is [RandomSplit] for fractions that add up to 1. As in torch each part gets
-// the whole samples of its fraction, and the rest goes one by one to the first parts.
+// RandomSplitFractions is [RandomSplit] for fractions that add up to 1. As in torch, each part gets
+// its fraction of the samples, rounded down. The samples left over go one each to the first parts.
 func RandomSplitFractions(ds Dataset, seed uint64, fractions ...float64) ([]Subset, error) {
 	n, sum, left := ds.Len(), 0.0, ds.Len()
 	sizes := make([]int, len(fractions))

@@ -7,52 +7,57 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Config sets a [Loader]. What PyTorch's DataLoader calls num_workers and prefetch_factor are
-// Workers and Prefetch; workers are goroutines of the process and share the dataset.
+// Config configures a [Loader]. Workers and Prefetch correspond to num_workers and prefetch_factor
+// of PyTorch's DataLoader. Workers are goroutines of the process and share the dataset.
 type Config struct {
-	Batch    int    // samples a batch, at least 1
-	Shuffle  bool   // visit the samples in a random order, another one each epoch
-	Seed     uint64 // of that order, and of the random numbers of a [RandDataset] and of Transform
-	DropLast bool   // leave out a last batch that is not full
-	Workers  int    // goroutines that prepare batches; 0: one
-	Prefetch int    // batches prepared ahead; 0: twice the workers
+	Batch   int  // samples per batch, at least 1
+	Shuffle bool // visit the samples in a random order that differs from epoch to epoch
+	// seed of the order, and of the random numbers for a [RandDataset] and for Transform
+	Seed     uint64
+	DropLast bool // leave out a last batch that is not full
+	Workers  int  // goroutines that prepare batches; 0 means 1
+	Prefetch int  // batches prepared ahead; 0 means twice the workers
 
-	Sampler Sampler // which samples in which order, in the place of Shuffle
-	// which samples in which batches, in the place of Batch, Shuffle, DropLast and Sampler
+	Sampler Sampler // chooses the samples and their order, instead of Shuffle
+	// chooses the samples of each batch, instead of Batch, Shuffle, DropLast and Sampler
 	Batches BatchSampler
 
-	// Transform changes each sample, in the workers; rng is as in [RandDataset]. It is called by
-	// several goroutines at once.
+	// Transform changes each sample. rng is as in [RandDataset]. Several workers call Transform at
+	// once.
 	Transform func(s Sample, rng *rand.Rand) (Sample, error)
-	// Collate makes a batch of samples, in the workers; nil: [Collate]. The loader sets Index. It
-	// is called by several goroutines at once and may not keep the slice.
+	// Collate makes a batch of samples; nil means [Collate]. The loader sets Index. Several workers
+	// call Collate at once. It must not keep the slice.
 	Collate func(samples []Sample) (*Batch, error)
 
-	// Device is where batches arrive; nil: the CPU, where they are made. They are copied ahead of
-	// the loop on streams of the loader's own, at most Prefetch of them, and an op that reads a
-	// batch waits for its copy by itself, on any stream. Where the device's memory does not suffice
-	// for that, a batch is copied when the loop asks for it; only if there is none then either that
-	// is an error. The scope that takes them is on it too ([tensor.On]): From of one that was
-	// opened without a device is an error, nothing is copied back in silence. Pin copies by way of
-	// page-locked memory, so that the copies run while the GPU computes; without Device it is there
-	// that batches are, as with PyTorch's pin_memory, of a GPU that is in use ([device.OpenAny]).
-	// Without a GPU, and with the CPU or a rank of it for Device, no copy would be faster: Pin is
-	// ignored, which [Loader.Note] tells, and the log once in a process.
+	// Device is where the loop receives its batches; nil is the CPU, where batches are made. At
+	// most Prefetch batches are copied ahead of the loop, on streams of the loader's own. An op
+	// that reads a batch waits for its copy, on any stream. If the device's memory does not
+	// suffice, a batch is copied when the loop asks for it. If the memory does not suffice then
+	// either, the loop gets the error. The scope that receives the batches must be on this device
+	// too ([tensor.On]). From of a scope that was opened without a device is an error, so that no
+	// batch is copied back silently.
+	//
+	// Pin copies by way of page-locked memory, so that copies run while the GPU computes. Without
+	// Device, batches stay in page-locked memory, as with PyTorch's pin_memory. That memory is of a
+	// GPU in use ([device.OpenAny]). Page-locked memory speeds nothing up without a GPU, or if
+	// Device is the CPU or a rank of the CPU. There Pin is ignored: [Loader.Note] says so, and the
+	// log says so once in a process.
 	Device device.Device
 	Pin    bool
 
-	// Skip leaves out samples that cannot be had, instead of ending the loop with the error. Their
-	// batch is smaller; one without any sample left is not seen. OnSkip, if not nil, is told of
-	// each, by the goroutine of the loop and in the loop's order; [Loader.Skipped] counts them.
-	// Samples that do not fit together in a batch are an error in any case.
+	// Skip leaves out samples that fail to load, instead of ending the loop with their error. Their
+	// batch is smaller then. A batch without any sample left is not delivered. If OnSkip is not
+	// nil, the loop's goroutine calls it for each skipped sample, in the loop's order.
+	// [Loader.Skipped] counts skipped samples. Samples that do not fit together in a batch are
+	// always an error.
 	Skip   bool
 	OnSkip func(*SampleError)
 }
 
-// mostAhead bounds workers and batches ahead.
+// mostAhead is the upper limit of Workers and of Prefetch.
 const mostAhead = 1 << 16
 
-// check returns c with its defaults.
+// check validates c and returns it with its defaults filled in.
 func (c Config) check() (Config, error) {
 	switch {
 	case c.Workers < 0:
@@ -79,7 +84,7 @@ func (c Config) check() (Config, error) {
 	return c, nil
 }
 
-// sampler returns the batches that c means for n samples.
+// sampler returns the batch sampler that c asks for, over n samples.
 func (c *Config) sampler(n int, seed uint64) BatchSampler {
 	switch {
 	case c.Batches != nil:

@@ -25,38 +25,38 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Sample is one input and its target, as Go values: what [tensor.From] takes, strings, and maps
-// and lists of these ([Collate] says how they become batches). All samples of a dataset have the
-// same types and shapes, and neither value is nil: a dataset without targets gives a number, such
-// as the sample's, for Y.
+// A Sample is one input and its target, as Go values: anything that [tensor.From] accepts, strings,
+// and maps and lists of these. [Collate] says how they become batches. All samples of a dataset
+// have the same types and shapes, and neither value is nil. A dataset without targets sets Y to a
+// number, such as the sample's index.
 type Sample struct {
 	X, Y any
 }
 
-// A Dataset gives samples by number. Get is called by several goroutines at once.
+// A Dataset returns samples by index. Several goroutines call Get at once.
 type Dataset interface {
 	Len() int
 	Get(i int) (Sample, error)
 }
 
 // A RandDataset is a Dataset whose samples depend on random numbers, such as augmented images. A
-// loader calls GetRand in the place of Get. rng is the sample's own. What it draws is a function of
-// the loader's seed, the epoch and i, whatever the number of workers. With a sampler that draws
-// with replacement it depends on the sample's place in the epoch, too. It may not be kept.
+// loader calls GetRand instead of Get. Each sample gets an rng of its own. The numbers depend on
+// the loader's seed, the epoch and i alone, whatever the number of workers. If a sampler draws with
+// replacement, they also depend on the sample's place in the epoch. GetRand must not keep rng.
 type RandDataset interface {
 	Dataset
 	GetRand(i int, rng *rand.Rand) (Sample, error)
 }
 
-// A Batcher is a Dataset that makes whole batches faster than sample by sample. The tensors are on
-// the CPU; the first dimension is the batch.
+// A Batcher is a Dataset that makes a whole batch faster than its samples one by one. The tensors
+// it returns are on the CPU, and their first dimension counts the samples.
 type Batcher interface {
 	Dataset
 	GetBatch(index []int) (x, y *tensor.Tensor, err error)
 }
 
-// TensorDataset is samples along the first dimension of two CPU tensors. [NamedDataset] is that of
-// several inputs.
+// TensorDataset is a dataset of two CPU tensors. Their first dimension counts the samples.
+// [NamedDataset] has several inputs.
 type TensorDataset struct{ X, Y *tensor.Tensor }
 
 // NewTensorDataset returns the dataset of x and y, whose first dimensions must be equal.
@@ -70,7 +70,7 @@ func NewTensorDataset(x, y *tensor.Tensor) (*TensorDataset, error) {
 	return &TensorDataset{x, y}, nil
 }
 
-// String tells the shapes and types.
+// String returns the shapes and types.
 func (d *TensorDataset) String() string {
 	return fmt.Sprintf("TensorDataset(x %v %v, y %v %v)", d.X.Shape(), d.X.Type(), d.Y.Shape(), d.Y.Type())
 }
@@ -86,7 +86,7 @@ func (d *TensorDataset) Get(i int) (Sample, error) {
 	return Sample{d.X.Select(0, i), d.Y.Select(0, i)}, nil
 }
 
-// GetBatch returns the samples that index names.
+// GetBatch returns the samples of the given indexes as tensors.
 func (d *TensorDataset) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	err = tensor.Try(func() {
 		tensor.Do(func(s *tensor.Scope) {

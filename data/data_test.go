@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// squares is numbers and their squares; some samples fail or panic.
+// squares is a dataset of numbers and their squares, in which some samples fail or panic.
 type squares struct {
 	n, failAt, panicAt int
 	slow               bool
@@ -75,8 +75,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// The order is a function of seed and epoch, whatever the number of workers; epochs differ, and
-// each visits all.
+// The order depends on seed and epoch alone, whatever the number of workers. It differs from epoch
+// to epoch, and each epoch visits all samples.
 func TestOrder(t *testing.T) {
 	order := func(workers int, seed uint64) (out [][]int) {
 		l := load(t, &squares{n: 100, slow: true}, data.Config{Batch: 7, Shuffle: true, Seed: seed, Workers: workers})
@@ -137,7 +137,7 @@ func TestBadSamplesAreNamed(t *testing.T) {
 	}
 }
 
-// Leaving a loop early leaves no goroutine behind, and prefetching is bounded.
+// A loop that is left early leaves no goroutine behind, and prefetching is bounded.
 func TestNothingStaysBehind(t *testing.T) {
 	before := runtime.NumGoroutine()
 	d := &squares{n: 1000}
@@ -177,7 +177,7 @@ func TestTensorDataset(t *testing.T) {
 	}
 }
 
-// tensors is samples that are tensors; one of them is of another shape.
+// tensors is a dataset of tensors, one of which has a different shape.
 type tensors struct{ odd int }
 
 func (tensors) Len() int { return 6 }

@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-// datasetJobs gives the batches of a sampler's epoch.
+// datasetJobs returns a job for each batch of a sampler's epoch.
 func datasetJobs(s BatchSampler, epoch int) iter.Seq2[job, error] {
 	return func(yield func(job, error) bool) {
 		start := 0
@@ -18,12 +18,12 @@ func datasetJobs(s BatchSampler, epoch int) iter.Seq2[job, error] {
 	}
 }
 
-// streamJobs gives the batches of a stream's epoch. An error that is not skipped is the last of
-// them.
+// streamJobs returns a job for each batch of a stream's epoch. An error that is not skipped ends
+// the sequence.
 func (l *Loader) streamJobs(epoch int) iter.Seq2[job, error] {
 	return func(yield func(job, error) bool) {
 		var j job
-		n := 0 // samples read
+		n := 0 // samples read so far, those that failed included
 		for s, err := range l.st.Samples(epoch) {
 			switch bad := (&SampleError{n, err}); {
 			case err == nil:
@@ -47,7 +47,7 @@ func (l *Loader) streamJobs(epoch int) iter.Seq2[job, error] {
 	}
 }
 
-// deal hands out the batches of the epoch, from the one that the loop begins with on.
+// deal hands the jobs of the epoch to the workers, from the loop's first batch on.
 func (r *run) deal(jobs iter.Seq2[job, error]) {
 	defer close(r.jobs)
 	number := 0

@@ -5,25 +5,25 @@ import (
 	"iter"
 )
 
-// DistributedConfig sets a [DistributedSampler].
+// DistributedConfig configures a [DistributedSampler].
 type DistributedConfig struct {
-	Rank, World int  // which of how many processes this is: 0 ≤ Rank < World
-	Shuffle     bool // torch's default is true
+	Rank, World int  // this process, and the number of processes: 0 ≤ Rank < World
+	Shuffle     bool // false by default; torch's default is true
 	Seed        uint64
-	DropLast    bool // leave out the last samples instead of repeating the first ones
+	DropLast    bool // leave out the last samples instead of repeating the first
 }
 
 // A DistributedSampler gives each of several processes its share of a dataset: torch's
-// DistributedSampler. All shares are of one size. Where World does not divide the number of
-// samples, the first ones of the order are visited again at its end. With DropLast the last ones
-// are left out instead. Sample k of the order goes to process k mod World. The epoch that a
-// [Loader] is in changes the order, the same for all.
+// DistributedSampler. All shares have the same size. If World does not divide the number of
+// samples, the order ends with a repetition of its first samples. With DropLast, its last samples
+// are left out instead. Sample k of the order goes to process k mod World. A [Loader] passes its
+// epoch to the sampler, and the epoch changes the order in the same way for all processes.
 type DistributedSampler struct {
 	n int
 	c DistributedConfig
 }
 
-// NewDistributedSampler returns the sampler of one process over n samples. The error is a
+// NewDistributedSampler returns one process's sampler over n samples. The error is a
 // *[ConfigError].
 func NewDistributedSampler(n int, c DistributedConfig) (*DistributedSampler, error) {
 	switch {
@@ -37,7 +37,7 @@ func NewDistributedSampler(n int, c DistributedConfig) (*DistributedSampler, err
 	return &DistributedSampler{n, c}, nil
 }
 
-// Len returns the number of samples in an epoch of this process.
+// Len returns the number of samples that this process visits in an epoch.
 func (s *DistributedSampler) Len() int {
 	if s.c.DropLast {
 		return s.n / s.c.World
@@ -45,7 +45,7 @@ func (s *DistributedSampler) Len() int {
 	return (s.n + s.c.World - 1) / s.c.World
 }
 
-// Indices gives this process's samples of an epoch.
+// Indices returns the samples that this process visits in an epoch.
 func (s *DistributedSampler) Indices(epoch int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		if s.n == 0 {

@@ -6,14 +6,14 @@ import (
 	"runtime/debug"
 )
 
-// A ConfigError is a setting that a loader, sampler or dataset cannot have.
+// A ConfigError is an invalid setting of a loader, sampler or dataset.
 type ConfigError struct{ Field, Msg string }
 
 func (e *ConfigError) Error() string { return "data: " + e.Field + ": " + e.Msg }
 
-// A SampleError is a sample that could not be had.
+// A SampleError is a sample that failed to load.
 type SampleError struct {
-	Index int // in the dataset; -1 where it is the batch as a whole
+	Index int // in the dataset; -1 if the batch as a whole failed
 	Err   error
 }
 
@@ -35,14 +35,14 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
 
-// Unwrap returns the value if it is an error, as that of a tensor op is.
+// Unwrap returns the value of the panic if it is an error, such as that of a tensor op.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// Must returns v and panics with err unless that is nil: for examples, tests, and what is known to
-// be right.
+// Must returns v, or panics with err if it is not nil. It is for examples, tests, and arguments
+// that are known to be right.
 //
 //	loader := data.Must(data.NewLoader(set, data.Config{Batch: 32}))
 func Must[T any](v T, err error) T {
@@ -52,9 +52,9 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
-// A StateError is a state that a loader cannot go on from.
+// A StateError is a state from which a loader cannot continue.
 type StateError struct {
-	Key string // in the state, "" for all of it
+	Key string // the key in the state; "" if the whole state is wrong
 	Msg string
 }
 
@@ -65,10 +65,10 @@ func (e *StateError) Error() string {
 	return "data: state: " + e.Key + ": " + e.Msg
 }
 
-// errExit is what a goroutine of the loader that a user's function ended leaves behind.
+// errExit is the error if a user's function ended the loader's goroutine.
 var errExit = errors.New("the function ended its goroutine (runtime.Goexit) instead of returning")
 
-// guard runs f and returns a panic of it as a *PanicError.
+// guard runs f and turns a panic in it into a *PanicError.
 func guard(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// A loader's state, taken within an epoch, makes another loader go on with the next batch.
+// A state that is taken within an epoch lets another loader continue with the next batch.
 func ExampleLoader_StateDict() {
 	c := data.Config{Batch: 2, Shuffle: true, Seed: 1, Workers: 2}
 	loader, err := data.NewLoader(table{10}, c)
@@ -23,7 +23,7 @@ func ExampleLoader_StateDict() {
 			log.Fatal(err)
 		}
 		fmt.Println(batch.Index)
-		if batch.Index[0] == 1 { // the training ends here
+		if batch.Index[0] == 1 { // the training is interrupted here
 			state = loader.StateDict()
 			break
 		}
@@ -46,7 +46,7 @@ func ExampleLoader_StateDict() {
 	// resumed [0 5]
 }
 
-// A loop ends with its context.
+// A loop ends when its context is cancelled.
 func ExampleLoader_BatchesContext() {
 	loader, err := data.NewLoader(table{10}, data.Config{Batch: 2})
 	if err != nil {
@@ -67,7 +67,7 @@ func ExampleLoader_BatchesContext() {
 	// data: epoch 0, batch 1: context canceled
 }
 
-// augmented is a dataset whose samples are moved by random numbers.
+// augmented is a dataset whose samples are shifted by random numbers.
 type augmented struct{ table }
 
 func (d augmented) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
@@ -76,8 +76,8 @@ func (d augmented) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return s, err
 }
 
-// Random numbers of a sample are a function of seed, epoch and index: the number of workers changes
-// nothing.
+// The random numbers of a sample depend on seed, epoch and index alone: the number of workers
+// changes nothing.
 func ExampleRandDataset() {
 	for _, workers := range []int{1, 4} {
 		loader, err := data.NewLoader(augmented{table{3}}, data.Config{Batch: 3, Seed: 2, Workers: workers})
@@ -117,14 +117,14 @@ func ExampleCollate() {
 	// tensor([0, 1])
 }
 
-// CollateValues is what Collate does with the values of one place.
+// CollateValues collates one value of each sample, as Collate does with all.
 func ExampleCollateValues() {
 	v, err := data.CollateValues([]any{[]any{1.5, "a"}, []any{2.5, "b"}})
 	fmt.Println(v, err)
 	// Output: [tensor([1.5000, 2.5000], dtype=torch.float64) [a b]] <nil>
 }
 
-// Skip leaves out samples that cannot be had.
+// Skip leaves out samples that fail to load.
 func ExampleConfig() {
 	loader, err := data.NewLoader(table{20}, data.Config{Batch: 5, Skip: true, OnSkip: func(e *data.SampleError) { fmt.Println("left out:", e) }})
 	if err != nil {
@@ -157,7 +157,7 @@ func ExampleDistributedSampler() {
 	// 1 [1 3 0]
 }
 
-// Rare samples can be drawn more often than they are there.
+// Rare samples can be drawn more often than they occur.
 func ExampleWeightedRandomSampler() {
 	s, err := data.NewWeightedRandomSampler([]float64{0, 1, 0, 3}, 8, true, 1)
 	if err != nil {
@@ -167,7 +167,7 @@ func ExampleWeightedRandomSampler() {
 	// Output: [1 3 1 3 3 3 1 1]
 }
 
-// Sentences of similar length batch together.
+// Sentences of similar length share batches.
 func ExampleLengthSampler() {
 	s, err := data.NewLengthSampler([]int{3, 30, 5, 28, 4, 31}, data.LengthConfig{Batch: 3, Bounds: []int{10}})
 	if err != nil {
@@ -181,7 +181,7 @@ func ExampleLengthSampler() {
 	// [1 3 5]
 }
 
-// A batch sampler says what every batch is made of.
+// A batch sampler chooses the samples of every batch.
 func ExampleBatchSampler() {
 	s, err := data.NewBatchSampler(data.SubsetRandomSampler{Index: []int{1, 3, 5, 7}, Seed: 1}, 2, false)
 	if err != nil {
@@ -199,7 +199,7 @@ func ExampleBatchSampler() {
 	// [1 7]
 }
 
-// PadCollate fills sequences up to the longest of their batch.
+// PadCollate pads sequences to the length of the longest in their batch.
 func ExamplePadCollate() {
 	batch, err := data.PadCollate(0)([]data.Sample{{X: []int64{5, 6, 7}, Y: 3}, {X: []int64{8}, Y: 1}})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// lines is the lines of a text as a stream.
+// lines returns the lines of a text as a stream.
 func lines(text string) data.Stream {
 	return data.StreamFunc(func(int) iter.Seq2[data.Sample, error] {
 		return func(yield func(data.Sample, error) bool) {
@@ -28,7 +28,7 @@ func lines(text string) data.Stream {
 	})
 }
 
-// A stream has no length; its samples become batches as those of a dataset do.
+// A stream has no length. Its samples become batches as those of a dataset do.
 func ExampleNewStreamLoader() {
 	s, err := data.ShuffleStream(lines("one\ntwo\nthree\nfour\nfive"), 3, 1)
 	if err != nil {
@@ -67,7 +67,7 @@ func ExampleShardStream() {
 	// 1 b
 }
 
-// Files are read at the same time; the order is the same each time.
+// Several files are read at the same time, and the order is the same in every run.
 func ExampleInterleave() {
 	s, err := data.Interleave(16, lines("a1\na2\na3"), lines("b1"), lines("c1\nc2"))
 	if err != nil {
@@ -80,7 +80,7 @@ func ExampleInterleave() {
 	// Output: a1 b1 c1 a2 c2 a3
 }
 
-// Streams are made of streams.
+// Streams are built from other streams.
 func ExampleFilterStream() {
 	s := data.ConcatStreams(lines("go\n\nstop"), lines("again"))
 	s = data.FilterStream(s, func(v data.Sample) bool { return v.X != "" })
@@ -96,7 +96,7 @@ func ExampleFilterStream() {
 	// STOP
 }
 
-// A dataset is a stream, too.
+// StreamOf makes a stream of a dataset.
 func ExampleStreamOf() {
 	for v := range data.StreamOf(table{3}, nil).Samples(0) {
 		fmt.Println(v.X, v.Y)
@@ -118,7 +118,7 @@ func ExampleRandomSplit() {
 	// Output: 8 2 [0 5]
 }
 
-// Fractions work as well.
+// RandomSplitFractions divides a dataset by fractions.
 func ExampleRandomSplitFractions() {
 	parts, err := data.RandomSplitFractions(table{10}, 1, 0.75, 0.25)
 	if err != nil {
@@ -128,7 +128,7 @@ func ExampleRandomSplitFractions() {
 	// Output: 8 2
 }
 
-// Datasets can be put one after the other.
+// NewConcat puts datasets one after the other.
 func ExampleNewConcat() {
 	both := data.NewConcat(table{3}, table{2})
 	s, err := both.Get(4)
@@ -136,7 +136,7 @@ func ExampleNewConcat() {
 	// Output: 5 [1] <nil>
 }
 
-// Map changes the samples of a dataset, with random numbers where it wants some.
+// Map changes the samples of a dataset, here with random numbers.
 func ExampleMap() {
 	moved := data.Map(table{3}, func(s data.Sample, rng *rand.Rand) (data.Sample, error) {
 		x := s.X.([]float32)

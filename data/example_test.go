@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// table is a dataset of squares: a length and samples by number.
+// table is a dataset of squares. It has a length and returns samples by index.
 type table struct{ n int }
 
 func (s table) Len() int { return s.n }
@@ -23,7 +23,7 @@ func (s table) Get(i int) (data.Sample, error) {
 	return data.Sample{X: []float32{float32(i)}, Y: float32(i * i)}, nil
 }
 
-// A loader makes batches of a dataset's samples, prepared ahead by its goroutines.
+// A loader makes batches of a dataset's samples. Its goroutines prepare them ahead.
 func Example() {
 	loader, err := data.NewLoader(table{5}, data.Config{Batch: 2})
 	if err != nil {
@@ -41,7 +41,7 @@ func Example() {
 	// [1, 1] tensor([16.])
 }
 
-// The order is a function of seed and epoch, whatever the number of workers.
+// The order depends on seed and epoch alone, whatever the number of workers.
 func ExampleLoader_Order() {
 	one, err := data.NewLoader(table{10}, data.Config{Batch: 2, Shuffle: true, Seed: 1})
 	if err != nil {
@@ -60,7 +60,7 @@ func ExampleLoader_Order() {
 	// [3 5 8 2 7 1 6 4 0 9]
 }
 
-// An error of the dataset ends the loop and says which sample it was.
+// An error of the dataset ends the loop and names the sample.
 func ExampleSampleError() {
 	loader, err := data.NewLoader(table{20}, data.Config{Batch: 4, Workers: 2})
 	if err != nil {
@@ -81,7 +81,7 @@ func ExampleSampleError() {
 	// sample 13 failed: unlucky
 }
 
-// A batch belongs to who receives it; From hands it to the scope of a step, which frees it.
+// A batch belongs to its receiver. From hands its tensors to the scope of a step, which frees them.
 func ExampleBatch() {
 	loader, err := data.NewLoader(table{4}, data.Config{Batch: 4})
 	if err != nil {
@@ -100,7 +100,7 @@ func ExampleBatch() {
 	// tensor([True, True, True, True])
 }
 
-// Tensors in memory are a dataset too.
+// Two tensors in memory make a dataset.
 func ExampleNewTensorDataset() {
 	x, y := tensor.Zeros(6, 3), tensor.Root().Arange(6)
 	ds, err := data.NewTensorDataset(x, y)
@@ -120,7 +120,7 @@ func ExampleNewTensorDataset() {
 	// [4, 3] tensor([0, 1, 2, 3]) <nil>
 }
 
-// A batch of several inputs gives each by its name.
+// A batch of several inputs returns each by its name.
 func ExampleNewNamedDataset() {
 	user, item := tensor.From([]int64{0, 0, 1}), tensor.From([]int64{5, 7, 5})
 	ds, err := data.NewNamedDataset(map[string]*tensor.Tensor{"user": user, "item": item}, tensor.From([]float32{4, 1, 3}))
@@ -157,7 +157,7 @@ func ExampleBatch_Tensor() {
 	// tensor: batch: it has no tensor "usr"; it has item, user (did you mean "user"?)
 }
 
-// In a short program an error is no more than a reason to end it.
+// A short program can end at the first error.
 func ExampleMust() {
 	x := tensor.Arange(3)
 	loader := data.Must(data.NewLoader(data.Must(data.NewTensorDataset(x, x)), data.Config{Batch: 2}))
@@ -169,7 +169,7 @@ func ExampleMust() {
 	// data: Batch: 0 samples a batch, at least 1 is needed
 }
 
-// A subset is some of the samples, in an order of one's own.
+// A subset holds some of the samples, in any order.
 func ExampleSubset() {
 	s := data.Subset{Of: table{10}, Index: []int{9, 3}}
 	sample, err := s.Get(1)
@@ -177,7 +177,7 @@ func ExampleSubset() {
 	// Output: 2 [3] 9 <nil>
 }
 
-// Settings that cannot be are an error at once.
+// Invalid settings are an error of NewLoader.
 func ExampleConfigError() {
 	_, err := data.NewLoader(table{5}, data.Config{})
 	var c *data.ConfigError
@@ -188,8 +188,8 @@ func ExampleConfigError() {
 	// data: Batch: 0 samples a batch, at least 1 is needed
 }
 
-// A dataset that makes whole batches at once is a Batcher, as TensorDataset is; a loader takes that
-// way by itself.
+// A dataset that makes whole batches at once implements Batcher, as TensorDataset does. The loader
+// then calls GetBatch.
 func ExampleBatcher() {
 	ds, err := data.NewTensorDataset(tensor.From([]float32{0, 10, 20, 30}), tensor.From([]int64{0, 1, 2, 3}))
 	if err != nil {
@@ -202,7 +202,7 @@ func ExampleBatcher() {
 	// tensor([30., 10.]) tensor([3, 1]) <nil>
 }
 
-// SetEpoch makes a training that is resumed see the order that it would have seen.
+// SetEpoch lets a resumed training continue with the order of the right epoch.
 func ExampleLoader_SetEpoch() {
 	loader, err := data.NewLoader(table{6}, data.Config{Batch: 6, Shuffle: true, Seed: 1})
 	if err != nil {

@@ -2,5 +2,5 @@ package data
 
 import "sync"
 
-// Unpinned forgets that the log was told of a Pin that is ignored.
+// Unpinned makes the next ignored Pin appear in the log again.
 func Unpinned() { unpinned = sync.Once{} }

@@ -9,9 +9,9 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// FuzzLoader runs loaders of any setting over samples of which one may be bad, leaves the loop at
-// any batch, and resumes. It sees the samples in the order that Order tells, without the bad sample
-// or up to its batch.
+// FuzzLoader runs loaders with random settings over samples, one of which may fail. It leaves the
+// loop at some batch and resumes. The loops must yield the samples in the order of Order: without
+// the failing sample with Skip, else up to its batch.
 func FuzzLoader(f *testing.F) {
 	f.Add(uint8(10), uint8(3), uint8(2), uint8(1), uint8(4), uint8(2), uint64(1), true, false, true)
 	f.Add(uint8(0), uint8(1), uint8(1), uint8(0), uint8(0), uint8(0), uint64(0), false, true, false)
@@ -31,7 +31,7 @@ func FuzzLoader(f *testing.F) {
 		if want := d.n; drop && len(order) != want/c.Batch*c.Batch || !drop && len(order) != want {
 			t.Fatalf("%+v: an order of %d of %d samples", c, len(order), want)
 		}
-		var want []string // batches, and the error if there is one
+		var want []string // expected batches, and the error if one is expected
 		for b := range slices.Chunk(order, c.Batch) {
 			if slices.Contains(b, int(bad)) {
 				if !skip {
@@ -68,7 +68,7 @@ func FuzzLoader(f *testing.F) {
 		if len(want) > 0 && len(got) == len(want) && got[len(got)-1] == want[len(want)-1] && rest.Epoch() == 1 {
 			rest.SetEpoch(1) // the whole epoch was seen
 		} else if !skip && len(got) > 0 && got[len(got)-1] == fmt.Sprintf("data: sample %d: torn", bad) {
-			got = got[:len(got)-1] // and comes again
+			got = got[:len(got)-1] // the failed batch comes again after the resumption
 			got = append(got, run(rest, -1)...)
 		} else if rest.Epoch() == 0 {
 			got = append(got, run(rest, -1)...)

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// torchGolden is what _golden/dataloader.py wrote.
+// torchGolden is the contents of the file that _golden/dataloader.py wrote.
 type torchGolden struct {
 	Distributed []struct {
 		N, World int
@@ -59,7 +59,8 @@ func TestSamplersAreTorchs(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := slices.Collect(s.Indices(1))
-				if shuffle { // the same places of the shuffled order
+				// map the samples to their places in the shuffled order, which must be the same
+				if shuffle {
 					order := slices.Collect(data.RandomSampler{N: c.N, Seed: 3}.Indices(1))
 					for k := range got {
 						got[k] = slices.Index(order, got[k])
@@ -96,7 +97,7 @@ func TestSamplersAreTorchs(t *testing.T) {
 	}
 }
 
-// plain writes collated values as the golden file does.
+// plain converts collated values to the form of the golden file.
 func plain(v any) any {
 	switch v := v.(type) {
 	case *tensor.Tensor:

@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// Interleave returns the samples of several streams in turn, one of each, until all have ended: as
-// of files that are read at the same time. A goroutine for each stream reads up to ahead samples in
-// advance (at least 1, else the error is a *[ConfigError]). The order is that of the streams
-// whatever their speed. The goroutines end with the loop. A stream that panics ends with a
-// *[PanicError].
+// Interleave returns a stream that takes one sample from each of several streams in turn, until all
+// have ended. It is meant for files that are read at the same time. One goroutine per stream reads
+// up to ahead samples in advance. If ahead is less than 1, the error is a *[ConfigError]. The order
+// does not depend on how fast the streams are. The goroutines end with the loop. A stream that
+// panics ends with a *[PanicError].
 func Interleave(ahead int, streams ...Stream) (Stream, error) {
 	if ahead < 1 {
 		return nil, &ConfigError{"ahead", fmt.Sprintf("%d samples, at least 1 is needed", ahead)}
@@ -25,7 +25,7 @@ func Interleave(ahead int, streams ...Stream) (Stream, error) {
 			defer close(stop)
 			var queues []chan streamed
 			for _, s := range streams {
-				q := make(chan streamed, ahead-1) // one more is in the reader's hand
+				q := make(chan streamed, ahead-1) // -1: the goroutine holds one more sample itself
 				queues = append(queues, q)
 				wg.Go(func() { read(s, epoch, q, stop) })
 			}
@@ -45,13 +45,14 @@ func Interleave(ahead int, streams ...Stream) (Stream, error) {
 	}), nil
 }
 
-// streamed is what a stream gives.
+// streamed is what a stream yields: a sample or an error.
 type streamed struct {
 	s   Sample
 	err error
 }
 
-// read puts the samples of a stream into q until it ends or is stopped, and closes q.
+// read sends the samples of a stream to q, until the stream ends or stop is closed. Then it closes
+// q.
 func read(s Stream, epoch int, q chan<- streamed, stop <-chan struct{}) {
 	defer close(q)
 	put := func(v streamed) bool {

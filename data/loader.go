@@ -10,25 +10,25 @@ import (
 	"sync/atomic"
 )
 
-// A Loader gives the batches of a dataset, epoch by epoch. Its methods are safe for concurrent use;
-// each loop over its batches is an epoch of its own.
+// A Loader makes batches of a dataset, epoch by epoch. Its methods are safe for concurrent use.
+// Each loop over its batches is an epoch of its own.
 type Loader struct {
 	ds Dataset // nil for a stream
 	st Stream
 	c  Config
-	to *mover // nil: batches stay where they are made
+	to *mover // nil: batches stay on the CPU as they were made
 
 	note string
 
 	mu      sync.Mutex
-	seed    uint64 // Config's, or that of a loaded state
+	seed    uint64 // from Config, or from a loaded state
 	next    place  // where the next loop begins
-	seen    place  // what the latest loop has come to
+	seen    place  // how far the latest loop has come
 	turn    int    // number of the latest loop
 	skipped int
 }
 
-// NewLoader returns a loader over ds. The error is a *[ConfigError], or the device's.
+// NewLoader returns a loader over ds. The error is a *[ConfigError], or an error of the device.
 func NewLoader(ds Dataset, c Config) (*Loader, error) {
 	if ds == nil {
 		return nil, &ConfigError{"Dataset", "there is none"}
@@ -44,12 +44,13 @@ func NewLoader(ds Dataset, c Config) (*Loader, error) {
 	return &Loader{ds: ds, c: c, to: to, note: note, seed: c.Seed}, nil
 }
 
-// NewStreamLoader returns a loader over a stream. One goroutine reads the stream and the workers
-// call Transform and Collate, so that the order and the batches do not depend on the number of
-// workers. Shuffle, Sampler and Batches are for datasets: see [ShuffleStream], [ShardStream] and
-// [Interleave]. A state within an epoch is resumed by reading again, without Transform, what was
-// seen. With Skip an error of the stream leaves one sample out; what a stream that ends with an
-// error would have given is lost. The error is a *[ConfigError], or the device's.
+// NewStreamLoader returns a loader over a stream. One goroutine reads the stream, and the workers
+// call Transform and Collate. So the order and the batches do not depend on the number of workers.
+// Shuffle, Sampler and Batches are for datasets only; use [ShuffleStream], [ShardStream] and
+// [Interleave] instead. To resume from a state within an epoch, the loader reads the seen samples
+// again, without Transform. With Skip, an error of the stream leaves one sample out. If a stream
+// ends with an error, the samples after the error are lost. The error is a *[ConfigError], or an
+// error of the device.
 func NewStreamLoader(s Stream, c Config) (*Loader, error) {
 	switch {
 	case s == nil:
@@ -74,7 +75,7 @@ func NewStreamLoader(s Stream, c Config) (*Loader, error) {
 
 func (l *Loader) sampler(seed uint64) BatchSampler { return l.c.sampler(l.ds.Len(), seed) }
 
-// String tells how many samples come in which batches.
+// String returns the number of samples and the size of the batches.
 func (l *Loader) String() string {
 	what, how := "a stream", ""
 	if l.ds != nil {
@@ -92,8 +93,8 @@ func (l *Loader) String() string {
 	return "Loader(" + what + how + ")"
 }
 
-// Note says which setting means nothing on this machine and was ignored, "" for none: Pin without a
-// GPU.
+// Note returns which setting has no effect on this machine and was ignored, such as Pin without a
+// GPU. It returns "" if there is none.
 func (l *Loader) Note() string { return l.note }
 
 // Len returns the number of batches in an epoch, -1 for a stream.
@@ -119,19 +120,19 @@ func (l *Loader) Order(epoch int) []int {
 	return order
 }
 
-// Batches loops over the batches of the next epoch, or what is left of it after
-// [Loader.LoadStateDict]. An error ends the loop: a *[SampleError], also for a panic in the
-// dataset. A loop that is left early is over: the next one is the next epoch.
+// Batches loops over the batches of the next epoch. After [Loader.LoadStateDict] it loops over the
+// rest of the saved epoch. An error ends the loop. It is a *[SampleError], also for a panic in the
+// dataset. If the program leaves a loop early, the next loop is still the next epoch.
 func (l *Loader) Batches() iter.Seq2[*Batch, error] { return l.BatchesContext(context.Background()) }
 
-// BatchesContext is Batches that also ends when ctx does, with an error that wraps the context's
-// cause. A sample that is being made at that time is waited for.
+// BatchesContext is Batches with a context. When ctx is done, the loop ends with an error that
+// wraps the context's cause. It first waits for samples that workers are making at that time.
 func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
 		from, seed, turn := l.begin()
 		r := l.start(from, seed)
 		defer r.end()
-		var held *Batch // until the loop has it
+		var held *Batch // the batch of this turn, until the loop receives it
 		defer func() { held.Free() }()
 		for {
 			res := r.next(ctx)
@@ -161,26 +162,26 @@ func (l *Loader) BatchesContext(ctx context.Context) iter.Seq2[*Batch, error] {
 	}
 }
 
-// A job is a batch to make.
+// A job says which batch a worker has to make.
 type job struct {
-	number  int            // of the batch in the epoch
+	number  int            // number of the batch in the epoch
 	start   int            // place of its first sample in the epoch
-	index   []int          // of its samples
-	samples []Sample       // of a stream
-	bad     []*SampleError // samples of the stream that could not be had
+	index   []int          // indexes of its samples
+	samples []Sample       // its samples, if they are from a stream
+	bad     []*SampleError // samples of the stream that failed to load
 }
 
-// A result is a batch that is made, or why there is none.
+// A result is a batch, or the reason why there is none.
 type result struct {
 	b       *Batch // nil if all its samples were skipped
 	skipped []*SampleError
 	err     error
 	end     bool // there are no more batches
-	late    bool // it is not where it is to be yet
-	failed  bool // and that because memory has run out for it
+	late    bool // the batch is not on its device yet
+	failed  bool // it is late because the device's memory ran out while it was copied
 }
 
-// free gives back a batch that nobody has seen.
+// free frees a batch that the loop has not received.
 func (r result) free() { r.b.Free() }
 
 // A run is one loop over an epoch: a goroutine that hands out jobs, and the workers.
@@ -188,19 +189,19 @@ type run struct {
 	l     *Loader
 	epoch int
 	seed  uint64
-	apart bool // samples may come several times
-	first int  // batch of the epoch
-	at    int  // number of the batch that the loop sees next
+	apart bool // the sampler may draw a sample several times in an epoch
+	first int  // number of the loop's first batch in the epoch
+	at    int  // number of the batch that the loop receives next
 
-	// batches that memory has run out for, and that the loop has not asked for yet
+	// how many batches met a full device memory and have not been asked for by the loop yet
 	short atomic.Int32
-	slots []chan result // of batch i: i modulo their number
-	ahead chan struct{} // an entry for each batch that is on its way
+	slots []chan result // batch i is in slots[i%len(slots)]
+	ahead chan struct{} // one entry for each batch that is being prepared or waits
 	jobs  chan job
 	stop  chan struct{}
 	wg    sync.WaitGroup
 
-	callers []uintptr // of who loops, for a tracer
+	callers []uintptr // stack of the loop, for a tracer
 }
 
 func (l *Loader) start(from place, seed uint64) *run {
@@ -241,7 +242,7 @@ func (r *run) next(ctx context.Context) result {
 	return result{err: fmt.Errorf("data: epoch %d, batch %d: %w", r.epoch, r.at, context.Cause(ctx))}
 }
 
-// end stops the goroutines, waits for them and frees what nobody has seen.
+// end stops the goroutines, waits for them, and frees the batches that the loop has not received.
 func (r *run) end() {
 	close(r.stop)
 	r.wg.Wait()
@@ -254,10 +255,10 @@ func (r *run) end() {
 	}
 }
 
-// put stores the result of a batch. The slot is free: its turn in ahead has been waited for.
+// put stores the result of a batch. Its slot is free, because reserve has waited for it.
 func (r *run) put(number int, res result) { r.slots[number%len(r.slots)] <- res }
 
-// reserve waits until one more batch may be on its way; false means that the loop is over.
+// reserve waits until one more batch may be prepared. It returns false if the loop is over.
 func (r *run) reserve() bool {
 	select {
 	case <-r.stop:

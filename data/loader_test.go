@@ -19,7 +19,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// noisy is samples with random numbers in them, made in a time that differs.
+// noisy is a dataset whose samples contain random numbers and take different times to make.
 type noisy struct{ squares }
 
 func (d *noisy) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
@@ -28,7 +28,7 @@ func (d *noisy) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return s, err
 }
 
-// seen writes what a loop sees, batch by batch.
+// seen formats the batches that a loop receives, at most most of them.
 func seen(t testing.TB, l *data.Loader, most int) (out []string) {
 	t.Helper()
 	if most == 0 {
@@ -80,7 +80,7 @@ func TestWorkersChangeNothing(t *testing.T) {
 	}
 }
 
-// With replacement a sample that comes twice has other random numbers the second time.
+// With replacement, a sample that is drawn twice gets different random numbers each time.
 func TestRepeatedSamplesDiffer(t *testing.T) {
 	l := load(t, &noisy{squares{n: 3}}, data.Config{Batch: 1, Sampler: data.RandomSampler{N: 3, Replacement: true, Samples: 60}})
 	all := seen(t, l, -1)
@@ -98,8 +98,8 @@ func TestRepeatedSamplesDiffer(t *testing.T) {
 	}
 }
 
-// A state taken in the middle of an epoch, by another number of workers, goes on with the next
-// batch.
+// A state that was taken in the middle of an epoch resumes with the next batch, whatever the number
+// of workers before and after.
 func TestResume(t *testing.T) {
 	c := data.Config{Batch: 4, Shuffle: true, Seed: 9, Workers: 3}
 	d := &noisy{squares{n: 30, slow: true}}
@@ -167,7 +167,7 @@ func TestBadStates(t *testing.T) {
 	}
 }
 
-// quiet fails if there are more goroutines than before once some time has passed.
+// quiet fails the test if, after some time, more goroutines run than before.
 func quiet(t *testing.T, before int, what string) {
 	t.Helper()
 	for i := 0; runtime.NumGoroutine() > before && i < 500; i++ {
@@ -179,7 +179,7 @@ func quiet(t *testing.T, before int, what string) {
 	}
 }
 
-// exiting is a dataset that ends its goroutine.
+// exiting is a dataset with a sample that ends the goroutine.
 type exiting struct{ squares }
 
 func (d *exiting) Get(i int) (data.Sample, error) {
@@ -189,10 +189,11 @@ func (d *exiting) Get(i int) (data.Sample, error) {
 	return d.squares.Get(i)
 }
 
-// Whatever ends a loop, no goroutine is left, and the error names the sample.
+// However a loop ends, it leaves no goroutine behind, and its error names the sample.
 func TestEveryEndOfALoop(t *testing.T) {
 	c := data.Config{Batch: 2, Workers: 3, Prefetch: 4}
-	seen(t, load(t, &squares{n: 10}, c), -1) // what tensors start for good
+	// start the goroutines that package tensor keeps for good
+	seen(t, load(t, &squares{n: 10}, c), -1)
 	before := runtime.NumGoroutine()
 	loop := func(d data.Dataset, ctx context.Context, body func(n int) bool) (n int, err error) {
 		for b, e := range load(t, d, c).BatchesContext(ctx) {
@@ -273,7 +274,7 @@ func TestEveryEndOfALoop(t *testing.T) {
 	}
 }
 
-// stuck takes its time.
+// stuck is a dataset of slow samples.
 type stuck struct{}
 
 func (*stuck) Len() int { return 10 }
@@ -282,7 +283,7 @@ func (*stuck) Get(i int) (data.Sample, error) {
 	return data.Sample{X: i, Y: i}, nil
 }
 
-// badSampler gives two indexes and then fails.
+// badSampler returns two indexes, and then fails in the way that then selects.
 type badSampler struct{ then int }
 
 func (badSampler) Len() int { return 5 }
@@ -302,7 +303,7 @@ func (s badSampler) Indices(int) iter.Seq[int] {
 	}
 }
 
-// A cancelled loop's error wraps the cause; the next loop works.
+// The error of a cancelled loop wraps the context's cause. The next loop works.
 func TestCancel(t *testing.T) {
 	l := load(t, &squares{n: 20}, data.Config{Batch: 2})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -317,7 +318,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// faulty is a Batcher with samples that cannot be had.
+// faulty is a Batcher with samples that fail to load.
 type faulty struct {
 	*data.TensorDataset
 	bad []int
@@ -373,7 +374,7 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// several is samples of which some cannot be had.
+// several is a dataset in which some samples fail to load.
 type several struct {
 	n   int
 	bad []int
@@ -388,7 +389,7 @@ func (d *several) Get(i int) (data.Sample, error) {
 	return data.Sample{X: i, Y: i}, nil
 }
 
-// Memory ahead of the loop is bounded by Prefetch, whatever the number of workers.
+// Prefetch bounds the batches in memory ahead of the loop, whatever the number of workers.
 func TestPrefetchIsBounded(t *testing.T) {
 	for _, c := range []data.Config{{Workers: 1, Prefetch: 3}, {Workers: 8, Prefetch: 2}, {Workers: 4}} {
 		var made atomic.Int64
@@ -406,7 +407,7 @@ func TestPrefetchIsBounded(t *testing.T) {
 			b.Free()
 			n++
 			if n%20 == 0 {
-				time.Sleep(5 * time.Millisecond) // let them run ahead
+				time.Sleep(5 * time.Millisecond) // let the workers run ahead
 			}
 			if m := made.Load(); m > n+bound {
 				t.Fatalf("%+v: %d batches were made while the loop was in its %dth", c, m, n)
@@ -437,7 +438,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// TestOnSkipPanics holds a loop whose OnSkip panics to giving back the batch that it had in hand.
+// TestOnSkipPanics checks that a loop whose OnSkip panics frees the batch of that iteration.
 func TestOnSkipPanics(t *testing.T) {
 	var made []*tensor.Tensor
 	l := load(t, &squares{n: 4, failAt: 1}, data.Config{Batch: 4, Skip: true, OnSkip: func(*data.SampleError) { panic("seen") },

@@ -10,39 +10,40 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// mostStreams bounds the streams that a loader copies on.
+// mostStreams is the largest number of streams that a loader copies on.
 const mostStreams = 8
 
-// A mover brings batches to where Config says.
+// A mover copies batches to the memory that Config asks for.
 type mover struct {
 	dev device.Device // nil: they stay on the CPU
 	pin device.PinnedAllocator
-	// taken in turn, so that who reads a batch does not wait for the copies of the next ones
+	// used in turn, so that a reader of one batch does not wait for the copies of later batches
 	streams []device.Stream
 }
 
-// unpinned is told once, and not by each loader of a program.
+// unpinned makes the note appear once in a process, not once per loader.
 var unpinned sync.Once
 
-// withoutPin is the note that Pin means nothing here.
+// withoutPin returns the note that Pin has no effect here.
 func withoutPin(why string) string {
 	note := "data: Pin is ignored: " + why
 	unpinned.Do(func() { log.Print(note) })
 	return note
 }
 
-// newMover returns the mover of a loader, nil if batches stay as they are made, and a note on a
-// setting that means nothing on this machine.
+// newMover returns the mover of a loader, or nil if batches stay where they were made. note names a
+// setting that has no effect on this machine.
 func newMover(c *Config) (m *mover, note string, err error) {
 	m = &mover{dev: c.Device}
-	if m.dev != nil && m.dev.Info().Host { // page-locked memory speeds no copy up
+	if m.dev != nil && m.dev.Info().Host { // page-locked memory does not make a copy faster here
 		if c.Pin {
 			note = withoutPin("batches are on the CPU")
 		}
 		if m.dev.Info().Meta {
 			return nil, note, nil
 		}
-		return m, note, nil // a rank of the CPU has them copied, plainly
+		// a rank of the CPU: batches are copied there without page-locked memory
+		return m, note, nil
 	}
 	from := m.dev
 	if c.Pin {
@@ -74,7 +75,7 @@ func newMover(c *Config) (m *mover, note string, err error) {
 	return m, "", nil
 }
 
-// there reports whether all of a batch is in its place as it was made.
+// there reports whether the whole batch is in its place already.
 func (m *mover) there(b *Batch) bool {
 	there := m.pin == nil
 	b.each(func(t *tensor.Tensor) *tensor.Tensor {
@@ -84,8 +85,7 @@ func (m *mover) there(b *Batch) bool {
 	return there
 }
 
-// move brings a batch to its place. After an error nothing of it is there, and the batch is as it
-// was.
+// move copies a batch to its place. After an error the copies are freed and the batch is unchanged.
 func (m *mover) move(b *Batch, number int) error {
 	opts := []tensor.Option{tensor.NoGrad()}
 	if len(m.streams) > 0 {
@@ -119,9 +119,9 @@ func (m *mover) move(b *Batch, number int) error {
 	return nil
 }
 
-// moveAhead brings a batch to its place before the loop asks for it. Where memory has run out that
-// is put off until the loop does, and has given back what it took for the batch before; until then
-// no later batch takes memory either.
+// moveAhead copies a batch to its place before the loop asks for it. If memory runs out, the copy
+// is put off until the loop asks for the batch. By then the loop has freed the memory of the batch
+// before. Until then no later batch allocates memory either.
 func (r *run) moveAhead(res *result, number int) {
 	m := r.l.to
 	if m == nil || m.there(res.b) {
@@ -145,7 +145,7 @@ func (r *run) moveAhead(res *result, number int) {
 	}
 }
 
-// moveLate brings a batch to its place that was not brought there ahead.
+// moveLate copies a batch to its place if moveAhead put the copy off.
 func (r *run) moveLate(res *result, number int) {
 	if !res.late {
 		return

@@ -24,7 +24,7 @@ func emulated(t *testing.T, spec string) *cuda.Device {
 	return d[0]
 }
 
-// wide is samples of some size, with a nested input.
+// wide is a dataset of n samples of size numbers, with nested inputs.
 type wide struct{ n, size int }
 
 func (d wide) Len() int { return d.n }
@@ -37,8 +37,8 @@ func (d wide) Get(i int) (data.Sample, error) {
 	return data.Sample{X: map[string]any{"x": x, "i": i, "name": fmt.Sprint(i)}, Y: i}, nil
 }
 
-// Batches arrive on the device, the right ones in the right order, whatever the schedule of its
-// streams, and all memory is given back.
+// Batches arrive on the device with the right contents and in the right order, whatever the
+// schedule of its streams. At the end all memory is freed.
 func TestBatchesArriveOnTheDevice(t *testing.T) {
 	for seed := range 5 {
 		for _, pin := range []bool{false, true} {
@@ -62,11 +62,11 @@ func TestBatchesArriveOnTheDevice(t *testing.T) {
 				}, tensor.On(dev))
 				if at++; at == 3 {
 					x := tensor.On(dev)
-					// memory is handed out again
+					// allocate and free, so that freed memory is used again
 					tensor.Do(func(s *tensor.Scope) { s.Zeros(5000).AddScalar(1).Sum().Item() }, x)
 				}
 			}
-			for b, err := range l.Batches() { // left early
+			for b, err := range l.Batches() { // a loop that is left early
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -130,7 +130,7 @@ func TestPinnedBatches(t *testing.T) {
 	}
 }
 
-// Loaders of one program that ignore Pin say so once.
+// If several loaders of a program ignore Pin, the log says so once.
 func TestPinIsIgnoredWithOneNote(t *testing.T) {
 	host, err := device.Open("cpu")
 	if err != nil {
@@ -155,7 +155,7 @@ func TestPinIsIgnoredWithOneNote(t *testing.T) {
 	}
 }
 
-// A batch on the GPU is not copied back because a scope lacks its device: the program is told.
+// From of a scope without a device does not copy a batch back from the GPU: it is an error.
 func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
 	dev := emulated(t, "emulate,mem=16MiB")
 	for b, err := range load(t, wide{4, 2}, data.Config{Batch: 2, Device: dev}).Batches() {
@@ -167,7 +167,8 @@ func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
 			t.Error(err)
 		}
 		tensor.Do(func(s *tensor.Scope) {
-			if x := s.From(b.Y); x.Device() != device.Device(dev) { // what was refused is as it was
+			// the refused tensor is unchanged
+			if x := s.From(b.Y); x.Device() != device.Device(dev) {
 				t.Errorf("it is on %v", x.Device())
 			}
 		}, tensor.On(dev))
@@ -178,8 +179,8 @@ func TestBatchOnDeviceForScopeOnCPU(t *testing.T) {
 // plainDevice is a device without page-locked memory.
 type plainDevice struct{ device.Device }
 
-// Over many epochs neither the device's nor the page-locked memory grows, and what is ahead of the
-// loop is bounded.
+// Over many epochs, device memory and page-locked memory do not grow. The memory of batches ahead
+// of the loop is bounded.
 func TestNoGrowthOverEpochs(t *testing.T) {
 	dev := emulated(t, "emulate,mem=32MiB")
 	const size = 4000
@@ -207,7 +208,8 @@ func TestNoGrowthOverEpochs(t *testing.T) {
 		if epoch == 4 {
 			reserved = st.Reserved
 		}
-		// Four ahead or in the loop, and what rounding adds to three tensors a batch.
+		// Four batches ahead or in the loop, each with up to 512 bytes of rounding for each of
+		// three tensors.
 		if most := 4 * (batch + 3*512); st.AllocatedPeak > most {
 			t.Fatalf("epoch %d: %d bytes at once, want at most %d", epoch, st.AllocatedPeak, most)
 		}
@@ -220,12 +222,12 @@ func TestNoGrowthOverEpochs(t *testing.T) {
 	}
 }
 
-// Memory that is exhausted by what is prepared ahead is a typed error of the loop, and nothing is
-// lost.
+// If batches prepared ahead exhaust the memory, the loop yields a typed error, and all memory is
+// freed.
 func TestOutOfMemoryAhead(t *testing.T) {
 	for _, pin := range []bool{false, true} {
 		dev := emulated(t, "emulate,mem=4MiB")
-		// 1.6 MB each
+		// 1.6 MB per batch
 		l := load(t, wide{40, 100_000}, data.Config{Batch: 4, Workers: 2, Prefetch: 6, Device: dev, Pin: pin})
 		var kept []*data.Batch
 		var got error
@@ -252,7 +254,7 @@ func TestOutOfMemoryAhead(t *testing.T) {
 		if a, p := dev.Stats().Allocated, dev.PinnedStats().Allocated; a != 0 || p != 0 {
 			t.Errorf("pin %v: %d bytes are left, %d page-locked", pin, a, p)
 		}
-		// With room for what is ahead the same loader goes on.
+		// The same loader works once there is memory for its batches.
 		small := load(t, wide{8, 10_000}, data.Config{Batch: 4, Device: dev, Pin: pin})
 		n := 0
 		for b, err := range small.Batches() {
@@ -268,8 +270,8 @@ func TestOutOfMemoryAhead(t *testing.T) {
 	}
 }
 
-// TestTargetsThatAreInputs holds a batch to places that can be taken one by one, where one tensor
-// stands in several: an autoencoder's.
+// TestTargetsThatAreInputs checks batches in which one tensor stands in several places, as with an
+// autoencoder. A scope can own the tensor of each place separately.
 func TestTargetsThatAreInputs(t *testing.T) {
 	dev := emulated(t, "emulate,mem=32MiB")
 	twice := func(samples []data.Sample) (*data.Batch, error) {
@@ -335,12 +337,12 @@ func onDevice(d device.Device) []tensor.Option {
 	return []tensor.Option{tensor.On(d)}
 }
 
-// What is prepared ahead and finds no memory, because a step has it, is brought to the device when
-// the loop asks for it.
+// If a step occupies the memory that a prefetched batch needs, the batch is copied to the device
+// when the loop asks for it.
 func TestNoMemoryAheadIsMadeUpFor(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		dev := emulated(t, "emulate,mem=6MiB")
-		// 0.8 MB each
+		// 0.8 MB per batch
 		l := load(t, wide{12, 100_000}, data.Config{Batch: 2, Workers: workers, Prefetch: 4, Device: dev})
 		at := 0
 		for b, err := range l.Batches() {
@@ -352,13 +354,13 @@ func TestNoMemoryAheadIsMadeUpFor(t *testing.T) {
 				if x.Device() != device.Device(dev) || b.Y.Device() != device.Device(dev) || x.Select(0, 1).Mean().Item() != float64(2*at+1) {
 					t.Errorf("%d workers: batch %d is %v on %s", workers, at, b.Index, x.Device().Name())
 				}
-				// all that there is, bit by bit, for the time of a step
+				// occupy all free memory, in ever smaller blocks, until the step ends
 				room := dev.Info().Memory - dev.Stats().Allocated
 				for size := room; size > 64<<10; size /= 4 {
 					for tensor.Try(func() { s.Empty(size / 4) }) == nil {
 					}
 				}
-				time.Sleep(time.Millisecond) // in which the workers ask
+				time.Sleep(time.Millisecond) // meanwhile the workers try to allocate
 			}, tensor.On(dev))
 			at++
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// epoch is the time of one epoch over 48 samples that a transform takes so long to make.
+// epoch measures one epoch over 48 samples. The transform calls work for each.
 func epoch(t *testing.T, workers int, work func()) time.Duration {
 	t.Helper()
 	l := load(t, &squares{n: 48}, data.Config{Batch: 4, Workers: workers, Transform: func(s data.Sample, _ *rand.Rand) (data.Sample, error) {
@@ -32,12 +32,12 @@ func epoch(t *testing.T, workers int, work func()) time.Duration {
 	return time.Since(start)
 }
 
-// Workers make batches at the same time: of a transform that waits, four make nearly four times as
-// many.
+// Workers run in parallel: if the transform only waits, four workers make nearly four times as many
+// batches as one.
 func TestWorkersWorkAtOnce(t *testing.T) {
 	wait := func() { time.Sleep(2 * time.Millisecond) }
 	best := 0.0
-	for range 3 { // a busy machine may spoil one
+	for range 3 { // other load may spoil one measurement
 		one, four := epoch(t, 1, wait), epoch(t, 4, wait)
 		if best = max(best, one.Seconds()/four.Seconds()); best >= 2.5 {
 			return
@@ -46,9 +46,10 @@ func TestWorkersWorkAtOnce(t *testing.T) {
 	t.Errorf("4 workers are %.2f times as fast as one", best)
 }
 
-// Of a transform that computes, two workers make at least 1.6 times as many on two free cores. With
-// FLAMBEAU_SOAK, and where the machine has no two cores free at the time, nearly as many times as
-// two goroutines do without a loader. Otherwise the same code runs, and only has to be right.
+// If the transform computes, two workers make at least 1.6 times as many batches as one. That needs
+// two free cores; with fewer, at least 0.85 of the speedup of two goroutines without a loader is
+// required. Only FLAMBEAU_SOAK checks the ratio. Otherwise the test runs the same code with less
+// work.
 func TestWorkersShareTheCores(t *testing.T) {
 	spin, rounds := 10_000, 2
 	soak := os.Getenv("FLAMBEAU_SOAK") != ""
@@ -79,7 +80,7 @@ func TestWorkersShareTheCores(t *testing.T) {
 		wg.Wait()
 		return time.Since(start)
 	}
-	var least [4]time.Duration // the least times are those without the machine's other work
+	var least [4]time.Duration // the minimum is the measurement with the least other load
 	for k := range rounds {
 		for i, d := range []time.Duration{epoch(t, 1, compute), epoch(t, 2, compute), bare(1), bare(2)} {
 			if k == 0 || d < least[i] {
@@ -94,12 +95,12 @@ func TestWorkersShareTheCores(t *testing.T) {
 	}
 }
 
-// growing is what TestMemoryStaysLevel runs in a process of its own: it prints the process's memory
-// after each epoch.
+// growing is the environment variable that makes TestMemoryStaysLevel print the process's memory
+// after each epoch. The test sets it for a child process.
 const growing = "FLAMBEAU_TEST_GROWING"
 
-// resident returns the process's memory without garbage: what is resident on linux, elsewhere Go's
-// heap.
+// resident returns the memory of the process after a garbage collection. On Linux it is the
+// resident set size, elsewhere the size of Go's heap.
 func resident() (int, error) {
 	debug.FreeOSMemory()
 	if runtime.GOOS == "linux" {
@@ -115,8 +116,7 @@ func resident() (int, error) {
 	return int(m.HeapAlloc), nil
 }
 
-// The memory of a process that loads data is after 100 epochs what it was after 5, within a
-// twentieth.
+// After 100 epochs, a process that loads data has at most a twentieth more memory than after 5.
 func TestMemoryStaysLevel(t *testing.T) {
 	if os.Getenv(growing) != "" {
 		l := load(t, wide{64, 5000}, data.Config{Batch: 8, Workers: 3, Shuffle: true})

@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Batches arrive on a rank of the CPU, and leave one where the samples lie for another.
+// Batches arrive on a rank of the CPU, also when the samples lie on another rank.
 func TestBatchesArriveOnARank(t *testing.T) {
 	open := func(name string) device.Device {
 		d, err := device.Open(name)

@@ -9,22 +9,22 @@ import (
 	"sort"
 )
 
-// A Sampler says which samples an epoch visits, in which order: torch's Sampler. The order is a
-// function of the sampler's fields and the epoch alone; a [Loader] asks for epoch after epoch,
-// which takes the place of torch's set_epoch.
+// A Sampler chooses the samples of an epoch and their order: torch's Sampler. The order depends on
+// the sampler's fields and the epoch alone. A [Loader] passes the number of each epoch, so that
+// there is no need for torch's set_epoch.
 type Sampler interface {
-	Len() int                        // indexes in an epoch
-	Indices(epoch int) iter.Seq[int] // of the samples in the dataset
+	Len() int                        // number of indexes in an epoch
+	Indices(epoch int) iter.Seq[int] // indexes of the samples in the dataset
 }
 
-// A BatchSampler says which samples make the batches of an epoch: torch's batch_sampler. What a
-// loop receives is its own.
+// A BatchSampler chooses the samples of each batch of an epoch: torch's batch_sampler. The caller
+// may keep and change the slices.
 type BatchSampler interface {
-	Len() int                          // batches in an epoch
-	Batches(epoch int) iter.Seq[[]int] // indexes of the samples in the dataset
+	Len() int                          // number of batches in an epoch
+	Batches(epoch int) iter.Seq[[]int] // for each batch, the indexes of its samples in the dataset
 }
 
-// repeater is a sampler that may give one sample several times in an epoch. The loader then draws
+// repeater is a sampler that may return an index several times in an epoch. The loader then draws
 // other random numbers each time.
 type repeater interface{ repeats() bool }
 
@@ -33,13 +33,13 @@ func repeats(s any) bool {
 	return ok && r.repeats()
 }
 
-// SequentialSampler visits N samples in their order.
+// SequentialSampler visits N samples in ascending order.
 type SequentialSampler struct{ N int }
 
 // Len returns the number of samples.
 func (s SequentialSampler) Len() int { return max(s.N, 0) }
 
-// Indices gives 0, 1, …, N-1.
+// Indices returns 0, 1, …, N-1.
 func (s SequentialSampler) Indices(int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := range s.N {
@@ -50,14 +50,14 @@ func (s SequentialSampler) Indices(int) iter.Seq[int] {
 	}
 }
 
-// RandomSampler visits N samples in a random order, another one each epoch. With Samples it stops
-// after that many; without Replacement it then goes through one permutation after the other, as
-// torch's does.
+// RandomSampler visits N samples in a random order that differs from epoch to epoch. If Samples is
+// set, an epoch has that many indexes. Without Replacement, more than N of them come from one
+// permutation after the other, as in torch.
 type RandomSampler struct {
 	N           int
 	Seed        uint64
-	Replacement bool // draw each sample from all of them
-	Samples     int  // in an epoch; 0: N
+	Replacement bool // draw each sample from all N
+	Samples     int  // indexes in an epoch; 0 means N
 }
 
 // Len returns the number of indexes in an epoch.
@@ -73,7 +73,7 @@ func (s RandomSampler) Len() int {
 
 func (s RandomSampler) repeats() bool { return s.Replacement || s.Samples > s.N }
 
-// Indices gives the order of an epoch.
+// Indices returns the order of an epoch.
 func (s RandomSampler) Indices(epoch int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		rng := rand.New(rand.NewPCG(s.Seed, uint64(epoch)))
@@ -96,8 +96,8 @@ func (s RandomSampler) Indices(epoch int) iter.Seq[int] {
 	}
 }
 
-// SubsetRandomSampler visits the samples that Index lists in a random order, another one each
-// epoch.
+// SubsetRandomSampler visits the samples that Index lists, in a random order that differs from
+// epoch to epoch.
 type SubsetRandomSampler struct {
 	Index []int
 	Seed  uint64
@@ -106,7 +106,7 @@ type SubsetRandomSampler struct {
 // Len returns the number of samples.
 func (s SubsetRandomSampler) Len() int { return len(s.Index) }
 
-// Indices gives the order of an epoch.
+// Indices returns the order of an epoch.
 func (s SubsetRandomSampler) Indices(epoch int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := range (RandomSampler{N: len(s.Index), Seed: s.Seed}).Indices(epoch) {
@@ -120,16 +120,16 @@ func (s SubsetRandomSampler) Indices(epoch int) iter.Seq[int] {
 // WeightedRandomSampler draws samples by weight: see [NewWeightedRandomSampler].
 type WeightedRandomSampler struct {
 	weights     []float64
-	sums        []float64 // of the weights up to and with each
+	sums        []float64 // sums[i] is the sum of the weights up to and including weight i
 	samples     int
 	replacement bool
 	seed        uint64
 }
 
-// NewWeightedRandomSampler returns a sampler that draws samples indexes an epoch, each with a
-// probability in proportion to its weight: torch's WeightedRandomSampler. Weights are finite and
-// not negative, and need not add up to 1. Without replacement no index comes twice, so at least
-// samples weights must be positive. The error is a *[ConfigError].
+// NewWeightedRandomSampler returns a sampler that draws the given number of samples per epoch:
+// torch's WeightedRandomSampler. The probability of an index is proportional to its weight. Weights
+// are finite and not negative. They need not add up to 1. Without replacement no index is drawn
+// twice, so at least that many weights must be positive. The error is a *[ConfigError].
 func NewWeightedRandomSampler(weights []float64, samples int, replacement bool, seed uint64) (*WeightedRandomSampler, error) {
 	s := &WeightedRandomSampler{slices.Clone(weights), make([]float64, len(weights)), samples, replacement, seed}
 	positive, sum := 0, 0.0
@@ -161,9 +161,9 @@ func (s *WeightedRandomSampler) Len() int { return s.samples }
 
 func (s *WeightedRandomSampler) repeats() bool { return s.replacement }
 
-// Indices gives the draws of an epoch. Without replacement these are the least of -log(uᵢ)/wᵢ with
-// uniform uᵢ, in that order: P. S. Efraimidis, P. G. Spirakis, "Weighted random sampling with a
-// reservoir", Information Processing Letters 97 (2006), algorithm A.
+// Indices returns the draws of an epoch. Without replacement they are the indexes of the smallest
+// -log(uᵢ)/wᵢ with uniform uᵢ, in ascending order: P. S. Efraimidis, P. G. Spirakis, "Weighted
+// random sampling with a reservoir", Information Processing Letters 97 (2006), algorithm A.
 func (s *WeightedRandomSampler) Indices(epoch int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		rng := rand.New(rand.NewPCG(s.seed, uint64(epoch)))
@@ -209,15 +209,15 @@ func (s *WeightedRandomSampler) Indices(epoch int) iter.Seq[int] {
 	}
 }
 
-// batches groups the indexes of a sampler.
+// batches groups the indexes of a sampler into batches.
 type batches struct {
 	s        Sampler
 	size     int
 	dropLast bool
 }
 
-// NewBatchSampler returns a batch sampler that groups the indexes of s: torch's BatchSampler. It is
-// what a [Loader] does by itself for its Batch and DropLast. The error is a *[ConfigError].
+// NewBatchSampler returns a batch sampler that groups the indexes of s: torch's BatchSampler. A
+// [Loader] does the same for its Batch and DropLast. The error is a *[ConfigError].
 func NewBatchSampler(s Sampler, batch int, dropLast bool) (BatchSampler, error) {
 	if s == nil {
 		return nil, &ConfigError{"Sampler", "there is none"}

@@ -2,17 +2,17 @@ package data
 
 import "fmt"
 
-// place is where a loader stands.
+// place is the position of a loader.
 type place struct {
 	epoch int
-	at    int // batches of the epoch that have been seen, those left out by Skip included
+	at    int // batches of the epoch that have been seen, including batches that Skip left empty
 }
 
-// StateDict returns where the loader stands, for a checkpoint: it may be called within the loop,
-// and counts the batch that the loop has in hand as seen. The keys are "epoch" and "position" (both
-// int64), "seed" (its bits as int64), and what [Loader.LoadStateDict] compares: "batches" (of an
-// epoch), "samples" (of the dataset) and "batch" ([Config].Batch), all int64, -1 where that is not
-// known.
+// StateDict returns the position of the loader, for a checkpoint. It may be called within the loop.
+// The batch of the current iteration then counts as seen. The keys are "epoch" and "position" (both
+// int64) and "seed" (its bits as int64). There are also "batches" (in an epoch), "samples" (in the
+// dataset) and "batch" ([Config].Batch), all int64, and -1 if unknown. [Loader.LoadStateDict]
+// compares these three.
 func (l *Loader) StateDict() map[string]any {
 	n := int64(l.Len())
 	l.mu.Lock()
@@ -28,12 +28,12 @@ func (l *Loader) samples() int64 {
 	return int64(l.ds.Len())
 }
 
-// LoadStateDict makes the next loop go on with the batch after the last one that was seen when the
-// state was taken. The order and the random numbers are the same, whatever the number of workers:
-// it takes the seed from the state. Batches that were seen are not prepared again. The dataset,
-// batch size and samplers must be those of then; a sampler given in Config keeps its own seed. Of a
-// state taken in the last batch's turn the next loop is the empty rest of that epoch. The error is
-// a *[StateError], and l is unchanged.
+// LoadStateDict makes the next loop continue with the batch after the last one that was seen when
+// the state was taken. It takes the seed from the state, so the order and the random numbers are
+// the same, whatever the number of workers. Batches that were seen are not prepared again. The
+// dataset, batch size and samplers must be the same as when the state was taken. A sampler given in
+// Config keeps its own seed. If the state was taken at the last batch of an epoch, the next loop is
+// the rest of that epoch, which is empty. The error is a *[StateError], and l is unchanged then.
 func (l *Loader) LoadStateDict(state map[string]any) error {
 	num := func(key string) (int64, error) {
 		v, ok := state[key]
@@ -62,7 +62,8 @@ func (l *Loader) LoadStateDict(state map[string]any) error {
 		return &StateError{"batches", fmt.Sprintf("the state is of an epoch of %d batches, this loader's has %d; dataset, batch size and sampler must be the same", v[3], n)}
 	}
 	for key, now := range map[string]int64{"samples": l.samples(), "batch": int64(l.c.Batch)} {
-		if was, ok := state[key]; ok && was != now { // states of earlier versions do not have them
+		// states written by earlier versions lack these keys
+		if was, ok := state[key]; ok && was != now {
 			return &StateError{key, fmt.Sprintf("the state is of %v, this loader has %d; dataset, batch size and sampler must be the same", was, now)}
 		}
 	}
@@ -78,9 +79,9 @@ func (l *Loader) LoadStateDict(state map[string]any) error {
 	return nil
 }
 
-// SetEpoch makes the next loop over the batches that of epoch n, counted from 0: the order is a
-// function of it. After [Loader.LoadStateDict] with a state of epoch n it changes nothing: the loop
-// goes on within the epoch.
+// SetEpoch sets the epoch of the next loop, counted from 0. The order of the samples depends on it.
+// After [Loader.LoadStateDict] with a state of epoch n, SetEpoch(n) changes nothing: the next loop
+// still continues within the epoch.
 func (l *Loader) SetEpoch(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +92,7 @@ func (l *Loader) SetEpoch(n int) {
 	}
 }
 
-// Epoch returns the epoch that the next loop is in, counted from 0.
+// Epoch returns the epoch of the next loop, counted from 0.
 func (l *Loader) Epoch() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,7 +106,7 @@ func (l *Loader) Skipped() int {
 	return l.skipped
 }
 
-// begin notes that a loop begins, and returns where and with which seed.
+// begin marks the beginning of a loop. It returns its position, its seed and its number.
 func (l *Loader) begin() (from place, seed uint64, turn int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,8 +117,8 @@ func (l *Loader) begin() (from place, seed uint64, turn int) {
 	return from, l.seed, l.turn
 }
 
-// saw notes how far a loop has come. One that is not the latest, or was begun before a state was
-// loaded, does not count.
+// saw records how far a loop has come. It ignores a loop that is not the latest one, or that began
+// before a state was loaded.
 func (l *Loader) saw(turn int, p place, skipped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,15 +6,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Step is a batch in a scope of its own. The scope owns the batch and what is computed from it,
-// and frees both at the end of the loop's body.
+// A Step is a batch in a scope of its own. The scope owns the batch and everything that is computed
+// from it. It frees both at the end of the loop's body.
 type Step struct {
 	*Batch
 	Scope *tensor.Scope
 }
 
-// Steps loops over the batches of the next epoch as [Loader.Batches] does, and opens a scope for
-// each: on the loader's device, with opts, which are [tensor.NoGrad] and the like. It is
+// Steps loops over the batches of the next epoch as [Loader.Batches] does. It opens a scope for
+// each batch on the loader's device, with options such as [tensor.NoGrad]. It replaces
 //
 //	for batch, err := range loader.Batches() {
 //		…
@@ -24,8 +24,8 @@ type Step struct {
 //		}, tensor.On(dev))
 //	}
 //
-// in one. The scope ends with the body of the loop, also by break, return and panic.
-// step.Scope.Close(y) in its last line keeps y, in the root scope.
+// The scope ends with the body of the loop, also after break, return or a panic. To keep y beyond
+// the body, call step.Scope.Close(y) in its last line. This moves y to the root scope.
 func (l *Loader) Steps(opts ...tensor.Option) iter.Seq2[*Step, error] {
 	if l.c.Device != nil {
 		opts = append([]tensor.Option{tensor.On(l.c.Device)}, opts...)

@@ -29,14 +29,14 @@ func ExampleLoader_Steps() {
 		loss := step.X.Mul(w).Flatten(0, 1).Sub(step.Y).Square().Mean()
 		loss.Backward()
 		fmt.Println(loss.Item(), w.Grad().Item())
-	} // what a step has made is freed here
+	} // here the tensors of the step are freed
 	// Output:
 	// 2.5 5
 	// 12.5 30
 }
 
-// A step's scope is on the loader's device, has the modes, and ends with the body of the loop
-// however that ends.
+// The scope of a step is on the loader's device and has the given modes. It ends with the body of
+// the loop, however the body ends.
 func TestSteps(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {

@@ -7,32 +7,32 @@ import (
 	"slices"
 )
 
-// A Stream is samples one after the other, of a number that need not be known: torch's
-// IterableDataset. Each call of Samples begins the epoch anew, and the samples, their order and
-// their errors are a function of the epoch. An error takes the place of a sample; a stream may go
-// on after it. One goroutine reads a stream at a time; the functions below read what they are given
-// lazily.
+// A Stream yields samples one after the other, and their number need not be known: torch's
+// IterableDataset. Each call of Samples begins the epoch anew. The samples, their order and their
+// errors depend on the epoch alone. An error takes the place of a sample, and the stream may
+// continue after it. One goroutine reads a stream at a time. The functions of this package that
+// take streams read them lazily.
 type Stream interface {
 	Samples(epoch int) iter.Seq2[Sample, error]
 }
 
-// A StreamFunc is a function as a [Stream].
+// A StreamFunc is a function that implements [Stream].
 type StreamFunc func(epoch int) iter.Seq2[Sample, error]
 
 // Samples calls f.
 func (f StreamFunc) Samples(epoch int) iter.Seq2[Sample, error] { return f(epoch) }
 
-// A Sharder is a Stream of which parts can be read without the rest, such as one of several files.
-// The parts together are the stream.
+// A Sharder is a Stream that can read a part of itself without the rest, such as one of several
+// files. The parts together make up the whole stream.
 type Sharder interface {
 	Stream
 	Shard(rank, world int) Stream
 }
 
-// StreamOf returns the samples of a dataset in the order of a sampler; nil is their own order. A
-// panic of the dataset is the *[PanicError] of its sample. The random numbers of a [RandDataset]
-// are a function of the epoch and the sample (with a sampler that draws with replacement, of its
-// place in the epoch).
+// StreamOf returns the samples of a dataset in the order of a sampler. If s is nil, they come in
+// the order of their indexes. A panic of the dataset becomes the *[PanicError] of its sample. The
+// random numbers of a [RandDataset] depend on the epoch and the sample alone. If the sampler draws
+// with replacement, they depend on the sample's place in the epoch too.
 func StreamOf(ds Dataset, s Sampler) Stream {
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
 		return func(yield func(Sample, error) bool) {
@@ -66,8 +66,8 @@ func StreamOf(ds Dataset, s Sampler) Stream {
 }
 
 // ShardStream returns the part of a stream that one of several processes reads. If the stream is a
-// [Sharder] that is what its Shard returns, else each sample whose number modulo world is rank. The
-// error is a *[ConfigError].
+// [Sharder], that is the part that its Shard method returns. Otherwise it is every sample whose
+// number modulo world equals rank. The error is a *[ConfigError].
 func ShardStream(s Stream, rank, world int) (Stream, error) {
 	switch {
 	case world < 1:
@@ -91,10 +91,10 @@ func ShardStream(s Stream, rank, world int) (Stream, error) {
 	}), nil
 }
 
-// ShuffleStream returns the samples of s in an order that is random within a buffer of that many
-// samples. Each sample that is read takes the place of one that is drawn from the buffer. The order
-// is a function of seed and epoch; errors are not delayed. A buffer is at least 1, else the error
-// is a *[ConfigError].
+// ShuffleStream returns the samples of s in an order that is random within a buffer of the given
+// number of samples. Each sample that is read replaces one that is drawn from the buffer. The order
+// depends on the seed and the epoch alone. Errors are passed on at once. If buffer is less than 1,
+// the error is a *[ConfigError].
 func ShuffleStream(s Stream, buffer int, seed uint64) (Stream, error) {
 	if buffer < 1 {
 		return nil, &ConfigError{"buffer", fmt.Sprintf("%d samples, at least 1 is needed", buffer)}
@@ -130,8 +130,8 @@ func ShuffleStream(s Stream, buffer int, seed uint64) (Stream, error) {
 	}), nil
 }
 
-// MapStream returns f of every sample. It runs in the goroutine that reads the stream;
-// Config.Transform runs in the workers. A panic of f is the *[PanicError] of its sample.
+// MapStream applies f to every sample. f runs in the goroutine that reads the stream, while
+// Config.Transform runs in the workers. A panic of f becomes the *[PanicError] of its sample.
 func MapStream(s Stream, f func(s Sample) (Sample, error)) Stream {
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
 		return func(yield func(Sample, error) bool) {
@@ -147,7 +147,7 @@ func MapStream(s Stream, f func(s Sample) (Sample, error)) Stream {
 	})
 }
 
-// FilterStream returns the samples that keep is true of, and the errors.
+// FilterStream returns the samples for which keep returns true, and all errors.
 func FilterStream(s Stream, keep func(s Sample) bool) Stream {
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
 		return func(yield func(Sample, error) bool) {
@@ -160,7 +160,7 @@ func FilterStream(s Stream, keep func(s Sample) bool) Stream {
 	})
 }
 
-// TakeStream returns the first n samples; an error counts as one.
+// TakeStream returns the first n samples. An error counts as a sample.
 func TakeStream(s Stream, n int) Stream {
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {
 		return func(yield func(Sample, error) bool) {
@@ -177,7 +177,8 @@ func TakeStream(s Stream, n int) Stream {
 	})
 }
 
-// ConcatStreams returns the samples of streams one after the other: torch's ChainDataset.
+// ConcatStreams returns the samples of the streams, one stream after the other: torch's
+// ChainDataset.
 func ConcatStreams(streams ...Stream) Stream {
 	streams = slices.Clone(streams)
 	return StreamFunc(func(epoch int) iter.Seq2[Sample, error] {

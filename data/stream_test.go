@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/data"
 )
 
-// count is a stream of n numbers; those in bad are errors.
+// count is a stream of n numbers. The numbers in bad are errors instead.
 func count(n int, bad ...int) data.Stream {
 	return data.StreamFunc(func(epoch int) iter.Seq2[data.Sample, error] {
 		return func(yield func(data.Sample, error) bool) {
@@ -32,7 +32,7 @@ func count(n int, bad ...int) data.Stream {
 	})
 }
 
-// values writes what a stream gives in an epoch; errors are -1.
+// values returns the values of a stream's epoch, with -1 for each error.
 func values(t *testing.T, s data.Stream, epoch int) (out []int) {
 	t.Helper()
 	for v, err := range s.Samples(epoch) {
@@ -89,7 +89,7 @@ func TestStreams(t *testing.T) {
 				t.Errorf("%v, want %v", got, c.want)
 			}
 		}
-		for range c.s.Samples(0) { // may be left early
+		for range c.s.Samples(0) { // a loop over it may be left early
 			break
 		}
 	}
@@ -104,7 +104,7 @@ func TestStreams(t *testing.T) {
 
 func second(_ data.Stream, err error) error { return err }
 
-// files is a stream of parts that can be read alone: file f holds 100f, 100f+1.
+// files is a stream of n files that can be read separately. File f holds 100f and 100f+1.
 type files struct{ n int }
 
 func (f files) Samples(epoch int) iter.Seq2[data.Sample, error] { return f.part(0, 1).Samples(epoch) }
@@ -122,8 +122,7 @@ func (f files) part(rank, world int) data.Stream {
 
 func (f files) Shard(rank, world int) data.Stream { return f.part(rank, world) }
 
-// A shuffle buffer keeps every sample, moves each at most as far ahead as the buffer is long, and
-// mixes.
+// A shuffle buffer keeps every sample, moves none ahead by more than its size, and mixes.
 func TestShuffleBuffer(t *testing.T) {
 	const n, buffer = 1000, 50
 	s := stream(t)(data.ShuffleStream(count(n), buffer, 3))
@@ -163,7 +162,7 @@ func streamLoader(t *testing.T, s data.Stream, c data.Config) *data.Loader {
 	return l
 }
 
-// A stream's batches and random numbers do not depend on the number of workers, and a state within
+// The batches and random numbers of a stream do not depend on the number of workers. A state within
 // an epoch resumes.
 func TestStreamLoader(t *testing.T) {
 	s := stream(t)(data.ShuffleStream(count(22), 5, 1))
@@ -286,8 +285,8 @@ func panicking(n int) data.Stream {
 	})
 }
 
-// TestStreamOfRandom holds a stream of augmented samples to new random numbers each epoch, and each
-// time that a sample is drawn.
+// TestStreamOfRandom checks that augmented samples get new random numbers each epoch, and each time
+// that a sample is drawn.
 func TestStreamOfRandom(t *testing.T) {
 	draw := data.Map(&squares{n: 3}, func(s data.Sample, rng *rand.Rand) (data.Sample, error) {
 		return data.Sample{X: rng.Uint64(), Y: 0}, nil
@@ -350,7 +349,7 @@ func TestCombinedDatasets(t *testing.T) {
 	if e := data.NewConcat(); e.Len() != 0 {
 		t.Error(e.Len())
 	}
-	// Random numbers reach what asks for them, through all that stands above.
+	// The loader's random numbers reach the innermost dataset through all the datasets around it.
 	whole := data.Subset{Of: data.NewConcat(&noisy{squares{n: 4}}, &noisy{squares{n: 3}}), Index: []int{6, 2, 0}}
 	draw := data.Map(whole, func(s data.Sample, rng *rand.Rand) (data.Sample, error) {
 		s.X = append(s.X.([]float64), rng.Float64())

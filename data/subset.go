@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Subset is the samples of a dataset that Index lists, in that order.
+// Subset is the samples of a dataset that Index lists, in the order of Index.
 type Subset struct {
 	Of    Dataset
 	Index []int
@@ -17,7 +17,7 @@ func (s Subset) Len() int { return len(s.Index) }
 // Get returns sample i of the subset.
 func (s Subset) Get(i int) (Sample, error) { return s.Of.Get(s.Index[i]) }
 
-// getBatch makes a batch as the dataset does, which has a way to make whole ones.
+// getBatch calls GetBatch of the underlying dataset, which is a Batcher.
 func (s Subset) getBatch(index []int) (*Batch, error) {
 	of := make([]int, len(index))
 	for k, i := range index {
@@ -26,8 +26,9 @@ func (s Subset) getBatch(index []int) (*Batch, error) {
 	return batcher(s.Of)(of)
 }
 
-// The datasets of this package that stand on others are looked through by type, not by method: a
-// program's type that embeds one and has a Get of its own is asked by that.
+// The functions below recognise datasets of this package that wrap others by type, not by an
+// interface. If a program's type embeds such a dataset and has a Get method of its own, the
+// functions call that Get method.
 
 // random reports whether samples of ds depend on random numbers.
 func random(ds Dataset) bool {
@@ -42,8 +43,9 @@ func random(ds Dataset) bool {
 	return false
 }
 
-// GetRand returns sample i of ds, made with random numbers of rng where ds or what it stands on
-// takes some: for datasets over others.
+// GetRand returns sample i of ds. rng supplies random numbers if ds, or a dataset that ds wraps, is
+// a
+// [RandDataset]. It is meant for datasets that wrap others.
 func GetRand(ds Dataset, i int, rng *rand.Rand) (Sample, error) {
 	switch d := ds.(type) {
 	case Subset:
@@ -60,7 +62,7 @@ func GetRand(ds Dataset, i int, rng *rand.Rand) (Sample, error) {
 	return ds.Get(i)
 }
 
-// batcher returns ds's way to make whole batches, nil if it has none.
+// batcher returns the function with which ds makes whole batches, or nil if it has none.
 func batcher(ds Dataset) func(index []int) (*Batch, error) {
 	switch d := ds.(type) {
 	case Subset:

@@ -7,15 +7,16 @@ import (
 	"slices"
 )
 
-// errStopped is the result of a batch that nobody waits for any more.
+// errStopped is the result of a batch after the loop has ended.
 var errStopped = errors.New("the loop is over")
 
 // A worker is a goroutine that makes batches.
 type worker struct {
-	r       *run
-	random  bool
-	batch   func(index []int) (*Batch, error) // nil: sample by sample
-	at      int                               // sample in hand, -1 for none
+	r      *run
+	random bool
+	batch  func(index []int) (*Batch, error) // nil: make batches sample by sample
+	// index of the sample being made; -1 for none
+	at      int
 	pcg     *rand.PCG
 	rng     *rand.Rand
 	samples []Sample
@@ -30,7 +31,7 @@ func (r *run) work() {
 	if !w.random && c.Collate == nil && r.l.ds != nil {
 		w.batch = batcher(r.l.ds)
 	}
-	open := -1 // batch in hand
+	open := -1 // number of the batch being made
 	defer func() {
 		if open >= 0 {
 			r.put(open, result{err: &SampleError{w.at, errExit}})
@@ -47,7 +48,7 @@ func (r *run) work() {
 	}
 }
 
-// make makes a batch.
+// make makes the batch of a job.
 func (w *worker) make(j job) (res result) {
 	w.at = -1
 	if ds := w.r.l.ds; ds != nil {
@@ -75,7 +76,7 @@ func (w *worker) make(j job) (res result) {
 		if whole == nil {
 			return result{b: b}
 		}
-		// Sample by sample, to find the bad one.
+		// GetBatch failed: repeat sample by sample, to find the bad one.
 	}
 	w.samples, w.index = w.samples[:0], w.index[:0]
 	defer func() { clear(w.samples) }()
@@ -98,7 +99,7 @@ func (w *worker) make(j job) (res result) {
 		w.samples, w.index = append(w.samples, s), append(w.index, i)
 	}
 	w.at = -1
-	if w.r.l.ds == nil { // those of the stream and those of Transform
+	if w.r.l.ds == nil { // errors of the stream and errors of Transform
 		slices.SortFunc(res.skipped, func(a, b *SampleError) int { return a.Index - b.Index })
 	}
 	if whole != nil && len(res.skipped) == 0 {
@@ -160,9 +161,9 @@ func (w *worker) sample(j *job, k int) (s Sample, err error) {
 	return s, err
 }
 
-// streamSeed returns the seeds of the random numbers of a sample.
+// streamSeed returns the seeds of a sample's random numbers.
 func streamSeed(seed uint64, epoch, sample int) (hi, lo uint64) {
-	hi = mix(seed ^ 0x64617461) // "data": another stream than that of the order
+	hi = mix(seed ^ 0x64617461) // "data": so that the numbers differ from those that make the order
 	hi = mix(hi + uint64(epoch))
 	return hi, mix(hi ^ mix(uint64(sample)))
 }

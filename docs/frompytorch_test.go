@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// rest are the packages of which every exported name stands in the pages on PyTorch: in a row, or
-// in the table of what else its package has.
+// rest are the packages in which every exported name must be in the pages on PyTorch: in a row, or
+// in the table of the package's other names.
 var rest = []string{
 	"amp", "autograd", "checkpoint", "cuda", "data", "detect", "digits", "dist", "doctor",
 	"initial", "memsnap", "models", "nn", "npy", "optim", "profile", "safetensors", "sched", "table",
 	"tensor", "tensorboard", "text", "torchfile", "train", "vision",
 }
 
-// variables say of which type the variables are that the tables use everywhere.
+// variables gives the types of variables that all tables use.
 var variables = map[string]string{
 	"x": "tensor.Tensor", "y": "tensor.Tensor", "w": "tensor.Tensor", "loss": "tensor.Tensor",
 	"s": "tensor.Scope", "g": "tensor.Generator", "dev": "device.Device", "gpu": "cuda.Device",
@@ -30,7 +30,7 @@ var variables = map[string]string{
 	"start": "cuda.Event", "prof": "profile.Profile",
 }
 
-// plumbing are methods that are not called by their names.
+// plumbing are methods that programs do not call by name.
 var plumbing = []string{
 	"Error", "Is", "MarshalJSON", "MarshalText", "Raised", "String", "UnmarshalJSON", "Unwrap",
 }
@@ -50,16 +50,15 @@ var (
 )
 
 const (
-	// the end of the line above a table with a column that is written here
+	// the end of the header line of a table whose last column is generated
 	titles = " Signatures |\n"
 	fold   = "<br>" // between signatures
 )
 
-// TestFromPyTorch holds what is generated in the pages on PyTorch to the packages' comments. That
-// is the line of packages, the column of signatures, and the tables of what else a package has. It
-// holds the table of
-// what is absent to the operations without an adapter in package samples. With -args -write it puts
-// all of it in.
+// TestFromPyTorch compares the generated parts of the pages with the packages' comments. These are
+// the line of packages, the column of signatures, and the tables of a package's other names. It
+// compares the table of absent operations with those that have no adapter in package samples. With
+// -args -write it writes them.
 func TestFromPyTorch(t *testing.T) {
 	list, err := filepath.Glob("from-pytorch/*.md")
 	if err != nil || len(list) < 10 {
@@ -145,11 +144,11 @@ func (l *library) packages(page string) string {
 	return top.ReplaceAllString(page, "${1}\n"+text+".\n\n")
 }
 
-// signed returns a page with the signatures in the last column of the tables that have it.
+// signed returns a page with generated signatures in the last column of the tables that have it.
 func signed(l *library, page string) string {
 	var b strings.Builder
 	in := false
-	var types map[string]string // of the variables of a table
+	var types map[string]string // types of the variables in a table
 	for line := range strings.Lines(page) {
 		switch {
 		case strings.HasSuffix(line, titles):
@@ -169,12 +168,12 @@ func signed(l *library, page string) string {
 	return b.String()
 }
 
-// A mention is a name in a cell.
+// A mention is an exported name in the code of a cell.
 type mention struct {
-	// what stands before the name, "." where that has no name, "" where nothing does
+	// the text before the name: "." if that has no name, "" if there is none
 	on, name string
 	assigned string // the variable that the code assigns to
-	key      bool   // it is a field, that of a literal or one that is called so
+	key      bool   // the name is a field of a literal, or is selected as a field
 	named    *named
 }
 
@@ -205,20 +204,20 @@ func (l *library) mentions(cell string) (all []mention) {
 	return all
 }
 
-// signatures returns those of what a cell names, as code. To the types of variables that the table
-// told before it adds what the cell tells.
+// signatures returns the signatures of the names in a cell, as code. types are those of variables
+// in earlier cells of the table; signatures adds those of this cell.
 func (l *library) signatures(cell string, types map[string]string) (list []string) {
 	all := l.mentions(cell)
-	// the types of what the cell has named so far, and of what it will name
+	// types of what the cell has mentioned so far, and of its remaining mentions
 	var here, later []string
-	bare := true // the cell names no package, and no field
+	bare := true // the cell mentions no package and no field
 	for _, m := range all {
 		if m.named != nil {
 			later = append(later, m.named.gives...)
 		}
 		bare = bare && m.named == nil && !m.key
 	}
-	owner := "" // the package or the type of the function that was named last
+	owner := "" // package or type of the last function mentioned
 	for _, m := range all {
 		search := slices.Concat(here, []string{types[m.on]}, later)
 		switch {
@@ -263,8 +262,8 @@ func (l *library) signatures(cell string, types map[string]string) (list []strin
 	return list
 }
 
-// say adds the words of the code in a page, but for those in tables of what is not said, and for
-// the members of the types in signatures.
+// say adds the words in the code of a page. It leaves out tables of unsaid names, and the members
+// of types in signatures.
 func say(page string, said map[string]bool) {
 	for line := range strings.Lines(fence.ReplaceAllString(generated.ReplaceAllString(page, ""), "")) {
 		for _, code := range span.FindAllString(line, -1) {
@@ -276,14 +275,14 @@ func say(page string, said map[string]bool) {
 	}
 }
 
-// unsaid is a table of what a package exports and no page says.
+// unsaid returns the table of a package's exported names that no page mentions.
 func (l *library) unsaid(pkg string, said map[string]bool) string {
 	var b strings.Builder
-	above := "" // the comment of the row above
+	above := "" // the comment in the row above
 	for _, name := range l.order[pkg] {
 		n, last := l.things[name], name[strings.LastIndex(name, ".")+1:]
 		if said[last] || slices.Contains(plumbing, last) || n.kind == function && n.first == "" {
-			continue // the last are methods that say all by being in their interface
+			continue // methods that are explained by their interface
 		}
 		code := "`" + strings.ReplaceAll(n.signature, "|", "\\|") + "`"
 		switch {
@@ -302,16 +301,16 @@ func (l *library) unsaid(pkg string, said map[string]bool) string {
 	return b.String()
 }
 
-// marks has Markdown take a comment as it is.
+// marks escapes a comment for Markdown.
 var marks = strings.NewReplacer("|", "\\|", "<", "\\<", "*", "\\*", "_", "\\_")
 
-// unsought are reasons that say nothing to who looks for a function.
+// unsought are classes of reasons that do not help a reader who searches for a function.
 var unsought = []string{
 	"inner form of", "the samples hold", "the function behind the layer", "a form for CUDA alone",
 }
 
-// absent is a table of PyTorch's operations that have no counterpart, by the reasons that the
-// tests on PyTorch's own samples give.
+// absent returns the table of PyTorch's operations without a counterpart, grouped by reason. The
+// reasons come from the tests on PyTorch's own samples.
 func absent(t *testing.T) string {
 	text, err := os.ReadFile("../internal/samples/testdata/ops.tsv")
 	if err != nil {

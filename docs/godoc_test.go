@@ -18,30 +18,30 @@ type kind uint8
 
 const (
 	value    kind = iota // a constant or a variable
-	function             // or a method
+	function             // a function or a method
 	declared             // a type
-	opaque               // a type that shows nothing of itself
+	opaque               // a type whose declaration shows nothing exported
 )
 
-// A named thing is what a package exports: a function, a method, a type, a constant or a variable.
+// A named thing is an exported function, method, type, constant or variable of a package.
 type named struct {
 	kind      kind
 	name      string // "nn.NewLinear", "nn.Linear.Forward"
 	signature string
 	first     string   // the first sentence of its comment
-	gives     []string // the named types among its results; of a type itself
+	gives     []string // named types in its results; for a type, the type itself
 }
 
-// A library is what the packages of the module export.
+// A library holds the exported names of the module's packages.
 type library struct {
 	things map[string]*named
 	fields map[string]bool     // "tensor.ConvOptions.Stride"
-	embeds map[string][]string // by type, the types whose methods it has as well
-	order  map[string][]string // by package, the names as go doc lists them
+	embeds map[string][]string // by type, its embedded types, whose methods it has too
+	order  map[string][]string // by package, its names in the order of go doc
 	paths  map[string]string   // by package, its folder in the module: "optim/sched"
 }
 
-// readLibrary reads the packages that programs import.
+// readLibrary reads the packages that programs may import.
 func readLibrary(t *testing.T) *library {
 	l := &library{map[string]*named{}, map[string]bool{}, map[string][]string{}, map[string][]string{}, map[string]string{}}
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
@@ -142,7 +142,7 @@ func (l *library) function(p *doc.Package, owner, name, comment string, f *ast.F
 	l.add(p, &named{function, full, short + strings.TrimPrefix(source(f), "func"), comment, gives})
 }
 
-// members takes the methods of an interface, and what a type embeds.
+// members records the methods of an interface, and the types that a type embeds.
 func (l *library) members(p *doc.Package, owner string, t ast.Expr) {
 	var list *ast.FieldList
 	switch t := t.(type) {
@@ -166,7 +166,7 @@ func (l *library) members(p *doc.Package, owner string, t ast.Expr) {
 	}
 }
 
-// values takes constants or variables, of a type behind a space.
+// values records constants or variables.
 func (l *library) values(p *doc.Package, of string, list []*doc.Value) {
 	for _, v := range list {
 		for _, s := range v.Decl.Specs {
@@ -185,7 +185,7 @@ func (l *library) values(p *doc.Package, of string, list []*doc.Value) {
 	}
 }
 
-// typeName is the name of a type, also by pointer or in a slice: "tensor.Tensor".
+// typeName returns the name of a type, without pointer and slice: "tensor.Tensor".
 func typeName(pkg string, e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -209,7 +209,7 @@ var (
 	broken = regexp.MustCompile(`\n\s+`)
 )
 
-// source is a type as Go writes it, on one line.
+// source formats a type as Go code on one line.
 func source(e ast.Expr) string {
 	var b bytes.Buffer
 	if err := printer.Fprint(&b, token.NewFileSet(), e); err != nil {
@@ -219,8 +219,8 @@ func source(e ast.Expr) string {
 	return broken.ReplaceAllString(text, "; ")
 }
 
-// underlying is a type's declaration in short: of a struct the exported fields and of an interface
-// the methods, as many as fit. It is "struct" if it shows nothing of itself.
+// underlying returns a type's declaration in short form. It has as many exported fields of a
+// struct, or methods of an interface, as fit. It is "struct" if nothing is exported.
 func underlying(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.InterfaceType:
@@ -259,8 +259,8 @@ func fields(list *ast.FieldList) string {
 	return b.String()
 }
 
-// member finds a method or a field of a type or of what it embeds, or a name of a package. A field
-// has no signature.
+// member returns a method or a field of a type or of its embedded types, or a name of a package. A
+// field has no signature.
 func (l *library) member(owner, name string) *named {
 	if t := l.things[owner+"."+name]; t != nil {
 		return t
@@ -276,7 +276,7 @@ func (l *library) member(owner, name string) *named {
 	return nil
 }
 
-// only finds the one method that has a name, in all packages.
+// only returns the method with a name, if exactly one type of all packages has it.
 func (l *library) only(name string) (one *named) {
 	for _, list := range l.order {
 		for _, full := range list {

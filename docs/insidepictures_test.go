@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// stories are the floors of the house from the top, each with what it is for. TestFloors holds them
-// to the table in internal/arch.
+// stories are the layers of the packages from the top, each with its purpose. TestFloors compares
+// them with the table in internal/arch.
 var stories = []struct {
 	color, packages, words string
 }{
@@ -32,7 +32,7 @@ var stories = []struct {
 	{"#eef1f4", "dtype", "element types"},
 }
 
-// floors shows which package may stand on which.
+// floors draws which packages may import which.
 func floors() string {
 	d := draw(900, 44*len(stories)+66)
 	for i, s := range stories {
@@ -51,7 +51,8 @@ func floors() string {
 	return d.done()
 }
 
-// The picture of the floors has each package of the table once, above all that it may import.
+// The picture of the layers has each package of the table once, above all packages that it may
+// import.
 func TestFloors(t *testing.T) {
 	table := floorsOfTable(t)
 	at := map[string]int{}
@@ -65,7 +66,7 @@ func TestFloors(t *testing.T) {
 	}
 	for p, on := range table {
 		if strings.Contains(p, "/") && at[p] == 0 || p == "vet" || p == "." {
-			continue // inside of another's floor, or beside the house; "." is a comment
+			continue // part of another row, or outside of the layers; "." has only a comment
 		}
 		if _, there := at[p]; !there {
 			t.Errorf("%s is not in the picture of the floors", p)
@@ -78,7 +79,7 @@ func TestFloors(t *testing.T) {
 	}
 }
 
-// floorsOfTable reads which packages there are, and what each stands on. What stands for all
+// floorsOfTable reads the packages in the table, and the imports of each. A row for all packages
 // below a folder has the folder's name.
 func floorsOfTable(t *testing.T) map[string][]string {
 	f, err := parser.ParseFile(token.NewFileSet(), "../internal/arch/floors.go", nil, parser.SkipObjectResolution)
@@ -113,7 +114,7 @@ func floorsOfTable(t *testing.T) map[string][]string {
 	return table
 }
 
-// step is a box of a path: code, and below it what happens there.
+// step draws a box of a path: code, and below it what the code does.
 func (d *drawing) step(x, y, w int, fill, code string, words ...string) {
 	d.box(x, y, w, 28+18*len(words), fill, "#7b8794")
 	d.code(x+10, y+20, code)
@@ -122,15 +123,16 @@ func (d *drawing) step(x, y, w int, fill, code string, words ...string) {
 	}
 }
 
-// line is a straight arrow.
+// line draws a straight arrow.
 func (d *drawing) line(x1, y1, x2, y2 int) {
 	turn := math.Atan2(float64(y2-y1), float64(x2-x1))
-	back := func(v int, part float64) int { return v - int(math.Round(6*part)) } // of the head
+	// of the arrow's head
+	back := func(v int, part float64) int { return v - int(math.Round(6*part)) }
 	fmt.Fprintf(d, "<path d=\"M%d %dL%d %d\" stroke=\"#2f6db5\" stroke-width=\"2\"/>\n", x1, y1, back(x2, math.Cos(turn)), back(y2, math.Sin(turn)))
 	fmt.Fprintf(d, "<path d=\"M0 0l-8 -5v10z\" fill=\"#2f6db5\" transform=\"translate(%d %d) rotate(%.0f)\"/>\n", x2, y2, turn*180/math.Pi)
 }
 
-// matmulPath shows what x.MatMul(y) goes through until something is multiplied.
+// matmulPath draws the path of x.MatMul(y) down to the multiplication.
 func matmulPath() string {
 	const tensor, door, cpu, cuda = "#fff4d6", "#f3e4f5", "#fde6dc", "#fde6dc"
 	d := draw(900, 560)
@@ -170,7 +172,7 @@ func matmulPath() string {
 	return d.done()
 }
 
-// backwardPath shows how gradients come back through a small graph.
+// backwardPath draws the way of gradients through a small graph.
 func backwardPath() string {
 	const leaf, node, vjp = "#e4ecf7", "#fff4d6", "#fde6dc"
 	d := draw(900, 430)
@@ -206,7 +208,7 @@ func backwardPath() string {
 	return d.done()
 }
 
-// kernelPath shows that who checks a kernel reads the text that a GPU gets.
+// kernelPath shows that all checks of a kernel read the text that a GPU runs.
 func kernelPath() string {
 	const program, text, reader = "#fff4d6", "#f3e4f5", "#fde6dc"
 	d := draw(900, 300)

@@ -1,4 +1,4 @@
-// Package docs_test holds the pages beside it to the programs that they show.
+// Package docs_test checks the pages beside it against the programs that they show.
 package docs_test
 
 import (
@@ -18,15 +18,15 @@ import (
 
 var write = flag.Bool("write", false, "write the code of the examples into the pages")
 
-// most is how large a page may be, in bytes.
+// most is the maximum size of a page in bytes.
 const most = 40_000
 
-// An excerpt is a line <!-- example FILE Name --> of a page and the fences that follow it. The file
-// is beside the page's folder; Name is a function, a type or a variable of it.
+// An excerpt is a line <!-- example FILE Name --> of a page and the fences after it. FILE is
+// relative to the page's folder. Name is a function, type or variable in it.
 var excerpt = regexp.MustCompile("(?m)^<!-- (example|output) (\\S+) (\\w+) -->\\n(?:```(?:go|text)\\n(?s:.*?)^```\\n)?")
 
-// TestPages compares each piece of code in the pages with the example that the tests run, and what
-// stands below it with what that prints. With -args -write it puts both in.
+// TestPages compares each piece of code in the pages with the example that the tests run, and the
+// output below it with the example's output. With -args -write it writes both.
 func TestPages(t *testing.T) {
 	for _, page := range pages(t) {
 		text, err := os.ReadFile(page)
@@ -65,7 +65,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// pages are the README and all pages below this folder.
+// pages returns the paths of the README and of all pages below this folder.
 func pages(t *testing.T) []string {
 	list := []string{"../README.md", "../examples/README.md"}
 	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
@@ -83,8 +83,8 @@ func pages(t *testing.T) []string {
 	return list
 }
 
-// example returns the declaration of name in a file, and what its output comment says. Of an
-// Example it is the body, without that comment.
+// example returns the declaration of name in a file, and its output comment. For an Example the
+// code is its body without that comment.
 func example(file, name string) (code, output string, err error) {
 	src, err := os.ReadFile(file)
 	if err != nil {
@@ -130,12 +130,12 @@ func example(file, name string) (code, output string, err error) {
 	return "", "", fmt.Errorf("%s has no %s", file, name)
 }
 
-// dedent removes the tab that each line of a function's body begins with.
+// dedent removes the first tab of each line of a function's body.
 func dedent(code string) string {
 	return strings.TrimRight(strings.ReplaceAll("\n"+code, "\n\t", "\n")[1:], "\n")
 }
 
-// TestLinks finds what the pages point to: files, and headings of pages.
+// TestLinks checks the targets of links in the pages: files, and headings of pages.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	n := 0
@@ -171,7 +171,7 @@ var fenced = regexp.MustCompile("(?ms)^```.*?^```$|`[^`\n]+`")
 
 func withoutCode(text string) string { return fenced.ReplaceAllString(text, "") }
 
-// hasHeading reports whether a page has the heading that GitHub names so.
+// hasHeading reports whether a page has a heading with this GitHub anchor.
 func hasHeading(t *testing.T, page, name string) bool {
 	text, err := os.ReadFile(page)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A drawing is an SVG picture with a white ground, so that it is legible on pages of any color.
+// A drawing is an SVG picture with a white background, so that it is legible on pages of any color.
 type drawing struct {
 	strings.Builder
 	width, height int
@@ -32,7 +32,7 @@ func (d *drawing) code(x, y int, s string) {
 	fmt.Fprintf(d, "<text x=\"%d\" y=\"%d\" font-family=\"monospace\" fill=\"#1f2933\">%s</text>\n", x, y, s)
 }
 
-// arrow goes along a curve that leaves and arrives horizontally.
+// arrow draws a curved arrow that starts and ends horizontally.
 func (d *drawing) arrow(x1, y1, x2, y2 int, color string) {
 	m := (x1 + x2) / 2
 	fmt.Fprintf(d, "<path d=\"M%d %dC%d %d %d %d %d %d\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", x1, y1, m, y1, m, y2, x2-6, y2, color)
@@ -41,7 +41,7 @@ func (d *drawing) arrow(x1, y1, x2, y2 int, color string) {
 
 func (d *drawing) done() string { return d.String() + "</svg>\n" }
 
-// scopes shows two steps of a training inside the root scope.
+// scopes draws two steps of a training inside the root scope.
 func scopes() string {
 	d := draw(760, 300)
 	d.box(10, 10, 740, 280, "#f4f7fb", "#7b8794")
@@ -67,7 +67,8 @@ func scopes() string {
 	return d.done()
 }
 
-// TestPictures compares the pictures with what draws them. With -args -write it makes them.
+// TestPictures compares the pictures with the functions that draw them. With -args -write it writes
+// the pictures.
 func TestPictures(t *testing.T) {
 	for name, of := range map[string]func() string{"scopes": scopes, "floors": floors, "matmul": matmulPath, "kernel": kernelPath, "backward": backwardPath} {
 		want := of()

@@ -16,7 +16,7 @@ import (
 // A Type is the element type of a tensor. The zero value is [Invalid].
 type Type uint8
 
-// The element types, in order of promotion within each class.
+// The element types. Within each class they are in order of promotion.
 const (
 	Invalid Type = iota
 	Bool         // one byte, 0 or 1
@@ -29,9 +29,9 @@ const (
 	BF16         // bfloat16: the upper half of a binary32
 	F32          // IEEE 754 binary32
 	F64          // IEEE 754 binary64
-	// unsigned 32-bit integer: inside expressions and for random bits, not a tensor type
+	// unsigned 32-bit integer; used in expressions and for random bits, but not in tensors
 	U32
-	U64 // unsigned 64-bit integer: inside expressions, not a tensor type
+	U64 // unsigned 64-bit integer; used in expressions, but not in tensors
 	count
 )
 
@@ -56,7 +56,7 @@ func (t Type) String() string {
 	return fmt.Sprintf("dtype(%d)", uint8(t))
 }
 
-// Size returns the bytes of one element, 0 for [Invalid].
+// Size returns the bytes of one element, or 0 for [Invalid].
 func (t Type) Size() int {
 	if t < count {
 		return info[t].size
@@ -67,17 +67,18 @@ func (t Type) Size() int {
 // IsFloat reports whether t is a floating point type.
 func (t Type) IsFloat() bool { return t >= F16 && t <= F64 }
 
-// IsHalf reports whether t is a 16-bit floating point type: stored as such, computed in float32.
+// IsHalf reports whether t is a 16-bit floating-point type, whose arithmetic is computed in
+// float32.
 func (t Type) IsHalf() bool { return t == F16 || t == BF16 }
 
-// IsInteger reports whether t is an integer type; Bool is not.
+// IsInteger reports whether t is an integer type. Bool is not one.
 func (t Type) IsInteger() bool { return t >= U8 && t <= I64 || t == U32 || t == U64 }
 
 // IsSigned reports whether t can hold negative numbers.
 func (t Type) IsSigned() bool { return t >= I8 && t <= F64 }
 
-// Compute returns the type in which arithmetic on t is carried out. It is float32 for the 16-bit
-// floats and int32 for the narrow integers, whose results wrap at the width of t when they are
+// Compute returns the type in which arithmetic on t is computed. It is float32 for the 16-bit
+// floats. It is int32 for narrow integers, whose results wrap to the width of t when they are
 // stored. Otherwise it is t itself.
 func (t Type) Compute() Type {
 	switch t {
@@ -89,8 +90,8 @@ func (t Type) Compute() Type {
 	return t
 }
 
-// Promote returns the type of a result of operands of types a and b, by PyTorch's table for two
-// tensors of dimension ≥ 1
+// Promote returns the type of a result for operands of types a and b. It follows PyTorch's table
+// for two tensors of dimension ≥ 1
 // (https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc).
 func Promote(a, b Type) Type {
 	switch {
@@ -119,7 +120,7 @@ func Promote(a, b Type) Type {
 	return max(a, b)
 }
 
-// Parse returns the type of torch's name ("float32", "float", "half", "long", …).
+// Parse returns the type with a name of torch: "float32", "float", "half", "long" and so on.
 func Parse(name string) (Type, error) {
 	switch strings.TrimPrefix(name, "torch.") {
 	case "float":
@@ -143,12 +144,12 @@ func Parse(name string) (Type, error) {
 	return Invalid, fmt.Errorf("dtype: unknown type %q (one of %v)", name, Types())
 }
 
-// Element is the set of Go types that hold an element. Float16 and BFloat16 hold the 16-bit floats.
+// Element is the set of Go types that hold one element. Float16 and BFloat16 hold 16-bit floats.
 type Element interface {
 	bool | uint8 | int8 | int16 | int32 | int64 | Float16 | BFloat16 | float32 | float64
 }
 
-// Of returns the type whose elements Go holds as T.
+// Of returns the element type for the Go type T.
 func Of[T Element]() Type {
 	var z T
 	switch any(z).(type) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The table of PyTorch's promote_types, rows and columns in the order of Types.
+// PyTorch's table of promote_types. Rows and columns are in the order of Types.
 func TestPromoteTable(t *testing.T) {
 	want := []string{
 		"bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64",
@@ -63,7 +63,8 @@ func TestHalfRoundTrip(t *testing.T) {
 	}
 }
 
-// Between two neighbours the nearer one is taken, at the middle the even one.
+// A number between two neighbours is rounded to the nearer one, and halfway between them to the
+// even one.
 func TestHalfRounding(t *testing.T) {
 	for u := range 0x7bff {
 		lo, hi := Float16(u).Float32(), Float16(u+1).Float32()

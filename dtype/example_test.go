@@ -19,7 +19,7 @@ func Example() {
 	// bool
 }
 
-// Parse knows torch's names and their short forms.
+// Parse accepts torch's names and their short forms.
 func ExampleParse() {
 	t, err := dtype.Parse("half")
 	fmt.Println(t, t.Size(), t.IsFloat(), err)
@@ -30,14 +30,14 @@ func ExampleParse() {
 	// dtype: unknown type "complex64" (one of [bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64])
 }
 
-// Of names the element type that a Go type holds.
+// Of returns the element type for a Go type.
 func ExampleOf() {
 	fmt.Println(dtype.Of[float32](), dtype.Of[int64](), dtype.Of[dtype.BFloat16]())
 	// Output: float32 int64 bfloat16
 }
 
-// The 16-bit floats round to the nearest, ties to even; bfloat16 keeps the range of float32 and
-// loses digits.
+// 16-bit floats are rounded to nearest, ties to even. bfloat16 has the range of float32 with fewer
+// digits.
 func ExampleToFloat16() {
 	fmt.Println(dtype.ToFloat16(0.1).Float32(), dtype.ToFloat16(1e6).Float32())
 	fmt.Println(dtype.ToBFloat16(0.1).Float32(), dtype.ToBFloat16(1e6).Float32())
@@ -46,7 +46,7 @@ func ExampleToFloat16() {
 	// 0.100097656 999424
 }
 
-// Arithmetic on small types is carried out in wider ones.
+// Arithmetic on small types is computed in wider types.
 func ExampleType_Compute() {
 	for _, t := range dtype.Types() {
 		fmt.Print(t, "→", t.Compute(), " ")

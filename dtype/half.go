@@ -17,11 +17,11 @@ func ToBFloat16(x float32) BFloat16 {
 	return BFloat16((u + 0x7fff + u>>16&1) >> 16)
 }
 
-// Float32 returns h exactly.
+// Float32 converts h to float32, without rounding.
 func (h BFloat16) Float32() float32 { return math.Float32frombits(uint32(h) << 16) }
 
-// ToFloat16 rounds x to the nearest binary16, ties to even; beyond the range is ±Inf. NaN stays a
-// quiet NaN.
+// ToFloat16 rounds x to the nearest binary16, ties to even. Numbers beyond the range become ±Inf.
+// NaN stays a quiet NaN.
 func ToFloat16(x float32) Float16 {
 	u := math.Float32bits(x)
 	sign := uint16(u>>16) & 0x8000
@@ -29,7 +29,7 @@ func ToFloat16(x float32) Float16 {
 	switch {
 	case u > 0x7f800000:
 		return Float16(sign | 0x7e00 | uint16(u>>13)&0x3ff)
-	case u >= 0x477ff000: // 65520: half way from the largest number to what would be the next
+	case u >= 0x477ff000: // 65520, half way between the largest number and 2¹⁶
 		return Float16(sign | 0x7c00)
 	case u >= 0x38800000: // normal: 2⁻¹⁴ and above
 		return Float16(sign | uint16((u-0x38000000+0xfff+u>>13&1)>>13))
@@ -47,7 +47,7 @@ func ToFloat16(x float32) Float16 {
 	return Float16(sign | uint16(q))
 }
 
-// Float32 returns h exactly.
+// Float32 converts h to float32, without rounding.
 func (h Float16) Float32() float32 {
 	sign := uint32(h&0x8000) << 16
 	e, m := uint32(h>>10&0x1f), uint32(h&0x3ff)

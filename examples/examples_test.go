@@ -1,4 +1,4 @@
-// Package examples_test runs the programs of the folders below as their users do.
+// Package examples_test runs the programs in the folders below, as their users do.
 package examples_test
 
 import (
@@ -20,11 +20,11 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// firstWeek are the programs that people write first, each beside the same in PyTorch.
+// firstWeek are the programs that people write first. Each has a counterpart in PyTorch beside it.
 var firstWeek = []string{"vae", "transformer", "transfer", "gan"}
 
-// A program in Go has at most 1.5 times the lines of the same in PyTorch: lines with code, so
-// neither blank ones nor comments.
+// A Go program has at most 1.5 times as many lines of code as the same program in PyTorch. Blank
+// lines and comments do not count.
 func TestLinesBesidePyTorch(t *testing.T) {
 	for _, name := range firstWeek {
 		ours, theirs := codeLines(t, name, "main.go", "//"), codeLines(t, name, "main.py", "#")
@@ -49,8 +49,8 @@ func codeLines(t *testing.T, name, file, comment string) (n int) {
 	return n
 }
 
-// The programs run unchanged on the CPU and on an emulated GPU, and the longer run, on the CPU,
-// learns.
+// The programs run unchanged on the CPU and on an emulated GPU. In the longer run, on the CPU, the
+// loss falls.
 func TestFirstWeek(t *testing.T) {
 	bin, dir := t.TempDir(), t.TempDir()
 	build := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "./vae", "./transformer", "./transfer", "./gan")

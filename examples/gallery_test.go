@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// gallery are programs that need no file, with what their output ends with. The number in it is at
-// least, or at most, a limit.
+// gallery are programs that need no file, with the end of their output. The number in it must be at
+// least or at most a limit.
 var gallery = []struct {
 	name, result string
 	least, most  float64
@@ -61,7 +61,8 @@ func TestGallery(t *testing.T) {
 	}
 }
 
-// A program of the gallery can be read at one sitting, and the gallery's page has all of them.
+// A program of the gallery is short enough to read at one sitting. The gallery's page lists all of
+// them.
 func TestGalleryPage(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {

@@ -17,8 +17,8 @@ func (f format) piMinus(r *Expr) *Expr {
 	return C(2 * c[0]).Sub(r.Sub(C(2 * c[1])))
 }
 
-// asinParts returns, for a ≥ 0, whether a > 0.57, and asin(a), or asin(√((1-a)/2)) = acos(a)/2
-// where that is so.
+// asinParts returns, for a ≥ 0, whether a > 0.57. If so, r is asin(√((1-a)/2)) = acos(a)/2, else it
+// is asin(a).
 func (f format) asinParts(a *Expr) (big, r *Expr) {
 	big = a.Gt(C(0.57))
 	z := C(-0.5).FMA(a, C(0.5))
@@ -30,7 +30,7 @@ func (f format) asinParts(a *Expr) (big, r *Expr) {
 func init() {
 	Define(Func{
 		Name: "tan", Arity: 1,
-		// In quadrants 1 and 3 it is -1/tan(r).
+		// In quadrants 1 and 3 the tangent is -1/tan(r).
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			q, r := f.quadrant(x[0].Abs())
@@ -57,7 +57,7 @@ func init() {
 	})
 	Define(Func{
 		Name: "atan2", Arity: 2,
-		// The angle in the first octant, then reflected at the diagonal and the axes.
+		// The angle in the first octant, reflected at the diagonal and at the axes if necessary.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			ay, ax := x[0].Abs(), x[1].Abs()

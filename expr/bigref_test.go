@@ -5,7 +5,8 @@ import (
 	"math/big"
 )
 
-// References in arbitrary precision for float64: textbook series and identities over math/big.
+// Reference functions in arbitrary precision for float64, by textbook series and identities with
+// math/big.
 
 const bigPrec = 300
 
@@ -36,12 +37,12 @@ func ulps64(got float64, want *big.Float) float64 {
 	return math.Abs(d)
 }
 
-// tiny reports whether t no longer changes a sum near s.
+// tiny reports whether adding t to s would no longer change s.
 func tiny(t, s *big.Float) bool {
 	return t.Sign() == 0 || s.Sign() != 0 && t.MantExp(nil) < s.MantExp(nil)-bigPrec-8
 }
 
-// bigExp halves the argument until its Taylor series is short, and squares.
+// bigExp halves the argument until the Taylor series is short, and then squares the result.
 func bigExp(x *big.Float) *big.Float {
 	k := max(0, x.MantExp(nil)+12)
 	if x.Sign() == 0 {
@@ -93,7 +94,7 @@ func bigLog(x *big.Float) *big.Float {
 	return bigAdd(bigMul(bf(2), bigAtanhSeries(s, 1)), bigMul(bf(float64(e)), bigLn2))
 }
 
-// bigExpm1 keeps its relative precision near 0.
+// bigExpm1 computes eˣ-1, with full relative precision near 0.
 func bigExpm1(x *big.Float) *big.Float {
 	if x.Sign() == 0 || x.MantExp(nil) > -2 {
 		return bigSub(bigExp(x), bf(1))
@@ -123,7 +124,7 @@ var bigPi = func() *big.Float { // Machin's formula
 	return bigMul(bf(4), bigSub(bigMul(bf(4), a), b))
 }()
 
-// bigErf is 2/√π·e^(-x²)·Σ 2ⁿx^(2n+1)/(2n+1)!!, whose terms are of one sign.
+// bigErf is 2/√π·e^(-x²)·Σ 2ⁿx^(2n+1)/(2n+1)!!, whose terms all have the same sign.
 func bigErf(x *big.Float) *big.Float {
 	z := bigMul(bf(2), bigMul(x, x))
 	sum, term := bf(0), new(big.Float).Copy(x)
@@ -143,7 +144,7 @@ func bigLog2(x *big.Float) *big.Float { return bigDiv(bigLog(x), bigLn2) }
 
 func bigLog10(x *big.Float) *big.Float { return bigDiv(bigLog(x), bigLog(bf(10))) }
 
-// bigLog1p adds 1 with enough bits for any float64.
+// bigLog1p computes log(1+x), with enough bits in 1+x for any float64.
 func bigLog1p(x *big.Float) *big.Float {
 	if x.MantExp(nil) > -200 {
 		return bigLog(bigAdd(x, bf(1)))
@@ -155,7 +156,7 @@ func bigRsqrt(x *big.Float) *big.Float {
 	return bigDiv(bf(1), new(big.Float).SetPrec(bigPrec).Sqrt(x))
 }
 
-// trigPi is π to enough bits for the reduction of any float64.
+// trigPi is π with enough bits for the reduction of any float64.
 var trigPi = func() *big.Float {
 	series := func(d int64) *big.Float { // atan(1/d)
 		x := new(big.Float).SetPrec(1500).Quo(new(big.Float).SetPrec(1500).SetInt64(1), new(big.Float).SetInt64(d))
@@ -280,8 +281,8 @@ func bigSoftplus(x *big.Float) *big.Float {
 	return bigLog1p(bigExp(x))
 }
 
-// bigErfc is 1 - erf, or above 6 the continued fraction e^(-x²)/√π · 1/(x + (1/2)/(x + (2/2)/(x +
-// (3/2)/(x + …)))).
+// bigErfc is 1 - erf. Above 6 it is the continued fraction e^(-x²)/√π · 1/(x + (1/2)/(x + (2/2)/(x
+// + (3/2)/(x + …)))).
 func bigErfc(x *big.Float) *big.Float {
 	if x.Cmp(bf(6)) < 0 {
 		return bigSub(bf(1), bigErf(x))

@@ -1,13 +1,13 @@
 package expr
 
-// Diff returns the derivative of e with respect to X(i), or nil where e does not depend on it.
-// Subexpressions of the derivative that equal e itself become [Y], so that a gradient saves what
-// the op has already computed.
+// Diff returns the derivative of e with respect to X(i), or nil if e does not depend on X(i).
+// Subexpressions of the derivative that equal e become [Y]. So a gradient saves the op's result
+// instead of computing it again.
 //
-// Only structural zeros and ones of differentiation are removed; a float operation of the formula
-// never is (0·x keeps a NaN). At kinks the derivative is: Abs 0 at 0; Min and Max half to each side
-// on a tie; Select that of the branch taken; Floor, Trunc, RoundEven, comparisons and bit
-// operations 0.
+// Diff removes only the zeros and ones that differentiation itself introduces. It never removes a
+// float operation of the formula: 0·x keeps a NaN. At kinks the derivatives are as follows. Abs: 0
+// at 0. Min and Max: half to each side on a tie. Select: the derivative of the selected branch.
+// Floor, Trunc, RoundEven, comparisons and bit operations: 0.
 func Diff(e *Expr, i int) *Expr {
 	d := differ{i: i, memo: map[*Expr]*Expr{}, root: e}
 	r := d.walk(e)
@@ -17,10 +17,10 @@ func Diff(e *Expr, i int) *Expr {
 	return replaceRoot(r, e)
 }
 
-// one marks a derivative of exactly 1, so that products with it vanish.
+// one marks a derivative that is identically 1, so that mul can drop it.
 var one = C(1)
 
-// IsOne reports whether a derivative is structurally 1.
+// IsOne reports whether a derivative is identically 1.
 func (x *Expr) IsOne() bool { return x == one }
 
 type differ struct {
@@ -29,7 +29,8 @@ type differ struct {
 	root *Expr
 }
 
-// mul returns a·b without the factors that are structurally 0 (nil) or 1.
+// mul returns a·b. It drops a factor that is identically 1, and returns nil for a factor of nil,
+// which stands for 0.
 func mul(a, b *Expr) *Expr {
 	switch {
 	case a == nil || b == nil:
@@ -149,13 +150,13 @@ func (d *differ) rule(e *Expr) *Expr {
 		}
 		return r
 	}
-	return nil // leaves, comparisons, rounding, bits
+	return nil // leaves, comparisons, rounding and bit operations have no derivative
 }
 
-// replaceRoot puts Y for every subexpression of g that equals root in structure.
+// replaceRoot replaces every subexpression of g that equals root by Y.
 func replaceRoot(g, root *Expr) *Expr {
 	if root.op == OpX || root.op == OpConst || root.op == OpParam {
-		return g // saving a result that is an operand or a constant would gain nothing
+		return g // to save a result that is an operand or a constant would save nothing
 	}
 	num := numbering{ids: map[nodeKey]int{}, memo: map[*Expr]int{}}
 	want := num.of(root)
@@ -183,7 +184,7 @@ func replaceRoot(g, root *Expr) *Expr {
 	return walk(g)
 }
 
-// numbering gives equal numbers to structurally equal nodes.
+// numbering assigns equal numbers to structurally equal nodes.
 type numbering struct {
 	ids  map[nodeKey]int
 	memo map[*Expr]int
@@ -225,7 +226,7 @@ func (n *numbering) of(e *Expr) int {
 	return id
 }
 
-// Uses reports which operands X(i) and whether Y stand in e: what a gradient needs saved.
+// Uses reports which operands X(i) occur in e, and whether Y does. A gradient e needs these saved.
 func Uses(e *Expr) (x map[int]bool, y bool) {
 	x = map[int]bool{}
 	seen := map[*Expr]bool{}

@@ -9,8 +9,8 @@ import (
 func init() {
 	Define(Func{
 		Name: "erfc", Arity: 1,
-		// 1 - erf(x) for |x| < ½; e^(-a²)·Q(a) beyond, where pairs keep what a², 2a+1, the quotient
-		// and the product round off, and 2 less that on the left.
+		// For |x| < ½ it is 1 - erf(x), beyond that e^(-a²)·Q(a). Pairs keep the rounding errors of
+		// a², 2a+1, the quotient and the product. For negative x the result is 2 minus that.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			near := C(1).Sub(poly(x[0].Mul(x[0]), pick(f, erfCoef32, erfCoef64)).FMA(x[0], x[0]))
@@ -22,7 +22,7 @@ func init() {
 			e.lo = sq.lo.Neg().FMA(e.hi, e.lo)
 
 			g := poly(c.Sub(C(2)).Div(c.Add(C(2))), pick(f, erfcCoef32, erfcCoef64))
-			d := fastSum(c.Add(c), C(1)) // 2c is not below 1 where this counts
+			d := fastSum(c.Add(c), C(1)) // valid where it matters: 2c is at least 1 there
 			inv := C(1).Div(d.hi)
 			v := pair{hi: g.Mul(inv)}
 			v.lo = v.hi.Neg().FMA(d.lo, v.hi.Neg().FMA(d.hi, g)).Mul(inv)
@@ -38,8 +38,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "erfinv", Arity: 1,
-		// x plus x times a polynomial in w = -log(1-x²), or in √w where that is large, after M.
-		// Giles: Approximating the erfinv function, GPU Computing Gems, 2011; the coefficients are
+		// x plus x times a polynomial in w = -log(1-x²), or in √w for large w. The method is M.
+		// Giles: Approximating the erfinv function, GPU Computing Gems, 2011. The coefficients are
 		// our own.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
@@ -63,8 +63,8 @@ func init() {
 	})
 }
 
-// Erfc returns 1 - erf(x), accurate where that is small.
+// Erfc returns 1 - erf(x), accurate also where the result is small.
 func (x *Expr) Erfc() *Expr { return Call("erfc", x) }
 
-// Erfinv returns the y with erf(y) = x: ±Inf at ±1, NaN beyond.
+// Erfinv returns the y for which erf(y) = x: ±Inf at ±1, NaN for |x| > 1.
 func (x *Expr) Erfinv() *Expr { return Call("erfinv", x) }

@@ -8,8 +8,8 @@ import (
 
 func f64bits(v float64) uint64 { return math.Float64bits(v) }
 
-// Encode returns the bits of v as an element of type t, in the low bytes: rounded to nearest even,
-// or for integers truncated and saturated.
+// Encode returns the bits of v as an element of type t, in the low bytes. For floats v is rounded
+// to nearest even, for integers it is truncated and saturated.
 func Encode(t dtype.Type, v float64) uint64 {
 	switch t {
 	case dtype.F64:
@@ -30,7 +30,7 @@ func Encode(t dtype.Type, v float64) uint64 {
 	return convert(dtype.F64, t, math.Float64bits(v))
 }
 
-// Decode returns the value of an element of type t as a float64; integers beyond 2⁵³ are rounded.
+// Decode returns the value of an element of type t as a float64. Integers beyond 2⁵³ are rounded.
 func Decode(t dtype.Type, b uint64) float64 {
 	switch t {
 	case dtype.F16:
@@ -41,7 +41,7 @@ func Decode(t dtype.Type, b uint64) float64 {
 	return math.Float64frombits(convert(t.Compute(), dtype.F64, Load(t, b)))
 }
 
-// Load converts an element's stored bits to the bits of its computing type.
+// Load converts an element's stored bits to the bits of the type in which t is computed.
 func Load(t dtype.Type, b uint64) uint64 {
 	switch t {
 	case dtype.F16:
@@ -60,8 +60,8 @@ func Load(t dtype.Type, b uint64) uint64 {
 	return b
 }
 
-// Store converts the bits of t's computing type to the bits stored for type t: rounding for 16-bit
-// floats, wrapping for narrow integers.
+// Store converts bits of the type in which t is computed to the stored bits of type t. It rounds to
+// 16-bit floats, and wraps narrow integers.
 func Store(t dtype.Type, b uint64) uint64 {
 	switch t {
 	case dtype.F16:
@@ -83,9 +83,9 @@ func truth(b bool) uint64 {
 	return 0
 }
 
-// Eval runs the program on one element. It is the definition that backends are held to. x are the
-// operands' stored bits, params the scalars' bits, index the element's position. It appends the
-// results' stored bits to dst.
+// Eval runs the program on one element. It defines the result that every backend must return. x are
+// the operands' stored bits, params the scalars' bits, and index is the element's position. Eval
+// appends the results' stored bits to dst.
 func (p *Program) Eval(dst, x, params []uint64, index int64) []uint64 {
 	v := make([]uint64, len(p.Code))
 	for i, c := range p.Code {
@@ -131,7 +131,7 @@ func Eval64(e *Expr, x ...float64) float64 {
 	return math.Float64frombits(p.Eval(nil, b, nil, 0)[0])
 }
 
-// apply computes a primitive, whose first operand has type from.
+// apply computes a primitive. from is the type of its first operand.
 func (in Instr) apply(from dtype.Type, a, b, c uint64) uint64 {
 	op, t := in.Op, in.Type
 	switch op {
@@ -193,13 +193,14 @@ func float32Op(op Op, a, b, c float32) float32 {
 	case OpFMA:
 		return FMA32(a, b, c)
 	case OpSqrt:
-		return float32(math.Sqrt(float64(a))) // exact: 53 ≥ 2·24+2 bits
+		// correctly rounded, because float64 has 53 ≥ 2·24+2 bits
+		return float32(math.Sqrt(float64(a)))
 	case OpNeg:
 		return math.Float32frombits(math.Float32bits(a) ^ 1<<31)
 	case OpAbs:
 		return math.Float32frombits(math.Float32bits(a) &^ (1 << 31))
 	}
-	return float32(float64Op(op, float64(a), float64(b), 0)) // exact in either type
+	return float32(float64Op(op, float64(a), float64(b), 0)) // exact in both types
 }
 
 func float64Op(op Op, a, b, c float64) float64 {
@@ -234,14 +235,14 @@ func float64Op(op Op, a, b, c float64) float64 {
 	panic("expr: " + op.String() + " of a float")
 }
 
-// FMA32 returns a·b + c rounded once. The product is exact in float64; the sum is rounded to odd
-// there, so that rounding it to float32 is right (S. Boldo, G. Melquiond: Emulation of FMA and
-// correctly rounded sums, 2008).
+// FMA32 returns a·b + c, rounded once. The product is exact in float64. The sum is rounded to odd
+// in float64, so that rounding it to float32 gives the right result (S. Boldo, G. Melquiond:
+// Emulation of FMA and correctly rounded sums, 2008).
 func FMA32(a, b, c float32) float32 {
 	p := float64(a) * float64(b)
 	s := p + float64(c)
 	u := math.Float64bits(s)
-	if u&1 == 0 && s-s == 0 { // even and finite: odd already decides ties
+	if u&1 == 0 && s-s == 0 { // the sum is even and finite; an odd sum already decides ties
 		t := s - p
 		if e := (p - (s - t)) + (float64(c) - t); e != 0 {
 			switch {
@@ -412,8 +413,8 @@ func convert(from, to dtype.Type, a uint64) uint64 {
 	return a
 }
 
-// toInt truncates v towards zero and saturates at the range of t (I32 or I64); NaN gives 0. This is
-// PTX's cvt.rzi.
+// toInt truncates v towards zero and saturates at the range of t (I32 or I64). NaN becomes 0. PTX's
+// cvt.rzi does the same.
 func toInt(v float64, t dtype.Type) int64 {
 	w := 63
 	if t == dtype.I32 {
@@ -431,7 +432,7 @@ func toInt(v float64, t dtype.Type) int64 {
 	return int64(v)
 }
 
-// toUint truncates v towards zero and saturates at the range of t (U32 or U64); NaN gives 0.
+// toUint truncates v towards zero and saturates at the range of t (U32 or U64). NaN becomes 0.
 func toUint(v float64, t dtype.Type) uint64 {
 	switch {
 	case v != v || v <= 0:

@@ -28,8 +28,8 @@ func ExampleCall() {
 	// Output: 0x402df854
 }
 
-// Element i of an op's random numbers depends on the seed, the offset and i, nothing else. In
-// float32 four elements share a block, so that the next offset has the numbers of the next four.
+// Element i of an op's random numbers depends on the seed, the offset and i alone. In float32, four
+// elements share a block. So offset + 1 gives the numbers of the next four elements.
 func ExampleRandomNormal() {
 	e := expr.RandomNormal(dtype.F32, expr.Param(0, dtype.I64), expr.Param(1, dtype.I64), expr.Index(dtype.I64))
 	p := expr.MustLower([]*expr.Expr{e}, []dtype.Type{dtype.F32}, nil, -1)

@@ -31,42 +31,43 @@ type Op uint8
 const (
 	OpInvalid   Op = iota
 	OpX            // element of operand Imm
-	OpY            // the op's result; Lower replaces it
-	OpConst        // Imm holds the bits
-	OpParam        // run-time scalar Imm
+	OpY            // the op's result; Lower replaces it by an operand
+	OpConst        // constant whose bits are in Imm
+	OpParam        // run-time scalar number Imm
 	OpIndex        // row-major index of the element in the iteration shape: I64 or U32
 	OpAdd          // a + b
 	OpSub          // a - b
 	OpMul          // a · b
 	OpDiv          // a / b, floats only
 	OpFMA          // a·b + c rounded once, floats only
-	OpNeg          // -a (floats: the sign bit flips)
-	OpAbs          // |a| (floats: the sign bit clears)
+	OpNeg          // -a; for floats it flips the sign bit
+	OpAbs          // |a|; for floats it clears the sign bit
 	OpMin          // lesser; NaN if either is NaN; -0 < +0
 	OpMax          // greater; NaN if either is NaN; -0 < +0
 	OpSqrt         // square root, correctly rounded
 	OpFloor        // to integer towards -∞
 	OpTrunc        // to integer towards 0
 	OpRoundEven    // to nearest integer, ties to even
-	OpEq           // comparisons: result Bool, operands of one type; false on NaN but for Ne
+	// comparisons: the result is Bool, the operands have one type; false for NaN, except Ne
+	OpEq
 	OpNe
 	OpLt
 	OpLe
 	OpGt
 	OpGe
-	OpSelect // a (Bool) ? b : c
-	OpAnd    // bitwise, and of truth values
+	OpSelect // b where a (Bool) is true, else c
+	OpAnd    // bitwise and; for truth values logical and
 	OpOr     //
 	OpXor    //
-	OpNot    // bitwise complement; of truth values negation
+	OpNot    // bitwise complement; for truth values negation
 	OpShl    // a << b; 0 when b ≥ width
 	OpShr    // a >> b, arithmetic for signed types
 	OpMulHi  // upper half of the double-width product, U32
-	// conversion to T: to nearest even into floats; towards zero, saturating, NaN → 0 into
-	// integers; wrap between integers; ≠ 0 into Bool
+	// conversion to T: floats are rounded to nearest even. Floats become integers by truncation,
+	// with saturation and NaN → 0. Integers wrap. Values ≠ 0 become true.
 	OpCvt
-	OpBitcast // the same bits as type T of equal size
-	OpPhilox  // what Draw says, a U32 or U64, for seed a, offset b and index c, all I64
+	OpBitcast // the same bits as type T, which has the same size
+	OpPhilox  // random U32 or U64 that the Draw selects, for seed a, offset b and index c, all I64
 	opCall    // a named function; Lower expands it
 )
 
@@ -95,27 +96,28 @@ func (op Op) IsCompare() bool { return op >= OpEq && op <= OpGe }
 
 // An Expr is an immutable node. Make one with [X], [C] and the methods.
 type Expr struct {
-	op   Op
-	typ  dtype.Type // of Cvt, Bitcast, Index, Philox and typed constants; else Invalid: inferred
-	val  float64    // of an untyped constant
-	bits uint64     // of a typed constant; of OpPhilox the Draw
-	idx  int        // of X, Param
-	fn   *Func      // of a call
+	op Op
+	// for Cvt, Bitcast, Index, Philox and typed constants; else Invalid, and inferred
+	typ  dtype.Type
+	val  float64 // value of an untyped constant
+	bits uint64  // bits of a typed constant, or the Draw of OpPhilox
+	idx  int     // number of an X or a Param
+	fn   *Func   // function of a call
 	in   []*Expr
 
-	called string // in names of programs, see Named
+	called string // name of the operation in names of programs; see Named
 }
 
 // X is an element of operand i.
 func X(i int) *Expr { return &Expr{op: OpX, idx: i} }
 
-// Y is the op's result. It may stand only in gradients.
+// Y is the op's result. It may occur only in gradients.
 func Y() *Expr { return &Expr{op: OpY} }
 
-// C is a constant that takes the type of its sibling.
+// C is a constant with the type of the other operand.
 func C(v float64) *Expr { return &Expr{op: OpConst, val: v} }
 
-// Bits is a constant of type t given by its bits, in the low bytes of b.
+// Bits is a constant of type t with the bits in the low bytes of b.
 func Bits(t dtype.Type, b uint64) *Expr { return &Expr{op: OpConst, typ: t, bits: b} }
 
 // F64Const is the float64 constant v.
@@ -124,7 +126,7 @@ func F64Const(v float64) *Expr { return Bits(dtype.F64, math.Float64bits(v)) }
 // F32Const is the float32 constant v.
 func F32Const(v float32) *Expr { return Bits(dtype.F32, uint64(math.Float32bits(v))) }
 
-// Param is run-time scalar i; it takes the type of its sibling, or t if that is not Invalid.
+// Param is run-time scalar i. It has type t, or the type of the other operand if t is Invalid.
 func Param(i int, t ...dtype.Type) *Expr {
 	e := &Expr{op: OpParam, idx: i}
 	if len(t) > 0 {
@@ -133,8 +135,8 @@ func Param(i int, t ...dtype.Type) *Expr {
 	return e
 }
 
-// Index is the row-major index of the element in the iteration shape, as an I64, or as a U32 (for
-// fewer than 2³² elements).
+// Index is the row-major index of the element in the iteration shape. Its type is I64, or U32 for
+// fewer than 2³² elements.
 func Index(t dtype.Type) *Expr { return &Expr{op: OpIndex, typ: t} }
 
 func node(op Op, in ...*Expr) *Expr { return &Expr{op: op, in: in} }
@@ -160,10 +162,10 @@ func (x *Expr) Neg() *Expr { return node(OpNeg, x) }
 // Abs returns |x|.
 func (x *Expr) Abs() *Expr { return node(OpAbs, x) }
 
-// Min returns the lesser of x and y, NaN if either is.
+// Min returns the lesser of x and y, or NaN if either is NaN.
 func (x *Expr) Min(y *Expr) *Expr { return node(OpMin, x, y) }
 
-// Max returns the greater of x and y, NaN if either is.
+// Max returns the greater of x and y, or NaN if either is NaN.
 func (x *Expr) Max(y *Expr) *Expr { return node(OpMax, x, y) }
 
 // Sqrt returns the square root of x.
@@ -234,23 +236,22 @@ func (x *Expr) Bitcast(t dtype.Type) *Expr {
 	return e
 }
 
-// A Func is a function that Lower expands into primitives: one formula for float32, one for
+// A Func is a function that Lower expands into primitives, with one formula for float32 and one for
 // float64.
 type Func struct {
 	Name  string
 	Arity int
-	// t is F32 or F64; must consist of primitives and other functions
+	// t is F32 or F64; the result consists of primitives and other functions
 	Expand func(t dtype.Type, x []*Expr) *Expr
-	// Diff returns the partial derivatives with respect to each argument; y is the function's
-	// value.
+	// Diff returns the partial derivatives by each argument. y is the function's value.
 	Diff func(x []*Expr, y *Expr) []*Expr
-	// Ref is the specification in float64.
+	// Ref computes the function with package math; it is the specification.
 	Ref func(x []float64) float64
 }
 
 var funcs = map[string]*Func{}
 
-// Define makes a function known by its name. It is called at package initialisation.
+// Define registers a function under its name. Call it during package initialisation.
 func Define(f Func) {
 	if _, dup := funcs[f.Name]; dup {
 		fail("function %s is defined twice", f.Name)
@@ -261,8 +262,8 @@ func Define(f Func) {
 // Funcs returns the defined functions by name.
 func Funcs() map[string]*Func { return funcs }
 
-// Call applies the function of that name. It panics with an *[Error] if there is none, or it takes
-// another number of arguments.
+// Call applies the function of the given name. It panics with an *[Error] if there is no such
+// function, or if the number of arguments is wrong.
 func Call(name string, x ...*Expr) *Expr {
 	f := funcs[name]
 	if f == nil {
@@ -279,7 +280,8 @@ func Call(name string, x ...*Expr) *Expr {
 // Scale returns c·x.
 func (x *Expr) Scale(c float64) *Expr { return x.Mul(C(c)) }
 
-// Substitute returns e with leaf X(i) replaced by x(i) and Y by y; nil results keep the leaf.
+// Substitute returns e with each leaf X(i) replaced by x(i), and Y by y. A nil result of x keeps
+// the leaf.
 func Substitute(e *Expr, x func(i int) *Expr, y *Expr) *Expr {
 	memo := map[*Expr]*Expr{}
 	var walk func(*Expr) *Expr

@@ -55,13 +55,13 @@ func TestDiffStructure(t *testing.T) {
 	if Diff(X(0), 1) != nil || Diff(X(0).Floor(), 0) != nil {
 		t.Fatal("no dependence must be nil")
 	}
-	// The root's own value comes back as Y: only the result is saved.
+	// The root's own value becomes Y: a gradient saves only the result.
 	d := Diff(X(0).Sqrt(), 0)
 	xs, y := Uses(d)
 	if !y || len(xs) != 0 {
 		t.Fatalf("sqrt' uses %v, %v", xs, y)
 	}
-	// 0·x of a formula is kept: it carries NaN.
+	// The formula keeps its 0·x, which may be NaN.
 	p := MustLower([]*Expr{X(0).Mul(C(0))}, f32, f32, -1)
 	if got := p.Eval(nil, []uint64{Encode(dtype.F32, math.NaN())}, nil, 0)[0]; Decode(dtype.F32, got) == 0 {
 		t.Fatal("0·NaN must stay NaN")
@@ -78,7 +78,7 @@ func TestLowerIsCanonical(t *testing.T) {
 	if c := MustLower([]*Expr{m.Add(m)}, f64, []dtype.Type{dtype.F64, dtype.F64}, -1); c.Key() == a.Key() {
 		t.Fatal("other types, other key")
 	}
-	// Run-time values are not part of the key; constants fold.
+	// Run-time values do not affect the key. Constants are folded.
 	p := MustLower([]*Expr{X(0).Mul(Param(0)).Add(C(1).Div(C(4)))}, f32, f32, -1)
 	if strings.Contains(p.String(), "div") || len(p.Params) != 1 || p.Params[0] != dtype.F32 {
 		t.Fatalf("%v", p)
@@ -161,7 +161,7 @@ func TestFMA32IsCorrectlyRounded(t *testing.T) {
 			check(a, b, float32(-p))
 		}
 	}
-	// products that lie on a tie of float32, with addends that float64 cannot hold
+	// products halfway between two float32, and addends so small that float64 cannot hold the sum
 	for k := range 4096 {
 		a := float32(1 + 0x1p-12)
 		b := a + float32(k)*0x1p-11

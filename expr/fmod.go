@@ -6,9 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// reduceBy returns the remainder of r by y > 0, or a number off by less than y, after n steps. Each
-// takes away the quotient rounded to 53 bits. What is left is a multiple of the last place of both
-// and smaller than r. So the fused multiply-add is exact, and the quotient shrinks by 2⁵³.
+// reduceBy returns the remainder of r by y > 0 after n steps, or a number that differs from it by
+// less than y. Each step subtracts y times the quotient rounded to 53 bits. The rest is a multiple
+// of the last place of both, and smaller than r. So the fused multiply-add is exact, and the
+// quotient shrinks by 2⁵³.
 func reduceBy(r, y *Expr, n int) *Expr {
 	for range n {
 		r = r.Div(y).Trunc().Neg().FMA(y, r)
@@ -16,9 +17,9 @@ func reduceBy(r, y *Expr, n int) *Expr {
 	return r
 }
 
-// fmod returns x - y·trunc(x/y) without any rounding, in float64. A quotient up to 2²⁷⁸, that of
-// any two float32, takes 6 steps. Any two float64 need more than a quotient can hold: x is reduced
-// by y·2¹⁴⁰⁰ and y·2⁷⁰⁰ first, where y is so small.
+// fmod returns x - y·trunc(x/y) without any rounding, in float64. Two float32 have a quotient of up
+// to 2²⁷⁸, which takes 6 steps. The quotient of two float64 may overflow. If y is so small, x is
+// first reduced by y·2¹⁴⁰⁰ and y·2⁷⁰⁰.
 func fmod(x, y *Expr, wide bool) *Expr {
 	r, a := x.Abs(), y.Abs()
 	if wide {
@@ -31,7 +32,7 @@ func fmod(x, y *Expr, wide bool) *Expr {
 		r = reduceBy(r, a, 6)
 	}
 	r = r.Lt(C(0)).Select(r.Add(a), r) // the last quotient was rounded up
-	// A finite number is its own remainder by infinity.
+	// The remainder of a finite number by infinity is the number itself.
 	inf := C(math.Inf(1))
 	return a.Eq(inf).And(x.Abs().Lt(inf)).Select(x.Abs(), r)
 }
@@ -40,7 +41,7 @@ func init() {
 	Define(Func{
 		Name: "copysign", Arity: 2,
 		Expand: func(t dtype.Type, x []*Expr) *Expr { return formatOf(t).copySign(x[0].Abs(), x[1]) },
-		// Where x is 0 torch has 0; y chooses a sign and has no derivative.
+		// At x = 0 torch's derivative is 0. y only chooses a sign, so its derivative is 0.
 		Diff: func(x []*Expr, y *Expr) []*Expr {
 			return []*Expr{x[0].Eq(C(0)).Select(C(0), y.Div(x[0])), C(0)}
 		},
@@ -48,7 +49,7 @@ func init() {
 	})
 	Define(Func{
 		Name: "fmod", Arity: 2,
-		// Exact, like C's fmod: in float32 by way of float64.
+		// Exact, like C's fmod. float32 is computed in float64.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			r := fmod(x[0].Cvt(dtype.F64), x[1].Cvt(dtype.F64), t == dtype.F64).Cvt(t)
@@ -59,7 +60,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "hypot", Arity: 2,
-		// float32 by way of float64, where no square overflows; float64 scaled by a power of two.
+		// float32 is computed in float64, where no square overflows. float64 is scaled by a power
+		// of two.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			a, b := x[0].Abs(), x[1].Abs()
 			inf := C(math.Inf(1))
@@ -84,8 +86,8 @@ func init() {
 // CopySign returns |x| with the sign bit of y.
 func (x *Expr) CopySign(y *Expr) *Expr { return Call("copysign", x, y) }
 
-// Fmod returns the remainder of the division of x by y, exactly, with the sign of x; NaN for y = 0.
+// Fmod returns the exact remainder of x divided by y, with the sign of x. It is NaN for y = 0.
 func (x *Expr) Fmod(y *Expr) *Expr { return Call("fmod", x, y) }
 
-// Hypot returns √(x²+y²) without overflow on the way; infinite if either is.
+// Hypot returns √(x²+y²) without intermediate overflow. It is infinite if x or y is.
 func (x *Expr) Hypot(y *Expr) *Expr { return Call("hypot", x, y) }

@@ -9,8 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// The functions of two operands against Go's, at special values and over all exponents. fmod and
-// copysign are exact.
+// Compares the functions of two operands with Go's, at special values and over all exponents. fmod
+// and copysign are exact.
 func TestRemainderFunctions(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -66,7 +66,7 @@ func TestRemainderFunctions(t *testing.T) {
 			for range 3000 {
 				check(number(), number())
 				y := number()
-				if n := y * float64(r.IntN(9000)-4500); !math.IsInf(n, 0) { // near a multiple
+				if n := y * float64(r.IntN(9000)-4500); !math.IsInf(n, 0) { // near a multiple of y
 					check(Decode(ty, Encode(ty, n)), y)
 				}
 			}
@@ -74,7 +74,7 @@ func TestRemainderFunctions(t *testing.T) {
 	}
 }
 
-// exactHypot is math.Hypot without its two units of error.
+// exactHypot is math.Hypot without its error of up to two units.
 func exactHypot(x, y float64) float64 {
 	h := math.Hypot(x, y)
 	if math.IsInf(x, 0) || math.IsInf(y, 0) || h != h || h == 0 {

@@ -6,17 +6,17 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// The named functions are formulas over the primitives, one for float32 and one for float64, so
-// that a result has the same bits on every device. Both branches of a Select are computed: a
-// formula confines the arguments of the branch that is not taken where overflow would matter, and
-// the signs of NaN are not defined. Errors are at most 2 units in the last place over the whole
-// range of the type, denormal arguments and results included, unless a function says otherwise.
+// The named functions are formulas over the primitives, one for float32 and one for float64. So a
+// result has the same bits on every device. A Select computes both branches. Where an overflow
+// would matter, a formula therefore limits the arguments of the branch that is not selected. The
+// sign of a NaN is not defined. Errors are at most 2 units in the last place over the whole range
+// of the type, including denormal arguments and results, unless a function says otherwise.
 
-// format describes a binary float type to the formulas.
+// format describes a binary float type for the formulas.
 type format struct {
-	t, u  dtype.Type // the type, and the unsigned integers of its width
-	mant  int        // bits of the fraction field: 23, 52
-	bias  int        // of the exponent: 127, 1023
+	t, u  dtype.Type // the type, and the unsigned integer type of the same width
+	mant  int        // bits of the fraction field: 23 or 52
+	bias  int        // bias of the exponent: 127 or 1023
 	ln2   []float64
 	log2e []float64
 }
@@ -41,12 +41,12 @@ func pick[T any](f format, for32, for64 T) T {
 	return for32
 }
 
-// word is an integer constant of the float's width.
+// word returns an integer constant with the float's width.
 func (f format) word(b uint64) *Expr { return Bits(f.u, b) }
 
 func (f format) signBit() *Expr { return f.word(1 << pick(f, 31, 63)) }
 
-// copySign returns a, which is not negative, with the sign of x.
+// copySign returns a with the sign of x. a must not be negative.
 func (f format) copySign(a, x *Expr) *Expr {
 	return a.Bitcast(f.u).Or(x.Bitcast(f.u).And(f.signBit())).Bitcast(f.t)
 }
@@ -64,8 +64,8 @@ func poly(x *Expr, c []float64) *Expr {
 	return p
 }
 
-// reduceExp returns r and n with x = n·ln2 + r, |r| ≤ ln2/2; n as bits that hold n + off in their
-// low part. Adding 1.5·2^mant rounds to an integer.
+// reduceExp returns r and n with x = n·ln2 + r and |r| ≤ ln2/2. n is a bit pattern whose low part
+// holds n + off. Adding 1.5·2^mant rounds to an integer.
 func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(off))
 	t := x.FMA(C(f.log2e[0]), magic)
@@ -73,11 +73,11 @@ func (f format) reduceExp(x *Expr, off int) (r, n *Expr) {
 	return k.FMA(C(-f.ln2[1]), k.FMA(C(-f.ln2[0]), x)), t.Bitcast(f.u)
 }
 
-// missing returns 1 - (1+e)·r, which is small.
+// missing returns 1 - (1+e)·r, the residual of r as an approximation of 1/(1+e).
 func missing(e, r *Expr) *Expr { return e.Neg().FMA(r, C(1).Sub(r)) }
 
-// inverse returns 1/(1+e), for an e where c are the coefficients of a polynomial close to that,
-// after so many steps of Newton's iteration: a quotient takes longer, and branches.
+// inverse returns 1/(1+e). It starts from a polynomial with coefficients c and applies the given
+// number of Newton steps. A division would be slower, and it branches.
 func (f format) inverse(e *Expr, c []float64, steps int) *Expr {
 	r := poly(e, c)
 	for range steps {
@@ -86,7 +86,7 @@ func (f format) inverse(e *Expr, c []float64, steps int) *Expr {
 	return r
 }
 
-// reduceHalf is reduceExp of 2x, with r/2 in place of r.
+// reduceHalf is reduceExp of 2x, but returns r/2 instead of r.
 func (f format) reduceHalf(x *Expr, off int) (r, n *Expr) {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(off))
 	t := x.FMA(C(2*f.log2e[0]), magic)
@@ -94,7 +94,8 @@ func (f format) reduceHalf(x *Expr, off int) (r, n *Expr) {
 	return k.FMA(C(-f.ln2[1]/2), k.FMA(C(-f.ln2[0]/2), x)), t.Bitcast(f.u)
 }
 
-// scaled returns the coefficients of p(b·x), for a power b of two.
+// scaled returns the coefficients of p(b·x), where p has the coefficients c and b is a power of
+// two.
 func scaled(c []float64, b float64) []float64 {
 	list, s := make([]float64, len(c)), 1.0
 	for k := range c {
@@ -109,8 +110,8 @@ func (f format) power(x *Expr, off int) (p, n *Expr) {
 	return poly(r, append([]float64{1, 1}, pick(f, expCoef32, expCoef64)...)), n
 }
 
-// exp2 returns 2^(x+lo) for an x whose result overflows or vanishes by little more than the type's
-// range; lo, far below x, may be nil.
+// exp2 returns 2^(x+lo). x may exceed the range of exponents only a little, so that the result
+// overflows or vanishes. lo is much smaller than x and may be nil.
 func (f format) exp2(x, lo *Expr) *Expr {
 	magic := C(math.Ldexp(1.5, f.mant) + float64(2*f.bias))
 	t := x.Add(magic)
@@ -121,34 +122,34 @@ func (f format) exp2(x, lo *Expr) *Expr {
 	return f.scale(r.FMA(poly(r, pick(f, exp2Coef32, exp2Coef64)), C(1)), t.Bitcast(f.u))
 }
 
-// exp returns eˣ for x where it neither overflows nor leaves the normal numbers.
+// exp returns eˣ for x whose result is a normal number.
 func (f format) exp(x *Expr) *Expr {
 	p, n := f.power(x, f.bias)
 	return p.Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t))
 }
 
-// expFull returns eˣ for any x between the bounds of [expBounds]: 2ⁿ is applied as two factors, so
-// that only the last product can overflow or leave the normal numbers.
+// expFull returns eˣ for any x between the bounds of [expBounds]. It multiplies by 2ⁿ in two
+// factors, so that only the last product can overflow or become denormal.
 func (f format) expFull(x *Expr) *Expr {
 	p, n := f.power(x, 2*f.bias)
 	return f.scale(p, n)
 }
 
-// scale returns p·2ⁿ for the low bits n + 2·bias.
+// scale returns p·2ⁿ. The low bits of n hold n + 2·bias.
 func (f format) scale(p, n *Expr) *Expr {
 	m := C(float64(f.mant))
 	half := n.Shr(C(1)).Shl(m)
 	return p.Mul(half.Bitcast(f.t)).Mul(n.Shl(m).Sub(half).Bitcast(f.t))
 }
 
-// expBelow returns the same for an x that is not positive: 2ⁿ is applied as 2^(n+s)·2^-s.
+// expBelow returns eˣ for x ≤ 0. It multiplies by 2ⁿ as 2^(n+s)·2^-s.
 func (f format) expBelow(x *Expr) *Expr {
 	s := f.mant + 2
 	p, n := f.power(x, f.bias+s)
 	return p.Mul(n.Shl(C(float64(f.mant))).Bitcast(f.t)).Mul(C(math.Ldexp(1, -s)))
 }
 
-// expBounds are arguments beyond which eˣ is 0 or +Inf in either rounding.
+// expBounds returns the arguments beyond which eˣ rounds to 0 or +Inf in the type.
 func (f format) expBounds() (lo, hi *Expr) { return C(pick(f, -105.0, -746)), C(pick(f, 89.0, 710)) }
 
 func init() {
@@ -164,8 +165,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "sigmoid", Arity: 1,
-		// e = e^-|x| cannot overflow: 1/(1+e) or e/(1+e). With r close to 1/(1+e), 1 - (1+e)·r
-		// makes up for the roundings of 1+e and r.
+		// e = e^-|x| cannot overflow, and the result is 1/(1+e) or e/(1+e). r approximates 1/(1+e).
+		// The residual 1 - (1+e)·r corrects the roundings of 1+e and r.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			lo, _ := f.expBounds()
@@ -185,7 +186,7 @@ func init() {
 	})
 	Define(Func{
 		Name: "tanh", Arity: 1,
-		// An odd polynomial below 0.55, 1 - 2e/(1+e) with e = e⁻²ˣ above.
+		// An odd polynomial below 0.55, and 1 - 2e/(1+e) with e = e⁻²ˣ above.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()
@@ -202,7 +203,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "erf", Arity: 1,
-		// An odd polynomial below 0.9, 1 - e^log(erfc x) with a polynomial for the logarithm above.
+		// An odd polynomial below 0.9. Above it is 1 - e^log(erfc x), with a polynomial for the
+		// logarithm.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()
@@ -230,8 +232,8 @@ func init() {
 	})
 	Define(Func{
 		Name: "expm1", Arity: 1,
-		// eˣ-1 = 2ⁿ·q + (2ⁿ-1), q = eʳ-1; halved, so that 2ⁿ does not overflow before the result
-		// does.
+		// eˣ-1 = 2ⁿ·q + (2ⁿ-1) with q = eʳ-1. It is computed halved, so that 2ⁿ does not overflow
+		// before the result does.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			_, hi := f.expBounds()
@@ -255,7 +257,7 @@ func init() {
 // Exp returns eˣ.
 func (x *Expr) Exp() *Expr { return Call("exp", x) }
 
-// Sigmoid returns 1/(1+e⁻ˣ); the result is denormal, not zero, far below.
+// Sigmoid returns 1/(1+e⁻ˣ). For very negative x the result is denormal, not zero.
 func (x *Expr) Sigmoid() *Expr { return Call("sigmoid", x) }
 
 // Tanh returns the hyperbolic tangent of x.

@@ -14,13 +14,14 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// spec is what the tests know of a function beyond its definition.
+// spec is what the tests need to know about a function.
 type spec struct {
-	lo, hi  float64                       // arguments for float64 accuracy and derivatives
-	max32   float64                       // largest error allowed over all float32, in ulp
-	max64   float64                       // the same over samples of float64
-	big     func(x *big.Float) *big.Float // the reference for float64, to bigPrec bits
-	special map[float64]float64           // exact values, of either type
+	// range of arguments for the tests of float64 accuracy and derivatives
+	lo, hi  float64
+	max32   float64                       // allowed error over all float32, in ulp
+	max64   float64                       // allowed error over samples of float64, in ulp
+	big     func(x *big.Float) *big.Float // reference for float64, with bigPrec bits
+	special map[float64]float64           // arguments and exact results, for both types
 }
 
 var nan, inf, negZero = math.NaN(), math.Inf(1), math.Copysign(0, -1)
@@ -54,7 +55,8 @@ var specs = map[string]spec{
 	"erf":        {-6, 6, 1.5, 1.5, bigErf, map[float64]float64{0: 0, negZero: negZero, inf: 1, -inf: -1, nan: nan}},
 }
 
-// unary is a program of a function of one operand of type t.
+// unary returns a function that evaluates the program of the named function for an operand of type
+// t.
 func unary(name string, t dtype.Type) func(b uint64) uint64 {
 	p := MustLower([]*Expr{Call(name, X(0))}, []dtype.Type{t}, []dtype.Type{t}, -1)
 	dst, x := make([]uint64, 0, 1), make([]uint64, 1)
@@ -67,7 +69,7 @@ func unary(name string, t dtype.Type) func(b uint64) uint64 {
 func forEachUnary(t *testing.T, run func(t *testing.T, name string, f *Func, s spec)) {
 	var names []string
 	for name, f := range Funcs() {
-		if f.Arity == 1 && name != "gelu" && name != "gelu_tanh" { // TestGelu
+		if f.Arity == 1 && name != "gelu" && name != "gelu_tanh" { // TestGelu checks these
 			names = append(names, name)
 		}
 	}
@@ -83,8 +85,8 @@ func forEachUnary(t *testing.T, run func(t *testing.T, name string, f *Func, s s
 	}
 }
 
-// ulps32 returns |got-want| in units in the last place of the float32 numbers around want, 0 for
-// equal specials.
+// ulps32 returns |got-want| in units in the last place of the float32 numbers around want. It
+// returns 0 for equal special values.
 func ulps32(got float32, want float64) float64 {
 	w := float32(want)
 	switch {
@@ -94,7 +96,7 @@ func ulps32(got float32, want float64) float64 {
 		}
 		if math.IsInf(float64(got), 0) && math.Signbit(float64(got)) == math.Signbit(want) && math.Abs(want) > 0x1.fffffep127 ||
 			math.IsInf(float64(w), 0) && !math.IsInf(want, 0) && got == got {
-			// rounded across the threshold
+			// the result was rounded across the threshold
 			return math.Abs(math.Min(math.Abs(float64(got)), 0x1p128)-math.Abs(want)) / 0x1p104
 		}
 		return math.Inf(1)
@@ -108,9 +110,9 @@ func ulps32(got float32, want float64) float64 {
 	return math.Abs(float64(got)-want) / math.Ldexp(1, max(e-24, -149))
 }
 
-// TestFloat32Accuracy sweeps the bit patterns of float32 and compares with math's float64 function:
-// a sample, or with FLAMBEAU_SOAK=1 all of them (an hour a function), with FLAMBEAU_SOAK=n every
-// nth.
+// TestFloat32Accuracy compares the results for bit patterns of float32 with math's float64
+// function. By default it takes a sample. With FLAMBEAU_SOAK=1 it takes all patterns (an hour per
+// function), with FLAMBEAU_SOAK=n every nth.
 func TestFloat32Accuracy(t *testing.T) {
 	stride := uint64(90001)
 	if s := os.Getenv("FLAMBEAU_SOAK"); s != "" {
@@ -165,7 +167,7 @@ func TestSpecialValues(t *testing.T) {
 			for _, ty := range []dtype.Type{dtype.F32, dtype.F64} {
 				b := Encode(ty, x)
 				if v := Decode(ty, b); v != x && x == x && v == 0 {
-					continue // below float32
+					continue // too small for float32
 				}
 				if got := Decode(ty, unary(name, ty)(b)); !same(got, Decode(ty, Encode(ty, want))) {
 					t.Errorf("%s(%v) in %v = %v want %v", name, x, ty, got, want)
@@ -175,9 +177,9 @@ func TestSpecialValues(t *testing.T) {
 	})
 }
 
-// TestFloat64Accuracy compares samples with values computed in arbitrary precision: uniform over
-// the function's interval, uniform in the exponent over the whole type where that lies in the
-// interval, and near 0 and ±1.
+// TestFloat64Accuracy compares results with values computed in arbitrary precision. The samples are
+// uniform over the function's interval, uniform in the exponent over the part of the type within
+// the interval, and near 0 and ±1.
 func TestFloat64Accuracy(t *testing.T) {
 	n := 700
 	if os.Getenv("FLAMBEAU_SOAK") != "" {
@@ -221,7 +223,7 @@ func TestFloat64Accuracy(t *testing.T) {
 func TestDerivatives(t *testing.T) {
 	forEachUnary(t, func(t *testing.T, name string, f *Func, s spec) {
 		lo, hi := math.Max(s.lo, -5), math.Min(s.hi, 5)
-		if name == "tan" { // differences fail near the poles
+		if name == "tan" { // central differences are inaccurate near the poles
 			lo, hi = -1.3, 1.3
 		}
 		checkDerivatives(t, name, f, [][2]float64{{lo, hi}})

@@ -6,14 +6,15 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// These activations have a formula of their own, which takes fewer operations than the functions
-// that they are composed of.
+// These activations have formulas of their own, which need fewer operations than compositions of
+// other functions.
 func init() {
 	Define(Func{
 		Name: "gelu", Arity: 1,
-		// x·Φ(x) = max(x, 0) - |x|·Φ(-|x|), where Φ(-a) = 2^p(a): an error of at most 2⁻²⁴ beside
-		// the result, which for x < 0 is a relative one of 2⁻²¹ down to -3 and 2⁻¹⁷ down to -5.5.
-		// Below -10 it is the tiny value at -10. In float64 the error function's.
+		// x·Φ(x) = max(x, 0) - |x|·Φ(-|x|), where Φ(-a) = 2^p(a). An absolute error of at most 2⁻²⁴
+		// adds to the rounding of the result. For x < 0 that is a relative error of 2⁻²¹ down to
+		// -3, and of 2⁻¹⁷ down to -5.5. Below -10 the result is the tiny value at -10. float64 uses
+		// the error function.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			if t == dtype.F64 {
@@ -25,8 +26,8 @@ func init() {
 			n := l.Add(magic)
 			r := l.Sub(n.Sub(magic))
 			tail := r.FMA(poly(r, exp2Coef32), C(1)).Mul(n.Bitcast(f.u).Shl(C(float64(f.mant))).Bitcast(f.t))
-			y := a.Neg().FMA(tail, x[0].Max(C(math.Copysign(0, -1)))) // -0 for -0
-			// -∞·0, as the error function gives it
+			y := a.Neg().FMA(tail, x[0].Max(C(math.Copysign(0, -1)))) // so that -0 gives -0
+			// -∞·0 is NaN, as with the error function
 			return x[0].Eq(C(math.Inf(-1))).Select(C(math.NaN()), y)
 		},
 		// Φ(x) + x·φ(x)
@@ -53,6 +54,6 @@ func init() {
 	})
 }
 
-// geluScale is √(2/π), of the tanh approximation of GELU (D. Hendrycks, K. Gimpel,
+// geluScale is √(2/π), a constant of the tanh approximation of GELU (D. Hendrycks, K. Gimpel,
 // arXiv:1606.08415).
 const geluScale = 0.7978845608028653558798921198687637369517

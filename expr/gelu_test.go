@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestGelu: errors beside the result's unit, relative ones left of 0, infinities and the
+// TestGelu checks the absolute errors, the relative errors for negative x, infinities and the
 // derivatives.
 func TestGelu(t *testing.T) {
 	for _, name := range []string{"gelu", "gelu_tanh"} {
@@ -19,7 +19,7 @@ func TestGelu(t *testing.T) {
 		for i := range 50001 {
 			x := float64(float32(-12 + 24*float64(i)/50000))
 			got, want := at(x), f.Ref([]float64{x})
-			if math.Abs(x) < 7 { // beyond, the references lose their digits
+			if math.Abs(x) < 7 { // beyond that the references lose accuracy
 				worst = max(worst, math.Abs(got-want)/(math.Abs(want)*0x1p-24+0x1p-25))
 			} else if math.Abs(got-max(x, 0)) > 2e-10 {
 				t.Fatalf("%s(%v) = %v", name, x, got)

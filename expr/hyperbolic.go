@@ -6,13 +6,13 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// oddPoly returns a + a·z·P(z), z = a².
+// oddPoly returns a + a·z·P(z) with z = a² and the coefficients c of P.
 func oddPoly(a *Expr, c []float64) *Expr {
 	z := a.Mul(a)
 	return z.Mul(poly(z, c)).FMA(a, a)
 }
 
-// halfExp returns eᵃ/2 for a ≥ 0, which overflows only when the half does.
+// halfExp returns eᵃ/2 for a ≥ 0. It overflows only if the result does.
 func (f format) halfExp(a *Expr) *Expr {
 	p, n := f.power(a.Min(C(pick(f, 90.0, 711))), 2*f.bias-1)
 	return f.scale(p, n)
@@ -50,7 +50,7 @@ func init() {
 	Define(Func{
 		Name: "logaddexp", Arity: 2,
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
-			// equal infinities have no difference
+			// equal infinities differ by 0, not by NaN
 			d := x[0].Eq(x[1]).Select(C(0), x[0].Sub(x[1]).Abs())
 			return x[0].Max(x[1]).Add(formatOf(t).softTail(d))
 		},
@@ -87,7 +87,7 @@ func init() {
 	})
 	Define(Func{
 		Name: "asinh", Arity: 1,
-		// An odd polynomial below 1, log(a + √(a²+1)) above, which is log 2a far above.
+		// An odd polynomial below 1, log(a + √(a²+1)) above, and log 2a far above.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()
@@ -104,12 +104,12 @@ func init() {
 	})
 	Define(Func{
 		Name: "acosh", Arity: 1,
-		// log(1 + (t + √(t·(t+2)))) with t = x-1, in pairs; log 2x far above.
+		// log(1 + (t + √(t·(t+2)))) with t = x-1 in pairs, and log 2x far above.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			d := x[0].Sub(C(1)).Min(C(0x1p40))
 			p := product(d, d.Add(C(2)))
-			p.lo = p.lo.Add(d.Mul(C(2).Sub(d.Add(C(2)).Sub(d)))) // what t+2 rounded off
+			p.lo = p.lo.Add(d.Mul(C(2).Sub(d.Add(C(2)).Sub(d)))) // add the rounding error of t+2
 			s := p.hi.Sqrt()
 			sl := s.Neg().FMA(s, p.hi).Add(p.lo).Div(s.Add(s))
 			sl = d.Eq(C(0)).Select(C(0), sl)
@@ -120,7 +120,7 @@ func init() {
 			ul := twoSumError(w, C(1), u).Add(wl)
 			near := x[0].Lt(C(0x1p40))
 			e, m := f.splitBits(near.Select(u, x[0]).Bitcast(f.u))
-			// 1+w = 2ᵉ·m: for e = 0, d is w itself.
+			// 1+w = 2ᵉ·m. If e = 0, then d is w itself.
 			zero := e.Eq(C(0))
 			g := zero.Select(w, m.Sub(C(1)))
 			rest := near.Select(zero.Select(wl, ul).Div(u), C(0))
@@ -135,7 +135,7 @@ func init() {
 	})
 	Define(Func{
 		Name: "atanh", Arity: 1,
-		// An odd polynomial below ½, ½·log((1+a)/(1-a)) above.
+		// An odd polynomial below ½, and ½·log((1+a)/(1-a)) above.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			a := x[0].Abs()
@@ -151,21 +151,21 @@ func init() {
 	})
 }
 
-// twoSumError returns what s = a + b rounded off (D. Knuth: The Art of Computer Programming, vol.
-// 2, 4.2.2).
+// twoSumError returns the rounding error of s = a + b (D. Knuth: The Art of Computer Programming,
+// vol. 2, 4.2.2).
 func twoSumError(a, b, s *Expr) *Expr {
 	bb := s.Sub(a)
 	return a.Sub(s.Sub(bb)).Add(b.Sub(bb))
 }
 
-// Softplus returns log(1+eˣ); the result is denormal, not zero, far below.
+// Softplus returns log(1+eˣ). For very negative x the result is denormal, not zero.
 func (x *Expr) Softplus() *Expr { return Call("softplus", x) }
 
 // LogSigmoid returns -log(1+e⁻ˣ).
 func (x *Expr) LogSigmoid() *Expr { return Call("logsigmoid", x) }
 
-// LogAddExp returns log(eˣ+eʸ). Where that is near 0 the error is relative to x and y, not to the
-// result.
+// LogAddExp returns log(eˣ+eʸ). If the result is near 0, the error is relative to x and y, not to
+// the result.
 func (x *Expr) LogAddExp(y *Expr) *Expr { return Call("logaddexp", x, y) }
 
 // Sinh returns the hyperbolic sine of x.
@@ -183,8 +183,8 @@ func (x *Expr) Acosh() *Expr { return Call("acosh", x) }
 // Atanh returns the inverse hyperbolic tangent of x, ±Inf at ±1, NaN beyond.
 func (x *Expr) Atanh() *Expr { return Call("atanh", x) }
 
-// rising is 1/(1+e⁻ᵈ), written so that its derivative is accurate where it is near 1, as that of
-// Sigmoid is not, which has 1 - y.
+// rising returns 1/(1+e⁻ᵈ). Unlike Sigmoid it has a derivative that is accurate where the result is
+// near 1: Sigmoid's derivative computes 1 - y.
 func rising(d *Expr) *Expr {
 	low := d.Lt(C(0))
 	e := low.Select(d, d.Neg()).Exp()

@@ -6,18 +6,18 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// logParts returns e and m with x = 2ᵉ·m and √½ ≤ m < √2, for positive finite x, denormal ones
-// included.
+// logParts returns e and m with x = 2ᵉ·m and √½ ≤ m < √2. x is positive and finite, and may be
+// denormal.
 func (f format) logParts(x *Expr) (e, m *Expr) {
 	minNormal := math.Ldexp(1, 1-f.bias)
-	// a denormal is scaled by 2^up, and its bits get the exponent that it would have
+	// a denormal is scaled by 2^up; its exponent bits are then corrected by subtracting up
 	up := f.mant + 2
 	low := x.Lt(C(minNormal))
 	return f.splitBits(low.Select(x.Mul(C(math.Ldexp(1, up))).Bitcast(f.u).Sub(f.word(uint64(up)<<f.mant)), x.Bitcast(f.u)))
 }
 
-// splitBits is logParts for the bits of a normal x, or those that a denormal would have were there
-// room in its exponent.
+// splitBits is logParts for the bits of a normal x. For a denormal, the bits are those that it
+// would have if the exponent field were larger.
 func (f format) splitBits(bits *Expr) (e, m *Expr) {
 	root := f.word(pick[uint64](f, 0x3f3504f3, 0x3fe6a09e667f3bcd)) // √½
 	if f.t == dtype.F32 {
@@ -25,15 +25,15 @@ func (f format) splitBits(bits *Expr) (e, m *Expr) {
 		e = d.Bitcast(dtype.I32).Shr(C(23)).Cvt(dtype.F32)
 		return e, d.And(f.word(1<<23 - 1)).Add(root).Bitcast(f.t)
 	}
-	// No machine without AVX-512 converts vectors of I64: the exponent becomes the fraction of a
-	// float near 2⁵².
+	// Machines without AVX-512 cannot convert vectors of I64. So the exponent becomes the fraction
+	// of a float near 2⁵².
 	const off = 1200
 	d := bits.Sub(root).Add(f.word(off << 52))
 	e = d.Shr(C(52)).Or(f.word(0x433 << 52)).Bitcast(f.t).Sub(C(1<<52 + off))
 	return e, d.And(f.word(1<<52 - 1)).Add(root).Bitcast(f.t)
 }
 
-// logDomain returns y where 0 < x < ∞, and the logarithm's special values elsewhere.
+// logDomain returns y for 0 < x < ∞, and the special values of a logarithm elsewhere.
 func logDomain(x, y *Expr) *Expr {
 	y = x.Lt(C(math.Inf(1))).Select(y, x)
 	return x.Gt(C(0)).Select(y, x.Eq(C(0)).Select(C(math.Inf(-1)), C(math.NaN())))
@@ -53,14 +53,14 @@ func (f format) logTail(d *Expr) *Expr {
 
 // natural returns e·ln2 + log(1+d).
 func (f format) natural(e, d *Expr) *Expr {
-	if f.t == dtype.F32 { // here ln2 rounded is close enough
+	if f.t == dtype.F32 { // in float32 the rounded ln2 is accurate enough
 		return e.FMA(C(f.ln2[0]), d.Mul(d).FMA(poly(d, logCoef32), d))
 	}
 	return e.FMA(C(f.ln2[0]), e.FMA(C(f.ln2[1]), f.logTail(d)).Add(d))
 }
 
-// logBase returns the logarithm of x to a base b of which unit is 1/ln(b) and two log_b(2), each as
-// a sum of two numbers.
+// logBase returns the logarithm of x to base b. unit is 1/ln(b) and two is log_b(2), each as a sum
+// of two numbers.
 func (f format) logBase(x *Expr, unit, two []float64) *Expr {
 	e, m := f.logParts(x)
 	d := m.Sub(C(1))
@@ -102,25 +102,25 @@ func init() {
 	})
 	Define(Func{
 		Name: "log1p", Arity: 1,
-		// 1+x = 2ᵉ·(1+d) with e from the rounded sum; then d = 2⁻ᵉ·x + (2⁻ᵉ-1) is x itself for e =
-		// 0, and elsewhere the result is far from 0.
+		// 1+x = 2ᵉ·(1+d), with e from the rounded sum. Then d = 2⁻ᵉ·x + (2⁻ᵉ-1). If e = 0, d is x
+		// itself. Else the result is not near 0.
 		Expand: func(t dtype.Type, x []*Expr) *Expr {
 			f := formatOf(t)
 			u := x[0].Add(C(1))
 			e, _ := f.logParts(u)
-			// low bits: e - bias - 2
+			// the low bits hold e - bias - 2
 			n := e.Add(C(math.Ldexp(1.5, f.mant) - float64(f.bias+2))).Bitcast(f.u)
 			// 2⁻ᵉ, denormal for the largest x
 			s := n.Not().Add(C(1)).Shl(C(float64(f.mant))).Bitcast(f.t).Scale(0.25)
 			y := logDomain(u, f.natural(e, s.FMA(x[0], s.Sub(C(1)))))
-			return x[0].Eq(C(0)).Select(x[0], y) // keeps -0
+			return x[0].Eq(C(0)).Select(x[0], y) // so that -0 gives -0
 		},
 		Diff: func(x []*Expr, y *Expr) []*Expr { return []*Expr{C(1).Div(x[0].Add(C(1)))} },
 		Ref:  func(x []float64) float64 { return math.Log1p(x[0]) },
 	})
 }
 
-// Log returns the natural logarithm of x: -Inf at 0, NaN below.
+// Log returns the natural logarithm of x: -Inf at 0, NaN for negative x.
 func (x *Expr) Log() *Expr { return Call("log", x) }
 
 // Log2 returns the logarithm of x to base 2, exact for powers of 2.

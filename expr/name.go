@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// maxName is the most bytes of operations in a program's name. The types and the hash come on top.
+// maxName is the maximum number of bytes for the operations in a program's name. Types and hash are
+// added to that.
 const maxName = 32
 
-// maxTypes is the most types in a program's name.
+// maxTypes is the maximum number of types in a program's name.
 const maxTypes = 4
 
-// Named returns x under a name, by which programs that compute it are called: see [Program.Name].
-// What it computes stays the same.
+// Named returns x with a name for use in names of programs: see [Program.Name]. The computation
+// stays the same.
 func (x *Expr) Named(name string) *Expr {
 	if name == x.operation() {
 		return x
@@ -22,8 +23,8 @@ func (x *Expr) Named(name string) *Expr {
 	return &named
 }
 
-// operation returns the name of what the node does to its operands, "" where that is not worth a
-// word: leaves and conversions.
+// operation returns the name of the node's operation. It returns "" for leaves and conversions,
+// which do not appear in names.
 func (x *Expr) operation() string {
 	switch {
 	case x.called != "":
@@ -36,12 +37,12 @@ func (x *Expr) operation() string {
 	return x.op.String()
 }
 
-// Name says what the program does and on which types, for people: "gelu_tanh_bfloat16",
-// "cast_float32_bfloat16", "mul_add_float32_1ed33e2c". It has ASCII letters, digits and
+// Name describes the program's operations and types for a reader: "gelu_tanh_bfloat16",
+// "cast_float32_bfloat16", "mul_add_float32_1ed33e2c". It consists of ASCII letters, digits and
 // underscores.
 //
-// One operation of the operands in their order, and a copy, have that name to themselves. Any other
-// program's ends with the first digits of its key. What tells programs apart is the key.
+// If the program is one operation on its operands in order, or a copy, its name is unique. Other
+// names end with the first digits of the program's key. Only the key identifies a program.
 func (p *Program) Name() string { return p.name }
 
 // nameOf returns the name of the finished program of the expressions.
@@ -84,7 +85,7 @@ func (p *Program) nameOf(outs []*Expr) string {
 	return name
 }
 
-// copies reports whether the program is what X(0) alone lowers to.
+// copies reports whether the program is the same as that of X(0) alone.
 func (p *Program) copies() bool {
 	if len(p.In) != 1 || len(p.Out) != 1 {
 		return false
@@ -93,11 +94,11 @@ func (p *Program) copies() bool {
 	return len(p.Code) == 1 && last.Op == OpX || len(p.Code) == 2 && last.Op == OpCvt && p.Code[last.A].Op == OpX
 }
 
-// taken are names that programs have which are no function's.
+// taken are names of programs that do not belong to a function.
 var taken = append([]string{"copy", "cast", "fill"}, opNames[:]...)
 
-// overOperands reports whether x is one operation of n operands in their order. Together with the
-// types its name then determines the program.
+// overOperands reports whether x is one operation on n operands in order. Then its name and the
+// types determine the program.
 func overOperands(x *Expr, n int) bool {
 	if x.operation() == "" || len(x.in) != n || x.op == opCall && slices.Contains(taken, x.fn.Name) {
 		return false
@@ -110,7 +111,7 @@ func overOperands(x *Expr, n int) bool {
 	return true
 }
 
-// operations lists what the expressions do, operands before what is computed from them.
+// operations lists the operations of the expressions, operands before results.
 func operations(outs []*Expr) (words []string) {
 	seen := map[*Expr]bool{}
 	var walk func(x *Expr)
@@ -134,8 +135,8 @@ func operations(outs []*Expr) (words []string) {
 	return words
 }
 
-// plain returns a name of at most maxName bytes whose other characters than ASCII letters and
-// digits are underscores.
+// plain returns a name of at most maxName bytes. Characters other than ASCII letters and digits
+// become underscores.
 func plain(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {

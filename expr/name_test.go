@@ -17,7 +17,7 @@ func TestNames(t *testing.T) {
 	}
 	random := RandomUniform(dtype.F32, Param(0, dtype.I64), Param(1, dtype.I64), Index(dtype.I64))
 	for _, c := range []struct {
-		want    string // KEY stands for the first digits of the key
+		want    string // KEY represents the first digits of the key
 		outs    []*Expr
 		out, in []dtype.Type
 	}{
@@ -27,7 +27,7 @@ func TestNames(t *testing.T) {
 		{"copy_float32", []*Expr{X(0)}, f32, f32},
 		{"copy_float32", []*Expr{X(0).Cvt(dtype.F32).Named("sum")}, f32, f32},
 		{"cast_uint8_float32", []*Expr{X(0).Cvt(dtype.F32)}, f32, []dtype.Type{dtype.U8}},
-		// wraps, and does not saturate
+		// this cast wraps instead of saturating
 		{"cast_float32_uint8_KEY", []*Expr{X(0).Cvt(dtype.U8)}, []dtype.Type{dtype.U8}, f32},
 		{"add_float32", []*Expr{X(0).Add(X(1))}, f32, pair},
 		{"lt_float32_float32_bool", []*Expr{X(0).Lt(X(1))}, []dtype.Type{dtype.Bool}, pair},
@@ -53,7 +53,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A name changes nothing that is computed, and what has the name already stays what it is.
+// A name does not change the computation. A node that has the name already is returned as it is.
 func TestNamed(t *testing.T) {
 	f32 := []dtype.Type{dtype.F32}
 	e := X(0).Mul(C(3))
@@ -69,7 +69,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// Names without a key belong to one program.
+// A name without a key belongs to exactly one program.
 func TestNamesWithoutKeys(t *testing.T) {
 	keys := map[string]string{}
 	types := []dtype.Type{dtype.F32, dtype.F64, dtype.BF16, dtype.I32, dtype.I64, dtype.U8, dtype.Bool}
@@ -107,8 +107,8 @@ func TestNamesWithoutKeys(t *testing.T) {
 	}
 }
 
-// Functions of more operands than a name has types, and those that are called as an operation, have
-// their programs' keys.
+// A name has a key if the function has more operands than a name has types, or if the function's
+// name is that of an operation.
 func TestNamesOfFunctions(t *testing.T) {
 	for _, f := range []Func{{Name: "four", Arity: 4}, {Name: "add", Arity: 2}} {
 		f.Expand = func(_ dtype.Type, x []*Expr) *Expr { return x[0].Sub(x[1]) }

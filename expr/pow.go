@@ -9,20 +9,20 @@ import (
 // A pair is the unevaluated sum hi + lo of two floats, |lo| ≤ ulp(hi).
 type pair struct{ hi, lo *Expr }
 
-// fastSum returns a + b for |a| ≥ |b| or a = 0 (T. J. Dekker: A floating-point technique for
-// extending the available precision, 1971).
+// fastSum returns a + b as a pair, for |a| ≥ |b| or a = 0 (T. J. Dekker: A floating-point technique
+// for extending the available precision, 1971).
 func fastSum(a, b *Expr) pair {
 	s := a.Add(b)
 	return pair{s, a.Sub(s).Add(b)}
 }
 
-// product returns a·b.
+// product returns a·b as a pair.
 func product(a, b *Expr) pair {
 	p := a.Mul(b)
 	return pair{p, a.FMA(b, p.Neg())}
 }
 
-// times returns p·q but for lo·lo.
+// times returns p·q without the term lo·lo.
 func (p pair) times(q pair) pair {
 	r := product(p.hi, q.hi)
 	return pair{r.hi, p.hi.FMA(q.lo, p.lo.FMA(q.hi, r.lo))}
@@ -30,8 +30,9 @@ func (p pair) times(q pair) pair {
 
 func constPair(c []float64) pair { return pair{C(c[0]), C(c[1])} }
 
-// log2Pair returns log2 of a positive finite x to about 2^-33 (float32), 2^-64 (float64) of its
-// value: log2(m) = s·(2/ln2 + s²·(2/(3·ln2) + s²·P(s²))), s = (m-1)/(m+1), in pairs but for P.
+// log2Pair returns log2 of a positive finite x, with a relative error of about 2^-33 (float32) or
+// 2^-64 (float64). It computes log2(m) = s·(2/ln2 + s²·(2/(3·ln2) + s²·P(s²))) with s =
+// (m-1)/(m+1). All terms except P are pairs.
 func (f format) log2Pair(x *Expr) pair {
 	e, m := f.logParts(x)
 	d := m.Sub(C(1))
@@ -51,8 +52,8 @@ func (f format) log2Pair(x *Expr) pair {
 	return pair{sum.hi, sum.lo.Add(l.lo)}
 }
 
-// pow returns x^(y+rest) with the special values of C99's annex F for xʸ; rest, far below y, may be
-// nil.
+// pow returns x^(y+rest) with the special values of C99's annex F for xʸ. rest is much smaller than
+// y and may be nil.
 func (f format) pow(x, y, rest *Expr) *Expr {
 	a := x.Abs()
 	finite := a.Lt(C(math.Inf(1)))
@@ -76,8 +77,8 @@ func (f format) pow(x, y, rest *Expr) *Expr {
 	return one.Select(C(1), r)
 }
 
-// powRef is math.Pow, kept away from denormal bases, for which Go 1.26 has it wrong: Pow(5e-324,
-// 0.25) is 1e-77 there, not 2^-268.5.
+// powRef is math.Pow, but avoids denormal bases. For those Go 1.26 is wrong: Pow(5e-324, 0.25)
+// returns 1e-77 instead of 2^-268.5.
 func powRef(x []float64) float64 {
 	if a := math.Abs(x[0]); a > 0 && a < 0x1p-1022 {
 		return math.Pow(math.Ldexp(x[0], 60), x[1]) * math.Exp2(-60*x[1])
@@ -116,11 +117,11 @@ func init() {
 	})
 }
 
-// Pow returns xʸ with the special values of C99: x⁰ = 1ʸ = 1 even for NaN; NaN for negative x and a
-// y that is no integer. The derivative by y is 0 where x = 0 and y ≥ 0, by x where y = 0, as in
-// torch.
+// Pow returns xʸ with the special values of C99: x⁰ = 1ʸ = 1 even for NaN, and NaN for negative x
+// with a y that is not an integer. As in torch, the derivative by y is 0 where x = 0 and y ≥ 0, and
+// the derivative by x is 0 where y = 0.
 func (x *Expr) Pow(y *Expr) *Expr { return Call("pow", x, y) }
 
-// PowSum returns x^(y+rest) for an exponent that is known better than its type holds it: rest is at
-// most half a unit in the last place of y. The special values are those of xʸ.
+// PowSum returns x^(y+rest). It is for an exponent that is known more precisely than its type
+// allows: rest is at most half a unit in the last place of y. The special values are those of xʸ.
 func (x *Expr) PowSum(y, rest *Expr) *Expr { return Call("powsum", x, y, rest) }

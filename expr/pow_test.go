@@ -15,8 +15,8 @@ func evalBinary(name string, t dtype.Type) func(a, b float64) float64 {
 	}
 }
 
-// TestPowSpecialValues walks all pairs of values that C99's annex F.9.4.4 treats apart; Go's
-// math.Pow documents the same.
+// TestPowSpecialValues checks all pairs of values that C99's annex F.9.4.4 distinguishes. Go's
+// math.Pow documents the same results.
 func TestPowSpecialValues(t *testing.T) {
 	v := []float64{0, 0.25, 0.5, 1, 1.5, 2, 3, 4, 5, 1e9 + 1, 1 << 24, 1<<24 - 1, 1 << 25, 1 << 53, 1 << 60, 1e30, 0x1p-149, 0x1p-1074, 0x1.fffffep127, inf}
 	for _, x := range v {
@@ -29,7 +29,8 @@ func TestPowSpecialValues(t *testing.T) {
 			for _, y := range v {
 				a, b := Decode(ty, Encode(ty, x)), Decode(ty, Encode(ty, y))
 				got, want := pow(a, b), Decode(ty, Encode(ty, powRef([]float64{a, b})))
-				tol := math.Abs(want) * 0x1p-45 // of math.Pow; accuracy has its own test
+				// the error of math.Pow; another test checks the accuracy
+				tol := math.Abs(want) * 0x1p-45
 				if ty == dtype.F32 {
 					tol = math.Max(math.Abs(want)*0x1p-23, 0x1p-149)
 				}
@@ -44,8 +45,8 @@ func TestPowSpecialValues(t *testing.T) {
 	}
 }
 
-// powSamples calls f with bases of every exponent and exponents that keep the result within and
-// just beyond 2^±top.
+// powSamples calls f with bases of every exponent. The exponents keep the result within 2^±top or
+// just beyond.
 func powSamples(n int, top float64, f func(x, y float64)) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for i := range n {

@@ -10,30 +10,31 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// An Instr is one primitive operation on the results of earlier ones.
+// An Instr is one primitive operation. Its operands are the results of earlier instructions.
 type Instr struct {
 	Op      Op
-	Type    dtype.Type // of the result
-	A, B, C int32      // indices of operands in Program.Code; -1 where there is none
-	Imm     uint64     // OpConst: the bits; OpX, OpParam: which; OpPhilox: the Draw
+	Type    dtype.Type // type of the result
+	A, B, C int32      // indices of the operands in Program.Code; -1 for none
+	Imm     uint64     // OpConst: the bits. OpX and OpParam: the number. OpPhilox: the Draw.
 }
 
-// A Program is typed, canonical code: structurally equal expressions of equal types give equal
-// programs.
+// A Program is typed code in canonical form: structurally equal expressions of equal types give
+// equal programs.
 type Program struct {
 	Code   []Instr
-	Outs   []int32      // results, indices into Code; Code[Outs[k]].Type is Out[k].Compute()
-	Out    []dtype.Type // element types in which the results are stored
-	In     []dtype.Type // element types of the operands as stored; OpX loads In[Imm].Compute()
+	Outs   []int32      // indices of the results in Code; Code[Outs[k]].Type is Out[k].Compute()
+	Out    []dtype.Type // element types of the stored results
+	In     []dtype.Type // element types of the stored operands; OpX loads In[Imm].Compute()
 	Params []dtype.Type // types of the run-time scalars
 
 	key, name string
 }
 
-// Key identifies the program: equal keys, equal code and types. It holds no run-time value.
+// Key identifies the program: programs with equal keys have equal code and types. It does not
+// depend on run-time values.
 func (p *Program) Key() string { return p.key }
 
-// String lists the code, an instruction a line.
+// String lists the code, one instruction per line.
 func (p *Program) String() string {
 	var b strings.Builder
 	for i, c := range p.Code {
@@ -59,7 +60,7 @@ func (p *Program) String() string {
 	return b.String()
 }
 
-// UsesIndex reports whether the program mentions the element's position.
+// UsesIndex reports whether the program uses the element's position.
 func (p *Program) UsesIndex() bool {
 	for _, c := range p.Code {
 		if c.Op == OpIndex {
@@ -69,7 +70,7 @@ func (p *Program) UsesIndex() bool {
 	return false
 }
 
-// Cost returns the number of arithmetic operations an element takes.
+// Cost returns the number of arithmetic operations per element.
 func (p *Program) Cost() int {
 	n := 0
 	for _, c := range p.Code {
@@ -83,8 +84,8 @@ func (p *Program) Cost() int {
 	return n
 }
 
-// philoxCost is a word's part of a block: in each of ten rounds two products of two words, four
-// exclusive ors, and two additions to the key.
+// philoxCost is one word's share of the operations for a block of four words. Each of ten rounds
+// has two products of two words, four exclusive ors, and two additions to the key.
 const philoxCost = 10 * (4 + 4 + 2) / 4
 
 func (p *Program) finish() {
@@ -112,19 +113,19 @@ func (p *Program) finish() {
 	p.key = hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// An Error says why an expression cannot be typed.
+// An Error says why an expression has no valid type.
 type Error struct{ Msg string }
 
 func (e *Error) Error() string { return "expr: " + e.Msg }
 
-// Raised makes the error one that tensor.Try returns: see device.Raised.
+// Raised marks an error that tensor.Try returns: see device.Raised.
 func (e *Error) Raised() {}
 
 func fail(format string, a ...any) { panic(&Error{fmt.Sprintf(format, a...)}) }
 
-// Lower types the expressions outs for operands stored as in, results stored as out, and expands
-// them into a program. Y, where it occurs, reads operand number y (pass -1 if it does not). Out
-// types of Invalid take the computed type.
+// Lower infers the types of the expressions outs and expands them into a program. in are the stored
+// types of the operands, and out those of the results. An out type of Invalid means the computed
+// type. Y reads operand number y; pass -1 if Y does not occur.
 func Lower(outs []*Expr, out, in []dtype.Type, y int) (p *Program, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -162,7 +163,7 @@ func Lower(outs []*Expr, out, in []dtype.Type, y int) (p *Program, err error) {
 	return l.p, nil
 }
 
-// MustLower is Lower for expressions that are part of the program text.
+// MustLower is Lower for expressions that are fixed in a program's source. It panics on an error.
 func MustLower(outs []*Expr, out, in []dtype.Type, y int) *Program {
 	p, err := Lower(outs, out, in, y)
 	if err != nil {
@@ -185,8 +186,8 @@ type lowerer struct {
 	calls map[*Expr]*Expr
 }
 
-// unify returns the type in which values of types a and b meet; Invalid stands for a constant that
-// adapts.
+// unify returns the type to which operands of types a and b are converted. Invalid means an untyped
+// constant, which adapts to the other operand.
 func unify(a, b dtype.Type) dtype.Type {
 	switch {
 	case a == b || b == dtype.Invalid:
@@ -199,7 +200,7 @@ func unify(a, b dtype.Type) dtype.Type {
 	return dtype.Promote(a, b).Compute()
 }
 
-// infer returns the type of e's value, Invalid if it adapts to its sibling.
+// infer returns the type of e's value, or Invalid if e adapts to the other operand.
 func (l *lowerer) infer(e *Expr) dtype.Type {
 	if t, ok := l.types[e]; ok {
 		return t
@@ -238,12 +239,12 @@ func (l *lowerer) inferNew(e *Expr) dtype.Type {
 		t = unify(t, l.infer(in))
 	}
 	if t != dtype.Invalid && !t.IsFloat() && (e.op == OpDiv || e.op == OpSqrt || e.op == opCall) {
-		return dtype.F32 // as torch's true division and functions of integers
+		return dtype.F32 // as in torch: true division, and functions applied to integers
 	}
 	return t
 }
 
-// push appends an instruction unless the same one is there, folding constants.
+// push appends an instruction and folds constants. If the same instruction exists, it returns that.
 func (l *lowerer) push(c Instr) int32 {
 	switch c.Op.Arity() {
 	case 1:
@@ -292,7 +293,7 @@ func commutes(op Op) bool {
 	return false
 }
 
-// convert returns id's value as type t.
+// convert returns the instruction that converts the value of instruction id to type t.
 func (l *lowerer) convert(id int32, t dtype.Type) int32 {
 	if l.p.Code[id].Type == t {
 		return id
@@ -300,7 +301,7 @@ func (l *lowerer) convert(id int32, t dtype.Type) int32 {
 	return l.push(Instr{Op: OpCvt, Type: t, A: id})
 }
 
-// emit returns the instruction that computes e as type t, converting if its own type is another.
+// emit returns the instruction that computes e, converted to type t if necessary.
 func (l *lowerer) emit(e *Expr, t dtype.Type) int32 {
 	k := emitKey{e, t}
 	if id, ok := l.memo[k]; ok {
@@ -378,7 +379,7 @@ func (l *lowerer) emitNew(e *Expr, t dtype.Type) int32 {
 	return l.emitArith(e, t)
 }
 
-// emitCvt handles conversions to narrow integers, which wrap inside an int32.
+// emitCvt emits conversions to narrow integers, which wrap inside an int32.
 func (l *lowerer) emitCvt(e *Expr, t dtype.Type) int32 {
 	if e.typ.IsHalf() {
 		fail("%v is a storage type: values are rounded to it when they are stored", e.typ)
@@ -471,7 +472,8 @@ func (l *lowerer) emitArith(e *Expr, t dtype.Type) int32 {
 	return l.push(c)
 }
 
-// prune drops what folding left unused and numbers the rest in order of first use.
+// prune removes instructions that folding has made unused. It renumbers the others in order of
+// first use.
 func (l *lowerer) prune() {
 	p := l.p
 	keep := make([]int32, len(p.Code))

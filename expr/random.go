@@ -6,10 +6,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// Philox returns the block of Philox4x32-10 for a counter of four and a key of two words, lowest
-// first (J. Salmon, M. Moraes, R. Dror, D. Shaw: Parallel random numbers: as easy as 1, 2, 3,
-// SC 2011). Blocks of different counters or keys are independent for every statistical purpose;
-// they are not secrets.
+// Philox returns the block of Philox4x32-10 for a counter of four words and a key of two words,
+// lowest first (J. Salmon, M. Moraes, R. Dror, D. Shaw: Parallel random numbers: as easy as 1, 2,
+// 3, SC 2011). Blocks for different counters or keys are statistically independent. They are not
+// cryptographically secure.
 func Philox(counter [4]uint32, key [2]uint32) [4]uint32 {
 	c0, c1, c2, c3 := counter[0], counter[1], counter[2], counter[3]
 	k0, k1 := key[0], key[1]
@@ -21,7 +21,8 @@ func Philox(counter [4]uint32, key [2]uint32) [4]uint32 {
 	return [4]uint32{c0, c1, c2, c3}
 }
 
-// The constants of Philox4x32-10: multipliers, and what is added to the key after each round.
+// The constants of Philox4x32-10: the multipliers, and the numbers added to the key after each
+// round.
 const (
 	PhiloxRounds = 10
 	PhiloxM0     = 0xd2511f53
@@ -30,21 +31,21 @@ const (
 	PhiloxW1     = 0xbb67ae85
 )
 
-// A Draw is which word of a sequence of Philox blocks an element takes: number
-// index<<Shift &^ Clear | Add. So elements share a block whose words are enough for all of them. A
-// U64 has that word as its lower half, and the next one as its upper.
+// A Draw says which word of a sequence of Philox blocks an element uses: word number index<<Shift
+// &^ Clear | Add. So several elements share a block if it has words for all of them. A U64 has this
+// word as its lower half and the next word as its upper half.
 type Draw struct{ Shift, Clear, Add uint8 }
 
-// Draw returns the Imm of an OpPhilox.
+// Draw returns the Draw in the Imm of an OpPhilox.
 func (c Instr) Draw() Draw { return Draw{uint8(c.Imm), uint8(c.Imm >> 8), uint8(c.Imm >> 16)} }
 
-// Word returns the number of the word that the element at index takes.
+// Word returns the number of the word that the element at index uses.
 func (d Draw) Word(index int64) uint64 {
 	return uint64(index)<<d.Shift&^uint64(d.Clear) | uint64(d.Add)
 }
 
-// Value returns the word, and the one behind it in the block as its upper half, for a seed, an
-// offset and an index.
+// Value returns the word for a seed, an offset and an index. The upper half is the next word in the
+// block.
 func (d Draw) Value(seed, offset uint64, index int64) uint64 {
 	n := d.Word(index)
 	at := offset + n/4
@@ -52,7 +53,8 @@ func (d Draw) Value(seed, offset uint64, index int64) uint64 {
 	return uint64(w[n%4|1])<<32 | uint64(w[n%4])
 }
 
-// of is what is drawn as an expression, a U32 or U64. Words of a U64 begin at even numbers.
+// of returns the drawn word as an expression of type U32 or U64. The words of a U64 begin at even
+// numbers.
 func (d Draw) of(t dtype.Type, seed, offset, index *Expr) *Expr {
 	e := node(OpPhilox, seed, offset, index)
 	e.typ = t
@@ -61,29 +63,29 @@ func (d Draw) of(t dtype.Type, seed, offset, index *Expr) *Expr {
 }
 
 // RandomBits returns a random U32 word for an element: word index%4 of the Philox block with key
-// seed and counter offset + index/4, of 64 bits each. seed and offset are I64 (a [Param]), index is
-// an I64 or U32 (an [Index]). What an op over n elements draws is independent of what the next one
-// draws with the same seed at offset + n.
+// seed and counter offset + index/4, both of 64 bits. seed and offset are I64 (a [Param]). index is
+// an I64 or U32 (an [Index]). If an op over n elements uses an offset, and the next op with the
+// same seed uses offset + n, their random numbers are independent.
 func RandomBits(seed, offset, index *Expr) *Expr {
 	return Draw{}.of(dtype.U32, seed, offset, index)
 }
 
-// RandomKeeps reports whether an element stays where each is dropped with probability p: whether
-// its [RandomBits] are greater than the U32 [DropLimit] of p.
+// RandomKeeps reports whether an element is kept, if each is dropped with probability p. It
+// compares the element's [RandomBits] with limit, a U32: [DropLimit] of p.
 func RandomKeeps(seed, offset, index, limit *Expr) *Expr {
 	return RandomBits(seed, offset, index).Gt(limit)
 }
 
-// DropLimit returns the limit of [RandomKeeps] for a probability in (0, 1], which becomes the next
-// multiple of 2⁻³².
+// DropLimit returns the limit for [RandomKeeps]. p is a probability in (0, 1], and is rounded up to
+// a multiple of 2⁻³².
 func DropLimit(p float64) uint32 { return uint32(math.Ceil(p*(1<<32)) - 1) }
 
-// RandomUniform returns a random number in [0, 1) for the arguments of [RandomBits]. It is an F32
-// of the upper 24 bits of a word, or an F64 of the upper 53 bits of two words, of which a block has
-// two pairs. Every multiple of 2⁻²⁴ (2⁻⁵³) is equally likely.
+// RandomUniform returns a random number in [0, 1) for the arguments of [RandomBits]. An F32
+// consists of the upper 24 bits of a word. An F64 consists of the upper 53 bits of two words, so a
+// block suffices for two. Every multiple of 2⁻²⁴ (or 2⁻⁵³) is equally likely.
 func RandomUniform(t dtype.Type, seed, offset, index *Expr) *Expr {
 	w, unused := RandomBits(seed, offset, index), 32-24
-	as := dtype.I32 // not negative
+	as := dtype.I32 // safe, since the word is not negative
 	if t == dtype.F64 {
 		w, unused, as = Draw{Shift: 1}.of(dtype.U64, seed, offset, index), 64-53, dtype.I64
 	}
@@ -92,13 +94,13 @@ func RandomUniform(t dtype.Type, seed, offset, index *Expr) *Expr {
 }
 
 // RandomNormal returns a random number of the standard normal distribution as an F32 or F64, for
-// the arguments of [RandomBits] (G. Box, M. Muller, 1958). Where the index is even, that is
-// √(-2·log u)·cos 2πv. Its odd neighbour has the same u and v, and sin. u and v have 32 bits in
-// F32, whose values reach ±6.7, and 64 in F64, which reach ±9.5.
+// the arguments of [RandomBits] (G. Box, M. Muller, 1958). For an even index it is √(-2·log u)·cos
+// 2πv. The odd index after it uses the same u and v, and sin instead of cos. u and v have 32 bits
+// for F32, whose values reach ±6.7, and 64 bits for F64, whose values reach ±9.5.
 func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
 	f := formatOf(t)
 	size := pick(f, 32, 64)
-	// A pair has two words of a block, or all four.
+	// Two neighbours share two words of a block, or all four.
 	d := pick(f, Draw{Clear: 1}, Draw{Shift: 1, Clear: 2})
 	// never 0
 	u := d.of(f.u, seed, offset, index).Cvt(t).FMA(C(math.Ldexp(1, -size)), C(math.Ldexp(1, -size-1)))
@@ -107,7 +109,7 @@ func RandomNormal(t dtype.Type, seed, offset, index *Expr) *Expr {
 	e, m := f.splitBits(u.Bitcast(f.u))
 	radius := f.natural(e, m.Sub(C(1))).Scale(-2).Sqrt()
 
-	// The word is the angle in turns: two bits of quadrant, and a signed fraction of it.
+	// The word is the angle in turns: two bits for the quadrant, the rest a signed fraction of it.
 	shift := C(float64(size - 2))
 	q := angle.Add(f.word(1 << (size - 3))).Shr(shift)
 	rest := angle.Sub(q.Shl(shift)).Bitcast(pick(f, dtype.I32, dtype.I64)).Cvt(t)

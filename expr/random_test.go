@@ -8,7 +8,7 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestPhiloxKnownAnswers compares with the vectors of Random123 (kat_vectors, philox4x32 10).
+// TestPhiloxKnownAnswers compares with the test vectors of Random123 (kat_vectors, philox4x32 10).
 func TestPhiloxKnownAnswers(t *testing.T) {
 	for _, c := range []struct {
 		counter [4]uint32
@@ -50,7 +50,7 @@ func TestRandomCounter(t *testing.T) {
 				t.Errorf("%v: %s repeats", ty, name)
 			}
 		}
-		per := int64(16 / ty.Size()) // elements a block
+		per := int64(16 / ty.Size()) // elements per block
 		for i := range int64(50) {
 			a := wide(42, 1<<32-20, i)
 			if b := wide(42, 1<<32-20+i/per, i%per); a != b {
@@ -61,8 +61,8 @@ func TestRandomCounter(t *testing.T) {
 			}
 		}
 	}
-	// The words of the definition: seed is the key, the offset and what blocks come before is the
-	// counter's lower half.
+	// The words by definition: the seed is the key. The offset plus the number of previous blocks
+	// is the lower half of the counter.
 	single, double := random(RandomUniform, dtype.F32, dtype.I64), random(RandomUniform, dtype.F64, dtype.I64)
 	bits := MustLower([]*Expr{RandomBits(Param(0, dtype.I64), Param(1, dtype.I64), Index(dtype.I64))}, []dtype.Type{dtype.U32}, nil, -1)
 	const seed, offset = 0x123456789a, 0xfffffffd
@@ -103,9 +103,9 @@ func TestDropLimit(t *testing.T) {
 	}
 }
 
-// TestRandomDistributions bounds moments at five standard errors, the Kolmogorov–Smirnov statistic
-// and χ² of 256 cells at probabilities below 10⁻⁶; the numbers are fixed, so it cannot fail by
-// chance.
+// TestRandomDistributions checks moments to five standard errors. It checks the Kolmogorov–Smirnov
+// statistic, and χ² of 256 cells, at probabilities below 10⁻⁶. The random numbers are always the
+// same, so the test cannot fail by chance.
 func TestRandomDistributions(t *testing.T) {
 	const n = 30000
 	phi := func(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
@@ -113,7 +113,7 @@ func TestRandomDistributions(t *testing.T) {
 		name               string
 		gen                func(t dtype.Type, seed, offset, index *Expr) *Expr
 		cdf                func(float64) float64
-		moments, deviation [4]float64 // E xᵏ, and the standard deviations of xᵏ
+		moments, deviation [4]float64 // E xᵏ, and the standard deviation of xᵏ
 	}{
 		{"uniform", RandomUniform, func(x float64) float64 { return x }, [4]float64{1. / 2, 1. / 3, 1. / 4, 1. / 5},
 			[4]float64{math.Sqrt(1. / 12), math.Sqrt(1./5 - 1./9), math.Sqrt(1./7 - 1./16), math.Sqrt(1./9 - 1./25)}},
@@ -124,7 +124,8 @@ func TestRandomDistributions(t *testing.T) {
 			v := make([]float64, n)
 			var sum [4]float64
 			var cells [256]float64
-			var serial [4]float64 // with each neighbour in a block, and with the block before
+			// correlation with each neighbour in a block, and with the previous block
+			var serial [4]float64
 			for i := range v {
 				x := f(1234567890123, 99, int64(i))
 				v[i] = x
@@ -170,7 +171,7 @@ func TestRandomDistributions(t *testing.T) {
 	}
 }
 
-// TestRandomNormalFormula compares with the same words through math.
+// TestRandomNormalFormula computes the formula with package math from the same words.
 func TestRandomNormalFormula(t *testing.T) {
 	f, d := random(RandomNormal, dtype.F32, dtype.I64), random(RandomNormal, dtype.F64, dtype.I64)
 	turn := [2]func(float64) float64{math.Cos, math.Sin}

@@ -6,14 +6,14 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// quadrant reduces a ≥ 0: a = q·π/2 + r, |r.hi| ≤ π/4; q is an integer of the float's width of
-// which the low two bits count.
+// quadrant reduces a ≥ 0 to a = q·π/2 + r with |r.hi| ≤ π/4. q is an integer of the float's width,
+// of which only the low two bits matter.
 //
-// Moderate arguments subtract k·π/2 in three steps, of which the first is exact because k·π₁ has
-// few enough bits below the point (W. Cody, W. Waite: Software Manual for the Elementary Functions,
-// 1980, with fused multiply-adds). Larger ones multiply the argument's integer mantissa by the bits
-// of 2/π that matter to the product modulo 4 (M. Payne, R. Hanek: Radian reduction for
-// trigonometric functions, 1983).
+// For moderate arguments it subtracts k·π/2 in three steps. The first step is exact because k·π₁
+// has few enough bits below the point (W. Cody, W. Waite: Software Manual for the Elementary
+// Functions, 1980, with fused multiply-adds). For larger arguments it multiplies the integer
+// mantissa by those bits of 2/π that affect the product modulo 4 (M. Payne, R. Hanek: Radian
+// reduction for trigonometric functions, 1983).
 func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 	c := pick(f, halfPix32, halfPix64)
 	magic := C(math.Ldexp(1.5, f.mant))
@@ -21,7 +21,7 @@ func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 	k := t.Sub(magic)
 	r1 := k.FMA(C(-c[0]), a)
 	p := product(k, C(c[1]))
-	r.hi = r1.Sub(p.hi) // a fast sum is exact here: r1 is a multiple of ulp(p)
+	r.hi = r1.Sub(p.hi) // the fast sum is exact here: r1 is a multiple of ulp(p)
 	r.lo = k.FMA(C(-c[2]), r1.Sub(r.hi).Sub(p.hi).Sub(p.lo))
 	q = t.Bitcast(f.u)
 
@@ -32,16 +32,16 @@ func (f format) quadrant(a *Expr) (q *Expr, r pair) {
 }
 
 // largeQuadrant is quadrant for 2¹⁶ (float32) or 2³⁰ (float64) ≤ a < ∞. M is the integer mantissa
-// of p bits, and W are three words of 2/π that begin p bits before those that make the product's
-// units. M·W modulo the three words' size is the quadrant in two bits and then its fraction, of
-// which the last word only gives the carry.
+// of p bits. W is three words of 2/π, which begin p bits before the bits that make the units of the
+// product. M·W modulo the size of the three words holds the quadrant in two bits, followed by its
+// fraction. The last word contributes only its carry.
 func (f format) largeQuadrant(a *Expr) (q *Expr, r pair) {
 	width := float64(pick(f, 32, 64))
 	first, table := pick(f, 16, 30), pick(f, twoOverPi32, twoOverPi64)
 	word := func(v float64) *Expr { return C(v) }
 	bits := a.Bitcast(f.u)
 	mant := bits.And(f.word(1<<f.mant - 1)).Or(f.word(1 << f.mant))
-	// W's first bit in the table
+	// position of W's first bit in the table
 	start := bits.Shr(word(float64(f.mant))).Sub(word(float64(f.bias + first)))
 	w := make([]*Expr, len(table))
 	for i, v := range table {
@@ -64,7 +64,7 @@ func (f format) largeQuadrant(a *Expr) (q *Expr, r pair) {
 	p1 := mant.Mul(w[1]).Add(carryIn)
 	p0 := mant.Mul(w[0]).Add(f.mulHi(mant, w[1])).Add(p1.Lt(carryIn).Select(word(1), word(0)))
 
-	p0 = p0.Add(p1.Shr(word(width - 1))) // p1 becomes signed
+	p0 = p0.Add(p1.Shr(word(width - 1))) // make p1 signed
 	q = p0.Add(f.word(1 << pick(f, 29, 61))).Shr(word(width - 2))
 	signed := pick(f, dtype.I32, dtype.I64)
 	s := p0.Sub(q.Shl(word(width - 2))).Bitcast(signed)
@@ -87,7 +87,7 @@ func (f format) mulHi(m, w *Expr) *Expr {
 	return mh.Mul(wh).Add(a.Shr(half)).Add(b.Shr(half))
 }
 
-// sinCos returns the sine and the cosine of r: polynomials for |r| ≤ π/4. r.lo may be nil.
+// sinCos returns the sine and the cosine of r by polynomials, for |r| ≤ π/4. r.lo may be nil.
 func (f format) sinCos(r pair) (sin, cos *Expr) {
 	z := r.hi.Mul(r.hi)
 	sc, cc := poly(z, pick(f, sinCoef32, sinCoef64)), poly(z, pick(f, cosCoef32, cosCoef64))
@@ -97,13 +97,13 @@ func (f format) sinCos(r pair) (sin, cos *Expr) {
 	sin = r.hi.Add(r.hi.Mul(z).FMA(sc, r.lo))
 	h := z.Scale(0.5)
 	one := C(1).Sub(h)
-	tail := C(1).Sub(one).Sub(h) // what the subtraction rounded off
+	tail := C(1).Sub(one).Sub(h) // the rounding error of the subtraction
 	cos = one.Add(z.Mul(z).FMA(cc, r.hi.Neg().FMA(r.lo, tail)))
 	return sin, cos
 }
 
-// turn returns the function that is the sine in quadrant 0 and the cosine in quadrant 1, with the
-// sign of bit 1 of q.
+// turn returns the function that is the sine in quadrant 0 and the cosine in quadrant 1. Bit 1 of q
+// gives the sign.
 func (f format) turn(q, sin, cos *Expr) *Expr {
 	one := f.word(1)
 	v := q.And(one).Eq(f.word(0)).Select(sin, cos)

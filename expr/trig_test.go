@@ -8,9 +8,9 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// TestTrigNearMultiples takes the arguments at which reduction is hardest: the floats next to
-// multiples of π/2 of every size, and 6381956970095103·2⁷⁹⁷, which no float64 beats in closeness
-// (J.-M. Muller: Elementary Functions, table 11.1).
+// TestTrigNearMultiples takes the arguments that are hardest to reduce. These are the floats next
+// to multiples of π/2 of every size, and 6381956970095103·2⁷⁹⁷. No float64 is closer to a multiple
+// than this number (J.-M. Muller: Elementary Functions, table 11.1).
 func TestTrigNearMultiples(t *testing.T) {
 	half := new(big.Float).SetPrec(1500).Quo(trigPi, big.NewFloat(2))
 	worst := map[string]float64{}

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An array that NumPy saved in Fortran order: its strides are kept.
+// Load reads an array that NumPy saved in Fortran order, and keeps its strides.
 func ExampleLoad() {
 	x, err := npy.Load("testdata/version1.npy")
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 
 const (
 	magic     = "\x93NUMPY"
-	maxHeader = 64 << 10 // bytes: NumPy itself reads 10000
+	maxHeader = 64 << 10 // in bytes; NumPy itself accepts 10000
 )
 
-// codes are NumPy's names of the types that are written.
+// codes are NumPy's names of the types that can be written.
 var codes = map[dtype.Type]string{dtype.Bool: "|b1", dtype.U8: "|u1", dtype.I8: "|i1", dtype.I16: "<i2", dtype.I32: "<i4", dtype.I64: "<i8",
 	dtype.F16: "<f2", dtype.F32: "<f4", dtype.F64: "<f8"}
 
@@ -28,18 +28,18 @@ var typeOf = func() map[string]dtype.Type {
 	return m
 }()
 
-// A header is what a .npy file says of its array.
+// A header is the description of the array in a .npy file.
 type header struct {
 	t       dtype.Type
-	swap    bool // big-endian
+	swap    bool // elements are big-endian
 	fortran bool
 	dims    []int
-	length  int64 // of the header, in bytes
-	bytes   int64 // of the elements
+	length  int64 // length of the header in bytes
+	bytes   int64 // length of the elements in bytes
 }
 
-// readHeader reads the header at the beginning of r, which has size bytes, and checks that the
-// elements fit.
+// readHeader reads the header from r. It checks that header and elements fit into the file's size
+// bytes.
 func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	bad := func(at int64, format string, a ...any) (*header, error) {
 		return nil, fail(path, entry, at, format, a...)
@@ -62,7 +62,7 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	if _, err := io.ReadFull(r, head[8:8+wide]); err != nil {
 		return bad(8, "the file ends in its header")
 	}
-	n := int64(binary.LittleEndian.Uint32(head[8:])) // what was not read is 0
+	n := int64(binary.LittleEndian.Uint32(head[8:])) // version 1 has two bytes here; the other two are 0
 	at := int64(8 + wide)
 	if n > maxHeader || n > size-at {
 		return bad(8, "the header claims %d bytes, of at most %d and %d that are left", n, maxHeader, size-at)
@@ -83,7 +83,7 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 		}
 		h.bytes *= int64(d)
 	}
-	// A size of 0 lets the others be anything, which tensors do not take.
+	// Sizes are checked even if one of them is 0: the others may be too large for a tensor.
 	p64 := int64(h.t.Size())
 	for _, d := range h.dims {
 		if d > 0 {
@@ -99,7 +99,7 @@ func readHeader(path, entry string, r io.Reader, size int64) (*header, error) {
 	return h, nil
 }
 
-// A literal is the text of a Python literal that is being read.
+// A literal is a parser of a Python literal.
 type literal struct {
 	text string
 	at   int
@@ -111,7 +111,7 @@ func (p *literal) space() {
 	}
 }
 
-// take skips s, which may follow white space, and reports whether it was there.
+// take skips s after optional white space, and reports whether it was there.
 func (p *literal) take(s string) bool {
 	p.space()
 	if !strings.HasPrefix(p.text[p.at:], s) {
@@ -121,7 +121,7 @@ func (p *literal) take(s string) bool {
 	return true
 }
 
-// str reads a string in quotes, without escapes.
+// str reads a quoted string without escapes.
 func (p *literal) str() (string, bool) {
 	p.space()
 	if p.at >= len(p.text) || p.text[p.at] != '\'' && p.text[p.at] != '"' {
@@ -136,8 +136,8 @@ func (p *literal) str() (string, bool) {
 	return s, !strings.ContainsRune(s, '\\')
 }
 
-// header reads {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } and returns what is
-// wrong with it.
+// header parses {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }. It returns a
+// description of the error, or "".
 func (p *literal) header(h *header) string {
 	if !p.take("{") {
 		return "the header is no dict"
@@ -229,7 +229,7 @@ func (p *literal) shape(h *header) string {
 		if err != nil || int64(int(n)) != n {
 			return "shape holds what is no size"
 		}
-		_ = p.take("L") // of Python 2
+		_ = p.take("L") // Python 2 writes long integers this way
 		if len(h.dims) == shape.MaxRank {
 			return "more than " + strconv.Itoa(shape.MaxRank) + " dimensions, which are not supported"
 		}

@@ -36,10 +36,10 @@ import (
 // An Error says what is wrong with a file, and where.
 type Error struct {
 	Path   string
-	Entry  string // the array in a .npz file, "" for a .npy file
-	Offset int64  // of the byte in the entry or the file; -1: it has no place
+	Entry  string // the array in a .npz file; "" for a .npy file
+	Offset int64  // of the byte in the entry or the file; -1 if the error has no position
 	Msg    string
-	Err    error // the cause, nil for a fault of the contents
+	Err    error // the cause; nil if the file's contents are wrong
 }
 
 func (e *Error) Error() string {
@@ -66,22 +66,22 @@ type options struct {
 }
 
 // Mapped maps the file into memory instead of reading it, copy on write (NumPy's mmap_mode="c").
-// The file must not be shortened while tensors of it are used. Compressed arrays, those of the
-// other byte order, those that do not lie aligned, and files that cannot be mapped are read.
+// The file must not be truncated while its tensors are in use. Arrays that are compressed,
+// unaligned or in the other byte order are read instead, and so are files that cannot be mapped.
 //
-// What is read of an archive is compared with its check sums; what is mapped is not, as it is not
-// read: see [Checked].
+// Checksums are verified for everything that is read from an archive. Mapped arrays are not read
+// yet and not verified: see [Checked].
 func Mapped() Option { return func(o *options) { o.mapped = true } }
 
-// Checked makes LoadArchive compare the arrays of a file that is [Mapped] with the archive's check
-// sums, which reads all of them. A .npy file has none.
+// Checked makes LoadArchive verify the checksums of a [Mapped] file's arrays too, which reads all
+// of them. A .npy file has no checksums.
 func Checked() Option { return func(o *options) { o.checked = true } }
 
-// MaxBytes sets how many bytes the compressed arrays of an archive may have in all; the default is
-// a hundred times the size of the file, and at least 256 MiB.
+// MaxBytes sets the maximum total size of an archive's compressed arrays, in bytes after
+// decompression. The default is a hundred times the size of the file, and at least 256 MiB.
 func MaxBytes(n int64) Option { return func(o *options) { o.most = n } }
 
-// fail makes the error that a file's functions return.
+// fail returns the error of a file's functions.
 func fail(path, entry string, at int64, format string, a ...any) error {
 	return &Error{Path: path, Entry: entry, Offset: at, Msg: fmt.Sprintf(format, a...)}
 }
@@ -105,12 +105,12 @@ func failed(path, entry string, err error) error {
 	return &Error{Path: path, Entry: entry, Offset: -1, Msg: msg, Err: err}
 }
 
-// file is one that is being read.
+// file is a file that is being read.
 type file struct {
 	path string
 	r    io.ReaderAt
 	size int64
-	mem  *filemap.Map // nil: it is read
+	mem  *filemap.Map // nil if the file is not mapped
 	options
 }
 
@@ -119,7 +119,7 @@ func open(path string, opts []Option) (*file, func(), error) {
 	for _, o := range opts {
 		o(&f.options)
 	}
-	// To open a pipe would wait for who writes to it.
+	// Opening a pipe would block until a writer opens it.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, nil, fail(path, "", -1, "this is not a file")
 	}
@@ -156,8 +156,8 @@ func Load(path string, opts ...Option) (*tensor.Tensor, error) {
 	return f.array("", 0, f.size)
 }
 
-// LoadArchive reads the arrays of a .npz file by name. What it reads must have the check sums
-// (CRC-32) that stand in the archive. Errors are *[Error].
+// LoadArchive reads the arrays of a .npz file by name. Everything that it reads must match the
+// archive's checksums (CRC-32). Errors are *[Error].
 func LoadArchive(path string, opts ...Option) (map[string]*tensor.Tensor, error) {
 	f, done, err := open(path, opts)
 	if err != nil {
@@ -212,7 +212,7 @@ func (f *file) archive() (all map[string]*tensor.Tensor, err error) {
 				}
 				x, err = f.array(e.Name, e.From, e.Stored)
 			} else {
-				x, err = f.inflate(e) // which compares the check sum
+				x, err = f.inflate(e) // inflate verifies the checksum
 			}
 		case zip.Deflate:
 			if e.UncompressedSize64 > uint64(left) {
@@ -231,7 +231,7 @@ func (f *file) archive() (all map[string]*tensor.Tensor, err error) {
 	return all, nil
 }
 
-// array reads the array in size bytes from at on.
+// array reads the array in the size bytes from offset at on.
 func (f *file) array(entry string, at, size int64) (*tensor.Tensor, error) {
 	h, err := readHeader(f.path, entry, io.NewSectionReader(f.r, at, size), size)
 	if err != nil {
@@ -251,7 +251,7 @@ func (f *file) array(entry string, at, size int64) (*tensor.Tensor, error) {
 	return h.read(f.path, entry, io.NewSectionReader(f.r, at+h.length, h.bytes))
 }
 
-// inflate reads an array, compressed or not, through its check sum.
+// inflate reads an array, compressed or not, and verifies its checksum.
 func (f *file) inflate(e zipfile.Entry) (*tensor.Tensor, error) {
 	r, err := e.Open()
 	if err != nil {
@@ -266,8 +266,8 @@ func (f *file) inflate(e zipfile.Entry) (*tensor.Tensor, error) {
 	if h.length+h.bytes != size {
 		return nil, fail(f.path, e.Name, h.length, "%d bytes of elements, shape %v of %v needs %d", size-h.length, h.dims, h.t, h.bytes)
 	}
-	// What deflate makes of so few bytes: a larger claim is not even tried (a byte makes at most
-	// 1032).
+	// Deflate expands a byte to at most 1032. A size beyond that is refused before anything is
+	// allocated.
 	if e.Stored < size/1040 {
 		return nil, fail(f.path, e.Name, -1, "%d bytes cannot be the %d that it says", e.Stored, size)
 	}
@@ -281,7 +281,7 @@ func (h *header) read(path, entry string, r io.Reader) (x *tensor.Tensor, err er
 		tensor.Raw("load", []*tensor.Tensor{base}, nil, func(_ device.Stream, outs, _ []device.View) error {
 			b := outs[0].Buf.Host()[:h.bytes]
 			if _, err = io.ReadFull(r, b); err == nil {
-				_, err = io.ReadFull(r, make([]byte, 1)) // the end, where a check sum is compared
+				_, err = io.ReadFull(r, make([]byte, 1)) // reading to the end verifies the checksum
 				if err == nil {
 					err = errors.New("there is more behind the last element")
 				} else if err == io.EOF {
@@ -306,7 +306,7 @@ func (h *header) read(path, entry string, r io.Reader) (x *tensor.Tensor, err er
 	return x, nil
 }
 
-// fix makes the bytes those of our tensors: little-endian, bools 0 and 1.
+// fix converts the bytes to a tensor's form: little-endian, and 0 or 1 for bools.
 func (h *header) fix(b []byte) {
 	n := h.t.Size()
 	if h.swap {
@@ -323,7 +323,7 @@ func (h *header) fix(b []byte) {
 	}
 }
 
-// stored returns the sizes in the order in which the elements lie.
+// stored returns the sizes in the order in which the elements are stored.
 func (h *header) stored() []int {
 	d := slices.Clone(h.dims)
 	if h.fortran {
@@ -332,7 +332,7 @@ func (h *header) stored() []int {
 	return d
 }
 
-// place gives the elements, as they lie, their shape: x itself or a view of it.
+// place gives the stored elements their shape. It returns x or a view of x.
 func (h *header) place(x *tensor.Tensor) *tensor.Tensor {
 	if !h.fortran || len(h.dims) < 2 {
 		return x
@@ -342,7 +342,7 @@ func (h *header) place(x *tensor.Tensor) *tensor.Tensor {
 		order[i] = len(order) - 1 - i
 	}
 	y := x.Permute(order...)
-	x.Free() // the view holds the memory
+	x.Free() // the view keeps the memory alive
 	return y
 }
 
@@ -371,8 +371,8 @@ func newSaver(path string, opts []SaveOption) (*saver, error) {
 	return s, nil
 }
 
-// Save writes a tensor, from any device, as a .npy file that np.load reads: to a temporary file in
-// the same directory, which is synced and renamed. Errors are *[Error].
+// Save writes a tensor of any device as a .npy file, which np.load can read. It writes a temporary
+// file in the same directory, syncs it and renames it. Errors are *[Error].
 func Save(path string, x *tensor.Tensor, opts ...SaveOption) error {
 	s, err := newSaver(path, opts)
 	if err != nil {
@@ -406,8 +406,8 @@ func Save(path string, x *tensor.Tensor, opts ...SaveOption) error {
 	return nil
 }
 
-// SaveArchive writes tensors by name as a .npz file, without compression, as np.savez does;
-// elements begin at multiples of 64 bytes. It replaces the file as [Save] does.
+// SaveArchive writes named tensors as a .npz file without compression, as np.savez does. Elements
+// begin at multiples of 64 bytes. Like [Save], it replaces an existing file as a whole.
 func SaveArchive(path string, tensors map[string]*tensor.Tensor, opts ...SaveOption) error {
 	s, err := newSaver(path, opts)
 	if err != nil {

@@ -25,7 +25,7 @@ func equal(t *testing.T, name string, got, want *tensor.Tensor) {
 	}
 }
 
-// What NumPy wrote: _golden/files.py.
+// Loads the files that NumPy wrote (_golden/files.py).
 func TestLoadWhatNumPyWrote(t *testing.T) {
 	pattern := tensor.From([]float64{0, 4, 1, 5, 2, 6}, 2, 3)
 	for _, name := range []string{"arrays", "compressed"} {
@@ -84,7 +84,7 @@ func TestRefusedByName(t *testing.T) {
 	}
 }
 
-// With FLAMBEAU_EXCHANGE the files are written there, for NumPy to read.
+// If FLAMBEAU_EXCHANGE names a folder, the files are written there for NumPy to read.
 func TestSave(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -231,7 +231,7 @@ func loadAny(data []byte) error {
 	return err
 }
 
-// Damaged files, and those that claim much, end in an error before memory is taken.
+// Damaged files, and files that claim large sizes, are an error before memory is allocated.
 func TestDamagedFiles(t *testing.T) {
 	for want, data := range damaged(t) {
 		var before, after runtime.MemStats
@@ -246,7 +246,7 @@ func TestDamagedFiles(t *testing.T) {
 			t.Errorf("%s: %d bytes of memory", want, n)
 		}
 	}
-	// An archive that is a bomb, unless it is allowed to be one.
+	// An archive that expands too much is an error unless MaxBytes allows it.
 	path := filepath.Join(t.TempDir(), "bomb.npz")
 	zeros := npy("{'descr': '|u1', 'fortran_order': False, 'shape': (1048576,), }", make([]byte, 1<<20)...)
 	if err := os.WriteFile(path, packed(t, zip.Deflate, "a.npy", zeros), 0o600); err != nil {
@@ -289,7 +289,7 @@ func FuzzNPY(f *testing.F) {
 	})
 }
 
-// An array that is not compressed is checked too.
+// The checksum of an array without compression is verified too.
 func TestCheckSums(t *testing.T) {
 	data := packed(t, zip.Store, "a.npy", npy("{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }", 41, 42, 43))
 	data[bytes.Index(data, []byte{41, 42, 43})+1] ^= 4
@@ -302,7 +302,8 @@ func TestCheckSums(t *testing.T) {
 	}
 }
 
-// A flipped bit in an archive is an error that names the array, read or mapped and Checked.
+// A flipped bit in an archive is an error that names the array, whether the file is read or mapped
+// with Checked.
 func TestFlippedBits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.npz")
 	if err := SaveArchive(path, map[string]*tensor.Tensor{"a": tensor.Ones(4), "b": tensor.Zeros(3)}); err != nil {
@@ -312,7 +313,7 @@ func TestFlippedBits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := bytes.LastIndex(b, []byte("\x93NUMPY")) + 128 + 5 // in b's elements
+	at := bytes.LastIndex(b, []byte("\x93NUMPY")) + 128 + 5 // a byte of b's elements
 	b[at] ^= 1
 	bad := filepath.Join(t.TempDir(), "m.npz")
 	if err := os.WriteFile(bad, b, 0o600); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A pipe is no file, and nobody waits for what may come out of it.
+// A pipe is refused at once: opening it would block.
 func TestPipes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.npz")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

@@ -9,33 +9,33 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// An Average is the sum over all events of one key. "Total" includes what is within, once if an op
-// calls one of its own name; "self" does not. GPU times of a host's event are those of the kernels
-// and copies that it queued.
+// An Average sums all events with one key. "Total" includes events within, but counts an op that
+// calls one of its own name once. "Self" excludes events within. The GPU times of a host event are
+// those of the kernels and copies that it queued.
 type Average struct {
 	Key string
-	// "op", "direct", "backward", "module", "scope", "user"; "call" of the driver; "kernel" or
-	// "copy" on a device
+	// "op", "direct", "backward", "module", "scope" or "user"; "call" for a call of the driver;
+	// "kernel" or "copy" for work on a device
 	Kind  string
 	Count int
 
 	CPUTotal, CPUSelf   time.Duration
 	CUDATotal, CUDASelf time.Duration
-	// Memory is what was allocated less what was freed, in bytes.
+	// Memory is the bytes allocated minus the bytes freed.
 	CPUMemory, CPUMemorySelf, CUDAMemory, CUDAMemorySelf int
-	// self: of the primitives that it ran itself; see device.Work
+	// self: only the primitives that the event ran itself; see device.Work
 	FLOPs, Bytes int
 	FLOPsTotal   int
 
-	Shapes []shape.Dims // with ByShape
-	Stack  []string     // with ByStack
+	Shapes []shape.Dims // set with ByShape
+	Stack  []string     // set with ByStack
 	device bool
 }
 
-// CPUTime is the average of CPUTotal.
+// CPUTime returns the mean of CPUTotal per event.
 func (a *Average) CPUTime() time.Duration { return average(a.CPUTotal, a.Count) }
 
-// CUDATime is the average of CUDATotal.
+// CUDATime returns the mean of CUDATotal per event.
 func (a *Average) CUDATime() time.Duration { return average(a.CUDATotal, a.Count) }
 
 func average(t time.Duration, n int) time.Duration {
@@ -45,15 +45,15 @@ func average(t time.Duration, n int) time.Duration {
 	return t / time.Duration(n)
 }
 
-// Averages are the rows of a table, in the order of their first event.
+// Averages are the rows of a table, ordered by their first event.
 type Averages struct {
 	Rows  []Average
 	notes []string
 	o     Options
-	what  string // of the keys
+	what  string // what the keys are, for the header of the table
 }
 
-// A Group says by what else than its name events are averaged.
+// A Group chooses what besides its name an event is grouped by.
 type Group func(*grouping)
 
 type grouping struct {
@@ -61,22 +61,23 @@ type grouping struct {
 	stack           int
 }
 
-// ByShape keeps events of different input shapes apart: torch's group_by_input_shape.
-// Options.Shapes records them.
+// ByShape separates events with different input shapes: torch's group_by_input_shape. It needs
+// Options.Shapes.
 func ByShape() Group { return func(g *grouping) { g.shapes = true } }
 
-// ByStack keeps events apart that were called from different places, as the last n frames of the
-// program's own code tell: torch's group_by_stack_n. Options.Stacks records them.
+// ByStack separates events that were called from different places. It compares the last n frames of
+// the program's own code: torch's group_by_stack_n. It needs Options.Stacks.
 func ByStack(n int) Group { return func(g *grouping) { g.stack = max(n, 0) } }
 
-// ByModule adds everything up by layer instead: its own time, and with "total" that of the layers
-// within, of forward and of backward. The self columns of all rows sum to the whole.
+// ByModule sums up everything by layer instead of by event. A row has the layer's own time. Its
+// "total" columns include the layers within it. Forward and backward are counted together. The self
+// columns of all rows add up to the whole profile.
 func ByModule() Group { return func(g *grouping) { g.modules = true } }
 
-// outside is the row of what belongs to no layer.
+// outside is the row for work that belongs to no layer.
 const outside = "(outside of layers)"
 
-// KeyAverages adds up events by name, and by what else groups say: torch's key_averages.
+// KeyAverages sums up events by name and by the given groups: torch's key_averages.
 func (p *Profile) KeyAverages(groups ...Group) *Averages {
 	var g grouping
 	for _, f := range groups {
@@ -153,7 +154,7 @@ func (r *record) averages(g grouping) *Averages {
 	return a
 }
 
-// key is the name that a span is averaged under: of all steps one.
+// key returns the name under which a span is summed up. All steps share one name.
 func (p *span) key() string {
 	if p.kind == device.SpanUser && strings.HasPrefix(p.name, "ProfilerStep#") {
 		return "ProfilerStep*"
@@ -170,7 +171,7 @@ func (a *Average) addSelf(s sums) {
 	a.Bytes += s.bytes
 }
 
-// byModule adds up by layer.
+// byModule sums up by layer.
 func (r *record) byModule() *Averages {
 	a := &Averages{notes: r.notes(), o: *r.o, what: "Module"}
 	at := map[string]int{}
@@ -215,14 +216,14 @@ func (r *record) byModule() *Averages {
 			inner = l.in.inner
 		}
 		switch {
-		case l.device == nil: // taken off the span
+		case l.device == nil: // the span's own time excludes this call
 			share(inner, sums{cpu: l.end - l.start}, false)
 		case l.in == nil:
 			share(nil, sums{gpu: l.end - l.start}, false)
 		}
 	}
 	for i := range a.Rows {
-		a.Rows[i].device = true // its GPU time is in no other row
+		a.Rows[i].device = true // no other row has this GPU time
 	}
 	return a
 }
@@ -235,8 +236,8 @@ func (a *Average) addTotal(s sums) {
 	a.FLOPsTotal += s.flops
 }
 
-// Total adds up all rows: torch's total_average. Its CPU and GPU times are self times; those of the
-// GPU are of the devices' own rows.
+// Total sums up all rows: torch's total_average. Its CPU and GPU times are self times. Its GPU
+// times come from the rows of kernels and copies.
 func (a *Averages) Total() Average {
 	t := Average{Key: "Total"}
 	for i := range a.Rows {
@@ -255,7 +256,7 @@ func (a *Averages) Total() Average {
 	return t
 }
 
-// frameLines writes the last n frames of the program's own code.
+// frameLines formats the last n frames of the program's own code.
 func frameLines(s *stack, n int) []string {
 	var list []string
 	for _, f := range s.frames() {
@@ -267,7 +268,7 @@ func frameLines(s *stack, n int) []string {
 	return list
 }
 
-// short leaves the path of a function's package out.
+// short removes the package path from a function's name.
 func short(function string) string { return function[strings.LastIndexByte(function, '/')+1:] }
 
 func shapesString(list []shape.Dims) string {

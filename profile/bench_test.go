@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// What a span costs when no profile runs: what each op asks, too.
+// BenchmarkOff measures a span while no profile runs: the cost of profiling for each op.
 func BenchmarkOff(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
@@ -24,7 +24,7 @@ func BenchmarkOff(b *testing.B) {
 	}
 }
 
-// What a span costs while a profile runs.
+// BenchmarkOn measures a span while a profile runs.
 func BenchmarkOn(b *testing.B) {
 	p, err := profile.Start(profile.Options{MaxEvents: 1 << 22})
 	if err != nil {
@@ -39,11 +39,11 @@ func BenchmarkOn(b *testing.B) {
 	}
 }
 
-// everything is all that is recorded.
+// everything records all that a profile can record.
 var everything = profile.Options{Memory: true, Shapes: true, Stacks: true, FLOPs: true}
 
-// smallCNN returns what takes a step of a small convolutional network on the CPU, of some
-// milliseconds.
+// smallCNN returns a function that runs a training step of a small convolutional network on the
+// CPU. It takes some milliseconds.
 func smallCNN() (step func()) {
 	m := nn.NewSequential(nn.NewConv2d(1, 16, 3), &nn.ReLU{}, nn.NewConv2d(16, 16, 3), &nn.ReLU{},
 		&nn.Flatten{}, nn.NewLinear(16*24*24, 10))
@@ -58,9 +58,9 @@ func smallCNN() (step func()) {
 	}
 }
 
-// pair takes a step without and one with a profile and returns the quotient of their times on
-// clock. Their order is drawn, so that nothing that recurs every few steps falls always on the same
-// one.
+// pair runs one step without and one with a profile, and returns the ratio of their times on clock.
+// Their order is random. Otherwise an event that recurs every few steps could always affect the
+// same one.
 func pair(tb testing.TB, step func(), o profile.Options, clock func() time.Duration) float64 {
 	var off, on time.Duration
 	onFirst := rand.IntN(2) == 0
@@ -91,9 +91,9 @@ func median(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// BenchmarkStep takes steps of a small convolutional network on the CPU in turn without and with a
-// profile. The metrics are the medians of the quotients of neighbours, by the clock and by the
-// processors' time. Less 1 they are the overhead.
+// BenchmarkStep runs steps of a small convolutional network on the CPU, alternately without and
+// with a profile. The metrics are the medians of the ratios of neighbouring steps, by elapsed time
+// and by CPU time. Minus 1 they are the overhead.
 func BenchmarkStep(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -113,8 +113,8 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// BenchmarkHeld says what a profile of everything holds in memory for a thousand ops, with all that
-// is recorded within them.
+// BenchmarkHeld measures how much memory a profile of everything keeps for a thousand ops, with all
+// that is recorded within them.
 func BenchmarkHeld(b *testing.B) {
 	step := smallCNN()
 	step()
@@ -141,9 +141,9 @@ func BenchmarkHeld(b *testing.B) {
 	b.ReportMetric(float64(held)/float64(ops)*float64(n+1)/float64(n)*1000, "B/1000ops")
 }
 
-// heap is what is live.
+// heap returns the bytes of live objects.
 func heap() int {
-	for range 3 { // what cleanups give back is gone after the next ones
+	for range 3 { // memory that cleanups release is only gone after further collections
 		runtime.GC()
 	}
 	var m runtime.MemStats
@@ -151,16 +151,16 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// A profile of everything takes no more than a fraction of a step. A pair is on either side of the
-// bound. How many are on which side is a test of signs, which ends when it is sure to three
-// standard deviations. So a busy machine, whose pairs scatter by a fifth, takes longer to tell and
-// says the same.
+// A profile of everything costs no more than a fraction of a step. Each pair of steps is above or
+// below the bound. A sign test counts both sides, and ends when the result is certain to three
+// standard deviations. On a busy machine, where pairs scatter by a fifth, the test takes longer but
+// gives the same result.
 func TestOverhead(t *testing.T) {
 	most, pairs := 1.08, 2000
 	switch {
 	case os.Getenv("FLAMBEAU_SOAK") == "1":
 		most, pairs = 1.05, 10000
-	case testing.Short(): // as under the race detector, whose share is another
+	case testing.Short(): // and under the race detector, which changes the ratio
 		most, pairs = 1.5, 400
 	}
 	step := smallCNN()
@@ -173,8 +173,8 @@ func TestOverhead(t *testing.T) {
 		if q < most {
 			below++
 		}
-		// Of n pairs of which each is as likely above as below, the numbers of the two differ by
-		// √n, one standard deviation.
+		// If a pair is as likely above as below, then after n pairs the standard deviation of the
+		// difference of the two counts is √n.
 		n := float64(len(list))
 		if d := float64(2*below) - n; len(list)%20 == 0 && math.Abs(d) > 3*math.Sqrt(n) {
 			break
@@ -187,7 +187,7 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
-// What is recorded of an op, with its primitives and its memory, is about a kilobyte.
+// The record of an op with its primitives and its memory takes about a kilobyte.
 func TestHeld(t *testing.T) {
 	tr := newTrainer(open(t))
 	tr.step()
@@ -216,7 +216,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// A profile that waits for its steps to come costs what none costs.
+// A profile that waits for its first step costs no more than no profile.
 func TestWaiting(t *testing.T) {
 	recorded(t, profile.Options{Memory: true, Shapes: true, Stacks: true, Schedule: profile.Schedule{Wait: 1 << 20, Active: 1}}, func(p *profile.Profile) {
 		if device.Tracing() != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// micros is a time in a trace: microseconds, to the nanosecond.
+// micros is a time in a trace: microseconds with a resolution of a nanosecond.
 type micros time.Duration
 
 func (m micros) MarshalJSON() ([]byte, error) {
@@ -38,10 +38,10 @@ type traceEvent struct {
 	S    string         `json:"s,omitempty"`
 	Args map[string]any `json:"args,omitempty"`
 
-	order int // of those of one time: what encloses first
+	order int // order among events of the same time: an enclosing event first
 }
 
-// chromeTrace makes the events of a trace.
+// chromeTrace builds the events of a trace.
 type chromeTrace struct {
 	r       *record
 	events  []traceEvent
@@ -68,15 +68,14 @@ func (t *chromeTrace) name(what, name string, pid, tid int) {
 	t.events = append(t.events, traceEvent{Name: what, Ph: "M", PID: pid, TID: tid, Args: map[string]any{"name": name}})
 }
 
-// process names a process of the trace, with the label and the place among the others that viewers
-// show it with.
+// process names a process of the trace. Viewers show the label, and sort processes by number.
 func (t *chromeTrace) process(name, label string, pid int) {
 	t.name("process_name", name, pid, 0)
 	t.events = append(t.events, traceEvent{Name: "process_labels", Ph: "M", PID: pid, Args: map[string]any{"labels": label}},
 		traceEvent{Name: "process_sort_index", Ph: "M", PID: pid, Args: map[string]any{"sort_index": pid}})
 }
 
-// device returns the number of a device's process in the trace; that of the host is 0.
+// device returns the number of a device's process in the trace. The host's number is 0.
 func (t *chromeTrace) device(d device.Device) int {
 	n, ok := t.devices[d]
 	if !ok {
@@ -91,7 +90,7 @@ func (t *chromeTrace) device(d device.Device) int {
 	return n
 }
 
-// index is the number in a device's name: 1 of "cuda:1", 0 of "cpu".
+// index returns the number in a device's name: 1 for "cuda:1", 0 for "cpu".
 func index(d device.Device) int {
 	_, number, _ := strings.Cut(d.Name(), ":")
 	n, _ := strconv.Atoi(number)
@@ -112,7 +111,7 @@ func (t *chromeTrace) stream(d device.Device, s uint64) int {
 var categories = map[device.SpanKind]string{device.SpanOp: "cpu_op", device.SpanDirect: "cpu_op", device.SpanBackward: "cpu_op",
 	device.SpanModule: "module", device.SpanScope: "user_annotation", device.SpanUser: "user_annotation"}
 
-// trace returns the events in the order of their time.
+// trace returns the events sorted by time.
 func (r *record) trace() []traceEvent {
 	t := &chromeTrace{r: r, devices: map[device.Device]int{}, streams: map[streamKey]int{}}
 	t.process("host", "CPU", 0)
@@ -193,11 +192,11 @@ func (r *record) trace() []traceEvent {
 	return t.events
 }
 
-// spans adds the spans: those that nest on their goroutine as slices, others, of scopes that end
-// elsewhere than they began, as asynchronous events.
+// spans adds the spans. A span that nests on its goroutine becomes a slice. Other spans, such as
+// scopes that end in another place than they began, become asynchronous events.
 func (t *chromeTrace) spans() {
 	open := map[*gstate][]*span{}
-	made := map[uint64]*span{} // the ops of nodes, which arrows lead from to their gradients
+	made := map[uint64]*span{} // ops by node: arrows lead from them to their gradients
 	slices := map[*span]bool{}
 	for _, p := range t.r.spans {
 		stack := open[p.g]

@@ -11,35 +11,35 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// span is a part of the work, recorded.
+// span is a recorded part of the program's work.
 type span struct {
 	id         device.SpanID
 	name       string
 	g          *gstate
 	parent     *span
-	start, end time.Duration // end is 0 while it is open
+	start, end time.Duration // end is 0 while the span is open
 	shapes     []shape.Dims
-	node       uint64 // of a gradient: the op's
-	recorded   uint64 // of an op: its node in the graph
+	node       uint64 // for a gradient: the node of its op
+	recorded   uint64 // for an op: the node that it added to the graph
 	owner      any
 	stack      *stack
-	callers    *stack // of who asked for it, where that is known and another goroutine
+	callers    *stack // stack of the requesting goroutine, if that is another one and known
 	kind       device.SpanKind
-	loose      bool // it may have ended on another goroutine, and in any order
+	loose      bool // the span may end on another goroutine, and in any order
 
-	*place // known when the recording is over
+	*place // set when the recording is over
 }
 
-// place is what belongs to a span.
+// place is what is known about a span when the recording is over.
 type place struct {
 	self, total sums
-	inner       *span // the layer's call that it belongs to
-	outer       *span // of a layer's call: the one that it lies in
-	// it lies in a gradient, with no layer's call between: a segment that is computed again
+	inner       *span // the call of a layer to which it belongs
+	outer       *span // for a call of a layer: the enclosing call of a layer
+	// the span lies in a gradient, without a layer's call in between: a recomputed segment
 	again bool
 }
 
-// kernel is a primitive, recorded.
+// kernel is a recorded primitive.
 type kernel struct {
 	in         *span
 	g          *gstate
@@ -47,24 +47,24 @@ type kernel struct {
 	primitive  string
 	work       device.Work
 	start, end time.Duration
-	gpu        *launched // nil on the CPU
-	half       bool      // its result is of a 16-bit type
+	gpu        *launched // nil for the CPU
+	half       bool      // the type of its result has 16 bits
 }
 
-// launched is what a kernel is on a GPU.
+// launched is the part of a kernel that only GPUs have.
 type launched struct {
 	stream   uint64
 	launches []device.LaunchEvent
-	runs     []interval // of the launches on the device
+	runs     []interval // times of its launches on the device
 }
 
-// interval is a time on the device.
+// interval is a range of time on the device.
 type interval struct {
 	start, end time.Duration
 	ok         bool
 }
 
-// transfer is a copy, recorded.
+// transfer is a recorded copy.
 type transfer struct {
 	device.CopyEvent
 	in    *span
@@ -75,7 +75,7 @@ type transfer struct {
 	stream uint64
 }
 
-// wait is a wait of the host, recorded.
+// wait is a recorded wait of the host.
 type wait struct {
 	device.SyncEvent
 	in    *span
@@ -83,27 +83,28 @@ type wait struct {
 	stack *stack
 }
 
-// allocation is memory handed out or taken back.
+// allocation is a recorded allocation or free.
 type allocation struct {
 	in     *span
 	g      *gstate
 	device device.Device
 	addr   uintptr
 	at     time.Duration
-	bytes  int // less than 0: taken back
-	inUse  int // -1: not known
+	bytes  int // negative for a free
+	inUse  int // -1 if unknown
 	pinned bool
 }
 
-// list is a list that grows without being copied: its entries stay where they are.
+// list is a growing list whose entries never move.
 type list[T any] struct {
 	last []T
 	full [][]T
 }
 
-const listPart = 32 // what is zeroed shortly before it is written is still near the processor
+// small parts, because memory that is zeroed just before use is still in the cache
+const listPart = 32
 
-// add returns a new entry.
+// add appends a new entry and returns it.
 func (l *list[T]) add() *T {
 	if len(l.last) == cap(l.last) {
 		if l.last != nil {
@@ -117,7 +118,7 @@ func (l *list[T]) add() *T {
 
 func (l *list[T]) len() int { return listPart*len(l.full) + len(l.last) }
 
-// from lists the entries from the n-th on.
+// from iterates over the entries from index n on.
 func (l *list[T]) from(n int) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for n < l.len() {
@@ -135,8 +136,8 @@ func (l *list[T]) from(n int) iter.Seq[*T] {
 	}
 }
 
-// gstate is what a goroutine has done. Its lock is the goroutine's own but for the end, and for
-// spans that another goroutine closes.
+// gstate is the recorded work of one goroutine. Usually only that goroutine takes the lock. Others
+// take it at the end of the recording, and to close a span of this goroutine.
 type gstate struct {
 	id     uintptr
 	mu     sync.Mutex
@@ -151,24 +152,24 @@ type gstate struct {
 	stacks  stacks
 }
 
-// collector is the tracer of one cycle.
+// collector is the tracer for one cycle.
 type collector struct {
 	wants  device.TraceWants
 	stacks bool
 	closed atomic.Bool
 	states atomic.Pointer[states]
-	room   atomic.Int64 // events that may still be kept
+	room   atomic.Int64 // number of events that may still be recorded
 
 	dropped atomic.Int64
 	mu      sync.Mutex
 	all     []*gstate
-	scopes  sync.Map // device.SpanID to *span: named scopes that are open
+	scopes  sync.Map // named scopes that are open: device.SpanID to *span
 	began   time.Duration
 	ended   time.Duration
 }
 
-// states finds those of goroutines by their ids: each lies at its id's place or, where others were
-// there first, soon after it. There is always a free place.
+// states is a hash table of gstates by goroutine id, with linear probing. It always has a free
+// place.
 type states []atomic.Pointer[gstate]
 
 func (s states) find(id uintptr) (g *gstate, at int) {
@@ -190,7 +191,7 @@ func newCollector(o *Options) *collector {
 	return c
 }
 
-// state returns the calling goroutine's.
+// state returns the gstate of the calling goroutine.
 func (c *collector) state() *gstate {
 	id := callsite.G()
 	if g, _ := c.states.Load().find(id); g != nil {
@@ -287,7 +288,7 @@ func (c *collector) End(id device.SpanID) {
 		}
 		return
 	}
-	// A program's own span that another goroutine closes.
+	// The program closes a span of its own on another goroutine.
 	c.mu.Lock()
 	all := c.all
 	c.mu.Unlock()
@@ -298,7 +299,7 @@ func (c *collector) End(id device.SpanID) {
 	}
 }
 
-// end closes a span that is open on g. Those opened after it and still open were left, and end with
+// end closes a span that is open on g. Spans that were opened after it and never closed end with
 // it.
 func (c *collector) end(g *gstate, id device.SpanID, now time.Duration) bool {
 	g.mu.Lock()
@@ -338,7 +339,7 @@ func numberOf(s device.Stream) uint64 {
 }
 
 func (c *collector) Kernel(k device.KernelEvent) {
-	if k.Recorded { // what is recorded for a graph is told when the graph runs
+	if k.Recorded { // primitives of a captured graph are reported when the graph runs
 		return
 	}
 	g := c.enter()
@@ -348,7 +349,7 @@ func (c *collector) Kernel(k device.KernelEvent) {
 	defer g.mu.Unlock()
 	e := g.kernels.add()
 	e.in, e.g, e.device, e.primitive, e.work, e.start, e.end, e.half = g.top(), g, k.Device, k.Primitive, k.Work, k.Start, k.End, k.Type.IsHalf()
-	// a stream is used again when nobody refers to it any more: of it only the number is kept
+	// keep only the stream's number: a reference would prevent the driver from reusing the stream
 	if len(k.Launches) > 0 {
 		e.gpu = &launched{stream: numberOf(k.Stream), launches: k.Launches}
 	}
@@ -392,8 +393,8 @@ func (c *collector) Memory(e device.MemoryEvent) {
 	a.in, a.g, a.device, a.addr, a.at, a.bytes, a.inUse, a.pinned = g.top(), g, e.Device, e.Addr, device.Now(), e.Bytes, e.InUse, e.Pinned
 }
 
-// enter returns the calling goroutine's state, locked, to have one more event; nil where there is
-// no room for it.
+// enter returns the calling goroutine's state with its lock held, ready for one more event. It
+// returns nil if there is no room for the event.
 func (c *collector) enter() *gstate {
 	g := c.state()
 	g.mu.Lock()
@@ -404,8 +405,8 @@ func (c *collector) enter() *gstate {
 	return g
 }
 
-// finish takes the collector out of service and returns what goroutines have done: what comes
-// later, of calls that are under way, is not kept. Spans that are open end now.
+// finish stops the collector and returns the recorded work of all goroutines. It drops later events
+// of calls in progress, and ends open spans now.
 func (c *collector) finish() []*gstate {
 	c.closed.Store(true)
 	c.ended = device.Now()

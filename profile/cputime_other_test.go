@@ -8,5 +8,5 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// cpuTime is the clock where what the process has used of the processors is not known as easily.
+// cpuTime returns the clock, because the CPU time of the process is harder to get here.
 func cpuTime() time.Duration { return device.Now() }

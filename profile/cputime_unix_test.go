@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime is what the process has used of the processors, which a busy machine changes less than
-// the clock.
+// cpuTime returns the CPU time of the process, which depends less on other load than the clock.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -1,7 +1,7 @@
 // Package profile tells where the time, the memory and the copies of a program go, as
 // torch.profiler does.
 //
-// One starts a profile, trains a few steps, and reads tables or writes files:
+// A program starts a profile, trains a few steps, and reads tables or writes files:
 //
 //	prof, err := profile.Start(profile.Options{Memory: true, FLOPs: true})
 //	…           // train a few steps; prof.Step() after each

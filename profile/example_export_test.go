@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// products is a profile of two products of different shapes.
+// products returns a profile of two matrix products with different shapes.
 func products() *profile.Profile {
 	prof, err := profile.Start(profile.Options{Shapes: true, Stacks: true})
 	if err != nil {
@@ -26,7 +26,7 @@ func products() *profile.Profile {
 	return prof
 }
 
-// Calls with operands of one shape are a row: key_averages(group_by_input_shape=True).
+// Calls with the same operand shapes share a row: key_averages(group_by_input_shape=True).
 func ExampleByShape() {
 	for _, r := range products().KeyAverages(profile.ByShape()).Rows {
 		if r.Key == "matmul" {
@@ -38,7 +38,7 @@ func ExampleByShape() {
 	// matmul [[3, 3] [3, 3]] 2
 }
 
-// Calls from one line are a row: key_averages(group_by_stack_n=1).
+// Calls from the same line share a row: key_averages(group_by_stack_n=1).
 func ExampleByStack() {
 	for _, r := range products().KeyAverages(profile.ByStack(1)).Rows {
 		if r.Key == "matmul" {
@@ -48,7 +48,7 @@ func ExampleByStack() {
 	// Output: matmul 1 3
 }
 
-// The files of torch.profiler, for chrome://tracing and flame graphs, and one for go tool pprof.
+// The files of torch.profiler for chrome://tracing and flame graphs, and a file for go tool pprof.
 func ExampleProfile_ExportChromeTrace() {
 	dir, err := os.MkdirTemp("", "profile")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// onGPU is a profile of two products on an emulated GPU, whose times are its cost model's.
+// onGPU returns a profile of two products on an emulated GPU, whose times come from its cost model.
 func onGPU() *profile.Profile {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {
@@ -30,8 +30,8 @@ func onGPU() *profile.Profile {
 	return prof
 }
 
-// The times of the GPU alone (CUDA is one of torch's activities), as numbers instead of a table: an
-// average row, and the sum of all.
+// The times of the GPU alone (CUDA is one of torch's activities), as numbers instead of a table:
+// the averages of one op, and the sum of all.
 func ExampleAverage() {
 	a := onGPU().KeyAverages()
 	total := a.Total()
@@ -50,8 +50,8 @@ func ExampleAverage() {
 	// two products
 }
 
-// What part of what the device can do a kernel reaches. The peak of a device is given, or told by
-// itself, or measured as here the CPU's.
+// Fraction says how close a kernel comes to its device's peak. The peak can be given, or the device
+// reports it, or it is measured, as here for the CPU.
 func ExampleRooflines() {
 	host, err := device.Open("cpu")
 	if err != nil {
@@ -79,7 +79,7 @@ func ExampleRooflines() {
 	// cuda:0: 64000 GFLOP/s, 3350 GB/s (the emulator's cost model)
 }
 
-// All tables in one text: what WriteFile writes to profile.txt.
+// Report returns all tables in one text, as WriteFile writes them to profile.txt.
 func ExampleProfile_Report() {
 	for part := range strings.SplitSeq(onGPU().Report(), "\n\n") {
 		if !strings.Contains(part, "\n") {
@@ -93,8 +93,8 @@ func ExampleProfile_Report() {
 	// Kernels and what the device could do
 }
 
-// One profile runs at a time, and there is nothing to write before it has recorded something:
-// errors that a program can tell apart.
+// Only one profile can run at a time, and there is nothing to write before it has recorded
+// something. Programs can recognise both errors.
 func ExampleStart() {
 	prof, err := profile.Start(profile.Options{Schedule: profile.Schedule{SkipFirst: 10, Active: 1}})
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Three calls of a layer, and what they did: times differ from run to run, counts and operations do
-// not.
+// The profile shows three calls of a layer and its ops. Times differ from run to run, but counts
+// and operations do not.
 func Example() {
 	fc := nn.NewLinear(8, 4)
 	prof, err := profile.Start(profile.Options{FLOPs: true})
@@ -64,7 +64,7 @@ func ExampleSpan() {
 	// op add 1
 }
 
-// Of ten steps the third and the fourth are recorded, and the seventh and the eighth.
+// Of ten steps, the third and fourth are recorded, and the seventh and eighth.
 func ExampleSchedule() {
 	s := profile.Schedule{Wait: 1, Warmup: 1, Active: 2, Repeat: 2}
 	var actions []profile.Action
@@ -80,7 +80,7 @@ func ExampleSchedule() {
 	// RECORD_AND_SAVE NONE RECORD_AND_SAVE
 }
 
-// A handler gets each cycle of a schedule when it is over.
+// OnTraceReady receives each cycle of a schedule when it ends.
 func ExampleOptions_onTraceReady() {
 	prof, err := profile.Start(profile.Options{Schedule: profile.Schedule{Wait: 1, Active: 2}, OnTraceReady: func(p *profile.Profile) error {
 		fmt.Println("after", p.StepNumber(), "steps:", p.KeyAverages().Rows[0].Key, p.KeyAverages().Rows[0].Count)
@@ -103,7 +103,7 @@ func ExampleOptions_onTraceReady() {
 	// after 6 steps: ProfilerStep* 2
 }
 
-// Which layer costs what, forward and backward together.
+// ByModule shows the cost of each layer, forward and backward together.
 func ExampleByModule() {
 	m := nn.NewSequential(nn.NewLinear(8, 4), nn.NewLinear(4, 2))
 	prof, err := profile.Start(profile.Options{Modules: nn.ModuleNames(m, "net")})
@@ -128,7 +128,7 @@ func ExampleByModule() {
 	// net 1 0
 }
 
-// A key that cannot be sorted by is a typed error that lists those that can.
+// An unknown sort key is a typed error that lists the valid keys.
 func ExampleAverages_Table() {
 	prof, err := profile.Start(profile.Options{})
 	if err != nil {
@@ -147,7 +147,7 @@ func ExampleAverages_Table() {
 	// <nil>
 }
 
-// What was copied between the host and a GPU, here an emulated one, and what the host waited for.
+// Transfers lists the copies between host and GPU (here an emulated one) and the waits of the host.
 func ExampleProfile_Transfers() {
 	devs, err := cuda.Emulate("emulate,mem=16MiB")
 	if err != nil {
@@ -174,8 +174,8 @@ func ExampleProfile_Transfers() {
 	// 2 true
 }
 
-// How far kernels are from what their device can do. The device's peak is measured if it is not
-// given.
+// Roofline compares kernels with the limits of their device. It measures the device's peak if the
+// peak is not given.
 func ExampleProfile_Roofline() {
 	prof, err := profile.Start(profile.Options{})
 	if err != nil {
@@ -196,7 +196,7 @@ func ExampleProfile_Roofline() {
 	// matmul 524288 5.242µs compute
 }
 
-// The form of a file is told by its name.
+// The name of the file chooses its format.
 func ExampleProfile_WriteFile() {
 	dir, err := os.MkdirTemp("", "profile")
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// hostile are names that break careless writers.
+// hostile are names that a careless writer would not escape correctly.
 var hostile = []string{"quote\" and \\ backslash", "line\nbreak\x00\x1b[31m", "not UTF-8 \xff\xfe", "</script><b>", "semi;colon", strings.Repeat("long", 500)}
 
-// traced is a profile of a step on the emulated GPU beside hostile names, with scopes that end in
-// odd orders.
+// traced returns a profile of a step on the emulated GPU, with hostile names, and with scopes that
+// end in unusual orders.
 func traced(t *testing.T) *profile.Profile {
 	tr := newTrainer(emulate(t))
 	return recorded(t, profile.Options{Memory: true, Shapes: true, Stacks: true}, func(p *profile.Profile) {
@@ -52,8 +52,8 @@ type chromeEvent struct {
 	Args                     map[string]any
 }
 
-// The trace keeps the rules that viewers rely on: required fields, order, slices that nest on their
-// track, flows whose ends lie in slices, asynchronous events in pairs, counters that are numbers.
+// The trace follows the rules of its viewers: required fields, order, slices that nest on their
+// track, flows that begin and end in slices, pairs of asynchronous events, and numeric counters.
 func TestTrace(t *testing.T) {
 	p := traced(t)
 	dir := t.TempDir()
@@ -140,7 +140,7 @@ func TestTrace(t *testing.T) {
 			t.Errorf("unknown phase %q", e.Ph)
 		}
 	}
-	const eps = 1e-3 // half the last digit of both ends
+	const eps = 1e-3 // half a unit of the last digit, for both ends
 	gpu := 0
 	for at, list := range slices {
 		if !named[at] {
@@ -173,7 +173,7 @@ func TestTrace(t *testing.T) {
 		return false
 	}
 	for _, e := range file.TraceEvents {
-		// tools find the launch, the stream and the op by these
+		// viewers use these to find the launch, the stream and the op
 		if e.Cat == "kernel" || e.Cat == "gpu_memcpy" {
 			number, _ := e.Args["correlation"].(float64)
 			if !calls[number] || e.Args["stream"] == nil || e.Args["device"] != 0.0 || e.Cat == "kernel" && len(e.Args["grid"].([]any)) != 3 {
@@ -206,14 +206,14 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// go tool pprof reads the file, and finds in it what the tables say.
+// go tool pprof can read the file, and prints the same values as the tables.
 func TestPprof(t *testing.T) {
 	p := traced(t)
 	path := filepath.Join(t.TempDir(), "prof.pb.gz")
 	if err := p.WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	// built once, found in the build cache
+	// builds pprof the first time; later it is in the build cache
 	tool, err := exec.Command("go", "tool", "-n", "pprof").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +245,8 @@ func TestPprof(t *testing.T) {
 	}
 }
 
-// Lines of stacks: frames apart by semicolons, a number at the end, their sum the total.
+// In lines of stacks, semicolons separate the frames and a number is at the end. The numbers add up
+// to the total.
 func TestStacks(t *testing.T) {
 	p := traced(t)
 	path := filepath.Join(t.TempDir(), "prof.stacks")

@@ -13,9 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/profile"
 )
 
-// A disk that takes no more: the system refuses to make files of this process longer than 1 KiB, in
-// the middle of writing one. What was there before stays, nothing else is left, and there is an
-// error of the kind that says why.
+// A full disk: the system refuses to let files of this process grow beyond 1 KiB, in the middle of
+// a write. The old file stays, no other file remains, and a typed error gives the reason.
 func TestFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A step on the emulated GPU: its times are where they belong, by op, by kernel and by layer.
+// A step on the emulated GPU: its times appear by op, by kernel and by layer.
 func TestGPU(t *testing.T) {
 	tr := newTrainer(emulate(t))
 	tr.step()
@@ -79,7 +79,8 @@ func TestGPU(t *testing.T) {
 	}
 }
 
-// Without CUDA no times of the GPU are taken; without CPU there are no columns of the CPU.
+// Without CUDA, the profile has no times of the GPU. Without CPU, the table has no columns for the
+// CPU.
 func TestActivities(t *testing.T) {
 	tr := newTrainer(emulate(t))
 	for _, o := range []profile.Options{{CPU: true}, {CUDA: true}} {
@@ -94,13 +95,13 @@ func TestActivities(t *testing.T) {
 	}
 }
 
-// where returns the line that it is called on, as reports write it.
+// where returns the line of its call plus the given number, in the form of the reports.
 func where(plus int) string {
 	_, file, line, _ := runtime.Caller(1)
 	return fmt.Sprintf("profile/%s:%d", filepath.Base(file), line+plus)
 }
 
-// The copies that a program makes are listed, with their lines, and no others.
+// Transfers lists exactly the copies that the program makes, with their lines.
 func TestTransfers(t *testing.T) {
 	dev := emulate(t)
 	cpu := open(t)
@@ -172,7 +173,8 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// Times are asked for a step late, so that nothing waits; after many steps none is missing.
+// Times are resolved one step late, so that nothing waits for them. After many steps none is
+// missing.
 func TestStepsOnGPU(t *testing.T) {
 	tr := newTrainer(emulate(t))
 	p := recorded(t, profile.Options{}, func(p *profile.Profile) {
@@ -195,7 +197,7 @@ func TestStepsOnGPU(t *testing.T) {
 	}
 }
 
-// A report in one text, for those who have no viewer.
+// Report is a text for readers without a viewer.
 func TestReport(t *testing.T) {
 	tr := newTrainer(emulate(t))
 	p := recorded(t, profile.Options{FLOPs: true}, func(*profile.Profile) { tr.step() })
@@ -214,7 +216,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Of a graph, what is recorded has not run; each replay is one piece of work of the device.
+// The ops recorded in a graph have not run. Each replay counts as one piece of device work.
 func TestGraph(t *testing.T) {
 	dev := emulate(t)
 	x := tensor.Root().On(dev).Ones(300)
@@ -243,13 +245,13 @@ func TestGraph(t *testing.T) {
 	if len(kernels) != 1 || kernels[0].Key != "graph of 2 operations" || kernels[0].Count != 3 || replay.Count != 3 || replay.CUDATotal != kernels[0].CUDATotal {
 		t.Errorf("%+v\n%+v", replay, kernels)
 	}
-	// the cost model's start of a kernel is 2 µs
+	// in the cost model a kernel takes 2 µs to start
 	if each := kernels[0].CUDATime(); each < 4*time.Microsecond || each > 20*time.Microsecond {
 		t.Errorf("a replay takes %v", each)
 	}
 }
 
-// A profile keeps no stream alive: the driver's are used again while it runs.
+// A profile keeps no stream alive: the driver's streams are reused while it runs.
 func TestStreamsAreNotKept(t *testing.T) {
 	dev := emulate(t)
 	x := tensor.Root().On(dev).Ones(8)
@@ -266,10 +268,10 @@ func TestStreamsAreNotKept(t *testing.T) {
 				if err := st.Synchronize(); err != nil {
 					t.Fatal(err)
 				}
-				x.Fill(1) // its last reader is another stream
+				x.Fill(1) // the last reader of x is another stream
 			}()
 			runtime.GC()
-			time.Sleep(time.Millisecond) // for the cleanups
+			time.Sleep(time.Millisecond) // gives cleanups time to run
 		}
 	})
 	if len(seen) > 30 {

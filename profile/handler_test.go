@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/profile"
 )
 
-// idle checks that no profile runs and that one can start.
+// idle checks that no profile is running and that a new one can start.
 func idle(t *testing.T) {
 	t.Helper()
 	if device.Tracing() != nil {
@@ -24,8 +24,8 @@ func idle(t *testing.T) {
 	}
 }
 
-// A handler may fail, panic, stop the profile and step it: the profile ends or goes on, and the
-// next one can start.
+// A handler may fail, panic, stop the profile or step it. Afterwards the profile has ended or
+// continues, and the next one can start.
 func TestHandlers(t *testing.T) {
 	every := profile.Schedule{Active: 1}
 	t.Run("error", func(t *testing.T) {
@@ -87,7 +87,8 @@ func TestHandlers(t *testing.T) {
 		calls := 0
 		p, err := profile.Start(profile.Options{Schedule: profile.Schedule{Active: 1, Wait: 1}, OnTraceReady: func(p *profile.Profile) error {
 			calls++
-			if err := p.Step(); !errors.Is(err, profile.ErrStopped) { // as it is in Stop
+			// Stop has marked the profile as stopped already
+			if err := p.Step(); !errors.Is(err, profile.ErrStopped) {
 				return err
 			}
 			return nil
@@ -107,8 +108,7 @@ func TestHandlers(t *testing.T) {
 	})
 }
 
-// Schedules that cannot be are refused by Start and mean nothing, rather than dividing by zero or
-// overflowing.
+// Start refuses invalid schedules. Their Action is None: they neither divide by zero nor overflow.
 func TestWrongSchedules(t *testing.T) {
 	for _, s := range []profile.Schedule{
 		{SkipFirst: 1}, {SkipFirstWait: true}, {Warmup: 1, Repeat: 1}, {Active: -1, Wait: 1}, {Active: 1, Wait: -1, Warmup: -1},

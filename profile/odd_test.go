@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sane checks what holds of every profile: self is within total, layers sum to the whole, and
-// reports and files can be made.
+// sane checks what holds for every profile: self is at most total, layers sum to the whole, and
+// reports and files can be written.
 func sane(t *testing.T, p *profile.Profile) {
 	t.Helper()
 	all, by := p.KeyAverages(), p.KeyAverages(profile.ByModule())
@@ -40,8 +40,8 @@ func sane(t *testing.T, p *profile.Profile) {
 	}
 }
 
-// Whoever has the profile may stop it, while others train on several devices and step it; all who
-// do get one answer, and what is recorded is whole.
+// Any goroutine may stop the profile while others train on several devices and step it. All get the
+// same result, and the recording is complete.
 func TestStopElsewhere(t *testing.T) {
 	devs, err := cuda.Emulate("emulate:2,mem=64MiB")
 	if err != nil {
@@ -66,7 +66,7 @@ func TestStopElsewhere(t *testing.T) {
 			}
 		})
 	}
-	for i := range steps { // all are under way
+	for i := range steps { // wait until all goroutines have begun
 		for steps[i].Load() == 0 {
 			time.Sleep(time.Millisecond)
 		}
@@ -94,7 +94,8 @@ func TestStopElsewhere(t *testing.T) {
 	idle(t)
 }
 
-// A panic within spans and ops, and a span that nobody closes, leave what follows where it belongs.
+// After a panic within spans and ops, and a span that is never closed, later events still belong to
+// the right spans.
 func TestPanicInSpan(t *testing.T) {
 	p := recorded(t, profile.Options{Stacks: true}, func(*profile.Profile) {
 		outer := profile.Span("outer")
@@ -125,8 +126,8 @@ func TestPanicInSpan(t *testing.T) {
 	sane(t, p)
 }
 
-// A step runs out of memory and is taken again in halves. What it had taken is given back within
-// it. The copies that it waited for and the halves are in the profile.
+// A step runs out of memory and is repeated in halves. The memory of the failed attempt is freed
+// within the step. The profile has the copies that it waited for, and both halves.
 func TestOutOfMemoryStep(t *testing.T) {
 	devs, err := cuda.Emulate("emulate,mem=1MiB,segment=64KiB")
 	if err != nil {
@@ -161,8 +162,8 @@ func TestOutOfMemoryStep(t *testing.T) {
 	sane(t, p)
 }
 
-// A device that fails while it is profiled takes its last times with it: reports say how many are
-// missing, Stop returns, and the next profile works.
+// If a device fails during a profile, its last times are lost. Reports say how many are missing,
+// Stop returns, and the next profile works.
 func TestDeviceFails(t *testing.T) {
 	b := ptx.New("beyond")
 	b.MaxThreads(128)
@@ -211,8 +212,7 @@ func TestDeviceFails(t *testing.T) {
 	}
 }
 
-// However many events there are, a profile holds as many as it was told, and says how many it has
-// not.
+// A profile keeps at most the configured number of events, and says how many it has dropped.
 func TestManyEvents(t *testing.T) {
 	n := 1_000_000
 	if testing.Short() {

@@ -6,53 +6,55 @@ import (
 	"math"
 )
 
-// Options says what is recorded. The zero value records times of all devices from Start to Stop.
+// Options chooses what is recorded. The zero value records times of all devices from Start to Stop.
 type Options struct {
-	// CPU and CUDA are torch's activities: what the reports show the times of. Neither means both.
+	// CPU and CUDA are torch's activities: the devices whose times the reports show. Neither means
+	// both.
 	CPU, CUDA bool
-	Memory    bool // allocations and frees, by op: torch's profile_memory
-	Shapes    bool // of operands: torch's record_shapes
-	// of the Go code that called an op: torch's with_stack. A tenth of a microsecond an op,
+	Memory    bool // record allocations and frees by op: torch's profile_memory
+	Shapes    bool // record the shapes of operands: torch's record_shapes
+	// record the Go stack of each op: torch's with_stack. It takes a tenth of a microsecond per op,
+	// and some microseconds when a stack occurs for the first time.
 	Stacks bool
-	// and some the first time that a stack occurs
-	FLOPs bool // a column of the table: torch's with_flops. They are counted in any case
-	// Modules names layers, by the pointers that they tell in their spans: nn.ModuleNames of a
-	// model. A layer that is not in it is called by its type and number, such as Linear_0.
+	FLOPs  bool // show a column of FLOPs: torch's with_flops. They are counted in any case.
+	// Modules gives layers their names: nn.ModuleNames of a model. Its keys are pointers to layers.
+	// A layer without an entry is named by its type and a number, such as Linear_0.
 	Modules map[any]string
-	// Schedule says which steps are recorded; the zero value is all. A step ends with Profile.Step.
+	// Schedule chooses which steps are recorded; the zero value means all. Profile.Step ends a
+	// step.
 	Schedule Schedule
-	// OnTraceReady is called at the end of each cycle of the schedule, in Step or Stop, with the
-	// profile that then holds the cycle's events. An error ends the profile and comes out of that
-	// call.
+	// OnTraceReady is called at the end of each cycle of the schedule, by Step or Stop. The profile
+	// then holds the events of that cycle. If OnTraceReady returns an error, the profile ends, and
+	// Step or Stop returns that error.
 	OnTraceReady func(*Profile) error
-	// MaxEvents bounds how many spans, kernels, copies, waits and allocations are kept in a cycle,
-	// 0 is 1<<18: about 50 MB, and twice that while reports are made.
+	// MaxEvents limits the spans, kernels, copies, waits and allocations that are kept in a cycle.
+	// 0 means 1<<18, which takes about 50 MB, and twice that while reports are made.
 	MaxEvents int
 }
 
 const defaultEvents = 1 << 18
 
-// Schedule is torch.profiler.schedule. After SkipFirst steps come cycles of Wait steps without
-// recording, Warmup steps that are recorded and thrown away, and Active steps that are kept. There
-// are Repeat cycles, or no end of them if it is 0.
+// Schedule is torch.profiler.schedule. It skips SkipFirst steps. Then it repeats a cycle: Wait
+// steps without recording, Warmup steps that are recorded and discarded, and Active steps that are
+// kept. There are Repeat cycles, or infinitely many if Repeat is 0.
 type Schedule struct {
 	Wait, Warmup, Active, Repeat, SkipFirst int
-	// SkipFirstWait leaves the first cycle's Wait out.
+	// SkipFirstWait omits the Wait steps of the first cycle.
 	SkipFirstWait bool
 }
 
-// Action is what is done in a step: torch's ProfilerAction.
+// Action is what the profiler does in a step: torch's ProfilerAction.
 type Action uint8
 
 // The actions.
 const (
 	None          Action = iota
-	Warmup               // recorded and thrown away
-	Record               // kept
-	RecordAndSave        // kept, and the last of its cycle
+	Warmup               // record and discard
+	Record               // record and keep
+	RecordAndSave        // record and keep the last step of a cycle
 )
 
-// String returns the action as torch writes it.
+// String returns torch's name of the action.
 func (a Action) String() string {
 	names := [...]string{"NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE"}
 	if int(a) >= len(names) {
@@ -61,8 +63,8 @@ func (a Action) String() string {
 	return names[a]
 }
 
-// Action returns what is done in a step; the first is 0. The zero Schedule always gives Record. One
-// that [Start] refuses gives None.
+// Action returns the action for a step, counted from 0. The zero Schedule always returns Record. A
+// Schedule that [Start] refuses returns None.
 func (s Schedule) Action(step int) Action {
 	if s == (Schedule{}) {
 		return Record
@@ -89,7 +91,7 @@ func (s Schedule) Action(step int) Action {
 	return RecordAndSave
 }
 
-// An Error says what is wrong with a call of this package. Err, where it is set, is what errors.Is
+// An Error says what is wrong with a call of this package. Err, if set, is the cause that errors.Is
 // finds.
 type Error struct {
 	Op  string // "start", "table", …
@@ -104,15 +106,16 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Causes of errors.
 var (
-	// ErrRunning: a profile runs already, or another tracer is set.
+	// ErrRunning means that a profile is running already, or that another tracer is set.
 	ErrRunning = errors.New("a profile is running")
-	// ErrStopped: the profile has been stopped.
+	// ErrStopped means that the profile has been stopped.
 	ErrStopped = errors.New("the profile has been stopped")
-	// ErrKey: there is no such key to sort by.
+	// ErrKey means that rows cannot be sorted by the given key.
 	ErrKey = errors.New("unknown key")
 )
 
-// wrong reports whether there are no such schedules. Sums of the lengths stay within an int.
+// wrong reports whether the schedule is invalid. It bounds the fields so that their sums do not
+// overflow.
 func (s Schedule) wrong() bool {
 	for _, n := range []int{s.Wait, s.Warmup, s.Active, s.Repeat, s.SkipFirst} {
 		if n < 0 || n > math.MaxInt/8 {

@@ -10,11 +10,11 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// protobuf writes messages of protocol buffers. Field numbers below are those of
+// protobuf is an encoded protocol buffer message. The field numbers below are those of
 // https://github.com/google/pprof/blob/main/proto/profile.proto.
 type protobuf []byte
 
-// number writes a field of a number, if it is not 0.
+// number appends a numeric field, unless it is 0.
 func (p *protobuf) number(field protowire.Number, v int64) {
 	if v != 0 {
 		*p = protowire.AppendTag(*p, field, protowire.VarintType)
@@ -22,13 +22,13 @@ func (p *protobuf) number(field protowire.Number, v int64) {
 	}
 }
 
-// bytes writes a field of bytes, a text or a message.
+// bytes appends a field of bytes: a string or a message.
 func (p *protobuf) bytes(field protowire.Number, b []byte) {
 	*p = protowire.AppendTag(*p, field, protowire.BytesType)
 	*p = protowire.AppendBytes(*p, b)
 }
 
-// packed writes a repeated field of numbers.
+// packed appends a repeated numeric field.
 func (p *protobuf) packed(field protowire.Number, list []int64) {
 	var b []byte
 	for _, v := range list {
@@ -37,8 +37,9 @@ func (p *protobuf) packed(field protowire.Number, list []int64) {
 	p.bytes(field, b)
 }
 
-// The values of a sample, in this order. "cpu" is time of the host, "gpu" of devices; "moved" the
-// bytes that primitives and copies read and write, "allocated" the memory that was handed out.
+// The values of a sample, in this order. "cpu" is time of the host, and "gpu" is time of devices.
+// "moved" is the bytes that primitives and copies read and write. "allocated" is the bytes of
+// allocations.
 var sampleTypes = [][2]string{{"cpu", "nanoseconds"}, {"gpu", "nanoseconds"}, {"flops", "count"}, {"moved", "bytes"}, {"allocated", "bytes"}}
 
 const (
@@ -56,7 +57,7 @@ type frame struct {
 	line           int
 }
 
-// sampleKey says which sample something is added to.
+// sampleKey identifies a sample.
 type sampleKey struct {
 	in     *span
 	leaf   string
@@ -111,7 +112,7 @@ func (w *pprofWriter) location(f frame) int64 {
 	return n
 }
 
-// samples adds up what lies at the end of each stack.
+// samples sums up the values by stack.
 func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64) {
 	sum = map[sampleKey]*[values]int64{}
 	at := func(k sampleKey) *[values]int64 {
@@ -143,7 +144,7 @@ func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64)
 		}
 	}
 	for _, k := range r.kernels {
-		if !onGPU(k.device) { // the time is its op's
+		if !onGPU(k.device) { // on the CPU the time belongs to the op
 			v := at(sampleKey{k.in, "", k.device.Name()})
 			v[valueFLOPs] += int64(k.work.FLOPs)
 			v[valueMoved] += int64(k.work.Bytes)
@@ -157,12 +158,12 @@ func (r *record) samples() (order []sampleKey, sum map[sampleKey]*[values]int64)
 	return order, sum
 }
 
-// stack returns what encloses the end of a sample, innermost first: kernel or call, spans, and the
-// program's own frames where they are recorded.
+// stack returns the frames of a sample, innermost first: the kernel or call, the spans around it,
+// and the program's own frames if they were recorded.
 func (k sampleKey) stack() []frame {
 	var list []frame
 	if k.leaf != "" {
-		// which pprof takes for arguments
+		// without parentheses, which pprof would take for arguments
 		list = append(list, frame{function: strings.NewReplacer("(", "", ")", "").Replace(k.leaf)})
 	}
 	for p := k.in; p != nil; p = p.parent {
@@ -186,7 +187,7 @@ func (k sampleKey) stack() []frame {
 	return list
 }
 
-// writePprof writes a gzipped profile.proto.
+// writePprof writes a gzipped profile.proto message.
 func (r *record) writePprof(out io.Writer) error {
 	w := &pprofWriter{strings: map[string]int64{}, functions: map[[2]string]int64{}, locations: map[frame]int64{}}
 	w.str("")

@@ -7,34 +7,34 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Profile is a recording, under way or done. Its reports are of the last cycle that ended, or of
-// all from Start to Stop without a schedule.
+// A Profile is a recording, running or finished. With a schedule, its reports are about the last
+// finished cycle. Without one they cover everything from Start to Stop.
 type Profile struct {
 	o Options
 
 	mu      sync.Mutex
 	step    int
 	action  Action
-	c       *collector // under way; nil while nothing is recorded
+	c       *collector // the running collector; nil while nothing is recorded
 	mark    device.SpanID
-	pending []pendingRun // of the steps before, whose times are not asked for yet
+	pending []pendingRun // times of earlier steps that have not been resolved yet
 	seen    map[*gstate]seen
 	stopped bool
 	err     error
-	data    *record // done
+	data    *record // the finished recording
 }
 
-// seen is how much of a goroutine's work has been looked at.
+// seen counts the kernels and copies of a goroutine that gather has handled.
 type seen struct{ kernels, copies int }
 
-// pendingRun is where a time on the device goes.
+// pendingRun is a time on the device to resolve, and where to store it.
 type pendingRun struct {
 	from device.Interval
 	to   func(interval)
 }
 
-// Start begins to record, or to wait for the first step of the schedule that is recorded. It fails
-// with an *[Error]: of options that cannot be, and with [ErrRunning] while another profile runs.
+// Start starts recording, or waits for the first recorded step of the schedule. Invalid options are
+// an *[Error]. If another profile is running, the error is [ErrRunning].
 func Start(o Options) (*Profile, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -57,9 +57,9 @@ var running struct {
 	p *Profile
 }
 
-// enter begins a step. p.mu is held, or p is nobody else's yet.
+// enter begins a step. The caller holds p.mu, or nobody else knows p yet.
 func (p *Profile) enter(a Action) error {
-	if p.c != nil && p.action == Warmup && a != Warmup { // what was recorded is thrown away
+	if p.c != nil && p.action == Warmup && a != Warmup { // discard what the warmup recorded
 		p.end()
 		p.resolve(true)
 		p.c = nil
@@ -78,15 +78,15 @@ func (p *Profile) enter(a Action) error {
 	return nil
 }
 
-// end takes the collector away. p.mu is held.
+// end stops the collector. The caller holds p.mu.
 func (p *Profile) end() []*gstate {
 	p.c.End(p.mark)
 	device.SetTracer(nil)
 	return p.c.finish()
 }
 
-// Step says that a step of the training loop is over: torch's prof.step(). It may end a cycle of
-// the schedule and call OnTraceReady, whose error ends the profile and is returned.
+// Step ends a step of the training loop: torch's prof.step(). If that ends a cycle of the schedule,
+// Step calls OnTraceReady. An error of OnTraceReady ends the profile, and Step returns it.
 func (p *Profile) Step() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +104,7 @@ func (p *Profile) Step() error {
 			p.stop()
 			return err
 		}
-		if p.stopped { // by the handler, or beside it
+		if p.stopped { // the handler or another goroutine has stopped the profile
 			return nil
 		}
 	}
@@ -118,7 +118,7 @@ func (p *Profile) StepNumber() int {
 	return p.step
 }
 
-// save ends a cycle. p.mu is held; OnTraceReady runs without it.
+// save ends a cycle. The caller holds p.mu. save releases it while OnTraceReady runs.
 func (p *Profile) save() error {
 	states := p.end()
 	p.resolve(true)
@@ -132,15 +132,15 @@ func (p *Profile) save() error {
 	return p.o.OnTraceReady(p)
 }
 
-// Stop ends the recording, waits for the times of what is queued on devices, and calls OnTraceReady
-// if a cycle was being recorded. Later calls do nothing and return the same.
+// Stop ends the recording and waits for the times of queued device work. If a cycle was being
+// recorded, it calls OnTraceReady. Later calls do nothing and return the same error.
 func (p *Profile) Stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopped {
 		return p.err
 	}
-	defer p.stop() // also where the handler panics: the next profile can start
+	defer p.stop() // even if the handler panics, the next profile must be able to start
 	p.stopped = true
 	switch {
 	case p.c == nil:
@@ -154,7 +154,7 @@ func (p *Profile) Stop() error {
 	return p.err
 }
 
-// stop makes room for another profile.
+// stop lets another profile start.
 func (p *Profile) stop() {
 	p.stopped = true
 	running.Lock()
@@ -164,8 +164,8 @@ func (p *Profile) stop() {
 	running.Unlock()
 }
 
-// resolve asks for the times of what was queued before the last call, or with all of everything.
-// Work that has no time, as it failed or was captured in a graph, is counted by the reports.
+// resolve resolves the times of work that was queued before the previous call, or of all work. Work
+// without a time, because it failed or was captured in a graph, is counted in the reports.
 func (p *Profile) resolve(all bool) {
 	if all {
 		p.gather()
@@ -180,7 +180,7 @@ func (p *Profile) resolve(all bool) {
 	}
 }
 
-// gather finds what has been queued since it was called last.
+// gather collects the work that was queued since the previous call.
 func (p *Profile) gather() {
 	c := p.c
 	c.mu.Lock()
@@ -213,13 +213,12 @@ func (p *Profile) gather() {
 	}
 }
 
-// Span opens a span of the program's own around what follows on this goroutine: torch's
-// record_function, and what an NVTX range is used for. The function that it returns closes it, on
-// the same goroutine:
+// Span opens a span of the program's own on this goroutine: torch's record_function, or an NVTX
+// range. The returned function closes it. Call it on the same goroutine:
 //
 //	defer profile.Span("augment")()
 //
-// Without a profile it costs nothing.
+// Without a profile, Span costs almost nothing.
 func Span(name string) func() {
 	t := device.Tracing()
 	if t == nil {
@@ -231,7 +230,7 @@ func Span(name string) func() {
 
 func nothing() {}
 
-// record returns what has been recorded, empty while nothing has.
+// record returns the finished recording. It is empty if there is none.
 func (p *Profile) record() *record {
 	p.mu.Lock()
 	defer p.mu.Unlock()

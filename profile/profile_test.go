@@ -73,7 +73,7 @@ func emulate(t testing.TB) device.Device {
 	return devs[0]
 }
 
-// recorded runs f under a profile.
+// recorded runs f under a profile and returns the profile.
 func recorded(t testing.TB, o profile.Options, f func(p *profile.Profile)) *profile.Profile {
 	t.Helper()
 	p, err := profile.Start(o)
@@ -104,11 +104,11 @@ func rowOf(t *testing.T, a *profile.Averages, key string) profile.Average {
 	return profile.Average{}
 }
 
-// near is for sums of times of which each is cut to a nanosecond.
+// near compares sums of times, each of which was truncated to a nanosecond.
 func near(a, b time.Duration) bool { return a-b < time.Microsecond && b-a < time.Microsecond }
 
-// A step on the CPU: ops, gradients, layers and scopes have rows; self times sum to the whole; each
-// layer has its own and its gradients' work.
+// A step on the CPU: ops, gradients, layers and scopes have rows, and self times add up to the
+// whole. Each layer has its own work and that of its gradients.
 func TestCPU(t *testing.T) {
 	tr := newTrainer(open(t))
 	tr.step()
@@ -130,7 +130,7 @@ func TestCPU(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	// one or two operations an element
+	// one or two operations per element
 	if r := rowOf(t, a, "relu"); r.FLOPs != 2*2*4*6*6 && r.FLOPs != 2*2*2*4*6*6 {
 		t.Errorf("relu: %d operations", r.FLOPs)
 	}
@@ -138,8 +138,8 @@ func TestCPU(t *testing.T) {
 	if m := by.Total(); !near(m.CPUSelf, total.CPUSelf) || m.FLOPs != total.FLOPs || m.CPUMemorySelf != total.CPUMemorySelf {
 		t.Errorf("layers sum to %+v, all to %+v", m, total)
 	}
-	// Forward, gradient of the weight and of the input: 2·(2·144·10) each. The bias' sums and the
-	// gradient of the activation before it are in the products.
+	// Forward, gradient of the weight, and gradient of the input: 2·(2·144·10) operations each. The
+	// bias's sums and the gradient of the previous activation are fused with the products.
 	if r := rowOf(t, by, "fc"); r.Count != 2 || r.FLOPs < 2*3*2*2*144*10 || r.FLOPs > 2*3*2*2*144*10+2000 {
 		t.Errorf("fc: %d operations in %d calls", r.FLOPs, r.Count)
 	}
@@ -213,7 +213,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// One profile at a time; Stop may be repeated; Step after it is an error.
+// Only one profile runs at a time. Stop may be called again. Step after Stop is an error.
 func TestStartStop(t *testing.T) {
 	p, err := profile.Start(profile.Options{})
 	if err != nil {
@@ -248,7 +248,7 @@ func TestStartStop(t *testing.T) {
 	}
 }
 
-// A schedule records its active steps alone, and each cycle by itself.
+// A schedule records only its active steps. Each cycle is separate.
 func TestSchedule(t *testing.T) {
 	var cycles [][]string
 	o := profile.Options{Schedule: profile.Schedule{SkipFirst: 1, Wait: 1, Warmup: 1, Active: 2, Repeat: 2}, OnTraceReady: func(p *profile.Profile) error {
@@ -277,7 +277,7 @@ func TestSchedule(t *testing.T) {
 	if p.StepNumber() != 12 {
 		t.Errorf("%d steps", p.StepNumber())
 	}
-	// What is under way at the end is a cycle too; an error of the handler comes out.
+	// A cycle that is unfinished at Stop is delivered too. Stop returns an error of the handler.
 	broken := errors.New("disk full")
 	p, err := profile.Start(profile.Options{Schedule: profile.Schedule{Active: 3}, OnTraceReady: func(*profile.Profile) error { return broken }})
 	if err != nil {
@@ -289,8 +289,8 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// Several goroutines train, each on its own, while one profile records; one runs Backward for
-// another.
+// Several goroutines train models of their own while one profile records. One goroutine runs
+// Backward for another.
 func TestConcurrent(t *testing.T) {
 	dev := open(t)
 	const n = 4
@@ -326,7 +326,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// The gradient of a layer is the layer's, though another goroutine computes it.
+// The gradient of a layer belongs to the layer, even if another goroutine computes it.
 func TestBackwardElsewhere(t *testing.T) {
 	fc := nn.NewLinear(8, 8)
 	p := recorded(t, profile.Options{}, func(*profile.Profile) {
@@ -348,7 +348,7 @@ func TestBackwardElsewhere(t *testing.T) {
 	}
 }
 
-// A full profile drops events, says so, and goes on.
+// A full profile drops events, reports that, and keeps running.
 func TestDropped(t *testing.T) {
 	tr := newTrainer(open(t))
 	p := recorded(t, profile.Options{Memory: true, MaxEvents: 50}, func(*profile.Profile) { tr.step() })
@@ -366,7 +366,7 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// Without a profile the library's questions cost no memory.
+// Without a profile, the library's checks for a tracer allocate nothing.
 func TestOff(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { profile.Span("x")() }); n != 0 {
 		t.Errorf("%v allocations for a span", n)

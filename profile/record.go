@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// sums are what is added up over spans.
+// sums are the quantities that are summed up over spans.
 type sums struct {
 	cpu, gpu       time.Duration
 	cpuMem, gpuMem int
@@ -26,35 +26,36 @@ func (a *sums) add(b sums) {
 	a.bytes += b.bytes
 }
 
-// record is a cycle that is over, in order.
+// record is a finished cycle, with its events in order.
 type record struct {
 	o            *Options
 	began, ended time.Duration
-	wall         time.Time // of began
+	wall         time.Time // time of day at began
 	goroutines   int
-	spans        []*span // by number, so that what encloses comes first
+	spans        []*span // sorted by number, so that a span comes after those that enclose it
 	kernels      []*kernel
 	copies       []*transfer
 	waits        []*wait
 	memory       []*allocation
-	leaves       []leaf // what the host did within spans, and devices
+	leaves       []leaf // work of the host within spans, and work of devices
 	layers       map[any]string
 	dropped      int
-	untimed      int  // kernels and copies on a GPU without a time, which was wanted
-	emulated     bool // there are times of an emulated device
+	// number of kernels and copies on a GPU without a time, although times were requested
+	untimed  int
+	emulated bool // some times are those of an emulated device
 }
 
-// leaf is a part of the work that nothing lies in: a call of the GPU's driver, or work of the
+// leaf is a piece of work that contains no other: a call of the GPU's driver, or work on the
 // device.
 type leaf struct {
 	name       string
-	device     device.Device // nil: the host
+	device     device.Device // nil for the host
 	stream     uint64
 	in         *span
 	g          *gstate
 	start, end time.Duration
-	cause      int // of the device's: the number of the host's call; 0 for none
-	number     int // from 1 on
+	cause      int // for device work: number of the host's call; 0 for none
+	number     int // counted from 1
 	work       device.Work
 	kernel     *kernel
 	launch     *device.LaunchEvent
@@ -89,19 +90,19 @@ func newRecord(c *collector, states []*gstate, o *Options) *record {
 	return r
 }
 
-// copyKey is what layers that are copies are counted in.
+// copyKey is the place in which layers that are copies are numbered.
 type copyKey struct {
 	in   *span
 	name string
 }
 
-// nameLayers finds the layer's call that each span belongs to, and gives layers without a name
-// their type and number.
+// nameLayers finds, for each span, the call of a layer to which it belongs. It names layers without
+// a name by their type and a number.
 func (r *record) nameLayers() {
 	r.layers = map[any]string{}
 	count, copies := map[string]int{}, map[copyKey]int{}
 	ops, first := map[uint64]*span{}, map[string]*span{}
-	for _, p := range r.spans { // what encloses a span, and the op of a gradient, come before it
+	for _, p := range r.spans { // enclosing spans, and the op of a gradient, come first
 		if p.recorded != 0 {
 			ops[p.recorded] = p
 		}
@@ -109,7 +110,8 @@ func (r *record) nameLayers() {
 			p.again = q.kind == device.SpanBackward || q.again && q.kind != device.SpanModule
 			p.inner = q.inner
 		}
-		if p.kind == device.SpanBackward { // a gradient belongs to the layer that computed the op
+		// a gradient belongs to the layer whose op it differentiates
+		if p.kind == device.SpanBackward {
 			if op := ops[p.node]; op != nil {
 				p.inner = op.inner
 			}
@@ -118,16 +120,17 @@ func (r *record) nameLayers() {
 			continue
 		}
 		p.outer, p.inner = p.inner, p
-		// not the layer whose gradient happened to ask for the segment, but the one around
+		// not the layer whose gradient happened to recompute the segment, but the layer around that
+		// one
 		if p.again && p.outer != nil {
 			p.outer = p.outer.outer
 		}
-		if p.owner == nil { // a copy: the n-th of its type in what is around it
+		if p.owner == nil { // a copied layer: it is numbered by type within the enclosing layer
 			name := p.name
 			if p.outer != nil {
 				name = p.outer.name + "." + name
 			}
-			if p.again { // which of them is not known
+			if p.again { // a recomputed copy: its number is unknown
 				p.name = name + " (computed again)"
 				continue
 			}
@@ -153,7 +156,7 @@ func (r *record) nameLayers() {
 	}
 }
 
-// onGPU reports whether a device's work is not the host's.
+// onGPU reports whether the work of a device is separate from the host's.
 func onGPU(d device.Device) bool { return !d.Info().Host }
 
 var driverCalls = map[string]string{
@@ -161,8 +164,8 @@ var driverCalls = map[string]string{
 	"wait for memory": "cuEventSynchronize",
 }
 
-// findLeaves lists what lies in spans: launches, copies and waits, and on the device kernels and
-// copies.
+// findLeaves lists the leaves: launches, copies and waits of the host, and kernels and copies on
+// devices.
 func (r *record) findLeaves() {
 	add := func(l leaf) int {
 		l.number = len(r.leaves) + 1
@@ -188,7 +191,7 @@ func (r *record) findLeaves() {
 			l := &k.gpu.launches[i]
 			n := add(leaf{name: "cuLaunchKernel", in: k.in, g: k.g, start: l.Start, end: l.End})
 			run(leaf{name: l.Kernel, device: k.device, stream: k.gpu.stream, in: k.in, g: k.g, cause: n, work: work, kernel: k, launch: l}, k.gpu.runs[i], k.device)
-			work = device.Work{} // of the primitive, told with its first kernel
+			work = device.Work{} // the primitive's work is counted with its first kernel
 		}
 	}
 	for _, c := range r.copies {
@@ -209,7 +212,7 @@ func (r *record) findLeaves() {
 	}
 }
 
-// copyName is what torch calls a copy.
+// copyName returns torch's name of a copy.
 func copyName(c *transfer) string {
 	host := "Pageable"
 	if c.Pinned {
@@ -226,9 +229,9 @@ func copyName(c *transfer) string {
 	return "Memcpy PtoP (Device -> Device)"
 }
 
-// place moves the device's work so that on its stream it follows what came before and begins no
-// earlier than it was queued. The clocks of host and device agree to some microseconds only, and an
-// emulated one's runs by itself.
+// place moves device work in time. On its stream it must follow the work before it, and it must not
+// begin before it was queued. This corrects the clocks of host and device, which agree only to some
+// microseconds, and the clock of an emulated device, which is independent.
 func (r *record) place() {
 	type track struct {
 		d device.Device
@@ -253,10 +256,10 @@ func (r *record) place() {
 	}
 }
 
-// addUp adds up what lies in spans.
+// addUp sums up the leaves and spans within each span.
 func (r *record) addUp() {
 	for _, p := range r.spans {
-		if !p.loose { // whose time is that of what else its goroutine does
+		if !p.loose { // the time of such a span is already counted in other spans of its goroutine
 			p.self = sums{cpu: p.end - p.start}
 		}
 	}
@@ -295,7 +298,8 @@ func (r *record) addUp() {
 		p.total = p.self
 		p.total.cpu = p.end - p.start
 	}
-	for i := len(r.spans) - 1; i >= 0; i-- { // what lies in a span has a greater number
+	// in descending order, so that inner spans come before the spans that enclose them
+	for i := len(r.spans) - 1; i >= 0; i-- {
 		if p := r.spans[i]; p.parent != nil {
 			t := p.total
 			t.cpu = 0
@@ -304,7 +308,7 @@ func (r *record) addUp() {
 	}
 }
 
-// notes are what every report says about how it was measured.
+// notes returns remarks on how the times were measured, for every report.
 func (r *record) notes() []string {
 	var n []string
 	if r.emulated {

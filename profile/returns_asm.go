@@ -2,9 +2,9 @@
 
 package profile
 
-// returns lists where the calls on the stack return to, innermost first, as the frame pointers tell
-// that Go's compiler keeps on these machines (https://go.dev/s/regabi): a load or two a frame. It
-// never leaves the goroutine's stack, whatever a frame pointer holds.
+// returns stores the return addresses on the stack in pc, innermost first. It follows the frame
+// pointers that Go's compiler keeps on these machines (https://go.dev/s/regabi), which takes one or
+// two loads per frame. Whatever a frame pointer contains, returns only reads the goroutine's stack.
 //
 //go:noescape
 func returns(pc *[64]uintptr) int

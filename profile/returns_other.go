@@ -4,5 +4,5 @@ package profile
 
 import "runtime"
 
-// returns lists what tells the stack from others: the callers.
+// returns stores the callers in pc, which distinguish one stack from another.
 func returns(pc *[64]uintptr) int { return runtime.Callers(2, pc[:]) }

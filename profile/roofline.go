@@ -14,25 +14,25 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A KernelBound is a primitive's time beside the least that its work could take on the device
-// ([device.Work] says what is counted): max(FLOPs / peak arithmetic, bytes / peak bandwidth).
+// A KernelBound compares a primitive's time with the least time that its work can take on the
+// device: max(FLOPs / peak arithmetic, bytes / peak bandwidth). [device.Work] says what is counted.
 type KernelBound struct {
 	Device    string
 	Primitive string // "matmul"
-	Kernel    string // on a GPU the one that took most of it; on the CPU ""
+	Kernel    string // on a GPU the kernel that took most of the time; "" on the CPU
 	Count     int
 	Time      time.Duration
-	Bound     time.Duration // the least
+	Bound     time.Duration // the least possible time
 	Work      device.Work
-	// By says what the bound is of: "memory" or "compute"; "overhead" where the bound is below a
-	// microsecond a call, so that it is what every call costs, a launch or the start of workers,
-	// that takes the time.
+	// By is the resource that limits the primitive: "memory" or "compute". It is "overhead" if the
+	// bound is below a microsecond per call. Then the time goes into what every call costs, such as
+	// a launch or the start of workers.
 	By string
 
-	least float64 // Bound in nanoseconds, of which a call may take a part of one
+	least float64 // Bound in nanoseconds, as a call may take a fraction of one
 }
 
-// Fraction is Bound / Time: 1 is as fast as the device can be.
+// Fraction returns Bound / Time. 1 means as fast as the device can be.
 func (k *KernelBound) Fraction() float64 {
 	if k.Time == 0 {
 		return 0
@@ -40,16 +40,18 @@ func (k *KernelBound) Fraction() float64 {
 	return k.least / float64(k.Time)
 }
 
-// Rooflines say how far kernels are from what their device can do, those that lose most time first.
+// Rooflines compare the primitives with their devices' limits. Those that lose the most time come
+// first.
 type Rooflines struct {
 	Rows  []KernelBound
-	Peaks map[string]device.Peak // by device
+	Peaks map[string]device.Peak // by device name
 	notes []string
 }
 
-// Roofline compares each primitive's time with the least that its work could take. A device's peak
-// is given, by its name; else it is what the device itself tells, or measured now, which takes some
-// ten milliseconds. Kernels of the program's own, whose work is not known, are left out.
+// Roofline compares each primitive's time with the least time that its work can take. given holds
+// peaks by device name. For other devices the peak is what the device reports, or it is measured
+// now, which takes some ten milliseconds. Kernels of the program's own are left out, because their
+// work is unknown.
 func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 	r := p.record()
 	f := &Rooflines{Peaks: map[string]device.Peak{}, notes: r.notes()}
@@ -129,7 +131,7 @@ func (p *Profile) Roofline(given ...map[string]device.Peak) *Rooflines {
 	return f
 }
 
-// Table lays the rows out.
+// Table formats the rows as a table.
 func (f *Rooflines) Table() string {
 	var b strings.Builder
 	layOut(&b, []columnOf[KernelBound]{
@@ -153,7 +155,7 @@ func (f *Rooflines) Table() string {
 	return b.String()
 }
 
-// rate is n a nanosecond: 1e9 a second.
+// rate returns n per nanosecond, which is 1e9 per second.
 func rate(n int, t time.Duration) string {
 	if t == 0 {
 		return "--"
@@ -168,9 +170,9 @@ func peakOf(d device.Device) (device.Peak, error) {
 	return MeasurePeak(d)
 }
 
-// MeasurePeak measures what a device does at most. It times a product of float32 matrices of 512
-// rows and columns, and a copy of 32 MiB by the device's own kernels. Each is the best of five, by
-// the host's clock. It is less than the makers' numbers.
+// MeasurePeak measures the peak performance of a device. It times a product of float32 matrices
+// with 512 rows and columns, and a copy of 32 MiB by the device's own kernels. Each result is the
+// best of five by the host's clock. They are lower than the manufacturer's numbers.
 func MeasurePeak(d device.Device) (device.Peak, error) {
 	const n, size = 512, 8 << 20
 	s := d.DefaultStream()

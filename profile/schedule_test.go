@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Schedules, times and sizes are torch's.
+// Schedules, and the formats of times and sizes, equal torch's.
 func TestAsTorch(t *testing.T) {
 	raw, err := os.ReadFile("testdata/torch.json")
 	if err != nil {

@@ -9,38 +9,38 @@ import (
 	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
-// stack is a stack of calls, kept once for all events that have it.
+// stack is a call stack. All events with the same stack share it.
 type stack struct {
 	pcs   []uintptr
 	once  sync.Once
-	frame []frame // the program's own functions, innermost first; known when a recording is over
-	asked string  // the library's function that they called, "optim.ClipGradNorm"
+	frame []frame // the program's own functions, innermost first; set when a recording is over
+	asked string  // the library's function that the program called, such as "optim.ClipGradNorm"
 }
 
-// stackKey is 128 bits of hash of what [returns] says: no two stacks are expected to share one.
+// stackKey is a 128-bit hash of the result of [returns]. Two stacks with one key are not expected.
 type stackKey [2]uint64
 
-// stacks finds a goroutine's stacks again. To unwind one takes the runtime microseconds, and a
-// training loop has the same ones in each step. The addresses that calls return to, which cost some
-// nanoseconds, tell whether a stack has been seen.
+// stacks caches the stacks of a goroutine. The runtime needs microseconds to unwind a stack, and a
+// training loop has the same stacks in each step. Return addresses take some nanoseconds to read,
+// and they tell whether a stack is known.
 type stacks struct {
 	known map[stackKey]*stack
 	buf   [64]uintptr
 }
 
-// seenStacks are those of all goroutines and profiles.
+// seenStacks are the stacks of all goroutines and profiles.
 var seenStacks struct {
 	sync.Mutex
 	known map[stackKey]*stack
 }
 
-const mostStacks = 1 << 15 // that are kept when the profiles that refer to them are gone
+const mostStacks = 1 << 15 // limit of seenStacks, after which it starts anew
 
-// mostFrames of a stack are kept: fewer than returns lists, whose first are of the tracer itself,
-// so that what is kept is within what is told apart.
+// mostFrames is the number of frames that are kept. returns lists more, and the first of those
+// belong to the tracer. So two stacks with different kept frames have different keys.
 const mostFrames = 60
 
-// here returns the stack that the calling function was called from.
+// here returns the stack of the caller of the calling function.
 func (s *stacks) here() *stack {
 	k := hash(s.buf[:returns(&s.buf)])
 	if v := s.known[k]; v != nil {
@@ -49,10 +49,10 @@ func (s *stacks) here() *stack {
 	return s.keep(k, nil)
 }
 
-// of returns the stack of what runtime.Callers says.
+// of returns the stack for a result of runtime.Callers.
 func (s *stacks) of(pcs []uintptr) *stack {
 	k := hash(pcs)
-	k[0]++ // what returns says may be the same, and mean another stack
+	k[0]++ // the result of returns may be equal for another stack
 	if v := s.known[k]; v != nil {
 		return v
 	}
@@ -69,8 +69,8 @@ func hash(list []uintptr) (k stackKey) {
 	return k
 }
 
-// keep returns the stack of a key that the goroutine has not had yet; without pcs it is that of
-// here's caller.
+// keep returns the stack for a key that is new to this goroutine. If pcs is nil, it unwinds the
+// stack of the caller of here.
 func (s *stacks) keep(k stackKey, pcs []uintptr) *stack {
 	if s.known == nil {
 		s.known = map[stackKey]*stack{}
@@ -93,7 +93,7 @@ func (s *stacks) keep(k stackKey, pcs []uintptr) *stack {
 	return v
 }
 
-// resolve finds the program's own functions.
+// resolve finds the program's own functions on the stack.
 func (s *stack) resolve() {
 	s.once.Do(func() {
 		if len(s.pcs) == 0 {
@@ -114,8 +114,8 @@ func (s *stack) resolve() {
 	})
 }
 
-// frames returns the program's own functions on the stack, innermost first; none of one that is not
-// known.
+// frames returns the program's own functions on the stack, innermost first. It returns nil for an
+// unknown stack.
 func (s *stack) frames() []frame {
 	if s == nil {
 		return nil
@@ -123,7 +123,7 @@ func (s *stack) frames() []frame {
 	return s.frame
 }
 
-// entry is the library's function that the program called, "cuda.Device.Synchronize".
+// entry returns the library's function that the program called, such as "cuda.Device.Synchronize".
 func (s *stack) entry() string {
 	if s == nil {
 		return ""
@@ -132,7 +132,7 @@ func (s *stack) entry() string {
 	return strings.NewReplacer("(*", "", ")", "").Replace(name)
 }
 
-// site is the line of the program that called the library, "" for none.
+// site returns the line of the program that called the library, or "".
 func (s *stack) site() string {
 	if f := s.frames(); len(f) > 0 {
 		return callsite.String(f[0].file, f[0].line)

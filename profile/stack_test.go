@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// asks is to here what the tracer's methods are.
+// asks calls here as the methods of the tracer do.
 //
 //go:noinline
 func asks(s *stacks) *stack { return s.here() }
 
-// A walker calls itself in all the ways there are to call, on stacks that grow, and compares what
-// is known of each stack with the runtime's.
+// A walker calls itself in every way in which Go can call a function, on growing stacks. It
+// compares the recorded stack of each call with the runtime's.
 type walker struct {
 	s     stacks
 	rng   *rand.Rand
@@ -41,7 +41,7 @@ func (w *walker) walk(depth int) {
 		f(depth - 1)
 	case 4:
 		w.large(depth - 1)
-	default: // with the stack as a panic leaves it
+	default: // during a panic, in a deferred function
 		defer func() {
 			if recover() != nil {
 				w.walk(depth - 1)
@@ -83,8 +83,8 @@ func names(pcs []uintptr) (list []string) {
 	}
 }
 
-// What is known of a stack by its return addresses is what the runtime says, while goroutines grow
-// their stacks, and the collector shrinks them.
+// The stack that is found by return addresses equals the runtime's stack. Meanwhile goroutines grow
+// their stacks and the garbage collector shrinks them.
 func TestStacksOfWalks(t *testing.T) {
 	rounds := 1500
 	if testing.Short() {
@@ -127,7 +127,7 @@ func TestStacksOfWalks(t *testing.T) {
 	}
 }
 
-// Of stacks that differ a given number of calls away each is known as it is.
+// Stacks that differ only a given number of calls away are distinguished.
 func TestStacksOfRecursions(t *testing.T) {
 	w := &walker{}
 	for depth := range 80 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A TableOption changes a table.
+// A TableOption changes how a table looks.
 type TableOption func(*tableOptions)
 
 type tableOptions struct {
@@ -19,27 +19,29 @@ type tableOptions struct {
 	unit   string
 }
 
-// SortBy orders the rows, greatest first, by one of torch's keys: "cpu_time", "cuda_time"
+// SortBy sorts the rows in descending order by one of torch's keys: "cpu_time", "cuda_time"
 // (averages), "cpu_time_total", "cuda_time_total", "self_cpu_time_total", "self_cuda_time_total",
 // "cpu_memory_usage", "cuda_memory_usage", "self_cpu_memory_usage", "self_cuda_memory_usage",
-// "count", "flops"; "device" may stand for "cuda". Also "bytes", and "key", which sorts by name.
+// "count", "flops". "device" may replace "cuda". There are also "bytes", and "key", which sorts by
+// name.
 func SortBy(key string) TableOption { return func(o *tableOptions) { o.sortBy = key } }
 
-// Rows bounds the number of rows, 100 unless it is given: torch's row_limit. Not positive is all.
+// Rows limits the number of rows: torch's row_limit. The default is 100. A number below 1 means
+// all.
 func Rows(n int) TableOption { return func(o *tableOptions) { o.rows = n } }
 
-// Header puts a line above the table.
+// Header prints a line above the table.
 func Header(line string) TableOption { return func(o *tableOptions) { o.header = line } }
 
-// NameWidth bounds the width of names and of shapes, 55 and 80 unless it is given: torch's
-// max_name_column_width.
+// NameWidth limits the width of names and of shapes: torch's max_name_column_width. The defaults
+// are 55 and 80.
 func NameWidth(n int) TableOption { return func(o *tableOptions) { o.width = n } }
 
-// TimeUnit writes all times in "s", "ms" or "us" instead of what each is best read in: torch's
-// time_unit.
+// TimeUnit prints all times in "s", "ms" or "us": torch's time_unit. By default each time has a
+// unit that suits it.
 func TimeUnit(unit string) TableOption { return func(o *tableOptions) { o.unit = unit } }
 
-// sortKeys are what rows are ordered by.
+// sortKeys returns the value of each sort key.
 var sortKeys = map[string]func(a *Average) int64{
 	"cpu_time":                 func(a *Average) int64 { return int64(a.CPUTime()) },
 	"device_time":              func(a *Average) int64 { return int64(a.CUDATime()) },
@@ -57,7 +59,8 @@ var sortKeys = map[string]func(a *Average) int64{
 	"key":                      nil,
 }
 
-// Sort orders the rows as [SortBy] does; the error is an *[Error] of [ErrKey] that lists the keys.
+// Sort sorts the rows as [SortBy] does. For an unknown key the error is an *[Error] that wraps
+// [ErrKey] and lists the keys.
 func (a *Averages) Sort(key string) error {
 	less, ok := sortKeys[strings.Replace(key, "cuda", "device", 1)]
 	switch {
@@ -76,18 +79,18 @@ func (a *Averages) Sort(key string) error {
 	return nil
 }
 
-// columnOf is a column of a table of Ts.
+// columnOf is a column of a table whose rows are of type T.
 type columnOf[T any] struct {
 	title string
 	left  bool
 	cell  func(v *T) string
-	lines func(v *T) []string // in place of cell: below each other
-	width int                 // at most; 0: as wide as it needs to be, 12 at least
+	lines func(v *T) []string // used instead of cell: several lines per row
+	width int                 // maximum width; 0: as wide as necessary, at least 12
 }
 
 type column = columnOf[Average]
 
-// Table lays the rows out as torch does. It fails for a key that cannot be sorted by.
+// Table formats the rows as torch does. An unknown sort key is an error.
 func (a *Averages) Table(opts ...TableOption) (string, error) {
 	o := tableOptions{rows: 100, width: 55}
 	for _, f := range opts {
@@ -130,7 +133,7 @@ func (a *Averages) Table(opts ...TableOption) (string, error) {
 
 var timeUnits = map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond}
 
-// columns are those that a table of the rows has.
+// columns returns the columns of a table with these rows.
 func (a *Averages) columns(total *Average, width int, timeString func(time.Duration) string) []column {
 	what := a.what
 	if what == "" {
@@ -180,8 +183,8 @@ func (a *Averages) columns(total *Average, width int, timeString func(time.Durat
 		for i := range a.Rows {
 			most = max(most, a.Rows[i].FLOPs)
 		}
-		// in a unit that the greatest is read well in: all operations are counted, so that torch's,
-		// by the least, would be too small
+		// in a unit that suits the largest value. torch uses the smallest value, but here all
+		// operations are counted, so that the smallest is too small.
 		if most > 0 {
 			scale, unit := 1.0, 0
 			for float64(most) >= 1e6*scale && unit < 5 {
@@ -199,9 +202,9 @@ func (a *Averages) columns(total *Average, width int, timeString func(time.Durat
 	return list
 }
 
-// layOut writes a table of columns two blanks apart between lines.
+// layOut writes a table. Columns are two spaces apart, with lines above and below.
 func layOut[T any](b *strings.Builder, columns []columnOf[T], rows []T) {
-	cells := make([][][]string, len(rows)) // by row, line within it, and column
+	cells := make([][][]string, len(rows)) // indexed by row, line within the row, and column
 	for k := range columns {
 		c := &columns[k]
 		most := max(len(c.title), 12)
@@ -251,8 +254,8 @@ func layOut[T any](b *strings.Builder, columns []columnOf[T], rows []T) {
 	rule()
 }
 
-// cut shortens s, in which characters that would break a line are replaced, to n characters; 0 is
-// any number.
+// cut shortens s to n characters, or not at all if n is 0. It replaces characters that would break
+// the line.
 func cut(s string, n int) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -266,7 +269,7 @@ func cut(s string, n int) string {
 	return s
 }
 
-// timeString is torch's form of a time.
+// timeString formats a time as torch does.
 func timeString(t time.Duration) string {
 	us := float64(t) / 1e3
 	switch {
@@ -285,7 +288,7 @@ func percent(t, of time.Duration) string {
 	return fmt.Sprintf("%.2f%%", 100*float64(t)/float64(of))
 }
 
-// bytesString is torch's form of a number of bytes.
+// bytesString formats a number of bytes as torch does.
 func bytesString(n int) string {
 	a := n
 	if a < 0 {

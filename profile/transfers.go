@@ -9,38 +9,40 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// A Transfer is what one line of a program copied between host and GPU, or waited for.
+// A Transfer sums up the copies between host and GPU, or the waits, that one line of a program
+// caused.
 type Transfer struct {
-	Site string // "train/main.go:31"; "" where no frame of the program is known
-	// of the library: "item", "to"; outside of ops the function that the program called:
+	Site string // such as "train/main.go:31"; "" if no frame of the program is known
+	// the library's op: "item", "to"; outside of ops, the function that the program called, such as
 	// "optim.ClipGradNorm"
 	Op string
-	// "HtoD", "DtoH", "PtoP", "PtoP staged" by way of the host, or the wait: "stream synchronize",
-	// "device synchronize", "event wait", "wait for memory"
+	// "HtoD", "DtoH", "PtoP", or "PtoP staged" for a copy by way of the host. For a wait it is
+	// "stream synchronize", "device synchronize", "event wait" or "wait for memory".
 	What    string
 	Device  string
 	Count   int
 	Bytes   int
 	Pinned  bool          // the host's memory was page-locked
-	Blocked bool          // the host waited until it was done
-	Own     bool          // a driver copied for itself: a table that a primitive needs
-	Host    time.Duration // in the calls: of those that block, how long
-	GPU     time.Duration // on the device; a blocking copy's includes the host's way back
+	Blocked bool          // the host waited for the copy to finish
+	Own     bool          // a driver's own copy, such as of a table that a primitive needs
+	Host    time.Duration // time in the calls; for blocking calls this includes the wait
+	// time on the device; for a blocking copy it includes the return to the host
+	GPU time.Duration
 }
 
-// Transfers are the copies between host and GPU and between GPUs, and the waits of the host,
-// costliest first.
+// Transfers are the copies between host and GPU and between GPUs, and the waits of the host. The
+// most expensive come first.
 type Transfers struct {
 	Rows  []Transfer
 	notes []string
 }
 
-// staged marks copies between GPUs that go by way of the host.
+// staged marks copies between GPUs by way of the host.
 const staged = " staged"
 
-// Transfers lists every copy between host and device, and every wait of the host, by the line that
-// asked for it. Copies within a device are kernels as others. Waits for the times of the profile
-// itself are not in it.
+// Transfers lists every copy between host and device, and every wait of the host, by the line of
+// the program that caused it. Copies within a device are kernels, and not in the list. Waits for
+// the profile's own times are not in it either.
 func (p *Profile) Transfers() *Transfers {
 	r := p.record()
 	t := &Transfers{notes: r.notes()}
@@ -93,8 +95,8 @@ func (p *Profile) Transfers() *Transfers {
 	return t
 }
 
-// asked says which line of the program asked for what lies in p and was called from s, and for
-// which op. Of what a goroutine of the library's does for somebody the span knows for whom.
+// asked returns the line of the program and the op that caused an event in span p with stack s. If
+// a goroutine of the library worked for another goroutine, the span's callers give the line.
 func asked(p *span, s *stack) (site, op string) {
 	site, op = s.site(), s.entry()
 	if p != nil && p.kind != device.SpanScope && p.kind != device.SpanUser {
@@ -108,7 +110,7 @@ func asked(p *span, s *stack) (site, op string) {
 	return site, op
 }
 
-// hint says what to do about a transfer.
+// hint returns advice on a transfer.
 func (t *Transfer) hint() string {
 	switch {
 	case t.Op == "item":
@@ -129,7 +131,7 @@ func (t *Transfer) hint() string {
 	return ""
 }
 
-// Table lays the transfers out, with a line for each kind that says what to do about it.
+// Table formats the transfers as a table, with a line of advice for each kind.
 func (t *Transfers) Table() string {
 	var b strings.Builder
 	yes := func(v bool, a, b string) string {

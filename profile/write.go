@@ -13,18 +13,18 @@ import (
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
 )
 
-// ErrEmpty: nothing has been recorded yet, as no cycle has ended and the profile has not been
-// stopped.
+// ErrEmpty means that nothing has been recorded yet: no cycle has ended, and the profile has not
+// been stopped.
 var ErrEmpty = errors.New("nothing has been recorded")
 
-// WriteFile writes what has been recorded, in the form that the end of the path says:
+// WriteFile writes the recording in the format that the ending of path chooses:
 //
 //	.json, .json.gz   a trace: Profile.ExportChromeTrace
 //	.pb.gz, .pprof    for go tool pprof: Profile.ExportPprof
 //	.stacks           for flame graphs: Profile.ExportStacks
 //	.txt              the tables of averages, layers, transfers and roofline: Profile.Report
 //
-// The file is written whole or not at all. The error is an *[Error] that wraps the cause.
+// The file is written completely or not at all. The error is an *[Error] that wraps the cause.
 func (p *Profile) WriteFile(path string) error {
 	switch {
 	case strings.HasSuffix(path, ".json"), strings.HasSuffix(path, ".json.gz"):
@@ -42,9 +42,9 @@ func (p *Profile) WriteFile(path string) error {
 	return &Error{Op: "write " + path, Msg: "the form of a profile is told by the end of its name: .json or .json.gz (trace), .pb.gz (pprof), .stacks (flame graph) or .txt (tables)"}
 }
 
-// ExportChromeTrace writes a trace for chrome://tracing and ui.perfetto.dev, gzipped if the path
-// ends so: torch's export_chrome_trace. It has a track for each goroutine and each stream of a
-// device, arrows from launches to kernels, and memory in use.
+// ExportChromeTrace writes a trace for chrome://tracing and ui.perfetto.dev: torch's
+// export_chrome_trace. If path ends in .gz the trace is gzipped. It has a track for each goroutine
+// and each stream of a device, arrows from launches to kernels, and a graph of the memory in use.
 func (p *Profile) ExportChromeTrace(path string) error {
 	return p.write(path, func(r *record, w io.Writer) error {
 		if !strings.HasSuffix(path, ".gz") {
@@ -63,15 +63,15 @@ func (p *Profile) ExportChromeTrace(path string) error {
 //
 //	go tool pprof -top -sample_index=gpu prof.pb.gz
 //
-// A stack is kernel, op, layers and spans, and with Options.Stacks the program's own functions;
-// labels name device, kind and module.
+// A stack consists of kernel, op, layers and spans. With Options.Stacks it also has the program's
+// own functions. Labels name device, kind and module.
 func (p *Profile) ExportPprof(path string) error {
 	return p.write(path, func(r *record, w io.Writer) error { return r.writePprof(w) })
 }
 
-// ExportStacks writes stacks for flame graph tools, a line each, outermost first, with their self
-// time in microseconds: torch's export_stacks. metric is "self_cpu_time_total" or
-// "self_cuda_time_total"; "" is the latter where there is such time.
+// ExportStacks writes stacks for flame graph tools: torch's export_stacks. Each line is a stack,
+// outermost frame first, and its self time in microseconds. metric is "self_cpu_time_total" or
+// "self_cuda_time_total". "" means the second if there are GPU times, else the first.
 func (p *Profile) ExportStacks(path, metric string) error {
 	at := valueCPU
 	switch metric {
@@ -112,7 +112,7 @@ func (p *Profile) ExportStacks(path, metric string) error {
 	})
 }
 
-// write writes a file whole.
+// write writes a file completely or not at all.
 func (p *Profile) write(path string, to func(r *record, w io.Writer) error) error {
 	p.mu.Lock()
 	r := p.data
@@ -133,8 +133,8 @@ func (p *Profile) write(path string, to func(r *record, w io.Writer) error) erro
 	return nil
 }
 
-// Report is the tables in one text: averages by what took most time, layers, transfers and the
-// roofline.
+// Report returns all tables in one text: the averages that took the most time, layers, transfers
+// and the roofline.
 func (p *Profile) Report() string {
 	r := p.record()
 	key := "self_cpu_time_total"
@@ -144,7 +144,7 @@ func (p *Profile) Report() string {
 	}
 	var b strings.Builder
 	part := func(title, table string, err error) {
-		if err != nil { // of a key that is written here
+		if err != nil { // the key above is valid, so Table cannot fail
 			panic(err)
 		}
 		fmt.Fprintf(&b, "%s\n\n%s\n", title, table)

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Saving a model's parameters by name, and loading them into another model.
+// Saves a model's parameters by name, and loads them into another model.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -40,8 +40,8 @@ func Example() {
 	// Output: tensor([[True, True]]) 7
 }
 
-// A file that is damaged or no safetensors file says so; nothing is allocated for what its header
-// only claims.
+// A damaged file, or one in another format, is an error. Nothing is allocated for sizes that only
+// the header claims.
 func ExampleLoad() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -61,7 +61,7 @@ func ExampleLoad() {
 	// the header claims 4294967295 bytes, the file has 10
 }
 
-// A mapped file: what is not touched is not read.
+// Open maps a file: tensors that are not accessed are not read.
 func ExampleOpen() {
 	f, err := safetensors.Open("testdata/python.safetensors")
 	if err != nil {
@@ -75,7 +75,7 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	x.Fill(1) // in memory, not in the file
+	x.Fill(1) // changes memory, not the file
 	fmt.Println(x.Sum().Item())
 	// Output:
 	// int64 I64 [2 3] 48
@@ -83,8 +83,8 @@ func ExampleOpen() {
 	// 6
 }
 
-// A large model in several files (of 300 bytes here, of gigabytes in earnest), in half of the
-// precision, for Hugging Face's libraries.
+// A large model is saved in several files, at half precision, for Hugging Face's libraries. Here a
+// file has 300 bytes; in practice it has gigabytes.
 func ExampleMaxShard() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

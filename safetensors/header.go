@@ -20,8 +20,8 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// typeBits are the format's types and the bits that an element of each takes. Those that have no
-// type here can be listed, not read.
+// typeBits are the format's types, with the bits of an element. A type without a dtype.Type can be
+// listed but not read.
 var typeBits = map[string]uint64{
 	"BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64, "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
 	"F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
@@ -38,23 +38,23 @@ var types = func() map[string]dtype.Type {
 	return m
 }()
 
-// An Info describes a tensor of a file.
+// An Info describes a tensor in a file.
 type Info struct {
 	Name  string
 	DType string     // the format's name of the type: "F32", "F8_E4M3"
-	Type  dtype.Type // dtype.Invalid for a type that tensors do not have here
+	Type  dtype.Type // dtype.Invalid if tensors cannot have this type
 	Shape []int
 	Bytes int64
-	Path  string // of the file that it is in: of a sharded model, the shard
+	Path  string // the file that holds the tensor; for a sharded model, the shard
 
 	part   *part
-	offset int64 // in the file
-	summed bool  // it has a check sum
+	offset int64 // position in the file
+	summed bool  // whether it has a checksum
 	sum    uint32
 }
 
-// header reads and checks the header of a file of the given size: the tensors in the order in which
-// they lie, which is without holes and overlaps, as the reference demands.
+// header reads and checks the header of a file of the given size. It returns the tensors in file
+// order. The reference implementation demands that there are no holes or overlaps.
 func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata map[string]string, err error) {
 	bad := func(at int64, format string, a ...any) ([]*Info, map[string]string, error) {
 		return nil, nil, &Error{Path: path, Offset: at, Msg: fmt.Sprintf(format, a...)}
@@ -94,7 +94,7 @@ func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata
 	if rest := bytes.TrimRight(text[p.d.InputOffset():], " \t\r\n"); len(rest) > 0 {
 		return bad(8+p.d.InputOffset(), "the header is not valid JSON: there is more behind its end")
 	}
-	// In order, each begins where the one before ends.
+	// In file order, each tensor must begin where the previous one ends.
 	slices.SortStableFunc(infos, func(a, b *Info) int {
 		if a.offset != b.offset {
 			return int(min(max(a.offset-b.offset, -1), 1))
@@ -128,11 +128,11 @@ func header(path string, r io.ReaderAt, fileSize int64) (infos []*Info, metadata
 	return infos, metadata, nil
 }
 
-// loneSurrogate returns where JSON writes half of a character, as \ud800 without \udc00 to \udfff
-// behind it, or -1. No text can hold it (RFC 8259, 8.2): package json would put U+FFFD in its
-// place, and the name would be another one.
+// loneSurrogate returns the position of half a surrogate pair in JSON, such as \ud800 without
+// \udc00 to \udfff after it, or -1. No text can contain it (RFC 8259, 8.2). encoding/json would
+// replace it by U+FFFD, which would change a name.
 func loneSurrogate(text []byte) int {
-	escape := func(at int) (rune, bool) { // \uXXXX
+	escape := func(at int) (rune, bool) { // reads \uXXXX
 		if at+6 > len(text) || text[at] != '\\' || text[at+1] != 'u' {
 			return 0, false
 		}
@@ -145,7 +145,7 @@ func loneSurrogate(text []byte) int {
 		}
 		r, ok := escape(at)
 		if !ok || !utf16.IsSurrogate(r) {
-			at++ // what is escaped, as a backslash
+			at++ // skip the escaped character, such as a backslash
 			continue
 		}
 		low, ok := escape(at + 6)
@@ -161,7 +161,7 @@ func aboutSurrogate(text []byte) string {
 	return fmt.Sprintf("a name or text holds %s, half of a character (a lone surrogate), which cannot be read as it is; write the file again without it", text[:6])
 }
 
-// A parser reads the JSON of a header, which may not repeat a key.
+// A parser reads the JSON of a header. It refuses repeated keys.
 type parser struct {
 	path string
 	d    *json.Decoder
@@ -194,7 +194,7 @@ func (p *parser) delim(want json.Delim, what string) error {
 	return err
 }
 
-// object calls f for each key of an object, whose value f reads.
+// object calls f for each key of an object. f reads the value.
 func (p *parser) object(what string, f func(key string) error) error {
 	if err := p.delim('{', what); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (p *parser) object(what string, f func(key string) error) error {
 		if err != nil {
 			return err
 		}
-		key := t.(string) // the decoder takes nothing else
+		key := t.(string) // the decoder returns only strings as keys
 		if seen[key] {
 			return p.fail("the key %q appears twice in %s", key, what)
 		}
@@ -229,7 +229,7 @@ func (p *parser) text(what string) (string, error) {
 	return s, nil
 }
 
-// numbers reads a list of at most most whole numbers.
+// numbers reads a list of whole numbers, at most most of them.
 func (p *parser) numbers(what string, most int) ([]int64, error) {
 	if err := p.delim('[', what); err != nil {
 		return nil, err
@@ -272,7 +272,7 @@ func (p *parser) header() (infos []*Info, metadata map[string]string, err error)
 	return infos, metadata, err
 }
 
-// info reads what the header says of a tensor.
+// info reads the description of one tensor.
 func (p *parser) info(name string) (*Info, error) {
 	i := &Info{Name: name}
 	var dims, offsets []int64
@@ -300,7 +300,7 @@ func (p *parser) info(name string) (*Info, error) {
 		return nil, p.tensor(name, "its data end at %d, before they begin at %d", offsets[1], offsets[0])
 	}
 	i.Type, i.offset, i.Bytes = types[i.DType], offsets[0], offsets[1]-offsets[0]
-	// whole: bytes at most, if no size were 0, which lets the others be anything
+	// whole is an upper bound of the bytes if sizes of 0 counted as 1: they would hide overflow
 	elements, whole := uint64(1), uint64(8)
 	for _, d := range dims {
 		if over, least := bits.Mul64(whole, uint64(max(d, 1))); over != 0 || least > math.MaxInt64 {
@@ -340,7 +340,7 @@ func needs(hi, need uint64) string {
 	return strconv.FormatUint(need/8, 10)
 }
 
-// readable returns why a tensor cannot be read, or nil.
+// readable returns the reason why a tensor cannot be read, or nil.
 func (i *Info) readable() error {
 	fail := func(format string, a ...any) error {
 		return &Error{Path: i.Path, Tensor: i.Name, Offset: i.offset, Msg: fmt.Sprintf(format, a...)}

@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// resident returns the memory of this process that is in use, in bytes.
+// resident returns the resident memory of this process in bytes.
 func resident(t *testing.T) int64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")
@@ -36,8 +36,8 @@ func resident(t *testing.T) int64 {
 	return 0
 }
 
-// Opening a file takes no time and no memory; tensors take memory when they are touched, and give
-// it back when they are freed. With FLAMBEAU_SOAK the file has 2 GiB, and reading all of it is
+// Opening a file takes little time and memory. Tensors use memory when they are accessed, and
+// release it when they are freed. With FLAMBEAU_SOAK the file has 2 GiB, and the time to read it is
 // compared with cat.
 func TestOpenIsLazy(t *testing.T) {
 	soak := os.Getenv("FLAMBEAU_SOAK") != ""
@@ -70,7 +70,7 @@ func TestOpenIsLazy(t *testing.T) {
 	before := resident(t)
 	var f *File
 	best := time.Hour
-	for range 5 { // the machine may be busy with something else
+	for range 5 { // several tries, because other load may disturb the measurement
 		if f != nil {
 			f.Close()
 		}
@@ -123,8 +123,8 @@ func TestOpenIsLazy(t *testing.T) {
 	if !soak {
 		return
 	}
-	// The first touch of fresh mappings against cat, both from the system's cache, alternating, the
-	// best of five.
+	// Compares the first access to a new mapping with cat. Both read from the page cache,
+	// alternately, and the best of five counts.
 	fastest, cat := time.Hour, time.Hour
 	for range 5 {
 		start := time.Now()

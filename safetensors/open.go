@@ -20,36 +20,34 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A File is an open file, or the files of a sharded model. Its methods may be called by several
-// goroutines.
+// A File is an open file, or all files of a sharded model. Several goroutines may call its methods.
 type File struct {
 	path     string
 	infos    []*Info
 	index    map[string]*Info
 	metadata map[string]string
 	parts    []*part
-	mu       sync.Mutex // of closed, and of what parts count
+	mu       sync.Mutex // guards closed and the counts of the parts
 	closed   bool
 }
 
-// A part is one of its files.
+// A part is one file of a File.
 type part struct {
 	path string
-	f    *os.File     // nil once it is mapped
-	mem  *filemap.Map // nil: it is read
-	lent bool         // there have been tensors on the map
+	f    *os.File     // nil after the file was mapped
+	mem  *filemap.Map // nil if the file is not mapped
+	lent bool         // whether tensors have used the map
 	live map[string]int
 }
 
-// Open opens a safetensors file, or all files of a sharded model by its index (a path that ends in
-// .json, as in model.safetensors.index.json). The headers are read and checked; tensors are not
-// read until they are touched.
+// Open opens a safetensors file, or all files of a sharded model. For a sharded model, path is the
+// index: it ends in .json, as in model.safetensors.index.json. Open reads and checks the headers.
+// Tensors are read when they are accessed.
 //
-// Files are mapped into memory, copy on write: a tensor of the CPU is the file's own bytes, and
-// what is written to it stays in memory. The file must not be shortened while tensors of it are
-// used, which on Unix ends the process; replacing it, as [Save] does, is safe. Where files cannot
-// be mapped, each tensor is read when it is asked for, and so is one that does not lie aligned in
-// the file.
+// Files are mapped into memory, copy on write. A CPU tensor uses the bytes of the file directly,
+// and writes to it change memory only. The file must not be truncated while its tensors are in use;
+// on Unix that ends the process. Replacing the file, as [Save] does, is safe. If a file cannot be
+// mapped, or a tensor is not aligned in it, the tensor is read when it is asked for.
 func Open(path string) (*File, error) { return open(path, true) }
 
 func open(path string, mapped bool) (_ *File, err error) {
@@ -68,7 +66,7 @@ func open(path string, mapped bool) (_ *File, err error) {
 
 // add opens one file.
 func (f *File) add(path string, mapped bool) (map[string]string, error) {
-	// To open a pipe would wait for who writes to it.
+	// Opening a pipe would block until a writer opens it.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, &Error{Path: path, Offset: -1, Msg: "this is not a file"}
 	}
@@ -102,7 +100,7 @@ func (f *File) add(path string, mapped bool) (map[string]string, error) {
 		case err == nil && int64(len(p.mem.Bytes())) != info.Size():
 			return nil, &Error{Path: path, Offset: -1, Msg: "the file changed while it was opened"}
 		case err == nil && !slices.ContainsFunc(infos, func(i *Info) bool { return i.summed }):
-			// Verify reads it
+			// keep the file: Verify reads it
 			p.f = nil
 			file.Close()
 		case err == nil:
@@ -113,10 +111,10 @@ func (f *File) add(path string, mapped bool) (map[string]string, error) {
 	return metadata, nil
 }
 
-// maxIndex bounds the index of a sharded model.
+// maxIndex is the largest accepted size of an index, in bytes.
 const maxIndex = 100 << 20
 
-// openIndex opens the files that an index names, which lie beside it.
+// openIndex opens the files that an index names. They are in its directory.
 func (f *File) openIndex(mapped bool) error {
 	bad := func(format string, a ...any) error {
 		return &Error{Path: f.path, Offset: -1, Msg: fmt.Sprintf(format, a...)}
@@ -159,7 +157,7 @@ func (f *File) openIndex(mapped bool) error {
 	return nil
 }
 
-// readIndex returns the file of each tensor.
+// readIndex returns the file name for each tensor.
 func readIndex(path string) (map[string]string, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, &Error{Path: path, Offset: -1, Msg: "this is not a file"}
@@ -191,7 +189,7 @@ func readIndex(path string) (map[string]string, error) {
 	return index.Weights, nil
 }
 
-// failed is an error of the system.
+// failed wraps an error of the operating system.
 func failed(path string, err error) error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -205,7 +203,7 @@ func failed(path string, err error) error {
 	return &Error{Path: path, Offset: -1, Msg: msg, Err: err}
 }
 
-// Names returns the names of the tensors, in the order in which they lie in the file.
+// Names returns the names of the tensors in file order.
 func (f *File) Names() []string {
 	names := make([]string, len(f.infos))
 	for i, x := range f.infos {
@@ -214,8 +212,7 @@ func (f *File) Names() []string {
 	return names
 }
 
-// Infos describes the tensors, those of types that cannot be read too, in the order in which they
-// lie in the file.
+// Infos describes the tensors in file order, including those whose type cannot be read.
 func (f *File) Infos() []Info {
 	infos := make([]Info, len(f.infos))
 	for i, x := range f.infos {
@@ -225,18 +222,18 @@ func (f *File) Infos() []Info {
 	return infos
 }
 
-// Metadata returns the file's texts by key; of a sharded model, those of its first file. It may be
+// Metadata returns the file's metadata. For a sharded model it is that of the first file. It may be
 // nil.
 func (f *File) Metadata() map[string]string { return f.metadata }
 
-// Mapped reports whether the file is mapped, and not read.
+// Mapped reports whether the file is mapped into memory.
 func (f *File) Mapped() bool {
 	return !slices.ContainsFunc(f.parts, func(p *part) bool { return p.mem == nil })
 }
 
-// Tensor returns a tensor by name, on the CPU, in the root scope. On a mapped file it is not read
-// before it is touched. Tensors of one name share their memory as long as one of them is used. Its
-// pages are given back when the last is freed, with what was written to them.
+// Tensor returns the tensor of the given name, on the CPU, in the root scope. In a mapped file it
+// is not read before it is accessed. All tensors of one name share memory as long as one of them is
+// in use. When the last of them is freed, its pages are released, and writes to them are lost.
 func (f *File) Tensor(name string) (*tensor.Tensor, error) {
 	i := f.index[name]
 	if i == nil {
@@ -276,8 +273,8 @@ func (f *File) closedError(name string) error {
 	return &Error{Path: f.path, Tensor: name, Offset: -1, Msg: "the file has been closed", Err: fs.ErrClosed}
 }
 
-// giveBack gives the pages of a tensor back when nobody uses it. It holds m, which must be mapped
-// as long as a tensor refers to it.
+// giveBack releases the pages of a tensor when it is no longer in use. It refers to m, because the
+// file must stay mapped as long as a tensor uses it.
 func (f *File) giveBack(p *part, m *filemap.Map, name string, mem []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -320,7 +317,7 @@ func (i *Info) read(file io.ReaderAt) (*tensor.Tensor, error) {
 	return x, nil
 }
 
-// Tensors returns all tensors by name. It fails if there is one that cannot be read.
+// Tensors returns all tensors by name. If one cannot be read, it returns an error.
 func (f *File) Tensors() (map[string]*tensor.Tensor, error) {
 	all := make(map[string]*tensor.Tensor, len(f.infos))
 	for _, i := range f.infos {
@@ -336,8 +333,8 @@ func (f *File) Tensors() (map[string]*tensor.Tensor, error) {
 	return all, nil
 }
 
-// Close closes the file. Its tensors stay as they are: a map goes when the last tensor on it has
-// gone and the collector has seen that, or at once if there was none.
+// Close closes the file. Its tensors stay valid. The map is released when the garbage collector
+// finds that no tensor uses it, or at once if there never was one.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -347,7 +344,7 @@ func (f *File) Close() error {
 	f.closed = true
 	for _, p := range f.parts {
 		if p.f != nil {
-			p.f.Close() // only read
+			p.f.Close() // the file was only read, so its error does not matter
 		}
 		if p.mem != nil && !p.lent {
 			p.mem.Close()
@@ -357,10 +354,10 @@ func (f *File) Close() error {
 	return nil
 }
 
-// Load reads all tensors of a file, or of a sharded model by its index, into memory of the root
-// scope, on the CPU, and the file's metadata. What the header claims is checked against the size of
-// the file before anything is allocated, and tensors are compared with their check sums if the file
-// has such ([Checksums]). [Open] does not read what is not used.
+// Load reads all tensors of a file into memory, and the file's metadata. path may be the index of a
+// sharded model. The tensors are in the root scope on the CPU. Sizes in the header are checked
+// against the file's size before memory is allocated. If the file has checksums ([Checksums]), they
+// are verified. [Open], in contrast, reads only tensors that are used.
 func Load(path string) (tensors map[string]*tensor.Tensor, metadata map[string]string, err error) {
 	f, err := open(path, false)
 	if err != nil {

@@ -51,7 +51,7 @@ func same(t *testing.T, f *File, want map[string]*tensor.Tensor) {
 	}
 }
 
-// With FLAMBEAU_EXCHANGE the files are written there, for the Python library to read.
+// If FLAMBEAU_EXCHANGE names a folder, the files are written there for the Python library to read.
 func TestSaveAndOpen(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -88,7 +88,7 @@ func TestSaveAndOpen(t *testing.T) {
 	}
 }
 
-// Writing to a mapped tensor changes memory, all tensors of that name, and not the file.
+// Writing to a mapped tensor changes the memory of all tensors of that name, and not the file.
 func TestMappedTensorsAreCopiedOnWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	if err := Save(path, everyType(), nil); err != nil {
@@ -121,7 +121,7 @@ func TestMappedTensorsAreCopiedOnWrite(t *testing.T) {
 	if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
 		t.Error("the file was written to")
 	}
-	// The file is replaced while it is mapped: the tensors stay.
+	// The file is replaced while it is mapped: the tensors keep their values.
 	if err := Save(path, map[string]*tensor.Tensor{"large": tensor.Zeros(1)}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestMappedTensorsAreCopiedOnWrite(t *testing.T) {
 	}
 }
 
-// Tensors that do not lie at a multiple of their size are copied, and bools are 0 and 1.
+// Tensors that are not aligned in the file are copied. Bools are 0 or 1.
 func TestUnaligned(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	text := `{"a":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"F64","shape":[1],"data_offsets":[3,11]}}`
@@ -216,7 +216,7 @@ func TestSaveOptions(t *testing.T) {
 	}
 }
 
-// With FLAMBEAU_EXCHANGE the files are written there, for the Python library to read.
+// If FLAMBEAU_EXCHANGE names a folder, the files are written there for the Python library to read.
 func TestSaveShards(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -277,7 +277,7 @@ func TestSaveShards(t *testing.T) {
 	if os.Getenv("FLAMBEAU_EXCHANGE") != "" {
 		return
 	}
-	// Indexes that are wrong.
+	// Invalid indexes.
 	text, err := os.ReadFile(path + indexSuffix)
 	if err != nil {
 		t.Fatal(err)
@@ -332,7 +332,7 @@ func TestWideNumbersAreKept(t *testing.T) {
 	}
 }
 
-// What the Python library wrote; the metadata say what the values are.
+// Files that the Python library wrote. Their metadata describe the values.
 func TestOpenWhatPythonWrote(t *testing.T) {
 	f, err := Open("testdata/python.safetensors")
 	if err != nil {
@@ -361,8 +361,8 @@ func TestOpenWhatPythonWrote(t *testing.T) {
 	}
 }
 
-// A model in several files is replaced as a whole: what fails before all files are written leaves
-// the old one.
+// A model in several files is replaced as a whole. An error before all files are written leaves the
+// old model.
 func TestShardsAreReplacedTogether(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	model := func(v float64) map[string]*tensor.Tensor {
@@ -375,7 +375,7 @@ func TestShardsAreReplacedTogether(t *testing.T) {
 	if err := os.Rename(last, last+".kept"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(last, 0o700); err != nil { // in the way
+	if err := os.Mkdir(last, 0o700); err != nil { // a directory that blocks the last file
 		t.Fatal(err)
 	}
 	var e *Error

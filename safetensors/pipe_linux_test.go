@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A pipe is no file, and nobody waits for what may come out of it.
+// A pipe is refused at once: opening it would block.
 func TestPipes(t *testing.T) {
 	for _, name := range []string{"x.safetensors", "x.safetensors.index.json"} {
 		path := filepath.Join(t.TempDir(), name)

@@ -33,7 +33,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// maxHeader bounds the JSON header, as the format's own library does.
+// maxHeader is the largest accepted JSON header in bytes, as in the format's own library.
 const maxHeader = 100_000_000
 
 const metadataKey = "__metadata__"
@@ -41,10 +41,10 @@ const metadataKey = "__metadata__"
 // An Error says what is wrong with a file, and where.
 type Error struct {
 	Path   string
-	Tensor string // that it is about, "" for none
-	Offset int64  // of the byte in the file; -1: it has no place
+	Tensor string // the tensor, or ""
+	Offset int64  // of the byte in the file; -1 if the error has no position
 	Msg    string
-	Err    error // the cause, nil for a fault of the contents
+	Err    error // the cause; nil if the file's contents are wrong
 }
 
 func (e *Error) Error() string {
@@ -64,19 +64,20 @@ func (e *Error) Unwrap() error { return e.Err }
 // A SaveOption changes what [Save] writes.
 type SaveOption func(*saver)
 
-// Cast writes floating-point tensors as type t, which is one: half the size for dtype.BF16.
+// Cast writes floating-point tensors as type t, which must be a floating-point type. dtype.BF16
+// halves the size of float32 weights.
 func Cast(t dtype.Type) SaveOption { return func(s *saver) { s.cast = t } }
 
-// Consume frees each tensor as soon as it is written, so that saving what [Open] has mapped never
-// needs all of it in memory.
+// Consume frees each tensor as soon as it is written. Then tensors that [Open] has mapped are never
+// all in memory while they are saved again.
 func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 
-// MaxShard writes files of at most so many bytes of tensors, and more only for a single tensor that
-// is larger. If one file is not enough for path m.safetensors, they are
-// m-00001-of-00003.safetensors and so on, and the index m.safetensors.index.json. The index is
-// written last, after all files are on the disk. So an error before that leaves an older model as
-// it was. A kill while files get their names leaves no index rather than one of mixed files.
-// m.safetensors, and files that an index at that place named and that are not written again, are
+// MaxShard splits the tensors into files of at most the given number of bytes. A single tensor that
+// is larger gets a file of its own. If path m.safetensors needs several files, they are named
+// m-00001-of-00003.safetensors and so on, and the index is m.safetensors.index.json. The index is
+// written last, when all files are on the disk. So an earlier error leaves an older model
+// unchanged. If the process is killed while the files are renamed, there is no index, instead of
+// one for a mixture of files. Finally, m.safetensors and files that only the old index names are
 // removed.
 func MaxShard(bytes int64) SaveOption { return func(s *saver) { s.shard = bytes } }
 
@@ -88,11 +89,11 @@ type saver struct {
 	sums     bool
 	tensors  map[string]*tensor.Tensor
 	metadata map[string]string
-	uses     map[*tensor.Tensor]int // names that it has still to be written under
+	uses     map[*tensor.Tensor]int // how many more names each tensor is written under
 }
 
-// Save writes tensors, from any device, to path. It writes a temporary file in the same directory,
-// which it syncs and renames. So path holds either the old file or the whole new one. The same
+// Save writes tensors of any device to path. It writes a temporary file in the same directory,
+// syncs it and renames it. So path holds either the old file or the complete new one. The same
 // tensors give the same bytes. Errors are *[Error].
 func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]string, opts ...SaveOption) error {
 	s := &saver{path: path, tensors: tensors, metadata: metadata, uses: map[*tensor.Tensor]int{}}
@@ -129,7 +130,7 @@ func Save(path string, tensors map[string]*tensor.Tensor, metadata map[string]st
 	var size map[string]int64
 	if err := tensor.Try(func() {
 		size = s.sizes()
-		// Wider types first keeps every tensor aligned to its element.
+		// With wider types first, every tensor is aligned to its element.
 		slices.SortFunc(keys, func(a, b string) int {
 			x, y := tensorbytes.Type(tensors[a], s.cast), tensorbytes.Type(tensors[b], s.cast)
 			return cmp.Or(cmp.Compare(y.Size(), x.Size()), cmp.Compare(a, b))
@@ -171,7 +172,7 @@ func (s *saver) sizes() map[string]int64 {
 	return size
 }
 
-// shards shares the tensors out, in order.
+// shards divides the tensors among files, in order.
 func (s *saver) shards(keys []string, size map[string]int64) [][]string {
 	if s.shard == 0 {
 		return nil
@@ -198,7 +199,7 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 	var files []*atomicfile.File
 	defer func() {
 		for _, f := range files {
-			f.Abort() // nothing, once it has its name
+			f.Abort() // does nothing after the file was renamed
 		}
 	}()
 	for i, keys := range shards {
@@ -219,8 +220,8 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 	if err != nil {
 		return err
 	}
-	// All is on the disk. If the files replace some of another index, that one must not stand while
-	// they are mixed.
+	// All files are on the disk. If they replace files of an older index, that index must be
+	// removed while old and new files are mixed.
 	old := s.listed(s.path + indexSuffix)
 	if slices.ContainsFunc(old, func(name string) bool { return written[name] }) {
 		if err := atomicfile.Remove(s.path + indexSuffix); err != nil && !os.IsNotExist(err) {
@@ -253,7 +254,7 @@ func (s *saver) sharded(shards [][]string, size map[string]int64) error {
 func (s *saver) listed(index string) []string {
 	weights, err := readIndex(index)
 	if err != nil {
-		return nil // there is none, or none of ours
+		return nil // there is no index, or it is not readable as one of ours
 	}
 	ext := filepath.Ext(s.path)
 	ours := regexp.MustCompile("^" + regexp.QuoteMeta(strings.TrimSuffix(filepath.Base(s.path), ext)) + `-\d{5,}-of-\d{5,}` + regexp.QuoteMeta(ext) + "$")
@@ -280,7 +281,7 @@ func (s *saver) remove(list []string, but map[string]bool) error {
 	return nil
 }
 
-// forget removes an index, and the files that it names.
+// forget removes an index and the files that it names, except those in but.
 func (s *saver) forget(index string, but map[string]bool) error {
 	old := s.listed(index)
 	if err := atomicfile.Remove(index); err != nil && !os.IsNotExist(err) {
@@ -301,7 +302,7 @@ func (s *saver) file(path string, keys []string, size map[string]int64) error {
 	return nil
 }
 
-// begin writes one file, which is then on the disk and does not have its name yet.
+// begin writes one file to the disk under its temporary name.
 func (s *saver) begin(path string, keys []string, size map[string]int64) (_ *atomicfile.File, err error) {
 	text, err := s.header(path, keys, size)
 	if err != nil {
@@ -356,7 +357,7 @@ func (s *saver) begin(path string, keys []string, size map[string]int64) (_ *ato
 	return f, nil
 }
 
-// header returns the JSON text, padded so that the tensors begin at a multiple of eight.
+// header returns the JSON text, padded so that the tensors begin at a multiple of eight bytes.
 func (s *saver) header(path string, keys []string, size map[string]int64) ([]byte, error) {
 	type entry struct {
 		DType   string   `json:"dtype"`
@@ -365,7 +366,7 @@ func (s *saver) header(path string, keys []string, size map[string]int64) ([]byt
 	}
 	var text []byte
 	add := func(key string, v any) {
-		k, _ := json.Marshal(key) // strings and structs of numbers: it cannot fail
+		k, _ := json.Marshal(key) // cannot fail for strings and structs of numbers
 		e, _ := json.Marshal(v)
 		if len(text) > 0 {
 			text = append(text, ',')
@@ -373,7 +374,7 @@ func (s *saver) header(path string, keys []string, size map[string]int64) ([]byt
 		text = append(append(append(text, k...), ':'), e...)
 	}
 	metadata := s.metadata
-	if s.sums { // zeros in the place of what is known at the end
+	if s.sums { // zeros, which are replaced by the checksums at the end
 		metadata = maps.Clone(metadata)
 		if metadata == nil {
 			metadata = map[string]string{}

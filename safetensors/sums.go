@@ -11,22 +11,22 @@ import (
 	"strings"
 )
 
-// sumsKey is the metadata's entry with the check sums of a file: CRC-32C, in eight hexadecimal
-// digits each. They are that of the header, with zeros where these digits stand, and those of the
-// bytes of each tensor, in the order in which they lie in the file.
+// sumsKey is the metadata key of a file's checksums: CRC-32C, each in eight hexadecimal digits. The
+// first is that of the header, computed with zeros in place of these digits. The others are those
+// of the tensors' bytes, in file order.
 const sumsKey = "flambeau.crc32c.file"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrChecksum is wrapped by the error for contents that are not those that were written.
+// ErrChecksum is wrapped by the error for contents that were damaged after they were written.
 var ErrChecksum = errors.New("the check sum is wrong")
 
-// Checksums writes check sums of the header and of each tensor into the metadata, as text that
-// other programs pass over. [Open] compares the header's, [Load] those of the tensors too; tensors
-// that are mapped are compared by [File.Verify] alone.
+// Checksums writes checksums of the header and of each tensor into the metadata, where other
+// programs ignore them. [Open] verifies the header's checksum, and [Load] also verifies the
+// tensors'. Only [File.Verify] verifies mapped tensors.
 func Checksums() SaveOption { return func(s *saver) { s.sums = true } }
 
-// sumsText is the metadata's entry for these sums.
+// sumsText returns the metadata value for these checksums.
 func sumsText(sums []uint32) string {
 	var b strings.Builder
 	for i, sum := range sums {
@@ -38,7 +38,7 @@ func sumsText(sums []uint32) string {
 	return b.String()
 }
 
-// sumsAt is where the entry stands in a header's text, -1 for nowhere.
+// sumsAt returns the position of the value in a header's text, or -1.
 func sumsAt(text []byte, value string) int {
 	at := bytes.Index(text, []byte(`"`+sumsKey+`":"`+value+`"`))
 	if at < 0 {
@@ -47,8 +47,8 @@ func sumsAt(text []byte, value string) int {
 	return at + len(`"`+sumsKey+`":"`)
 }
 
-// checkHeader compares a header with its check sum, and gives the tensors, in their order in the
-// file, theirs.
+// checkHeader verifies the checksum of a header, and stores the tensors' checksums in infos, which
+// are in file order.
 func checkHeader(path string, text []byte, value string, infos []*Info) error {
 	damaged := func() error {
 		return &Error{path, "", 8, "the header does not have the check sum that it was written with: the file is damaged, " +
@@ -79,7 +79,7 @@ func checkHeader(path string, text []byte, value string, infos []*Info) error {
 	return nil
 }
 
-// agrees compares the sum of the bytes of a tensor.
+// agrees compares the checksum of a tensor's bytes with sum.
 func (i *Info) agrees(sum uint32) error {
 	if !i.summed || sum == i.sum {
 		return nil
@@ -87,9 +87,9 @@ func (i *Info) agrees(sum uint32) error {
 	return &Error{i.Path, i.Name, i.offset, "its values do not have the check sum that they were written with: the file is damaged; get it again", ErrChecksum}
 }
 
-// Verify compares all tensors that have a check sum (see [Checksums]) with it, which reads them
-// from the file, and returns how many have one. The error is an *[Error] that wraps [ErrChecksum]
-// and names the first tensor with other values.
+// Verify reads all tensors that have a checksum (see [Checksums]) from the file and verifies them.
+// It returns their number. The error is an *[Error] that wraps [ErrChecksum] and names the first
+// damaged tensor.
 func (f *File) Verify() (n int, err error) {
 	f.mu.Lock()
 	closed := f.closed

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// To a reader that does not know check sums, a file that has them is like any other. No bit of it
-// can be flipped without an error, but for those of the name under which the sums stand.
+// Readers that do not know checksums accept a file with them. Every flipped bit is an error, except
+// in the key of the checksums.
 func TestChecksums(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	in := map[string]*tensor.Tensor{
@@ -55,7 +55,7 @@ func TestChecksums(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := filepath.Join(t.TempDir(), "bad.safetensors")
-	// with another one there are no sums; nothing else is wrong then
+	// with another key the file has no checksums, and is otherwise valid
 	const key = "flambeau.crc32c.file"
 	at := strings.Index(string(whole), key)
 	sums, named := 0, map[string]bool{}
@@ -88,13 +88,13 @@ func TestChecksums(t *testing.T) {
 			}
 		}
 	}
-	if sums < 50 || len(named) != len(in)+1 || !named["a.weight"] { // "" is the header
+	if sums < 50 || len(named) != len(in)+1 || !named["a.weight"] { // "" stands for the header
 		t.Errorf("%d by their sums, of %v", sums, named)
 	}
 }
 
-// Shards have sums of their own, of what is written and not of what was given; files without any
-// are read as before.
+// Each shard has checksums, of its bytes as written and not of the original tensors. Files without
+// checksums are read as before.
 func TestChecksumsOfShards(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m.safetensors")

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Half of a character in a name, in the metadata or in an index is a typed error that says where it
-// is: the name is not changed in silence. Both halves are a character, and an escaped backslash is
-// none.
+// Half a surrogate pair in a name, in the metadata or in an index is a typed error with its
+// position: names are never changed silently. A complete pair is a character. An escaped backslash
+// does not begin one.
 func TestLoneSurrogate(t *testing.T) {
 	for name, lone := range map[string]string{
 		`a\ud800`: `\ud800`, `\uDFFFb`: `\uDFFF`, `\ud800\ud83d\ude00`: `\ud800`, `\ud83d\u0041`: `\ud83d`, `\ud83dA`: `\ud83d`, `\\\ud800`: `\ud800`,

@@ -1,27 +1,28 @@
 #!/usr/bin/env bash
 # Runs the GPU bundle on a machine with a GPU, in parts that end within 9 minutes each:
 #
-#   run.sh tests       devices, doctor, the tests on the real driver: many processes, so that
-#                      the driver compiles kernels side by side
-#   run.sh bench       trainings on both devices, benchmarks beside PyTorch, and the verdict on what
-#                      is promised
-#   run.sh against     GPT-2's step and what it is made of, in turns with PyTorch
-#   run.sh sweep       what the planners choose beside what they could have chosen, within 6 minutes
-#   run.sh sanitizer   compute-sanitizer over a training and a part of the tests, Nsight Compute
-#                      over a few kernels
+#   run.sh tests       devices, doctor, and the tests on the real driver. Many processes run at
+#                      once, so that the driver compiles their kernels in parallel.
+#   run.sh bench       trainings on both devices, benchmarks with PyTorch's beside them, and
+#                      verdicts on the promises
+#   run.sh against     GPT-2's step and its parts, in alternation with PyTorch
+#   run.sh sweep       the planners' choices compared with the alternatives, within 6 minutes
+#   run.sh sanitizer   compute-sanitizer for a training and some of the tests, Nsight Compute for a
+#                      few kernels
 #
 #   run.sh warm PART   compiles the kernels of a part, as their first use would
 #
-# Each leaves results-PART.json and log-PART.txt in ${OUT:-./out}, whatever fails, and prints
-# failures, steps and verdict last. It fails when something failed, or when there is no GPU. Kernels
-# that were compiled are kept for the next part.
+# Each part writes results-PART.json and log-PART.txt to ${OUT:-./out}, even after failures. It
+# prints failures, steps and verdicts last. It fails if any step failed, or if there is no GPU.
+# Compiled kernels are kept for the next part.
 #
-# The steps' limits do not include compiling. A part warms first where no mark says that this bundle
-# has done so for this driver and GPU. That has 9 minutes of its own (WARM_LIMIT seconds). Where 9
-# minutes are all there is, warm beforehand. What is not compiled by then is not measured: the part
-# fails, says so, and goes on from there when it is run again.
+# The limits of the steps do not include compiling. A part compiles its kernels first, unless a mark
+# says that this bundle has done so for this driver and GPU. Compiling has a limit of its own of 9
+# minutes (WARM_LIMIT seconds). If the machine allows only 9 minutes, run warm beforehand. If
+# compiling exceeds its limit, the part measures nothing, says so and fails. The next run continues
+# compiling.
 #
-# TRIAL=1 takes an emulated GPU too and little of everything, to see that this script runs.
+# TRIAL=1 accepts an emulated GPU and makes all steps small, to check that this script runs.
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
 here=$PWD
@@ -31,7 +32,7 @@ mode=${1:-tests}
 case $mode in tests | bench | against | sweep | sanitizer) ;; *) echo "usage: run.sh [warm] tests|bench|against|sweep|sanitizer" >&2 && exit 2 ;; esac
 trial=${TRIAL:-0}
 
-# A read-only folder, an unset HOME or a full /tmp are told at once.
+# Fails at once in a read-only folder, without HOME, or with a full /tmp.
 work=$(mktemp -d "${TMPDIR:-/tmp}/flambeau.XXXXXX") || { echo "no temporary folder: set TMPDIR" >&2 && exit 1; }
 watchdog=
 trap 'kill $watchdog 2>/dev/null; rm -rf "$work"' EXIT
@@ -42,7 +43,7 @@ if [ -z "${HOME:-}" ] || ! mkdir -p "${XDG_CACHE_HOME:-$HOME/.cache}" 2>/dev/nul
 	export HOME=${HOME:-/tmp} XDG_CACHE_HOME=${TMPDIR:-/tmp}/flambeau-cache
 	mkdir -p "$XDG_CACHE_HOME"
 fi
-# Unpacked each time: what lies there from a run before may be of another bundle, or half a file.
+# Unpacked each time: files of an earlier run may be incomplete, or belong to another bundle.
 bin=$work/bin
 mkdir "$bin"
 for packed in *.gz; do
@@ -56,13 +57,14 @@ deadline=$((SECONDS + ${LIMIT:-520}))
 fail=0
 warming= # compiling, not measuring
 
-# limit_of LIMIT: of a step, in seconds. While kernels are compiled it is what is left.
+# limit_of LIMIT prints the limit of a step in seconds. While kernels are compiled, it is the time
+# that is left for compiling.
 limit_of() {
 	if [ "$warming" ]; then echo $((deadline - SECONDS)); else echo "$1"; fi
 }
 
-# warm_step NAME COMMAND…: a step for the sake of what it compiles. What it finds is for the step
-# itself to tell. Only that its time was over counts.
+# warm_step NAME COMMAND… runs a step only to compile its kernels. Its failures are ignored, because
+# the step itself will report them. Only exceeding the time counts as a failure.
 warm_step() {
 	local name=$1 rc=0 from=$SECONDS limit=$((deadline - SECONDS))
 	shift
@@ -73,14 +75,14 @@ warm_step() {
 	else
 		rc=124
 	fi
-	# A test binary ends itself a little before, and says so.
+	# A test binary ends itself shortly before the limit, with a message.
 	if [ "$rc" = 124 ] || [ "$rc" = 137 ] || grep -qs '^panic: test timed out' "$work/cold/$name.log"; then
 		echo "$name" >>"$work/cold/unfinished"
 	fi
 	echo "-- warm $name: $((SECONDS - from)) s"
 }
 
-# step NAME LIMIT COMMAND…: runs a command within its limit and what is left of the whole.
+# step NAME LIMIT COMMAND… runs a command within its limit and the time left for the whole part.
 step() {
 	local name=$1 limit=$2 rc=0 from=$SECONDS left=$((deadline - SECONDS))
 	shift 2
@@ -103,7 +105,7 @@ step() {
 	[ "$rc" = 0 ]
 }
 
-# show NAME [LINES]: the end of what a step said.
+# show NAME [LINES] prints the end of a step's output.
 show() { tail -n "${2:-12}" "$work/$1.log"; }
 
 finish() {
@@ -113,7 +115,7 @@ finish() {
 	exit $fail
 }
 
-# What ends this script ends the steps that are under way, and what there is by then is reported.
+# A signal that ends this script also ends the running steps. The results so far are reported.
 interrupted() {
 	local k
 	trap '' TERM INT HUP
@@ -129,8 +131,8 @@ interrupted() {
 	finish
 }
 for signal in TERM INT HUP; do trap "interrupted $signal" "$signal"; done
-# watch SECONDS: a process that hangs in the driver cannot be killed, and who waits for it hangs
-# too: then what there is by then is reported.
+# watch SECONDS reports the results so far after that time. It is needed because a process that
+# hangs in the driver cannot be killed, and a script that waits for it would hang too.
 watch() {
 	[ -z "$watchdog" ] || kill "$watchdog" 2>/dev/null
 	(
@@ -152,7 +154,7 @@ if ! grep -qs '"name":"cuda:0"' "$work/devices.json" || { grep -q '"emulated":tr
 fi
 command -v nvidia-smi >/dev/null && step nvidia_smi 20 nvidia-smi && show nvidia_smi
 
-# go_test NAME LIMIT BINARY FOLDER PATTERN: the tests of a package, in its folder.
+# go_test NAME LIMIT BINARY FOLDER PATTERN runs the tests of a package in its folder.
 go_test() {
 	mkdir -p "$work/src/$4"
 	[ -d "$here/src/$4" ] && cp -r "$here/src/$4/." "$work/src/$4/" # tests may write there
@@ -171,7 +173,7 @@ part_tests() {
 	go_test cuda 150 cuda.test cuda 'OnHardware|Hardware|TestCommandOfAGPU|Stream|Event|Record|Pinned|Copy|Expand|Propert|Index|Monitor' "-test.skip 'TestConformance|TestFault'"
 	go_test ranks 90 dist.test dist 'TestRanksOnHardware' '' # with two GPUs or more
 	go_test fault 60 cuda.test cuda 'TestFaultOnHardware' ''
-	# Then many at once. Each compiles its kernels, and the cache on disk is theirs together.
+	# Then many at once. Each compiles its kernels, and all share the cache on disk.
 	local k parts=12 running=() group
 	if [ "$trial" = 1 ]; then parts=60; fi
 	for group in 'Info|Copies|Streams|Memory|MultiMap.*|Concurrency' 'MapPrimitives|MapCasts' MapLayouts MapForms 'Reduce|ReduceForms' 'MatMul|RandomPrograms' \
@@ -187,15 +189,15 @@ part_tests() {
 	for k in "${running[@]}"; do wait "$k" || fail=1; done
 }
 
-# import_pytorch starts to read PyTorch beside what does not need it. That takes a minute where
-# nobody has yet.
+# import_pytorch starts to import PyTorch while steps run that do not need it. The first import on a
+# machine takes a minute.
 import_pytorch() {
 	[ "$warming" ] && return
 	timeout -k 5 150 python3 -c 'import torch' >/dev/null 2>&1 </dev/null &
 	importing=$!
 }
 
-# pytorch LIMIT [FLAG…]: the same cases in PyTorch, after import_pytorch.
+# pytorch LIMIT [FLAG…] measures the same cases in PyTorch. Call import_pytorch before.
 pytorch() {
 	local limit=$1 python=(python3 torch_compare.py) dev=cuda:0
 	shift
@@ -226,7 +228,7 @@ part_bench() {
 	[ "$warming" ] || step bench_cpu 60 sh -c "compare $trial_flag -seconds 1 -only '^(mlp|cnn|chargpt_b32\$|matmul_4096)' cpu >>'$work/bench.json'"
 }
 
-# PyTorch compiles too, and keeps what it compiled where we keep ours.
+# PyTorch compiles too, and stores the result where our compiled kernels are.
 part_against() {
 	local python=(python3 torch_against.py) dev=cuda:0 flags=() limit=400
 	[ "$warming" ] && flags=(-rounds 1 -seconds 0.01)
@@ -283,11 +285,10 @@ part_sanitizer() {
 	fi
 }
 
-# mark: the file that says that all of a part's kernels are compiled, by this bundle, for this
-# driver and GPU.
+# The file mark exists if this bundle has compiled all kernels of the part for this driver and GPU.
 mark=${XDG_CACHE_HOME:-$HOME/.cache}/flambeau/warm-$mode-$({ cat "$here/commit.txt"; grep -o '"product":"[^"]*"\|"driver_version":"[^"]*"' "$work/devices.json"; } 2>/dev/null | cksum | tr -d ' ')
 
-# warm_part compiles the kernels of the part, and reports whether that is done.
+# warm_part compiles the kernels of the part. It fails if some are left to compile.
 warm_part() {
 	local limit=${WARM_LIMIT:-520}
 	echo "compiling kernels, for at most $limit s"

@@ -17,7 +17,7 @@ func ExampleBroadcast() {
 	// false dimension 1 from the end
 }
 
-// Dims is a value: it is compared with ==, and methods return changed copies.
+// Dims is a value: it is compared with ==, and its methods return changed copies.
 func ExampleDims() {
 	s := shape.Of(2, 3, 4)
 	fmt.Println(s.Rank(), s.Size(), s.At(1))
@@ -51,11 +51,12 @@ func ExampleLayout_Expand() {
 	// Output: [0, 1] true true
 }
 
-// A kernel walks as few dimensions as the layouts of its operands allow.
+// A kernel needs only as many loops as the layouts of its operands require.
 func ExampleCollapseTogether() {
 	s := shape.Of(2, 3, 4)
 	dense := s.Contiguous()
-	padded := shape.Of(32, 8, 1) // each row of 4 lies in one of 8, each matrix in one of 32
+	// the distance between rows of 4 elements is 8, between matrices 32
+	padded := shape.Of(32, 8, 1)
 	c, strides := shape.CollapseTogether(s, []shape.Dims{dense, dense})
 	fmt.Println(c, strides)
 	c, strides = shape.CollapseTogether(s, []shape.Dims{dense, padded})

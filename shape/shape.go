@@ -16,25 +16,25 @@ import (
 // MaxRank is the largest number of dimensions.
 const MaxRank = 8
 
-// Dims is a list of up to [MaxRank] integers: a shape, or the strides of one. It is a value and
-// comparable.
+// Dims is a list of up to [MaxRank] integers: a shape, or strides. It is a value, and comparable
+// with ==.
 type Dims struct {
 	n uint8
 	d [MaxRank]int
 }
 
-// A RankError says how many dimensions were asked for where [MaxRank] is the most.
+// A RankError is the number of dimensions of a shape that has more than [MaxRank].
 type RankError int
 
 func (e RankError) Error() string {
 	return fmt.Sprintf("shape: %d dimensions, at most %d are supported", int(e), MaxRank)
 }
 
-// Raised makes the error one that tensor.Try returns: see device.Raised.
+// Raised marks an error that tensor.Try returns: see device.Raised.
 func (e RankError) Raised() {}
 
-// Of returns the given list. It panics with a [RankError] when there are more than [MaxRank]
-// entries; callers that take a user's list check its length first.
+// Of returns the list as Dims. It panics with a [RankError] if there are more than [MaxRank]
+// entries. Callers with a list from a user check its length first.
 func Of(d ...int) Dims {
 	if len(d) > MaxRank {
 		panic(RankError(len(d)))
@@ -59,10 +59,10 @@ func (s Dims) With(i, v int) Dims {
 // Slice returns the entries as a new slice.
 func (s Dims) Slice() []int { return append([]int(nil), s.d[:s.n]...) }
 
-// Append returns s with v behind its entries.
+// Append returns s with v appended.
 func (s Dims) Append(v ...int) Dims { return s.Insert(int(s.n), v...) }
 
-// Insert returns s with v placed before entry i.
+// Insert returns s with v inserted before entry i.
 func (s Dims) Insert(i int, v ...int) Dims {
 	if int(s.n)+len(v) > MaxRank {
 		panic(RankError(int(s.n) + len(v)))
@@ -82,13 +82,13 @@ func (s Dims) Remove(i int) Dims {
 	return s
 }
 
-// Head returns the first n entries, Tail those from n on.
+// Head returns the first n entries.
 func (s Dims) Head(n int) Dims { return Of(s.d[:n]...) }
 
 // Tail returns the entries from n on.
 func (s Dims) Tail(n int) Dims { return Of(s.d[n:s.n]...) }
 
-// Size returns the product of the entries: the number of elements of a shape, 1 for rank 0.
+// Size returns the product of the entries: the number of elements of a shape. It is 1 for rank 0.
 func (s Dims) Size() int {
 	p := 1
 	for _, v := range s.d[:s.n] {
@@ -120,9 +120,9 @@ func (s Dims) Contiguous() Dims {
 	return st
 }
 
-// Broadcast returns the shape that a and b expand to, aligned at the last dimension. ok is false if
-// some dimension differs and neither is 1. dim is then the first such dimension, counted from the
-// end.
+// Broadcast returns the shape to which a and b broadcast, aligned at the last dimension. ok is
+// false if the sizes of some dimension differ and neither is 1. Then dim is the first such
+// dimension, counted from the end.
 func Broadcast(a, b Dims) (s Dims, dim int, ok bool) {
 	if a == b {
 		return a, 0, true
@@ -144,8 +144,8 @@ func Broadcast(a, b Dims) (s Dims, dim int, ok bool) {
 	return s, 0, true
 }
 
-// Axis resolves a possibly negative dimension index for rank n; a rank of 0 counts as 1, as in
-// torch.
+// Axis resolves a possibly negative dimension index for rank n. As in torch, rank 0 counts as 1. It
+// returns false if the index is out of range.
 func Axis(i, n int) (int, bool) {
 	n = max(n, 1)
 	if i < -n || i >= n {
@@ -157,11 +157,11 @@ func Axis(i, n int) (int, bool) {
 	return i, true
 }
 
-// A Layout places a view's elements in its storage.
+// A Layout maps the elements of a view to its storage.
 type Layout struct {
 	Shape   Dims
-	Strides Dims // in elements; 0 in a broadcast dimension, negative only inside drivers' own views
-	Offset  int  // of the first element, in elements
+	Strides Dims // in elements; 0 for a broadcast dimension; negative only in drivers' own views
+	Offset  int  // position of the first element, in elements
 }
 
 // Dense returns the contiguous row-major layout of s at offset 0.
@@ -170,8 +170,8 @@ func Dense(s Dims) Layout { return Layout{Shape: s, Strides: s.Contiguous()} }
 // Size returns the number of elements.
 func (l Layout) Size() int { return l.Shape.Size() }
 
-// Contiguous reports whether the elements lie densely in row-major order. Dimensions of size 1 do
-// not count.
+// Contiguous reports whether the elements are dense and in row-major order. The strides of
+// dimensions of size 1 do not matter.
 func (l Layout) Contiguous() bool {
 	p := 1
 	for i := l.Shape.Rank() - 1; i >= 0; i-- {
@@ -189,8 +189,8 @@ func (l Layout) Contiguous() bool {
 	return true
 }
 
-// Span returns the least and the greatest storage index that the view touches, and false if it has
-// no elements.
+// Span returns the smallest and the largest storage index of the view. It returns false if the view
+// has no elements.
 func (l Layout) Span() (lo, hi int, ok bool) {
 	lo, hi = l.Offset, l.Offset
 	for i, n := range l.Shape.d[:l.Shape.n] {
@@ -206,8 +206,9 @@ func (l Layout) Span() (lo, hi int, ok bool) {
 	return lo, hi, true
 }
 
-// Overlaps reports whether two different indices may name the same element: a broadcast dimension,
-// or strides that fold. It errs on the side of true, as an output must be free of it.
+// Overlaps reports whether two different indices may refer to the same element, because of a
+// broadcast dimension or of overlapping strides. In doubt it returns true, since an output must not
+// overlap.
 func (l Layout) Overlaps() bool {
 	type dim struct{ n, s int }
 	var d []dim
@@ -235,8 +236,8 @@ func (l Layout) Overlaps() bool {
 	return false
 }
 
-// Expand returns l broadcast to s, dimensions aligned at the end; ok is false if it does not
-// broadcast.
+// Expand returns l broadcast to shape s, with dimensions aligned at the end. ok is false if l does
+// not broadcast to s.
 func (l Layout) Expand(s Dims) (Layout, bool) {
 	if l.Shape == s {
 		return l, true
@@ -258,14 +259,14 @@ func (l Layout) Expand(s Dims) (Layout, bool) {
 	return r, true
 }
 
-// Transpose swaps dimensions i and j.
+// Transpose returns l with dimensions i and j swapped.
 func (l Layout) Transpose(i, j int) Layout {
 	l.Shape.d[i], l.Shape.d[j] = l.Shape.d[j], l.Shape.d[i]
 	l.Strides.d[i], l.Strides.d[j] = l.Strides.d[j], l.Strides.d[i]
 	return l
 }
 
-// Permute orders the dimensions as given by p, a permutation of 0 … Rank-1.
+// Permute returns l with its dimensions in the order p, a permutation of 0 … Rank-1.
 func (l Layout) Permute(p []int) Layout {
 	r := Layout{Shape: l.Shape, Strides: l.Strides, Offset: l.Offset}
 	for i, k := range p {
@@ -274,7 +275,7 @@ func (l Layout) Permute(p []int) Layout {
 	return r
 }
 
-// Narrow keeps indices start, start+step, … (n of them) of dimension i.
+// Narrow returns l with only the n indices start, start+step, … of dimension i.
 func (l Layout) Narrow(i, start, n, step int) Layout {
 	l.Offset += start * l.Strides.d[i]
 	l.Shape.d[i] = n
@@ -282,33 +283,33 @@ func (l Layout) Narrow(i, start, n, step int) Layout {
 	return l
 }
 
-// Select keeps index k of dimension i and removes the dimension.
+// Select returns l with only index k of dimension i, and without that dimension.
 func (l Layout) Select(i, k int) Layout {
 	l.Offset += k * l.Strides.d[i]
 	l.Shape, l.Strides = l.Shape.Remove(i), l.Strides.Remove(i)
 	return l
 }
 
-// Unsqueeze puts a dimension of size 1 before dimension i.
+// Unsqueeze returns l with a new dimension of size 1 before dimension i.
 func (l Layout) Unsqueeze(i int) Layout {
 	l.Shape, l.Strides = l.Shape.Insert(i, 1), l.Strides.Insert(i, 1)
 	return l
 }
 
-// Squeeze removes dimension i, whose size must be 1.
+// Squeeze returns l without dimension i, whose size must be 1.
 func (l Layout) Squeeze(i int) Layout {
 	l.Shape, l.Strides = l.Shape.Remove(i), l.Strides.Remove(i)
 	return l
 }
 
-// View returns the layout of the same elements under shape s without moving any; ok is false if
-// that needs a copy. The sizes of both shapes must be equal.
+// View returns a layout of the same elements with shape s. ok is false if that would need a copy.
+// Both shapes must have the same number of elements.
 func (l Layout) View(s Dims) (Layout, bool) {
 	if s.Size() == 0 || l.Contiguous() {
 		return Layout{Shape: s, Strides: s.Contiguous(), Offset: l.Offset}, true
 	}
 	c := l.Collapse()
-	// Each run of new dimensions must fill one collapsed dimension exactly.
+	// Each run of new dimensions must exactly fill one collapsed dimension.
 	r := Layout{Shape: s, Strides: Dims{n: s.n}, Offset: l.Offset}
 	k := c.Shape.Rank() - 1
 	left, stride := 1, 1
@@ -335,8 +336,8 @@ func (l Layout) View(s Dims) (Layout, bool) {
 	return r, true
 }
 
-// Collapse drops dimensions of size 1 and merges neighbours that lie behind one another, keeping
-// the order of elements.
+// Collapse removes dimensions of size 1 and merges adjacent dimensions whose elements are
+// consecutive. The order of the elements stays the same.
 func (l Layout) Collapse() Layout {
 	r := Layout{Offset: l.Offset}
 	for i, n := range l.Shape.d[:l.Shape.n] {
@@ -353,9 +354,9 @@ func (l Layout) Collapse() Layout {
 	return r
 }
 
-// CollapseTogether merges neighbouring dimensions of several layouts of one shape wherever all of
-// them allow it, so that a kernel walks as few dimensions as possible. It returns the common shape
-// and each layout's strides.
+// CollapseTogether merges adjacent dimensions of several layouts of one shape, where all layouts
+// allow it. So a kernel needs as few loops as possible. It returns the common shape and each
+// layout's strides.
 func CollapseTogether(s Dims, strides []Dims) (Dims, []Dims) {
 	out := make([]Dims, len(strides))
 	var r Dims

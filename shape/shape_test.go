@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// walk lists the storage index of each element in row-major order.
+// walk returns the storage index of each element in row-major order.
 func walk(l Layout) []int {
 	idx := []int{l.Offset}
 	for i := range l.Shape.Rank() {
@@ -32,7 +32,7 @@ func same(a, b []int) bool {
 	return true
 }
 
-// randomView makes a layout by a few random view operations.
+// randomView returns a layout after a few random view operations.
 func randomView(r *rand.Rand) Layout {
 	s := Dims{}
 	for range 1 + r.IntN(4) {
@@ -73,7 +73,7 @@ func TestCollapseAndViewKeepElements(t *testing.T) {
 		if l.Contiguous() && len(want) > 0 && want[len(want)-1]-want[0] != len(want)-1 {
 			t.Fatalf("%v is not contiguous", l)
 		}
-		// A random factorisation of the size.
+		// s is a random factorisation of the number of elements.
 		n, s := l.Size(), Dims{}
 		for n > 1 && s.Rank() < 6 {
 			f := 1 + r.IntN(n)

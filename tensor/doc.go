@@ -42,11 +42,11 @@
 //     [Tensor.NewOnes], [Tensor.NewFull], [Tensor.NewTensor], [Tensor.EmptyLike],
 //     [Tensor.ZerosLike], [Tensor.OnesLike], [Tensor.FullLike], [Tensor.RandLike],
 //     [Tensor.RandnLike], [Tensor.RandIntLike].
-//   - Random numbers: [Rand], [Randn], [RandInt], [RandPerm], [ManualSeed], [Tensor.UniformInPlace], [Tensor.NormalInPlace],
-//     [NewGenerator], [Tensor.TruncNormalInPlace], [Tensor.Bernoulli], [Tensor.Multinomial],
-//     [Tensor.Dropout], [Tensor.AlphaDropout], [Tensor.Dropout1d], [Tensor.Dropout2d],
-//     [Tensor.Dropout3d], [Tensor.FeatureAlphaDropout], [Tensor.DropoutAdd],
-//     [Tensor.ReluDropout].
+//   - Random numbers: [Rand], [Randn], [RandInt], [RandPerm], [ManualSeed],
+//     [Tensor.UniformInPlace], [Tensor.NormalInPlace], [NewGenerator], [Tensor.TruncNormalInPlace],
+//     [Tensor.Bernoulli], [Tensor.Multinomial], [Tensor.Dropout], [Tensor.AlphaDropout],
+//     [Tensor.Dropout1d], [Tensor.Dropout2d], [Tensor.Dropout3d], [Tensor.FeatureAlphaDropout],
+//     [Tensor.DropoutAdd], [Tensor.ReluDropout].
 //   - From memory of the program's own: [FromMemory], [Tensor.Storage], [Tensor.StorageOffset],
 //     [Tensor.WriteTo], [Tensor.DataPtr].
 //

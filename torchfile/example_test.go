@@ -28,7 +28,7 @@ func Example() {
 	// Output: 3 [4, 3] 0.01
 }
 
-// Saving a model for torch.load(path, weights_only=True).
+// Save writes a model for torch.load(path, weights_only=True).
 func ExampleSave() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -53,7 +53,7 @@ func ExampleSave() {
 	// Output: 4 [2] <nil>
 }
 
-// A file that wants to run something is refused, and the error says what.
+// A file that would run code is refused. The error says what it wanted to run.
 func ExampleError() {
 	_, err := torchfile.Load("testdata/refused/module.pt")
 	var e *torchfile.Error
@@ -64,7 +64,7 @@ func ExampleError() {
 	// module/data.pkl 2 torch.nn.modules.activation.ReLU is a module: save model.state_dict() instead of the model
 }
 
-// A dict in order, with keys of several kinds.
+// A Dict keeps its order and has keys of several types.
 func ExampleDict() {
 	var d torchfile.Dict
 	for i, k := range []any{"z", 3, "a"} {

@@ -11,12 +11,12 @@ import (
 	"github.com/flambeau-go/flambeau/shape"
 )
 
-// A storageRef is memory that tensors of the file share.
+// A storageRef is memory in the file that tensors share.
 type storageRef struct {
 	key   string
-	t     dtype.Type // Invalid: untyped, the tensors say it
+	t     dtype.Type // Invalid if the storage is untyped and the tensors have the type
 	bytes int64
-	place int64 // in the pickle, for messages
+	place int64 // offset in the pickle, for messages
 }
 
 // A tensorRef is a view of a storage.
@@ -26,8 +26,8 @@ type tensorRef struct {
 	layout shape.Layout
 }
 
-// storageTypes are the classes of storages, by the name in module torch, and in torch.cuda for
-// those of a GPU.
+// storageTypes maps names of storage classes to element types. The classes are in module torch, and
+// in torch.cuda for storages of a GPU.
 var storageTypes = map[string]dtype.Type{
 	"FloatStorage": dtype.F32, "DoubleStorage": dtype.F64, "HalfStorage": dtype.F16, "BFloat16Storage": dtype.BF16,
 	"LongStorage": dtype.I64, "IntStorage": dtype.I32, "ShortStorage": dtype.I16, "CharStorage": dtype.I8, "ByteStorage": dtype.U8,
@@ -42,19 +42,19 @@ var storageNames = func() map[dtype.Type]string {
 	return m
 }()
 
-// noType are types of tensors that are not ours.
+// noType names tensor types that this package cannot read.
 var noType = map[string]string{
 	"ComplexFloatStorage": "complex", "ComplexDoubleStorage": "complex", "QUInt8Storage": "quantized", "QInt8Storage": "quantized", "QInt32Storage": "quantized",
 	"QUInt4x2Storage": "quantized", "QUInt2x4Storage": "quantized",
 }
 
-// The functions that a file may call. They check what they are given, and take no memory beyond
-// what is charged.
+// The functions that a file may call. They check their arguments, and allocate no more memory than
+// they charge.
 var calls = map[string]func(u *unpickler, args []any) any{
 	"collections.OrderedDict": func(u *unpickler, args []any) any {
 		d := &Dict{ordered: true}
 		u.charge(perDict)
-		if len(args) > 0 { // a list of pairs
+		if len(args) > 0 { // the argument is a list of pairs
 			for _, p := range u.items("collections.OrderedDict", args[0]) {
 				pair := u.items("collections.OrderedDict", p)
 				if len(pair) != 2 {
@@ -106,7 +106,7 @@ var calls = map[string]func(u *unpickler, args []any) any{
 		}
 		return latin1(u, args)
 	},
-	"_codecs.encode":                             latin1, // bytes in protocol 2
+	"_codecs.encode":                             latin1, // protocol 2 stores bytes this way
 	"torch._utils._rebuild_tensor":               rebuildTensor(4),
 	"torch._utils._rebuild_tensor_v2":            rebuildTensor(6),
 	"torch._utils._rebuild_tensor_v3":            rebuildTensor(7),
@@ -115,10 +115,10 @@ var calls = map[string]func(u *unpickler, args []any) any{
 	"torch._tensor._rebuild_from_type_v2": func(u *unpickler, args []any) any {
 		if len(args) == 4 {
 			if g, ok := args[0].(*global); ok && g.module == "torch._tensor" {
-				// calls in calls would have no end
+				// a call within a call could recurse for ever
 				u.fail("torch._tensor._rebuild_from_type_v2 of itself")
 			}
-			// of the function, the class, its arguments, attributes
+			// arguments: the function, the class, the function's arguments, attributes
 			return u.reduce(args[0], args[2])
 		}
 		u.fail("torch._tensor._rebuild_from_type_v2 with %d arguments", len(args))
@@ -126,17 +126,17 @@ var calls = map[string]func(u *unpickler, args []any) any{
 	},
 }
 
-// named are the names that a file may mention without calling them.
+// named are names that a file may mention but not call.
 var named = map[string]bool{
 	"torch.Tensor": true, "torch.nn.parameter.Parameter": true, "torch.nn.parameter.Buffer": true, "torch.storage.UntypedStorage": true,
 	"builtins.dict": true, "builtins.list": true, "builtins.int": true, "builtins.float": true,
 }
 
-// runners are the modules of Python whose functions files ask for that are to run something.
+// runners are modules of Python whose functions a malicious file calls to run commands.
 var runners = map[string]bool{"builtins": true, "os": true, "posix": true, "nt": true, "subprocess": true, "sys": true, "runpy": true, "importlib": true, "socket": true, "shutil": true,
 	"webbrowser": true, "pty": true, "timeit": true, "ctypes": true, "operator": true, "functools": true, "pickle": true, "_pickle": true, "code": true, "asyncio": true}
 
-// instead is what to save in the place of what people often save beside weights.
+// instead says what to save instead of objects that people often save with weights.
 var instead = map[string]string{
 	"argparse.Namespace": "vars(args) instead of args", "types.SimpleNamespace": "vars(x) instead of x", "collections.deque": "list(d) instead of d",
 	"pathlib.PosixPath": "str(path) instead of path", "pathlib.WindowsPath": "str(path) instead of path",
@@ -145,12 +145,12 @@ var instead = map[string]string{
 	"uuid.UUID": "str(x) instead of x", "omegaconf.dictconfig.DictConfig": "OmegaConf.to_container(cfg) instead of cfg",
 }
 
-// again is the way out for a file that is there already.
+// again is the advice about a file that exists already.
 const again = "; a file that you trust can be loaded in Python by torch.load(path, weights_only=False) and saved again without it"
 
-// global returns what a name of the file stands for.
+// global returns the meaning of a name in the file.
 func (u *unpickler) global(module, name string) any {
-	if module == "__builtin__" { // Python 2, and protocol 2 of Python 3
+	if module == "__builtin__" { // the name in Python 2, and in protocol 2 of Python 3
 		module = "builtins"
 	}
 	full := module + "." + name
@@ -205,7 +205,7 @@ func (u *unpickler) global(module, name string) any {
 	return nil
 }
 
-// items returns what is in a list or tuple.
+// items returns the elements of a list or tuple.
 func (u *unpickler) items(of string, v any) []any {
 	switch v := v.(type) {
 	case *list:
@@ -227,7 +227,7 @@ func makeSet(u *unpickler, args []any) any {
 	return &set{append([]any(nil), items...)}
 }
 
-// latin1 is _codecs.encode(s, "latin1"), which makes bytes.
+// latin1 implements _codecs.encode(s, "latin1"), which returns bytes.
 func latin1(u *unpickler, args []any) any {
 	s, ok := "", false
 	if len(args) == 2 {
@@ -260,8 +260,8 @@ func rebuildParameter(u *unpickler, args []any) any {
 	return nil
 }
 
-// rebuildTensor makes a view: (storage, offset, size, stride, requires_grad, hooks, dtype or
-// metadata).
+// rebuildTensor makes a view from the arguments (storage, offset, size, stride, requires_grad,
+// hooks, dtype or metadata).
 func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 	return func(u *unpickler, args []any) any {
 		u.charge(1024)
@@ -297,9 +297,9 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 			u.fail("a tensor with %d dimensions, at most %d are supported", len(sizes), shape.MaxRank)
 		}
 		l := shape.Layout{}
-		last, empty := uint64(offset), false // the greatest element
-		view := int64(t.Size())              // bytes that a copy of it takes
-		// and would take if no size were 0, which lets the others be anything
+		last, empty := uint64(offset), false // offset of the last element
+		view := int64(t.Size())              // bytes of a copy of the view
+		// the same if sizes of 0 counted as 1: they would hide overflow of the other sizes
 		whole := view
 		for i := range sizes {
 			n, ok1 := sizes[i].(int64)
@@ -336,8 +336,7 @@ func rebuildTensor(atLeast int) func(u *unpickler, args []any) any {
 	}
 }
 
-// metadata looks at what a tensor has beside its elements: marks of views whose elements are read
-// in another way.
+// metadata refuses marks for views whose elements must be read in another way.
 func (u *unpickler) metadata(v any) {
 	d, ok := v.(*Dict)
 	if !ok {
@@ -357,12 +356,12 @@ func (u *unpickler) metadata(v any) {
 	}
 }
 
-// maxView bounds what a copy of a view takes: strides of 0 repeat elements, so that a small file
-// can describe any size.
+// maxView limits the bytes of a copy of a view. Strides of 0 repeat elements, so that even a small
+// file could describe a huge view.
 func maxView(file int64) int64 { return max(256<<20, 16*min(file, 1<<58)) }
 
-// storages returns the function for a persistent id: ("storage", class, key, location, elements),
-// in the older format with a sixth place for the view of another storage.
+// storages returns the function for persistent ids: ("storage", class, key, location, elements). In
+// the older format there is a sixth entry for a view of another storage.
 func storages(known map[string]*storageRef, limit int64) func(u *unpickler, id []any) any {
 	return func(u *unpickler, id []any) any {
 		kind := ""
@@ -410,7 +409,7 @@ func storages(known map[string]*storageRef, limit int64) func(u *unpickler, id [
 	}
 }
 
-// describe names a value of the machine in an error.
+// describe names a value of the unpickler in an error.
 func describe(v any) string {
 	switch v := v.(type) {
 	case nil:

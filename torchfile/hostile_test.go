@@ -37,7 +37,7 @@ func pt(t testing.TB, pickle string) []byte {
 	return archive(t, zip.Store, "m/data.pkl", "\x80\x02"+pickle, "m/byteorder", "little", "m/data/0", "01234567")
 }
 
-// str, num and storage are pieces of pickles.
+// str, num and storage return pieces of pickles.
 func str(s string) string {
 	return "X" + string(binary.LittleEndian.AppendUint32(nil, uint32(len(s)))) + s
 }
@@ -54,27 +54,28 @@ func view(storage string, offset int64, sizes, strides string) string {
 	return "ctorch._utils\n_rebuild_tensor_v2\n(" + storage + num(offset) + "(" + sizes + "t(" + strides + "t\x89}tR"
 }
 
-// marked is a tensor with metadata.
+// marked returns a pickled tensor with metadata.
 func marked(items string) string {
 	return strings.Replace(view(storage("FloatStorage", "0", 2), 0, num(2), num(1)), "\x89}tR", "\x89}}("+items+"utR.", 1)
 }
 
-// hostile are files that ask for too much, or for what is not done, with a part of the error.
+// hostile returns files that need too much memory or use unsupported features. The keys are parts
+// of the expected errors.
 func hostile(t testing.TB) map[string][]byte {
-	// Each place of the memo holds ten times the one before.
+	// Each memo entry holds the previous one ten times.
 	bomb := "]q\x000"
 	for i := range 60 {
 		bomb += "](" + strings.Repeat("h"+string(byte(i)), 10) + "eq" + string(byte(i+1)) + "0"
 	}
 	dicts := strings.Repeat("}0", 3<<20)
-	wide := "(" // a tuple for a key, whose text is near the limit
+	wide := "(" // a tuple as a key, whose text is near the limit
 	for i := range 40 {
 		wide += str(fmt.Sprintf("%02d", i) + strings.Repeat("a", 80))
 	}
 	wide += "t"
 	overlap := bytes.Replace(archive(t, zip.Store, "m/data.pkl", "\x80\x02N.", "m/data/0", strings.Repeat("a", 100), "m/data/1", strings.Repeat("b", 100)),
 		[]byte("aaaa"), []byte("aaaa"), 1)
-	at := bytes.LastIndex(overlap, []byte("PK\x01\x02")) // of data/1
+	at := bytes.LastIndex(overlap, []byte("PK\x01\x02")) // the entry data/1
 	copy(overlap[at+42:], overlap[bytes.LastIndex(overlap[:at], []byte("PK\x01\x02"))+42:][:4])
 	lying := pt(t, view(storage("FloatStorage", "0", 2), 0, num(2), num(1))+".")
 	at = bytes.LastIndex(lying, []byte("PK\x01\x02"))
@@ -178,8 +179,8 @@ func hostile(t testing.TB) map[string][]byte {
 	}
 }
 
-// Files that were made to do harm end in an error that says what they wanted, run nothing, and take
-// less than 64 MiB of memory.
+// A malicious file is an error that says what it wanted. Nothing is run, and less than 64 MiB of
+// memory is used.
 func TestHostileFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -210,7 +211,7 @@ func TestHostileFiles(t *testing.T) {
 	}
 }
 
-// What a file of less than 1 MiB may make takes less than 64 MiB too.
+// The largest allowed tree of a file of less than 1 MiB takes less than 64 MiB.
 func TestLargestTrees(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pt")
 	for _, one := range []string{"]", "}", "\x8f", "N\x85", "K\x01\x85", "](K\x01e", "}(K\x01Nu", "\x8c\x01a\x85"} {
@@ -243,7 +244,7 @@ func TestLargestTrees(t *testing.T) {
 	}
 }
 
-// An error says where: the file, the entry of the archive and the byte.
+// An error names the file, the entry of the archive and the offset.
 func TestErrorsName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pt")
 	if err := os.WriteFile(path, pt(t, "NNN0cos\nsystem\n."), 0o600); err != nil {
@@ -295,7 +296,7 @@ func FuzzTorchfile(f *testing.F) {
 		if _, err := read(data, options{}); err != nil {
 			t.Fatalf("without Exact: %v", err)
 		}
-		// What can be read can be written and read again.
+		// Every tree that can be read can be written and read again.
 		s, err := newSaver("y.pt", v, nil)
 		if err != nil {
 			t.Fatalf("saving %v: %v", v, err)
@@ -323,5 +324,5 @@ func (m *memoryFile) Write(b []byte) (int, error) {
 
 func (m memoryFile) WriteAt(b []byte, at int64) (int, error) { return copy(m[at:], b), nil }
 
-// outline prints a tree.
+// outline formats a tree.
 func outline(v any) string { return fmt.Sprintf("%.4000s", outlineTo(v, 0)) }

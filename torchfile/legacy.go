@@ -7,10 +7,10 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// loadLegacy reads the format before PyTorch 1.6, and _use_new_zipfile_serialization=False of later
-// ones. It is five pickles: a magic number, the protocol's version, a dict about the system, the
-// contents, a list of keys. Then follow for each key the number of elements in eight bytes and the
-// elements.
+// loadLegacy reads the format of PyTorch before 1.6, which later versions write with
+// _use_new_zipfile_serialization=False. It has five pickles: a magic number, the protocol version,
+// a dict about the system, the contents, and a list of keys. After them, each key has its number of
+// elements in eight bytes, and the elements.
 func (f *file) loadLegacy(head []byte) *loaded {
 	if head[0] != 0x80 {
 		f.notLegacy(head)
@@ -24,7 +24,8 @@ func (f *file) loadLegacy(head []byte) *loaded {
 		at = u.at
 		return v
 	}
-	magic, _ := new(big.Int).SetString("1950a86a20f9469cfc6c", 16) // of torch/serialization.py
+	// the magic number in torch/serialization.py
+	magic, _ := new(big.Int).SetString("1950a86a20f9469cfc6c", 16)
 	if m, ok := next().(*big.Int); !ok || m.Cmp(magic) != 0 {
 		f.fail("", 0, "this is a pickle, but not one that PyTorch wrote: it does not begin with its number")
 	}
@@ -71,7 +72,7 @@ func (f *file) loadLegacy(head []byte) *loaded {
 	return &loaded{root: root, bytes: length, place: func(key string) (storageAt, bool) { s, ok := spans[key]; return s, ok }}
 }
 
-// notLegacy says what the file may be instead.
+// notLegacy reports what the file may be instead.
 func (f *file) notLegacy(head []byte) {
 	var tar [5]byte
 	if f.size > 262 {

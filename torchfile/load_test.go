@@ -33,7 +33,7 @@ func ints(v any) []int {
 	return s
 }
 
-// checkTold compares each tensor with what the file says beside it.
+// checkTold compares each tensor with its description in the file.
 func checkTold(t *testing.T, m map[string]any) {
 	t.Helper()
 	checked := 0
@@ -65,7 +65,7 @@ func checkTold(t *testing.T, m map[string]any) {
 	}
 }
 
-// What PyTorch wrote, in both formats, read and mapped.
+// Loads files that PyTorch wrote in both formats, read and mapped.
 func TestLoadWhatTorchWrote(t *testing.T) {
 	for _, name := range []string{"everything", "everything_legacy"} {
 		for _, opts := range [][]Option{nil, {Mapped()}} {
@@ -177,7 +177,7 @@ func TestStateDict(t *testing.T) {
 	type m = map[string]any
 	for _, c := range []struct {
 		tree any
-		want string // keys, or the error
+		want string // the names of the tensors, or the error
 	}{
 		{m{"a": x, "b": y}, "a b"},
 		{m{"state_dict": m{"a": x}, "epoch": int64(1)}, "a"},
@@ -211,7 +211,7 @@ func TestStateDict(t *testing.T) {
 	}
 }
 
-// Kinds of values that are not read say so by name.
+// The error about an unsupported kind of value names the kind.
 func TestRefusedByName(t *testing.T) {
 	for name, want := range map[string]string{
 		"complex":       "torch.ComplexFloatStorage holds complex tensors, which are not supported",
@@ -234,7 +234,8 @@ func TestRefusedByName(t *testing.T) {
 	}
 }
 
-// Names in names grow with the square of the depth: that ends in an error, not in all memory.
+// The length of nested names grows with the square of the depth. The result is an error before
+// memory is exhausted.
 func TestLongNamesInLongNames(t *testing.T) {
 	tree := any(map[string]any{"w": tensor.Ones(1)})
 	for range 900 {

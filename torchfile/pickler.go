@@ -22,7 +22,7 @@ func isScalar(v any) bool {
 	return false
 }
 
-// dictItems returns the keys of a dict in the order in which they are written, and their values.
+// dictItems returns the keys of a dict in the order in which they are written, and the values.
 func dictItems(v any) (keys, values []any, ok bool) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -77,7 +77,7 @@ func (s *saver) int(v int64) {
 	}
 }
 
-// bigInt writes a number in two's complement, little-endian, with room for the sign.
+// bigInt writes a number in two's complement, little-endian, with a sign bit.
 func (s *saver) bigInt(v *big.Int) {
 	n := v.BitLen()/8 + 1
 	w := v
@@ -103,7 +103,7 @@ func (s *saver) boolean(v bool) {
 	}
 }
 
-// pickle writes the whole tree, in protocol 2.
+// pickle writes the tree in protocol 2.
 func (s *saver) pickle(tree any) {
 	s.op(0x80, 2)
 	s.value(tree)
@@ -135,7 +135,7 @@ func (s *saver) value(v any) {
 		s.out = binary.BigEndian.AppendUint64(s.out, math.Float64bits(v))
 	case string:
 		s.str(v)
-	case []byte: // _codecs.encode(str, "latin1"), which is what bytes are in protocol 2
+	case []byte: // protocol 2 stores bytes as _codecs.encode(str, "latin1")
 		s.global("_codecs", "encode")
 		r := make([]rune, len(v))
 		for i, b := range v {
@@ -158,14 +158,14 @@ func (s *saver) value(v any) {
 	case Tuple:
 		s.items(v, 't')
 	case Set:
-		s.global("__builtin__", "set") // Python 3 reads it as builtins.set
+		s.global("__builtin__", "set") // Python 3 translates this to builtins.set
 		s.op(']')
 		s.items(v, 'e')
 		s.op(0x85, 'R')
 	default:
 		if _, _, ok := dictItems(v); ok {
 			s.dict(v)
-		} else if p, ok := plain(v); ok { // find has seen that it is
+		} else if p, ok := plain(v); ok { // always true: find has checked the type
 			s.value(p)
 		}
 	}
@@ -196,8 +196,8 @@ func (s *saver) dict(v any) {
 	s.op('u')
 }
 
-// tensorValue writes torch._utils._rebuild_tensor_v2(storage, offset, size, stride, requires_grad,
-// hooks).
+// tensorValue writes the call torch._utils._rebuild_tensor_v2(storage, offset, size, stride,
+// requires_grad, hooks).
 func (s *saver) tensorValue(x *tensor.Tensor) {
 	e := s.index[x.Storage()]
 	s.global("torch._utils", "_rebuild_tensor_v2")

@@ -11,10 +11,11 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// plain returns a value of a plain Go type as one that is saved. An integer of any width becomes
-// int64 or *big.Int, float32 becomes float64. A slice or array becomes a list, or bytes. A map
-// becomes a dict with its keys in order. Types that are made of these, such as time.Duration, are
-// what they are made of. What is in lists and dicts stays as it is. It is false for other types.
+// plain converts a value of a plain Go type to one that can be saved. Integers of any width become
+// int64 or *big.Int, and float32 becomes float64. A slice or array becomes a list, or bytes. A map
+// becomes a dict with sorted keys. A defined type, such as time.Duration, is treated as its
+// underlying type. The elements of lists and dicts are not converted. plain returns false for other
+// types.
 func plain(v any) (any, bool) {
 	switch v.(type) {
 	case dtype.Type, Device:
@@ -56,7 +57,7 @@ func plainList(r reflect.Value) any {
 	return list
 }
 
-// plainDict is false for keys that are not plain, and for two that Python holds for the same.
+// plainDict returns false if a key is not plain, or if Python regards two keys as equal.
 func plainDict(r reflect.Value) (any, bool) {
 	type item struct{ key, value any }
 	items := make([]item, 0, r.Len())
@@ -80,7 +81,7 @@ func plainDict(r reflect.Value) (any, bool) {
 	return d, d.Len() == len(items)
 }
 
-// compareKeys orders keys of one type by their values, and others by their types.
+// compareKeys orders keys of the same type by value, and other keys by type.
 func compareKeys(a, b any) int {
 	switch x := a.(type) {
 	case int64:
@@ -95,7 +96,7 @@ func compareKeys(a, b any) int {
 	return cmp.Compare(fmt.Sprintf("%T %v", a, a), fmt.Sprintf("%T %v", b, b))
 }
 
-// numbers reports whether v is a list of numbers or bools, in which there is nothing to find.
+// numbers reports whether v is a list of numbers or bools, which cannot contain tensors.
 func numbers(v any) bool {
 	t := reflect.TypeOf(v)
 	if t == nil || t.Kind() != reflect.Slice && t.Kind() != reflect.Array || t.Elem() == reflect.TypeFor[dtype.Type]() {

@@ -19,23 +19,24 @@ import (
 // A SaveOption changes what [Save] writes.
 type SaveOption func(*saver)
 
-// Cast writes floating-point tensors as type t, which is one: half the size for dtype.BF16.
+// Cast writes floating-point tensors as type t, which must be a floating-point type. dtype.BF16
+// halves the size of float32 weights.
 func Cast(t dtype.Type) SaveOption { return func(s *saver) { s.cast = t } }
 
-// Consume frees each tensor of the tree as soon as it is written, so that saving what [Mapped] has
-// loaded never needs all of it in memory.
+// Consume frees each tensor of the tree as soon as it is written. Then the tensors of a [Mapped]
+// file are never all in memory while they are saved again.
 func Consume() SaveOption { return func(s *saver) { s.consume = true } }
 
-// Save writes a tree to path, as torch.save does, so that torch.load(path, weights_only=True) reads
-// it: a zip archive whose tensors begin at multiples of 64 bytes. The tree is what [Load] returns,
-// also with [Exact], and what is made of plain Go types. Those are integers of any width, float32,
-// slices and arrays, which become lists ([]byte: bytes), and maps, which become dicts, of these and
-// of types that are defined by them. Structs and pointers are refused. Keys of maps are written in
-// order; a dict whose values are all tensors becomes an OrderedDict.
+// Save writes a tree to path in the format of torch.save, so that torch.load(path,
+// weights_only=True) can read it. The file is a zip archive whose tensors begin at multiples of 64
+// bytes. The tree may hold everything that [Load] returns, also with [Exact], and plain Go types.
+// These are integers of any width, float32, slices and arrays, maps, and types defined by them.
+// Slices and arrays become lists, []byte becomes bytes, and maps become dicts with sorted keys.
+// Structs and pointers are refused. A dict whose values are all tensors becomes an OrderedDict.
 //
-// Tensors that share memory share it in the file, of which only the part that the tensors reach is
-// written. Tensors of a GPU are written as the CPU's. The file is written to a temporary one and
-// renamed, so that path holds either the old file or the whole new one. Errors are *[Error].
+// Tensors that share memory also share it in the file. Save writes only the part of the memory that
+// the tensors reach. Tensors of a GPU are written as CPU tensors. Save writes a temporary file and
+// renames it, so that path holds either the old file or the complete new one. Errors are *[Error].
 func Save(path string, tree any, opts ...SaveOption) error {
 	s, err := newSaver(path, tree, opts)
 	if err != nil {
@@ -55,7 +56,7 @@ func Save(path string, tree any, opts ...SaveOption) error {
 	return nil
 }
 
-// newSaver checks the tree and makes the pickle.
+// newSaver checks the tree and writes its pickle.
 func newSaver(path string, tree any, opts []SaveOption) (*saver, error) {
 	s := &saver{path: path, index: map[tensor.Storage]*saved{}}
 	for _, o := range opts {
@@ -83,7 +84,7 @@ func (s *saver) fault(err error) error {
 	return &Error{Path: s.path, Offset: -1, Msg: plainCause(err), Err: err}
 }
 
-// saved is a storage: its elements from lo to hi (inclusive) are written.
+// saved is a storage. Its elements from lo to hi (inclusive) are written.
 type saved struct {
 	key    int
 	lo, hi int
@@ -104,7 +105,7 @@ func (s *saver) bad(where, format string, a ...any) error {
 	return &Error{Path: s.path, Entry: "tree" + strings.TrimPrefix(where, "$"), Offset: -1, Msg: fmt.Sprintf(format, a...)}
 }
 
-// find checks the tree and lists its storages, in the order in which they are met.
+// find checks the tree and lists its storages in the order of their first use.
 func (s *saver) find(v any, where string, depth int) error {
 	if depth == maxDepth {
 		return s.bad("$", "containers in containers, more than %d deep; does one contain itself?", maxDepth)
@@ -182,7 +183,7 @@ func (s *saver) tensor(x *tensor.Tensor) {
 	e.of = append(e.of, x)
 }
 
-// write writes the archive, its files in the order in which PyTorch writes them.
+// write writes the archive, with the entries in PyTorch's order.
 func (s *saver) write(f zipfile.Output) error {
 	name := filepath.Base(s.path)
 	name = strings.TrimSuffix(name, filepath.Ext(name))
@@ -221,7 +222,7 @@ func (s *saver) storage(z *zipfile.Writer, root string, e *saved) error {
 		var all *tensor.Tensor
 		if err := tensor.Try(func() {
 			d := x.Detach()
-			defer d.Free() // a handle would keep the memory
+			defer d.Free() // the tensor would keep its memory otherwise
 			all = d.AsStrided([]int{n}, []int{1}, e.lo)
 		}); err != nil {
 			return err

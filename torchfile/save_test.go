@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// outlineTo prints a tree with its kinds, and tensors with their places.
+// outlineTo formats a tree with its kinds. It shows which tensors share memory.
 func outlineTo(v any, depth int) string {
 	var b strings.Builder
 	list := func(kind string, items []any) {
@@ -55,8 +55,8 @@ func outlineTo(v any, depth int) string {
 	return b.String()
 }
 
-// exchanged is a tree of everything that is saved, with what must be read said beside it. A program
-// in _golden reads the file with PyTorch.
+// exchanged returns a tree with every kind of value that can be saved, and descriptions of them. A
+// program in _golden reads the file with PyTorch.
 func exchanged() *Dict {
 	told := &Dict{}
 	tell := func(name string, x *tensor.Tensor) {
@@ -108,8 +108,8 @@ func exchanged() *Dict {
 	return d
 }
 
-// What is saved is read again, kind by kind. With FLAMBEAU_EXCHANGE the file is written there, for
-// PyTorch to read.
+// A tree that is saved and loaded stays the same. If FLAMBEAU_EXCHANGE names a folder, the file is
+// written there for PyTorch to read.
 func TestSave(t *testing.T) {
 	dir := os.Getenv("FLAMBEAU_EXCHANGE")
 	if dir == "" {
@@ -126,7 +126,7 @@ func TestSave(t *testing.T) {
 	}
 	for _, opts := range [][]Option{{Exact()}, {Exact(), Mapped()}} {
 		out := load(t, path, opts...).(*Dict)
-		// Not what has no kind of its own in the file: Go's maps.
+		// except Go's maps, which the file cannot distinguish from a Dict
 		for _, k := range []string{"tensors", "numbers", "text", "bytes", "set", "dtype", "device"} {
 			v, _ := in.Get(k)
 			w, _ := out.Get(k)
@@ -149,14 +149,14 @@ func TestSave(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	plain := load(t, path).(*Dict) // its keys are of several kinds
+	plain := load(t, path).(*Dict) // its keys have several types
 	o, _ := plain.Get("optimizer")
 	if v := o.(map[string]any)["state"].(map[int64]any)[0].(map[string]any)["step"].(*tensor.Tensor).Item(); v != 3 {
 		t.Error(v)
 	}
 }
 
-// plainGo is a tree of plain Go types. A program in _golden reads the file with PyTorch.
+// plainGo returns a tree of plain Go types. A program in _golden reads the file with PyTorch.
 func plainGo() map[string]any {
 	type celsius float32
 	type names []string
@@ -221,7 +221,7 @@ func TestSavePlainGoTypes(t *testing.T) {
 	}
 }
 
-// The same tree gives the same bytes.
+// The same tree gives the same bytes in the file.
 func TestSaveIsReproducible(t *testing.T) {
 	dir := t.TempDir()
 	var files []string
@@ -305,7 +305,8 @@ func TestWhatCannotBeSaved(t *testing.T) {
 	}
 }
 
-// A key that equals nothing, not even itself, keeps its value; int finds what Set took it for.
+// A key that is not even equal to itself, NaN, keeps its value. A key of type int is found as
+// int64.
 func TestKeysOfDicts(t *testing.T) {
 	var d Dict
 	for _, k := range []any{math.NaN(), 3, Tuple{"a", int64(1)}} {

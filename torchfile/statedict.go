@@ -8,17 +8,17 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// wrappers are the keys under which people save a model's weights beside other things, in the order
-// in which they are looked for: PyTorch's examples and Lightning, timm, DETR and its like, fairseq,
+// wrappers are keys under which people save a model's weights together with other values, in the
+// order of the search. They come from PyTorch's examples and Lightning, timm, DETR, fairseq and
 // others.
 var wrappers = []string{"state_dict", "model_state_dict", "model", "module", "net", "weights", "params", "network"}
 
-// StateDict returns the tensors by name in what [Load] returned for a saved state dict. If the tree
-// is a dict that holds one beside other things, under a key such as "state_dict" or "model", that
-// is taken, also twice. What is no tensor in a state dict (counters, None of a parameter that is
-// not there) is left out, as long as there are tensors. Dicts in it give names with dots.
+// StateDict returns the tensors by name from the tree that [Load] returned for a saved state dict.
+// If the state dict is an entry of a dict, under a key such as "state_dict" or "model", StateDict
+// uses that entry, at up to two levels. It leaves out values that are not tensors (counters, None
+// for an absent parameter), if there are tensors too. Names in nested dicts are joined with dots.
 //
-// Names are those of the file: those of a model under DataParallel begin with "module." still.
+// The names are those in the file. A model under DataParallel has names that begin with "module.".
 // Errors are *[Error].
 func StateDict(tree any) (map[string]*tensor.Tensor, error) {
 	var tried []string
@@ -39,7 +39,7 @@ func StateDict(tree any) (map[string]*tensor.Tensor, error) {
 		if name == "" {
 			break
 		}
-		// A model may have a part of that name itself: then there are tensors beside it.
+		// A model may itself have a part with such a name. Then the dict holds tensors beside it.
 		beside := false
 		for k, v := range items {
 			if _, isTensor := v.(*tensor.Tensor); isTensor && k != name {
@@ -112,7 +112,7 @@ func hasTensors(v any) bool {
 	return false
 }
 
-// maxNames bounds the bytes of all names: long ones in long ones make more than any file has.
+// maxNames limits the total bytes of all names. A hostile file could nest long names in long names.
 const maxNames = 64 << 20
 
 func collect(out map[string]*tensor.Tensor, text *int, prefix string, v any) error {

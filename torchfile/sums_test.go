@@ -36,8 +36,8 @@ func flipped(t *testing.T, path, entry string, at int) string {
 	return bad
 }
 
-// A flipped bit in what is read is an error that names the entry: in the pickle, in a word, and in
-// the values, which of a mapped file are read with Checked.
+// A flipped bit in bytes that are read is an error that names the entry: the pickle, a short entry,
+// or the values. The values of a mapped file are read with Checked only.
 func TestFlippedBits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.pt")
 	if err := Save(path, map[string]any{"a": tensor.From([]float32{1, 2, 3}), "b": tensor.From([]int64{4}), "bool": tensor.From([]bool{true, false}), "text": "word"}); err != nil {
@@ -53,7 +53,7 @@ func TestFlippedBits(t *testing.T) {
 		}{{"m/data.pkl", 20}, {"m/byteorder", 0}, {"m/data/0", 5}, {"m/data/1", 7}, {"m/data/2", 1}} {
 			_, err := Load(flipped(t, path, r.entry, r.at), opts...)
 			var e *Error
-			// a bool of other bits is copied, and read as 1
+			// a bool that is neither 0 nor 1 is copied as 1
 			if lazy := len(opts) == 1 && filepath.Dir(r.entry) == "m/data" && r.entry != "m/data/2"; lazy {
 				if err != nil {
 					t.Errorf("%s, mapped: it was read: %v", r.entry, err)
@@ -69,7 +69,7 @@ func TestFlippedBits(t *testing.T) {
 	}
 }
 
-// A file without check sums, as PyTorch writes it after set_crc32_options(False), is read.
+// A file without checksums, as PyTorch writes it after set_crc32_options(False), can be read.
 func TestNoChecksums(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.pt")
 	if err := Save(path, map[string]any{"a": tensor.From([]float32{1, 2, 3})}); err != nil {

@@ -1,5 +1,5 @@
-// Package torchfile reads and writes PyTorch's own files, .pt and .pth, without Python and without
-// running what is in them.
+// Package torchfile reads and writes PyTorch's files, .pt and .pth, without Python and without
+// running code from a file.
 //
 // [Load] returns a file's content as a plain tree. [StateDict] takes the weights out of the tree,
 // for nn.LoadStateDict. [Save] writes such trees for torch.load(path, weights_only=True). A tree
@@ -48,11 +48,11 @@ import (
 
 // An Error says what is wrong with a file, and where.
 type Error struct {
-	Path   string // "" for a tree that is no state dict
-	Entry  string // the file in the zip archive, "" for a file that is none
-	Offset int64  // of the byte in the entry or the file; -1: it has no place
+	Path   string // "" for a tree that is not a state dict
+	Entry  string // the entry of the zip archive; "" if the file is not an archive
+	Offset int64  // of the byte in the entry or the file; -1 if the error has no position
 	Msg    string
-	Err    error // the cause, nil for a fault of the file's contents
+	Err    error // the cause; nil if the file's contents are wrong
 }
 
 func (e *Error) Error() string {
@@ -79,32 +79,32 @@ type Option func(*options)
 
 type options struct{ exact, mapped, checked bool }
 
-// Exact makes Load return every dict as a *[Dict], in order, tuples as [Tuple], sets as [Set],
-// types as dtype.Type and devices as [Device].
+// Exact makes Load keep kinds: every dict becomes a *[Dict] in its order, a tuple a [Tuple], a set
+// a [Set], a type a dtype.Type and a device a [Device].
 func Exact() Option { return func(o *options) { o.exact = true } }
 
-// Mapped makes Load map the file into memory instead of reading it: tensors are read from the file
-// when they are touched. What is written to them stays in memory. The file must not be shortened
-// while they are used (replacing it is safe). Where files cannot be mapped, and for tensors that do
-// not lie aligned in the file, they are read.
+// Mapped makes Load map the file into memory instead of reading it. The bytes of a tensor are read
+// when they are accessed. Writes to a tensor change memory only. The file must not be truncated
+// while its tensors are in use, but replacing it is safe. If a file cannot be mapped, or a tensor
+// is not aligned in it, the tensors are read.
 //
-// What is read is compared with the archive's check sums; what is mapped is not, as it is not read:
-// see [Checked].
+// Load verifies the archive's checksums for everything that it reads. It does not verify mapped
+// tensors, which are not read yet: see [Checked].
 func Mapped() Option { return func(o *options) { o.mapped = true } }
 
-// Checked makes Load compare the tensors of a file that is [Mapped] with the archive's check sums,
-// which reads all of them, at several GB/s from the page cache. A file of the older format has
-// none, nor has one that was written after torch.serialization.set_crc32_options(False).
+// Checked makes Load verify the checksums of a [Mapped] file's tensors too. This reads all of them,
+// at several GB/s from the page cache. A file of the older format has no checksums. A file written
+// after torch.serialization.set_crc32_options(False) has none either.
 func Checked() Option { return func(o *options) { o.checked = true } }
 
-// Load reads the file at path: see the package's comment for what comes out. What it reads of an
-// archive must have the check sums (CRC-32) that stand there. Its errors are *[Error].
+// Load reads the file at path. The package comment describes the result. Everything that Load reads
+// from an archive must match its checksum (CRC-32). Errors are *[Error].
 func Load(path string, opts ...Option) (any, error) {
 	var o options
 	for _, f := range opts {
 		f(&o)
 	}
-	// To open a pipe would wait for who writes to it.
+	// Opening a pipe would block until a writer opens it.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, &Error{Path: path, Offset: -1, Msg: "this is not a file"}
 	}
@@ -132,11 +132,11 @@ func Load(path string, opts ...Option) (any, error) {
 	return file.tree(o)
 }
 
-// tree reads the file.
+// tree reads the file and returns its tree.
 func (f *file) tree(o options) (tree any, err error) {
 	var found *Error
-	// What is wrong inside comes out as a panic with an *Error; tensors panic with an *tensor.Error
-	// when memory ends.
+	// Wrong contents cause a panic with an *Error. When memory is exhausted, tensors panic with a
+	// *tensor.Error.
 	terr := tensor.Try(func() {
 		defer func() {
 			switch e := recover().(type) {
@@ -158,7 +158,7 @@ func (f *file) tree(o options) (tree any, err error) {
 	return tree, nil
 }
 
-// plainCause is the reason in an error that names the path again.
+// plainCause returns the text of an error without the path, which the caller prints.
 func plainCause(err error) string {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -167,15 +167,15 @@ func plainCause(err error) string {
 	return err.Error()
 }
 
-// A file is being read.
+// A file is a file that is being read.
 type file struct {
 	path string
 	r    io.ReaderAt
 	size int64
-	mem  *filemap.Map // nil: it is read
+	mem  *filemap.Map // nil if the file is not mapped
 }
 
-// fail stops the reading with an error about the given place.
+// fail stops reading with an error about the given position.
 func (f *file) fail(entry string, offset int64, format string, a ...any) {
 	panic(&Error{Path: f.path, Entry: entry, Offset: offset, Msg: fmt.Sprintf(format, a...)})
 }
@@ -208,20 +208,20 @@ func (f *file) load(o options) any {
 // loaded is an unpickled file.
 type loaded struct {
 	root  any
-	bytes int64                              // of the pickle
-	entry string                             // of the pickle
-	place func(key string) (storageAt, bool) // where the bytes of a storage are
+	bytes int64                              // length of the pickle
+	entry string                             // the pickle's entry in the archive
+	place func(key string) (storageAt, bool) // returns the position of a storage's bytes
 }
 
-// storageAt is where a storage lies in the file.
+// storageAt is the position of a storage in the file.
 type storageAt struct {
 	entry      string
 	from, size int64
-	zip        zipfile.Entry // with the check sum; nothing in the older format
+	zip        zipfile.Entry // holds the checksum; empty in the older format
 }
 
-// check compares the bytes of an entry with their check sum. done of them have the given sum; the
-// rest is read.
+// check verifies the checksum of an entry. sum is the checksum of its first done bytes; check reads
+// the rest.
 func (f *file) check(at storageAt, sum uint32, done int64) {
 	if at.zip.File == nil {
 		return
@@ -236,7 +236,7 @@ func (f *file) check(at storageAt, sum uint32, done int64) {
 	}
 }
 
-// failed stops the reading with an error of package zipfile.
+// failed stops reading with an error of package zipfile.
 func (f *file) failed(err error) {
 	var e *zipfile.Error
 	if errors.As(err, &e) {

@@ -11,27 +11,27 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Dict is a dict in the order of its keys. Keys are string, int64, float64, bool, nil or a
-// [Tuple] of those. The zero value is empty and ready.
+// A Dict is a dict that keeps the order of its keys. A key is a string, int64, float64, bool, nil
+// or a [Tuple] of these. The zero value is empty and ready to use.
 type Dict struct {
 	keys, values []any
-	index        map[any]int // from 16 keys on
-	ordered      bool        // a collections.OrderedDict
+	index        map[any]int // used from 16 keys on
+	ordered      bool        // was a collections.OrderedDict
 }
 
-// Tuple and Set are what they are in Python, Device is a torch.device such as "cuda:0".
+// Tuple and Set are Python's containers. Device is a torch.device such as "cuda:0".
 type (
 	Tuple  []any
 	Set    []any
 	Device string
 )
 
-// tupleKey stands for a tuple in an index.
+// tupleKey represents a tuple as a key of an index.
 type tupleKey string
 
-const maxTupleKey = 4096 // bytes of the text of all it holds
+const maxTupleKey = 4096 // limit of its text in bytes
 
-// comparableKey returns what stands for a key in an index.
+// comparableKey returns the value that represents a key in an index.
 func comparableKey(k any) (any, error) {
 	switch k := k.(type) {
 	case string, int64, float64, bool, nil:
@@ -65,7 +65,7 @@ func (d *Dict) Len() int {
 	return len(d.keys)
 }
 
-// All yields keys and values in order.
+// All iterates over keys and values in order.
 func (d *Dict) All() iter.Seq2[any, any] {
 	return func(yield func(k, v any) bool) {
 		for i := range d.Len() {
@@ -86,7 +86,7 @@ func (d *Dict) find(c any) int {
 		}
 		return -1
 	}
-	for i, k := range d.keys { // none is a tuple: those have the index
+	for i, k := range d.keys { // no key is a tuple here: dicts with tuples have an index
 		if k == c {
 			return i
 		}
@@ -96,7 +96,7 @@ func (d *Dict) find(c any) int {
 
 func isTuple(key any) bool { _, ok := key.(Tuple); return ok }
 
-// Get returns the value of a key.
+// Get returns the value of a key, and whether the key exists.
 func (d *Dict) Get(key any) (value any, ok bool) {
 	if n, ok := key.(int); ok {
 		key = int64(n)
@@ -112,8 +112,8 @@ func (d *Dict) Get(key any) (value any, ok bool) {
 	return d.values[i], true
 }
 
-// Set gives a key its value: a new one comes last, one that is there keeps its place. The error
-// says that key is none of the kinds that keys can be.
+// Set sets the value of a key. A new key is appended, an existing one keeps its place. If the type
+// of key is not allowed, it returns an error.
 func (d *Dict) Set(key, value any) error {
 	if n, ok := key.(int); ok {
 		key = int64(n)
@@ -145,20 +145,22 @@ func (d *Dict) set(key, value any) error {
 }
 
 const (
-	maxDepth = 1000 // of containers in containers, as Python's own limit
-	// of the tree, counting what is shared as often as it appears; a text counts as its 64 bytes
+	maxDepth = 1000 // nesting depth of containers, equal to Python's limit
+	// nodes of the tree, where shared nodes count once per use and a string counts as one node per
+	// 64 bytes
 	maxNodes = 1 << 20
-	perNode  = 4 // as many more for each byte of the pickle
+	perNode  = 4 // additional nodes per byte of the pickle
 )
 
-// A converter makes the tree of what the machine made. What the file shares, the tree shares.
+// A converter makes the tree from the unpickler's values. Values that are shared in the file are
+// shared in the tree.
 type converter struct {
 	*loaded
 	file    *file
 	options options
-	made    map[any]any // what is shared, by the machine's pointer
+	made    map[any]any // converted values that may be shared, by the unpickler's pointer
 	shared  map[any]bool
-	nodes   map[any]int64 // of each
+	nodes   map[any]int64 // number of nodes of each
 	tensors map[*tensorRef]*tensor.Tensor
 	bases   map[baseKey]*tensor.Tensor
 }
@@ -168,20 +170,21 @@ type baseKey struct {
 	t  dtype.Type
 }
 
-// tree converts the root.
+// tree converts the root value.
 func (c *converter) tree(root any) any {
 	c.nodes, c.shared, c.bases = map[any]int64{}, map[any]bool{}, map[baseKey]*tensor.Tensor{}
-	// Everything is checked before the first byte of a tensor is read.
+	// Check everything before reading the first byte of a tensor.
 	c.count(root, 0)
 	v := c.convert(root)
 	for _, b := range c.bases {
-		b.Free() // views hold the memory
+		b.Free() // views keep the memory alive
 	}
 	return v
 }
 
-// count returns how many nodes v is, and stops at trees that are too deep, too large or contain
-// themselves. What goes through the tree, as Save does, comes to what is shared again and again.
+// count returns the number of nodes of v. It fails for trees that are too deep, too large or
+// contain themselves. Shared nodes count once per use, because code that walks the tree, such as
+// Save, visits them each time.
 func (c *converter) count(v any, depth int) int64 {
 	var items, keys []any
 	switch v := v.(type) {
@@ -336,7 +339,7 @@ func (c *converter) tensor(r *tensorRef) *tensor.Tensor {
 	return x
 }
 
-// base returns all of a storage, as a tensor of rank 1.
+// base returns a whole storage as a tensor of rank 1.
 func (c *converter) base(r *tensorRef) *tensor.Tensor {
 	at, ok := c.place(r.st.key)
 	if !ok {

@@ -7,27 +7,27 @@ import (
 	"unicode/utf8"
 )
 
-// What the machine makes. Strings, bytes, numbers, bools and nil are themselves.
+// The objects that the unpickler makes. Strings, bytes, numbers, bools and nil are Go values.
 type (
 	list  struct{ items []any }
 	tuple struct{ items []any }
 	set   struct{ items []any }
-	// global is a name from the file that is known here.
+	// global is a name in the file that this package knows.
 	global struct {
 		module, name string
-		call         func(u *unpickler, args []any) any // nil: it can only be named
+		call         func(u *unpickler, args []any) any // nil if the name cannot be called
 	}
 )
 
 const (
-	freeBudget = 16 << 20 // bytes of memory that any file may have
-	perByte    = 32       // and for each byte of the pickle
-	maxString  = 1 << 30  // bytes of one string
-	maxInteger = 128      // bytes of one integer
-	// What a container takes in the machine, in the books of the converter and in the tree.
+	freeBudget = 16 << 20 // bytes of memory that any file may use
+	perByte    = 32       // additional bytes per byte of the pickle
+	maxString  = 1 << 30  // limit of one string in bytes
+	maxInteger = 128      // limit of one integer in bytes
+	// bytes of a container in the unpickler, in the converter's maps and in the tree
 	perContainer = 96
 	perDict      = 160
-	maxStack     = 1 << 18 // values: Python's pickler writes batches of 1000
+	maxStack     = 1 << 18 // number of values; Python's pickler writes batches of 1000
 	maxMarks     = 1 << 12
 )
 
@@ -35,18 +35,18 @@ const (
 type unpickler struct {
 	file  *file
 	entry string
-	// The bytes are those of file from at to end, read through buf.
+	// The pickle is the bytes of file from at to end, read through buf.
 	start, at, end int64
 	buf            []byte
 	bufAt          int64
 
-	used  int64 // memory taken, in bytes, roughly
+	used  int64 // approximate bytes of memory in use
 	stack []any
 	marks []int
 	memo  []any
-	far   map[uint64]any // memo places that do not follow each other
+	far   map[uint64]any // memo entries whose numbers are not consecutive
 
-	op       int64 // where the instruction began
+	op       int64 // offset of the current instruction
 	storages func(u *unpickler, id []any) any
 }
 
@@ -58,7 +58,8 @@ func (u *unpickler) fail(format string, a ...any) {
 	u.file.fail(u.entry, u.op-u.base(), format, a...)
 }
 
-// base is what offsets in errors count from: the entry of an archive, or the file.
+// base returns the offset from which errors count: the beginning of the archive's entry or of the
+// file.
 func (u *unpickler) base() int64 {
 	if u.entry == "" {
 		return 0
@@ -66,7 +67,7 @@ func (u *unpickler) base() int64 {
 	return u.start
 }
 
-// charge accounts for n bytes of memory, which must be in proportion to what has been read.
+// charge counts n bytes of memory. It fails if the total is out of proportion to the bytes read.
 func (u *unpickler) charge(n int) {
 	u.used += int64(n)
 	if u.used > freeBudget+perByte*(u.at-u.start) {
@@ -74,14 +75,14 @@ func (u *unpickler) charge(n int) {
 	}
 }
 
-// need makes sure that n more bytes are there.
+// need fails unless n more bytes are there.
 func (u *unpickler) need(n uint64) {
 	if n > uint64(u.end-u.at) {
 		u.fail("%d bytes are announced, %d are left", n, u.end-u.at)
 	}
 }
 
-// next returns the next n bytes, at most 64 KiB, valid until the next call.
+// next returns the next n bytes, at most 64 KiB. They are valid until the next call.
 func (u *unpickler) next(n int) []byte {
 	u.need(uint64(n))
 	off := int(u.at - u.bufAt)
@@ -124,7 +125,7 @@ func (u *unpickler) utf8(n uint64) string {
 	return string(b)
 }
 
-// line returns what stands before the next newline.
+// line returns the text before the next newline.
 func (u *unpickler) line() string {
 	var b []byte
 	for {
@@ -145,7 +146,8 @@ func (u *unpickler) push(v any) {
 	u.stack = append(u.stack, v)
 }
 
-// bottom is how deep the stack may be taken from: not beyond the last mark.
+// bottom returns the lowest index of the stack that an instruction may pop: the one above the last
+// mark.
 func (u *unpickler) bottom() int {
 	if len(u.marks) > 0 {
 		return u.marks[len(u.marks)-1]
@@ -168,7 +170,8 @@ func (u *unpickler) top() any {
 	return v
 }
 
-// popMark returns what lies above the last mark, valid until the next push, and removes both.
+// popMark pops the values above the last mark, and the mark. The result is valid until the next
+// push.
 func (u *unpickler) popMark() []any {
 	if len(u.marks) == 0 {
 		u.fail("an instruction takes from a mark that is not there")
@@ -247,7 +250,8 @@ func (u *unpickler) setItems(to any, items []any) {
 		if t, ok := k.(*tuple); ok {
 			k = Tuple(t.items)
 			if c, err := comparableKey(k); err == nil {
-				u.charge(8 * len(c.(tupleKey))) // it is made again to find the key
+				// the text is computed again when the key is looked up
+				u.charge(8 * len(c.(tupleKey)))
 			}
 		}
 		if err := d.set(k, items[i+1]); err != nil {
@@ -256,7 +260,7 @@ func (u *unpickler) setItems(to any, items []any) {
 	}
 }
 
-// integer returns a two's complement number of n bytes.
+// integer reads a two's complement number of n bytes.
 func (u *unpickler) integer(n uint64) any {
 	u.need(n)
 	if n > maxInteger {
@@ -305,7 +309,7 @@ func (u *unpickler) reduce(f any, args any) any {
 	return g.call(u, a.items)
 }
 
-// run runs the pickle to its end and returns what it made. Offset at is then behind it.
+// run runs the pickle to its end and returns its value. The offset at is then after the pickle.
 func (u *unpickler) run() any {
 	for {
 		u.op = u.at
@@ -324,7 +328,7 @@ func (u *unpickler) run() any {
 	}
 }
 
-// step runs one instruction. Names are those of pickletools.
+// step runs one instruction. The comments are the names in pickletools.
 func (u *unpickler) step(c byte) {
 	switch c {
 	case 0x80: // PROTO
@@ -464,7 +468,8 @@ func (u *unpickler) step(c byte) {
 	case 'R', 0x81: // REDUCE, NEWOBJ
 		args := u.pop()
 		u.push(u.reduce(u.pop(), args))
-	case 'b': // BUILD: attributes, such as the _metadata of a state dict, which are no contents
+	// BUILD sets attributes, such as the _metadata of a state dict. They are not part of the tree.
+	case 'b':
 		u.pop()
 		switch v := u.top().(type) {
 		case *Dict, *tensorRef:
@@ -481,7 +486,7 @@ func (u *unpickler) step(c byte) {
 
 	case 'i', 'o', 0x92, 0x82, 0x83, 0x84: // INST, OBJ, NEWOBJ_EX, EXT1, EXT2, EXT4
 		u.fail("instruction 0x%02x makes an object of a class, which is not done here", c)
-	case 'I', 'L', 'F', 'S', 'V', 'P', 'g', 'p': // of protocol 0
+	case 'I', 'L', 'F', 'S', 'V', 'P', 'g', 'p': // instructions of protocol 0
 		u.fail("instruction %q is of pickle's text protocol, which torch does not write; save with protocol 2", c)
 	default:
 		u.fail("0x%02x is no instruction of pickle", c)

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// loadZip reads the format of PyTorch 1.6 and later: a zip archive without compression that holds
-// NAME/data.pkl, NAME/byteorder, NAME/version and the storages NAME/data/KEY.
+// loadZip reads the format of PyTorch 1.6 and later. It is a zip archive without compression with
+// the entries NAME/data.pkl, NAME/byteorder, NAME/version, and the storages NAME/data/KEY.
 func (f *file) loadZip() *loaded {
 	list, err := zipfile.Entries(f.r, f.size)
 	if err != nil {
@@ -70,7 +70,7 @@ func (f *file) loadZip() *loaded {
 	}}
 }
 
-// readTensor fills a tensor of rank 1 with the bytes of a storage, as many as it has.
+// readTensor fills a tensor of rank 1 with the first bytes of a storage.
 func (f *file) readTensor(at storageAt, x *tensor.Tensor) {
 	var err error
 	sum, n := uint32(0), int64(x.Size()*x.Type().Size())

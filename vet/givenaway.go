@@ -7,7 +7,7 @@ import (
 	"maps"
 )
 
-// GivenAway finds tensors that are used after From gave them away.
+// GivenAway finds tensors that are used after From gave them to another scope.
 var GivenAway = analyzer("givenaway", `find tensors that are used after From gave them away
 
 s.From(x) of a tensor of the root scope gives x away: it belongs to s from then on, and the old
@@ -28,7 +28,7 @@ func givenAway(u *unit) {
 					u.flow(n.Body)
 				}
 			case *ast.FuncLit:
-				if u.literals[n] == nil { // those are walked where they run
+				if u.literals[n] == nil { // such literals are walked where they run
 					u.flow(n.Body)
 				}
 			}
@@ -37,16 +37,16 @@ func givenAway(u *unit) {
 	}
 }
 
-// tensorKey is a tensor in a local variable, or in a field of a batch in one.
+// tensorKey identifies a tensor: a local variable, or a field of a batch in one.
 type tensorKey struct {
 	v     *types.Var
 	field string
 }
 
-// flow is what a walk through the statements of a function knows.
+// flow is the state of a walk through the statements of a function.
 type flow struct {
 	*unit
-	gone map[tensorKey]*ast.CallExpr // by which call of From
+	gone map[tensorKey]*ast.CallExpr // tensors that were given away, with the call of From
 	told map[ast.Node]bool
 }
 
@@ -68,8 +68,8 @@ func (f *flow) block(list []ast.Stmt) {
 	}
 }
 
-// apart walks what may not run, or more than once: nothing is given away for what comes after it,
-// and what is assigned in it is not gone any more.
+// apart walks code that may not run, or may run several times. Tensors that the code gives away do
+// not count as gone afterwards. Variables that it assigns do not count as gone any more.
 func (f *flow) apart(n ast.Node, walk func()) {
 	f.forget(n)
 	before := maps.Clone(f.gone)
@@ -78,7 +78,7 @@ func (f *flow) apart(n ast.Node, walk func()) {
 	f.forget(n)
 }
 
-// forget drops what is assigned somewhere in n.
+// forget marks variables as not gone if they are assigned somewhere in n.
 func (f *flow) forget(n ast.Node) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -94,7 +94,7 @@ func (f *flow) forget(n ast.Node) {
 	})
 }
 
-// set is an assignment to e.
+// set handles an assignment to e.
 func (f *flow) set(e ast.Expr) {
 	if e == nil {
 		return
@@ -155,7 +155,7 @@ func (f *flow) stmt(s ast.Stmt) {
 			}
 			f.set(e)
 		}
-	case *ast.DeferStmt, *ast.GoStmt: // they run later
+	case *ast.DeferStmt, *ast.GoStmt: // these run later
 	default:
 		ast.Inspect(s, func(n ast.Node) bool {
 			if e, ok := n.(ast.Expr); ok {
@@ -167,8 +167,8 @@ func (f *flow) stmt(s ast.Stmt) {
 	}
 }
 
-// expr walks an expression. Its order of evaluation counts only between calls of From: what else it
-// uses is looked at before anything in it is given away.
+// expr walks an expression. The order of evaluation matters only among calls of From: other uses
+// are checked before any of them gives a tensor away.
 func (f *flow) expr(e ast.Expr) {
 	if e == nil {
 		return
@@ -201,14 +201,14 @@ func (f *flow) expr(e ast.Expr) {
 	})
 	for _, call := range given {
 		k, _ := f.key(call.Args[0])
-		if f.gone[k] != nil { // in this expression: an earlier one was told of by used
+		if f.gone[k] != nil { // given away in this expression; used reports earlier ones
 			f.tell(call.Args[0], k)
 		}
 		if f.root(k) {
 			f.gone[k] = call
 		}
 	}
-	// what a function in it assigns it may assign at any time
+	// a function literal may assign its variables at any time
 	ast.Inspect(e, func(n ast.Node) bool {
 		if lit, ok := n.(*ast.FuncLit); ok {
 			f.forget(lit)
@@ -217,7 +217,7 @@ func (f *flow) expr(e ast.Expr) {
 	})
 }
 
-// literal walks the function of a Do, which runs once, here.
+// literal walks the function of a Do, which runs once at this place.
 func (f *flow) literal(lit *ast.FuncLit) {
 	returns := false
 	ast.Inspect(lit.Body, func(n ast.Node) bool {
@@ -236,7 +236,7 @@ func (f *flow) literal(lit *ast.FuncLit) {
 	}
 }
 
-// gives says whether a call is s.From(x) of a tensor, for a scope that is not the root.
+// gives reports whether a call is s.From(x) with a tensor x and a scope s that is not the root.
 func (f *flow) gives(call *ast.CallExpr) bool {
 	on, m := f.method(call)
 	if on == nil || m.Name() != "From" || !isScope(receiver(m)) || len(call.Args) != 1 {
@@ -249,7 +249,7 @@ func (f *flow) gives(call *ast.CallExpr) bool {
 	return s != nil && f.young(s)
 }
 
-// young says whether a variable surely holds a scope that is not the root.
+// young reports whether a variable certainly holds a scope other than the root.
 func (u *unit) young(s *types.Var) bool {
 	for _, o := range u.opened {
 		if o.scope == s {
@@ -264,7 +264,7 @@ func (u *unit) young(s *types.Var) bool {
 	return false
 }
 
-// key is the tensor that an expression names.
+// key returns the key of the tensor that an expression names.
 func (u *unit) key(e ast.Expr) (tensorKey, bool) {
 	if v := u.variable(e); v != nil && isTensor(v.Type()) {
 		return tensorKey{v, ""}, true
@@ -277,7 +277,7 @@ func (u *unit) key(e ast.Expr) (tensorKey, bool) {
 	return tensorKey{}, false
 }
 
-// used tells of what a call uses that is gone.
+// used reports the operands of a call that were given away.
 func (f *flow) used(call *ast.CallExpr) {
 	for _, e := range f.live(call) {
 		if k, ok := f.key(e); ok && f.gone[k] != nil {
@@ -297,8 +297,8 @@ func (f *flow) tell(e ast.Expr, k tensorKey) {
 		name, s, f.Fset.Position(from.Pos()).Line, name, s)
 }
 
-// live are the operands of a call that have to be alive: of a method that computes, and of package
-// tensor's functions.
+// live returns the operands of a call that must not be freed: those of a method that computes, and
+// of functions of package tensor.
 func (u *unit) live(call *ast.CallExpr) []ast.Expr {
 	on, m := u.method(call)
 	if on != nil && isTensor(receiver(m)) && m.Pkg().Path() == tensorPath {
@@ -318,8 +318,8 @@ func (u *unit) live(call *ast.CallExpr) []ast.Expr {
 	return nil
 }
 
-// computing says whether a method of Tensor reads the values: whether it gives tensors or numbers
-// of them.
+// computing reports whether a method of Tensor reads the tensor's values, because it returns
+// tensors or numbers computed from them.
 func computing(m *types.Func) bool {
 	switch m.Name() {
 	case "Item", "Floats", "Bytes", "Backward", "AllClose":
@@ -335,7 +335,7 @@ func computing(m *types.Func) bool {
 	return false
 }
 
-// root says whether a tensor surely belongs to the root scope, without a gradient.
+// root reports whether a tensor certainly belongs to the root scope and requires no gradient.
 func (f *flow) root(k tensorKey) bool {
 	uses := f.uses[k.v]
 	if len(uses) < 2 || f.assignedTwice(k.v) {
@@ -381,7 +381,7 @@ func (f *flow) root(k tensorKey) bool {
 	return false
 }
 
-// ofLoader says whether a variable is that of a range over a loader's batches.
+// ofLoader reports whether a variable is that of a range loop over a loader's batches.
 func (f *flow) ofLoader(decl use) bool {
 	r, ok := decl.stack[len(decl.stack)-2].(*ast.RangeStmt)
 	if !ok || r.Key != decl.id || r.Tok != token.DEFINE {
@@ -395,8 +395,8 @@ func (f *flow) ofLoader(decl use) bool {
 	return on != nil && isNamed(receiver(m), dataPath, "Loader")
 }
 
-// assignedTwice says whether a variable gets other values than that of its declaration, but for
-// x = s.From(x), after which it is not gone.
+// assignedTwice reports whether a variable is assigned after its declaration. An assignment x =
+// s.From(x) does not count, because x is valid after it.
 func (f *flow) assignedTwice(v *types.Var) bool {
 	for _, use := range f.uses[v][1:] {
 		switch p := use.stack[len(use.stack)-2].(type) {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// KeptResult finds tensors that are used after the scope that owned them closed.
+// KeptResult finds tensors that are used after their scope was closed.
 var KeptResult = analyzer("keptresult", `find tensors that are used after the scope that owned them closed
 
 What a step makes is freed at its end. A variable from outside keeps the name, not the tensor:
@@ -22,9 +22,9 @@ What a step makes is freed at its end. A variable from outside keeps the name, n
 Keep it with s.Close(last), take the number with Item or Floats inside, or copy into an older tensor.
 This finds variables and slices which only ever get such tensors, and are used outside.`, keptResults)
 
-// keptResults judges each variable by all its assignments. Where each of them is inside a Do and
-// gives it what that scope owns, whatever is in it outside of them is freed, in whichever order
-// they run.
+// keptResults checks each variable by all its assignments. Suppose that each assignment is inside a
+// Do and assigns a tensor of that Do's scope. Then outside of them the variable always holds a
+// freed tensor, in whichever order they run.
 func keptResults(u *unit) {
 	byPos := func(a, b *types.Var) int { return int(a.Pos() - b.Pos()) }
 	for _, v := range slices.SortedFunc(maps.Keys(u.uses), byPos) {
@@ -36,8 +36,8 @@ func keptResults(u *unit) {
 	}
 }
 
-// declaredEmpty says whether a variable is declared without a tensor in it: var y, var list or
-// list := []*tensor.Tensor{}.
+// declaredEmpty reports whether a variable is declared without a tensor: var y, var list or list :=
+// []*tensor.Tensor{}.
 func declaredEmpty(decl use) bool {
 	empty := func(e ast.Expr) bool {
 		switch e := ast.Unparen(e).(type) {
@@ -58,7 +58,7 @@ func declaredEmpty(decl use) bool {
 }
 
 func (u *unit) kept(v *types.Var, uses []use) {
-	var steps []*opening // whose literals assign it
+	var steps []*opening // the openings whose literals assign v
 	for _, use := range uses {
 		switch p := use.stack[len(use.stack)-2].(type) {
 		case *ast.UnaryExpr:
@@ -101,8 +101,8 @@ func (u *unit) kept(v *types.Var, uses []use) {
 	}
 }
 
-// step is the opening of the innermost literal around a use, if that runs inside of v's function
-// and closes its scope without keeping anything.
+// step returns the opening of the innermost literal around a use. It returns nil unless the literal
+// runs inside v's function and closes its scope without keeping tensors.
 func (u *unit) step(use use, v *types.Var) *opening {
 	lit, _ := body(use.stack)
 	o := u.literals[lit]
@@ -121,7 +121,7 @@ func (u *unit) step(use use, v *types.Var) *opening {
 
 func declOf(u *unit, v *types.Var) ast.Node { return u.uses[v][0].id }
 
-// gets says whether an assignment gives v only what o's scope owns.
+// gets reports whether an assignment assigns only tensors of o's scope to v.
 func (u *unit) gets(o *opening, v *types.Var, e ast.Expr) bool {
 	if isTensor(v.Type()) {
 		return u.owned(o, e, nil)
@@ -146,7 +146,8 @@ func identOf(e ast.Expr) *ast.Ident {
 	return id
 }
 
-// owned says whether an expression's tensor surely belongs to o's scope or to one inside of it.
+// owned reports whether an expression's tensor certainly belongs to o's scope or to a scope inside
+// it.
 func (u *unit) owned(o *opening, e ast.Expr, seen []*types.Var) bool {
 	if v := u.variable(e); v != nil {
 		return u.ownedVariable(o, v, seen)
@@ -178,7 +179,7 @@ func (u *unit) owned(o *opening, e ast.Expr, seen []*types.Var) bool {
 	return false
 }
 
-// makes says whether an expression is a maker of o's scope: s.On(dev), s.Typed(t).On(dev).
+// makes reports whether an expression is a maker of o's scope: s.On(dev), s.Typed(t).On(dev).
 func (u *unit) makes(o *opening, e ast.Expr) bool {
 	call, ok := ast.Unparen(e).(*ast.CallExpr)
 	if !ok {
@@ -188,14 +189,14 @@ func (u *unit) makes(o *opening, e ast.Expr) bool {
 	return on != nil && (u.variable(on) == o.scope || u.makes(o, on))
 }
 
-// ownedVariable says whether a variable of the literal only ever holds what the scope owns.
+// ownedVariable reports whether a variable of the literal only ever holds tensors of the scope.
 func (u *unit) ownedVariable(o *opening, v *types.Var, seen []*types.Var) bool {
 	uses := u.uses[v]
 	if len(uses) == 0 || !isTensor(v.Type()) || !within(uses[0].id, o.lit.Body) || len(seen) > 20 {
 		return false
 	}
 	if slices.Contains(seen, v) {
-		return true // by its other assignments
+		return true // other assignments decide
 	}
 	seen = append(seen, v)
 	values := 0
@@ -218,8 +219,8 @@ func (u *unit) ownedVariable(o *opening, v *types.Var, seen []*types.Var) bool {
 	return values > 0
 }
 
-// liveUse is the expression by which a tensor, or one of a slice of them, is read; nil where it may
-// not be.
+// liveUse returns the expression that reads a tensor, or a tensor of a slice, of the variable. It
+// returns nil if the use may not read one.
 func (u *unit) liveUse(use use) ast.Expr {
 	n := len(use.stack)
 	if isTensors(u.TypesInfo.ObjectOf(use.id).Type()) {
@@ -234,7 +235,7 @@ func (u *unit) liveUse(use use) ast.Expr {
 	return u.liveIn(use.id, use.stack[:n-1])
 }
 
-// liveIn returns e if what is around it reads e's values.
+// liveIn returns e if the code around it reads e's values.
 func (u *unit) liveIn(e ast.Expr, around []ast.Node) ast.Expr {
 	switch p := around[len(around)-1].(type) {
 	case *ast.SelectorExpr:
@@ -247,7 +248,7 @@ func (u *unit) liveIn(e ast.Expr, around []ast.Node) ast.Expr {
 	return nil
 }
 
-// operand returns e if it is an operand of a call that has to be alive.
+// operand returns e if it is an operand of a call that must not be freed.
 func (u *unit) operand(call *ast.CallExpr, e ast.Expr) ast.Expr {
 	if slices.Contains(u.live(call), e) {
 		return e
@@ -255,8 +256,8 @@ func (u *unit) operand(call *ast.CallExpr, e ast.Expr) ast.Expr {
 	return nil
 }
 
-// outside says whether a use surely runs when none of the steps does: in the function that declares
-// v, or in the literals of other scopes.
+// outside reports whether a use certainly runs outside of all the steps: in the function that
+// declares v, or in literals of other scopes.
 func (u *unit) outside(use use, v *types.Var, steps []*opening) bool {
 	for _, o := range steps {
 		if within(use.id, o.lit) {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-// NestedDo finds tensor.Do inside of another scope's function.
+// NestedDo finds calls of tensor.Do inside the function of another scope.
 var NestedDo = analyzer("nesteddo", `find tensor.Do inside of another scope's function
 
 tensor.Do opens a scope under the root, wherever it stands. Inside of the function of another scope
@@ -40,8 +40,8 @@ func nestedDo(u *unit) {
 	}
 }
 
-// around is the innermost opening whose literal runs the call. A function between the two may run
-// elsewhere, later or in a goroutine of its own: there is none then.
+// around returns the innermost opening whose literal runs the call. It returns nil if there is
+// another function in between, which may run elsewhere, later or in a goroutine of its own.
 func (u *unit) around(o *opening) *opening {
 	for i := len(o.stack) - 2; i >= 0; i-- {
 		switch f := o.stack[i].(type) {

@@ -31,8 +31,8 @@ func unclosed(u *unit) {
 	}
 }
 
-// holder is the local variable in which the scope is put where it is opened, its only assignment;
-// lost says that the scope is put nowhere.
+// holder returns the local variable to which the scope is assigned when it is opened, if there is
+// no other assignment to it. lost means that the scope is not stored anywhere.
 func (u *unit) holder(o *opening) (v *types.Var, lost bool) {
 	at := len(o.stack) - 2
 	for at >= 0 {
@@ -74,15 +74,14 @@ func (u *unit) holder(o *opening) (v *types.Var, lost bool) {
 	if v == nil || v.IsField() || v.Parent() == nil || v.Parent() == u.Pkg.Scope() || len(u.uses[v]) == 0 {
 		return nil, false
 	}
-	// The first use is the declaration: a parameter or a named result is none of this function's
-	// own.
+	// The first use must be the declaration. A parameter or named result belongs to the caller too.
 	if first := u.uses[v][0]; first.id != id || u.assigned(v) {
 		return nil, false
 	}
 	return v, false
 }
 
-// parentCall is the call at the end of a stack, or an empty one.
+// parentCall returns the call at the end of a stack, or an empty one.
 func parentCall(stack []ast.Node) *ast.CallExpr {
 	if call, ok := stack[len(stack)-1].(*ast.CallExpr); ok {
 		return call
@@ -90,7 +89,8 @@ func parentCall(stack []ast.Node) *ast.CallExpr {
 	return &ast.CallExpr{Fun: &ast.BadExpr{}}
 }
 
-// assigned says whether a variable gets a value after its declaration, or may by its address.
+// assigned reports whether a variable is assigned after its declaration, or may be through a
+// pointer.
 func (u *unit) assigned(v *types.Var) bool {
 	for _, use := range u.uses[v][1:] {
 		switch p := use.stack[len(use.stack)-2].(type) {
@@ -100,7 +100,7 @@ func (u *unit) assigned(v *types.Var) bool {
 					return true
 				}
 			}
-		case *ast.UnaryExpr: // only & takes a pointer
+		case *ast.UnaryExpr: // only the operator & makes a pointer
 			return true
 		case *ast.RangeStmt:
 			if p.Key == use.id || p.Value == use.id {
@@ -111,8 +111,8 @@ func (u *unit) assigned(v *types.Var) bool {
 	return false
 }
 
-// leaves says whether a scope is closed, or may be by somebody else. One that a function literal
-// uses lives as long as the literal.
+// leaves reports whether a scope is closed, or may be closed by other code. If a function literal
+// uses the scope, it lives as long as the literal.
 func (u *unit) leaves(v *types.Var) bool {
 	home, _ := body(u.uses[v][0].stack)
 	for _, use := range u.uses[v][1:] {
@@ -125,7 +125,7 @@ func (u *unit) leaves(v *types.Var) bool {
 			}
 			return true
 		}
-		// A tensor or a batch that goes into the scope does not close it.
+		// A call that moves a tensor or a batch into the scope does not close it.
 		if call, ok := use.stack[len(use.stack)-2].(*ast.CallExpr); ok && call.Fun != use.id {
 			if on, f := u.method(call); on != nil && (f.Name() == "In" && isTensor(receiver(f)) ||
 				f.Name() == "Into" && isBatch(receiver(f))) {

@@ -18,20 +18,20 @@ const (
 	dataPath   = module + "data"
 )
 
-// unit is a package under one analyzer.
+// unit is a package being checked by one analyzer.
 type unit struct {
 	*analysis.Pass
 	insp    *inspector.Inspector
 	ignored []span
 
-	opened   []*opening                 // every Do, New and NewScope, in the order of the source
-	openings map[*ast.CallExpr]*opening // the same by their calls
-	literals map[*ast.FuncLit]*opening  // those of them that run a function literal
-	// of the variables of type Scope, Tensor, Batch and slices of tensors
+	opened   []*opening                 // every call of Do, New and NewScope, in source order
+	openings map[*ast.CallExpr]*opening // the same, by call
+	literals map[*ast.FuncLit]*opening  // those that run a function literal, by literal
+	// uses of variables of type Scope, Tensor, Batch and slices of tensors
 	uses map[*types.Var][]use
 }
 
-// use is an identifier with the nodes around it, the outermost first, itself last.
+// use is an identifier with the syntax nodes around it: the outermost first, itself last.
 type use struct {
 	id    *ast.Ident
 	stack []ast.Node
@@ -40,10 +40,11 @@ type use struct {
 // opening is a call that opens a scope.
 type opening struct {
 	call  *ast.CallExpr
-	stack []ast.Node   // around it, the call last
-	name  string       // "tensor.Do", "Do", "tensor.NewScope" or "New"
-	lit   *ast.FuncLit // what it runs, nil for New, or where that is not written in the call
-	scope *types.Var   // the literal's parameter, nil where it has no name
+	stack []ast.Node // the nodes around it; the call is the last
+	name  string     // "tensor.Do", "Do", "tensor.NewScope" or "New"
+	// the function literal that it runs; nil for New, and if the function is not a literal
+	lit   *ast.FuncLit
+	scope *types.Var // the literal's parameter; nil if it has no name
 	opts  []ast.Expr
 }
 
@@ -76,7 +77,7 @@ func newUnit(pass *analysis.Pass) *unit {
 	return u
 }
 
-// report tells of a mistake at n, unless a comment takes it back.
+// report reports a mistake at n, unless a comment says to ignore it.
 func (u *unit) report(n ast.Node, fix []analysis.SuggestedFix, format string, args ...any) {
 	here := func(s span) bool { return s.from <= n.Pos() && n.Pos() < s.to }
 	if !slices.ContainsFunc(u.ignored, here) {
@@ -85,7 +86,7 @@ func (u *unit) report(n ast.Node, fix []analysis.SuggestedFix, format string, ar
 	}
 }
 
-// opening returns what a call opens, or nil.
+// opening returns the opening for a call, or nil if it opens no scope.
 func (u *unit) opening(call *ast.CallExpr) *opening {
 	f := u.callee(call)
 	if f == nil || f.Pkg() == nil || f.Pkg().Path() != tensorPath {
@@ -125,13 +126,13 @@ func (u *unit) opening(call *ast.CallExpr) *opening {
 	return o
 }
 
-// callee is the function or method that a call names, or nil.
+// callee returns the function or method that a call names, or nil.
 func (u *unit) callee(call *ast.CallExpr) *types.Func {
 	f, _ := typeutil.Callee(u.TypesInfo, call).(*types.Func)
 	return f
 }
 
-// variable is the variable that an expression names, or nil.
+// variable returns the variable that an expression names, or nil.
 func (u *unit) variable(e ast.Expr) *types.Var {
 	if id, ok := ast.Unparen(e).(*ast.Ident); ok {
 		v, _ := u.TypesInfo.ObjectOf(id).(*types.Var)
@@ -140,7 +141,7 @@ func (u *unit) variable(e ast.Expr) *types.Var {
 	return nil
 }
 
-// method splits a call of a method into what it is called on and its name.
+// method splits a method call into its receiver expression and the method.
 func (u *unit) method(call *ast.CallExpr) (on ast.Expr, f *types.Func) {
 	sel, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr)
 	f = u.callee(call)
@@ -150,8 +151,7 @@ func (u *unit) method(call *ast.CallExpr) (on ast.Expr, f *types.Func) {
 	return sel.X, f
 }
 
-// ofTensors says whether a call computes with tensors: whether it is on one, takes one or gives
-// one.
+// ofTensors reports whether a call involves tensors: its receiver, an argument or a result is one.
 func (u *unit) ofTensors(call *ast.CallExpr) bool {
 	if u.openings[call] != nil {
 		return false
@@ -176,7 +176,7 @@ func (u *unit) ofTensors(call *ast.CallExpr) bool {
 	return found
 }
 
-// receiver is the type that f is a method of, or nil.
+// receiver returns the type of which f is a method, or nil.
 func receiver(f *types.Func) types.Type {
 	if r := f.Signature().Recv(); r != nil {
 		return r.Type()
@@ -208,8 +208,8 @@ func isTensors(t types.Type) bool {
 	return ok && isTensor(s.Elem())
 }
 
-// body is the innermost function around the last node of a stack, itself left out: its literal, if
-// it is one, and what it consists of.
+// body returns the body of the innermost function around the last node of a stack. If that function
+// is a literal, it returns the literal too.
 func body(stack []ast.Node) (*ast.FuncLit, *ast.BlockStmt) {
 	for i := len(stack) - 2; i >= 0; i-- {
 		switch f := stack[i].(type) {
@@ -222,5 +222,5 @@ func body(stack []ast.Node) (*ast.FuncLit, *ast.BlockStmt) {
 	return nil, nil
 }
 
-// within says whether n is inside of outer.
+// within reports whether n is inside outer.
 func within(n, outer ast.Node) bool { return outer.Pos() <= n.Pos() && n.End() <= outer.End() }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// UnusedMode finds scopes with a mode that nothing uses.
+// UnusedMode finds scopes with a mode that has no effect.
 var UnusedMode = analyzer("unusedmode", `find scopes with a mode that nothing uses
 
 A mode holds for what is made in its scope, and for results of operands that belong to the scope.
@@ -27,7 +27,7 @@ func unusedModes(u *unit) {
 		}
 		switch {
 		case o.lit != nil:
-			if o.scope != nil && len(u.uses[o.scope]) > 1 { // the first is the parameter itself
+			if o.scope != nil && len(u.uses[o.scope]) > 1 { // the first use is the parameter itself
 				continue
 			}
 			if !u.computes(o.lit.Body, 0) {
@@ -45,7 +45,7 @@ func unusedModes(u *unit) {
 	}
 }
 
-// unusedNew looks at a scope in a variable that is closed and otherwise left alone.
+// unusedNew checks a scope in a variable whose only use is that it is closed.
 func (u *unit) unusedNew(o *opening, modes string) {
 	v, _ := u.holder(o)
 	if v == nil {
@@ -68,8 +68,8 @@ func (u *unit) unusedNew(o *opening, modes string) {
 	}
 }
 
-// modesOf names the modes of an opening that change how ops compute, with the verb; "" where there
-// is none.
+// modesOf lists the modes of an opening that change how ops compute, followed by the verb. It
+// returns "" if there are none.
 func (u *unit) modesOf(o *opening) string {
 	var names []string
 	for _, e := range o.opts {
@@ -96,7 +96,7 @@ func (u *unit) modesOf(o *opening) string {
 	return strings.Join(names, " and ") + " do"
 }
 
-// computes says whether a block, from a position on, calls something of tensors.
+// computes reports whether a block calls anything with tensors after a position.
 func (u *unit) computes(b *ast.BlockStmt, from int) bool {
 	found := false
 	ast.Inspect(b, func(n ast.Node) bool {
@@ -107,7 +107,7 @@ func (u *unit) computes(b *ast.BlockStmt, from int) bool {
 	return found
 }
 
-// calledOn is the call of a method on the variable that is used, or nil.
+// calledOn returns the method call on the used variable, or nil.
 func (u *unit) calledOn(use use) *ast.CallExpr {
 	n := len(use.stack)
 	if n < 3 {

@@ -34,8 +34,8 @@ import (
 // Analyzers are the checks, for a program that runs them with others.
 var Analyzers = []*analysis.Analyzer{UnusedMode, MissedMode, NestedDo, UnclosedScope, GivenAway, KeptResult}
 
-// Asked says whether args, a command line without the program's name, are those with which the go
-// command calls its vet tool: -V=full, -flags, or flags and one file of type .cfg.
+// Asked reports whether args are those with which the go command calls its vet tool: -V=full,
+// -flags, or flags and one file of type .cfg. args does not include the program's name.
 func Asked(args []string) bool {
 	if len(args) == 0 {
 		return false
@@ -52,13 +52,13 @@ func Asked(args []string) bool {
 	return strings.HasSuffix(last, ".cfg") && !strings.HasPrefix(last, "-")
 }
 
-// Main is the vet tool of the go command. It reads [os.Args] and ends the process.
+// Main runs the vet tool for the go command. It reads [os.Args] and ends the process.
 func Main() {
 	unitchecker.Main(Analyzers...)
-	os.Exit(0) // not reached
+	os.Exit(0) // not reached: the call above ends the process
 }
 
-// analyzer makes a check of a function that looks at one package.
+// analyzer makes an analyzer of a function that checks one package.
 func analyzer(name, doc string, run func(*unit)) *analysis.Analyzer {
 	return &analysis.Analyzer{
 		Name: name, Doc: doc, Requires: []*analysis.Analyzer{inspect.Analyzer},
@@ -69,7 +69,7 @@ func analyzer(name, doc string, run func(*unit)) *analysis.Analyzer {
 	}
 }
 
-// ignored are the places of which a comment takes the analyzer's reports back.
+// ignored returns the spans in which a comment suppresses the analyzer's reports.
 func ignored(pass *analysis.Pass) []span {
 	var spans []span
 	for _, f := range pass.Files {
@@ -104,12 +104,12 @@ func ignored(pass *analysis.Pass) []span {
 	return spans
 }
 
-// takesBack says whether a comment names the analyzer and gives a reason.
+// takesBack reports whether a comment names the analyzer and gives a reason.
 func takesBack(comment, name string) bool {
 	text, ok := strings.CutPrefix(comment, "//flambeau:ignore ")
 	names, reason, _ := strings.Cut(strings.TrimSpace(text), " ")
 	return ok && strings.TrimSpace(reason) != "" && slices.Contains(strings.Split(names, ","), name)
 }
 
-// span is a part of a file, without its end.
+// span is a part of a file; to is exclusive.
 type span struct{ from, to token.Pos }

@@ -24,8 +24,8 @@ import (
 	"golang.org/x/tools/go/ast/inspector"
 )
 
-// TestAnalyzers holds what the analyzers report of testdata/misuse, against the packages as they
-// are, to the comments there: `want analyzer "pattern"` on a line, and nothing on the others.
+// TestAnalyzers compares the analyzers' reports on testdata/misuse with the comments there. A
+// comment `want analyzer "pattern"` expects a report on its line. There must be no others.
 func TestAnalyzers(t *testing.T) {
 	const dir = "testdata/misuse"
 	p := load(t, "./"+dir)
@@ -62,7 +62,7 @@ type loaded struct {
 	info  *types.Info
 }
 
-// load reads a package, and what it imports as the go command has compiled it.
+// load reads a package. The packages that it imports come from the go command's build cache.
 func load(t *testing.T, pkg string) *loaded {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,GoFiles,Export", pkg).Output()
@@ -107,7 +107,7 @@ type diagnostic struct {
 	analyzer string
 }
 
-// reports are those of every analyzer.
+// reports returns the reports of all analyzers.
 func (p *loaded) reports(t *testing.T) (list []diagnostic) {
 	if err := analysis.Validate(Analyzers); err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func (p *loaded) reports(t *testing.T) (list []diagnostic) {
 	return list
 }
 
-// wanted are the comments of the files.
+// wanted returns the expectations in the files' comments.
 func (p *loaded) wanted() (list []want) {
 	for _, f := range p.files {
 		for _, group := range f.Comments {

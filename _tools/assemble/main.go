@@ -1,13 +1,14 @@
-// Command assemble gives every kernel in a folder of PTX files to NVIDIA's assembler, for each of
-// the architectures. It fails when one is refused, spills registers, or draws a warning about
+// Command assemble runs NVIDIA's assembler on every kernel in a folder of PTX files, for each of
+// the architectures. It fails if a kernel is refused, spills registers, or causes a warning about
 // serialised matrix instructions.
 //
 //	go run ./assemble [-ptxas PATH] [-cache DIR] [-arch sm_80,sm_90,sm_120] FOLDER
 //
-// Kernels of one PTX version and target go many to a module, since starting the assembler costs
-// more than a kernel does. The largest modules go first, so that all cores are busy to the end. Of
-// kernels that differ in name alone one is assembled. What passed before, by the hash of text,
-// architecture and assembler, is not assembled again.
+// Many kernels of one PTX version and target are combined in a module, because starting the
+// assembler takes longer than assembling a kernel. The largest modules come first, so that all
+// cores stay busy to the end. Of several kernels that differ only in their name, one is assembled.
+// A combination of text, architecture and assembler that passed before is skipped; a hash
+// identifies it.
 package main
 
 import (
@@ -27,7 +28,7 @@ import (
 	"time"
 )
 
-// A kernel is one file's entry point.
+// A kernel is the entry point in one file.
 type kernel struct {
 	file, header, body, entry string
 	target                    int
@@ -100,14 +101,14 @@ func main() {
 	}
 }
 
-// A job is a module for an architecture.
+// A job is a module and an architecture for which it is assembled.
 type job struct {
 	kernels []kernel
 	sm      string
-	size    int // of the text
+	size    int // bytes of text
 }
 
-// distinct leaves out kernels that differ from an earlier one in name alone.
+// distinct removes kernels that differ from an earlier one only in their name.
 func distinct(kernels []kernel) []kernel {
 	seen := map[[32]byte]bool{}
 	var out []kernel
@@ -120,7 +121,7 @@ func distinct(kernels []kernel) []kernel {
 	return out
 }
 
-// read finds the kernels of a folder.
+// read reads the kernels in a folder.
 func read(folder string) ([]kernel, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.ptx"))
 	if err != nil {
@@ -151,13 +152,14 @@ func read(folder string) ([]kernel, error) {
 	return out, nil
 }
 
-// groups puts kernels with one header together; names must differ inside a module.
+// groups combines kernels with the same header into modules. Names must be unique in a module.
 func groups(kernels []kernel, batch int) [][]kernel {
 	byHeader := map[string][]kernel{}
 	for _, k := range kernels {
 		h := k.header
 		if moduleName.MatchString(strings.SplitN(k.body, ".entry", 2)[0]) {
-			h += k.file // it declares module variables, whose names may clash: alone
+			// the names of module variables may clash, so this kernel gets a module of its own
+			h += k.file
 		}
 		byHeader[h] = append(byHeader[h], k)
 	}
@@ -186,7 +188,7 @@ type assembler struct {
 
 	mu                  sync.Mutex
 	done, known, failed int
-	busy                time.Duration // processor time of the assembler
+	busy                time.Duration // CPU time of the assembler
 }
 
 func (a *assembler) mark(k kernel, sm string) string {
@@ -197,7 +199,7 @@ func (a *assembler) mark(k kernel, sm string) string {
 	return filepath.Join(a.cache, hex.EncodeToString(h.Sum(nil)[:16]))
 }
 
-// unseen leaves out what passed before, and what the architecture is too old for.
+// unseen removes kernels that passed before, and kernels that the architecture is too old for.
 func (a *assembler) unseen(kernels []kernel, sm string) []kernel {
 	var n int
 	fmt.Sscanf(sm, "sm_%d", &n)
@@ -217,7 +219,7 @@ func (a *assembler) unseen(kernels []kernel, sm string) []kernel {
 	return out
 }
 
-// group assembles a module; if it fails, each kernel by itself, to name the culprits.
+// group assembles a module. If that fails, it assembles each kernel alone, to find the wrong ones.
 func (a *assembler) group(list []kernel, sm string) {
 	if text, ok := a.run(list, sm); !ok {
 		if len(list) > 1 {
@@ -261,7 +263,7 @@ func (a *assembler) run(list []kernel, sm string) (string, bool) {
 		log.Fatal(err)
 	}
 	arch := sm
-	// what one generation alone has is assembled for it by name
+	// features of a single generation need the architecture's name with the suffix a
 	if strings.Contains(list[0].header, sm+"a") {
 		arch += "a"
 	}

@@ -1,5 +1,5 @@
-// Command platforms type-checks packages for each of the platforms it is given, with everything
-// that they import, from source. A compiler finds the same mistakes, and takes many times as long.
+// Command platforms type-checks packages and everything that they import from source, for each of
+// the given platforms. A compiler would find the same mistakes, but takes many times as long.
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// check returns how many packages match, and what is wrong with them or with what they import.
+// check returns the number of matching packages, and the errors in them or in their imports.
 func check(platform string, tests bool, patterns []string) (int, error) {
 	system, arch, ok := strings.Cut(platform, "/")
 	if !ok {

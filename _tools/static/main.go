@@ -1,5 +1,5 @@
-// Command static fails unless each ELF executable it is given is statically
-// linked: no program interpreter and no needed shared library.
+// Command static fails unless each given ELF executable is statically linked: it must have no
+// program interpreter and need no shared library.
 package main
 
 import (

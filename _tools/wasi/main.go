@@ -1,5 +1,5 @@
-// Command wasi runs a program that was built for wasip1/wasm, as go test -exec asks for it: with
-// its arguments, environment and output, and without files.
+// Command wasi runs a program that was built for wasip1/wasm, for use with go test -exec. The
+// program has its arguments, environment and output, but no files.
 package main
 
 import (
@@ -36,7 +36,7 @@ func run(ctx context.Context, path string, args []string) error {
 	if err != nil {
 		return err
 	}
-	// Compiling a program takes longer than most tests, so what was compiled is kept.
+	// Compiling a program takes longer than most tests, so compiled programs are cached.
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return err

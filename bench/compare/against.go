@@ -16,27 +16,27 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// theirs is how a variant of the other side did: its rounds in seconds, and the median of their
-// ratios to ours, which says how many times as fast ours is.
+// theirs is the result of one variant of the peer: the times of its rounds in seconds, and the
+// median ratio of its time to ours. A ratio of 2 means that ours is twice as fast.
 type theirs struct {
 	Rounds []float64 `json:"rounds,omitempty"`
 	Ratio  float64   `json:"ratio,omitempty"`
 	Error  string    `json:"error,omitempty"`
 }
 
-// A peer is the other side: a process that is told on its input what to measure, a line each, and
-// answers with a line of JSON.
+// A peer is the other side of the comparison: a process with one command per input line. It answers
+// each with a line of JSON.
 //
-//	case NAME  it makes the case's variants and warms them up, and tells which cannot be
-//	round      it measures each variant once, and answers with seconds or what went wrong
-//	end        it lets go of the case
+//	case NAME  makes the case's variants, warms them up, and reports which of them fail
+//	round      measures each variant once, and answers with seconds or the error
+//	end        frees the case
 type peer struct {
 	command *exec.Cmd
 	in      io.WriteCloser
 	out     *bufio.Reader
 }
 
-// answer is a variant's part in a line of the peer's.
+// answer is the result of one variant in an answer of the peer.
 type answer struct {
 	Seconds float64 `json:"seconds"`
 	Error   string  `json:"error"`
@@ -59,7 +59,7 @@ func startPeer(command []string) (*peer, error) {
 	return &peer{c, in, bufio.NewReader(out)}, nil
 }
 
-// ask sends a line and returns the answer, by variant.
+// ask sends a line and returns the answers by variant.
 func (p *peer) ask(line string) (m map[string]answer, err error) {
 	if _, err = io.WriteString(p.in, line+"\n"); err != nil {
 		return nil, fmt.Errorf("the other side has ended: %w", err)
@@ -81,7 +81,7 @@ func (p *peer) close() error {
 	return p.command.Wait()
 }
 
-// answered takes a line's answers into the row.
+// answered stores the answers to a line in the row.
 func (r *run) answered(m map[string]answer, err error) {
 	if err != nil {
 		m, r.peer = map[string]answer{"": {Error: err.Error()}}, nil
@@ -100,15 +100,15 @@ func (r *run) answered(m map[string]answer, err error) {
 	}
 }
 
-// turn is the other side's, after a round of ours.
+// turn lets the peer measure one round.
 func (r *run) turn() {
 	if r.peer != nil {
 		r.answered(r.peer.ask("round"))
 	}
 }
 
-// ratios finishes the row: of each variant that was measured in all rounds the median of the
-// ratios. An emulated GPU's clock is compared with nothing.
+// ratios computes the median ratio of each variant that was measured in all rounds. It does nothing
+// for an emulated GPU, whose clock is not comparable.
 func (r *run) ratios() {
 	for _, v := range r.Theirs {
 		if r.Emulated || v.Error != "" || len(v.Rounds) != len(r.Rounds) || len(r.Rounds) == 0 {
@@ -122,8 +122,8 @@ func (r *run) ratios() {
 	}
 }
 
-// measurePair measures a case in turns with the peer, which may be nil. It returns whether both
-// sides did all that they were asked for.
+// measurePair measures a case in alternation with the peer, which may be nil. It returns whether
+// both sides measured everything.
 func measurePair(r *run, p *peer, c pairCase) bool {
 	r.peer, r.Theirs = p, map[string]*theirs{}
 	if m, err := train.FindGPU(r.Name); err == nil && !r.trial {
@@ -154,14 +154,14 @@ func measurePair(r *run, p *peer, c pairCase) bool {
 	return err == nil
 }
 
-// against is the command of that name.
+// against runs the command "against".
 func against(args []string) {
 	f := flag.NewFlagSet("against", flag.ExitOnError)
 	trial := f.Bool("trial", false, "small sizes, few repetitions")
 	only := f.String("only", "", "the cases whose names this expression matches")
 	seconds := f.Float64("seconds", 0.3, "of measuring, for each round of a side")
 	rounds := f.Int("rounds", 5, "of each case")
-	_ = f.Parse(args) // which ends the program itself
+	_ = f.Parse(args) // ends the program on an error
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		log.Fatalf("-only: %v", err)

@@ -22,7 +22,7 @@ func pairRun(dev device.Device, p *peer, c pairCase) (*run, bool) {
 	return r, measurePair(r, p, c)
 }
 
-// All cases run on an emulated GPU, in turns with a peer, and no ratios are told.
+// All cases run on an emulated GPU, in alternation with a peer. No ratios are reported.
 func TestAgainstOnEmulatedGPU(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate,mem=256MiB")
 	if err != nil {
@@ -43,7 +43,7 @@ func TestAgainstOnEmulatedGPU(t *testing.T) {
 	}
 }
 
-// TestPeer is no test: it is the other side of the tests here, which start this program again.
+// TestPeer is not a test. The tests here start this program again, and TestPeer acts as the peer.
 // FLAMBEAU_TEST_PEER says what goes wrong.
 func TestPeer(t *testing.T) {
 	mode, ok := os.LookupEnv("FLAMBEAU_TEST_PEER")
@@ -82,8 +82,8 @@ func stubPeer(t *testing.T, mode string) *peer {
 	return p
 }
 
-// The ratio of a variant is the median of its rounds'. What the other side cannot do, or that it is
-// gone, is in the row, and ours is measured all the same.
+// The ratio of a variant is the median over its rounds. If a variant fails, or the peer ends, the
+// row says so, and our side is still measured.
 func TestAgainstPeers(t *testing.T) {
 	cpu, err := device.Open("cpu")
 	if err != nil {
@@ -111,8 +111,8 @@ func TestAgainstPeers(t *testing.T) {
 	}
 }
 
-// Both sides have the same cases, and PyTorch measures them where it is installed: FLAMBEAU_PYTHON
-// is a Python that has it.
+// Both sides have the same cases, and PyTorch can measure them. FLAMBEAU_PYTHON names a Python with
+// PyTorch.
 func TestAgainstPyTorch(t *testing.T) {
 	text, err := os.ReadFile("torch_against.py")
 	if err != nil {
@@ -141,7 +141,7 @@ func TestAgainstPyTorch(t *testing.T) {
 	}
 	for _, c := range pairs() {
 		if strings.HasSuffix(c.name, "_graph") {
-			continue // the CPU records none
+			continue // the CPU has no graphs
 		}
 		r, ok := pairRun(cpu, p, c)
 		if !ok || r.Theirs["eager"] == nil || strings.HasPrefix(c.name, "gpt2") && len(r.Theirs) != 3 {
@@ -158,8 +158,8 @@ func TestAgainstPyTorch(t *testing.T) {
 	}
 }
 
-// A promise is judged against the fastest of PyTorch's eager variants. Where nothing was measured
-// it does not hold.
+// A promise is compared with the fastest of PyTorch's eager variants. If nothing was measured, it
+// is not kept.
 func TestJudgeAgainst(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"eager":{"ratio":1.2},"flash":{"ratio":1.1},"compiled":{"ratio":0.8}}`: holds,
@@ -182,8 +182,8 @@ func TestJudgeAgainst(t *testing.T) {
 	}
 }
 
-// The bound of a step is of the products of GPT-2: six operations for a token and weight, as
-// J. Kaplan et al. count (arXiv:2001.08361, table 1), with the head's and attention's beside.
+// The bound of a step counts the products of GPT-2: six operations per token and weight, as in J.
+// Kaplan et al. (arXiv:2001.08361, table 1). The products of the head and of attention are added.
 func TestLeast(t *testing.T) {
 	h100, err := train.FindGPU("h100")
 	if err != nil {
@@ -209,7 +209,7 @@ func TestLeast(t *testing.T) {
 
 var writePage = flag.Bool("write", false, "TestTransformersPage writes its page")
 
-// bench/results/transformers.md has the cases and their bounds.
+// bench/results/transformers.md lists the cases and their bounds.
 func TestTransformersPage(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(pageHead)

@@ -15,16 +15,16 @@ import (
 
 type benchCase struct {
 	name, unit string
-	gpu        bool // for GPUs only
+	gpu        bool // only for GPUs
 	run        func(r *run)
 }
 
-// Vectors are of 1 GiB in float32 and so far larger than any cache.
+// Vectors have 1 GiB in float32, far more than any cache.
 const many = 256 << 20
 
-// What a promise is about comes first: a run that ends early has measured it. PyTorch's peaks of
-// trainings have a workspace of cuBLAS in them, up to 32 MiB on an H200; peak_test.go compares with
-// what they are without.
+// The cases that have a promise come first, so that even a run that is cut short measures them.
+// PyTorch's peaks of trainings include a workspace of cuBLAS, up to 32 MiB on an H200. peak_test.go
+// compares with the peaks without it.
 var cases = []benchCase{
 	{"add_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) { a.Add(b) })},
 	{"relu_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
@@ -58,7 +58,7 @@ var cases = []benchCase{
 	{"exp_256M_f32", "GB/s", true, elementwise(dtype.F32, 2, func(a, _ *tensor.Tensor) { a.Exp() })},
 	{"relu_256M_bf16", "GB/s", true, elementwise(dtype.BF16, 2, func(a, _ *tensor.Tensor) { a.Relu() })},
 	{"relu_256M_u8", "GB/s", true, elementwise(dtype.U8, 2, func(a, _ *tensor.Tensor) { a.Clamp(1, 100) })},
-	// one element behind 16 bytes: no vectors
+	// the data begins one element after a multiple of 16 bytes, which prevents vector loads
 	{"add_odd_256M_f32", "GB/s", true, elementwise(dtype.F32, 3, func(a, b *tensor.Tensor) {
 		n := a.Shape().At(0)
 		a.Slice(0, 1, n, 1).Add(b.Slice(0, 1, n, 1))
@@ -82,12 +82,12 @@ var cases = []benchCase{
 	{"unique_16M_i64", "Melem/s", true, ordering(16<<20, 4096, numbers, func(x []*tensor.Tensor) { x[0].Unique(tensor.UniqueOptions{}) })},
 	{"index_add_8192x768_f32", "Mrow/s", true, ordering(8192, 64, tokenRows, func(x []*tensor.Tensor) { x[2].IndexAddInPlace(0, x[1], x[0], 1) })},
 	{"embedding_grad_8192x768_f32", "Mrow/s", true, ordering(8192, 64, tokenRows, func(x []*tensor.Tensor) {
-		x[2].ZerosLike().IndexAddInPlace(0, x[1], x[0], 1) // what the gradient of Embedding does
+		x[2].ZerosLike().IndexAddInPlace(0, x[1], x[0], 1) // as the gradient of Embedding does
 	})},
 }
 
-// A builder makes a model with its optimizer in a scope, moved to a device unless that is nil, and
-// what gives the loss of a random batch.
+// A builder makes a model with its optimizer in a scope. It moves the model to a device unless that
+// is nil. The step computes the loss of a random batch.
 type builder func(r *run, home *tensor.Scope, to device.Device, batch int) *train.PlannedStep
 
 func adamW(m any, to device.Device, loss func(s *tensor.Scope) *tensor.Tensor) *train.PlannedStep {
@@ -97,7 +97,7 @@ func adamW(m any, to device.Device, loss func(s *tensor.Scope) *tensor.Tensor) *
 	return &train.PlannedStep{Model: m, Optimizer: optim.NewAdamW(nn.Parameters(m), optim.AdamConfig{LR: 1e-4}), Loss: loss}
 }
 
-// mlp is a perceptron of these sizes.
+// mlp builds a perceptron with layers of the given sizes.
 func mlp(sizes ...int) builder {
 	return func(r *run, home *tensor.Scope, to device.Device, batch int) *train.PlannedStep {
 		size := func(i int) int { return r.n(sizes[i], min(sizes[i], 32)) }
@@ -116,12 +116,13 @@ func mlp(sizes ...int) builder {
 	}
 }
 
-// cnn is models.CNN on images of 28 by 28, charGPT a small GPT on rows of 64 characters.
+// cnn builds models.CNN for images of 28 by 28. charGPT builds a small GPT for rows of 64
+// characters.
 func cnn(r *run, home *tensor.Scope, to device.Device, batch int) *train.PlannedStep {
 	m, size := models.NewCNN(1, 10, nn.In(home)), r.n(28, 8)
 	return adamW(m, to, func(s *tensor.Scope) *tensor.Tensor {
 		logits := m.Forward(s.Randn(batch, 1, size, size))
-		defer logits.Free() // as PyTorch does when the expression ends
+		defer logits.Free() // PyTorch frees the logits here too
 		return nn.CrossEntropy(logits, s.RandInt(0, 10, batch))
 	})
 }
@@ -134,7 +135,8 @@ func charGPT(r *run, home *tensor.Scope, to device.Device, batch int) *train.Pla
 	})
 }
 
-// training takes steps, ten between two waits; autocast is a 16-bit type or dtype.Invalid.
+// training measures training steps, with ten steps between two waits. autocast is a 16-bit type or
+// dtype.Invalid.
 func training(batch int, autocast dtype.Type, build builder) func(*run) {
 	return func(r *run) {
 		batch := r.n(batch, 2)
@@ -160,14 +162,14 @@ func training(batch int, autocast dtype.Type, build builder) func(*run) {
 	}
 }
 
-// plan asks for the peak of a step on a GPU of that memory.
+// plan computes the planned peak of a step on a GPU with that memory.
 func (r *run) plan(gpu *cuda.Device, build builder, batch int) {
 	p, err := train.Plan(func(s *tensor.Scope, batch int) *train.PlannedStep { return build(r, s, nil, batch) }, train.PlanConfig{Machine: train.Machine{Kind: "cuda"}, Memory: gpu.Info().Memory, Batch: batch})
 	must(err)
 	r.Planned = p.Peak
 }
 
-// replaying takes the same steps as a graph, of a model in the root scope.
+// replaying measures the same steps as a captured graph, with the model in the root scope.
 func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 	return func(r *run) {
 		batch, modes := r.n(batch, 2), []tensor.Option{tensor.On(r.dev), tensor.Autocast(autocast)}
@@ -178,7 +180,7 @@ func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 			p.Optimizer.Step()
 			p.Optimizer.ZeroGrad()
 		}
-		tensor.Do(step, modes...) // makes the optimizer's state, and compiles the kernels
+		tensor.Do(step, modes...) // allocates the optimizer's state, and compiles the kernels
 		g, err := tensor.Capture(r.dev, step, modes...)
 		must(err)
 		r.measure(10, false, func() { must(g.Replay()) })
@@ -187,8 +189,8 @@ func replaying(batch int, autocast dtype.Type, build builder) func(*run) {
 	}
 }
 
-// launching adds to one number, a thousand times between two waits: what an operation costs the
-// host.
+// launching adds to a single number, a thousand times between two waits. It measures the host's
+// cost of an operation.
 func launching(r *run) {
 	tensor.Do(func(data *tensor.Scope) {
 		a, one := data.Zeros(1), data.Ones(1)
@@ -197,7 +199,7 @@ func launching(r *run) {
 	r.Rate = r.Median * 1e9
 }
 
-// product multiplies an m×k by a k×n matrix; float32 is IEEE's.
+// product multiplies an m×k by a k×n matrix. float32 is computed in full precision.
 func product(t dtype.Type, m, n, k int) func(*run) {
 	return func(r *run) {
 		m, n, k := r.n(m, min(m, 48)), r.n(n, min(n, 64)), r.n(k, min(k, 80))
@@ -210,7 +212,8 @@ func product(t dtype.Type, m, n, k int) func(*run) {
 	}
 }
 
-// elementwise runs f on two large vectors; moved is how often a vector's bytes are read or written.
+// elementwise runs f on two large vectors. moved is how many times the bytes of a vector are read
+// or written.
 func elementwise(t dtype.Type, moved int, f func(a, b *tensor.Tensor)) func(*run) {
 	return func(r *run) {
 		n := r.n(many, 4096)
@@ -228,8 +231,8 @@ func elementwise(t dtype.Type, moved int, f func(a, b *tensor.Tensor)) func(*run
 	}
 }
 
-// copying is the driver's copy within the memory, whose speed is what anything that moves memory
-// can reach.
+// copying measures the driver's copy within the device's memory: the upper limit for every op that
+// moves memory.
 func copying(r *run) {
 	n := r.n(1<<30, 1<<16)
 	var b [2]device.Buffer

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// bundle is a folder as scripts/gpu-bundle makes it, with programs that only write down that they
-// were called. Kernels are compiled when cuda.test has slept for so many seconds once.
+// bundle is a folder like that of scripts/gpu-bundle, with programs that only record their calls.
+// The kernels count as compiled after cuda.test has once slept for the given number of seconds.
 type bundle struct {
 	dir string
 	env []string
@@ -63,11 +63,11 @@ func (b *bundle) write(t *testing.T, name, text string) {
 	}
 }
 
-// run runs the script, and returns the steps that it reports, whether it succeeded, how often
-// cuda.test was called, and all that was printed.
+// run runs the script. It returns the reported steps, whether it succeeded, how many times it
+// called cuda.test, and its output.
 func (b *bundle) run(t *testing.T, limits []string, args ...string) (steps string, ok bool, tests int, said string) {
 	t.Helper()
-	_ = os.Remove(filepath.Join(b.dir, "calls")) // of the run before, where there was one
+	_ = os.Remove(filepath.Join(b.dir, "calls")) // left by an earlier run, if there was one
 	c := exec.Command("bash", append([]string{filepath.Join(b.dir, "run.sh")}, args...)...)
 	c.Env = append(b.env, limits...)
 	out, err := c.CombinedOutput()
@@ -79,17 +79,17 @@ func (b *bundle) run(t *testing.T, limits []string, args ...string) (steps strin
 	var names []string
 	for line := range strings.Lines(string(list)) {
 		f := strings.Split(line, "\t")
-		if f[0] != "nvidia_smi" { // of the machine, where it has one
+		if f[0] != "nvidia_smi" { // present only on machines that have nvidia-smi
 			names = append(names, f[0]+":"+f[1])
 		}
 	}
 	return strings.Join(names, " "), err == nil, strings.Count(string(calls), "cuda.test "), string(out)
 }
 
-// A machine whose caches are empty compiles first, within a limit of its own, and once: the steps'
-// limits are for what they measure.
+// With empty caches the script compiles first, once, within a limit of its own. The limits of the
+// steps are for their measurements alone.
 func TestBundleCompilesFirst(t *testing.T) {
-	b := newBundle(t, "8") // longer than the part may take, and shorter than compiling may
+	b := newBundle(t, "8") // longer than a step may take, but within the limit for compiling
 	limits := []string{"LIMIT=7", "WARM_LIMIT=60"}
 	for i, want := range []int{2, 1} {
 		steps, ok, tests, said := b.run(t, limits, "sweep")
@@ -97,7 +97,7 @@ func TestBundleCompilesFirst(t *testing.T) {
 			t.Errorf("run %d: steps %q, success %v, %d runs of the tests, want %d\n%s", i, steps, ok, tests, want, said)
 		}
 	}
-	b.write(t, "commit.txt", "4567\n") // whose kernels are others
+	b.write(t, "commit.txt", "4567\n") // another commit has other kernels
 	if _, ok, tests, said := b.run(t, limits, "warm", "sweep"); !ok || tests != 1 {
 		t.Errorf("warm alone: success %v, %d runs of the tests\n%s", ok, tests, said)
 	}
@@ -106,7 +106,7 @@ func TestBundleCompilesFirst(t *testing.T) {
 	}
 }
 
-// Where compiling takes longer than its limit, nothing is measured, and that is what is told.
+// If compiling exceeds its limit, nothing is measured, and the script says so.
 func TestBundleSaysWhatIsNotCompiled(t *testing.T) {
 	b := newBundle(t, "20")
 	steps, ok, tests, said := b.run(t, []string{"WARM_LIMIT=6"}, "sweep")
@@ -122,8 +122,8 @@ func TestBundleSaysWhatIsNotCompiled(t *testing.T) {
 	}
 }
 
-// The comparison with PyTorch compiles first, on both sides and within the other limit, and then
-// takes all rounds. Where there is no PyTorch it says so, fails, and measures our side.
+// The comparison with PyTorch first compiles on both sides, within the limit for that, and then
+// runs all rounds. Without PyTorch it says so, measures our side only, and fails.
 func TestBundleAgainstPyTorch(t *testing.T) {
 	b := newBundle(t, "8")
 	limits := []string{"LIMIT=7", "WARM_LIMIT=60", "NO_TORCH=0"}
@@ -141,7 +141,7 @@ func TestBundleAgainstPyTorch(t *testing.T) {
 	}
 }
 
-// calls are those of a program, as the last run made them.
+// calls returns the calls of a program in the last run.
 func (b *bundle) calls(t *testing.T, begin string) (list string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(b.dir, "calls"))

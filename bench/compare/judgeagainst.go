@@ -8,11 +8,12 @@ import (
 	"strings"
 )
 
-// stepsAhead are the cases that are promised to be faster than PyTorch's eager ones.
+// stepsAhead are the cases that must be faster than PyTorch's eager variants.
 var stepsAhead = []string{"gpt2_8x1024_bf16"}
 
-// judgeAgainst tells for each case which part of the bound is reached, and the median ratio to each
-// of PyTorch's variants. A step of GPT-2 is promised to be ahead of the fastest that is eager.
+// judgeAgainst reports for each case the fraction of the bound that is reached, and the median
+// ratio to each of PyTorch's variants. The step of GPT-2 must be faster than the fastest eager
+// variant.
 func judgeAgainst(work string) (list []verdict) {
 	ours := rows(filepath.Join(work, "against.json"), "")
 	for _, c := range pairs() {
@@ -53,7 +54,7 @@ func judgeAgainst(work string) (list []verdict) {
 	return list
 }
 
-// seconds prints a time in the unit that suits it.
+// seconds formats a time.
 func seconds(s float64) string {
 	switch {
 	case s < 1e-3:

@@ -1,21 +1,21 @@
 // Command compare measures the same cases on each of the given devices in one run and prints a line
-// of JSON for each. The cases are training steps of perceptrons, a CNN and a small GPT, with their
-// peak of memory, eager and as graphs; matrix products; elementwise operations, reductions and
-// copies. bench/compare/torch_compare.py measures them in PyTorch. Single numbers of a shared
-// machine mean little; ratios within one run are what is quoted.
+// of JSON for each. There are training steps of perceptrons, a CNN and a small GPT, with their peak
+// memory, eager and as graphs. There are also matrix products, elementwise operations, reductions
+// and copies. bench/compare/torch_compare.py measures the cases in PyTorch. On a shared machine
+// single numbers mean little, so quote ratios within one run.
 //
 //	go run ./bench/compare [-trial] [-only REGEXP] [-seconds 1.5] cpu cuda:0
 //	go run ./bench/compare against [-trial] [-only REGEXP] [-rounds 5] cuda:0 [COMMAND …]
 //	go run ./bench/compare report tests|bench|against|sweep|sanitizer WORK OUT
 //
-// -trial shrinks everything, to see on an emulated GPU that all of it runs.
+// -trial makes all sizes small, to check on an emulated GPU that everything runs.
 //
-// against measures what a transformer is made of and GPT-2's whole step, in turns with the command,
-// which is PyTorch's side: python3 torch_against.py cuda:0. Each round is a ratio, and their median
-// is told, beside the least time that the GPU's published rates allow.
+// against measures the parts of a transformer and GPT-2's whole step, in alternation with COMMAND.
+// That is PyTorch's side: python3 torch_against.py cuda:0. Each round gives a ratio. The output has
+// their median, and the least time that the GPU's published rates allow.
 //
-// report puts together what scripts/gpu-run.sh has left in WORK:
-// results and log into OUT, the verdict on what is promised and each failure to the terminal.
+// report collects the files that scripts/gpu-run.sh has left in WORK. It writes results and log to
+// OUT. It prints the verdicts on promises and each failure.
 package main
 
 import (
@@ -35,8 +35,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A row is one case on one device. Times are of one step; of a GPU they are the GPU's, between two
-// events, where the case has no host part.
+// A row is one case on one device. Times are per step. On a GPU they are the GPU's time between two
+// events, unless the case includes work of the host.
 type row struct {
 	Device   string  `json:"device"`
 	Name     string  `json:"device_name"`
@@ -48,18 +48,18 @@ type row struct {
 	Samples  int     `json:"samples"`
 	Rate     float64 `json:"rate"`
 	Unit     string  `json:"unit"`
-	// of memory in use by the case, in a step after the first ones
+	// peak memory of the case in a step, after the first steps
 	Peak    int `json:"peak_bytes"`
-	Planned int `json:"planned_bytes,omitempty"` // that peak as train.Plan tells it
-	// of the GPU's memory that is in use and not the pool's
+	Planned int `json:"planned_bytes,omitempty"` // the same peak as train.Plan computes it
+	// the GPU's memory that is in use outside of the pool
 	Context int    `json:"context_bytes,omitempty"`
 	Error   string `json:"error,omitempty"`
 
-	// the least that the GPU's published rates allow
+	// the least time that the GPU's published rates allow
 	Bound float64 `json:"bound_seconds,omitempty"`
 	// the median of each round, in seconds
 	Rounds []float64 `json:"rounds,omitempty"`
-	// by the other side's name for a variant
+	// the peer's results by variant
 	Theirs map[string]*theirs `json:"theirs,omitempty"`
 }
 
@@ -69,12 +69,12 @@ type run struct {
 	budget time.Duration
 	trial  bool
 	base   int // bytes in use before the case
-	rounds int // between which the peer, if there is one, has its turn; 0 stands for 1
+	rounds int // number of rounds, after each of which the peer measures; 0 means 1
 	peer   *peer
 	*row
 }
 
-// n is a size, a small one in a trial.
+// n returns size, or small in a trial.
 func (r *run) n(size, small int) int {
 	if r.trial {
 		return small
@@ -145,9 +145,9 @@ func newRun(dev device.Device, c benchCase, seconds float64, trial bool) *run {
 		row: &row{Device: dev.Name(), Name: info.Name, Emulated: info.Emulated, Case: c.name, Unit: c.unit}}
 }
 
-// carryOut measures a case, and says on the terminal what came out, which is in the row too.
+// carryOut measures a case and prints the result, which it also stores in the row.
 func (r *run) carryOut(c benchCase) error {
-	runtime.GC() // what the case before has left
+	runtime.GC() // collect the garbage of the previous case
 	r.base = r.dev.Stats().Allocated
 	err := tensor.Try(func() { c.run(r) })
 	if err != nil {
@@ -159,10 +159,10 @@ func (r *run) carryOut(c benchCase) error {
 	return nil
 }
 
-// measure times inner calls of step together, until the budget is used up, after a warm-up that
-// compiles the kernels and brings the clocks up. The GPU's time counts where it is asked for,
-// otherwise the host's, the wait at the end included. Each round has such a budget, and behind each
-// the other side has its turn.
+// measure measures step until the time budget of each round is used up, with inner calls per
+// measurement. First it warms up, which compiles kernels and raises clock rates. With gpuTime the
+// GPU's time counts, otherwise the host's time including the final wait. After each round the peer
+// measures.
 func (r *run) measure(inner int, gpuTime bool, step func()) {
 	gpu, _ := r.dev.(*cuda.Device)
 	if r.trial {
@@ -197,8 +197,8 @@ func (r *run) measure(inner int, gpuTime bool, step func()) {
 	}
 }
 
-// sample times inner calls of step together until the budget is used up: seconds of one step by the
-// host's clock and, on a GPU, between two of its events.
+// sample measures step until the budget is used up, with inner calls per measurement. It returns
+// the seconds per step by the host's clock and, for a GPU, between two events.
 func (r *run) sample(gpu *cuda.Device, inner int, step func()) (host, device []float64) {
 	least, most := 5, 1000
 	if r.trial {
@@ -233,7 +233,7 @@ func (r *run) sample(gpu *cuda.Device, inner int, step func()) (host, device []f
 	return host, device
 }
 
-// median is that of the numbers, the upper one of two in the middle.
+// median returns the median, or the upper of the two middle numbers.
 func median(list []float64) float64 {
 	list = slices.Sorted(slices.Values(list))
 	return list[len(list)/2]
@@ -245,7 +245,7 @@ func timer(d *cuda.Device) *cuda.Event {
 	return e
 }
 
-// must panics with what comes out of tensor.Try.
+// must panics with an error of tensor.Try.
 func must(err error) {
 	if err != nil {
 		panic(tensor.NewError("compare", tensor.ErrValue, strings.TrimSpace(err.Error())))

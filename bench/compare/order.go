@@ -2,8 +2,8 @@ package main
 
 import "github.com/flambeau-go/flambeau/tensor"
 
-// ordering makes operands and calls f on them, ten times between two waits, without gradients; the
-// rate is of n elements, in millions a second.
+// ordering makes operands and calls f on them without gradients, ten times between two waits. The
+// rate is in millions of elements per second.
 func ordering(n, small int, operands func(s *tensor.Scope, n int) []*tensor.Tensor, f func(x []*tensor.Tensor)) func(*run) {
 	return func(r *run) {
 		n := r.n(n, small)
@@ -26,18 +26,18 @@ func ordering(n, small int, operands func(s *tensor.Scope, n int) []*tensor.Tens
 
 func randomVector(s *tensor.Scope, n int) []*tensor.Tensor { return []*tensor.Tensor{s.Randn(n)} }
 
-// logits are rows of GPT-2's vocabulary.
+// logits returns rows of logits over GPT-2's vocabulary.
 func logits(s *tensor.Scope, rows int) []*tensor.Tensor {
 	return []*tensor.Tensor{s.Randn(rows, 50257)}
 }
 
-// tokenRows are as many rows as there are tokens, the tokens that they belong to, and a table.
+// tokenRows returns one row per token, the tokens, and a table with one row per word.
 func tokenRows(s *tensor.Scope, n int) []*tensor.Tensor {
 	vocab := min(50257, 16*n)
 	return []*tensor.Tensor{s.Randn(n, 768), s.RandInt(0, vocab, n), s.Zeros(vocab, 768)}
 }
 
-// numbers are of a million.
+// numbers returns random integers below a million.
 func numbers(s *tensor.Scope, n int) []*tensor.Tensor {
 	return []*tensor.Tensor{s.RandInt(0, 1<<20, n)}
 }

@@ -9,21 +9,23 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// A pairCase is measured in turns with PyTorch. Its pieces are what no implementation goes without,
-// at full size.
+// A pairCase is measured in alternation with PyTorch. Its pieces are the work, at full size, that
+// every implementation must do.
 type pairCase struct {
 	benchCase
 	pieces []piece
 }
 
-// A piece is work that waits for the piece before: operations on bfloat16 that add in float32, and
-// bytes of the device's memory, each operand read and each result written once.
+// A piece is work that must wait for the previous piece. It consists of operations on bfloat16 that
+// accumulate in float32, and of bytes moved: each operand is read once and each result written
+// once.
 type piece struct {
 	FLOPs, Bytes float64
 }
 
-// least is the time that a GPU takes at least, in seconds: of each piece the longer of its
-// operations at the peak rate and its bytes at the full bandwidth, which NVIDIA's datasheets give.
+// least returns the least time in seconds that a GPU needs. For each piece it is the longer of two
+// times: its operations at the peak rate, and its bytes at the full bandwidth. NVIDIA's datasheets
+// give both rates.
 func least(m train.Machine, pieces []piece) (seconds float64) {
 	for _, p := range pieces {
 		seconds += max(p.FLOPs/m.Half, p.Bytes/m.Bandwidth)
@@ -40,11 +42,11 @@ const (
 	gptLayers = 12
 )
 
-// linears are the products of GPT-2 with a layer's weights: m tokens, n results of k features.
+// linears are GPT-2's products with weights: m tokens, k features, n results.
 var linears = []struct {
 	name string
 	n, k int
-	tied bool // the weight is [n, k], the table of tokens
+	tied bool // the weight is the token table, [n, k]
 }{
 	{"qkv", 3 * gptWidth, gptWidth, false},
 	{"proj", gptWidth, gptWidth, false},
@@ -67,7 +69,7 @@ var attentions = []attending{
 	{"8x12x1x64_keys4096", 8, 12, 1, 4096, 64, false},
 }
 
-// pairs begins with what matters most: a run that ends early has measured it.
+// pairs returns the most important cases first, so that even a run that is cut short measures them.
 func pairs() []pairCase {
 	step, pieces := training(gptRows, dtype.BF16, gpt2), gpt2Pieces()
 	list := []pairCase{
@@ -94,8 +96,8 @@ func productPiece(m, n, k int) piece {
 	return piece{2 * a * b * c, 2 * (a*c + c*b + a*b)}
 }
 
-// gpt2Pieces are those of a step with AdamW: the products with weights, forward and for both
-// gradients, attention, and the optimizer. Norms, GELU, dropout and the loss are left out.
+// gpt2Pieces returns the pieces of a step with AdamW: products with weights (forward and both
+// gradients), attention, and the optimizer. Norms, GELU, dropout and the loss are left out.
 func gpt2Pieces() (list []piece) {
 	parameters := 0
 	for _, l := range linears {
@@ -111,11 +113,11 @@ func gpt2Pieces() (list []piece) {
 	for range gptLayers {
 		list = append(list, attentions[0].pieces(true)...)
 	}
-	// A parameter of float32 is read and written with both its averages, and its gradient is read.
+	// AdamW reads and writes a float32 parameter and both its averages, and reads its gradient.
 	return append(list, piece{Bytes: float64(parameters) * 7 * 4})
 }
 
-// gpt2 is GPT-2 124M, with dropout 0.1 and its own vocabulary.
+// gpt2 builds GPT-2 124M, with dropout 0.1 and its own vocabulary.
 func gpt2(r *run, home *tensor.Scope, to device.Device, batch int) *train.PlannedStep {
 	c := models.GPT2()
 	if r.trial {
@@ -127,9 +129,9 @@ func gpt2(r *run, home *tensor.Scope, to device.Device, batch int) *train.Planne
 	})
 }
 
-// pieces counts what causal attention does not look at as not done. The gradient takes five
-// products for the forward pass's two, and reads its operands and the result again. T. Dao counts
-// so ("FlashAttention-2", arXiv:2307.08691, section 4.1).
+// pieces does not count the pairs that causal attention masks. The gradient has five products, the
+// forward pass two, and the gradient reads the operands and the result again. T. Dao counts in the
+// same way ("FlashAttention-2", arXiv:2307.08691, section 4.1).
 func (a attending) pieces(gradient bool) []piece {
 	seen := float64(a.queries) * float64(a.keys)
 	if a.causal {
@@ -144,7 +146,7 @@ func (a attending) pieces(gradient bool) []piece {
 	return list
 }
 
-// measure runs attention, and with gradient its backward pass too.
+// measure measures attention, and with gradient its backward pass too.
 func (a attending) measure(gradient bool) func(*run) {
 	return func(r *run) {
 		small := a
@@ -181,7 +183,8 @@ func (a attending) measure(gradient bool) func(*run) {
 	}
 }
 
-// linear is a layer's product as models.GPT takes it, or that of one of its gradients.
+// linear measures a layer's product as models.GPT computes it, or the product for one of its
+// gradients.
 func linear(n, k int, tied bool, way string) func(*run) {
 	return func(r *run) {
 		m, n, k := r.n(gptTokens, 48), r.n(n, min(n, 72)), r.n(k, 64)
@@ -211,5 +214,5 @@ func linear(n, k int, tied bool, way string) func(*run) {
 	}
 }
 
-// calls is how many calls between two events are long enough for the clock.
+// calls returns how many calls between two events are enough for the resolution of the clock.
 func calls(flops float64) int { return int(min(100, max(1, 2e11/flops))) }

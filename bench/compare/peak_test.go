@@ -10,9 +10,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestPeaksKept checks, at full size on a GPU without memory, what gpu-run.sh checks on hardware. A
-// training's peak is at most 1.05 times PyTorch's, and the plan is within 5 % of it. PyTorch's
-// numbers are of torch_compare.py itself (_golden/cudapeak.py).
+// TestPeaksKept checks, at full size on a GPU without memory, what gpu-run.sh checks on hardware.
+// The peak of a training is at most 1.05 times PyTorch's, and the plan is within 5 % of it.
+// PyTorch's numbers come from torch_compare.py (_golden/cudapeak.py).
 func TestPeaksKept(t *testing.T) {
 	b, err := os.ReadFile("../../models/testdata/cudapeak.json")
 	if err != nil {
@@ -28,7 +28,7 @@ func TestPeaksKept(t *testing.T) {
 	}
 	compared := 0
 	for _, c := range cases {
-		// a replay allocates nothing
+		// replays allocate nothing
 		if c.unit != "samples/s" || strings.HasSuffix(c.name, "_graph") {
 			continue
 		}

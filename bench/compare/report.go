@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// results is the file that a mode of scripts/gpu-run.sh leaves.
+// results is the contents of the file that a mode of scripts/gpu-run.sh writes.
 type results struct {
 	OK       bool           `json:"ok"`
 	Mode     string         `json:"mode"`
@@ -23,35 +23,36 @@ type results struct {
 	Steps    []stepResult   `json:"steps"`
 	Failures []failure      `json:"failures"`
 	Verdicts []verdict      `json:"verdicts"`
-	Pieces   map[string]any `json:"pieces"` // what the steps wrote: devices, training, measurements
+	Pieces   map[string]any `json:"pieces"` // outputs of the steps: devices, training, measurements
 }
 
-// stepResult is a line of steps.txt: name, exit status and seconds between tabs.
+// stepResult is a line of steps.txt: name, exit status and seconds, separated by tabs.
 type stepResult struct {
 	Name    string  `json:"name"`
 	Status  string  `json:"status"`
 	Seconds float64 `json:"seconds"`
-	Passed  int     `json:"passed"` // tests, subtests included
+	Passed  int     `json:"passed"` // number of passed tests, including subtests
 	Failed  int     `json:"failed"`
 }
 
-// failure is a test that failed, or a step without tests, with the beginning of what it said.
+// failure is a test that failed, or a step without tests that failed, with the beginning of its
+// output.
 type failure struct {
 	Step  string   `json:"step"`
 	Test  string   `json:"test"`
 	Lines []string `json:"lines"`
 }
 
-// The terminal's last 12,000 characters are what comes back from some machines.
+// Some machines return only the last 12,000 characters of the terminal.
 const (
 	failureLines = 40
 	lineWidth    = 240
 	terminal     = 11000
 )
 
-// report writes results-MODE.json and log-MODE.txt into the folder out, of what is in the folder
-// work, and says the most important to the terminal. Whatever is missing or broken in work, the
-// file is JSON. The status is 1 where something failed.
+// report writes results-MODE.json and log-MODE.txt to the folder out, from the files in the folder
+// work. It prints the most important results. Even if files in work are missing or broken, it
+// writes valid JSON. It returns 1 if anything failed.
 func report(args []string) int {
 	if len(args) != 3 || !slices.Contains([]string{"tests", "bench", "against", "sweep", "sanitizer"}, args[0]) {
 		fmt.Fprintln(os.Stderr, "usage: compare report tests|bench|against|sweep|sanitizer WORK OUT")
@@ -80,7 +81,7 @@ func report(args []string) int {
 		r.OK = r.OK && s.Status == "0"
 		r.Steps, r.Failures = append(r.Steps, s), append(r.Failures, list...)
 		fmt.Fprintf(&log, "== %s: status %s, %.0f s\n", s.Name, s.Status, s.Seconds)
-		const most = 2 << 20 // of one step
+		const most = 2 << 20 // limit of bytes per step
 		if n := len(said); n > most {
 			said = append(append(said[:most/2:most/2], fmt.Sprintf("\n… %d bytes left out …\n", n-most)...), said[n-most/2:]...)
 		}
@@ -111,8 +112,8 @@ func report(args []string) int {
 	return 0
 }
 
-// readJSON returns what a file holds: one value, the lines' values where it is lines of JSON, or
-// its text where it is no JSON.
+// readJSON returns the contents of a file: one JSON value, a list of the values of JSON lines, or
+// the text if it is not JSON.
 func readJSON(path string) any {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -132,8 +133,8 @@ func readJSON(path string) any {
 	return list
 }
 
-// read counts a test binary's tests in its log (-test.v), and returns those that failed without a
-// failed subtest, with what they said.
+// read counts the tests in a test binary's log (-test.v). It returns the tests that failed without
+// a failed subtest, with their output.
 func (s *stepResult) read(log []byte) (list []failure) {
 	said, current := map[string][]string{}, ""
 	var failed []string
@@ -146,7 +147,7 @@ func (s *stepResult) read(log []byte) (list []failure) {
 		switch word {
 		case "===":
 			if f := strings.Fields(rest); len(f) == 2 {
-				current = f[1] // RUN, CONT, NAME
+				current = f[1] // === RUN, CONT or NAME names the current test
 			}
 			continue
 		case "---":
@@ -201,7 +202,7 @@ func tail(b []byte, n int) []string {
 	return lines
 }
 
-// print shows failures, as many as there is room for, then steps and verdicts, promises last.
+// print prints as many failures as fit, then steps and verdicts. Promises come last.
 func (r *results) print() {
 	var end strings.Builder
 	broken := 0
@@ -218,7 +219,7 @@ func (r *results) print() {
 			head = [3]string{"case", "of bound", "median, and how many times as fast as PyTorch"}
 		}
 		fmt.Fprintf(&end, "\n%-50s %-12s %s\n", head[0], head[1], head[2])
-		for _, promised := range []bool{false, true} { // what matters most stands last
+		for _, promised := range []bool{false, true} { // the most important lines come last
 			for _, v := range r.Verdicts {
 				if (v.Word != told) != promised {
 					continue
@@ -243,7 +244,7 @@ func (r *results) print() {
 	for _, f := range r.Failures {
 		text := fmt.Sprintf("-- %s %s\n", f.Step, f.Test)
 		lines := f.Lines[:min(each, len(f.Lines))]
-		if f.Test == "" { // what a program says last
+		if f.Test == "" { // the end of a program's output matters most
 			lines = f.Lines[max(0, len(f.Lines)-each):]
 		}
 		for _, l := range lines {
@@ -261,7 +262,7 @@ func (r *results) print() {
 	fmt.Print(end.String())
 }
 
-// A verdict is one promise, held against what was measured.
+// A verdict compares one promise with the measurements.
 type verdict struct {
 	What     string `json:"what"`
 	Bound    string `json:"bound"`
@@ -273,10 +274,10 @@ const (
 	holds = "PASS"
 	fails = "FAIL"
 	none  = "not measured"
-	told  = "-" // nothing is promised
+	told  = "-" // a verdict without a promise
 )
 
-// rows are the measurements of the devices of a kind, by case.
+// rows returns the measurements on a kind of device, by case.
 func rows(path, device string) map[string]row {
 	m := map[string]row{}
 	f, err := os.Open(path)
@@ -287,7 +288,7 @@ func rows(path, device string) map[string]row {
 	for d := json.NewDecoder(f); d.More(); {
 		var r row
 		if d.Decode(&r) != nil {
-			break // cut short
+			break // the file was cut short
 		}
 		if r.Error == "" && strings.HasPrefix(r.Device, device) {
 			m[r.Case] = r
@@ -308,8 +309,7 @@ func judge(mode, work string) (list []verdict) {
 	}
 	ours, theirs := rows(filepath.Join(work, "bench.json"), "cuda"), rows(filepath.Join(work, "torch.json"), "cuda")
 	cpu := rows(filepath.Join(work, "bench.json"), "cpu")
-	// compare adds a verdict on the quotient of two numbers, which is to be at least low and at
-	// most high.
+	// compare adds a verdict on the ratio a/b, which must be between low and high.
 	compare := func(what, bound string, a, b, low, high float64, format string) {
 		v := verdict{what, bound, none, fails}
 		if a > 0 && b > 0 {
@@ -352,7 +352,7 @@ func judge(mode, work string) (list []verdict) {
 	return append(list, losses(work)...)
 }
 
-// nonzero makes the inverse of what was not measured no number to compare.
+// nonzero replaces 0, which means not measured, so that the ratio is NaN.
 func nonzero(x float64) float64 {
 	if x > 0 {
 		return x
@@ -360,7 +360,7 @@ func nonzero(x float64) float64 {
 	return math.Inf(1)
 }
 
-// losses compares the same training on GPU and CPU.
+// losses compares the same training on a GPU and on the CPU.
 func losses(work string) []verdict {
 	read := func(name string) (v struct {
 		Losses []float64 `json:"losses"`

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestReport: whatever the steps left, results are JSON, and name each test that failed with what
-// it said.
+// TestReport: whatever the steps left behind, the results are valid JSON. They name each failed
+// test with its output.
 func TestReport(t *testing.T) {
 	work, out := t.TempDir(), t.TempDir()
 	files := map[string]string{
@@ -78,7 +78,7 @@ func TestCasesInPyTorch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// of interest for tuning
+	// these cases are only for tuning
 	only := map[string]bool{"relu_256M_u8": true, "add_row_256M_f32": true}
 	for _, c := range cases {
 		if !only[c.name] && !strings.Contains(string(b), `("`+c.name+`", "`+c.unit+`", `) {
@@ -87,8 +87,8 @@ func TestCasesInPyTorch(t *testing.T) {
 	}
 }
 
-// TestPromisesComeFirst: what the verdict asks for is measured before anything else, so that a run
-// that is cut short has it, and in PyTorch in the same order.
+// TestPromisesComeFirst: the cases with promises are measured first, so that even a run that is cut
+// short has them. PyTorch's side uses the same order.
 func TestPromisesComeFirst(t *testing.T) {
 	b, err := os.ReadFile("torch_compare.py")
 	if err != nil {
@@ -101,7 +101,7 @@ func TestPromisesComeFirst(t *testing.T) {
 			asked = append(asked, name)
 		}
 	}
-	first := cases[:len(asked)+1] // and the driver's copy
+	first := cases[:len(asked)+1] // and the driver's copy, which serves as the limit
 	for _, name := range asked {
 		if !slices.ContainsFunc(first, func(c benchCase) bool { return c.name == name }) {
 			t.Errorf("%s is not among the first %d cases", name, len(first))
@@ -119,8 +119,8 @@ func TestPromisesComeFirst(t *testing.T) {
 	}
 }
 
-// TestTerminal: what is printed, with many failures of long lines and all verdicts, stays within
-// what comes back, and the promises stand last.
+// TestTerminal: with many failures of long lines and all verdicts, the output still fits into what
+// some machines return. The promises come last.
 func TestTerminal(t *testing.T) {
 	work, out := t.TempDir(), t.TempDir()
 	var steps, bench, failed strings.Builder
@@ -157,7 +157,7 @@ func TestTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(b)
-	if len(text) > 12000-200 { // and the script's own last lines
+	if len(text) > 12000-200 { // leave room for the script's own last lines
 		t.Errorf("%d characters are printed: %s", len(text), text)
 	}
 	for _, want := range []string{"the pool, GiB +0[.]50 ", "step3 Test0", "promises not kept"} {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestJudgeSweep: each case is told with its best variant that gave right results, and the distance
-// of both from the limit.
+// TestJudgeSweep: for each case the report has the best variant with correct results, and the
+// distance of this variant and of the planner's choice from the limit.
 func TestJudgeSweep(t *testing.T) {
 	work := t.TempDir()
 	for name, text := range map[string]string{

@@ -1,6 +1,6 @@
 """PyTorch's side of compare against: python3 torch_against.py [--trial] [--seconds 0.3] DEVICE.
 
-It reads what to do from its input, a line each, and answers with a line of JSON, as against.go says. A variant is PyTorch as it comes
+It reads one command per input line and answers each with a line of JSON, as against.go describes. A variant is PyTorch as it comes
 (eager), with the flash kernels alone for attention (flash), compiled, or as a graph.
 """
 
@@ -43,7 +43,7 @@ def sync():
 
 
 class Variant:
-    """A step to be measured: inner calls of it together, by the GPU's clock where that is asked for."""
+    """A step to measure, with inner calls per measurement, by the GPU's clock if requested."""
 
     def __init__(self, step, inner, gpu_time):
         self.step, self.inner, self.gpu_time = step, 1 if args.trial else inner, gpu_time and CUDA
@@ -57,7 +57,7 @@ class Variant:
                 break
 
     def round(self):
-        """The median of the seconds of a step, with as many samples as bench/compare takes."""
+        """The median time of a step in seconds, over as many samples as in bench/compare."""
         least, most = (1, 1) if args.trial else (5, 1000)
         times, began = [], time.perf_counter()
         if self.gpu_time:
@@ -82,7 +82,7 @@ def calls(flops):
 
 
 def flash(step):
-    """step with the flash kernels, and nothing else, for attention."""
+    """step with only the flash kernels for attention."""
     def run():
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             step()
@@ -115,7 +115,7 @@ def gpt2(graph=False):
 
 
 def recorded(step):
-    """A step as a graph, after some on a stream beside."""
+    """A step as a captured graph, after some steps on a side stream."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -165,7 +165,7 @@ for name, n, k in (("qkv", 2304, 768), ("proj", 768, 768), ("fc", 3072, 768), ("
 
 
 def each(variants, f):
-    """What f says of each variant. One that fails is told, and is gone."""
+    """The result of f for each variant. A variant that fails is reported and removed."""
     told = {}
     for name in list(variants):
         try:

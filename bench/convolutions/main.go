@@ -1,7 +1,7 @@
 // Command convolutions times convolutions, pools, batch normalisation and training steps on the
-// CPU. It makes one run for each line of its standard input, which names a case. It answers with
-// the seconds of processor time that the run took. Beside it, compare.py runs PyTorch and this
-// program in turns and prints the medians of the ratios, which is what is quoted:
+// CPU. Each line of its standard input names a case, which it runs once. It answers with the
+// seconds of CPU time. compare.py beside it runs PyTorch and this program alternately, and prints
+// the medians of the ratios. Quote those:
 //
 //	go build -o /tmp/convolutions ./bench/convolutions
 //	python3 bench/convolutions/compare.py /tmp/convolutions
@@ -21,8 +21,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// layer makes what a case measures of an operation of one operand and perhaps a weight: forward, or
-// one of its gradients.
+// layer returns the function to measure for an op with one operand and perhaps a weight. part says
+// whether that is the forward pass or one of the gradients.
 func layer(part string, x, w *tensor.Tensor, f func(x, w *tensor.Tensor) *tensor.Tensor) (func(), error) {
 	if part == "forward" {
 		return func() { tensor.Do(func(s *tensor.Scope) { f(x.In(s), w) }, tensor.NoGrad()) }, nil
@@ -45,7 +45,7 @@ func layer(part string, x, w *tensor.Tensor, f func(x, w *tensor.Tensor) *tensor
 	}, nil
 }
 
-// makeCase reads a case: a kind, a part, and sizes.
+// makeCase parses a case: a kind, a part and sizes.
 func makeCase(name string) (func(), error) {
 	var kind, part string
 	var n, in, size, out, kernel, stride, groups int

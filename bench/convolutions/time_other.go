@@ -6,5 +6,5 @@ import "time"
 
 var began = time.Now()
 
-// processorTime is the time of the clock where the system does not tell what a process uses.
+// processorTime returns elapsed time, since this system does not report a process's CPU time.
 func processorTime() float64 { return time.Since(began).Seconds() }

@@ -1,14 +1,14 @@
-// Command hotpath compares what single ops cost in two builds of it: of tensors so small that what
-// surrounds the kernels is all there is, and of larger ones. It runs both builds in turn, so that
-// what the machine does meanwhile falls on both.
+// Command hotpath compares the cost of single ops in two builds of itself. Small tensors show the
+// overhead around the kernels; there are larger ones too. It runs both builds alternately, so that
+// other load affects both.
 //
 //	go build -o new ./bench/hotpath
 //	(in the tree before) go build -o old ./bench/hotpath
 //	./new -before ./old [-rounds 31] [-only REGEXP]
 //
-// For each op, size and direction it prints the median of the ratios new/old of the rounds, and the
-// allocations of one call before and after. At last it prints the geometric mean of the medians.
-// Without -before it prints one round: a line of name, nanoseconds and allocations for each case.
+// For each op, size and direction it prints the median over the rounds of the ratio new/old, and
+// the allocations per call before and after. Finally it prints the geometric mean of the medians.
+// Without -before it prints one round: a line with name, nanoseconds and allocations for each case.
 package main
 
 import (
@@ -29,12 +29,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An op computes a result from x, [rows, columns], and y of the same shape; index is of that shape,
-// targets and columns of one value a row.
+// An op computes a result from x, [rows, columns], and y of the same shape. index has the same
+// shape too. targets and columns have one value per row.
 type op struct {
 	name string
 	call func(c *operands) *tensor.Tensor
-	once bool // it has no gradient
+	once bool // the op has no gradient
 }
 
 type operands struct {
@@ -74,7 +74,7 @@ var ops = []op{
 	{"add_in_place", func(c *operands) *tensor.Tensor { return c.y.AddInPlace(c.shift) }, true},
 }
 
-// sizes are rows and columns: 32 and 64K elements.
+// rows and columns: 32 and 64K elements
 var sizes = [][2]int{{4, 8}, {256, 256}}
 
 func made(s *tensor.Scope, rows, columns int, grad bool) *operands {
@@ -94,7 +94,7 @@ type result struct {
 	allocs float64
 }
 
-// measure runs f for a while and returns the time and the allocations of a call: of the fastest of
+// measure runs f for a while. It returns the time and the allocations per call, in the fastest of
 // several spans.
 func measure(f func()) (ns, allocs float64) {
 	for range 3 {
@@ -159,7 +159,7 @@ func round(only *regexp.Regexp) (list []result) {
 	return list
 }
 
-// other runs a build for one round.
+// other runs another build for one round.
 func other(path, only string) []result {
 	out, err := exec.Command(path, "-only", only).Output()
 	if err != nil {
@@ -205,7 +205,7 @@ func main() {
 	ratios, allocs := map[string][]float64{}, map[string][2][]float64{}
 	var names []string
 	for i := range *rounds {
-		var runs [2][]result // before, after
+		var runs [2][]result // before and after
 		for k := range 2 {
 			which := (k + i) % 2
 			runs[which] = other([2]string{*before, self}[which], *only)

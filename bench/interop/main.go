@@ -1,13 +1,14 @@
-// Command interop compares torchvision's ResNet-50 and ViT-B/16 in full size with the models here,
-// both ways and in both kinds of files:
+// Command interop compares torchvision's full-size ResNet-50 and ViT-B/16 with the models here. It
+// tests both directions and both file formats:
 //
 //	python _golden/interop_vision.py write DIR
 //	go run ./bench/interop DIR
 //	python _golden/interop_vision.py check DIR
 //
-// It loads what the script wrote: a .safetensors and a .pt file of each model with images and
-// logits. It prints by how much the logits differ. It saves models of its own with their logits for
-// the script to compare. It ends with status 1 if logits differ by more than 1e-4 of the greatest.
+// It loads the files of the script: a .safetensors and a .pt file of each model, with images and
+// logits. It prints the differences of the logits. It saves models of its own with their logits,
+// for the script to compare. It ends with status 1 if logits differ by more than 1e-4 of the
+// largest.
 package main
 
 import (
@@ -41,7 +42,7 @@ func main() {
 	}
 }
 
-// compare loads the files whose names begin with base, and saves some.
+// compare loads the files whose names begin with base, and saves files of its own.
 func compare(base, name string, build func(opts ...nn.Option) nn.Module) error {
 	expected, _, err := safetensors.Load(base + ".expected.safetensors")
 	if err != nil {
@@ -92,7 +93,8 @@ func compare(base, name string, build func(opts ...nn.Option) nn.Module) error {
 	}
 	return inScope(func(s *tensor.Scope) error {
 		m := nn.Eval(build(nn.In(s)))
-		if v, ok := m.(*models.ViT); ok { // its head is zeros as made
+		// a new ViT has a head of zeros, whose logits would prove nothing
+		if v, ok := m.(*models.ViT); ok {
 			v.Heads.At("head").(*nn.Linear).Weight.NormalInPlace(0, 0.02)
 		}
 		sd := nn.StateDict(m)
@@ -111,7 +113,7 @@ func compare(base, name string, build func(opts ...nn.Option) nn.Module) error {
 	})
 }
 
-// inScope runs f without gradients; what it panics with in a tensor expression is an error too.
+// inScope runs f without gradients. It returns a panic of a tensor expression as an error.
 func inScope(f func(s *tensor.Scope) error) (err error) {
 	if e := tensor.Try(func() { tensor.Do(func(s *tensor.Scope) { err = f(s) }, tensor.NoGrad()) }); e != nil {
 		return e

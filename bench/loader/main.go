@@ -1,6 +1,6 @@
-// Command loader measures what a loader costs beside the dataset: seconds a batch of an empty loop
-// over samples that are in memory already. With -python it measures PyTorch's DataLoader in the
-// same run, case by case, and prints ratios: single numbers of a shared machine mean little.
+// Command loader measures the overhead of a loader: the seconds per batch of an empty loop over
+// samples that are already in memory. With -python it also measures PyTorch's DataLoader, case by
+// case, and prints ratios. On a shared machine single numbers mean little.
 //
 //	go run ./bench/loader -python python3
 package main
@@ -18,15 +18,15 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A benchCase is a dataset and a loader of it; torch_loader.py has the same by name.
+// A benchCase is a dataset and a loader for it. torch_loader.py has cases with the same names.
 type benchCase struct {
 	name    string
-	tensors bool // a tensor dataset, else samples that are slices
-	bytes   bool // of uint8, else float32
-	size    int  // elements of a sample
+	tensors bool // a tensor dataset; otherwise samples are slices
+	bytes   bool // uint8; otherwise float32
+	size    int  // number of elements in a sample
 	batch   int
 	workers int
-	torch   string // what the other side's workers are
+	torch   string // the workers on PyTorch's side
 }
 
 const samples = 8192
@@ -41,7 +41,7 @@ var cases = []benchCase{
 	{"images_3072_b64", false, true, 3072, 64, 2, "2 worker processes"},
 }
 
-// inMemory is samples that are made before.
+// inMemory is a dataset of samples that were made before.
 type inMemory struct{ x []any }
 
 func (d inMemory) Len() int                       { return len(d.x) }
@@ -62,7 +62,7 @@ func (c benchCase) dataset() (data.Dataset, error) {
 	return d, nil
 }
 
-// run returns the median over epochs of the seconds that a batch takes.
+// run returns the median over the epochs of the seconds per batch.
 func (c benchCase) run(epochs int) (float64, error) {
 	ds, err := c.dataset()
 	if err != nil {

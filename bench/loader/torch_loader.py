@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 
 class InMemory(Dataset):
-    """Samples that are made before."""
+    """A dataset of samples that were made before."""
 
     def __init__(self, n, size, dtype):
         self.x = [np.zeros(size, dtype) for _ in range(n)]

@@ -9,7 +9,7 @@ import (
 
 func sliceOf(f func(x []*T) []*T) func([]*T) *T { return func(x []*T) *T { return f(x)[0] } }
 
-// Copies of other shapes, and views that the gradient must undo.
+// Ops that copy to other shapes, and views whose gradient must undo them.
 var shaped = []bench{
 	{"cat_rows", "f:R,C f:R,C", "ab", "torch.cat([a, b])", func(x []*T) *T { return tensor.Cat(0, x...) }, "tml"},
 	{"cat_columns", "f:R,C f:R,C", "ab", "torch.cat([a, b], 1)", func(x []*T) *T { return tensor.Cat(1, x...) }, "tml"},
@@ -111,7 +111,7 @@ func attention(o tensor.AttentionOptions) func([]*T) *T {
 	return func(x []*T) *T { return tensor.ScaledDotProductAttention(x[0], x[1], x[2], o) }
 }
 
-// product is a matrix product of these shapes.
+// product returns a case for a matrix product of these shapes.
 func product(name, in string) bench {
 	return bench{name, in, "ab", "a @ b", pair((*T).MatMul), "f"}
 }

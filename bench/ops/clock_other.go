@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processTime is not known here.
+// processTime is not available on this system.
 func processTime() time.Duration {
 	log.Fatal("--cpu-time needs a Unix")
 	return 0

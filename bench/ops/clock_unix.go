@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processTime is the processor's time that the process has taken so far, on all threads.
+// processTime returns the CPU time of the process so far, on all threads.
 func processTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

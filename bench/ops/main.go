@@ -1,13 +1,13 @@
-// Command ops times the library's ops on the CPU for bench/ops/compare.py, which times PyTorch's
-// beside them and prints ratios. The table of cases is here alone: each names its operands, what it
-// calls, and the same in PyTorch as a Python expression.
+// Command ops times the library's ops on the CPU for bench/ops/compare.py, which also times
+// PyTorch's ops and prints ratios. Only this program has the table of cases. Each case gives its
+// operands, its call, and the same call in PyTorch as a Python expression.
 //
 //	ops list     prints the cases, a line of JSON for each and size
 //	ops serve    reads lines "case size forward|backward 4ms wall|cpu", and answers each with a
 //	             line of JSON; "drop" lets operands go
 //
-// A call is timed with all that belongs to it: its scope, its results, their release. Sixteen calls
-// of up to 1K elements share a scope, and four of up to 256K, as ops of a program do; "backward" is
+// The time of a call includes its scope, its results and their release. Sixteen calls with up to 1K
+// elements share a scope, and four with up to 256K, as the ops of a program do. "backward" measures
 // the op and the gradients of its operands.
 package main
 
@@ -31,16 +31,16 @@ type T = tensor.Tensor
 // A bench is an op with its operands.
 type bench struct {
 	name string
-	in   string // operands: kind:dims/layout, between spaces
-	grad string // the operands that are differentiated, of "abcd"
-	call string // in PyTorch, over a, b, c, d
+	in   string // operands as kind:dims/layout, separated by spaces
+	grad string // the operands to differentiate, a subset of "abcd"
+	call string // the call in PyTorch, over a, b, c, d
 	f    func(x []*T) *T
-	// sizes are those at which the case is run: t tiny, m medium, l large, h large of a heavy op, f
-	// as the dims are.
+	// sizes are the sizes at which the case runs: t tiny, m medium, l large, h large for an
+	// expensive op, and f for the dims as written.
 	sizes string
 }
 
-// dims are what the letters in operands stand for at each size.
+// dims are the values of the letters in operands at each size.
 var dims = map[byte]map[string]int{
 	't': {"n": 32, "R": 4, "C": 8, "B": 2, "S": 4, "D": 4, "M": 4, "V": 16, "K": 2},
 	'm': {"n": 1 << 16, "R": 256, "C": 256, "B": 4, "S": 64, "D": 256, "M": 128, "V": 1000, "K": 16},
@@ -51,12 +51,12 @@ var dims = map[byte]map[string]int{
 
 var sizeNames = map[byte]string{'t': "tiny", 'm': "medium", 'l': "large", 'h': "large", 'f': "fixed"}
 
-// An operand as both sides make it.
+// An operand describes a tensor that both sides make.
 type operand struct {
 	Kind  string `json:"kind"` // normal, positive, unit, ones, half (bfloat16), index, bool, spd
 	Dims  []int  `json:"dims"`
-	Bound int    `json:"bound,omitempty"` // of an index
-	// t: its dimensions turned about, s: every second element of rows
+	Bound int    `json:"bound,omitempty"` // upper bound of an index
+	// t: transposed; s: every second element of the rows
 	Layout string `json:"layout,omitempty"`
 }
 
@@ -141,7 +141,7 @@ func (o operand) make(s *tensor.Scope) *T {
 	return x
 }
 
-// answer is what serve prints.
+// answer is one line of serve's output.
 type answer struct {
 	Seconds float64 `json:"seconds"`
 	Allocs  float64 `json:"allocs"`
@@ -186,7 +186,7 @@ func list() {
 	}
 }
 
-// batch is how many calls share a scope.
+// batch returns how many calls share a scope.
 func (c *bench) batch(size byte) int {
 	elements := 0
 	for _, o := range operands(c.in, size) {
@@ -205,7 +205,7 @@ func (c *bench) batch(size byte) int {
 	return 1
 }
 
-// data are the operands made so far, by what they are.
+// data holds the operands made so far, by description.
 type data struct {
 	scope *tensor.Scope
 	made  map[string]*T
@@ -218,7 +218,7 @@ func (d *data) drop() {
 	d.scope, d.made = tensor.NewScope(), map[string]*T{}
 }
 
-// get returns the k-th operand of its kind.
+// get returns the k-th operand with a description.
 func (d *data) get(o operand, k int, grad bool) *T {
 	key := fmt.Sprint(o, k, grad)
 	x := d.made[key]
@@ -272,7 +272,7 @@ func serve() {
 	}
 }
 
-// measure times calls for at least the given time, by the wall's clock or the processor's.
+// measure measures calls for at least the given time, as elapsed time or CPU time.
 func (c *bench) measure(d *data, size byte, backward bool, least time.Duration, cpu bool) (a answer) {
 	var x []*T
 	var leaves []*T

@@ -1,7 +1,7 @@
-// Command optimizers times steps of optimizers on the CPU for bench/optimizers/compare.py, which
-// times PyTorch's beside them and prints ratios. It reads a line with an optimizer and a set of
-// parameters ("adamw small"), and answers with the seconds of a step. So one measurement follows
-// the other, and what else the machine does hits both.
+// Command optimizers times optimizer steps on the CPU for bench/optimizers/compare.py, which also
+// times PyTorch's and prints ratios. It reads lines with an optimizer and a set of parameters
+// ("adamw small"), and answers with the seconds of one step. So the measurements alternate, and
+// other load on the machine affects both.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sets are numbers of parameters and their sizes.
+// sets are numbers of parameters with their sizes.
 var sets = map[string][][2]int{
 	"small": {{400, 256}},
 	"mixed": {{60, 64}, {60, 4096}, {40, 36864}},

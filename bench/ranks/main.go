@@ -1,11 +1,11 @@
-// Command ranks compares training on several ranks of the CPU with training on one device
-// that has as many workers, in alternating rounds.
+// Command ranks compares training on several ranks of the CPU with training on one device with as
+// many workers, in alternating rounds.
 //
 //	go run ./bench/ranks [-rounds 31] [-world 2]
 //
-// For each model it prints the median of the ratios of steps a second, ranks to one device: 1 is as
-// fast, and 0.9 is what to keep above. "one rank" is one rank of package dist beside the same loop
-// without it.
+// For each model it prints the median ratio of steps per second, ranks to one device. 1 means
+// equally fast, and the ratio should stay above 0.9. "one rank" compares one rank of package dist
+// with the same loop without the package.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A workload is a model and a batch of it.
+// A workload is a model with its batches.
 type workload struct {
 	name    string
 	batch   int
@@ -78,7 +78,7 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// step is one step of n samples on a scope's device.
+// step runs one training step with n samples on a scope's device.
 func (w workload) step(s *tensor.Scope, m nn.Module, opt optim.Optimizer, n int) {
 	x := s.Randn(append([]int{n}, w.sample...)...)
 	y := s.RandInt(0, w.classes, n)
@@ -87,7 +87,7 @@ func (w workload) step(s *tensor.Scope, m nn.Module, opt optim.Optimizer, n int)
 	opt.ZeroGrad()
 }
 
-// warm is how many steps come before the clock starts.
+// warm is the number of steps before the measurement.
 const warm = 3
 
 func (w workload) alone(d device.Device, steps int) time.Duration {

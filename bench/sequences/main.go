@@ -1,7 +1,6 @@
-// Command sequences times recurrent and attention layers on the CPU, one step for each line of its
-// standard input that names a case; it answers with the seconds of that step. Beside it, compare.py
-// runs PyTorch and this program in turns and prints the medians of the ratios, which is what is
-// quoted:
+// Command sequences times recurrent and attention layers on the CPU. Each line of its standard
+// input names a case, which it runs for one step. It answers with the seconds. compare.py beside it
+// runs PyTorch and this program alternately, and prints the medians of the ratios. Quote those:
 //
 //	go build -o /tmp/sequences ./bench/sequences
 //	python3 bench/sequences/compare.py /tmp/sequences
@@ -19,8 +18,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// sequences makes the step of a case: kind, mode (train or infer), length, batch, features and
-// hidden features.
+// sequences returns the step of a case. mode is train or infer. in and hidden are numbers of
+// features.
 func sequences(kind, mode string, length, batch, in, hidden int) (func(), error) {
 	var forward func(x *tensor.Tensor) *tensor.Tensor
 	var model any

@@ -20,44 +20,49 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// A card says what is needed to make a model again and to use it. It stands in the metadata of a
+// A card says how to build a model again and how to use it. It is stored in the metadata of a
 // weights file, and in checkpoints.
 type card struct {
 	Model string `json:"model"`
-	Data  string `json:"data"` // the kind of data that it was trained on
+	Data  string `json:"data"` // the kind of data that the model was trained on
 	// shape of a sample: [channels, rows, columns] or [features]
 	Input   []int    `json:"input,omitempty"`
-	Classes []string `json:"classes,omitempty"` // what the outputs mean
-	// of the channels or features; they are subtracted …
-	Mean    []float32 `json:"mean,omitempty"`
-	Std     []float32 `json:"std,omitempty"`     // … and divided by
-	Columns []string  `json:"columns,omitempty"` // of a table, in the order of the features
-	Target  string    `json:"target,omitempty"`  // of a table
+	Classes []string `json:"classes,omitempty"` // names of the outputs
+	// mean of each channel or feature, which is subtracted from the input …
+	Mean []float32 `json:"mean,omitempty"`
+	// … and standard deviation, by which the difference is divided
+	Std []float32 `json:"std,omitempty"`
+	// of a table: names of the inputs, in the order of the features
+	Columns []string `json:"columns,omitempty"`
+	Target  string   `json:"target,omitempty"` // of a table: name of the target column
 
-	Words map[string][]string `json:"words,omitempty"` // of the columns that hold words
-	// what is done about a missing value, "": it is an error
-	Missing string             `json:"missing,omitempty"`
-	Fill    map[string]float64 `json:"fill,omitempty"` // what takes its place, by columns
-	// the target is a number, and there are no classes
+	// of a table: the words of each column that holds words
+	Words map[string][]string `json:"words,omitempty"`
+	// how missing values are treated; "" means that they are an error
+	Missing string `json:"missing,omitempty"`
+	// by column, the value that replaces a missing one
+	Fill map[string]float64 `json:"fill,omitempty"`
+	// set if the target is a number; there are no classes then
 	Regression *regression `json:"regression,omitempty"`
 
-	// that pictures were brought to, 0: they were not
+	// side to which pictures were resized; 0 if they were not
 	Size int `json:"size,omitempty"`
 	// width of the hidden layer of an mlp or cnn
 	Hidden  int               `json:"hidden,omitempty"`
 	Dropout float64           `json:"dropout,omitempty"`
 	GPT     *models.GPTConfig `json:"gpt,omitempty"`
-	Chars   string            `json:"characters,omitempty"` // of which a gpt's tokens are
-	Trained *trained          `json:"trained,omitempty"`    // nil: that is not known
+	// the characters that are a gpt's tokens
+	Chars   string   `json:"characters,omitempty"`
+	Trained *trained `json:"trained,omitempty"` // nil if unknown
 }
 
-// cardKey is that of the metadata.
+// cardKey is the card's key in the metadata.
 const cardKey = "flambeau.model"
 
-// modelNames are what --model takes.
+// modelNames are the values of --model.
 var modelNames = []string{"mlp", "cnn", "resnet18", "resnet34", "resnet50", "vit", "gpt"}
 
-// check finds what cannot be built, before it is.
+// check returns an error for a card whose model cannot be built.
 func (c *card) check() error {
 	const most = 1 << 30
 	size := 1
@@ -98,7 +103,7 @@ func (c *card) check() error {
 	return nil
 }
 
-// width is how many numbers the model gives for a sample.
+// width returns how many numbers the model outputs for a sample.
 func (c *card) width() int {
 	if c.Regression != nil {
 		return 1
@@ -106,7 +111,7 @@ func (c *card) width() int {
 	return len(c.Classes)
 }
 
-// A network is a model with what goes before it.
+// A network is a model with the normalisation of its inputs.
 type network struct {
 	card      *card
 	model     any
@@ -114,11 +119,11 @@ type network struct {
 	gpt       *models.GPT
 	dev       device.Device
 	mean, std *tensor.Tensor
-	held      []*nn.BatchNorm2d // that stay in evaluation mode
+	held      []*nn.BatchNorm2d // layers that stay in evaluation mode
 }
 
-// build makes a model on a device: a fresh one, or, if weights are given, one of these, which are
-// used up.
+// build makes a model on a device. If weights is nil they are initialised, else build moves them
+// into the model.
 func (c *card) build(dev device.Device, weights map[string]*tensor.Tensor) (*network, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -150,7 +155,7 @@ func (c *card) build(dev device.Device, weights map[string]*tensor.Tensor) (*net
 		n.module = models.ResNet34(c.width(), c.Input[0], opts...)
 	case "resnet50":
 		n.module = models.ResNet50(c.width(), c.Input[0], opts...)
-	case "vit": // torchvision's ViT-B/16 for images of its size, a small one for small images
+	case "vit": // torchvision's ViT-B/16 for images of its size, a smaller model for small images
 		v := models.ViTB16()
 		if v.Classes = c.width(); c.Input[1] < 128 {
 			v = models.ViTConfig{Layers: 6, Heads: 4, Width: 128, Hidden: 256, Classes: c.width()}
@@ -179,7 +184,7 @@ func (c *card) build(dev device.Device, weights map[string]*tensor.Tensor) (*net
 	return n, nil
 }
 
-// fill puts weights into the model, and frees them.
+// fill loads weights into the model, and frees them.
 func (n *network) fill(weights map[string]*tensor.Tensor, opts ...nn.LoadOption) (err error) {
 	if n.gpt != nil {
 		err = n.gpt.LoadStateDict(weights, opts...)
@@ -192,7 +197,8 @@ func (n *network) fill(weights map[string]*tensor.Tensor, opts ...nn.LoadOption)
 	return err
 }
 
-// patch is the side of a vit's patches for images of so many pixels a side, 0 if there is none.
+// patch returns the side of a vit's patches for images with the given side, or 0 if none is
+// suitable.
 func patch(side int) int {
 	for _, p := range []int{16, 8, 4} {
 		if side%p == 0 && side/p >= 4 {
@@ -216,7 +222,7 @@ func (n *network) forward(x *tensor.Tensor) *tensor.Tensor {
 	return n.module.Forward(x)
 }
 
-// tokenizer is that of a gpt of characters.
+// tokenizer returns the tokenizer of a gpt that works on characters.
 func (c *card) tokenizer() (*text.Chars, error) {
 	if c.Chars == "" {
 		return nil, errors.New("the file does not say what its tokens are; give --vocab and --merges")
@@ -224,7 +230,7 @@ func (c *card) tokenizer() (*text.Chars, error) {
 	return text.NewChars(c.Chars)
 }
 
-// save writes the weights under their names, with the card.
+// save writes the weights under their names, and the card.
 func (n *network) save(path string) error {
 	about, err := json.Marshal(n.card)
 	if err != nil {
@@ -233,20 +239,20 @@ func (n *network) save(path string) error {
 	return safetensors.Save(path, nn.StateDict(n.model), map[string]string{"format": "pt", cardKey: string(about)}, safetensors.Checksums())
 }
 
-// cardPart is the card as a part of a checkpoint: one that is gone on from must be of the same
-// model.
+// cardPart is the card as a part of a checkpoint. A training can only resume from a checkpoint of
+// the same model.
 type cardPart struct{ *card }
 
 // StateDict returns the card.
 func (p cardPart) StateDict() map[string]any {
 	about, err := json.Marshal(p.card)
-	if err != nil { // it has no values that could fail
+	if err != nil { // a card has no values that JSON cannot represent
 		panic(err)
 	}
 	return map[string]any{"json": string(about)}
 }
 
-// LoadStateDict compares.
+// LoadStateDict returns an error if the card in sd is that of another model.
 func (p cardPart) LoadStateDict(sd map[string]any) error {
 	was, _ := sd["json"].(string)
 	now, err := json.Marshal(p.card)
@@ -259,9 +265,9 @@ func (p cardPart) LoadStateDict(sd map[string]any) error {
 	return nil
 }
 
-// differences names the keys in which two descriptions of models differ, with the values that are
-// short. Samples are not compared: earlier versions did not list them, and the loader and the
-// scales tell of other data.
+// differences names the keys in which two descriptions of models differ, with their values if these
+// are short. It ignores Trained: earlier versions did not store it, and the loader and the scales
+// reveal other data.
 func differences(was, now string) string {
 	var a, b map[string]json.RawMessage
 	if json.Unmarshal([]byte(was), &a) != nil || json.Unmarshal([]byte(now), &b) != nil {
@@ -289,8 +295,8 @@ func differences(was, now string) string {
 	return strings.Join(list, ", ")
 }
 
-// loadWeights reads the weights of a safetensors or .pt file, or those in the newest checkpoint of
-// a directory, with the card if there is one.
+// loadWeights reads the weights in a safetensors or .pt file, or in the newest checkpoint of a
+// directory. It returns the card too, if there is one.
 func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error) {
 	if dir, err := checkpoint.Load(path); err == nil {
 		return fromTree(dir.Tree)
@@ -310,7 +316,7 @@ func loadWeights(path string) (sd map[string]*tensor.Tensor, c *card, err error)
 		return nil, nil, err2
 	}
 	if err2 != nil {
-		// what the other format says of it is of no use
+		// the error about the other format would not help
 		if strings.HasSuffix(path, ".safetensors") {
 			return nil, nil, err
 		}
@@ -371,7 +377,7 @@ func fromTree(tree map[string]any) (map[string]*tensor.Tensor, *card, error) {
 	return sd, c, err
 }
 
-// open makes the model of a weights file, ready to be used.
+// open builds the model of a weights file, ready for use.
 func open(path string, dev device.Device) (*network, error) {
 	sd, c, err := loadWeights(path)
 	if err != nil {

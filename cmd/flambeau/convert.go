@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// convertCmd turns one format into another.
+// convertCmd converts a weights file to another format.
 type convertCmd struct {
 	In        string `arg:"" help:"The file to read." type:"path"`
 	Out       string `arg:"" help:"The file to write." type:"path"`
@@ -28,7 +28,7 @@ type convertCmd struct {
 	Overwrite bool   `help:"Replace the output file if it exists."`
 }
 
-// Validate is called by kong.
+// Validate checks the flags; kong calls it.
 func (c *convertCmd) Validate() error {
 	if _, ok := floatTypes[c.DType]; c.DType != "" && !ok {
 		return fmt.Errorf("--dtype %s: the types are %s", c.DType, strings.Join(slices.Sorted(maps.Keys(floatTypes)), " "))
@@ -41,7 +41,7 @@ func (c *convertCmd) Validate() error {
 	return nil
 }
 
-// Run converts.
+// Run converts the file.
 func (c *convertCmd) Run(e *env) error {
 	start := time.Now()
 	format, err := formatOf(c.Out)
@@ -75,7 +75,7 @@ func (c *convertCmd) Run(e *env) error {
 	return nil
 }
 
-// replaced returns the paths that must not be there without --overwrite.
+// replaced returns the paths that the command would replace, which needs --overwrite.
 func (c *convertCmd) replaced(format string) []string {
 	switch single, sharded := strings.CutSuffix(c.Out, ".index.json"); {
 	case format == formatSharded && sharded:
@@ -86,7 +86,7 @@ func (c *convertCmd) replaced(format string) []string {
 	return []string{c.Out}
 }
 
-// take leaves the state dict alone.
+// take selects the state dict alone.
 func (w *weights) take(e *env) error {
 	if w.format != formatTorch {
 		return errors.New("the file is no checkpoint of PyTorch")
@@ -118,7 +118,7 @@ func (w *weights) take(e *env) error {
 	return nil
 }
 
-// write writes the file and returns the number of tensors and their bytes.
+// write writes the file. It returns the number of tensors and their size in bytes.
 func (c *convertCmd) write(e *env, w *weights, format string) (n int, size int64, err error) {
 	to := floatTypes[c.DType]
 	tensors, others, err := w.tensors()
@@ -170,7 +170,7 @@ func (c *convertCmd) write(e *env, w *weights, format string) (n int, size int64
 		}
 		metadata := w.metadata
 		if metadata == nil {
-			metadata = map[string]string{"format": "pt"} // what Hugging Face's libraries ask for
+			metadata = map[string]string{"format": "pt"} // Hugging Face's libraries require this
 		}
 		return n, size, safetensors.Save(path, tensors, metadata, opts...)
 	case formatTorch:

@@ -12,16 +12,16 @@ import (
 	"github.com/flambeau-go/flambeau/models"
 )
 
-// maxText bounds a text that is read into memory.
+// maxText limits the size of a text in memory, in bytes.
 const maxText = 1 << 30
 
-// A corpus is a text.
+// A corpus is a text, cut into pieces as samples.
 type corpus struct {
 	path    string
 	bytes   []byte
 	ids     []int
 	vocab   int
-	context int // tokens of a piece
+	context int // number of tokens in a piece
 }
 
 func openText(path string, known *card) (*source, error) {
@@ -58,7 +58,7 @@ func openText(path string, known *card) (*source, error) {
 	return &source{noun: "characters", text: c, card: card{Chars: chars.String()}}, nil
 }
 
-// split makes the last tenth of a text the part for testing.
+// split makes the last tenth of a text the test part.
 func (c *corpus) split(s *source) (err error) {
 	cut := c.cut()
 	if len(c.ids)-cut < c.context+1 {
@@ -75,10 +75,10 @@ func (c *corpus) split(s *source) (err error) {
 	return nil
 }
 
-// cut is where the part for testing begins.
+// cut returns the index of the first token of the test part.
 func (c *corpus) cut() int { return len(c.ids) - len(c.ids)/10 }
 
-// trained describes the part for training: its beginning is that of the text.
+// trained describes the training part, which is the beginning of the text.
 func (c *corpus) trained() *trained {
 	at := 0
 	for range c.cut() {
@@ -93,8 +93,8 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// entropy is the mean cross-entropy, in nats, of the tokens of test under their frequencies in
-// train. It adds one to each count, so that no token has the frequency 0.
+// entropy returns the mean cross-entropy, in nats, of the tokens in test under the frequencies of
+// the tokens in train. It adds one to each count, so that no frequency is 0.
 func entropy(test, train []int, vocab int) float64 {
 	count := make([]float64, vocab)
 	for i := range count {

@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/glyphs"
 )
 
-// must runs a command line that has to succeed.
+// must runs a command line, which must succeed.
 func must(t *testing.T, args ...string) (out, errOut string) {
 	t.Helper()
 	status, out, errOut := command(t, args...)
@@ -24,7 +24,8 @@ func must(t *testing.T, args ...string) (out, errOut string) {
 	return out, errOut
 }
 
-// A directory of IDX files: trained on, measured, used. With FLAMBEAU_SOAK=1 on 8,000 images.
+// A model is trained, measured and used on a directory of IDX files. With FLAMBEAU_SOAK=1 there are
+// 8,000 images.
 func TestImagesFromIDXFiles(t *testing.T) {
 	dir, images, held, want := t.TempDir(), 800, 200, 0.9
 	args := []string{"--epochs", "2"}
@@ -48,7 +49,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	if files, err := os.ReadDir(events); err != nil || len(files) != 1 {
 		t.Error(files, err)
 	}
-	// The weights alone say what the model is; so does a directory of checkpoints.
+	// A weights file alone describes the model. So does a directory of checkpoints.
 	for _, w := range []string{weights, keep} {
 		out, errOut := must(t, "eval", w, "--data", set, "--device", "cpu", "--json")
 		var e evalReport
@@ -56,7 +57,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 			t.Errorf("%+v, %v\n%s", e, err, errOut)
 		}
 	}
-	// Pictures and IDX files.
+	// Prediction on pictures and on IDX files.
 	pictures := filepath.Join(dir, "pictures")
 	if err := glyphs.Folder(pictures, 3, 9); err != nil {
 		t.Fatal(err)
@@ -83,7 +84,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	if part := float64(right) / float64(len(lines)); part < want-0.03 {
 		t.Errorf("%.4f of the predictions are right", part)
 	}
-	// Other models of pictures, of one step; and pictures that are brought to another size.
+	// One step of each of the other models for pictures, and pictures that are resized.
 	others := []string{"vit --size 16", "mlp --size 8"}
 	if soak() {
 		others = append(others, "resnet18", "resnet34", "resnet50")
@@ -98,7 +99,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 			t.Errorf("%s: %s", m, out)
 		}
 	}
-	// More steps from the checkpoints, and a training that begins with the weights.
+	// A training that resumes from checkpoints, and a training that begins with given weights.
 	out, _ = must(t, "train", "--model", "cnn", "--data", set, "--device", "cpu", "--json", "--checkpoint", keep, "--resume", "--epochs", fmt.Sprint(r.Epochs+1), "--steps", fmt.Sprint(r.Steps+2))
 	if m := lastLine(t, out); m.Steps != r.Steps+2 || !strings.HasPrefix(m.Resumed, keep) {
 		t.Errorf("%+v", m)
@@ -107,7 +108,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	if m := lastLine(t, out); float64(*m.TestAccuracy) != float64(*r.TestAccuracy) {
 		t.Errorf("%+v", m)
 	}
-	// What does not fit is named.
+	// An error names what does not fit.
 	for args, want := range map[string]string{
 		"eval " + weights: "the model is a cnn for samples of shape [1 28 28] and 10 classes, the data (digits) has samples of shape [1 8 8]",
 		"train --device cpu --data " + set + " --model mlp --checkpoint " + keep + " --resume": `"model" was "cnn" and is "mlp"`,
@@ -123,7 +124,7 @@ func TestImagesFromIDXFiles(t *testing.T) {
 	}
 }
 
-// Directories of pictures, which are not cut into parts.
+// Directories of pictures without a test part.
 func TestFolderOfPictures(t *testing.T) {
 	dir, perClass, want, args := filepath.Join(t.TempDir(), "set"), 30, 0.7, []string{"--epochs", "5", "--batch", "16"}
 	if soak() {
@@ -138,7 +139,7 @@ func TestFolderOfPictures(t *testing.T) {
 	}
 }
 
-// A table whose class follows from two of its columns.
+// A table whose class depends on two of its columns.
 func TestTable(t *testing.T) {
 	dir := t.TempDir()
 	path, weights := filepath.Join(dir, "points.csv"), filepath.Join(dir, "w.safetensors")
@@ -160,7 +161,7 @@ func TestTable(t *testing.T) {
 	if r := lastLine(t, out); r.Data != "csv" || r.Model != "mlp" || float64(*r.TestAccuracy) < 0.95 {
 		t.Fatalf("%+v", r)
 	}
-	more := filepath.Join(dir, "more.csv") // other columns, in another order
+	more := filepath.Join(dir, "more.csv") // with additional columns, in another order
 	if err := os.WriteFile(more, []byte("y,name,x,noise\n140,a,1,0\n60,b,-1,0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +178,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// sentences makes a text of a small grammar.
+// sentences returns a text of a small grammar.
 func sentences(size int) string {
 	rng := rand.New(rand.NewPCG(5, 5))
 	parts := [][]string{
@@ -195,8 +196,8 @@ func sentences(size int) string {
 	return b.String()
 }
 
-// A text: the model learns more than the frequencies of letters, and writes. With FLAMBEAU_SOAK=1
-// half a megabyte.
+// A text: the model must learn more than the frequencies of letters, and generate text. With
+// FLAMBEAU_SOAK=1 the text has half a megabyte.
 func TestText(t *testing.T) {
 	dir, size, args, below := t.TempDir(), 40_000, []string{"--steps", "60", "--hidden", "32", "--lr", "0.01", "--batch", "8"}, 0.3
 	if soak() {
@@ -242,7 +243,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// The embedded digits are pictures for a model that wants such, for the other commands too.
+// For a model of pictures, all commands treat the embedded digits as pictures.
 func TestDigitsAsPictures(t *testing.T) {
 	weights := filepath.Join(t.TempDir(), "w.safetensors")
 	must(t, "train", "--model", "cnn", "--steps", "92", "--out", weights, "--device", "cpu")

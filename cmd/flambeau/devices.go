@@ -14,7 +14,7 @@ type devicesCmd struct {
 	JSON bool `help:"Print one JSON object." name:"json"`
 }
 
-// deviceReport is a device in the JSON object.
+// deviceReport describes a device in the JSON output.
 type deviceReport struct {
 	Name       string `json:"name"`
 	Product    string `json:"product"`
@@ -25,19 +25,20 @@ type deviceReport struct {
 	Capability string `json:"compute_capability,omitempty"`
 	Driver     string `json:"driver_version,omitempty"`
 	PTX        string `json:"ptx_version,omitempty"`
-	// what computes matrix products of a GPU
+	// which library or kernels compute a GPU's matrix products
 	Products string `json:"products,omitempty"`
-	// of products, where it is not off: on or use
-	Tuning  string       `json:"tuning,omitempty"`
-	Tuned   int          `json:"tuned_products,omitempty"`   // that were measured
-	Spills  []cuda.Spill `json:"spilling_kernels,omitempty"` // of the library
+	// tuning of products, if enabled: on or use
+	Tuning string `json:"tuning,omitempty"`
+	// number of products that were measured
+	Tuned   int          `json:"tuned_products,omitempty"`
+	Spills  []cuda.Spill `json:"spilling_kernels,omitempty"` // spills in the library's kernels
 	Problem string       `json:"problem,omitempty"`
 }
 
 type devicesReport struct {
 	Devices   []deviceReport `json:"devices"`
 	GPUReason string         `json:"gpu_unavailable,omitempty"`
-	short     string         // GPUReason for people
+	short     string         // GPUReason in a few words
 	Libraries []cuda.Library `json:"libraries"`
 }
 
@@ -123,7 +124,7 @@ func (c *devicesCmd) Run(e *env) error {
 	return nil
 }
 
-// tuningOf says of a GPU's products what measurements have to do with their forms.
+// tuningOf says how measurements choose the kernels of a GPU's products.
 func tuningOf(tuning string, measured int) string {
 	switch {
 	case tuning == "" && measured == 0:
@@ -134,7 +135,7 @@ func tuningOf(tuning string, measured int) string {
 	return fmt.Sprintf(", FLAMBEAU_TUNE=%s: %d products measured", tuning, measured)
 }
 
-// byteCount prints a number of bytes for people.
+// byteCount formats a number of bytes.
 func byteCount(n int) string {
 	const unit = 1024
 	f, k := float64(n), 0

@@ -7,8 +7,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/doctor"
 )
 
-// exitStatus ends the command with a status of its own and without words: what there is to say has
-// been printed.
+// exitStatus is an error that sets the exit status without a message: the command has printed
+// everything.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
@@ -17,10 +17,10 @@ type doctorCmd struct {
 	JSON bool `help:"Print one JSON object." name:"json"`
 }
 
-// examine is doctor.Examine; tests put machines of their own in its place.
+// examine is doctor.Examine; tests replace it.
 var examine = doctor.Examine
 
-// Run prints what the doctor finds. The status is that of [doctor.Report.ExitCode].
+// Run prints the doctor's findings. The exit status is [doctor.Report.ExitCode].
 func (c *doctorCmd) Run(e *env) error {
 	r := examine()
 	var err error

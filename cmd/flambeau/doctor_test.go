@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda/doctor"
 )
 
-// The status says what was found, in text and in JSON, and nothing goes to the error stream.
+// The exit status reflects the findings, with text and with JSON output. Nothing is written to
+// standard error.
 func TestDoctorStatus(t *testing.T) {
 	defer func() { examine = doctor.Examine }()
 	for _, level := range []doctor.Level{doctor.Note, doctor.Slow, doctor.Unused} {
@@ -39,7 +40,7 @@ func TestDoctorStatus(t *testing.T) {
 	}
 }
 
-// On this machine: what the doctor says agrees with whether a GPU can be used.
+// On this machine, the doctor's finding agrees with whether a GPU can be used.
 func TestDoctorHere(t *testing.T) {
 	var out, errOut bytes.Buffer
 	status := run([]string{"doctor"}, &out, &errOut)

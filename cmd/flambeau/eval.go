@@ -30,19 +30,19 @@ type evalReport struct {
 	Device     string        `json:"device"`
 	Model      string        `json:"model"`
 	Samples    int           `json:"samples"`
-	Measured   string        `json:"measured"` // in words: which samples of how many
+	Measured   string        `json:"measured"` // which samples were measured, in words
 	Loss       number        `json:"loss"`
-	Accuracy   *number       `json:"accuracy,omitempty"` // of classes
+	Accuracy   *number       `json:"accuracy,omitempty"` // for classes
 	MacroF1    *number       `json:"macro_f1,omitempty"`
-	Perplexity *number       `json:"perplexity,omitempty"` // of text
-	RMSE       *number       `json:"rmse,omitempty"`       // of numbers, in the unit of the target
+	Perplexity *number       `json:"perplexity,omitempty"` // for text
+	RMSE       *number       `json:"rmse,omitempty"`       // for numbers, in the unit of the target
 	MAE        *number       `json:"mae,omitempty"`
 	R2         *number       `json:"r2,omitempty"`
 	Classes    []classReport `json:"classes,omitempty"`
 	Confusion  [][]int64     `json:"confusion,omitempty"`
 }
 
-// Run measures.
+// Run measures a model.
 func (c *evalCmd) Run(e *env) error {
 	dev, why, err := openDevice(c.Device)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *evalCmd) Run(e *env) error {
 	if c.JSON {
 		to = e.err
 	}
-	out := bufio.NewWriter(to) // keeps the first error
+	out := bufio.NewWriter(to) // out remembers the first error
 	fmt.Fprintln(out, "measured on "+words)
 	switch {
 	case n.card.Regression != nil:
@@ -118,7 +118,7 @@ func (c *evalCmd) Run(e *env) error {
 	return nil
 }
 
-// fits reports whether data has the form that the model was trained on.
+// fits returns an error if the data does not have the form that the model was trained on.
 func (n *network) fits(src *source) error {
 	a, b := n.card, &src.card
 	if (a.Regression == nil) != (b.Regression == nil) || fmt.Sprint(a.Input) != fmt.Sprint(b.Input) || fmt.Sprintf("%q", a.Classes) != fmt.Sprintf("%q", b.Classes) || (a.Chars == "") != (b.Chars == "") {
@@ -128,10 +128,10 @@ func (n *network) fits(src *source) error {
 	return nil
 }
 
-// A number is null in JSON where it is none: JSON knows neither NaN nor infinities.
+// A number is encoded as null if it is NaN or infinite, which JSON cannot represent.
 type number float64
 
-// MarshalJSON is called by encoding/json.
+// MarshalJSON encodes n for encoding/json.
 func (n number) MarshalJSON() ([]byte, error) {
 	if v := float64(n); math.IsNaN(v) || math.IsInf(v, 0) {
 		return []byte("null"), nil
@@ -139,7 +139,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
-// measured returns one of an evaluation's numbers; nil if it is not among them.
+// measured returns one of the evaluation's numbers, or nil if it was not measured.
 func measured(m map[string]float64, name string) *number {
 	v, ok := m[name]
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// measures runs eval, which must say on standard output what it measured.
+// measures runs eval. Its standard output must name the measured samples.
 func measures(t *testing.T, want string, args ...string) {
 	t.Helper()
 	args = append([]string{"eval", "--device", "cpu"}, args...)
@@ -26,8 +26,8 @@ func measures(t *testing.T, want string, args ...string) {
 	}
 }
 
-// eval measures all of the pictures that it is given; of those that were trained on the part that
-// was held out, where they were moved, renamed or added to also.
+// eval measures all pictures if it knows none of them. If it knows the training data, it measures
+// the part that was held out, also after pictures were moved, renamed or added.
 func TestEvalMeasuresAllOfIt(t *testing.T) {
 	dir := t.TempDir()
 	set, other, weights := filepath.Join(dir, "set"), filepath.Join(dir, "other"), filepath.Join(dir, "w.safetensors")
@@ -46,7 +46,7 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 	}
 	measures(t, "all 50 pictures, 40 of which were trained on", weights, "--data", set, "--all")
 	measures(t, "all 50 pictures, none of which was trained on", weights, "--data", other)
-	// Pictures of some of the classes have the same classes there.
+	// A set with fewer classes uses the model's numbers for them.
 	some := filepath.Join(dir, "some")
 	if err := os.MkdirAll(some, 0o700); err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 		}
 	}
 	measures(t, "15 of 55 pictures, held out: the other 40 were trained on", weights, "--data", moved)
-	// Weights that do not say what they were trained on, as those of earlier versions.
+	// Weights of earlier versions do not say what they were trained on.
 	bare := filepath.Join(dir, "bare.safetensors")
 	must(t, "train", "--data", moved, "--steps", "1", "--out", bare, "--device", "cpu", "--no-fingerprint")
 	if _, meta, err := safetensors.Load(bare); err != nil || strings.Contains(meta[cardKey], "trained") {
@@ -84,11 +84,11 @@ func TestEvalMeasuresAllOfIt(t *testing.T) {
 	measures(t, "all 55 pictures; whether some of them were trained on is not known: the weights do not say what they were trained on", bare, "--data", moved)
 }
 
-// Rows are known by what is in them, as often as they are there. A table of few different rows is
-// not taken for the one that was trained on because of a few equal rows.
+// Rows are identified by their content, counting repetitions. A few equal rows do not make a table
+// the training data.
 func TestEvalOfTables(t *testing.T) {
 	dir := t.TempDir()
-	// each row twice or more
+	// every row occurs at least twice
 	set, weights := tableFile(t, filepath.Join(dir, "set.csv"), 100, letters), filepath.Join(dir, "w.safetensors")
 	must(t, "train", "--data", set, "--steps", "2", "--out", weights, "--device", "cpu")
 	measures(t, "20 of 100 rows, held out: the other 80 were trained on", weights, "--data", set)
@@ -113,7 +113,7 @@ func TestEvalOfTables(t *testing.T) {
 	}
 }
 
-// A text is known by how it begins; what comes after the part for training is measured.
+// A text is identified by its beginning. eval measures what follows the training part.
 func TestEvalOfText(t *testing.T) {
 	dir := t.TempDir()
 	book := strings.ReplaceAll(sentences(8000), "a dog", "ä dog")

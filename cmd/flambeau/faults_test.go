@@ -12,11 +12,11 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// Each call of the operating system by which train writes --out fails once: the error names the
-// file, the older file is whole, and nothing else is left beside it.
+// Each call of the operating system with which train writes --out fails once. The error names the
+// file, the older file stays complete, and no other file remains beside it.
 func TestEachCallOfOutFails(t *testing.T) {
 	dir := t.TempDir()
-	t.Chdir(t.TempDir()) // where the weights go instead
+	t.Chdir(t.TempDir()) // rescue writes the weights to the working directory
 	path := filepath.Join(dir, "w.safetensors")
 	args := []string{"train", "--device", "cpu", "--steps", "1", "--hidden", "8", "--out", path}
 	if status, _, errOut := command(t, args...); status != 0 {
@@ -35,7 +35,7 @@ func TestEachCallOfOutFails(t *testing.T) {
 			failed = op + " of " + on
 			return errors.New("the system fails here")
 		})
-		// other weights
+		// another seed, so that the weights differ
 		status, _, errOut := command(t, append(args, "--seed", strconv.Itoa(n+1))...)
 		restore()
 		if failed == "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/fulldisk"
 )
 
-// On a full disk the numbers of the training are shown all the same; each file that could not be
-// written is told of in one error, with what is left.
+// On a full disk train still prints its numbers. One error reports each file that could not be
+// written, and what remains.
 func TestTrainOnAFullDisk(t *testing.T) {
 	dir := fulldisk.Dir(t)
 	if dir == "" {

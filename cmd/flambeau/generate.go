@@ -28,7 +28,7 @@ type generateCmd struct {
 	Device      string  `help:"Device: auto, cpu, cuda or cuda:N." default:"auto"`
 }
 
-// Validate is called by kong.
+// Validate checks the flags; kong calls it.
 func (c *generateCmd) Validate() error {
 	switch {
 	case c.Tokens < 1:
@@ -45,7 +45,7 @@ func (c *generateCmd) Validate() error {
 	return nil
 }
 
-// Run prints the prompt and what the model adds, token by token.
+// Run prints the prompt and the tokens that the model adds, one by one.
 func (c *generateCmd) Run(e *env) error {
 	dev, why, err := openDevice(c.Device)
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *generateCmd) Run(e *env) error {
 	return err
 }
 
-// open makes the model of a file and finds its tokens.
+// open builds the model of a file and loads its tokenizer.
 func (c *generateCmd) open(dev device.Device) (*models.GPT, text.Tokenizer, error) {
 	sd, k, err := loadWeights(c.Weights)
 	if err != nil {
@@ -127,7 +127,7 @@ func (c *generateCmd) open(dev device.Device) (*models.GPT, text.Tokenizer, erro
 	return nn.Eval(nn.To(m, dev)), tok, nil
 }
 
-// bpe reads GPT-2's vocabulary: the files that are named, or those beside the weights.
+// bpe reads GPT-2's vocabulary from the named files, or from files beside the weights.
 func (c *generateCmd) bpe() (text.Tokenizer, error) {
 	dir := filepath.Dir(c.Weights)
 	switch {
@@ -141,7 +141,7 @@ func (c *generateCmd) bpe() (text.Tokenizer, error) {
 	return nil, fmt.Errorf("%s does not say what its tokens are, and there are no vocab.json and merges.txt beside it; name them with --vocab and --merges", c.Weights)
 }
 
-// gptSize reads the size of a GPT-2 off its weights.
+// gptSize derives the configuration of a GPT-2 from the shapes of its weights.
 func gptSize(sd map[string]*tensor.Tensor, heads int) (models.GPTConfig, error) {
 	find := func(name string) *tensor.Tensor {
 		if t := sd["transformer."+name]; t != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// begin loads the weights of --init and holds what --freeze says.
+// begin loads the weights of --init and freezes the layers that --freeze names.
 func (c *trainCmd) begin(e *env, n *network) error {
 	if c.Init == "" {
 		return nil
@@ -32,8 +32,8 @@ func (c *trainCmd) begin(e *env, n *network) error {
 	return nil
 }
 
-// load puts the weights of a file into the model. Where all of them fit but those of the last
-// layer, since there are other classes, that layer stays as it was drawn; text says so.
+// load loads the weights of a file into the model. If all fit except those of the last layer,
+// because the classes differ, that layer keeps its random weights. text says so.
 func (n *network) load(path string) (text string, err error) {
 	sd, was, err := loadWeights(path)
 	if err != nil {
@@ -67,7 +67,7 @@ func (n *network) load(path string) (text string, err error) {
 	return text, nil
 }
 
-// head returns the last linear layer, which gives a number for each class.
+// head returns the last linear layer, which outputs a number for each class.
 func (n *network) head() (name string, layer *nn.Linear) {
 	for at, l := range nn.Modules(n.model) {
 		if l, ok := l.(*nn.Linear); ok {
@@ -77,9 +77,9 @@ func (n *network) head() (name string, layer *nn.Linear) {
 	return name, layer
 }
 
-// otherOutputs says for which outputs the last layer of a state dict is, if those are not the
-// network's; its card may not be known. "": they are, or it is not that layer at all, as other
-// sizes of it differ.
+// otherOutputs describes the outputs of the last layer in a state dict if they differ from the
+// network's. It returns "" if they are the same, or if it is another layer, with a different input
+// size. was is the card of the state dict, and may be nil.
 func otherOutputs(sd map[string]*tensor.Tensor, was *card, name string, n *network) string {
 	_, l := n.head()
 	weight, bias := sd[name+".weight"], sd[name+".bias"]
@@ -96,7 +96,7 @@ func otherOutputs(sd map[string]*tensor.Tensor, was *card, name string, n *netwo
 	return fmt.Sprintf("%d classes", weight.Dim(0))
 }
 
-// outputs says what the last layer is for.
+// outputs describes the outputs of the last layer.
 func (c *card) outputs() string {
 	if c.Regression != nil {
 		return "a number"
@@ -109,8 +109,8 @@ func (c *card) outputs() string {
 	return fmt.Sprintf("%d classes, %s", len(c.Classes), some)
 }
 
-// freeze has only the last layer learn. Batch normalisation normalises with its running statistics
-// and keeps them, as PyTorch's layers in evaluation mode.
+// freeze freezes all layers except the last. Batch normalisation uses its running statistics and
+// does not update them, as PyTorch's layers do in evaluation mode.
 func (n *network) freeze() (text string, err error) {
 	name, layer := n.head()
 	if layer == nil || n.gpt != nil {

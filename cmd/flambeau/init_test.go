@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// Weights for other classes lose their last layer, which is told; --freeze holds the rest to the
-// bit, with the statistics of batch normalisation.
+// If the weights are for other classes, the last layer is not loaded, and a message says so.
+// --freeze keeps the other layers bit for bit, including the statistics of batch normalisation.
 func TestInitOfOtherClasses(t *testing.T) {
 	dir := t.TempDir()
 	set, init, out := pictures(t, filepath.Join(dir, "set")), filepath.Join(dir, "resnet18.pth"), filepath.Join(dir, "w.safetensors")
@@ -56,8 +56,8 @@ func TestInitOfOtherClasses(t *testing.T) {
 	same(false)
 	must(t, train...)
 	same(true)
-	// Weights with a card: the same number of classes with other names are others, and with the
-	// same names the last layer is kept.
+	// The weights have a card. If the number of classes is the same but their names differ, the
+	// last layer is not loaded. If the names are equal, it is loaded.
 	again := []string{"train", "--data", set, "--model", "cnn", "--steps", "1", "--device", "cpu", "--out", out}
 	must(t, again...)
 	_, errOut = must(t, append(again, "--init", out, "--freeze")...)
@@ -71,7 +71,7 @@ func TestInitOfOtherClasses(t *testing.T) {
 	if !strings.Contains(errOut, `it was for others, 3 classes, ["0" "1" "2"] and is for 3 classes, ["0" "1" "two"]`) {
 		t.Error(errOut)
 	}
-	// Another model is no other set of classes.
+	// Another model does not count as other classes.
 	fails(t, "nothing was loaded", append(again, "--init", init)...)
 	if status, _, errOut := command(t, "train", "--freeze"); status != 2 || !strings.Contains(errOut, "add --init FILE") {
 		t.Error(status, errOut)

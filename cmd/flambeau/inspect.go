@@ -17,14 +17,14 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// inspectCmd lists what is in a file of weights.
+// inspectCmd lists the tensors in a weights file.
 type inspectCmd struct {
 	File  string `arg:"" help:"A file that ends in .safetensors, .safetensors.index.json, .pt, .pth, .bin, .ckpt, .npz or .npy." type:"path"`
 	JSON  bool   `name:"json" help:"Print one JSON object instead of lines."`
 	Check bool   `help:"Read the whole file, and compare it with its checksums. Files of .npz and .pt have them, and safetensors files that flambeau wrote."`
 }
 
-// inspected is the object that --json prints.
+// inspected is the JSON output.
 type inspected struct {
 	File     string            `json:"file"`
 	Format   string            `json:"format"`
@@ -33,7 +33,8 @@ type inspected struct {
 	Bytes    int64             `json:"bytes"`
 	ByDType  map[string]int64  `json:"bytes_by_dtype"`
 	Metadata map[string]string `json:"metadata,omitempty"`
-	Values   []valueLine       `json:"values,omitempty"` // of a PyTorch file, what is no tensor
+	// values of a PyTorch file that are not tensors
+	Values []valueLine `json:"values,omitempty"`
 }
 
 type tensorLine struct {
@@ -100,7 +101,7 @@ func (c *inspectCmd) Run(e *env) error {
 	return nil
 }
 
-// cut shortens a text to a line, in which there is nothing that a terminal obeys.
+// cut shortens a text to one line, without characters that control a terminal.
 func cut(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if r := []rune(s); len(r) > 100 {
@@ -109,8 +110,8 @@ func cut(s string) string {
 	return zipfile.Printable(s)
 }
 
-// read reads what the file says of its tensors; of safetensors that is the header alone, so that
-// types that cannot be read are listed too.
+// read reads the descriptions of the tensors. For safetensors it reads the header alone, so that it
+// can list types that Flambeau does not support.
 func (c *inspectCmd) read() (*inspected, error) {
 	format, err := formatOf(c.File)
 	if err != nil {
@@ -167,7 +168,7 @@ func (c *inspectCmd) noSums() error {
 	return fmt.Errorf("%s: --check: the file has no check sums; flambeau convert writes them into .safetensors, .pt and .npz files", c.File)
 }
 
-// archived reports whether a file is a zip archive whose members have check sums.
+// archived reports whether a file is a zip archive whose members have checksums.
 func archived(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -189,7 +190,7 @@ func archived(path string) (bool, error) {
 	return slices.ContainsFunc(list, func(e zipfile.Entry) bool { return e.CRC32 != 0 }), nil
 }
 
-// plainValue is what JSON can say of a value.
+// plainValue converts a value to one that JSON can represent.
 func plainValue(v any) any {
 	switch v := v.(type) {
 	case float64:

@@ -29,12 +29,12 @@ type packCmd struct {
 	Device    string   `help:"A GPU of this machine, cuda or cuda:N, whose driver compiles the kernels. Or the name of a GPU that this machine does not have: ${gpus}. For such a GPU the file gets PTX without machine code." default:"cuda" placeholder:"NAME"`
 }
 
-// plan is the command line of plan for one of the models.
+// plan returns the flags of the command plan for one of the models.
 func (c *packCmd) plan(model string) *planCmd {
 	return &planCmd{Model: model, Batch: c.Batch, Seq: c.Seq, Image: c.Image, Classes: c.Classes, Optimizer: c.Optimizer, Amp: c.Amp, TF32: c.TF32, Device: "gpu"}
 }
 
-// Validate is called by kong.
+// Validate checks the flags; kong calls it.
 func (c *packCmd) Validate() error {
 	for _, model := range c.Models {
 		if err := c.plan(model).Validate(); err != nil {
@@ -44,7 +44,7 @@ func (c *packCmd) Validate() error {
 	return writable("--out", c.Out)
 }
 
-// open opens the GPU, or one in the place of a GPU that is not there.
+// open opens the GPU, or a substitute if there is none.
 func (c *packCmd) open() (*cuda.Device, error) {
 	dev, err := device.Open(c.Device)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *packCmd) open() (*cuda.Device, error) {
 	return nil, fmt.Errorf("--device %s: it has no kernels to pack", c.Device)
 }
 
-// Run packs.
+// Run writes the pack.
 func (c *packCmd) Run(e *env) (err error) {
 	d, err := c.open()
 	if err != nil {
@@ -104,7 +104,8 @@ func (c *packCmd) Run(e *env) (err error) {
 	return err
 }
 
-// step is a training step of a model, twice, as the second adds to what the first has left.
+// step returns a function that runs a model's training step twice. The second step runs kernels
+// that accumulate into the results of the first.
 func (c *packCmd) step(model string) func(s *tensor.Scope) {
 	plan := c.plan(model)
 	return func(s *tensor.Scope) {

@@ -15,11 +15,10 @@ import (
 	"time"
 )
 
-// soak reports whether the long forms of tests are wanted.
+// soak reports whether the long forms of tests are requested.
 func soak() bool { return os.Getenv("FLAMBEAU_SOAK") == "1" }
 
-// others are flags that say how a training is done and watched and not what it computes, chosen at
-// random.
+// others returns random flags that change how a training runs and is observed, but not its result.
 func others(rng *rand.Rand, dir string) (list []string) {
 	for _, o := range []string{
 		"--every 1", "--every 3", "--keep 1", "--keep-best", "--workers 3", "--checkpointing", "--json", "--tensorboard " + filepath.Join(dir, "events"),
@@ -33,9 +32,9 @@ func others(rng *rand.Rand, dir string) (list []string) {
 	return list
 }
 
-// A training is killed at random moments, in the middle of writing a checkpoint too. Each time it
-// is begun again, with other flags and as many goroutines as may be. It ends with the same bits as
-// one that was not killed, and leaves nothing behind.
+// A training is killed at random moments, also while it writes a checkpoint. Each time it is
+// resumed with other flags and another number of goroutines. It must end with the same bits as a
+// training that was not killed, and leave nothing else behind.
 func TestKilledTrainingsGoOn(t *testing.T) {
 	for _, c := range []struct {
 		cuda, args string
@@ -60,7 +59,7 @@ func TestKilledTrainingsGoOn(t *testing.T) {
 		if out, err := train("whole", "--checkpoint", filepath.Join(dir, "other")).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		// that a process may live: some end by themselves on the way
+		// the longest life of a process; some finish within it
 		longest := time.Since(began) * 3 / 4
 		whole, err := os.ReadFile(filepath.Join(dir, "whole"))
 		if err != nil {
@@ -94,7 +93,7 @@ func TestKilledTrainingsGoOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			messages := bufio.NewReader(pipe)
-			if _, err := messages.ReadString('\n'); err != nil { // the device
+			if _, err := messages.ReadString('\n'); err != nil { // the line about the device
 				t.Fatal(err)
 			}
 			kill := time.AfterFunc(time.Duration(rng.Int64N(int64(longest))), func() { _ = p.Process.Kill() })
@@ -103,7 +102,7 @@ func TestKilledTrainingsGoOn(t *testing.T) {
 			kill.Stop()
 			var exit *exec.ExitError
 			switch {
-			case err == nil: // it was through before
+			case err == nil: // the process finished before it was killed
 				ended(string(rest))
 				if err := os.RemoveAll(keep); err != nil {
 					t.Fatal(err)
@@ -128,8 +127,8 @@ func TestKilledTrainingsGoOn(t *testing.T) {
 	}
 }
 
-// isKilled reports whether a process ended because it was killed, as far as a system tells: windows
-// gives the status 1.
+// isKilled reports whether a process was killed, as far as the system tells. Windows reports status
+// 1.
 func isKilled(e *exec.ExitError) bool {
 	return e != nil && e.ExitCode() == 1 && len(e.Stderr) == 0 && os.PathSeparator == '\\'
 }

@@ -34,11 +34,11 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
-	_ "github.com/flambeau-go/flambeau/cuda" // the GPU driver registers itself
+	_ "github.com/flambeau-go/flambeau/cuda" // registers the driver for GPUs
 	"github.com/flambeau-go/flambeau/vet"
 )
 
-// cli is the command line.
+// cli declares the command line for kong.
 type cli struct {
 	Train    trainCmd    `cmd:"" help:"Train a model on your data, or on embedded handwritten digits, on the best device found."`
 	Eval     evalCmd     `cmd:"" help:"Measure a trained model on data."`
@@ -55,22 +55,22 @@ type cli struct {
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
-// env is where a command reads and writes.
+// env holds the streams of a command.
 type env struct {
 	ctx      context.Context
 	out, err io.Writer
 }
 
 func main() {
-	if vet.Asked(os.Args[1:]) { // by go vet -vettool
+	if vet.Asked(os.Args[1:]) { // go vet -vettool runs this program
 		vet.Main()
 	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // run executes a command line and returns the exit status: 1 for a failure, 2 for a wrong command
-// line, 3 for a plan that does not fit. 130 says that it was interrupted: by Ctrl-C, by a request
-// to end (SIGTERM) or as its terminal was closed (SIGHUP). That of doctor says what it found.
+// line, 3 for a plan that does not fit. 130 means that the command was interrupted by Ctrl-C, by
+// SIGTERM, or by SIGHUP when its terminal was closed. The command doctor has statuses of its own.
 func run(args []string, out, errOut io.Writer) int {
 	ctx, end := interruptible()
 	defer end()
@@ -84,7 +84,7 @@ func run(args []string, out, errOut io.Writer) int {
 		fmt.Fprintln(errOut, "flambeau:", err)
 		return 2
 	}
-	if len(args) > 0 && args[0] == "help" { // as with go help train
+	if len(args) > 0 && args[0] == "help" { // "help train" works as in the go command
 		args = append(slices.Clone(args[1:]), "--help")
 	}
 	if len(args) == 1 && args[0] == "--version" {
@@ -92,7 +92,7 @@ func run(args []string, out, errOut io.Writer) int {
 	}
 	k, err := parser.Parse(args)
 	if status >= 0 {
-		return status // --help
+		return status // after --help
 	}
 	if err != nil {
 		fmt.Fprintln(errOut, "flambeau:", err)
@@ -119,7 +119,7 @@ func run(args []string, out, errOut io.Writer) int {
 	}
 }
 
-// helpFor names the command, if there is one of the name, for the line that says where its help is.
+// helpFor returns the name for the message about help, if there is a command of that name.
 func helpFor(parser *kong.Kong, name string) string {
 	for _, n := range parser.Model.Children {
 		if n.Name == name {
@@ -131,7 +131,7 @@ func helpFor(parser *kong.Kong, name string) string {
 
 type versionCmd struct{}
 
-// Run prints the module's version as the Go tool recorded it, the Go release and the platform.
+// Run prints the module's version as the go command recorded it, the Go release and the platform.
 func (versionCmd) Run(e *env) error {
 	version := "(devel)"
 	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
@@ -141,17 +141,16 @@ func (versionCmd) Run(e *env) error {
 	return err
 }
 
-// Go has no names of these signals for js, where nothing sends them. The numbers are the same on
-// all other systems.
+// Package syscall does not define these signals for js, where nothing sends them. The numbers are
+// the same on all other systems.
 const (
 	hangUp     = syscall.Signal(1)  // SIGHUP
 	brokenPipe = syscall.Signal(13) // SIGPIPE
 )
 
-// interruptible returns a context that ends with Ctrl-C, with a request to end (SIGTERM), and when
-// the terminal or the connection is gone (SIGHUP), unless nohup has said that this is to be
-// ignored. A second Ctrl-C or request ends the process at once, whatever it is busy with; a second
-// SIGHUP does not, as a terminal that is closed sends it from several sides.
+// interruptible returns a context that is cancelled by Ctrl-C, by SIGTERM, or by SIGHUP when the
+// terminal or the connection is gone. Under nohup SIGHUP has no effect. A second Ctrl-C or SIGTERM
+// ends the process at once. A second SIGHUP does not, because closing a terminal sends several.
 func interruptible() (ctx context.Context, end func()) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithCancel(ctx)
@@ -174,6 +173,6 @@ func interruptible() (ctx context.Context, end func()) {
 	}
 }
 
-// outlivePipes keeps the process alive when nobody reads its messages any more: writing them fails
-// then, which is no reason to lose a training.
+// outlivePipes keeps the process alive after the reader of its output has gone. Writes then fail,
+// which is no reason to lose a training.
 func outlivePipes() { signal.Ignore(brokenPipe) }

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/glyphs"
 )
 
-// table writes a CSV file with two numbers and a last column.
+// tableFile writes a CSV file with two columns of numbers and a last column.
 func tableFile(t *testing.T, path string, rows int, last func(i int) string) string {
 	t.Helper()
 	var b strings.Builder
@@ -27,7 +27,7 @@ func tableFile(t *testing.T, path string, rows int, last func(i int) string) str
 
 func letters(i int) string { return string(rune('a' + i%2)) }
 
-// fails runs a command that must fail with a text in its message.
+// fails runs a command that must fail, with the text want in its message.
 func fails(t *testing.T, want string, args ...string) {
 	t.Helper()
 	status, out, errOut := command(t, append(args, "--device", "cpu")...)
@@ -36,7 +36,7 @@ func fails(t *testing.T, want string, args ...string) {
 	}
 }
 
-// Tables that hold nothing that a classifier could learn.
+// Tables without anything that a classifier could learn.
 func TestTablesWithoutClasses(t *testing.T) {
 	dir := t.TempDir()
 	fails(t, `all samples are of one class, "a"`, "train", "--data", tableFile(t, filepath.Join(dir, "one.csv"), 20, func(int) string { return "a" }))
@@ -44,8 +44,8 @@ func TestTablesWithoutClasses(t *testing.T) {
 	fails(t, `fill it in or leave the row out`, "train", "--data", tableFile(t, filepath.Join(dir, "gap.csv"), 20, func(i int) string { return letters(i)[i/19:] }))
 }
 
-// Losses that are no numbers are null in JSON, measured zeros are there, and a prediction of NaN is
-// none.
+// In JSON, losses that are NaN or infinite are null, and a measured zero is present. A prediction
+// of NaN is an error.
 func TestNumbersInJSON(t *testing.T) {
 	dir := t.TempDir()
 	csv, weights := tableFile(t, filepath.Join(dir, "t.csv"), 40, letters), filepath.Join(dir, "w.safetensors")
@@ -71,7 +71,7 @@ func TestNumbersInJSON(t *testing.T) {
 	}
 }
 
-// Going on with other settings says which.
+// Resuming with other settings is an error that names them.
 func TestResumeWithOtherSettings(t *testing.T) {
 	dir := t.TempDir()
 	csv, keep := tableFile(t, filepath.Join(dir, "t.csv"), 40, letters), filepath.Join(dir, "keep")
@@ -89,7 +89,7 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	}
 }
 
-// Among pictures that cannot be used the others are classified, and the status tells.
+// If some pictures are broken, the others are classified, and the exit status reports the failure.
 func TestPredictAmongBrokenPictures(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := pictures(t, filepath.Join(dir, "set")), filepath.Join(dir, "w.safetensors")
@@ -108,7 +108,7 @@ func TestPredictAmongBrokenPictures(t *testing.T) {
 	fails(t, "not a picture", "predict", weights, some[3])
 }
 
-// A line of numbers is still the line of names, but it is said.
+// A first line of numbers still counts as names, with a warning.
 func TestTableWithoutNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "t.csv")
 	if err := os.WriteFile(path, []byte(strings.Repeat("0.5,1,a\n1.5,2,b\n", 10)), 0o600); err != nil {
@@ -119,14 +119,14 @@ func TestTableWithoutNames(t *testing.T) {
 	}
 }
 
-// A last batch of one picture, of which batch normalisation can make nothing, is left out.
+// A last batch of one picture, with which batch normalisation cannot work, is dropped.
 func TestLastBatchOfOne(t *testing.T) {
-	set := pictures(t, filepath.Join(t.TempDir(), "set")) // 24 of 30 are for training
+	set := pictures(t, filepath.Join(t.TempDir(), "set")) // 24 of the 30 pictures are for training
 	must(t, "train", "--data", set, "--model", "resnet18", "--size", "16", "--batch", "23", "--epochs", "1", "--device", "cpu")
 }
 
-// What is written has the name of its format, and a place that cannot be written is found before
-// the work.
+// The name of an output file must have the ending of its format. If a path cannot be written, the
+// command fails before the training.
 func TestOutFile(t *testing.T) {
 	dir := t.TempDir()
 	fails(t, "what is written is a safetensors file", "train", "--steps", "1", "--out", filepath.Join(dir, "w.pt"))
@@ -135,7 +135,7 @@ func TestOutFile(t *testing.T) {
 	}
 }
 
-// A mistake in a command's flags points to that command's help.
+// The error about a wrong flag refers to the help of its command.
 func TestHelpIsNamed(t *testing.T) {
 	if _, _, errOut := command(t, "eval"); !strings.Contains(errOut, "See: flambeau eval --help") {
 		t.Error(errOut)

@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// modeFlags say how a training computes, beyond what it learns.
+// modeFlags say how a training computes: precision, memory and profiling.
 type modeFlags struct {
 	Amp           string `help:"Mixed precision: bf16, or fp16 with a scaled loss." placeholder:"TYPE"`
 	TF32          bool   `help:"Let float32 products round their factors to TF32 on a GPU's tensor cores." name:"tf32"`
@@ -44,14 +44,14 @@ func (m *modeFlags) checkModes() error {
 
 var profileForms = []string{".json", ".json.gz", ".pb.gz", ".pprof", ".stacks", ".txt"}
 
-// Steps that are profiled: the first two load kernels and make the optimizer's state.
+// The range of profiled steps. The first two steps load kernels and allocate the optimizer's state.
 const (
 	profileSkip  = 2
 	profileSteps = 10
 )
 
-// profiled begins the profile of a training of so many steps, if one is wanted, and returns what
-// ends and writes it.
+// profiled starts a profile if --profile is set. steps is the length of the training. end ends the
+// profile and writes it.
 func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() error, err error) {
 	if m.Profile == "" {
 		return func() error { return nil }, nil
@@ -75,14 +75,14 @@ func (m *modeFlags) profiled(e *env, cfg *train.Config, steps int) (end func() e
 	cfg.Profile = p
 	return func() error {
 		err := p.Stop()
-		if written { // told at the end: a bar is drawn until then
+		if written { // not before the end, because a progress bar is drawn until then
 			fmt.Fprintln(e.err, "a profile is in "+m.Profile)
 		}
 		return err
 	}, nil
 }
 
-// modes tells a training.
+// modes writes the flags to the training's configuration.
 func (m *modeFlags) modes(cfg *train.Config) {
 	cfg.MemorySnapshot = m.MemorySnapshot
 	cfg.MicroBatch, cfg.Checkpointing, cfg.TF32 = m.MicroBatch, m.Checkpointing, m.TF32
@@ -94,7 +94,7 @@ func (m *modeFlags) modes(cfg *train.Config) {
 	}
 }
 
-// writable reports what would keep the file that a flag names from being written.
+// writable returns an error if the file that a flag names cannot be written.
 func writable(flag, path string) error {
 	if path == "" {
 		return nil
@@ -107,7 +107,7 @@ func writable(flag, path string) error {
 	} else if !info.IsDir() {
 		return fmt.Errorf("%s %s: %s is not a folder", flag, path, filepath.Dir(path))
 	}
-	// a name that is too long
+	// the name may be too long
 	if _, err := os.Lstat(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s %s: nothing can be written there: %w", flag, path, err)
 	}

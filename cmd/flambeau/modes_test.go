@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Mixed precision, parts of batches and recomputation learn what the plain command learns;
-// recomputation to the bit.
+// Mixed precision, batches in parts and recomputation learn what the plain command learns. With
+// recomputation the bits are the same.
 func TestTrainModes(t *testing.T) {
 	losses := func(args ...string) []float64 {
 		out, _ := must(t, append([]string{"train", "--device", "cpu", "--steps", "12", "--json", "--losses"}, args...)...)
@@ -19,7 +19,7 @@ func TestTrainModes(t *testing.T) {
 	plain := losses()
 	for _, c := range []struct {
 		args string
-		tol  float64 // 0: the same bits
+		tol  float64 // 0 means bitwise equality
 	}{{"--checkpointing", 0}, {"--tf32", 0}, {"--micro-batch 10 --dropout 0", -1}, {"--amp bf16", 0.05}, {"--amp fp16 --accumulate 1", 0.05}, {"--amp bf16 --checkpointing", 0.05}} {
 		got := losses(strings.Fields(c.args)...)
 		want, tol := plain, c.tol
@@ -36,8 +36,8 @@ func TestTrainModes(t *testing.T) {
 	}
 }
 
-// A profile is written in the form that its name says, of a few steps and of a training that is
-// shorter than those.
+// A profile is written in the format of its file name, also if the training is shorter than the
+// profiled range.
 func TestTrainProfile(t *testing.T) {
 	for name, want := range map[string]string{"trace.json": `"Optimizer.step`, "tables.txt": "Optimizer.step", "pprof.pb.gz": "\x1f\x8b"} {
 		for _, steps := range []string{"1", "5"} {
@@ -49,7 +49,7 @@ func TestTrainProfile(t *testing.T) {
 			}
 		}
 	}
-	// It is found before the work and not after it.
+	// The command fails before the training.
 	path := filepath.Join(t.TempDir(), "none", "trace.json")
 	if status, _, errOut := command(t, "train", "--device", "cpu", "--steps", "4", "--profile", path); status != 1 || !strings.Contains(errOut, "--profile "+path) || strings.Contains(errOut, "4 steps in") {
 		t.Errorf("a file that cannot be written: status %d\n%s", status, errOut)
@@ -70,8 +70,7 @@ func TestTrainModesMistakes(t *testing.T) {
 	}
 }
 
-// A batch that does not fit into the memory of the GPU is trained on in parts, and the command says
-// so.
+// If a batch does not fit in the GPU's memory, the command trains on it in parts and says so.
 func TestTrainWhatDoesNotFit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "memory.html")
 	b, err := process(t, "emulate,mem=1MiB,segment=16KiB", "train", "--memory-snapshot", file, "--device", "cuda", "--batch", "1000", "--hidden", "128", "--steps", "3", "--json").CombinedOutput()

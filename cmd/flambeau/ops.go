@@ -11,18 +11,19 @@ import (
 	"github.com/flambeau-go/flambeau/tensor/optest"
 )
 
-// opsCmd prints the ops that the table test walks.
+// opsCmd prints the ops that the table test covers.
 type opsCmd struct {
 	JSON bool `name:"json" help:"Print a JSON list instead of lines."`
 }
 
-// opLine is an op as --json prints it.
+// opLine is one op in the output of --json.
 type opLine struct {
-	Op      string   `json:"op"`
-	Of      []string `json:"of,omitempty"` // the declared ops, or rows of the table, that it is
+	Op string `json:"op"`
+	// the declared ops, or rows of the table, that belong to this op
+	Of      []string `json:"of,omitempty"`
 	Devices []string `json:"devices"`
 	Types   []string `json:"types"`
-	// the types in which its gradient is checked; empty: it has none
+	// types for which its gradient is checked; empty if it has none
 	Gradient    []string `json:"gradient"`
 	SecondOrder bool     `json:"second_order"`
 }
@@ -56,7 +57,7 @@ func names(types []dtype.Type) []string {
 	return s
 }
 
-// typeSet joins names of types; groups of them have names of their own.
+// typeSet joins the names of types. Groups of types have names of their own.
 func typeSet(types []string) string {
 	if len(types) == 0 {
 		return "-"
@@ -73,7 +74,7 @@ func typeSet(types []string) string {
 	return strings.Join(types, " ")
 }
 
-// columns prints rows in columns, the first row to header.
+// columns prints rows in aligned columns. It writes the first row to header and the others to out.
 func columns(header, out io.Writer, rows [][]string) error {
 	width := make([]int, len(rows[0]))
 	for _, r := range rows {

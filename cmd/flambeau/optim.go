@@ -34,7 +34,7 @@ var optims = map[string]func(p []*tensor.Tensor, r recipe) optim.Optimizer{
 	},
 }
 
-// scheds are the schedules by name, for a training of so many steps.
+// scheds are the schedules by name. steps is the length of the training.
 var scheds = map[string]func(o optim.Optimizer, steps int, r recipe) sched.Schedule{
 	"cosine": func(o optim.Optimizer, steps int, r recipe) sched.Schedule {
 		return sched.NewCosineAnnealing(o, max(steps, 1), min(r.least, r.lr))
@@ -76,7 +76,7 @@ func newOptimizer(name string, p []*tensor.Tensor, r recipe) optim.Optimizer {
 	return optims[name](p, r)
 }
 
-// newSchedule returns nil where the learning rate stays.
+// newSchedule returns nil if the learning rate is constant.
 func newSchedule(name string, o optim.Optimizer, steps int, r recipe) checkpoint.Stateful {
 	s := scheds[name](o, steps-r.warmup, r)
 	if then, ok := s.(sched.Scheduler); r.warmup > 0 && (ok || s == nil) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// mixedPictures writes pictures of two classes, dark and light, of several sizes.
+// mixedPictures writes pictures of several sizes in two classes, dark and light.
 func mixedPictures(t *testing.T, dir string) string {
 	t.Helper()
 	for i := range 30 {
@@ -37,7 +37,8 @@ func mixedPictures(t *testing.T, dir string) string {
 	return dir
 }
 
-// Pictures of mixed sizes are brought to one, which is told; the other commands know it.
+// Pictures of several sizes are resized to one size. A message says so, and the other commands use
+// the same size.
 func TestPicturesOfMixedSizes(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := mixedPictures(t, filepath.Join(dir, "set")), filepath.Join(dir, "w.safetensors")
@@ -55,7 +56,7 @@ func TestPicturesOfMixedSizes(t *testing.T) {
 	if _, errOut := must(t, "train", "--data", set, "--steps", "1", "--device", "cpu", "--model", "vit"); !strings.Contains(errOut, "resized to 16×16") {
 		t.Error(errOut)
 	}
-	// Pictures of classes that the model does not know cannot be measured.
+	// Pictures of classes that the model does not have cannot be measured.
 	fixed := filepath.Join(dir, "fixed.safetensors")
 	must(t, "train", "--data", pictures(t, filepath.Join(dir, "glyphs")), "--steps", "1", "--device", "cpu", "--out", fixed)
 	fails(t, `the class "dark" of the pictures is none of the 10 that the model knows`, "eval", fixed, "--data", set)

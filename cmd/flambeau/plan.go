@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// errTooLarge is the answer that a step does not fit; the report has said so.
+// errTooLarge means that the step does not fit. The report says so, too.
 var errTooLarge = errors.New("the step does not fit")
 
 type planCmd struct {
@@ -32,7 +32,7 @@ type planCmd struct {
 	JSON          bool   `help:"Print one JSON object as the last line." name:"json"`
 }
 
-// Validate is called by kong.
+// Validate checks the flags; kong calls it.
 func (c *planCmd) Validate() error {
 	switch {
 	case c.Model == "":
@@ -58,7 +58,7 @@ func (c *planCmd) Validate() error {
 	return err
 }
 
-// memory is what --device-memory says, 0 for nothing.
+// memory returns the bytes of --device-memory, or 0 if it is not set.
 func (c *planCmd) memory() (int, error) {
 	if c.DeviceMemory == "" {
 		return 0, nil
@@ -70,7 +70,7 @@ func (c *planCmd) memory() (int, error) {
 	return int(n), nil
 }
 
-// machine is what --device names.
+// machine returns the machine of --device.
 func (c *planCmd) machine() (train.Machine, error) {
 	switch c.Device {
 	case "cpu":
@@ -94,7 +94,7 @@ func gpuNames() string {
 	return strings.Join(names, ", ")
 }
 
-// planReport is the JSON object.
+// planReport is the JSON output.
 type planReport struct {
 	Model         string        `json:"model"`
 	Device        string        `json:"device"`
@@ -113,25 +113,27 @@ type planReport struct {
 	Parameters    int           `json:"parameters"`
 	FLOPs         planFLOPs     `json:"flops"`
 	Kernels       int           `json:"kernels"`
-	planCounts                  // of a GPU
-	Fits          *bool         `json:"fits"`             // null where the memory is not known
-	MaxBatch      *int          `json:"max_batch"`        // null where it was not looked for
-	Seconds       *float64      `json:"seconds_estimate"` // null where the speed is not known
+	planCounts                  // for a GPU
+	Fits          *bool         `json:"fits"`             // null if the memory is unknown
+	MaxBatch      *int          `json:"max_batch"`        // null if it was not searched for
+	Seconds       *float64      `json:"seconds_estimate"` // null if the speed is unknown
 }
 
-// planCounts is what a GPU is asked to do; all null or zero on a CPU.
+// planCounts counts the work of a GPU. All fields are null or zero for a CPU.
 type planCounts struct {
-	Launches     int `json:"launches"`
-	Modules      int `json:"modules"` // different kernels
-	Bytes        int `json:"bytes"`   // that they read and write
-	TensorFLOPs  int `json:"tensor_core_flops"`
-	TensorIssued int `json:"tensor_core_issued_flops"` // with the padding of tiles
-	OtherFLOPs   int `json:"other_flops"`              // beside the tensor cores
-	// of these, those of matrix products
-	OtherProducts int                `json:"other_product_flops"`
-	Float64FLOPs  int                `json:"float64_flops"` // of other_flops
-	LaunchSeconds float64            `json:"launch_seconds"`
-	LeastSeconds  map[string]float64 `json:"least_seconds"` // by GPU, without launches
+	Launches    int `json:"launches"`
+	Modules     int `json:"modules"` // number of different kernels
+	Bytes       int `json:"bytes"`   // bytes that kernels read and write
+	TensorFLOPs int `json:"tensor_core_flops"`
+	// operations on tensor cores, including the padding of tiles
+	TensorIssued int `json:"tensor_core_issued_flops"`
+	OtherFLOPs   int `json:"other_flops"` // operations outside of tensor cores
+	// part of these in matrix products
+	OtherProducts int     `json:"other_product_flops"`
+	Float64FLOPs  int     `json:"float64_flops"` // part of other_flops in float64
+	LaunchSeconds float64 `json:"launch_seconds"`
+	// least possible time by GPU, without the cost of launches
+	LeastSeconds map[string]float64 `json:"least_seconds"`
 }
 
 func countsOf(r *train.Report) planCounts {
@@ -159,7 +161,7 @@ type planFLOPs struct {
 	MatMul    int `json:"matmul"`
 }
 
-// Run plans.
+// Run makes the plan and prints it.
 func (c *planCmd) Run(e *env) error {
 	m, err := c.machine()
 	if err != nil {
@@ -211,13 +213,13 @@ func (c *planCmd) Run(e *env) error {
 	return nil
 }
 
-// print writes the report for people, with --json to where messages go.
+// print writes the report as text. With --json it goes to standard error.
 func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) error {
 	to := e.out
 	if c.JSON {
 		to = e.err
 	}
-	out := bufio.NewWriter(to) // keeps the first error
+	out := bufio.NewWriter(to) // out remembers the first error
 	fmt.Fprintf(out, "%s, %s", c.Model, p.batchText(c.Batch))
 	if c.Optimizer == "none" {
 		fmt.Fprint(out, ", evaluation")
@@ -249,7 +251,7 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) er
 	row("rounding", b.Rounding)
 	w.Flush()
 	at := r.At
-	if at == "" { // nothing that is counted came on top of what is there all the time
+	if at == "" { // the peak consists of memory that is always in use
 		at = "the weights alone"
 	}
 	fmt.Fprintf(out, "\nthe peak is in %s; the allocator holds %s for it\n", at, byteCount(r.Reserved))
@@ -291,7 +293,7 @@ func (c *planCmd) print(e *env, p *planned, m train.Machine, r *train.Report) er
 	return out.Flush()
 }
 
-// largest says how large a batch may be.
+// largest formats the largest batch that fits.
 func largest(c *planCmd, r *train.Report) string {
 	switch {
 	case c.MaxBatch == 0:
@@ -304,7 +306,7 @@ func largest(c *planCmd, r *train.Report) string {
 	return fmt.Sprintf("; the largest batch that does is %d", r.MaxBatch)
 }
 
-// count prints a large number for people.
+// count formats a large number.
 func count(x float64, unit string) string {
 	k := 0
 	for x >= 1000 && k < 5 {
@@ -314,7 +316,7 @@ func count(x float64, unit string) string {
 	return strings.TrimSpace(fmt.Sprintf("%.4g %s%s", x, []string{"", "k", "M", "G", "T", "P"}[k], unit))
 }
 
-// seconds prints a time for people.
+// seconds formats a time.
 func seconds(s float64) string {
 	switch {
 	case s < 1e-3:

@@ -14,10 +14,10 @@ import (
 // planned is a model of package models with the sizes of its inputs.
 type planned struct {
 	name                     string
-	seq, context             int // text: tokens of a sample, and the most there can be
-	image, channels, classes int // pictures
+	seq, context             int // for text: tokens per sample, and the maximum
+	image, channels, classes int // for pictures
 	images                   []int
-	whole                    bool // no part of it knows checkpointing
+	whole                    bool // no part of the model supports checkpointing
 	model                    func(o nn.Option) any
 	loss                     func(m any, s *tensor.Scope, batch int) *tensor.Tensor
 }
@@ -45,13 +45,13 @@ var planModels = map[string]func(c *planCmd) *planned{
 	"lenet": planImages(28, 1, 10, []int{28, 32}, func(p *planned, o nn.Option) nn.Module { return models.NewLeNet(p.image, p.channels, p.classes, o) }),
 }
 
-// given is a part of a batch. A training copies its batches to the device, without a kernel; nor is
-// one launched for memory whose contents do not matter.
+// given returns an input of the step, with arbitrary contents. A training copies its batches to the
+// device without a kernel. So given must not launch a kernel either.
 func given(s *tensor.Scope, t dtype.Type, dims ...int) *tensor.Tensor {
 	return s.Typed(t).Empty(dims...)
 }
 
-// tokens is a batch of text.
+// tokens returns a batch of text.
 func (p *planned) tokens(s *tensor.Scope, batch int) *tensor.Tensor {
 	return given(s, dtype.I64, batch, p.seq)
 }
@@ -82,7 +82,7 @@ func planBERT(config func() models.BERTConfig) func(c *planCmd) *planned {
 	}
 }
 
-// wordLSTM is a language model of two LSTM layers over tables of words.
+// wordLSTM is a language model: an embedding of words, two LSTM layers and an output layer.
 type wordLSTM struct {
 	nn.Base
 	Embedding *nn.Embedding
@@ -101,8 +101,8 @@ func (m *wordLSTM) Forward(ids *tensor.Tensor) (y *tensor.Tensor) {
 	return y
 }
 
-// planLSTM plans for 1000 words of 256 features. It takes texts of any length; 2¹⁴ tokens are as
-// many as make sense to plan for, since each is a step of its own.
+// planLSTM plans for 1000 words of 256 features. The model accepts texts of any length. The limit
+// is 2¹⁴ tokens, since the LSTM runs a separate step for each token.
 func planLSTM(c *planCmd) *planned {
 	const words, width = 1000, 256
 	p := &planned{name: c.Model, seq: or(c.Seq, 128), context: 1 << 14}
@@ -137,7 +137,7 @@ func or(n, other int) int {
 	return n
 }
 
-// check says which flag does not fit the model.
+// check returns an error about a flag that does not suit the model.
 func (p *planned) check(c *planCmd) error {
 	switch {
 	case p.context == 0 && c.Seq > 0:
@@ -168,7 +168,7 @@ func (p *planned) batchText(batch int) string {
 	return fmt.Sprintf("batches of %d pictures of %d×%d×%d", batch, p.channels, p.image, p.image)
 }
 
-// step builds the step that the flags ask for.
+// step returns a function that builds the step according to the flags.
 func (p *planned) step(c *planCmd) func(s *tensor.Scope, batch int) *train.PlannedStep {
 	return func(s *tensor.Scope, batch int) *train.PlannedStep {
 		m := p.model(nn.In(s))

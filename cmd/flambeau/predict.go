@@ -24,7 +24,7 @@ type predictCmd struct {
 	Batch   int      `help:"Samples in a batch." default:"64"`
 }
 
-// Validate is called by kong.
+// Validate checks the flags; kong calls it.
 func (c *predictCmd) Validate() error {
 	if c.Top < 1 || c.Batch < 1 {
 		return fmt.Errorf("--top %d, --batch %d: at least 1", c.Top, c.Batch)
@@ -38,16 +38,16 @@ type guess struct {
 	Probability float64 `json:"probability"`
 }
 
-// A prediction is a line of JSON that predict prints.
+// A prediction is one line of JSON in the output.
 type prediction struct {
 	Path    string  `json:"path"`
-	Index   int     `json:"index"` // in the file; 0 for a picture
+	Index   int     `json:"index"` // index in the file; 0 for a picture
 	Class   string  `json:"class,omitempty"`
 	Guesses []guess `json:"guesses,omitempty"`
-	Value   *number `json:"value,omitempty"` // of a model of numbers, in the unit of the target
+	Value   *number `json:"value,omitempty"` // of a regression model, in the unit of the target
 }
 
-// Run classifies. Each sample is a line of JSON.
+// Run prints a line of JSON for each sample.
 func (c *predictCmd) Run(e *env) error {
 	dev, why, err := openDevice(c.Device)
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *predictCmd) Run(e *env) error {
 	return cmp.Or(failed, err)
 }
 
-// predictPath classifies what is in a path.
+// predictPath predicts the samples in a path.
 func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predictCmd) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -120,7 +120,7 @@ func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predict
 		if err != nil {
 			return err
 		}
-		if found.Kind != detect.CSV { // by its name; it may be one all the same
+		if found.Kind != detect.CSV { // no table by its name, but it may be one
 			found = &detect.Found{Kind: detect.CSV, Train: path}
 		}
 		t, err := readPart(e, found, true, n.card.table())
@@ -134,14 +134,14 @@ func (n *network) predictPath(e *env, enc *json.Encoder, path string, c *predict
 		return fmt.Errorf("%s is neither a picture nor an IDX file: %w", path, err)
 	}
 	want := n.card.Input
-	if len(want) == 3 && x.Rank() == 3 { // images without a dimension for the channels
+	if len(want) == 3 && x.Rank() == 3 { // images without a channel dimension
 		x = x.Unsqueeze(1)
 	}
 	return n.predictRows(e, enc, path, x.Float().DivScalar(255), nil, c)
 }
 
-// predictPictures classifies pictures. bad are those that cannot be read or have another size than
-// the model wants; the others are classified all the same.
+// predictPictures classifies pictures. bad lists those that cannot be read, or whose size does not
+// suit the model. The others are classified nevertheless.
 func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) (bad []error, err error) {
 	in := n.card.Input
 	if len(in) != 3 {
@@ -173,7 +173,7 @@ func (n *network) predictPictures(enc *json.Encoder, paths []string, top int) (b
 	return bad, nil
 }
 
-// picture reads one as the model wants it.
+// picture reads a picture in the form that the model expects.
 func (n *network) picture(path string) (*vision.Image, error) {
 	in := n.card.Input
 	m, err := vision.Decode{Gray: in[0] == 1, Size: n.card.Size}.Load(path)
@@ -191,8 +191,8 @@ func (n *network) picture(path string) (*vision.Image, error) {
 	return m, nil
 }
 
-// predictRows classifies samples along the first dimension of x. rows are their numbers in the
-// file; nil: 0, 1, …
+// predictRows predicts samples along the first dimension of x. rows are their indexes in the file;
+// nil means 0, 1, …
 func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.Tensor, rows []int, c *predictCmd) error {
 	if x.Rank() != len(n.card.Input)+1 || !slices.Equal(x.Shape().Slice()[1:], n.card.Input) {
 		return fmt.Errorf("%s: it holds data of shape %v, the model wants samples of shape %v", path, x.Shape(), n.card.Input)
@@ -217,8 +217,8 @@ func (n *network) predictRows(e *env, enc *json.Encoder, path string, x *tensor.
 	return nil
 }
 
-// probabilities returns those of all classes, sample after sample; of a model of numbers the
-// numbers.
+// probabilities returns the probabilities of all classes, sample after sample. For a regression
+// model it returns the values.
 func (n *network) probabilities(x *tensor.Tensor) []float64 {
 	if n.card.Regression != nil {
 		return n.unscaled(n.forward(x.To(n.dev))).Floats()

@@ -24,22 +24,23 @@ import (
 	"github.com/flambeau-go/flambeau/vet"
 )
 
-// The environment is read once a process, so these tests run the command in a process of its own:
-// this test binary again.
+// Some environment variables are read once in a process. So these tests run the command in a
+// process of its own, which is this test binary.
 func TestMain(m *testing.M) {
 	if os.Getenv("FLAMBEAU_TEST_COMMAND") == "1" {
 		if vet.Asked(os.Args[1:]) {
 			vet.Main()
 		}
 		status := run(os.Args[1:], os.Stdout, os.Stderr)
-		if os.Getenv("FLAMBEAU_TEST_HWM") == "1" { // the most memory that the process had
+		if os.Getenv("FLAMBEAU_TEST_HWM") == "1" { // print the peak memory of the process
 			if b, err := os.ReadFile("/proc/self/status"); err == nil {
 				os.Stderr.Write(b)
 			}
 		}
 		os.Exit(status)
 	}
-	if signal.Ignored(hangUp) { // under nohup, which the processes of the tests would inherit
+	// under nohup, whose ignored SIGHUP the child processes would inherit
+	if signal.Ignored(hangUp) {
 		signal.Notify(make(chan os.Signal, 1), hangUp)
 	}
 	os.Exit(m.Run())
@@ -52,8 +53,8 @@ func process(t *testing.T, cuda string, args ...string) *exec.Cmd {
 	return c
 }
 
-// The same forty steps on the CPU and on an emulated GPU: losses agree, and each device repeats
-// itself bit for bit.
+// The same forty steps run on the CPU and on an emulated GPU. Their losses agree, and each device
+// repeats its own bits.
 func TestEmulatedGPUAgreesWithCPU(t *testing.T) {
 	train := func(device string) result {
 		c := process(t, "emulate", "train", "--device", device, "--steps", "40", "--seed", "1", "--losses", "--json")
@@ -104,7 +105,7 @@ func TestDeviceChoice(t *testing.T) {
 	}
 }
 
-// A driver that is missing is told in a short line, once; the doctor tells more.
+// A missing driver is reported once, in a short line. The doctor tells more.
 func TestMissingDriverInOneLine(t *testing.T) {
 	if _, err := device.Open("cuda"); err == nil {
 		t.Skip("there is a driver")
@@ -123,8 +124,8 @@ func TestMissingDriverInOneLine(t *testing.T) {
 	}
 }
 
-// Ctrl-C, and what service managers send, end a training cleanly: the weights are written, the
-// status is 130.
+// Ctrl-C and SIGTERM, which service managers send, end a training cleanly: the weights are written
+// and the status is 130.
 func TestInterruptedProcess(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no way to interrupt another process")
@@ -134,8 +135,8 @@ func TestInterruptedProcess(t *testing.T) {
 	}
 }
 
-// begun starts a training without an end in a process of its own, and returns it when it has said
-// which device it uses.
+// begun starts an endless training in a process of its own. It returns when the process has named
+// its device.
 func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	t.Helper()
 	pipe, err := c.StderrPipe()
@@ -145,7 +146,7 @@ func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Process.Kill() }) // where the test has failed
+	t.Cleanup(func() { _ = c.Process.Kill() }) // in case the test fails
 	messages := bufio.NewReader(pipe)
 	if line, err := messages.ReadString('\n'); err != nil {
 		t.Fatal(line, err)
@@ -153,7 +154,7 @@ func begun(t *testing.T, c *exec.Cmd) *bufio.Reader {
 	return messages
 }
 
-// A terminal that is closed sends SIGHUP more than once; nohup keeps it from being obeyed.
+// Closing a terminal sends SIGHUP more than once. Under nohup it has no effect.
 func TestHangup(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no SIGHUP")
@@ -202,8 +203,7 @@ func TestHangup(t *testing.T) {
 	}
 }
 
-// Messages that nobody reads any more, and standard streams that are closed, do not keep a training
-// from its end.
+// A training reaches its end even if nobody reads its output, or the standard streams are closed.
 func TestClosedStreams(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("windows has no SIGPIPE")
@@ -231,7 +231,7 @@ func TestClosedStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Stderr, c.Stdout = write, write
-	read.Close() // before it begins
+	read.Close() // before the process starts
 	err = c.Run()
 	write.Close()
 	saved(err)
@@ -244,8 +244,8 @@ func TestClosedStreams(t *testing.T) {
 	saved(c.Run())
 }
 
-// Where --out cannot be written is found before the work; where that becomes so meanwhile, the
-// weights go beside the checkpoints, or to the working directory.
+// If --out cannot be written, the command fails before the training. If it can no longer be written
+// afterwards, the weights go to the directory of the checkpoints or to the working directory.
 func TestUnwritableOut(t *testing.T) {
 	dir := t.TempDir()
 	for name, want := range map[string]string{
@@ -261,7 +261,7 @@ func TestUnwritableOut(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, "closed"), 0o500); err != nil {
 				t.Fatal(err)
 			}
-			// root may write everywhere
+			// root can write everywhere
 			if f, err := os.Create(filepath.Join(dir, "closed", "probe")); err == nil {
 				f.Close()
 				continue
@@ -329,7 +329,8 @@ func interrupt(t *testing.T, signal os.Signal) {
 		t.Fatal(err)
 	}
 	messages := bufio.NewReader(pipe)
-	first, err := messages.ReadString('\n') // the device: from here on an interrupt is handled
+	// the line about the device: from here on the process handles an interrupt
+	first, err := messages.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}

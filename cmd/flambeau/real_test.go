@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestRealDriver: with NVIDIA's own libraries, and no GPU, devices and doctor say what is missing.
-// FLAMBEAU_TEST_LIBCUDA is the folder that the loader finds them in, FLAMBEAU_TEST_DRIVER their
-// release (.ci/run reallibs).
+// TestRealDriver: with NVIDIA's own libraries but no GPU, devices and doctor say what is missing.
+// FLAMBEAU_TEST_LIBCUDA is the folder in which the loader finds the libraries. FLAMBEAU_TEST_DRIVER
+// is their release (.ci/run reallibs).
 func TestRealDriver(t *testing.T) {
 	dir, release := os.Getenv("FLAMBEAU_TEST_LIBCUDA"), os.Getenv("FLAMBEAU_TEST_DRIVER")
 	if dir == "" {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// rescue writes the weights of a training whose --out could not be written to another place: beside
-// the checkpoints, else to the working directory, else to that for temporary files. It says where
-// they are.
+// rescue writes the weights elsewhere if --out could not be written. It tries the directory of the
+// checkpoints, the working directory, and the directory for temporary files. It returns a message
+// with the path.
 func (c *trainCmd) rescue(n *network) string {
 	base := strings.TrimSuffix(filepath.Base(c.Out), ".safetensors")
 	base = strings.ToValidUTF8(base[:min(len(base), 100)], "")

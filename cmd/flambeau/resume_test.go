@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What a resume has other than the training had, and what it makes other numbers with, is told.
+// A resumed training names the settings that differ from before and change its numbers.
 func TestResumeTellsWhatIsOther(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"train", "--device", "cpu", "--sched", "constant", "--checkpoint", dir}
@@ -26,8 +26,8 @@ func TestResumeTellsWhatIsOther(t *testing.T) {
 	}
 }
 
-// Two trainings cannot keep their checkpoints in one directory; others may read there, and it is
-// free when the first is killed.
+// Two trainings cannot write checkpoints to one directory. Others may read there. The directory is
+// free again when the first training is killed.
 func TestTwoTrainingsInADirectory(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"train", "--device", "cpu", "--checkpoint", dir, "--resume", "--every", "1", "--keep", "1", "--sched", "constant"}

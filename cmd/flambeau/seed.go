@@ -8,7 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/checkpoint"
 )
 
-// seedFlag is a seed, or the word random, for which one is drawn.
+// seedFlag is the value of --seed: a number, or the word random, for which the command draws a
+// number.
 type seedFlag struct {
 	n     uint64
 	drawn bool
@@ -34,14 +35,14 @@ func (s seedFlag) String() string {
 	return strconv.FormatUint(s.n, 10)
 }
 
-// tell says which seed was drawn, unless the training goes on with the one that it began with.
+// tell prints a drawn seed, unless the training resumes with the seed of its beginning.
 func (s seedFlag) tell(e *env, begun bool) {
 	if s.drawn && !begun {
 		fmt.Fprintf(e.err, "--seed random: %d was drawn; --seed %d repeats this training\n", s.n, s.n)
 	}
 }
 
-// begun reports whether there is a checkpoint to go on from. It keeps the seed.
+// begun reports whether there is a checkpoint to resume from. The checkpoint holds the seed.
 func (c *trainCmd) begun() bool {
 	_, err := checkpoint.Latest(c.Checkpoint)
 	return err == nil

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A drawn seed is told, repeats the training, and is the one that a resume goes on with.
+// A drawn seed is printed. With it the training can be repeated, and a resumed training keeps it.
 func TestSeedRandom(t *testing.T) {
 	args := []string{"train", "--device", "cpu", "--sched", "constant", "--json", "--losses"}
 	losses := func(out string) string { return regexp.MustCompile(`"losses":\[[^]]*`).FindString(out) }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What the processor's vectors are changes how products are rounded, and nothing else: a training
-// repeats its bits with each, and its losses are those of the others to rounding. Package cpu's
+// The width of the processor's vectors affects only how products are rounded. With each width a
+// training repeats its bits. Its losses equal those of other widths within rounding. Package cpu's
 // comment says so.
 func TestVectorsChangeRoundingOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "w.safetensors")

@@ -20,35 +20,34 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A source is what --data names, as samples, and what a card says of them.
+// A source is the data of --data as samples, with their description for the card.
 type source struct {
-	train data.Dataset // all samples, or those for training where the data comes in parts
-	test  data.Dataset // nil where it does not, until hold
-	parts bool         // it comes in parts
-	noun  string       // of the samples
-	card  card         // Mean and Std are there after prepare
-	about []string     // for people
-	rows  *table.Table // of a table
-	text  *corpus      // of a text; train and test are there after prepare
+	train data.Dataset // all samples, or the training part
+	test  data.Dataset // nil until hold if the data has no test part
+	parts bool         // the data has a training and a test part
+	noun  string       // word for the samples
+	card  card         // prepare sets its Mean and Std
+	about []string     // lines of output that describe the data
+	rows  *table.Table // set for a table
+	text  *corpus      // set for a text; prepare sets train and test
 
-	// content is what makes sample i of train, as it was opened, that sample: see trained.
+	// content returns the bytes that identify sample i of train as opened; see trained.
 	content func(i int) ([]byte, error)
 }
 
-// heldOut is one in how many samples is held back where the data has no part for testing.
+// If the data has no test part, one sample in heldOut is held out.
 const heldOut = 5
 
-// A request says what is wanted of the data of --data.
+// A request describes the data that a command needs.
 type request struct {
 	path  string
-	known *card // of the weights that are to be used on it; nil: a model is to be trained
+	known *card // card of the weights that are applied to the data; nil if a model is to be trained
 	model string
 	size  int
 	tableFlags
 }
 
-// openSource reads the data of a path, of the name of a published set, or for "" the embedded
-// digits.
+// openSource opens the data of a path or a published set. The name "" means the embedded digits.
 func openSource(ctx context.Context, e *env, q request) (*source, error) {
 	path, known := q.path, q.known
 	if path == "" {
@@ -103,7 +102,7 @@ func openSource(ctx context.Context, e *env, q request) (*source, error) {
 	return s, nil
 }
 
-// formOf says in a word what data of a kind is.
+// formOf returns a word for a kind of data.
 func formOf(kind detect.Kind) string {
 	switch kind {
 	case detect.CSV:
@@ -114,7 +113,7 @@ func formOf(kind detect.Kind) string {
 	return "pictures"
 }
 
-// form is formOf of the data that a model is for; "" where there is no card, or it does not say.
+// form returns formOf for the data of the model. It returns "" if c is nil or does not say.
 func (c *card) form() string {
 	switch {
 	case c == nil:
@@ -129,11 +128,11 @@ func (c *card) form() string {
 	return ""
 }
 
-// pictorial reports whether a model wants pictures.
+// pictorial reports whether a model needs pictures.
 func pictorial(model string) bool { return model != "" && model != "mlp" && model != "gpt" }
 
-// prepare makes the parts for training and for testing, and finds the scales of the samples for
-// training.
+// prepare splits the data into a training and a test part. It computes the mean and the deviation
+// of the training samples.
 func (s *source) prepare() error {
 	if s.text != nil {
 		return s.text.split(s)
@@ -161,10 +160,10 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// side is that of a digit.
+// side is the side of a digit in pixels.
 const side = 8
 
-// openDigits returns the embedded digits, as rows of pixels or as pictures.
+// openDigits returns the embedded digits, either as rows of pixels or as pictures.
 func openDigits(pictures bool) (*source, error) {
 	set, err := digits.Load()
 	if err != nil {
@@ -193,13 +192,14 @@ func openDigits(pictures bool) (*source, error) {
 	return s, nil
 }
 
-// split holds samples back for testing, always the same ones.
+// split holds out samples for testing. They are always the same ones.
 func split(d data.Dataset) (train, test data.Dataset, err error) {
 	n := d.Len()
 	if n < heldOut {
 		return nil, nil, fmt.Errorf("%d samples are too few to hold one in %d back for testing", n, heldOut)
 	}
-	const seed = 20240229 // any fixed number: results are comparable only if it never changes
+	// any number would do, but it must never change: results would no longer be comparable
+	const seed = 20240229
 	order := rand.New(rand.NewPCG(seed, 0)).Perm(n)
 	held := order[:n/heldOut]
 	rest := order[n/heldOut:]
@@ -208,7 +208,7 @@ func split(d data.Dataset) (train, test data.Dataset, err error) {
 	return data.Subset{Of: d, Index: rest}, data.Subset{Of: d, Index: held}, nil
 }
 
-// sized are the transforms that bring pictures to squares of a size; none for 0.
+// sized returns the transforms that resize pictures to squares of the given side; none for 0.
 func sized(size int) []vision.Transform {
 	if size == 0 {
 		return nil
@@ -267,8 +267,7 @@ func openImages(f *detect.Found, q request) (*source, error) {
 	return s, nil
 }
 
-// relabel gives pictures the numbers that their classes have among those of a model, of which they
-// may be some.
+// relabel renumbers the classes of pictures as in a model, which may have more classes.
 func (s *source) relabel(classes []string) error {
 	if slices.Equal(s.card.Classes, classes) {
 		return nil
@@ -298,7 +297,8 @@ func (s *source) relabel(classes []string) error {
 	return nil
 }
 
-// measure finds mean and deviation of the channels or columns, of pictures from up to a thousand.
+// measure computes the mean and deviation of each channel or column. Of pictures it uses up to a
+// thousand.
 func (s *source) measure() error {
 	if s.card.Data == "digits" && len(s.card.Input) == 1 {
 		return nil
@@ -337,7 +337,7 @@ func (s *source) measure() error {
 	for c := range sum {
 		mean := sum[c] / count
 		std := math.Sqrt(max(squares[c]/count-float64(mean*mean), 0))
-		if std < 1e-4 { // all of one colour
+		if std < 1e-4 { // all values are equal
 			std = 1
 		}
 		s.card.Mean, s.card.Std = append(s.card.Mean, float32(mean)), append(s.card.Std, float32(std))

@@ -19,10 +19,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// best returns the shortest of up to twenty runs of a command, in a process of its own each. What
-// it takes beyond that is the machine's, which may be busy: once a run is short enough, it is
-// enough. Of a run the clock's time counts, or the processors' where that is less: then it waited
-// for others.
+// best returns the shortest of up to twenty runs of a command, each in a process of its own. Longer
+// runs are due to other load on the machine. best stops when a run takes at most enough. The time
+// of a run is its elapsed time, or its CPU time if that is less.
 func best(t *testing.T, enough time.Duration, command func() *exec.Cmd) time.Duration {
 	t.Helper()
 	least := time.Hour
@@ -44,13 +43,13 @@ func best(t *testing.T, enough time.Duration, command func() *exec.Cmd) time.Dur
 	return least
 }
 
-// raced reports that the race detector is built in, with which all takes longer.
+// raced reports whether the test was built with the race detector, which makes everything slower.
 func raced() bool {
 	b, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(b.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// The command begins at once: nothing is built before it is asked for.
+// The command starts at once: it builds nothing before it is needed.
 func TestVersionTakesNoTime(t *testing.T) {
 	const most = 20 * time.Millisecond
 	if d := best(t, most, func() *exec.Cmd { return process(t, "off", "version") }); d > most && !raced() {
@@ -58,7 +57,7 @@ func TestVersionTakesNoTime(t *testing.T) {
 	}
 }
 
-// gpt2Files writes weights and tokens in the form of GPT-2's files, in a size.
+// gpt2Files writes weights and tokenizer in the form of GPT-2's files, for the given size.
 func gpt2Files(t *testing.T, c models.GPTConfig, bpe *text.BPE) (weights string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -72,8 +71,8 @@ func gpt2Files(t *testing.T, c models.GPTConfig, bpe *text.BPE) (weights string)
 	return weights
 }
 
-// A model that is to be loaded is not initialised first: no number is drawn, and its weights are
-// the file's own bytes, mapped.
+// A model whose weights are loaded is not initialised first. No random number is drawn, and the
+// weights are the mapped bytes of the file.
 func TestGenerateDrawsNoWeights(t *testing.T) {
 	bpe, err := text.TrainBPE([]string{sentences(2000)}, text.TrainOptions{Vocab: 300})
 	if err != nil {
@@ -98,8 +97,8 @@ func TestGenerateDrawsNoWeights(t *testing.T) {
 	}
 }
 
-// From a file of GPT-2's shape in the page cache to the first token on the CPU it takes less than a
-// second. Half of one is for opening it, with the words of its tokens.
+// With a file of GPT-2's size in the page cache, the first token on the CPU takes less than a
+// second. Half of that is for opening the file and reading the vocabulary.
 func TestGPT2FirstToken(t *testing.T) {
 	if os.Getenv("FLAMBEAU_SOAK") != "1" {
 		t.Skip("half a gigabyte of weights is written with FLAMBEAU_SOAK=1; TestGenerateDrawsNoWeights is the short form")

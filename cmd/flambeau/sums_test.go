@@ -11,8 +11,8 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// A file of weights in which a bit has flipped is not converted, and not used: neither .npz and
-// .pt, whose archives have check sums, nor what flambeau wrote by --out.
+// A weights file with a flipped bit is neither converted nor used. This holds for .npz and .pt
+// files, whose archives have checksums, and for files that flambeau wrote with --out.
 func TestFlippedBitsAreTold(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -28,7 +28,7 @@ func TestFlippedBitsAreTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := len(b) - 3 // in the last tensor
+		at := len(b) - 3 // a byte of the last tensor
 		if mark != nil {
 			if at = bytes.Index(b, mark); at < 0 {
 				t.Fatalf("%s: the values are not there", name)
@@ -41,7 +41,7 @@ func TestFlippedBitsAreTold(t *testing.T) {
 		}
 		return in(bad)
 	}
-	mark := []byte("\x00\x00\xc0\x3f\x00\x00\x20\x40") // 1.5, 2.5
+	mark := []byte("\x00\x00\xc0\x3f\x00\x00\x20\x40") // the numbers 1.5 and 2.5
 	for name, says := range map[string]string{"m.pt": "m/data/0: ", "m.npz": "weight.npy: ", "m.safetensors": `tensor "weight": `} {
 		must(t, "inspect", "--check", in(name))
 		bad := damage(name, mark)
@@ -62,7 +62,7 @@ func TestFlippedBitsAreTold(t *testing.T) {
 			t.Errorf("%s: status %d, %s", args, status, errOut)
 		}
 	}
-	// in the header: one format is named, once
+	// damage in the header: the error names one format, once
 	bad = damage("out.safetensors", []byte("__metadata__"))
 	if status, _, errOut := command(t, "eval", bad, "--device", "cpu"); status != 1 || strings.Count(errOut, "bad-out") != 1 || strings.Contains(errOut, "torchfile") {
 		t.Errorf("status %d, %s", status, errOut)

@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// tableFlags say how a table is read.
+// tableFlags are the flags for reading a table.
 type tableFlags struct {
 	Target     string   `help:"Column of a table with the target: a class or a number." default:"-1"`
 	Columns    []string `help:"Columns of a table to use as inputs, by name. Default: all columns but the target. A column of words becomes one input for each word." placeholder:"NAME,..."`
@@ -32,7 +32,7 @@ func (f *tableFlags) check() error {
 	return nil
 }
 
-// given names a flag that is for tables alone, "" if none is there.
+// given returns the name of a flag in use that applies to tables only, or "".
 func (f *tableFlags) given() string {
 	switch {
 	case len(f.Columns) > 0:
@@ -45,18 +45,18 @@ func (f *tableFlags) given() string {
 	return ""
 }
 
-// A regression is a target that is a number: the model learns (y − Mean)/Std.
+// A regression describes a target that is a number. The model learns (y − Mean)/Std.
 type regression struct {
 	Mean float64 `json:"mean"`
 	Std  float64 `json:"std"`
 }
 
-// table is how tables are read for a model of the card, without a target.
+// table returns the configuration for reading tables for the card's model, without the target.
 func (c *card) table() table.Config {
 	return table.Config{Columns: c.Columns, Categories: c.Words, Missing: missingKinds[c.Missing], Fill: c.Fill}
 }
 
-// tellUnknown tells of words that the model has not seen in training.
+// tellUnknown prints the words that did not occur in the training data.
 func tellUnknown(e *env, path string, list []table.Unknown) {
 	const most = 10
 	for _, u := range list[:min(len(list), most)] {
@@ -127,7 +127,7 @@ func openTable(e *env, f *detect.Found, q request) (*source, error) {
 	return s, nil
 }
 
-// readPart reads a part of a table, and tells what it leaves out.
+// readPart reads a part of a table, and prints what it leaves out.
 func readPart(e *env, f *detect.Found, train bool, c table.Config) (*table.Table, error) {
 	path := f.Train
 	if !train {
@@ -147,7 +147,7 @@ func readPart(e *env, f *detect.Found, train bool, c table.Config) (*table.Table
 	return t, nil
 }
 
-// config chooses how a table that is to be learned is read; about is for people.
+// config chooses how to read a table for training. about describes the choice in words.
 func (q request) config(f *detect.Found) (c table.Config, about []string, err error) {
 	d, err := table.Describe(f.Train, table.Config{Comma: f.Comma})
 	if err != nil {
@@ -173,7 +173,7 @@ func (q request) config(f *detect.Found) (c table.Config, about []string, err er
 			}
 		}
 	}
-	var useful, names []string // columns that can be inputs, and those that only name the row
+	var useful, names []string // columns that can be inputs, and columns that only identify the row
 	for _, k := range inputs {
 		switch {
 		case k.Numbers || k.Distinct == 0:
@@ -195,7 +195,7 @@ func (q request) config(f *detect.Found) (c table.Config, about []string, err er
 	for _, name := range slices.Sorted(maps.Keys(c.Categories)) {
 		about = append(about, fmt.Sprintf("column %q holds words: one input for each of %d", name, len(c.Categories[name])))
 	}
-	// Few whole numbers are classes, as digits are; quantities have fractions or many values.
+	// A few whole numbers are classes, as digits are. Quantities have fractions or many values.
 	const fewFractions, fewWhole = 10, 50
 	c.Number = target.Numbers && (!target.Whole && target.Distinct > fewFractions || target.Distinct > fewWhole)
 	switch {
@@ -207,7 +207,7 @@ func (q request) config(f *detect.Found) (c table.Config, about []string, err er
 	return c, about, nil
 }
 
-// measureRows is measure for tables; of a target that is a number it finds the scale, too.
+// measureRows is measure for tables. It also computes the scale of a numeric target.
 func (s *source) measureRows() error {
 	pick := func(x *tensor.Tensor) *tensor.Tensor { return x }
 	if sub, ok := s.train.(data.Subset); ok {
@@ -241,7 +241,7 @@ func (s *source) measureRows() error {
 	return nil
 }
 
-// infinite is the error about a column without a mean.
+// infinite returns the error for a column whose mean is not finite.
 func infinite(column string) error {
 	return fmt.Errorf("column %q holds an infinite number: correct it, or leave it empty and choose --missing", column)
 }

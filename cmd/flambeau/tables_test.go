@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// cars writes a table whose price and whose class follow from a word and a number. In some rows the
-// number is missing.
+// cars writes a table whose price and class depend on a word and a number. In some rows the number
+// is missing.
 func cars(t *testing.T, path string, rows, gaps int) string {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -34,7 +34,7 @@ func cars(t *testing.T, path string, rows, gaps int) string {
 	return write(t, path, b.String())
 }
 
-// predicted parses the lines of predict.
+// predicted parses the output of predict.
 func predicted(t *testing.T, out string) (list []prediction) {
 	t.Helper()
 	for line := range strings.Lines(out) {
@@ -47,8 +47,8 @@ func predicted(t *testing.T, out string) (list []prediction) {
 	return list
 }
 
-// Columns of words become inputs, which predict and eval encode alike; a word that is new is told.
-// --columns chooses the inputs.
+// Columns of words become inputs, which predict and eval encode in the same way. A word that is new
+// is reported. --columns selects the inputs.
 func TestTableOfWords(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 200, 0), filepath.Join(dir, "w.safetensors")
@@ -61,7 +61,7 @@ func TestTableOfWords(t *testing.T) {
 		t.Errorf("%s%s", out, errOut)
 	}
 	measures(t, "40 of 200 rows, held out: the other 160 were trained on", weights, "--data", set)
-	// Other columns, in another order, and a word that was not there.
+	// Additional columns, in another order, and a word that did not occur before.
 	more := write(t, filepath.Join(dir, "more.csv"), "weight,owner,color\n1.5,x,\"dark, green\"\n1.5,y,red\n1.5,z,violet\n1.5,z,violet\n")
 	out, errOut = must(t, "predict", weights, more, "--device", "cpu")
 	p := predicted(t, out)
@@ -76,7 +76,7 @@ func TestTableOfWords(t *testing.T) {
 	fails(t, "--columns is for tables", "train", "--columns", "x")
 }
 
-// What is done about values that are missing is chosen, and holds for the other commands too.
+// A flag chooses how to treat missing values. The other commands treat them in the same way.
 func TestTableWithMissingValues(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 100, 10), filepath.Join(dir, "w.safetensors")
@@ -108,8 +108,8 @@ func TestTableWithMissingValues(t *testing.T) {
 	}
 }
 
-// A target of many different numbers is learned as a number: eval says RMSE, MAE and R², predict
-// gives values in its unit.
+// A target with many different numbers is learned as a number. eval prints RMSE, MAE and R², and
+// predict prints values in the target's unit.
 func TestRegression(t *testing.T) {
 	dir := t.TempDir()
 	set, weights := cars(t, filepath.Join(dir, "cars.csv"), 300, 0), filepath.Join(dir, "w.safetensors")
@@ -136,7 +136,7 @@ func TestRegression(t *testing.T) {
 	if len(p) != 2 || p[0].Value == nil || math.Abs(float64(*p[0].Value)-26000) > 1500 || math.Abs(float64(*p[1].Value)-23000) > 1500 || strings.Contains(out, "class") {
 		t.Error(out)
 	}
-	// Few whole numbers are classes unless they are said to be none; names are no numbers.
+	// A few whole numbers are classes, unless a flag says otherwise. Names are not numbers.
 	digits := tableFile(t, filepath.Join(dir, "digits.csv"), 60, func(i int) string { return fmt.Sprint(i % 3) })
 	if out, _ := must(t, "train", "--data", digits, "--steps", "2", "--device", "cpu", "--json"); lastLine(t, out).TestAccuracy == nil {
 		t.Error(out)

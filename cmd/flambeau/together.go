@@ -15,7 +15,7 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// openDevices opens what --devices names, and says what that is.
+// openDevices opens the devices of --devices, and describes them.
 func openDevices(names []string) (dist.DeviceList, string, error) {
 	if len(names) == 1 && names[0] == "all" {
 		names = []string{"cuda:*"}
@@ -36,7 +36,7 @@ func openDevices(names []string) (dist.DeviceList, string, error) {
 	return open, announce(list[0], "using "+strings.Join(each, ", ")), nil
 }
 
-// checkDevices finds what cannot be named by --devices.
+// checkDevices checks the names in --devices.
 func (c *trainCmd) checkDevices() error {
 	switch {
 	case len(c.Devices) > 0 && c.Device != "auto":
@@ -49,7 +49,8 @@ func (c *trainCmd) checkDevices() error {
 	return nil
 }
 
-// open opens what a training runs on: the first device, all of them if there are several, and why.
+// open opens the devices of a training. It returns the first one, all of them if there are several,
+// and the reason for the choice.
 func (c *trainCmd) open() (dev device.Device, all dist.DeviceList, why string, err error) {
 	if len(c.Devices) == 0 {
 		dev, why, err = openDevice(c.Device)
@@ -62,8 +63,8 @@ func (c *trainCmd) open() (dev device.Device, all dist.DeviceList, why string, e
 	return list[0], all, why, err
 }
 
-// deviceNames lists several devices, and the most memory that one of them had in use. Of one
-// device nothing is listed.
+// deviceNames lists the names of several devices, and the largest peak of memory among them. For
+// one device the list is nil.
 func deviceNames(dev device.Device, all dist.DeviceList) (names []string, peak int) {
 	list, _ := all.List()
 	for _, d := range list {
@@ -75,7 +76,7 @@ func deviceNames(dev device.Device, all dist.DeviceList) (names []string, peak i
 	return names, peak
 }
 
-// replica is the network with a copy of its model on another device.
+// replica returns the network with model, a copy on another device.
 func (n *network) replica(model any, dev device.Device) *network {
 	c := &network{card: n.card, model: model, module: model.(nn.Module), dev: dev}
 	c.gpt, _ = model.(*models.GPT)
@@ -98,7 +99,7 @@ func (n *network) replica(model any, dev device.Device) *network {
 	return c
 }
 
-// computation is how the network is trained.
+// computation says how the network is trained.
 func (n *network) computation() train.Computation {
 	switch r := n.card.Regression; {
 	case n.gpt != nil:

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Two shares of the processor follow one device, loss by loss, are told of, and the training goes
-// on with one device alone.
+// A training on two ranks of the CPU has the losses of a training on one device. It names its
+// devices. It can be resumed on one device.
 func TestTrainOnSeveralDevices(t *testing.T) {
 	args := []string{"train", "--json", "--losses", "--dropout", "0", "--sched", "constant", "--batch", "30"}
 	_, out, _ := command(t, append(args, "--device", "cpu", "--steps", "40")...)
@@ -43,7 +43,7 @@ func TestTrainOnSeveralDevices(t *testing.T) {
 	}
 }
 
-// All models and kinds of targets are trained on several devices.
+// Every model and every kind of target can be trained on several devices.
 func TestModelsOnSeveralDevices(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text.txt")
@@ -70,7 +70,7 @@ func TestModelsOnSeveralDevices(t *testing.T) {
 	}
 	weights := filepath.Join(dir, "w.safetensors")
 	must(t, "train", "--model", "resnet18", "--device", "cpu", "--steps", "1", "--batch", "2", "--out", weights)
-	// batch normalisation keeps its statistics, so that parts are as the whole
+	// batch normalisation is frozen, so that parts of a batch give the same result as the whole
 	var losses [2][]float64
 	for i, on := range [...]string{"--device=cpu", "--devices=cpu,cpu"} {
 		out, _ := must(t, "train", "--model", "resnet18", on, "--steps", "2", "--batch", "3", "--init", weights, "--freeze", "--json", "--losses")
@@ -81,7 +81,7 @@ func TestModelsOnSeveralDevices(t *testing.T) {
 	}
 }
 
-// What --devices cannot mean is told before anything is read; all asks for GPUs.
+// An invalid --devices is reported before any data is read. The value all means all GPUs.
 func TestDevicesFlag(t *testing.T) {
 	for _, c := range []struct {
 		cuda, args, want string

@@ -66,7 +66,7 @@ type trainCmd struct {
 	Losses      bool   `help:"With --json: include the loss of every step."`
 }
 
-// Validate is called by kong.
+// Validate checks the flags; kong calls it.
 func (c *trainCmd) Validate() error {
 	switch {
 	case c.Epochs != nil && (*c.Epochs < 1 || *c.Epochs > 1e9):
@@ -116,10 +116,10 @@ func (c *trainCmd) Validate() error {
 	return knownSched(c.Sched)
 }
 
-// result is the JSON object that --json prints.
+// result is the JSON output.
 type result struct {
 	Device       string   `json:"device"`
-	Devices      []string `json:"devices,omitempty"` // of a training on several
+	Devices      []string `json:"devices,omitempty"` // set for a training on several devices
 	DeviceName   string   `json:"device_name"`
 	Emulated     bool     `json:"emulated"`
 	Data         string   `json:"data"`
@@ -129,9 +129,10 @@ type result struct {
 	Epochs       int      `json:"epochs"`
 	Resumed      string   `json:"resumed_from,omitempty"`
 	TrainLoss    number   `json:"train_loss"`
-	TestLoss     *number  `json:"test_loss,omitempty"` // not there when nothing was measured
+	TestLoss     *number  `json:"test_loss,omitempty"` // absent if nothing was measured
 	TestAccuracy *number  `json:"test_accuracy,omitempty"`
-	// of a number: in its unit; the losses are of what is scaled to a deviation of 1
+	// of a regression, in the unit of the target; losses are about targets scaled to a deviation of
+	// 1
 	TestRMSE         *number   `json:"test_rmse,omitempty"`
 	TestMAE          *number   `json:"test_mae,omitempty"`
 	TestR2           *number   `json:"test_r2,omitempty"`
@@ -141,7 +142,7 @@ type result struct {
 	Losses           []float64 `json:"losses,omitempty"`
 }
 
-// Run trains.
+// Run trains a model.
 func (c *trainCmd) Run(e *env) error {
 	outlivePipes()
 	if err := c.checkOut(); err != nil {
@@ -193,8 +194,8 @@ func printJSON(e *env, v any) error {
 	return err
 }
 
-// checkOut finds what would keep the weights, the profile or the snapshot of memory from being
-// written, before the work and not after it.
+// checkOut returns an error if the weights, the profile or the snapshot of memory cannot be
+// written. It runs before the training, so that no work is lost.
 func (c *trainCmd) checkOut() error {
 	if format, err := formatOf(c.Out); c.Out != "" && !isDir(c.Out) && err == nil && format != formatSafetensors {
 		return fmt.Errorf("--out %s: what is written is a safetensors file; name it so, and flambeau convert makes another format of it", c.Out)
@@ -218,15 +219,15 @@ func (c *trainCmd) checkCheckpoint() error {
 	return nil
 }
 
-// checkCard compares the model with the one in the checkpoint that is gone on from, of which it
-// says more than names and shapes of weights do, and tells of another seed.
+// checkCard compares the card with that in the checkpoint to resume from. A card says more about
+// the model than the names and shapes of the weights. checkCard also reports another seed.
 func (c *trainCmd) checkCard(e *env, k *card) error {
 	if !c.Resume {
 		return nil
 	}
 	l, err := checkpoint.Load(c.Checkpoint)
 	if err != nil {
-		return nil // there is none yet, or train.Fit says what is wrong with it
+		return nil // there is no checkpoint yet, or train.Fit will report the error
 	}
 	defer checkpoint.Free(l.Tree)
 	if g, ok := l.Tree["generator"].(map[string]any); ok && g["seed"] != int64(c.Seed.n) {
@@ -240,7 +241,7 @@ func (c *trainCmd) checkCard(e *env, k *card) error {
 	return nil
 }
 
-// openDevice finds a device and the reason for it.
+// openDevice opens a device and returns the reason for choosing it.
 func openDevice(name string) (device.Device, string, error) {
 	if name == "auto" {
 		d, why := device.Best()
@@ -260,7 +261,7 @@ func openDevice(name string) (device.Device, string, error) {
 	return d, announce(d, "using "+d.Name()+" ("+d.Info().Name+")"), nil
 }
 
-// announce adds to why that a device is emulated.
+// announce adds to why whether the device is emulated.
 func announce(d device.Device, why string) string {
 	if d.Info().Emulated {
 		why += ": EMULATED, results are real, times are not"
@@ -268,8 +269,8 @@ func announce(d device.Device, why string) string {
 	return why
 }
 
-// A recipe is what a training takes that the command line does not say. Sizes, dropout and rates
-// were chosen by validation inside of training sets.
+// A recipe holds the settings of a training that the command line leaves open. Sizes, dropout and
+// rates were chosen by validation within training sets.
 type recipe struct {
 	epochs, steps, batch, hidden int
 	lr, least, decay, dropout    float64
@@ -294,7 +295,7 @@ func recipeFor(model, kind string) recipe {
 	return recipe{epochs: 10, batch: 32, lr: 1e-3, decay: 0.05, clip: 1}
 }
 
-// settle fills the recipe in, and the card.
+// settle fills in the recipe and the card.
 func (c *trainCmd) settle(src *source) (*card, recipe, error) {
 	k := src.card
 	if k.Model = c.Model; k.Model == "" {
@@ -364,7 +365,7 @@ func (c *trainCmd) settle(src *source) (*card, recipe, error) {
 	return &k, r, k.check()
 }
 
-// fraction reports whether a class is called by a number that is not whole.
+// fraction reports whether a class is named by a number with a fraction.
 func fraction(class string) bool {
 	v, err := strconv.ParseFloat(class, 64)
 	return err == nil && v != math.Trunc(v)
@@ -403,8 +404,8 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 			return nil, err
 		}
 	}
-	// Batch normalisation cannot learn from one sample: a last batch of one is left out, of other
-	// samples each epoch.
+	// Batch normalisation cannot learn from a single sample. So a last batch of one sample is
+	// dropped. In each epoch it is another sample.
 	lone := strings.HasPrefix(k.Model, "resnet") && src.train.Len() > rec.batch && src.train.Len()%rec.batch == 1
 	loader, err := data.NewLoader(src.train, data.Config{Batch: rec.batch, Shuffle: true, Seed: c.Seed.n, Workers: c.Workers, DropLast: lone && rec.batch > 1})
 	if err != nil {
@@ -441,7 +442,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 		return nil, err
 	}
 	done, err := train.Fit(e.ctx, cfg)
-	if failed := stop(); !errors.Is(err, failed) { // Fit may have told of it
+	if failed := stop(); !errors.Is(err, failed) { // unless Fit has reported it
 		err = errors.Join(err, failed)
 	}
 	var diverged *train.DivergedError
@@ -480,9 +481,9 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 	}
 	r.Devices, r.PeakDeviceBytes = deviceNames(dev, all)
 	if c.Out != "" {
-		if failed := n.save(c.Out); failed != nil { // the numbers are worth showing all the same
+		if failed := n.save(c.Out); failed != nil { // the measured numbers are still worth printing
 			if err == errInterrupted {
-				err = nil // has been told
+				err = nil // the interruption was already reported
 			}
 			return r, errors.Join(fmt.Errorf("--out: %w; %s", failed, c.rescue(n)), err)
 		}
@@ -491,7 +492,7 @@ func (c *trainCmd) train(e *env, dev device.Device, all dist.DeviceList) (*resul
 	return r, err
 }
 
-// kept says what is left of a training that was interrupted.
+// kept says what remains of an interrupted training.
 func (c *trainCmd) kept() string {
 	switch {
 	case c.Checkpoint != "":
@@ -502,7 +503,7 @@ func (c *trainCmd) kept() string {
 	return "the model is lost, for want of --out or --checkpoint"
 }
 
-// measure says how the model is run and what is measured.
+// measure sets how the model is run, and which metrics are computed.
 func (n *network) measure(cfg *train.Config) {
 	own := n.computation()
 	cfg.Forward, cfg.Compute = own.Forward, own.Compute
@@ -516,7 +517,7 @@ func (n *network) measure(cfg *train.Config) {
 	}
 }
 
-// unscaled returns what a model of numbers gives in the unit of the target, as float64.
+// unscaled returns the outputs of a regression model in the unit of the target, as float64.
 func (n *network) unscaled(y *tensor.Tensor) *tensor.Tensor {
 	return y.Double().MulScalar(n.card.Regression.Std).AddScalar(n.card.Regression.Mean)
 }

@@ -20,30 +20,29 @@ import (
 	"github.com/flambeau-go/flambeau/data/vision"
 )
 
-// trained says which samples a model was trained on, so that eval knows them where it meets them
-// again.
+// trained records which samples a model was trained on, so that eval recognises them.
 //
-// A sample is known by its content and not by its place. That is the bytes of a picture's file, the
-// pixels and the class of a picture in IDX or CIFAR's files, or the numbers of a row. Data that was
-// moved, renamed, put into another order or added to is recognised; pictures that were compressed
-// anew are not. Where the command has split the data, all that were trained on are listed. Data
-// that comes in parts needs no more than to be recognised: there are some of the training part. A
-// text is known by the bytes that it begins with.
+// A sample is identified by its content, not by its place. The content is the bytes of a picture's
+// file, the pixels and the class of a picture in IDX or CIFAR files, or the numbers of a row. So
+// eval recognises data that was moved, renamed, reordered or extended. It does not recognise
+// pictures that were compressed again. If the command has split the data, all training samples are
+// listed. If the data came in two parts, recognising it is enough, so only some samples of the
+// training part are listed. A text is identified by its beginning.
 type trained struct {
-	Samples int `json:"samples"` // how many were trained on; of a text, characters
-	// base64 of the first six bytes of each SHA-256, sorted
+	Samples int `json:"samples"` // number of training samples; for a text, characters
+	// the first six bytes of each sample's SHA-256, sorted, in base64
 	Hashes string `json:"hashes,omitempty"`
-	Bytes  int    `json:"bytes,omitempty"`  // of a text: so many at its beginning …
-	SHA256 string `json:"sha256,omitempty"` // … with this sum
+	Bytes  int    `json:"bytes,omitempty"`  // for a text: the length of its training part …
+	SHA256 string `json:"sha256,omitempty"` // … and the digest of that part
 }
 
 const (
 	hashBytes = 6
-	maxHashes = 1 << 20 // more are not kept, and eval says that it does not know
-	someOf    = 1024    // of a training part
+	maxHashes = 1 << 20 // if there are more, none is stored, and eval says that it does not know
+	someOf    = 1024    // number of samples that are listed of a training part
 )
 
-// pixelsOf is the content of pictures.
+// pixelsOf returns a function for the content of pictures.
 func pixelsOf(images vision.Images) func(i int) ([]byte, error) {
 	if t, ok := images.(*vision.Transformed); ok {
 		images = t.Images
@@ -60,7 +59,7 @@ func pixelsOf(images vision.Images) func(i int) ([]byte, error) {
 	}
 }
 
-// rowsOf is the content of rows.
+// rowsOf returns a function for the content of a table's rows.
 func rowsOf(t *table.Table) func(i int) ([]byte, error) {
 	x, y, n := t.X.Floats(), t.Y.Floats(), t.X.Dim(1)
 	return func(i int) ([]byte, error) {
@@ -72,7 +71,7 @@ func rowsOf(t *table.Table) func(i int) ([]byte, error) {
 	}
 }
 
-// hashes returns those of samples, which are numbers of the data as it was opened.
+// hashes returns the hashes of the samples with the given indexes in the data as opened.
 func (s *source) hashes(e *env, index []int) ([]uint64, error) {
 	out := make([]uint64, len(index))
 	errs := make([]error, runtime.GOMAXPROCS(0))
@@ -106,8 +105,8 @@ func (s *source) hashes(e *env, index []int) ([]uint64, error) {
 	return out, errors.Join(errs...)
 }
 
-// trained describes what a training on the prepared source is about; nil where there is nothing to
-// tell it by.
+// trained describes the samples of a training on the prepared source. It returns nil if they cannot
+// be identified.
 func (s *source) trained(e *env) (*trained, error) {
 	switch {
 	case s.text != nil:
@@ -140,7 +139,7 @@ func (s *source) trained(e *env) (*trained, error) {
 	return &trained{Samples: n, Hashes: base64.RawStdEncoding.EncodeToString(b)}, nil
 }
 
-// counts returns how often each hash occurs, and how many there are.
+// counts returns how often each hash occurs, and their total number.
 func (t *trained) counts() (map[uint64]int, int, error) {
 	b, err := base64.RawStdEncoding.DecodeString(t.Hashes)
 	if err != nil || len(b)%hashBytes != 0 {
@@ -153,8 +152,8 @@ func (t *trained) counts() (map[uint64]int, int, error) {
 	return m, len(b) / hashBytes, nil
 }
 
-// measurable returns what of a source is to be measured of a model whose card says t, and says in
-// words what that is. all asks for every sample.
+// measurable returns the samples of the source that eval measures. t is what the model's card says
+// about its training. words describes the samples. With all, it returns every sample.
 func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words string, err error) {
 	if s.text != nil {
 		return s.text.measurable(t, all)
@@ -193,7 +192,7 @@ func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words
 		}
 	}
 	met := n - len(rest)
-	here := 2*met >= listed // it is the data of the training, of which some may be missing
+	here := 2*met >= listed // the training data, some of which may be missing
 	switch {
 	case met == 0:
 		return s.train, every + ", none of which was trained on", nil
@@ -209,7 +208,7 @@ func (s *source) measurable(e *env, t *trained, all bool) (d data.Dataset, words
 	return s.train, fmt.Sprintf("%s, %d of which are equal to some that were trained on", every, met), nil
 }
 
-// measurable is that of a text, whose samples are pieces.
+// measurable is the same for a text, whose samples are pieces.
 func (c *corpus) measurable(t *trained, all bool) (d data.Dataset, words string, err error) {
 	n, from := len(c.ids), 0
 	words = fmt.Sprintf("all %d characters", n)

@@ -15,7 +15,7 @@ type tunedCmd struct {
 	JSON   bool   `help:"Print one JSON object per line." name:"json"`
 }
 
-// Run lists what was measured.
+// Run lists the measured products.
 func (c *tunedCmd) Run(e *env) error {
 	dev, err := device.Open(c.Device)
 	if err != nil {

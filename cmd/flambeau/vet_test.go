@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// `flambeau vet` is go vet with this program as its tool: flags, reports and exit status are go
-// vet's. The package has few dependencies, each of which go vet shows to the tool.
+// `flambeau vet` is go vet with this program as its tool. Flags, reports and exit status are those
+// of go vet. Here it runs on a package with few dependencies, because go vet runs the tool on each
+// of them.
 func TestVet(t *testing.T) {
 	for _, c := range []struct {
 		args, path, want string

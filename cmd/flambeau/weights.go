@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/torchfile"
 )
 
-// The formats of files of weights, told by how the name ends.
+// The formats of weights files. The ending of the name chooses one.
 const (
 	formatSafetensors = "safetensors"
 	formatSharded     = "sharded safetensors"
@@ -23,7 +23,7 @@ const (
 	formatNPY         = "npy"
 )
 
-// endings are tried in order.
+// endings are compared with a file name in this order.
 var endings = []struct{ ending, format string }{
 	{".safetensors.index.json", formatSharded}, {".safetensors", formatSafetensors}, {".pt", formatTorch}, {".pth", formatTorch}, {".bin", formatTorch},
 	{".ckpt", formatTorch}, {".npz", formatNPZ}, {".npy", formatNPY},
@@ -40,26 +40,26 @@ func formatOf(path string) (string, error) {
 	return "", fmt.Errorf("%s: the name does not tell a format; it ends in one of %s", path, strings.Join(known, " "))
 }
 
-// A named is a value in a file of weights, under its name with dots.
+// A named is a value in a weights file with its name. Names of nested values are joined by dots.
 type named struct {
 	name  string
-	value any // *tensor.Tensor, or what a tree of PyTorch's has beside them
+	value any // a *tensor.Tensor, or another value in a PyTorch file
 }
 
-// weights is what a file of weights holds.
+// weights is the contents of a weights file.
 type weights struct {
 	format   string
 	list     []named
 	metadata map[string]string
-	tree     any // of PyTorch's files
-	text     int // bytes of the names that flatten has made
+	tree     any // the nested value in a PyTorch file
+	text     int // total bytes of the names that flatten has made
 }
 
-// maxNames bounds them: long names in long names make more than any file has.
+// maxNames limits these bytes. A hostile file could nest long names in long names.
 const maxNames = 64 << 20
 
-// readWeights maps a file. names go in the order of the file, or, where that has none, by the
-// alphabet. checked compares what it holds with the check sums that it has, which reads all of it.
+// readWeights maps a file. The names are in the order of the file or, if it has no order, sorted.
+// With checked it verifies the file's checksums, for which it reads all of it.
 func readWeights(path string, checked bool) (*weights, error) {
 	format, err := formatOf(path)
 	if err != nil {
@@ -117,8 +117,8 @@ func readWeights(path string, checked bool) (*weights, error) {
 	return w, nil
 }
 
-// flatten lists what a tree of PyTorch's holds, keys and positions joined by dots. Lists that hold
-// neither tensors nor containers are values themselves.
+// flatten lists the values in a nested value of PyTorch. It joins keys and positions with dots. A
+// list without tensors and containers is one value.
 func (w *weights) flatten(prefix string, v any) error {
 	below := func(key, x any) error {
 		name := fmt.Sprint(key)
@@ -168,7 +168,7 @@ func nests(v any) bool {
 	return false
 }
 
-// tensors returns the tensors by name; others are the names of what is none.
+// tensors returns the tensors by name. others are the names of the other values.
 func (w *weights) tensors() (all map[string]*tensor.Tensor, others []string, err error) {
 	all = map[string]*tensor.Tensor{}
 	for _, n := range w.list {
@@ -185,13 +185,13 @@ func (w *weights) tensors() (all map[string]*tensor.Tensor, others []string, err
 	return all, others, nil
 }
 
-// floatTypes are the names that --dtype takes.
+// floatTypes are the values of --dtype.
 var floatTypes = map[string]dtype.Type{
 	"float64": dtype.F64, "fp64": dtype.F64, "double": dtype.F64, "float32": dtype.F32, "fp32": dtype.F32, "float": dtype.F32,
 	"float16": dtype.F16, "fp16": dtype.F16, "half": dtype.F16, "bfloat16": dtype.BF16, "bf16": dtype.BF16,
 }
 
-// sizeText prints a number of bytes in powers of 1024.
+// sizeText formats a number of bytes in powers of 1024.
 func sizeText(n int64) string {
 	v, unit := float64(n), 0
 	for v >= 1024 && unit < 5 {
@@ -203,7 +203,8 @@ func sizeText(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", v, "_KMGTP"[unit])
 }
 
-// parseSize reads a number of bytes such as 500MB, 5GB (powers of 1000), 5GiB (of 1024) or 4096.
+// parseSize parses a number of bytes such as 500MB, 5GB (powers of 1000), 5GiB (powers of 1024) or
+// 4096.
 func parseSize(s string) (int64, error) {
 	text, unit := strings.ToLower(strings.TrimSpace(s)), int64(1)
 	for i, letter := range "kmgt" {

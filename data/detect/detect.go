@@ -21,33 +21,33 @@ import (
 	"github.com/flambeau-go/flambeau/data/vision"
 )
 
-// A Kind is a form of data.
+// A Kind is a format of data.
 type Kind string
 
-// The kinds. Of the first four [Found.Images] makes a dataset.
+// The kinds. [Found.Images] makes a dataset of the first four.
 const (
 	IDX      Kind = "idx"      // a directory with IDX files, as MNIST is published
 	CIFAR10  Kind = "cifar10"  // CIFAR-10's binary files, in a directory or an archive
-	CIFAR100 Kind = "cifar100" // those of CIFAR-100
-	Pictures Kind = "pictures" // a directory whose directories are classes of pictures
-	CSV      Kind = "csv"      // a table
+	CIFAR100 Kind = "cifar100" // CIFAR-100's binary files, in a directory or an archive
+	Pictures Kind = "pictures" // a directory with one subdirectory of pictures per class
+	CSV      Kind = "csv"      // a table whose fields are separated by commas, semicolons or tabs
 	Text     Kind = "text"     // a file of UTF-8 text
 )
 
-// Found is what a path holds.
+// Found describes what was found at a path.
 type Found struct {
 	Kind Kind
-	// Train and Test are the paths of the two parts. Test is "" where the data does not come in
-	// parts, and the same as Train where one path holds both (IDX, CIFAR).
+	// Train and Test are the paths of the two parts. Test is "" if the data has one part only. It
+	// equals Train if one path holds both parts (IDX, CIFAR).
 	Train, Test string
-	// Name is that of the set among those in a directory of IDX files: "" or what stands before
-	// "-train-images".
+	// Name is the name of the set within a directory of IDX files: the text before "-train-images",
+	// or "".
 	Name string
 	// Comma separates the fields of a table.
 	Comma rune
 }
 
-// An Error is a path that holds no data of a known kind.
+// An Error means that a path holds no data of a known kind.
 type Error struct {
 	Path string
 	Err  error
@@ -56,7 +56,7 @@ type Error struct {
 func (e *Error) Error() string {
 	err := e.Err
 	if p, ok := err.(*fs.PathError); ok && p.Path == e.Path {
-		err = p.Err // the path stands there already
+		err = p.Err // an *fs.PathError repeats the path
 	}
 	return "detect: " + e.Path + ": " + err.Error()
 }
@@ -67,8 +67,8 @@ func (e *Error) Unwrap() error { return e.Err }
 const kinds = "known are directories of IDX files (train-images-idx3-ubyte.gz), CIFAR's binary files, directories of pictures with a directory " +
 	"for each class (also below train and val or test), tables (.csv, .tsv; also train.csv and test.csv in a directory) and text files"
 
-// Path tells what path holds. A path that holds none of the known kinds is an *[Error] that says
-// what was found in its place.
+// Path returns what the path holds. If the path holds none of the known kinds, the error is an
+// *[Error] that says what was found instead.
 func Path(path string) (*Found, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -89,9 +89,9 @@ func Path(path string) (*Found, error) {
 	return f, nil
 }
 
-// Images returns the dataset of a part, for the kinds that are images; decode says how pictures are
-// decoded. Pictures that do not come in parts are all in the training part, and asking for the
-// other one is an error.
+// Images returns the dataset of a part, for the kinds that are images. decode says how pictures are
+// decoded. Pictures without parts all belong to the training part. To ask for their test part is an
+// error.
 func (f *Found) Images(train bool, decode ...vision.Decode) (vision.Images, error) {
 	path := f.Train
 	if !train {
@@ -113,7 +113,7 @@ func (f *Found) Images(train bool, decode ...vision.Decode) (vision.Images, erro
 	return nil, &Error{f.Train, fmt.Errorf("%s is not a kind of images", f.Kind)}
 }
 
-// asImages keeps a nil pointer from becoming an interface that is not nil.
+// asImages prevents a nil pointer from becoming a non-nil interface.
 func asImages[T vision.Images](s T, err error) (vision.Images, error) {
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func asImages[T vision.Images](s T, err error) (vision.Images, error) {
 	return s, nil
 }
 
-// Table reads a part of a table; c.Comma is set to what was found unless it says something else.
+// Table reads a part of a table. If c.Comma is 0, the separator that was found is used.
 func (f *Found) Table(train bool, c table.Config) (*table.Table, error) {
 	path := f.Train
 	if !train {
@@ -143,7 +143,7 @@ func exists(elem ...string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// testNames are what the second part of a set is called, the preferred one first.
+// testNames are the usual directory and file names of the second part, the preferred one first.
 var testNames = []string{"val", "valid", "validation", "test", "testing"}
 
 func directory(path string) (*Found, error) {
@@ -189,7 +189,7 @@ func directory(path string) (*Found, error) {
 	return nil, fmt.Errorf("a directory of %s; %s", what, kinds)
 }
 
-// pictures looks for directories of pictures, nil if there are none.
+// pictures looks for directories of pictures in path. It returns nil if there are none.
 func pictures(path string) *Found {
 	if train := filepath.Join(path, "train"); classes(train) {
 		f := &Found{Kind: Pictures, Train: train}
@@ -211,7 +211,7 @@ func pictures(path string) *Found {
 	return nil
 }
 
-// classes reports whether a directory of path holds a picture, at whatever depth.
+// classes reports whether some directory in path holds a picture, at any depth.
 func classes(path string) bool {
 	list, err := os.ReadDir(path)
 	if err != nil {
@@ -237,7 +237,8 @@ func classes(path string) bool {
 	return false
 }
 
-// census says in a few words what lies in a directory, "" of an empty one.
+// census describes the contents of a directory in a few words. It returns "" if the directory is
+// empty.
 func census(path string) string {
 	list, err := os.ReadDir(path)
 	if err != nil {
@@ -297,8 +298,8 @@ func archive(name string) bool {
 	return strings.HasSuffix(name, ".tar") || strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".tgz")
 }
 
-// comma returns what separates the fields of a table: the one of , ; and tab that is in its first
-// line most often, outside of quotes.
+// comma returns the separator of a table's fields: of comma, semicolon and tab, the one that occurs
+// most often in the first line outside of quotes.
 func comma(head []byte) rune {
 	line, _, _ := bytes.Cut(head, []byte("\n"))
 	count := map[byte]int{}
@@ -319,8 +320,8 @@ func comma(head []byte) rune {
 	return rune(best)
 }
 
-// isText reports whether head is UTF-8 without control characters that text does not have; cut says
-// that it may end in the middle of a character.
+// isText reports whether head is UTF-8 without control characters that do not occur in text. cut
+// says that head may end in the middle of a character.
 func isText(head []byte, cut bool) bool {
 	if cut {
 		for range utf8.UTFMax - 1 {

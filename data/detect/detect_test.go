@@ -33,7 +33,7 @@ func try(t *testing.T, err error) {
 	}
 }
 
-// What is found can be opened, and is what was put there.
+// Path finds each set that was written, and the dataset that it opens has the right contents.
 func TestImages(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -130,7 +130,8 @@ func TestTables(t *testing.T) {
 
 func TestText(t *testing.T) {
 	dir := t.TempDir()
-	// Characters of three bytes, cut at every place by the end of what is looked at.
+	// Characters of three bytes, so that the part of the file that is looked at ends at every byte
+	// of one.
 	for shift := range 3 {
 		f, err := detect.Path(put(t, strings.Repeat("x", shift)+strings.Repeat("火", 30000), dir, "novel"))
 		if err != nil || f.Kind != detect.Text {

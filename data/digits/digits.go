@@ -27,12 +27,13 @@ var packed []byte
 
 // Sizes of the set.
 const (
-	Pixels  = 64 // a digit is 8 rows of 8
+	Pixels  = 64 // 8 rows of 8 pixels
 	Classes = 10
 	Len     = 1797
 )
 
-// A Set is digits: pixels scaled to 0 … 1, row after row, and classes 0 … 9.
+// A Set is a set of digits. The pixels are scaled to 0 … 1 and stored row after row. The classes
+// are 0 … 9.
 type Set struct {
 	pixels []float32
 	labels []int64
@@ -73,7 +74,7 @@ func Load() (*Set, error) {
 // Len returns the number of digits.
 func (s *Set) Len() int { return len(s.labels) }
 
-// Get returns digit i: 64 pixels, []float32, and its class, int64.
+// Get returns digit i: its 64 pixels as []float32, and its class as int64.
 func (s *Set) Get(i int) (data.Sample, error) {
 	if i < 0 || i >= s.Len() {
 		return data.Sample{}, fmt.Errorf("digit %d of %d", i, s.Len())
@@ -81,7 +82,7 @@ func (s *Set) Get(i int) (data.Sample, error) {
 	return data.Sample{X: s.pixels[i*Pixels : (i+1)*Pixels : (i+1)*Pixels], Y: s.labels[i]}, nil
 }
 
-// GetBatch returns digits as tensors [n, 64] float32 and [n] int64.
+// GetBatch returns the digits of the given indexes as tensors [n, 64] float32 and [n] int64.
 func (s *Set) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	px, ls := make([]float32, 0, len(index)*Pixels), make([]int64, 0, len(index))
 	for _, i := range index {
@@ -95,15 +96,16 @@ func (s *Set) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	return x, y, err
 }
 
-// Split returns a training set and a test set of a fifth of each class, by a permutation that is
-// always the same.
+// Split returns a training set and a test set. The test set has a fifth of each class, drawn by a
+// permutation that is always the same.
 func (s *Set) Split() (train, test *Set) {
 	train, test = &Set{}, &Set{}
 	var count, seen [Classes]int
 	for _, l := range s.labels {
 		count[l]++
 	}
-	const seed = 20240229 // any fixed number: results are comparable only if it never changes
+	// any number would do, but it must never change: results would no longer be comparable
+	const seed = 20240229
 	for _, i := range rand.New(rand.NewPCG(seed, 0)).Perm(s.Len()) {
 		l := s.labels[i]
 		to := train

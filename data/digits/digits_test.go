@@ -2,7 +2,7 @@ package digits
 
 import "testing"
 
-// splitSum is a checksum of the held-out fifth.
+// splitSum is a checksum of the test set.
 const splitSum = 168098
 
 func TestSplitIsStratifiedAndFixed(t *testing.T) {
@@ -29,7 +29,7 @@ func TestSplitIsStratifiedAndFixed(t *testing.T) {
 			t.Errorf("class %d: %d of %d held out", c, held[c], all[c])
 		}
 	}
-	// The first test labels never change: results are comparable only as long as they do not.
+	// The first test labels must never change, or results are no longer comparable.
 	_, again := s.Split()
 	sum := 0
 	for i, l := range test.labels {

@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// An Error is a table that cannot be read.
+// An Error says why a table cannot be read.
 type Error struct {
-	Path   string // "" for a stream
-	Line   int    // counted from 1; 0 where it is the file as a whole
-	Column int    // the byte in the line, counted from 1; 0 where it is the whole line
-	Name   string // of the table's column, or ""
+	Path string // "" if the table is read from a stream
+	Line int    // counted from 1; 0 if the error is about the whole file
+	// byte position in the line, counted from 1; 0 if the error is about the whole line
+	Column int
+	Name   string // name of the table's column, or ""
 	Err    error
 }
 
@@ -34,5 +35,5 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// ErrMissing is in the chain of an [Error] about a value that is missing.
+// ErrMissing is in the chain of an [Error] about a missing value.
 var ErrMissing = errors.New("missing")

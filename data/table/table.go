@@ -34,63 +34,66 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Missing says what happens to a row in which a value is missing: an empty field, or NA, N/A, NaN,
-// null, None or ? in any case.
+// Missing says how to treat a missing value. A field is missing if it is empty, or one of NA, N/A,
+// NaN, null, None and ? in any case.
 type Missing int
 
-// What can be done with a missing value. Without a target a row is of no use: all but Drop refuse
-// that.
+// The ways to treat a missing value. A row without its target is useless, so a missing target is an
+// error in all modes but Drop.
 const (
-	Refuse Missing = iota // an error
-	Drop                  // the row is left out
-	Mean                  // the mean of the column's values, 0 where it has none
-	Zero                  // 0
-	NaN                   // not a number
+	Refuse Missing = iota // report an error
+	Drop                  // leave out the row
+	Mean                  // use the mean of the column's values, or 0 if it has none
+	Zero                  // use 0
+	NaN                   // use NaN
 )
 
-// A Config says how a table is read. The zero value takes all columns of a table with a header as
-// inputs.
+// A Config says how to read a table. The zero value reads a table with a header, and all columns
+// are inputs.
 //
-// A column is named as in the header. Where the header has no such name (or there is none), a
-// number counts the columns from 0. A negative one counts from the end: "-1" is the last.
+// Columns are chosen by their name in the header. If the header has no such name (or is absent), a
+// number is an index counted from 0. A negative number counts from the end: "-1" is the last
+// column.
 type Config struct {
-	Comma    rune     // between fields; 0: ','
-	NoHeader bool     // the first line holds values; columns are called "0", "1", …
-	Columns  []string // inputs, in this order; nil: all but the target
-	Target   string   // "": none
-	Number   bool     // the target is a number; otherwise its values are names of classes
-	// all classes, in order; nil: those that occur, sorted, as numbers where all are whole numbers
+	Comma    rune     // separator of fields; 0 means ','
+	NoHeader bool     // the first line holds values; columns are named "0", "1", …
+	Columns  []string // inputs, in this order; nil means all columns but the target
+	Target   string   // name of the target's column; "" means no target
+	Number   bool     // the target is a number; otherwise its values are class names
+	// all classes, in order; nil: those in the file, sorted (as numbers if all are whole numbers)
 	Classes []string
 	Missing Missing
 
-	// Categories are the words of the columns that hold words, by the names of the header; all
-	// other inputs are numbers. A row with a word that is not listed has 0 for all of them, and
-	// [Table].Unknown tells of it; so has a row without a word, where Missing is Mean, Zero or NaN.
+	// Categories lists, by column name, the words of the columns that hold words. All other inputs
+	// are numbers. If a row has a word that is not listed, all features of the column are 0 and
+	// [Table].Unknown reports the word. All are 0, too, for a missing word if Missing is Mean, Zero
+	// or NaN.
 	Categories map[string][]string
-	// Fill is what Mean puts into the columns that it names, in the place of the mean of their
+	// Fill gives, by column name, the number that Mean uses instead of the mean of the column's
 	// values.
 	Fill map[string]float64
 
-	Max int64 // most bytes that are read; 0: 4 GiB
+	Max int64 // largest number of bytes to read; 0 means 4 GiB
 }
 
-// A Table is the columns of a file.
+// A Table is the contents of a file as tensors.
 type Table struct {
-	X        *tensor.Tensor     // [rows, features] float32
-	Y        *tensor.Tensor     // [rows]: int64 classes or float32 numbers; nil without a target
-	Columns  []string           // the inputs
-	Features []string           // of X: a column of numbers, or column=word
-	Target   string             // the name of Y
-	Classes  []string           // what the numbers in Y mean; nil where the target is a number
-	Dropped  int                // rows left out by [Drop]
-	Rows     []int              // which rows of the file X has, counted from 0; nil: all
-	Means    map[string]float64 // of the columns of numbers
-	Unknown  []Unknown          // words that are not among the Categories, each once a column
+	X        *tensor.Tensor // [rows, features] float32
+	Y        *tensor.Tensor // [rows]: int64 classes or float32 numbers; nil without a target
+	Columns  []string       // names of the inputs
+	Features []string       // names of X's features: a column of numbers, or column=word
+	Target   string         // name of the target's column
+	Classes  []string       // names of the classes in Y; nil if the target is a number
+	Dropped  int            // number of rows that [Drop] left out
+	// index in the file, from 0, of each row of X; nil if X has all rows
+	Rows    []int
+	Means   map[string]float64 // means of the columns of numbers
+	Unknown []Unknown          // words that are not in Categories, each listed once per column
 }
 
-// Unknown is a word that is not among the categories of its column.
+// Unknown is a word that is not in the categories of its column.
 type Unknown struct {
-	Line         int // the first one with it
+	Line         int // the first line with the word
 	Column, Word string
 }
 
@@ -99,7 +102,7 @@ const (
 	maxClasses = 1 << 16
 )
 
-// missing reports whether a field says that there is no value.
+// missing reports whether a field marks a missing value.
 func missing(field string) bool {
 	switch field {
 	case "", "?":
@@ -130,8 +133,8 @@ func Load(path string, c Config) (*Table, error) {
 	return t, err
 }
 
-// Dataset returns the rows as samples: X [columns] float32 and the target; without one, the number
-// of the row.
+// Dataset returns the rows as samples. X is float32 [columns] and Y the target. Without a target, Y
+// is the number of the row.
 func (t *Table) Dataset() (*data.TensorDataset, error) {
 	y := t.Y
 	if y == nil {
@@ -144,40 +147,39 @@ func (t *Table) Dataset() (*data.TensorDataset, error) {
 	return data.NewTensorDataset(t.X, y)
 }
 
-// A reader is one call of Read.
+// A reader holds the state of one call of Read.
 type reader struct {
 	Config
 	csv    *csv.Reader
 	header []string
-	inputs []int            // columns
-	words  []map[string]int // of the inputs, the place of each word; nil: numbers
-	at     []int            // of the inputs, the first feature
-	width  int              // features
-	target int              // -1: none
+	inputs []int            // column of each input
+	words  []map[string]int // for each input, the index of each word; nil for a column of numbers
+	at     []int            // for each input, its first feature
+	width  int              // number of features
+	target int              // column of the target; -1 for none
 	x      []float32
 	y      []float32
 	ids    []int64
 	classes
-	sum     []float64 // of the values of each input
+	sum     []float64 // for each input, the sum of its values
 	count   []int
 	holes   []hole
 	dropped int
-	kept    []int // rows, once one was dropped
+	kept    []int // indexes of the rows that are kept; used only after a row was dropped
 	unknown []Unknown
-	seen    map[Unknown]bool // without lines
+	seen    map[Unknown]bool // keys have no line number
 }
 
-// A hole is a place in x, and its input.
+// A hole is a missing value: its index in x and its input.
 type hole struct{ at, input int }
 
-// classes are the names seen so far.
+// classes numbers the class names in the order in which they appear.
 type classes struct {
 	names []string
 	id    map[string]int64
 }
 
-// Read reads a table from r to its end. The memory it takes is a few times the bytes that there
-// are.
+// Read reads a table from r until its end. It allocates a few times as much memory as r has bytes.
 func Read(r io.Reader, c Config) (*Table, error) {
 	if err := c.check(); err != nil {
 		return nil, &Error{Err: err}
@@ -237,7 +239,7 @@ func (r *reader) each(f func(row []string) error) error {
 	return nil
 }
 
-// check says what is wrong with the settings.
+// check validates the settings.
 func (c *Config) check() error {
 	switch {
 	case c.Missing < Refuse || c.Missing > NaN:
@@ -250,7 +252,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// limited is r, and an error if there is something behind its limit.
+// limited reads from r. It returns an error if r has more bytes than the limit.
 type limited struct {
 	r           io.Reader
 	left, limit int64
@@ -268,7 +270,7 @@ func (l *limited) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// wrap makes an error of package csv one of ours.
+// wrap turns an error of encoding/csv into an *Error.
 func (r *reader) wrap(err error, row []string) error {
 	var p *csv.ParseError
 	if !errors.As(err, &p) {
@@ -280,7 +282,7 @@ func (r *reader) wrap(err error, row []string) error {
 	return &Error{Line: p.Line, Column: p.Column, Err: p.Err}
 }
 
-// begin takes the first line.
+// begin reads the first line, which sets the columns.
 func (r *reader) begin(row []string) error {
 	for i, name := range row {
 		if strings.Contains(name, "\r") {
@@ -328,7 +330,7 @@ func (r *reader) begin(row []string) error {
 	return r.layOut()
 }
 
-// find returns the column that name means.
+// find returns the column that a name or a number selects.
 func (r *reader) find(name string) (int, error) { return find(r.header, name) }
 
 func find(header []string, name string) (int, error) {
@@ -352,10 +354,10 @@ func (r *reader) fail(column int, format string, args ...any) error {
 	return &Error{Line: line, Column: at, Name: r.header[column], Err: fmt.Errorf(format, args...)}
 }
 
-// parse reads a number.
+// parse parses a number.
 func parse(field string) (float64, error) {
 	v, err := strconv.ParseFloat(field, 32)
-	// numbers of Go's, as 1_000 and 0x1p-2, are names in a table
+	// Go also accepts 1_000 and 0x1p-2, which a table has as words
 	if err == nil && strings.ContainsAny(field, "_xX") {
 		err = strconv.ErrSyntax
 	}
@@ -374,7 +376,7 @@ func (r *reader) number(row []string, column int) (float32, error) {
 	return float32(v), nil
 }
 
-// row takes a line of values.
+// row reads one line of values.
 func (r *reader) row(row []string) error {
 	for _, c := range append(r.inputs[:len(r.inputs):len(r.inputs)], r.target) {
 		if c < 0 || !missing(strings.TrimSpace(row[c])) {
@@ -418,7 +420,7 @@ func (r *reader) row(row []string) error {
 	}
 	switch {
 	case r.target < 0:
-		r.ids = append(r.ids, 0) // counts the rows
+		r.ids = append(r.ids, 0) // without a target, the length of ids counts the rows
 	case r.Number:
 		v, err := r.number(row, r.target)
 		if err != nil {
@@ -443,7 +445,7 @@ func (r *reader) row(row []string) error {
 	return nil
 }
 
-// table makes tensors of what was read.
+// table makes tensors of the values that were read.
 func (r *reader) table() (*Table, error) {
 	rows := len(r.x) / r.width
 	t := &Table{Dropped: r.dropped, Rows: r.kept, Unknown: r.unknown, Means: map[string]float64{}}
@@ -485,7 +487,7 @@ func (r *reader) table() (*Table, error) {
 	return t, nil
 }
 
-// numbered numbers the classes that occurred in their order, and returns them.
+// numbered renumbers the classes in sorted order and returns their names.
 func (r *reader) numbered() []string {
 	if r.Classes != nil {
 		return slices.Clone(r.Classes)

@@ -42,12 +42,12 @@ func TestColumns(t *testing.T) {
 	if err != nil || d.Len() != 3 {
 		t.Fatal(err)
 	}
-	// A number as target, no header, another separator, columns from the end.
+	// A number as target, no header, another separator, and columns counted from the end.
 	x = read(t, "1;2;3.5\n4;5;6.5\n", table.Config{Comma: ';', NoHeader: true, Target: "-1", Number: true})
 	if !slices.Equal(x.X.Floats(), []float64{1, 2, 4, 5}) || !slices.Equal(x.Y.Floats(), []float64{3.5, 6.5}) || x.Classes != nil {
 		t.Fatal(x)
 	}
-	// Whole numbers as classes are in the order of numbers; without a target the rows count.
+	// Whole numbers as classes are sorted as numbers. Without a target, Y counts the rows.
 	x = read(t, "a,c\n1,10\n1,9\n1,-2\n1,10\n", table.Config{Target: "c"})
 	if !slices.Equal(x.Classes, []string{"-2", "9", "10"}) || !slices.Equal(tensor.Data[int64](x.Y), []int64{2, 1, 0, 2}) {
 		t.Fatal(x.Classes, x.Y)
@@ -56,7 +56,7 @@ func TestColumns(t *testing.T) {
 	if d, err = x.Dataset(); err != nil || x.Y != nil || tensor.Data[int64](d.Y)[1] != 1 || x.X.Dim(1) != 2 {
 		t.Fatal(x, err)
 	}
-	// Known classes keep their numbers.
+	// Classes that are given keep their numbers.
 	x = read(t, "a,c\n1,no\n", table.Config{Target: "c", Classes: []string{"yes", "maybe", "no"}})
 	if tensor.Data[int64](x.Y)[0] != 2 || len(x.Classes) != 3 {
 		t.Fatal(x)

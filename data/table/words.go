@@ -11,10 +11,11 @@ import (
 	"strings"
 )
 
-// MaxWords is how many different words a column may have that becomes one column for each.
+// MaxWords is the largest number of different words in a column that [Config].Categories may turn
+// into features.
 const MaxWords = 1000
 
-// layOut gives each input its features.
+// layOut assigns to each input its features in X.
 func (r *reader) layOut() error {
 	for _, c := range r.inputs {
 		r.at = append(r.at, r.width)
@@ -45,7 +46,7 @@ func (r *reader) layOut() error {
 	return nil
 }
 
-// word appends the features of a column of words.
+// word appends the features of one value of a column of words.
 func (r *reader) word(input int, word string) {
 	at := len(r.x)
 	r.x = append(r.x, make([]float32, len(r.words[input]))...)
@@ -63,7 +64,7 @@ func (r *reader) word(input int, word string) {
 	r.unknown = append(r.unknown, u)
 }
 
-// features names those of an input.
+// features returns the names of an input's features.
 func (r *reader) features(input int) (names []string) {
 	name := r.header[r.inputs[input]]
 	if r.words[input] == nil {
@@ -82,20 +83,20 @@ type Description struct {
 	path    string
 }
 
-// A Column of a [Description].
+// A Column describes one column of a table, in a [Description].
 type Column struct {
 	Name     string
 	Missing  int  // rows without a value
 	Numbers  bool // every value is a number
 	Whole    bool // every value is a whole number
-	Distinct int  // different values, as they are written; they are counted to 65536
-	// the values of a column that are not all numbers, sorted; nil where they are more than
-	// [MaxWords]
+	Distinct int  // number of different values as text, at most 65536
+	// Words holds the different values, sorted, if some are not numbers. It is nil if there are
+	// more than [MaxWords].
 	Words []string
 }
 
-// Describe reads the table in a file and tells what its columns hold. Of c only Comma, NoHeader and
-// Max count.
+// Describe reads the table in a file and reports what its columns hold. It uses only Comma,
+// NoHeader and Max of c.
 func Describe(path string, c Config) (*Description, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -168,7 +169,8 @@ func describe(f io.Reader, c Config) (*Description, error) {
 	return d, nil
 }
 
-// Column returns the column that a name means, as in [Config], or an *[Error].
+// Column returns the column that name selects, as in [Config]. If there is none, the error is an
+// *[Error].
 func (d *Description) Column(name string) (*Column, error) {
 	var header []string
 	for _, k := range d.Columns {

@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Blocks is a data set of pieces of a stream of tokens: X is a block of tokens, Y the tokens after
-// each of them, both int64 [length].
+// Blocks is a dataset of pieces of a stream of tokens. X is a block of tokens. Y holds, for each of
+// them, the token that follows it. Both are int64 [length].
 type Blocks struct {
 	tokens         []int32
 	length, stride int
@@ -17,10 +17,11 @@ type Blocks struct {
 
 var _ data.Batcher = (*Blocks)(nil)
 
-// NewBlocks cuts tokens into blocks of length+1, each stride tokens behind the one before: the
-// first length are X, the last length Y. A stride of 0 stands for length, where every token is
-// predicted once; 1 makes a block begin everywhere. What is left over at the end is not part of any
-// block. Fewer than length+1 tokens are an *[Error]. The tokens are copied.
+// NewBlocks cuts tokens into blocks of length+1 tokens. X is the first length tokens of a block,
+// and Y is the last length tokens. Successive blocks begin stride tokens apart. Stride 0 means
+// length, so that every token is predicted once. With stride 1 a block begins at every token.
+// Tokens left over at the end are in no block. If there are fewer than length+1 tokens, the error
+// is an *[Error]. NewBlocks copies the tokens.
 func NewBlocks(tokens []int, length, stride int) (*Blocks, error) {
 	switch {
 	case length < 1 || stride < 0:
@@ -65,7 +66,7 @@ func (b *Blocks) fill(i int, x, y []int64) {
 	}
 }
 
-// GetBatch returns the blocks that index names, [blocks, length].
+// GetBatch returns the blocks of the given indexes as tensors [blocks, length].
 func (b *Blocks) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	xs, ys := make([]int64, len(index)*b.length), make([]int64, len(index)*b.length)
 	for k, i := range index {
@@ -78,9 +79,9 @@ func (b *Blocks) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	return x, y, err
 }
 
-// Pad returns sequences of tokens as one int64 tensor [sequences, longest], filled up with the
-// token pad at the end, in scope s. It also returns the mask, of the same type and shape: 1 for
-// what is real and 0 for what is not. No sequences are an *[Error].
+// Pad returns sequences of tokens as one int64 tensor [sequences, longest] in scope s. Shorter
+// sequences are filled up at their end with the token pad. mask has the same type and shape: 1 for
+// tokens of a sequence, 0 for padding. If there are no sequences, the error is an *[Error].
 func Pad(s *tensor.Scope, seqs [][]int, pad int) (ids, mask *tensor.Tensor, err error) {
 	longest := 0
 	for _, q := range seqs {

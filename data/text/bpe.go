@@ -8,18 +8,18 @@ import (
 	"sync"
 )
 
-// BPE is byte-pair encoding over bytes, as GPT-2 has it (R. Sennrich et al., arXiv:1508.07909; A.
-// Radford et al., 2019). Text is split into words with the space before them. In each word the pair
-// of neighbours that was learned first is joined, over and over. Every string of bytes has tokens,
-// and Decode gives it back.
+// BPE is byte-pair encoding over bytes, as in GPT-2 (R. Sennrich et al., arXiv:1508.07909; A.
+// Radford et al., 2019). Text is split into words, each with the space before it. In each word, the
+// pair of neighbouring symbols that training merged first is joined, again and again. Every string
+// of bytes can be encoded, and Decode returns the same bytes.
 type BPE struct {
-	tokens  []string // by number; "" where there is none
+	tokens  []string // spelling by token number; "" if no token has that number
 	id      map[string]int32
 	bytes   [256]int32 // the token of each byte
 	merges  map[pair]merge
-	pairs   []pair // in the order of their ranks
+	pairs   []pair // the merges in the order of their ranks
 	special specials
-	prefix  bool // a space is put before text that has none
+	prefix  bool // put a space before text that does not begin with one
 
 	mu    sync.RWMutex
 	cache map[string][]int32
@@ -28,16 +28,19 @@ type BPE struct {
 // A pair is two neighbouring tokens.
 type pair struct{ a, b int32 }
 
-// A merge is what becomes of a pair, and how early.
+// A merge is the token that replaces a pair, and the rank of the pair. Lower ranks are joined
+// first.
 type merge struct{ rank, id int32 }
 
 const (
-	cacheWords = 1 << 16 // words that are remembered
-	cacheBytes = 48      // of the longest of them
-	scanLimit  = 24      // symbols of the longest word that is searched through each time
+	cacheWords = 1 << 16 // words in the cache, at most
+	cacheBytes = 48      // bytes of the longest word in the cache
+	// symbols of the longest word in which join searches linearly for the best pair
+	scanLimit = 24
 )
 
-// newBPE checks a vocabulary of byte strings and its merges. What is wrong is said of their files.
+// newBPE checks a vocabulary of byte strings and its merges, and makes a tokenizer. Its errors name
+// the files path and mergesPath.
 func newBPE(path, mergesPath string, vocab map[string]int, merges [][2]string) (*BPE, error) {
 	b := &BPE{id: make(map[string]int32, len(vocab)), merges: make(map[pair]merge, len(merges)), cache: map[string][]int32{}}
 	most := -1
@@ -85,11 +88,11 @@ func newBPE(path, mergesPath string, vocab map[string]int, merges [][2]string) (
 	return b, nil
 }
 
-// Vocab returns one more than the greatest token, special ones among them.
+// Vocab returns the greatest token number, special tokens included, plus one.
 func (b *BPE) Vocab() int { return len(b.tokens) }
 
-// Token returns the number of a token that is spelled s, a special one or an ordinary one, and
-// whether there is one.
+// Token returns the number of the token that is spelled s, special or ordinary, and whether there
+// is one.
 func (b *BPE) Token(s string) (id int, ok bool) {
 	if id, ok := b.special.id[s]; ok {
 		return id, true
@@ -98,9 +101,9 @@ func (b *BPE) Token(s string) (id int, ok bool) {
 	return int(n), ok
 }
 
-// Encode returns the tokens of s. Special tokens that s spells out ("<|endoftext|>") are
-// recognised, as in Hugging Face's tokenizers; use [BPE.EncodeOrdinary] for text that is not
-// trusted. It never fails.
+// Encode returns the tokens of s. It recognises special tokens that are spelled out in s, such as
+// "<|endoftext|>", as Hugging Face's tokenizers do. Use [BPE.EncodeOrdinary] for untrusted text.
+// Encode never fails.
 func (b *BPE) Encode(s string) ([]int, error) {
 	var ids []int
 	b.special.each(s, func(plain string, id int) {
@@ -113,7 +116,7 @@ func (b *BPE) Encode(s string) ([]int, error) {
 	return ids, nil
 }
 
-// EncodeOrdinary is Encode for text in which special tokens are characters like others.
+// EncodeOrdinary is Encode without special tokens: their spellings are encoded as ordinary text.
 func (b *BPE) EncodeOrdinary(s string) []int {
 	if s == "" {
 		return nil
@@ -121,7 +124,7 @@ func (b *BPE) EncodeOrdinary(s string) []int {
 	return b.append(nil, s)
 }
 
-// append adds the tokens of s, without special ones.
+// append appends the tokens of s, which holds no special tokens.
 func (b *BPE) append(ids []int, s string) []int {
 	if b.prefix && s[0] != ' ' {
 		s = " " + s
@@ -136,7 +139,7 @@ func (b *BPE) append(ids []int, s string) []int {
 	return ids
 }
 
-// word returns the tokens of one piece, which are not to be changed.
+// word returns the tokens of one word. The caller must not change them.
 func (b *BPE) word(w string) []int32 {
 	if len(w) > cacheBytes {
 		return b.join(w)
@@ -157,7 +160,8 @@ func (b *BPE) word(w string) []int32 {
 	return ids
 }
 
-// join joins the bytes of w: each time the pair of the least rank, of equal ones the first.
+// join merges the bytes of w. Each time it joins the pair of the lowest rank, and among equal ranks
+// the leftmost.
 func (b *BPE) join(w string) []int32 {
 	ids := make([]int32, len(w))
 	for i := range len(w) {
@@ -166,7 +170,7 @@ func (b *BPE) join(w string) []int32 {
 	if len(ids) > scanLimit {
 		return b.joinLong(ids)
 	}
-	var ranks [scanLimit]merge // ranks[i] is of ids[i] and ids[i+1]
+	var ranks [scanLimit]merge // ranks[i] belongs to the pair ids[i], ids[i+1]
 	none := merge{rank: math.MaxInt32}
 	look := func(i int) merge {
 		if i+1 < len(ids) {
@@ -199,8 +203,7 @@ func (b *BPE) join(w string) []int32 {
 	}
 }
 
-// joinLong is join in time n·log n: the pairs wait in a heap, and the symbols are a doubly linked
-// list.
+// joinLong is join in O(n·log n): pairs wait in a heap, and the symbols form a doubly linked list.
 func (b *BPE) joinLong(ids []int32) []int32 {
 	n := int32(len(ids))
 	prev, next := make([]int32, n), make([]int32, n)
@@ -222,7 +225,7 @@ func (b *BPE) joinLong(ids []int32) []int32 {
 	for len(h) > 0 {
 		w := heap.Pop(&h).(waitingPair)
 		i := w.at
-		// The pair may be gone: a part of it was joined with something else.
+		// The pair may be gone, because one of its symbols was joined with another neighbour.
 		if ids[i] != w.p.a || next[i] >= n || ids[next[i]] != w.p.b {
 			continue
 		}
@@ -248,7 +251,8 @@ type waitingPair struct {
 	p  pair
 }
 
-// waiting is a heap of pairs, the least rank first, of equal ones the first in the word.
+// waiting is a heap of pairs: the lowest rank first, and among equal ranks the leftmost in the
+// word.
 type waiting []waitingPair
 
 func (h waiting) Len() int { return len(h) }
@@ -271,7 +275,7 @@ func (h *waiting) Pop() any {
 	return x
 }
 
-// Decode returns the bytes of the given tokens, or an *[Error] for a number that is none.
+// Decode returns the bytes of the given tokens. A number that is not a token is an *[Error].
 func (b *BPE) Decode(ids []int) (string, error) {
 	var out strings.Builder
 	for i, id := range ids {

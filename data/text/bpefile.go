@@ -12,12 +12,12 @@ import (
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
 )
 
-// maxFile bounds the files of a tokenizer; GPT-2's have a megabyte, the largest known vocabularies
-// some thirty.
+// maxFile is the largest size of a tokenizer's file. GPT-2's files have about a megabyte, the
+// largest known vocabularies about thirty.
 const maxFile = 256 << 20
 
-// byteRunes is GPT-2's way to write bytes as characters that can be seen: printable Latin-1
-// characters stand for themselves, the other bytes, in order, for U+0100 and what follows.
+// byteRunes maps bytes to visible characters, as GPT-2 writes them. Printable Latin-1 characters
+// stand for themselves. The other bytes become U+0100, U+0101 and so on, in ascending order.
 var byteRunes = func() (t [256]rune) {
 	n := rune(256)
 	for c := range t {
@@ -48,7 +48,7 @@ func visible(s string) string {
 	return b.String()
 }
 
-// raw undoes visible; ok is false where s has other characters.
+// raw is the inverse of visible. ok is false if s has a character that visible never writes.
 func raw(s string) (out string, ok bool) {
 	b := make([]byte, 0, len(s))
 	for _, r := range s {
@@ -61,7 +61,7 @@ func raw(s string) (out string, ok bool) {
 	return string(b), true
 }
 
-// readFile reads a file of bounded size.
+// readFile reads a file of at most maxFile bytes.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -82,8 +82,8 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// LoadBPE reads GPT-2's pair of files, vocab.json and merges.txt. A vocabulary's "<|endoftext|>" is
-// a special token. Errors are an *[Error] or that of the file system.
+// LoadBPE reads GPT-2's two files, vocab.json and merges.txt. If the vocabulary has
+// "<|endoftext|>", it is a special token. The error is an *[Error] or an error of the file system.
 func LoadBPE(vocabPath, mergesPath string) (*BPE, error) {
 	data, err := readFile(vocabPath)
 	if err != nil {
@@ -111,10 +111,10 @@ func LoadBPE(vocabPath, mergesPath string) (*BPE, error) {
 	return bpeOfVisible(vocabPath, mergesPath, vocab, merges, map[string]int{})
 }
 
-// endOfText is GPT-2's one special token.
+// endOfText is the only special token of GPT-2.
 const endOfText = "<|endoftext|>"
 
-// bpeOfVisible makes a tokenizer of what files hold.
+// bpeOfVisible makes a tokenizer of a vocabulary and merges written in GPT-2's visible characters.
 func bpeOfVisible(vocabPath, mergesPath string, vocab map[string]int, merges [][2]string, added map[string]int) (*BPE, error) {
 	plain := make(map[string]int, len(vocab))
 	if id, ok := vocab[endOfText]; ok {
@@ -150,7 +150,7 @@ func bpeOfVisible(vocabPath, mergesPath string, vocab map[string]int, merges [][
 	return b, b.addSpecial(vocabPath, added)
 }
 
-// addSpecial gives the tokenizer special tokens.
+// addSpecial adds special tokens to the tokenizer.
 func (b *BPE) addSpecial(path string, added map[string]int) error {
 	most := len(b.tokens) - 1
 	for t, id := range added {
@@ -173,9 +173,10 @@ func (b *BPE) addSpecial(path string, added map[string]int) error {
 	return nil
 }
 
-// Save writes the two files that [LoadBPE] and Hugging Face's GPT2Tokenizer read, each to a
-// temporary file that is renamed. Other special tokens than "<|endoftext|>" cannot be told from
-// ordinary ones in them and are an *[Error], and so is a space put before text.
+// Save writes the two files that [LoadBPE] and Hugging Face's GPT2Tokenizer read. Each is written
+// to a temporary file that is then renamed. Those files cannot mark special tokens other than
+// "<|endoftext|>" as special. A tokenizer with such tokens is an *[Error], and so is one that puts
+// a space before text.
 func (b *BPE) Save(vocabPath, mergesPath string) error {
 	if b.prefix {
 		return wrong(vocabPath, "that a space is put before text cannot be written in this form")
@@ -208,7 +209,7 @@ func (b *BPE) Save(vocabPath, mergesPath string) error {
 	})
 }
 
-// writeFile writes a file whole or not at all.
+// writeFile writes a file completely or leaves the old one unchanged.
 func writeFile(path string, fill func(w *bufio.Writer)) error {
 	f, err := atomicfile.Create(path)
 	if err != nil {
@@ -226,7 +227,7 @@ func writeFile(path string, fill func(w *bufio.Writer)) error {
 	return nil
 }
 
-// tokenizerJSON is what of Hugging Face's tokenizer.json matters.
+// tokenizerJSON holds the fields of Hugging Face's tokenizer.json that matter here.
 type tokenizerJSON struct {
 	Added []struct {
 		ID         int    `json:"id"`
@@ -256,9 +257,10 @@ type byteLevel struct {
 	UseRegex       *bool  `json:"use_regex"`
 }
 
-// LoadTokenizerJSON reads a tokenizer.json of Hugging Face's tokenizers library that holds a
-// byte-level BPE split as GPT-2's is. What it says that this package does not do (another model,
-// normalizer or splitter, tokens added around text) is an *[Error], not left out.
+// LoadTokenizerJSON reads a tokenizer.json of Hugging Face's tokenizers library. It must hold a
+// byte-level BPE whose text is split as in GPT-2. Settings that this package does not support
+// (another model, normalizer or splitter, tokens added around text) are an *[Error]; none is
+// ignored.
 func LoadTokenizerJSON(path string) (*BPE, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -288,7 +290,8 @@ func LoadTokenizerJSON(path string) (*BPE, error) {
 	var merges [][2]string
 	var pairs [][]string
 	var lines []string
-	if json.Unmarshal(f.Model.Merges, &pairs) != nil { // the older form
+	// the older form of merges: one string "a b" per pair
+	if json.Unmarshal(f.Model.Merges, &pairs) != nil {
 		pairs = nil
 		if err := json.Unmarshal(f.Model.Merges, &lines); err != nil {
 			return nil, wrong(path, "the merges are neither pairs nor lines: %v", err)
@@ -321,7 +324,7 @@ func LoadTokenizerJSON(path string) (*BPE, error) {
 	return b, nil
 }
 
-// Special returns the special tokens, in the order of their numbers.
+// Special returns the special tokens, ordered by number.
 func (b *BPE) Special() []string {
 	list := make([]string, 0, len(b.special.id))
 	for t := range b.special.id {

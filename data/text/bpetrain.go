@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// TrainOptions say how [TrainBPE] learns.
+// TrainOptions configure [TrainBPE].
 type TrainOptions struct {
-	Vocab        int      // tokens that there are to be, at least 256 and the special ones
-	MinFrequency int      // a pair is joined only if it comes this often; 0 stands for 2
-	Special      []string // special tokens, such as "<|endoftext|>"; their numbers are the first
+	Vocab        int      // size of the vocabulary, at least 256 plus the special tokens
+	MinFrequency int      // least number of occurrences of a pair that is joined; 0 means 2
+	Special      []string // special tokens, such as "<|endoftext|>"; they get the first numbers
 }
 
-// TrainBPE learns a byte-level BPE from texts. The pair of neighbouring tokens that comes most
-// often within a word is joined, over and over, until there are Vocab tokens or no pair is frequent
-// enough. Of equally frequent pairs it is that of lesser numbers. Tokens are numbered as Hugging
-// Face's trainer numbers them: special ones, bytes in the order of GPT-2's characters for them,
-// merges.
+// TrainBPE learns a byte-level BPE from texts. It joins the pair of neighbouring tokens that occurs
+// most often within words, again and again. It stops when there are Vocab tokens, or when no pair
+// is frequent enough. Among equally frequent pairs it takes the one with the lower token numbers.
+// Tokens are numbered as Hugging Face's trainer numbers them: special tokens, then bytes in the
+// order of GPT-2's characters for them, then merges.
 func TrainBPE(texts []string, o TrainOptions) (*BPE, error) {
 	if o.MinFrequency == 0 {
 		o.MinFrequency = 2
@@ -84,14 +84,15 @@ func TrainBPE(texts []string, o TrainOptions) (*BPE, error) {
 	return b, b.addSpecial("", added)
 }
 
-// A trainer counts pairs of neighbours in words.
+// A trainer counts pairs of neighbouring tokens in words.
 type trainer struct {
 	tokens []string
 	id     map[string]int32
 	words  []trainWord
 	count  map[pair]int
-	where  map[pair][]int32 // words in which a pair is or was, some of them several times
-	heap   candidates
+	// for each pair, words that contain it or did earlier; a word may be listed several times
+	where map[pair][]int32
+	heap  candidates
 }
 
 type trainWord struct {
@@ -100,7 +101,7 @@ type trainWord struct {
 }
 
 func (t *trainer) add(s string) int32 {
-	if id, ok := t.id[s]; ok { // two pairs that spell the same
+	if id, ok := t.id[s]; ok { // two different pairs may have the same spelling
 		return id
 	}
 	id := int32(len(t.tokens))
@@ -124,7 +125,7 @@ func (t *trainer) word(w string, n int) {
 	}
 }
 
-// best returns the most frequent pair.
+// best returns the most frequent pair that occurs at least least times.
 func (t *trainer) best(least int) (pair, bool) {
 	if t.heap == nil {
 		t.heap = make(candidates, 0, len(t.count))
@@ -136,7 +137,7 @@ func (t *trainer) best(least int) (pair, bool) {
 	for len(t.heap) > 0 {
 		c := heap.Pop(&t.heap).(candidate)
 		n := t.count[c.p]
-		if n != c.n { // it has become rarer
+		if n != c.n { // the count in the heap is out of date: the pair has become rarer
 			if n > 0 {
 				heap.Push(&t.heap, candidate{c.p, n})
 			}
@@ -147,7 +148,7 @@ func (t *trainer) best(least int) (pair, bool) {
 	return pair{}, false
 }
 
-// join makes one token of a pair, everywhere.
+// join replaces a pair by one token in all words.
 func (t *trainer) join(p pair) {
 	id := t.add(t.tokens[p.a] + t.tokens[p.b])
 	list := t.where[p]
@@ -192,7 +193,7 @@ type candidate struct {
 	n int
 }
 
-// candidates is a heap of pairs, the most frequent first, of equal ones that of lesser numbers.
+// candidates is a heap of pairs: the most frequent first, and among equals the lower token numbers.
 type candidates []candidate
 
 func (h candidates) Len() int { return len(h) }

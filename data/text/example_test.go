@@ -50,7 +50,7 @@ func ExampleTrainBPE() {
 	// Output: "s" "lowe" "st" " " "\xf0" "\x9f" "\x92" "\xa1" slowest 💡
 }
 
-// Special tokens in a text are recognised, but not in one that is not trusted.
+// Encode recognises special tokens in a text. EncodeOrdinary, for untrusted text, does not.
 func ExampleBPE() {
 	b := must(text.TrainBPE([]string{"a text"}, text.TrainOptions{Vocab: 257, Special: []string{"<|endoftext|>"}}))
 	fmt.Println(len(must(b.Encode("a<|endoftext|>"))), len(b.EncodeOrdinary("a<|endoftext|>")))
@@ -61,7 +61,7 @@ func ExampleBPE() {
 	// 0 true 257
 }
 
-// The vocabulary is BERT's vocab.txt, which LoadWordPiece reads; here it is a small one.
+// LoadWordPiece reads BERT's vocabulary, vocab.txt. This example uses a small one.
 func ExampleWordPiece() {
 	w := must(text.NewWordPiece([]string{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "lamp", "##light", "cafe", "!"}, text.WordPieceOptions{}))
 	fmt.Println(must(w.Encode("The LAMPLIGHT café!")))
@@ -92,7 +92,7 @@ func ExampleBytes() {
 	// Output: [195 169 33] <nil>
 }
 
-// Each token of a block is followed by its target.
+// For each token of a block, Y holds the token after it.
 func ExampleNewBlocks() {
 	blocks := must(text.NewBlocks([]int{10, 11, 12, 13, 14, 15, 16}, 3, 0))
 	loader := must(data.NewLoader(blocks, data.Config{Batch: 2}))
@@ -102,7 +102,7 @@ func ExampleNewBlocks() {
 	// Output: [10 11 12 13 14 15] [11 12 13 14 15 16] <nil>
 }
 
-// Sequences of different lengths become one batch and its mask.
+// Pad makes one batch and a mask of sequences of different lengths.
 func ExamplePad() {
 	tensor.Do(func(s *tensor.Scope) {
 		ids, mask, err := text.Pad(s, [][]int{{7, 8, 9}, {5}}, 0)

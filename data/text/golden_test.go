@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/data/text"
 )
 
-// recorded is what Hugging Face's tokenizers said; _golden/text.py writes it.
+// recorded holds the results of Hugging Face's tokenizers, which _golden/text.py writes.
 type recorded struct {
 	Corpus     []string           `json:"corpus"`
 	Texts      []string           `json:"texts"`
@@ -107,8 +107,8 @@ func TestWordPieceEqualsTokenizers(t *testing.T) {
 	}
 }
 
-// Learned from the same texts, the vocabulary and the merges are the same: the whole of
-// tokenizer.json's model.
+// TrainBPE learns the same vocabulary and merges from the same texts: the whole model of
+// tokenizer.json.
 func TestTrainBPEEqualsTokenizers(t *testing.T) {
 	r := load(t)
 	b, err := text.TrainBPE(r.Corpus, text.TrainOptions{Vocab: 560, Special: []string{"<|endoftext|>", "<|pad|>", "<|pad|>>"}})

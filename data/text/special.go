@@ -2,17 +2,17 @@ package text
 
 import "strings"
 
-// maxVocab bounds the numbers of tokens.
+// maxVocab is the upper limit of token numbers.
 const maxVocab = 1 << 24
 
-// specials are tokens that are recognised in text before anything else, the longest where several
-// begin.
+// specials are tokens that are recognised in text before it is split. If several begin at one
+// place, the longest is taken.
 type specials struct {
 	id    map[string]int
-	first [256][]string // by their first byte, longest first
+	first [256][]string // tokens by their first byte, the longest first
 }
 
-// add takes in a token. It must not be there yet.
+// add adds the special token t, which must be new.
 func (s *specials) add(t string, id int) {
 	if s.id == nil {
 		s.id = map[string]int{}
@@ -25,8 +25,8 @@ func (s *specials) add(t string, id int) {
 	s.first[t[0]] = list
 }
 
-// each calls f with the parts of text in order: what is between special tokens, not empty, or ""
-// and the number of one.
+// each calls f for the parts of text in order. For text between special tokens, plain is that text,
+// which is not empty. For a special token, plain is "" and id its number.
 func (s *specials) each(text string, f func(plain string, id int)) {
 	from := 0
 	if len(s.id) > 0 {

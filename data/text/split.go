@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// A class of characters, as GPT-2's splitter tells them apart. What is not UTF-8 is other.
+// A class of characters that GPT-2's splitter distinguishes. Bytes that are not UTF-8 are in the
+// class other.
 type class uint8
 
 const (
@@ -43,7 +44,7 @@ var ascii = func() (t [utf8.RuneSelf]class) {
 	return t
 }()
 
-// contraction returns the length of an English contraction that s begins with, 0 for none.
+// contraction returns the length of the English contraction at the beginning of s, or 0.
 func contraction(s string) int {
 	if len(s) < 2 || s[0] != '\'' {
 		return 0
@@ -61,12 +62,12 @@ func contraction(s string) int {
 	return 0
 }
 
-// piece returns the length of the first match in s, not empty, of the pattern by which GPT-2 splits
-// text before merging:
+// piece returns the length of the first match in s, which is not empty, of GPT-2's pattern for
+// splitting text before merges:
 //
 //	's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //
-// (https://github.com/openai/gpt-2/blob/master/src/encoder.py). Every string is a row of such
+// (https://github.com/openai/gpt-2/blob/master/src/encoder.py). Every string is a sequence of such
 // matches.
 func piece(s string) int {
 	if n := contraction(s); n > 0 {
@@ -88,7 +89,7 @@ func piece(s string) int {
 		last = n
 		n += size
 	}
-	// White space before something else leaves its last character to that, if it has more than one.
+	// White space of several characters before a word leaves its last character to the word.
 	if c == space && n < len(s) && last > 0 {
 		return last
 	}

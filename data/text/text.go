@@ -25,7 +25,7 @@ import (
 type Tokenizer interface {
 	Encode(s string) ([]int, error)
 	Decode(ids []int) (string, error)
-	Vocab() int // one more than the greatest token: the rows of an embedding
+	Vocab() int // the greatest token plus one: the number of rows of an embedding
 }
 
 var (
@@ -35,10 +35,9 @@ var (
 	_ Tokenizer = (*WordPiece)(nil)
 )
 
-// An Error says what is wrong with a tokenizer's file, or with what a tokenizer is to encode or
-// decode.
+// An Error says what is wrong with a tokenizer's file, or with the input of Encode or Decode.
 type Error struct {
-	Path string // of the file, "" where there is none
+	Path string // of the tokenizer's file, "" if there is none
 	Msg  string
 }
 
@@ -71,7 +70,7 @@ func (Bytes) Encode(s string) ([]int, error) {
 	return ids, nil
 }
 
-// Decode returns the string of the given bytes, or an *[Error] for a number beyond 255.
+// Decode returns the string of the given bytes. A number above 255 is an *[Error].
 func (Bytes) Decode(ids []int) (string, error) {
 	out := make([]byte, len(ids))
 	for i, id := range ids {
@@ -83,14 +82,14 @@ func (Bytes) Decode(ids []int) (string, error) {
 	return string(out), nil
 }
 
-// Chars has a token for each character of a text, in the order of Unicode.
+// Chars has one token per character of a text, in the order of their code points.
 type Chars struct {
 	runes []rune
 	id    map[rune]int
 }
 
-// NewChars returns the tokenizer of the characters of s, which must be UTF-8 and not empty.
-// NewChars(c.String()) makes c again.
+// NewChars returns a tokenizer for the characters of s. s must be UTF-8 and not empty.
+// NewChars(c.String()) returns a tokenizer equal to c.
 func NewChars(s string) (*Chars, error) {
 	if s == "" {
 		return nil, wrong("", "there is no text to take characters from")
@@ -118,7 +117,7 @@ func (c *Chars) String() string { return string(c.runes) }
 // Vocab returns the number of different characters.
 func (c *Chars) Vocab() int { return len(c.runes) }
 
-// Encode returns the tokens of s, or an *[Error] if it has a character that has none.
+// Encode returns the tokens of s. If a character of s has no token, the error is an *[Error].
 func (c *Chars) Encode(s string) ([]int, error) {
 	ids := make([]int, 0, len(s))
 	for at, r := range s {
@@ -134,7 +133,7 @@ func (c *Chars) Encode(s string) ([]int, error) {
 	return ids, nil
 }
 
-// Decode returns the string of the given tokens, or an *[Error] for a number that is none.
+// Decode returns the string of the given tokens. A number that is not a token is an *[Error].
 func (c *Chars) Decode(ids []int) (string, error) {
 	var b strings.Builder
 	for i, id := range ids {

@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Whatever the bytes, decoding gives them back.
+// Decode returns the encoded bytes, whatever they are.
 func TestRoundTrip(t *testing.T) {
 	b := bpe(t, load(t))
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -44,8 +44,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// join is byte-pair encoding as it is defined: the pair of the least rank, of equal ones the first,
-// is joined until there is none.
+// join follows the definition of byte-pair encoding: join the pair of the lowest rank, among equals
+// the first, until no pair is left.
 func join(rank map[[2]string]int, w string) (parts []string) {
 	for i := range len(w) {
 		parts = append(parts, w[i:i+1])
@@ -66,8 +66,8 @@ func join(rank map[[2]string]int, w string) (parts []string) {
 	}
 }
 
-// Words of all lengths, short and long, are joined as the definition says, for merges that were not
-// learned in a sensible order too.
+// Short and long words are joined as the definition says, even with merges in an order that
+// training would not produce.
 func TestJoinIsTheDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 60 {
@@ -131,8 +131,8 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// The files that Save writes give the same tokenizer. Where FLAMBEAU_EXCHANGE names a folder they
-// go there, with the tokens of the texts, for _golden/exchange_language.py to read them with
+// The files that Save writes load as an equal tokenizer. If FLAMBEAU_EXCHANGE names a folder, Save
+// writes there, with the tokens of the texts. _golden/exchange_language.py reads them with
 // tokenizers.
 func TestSave(t *testing.T) {
 	r := load(t)
@@ -282,7 +282,7 @@ func TestBadFiles(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	old := changed(func(c map[string]any) { // the form of merges of older files
+	old := changed(func(c map[string]any) { // the form of merges in older files
 		var lines []string
 		for _, p := range model(c)["merges"].([]any) {
 			lines = append(lines, fmt.Sprint(p.([]any)[0], " ", p.([]any)[1]))
@@ -436,8 +436,8 @@ func TestPad(t *testing.T) {
 	})
 }
 
-// FuzzBPE: whatever the bytes, Encode does not fail and Decode gives them back, with tokens that
-// are less than Vocab.
+// FuzzBPE checks, for any bytes, that Encode does not fail, that its tokens are less than Vocab,
+// and that Decode returns the bytes.
 func FuzzBPE(f *testing.F) {
 	r := load(f)
 	b := bpe(f, r)
@@ -453,8 +453,8 @@ func FuzzBPE(f *testing.F) {
 	})
 }
 
-// FuzzWordPiece: whatever the bytes, Encode does not fail, and what it decodes to has the same
-// tokens.
+// FuzzWordPiece checks, for any bytes, that Encode does not fail, and that the decoded text has the
+// same tokens.
 func FuzzWordPiece(f *testing.F) {
 	r := load(f)
 	for _, s := range r.Texts {
@@ -478,8 +478,7 @@ func FuzzWordPiece(f *testing.F) {
 	})
 }
 
-// FuzzTokenizerFile: whatever a file holds, loading it ends with a tokenizer that works or an
-// error.
+// FuzzTokenizerFile checks that loading any file returns a working tokenizer or an error.
 func FuzzTokenizerFile(f *testing.F) {
 	f.Add(load(f).JSON)
 	f.Add(`{"model":{"type":"BPE","vocab":{"a":0},"merges":[]},"pre_tokenizer":{"type":"ByteLevel"}}`)

@@ -10,25 +10,24 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// WordPieceOptions are what a [WordPiece] tokenizer may be told; the zero value is that of
-// bert-base-uncased.
+// WordPieceOptions configure a [WordPiece] tokenizer. The zero value suits bert-base-uncased.
 type WordPieceOptions struct {
-	Cased       bool // text is not made lower case
-	KeepAccents bool // accents stay in text that is made lower case
-	StripCased  bool // accents go from cased text too
-	NoChinese   bool // Chinese characters are not words of their own
-	MaxChars    int  // characters of the longest word that is looked up; 0 stands for 100
+	Cased       bool // keep the case of the text
+	KeepAccents bool // keep accents when text is made lower case
+	StripCased  bool // strip accents even if Cased is set
+	NoChinese   bool // do not treat each Chinese character as a word of its own
+	MaxChars    int  // characters of the longest word that is cut into pieces; 0 means 100
 	// tokens that are recognised in text as they are; nil: [PAD], [UNK], [CLS], [SEP], [MASK],
 	// those of them that there are
 	Special []string
 }
 
 // WordPiece is BERT's tokenizer (J. Devlin et al., arXiv:1810.04805;
-// https://github.com/google-research/bert/blob/master/tokenization.py). Text is cleaned of control
-// characters, made lower case, stripped of accents, and split at white space and around punctuation
-// and Chinese characters. Each word is cut from the left into the longest pieces that the
-// vocabulary has; those that do not begin a word are marked with ##. A word that cannot be cut so,
-// or is longer than MaxChars, is the token [UNK].
+// https://github.com/google-research/bert/blob/master/tokenization.py). It removes control
+// characters from the text, makes it lower case and strips accents. It splits the text at white
+// space and around punctuation and Chinese characters. It cuts each word from the left into the
+// longest pieces that are in the vocabulary. Pieces that do not begin a word are marked with ##. A
+// word that cannot be cut this way, or that is longer than MaxChars, becomes the token [UNK].
 type WordPiece struct {
 	o       WordPieceOptions
 	tokens  []string
@@ -38,14 +37,14 @@ type WordPiece struct {
 	longest int // bytes of the longest token
 }
 
-// NewWordPiece returns the tokenizer of a vocabulary, whose tokens are numbered in order. It must
-// have [UNK].
+// NewWordPiece returns the tokenizer of a vocabulary, whose tokens are numbered in order. The
+// vocabulary must contain [UNK].
 func NewWordPiece(vocab []string, o WordPieceOptions) (*WordPiece, error) {
 	return newWordPiece("", vocab, o)
 }
 
-// LoadWordPiece reads a vocab.txt, a token a line. Errors are an *[Error] or that of the file
-// system.
+// LoadWordPiece reads a vocab.txt, which has one token per line. The error is an *[Error] or an
+// error of the file system.
 func LoadWordPiece(path string, o WordPieceOptions) (*WordPiece, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -96,7 +95,7 @@ func newWordPiece(path string, vocab []string, o WordPieceOptions) (*WordPiece, 
 	return w, nil
 }
 
-// Save writes the vocabulary as a vocab.txt, to a temporary file that is renamed.
+// Save writes the vocabulary as a vocab.txt, by way of a temporary file that is renamed.
 func (w *WordPiece) Save(path string) error {
 	return writeFile(path, func(f *bufio.Writer) {
 		for _, t := range w.tokens {
@@ -114,8 +113,8 @@ func (w *WordPiece) Token(s string) (id int, ok bool) {
 	return id, ok
 }
 
-// Encode returns the tokens of s, without [CLS] and [SEP] around them: see [WordPiece.Pair].
-// Special tokens that s spells out are recognised. It never fails.
+// Encode returns the tokens of s without [CLS] and [SEP], which [WordPiece.Pair] adds. It
+// recognises special tokens that are spelled out in s. It never fails.
 func (w *WordPiece) Encode(s string) ([]int, error) {
 	var ids []int
 	w.special.each(s, func(plain string, id int) {
@@ -128,11 +127,12 @@ func (w *WordPiece) Encode(s string) ([]int, error) {
 	return ids, nil
 }
 
-// Pair returns the tokens of one text, or with b not empty of two, as BERT is given them: [CLS] a
-// [SEP] or [CLS] a [SEP] b [SEP]. It also returns the type of each token, 0 in the first part and 1
-// in the second. Of more than limit tokens (0: no limit) the longer text loses its last ones, one
-// after the other, of equally long ones the second. It is an *[Error] if the vocabulary has no
-// [CLS] or [SEP], or the limit leaves no room for them.
+// Pair returns the tokens of one text, or of two if b is not empty, in the form that BERT expects:
+// [CLS] a [SEP], or [CLS] a [SEP] b [SEP]. types holds 0 for each token of the first part and 1 for
+// each of the second. If there are more than limit tokens, the longer text loses its last token
+// until the rest fits; of equally long texts the second does. A limit of 0 means no limit. The
+// error is an *[Error] if the vocabulary has no [CLS] or [SEP], or if the limit leaves no room for
+// them.
 func (w *WordPiece) Pair(a, b string, limit int) (ids, types []int, err error) {
 	cls, ok := w.id["[CLS]"]
 	sep, ok2 := w.id["[SEP]"]
@@ -168,8 +168,9 @@ func (w *WordPiece) Pair(a, b string, limit int) (ids, types []int, err error) {
 	return ids, types, nil
 }
 
-// Decode joins tokens with spaces, and those marked with ## without. What normalisation and
-// splitting took from a text does not come back. A number that is no token is an *[Error].
+// Decode joins tokens with spaces. Before a token marked with ## it puts no space. It cannot
+// restore characters that normalisation and splitting removed from the text. A number that is not a
+// token is an *[Error].
 func (w *WordPiece) Decode(ids []int) (string, error) {
 	var b strings.Builder
 	for i, id := range ids {
@@ -187,7 +188,7 @@ func (w *WordPiece) Decode(ids []int) (string, error) {
 	return b.String(), nil
 }
 
-// pieces adds the tokens of a word.
+// pieces appends the tokens of one word.
 func (w *WordPiece) pieces(ids []int, word string) []int {
 	if utf8.RuneCountInString(word) > w.o.MaxChars {
 		return append(ids, w.unknown)
@@ -195,7 +196,7 @@ func (w *WordPiece) pieces(ids []int, word string) []int {
 	begin, buf := len(ids), make([]byte, 0, 64)
 	for at := 0; at < len(word); {
 		end := len(word)
-		if room := w.longest; end-at > room { // no longer piece is known
+		if room := w.longest; end-at > room { // no token is longer
 			for end = at + room; end > at && !utf8.RuneStart(word[end]); end-- {
 			}
 		}
@@ -221,8 +222,8 @@ func (w *WordPiece) pieces(ids []int, word string) []int {
 	return ids
 }
 
-// normal cleans a text, sets Chinese characters apart, strips accents and makes lower case, in this
-// order. What is not UTF-8 goes, as the replacement character does.
+// normal cleans a text, puts spaces around Chinese characters, strips accents and makes lower case,
+// in this order. It drops bytes that are not UTF-8, and the replacement character.
 func (o WordPieceOptions) normal(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -261,23 +262,23 @@ func (o WordPieceOptions) normal(s string) string {
 	b.Reset()
 	for _, r := range s {
 		b.WriteRune(unicode.ToLower(r))
-		if r == 'İ' { // the one character whose lower case is two
+		if r == 'İ' { // the only character whose lower case has two characters
 			b.WriteRune('\u0307')
 		}
 	}
 	return b.String()
 }
 
-// chinese reports whether r is in one of the blocks of CJK ideographs that BERT sets apart, which
-// does not include Hangul and Kana. The bounds are those of Hugging Face's tokenizers, which begins
-// the last block but two at U+2B920.
+// chinese reports whether r is in one of the blocks of CJK ideographs that BERT separates. Hangul
+// and Kana are not among them. The bounds are those of Hugging Face's tokenizers, where extension E
+// begins at U+2B920 instead of U+2B820.
 func chinese(r rune) bool {
 	return r >= 0x3400 && (r <= 0x4DBF || r >= 0x4E00 && r <= 0x9FFF || r >= 0xF900 && r <= 0xFAFF || r >= 0x20000 && r <= 0x2A6DF ||
 		r >= 0x2A700 && r <= 0x2B81F || r >= 0x2B920 && r <= 0x2CEAF || r >= 0x2F800 && r <= 0x2FA1F)
 }
 
-// words calls f with the words of a text: what is between white space, with each punctuation
-// character by itself.
+// words calls f with the words of a text. They are separated by white space. Each punctuation
+// character is a word of its own.
 func words(s string, f func(string)) {
 	from := 0
 	for at, r := range s {
@@ -298,7 +299,7 @@ func words(s string, f func(string)) {
 	}
 }
 
-// punctuation reports whether BERT splits around r: what Unicode calls so, and ASCII's symbols.
+// punctuation reports whether BERT splits around r: Unicode's punctuation and ASCII's symbols.
 func punctuation(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r >= '!' && r <= '/' || r >= ':' && r <= '@' || r >= '[' && r <= '`' || r >= '{' && r <= '~'

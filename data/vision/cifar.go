@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// A CIFAR file is records of one or two bytes of labels and 3·32·32 bytes, plane after plane:
-// https://www.cs.toronto.edu/~kriz/cifar.html.
+// A CIFAR file is a sequence of records. Each has one or two bytes of labels, and 3·32·32 bytes of
+// pixels, plane after plane: https://www.cs.toronto.edu/~kriz/cifar.html.
 const cifarPixels = 3 * 32 * 32
 
-// cifarForm is how one of the two sets is stored.
+// cifarForm describes how one of the two sets is stored.
 type cifarForm struct {
-	labels      int // bytes in a record; the last is the class
+	labels      int // label bytes per record; the last is the class
 	train, test []string
 	names       string
 	classes     int
@@ -29,19 +29,20 @@ var (
 	cifar100 = cifarForm{2, []string{"train.bin"}, []string{"test.bin"}, "fine_label_names.txt", 100}
 )
 
-// CIFAR10 reads CIFAR-10 in its binary version: the directory that holds data_batch_1.bin …
-// data_batch_5.bin and test_batch.bin, or one with cifar-10-batches-bin in it, or the file
-// cifar-10-binary.tar.gz. Images are [3,32,32].
+// CIFAR10 reads the binary version of CIFAR-10. path is the directory of data_batch_1.bin …
+// data_batch_5.bin and test_batch.bin, or a directory that contains cifar-10-batches-bin, or the
+// file cifar-10-binary.tar.gz. Images are [3,32,32].
 func CIFAR10(path string, train bool) (*Set, error) { return cifar10.load(path, train) }
 
-// CIFAR100 reads CIFAR-100 in its binary version, in a directory (train.bin, test.bin), one with
-// cifar-100-binary in it, or the file cifar-100-binary.tar.gz. Images are [3,32,32], the classes
-// the hundred fine ones.
+// CIFAR100 reads the binary version of CIFAR-100. path is the directory of train.bin and test.bin,
+// or a directory that contains cifar-100-binary, or the file cifar-100-binary.tar.gz. Images are
+// [3,32,32]. The classes are the hundred fine ones.
 func CIFAR100(path string, train bool) (*Set, error) { return cifar100.load(path, train) }
 
 const binaryWanted = "the set is read in its binary version (cifar-10-binary.tar.gz, cifar-100-binary.tar.gz), not in Python's"
 
-// maxCIFAR is the most bytes of one of its files; the published ones are below 154 MB.
+// maxCIFAR is the largest accepted size of a CIFAR file in bytes. The published ones are below 154
+// MB.
 const maxCIFAR = 1 << 30
 
 func (f *cifarForm) load(path string, train bool) (*Set, error) {
@@ -88,7 +89,7 @@ func (f *cifarForm) load(path string, train bool) (*Set, error) {
 		}
 	}
 	classes := strings.Fields(string(files[f.names]))
-	if len(classes) != f.classes { // the file of names is not there
+	if len(classes) != f.classes { // the file of class names is missing
 		classes = make([]string, f.classes)
 		for i := range classes {
 			classes[i] = fmt.Sprint(i)
@@ -97,7 +98,7 @@ func (f *cifarForm) load(path string, train bool) (*Set, error) {
 	return NewSet(3, 32, 32, pixels, labels, classes)
 }
 
-// dir returns the directory that holds the file name: path or one in it.
+// dir returns the directory that holds the file name: path itself or its subdirectory for the set.
 func (f *cifarForm) dir(path, name string) string {
 	for _, sub := range []string{"", "cifar-10-batches-bin", "cifar-100-binary"} {
 		dir := filepath.Join(path, sub)
@@ -125,7 +126,7 @@ func limited(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// untar returns the named files of a tar file, perhaps gzipped, wherever they lie in it.
+// untar returns the files with the given names from a tar file, gzipped or not, in any directory.
 func untar(path string, names []string) (map[string][]byte, error) {
 	in, err := os.Open(path)
 	if err != nil {

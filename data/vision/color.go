@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// ToTensor makes numbers 0 … 1 of bytes 0 … 255. An image of numbers stays as it is.
+// ToTensor converts bytes 0 … 255 to numbers 0 … 1. An image of numbers stays unchanged.
 func ToTensor() Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		if m.F32 != nil {
@@ -17,13 +17,13 @@ func ToTensor() Transform {
 	}
 }
 
-// Means and deviations of the channels, as the networks of ImageNet are trained with.
+// Means and standard deviations of the channels with which networks for ImageNet are trained.
 var (
 	ImageNetMean = []float64{0.485, 0.456, 0.406}
 	ImageNetStd  = []float64{0.229, 0.224, 0.225}
 )
 
-// Normalize computes (x − mean[c]) / std[c] of an image of numbers, after [ToTensor].
+// Normalize computes (x − mean[c]) / std[c] for an image of numbers. Apply it after [ToTensor].
 func Normalize(mean, std []float64) Transform {
 	mean, std = slices.Clone(mean), slices.Clone(std)
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
@@ -41,8 +41,8 @@ func Normalize(mean, std []float64) Transform {
 	}
 }
 
-// Grayscale makes 1 or 3 equal channels of brightness, 0.2989 R + 0.587 G + 0.114 B, cut off to
-// bytes for bytes: torchvision's way for tensors.
+// Grayscale makes 1 or 3 equal channels of brightness, 0.2989 R + 0.587 G + 0.114 B. For bytes the
+// result is truncated, as torchvision does for tensors.
 func Grayscale(channels int) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		if channels != 1 && channels != 3 || m.C != 1 && m.C != 3 {
@@ -56,12 +56,12 @@ func Grayscale(channels int) Transform {
 	}
 }
 
-// RandomGrayscale makes all channels equal with probability p.
+// RandomGrayscale makes all channels equal to the brightness, with probability p.
 func RandomGrayscale(p float64) Transform {
 	return RandomApply(p, func(m *Image, rng *rand.Rand) (*Image, error) { return Grayscale(m.C)(m, rng) })
 }
 
-// luma returns one channel of brightness.
+// luma returns the brightness as one channel.
 func (m *Image) luma() *Image {
 	if m.C == 1 {
 		return m
@@ -86,13 +86,13 @@ func brightness[T pixel](dst, src []T) {
 	}
 }
 
-// A Jitter says by how much [ColorJitter] changes an image. Each of the first three is multiplied
-// by a number between 1−v (at least 0) and 1+v. The hue is turned either way by up to Hue of a full
-// turn, at most 0.5. 0 leaves it.
+// A Jitter says how much [ColorJitter] changes an image. Brightness, contrast and saturation are
+// each multiplied by a random factor between 1−v (at least 0) and 1+v. The hue is turned either way
+// by up to Hue of a full turn, at most 0.5. A field of 0 changes nothing.
 type Jitter struct{ Brightness, Contrast, Saturation, Hue float64 }
 
-// ColorJitter changes brightness, contrast, saturation and hue, in random order. Images of one
-// channel have no saturation and hue.
+// ColorJitter changes brightness, contrast, saturation and hue in random order. Images of one
+// channel have no saturation or hue to change.
 func ColorJitter(j Jitter) Transform {
 	return func(m *Image, rng *rand.Rand) (*Image, error) {
 		if !(min(j.Brightness, j.Contrast, j.Saturation, j.Hue) >= 0 && j.Hue <= 0.5) || m.C != 1 && m.C != 3 {
@@ -118,7 +118,7 @@ func (m *Image) adjust(what int, factor float64) {
 	if what == 2 && m.C == 1 {
 		return
 	}
-	var other *Image // what factor 0 gives: an image, or one value of all pixels
+	var other *Image // the result for factor 0: an image, or one value for all pixels
 	mean := float32(0)
 	switch what {
 	case 1:
@@ -151,12 +151,12 @@ func (m *Image) adjust(what int, factor float64) {
 	}
 }
 
-// mixed is factor·v + (1−factor)·other, between 0 and 1.
+// mixed returns factor·v + (1−factor)·other, clamped to 0 … 1.
 func mixed(v, other float32, factor float64) float32 {
 	return min(max(float32(float32(factor)*v)+float32(float32(1-factor)*other), 0), 1)
 }
 
-// adjustBytes is adjust for bytes: results between 0 and 255, cut off.
+// adjustBytes is adjust for bytes: results are clamped to 0 … 255 and truncated.
 func (m *Image) adjustBytes(other *Image, mean float32, factor float64) {
 	f, g := float32(factor), float32(1-factor)
 	var mine, theirs [256]float32
@@ -181,7 +181,7 @@ func (m *Image) adjustBytes(other *Image, mean float32, factor float64) {
 	}
 }
 
-// hue turns the hue of an image of three channels by a part of a full turn.
+// hue rotates the hue of an image of three channels. turn is a fraction of a full turn.
 func (m *Image) hue(turn float64) {
 	if m.C != 3 {
 		return
@@ -200,8 +200,8 @@ func (m *Image) hue(turn float64) {
 	}
 }
 
-// turned goes to hue, saturation and value, adds to the hue and goes back: A. R. Smith, "Color
-// gamut transform pairs", 1978, with Pillow's choices where channels are equal.
+// turned converts a colour to HSV, adds by to the hue, and converts it back: A. R. Smith, "Color
+// gamut transform pairs", 1978. Where channels are equal it decides as Pillow does.
 func turned(r, g, b, by float32) (float32, float32, float32) {
 	v, low := max(r, g, b), min(r, g, b)
 	if v == low {
@@ -217,7 +217,7 @@ func turned(r, g, b, by float32) (float32, float32, float32) {
 	default:
 		h = 4 + (r-g)/d
 	}
-	h = h/6 + 1 + by // from 1/3 to 7/3
+	h = h/6 + 1 + by // in the range 1/3 to 7/3
 	for h >= 1 {
 		h--
 	}

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 )
 
-// crop returns a part of m, which must lie in it.
+// crop returns the part r of m. r must lie within m.
 func (m *Image) crop(r rect) *Image {
 	if r.top == 0 && r.left == 0 && r.h == m.H && r.w == m.W {
 		return m
@@ -24,7 +24,7 @@ func (m *Image) crop(r rect) *Image {
 	return out
 }
 
-// CenterCrop cuts size×size pixels from the middle; what the image lacks is 0.
+// CenterCrop cuts size×size pixels from the middle. If the image is smaller, it is padded with 0.
 func CenterCrop(size int) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		if !sizeOK(size, size) {
@@ -41,18 +41,18 @@ func CenterCrop(size int) Transform {
 	}
 }
 
-// A PadMode is what pixels outside of the image are.
+// A PadMode chooses the values of pixels that padding adds.
 type PadMode int
 
 // The modes of torchvision's Pad.
 const (
 	Constant  PadMode = iota // the fill value
 	Edge                     // the nearest pixel
-	Reflect                  // mirrored at the middle of the last pixel: dcb|abcd|cba
-	Symmetric                // mirrored at its outer side: cba|abcd|dcb
+	Reflect                  // mirrored without repeating the border pixel: dcb|abcd|cba
+	Symmetric                // mirrored with the border pixel repeated: cba|abcd|dcb
 )
 
-// pad adds pixels on each side; fill is that of bytes, or of numbers.
+// pad adds pixels on each side. fill is on the scale of the image, bytes or numbers.
 func (m *Image) pad(left, top, right, bottom int, mode PadMode, fill float32) (*Image, error) {
 	h, w := m.H+top+bottom, m.W+left+right
 	if min(left, top, right, bottom) < 0 || !sizeOK(h, w) {
@@ -108,21 +108,21 @@ func (m *Image) pad(left, top, right, bottom int, mode PadMode, fill float32) (*
 	return out, nil
 }
 
-// Pad adds pixels on the four sides. fill is used by Constant: 0 … 255 for bytes.
+// Pad adds pixels on the four sides. Mode Constant uses fill, which is 0 … 255 for bytes.
 func Pad(left, top, right, bottom int, mode PadMode, fill float32) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) { return m.pad(left, top, right, bottom, mode, fill) }
 }
 
-// A Crop says how [RandomCrop] cuts.
+// A Crop configures [RandomCrop].
 type Crop struct {
-	H, W     int     // of the result; W 0: as H
-	Padding  int     // pixels added on each side before
-	IfNeeded bool    // add what an image lacks on both sides, instead of an error
-	Mode     PadMode // of what is added
+	H, W     int     // size of the result; W 0 means W equals H
+	Padding  int     // pixels added on each side before cropping
+	IfNeeded bool    // pad both sides of an image that is too small, instead of an error
+	Mode     PadMode // how added pixels are filled
 	Fill     float32
 }
 
-// RandomCrop cuts c.H×c.W pixels at a place where each is equally likely.
+// RandomCrop cuts c.H×c.W pixels at a random position. All positions are equally likely.
 func RandomCrop(c Crop) Transform {
 	if c.W == 0 {
 		c.W = c.H
@@ -154,10 +154,10 @@ func RandomCrop(c Crop) Transform {
 // between draws a number from a to b.
 func between(rng *rand.Rand, a, b float64) float64 { return a + (b-a)*rng.Float64() }
 
-// areaParams draws a part of an image of h×w as torchvision's RandomResizedCrop does: its area is a
-// fraction between scale's bounds, its width over height between ratio's, evenly in its logarithm.
-// After ten tries that do not fit it is the largest part in the middle whose proportions are
-// allowed.
+// areaParams draws a part of an image of h×w, as torchvision's RandomResizedCrop does. scale bounds
+// the part's fraction of the area. ratio bounds its width divided by its height, whose logarithm is
+// uniform. If ten draws do not fit the image, it returns the largest centred part whose proportions
+// are allowed.
 func areaParams(rng *rand.Rand, h, w int, scale, ratio [2]float64) rect {
 	for range 10 {
 		area := float64(h*w) * between(rng, scale[0], scale[1])
@@ -176,10 +176,10 @@ func areaParams(rng *rand.Rand, h, w int, scale, ratio [2]float64) rect {
 	return rect{(h - ch) / 2, (w - cw) / 2, ch, cw}
 }
 
-// An Area says what part [RandomResizedCrop] takes. Zero fields are torchvision's defaults.
+// An Area configures [RandomResizedCrop]. Zero fields mean torchvision's defaults.
 type Area struct {
-	Scale [2]float64    // bounds of the part's area, of the image's; default 0.08 and 1
-	Ratio [2]float64    // bounds of its width over its height; default 3/4 and 4/3
+	Scale [2]float64    // bounds of the part's area, as a fraction of the image; default 0.08 and 1
+	Ratio [2]float64    // bounds of width divided by height; default 3/4 and 4/3
 	How   Interpolation // default Bilinear
 }
 
@@ -193,8 +193,8 @@ func (a *Area) defaults(scale, ratio [2]float64) bool {
 	return a.Scale[0] >= 0 && a.Scale[1] >= a.Scale[0] && a.Ratio[0] > 0 && a.Ratio[1] >= a.Ratio[0] && a.Ratio[1] < math.MaxFloat32
 }
 
-// RandomResizedCrop resizes a random part of the image to size×size, as the networks of ImageNet
-// are trained.
+// RandomResizedCrop resizes a random part of the image to size×size. Networks for ImageNet are
+// trained with it.
 func RandomResizedCrop(size int, area ...Area) Transform {
 	var a Area
 	if len(area) > 0 {
@@ -209,17 +209,18 @@ func RandomResizedCrop(size int, area ...Area) Transform {
 	}
 }
 
-// An Erase says what [RandomErasing] erases. Zero fields are torchvision's defaults.
+// An Erase configures [RandomErasing]. Zero fields mean torchvision's defaults.
 type Erase struct {
-	Scale  [2]float64 // bounds of the area, of the image's; default 0.02 and 0.33
-	Ratio  [2]float64 // bounds of its height over its width; default 0.3 and 3.3
-	Value  float32    // what is written
-	Random bool       // write numbers of the normal distribution instead
+	// bounds of the erased area, as a fraction of the image; default 0.02 and 0.33
+	Scale  [2]float64
+	Ratio  [2]float64 // bounds of height divided by width; default 0.3 and 3.3
+	Value  float32    // the value that is written
+	Random bool       // write normally distributed numbers instead of Value
 }
 
 // RandomErasing writes a value over a random part of an image of numbers (after [ToTensor]), with
-// probability p: Zhong et al., https://arxiv.org/abs/1708.04896. Where ten tries do not fit,
-// nothing is erased.
+// probability p: Zhong et al., https://arxiv.org/abs/1708.04896. If ten draws do not fit the image,
+// it erases nothing.
 func RandomErasing(p float64, erase ...Erase) Transform {
 	var e Erase
 	if len(erase) > 0 {
@@ -250,7 +251,7 @@ func RandomErasing(p float64, erase ...Erase) Transform {
 	}
 }
 
-// erased draws the part that is erased.
+// erased draws the part to erase. It returns false if ten draws do not fit.
 func erased(rng *rand.Rand, h, w int, scale, ratio [2]float64) (rect, bool) {
 	for range 10 {
 		area := float64(h*w) * between(rng, scale[0], scale[1])

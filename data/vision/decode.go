@@ -17,35 +17,37 @@ import (
 	_ "golang.org/x/image/webp"
 )
 
-// maxPixels is the limit of an image that is decoded: a small file can claim any size. Photographs
-// of 64 million pixels are below it.
+// maxPixels is the default limit of pixels in a decoded image, because a small file can claim any
+// size. Photographs of 64 million pixels are below it.
 const maxPixels = 1 << 26
 
-// maxFile is the most bytes of a picture's file.
+// maxFile is the largest accepted size of a picture file, in bytes.
 const maxFile = 256 << 20
 
-// Decode says how pictures are decoded. The zero value is torchvision's way: RGB, as stored.
+// Decode configures how pictures are decoded. The zero value does as torchvision does: RGB, in the
+// stored orientation.
 type Decode struct {
-	// Gray gives one channel, L = 0.299 R + 0.587 G + 0.114 B as Pillow computes it, in the place
-	// of three.
+	// Gray decodes to one channel instead of three: L = 0.299 R + 0.587 G + 0.114 B, computed as
+	// Pillow does.
 	Gray bool
-	// Upright turns the image as its EXIF orientation asks; PyTorch's readers leave it by default.
+	// Upright turns the image as its EXIF orientation says. PyTorch's readers do not by default.
 	Upright bool
-	// MaxPixels is the most pixels an image may have; 0: 67,108,864. An image with more is a
-	// *[PixelsError]. While it is decoded a pixel takes up to seven bytes, of a picture with 16
-	// bits eleven.
+	// MaxPixels is the largest number of pixels in an image; 0 means 67,108,864. A larger image is
+	// a *[PixelsError]. While an image is decoded, each pixel needs up to seven bytes of memory, or
+	// eleven in a picture with 16 bits per channel.
 	MaxPixels int
-	// Size is the shorter side that a [Resize] will ask for; 0: none. A picture whose shorter side
-	// is 2k times as long, k at least 2, is reduced in decoding to the means of k·k pixels, which
-	// takes less memory and time. It stays at least twice as large as asked.
+	// Size is the shorter side that a later [Resize] asks for; 0 means none. Let the shorter side
+	// of a picture be at least 2k times Size, with k at least 2. The decoder then reduces blocks of
+	// k·k pixels to their means, which saves memory and time. The result is still at least twice as
+	// large as Size.
 	Size int
 }
 
-// Read decodes a PNG, JPEG, GIF (its first frame), WebP, BMP, TIFF (its first page), PPM or PGM
-// picture to bytes, [3,H,W] or [1,H,W]. What is transparent is shown without its transparency, as
-// by Pillow's convert("RGB"). The pixels are Pillow's, those of a JPEG to within a few levels,
-// since decoders round differently; of 16 bits the upper 8 are taken, where Pillow cuts off. A
-// picture that claims too many pixels is an error before it is decoded.
+// Read decodes a picture to bytes, [3,H,W] or [1,H,W]. The formats are PNG, JPEG, GIF (its first
+// frame), WebP, BMP, TIFF (its first page), PPM and PGM. Transparency is dropped, as by Pillow's
+// convert("RGB"). The pixels equal Pillow's. Those of a JPEG differ by a few levels, since decoders
+// round differently. Of 16-bit values Read takes the upper 8 bits, where Pillow clips. A picture
+// that claims too many pixels is an error before anything is decoded.
 func (d Decode) Read(r io.Reader) (*Image, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {
@@ -58,7 +60,7 @@ func (d Decode) Read(r io.Reader) (*Image, error) {
 	return m, nil
 }
 
-// Load is [Decode.Read] of a file.
+// Load decodes the picture in a file, as [Decode.Read] does.
 func (d Decode) Load(path string) (*Image, error) {
 	f, err := open(path)
 	if err != nil {
@@ -73,8 +75,8 @@ func (d Decode) Load(path string) (*Image, error) {
 	return m, err
 }
 
-// A PixelsError is a picture of more pixels than [Decode.MaxPixels]. An *[Error] around it names
-// the file.
+// A PixelsError means that a picture has more pixels than [Decode.MaxPixels]. An *[Error] around it
+// names the file.
 type PixelsError struct {
 	Width, Height int
 	Max           int
@@ -134,7 +136,7 @@ func (d Decode) bytes(text []byte) (*Image, error) {
 	return m, nil
 }
 
-// firstFrame puts the first frame of a GIF on its screen, which is black elsewhere.
+// firstFrame draws the first frame of a GIF on its screen. The rest of the screen is black.
 func firstFrame(text []byte, config image.Config) (*Image, error) {
 	src, err := gif.Decode(bytes.NewReader(text))
 	if err != nil {
@@ -155,8 +157,8 @@ func firstFrame(text []byte, config image.Config) (*Image, error) {
 	return m, nil
 }
 
-// planes returns the pixels of src, which was read from a format: one channel if it has no colours,
-// else three.
+// planes returns the pixels of src, which was decoded from the given format. The result has one
+// channel if src has no colours, else three.
 func planes(src image.Image, format string) *Image {
 	b := src.Bounds()
 	w, h := b.Dx(), b.Dy()
@@ -174,7 +176,7 @@ func planes(src image.Image, format string) *Image {
 			m.U8[i] = s.Pix[s.PixOffset(b.Min.X+i%w, b.Min.Y+i/w)]
 		}
 		return m
-	case *image.NYCbCrA: // of a WebP with transparency
+	case *image.NYCbCrA: // a WebP with transparency
 		return planes(&s.YCbCr, format)
 	}
 	m := &Image{C: 3, H: h, W: w, U8: make([]uint8, 3*n)}
@@ -186,7 +188,7 @@ func planes(src image.Image, format string) *Image {
 		} else {
 			fromYCbCr(s, w, h, red, green, blue)
 		}
-	case *image.RGBA: // of a PNG without transparency
+	case *image.RGBA: // a PNG without transparency
 		for y := range h {
 			row := s.Pix[s.PixOffset(b.Min.X, b.Min.Y+y):][:4*w]
 			for x := range w {
@@ -220,7 +222,7 @@ func planes(src image.Image, format string) *Image {
 				red[i], green[i], blue[i] = table[p][0], table[p][1], table[p][2]
 			}
 		}
-	case image.RGBA64Image: // without the allocation a pixel that At makes, and with its result
+	case image.RGBA64Image: // avoids the allocation that At makes per pixel, with the same result
 		for i := range n {
 			c := s.RGBA64At(b.Min.X+i%w, b.Min.Y+i/w)
 			if a := uint32(c.A); a != 0xffff && a != 0 {
@@ -240,7 +242,7 @@ func planes(src image.Image, format string) *Image {
 	return m
 }
 
-// gray is Pillow's convert("L") in its integers (Convert.c, L24).
+// gray computes Pillow's convert("L") in the same integer arithmetic (Convert.c, L24).
 func gray(m *Image) *Image {
 	if m.C == 1 {
 		return m
@@ -254,10 +256,10 @@ func gray(m *Image) *Image {
 	return &Image{C: 1, H: m.H, W: m.W, U8: out}
 }
 
-// orientation returns the EXIF orientation of a JPEG, PNG, WebP or TIFF file, 1 to 8; 1 where there
-// is none or it cannot be read. EXIF is a TIFF structure: CIPA DC-008, 4.6.
+// orientation returns the EXIF orientation of a JPEG, PNG, WebP or TIFF file, 1 to 8. It returns 1
+// if there is none or it cannot be read. EXIF is a TIFF structure: CIPA DC-008, 4.6.
 func orientation(text []byte) int {
-	// JPEG, in its APP1 segment
+	// JPEG: in the APP1 segment
 	at := bytes.Index(text[:min(len(text), 1<<20)], []byte("Exif\x00\x00"))
 	at += 6
 	switch {
@@ -266,7 +268,7 @@ func orientation(text []byte) int {
 			return 1
 		}
 	case len(text) > 12 && string(text[8:12]) == "WEBP":
-		if at = bytes.Index(text, []byte("EXIF")) + 8; at < 8 { // the chunk's name and its length
+		if at = bytes.Index(text, []byte("EXIF")) + 8; at < 8 { // skip the chunk's name and length
 			return 1
 		}
 		if bytes.HasPrefix(text[min(at, len(text)):], []byte("Exif\x00\x00")) {
@@ -307,8 +309,8 @@ func orientation(text []byte) int {
 	return 1
 }
 
-// orient undoes an EXIF orientation: 2 mirrored, 3 upside down, 4 flipped, 5 transposed, 6 turned
-// left, 7 transversed, 8 turned right.
+// orient undoes an EXIF orientation: 2 mirrored left to right, 3 upside down, 4 flipped top to
+// bottom, 5 transposed, 6 turned left, 7 transversed, 8 turned right.
 func orient(m *Image, o int) *Image {
 	if o == 1 {
 		return m

@@ -10,19 +10,20 @@ import (
 	"github.com/flambeau-go/flambeau/internal/fetch"
 )
 
-// A DownloadError is a published file that could not be had: where it is, and where it belongs on
-// this machine.
+// A DownloadError means that a published file could not be downloaded. It says where the file is
+// published, and where it belongs on this machine.
 type DownloadError = fetch.Error
 
-// ErrOffline is in a [DownloadError] where there is no network, or FLAMBEAU_OFFLINE=1 forbids it.
+// ErrOffline is in the chain of a [DownloadError] if there is no network, or if FLAMBEAU_OFFLINE=1
+// forbids it.
 var ErrOffline = fetch.ErrOffline
 
-// published are the sets that can be downloaded, with the MD5 digests that their publishers, for
-// MNIST and Fashion-MNIST torchvision, give.
+// published are the sets that can be downloaded. The MD5 digests are those of the publishers; for
+// MNIST and Fashion-MNIST, those that torchvision lists.
 type published struct {
 	name  string
-	at    []string    // folders that hold the same files
-	files [][2]string // name, MD5
+	at    []string    // URLs of folders that hold the same files
+	files [][2]string // name and MD5 of each file
 }
 
 var sets = []published{
@@ -36,7 +37,7 @@ var sets = []published{
 	{"cifar100", []string{"https://www.cs.toronto.edu/~kriz/"}, [][2]string{{"cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"}}},
 }
 
-// Published returns the names of the sets that [Download] knows.
+// Published returns the names of the sets that [Download] can download.
 func Published() (names []string) {
 	for _, s := range sets {
 		names = append(names, s.name)
@@ -45,13 +46,13 @@ func Published() (names []string) {
 }
 
 // Download puts the files of a published set ("mnist", "fashion-mnist", "cifar10", "cifar100") into
-// dir, unless they are there. An empty dir is the user's cache directory (FLAMBEAU_CACHE moves it).
-// It returns what [MNIST], [CIFAR10] or [CIFAR100] reads: the directory, or the one archive. Files
-// are checked against their publishers' digests; an interrupted download goes on where it ended.
-// progress, if not nil, is told the bytes of each file that are here, and all of them, or -1 where
-// that is not known.
+// dir, unless they are there. If dir is "", it is the user's cache directory, which FLAMBEAU_CACHE
+// can move. Download returns the path to pass to [MNIST], [CIFAR10] or [CIFAR100]: the directory,
+// or the archive. It checks files against their publishers' digests. It continues an interrupted
+// download. If progress is not nil, Download calls it with the bytes of each file that have
+// arrived, and the size of the file, or -1 if unknown.
 //
-// Errors are of type *[DownloadError]: offline it says which file to put where.
+// Errors are of type *[DownloadError]. Without a network they say which file to put where.
 func Download(ctx context.Context, name, dir string, progress func(file string, done, total int64)) (path string, err error) {
 	at := slices.IndexFunc(sets, func(s published) bool { return s.name == name })
 	if at < 0 {
@@ -82,7 +83,7 @@ func Download(ctx context.Context, name, dir string, progress func(file string, 
 	return path, nil
 }
 
-// all adds to the error of one file that the set has more of them.
+// all adds to the error about one file which other files the set needs.
 func all(err error, dir string, files [][2]string) error {
 	var e *DownloadError
 	if errors.As(err, &e) && errors.Is(err, ErrOffline) && len(files) > 1 {

@@ -16,8 +16,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// TestMixOfNothing holds the mixtures of a batch to working without samples, and to a typed error
-// for images without pixels.
+// TestMixOfNothing checks that Mixup and CutMix work on a batch without samples, and return a typed
+// error for images without pixels.
 func TestMixOfNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for name, mix := range map[string]func(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (*tensor.Tensor, *tensor.Tensor){"Mixup": vision.Mixup, "CutMix": vision.CutMix} {
@@ -31,8 +31,8 @@ func TestMixOfNothing(t *testing.T) {
 	}
 }
 
-// TestLinkedFolders holds a folder to taking a link to a directory for a class, and to not going
-// round in a ring of links below one.
+// TestLinkedFolders checks that a link to a directory is a class, and that a cycle of links below a
+// class does no harm.
 func TestLinkedFolders(t *testing.T) {
 	dir := t.TempDir()
 	var m bytes.Buffer
@@ -68,8 +68,8 @@ func TestLabelsFromZero(t *testing.T) {
 	}
 }
 
-// TestPythonCIFAR holds the error for the version of the set that PyTorch fetches to saying which
-// one is read.
+// TestPythonCIFAR checks the error for the Python version of the set, which PyTorch downloads. The
+// error must name the version that is read.
 func TestPythonCIFAR(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "data_batch_1"), []byte("\x80\x02"), 0o644); err != nil {

@@ -26,7 +26,7 @@ func Example() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	if err := glyphs.Folder(dir, 5, 1); err != nil { // dir/0/0000.png, …: here drawn
+	if err := glyphs.Folder(dir, 5, 1); err != nil { // draw pictures: dir/0/0000.png, …
 		fmt.Println(err)
 		return
 	}
@@ -63,7 +63,7 @@ func Example() {
 	// float32 [2, 3, 32, 32] [2]
 }
 
-// A transform of one's own is a function.
+// A function of the program is a transform.
 func ExampleTransform() {
 	var invert vision.Transform = func(m *vision.Image, _ *rand.Rand) (*vision.Image, error) {
 		for i, v := range m.U8 {
@@ -84,7 +84,7 @@ func ExampleMNIST() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	// in the place of vision.Download(ctx, "mnist", dir, nil)
+	// a real program calls vision.Download(ctx, "mnist", dir, nil)
 	if err := glyphs.IDX(dir, 60, 10, 1); err != nil {
 		fmt.Println(err)
 		return
@@ -103,7 +103,7 @@ func ExampleMNIST() {
 	// Output: 60 images; [3, 1, 28, 28] tensor([0, 1, 2])
 }
 
-// A program without a network is told what to put where.
+// Without a network, the error says which file to put where.
 func ExampleDownload() {
 	os.Setenv("FLAMBEAU_OFFLINE", "1")
 	defer os.Unsetenv("FLAMBEAU_OFFLINE")

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// RandomApply applies the transform with probability p.
+// RandomApply applies a transform with probability p.
 func RandomApply(p float64, t Transform) Transform {
 	return func(m *Image, rng *rand.Rand) (*Image, error) {
 		if !(p >= 0 && p <= 1) {
@@ -33,8 +33,7 @@ func RandomHorizontalFlip(p float64) Transform {
 	})
 }
 
-// RandomVerticalFlip turns the image upside down, without turning left to right, with probability
-// p.
+// RandomVerticalFlip flips the image top to bottom with probability p. Left and right stay.
 func RandomVerticalFlip(p float64) Transform {
 	return RandomApply(p, func(m *Image, _ *rand.Rand) (*Image, error) {
 		if m.F32 != nil {
@@ -57,15 +56,15 @@ func flipRows[T pixel](p []T, m *Image) {
 	}
 }
 
-// A Rotation says how [RandomRotation] turns.
+// A Rotation configures [RandomRotation].
 type Rotation struct {
-	From, To float64       // degrees, counter-clockwise
-	How      Interpolation // Nearest, or any other for bilinear
-	Fill     float32       // outside of the image
+	From, To float64       // bounds of the angle in degrees, counter-clockwise
+	How      Interpolation // Nearest; any other value means bilinear
+	Fill     float32       // value of pixels from outside the image
 }
 
-// RandomRotation turns the image about its middle by an angle between the bounds; it keeps its
-// size. torchvision's default, nearest, is How: [Nearest].
+// RandomRotation rotates the image about its centre by a random angle between the bounds. The size
+// stays the same. For torchvision's default, set How to [Nearest].
 func RandomRotation(r Rotation) Transform {
 	return func(m *Image, rng *rand.Rand) (*Image, error) {
 		if !(r.To >= r.From) || math.IsInf(r.From, 0) || math.IsInf(r.To, 0) || m.U8 != nil && (r.Fill < 0 || r.Fill > 255) {
@@ -75,8 +74,8 @@ func RandomRotation(r Rotation) Transform {
 	}
 }
 
-// rotate turns counter-clockwise. Each pixel is looked up where it came from, in the coordinates of
-// torch's grid_sample (align_corners=False).
+// rotate rotates counter-clockwise. It looks up each pixel at its place in the source, in the
+// coordinates of torch's grid_sample (align_corners=False).
 func (m *Image) rotate(degrees float64, nearest bool, fill float32) *Image {
 	out := m.blank(m.H, m.W)
 	sin, cos := math.Sincos(degrees * math.Pi / 180)
@@ -129,7 +128,7 @@ func turn[T pixel](dst, src []T, m *Image, sin, cos, cx, cy float64, nearest boo
 						inside += v
 					}
 				}
-				// RandomRotation of torchvision weighs twice with what is inside, and so do we.
+				// torchvision's RandomRotation multiplies by inside twice, and so does this code.
 				row[c*w+x] = float32(sum*inside) + float32((1-inside)*fill)
 			}
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Folder is pictures in directories that are their classes. They are decoded when they are asked
-// for.
+// A Folder is a dataset of pictures in directories, one directory per class. A picture is decoded
+// when it is asked for.
 type Folder struct {
 	dir     string
 	decode  Decode
@@ -26,8 +26,8 @@ type Folder struct {
 
 var _ Images = (*Folder)(nil)
 
-// IsPicture reports whether a file name ends as those that a folder takes: .png, .jpg, .jpeg, .gif,
-// .webp, .bmp, .tif, .tiff, .ppm, .pgm, in any case.
+// IsPicture reports whether a file name has an ending that [ImageFolder] accepts: .png, .jpg,
+// .jpeg, .gif, .webp, .bmp, .tif, .tiff, .ppm or .pgm, in any case.
 func IsPicture(name string) bool {
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm":
@@ -39,11 +39,12 @@ func IsPicture(name string) bool {
 func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 
 // ImageFolder lists the pictures below dir. Each directory in dir is a class, in the order of their
-// names. Its pictures are those in it and below, in the order of their paths. Names that begin with
-// a dot are left out, and so are files that are not pictures by their names. A class may be a link
-// to a directory; below it links to directories are not followed, where torchvision follows them. A
-// class without a picture is an error, as in torchvision. So is a pipe, a device or a link that
-// leads nowhere where its name is that of a picture. decode, if given, says how they are decoded.
+// names. The pictures of a class are all those below its directory, in the order of their paths.
+// Names that begin with a dot are skipped, and so are files whose names do not end as pictures do.
+// A class may be a link to a directory. Links to directories below a class are not followed;
+// torchvision follows them. A class without a picture is an error, as in torchvision. A pipe, a
+// device or a dangling link whose name is that of a picture is an error too. decode, if given, says
+// how to decode the pictures.
 func ImageFolder(dir string, decode ...Decode) (*Folder, error) {
 	f := &Folder{dir: dir}
 	if len(decode) > 0 {
@@ -53,13 +54,13 @@ func ImageFolder(dir string, decode ...Decode) (*Folder, error) {
 	if err != nil {
 		return nil, &Error{dir, err}
 	}
-	for _, e := range list { // in the order of names
+	for _, e := range list { // sorted by name
 		class := filepath.Join(dir, e.Name())
 		if info, err := os.Stat(class); err != nil || !info.IsDir() || hidden(e.Name()) {
 			continue
 		}
 		var found []string
-		// With a separator at its end, so that a link to a directory is followed.
+		// With a separator at its end, so that WalkDir follows a link to a directory.
 		err := filepath.WalkDir(class+string(filepath.Separator), func(path string, d fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
@@ -105,7 +106,7 @@ func (f *Folder) Classes() []string { return slices.Clone(f.classes) }
 // Labels returns the class of each picture.
 func (f *Folder) Labels() []int64 { return slices.Clone(f.labels) }
 
-// Path returns where picture i is.
+// Path returns the path of picture i.
 func (f *Folder) Path(i int) string { return f.paths[i] }
 
 // Image decodes picture i. An error names its file.
@@ -117,8 +118,8 @@ func (f *Folder) Image(i int) (*Image, int64, error) {
 	return m, f.labels[i], err
 }
 
-// Get returns sample i: a float32 tensor [C,H,W] of 0 … 1, and its class, int64. Pictures of
-// several sizes need transforms ([Apply]) before a loader can make batches of them.
+// Get returns sample i: a float32 tensor [C,H,W] with values 0 … 1, and its class as int64.
+// Pictures of several sizes need transforms ([Apply]) before a loader can make batches of them.
 func (f *Folder) Get(i int) (data.Sample, error) {
 	m, class, err := f.Image(i)
 	if err != nil {
@@ -129,8 +130,8 @@ func (f *Folder) Get(i int) (data.Sample, error) {
 	return data.Sample{X: tensor.From(x, m.C, m.H, m.W), Y: class}, nil
 }
 
-// Size returns the rows and columns of picture i as [Folder.Image] gives it. Where the picture is
-// not turned upright, no more than the beginning of its file is read. An error names the file.
+// Size returns the rows and columns of picture i, as [Folder.Image] decodes it. It reads only the
+// beginning of the file unless Upright is set. An error names the file.
 func (f *Folder) Size(i int) (h, w int, err error) {
 	if i < 0 || i >= len(f.paths) {
 		return 0, 0, fmt.Errorf("vision: image %d of %d", i, len(f.paths))

@@ -25,7 +25,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// picture is w×h pixels, each of another colour, or grey.
+// picture returns w×h pixels of different colours, or greys.
 func picture(w, h int, grey bool) image.Image {
 	if grey {
 		m := image.NewGray(image.Rect(0, 0, w, h))
@@ -59,7 +59,7 @@ func TestDecode(t *testing.T) {
 	jpeg.Encode(&jpg, picture(16, 8, true), &jpeg.Options{Quality: 100})
 	palette := image.NewPaletted(image.Rect(0, 0, 2, 1), color.Palette{color.NRGBA{1, 2, 3, 255}, color.NRGBA{200, 100, 50, 255}})
 	palette.Pix[1] = 1
-	// The frame is at (1, 1) of a screen of 4×3.
+	// The frame begins at (1, 1) of a screen of 4×3.
 	palette.Rect = palette.Rect.Add(image.Pt(1, 1))
 	gif.EncodeAll(&gf, &gif.GIF{Image: []*image.Paletted{palette}, Delay: []int{0}, Config: image.Config{Width: 4, Height: 3}})
 	transparent := image.NewNRGBA(image.Rect(0, 0, 1, 1))
@@ -111,7 +111,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// A PNG of a few bytes that claims 30,000 × 30,000 pixels is refused before they are allocated.
+// A PNG of a few bytes that claims 30,000 × 30,000 pixels is refused before memory is allocated.
 func TestBomb(t *testing.T) {
 	b := encodePNG(t, picture(4, 3, false))
 	copy(b[16:], []byte{0, 0, 0x75, 0x30, 0, 0, 0x75, 0x30})
@@ -126,7 +126,7 @@ func TestBomb(t *testing.T) {
 	}
 }
 
-// exif is an APP1 segment that holds an orientation.
+// exif returns an APP1 segment that holds the orientation o.
 func exif(o byte, big bool) []byte {
 	tiff := []byte("II*\x00\x08\x00\x00\x00\x01\x00\x12\x01\x03\x00\x01\x00\x00\x00" + string(o) + "\x00\x00\x00\x00\x00\x00\x00")
 	if big {
@@ -136,8 +136,8 @@ func exif(o byte, big bool) []byte {
 }
 
 func TestOrientation(t *testing.T) {
-	// 16×8: dark left, brighter to the right, and a bright top; enough to tell the eight ways
-	// apart.
+	// A picture of 16×8 pixels: dark at the left, brighter to the right, and bright at the top.
+	// That is enough to tell the eight orientations apart.
 	m := image.NewGray(image.Rect(0, 0, 16, 8))
 	for i := range m.Pix {
 		m.Pix[i] = uint8(i%16*8 + (7-i/16)*16)
@@ -145,8 +145,8 @@ func TestOrientation(t *testing.T) {
 	var b bytes.Buffer
 	jpeg.Encode(&b, m, &jpeg.Options{Quality: 100})
 	at := func(x, y int) int { return x*8 + (7-y)*16 }
-	// What is shown at the top left and at its right neighbour, in the stored image: the table of
-	// EXIF.
+	// The places in the stored image of the pixel shown at the top left and of its right neighbour:
+	// the table of EXIF.
 	for o, c := range map[byte][3]image.Point{
 		1: {{0, 0}, {1, 0}, {16, 8}}, 2: {{15, 0}, {14, 0}, {16, 8}}, 3: {{15, 7}, {14, 7}, {16, 8}}, 4: {{0, 7}, {1, 7}, {16, 8}},
 		5: {{0, 0}, {0, 1}, {8, 16}}, 6: {{0, 7}, {0, 6}, {8, 16}}, 7: {{15, 7}, {15, 6}, {8, 16}}, 8: {{15, 0}, {15, 1}, {8, 16}},
@@ -293,7 +293,7 @@ func crc(b []byte) []byte {
 	return []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}
 }
 
-// The size of a picture is known without its pixels.
+// Size returns the size of a picture without decoding its pixels.
 func TestFolderSize(t *testing.T) {
 	dir := t.TempDir()
 	if err := glyphs.Folder(dir, 1, 3); err != nil {

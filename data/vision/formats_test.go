@@ -23,7 +23,7 @@ import (
 	"github.com/flambeau-go/flambeau/data/vision"
 )
 
-// colours is a picture whose pixels all differ.
+// colours returns a picture in which no two pixels are equal.
 func colours(w, h int) *image.RGBA {
 	m := image.NewRGBA(image.Rect(0, 0, w, h))
 	for y := range h {
@@ -46,8 +46,8 @@ func ppm(w io.Writer, m image.Image) error {
 	return nil
 }
 
-// A folder has pictures of BMP, TIFF and PPM among its samples, with the pixels of the same picture
-// as PNG.
+// A folder accepts pictures in BMP, TIFF and PPM. Their pixels equal those of the same picture as
+// PNG.
 func TestFolderOfBMPAndTIFFAndPPM(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "class")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -87,18 +87,19 @@ func TestFolderOfBMPAndTIFFAndPPM(t *testing.T) {
 	}
 }
 
-// The four forms of netpbm, comments, largest values of their own, and files that are damaged.
+// The four formats of netpbm, with comments and several largest values, and damaged files.
 func TestNetpbm(t *testing.T) {
 	for text, want := range map[string][]uint8{
 		"P2\n# made by hand\n3 1 # columns, rows\n255\n0 7\t255\n": {0, 7, 255},
-		// 127.5 to the even number, 2.55
-		"P2 2 2 100 0 50 100 1":                     {0, 128, 255, 3},
-		"P5 2 1 255\n\x01\xfe":                      {1, 254},
-		"P5 3 1 15\n\x00\x07\x0f":                   {0, 119, 255},
-		"P5 2 1 65535\n\x80\x00\xff\xff":            {128, 255}, // 127.502
-		"P5#c\r2#c\n1\n255 #\n":                     {'#', '\n'},
-		"P3\n2 1\n255\n1 2 3\n4 5 6\n":              {1, 4, 2, 5, 3, 6},
-		"P3 1 1 255 9 8 7 6 5":                      {9, 8, 7}, // what follows is left
+		// 127.5 rounds to the even number; 2.55
+		"P2 2 2 100 0 50 100 1":          {0, 128, 255, 3},
+		"P5 2 1 255\n\x01\xfe":           {1, 254},
+		"P5 3 1 15\n\x00\x07\x0f":        {0, 119, 255},
+		"P5 2 1 65535\n\x80\x00\xff\xff": {128, 255}, // 127.502
+		"P5#c\r2#c\n1\n255 #\n":          {'#', '\n'},
+		"P3\n2 1\n255\n1 2 3\n4 5 6\n":   {1, 4, 2, 5, 3, 6},
+		// the bytes after the picture are ignored
+		"P3 1 1 255 9 8 7 6 5":                      {9, 8, 7},
 		"P6\n1 2\n255\n\x01\x02\x03\x04\x05\x06":    {1, 4, 2, 5, 3, 6},
 		"P6 1 1 1023\n\x03\xff\x00\x00\x01\xff":     {255, 0, 127},
 		"P6 1 1 255\n#\n#and another one's picture": {'#', '\n', '#'},
@@ -130,8 +131,9 @@ func TestNetpbm(t *testing.T) {
 	}
 }
 
-// A small file that claims many pixels is an error that names file, size and limit, before memory
-// is taken; one below the limit takes what its pixels need.
+// A small file that claims many pixels is an error that names file, size and limit. The error comes
+// before memory is allocated. For a picture below the limit, the memory is in proportion to its
+// pixels.
 func TestPixelLimit(t *testing.T) {
 	ihdr := binary.BigEndian.AppendUint32([]byte("IHDR"), 9000)
 	ihdr = append(binary.BigEndian.AppendUint32(ihdr, 9000), 8, 0, 0, 0, 0)
@@ -154,7 +156,7 @@ func TestPixelLimit(t *testing.T) {
 	const n = 2000
 	for _, c := range []struct {
 		m     image.Image
-		bytes uint64 // a pixel
+		bytes uint64 // per pixel
 	}{{image.NewGray(image.Rect(0, 0, n, n)), 2}, {image.NewRGBA(image.Rect(0, 0, n, n)), 7}, {image.NewNRGBA64(image.Rect(0, 0, n, n)), 11}} {
 		var file bytes.Buffer
 		if err := png.Encode(&file, c.m); err != nil {

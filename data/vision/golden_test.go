@@ -25,7 +25,7 @@ var modes = map[string]Interpolation{
 
 var padModes = map[string]PadMode{"constant": Constant, "edge": Edge, "reflect": Reflect, "symmetric": Symmetric}
 
-// compute does what a case says.
+// compute applies the transform of a case.
 func compute(t *testing.T, c golden.Case, m *Image) *Image {
 	t.Helper()
 	a := c.Args
@@ -67,8 +67,8 @@ func compute(t *testing.T, c golden.Case, m *Image) *Image {
 	return m
 }
 
-// What torchvision computes on tensors: the same numbers to a few ulp of 1, the same bytes but
-// where a number lies next to the border between two of them.
+// The results equal torchvision's on tensors. Numbers may differ by a few ulp of 1. Bytes may
+// differ only where the exact number is at the border between two of them.
 func TestGolden(t *testing.T) {
 	file, err := golden.Open("testdata/transforms.safetensors.gz")
 	if err != nil {
@@ -109,7 +109,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// What Pillow decodes: the same pixels, but for JPEG, whose decoders round in several places.
+// Decoded pictures have Pillow's pixels. Those of a JPEG may differ, since its decoders round in
+// several places.
 func TestGoldenPictures(t *testing.T) {
 	file, err := golden.Open("testdata/pictures.safetensors.gz")
 	if err != nil {

@@ -15,22 +15,22 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Grid says how [MakeGrid] lays pictures out. The zero value is torchvision's defaults.
+// A Grid configures [MakeGrid]. The zero value means torchvision's defaults.
 type Grid struct {
-	Columns  int     // pictures in a row; 0 is 8
-	Padding  int     // pixels between pictures and around them; 0 is 2, a negative number none
-	PadValue float64 // of those pixels
+	Columns  int     // pictures per row; 0 means 8
+	Padding  int     // pixels between and around pictures; 0 means 2, a negative number none
+	PadValue float64 // value of the padding pixels
 
-	// Normalize brings values to 0 … 1: from Range, or from the least and the greatest value where
-	// Range is zero, those of all pictures or, with Each, of each picture.
+	// Normalize scales values to 0 … 1. The bounds are those of Range. If Range is zero, they are
+	// the smallest and the largest value: of all pictures or, with Each, of each picture.
 	Normalize bool
 	Range     [2]float64
 	Each      bool
 }
 
-// MakeGrid lays a batch of pictures [N,C,H,W] out in rows, as one picture [C,h,w] with the type,
-// device and scope of x. [C,H,W] and [H,W] are one picture, which gets no padding. One channel
-// becomes three. It is torchvision.utils.make_grid; gradients do not pass.
+// MakeGrid arranges a batch of pictures [N,C,H,W] in rows, as one picture [C,h,w] with the type,
+// device and scope of x. A tensor [C,H,W] or [H,W] is one picture and gets no padding. One channel
+// becomes three. It corresponds to torchvision.utils.make_grid. Gradients do not flow through it.
 func MakeGrid(x *tensor.Tensor, how ...Grid) (grid *tensor.Tensor) {
 	const op = "make_grid"
 	var g Grid
@@ -43,7 +43,7 @@ func MakeGrid(x *tensor.Tensor, how ...Grid) (grid *tensor.Tensor) {
 	if g.Columns < 0 {
 		panic(tensor.NewError(op, tensor.ErrValue, fmt.Sprintf("%d columns", g.Columns), x))
 	}
-	if g.Padding > math.MaxInt32 { // sizes would run over
+	if g.Padding > math.MaxInt32 { // larger sizes would overflow
 		panic(tensor.NewError(op, tensor.ErrValue, fmt.Sprintf("a padding of %d pixels", g.Padding), x))
 	}
 	if g.Normalize && !x.Type().IsFloat() {
@@ -74,7 +74,7 @@ func MakeGrid(x *tensor.Tensor, how ...Grid) (grid *tensor.Tensor) {
 	return grid
 }
 
-// lay copies n pictures into their places.
+// lay copies n pictures to their places in the grid.
 func (g Grid) lay(x *tensor.Tensor, n int) *tensor.Tensor {
 	columns, padding := min(cmp.Or(g.Columns, 8), n), max(0, cmp.Or(g.Padding, 2))
 	rows := (n + columns - 1) / columns
@@ -87,7 +87,7 @@ func (g Grid) lay(x *tensor.Tensor, n int) *tensor.Tensor {
 	return grid
 }
 
-// normalize brings values to 0 … 1. Where all are equal they become 0.
+// normalize scales values to 0 … 1. If all are equal they become 0.
 func (g Grid) normalize(x *tensor.Tensor) *tensor.Tensor {
 	if g.Range != [2]float64{} {
 		lo, hi := g.Range[0], g.Range[1]
@@ -103,11 +103,11 @@ func (g Grid) normalize(x *tensor.Tensor) *tensor.Tensor {
 	return x.Sub(least).Div(most.Sub(least).Clamp(1e-5, 1e300))
 }
 
-// SaveImage writes pictures to a file, laid out by [MakeGrid]: torchvision.utils.save_image. The
-// ending of path says how, .png, .jpg or .jpeg (of quality 95). Floating-point numbers from 0 to 1
-// become bytes, what is outside is cut, and NaN is black; uint8 is written as it is. The file is
-// there as a whole or not at all. Errors of path are of type *[Error], those of x of type
-// *[tensor.Error].
+// SaveImage writes pictures to a file, arranged by [MakeGrid]: torchvision.utils.save_image. The
+// ending of path chooses the format: .png, .jpg or .jpeg (of quality 95). Floating-point numbers
+// from 0 to 1 become bytes. Numbers outside are clamped, and NaN becomes black. uint8 values are
+// written as they are. The file is written completely or not at all. Errors about path are of type
+// *[Error], those about x of type *[tensor.Error].
 func SaveImage(path string, x *tensor.Tensor, how ...Grid) error {
 	write := writers[strings.ToLower(filepath.Ext(path))]
 	if write == nil {
@@ -126,7 +126,7 @@ func writeJPEG(w io.Writer, m image.Image) error {
 	return jpeg.Encode(w, m, &jpeg.Options{Quality: 95})
 }
 
-// picture returns a grid [3,H,W], and frees it.
+// picture converts a grid [3,H,W] to an image, and frees the grid.
 func picture(grid *tensor.Tensor) *image.NRGBA {
 	defer grid.Free()
 	if grid.Dim(1)*grid.Dim(2) == 0 {

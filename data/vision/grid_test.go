@@ -17,7 +17,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// gridOf is a grid by its definition: pixel by pixel.
+// gridOf computes a grid by its definition, pixel by pixel.
 func gridOf(x *tensor.Tensor, columns, padding int, value float64) []float64 {
 	n, c, h, w := x.Dim(0), x.Dim(1), x.Dim(2), x.Dim(3)
 	columns = min(columns, n)
@@ -57,7 +57,7 @@ func TestMakeGrid(t *testing.T) {
 				t.Errorf("%v %+v: %v", c.dims, c.how, got)
 			}
 		}
-		// One picture stays as it is, and bytes stay bytes.
+		// One picture is returned without padding, and bytes stay bytes.
 		x := tensor.FromBytes(dtype.U8, []byte{1, 2, 3, 4}, 2, 2).In(s)
 		if got := vision.MakeGrid(x); got.Type() != dtype.U8 || !slices.Equal(got.Floats(), []float64{1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4}) {
 			t.Error(got)
@@ -65,7 +65,7 @@ func TestMakeGrid(t *testing.T) {
 		pictures := tensor.From([]float32{-1, 3, 10, 10}, 2, 1, 1, 2).In(s)
 		for _, c := range []struct {
 			how  vision.Grid
-			want []float64 // torchvision's, without what is between
+			want []float64 // torchvision's result, without the padding
 		}{
 			{vision.Grid{Normalize: true}, []float64{0, 4. / 11, 1, 1}},
 			{vision.Grid{Normalize: true, Each: true}, []float64{0, 1, 0, 0}},
@@ -104,7 +104,7 @@ func TestMakeGridMistakes(t *testing.T) {
 	}
 }
 
-// What is written is read again: a PNG to the byte.
+// A file that is written reads back the same: a PNG exactly.
 func TestSaveImage(t *testing.T) {
 	dir := t.TempDir()
 	x := tensor.Root().Rand(5, 3, 6, 7)
@@ -127,7 +127,7 @@ func TestSaveImage(t *testing.T) {
 			}
 		}
 	}
-	// Bytes as they are; what is no number, or none of 0 to 1, becomes the nearest colour.
+	// Bytes are written as they are. NaN and numbers outside of 0 … 1 become the nearest colour.
 	for _, c := range []struct {
 		x    *tensor.Tensor
 		want []uint8
@@ -145,7 +145,7 @@ func TestSaveImage(t *testing.T) {
 	}
 }
 
-// A mistake leaves no file, and the one that was there.
+// After an error no new file exists, and an old one is unchanged.
 func TestSaveImageFails(t *testing.T) {
 	dir := t.TempDir()
 	old := filepath.Join(dir, "old.png")
@@ -183,7 +183,7 @@ func TestSaveImageFails(t *testing.T) {
 	}
 }
 
-// What mixes and shows batches takes those of a step's scope.
+// Mixup, CutMix and MakeGrid accept batches of a step's scope, and their results belong to it.
 func TestBatchesOfAStep(t *testing.T) {
 	err := tensor.Try(func() {
 		tensor.Do(func(s *tensor.Scope) {

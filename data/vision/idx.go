@@ -15,23 +15,24 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The IDX format is described at http://yann.lecun.com/exdb/mnist/. It has two zero bytes, a byte
-// for the type, a byte for the number of dimensions, each dimension as four bytes, then the
-// elements in row-major order. The most significant byte comes first throughout.
+// The IDX format is described at http://yann.lecun.com/exdb/mnist/. A file has two zero bytes, a
+// byte for the type, a byte for the number of dimensions, and four bytes for each dimension. The
+// elements follow in row-major order. All numbers are big-endian.
 
-// maxIDX is the most bytes of elements that are read. All 402,953 digits of QMNIST take 0.3 GB.
+// maxIDX is the largest number of element bytes that are read. All 402,953 digits of QMNIST take
+// 0.3 GB.
 const maxIDX = 4 << 30
 
 var idxTypes = map[byte]dtype.Type{0x08: dtype.U8, 0x09: dtype.I8, 0x0b: dtype.I16, 0x0c: dtype.I32, 0x0d: dtype.F32, 0x0e: dtype.F64}
 
-// idx is an IDX file in memory, least significant byte first.
+// idx is an IDX file in memory, with its elements in little-endian byte order.
 type idx struct {
 	t    dtype.Type
 	dims []int
 	data []byte
 }
 
-// readIDX reads an IDX file, perhaps gzipped, to its end.
+// readIDX reads an IDX file, gzipped or not, to its end.
 func readIDX(r io.Reader) (*idx, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	if magic, _ := in.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -65,7 +66,7 @@ func readIDX(r io.Reader) (*idx, error) {
 		}
 		size *= n
 	}
-	// What the header promises is believed only as far as the elements come.
+	// The buffer grows as bytes arrive, because the header may claim any size.
 	var b bytes.Buffer
 	if got, err := io.Copy(&b, io.LimitReader(in, size)); err != nil || got < size {
 		if err == nil {
@@ -93,8 +94,8 @@ func swap(b []byte, size int) {
 	}
 }
 
-// ReadIDX reads a tensor in IDX format, gzipped or not: uint8, int8, int16, int32, float32 or
-// float64, of at most 8 dimensions and 4 GiB. Errors are of type *[Error].
+// ReadIDX reads a tensor in IDX format, gzipped or not. The type is uint8, int8, int16, int32,
+// float32 or float64. A tensor has at most 8 dimensions and 4 GiB. Errors are of type *[Error].
 func ReadIDX(r io.Reader) (*tensor.Tensor, error) {
 	f, err := readIDX(r)
 	if err != nil {
@@ -107,7 +108,7 @@ func ReadIDX(r io.Reader) (*tensor.Tensor, error) {
 	return x, nil
 }
 
-// LoadIDX is [ReadIDX] of a file.
+// LoadIDX reads a tensor from a file in IDX format, as [ReadIDX] does.
 func LoadIDX(path string) (*tensor.Tensor, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -122,7 +123,7 @@ func LoadIDX(path string) (*tensor.Tensor, error) {
 	return x, err
 }
 
-// WriteIDX writes x, whose type is one of those that [ReadIDX] reads, in IDX format.
+// WriteIDX writes x in IDX format. The type of x must be one that [ReadIDX] reads.
 func WriteIDX(w io.Writer, x *tensor.Tensor) error {
 	code := byte(0)
 	for c, t := range idxTypes {
@@ -154,8 +155,8 @@ func WriteIDX(w io.Writer, x *tensor.Tensor) error {
 	return nil
 }
 
-// SaveIDX writes x to a file in IDX format, gzipped if path ends in .gz. The file appears when it
-// is whole.
+// SaveIDX writes x to a file in IDX format, gzipped if path ends in .gz. The file is written
+// completely or not at all.
 func SaveIDX(path string, x *tensor.Tensor) error {
 	return save(path, func(w io.Writer) error {
 		if !strings.HasSuffix(path, ".gz") {

@@ -8,11 +8,11 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Mixup mixes each image of a batch with the one before it, the first with the last: λ·x + (1−λ)·x'
-// with one λ a batch, drawn from Beta(alpha, alpha). x is a batch [N,C,H,W] of floating-point
-// numbers, y its classes [N] int64. The targets are mixed alike: probabilities [N, classes]
-// float32, which cross-entropy takes. Zhang et al., https://arxiv.org/abs/1710.09412; the operands
-// are left as they are.
+// Mixup mixes each image x of a batch with the image x' before it, the first with the last: λ·x +
+// (1−λ)·x'. One λ per batch is drawn from Beta(alpha, alpha). x is a batch [N,C,H,W] of
+// floating-point numbers, y its classes [N] int64. The targets are mixed in the same way: float32
+// probabilities [N, classes], which nn.CrossEntropy accepts. The operands stay unchanged. Zhang et
+// al., https://arxiv.org/abs/1710.09412.
 func Mixup(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mixed, target *tensor.Tensor) {
 	checkMix("mixup", x, y, alpha)
 	lambda := beta(rng, alpha)
@@ -24,10 +24,10 @@ func Mixup(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mix
 	return mixed, target
 }
 
-// CutMix puts a rectangle of the image before it, for the first of the last, into each image of a
-// batch. Its area is 1−λ of the image's, λ drawn from Beta(alpha, alpha), less what lies outside;
-// the targets are mixed by the area that was put in. Arguments and results are those of [Mixup].
-// Yun et al., https://arxiv.org/abs/1905.04899.
+// CutMix copies a rectangle of the previous image into each image of a batch; the first image gets
+// it from the last. The rectangle's area is 1−λ of the image's, less the part outside of the image.
+// λ is drawn from Beta(alpha, alpha). The targets are mixed in proportion to the copied area.
+// Arguments and results are those of [Mixup]. Yun et al., https://arxiv.org/abs/1905.04899.
 func CutMix(x, y *tensor.Tensor, classes int, alpha float64, rng *rand.Rand) (mixed, target *tensor.Tensor) {
 	checkMix("cutmix", x, y, alpha)
 	if x.Dim(-1) == 0 || x.Dim(-2) == 0 {
@@ -56,13 +56,13 @@ func checkMix(op string, x, y *tensor.Tensor, alpha float64) {
 	}
 }
 
-// weighed returns λ·t + (1−λ)·(t, one further).
+// weighed returns λ·t + (1−λ)·t', where t' is t rolled by one along the batch.
 func weighed(t *tensor.Tensor, lambda float64) *tensor.Tensor {
 	return t.Roll([]int{1}, []int{0}).MulScalar(1 - lambda).Add(t.MulScalar(lambda))
 }
 
-// cutParams draws the rectangle whose middle lies anywhere in the image, and returns the λ that is
-// left.
+// cutParams draws a rectangle whose centre is anywhere in the image. It returns the part of the
+// rectangle within the image, and the new λ: the fraction of the image outside of that part.
 func cutParams(rng *rand.Rand, h, w int, lambda float64) (rect, float64) {
 	cx, cy := rng.IntN(w), rng.IntN(h)
 	half := 0.5 * math.Sqrt(1-lambda)
@@ -72,14 +72,14 @@ func cutParams(rng *rand.Rand, h, w int, lambda float64) (rect, float64) {
 	return r, 1 - float64(r.h*r.w)/float64(h*w)
 }
 
-// beta draws from Beta(a, a), as the part that one of two Gamma(a) numbers has in their sum; in
-// logarithms, which do not underflow for small a.
+// beta draws from Beta(a, a) as X/(X+Y) with two Gamma(a) numbers. It computes with logarithms,
+// which do not underflow for small a.
 func beta(rng *rand.Rand, a float64) float64 {
 	return 1 / (1 + math.Exp(logGamma(rng, a)-logGamma(rng, a)))
 }
 
 // logGamma draws the logarithm of a Gamma(a) number: G. Marsaglia, W. Tsang, "A simple method for
-// generating gamma variables", 2000; for a < 1 by Gamma(a) = Gamma(a+1)·U^(1/a).
+// generating gamma variables", 2000. For a < 1 it uses Gamma(a) = Gamma(a+1)·U^(1/a).
 func logGamma(rng *rand.Rand, a float64) float64 {
 	more := 0.0
 	if a < 1 {

@@ -11,17 +11,17 @@ import (
 	"github.com/flambeau-go/flambeau/dtype"
 )
 
-// idxName matches the names under which sets in MNIST's form are published and unpacked:
+// idxName matches the file names of sets in MNIST's form, as published and as unpacked:
 // train-images-idx3-ubyte, t10k-labels.idx1-ubyte.gz, emnist-letters-test-images-idx3-ubyte.gz.
 var idxName = regexp.MustCompile(`^(?:(.+)-)?(train|t10k|test)-(images|labels)[-.]idx[134][-.]ubyte(\.gz)?$`)
 
-// idxFiles are the files of a set in MNIST's form, by part ("train", "test") and kind ("images",
-// "labels").
+// idxFiles are the paths of a set's files in MNIST's form, by part ("train", "test") and kind
+// ("images", "labels").
 type idxFiles map[string]map[string]string
 
-// findIDX looks for sets in dir, in dir/raw and in dir/NAME/raw, where PyTorch puts them; a file
-// stands before its gzipped form. The keys are what stands before "-train" in the names, "" for
-// MNIST itself.
+// findIDX looks for sets in dir, in dir/raw and in dir/NAME/raw, where PyTorch puts them. It
+// prefers a file to its gzipped form. The keys of sets are the text before "-train" in the names,
+// "" for MNIST itself.
 func findIDX(dir string) (sets map[string]idxFiles, err error) {
 	sets = map[string]idxFiles{}
 	places := []string{dir, filepath.Join(dir, "raw")}
@@ -37,7 +37,7 @@ func findIDX(dir string) (sets map[string]idxFiles, err error) {
 	for _, place := range places {
 		list, err := os.ReadDir(place)
 		if err != nil {
-			continue // not there
+			continue // the directory does not exist
 		}
 		for _, e := range list {
 			m := idxName.FindStringSubmatch(e.Name())
@@ -62,8 +62,8 @@ func findIDX(dir string) (sets map[string]idxFiles, err error) {
 	return sets, nil
 }
 
-// MNISTNames returns the names of the sets that [MNIST] finds in dir, sorted. The name is "" for
-// files without a name before "train". It is no error if there is no set.
+// MNISTNames returns the sorted names of the sets that [MNIST] finds in dir. The name is "" if
+// nothing precedes "train" in the file names. A directory without a set is not an error.
 func MNISTNames(dir string) ([]string, error) {
 	sets, err := findIDX(dir)
 	if err != nil {
@@ -72,15 +72,15 @@ func MNISTNames(dir string) ([]string, error) {
 	return slices.Sorted(maps.Keys(sets)), nil
 }
 
-// MNIST reads a set that is laid out as MNIST is, also Fashion-MNIST, KMNIST, QMNIST's first form
-// and EMNIST. That is four IDX files in a directory, gzipped or not. They are named
+// MNIST reads a set with MNIST's layout: MNIST itself, Fashion-MNIST, KMNIST, QMNIST's first form
+// and EMNIST. A set is four IDX files in a directory, gzipped or not. They are named
 // train-images-idx3-ubyte, train-labels-idx1-ubyte and t10k-… (or test-…), with '.' or '-' before
-// idx. They are looked for in dir, dir/raw and dir/NAME/raw. train chooses the training set, else
-// it is the test set. Where a directory holds several sets (emnist-letters-train-…), name says
-// which one: "emnist-letters".
+// idx. MNIST looks for them in dir, dir/raw and dir/NAME/raw. train chooses the training set or the
+// test set. If a directory holds several sets (emnist-letters-train-…), name chooses one:
+// "emnist-letters".
 //
-// Images are [1,28,28], or what the files say; they are not turned, and EMNIST's are stored
-// transposed. Classes are "0", "1", … up to the largest label.
+// Images are [1,28,28], or the size that the files state. They are not turned: EMNIST's images are
+// stored transposed. Classes are "0", "1", … up to the largest label.
 func MNIST(dir string, train bool, name ...string) (*Set, error) {
 	sets, err := findIDX(dir)
 	if err != nil {
@@ -127,7 +127,7 @@ func loadRaw(path string) (*idx, error) {
 	return x, nil
 }
 
-// pair reads a file of images and one of labels.
+// pair reads a file of images and a file of labels.
 func pair(images, labels string) (*Set, error) {
 	x, err := loadRaw(images)
 	if err != nil {

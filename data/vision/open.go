@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// open opens a file to read. What is none, as a pipe, which would be waited for, a device or a
-// directory, is refused by an *[Error].
+// open opens a regular file for reading. Anything else is an *[Error]: a device, a directory, or a
+// pipe, on which the read would block.
 func open(path string) (*os.File, error) {
 	if err := isFile(path); err != nil {
 		return nil, err
@@ -18,7 +18,7 @@ func open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// isFile refuses what is no file, nor a symbolic link to one.
+// isFile returns an error unless path is a regular file or a symbolic link to one.
 func isFile(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/flambeau-go/flambeau/data/vision"
 )
 
-// What is named as a picture and is a pipe, or a link that leads nowhere, is refused by name, in a
-// folder and alone, and not waited for.
+// A pipe or a dangling link with the name of a picture is an error that names it, in a folder and
+// alone. Opening it does not block.
 func TestPipeAmongPictures(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "class", "a.png")

@@ -11,8 +11,8 @@ import (
 	"strconv"
 )
 
-// The formats of netpbm: PGM (P2 as text, P5 binary) is grey, PPM (P3, P6) red, green and blue.
-// Source: https://netpbm.sourceforge.net/doc/pgm.html and ppm.html.
+// The formats of netpbm: PGM (P2 as text, P5 binary) is grey, PPM (P3 as text, P6 binary) is red,
+// green and blue. Source: https://netpbm.sourceforge.net/doc/pgm.html and ppm.html.
 
 func init() {
 	for _, magic := range []string{"P2", "P3", "P5", "P6"} {
@@ -20,7 +20,7 @@ func init() {
 	}
 }
 
-// pnm is a file of netpbm: its header, and the bytes that follow.
+// pnm is a netpbm file: its header, and the bytes after it.
 type pnm struct {
 	kind    byte // '2', '3', '5' or '6'
 	w, h    int
@@ -38,7 +38,7 @@ func (p *pnm) channels() int {
 var errShort = errors.New("the file ends before its last pixel")
 
 func configPNM(r io.Reader) (image.Config, error) {
-	head := make([]byte, 1<<16) // with the longest comments that anybody writes
+	head := make([]byte, 1<<16) // large enough for a header with the longest comments in practice
 	n, err := io.ReadFull(r, head)
 	if err != nil && err != io.ErrUnexpectedEOF {
 		return image.Config{}, err
@@ -54,8 +54,8 @@ func configPNM(r io.Reader) (image.Config, error) {
 	return c, nil
 }
 
-// headPNM reads the header: the kind and three numbers with white space between them, then one
-// white space.
+// headPNM reads the header: the kind and three numbers separated by white space, then one white
+// space character.
 func headPNM(text []byte) (*pnm, error) {
 	if len(text) < 2 {
 		return nil, errShort
@@ -74,8 +74,8 @@ func headPNM(text []byte) (*pnm, error) {
 	return p, nil
 }
 
-// number takes the next number and the white space after it. A comment goes from # to the end of
-// its line.
+// number reads the next number and the white space character after it. A comment extends from # to
+// the end of its line.
 func (p *pnm) number() (int, error) {
 	at, from := 0, -1
 	for ; at < len(p.rest); at++ {
@@ -103,7 +103,7 @@ func (p *pnm) number() (int, error) {
 		return 0, errShort
 	}
 	n, err := strconv.ParseUint(string(p.rest[from:min(at, from+11)]), 10, 31)
-	// a comment belongs to the white space before the next number
+	// a comment counts as white space before the next number
 	if at < len(p.rest) && p.rest[at] != '#' {
 		at++
 	}
@@ -126,13 +126,13 @@ func decodePNM(r io.Reader) (image.Image, error) {
 	}
 	have := len(p.rest) / bytes
 	if plain {
-		have = (len(p.rest) + 1) / 2 // a digit and a space
+		have = (len(p.rest) + 1) / 2 // a value needs at least a digit and a space
 	}
 	c := p.channels()
 	if p.w < 1 || p.h < 1 || p.w > have/c/p.h {
 		return nil, errShort
 	}
-	// Values are scaled as Pillow scales them (PpmImagePlugin.py).
+	// Pillow scales values in the same way (PpmImagePlugin.py).
 	table := make([]uint8, p.largest+1)
 	for v := range table {
 		table[v] = uint8(math.RoundToEven(float64(v) / float64(p.largest) * 255))

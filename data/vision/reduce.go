@@ -2,7 +2,7 @@ package vision
 
 import "image"
 
-// factor is how many pixels of a picture's sides become one.
+// factor returns the k of [Decode].Size: k·k pixels of a picture of h×w become one.
 func (d Decode) factor(h, w int) int {
 	if d.Size <= 0 {
 		return 1
@@ -10,7 +10,7 @@ func (d Decode) factor(h, w int) int {
 	return max(1, min(h, w)/2/d.Size)
 }
 
-// reduced is reduce(planes(src, format), k) in the memory of the result and of some rows.
+// reduced is reduce(planes(src, format), k), but allocates only the result and a few rows.
 func reduced(src image.Image, format string, k int) *Image {
 	part, ok := src.(interface {
 		SubImage(r image.Rectangle) image.Image
@@ -21,7 +21,7 @@ func reduced(src image.Image, format string, k int) *Image {
 	}
 	var m *Image
 	at := 0
-	rows := 2 * k // even: in a JPEG two rows may share their colours
+	rows := 2 * k // an even number, since two rows of a JPEG may share their colours
 	for y := b.Min.Y; y < b.Max.Y; y += rows {
 		r := reduce(planes(part.SubImage(image.Rect(b.Min.X, y, b.Max.X, min(y+rows, b.Max.Y))), format), k)
 		if m == nil {
@@ -36,8 +36,8 @@ func reduced(src image.Image, format string, k int) *Image {
 	return m
 }
 
-// reduce returns the means of k·k pixels, rounded; at the right and at the bottom of those that are
-// there. It is Pillow's Image.reduce.
+// reduce returns the rounded means of blocks of k·k pixels. Blocks at the right and bottom edge are
+// smaller if the size is no multiple of k. It equals Pillow's Image.reduce.
 func reduce(m *Image, k int) *Image {
 	if k == 1 {
 		return m

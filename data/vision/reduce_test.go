@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// A picture is reduced in decoding to the means of its pixels, of every kind of image, and a Folder
-// tells the size that it has then.
+// Decoding with Size reduces every kind of image to the means of its pixels. Size of a Folder
+// returns the reduced size.
 func TestDecodeToSize(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	r := image.Rect(0, 0, 37, 52)
@@ -58,7 +58,8 @@ func TestDecodeToSize(t *testing.T) {
 			}
 			most := 0.0
 			if name == "colours.jpg" && k > 1 {
-				most = 6 // colours between rows of two bands are those of one
+				// at the border of two bands, colours are interpolated within one band only
+				most = 6
 			}
 			for i, v := range m.U8 {
 				c, y, x := i/m.W/m.H, i/m.W%m.H*k, i%m.W*k
@@ -94,7 +95,8 @@ func TestDecodeToSize(t *testing.T) {
 	}
 }
 
-// A large picture that is to be small takes the memory of what Go's decoder makes, and little more.
+// Reducing a large picture while it is decoded needs little more memory than Go's decoder
+// allocates.
 func TestDecodeToSizeTakesLittle(t *testing.T) {
 	const side = 2048
 	var file bytes.Buffer

@@ -5,12 +5,12 @@ import (
 	"math/rand/v2"
 )
 
-// Interpolation is how pixels between pixels are computed.
+// Interpolation chooses how a pixel is computed from the pixels around its place.
 type Interpolation int
 
-// Bilinear and Bicubic widen their filters when they make an image smaller, so that nothing is left
-// out: torchvision's antialias=True, which is its default, and Pillow's way. The forms ending in
-// Plain do not: antialias=False.
+// Bilinear and Bicubic widen their filters when they make an image smaller, so that every source
+// pixel contributes. This is torchvision's antialias=True, which is its default, and Pillow's
+// method. The constants ending in Plain do not widen them: antialias=False.
 const (
 	Bilinear      Interpolation = iota
 	Bicubic                     // a = -0.5
@@ -19,7 +19,7 @@ const (
 	BicubicPlain                // a = -0.75
 )
 
-// maxSide bounds the images that transforms make.
+// maxSide is the largest side of an image that a transform makes.
 const maxSide = 1 << 16
 
 func sizeOK(h, w int) bool {
@@ -27,8 +27,8 @@ func sizeOK(h, w int) bool {
 }
 
 // Resize makes the shorter side size pixels long and keeps the proportions, as torchvision's
-// Resize(size): the longer side is cut off to a whole number. how is Bilinear unless given. Bytes
-// are rounded to the nearest, ties to even.
+// Resize(size). The longer side is rounded down to a whole number. how is Bilinear if not given.
+// Bytes are rounded to the nearest, ties to even.
 func Resize(size int, how ...Interpolation) Transform {
 	return func(m *Image, _ *rand.Rand) (*Image, error) {
 		h, w := size, size
@@ -63,10 +63,10 @@ func one(how []Interpolation) Interpolation {
 	return Bilinear
 }
 
-// A rect is a part of an image.
+// A rect is a rectangle of an image's pixels.
 type rect struct{ top, left, h, w int }
 
-// blank returns an image of m's channels and type.
+// blank returns a zero image of h×w with m's channels and type.
 func (m *Image) blank(h, w int) *Image {
 	out := &Image{C: m.C, H: h, W: w}
 	if m.F32 != nil {
@@ -79,7 +79,7 @@ func (m *Image) blank(h, w int) *Image {
 
 type pixel interface{ uint8 | float32 }
 
-// resample returns the part r of m as an image of h×w.
+// resample returns the rectangle r of m, resized to h×w.
 func (m *Image) resample(r rect, h, w int, how Interpolation) *Image {
 	out := m.blank(h, w)
 	if how == Nearest {
@@ -103,8 +103,8 @@ func (m *Image) resample(r rect, h, w int, how Interpolation) *Image {
 	return out
 }
 
-// bytesOf rounds to bytes. Adding 1.5·2²³ to a float32 below 2²² rounds it to the nearest, ties to
-// even, and leaves it in the low bits.
+// bytesOf rounds numbers to bytes. Adding 1.5·2²³ to a float32 below 2²² rounds it to the nearest
+// whole number, ties to even, and leaves it in the low bits.
 func bytesOf(dst []uint8, src []float32) {
 	const magic = 3 << 22
 	dst = dst[:len(src)]
@@ -114,7 +114,8 @@ func bytesOf(dst []uint8, src []float32) {
 	}
 }
 
-// nearest returns the source of each of n pixels, of in, by float32 as torch computes it.
+// nearest returns the source index, below in, of each of n pixels. It computes in float32 as torch
+// does.
 func nearest(in, n int) []int {
 	at := make([]int, n)
 	scale := float32(in) / float32(n)
@@ -136,14 +137,14 @@ func pick[T pixel](dst, src []T, m *Image, r rect, rows, cols []int) {
 	}
 }
 
-// A kernel is what one pixel is computed from: neighbours from start on, by weight. The weights of
-// all lie behind one another.
+// A kernel holds the weights of one output pixel for its source pixels from start on. The weights
+// of all kernels share one slice.
 type kernel struct {
 	start  int
 	weight []float32
 }
 
-// taps returns the kernels that make n pixels of in. The antialiased forms are those of Pillow
+// taps returns the kernels that resize in pixels to n. The antialiased forms are those of Pillow
 // (Resample.c, precompute_coeffs), the plain ones those of torch (UpSample.h).
 func taps(in, n int, how Interpolation) []kernel {
 	list := make([]kernel, n)
@@ -190,7 +191,7 @@ func taps(in, n int, how Interpolation) []kernel {
 	return list
 }
 
-// clamped moves what lies outside of 0 … in-1 to the edge.
+// clamped moves the weights of source pixels outside of 0 … in-1 to the pixel at the edge.
 func clamped(start int, w []float64, in int) kernel {
 	from, to := max(start, 0), min(start+len(w), in)
 	from = min(from, in-1)
@@ -221,12 +222,12 @@ func cubic(x, a float64) float64 {
 	return 0
 }
 
-// filter computes each row from rows, by vertical, then each of its pixels from neighbours, for
-// four rows at a time.
+// filter computes each output row with vertical, from the source rows of its kernel. Then it
+// computes each pixel of the row from its neighbours. It handles four rows at a time.
 func filter[T pixel](dst, src []T, m *Image, r rect, rows, cols []kernel, vertical func(sum []float32, src []T, stride int, k kernel), store func(dst []T, src []float32)) {
 	w := len(cols)
 	sum, out := make([]float32, r.w), make([]float32, 4*w)
-	quad := make([][4]float32, r.w) // four rows, side by side
+	quad := make([][4]float32, r.w) // four rows, interleaved
 	for c := range m.C {
 		plane := src[(c*m.H+r.top)*m.W+r.left:]
 		for y := 0; y < len(rows); y += 4 {
@@ -256,7 +257,7 @@ func filter[T pixel](dst, src []T, m *Image, r rect, rows, cols []kernel, vertic
 	}
 }
 
-// down computes a row from the rows of a kernel.
+// down computes one output row from the source rows of a kernel.
 func down(sum []float32, src []float32, stride int, k kernel) {
 	clear(sum)
 	for i, w := range k.weight {
@@ -267,8 +268,9 @@ func down(sum []float32, src []float32, stride int, k kernel) {
 	}
 }
 
-// downBytes is down for bytes, in integers: weights are rounded to 2⁻²¹, which is below a
-// thousandth of a level, and the sum of absolute weights is below 2, so that nothing overflows.
+// downBytes is down for bytes, in integers. Weights are rounded to multiples of 2⁻²¹, which changes
+// the result by less than a thousandth of a level. The sum of the absolute weights is below 2, so
+// nothing overflows.
 func downBytes(sum []float32, src []uint8, stride int, k kernel, acc []int32) {
 	const one = 1 << 21
 	n := len(sum)

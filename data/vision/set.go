@@ -9,7 +9,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A Set is images of one size in memory, a byte a value.
+// A Set is a dataset of images of equal size in memory, one byte per value.
 type Set struct {
 	c, h, w int
 	pixels  []uint8
@@ -22,8 +22,9 @@ var (
 	_ data.Batcher = (*Set)(nil)
 )
 
-// NewSet returns the set of len(labels) images of c×h×w bytes, one behind the other in pixels.
-// classes names the classes, of which labels are numbers; nil: "0", "1", …
+// NewSet returns a set of len(labels) images of c×h×w bytes. pixels holds them one after the other.
+// labels are indexes into classes, which holds the names of the classes. If classes is nil, the
+// names are "0", "1", …
 func NewSet(c, h, w int, pixels []uint8, labels []int64, classes []string) (*Set, error) {
 	if c < 1 || h < 1 || w < 1 || c > 1<<8 || h > 1<<20 || w > 1<<20 || len(pixels)%(c*h*w) != 0 || len(pixels)/(c*h*w) != len(labels) {
 		return nil, failf("", "%d bytes are not %d images of %d×%d×%d", len(pixels), len(labels), c, h, w)
@@ -75,7 +76,7 @@ func (s *Set) Image(i int) (*Image, int64, error) {
 	return &Image{C: s.c, H: s.h, W: s.w, U8: slices.Clone(p)}, s.labels[i], nil
 }
 
-// Get returns sample i: a float32 tensor [C,H,W] of 0 … 1, and its class, int64.
+// Get returns sample i: a float32 tensor [C,H,W] with values 0 … 1, and its class as int64.
 func (s *Set) Get(i int) (data.Sample, error) {
 	p, err := s.raw(i)
 	if err != nil {
@@ -86,7 +87,7 @@ func (s *Set) Get(i int) (data.Sample, error) {
 	return data.Sample{X: tensor.From(x, s.c, s.h, s.w), Y: s.labels[i]}, nil
 }
 
-// GetBatch returns samples as tensors [n,C,H,W] float32 and [n] int64.
+// GetBatch returns the samples of the given indexes as tensors [n,C,H,W] float32 and [n] int64.
 func (s *Set) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	n := s.c * s.h * s.w
 	px, ls := make([]float32, len(index)*n), make([]int64, len(index))
@@ -102,7 +103,7 @@ func (s *Set) GetBatch(index []int) (x, y *tensor.Tensor, err error) {
 	return x, y, err
 }
 
-// scaled writes p/255, as torchvision's ToTensor computes it.
+// scaled sets dst to p/255, computed as torchvision's ToTensor does.
 func scaled(dst []float32, p []uint8) {
 	dst = dst[:len(p)]
 	for i, v := range p {

@@ -13,7 +13,7 @@ import (
 
 func random(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
 
-// counting is an image whose pixels are their numbers.
+// counting returns an image in which each pixel's value is its index.
 func counting(c, h, w int) *Image {
 	m := &Image{C: c, H: h, W: w, U8: make([]uint8, c*h*w)}
 	for i := range m.U8 {
@@ -31,7 +31,7 @@ func numbers(t *testing.T, m *Image) *Image {
 	return m
 }
 
-// Each place of a crop is as likely as any other, and a crop is what lies there.
+// All positions of a crop are equally likely, and a crop has the pixels of its position.
 func TestRandomCrop(t *testing.T) {
 	rng, seen := random(1), map[uint8]int{}
 	crop := RandomCrop(Crop{H: 2, W: 3})
@@ -50,7 +50,7 @@ func TestRandomCrop(t *testing.T) {
 	if len(seen) != 9 {
 		t.Fatal(seen)
 	}
-	for p, k := range seen { // within five deviations of n/9
+	for p, k := range seen { // within five standard deviations of n/9
 		if math.Abs(float64(k)-n/9.0) > 5*math.Sqrt(n/9.0) {
 			t.Errorf("place %d: %d of %d", p, k, n)
 		}
@@ -83,7 +83,7 @@ func TestAreaParams(t *testing.T) {
 		if a < 0.08*0.99 || a > 1.01 || q < math.Log(0.75)-0.02 || q > math.Log(4.0/3)+0.02 {
 			t.Fatalf("%+v: area %v, log of the ratio %v", r, a, q)
 		}
-		if a < 0.5 { // below that every ratio fits, and the area is even
+		if a < 0.5 { // below 0.5 every ratio fits, and the area is uniform
 			area, aspect, tries = area+a, aspect+q, tries+1
 			if r.left*2 > w-r.w {
 				left++
@@ -100,7 +100,7 @@ func TestAreaParams(t *testing.T) {
 	if f := float64(left) / k; math.Abs(f-0.5) > 5*0.5/math.Sqrt(k) {
 		t.Errorf("%v of the parts lie on the right", f)
 	}
-	// Ratios that do not fit give the middle: torchvision's fallback.
+	// If the ratios do not fit, the part is centred, as in torchvision.
 	if r := areaParams(rng, 10, 1000, [2]float64{1, 1}, ratio); r != (rect{0, 493, 10, 13}) {
 		t.Error(r)
 	}
@@ -177,7 +177,7 @@ func TestRandomErasing(t *testing.T) {
 	if math.Abs(float64(done)-n/2) > 5*math.Sqrt(n/4) {
 		t.Errorf("%d of %d with probability 0.5", done, n)
 	}
-	// even from 0.02 to 0.33, a little less where the largest do not fit
+	// uniform from 0.02 to 0.33, a little lower because some of the largest do not fit
 	if m := sum / float64(done); m < 0.15 || m > 0.19 {
 		t.Errorf("mean area %v", m)
 	}
@@ -194,7 +194,8 @@ func TestRandomErasing(t *testing.T) {
 	}
 }
 
-// Jitter is between what its bounds give, in every order, and the same for the same numbers.
+// Jitter stays within its bounds, applies the changes in every order, and is the same for the same
+// random numbers.
 func TestColorJitter(t *testing.T) {
 	m := counting(3, 4, 4)
 	low, high := 255.0, 0.0
@@ -234,7 +235,7 @@ func TestRandomRotation(t *testing.T) {
 	rng := random(6)
 	var most float64
 	for range 300 {
-		// A dot to the right of the middle tells the angle.
+		// The angle shows in the position of a dot that was right of the centre.
 		m := &Image{C: 1, H: 101, W: 101, F32: make([]float32, 101*101)}
 		for y := 49; y <= 51; y++ {
 			for x := 88; x <= 90; x++ {
@@ -260,7 +261,7 @@ func TestRandomRotation(t *testing.T) {
 	}
 }
 
-// Settings that make no sense are errors of the package's type, never panics.
+// Invalid settings are an *Error, never a panic.
 func TestTransformErrors(t *testing.T) {
 	for name, f := range map[string]Transform{
 		"Resize":             Resize(0),
@@ -290,7 +291,7 @@ func TestTransformErrors(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, m, err)
 		}
 	}
-	// Very flat images.
+	// Images of a single row or column.
 	for _, h := range []int{1, 3000} {
 		if _, err := Resize(4)(counting(1, h, 3001-h), random(1)); err != nil {
 			t.Error(err)
@@ -307,7 +308,7 @@ func TestMixup(t *testing.T) {
 	for range n {
 		mixed, target := Mixup(x, y, 3, 0.4, rng)
 		v, p := mixed.Floats(), target.Floats()
-		l := p[2] // of image 0: class 2, and class 1 of image 2
+		l := p[2] // λ: image 0 has class 2, and 1-λ of class 1 from image 2
 		if math.Abs(p[1]+l-1) > 1e-6 || p[0] != 0 || math.Abs(v[0]-(l*1+(1-l)*5)) > 1e-5 || math.Abs(v[3]-(l*4+(1-l)*2)) > 1e-5 {
 			t.Fatal(mixed, target)
 		}

@@ -30,9 +30,9 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An Error is a file or a directory that is not what it should be.
+// An Error says what is wrong with a file, a directory or a setting.
 type Error struct {
-	Path string // "" where there is none: a stream
+	Path string // "" if there is none, as for a stream
 	Err  error
 }
 
@@ -42,7 +42,7 @@ func (e *Error) Error() string {
 	}
 	err := e.Err
 	if p, ok := err.(*fs.PathError); ok && p.Path == e.Path {
-		err = p.Err // the path stands there already
+		err = p.Err // an *fs.PathError repeats the path
 	}
 	return "vision: " + e.Path + ": " + err.Error()
 }
@@ -52,7 +52,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 func failf(path, format string, args ...any) error { return &Error{path, fmt.Errorf(format, args...)} }
 
-// save puts what write writes at path, as a whole or not at all.
+// save writes a file at path with write, completely or not at all.
 func save(path string, write func(w io.Writer) error) error {
 	f, err := atomicfile.Create(path)
 	if err != nil {
@@ -72,9 +72,9 @@ func save(path string, write func(w io.Writer) error) error {
 	return nil
 }
 
-// An Image is pixels in planes, [C,H,W] in row-major order: bytes as they are decoded, or numbers.
-// Exactly one of U8 and F32 is not nil, and holds C·H·W values. Three channels are red, green and
-// blue, one is grey.
+// An Image holds pixels in planes, [C,H,W] in row-major order. They are bytes, as decoded, or
+// numbers. Exactly one of U8 and F32 is not nil, and it holds C·H·W values. Three channels are red,
+// green and blue; one channel is grey.
 type Image struct {
 	C, H, W int
 	U8      []uint8
@@ -89,16 +89,16 @@ func (m *Image) Tensor() *tensor.Tensor {
 	return tensor.FromBytes(dtype.U8, m.U8, m.C, m.H, m.W)
 }
 
-// Images is a dataset of images with classes. Image returns an image that the caller may change.
+// Images is a dataset of images with classes. The caller may change the image that Image returns.
 type Images interface {
 	data.Dataset
 	Image(i int) (m *Image, class int64, err error)
 	Classes() []string
 }
 
-// A Transform makes an image of an image; it may change the one that it is given and return it.
-// What is random in it is drawn from rng. It is called by several goroutines at once. An error is
-// about its settings, or an image that it cannot be applied to.
+// A Transform returns a changed image. It may change m in place and return it. It draws all random
+// numbers from rng. Several goroutines call it at once. An error means wrong settings, or an image
+// to which the transform cannot be applied.
 type Transform func(m *Image, rng *rand.Rand) (*Image, error)
 
 // Compose applies transforms one after the other.
@@ -115,7 +115,7 @@ func Compose(list ...Transform) Transform {
 	}
 }
 
-// A Transformed is images behind a transform, as a dataset.
+// A Transformed is a dataset of images with transforms applied.
 type Transformed struct {
 	Images
 	transform Transform
@@ -123,15 +123,14 @@ type Transformed struct {
 
 var _ data.RandDataset = (*Transformed)(nil)
 
-// Apply returns the dataset whose samples are those of images behind the transforms, in order. Its
-// inputs are float32 or uint8 tensors [C,H,W], as what the last transform returns; the loader needs
-// them all of one size.
+// Apply returns a dataset that applies the transforms to images, in order. Its inputs are float32
+// or uint8 tensors [C,H,W], depending on the last transform. A loader needs all of them to have the
+// same size.
 func Apply(images Images, list ...Transform) *Transformed {
 	return &Transformed{images, Compose(list...)}
 }
 
-// GetRand returns sample i, a tensor [C,H,W] and its class, int64. What is random is drawn from
-// rng.
+// GetRand returns sample i: a tensor [C,H,W] and its class, int64. The transforms draw from rng.
 func (t *Transformed) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	m, class, err := t.Images.Image(i)
 	if err != nil {
@@ -143,13 +142,12 @@ func (t *Transformed) GetRand(i int, rng *rand.Rand) (data.Sample, error) {
 	return data.Sample{X: m.Tensor(), Y: class}, nil
 }
 
-// Get returns sample i with random numbers that depend on i alone. A loader that knows
-// data.RandDataset calls GetRand.
+// Get returns sample i with random numbers that depend on i alone. A loader calls GetRand instead.
 func (t *Transformed) Get(i int) (data.Sample, error) {
 	return t.GetRand(i, rand.New(rand.NewPCG(0, uint64(i))))
 }
 
-// Image returns image i behind the transforms, with the random numbers of Get.
+// Image returns image i after the transforms, with the random numbers of Get.
 func (t *Transformed) Image(i int) (*Image, int64, error) {
 	m, class, err := t.Images.Image(i)
 	if err == nil {

@@ -1,4 +1,4 @@
-// Package frompytorch_test runs the programs that the pages beside it show.
+// Package frompytorch_test runs the programs in the pages beside it.
 package frompytorch_test
 
 import (
@@ -19,11 +19,11 @@ func Example_step() {
 	batch := tensor.Ones(8, 4)
 	total := 0.0
 	tensor.Do(func(s *tensor.Scope) {
-		x := s.From(batch)              // is given to s; batch.In(s) would lend it
-		loss := model.Forward(x).Mean() // and so does every result computed from x
-		loss.Backward()                 // gradients of parameters live with the parameters
+		x := s.From(batch)              // gives batch to s; batch.In(s) would lend it
+		loss := model.Forward(x).Mean() // so belongs to s, as does every result computed from x
+		loss.Backward()                 // gradients of parameters belong to the parameters' scope
 		total += loss.Item()
-	}, tensor.On(dev)) // all of it is freed here
+	}, tensor.On(dev)) // here s ends and frees all of this
 	fmt.Println(model.Weight.Grad())
 
 	// Output:
@@ -47,11 +47,11 @@ func Example_unused() {
 func Example_meant() {
 	model := nn.NewLinear(4, 2)
 	x := tensor.Ones(1, 4)
-	y := nn.Infer(model, x) // is meant: evaluation, no graph, y is kept
+	y := nn.Infer(model, x) // right: evaluation mode, no graph, and y is kept
 	sum := 0.0
 	tensor.Do(func(s *tensor.Scope) {
-		sum += model.Forward(x.In(s)).Sum().Item() // or this
-		model.Weight.In(s).MulScalarInPlace(.5)    // a parameter, in place
+		sum += model.Forward(x.In(s)).Sum().Item() // right: x is lent to s
+		model.Weight.In(s).MulScalarInPlace(.5)    // changes a parameter in place
 	}, tensor.NoGrad())
 	fmt.Println(y.Sum().Item() == sum, y.NeedsGrad())
 
@@ -60,7 +60,7 @@ func Example_meant() {
 }
 
 func Example_graph() {
-	gpus, err := cuda.Emulate("emulate,mem=64MiB") // device.Open("cuda") where there is a GPU
+	gpus, err := cuda.Emulate("emulate,mem=64MiB") // with a GPU: device.Open("cuda")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -83,11 +83,11 @@ func Example_graph() {
 	defer graph.Close()
 	last := 0.0
 	for range 3 {
-		x.Copy(m.Ones(8, 4)) // and y.Copy: the next batch
+		x.Copy(m.Ones(8, 4)) // as y.Copy would, writes the next batch
 		if err := graph.Replay(); err != nil {
 			log.Fatal(err)
 		}
-		now := loss.Item() // that of this step
+		now := loss.Item() // the loss of this step
 		fmt.Println(last == 0 || now < last)
 		last = now
 	}

@@ -1,4 +1,4 @@
-// Package guide_test has programs of the pages beside it, as tests run them.
+// Package guide_test has the programs in the pages beside it as tests.
 package guide_test
 
 import (

@@ -11,11 +11,10 @@ html_show_sphinx = False
 html_show_copyright = False
 root_doc = "README"
 myst_heading_anchors = 4
-# What is left out of an excerpt, "…", is no Go.
+# "…" in an excerpt marks omitted code, and is not Go.
 suppress_warnings = ["toc.not_included", "misc.highlighting_failure"]
 
-# The pages in the order in which they are read, for the column on the left. Pages of a folder
-# stand under its README.
+# The pages in reading order, for the column on the left. Pages of a folder come after its README.
 CONTENTS = """
 
 ```{toctree}

@@ -59,7 +59,7 @@ func Example_inputs() {
 	// [2] tensor([3., 5.])
 }
 
-// Squares has the numbers 0, 1, 2, … and their squares.
+// Squares is a dataset of the numbers 0, 1, 2, … and their squares.
 type Squares struct{ N int }
 
 func (d Squares) Len() int { return d.N }
@@ -111,7 +111,7 @@ func Example_noise() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(batch.X.Round()) // the same numbers for any number of workers
+		fmt.Println(batch.X.Round()) // the same for any number of workers
 	}
 	// Output:
 	// tensor([[0.],
@@ -138,7 +138,8 @@ func Example_text() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	blocks, err := text.NewBlocks(tokens, 8, 8) // 8 characters, and the next of each as its target
+	// blocks of 8 characters; the target of each is the next one
+	blocks, err := text.NewBlocks(tokens, 8, 8)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func rank(group *dist.Group, set data.Dataset) error {
 		return err
 	}
 	model := dist.Make(group, NewNet) // the same weights on all ranks
-	// from here on Backward averages over the ranks
+	// from here on Backward averages gradients over the ranks
 	model = dist.DDP(nn.To(model, group.Device()), group)
 	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
 	for step, err := range loader.Steps(group.Options()...) {
@@ -49,7 +49,8 @@ func rank(group *dist.Group, set data.Dataset) error {
 		opt.Step()
 		opt.ZeroGrad()
 	}
-	sums := dist.Exchange(group, model.Out.Weight.Detach().Sum().Item()) // a value of each rank
+	// collects one value from each rank
+	sums := dist.Exchange(group, model.Out.Weight.Detach().Sum().Item())
 	if group.Rank() == 0 {
 		fmt.Println("the ranks agree:", sums[0] == sums[1])
 	}

@@ -24,13 +24,14 @@ func Example_devices() {
 }
 
 func Example_moving() {
-	// a program that has a GPU takes device.Best or cuda.Get(0)
+	// with a real GPU: device.Best or cuda.Get(0)
 	gpus, err := cuda.Emulate("emulate")
 	if err != nil {
 		log.Fatal(err)
 	}
 	gpu := gpus[0]
-	model := nn.To(nn.NewLinear(2, 1), gpu) // in place: an optimizer made before stays right
+	// in place, so an optimizer that was made before remains valid
+	model := nn.To(nn.NewLinear(2, 1), gpu)
 	x := tensor.Ones(3, 2)
 	fmt.Println(model.Forward(x.To(gpu)).Device().Name(), x.Device().Name())
 
@@ -38,7 +39,8 @@ func Example_moving() {
 	fmt.Println(errors.Is(err, tensor.ErrDevice))
 
 	tensor.Do(func(s *tensor.Scope) {
-		fmt.Println(s.Zeros(2).Device().Name()) // On is where a scope creates
+		// On sets the device on which a scope creates tensors
+		fmt.Println(s.Zeros(2).Device().Name())
 	}, tensor.On(gpu))
 	// Output:
 	// cuda:0 cpu

@@ -46,7 +46,7 @@ func Example_weights() {
 }
 
 func loadPyTorch(model any, path string) error {
-	tree, err := torchfile.Load(path) // torch.save's file; nothing in it is run
+	tree, err := torchfile.Load(path) // reads torch.save's file without running code in it
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func Example_pytorch() {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "model.pt")
-	if err := torchfile.Save(path, nn.StateDict(NewNet())); err != nil { // torch.load reads it
+	if err := torchfile.Save(path, nn.StateDict(NewNet())); err != nil { // torch.load can read it
 		log.Fatal(err)
 	}
 	fmt.Println(loadPyTorch(NewNet(), path))
@@ -89,15 +89,15 @@ func Example_checkpoint() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// written beside the training
+	// written while the training continues
 	if err := store.Save(state, checkpoint.Info{Step: 100}); err != nil {
 		log.Fatal(err)
 	}
-	if err := store.Close(); err != nil { // waits for the file
+	if err := store.Close(); err != nil { // waits until the file is written
 		log.Fatal(err)
 	}
 
-	last, err := checkpoint.Load(dir) // the newest that is whole
+	last, err := checkpoint.Load(dir) // the newest undamaged one
 	if err != nil {
 		log.Fatal(err)
 	}

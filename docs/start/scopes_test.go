@@ -9,12 +9,12 @@ import (
 )
 
 func Example_scope() {
-	w := tensor.Ones(2, 2) // of the root scope: it lives on
+	w := tensor.Ones(2, 2) // belongs to the root scope, so it is not freed
 	total := 0.0
 	for _, row := range [][]float32{{1, 2}, {3, 4}} {
 		tensor.Do(func(s *tensor.Scope) {
-			x := s.From([][]float32{row}) // of s
-			y := x.MatMul(w)              // of s too: its youngest operand is
+			x := s.From([][]float32{row}) // belongs to s
+			y := x.MatMul(w)              // belongs to s too, the youngest scope of its operands
 			total += y.Sum().Item()
 		}) // x and y are freed here, w is not
 	}
@@ -34,7 +34,7 @@ func Example_kept() {
 	s := tensor.NewScope()
 	h := s.Ones(3).MulScalar(2)
 	y := h.Sum()
-	s.Close(y) // frees all of s but y, which moves to the scope around it
+	s.Close(y) // frees everything in s except y, which moves to the enclosing scope
 	fmt.Println(y.Item())
 	// Output: 6
 }
@@ -51,7 +51,8 @@ func Example_modes() {
 func Example_lend() {
 	w := tensor.From([]float32{3, 4}).RequiresGrad()
 	tensor.Do(func(s *tensor.Scope) {
-		penalty := w.In(s).Square().Sum() // w is older than s: In begins the work in s
+		// w belongs to an older scope: In lends it to s, where the results belong
+		penalty := w.In(s).Square().Sum()
 		penalty.Backward()
 	})
 	fmt.Println(w.Grad()) // w's gradient belongs to w's own scope
@@ -60,7 +61,7 @@ func Example_lend() {
 
 func Example_infer() {
 	model := nn.NewLinear(4, 2)
-	y := nn.Infer(model, tensor.Ones(1, 4)) // evaluation mode, no graph, and y is all that is kept
+	y := nn.Infer(model, tensor.Ones(1, 4)) // evaluation mode, no graph; only y is kept
 	fmt.Println(y.Shape(), y.NeedsGrad(), model.Training())
 	// Output: [1, 2] false true
 }

@@ -1,4 +1,4 @@
-// Package start_test has the programs of the pages beside it, as tests run them.
+// Package start_test has the programs in the pages beside it as tests.
 package start_test
 
 import (

@@ -1,5 +1,5 @@
-// Command bert trains a small BERT to tell friendly sentences from unfriendly ones. The sentences
-// are made here, with negations, so that counting words does not suffice.
+// Command bert trains a small BERT to classify sentences as friendly or unfriendly. The program
+// generates the sentences. They contain negations, so that counting words does not suffice.
 package main
 
 import (
@@ -24,7 +24,7 @@ var (
 	blame    = []string{"bad", "cold", "dull", "awful"}
 )
 
-// sentence is one of the language, and 1 where it is friendly.
+// sentence returns a random sentence, and 1 if it is friendly, else 0.
 func sentence(rng *rand.Rand) (string, int64) {
 	pick := func(list []string) string { return list[rng.IntN(len(list))] }
 	kind, not := rng.IntN(2), rng.IntN(2)
@@ -33,7 +33,7 @@ func sentence(rng *rand.Rand) (string, int64) {
 	return pick(subjects) + " " + verb + " " + pick([]string{"very ", "so ", ""}) + word, int64(kind ^ not)
 }
 
-// batch is sentences of one length, filled up with padding, and what they are.
+// batch returns n sentences, padded to one length, and their classes.
 func batch(s *tensor.Scope, words *text.WordPiece, rng *rand.Rand, n int) (ids, mask, labels *tensor.Tensor) {
 	seqs, kinds := make([][]int, n), make([]int64, n)
 	for i := range seqs {

@@ -13,12 +13,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A classifier of digits, with those that it learns from and those that it is measured on.
+// A classifier classifies digits. It has a training set and a test set.
 type classifier struct {
 	model       *nn.Sequential
 	opt         *optim.Adam
 	train, test *digits.Set
-	known, held *data.Loader // which make batches of them
+	known, held *data.Loader // loaders of the two sets
 }
 
 func newClassifier() (*classifier, error) {
@@ -36,7 +36,7 @@ func newClassifier() (*classifier, error) {
 	return c, err
 }
 
-// epoch learns from every known digit once, and tells the loss of each step.
+// epoch trains on every digit of the training set once. It calls tell with the loss of each step.
 func (c *classifier) epoch(tell func(loss float64)) error {
 	for step, err := range c.known.Steps() {
 		if err != nil {
@@ -51,7 +51,7 @@ func (c *classifier) epoch(tell func(loss float64)) error {
 	return nil
 }
 
-// accuracy is the share of the digits held out whose class is found.
+// accuracy returns the fraction of the test set that is classified correctly.
 func (c *classifier) accuracy() (float64, error) {
 	right := 0.0
 	for step, err := range c.held.Steps(tensor.NoGrad()) {
@@ -71,8 +71,9 @@ func (c *classifier) classify(pixels []float32) (p []float64) {
 	return p
 }
 
-// shrink makes of a drawing, whose bytes are its ink row after row, what the known digits are: a
-// bitmap of 32 by 32 that the ink fills, as 8 by 8 counts of inked pixels. Without ink it is nil.
+// shrink converts a drawing to the form of the training digits. ink has one byte per pixel, row by
+// row. The ink is scaled to fill a bitmap of 32 by 32, which is reduced to 8 by 8 counts of inked
+// pixels. Without ink shrink returns nil.
 func shrink(ink []byte, width int) []float32 {
 	left, top, right, bottom := width, len(ink)/width, -1, -1
 	for i, v := range ink {
@@ -87,7 +88,7 @@ func shrink(ink []byte, width int) []float32 {
 	const side, cell = 32, 4
 	w, h := right-left+1, bottom-top+1
 	size := max(w, h)
-	// the pixel below the middle of i, with the ink in the middle
+	// the source pixel at the centre of pixel i; the shorter side is centred
 	at := func(from, long, i int) int {
 		return from + int(math.Floor(float64(long-size)/2+(float64(i)+0.5)*float64(size)/side))
 	}

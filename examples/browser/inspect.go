@@ -9,10 +9,10 @@ import (
 	"github.com/flambeau-go/flambeau/safetensors"
 )
 
-// An inspector has the file that the visitor picked last, or none.
+// An inspector holds the file that the visitor chose last, or nil.
 type inspector struct{ file *safetensors.File }
 
-// open lists a file that the visitor picked. worker.js is the file system in which it lies.
+// open lists the tensors of a file that the visitor chose. worker.js provides the file system.
 func (f *inspector) open(picked js.Value) (err error) {
 	if f.file != nil {
 		f.file.Close()

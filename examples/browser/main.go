@@ -9,12 +9,12 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// It runs in a worker of the page (worker.js), which asks for one thing at a time. So the page
-// stays alive, and what it asks for comes between two epochs of a training.
+// The program runs in a worker of the page (worker.js) and handles one request at a time. So the
+// page stays responsive, and requests are handled between two epochs of a training.
 func main() {
 	requests := make(chan js.Value, 1)
 	js.Global().Set("onmessage", js.FuncOf(func(_ js.Value, args []js.Value) any {
-		requests <- args[0].Get("data") // never waits: the next message comes when Go waits
+		requests <- args[0].Get("data") // never blocks: the next message arrives only when Go waits
 		return nil
 	}))
 	p := &program{}
@@ -41,7 +41,7 @@ type program struct {
 	opened inspector
 }
 
-// tell sends the page one named value.
+// tell sends the page a value with a name.
 func tell(name string, value any) {
 	js.Global().Call("postMessage", js.ValueOf(map[string]any{name: value}))
 }

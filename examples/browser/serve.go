@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// serve makes the page and serves it until Ctrl-C.
+// serve builds the page and serves it until Ctrl-C.
 func serve(addr string) error {
 	dir, err := os.MkdirTemp("", "browser")
 	if err != nil {
@@ -57,7 +57,8 @@ func serve(addr string) error {
 	return nil
 }
 
-// build writes the page: its files, its program, and what Go has to start a program in a browser.
+// build writes the files of the page, its program, and Go's script that starts programs in
+// browsers.
 func build(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -82,7 +83,7 @@ func build(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "wasm_exec.js"), support, 0o644); err != nil {
 		return err
 	}
-	// Without tables for debuggers, which browsers have no use for.
+	// Without debug information, which browsers do not use.
 	goBuild := exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "browser.wasm"), "github.com/flambeau-go/flambeau/examples/browser")
 	goBuild.Env = append(os.Environ(), "GOOS=js", "GOARCH=wasm")
 	goBuild.Stderr = os.Stderr

@@ -24,7 +24,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// exercise does with the page what a visitor does, and says what came of it.
+// exercise uses the page as a visitor would, and reports the results.
 const exercise = `<script>
 (async () => {
   const said = { found: [], shares };
@@ -76,9 +76,9 @@ const exercise = `<script>
 })();
 </script>`
 
-// TestBrowser makes the page and visits it with the browser that FLAMBEAU_CHROMIUM names; .ci/run
-// browser sets it. Elsewhere TestClassifier trains what the page does, and TestProgram knows what
-// the page carries.
+// TestBrowser builds the page and opens it in the browser that FLAMBEAU_CHROMIUM names. .ci/run
+// browser sets the variable. Without it, TestClassifier runs the page's training, and TestProgram
+// checks the contents of the page's program.
 func TestBrowser(t *testing.T) {
 	chromium := os.Getenv("FLAMBEAU_CHROMIUM")
 	if chromium == "" {
@@ -112,7 +112,7 @@ func TestBrowser(t *testing.T) {
 	served.Handle("GET /", http.FileServer(http.Dir(dir)))
 	served.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { w.Write(page) })
 	served.HandleFunc("POST /said", func(_ http.ResponseWriter, r *http.Request) {
-		text, _ := io.ReadAll(r.Body) // what is cut off is not JSON
+		text, _ := io.ReadAll(r.Body) // an answer that is cut off is not JSON
 		said <- text
 	})
 	server := httptest.NewServer(served)
@@ -122,7 +122,7 @@ func TestBrowser(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0",
 		"--user-data-dir="+filepath.Join(dir, "profile"), "--window-size=1280,2000", "--enable-logging=stderr", server.URL)
-	// it ends its own processes then
+	// the browser then ends its own processes
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	var logged bytes.Buffer
@@ -182,7 +182,7 @@ func TestBrowser(t *testing.T) {
 	}
 }
 
-// packed is what a file takes where servers compress.
+// packed returns the size of a file after the compression that servers use.
 func packed(t *testing.T, path string) int64 {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -200,8 +200,8 @@ func packed(t *testing.T, path string) int64 {
 	return int64(out.Len())
 }
 
-// The page's program carries what it uses: neither the GPU's driver and emulator, nor the command
-// line, nor decoders of pictures, nor a network.
+// The page's program contains only what it uses: no GPU driver or emulator, no command line, no
+// decoders of pictures, and no network code.
 func TestProgram(t *testing.T) {
 	list := exec.Command("go", "list", "-deps", ".")
 	list.Env = append(os.Environ(), "GOOS=js", "GOARCH=wasm")

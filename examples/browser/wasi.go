@@ -7,7 +7,7 @@ import (
 	"log"
 )
 
-// Under WASI there is no page: the training of the page runs, and says what it came to.
+// Under WASI there is no page: the program runs the page's training and prints the result.
 func main() {
 	c, err := newClassifier()
 	if err != nil {

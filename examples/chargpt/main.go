@@ -1,5 +1,5 @@
-// Command chargpt trains a small GPT on the characters of a text file, on the best device there is,
-// and then writes on:
+// Command chargpt trains a small GPT on the characters of a text file, on the best device found.
+// Then it generates text:
 //
 //	go run ./examples/chargpt book.txt
 package main
@@ -47,7 +47,8 @@ func run(path string) error {
 	if err != nil {
 		return err
 	}
-	blocks, err := text.NewBlocks(ids, r.Config.Context, 1) // a block begins everywhere
+	// stride 1: a block begins at every character
+	blocks, err := text.NewBlocks(ids, r.Config.Context, 1)
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func run(path string) error {
 			if err != nil {
 				return err
 			}
-			tensor.Do(func(s *tensor.Scope) { // From gives the batch to s, In would lend it
+			tensor.Do(func(s *tensor.Scope) { // From gives the batch to s; In would lend it
 				loss := model.Loss(s.From(batch.X), s.From(batch.Y))
 				loss.Backward()
 				optim.ClipGradNorm(opt.Params(), r.Clip)

@@ -1,5 +1,5 @@
-// Command dataparallel spreads each batch of a program of one device over all GPUs, or over two
-// halves of the CPU. Of its lines, one differs from those for one device.
+// Command dataparallel spreads each batch over all GPUs, or over two halves of the CPU. It differs
+// from the program for one device in one line.
 package main
 
 import (
@@ -41,7 +41,7 @@ func main() {
 	}
 	model := nn.To(nn.NewSequential(nn.NewLinear(64, 128), nn.ReLU{}, nn.NewLinear(128, 10)), devices[0])
 	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 1e-3})
-	spread := dist.DataParallel(model, devices) // the line
+	spread := dist.DataParallel(model, devices) // this line
 	for epoch := range *epochs {
 		last := 0.0
 		for step, err := range loader.Steps() {

@@ -1,5 +1,5 @@
-// Command digits is the README's program: it trains a classifier of handwritten digits on the best
-// device there is.
+// Command digits is the program in the README. It trains a classifier of handwritten digits on the
+// best device found.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 			opt.Step()
 			opt.ZeroGrad()
 			last = loss.Item()
-		} // here ends the scope of a step, which owns the batch and what is made of it, and frees both
+		} // the step's scope ends here, and frees the batch and everything computed from it
 		fmt.Printf("epoch %d: loss %.4f\n", epoch+1, last)
 	}
 }

@@ -1,6 +1,6 @@
-// Command gan trains a generative adversarial network with convolutions (A. Radford et al.,
+// Command gan trains a convolutional generative adversarial network (A. Radford et al.,
 // arXiv:1511.06434) on handwritten digits, and then draws two new ones. main.py beside it is the
-// same in PyTorch.
+// same program in PyTorch.
 package main
 
 import (

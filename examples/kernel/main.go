@@ -1,5 +1,5 @@
-// Command kernel has an op of its own: x·|x|, with a gradient, and on a GPU with a kernel that is
-// written here, in Go. The emulated GPU checks it where there is no other.
+// Command kernel defines an op: x·|x| with a gradient. On a GPU it runs a kernel that is written
+// here, in Go. Without a GPU the emulated one runs the kernel.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// signedSquare is the kernel: a thread an element.
+// signedSquare is the kernel. Each thread computes one element.
 var signedSquare = must(build())
 
 func build() (*cuda.Kernel, error) {
@@ -32,7 +32,7 @@ func build() (*cuda.Kernel, error) {
 	return cuda.NewKernel(text, cuda.KernelConfig{Block: [3]int{128}})
 }
 
-// SignedSquare is the op. On other devices, and of other types, it is made of ops that are there.
+// SignedSquare is the op. On other devices and for other types it is composed of existing ops.
 type SignedSquare struct{}
 
 func (SignedSquare) Name() string { return "signed_square" }
@@ -52,7 +52,7 @@ func (SignedSquare) Forward(c *tensor.Context, in []*tensor.Tensor) *tensor.Tens
 	return y
 }
 
-// VJP is written with ops, so that the gradient has a gradient.
+// VJP consists of ops, so that the gradient is differentiable too.
 func (SignedSquare) VJP(c *tensor.Context, g *tensor.Tensor) []*tensor.Tensor {
 	return []*tensor.Tensor{g.Mul(c.Saved(0).Abs()).MulScalar(2)}
 }
@@ -71,7 +71,7 @@ func main() {
 	fmt.Println(y.Detach().CPU())
 	fmt.Println(x.Grad().CPU())
 
-	// Differences find a gradient that is wrong, also of the gradient.
+	// Finite differences check the gradient and its gradient.
 	err := autograd.Check(func(in []*tensor.Tensor) *tensor.Tensor {
 		return tensor.Apply(SignedSquare{}, in[0])
 	}, []*tensor.Tensor{tensor.From([]float64{-3, -1, 0.5, 2})}, autograd.CheckOptions{SecondOrder: true})

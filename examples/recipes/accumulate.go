@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// accumulate adds up the gradients of four micro-batches: those of the whole batch.
+// accumulate sums the gradients of four micro-batches, which gives the gradient of the whole batch.
 func accumulate(dev device.Device, w io.Writer) error {
 	set, err := digits.Load()
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// mixedPrecision is the recipe of torch.autocast with torch.amp.GradScaler, gradients clipped.
+// mixedPrecision is the recipe for torch.autocast with torch.amp.GradScaler, with clipped
+// gradients.
 func mixedPrecision(dev device.Device, w io.Writer) error {
 	model := classifier(dev)
 	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 0.01})
@@ -22,7 +23,7 @@ func mixedPrecision(dev device.Device, w io.Writer) error {
 		x, y := s.Randn(64, 64), s.RandInt(0, 10, 64)
 		for i := range 20 {
 			s.Do(func(s *tensor.Scope) {
-				logits := model.Forward(x.In(s)) // lends x to s: the products are float16's
+				logits := model.Forward(x.In(s)) // lends x to s, whose mode makes products float16
 				loss := nn.CrossEntropy(logits, y)
 				scaler.Scale(loss).Backward()
 				scaler.Unscale(opt)

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// loader is DataLoader(num_workers=2, pin_memory=True) with x.to(device, non_blocking=True):
-// batches are made by two goroutines, and copied ahead of the loop by way of page-locked memory.
+// loader is DataLoader(num_workers=2, pin_memory=True) with x.to(device, non_blocking=True). Two
+// goroutines make batches. They are copied ahead of the loop through page-locked memory.
 func loader(dev device.Device, w io.Writer) error {
 	set, err := digits.Load()
 	if err != nil {

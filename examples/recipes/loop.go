@@ -12,8 +12,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// loop is the loop of the tutorials: train for an epoch, then measure what was held out, in
-// evaluation mode and without a graph.
+// loop is the training loop of PyTorch's tutorials: it trains for an epoch, and then measures the
+// test set in evaluation mode, without a graph.
 func loop(dev device.Device, w io.Writer) error {
 	set, err := digits.Load()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command recipes runs the programs of PyTorch's documents, ported: each file is one. They run
+// Command recipes contains ports of the programs in PyTorch's documentation, one per file. They run
 // unchanged on every device.
 //
 //	go run ./examples/recipes              # all
@@ -19,7 +19,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A recipe writes what it shows to w.
+// A recipe writes its results to w.
 type recipe struct {
 	name string
 	run  func(dev device.Device, w io.Writer) error
@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// run runs the recipes of the given names, or all.
+// run runs the recipes with the given names, or all recipes.
 func run(dev device.Device, w io.Writer, names []string) error {
 	left := map[string]bool{}
 	for _, n := range names {
@@ -71,7 +71,7 @@ func run(dev device.Device, w io.Writer, names []string) error {
 	return nil
 }
 
-// classifier is a small network on dev for the digits' 64 pixels.
+// classifier returns a small network on dev for the 64 pixels of a digit.
 func classifier(dev device.Device) *nn.Sequential {
 	return nn.To(nn.NewSequential(nn.NewLinear(64, 32), nn.ReLU{}, nn.NewLinear(32, 10)), dev)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Every recipe runs unchanged on the CPU and on an emulated GPU, and shows what its text says.
+// Every recipe runs unchanged on the CPU and on an emulated GPU, with the output that its text
+// promises.
 func TestRecipes(t *testing.T) {
 	shows := map[string][]string{
 		"loop":          {"epoch 2: 9"}, // 90 to 99 %

@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// outOfMemory is `except torch.cuda.OutOfMemoryError:` with a smaller batch: the device is told to
-// give no more than 8 MiB beyond what it holds.
+// outOfMemory is `except torch.cuda.OutOfMemoryError:` followed by a smaller batch. A limit on the
+// device allows only 8 MiB more than it has in use.
 func outOfMemory(dev device.Device, w io.Writer) error {
 	model := classifier(dev)
 	dev.Empty()

@@ -11,7 +11,7 @@ import (
 )
 
 // profiler is torch.profiler's recipe: prof.key_averages().table(sort_by="cuda_time_total"), with a
-// part of the program named.
+// name for a part of the program.
 func profiler(dev device.Device, w io.Writer) error {
 	model := classifier(dev)
 	prof, err := profile.Start(profile.Options{Shapes: true})

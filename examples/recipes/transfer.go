@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// transfer copies to the device and back without waiting, the copy beside work on another stream.
-// What reads a copy waits for it by itself.
+// transfer copies to the device and back without waiting, while another stream computes. An op that
+// reads a copy waits for it automatically.
 func transfer(dev device.Device, w io.Writer) error {
 	side, err := dev.NewStream(0)
 	if err != nil {

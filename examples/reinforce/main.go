@@ -1,5 +1,5 @@
-// Command reinforce learns to balance a pole on a cart (A. Barto, R. Sutton, C. Anderson, 1983) by
-// REINFORCE (R. Williams, 1992): what was done before a good end is done more often.
+// Command reinforce learns to balance a pole on a cart (A. Barto, R. Sutton, C. Anderson, 1983)
+// with REINFORCE (R. Williams, 1992). Actions that led to a good result become more likely.
 package main
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A cart stands at x, its pole leans by the angle, and both move.
+// A cart has a position x, and its pole leans by an angle. speed and turn are their velocities.
 type cart struct{ x, speed, angle, turn float64 }
 
-// push moves the cart for a fiftieth of a second, and reports whether the pole still stands.
+// push pushes the cart for a fiftieth of a second, and reports whether the pole still stands.
 func (c *cart) push(right bool) bool {
 	const gravity, mass, pole, length, dt = 9.8, 1.1, 0.1, 0.5, 0.02
 	force := -10.0
@@ -38,10 +38,10 @@ func (c *cart) state() []float32 {
 	return []float32{float32(c.x), float32(c.speed), float32(c.angle), float32(c.turn)}
 }
 
-const most = 200 // pushes of a game
+const most = 200 // maximum number of pushes in a game
 
-// play lets n carts run side by side until all poles have fallen. It returns states, actions, and
-// how long each pole stood after each.
+// play runs n carts side by side until all poles have fallen. It returns the states, the actions,
+// and how long the pole stood after each action.
 func play(policy *nn.Sequential, dev device.Device, rng *rand.Rand, n int) (states [][]float32, actions []int64, left []float32, mean float64) {
 	carts, stood := make([]cart, n), make([]int, n)
 	for i := range carts {

@@ -1,5 +1,5 @@
-// Command resume trains in mixed precision with accumulation, is interrupted, and goes on. The
-// weights are, bit for bit, those of a training that was not interrupted.
+// Command resume trains in mixed precision with gradient accumulation, is interrupted, and resumes.
+// Its weights equal, bit for bit, those of a training without interruption.
 package main
 
 import (
@@ -23,7 +23,8 @@ import (
 	"github.com/flambeau-go/flambeau/train"
 )
 
-// fit trains for some epochs, or ends after so many steps as if it had been killed.
+// fit trains for some epochs. If end is set, it stops after that many steps as if it had been
+// killed.
 func fit(dev device.Device, dir string, epochs, end int, resume bool) (*nn.Sequential, *train.Result) {
 	set := must(digits.Load())
 	tensor.ManualSeed(1)
@@ -31,11 +32,12 @@ func fit(dev device.Device, dir string, epochs, end int, resume bool) (*nn.Seque
 	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 3e-3})
 	result, err := train.Fit(context.Background(), train.Config{
 		Model: model, Optimizer: opt, Device: dev,
-		Train:       must(data.NewLoader(set, data.Config{Batch: 32, Shuffle: true, Seed: 1, Device: dev})),
-		Epochs:      epochs,
-		Accumulate:  2,                   // 64 samples a step
-		Autocast:    dtype.F16,           // products in 16 bits
-		Scaler:      amp.NewGradScaler(), // which small gradients of float16 need
+		Train:      must(data.NewLoader(set, data.Config{Batch: 32, Shuffle: true, Seed: 1, Device: dev})),
+		Epochs:     epochs,
+		Accumulate: 2,         // 64 samples per step
+		Autocast:   dtype.F16, // matrix products in 16 bits
+		// scales the loss, since float16 gradients may be too small
+		Scaler:      amp.NewGradScaler(),
 		ClipNorm:    1,
 		Schedule:    sched.NewCosineAnnealing(opt, 30*epochs, 0),
 		Checkpoints: dir, Every: 10, Resume: resume,

@@ -1,4 +1,4 @@
-// Command table learns the prices of a CSV table, and says how far off it is.
+// Command table learns the prices in a CSV table and prints its mean error.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 
 var colors = []string{"black", "blue", "red"}
 
-// write makes a table of cars that are worth what weight, age and color say, more or less.
+// write writes a table of cars. The price depends on weight, age and color, with some noise.
 func write(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -55,7 +55,7 @@ func main() {
 	dev, why := device.Best() // "cuda" if available else "cpu"
 	fmt.Println(why)
 	tensor.ManualSeed(1)
-	// A batch norm in front brings all columns to one scale, which it learns from the table.
+	// A batch normalisation as first layer scales all columns alike.
 	in := cars.X.Dim(1)
 	model := nn.To(nn.NewSequential(nn.NewBatchNorm1d(in), nn.NewLinear(in, 64), nn.ReLU{}, nn.NewLinear(64, 1)), dev)
 	opt := optim.NewAdamW(nn.Parameters(model), optim.AdamConfig{LR: 5e-3})

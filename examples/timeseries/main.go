@@ -1,4 +1,4 @@
-// Command timeseries has an LSTM learn a noisy wave, and then continues the wave on its own.
+// Command timeseries trains an LSTM on a noisy wave. Then the LSTM continues the wave by itself.
 package main
 
 import (
@@ -25,7 +25,8 @@ func newForecaster() *Forecaster {
 	return &Forecaster{nn.NewLSTM(1, 32, nn.RecurrentOptions{BatchFirst: true}), nn.NewLinear(32, 1)}
 }
 
-// Forward maps values [batch, steps, 1] to the next ones; h and c are the memory, nil to begin.
+// Forward maps values [batch, steps, 1] to the values after them. h and c are the LSTM's state, nil
+// at the beginning.
 func (m *Forecaster) Forward(x, h, c *tensor.Tensor) (y, h1, c1 *tensor.Tensor) {
 	y, h1, c1 = m.Memory.Forward(x, h, c)
 	return m.Out.Forward(y), h1, c1
@@ -33,7 +34,7 @@ func (m *Forecaster) Forward(x, h, c *tensor.Tensor) (y, h1, c1 *tensor.Tensor) 
 
 func wave(t float64) float64 { return math.Sin(t/5) + 0.5*math.Sin(t/2) }
 
-// waves are series that begin anywhere, with noise.
+// waves returns noisy series with random phases.
 func waves(s *tensor.Scope, batch, steps int) *tensor.Tensor {
 	values := make([]float32, 0, batch*steps)
 	for _, start := range s.Rand(batch).Floats() {
@@ -71,7 +72,7 @@ func main() {
 		}, tensor.On(dev))
 	}
 
-	// What the model has seen comes from the wave, what follows from the model itself.
+	// The first values come from the wave, the following ones from the model itself.
 	tensor.Do(func(s *tensor.Scope) {
 		var x, y, h, c *tensor.Tensor
 		for t := range 80 {

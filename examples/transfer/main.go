@@ -1,5 +1,5 @@
-// Command transfer teaches a ResNet-18 that has learnt other pictures the classes of a directory
-// of pictures: only a new last layer learns. main.py beside it is the same in PyTorch.
+// Command transfer adapts a ResNet-18 with published weights to the classes of a directory of
+// pictures. Only a new last layer is trained. main.py beside it is the same program in PyTorch.
 //
 //	go run ./examples/transfer resnet18-f37072fd.pth PICTURES
 package main
@@ -44,9 +44,9 @@ func main() {
 		log.Fatal(err)
 	}
 	nn.Freeze(model)
-	model.Fc = nn.NewLinear(512, len(folder.Classes())) // learns; the rest stays as it is
+	model.Fc = nn.NewLinear(512, len(folder.Classes())) // only this layer is trained
 	nn.To(model, dev)
-	nn.Eval(model) // the statistics of the normalisations stay too
+	nn.Eval(model) // batch normalisation keeps its statistics too
 	opt := optim.NewSGD(nn.Parameters(model.Fc), optim.SGDConfig{LR: 1e-2, Momentum: 0.9})
 	for epoch := range *epochs {
 		total := 0.0

@@ -30,9 +30,9 @@ def main():
     model = models.resnet18()
     model.load_state_dict(torch.load(args.weights, weights_only=True))
     model.requires_grad_(False)
-    model.fc = nn.Linear(512, len(folder.classes))  # learns; the rest stays as it is
+    model.fc = nn.Linear(512, len(folder.classes))  # only this layer is trained
     model = model.to(device)
-    model.eval()  # the statistics of the normalisations stay too
+    model.eval()  # batch normalisation keeps its statistics too
     opt = torch.optim.SGD(model.fc.parameters(), lr=1e-2, momentum=0.9)
     for epoch in range(args.epochs):
         total = 0.0

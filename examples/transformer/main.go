@@ -1,5 +1,5 @@
 // Command transformer trains a small transformer (A. Vaswani et al., arXiv:1706.03762) on the
-// characters of a text, and then writes on. main.py beside it is the same in PyTorch.
+// characters of a text. Then it generates text. main.py beside it is the same program in PyTorch.
 //
 //	go run ./examples/transformer book.txt
 package main
@@ -21,7 +21,7 @@ import (
 
 const length, features = 64, 128
 
-// LanguageModel maps characters to logits of the character after each.
+// LanguageModel maps each character to logits for the next one.
 type LanguageModel struct {
 	Embedding *nn.Embedding
 	Position  *tensor.Tensor `nn:"position"`
@@ -69,7 +69,7 @@ func main() {
 	corpus := must(os.ReadFile(flag.Arg(0)))
 	characters := must(text.NewChars(string(corpus)))
 	tokens := must(characters.Encode(string(corpus)))
-	blocks := must(text.NewBlocks(tokens, length, 1)) // a block begins everywhere
+	blocks := must(text.NewBlocks(tokens, length, 1)) // stride 1: a block begins at every character
 	loader := must(data.NewLoader(blocks, data.Config{Batch: *size, Shuffle: true, DropLast: true, Device: dev, Pin: true}))
 
 	model := nn.To(newLanguageModel(characters.Vocab()), dev)

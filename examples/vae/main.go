@@ -1,6 +1,6 @@
 // Command vae trains a variational autoencoder (D. P. Kingma, M. Welling, arXiv:1312.6114) on
-// handwritten digits, and then draws 32 new ones into a picture. main.py beside it is the same in
-// PyTorch.
+// handwritten digits, and then draws 32 new ones in one picture. main.py beside it is the same
+// program in PyTorch.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// VAE maps pictures to means and variances of 8 numbers, and 8 numbers to pictures.
+// VAE maps pictures to means and variances of 8 latent numbers, and 8 numbers to pictures.
 type VAE struct {
 	Hidden, Mean, LogVar *nn.Linear
 	Decoder              *nn.Sequential

@@ -1,10 +1,10 @@
-// Package arch holds the rules of the house that a compiler does not check, and the test that
-// enforces them. Imports only descend the floors of docs/inside/README.md. Foreign libraries enter
-// at one place. Every package and exported identifier is documented. Files stay small. Names of
-// files have one form. Lines and sentences of comments and pages stay short.
+// Package arch holds the rules of this project that the compiler does not check, and the test that
+// enforces them. Imports must follow the layers in docs/inside/README.md. Only one package may call
+// foreign libraries of a kind. Every package and exported identifier is documented. Files stay
+// small. File names have one form. Lines and sentences of comments and pages stay short.
 //
-// The checks read source text, not the build: files for every system and tag
-// are seen, whichever machine runs the test. Nothing imports this package.
+// The checks read source text, not the build. So they see the files for every system and build tag,
+// whichever machine runs the test. Nothing imports this package.
 package arch
 
 import (
@@ -27,14 +27,14 @@ const Module = "github.com/flambeau-go/flambeau"
 // A Violation is one broken rule.
 type Violation struct {
 	Where string // file, or file:line
-	What  string // the rule and how it is broken
+	What  string // the rule, and how it is broken
 }
 
 func (v Violation) String() string { return v.Where + ": " + v.What }
 
-// Check reads the named files (slash-separated, relative to the module root)
-// from fsys and returns every violation, sorted by place. It returns an error
-// only when a file cannot be read; a Go file that does not parse is a violation.
+// Check reads the named files (slash-separated, relative to the module root) from fsys and returns
+// every violation, sorted by place. It returns an error only when a file cannot be read. A Go file
+// that does not parse is a violation.
 func Check(fsys fs.FS, files []string) ([]Violation, error) {
 	c := checker{fset: token.NewFileSet(), packages: map[string]*pkg{}}
 	for _, name := range files {
@@ -54,21 +54,21 @@ func Check(fsys fs.FS, files []string) ([]Violation, error) {
 	return c.found, nil
 }
 
-// pkg is what is known of one folder of Go files.
+// pkg is what the checker knows about one folder of Go files.
 type pkg struct {
 	name       string
-	first      string // a file of it, to point at
+	first      string // one of its files, for the place of a violation
 	documented bool
 
-	panics map[string]token.Pos // types that its functions panic with, "optim.Error"
-	raised map[string]bool      // those of its types that tensor.Try returns, "Error"
-	makes  map[string]string    // its functions that return one error type by pointer
-	calls  map[string]token.Pos // its functions whose result is panicked with
+	panics map[string]token.Pos // error types that its functions panic with, such as "optim.Error"
+	raised map[string]bool      // its types that tensor.Try returns as errors, such as "Error"
+	makes  map[string]string    // by function: the error type that it returns by pointer
+	calls  map[string]token.Pos // functions f that are called as panic(f(…))
 }
 
 type checker struct {
 	fset     *token.FileSet
-	packages map[string]*pkg // by folder; only non-test files
+	packages map[string]*pkg // by folder; without test files
 	found    []Violation
 }
 
@@ -81,7 +81,7 @@ func (c *checker) at(p token.Pos) string {
 	return pos.Filename + ":" + strconv.Itoa(pos.Line)
 }
 
-// file checks one file by itself and records what its package needs.
+// file checks one file and records what the check of its package needs.
 func (c *checker) file(name string, text []byte) {
 	if _, listed := bigFiles[name]; len(text) > maxFileSize && !listed {
 		c.fail(name, "%d bytes; a tracked file has at most %d", len(text), maxFileSize)
@@ -129,7 +129,7 @@ func (c *checker) file(name string, text []byte) {
 	}
 }
 
-// pkg checks one package once all its files are read.
+// pkg checks one package after all its files have been read.
 func (c *checker) pkg(dir string, p *pkg) {
 	if floorOf(dir) == nil {
 		c.fail(p.first, "package %s is not in the table of internal/arch/floors.go: declare what it stands on", dir)
@@ -145,7 +145,7 @@ func (c *checker) pkg(dir string, p *pkg) {
 	}
 }
 
-// imports checks what one file imports.
+// imports checks the imports of one file.
 func (c *checker) imports(f *ast.File, dir string, test bool, text []byte) {
 	for _, spec := range f.Imports {
 		target, err := strconv.Unquote(spec.Path.Value)
@@ -176,7 +176,7 @@ func (c *checker) imports(f *ast.File, dir string, test bool, text []byte) {
 	}
 }
 
-// docs checks that what a file exports has a comment.
+// docs checks that everything a file exports has a comment.
 func (c *checker) docs(f *ast.File) {
 	for _, decl := range f.Decls {
 		switch d := decl.(type) {
@@ -192,8 +192,8 @@ func (c *checker) docs(f *ast.File) {
 	}
 }
 
-// spec checks one line of a type, const or var declaration. The comment of a
-// parenthesised group serves all of it, as it does in the rendered documentation.
+// spec checks one line of a type, const or var declaration. The comment of a parenthesised group
+// counts for every line in it, as in the rendered documentation.
 func (c *checker) spec(d *ast.GenDecl, spec ast.Spec) {
 	var names []*ast.Ident
 	var own, line *ast.CommentGroup
@@ -210,7 +210,8 @@ func (c *checker) spec(d *ast.GenDecl, spec ast.Spec) {
 	}
 }
 
-// fixedByStd are methods whose contract the standard library's interfaces state.
+// fixedByStd are methods whose contract an interface of the standard library states. They need no
+// comment.
 var fixedByStd = map[string]bool{"String": true, "Error": true, "Unwrap": true, "Len": true, "Less": true, "Swap": true}
 
 func exportedReceiver(d *ast.FuncDecl) bool {
@@ -231,9 +232,8 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	}
 }
 
-// buildsWith reports whether a file is still part of a build when tag is set:
-// whether its constraint, if any, can hold with that tag. Other tags count as
-// free, so "linux && !nogpu" does not build with nogpu while "linux" does.
+// buildsWith reports whether a file can still be part of a build in which tag is set. Other tags
+// may have any value. So "linux && !nogpu" does not build with nogpu, while "linux" does.
 func buildsWith(text []byte, tag string) bool {
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
@@ -249,7 +249,8 @@ func buildsWith(text []byte, tag string) bool {
 	return true
 }
 
-// satisfiable tries every assignment of the other tags in e.
+// satisfiable reports whether e, with tag set, is true for some values of its other tags. It tries
+// all values.
 func satisfiable(e constraint.Expr, tag string) bool {
 	names := slices.DeleteFunc(tags(e), func(n string) bool { return n == tag })
 	for bits := range 1 << len(names) {
@@ -284,7 +285,7 @@ func underTestdata(name string) bool {
 	return slices.Contains(strings.Split(path.Dir(name), "/"), "testdata")
 }
 
-// ignored reports whether the go command leaves the file out of every package.
+// ignored reports whether the go command ignores the file, because of its name.
 func ignored(name string) bool {
 	for _, part := range strings.Split(name, "/") {
 		if strings.HasPrefix(part, "_") || strings.HasPrefix(part, ".") {
@@ -294,8 +295,7 @@ func ignored(name string) bool {
 	return false
 }
 
-// generated reports whether a file says, in the form Go fixes, that a program
-// wrote it.
+// generated reports whether a file says, in the form that Go prescribes, that a program wrote it.
 func generated(text []byte) bool {
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)

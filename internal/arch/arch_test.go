@@ -13,10 +13,10 @@ import (
 	"testing/fstest"
 )
 
-// root is the module root, seen from this folder.
+// root is the module root, relative to this folder.
 const root = "../.."
 
-// TestHouse applies the rules to the project itself.
+// TestHouse applies the rules to this project.
 func TestHouse(t *testing.T) {
 	found, err := Check(os.DirFS(root), projectFiles(t))
 	if err != nil {
@@ -27,14 +27,14 @@ func TestHouse(t *testing.T) {
 	}
 }
 
-// projectFiles lists the files that git tracks, or, in a source archive without
-// a repository, every file.
+// projectFiles lists the files that git tracks. In a source archive without a repository it lists
+// all files.
 func projectFiles(t *testing.T) []string {
 	t.Helper()
 	var files []string
 	if _, err := os.Stat(filepath.Join(root, ".git")); err == nil {
-		// The go command caches a test's result by the files that it opened and
-		// cannot see what git reads: looking at the index ties the two together.
+		// The go command caches a test's result with the files that the test opened. It does not
+		// see the files that git reads, so the test looks at the index itself.
 		_, _ = os.Stat(filepath.Join(root, ".git", "index"))
 		out, err := exec.Command("git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z").Output()
 		if err != nil {
@@ -62,15 +62,15 @@ func projectFiles(t *testing.T) []string {
 	return files
 }
 
-// TestRules breaks each rule once, in a made-up tree, and expects exactly the
-// violations named; a rule that stops finding anything fails here.
+// TestRules breaks each rule once in a made-up tree, and expects exactly these violations. It fails
+// if a rule no longer finds anything.
 func TestRules(t *testing.T) {
 	const mod = `"` + Module + `/`
 	doc := func(pkg, rest string) string { return "// Package " + pkg + " is.\npackage " + pkg + "\n\n" + rest }
 	cases := []struct {
 		name string
 		tree map[string]string
-		want []string // one substring for each violation, in order
+		want []string // one substring per violation, in order
 	}{
 		{"descends", map[string]string{
 			"shape/s.go":  doc("shape", "import _ "+mod+"dtype\"\n"),
@@ -234,7 +234,8 @@ func f() {
 	}
 }
 
-// TestTable checks the table itself: no row twice, no floor unknown, no cycle.
+// TestTable checks the table itself: no row occurs twice, every listed package exists in it, and
+// there is no cycle.
 func TestTable(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range floors {

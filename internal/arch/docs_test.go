@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// publicPackages are the packages whose names the documentation uses, by the name that code gives
-// them.
+// publicPackages are the packages whose names the documentation uses, by the name they have in
+// code.
 var publicPackages = map[string]string{
 	"amp":         "amp",
 	"autograd":    "autograd",
@@ -48,7 +48,7 @@ var publicPackages = map[string]string{
 	"vision":      "data/vision",
 }
 
-// receivers say of which type the variables are that the documentation uses, as package.Type.
+// receivers maps the variables in the documentation to their types, as package.Type.
 var receivers = map[string]string{
 	"x": "tensor.Tensor", "y": "tensor.Tensor", "w": "tensor.Tensor", "a": "tensor.Tensor", "loss": "tensor.Tensor",
 	"group": "dist.Group", "reducer": "dist.Reducer", "work": "dist.Work",
@@ -56,18 +56,18 @@ var receivers = map[string]string{
 	"loader": "data.Loader", "scaler": "amp.GradScaler", "batch": "data.Batch",
 }
 
-// exports is what the public packages export.
+// exports holds the exported names of the public packages.
 type exports struct {
 	names   map[string]bool            // package.Name
-	funcs   map[string]bool            // those of them that are functions
+	funcs   map[string]bool            // those of names that are functions
 	members map[string]map[string]bool // methods and fields by package.Type
-	all     map[string]bool            // every name, method and field by itself
+	all     map[string]bool            // the name alone of every name, method and field
 
 	consts     map[string]bool
 	interfaces map[string]bool
 	methods    map[string]map[string]bool // those of members that are methods
-	// by package.Type: package.Function, .Method and .Field whose result or type it is, also by
-	// pointer or in a slice
+	// by package.Type: each package.Function, .Method and .Field that has or returns this type,
+	// also as a pointer or in a slice
 	makers map[string][]string
 }
 
@@ -89,7 +89,7 @@ func (e *exports) method(owner, name string) {
 	e.methods[owner][name] = true
 }
 
-// made notes that what is named gives values of a type.
+// made records that by has or returns values of the type t.
 func (e *exports) made(pkg string, t ast.Expr, by string) {
 	switch x := t.(type) {
 	case *ast.StarExpr:
@@ -105,7 +105,7 @@ func (e *exports) made(pkg string, t ast.Expr, by string) {
 	}
 }
 
-// results notes what a function gives.
+// results records which types a function returns.
 func (e *exports) results(pkg string, f *ast.FuncType, by string) {
 	if f.Results != nil {
 		for _, r := range f.Results.List {
@@ -216,8 +216,8 @@ var (
 	word     = regexp.MustCompile(`\b[A-Za-z_]\w*`)
 )
 
-// ours returns the pieces of Go in a page: the last column of tables (those before are PyTorch's),
-// code blocks, and what stands in backquotes elsewhere.
+// ours returns the pieces of Go in a page: the last column of tables (the columns before are
+// PyTorch's), code blocks, and text in backquotes elsewhere.
 func ours(page string) []string {
 	var code []string
 	fenced, goCode := false, false
@@ -240,7 +240,7 @@ func ours(page string) []string {
 	return code
 }
 
-// unknown returns what a page mentions of the public packages that they do not export.
+// unknown returns the names in a page that look like names of the public packages but do not exist.
 func (e *exports) unknown(page string) []string {
 	var wrong []string
 	for _, code := range ours(page) {
@@ -262,8 +262,8 @@ func (e *exports) unknown(page string) []string {
 				wrong = append(wrong, fmt.Sprintf("%s.%s in %s", on, name, strings.TrimSpace(code)))
 			}
 		}
-		// Names that stand alone are functions, methods or fields; those in capitals with
-		// underscores are the environment's.
+		// Names that stand alone are functions, methods or fields. Names in capitals with
+		// underscores are environment variables.
 		for _, at := range word.FindAllStringIndex(text, -1) {
 			w := text[at[0]:at[1]]
 			if ast.IsExported(w) && !strings.Contains(w, "_") && (at[0] == 0 || text[at[0]-1] != '.') && !e.all[w] {
@@ -276,8 +276,8 @@ func (e *exports) unknown(page string) []string {
 
 var fence = regexp.MustCompile("(?ms)^```.*?^```$")
 
-// comparison reads the pages on PyTorch, as far as they are written by hand: without the column
-// of signatures, and without the tables that begin with a line "rest" or "absent".
+// comparison reads the handwritten parts of the pages on PyTorch. It leaves out the column of
+// signatures and the tables that begin with a line "rest" or "absent".
 func comparison(t *testing.T) string {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(root, comparisons, "*.md"))
@@ -299,10 +299,10 @@ const comparisons = "docs/from-pytorch"
 
 var generatedTable = regexp.MustCompile(`(?s)<!-- (rest \w+|absent) -->\n.*?<!-- end of (rest|absent) -->\n`)
 
-// byHand returns a page on PyTorch without what is generated.
+// byHand returns a page on PyTorch without its generated parts.
 func byHand(page string) string {
 	var b strings.Builder
-	signed := false // within a table whose last column has signatures
+	signed := false // within a table whose last column holds signatures
 	for line := range strings.Lines(generatedTable.ReplaceAllString(page, "")) {
 		signed = strings.HasPrefix(line, "|") && (signed || strings.HasSuffix(line, " Signatures |\n"))
 		if signed {
@@ -331,19 +331,19 @@ func TestFromPyTorchNamesExist(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// What stands in fences is compiled.
+		// Code in fences is compiled elsewhere.
 		for _, w := range e.unknown(byHand(fence.ReplaceAllString(string(text), ""))) {
 			t.Errorf("%s: %s does not exist", page, w)
 		}
 	}
 }
 
-// The check itself finds what is wrong, and only that.
+// The check finds the wrong names in a page, and no others.
 func TestFromPyTorchCheck(t *testing.T) {
 	e := publicNames(t)
 	for _, c := range []struct {
 		page string
-		want []string // beginnings, in order
+		want []string // the beginnings of the expected messages, in order
 	}{
 		{"| `torch.Foo` | `tensor.From(v)`, `x.MatMul(w)`, `Zeros`, `optim.SGDConfig{LR: 0.1}` |", nil},
 		{"| `nn.Linear(1, 2)` | `nn.Linnear(1, 2)` |", []string{"nn.Linnear"}},
@@ -364,15 +364,14 @@ func TestFromPyTorchCheck(t *testing.T) {
 	}
 }
 
-// goOnly are operations without a counterpart in PyTorch that a reader of the pages looks for: the
-// plumbing.
+// goOnly are operations without a counterpart in PyTorch that a reader of the pages may look for.
 var goOnly = []string{
 	"tensor.Composed", "tensor.Declared", "tensor.RecordSites", "tensor.Youngest", "tensor.Reductions", "tensor.PrepareUpdate",
 	"tensor.Tensor.String",
 }
 
-// What is not listed is not there, say the pages: so every operation, layer, loss and optimizer is
-// listed.
+// The pages say that an unlisted operation does not exist. So every operation, layer, loss and
+// optimizer must be listed.
 func TestFromPyTorchIsComplete(t *testing.T) {
 	e := publicNames(t)
 	listed := map[string]bool{}
@@ -393,7 +392,7 @@ func TestFromPyTorchIsComplete(t *testing.T) {
 	}
 	for owner, members := range e.members {
 		if strings.HasPrefix(owner, "nn.") && members["Forward"] && owner != "nn.Module" && !e.funcs["nn.New"+owner[len("nn."):]] {
-			// a layer that is made without a function
+			// a layer that has no constructor
 			want[owner] = ast.IsExported(owner[len("nn."):])
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"testing"
 )
 
-// shown are the packages of which every name stands in an Example that runs, shownTypes types of
-// others of which every method does, and sections the parts of the comparison with PyTorch of which
-// every name does.
+// shown are the packages in which every name must occur in an Example that runs. shownTypes are
+// types of other packages in which every method must. sections are the parts of the comparison with
+// PyTorch in which every name must.
 var (
 	shown      = []string{"amp", "autograd", "cuda", "doctor", "memsnap", "profile"}
 	shownTypes = []string{"tensor.Graph", "train.Adapt", "train.Machine", "train.MemoryError", "train.Report"}
@@ -27,17 +27,17 @@ var (
 	}
 )
 
-// notRunnable are names that no Example can use, with the reason.
+// notRunnable are names that no Example can use, with the reasons.
 var notRunnable = map[string]string{}
 
-// uses are the names that Examples with an output use.
+// uses are the names used by Examples with an output.
 type uses struct {
 	names map[string]bool // package.Name
-	sets  []use           // Example by Example
-	bare  map[string]bool // methods, fields and keys
+	sets  []use           // one entry per Example
+	bare  map[string]bool // names of methods, fields and keys without their package
 }
 
-// named says whether an Example uses that name of some package.
+// named reports whether an Example uses that name of any package.
 func (u *uses) named(name string) bool {
 	for full := range u.names {
 		if strings.HasSuffix(full, "."+name) {
@@ -47,10 +47,10 @@ func (u *uses) named(name string) bool {
 	return false
 }
 
-// use is what one Example uses.
+// use is the set of names that one Example uses.
 type use struct{ names, bare map[string]bool }
 
-// folder takes the Examples of a folder's tests.
+// folder adds the Examples in the tests of a folder.
 func (u *uses) folder(t *testing.T, dir string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
@@ -80,16 +80,16 @@ func (u *uses) folder(t *testing.T, dir string) {
 	}
 }
 
-// declared is a declaration of a test package, with what its file imports.
+// declared is a declaration of a test package, with the imports of its file.
 type declared struct {
 	node    ast.Node
 	imports map[string]string
 }
 
-// add takes what the Examples of a test package use, in themselves and in what they reach of the
-// package.
+// add adds the names that the Examples of a test package use. That includes names in functions and
+// types of the package that an Example reaches.
 func (u *uses) add(files []*ast.File) {
-	top := map[string][]declared{} // by name; of a type its methods too
+	top := map[string][]declared{} // declarations by name; for a type also its methods
 	for _, f := range files {
 		imports := map[string]string{}
 		for _, spec := range f.Imports {
@@ -128,7 +128,7 @@ func (u *uses) add(files []*ast.File) {
 	}
 	for _, e := range doc.Examples(files...) {
 		if e.Output == "" && !e.EmptyOutput {
-			continue // compiled, but not run
+			continue // an Example without an output is compiled, but not run
 		}
 		one := use{map[string]bool{}, map[string]bool{}}
 		reached := map[string]bool{}
@@ -155,7 +155,7 @@ func (u *uses) add(files []*ast.File) {
 						}
 					case *ast.FuncDecl:
 						if n.Recv != nil {
-							// a method of an interface that the Example satisfies
+							// a method of an interface that the Example implements
 							one.bare[n.Name.Name] = true
 						}
 					case *ast.Ident:
@@ -173,7 +173,7 @@ func (u *uses) add(files []*ast.File) {
 	}
 }
 
-// typeName is the name of a receiver's or a result's type without package, pointer and slice.
+// typeName returns the name of a receiver's or a result's type without package, pointer and slice.
 func typeName(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -190,7 +190,7 @@ func typeName(e ast.Expr) string {
 	return ""
 }
 
-// exampleUses reads the Examples of the module.
+// exampleUses returns the names that all Examples of the module use.
 func exampleUses(t *testing.T) *uses {
 	t.Helper()
 	u := &uses{names: map[string]bool{}, bare: map[string]bool{}}
@@ -207,9 +207,9 @@ func exampleUses(t *testing.T) *uses {
 	return u
 }
 
-// wanted returns the names of a package that an Example shows: functions, variables, types, and the
-// methods of these. Not the methods of a device that the interfaces of package device ask of every
-// driver: package devicetest shows them.
+// wanted returns the names of a package that Examples must show: functions, variables, types, and
+// their methods. It leaves out methods of a device that package device requires of every driver:
+// package devicetest shows them.
 func (e *exports) wanted(pkg string) (names, methods []string) {
 	for name := range e.names {
 		if strings.HasPrefix(name, pkg+".") && !e.consts[name] {
@@ -238,12 +238,11 @@ func (e *exports) wanted(pkg string) (names, methods []string) {
 	return names, methods
 }
 
-// plumbing are methods that are called by others for a program: what prints, compares and encodes
-// calls them.
+// plumbing are methods that other packages call for a program, to print, compare or encode values.
 var plumbing = map[string]bool{"Error": true, "Unwrap": true, "Is": true, "Raised": true, "String": true, "MarshalText": true, "MarshalJSON": true}
 
-// makes says whether an Example has a value of a type: it names the type, or a function, method or
-// field that is one.
+// makes reports whether an Example has a value of the type owner. It has one if it names the type,
+// or a function, method or field of that type.
 func (e *exports) makes(o *use, owner string) bool {
 	if o.names[owner] {
 		return true
@@ -256,13 +255,13 @@ func (e *exports) makes(o *use, owner string) bool {
 	})
 }
 
-// unshown returns what of a package no Example with an output uses.
+// unshown returns the names of a package that no Example with an output uses.
 func (e *exports) unshown(u *uses, pkg string) []string {
 	names, methods := e.wanted(pkg)
 	return e.without(u, names, methods)
 }
 
-// without returns those of these names and methods that no Example with an output uses.
+// without returns those of the given names and methods that no Example with an output uses.
 func (e *exports) without(u *uses, names, methods []string) []string {
 	var missing []string
 	for _, name := range names {
@@ -279,7 +278,7 @@ func (e *exports) without(u *uses, names, methods []string) []string {
 	return missing
 }
 
-// section returns the part of a page under a heading, without those under its own headings.
+// section returns the part of a page under a heading, without the parts under its subheadings.
 func section(page, title string) string {
 	var b strings.Builder
 	in := false
@@ -293,7 +292,7 @@ func section(page, title string) string {
 	return b.String()
 }
 
-// unshownOf returns what a page mentions and no Example with an output uses.
+// unshownOf returns the names in a page that no Example with an output uses.
 func (e *exports) unshownOf(u *uses, page string) []string {
 	missing := map[string]bool{}
 	for _, code := range ours(page) {
@@ -320,9 +319,9 @@ func (e *exports) unshownOf(u *uses, page string) []string {
 	return slices.Sorted(maps.Keys(missing))
 }
 
-// Every name of the packages for GPUs, of mixed precision and of profiling stands in an Example
-// with an output, which go test runs. So does every name in the page's sections on them. Where it
-// is about a GPU, the Example runs on the emulated one.
+// Every name of the packages for GPUs, mixed precision and profiling occurs in an Example with an
+// output, which go test runs. So does every name in the page's sections on them. Examples for a GPU
+// run on the emulated one.
 func TestNamesHaveExamples(t *testing.T) {
 	e, u := publicNames(t), exampleUses(t)
 	if len(u.sets) < 200 {
@@ -395,8 +394,8 @@ func TestPackagesHaveExamples(t *testing.T) {
 	}
 }
 
-// The check itself: what is only compiled does not count, a method counts with its type, and what
-// an Example reaches does.
+// The check counts only Examples that run. It counts a method for its own type only. It also counts
+// names that an Example reaches indirectly.
 func TestExamplesCheck(t *testing.T) {
 	e := newExports()
 	parse := func(text string) *ast.File {

@@ -2,17 +2,17 @@ package arch
 
 import "strings"
 
-// A floor is one package of the house, or with a path ending in "/..." every
-// package below a folder, and the packages that it stands on.
+// A floor is a row of the layering: one package (or, with a path ending in "/...", all packages
+// below a folder) and the packages that it may import.
 type floor struct {
 	path string
-	// on lists what the package may import. What those may import is allowed
-	// too: a package sees every floor below it, and nothing beside or above it.
+	// on lists the packages that this one may import. It may also import packages that those may
+	// import, directly or indirectly. It may import no other package of the module.
 	on []string
 }
 
-// floors is what docs/inside/README.md draws, as a table. A package that is not here
-// fails the test: whoever adds one decides first where it stands.
+// floors is the table that docs/inside/README.md draws. A package that is missing here fails the
+// test. So whoever adds a package must first decide on its layer.
 var floors = []floor{
 	{".", nil}, // the module's first page: a comment without code
 	{"dtype", nil},
@@ -66,7 +66,7 @@ var floors = []floor{
 	{"cmd/...", []string{"train", "data/digits", "cuda", "cuda/doctor", "tensor/optest", "internal/glyphs", "vet"}},
 	{"bench/...", []string{"train", "data/digits", "cuda"}},
 
-	{"vet", nil}, // it knows the packages that it checks by their paths
+	{"vet", nil}, // it refers to the packages that it checks by their paths, without importing them
 	{"internal/atomicfile", []string{"internal/filelock"}},
 	{"internal/callsite", nil},
 	{"internal/didyoumean", nil},
@@ -81,15 +81,15 @@ var floors = []floor{
 	{"internal/arch", nil},
 }
 
-// restricted names the imports that only some packages may have. Tests are not
-// bound by cuda's row: they are one of the places it is meant for.
+// restricted names the imports that only some packages may have. The row of cuda does not apply to
+// tests, which may import it.
 var restricted = []struct {
-	// import path, relative to the module for a package of ours; "/..." at its end takes what is
-	// below
+	// import path, relative to the module for a package of this module; "/..." at its end includes
+	// all packages below
 	path    string
-	only    []string // who may import it
-	tests   bool     // whether any package's tests may, too
-	tag     string   // build tag that must take the importing file out of the build, or ""
+	only    []string // packages that may import it
+	tests   bool     // whether tests of any package may import it too
+	tag     string   // build tag that must exclude the importing file from the build, or ""
 	because string
 }{
 	{
@@ -125,10 +125,10 @@ var restricted = []struct {
 	},
 }
 
-// bannedNames are package names that say nothing about what is inside.
+// bannedNames are package names that say nothing about the contents.
 var bannedNames = []string{"utils", "util", "common", "core", "pkg", "helpers", "misc"}
 
-// bigFiles lists the tracked files that may exceed maxFileSize, with the reason.
+// bigFiles lists the tracked files that may be larger than maxFileSize, with the reason.
 var bigFiles = map[string]string{}
 
 const (
@@ -136,8 +136,8 @@ const (
 	maxLines    = 600     // lines of one hand-written source file
 )
 
-// matches reports whether the package path is named by pattern, which is a path
-// or a folder followed by "/...".
+// matches reports whether pattern matches the package path. pattern is a path, or a folder followed
+// by "/...".
 func matches(pattern, path string) bool {
 	if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
 		return path == dir || strings.HasPrefix(path, dir+"/")
@@ -164,8 +164,8 @@ func floorOf(path string) *floor {
 	return nil
 }
 
-// below reports whether target is a floor that path may stand on, directly or
-// through what its own floors stand on.
+// below reports whether path may import target, directly or through the packages that it may
+// import.
 func below(path, target string) bool {
 	seen := map[string]bool{}
 	var walk func(string) bool
@@ -188,8 +188,8 @@ func below(path, target string) bool {
 	return walk(path)
 }
 
-// related reports whether two packages stand in one open folder of the table
-// ("cpu/internal/...", "examples/..."), which may use each other.
+// related reports whether two packages belong to the same "/..." row of the table
+// ("cpu/internal/...", "examples/..."). Such packages may import each other.
 func related(a, b string) bool {
 	f := floorOf(a)
 	return f != nil && strings.HasSuffix(f.path, "/...") && matches(f.path, b)

@@ -6,14 +6,14 @@ import (
 	"strconv"
 )
 
-// goroutines lists the files that may ask which goroutine calls, and why. State travels with scopes
-// and in calls; a goroutine is asked for where there is neither.
+// goroutines lists the files that may ask for the identity of the calling goroutine, and the
+// reasons. Everywhere else state travels with scopes and arguments.
 var goroutines = map[string]string{
 	"tensor/goroutine.go":  "work on older tensors alone passes by the scope that was meant",
 	"profile/collector.go": "docs/inside/tracing.md: nothing is passed down through the driver's interface",
 }
 
-// asksGoroutine checks that a file does not ask which goroutine calls, unless it is listed.
+// asksGoroutine checks that only listed files ask for the identity of the calling goroutine.
 func (c *checker) asksGoroutine(name string, f *ast.File) {
 	if goroutines[name] != "" {
 		return

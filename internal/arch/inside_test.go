@@ -14,13 +14,13 @@ import (
 	"testing"
 )
 
-// declarations are all names that the project's packages declare, unexported ones and those of
-// tests too: the pages in docs/inside are about these.
+// declarations are all names that the project's packages declare, also unexported names and names
+// in tests. The pages in docs/inside use these names.
 type declarations struct {
-	of map[string]map[string]bool // by the package's name
-	// also words that are strings of the product, as names of the driver's
+	of map[string]map[string]bool // declared names by package name
+	// all names, and words in string literals outside of tests, such as names of the driver
 	all   map[string]bool
-	files map[string]bool // files, their folders, and their names alone
+	files map[string]bool // paths of files and folders, and file names alone
 }
 
 func allDeclarations(t *testing.T) *declarations {
@@ -89,7 +89,7 @@ func (d *declarations) file(f *ast.File, test bool) {
 	})
 }
 
-// codeToken matches a path or a file, or a name with what stands before it: "tensor.launch".
+// codeToken matches a path, a file name, or a name with its qualifier: "tensor.launch".
 var (
 	codeToken = regexp.MustCompile(`(?:\./)?[\w.*-]+(?:/[\w.*-]+)+|\w+\.(?:go|md|s|svg|json|txt|c|py)\b|\w+(?:\.\w+)*`)
 	fileName  = regexp.MustCompile(`/|\.(?:go|md|s|svg|json|txt|c|py)$`)
@@ -97,7 +97,7 @@ var (
 	otherCode = map[string]bool{"runtime": true, "os": true, "errors": true, "atomic": true, "weak": true, "purego": true}
 )
 
-// missing returns what a piece of code names that is not there.
+// missing returns the names in a piece of code that do not exist.
 func (d *declarations) missing(code string) []string {
 	var wrong []string
 	for _, w := range codeToken.FindAllString(code, -1) {
@@ -127,7 +127,7 @@ func (d *declarations) missing(code string) []string {
 
 var mono = regexp.MustCompile(`<text [^>]*monospace[^>]*>([^<]*)</text>`)
 
-// Every file, package and Go name in the pages of docs/inside, and in the pictures, is there.
+// Every file, package and Go name in the pages of docs/inside and in the pictures exists.
 func TestInsideNamesExist(t *testing.T) {
 	d := allDeclarations(t)
 	n := 0
@@ -157,7 +157,7 @@ func TestInsideNamesExist(t *testing.T) {
 	}
 }
 
-// The check itself finds what is wrong, and only that.
+// The check finds the wrong names, and no others.
 func TestInsideCheck(t *testing.T) {
 	d := allDeclarations(t)
 	for code, want := range map[string][]string{

@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// systems are the words of Go's own rule for file names that this module uses.
+// systems are the operating systems and architectures in file names of this module that Go gives a
+// meaning.
 var systems = []string{"linux", "windows", "darwin", "amd64", "arm64"}
 
-// variants are the words for files that a build constraint chooses between.
+// variants are the words in names of files that a build constraint chooses between.
 var variants = []string{"other", "none", "unix", "asm", "nogpu", "unsupported"}
 
-// misnamed reports whether the name of a source file has an underscore that neither Go gives a
-// meaning nor a build constraint: what has a name of two words joins them.
+// misnamed reports whether a source file's name has an underscore without a reason. Go's own rule
+// or a build constraint is a reason. A name of two words is written without an underscore.
 func misnamed(name string, text []byte) bool {
 	stem, test := strings.CutSuffix(strings.TrimSuffix(path.Base(name), path.Ext(name)), "_test")
 	if test {

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// No interface of package device computes something: what a device can do beside memory and streams
-// is a primitive, a value of a type of its own. A method that takes views would be a second door.
+// No interface of package device computes anything. Apart from memory and streams, a device's
+// abilities are primitives, and each primitive is a type. A method that takes views would bypass
+// them.
 func TestNoComputeInterface(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "device", "*.go"))
 	if err != nil {
@@ -45,7 +46,7 @@ func TestNoComputeInterface(t *testing.T) {
 	}
 }
 
-// takesViews reports whether a parameter is a View, or made of some.
+// takesViews reports whether a parameter's type is View or contains View.
 func takesViews(f *ast.FuncType) (found bool) {
 	for _, p := range f.Params.List {
 		ast.Inspect(p.Type, func(n ast.Node) bool {

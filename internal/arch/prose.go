@@ -12,24 +12,24 @@ import (
 	"unicode/utf8"
 )
 
-// Comments and pages hold to these.
+// The limits of comments and pages.
 const (
-	maxColumns = 100 // of a line; a tab counts as 4
-	maxWords   = 40  // of a sentence
+	maxColumns = 100 // columns of a line; a tab counts as 4
+	maxWords   = 40  // words of a sentence
 )
 
 // An Overlong is a line or a sentence that is longer than the rules of prose allow.
 type Overlong struct {
 	Violation
-	Text string // the line without the space around it, or the sentence with single spaces
+	Text string // the line without surrounding white space, or the sentence with single spaces
 }
 
-// Prose reads the named files (slash-separated, relative to the module root) from fsys.
-// It returns the lines of their comments and pages with more than 100 columns, and the
-// sentences with more than 40 words, in the order of the files.
+// Prose reads the named files (slash-separated, relative to the module root) from fsys. It returns
+// the lines of their comments and pages with more than 100 columns, and the sentences with more
+// than 40 words, in the order of the files.
 //
-// It reads Go, assembly, Markdown, and the lines of shell and Python that are a comment.
-// It leaves out generated files, testdata and results of benchmarks.
+// It reads Go, assembly, Markdown, and the comment lines of shell and Python scripts. It skips
+// generated files, testdata and benchmark results.
 func Prose(fsys fs.FS, files []string) ([]Overlong, error) {
 	var found []Overlong
 	for _, name := range files {
@@ -44,7 +44,7 @@ func Prose(fsys fs.FS, files []string) ([]Overlong, error) {
 			read = markdown
 		case ".py", ".sh":
 			read = hashComments
-		case "", path.Base(name): // no extension, or only a dot in front
+		case "", path.Base(name): // a file without an extension, or whose only dot is at the front
 		default:
 			continue
 		}
@@ -65,7 +65,7 @@ func Prose(fsys fs.FS, files []string) ([]Overlong, error) {
 	return found, nil
 }
 
-// overlong returns what is too long in one group of lines.
+// overlong returns the lines and sentences of one group that are too long.
 func overlong(name string, group []proseLine, page bool) []Overlong {
 	var found []Overlong
 	add := func(line int, text, format string, n, most int) {
@@ -90,12 +90,12 @@ func overlong(name string, group []proseLine, page bool) []Overlong {
 // A proseLine is one line of a comment or of a page.
 type proseLine struct {
 	no    int
-	whole string // what its columns are counted of
-	text  string // without the marker of the comment
-	free  bool   // nothing is asked of it: it is a table or stands in a fence
+	whole string // the line as it is, to count columns
+	text  string // the line without the comment marker
+	free  bool   // not checked: the line belongs to a table or a fenced block
 }
 
-// onlyLink matches a line that is one link, behind the marker of a list too.
+// onlyLink matches a line that consists of one link, perhaps after a list marker.
 var onlyLink = regexp.MustCompile(
 	`^\s*(?:[-*]\s+)?(?:\[[^\]]*\]\([^)]*\)|\[[^\]]*\]: \S+|<?https?://\S+>?)[.,;:]?\s*$`)
 
@@ -108,16 +108,16 @@ var (
 	output    = regexp.MustCompile(`(?i)^\s*(?:unordered )?output:`)
 )
 
-// goComments returns the groups of comments in Go source or assembly. A comment behind code
-// is a group of its own. Directives are left out, and so is what an Example prints: its
-// lines cannot be broken.
+// goComments returns the comment groups of Go source or assembly. A comment after code is a group
+// of its own. Directives are left out, and so is the output of an Example: its lines cannot be
+// broken.
 func goComments(name string, text []byte) [][]proseLine {
 	var groups [][]proseLine
 	var s scanner.Scanner
 	file := token.NewFileSet().AddFile(name, -1, len(text))
 	s.Init(file, text, nil, scanner.ScanComments)
-	last := -1       // the line where the group ends that may go on
-	printed := false // the rest of the group is what an Example prints
+	last := -1       // last line of the group that may continue; -1 for none
+	printed := false // the rest of the group is the output of an Example
 	for {
 		pos, tok, lit := s.Scan()
 		if tok == token.EOF {
@@ -157,7 +157,7 @@ func goComments(name string, text []byte) [][]proseLine {
 	}
 }
 
-// commentLines returns the lines of one comment, which begins on line no.
+// commentLines returns the lines of one comment that begins on line no.
 func commentLines(no int, comment string) []proseLine {
 	if text, ok := strings.CutPrefix(comment, "//"); ok {
 		return []proseLine{{no: no, whole: comment, text: text}}
@@ -171,10 +171,10 @@ func commentLines(no int, comment string) []proseLine {
 	return lines
 }
 
-// hashDirective matches what a shell or a checker reads, not a person.
+// hashDirective matches comments for a shell or a linter instead of a reader.
 var hashDirective = regexp.MustCompile(`^#(?:!| ?(?:shellcheck|noqa|type:|fmt:|pylint:))`)
 
-// hashComments returns the groups of lines of a script that are a comment.
+// hashComments returns the groups of comment lines in a script.
 func hashComments(_ string, text []byte) [][]proseLine {
 	var groups [][]proseLine
 	no, last := 0, -1

@@ -10,7 +10,7 @@ import (
 	"testing/fstest"
 )
 
-// TestProse holds comments and pages to the length of their lines and sentences.
+// TestProse checks the length of lines and sentences in comments and pages.
 func TestProse(t *testing.T) {
 	found, err := Prose(os.DirFS(root), projectFiles(t))
 	if err != nil {
@@ -24,7 +24,7 @@ func TestProse(t *testing.T) {
 	}
 }
 
-// beginning returns as much of a text as tells which it is.
+// beginning returns the first part of a text, enough to recognise it.
 func beginning(text string) string {
 	const most = 60
 	if r := []rune(text); len(r) > most {
@@ -33,10 +33,11 @@ func beginning(text string) string {
 	return text
 }
 
-// proseTree is a tree with the planted offenders that TestProsePlanted names.
+// proseTree is a tree with the mistakes that TestProsePlanted expects to be found.
 func proseTree() fstest.MapFS {
-	wide := strings.Repeat("wide ", 20) + "."     // 101 columns
-	long := strings.Repeat("w ", maxWords) + "w." // a short line with a word too many
+	wide := strings.Repeat("wide ", 20) + "." // 101 columns
+	// short enough as a line, but one word too long as a sentence
+	long := strings.Repeat("w ", maxWords) + "w."
 	tree := fstest.MapFS{}
 	for name, text := range map[string]string{
 		"a/a.go": "package a\n\n// " + wide + "\nvar x int // " + long + "\n",
@@ -58,7 +59,7 @@ func proseTree() fstest.MapFS {
 	return tree
 }
 
-// What is planted is found, and only that.
+// The check finds the planted mistakes, and nothing else.
 func TestProsePlanted(t *testing.T) {
 	tree := proseTree()
 	var files []string

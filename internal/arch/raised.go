@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// recovered are the packages that panic with an error and return it themselves, so that nobody else
-// sees the panic.
+// recovered are the packages that panic with an error and recover it themselves. Their callers
+// never see the panic.
 var recovered = map[string]string{
 	"torchfile":               "Load and Open return the error",
 	"cuda/internal/emu/ptxvm": "Parse returns the error",
 }
 
-// panicsIn notes what the functions of a file panic with, as far as the text says: panic(&T{…}),
-// panic(T(…)) of an error type, and panic(f(…)) where f is a function of the package that returns
-// *T. It notes the types, too, that have the method Raised.
+// panicsIn records the error types with which the functions of a file panic. It recognises
+// panic(&T{…}), panic(T(…)) with an error type T, and panic(f(…)) where f is a function of the
+// package that returns *T. It also records the types with a method Raised.
 func (p *pkg) panicsIn(f *ast.File) {
 	if p.panics == nil {
 		p.panics, p.raised = map[string]token.Pos{}, map[string]bool{}
@@ -59,7 +59,7 @@ func (p *pkg) panicsIn(f *ast.File) {
 	})
 }
 
-// raises checks that tensor.Try returns what a package panics with.
+// raises checks that tensor.Try returns the errors with which a package panics.
 func (c *checker) raises(dir string, p *pkg) {
 	if recovered[dir] != "" {
 		return
@@ -71,7 +71,7 @@ func (c *checker) raises(dir string, p *pkg) {
 	}
 	for name, at := range p.panics {
 		of := p
-		// of another package, whose name is its folder's
+		// a type of another package, whose folder has the package's name
 		if base, t, ok := strings.Cut(name, "."); ok {
 			name = t
 			for other, q := range c.packages {
@@ -86,8 +86,8 @@ func (c *checker) raises(dir string, p *pkg) {
 	}
 }
 
-// typeText writes the name of a type or a function, without the star of a pointer: "Error",
-// "optim.Error"; "" for what has no name.
+// typeText returns the name of a type or a function, such as "Error" or "optim.Error", without the
+// star of a pointer. It returns "" for an expression without a name.
 func typeText(e ast.Expr) string {
 	switch x := e.(type) {
 	case *ast.Ident:

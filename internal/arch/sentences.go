@@ -8,13 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// A proseWord is a run of non-spaces, or more where a code span in backquotes has spaces.
+// A proseWord is a run of characters without spaces. A code span in backquotes may contain spaces.
 type proseWord struct {
 	text string
 	line int
 }
 
-// proseWords are a paragraph or a sentence.
+// proseWords are the words of a paragraph or a sentence.
 type proseWords []proseWord
 
 func (p proseWords) String() string {
@@ -30,16 +30,16 @@ var (
 	heading  = regexp.MustCompile(`^#+ `)
 )
 
-// paragraphs returns the words of each paragraph of a group. Blank lines end a paragraph.
-// So do items of a list, headings, tables and code. Code is indented: by 3 columns in a
-// comment, by 4 and behind a blank line in a page.
+// paragraphs returns the words of each paragraph of a group. Blank lines, list items, headings,
+// tables and code end a paragraph. Code is indented by 3 columns in a comment. In a page it is
+// indented by 4 and follows a blank line.
 func paragraphs(group []proseLine, page bool) []proseWords {
 	var list []proseWords
 	var text strings.Builder
 	first := 0    // the line where text begins
-	item := -1    // the indent of the list's marker
-	code := false // the line before is code
-	blank := true // the line before is no prose
+	item := -1    // the indent of the list's marker; -1 outside of a list
+	code := false // the previous line is code
+	blank := true // the previous line is not prose
 	flush := func() {
 		if text.Len() > 0 {
 			list = append(list, splitWords(text.String(), first))
@@ -125,7 +125,7 @@ func splitWords(text string, line int) proseWords {
 	return list
 }
 
-// sentences splits a paragraph.
+// sentences splits a paragraph into sentences.
 func sentences(p proseWords) []proseWords {
 	var list []proseWords
 	for i := 0; i < len(p)-1; i++ {
@@ -145,8 +145,8 @@ const (
 	closers = ")]}\"'”’*_"
 )
 
-// These abbreviations end no sentence: always, in front of a number, and where no capital
-// follows.
+// A full stop after these abbreviations does not end a sentence. The first list holds always, the
+// second before a number, the third if no capital follows.
 var (
 	abbreviations = []string{
 		"al", "approx", "cf", "dr", "ed", "eds", "incl", "mr", "mrs", "prof", "resp", "st", "vs",
@@ -158,10 +158,11 @@ var (
 	beforeSmall = []string{"etc", "inc", "max", "min"}
 )
 
-// initials matches "A", "J.-M" and "i.e": what stands before their last full stop.
+// initials matches a word before its last full stop if it consists of initials: "A", "J.-M" or
+// "i.e".
 var initials = regexp.MustCompile(`^\p{L}(?:\.-?\p{L})*$`)
 
-// opening are words that begin a sentence and no name. Behind "X." they tell that X is no
+// opening are words that begin a sentence and are not names. If one follows "X.", then X is not an
 // initial.
 var opening = []string{
 	"A", "All", "An", "And", "As", "At", "Both", "But", "By", "Each", "Every", "For", "From",
@@ -172,7 +173,7 @@ var opening = []string{
 // linkTarget matches the end of a link in Markdown.
 var linkTarget = regexp.MustCompile(`\]\([^)]*\)`)
 
-// endsSentence reports whether a sentence ends with word, behind which next stands.
+// endsSentence reports whether a sentence ends with word, given the next word.
 func endsSentence(word, next string) bool {
 	word = linkTarget.ReplaceAllString(word, "]")
 	body := strings.TrimRight(word, closers)
@@ -208,15 +209,15 @@ func endsSentence(word, next string) bool {
 	return !unicode.IsUpper(r) || slices.Contains(opening, follows)
 }
 
-// operator matches what stands between two parts of a formula.
+// operator matches the text between two parts of a formula.
 var operator = regexp.MustCompile(`^[-=+*/·×÷≤≥<>≈≠≡←→⇒^%&|∈∘⊙~∼∝:!]*[-=+*/·×÷≤≥<>≈≠≡←→⇒^%&|∈∘⊙~∼∝]$`)
 
-// countWords counts the words of a sentence that have a letter or a digit. A formula is one:
-// "a = b + c", "f(x, y)", "[rows, columns]".
+// countWords counts the words of a sentence that contain a letter or a digit. A formula counts as
+// one: "a = b + c", "f(x, y)", "[rows, columns]".
 func countWords(s proseWords) int {
 	n := 0
-	joined := false // this word belongs to the formula before it
-	var open []bool // brackets: whether they are a formula's
+	joined := false // this word belongs to the same formula as the word before
+	var open []bool // for each open bracket: whether it belongs to a formula
 	for _, w := range s {
 		if n > 0 && operator.MatchString(w.text) {
 			joined = true

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// split returns the sentences of text as a comment or a page has it.
+// split returns the sentences of a text, which is a page or a comment.
 func split(text string, page bool) []string {
 	var group []proseLine
 	if page {
@@ -80,7 +80,7 @@ fenced. Code
 	}
 }
 
-// A sentence is reported where it begins, also behind a code span of two lines.
+// A sentence is reported with the line on which it begins, also after a code span of two lines.
 func TestSentenceLines(t *testing.T) {
 	p := splitWords("One `a\nb` two.\nThree\nfour. Five.", 7)
 	var got []int

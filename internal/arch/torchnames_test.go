@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// theirs returns what the tables under some headings of a page name of PyTorch: words of what
-// stands in backquotes before the last column, and patterns for names that are alike, with a star.
+// theirs returns the names of PyTorch in the tables under the given headings of a page. words are
+// the words in backquotes before the last column. patterns are those with a star, which match
+// several names.
 func theirs(page string, titles []string) (words map[string]bool, patterns []*regexp.Regexp) {
 	words = map[string]bool{}
 	for _, title := range titles {
@@ -35,8 +36,8 @@ func theirs(page string, titles []string) (words map[string]bool, patterns []*re
 	return words, patterns
 }
 
-// Every name that PyTorch's modules for GPUs, mixed precision, checkpointing and profiling have
-// stands in the pages: with ours, or with what there is instead.
+// Every name in PyTorch's modules for GPUs, mixed precision, checkpointing and profiling occurs in
+// the pages, with our name or with the replacement.
 func TestTorchNamesAreListed(t *testing.T) {
 	text, err := os.ReadFile("testdata/torchnames.json")
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package atomicfile replaces files as a whole. What is written goes to a temporary file in the
-// same directory, which is synced and renamed. So a path holds either the old file or the whole new
-// one, also after a crash or a power cut.
+// Package atomicfile replaces whole files. It writes to a temporary file in the same directory,
+// syncs it and renames it. So a path holds either the old file or the complete new one, also after
+// a crash or a power cut.
 //
-// The temporary file of dir/NAME is dir/.NAME.tmp-XXXXXXXXXXXXXXXX, sixteen hexadecimal digits; of
-// a long NAME, its beginning. Its writer holds a lock on it, which the system drops with the
-// process: [Clean] removes those that nobody holds.
+// The temporary file of dir/NAME is dir/.NAME.tmp-XXXXXXXXXXXXXXXX, with sixteen hexadecimal
+// digits. A long NAME is cut off. The writer holds a lock on the temporary file, and the system
+// releases the lock when the process ends. [Clean] removes temporary files without a lock.
 package atomicfile
 
 import (
@@ -21,18 +21,18 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// A File is being written. It has the methods of the temporary file (Write, WriteAt, Seek,
-// Truncate, …), and must end with Commit or Abort; Close is Abort.
+// A File is a file being written. It has the methods of the temporary file (Write, WriteAt, Seek,
+// Truncate, …). It must end with Commit or Abort. Close does the same as Abort.
 type File struct {
 	*os.File
 	path string
-	mode fs.FileMode // of the file that is replaced, 0: there is none
+	mode fs.FileMode // mode of the file that is replaced; 0 if there is none
 	done bool
 }
 
-// Create begins the file that Commit puts at path. What stands there must be a file or nothing; a
-// symbolic link is replaced and not followed. Permissions are those of the file that is replaced,
-// or 0666 less the umask.
+// Create opens a temporary file that Commit renames to path. path must be a regular file, a
+// symbolic link or absent. A symbolic link is replaced, not followed. The new file gets the
+// permissions of the file that it replaces, or 0666 minus the umask.
 func Create(path string) (*File, error) {
 	f := &File{path: path}
 	switch info, err := lstat(path); {
@@ -56,7 +56,7 @@ func Create(path string) (*File, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A Clean that runs at this moment may have taken the file for a leftover.
+		// A concurrent Clean may have removed the file before it was locked.
 		if f.File = file; f.lockedInPlace() {
 			return f, nil
 		}
@@ -68,7 +68,7 @@ func Create(path string) (*File, error) {
 	}
 }
 
-// maxBase is how many bytes of a name a temporary one repeats: file systems take 255.
+// maxBase limits the bytes of a name that its temporary name repeats, since file systems allow 255.
 const maxBase = 200
 
 func kind(m fs.FileMode) string {
@@ -78,18 +78,18 @@ func kind(m fs.FileMode) string {
 	return "device, pipe or socket"
 }
 
-// lockedInPlace reports whether the file is ours: still there, and locked if the file system has
-// locks (without, Clean removes nothing).
+// lockedInPlace reports whether the file still exists and its lock is held. On a file system
+// without locks it need not be locked: Clean removes nothing there.
 func (f *File) lockedInPlace() bool {
 	return filelock.Try(f.File) != filelock.ErrHeld && filelock.InPlace(f.File, f.Name())
 }
 
-// Path returns where Commit will put the file; Name is that of the temporary one.
+// Path returns the path where Commit will put the file. Name returns the temporary path.
 func (f *File) Path() string { return f.path }
 
-// Commit syncs the file, gives it its name and syncs the directory. After an error the temporary
-// file is gone and path is as it was. The exception is that only the directory could not be synced:
-// then the new file is in place, and a power cut may undo that.
+// Commit syncs the file, renames it and syncs the directory. After an error the temporary file is
+// gone and path is unchanged. There is one exception: if only the directory could not be synced,
+// the new file is in place, and a power cut may undo that.
 func (f *File) Commit() (err error) {
 	if f.done {
 		return &fs.PathError{Op: "commit", Path: f.path, Err: fs.ErrClosed}
@@ -103,7 +103,7 @@ func (f *File) Commit() (err error) {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	// where an open file has no other name; elsewhere the lock is kept until it has
+	// Windows cannot rename an open file; elsewhere the lock is held until after the rename
 	early := runtime.GOOS == "windows"
 	if early {
 		if err := f.File.Close(); err != nil {
@@ -122,7 +122,7 @@ func (f *File) Commit() (err error) {
 	return syncDir(filepath.Dir(f.path))
 }
 
-// Abort removes the temporary file; path stays as it is. After Commit it does nothing, so that it
+// Abort removes the temporary file and leaves path unchanged. After Commit it does nothing, so it
 // can be deferred.
 func (f *File) Abort() {
 	if f.done {
@@ -134,11 +134,11 @@ func (f *File) Abort() {
 		os.Remove(f.Name())
 		return
 	}
-	os.Remove(f.Name()) // under the lock: nobody else does
+	os.Remove(f.Name()) // remove while locked, so that no other process removes it at the same time
 	f.File.Close()
 }
 
-// Close is Abort, for what closes a writer.
+// Close is Abort, for callers that close their writers.
 func (f *File) Close() error {
 	f.Abort()
 	return nil
@@ -146,9 +146,9 @@ func (f *File) Close() error {
 
 var leftover = regexp.MustCompile(`^\..+\.tmp-[0-9a-f]{16}$`)
 
-// Clean removes the temporary files in dir whose writers have ended without Commit or Abort, and
-// returns their names. Files that are being written, by this process or another, stay. On systems
-// without locks of whole files it removes nothing.
+// Clean removes the temporary files in dir whose writers ended without Commit or Abort, and returns
+// their names. It leaves files that this or another process is still writing. On systems without
+// locks on whole files it removes nothing.
 func Clean(dir string) (removed []string, err error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -169,7 +169,7 @@ func Clean(dir string) (removed []string, err error) {
 	return removed, err
 }
 
-// removeAbandoned removes a file that nobody has locked.
+// removeAbandoned removes a file if no process holds its lock.
 func removeAbandoned(name string) (bool, error) {
 	file, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {

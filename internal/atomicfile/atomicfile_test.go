@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// A process of its own begins a file, says so and is killed.
+// In the child process: begin a file, report that, and wait to be killed.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("FLAMBEAU_TEST_BEGIN"); path != "" {
 		f, err := Create(path)
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 		}
 		fmt.Fprintln(f, "half")
 		fmt.Println("begun")
-		_, _ = io.ReadAll(os.Stdin) // until the test ends it
+		_, _ = io.ReadAll(os.Stdin) // until the test kills this process
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
@@ -106,7 +106,7 @@ func TestWhatCannotBeReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(f.Path(), 0o700); err != nil { // since Create
+	if err := os.Mkdir(f.Path(), 0o700); err != nil { // path becomes a directory after Create
 		t.Fatal(err)
 	}
 	if err := f.Commit(); err == nil {
@@ -117,7 +117,8 @@ func TestWhatCannotBeReplaced(t *testing.T) {
 	}
 }
 
-// Clean takes what a killed process left, and not what is being written by this or another one.
+// Clean removes files that a killed process left. It leaves files that this or another process is
+// writing.
 func TestClean(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "model")
@@ -147,7 +148,7 @@ func TestClean(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer own.Abort()
-	// not of this package
+	// files that do not belong to this package
 	for _, name := range []string{".model.tmp", ".model.tmp-1", "model.tmp-0123456789abcdef"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -180,7 +181,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// A name may be as long as the file system lets it, the temporary one is not longer.
+// A name may have the maximum length of the file system. The temporary name is not longer.
 func TestLongNames(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, strings.Repeat("é", 125)+".json") // 255 bytes

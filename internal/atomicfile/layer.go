@@ -7,19 +7,19 @@ import (
 	"sync/atomic"
 )
 
-// intercept is what tests put before the calls of the operating system.
+// intercept is a function that tests run before each call of the operating system.
 var intercept atomic.Pointer[func(op, path string) error]
 
-// Intercept has f called before each call of the operating system that this package makes, until
-// restore is called. The call is lstat, open, chmod, write, sync, rename or remove, of the path. An
-// error of f takes the place of the call; of a write, half of the bytes are written first. It is
-// for tests of what happens on a system that fails.
+// Intercept makes this package call f before each of its calls of the operating system, until
+// restore is called. op is lstat, open, chmod, write, sync, rename or remove. If f returns an
+// error, the call is not made and fails with that error; a write then writes half of its bytes
+// first. Intercept is for tests of how callers behave on a system that fails.
 func Intercept(f func(op, path string) error) (restore func()) {
 	old := intercept.Swap(&f)
 	return func() { intercept.Store(old) }
 }
 
-// allowed asks the interceptor.
+// allowed returns the interceptor's error for an operation, or nil.
 func allowed(op, path string) error {
 	if f := intercept.Load(); f != nil {
 		if err := (*f)(op, path); err != nil {
@@ -29,7 +29,8 @@ func allowed(op, path string) error {
 	return nil
 }
 
-// Remove removes a file that is replaced by others, as [os.Remove] does.
+// Remove removes a file, as [os.Remove] does, and passes through the interceptor. It is for a file
+// that new files have made obsolete.
 func Remove(path string) error {
 	if err := allowed("remove", path); err != nil {
 		return err
@@ -58,7 +59,8 @@ func rename(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// written is a write of p, which fails in its middle.
+// written calls write with p. If the interceptor returns an error, it writes the first half of p
+// only.
 func (f *File) written(p []byte, write func(p []byte) (int, error)) (int, error) {
 	if err := allowed("write", f.Name()); err != nil {
 		n, _ := write(p[:len(p)/2])
@@ -73,12 +75,12 @@ func (f *File) Write(p []byte) (int, error) { return f.written(p, f.File.Write) 
 // WriteString writes the bytes of s to the temporary file.
 func (f *File) WriteString(s string) (int, error) { return f.Write([]byte(s)) }
 
-// WriteAt writes p at a distance from the beginning of the temporary file.
+// WriteAt writes p at offset off of the temporary file.
 func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	return f.written(p, func(p []byte) (int, error) { return f.File.WriteAt(p, off) })
 }
 
-// ReadFrom writes all that r has to the temporary file.
+// ReadFrom copies r to the temporary file until r ends.
 func (f *File) ReadFrom(r io.Reader) (int64, error) {
 	if err := allowed("write", f.Name()); err != nil {
 		return 0, err
@@ -94,7 +96,7 @@ func (f *File) Chmod(mode fs.FileMode) error {
 	return f.File.Chmod(mode)
 }
 
-// Sync waits until what was written is on the disk.
+// Sync waits until the written bytes are on the disk.
 func (f *File) Sync() error {
 	if err := allowed("sync", f.Name()); err != nil {
 		return err

@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// syncDir makes names in dir durable. File systems that cannot sync a directory say EINVAL.
+// syncDir makes the names in dir durable. A file system that cannot sync a directory returns
+// EINVAL.
 func syncDir(dir string) error {
 	d, err := open(dir, os.O_RDONLY, 0)
 	if err != nil {

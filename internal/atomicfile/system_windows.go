@@ -1,4 +1,4 @@
 package atomicfile
 
-// syncDir does nothing: a rename is in the journal of the file system.
+// syncDir does nothing, because the file system journals renames.
 func syncDir(string) error { return nil }

@@ -1,5 +1,6 @@
-// Package callsite tells the frames of a user's program from the library's own. So errors, memory
-// reports and profiles name the line that is at fault. It also tells goroutines from each other.
+// Package callsite distinguishes the frames of a user's program from those of the library. So
+// errors, memory reports and profiles name the line of the program that caused them. It also
+// identifies goroutines.
 package callsite
 
 import (
@@ -16,21 +17,21 @@ import (
 // Module is the path of the library's module.
 const Module = "github.com/flambeau-go/flambeau"
 
-// Outside reports whether a frame, of runtime.CallersFrames, belongs to a user of the library. The
-// library's own examples, commands and tests do. Go's own packages do not: fmt prints a tensor for
-// somebody, sync starts the library's goroutines.
+// Outside reports whether a frame, given by the fields of a runtime.Frame, belongs to a user of the
+// library. Frames of the library's own examples, commands and tests do. Frames of Go's own packages
+// do not: fmt may call String on a user's behalf, and sync starts the library's goroutines.
 func Outside(function, file string) bool { return running().outside(function, file) }
 
-// A program is what tells its own packages from Go's.
+// A program describes which packages of the running program are Go's own.
 type program struct {
-	// where the files of Go's packages are, "/usr/local/go/src/"; "" in a program built with
+	// directory of Go's packages, such as "/usr/local/go/src/"; "" if the program was built with
 	// -trimpath
 	root    string
-	modules []string // that it is built of, as far as that is known
-	library string   // where the files of this module are, ending in a slash
+	modules []string // modules of which the program is built; empty if unknown
+	library string   // directory of this module, ending in a slash
 }
 
-// running is the program that runs.
+// running describes the running program.
 var running = sync.OnceValue(func() program {
 	var p program
 	_, file, _, _ := runtime.Caller(0)
@@ -38,7 +39,7 @@ var running = sync.OnceValue(func() program {
 	f := runtime.FuncForPC(reflect.ValueOf(strings.Contains).Pointer())
 	file, _ = f.FileLine(f.Entry())
 	p.root, _ = strings.CutSuffix(file, "strings/strings.go")
-	if p.root == file { // it is elsewhere
+	if p.root == file { // the file has another path: -trimpath
 		p.root = ""
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -54,7 +55,8 @@ func (p program) outside(function, file string) bool {
 	if p.standard(function, file) {
 		return false
 	}
-	// A closure that is inlined into its caller is named after that, and lies where it lay.
+	// A closure that is inlined into its caller has the caller's function name, but keeps its own
+	// file.
 	if own, in := strings.CutPrefix(file, p.library); in && p.library != "" {
 		return strings.HasPrefix(own, "examples/") || strings.HasPrefix(own, "cmd/") || strings.HasSuffix(file, "_test.go")
 	}
@@ -65,9 +67,9 @@ func (p program) outside(function, file string) bool {
 	return strings.HasPrefix(rest, "/examples/") || strings.HasPrefix(rest, "/cmd/") || strings.HasSuffix(file, "_test.go")
 }
 
-// standard reports whether a function is of one of Go's packages. Where the file does not say,
-// their names do: a module of the program may be called as the first element of one is ("text",
-// "image"), but its packages cannot be called as the whole.
+// standard reports whether a function belongs to one of Go's packages. If the file does not tell,
+// the function's package path does. A module of the program may have the first element of a Go
+// package as its name ("text", "image"). Its packages cannot have the full path of a Go package.
 func (p program) standard(function, file string) bool {
 	if p.root != "" && filepath.IsAbs(filepath.FromSlash(file)) {
 		return strings.HasPrefix(file, p.root)
@@ -87,8 +89,8 @@ func (p program) standard(function, file string) bool {
 	return true
 }
 
-// families are the first elements of the paths of Go's packages that call functions which they are
-// given, or start goroutines; packages are such packages.
+// families are the first path elements of those Go packages that start goroutines or call functions
+// passed to them. packages are the full paths of these packages.
 const (
 	families = " archive bufio bytes compress container context database encoding errors expvar flag fmt html image internal io iter log maps mime net os path reflect " +
 		"regexp runtime slices sort strings sync testing text time unique weak "
@@ -98,12 +100,12 @@ const (
 		"runtime/pprof runtime/trace slices sort strings sync sync/atomic testing testing/quick testing/synctest text/tabwriter text/template time unique weak "
 )
 
-// String is how a frame is written: "dir/file.go:line".
+// String formats a frame as "dir/file.go:line".
 func String(file string, line int) string {
 	return filepath.Join(filepath.Base(filepath.Dir(file)), filepath.Base(file)) + ":" + strconv.Itoa(line)
 }
 
-// First returns the first frame outside of the library of a stack that runtime.Callers made, "" if
+// First returns the first frame outside of the library in a stack of runtime.Callers, or "" if
 // there is none.
 func First(pc []uintptr) string {
 	if len(pc) == 0 {
@@ -121,8 +123,8 @@ func First(pc []uintptr) string {
 	}
 }
 
-// Goroutine returns the number of this goroutine, which heads its stack: "goroutine 18 [running]:".
-// It takes a microsecond.
+// Goroutine returns the number of this goroutine, read from the first line of its stack trace:
+// "goroutine 18 [running]:". This takes about a microsecond.
 func Goroutine() (n uint64) {
 	var b [64]byte
 	number, _, _ := bytes.Cut(b[len("goroutine "):runtime.Stack(b[:], false)], []byte(" "))
@@ -130,8 +132,8 @@ func Goroutine() (n uint64) {
 	return n
 }
 
-// Within returns the part of a function's name after the library's module path,
-// "tensor.(*Tensor).Backward"; false for other functions.
+// Within returns the part of a function's name after the library's module path, such as
+// "tensor.(*Tensor).Backward". It returns false for functions of other modules.
 func Within(function string) (string, bool) {
 	rest, in := strings.CutPrefix(function, Module)
 	if !in || rest == "" || rest[0] != '/' && rest[0] != '.' {

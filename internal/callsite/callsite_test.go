@@ -35,7 +35,7 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// A closure of the library that is inlined into a program has the program's name.
+// A closure of the library that is inlined into a program's function has the name of that function.
 func TestOutsideInlined(t *testing.T) {
 	for _, library := range []string{running().library, "/home/me/flambeau/", Module + "@v1.2.3/"} {
 		p := program{library: library}
@@ -53,7 +53,7 @@ func TestOutsideInlined(t *testing.T) {
 	}
 }
 
-// A module may have the name of one of Go's packages.
+// A module of a program may have the name of one of Go's packages.
 func TestModulesNamedAsGos(t *testing.T) {
 	usual := program{root: "/usr/local/go/src/", modules: []string{"text"}}
 	trimmed := program{modules: []string{"text", Module, "sync"}}
@@ -99,7 +99,7 @@ func TestGoroutine(t *testing.T) {
 	for range 50 {
 		go func() {
 			got <- Goroutine()
-			<-hold // so that none is over before the others have begun
+			<-hold // so that all goroutines exist at the same time
 		}()
 	}
 	for range 50 {

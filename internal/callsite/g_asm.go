@@ -2,7 +2,7 @@
 
 package callsite
 
-// G tells goroutines apart: the address of the runtime's g of the calling one, which two
-// instructions read. An address may be used again when its goroutine is gone.
-// docs/inside/tracing.md says why this and not another way.
+// G identifies the calling goroutine by the address of its g in Go's runtime, which takes two
+// instructions to read. After a goroutine ends, a new one may have the same address.
+// docs/inside/tracing.md explains the choice of this method.
 func G() uintptr

@@ -2,5 +2,5 @@
 
 package callsite
 
-// G tells goroutines apart, by their numbers.
+// G identifies the calling goroutine by its number.
 func G() uintptr { return uintptr(Goroutine()) }

@@ -1,9 +1,8 @@
-// Package didyoumean finds the name that somebody may have meant who wrote another one.
+// Package didyoumean finds the known name that a misspelled name probably means.
 package didyoumean
 
-// Distance is the least number of bytes to put in, leave out or change to make b of a
-// (V. I. Levenshtein, "Binary codes capable of correcting deletions, insertions and reversals",
-// 1966).
+// Distance is the least number of bytes to insert, delete or replace that turns a into b (V. I.
+// Levenshtein, "Binary codes capable of correcting deletions, insertions and reversals", 1966).
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -24,8 +23,9 @@ func Distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Nearest returns the name that is at most so far from s, "" for none. Of two as far it is the one
-// whose length is nearer, and of these the first.
+// Nearest returns the name that is most similar to s, among those at a [Distance] of at most most.
+// It returns "" if there is none. It minimizes twice the distance plus the difference of the
+// lengths. Among equals it returns the first.
 func Nearest(s string, names []string, most int) string {
 	best, least := "", 0
 	for _, n := range names {

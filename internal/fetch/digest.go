@@ -23,33 +23,35 @@ const (
 	none       digestKind = ""
 	sha256Full digestKind = "sha256"
 	md5Full    digestKind = "md5"
-	gitBlob    digestKind = "git" // SHA-1 of "blob", length and content, as git names a file
-	hub        digestKind = "hub"
+	// SHA-1 of "blob", the length and the content: git's name for a file
+	gitBlob digestKind = "git"
+	hub     digestKind = "hub"
 )
 
-// A Digest tells a published file from any other. The zero value is none, which [File] refuses.
+// A Digest identifies the contents of a published file. The zero value is no digest, and [File]
+// refuses it.
 type Digest struct {
 	kind digestKind
-	hex  string // of sha256, perhaps only its beginning
+	hex  string // for sha256, perhaps only the first digits
 }
 
-// SHA256 is a digest of 64 hexadecimal digits, or the first 8 or more of them: torch publishes
-// weights under names such as resnet18-f37072fd.pth.
+// SHA256 returns a SHA-256 digest of 64 hexadecimal digits, or of the first 8 or more of them.
+// torch publishes weights under names that contain such a beginning: resnet18-f37072fd.pth.
 func SHA256(digits string) Digest { return Digest{sha256Full, strings.ToLower(digits)} }
 
-// MD5 is a digest of 32 hexadecimal digits. It guards against accidents, not against malice; older
-// data sets have no other.
+// MD5 returns an MD5 digest of 32 hexadecimal digits. It detects accidents, but not malice. Older
+// datasets have no other digest.
 func MD5(digits string) Digest { return Digest{md5Full, strings.ToLower(digits)} }
 
-// HubDigest takes the digest from the server's answer, as the Hugging Face hub gives it: the
-// SHA-256 of a large file in X-Linked-Etag, git's SHA-1 of a small one in X-Linked-Etag or ETag. An
-// answer without either is an error.
+// HubDigest returns a Digest that is read from the server's answer, as the Hugging Face hub sends
+// it. For a large file it is the SHA-256 in X-Linked-Etag. For a small file it is git's SHA-1 in
+// X-Linked-Etag or ETag. An answer without either is an error.
 func HubDigest() Digest { return Digest{kind: hub} }
 
 var inName = regexp.MustCompile(`-([0-9a-f]{8,64})\.[^/]*$`)
 
-// DigestInName returns the digest that a file name carries (resnet18-f37072fd.pth), and whether it
-// does.
+// DigestInName returns the digest that a file name contains (resnet18-f37072fd.pth), and whether it
+// contains one.
 func DigestInName(name string) (Digest, bool) {
 	m := inName.FindStringSubmatch(name)
 	if m == nil {
@@ -104,7 +106,7 @@ func hubHeader(h http.Header) (Digest, bool) {
 	return Digest{}, false
 }
 
-// check reads the file and returns ErrDigest, wrapped, if it is not the one.
+// check reads the file and compares its digest. If they differ, the error wraps ErrDigest.
 func (d Digest) check(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -136,19 +138,21 @@ func (d Digest) check(path string) error {
 	return nil
 }
 
-// A record stands beside a file or a part of one.
+// A record is what is known about a file, or about a partial download. It is stored beside it.
 type record struct {
 	URL    string `json:"url"`
 	Digest string `json:"digest,omitempty"`
-	Size   int64  `json:"size"` // of the whole file; -1: the server does not say
-	// of a file that was checked: nanoseconds since 1970
-	Modified int64  `json:"modified,omitempty"`
-	ETag     string `json:"etag,omitempty"` // of a part: what the server called this version
-	Date     string `json:"date,omitempty"` // or when it was last modified
+	Size   int64  `json:"size"` // of the whole file; -1 if the server does not send it
+	// of a file that was checked: modification time in nanoseconds since 1970
+	Modified int64 `json:"modified,omitempty"`
+	// of a partial download: the server's name of this version
+	ETag string `json:"etag,omitempty"`
+	// of a partial download without an ETag: when the server's file was last modified
+	Date string `json:"date,omitempty"`
 }
 
-// readRecord returns ok = false for a record that is not there or cannot be read: it is then made
-// again.
+// readRecord returns ok = false if the record is missing or cannot be read. The caller then makes a
+// new one.
 func readRecord(path string) (r record, ok bool) {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() > 1<<16 {

@@ -17,11 +17,12 @@ import (
 )
 
 const (
-	maxRequests = 200         // for one file from one server, however much each brings
-	maxWait     = time.Minute // between two of them
+	// for one file from one server, even if each request transfers some bytes
+	maxRequests = 200
+	maxWait     = time.Minute // upper limit of the pause between two requests
 )
 
-// download brings the file from the first server that has it.
+// download downloads the file from the first server that has it.
 func (j *job) download(ctx context.Context) error {
 	var all []error
 	offline := true
@@ -59,7 +60,7 @@ func unreachable(err error) bool {
 	return errors.As(err, &dns) || errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect")
 }
 
-// from brings the file from one server, in as many requests as it takes.
+// from downloads the file from one server, in as many requests as necessary.
 func (j *job) from(ctx context.Context, addr string) error {
 	fails := 0
 	for request := 1; ; request++ {
@@ -76,13 +77,13 @@ func (j *job) from(ctx context.Context, addr string) error {
 		}
 		most := j.Attempts
 		if unreachable(err) {
-			most = min(most, 2) // to be offline is soon told
+			most = min(most, 2) // without a network, do not keep the user waiting
 		}
 		if fails >= most {
 			return fmt.Errorf("%w (%d tries)", err, fails)
 		}
 		wait := min(j.Wait<<(fails-1), maxWait)
-		// so that many machines do not come back together
+		// random, so that many machines do not retry at the same moment
 		wait += time.Duration(rand.Int64N(int64(wait)/2 + 1))
 		var status *StatusError
 		if errors.As(err, &status) && status.After > 0 {
@@ -104,18 +105,19 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// discard forgets the part that is here.
+// discard deletes the partial download.
 func (j *job) discard() {
 	os.Remove(j.path + ".part")
 	os.Remove(j.path + ".part.json")
 }
 
-// resumable returns how many bytes of this address's file are here, and what is known of it.
+// resumable returns how many bytes of this address's file are on the disk, and the record about
+// them.
 func (j *job) resumable(addr string) (have int64, r record) {
 	r, ok := readRecord(j.path + ".part.json")
 	have = size(j.path + ".part")
-	// Without a name for the version, only a digest known beforehand tells whether the two halves
-	// are of one file.
+	// If the server names no version, only a digest that is known in advance can show that both
+	// parts belong to one file.
 	known := r.ETag != "" || r.Date != "" || j.Digest.kind != hub
 	if !ok || have == 0 || r.URL != addr || !known || r.Size >= 0 && have > r.Size {
 		j.discard()
@@ -124,7 +126,7 @@ func (j *job) resumable(addr string) (have int64, r record) {
 	return have, r
 }
 
-// request sends one request and takes what comes. again tells whether another one may help.
+// request sends one request and stores the answer. again says whether another request may help.
 func (j *job) request(ctx context.Context, addr string) (again bool, err error) {
 	have, r := j.resumable(addr)
 	resumed := have > 0
@@ -144,7 +146,8 @@ func (j *job) request(ctx context.Context, addr string) (again bool, err error) 
 			return false, &diskError{err}
 		}
 		j.discard()
-		return resumed || r.Size < 0, err // a whole answer will be the same next time
+		// an answer that was already complete will be the same next time
+		return resumed || r.Size < 0, err
 	}
 	if err := os.Rename(j.path+".part", j.path); err != nil {
 		return false, &diskError{err}
@@ -156,8 +159,8 @@ func (j *job) request(ctx context.Context, addr string) (again bool, err error) 
 	return false, nil
 }
 
-// transfer appends an answer to the part, of which have bytes are here; r becomes what the answer
-// says about the file.
+// transfer sends a request and appends the answer to the partial download, which has have bytes. It
+// updates r with what the answer says about the file.
 func (j *job) transfer(parent context.Context, addr string, have int64, r *record) (again bool, err error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -173,7 +176,7 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 		return false, err
 	}
 	maps.Copy(req.Header, j.Header)
-	// the digest is that of the bytes as they are stored
+	// the digest is that of the file as it is published, not of a compressed transfer
 	req.Header.Set("Accept-Encoding", "identity")
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", "flambeau")
@@ -208,7 +211,7 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 		linked = d
 	}
 	now := record{URL: addr, Size: -1}
-	// not a weak one, W/"…": it does not promise the same bytes
+	// not a weak tag, W/"…": equal weak tags do not promise equal bytes
 	if tag := resp.Header.Get("ETag"); strings.HasPrefix(tag, `"`) {
 		now.ETag = tag
 	} else {
@@ -281,7 +284,7 @@ func (j *job) transfer(parent context.Context, addr string, have int64, r *recor
 	return true, err
 }
 
-// copy takes the answer's body. The file's length is then done.
+// copy appends the body of an answer to f, which has done bytes. It returns the new length.
 func (j *job) copy(f io.Writer, body io.Reader, done, total int64, alive func()) (int64, error) {
 	buf := make([]byte, 128<<10)
 	j.report(done, total, false)
@@ -308,7 +311,7 @@ func (j *job) copy(f io.Writer, body io.Reader, done, total int64, alive func())
 	}
 }
 
-// report calls Progress ten times a second, and at the end.
+// report calls Progress ten times a second at most, and at the end.
 func (j *job) report(done, total int64, end bool) {
 	if j.Progress == nil {
 		return
@@ -319,8 +322,8 @@ func (j *job) report(done, total int64, end bool) {
 	}
 }
 
-// differs reports whether an answer to a request for the rest of a file is of another version than
-// r, and takes from r what such an answer may leave out (RFC 9110, 15.3.7).
+// differs reports whether the answer to a range request is about another version than r. Fields
+// that such an answer may omit are taken from r first (RFC 9110, 15.3.7).
 func (now *record) differs(r *record) bool {
 	if now.ETag == "" {
 		now.ETag = r.ETag
@@ -334,8 +337,8 @@ func (now *record) differs(r *record) bool {
 	return now.ETag != r.ETag || now.Date != r.Date || r.Size >= 0 && now.Size != r.Size || now.Digest != r.Digest
 }
 
-// contentRange parses "bytes 5-9/10" or "bytes 5-9/*": start and the whole file's length, -1 if it
-// is not told.
+// contentRange parses "bytes 5-9/10" or "bytes 5-9/*". It returns the start and the length of the
+// whole file, or -1 for an unknown length.
 func contentRange(h string) (start, total int64, err error) {
 	text, ok := strings.CutPrefix(h, "bytes ")
 	span, whole, ok2 := strings.Cut(text, "/")
@@ -352,7 +355,7 @@ func contentRange(h string) (start, total int64, err error) {
 	return start, total, nil
 }
 
-// syncDir makes a rename last; where directories cannot be flushed there is nothing to do.
+// syncDir makes a rename durable. On systems that cannot sync directories it does nothing.
 func syncDir(dir string) {
 	if d, err := os.Open(dir); err == nil {
 		d.Sync()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What an *[Error] can be, for errors.Is.
+// The kinds of an *[Error], for errors.Is.
 var (
 	ErrOffline  = errors.New("there is no network")
 	ErrDigest   = errors.New("the digest is wrong")
@@ -15,10 +15,10 @@ var (
 	ErrNoDigest = errors.New("the file has no digest to check it by")
 )
 
-// An Error is a file that could not be had.
+// An Error says that a file could not be fetched.
 type Error struct {
-	URL  string // where it is published
-	Path string // where it belongs on this machine
+	URL  string // address of the published file
+	Path string // path of the file on this machine
 	Kind error  // one of this package's Err values, or nil
 	Err  error  // the cause
 }
@@ -47,16 +47,16 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// A StatusError is an answer of a server that is not the file.
+// A StatusError is an HTTP answer other than the file.
 type StatusError struct {
-	Code  int           // of HTTP
-	Text  string        // "404 Not Found"
-	After time.Duration // to wait before the next try, if the server says so
+	Code  int           // HTTP status code
+	Text  string        // for example "404 Not Found"
+	After time.Duration // how long to wait before the next request, if the server says so
 }
 
 func (e *StatusError) Error() string { return "the server answers " + e.Text }
 
-// temporary reports whether another try makes sense.
+// temporary reports whether a later request may succeed.
 func (e *StatusError) temporary() bool {
 	switch e.Code {
 	case 408, 425, 429, 500, 502, 503, 504:
@@ -65,13 +65,13 @@ func (e *StatusError) temporary() bool {
 	return false
 }
 
-// A diskError is a failure of this machine's disk: another server does not help.
+// A diskError is a failure of this machine's disk, for which another server is no remedy.
 type diskError struct{ err error }
 
 func (e *diskError) Error() string { return e.err.Error() }
 func (e *diskError) Unwrap() error { return e.err }
 
-// A redirectError is a redirect that is not followed.
+// A redirectError is a redirect that the client refuses to follow.
 type redirectError struct{ msg string }
 
 func (e *redirectError) Error() string { return e.msg }

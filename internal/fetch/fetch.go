@@ -1,11 +1,11 @@
-// Package fetch brings published files onto this machine: data sets and weights.
+// Package fetch downloads published files: datasets and weights.
 //
-// A file is fetched once. It arrives under another name (.part), is checked against its digest,
-// flushed to the disk and renamed, so that a file under its own name is whole. What was interrupted
-// goes on where it ended, if the server still holds the same file. A lock keeps two processes, and
-// two goroutines, from fetching one file at a time. Without a network, or with FLAMBEAU_OFFLINE=1,
-// the error says which file to put where: a file that was brought there by hand is as good, once
-// its digest agrees.
+// A file is downloaded once. It is written under a temporary name (.part), checked against its
+// digest, flushed to the disk and renamed. So a file under its own name is always complete. An
+// interrupted download continues where it stopped, if the server still has the same file. A lock
+// prevents two processes or goroutines from downloading one file at the same time. Without a
+// network, or with FLAMBEAU_OFFLINE=1, the error says which file to put where. A file that was
+// copied there by hand is accepted if its digest matches.
 package fetch
 
 import (
@@ -26,49 +26,52 @@ import (
 
 // A Source is a published file.
 type Source struct {
-	// URLs say where it is, over http or https. They hold the same bytes; the first that delivers
-	// is taken.
+	// URLs are the addresses of the file, over http or https. All hold the same bytes. They are
+	// tried in order.
 	URLs []string
-	// Name is the file's name below the directory, with slashes; "": the last element of the first
-	// address.
+	// Name is the file's path within the directory, with slashes. "" means the last element of the
+	// first address.
 	Name string
-	// Digest is what the bytes must have.
+	// Digest is the expected digest of the file.
 	Digest Digest
-	// Max is the most bytes that are taken; 0: 32 GiB.
+	// Max is the largest accepted size in bytes; 0 means 32 GiB.
 	Max int64
 }
 
-// Options set how files are fetched. The zero value is the ordinary way.
+// Options configure downloads. The zero value suits most programs.
 type Options struct {
-	// Dir is where files go; "": [CacheDir].
+	// Dir is the directory of downloaded files; "" means [CacheDir].
 	Dir string
-	// Progress, if not nil, is called now and then with the bytes that are here and all of them, or
-	// -1 where the server does not say. It is called on the goroutine that called [File].
+	// Progress, if not nil, is called from time to time on the goroutine that called [File]. done
+	// is the number of bytes on this machine. total is the size of the file, or -1 if the server
+	// does not send it.
 	Progress func(done, total int64)
-	// Header is sent with each request; an Authorization goes to the first host alone.
+	// Header is sent with each request. An Authorization field is sent to the first host only.
 	Header http.Header
-	// Offline forbids the network, as FLAMBEAU_OFFLINE=1 does.
+	// Offline forbids use of the network, as FLAMBEAU_OFFLINE=1 does.
 	Offline bool
-	// Client is the HTTP client; nil: one that obeys the proxy variables of the environment.
+	// Client is the HTTP client; nil means one that uses the proxy variables of the environment.
 	Client *http.Client
-	// Attempts is how often in a row a request may fail without bringing anything; 0: 5.
+	// Attempts is how many requests in a row may fail without transferring any byte; 0 means 5.
 	Attempts int
-	// Wait is the pause after the first failure, which doubles with each; 0: half a second.
+	// Wait is the pause after the first failure. It doubles with each further one; 0 means half a
+	// second.
 	Wait time.Duration
-	// Stall is how long a connection may be silent; 0: a minute.
+	// Stall is how long a connection may transfer nothing; 0 means a minute.
 	Stall time.Duration
 
-	open func(name string, flag int) (file, error) // nil: os.OpenFile; tests put a full disk here
+	// nil means os.OpenFile; tests simulate a full disk with it
+	open func(name string, flag int) (file, error)
 }
 
-// file is what a download is written to.
+// file is the destination of a download.
 type file interface {
 	io.WriteCloser
 	Sync() error
 }
 
-// CacheDir returns the directory for fetched files of a kind ("data/mnist"): below FLAMBEAU_CACHE,
-// or below flambeau in the user's cache directory.
+// CacheDir returns the directory for downloaded files of a kind, such as "data/mnist". It is below
+// FLAMBEAU_CACHE, or else below flambeau in the user's cache directory.
 func CacheDir(kind string) (string, error) {
 	base := os.Getenv("FLAMBEAU_CACHE")
 	if base == "" {
@@ -81,8 +84,8 @@ func CacheDir(kind string) (string, error) {
 	return filepath.Join(base, filepath.FromSlash(kind)), nil
 }
 
-// File returns the path of the file that src describes, after fetching it if it is not there. One
-// that is there with another digest is replaced. Errors are of type *[Error].
+// File returns the path of the file that src describes. It downloads the file if it is missing, or
+// if its digest differs. Errors are of type *[Error].
 func File(ctx context.Context, src Source, o Options) (string, error) {
 	j, err := newJob(src, o)
 	if err != nil {
@@ -94,12 +97,12 @@ func File(ctx context.Context, src Source, o Options) (string, error) {
 	return j.path, nil
 }
 
-// A job is one call of File.
+// A job is the state of one call of File.
 type job struct {
 	Source
 	Options
 	path string
-	last time.Time // of the last call of Progress
+	last time.Time // time of the last call of Progress
 }
 
 func newJob(src Source, o Options) (*job, error) {
@@ -158,7 +161,7 @@ func newJob(src Source, o Options) (*job, error) {
 	return j, nil
 }
 
-// address is the first address without what is secret in it.
+// address returns the first address without passwords and other secrets.
 func (j *job) address() string {
 	if len(j.URLs) == 0 {
 		return ""
@@ -197,7 +200,7 @@ func (j *job) run(ctx context.Context) error {
 		return j.fail(nil, err)
 	}
 	defer unlock()
-	// Another process may have brought it while this one waited.
+	// Another process may have downloaded the file during the wait for the lock.
 	if there, err = j.present(); err != nil {
 		return j.fail(nil, err)
 	}
@@ -207,8 +210,8 @@ func (j *job) run(ctx context.Context) error {
 	return j.download(ctx)
 }
 
-// offline is the error for a file that is not here and cannot be had; it says what is wrong with
-// the one that is here.
+// offline is the error for a file that is missing, or has the wrong contents, and cannot be
+// downloaded.
 func (j *job) offline(cause error) error {
 	if _, err := os.Stat(j.path); err == nil && !errors.Is(cause, ErrDigest) {
 		cause = fmt.Errorf("%w, and the file that is there is another one (%s is wanted)", cause, j.Digest)
@@ -216,9 +219,9 @@ func (j *job) offline(cause error) error {
 	return j.fail(ErrOffline, cause)
 }
 
-// present reports whether the file is here and is the one that is wanted. Small files are read each
-// time; of large ones, and of those whose digest the server gave, a record tells that they were
-// read and have not changed since.
+// present reports whether the file is on the disk with the right contents. A small file is read
+// each time. For a large file, or one whose digest the server sent, a record says that it was
+// checked; it is read again only if it has changed since.
 func (j *job) present() (bool, error) {
 	info, err := os.Stat(j.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -233,7 +236,7 @@ func (j *job) present() (bool, error) {
 	r, ok := readRecord(j.path + ".fetched")
 	want := j.Digest
 	if want.kind == hub {
-		if !ok { // brought by hand: there is nothing to compare it with
+		if !ok { // copied here by hand: its digest is unknown
 			return true, nil
 		}
 		if want, err = parseDigest(r.Digest); err != nil {
@@ -253,11 +256,11 @@ func (j *job) present() (bool, error) {
 	return true, nil
 }
 
-// recordFrom is the size above which a file is not read again each time.
+// recordFrom is the size in bytes above which a record replaces reading a file again.
 const recordFrom = 32 << 20
 
-// remember writes the record of the file, where one is of use. Without it the file is read again:
-// not an error.
+// remember writes the record of a checked file, if one is useful. If that fails the file is merely
+// read again next time, so there is no error.
 func (j *job) remember(d Digest) {
 	info, err := os.Stat(j.path)
 	if err != nil || j.Digest.kind != hub && info.Size() < recordFrom {
@@ -266,8 +269,8 @@ func (j *job) remember(d Digest) {
 	writeRecord(j.path+".fetched", record{URL: j.address(), Digest: d.String(), Size: info.Size(), Modified: info.ModTime().UnixNano()})
 }
 
-// lock waits for the only right to fetch a file and returns what gives it back. The operating
-// system gives it back too when the process ends, however it ends.
+// lock waits for the exclusive right to download a file. unlock releases it. The operating system
+// releases it too when the process ends, for any reason.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	wait := 5 * time.Millisecond
 	for {

@@ -26,16 +26,16 @@ import (
 	"github.com/flambeau-go/flambeau/internal/filelock"
 )
 
-// site is a server of one file that misbehaves as told.
+// site is a server of one file that can be told to misbehave.
 type site struct {
 	*httptest.Server
 	mu       sync.Mutex
 	content  []byte
 	etag     string
-	cut      []int // after how many bytes of its body the answer to each request is cut
-	status   []int // what to answer instead, one each request; 0: the file
-	noRange  bool  // answer the whole file always
-	chunked  bool  // do not tell the length
+	cut      []int // for each request: the number of bytes after which the answer is cut off
+	status   []int // for each request: the status to answer instead; 0: the file
+	noRange  bool  // always answer with the whole file
+	chunked  bool  // do not send the length
 	header   map[string]string
 	requests []http.Header
 	before   func(request int)
@@ -115,7 +115,7 @@ func quick(t *testing.T) Options {
 	return Options{Dir: t.TempDir(), Wait: time.Millisecond, Attempts: 4}
 }
 
-// get fetches and checks that what is there is content and nothing else.
+// get fetches a file and checks that the directory holds content and nothing else.
 func get(t *testing.T, src Source, o Options, content []byte) string {
 	t.Helper()
 	path, err := File(t.Context(), src, o)
@@ -179,7 +179,7 @@ func TestFile(t *testing.T) {
 			if len(s.requests) != 1 {
 				t.Fatalf("%d requests", len(s.requests))
 			}
-			// What happened to the file since is seen.
+			// A later change of the file is detected.
 			if err := os.WriteFile(path, content[:1000], 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -192,7 +192,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// Whatever is cut goes on where it ended.
+// A download that is cut off continues where it stopped.
 func TestResume(t *testing.T) {
 	content := noise(500_000)
 	s, o := serve(t, content), quick(t)
@@ -206,7 +206,7 @@ func TestResume(t *testing.T) {
 		t.Fatal("the server may compress")
 	}
 
-	// A process that ended in the middle: the next one goes on.
+	// A process ended in the middle of a download: the next one continues.
 	s.requests, s.cut = nil, []int{400_000}
 	o = quick(t)
 	o.Attempts = 1
@@ -222,7 +222,7 @@ func TestResume(t *testing.T) {
 		t.Fatalf("Range %q", r)
 	}
 
-	// One that ended between the last byte and the new name asks for nothing.
+	// A process ended after the last byte and before the rename: the next one sends no request.
 	o = quick(t)
 	s.requests = nil
 	os.WriteFile(filepath.Join(o.Dir, "f.part"), content, 0o644)
@@ -232,7 +232,7 @@ func TestResume(t *testing.T) {
 		t.Fatal("asked for nothing")
 	}
 
-	// A part that was damaged on the disk costs one more download.
+	// If the partial file was damaged on the disk, one more download repairs that.
 	damaged := bytes.Clone(content)
 	damaged[7]++
 	s.cut = nil
@@ -245,7 +245,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Servers without ranges, without a length, without a version.
+// Servers that do not support ranges, or do not send a length or a version.
 func TestPlainServers(t *testing.T) {
 	content := noise(200_000)
 	src := func(s *site) Source {
@@ -276,7 +276,7 @@ func TestPlainServers(t *testing.T) {
 	}
 }
 
-// A file that changes on the server between two requests is not glued together.
+// If the file changes on the server between two requests, the two parts are not joined.
 func TestChanged(t *testing.T) {
 	before, after := noise(200_000), noise(200_001)
 	for _, ifRange := range []bool{true, false} {
@@ -288,7 +288,7 @@ func TestChanged(t *testing.T) {
 			}
 		}
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !ifRange { // a server that does not know it
+			if !ifRange { // a server without If-Range
 				r.Header.Del("If-Range")
 			}
 			s.ServeHTTP(w, r)
@@ -310,10 +310,10 @@ func TestWrongDigest(t *testing.T) {
 	if names := files(t, o.Dir); len(names) != 0 || len(s.requests) != 1 {
 		t.Fatalf("%q, %d requests", names, len(s.requests))
 	}
-	// A mirror that holds the right one is asked after it.
+	// After a mirror with wrong contents, the next mirror is asked.
 	wrong := serve(t, content[1:])
 	get(t, Source{URLs: []string{wrong.URL + "/f", s.URL + "/f"}, Digest: good}, o, content)
-	// A server that gives no digest where its digest is the one to use.
+	// A server sends no digest, although the digest is to come from the server.
 	s.etag = ""
 	if _, err := File(t.Context(), Source{URLs: []string{s.URL + "/g"}, Digest: HubDigest()}, o); !errors.Is(err, ErrNoDigest) {
 		t.Fatal(err)
@@ -353,7 +353,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// fullDisk takes room bytes in all.
+// fullDisk is a disk with room bytes of space.
 type fullDisk struct {
 	*os.File
 	room *int
@@ -409,9 +409,9 @@ func TestOffline(t *testing.T) {
 		t.Fatal("something was made")
 	}
 	t.Setenv("FLAMBEAU_OFFLINE", "0")
-	s.Close() // nobody listens
+	s.Close() // nobody listens at the address any more
 	refuse()
-	// Brought by hand it is as good, also where the server would give the digest.
+	// A file that was copied by hand is accepted, also if the digest would come from the server.
 	if err := os.WriteFile(want, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +423,7 @@ func TestOffline(t *testing.T) {
 	}
 }
 
-// Many at a time: one of them fetches.
+// If many goroutines want one file, only one downloads it.
 func TestConcurrent(t *testing.T) {
 	content := noise(400_000)
 	s, o := serve(t, content), quick(t)
@@ -444,7 +444,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// The lock is held by one at a time, whoever makes and removes its file.
+// Only one holder has the lock at a time, although others create and remove its file.
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "l")
 	var held atomic.Int32
@@ -484,7 +484,7 @@ func TestCancelAndStall(t *testing.T) {
 	inner := s.Config.Handler
 	var calls atomic.Int32
 	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if calls.Add(1) == 1 { // some bytes, then silence
+		if calls.Add(1) == 1 { // some bytes, then nothing
 			w.Header().Set("ETag", `"one"`)
 			w.Header().Set("Content-Length", "300000")
 			w.Write(content[:100_000])
@@ -513,7 +513,7 @@ func TestCancelAndStall(t *testing.T) {
 	}
 }
 
-// Where there are no locks the error says what to do, and nothing is left.
+// On a system without locks the error says what to do, and no file remains.
 func TestNoLocks(t *testing.T) {
 	filelock.None.Store(true)
 	defer filelock.None.Store(false)

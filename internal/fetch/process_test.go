@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A process that this test starts fetches what its environment says.
+// A child process of this test fetches the file that its environment names.
 func TestMain(m *testing.M) {
 	if addr := os.Getenv("FETCH_TEST_URL"); addr != "" {
 		src := Source{URLs: []string{addr}, Digest: SHA256(os.Getenv("FETCH_TEST_SHA256"))}
@@ -42,8 +42,8 @@ func child(t *testing.T, addr, dir string, content []byte) *exec.Cmd {
 	return c
 }
 
-// Processes that want one file at a time: one of them fetches, and one that is killed in the middle
-// neither keeps the lock nor loses what it brought.
+// If several processes want one file, only one downloads it. A process that is killed in the middle
+// releases the lock, and its partial download is used.
 func TestProcesses(t *testing.T) {
 	content := noise(300_000)
 	s, dir := serve(t, content), t.TempDir()
@@ -51,7 +51,7 @@ func TestProcesses(t *testing.T) {
 	var asked atomic.Int32
 	half := make(chan bool)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if asked.Add(1) == 1 { // half of it, then silence until the process is gone
+		if asked.Add(1) == 1 { // half of the file, then nothing until the process is gone
 			w.Header().Set("ETag", `"one"`)
 			w.Header().Set("Content-Length", strconv.Itoa(len(content)))
 			w.Write(content[:150_000])

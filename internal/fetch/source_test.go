@@ -22,7 +22,7 @@ func TestRedirects(t *testing.T) {
 			return
 		}
 		w.Header().Set("X-Linked-Etag", `"`+sum256(content)+`"`)
-		// By another name of this machine, so that it is another host.
+		// This machine under another name counts as another host.
 		http.Redirect(w, r, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)+"/blob", http.StatusFound)
 	}))
 	defer hubSite.Close()

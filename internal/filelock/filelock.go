@@ -1,6 +1,7 @@
-// Package filelock locks whole files between processes, and between openings of a file in one
-// process. A lock belongs to an opening and ends with it: the system drops it with the process too,
-// however that ends. It binds only those who ask for it; reading and writing go on.
+// Package filelock locks whole files against other processes and against other openings of the file
+// in the same process. A lock belongs to one open file and ends when it is closed. It also ends
+// with the process, for any reason. Locks are advisory: reading and writing the file remain
+// possible.
 package filelock
 
 import (
@@ -11,11 +12,12 @@ import (
 	"sync/atomic"
 )
 
-// ErrHeld says that another opening of the file has the lock.
+// ErrHeld means that another open file holds the lock.
 var ErrHeld = errors.New("another process has locked the file")
 
-// Try locks f until it is closed. The error is [ErrHeld], or says that there are no locks here; of
-// a system that has none it is [errors.ErrUnsupported].
+// Try locks f until it is closed. The error is [ErrHeld] if the lock is taken. If the system or the
+// file system has no locks, the error is another one: [errors.ErrUnsupported] if the system has
+// none.
 func Try(f *os.File) error {
 	if None.Load() {
 		return &os.PathError{Op: "lock", Path: f.Name(), Err: errors.ErrUnsupported}
@@ -23,9 +25,9 @@ func Try(f *os.File) error {
 	return try(f)
 }
 
-// Open opens the file to lock, or makes it. What is no file is refused, by an [fs.PathError]: to
-// follow a symbolic link would lock another file, which never is the one at path, and to open a
-// pipe may wait for ever.
+// Open opens or creates the file to lock. If path is not a regular file, the error is an
+// [fs.PathError]. Following a symbolic link would lock another file, and opening a pipe may block
+// for ever.
 func Open(path string, mode fs.FileMode) (*os.File, error) {
 	refused := func(m fs.FileMode) error {
 		what := "no file"
@@ -37,7 +39,7 @@ func Open(path string, mode fs.FileMode) (*os.File, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, refused(info.Mode())
 	}
-	// there may be something else meanwhile
+	// path may name something else by now
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|openFlags, mode)
 	if err != nil {
 		return nil, err
@@ -53,11 +55,11 @@ func Open(path string, mode fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// None is set by tests: there are no locks then.
+// None is set by tests, to simulate a system without locks.
 var None atomic.Bool
 
-// InPlace reports whether path still names f: who has waited for a lock may have that of a file
-// that was removed meanwhile.
+// InPlace reports whether path still names f. While a caller waits for the lock, the file may be
+// removed, and perhaps replaced.
 func InPlace(f *os.File, path string) bool {
 	own, err := f.Stat()
 	if err != nil {
@@ -67,9 +69,9 @@ func InPlace(f *os.File, path string) bool {
 	return err == nil && os.SameFile(own, there)
 }
 
-// Remove gives up a lock together with its file, of which nobody else can then have the lock: who
-// waits for it sees that it is gone, and makes another. A file that has taken its place is
-// another's, and stays.
+// Remove removes a locked file and releases its lock. A process that waits for the lock then finds
+// with [InPlace] that its file no longer exists, and creates a new one. If path already names
+// another file, Remove does not remove it.
 func Remove(f *os.File, path string) {
 	if !InPlace(f, path) {
 		f.Close()
@@ -79,6 +81,7 @@ func Remove(f *os.File, path string) {
 		f.Close()
 		return
 	}
-	f.Close() // where an open file cannot be removed, one that somebody waits for cannot be either
+	// Windows: an open file cannot be removed, here or by a process that waits for the lock
+	f.Close()
 	os.Remove(path)
 }

@@ -1,9 +1,9 @@
-// Package filemap maps files into memory: their bytes are read when they are touched, and what is
-// written to the memory stays in the memory (copy on write), never in the file.
+// Package filemap maps files into memory. Their bytes are read when they are accessed. Writes
+// change the memory only (copy on write), never the file.
 //
-// A map goes when the collector finds that nothing refers to it any more, so that nothing can touch
-// what is not there. A file that another program shortens while it is mapped takes pages away:
-// touching them ends the process, on Unix by SIGBUS. Replacing a file (by rename) is safe.
+// The garbage collector unmaps a file once nothing refers to its Map any more. If another program
+// truncates a file while it is mapped, access to the lost pages ends the process, on Unix by
+// SIGBUS. Replacing a file (by rename) is safe.
 package filemap
 
 import (
@@ -15,8 +15,8 @@ import (
 	"unsafe"
 )
 
-// ErrUnsupported is what [Open] returns where files cannot be mapped: on systems without it, file
-// systems without it, or for files that exceed the address space. Read the file instead.
+// ErrUnsupported is the error of [Open] if a file cannot be mapped. The system or the file system
+// may not support it, or the file may exceed the address space. Read the file instead.
 var ErrUnsupported = errors.New("files cannot be mapped here")
 
 // A Map is a mapped file.
@@ -26,8 +26,7 @@ type Map struct {
 	cleanup runtime.Cleanup
 }
 
-// Open maps a file that has been opened; f may be closed afterwards. The empty file has the empty
-// map.
+// Open maps the file f, which may be closed afterwards. The map of an empty file is empty.
 func Open(f *os.File) (*Map, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -52,12 +51,12 @@ func Open(f *os.File) (*Map, error) {
 	return m, nil
 }
 
-// Bytes returns the contents of the file. It is memory outside of Go's heap: the caller keeps m
+// Bytes returns the contents of the file. They are outside of Go's heap. The caller must keep m
 // reachable (runtime.KeepAlive) as long as it uses them.
 func (m *Map) Bytes() []byte { return m.mem }
 
-// Close unmaps at once, for a caller who knows that nobody uses the bytes. Without it the collector
-// does.
+// Close unmaps the file at once. The caller must know that nobody uses its bytes. Without Close,
+// the garbage collector unmaps the file later.
 func (m *Map) Close() {
 	m.once.Do(func() {
 		if m.mem != nil {
@@ -68,9 +67,8 @@ func (m *Map) Close() {
 	})
 }
 
-// Drop gives back the physical memory of b, a part of m's bytes, page by page; what was written to
-// it is lost, and is read from the file again when it is touched. It is a hint, which some systems
-// do not take.
+// Drop releases the physical memory of b, a part of m's bytes, in whole pages. Writes to these
+// pages are lost: the next access reads the file again. It is a hint that some systems ignore.
 func (m *Map) Drop(b []byte) {
 	page := os.Getpagesize()
 	if len(b) < page || len(m.mem) == 0 {
@@ -90,7 +88,7 @@ func (m *Map) Drop(b []byte) {
 	runtime.KeepAlive(m)
 }
 
-// offset returns where b begins in mem.
+// offset returns the index in mem at which b begins.
 func offset(mem, b []byte) int {
 	return int(uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
 }

@@ -41,13 +41,13 @@ func TestCopyOnWrite(t *testing.T) {
 	}
 	m.Drop(b[100:60_000])
 	page := os.Getpagesize()
-	if runtime.GOOS == "linux" { // only whole pages go
+	if runtime.GOOS == "linux" { // only whole pages within b are dropped
 		if lo, hi := page, 60_000/page*page; b[100] != 0 || !bytes.Equal(b[lo:hi], data[lo:hi]) || hi < 60_000 && b[hi] != 0 {
 			t.Error("Drop took other pages than those inside")
 		}
 	}
 	m.Drop(b[:10])
-	m.Drop(make([]byte, 1<<20)) // not its own
+	m.Drop(make([]byte, 1<<20)) // memory that is not part of the map
 	m.Close()
 	m.Close()
 }
@@ -66,7 +66,8 @@ func TestWhatCannotBeMapped(t *testing.T) {
 	}
 }
 
-// Maps that nobody closes go with the collector: more than a process may have at a time.
+// The garbage collector unmaps maps that nobody closes. The test makes more of them than a process
+// may have at one time.
 func TestMapsAreCollected(t *testing.T) {
 	_, path := mapped(t, make([]byte, 1<<20))
 	f, err := os.Open(path)

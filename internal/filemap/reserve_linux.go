@@ -2,5 +2,5 @@ package filemap
 
 import "golang.org/x/sys/unix"
 
-// noReserve keeps pages that may be written, but are not, from counting as memory in use.
+// noReserve keeps writable pages from counting as memory in use before they are written.
 const noReserve = unix.MAP_NORESERVE

@@ -23,6 +23,8 @@ func acquire(f *os.File, size int) ([]byte, error) {
 	return mem, merr
 }
 
-func release(mem []byte) { _ = unix.Munmap(mem) } // it can only fail for what is not mapped
+// the only possible error is that mem is not mapped
+func release(mem []byte) { _ = unix.Munmap(mem) }
 
-func drop(mem []byte) { _ = unix.Madvise(mem, unix.MADV_DONTNEED) } // a hint
+// only a hint, so the error does not matter
+func drop(mem []byte) { _ = unix.Madvise(mem, unix.MADV_DONTNEED) }

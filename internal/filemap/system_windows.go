@@ -12,19 +12,19 @@ func acquire(f *os.File, size int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer windows.CloseHandle(h) // the view keeps the mapping
+	defer windows.CloseHandle(h) // the view keeps the mapping alive
 	addr, err := windows.MapViewOfFile(h, windows.FILE_MAP_COPY, 0, 0, uintptr(size))
 	if err != nil {
 		return nil, err
 	}
-	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr)) // outside of Go's heap
+	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr)) // safe: the memory is outside of Go's heap
 	return unsafe.Slice((*byte)(p), size), nil
 }
 
 func release(mem []byte) { _ = windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-// drop unlocks pages that are not locked, which takes them out of the working set; the error says
-// so.
+// drop unlocks pages that are not locked. This removes them from the working set and returns an
+// error, which is expected.
 func drop(mem []byte) {
 	_ = windows.VirtualUnlock(uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)))
 }

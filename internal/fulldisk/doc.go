@@ -1,3 +1,3 @@
-// Package fulldisk lets a test see what happens on a disk that is full. The system refuses to make
-// files of the test's process longer than a limit, in the middle of writing one.
+// Package fulldisk lets a test run as if the disk were full. A limit of the process makes the
+// operating system refuse to let files grow, even in the middle of a write.
 package fulldisk

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// T is what a *testing.T has of what is asked of it here.
+// T is the part of *testing.T that this package needs.
 type T interface {
 	Helper()
 	Name() string
@@ -20,9 +20,9 @@ type T interface {
 
 const variable = "FLAMBEAU_TEST_FULL"
 
-// Dir runs t once more in a process of its own, as the limit is the process's: there it returns an
-// empty directory and the test goes on. In the first process, where that run has passed, it returns
-// "", and the test returns.
+// Dir runs the test t again in a process of its own, since the limit applies to a whole process. In
+// that process Dir returns an empty directory, and the test goes on. In the first process Dir
+// returns "" if that run has passed, and the test must return.
 func Dir(t T) string {
 	t.Helper()
 	if dir := os.Getenv(variable); dir != "" {
@@ -37,8 +37,8 @@ func Dir(t T) string {
 	return ""
 }
 
-// Fill lets no file become longer than so many bytes: writing beyond them is the error EFBIG. The
-// function that it returns makes room again.
+// Fill keeps all files from growing beyond the given number of bytes: a longer write fails with
+// EFBIG. The function empty removes the limit.
 func Fill(t T, bytes uint64) (empty func()) {
 	t.Helper()
 	var old syscall.Rlimit

@@ -1,6 +1,6 @@
-// Package glyphs draws handwritten-looking digits, for tests that train on pictures: strokes of a
-// pen in 28×28 pixels, white on black, turned, scaled, slanted, shifted, bent and made noisy at
-// random. The same seed gives the same pixels.
+// Package glyphs draws digits that look handwritten, for tests that train on pictures. A digit is
+// the strokes of a pen in 28×28 pixels, white on black. The strokes are rotated, scaled, slanted,
+// shifted, bent and made noisy at random. The same seed gives the same pixels.
 package glyphs
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Size of an image, and how many classes there are.
+// The size of an image, and the number of classes.
 const (
 	Size    = 28
 	Classes = 10
@@ -24,7 +24,8 @@ const (
 
 type point struct{ x, y float64 }
 
-// arc is points on an ellipse, from one angle to another, in degrees; 0 is right, 90 is down.
+// arc returns points on an ellipse from one angle to another, in degrees. 0 is right and 90 is
+// down.
 func arc(cx, cy, rx, ry, from, to float64) (line []point) {
 	n := int(math.Abs(to-from)/22) + 1
 	for i := range n + 1 {
@@ -34,7 +35,7 @@ func arc(cx, cy, rx, ry, from, to float64) (line []point) {
 	return line
 }
 
-// strokes are the pen's ways in the square from -1 to 1, y downwards.
+// strokes are the paths of the pen for each digit, in the square from -1 to 1 with y downwards.
 var strokes = [Classes][][]point{
 	{arc(0, 0, 0.6, 0.95, -90, 270)},
 	{{{-0.35, -0.6}, {0.1, -0.95}, {0.1, 0.95}}},
@@ -48,7 +49,7 @@ var strokes = [Classes][][]point{
 	{append(arc(0, -0.4, 0.5, 0.5, 20, 380), point{0.45, 0.2}, point{0.2, 0.95})},
 }
 
-// Draw returns one image of a digit, row after row.
+// Draw returns one image of a digit, row by row.
 func Draw(digit int, rng *rand.Rand) []uint8 {
 	between := func(a, b float64) float64 { return a + (b-a)*rng.Float64() }
 	angle, slant := between(-0.2, 0.2), between(-0.15, 0.15)
@@ -73,7 +74,7 @@ func Draw(digit int, rng *rand.Rand) []uint8 {
 	out := make([]uint8, Size*Size)
 	for i := range out {
 		x, y := float64(i%Size), float64(i/Size)
-		near := math.Inf(1) // squared distance to the pen's way
+		near := math.Inf(1) // squared distance to the nearest stroke
 		for _, s := range list {
 			ux, uy, vx, vy := s.b.x-s.a.x, s.b.y-s.a.y, x-s.a.x, y-s.a.y
 			t := 0.0
@@ -89,7 +90,7 @@ func Draw(digit int, rng *rand.Rand) []uint8 {
 	return out
 }
 
-// Images returns n images, one behind the other, and their classes, in turn 0, 1, … 9.
+// Images returns the pixels of n images, one after the other, and their classes 0, 1, … 9 in turn.
 func Images(n int, seed uint64) (pixels, labels []uint8) {
 	rng := rand.New(rand.NewPCG(seed, 0x67))
 	for i := range n {
@@ -99,8 +100,8 @@ func Images(n int, seed uint64) (pixels, labels []uint8) {
 	return pixels, labels
 }
 
-// Folder writes pictures as vision.ImageFolder reads them: dir/0/0000.png, … dir/9/….png, perClass
-// of each digit.
+// Folder writes perClass pictures of each digit in the layout that vision.ImageFolder reads:
+// dir/0/0000.png, … dir/9/….png.
 func Folder(dir string, perClass int, seed uint64) error {
 	pixels, labels := Images(perClass*Classes, seed)
 	for i, l := range labels {
@@ -128,8 +129,8 @@ func save(path string, pixels []uint8) error {
 	return f.Close()
 }
 
-// IDX writes the four files of a set in MNIST's form to dir, gzipped, with so many images for
-// training and for testing.
+// IDX writes the four files of a set in MNIST's form to dir, gzipped. train and test are the
+// numbers of images.
 func IDX(dir string, train, test int, seed uint64) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

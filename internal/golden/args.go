@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// Args are the arguments of an op that are not tensors, by PyTorch's names. An
-// argument that was None is recorded as null and counts as not given.
+// Args are the non-tensor arguments of an op, by PyTorch's names. An argument of None is recorded
+// as null and counts as absent.
 //
-// The methods panic when an argument is absent or of another type: the test then
-// does not fit its golden file.
+// The methods panic if an argument is absent or of another type, since the test then does not match
+// its golden file.
 type Args map[string]json.RawMessage
 
 // Has reports whether the argument was given and is not None.

@@ -1,6 +1,5 @@
-// Package golden reads the numbers that PyTorch computed, for tests to compare
-// with. Tests read files; none runs PyTorch. The scripts that wrote the files are
-// in _golden at the module's root.
+// Package golden reads results that PyTorch computed, for comparison in tests. Tests read files;
+// none runs PyTorch. The scripts that wrote the files are in _golden at the module's root.
 //
 // # Format
 //
@@ -9,29 +8,28 @@
 // tensors' bytes follow, row-major and little-endian. The header's "__metadata__" maps strings to
 // strings:
 //
-//	script, seed                  what wrote the file
-//	torch, numpy, python, cpu     with which versions, on which vector unit
-//	threads                       on how many threads
+//	script, seed                  the script that wrote the file, and its seed
+//	torch, numpy, python, cpu     the versions it used, and the CPU's vector unit
+//	threads                       the number of threads
 //	cases                         JSON, a list of cases; see below
 //
-// and whatever else the script recorded. A case is
+// and other values that the script recorded. A case is
 //
 //	{"op": "add", "name": "broadcast", "args": {},
 //	 "in":  [{"base": T, "views": [["transpose", [0, 1]]], "grad_f32": T, "grad_f64": T}, …],
 //	 "out": [{"f32": T, "f64": T, "seed": T, "torn": T}]}
 //
-// where each T names a tensor. An operand is its base seen through the views, in
-// order: transpose(dim0, dim1), narrow(dim, start, length), expand(sizes…). The
-// case was run twice: on the operands as they are (f32), and with the float32
-// operands converted to float64 (f64), which is the reference that tells whose
-// error a difference is. Integer and boolean tensors are the same in both runs.
-// A gradient is that of sum(out × seed) with respect to the operand as the op saw
-// it, after its views; so it has the operand's shape, not the base's. The optional
-// mask torn is true where PyTorch gives a zero of one sign or of the other by where
-// in a vector an element stands, not by what it is computed from.
+// where each T names a tensor. An operand is its base after the views, in order: transpose(dim0,
+// dim1), narrow(dim, start, length), expand(sizes…). The case was run twice. The first run used the
+// operands as they are (f32). The second run used the float32 operands converted to float64 (f64).
+// The f64 run is the reference: if our result differs from the f32 result, it shows which one has
+// the larger error. Integer and boolean tensors are the same in both runs. A gradient is that of
+// sum(out × seed) with respect to the operand after its views, so it has the shape of the operand
+// and not of the base. The optional mask torn is true where the sign of PyTorch's zero depends on
+// the element's place in a vector register, and not on the operands.
 //
-// The f64 run of a case may overflow, underflow or round later than float32 can:
-// convert it to float32 before comparing special values.
+// The f64 run of a case overflows, underflows and rounds later than float32 does. Convert its
+// result to float32 before comparing special values.
 package golden
 
 import (
@@ -44,9 +42,9 @@ import (
 
 // File is a golden file in memory.
 type File struct {
-	Path  string            // what Open was given, or "" after Read
-	Meta  map[string]string // the metadata as recorded, without the cases
-	Cases []Case            // in the script's order
+	Path  string            // the argument of Open, or "" after Read
+	Meta  map[string]string // the recorded metadata without the cases
+	Cases []Case            // in the order of the script
 
 	tensors map[string]Tensor
 }
@@ -54,7 +52,7 @@ type File struct {
 // Case is one call of one op.
 type Case struct {
 	Op   string // the op's name in PyTorch: "add", "log_softmax"
-	Name string // what is special: "broadcast", "empty dim=[0]"; unique for the op
+	Name string // what is special about the case: "broadcast", "empty dim=[0]"; unique for the op
 	Args Args   // the op's other arguments, by PyTorch's names
 	In   []Operand
 	Out  []Result
@@ -71,16 +69,15 @@ type Operand struct {
 // View is one step from a contiguous tensor to a strided operand.
 type View struct {
 	Name string // "transpose", "narrow" or "expand"
-	Args []int  // PyTorch's arguments of the method of that name
+	Args []int  // arguments of PyTorch's method with that name
 }
 
-// Result is what a case computes.
+// Result is one result of a case.
 type Result struct {
 	F32  Tensor  // from float32 operands
 	F64  Tensor  // from the same numbers as float64 operands
-	Torn *Tensor // where the sign of a zero is of no meaning; nil: nowhere
-	// what the result is multiplied with before it is summed and differentiated; nil without
-	// gradients
+	Torn *Tensor // where the sign of a zero does not matter; nil: nowhere
+	// the factor of the result in the sum that is differentiated; nil without gradients
 	Seed *Tensor
 }
 
@@ -95,11 +92,10 @@ func (e *FormatError) Error() string {
 	return fmt.Sprintf("golden: %s: %s: %s", e.Path, e.Where, e.Reason)
 }
 
-// maxSize bounds what a file may unpack to; the largest committed one has 3 MB.
+// maxSize limits the size of an unpacked file. The largest committed one has 3 MB.
 const maxSize = 64 << 20
 
-// Open reads the golden file at path, which is relative to the folder of the
-// test that runs.
+// Open reads the golden file at path. A relative path starts in the folder of the running test.
 func Open(path string) (*File, error) {
 	r, err := os.Open(path)
 	if err != nil {
@@ -109,7 +105,7 @@ func Open(path string) (*File, error) {
 	return read(r, path)
 }
 
-// Read reads a golden file. What is malformed gives a *FormatError.
+// Read reads a golden file. If it is malformed, the error is a *FormatError.
 func Read(r io.Reader) (*File, error) { return read(r, "") }
 
 func read(r io.Reader, path string) (*File, error) {
@@ -147,7 +143,7 @@ func (f *File) Tensor(name string) (Tensor, error) {
 	return t, nil
 }
 
-// parseCases resolves the tensor names of the recorded cases.
+// parseCases replaces the tensor names in the recorded cases by the tensors.
 func (f *File) parseCases(text string) error {
 	var rows []struct {
 		Op   string `json:"op"`
@@ -200,7 +196,7 @@ func (f *File) parseCases(text string) error {
 	return nil
 }
 
-// UnmarshalJSON reads a view from its form [name, [arguments]].
+// UnmarshalJSON decodes a view from its form [name, [arguments]].
 func (v *View) UnmarshalJSON(text []byte) error {
 	pair := [2]any{&v.Name, &v.Args}
 	if err := json.Unmarshal(text, &pair); err != nil {

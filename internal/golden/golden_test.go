@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// pack makes a golden file of a header and data.
+// pack returns a golden file with the given header and data.
 func pack(header string, data []byte) []byte {
 	raw := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	raw = append(append(raw, header...), data...)
@@ -164,8 +164,8 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// FuzzParse feeds headers and data to the reader: it returns an error or tensors
-// whose elements can all be read.
+// FuzzParse feeds headers and data to the reader. It must return an error, or tensors whose
+// elements can all be read.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(sampleHeader), sampleData())
 	f.Add([]byte(`{"x": {"dtype": "F32", "shape": [9223372036854775807, 2], "data_offsets": [0, 8]}}`), make([]byte, 8))
@@ -181,7 +181,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("%d elements of %d", got, v.Len())
 			}
 		}
-		// Cases may be wrong, but not fatal.
+		// Wrong cases must be an error, not a panic.
 		_ = (&File{tensors: tensors}).parseCases(meta["cases"])
 	})
 }

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Kinds are the kinds of operands that the cases of an op cover, all together: see [Case.Kinds].
+// Kinds are the kinds of operands that the cases of an op must cover together: see [Case.Kinds].
 var Kinds = []string{"ordinary", "strided", "broadcast", "empty", "extreme"}
 
-// Kinds says which kinds of operands a case has, by what is in it or by how its name begins. They
-// are strided (a transposed or narrowed operand), broadcast (an expanded operand, or operands of
-// several shapes), empty (one without elements), extreme and ordinary. Extreme are NaN, infinities,
-// denormal numbers and those next to the limits of int64; "NaN", "infinity" and "denormal" are
-// kinds besides.
+// Kinds returns the kinds of operands that a case has, judged by its operands or the beginning of
+// its name. They are strided (a transposed or narrowed operand), broadcast (an expanded operand, or
+// operands of several shapes), empty (an operand without elements), extreme and ordinary. An
+// extreme operand has NaN, infinities, denormal numbers, or numbers next to the limits of int64.
+// "NaN", "infinity" and "denormal" are additional kinds.
 func (c Case) Kinds() (has []string) {
 	name := func(prefixes ...string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) })
@@ -60,7 +60,7 @@ func (c Case) Kinds() (has []string) {
 	return has
 }
 
-// Shape is that of the operand as the op sees it, after its views.
+// Shape returns the shape of the operand after its views.
 func (o Operand) Shape() []int {
 	s := slices.Clone(o.Base.Shape)
 	for _, v := range o.Views {

@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// Print is a tensor and what PyTorch prints for it.
+// Print is a tensor and the text that PyTorch prints for it.
 type Print struct {
 	Name         string
 	DType        string // PyTorch's name without "torch.": "float32", "bool"
@@ -52,7 +52,7 @@ func Prints() ([]Print, error) {
 	return out, nil
 }
 
-// add appends the element that JSON writes as text.
+// add appends an element that JSON holds as text, such as NaN.
 func (p *Print) add(text string) error {
 	switch p.DType {
 	case "float64", "float32", "float16", "bfloat16":

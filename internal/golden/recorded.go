@@ -21,14 +21,15 @@ func openRecorded(name string) (*File, error) {
 	return read(bytes.NewReader(text), name)
 }
 
-// Optimizers returns trajectories of torch.optim's optimizers. In each case Op is the class, Args
-// all its arguments, and In[0] and In[1] are two parameters' initial values. In[2] and In[3] are
-// their gradients with the step (0 to 9) as first dimension. Out[0] and Out[1] are the parameters
-// after each step, likewise.
+// Optimizers returns the recorded trajectories of torch.optim's optimizers. In each case Op is the
+// class and Args are all its arguments. In[0] and In[1] are the initial values of two parameters.
+// In[2] and In[3] are their gradients, with the step (0 to 9) as first dimension. Out[0] and Out[1]
+// are the parameters after each step, in the same layout.
 func Optimizers() (*File, error) { return openRecorded("optim.safetensors.gz") }
 
-// MLP is a recorded training run: a perceptron 784-512-512-10 with ReLU between
-// the layers (h = relu(x·Wᵀ + b)), mean cross-entropy, torch.optim.AdamW.
+// MLP is a recorded training run. The model is a perceptron 784-512-512-10 with ReLU between the
+// layers (h = relu(x·Wᵀ + b)). The loss is the mean cross-entropy, and the optimizer
+// torch.optim.AdamW.
 type MLP struct {
 	Params []MLPParam // fc1.weight, fc1.bias, fc2.weight, …
 	Steps  int        // 50
@@ -36,20 +37,20 @@ type MLP struct {
 
 	LearningRate, Beta1, Beta2, Eps, WeightDecay float64
 
-	LossF32 []float32 // the loss of each step, before its update, computed in float32
-	LossF64 []float64 // … in float64, from the same initial weights and inputs
+	LossF32 []float32 // the loss of each step before its update, computed in float32
+	LossF64 []float64 // the same in float64, from the same initial weights and inputs
 
 	pixels []byte
 	labels []int64
 }
 
-// MLPParam is one parameter of the run: how it starts and where it ends.
+// MLPParam is one parameter of the run, before and after it.
 type MLPParam struct {
 	Name  string
-	Shape []int     // a weight's is (out, in)
+	Shape []int     // (out, in) for a weight
 	Init  []float32 // row-major
 
-	// After the last step, in each precision: the elements with the flat index
+	// The parameter after the last step, in each precision: the elements with the flat index
 	// i·n/len for i = 0, 1, …, and the sum and the sum of squares over all n.
 	FinalF32             []float32
 	FinalF64             []float64
@@ -70,8 +71,8 @@ func (m *MLP) Input(step int) (x []float32, labels []int64) {
 	return x, m.labels[step*m.Batch : (step+1)*m.Batch]
 }
 
-// OpenMLP returns the recorded run. The initial weights are generated, and the
-// checksums in the file prove that they are the ones PyTorch started from.
+// OpenMLP returns the recorded run. It generates the initial weights. The checksums in the file
+// prove that PyTorch started from the same weights.
 func OpenMLP() (*MLP, error) {
 	f, err := openRecorded("mlp_adamw.safetensors.gz")
 	if err != nil {
@@ -141,7 +142,7 @@ func OpenMLP() (*MLP, error) {
 	return m, nil
 }
 
-// mlpSeed starts the generator of the run's initial weights.
+// mlpSeed is the seed of the run's initial weights.
 const mlpSeed = 784
 
 // splitmix64 is the generator of Steele, Lea and Flood, "Fast splittable
@@ -156,8 +157,8 @@ func (s *splitmix64) next() uint64 {
 	return z ^ z>>31
 }
 
-// weights returns n numbers (k − 2²³)/2²⁸, where k is the upper 24 bits of an
-// output: multiples of 2⁻²⁸ in [−1/32, 1/32), all exact in float32.
+// weights returns n numbers (k − 2²³)/2²⁸, where k is the upper 24 bits of an output. They are
+// multiples of 2⁻²⁸ in [−1/32, 1/32), all exact in float32.
 func (s *splitmix64) weights(n int) []float32 {
 	out := make([]float32, n)
 	for i := range out {

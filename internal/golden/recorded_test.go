@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// TestOpFiles checks that the recorded ops have what the format promises: at
-// least five cases an op, gradients of the operands' shape, and float32 results
-// that agree with the float64 ones as far as float32 goes.
+// TestOpFiles checks the recorded ops: at least five cases per op, gradients with the operands'
+// shapes, and float32 results that agree with the float64 ones within the precision of float32.
 func TestOpFiles(t *testing.T) {
 	paths, err := filepath.Glob("../../tensor/optest/testdata/*.safetensors.gz")
 	if err != nil || len(paths) < 6 {
@@ -89,9 +88,9 @@ func shapeOf(in Operand) []int {
 	return shape
 }
 
-// agree checks got, computed in float32, against want, computed in float64.
-// Where float32 overflows or underflows, want is rounded to float32 first; where
-// an intermediate result did, nothing can be said.
+// agree checks got, computed in float32, against want, computed in float64. If the final conversion
+// to float32 overflows or underflows, want is rounded to float32 first. If an intermediate result
+// overflows or underflows, the two cannot be compared.
 func agree(t *testing.T, what string, got, want Tensor) {
 	t.Helper()
 	if !slices.Equal(got.Shape, want.Shape) {
@@ -99,7 +98,7 @@ func agree(t *testing.T, what string, got, want Tensor) {
 		return
 	}
 	g, w := got.Float64s(), want.Float64s()
-	scale := 1.0 // float32 cancels against the largest of the terms
+	scale := 1.0 // cancellation in float32 leaves an error relative to the largest term
 	for _, v := range w {
 		if a := math.Abs(v); a > scale && a < 1e6 {
 			scale = a
@@ -121,8 +120,8 @@ func agree(t *testing.T, what string, got, want Tensor) {
 	}
 }
 
-// TestMLPFirstLoss computes the first loss from the recorded inputs and the
-// generated weights, so that the file means what its documentation says.
+// TestMLPFirstLoss computes the first loss from the recorded inputs and the generated weights. This
+// proves that the file holds what its documentation says.
 func TestMLPFirstLoss(t *testing.T) {
 	m, err := OpenMLP()
 	if err != nil {
@@ -172,8 +171,8 @@ func TestMLPFirstLoss(t *testing.T) {
 	}
 }
 
-// TestOptimizersReplay repeats AdamW's trajectories by the formulas of Loshchilov
-// and Hutter (2019), which proves how the file lays out steps and arguments.
+// TestOptimizersReplay repeats AdamW's trajectories with the formulas of Loshchilov and Hutter
+// (2019). This proves the layout of steps and arguments in the file.
 func TestOptimizersReplay(t *testing.T) {
 	f, err := Optimizers()
 	if err != nil {

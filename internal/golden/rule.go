@@ -5,30 +5,30 @@ import (
 	"math"
 )
 
-// Rule says how near to PyTorch's a result must be. In float32 the reference is PyTorch's float64
-// result for the same operands. Ours may be off by twice what PyTorch's own float32 result is, by 4
-// ulp, or by 2⁻²³ of the sum of what is added up in it. NaN, infinities and the sign of zero are
-// PyTorch's to the bit. In float64, which has no better reference, it is the same in its own
-// precision, and no less than 1e-12 of the number.
+// Rule says how close a result must be to PyTorch's. For a float32 result the reference is
+// PyTorch's float64 result for the same operands. The allowed error is the largest of three: twice
+// the error of PyTorch's float32 result, 4 ulp, and 2⁻²³ of the sum of the terms that the element
+// adds up. NaN, infinities and the sign of zero must equal PyTorch's exactly. A float64 result has
+// no better reference. It must meet the same bounds in its own precision, or 1e-12 of the number.
 type Rule struct {
-	// Terms is, for each element, the sum of the absolute values of what is added up in it; nil
-	// where nothing is.
+	// Terms holds, for each element, the sum of the absolute values of its terms. It is nil if the
+	// elements are not sums.
 	Terms []float64
-	// Torn is where PyTorch leaves the sign of zero to chance; see [Result].
+	// Torn is true where the sign of PyTorch's zero is arbitrary; see [Result].
 	Torn *Tensor
-	// Rounded64 is how far PyTorch's float64 result is from the exact one, in proportion, where
-	// that is more than its rounding.
+	// Rounded64 is the relative error of PyTorch's float64 result, if it exceeds the rounding of
+	// one operation.
 	Rounded64 float64
 }
 
-// A Precision is what a floating-point type holds.
+// A Precision describes a floating-point type.
 type Precision struct {
-	bits int // of the significand after the point
-	low  int // the exponent of the smallest normal number
-	top  int // the exponent that the largest number is below
+	bits int // bits of the significand after the point
+	low  int // exponent of the smallest normal number
+	top  int // the largest number is below 2 to this power
 }
 
-// The precisions of the types that results are compared in.
+// The precisions of the types in which results are compared.
 var (
 	Half   = Precision{10, -14, 16}
 	BFloat = Precision{7, -126, 128}
@@ -36,7 +36,7 @@ var (
 	Double = Precision{52, -1022, 1024}
 )
 
-// rounded is v as the type has it where that is infinite, and v itself elsewhere.
+// rounded returns v rounded to the type if that gives an infinity, and otherwise v itself.
 func (p Precision) rounded(v float64) float64 {
 	if p != Double && math.Abs(v) >= math.Ldexp(2-math.Ldexp(1, -p.bits-1), p.top-1) {
 		return math.Inf(int(math.Copysign(1, v)))
@@ -44,8 +44,8 @@ func (p Precision) rounded(v float64) float64 {
 	return v
 }
 
-// Wrong compares got, of float64 if double and of float32 otherwise, with PyTorch's results in both
-// types. It returns "" or a sentence about the worst element.
+// Wrong compares got with PyTorch's results in both types. got was computed in float64 if double,
+// else in float32. Wrong returns "" or a sentence about the worst element.
 func (r Rule) Wrong(got []float64, double bool, t32, t64 Tensor) string {
 	if double {
 		return r.WrongIn(Double, got, t64, t64)
@@ -53,8 +53,8 @@ func (r Rule) Wrong(got []float64, double bool, t32, t64 Tensor) string {
 	return r.WrongIn(Single, got, t32, t64)
 }
 
-// WrongIn is Wrong for a type of precision p: own is PyTorch's result in that type, ref that in
-// float64. Of 16 bits it says what it says of float32.
+// WrongIn is Wrong for a type of precision p. own is PyTorch's result in that type, ref its result
+// in float64. For 16-bit types the rule is that of float32.
 func (r Rule) WrongIn(p Precision, got []float64, own, ref Tensor) string {
 	double := p == Double
 	w32, w64 := own.Float64s(), ref.Float64s()
@@ -100,13 +100,14 @@ func (r Rule) WrongIn(p Precision, got []float64, own, ref Tensor) string {
 
 func isSpecial(v float64) bool { return v != v || math.IsInf(v, 0) }
 
-// exactly reports whether g is what PyTorch's result demands where one of them is special, and
-// whether that settles it. own is PyTorch's result in the type of g, ref that in float64.
+// exactly decides about an element g if g or PyTorch's result is special: NaN, infinity or zero.
+// settled says whether it decided, and ok whether g is right. own is PyTorch's result in the type
+// of g, ref its result in float64.
 //
-// A NaN or an infinity must be PyTorch's, and PyTorch's must be ours. The exception is an overflow
-// on the way in float32: then the float64 result is a number of float32, and ours may be that. A
-// zero has PyTorch's sign; where its float32 and its float64 code contradict each other (which zero
-// comes out of a sum of +0 and -0 depends on the order) either sign is PyTorch's.
+// If g is NaN or infinite, PyTorch's result must be the same, and the other way round. The
+// exception is an intermediate overflow in PyTorch's float32 code, where ref is a finite number of
+// the type. Then g may be finite. A zero must have PyTorch's sign. If own and ref are zeros of
+// different signs, either sign is right: a sum of +0 and -0 depends on the order.
 func (p Precision) exactly(g, own, ref float64) (ok, settled bool) {
 	r := p.rounded(ref)
 	same := func(a, b float64) bool { return a == b || a != a && b != b }
@@ -126,7 +127,7 @@ func (p Precision) exactly(g, own, ref float64) (ok, settled bool) {
 	return true, false
 }
 
-// ulp is the distance between v and the next number of the type.
+// ulp returns the distance between v and the next number of the type.
 func (p Precision) ulp(v float64) float64 {
 	if v == 0 || isSpecial(v) {
 		return math.Ldexp(1, p.low-p.bits)

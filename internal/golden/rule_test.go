@@ -16,7 +16,8 @@ func f64s(v ...float64) Tensor {
 	return t
 }
 
-// What the rule lets pass, and what not: of one element, ours, PyTorch's in float32 and in float64.
+// Cases that the rule accepts or rejects: for one element, our result, PyTorch's in float32, and
+// PyTorch's in float64.
 func TestRule(t *testing.T) {
 	inf, nan, neg := math.Inf(1), math.NaN(), math.Copysign(0, -1)
 	for _, c := range []struct {

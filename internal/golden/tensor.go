@@ -8,12 +8,12 @@ import (
 	"slices"
 )
 
-// Tensor is one stored tensor, contiguous and row-major.
+// Tensor is one stored tensor. It is contiguous and row-major.
 type Tensor struct {
 	Name  string
-	DType string // safetensors' name, one of those in sizes: "F32", "I64", "BOOL"
+	DType string // the name in safetensors, one of those in sizes: "F32", "I64", "BOOL"
 	Shape []int  // empty for a scalar
-	Data  []byte // little-endian; not to be changed
+	Data  []byte // little-endian; must not be changed
 }
 
 // sizes of the element types that golden files use, in bytes.
@@ -35,8 +35,8 @@ func (t Tensor) IsFloat() bool {
 	return slices.Contains([]string{"F64", "F32", "F16", "BF16"}, t.DType)
 }
 
-// Float32s returns the elements of an F32 tensor. It panics for other types:
-// the test then reads another tensor than it thinks.
+// Float32s returns the elements of an F32 tensor. It panics for other types, because the test then
+// reads the wrong tensor.
 func (t Tensor) Float32s() []float32 {
 	t.must("F32")
 	out := make([]float32, t.Len())
@@ -46,8 +46,7 @@ func (t Tensor) Float32s() []float32 {
 	return out
 }
 
-// Float64s returns the elements of a tensor of any type; no conversion rounds,
-// except that of integers beyond ±2⁵³.
+// Float64s returns the elements of a tensor of any type. Only integers beyond ±2⁵³ are rounded.
 func (t Tensor) Float64s() []float64 {
 	out := make([]float64, t.Len())
 	for i := range out {
@@ -67,7 +66,7 @@ func (t Tensor) Float64s() []float64 {
 	return out
 }
 
-// half is the number whose 16 bits IEEE 754's binary16 has as b.
+// half returns the number with the bits b in IEEE 754's binary16.
 func half(b uint16) float64 {
 	sign, e, f := 1-2*float64(b>>15), int(b>>10&31), float64(b&1023)
 	switch e {
@@ -82,7 +81,7 @@ func half(b uint16) float64 {
 	return sign * math.Ldexp(1024+f, e-25)
 }
 
-// integer is the i-th element of a tensor that holds no floating-point numbers.
+// integer returns element i of a tensor of integers or booleans.
 func (t Tensor) integer(i int) int64 {
 	switch t.DType {
 	case "I64":
@@ -97,8 +96,7 @@ func (t Tensor) integer(i int) int64 {
 	return int64(t.Data[i])
 }
 
-// Int64s returns the elements of a tensor of integers or truth values. It
-// panics for other types.
+// Int64s returns the elements of a tensor of integers or booleans. It panics for other types.
 func (t Tensor) Int64s() []int64 {
 	t.must("I64", "I32", "I16", "I8", "U8", "BOOL")
 	out := make([]int64, t.Len())
@@ -124,7 +122,7 @@ func (t Tensor) must(types ...string) {
 	}
 }
 
-// parse reads safetensors from raw. The tensors share raw's memory.
+// parse parses a safetensors file. The tensors share the memory of raw.
 func parse(raw []byte, path string) (map[string]Tensor, map[string]string, error) {
 	bad := func(where, format string, args ...any) error {
 		return &FormatError{path, where, fmt.Sprintf(format, args...)}

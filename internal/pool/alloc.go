@@ -8,18 +8,18 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// request is one allocation that the pool is working on.
+// request is one allocation in progress.
 type request struct {
-	size    uint64 // as asked
+	size    uint64 // bytes, as the caller asked
 	rounded uint64
 	stream  StreamID
 	origin  *Origin
-	block   *Block // the answer
+	block   *Block // the result
 }
 
-// Alloc returns a block of at least size bytes for work on the stream. Size 0 gives a valid block
-// without memory. When the memory does not suffice after all that the ladder can do, the error is a
-// *OOMError, which wraps Options.ErrOOM; other errors of the backing are wrapped.
+// Alloc returns a block of at least size bytes for work on the stream. For size 0 it returns a
+// valid block without memory. If all steps of the out-of-memory ladder leave too little memory, the
+// error is an *OOMError, which wraps Options.ErrOOM. Other errors of the backing are wrapped.
 func (p *Pool) Alloc(size uint64, stream StreamID, origin Origin) (*Block, error) {
 	if size > math.MaxInt64-p.o.LargeRound-p.o.Round {
 		return nil, p.outOfMemory(size, stream, &origin, nil)
@@ -39,13 +39,13 @@ func (p *Pool) Alloc(size uint64, stream StreamID, origin Origin) (*Block, error
 		p.mu.Unlock()
 		return b, nil
 	}
-	// The origin's copy moves to the heap only here, off the fast path.
+	// The copy of the origin escapes to the heap only here, on the slow path.
 	kept := origin
 	return p.allocSlow(&request{size: size, rounded: rounded, stream: stream, origin: &kept})
 }
 
-// allocSlow grows the pool for a request that the cache cannot serve, or climbs the ladder. It is
-// entered with the lock and leaves without.
+// allocSlow grows the pool for a request that the cache cannot serve. If that fails it runs the
+// out-of-memory ladder. The caller holds the lock, and allocSlow releases it.
 func (p *Pool) allocSlow(r *request) (*Block, error) {
 	if p.waiter == nil {
 		err := p.growLocked(r, false)
@@ -57,7 +57,7 @@ func (p *Pool) allocSlow(r *request) (*Block, error) {
 			return nil, p.growError(r, err)
 		}
 	} else {
-		// another is on the ladder: memory of the backing is its own until it is served
+		// another request is on the ladder: all new memory of the backing is reserved for it
 		p.mu.Unlock()
 	}
 	return p.climb(r)
@@ -67,7 +67,7 @@ func (p *Pool) growError(r *request, err error) error {
 	return fmt.Errorf("pool: %s, for %d bytes on %s: %w", p.o.Name, r.size, p.streamName(r.stream), err)
 }
 
-// arenaLocked returns the stream's arena, made if need be.
+// arenaLocked returns the stream's arena, and creates it if necessary.
 func (p *Pool) arenaLocked(stream StreamID) *arena {
 	if a := p.last; a != nil && a.stream == stream {
 		return a
@@ -84,7 +84,7 @@ func (p *Pool) arenaLocked(stream StreamID) *arena {
 	return a
 }
 
-// takeLocked serves a request from the cache, or returns nil.
+// takeLocked serves a request from the cache. It returns nil if no cached block fits.
 func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin) *Block {
 	var b *Block
 	if rounded == 0 {
@@ -131,7 +131,7 @@ func (p *Pool) takeLocked(size, rounded uint64, stream StreamID, origin *Origin)
 	return b
 }
 
-// splitLocked cuts an unindexed block to size and indexes the rest.
+// splitLocked cuts a block that is not in the index to size, and indexes the rest.
 func (p *Pool) splitLocked(b *Block, size uint64) {
 	r := p.newBlockLocked()
 	r.seg, r.addr, r.size = b.seg, b.addr+uintptr(size), b.size-size
@@ -147,7 +147,7 @@ func (p *Pool) splitLocked(b *Block, size uint64) {
 	p.indexLocked(r)
 }
 
-// indexLocked makes a block free for its stream.
+// indexLocked puts a block into its arena's index, which makes it free for its stream.
 func (p *Pool) indexLocked(b *Block) {
 	b.state = stateFree
 	if b.split = b.prev != nil || b.next != nil; b.split {
@@ -162,7 +162,7 @@ func (p *Pool) indexLocked(b *Block) {
 	}
 }
 
-// unindexLocked takes a free block out of its arena's index.
+// unindexLocked removes a free block from its arena's index.
 func (p *Pool) unindexLocked(b *Block) {
 	if b.split {
 		p.stats.InactiveSplitBytes.sub(b.size)
@@ -176,9 +176,9 @@ func (p *Pool) unindexLocked(b *Block) {
 	}
 }
 
-// Free releases the block that its owner got with generation gen. The block is reusable at once on
-// its own stream; where Use named other streams, when the work queued on them so far is done. A
-// stale generation is counted and ignored.
+// Free releases the block that its owner received with generation gen. Its own stream can reuse the
+// block at once. If Use named other streams, the block is reusable when the work queued on them so
+// far is done. A stale generation is counted and otherwise ignored.
 func (p *Pool) Free(b *Block, gen uint64) {
 	p.checkOwn(b)
 	var at *stack
@@ -198,7 +198,7 @@ func (p *Pool) checkOwn(b *Block) {
 	}
 }
 
-// freeLocked does what Free says and reports whether the generation was current.
+// freeLocked implements Free. It returns whether the generation was current.
 func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 	if b.state != stateLive || b.gen != gen {
 		p.stats.StaleFrees++
@@ -227,7 +227,7 @@ func (p *Pool) freeLocked(b *Block, gen uint64) bool {
 	return true
 }
 
-// releaseLocked makes a freed block, for which nothing has to be waited any more, reusable.
+// releaseLocked makes a freed block reusable. No event remains to wait for.
 func (p *Pool) releaseLocked(b *Block) {
 	p.stats.ActiveBytes.sub(b.size)
 	p.stats.Active.sub(1)
@@ -235,7 +235,7 @@ func (p *Pool) releaseLocked(b *Block) {
 	if p.history != nil {
 		p.history.blockLocked(device.ActionFreeCompleted, b, nil)
 	}
-	b.origin.Where, b.origin.stack = nil, nil // whatever it refers to is not the pool's to keep
+	b.origin.Where, b.origin.stack = nil, nil // the pool must not keep these objects alive
 	if b.seg == nil {
 		p.recycleLocked(b)
 		return
@@ -249,7 +249,7 @@ func (p *Pool) releaseLocked(b *Block) {
 	}
 }
 
-// coalesceLocked indexes a block that is free from now on, joined with free neighbours.
+// coalesceLocked joins a newly free block with its free neighbours and indexes the result.
 func (p *Pool) coalesceLocked(b *Block) {
 	seg := b.seg
 	if n := b.next; n != nil && n.state == stateFree {
@@ -278,7 +278,7 @@ func (p *Pool) coalesceLocked(b *Block) {
 	p.indexLocked(b)
 }
 
-// offerLocked serves the allocation on the ladder before anyone else can take what was just freed.
+// offerLocked serves the request on the ladder before others can take memory that was just freed.
 func (p *Pool) offerLocked() {
 	if r := p.waiter; r != nil && r.block == nil {
 		if r.block = p.takeLocked(r.size, r.rounded, r.stream, r.origin); r.block != nil {
@@ -287,8 +287,8 @@ func (p *Pool) offerLocked() {
 	}
 }
 
-// growLocked gets a segment for the request from the backing and serves the request from it. The
-// lock is released while the backing works. Exact asks for no more than the request needs.
+// growLocked gets a segment from the backing and serves the request from it. It releases the lock
+// during the backing's call. With exact, the segment is no larger than the request needs.
 func (p *Pool) growLocked(r *request, exact bool) error {
 	if p.expandable {
 		if exact {
@@ -337,7 +337,7 @@ func (p *Pool) growLocked(r *request, exact bool) error {
 	b.stream.Store(uint64(r.stream))
 	seg.first = b
 	p.indexLocked(b)
-	if r.block == nil { // a request on the ladder may have been served by a free in the meantime
+	if r.block == nil { // a free may have served a request on the ladder in the meantime
 		r.block = p.takeLocked(r.size, r.rounded, r.stream, r.origin)
 	}
 	if p.waiter != r {
@@ -346,7 +346,7 @@ func (p *Pool) growLocked(r *request, exact bool) error {
 	return nil
 }
 
-// segmentSize returns the size of the segment that a block of this size is cut from.
+// segmentSize returns the size of the segment for a block of the given size.
 func (p *Pool) segmentSize(rounded uint64) uint64 {
 	switch {
 	case rounded <= p.o.SmallMax:

@@ -15,7 +15,7 @@ func zeroAllocs(t *testing.T, name string, f func()) {
 	}
 }
 
-// TestNoAllocations: in the steady state no path makes Go garbage.
+// TestNoAllocations checks that in the steady state no path allocates Go memory.
 func TestNoAllocations(t *testing.T) {
 	d := newFake(0)
 	p := New(d, Options{GCRatio: 1})
@@ -46,7 +46,7 @@ func TestNoAllocations(t *testing.T) {
 		b := alloc(4096, 0)
 		p.Queue(b, b.Generation())
 	})
-	// The fake's event is a Go object; the pool itself must add nothing to that one.
+	// The fake's event is a Go object. The pool must not allocate anything besides it.
 	for range 100 {
 		b := alloc(4096, 0)
 		b.Use(1)
@@ -67,7 +67,7 @@ func TestNoAllocations(t *testing.T) {
 func benchPair(b *testing.B, size uint64, hold int) {
 	p := New(newFake(0), Options{})
 	origin := Origin{PC: 1, Op: "matmul", Scope: "step", DType: "float32", Shape: [8]int{64, 784}, Dims: 2}
-	for i := range hold { // a populated index: every other block of many sizes is free
+	for i := range hold { // fill the index: every other block of many sizes is free
 		x, err := p.Alloc(uint64(i+1)*1024, 0, origin)
 		if err != nil {
 			b.Fatal(err)
@@ -89,7 +89,8 @@ func benchPair(b *testing.B, size uint64, hold int) {
 }
 
 func BenchmarkPair(b *testing.B) {
-	b.Run("100KiB/round 64", func(b *testing.B) { // cut from the end of a long row of empty bins
+	// the block is cut from a large one, after a long row of empty bins
+	b.Run("100KiB/round 64", func(b *testing.B) {
 		p := New(newFake(0), Options{Round: 64})
 		for b.Loop() {
 			x, err := p.Alloc(100<<10, 0, Origin{})
@@ -105,8 +106,8 @@ func BenchmarkPair(b *testing.B) {
 	b.Run("3MiB/8000 blocks", func(b *testing.B) { benchPair(b, 3<<20, 8000) })
 }
 
-// BenchmarkStep allocates 64 blocks of a training step's sizes, then frees them, in the order of a
-// backward pass.
+// BenchmarkStep allocates 64 blocks with the sizes of a training step, and frees them in the order
+// of a backward pass.
 func BenchmarkStep(b *testing.B) {
 	p := New(newFake(0), Options{})
 	var blocks [64]*Block

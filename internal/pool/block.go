@@ -9,24 +9,24 @@ import (
 	"sync/atomic"
 )
 
-// Origin says what a block is for and who asked. Filling it allocates nothing; text is made only
-// when it is printed.
+// Origin says what a block is used for and where it was requested. It can be filled without
+// allocating: the text is made only when it is printed.
 type Origin struct {
-	PC uintptr // of the call outside the library, as runtime.Callers gives it; 0: not recorded
-	// Where says where instead of PC: "at train.go:31", "in the scope opened at train.go:28"; nil:
-	// not recorded. The pool holds it until the block is free, so it must not refer to what owns
-	// the block: that would never become garbage.
+	PC uintptr // of the call in the user's program, from runtime.Callers; 0 if not recorded
+	// Where gives the place instead of PC: "at train.go:31", "in the scope opened at train.go:28";
+	// nil if not recorded. The pool refers to it until the block is free. So it must not refer to
+	// the block's owner, which the garbage collector could then never collect.
 	Where fmt.Stringer
-	Op    string // what made it: "matmul"
+	Op    string // the op that made it: "matmul"
 	Scope string // the scope's name
 	DType string
 	Shape [8]int
-	Dims  int // how much of Shape counts; negative: not a tensor
-	// Collected marks a block that is released by a garbage-collector cleanup and not by its owner:
-	// only these count towards Options.GCRatio, and only where some live does the ladder collect
-	// before it tries anything else.
+	Dims  int // number of dimensions used in Shape; negative if the block is not a tensor
+	// Collected marks a block that a garbage-collector cleanup releases, and not its owner. Only
+	// such blocks count towards Options.GCRatio. If any are live, the first step of the
+	// out-of-memory ladder is a garbage collection.
 	Collected bool
-	stack     *stack // of the allocation, while a history is recorded
+	stack     *stack // of the allocation, only while a history is recorded
 }
 
 // Describe returns one line such as "[64, 784] float32, result of matmul at train.go:31, in scope
@@ -85,7 +85,7 @@ func (o Origin) Describe() string {
 	return s.String()
 }
 
-// ownerKey groups blocks by origin. A block whose Where cannot be compared is a group of its own.
+// ownerKey groups blocks by origin. A block whose Where is not comparable forms a group of its own.
 type ownerKey struct {
 	origin Origin
 	only   *Block
@@ -111,47 +111,49 @@ func site(pc uintptr) string {
 type state uint8
 
 const (
-	stateSpare   state = iota // a recycled struct, no memory
+	stateSpare   state = iota // no memory: the struct waits for reuse
 	stateFree                 // in its arena's index
-	stateLive                 // owned
-	statePending              // freed, waiting for foreign streams
+	stateLive                 // it has an owner
+	statePending              // freed, but waiting for other streams
 )
 
 func (s state) String() string {
 	return [...]string{"spare", "free", "live", "pending"}[s]
 }
 
-// Block is a piece of device memory. Its owner is whoever got it from Alloc, until Free or Queue.
+// Block is a piece of device memory. Whoever received it from Alloc owns it until Free or Queue.
 type Block struct {
 	pool      *Pool
 	addr      uintptr
 	size      uint64 // rounded
 	requested uint64
-	gen       uint64 // raised by each free
+	gen       uint64 // incremented by each free
 	stream    atomic.Uint64
 
-	seg        *segment // nil: an empty block
-	prev, next *Block   // neighbours by address in seg; next also links spare structs
+	seg        *segment // nil for an empty block
+	prev, next *Block   // neighbours by address in seg; next also links structs that wait for reuse
 	state      state
-	split      bool // while free: counted as inactive split
+	split      bool // while free: counted in the statistics as inactive split
 
-	// The arena's index: equal sizes are a list, of which large blocks hang the first into a tree.
+	// The arena's index. Free blocks of equal size form a list. For large blocks the first of each
+	// list is a node of a tree.
 	listPrev, listNext *Block
 	left, right        *Block
 
-	uses     []StreamID // foreign streams; its capacity survives recycling
-	events   int        // while pending: not yet done
-	deferred bool       // while pending: in Pool.deferred
+	uses     []StreamID // other streams that used the block; the slice is reused with the struct
+	events   int        // while pending: number of events that are not done yet
+	deferred bool       // while pending: the block is in Pool.deferred
 
 	queueNext *Block
-	queued    atomic.Uint64 // the generation that Queue was asked to free; 0: not in the queue
+	// the generation that Queue was asked to free; 0 if the block is not in the queue
+	queued atomic.Uint64
 
-	number uint64 // of the allocation, counted from 1
-	// last: what is above is touched by every walk through the index, and shares cache lines
+	number uint64 // number of the allocation, counted from 1
+	// last, because walks through the index touch all the fields above, which share cache lines
 	origin Origin
 }
 
-// Addr returns the device address, 0 for an empty block.
+// Addr returns the device address, or 0 for an empty block.
 func (b *Block) Addr() uintptr { return b.addr }
 
 // Size returns the bytes that were asked for.
@@ -160,33 +162,34 @@ func (b *Block) Size() uint64 { return b.requested }
 // Rounded returns the bytes that the block occupies.
 func (b *Block) Rounded() uint64 { return b.size }
 
-// Generation returns what Free and Queue need: it differs for each owner of the same memory. At
-// least 1.
+// Generation returns the number to pass to Free and Queue. Each owner of the same memory gets
+// another one. It is at least 1.
 func (b *Block) Generation() uint64 { return b.gen }
 
-// Stream returns the stream on which the block was allocated, or the heir of a retired one.
+// Stream returns the stream on which the block was allocated. After [Pool.Retire] it returns the
+// stream's heir.
 func (b *Block) Stream() StreamID { return StreamID(b.stream.Load()) }
 
-// Origin returns what Alloc was told.
+// Origin returns the origin that was passed to Alloc.
 func (b *Block) Origin() Origin {
 	o := b.origin
 	o.stack = nil
 	return o
 }
 
-// segment is a piece of memory of the backing, tiled by its blocks.
+// segment is a piece of the backing's memory, completely divided into blocks.
 type segment struct {
 	addr  uintptr
 	size  uint64
 	small bool
 	home  *arena
 	first *Block
-	tail  *Block // the last, of an expandable segment
-	index int    // in Pool.segments
-	space *space // nil: not expandable
+	tail  *Block // the last block of an expandable segment
+	index int    // index in Pool.segments
+	space *space // nil if not expandable
 }
 
-// newBlockLocked returns a struct with a generation that no earlier owner of it had.
+// newBlockLocked returns a Block with a generation that no earlier owner of the struct had.
 func (p *Pool) newBlockLocked() *Block {
 	b := p.spare
 	if b == nil {
@@ -198,7 +201,8 @@ func (p *Pool) newBlockLocked() *Block {
 	return b
 }
 
-// recycleLocked keeps a struct whose memory went elsewhere. The generation goes on counting.
+// recycleLocked keeps a Block for reuse after its memory became part of another block. Its
+// generation keeps increasing.
 func (p *Pool) recycleLocked(b *Block) {
 	b.state, b.seg, b.prev, b.addr, b.size, b.requested = stateSpare, nil, nil, 0, 0, 0
 	b.next = p.spare

@@ -1,15 +1,14 @@
 package pool
 
-// Class is what [Stats] counts, of the small or of the large blocks alone. Empty blocks count as
-// small. The classes add up to the whole in all but the peaks, which the classes may have reached
+// Class is the part of [Stats] about small blocks or about large blocks. Empty blocks count as
+// small. The two classes add up to the whole, except for peaks: the classes may have reached theirs
 // at different times.
 type Class struct {
 	AllocatedBytes, RequestedBytes, ActiveBytes, InactiveSplitBytes, ReservedBytes Stat
 	Allocated, Active, InactiveSplit, Segments                                     Stat
 }
 
-// class is the part of the statistics that a block belongs to, of that of all small or all large
-// ones.
+// class returns the statistics of the class that b belongs to.
 func (s *Stats) class(b *Block) *Class {
 	if b.seg == nil {
 		return &s.Small
@@ -24,7 +23,7 @@ func (s *Stats) of(small bool) *Class {
 	return &s.Large
 }
 
-// taken counts a block that a request of so many bytes got.
+// taken counts a block that was allocated for a request of the given size.
 func (c *Class) taken(b *Block, requested uint64) {
 	c.AllocatedBytes.add(b.size)
 	c.ActiveBytes.add(b.size)
@@ -33,7 +32,7 @@ func (c *Class) taken(b *Block, requested uint64) {
 	c.Active.add(1)
 }
 
-// freed counts a block that its owner gave back, idle one for which nothing is waited any more.
+// freed counts a block that its owner freed. idle counts it once no event has to be waited for.
 func (c *Class) freed(b *Block) {
 	c.AllocatedBytes.sub(b.size)
 	c.RequestedBytes.sub(b.requested)
@@ -45,7 +44,8 @@ func (c *Class) idle(b *Block) {
 	c.Active.sub(1)
 }
 
-// divided counts a free block in a segment with others in use, joined one that is taken or merged.
+// divided counts a free block in a segment that has other blocks in use. joined undoes that when
+// the block is allocated or merged.
 func (c *Class) divided(b *Block) {
 	c.InactiveSplitBytes.add(b.size)
 	c.InactiveSplit.add(1)
@@ -56,7 +56,7 @@ func (c *Class) joined(b *Block) {
 	c.InactiveSplit.sub(1)
 }
 
-// reserved counts a segment that the backing gave, returned one that it got back.
+// reserved counts a segment from the backing. returned counts one that was given back.
 func (c *Class) reserved(bytes uint64) {
 	c.ReservedBytes.add(bytes)
 	c.Segments.add(1)
@@ -67,7 +67,7 @@ func (c *Class) returned(bytes uint64) {
 	c.Segments.sub(1)
 }
 
-// each calls f with every quantity that has a present value, of the whole and of the classes.
+// each calls f with every statistic that has a current value, of the whole and of the classes.
 func (s *Stats) each(f func(*Stat)) {
 	list := []*Stat{&s.AllocatedBytes, &s.RequestedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.ReservedBytes, &s.ExpandableBytes,
 		&s.Allocated, &s.Active, &s.InactiveSplit, &s.Segments}
@@ -80,9 +80,9 @@ func (s *Stats) each(f func(*Stat)) {
 	}
 }
 
-// ResetAccumulated sets what was ever added and taken away to zero
-// (torch.cuda.reset_accumulated_memory_stats): Allocated and Freed of each quantity, and the counts
-// of allocations, frees, retries, failures and waits. Present values and peaks stay.
+// ResetAccumulated sets the accumulated statistics to zero
+// (torch.cuda.reset_accumulated_memory_stats). These are Allocated and Freed of each quantity, and
+// the counts of allocations, frees, retries, failures and waits. Current values and peaks stay.
 func (p *Pool) ResetAccumulated() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// TestContention: four goroutines want one block each of a device with room for three, hold it for
-// a moment, and come back. Every one must always be served, for a block is freed well within the
-// ladder's wait.
+// TestContention: a device has room for three blocks, and four goroutines repeatedly allocate one
+// each and hold it for a moment. Every request must be served, because a block is freed well within
+// the ladder's wait.
 func TestContention(t *testing.T) {
 	d := newFake(3 * 1280)
 	o := tiny()
 	o.GC = func() {}
-	o.CollectWait = 2 * time.Second // the machine may be busy
+	o.CollectWait = 2 * time.Second // long, because the machine may be busy
 	p := New(d, o)
 	var inUse, most atomic.Int32
 	var wg sync.WaitGroup
@@ -47,8 +47,8 @@ func TestContention(t *testing.T) {
 	recount(t, p, s)
 }
 
-// TestHandOver: what others free goes to the request on the ladder, even when they ask again at
-// once.
+// TestHandOver: a block that another goroutine frees goes to the request on the ladder, even if
+// that goroutine allocates again at once.
 func TestHandOver(t *testing.T) {
 	d := newFake(1280)
 	o := tiny()
@@ -56,7 +56,7 @@ func TestHandOver(t *testing.T) {
 	climbing := make(chan struct{})
 	var onSecond func()
 	climbs := 0
-	o.GC = func() { // one goroutine at a time is here
+	o.GC = func() { // only one goroutine at a time is on the ladder
 		if climbs++; climbs == 1 {
 			close(climbing)
 		} else {
@@ -77,12 +77,12 @@ func TestHandOver(t *testing.T) {
 	hand := make(chan *Block, 1)
 	onSecond = func() { b := <-hand; p.Free(b, b.Generation()) }
 	p.Free(held, held.Generation())
-	// already the first's, before it even wakes
+	// the block belongs to the first request before its goroutine wakes up
 	if s := p.Stats(); s.AllocatedBytes.Current != 1280 {
 		t.Error("the freed block lies in the cache")
 	}
 	second := make(chan error)
-	go func() { // the block is not in the cache for this one to take: it waits behind the first
+	go func() { // the cache has no block for this request, so it waits behind the first
 		b, err := p.Alloc(1280, 0, Origin{})
 		if err == nil {
 			p.Free(b, b.Generation())
@@ -99,9 +99,9 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestStress mixes everything on several goroutines; the race detector and the recount at the end
-// are its judges. Memory that two owners hold would show: each owner writes its own mark over the
-// block's range and reads it back.
+// TestStress mixes all operations on several goroutines. The race detector and a recount at the end
+// find errors. So do marks: each owner fills its block's range with its own mark and reads it back,
+// which shows memory with two owners.
 func TestStress(t *testing.T) {
 	const goroutines, rounds = 4, 3000
 	d := newFake(64 << 10)
@@ -141,7 +141,7 @@ func TestStress(t *testing.T) {
 					p.Free(b, gen)
 				}
 				if r.IntN(20) == 0 {
-					p.Free(b, gen) // stale
+					p.Free(b, gen) // a stale generation
 					p.Queue(b, gen)
 				}
 			}
@@ -189,7 +189,7 @@ func TestStress(t *testing.T) {
 	for s := range StreamID(3) {
 		d.finish(s, 1<<40)
 	}
-	for { // background collections may still be on their way
+	for { // background collections may still be running
 		p.mu.Lock()
 		running := p.gcRunning
 		p.mu.Unlock()
@@ -207,7 +207,7 @@ func TestStress(t *testing.T) {
 	t.Logf("%d operations, %d OOM, %d retries, %d stale, %d queued, %d early collections", done.Load(), oom.Load(), s.Retries, s.StaleFrees, s.QueuedFrees, s.EarlyCollections)
 }
 
-// handleObject stands for a tensor whose release is a cleanup.
+// handleObject represents a tensor that a garbage-collector cleanup releases.
 type handleObject struct {
 	b   *Block
 	gen uint64
@@ -230,8 +230,8 @@ func collected(p *Pool, size uint64, s StreamID) (*handleObject, error) {
 	return h, nil
 }
 
-// TestGarbageAtTheLimit: programs that free nothing themselves complete, on real collections, alone
-// and four at a time.
+// TestGarbageAtTheLimit: programs that free nothing themselves complete with the help of real
+// collections, on one goroutine and on four.
 func TestGarbageAtTheLimit(t *testing.T) {
 	for _, goroutines := range []int{1, 4} {
 		d := newFake(64 << 20)
@@ -239,7 +239,7 @@ func TestGarbageAtTheLimit(t *testing.T) {
 		var wg sync.WaitGroup
 		for g := range goroutines {
 			wg.Go(func() {
-				var last [4]*handleObject // a little is live at any time
+				var last [4]*handleObject // only a few blocks are live at any time
 				for i := range 400 / goroutines {
 					h, err := collected(p, 1<<20+uint64(i%3)<<19, StreamID(g%2))
 					if err != nil {
@@ -260,8 +260,8 @@ func TestGarbageAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestPromptFreesNeedNoCollector: with the collector off and blocks freed by their owners, a device
-// that is always nearly full never makes the pool collect, although sizes and streams change.
+// TestPromptFreesNeedNoCollector: the collector is off and owners free their blocks. Although sizes
+// and streams change and the device is always nearly full, the pool never collects.
 func TestPromptFreesNeedNoCollector(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	d := newFake(64 << 20)
@@ -284,12 +284,12 @@ func TestPromptFreesNeedNoCollector(t *testing.T) {
 	}
 }
 
-// TestEarlyCollection: with GCRatio the pile of garbage stays near that multiple of what is live,
-// far below the limit.
+// TestEarlyCollection: with GCRatio, garbage stays near that multiple of the live bytes, far below
+// the limit.
 func TestEarlyCollection(t *testing.T) {
 	run := func(ratio float64) Stats {
 		p := New(newFake(4<<30), Options{GCRatio: ratio, GCMinBytes: 32 << 20, GCInterval: time.Millisecond})
-		live := make([]*handleObject, 32) // 64 MiB
+		live := make([]*handleObject, 32) // 64 MiB in total
 		for i := range 500 {
 			h, err := collected(p, 2<<20, 0)
 			if err != nil {
@@ -298,7 +298,7 @@ func TestEarlyCollection(t *testing.T) {
 			if i < len(live) {
 				live[i] = h
 			}
-			time.Sleep(50 * time.Microsecond) // stands for the work between two allocations
+			time.Sleep(50 * time.Microsecond) // the work of a program between two allocations
 		}
 		s := p.Stats()
 		runtime.KeepAlive(live)
@@ -315,7 +315,8 @@ func TestEarlyCollection(t *testing.T) {
 	t.Logf("peak %s with, %s without; %d early collections", human(with.AllocatedBytes.Peak), human(without.AllocatedBytes.Peak), with.EarlyCollections)
 }
 
-// TestEarlyCollectionIgnoresOwnedBlocks: blocks that their owners free do not count.
+// TestEarlyCollectionIgnoresOwnedBlocks: blocks that their owners free do not cause early
+// collections.
 func TestEarlyCollectionIgnoresOwnedBlocks(t *testing.T) {
 	o := tiny()
 	o.GCRatio, o.GCMinBytes = 1, 1
@@ -326,8 +327,8 @@ func TestEarlyCollectionIgnoresOwnedBlocks(t *testing.T) {
 	}
 }
 
-// TestRoomIsKeptForTheLadder: memory that the device regains while a request is on the ladder is
-// that request's, although another one asks meanwhile.
+// TestRoomIsKeptForTheLadder: when the device regains memory, it goes to the request on the ladder,
+// even if another request asks at the same time.
 func TestRoomIsKeptForTheLadder(t *testing.T) {
 	d := newFake(1280)
 	o := tiny()
@@ -347,7 +348,8 @@ func TestRoomIsKeptForTheLadder(t *testing.T) {
 			_, err := p.Alloc(1280, 5, Origin{})
 			other <- err
 		}()
-		time.Sleep(20 * time.Millisecond) // ample for the other to ask the device, if it does
+		// long enough for the other request to ask the device, if it did
+		time.Sleep(20 * time.Millisecond)
 	}
 	p = New(d, o)
 	must(t, p, 1280, 0)
@@ -357,7 +359,7 @@ func TestRoomIsKeptForTheLadder(t *testing.T) {
 	}
 }
 
-// freeingDevice frees a block at the moment when a segment is being allocated.
+// freeingDevice frees a block while the pool is allocating a segment.
 type freeingDevice struct {
 	*fakeDevice
 	during func()
@@ -371,8 +373,8 @@ func (d *freeingDevice) Alloc(size uint64) (uintptr, error) {
 	return d.fakeDevice.Alloc(size)
 }
 
-// TestServedWhileGrowing: a request that a free serves while the device is being asked keeps that
-// one block, and the segment that arrives too goes to the cache.
+// TestServedWhileGrowing: while the device is asked for a segment, another goroutine frees a block
+// that serves the request. The request keeps that block, and the new segment goes to the cache.
 func TestServedWhileGrowing(t *testing.T) {
 	d := &freeingDevice{fakeDevice: newFake(1280)}
 	o := tiny()

@@ -2,12 +2,12 @@ package pool
 
 import "fmt"
 
-// eventQueue holds the events of one foreign stream in the order they were recorded, which is the
-// order they get done.
+// eventQueue holds the events of one foreign stream in the order in which they were recorded. They
+// complete in the same order.
 type eventQueue struct {
 	stream StreamID
 	waits  []eventWait
-	head   int // waits before it are done
+	head   int // waits before this index are done
 }
 
 type eventWait struct {
@@ -15,9 +15,9 @@ type eventWait struct {
 	block *Block
 }
 
-// Use notes that work on a foreign stream reads or writes the block: its free will wait for what is
-// queued there by then. The caller owns the block; Use of a freed block panics, for memory that
-// someone else may hold is being used.
+// Use records that work on a foreign stream reads or writes the block. When the block is freed, its
+// memory is reused only after the work that is queued on that stream by then. The caller must own
+// the block. Use of a freed block panics, because that memory may have another owner.
 func (b *Block) Use(stream StreamID) {
 	if b.Stream() == stream {
 		return
@@ -38,9 +38,9 @@ func (b *Block) Use(stream StreamID) {
 	p.mu.Unlock()
 }
 
-// recordLocked records the events that a freed block waits for. Where that fails or is paused, the
-// block is deferred: it stays pending, and the events are recorded later, which is only more
-// cautious.
+// recordLocked records the events that a freed block waits for. If recording fails or is paused,
+// the block is deferred: it stays pending and the events are recorded later. They then cover later
+// work too, which is safe.
 func (p *Pool) recordLocked(b *Block) {
 	for p.paused == 0 && len(b.uses) > 0 {
 		last := len(b.uses) - 1
@@ -89,7 +89,7 @@ func (p *Pool) pollLocked() {
 		if q.head == len(q.waits) {
 			q.waits, q.head = q.waits[:0], 0
 		} else if q.head > 64 && q.head > len(q.waits)/2 {
-			// keep a stream that never drains from growing its slice
+			// compact the slice, which would grow for ever on a stream that always has work
 			n := copy(q.waits, q.waits[q.head:])
 			clear(q.waits[n:])
 			q.waits, q.head = q.waits[:n], 0
@@ -105,7 +105,7 @@ func (p *Pool) eventDoneLocked(w eventWait) {
 	}
 }
 
-// retryDeferredLocked records the events that could not be recorded before.
+// retryDeferredLocked records the events of deferred blocks.
 func (p *Pool) retryDeferredLocked() {
 	if p.paused > 0 {
 		return
@@ -121,7 +121,7 @@ func (p *Pool) retryDeferredLocked() {
 	}
 }
 
-// syncLocked waits for every event that blocks are pending on. The lock is released meanwhile.
+// syncLocked waits for every event that a pending block waits for. It releases the lock meanwhile.
 func (p *Pool) syncLocked() {
 	if p.paused > 0 {
 		return
@@ -148,15 +148,16 @@ func (p *Pool) syncLocked() {
 	}
 }
 
-// PauseEvents stops the pool from recording, asking and waiting for events until ResumeEvents, as a
-// stream capture demands: blocks freed with foreign users meanwhile stay pending. Calls nest.
+// PauseEvents stops the pool from recording, querying and waiting for events until ResumeEvents, as
+// a stream capture requires. Blocks with foreign users that are freed meanwhile stay pending. Calls
+// nest.
 func (p *Pool) PauseEvents() {
 	p.mu.Lock()
 	p.paused++
 	p.mu.Unlock()
 }
 
-// ResumeEvents ends what PauseEvents began.
+// ResumeEvents ends the pause of one PauseEvents.
 func (p *Pool) ResumeEvents() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,9 +168,9 @@ func (p *Pool) ResumeEvents() {
 	p.retryDeferredLocked()
 }
 
-// Retire hands what belongs to a stream to another one, before the driver destroys it. All work on
-// the stream must be done. Its cached blocks then serve the heir, and blocks still owned are as if
-// allocated there.
+// Retire transfers the blocks of a stream to another stream, heir, before the driver destroys the
+// first. All work on the stream must be done. The heir can then use its cached blocks. Blocks that
+// are still owned count as allocated on the heir.
 func (p *Pool) Retire(stream, heir StreamID) {
 	if stream == heir {
 		return

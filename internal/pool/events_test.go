@@ -18,7 +18,7 @@ func TestForeignStreams(t *testing.T) {
 	p := New(d, tiny())
 	b := must(t, p, 100, 0)
 	gen, addr := b.Generation(), b.Addr()
-	b.Use(0) // its own: nothing to wait for
+	b.Use(0) // its own stream: nothing to wait for
 	d.work(1)
 	d.work(2)
 	b.Use(1)
@@ -41,8 +41,8 @@ func TestForeignStreams(t *testing.T) {
 	}
 }
 
-// TestPauseEvents: during a capture the device is not asked about events, and frees with foreign
-// users stay safe.
+// TestPauseEvents: during a capture the pool does not query events, and frees of blocks with
+// foreign users remain safe.
 func TestPauseEvents(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
@@ -51,7 +51,7 @@ func TestPauseEvents(t *testing.T) {
 	waits.Use(1)
 	p.Free(waits, waits.Generation())
 	d.finish(1, 1)
-	b := must(t, p, 1280, 0) // takes what waits held
+	b := must(t, p, 1280, 0) // reuses the memory that waits held
 	b.Use(1)
 	d.work(1)
 	d.logging = true
@@ -85,8 +85,8 @@ func TestPauseEvents(t *testing.T) {
 	p.ResumeEvents()
 }
 
-// TestRecordFails: a block whose event cannot be recorded is kept from reuse until it can, and the
-// reason is told.
+// TestRecordFails: a block whose event cannot be recorded is not reused until recording succeeds.
+// EventError returns the reason.
 func TestRecordFails(t *testing.T) {
 	d := newFake(1280)
 	o := tiny()
@@ -108,7 +108,7 @@ func TestRecordFails(t *testing.T) {
 		t.Fatal("its segment was returned")
 	}
 	d.recordErr = nil
-	b = must(t, p, 1280, 0) // the ladder records and waits
+	b = must(t, p, 1280, 0) // the ladder records the event and waits for it
 	if s := p.Stats(); s.Deferred != 0 || s.Pending != 0 || d.open != 0 || p.EventError() != nil {
 		t.Errorf("%d deferred, %d pending, %d events, %v", s.Deferred, s.Pending, d.open, p.EventError())
 	}
@@ -138,7 +138,7 @@ func TestRetire(t *testing.T) {
 	live.Use(0)
 	live.Use(2)
 	p.PauseEvents()
-	p.Free(waits, waits.Generation()) // deferred on stream 1 alone
+	p.Free(waits, waits.Generation()) // deferred: it waits for stream 1 only
 	p.ResumeEvents()
 	p.Free(free, free.Generation())
 	d.recordErr = errors.New("stream 1 is destroyed")
@@ -156,7 +156,8 @@ func TestRetire(t *testing.T) {
 	for _, b := range []*Block{live, used, gone} {
 		p.Free(b, b.Generation())
 	}
-	// stream 1 is never asked again; of live's users only stream 2 is foreign still
+	// stream 1 is never asked again, and of the users of live only stream 2 is still a foreign
+	// stream
 	if want := []string{"record 2"}; !reflect.DeepEqual(d.log, want) {
 		t.Errorf("the device saw %v, want %v", d.log, want)
 	}
@@ -167,8 +168,8 @@ func TestRetire(t *testing.T) {
 	recount(t, p, s)
 }
 
-// TestRetireDeferred: a block that is deferred when its last foreign stream retires is released
-// exactly once.
+// TestRetireDeferred: a deferred block is released exactly once when its last foreign stream is
+// retired.
 func TestRetireDeferred(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
@@ -178,7 +179,7 @@ func TestRetireDeferred(t *testing.T) {
 	d.work(1)
 	fails := errors.New("stream 2 fails")
 	p.backing = recordFailing{d, 2, fails}
-	p.Free(b, b.Generation()) // waits on 1, deferred on 2
+	p.Free(b, b.Generation()) // it waits for stream 1 and is deferred on stream 2
 	d.finish(1, 1)
 	if s := p.Stats(); s.Pending != 1 || s.Deferred != 1 || d.open != 0 {
 		t.Fatalf("with stream 1 done and stream 2 unknown: %d pending, %d deferred, %d events", s.Pending, s.Deferred, d.open)
@@ -205,7 +206,7 @@ func (r recordFailing) Record(s StreamID) (Event, error) {
 	return r.fakeDevice.Record(s)
 }
 
-// markingDevice follows what a checking backing is told.
+// markingDevice records the calls of the pool to a Marker.
 type markingDevice struct {
 	*fakeDevice
 	t     *testing.T
@@ -256,7 +257,7 @@ func TestMarker(t *testing.T) {
 	if want := "[39] float32, result of op39"; must(t, p, 8, 0, Origin{Op: "op39", DType: "float32", Dims: 1, Shape: [8]int{39}}).Size() != 8 || d.label != want {
 		t.Errorf("label %q, want %q", d.label, want)
 	}
-	// a block that waits for a foreign stream is not unmarked before that stream is done
+	// a block that waits for a foreign stream stays marked until that stream is done
 	b := must(t, p, 1280, 0)
 	b.Use(7)
 	d.work(7)
@@ -271,7 +272,8 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-// TestOriginIsLetGo: a free block does not keep alive what its last owner's Where refers to.
+// TestOriginIsLetGo: a free block does not keep alive the object to which its last owner's Where
+// refers.
 func TestOriginIsLetGo(t *testing.T) {
 	p := New(newFake(0), tiny())
 	gone := make(chan struct{})
@@ -298,8 +300,8 @@ func TestQueue(t *testing.T) {
 	b := must(t, p, 1280, 0)
 	g1 := b.Generation()
 	p.Queue(b, g1)
-	p.Queue(b, g1) // twice: stale
-	p.Queue(b, 0)  // never a generation
+	p.Queue(b, g1) // the second time: stale
+	p.Queue(b, 0)  // no generation is ever 0
 	if b.state != stateLive {
 		t.Fatal("Queue released at once")
 	}
@@ -312,9 +314,9 @@ func TestQueue(t *testing.T) {
 		t.Fatalf("the struct was not recycled, or not with a new generation (%d, %d)", g1, c.Generation())
 	}
 	g2 := c.Generation()
-	p.Queue(b, g1) // the first owner's cleanup, late: in the queue when
-	p.Queue(c, g2) // the second owner's comes: overtakes it
-	p.Queue(b, g1) // and once more, behind
+	p.Queue(b, g1) // a late cleanup of the first owner: in the queue when …
+	p.Queue(c, g2) // … the cleanup of the second owner replaces it
+	p.Queue(b, g1) // and again, after it
 	d := must(t, p, 8, 0)
 	s = p.Stats()
 	if s.QueuedFrees != 2 || s.StaleFrees != 4 || s.Allocated.Current != 1 {
@@ -328,7 +330,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestQueueConcurrently: nothing that goroutines queue while others drain is lost or done twice.
+// TestQueueConcurrently: some goroutines queue while others drain. No release is lost or performed
+// twice.
 func TestQueueConcurrently(t *testing.T) {
 	p := New(newFake(0), tiny())
 	const n, goroutines = 2000, 4
@@ -393,7 +396,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestDefaultSizes pins the segment sizes of the package's contract.
+// TestDefaultSizes checks the default segment sizes.
 func TestDefaultSizes(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct{ size, block, segment uint64 }{
@@ -408,15 +411,15 @@ func TestDefaultSizes(t *testing.T) {
 	}
 }
 
-// TestBestFit: the smallest block that fits is taken, of equal ones the most recently freed, and no
-// large block is split for a small remainder.
+// TestBestFit: the smallest block that fits is used, and among equals the most recently freed one.
+// A large block is not split for a small remainder.
 func TestBestFit(t *testing.T) {
 	p := New(newFake(0), tiny())
 	var keep, free []*Block
 	for _, size := range []uint64{2048, 1280, 1536, 1280} {
 		free = append(free, must(t, p, size, 0))
 	}
-	for range 4 { // small ones with neighbours that stay
+	for range 4 { // small blocks that cannot merge, because their neighbours stay allocated
 		free = append(free, must(t, p, 48, 0))
 		keep = append(keep, must(t, p, 8, 0))
 	}
@@ -441,12 +444,12 @@ func TestBestFit(t *testing.T) {
 	runtime.KeepAlive(keep)
 }
 
-// TestLaggingStream: a foreign stream that always lags a hundred frees behind neither mixes up
-// events nor lets their queue grow for ever.
+// TestLaggingStream: a foreign stream is always a hundred frees behind. Events are not mixed up,
+// and their queue does not grow for ever.
 func TestLaggingStream(t *testing.T) {
 	d := newFake(0)
 	p := New(d, tiny())
-	freed := map[*Block]uint64{} // the work on stream 1 that the block's struct waits for
+	freed := map[*Block]uint64{} // for each block struct, the work on stream 1 that it waits for
 	for i := range uint64(5000) {
 		b := must(t, p, 1280, 0)
 		if at := freed[b]; at > d.finished[1] {
@@ -469,7 +472,7 @@ func TestLaggingStream(t *testing.T) {
 	}
 }
 
-// TestBins compares the exact-size index with a search of a plain list.
+// TestBins compares the exact-size index with a search in a plain list.
 func TestBins(t *testing.T) {
 	for _, count := range []int{1, 63, 64, 65, 4095, 4096, 4097, 65536} {
 		var x bins

@@ -8,37 +8,36 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Expander is optionally satisfied by a Backing with virtual memory. With Options.Expandable a pool
-// then reserves a range of addresses for each stream and class of sizes, maps pages into it as
-// blocks need them, and gives whole free pages back. One segment grows in place, where many of
-// fixed sizes would each keep holes that fit nothing.
+// Expander is implemented by a Backing with virtual memory. With Options.Expandable a pool then
+// reserves a range of addresses for each stream and size class. It maps pages into the range as
+// blocks need them, and gives whole free pages back. One segment then grows in place. Many segments
+// of fixed sizes would each keep holes that fit no request.
 //
-// Reserve, Unreserve and Map run under the pool's lock, Unmap without.
+// The pool calls Reserve, Unreserve and Map with its lock held, and Unmap without.
 type Expander interface {
-	// Granularity returns the size of pages: addresses and sizes of the other methods are multiples
-	// of it. 0: there is no virtual memory.
+	// Granularity returns the page size. Addresses and sizes of the other methods are multiples of
+	// it. 0 means that there is no virtual memory.
 	Granularity() uint64
 	// Reserve returns a range of addresses without memory, aligned to Granularity.
 	Reserve(size uint64) (addr uintptr, err error)
-	// Unreserve ends a range in which nothing is mapped.
+	// Unreserve releases a range in which nothing is mapped.
 	Unreserve(addr uintptr, size uint64)
-	// Map puts memory behind the pages of [addr, addr+size), all or none. Errors are those of
-	// Alloc.
+	// Map maps memory to all pages of [addr, addr+size), or to none. Its errors are those of Alloc.
 	Map(addr uintptr, size, page uint64) error
-	// Unmap takes the memory away again. The range consists of whole pages of the size that Map was
-	// told; the pool has waited for the work that uses it.
+	// Unmap unmaps the range, which consists of whole pages of the size that was passed to Map. The
+	// pool has waited for the work that uses them.
 	Unmap(addr uintptr, size, page uint64)
 }
 
-// space is a reserved range of addresses. Its mapped parts, the runs, are segments of the pool.
+// space is a reserved range of addresses. Its mapped parts, called runs, are segments of the pool.
 type space struct {
 	addr  uintptr
 	size  uint64
 	page  uint64
 	home  *arena
 	small bool
-	runs  []*segment // by address, never adjacent
-	busy  []span     // being unmapped, outside the lock
+	runs  []*segment // sorted by address, never adjacent
+	busy  []span     // ranges that are being unmapped, outside of the lock
 }
 
 type span struct {
@@ -50,8 +49,8 @@ func (s span) end() uintptr { return s.addr + uintptr(s.size) }
 
 func (g *segment) end() uintptr { return g.addr + uintptr(g.size) }
 
-// SetExpandable chooses whether the pool grows by pages from now on; what it holds stays as it is.
-// It reports whether the backing can.
+// SetExpandable chooses whether the pool grows by pages from now on. Existing segments stay as they
+// are. It returns whether the backing supports it.
 func (p *Pool) SetExpandable(on bool) bool {
 	can := p.expander != nil && p.expander.Granularity() > 0
 	p.mu.Lock()
@@ -67,7 +66,7 @@ func (p *Pool) Expandable() bool {
 	return p.expandable
 }
 
-// pageSize returns the size of pages of a class, a multiple of the backing's.
+// pageSize returns the page size of a class, a multiple of the backing's granularity.
 func (p *Pool) pageSize(small bool) uint64 {
 	g := p.expander.Granularity()
 	want := p.o.Page
@@ -77,16 +76,16 @@ func (p *Pool) pageSize(small bool) uint64 {
 	return max((want+g-1)/g*g, g)
 }
 
-// gap is a place for a request: where pages would be mapped, and how many bytes of them.
+// gap is a place for a request: the address from which pages would be mapped, and how many bytes.
 type gap struct {
 	space *space
 	addr  uintptr
 	size  uint64
 }
 
-// fitLocked finds the place in the space that needs the fewest new pages for a block of that size.
+// fitLocked finds the place in the space where a block of that size needs the fewest new pages.
 func (s *space) fitLocked(size uint64, best *gap) {
-	// What lies between the runs, around what is being unmapped.
+	// Collect the ranges between the runs, without the ranges that are being unmapped.
 	spans := make([]span, 0, len(s.runs)+len(s.busy)+1)
 	for _, r := range s.runs {
 		spans = append(spans, span{r.addr, r.size})
@@ -118,7 +117,7 @@ func (s *space) fitLocked(size uint64, best *gap) {
 	}
 }
 
-// freeBefore returns the free bytes that end at an address where a run ends.
+// freeBefore returns the free bytes directly before address at, where a run ends.
 func (s *space) freeBefore(at uintptr) uint64 {
 	for _, r := range s.runs {
 		if r.end() == at {
@@ -130,7 +129,7 @@ func (s *space) freeBefore(at uintptr) uint64 {
 	return 0
 }
 
-// freeAfter returns the free bytes that start at an address where a run starts.
+// freeAfter returns the free bytes directly after address at, where a run starts.
 func (s *space) freeAfter(at uintptr) uint64 {
 	for _, r := range s.runs {
 		if r.addr == at && r.first.state == stateFree {
@@ -140,7 +139,7 @@ func (s *space) freeAfter(at uintptr) uint64 {
 	return 0
 }
 
-// expandLocked maps pages for a request and serves it from them.
+// expandLocked maps pages for a request and serves the request from them.
 func (p *Pool) expandLocked(r *request) error {
 	small := r.rounded <= p.o.SmallMax
 	home := p.arenaLocked(r.stream)
@@ -184,8 +183,9 @@ func (p *Pool) expandLocked(r *request) error {
 	return nil
 }
 
-// reserveLocked reserves addresses for a stream and class: as many as the device has memory and an
-// eighth more, because holes in it may be shorter than what is asked for next.
+// reserveLocked reserves addresses for a stream and class: the size of the device's memory and an
+// eighth more. The addresses must exceed the memory, because holes in the space may be too short
+// for later requests.
 func (p *Pool) reserveLocked(r *request, home *arena, small bool) (*space, error) {
 	_, total := p.backing.Capacity()
 	if total > 0 && r.rounded > total {
@@ -207,8 +207,8 @@ func (p *Pool) reserveLocked(r *request, home *arena, small bool) (*space, error
 	return s, nil
 }
 
-// joinLocked makes newly mapped pages a free block of their space: of the run that they continue,
-// if any, and that follows, if any.
+// joinLocked makes newly mapped pages a free block of their space. It joins them with the run
+// before and with the run after, if they are adjacent.
 func (p *Pool) joinLocked(g gap) {
 	s := g.space
 	b := p.newBlockLocked()
@@ -251,7 +251,7 @@ func (p *Pool) joinLocked(g gap) {
 	p.coalesceLocked(b)
 }
 
-// forgetLocked takes a segment out of the pool's list.
+// forgetLocked removes a segment from the pool's list.
 func (p *Pool) forgetLocked(seg *segment) {
 	last := len(p.segments) - 1
 	p.segments[seg.index] = p.segments[last]
@@ -262,14 +262,14 @@ func (p *Pool) forgetLocked(seg *segment) {
 	p.stats.of(seg.small).Segments.sub(1)
 }
 
-// unmapping is a range of whole free pages on its way back.
+// unmapping is a range of whole free pages that is being unmapped.
 type unmapping struct {
 	space *space
 	span
 }
 
-// carveLocked takes the whole free pages out of the spaces whose streams idle accepts. What is left
-// of the free blocks around them stays.
+// carveLocked removes the whole free pages from those spaces for whose stream idle returns true.
+// The parts of free blocks outside of these pages stay.
 func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 	for _, s := range p.spaces {
 		if s.home.held {
@@ -293,7 +293,7 @@ func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 				if p.cutLocked(s, i, b, g) {
 					i--
 				}
-				break // the rest of the run, if any, is the next one
+				break // the rest of the run, if any, is the next run
 			}
 		}
 	}
@@ -303,15 +303,15 @@ func (p *Pool) carveLocked(idle func(StreamID) bool) (out []unmapping) {
 	return out
 }
 
-// cutLocked takes the pages g, which lie in the free block b, out of run i. It reports whether
-// nothing of the run is left before them, so that run i is what comes after.
+// cutLocked removes the pages g from run i. They lie in the free block b. If no block of the run is
+// left before them, it returns true, and index i then holds the run after them.
 func (p *Pool) cutLocked(s *space, i int, b *Block, g span) bool {
 	run := s.runs[i]
 	p.unindexLocked(b)
 	end := b.addr + uintptr(b.size)
 	after := b.next
 	before := b.prev
-	if head := uint64(g.addr - b.addr); head > 0 { // keeps b
+	if head := uint64(g.addr - b.addr); head > 0 { // b stays, as the part before the pages
 		b.size, b.next = head, nil
 		before = b
 	} else {
@@ -371,14 +371,14 @@ func (p *Pool) cutLocked(s *space, i int, b *Block, g span) bool {
 	return before == nil
 }
 
-// unmap gives pages back, without the lock.
+// unmap unmaps pages. The caller does not hold the lock.
 func (p *Pool) unmap(list []unmapping) {
 	for _, u := range list {
 		p.expander.Unmap(u.addr, u.size, u.space.page)
 	}
 }
 
-// unmappedLocked ends what carveLocked began.
+// unmappedLocked removes from the spaces the ranges that carveLocked marked as being unmapped.
 func (p *Pool) unmappedLocked(list []unmapping) {
 	for _, u := range list {
 		u.space.busy = slices.DeleteFunc(u.space.busy, func(s span) bool { return s == u.span })
@@ -386,7 +386,7 @@ func (p *Pool) unmappedLocked(list []unmapping) {
 	p.dropSpacesLocked()
 }
 
-// dropSpacesLocked gives the addresses of empty spaces back.
+// dropSpacesLocked releases the addresses of empty spaces.
 func (p *Pool) dropSpacesLocked() {
 	p.spaces = slices.DeleteFunc(p.spaces, func(s *space) bool {
 		if len(s.runs) > 0 || len(s.busy) > 0 {
@@ -397,5 +397,5 @@ func (p *Pool) dropSpacesLocked() {
 	})
 }
 
-// errNoVirtual is what New panics with where Options asks for what the backing has not.
+// New panics with errNoVirtual if Options requires virtual memory and the backing has none.
 var errNoVirtual = errors.New("option Expandable: the backing has no virtual memory")

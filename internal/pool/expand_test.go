@@ -99,7 +99,7 @@ func (d *fakeDevice) inRange(addr uintptr, size uint64) bool {
 	return false
 }
 
-// mapped reports whether all of a range lies on mapped pages.
+// mapped reports whether all pages of a range are mapped.
 func (d *fakeDevice) mapped(addr uintptr, size uint64) bool {
 	for a := addr / fakePage * fakePage; a < addr+uintptr(size); a += fakePage {
 		if !d.pages[a] {
@@ -109,7 +109,7 @@ func (d *fakeDevice) mapped(addr uintptr, size uint64) bool {
 	return size > 0
 }
 
-// TestExpand: a segment grows in place, whole pages inside of it go back, and the hole is filled
+// TestExpand: a segment grows in place, whole pages inside it are returned, and the hole is filled
 // again.
 func TestExpand(t *testing.T) {
 	d := newFake(64 << 10)
@@ -125,7 +125,7 @@ func TestExpand(t *testing.T) {
 	}
 	free := func(b *Block) { p.Free(b, b.Generation()) }
 	a := must(t, p, 1000, 0) // 4 pages
-	b := must(t, p, 1000, 0) // 24 bytes are left of a's
+	b := must(t, p, 1000, 0) // uses the 24 bytes that a left of its pages
 	c := must(t, p, 1000, 0)
 	check(1, 12*fakePage)
 	if b.Addr() != a.Addr()+1000 || c.Addr() != b.Addr()+1000 {
@@ -133,11 +133,11 @@ func TestExpand(t *testing.T) {
 	}
 	hole := b.Addr()
 	free(b)
-	if n := p.Empty(); n != 3*fakePage { // of bytes 1000 to 2000, whole pages are 1024 to 1792
+	if n := p.Empty(); n != 3*fakePage { // the whole pages in bytes 1000 to 2000 are 1024 to 1792
 		t.Errorf("Empty gave %d bytes back", n)
 	}
 	check(2, 9*fakePage)
-	b = must(t, p, 1000, 0) // fills the hole rather than growing at the end
+	b = must(t, p, 1000, 0) // fills the hole instead of growing at the end
 	check(1, 12*fakePage)
 	if b.Addr() != hole {
 		t.Errorf("the block went to %#x, not into the hole at %#x", b.Addr(), hole)
@@ -145,7 +145,7 @@ func TestExpand(t *testing.T) {
 	free(a)
 	p.Empty()
 	check(1, 9*fakePage)
-	a = must(t, p, 900, 0) // before the run, with what is free of the page that b shares
+	a = must(t, p, 900, 0) // before the run, together with the free part of the page that b shares
 	check(1, 12*fakePage)
 	small := must(t, p, 8, 0)
 	other := must(t, p, 1000, 1)
@@ -160,8 +160,8 @@ func TestExpand(t *testing.T) {
 	check(0, 0)
 }
 
-// TestExpandAtTheLimit: free pages of one stream serve another before anything fails, and what
-// fails leaves nothing behind.
+// TestExpandAtTheLimit: free pages of one stream serve another before an allocation fails. A failed
+// allocation leaves nothing behind.
 func TestExpandAtTheLimit(t *testing.T) {
 	for _, limit := range []bool{false, true} {
 		d := newFake(8 * fakePage)
@@ -193,7 +193,7 @@ func TestExpandAtTheLimit(t *testing.T) {
 		must(t, p, 8*fakePage, 2)
 		recount(t, p, p.Stats())
 	}
-	// An error that is not of memory comes out as it is.
+	// An error that does not wrap ErrNoMemory is returned unchanged.
 	d := newFake(0)
 	p := New(pagedDevice{d}, expandable(tiny()))
 	d.allocErr = errors.New("the device is gone")
@@ -202,8 +202,8 @@ func TestExpandAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestExpandSwitch: the choice can change while blocks live; blocks of both kinds are freed and
-// returned.
+// TestExpandSwitch: the setting can change while blocks are live. Blocks of both kinds are freed
+// and returned.
 func TestExpandSwitch(t *testing.T) {
 	d := newFake(0)
 	p := New(pagedDevice{d}, tiny())
@@ -238,7 +238,7 @@ func TestExpandSwitch(t *testing.T) {
 	panics(t, "has no virtual memory", func() { New(newFake(0), expandable(tiny())) })
 }
 
-// TestExpandHistory: the events of pages rebuild what is mapped.
+// TestExpandHistory: the events of pages are enough to reconstruct what is mapped.
 func TestExpandHistory(t *testing.T) {
 	d := newFake(9000)
 	o := expandable(tiny())
@@ -275,8 +275,7 @@ func TestExpandHistory(t *testing.T) {
 	}
 }
 
-// TestHoldPages: what a recording comes back to stays, segments and pages alike, until its stream
-// is retired.
+// TestHoldPages: segments and pages to which a recording returns stay until its stream is retired.
 func TestHoldPages(t *testing.T) {
 	for _, pages := range []bool{false, true} {
 		d := newFake(0)
@@ -295,8 +294,8 @@ func TestHoldPages(t *testing.T) {
 	}
 }
 
-// TestHoldTakesNoPages: a held stream does not take over pages that others mapped before, which
-// Empty would return from under it.
+// TestHoldTakesNoPages: a held stream does not take over pages of other streams. Empty would unmap
+// them while they are in use.
 func TestHoldTakesNoPages(t *testing.T) {
 	f := &followingPages{following{fakeDevice: newFake(0)}}
 	p := New(f, expandable(tiny()))
@@ -323,7 +322,7 @@ func TestHoldTakesNoPages(t *testing.T) {
 	}
 }
 
-// followingPages is a backing with virtual memory whose streams wait for each other.
+// followingPages is a backing with virtual memory whose streams can wait for each other.
 type followingPages struct{ following }
 
 func (f *followingPages) Granularity() uint64 { return pagedDevice{f.fakeDevice}.Granularity() }

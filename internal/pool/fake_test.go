@@ -7,27 +7,28 @@ import (
 	"sync"
 )
 
-// fakeDevice is a Backing whose streams move only when told: work is a counter per stream, an event
-// a value of it.
+// fakeDevice is a Backing whose streams advance only when told. Work is a counter per stream, and
+// an event is a value of that counter.
 type fakeDevice struct {
-	mu         sync.Mutex
-	total      uint64
-	used       uint64
-	next       uintptr
-	segments   map[uintptr]uint64
-	holes      []hole // freed address ranges by address, reused so that stale knowledge would show
+	mu       sync.Mutex
+	total    uint64
+	used     uint64
+	next     uintptr
+	segments map[uintptr]uint64
+	// freed address ranges, sorted; they are reused, so that stale addresses cause visible errors
+	holes      []hole
 	queued     map[StreamID]uint64
 	finished   map[StreamID]uint64
-	open       int // events not released
+	open       int // number of events that are not released
 	recordErr  error
 	allocErr   error
 	log        []string
 	logging    bool
 	segmentOps int
-	gone       func(addr uintptr, size uint64) // told of memory that goes back to the device
+	gone       func(addr uintptr, size uint64) // called with memory that returns to the device
 
-	reserved map[uintptr]uint64 // ranges of addresses
-	pages    map[uintptr]bool   // mapped, of fakePage bytes each
+	reserved map[uintptr]uint64 // reserved ranges of addresses
+	pages    map[uintptr]bool   // mapped pages, of fakePage bytes each
 }
 
 type hole struct {
@@ -107,7 +108,7 @@ func (d *fakeDevice) Free(addr uintptr, size uint64) {
 	d.used -= size
 	i, _ := slices.BinarySearchFunc(d.holes, addr, func(h hole, a uintptr) int { return cmp.Compare(h.addr, a) })
 	d.holes = slices.Insert(d.holes, i, hole{addr, size})
-	for i = max(i-1, 0); i+1 < len(d.holes); { // merge around it
+	for i = max(i-1, 0); i+1 < len(d.holes); { // merge adjacent ranges around it
 		if h, n := &d.holes[i], d.holes[i+1]; h.addr+uintptr(h.size) == n.addr {
 			h.size += n.size
 			d.holes = slices.Delete(d.holes, i+1, i+2)
@@ -155,21 +156,21 @@ func (d *fakeDevice) Wait(e Event) {
 	d.finished[f.stream] = max(d.finished[f.stream], f.at)
 }
 
-// work queues one unit on the stream.
+// work queues one unit of work on the stream.
 func (d *fakeDevice) work(s StreamID) {
 	d.mu.Lock()
 	d.queued[s]++
 	d.mu.Unlock()
 }
 
-// finish lets n more units of the stream get done.
+// finish completes n more units of work on the stream.
 func (d *fakeDevice) finish(s StreamID, n uint64) {
 	d.mu.Lock()
 	d.finished[s] = min(d.queued[s], d.finished[s]+n)
 	d.mu.Unlock()
 }
 
-// tiny are sizes that make every path happen with small numbers.
+// tiny returns options that reach every path with small numbers.
 func tiny() Options {
 	return Options{Name: "fake:0", Round: 8, SmallMax: 128, SmallSegment: 256, MediumMax: 640, MediumSegment: 1280, LargeRound: 256, SplitMin: 96}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// vast is a Backing with virtual memory of 2 MiB pages and no limit, which only counts.
+// vast is a Backing with virtual memory of 2 MiB pages and no limit. It only counts.
 type vast struct{ next uintptr }
 
 func (v *vast) take(size uint64) uintptr {
@@ -30,9 +30,9 @@ func (*vast) Unreserve(uintptr, uint64)                 {}
 func (*vast) Map(addr uintptr, size, page uint64) error { return nil }
 func (*vast) Unmap(addr uintptr, size, page uint64)     {}
 
-// transformer allocates as the training steps of a transformer do, in 16 bits. Its parameters and
-// their Adam moments stay. Each step has sequences of its own length: their activations are kept in
-// the forward pass and freed in the opposite order while gradients come and go.
+// transformer allocates as the training steps of a transformer in 16 bits do. Its parameters and
+// their Adam moments stay. Each step has another sequence length. Its activations are allocated in
+// the forward pass and freed in reverse order, while gradients are allocated and freed.
 type transformer struct {
 	t                   *testing.T
 	p                   *Pool
@@ -55,8 +55,8 @@ func (m *transformer) free(list ...*Block) {
 	}
 }
 
-// build makes parameters in 16 bits and, at the first step, their gradients and two moments in 32
-// bits.
+// build allocates parameters in 16 bits. At the first step it allocates their gradients, and two
+// moments in 32 bits.
 func (m *transformer) build() {
 	w := m.width
 	sizes := []uint64{m.vocab * w}
@@ -84,19 +84,19 @@ func (m *transformer) step(n uint64) {
 			l.kept = append(l.kept, b)
 			return b
 		}
-		keep(tokens*w, 2)   // normalised
-		keep(tokens, 4)     // its statistics
-		keep(tokens*3*w, 2) // queries, keys, values
+		keep(tokens*w, 2)   // normalised input
+		keep(tokens, 4)     // statistics of the normalisation
+		keep(tokens*3*w, 2) // queries, keys and values
 		scratch := m.alloc(m.batch*m.heads*n*64, 4)
-		keep(tokens*w, 2)          // attention
-		keep(m.batch*m.heads*n, 4) // its row sums
+		keep(tokens*w, 2)          // result of attention
+		keep(m.batch*m.heads*n, 4) // row sums of attention
 		m.free(scratch)
 		proj := m.alloc(tokens*w, 2)
-		y := keep(tokens*w, 2) // x + proj
+		y := keep(tokens*w, 2) // x plus the projection
 		m.free(proj)
 		keep(tokens*w, 2)
-		keep(tokens*4*w, 2) // hidden
-		keep(tokens*4*w, 2) // gelu of it
+		keep(tokens*4*w, 2) // hidden layer
+		keep(tokens*4*w, 2) // its GELU
 		out := m.alloc(tokens*w, 2)
 		next := keep(tokens*w, 2)
 		m.free(out)
@@ -128,8 +128,8 @@ func (m *transformer) step(n uint64) {
 	m.free(dx, x)
 }
 
-// TestFragmentation: over steps of varying length, expandable segments reserve at most a tenth more
-// than what is ever allocated at once.
+// TestFragmentation: over steps with different lengths, expandable segments reserve at most a tenth
+// more memory than the peak of allocated bytes.
 func TestFragmentation(t *testing.T) {
 	need := func(o Options) (ratio float64, s Stats) {
 		p := New(&vast{next: 1 << 40}, o)
@@ -145,7 +145,7 @@ func TestFragmentation(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    Options
-		most float64 // 0: reported only
+		most float64 // 0: only reported
 	}{
 		{"segments of fixed sizes", Options{}, 0},
 		{"expandable, pages of 2 MiB", Options{Expandable: true}, 1.1},

@@ -9,25 +9,25 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// maxFrames bounds the stacks that a history records: deep enough for the layers of a model inside
-// of training code.
+// maxFrames limits the depth of recorded stacks. It suffices for nested layers of a model within
+// training code.
 const maxFrames = 64
 
-// maxInterned bounds the tables that let equal stacks and owners be stored once. When one is full
-// it starts anew: what refers to the old entries keeps them.
+// maxInterned limits the tables that store equal stacks and owners once. A full table is replaced
+// by an empty one. Its entries live on as long as events refer to them.
 const maxInterned = 1 << 15
 
-// stack is a recorded stack, innermost call first, as runtime.Callers gives it.
+// stack is a recorded stack of runtime.Callers, innermost call first.
 type stack struct {
 	pcs  []uintptr
-	next *stack // of the same hash
+	next *stack // next stack with the same hash
 
 	resolved sync.Once
-	at       string // set by where
+	at       string // set by the method where
 }
 
-// owner is the part of an Origin that a history keeps, and the stack of the allocation. It does not
-// hold Where, which may refer to anything.
+// owner is what a history keeps of an Origin, with the stack of the allocation. It does not keep
+// Where, which may refer to any object.
 type owner struct {
 	op, scope, dtype string
 	shape            [8]int
@@ -42,20 +42,20 @@ type event struct {
 	time      int64
 	addr      uintptr
 	size      uint64
-	requested uint64 // free bytes of the device, for out of memory
+	requested uint64 // in events of a failed allocation: the free bytes of the device
 	stream    StreamID
 	number    uint64
 	owner     *owner
 	stack     *stack
 }
 
-// history is a recording. Its ring and owners are under the pool's lock, its stacks under their
-// own: they are recorded before that lock is taken.
+// history is a recording of events. The pool's lock guards ring and owners. Stacks have a lock of
+// their own, because they are recorded before the pool's lock is taken.
 type history struct {
 	since  time.Time
 	max    int
-	ring   []event // grows to max and wraps then
-	count  uint64  // events ever
+	ring   []event // grows to max entries, then wraps around
+	count  uint64  // number of events since recording began
 	owners map[owner]*owner
 	now    func() time.Time
 
@@ -64,7 +64,7 @@ type history struct {
 	kept   int
 }
 
-// RecordHistory begins to record what the pool does, anew if it did already.
+// RecordHistory starts recording the pool's events. If it records already, it starts anew.
 func (p *Pool) RecordHistory(s device.HistorySettings) {
 	h := &history{since: p.o.Now(), max: max(s.MaxEntries, 1), now: p.o.Now, owners: map[owner]*owner{}, stacks: map[uint64]*stack{}}
 	p.mu.Lock()
@@ -73,7 +73,7 @@ func (p *Pool) RecordHistory(s device.HistorySettings) {
 	p.recording.Store(h)
 }
 
-// StopHistory ends recording and forgets what was recorded.
+// StopHistory stops recording and drops the recorded events.
 func (p *Pool) StopHistory() {
 	p.recording.Store(nil)
 	p.mu.Lock()
@@ -107,7 +107,7 @@ func (h *history) callers(skip int) *stack {
 	return s
 }
 
-// ownerLocked returns the history's record of an origin.
+// ownerLocked returns the history's owner for an origin.
 func (h *history) ownerLocked(o *Origin) *owner {
 	k := owner{op: o.Op, scope: o.Scope, dtype: o.DType, shape: o.Shape, dims: o.Dims, stack: o.stack}
 	if own := h.owners[k]; own != nil {
@@ -121,7 +121,7 @@ func (h *history) ownerLocked(o *Origin) *owner {
 	return own
 }
 
-// addLocked appends an event, in place of the oldest where the ring is full.
+// addLocked adds an event to the ring. If the ring is full it replaces the oldest one.
 func (h *history) addLocked(e event) {
 	h.count++
 	e.sequence, e.time = h.count, h.now().UnixNano()
@@ -132,7 +132,7 @@ func (h *history) addLocked(e event) {
 	h.ring[(h.count-1)%uint64(h.max)] = e
 }
 
-// blockLocked records what happens to a block. Blocks without memory have no history.
+// blockLocked records an action on a block. Blocks without memory are not recorded.
 func (h *history) blockLocked(a device.MemoryAction, b *Block, at *stack) {
 	if b.size > 0 {
 		h.addLocked(event{action: a, addr: b.addr, size: b.size, requested: b.requested, stream: b.Stream(), number: b.number,
@@ -140,8 +140,8 @@ func (h *history) blockLocked(a device.MemoryAction, b *Block, at *stack) {
 	}
 }
 
-// segmentLocked records what happens to memory of the backing, for the allocation r where one
-// caused it.
+// segmentLocked records an action on the backing's memory. r is the allocation that caused it, or
+// nil.
 func (h *history) segmentLocked(a device.MemoryAction, addr uintptr, size uint64, stream StreamID, r *request) {
 	e := event{action: a, addr: addr, size: size, stream: stream}
 	if r != nil {
@@ -150,12 +150,12 @@ func (h *history) segmentLocked(a device.MemoryAction, addr uintptr, size uint64
 	h.addLocked(e)
 }
 
-// oomLocked records an allocation that failed.
+// oomLocked records a failed allocation.
 func (h *history) oomLocked(size uint64, stream StreamID, o *Origin, free uint64) {
 	h.addLocked(event{action: device.ActionOOM, size: size, requested: free, stream: stream, owner: h.ownerLocked(o), stack: o.stack})
 }
 
-// eventsLocked returns the ring in order, and how many events it has lost.
+// eventsLocked returns the events of the ring in order, and how many older ones it has dropped.
 func (h *history) eventsLocked() (events []event, dropped uint64) {
 	if h.count <= uint64(len(h.ring)) {
 		return slices.Clone(h.ring), 0

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// actions returns what the events of a snapshot did, without their snapshots.
+// actions returns the actions of a snapshot's events, except those of taking a snapshot.
 func actions(s *device.MemorySnapshot) (out []string) {
 	for _, e := range s.Events {
 		if e.Action != device.ActionSnapshot {
@@ -22,7 +22,7 @@ func actions(s *device.MemorySnapshot) (out []string) {
 	return out
 }
 
-// TestHistory: every event, in order, with what it is about and who caused it.
+// TestHistory checks every event, in order, with its subject and its cause.
 func TestHistory(t *testing.T) {
 	d := newFake(2048)
 	o := tiny()
@@ -125,7 +125,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestOwnersWithoutHistory: a snapshot names owners by what their origin says.
+// TestOwnersWithoutHistory: without a history, a snapshot describes owners by their origin.
 func TestOwnersWithoutHistory(t *testing.T) {
 	p := New(newFake(0), tiny())
 	must(t, p, 8, 0, Origin{Op: "add", Where: place("at train.go:31"), Dims: -1})
@@ -144,8 +144,8 @@ func TestOwnersWithoutHistory(t *testing.T) {
 	}
 }
 
-// TestHistoryNamesSites: while a history is recorded, an error of memory names call sites also of
-// small blocks.
+// TestHistoryNamesSites: while a history is recorded, an out-of-memory error names call sites even
+// for small blocks.
 func TestHistoryNamesSites(t *testing.T) {
 	o := tiny()
 	o.GC, o.CollectWait = func() {}, 1
@@ -161,7 +161,7 @@ func TestHistoryNamesSites(t *testing.T) {
 	}
 }
 
-// TestHistoryRing: a full ring loses its oldest events and says how many.
+// TestHistoryRing: a full ring drops its oldest events and counts them.
 func TestHistoryRing(t *testing.T) {
 	p := New(newFake(0), tiny())
 	p.RecordHistory(device.NewHistorySettings(device.MaxHistoryEntries(7)))
@@ -169,7 +169,7 @@ func TestHistoryRing(t *testing.T) {
 		b := must(t, p, 8, 0)
 		p.Free(b, b.Generation())
 	}
-	s := p.MemorySnapshot() // 1 segment + 30 + 1 snapshot
+	s := p.MemorySnapshot() // 1 segment + 30 blocks + 1 snapshot
 	if len(s.Events) != 7 || s.Dropped != 25 || s.Events[0].Sequence != 26 || s.Events[6].Action != device.ActionSnapshot || s.Events[6].Sequence != 32 {
 		t.Errorf("%d events, %d dropped, first %+v, last %+v", len(s.Events), s.Dropped, s.Events[0], s.Events[len(s.Events)-1])
 	}
@@ -178,8 +178,8 @@ func TestHistoryRing(t *testing.T) {
 	}
 }
 
-// replay carries out the events of a snapshot that lost none, from an empty pool, and compares with
-// what the snapshot holds.
+// replay applies the events of a complete snapshot to an empty pool, and compares the result with
+// the contents of the snapshot.
 func replay(t *testing.T, s *device.MemorySnapshot) {
 	t.Helper()
 	type block struct{ size, requested, number, stream uint64 }
@@ -244,8 +244,8 @@ func replay(t *testing.T, s *device.MemorySnapshot) {
 	}
 }
 
-// TestHistoryReplays: the events alone rebuild the pool's state, after random operations on three
-// streams.
+// TestHistoryReplays: after random operations on three streams, the events alone reconstruct the
+// pool's state.
 func TestHistoryReplays(t *testing.T) {
 	for seed := range uint64(4) {
 		d := newFake(9000)
@@ -264,8 +264,7 @@ func TestHistoryReplays(t *testing.T) {
 	}
 }
 
-// TestHistoryTables: equal stacks and owners are stored once, and the tables that ensure it are
-// bounded.
+// TestHistoryTables: equal stacks and owners are stored once, and the tables for that are bounded.
 func TestHistoryTables(t *testing.T) {
 	p := New(newFake(0), Options{})
 	p.RecordHistory(device.NewHistorySettings())
@@ -290,7 +289,8 @@ func TestHistoryTables(t *testing.T) {
 	}
 }
 
-// TestHistoryConcurrently: recording, stopping and looking while others allocate and free.
+// TestHistoryConcurrently starts, stops and reads a history while other goroutines allocate and
+// free.
 func TestHistoryConcurrently(t *testing.T) {
 	p := New(newFake(0), Options{})
 	var wg sync.WaitGroup
@@ -346,7 +346,7 @@ func TestCategories(t *testing.T) {
 		{device.CategoryParameter, m + "tensor.alloc " + m + "nn.NewBatchNorm2d main.main"},
 		{device.CategoryParameter, m + "tensor.(*Tensor).MoveTo " + m + "nn.To[...] main.main"},
 		{device.CategoryActivation, m + "tensor.alloc " + m + "nn.(*Linear).Forward " + m + "nn.(*Sequential).Forward main.main"},
-		// a program's own
+		// a layer of the program itself
 		{device.CategoryActivation, m + "tensor.alloc main.(*Net).Forward main.main"},
 		{device.CategoryGradient, m + "tensor.alloc " + m + "tensor.(*engine).back " + m + "tensor.(*Tensor).Backward main.main"},
 		{device.CategoryActivation, m + "nn.(*Linear).Forward " + m + "tensor.(*engine).back " + m + "tensor.(*Tensor).Backward main.main"},
@@ -369,7 +369,7 @@ func ExampleOrigin_Describe() {
 	// Output: [64, 784] float32, result of matmul, in scope "forward"
 }
 
-// BenchmarkHistory is BenchmarkPair's 4 KiB case with a history.
+// BenchmarkHistory is BenchmarkPair's case of 4 KiB, with a history.
 func BenchmarkHistory(b *testing.B) {
 	p := New(newFake(0), Options{})
 	p.RecordHistory(device.NewHistorySettings())

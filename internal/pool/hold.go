@@ -1,16 +1,16 @@
 package pool
 
-// Adopter is optionally satisfied by a Backing whose streams can wait for each other. A stream that
-// is held (see [Pool.Hold]) then takes segments in which nothing is in use from other streams,
-// before it asks for new ones. Pages of expandable segments stay where they are.
+// Adopter is implemented by a Backing whose streams can wait for each other. A held stream (see
+// [Pool.Hold]) then takes over unused segments of other streams before it asks for new ones. Pages
+// of expandable segments are not taken over.
 type Adopter interface {
-	// Follow makes later work on stream come after what is queued on before. It runs under the
-	// pool's lock.
+	// Follow makes later work on stream wait for the work that is queued on before. The pool calls
+	// it with its lock held.
 	Follow(stream, before StreamID) error
 }
 
-// adoptLocked serves a request of a held stream from a segment of another stream in which nothing
-// is in use, the smallest that is large enough. It reports whether it could.
+// adoptLocked serves a request of a held stream from an unused segment of another stream, the
+// smallest that is large enough. It returns whether it succeeded.
 func (p *Pool) adoptLocked(r *request) bool {
 	a, ok := p.backing.(Adopter)
 	to := p.arenaLocked(r.stream)
@@ -27,7 +27,7 @@ func (p *Pool) adoptLocked(r *request) bool {
 			best = seg
 		}
 	}
-	// without order it is not safe: a new segment is
+	// without Follow the other stream may still use the segment: a new one is safe
 	if best == nil || a.Follow(r.stream, best.home.stream) != nil {
 		return false
 	}
@@ -39,9 +39,9 @@ func (p *Pool) adoptLocked(r *request) bool {
 	return r.block != nil
 }
 
-// Hold keeps the segments of a stream, those that it has and those that it gets, from being
-// returned to the backing, also where nothing in them is in use. Who recorded the work of a stream
-// comes back to the addresses. [Pool.Retire] ends it.
+// Hold prevents segments of a stream from being returned to the backing, even if they are unused.
+// It applies to present and future segments. A recording of the stream's work needs the same
+// addresses when it is replayed. To end the hold, call [Pool.Retire].
 func (p *Pool) Hold(stream StreamID) {
 	p.mu.Lock()
 	p.arenaLocked(stream).held = true

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// following is a backing whose streams wait for each other.
+// following is a backing whose streams can wait for each other.
 type following struct {
 	*fakeDevice
 	follows [][2]StreamID
@@ -19,8 +19,8 @@ func (f *following) Follow(stream, before StreamID) error {
 	return f.err
 }
 
-// A held stream keeps its segments through Empty, takes over what others have and do not use, after
-// their work, and gives all of it to its heir.
+// A held stream keeps its segments through Empty. It takes over unused segments of other streams
+// and follows their work. Its heir receives all of them.
 func TestHold(t *testing.T) {
 	f := &following{fakeDevice: newFake(1 << 30)}
 	p := New(f, Options{})
@@ -34,7 +34,7 @@ func TestHold(t *testing.T) {
 	}
 	free := func(b *Block) { p.Free(b, b.Generation()) }
 	used, small, large, huge := alloc(100, 1), alloc(1000, 2), alloc(12<<20, 1), alloc(40<<20, 1)
-	small2 := alloc(2000, 1) // with used in one segment
+	small2 := alloc(2000, 1) // in one segment with used
 	free(small)
 	free(large)
 	free(huge)
@@ -53,7 +53,8 @@ func TestHold(t *testing.T) {
 	free(b)
 	segments := p.Stats().Segments.Current
 	p.Empty()
-	if n := p.Stats().Segments.Current; n != segments-1 { // the one of 40 MiB was nobody's
+	// only the segment of 40 MiB was not taken over
+	if n := p.Stats().Segments.Current; n != segments-1 {
 		t.Errorf("%d of %d segments are left, want all but one", n, segments)
 	}
 	if c := alloc(500, held); c.Addr() != a.Addr() {
@@ -61,7 +62,7 @@ func TestHold(t *testing.T) {
 	} else {
 		free(c)
 	}
-	// One that cannot be ordered is left alone.
+	// If Follow fails, the segment is not taken over.
 	free(alloc(30<<20, 1))
 	f.err = errors.New("no events")
 	reserved := p.Stats().ReservedBytes.Current
@@ -71,7 +72,7 @@ func TestHold(t *testing.T) {
 	}
 	p.Retire(held, 1)
 	p.Empty()
-	if n := p.Stats().Segments.Current; n != 1 { // that of used
+	if n := p.Stats().Segments.Current; n != 1 { // the segment that holds the block used
 		t.Errorf("%d segments are left, want 1", n)
 	}
 	free(used)

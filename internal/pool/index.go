@@ -2,8 +2,8 @@ package pool
 
 import "math/bits"
 
-// arena indexes the free blocks of one stream. Within equal sizes the most recently freed block
-// goes first: it is the one that caches still hold.
+// arena indexes the free blocks of one stream. Among equal sizes it returns the most recently freed
+// block, which is the most likely to be in the processor's caches.
 type arena struct {
 	stream StreamID
 	small  bins
@@ -11,8 +11,8 @@ type arena struct {
 	held   bool // see Hold
 }
 
-// bins is an exact-size index: one list per multiple of the rounding, a bitmap of the lists that
-// are not empty, and a bitmap of the words of that which are not zero.
+// bins is an index by exact size, with one list per multiple of the rounding. One bitmap marks the
+// lists that are not empty. A second bitmap marks the words of the first that are not zero.
 type bins struct {
 	heads   []*Block
 	words   []uint64
@@ -25,7 +25,7 @@ func (x *bins) insert(b *Block, unit uint64, count int) {
 		x.words = make([]uint64, count/64+1)
 		x.summary = make([]uint64, count/64/64+1)
 	}
-	// the last list has all that is longer, in expandable segments
+	// the last list holds all larger blocks, which occur in expandable segments
 	i := min(b.size>>bits.TrailingZeros64(unit), uint64(len(x.heads)-1))
 	h := x.heads[i]
 	b.listPrev, b.listNext = nil, h
@@ -69,7 +69,7 @@ func (x *bins) bestFit(size, unit uint64) *Block {
 	if w := x.words[n] &^ (1<<(i%64) - 1); w != 0 {
 		return x.heads[n*64+uint64(bits.TrailingZeros64(w))]
 	}
-	n++ // the first word after it that is not zero
+	n++ // next word that is not zero
 	for m := n / 64; m < uint64(len(x.summary)); m++ {
 		w := x.summary[m]
 		if m == n/64 {
@@ -83,12 +83,12 @@ func (x *bins) bestFit(size, unit uint64) *Block {
 	return nil
 }
 
-// tree is a treap over sizes whose priorities are a hash of the size, so its form depends on the
-// set of sizes alone. A node is the first block of the list of its size.
+// tree is a treap with sizes as keys and a hash of the size as priority. So its shape depends only
+// on the set of sizes. A node is the first block in the list of its size.
 type tree struct{ root *Block }
 
-// priority is the finaliser of MurmurHash3 (Austin Appleby, public domain): a bijection, so sizes
-// never tie.
+// priority is the finaliser of MurmurHash3 (Austin Appleby, public domain). It is a bijection, so
+// two sizes never have equal priorities.
 func priority(size uint64) uint64 {
 	size ^= size >> 33
 	size *= 0xff51afd7ed558ccd
@@ -97,8 +97,8 @@ func priority(size uint64) uint64 {
 	return size ^ size>>33
 }
 
-// place returns where the node of this size hangs, or where it belongs: the first link on the path
-// whose node has a priority that is not greater.
+// place returns the link to the node of this size, or the link where such a node belongs. It
+// follows the path for the size until a node's priority is not greater than that of the size.
 func (t *tree) place(size uint64) **Block {
 	p := priority(size)
 	link := &t.root
@@ -116,7 +116,7 @@ func (t *tree) insert(b *Block) {
 	link := t.place(b.size)
 	n := *link
 	b.listPrev, b.left, b.right = nil, nil, nil
-	if n != nil && n.size == b.size { // b becomes the list's first, and the node
+	if n != nil && n.size == b.size { // b becomes the first block of the list, and so the node
 		b.listNext, n.listPrev = n, b
 		b.left, b.right = n.left, n.right
 		n.left, n.right = nil, nil
@@ -141,7 +141,7 @@ func (t *tree) insert(b *Block) {
 }
 
 func (t *tree) remove(b *Block) {
-	if b.listPrev != nil { // not the node
+	if b.listPrev != nil { // b is not a node of the tree
 		b.listPrev.listNext = b.listNext
 		if b.listNext != nil {
 			b.listNext.listPrev = b.listPrev
@@ -150,10 +150,10 @@ func (t *tree) remove(b *Block) {
 		return
 	}
 	link := t.place(b.size)
-	if n := b.listNext; n != nil { // the next of the same size takes its place
+	if n := b.listNext; n != nil { // the next block of the same size becomes the node
 		n.listPrev, n.left, n.right = nil, b.left, b.right
 		*link = n
-	} else { // merge its subtrees
+	} else { // no other block of that size: merge the two subtrees
 		l, r := b.left, b.right
 		for l != nil && r != nil {
 			if priority(l.size) > priority(r.size) {

@@ -8,31 +8,30 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// quiet is how long the ladder lets the queue be still, once cleanups have begun to fill it, before
-// it goes on to its costlier steps. It comes back to waiting, up to Options.CollectWait, before it
-// fails.
+// quiet is how long the queue may receive nothing before the ladder goes on to more expensive
+// steps, once cleanups have begun to fill it. Before the ladder fails it waits again, up to
+// Options.CollectWait.
 const quiet = 2 * time.Millisecond
 
-// collections is how many garbage collections a request may cause. Another one follows only when
-// the last brought memory back that others (on other streams, whose blocks could not be offered to
-// this request) took and may have dropped again: they soon wait behind the ladder, so few are
-// enough.
+// collections is the largest number of garbage collections for one request. A collection may free
+// only blocks of other streams, which other goroutines allocate at once and may drop again. Only
+// then does the ladder collect again. These goroutines soon wait for the ladder too, so a few
+// collections suffice.
 const collections = 8
 
-// climb is the ladder: what is tried, in this order, for a request that neither the cache nor the
-// backing could serve.
+// climb runs the out-of-memory ladder for a request that neither the cache nor the backing could
+// serve. Its steps are, in this order:
 //
-//  1. the same once more (another goroutine may have been on the ladder before), with the queue
-//     drained;
-//  2. Options.Pressure;
-//  3. where no live block awaits the garbage collector: step 5 first, for a collection would then
-//     find only what programs that free promptly have lost;
-//  4. a garbage collection (again, when it helped only others), and up to Options.CollectWait for
-//     its cleanups to queue releases, and for other goroutines to free: those are offered to this
-//     request first;
-//  5. waiting for the events of pending blocks; returning unused segments and asking the backing
-//     again; a segment of just the size asked;
-//  6. the typed error.
+//  1. drain the queue and try again, since another goroutine may have run the ladder meanwhile;
+//  2. call Options.Pressure;
+//  3. if no live block is left to the garbage collector, do step 5 first: a collection would then
+//     find only blocks that a program forgot to free;
+//  4. run a garbage collection, again if it helped only other requests. Wait up to
+//     Options.CollectWait for its cleanups to queue releases, and for other goroutines to free
+//     blocks. This request is served from these first;
+//  5. wait for the events of pending blocks, return unused segments, and ask the backing again, at
+//     last for a segment of exactly the requested size;
+//  6. return the typed error.
 func (p *Pool) climb(r *request) (*Block, error) {
 	p.ladderMu.Lock()
 	defer p.ladderMu.Unlock()
@@ -42,13 +41,13 @@ func (p *Pool) climb(r *request) (*Block, error) {
 	finished := false
 	defer func() {
 		p.waiter = nil
-		if !finished && r.block != nil { // a hook panicked: nobody will own it
+		if !finished && r.block != nil { // a hook panicked, so nobody will own the block
 			p.freeLocked(r.block, r.block.gen)
 		}
 	}()
 	p.stats.Retries++
 	cause := p.stepsLocked(r)
-	p.waiter, finished = nil, true // from here on, what is freed is not offered to r
+	p.waiter, finished = nil, true // from here on freed blocks are not offered to r
 	switch {
 	case r.block != nil:
 		return r.block, nil
@@ -59,15 +58,15 @@ func (p *Pool) climb(r *request) (*Block, error) {
 	return nil, p.growError(r, cause)
 }
 
-// unlocked calls a hook, which may panic, without the pool's lock.
+// unlocked calls a hook without the pool's lock. The hook may panic.
 func (p *Pool) unlocked(hook func()) {
 	p.mu.Unlock()
 	defer p.mu.Lock()
 	hook()
 }
 
-// stepsLocked tries until r has a block, or returns the last refusal of the backing. The lock is
-// released for whatever takes time.
+// stepsLocked runs the steps of the ladder until r has a block. If no step helps, it returns the
+// backing's last error. It releases the lock during slow operations.
 func (p *Pool) stepsLocked(r *request) error {
 	p.cachedLocked(r)
 	if r.block != nil {
@@ -118,14 +117,14 @@ func (p *Pool) stepsLocked(r *request) error {
 	return err
 }
 
-// cachedLocked serves r from the cache after taking in whatever is already reusable.
+// cachedLocked releases blocks whose events are done, and tries to serve r from the cache.
 func (p *Pool) cachedLocked(r *request) {
 	p.settleLocked()
 	p.offerLocked()
 }
 
-// awaitLocked serves r from what is queued or freed until the deadline. Once something was queued,
-// it also ends when nothing more came for a pause.
+// awaitLocked waits until the deadline for queued or freed blocks that serve r. Once something was
+// queued, it also returns when nothing more arrives for a pause.
 func (p *Pool) awaitLocked(r *request, deadline time.Time, pause time.Duration) {
 	grew := false
 	timer := time.NewTimer(0)
@@ -178,7 +177,7 @@ func (p *Pool) reclaimLocked(r *request) error {
 	return err
 }
 
-// hopelessLocked reports that the request exceeds what the pool may ever hold.
+// hopelessLocked reports whether the request is larger than everything the pool may ever hold.
 func (p *Pool) hopelessLocked(r *request) bool {
 	if p.limit > 0 && r.rounded > p.limit {
 		return true
@@ -189,10 +188,10 @@ func (p *Pool) hopelessLocked(r *request) bool {
 	return total > 0 && r.rounded > total
 }
 
-// Empty returns the segments without a live or pending block to the backing, after the work on
-// their streams, and returns how many bytes these were (torch.cuda.empty_cache).
+// Empty returns the segments without live or pending blocks to the backing, once the work on their
+// streams is done. It returns their size in bytes (torch.cuda.empty_cache).
 func (p *Pool) Empty() uint64 {
-	p.ladderMu.Lock() // so that no one fails for want of memory that is on its way back
+	p.ladderMu.Lock() // so that no request fails while this memory is being returned
 	defer p.ladderMu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,15 +200,15 @@ func (p *Pool) Empty() uint64 {
 	return p.emptyLocked()
 }
 
-// emptyLocked does what Empty says, under the ladder's lock. The pool's lock is released while it
-// waits and frees.
+// emptyLocked implements Empty. The caller holds the ladder's lock. It releases the pool's lock
+// while it waits and frees.
 func (p *Pool) emptyLocked() (bytes uint64) {
 	if p.paused > 0 {
 		return 0
 	}
 	type waited struct {
 		stream StreamID
-		event  Event // nil: the stream cannot be asked, its segments stay
+		event  Event // nil: recording failed, and the stream's segments stay
 	}
 	var events []waited
 	idle := func(stream StreamID) bool {
@@ -229,7 +228,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	var unused []*segment
 	for i := 0; i < len(p.segments); {
 		seg := p.segments[i]
-		if seg.space != nil { // see carveLocked
+		if seg.space != nil { // carveLocked handles these
 			i++
 			continue
 		}
@@ -262,7 +261,7 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	if bytes == 0 && len(events) == 0 {
 		return 0
 	}
-	p.reserving += bytes // still held, so no one may take it for room below the limit
+	p.reserving += bytes // still allocated, so no other request may use it as room below the limit
 	p.stats.ReservedBytes.sub(bytes)
 	p.stats.Segments.sub(segments)
 	p.stats.Returned += bytes
@@ -283,7 +282,8 @@ func (p *Pool) emptyLocked() (bytes uint64) {
 	return bytes
 }
 
-// backgroundGCLocked starts a collection unless one runs or the last was a moment ago.
+// backgroundGCLocked starts a garbage collection unless one is running or the last one was very
+// recent.
 func (p *Pool) backgroundGCLocked() {
 	now := p.o.Now()
 	if p.gcRunning || now.Sub(p.gcLast) < p.o.GCInterval {
@@ -293,8 +293,9 @@ func (p *Pool) backgroundGCLocked() {
 	go p.collectEarly()
 }
 
-// collectEarly collects, waits until the cleanups' queue is still, and sets the next goal from what
-// survived: what was allocated meanwhile, which may be much on a busy machine, is not part of that.
+// collectEarly runs a garbage collection and waits until no cleanup queues more. It computes
+// the threshold of the next collection from the blocks that survived. Blocks that were allocated
+// meanwhile, which may be many on a busy machine, do not count.
 func (p *Pool) collectEarly() {
 	p.mu.Lock()
 	ever := p.collectableEver

@@ -19,8 +19,8 @@ func must(t *testing.T, p *Pool, size uint64, s StreamID, o ...Origin) *Block {
 	return b
 }
 
-// TestLadderOrder fills a device of three segments and reads off the fake's log and the hooks what
-// is tried, in which order.
+// TestLadderOrder fills a device of three segments. The fake's log and the hooks show which steps
+// the ladder tries, and in which order.
 func TestLadderOrder(t *testing.T) {
 	errOOM := errors.New("device: out of memory")
 	setup := func(collected bool) (*fakeDevice, *Pool, []*Block) {
@@ -57,7 +57,7 @@ func TestLadderOrder(t *testing.T) {
 	})
 	t.Run("none live: reclaim before the collection", func(t *testing.T) {
 		d, p, blocks := setup(false)
-		// of stream 0, of no use for stream 1 until it is returned
+		// on stream 0, so stream 1 cannot use it until its segment is returned
 		p.Free(blocks[1], blocks[1].Generation())
 		d.log = nil
 		b := must(t, p, 1280, 1)
@@ -117,7 +117,7 @@ func TestLadderOrder(t *testing.T) {
 		small := must(t, p, 0, 0)
 		p.o.CollectWait = 10 * time.Second
 		p.o.GC = func() {
-			p.Queue(small, small.Generation()) // grows the queue, helps nobody
+			p.Queue(small, small.Generation()) // the queue grows, but no memory is freed
 			time.AfterFunc(30*time.Millisecond, func() { p.Queue(blocks[0], g0) })
 			time.AfterFunc(60*time.Millisecond, func() { p.Queue(blocks[1], g1) })
 		}
@@ -132,7 +132,7 @@ func TestLadderOrder(t *testing.T) {
 		var other, own *Block
 		o.GC = func() {
 			switch rounds++; rounds {
-			case 1: // comes back on stream 5, and is taken there at once
+			case 1: // freed on stream 5, where it is allocated again at once
 				p.Queue(other, other.Generation())
 				if b := must(t, p, 1280, 5); b.Addr() == 0 {
 					t.Error("not from the cache")
@@ -171,8 +171,8 @@ func TestLadderOrder(t *testing.T) {
 	})
 }
 
-// TestLimit: the pool's own limit acts like a full device, as bytes and as a fraction, and can be
-// moved.
+// TestLimit: the pool's own limit, in bytes or as a fraction, works like a full device and can be
+// changed.
 func TestLimit(t *testing.T) {
 	for _, o := range []Options{{Limit: 2560}, {Fraction: 0.25}, {Limit: 1 << 40, Fraction: 0.25}} {
 		full := tiny()
@@ -185,11 +185,12 @@ func TestLimit(t *testing.T) {
 			t.Fatalf("above the limit: %v", err)
 		}
 		p.Free(a, a.Generation())
-		c := must(t, p, 8, 0) // the large segment is returned for a small one
+		c := must(t, p, 8, 0) // the large segment is returned to make room for a small one
 		if d.used > 2560 || p.Stats().Limit != 2560 {
 			t.Errorf("the device holds %d, limit %d", d.used, p.Stats().Limit)
 		}
-		// 1024 of 2560 are left, below the usual segment for 600 bytes: a smaller segment serves
+		// 1024 of 2560 bytes are left, too few for the usual segment of a 600-byte block: a smaller
+		// one serves
 		e := must(t, p, 600, 0)
 		p.SetLimit(0)
 		f := must(t, p, 5000, 0)
@@ -206,7 +207,7 @@ type place string
 
 func (w place) String() string { return string(w) }
 
-type slicePlace []string // cannot be the key of a map
+type slicePlace []string // a type that cannot be the key of a map
 
 func (w slicePlace) String() string { return w[0] }
 
@@ -264,14 +265,15 @@ func TestOOMText(t *testing.T) {
 	}
 }
 
-// TestPanickingHook: a hook's panic reaches the caller of Alloc and leaves a pool that works.
+// TestPanickingHook: the panic of a hook reaches the caller of Alloc, and the pool works
+// afterwards.
 func TestPanickingHook(t *testing.T) {
 	o := tiny()
 	o.CollectWait = 1
 	p := New(newFake(1280), o)
 	held := must(t, p, 1280, 0)
 	p.o.Pressure = func() {
-		p.Free(held, held.Generation()) // offered to the request
+		p.Free(held, held.Generation()) // the block is offered to the request
 		panic("hook")
 	}
 	func() {

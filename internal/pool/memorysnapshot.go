@@ -10,8 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/callsite"
 )
 
-// MemorySnapshot returns what the pool holds, and the events of the history if one is being
-// recorded.
+// MemorySnapshot returns the pool's segments and blocks, and the events of the history if one is
+// being recorded.
 func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
 	out := &device.MemorySnapshot{Device: p.o.Name}
 	_, out.Total = p.backing.Capacity()
@@ -62,7 +62,7 @@ func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
 	}
 	p.mu.Unlock()
 
-	// Resolving stacks takes time and no lock.
+	// Resolving stacks is slow, so it happens without the lock.
 	for _, l := range blocks {
 		l.block.Owner = r.origin(&l.origin)
 		l.block.Category = r.category(l.block.Owner)
@@ -84,18 +84,18 @@ func (p *Pool) MemorySnapshot() *device.MemorySnapshot {
 	return out
 }
 
-// ownerPlace is an owner and, where it has no stack, the words that its Where printed.
+// ownerPlace is an owner and, if it has no stack, the text of its Where.
 type ownerPlace struct {
 	owner
 	where string
 }
 
-// resolver turns what was recorded into the snapshot's tables.
+// resolver converts recorded events and owners to the tables of the snapshot.
 type resolver struct {
 	out        *device.MemorySnapshot
 	owners     map[ownerPlace]int
 	stacks     map[*stack]int
-	categories []string // by owner
+	categories []string // by index of the owner
 }
 
 func (r *resolver) origin(o *Origin) int {
@@ -139,8 +139,7 @@ func (r *resolver) stack(s *stack) int {
 	return i
 }
 
-// frames resolves a stack, without the allocator's own frames at its top and the runtime's at its
-// end.
+// frames resolves a stack. It drops the allocator's frames at the top and the runtime's at the end.
 func (s *stack) frames() []device.Frame {
 	var out []device.Frame
 	frames := runtime.CallersFrames(s.pcs)
@@ -182,11 +181,12 @@ func (r *resolver) category(i int) string {
 	return r.categories[i]
 }
 
-// categoryOf tells from the innermost call of the library that decides what memory was asked for,
-// as [device.CategoryParameter] and the others say.
+// categoryOf returns the category of memory, such as [device.CategoryParameter]. The innermost
+// library call that belongs to a category decides.
 func categoryOf(frames []device.Frame) string {
 	for _, f := range frames {
-		function := strings.ReplaceAll(f.Function, "[...]", "") // of type arguments
+		// the name has this in place of type arguments
+		function := strings.ReplaceAll(f.Function, "[...]", "")
 		method := function[strings.LastIndexByte(function, '.')+1:]
 		in, _ := callsite.Within(function)
 		pkg, name, _ := strings.Cut(in, ".")
@@ -199,7 +199,8 @@ func categoryOf(frames []device.Frame) string {
 			return device.CategoryParameter
 		case (pkg == "nn" || pkg == "models") && (strings.HasPrefix(name, "New") || name == "To" || name == "Cast"):
 			return device.CategoryParameter
-		case method == "Forward" && pkg != "tensor": // where ops have methods of that name
+		// in package tensor a method Forward would be an op, not a layer
+		case method == "Forward" && pkg != "tensor":
 			return device.CategoryActivation
 		}
 	}

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// model follows what a pool may do, independently of how it does it.
+// model tracks what a pool is allowed to do, independently of its implementation.
 type model struct {
 	t      *testing.T
 	d      *fakeDevice
 	p      *Pool
 	r      *rand.Rand
 	live   []*owned
-	past   []use // accesses of freed blocks that may not be finished yet
+	past   []use // accesses to freed blocks that may not have finished
 	stale  []handle
 	queued []handle
 
@@ -30,13 +30,13 @@ type owned struct {
 	b      *Block
 	gen    uint64
 	addr   uintptr
-	size   uint64 // requested
+	size   uint64 // requested size
 	round  uint64
 	stream StreamID
 	uses   []StreamID
 }
 
-// use is an access to [addr, addr+size) by a stream's work up to at.
+// use is an access to [addr, addr+size) by a stream's work up to the count at.
 type use struct {
 	addr   uintptr
 	size   uint64
@@ -93,7 +93,7 @@ func (m *model) alloc() {
 	case size > 0 && size <= 128 && o.round != (size+7)&^7:
 		m.fatalf("Alloc(%d) took %d bytes of a small segment", size, o.round)
 	case size > 128 && o.round-size > 96+7 && o.round != 1280:
-		// more than SplitMin left unsplit is never right
+		// a block that leaves more than SplitMin unused should have been split
 		m.fatalf("Alloc(%d) took %d bytes", size, o.round)
 	}
 	inside := size == 0
@@ -124,7 +124,7 @@ func (m *model) alloc() {
 		past = append(past, u)
 	}
 	m.past = past
-	m.d.work(stream) // its first use
+	m.d.work(stream) // the first use of the block
 	m.live = append(m.live, o)
 	m.sum.allocated += o.round
 	m.sum.requested += size
@@ -134,7 +134,7 @@ func (m *model) alloc() {
 	m.peak.blocks = max(m.peak.blocks, m.sum.blocks)
 }
 
-// gone notes in the model that the owner let go.
+// gone records in the model that the owner freed the block.
 func (m *model) gone(i int) *owned {
 	o := m.live[i]
 	m.live[i] = m.live[len(m.live)-1]
@@ -163,7 +163,7 @@ func (m *model) find(h handle) int {
 	return -1
 }
 
-// drained moves the queued releases into the model, as the pool did.
+// drained applies the queued releases to the model, as the pool has done.
 func (m *model) drained() {
 	for _, h := range m.queued {
 		if i := m.find(h); i >= 0 {
@@ -234,7 +234,7 @@ func (m *model) step() {
 	}
 }
 
-// stats compares what the pool says with the model and with a recount of its snapshot.
+// stats compares the pool's statistics with the model and with a recount of its snapshot.
 func (m *model) stats() {
 	s := m.p.Stats()
 	m.drained()
@@ -269,7 +269,7 @@ func (m *model) stats() {
 		m.fatalf("collectable %d, model %d", s.CollectableBytes, collectable)
 	}
 	recount(m.t, m.p, s)
-	// A block is pending exactly while some foreign stream has not finished.
+	// A block is pending exactly as long as some foreign stream has not finished.
 	var waiting uint64
 	seen := map[uintptr]bool{}
 	for _, seg := range m.p.Snapshot() {
@@ -294,8 +294,8 @@ func (m *model) stats() {
 	}
 }
 
-// recount derives the sums from a snapshot and checks that blocks tile their segments with no two
-// free neighbours.
+// recount computes the sums from a snapshot. It checks that the blocks fill their segments, and
+// that no two neighbours are free.
 func recount(t *testing.T, p *Pool, s Stats) {
 	t.Helper()
 	var active, split, reserved, blocks, splits uint64
@@ -339,8 +339,8 @@ func recount(t *testing.T, p *Pool, s Stats) {
 	checkIndex(t, p)
 }
 
-// checkIndex checks that the arenas index exactly the free blocks and that bitmaps and trees are in
-// order.
+// checkIndex checks that the arenas index exactly the free blocks, and that bitmaps and trees are
+// consistent.
 func checkIndex(t *testing.T, p *Pool) {
 	t.Helper()
 	p.mu.Lock()
@@ -423,8 +423,8 @@ func checkIndex(t *testing.T, p *Pool) {
 	}
 }
 
-// returned checks that memory which goes back to the device holds no live block and that no
-// unfinished work uses it.
+// returned checks memory that returns to the device: it holds no live block, and no unfinished work
+// uses it.
 func (m *model) returned(addr uintptr, size uint64) {
 	for _, l := range m.live {
 		queued := slices.ContainsFunc(m.queued, func(h handle) bool { return h.b == l.b && h.gen == l.gen })
@@ -439,9 +439,9 @@ func (m *model) returned(addr uintptr, size uint64) {
 	}
 }
 
-// TestModel runs random operations on three streams against a model of what may happen. No live
+// TestModel runs random operations on three streams and compares the pool with a model. No live
 // blocks overlap. No memory is reused or returned before its streams and events allow it. The
-// statistics are exact, and at the end all blocks have coalesced. FLAMBEAU_SOAK=1 makes it a
+// statistics are exact, and at the end all blocks have coalesced. With FLAMBEAU_SOAK=1 there are a
 // million allocations and frees in each case.
 func TestModel(t *testing.T) {
 	ops, least := 25_000, uint64(10_000)
@@ -462,7 +462,7 @@ func TestModel(t *testing.T) {
 			o.Limit = c.limit
 			gcs := 0
 			o.GC = func() { gcs++ }
-			o.CollectWait = 1 // nothing will come
+			o.CollectWait = 1 // no cleanup will queue anything
 			m := &model{t: t, d: d, p: New(d, o), r: rand.New(rand.NewPCG(7, c.total+c.limit))}
 			if c.pages {
 				o.LargePage = 2 * fakePage

@@ -9,13 +9,13 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// Owner is what one origin holds: all live and pending blocks that were asked for at the same place
+// Owner sums up all live and pending blocks of one origin: they were allocated at the same place
 // for the same shape.
 type Owner struct {
 	Origin
 	Blocks int
-	Bytes  uint64 // rounded
-	Each   uint64 // rounded size of the largest of them
+	Bytes  uint64 // rounded sizes
+	Each   uint64 // rounded size of the largest of these blocks
 }
 
 // String returns a line such as "1.50 GiB in 3 blocks: [64 784] float32, matmul at train.go:31".
@@ -26,7 +26,7 @@ func (o Owner) String() string {
 	return fmt.Sprintf("%s in %d blocks: %s", human(o.Bytes), o.Blocks, o.Describe())
 }
 
-// Largest returns the n owners that hold most, by bytes.
+// Largest returns the n owners with the most bytes.
 func (p *Pool) Largest(n int) []Owner {
 	p.mu.Lock()
 	p.settleLocked()
@@ -57,7 +57,8 @@ func (p *Pool) ownersLocked() map[ownerKey]*Owner {
 }
 
 func largest(owners map[ownerKey]*Owner, n int) []Owner {
-	// Origins that read alike are one owner: each allocation may have recorded its call site anew.
+	// Origins with equal descriptions are one owner, since each allocation may have recorded its
+	// place anew.
 	alike := map[string]*Owner{}
 	for _, o := range owners {
 		text := o.Origin.Describe()
@@ -81,27 +82,27 @@ func largest(owners map[ownerKey]*Owner, n int) []Owner {
 	return out[:max(0, min(n, len(out)))]
 }
 
-// OOMError says why an allocation failed and who holds the memory. It wraps Options.ErrOOM and the
-// backing's refusal.
+// OOMError says why an allocation failed, and which origins occupy the memory. It wraps
+// Options.ErrOOM and the backing's error.
 type OOMError struct {
 	Device      string
 	Asked       uint64
 	Stream      StreamID
 	For         Origin
-	Total, Free uint64 // of the device, 0 where unknown
-	Limit       uint64 // of the pool, 0: none
-	Reserved    uint64 // segments
-	Allocated   uint64 // live blocks
-	Pending     uint64 // freed blocks that wait for other streams
-	LargestFree uint64 // the largest free block that the stream could use
-	FreeCached  uint64 // all free blocks, of all streams
+	Total, Free uint64 // of the device; 0 if unknown
+	Limit       uint64 // of the pool; 0 if none
+	Reserved    uint64 // bytes of segments
+	Allocated   uint64 // bytes of live blocks
+	Pending     uint64 // bytes of freed blocks that wait for other streams
+	LargestFree uint64 // the largest free block that the request's stream can use
+	FreeCached  uint64 // bytes of all free blocks of all streams
 	Owners      []Owner
-	on          string // which stream that is: "on the default stream"
+	on          string // describes Stream: "on the default stream"
 	sentinel    error
 	cause       error
 }
 
-// Unwrap gives errors.Is the caller's sentinel and the backing's error.
+// Unwrap returns Options.ErrOOM and the backing's error, for errors.Is.
 func (e *OOMError) Unwrap() []error {
 	out := make([]error, 0, 2)
 	for _, err := range []error{e.sentinel, e.cause} {
@@ -112,7 +113,7 @@ func (e *OOMError) Unwrap() []error {
 	return out
 }
 
-// Error gives the numbers on the first line and an owner on each of the next.
+// Error prints the numbers on the first line and one owner on each further line.
 func (e *OOMError) Error() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "out of memory on %s: asked for %s (%d bytes) for %s", e.Device, human(e.Asked), e.Asked, e.For.Describe())
@@ -138,7 +139,7 @@ func (e *OOMError) Error() string {
 	return s.String()
 }
 
-// outOfMemory is the error for a size that no device has.
+// outOfMemory returns the error for a size that exceeds every device.
 func (p *Pool) outOfMemory(size uint64, stream StreamID, origin *Origin, cause error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,7 +147,8 @@ func (p *Pool) outOfMemory(size uint64, stream StreamID, origin *Origin, cause e
 	return p.oomLocked(size, stream, origin, cause)
 }
 
-// oomLocked makes the error. The lock is released while the backing is asked for its capacity.
+// oomLocked returns the error of a failed allocation. It releases the lock while it asks the
+// backing for its capacity.
 func (p *Pool) oomLocked(size uint64, stream StreamID, origin *Origin, cause error) error {
 	if cause == nil {
 		cause = ErrNoMemory
@@ -174,7 +176,7 @@ func (p *Pool) oomLocked(size uint64, stream StreamID, origin *Origin, cause err
 	e.Owners = largest(p.ownersLocked(), 10)
 	p.mu.Unlock()
 	e.Free, e.Total = p.backing.Capacity()
-	if !held { // else it is no driver's, see Hold
+	if !held { // a held stream belongs to a recording, not to a driver: see Hold
 		e.on = "on " + p.streamName(stream)
 	}
 	p.mu.Lock()
@@ -184,7 +186,7 @@ func (p *Pool) oomLocked(size uint64, stream StreamID, origin *Origin, cause err
 	return e
 }
 
-// streamName says which stream one is.
+// streamName returns the name of a stream for messages.
 func (p *Pool) streamName(s StreamID) string {
 	if p.o.StreamName != nil {
 		return p.o.StreamName(s)
@@ -192,7 +194,7 @@ func (p *Pool) streamName(s StreamID) string {
 	return fmt.Sprintf("stream %d", s)
 }
 
-// human writes bytes in binary units.
+// human formats bytes in binary units.
 func human(n uint64) string {
 	if n < 1<<10 {
 		return fmt.Sprintf("%d B", n)
@@ -206,7 +208,7 @@ func human(n uint64) string {
 
 var _ device.ShortageError = (*OOMError)(nil)
 
-// Shortage gives the numbers in the form of the device contract.
+// Shortage returns the numbers as a device.Shortage.
 func (e *OOMError) Shortage() device.Shortage {
 	s := device.Shortage{Device: e.Device, Asked: int(e.Asked), For: e.For.Describe(), Total: int(e.Total), Free: int(e.Free), Limit: int(e.Limit),
 		Reserved: int(e.Reserved), Allocated: int(e.Allocated + e.Pending)}

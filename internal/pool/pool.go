@@ -1,40 +1,41 @@
 // Package pool is the stream-ordered caching allocator that the drivers share. It takes large
-// segments of a device's memory from a Backing and cuts them into blocks. It hands freed blocks out
-// again without asking the device.
+// segments of a device's memory from a Backing and cuts them into blocks. It reuses freed blocks
+// without asking the device.
 //
 // The contract:
 //
-//   - A block belongs to the stream it was allocated on. Free makes it reusable at once for that
-//     stream (the stream's own order protects earlier work), and for nobody else. A stream that
-//     also touched the block is named by Block.Use; then Free records an event there and the block
-//     is reusable only when the event is done.
-//   - Free and Queue take the generation the owner read after Alloc. A release that names an older
-//     generation is counted and ignored, so that a late garbage-collector cleanup can never free
-//     the memory of the block's next owner.
-//   - Queue is what such cleanups call. It takes no lock, does not allocate and does not block; the
-//     next Alloc, Stats, Snapshot, Largest or Empty carries the release out.
-//   - At the limit an allocation climbs a ladder before it fails: the Pressure hook, a garbage
-//     collection and the releases that it queues, waiting for events, returning unused segments, a
-//     segment of just the size asked. One goroutine climbs at a time; while it does, whatever
-//     others free is offered to it first, and others that miss the cache queue behind it. No lock
-//     of the pool but the ladder's own is held while it collects or waits.
-//   - Memory is not cleared: a fresh segment holds what the Backing gave, a reused block what its
-//     last owner left.
-//   - With Options.Expandable, over a Backing that is an Expander, memory comes as pages in a range
-//     of addresses for each stream and class of sizes. Its mapped parts are segments in all that
-//     the pool tells; whole free pages go back where free segments do.
-//   - While a history is recorded (RecordHistory), every event is kept with its stack in a ring;
-//     otherwise that costs one atomic load an allocation. MemorySnapshot gives the history and what
-//     the pool holds.
-//   - Sizes are bytes. All methods may be called from any goroutine; a Block's accessors only by
-//     its owner.
+//   - A block belongs to the stream on which it was allocated. After Free only that stream can
+//     reuse it, and at once: the stream's own order protects earlier work. If another stream also
+//     uses the block, the owner calls Block.Use. Then Free records an event on that stream, and the
+//     block is reusable when the event is done.
+//   - Free and Queue take the generation that the owner read after Alloc. A release with an older
+//     generation is counted and ignored. So a late garbage-collector cleanup can never free the
+//     memory of the block's next owner.
+//   - Garbage-collector cleanups call Queue. It takes no lock, does not allocate and does not
+//     block. The next Alloc, Stats, Snapshot, Largest or Empty performs the release.
+//   - When memory is exhausted, an allocation runs the steps of a ladder before it fails. The steps
+//     are the Pressure hook, a garbage collection and the releases that it queues, waiting for
+//     events, returning unused segments, and a segment of exactly the requested size. One goroutine
+//     is on the ladder at a time. Blocks that others free are offered to it first, and others that
+//     miss the cache wait for it. During a collection or a wait, only the ladder's lock is held.
+//   - Memory is not cleared. A new segment has the contents that the Backing provides, a reused
+//     block those that its last owner left.
+//   - With Options.Expandable and a Backing that is an Expander, memory consists of pages in a
+//     range of addresses for each stream and size class. The mapped parts count as segments in all
+//     reports. Whole free pages are returned when free segments would be.
+//   - While a history is recorded (RecordHistory), a ring keeps every event with its stack.
+//     Otherwise the history costs one atomic load per allocation. MemorySnapshot returns the
+//     history and the pool's contents.
+//   - Sizes are in bytes. Several goroutines may call all methods at once. Only the owner of a
+//     Block may call its methods.
 //
-// The host is no stream. Blocks that it writes to itself (pinned staging memory) belong to a
-// pseudo-stream of its own, whose Record gives an event that is done. Each device copy is a Use.
+// The host is not a stream. Blocks to which the host itself writes (page-locked staging memory)
+// belong to a pseudo-stream of their own, whose Record returns an event that is already done. Each
+// device copy calls Use.
 //
-// A Backing must not call the pool from its methods, and no lock that they take may be held by a
-// caller of the pool. Record, Done, Capacity, the Marker methods and those of an Expander but Unmap
-// run under the pool's lock. Alloc, Free, Unmap and Wait run without it.
+// A Backing must not call the pool from its methods. No caller of the pool may hold a lock that
+// they take. The pool calls Record, Done, Capacity, the methods of Marker, and those of an Expander
+// except Unmap with its lock held. It calls Alloc, Free, Unmap and Wait without the lock.
 package pool
 
 import (
@@ -47,90 +48,94 @@ import (
 	"time"
 )
 
-// StreamID names a stream of the pool's device: an in-order queue of work. Zero is an ordinary
-// name.
+// StreamID names a stream of the pool's device: an in-order queue of work. Zero is a valid name.
 type StreamID uint64
 
-// ErrNoMemory is what an error of Backing.Alloc wraps to say that the device is full: only such
-// errors start the ladder.
+// ErrNoMemory is wrapped by an error of Backing.Alloc when the device is full. Only such errors
+// start the ladder.
 var ErrNoMemory = errors.New("no memory left on the device")
 
-// Event is a point in a stream's work, made by Backing.Record. Release gives the handle back and is
-// called once.
+// Event is a point in a stream's work, made by Backing.Record. The pool calls Release once, when it
+// no longer needs the event.
 type Event interface{ Release() }
 
-// Backing is where segments come from: one device's raw memory and its streams' events.
+// Backing supplies segments: it is the raw memory of one device and the events of its streams.
 type Backing interface {
 	// Alloc returns the address of size bytes, aligned to at least Options.Round. An error that
-	// wraps ErrNoMemory starts the ladder; any other is passed on to the caller of Pool.Alloc.
+	// wraps ErrNoMemory starts the ladder. Any other error is returned to the caller of Pool.Alloc.
 	Alloc(size uint64) (addr uintptr, err error)
-	// Free takes back a segment. The pool has waited for all work on the segment's streams.
+	// Free frees a segment. The pool has waited for all work on the segment's streams.
 	Free(addr uintptr, size uint64)
-	// Capacity returns the device's free and total bytes, zero where unknown.
+	// Capacity returns the device's free and total bytes, or zero if unknown.
 	Capacity() (free, total uint64)
 	// Record returns an event that is done when all work queued so far on the stream is done.
 	Record(stream StreamID) (Event, error)
-	// Done reports whether the event is done, without waiting. On a device that has failed for good
-	// it reports true.
+	// Done returns whether the event is done, without waiting. On a device that has failed
+	// permanently it returns true.
 	Done(e Event) bool
-	// Wait blocks until the event is done or the device has failed for good.
+	// Wait blocks until the event is done or the device has failed permanently.
 	Wait(e Event)
 }
 
-// Marker is optionally satisfied by a Backing that checks accesses (the emulator): it is told the
-// bounds of every block, so that out-of-bounds is exact and reused memory can be poisoned. The
-// calls come in the order of the pool's decisions; the stream is the one that owns the block, in
-// whose order they take effect.
+// Marker is implemented by a Backing that checks memory accesses (the emulator). The pool tells it
+// the bounds of every block, so that it detects each access out of bounds and can poison memory
+// that is reused. The calls come in the order of the pool's decisions. Each call takes effect in
+// the order of the stream that owns the block.
 type Marker interface {
 	BlockAllocated(stream StreamID, addr uintptr, requested, rounded uint64, label string)
 	BlockFreed(stream StreamID, addr uintptr, rounded uint64)
 }
 
-// Options configures a pool. The zero value is usable: PyTorch's sizes, no limit, no early
-// collections.
+// Options configures a pool. The zero value is usable: the sizes of PyTorch's allocator, no limit,
+// no early garbage collections.
 type Options struct {
-	Name   string // the device, as it reads in errors: "cuda:0"
-	ErrOOM error  // what OOMError wraps for errors.Is; nil: ErrNoMemory alone
+	Name   string // the device in error messages: "cuda:0"
+	ErrOOM error  // the error that OOMError wraps for errors.Is; nil: ErrNoMemory alone
 
-	Round         uint64 // block sizes and addresses are multiples of it; a power of two; 512
-	SmallMax      uint64 // sizes up to it are small: cut from small segments only; 1 MiB
-	SmallSegment  uint64 // 2 MiB
-	MediumMax     uint64 // sizes below it take a MediumSegment; 10 MiB
-	MediumSegment uint64 // 20 MiB
-	LargeRound    uint64 // larger ones take a segment of their size rounded up to it; 2 MiB
-	SplitMin      uint64 // a large block is split when more than this remains; SmallMax
+	// block sizes and addresses are multiples of Round, a power of two; default 512
+	Round uint64
+	// blocks up to this size are small, and cut from small segments only; default 1 MiB
+	SmallMax     uint64
+	SmallSegment uint64 // size of a small segment; default 2 MiB
+	// larger blocks below this size are cut from a segment of MediumSegment bytes; default 10 MiB
+	MediumMax     uint64
+	MediumSegment uint64 // default 20 MiB
+	// still larger blocks get a segment of their own size, rounded up to a multiple; default 2 MiB
+	LargeRound uint64
+	SplitMin   uint64 // a large block is split if more bytes than this remain; default SmallMax
 
-	// Expandable maps pages into ranges of addresses, where the backing is an Expander, instead of
-	// taking segments. Page is the least size of pages, LargePage that for large blocks; 0: the
+	// Expandable maps pages into ranges of addresses instead of allocating segments, if the backing
+	// is an Expander. Page is the minimum page size, LargePage that for large blocks; 0 means the
 	// backing's granularity.
 	Expandable      bool
 	Page, LargePage uint64
 
-	Limit uint64 // most bytes of segments; 0: no limit
-	// the same as a fraction of Capacity's total, in (0, 1]; 0: none. The smaller of both holds
+	Limit uint64 // maximum number of bytes in segments; 0 means no limit
+	// limit as a fraction of Capacity's total, in (0, 1]; 0 means none; the smaller limit applies
 	Fraction float64
 
-	// StreamName says which stream one is, as it reads in errors: "the default stream"; nil: by its
-	// number.
+	// StreamName returns the name of a stream for errors, such as "the default stream". nil means
+	// names with the stream's number.
 	StreamName func(StreamID) string
 
-	// Pressure is called on the ladder, without locks of the pool except the ladder's: owners of
-	// caches let go of memory. It may call Free and Queue, never Alloc or Empty.
+	// The ladder calls Pressure, so that owners of caches free memory. Only the ladder's lock is
+	// held. Pressure may call Free and Queue, but never Alloc or Empty.
 	Pressure func()
 
-	// GCRatio > 0 starts garbage collections in the background, as device memory is invisible to
-	// Go's pacer. One starts when the live bytes whose Origin is Collected exceed (1 + GCRatio) ×
-	// what was live after the previous such collection, as GOGC does for the heap. Never below
-	// GCMinBytes (64 MiB), never twice within GCInterval (50 ms).
+	// GCRatio > 0 starts garbage collections in the background, because Go's pacer does not see
+	// device memory. The relevant bytes are those of live blocks whose Origin is Collected. A
+	// collection starts when they exceed (1 + GCRatio) × the bytes that were live after the
+	// previous one, as GOGC does for the heap. None starts below GCMinBytes (64 MiB), or within
+	// GCInterval (50 ms) of the last.
 	GCRatio    float64
 	GCMinBytes uint64
 	GCInterval time.Duration
 
-	// how long the ladder waits for cleanups after its collection; 20 ms
+	// how long the ladder waits for the cleanups of its garbage collection; default 20 ms
 	CollectWait time.Duration
-	// runs a collection and returns when its cleanups have begun; for tests
+	// runs a garbage collection, and returns when its cleanups have begun; for tests
 	GC  func()
-	Now func() time.Time // for tests
+	Now func() time.Time // the clock; for tests
 }
 
 func (o Options) withDefaults() Options {
@@ -165,7 +170,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check returns what is wrong with the sizes, for New's panic.
+// check returns what is wrong with the sizes. New panics with it.
 func (o Options) check() error {
 	multiple := func(v uint64) bool { return v%o.Round == 0 }
 	switch {
@@ -184,51 +189,52 @@ func (o Options) check() error {
 	return nil
 }
 
-// Pool hands out blocks of one device's memory. Make one with New.
+// Pool allocates blocks of one device's memory. Create one with New.
 type Pool struct {
 	backing Backing
-	marker  Marker // nil: the backing does not want to know
+	marker  Marker // nil if the backing is not a Marker
 	o       Options
 
 	mu        sync.Mutex
-	limit     uint64 // 0: none
+	limit     uint64 // 0 means none
 	arenas    []*arena
 	last      *arena // the arena of the last allocation
 	segments  []*segment
-	spare     *Block // recycled Block structs, linked by next
-	reserving uint64 // bytes being asked of the backing, outside the lock
+	spare     *Block // Block structs for reuse, linked by next
+	reserving uint64 // bytes requested from the backing at the moment, outside of the lock
 	stats     Stats
 
-	events     []*eventQueue // one per foreign stream that ever delayed a free
-	pending    int           // events in them
-	deferred   []*Block      // freed, but their events are not yet recorded
-	paused     int           // PauseEvents depth
-	eventIssue error         // the last error of Record that still has consequences
+	events     []*eventQueue // one queue per foreign stream that ever delayed a free
+	pending    int           // number of events in these queues
+	deferred   []*Block      // freed blocks whose events are not recorded yet
+	paused     int           // nesting depth of PauseEvents
+	eventIssue error         // the last error of Record whose blocks are still affected
 
-	queue       atomic.Pointer[Block] // what Queue pushed, linked by Block.queueNext
+	queue       atomic.Pointer[Block] // blocks that Queue added, linked by Block.queueNext
 	staleQueued atomic.Uint64
 
-	ladderMu sync.Mutex    // held by the one goroutine on the ladder or in Empty; taken before mu
-	waiter   *request      // the allocation on the ladder, under mu
-	wake     chan struct{} // capacity 1: something was freed or queued while hungry
-	hungry   atomic.Bool
+	ladderMu sync.Mutex // held during the ladder and during Empty; taken before mu
+	waiter   *request   // the request on the ladder, guarded by mu
+	// capacity 1: wakes the ladder when a block is freed or queued while hungry is set
+	wake   chan struct{}
+	hungry atomic.Bool
 
-	collectable     uint64 // live bytes whose Origin is Collected
-	collectableEver uint64 // all that ever were
-	gcNext          uint64 // collectable above which a background collection starts
+	collectable     uint64 // bytes of live blocks whose Origin is Collected
+	collectableEver uint64 // the same, summed up over all allocations
+	gcNext          uint64 // value of collectable above which a background collection starts
 	gcLast          time.Time
 	gcRunning       bool
 
-	history   *history // nil: not recording
-	freeStack *stack   // of the Free that is being carried out
+	history   *history // nil while nothing is recorded
+	freeStack *stack   // stack of the Free in progress
 	recording atomic.Pointer[history]
 
-	expander   Expander // nil: the backing has no virtual memory
+	expander   Expander // nil if the backing has no virtual memory
 	expandable bool
 	spaces     []*space
 }
 
-// New returns an empty pool over b. It panics when the sizes in o contradict each other.
+// New returns an empty pool over b. It panics if the sizes in o contradict each other.
 func New(b Backing, o Options) *Pool {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
@@ -255,27 +261,27 @@ func smallerLimit(a, b uint64) uint64 {
 	return a
 }
 
-// SetLimit changes the most bytes of segments the pool may hold, 0 for no limit. What it already
-// holds above that stays until Empty or the ladder returns it.
+// SetLimit changes the maximum number of bytes in segments; 0 means no limit. Segments that exceed
+// a new limit stay until Empty or the ladder returns them.
 func (p *Pool) SetLimit(bytes uint64) {
 	p.mu.Lock()
 	p.limit = bytes
 	p.mu.Unlock()
 }
 
-// Limit returns what SetLimit said.
+// Limit returns the current limit; 0 means none.
 func (p *Pool) Limit() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.limit
 }
 
-// sentinel is an object whose cleanup tells that the runtime has begun to run cleanups. The pointer
-// field keeps it out of the tiny allocator, which would let it share a slot with live objects.
+// sentinel is an object whose cleanup shows that the runtime has begun to run cleanups. The pointer
+// field keeps it out of the tiny allocator, where it would share a slot with live objects.
 type sentinel struct{ _ *sentinel }
 
-// collect runs a garbage collection and returns when the cleanups that it found have begun to run:
-// on a busy machine their goroutine may start late. It gives up after a second.
+// collect runs a garbage collection. It returns when the runtime has begun to run cleanups, or
+// after a second. On a busy machine their goroutine may start late.
 func collect() {
 	began := make(chan struct{})
 	plantSentinel(began)

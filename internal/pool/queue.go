@@ -1,12 +1,13 @@
 package pool
 
-// Queue asks for the release of a block whose owner, of generation gen, has become garbage. It is
-// made for cleanups: no lock, no allocation, no waiting. The release happens at the next Alloc,
-// Stats, Snapshot, Largest or Empty; a stale generation is counted and ignored there.
+// Queue requests the release of a block whose owner with generation gen has become garbage. It is
+// made for garbage-collector cleanups: it takes no lock, does not allocate and does not wait. The
+// next Alloc, Stats, Snapshot, Largest or Empty performs the release. A stale generation is counted
+// and ignored then.
 //
-// The queue is a stack threaded through the blocks, so a block is in it at most once. An entry that
-// an earlier generation left behind (its owner was freed explicitly after all) is overwritten by a
-// later one.
+// The queue is a linked list through the blocks, so it contains a block at most once. An entry may
+// be stale because its owner freed the block explicitly after all. A later generation overwrites
+// it.
 func (p *Pool) Queue(b *Block, gen uint64) {
 	p.checkOwn(b)
 	if gen == 0 {
@@ -15,14 +16,14 @@ func (p *Pool) Queue(b *Block, gen uint64) {
 	}
 	for {
 		in := b.queued.Load()
-		if in >= gen { // twice the same, or older than what is in the queue
+		if in >= gen { // gen is queued already, or older than the queued one
 			p.staleQueued.Add(1)
 			return
 		}
 		if !b.queued.CompareAndSwap(in, gen) {
 			continue
 		}
-		if in != 0 { // b is in the queue already, and its drainer will see gen
+		if in != 0 { // b is in the queue already; the goroutine that drains it will see gen
 			p.staleQueued.Add(1)
 			return
 		}
@@ -38,7 +39,7 @@ func (p *Pool) Queue(b *Block, gen uint64) {
 	p.signal()
 }
 
-// signal wakes the goroutine on the ladder, if it waits.
+// signal wakes the goroutine on the ladder if it waits.
 func (p *Pool) signal() {
 	if p.hungry.Load() {
 		select {
@@ -48,14 +49,15 @@ func (p *Pool) signal() {
 	}
 }
 
-// drainLocked carries out the queued releases and reports whether there were any.
+// drainLocked performs the queued releases and returns whether there were any.
 func (p *Pool) drainLocked() bool {
 	b := p.queue.Swap(nil)
 	any := b != nil
 	for b != nil {
 		next := b.queueNext
 		b.queueNext = nil
-		gen := b.queued.Swap(0) // from here on b can be queued again, so next was read before
+		// after this b can be queued again, which is why next was read before
+		gen := b.queued.Swap(0)
 		if p.freeLocked(b, gen) {
 			p.stats.QueuedFrees++
 		}

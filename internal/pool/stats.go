@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Stat follows one quantity: its present value, its peak since ResetPeak, and all that was ever
-// added and taken away.
+// Stat follows one quantity: its current value, its peak since ResetPeak, and the sums of
+// everything that was ever added and subtracted.
 type Stat struct{ Current, Peak, Allocated, Freed uint64 }
 
 func (s *Stat) add(n uint64) {
@@ -22,39 +22,40 @@ func (s *Stat) sub(n uint64) {
 	s.Freed += n
 }
 
-// Stats is what a pool has done, in the terms of torch.cuda.memory_stats. Live blocks are
-// "allocated"; these and the ones that wait for foreign streams are "active"; free blocks in a
-// segment that is not wholly free are "inactive split".
+// Stats holds the pool's statistics, in the terms of torch.cuda.memory_stats. Live blocks are
+// "allocated". Live blocks and blocks that wait for foreign streams are "active". Free blocks in a
+// segment that also has other blocks are "inactive split".
 type Stats struct {
 	AllocatedBytes     Stat // rounded sizes of live blocks
-	RequestedBytes     Stat // as asked
+	RequestedBytes     Stat // requested sizes of live blocks
 	ActiveBytes        Stat
 	InactiveSplitBytes Stat
-	ReservedBytes      Stat // segments
-	ExpandableBytes    Stat // of these, pages of expandable ones
-	Allocated          Stat // blocks, empty ones included
+	ReservedBytes      Stat // bytes of segments
+	ExpandableBytes    Stat // part of ReservedBytes in pages of expandable segments
+	Allocated          Stat // number of live blocks, empty ones included
 	Active             Stat
 	InactiveSplit      Stat
 	Segments           Stat
 	Small, Large       Class
 
 	Allocations, Frees uint64
-	Retries            uint64 // requests that climbed the ladder
-	OOMs               uint64 // and fell off
-	StaleFrees         uint64 // releases that named an older generation, were repeated or overtaken
-	QueuedFrees        uint64 // releases through Queue that were carried out
-	Collections        uint64 // garbage collections on the ladder
-	EarlyCollections   uint64 // and in the background, for GCRatio
-	Syncs              uint64 // waits for pending blocks
-	Returned           uint64 // bytes of segments given back
-	Pending            uint64 // blocks waiting for foreign streams now
-	// of these, blocks whose events could not be recorded yet (PauseEvents, or a failing Record)
+	Retries            uint64 // requests that reached the ladder
+	OOMs               uint64 // requests that the ladder could not serve
+	// releases that were ignored: an older generation, repeated, or replaced in the queue
+	StaleFrees       uint64
+	QueuedFrees      uint64 // releases through Queue that were performed
+	Collections      uint64 // garbage collections by the ladder
+	EarlyCollections uint64 // garbage collections in the background, for GCRatio
+	Syncs            uint64 // times that the pool waited for pending blocks
+	Returned         uint64 // bytes of segments returned to the backing
+	Pending          uint64 // number of blocks that wait for foreign streams now
+	// part of Pending whose events could not be recorded yet (PauseEvents, or an error of Record)
 	Deferred         uint64
-	CollectableBytes uint64 // live bytes whose Origin is Collected
-	Limit            uint64 // 0: none
+	CollectableBytes uint64 // bytes of live blocks whose Origin is Collected
+	Limit            uint64 // 0 means none
 }
 
-// Stats drains the queue, takes in finished events, and returns the counts.
+// Stats drains the queue, releases blocks whose events are done, and returns the statistics.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,16 +84,17 @@ func (p *Pool) settleLocked() {
 	}
 }
 
-// ResetPeak lowers every peak to the present value.
+// ResetPeak sets every peak to the current value.
 func (p *Pool) ResetPeak() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stats.each(func(q *Stat) { q.Peak = q.Current })
 }
 
-// EventError returns the last error of Backing.Record that keeps memory from use. It is that of a
-// block that is still deferred, or of unused segments that the last Empty or ladder could not
-// return. The stream of those was destroyed without Retire, or is in a capture. Nil: none.
+// EventError returns the last error of Backing.Record that still keeps memory from being used. The
+// memory is that of a deferred block, or of unused segments that the last Empty or ladder could not
+// return. The stream of such segments was destroyed without Retire, or is being captured.
+// EventError returns nil if there is none.
 func (p *Pool) EventError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,20 +108,20 @@ type Segment struct {
 	Stream     StreamID
 	Small      bool
 	Expandable bool
-	Blocks     []BlockInfo // they tile the segment in address order
+	Blocks     []BlockInfo // in address order; together they fill the segment
 }
 
-// BlockInfo describes a block at the time of Snapshot.
+// BlockInfo describes a block in a Snapshot.
 type BlockInfo struct {
 	Addr       uintptr
-	Size       uint64 // rounded
+	Size       uint64 // rounded size
 	Requested  uint64 // 0 unless live or pending
 	State      string // "live", "pending" or "free"
 	Generation uint64
-	Origin     Origin // of the last owner; zero when free
+	Origin     Origin // of the last owner; zero if the block is free
 }
 
-// Snapshot returns every segment, by address.
+// Snapshot returns all segments, sorted by address.
 func (p *Pool) Snapshot() []Segment {
 	p.mu.Lock()
 	p.settleLocked()

@@ -8,23 +8,23 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// args are what a sample calls its operator with. A value that no adapter asks for is a failure: it
-// would be an argument that does nothing.
+// args are the arguments of a sample's call. A value that no adapter reads is a failure: it would
+// be an argument without effect.
 type args struct {
 	scope  *tensor.Scope
-	double bool // the sample goes in float64
+	double bool // the sample runs in float64
 	pos    []any
 	kw     map[string]any
 	used   map[string]bool
 }
 
-// A lack is an argument, or a form of one, that the operator has in PyTorch and not here.
+// A lack is an argument, or a form of one, that PyTorch's operator has and ours lacks.
 type lack string
 
-// lacks ends the sample: what is the argument as PyTorch writes it.
+// lacks ends the sample. Its text is the argument as PyTorch writes it.
 func lacks(format string, v ...any) { panic(lack(fmt.Sprintf(format, v...))) }
 
-// get is the argument at place i, or that of the name, or nil.
+// get returns the argument at position i or with that name, or nil.
 func (a *args) get(i int, name string) any {
 	if i >= 0 && i < len(a.pos) {
 		a.used[fmt.Sprint(i)] = true
@@ -37,7 +37,7 @@ func (a *args) get(i int, name string) any {
 	return nil
 }
 
-// unused names an argument that is given and was not asked for.
+// unused names an argument that was passed but not read.
 func (a *args) unused() string {
 	for i, v := range a.pos {
 		if v != nil && !a.used[fmt.Sprint(i)] {
@@ -54,7 +54,8 @@ func (a *args) unused() string {
 
 func (a *args) has(i int, name string) bool { return a.get(i, name) != nil }
 
-// wrong is a value of a type that an adapter does not expect; it makes a refused call of it.
+// wrong means that a value has a type that the adapter does not expect. The call then counts as
+// refused.
 type wrong string
 
 func typed[T any](v any, what string) T {
@@ -65,7 +66,7 @@ func typed[T any](v any, what string) T {
 	return x
 }
 
-// T is a tensor, which must be given; opt is one that may be missing, nil then.
+// T returns a tensor that must be present. opt returns nil if it is missing.
 func (a *args) T(i int, name string) *tensor.Tensor {
 	return typed[*tensor.Tensor](a.get(i, name), name)
 }
@@ -79,7 +80,7 @@ func (a *args) opt(i int, name string) *tensor.Tensor {
 
 func (a *args) x() *tensor.Tensor { return a.T(0, "input") }
 
-// list is a list of tensors, given as one or as all arguments by place.
+// list returns a list of tensors, passed as one argument or as all positional arguments.
 func (a *args) list() []*tensor.Tensor {
 	if _, ok := a.get(0, "tensors").(*tensor.Tensor); ok {
 		var out []*tensor.Tensor
@@ -137,8 +138,8 @@ func isFloat(v any) bool {
 	return ok
 }
 
-// scalar is v itself if it is a tensor, and of a number one without dimensions, of bool, of int64
-// or of floating point. As in PyTorch it has no more weight in a type than its class.
+// scalar returns v if it is a tensor. For a number it returns a tensor without dimensions, of type
+// bool, int64 or floating point. As in PyTorch, it affects type promotion only by its class.
 func (a *args) scalar(v any) *tensor.Tensor {
 	switch v := v.(type) {
 	case *tensor.Tensor:
@@ -204,7 +205,8 @@ func (a *args) text(i int, name, or string) string {
 	return typed[string](v, name)
 }
 
-// ints is a list of whole numbers, a number being a list of one; nil if it is missing.
+// ints returns a list of whole numbers; a single number is a list of one. It returns nil if the
+// argument is missing.
 func (a *args) ints(i int, name string) []int { return wholes(a.get(i, name)) }
 
 func wholes(v any) []int {
@@ -224,7 +226,7 @@ func wholes(v any) []int {
 	}
 }
 
-// rest is a list of whole numbers that may also be all arguments from place i on.
+// rest returns a list of whole numbers, which may also be all positional arguments from i on.
 func (a *args) rest(i int, name string) []int {
 	if i < len(a.pos) {
 		if _, ok := a.pos[i].(int); ok {
@@ -238,7 +240,7 @@ func (a *args) rest(i int, name string) []int {
 	return a.ints(i, name)
 }
 
-// dtype is the element type that an argument names, or t.
+// dtype returns the element type that an argument names, or t.
 func (a *args) dtype(i int, name string, t dtype.Type) dtype.Type {
 	if v := a.get(i, name); v != nil {
 		return typed[dtype.Type](v, name)
@@ -246,7 +248,7 @@ func (a *args) dtype(i int, name string, t dtype.Type) dtype.Type {
 	return t
 }
 
-// dims are the dimensions of a reduction, with keepdim.
+// dims returns the dimensions of a reduction, with keepdim.
 func (a *args) dims(i int) []int {
 	d := a.ints(i, "dim")
 	if i < 0 {
@@ -255,7 +257,7 @@ func (a *args) dims(i int) []int {
 	return a.keep(i+1, d)
 }
 
-// keep adds KeepDim to d if keepdim, at place i, says so.
+// keep appends KeepDim to d if the argument keepdim, at position i, is true.
 func (a *args) keep(i int, d []int) []int {
 	if a.bool(i, "keepdim", false) {
 		return append(slices.Clone(d), tensor.KeepDim)
@@ -263,12 +265,13 @@ func (a *args) keep(i int, d []int) []int {
 	return d
 }
 
-// cast is x in the type that the argument dtype names, if it does.
+// cast returns x in the type that the argument dtype names, if it is present.
 func (a *args) cast(i int, x *tensor.Tensor) *tensor.Tensor {
 	return x.Cast(a.dtype(i, "dtype", x.Type()))
 }
 
-// ignored are arguments without a meaning here: where memory lies, and what is always so.
+// ignored marks arguments as read that have no meaning here, such as memory formats, and those
+// whose value is always the same.
 func (a *args) ignored(names ...string) {
 	for _, n := range names {
 		a.get(-1, n)

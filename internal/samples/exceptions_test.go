@@ -9,13 +9,14 @@ import (
 	"testing"
 )
 
-// An exception is a row of testdata/ops.tsv and its like: what differs from PyTorch, where, and
-// why. An empty field fits all. A message is a part of what is said, or "×4", off by no more than
-// four times what is allowed, or "≤1e-6", off by no more than that.
+// An exception is a row of testdata/ops.tsv or of a similar file: a difference from PyTorch, with
+// its place and reason. An empty field matches everything. A message is a part of an error's text;
+// or "×4", an error of at most four times what the rule allows; or "≤1e-6", an error of at most
+// that.
 type exception struct {
 	op     string   // an entry
 	kinds  []string // types, or "error", "float64", "strided", "permuted"
-	what   string   // one of the words of an outcome, or "entry" for one without an adapter
+	what   string   // one of the words for outcomes, or "entry" for an entry without an adapter
 	msg    string
 	class  string // one of classes
 	reason string
@@ -25,7 +26,7 @@ type exception struct {
 
 type exceptions []*exception
 
-// classes are what a reason may be about.
+// classes are the classes of reasons, with their meaning.
 var classes = map[string]string{
 	"documented": "differs, and the documents say so",
 	"torch":      "PyTorch is less exact, or wrong",
@@ -60,7 +61,7 @@ func readExceptions(t *testing.T, path string) (list exceptions) {
 	return list
 }
 
-// excuses says whether a row fits, and counts it.
+// excuses reports whether a row matches, and counts its use.
 func (l exceptions) excuses(op, kind, what, msg string) bool {
 	for _, e := range l {
 		if e.op != op || e.what != what {
@@ -75,7 +76,7 @@ func (l exceptions) excuses(op, kind, what, msg string) bool {
 	return false
 }
 
-// fits says whether the message is one that the row is about.
+// fits reports whether a message matches the row.
 func (e *exception) fits(msg string) bool {
 	factor, times := strings.CutPrefix(e.msg, "×")
 	bound, ok := strings.CutPrefix(e.msg, "≤")
@@ -98,7 +99,7 @@ func (e *exception) fits(msg string) bool {
 	return off <= most*allowed
 }
 
-// report prints how many are excepted by reason; a row that nothing needed is an error.
+// report prints the number of exceptions by reason. A row that was never needed is an error.
 func (l exceptions) report(t *testing.T, whole bool) {
 	t.Helper()
 	rows, entries, samples := map[string]int{}, map[string]int{}, map[string]int{}

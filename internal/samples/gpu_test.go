@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/cuda"
 )
 
-// onGPU are entries of which a sample goes on the emulated GPU too: one of each kind of kernel.
+// onGPU are the entries of which a sample also runs on the emulated GPU: one for each kind of
+// kernel.
 var onGPU = map[string]bool{
 	"add": true, "sigmoid": true, "where": true, "sum": true, "amax": true, "var": true,
 	"cumsum": true, "sort": true, "matmul": true, "softmax": true, "gather": true,
@@ -17,7 +18,8 @@ var onGPU = map[string]bool{
 	"nn.functional.interpolate.bilinear": true,
 }
 
-// TestOpsGPU holds some operators to op_db on the emulated GPU, by the rule of the CPU.
+// TestOpsGPU compares some operators with op_db on the emulated GPU, by the same rule as on the
+// CPU.
 func TestOpsGPU(t *testing.T) {
 	gpus, err := cuda.Emulate("emulate")
 	if err != nil {

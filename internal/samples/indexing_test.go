@@ -111,13 +111,13 @@ var indexing = map[string]call{
 	"nn.functional.one_hot": func(a *args) any { return a.x().OneHot(a.int(1, "num_classes", -1)) },
 	"nn.functional.embedding": func(a *args) any {
 		a.ignored("sparse")
-		w, i := a.x(), a.T(1, "indices") // the entry's call has the table first
+		w, i := a.x(), a.T(1, "indices") // the entry's call has the table as its first argument
 		l := &nn.Embedding{Table: a.table(w, 2)}
 		return l.Forward(i)
 	},
 }
 
-// place is one index of x[…] in our words.
+// place converts one index of x[…] to ours.
 func place(v any) any {
 	switch v := v.(type) {
 	case nil:
@@ -153,7 +153,7 @@ var (
 	}
 )
 
-// makers make tensors of a shape and a type.
+// makers create tensors with a shape and a type.
 var makers = map[string]call{
 	"zeros": made(tensor.Maker.Zeros), "ones": made(tensor.Maker.Ones),
 	"empty": made(tensor.Maker.Empty),
@@ -280,7 +280,7 @@ var makers = map[string]call{
 	},
 }
 
-// broadcastShape is what Add makes of several shapes.
+// broadcastShape returns the shape to which Add broadcasts several shapes.
 func broadcastShape(list []T) any {
 	y := list[0]
 	for _, x := range list[1:] {
@@ -293,7 +293,7 @@ func broadcastShape(list []T) any {
 	return wholeShape(out)
 }
 
-// wholeShape is a shape as one value, not as a list of results.
+// wholeShape is a shape as a single result, not as a list of results.
 type wholeShape []any
 
 func triangle(a *args, f func(x T, k int) T) any {
@@ -309,11 +309,11 @@ var logspaces call = func(a *args) any {
 		a.float(3, "base", 10))
 }
 
-// maker is the scope's, with the type that the argument dtype names, or t.
+// maker returns the scope's Maker for the type that the argument dtype names, or for t.
 func (a *args) maker(t dtype.Type) tensor.Maker {
 	a.ignored("layout", "device", "memory_format", "requires_grad", "pin_memory")
 	if a.double && t.IsFloat() {
-		t = dtype.F64 // PyTorch's default type then
+		t = dtype.F64 // PyTorch's default type in a float64 run
 	}
 	return a.scope.Typed(a.dtype(-1, "dtype", t))
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// products are sums of products.
+// products are operators that sum products.
 var products = map[string]call{
 	"matmul": bin(T.MatMul), "bmm": bin(T.Bmm), "mm": bin(T.MatMul), "mv": bin(T.MatMul),
 	"__rmatmul__": func(a *args) any { return a.T(1, "other").MatMul(a.x()) },
@@ -45,7 +45,7 @@ var products = map[string]call{
 		}
 	},
 	"einsum": func(a *args) any {
-		// The entry's call has the tensors first and the equation as its argument.
+		// The entry's call has the tensors first and the equation as an argument.
 		return tensor.Einsum(a.text(1, "equation", ""), tensors(a.get(0, "operands"))...)
 	},
 	"cross": func(a *args) any {
@@ -112,7 +112,7 @@ var products = map[string]call{
 	},
 }
 
-// covariance is (x - mean)·(x - mean)ᵀ / (n - correction) of variables in rows.
+// covariance returns (x - mean)·(x - mean)ᵀ / (n - correction). Each row of x is a variable.
 func covariance(x T, correction int) T {
 	if x.Rank() > 2 {
 		panic(wrong("more than two dimensions"))
@@ -137,7 +137,7 @@ func oldTranspose(w T) T {
 	return w.T()
 }
 
-// added is beta·x + alpha·p; a beta of 0 leaves x out, NaN and all.
+// added returns beta·x + alpha·p. If beta is 0, x is ignored, even if it has NaN.
 func added(a *args, p T) T {
 	beta, alpha := a.float(-1, "beta", 1), a.float(-1, "alpha", 1)
 	if alpha != 1 {
@@ -153,7 +153,7 @@ func added(a *args, p T) T {
 	return x.MulScalar(beta).Add(p)
 }
 
-// linalgs are what torch.linalg has, and older names of it.
+// linalgs are the operators of torch.linalg, and those with older names.
 var linalgs = map[string]call{
 	"linalg.inv": un(T.Inverse), "linalg.inv_ex": checked(T.Inverse),
 	"linalg.det": un(T.Det),
@@ -261,14 +261,14 @@ func checked(f func(x T) T) call {
 	}
 }
 
-// noInfo is torch's table of errors where there is none: here an error is an error.
+// noInfo returns torch's tensor of error codes, all zero: here an error is a Go error.
 func noInfo(a *args, x T) T {
 	a.ignored("check_errors")
 	d := x.Shape().Slice()
 	return a.scope.Typed(stored["I32"]).Zeros(d[:max(len(d)-2, 0)]...)
 }
 
-// tolerances are rtol, which torch also calls old, and atol; or none.
+// tolerances returns rtol, which torch also calls old, and atol. It returns nil if there are none.
 func (a *args) tolerances(old string) []float64 {
 	for _, name := range []string{old, "rtol", "atol"} {
 		if t, ok := a.get(-1, name).(T); ok && t.Rank() > 0 {
@@ -284,7 +284,7 @@ func (a *args) tolerances(old string) []float64 {
 	return nil
 }
 
-// nuclear is the sum of singular values of the matrices in dimensions d.
+// nuclear returns the sum of the singular values of the matrices in dimensions d.
 func nuclear(x T, d []int, keep bool) T {
 	y := x.MoveAxes(d, []int{-2, -1}).SVDVals().Sum(-1)
 	if keep {
@@ -340,14 +340,15 @@ var (
 	}
 )
 
-// singular is what PyTorch's samples make of a decomposition: without the signs that are free.
+// singular returns what PyTorch's samples compare of a decomposition: parts whose sign is not
+// arbitrary.
 func singular(x T, full bool) any {
 	u, s, vh := x.SVD(full)
 	k := s.Dim(-1)
 	return []T{u.Narrow(-1, 0, k).MatMul(vh.Narrow(-2, 0, k)), s}
 }
 
-// unsigned is a QR decomposition without what is free in it: signs, and columns beyond R's.
+// unsigned returns a QR decomposition without its arbitrary parts: signs, and columns beyond R's.
 func unsigned(q, r T) any {
 	return []T{q.Narrow(-1, 0, min(q.Dim(-1), r.Dim(-1))).Abs(), r.Abs()}
 }

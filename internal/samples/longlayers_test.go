@@ -4,12 +4,12 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 )
 
-// size0 is output_size as the first argument, in which None is -1 here.
+// size0 returns output_size, the first argument. None becomes -1 here.
 func size0(a *args) []int {
 	return sizes(&args{pos: []any{nil, a.get(0, "output_size")}, used: map[string]bool{}})
 }
 
-// sized are options of windows that a layer is given, each of whose sizes may be missing.
+// sized returns the options for a layer's windows. Each size may be missing.
 func (a *args) sized(at int, opts []nn.Option, names ...string) []nn.Option {
 	made := map[string]func(size ...int) nn.Option{
 		"stride": nn.Stride, "padding": nn.Padding, "dilation": nn.Dilation,
@@ -45,14 +45,15 @@ func (a *args) lpPool() (p float64, kernel []int, o []nn.Option) {
 	return a.float(0, "norm_type", 0), a.ints(1, "kernel_size"), o
 }
 
-// An indexed is a layer of maxima with return_indices.
+// An indexed layer is a max pooling with return_indices.
 type indexed struct {
 	Pool interface{ ForwardIndices(x T) (values, indices T) }
 }
 
 func (l indexed) Forward(x T) (values, indices T) { return l.Pool.ForwardIndices(x) }
 
-// places is the layer l, or with return_indices at place i its other form.
+// places returns the layer l, or the form with indices if the argument return_indices at position i
+// is true.
 func (a *args) places(i int, l interface{ ForwardIndices(x T) (values, indices T) }) any {
 	if a.bool(i, "return_indices", false) {
 		return indexed{l}
@@ -89,7 +90,8 @@ func (a *args) convTranspose() (in, out int, kernel []int, o []nn.Option) {
 	return a.int(0, "in_channels", 0), a.int(1, "out_channels", 0), a.ints(2, "kernel_size"), o
 }
 
-// batch are the options of a normalisation of channels, on being its default for both.
+// batch returns the options of a batch or instance normalisation. affine and track are argument
+// positions, and on is the default of both.
 func (a *args) batch(affine, track int, on bool) []nn.Option {
 	o := a.opts(-1)
 	switch w, s := a.bool(affine, "affine", on), a.bool(track, "track_running_stats", on); {
@@ -111,7 +113,8 @@ func (a *args) batch(affine, track int, on bool) []nn.Option {
 	return o
 }
 
-// moments are eps and momentum of a normalisation of channels; None is a cumulative average.
+// moments returns eps and momentum of such a normalisation. A momentum of None is a cumulative
+// average.
 func (a *args) moments() (eps, momentum float64) {
 	momentum = a.float(2, "momentum", 0.1)
 	if len(a.pos) > 2 && a.get(2, "") == nil {
@@ -120,7 +123,7 @@ func (a *args) moments() (eps, momentum float64) {
 	return a.float(1, "eps", 1e-5), momentum
 }
 
-// alone is the one number of an activation.
+// alone returns the only argument of an activation, or the default or.
 func (a *args) alone(name string, or float64) float64 {
 	a.ignored("inplace")
 	return a.float(0, name, or)
@@ -133,7 +136,7 @@ func (a *args) ignoreIndex() *int {
 	return new(a.int(-1, "ignore_index", 0))
 }
 
-// recurrent are the sizes and options of RNN, LSTM and GRU.
+// recurrent returns the sizes and options of RNN, LSTM and GRU.
 func (a *args) recurrent() (in, hidden int, o nn.RecurrentOptions, opts []nn.Option) {
 	o = nn.RecurrentOptions{
 		Layers: a.int(2, "num_layers", 1), Bidirectional: a.bool(-1, "bidirectional", false),
@@ -159,7 +162,7 @@ func (a *args) transformer(at int) nn.TransformerOptions {
 	return o
 }
 
-// masks are src_mask and the like, or what is called so elsewhere.
+// masks returns the masks src_mask and so on, under the given argument names.
 func (a *args) masks(mask, padding, causal string) nn.Masks {
 	m := nn.Masks{Mask: a.opt(-1, mask), KeyPadding: a.opt(-1, padding)}
 	if a.bool(-1, causal, false) {
@@ -168,7 +171,8 @@ func (a *args) masks(mask, padding, causal string) nn.Masks {
 	return m
 }
 
-// longLayers are those whose Forward takes more than tensors, or whose arguments are options.
+// longLayers are layers whose Forward has arguments that are not tensors, or whose arguments become
+// options.
 var longLayers = map[string]layer{
 	"nn.CTCLoss": {
 		make: lossLayer(func(a *args, r nn.Reduction) nn.CTCLoss {
@@ -284,7 +288,7 @@ var longLayers = map[string]layer{
 	},
 }
 
-// lengths are whole numbers as a tensor, given so or as a list.
+// lengths returns whole numbers as a tensor. The argument is a tensor or a list.
 func (a *args) lengths(i int) T {
 	if v, ok := a.get(i, "lengths").(T); ok {
 		return v
@@ -296,7 +300,7 @@ func (a *args) lengths(i int) T {
 	return a.scope.From(n)
 }
 
-// pairOf is the pair of states that an LSTM is given, or none.
+// pairOf returns the two states passed to an LSTM, or nil.
 func (a *args) pairOf(i int) (h, c T) {
 	if !a.has(i, "hx") {
 		return nil, nil

@@ -4,7 +4,7 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 )
 
-// reduction is torch's word as ours.
+// reduction converts torch's word for a reduction.
 func (a *args) reduction(i int) nn.Reduction {
 	a.ignored("size_average", "reduce")
 	switch r := a.text(i, "reduction", "mean"); r {
@@ -21,7 +21,7 @@ func (a *args) reduction(i int) nn.Reduction {
 	}
 }
 
-// table is an embedding of the rows of w, with padding_idx at place i.
+// table returns an embedding with the rows of w. The argument padding_idx is at position i.
 func (a *args) table(w T, i int) nn.Table {
 	a.ignored("sparse")
 	t := nn.Table{Weight: w, MaxNorm: a.float(-1, "max_norm", 0),

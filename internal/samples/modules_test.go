@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/nn"
 )
 
-// A layer is how one of PyTorch's is made here: of its arguments, and called.
+// A layer says how to make one of PyTorch's layers from its arguments, and how to call it.
 type layer struct {
 	make func(a *args) any
-	call func(m any, a *args) any // nil: Forward with the tensors
+	call func(m any, a *args) any // nil: call Forward with the tensors
 }
 
 // layers are the adapters, by the layer's name.
@@ -24,7 +24,7 @@ func init() {
 	maps.Copy(layers, longLayers)
 }
 
-// still is a layer without arguments, or with those that say where to compute.
+// still makes a layer without arguments, apart from inplace.
 func still[M any](m M) func(a *args) any {
 	return func(a *args) any {
 		a.ignored("inplace")
@@ -32,7 +32,7 @@ func still[M any](m M) func(a *args) any {
 	}
 }
 
-// opts are the options of a layer: bias=False, in the scope.
+// opts returns the options of a layer: bias=False, and the scope.
 func (a *args) opts(bias int) []nn.Option {
 	o := []nn.Option{nn.In(a.scope)}
 	if !a.bool(bias, "bias", true) {
@@ -354,7 +354,7 @@ var simpleLayers = map[string]func(a *args) any{
 	}),
 }
 
-// forward calls m's Forward with the tensors, and nil for what it takes besides.
+// forward calls m's Forward with the tensors, and with nil for its other parameters.
 func forward(m any, a *args) any {
 	f := reflect.ValueOf(m).MethodByName("Forward")
 	var in []reflect.Value
@@ -378,7 +378,7 @@ func forward(m any, a *args) any {
 	return out
 }
 
-// callLayer is the call of a layer's row: made, with the state of the sample in it.
+// callLayer returns the call for a layer's row. It makes the layer and loads the sample's state.
 func callLayer(l layer, r *row) call {
 	return func(a *args) any {
 		m := &maker{file: r.file, scope: a.scope, double: a.double}
@@ -394,7 +394,7 @@ func callLayer(l layer, r *row) call {
 			lacks("%s", u)
 		}
 		if len(a.pos) == 0 {
-			return nil // PyTorch refuses to make it
+			return nil // PyTorch refuses these arguments
 		}
 		state := map[string]T{}
 		for name, v := range a.get(0, "").(map[string]any) {
@@ -419,7 +419,7 @@ func callLayer(l layer, r *row) call {
 			a.get(i, "")
 		}
 		a.ignored(sortedKeys(a.kw)...)
-		// Buffers as they are afterwards: what of the state is no leaf.
+		// Compare the buffers after the call: the parts of the state that are not leaves.
 		for i, name := range sortedKeys(state) {
 			if state[name].Type().IsFloat() && !slices.Contains(r.Leaves, i) {
 				out = append(out, state[name])

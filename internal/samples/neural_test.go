@@ -92,7 +92,8 @@ func softmaxes(f func(x T, dim int) T) call {
 	return func(a *args) any { return f(a.cast(2, a.x()), a.int(1, "dim", 0)) }
 }
 
-// dropouts is f, which says itself whether a mode that is not given is that of training.
+// dropouts returns a call of f. training says whether the mode is training if the sample does not
+// say.
 func dropouts(f func(x T, p float64) T, training bool) call {
 	return func(a *args) any {
 		a.ignored("inplace")
@@ -158,7 +159,7 @@ func transposed(f func(x, w, b T, o tensor.ConvTransposeOptions) T) call {
 	}
 }
 
-// gridSample is of images; of volumes there is none.
+// gridSample supports images. Volumes are not supported.
 func gridSample(a *args) any {
 	var o tensor.GridSampleOptions
 	if a.x().Rank() == 5 {
@@ -175,7 +176,7 @@ func gridSample(a *args) any {
 	return a.x().GridSample(a.T(1, "grid"), o)
 }
 
-// gridSampler has numbers for modes.
+// gridSampler is grid_sample with numbers instead of words for modes.
 func gridSampler(a *args) any {
 	return a.x().GridSample(a.T(1, "grid"), tensor.GridSampleOptions{
 		Mode: device.GridMode(a.int(2, "interpolation_mode", 0)), Padding: device.GridPadding(a.int(3, "padding_mode", 0)),
@@ -218,8 +219,8 @@ func interpolate(mode string) call {
 	}
 }
 
-// scaled is the size that factors say, one for all dimensions or one for each: of a size alone the
-// factors come out as recompute_scale_factor wants them.
+// scaled returns the size that results from scale factors: one for all dimensions, or one for each.
+// A call with this size alone computes its factors as recompute_scale_factor requires.
 func scaled(x T, factors []float64) (size []int) {
 	for i := 2; i < x.Rank(); i++ {
 		f := factors[0]
@@ -231,7 +232,7 @@ func scaled(x T, factors []float64) (size []int) {
 	return size
 }
 
-// smoothed is interpolation with antialiasing, whose sizes are given by other names.
+// smoothed is interpolation with antialiasing, whose arguments for sizes have other names.
 var smoothed call = func(a *args) any {
 	o := tensor.InterpolateOptions{Size: a.ints(1, "output_size"), Mode: tensor.InterpolateLinear,
 		AlignCorners: a.bool(2, "align_corners", false), Antialias: true}
@@ -290,7 +291,7 @@ func withIndices(_ *args, wanted any, f func() (v, i T)) any {
 	return v
 }
 
-// sizes is output_size, in which None is -1 here.
+// sizes returns output_size. None becomes -1 here.
 func sizes(a *args) (out []int) {
 	v := a.get(1, "output_size")
 	if n, ok := v.(int); ok {
@@ -330,7 +331,8 @@ func unpools(spatial int, f func(x, indices T, o tensor.MaxPoolOptions, size ...
 			Kernel: a.ints(2, "kernel_size"), Stride: a.ints(3, "stride"), Padding: a.ints(4,
 				"padding"),
 		}
-		size := a.ints(5, "output_size") // torch takes batch and channels in it too
+		// torch's output_size may also hold the batch and the channels
+		size := a.ints(5, "output_size")
 		if len(size) == a.x().Rank() {
 			size = size[len(size)-spatial:]
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// The ways in which samples of float32 go: as PyTorch had them, in float64, and in other memory.
+// The ways in which float32 samples run: as in PyTorch, in float64, and with other memory layouts.
 var ways = []way{
 	{name: "", order: 2},
 	{name: "float64", double: true, order: 2},
@@ -19,38 +19,39 @@ var ways = []way{
 	{name: "permuted", form: permuted, order: 1},
 }
 
-// lies are the entries whose results depend on how memory lies.
+// lies are the entries whose results depend on the memory layout.
 var lies = map[string]bool{
 	"as_strided": true, "as_strided.partial_views": true, "as_strided_copy": true,
 	"as_strided_scatter": true,
 	"view":               true, "view_as": true, "view_copy": true,
 }
 
-// A walk goes over the rows of files and holds them to PyTorch.
+// A walk reads the rows of files and compares our results with PyTorch's.
 type walk struct {
 	list  exceptions
-	only  string // FLAMBEAU_SAMPLES_ONLY: an entry
-	whole bool   // testdata has all samples that there are
-	soak  bool   // files beyond those of testdata are read too
+	only  string // the entry in FLAMBEAU_SAMPLES_ONLY
+	whole bool   // testdata has all existing samples
+	soak  bool   // also read files outside of testdata
 
-	dev device.Device // where the first sample of each entry goes; nil: the CPU, and all samples
+	dev device.Device // the device for the first sample of each entry; nil: all samples on the CPU
 
 	seen, good                         map[string]bool
 	samples, refusals                  int
 	results, grads, seconds, leftCount int
 
-	there tallies // what FLAMBEAU_SAMPLES has
-	gap   string  // what it lacks
+	there tallies // contents of the folder FLAMBEAU_SAMPLES
+	gap   string  // samples that are missing in that folder
 
-	more, near int // samples beyond those of testdata, and of these those that twice let pass
+	more, near int // samples outside of testdata, and how many of them passed only thanks to twice
 }
 
-// twice is how far a result of a file of --all may be off: twice what the rule allows. Its terms
-// come from four tries instead of eight, and the more elements a sample has, the more of them are
-// rounded by more than in any try.
+// twice is the tolerance for files of --all: twice what the rule allows. Their terms come from four
+// tries instead of eight. The more elements a sample has, the more of them have rounding errors
+// larger than in any try.
 var twice = &exception{msg: "×2"}
 
-// files are those of testdata, and with FLAMBEAU_SOAK=1 those in the folder FLAMBEAU_SAMPLES.
+// files returns the files in testdata, and with FLAMBEAU_SOAK=1 those in the folder
+// FLAMBEAU_SAMPLES.
 func (w *walk) files(t *testing.T, pattern string) []string {
 	t.Helper()
 	paths, err := filepath.Glob("testdata/" + pattern)
@@ -69,8 +70,8 @@ func (w *walk) files(t *testing.T, pattern string) []string {
 	return append(paths, more...)
 }
 
-// over holds all rows of the files to PyTorch, each called by what find returns; nil stands for an
-// entry without an adapter.
+// over compares all rows of the files with PyTorch. find returns the call for an entry, or nil for
+// an entry without an adapter.
 func (w *walk) over(t *testing.T, pattern, exceptionFile string, ways []way,
 	find func(r *row) call) {
 	t.Helper()
@@ -171,7 +172,7 @@ func (w *walk) row(t *testing.T, f call, r *row, ways []way) {
 	}
 }
 
-// summary logs what was compared, and holds it to a floor.
+// summary logs the number of comparisons, and fails if there are fewer than least.
 func (w *walk) summary(t *testing.T, what string, least int) {
 	t.Helper()
 	t.Logf("%d entries of %s, %d of them compared; %d samples and %d inputs to refuse; "+
@@ -190,7 +191,7 @@ func (w *walk) summary(t *testing.T, what string, least int) {
 	}
 }
 
-// TestOps holds the operators to op_db.
+// TestOps compares the operators with op_db.
 func TestOps(t *testing.T) {
 	var w walk
 	w.over(t, "ops*.safetensors.gz", "testdata/ops.tsv", ways,
@@ -203,7 +204,7 @@ func TestOps(t *testing.T) {
 	}
 }
 
-// TestLayers holds the layers to module_db.
+// TestLayers compares the layers with module_db.
 func TestLayers(t *testing.T) {
 	var w walk
 	w.over(t, "modules*.safetensors.gz", "testdata/modules.tsv", ways[:2], func(r *row) call {
@@ -215,7 +216,7 @@ func TestLayers(t *testing.T) {
 	w.summary(t, "module_db", 104)
 }
 
-// said is what a sample was called with, for a message.
+// said formats a sample's arguments for a message.
 func said(r *row) string {
 	var b strings.Builder
 	for _, v := range r.Args {

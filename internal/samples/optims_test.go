@@ -9,7 +9,7 @@ import (
 
 const optimSteps = 12
 
-// betas are the two numbers of a pair.
+// betas returns the two numbers of a pair.
 func (a *args) betas(name string, first, second float64) (b1, b2 float64) {
 	if v := a.get(-1, name); v != nil {
 		l := items(v)
@@ -21,7 +21,7 @@ func (a *args) betas(name string, first, second float64) (b1, b2 float64) {
 	return first, second
 }
 
-// rate is lr, which has no default here.
+// rate returns the argument lr. Optimizers here have no default learning rate, so or is torch's.
 func (a *args) rate(or float64) float64 { return a.float(-1, "lr", or) }
 
 func (a *args) on(name string) bool { return a.bool(-1, name, false) }
@@ -34,7 +34,7 @@ func adam(a *args, decay float64) optim.AdamConfig {
 		WeightDecay: a.decay(decay), AMSGrad: a.on("amsgrad"), Maximize: a.on("maximize")}
 }
 
-// optimizers make torch's by its arguments. A number that is not given is torch's default.
+// optimizers make torch's optimizers from their arguments. An absent argument has torch's default.
 var optimizers = map[string]func(p []T, a *args) optim.Optimizer{
 	"SGD": func(p []T, a *args) optim.Optimizer {
 		return optim.NewSGD(p, optim.SGDConfig{LR: a.rate(1e-3), Momentum: a.float(-1, "momentum",
@@ -120,7 +120,7 @@ var optimizers = map[string]func(p []T, a *args) optim.Optimizer{
 	},
 }
 
-// lbfgs steps down a loss of its own, see _golden/optimdb.py.
+// lbfgs makes steps for a loss of its own; see _golden/optimdb.py.
 func lbfgs(p []T, a *args) func() {
 	o := optim.NewLBFGS(p, optim.LBFGSConfig{LR: a.rate(1), LineSearch: a.text(-1,
 		"line_search_fn", ""),
@@ -148,7 +148,7 @@ func lbfgs(p []T, a *args) func() {
 	}
 }
 
-// steps are the parameters after each step of the named optimizer.
+// steps returns the parameters after each step of the named optimizer.
 func steps(name string) call {
 	if optimizers[name] == nil && name != "LBFGS" {
 		return nil
@@ -186,7 +186,7 @@ func steps(name string) call {
 	}
 }
 
-// TestOptimizers holds the optimizers to optim_db.
+// TestOptimizers compares the optimizers with optim_db.
 func TestOptimizers(t *testing.T) {
 	w := walk{whole: true}
 	w.over(t, "optims*.safetensors.gz", "testdata/optims.tsv", ways[:2],

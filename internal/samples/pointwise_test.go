@@ -8,10 +8,10 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// T is what most adapters are about.
+// T is the type that most adapters take and return.
 type T = *tensor.Tensor
 
-// calls are the adapters, by the entry's name with its variant.
+// calls are the adapters, by the entry's name and variant.
 var calls = map[string]call{}
 
 func init() {
@@ -23,19 +23,19 @@ func init() {
 	}
 }
 
-// un is a function of one tensor.
+// un adapts a function of one tensor.
 func un(f func(x T) T) call {
 	return func(a *args) any { return f(a.x()) }
 }
 
-// bin is a function of two tensors.
+// bin adapts a function of two tensors.
 func bin(f func(x, y T) T) call {
 	return func(a *args) any { return f(a.x(), a.T(1, "other")) }
 }
 
-// either is a function of two tensors, of which one may be a number: g is for a number as the
-// second, and reversed for one as the first. A truth value, and a number that no method takes, is a
-// tensor without dimensions.
+// either adapts a function of two tensors, one of which may be a number. g is called for a number
+// as the second argument, reversed for a number as the first. A boolean, or a number that no method
+// accepts, becomes a tensor without dimensions.
 func either(f func(x, y T) T, g func(x T, v float64) T, reversed ...func(x T, v float64) T) call {
 	return func(a *args) any {
 		u, v := a.get(0, "input"), a.get(1, "other")
@@ -53,7 +53,7 @@ func either(f func(x, y T) T, g func(x T, v float64) T, reversed ...func(x T, v 
 	}
 }
 
-// method is f of a first operand that must be a tensor.
+// method calls f if the first operand is a tensor, and refuses it otherwise.
 func method(f call) call {
 	return func(a *args) any {
 		a.x()
@@ -153,14 +153,14 @@ var pointwise = map[string]call{
 	"sinc": un(func(x T) T {
 		p := floating(x).MulScalar(math.Pi)
 		origin := p.EqScalar(0)
-		p = p.MaskedFill(origin, 1) // nothing is divided by 0, in no gradient
+		p = p.MaskedFill(origin, 1) // so that no gradient divides by 0
 		return tensor.RWhereScalar(origin, 1, p.Sin().Div(p))
 	}),
 }
 
 var rounded call = func(a *args) any { return a.x().RoundDecimals(a.int(1, "decimals", 0)) }
 
-// signs is a number whose sign x's bit of the sign is, for floats with zeros and NaN.
+// signs returns numbers with the sign bits of x, for floats that may be zero or NaN.
 func signs(x T) T {
 	if !x.Type().IsFloat() {
 		return x
@@ -168,7 +168,7 @@ func signs(x T) T {
 	return x.OnesLike().CopySign(x)
 }
 
-// floating is x, or float32 of integers.
+// floating returns x, or its float32 version if it holds integers.
 func floating(x T) T {
 	if x.Type().IsFloat() {
 		return x
@@ -357,7 +357,7 @@ var distance call = func(a *args) any {
 	return a.x().Sub(a.T(1, "other")).Norm(a.float(2, "p", 2))
 }
 
-// sumOf is a sum with torch's factor alpha of the second operand.
+// sumOf adds or subtracts the second operand times torch's factor alpha.
 func sumOf(a *args, f func(x, y T) T, g, reversed func(x T, v float64) T) any {
 	alpha := a.get(-1, "alpha")
 	switch y, ok := a.get(1, "other").(T); {
@@ -399,7 +399,7 @@ func power(x, y any) any {
 	return yt.RPowScalar(number64(x))
 }
 
-// close are the options of a comparison of close values.
+// close returns the options of a comparison of close values.
 func (a *args) close() []tensor.CloseOption {
 	if a.bool(4, "equal_nan", false) {
 		return []tensor.CloseOption{tensor.EqualNaN}

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// A row is one call that PyTorch made, or the end of an entry; see the package comment.
+// A row is one call that PyTorch made, or the last row of an entry; see the package comment.
 type row struct {
 	Op      string                     `json:"op"`
 	N       int                        `json:"n"`
@@ -29,7 +29,7 @@ type row struct {
 	Error   string                     `json:"error"`
 	Left    map[string]int             `json:"left"`
 
-	// Of a layer: what it is made with, and its mode.
+	// For a layer: the arguments of its constructor, and its mode.
 	New struct {
 		Args []json.RawMessage          `json:"args"`
 		Kw   map[string]json.RawMessage `json:"kw"`
@@ -37,17 +37,18 @@ type row struct {
 	Training bool `json:"training"`
 
 	file *golden.File
-	more bool // it is not one of testdata
+	more bool // the row is not from testdata
 }
 
-// A number is what came out at one place.
+// A number is one result, a tensor or a value.
 type number struct {
-	Own   string          `json:"own"`
-	Ref   string          `json:"ref"`
-	Terms string          `json:"terms"`
-	To    string          `json:"to"` // the type of the result of float64 operands, if not float64
+	Own   string `json:"own"`
+	Ref   string `json:"ref"`
+	Terms string `json:"terms"`
+	// the type of the result for float64 operands, if it is not float64
+	To    string          `json:"to"`
 	Value json.RawMessage `json:"value"`
-	Shape []int           `json:"shape"` // of what is random, with Type
+	Shape []int           `json:"shape"` // for random results, with Type
 	Type  string          `json:"type"`
 }
 
@@ -66,7 +67,7 @@ func rowsOf(path string) ([]row, error) {
 	return rows, nil
 }
 
-// What JSON does not have.
+// Values that JSON does not have.
 type (
 	tuple    []any
 	span     [3]any
@@ -74,18 +75,18 @@ type (
 	layout   string
 )
 
-// stored are the types of golden files.
+// stored maps the types in golden files to ours.
 var stored = map[string]dtype.Type{
 	"F64": dtype.F64, "F32": dtype.F32, "F16": dtype.F16, "BF16": dtype.BF16, "I64": dtype.I64,
 	"I32": dtype.I32, "I16": dtype.I16, "I8": dtype.I8, "U8": dtype.U8, "BOOL": dtype.Bool,
 }
 
-// A maker turns recorded values into ours.
+// A maker converts recorded values to ours.
 type maker struct {
 	file    *golden.File
 	scope   *tensor.Scope
-	double  bool                                  // floats and float types become float64
-	form    func(x *tensor.Tensor) *tensor.Tensor // another layout for each tensor, or nil
+	double  bool                                  // convert floats and float types to float64
+	form    func(x *tensor.Tensor) *tensor.Tensor // changes the layout of each tensor; may be nil
 	tensors []*tensor.Tensor
 	leaves  []*tensor.Tensor
 	isLeaf  map[int]bool
@@ -163,7 +164,8 @@ func (m *maker) object(v map[string]any) any {
 		case "dict":
 			out := map[string]any{}
 			dict := x.(map[string]any)
-			for _, k := range sortedKeys(dict) { // as PyTorch counted the tensors
+			// in the order in which PyTorch numbered the tensors
+			for _, k := range sortedKeys(dict) {
 				out[k] = m.made(dict[k])
 			}
 			return out
@@ -172,7 +174,8 @@ func (m *maker) object(v map[string]any) any {
 	panic(fmt.Sprintf("samples: value %v", v))
 }
 
-// tensor places a stored tensor, with its recorded strides or in m's form, as a leaf if it is one.
+// tensor returns a stored tensor with its recorded strides or in m's form. It makes it a leaf if
+// the recording says so.
 func (m *maker) tensor(name string, strides any) *tensor.Tensor {
 	t, err := m.file.Tensor(name)
 	if err != nil {
@@ -197,8 +200,8 @@ func (m *maker) tensor(name string, strides any) *tensor.Tensor {
 	return x
 }
 
-// strided is x with the strides that PyTorch's tensor had, of which 0 is an expanded dimension;
-// elements may share a place.
+// strided returns x with the strides of PyTorch's tensor. A stride of 0 is an expanded dimension,
+// and elements may share memory.
 func strided(x *tensor.Tensor, l []any) *tensor.Tensor {
 	dims, strides := x.Shape().Slice(), make([]int, len(l))
 	places := []int{0}
@@ -220,7 +223,7 @@ func strided(x *tensor.Tensor, l []any) *tensor.Tensor {
 	return room.IndexPut(x.Flatten(0, -1), false, places).AsStrided(dims, strides)
 }
 
-// gapped is x in memory in which every other element is another tensor's.
+// gapped returns x in memory with a gap after each element.
 func gapped(x *tensor.Tensor) *tensor.Tensor {
 	dims := x.Shape().Slice()
 	dims[len(dims)-1] *= 2
@@ -230,7 +233,7 @@ func gapped(x *tensor.Tensor) *tensor.Tensor {
 	return y
 }
 
-// permuted is x in memory in which its first dimension comes last.
+// permuted returns x in memory whose innermost dimension is x's first.
 func permuted(x *tensor.Tensor) *tensor.Tensor {
 	order := make([]int, x.Rank())
 	back := make([]int, x.Rank())
@@ -241,7 +244,7 @@ func permuted(x *tensor.Tensor) *tensor.Tensor {
 	return x.Permute(order...).Clone().Contiguous().Permute(back...)
 }
 
-// seed is what the k-th tensor of a sum of products is multiplied with.
+// seed returns the factors of the k-th tensor in the sum that is differentiated.
 func seed(s *tensor.Scope, t dtype.Type, k int, dims []int) *tensor.Tensor {
 	n := 1
 	for _, d := range dims {
@@ -254,7 +257,7 @@ func seed(s *tensor.Scope, t dtype.Type, k int, dims []int) *tensor.Tensor {
 	return s.From(v, dims...).Cast(t)
 }
 
-// terms are the powers of two that a byte tensor holds the exponents of.
+// terms returns the powers of two whose exponents a byte tensor holds.
 func terms(t golden.Tensor) []float64 {
 	out := make([]float64, t.Len())
 	for i, e := range t.Data {

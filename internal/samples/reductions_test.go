@@ -5,7 +5,7 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// reduce is a reduction over dimensions that may be left out.
+// reduce adapts a reduction whose dimensions are optional.
 func reduce(f func(x T, dims ...int) T) call {
 	return func(a *args) any {
 		y := f(a.cast(-1, a.x()), a.dims(1)...)
@@ -13,7 +13,7 @@ func reduce(f func(x T, dims ...int) T) call {
 	}
 }
 
-// pair is a reduction that returns values and indices.
+// pair adapts a reduction that returns values and indices.
 func pair(f func(x T, dims ...int) (values, indices T)) call {
 	return func(a *args) any {
 		v, i := f(a.x(), a.dims(1)...)
@@ -21,7 +21,7 @@ func pair(f func(x T, dims ...int) (values, indices T)) call {
 	}
 }
 
-// orWhole is pair, and without a dimension the values alone.
+// orWhole is pair, except that without a dimension it returns the values alone.
 func orWhole(f func(x T, dims ...int) (values, indices T)) call {
 	return func(a *args) any {
 		v, i := f(a.x(), a.dims(1)...)
@@ -32,8 +32,8 @@ func orWhole(f func(x T, dims ...int) (values, indices T)) call {
 	}
 }
 
-// moments are the dimensions and the correction of Var and Std: unbiased is torch's older word for
-// a correction of 1, given as the first or second argument or by name.
+// moments returns the dimensions and the correction of Var and Std. unbiased is torch's older
+// argument for a correction of 1. It may be the first argument, the second, or named.
 func moments(a *args) (correction int, dims []int) {
 	correction = 1
 	unbiased := a.get(-1, "unbiased")
@@ -188,7 +188,7 @@ var renorm call = func(a *args) any {
 	return x.Mul(f.Cast(x.Type()))
 }
 
-// scan is f, of and in the type that is asked for.
+// scan applies f to x, converted to the type that the sample asks for.
 func scan(a *args, f func(x T, dim int) T) any {
 	y := f(a.cast(2, a.x()), a.int(1, "dim", 0))
 	return y.Cast(a.dtype(2, "dtype", y.Type()))
@@ -269,7 +269,7 @@ var scans = map[string]call{
 			right = side == "right"
 		}
 		y, isTensor := a.get(1, "values").(T)
-		if !isTensor { // a number, and the tensor is a vector
+		if !isTensor { // the values are one number, and the sorted tensor is a vector
 			y = a.scalar(a.get(1, "values"))
 			t := dtype.Promote(x.Type(), y.Type())
 			if x.Type().IsFloat() || !y.Type().IsFloat() {
@@ -305,7 +305,7 @@ var scans = map[string]call{
 	"trapezoid": trapezoid, "trapz": trapezoid,
 }
 
-// index32 is indices in the type that out_int32 asks for.
+// index32 converts indices to the type that out_int32 asks for.
 func index32(i T, narrow bool) T {
 	if narrow {
 		return i.Cast(dtype.I32)
@@ -323,7 +323,7 @@ func present(list ...T) any {
 	return out
 }
 
-// trapezoid is the trapezoidal rule, in steps of dx.
+// trapezoid is the trapezoidal rule with steps of dx.
 var trapezoid call = func(a *args) any {
 	y, dim := a.x(), a.int(-1, "dim", -1)
 	n := y.Dim((dim + y.Rank()) % y.Rank())

@@ -14,40 +14,40 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// An outcome is how a sample went.
+// An outcome is the result of running a sample.
 type outcome struct {
-	what string // "" if it went well; else what failed, one of those of the package comment's list
+	what string // "" for success, else what failed: one of the words in the package comment
 	msg  string
 
-	results, grads, seconds int // tensors that were compared
+	results, grads, seconds int // number of tensors that were compared
 }
 
-// What can fail.
+// The ways to fail.
 const (
-	inResult  = "result"   // type, shape or values
-	inGrad    = "gradient" // of the first order
-	inSecond  = "second"   // gradient of the second order
-	isRefused = "refused"  // a typed error, where PyTorch computes
-	isTaken   = "taken"    // no error, where PyTorch has one
-	isLacking = "lacking"  // an argument that we do not have
-	isBroken  = "broken"   // a panic that is not of a typed error: never excused
+	inResult  = "result"   // type, shape or values differ
+	inGrad    = "gradient" // a gradient of first order
+	inSecond  = "second"   // a gradient of second order
+	isRefused = "refused"  // a typed error, where PyTorch computes a result
+	isTaken   = "taken"    // no error, where PyTorch returns one
+	isLacking = "lacking"  // an argument that does not exist here
+	isBroken  = "broken"   // a panic that is not a typed error; never excused
 )
 
-// A call is ours for an entry: what it returns is a tensor, a slice of them, or a list of both and
-// of numbers and truth values.
+// A call is our call for an entry. It returns a tensor, a slice of tensors, or a list of tensors,
+// numbers and booleans.
 type call func(a *args) any
 
-// A way is how a sample's tensors are made.
+// A way says how a sample's tensors are made.
 type way struct {
 	name   string
 	double bool
 	form   func(x *tensor.Tensor) *tensor.Tensor
-	order  int // how many gradients are compared at most
+	order  int // the highest order of gradients that are compared
 
-	unsigned bool // zeros are equal whatever their signs
+	unsigned bool // compare zeros without their signs
 }
 
-// attempt runs f and says what it panicked with.
+// attempt runs f and turns a panic into an outcome.
 func attempt(f func()) (out outcome) {
 	defer func() {
 		switch r := recover().(type) {
@@ -70,7 +70,7 @@ func attempt(f func()) (out outcome) {
 	return out
 }
 
-// runs calls f as r says, in way w, and compares.
+// runs calls f with the arguments of r, in way w, and compares the results.
 func runs(f call, r *row, w way, opts ...tensor.Option) (out outcome) {
 	fail := func(what, format string, v ...any) {
 		if out.what == "" {
@@ -112,7 +112,7 @@ func runs(f call, r *row, w way, opts ...tensor.Option) (out outcome) {
 				return
 			}
 			total := weighed(outs)
-			if total == nil { // then all of PyTorch's are zero
+			if total == nil { // then all of PyTorch's gradients must be zero
 				for k, want := range r.Grads {
 					if msg := sameGrad(nil, want, r, w); msg != "" {
 						fail(inGrad, "gradient %d: %s", k, msg)
@@ -126,7 +126,7 @@ func runs(f call, r *row, w way, opts ...tensor.Option) (out outcome) {
 				o = append(o, tensor.CreateGraph())
 			}
 			grads := tensor.Gradients(total, m.leaves, o...)
-			w.unsigned = true // a gradient is added up: a zero's sign does not matter
+			w.unsigned = true // gradients are sums, so the sign of a zero is not significant
 			for k, want := range r.Grads {
 				if msg := sameGrad(grads[k], want, r, w); msg != "" {
 					fail(inGrad, "gradient %d: %s", k, msg)
@@ -189,7 +189,8 @@ func flat(v any) (out []any) {
 	return out
 }
 
-// weighed is the sum of all results that have a gradient times their seeds, nil if there is none.
+// weighed returns the sum of all results that have a gradient, times their seeds. It returns nil if
+// there is none.
 func weighed(outs []any) (total *tensor.Tensor) {
 	for k, o := range outs {
 		y, _ := o.(*tensor.Tensor)
@@ -207,7 +208,7 @@ func weighed(outs []any) (total *tensor.Tensor) {
 
 func wider(x, y *tensor.Tensor) dtype.Type { return dtype.Promote(x.Type(), y.Type()) }
 
-// sameGrad is same for gradients, of which a missing one is PyTorch's zero.
+// sameGrad is same for gradients. A missing gradient equals PyTorch's zero.
 func sameGrad(g *tensor.Tensor, want *number, r *row, w way) string {
 	switch {
 	case want == nil && g == nil:
@@ -229,7 +230,7 @@ func sameGrad(g *tensor.Tensor, want *number, r *row, w way) string {
 	return same(g, want, r, w)
 }
 
-// same says what of a result is not PyTorch's, or "".
+// same compares a result with PyTorch's. It returns "" or the difference.
 func same(got any, want *number, r *row, w way) string {
 	if want == nil {
 		return ""
@@ -289,7 +290,7 @@ func same(got any, want *number, r *row, w way) string {
 	return rule.WrongIn(precision[t], y.Floats(), own, ref)
 }
 
-// zeros says that no sign of a zero is compared.
+// zeros returns a mask that excludes every sign of a zero from comparison.
 func zeros(ref golden.Tensor) *golden.Tensor {
 	return &golden.Tensor{DType: "BOOL", Shape: ref.Shape, Data: bytes.Repeat([]byte{1}, ref.Len())}
 }

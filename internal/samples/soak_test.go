@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// A tally is what a folder of FLAMBEAU_SAMPLES has of one entry.
+// A tally counts the samples of one entry in a folder of FLAMBEAU_SAMPLES.
 type tally struct {
-	rows map[string]int // samples by type, source and mode
-	last map[string]int // the greatest of their places in PyTorch's list, plus 1
-	left int            // how many could not be written down
-	end  bool           // the entry's last row is there
+	rows map[string]int // number of samples by type, source and mode
+	last map[string]int // by the same keys, the largest place in PyTorch's list plus 1
+	left int            // number of samples that could not be written down
+	end  bool           // the folder has the entry's last row
 }
 
 type tallies map[string]*tally
@@ -35,8 +35,9 @@ func (c tallies) add(r *row) {
 	}
 }
 
-// lacks says what a folder does not have of the entries that testdata has, "" if it is whole. The
-// samples that --most leaves out are not among those that could not be written down.
+// lacks returns the samples of the entries in testdata that a folder lacks, or "" if it is
+// complete. Samples that --most left out count as missing. Samples that could not be written down
+// do not.
 func (c tallies) lacks(entries map[string]bool) string {
 	for _, op := range sortedKeys(entries) {
 		t := c[op]
@@ -54,12 +55,13 @@ func (c tallies) lacks(entries map[string]bool) string {
 	return ""
 }
 
-// ofLayers says whether a row of soak.tsv is about an entry of module_db, not of op_db.
+// ofLayers reports whether a row of soak.tsv is about an entry of module_db instead of op_db.
 func ofLayers(e *exception) bool {
 	return strings.HasPrefix(e.op, "nn.") && !strings.HasPrefix(e.op, "nn.functional.")
 }
 
-// A folder is whole with all entries, and all samples of them but those that could not be written.
+// A folder is complete if it has all entries and all their samples, apart from samples that could
+// not be written down.
 func TestWholeFolder(t *testing.T) {
 	entries := map[string]bool{"add": true}
 	end := row{Op: "add", From: "entry", Left: map[string]int{"complex": 1}}
@@ -70,7 +72,7 @@ func TestWholeFolder(t *testing.T) {
 	}{
 		{[]int{0, 1, 2, 3}, true, ""},
 		{[]int{0, 1, 3}, true, ""},
-		{[]int{0, 3}, true, "1 samples of add"}, // what --most 2 leaves of them
+		{[]int{0, 3}, true, "1 samples of add"}, // what --most 2 leaves in the folder
 		{[]int{0, 1, 2, 3}, false, "the entry add"},
 		{nil, false, "the entry add"},
 	} {
@@ -87,7 +89,7 @@ func TestWholeFolder(t *testing.T) {
 	}
 }
 
-// What a row's message says of how far a result may be off.
+// A row's message can state how large an error may be.
 func TestRowsOfSize(t *testing.T) {
 	const off = "element 3 is 3e-07, want 0: off by 3e-07, 1e-07 is allowed"
 	for msg, want := range map[string]bool{

@@ -6,7 +6,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// views are rearrangements; torch's copies of them (…_copy) have the same values.
+// views are operators that rearrange elements. torch's variants that copy (…_copy) have the same
+// values.
 var views = map[string]call{
 	"broadcast_to": func(a *args) any { return a.x().BroadcastTo(a.ints(1, "size")...) },
 	"expand":       func(a *args) any { return a.x().Expand(a.rest(1, "size")...) },
@@ -225,7 +226,7 @@ var moreViews = map[string]call{
 	},
 }
 
-// each is f of a tensor or of each of a list.
+// each applies f to a tensor, or to each tensor of a list.
 func each(f func(x T) T) call {
 	return func(a *args) any {
 		if x, ok := a.get(0, "input").(T); ok && len(a.pos) == 1 {
@@ -287,7 +288,8 @@ var splits call = func(a *args) any {
 	panic(wrong("no sizes"))
 }
 
-// tensorSplit is numpy's array_split by slices: at indices, or in n parts whose sizes differ by 1.
+// tensorSplit is numpy's array_split with slices. by is a list of indices, or a number of parts
+// whose sizes differ by at most 1.
 func tensorSplit(x T, by any, dim int) any {
 	n := x.Dim((dim + x.Rank()) % max(x.Rank(), 1))
 	var at []int
@@ -381,7 +383,7 @@ var (
 	}
 )
 
-// joins make one tensor of several, or several of several.
+// joins are operators that make one or several tensors from several.
 var joins = map[string]call{
 	"cat": func(a *args) any {
 		return tensor.Cat(a.int(1, "dim", 0), tensors(a.get(0,

@@ -1,4 +1,4 @@
-// Package tensorbytes is what the packages that write tensors to files have in common.
+// Package tensorbytes writes tensors' elements, for the packages that write tensor files.
 package tensorbytes
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// Type returns the type in which a tensor is written: to, if both are floating-point types, else
-// its own.
+// Type returns the type in which a tensor is written. It is to if both types are floating-point,
+// else the tensor's own type.
 func Type(x *tensor.Tensor, to dtype.Type) dtype.Type {
 	if to.IsFloat() && x.Type().IsFloat() {
 		return to
@@ -17,8 +17,8 @@ func Type(x *tensor.Tensor, to dtype.Type) dtype.Type {
 	return x.Type()
 }
 
-// Write writes x's elements in row-major order, as they lie in memory, in Type(x, to). It takes
-// little memory beside x's own. Misuse of tensors comes out as their error.
+// Write writes x's elements in row-major order and the machine's byte order, converted to Type(x,
+// to). It allocates little memory besides x's own. Misuse of tensors is returned as its error.
 func Write(w io.Writer, x *tensor.Tensor, to dtype.Type) error {
 	var err error
 	terr := tensor.Try(func() { err = write(w, x, Type(x, to)) })
@@ -35,7 +35,7 @@ func write(w io.Writer, x *tensor.Tensor, to dtype.Type) error {
 	}
 	const piece = 1 << 20
 	x = x.Detach()
-	defer x.Free() // a handle would keep the memory
+	defer x.Free() // the tensor would keep its memory otherwise
 	for at, n := 0, x.Size(); at < n; at += piece {
 		var err error
 		tensor.Do(func(s *tensor.Scope) {

@@ -1,6 +1,6 @@
-// Package zipfile is what the readers and writers of zip archives have in common. It finds the
-// places of the entries in the file and checks them, so that they can be mapped. Its writer aligns
-// what it writes.
+// Package zipfile is shared by the readers and writers of zip archives. It finds and checks the
+// position of each entry in the file, so that the entry can be mapped. Its writer aligns the
+// contents of entries.
 package zipfile
 
 import (
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// An Error is about an entry of an archive, or with Entry "" about all of it.
+// An Error is about an entry of an archive, or about the whole archive if Entry is "".
 type Error struct {
 	Entry, Msg string
 	Err        error
@@ -25,8 +25,8 @@ func (e *Error) Error() string {
 	return Printable(e.Entry) + ": " + e.Msg
 }
 
-// Printable returns a name from a file as a terminal may be given it: what is not text is escaped
-// as in Go.
+// Printable returns a name from a file in a form that is safe to print on a terminal. Characters
+// that are not printable are escaped as in Go.
 func Printable(name string) string {
 	if !strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) || r == '\uFFFD' }) {
 		return name
@@ -41,15 +41,18 @@ func (e *Error) Unwrap() error { return e.Err }
 // An Entry is a file of an archive.
 type Entry struct {
 	*zip.File
-	From, Stored int64 // where its bytes are, and how many: compressed if Method is not zip.Store
+	// From is where the bytes of the entry begin in the file, and Stored is their number. They are
+	// compressed if Method is not zip.Store.
+	From, Stored int64
 }
 
-// ErrChecksum is wrapped by the error for contents that are not those that were written.
+// ErrChecksum is wrapped by the error for contents that were damaged after they were written.
 var ErrChecksum = zip.ErrChecksum
 
-// Check compares the CRC-32 of the entry's bytes, as they were before compression, with that of the
-// archive's directory. An entry whose check sum is 0 has none, as in package archive/zip and as
-// torch.serialization.set_crc32_options(False) writes it. The error is an *[Error].
+// Check compares sum, the CRC-32 of the entry's uncompressed bytes, with the checksum in the
+// archive's directory. A checksum of 0 means that the entry has none. Package archive/zip does the
+// same, and torch.serialization.set_crc32_options(False) writes such entries. The error is an
+// *[Error].
 func (e Entry) Check(sum uint32) error {
 	if e.CRC32 == 0 || sum == e.CRC32 {
 		return nil
@@ -57,18 +60,18 @@ func (e Entry) Check(sum uint32) error {
 	return &Error{e.Name, Damaged, ErrChecksum}
 }
 
-// Damaged is what the errors say of contents that are not those that were written.
+// Damaged is the text of errors about damaged contents.
 const Damaged = "its contents do not have the check sum (CRC-32) that they were written with: the file is damaged; get it again"
 
-// Entries returns the entries of the archive in r, in the order of its directory. Their bytes lie
-// in the file, and no byte belongs to two; no name is there twice; none is encrypted. Errors are
-// *[Error].
+// Entries returns the entries of the archive in r, in the order of its directory. It checks that
+// their bytes lie in the file and do not overlap, that no name occurs twice, and that no entry is
+// encrypted. Errors are *[Error].
 func Entries(r io.ReaderAt, size int64) ([]Entry, error) {
 	z, err := zip.NewReader(r, size)
 	if err != nil {
 		return nil, &Error{Msg: "this is no whole zip archive: " + err.Error(), Err: err}
 	}
-	if n := int64(len(z.File)); n > size/46 { // what an entry takes in the directory at least
+	if n := int64(len(z.File)); n > size/46 { // each entry needs at least 46 bytes in the directory
 		return nil, &Error{Msg: fmt.Sprintf("the archive claims %d files in %d bytes", n, size)}
 	}
 	list := make([]Entry, 0, len(z.File))

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// An Output is a file that is being written.
+// An Output is a file to which an archive is written.
 type Output interface {
 	io.Writer
 	io.WriterAt
 }
 
-// A Writer writes an archive without compression, whose contents begin at multiples of 64 bytes.
-// The format is PKWARE's APPNOTE 6.3; padding is a field "FB" of the local header, as PyTorch
-// writes it. The first error is kept, and returned from then on.
+// A Writer writes an archive without compression. The contents of each entry begin at a multiple of
+// 64 bytes. The format is PKWARE's APPNOTE 6.3. The padding is a field "FB" of the local header, as
+// PyTorch writes it. After the first error all methods return that error.
 type Writer struct {
 	f       Output
 	w       *bufio.Writer
@@ -34,10 +34,10 @@ type written struct {
 	crc  uint32
 }
 
-// NewWriter returns a Writer on an empty file.
+// NewWriter returns a Writer to an empty file.
 func NewWriter(f Output) *Writer { return &Writer{f: f, w: bufio.NewWriterSize(f, 1<<20)} }
 
-// Sums calls f for each entry with the check sum of its contents.
+// Sums calls f for each entry with the checksum of its contents.
 func (z *Writer) Sums(f func(name string, crc uint32)) {
 	for _, e := range z.entries {
 		f(e.name, e.crc)
@@ -53,7 +53,7 @@ func (z *Writer) put(b []byte) {
 	}
 }
 
-// Write adds to the contents of the entry that was begun.
+// Write appends to the contents of the current entry.
 func (z *Writer) Write(b []byte) (int, error) {
 	e := &z.entries[len(z.entries)-1]
 	if uint64(len(b)) > z.left {
@@ -65,10 +65,10 @@ func (z *Writer) Write(b []byte) (int, error) {
 	return len(b), z.err
 }
 
-// Add writes an entry.
+// Add writes a whole entry.
 func (z *Writer) Add(name string, contents []byte) {
 	z.Begin(name, uint64(len(contents)))
-	_, _ = z.Write(contents) // z keeps the error
+	_, _ = z.Write(contents) // z remembers the error
 	if err := z.End(); z.err == nil {
 		z.err = err
 	}
@@ -77,12 +77,12 @@ func (z *Writer) Add(name string, contents []byte) {
 func fields(v ...any) []byte {
 	var b []byte
 	for _, x := range v {
-		b, _ = binary.Append(b, binary.LittleEndian, x) // of numbers: it cannot fail
+		b, _ = binary.Append(b, binary.LittleEndian, x) // cannot fail for numbers
 	}
 	return b
 }
 
-// Begin begins an entry of the given size. Its contents are written by Write, and End ends it.
+// Begin begins an entry of the given size. Write writes its contents, and End ends it.
 func (z *Writer) Begin(name string, size uint64) {
 	e := written{name: name, at: z.at, size: size}
 	z.entries = append(z.entries, e)
@@ -101,7 +101,7 @@ func (z *Writer) Begin(name string, size uint64) {
 	z.put(extra)
 }
 
-// End ends an entry, and writes its check sum.
+// End ends the current entry and writes its checksum.
 func (z *Writer) End() error {
 	if z.err == nil && z.left != 0 {
 		z.err = errors.New("fewer bytes than were announced")

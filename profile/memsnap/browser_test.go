@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/profile/memsnap"
 )
 
-// exercise is appended to a page: it does with it what a reader does, and notes what came of it.
+// exercise is appended to a page. It operates the page as a reader would, and records the results.
 const exercise = `<script>
 (function () {
   const said = {}, q = s => document.querySelectorAll(s);
@@ -51,9 +51,9 @@ const exercise = `<script>
 })();
 </script></body>`
 
-// TestBrowser draws a page in the browser that FLAMBEAU_CHROMIUM names, in which no script may
-// fail. .ci/run browser sets it. Without it, TestPageIsSelfContained and the tests of the data
-// stand alone.
+// TestBrowser renders a page in the browser that FLAMBEAU_CHROMIUM names. No script may fail.
+// .ci/run browser sets the variable. Without it, TestPageIsSelfContained and the tests of the data
+// remain.
 func TestBrowser(t *testing.T) {
 	chromium := os.Getenv("FLAMBEAU_CHROMIUM")
 	if chromium == "" {
@@ -115,7 +115,7 @@ func TestBrowser(t *testing.T) {
 			t.Errorf("%s reads %q", name, text)
 		}
 	}
-	// title and heading
+	// in the title and in the heading
 	if n := strings.Count(out.String(), fmt.Sprintf("Memory of %s", s.Device)); n != 2 {
 		t.Errorf("the title is there %d times", n)
 	}

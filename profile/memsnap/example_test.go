@@ -63,8 +63,8 @@ func Example() {
 	// memory.pickle
 }
 
-// To a connection instead of a file: the page a server shows. A name whose end says no format is an
-// error that names the file.
+// A server writes the page to a connection instead of a file. For a file whose ending names no
+// format, the error names the file.
 func ExampleWriteHTML() {
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// What bounds the size of a page, for each device.
+// Limits that bound the size of a page, per device.
 const (
 	maxPoints   = 1200
 	maxRows     = 100
@@ -26,10 +26,10 @@ const (
 //go:embed page.html
 var pageHTML []byte
 
-// dataMark is where the page expects its data.
+// dataMark marks the place in the page where the data is inserted.
 var dataMark = []byte(`{"devices":[]}`)
 
-// WriteHTML writes a page that shows the snapshots. It needs no network and no other file.
+// WriteHTML writes a page that shows the snapshots. The page needs no network and no other file.
 func WriteHTML(w io.Writer, snaps ...*device.MemorySnapshot) error {
 	if err := checked(snaps); err != nil {
 		return err
@@ -38,7 +38,8 @@ func WriteHTML(w io.Writer, snaps ...*device.MemorySnapshot) error {
 	for _, s := range snaps {
 		page.Devices = append(page.Devices, describe(s))
 	}
-	data, err := json.Marshal(page) // escapes <, > and &, so that no text ends the script element
+	// json.Marshal escapes <, > and &, so that no text can end the script element
+	data, err := json.Marshal(page)
 	if err != nil {
 		return &Error{Err: err}
 	}
@@ -58,38 +59,40 @@ type pageData struct {
 	Devices []deviceData `json:"devices"`
 }
 
-// deviceData is what the page's script reads about one device. Sizes are bytes, times milliseconds.
+// deviceData is the data about one device for the page's script. Sizes are in bytes, times in
+// milliseconds.
 type deviceData struct {
-	Name          string        `json:"name"`
-	Product       string        `json:"product"`
-	Emulated      bool          `json:"emulated"`
-	Taken         string        `json:"taken"`
-	Recording     bool          `json:"recording"`
-	Events        int           `json:"events"`
-	Dropped       uint64        `json:"dropped"`
-	MaxEntries    int           `json:"maxEntries"`
-	Allocated     uint64        `json:"allocated"`
-	AllocatedPeak uint64        `json:"allocatedPeak"`
-	Reserved      uint64        `json:"reserved"`
-	ReservedPeak  uint64        `json:"reservedPeak"`
-	Total         uint64        `json:"total"`
-	Limit         uint64        `json:"limit"`
-	Groupings     []string      `json:"groupings"`
-	Groups        [][]string    `json:"groups"`
-	Points        [][5]float64  `json:"points"` // events so far, time, allocated, waiting, reserved
-	Sums          [][][]uint64  `json:"sums"`   // by grouping, group and point
-	Peak          tableData     `json:"peak"`
-	Now           tableData     `json:"now"`
-	Segments      []segmentData `json:"segments"`
-	MoreSegments  int           `json:"moreSegments"`
-	MoreBytes     uint64        `json:"moreBytes"`
-	Owners        []string      `json:"owners"`
-	Categories    []string      `json:"categories"`
-	Stacks        [][]string    `json:"stacks"`
-	LastEvents    []eventData   `json:"lastEvents"`
-	LastCount     int           `json:"lastCount"` // how many events of the history these are
-	OOMs          []eventData   `json:"ooms"`
-	OOMCount      int           `json:"oomCount"`
+	Name          string     `json:"name"`
+	Product       string     `json:"product"`
+	Emulated      bool       `json:"emulated"`
+	Taken         string     `json:"taken"`
+	Recording     bool       `json:"recording"`
+	Events        int        `json:"events"`
+	Dropped       uint64     `json:"dropped"`
+	MaxEntries    int        `json:"maxEntries"`
+	Allocated     uint64     `json:"allocated"`
+	AllocatedPeak uint64     `json:"allocatedPeak"`
+	Reserved      uint64     `json:"reserved"`
+	ReservedPeak  uint64     `json:"reservedPeak"`
+	Total         uint64     `json:"total"`
+	Limit         uint64     `json:"limit"`
+	Groupings     []string   `json:"groupings"`
+	Groups        [][]string `json:"groups"`
+	// number of events so far, time, allocated, waiting, reserved
+	Points       [][5]float64  `json:"points"`
+	Sums         [][][]uint64  `json:"sums"` // bytes by grouping, group and point
+	Peak         tableData     `json:"peak"`
+	Now          tableData     `json:"now"`
+	Segments     []segmentData `json:"segments"`
+	MoreSegments int           `json:"moreSegments"`
+	MoreBytes    uint64        `json:"moreBytes"`
+	Owners       []string      `json:"owners"`
+	Categories   []string      `json:"categories"`
+	Stacks       [][]string    `json:"stacks"`
+	LastEvents   []eventData   `json:"lastEvents"`
+	LastCount    int           `json:"lastCount"` // number of the history's events that are listed
+	OOMs         []eventData   `json:"ooms"`
+	OOMCount     int           `json:"oomCount"`
 }
 
 type tableData struct {
@@ -104,7 +107,7 @@ type tableData struct {
 type rowData struct {
 	Bytes    uint64 `json:"bytes"`
 	Blocks   int    `json:"blocks"`
-	Wasted   uint64 `json:"wasted"` // by rounding
+	Wasted   uint64 `json:"wasted"` // by rounding up sizes
 	Op       string `json:"op"`
 	Tensor   string `json:"tensor"`
 	Where    string `json:"where"`
@@ -135,7 +138,7 @@ type eventData struct {
 	Free     uint64  `json:"free"`
 }
 
-// tables are the texts that the data refers to by number, each once.
+// tables hold each text once; the data refers to texts by number.
 type tables struct {
 	s          *device.MemorySnapshot
 	d          *deviceData
@@ -145,7 +148,7 @@ type tables struct {
 	streams    map[uint64]int
 }
 
-// stream numbers the driver's streams, whose own names are handles.
+// stream returns a number for a stream, whose own name is a driver's handle.
 func (t *tables) stream(handle uint64) int {
 	n, ok := t.streams[handle]
 	if !ok {
@@ -251,7 +254,7 @@ func (t *tables) table(live map[uint64]alive, bytes uint64, event int) tableData
 	return out
 }
 
-// segments describes the largest segments, up to a number of blocks.
+// segments describes the largest segments, up to a maximum number of blocks.
 func (t *tables) segments() {
 	t.d.Segments = []segmentData{}
 	order := make([]int, len(t.s.Segments))
@@ -291,7 +294,7 @@ func (t *tables) segments() {
 	}
 }
 
-// events describes the last events, and the failures among all of them.
+// events describes the last events, and all failed allocations.
 func (t *tables) events(h *history) {
 	if len(t.s.Events) == 0 {
 		return
@@ -308,7 +311,7 @@ func (t *tables) events(h *history) {
 	for i := len(t.s.Events) - 1; i >= 0 && len(t.d.LastEvents) < maxEvents; i-- {
 		e := t.s.Events[i]
 		t.d.LastCount++
-		if freedAtOnce(t.s.Events, i) { // told with its completion, as one
+		if freedAtOnce(t.s.Events, i) { // the free is listed together with its completion
 			last := &t.d.LastEvents[len(t.d.LastEvents)-1]
 			last.Action, last.Sequence, last.Stack = "free", e.Sequence, t.stack(e.Stack)
 			continue

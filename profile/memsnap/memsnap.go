@@ -19,7 +19,7 @@
 // The pickle has every event and frame. Categories that PyTorch's viewer does not know become its
 // "unknown".
 //
-// Files are written whole or not at all. Errors are of the type *[Error].
+// Files are written completely or not at all. Errors are of type *[Error].
 package memsnap
 
 import (
@@ -34,9 +34,9 @@ import (
 	"github.com/flambeau-go/flambeau/internal/atomicfile"
 )
 
-// Error says which file could not be written and why.
+// Error says which file could not be written, and why.
 type Error struct {
-	Path string // "" for an io.Writer
+	Path string // "" if the destination is an io.Writer
 	Err  error
 }
 
@@ -50,11 +50,12 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// errNone is the cause where there is nothing to write.
+// errNone is the cause if there are no snapshots to write.
 var errNone = errors.New("no snapshot was given; cuda.MemorySnapshot(dev) takes one")
 
-// Write writes the snapshots of one or more devices to a file, as its name says: a page for .html
-// and .htm, PyTorch's form for .pickle and .pkl. What stands there is replaced when all is written.
+// Write writes the snapshots of one or more devices to a file. The ending of its name chooses the
+// format: a page for .html and .htm, PyTorch's pickle for .pickle and .pkl. An existing file is
+// replaced once the new one is complete.
 func Write(path string, snaps ...*device.MemorySnapshot) error {
 	var write func(io.Writer, ...*device.MemorySnapshot) error
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
@@ -87,7 +88,7 @@ func Write(path string, snaps ...*device.MemorySnapshot) error {
 	return nil
 }
 
-// checked returns an error unless there is something to write.
+// checked returns an error if there is nothing to write.
 func checked(snaps []*device.MemorySnapshot) error {
 	for _, s := range snaps {
 		if s == nil {

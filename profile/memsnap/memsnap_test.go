@@ -16,7 +16,7 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// sample is a small snapshot with every kind of event and state, always the same.
+// sample returns a small snapshot with every kind of event and state. It is always the same.
 func sample() *device.MemorySnapshot {
 	const base = 0x7f0000000000
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -63,8 +63,8 @@ func sample() *device.MemorySnapshot {
 	return s
 }
 
-// TestPickle compares with the file that _golden/memsnap.py has read with PyTorch.
-// FLAMBEAU_UPDATE=1 writes it.
+// TestPickle compares the pickle with the file that _golden/memsnap.py has read with PyTorch. With
+// FLAMBEAU_UPDATE=1 it writes the file.
 func TestPickle(t *testing.T) {
 	var b bytes.Buffer
 	if err := WritePickle(&b, sample()); err != nil {
@@ -85,8 +85,8 @@ func TestPickle(t *testing.T) {
 	}
 }
 
-// TestReplay: the timeline's first and last points, its peak and its groups, from a ring that has
-// lost events.
+// TestReplay checks the timeline's first and last points, its peak and its groups. The ring has
+// dropped events.
 func TestReplay(t *testing.T) {
 	s := sample()
 	first, last := initial(s), final(s)
@@ -129,7 +129,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// long is a snapshot of so many events, with many owners, blocks and segments.
+// long returns a snapshot with the given number of events, and with many owners, blocks and
+// segments.
 func long(events int) *device.MemorySnapshot {
 	s := &device.MemorySnapshot{Device: "cuda:0", Product: "Long GPU", Time: time.Unix(2000, 0), Recording: true, MaxEntries: events,
 		Owners: []device.MemoryOwner{{}}, Stacks: [][]device.Frame{nil}}
@@ -170,8 +171,8 @@ func long(events int) *device.MemorySnapshot {
 	return s
 }
 
-// TestBoundedPage: the page of a long history is not much larger than that of a short one, and says
-// what it leaves out.
+// TestBoundedPage: the page of a long history is not much larger than that of a short one, and it
+// says what it leaves out.
 func TestBoundedPage(t *testing.T) {
 	for _, events := range []int{15_000, 90_000} {
 		s := long(events)
@@ -207,8 +208,8 @@ func TestBoundedPage(t *testing.T) {
 	}
 }
 
-// TestPageIsSelfContained: nothing in the page refers to anything else, and no text of a snapshot
-// ends its script.
+// TestPageIsSelfContained: nothing in the page refers to other files, and no text of a snapshot can
+// end its script.
 func TestPageIsSelfContained(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteHTML(&b, sample()); err != nil {
@@ -220,7 +221,7 @@ func TestPageIsSelfContained(t *testing.T) {
 			t.Errorf("the page has %q in it", bad)
 		}
 	}
-	if n := strings.Count(page, "http://"); n != 1 { // the name of SVG, which is no address
+	if n := strings.Count(page, "http://"); n != 1 { // the namespace of SVG, which is never loaded
 		t.Errorf("%d addresses", n)
 	}
 	_, rest, _ := strings.Cut(page, `<script id="data" type="application/json">`)
@@ -240,7 +241,8 @@ func (f *failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestFiles: a file is whole, named by its form, and errors are typed and name it.
+// TestFiles: files are complete and have the format of their name. Errors are typed and name the
+// file.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.html", "a.HTM", "a.pickle", "a.pkl"} {

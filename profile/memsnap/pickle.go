@@ -9,16 +9,16 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// WritePickle writes the snapshots in the form of torch.cuda.memory._dump_snapshot: a dictionary of
-// segments, device_traces and allocator_settings, as the documentation of
-// torch.cuda.memory._snapshot describes it. Each snapshot goes to the place of its device's number.
-// Sizes of events are as asked for, which is what PyTorch records.
+// WritePickle writes the snapshots in the format of torch.cuda.memory._dump_snapshot. It is a
+// dictionary of segments, device_traces and allocator_settings, as the documentation of
+// torch.cuda.memory._snapshot describes. The list of traces is indexed by device number. Sizes in
+// events are the requested sizes, as in PyTorch.
 func WritePickle(w io.Writer, snaps ...*device.MemorySnapshot) error {
 	if err := checked(snaps); err != nil {
 		return err
 	}
 	p := &pickler{w: w, strings: map[string]uint32{}}
-	p.op(0x80, 4) // protocol 4: MEMOIZE without an index
+	p.op(0x80, 4) // protocol 4, where MEMOIZE has no index
 	p.op('}', '(')
 	p.key("segments")
 	p.segments(snaps)
@@ -43,16 +43,15 @@ func WritePickle(w io.Writer, snaps ...*device.MemorySnapshot) error {
 	return nil
 }
 
-// pickler writes the opcodes of pickle's protocol 4 that PyTorch's viewer knows, which has a
-// decoder of its own. It knows no classes, and nothing that grows an object by more than a thousand
-// items at once.
+// pickler writes those opcodes of pickle's protocol 4 that PyTorch's viewer can decode. Its decoder
+// does not support classes, or appending more than a thousand items at once.
 type pickler struct {
 	w       io.Writer
 	buf     []byte
 	err     error
-	memo    uint32 // how many objects have been memoised
+	memo    uint32 // number of memoised objects
 	strings map[string]uint32
-	stacks  map[int]uint32 // of the snapshot being written
+	stacks  map[int]uint32 // memo numbers of the stacks of the current snapshot
 	owners  map[int]uint32
 	frames  map[device.Frame]uint32
 }
@@ -73,7 +72,7 @@ func (p *pickler) flush() {
 	p.buf = p.buf[:0]
 }
 
-// memoise gives the object on the stack a number.
+// memoise memoises the object on top of the stack and returns its number.
 func (p *pickler) memoise() uint32 {
 	p.op(0x94)
 	p.memo++
@@ -88,7 +87,7 @@ func (p *pickler) get(i uint32) {
 	}
 }
 
-// str writes a string, by reference where it was written before.
+// str writes a string, or a reference to it if it was written before.
 func (p *pickler) str(s string) {
 	if i, ok := p.strings[s]; ok {
 		p.get(i)
@@ -112,7 +111,7 @@ func (p *pickler) uint(v uint64) {
 		p.op(binary.LittleEndian.AppendUint32([]byte{'J'}, uint32(v))...)
 	case v < 1<<63:
 		p.op(binary.LittleEndian.AppendUint64([]byte{0x8a, 8}, v)...)
-	default: // the sign takes a byte
+	default: // one more byte for the sign
 		p.op(append(binary.LittleEndian.AppendUint64([]byte{0x8a, 9}, v), 0)...)
 	}
 }
@@ -147,7 +146,7 @@ func (p *pickler) list(n int, item func(i int)) {
 	}
 }
 
-// stack writes a list of frames, by reference where it was written before.
+// stack writes a list of frames, or a reference to it if it was written before.
 func (p *pickler) stack(s *device.MemorySnapshot, i int) {
 	if i < 0 || i >= len(s.Stacks) {
 		i = 0
@@ -164,8 +163,8 @@ func (p *pickler) stack(s *device.MemorySnapshot, i int) {
 	p.stacks[i] = p.memoise()
 }
 
-// owned writes the stack of an allocation, above which stands a line that says what was allocated:
-// what PyTorch's viewer cannot know.
+// owned writes the stack of an allocation. Its first line describes the owner, because PyTorch's
+// viewer has no other place for that.
 func (p *pickler) owned(s *device.MemorySnapshot, i int) {
 	if i <= 0 || i >= len(s.Owners) {
 		p.stack(s, 0)
@@ -179,7 +178,7 @@ func (p *pickler) owned(s *device.MemorySnapshot, i int) {
 	var frames []device.Frame
 	if o.Stack > 0 && o.Stack < len(s.Stacks) {
 		frames = s.Stacks[o.Stack]
-		o.Where = "" // the stack tells
+		o.Where = "" // the stack shows the place
 	}
 	p.writeFrames(append([]device.Frame{{Function: o.String(), File: "op"}}, frames...))
 	p.owners[i] = p.memoise()
@@ -201,12 +200,12 @@ func (p *pickler) writeFrames(frames []device.Frame) {
 	})
 }
 
-// begin starts the numbering of a snapshot's stacks.
+// begin resets the numbering of stacks for a new snapshot.
 func (p *pickler) begin() {
 	p.stacks, p.owners, p.frames = map[int]uint32{}, map[int]uint32{}, map[device.Frame]uint32{}
 }
 
-// number returns the N of "cuda:N" and "cpu:N", 0 for other names.
+// number returns the N of "cuda:N" or "cpu:N", and 0 for other names.
 func number(name string) int {
 	_, n, _ := strings.Cut(name, ":")
 	i, err := strconv.Atoi(n)
@@ -220,7 +219,7 @@ func (p *pickler) segments(snaps []*device.MemorySnapshot) {
 	p.op(']')
 	for _, s := range snaps {
 		p.begin()
-		caused := map[uintptr]int{} // the stack of each segment's allocation
+		caused := map[uintptr]int{} // for each segment, the stack of its allocation
 		for _, e := range s.Events {
 			if e.Action == device.ActionSegmentAlloc || e.Action == device.ActionSegmentMap {
 				caused[e.Addr] = e.Stack
@@ -279,10 +278,12 @@ func (p *pickler) segment(s *device.MemorySnapshot, g *device.MemorySegment, cau
 	p.op('u')
 }
 
-// states are the words in PyTorch's files; for a block that waits, its documentation has another.
+// states are the names of states in PyTorch's files. For a block that waits, PyTorch's
+// documentation uses another name.
 var states = [...]string{device.BlockInactive: "inactive", device.BlockActiveAllocated: "active_allocated", device.BlockActiveAwaitingFree: "active_pending_free"}
 
-// unknown is the category that the viewer gives what has none. It expects that some event names it.
+// unknown is the viewer's name for a missing category. The viewer requires that at least one event
+// has this category.
 const unknown = "unknown"
 
 func (p *pickler) traces(snaps []*device.MemorySnapshot) {
@@ -303,7 +304,7 @@ func (p *pickler) traces(snaps []*device.MemorySnapshot) {
 	p.op('e')
 }
 
-// trace appends the events of a snapshot to the list on the stack.
+// trace appends the events of a snapshot to the list on top of the stack.
 func (p *pickler) trace(s *device.MemorySnapshot) {
 	for i := 0; i < len(s.Events); i += batch {
 		p.op('(')

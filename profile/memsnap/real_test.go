@@ -10,7 +10,8 @@ import (
 	"github.com/flambeau-go/flambeau/tensor"
 )
 
-// trained returns the history of some steps of a small transformer on an emulated GPU.
+// trained returns the memory history of some training steps of a small transformer on an emulated
+// GPU.
 func trained(t testing.TB, steps int) *device.MemorySnapshot {
 	t.Helper()
 	gpus, err := cuda.Emulate("emulate,mem=64MiB")

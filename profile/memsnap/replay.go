@@ -8,17 +8,18 @@ import (
 	"github.com/flambeau-go/flambeau/device"
 )
 
-// alive is a block with an owner, or one that waits for other streams after its owner has freed it.
+// alive is a block with an owner, or a freed block that waits for other streams.
 type alive struct {
 	size, requested uint64
 	owner           int
 	category        string
 }
 
-// state is what an allocator held at one moment of a history.
+// state is the contents of an allocator at one moment of a history.
 type state struct {
-	live, waiting           map[uint64]alive // by the number of the allocation
-	allocated, late, mapped uint64           // bytes of live, of waiting, and reserved
+	live, waiting map[uint64]alive // blocks by the number of their allocation
+	// bytes of the blocks in live, of those in waiting, and of segments
+	allocated, late, mapped uint64
 }
 
 func (s *state) clone() *state {
@@ -42,7 +43,7 @@ func (s *state) remove(m map[uint64]alive, sum *uint64, n uint64) {
 	}
 }
 
-// apply carries an event out.
+// apply applies an event.
 func (s *state) apply(e device.HistoryEvent) {
 	a := alive{e.Size, e.Requested, e.Owner, e.Category}
 	switch e.Action {
@@ -60,7 +61,7 @@ func (s *state) apply(e device.HistoryEvent) {
 	}
 }
 
-// undo takes an event back.
+// undo reverses an event.
 func (s *state) undo(e device.HistoryEvent) {
 	a := alive{e.Size, e.Requested, e.Owner, e.Category}
 	switch e.Action {
@@ -78,7 +79,7 @@ func (s *state) undo(e device.HistoryEvent) {
 	}
 }
 
-// final is the state that a snapshot shows.
+// final returns the state at the end of a snapshot.
 func final(s *device.MemorySnapshot) *state {
 	st := &state{live: map[uint64]alive{}, waiting: map[uint64]alive{}}
 	for _, g := range s.Segments {
@@ -96,8 +97,8 @@ func final(s *device.MemorySnapshot) *state {
 	return st
 }
 
-// initial is the state before the first event that the snapshot has: its final one with all events
-// taken back. So the ring may have lost any number of earlier ones.
+// initial returns the state before the snapshot's first event. It starts from the final state and
+// reverses all events. So it works even if the ring has dropped older events.
 func initial(s *device.MemorySnapshot) *state {
 	st := final(s)
 	for i := len(s.Events) - 1; i >= 0; i-- {
@@ -106,7 +107,7 @@ func initial(s *device.MemorySnapshot) *state {
 	return st
 }
 
-// The groupings of the timeline.
+// The groupings in which the timeline is stacked.
 const (
 	byCategory = iota
 	byOp
@@ -123,7 +124,7 @@ const (
 	maxGroups   = 10
 )
 
-// group names the part of a stack of areas that a block belongs to.
+// group returns the group to which a block belongs in a grouping.
 func group(s *device.MemorySnapshot, a alive, by int) string {
 	name := ""
 	o := owner(s, a.owner)
@@ -153,9 +154,9 @@ func owner(s *device.MemorySnapshot, i int) device.MemoryOwner {
 	return s.Owners[i]
 }
 
-// point is one place of the timeline: the highest moment of the events that it stands for.
+// point is one point of the timeline: the highest moment among the events that it stands for.
 type point struct {
-	event    int // how many events have happened
+	event    int // number of events so far
 	time     int64
 	reserved uint64
 	waiting  uint64
@@ -163,20 +164,20 @@ type point struct {
 	sums     [groupings][]uint64
 }
 
-// history is what the page draws of a recording.
+// history is the part of a recording that the page draws.
 type history struct {
-	groups    [groupings][]string // the largest, and others
+	groups    [groupings][]string // the largest groups, and one for all others
 	points    []point
 	peak      uint64
-	peakEvent int // how many events lead to the peak
+	peakEvent int // number of events up to the peak
 	peakLive  map[uint64]alive
 	oom       int
 }
 
-// timeline replays the events and keeps at most most points.
+// timeline replays the events and reduces them to at most most points.
 func timeline(s *device.MemorySnapshot, most int) *history {
 	h := &history{}
-	// First, who is ever largest, and when the peak is.
+	// The first pass finds the groups that are ever largest, and the peak.
 	type key struct {
 		by   int
 		name string
@@ -233,7 +234,7 @@ func timeline(s *device.MemorySnapshot, most int) *history {
 		}
 	}
 
-	// Then the points.
+	// The second pass makes the points.
 	st = first.clone()
 	var now [groupings][]uint64
 	for by := range groupings {
@@ -243,7 +244,7 @@ func timeline(s *device.MemorySnapshot, most int) *history {
 		for by := range groupings {
 			i, ok := index[by][group(s, a, by)]
 			if !ok {
-				i = len(now[by]) - 1 // others
+				i = len(now[by]) - 1 // the group of all others
 			}
 			if sign {
 				now[by][i] += a.size
@@ -272,7 +273,7 @@ func timeline(s *device.MemorySnapshot, most int) *history {
 	h.points = append(h.points, at(0, start))
 	step := max(1, (len(s.Events)+most-2)/max(most-1, 1))
 	var best point
-	last := -1 // the event that ended the point before
+	last := -1 // the last event of the previous point
 	have := false
 	for i, e := range s.Events {
 		switch e.Action {
@@ -301,31 +302,31 @@ func timeline(s *device.MemorySnapshot, most int) *history {
 	return h
 }
 
-// freedAtOnce reports whether event i is a free that the next event completes: there is no moment
-// between the two.
+// freedAtOnce reports whether event i is a free that the next event completes. The moment between
+// the two is not shown.
 func freedAtOnce(events []device.HistoryEvent, i int) bool {
 	return events[i].Action == device.ActionFreeRequested && i+1 < len(events) && events[i+1].Action == device.ActionFreeCompleted &&
 		events[i+1].Number == events[i].Number
 }
 
-// row is a line of a table of owners.
+// row is a line in a table of owners.
 type row struct {
 	owner         device.MemoryOwner
 	category      string
 	blocks        int
 	bytes, wasted uint64
 	stack         int
-	text          string // to sort by
+	text          string // sort key
 }
 
-// rows groups blocks by what their owners and categories read, largest first.
+// rows groups blocks by their owner's description and their category, largest first.
 func rows(s *device.MemorySnapshot, live map[uint64]alive) []row {
 	type key struct {
 		owner    int
 		category string
 	}
 	at, text := map[key]*row{}, map[string]*row{}
-	// so that of owners that read alike the same stack is shown each time
+	// sorted, so that of several owners with one description the same stack is always shown
 	for _, n := range slices.Sorted(maps.Keys(live)) {
 		a := live[n]
 		k := key{a.owner, a.category}

@@ -1,14 +1,14 @@
-// Package hostmem is where the CPU driver's pool gets its segments: host memory on pages as large
-// as the system gives.
+// Package hostmem allocates the segments of the CPU driver's pool. They are host memory with the
+// largest pages that the system provides.
 //
-// A fresh segment reads as zeros and is not resident until it is touched. The first touch is where
-// an out-of-place operation on large tensors spends its time, and 2 MiB pages make it several times
-// faster than 4 KiB pages. Segments lie outside Go's heap where the system allows it: the collector
-// neither scans nor counts them, and they must hold no Go pointers. Elsewhere (see System) they are
-// Go memory that the Memory keeps alive.
+// A new segment reads as zeros, and it becomes resident when it is first touched. An out-of-place
+// operation on large tensors spends most of its time on the first touch. With 2 MiB pages it is
+// several times faster than with 4 KiB pages. On most systems segments lie outside of Go's heap.
+// The garbage collector neither scans nor counts them, and they must not hold Go pointers. On other
+// systems (see System) they are Go memory that the Memory keeps alive.
 //
-// Alloc, Free and Capacity are these methods of pool.Backing; a driver embeds a *Memory and adds
-// the events.
+// Alloc, Free and Capacity implement these methods of pool.Backing. A driver embeds a *Memory and
+// adds the methods for events.
 package hostmem
 
 import (
@@ -20,11 +20,11 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// HugePage is the alignment of segments of at least that size, bytes.
+// HugePage is the alignment in bytes of segments of at least that size.
 const HugePage = 2 << 20
 
-// Memory hands out segments of host memory. The zero value is ready. Methods may be called from any
-// goroutine.
+// Memory allocates segments of host memory. The zero value is ready to use. Several goroutines may
+// call its methods at once.
 type Memory struct {
 	mu   sync.Mutex
 	held map[uintptr]segment
@@ -32,17 +32,17 @@ type Memory struct {
 	huge atomic.Uint64
 }
 
-// segment is what Free needs: the mapping around the segment, or the Go memory.
+// segment is what Free needs: the mapping that contains the segment, or the Go memory.
 type segment struct {
 	size uint64
 	huge bool
 	mapping
 }
 
-// Alloc returns size bytes of zeros, aligned to HugePage from that size on, else to the page. Its
-// errors wrap pool.ErrNoMemory when the system refuses for want of memory.
+// Alloc returns the address of size zero bytes. They are aligned to HugePage if size is at least
+// HugePage, else to a page. If the system has no memory left, the error wraps pool.ErrNoMemory.
 func (m *Memory) Alloc(size uint64) (uintptr, error) {
-	if size == 0 || size > 1<<47 { // more than user space has
+	if size == 0 || size > 1<<47 { // larger than the address space of a process
 		return 0, fmt.Errorf("hostmem: segment of %d bytes: %w", size, pool.ErrNoMemory)
 	}
 	mp, addr, huge, err := acquire(size)
@@ -62,8 +62,8 @@ func (m *Memory) Alloc(size uint64) (uintptr, error) {
 	return addr, nil
 }
 
-// Free returns a segment to the system. Using its memory afterwards is a fault. It panics when addr
-// and size are not a segment of m.
+// Free returns a segment to the system. Any later access to its memory is a fault. Free panics if
+// addr and size do not describe a segment of m.
 func (m *Memory) Free(addr uintptr, size uint64) {
 	m.mu.Lock()
 	s, ok := m.held[addr]
@@ -80,17 +80,19 @@ func (m *Memory) Free(addr uintptr, size uint64) {
 	release(s.mapping)
 }
 
-// Used returns the bytes handed out, and how many of these the system agreed to back by huge pages.
+// Used returns the allocated bytes, and for how many of them the system accepted the advice to use
+// huge pages.
 func (m *Memory) Used() (bytes, huge uint64) { return m.used.Load(), m.huge.Load() }
 
-// Capacity returns the memory that the process could still get and all that it may ever have, the
-// control group's limits considered; zero where the system does not tell.
+// Capacity returns how much memory the process can still get, and how much it can have in total,
+// within the limits of its control groups. Both are 0 if the system does not tell.
 func (m *Memory) Capacity() (free, total uint64) { return capacity() }
 
-// goMemory returns zeroed Go memory of at least size bytes and its address. It starts on a page of
-// 8 KiB, because the runtime gives large objects pages of their own, and does not move. When there
-// is none the runtime ends the program; a pool's Limit is the way to an error. It is used where the
-// system's own calls are not (System says "go"), and compiled and tested everywhere.
+// goMemory returns zeroed Go memory of at least size bytes, and its address. The address is a
+// multiple of 8 KiB, because the runtime gives large objects pages of their own, and the memory
+// does not move. If the memory is exhausted, the runtime ends the program; use a pool's Limit to
+// get an error instead. Only systems whose System is "go" use goMemory. It is compiled and tested
+// on all.
 func goMemory(size uint64) ([]uint64, uintptr) {
 	const page, atLeast = 8 << 10, 64 << 10 // small objects would share pages
 	n := max(size, atLeast)

@@ -6,10 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adviseHuge: the system has no such advice.
+// adviseHuge does nothing, because macOS has no such advice.
 func adviseHuge(unsafe.Pointer, uintptr) bool { return false }
 
-// capacity knows the machine's memory; what is free of it the system tells only through Mach calls.
+// capacity returns the machine's memory as total. The system reports free memory only through Mach
+// calls, so free is 0.
 func capacity() (free, total uint64) {
 	total, err := unix.SysctlUint64("hw.memsize")
 	if err != nil {

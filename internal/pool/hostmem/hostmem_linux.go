@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adviseHuge asks for transparent huge pages. A kernel built without them, or with "never",
-// declines: the memory is as good, its first touch slower.
+// adviseHuge asks for transparent huge pages. A kernel without them, or set to "never", refuses.
+// The memory is usable anyway, but its first touch is slower.
 func adviseHuge(base unsafe.Pointer, length uintptr) bool {
 	if unix.Madvise(unsafe.Slice((*byte)(base), length), unix.MADV_HUGEPAGE) != nil {
 		return false
@@ -37,7 +37,7 @@ func capacity() (free, total uint64) {
 			return 0, false
 		}
 		n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-		return n, err == nil // "max" is not a number: no limit
+		return n, err == nil // "max" does not parse as a number: there is no limit
 	})
 }
 
@@ -62,10 +62,10 @@ func meminfo(s *bufio.Scanner) (free, total uint64) {
 	return free, total
 }
 
-// groups lowers free and total to the limits of the process's control groups, of version 2
-// (memory.max, each level up to the root) or 1 (memory.limit_in_bytes). self is the text of
-// /proc/self/cgroup: lines "id:controllers:path", of which version 2 has one with id 0 and no
-// controllers (cgroups(7)). read returns a number below the mount point.
+// groups lowers free and total to the limits of the process's control groups. Version 2 has
+// memory.max at each level up to the root. Version 1 has memory.limit_in_bytes. self is the text of
+// /proc/self/cgroup: lines "id:controllers:path". Version 2 has one line, with id 0 and no
+// controllers (cgroups(7)). read returns the number in a file below the mount point.
 func groups(free, total uint64, self string, read func(name string) (uint64, bool)) (uint64, uint64) {
 	lower := func(limit, usage string) {
 		most, ok := read(limit)

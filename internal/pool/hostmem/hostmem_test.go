@@ -9,7 +9,8 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// at views a segment; the address comes from the system or is kept alive by the Memory.
+// at returns a segment as a slice. The conversion is safe: the memory is the system's, or the
+// Memory keeps it alive.
 func at(addr uintptr, size uint64) []byte {
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), size)
 }
@@ -72,7 +73,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	if System == "mmap" || runtime.GOARCH == "wasm" {
-		// all of user space is never free
+		// larger than the free part of any address space
 		if _, err := m.Alloc(1 << 47); !errors.Is(err, pool.ErrNoMemory) {
 			t.Errorf("Alloc(1<<47): %v", err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/flambeau-go/flambeau/internal/pool"
 )
 
-// System says where segments come from.
+// System names the source of segments.
 const System = "mmap"
 
 // mapping is a range of mapped pages.
@@ -21,8 +21,8 @@ type mapping struct {
 	length uintptr
 }
 
-// acquire maps pages. Kernels before 6.7 do not align large mappings to huge pages by themselves,
-// so a huge page more is mapped and the ends are given back.
+// acquire maps pages. Kernels before 6.7 do not align large mappings to huge pages. So acquire maps
+// one huge page more and unmaps the ends.
 func acquire(size uint64) (mapping, uintptr, bool, error) {
 	page := uint64(unix.Getpagesize())
 	length := uintptr((size + page - 1) &^ (page - 1))
@@ -55,8 +55,9 @@ func acquire(size uint64) (mapping, uintptr, bool, error) {
 
 func release(m mapping) { unmap(m.base, m.length) }
 
-// unmap can fail only for a range that is not page-aligned, or when splitting a mapping exceeds the
-// system's count of mappings: then pages stay mapped, which must not pass unnoticed.
+// unmap unmaps pages. It panics on an error, since the pages then stay mapped. An error means that
+// the range is not page-aligned, or that splitting a mapping exceeds the system's limit of
+// mappings.
 func unmap(base unsafe.Pointer, length uintptr) {
 	if err := unix.MunmapPtr(base, length); err != nil {
 		panic(fmt.Errorf("hostmem: munmap of %p, %d bytes: %w", base, length, err))
